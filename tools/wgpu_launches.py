@@ -18,7 +18,7 @@ from collections import Counter
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE / "gpu_day"), str(HERE / "cuda_emulator")]
+sys.path.insert(0, str(HERE / "cuda_emulator"))
 import launches  # noqa: E402
 import weights  # noqa: E402
 

@@ -14,6 +14,7 @@ from safetensors import safe_open
 
 from jax_models import MODELS, gpt2, gpt2_shapes, mlp, resnet_training
 from jax_ops import Randoms, adamw, inference, linear, normed
+from protocol import Unsupported
 
 
 def is_shape(x: object) -> bool:
@@ -137,6 +138,8 @@ def decoder(parameters: dict, prompt: jax.Array, heads: int, new_tokens: int) ->
 
 def decode(row: dict, randn: Randoms) -> Callable[[], object]:
     config = row["config"]
+    if row["batch"] != 1 or "n_embd" not in config:
+        raise Unsupported("JAX decodes one text, by a GPT-2")
     parameters = random_parameters(gpt2_shapes(row), randn)
     prompt = randn.integers(config["vocab_size"], row["prompt"])
     return decoder(parameters, prompt, config["n_head"], row["new_tokens"])

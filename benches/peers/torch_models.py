@@ -168,22 +168,31 @@ def model_run(row: dict, form: str, device: torch.device, dtype: torch.dtype) ->
     return trainer(model, output, x, labels) if train else inference(output, [model, x], False)
 
 
-def greedy(model: nn.Module, prompt: torch.Tensor, new_tokens: int) -> list[int]:
-    """Greedy decoding in a plain loop, since `generate` spends a millisecond or two a token on bookkeeping."""
+def greedy(model: nn.Module, prompt: torch.Tensor, new_tokens: int) -> list[list[int]]:
+    """Greedy decoding in a plain loop, since `generate` spends a millisecond or two a token on bookkeeping. As there, and in
+    grove, the host reads each token, as it would to show it."""
     ids, cache, found = prompt, None, []
     with torch.inference_mode():
         for _ in range(new_tokens):
             out = model(ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
             cache = out.past_key_values
             ids = out.logits[:, -1].argmax(-1, keepdim=True)
-            found.append(ids.item())
+            found.append(ids.flatten().tolist())
     return found
 
 
-def decode(row: dict, device: torch.device, dtype: torch.dtype) -> Callable[[], object]:
-    model = fill(transformer(dict(kind="gpt2", config=row["config"]))).eval().to(device, dtype)
-    prompt = torch.randint(row["config"]["vocab_size"], (1, row["prompt"]), device=device)
-    return lambda: greedy(model, prompt, row["new_tokens"])
+def decode(row: dict, form: str, device: torch.device, dtype: torch.dtype) -> Callable[[], object]:
+    kind = "gpt2" if "n_embd" in row["config"] else "llama"
+    model = fill(transformer(dict(kind=kind, config=row["config"]))).eval().to(device, dtype)
+    prompt = torch.randint(row["config"]["vocab_size"], (row["batch"], row["prompt"]), device=device)
+    if form == "eager":
+        return lambda: greedy(model, prompt, row["new_tokens"])
+    options = dict(max_new_tokens=row["new_tokens"], min_new_tokens=row["new_tokens"], do_sample=False, use_cache=True, pad_token_id=0)
+    if form == "generate_static":
+        # transformers compiles the step of a token where the cache is of a fixed size.
+        options["cache_implementation"] = "static"
+    mask = torch.ones_like(prompt)
+    return lambda: model.generate(prompt, attention_mask=mask, **options)
 
 
 def reader(path: str, device: torch.device, dtype: torch.dtype) -> Callable[[], nn.Module]:
@@ -239,4 +248,4 @@ def vit_per_example(row: dict, device: torch.device, dtype: torch.dtype) -> Call
     return run
 
 
-TASKS = dict(decode=decode, load=load, start=start, vit_per_example=vit_per_example)
+TASKS = dict(load=load, start=start, vit_per_example=vit_per_example)

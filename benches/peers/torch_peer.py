@@ -2,8 +2,9 @@
 
     python benches/peers/torch_peer.py '{"row": {...}, "form": "eager", "threads": 2, "device": "cpu", "dtype": "f32"}'
 
-Forms are `eager`, `compile` (torch.compile with its defaults, of the function or the model) and `channels_last` (the
-memory format, for images). Precision of products in float32 is PyTorch's default, on GPUs too, unless the
+Forms are `eager`, `compile` (torch.compile with its defaults, of the function or the model), `channels_last` (the
+memory format, for images), and for decoding `generate` and `generate_static` (transformers' `generate`, with a growing cache or one
+of a fixed size, for which it compiles; `eager` is a plain loop). Precision of products in float32 is PyTorch's default, on GPUs too, unless the
 specification has a `precision`: `highest`, or `high`, with which products and convolutions may round to TF32. A model that
 is trained in bf16 has its weights, its gradients and its optimizer's state in bf16.
 """
@@ -27,9 +28,9 @@ def check(row: dict, spec: dict, known: list[str]) -> None:
     kind, form = row["kind"], spec["form"]
     if kind not in known:
         raise Unsupported(f"no rows of kind {kind}")
-    if form not in ["eager", "compile", "channels_last"]:
+    if form not in ["eager", "compile", "channels_last", "generate", "generate_static"]:
         raise Unsupported(f"PyTorch has no form {form}")
-    if (form == "channels_last" and kind not in IMAGES) or (form == "compile" and kind in EAGER_ONLY):
+    if (form.startswith("generate") and kind != "decode") or (form == "channels_last" and kind not in IMAGES) or (form == "compile" and kind in EAGER_ONLY):
         raise Unsupported(f"{kind} has no form {form}")
     if spec["device"] == "cuda" and not torch.cuda.is_available():
         raise Unsupported("PyTorch finds no CUDA device")
@@ -44,7 +45,7 @@ def prepare(spec: dict) -> Work:
     row, form, device = spec["row"], spec["form"], torch.device(spec["device"])
     if device.type == "cuda":
         device = torch.device("cuda", spec.get("device_index", 0))
-    check(row, spec, [*torch_ops.OPS, *torch_ops.STEPS, *torch_ops.COMPILED_STEPS, *torch_models.MODELS, *torch_models.TASKS])
+    check(row, spec, ["decode", *torch_ops.OPS, *torch_ops.STEPS, *torch_ops.COMPILED_STEPS, *torch_models.MODELS, *torch_models.TASKS])
     torch.set_num_threads(spec["threads"])
     torch.manual_seed(0)
     if "precision" in spec:
@@ -65,6 +66,8 @@ def prepare(spec: dict) -> Work:
         run = torch_ops.COMPILED_STEPS[kind](row, torch_ops.Randoms(device, dtype), form == "compile")
     elif kind in torch_models.MODELS:
         run = torch_models.model_run(row, form, device, dtype)
+    elif kind == "decode":
+        run = torch_models.decode(row, form, device, dtype)
     else:
         run = torch_models.TASKS[kind](row, device, dtype)
 

@@ -17,9 +17,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+import weights
+
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "gpu_day"))
-import weights  # noqa: E402
 CAPABILITY = "9.0"
 TOKENS = ["--ignore-eos", "--max-new-tokens", "24"]
 

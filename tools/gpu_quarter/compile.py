@@ -1,0 +1,104 @@
+"""Compiles ahead, on the emulated device with NVIDIA's own run-time compiler, the kernels that a session needs: a session of
+minutes should measure, not compile. The pack gets them as kernels.tar.xz.
+
+    tools/gpu_quarter.sh compile --nvrtc LIB/libnvrtc.so.13 --cuda FOLDER
+
+LIB and FOLDER are of a toolkit, or of the packages nvidia-cuda-nvrtc, nvidia-cuda-runtime, nvidia-cuda-crt and nvidia-cuda-cccl from
+PyPI (site-packages/nvidia/cu13), of the version that the GPU machine has. The device is of capability 9.0 unless --capability says
+another. A kernel takes a third of a second to three seconds: some hours for everything, --limit ends sooner.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+from session import Failure
+from steps import PLAN, parity_jobs
+
+ROOT = Path(__file__).resolve().parents[2]
+EMULATE = ROOT / "tools/cuda_emulator/emulate"
+
+
+def jobs(program: Path, dtypes: list[str]) -> list[tuple[str, list]]:
+    """Commands of each dtype: the rows of all steps, and parity."""
+    listed = subprocess.run([program, "bench", "--dry-run", "--json"], capture_output=True, text=True, check=True).stdout
+    works = {row["name"]: row["work"] for row in json.loads(listed)["rows"]}
+    found = []
+    for dtype in dtypes:
+        precision = "highest" if dtype == "f32" else None
+        for names, of_step in PLAN.values():
+            for name in names if dtype in of_step else []:
+                spec = dict(row=works[name], form="cuda", threads=1, device="cuda", device_index=0, dtype=dtype)
+                found.append((dtype, ["bench", "--worker", json.dumps(spec | (dict(precision=precision) if precision else {}))]))
+        for name, options in parity_jobs():
+            if name.split()[1] == dtype:
+                found.append((dtype, ["parity", "--backend", "cuda", *options]))
+    return found
+
+
+def compile(options: argparse.Namespace) -> None:
+    until = time.monotonic() + 60 * options.limit
+    folder = options.folder.resolve()
+    environment = os.environ | {
+        "CUDA_PATH": str(options.cuda),
+        "CARGO_MANIFEST_DIR": str(ROOT),
+    }
+    caches = folder.with_name(folder.name + "_kernels")
+    for dtype, command in jobs(options.program, options.dtypes):
+        left = until - time.monotonic()
+        if left < 5:
+            print("the time is over")
+            break
+        begun = time.monotonic()
+        emulate = [EMULATE, "--kernels", options.nvrtc, "--capability", options.capability, options.program, *command]
+        try:
+            # Kernels are launched in name only: what a program says of its results means nothing.
+            subprocess.run(
+                [str(part) for part in emulate],
+                input='{"quit": true}\n',
+                env=environment | {"GROVE_CACHE": str(caches / dtype)},
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                timeout=left,
+            )
+        except subprocess.TimeoutExpired:
+            pass
+        print(f"{dtype}, {' '.join(command)[:60]}: {time.monotonic() - begun:.0f} s", flush=True)
+    with tarfile.open(folder / "kernels.tar.xz", "w:xz", preset=6) as tar:
+        for dtype in options.dtypes:
+            for file in (caches / dtype).glob("kernels/*/cuda/**/*"):
+                if file.is_file() and file.suffix != ".lock":
+                    tar.add(file, file.relative_to(caches))
+    print(f"{folder / 'kernels.tar.xz'}: {(folder / 'kernels.tar.xz').stat().st_size / (1 << 20):.1f} MiB")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="gpu_quarter.sh compile", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--nvrtc", type=Path, required=True, metavar="FILE", help="NVIDIA's libnvrtc.so.13 or .12")
+    parser.add_argument("--cuda", type=Path, required=True, metavar="FOLDER", help="folder with CUDA's headers in include")
+    parser.add_argument("--program", type=Path, required=True, metavar="FILE", help="the program grove that was packed")
+    parser.add_argument("--folder", type=Path, default=ROOT / ".gpu_quarter", help="folder of the pack (default: .gpu_quarter)")
+    parser.add_argument("--capability", default="9.0", help="compute capability of the GPU (9.0)")
+    parser.add_argument("--dtypes", type=lambda text: text.split(","), default=["f32", "bf16"], help="f32,bf16")
+    parser.add_argument("--limit", type=float, default=60, metavar="MINUTES", help="end after this time (60)")
+    options = parser.parse_args()
+    try:
+        if not (options.folder / "manifest.json").is_file():
+            raise Failure(f"there is no pack in {options.folder}: make one first")
+        compile(options)
+    except (Failure, OSError, subprocess.CalledProcessError) as error:
+        print(f"gpu_quarter: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
