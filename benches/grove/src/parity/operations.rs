@@ -147,6 +147,8 @@ fn products(add: &mut Add<'_>) {
     }
     add("matmul 3x4 of 33x65x17", Matmul.into(), &[normal([3, 4, 33, 65]), normal([3, 4, 65, 17])]);
     add("matmul 3x4 of 64x128x64, broadcast", Matmul.into(), &[normal([3, 4, 64, 128]), normal([3, 1, 128, 64])]);
+    let axes = [normal([2, 1, 3, 5, 4]), normal([2, 2, 1, 4, 7])];
+    add("matmul 2x1x3 by 2x2x1 of 5x4x7, broadcast", Matmul.into(), &axes);
     for format in Quantization::ALL {
         let columns = 2 * format.block_len();
         for rows in [1, 33] {
