@@ -23,8 +23,8 @@ from pathlib import Path
 
 from session import FAREWELL, Failure, OutOfTime, Session, write
 from steps import PLAN, PROFILED, STEPS
-from workers import works
 from tables import all_tables
+from workers import works
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -95,7 +95,6 @@ def run(options: argparse.Namespace) -> int:
     pack = Path(os.environ.get("GROVE_GPU_PACK", ROOT / ".gpu_quarter"))
     work, manifest = unpack(pack, options.work)
     session = Session(
-        root=ROOT,
         work=work,
         out=out,
         python=shutil.which(options.python) or options.python,

@@ -64,7 +64,6 @@ class Done:
 class Session:
     """Everything that a step may ask for."""
 
-    root: Path
     work: Path
     out: Path
     python: str

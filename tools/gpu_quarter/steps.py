@@ -17,7 +17,6 @@ from workers import Worker, cache_of, device_folder, measure, specification, tor
 
 PROMPT = "The old apple tree"
 MODEL = "models/assets/gpt2-austen"
-DTYPES = ["f32", "bf16", "tf32"]
 # Rows of each step. Those of training come in each dtype, the others in f32 and bf16.
 TRAINING = ["train gpt2 small, 8x1024", "train vit-b/16, batch 64", "train resnet-50, batch 64", "train bert-base, 32x128"]
 DECODING = [f"{model}, {batch} x 128 tokens after 64" for model in ["gpt2 small", "llama 1b"] for batch in [1, 16]]
@@ -304,20 +303,15 @@ def launches(session: Session) -> str | None:
         log.unlink(missing_ok=True)
         spec = specification(session, known[row]["work"], dtype, "cuda")
         environment = dict(CUBECL_DEBUG_LOG=str(log), CUBECL_DEBUG_OPTION="profile")
-        session.environment |= environment
+        worker = Worker(session, f"profile {key}", spec, cache_of(session, key, dtype), **environment)
         try:
-            worker = Worker(session, f"profile {key}", spec, cache_of(session, key, dtype))
-            try:
-                worker.wait_for("second", time.monotonic() + session.left())
-                size = log.stat().st_size if log.exists() else 0
-                worker.ask({"run_seconds": 0, "max_runs": 1})
-                worker.wait_for("times", time.monotonic() + 60)
-                text = log.read_bytes()[size:].decode(errors="replace") if log.exists() else ""
-            finally:
-                worker.close()
+            worker.wait_for("second", time.monotonic() + session.left())
+            size = log.stat().st_size if log.exists() else 0
+            worker.ask({"run_seconds": 0, "max_runs": 1})
+            worker.wait_for("times", time.monotonic() + 60)
+            text = log.read_bytes()[size:].decode(errors="replace") if log.exists() else ""
         finally:
-            for name in environment:
-                session.environment.pop(name)
+            worker.close()
         kernels = [
             dict(kernel=name[:120], launches=len(times), seconds=sum(times)) for name, times in profiled(text).items()
         ]

@@ -37,11 +37,11 @@ def works(session: Session) -> dict[str, dict]:
 class Worker:
     """A process of `grove bench --worker`."""
 
-    def __init__(self, session: Session, name: str, spec: dict, cache: Path):
+    def __init__(self, session: Session, name: str, spec: dict, cache: Path, **environment: str):
         self.session, self.name = session, name
         self.command = [session.grove, "bench", "--worker", json.dumps(spec)]
         self.begun = time.monotonic()
-        self.process = session.start(self.command, GROVE_CACHE=str(cache))
+        self.process = session.start(self.command, GROVE_CACHE=str(cache), **environment)
         self.events: queue.Queue = queue.Queue()
         self.messages: list[str] = []
         self.text: list[str] = []
