@@ -2,8 +2,10 @@
 #![warn(missing_docs)]
 #![recursion_limit = "256"]
 
+#[cfg(not(test))]
 mod anchor;
 
+#[cfg(not(test))]
 #[doc(hidden)]
 pub use anchor::anchors;
 

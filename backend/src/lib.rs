@@ -22,7 +22,7 @@
     allow(unused_variables, dead_code)
 )]
 
-#[cfg(shares_generics)]
+#[cfg(all(shares_generics, not(test)))]
 mod anchor;
 pub mod compile_progress;
 mod device;
@@ -32,7 +32,7 @@ pub mod ops;
 pub mod panic_hook;
 mod program;
 
-#[cfg(shares_generics)]
+#[cfg(all(shares_generics, not(test)))]
 #[doc(hidden)]
 pub use anchor::anchors;
 pub use device::{AutotuneLevel, BackendName, DeviceError, DeviceSpec, cache_folder, set_autotune_level};

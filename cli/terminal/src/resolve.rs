@@ -10,14 +10,16 @@ pub fn shipped(name: &str) -> PathBuf {
     in_repository(&format!("models/assets/{name}"))
 }
 
-/// A file or directory of the repository, which is found from where cargo runs the program, or from where it was built.
+/// A file or directory of the repository, which is found from the package that cargo runs, from the current folder, or from where
+/// the program was built.
 pub fn in_repository(path: &str) -> PathBuf {
-    let running = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
-    let built = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-    let places = [running, Some(PathBuf::from(".")), Some(PathBuf::from(built))];
-    let mut candidates = places.into_iter().flatten().map(|place| place.join(path));
-    let first = candidates.next().unwrap_or_default();
-    if first.exists() { first } else { candidates.find(|path| path.exists()).unwrap_or(first) }
+    let mut places = vec![PathBuf::from("."), PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))];
+    if let Some(package) = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from) {
+        // The packages of examples and commands are folders of the repository.
+        places.splice(0..0, [package.join(".."), package]);
+    }
+    let candidates: Vec<PathBuf> = places.iter().map(|place| place.join(path)).collect();
+    candidates.iter().find(|path| path.exists()).unwrap_or(&candidates[0]).clone()
 }
 
 /// Directory or file of the model: the one that `--model` names, downloaded if needed, or the one that ships.
