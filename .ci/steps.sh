@@ -43,7 +43,7 @@ xla_cpu_plugin() {
 # The tests on OpenXLA's plugins, which are in the virtual environment of a folder. With the whole workspace, Burn is the one that the
 # other tests compiled.
 on_xla() {
-    local file tests=()
+    local file tests=(--test xla)
     if cargo nextest --version >/dev/null 2>&1; then
         VIRTUAL_ENV=$1 GROVE_REQUIRE_PJRT=1 cargo nextest run --workspace -E 'package(grove-xla)' --status-level slow
         return

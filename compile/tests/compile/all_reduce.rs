@@ -1,0 +1,117 @@
+//! Sums over ranks in traced functions: run, differentiated and vectorised. Ranks are threads.
+
+use burn::tensor::Tensor;
+use grove_backend::{Autodiff, Backend, Flex, ops};
+use grove_communicator::Communicator;
+use grove_compile::{Graph, Traced, jit, jvp, trace, vmap};
+use grove_transform::grad;
+use grove_tree::Array;
+use std::thread;
+
+type B = Flex;
+
+fn on_two_ranks<T: Send>(body: impl Fn(&Communicator) -> T + Sync) -> Vec<T> {
+    thread::scope(|scope| {
+        let body = &body;
+        let start = |comm: Communicator| scope.spawn(move || body(&comm));
+        let threads: Vec<_> = Communicator::threads(2).into_iter().map(start).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    })
+}
+
+fn row(values: &[f32]) -> Array<B, 1> {
+    Array::new(Tensor::from_floats(values, &Default::default()))
+}
+
+fn numbers<const D: usize>(x: Array<B, D>) -> Vec<f32> {
+    x.val().into_data().iter::<f32>().collect()
+}
+
+/// The sum over ranks of squares, and of a constant, which differs from rank to rank.
+fn squares<B: Backend>(x: Array<B, 1>, comm: &Communicator) -> Array<B, 1> {
+    let own = Tensor::from_floats([comm.rank() as f32], &x.val().device());
+    let sum = ops::all_reduce_wide(x.val().powi_scalar(2), "squares", comm);
+    Array::new(sum + ops::all_reduce_wide(own, "a constant", comm) * 100.0)
+}
+
+#[test]
+fn sums_are_traced_differentiated_and_vectorised() {
+    let all = on_two_ranks(|comm| {
+        let rank = comm.rank() as f32;
+        let x = row(&[rank + 1.0, 2.0]);
+        let program = jit(|x: Array<Traced, 1>| squares(x, comm));
+        let jitted = [program.call::<B>(x.clone()), program.call::<B>(x.clone())].map(numbers);
+        let (value, tangent) = jvp(|x: Array<Traced, 1>| squares(x, comm), &x, &row(&[1.0, rank]));
+        let gradient = grad(&x, |x: Array<Autodiff<B>, 1>| squares(x, comm).val().sum());
+        let jitted_gradient =
+            jit(|x: Array<Traced, 1>| grad(&x, |x: Array<Autodiff<Traced>, 1>| squares(x, comm).val().sum()));
+        let rows = Array::<B, 2>::new(Tensor::from_floats([[rank + 1.0, 2.0], [3.0, rank]], &Default::default()));
+        let mapped = vmap(|x: Array<Traced, 1>| squares(x, comm)).call::<B, _>(rows);
+        // As text and back.
+        let graph = trace(|x: Array<Traced, 1>| squares(x, comm), &x);
+        let read = Graph::from_json(&graph.to_json().expect("text")).expect("a graph");
+        assert!(read.to_string().contains("all_reduce"), "{read}");
+        [
+            jitted[0].clone(),
+            jitted[1].clone(),
+            numbers(value),
+            numbers(tangent),
+            numbers(gradient),
+            numbers(jitted_gradient.call::<B>(x.clone())),
+            numbers(mapped),
+        ]
+    });
+    for (rank, found) in all.into_iter().enumerate() {
+        let x = [rank as f32 + 1.0, 2.0];
+        let sums = vec![105.0, 108.0];
+        // The loss of each rank counts, so that a square's derivative comes twice.
+        let gradient = x.map(|x| 4.0 * x).to_vec();
+        let mapped = vec![105.0, 108.0, 118.0, 101.0];
+        assert_eq!(found, [sums.clone(), sums.clone(), sums, vec![6.0, 4.0], gradient.clone(), gradient, mapped]);
+    }
+}
+
+/// Of one operation; the last of eight sums is not used.
+fn several<B: Backend>(x: Array<B, 1>, comm: &Communicator) -> Tensor<B, 1> {
+    let arrays = (1..=8).map(|i| x.val().mul_scalar(i).into()).collect();
+    let sums = ops::all_reduce::<B>(arrays, "several", comm).into_iter().take(7);
+    let sums = sums.map(|sum| sum.into_float::<1>().expect("an array").powi_scalar(2));
+    sums.reduce(|one, other| one + other).expect("seven").sum()
+}
+
+#[test]
+fn gradients_flow_to_all_arrays_of_a_sum() {
+    let all = on_two_ranks(|comm| {
+        let x = row(&[comm.rank() as f32 + 1.0, 0.5]);
+        let eager = grad(&x, |x: Array<Autodiff<B>, 1>| several(x, comm));
+        let jitted = jit(|x: Array<Traced, 1>| grad(&x, |x: Array<Autodiff<Traced>, 1>| several(x, comm)));
+        let tangent = row(&[1.0, 0.0]);
+        let (_, change) = jvp(|x: Array<Traced, 1>| Array::<Traced, 1>::new(several(x, comm)), &x, &tangent);
+        let untracked =
+            grad(&x, |x: Array<Autodiff<B>, 1>| several(Array::new(x.val().detach()), comm) + x.val().sum());
+        [numbers(eager), numbers(jitted.call::<B>(x)), numbers(change), numbers(untracked)]
+    });
+    // Sums of 3 and 1 times i, and twice i of each loss, of two ranks: 4 (1 + 4 + .. + 49) times the sum.
+    let gradient = vec![4.0 * 140.0 * 3.0, 4.0 * 140.0];
+    // Both ranks' arrays change.
+    let change = vec![2.0 * 140.0 * 3.0 * 2.0];
+    assert!(
+        all.iter().all(|found| *found == [gradient.clone(), gradient.clone(), change.clone(), vec![1.0, 1.0]]),
+        "{all:?}"
+    );
+}
+
+/// A rank that does not use a sum meets the others in it nevertheless; and two sums of the same are two.
+#[test]
+fn no_sum_is_left_out() {
+    let all = on_two_ranks(|comm| {
+        let program = jit(|x: Array<Traced, 1>| {
+            let sum = |x: Tensor<Traced, 1>, what| ops::all_reduce_wide(x, what, comm);
+            let first = sum(x.val(), "first");
+            let second = sum(x.val(), "first") + sum(x.val() * 10.0, "second");
+            Array::new(if comm.rank() == 0 { first * 100.0 + second } else { second })
+        });
+        numbers(program.call::<B>(row(&[comm.rank() as f32 + 1.0])))
+    });
+    assert_eq!(all, [[333.0], [33.0]]);
+}

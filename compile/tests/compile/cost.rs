@@ -1,0 +1,115 @@
+//! Costs by the paths of arguments, and their images.
+
+use burn::tensor::{Int, Tensor};
+use grove_backend::{Autodiff, Flex};
+use grove_compile::{Cost, Traced, trace_skeleton};
+use grove_models::{CausalLm, Gpt2, Gpt2Config, Pretrained};
+use grove_tree::Array;
+
+type B = Flex;
+
+fn gpt2() -> (Gpt2<B>, Array<B, 2, Int>) {
+    let config = Gpt2Config { n_layer: 3, ..Gpt2Config::default() };
+    let skeleton = grove_transform::eval_shape::<B, _>(|init| Gpt2::<B>::new(&config, init)).unwrap();
+    (skeleton, Array::absent([2, 64]))
+}
+
+/// Fails unless the parts are the whole.
+fn assert_whole(cost: &Cost, depth: usize) {
+    let paths = cost.by_path(depth).paths;
+    let sum =
+        |value: fn(&grove_compile::OperationCost) -> u128| paths.iter().map(|(_, cost)| value(cost)).sum::<u128>();
+    assert_eq!(sum(|cost| cost.flops), cost.total.flops);
+    assert_eq!(sum(|cost| cost.bytes), cost.total.bytes);
+    assert_eq!(sum(|cost| cost.count as u128), cost.total.count as u128);
+}
+
+#[test]
+fn blocks_of_a_model_cost_the_same() {
+    let forward =
+        |(model, ids): (Gpt2<Traced>, Array<Traced, 2, Int>)| Array::<_, 3>::new(model.forward(ids.val(), None));
+    let cost = trace_skeleton(forward, &gpt2()).cost();
+    (0..6).for_each(|depth| assert_whole(&cost, depth));
+    let parts = cost.by_path(3);
+    let of =
+        |path: &str| parts.paths.iter().find(|(name, _)| name == path).unwrap_or_else(|| panic!("{path}\n{parts}")).1;
+    assert_eq!(of("0.h.1"), of("0.h.2"), "{parts}");
+    let deeper = cost.by_path(4);
+    let of =
+        |path: &str| deeper.paths.iter().find(|(name, _)| name == path).unwrap_or_else(|| panic!("{path}\n{deeper}")).1;
+    // The products with the weights of attention and of the MLP, and what is done with them.
+    let products = 2 * 128 * 768 * 768_u128;
+    let (attention, mlp) = (of("0.h.1.attn").flops, of("0.h.1.mlp").flops);
+    assert!(attention >= 4 * products && attention < 4 * products + products / 4, "{attention}\n{deeper}");
+    assert!(mlp >= 8 * products && mlp < 8 * products + products / 4, "{mlp}\n{deeper}");
+    assert!(deeper.to_string().starts_with("path"), "{deeper}");
+}
+
+#[test]
+fn derivatives_belong_to_the_layers() {
+    use grove_optim::{Adamw, GradientTransformation, adamw};
+    let step = |(model, ids): (Gpt2<Traced>, Array<Traced, 2, Int>)| {
+        let lift = || Tensor::<Autodiff<Traced>, 2, Int>::from_primitive(ids.val().into_primitive());
+        let (loss, grads) =
+            grove_transform::value_and_grad(&model, |model| model.next_token_loss(lift(), lift(), None));
+        let optimizer = adamw(1e-3, Adamw::default());
+        let state = optimizer.init(&model);
+        (optimizer.step(grads, state, model), Array::<_, 1>::new(loss))
+    };
+    let cost = trace_skeleton(step, &gpt2()).cost();
+    (0..6).for_each(|depth| assert_whole(&cost, depth));
+    let parts = cost.by_path(4);
+    let of =
+        |path: &str| parts.paths.iter().find(|(name, _)| name == path).unwrap_or_else(|| panic!("{path}\n{parts}")).1;
+    // Two more products for each one.
+    let products = 2 * 128 * 768 * 768_u128;
+    for block in 0..3 {
+        let (attention, mlp) = (of(&format!("0.h.{block}.attn")).flops, of(&format!("0.h.{block}.mlp")).flops);
+        assert!(attention >= 12 * products && attention < 15 * products, "{attention}\n{parts}");
+        assert!(mlp >= 24 * products && mlp < 27 * products, "{mlp}\n{parts}");
+    }
+    if let Some(folder) = std::env::var_os("GROVE_COST_IMAGES") {
+        let folder = std::path::Path::new(&folder);
+        std::fs::write(folder.join("operations.svg"), cost.to_svg()).unwrap();
+        std::fs::write(folder.join("paths.svg"), parts.to_svg()).unwrap();
+        println!("{cost}\n\n{parts}");
+    }
+}
+
+/// The rules, one by one.
+#[test]
+fn equations_belong_to_arguments() {
+    type Model<T> = std::collections::BTreeMap<String, Array<T, 2>>;
+    let f = |(model, x): (Model<Traced>, Array<Traced, 2>)| {
+        let scale = Tensor::<Traced, 2>::full([2, 3], 2.0, &x.val().device()).exp();
+        let x = x.val() * scale;
+        let y = x.matmul(model["a"].val().transpose() * 1.0).tanh();
+        Array::<_, 2>::new(y.matmul(model["b"].val()))
+    };
+    let model: Model<B> = [("a", [4, 3]), ("b", [4, 5])]
+        .into_iter()
+        .map(|(name, shape)| (name.to_owned(), Array::absent(shape)))
+        .collect();
+    let cost = trace_skeleton(f, &(model, Array::<B, 2>::absent([2, 3]))).cost();
+    let parts = cost.by_path(2);
+    let counts: Vec<_> = parts.paths.iter().map(|(path, cost)| (path.as_str(), cost.count)).collect();
+    // Of `a` its transpose, the product by 1, the product of matrices and tanh; of the data the number and exp, which come
+    // before it, and the product with them.
+    assert_eq!(counts, [("0.a", 4), ("0.b", 1), ("1", 3)], "{parts}");
+    assert!(parts.to_string().starts_with("path    count     FLOPs     bytes\n0.a"), "{parts}");
+}
+
+#[test]
+fn images_are_svg() {
+    let f = |(x, y): (Array<Traced, 2>, Array<Traced, 2>)| Array::<_, 2>::new(x.val().matmul(y.val()).exp());
+    let cost = trace_skeleton(f, &(Array::<B, 2>::absent([30, 40]), Array::<B, 2>::absent([40, 20]))).cost();
+    let svg = cost.to_svg();
+    assert!(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\" width=") && svg.ends_with("</svg>\n"), "{svg}");
+    for part in
+        [">dot_general</text>", ">exp</text>", "48.0 k (98.8 %)", "peak memory 10.4 k bytes", "FLOPs, 48.6 k in total"]
+    {
+        assert!(svg.contains(part), "{part}\n{svg}");
+    }
+    assert_eq!(svg.matches("<text").count(), svg.matches("</text>").count());
+    assert!(cost.by_path(1).to_svg().contains("Cost by path"));
+}

@@ -1,0 +1,4 @@
+//! The tests of this crate in one program, which is linked once.
+
+mod key_value;
+mod threads;

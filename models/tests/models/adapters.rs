@@ -1,0 +1,150 @@
+//! LoRA adapters in peft's files against peft: logits with adapters and with merged ones, files that are written.
+//! Fixtures: tools/fixtures/adapters.py.
+
+use crate::common;
+use burn::tensor::{Int, Tensor, TensorData};
+use grove_backend::{Backend, Flex};
+use grove_layers::lora;
+use grove_models::{
+    CausalLm, Gpt2, Gpt2Config, ModelError, Pretrained,
+    bert::{self, BertForSequenceClassification, TextIds},
+    gpt2, peft,
+};
+use grove_tree::{Key, all_close, leaves};
+use grove_weights::TensorFiles;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+fn fixtures(name: &str) -> PathBuf {
+    Path::new("tests/fixtures").join(name)
+}
+
+fn assert_close(what: &str, a: TensorData, name: &str) {
+    let b = TensorFiles::open(fixtures(name).join("reference.safetensors")).unwrap().tensor("logits").unwrap();
+    assert_eq!(a.shape, b.shape, "{what}");
+    let (a, b): (Vec<f64>, Vec<f64>) = (a.iter().collect(), b.iter().collect());
+    let (apart, largest) = common::distance(&a, &b);
+    assert!(apart <= 1e-4 * largest, "{what}: apart by {apart}, the largest is {largest}");
+}
+
+fn gpt2_model<B: Backend>(device: &B::Device) -> Gpt2<B> {
+    Gpt2::from_path(fixtures("gpt2/tiny_a"), device, None).unwrap().0
+}
+
+/// Rank-stabilised adapters of `Conv1D` layers, one of another rank and alpha.
+fn gpt2_as_peft<B: Backend>(device: B::Device) {
+    let reference = TensorFiles::open(fixtures("gpt2/tiny_a/reference.safetensors")).unwrap();
+    let ids = Tensor::<B, 2, Int>::from_data(reference.tensor("input_ids").unwrap(), &device);
+    let base = gpt2_model::<B>(&device);
+    let model = peft::load_adapters(base.clone(), &gpt2::published_names(), fixtures("adapters/gpt2")).unwrap();
+    assert_eq!(leaves(&model).len(), leaves(&base).len() + 3 * 2 * 2);
+    assert_close("gpt2", model.forward(ids.clone(), None).into_data(), "adapters/gpt2");
+    assert_close("gpt2 merged", lora::merge(model).forward(ids, None).into_data(), "adapters/gpt2");
+}
+fn bert_as_peft<B: Backend>(device: B::Device) {
+    let path = fixtures("bert/bert_classify");
+    let model = BertForSequenceClassification::<B>::from_path(&path, &device, None).unwrap().0;
+    let reference = TensorFiles::open(path.join("reference.safetensors")).unwrap();
+    let rows = |name: &str| -> Vec<Vec<u32>> {
+        let data = reference.tensor(name).unwrap();
+        let numbers: Vec<u32> = data.iter::<i64>().map(|number| number as u32).collect();
+        numbers.chunks(data.shape.as_slice()[1]).map(<[u32]>::to_vec).collect()
+    };
+    let text = |((mut ids, mut token_types), mask): ((Vec<u32>, Vec<u32>), Vec<u32>)| {
+        let length = mask.iter().sum::<u32>() as usize;
+        ids.truncate(length);
+        token_types.truncate(length);
+        TextIds { ids, token_types }
+    };
+    let texts: Vec<TextIds> = rows("ids").into_iter().zip(rows("types")).zip(rows("mask")).map(text).collect();
+    let texts = model.bert.batch(&texts).unwrap();
+    let names = bert::published_names(&model.bert.config, true);
+    let bert = peft::load_adapters(model.bert, &names, fixtures("adapters/bert")).unwrap();
+    let model = BertForSequenceClassification { bert, head: model.head };
+    assert_close("bert", model.forward(&texts, None).into_data(), "adapters/bert");
+    assert_close("bert merged", lora::merge(model).forward(&texts, None).into_data(), "adapters/bert");
+}
+
+on_each_backend!(gpt2_as_peft, bert_as_peft);
+
+fn read(directory: &Path) -> (TensorFiles, Value) {
+    let config = std::fs::read(directory.join("adapter_config.json")).unwrap();
+    let weights = TensorFiles::open(directory.join("adapter_model.safetensors")).unwrap();
+    (weights, serde_json::from_slice(&config).unwrap())
+}
+
+/// The tensors that are written are peft's own, bit for bit, and the options give the same factors.
+#[test]
+fn writes_what_peft_wrote() {
+    let (device, names) = (Default::default(), gpt2::published_names());
+    let base = gpt2_model::<Flex>(&device);
+    let model = peft::load_adapters(base.clone(), &names, fixtures("adapters/gpt2")).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    peft::save_adapters(&model, &names, "transformer.", Some("openai-community/gpt2"), directory.path()).unwrap();
+    let ((found, config), (expected, _)) = (read(directory.path()), read(&fixtures("adapters/gpt2")));
+    assert_eq!(found.names().collect::<Vec<_>>(), expected.names().collect::<Vec<_>>());
+    for name in expected.names() {
+        assert_eq!(found.tensor(name).unwrap(), expected.tensor(name).unwrap(), "{name}");
+    }
+    let close = |value: &Value, expected: f64| {
+        let value = value.as_f64().unwrap();
+        assert!((value - expected).abs() < 1e-9, "{value}, not {expected}");
+    };
+    // The factor is alpha / sqrt(rank) in peft's file, alpha / rank in this one.
+    close(&config["lora_alpha"], 6.0 * 2.0);
+    let special = "^transformer\\.h\\.1\\.attn\\.c_attn";
+    close(&config["alpha_pattern"][special], 5.0 * 2f64.sqrt());
+    assert_eq!((&config["r"], &config["rank_pattern"][special]), (&4.into(), &2.into()));
+    assert_eq!(config["rank_pattern"].as_object().unwrap().len(), 1);
+    assert_eq!(config["fan_in_fan_out"], true);
+    assert_eq!(config["target_modules"].as_array().unwrap().len(), 6);
+    // Read again, it is the same model.
+    let again = peft::load_adapters(base, &names, directory.path()).unwrap();
+    assert!(all_close(&again, &model, 0.0, 0.0));
+    assert!((again.h[1].attn.c_attn.low_rank.as_ref().unwrap().scale - 5.0 / 2f64.sqrt()).abs() < 1e-9);
+    // For tools/fixtures/adapters.py --check.
+    if let Ok(copy) = std::env::var("GROVE_SAVED_ADAPTERS") {
+        peft::save_adapters(&model, &names, "transformer.", None, copy).unwrap();
+    }
+}
+
+#[test]
+fn names_what_it_cannot_read() {
+    let device = Default::default();
+    let (gpt2, names) = (gpt2_model::<Flex>(&device), gpt2::published_names());
+    let message = |directory: &Path| peft::load_adapters(gpt2.clone(), &names, directory).unwrap_err().to_string();
+    let head = message(&fixtures("adapters/bert_with_head"));
+    assert!(head.contains("adapter_config.json") && head.contains("modules_to_save is [\"classifier\""), "{head}");
+    let other = message(&fixtures("adapters/bert"));
+    assert!(other.contains("bert.encoder.layer.0.attention.self.query") && other.contains("no such linear"), "{other}");
+
+    let source = fixtures("adapters/gpt2");
+    let changed = |field: &str, value: Value| {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::copy(source.join("adapter_model.safetensors"), directory.path().join("adapter_model.safetensors"))
+            .unwrap();
+        let mut config = read(&source).1;
+        config[field] = value;
+        std::fs::write(directory.path().join("adapter_config.json"), config.to_string()).unwrap();
+        message(directory.path())
+    };
+    for (field, value) in [("use_dora", true.into()), ("bias", "all".into()), ("peft_type", "IA3".into())] {
+        let message = changed(field, value);
+        assert!(message.contains(field) && message.contains("adapter_config.json"), "{message}");
+    }
+    assert!(changed("init_lora_weights", "pissa".into()).contains("init_lora_weights is pissa"));
+    assert!(changed("alpha_pattern", serde_json::json!({"h.[01].c_attn": 3})).contains("regular expression"));
+
+    let adapted = lora::add(gpt2.clone(), &["h.0.attn.c_attn"], 2, 1.0, Key::new(0)).unwrap();
+    let twice = peft::load_adapters(adapted, &names, &source).unwrap_err();
+    assert!(matches!(twice, ModelError::Lora(lora::LoraError::Adapted { .. })), "{twice}");
+    let wider = Gpt2Config { n_embd: 48, ..gpt2.config.clone() };
+    let wider = Gpt2::<Flex>::init(&wider, Key::new(0), &device).unwrap();
+    let shape = peft::load_adapters(wider, &names, &source).unwrap_err().to_string();
+    assert!(
+        shape.contains("lora_A and lora_B of transformer.h.0.attn.c_attn") && shape.contains("[rank, 48]"),
+        "{shape}"
+    );
+    let empty = peft::save_adapters(&gpt2, &names, "", None, tempfile::tempdir().unwrap().path()).unwrap_err();
+    assert!(empty.to_string().contains("no adapters to save"), "{empty}");
+}

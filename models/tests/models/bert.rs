@@ -1,0 +1,440 @@
+//! BERT, RoBERTa and DistilBERT against transformers: every head's outputs, loss and gradients on padded batches and pairs,
+//! every variant of the published names, sentence embeddings. Fixtures: tools/fixtures/bert.py.
+
+use crate::common;
+use burn::tensor::{Int, Tensor, TensorData};
+use grove_backend::{Autodiff, Backend};
+use grove_layers::lora;
+use grove_models::{
+    ModelError, Pretrained, PretrainedConfig,
+    bert::{
+        Bert, BertConfig, BertForMaskedLm, BertForMultipleChoice, BertForNextSentence, BertForQuestionAnswering,
+        BertForSequenceClassification, BertForTokenClassification, BertHead, LORA_TARGETS, ProblemType,
+        SentenceEncoder, TextBatch, TextIds, WithHead,
+    },
+};
+use grove_transform::{GradOptions, value_and_grad};
+use grove_tree::{AnyArray, Key, all_close, eq, leaves, map_with_path};
+use grove_weights::{SaveOptions, TensorFiles, save_model};
+use std::path::{Path, PathBuf};
+
+use crate::arrays::same_arrays;
+
+fn fixtures() -> PathBuf {
+    Path::new("tests/fixtures/bert").into()
+}
+
+/// Reference values from transformers.
+struct Reference {
+    name: &'static str,
+    checkpoint: TensorFiles,
+}
+
+impl Reference {
+    fn of(name: &'static str) -> Self {
+        let checkpoint = TensorFiles::open(fixtures().join(name).join("reference.safetensors")).unwrap();
+        Self { name, checkpoint }
+    }
+
+    fn directory(&self) -> PathBuf {
+        fixtures().join(self.name)
+    }
+
+    fn data(&self, name: &str) -> TensorData {
+        self.checkpoint.tensor(name).unwrap_or_else(|error| panic!("{}: {error}", self.name))
+    }
+
+    fn lengths(&self) -> Vec<usize> {
+        let mask = self.data("mask");
+        let t = mask.shape.as_slice()[1];
+        let mask: Vec<i64> = mask.iter().collect();
+        mask.chunks(t).map(|row| row.iter().sum::<i64>() as usize).collect()
+    }
+
+    /// The texts without their padding.
+    fn texts(&self) -> Vec<TextIds> {
+        let rows = |name: &str| {
+            let data = self.checkpoint.contains(name).then(|| self.data(name))?;
+            let t = data.shape.as_slice()[1];
+            let all: Vec<u32> = data.iter::<i64>().map(|id| id as u32).collect();
+            Some(all.chunks(t).map(<[u32]>::to_vec).collect::<Vec<_>>())
+        };
+        let (ids, types) = (rows("ids").unwrap(), rows("types"));
+        let text = |(i, &length): (usize, &usize)| TextIds {
+            ids: ids[i][..length].to_vec(),
+            token_types: types.as_ref().map_or(vec![], |types| types[i][..length].to_vec()),
+        };
+        self.lengths().iter().enumerate().map(text).collect()
+    }
+
+    fn labels<A: Backend, const D: usize>(&self, name: &str, device: &A::Device) -> Tensor<A, D, Int> {
+        Tensor::from_data(self.data(name), device)
+    }
+
+    /// Fails unless the numbers that count are close: all, or those of positions without padding.
+    fn close(&self, part: &str, found: TensorData, tolerance: f64, padded: bool) {
+        let expected = self.data(part);
+        assert_eq!(found.shape, expected.shape, "{} {part}", self.name);
+        let (mut a, mut b): (Vec<f64>, Vec<f64>) = (found.iter().collect(), expected.iter().collect());
+        if padded {
+            let t = found.shape.as_slice()[1];
+            let width: usize = found.shape.as_slice()[2..].iter().product();
+            let lengths = self.lengths();
+            let counts = |i: &usize| (i / width) % t < lengths[i / (width * t)];
+            (a, b) = (0..a.len()).filter(counts).map(|i| (a[i], b[i])).unzip();
+        }
+        let (apart, largest) = common::distance(&a, &b);
+        assert!(apart <= tolerance * largest, "{} {part}: apart by {apart}, the largest is {largest}", self.name);
+    }
+
+    /// Compares a loss and its gradients.
+    fn loss<B: Backend, H: BertHead<B>>(
+        &self,
+        model: &WithHead<Bert<B>, H>,
+        f: impl FnOnce(WithHead<Bert<Autodiff<B>>, H::On<Autodiff<B>>>) -> Tensor<Autodiff<B>, 1>,
+    ) {
+        let (loss, grads) = value_and_grad(model, f);
+        self.close("loss", loss.into_data(), 1e-4, false);
+        self.gradients(&grads);
+    }
+
+    /// Compares the gradients of a loss under their published names.
+    fn gradients<B: Backend, H: BertHead<B>>(&self, grads: &WithHead<Bert<B>, H>) {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("grads.safetensors");
+        let names = WithHead::<Bert<B>, H>::published_names(&grads.bert.config);
+        save_model(grads, &names, &file, &SaveOptions::default()).unwrap();
+        let found = TensorFiles::open(&file).unwrap();
+        let expected: Vec<&str> = self.checkpoint.names().filter_map(|name| name.strip_prefix("grad.")).collect();
+        assert_eq!(expected.len(), leaves(grads).len(), "{}", self.name);
+        let largest = |data: &TensorData| data.iter::<f64>().map(f64::abs).fold(0.0, f64::max);
+        let overall = expected.iter().map(|name| largest(&self.data(&format!("grad.{name}")))).fold(0.0, f64::max);
+        for name in expected {
+            let grad = found.tensor(name).unwrap();
+            // Some true gradients are 0, as of what moves all scores alike; what is found is rounding then.
+            if largest(&self.data(&format!("grad.{name}"))) < 1e-9 * overall {
+                assert!(largest(&grad) <= 1e-6 * overall, "{} {name}", self.name);
+                continue;
+            }
+            self.close(&format!("grad.{name}"), grad, 1e-3, false);
+        }
+    }
+}
+
+fn load<B: Backend, H: BertHead<B>>(reference: &Reference, device: &B::Device) -> WithHead<Bert<B>, H> {
+    let (model, report) = WithHead::from_path(reference.directory(), device, None).unwrap();
+    assert!(report.is_complete(), "{}: {report}", reference.name);
+    model
+}
+
+fn encoders<B: Backend>(device: B::Device) {
+    for name in ["bert_model", "roberta_model", "distilbert_model"] {
+        let reference = Reference::of(name);
+        let (model, report) = Bert::<B>::from_path(reference.directory(), &device, None).unwrap();
+        assert!(report.is_complete());
+        let texts = model.batch(&reference.texts()).unwrap();
+        for (i, state) in model.states(&texts, None).enumerate() {
+            reference.close(&format!("hidden.{i}"), state.into_data(), 1e-4, true);
+        }
+        let pooled = model.pool(model.forward(&texts, None));
+        assert_eq!(pooled.is_some(), name != "distilbert_model");
+        if let Some(pooled) = pooled {
+            reference.close("pooled", pooled.into_data(), 1e-4, false);
+        }
+    }
+}
+
+fn masked<B: Backend>(device: B::Device) {
+    for name in ["bert_masked", "roberta_masked", "distilbert_masked", "bert_untied"] {
+        let reference = Reference::of(name);
+        let model: BertForMaskedLm<B> = load(&reference, &device);
+        let texts = model.bert.batch(&reference.texts()).unwrap();
+        reference.close("logits", model.forward(&texts, None).into_data(), 1e-4, true);
+        let texts = || TextBatch::from_inner(texts.clone());
+        reference.loss(&model, |model| model.loss(&texts(), reference.labels("labels", &device), None));
+    }
+}
+
+fn next_sentence<B: Backend>(device: B::Device) {
+    let reference = Reference::of("bert_next");
+    let model: BertForNextSentence<B> = load(&reference, &device);
+    let texts = model.bert.batch(&reference.texts()).unwrap();
+    reference.close("logits", model.forward(&texts, None).into_data(), 1e-4, false);
+    let texts = || TextBatch::from_inner(texts.clone());
+    reference.loss(&model, |model| model.loss(&texts(), reference.labels("labels", &device), None));
+}
+
+fn classes<B: Backend>(device: B::Device) {
+    let names = ["bert_classify", "roberta_classify", "distilbert_classify", "bert_multi", "bert_regress"];
+    for name in names {
+        let reference = Reference::of(name);
+        let model: BertForSequenceClassification<B> = load(&reference, &device);
+        assert_eq!(model.bert.config.labels, ["sad", "merry", "neither"]);
+        let texts = model.bert.batch(&reference.texts()).unwrap();
+        reference.close("logits", model.forward(&texts, None).into_data(), 1e-4, false);
+        let problem = model.bert.config.problem().unwrap();
+        let texts = || TextBatch::from_inner(texts.clone());
+        reference.loss(&model, |model| {
+            let texts = texts();
+            let numbers = || Tensor::<Autodiff<B>, 2>::from_data(reference.data("labels"), &device);
+            match problem {
+                ProblemType::SingleLabel => model.loss(&texts, reference.labels("labels", &device), None),
+                ProblemType::MultiLabel => model.multi_label_loss(&texts, numbers(), None),
+                ProblemType::Regression => model.regression_loss(&texts, numbers(), None),
+            }
+        });
+    }
+}
+
+fn tokens<B: Backend>(device: B::Device) {
+    for name in ["bert_tokens", "roberta_tokens", "distilbert_tokens"] {
+        let reference = Reference::of(name);
+        let model: BertForTokenClassification<B> = load(&reference, &device);
+        let texts = model.bert.batch(&reference.texts()).unwrap();
+        reference.close("logits", model.forward(&texts, None).into_data(), 1e-4, true);
+        let texts = || TextBatch::from_inner(texts.clone());
+        reference.loss(&model, |model| model.loss(&texts(), reference.labels("labels", &device), None));
+    }
+}
+
+fn answers<B: Backend>(device: B::Device) {
+    for name in ["bert_answer", "roberta_answer", "distilbert_answer"] {
+        let reference = Reference::of(name);
+        let model: BertForQuestionAnswering<B> = load(&reference, &device);
+        let texts = model.bert.batch(&reference.texts()).unwrap();
+        let [starts, ends] = model.forward(&texts, None);
+        reference.close("starts", starts.into_data(), 1e-4, true);
+        reference.close("ends", ends.into_data(), 1e-4, true);
+        let texts = || TextBatch::from_inner(texts.clone());
+        reference.loss(&model, |model| {
+            let [starts, ends] = ["start_positions", "end_positions"].map(|part| reference.labels(part, &device));
+            model.loss(&texts(), starts, ends, None)
+        });
+    }
+}
+
+fn choices<B: Backend>(device: B::Device) {
+    for name in ["bert_choice", "roberta_choice", "distilbert_choice"] {
+        let reference = Reference::of(name);
+        let model: BertForMultipleChoice<B> = load(&reference, &device);
+        let texts = model.bert.batch(&reference.texts()).unwrap();
+        reference.close("logits", model.forward(&texts, 2, None).into_data(), 1e-4, false);
+        let texts = || TextBatch::from_inner(texts.clone());
+        reference.loss(&model, |model| model.loss(&texts(), 2, reference.labels("labels", &device), None));
+    }
+}
+
+/// A text has alone what it has beside longer ones.
+fn padding_changes_nothing<B: Backend>(device: B::Device) {
+    for name in ["bert_model", "roberta_model", "distilbert_model"] {
+        let reference = Reference::of(name);
+        let (model, _) = Bert::<B>::from_path(reference.directory(), &device, None).unwrap();
+        let texts = reference.texts();
+        let together = model.forward(&model.batch(&texts).unwrap(), None);
+        for (i, text) in texts.iter().enumerate() {
+            let alone = model.forward(&model.batch(std::slice::from_ref(text)).unwrap(), None);
+            let beside = together.clone().slice([i..i + 1, 0..text.ids.len()]);
+            let (apart, largest) = common::distance(
+                &alone.into_data().iter::<f64>().collect::<Vec<_>>(),
+                &beside.into_data().iter::<f64>().collect::<Vec<_>>(),
+            );
+            assert!(apart <= 1e-5 * largest, "{name}, text {i}: apart by {apart} of {largest}");
+        }
+    }
+}
+
+fn sentences<B: Backend>(device: B::Device) {
+    for name in ["sentence/mean_tokens", "sentence/cls_token", "sentence/max_tokens"] {
+        let reference = Reference::of(name);
+        let (encoder, _) = SentenceEncoder::<B>::from_path(reference.directory(), &device, None).unwrap();
+        assert_eq!(encoder.normalize, name != "sentence/max_tokens");
+        let texts = encoder.bert.batch(&reference.texts()).unwrap();
+        reference.close("embeddings", encoder.forward(&texts).into_data(), 1e-4, false);
+    }
+}
+
+/// Adapters of low rank against peft's: outputs, loss and gradients; merged, the same outputs.
+fn adapters<B: Backend>(device: B::Device) {
+    let reference = Reference::of("bert_classify");
+    let expected = Reference {
+        name: "lora",
+        checkpoint: TensorFiles::open(reference.directory().join("lora.safetensors")).unwrap(),
+    };
+    let model: BertForSequenceClassification<B> = load(&reference, &device);
+    let before = model.clone();
+    let adapt = |bert: Bert<B>| lora::add(bert, &LORA_TARGETS, 3, 5.0, Key::new(0)).unwrap();
+    let model = BertForSequenceClassification { bert: adapt(model.bert), head: model.head };
+    let texts = model.bert.batch(&reference.texts()).unwrap();
+    // Nothing has changed yet.
+    assert_eq!(model.forward(&texts, None).into_data(), before.forward(&texts, None).into_data());
+    let published = |path: &grove_tree::Path| {
+        let (linear, part) = path.as_str().strip_prefix("bert.")?.split_once(".low_rank.")?;
+        Some(format!("{part}.{linear}"))
+    };
+    let model = map_with_path(model, |path, leaf| match published(path) {
+        Some(name) => AnyArray::from_data(expected.data(&name), &device),
+        None => leaf,
+    });
+    let logits = model.forward(&texts, None);
+    expected.close("logits", logits.into_data(), 1e-4, false);
+    // No library would read adapters in this format.
+    let directory = tempfile::tempdir().unwrap();
+    let message = model.save_pretrained(directory.path()).unwrap_err().to_string();
+    assert!(
+        message.contains("bert.encoder.layer.0.attention.query.low_rank.a") && message.contains("`lora::merge`"),
+        "{message}"
+    );
+    assert!(std::fs::read_dir(directory.path()).unwrap().next().is_none());
+    let merged = lora::merge(model.clone());
+    merged.save_pretrained(directory.path()).unwrap();
+    expected.close("logits", merged.forward(&texts, None).into_data(), 1e-4, false);
+    assert_eq!(leaves(&merged).len(), leaves(&before).len());
+
+    let texts = TextBatch::from_inner(texts);
+    let only = GradOptions::new().only(lora::trainable());
+    let (loss, grads, ()) =
+        only.value_and_grad_aux(&model, |model| (model.loss(&texts, reference.labels("labels", &device), None), ()));
+    expected.close("loss", loss.into_data(), 1e-4, false);
+    let mut compared = 0;
+    map_with_path(grads, |path, leaf| {
+        let name = published(path);
+        assert_eq!(leaf.is_present(), name.is_some(), "{path}");
+        if let Some(name) = name {
+            expected.close(&format!("grad.{name}"), leaf.clone().into_data().unwrap(), 1e-3, false);
+            compared += 1;
+        }
+        leaf
+    });
+    assert_eq!(compared, 8);
+}
+
+/// The loss of some positions is that of all with the others ignored.
+fn loss_at_positions<B: Backend>(device: B::Device) {
+    let reference = Reference::of("bert_masked");
+    let model: BertForMaskedLm<B> = load(&reference, &device);
+    let texts = model.bert.batch(&reference.texts()).unwrap();
+    let labels: Vec<i64> = reference.data("labels").iter().collect();
+    let (positions, labels): (Vec<i64>, Vec<i64>) = (0..).zip(labels).filter(|(_, label)| *label >= 0).unzip();
+    let count = labels.len();
+    let numbers = |values: Vec<i64>| Tensor::from_data(TensorData::new(values, [count]), &device);
+    let loss = model.loss_at(&texts, numbers(positions), numbers(labels), None);
+    reference.close("loss", loss.into_data(), 1e-4, false);
+}
+
+on_each_backend!(
+    next_sentence,
+    adapters,
+    loss_at_positions,
+    encoders,
+    masked,
+    classes,
+    tokens,
+    answers,
+    choices,
+    padding_changes_nothing,
+    sentences
+);
+
+type Flex = grove_backend::Flex;
+
+#[test]
+fn every_published_naming_loads() {
+    let device = Default::default();
+    let original: BertForMaskedLm<Flex> = load(&Reference::of("bert_masked"), &device);
+    for variant in ["gamma_beta", "pretraining_bin", "decoder_present", "no_prefix"] {
+        let directory = fixtures().join("variants").join(variant);
+        let (model, _) = BertForMaskedLm::<Flex>::from_path(&directory, &device, None).unwrap();
+        assert!(all_close(&model, &original, 0.0, 0.0), "{variant}");
+        let (encoder, _) = Bert::<Flex>::from_path(&directory, &device, None).unwrap();
+        assert_eq!(encoder.pooler.is_some(), variant == "pretraining_bin");
+        assert!(all_close(&encoder.encoder, &original.bert.encoder, 0.0, 0.0), "{variant}");
+    }
+}
+
+#[test]
+fn saved_models_come_back() {
+    let (device, directory) = (Default::default(), tempfile::tempdir().unwrap());
+    for name in ["bert_classify", "roberta_classify", "distilbert_classify"] {
+        let reference = Reference::of(name);
+        let model: BertForSequenceClassification<Flex> = load(&reference, &device);
+        model.save_pretrained(directory.path()).unwrap();
+        let (again, report) =
+            BertForSequenceClassification::<Flex>::from_path(directory.path(), &device, None).unwrap();
+        assert!(same_arrays(&again, &model) && report.is_complete(), "{name}");
+        // The names are those that transformers wrote.
+        let names = |directory: &Path| -> Vec<String> {
+            let mut names: Vec<_> =
+                TensorFiles::open(directory.join("model.safetensors")).unwrap().names().map(str::to_owned).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(directory.path()), names(&reference.directory()), "{name}");
+    }
+}
+
+#[test]
+fn a_new_head_goes_on_a_published_encoder() {
+    let device = Default::default();
+    let reference = Reference::of("bert_masked");
+    let masked: BertForMaskedLm<Flex> = load(&reference, &device);
+    let labels = ["a", "b", "c", "d"].map(str::to_owned).to_vec();
+    let config = BertConfig { labels, ..BertConfig::beside(reference.directory()).unwrap() };
+    let (model, report) = BertForSequenceClassification::<Flex>::with_new_head(
+        reference.directory(),
+        &config,
+        Key::new(1),
+        &device,
+        None,
+    )
+    .unwrap();
+    assert!(eq(&model.bert.encoder, &masked.bert.encoder) && !report.is_complete());
+    assert_eq!(model.head.classifier.weight.shape(), [18, 4]);
+    assert!(model.bert.pooler.is_some());
+
+    // Another number of labels: the old classifier does not fit and is made anew.
+    let classify = Reference::of("bert_classify").directory();
+    let (model, _) =
+        BertForSequenceClassification::<Flex>::with_new_head(classify, &config, Key::new(1), &device, None).unwrap();
+    assert_eq!(model.head.classifier.weight.shape(), [18, 4]);
+
+    // A file of something else is no encoder.
+    let other = Reference::of("distilbert_masked").directory().join("model.safetensors");
+    let error =
+        BertForSequenceClassification::<Flex>::with_new_head(other, &config, Key::new(1), &device, None).unwrap_err();
+    assert!(error.to_string().contains("missing"), "{error}");
+}
+
+#[test]
+fn texts_that_the_model_cannot_read() {
+    let model = Bert::<Flex>::from_path(Reference::of("bert_model").directory(), &Default::default(), None).unwrap().0;
+    let error = |texts: &[TextIds]| model.batch(texts).unwrap_err();
+    assert!(matches!(error(&[]), ModelError::EmptyText));
+    assert!(matches!(error(&[vec![3].into(), vec![].into()]), ModelError::EmptyText));
+    assert!(matches!(error(&[vec![61].into()]), ModelError::TokenOutside { id: 61, .. }));
+    assert!(matches!(error(&[vec![1; 18].into()]), ModelError::TextTooLong { len: 18, most: 17 }));
+    assert!(matches!(error(&[TextIds { ids: vec![1, 2], token_types: vec![0, 3] }]), ModelError::Option { .. }));
+    assert!(matches!(error(&[TextIds { ids: vec![1, 2], token_types: vec![0] }]), ModelError::Option { .. }));
+}
+
+#[test]
+fn sentence_files_that_are_wrong() {
+    let (device, directory) = (Default::default(), tempfile::tempdir().unwrap());
+    let source = Reference::of("sentence/mean_tokens").directory();
+    for file in ["config.json", "model.safetensors"] {
+        std::fs::copy(source.join(file), directory.path().join(file)).unwrap();
+    }
+    let says = |modules: &str, pooling: &str| {
+        std::fs::write(directory.path().join("modules.json"), modules).unwrap();
+        std::fs::create_dir_all(directory.path().join("1_Pooling")).unwrap();
+        std::fs::write(directory.path().join("1_Pooling/config.json"), pooling).unwrap();
+        SentenceEncoder::<Flex>::from_path(directory.path(), &device, None).unwrap_err().to_string()
+    };
+    let module =
+        |path: &str, kind: &str| format!(r#"[{{"path": "{path}", "type": "sentence_transformers.models.{kind}"}}]"#);
+    assert!(says(&module("2_Dense", "Dense"), "{}").contains("'sentence_transformers.models.Dense'"));
+    assert!(says(&module("../1_Pooling", "Pooling"), "{}").contains("leads out of the directory"));
+    assert!(says(&module("1_Pooling", "Pooling"), "{}").contains("no way of pooling"));
+    let last = r#"{"pooling_mode_lasttoken": true}"#;
+    assert!(says(&module("1_Pooling", "Pooling"), last).contains("pooling_mode_lasttoken is not known"));
+    assert!(says("{}", "{}").contains("modules.json"));
+}

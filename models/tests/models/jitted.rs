@@ -1,0 +1,90 @@
+//! Generation with a jitted decoding step.
+
+use std::path::Path;
+
+use grove_backend::{Backend, Candle, Flex};
+use grove_models::{
+    GenerateOptions, Gpt2, Gpt2Config, GptNeo, Llama, Pretrained, RnnLm, generate,
+    generation::{Sampling, TraceableLm},
+};
+use grove_tree::Key;
+
+fn load<B: Backend, M: Pretrained<B>>(path: &str) -> M {
+    let folder = Path::new("tests/fixtures").join(path);
+    M::from_path(folder, &Default::default(), None).unwrap().0
+}
+
+/// Prompts of one length and of several, greedy and sampled, have the continuations that they have without a trace.
+fn same_texts<B: Backend, M: TraceableLm<B>>(name: &str, model: &M) {
+    let jitted = model.jitted();
+    let sampled = Sampling { temperature: 0.9, top_k: Some(9), repetition_penalty: 1.2, ..Sampling::default() };
+    let mut last = vec![];
+    for sampling in [Sampling::greedy(), sampled] {
+        for prompts in [vec![vec![1, 5, 3]], vec![vec![2, 7, 4, 4, 1], vec![3], vec![9, 8, 7]]] {
+            let options = GenerateOptions {
+                max_new_tokens: 9,
+                sampling: sampling.clone(),
+                ignore_eos: true,
+                key: Key::new(3),
+                ..GenerateOptions::default()
+            };
+            let expected = generate(model, &prompts, &options, |_, _| true).unwrap();
+            let mut seen = vec![vec![]; prompts.len()];
+            let found = jitted.generate(&prompts, &options, |row, token| {
+                seen[row].push(token);
+                true
+            });
+            let found = found.unwrap();
+            assert_eq!(found, expected, "{name}, {} rows", prompts.len());
+            assert_eq!(seen, found.iter().map(|row| row.ids.clone()).collect::<Vec<_>>());
+            last = found;
+        }
+    }
+    assert!(last.iter().all(|row| row.ids.len() == 9), "{name}: {last:?}");
+    // One for a row, and one for three with padding.
+    assert_eq!(jitted.graphs().len(), 2, "{name}");
+}
+
+fn every_decoder<B: Backend>() {
+    same_texts("gpt2", &load::<B, Gpt2<B>>("gpt2/tiny_a"));
+    same_texts("gpt_neo", &load::<B, GptNeo<B>>("gpt_neo/tiny"));
+    for name in ["llama/gqa", "llama/mistral", "llama/rope_llama3"] {
+        same_texts(name, &load::<B, Llama<B>>(name));
+    }
+    same_texts("rnn", &load::<B, RnnLm<B>>("rnn/lm_lstm_tied/model.pt"));
+}
+
+#[test]
+fn every_decoder_flex() {
+    every_decoder::<Flex>();
+}
+
+#[test]
+fn every_decoder_candle() {
+    every_decoder::<Candle>();
+}
+
+/// The cache doubles at 64 and at 128 positions, and the model's context ends the text.
+#[test]
+fn a_long_text() {
+    let config =
+        Gpt2Config { n_embd: 16, n_layer: 2, n_head: 2, vocab_size: 50, n_positions: 150, ..Gpt2Config::default() };
+    let model = Gpt2::<Flex>::init(&config, Key::new(0), &Default::default()).unwrap();
+    let options = GenerateOptions { max_new_tokens: 1000, ignore_eos: true, ..GenerateOptions::default() };
+    let (jitted, prompt) = (model.jitted(), vec![(0..50).collect::<Vec<u32>>()]);
+    let found = jitted.generate(&prompt, &options, |_, _| true).unwrap();
+    assert_eq!(found, generate(&model, &prompt, &options, |_, _| true).unwrap());
+    assert_eq!((found[0].ids.len(), jitted.graphs().len()), (101, 3));
+}
+
+#[test]
+fn errors_are_those_of_generate() {
+    let model = load::<Flex, Gpt2<Flex>>("gpt2/tiny_a");
+    let options = GenerateOptions::default();
+    for prompt in [vec![], vec![1_000_000], vec![0; 10_000]] {
+        let expected = generate(&model, std::slice::from_ref(&prompt), &options, |_, _| true).unwrap_err();
+        let found = model.jitted().generate(&[prompt], &options, |_, _| true).unwrap_err();
+        assert_eq!(found.to_string(), expected.to_string());
+    }
+    assert_eq!(model.jitted().generate(&[], &options, |_, _| true).unwrap(), []);
+}

@@ -1,0 +1,285 @@
+//! LLaMA, Mistral and Qwen2 against transformers: heads that share keys and values, every scaling of rotary angles, windows,
+//! biases, tied and untied; every naming and format. Fixtures: tools/fixtures/llama.py.
+
+use burn::tensor::{DType, Tensor};
+use grove_backend::Backend;
+use grove_models::{
+    CausalLm, GenerateOptions, Llama, LlamaConfig, Pretrained, PretrainedConfig, generate,
+    generation::Sampling,
+    llama::{EndTokens, published_names},
+};
+use grove_tree::{eq, leaves};
+use grove_weights::TensorFiles;
+use std::path::{Path, PathBuf};
+
+use crate::arrays::same_arrays;
+use crate::decoder::{check_cache, check_forward, check_gradients, check_greedy, check_logits};
+use crate::reference::Reference;
+
+const ALL: [&str; 11] = [
+    "mha",
+    "gqa",
+    "gqa2",
+    "mqa",
+    "biased",
+    "mistral",
+    "qwen2",
+    "rope_linear",
+    "rope_dynamic",
+    "rope_llama3",
+    "rope_yarn",
+];
+
+/// Published namings and containers, and whose weights they hold.
+const VARIANTS: [(&str, &str); 5] = [
+    ("no_prefix", "gqa"),
+    ("with_inv_freq", "gqa"),
+    ("sharded", "gqa"),
+    ("meta", "gqa"),
+    ("tied_lm_head_present", "mqa"),
+];
+
+/// GGUF files, by the types of their weights.
+const GGUF: [&str; 8] = ["f32", "f16", "bf16", "q8_0", "q4_0_to_q5_1", "q4_1_q6_k", "q4_k_q5_k", "q2_k_q3_k"];
+
+/// Those whose gradients are stored.
+const WITH_GRADIENTS: [&str; 3] = ["gqa2", "mqa", "biased"];
+
+fn fixtures() -> PathBuf {
+    Path::new("tests/fixtures/llama").into()
+}
+
+fn open<B: Backend>(path: impl AsRef<Path>, device: &B::Device) -> Llama<B> {
+    let (model, report) = Llama::from_path(path.as_ref(), device, Some(DType::F32)).unwrap();
+    assert!(report.is_complete(), "{}: {report}", path.as_ref().display());
+    model
+}
+
+fn load<B: Backend>(name: &str, device: &B::Device) -> (Reference, Llama<B>) {
+    let reference = Reference::of("llama", name);
+    let model = open(&reference.directory, device);
+    (reference, model)
+}
+
+fn forward<B: Backend>(device: B::Device) {
+    for name in ALL {
+        let (reference, model) = load::<B>(name, &device);
+        check_forward(&reference, &model, &device);
+    }
+}
+
+fn gradients<B: Backend>(device: B::Device) {
+    for name in WITH_GRADIENTS {
+        let (reference, model) = load::<B>(name, &device);
+        check_gradients(&reference, &model, &published_names(&model.config), &device);
+    }
+}
+
+fn greedy<B: Backend>(device: B::Device) {
+    for name in ALL {
+        let (reference, model) = load::<B>(name, &device);
+        check_greedy(&reference, &model);
+    }
+}
+
+/// With a cache, in steps; of the scaling that depends on the length only within the training's, beyond which transformers
+/// too keeps what it turned before.
+fn cache<B: Backend>(device: B::Device) {
+    for name in ["mha", "gqa", "mistral", "rope_llama3", "rope_yarn"] {
+        let (reference, model) = load::<B>(name, &device);
+        check_cache(&model, reference.tensor_of_ids("input_ids", &device), &[4, 1, 6, 1]);
+    }
+    let (reference, model) = load::<B>("rope_linear", &device);
+    check_cache(&model, reference.tensor_of_ids("deep.input_ids", &device), &[200, 1, 150, 1, 1]);
+}
+
+/// One kind of model, with everything: what runs on wgpu.
+fn one_kind<B: Backend>(device: B::Device) {
+    let (reference, model) = load::<B>("gqa2", &device);
+    check_forward(&reference, &model, &device);
+    check_gradients(&reference, &model, &published_names(&model.config), &device);
+    check_greedy(&reference, &model);
+    check_cache(&model, reference.tensor_of_ids("input_ids", &device), &[9, 1]);
+}
+
+on_each_backend!(forward, gradients, greedy, cache, gguf, one_kind);
+
+type Flex = grove_backend::Flex;
+
+fn flex(path: &str) -> Llama<Flex> {
+    open(fixtures().join(path), &Default::default())
+}
+
+#[test]
+fn every_published_naming_loads() {
+    for (variant, original) in VARIANTS {
+        let (model, original) = (flex(&format!("variants/{variant}")), flex(original));
+        assert!(same_arrays(&model, &original), "{variant}");
+    }
+}
+
+/// In Meta's files: rows of queries and keys in another order, angles scaled as LLaMA 3.1's, weights of 16 bits.
+#[test]
+fn metas_files_compute_the_same() {
+    let reference = Reference::of("llama", "variants/meta_scaled");
+    let file = reference.directory.join("consolidated.00.pth");
+    let (model, report) = Llama::<Flex>::from_path(file, &Default::default(), None).unwrap();
+    assert!(report.is_complete(), "{report}");
+    check_forward(&reference, &model, &Default::default());
+}
+
+/// Numbers of 16 bits are widened tile by tile: the result is that of the rounded weights in full precision.
+#[test]
+fn weights_of_16_bits_compute_in_f32() {
+    for (variant, dtype) in [("f16", DType::F16), ("bf16", DType::BF16)] {
+        let reference = Reference::of("llama", &format!("variants/{variant}"));
+        let (model, _) = Llama::<Flex>::from_path(&reference.directory, &Default::default(), None).unwrap();
+        let types: std::collections::BTreeMap<String, DType> =
+            leaves(&model).into_iter().map(|(path, leaf)| (path, leaf.dtype())).collect();
+        assert_eq!(types["layers.0.self_attn.q_proj.weight"], dtype);
+        assert_eq!(types["embed_tokens.weight"], dtype);
+        assert_eq!(types["norm.weight"], DType::F32);
+        check_forward(&reference, &model, &Default::default());
+    }
+}
+
+/// Quantized weights stay so in memory; or, asked for in f32, are unpacked.
+fn gguf<B: Backend>(device: B::Device) {
+    for name in GGUF {
+        let file = fixtures().join("gguf").join(format!("{name}.gguf"));
+        let reference = Reference::beside(&file);
+        for dtype in [None, Some(DType::F32)] {
+            let (model, report) = Llama::<B>::from_path(&file, &device, dtype).unwrap();
+            assert!(report.is_complete(), "{name}: {report}");
+            let keeps_blocks = B::MIXED_DTYPE_WEIGHTS && dtype.is_none();
+            assert_eq!(model.is_quantized(), keeps_blocks && name.contains('q') && name != "f16", "{name}");
+            // Formats without a kernel are unpacked to 16 bits. GPUs compute in the type of the weights.
+            let computes_in =
+                |dtype| !B::MIXED_DTYPE_WEIGHTS && leaves(&model).iter().any(|(_, leaf)| leaf.dtype() == dtype);
+            let tolerance = match name {
+                _ if computes_in(DType::BF16) => 5e-2,
+                _ if computes_in(DType::F16) => 5e-3,
+                "q2_k_q3_k" if dtype.is_none() => 5e-3,
+                _ => 1e-4,
+            };
+            check_logits(&reference, &model, &device, tolerance);
+        }
+    }
+    for name in ["rope_linear", "rope_llama3"] {
+        let file = fixtures().join("gguf").join(format!("{name}.gguf"));
+        let dtype = (!B::MIXED_DTYPE_WEIGHTS).then_some(DType::F32);
+        let (model, _) = Llama::<B>::from_path(&file, &device, dtype).unwrap();
+        check_forward(&Reference::beside(&file), &model, &device);
+    }
+}
+
+#[test]
+fn what_is_quantized_is_not_saved() {
+    let file = fixtures().join("gguf/q8_0.gguf");
+    let directory = tempfile::tempdir().unwrap();
+    let (model, _) = Llama::<Flex>::from_path(&file, &Default::default(), None).unwrap();
+    let message = model.save_pretrained(directory.path().join("new")).unwrap_err().to_string();
+    assert!(message.contains("quantized") && !directory.path().join("new").exists(), "{message}");
+    let (model, _) = Llama::<Flex>::from_path(&file, &Default::default(), Some(DType::F32)).unwrap();
+    model.save_pretrained(directory.path()).unwrap();
+    assert!(eq(&open::<Flex>(directory.path(), &Default::default()), &model));
+}
+
+#[test]
+fn configurations_of_transformers_4_say_the_same() {
+    for name in ["gqa2", "mha", "mistral", "qwen2", "rope_dynamic", "rope_linear", "rope_llama3", "rope_yarn"] {
+        let older = LlamaConfig::from_file(fixtures().join(format!("configs_v4/{name}.json"))).unwrap();
+        let newer = LlamaConfig::from_file(fixtures().join(name)).unwrap();
+        assert_eq!(older.rope().unwrap(), newer.rope().unwrap(), "{name}");
+        let windows =
+            |config: &LlamaConfig| (0..config.num_hidden_layers).map(|i| config.window(i)).collect::<Vec<_>>();
+        assert_eq!(windows(&older), windows(&newer), "{name}");
+        assert_eq!(older.attention_biases(), newer.attention_biases(), "{name}");
+    }
+}
+
+#[test]
+fn several_tokens_may_end_a_text() {
+    let (reference, model) = load::<Flex>("gqa", &Default::default());
+    assert!(matches!(model.config.eos_token_id, EndTokens::Any(_)));
+    let ids = |part: &str| -> Vec<u32> { reference.data(part).iter::<i64>().map(|id| id as u32).collect() };
+    let sampling = grove_models::generation::Sampling::greedy();
+    let options = grove_models::GenerateOptions { max_new_tokens: 40, sampling, ..Default::default() };
+    let found = grove_models::generate(&model, &[ids("eos.prompt_ids")], &options, |_, _| true).unwrap();
+    let mut expected = ids("eos.ids");
+    let ends = model.config.eos_token_id.to_vec();
+    assert!(expected.last().is_some_and(|last| ends.contains(last)), "the reference ended there");
+    expected.pop();
+    assert_eq!(found[0].ids, expected);
+}
+
+#[test]
+fn saved_models_come_back() {
+    for name in ["gqa2", "mqa", "qwen2"] {
+        let directory = tempfile::tempdir().unwrap();
+        let model = flex(name);
+        model.save_pretrained(directory.path()).unwrap();
+        let again = open::<Flex>(directory.path(), &Default::default());
+        assert!(eq(&again, &model), "{name}");
+        assert_eq!(again.config, model.config, "{name}");
+    }
+}
+
+#[test]
+fn impossible_configurations_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let message = |text: &str| {
+        std::fs::write(directory.path().join("config.json"), text).unwrap();
+        let message = LlamaConfig::from_file(directory.path()).unwrap_err().to_string();
+        assert!(message.contains("config.json"), "{message}");
+        message
+    };
+    for (text, word) in [
+        (r#"{"model_type": "gpt2"}"#, "gpt2"),
+        (r#"{"num_attention_heads": 7}"#, "not divisible"),
+        (r#"{"num_key_value_heads": 5}"#, "num_key_value_heads"),
+        (r#"{"head_dim": 3}"#, "even"),
+        (r#"{"rope_theta": -1}"#, "rope_theta"),
+        (r#"{"rope_scaling": {"rope_type": "spiral", "factor": 2}}"#, "spiral"),
+        (r#"{"rope_scaling": {"type": "linear"}}"#, "factor"),
+        (r#"{"rope_parameters": {"rope_type": "llama3", "factor": 0}}"#, "low_freq_factor"),
+        (r#"{"eos_token_id": "two"}"#, "token"),
+        (r#"{"num_hidden_layers": 1000000}"#, "num_hidden_layers"),
+        (r#"{"vocab_size": 99999999999}"#, "vocab_size"),
+    ] {
+        let found = message(text);
+        assert!(found.contains(word), "{text}: {found}");
+    }
+}
+
+/// SmolLM2-135M-Instruct, or another GGUF file, beside what transformers makes of the same weights, after
+/// `python tools/check_smollm2.py MODEL.gguf --out REFERENCE.safetensors`:
+/// `GROVE_LLAMA=MODEL.gguf GROVE_LLAMA_REFERENCE=REFERENCE.safetensors cargo test -p grove-models --test llama -- --ignored --nocapture`
+#[test]
+#[ignore = "needs a published model and the file of tools/check_smollm2.py"]
+fn full_size() {
+    let path = |name: &str| PathBuf::from(std::env::var(name).unwrap_or_else(|_| panic!("{name} names a file")));
+    let reference = TensorFiles::open(path("GROVE_LLAMA_REFERENCE")).expect("the reference");
+    let tensor = |name: &str| reference.tensor(name).expect("a tensor");
+    let ids = |name: &str| -> Vec<u32> { tensor(name).iter::<i64>().map(|id| id as u32).collect() };
+    let (prompt, greedy) = (ids("input_ids"), ids("greedy_ids"));
+    let device = Default::default();
+    // As blocks, and in full.
+    for dtype in [None, Some(DType::F32)] {
+        let (model, _) = Llama::<Flex>::from_path(path("GROVE_LLAMA"), &device, dtype).expect("it loads");
+        let logits = model.forward(Tensor::from_data(tensor("input_ids"), &device), None);
+        let expected = Tensor::from_data(tensor("logits"), &device);
+        let apart = (logits - expected.clone()).abs().max().into_scalar();
+        println!("{dtype:?}: logits up to {:.2}, apart by at most {apart:.1e}", expected.abs().max().into_scalar());
+        assert!(apart <= 1e-2, "logits are apart by {apart}");
+        let options = GenerateOptions {
+            max_new_tokens: greedy.len(),
+            sampling: Sampling::greedy(),
+            ..GenerateOptions::default()
+        };
+        let written = generate(&model, std::slice::from_ref(&prompt), &options, |_, _| true).expect("it writes");
+        // The reference ends with the token that ends the text.
+        assert_eq!(written[0].ids, greedy[..written[0].ids.len()]);
+        assert!(written[0].ids.len() + 1 >= greedy.len(), "{:?}", written[0]);
+    }
+}

@@ -1,0 +1,32 @@
+//! The tests of this crate in one program, which is linked once.
+#![recursion_limit = "256"]
+
+#[macro_use]
+#[path = "../../../backend/tests/common/mod.rs"]
+mod common;
+#[path = "../arrays/mod.rs"]
+mod arrays;
+#[path = "../decoder/mod.rs"]
+mod decoder;
+#[path = "../reference/mod.rs"]
+mod reference;
+
+mod adapters;
+mod auto;
+mod bert;
+mod bert_tasks;
+mod device_sampling;
+mod full_size;
+mod full_size_vision;
+mod generation;
+mod gpt2;
+mod gpt_neo;
+mod jitted;
+mod llama;
+mod resnet;
+mod rnn;
+mod sampling;
+mod shipped;
+mod tokenizer;
+mod tokenizer_saving;
+mod vit;

@@ -1,0 +1,98 @@
+//! The models that ship, against transformers. Fixture: tools/fixtures/shipped.py.
+
+use burn::tensor::{DType, Int, Tensor, TensorData};
+use grove_backend::Flex;
+use grove_models::{
+    GenerateOptions, Gpt2, Llama, Pretrained, Tokenizer, generate,
+    generation::{CausalLm, Sampling},
+};
+use serde::Deserialize;
+use std::path::Path;
+
+#[derive(Deserialize)]
+struct Reference {
+    context: usize,
+    tokens: usize,
+    first_ids: Vec<u32>,
+    loss_of_first_windows: f64,
+    windows: usize,
+    prompt: String,
+    prompt_ids: Vec<u32>,
+    greedy: Vec<u32>,
+}
+
+fn reference(kind: &str) -> Reference {
+    let text = std::fs::read(format!("tests/fixtures/{kind}/shipped.json")).expect("a fixture");
+    serde_json::from_slice(&text).expect("JSON")
+}
+
+type Ids = Tensor<Flex, 2, Int>;
+
+fn gpt2() -> Gpt2<Flex> {
+    Gpt2::from_path("assets/gpt2-austen", &Default::default(), None).expect("a model").0
+}
+
+fn llama(dtype: Option<DType>) -> Llama<Flex> {
+    Llama::from_path("assets/llama-austen", &Default::default(), dtype).expect("a model").0
+}
+
+/// Fails unless the held-out text, which both were trained without, is as likely as transformers says.
+fn check_loss(kind: &str, loss_of: impl Fn(Ids, Ids) -> Tensor<Flex, 1>) {
+    let (reference, directory) = (reference(kind), Path::new("assets").join(format!("{kind}-austen")));
+    let tokenizer = Tokenizer::from_path(directory).expect("a tokenizer");
+    let text = std::fs::read_to_string("assets/gpt2-austen/held_out.txt").expect("text");
+    let mut ids = tokenizer.encode(&text).expect("tokens");
+    ids.extend(tokenizer.end_of_text());
+    assert_eq!(ids.len(), reference.tokens);
+    assert_eq!(ids[..64], reference.first_ids);
+
+    let (rows, context) = (reference.windows, reference.context);
+    let window = |shift: usize| -> Ids {
+        let values: Vec<i64> = ids[shift..shift + rows * context].iter().map(|&id| i64::from(id)).collect();
+        Tensor::from_data(TensorData::new(values, [rows, context]), &Default::default())
+    };
+    let loss = f64::from(loss_of(window(0), window(1)).into_scalar());
+    assert!((loss - reference.loss_of_first_windows).abs() < 1e-4, "{loss}, {}", reference.loss_of_first_windows);
+}
+
+fn check_continuation<M: CausalLm<Flex>>(kind: &str, model: &M) {
+    let reference = reference(kind);
+    let tokenizer = Tokenizer::from_path(Path::new("assets").join(format!("{kind}-austen"))).expect("a tokenizer");
+    assert_eq!(tokenizer.encode(&reference.prompt).expect("tokens"), reference.prompt_ids);
+    let options = GenerateOptions {
+        max_new_tokens: reference.greedy.len(),
+        sampling: Sampling::greedy(),
+        ..GenerateOptions::default()
+    };
+    let written = generate(model, &[reference.prompt_ids], &options, |_, _| true).expect("text");
+    assert_eq!(written[0].ids, reference.greedy);
+}
+
+#[test]
+fn held_out_text_is_as_likely_as_transformers_says() {
+    let gpt2 = gpt2();
+    check_loss("gpt2", |ids, targets| gpt2.next_token_loss(ids, targets, None));
+    // Weights of 16 bits as they are, and widened.
+    for dtype in [None, Some(DType::F32)] {
+        let llama = llama(dtype);
+        check_loss("llama", |ids, targets| llama.next_token_loss(ids, targets, None));
+    }
+}
+
+#[test]
+fn they_continue_as_in_transformers() {
+    check_continuation("gpt2", &gpt2());
+    check_continuation("llama", &llama(None));
+}
+
+#[test]
+fn they_are_small() {
+    for name in ["gpt2-austen", "gpt-neo-austen", "llama-austen"] {
+        let files = std::fs::read_dir(Path::new("assets").join(name)).expect("a directory");
+        let files = files.map(|file| file.expect("a file"));
+        let model = files
+            .filter(|file| !["held_out.txt", "loss.svg", "README.md"].iter().any(|name| file.file_name() == *name));
+        let bytes: u64 = model.map(|file| file.metadata().expect("metadata").len()).sum();
+        assert!(bytes <= 8_000_000, "{name}: {bytes} bytes of weights and tokenizer");
+    }
+}

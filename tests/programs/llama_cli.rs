@@ -1,0 +1,145 @@
+//! The examples `llama` and `gpt_neo` as a person uses them: files of several kinds, drafts, conversations, and what they say
+//! about bad input.
+
+use serde_json::{Value, json};
+use std::fs;
+
+use crate::common::Example;
+
+const LLAMA: Example = Example("llama");
+const GPT_NEO: Example = Example("gpt_neo");
+
+fn llama(path: &str) -> String {
+    format!("models/tests/fixtures/llama/{path}")
+}
+
+/// Reference for the tokenizer and the conversations of a GGUF file.
+fn of_tokenizer(file: &str) -> Value {
+    let text = fs::read_to_string(llama("gguf/tokenizers.json")).expect("a fixture");
+    serde_json::from_str::<Value>(&text).expect("JSON")[file].clone()
+}
+
+#[test]
+fn a_gguf_file_is_a_whole_model() {
+    for name in ["f32", "f16", "q8_0"] {
+        let model = llama(&format!("gguf/{name}.gguf"));
+        let of_file = of_tokenizer(name);
+        let several = |case: &&Value| case["ids"].as_array().is_some_and(|ids| ids.len() > 3);
+        let case =
+            of_file["texts"].as_array().and_then(|cases| cases.iter().find(several)).expect("a text of some tokens");
+        let prompt = case["text"].as_str().expect("text");
+        let made =
+            LLAMA.json(&["--model", &model, "--json", "--prompt", prompt, "--max-new-tokens", "5", "--ignore-eos"]);
+        assert_eq!(made["generated_ids"].as_array().map(Vec::len), Some(5), "{name}");
+        // Without the token that begins every text.
+        let ids = made["prompt_ids"].as_array().expect("tokens").clone();
+        let expected = case["ids"].as_array().expect("tokens").clone();
+        assert!(ids.ends_with(&expected), "{name}: {ids:?} {expected:?}");
+    }
+}
+
+#[test]
+fn a_draft_changes_nothing() {
+    let (model, draft) = (llama("gqa"), llama("gqa"));
+    let common = ["--model", &model, "--json", "--prompt-ids", "5,17,40", "--max-new-tokens", "30", "--ignore-eos"];
+    for temperature in ["0", "0.9"] {
+        let options = [&common[..], &["--temperature", temperature]].concat();
+        let alone = LLAMA.json(&options);
+        let helped = LLAMA.json(&[&options[..], &["--draft", &draft, "--draft-tokens", "3"]].concat());
+        assert_eq!(alone["generated_ids"], helped["generated_ids"]);
+        assert!(alone["draft"].is_null());
+        let count = |key: &str| helped["draft"][key].as_u64().expect("a number");
+        assert!(count("proposed") > 10 && count("accepted") * 10 >= count("proposed") * 9, "{}", helped["draft"]);
+    }
+    LLAMA.assert_fails(&[&common[..], &["--draft", &llama("mha")]].concat(), 1, &["67 tokens"]);
+    for count in ["0", "17"] {
+        // Of the command line alone: no model is looked for.
+        let wrong = ["--model", "nowhere", "--draft", "nowhere", "--draft-tokens", count];
+        LLAMA.assert_fails(&wrong, 2, &["--draft-tokens", "between 1 and 16"]);
+    }
+}
+
+#[test]
+fn a_conversation_goes_on() {
+    let model = llama("gguf/f16.gguf");
+    let options = ["--model", &model, "--chat", "--max-new-tokens", "6", "--temperature", "0"];
+    let output = LLAMA.run(&[&options[..], &["--json"]].concat(), "One tree.\nTwo trees.\n\n \nThree trees.\n");
+    let talk: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let turns = talk["turns"].as_array().expect("turns");
+    let said: Vec<&Value> = turns.iter().map(|turn| &turn["user"]).collect();
+    assert_eq!(said, ["One tree.", "Two trees.", "Three trees."], "empty lines are none of them: {talk}");
+    assert!(turns.iter().all(|turn| turn["tokens"].as_u64().is_some_and(|count| count <= 6)));
+    LLAMA.assert_fails(&["--model", &llama("gqa"), "--chat"], 1, &["tokenizer"]);
+    LLAMA.assert_fails(&["--model", &llama("gguf/bf16.gguf"), "--chat"], 1, &["tokenizer"]);
+}
+
+#[test]
+fn a_published_size_is_summarised() {
+    let table = LLAMA.json(&["--model", "llama-3.1-8b", "--summary", "--json"]);
+    assert_eq!(table["parameters"], 8_030_261_248u64);
+    assert_eq!(table["memory"]["f32"], 4 * 8_030_261_248u64);
+    assert_eq!(table["memory"]["f16 or bf16"], 2 * 8_030_261_248u64);
+    // 32 layers have two norms each, and there is one more; all else is 18 bytes for 32 weights.
+    let norms = 4096 * 65u64;
+    assert_eq!(table["memory"]["Q4_0"], (8_030_261_248 - norms) / 32 * 18 + 4 * norms);
+    // Keys and values of 8 heads of 128 in each layer.
+    assert_eq!(table["memory_of_text"], json!({ "tokens": 131_072, "bytes": 131_072u64 * 32 * 2 * 8 * 128 * 4 }));
+    let stored = LLAMA.json(&["--model", &llama("gguf/q8_0.gguf"), "--summary", "--json"]);
+    assert_eq!(
+        stored["memory"].as_object().map(|memory| memory.keys().collect::<Vec<_>>()),
+        Some(vec![&"as stored".to_owned()])
+    );
+    // Values of the blocks by the file's own table, not their bytes.
+    for file in ["gguf/q8_0.gguf", "gguf/q4_k_q5_k.gguf", "gguf/f16.gguf"] {
+        let checkpoint = grove::weights::TensorFiles::open(llama(file)).expect("a fixture");
+        let values = |name: &str| checkpoint.info(name).expect("listed").shape.iter().product::<usize>();
+        let names = checkpoint.names().filter(|name| !name.contains("rope_freqs"));
+        let table = LLAMA.json(&["--model", &llama(file), "--summary", "--json"]);
+        assert_eq!(table["parameters"], names.map(values).sum::<usize>(), "{file}");
+    }
+    let table = LLAMA.run(&["--model", &llama("gguf/q8_0.gguf"), "--summary"], "");
+    let table = String::from_utf8_lossy(&table.stdout).into_owned();
+    assert!(table.contains("parameters, counting those in quantized blocks"), "{table}");
+    let table = GPT_NEO.json(&["--model", "gpt-neo-1.3B", "--summary", "--json"]);
+    assert_eq!(table["parameters"], 1_315_575_808u64);
+}
+
+#[test]
+fn llama_ships_and_reads_better_than_gpt2() {
+    let made = LLAMA.json(&["--json", "--max-new-tokens", "8", "--prompt", "It is a truth"]);
+    assert_eq!(made["generated_ids"].as_array().map(Vec::len), Some(8));
+    // Both were trained on the same text with the same tokens.
+    let held_out = fs::read_to_string("models/assets/gpt2-austen/held_out.txt").expect("it ships");
+    let text: String = held_out.chars().take(800).collect();
+    let [ours, other] = [LLAMA, Example("gpt2")].map(|example| example.json(&["--json", "--score", "--prompt", &text]));
+    assert_eq!(ours["prompt_ids"], other["prompt_ids"]);
+    let loss = |of: &Value| of["loss"].as_f64().expect("a number");
+    assert!(loss(&ours) < loss(&other) && loss(&ours) > 2.0, "{} {}", loss(&ours), loss(&other));
+}
+
+#[test]
+fn gpt_neo_ships_and_writes() {
+    let made = GPT_NEO.json(&["--json", "--max-new-tokens", "8", "--prompt", "It is a truth"]);
+    assert_eq!(made["generated_ids"].as_array().map(Vec::len), Some(8));
+    let scored = GPT_NEO.json(&["--json", "--score", "--prompt", "It is a truth universally acknowledged"]);
+    let same = Example("gpt2").json(&["--json", "--score", "--prompt", "It is a truth universally acknowledged"]);
+    let loss = |of: &Value| of["loss"].as_f64().expect("a number");
+    assert!((loss(&scored) - loss(&same)).abs() < 5e-3, "the same model: {scored} {same}");
+}
+
+#[test]
+fn bad_input_is_one_sentence() {
+    // The model that ships was not made for conversations.
+    LLAMA.assert_fails(&["--chat"], 1, &["template"]);
+    let directory = tempfile::tempdir().expect("a directory");
+    let broken = directory.path().join("broken.gguf");
+    let whole = fs::read(llama("gguf/q8_0.gguf")).expect("a fixture");
+    for (content, word) in
+        [(&whole[..whole.len() / 2], "broken.gguf"), (&whole[..40], "broken.gguf"), (b"GGUF", "broken.gguf")]
+    {
+        fs::write(&broken, content).expect("written");
+        let message = LLAMA.assert_fails(&["--model", broken.to_str().expect("a path"), "--prompt", "a"], 1, &[word]);
+        assert!(!message.contains("--prompt-ids"), "no prompt would help: {message}");
+    }
+    LLAMA.assert_fails(&["--model", &llama("gqa"), "--prompt-ids", "5,9999"], 1, &["9999"]);
+}

@@ -1,0 +1,124 @@
+//! Prompts of transformers, by `tools/fixtures/chat.py`, and where templates are found.
+
+use std::{
+    fs,
+    time::{Duration, SystemTime},
+};
+
+use crate::common::json;
+use grove_text::{
+    TextError,
+    chat::{ChatTemplate, Message},
+};
+use serde_json::Value;
+
+/// The fixtures' time, 2024-07-26 13:05:09.
+fn then() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_721_999_109)
+}
+
+fn template(source: &str, variables: &Value) -> ChatTemplate {
+    let template = ChatTemplate::new(source, variables.as_object().unwrap().clone());
+    template.unwrap_or_else(|error| panic!("{error}: {source}")).at(then())
+}
+
+#[test]
+fn prompts_are_transformers() {
+    let file = json("chat.json");
+    let mut refused = 0;
+    let cases = file["cases"].as_array().unwrap();
+    for case in cases {
+        let (name, title) = (case[0].as_str().unwrap(), case[1].as_str().unwrap());
+        let about = &file["templates"][name];
+        let messages: Vec<Message> = serde_json::from_value(file["conversations"][title].clone()).unwrap();
+        let template = template(about["source"].as_str().unwrap(), &about["variables"]);
+        match (template.render(&messages, case[2].as_bool().unwrap()), &case[3]) {
+            (Ok(prompt), Value::String(expected)) => assert_eq!(&prompt, expected, "{name} of {title}"),
+            (Err(TextError::Refused { message }), Value::Object(expected)) => {
+                assert_eq!(message, expected["raises"], "{name} of {title}");
+                refused += 1;
+            }
+            (result, expected) => panic!("{name} of {title}: {result:?}, not {expected}"),
+        }
+    }
+    assert!(cases.len() > 150 && refused > 20, "{} and {refused}", cases.len());
+}
+
+#[test]
+fn turns_may_be_more_than_texts() {
+    let file = json("chat.json");
+    let about = &file["templates"]["llama31"];
+    let tokens = serde_json::json!({"bos_token": "<s>", "eos_token": "</s>"});
+    let template = template(about["source"].as_str().unwrap(), &tokens);
+    let turns = file["rich"][0].as_array().unwrap();
+    assert_eq!(template.render(turns, true).unwrap(), file["rich"][1].as_str().unwrap());
+}
+
+#[test]
+fn expressions_are_jinja_s() {
+    let file = json("chat.json");
+    let tokens = serde_json::json!({"bos_token": "<s>", "eos_token": "</s>"});
+    let messages = file["conversations"]["long"].as_array().unwrap();
+    let mut wrong = Vec::new();
+    for case in file["expressions"].as_array().unwrap() {
+        let source = case[0].as_str().unwrap();
+        let result = ChatTemplate::new(source, tokens.as_object().unwrap().clone())
+            .and_then(|template| template.at(then()).render(messages, false));
+        match (result, &case[1]) {
+            (Ok(text), Value::String(expected)) if text == *expected => {}
+            (Err(_), Value::Object(_)) => {}
+            (result, expected) => wrong.push(format!("{source}\n  {result:?}\n  {expected:?}")),
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn long_conversations_are_rendered() {
+    let file = json("chat.json");
+    let turns = (0..2000).map(|turn| {
+        let role = if turn % 2 == 0 { "user" } else { "assistant" };
+        Message::new(role, format!("Turn {turn}: {}", "all that is said. ".repeat(40)))
+    });
+    let turns: Vec<Message> = turns.collect();
+    for (name, about) in file["templates"].as_object().unwrap() {
+        let template = template(about["source"].as_str().unwrap(), &about["variables"]);
+        let prompt = template.render(&turns, true).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(prompt.len() > 1_400_000, "{name}");
+    }
+}
+
+#[test]
+fn a_directory_has_its_template_in_one_of_three_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    let render = || {
+        let template = ChatTemplate::from_directory(folder.path())?;
+        template.map(|template| template.render(&[Message::new("user", "x")], false)).transpose()
+    };
+    assert_eq!(render().unwrap(), None);
+    write("special_tokens_map.json", r#"{"bos_token": "<old>", "pad_token": "<pad>"}"#);
+    write("chat_template.json", r#"{"chat_template": "json {{ bos_token }} {{ pad_token }}"}"#);
+    assert_eq!(render().unwrap().unwrap(), "json <old> <pad>");
+    let tokens = r#""bos_token": {"content": "<s>", "lstrip": false}, "eos_token": "</s>", "add_bos_token": true"#;
+    let list = r#"[{"name": "tool_use", "template": "no"}, {"name": "default", "template": "list {{ bos_token }}"}]"#;
+    write("tokenizer_config.json", &format!(r#"{{"chat_template": {list}, {tokens}}}"#));
+    assert_eq!(render().unwrap().unwrap(), "list <s>");
+    write(
+        "tokenizer_config.json",
+        &format!(r#"{{"chat_template": "{{{{ eos_token }}}}{{{{ add_bos_token }}}}", {tokens}}}"#),
+    );
+    assert_eq!(render().unwrap().unwrap(), "</s>");
+    write("chat_template.jinja", "file {{ messages[0].content }}\n");
+    assert_eq!(render().unwrap().unwrap(), "file x");
+    fs::remove_file(folder.path().join("chat_template.jinja")).unwrap();
+    for (config, reason) in [
+        (r#"{"chat_template": 3}"#, "neither a text nor a list"),
+        (r#"{"chat_template": [{"name": "rag", "template": ""}]}"#, "\"rag\""),
+        (r#"{"chat_template": "#, "not JSON"),
+    ] {
+        write("tokenizer_config.json", config);
+        let error = render().unwrap_err().to_string();
+        assert!(error.contains(reason) && error.contains("tokenizer_config.json"), "{error}");
+    }
+}

@@ -1,0 +1,12 @@
+//! The tests of this crate in one program, which is linked once.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod chat;
+mod chat_engine;
+mod chat_harm;
+mod hostile;
+mod patterns;
+mod tokenizer_json;
+mod tokens;
