@@ -4,7 +4,7 @@
 #[path = "../common/mod.rs"]
 pub mod common;
 #[path = "../common/gpu.rs"]
-mod gpu;
+pub mod gpu;
 
 use burn::tensor::TensorData;
 use grove_backend::{AnyTensor, Flex};

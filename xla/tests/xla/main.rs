@@ -2,12 +2,9 @@
 //! kill it are programs of their own, in the files beside this folder.
 #![recursion_limit = "256"]
 
-#[path = "../common/mod.rs"]
-mod common;
-#[path = "../common/gpu.rs"]
-mod gpu;
 #[path = "../graphs/mod.rs"]
 mod graphs;
+use graphs::{common, gpu};
 #[path = "../../../compile/tests/common/programs.rs"]
 mod programs;
 
