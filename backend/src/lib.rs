@@ -7,13 +7,7 @@
 //! # Build time
 //! CUDA's backend takes minutes to instantiate. In the dev profile (`opt-level = 1`) rustc shares instantiations
 //! between crates, so this crate instantiates the operations of every backend once (`src/anchor.rs`), the facade
-//! `grove` the models, and programs link to those. Measured on two cores of an AMD EPYC with flex, candle and CUDA:
-//!
-//! | what | seconds |
-//! |---|---|
-//! | dependencies and workspace from nothing, `cargo run --example gpt2` | 745 |
-//! | the example again after touching it | 2–4 |
-//! | a new example that uses every default backend | 9 |
+//! `grove` the models, and programs link to those. docs/environment.md has what takes how long.
 #![warn(missing_docs)]
 #![recursion_limit = "256"]
 // A build without any backend has nothing to dispatch to.

@@ -1,8 +1,7 @@
 //! Reads that are started before they are waited for.
 #![cfg(all(feature = "flex", feature = "candle"))]
 
-use crate::against;
-use crate::against::numbers;
+use crate::against::{self, numbers};
 use burn::tensor::{DType, Tensor};
 use grove_backend::{AnyTensor, Backend, ops};
 
