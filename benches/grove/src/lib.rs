@@ -11,6 +11,7 @@ mod cost;
 mod machine;
 mod markdown;
 mod measure;
+mod only;
 pub mod parity;
 mod program;
 mod recurrent;
@@ -34,6 +35,7 @@ use grove_terminal::{
     Autotune, DeviceArgs, Dtype, Exit, KernelArgs, Precision, failure, in_repository, write_json, write_line,
 };
 use measure::Plan;
+use only::Only;
 use program::{Column, Peer, Start};
 use results::Results;
 use rows::{Group, Row};
@@ -78,9 +80,9 @@ pub struct Options {
     #[arg(long, value_name = "PROGRAM")]
     candle: Option<PathBuf>,
 
-    /// Only rows whose names contain one of these words
-    #[arg(long, value_name = "WORDS", value_delimiter = ',')]
-    only: Vec<String>,
+    /// Rows by name.
+    #[command(flatten)]
+    only: Only,
 
     /// Only rows of these parts of the table
     #[arg(long, value_enum, value_name = "NAMES", value_delimiter = ',')]
@@ -257,10 +259,7 @@ impl Options {
     /// The rows that were asked for.
     fn rows(&self) -> Result<Vec<Row>, Exit> {
         let mut rows = rows::all(self.smoke);
-        if let Some(word) = self.only.iter().find(|word| !rows.iter().any(|row| row.name.contains(&***word))) {
-            return Err(Exit::Usage(format!("--only {word}: no row has that in its name; --dry-run lists them")));
-        }
-        rows.retain(|row| self.only.is_empty() || self.only.iter().any(|word| row.name.contains(&**word)));
+        self.only.keep(&mut rows, |row| &row.name, "row has that in its name; --dry-run lists them")?;
         rows.retain(|row| self.group.is_empty() || self.group.contains(&row.group));
         if rows.is_empty() {
             return Err(Exit::Usage("--only and --group have no row in common; --dry-run lists the rows".into()));

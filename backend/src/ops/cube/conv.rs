@@ -1,21 +1,29 @@
-//! Convolutions of f32 as matrix products by im2col: the elements that the kernel sees at a position are a row.
+//! Convolutions as matrix products by im2col: the elements that the kernel sees at a position are a row.
+//!
+//! Of 16 bits too: some of Burn 0.21's own kernels for convolutions add up in the tensors' type (`conv2d_direct`), which is wrong
+//! in the second digit for a sum of 4,608 values of f16. The products here add up in f32.
 
-use burn::tensor::{DType, Tensor, TensorMetadata};
+use burn::tensor::{Tensor, TensorMetadata};
 use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
 use cubecl::{prelude::*, zspace::metadata::Metadata};
 
 use super::{
+    matmul::must_stay_f32,
     register::{Lazy, register},
     tensor::{addresses, array, cubes, empty},
 };
 use crate::{
     Backend, Conv2dOptions,
-    ops::{float, matmul, primitive},
+    ops::{
+        at_least_f32, float, matmul,
+        precision::{cast, is_half},
+        primitive,
+    },
 };
 
 const UNITS: usize = 256;
 
-/// Maximum number of elements of the rows of one pass: 512 MiB.
+/// Maximum number of elements of the rows of one pass: 512 MiB in f32.
 const MOST_ELEMENTS: usize = 1 << 27;
 
 /// Number of tiles that gives each of a GPU's multiprocessors several. A gradient of weights is computed as a sum of as
@@ -112,15 +120,16 @@ struct ImageStrides {
 
 /// im2col: each unit writes one element of the rows. The matrices are row-major if `by_rows`, otherwise column-major.
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn unfold_kernel(
-    x: &Array<f32>,
-    rows: &mut Array<f32>,
+fn unfold_kernel<F: Float>(
+    x: &Array<F>,
+    rows: &mut Array<F>,
     count: usize,
     conv: Geometry,
     strides: ImageStrides,
     rows_each: usize,
     columns: usize,
     #[comptime] by_rows: bool,
+    #[define(F)] _dtype: StorageType,
 ) {
     let i = ABSOLUTE_POS;
     if i >= count {
@@ -139,7 +148,7 @@ fn unfold_kernel(
     let (tap, channel) = (column / conv.channels, column % conv.channels);
     let y = out_y * conv.stride_y + tap / conv.kernel_width * conv.dilation_y;
     let x_at = out_x * conv.stride_x + tap % conv.kernel_width * conv.dilation_x;
-    let mut value = 0.0f32;
+    let mut value = F::new(0.0);
     if y >= conv.padding_y
         && y < conv.height + conv.padding_y
         && x_at >= conv.padding_x
@@ -156,7 +165,15 @@ fn unfold_kernel(
 /// col2im: each pixel of each channel sums the elements of the rows that belong to it. Channels are adjacent in memory.
 #[allow(clippy::manual_is_multiple_of)] // not known to kernels
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn fold_kernel(rows: &Array<f32>, x: &mut Array<f32>, count: usize, conv: Geometry, all_rows: usize, columns: usize) {
+fn fold_kernel<F: Float>(
+    rows: &Array<F>,
+    x: &mut Array<F>,
+    count: usize,
+    conv: Geometry,
+    all_rows: usize,
+    columns: usize,
+    #[define(F)] _dtype: StorageType,
+) {
     let i = ABSOLUTE_POS;
     if i >= count {
         terminate!();
@@ -182,12 +199,13 @@ fn fold_kernel(rows: &Array<f32>, x: &mut Array<f32>, count: usize, conv: Geomet
                     let out_x = (x_at - reach_x) / conv.stride_x;
                     let position = (image * conv.out_height + out_y) * conv.out_width + out_x;
                     let tap = tap_y * conv.kernel_width + tap_x;
-                    sum += rows[(group * all_rows + position) * columns + tap * conv.channels + channel];
+                    let of_tap = rows[(group * all_rows + position) * columns + tap * conv.channels + channel];
+                    sum += f32::cast_from(of_tap);
                 }
             }
         }
     }
-    x[i] = sum;
+    x[i] = F::cast_from(sum);
 }
 
 /// im2col: returns `[b, c, h, w]` as rows, `[parts * groups, rows / parts, kh * kw * c / groups]`.
@@ -202,7 +220,7 @@ fn unfolded<R: CubeRuntime>(mut x: CubeTensor<R>, conv: &Conv, parts: usize) -> 
         return x;
     }
     let by_rows = channel <= column;
-    let mut out = empty(&x, shape, DType::F32);
+    let mut out = empty(&x, shape, x.dtype);
     if !by_rows {
         *out.meta = Metadata::new(shape, [rows * columns, 1, rows]);
     }
@@ -223,6 +241,7 @@ fn unfolded<R: CubeRuntime>(mut x: CubeTensor<R>, conv: &Conv, parts: usize) -> 
             rows,
             columns,
             by_rows,
+            x.dtype.into(),
         );
     }
     out
@@ -234,7 +253,7 @@ fn folded<R: CubeRuntime>(rows: CubeTensor<R>, conv: &Conv) -> CubeTensor<R> {
     let rows = into_contiguous(rows);
     let ([height, width], channels) = (conv.size, conv.channels * conv.options.groups);
     let shape = [conv.images, channels, height, width];
-    let mut x = empty(&rows, shape, DType::F32);
+    let mut x = empty(&rows, shape, rows.dtype);
     *x.meta = Metadata::new(shape, [height * width * channels, 1, width * channels, channels]);
     let count = shape.iter().product();
     // SAFETY: each pixel of each channel has a unit, and reads only positions of the output, which have rows.
@@ -250,6 +269,7 @@ fn folded<R: CubeRuntime>(rows: CubeTensor<R>, conv: &Conv) -> CubeTensor<R> {
             GeometryLaunch::of(conv),
             conv.rows(),
             conv.columns(),
+            rows.dtype.into(),
         );
     }
     x
@@ -257,13 +277,15 @@ fn folded<R: CubeRuntime>(rows: CubeTensor<R>, conv: &Conv) -> CubeTensor<R> {
 
 fn unfold<R: CubeRuntime>(x: Lazy<R>, conv: Conv, parts: usize) -> Lazy<R> {
     let shape = [parts * conv.options.groups, conv.rows() / parts, conv.columns()];
-    let [rows] = register("grove_unfold", [x], [(shape.into(), DType::F32)], move |[x]| [unfolded(x, &conv, parts)]);
+    let output = [(shape.into(), x.dtype())];
+    let [rows] = register("grove_unfold", [x], output, move |[x]| [unfolded(x, &conv, parts)]);
     rows
 }
 
 fn fold<R: CubeRuntime>(rows: Lazy<R>, conv: Conv) -> Lazy<R> {
     let shape = [conv.images, conv.channels * conv.options.groups, conv.size[0], conv.size[1]];
-    let [x] = register("grove_fold", [rows], [(shape.into(), DType::F32)], move |[rows]| [folded(rows, &conv)]);
+    let output = [(shape.into(), rows.dtype())];
+    let [x] = register("grove_fold", [rows], output, move |[rows]| [folded(rows, &conv)]);
     x
 }
 
@@ -307,7 +329,12 @@ fn joined<B: Backend>(mut pieces: Vec<Tensor<B, 4>>) -> Tensor<B, 4> {
     if pieces.len() == 1 { pieces.remove(0) } else { Tensor::cat(pieces, 0) }
 }
 
-/// See [`Conv2dOptions`]. For f32.
+/// Returns true for convolutions that must not be left to Burn's choice of kernels.
+pub(super) fn takes<R: CubeRuntime>(x: &Lazy<R>) -> bool {
+    must_stay_f32(x) || is_half(x.dtype())
+}
+
+/// See [`Conv2dOptions`].
 pub(super) fn forward<B, R>(x: Lazy<R>, weight: Lazy<R>, options: Conv2dOptions) -> Lazy<R>
 where
     B: Backend<FloatTensorPrimitive = Lazy<R>>,
@@ -381,14 +408,15 @@ where
             }
         };
         let products = matmul(grad.swap_dims(1, 2), rows);
-        products.reshape([parts, out, conv.columns()]).sum_dim(0)
+        at_least_f32(products).reshape([parts, out, conv.columns()]).sum_dim(0)
     });
     let sum = sums.reduce(|a, b| a + b).unwrap_or_else(|| Tensor::zeros([1, out, conv.columns()], &x.device()));
     let [height, width] = conv.kernel;
+    let sum = sum.cast(x.dtype());
     sum.reshape([out, height, width, conv.channels]).permute([0, 3, 1, 2])
 }
 
-/// Returns the gradients of the input and the weight. For f32.
+/// Returns the gradients of the input and the weight.
 pub(super) fn backward<B, R>(
     x: Lazy<R>,
     weight: Lazy<R>,
@@ -401,7 +429,7 @@ where
     R: CubeRuntime,
 {
     let conv = Conv::new(&x.shape(), &weight.shape(), options);
-    let grad = float::<B, 4>(grad);
+    let grad = float::<B, 4>(cast::<B>(grad, x.dtype()));
     let dx = needs[0].then(|| primitive(input_gradient::<B, R>(float(weight), &grad, &conv)));
     let dw = needs[1].then(|| primitive(weight_gradient::<B, R>(&float(x), &grad, &conv)));
     [dx, dw]

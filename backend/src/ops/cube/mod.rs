@@ -40,7 +40,6 @@ use super::{
     AnyTensor, Backend, GruReset, Operation, Outcome, PendingRead, SampleOptions, SampledPrimitives, Values, Wanted,
     adam_step::leaves_of, linear::by_rows,
 };
-use matmul::must_stay_f32;
 use recurrent::{Cell, takes};
 use register::Lazy;
 
@@ -90,7 +89,7 @@ fn run<R: CubeRuntime, B: Fusing<R>>(operation: &Operation, mut inputs: Values<B
             }
             operation.compose(inputs, needs)
         }
-        Operation::Conv2d(options) if must_stay_f32(inputs.float(0)) => {
+        Operation::Conv2d(options) if conv::takes(inputs.float(0)) => {
             let [x, weight] = inputs.take_floats();
             Outcome::new([conv::forward::<B, R>(x, weight, *options)])
         }
@@ -177,7 +176,7 @@ fn run_vjp<R: CubeRuntime, B: Fusing<R>>(
     wanted: &Wanted,
 ) -> Values<B> {
     match operation {
-        Operation::Conv2d(options) if must_stay_f32(residuals.float(0)) => {
+        Operation::Conv2d(options) if conv::takes(residuals.float(0)) => {
             let ([x, weight], grad) = (residuals.take_floats(), grads.take_float(0));
             Values::optional_floats(conv::backward::<B, R>(x, weight, grad, *options, wanted.needs()))
         }

@@ -19,6 +19,7 @@ use std::{
 
 use crate::{
     compute::{Place, prepare},
+    only::Only,
     rows::{self, Group},
     work::Work,
 };
@@ -42,9 +43,9 @@ pub struct Options {
     #[arg(long, value_enum, value_name = "NAMES", value_delimiter = ',')]
     kind: Vec<Kind>,
 
-    /// Only cases whose names contain one of these words
-    #[arg(long, value_name = "WORDS", value_delimiter = ',')]
-    only: Vec<String>,
+    /// Cases by name.
+    #[command(flatten)]
+    only: Only,
 
     /// Write a JSON object for each case to standard output as soon as it is there, and one for all of them at the end
     #[arg(long)]
@@ -176,10 +177,7 @@ pub fn run(
     let device = options.device.spec()?;
     device.probe()?;
     let mut chosen = cases();
-    if let Some(word) = options.only.iter().find(|word| !chosen.iter().any(|case| case.name.contains(&***word))) {
-        return Err(Exit::Usage(format!("--only {word}: no case has that in its name")));
-    }
-    chosen.retain(|case| options.only.is_empty() || options.only.iter().any(|word| case.name.contains(&**word)));
+    options.only.keep(&mut chosen, |case| &case.name, "case has that in its name")?;
     chosen.retain(|case| options.kind.is_empty() || options.kind.contains(&case.kind));
     if chosen.is_empty() {
         return Err(Exit::Usage("--only and --kind have no case in common".into()));
@@ -238,7 +236,14 @@ fn tolerance(case: &Case, dtype: Dtype, rounds_products: bool) -> f64 {
     };
     match (case.kind, &case.work) {
         (Kind::Operations | Kind::Layers, _) => of_an_operation,
-        (Kind::Training, CaseWork::Row(Work::Resnet { .. })) => (10.0 * of_an_operation).max(1e-2),
+        // PyTorch's own gradients of such a ResNet in 16 bits are as far from those in f32: the squares of f16's by 0.13 to 0.17, of
+        // bf16's by 0.37 to 0.49 (torchvision's bottlenecks, one in each of four stages).
+        (Kind::Training, CaseWork::Row(Work::Resnet { .. })) => match dtype {
+            Dtype::Bf16 => 0.6,
+            Dtype::F16 => 0.25,
+            _ if rounds_products => 0.25,
+            _ => 1e-2,
+        },
         (Kind::Models | Kind::Training, _) => 5.0 * of_an_operation,
     }
 }

@@ -37,6 +37,8 @@ enum Input {
     Weights(Vec<usize>),
     /// The squares of normal values.
     Square(Vec<usize>),
+    /// Values around a number and its negative in turn, with a standard deviation of a tenth of the number.
+    Signs(Vec<usize>, f32),
     /// Values that are given, in f32 whatever the dtype.
     Values(Vec<f32>, Vec<usize>),
     /// Integers below a bound.
@@ -54,7 +56,7 @@ enum Input {
 /// Hyperparameters of a step of AdamW, by their positions (see [`AdamStep`]), at its first step.
 const ADAM: [f32; 10] = [0.9, 0.1, 0.999, 0.001, 1e-8, 0.0, 0.1, 0.001, 1e-3, 0.01];
 
-use Input::{Absent, Blocks, Booleans, Given, Integers, Normal, Square, Weights};
+use Input::{Absent, Blocks, Booleans, Given, Integers, Normal, Signs, Square, Weights};
 
 fn normal<const D: usize>(shape: [usize; D]) -> Input {
     Normal(shape.to_vec())
@@ -68,12 +70,18 @@ impl Input {
         Some(match self {
             Normal(shape) => TensorData::new(key.normal_vec(count(shape)), shape.clone()).convert_dtype(rounding),
             Weights(shape) => {
-                let scale = (shape.last().copied().unwrap_or(1) as f32).powf(-0.5);
+                let scale = (shape.iter().skip(1).product::<usize>() as f32).powf(-0.5);
                 let values: Vec<f32> = key.normal_vec(count(shape)).into_iter().map(|x| x * scale).collect();
                 TensorData::new(values, shape.clone()).convert_dtype(rounding)
             }
             Square(shape) => {
                 let values: Vec<f32> = key.normal_vec(count(shape)).into_iter().map(|x| x * x).collect();
+                TensorData::new(values, shape.clone()).convert_dtype(rounding)
+            }
+            Signs(shape, size) => {
+                let signs = [*size, -size].into_iter().cycle();
+                let values: Vec<f32> =
+                    signs.zip(key.normal_vec(count(shape))).map(|(sign, x)| sign * (1.0 + 0.1 * x)).collect();
                 TensorData::new(values, shape.clone()).convert_dtype(rounding)
             }
             Self::Values(values, shape) => TensorData::new(values.clone(), shape.clone()),
@@ -113,7 +121,7 @@ fn blocks(format: Quantization, rows: usize, columns: usize, key: Key) -> Tensor
 pub fn all() -> Vec<OperationCase> {
     let mut cases = Vec::new();
     let mut add = |name: &str, operation: Operation, inputs: &[Input]| {
-        let is_float = |input: &Input| matches!(input, Normal(_) | Weights(_) | Square(_));
+        let is_float = |input: &Input| matches!(input, Normal(_) | Weights(_) | Square(_) | Signs(..));
         let gradients = match operation.differentiation() {
             Differentiation::None => vec![],
             _ => (0..inputs.len()).filter(|&i| is_float(&inputs[i])).collect(),
@@ -209,6 +217,7 @@ fn images(add: &mut Add<'_>) {
         [2, 3, 5, 9, 3, 1, 1, 1, 1],
         [2, 16, 32, 14, 1, 1, 0, 1, 1],
         [1, 64, 64, 28, 3, 1, 1, 1, 1],
+        [1, 512, 16, 7, 3, 1, 1, 1, 1],
         [2, 3, 64, 56, 7, 2, 3, 1, 1],
         [2, 8, 12, 15, 3, 2, 2, 2, 4],
         [1, 32, 32, 14, 3, 1, 1, 1, 32],
@@ -218,9 +227,11 @@ fn images(add: &mut Add<'_>) {
         let name =
             format!("conv2d {b}x{inputs}x{size}x{size} to {outputs}, {kernel}x{kernel} by {stride}, groups {groups}");
         add(&name, conv.into(), &xw);
-        let rows = [normal([outputs]), normal([outputs])];
+        // The ReLU's inputs are about 4 or -4: one at zero would switch its gradient by rounding.
+        let weight = Weights(vec![outputs, inputs / groups, kernel, kernel]);
         let fused = Conv2dFused { conv, relu: true };
-        add(&format!("fused {name}"), fused.into(), &[&xw[..], &rows].concat());
+        let inputs = [xw[0].clone(), weight, Signs(vec![outputs], 1.0), Signs(vec![outputs], 4.0)];
+        add(&format!("fused {name}"), fused.into(), &inputs);
     }
     for relu in [false, true] {
         let x = || normal([4, 13, 7, 9]);

@@ -1,0 +1,63 @@
+//! `--only`: rows of the benchmark and cases of the comparison, by parts of their names.
+
+use grove_terminal::Exit;
+
+/// Which rows or cases a person asks for.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct Only {
+    /// Only those whose names contain one of these texts: `gpt2,bert`. A comma before a space belongs to a text
+    #[arg(long, value_name = "TEXTS")]
+    only: Vec<String>,
+}
+
+impl Only {
+    /// Drops the others.
+    ///
+    /// # Errors
+    /// A text is in no name. `all` says what is looked in, and where to find the names.
+    pub fn keep<T>(&self, items: &mut Vec<T>, name: impl Fn(&T) -> &str, all: &str) -> Result<(), Exit> {
+        let texts: Vec<String> = self.only.iter().flat_map(|texts| split(texts)).collect();
+        if let Some(text) = texts.iter().find(|text| !items.iter().any(|item| name(item).contains(&***text))) {
+            return Err(Exit::Usage(format!("--only {text}: no {all}")));
+        }
+        items.retain(|item| texts.is_empty() || texts.iter().any(|text| name(item).contains(&**text)));
+        Ok(())
+    }
+}
+
+/// Splits at commas before anything but a space: names have commas and spaces, as `gpt2 small, 1x16`.
+fn split(texts: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut characters = texts.chars().peekable();
+    while let Some(character) = characters.next() {
+        let separates = character == ',' && characters.peek() != Some(&' ');
+        match parts.last_mut() {
+            Some(part) if !separates => part.push(character),
+            _ => parts.push(String::new()),
+        }
+    }
+    parts.retain(|part| !part.is_empty());
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(texts: &[&str]) -> Result<Vec<&'static str>, Exit> {
+        let mut names = vec!["gpt2 small, 1x16", "gpt2 small, 8x128", "bert, 1x16"];
+        let only = Only { only: texts.iter().map(|&text| text.to_owned()).collect() };
+        only.keep(&mut names, |name| name, "row has that in its name")?;
+        Ok(names)
+    }
+
+    #[test]
+    fn commas_separate_texts_and_commas_with_spaces_belong_to_them() {
+        assert_eq!(kept(&[]).unwrap().len(), 3);
+        assert_eq!(kept(&["gpt2 small, 1x16"]).unwrap(), ["gpt2 small, 1x16"]);
+        assert_eq!(kept(&["gpt2 small, 8x128,bert"]).unwrap(), ["gpt2 small, 8x128", "bert, 1x16"]);
+        assert_eq!(kept(&["8x128", "bert"]).unwrap(), ["gpt2 small, 8x128", "bert, 1x16"]);
+        let unknown = kept(&["bert,llama"]).unwrap_err();
+        assert!(matches!(unknown, Exit::Usage(message) if message == "--only llama: no row has that in its name"));
+    }
+}
