@@ -16,6 +16,9 @@
     allow(unused_variables, dead_code)
 )]
 
+#[cfg(feature = "cuda")]
+use grove_cuda_kernels as _;
+
 #[cfg(all(shares_generics, not(test)))]
 mod anchor;
 pub mod compile_progress;

@@ -41,18 +41,18 @@ impl Path {
 
     /// Runs `walk` one segment further down.
     pub fn within<R>(&mut self, segment: &str, walk: impl FnOnce(&mut Self) -> R) -> R {
-        self.enter(|text| text.push_str(segment), walk)
+        self.push(segment);
+        let result = walk(self);
+        self.pop();
+        result
     }
 
     /// As [`within`](Self::within), for the element `index` of a sequence.
     pub fn within_index<R>(&mut self, index: usize, walk: impl FnOnce(&mut Self) -> R) -> R {
-        self.enter(
-            |text| {
-                // Writing to a string cannot fail.
-                let _ = write!(text, "{index}");
-            },
-            walk,
-        )
+        self.push_index(index);
+        let result = walk(self);
+        self.pop();
+        result
     }
 
     /// As [`within`](Self::within), for a field marked as a buffer.
@@ -63,15 +63,28 @@ impl Path {
         result
     }
 
-    fn enter<R>(&mut self, write: impl FnOnce(&mut String), walk: impl FnOnce(&mut Self) -> R) -> R {
+    // Apart from the walks, of which there is one for each field and backend: these are compiled once.
+
+    fn push(&mut self, segment: &str) {
+        self.begin();
+        self.text.push_str(segment);
+    }
+
+    fn push_index(&mut self, index: usize) {
+        self.begin();
+        // Writing to a string cannot fail.
+        let _ = write!(self.text, "{index}");
+    }
+
+    fn begin(&mut self) {
         self.marks.push(self.text.len());
         if !self.text.is_empty() {
             self.text.push('.');
         }
-        write(&mut self.text);
-        let result = walk(self);
+    }
+
+    fn pop(&mut self) {
         self.text.truncate(self.marks.pop().unwrap_or_default());
-        result
     }
 }
 
