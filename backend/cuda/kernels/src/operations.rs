@@ -1,4 +1,5 @@
 //! Burn's single operations, each a function of tensors. Fusion runs one of them where it does not fuse it with others.
+#![allow(clippy::type_complexity)] // each type occurs once
 
 use burn_backend::{
     BoolDType, FloatDType, IntDType, Scalar, Slice,
