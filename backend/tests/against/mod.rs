@@ -17,6 +17,11 @@ pub fn float<B: Backend, const D: usize>(x: AnyTensor<B>) -> Tensor<B, D> {
     x.into_float().expect("a floating-point tensor")
 }
 
+/// The numbers of a tensor, in order.
+pub fn values<B: Backend, const D: usize>(x: Tensor<B, D>) -> Vec<f64> {
+    x.into_data().iter().collect()
+}
+
 /// A function of flat tensors on the differentiating backend.
 pub type Function<'a, B> = &'a dyn Fn(&[Tensor<Autodiff<B>, 1>]) -> Tensor<Autodiff<B>, 1>;
 

@@ -2,6 +2,7 @@
 //! Burn differentiates. (Comparisons with torch are where layers use them.)
 #![cfg(feature = "flex")]
 
+use crate::against::values;
 use burn::tensor::{Tensor, TensorData, activation, module, ops::ConvOptions};
 use grove_backend::{
     Autodiff, Conv2dOptions, Epilogue, Flex, Pool2dOptions,
@@ -17,10 +18,6 @@ fn numbers<const D: usize>(shape: [usize; D], seed: u64) -> Tensor<Diff, D> {
     let hash = |i: u64| (i + seed * 1_000_003).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
     let values: Vec<f32> = (0..count).map(|i| hash(i) as f32 / (1 << 23) as f32 - 1.0).collect();
     Tensor::from_data(TensorData::new(values, shape), &Default::default())
-}
-
-fn values<const D: usize>(x: Tensor<Flex, D>) -> Vec<f64> {
-    x.into_data().iter().collect()
 }
 
 fn close(what: &str, found: &[f64], expected: &[f64]) {

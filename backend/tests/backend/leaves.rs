@@ -1,7 +1,7 @@
 //! Optimizer operations on many leaves together, against a loop over Burn's operations.
 #![cfg(all(feature = "flex", feature = "candle"))]
 
-use crate::against::{float, numbers};
+use crate::against::{float, numbers, values};
 use burn::tensor::{DType, Tensor};
 use grove_backend::{AnyTensor, Backend, ops};
 
@@ -15,10 +15,6 @@ fn sizes<B: Backend>() -> Vec<usize> {
 
 fn leaves<B: Backend>(seed: u64, device: &B::Device) -> Vec<Tensor<B, 1>> {
     sizes::<B>().into_iter().enumerate().map(|(i, n)| numbers::<B, 1>([n], seed + 977 * i as u64, device)).collect()
-}
-
-fn values<B: Backend, const D: usize>(x: Tensor<B, D>) -> Vec<f64> {
-    x.into_data().iter().collect()
 }
 
 fn squared_norm<B: Backend>(device: B::Device) {

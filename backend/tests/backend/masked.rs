@@ -1,14 +1,10 @@
 //! Queries from which all keys are masked: their outputs and gradients are zeros on every path.
 #![cfg(all(feature = "flex", feature = "candle"))]
 
-use crate::against::numbers;
+use crate::against::{numbers, values};
 use crate::common;
 use burn::tensor::{Bool, DType, Int, Tensor, TensorData};
 use grove_backend::{AttentionOptions, Autodiff, Backend, Dropout, KeyRanges, ops};
-
-fn values<B: Backend, const D: usize>(x: Tensor<B, D>) -> Vec<f64> {
-    x.into_data().iter().collect()
-}
 
 /// Attention in f64, where fully masked queries give zeros, and its gradients for an output's gradient.
 struct Reference {

@@ -2,7 +2,7 @@
 //! inputs.
 #![cfg(all(feature = "flex", feature = "candle"))]
 
-use crate::against;
+use crate::against::{self, values};
 use crate::common;
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use grove_backend::{
@@ -27,10 +27,6 @@ fn numbers<B: Backend, const D: usize>(
     let x = against::numbers::<B, D>(shape, seed, device).mul_scalar(factor).add_scalar(term).cast(dtype);
     let values = values(x.clone());
     (x, values)
-}
-
-fn values<B: Backend, const D: usize>(x: Tensor<B, D>) -> Vec<f64> {
-    x.into_data().iter().collect()
 }
 
 fn close(what: &str, found: &[f64], expected: &[f64], tolerance: f64) {

@@ -2,14 +2,10 @@
 //! and gradients on every backend.
 #![cfg(all(feature = "flex", feature = "candle"))]
 
-use crate::against::numbers;
+use crate::against::{numbers, values};
 use crate::common;
 use burn::tensor::{Bool, DType, Int, Tensor, TensorData};
 use grove_backend::{AttentionOptions, Autodiff, Backend, KeyRanges, ops};
-
-fn values<B: Backend, const D: usize>(x: Tensor<B, D>) -> Vec<f64> {
-    x.into_data().iter().collect()
-}
 
 fn counts<B: Backend>(numbers: &[i64], device: &B::Device) -> Tensor<B, 1, Int> {
     Tensor::<B, 1, Int>::from_data(TensorData::new(numbers.to_vec(), [numbers.len()]), device)

@@ -2,7 +2,7 @@
 
 use grove_terminal::Exit;
 
-/// Which rows or cases a person asks for.
+/// The rows or cases that a person asks for.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct Only {
     /// Only those whose names contain one of these texts: `gpt2,bert`. A comma before a space belongs to a text
@@ -27,13 +27,11 @@ impl Only {
 
 /// Splits at commas before anything but a space: names have commas and spaces, as `gpt2 small, 1x16`.
 fn split(texts: &str) -> Vec<String> {
-    let mut parts = vec![String::new()];
-    let mut characters = texts.chars().peekable();
-    while let Some(character) = characters.next() {
-        let separates = character == ',' && characters.peek() != Some(&' ');
+    let mut parts: Vec<String> = Vec::new();
+    for piece in texts.split(',') {
         match parts.last_mut() {
-            Some(part) if !separates => part.push(character),
-            _ => parts.push(String::new()),
+            Some(part) if piece.starts_with(' ') => *part = format!("{part},{piece}"),
+            _ => parts.push(piece.to_owned()),
         }
     }
     parts.retain(|part| !part.is_empty());

@@ -178,22 +178,6 @@ fn both_branches_give_one_structure() {
     assert!(message.contains("has the shape [2]"), "{message}");
 }
 
-/// Gradients of a function, outside of traces and jitted.
-macro_rules! gradients {
-    ($what:expr, $f:path, $traced:ty, $args:expr) => {{
-        let args = $args;
-        let (value, grads) = value_and_grad(&args, $f);
-        let jitted = jit(|args: $traced| {
-            let (value, grads) = value_and_grad(&args, $f);
-            (Array::<_, 1>::new(value), grads)
-        });
-        let (found, found_grads) = jitted.call::<F>(args);
-        same($what, &found, &Array::new(value));
-        same($what, &found_grads, &grads);
-        jitted.graph().unwrap()
-    }};
-}
-
 #[test]
 fn gradients_of_branches() {
     fn loss<B: Backend>(args: (Array<B, 1, Bool>, A1<B>, A1<B>)) -> Tensor<B, 1> {

@@ -7,6 +7,22 @@ mod common;
 #[path = "../common/programs.rs"]
 mod programs;
 
+/// Gradients of a function, outside of traces and jitted.
+macro_rules! gradients {
+    ($what:expr, $f:path, $traced:ty, $args:expr) => {{
+        let args = $args;
+        let (value, grads) = value_and_grad(&args, $f);
+        let jitted = jit(|args: $traced| {
+            let (value, grads) = value_and_grad(&args, $f);
+            (Array::<_, 1>::new(value), grads)
+        });
+        let (found, found_grads) = jitted.call::<F>(args);
+        same($what, &found, &Array::new(value));
+        same($what, &found_grads, &grads);
+        jitted.graph().unwrap()
+    }};
+}
+
 mod all_reduce;
 mod control_flow;
 mod cost;

@@ -35,22 +35,6 @@ fn leaky<B: Backend>(c: A1<B>, x: A1<B>) -> (A1<B>, A1<B>) {
     (Array::new(c.val() * 0.5 + x.val()), c)
 }
 
-/// Gradients of a function, outside of traces and jitted.
-macro_rules! gradients {
-    ($what:expr, $f:path, $traced:ty, $args:expr) => {{
-        let args = $args;
-        let (value, grads) = value_and_grad(&args, $f);
-        let jitted = jit(|args: $traced| {
-            let (value, grads) = value_and_grad(&args, $f);
-            (Array::<_, 1>::new(value), grads)
-        });
-        let (found, found_grads) = jitted.call::<F>(args);
-        same($what, &found, &Array::new(value));
-        same($what, &found_grads, &grads);
-        jitted.graph().unwrap()
-    }};
-}
-
 /// `tanh(h w + x u)` with `h` times the step's index as output.
 #[allow(clippy::type_complexity)]
 fn recurrent<B: Backend>(

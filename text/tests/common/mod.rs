@@ -16,3 +16,14 @@ pub fn json(name: &str) -> Value {
 pub fn texts(value: &Value) -> Vec<&str> {
     value.as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect()
 }
+
+/// Numbers below a bound, the same ones each time: xorshift.
+pub fn fixed_sequence() -> impl FnMut(usize) -> usize {
+    let mut random = 0x2545_F491_4F6C_DD1Du64;
+    move |below| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        (random % below as u64) as usize
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::common::{fixture, json};
+use crate::common::{self, fixture, json};
 use grove_text::{
     TextError,
     ggml::Vocabulary,
@@ -80,14 +80,7 @@ fn whatever_is_cut_off_or_changed_gives_an_error_or_a_tokenizer() {
         for length in (0..whole.len()).step_by(97) {
             let _ = sentencepiece::from_bytes(&whole[..length], &Options::default());
         }
-        // A fixed sequence of changes: xorshift.
-        let mut random = 0x2545_F491_4F6C_DD1Du64;
-        let mut next = |below: usize| {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            (random % below as u64) as usize
-        };
+        let mut next = common::fixed_sequence();
         for _ in 0..150 {
             let mut bytes = whole.clone();
             for _ in 0..=next(6) {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::common::fixture;
+use crate::common::{self, fixture};
 use grove_text::{TextError, catch_panic, tokenizer_json};
 use serde_json::{Value, json};
 use tokenizers::Tokenizer;
@@ -164,14 +164,7 @@ fn whatever_is_cut_off_or_changed_gives_an_error_or_a_tokenizer() {
         for length in (0..whole.len()).step_by(whole.len() / 60) {
             assert!(read(&whole[..length]).is_err());
         }
-        // A fixed sequence of changes: xorshift.
-        let mut random = 0x2545_F491_4F6C_DD1Du64;
-        let mut next = |below: usize| {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            (random % below as u64) as usize
-        };
+        let mut next = common::fixed_sequence();
         for _ in 0..120 {
             let mut bytes = whole.clone();
             for _ in 0..=next(4) {

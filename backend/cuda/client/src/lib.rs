@@ -1,4 +1,4 @@
-//! What the host does at each launch on CUDA, compiled once and with optimisation.
+//! The host's work at each launch on CUDA, compiled once and with optimisation.
 //!
 //! rustc shares instantiations of generic functions between crates at the dev profile's level: a function that one crate has
 //! instantiated, the crates above it do not compile again. This crate instantiates what runs at each launch: the client of the
