@@ -13,7 +13,8 @@ use std::{
     fmt,
     marker::PhantomData,
     rc::Rc,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread::{self, ThreadId},
     time::Instant,
 };
 
@@ -40,6 +41,9 @@ const CAPACITY: usize = 64;
 /// Results are bit for bit those of the function, but where the backend runs chains of functions of elements in one pass
 /// ([`Backend::CHAINS`]): there they differ by rounding, some 1e-6 of a value.
 ///
+/// A jitted function is `Send` and `Sync` where the function and its result are. Threads that need the same program at the same time
+/// trace it once.
+///
 /// With the environment variable `GROVE_LOG_COMPILES=1`, each trace is reported on standard error, and why it was needed.
 ///
 /// ```
@@ -52,16 +56,58 @@ const CAPACITY: usize = 64;
 /// assert_eq!(double.call(x).val().to_data().to_vec::<f32>().unwrap(), [2.0, 4.0]);
 /// ```
 pub fn jit<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out>(f: F) -> Jit<In, Out, F> {
-    Jit { f, capacity: CAPACITY, programs: Mutex::default(), input: PhantomData }
+    Jit { f, capacity: CAPACITY, programs: Mutex::default(), traced: Condvar::new(), input: PhantomData }
 }
 
 /// A function with its traced programs; see [`jit`].
 pub struct Jit<In, Out, F> {
     f: F,
     capacity: usize,
-    /// The one that was used last comes first.
-    programs: Mutex<VecDeque<Arc<Compiled<Out>>>>,
+    programs: Mutex<Programs<Out>>,
+    /// Told when a trace has ended.
+    traced: Condvar,
     input: PhantomData<fn(In) -> Out>,
+}
+
+struct Programs<Out> {
+    /// The one that was used last comes first.
+    kept: VecDeque<Arc<Compiled<Out>>>,
+    /// What is being traced, and by which thread.
+    tracing: Vec<(ThreadId, Arc<Wanted>)>,
+}
+
+impl<Out> Default for Programs<Out> {
+    fn default() -> Self {
+        Self { kept: VecDeque::new(), tracing: Vec::new() }
+    }
+}
+
+/// What a program is for.
+struct Wanted {
+    structure: Structure,
+    leaves: Vec<Leaf>,
+    types: Types,
+    /// True if chains of functions of elements are one operation each.
+    fused: bool,
+}
+
+impl Wanted {
+    fn is<In: Tree<Traced>>(&self, shell: &In, leaves: &[Leaf], types: Types, fused: bool) -> bool {
+        (self.types, self.fused) == (types, fused) && self.leaves == leaves && self.structure.is_of(shell)
+    }
+}
+
+/// Ends the note of a trace, whether it has succeeded or not.
+struct EndOfTrace<'a, In, Out, F> {
+    jit: &'a Jit<In, Out, F>,
+    wanted: Arc<Wanted>,
+}
+
+impl<In, Out, F> Drop for EndOfTrace<'_, In, Out, F> {
+    fn drop(&mut self) {
+        self.jit.lock().tracing.retain(|(_, wanted)| !Arc::ptr_eq(wanted, &self.wanted));
+        self.jit.traced.notify_all();
+    }
 }
 
 /// A leaf of an argument: its shape and type, and whether it is there.
@@ -114,11 +160,7 @@ impl<B: Backend, In, Out, F> fmt::Debug for JitOn<B, In, Out, F> {
 }
 
 struct Compiled<Out> {
-    structure: Structure,
-    leaves: Vec<Leaf>,
-    types: Types,
-    /// True if chains of functions of elements are one operation each.
-    fused: bool,
+    wanted: Arc<Wanted>,
     /// The backend that computed constants of the program, if any.
     folded_on: Option<TypeId>,
     program: Program,
@@ -198,23 +240,32 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
     fn compiled(&self, shell: In, leaves: Vec<Leaf>, on: On<'_>) -> Arc<Compiled<Out>> {
         let On { types, fused, backend, fold } = on;
         let mut programs = self.lock();
-        let same = |known: &Arc<Compiled<Out>>| {
-            (known.types, known.fused) == (types, fused)
-                && known.folded_on.is_none_or(|on| on == backend)
-                && known.leaves == leaves
-                && known.structure.is_of(&shell)
-        };
-        let found = programs.iter().position(same);
-        if let Some(found) = found.and_then(|i| programs.remove(i)) {
-            programs.push_front(found.clone());
-            return found;
+        loop {
+            let same = |known: &Arc<Compiled<Out>>| {
+                known.folded_on.is_none_or(|on| on == backend) && known.wanted.is(&shell, &leaves, types, fused)
+            };
+            let found = programs.kept.iter().position(same);
+            if let Some(found) = found.and_then(|i| programs.kept.remove(i)) {
+                programs.kept.push_front(found.clone());
+                return found;
+            }
+            // A trace on this thread is around this call.
+            let elsewhere = |(thread, wanted): &(ThreadId, Arc<Wanted>)| {
+                *thread != thread::current().id() && wanted.is(&shell, &leaves, types, fused)
+            };
+            if !programs.tracing.iter().any(elsewhere) {
+                break;
+            }
+            programs = self.traced.wait(programs).unwrap_or_else(PoisonError::into_inner);
         }
-        let before = programs.front().cloned();
+        let before = programs.kept.front().cloned();
+        let wanted = Arc::new(Wanted { structure: structure(&shell), leaves, types, fused });
+        programs.tracing.push((thread::current().id(), wanted.clone()));
+        let _end = EndOfTrace { jit: self, wanted: wanted.clone() };
         // Tracing may call other jitted functions, or this one.
         drop(programs);
-        let structure = structure(&shell);
         let start = Instant::now();
-        let mut present = leaves.iter().map(|(_, _, present)| *present);
+        let mut present = wanted.leaves.iter().map(|(_, _, present)| *present);
         let lift = |recording: &Recording| {
             recording.with_key_inputs(key_paths(&shell), || {
                 shell.map(&mut Path::root(), &mut |path, leaf| match present.next() {
@@ -231,7 +282,7 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
         // Simpler equations may be equal to others.
         let graph = graph.without_common_subexpressions();
         let program = Program::new(if fused { graph.fused() } else { graph });
-        let compiled = Arc::new(Compiled { structure, leaves, types, fused, folded_on, program, shell, present });
+        let compiled = Arc::new(Compiled { wanted, folded_on, program, shell, present });
         if logs_compiles() {
             let reason = why(&compiled, before.as_deref());
             let count = compiled.program.graph().equations().len();
@@ -239,27 +290,29 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
             eprintln!("jit of {name}: {count} equations in {:.1?}: {reason}", start.elapsed());
         }
         let mut programs = self.lock();
-        programs.push_front(compiled.clone());
-        programs.truncate(self.capacity);
+        programs.kept.push_front(compiled.clone());
+        programs.kept.truncate(self.capacity);
         compiled
     }
 
     /// Returns the graph of the program that was used last.
     pub fn graph(&self) -> Option<Graph> {
-        self.lock().front().map(|compiled| compiled.program.graph().clone())
+        self.lock().kept.front().map(|compiled| compiled.program.graph().clone())
     }
 
     /// Returns the graphs of all programs that are kept, the one that was used last first.
     pub fn graphs(&self) -> Vec<Graph> {
-        self.lock().iter().map(|compiled| compiled.program.graph().clone()).collect()
+        self.lock().kept.iter().map(|compiled| compiled.program.graph().clone()).collect()
     }
 
     /// Drops all programs.
     pub fn clear(&self) {
-        self.lock().clear();
+        self.lock().kept.clear();
     }
+}
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Arc<Compiled<Out>>>> {
+impl<In, Out, F> Jit<In, Out, F> {
+    fn lock(&self) -> MutexGuard<'_, Programs<Out>> {
         self.programs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -287,6 +340,8 @@ pub fn logs_compiles() -> bool {
 /// The reason for a trace: what differs from the program that was used before.
 fn why<Out>(new: &Compiled<Out>, before: Option<&Compiled<Out>>) -> String {
     let Some(before) = before else { return "the first call".into() };
+    let (folded_on, folded_before) = (new.folded_on, before.folded_on);
+    let (new, before) = (&new.wanted, &before.wanted);
     if let Some([now, then]) = new.structure.difference(&before.structure) {
         return format!("the argument has `{now}`, and had `{then}`");
     }
@@ -297,7 +352,7 @@ fn why<Out>(new: &Compiled<Out>, before: Option<&Compiled<Out>>) -> String {
     let pair = new.leaves.iter().zip(&before.leaves).enumerate().find(|(_, (new, before))| new != before);
     match pair {
         Some((i, (new, before))) => format!("leaf {i} of the argument is {}, and was {}", name(new), name(before)),
-        None if (new.types, new.fused, new.folded_on) != (before.types, before.fused, before.folded_on) => {
+        None if (new.types, new.fused, folded_on) != (before.types, before.fused, folded_before) => {
             "another backend".into()
         }
         None => "the program had been dropped".into(),
@@ -327,7 +382,7 @@ fn short_name(name: &str) -> String {
 
 impl<In, Out, F> fmt::Debug for Jit<In, Out, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let programs = self.lock().kept.len();
         f.debug_struct("Jit").field("programs", &programs).finish_non_exhaustive()
     }
 }

@@ -26,7 +26,9 @@ impl Path {
 
     /// The last segment, or an empty string at the root.
     pub fn last(&self) -> &str {
-        self.text.rsplit('.').next().unwrap_or_default()
+        // A dot stands before each segment but the first; a segment may have dots itself, as the key of a map.
+        let begin = self.marks.last().map_or(0, |mark| mark + usize::from(*mark > 0));
+        &self.text[begin..]
     }
 
     /// The number of segments.
@@ -97,6 +99,16 @@ impl fmt::Display for Path {
 #[cfg(test)]
 mod tests {
     use super::Path;
+
+    #[test]
+    fn segments_with_dots() {
+        let mut path = Path::root();
+        assert_eq!(path.last(), "");
+        path.within("a.w", |path| {
+            assert_eq!(path.last(), "a.w");
+            path.within("b.c", |path| assert_eq!((path.as_str(), path.last()), ("a.w.b.c", "b.c")));
+        });
+    }
 
     #[test]
     fn grows_and_shrinks() {

@@ -1,26 +1,32 @@
 //! The structure of a tree: everything but its leaves' values.
 
 use grove_backend::Backend;
-use std::{any::Any, fmt};
+use std::{
+    any::{Any, TypeId},
+    fmt,
+    sync::OnceLock,
+};
 
 use crate::{AnyArray, Node, Path, Tree, TreeError, Visitor};
 
 /// A value in a tree that is not a leaf: a number, a string, a `#[tree(static)]` field.
 ///
-/// Every type that is `Debug + PartialEq + Clone + 'static` has it.
+/// Every type that is `Debug + PartialEq + Clone + Send + Sync + 'static` has it.
 #[diagnostic::on_unimplemented(
     message = "a static field of a tree must be comparable, and `{Self}` is not",
-    note = "write `#[derive(Clone, Debug, PartialEq)]` on `{Self}`; it must not borrow"
+    note = "write `#[derive(Clone, Debug, PartialEq)]` on `{Self}`; it must not borrow, and be `Send` and `Sync`"
 )]
-pub trait StaticValue: fmt::Debug + Any {
+pub trait StaticValue: fmt::Debug + Any + Send + Sync {
     /// True if the other value has the same type and equals this one. A value that does not equal itself (NaN) is
-    /// compared by its text.
+    /// compared by its text. `0.0` and `-0.0` are equal here.
     fn same(&self, other: &dyn StaticValue) -> bool;
+    /// The text of a value with a zero in it, of which `==` does not see the sign.
+    fn text_with_zero(&self) -> Option<String>;
     /// A copy.
     fn boxed(&self) -> Box<dyn StaticValue>;
 }
 
-impl<T: fmt::Debug + PartialEq + Clone + 'static> StaticValue for T {
+impl<T: fmt::Debug + PartialEq + Clone + Send + Sync + 'static> StaticValue for T {
     fn same(&self, other: &dyn StaticValue) -> bool {
         let other: &dyn Any = other;
         other.downcast_ref::<T>().is_some_and(|other| {
@@ -30,8 +36,36 @@ impl<T: fmt::Debug + PartialEq + Clone + 'static> StaticValue for T {
         })
     }
 
+    fn text_with_zero(&self) -> Option<String> {
+        let without_numbers = size_of::<T>() < size_of::<u16>()
+            || [TypeId::of::<usize>(), TypeId::of::<Option<usize>>(), TypeId::of::<String>()]
+                .contains(&TypeId::of::<T>());
+        if without_numbers {
+            return None;
+        }
+        Some(format!("{self:?}")).filter(|text| text.contains("0.0"))
+    }
+
     fn boxed(&self) -> Box<dyn StaticValue> {
         Box::new(self.clone())
+    }
+}
+
+/// A value with its [text](StaticValue::text_with_zero), where it was needed.
+struct Constant {
+    value: Box<dyn StaticValue>,
+    zero: OnceLock<Option<String>>,
+}
+
+impl Constant {
+    fn new(value: &dyn StaticValue) -> Self {
+        Self { value: value.boxed(), zero: OnceLock::new() }
+    }
+
+    /// True if the other value is this one, signs of zeros included.
+    fn is(&self, other: &dyn StaticValue) -> bool {
+        let zero = || self.zero.get_or_init(|| self.value.text_with_zero());
+        self.value.same(other) && zero().as_ref().is_none_or(|text| *text == format!("{other:?}"))
     }
 }
 
@@ -68,9 +102,9 @@ enum Kind {
     Tuple,
     Sequence,
     Map,
-    Value(Box<dyn StaticValue>),
+    Value(Constant),
     /// As a value, but not printed.
-    Static(Box<dyn StaticValue>),
+    Static(Constant),
 }
 
 impl Kind {
@@ -78,7 +112,7 @@ impl Kind {
         match (self, other) {
             (Self::Leaf { buffer }, Self::Leaf { buffer: other }) => buffer == other,
             (Self::Value(value), Self::Value(other)) | (Self::Static(value), Self::Static(other)) => {
-                value.same(&**other)
+                value.is(&*other.value)
             }
             _ => std::mem::discriminant(self) == std::mem::discriminant(other),
         }
@@ -156,11 +190,11 @@ impl<B: Backend> Visitor<B> for Recorder {
     }
 
     fn constant(&mut self, path: &Path, value: &dyn StaticValue) {
-        self.add(path, "", Kind::Value(value.boxed()));
+        self.add(path, "", Kind::Value(Constant::new(value)));
     }
 
     fn static_field(&mut self, path: &Path, value: &dyn StaticValue) {
-        self.add(path, "", Kind::Static(value.boxed()));
+        self.add(path, "", Kind::Static(Constant::new(value)));
     }
 }
 
@@ -204,11 +238,11 @@ impl<B: Backend> Visitor<B> for Matcher<'_> {
     }
 
     fn constant(&mut self, path: &Path, value: &dyn StaticValue) {
-        self.check(path, "", |kind| matches!(kind, Kind::Value(other) if value.same(&**other)));
+        self.check(path, "", |kind| matches!(kind, Kind::Value(other) if other.is(value)));
     }
 
     fn static_field(&mut self, path: &Path, value: &dyn StaticValue) {
-        self.check(path, "", |kind| matches!(kind, Kind::Static(other) if value.same(&**other)));
+        self.check(path, "", |kind| matches!(kind, Kind::Static(other) if other.is(value)));
     }
 }
 
@@ -282,7 +316,7 @@ impl Structure {
             Kind::Tuple => format!("{name}(..)"),
             Kind::Sequence => "[..]".to_owned(),
             Kind::Map => "{ .. }".to_owned(),
-            Kind::Value(value) | Kind::Static(value) => format!("{value:?}"),
+            Kind::Value(constant) | Kind::Static(constant) => format!("{:?}", constant.value),
         };
         if path.is_empty() { content } else { format!("{path}: {content}") }
     }
@@ -296,8 +330,8 @@ impl Structure {
                 f.write_str("*")?;
                 return Ok(i + 1);
             }
-            Kind::Value(value) | Kind::Static(value) => {
-                write!(f, "{value:?}")?;
+            Kind::Value(constant) | Kind::Static(constant) => {
+                write!(f, "{:?}", constant.value)?;
                 return Ok(i + 1);
             }
             Kind::Struct if !name.is_empty() => (" { ", " }", true),

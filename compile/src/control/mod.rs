@@ -21,15 +21,20 @@ mod nested;
 mod passes;
 mod print;
 mod scan;
+mod stop_gradient;
 mod vjp;
 mod vmap;
 mod while_loop;
 
 use grove_backend::ops::Spec;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
-use std::{fmt, ops::Deref, sync::Arc};
+use std::{
+    fmt,
+    ops::Deref,
+    sync::{Arc, OnceLock},
+};
 
-use crate::{Graph, eval::Program};
+use crate::{Graph, eval::Program, graph::Digest};
 
 pub use cond::{cond, switch};
 pub(crate) use function::{apply, from_traced, is_traced, to_traced};
@@ -38,20 +43,36 @@ pub use layers::scan_layers;
 pub use lazy::LazyGraph;
 pub(crate) use passes::prune;
 pub use scan::{scan, scan_with};
+pub use stop_gradient::stop_gradient;
+pub(crate) use stop_gradient::stopped;
 pub(crate) use vmap::higher_order as batched;
 pub use while_loop::while_loop;
 
 /// A graph inside of an operation. It uses nothing but its arguments.
 #[derive(Clone)]
-pub struct SubGraph(Arc<Program>);
+pub struct SubGraph(Arc<Inner>);
+
+struct Inner {
+    program: Program,
+    digest: OnceLock<Digest>,
+}
 
 impl SubGraph {
     pub(crate) fn new(graph: Graph) -> Self {
-        Self(Arc::new(Program::new(graph.without_common_subexpressions())))
+        Self::as_it_is(graph.without_common_subexpressions())
+    }
+
+    fn as_it_is(graph: Graph) -> Self {
+        Self(Arc::new(Inner { program: Program::new(graph), digest: OnceLock::new() }))
     }
 
     pub(crate) fn program(&self) -> &Program {
-        &self.0
+        &self.0.program
+    }
+
+    /// [`Graph::digest`], which is computed once.
+    pub(crate) fn digest(&self) -> Digest {
+        *self.0.digest.get_or_init(|| self.program().graph().digest())
     }
 
     /// Shapes and types of the arguments.
@@ -69,7 +90,7 @@ impl Deref for SubGraph {
     type Target = Graph;
 
     fn deref(&self) -> &Graph {
-        self.0.graph()
+        self.program().graph()
     }
 }
 
@@ -95,7 +116,7 @@ impl<'de> Deserialize<'de> for SubGraph {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let graph = Graph::deserialize(deserializer)?;
         graph.check().map_err(|error| D::Error::custom(format!("a sub-graph: {error}")))?;
-        Ok(Self(Arc::new(Program::new(graph))))
+        Ok(Self::as_it_is(graph))
     }
 }
 

@@ -3,8 +3,8 @@
 use burn::tensor::TensorData;
 use std::collections::{HashMap, HashSet};
 
-use super::{Equation, Graph, Var, keys::keys_in};
-use crate::control::prune;
+use super::{Digest, Equation, Graph, Var, identity::constant_digest, keys::keys_in};
+use crate::{Primitive, control::prune};
 
 impl Graph {
     /// Returns the graph without equations and constants that no result depends on.
@@ -34,15 +34,11 @@ impl Graph {
     /// several have the same values.
     pub fn without_common_subexpressions(mut self) -> Self {
         let mut replaced: HashMap<Var, Var> = HashMap::new();
-        let mut constants: HashMap<Vec<u8>, Vec<usize>> = HashMap::new();
-        let mut kept_constants = Vec::with_capacity(self.constants.len());
+        let mut constants: HashMap<Digest, Vec<usize>> = HashMap::new();
+        let mut kept_constants: Vec<(Var, TensorData)> = Vec::with_capacity(self.constants.len());
         for (var, data) in self.constants {
-            let same = constants.entry(data.as_bytes().to_vec()).or_default();
-            let twin = same.iter().find(|&&i| {
-                let (_, other): &(Var, TensorData) = &kept_constants[i];
-                other.shape == data.shape && other.dtype == data.dtype
-            });
-            match twin {
+            let same = constants.entry(constant_digest(&data)).or_default();
+            match same.iter().find(|&&i| kept_constants[i].1 == data) {
                 Some(&i) => drop(replaced.insert(var, kept_constants[i].0)),
                 None => {
                     same.push(kept_constants.len());
@@ -51,21 +47,26 @@ impl Graph {
             }
         }
         self.constants = kept_constants;
-        let mut seen: HashMap<(String, Vec<Option<Var>>), usize> = HashMap::new();
+        let mut seen: HashMap<(Vec<u8>, Vec<Option<Var>>), Vec<usize>> = HashMap::new();
         let mut kept: Vec<Equation> = Vec::with_capacity(self.equations.len());
         for mut equation in self.equations {
             for input in equation.inputs.iter_mut().flatten() {
                 *input = replaced.get(input).copied().unwrap_or(*input);
             }
-            // Debug prints hold every static parameter.
-            let key = (format!("{:?}", equation.primitive), equation.inputs.clone());
-            match seen.get(&key).filter(|_| !equation.primitive.meets_ranks()) {
-                Some(&twin) => {
-                    let pairs = equation.outputs.iter().zip(&kept[twin].outputs);
-                    replaced.extend(pairs.filter_map(|(var, twin)| Some(((*var)?, (*twin)?))));
-                }
+            if equation.primitive.meets_ranks() {
+                kept.push(equation);
+                continue;
+            }
+            let same = seen.entry((equation.primitive.identity(), equation.inputs.clone())).or_default();
+            // Of sub-graphs and rules the identity is no proof.
+            let is_twin = |twin: &Equation| match (&equation.primitive, &twin.primitive) {
+                (Primitive::HigherOrder(op), Primitive::HigherOrder(twin)) => op == twin,
+                _ => true,
+            };
+            match same.iter().find(|&&i| is_twin(&kept[i])) {
+                Some(&i) => share_outputs(&equation, &mut kept[i], &mut replaced),
                 None => {
-                    seen.insert(key, kept.len());
+                    same.push(kept.len());
                     kept.push(equation);
                 }
             }
@@ -96,5 +97,19 @@ impl Graph {
         self.outputs.iter_mut().for_each(|(_, var)| renumber(var));
         self.variables = variables;
         self
+    }
+}
+
+/// Puts the outputs of an equation's twin in place of its own. An output that the twin lacks becomes the twin's.
+fn share_outputs(equation: &Equation, twin: &mut Equation, replaced: &mut HashMap<Var, Var>) {
+    if twin.outputs.len() < equation.outputs.len() {
+        twin.outputs.resize(equation.outputs.len(), None);
+    }
+    for (own, output) in equation.outputs.iter().zip(&mut twin.outputs) {
+        match (own, &output) {
+            (Some(own), Some(output)) => drop(replaced.insert(*own, *output)),
+            (Some(_), None) => *output = *own,
+            (None, _) => {}
+        }
     }
 }
