@@ -3,7 +3,6 @@
 
 use clap::Parser;
 use grove::layers::{AttentionMask, KvCache, activation::gelu, attend, split_heads};
-use grove::models::generation::DecodeCache;
 use grove::prelude::*;
 use grove::train::data::{TokenBatch, TokenStream, TokenWindows, epoch};
 use grove::{models::Result, train::token_loss, weights::NameMap};
@@ -100,8 +99,8 @@ impl<B: Backend> CausalLm<B> for Decoder<B> {
         cache: Option<&mut Self::Cache>,
         _: Option<Key>, // of dropout
     ) -> Tensor<B, 3> {
-        let seen = cache.as_ref().map_or(0, |cache| cache.seen());
-        let mask = AttentionMask::causal(ids.dims()[1], seen, padding, &ids.device());
+        let first = cache.as_ref().and_then(|caches| caches.first());
+        let mask = AttentionMask::after(first, ids.dims(), padding, &ids.device());
         let mut caches = cache.into_iter().flatten();
         let x = self.tokens.forward(ids); // [b, t, WIDTH]
         self.norm.forward(self.blocks.iter().fold(x, |x, block| block.forward(x, &mask, caches.next())))

@@ -3,6 +3,8 @@ use grove_backend::{AttentionOptions, Backend, Dropout, KeyRanges, ops};
 use grove_tree::Key;
 use std::ops::Range;
 
+use crate::KvCache;
+
 /// Positions that an attention layer must not look at, and a bias of its scores.
 #[derive(Clone, Debug)]
 pub enum AttentionMask<B: Backend> {
@@ -44,6 +46,21 @@ impl<B: Backend> AttentionMask<B> {
         let hidden = padding.iter().map(|&pad| pad.saturating_sub(keys.start).min(s));
         let padding = (!unpadded).then(|| counts::<B>(hidden, device));
         Self::Ranges(KeyRanges { causal: true, window, padding, lengths: None })
+    }
+
+    /// The mask for `b` rows of `t` positions after those of a layer's cache, if there is one. Rows begin with `padding[row]`
+    /// positions of padding; an empty slice means none anywhere. The layer's window is that of its cache.
+    ///
+    /// It serves caches of [fixed size](KvCache::fixed), with which a model is traced, as well as growing ones.
+    ///
+    /// A position of padding sees only itself.
+    pub fn after(cache: Option<&KvCache<B>>, [b, t]: [usize; 2], padding: &[usize], device: &B::Device) -> Self {
+        let Some(cache) = cache else { return Self::causal(t, 0, padding, device) };
+        let keys = cache.visible_range(t);
+        match cache.positions(t) {
+            Some(positions) => Self::at(cache.window(), positions, [b, keys.len()], padding),
+            None => Self::within(cache.window(), t, keys, padding, device),
+        }
     }
 
     /// The mask for the positions `[t]`, given as an array, that look at a cache of `keys` positions, of which those behind are not

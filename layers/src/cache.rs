@@ -62,7 +62,7 @@ impl<B: Backend> KvCache<B> {
     /// `StaticCache`.
     ///
     /// Attention reads all of it at each step, whatever was seen. Positions beyond the capacity overwrite the last, and
-    /// [`truncate`](Self::truncate) takes any length: the caller counts. [`len`](Self::len) is 0.
+    /// [`truncate`](Self::truncate) takes any length: the caller counts. [`len`](Self::len) refuses, since the number is an array.
     pub fn fixed(window: Option<usize>, capacity: usize, device: &B::Device) -> Self {
         let position = Array::new(Tensor::zeros([1], device));
         Self { room: capacity, window, position: Some(position), ..Self::new() }
@@ -100,7 +100,16 @@ impl<B: Backend> KvCache<B> {
     }
 
     /// Number of positions seen.
+    ///
+    /// # Panics
+    /// If the cache is of [fixed](Self::fixed) size: its number of positions is an array, which a traced program does not know.
+    #[track_caller]
     pub fn len(&self) -> usize {
+        assert!(
+            self.position.is_none(),
+            "a cache of fixed size has the number of its positions as an array, so that one program serves all of them: use \
+             `KvCache::positions` for the positions of the next tokens, and `AttentionMask::after` for their mask"
+        );
         self.len
     }
 
@@ -110,8 +119,12 @@ impl<B: Backend> KvCache<B> {
     }
 
     /// Returns true if no positions have been seen.
+    ///
+    /// # Panics
+    /// As [`len`](Self::len).
+    #[track_caller]
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// The positions whose keys an [`append`](Self::append) of `t` positions returns.

@@ -176,6 +176,11 @@ pub trait CausalLm<B: Backend>: Tree<B> {
 /// A model's memory of the positions that it has read.
 pub trait DecodeCache<B: Backend>: Tree<B> {
     /// Number of positions read, padding included.
+    ///
+    /// # Panics
+    /// If the cache is [of fixed size](Self::fixed), where the number is an array or is not known. A model that decodes with such a
+    /// cache takes positions from [`cached_position_ids`](super::cached_position_ids) and masks from
+    /// [`layer_masks`](super::layer_masks) or [`AttentionMask::after`](grove_layers::AttentionMask::after).
     fn seen(&self) -> usize;
 
     /// Returns the cache after the first `len` positions, or `None` if it no longer holds what the next position needs.

@@ -15,7 +15,7 @@ use super::{LlamaConfig, feed_forward::Mlp, pretrained, published_names};
 use crate::{
     CausalLm, Pretrained, PretrainedConfig,
     error::Result,
-    generation::{DecodeCache, fixed_position_ids, layer_masks, row_positions},
+    generation::{fixed_position_ids, layer_masks, row_positions},
 };
 
 /// A LLaMA, or a model of its architecture, with its language-modelling head.
@@ -148,7 +148,6 @@ impl<B: Backend> CausalLm<B> for Llama<B> {
         key: Option<Key>,
     ) -> Tensor<B, 3> {
         let (t, device) = (ids.dims()[1], ids.device());
-        let seen = cache.as_ref().map_or(0, |cache| cache.seen());
         let windows: Vec<Option<usize>> = self.layers.iter().map(|layer| layer.self_attn.window).collect();
         let masks = layer_masks(&windows, ids.dims(), cache.as_deref(), padding, &device);
 
@@ -161,7 +160,7 @@ impl<B: Backend> CausalLm<B> for Llama<B> {
                 self.rope.at(&all, 1, x.dtype(), &device).select(positions)
             }
             _ => {
-                let (positions, rows) = row_positions(seen, t, padding);
+                let (positions, rows) = row_positions(first.map_or(0, KvCache::len), t, padding);
                 self.rope.at(&positions, rows, x.dtype(), &device)
             }
         };

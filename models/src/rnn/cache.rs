@@ -22,6 +22,7 @@ pub struct RnnCache<B: Backend> {
 
 impl<B: Backend> DecodeCache<B> for RnnCache<B> {
     fn seen(&self) -> usize {
+        assert!(self.counts, "a cache of fixed size does not count positions, so that one program serves all of them");
         self.seen
     }
 

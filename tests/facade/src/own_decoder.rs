@@ -1,7 +1,6 @@
 //! A decoder of bytes: causal attention with a cache, training, and generation.
 
 use grove::layers::{AttentionMask, KvCache, activation::gelu, attend, split_heads};
-use grove::models::generation::DecodeCache;
 use grove::prelude::*;
 
 /// Features of a position.
@@ -64,8 +63,8 @@ impl<B: Backend> CausalLm<B> for Decoder<B> {
         cache: Option<&mut Self::Cache>,
         _: Option<Key>,
     ) -> Tensor<B, 3> {
-        let seen = cache.as_ref().map_or(0, |cache| cache.seen());
-        let mask = AttentionMask::causal(ids.dims()[1], seen, padding, &ids.device());
+        let first = cache.as_ref().and_then(|caches| caches.first());
+        let mask = AttentionMask::after(first, ids.dims(), padding, &ids.device());
         let mut caches = cache.into_iter().flatten();
         let x = self.tokens.forward(ids); // [b, t, WIDTH]
         self.norm.forward(self.blocks.iter().fold(x, |x, block| block.forward(x, &mask, caches.next())))

@@ -145,6 +145,7 @@ mod gated_mlp {
 }
 
 mod own_decoder {
+    use grove::models::generation::DecodeCache;
     use grove::prelude::*;
     use grove_facade_tests::own_decoder::*;
 
@@ -161,6 +162,20 @@ mod own_decoder {
         let options = GenerateOptions { max_new_tokens: text.len() - 9, ..Default::default() };
         let written = model.generate(&[bytes[..9].to_vec()], &options, |_, _| true).expect("generated");
         assert_eq!(written[0].ids, bytes[9..]);
+        // With a cache of fixed size, whose number of positions is an array; the second prompt begins with padding.
+        let prompts = [bytes[..9].to_vec(), bytes[4..9].to_vec()];
+        let written = model.generate(&prompts, &options, |_, _| true).expect("generated");
+        let jitted = model.jitted().generate(&prompts, &options, |_, _| true).expect("generated");
+        assert_eq!(jitted[0].ids, bytes[9..]);
+        assert_eq!(jitted[1].ids, written[1].ids);
+    }
+
+    #[test]
+    #[should_panic(expected = "a cache of fixed size has the number of its positions as an array")]
+    fn a_fixed_cache_says_that_it_does_not_know_its_length() {
+        let model = decoder::<Flex>(1, &Init::new(Key::new(0), &Default::default()));
+        let cache = model.new_cache(8).fixed(8, &Default::default());
+        cache.seen();
     }
 }
 
