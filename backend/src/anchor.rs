@@ -5,11 +5,10 @@
 //! uses them links to these. It is never called. At other levels nothing is shared, and `build.rs` leaves this out.
 
 use burn::tensor::{Bool, Int, Tensor, TensorData, activation, backend::AutodiffBackend};
-use burn_autodiff::Autodiff;
 
 use crate::{
-    Backend, Conv2dOptions, Dropout, Epilogue, GeluApproximation, GruReset, KeyRanges, Pool2dOptions, Quantization,
-    RnnActivation, Steps,
+    Autodiff, Backend, Conv2dOptions, Dropout, Epilogue, GeluApproximation, GruReset, KeyRanges, Pool2dOptions,
+    Quantization, RnnActivation, Steps,
     ops::{self, AttentionOptions, BatchNorm, RecurrentInputs, RowNorm},
 };
 

@@ -21,6 +21,7 @@ use grove_cuda_kernels as _;
 
 #[cfg(all(shares_generics, not(test)))]
 mod anchor;
+mod autodiff;
 pub mod compile_progress;
 mod device;
 mod matmul;
@@ -61,5 +62,4 @@ pub use device::Candle;
 #[cfg(feature = "wgpu")]
 pub use device::wgpu_device;
 
-/// Reverse-mode differentiation as a decorator of a backend.
-pub use burn_autodiff::Autodiff;
+pub use autodiff::Autodiff;

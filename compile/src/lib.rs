@@ -36,7 +36,7 @@ mod trace;
 mod traced;
 mod vmap;
 
-pub use control::{cond, scan, scan_layers, scan_with, switch, while_loop};
+pub use control::{cond, scan, scan_layers, scan_with, stop_gradient, switch, while_loop};
 pub use custom::{CustomJvp, CustomVjp, custom_jvp, custom_vjp};
 pub use graph::{Cost, Equation, Fused, Graph, GraphError, Keys, OperationCost, PathCosts, Var};
 pub use jit::{Jit, JitOn, jit, logs_compiles};

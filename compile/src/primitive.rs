@@ -33,6 +33,7 @@ pub enum Unary {
     Asinh,
     Acosh,
     Atanh,
+    Sigmoid,
     Round,
     Floor,
     Ceil,
@@ -218,6 +219,8 @@ pub enum Primitive {
     Module(Module),
     /// One of the operations that grove owns, or its derivative.
     Grove(Call),
+    /// The same values, with a derivative of zero.
+    StopGradient,
     /// A chain of functions of elements in one pass.
     #[serde(skip)]
     Fused(Fused),
@@ -247,6 +250,7 @@ impl Unary {
             Self::Asinh => "asinh",
             Self::Acosh => "acosh",
             Self::Atanh => "atanh",
+            Self::Sigmoid => "logistic",
             Self::Round => "round",
             Self::Floor => "floor",
             Self::Ceil => "ceil",
@@ -350,6 +354,7 @@ impl Primitive {
             Self::Convert(_) => "convert_element_type".into(),
             Self::Full(..) => "full".into(),
             Self::MatMul => "dot_general".into(),
+            Self::StopGradient => "stop_gradient".into(),
             Self::Fused(_) => "fused".into(),
             Self::HigherOrder(op) => op.name().into(),
             Self::Module(module) => snake(&first_word(&format!("{module:?}"))),

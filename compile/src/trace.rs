@@ -115,8 +115,9 @@ pub(crate) fn record<T, O: Tree<Traced>>(
     match recording.finish_with_keys(outputs, keys) {
         Ok(graph) => Recorded { graph, shell, present },
         Err(path) => panic!(
-            "the result `{path}` of a traced function is an array of another trace: pass it as an argument, and return what \
+            "the {} of a traced function is an array of another trace: pass it as an argument, and return what \
              is computed from it{}",
+            named("result", &path),
             Caller::here()
         ),
     }
@@ -131,4 +132,9 @@ pub trait Traceable<B: Backend>: Tree<B, On<Traced> = Self::OnTraced> {
 
 impl<B: Backend, T: Tree<B, On<Traced> = U>, U: Tree<Traced, On<B> = T>> Traceable<B> for T {
     type OnTraced = U;
+}
+
+/// An array in a message: "argument `blocks.0.weight`", or "argument" where it is the whole tree.
+pub(crate) fn named(kind: &str, path: &str) -> String {
+    if path.is_empty() { kind.to_owned() } else { format!("{kind} `{path}`") }
 }

@@ -10,8 +10,8 @@
 //! are computed, before the helper takes the locks of other graphs, so that nothing waits for that part.
 
 use burn::tensor::backend::AutodiffBackend;
-use burn_autodiff::{Autodiff, grads::Gradients};
-use grove_backend::Backend;
+use burn_autodiff::grads::Gradients;
+use grove_backend::{Autodiff, Backend};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::{
     fmt,

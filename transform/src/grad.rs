@@ -1,10 +1,7 @@
 use burn::tensor::{Tensor, ops::FloatTensor};
-use burn_autodiff::{
-    Autodiff,
-    checkpoint::strategy::{BalancedCheckpointing, CheckpointStrategy, NoCheckpointing},
-};
+use burn_autodiff::checkpoint::strategy::{BalancedCheckpointing, CheckpointStrategy, NoCheckpointing};
 use grove_backend::{
-    AnyTensor, Backend,
+    AnyTensor, Autodiff, Backend,
     ops::{self, GradientListener},
 };
 use grove_tree::{AnyArray, Filter, Path, Tree};

@@ -2,12 +2,11 @@
 
 use burn::tensor::{FloatDType, Shape, backend::AutodiffBackend, ops::FloatTensor};
 use burn_autodiff::{
-    Autodiff,
     checkpoint::base::Checkpointer,
     grads::Gradients,
     ops::{Backward, Ops, OpsKind, unary},
 };
-use grove_backend::{AnyTensor, Backend};
+use grove_backend::{AnyTensor, Autodiff, Backend};
 use grove_tree::{AnyArray, Path, Tree, map, map_with_path};
 
 use crate::{

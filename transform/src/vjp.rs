@@ -1,5 +1,4 @@
-use burn_autodiff::Autodiff;
-use grove_backend::Backend;
+use grove_backend::{Autodiff, Backend};
 use grove_tree::Tree;
 
 use crate::tape::{Column, Seeds, Tape, check_cotangent, column, device, from_inner, lower, track_params, typed};

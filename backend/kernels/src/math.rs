@@ -9,12 +9,16 @@ pub(crate) fn fma<const FUSED: bool>(x: f32, y: f32, z: f32) -> f32 {
     if FUSED { x.mul_add(y, z) } else { x * y + z }
 }
 
-/// `e^x` with a relative error below 2e-7 between -87.3 and 88.3; 0 below that, infinity above.
+/// `e^x` with a relative error below 3e-7 from -87.3 on; 0 below that, infinity where it is beyond f32.
 #[inline(always)]
 pub(crate) fn exp<const FUSED: bool>(x: f32) -> f32 {
-    let (low, high) = (x < -87.3, x > 88.3);
+    /// The logarithm of the largest f32.
+    const LARGEST: f32 = 88.722_84;
+    let (low, large, high) = (x < -87.3, x > 88.0, x > LARGEST);
+    // Near the largest f32 the power of 2 is none itself.
+    let (x, factor) = if large { (x - 1.0, std::f32::consts::E) } else { (x, 1.0) };
     let (p, power) = exp_parts::<FUSED>(x);
-    let value = (p + 1.0) * power;
+    let value = (p + 1.0) * power * factor;
     let value = if low { 0.0 } else { value };
     if high { f32::INFINITY } else { value }
 }
@@ -59,11 +63,13 @@ pub(crate) fn sigmoid<const FUSED: bool>(x: f32) -> f32 {
 
 /// The hyperbolic tangent, with an error below 5e-7.
 ///
-/// Uses Eigen's rational approximation. Beyond the clamp the result rounds to 1.
+/// Uses Eigen's rational approximation.
 #[inline(always)]
 pub(crate) fn tanh<const FUSED: bool>(x: f32) -> f32 {
     /// The argument at which the approximation is nearest to 1.
     const CLAMP: f32 = 7.905_311;
+    /// From this argument on, 1 is the nearest f32.
+    const ONE: f32 = 9.010_914;
     const ODD: [f32; 7] = [
         4.893_524_6e-3,
         6.372_619_3e-4,
@@ -74,6 +80,7 @@ pub(crate) fn tanh<const FUSED: bool>(x: f32) -> f32 {
         -2.760_768_5e-16,
     ];
     const EVEN: [f32; 4] = [4.893_525e-3, 2.268_434_6e-3, 1.185_347_1e-4, 1.198_258_4e-6];
+    let (low, high) = (x <= -ONE, x >= ONE);
     // The comparisons are false for NaN, so that NaN propagates.
     let x = if x > CLAMP { CLAMP } else { x };
     let x = if x < -CLAMP { -CLAMP } else { x };
@@ -87,7 +94,9 @@ pub(crate) fn tanh<const FUSED: bool>(x: f32) -> f32 {
     let q = fma::<FUSED>(square, EVEN[3], EVEN[2]);
     let q = fma::<FUSED>(square, q, EVEN[1]);
     let q = fma::<FUSED>(square, q, EVEN[0]);
-    x * p / q
+    let value = x * p / q;
+    let value = if low { -1.0 } else { value };
+    if high { 1.0 } else { value }
 }
 
 /// The error function, with an error below 4e-7.

@@ -6,7 +6,7 @@ use burn::tensor::{
     ops::{FloatTensor, IntTensor},
 };
 use burn_autodiff::{
-    Autodiff, NodeId,
+    NodeId,
     checkpoint::{
         base::Checkpointer, retro_forward::RetroForward, state::BackwardStates, strategy::CheckpointStrategy,
     },
@@ -24,6 +24,7 @@ use super::{
     AnyTensor, Backend, Differentiation, Function, Operation, Outcome, Residual, SampleOptions, SampledPrimitives,
     Spec, Values, Wanted, awaited, function, precision::cast,
 };
+use crate::Autodiff;
 
 impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
     const FUSES: bool = B::FUSES;
@@ -76,6 +77,10 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
 
     fn run_function<F: Function>(function: &F, inputs: Values<Self>) -> Values<Self> {
         function::run(function, inputs)
+    }
+
+    fn argtopk(x: FloatTensor<Self>, dim: usize, k: usize) -> IntTensor<Self> {
+        B::argtopk(x.primitive, dim, k)
     }
 
     fn into_innermost(x: AnyTensor<Self>) -> (Box<dyn Any>, bool) {

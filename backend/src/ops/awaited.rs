@@ -1,7 +1,7 @@
 //! Gradients of leaves as soon as they are complete, while the rest of a backward pass goes on.
 
 use burn::tensor::ops::FloatTensor;
-use burn_autodiff::{Autodiff, NodeId, checkpoint::strategy::CheckpointStrategy};
+use burn_autodiff::{NodeId, checkpoint::strategy::CheckpointStrategy};
 use std::{
     any::Any,
     collections::HashMap,
@@ -10,6 +10,7 @@ use std::{
 };
 
 use super::{AnyTensor, Backend};
+use crate::Autodiff;
 
 /// Told of a leaf, by its number, and of its gradient.
 pub type GradientListener<B> = Arc<dyn Fn(usize, AnyTensor<B>) + Send + Sync>;

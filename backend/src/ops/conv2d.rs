@@ -2,7 +2,7 @@
 
 use burn::tensor::{
     Shape, Tensor, TensorMetadata,
-    ops::{ConvOptions, ConvTransposeOptions, FloatTensor, ModuleOps},
+    ops::{ConvOptions, FloatTensor, ModuleOps},
 };
 
 use super::{Backend, Outcome, Residuals, Rules, Shapes, Values, Wanted, float, primitive};
@@ -146,11 +146,11 @@ impl Conv2dOptions {
         if beyond[0] == beyond[1] {
             return B::conv2d_x_backward(x, weight, grad, self.burn());
         }
-        // candle takes as many below as to the right: some are cut off again.
+        // candle takes as many below as to the right. An image with more, whose pixels do not matter, has them; they are cut off again.
         let most = beyond[0].max(beyond[1]);
-        let Self { stride, padding, dilation, groups } = *self;
-        let options = ConvTransposeOptions::new(stride, padding, [most, most], dilation, groups);
-        let dx = float::<B, 4>(B::conv_transpose2d(grad, weight, None, options));
+        let larger = [size[0], size[1], size[2] + most - beyond[0], size[3] + most - beyond[1]];
+        let x = B::float_zeros(larger.into(), &B::float_device(&x), x.dtype().into());
+        let dx = float::<B, 4>(B::conv2d_x_backward(x, weight, grad, self.burn()));
         primitive(dx.narrow(2, 0, size[2]).narrow(3, 0, size[3]))
     }
 }

@@ -2,7 +2,7 @@
 
 use burn::tensor::{TensorMetadata, ops::FloatTensor};
 use burn_autodiff::{
-    Autodiff, NodeId,
+    NodeId,
     checkpoint::{base::Checkpointer, strategy::CheckpointStrategy},
     grads::Gradients,
     ops::{Backward, Ops, OpsKind},
@@ -18,12 +18,15 @@ use super::{
     awaited,
     precision::cast,
 };
+use crate::Autodiff;
 
 /// A function of tensors with a derivative of its own: the counterpart of [`Operation`](super::Operation) for crates above this
 /// one. [`Backend::run_function`] runs it on any backend.
 pub trait Function: Clone + Debug + Send + Sync + 'static {
     /// The derivative.
     type Vjp: FunctionVjp;
+    /// False if no gradient flows through the function.
+    const DIFFERENTIABLE: bool = true;
 
     /// Returns the outputs.
     fn run<B: Backend>(&self, inputs: Values<B>) -> Values<B>;
@@ -98,7 +101,7 @@ pub(super) fn run<B: Backend, C: CheckpointStrategy, F: Function>(
         _ => None,
     };
     let tracked: Vec<_> = (0..inputs.len()).map(tracked_float).collect();
-    let Some(first) = tracked.iter().flatten().next() else {
+    let Some(first) = tracked.iter().flatten().next().filter(|_| F::DIFFERENTIABLE) else {
         return untracked(B::run_function(function, inner(inputs)));
     };
     let flags: Vec<_> = tracked.iter().map(Option::is_some).collect();

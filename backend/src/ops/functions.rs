@@ -131,6 +131,8 @@ pub fn attention<B: Backend>(
 ) -> Tensor<B, 4> {
     let AttentionOptions { scale, visible: KeyRanges { causal, window, padding, lengths }, mask, bias, dropout } =
         options;
+    // A hidden score is minus infinity before it is scaled, which 0 would make NaN.
+    let (q, scale) = if scale == 0.0 { (q.mul_scalar(0.0), 1.0) } else { (q, scale) };
     let inputs = Values::default().with(q).with(k).with(v);
     let inputs = inputs.with_optional(padding).with_optional(lengths).with_optional(mask).with_optional(bias);
     apply(Attention { scale, causal, window, dropout }, inputs).take_tensor(0)

@@ -60,10 +60,11 @@ mod values;
 use std::any::Any;
 
 use burn::tensor::{
-    DType, Shape, Tensor, TensorMetadata, TensorPrimitive,
+    DType, Shape, Slice, Tensor, TensorMetadata, TensorPrimitive,
     ops::{FloatTensor, IntTensor},
 };
 
+use burn_backend::get_device_settings;
 use grove_communicator::Communicator;
 pub use grove_kernels::{Dropout, Quantization, chain};
 
@@ -131,7 +132,7 @@ fn flat<B: burn::tensor::backend::Backend>(x: FloatTensor<B>) -> Tensor<B, 1> {
 /// Burn's backend trait plus one method that runs the operations that grove owns.
 ///
 /// By default an operation is composed of Burn's own, so that a backend joins with an empty `impl`. A backend answers
-/// operations for which it has kernels; [`Autodiff`](burn_autodiff::Autodiff) differentiates all of them in one place.
+/// operations for which it has kernels; [`Autodiff`](crate::Autodiff) differentiates all of them in one place.
 pub trait Backend: burn::tensor::backend::Backend {
     /// True if the backend compiles consecutive operations into one kernel. What is fused, and so rounded, may depend on
     /// what ran before.
@@ -209,6 +210,15 @@ pub trait Backend: burn::tensor::backend::Backend {
     /// Runs a function that has a derivative of its own. A differentiating backend records the derivative.
     fn run_function<F: Function>(function: &F, inputs: Values<Self>) -> Values<Self> {
         function.run(inputs)
+    }
+
+    /// Positions of the `k` largest elements along an axis, the largest first. Burn 0.21's `argtopk` is missing on some backends.
+    fn argtopk(x: FloatTensor<Self>, dim: usize, k: usize) -> IntTensor<Self> {
+        let settings = get_device_settings::<Self>(&Self::float_device(&x));
+        let sorted = Self::float_argsort(x, dim, true, settings.int_dtype);
+        let sizes = sorted.shape();
+        let range = |(i, size): (usize, &usize)| Slice::from(0..if i == dim { k } else { *size });
+        Self::int_slice(sorted, &sizes.iter().enumerate().map(range).collect::<Vec<_>>())
     }
 
     /// The tensor on the innermost of the decorated backends, an [`AnyTensor`] of it, and true if a gradient flows through the

@@ -1,6 +1,10 @@
 //! The recording backend: one method that hands any operation to whatever records Burn's.
 
-use burn::tensor::{DType, TensorMetadata};
+use burn::tensor::{
+    DType, TensorMetadata,
+    ops::{FloatTensor, FloatTensorOps, IntTensor},
+};
+use burn_backend::get_device_settings;
 use burn_ir::TensorIr;
 use burn_router::{BackendRouter, RouterTensor, RunnerChannel, RunnerClient, get_client};
 use grove_communicator::Communicator;
@@ -57,6 +61,11 @@ where
         get_client::<C>(device).reduces()
     }
 
+    fn argtopk(x: FloatTensor<Self>, dim: usize, k: usize) -> IntTensor<Self> {
+        let settings = get_device_settings::<Self>(&Self::float_device(&x));
+        Self::float_argtopk(x, dim, k, settings.int_dtype)
+    }
+
     fn run(operation: &Operation, inputs: Values<Self>, needs: &[bool]) -> Outcome<Self> {
         let client = client_of(&inputs);
         let (outputs, saved) = match operation {
@@ -66,6 +75,11 @@ where
             }
             Operation::RandomSamples(samples) => (vec![Some(samples.spec::<Self>(inputs.device()))], vec![]),
             Operation::Dropout(_) => (vec![inputs.get(0).map(spec)], vec![]),
+            // Its composition unpacks blocks on the host.
+            Operation::Dequantize(_) => {
+                let shapes = operation.shapes(&inputs.shapes()).into_iter();
+                (shapes.map(|shape| Some(Spec { shape, dtype: DType::F32 })).collect(), vec![])
+            }
             // Its composition meets the other ranks.
             Operation::AllReduce(_) => ((0..inputs.len()).map(|i| inputs.get(i).map(spec)).collect(), vec![]),
             _ => {

@@ -36,7 +36,9 @@ impl Rules for Selu {
             return run_in_f32(*self, inputs, needs);
         }
         let x = inputs.take_float(0);
-        let above = B::float_clamp_min(x.clone(), Scalar::from(0.0));
+        // With a derivative of 0 at 0, where the other part has one.
+        let negative = flat::<B>(x.clone()).lower_equal_elem(0.0);
+        let above = B::float_reshape(primitive(flat::<B>(x.clone()).mask_fill(negative, 0.0)), x.shape());
         let below = shift::<B>(B::float_exp(B::float_clamp_max(x, Scalar::from(0.0))), -1.0);
         Outcome::new([scale::<B>(B::float_add(above, scale::<B>(below, ALPHA)), SCALE)])
     }

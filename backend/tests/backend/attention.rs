@@ -121,4 +121,30 @@ fn attention<B: Backend>(device: B::Device) {
     }
 }
 
-on_each_backend!(linear, attention);
+fn attend_without_scale<B: Backend>([q, k, v]: [Tensor<B, 4>; 3], hidden: Tensor<B, 4, Bool>) -> Tensor<B, 4> {
+    let (visible, mask) = (KeyRanges::default(), Some(hidden));
+    ops::attention(q, k, v, AttentionOptions { scale: 0.0, visible, mask, bias: None, dropout: None })
+}
+
+/// With a scale of 0 each query takes the mean of the values that it sees.
+fn a_scale_of_zero<B: Backend>(device: B::Device) {
+    let [q, k, v] = [1, 2, 3].map(|seed| numbers::<B, 1>([12], seed, &device).reshape([1, 1, 3, 4]));
+    let hidden = mask::<B>([1, 3, 3], &device, |_, _, key| key == 1);
+    let mean = (v.clone().narrow(2, 0, 1) + v.clone().narrow(2, 2, 1)).mul_scalar(0.5);
+    let expected: Vec<f64> = mean.repeat_dim(2, 3).into_data().iter::<f64>().collect();
+    let found = attend_without_scale([q.clone(), k.clone(), v.clone()], hidden.clone())
+        .into_data()
+        .iter::<f64>()
+        .collect::<Vec<_>>();
+    let (apart, _) = common::distance(&found, &expected);
+    assert!(apart < 1e-6, "{found:?} {expected:?}");
+
+    let inputs = [q, k, v].map(|x| Tensor::<Autodiff<B>, 4>::from_inner(x).require_grad());
+    let mut grads = attend_without_scale(inputs.clone(), Tensor::from_inner(hidden)).sum().backward();
+    let of =
+        inputs.map(|x| x.grad_remove(&mut grads).expect("a gradient").into_data().iter::<f64>().collect::<Vec<_>>());
+    assert!(of[0].iter().chain(&of[1]).all(|x| *x == 0.0), "{of:?}");
+    assert!(of[2].chunks(4).zip([1.5, 0.0, 1.5]).all(|(row, x)| row.iter().all(|y| (x - y).abs() < 1e-6)), "{of:?}");
+}
+
+on_each_backend!(linear, attention, a_scale_of_zero);

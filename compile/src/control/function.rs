@@ -2,7 +2,7 @@
 
 use grove_backend::{
     AnyTensor, Backend,
-    ops::{Function, FunctionVjp, Outcome, Values, Wanted},
+    ops::{Function, FunctionVjp, Outcome, Spec, Values, Wanted},
 };
 use std::any::TypeId;
 
@@ -112,6 +112,15 @@ impl FunctionVjp for vjp::Pullback {
 
 /// Records an operation in the trace of its inputs.
 fn record(op: &HigherOrder, inputs: Vec<AnyTensor<Traced>>) -> Vec<AnyTensor<Traced>> {
+    record_primitive(Primitive::HigherOrder(op.clone()), inputs, op.output_specs())
+}
+
+/// Records a primitive, with the shapes and types of its outputs.
+pub(super) fn record_primitive(
+    primitive: Primitive,
+    inputs: Vec<AnyTensor<Traced>>,
+    outputs: Vec<Spec>,
+) -> Vec<AnyTensor<Traced>> {
     let tensors: Vec<_> = inputs
         .into_iter()
         .map(|x| match x {
@@ -119,7 +128,7 @@ fn record(op: &HigherOrder, inputs: Vec<AnyTensor<Traced>>) -> Vec<AnyTensor<Tra
         })
         .collect();
     let client = tensors.first().map_or_else(|| TraceClient::of(TraceDevice::default()), |x| x.client);
-    client.primitive(Primitive::HigherOrder(op.clone()), tensors, op.output_specs()).into_iter().map(any).collect()
+    client.primitive(primitive, tensors, outputs).into_iter().map(any).collect()
 }
 
 /// The number of the branch for a truth value or an index.

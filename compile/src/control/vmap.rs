@@ -4,7 +4,7 @@ use burn::tensor::DType;
 use burn_ir::ScalarIr;
 use grove_backend::{AnyTensor, Backend, ops::Spec};
 
-use super::{HigherOrder, SubGraph, apply, is_float};
+use super::{HigherOrder, SubGraph, apply, is_float, stopped};
 use crate::{
     Primitive, Traced,
     eval::{Target, apply_one, missing},
@@ -171,6 +171,9 @@ fn summed<B: Backend>(x: Batched<B>, target: &Target<'_, B>) -> Batched<B> {
 }
 
 /// Computes all branches, and selects for each example.
+///
+/// The operands of a branch have a gradient only in the examples that take it. An infinite derivative in the others would meet a
+/// gradient of 0, and be NaN.
 fn every_branch<B: Backend>(
     branches: &[SubGraph],
     mut inputs: Vec<Batched<B>>,
@@ -179,21 +182,38 @@ fn every_branch<B: Backend>(
 ) -> Vec<Batched<B>> {
     let operands = inputs.split_off(1);
     let index = inputs.pop().unwrap_or_else(|| missing()).tensor;
-    let run = |branch: &SubGraph| -> Vec<AnyTensor<B>> {
-        let results = run_batched(branch.program(), operands.clone(), examples, target.device);
-        results.into_iter().map(|x| expanded(x, examples, target)).collect()
+    let last = branches.len() - 1;
+    let compare =
+        |op, i: usize| apply_one(&Primitive::BinaryScalar(op, ScalarIr::Int(i as i64)), [index.clone()], target);
+    let takes = |i: usize| match (&index, i) {
+        (AnyTensor::Bool(_), 0) => apply_one(&Primitive::Unary(Unary::Not), [index.clone()], target),
+        (AnyTensor::Bool(_), _) => index.clone(),
+        // An index out of range is clamped.
+        (_, 0) => compare(Binary::Le, 0),
+        (_, i) if i == last => compare(Binary::Ge, i),
+        (_, i) => compare(Binary::Eq, i),
     };
-    let mut results: Vec<_> = branches.iter().map(run).collect();
-    let mut selected = results.pop().unwrap_or_default();
-    for (i, earlier) in results.into_iter().enumerate().rev() {
-        let mask = match &index {
-            AnyTensor::Bool(_) => apply_one(&Primitive::Unary(Unary::Not), [index.clone()], target),
-            _ => apply_one(&Primitive::BinaryScalar(Binary::Le, ScalarIr::Int(i as i64)), [index.clone()], target),
+    let mut selected: Option<Vec<AnyTensor<B>>> = None;
+    for (i, branch) in branches.iter().enumerate() {
+        let mask = (last > 0).then(|| takes(i));
+        let operand = |x: &Batched<B>| match &mask {
+            Some(mask) if matches!(x.tensor, AnyTensor::Float(_)) => {
+                let x = expanded(x.clone(), examples, target);
+                Batched { tensor: select(mask, x.clone(), stopped(x), target), batched: true }
+            }
+            _ => x.clone(),
         };
-        let pairs = earlier.into_iter().zip(selected);
-        selected = pairs.map(|(yes, no)| select(&mask, yes, no, target)).collect();
+        let results = run_batched(branch.program(), operands.iter().map(operand).collect(), examples, target.device);
+        let results = results.into_iter().map(|x| expanded(x, examples, target));
+        selected = Some(match (selected, &mask) {
+            (Some(others), Some(mask)) => {
+                others.into_iter().zip(results).map(|(other, own)| select(mask, own, other, target)).collect()
+            }
+            _ => results.collect(),
+        });
     }
-    selected.into_iter().map(|tensor| Batched { tensor, batched: true }).collect()
+    let selected = selected.unwrap_or_default().into_iter();
+    selected.map(|tensor| Batched { tensor, batched: true }).collect()
 }
 
 /// The body of a loop for all examples. Its carry has the examples where its first value has, or a step gives it them; and for each

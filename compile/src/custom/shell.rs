@@ -6,6 +6,7 @@ use std::any::Any;
 
 use crate::{
     Traced,
+    trace::named,
     traced::{Recording, any},
 };
 
@@ -78,8 +79,9 @@ impl<T: Tree<Traced> + 'static> Shell<T> {
             let shape = x.shape();
             assert!(
                 shape == spec.shape && matches!(x, AnyTensor::Float(_)),
-                "the {role} has the shape {:?} at the leaf `{path}`, and {:?} is expected",
+                "the {role} has the shape {:?} at the {}, and {:?} is expected",
                 &shape[..],
+                named("leaf", path),
                 &spec.shape[..]
             );
             Some(if x.dtype() == spec.dtype { x } else { x.cast_float(spec.dtype.into()) })

@@ -194,6 +194,7 @@ impl Graph {
             | Primitive::SwapAxes(..)
             | Primitive::Transpose(_)
             | Primitive::Flip(_)
+            | Primitive::StopGradient
             | Primitive::BroadcastTo(_)
             | Primitive::Unfold(..)
             | Primitive::Slice(_)

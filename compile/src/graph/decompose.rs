@@ -13,8 +13,8 @@ use crate::{
 };
 
 impl Graph {
-    /// Returns the graph with the operations that grove owns written as compositions of Burn's. Dropout, random numbers,
-    /// products with quantized weights and sums over ranks stay whole.
+    /// Returns the graph with the operations that grove owns written as compositions of Burn's. Dropout, random numbers, the
+    /// unpacking of quantized weights and sums over ranks stay whole.
     pub fn decomposed(self) -> Self {
         self.decomposed_except(|_| false)
     }
@@ -48,7 +48,7 @@ impl Graph {
         for (_, var) in &mut self.outputs {
             *var = replaced.get(var).copied().unwrap_or(*var);
         }
-        self.without_dead_code()
+        self.with_sigmoids().without_dead_code()
     }
 
     fn spec(&self, var: Var) -> Spec {
@@ -84,11 +84,7 @@ fn stays(call: &Call) -> bool {
     }
     matches!(
         operation,
-        Operation::Dropout(_)
-            | Operation::RandomBits(_)
-            | Operation::RandomSamples(_)
-            | Operation::QuantizedLinear(_)
-            | Operation::Dequantize(_)
+        Operation::Dropout(_) | Operation::RandomBits(_) | Operation::RandomSamples(_) | Operation::Dequantize(_)
     )
 }
 

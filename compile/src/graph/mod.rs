@@ -7,6 +7,7 @@ mod decompose;
 mod fold;
 mod fuse;
 mod identities;
+mod identity;
 mod json;
 mod keys;
 mod module_rules;
@@ -15,6 +16,7 @@ mod owners;
 mod passes;
 mod print;
 mod rules;
+mod sigmoid;
 mod split;
 
 use burn::tensor::{DType, Shape, TensorData};
@@ -23,9 +25,15 @@ use grove_tree::{Key, Tree};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, rc::Rc};
 
-use crate::{Primitive, eval::Program, trace::arrays, traced::Types};
+use crate::{
+    Primitive,
+    eval::Program,
+    trace::{arrays, named},
+    traced::Types,
+};
 pub use cost::{Cost, OperationCost, PathCosts};
 pub use fuse::Fused;
+pub(crate) use identity::Digest;
 pub use json::GraphError;
 pub(crate) use json::{TypeNames, scalar};
 pub use keys::Keys;
@@ -122,7 +130,8 @@ impl Graph {
     /// `jax.core.eval_jaxpr`. For many calls, [`jit`](crate::jit()) prepares more.
     ///
     /// # Panics
-    /// If the leaves that are present are not as many as the graph's inputs, or have other shapes; or the keys are not as many.
+    /// If the leaves that are present are not as many as the graph's inputs, or have other shapes, or are not of the same kind
+    /// (floating-point, integers, booleans); or the keys are not as many.
     #[track_caller]
     pub fn eval<B: Backend, A: Tree<B>>(&self, args: &A) -> Vec<AnyTensor<B>> {
         let (values, device) = arrays(args);
@@ -130,9 +139,15 @@ impl Graph {
         assert!(given == taken, "{given} arrays are given to a graph that takes {taken}");
         for (value, (path, var)) in values.iter().zip(&self.inputs) {
             let (found, expected) = (value.shape(), self.shape(*var));
+            let input = named("input", path);
+            assert!(found == *expected, "the graph's {input} has the shape {expected:?}, and {found:?} is given");
+            let (found, expected) = (value.dtype(), self.dtype(*var));
+            let is_kind = |dtype: DType| (dtype.is_float(), dtype.is_bool());
             assert!(
-                found == *expected,
-                "the graph's input `{path}` has the shape {expected:?}, and {found:?} is given"
+                is_kind(found) == is_kind(expected),
+                "the graph's {input} has the type {}, and {} is given",
+                dtype_name(expected),
+                dtype_name(found)
             );
         }
         let keys: Vec<Key> = keys_of(args).into_iter().map(|(_, key)| key).collect();

@@ -228,6 +228,11 @@ fn expected(primitive: &Primitive, inputs: &[&Spec], outputs: usize) -> Result<V
             require(taken, "elements are converted to numbers")?;
             vec![(x.shape.to_vec(), Type::Exactly(*dtype))]
         }
+        Primitive::StopGradient => {
+            let [x] = take(inputs)?;
+            require(kind(x) == Kind::Float, "only floating-point values have derivatives")?;
+            same(x)
+        }
         Primitive::Full(shape, dtype, _) => {
             let [] = take(inputs)?;
             vec![(shape.clone(), Type::Exactly(*dtype))]

@@ -13,7 +13,7 @@ use grove_tree::{AnyArray, Path, Tree, leaves};
 use crate::{
     Traceable, Traced,
     eval::Program,
-    trace::{Recorded, arguments_for, arrays, record},
+    trace::{Recorded, arguments_for, arrays, named, record},
     traced::Types,
 };
 pub use jacobian::{Jacobian, hessian, jacfwd, jacrev};
@@ -138,8 +138,9 @@ fn directions<B: Backend, A: Tree<B>>(arguments: &Arguments<B>, tangents: &A) ->
         .map(|((path, leaf, _), (_, tangent))| {
             assert!(
                 !tangent.is_present() || leaf.dtype().is_float() && tangent.shape() == leaf.shape(),
-                "the tangent of the argument `{path}`, {leaf}, is {tangent}: give one of its shape, or an absent leaf where \
-                 the argument is not floating-point"
+                "the tangent of the {}, {leaf}, is {tangent}: give one of its shape, or an absent leaf where \
+                 the argument is not floating-point",
+                named("argument", path)
             );
             // In the argument's type.
             let tangent = if leaf.dtype().is_float() { tangent.cast_float(leaf.dtype().into()) } else { tangent };

@@ -218,7 +218,11 @@ impl<B: Backend> Rules<'_, B> {
             }
             Primitive::MatMul => self.bilinear(primitive, x, &t, [0, 1]),
             Primitive::Module(module) => self.module_tangent(module, primitive, x, t),
-            Primitive::Argmax(_) | Primitive::Argmin(_) | Primitive::ArgTopK(..) | Primitive::Full(..) => None,
+            Primitive::Argmax(_)
+            | Primitive::Argmin(_)
+            | Primitive::ArgTopK(..)
+            | Primitive::Full(..)
+            | Primitive::StopGradient => None,
             Primitive::Grove(_) | Primitive::Fused(_) | Primitive::HigherOrder(_) => {
                 unreachable!("`{}` is not in a graph that is transformed", primitive.name())
             }
@@ -287,6 +291,7 @@ impl<B: Backend> Rules<'_, B> {
             Unary::Asinh => self.div(t, sqrt(plus_one(self.square(x)))),
             Unary::Acosh => self.div(t, sqrt(self.scalar(Binary::Sub, self.square(x), 1.0))),
             Unary::Atanh => self.div(t, self.one_minus(self.square(x))),
+            Unary::Sigmoid => self.mul(t, self.mul(y.clone(), self.one_minus(y))),
             // Steps, and values that are not floating-point.
             Unary::Round | Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::IsNan | Unary::IsInf | Unary::Not => {
                 return None;
@@ -323,16 +328,16 @@ impl<B: Backend> Rules<'_, B> {
                 self.sum(ta, times(tb, &quotient))
             }
             Binary::Pow => {
+                let is_zero =
+                    |x: &AnyTensor<B>| self.one(Primitive::BinaryScalar(Binary::Eq, ScalarIr::Float(0.0)), [x.clone()]);
+                let fill = |x, mask, value| self.one(Primitive::MaskFill(ScalarIr::Float(value)), [x, mask]);
+                // Of the constant 1, where the exponent is 0, the derivative is 0 at each base.
                 let of_base = || {
-                    let exponent = self.scalar(Binary::Sub, b.clone(), 1.0);
-                    self.mul(b.clone(), self.binary(Binary::Pow, a.clone(), exponent))
+                    let lower = fill(self.scalar(Binary::Sub, b.clone(), 1.0), is_zero(b), 0.0);
+                    self.mul(b.clone(), self.binary(Binary::Pow, a.clone(), lower))
                 };
                 // Where the base is 0 the power is flat in its exponent, and the logarithm is not finite.
-                let of_exponent = || {
-                    let zero = self.one(Primitive::BinaryScalar(Binary::Eq, ScalarIr::Float(0.0)), [a.clone()]);
-                    let base = self.one(Primitive::MaskFill(ScalarIr::Float(1.0)), [a.clone(), zero]);
-                    self.mul(y.clone(), self.unary(Unary::Log, base))
-                };
+                let of_exponent = || self.mul(y.clone(), self.unary(Unary::Log, fill(a.clone(), is_zero(a), 1.0)));
                 self.sum(times(ta, &of_base), times(tb, &of_exponent))
             }
             Binary::IntegerPow => times(ta, &|| {
@@ -422,8 +427,10 @@ impl<B: Backend> Rules<'_, B> {
     /// The products of all elements before each one along an axis.
     fn exclusive_product(&self, x: AnyTensor<B>, axis: usize) -> AnyTensor<B> {
         let size = x.shape()[axis];
-        let first = self.scalar(Binary::Mul, self.slice(&x, axis, 0..1).zeros_like(), 1.0);
-        let first = self.scalar(Binary::Add, first, 1.0);
+        if size == 0 {
+            return x;
+        }
+        let first = self.scalar(Binary::Add, self.slice(&x, axis, 0..1).zeros_like(), 1.0);
         let rest = self.slice(&x, axis, 0..size - 1);
         let shifted = if size > 1 { self.one(Primitive::Concatenate(axis), [first, rest]) } else { first };
         self.one(Primitive::Cumulative(Reduction::Prod, axis), [shifted])
@@ -433,27 +440,36 @@ impl<B: Backend> Rules<'_, B> {
         if op == Reduction::Sum {
             return self.one(Primitive::Cumulative(op, axis), [t]);
         }
-        // Step by step, as the value itself.
-        let at = |x: &AnyTensor<B>, i| self.slice(x, axis, i..i + 1);
-        let (mut value, mut tangent) = (at(x, 0), at(&t, 0));
-        let mut tangents = vec![tangent.clone()];
-        for i in 1..x.shape()[axis] {
-            let (next, step) = (at(x, i), at(&t, i));
-            (value, tangent) = match op {
-                Reduction::Prod => {
-                    let sum = self.add(self.mul(tangent, next.clone()), self.mul(value.clone(), step));
-                    (self.mul(value, next), sum)
-                }
-                _ => {
-                    let compare = if op == Reduction::Max { Binary::Gt } else { Binary::Lt };
-                    let taken = self.binary(compare, next.clone(), value.clone());
-                    let select = |old, new| self.one(Primitive::Where, [old, taken.clone(), new]);
-                    (select(value.clone(), next), select(tangent, step))
-                }
-            };
-            tangents.push(tangent.clone());
+        // In log n steps: each combines what belongs to as many elements as the one before it with those that follow.
+        let size = x.shape()[axis];
+        let (mut value, mut tangent, mut length) = (x.clone(), t, 1);
+        while length < size {
+            let [before, own] = [0..size - length, length..size]
+                .map(|range| [self.slice(&value, axis, range.clone()), self.slice(&tangent, axis, range)]);
+            let [next, step] = self.combined(op, before, own);
+            let joined = |x, rest| self.one(Primitive::Concatenate(axis), [self.slice(x, axis, 0..length), rest]);
+            (value, tangent) = (joined(&value, next), joined(&tangent, step));
+            length *= 2;
         }
-        self.one(Primitive::Concatenate(axis), tangents)
+        tangent
+    }
+
+    /// The product, maximum or minimum of two values, and its tangent.
+    fn combined(
+        &self,
+        op: Reduction,
+        [before, of_before]: [AnyTensor<B>; 2],
+        [own, of_own]: [AnyTensor<B>; 2],
+    ) -> [AnyTensor<B>; 2] {
+        if op == Reduction::Prod {
+            let tangent = self.add(self.mul(of_before, own.clone()), self.mul(before.clone(), of_own));
+            return [self.mul(before, own), tangent];
+        }
+        // The last of equal ones, as in reverse mode.
+        let compare = if op == Reduction::Max { Binary::Ge } else { Binary::Le };
+        let taken = self.binary(compare, own.clone(), before.clone());
+        let select = |old, new| self.one(Primitive::Where, [old, taken.clone(), new]);
+        [select(before, own), select(of_before, of_own)]
     }
 
     /// The tangents of the `k` largest elements along an axis, one after the other, since not every backend gives their positions.
@@ -463,12 +479,20 @@ impl<B: Backend> Rules<'_, B> {
         along[axis] = shape[axis];
         let places = TensorData::new((0..shape[axis] as i64).collect(), along);
         let mut tangents = Vec::with_capacity(k);
+        // 1 where an element is left.
+        let mut left = self.scalar(Binary::Add, x.zeros_like(), 1.0);
         for _ in 0..k {
+            // Where none is left but -inf, those that were taken are as large.
+            let first_left = self.one(Primitive::Argmax(axis), [left.clone()]);
             let largest = self.one(Primitive::Argmax(axis), [x.clone()]);
+            let value = self.one(Primitive::Gather(axis), [x.clone(), largest.clone()]);
+            let lowest = self.one(Primitive::BinaryScalar(Binary::Eq, ScalarIr::Float(f64::NEG_INFINITY)), [value]);
+            let largest = self.one(Primitive::Where, [largest, lowest, first_left]);
             tangents.push(self.one(Primitive::Gather(axis), [t.clone(), largest.clone()]));
             let places = places.clone().convert_dtype(largest.dtype());
             let taken = self.binary(Binary::Eq, AnyTensor::from_data(places, self.target.device), largest);
             let taken = self.one(Primitive::BroadcastTo(shape.to_vec()), [taken]);
+            left = self.one(Primitive::MaskFill(ScalarIr::Float(0.0)), [left, taken.clone()]);
             x = self.one(Primitive::MaskFill(ScalarIr::Float(f64::NEG_INFINITY)), [x, taken]);
         }
         self.one(Primitive::Concatenate(axis), tangents)

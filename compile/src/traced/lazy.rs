@@ -10,8 +10,6 @@ use burn_ir::{OperationIr, TensorId, TensorIr, TensorStatus};
 use grove_backend::ops::Spec;
 use std::{
     collections::{HashMap, HashSet, VecDeque},
-    fmt::{self, Write},
-    hash::{DefaultHasher, Hasher},
     sync::Arc,
     time::Instant,
 };
@@ -24,7 +22,7 @@ use super::{
 };
 use crate::{
     Primitive,
-    graph::{Equation, Graph, Var},
+    graph::{Digest, Equation, Graph, Var},
     jit::logs_compiles,
 };
 
@@ -33,9 +31,6 @@ const CAPACITY: usize = 256;
 
 /// Equations after which a program runs even if nothing is read.
 const LONGEST: usize = 50_000;
-
-/// The reason for which an array is missing.
-const NOT_COMPUTED: &str = "the tensor was not computed, as the program that computes it failed";
 
 /// The arrays of a lazy device.
 pub(super) struct Lazy {
@@ -46,10 +41,21 @@ pub(super) struct Lazy {
     forgetting: i32,
     /// Arrays that are computed.
     computed: HashMap<u32, DeviceArray>,
+    /// Tensors that were not computed, with the error of their program.
+    failed: HashMap<u32, Arc<str>>,
     /// Tensors that nothing holds any more; they leave when the program has run.
     dropped: HashSet<u32>,
     segment: Segment,
-    programs: VecDeque<([u64; 2], Arc<dyn Executable>)>,
+    programs: VecDeque<Known>,
+}
+
+/// A compiled program, with what it was compiled for.
+struct Known {
+    digest: Digest,
+    graph: Graph,
+    layouts: Vec<String>,
+    donated: Vec<bool>,
+    program: Arc<dyn Executable>,
 }
 
 /// The operations that were recorded since the last program ran.
@@ -73,6 +79,7 @@ impl Lazy {
             next: 0,
             forgetting: 0,
             computed: HashMap::new(),
+            failed: HashMap::new(),
             dropped: HashSet::new(),
             segment: Segment::default(),
             programs: VecDeque::new(),
@@ -130,7 +137,14 @@ impl Lazy {
             self.dropped.insert(index);
         } else {
             self.computed.remove(&index);
+            self.failed.remove(&index);
         }
+    }
+
+    /// The reason for which an array is missing.
+    fn not_computed(&self, index: u32) -> String {
+        let reason = self.failed.get(&index).map(|reason| format!(": {reason}")).unwrap_or_default();
+        format!("the tensor was not computed, as the program that computes it failed{reason}")
     }
 
     fn result(&mut self, id: TensorId, spec: Spec) -> Var {
@@ -164,7 +178,7 @@ impl Lazy {
         if !self.computed.contains_key(&index) {
             self.run()?;
         }
-        self.computed.get(&index).cloned().ok_or_else(|| NOT_COMPUTED.into())
+        self.computed.get(&index).cloned().ok_or_else(|| self.not_computed(index))
     }
 
     pub fn operation(&mut self, operation: OperationIr) {
@@ -234,13 +248,11 @@ impl Lazy {
         if !self.computed.contains_key(&index) {
             self.run().map_err(failed)?;
         }
-        let array = self.computed.get(&index).cloned();
+        let array = self.computed.get(&index).cloned().ok_or_else(|| failed(self.not_computed(index)));
         if tensor.status == TensorStatus::ReadWrite {
             self.release(index);
         }
-        let Some(array) = array else {
-            return Err(failed(NOT_COMPUTED.into()));
-        };
+        let array = array?;
         self.engine.download(&array).map_err(failed)
     }
 
@@ -304,42 +316,72 @@ impl Lazy {
         for (index, _) in &inputs {
             let given_up = dropped.contains(index);
             let array = if given_up { self.computed.remove(index) } else { self.computed.get(index).cloned() };
-            // An array is missing where the program that was to compute it failed.
-            arrays.push(array.ok_or("an argument was not computed, as the program that computes it failed")?);
+            let missing = array.is_none().then(|| self.not_computed(*index));
+            if given_up {
+                self.failed.remove(index);
+            }
+            if let Some(error) = missing {
+                return Err(self.fail(&results, error));
+            }
+            arrays.extend(array);
             donated.push(given_up);
         }
         // What nobody wants is not computed; but other ranks wait for this one.
         if results.is_empty() && !graph.meets_ranks() {
             return Ok(());
         }
+        match self.run_graph(graph, arrays, donated) {
+            Ok(found) => {
+                self.computed.extend(results.into_iter().map(|(index, _)| index).zip(found));
+                Ok(())
+            }
+            Err(error) => Err(self.fail(&results, error)),
+        }
+    }
+
+    /// Notes that results are not computed.
+    fn fail(&mut self, results: &[(u32, Var)], error: String) -> String {
+        let reason: Arc<str> = error.as_str().into();
+        self.failed.extend(results.iter().map(|(index, _)| (*index, reason.clone())));
+        error
+    }
+
+    fn run_graph(
+        &mut self,
+        graph: Graph,
+        mut arrays: Vec<DeviceArray>,
+        mut donated: Vec<bool>,
+    ) -> Result<Vec<DeviceArray>, String> {
         let lifted = lifted(graph);
         for data in lifted.numbers {
             arrays.push(self.engine.upload(data)?);
             donated.push(false);
         }
-        let program = self.program(&lifted.graph, &arrays, &donated)?;
-        let found = program.run(arrays, &lifted.keys)?;
-        self.computed.extend(results.into_iter().map(|(index, _)| index).zip(found));
-        Ok(())
+        self.program(lifted.graph, &arrays, donated)?.run(arrays, &lifted.keys)
     }
 
     /// The program of a graph, compiled where it is new.
     fn program(
         &mut self,
-        graph: &Graph,
+        graph: Graph,
         inputs: &[DeviceArray],
-        donated: &[bool],
+        donated: Vec<bool>,
     ) -> Result<Arc<dyn Executable>, String> {
         let layouts: Vec<String> = inputs.iter().map(|array| self.engine.layout(array)).collect();
-        let key = fingerprint(graph, &layouts, donated);
-        let known = self.programs.iter().position(|(known, _)| *known == key);
-        if let Some(known) = known.and_then(|i| self.programs.remove(i)) {
-            let program = known.1.clone();
+        let digest = graph.digest();
+        let is_same = |known: &Known| {
+            known.digest == digest
+                && (&known.layouts, &known.donated) == (&layouts, &donated)
+                && known.graph.computes_as(&graph)
+        };
+        let found = self.programs.iter().position(is_same);
+        if let Some(known) = found.and_then(|i| self.programs.remove(i)) {
+            let program = known.program.clone();
             self.programs.push_front(known);
             return Ok(program);
         }
         let start = Instant::now();
-        let program = self.engine.compile(graph, inputs, donated)?;
+        let program = self.engine.compile(&graph, inputs, &donated)?;
         if logs_compiles() {
             let (equations, time) = (graph.equations().len(), start.elapsed());
             eprintln!(
@@ -348,7 +390,7 @@ impl Lazy {
                 graph.outputs().len()
             );
         }
-        self.programs.push_front((key, program.clone()));
+        self.programs.push_front(Known { digest, graph, layouts, donated, program: program.clone() });
         self.programs.truncate(CAPACITY);
         Ok(program)
     }
@@ -361,22 +403,4 @@ impl Segment {
         self.variable_of.insert(index, var);
         var
     }
-}
-
-/// 128 bits that tell programs apart.
-fn fingerprint(graph: &Graph, layouts: &[String], donated: &[bool]) -> [u64; 2] {
-    struct Digest([DefaultHasher; 2]);
-
-    impl Write for Digest {
-        fn write_str(&mut self, text: &str) -> fmt::Result {
-            self.0.iter_mut().for_each(|hasher| hasher.write(text.as_bytes()));
-            Ok(())
-        }
-    }
-
-    let mut digest = Digest([DefaultHasher::new(), DefaultHasher::new()]);
-    digest.0[1].write_u8(1);
-    // Writing to a hasher does not fail.
-    let _ = write!(digest, "{donated:?}{layouts:?}{graph:?}");
-    digest.0.map(|hasher| hasher.finish())
 }

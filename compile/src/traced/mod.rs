@@ -247,10 +247,16 @@ impl Records for TraceClient {
     }
 
     fn forget<T>(&self, f: impl FnOnce() -> T) -> T {
+        // Ends in a panic too, such as that of a wrong shape.
+        struct End(TraceClient);
+        impl Drop for End {
+            fn drop(&mut self) {
+                self.0.sink(|sink| sink.forget(-1));
+            }
+        }
         self.sink(|sink| sink.forget(1));
-        let result = f();
-        self.sink(|sink| sink.forget(-1));
-        result
+        let _end = End(*self);
+        f()
     }
 
     fn record(

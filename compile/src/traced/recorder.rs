@@ -22,6 +22,7 @@ use super::{CURRENT, Caller, NONE, TraceClient, TraceDevice, Traced, Types, impo
 use crate::{
     Primitive,
     graph::{Equation, Graph, Keys, Var},
+    trace::named,
 };
 
 /// Traces by the indices of their devices.
@@ -230,8 +231,7 @@ impl Recorder {
         let input = self.inputs.iter().find(|(_, input)| *input == var);
         match (equation, input) {
             (Some(equation), _) => format!("it is {dtype}{shape:?}, the result of `{}`", equation.primitive.name()),
-            (None, Some((path, _))) if path.is_empty() => format!("it is {dtype}{shape:?}, the argument"),
-            (None, Some((path, _))) => format!("it is {dtype}{shape:?}, the argument `{path}`"),
+            (None, Some((path, _))) => format!("it is {dtype}{shape:?}, the {}", named("argument", path)),
             (None, None) => format!("it is {dtype}{shape:?}, a constant"),
         }
     }

@@ -4,6 +4,8 @@ use grove_backend::Backend;
 use grove_transform::Stacked;
 use grove_tree::{AnyArray, Array, Kind, Path, Tree};
 
+use crate::trace::named;
+
 /// A leaf of an argument of a mapped function.
 #[derive(Clone, Debug)]
 pub struct MappedLeaf<B: Backend> {
@@ -82,7 +84,7 @@ macro_rules! arrays {
                 let array = self.into_any();
                 assert!(
                     axis < $all,
-                    "the argument `{path}` of a mapped function, {array}, has no axis {axis}: name one below {}", $all
+                    "the {} of a mapped function, {array}, has no axis {axis}: name one below {}", named("argument", path.as_str()), $all
                 );
                 let mut shape = array.shape().to_vec();
                 shape.remove(axis);

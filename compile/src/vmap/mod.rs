@@ -5,15 +5,17 @@ mod modules;
 mod per_example;
 mod rules;
 
+use burn::tensor::TensorData;
 use grove_backend::{AnyTensor, Backend};
 use grove_transform::{Stack, Stacked, stack};
 use grove_tree::{AnyArray, Path, Tree, map};
 use std::{fmt, marker::PhantomData};
 
 use crate::{
-    Traced,
+    Graph, Traced,
     eval::Program,
-    trace::{Recorded, argument, record},
+    graph::Var,
+    trace::{Recorded, argument, named, record},
     traced::Types,
 };
 pub use mapped::{Mapped, MappedLeaf, Over, Shared};
@@ -121,7 +123,11 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Vmap<In, Out, F> {
                 None => Batched { tensor, batched: false },
             })
         });
-        let mut results = run(&program, arguments.collect(), examples, &device).into_iter();
+        let results = match examples {
+            0 => empty_results(program.graph(), &device),
+            _ => run(&program, arguments.collect(), examples, &device),
+        };
+        let mut results = results.into_iter();
         let mut present = present.into_iter();
         let mut leaves = Vec::new();
         let shell = shell.lift::<B>(&mut Path::root(), &mut |path, leaf| {
@@ -145,7 +151,8 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Vmap<In, Out, F> {
             }),
         };
         let rank = result.shape().num_dims();
-        assert!(axis < rank, "the result `{path}` has {rank} axes with that of the examples, and none is axis {axis}");
+        let name = named("result", path.as_str());
+        assert!(axis < rank, "the {name} has {rank} axes with that of the examples, and none is axis {axis}");
         AnyArray::present(move_axis(result, 0, axis))
     }
 }
@@ -168,12 +175,21 @@ fn number_of_examples<B: Backend>(leaves: &[MappedLeaf<B>]) -> usize {
     };
     if let Some((other, path)) = sizes.find(|(size, _)| *size != examples) {
         panic!(
-            "the argument `{first}` of a mapped function holds {examples} examples, and `{path}` holds {other}: they have to \
-             agree; wrap what all examples share in `Shared`"
+            "the {} of a mapped function holds {examples} examples, and `{path}` holds {other}: they have to agree; wrap what \
+             all examples share in `Shared`",
+            named("argument", &first)
         );
     }
-    assert!(examples > 0, "the argument `{first}` of a mapped function holds no examples");
     examples
+}
+
+/// The results of a graph for no examples.
+fn empty_results<B: Backend>(graph: &Graph, device: &B::Device) -> Vec<AnyTensor<B>> {
+    let empty = |(_, var): &(String, Var)| {
+        let shape = [&[0], &graph.shape(*var)[..]].concat();
+        AnyTensor::from_data(TensorData::zeros::<f32, _>(shape).convert_dtype(graph.dtype(*var)), device)
+    };
+    graph.outputs().iter().map(empty).collect()
 }
 
 impl<In, Out, F> fmt::Debug for Vmap<In, Out, F> {

@@ -120,13 +120,22 @@ impl<B: Backend> Rules<'_, B> {
     }
 
     /// Positions below `size` for each example, `[examples, ...]`, as positions of one row of `examples * size`.
+    ///
+    /// A position out of range, which would be one of another example, meets what the backend does with such: each position is read
+    /// from a list of those that there are.
     pub(super) fn flat_positions(&self, positions: AnyTensor<B>, size: usize) -> AnyTensor<B> {
-        let mut shape = vec![1; positions.shape().num_dims()];
-        shape[0] = self.examples;
+        let shape = positions.shape();
         let dtype = DType::from(self.target.int(positions.dtype()));
-        let starts: Vec<i64> = (0..self.examples).map(|example| (example * size) as i64).collect();
-        let starts = AnyTensor::from_data(TensorData::new(starts, shape).convert_dtype(dtype), self.target.device);
-        self.one(Primitive::Binary(Binary::Add), [positions, starts])
+        let integers = |values: Vec<usize>, shape: Vec<usize>| {
+            let values: Vec<i64> = values.into_iter().map(|value| value as i64).collect();
+            AnyTensor::from_data(TensorData::new(values, shape).convert_dtype(dtype), self.target.device)
+        };
+        let all = integers((0..size).collect(), vec![size]);
+        let positions = self.one(Primitive::Take(0), [all, positions.reshape([shape.num_elements()])]);
+        let mut column = vec![1; shape.num_dims()];
+        column[0] = self.examples;
+        let starts = integers((0..self.examples).map(|example| example * size).collect(), column);
+        self.one(Primitive::Binary(Binary::Add), [positions.reshape(shape.to_vec()), starts])
     }
 
     /// Applies an operation to inputs of which at least one has the examples.
@@ -168,6 +177,7 @@ impl<B: Backend> Rules<'_, B> {
                 let axes = std::iter::once(0).chain(axes.iter().map(|axis| axis + 1)).collect();
                 self.each(Primitive::Transpose(axes), inputs)
             }
+            Primitive::StopGradient => self.each(Primitive::StopGradient, inputs),
             Primitive::Flip(axes) => self.each(Primitive::Flip(axes.iter().map(|axis| axis + 1).collect()), inputs),
             Primitive::BroadcastTo(shape) => {
                 // New axes of an example come after that of the examples.
@@ -194,6 +204,10 @@ impl<B: Backend> Rules<'_, B> {
                 let factors = self.one(primitive.clone(), [self.one(ones, [])]);
                 let factors = Self::aligned(Batched { tensor: factors, batched: false });
                 self.one(Primitive::Binary(Binary::Mul), [x, factors])
+            }
+            Primitive::Grove(Call::Run(Operation::Dequantize(_), _)) => {
+                let blocks = self.folded(next(&mut inputs));
+                self.unfolded(self.one(primitive.clone(), [blocks]))
             }
             Primitive::Full(..) | Primitive::Grove(_) | Primitive::Fused(_) | Primitive::HigherOrder(_) => {
                 unreachable!("`{}` takes no arrays, or is not in a graph that is transformed", primitive.name())
@@ -248,7 +262,7 @@ impl<B: Backend> Rules<'_, B> {
         // One large product instead of many small ones.
         if !b.batched && shape[..shape.num_dims() - 2].iter().all(|size| *size == 1) {
             let rows = a.tensor.shape();
-            let left = a.tensor.reshape([rows.num_elements() / k.max(1), k]);
+            let left = a.tensor.reshape([rows[..rows.num_dims() - 1].iter().product(), k]);
             let y = self.product(left, b.tensor.reshape([k, n]));
             return y.reshape([&rows[..rows.num_dims() - 1], &[n]].concat());
         }

@@ -1,8 +1,10 @@
 //! Lazy devices, with an engine that computes on the host and counts what it is asked for.
 
 use burn::tensor::{DType, Tensor, TensorData};
-use grove_backend::Flex;
-use grove_compile::{DeviceArray, Engine, Executable, Graph, TraceDevice, Traced, jit, lazy_device};
+use grove_backend::{Backend, Flex};
+use grove_compile::{
+    CustomJvp, DeviceArray, Engine, Executable, Graph, TraceDevice, Traced, custom_jvp, jit, lazy_device, while_loop,
+};
 use grove_tree::{Array, Key};
 use std::sync::{
     Arc,
@@ -22,7 +24,7 @@ impl Counts {
     }
 }
 
-/// Computes vectors of f32.
+/// Computes vectors of f32. It has no hyperbolic cosine.
 struct Host(Arc<Counts>);
 
 struct Program(Graph, Arc<Counts>);
@@ -50,6 +52,9 @@ impl Engine for Host {
     }
 
     fn compile(&self, graph: &Graph, _: &[DeviceArray], _: &[bool]) -> Result<Arc<dyn Executable>, String> {
+        if graph.counts().contains_key("cosh") {
+            return Err("no hyperbolic cosine".into());
+        }
         self.0.programs.fetch_add(1, Ordering::Relaxed);
         Ok(Arc::new(Program(graph.clone(), self.0.clone())))
     }
@@ -94,4 +99,80 @@ fn constants_of_a_jitted_program_are_uploaded_once() {
     let x = Array::<Traced, 1>::new(Tensor::from_data([0.0_f32; 3], &other));
     assert_eq!(values(shift.call(x)), [1.0, 2.0, 3.0]);
     assert_eq!((of_other.get(), counts.get()), ([3, 1, 1], [7, 1, 3]));
+}
+
+/// `x` times a number until it is large.
+fn grown(x: Array<Traced, 1>, factor: f32) -> Array<Traced, 1> {
+    let next = |x: Array<Traced, 1>| Array::new(x.val() * Tensor::from_floats([factor], &x.val().device()));
+    while_loop(|x: Array<Traced, 1>| x.val().lower_elem(100.0), next, x)
+}
+
+/// Constants in loops are part of what tells programs apart.
+#[test]
+fn loops_that_differ_in_a_constant_are_other_programs() {
+    let (device, counts) = device();
+    let x = || Array::<Traced, 1>::new(Tensor::from_data([3.0_f32], &device));
+    for _ in 0..2 {
+        assert_eq!(values(grown(x(), 2.0)), [192.0]);
+        assert_eq!(values(grown(x(), 8.0)), [192.0]);
+        assert_eq!(values(grown(x(), 0.5 * 8.0)), [192.0]);
+        assert_eq!(values(grown(x(), 1.0 + 9.0)), [300.0]);
+    }
+    assert_eq!(counts.get()[1..], [4, 8]);
+}
+
+/// The square, with a derivative of its own.
+#[derive(Clone, Debug)]
+struct Square;
+
+impl CustomJvp for Square {
+    type Args<B: Backend> = Array<B, 1>;
+    type Output<B: Backend> = Array<B, 1>;
+
+    fn call<B: Backend>(&self, x: Array<B, 1>) -> Array<B, 1> {
+        Array::new(x.val() * x.val())
+    }
+
+    fn jvp<B: Backend>(&self, x: Array<B, 1>, tangent: Array<B, 1>) -> (Array<B, 1>, Array<B, 1>) {
+        let tangent = Array::new(x.val() * tangent.val() * 2.0);
+        (custom_jvp(self, x), tangent)
+    }
+}
+
+/// A rule of differentiation is no part of a program that does not differentiate.
+#[test]
+fn a_function_with_a_rule_is_compiled_once() {
+    let (device, counts) = device();
+    for step in 1..=6 {
+        let x = Array::<Traced, 1>::new(Tensor::from_data([step as f32], &device));
+        assert_eq!(values(custom_jvp(&Square, x)), [(step * step) as f32]);
+    }
+    assert_eq!(counts.get()[1..], [1, 6]);
+}
+
+/// What a program that failed was to compute says why each time, and the device goes on.
+#[test]
+fn a_program_that_fails() {
+    let (device, _) = device();
+    let x = Tensor::<Traced, 1>::from_data([1.0_f32, 2.0], &device);
+    let y = x.clone().cosh();
+    for z in [y.clone(), y.clone() * 2.0, y] {
+        let error = z.try_into_data().expect_err("no value").to_string();
+        assert!(error.contains("no hyperbolic cosine"), "{error}");
+    }
+    assert_eq!((x * 3.0).into_data().to_vec::<f32>().unwrap(), [3.0, 6.0]);
+}
+
+/// An operation that is refused leaves the device as it was.
+#[test]
+fn a_panic_while_shapes_are_found() {
+    let (device, _) = device();
+    let x = Tensor::<Traced, 2>::from_data([[1.0_f32, 2.0]], &device);
+    let weight = || Tensor::<Traced, 1>::ones([3], &device);
+    let wrong = || {
+        grove_backend::ops::row_norm(x.clone(), weight(), None, grove_backend::ops::RowNorm { centred: true, eps: 0.0 })
+    };
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(wrong)).is_err());
+    let y = Tensor::<Traced, 1>::from_data([1.0_f32, 2.0], &device) * 2.0;
+    assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [2.0, 4.0]);
 }

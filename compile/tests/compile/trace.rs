@@ -326,3 +326,12 @@ fn a_train_step_of_gpt2_small_is_traced_without_weights() {
     // Weights, gradients and two moments of each.
     assert!(cost.peak_bytes as f64 > 16.0 * weights, "{cost}");
 }
+
+#[test]
+#[should_panic(expected = "the graph's input has the type f32, and i32 is given")]
+fn a_graph_of_numbers_takes_no_integers() {
+    let x = Array::<Flex, 1>::new(Tensor::from_floats([1.0, 2.0], &Default::default()));
+    let half = trace(|x: Array<Traced, 1>| Array::<_, 1>::new(x.val() * 0.5), &x);
+    let integers = Array::<Flex, 1, Int>::new(Tensor::from_data([1_i64, 2], &Default::default()));
+    half.eval(&integers);
+}

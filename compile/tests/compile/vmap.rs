@@ -436,3 +436,27 @@ fn wrong_axes_are_told() {
     let text = panic_of(|| vmap(f).out_axes([2]).call((floats([3, 2], 1), floats([3, 2], 1))));
     assert!(text.contains("has 2 axes with that of the examples, and none is axis 2"), "{text}");
 }
+
+#[test]
+fn no_examples_give_results_of_no_examples() {
+    let none = |shape: [usize; 2]| Array::<B, 2>::new(Tensor::zeros(shape, &Default::default()));
+    let double = vmap(|x: Array<Traced, 1>| Array::<_, 1>::new(x.val() * 2.0));
+    assert_eq!(double.call::<B, _>(none([0, 3])).shape(), [0, 3]);
+    let outer = vmap(|(w, x): (Array<Traced, 1>, Array<Traced, 1>)| {
+        let outer = w.val().unsqueeze_dim::<2>(1) * x.val().unsqueeze_dim::<2>(0);
+        (Array::<_, 2>::new(outer.clone()), Array::<_, 1, Int>::new(outer.sum().int()))
+    });
+    let (outer, sum) = outer.call::<B, _>((Shared(floats([4], 1)), none([0, 3])));
+    assert_eq!((outer.shape(), sum.shape()), ([0, 4, 3], [0, 1]));
+    let columns = vmap(|x: Array<Traced, 1>| x).out_axes([1]).call::<B, _>(none([0, 3]));
+    assert_eq!(columns.shape(), [3, 0]);
+    // What no example uses has a gradient of zero.
+    let gradient = grad(&floats([3], 2), |w: Array<Autodiff<B>, 1>| {
+        let x = Array::<Autodiff<B>, 2>::new(Tensor::zeros([0, 3], &Default::default()));
+        vmap(|(w, x): (Array<Traced, 1>, Array<Traced, 1>)| Array::<_, 1>::new(w.val() * x.val()))
+            .call::<Autodiff<B>, _>((Shared(w), x))
+            .val()
+            .sum()
+    });
+    assert_eq!(gradient.val().into_data().to_vec::<f32>().unwrap(), [0.0; 3]);
+}

@@ -1,6 +1,5 @@
 use burn::tensor::Tensor;
-use burn_autodiff::Autodiff;
-use grove_backend::Backend;
+use grove_backend::{Autodiff, Backend};
 use grove_tree::{Tree, skeleton};
 
 use super::{

@@ -1,5 +1,4 @@
-use burn_autodiff::Autodiff;
-use grove_backend::Backend;
+use grove_backend::{Autodiff, Backend};
 use grove_tree::{Path, Tree, skeleton};
 
 use super::{CheckpointedScan, no_steps};

@@ -33,6 +33,7 @@ impl Builder {
             Unary::Asinh => self.unary("chlo.asinh", x),
             Unary::Acosh => self.unary("chlo.acosh", x),
             Unary::Atanh => self.unary("chlo.atanh", x),
+            Unary::Sigmoid => self.unary("stablehlo.logistic", x),
             Unary::Round => self.unary("stablehlo.round_nearest_even", x),
             Unary::Floor => self.unary("stablehlo.floor", x),
             Unary::Ceil => self.unary("stablehlo.ceil", x),

@@ -346,6 +346,7 @@ impl Lowering<'_> {
             }
             (Primitive::Transpose(axes), [x]) => lines.transpose(x, axes),
             (Primitive::Flip(axes), [x]) => lines.reverse(x, axes),
+            (Primitive::StopGradient, [x]) => x.clone(),
             (Primitive::BroadcastTo(shape), [x]) => lines.broadcast_to(x, shape),
             (Primitive::Unfold(axis, size, step), [x]) => lines.unfold(x, *axis, *size, *step),
             (Primitive::Slice(ranges), [x]) => lines.part(x, ranges),

@@ -1,0 +1,475 @@
+//! The methods of Burn's backends, one line each: what has no rule here is Burn's.
+
+use burn::tensor::{
+    BoolDType, Device, Distribution, FloatDType, IndexingUpdateOp, IntDType, Scalar, Shape, Slice, TensorData,
+    backend::{AutodiffBackend, ExecutionError},
+    ops::{
+        ActivationOps, AttentionModuleOptions, BoolTensor, BoolTensorOps, ConvOptions, ConvTransposeOptions,
+        DeformConv2dBackward, DeformConvOptions, FloatTensor, FloatTensorOps, IntTensor, IntTensorOps,
+        InterpolateOptions, MaxPool1dWithIndices, MaxPool2dBackward, MaxPool2dWithIndices, ModuleOps, QTensorOps,
+        QuantizedTensor, TransactionOps, TransactionPrimitive, TransactionPrimitiveData,
+    },
+    quantization::{QuantScheme, QuantizationParametersPrimitive},
+};
+use burn_autodiff::{Autodiff as Burn, checkpoint::strategy::CheckpointStrategy};
+use std::future::Future;
+
+use super::{Autodiff, rules};
+use crate::Backend;
+
+type Float<B> = FloatTensor<Burn<B>>;
+type Int<B> = IntTensor<B>;
+type Bool<B> = BoolTensor<B>;
+type Quantized<B> = QuantizedTensor<B>;
+
+/// Methods that are Burn's.
+macro_rules! burn {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+        $(fn $name($($argument: $type),*) -> $result {
+            Burn::<B, C>::$name($($argument),*)
+        })*
+    };
+}
+
+/// Methods without gradients.
+macro_rules! inner {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+        $(fn $name($($argument: $type),*) -> $result {
+            B::$name($($argument),*)
+        })*
+    };
+}
+
+impl<B: Backend, C: CheckpointStrategy> FloatTensorOps<Self> for Autodiff<B, C> {
+    burn! {
+        float_from_data(data: TensorData, device: &Device<B>) -> Float<B>;
+        float_to_device(tensor: Float<B>, device: &Device<B>) -> Float<B>;
+        float_random(shape: Shape, distribution: Distribution, device: &Device<B>, dtype: FloatDType) -> Float<B>;
+        float_zeros(shape: Shape, device: &Device<B>, dtype: FloatDType) -> Float<B>;
+        float_ones(shape: Shape, device: &Device<B>, dtype: FloatDType) -> Float<B>;
+        float_device(tensor: &Float<B>) -> Device<B>;
+        float_empty(shape: Shape, device: &Device<B>, dtype: FloatDType) -> Float<B>;
+        float_add(lhs: Float<B>, rhs: Float<B>) -> Float<B>;
+        float_add_scalar(lhs: Float<B>, rhs: Scalar) -> Float<B>;
+        float_sub(lhs: Float<B>, rhs: Float<B>) -> Float<B>;
+        float_sub_scalar(lhs: Float<B>, rhs: Scalar) -> Float<B>;
+        float_mul(lhs: Float<B>, rhs: Float<B>) -> Float<B>;
+        float_mul_scalar(lhs: Float<B>, rhs: Scalar) -> Float<B>;
+        float_div(lhs: Float<B>, rhs: Float<B>) -> Float<B>;
+        float_remainder(lhs: Float<B>, rhs: Float<B>) -> Float<B>;
+        float_remainder_scalar(lhs: Float<B>, rhs: Scalar) -> Float<B>;
+        float_matmul(lhs: Float<B>, rhs: Float<B>) -> Float<B>;
+        float_cross(lhs: Float<B>, rhs: Float<B>, dim: usize) -> Float<B>;
+        float_neg(tensor: Float<B>) -> Float<B>;
+        float_recip(tensor: Float<B>) -> Float<B>;
+        float_swap_dims(tensor: Float<B>, dim1: usize, dim2: usize) -> Float<B>;
+        float_permute(tensor: Float<B>, axes: &[usize]) -> Float<B>;
+        float_flip(tensor: Float<B>, axes: &[usize]) -> Float<B>;
+        float_reshape(tensor: Float<B>, shape: Shape) -> Float<B>;
+        float_gather(dim: usize, tensor: Float<B>, indices: Int<B>) -> Float<B>;
+        float_scatter_add(dim: usize, tensor: Float<B>, indices: Int<B>, value: Float<B>) -> Float<B>;
+        float_scatter_nd(data: Float<B>, indices: Int<B>, values: Float<B>, reduction: IndexingUpdateOp) -> Float<B>;
+        float_gather_nd(data: Float<B>, indices: Int<B>) -> Float<B>;
+        float_select(tensor: Float<B>, dim: usize, indices: Int<B>) -> Float<B>;
+        float_select_add(tensor: Float<B>, dim: usize, indices: Int<B>, value: Float<B>) -> Float<B>;
+        float_slice(tensor: Float<B>, slices: &[Slice]) -> Float<B>;
+        float_slice_assign(tensor: Float<B>, slices: &[Slice], value: Float<B>) -> Float<B>;
+        float_mask_where(tensor: Float<B>, mask: Bool<B>, source: Float<B>) -> Float<B>;
+        float_mask_fill(tensor: Float<B>, mask: Bool<B>, value: Scalar) -> Float<B>;
+        float_equal(lhs: Float<B>, rhs: Float<B>, out_dtype: BoolDType) -> Bool<B>;
+        float_equal_elem(lhs: Float<B>, rhs: Scalar, out_dtype: BoolDType) -> Bool<B>;
+        float_greater(lhs: Float<B>, rhs: Float<B>, out_dtype: BoolDType) -> Bool<B>;
+        float_greater_elem(lhs: Float<B>, rhs: Scalar, out_dtype: BoolDType) -> Bool<B>;
+        float_greater_equal(lhs: Float<B>, rhs: Float<B>, out_dtype: BoolDType) -> Bool<B>;
+        float_greater_equal_elem(lhs: Float<B>, rhs: Scalar, out_dtype: BoolDType) -> Bool<B>;
+        float_lower(lhs: Float<B>, rhs: Float<B>, out_dtype: BoolDType) -> Bool<B>;
+        float_lower_elem(lhs: Float<B>, rhs: Scalar, out_dtype: BoolDType) -> Bool<B>;
+        float_lower_equal(lhs: Float<B>, rhs: Float<B>, out_dtype: BoolDType) -> Bool<B>;
+        float_lower_equal_elem(lhs: Float<B>, rhs: Scalar, out_dtype: BoolDType) -> Bool<B>;
+        float_is_nan(tensor: Float<B>, out_dtype: BoolDType) -> Bool<B>;
+        float_is_inf(tensor: Float<B>, out_dtype: BoolDType) -> Bool<B>;
+        float_detach(tensor: Float<B>) -> Float<B>;
+        float_set_require_grad(tensor: Float<B>, require_grad: bool) -> Float<B>;
+        float_is_require_grad(tensor: &Float<B>) -> bool;
+        float_mean(tensor: Float<B>) -> Float<B>;
+        float_sum(tensor: Float<B>) -> Float<B>;
+        float_mean_dim(tensor: Float<B>, dim: usize) -> Float<B>;
+        float_sum_dim(tensor: Float<B>, dim: usize) -> Float<B>;
+        float_cumsum(tensor: Float<B>, dim: usize) -> Float<B>;
+        float_cummin(tensor: Float<B>, dim: usize) -> Float<B>;
+        float_cummax(tensor: Float<B>, dim: usize) -> Float<B>;
+        float_argmax(tensor: Float<B>, dim: usize, out_dtype: IntDType) -> Int<B>;
+        float_argtopk(tensor: Float<B>, dim: usize, k: usize, out_dtype: IntDType) -> Int<B>;
+        float_argmin(tensor: Float<B>, dim: usize, out_dtype: IntDType) -> Int<B>;
+        float_exp(tensor: Float<B>) -> Float<B>;
+        float_log(tensor: Float<B>) -> Float<B>;
+        float_log1p(tensor: Float<B>) -> Float<B>;
+        float_powf_scalar_impl(tensor: Float<B>, value: Scalar) -> Float<B>;
+        float_sqrt(tensor: Float<B>) -> Float<B>;
+        float_abs(tensor: Float<B>) -> Float<B>;
+        float_cos(tensor: Float<B>) -> Float<B>;
+        float_sin(tensor: Float<B>) -> Float<B>;
+        float_tanh(tensor: Float<B>) -> Float<B>;
+        float_cosh(tensor: Float<B>) -> Float<B>;
+        float_sinh(tensor: Float<B>) -> Float<B>;
+        float_tan(tensor: Float<B>) -> Float<B>;
+        float_asin(tensor: Float<B>) -> Float<B>;
+        float_acos(tensor: Float<B>) -> Float<B>;
+        float_atan(tensor: Float<B>) -> Float<B>;
+        float_asinh(tensor: Float<B>) -> Float<B>;
+        float_acosh(tensor: Float<B>) -> Float<B>;
+        float_atanh(tensor: Float<B>) -> Float<B>;
+        float_atan2(y: Float<B>, x: Float<B>) -> Float<B>;
+        float_round(tensor: Float<B>) -> Float<B>;
+        float_floor(tensor: Float<B>) -> Float<B>;
+        float_ceil(tensor: Float<B>) -> Float<B>;
+        float_trunc(tensor: Float<B>) -> Float<B>;
+        float_erf(tensor: Float<B>) -> Float<B>;
+        float_cat(tensors: Vec<Float<B>>, dim: usize) -> Float<B>;
+        float_max_dim_with_indices(tensor: Float<B>, dim: usize, indices_dtype: IntDType) -> (Float<B>, Int<B>);
+        float_min_dim_with_indices(tensor: Float<B>, dim: usize, indices_dtype: IntDType) -> (Float<B>, Int<B>);
+        float_into_int(tensor: Float<B>, out_dtype: IntDType) -> Int<B>;
+        float_sign(tensor: Float<B>) -> Float<B>;
+        float_expand(tensor: Float<B>, shape: Shape) -> Float<B>;
+        float_sort(tensor: Float<B>, dim: usize, descending: bool) -> Float<B>;
+        float_sort_with_indices(tensor: Float<B>, dim: usize, descending: bool, indices_dtype: IntDType) -> (Float<B>, Int<B>);
+        float_argsort(tensor: Float<B>, dim: usize, descending: bool, out_dtype: IntDType) -> Int<B>;
+        float_cast(tensor: Float<B>, dtype: FloatDType) -> Float<B>;
+        float_unfold(tensor: Float<B>, dim: usize, size: usize, step: usize) -> Float<B>;
+    }
+
+    fn float_into_data(tensor: Float<B>) -> impl Future<Output = Result<TensorData, ExecutionError>> + Send {
+        Burn::<B, C>::float_into_data(tensor)
+    }
+
+    fn float_repeat_dim(tensor: Float<B>, dim: usize, times: usize) -> Float<B> {
+        rules::repeat_dim::<Self>(tensor, dim, times)
+    }
+
+    fn float_prod(tensor: Float<B>) -> Float<B> {
+        rules::prod::<Self>(tensor)
+    }
+
+    fn float_prod_dim(tensor: Float<B>, dim: usize) -> Float<B> {
+        rules::prod_dim::<Self>(tensor, dim)
+    }
+
+    fn float_cumprod(tensor: Float<B>, dim: usize) -> Float<B> {
+        rules::cumprod::<B, C>(tensor, dim)
+    }
+
+    fn float_powf(base: Float<B>, exponent: Float<B>) -> Float<B> {
+        rules::powf::<Self>(base, exponent)
+    }
+
+    fn float_max_dim(tensor: Float<B>, dim: usize) -> Float<B> {
+        rules::extreme::<Self>(tensor, dim, true)
+    }
+
+    fn float_min_dim(tensor: Float<B>, dim: usize) -> Float<B> {
+        rules::extreme::<Self>(tensor, dim, false)
+    }
+
+    fn float_topk(tensor: Float<B>, dim: usize, k: usize) -> Float<B> {
+        rules::topk::<Self>(tensor, dim, k)
+    }
+
+    fn float_div_scalar(tensor: Float<B>, number: Scalar) -> Float<B> {
+        rules::div_scalar::<B, C>(tensor, number)
+    }
+}
+
+impl<B: Backend, C: CheckpointStrategy> IntTensorOps<Self> for Autodiff<B, C> {
+    inner! {
+        int_from_data(data: TensorData, device: &Device<B>) -> Int<B>;
+        int_to_device(tensor: Int<B>, device: &Device<B>) -> Int<B>;
+        int_device(tensor: &Int<B>) -> Device<B>;
+        int_reshape(tensor: Int<B>, shape: Shape) -> Int<B>;
+        int_slice(tensor: Int<B>, slices: &[Slice]) -> Int<B>;
+        int_empty(shape: Shape, device: &Device<B>, dtype: IntDType) -> Int<B>;
+        int_slice_assign(tensor: Int<B>, slices: &[Slice], value: Int<B>) -> Int<B>;
+        int_cat(tensors: Vec<Int<B>>, dim: usize) -> Int<B>;
+        int_equal(lhs: Int<B>, rhs: Int<B>, out_dtype: BoolDType) -> Bool<B>;
+        int_equal_elem(lhs: Int<B>, rhs: Scalar, out_dtype: BoolDType) -> Bool<B>;
+        int_add(lhs: Int<B>, rhs: Int<B>) -> Int<B>;
+        int_add_scalar(lhs: Int<B>, rhs: Scalar) -> Int<B>;
+        int_clamp_min(tensor: Int<B>, min: Scalar) -> Int<B>;
+        int_clamp_max(tensor: Int<B>, max: Scalar) -> Int<B>;
+        int_clamp(tensor: Int<B>, min: Scalar, max: Scalar) -> Int<B>;
+        int_sub(lhs: Int<B>, rhs: Int<B>) -> Int<B>;
+        int_sub_scalar(lhs: Int<B>, rhs: Scalar) -> Int<B>;
+        int_mul(lhs: Int<B>, rhs: Int<B>) -> Int<B>;
+        int_mul_scalar(lhs: Int<B>, rhs: Scalar) -> Int<B>;
+        int_div(lhs: Int<B>, rhs: Int<B>) -> Int<B>;
+        int_div_scalar(lhs: Int<B>, rhs: Scalar) -> Int<B>;
+        int_remainder(lhs: Int<B>, rhs: Int<B>) -> Int<B>;
+        int_remainder_scalar(lhs: Int<B>, rhs: Scalar) -> Int<B>;
+        int_matmul(lhs: Int<B>, rhs: Int<B>) -> Int<B>;
+        int_neg(tensor: Int<B>) -> Int<B>;
+        int_zeros(shape: Shape, device: &Device<B>, dtype: IntDType) -> Int<B>;
+        int_ones(shape: Shape, device: &Device<B>, dtype: IntDType) -> Int<B>;
+        int_full(shape: Shape, fill_value: Scalar, device: &Device<B>, dtype: IntDType) -> Int<B>;
+        int_sum(tensor: Int<B>) -> Int<B>;
+        int_sum_dim(tensor: Int<B>, dim: usize) -> Int<B>;
+        int_mean(tensor: Int<B>) -> Int<B>;
+        int_mean_dim(tensor: Int<B>, dim: usize) -> Int<B>;
+        int_cumsum(tensor: Int<B>, dim: usize) -> Int<B>;
+        int_cumprod(tensor: Int<B>, dim: usize) -> Int<B>;
+        int_cummin(tensor: Int<B>, dim: usize) -> Int<B>;
+        int_cummax(tensor: Int<B>, dim: usize) -> Int<B>;
+        int_repeat_dim(tensor: Int<B>, dim: usize, times: usize) -> Int<B>;
+        int_greater(lhs: Int<B>, rhs: Int<B>, out_dtype: BoolDType) -> Bool<B>;
+        int_greater_elem(lhs: Int<B>, rhs: Scalar, out_dtype: BoolDType) -> Bool<B>;
+        int_greater_equal(lhs: Int<B>, rhs: Int<B>, out_dtype: BoolDType) -> Bool<B>;
+        int_greater_equal_elem(lhs: Int<B>, rhs: Scalar, out_dtype: BoolDType) -> Bool<B>;
+        int_lower(lhs: Int<B>, rhs: Int<B>, out_dtype: BoolDType) -> Bool<B>;
+        int_lower_elem(lhs: Int<B>, rhs: Scalar, out_dtype: BoolDType) -> Bool<B>;
+        int_lower_equal(lhs: Int<B>, rhs: Int<B>, out_dtype: BoolDType) -> Bool<B>;
+        int_lower_equal_elem(lhs: Int<B>, rhs: Scalar, out_dtype: BoolDType) -> Bool<B>;
+        int_gather(dim: usize, tensor: Int<B>, indices: Int<B>) -> Int<B>;
+        int_scatter_add(dim: usize, tensor: Int<B>, indices: Int<B>, value: Int<B>) -> Int<B>;
+        int_select(tensor: Int<B>, dim: usize, indices: Int<B>) -> Int<B>;
+        int_select_add(tensor: Int<B>, dim: usize, indices: Int<B>, value: Int<B>) -> Int<B>;
+        int_mask_where(tensor: Int<B>, mask: Bool<B>, value: Int<B>) -> Int<B>;
+        int_mask_fill(tensor: Int<B>, mask: Bool<B>, value: Scalar) -> Int<B>;
+        int_argmax(tensor: Int<B>, dim: usize) -> Int<B>;
+        int_argtopk(tensor: Int<B>, dim: usize, k: usize) -> Int<B>;
+        int_argmin(tensor: Int<B>, dim: usize) -> Int<B>;
+        int_max(tensor: Int<B>) -> Int<B>;
+        int_max_dim(tensor: Int<B>, dim: usize) -> Int<B>;
+        int_topk(tensor: Int<B>, dim: usize, k: usize) -> Int<B>;
+        int_max_dim_with_indices(tensor: Int<B>, dim: usize) -> (Int<B>, Int<B>);
+        int_min(tensor: Int<B>) -> Int<B>;
+        int_min_dim(tensor: Int<B>, dim: usize) -> Int<B>;
+        int_min_dim_with_indices(tensor: Int<B>, dim: usize) -> (Int<B>, Int<B>);
+        int_abs(tensor: Int<B>) -> Int<B>;
+        int_swap_dims(tensor: Int<B>, dim1: usize, dim2: usize) -> Int<B>;
+        int_random(shape: Shape, distribution: Distribution, device: &Device<B>, dtype: IntDType) -> Int<B>;
+        int_arange(range: core::ops::Range<i64>, device: &Device<B>, dtype: IntDType) -> Int<B>;
+        int_permute(tensor: Int<B>, axes: &[usize]) -> Int<B>;
+        int_flip(tensor: Int<B>, axes: &[usize]) -> Int<B>;
+        int_sign(tensor: Int<B>) -> Int<B>;
+        int_prod(tensor: Int<B>) -> Int<B>;
+        int_prod_dim(tensor: Int<B>, dim: usize) -> Int<B>;
+        int_expand(tensor: Int<B>, shape: Shape) -> Int<B>;
+        int_sort(tensor: Int<B>, dim: usize, descending: bool) -> Int<B>;
+        int_sort_with_indices(tensor: Int<B>, dim: usize, descending: bool) -> (Int<B>, Int<B>);
+        int_argsort(tensor: Int<B>, dim: usize, descending: bool) -> Int<B>;
+        bitwise_and(lhs: Int<B>, rhs: Int<B>) -> Int<B>;
+        bitwise_and_scalar(lhs: Int<B>, rhs: Scalar) -> Int<B>;
+        bitwise_or(lhs: Int<B>, rhs: Int<B>) -> Int<B>;
+        bitwise_or_scalar(lhs: Int<B>, rhs: Scalar) -> Int<B>;
+        bitwise_xor(lhs: Int<B>, rhs: Int<B>) -> Int<B>;
+        bitwise_xor_scalar(lhs: Int<B>, rhs: Scalar) -> Int<B>;
+        bitwise_not(tensor: Int<B>) -> Int<B>;
+        bitwise_left_shift(lhs: Int<B>, rhs: Int<B>) -> Int<B>;
+        bitwise_left_shift_scalar(lhs: Int<B>, rhs: Scalar) -> Int<B>;
+        bitwise_right_shift(lhs: Int<B>, rhs: Int<B>) -> Int<B>;
+        bitwise_right_shift_scalar(lhs: Int<B>, rhs: Scalar) -> Int<B>;
+        int_cast(tensor: Int<B>, dtype: IntDType) -> Int<B>;
+        int_unfold(tensor: Int<B>, dim: usize, size: usize, step: usize) -> Int<B>;
+    }
+
+    fn int_into_float(tensor: Int<B>, out_dtype: FloatDType) -> Float<B> {
+        Burn::<B, C>::int_into_float(tensor, out_dtype)
+    }
+
+    fn int_into_data(tensor: Int<B>) -> impl Future<Output = Result<TensorData, ExecutionError>> + Send {
+        B::int_into_data(tensor)
+    }
+}
+
+impl<B: Backend, C: CheckpointStrategy> BoolTensorOps<Self> for Autodiff<B, C> {
+    inner! {
+        bool_from_data(data: TensorData, device: &Device<B>) -> Bool<B>;
+        bool_into_int(tensor: Bool<B>, out_dtype: IntDType) -> Int<B>;
+        bool_to_device(tensor: Bool<B>, device: &Device<B>) -> Bool<B>;
+        bool_device(tensor: &Bool<B>) -> Device<B>;
+        bool_reshape(tensor: Bool<B>, shape: Shape) -> Bool<B>;
+        bool_slice(tensor: Bool<B>, slices: &[Slice]) -> Bool<B>;
+        bool_empty(shape: Shape, device: &Device<B>, dtype: BoolDType) -> Bool<B>;
+        bool_zeros(shape: Shape, device: &Device<B>, dtype: BoolDType) -> Bool<B>;
+        bool_ones(shape: Shape, device: &Device<B>, dtype: BoolDType) -> Bool<B>;
+        bool_slice_assign(tensor: Bool<B>, slices: &[Slice], value: Bool<B>) -> Bool<B>;
+        bool_cat(tensors: Vec<Bool<B>>, dim: usize) -> Bool<B>;
+        bool_equal(lhs: Bool<B>, rhs: Bool<B>) -> Bool<B>;
+        bool_not(tensor: Bool<B>) -> Bool<B>;
+        bool_and(lhs: Bool<B>, rhs: Bool<B>) -> Bool<B>;
+        bool_or(lhs: Bool<B>, rhs: Bool<B>) -> Bool<B>;
+        bool_xor(lhs: Bool<B>, rhs: Bool<B>) -> Bool<B>;
+        bool_swap_dims(tensor: Bool<B>, dim1: usize, dim2: usize) -> Bool<B>;
+        bool_permute(tensor: Bool<B>, axes: &[usize]) -> Bool<B>;
+        bool_flip(tensor: Bool<B>, axes: &[usize]) -> Bool<B>;
+        bool_expand(tensor: Bool<B>, shape: Shape) -> Bool<B>;
+        bool_repeat_dim(tensor: Bool<B>, dim: usize, times: usize) -> Bool<B>;
+        bool_unfold(tensor: Bool<B>, dim: usize, size: usize, step: usize) -> Bool<B>;
+        bool_mask_where(tensor: Bool<B>, mask: Bool<B>, source: Bool<B>) -> Bool<B>;
+        bool_mask_fill(tensor: Bool<B>, mask: Bool<B>, value: Scalar) -> Bool<B>;
+        bool_gather(dim: usize, tensor: Bool<B>, indices: Int<B>) -> Bool<B>;
+        bool_scatter_or(dim: usize, tensor: Bool<B>, indices: Int<B>, value: Bool<B>) -> Bool<B>;
+        bool_equal_elem(lhs: Bool<B>, rhs: Scalar) -> Bool<B>;
+        bool_select(tensor: Bool<B>, dim: usize, indices: Int<B>) -> Bool<B>;
+        bool_select_or(tensor: Bool<B>, dim: usize, indices: Int<B>, value: Bool<B>) -> Bool<B>;
+    }
+
+    fn bool_into_float(tensor: Bool<B>, out_dtype: FloatDType) -> Float<B> {
+        Burn::<B, C>::bool_into_float(tensor, out_dtype)
+    }
+
+    fn bool_into_data(tensor: Bool<B>) -> impl Future<Output = Result<TensorData, ExecutionError>> + Send {
+        B::bool_into_data(tensor)
+    }
+
+    fn bool_argwhere(tensor: Bool<B>, out_dtype: IntDType) -> impl Future<Output = Int<B>> + Send {
+        B::bool_argwhere(tensor, out_dtype)
+    }
+}
+
+impl<B: Backend, C: CheckpointStrategy> ModuleOps<Self> for Autodiff<B, C> {
+    burn! {
+        embedding(weights: Float<B>, indices: Int<B>) -> Float<B>;
+        embedding_backward(weights: Float<B>, output: Float<B>, indices: Int<B>) -> Float<B>;
+        linear(x: Float<B>, weight: Float<B>, bias: Option<Float<B>>) -> Float<B>;
+        linear_x_backward(weight: Float<B>, output_grad: Float<B>) -> Float<B>;
+        linear_weight_backward(x: Float<B>, output_grad: Float<B>) -> Float<B>;
+        linear_bias_backward(output_grad: Float<B>) -> Float<B>;
+        conv1d(x: Float<B>, weight: Float<B>, bias: Option<Float<B>>, options: ConvOptions<1>) -> Float<B>;
+        conv_transpose1d(x: Float<B>, weight: Float<B>, bias: Option<Float<B>>, options: ConvTransposeOptions<1>) -> Float<B>;
+        conv2d(x: Float<B>, weight: Float<B>, bias: Option<Float<B>>, options: ConvOptions<2>) -> Float<B>;
+        deform_conv2d(x: Float<B>, offset: Float<B>, weight: Float<B>, mask: Option<Float<B>>, bias: Option<Float<B>>, options: DeformConvOptions<2>) -> Float<B>;
+        conv_transpose2d(x: Float<B>, weight: Float<B>, bias: Option<Float<B>>, options: ConvTransposeOptions<2>) -> Float<B>;
+        conv3d(x: Float<B>, weight: Float<B>, bias: Option<Float<B>>, options: ConvOptions<3>) -> Float<B>;
+        conv_transpose3d(x: Float<B>, weight: Float<B>, bias: Option<Float<B>>, options: ConvTransposeOptions<3>) -> Float<B>;
+        avg_pool1d(x: Float<B>, kernel_size: usize, stride: usize, padding: usize, count_include_pad: bool, ceil_mode: bool) -> Float<B>;
+        avg_pool2d_backward(x: Float<B>, grad: Float<B>, kernel_size: [usize; 2], stride: [usize; 2], padding: [usize; 2], count_include_pad: bool, ceil_mode: bool) -> Float<B>;
+        max_pool1d(x: Float<B>, kernel_size: usize, stride: usize, padding: usize, dilation: usize, ceil_mode: bool) -> Float<B>;
+        max_pool2d(x: Float<B>, kernel_size: [usize; 2], stride: [usize; 2], padding: [usize; 2], dilation: [usize; 2], ceil_mode: bool) -> Float<B>;
+        adaptive_avg_pool1d(x: Float<B>, output_size: usize) -> Float<B>;
+        adaptive_avg_pool2d(x: Float<B>, output_size: [usize; 2]) -> Float<B>;
+        adaptive_avg_pool2d_backward(x: Float<B>, grad: Float<B>) -> Float<B>;
+        interpolate(x: Float<B>, output_size: [usize; 2], options: InterpolateOptions) -> Float<B>;
+        interpolate_backward(x: Float<B>, grad: Float<B>, output_size: [usize; 2], options: InterpolateOptions) -> Float<B>;
+        attention(query: Float<B>, key: Float<B>, value: Float<B>, mask: Option<Bool<B>>, attn_bias: Option<Float<B>>, options: AttentionModuleOptions) -> Float<B>;
+        ctc_loss(log_probs: Float<B>, targets: Int<B>, input_lengths: Int<B>, target_lengths: Int<B>, blank: usize) -> Float<B>;
+        rfft(signal: Float<B>, dim: usize, n: Option<usize>) -> (Float<B>, Float<B>);
+        irfft(spectrum_re: Float<B>, spectrum_im: Float<B>, dim: usize, n: Option<usize>) -> Float<B>;
+        avg_pool2d(x: Float<B>, kernel_size: [usize; 2], stride: [usize; 2], padding: [usize; 2], count_include_pad: bool, ceil_mode: bool) -> Float<B>;
+    }
+
+    fn max_pool1d_with_indices(
+        x: Float<B>,
+        kernel_size: usize,
+        stride: usize,
+        padding: usize,
+        dilation: usize,
+        ceil_mode: bool,
+    ) -> MaxPool1dWithIndices<Self> {
+        let MaxPool1dWithIndices { output, indices } =
+            Burn::<B, C>::max_pool1d_with_indices(x, kernel_size, stride, padding, dilation, ceil_mode);
+        MaxPool1dWithIndices { output, indices }
+    }
+
+    fn max_pool2d_with_indices(
+        x: Float<B>,
+        kernel_size: [usize; 2],
+        stride: [usize; 2],
+        padding: [usize; 2],
+        dilation: [usize; 2],
+        ceil_mode: bool,
+    ) -> MaxPool2dWithIndices<Self> {
+        let MaxPool2dWithIndices { output, indices } =
+            Burn::<B, C>::max_pool2d_with_indices(x, kernel_size, stride, padding, dilation, ceil_mode);
+        MaxPool2dWithIndices { output, indices }
+    }
+
+    fn max_pool2d_with_indices_backward(
+        x: Float<B>,
+        kernel_size: [usize; 2],
+        stride: [usize; 2],
+        padding: [usize; 2],
+        dilation: [usize; 2],
+        ceil_mode: bool,
+        grad: Float<B>,
+        indices: Int<B>,
+    ) -> MaxPool2dBackward<Self> {
+        let MaxPool2dBackward { x_grad } = Burn::<B, C>::max_pool2d_with_indices_backward(
+            x,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            ceil_mode,
+            grad,
+            indices,
+        );
+        MaxPool2dBackward { x_grad }
+    }
+
+    fn deform_conv2d_backward(
+        x: Float<B>,
+        offset: Float<B>,
+        weight: Float<B>,
+        mask: Option<Float<B>>,
+        bias: Option<Float<B>>,
+        grad: Float<B>,
+        options: DeformConvOptions<2>,
+    ) -> DeformConv2dBackward<Self> {
+        let DeformConv2dBackward { x_grad, offset_grad, weight_grad, mask_grad, bias_grad } =
+            Burn::<B, C>::deform_conv2d_backward(x, offset, weight, mask, bias, grad, options);
+        DeformConv2dBackward { x_grad, offset_grad, weight_grad, mask_grad, bias_grad }
+    }
+}
+
+impl<B: Backend, C: CheckpointStrategy> ActivationOps<Self> for Autodiff<B, C> {
+    burn! {
+        gelu(tensor: Float<B>) -> Float<B>;
+        relu(tensor: Float<B>) -> Float<B>;
+        sigmoid(tensor: Float<B>) -> Float<B>;
+        log_sigmoid(tensor: Float<B>) -> Float<B>;
+    }
+}
+
+impl<B: Backend, C: CheckpointStrategy> QTensorOps<Self> for Autodiff<B, C> {
+    inner! {
+        q_device(tensor: &Quantized<B>) -> Device<B>;
+        q_to_device(tensor: Quantized<B>, device: &Device<B>) -> Quantized<B>;
+        q_reshape(tensor: Quantized<B>, shape: Shape) -> Quantized<B>;
+        q_swap_dims(tensor: Quantized<B>, dim1: usize, dim2: usize) -> Quantized<B>;
+        q_permute(tensor: Quantized<B>, axes: &[usize]) -> Quantized<B>;
+        q_flip(tensor: Quantized<B>, axes: &[usize]) -> Quantized<B>;
+        q_gather(dim: usize, tensor: Quantized<B>, indices: Int<B>) -> Quantized<B>;
+        q_select(tensor: Quantized<B>, dim: usize, indices: Int<B>) -> Quantized<B>;
+        q_slice(tensor: Quantized<B>, slices: &[Slice]) -> Quantized<B>;
+        q_argmax(tensor: Quantized<B>, dim: usize, out_dtype: IntDType) -> Int<B>;
+        q_argmin(tensor: Quantized<B>, dim: usize, out_dtype: IntDType) -> Int<B>;
+        q_expand(tensor: Quantized<B>, shape: Shape) -> Quantized<B>;
+    }
+
+    fn q_into_data(tensor: Quantized<B>) -> impl Future<Output = Result<TensorData, ExecutionError>> + Send {
+        B::q_into_data(tensor)
+    }
+
+    fn q_from_data(data: TensorData, device: &Device<B>) -> Quantized<B> {
+        B::q_from_data(data, device)
+    }
+
+    fn quantize(
+        tensor: Float<B>,
+        scheme: &QuantScheme,
+        QuantizationParametersPrimitive { scales }: QuantizationParametersPrimitive<Self>,
+    ) -> Quantized<B> {
+        B::quantize(tensor.primitive, scheme, QuantizationParametersPrimitive { scales: scales.primitive })
+    }
+
+    fn dequantize(tensor: Quantized<B>, dtype: FloatDType) -> Float<B> {
+        <Self as AutodiffBackend>::from_inner(B::dequantize(tensor, dtype))
+    }
+}
+
+impl<B: Backend, C: CheckpointStrategy> TransactionOps<Self> for Autodiff<B, C> {
+    async fn tr_execute(transaction: TransactionPrimitive<Self>) -> Result<TransactionPrimitiveData, ExecutionError> {
+        let floats = transaction.read_floats.into_iter().map(|x| x.primitive).collect();
+        let (quantized, integers, booleans) = (transaction.read_qfloats, transaction.read_ints, transaction.read_bools);
+        B::tr_execute(TransactionPrimitive::new(floats, quantized, integers, booleans)).await
+    }
+}

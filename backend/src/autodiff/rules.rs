@@ -1,0 +1,281 @@
+//! Derivatives in place of Burn's. Compositions are differentiated as they are; a [`Function`] has a rule.
+
+use burn::tensor::{
+    DType, FloatDType, Scalar, Shape, Slice, TensorMetadata,
+    ops::{BoolTensor, FloatTensor, FloatTensorOps},
+};
+use burn_autodiff::{Autodiff as Burn, checkpoint::strategy::CheckpointStrategy};
+use burn_backend::get_device_settings;
+
+use super::Autodiff;
+use crate::{
+    Backend,
+    ops::{AnyTensor, Function, FunctionVjp, Outcome, Values, Wanted},
+};
+
+/// Copies one after another. Burn 0.21 adds up the gradient as though each element were repeated.
+pub(super) fn repeat_dim<B: Backend>(x: FloatTensor<B>, dim: usize, times: usize) -> FloatTensor<B> {
+    let sizes = x.shape().to_vec();
+    let (mut single, mut copies, mut repeated) = (sizes.clone(), sizes.clone(), sizes.clone());
+    single.insert(dim, 1);
+    copies.insert(dim, times);
+    repeated[dim] = sizes[dim] * times;
+    let copies = B::float_expand(B::float_reshape(x, single.into()), copies.into());
+    B::float_reshape(copies, repeated.into())
+}
+
+/// The product of all elements, `[1]`.
+pub(super) fn prod<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
+    let count = x.shape().num_elements();
+    prod_dim::<B>(B::float_reshape(x, [count].into()), 0)
+}
+
+/// Products along an axis, of size 1. Burn 0.21 takes the exponential of a sum of logarithms.
+pub(super) fn prod_dim<B: Backend>(x: FloatTensor<B>, dim: usize) -> FloatTensor<B> {
+    B::run_function(&Product { dim }, Values::floats([x])).take_float(0)
+}
+
+/// Products up to each element along an axis: in `log n` steps, of which each doubles the number of factors. Burn 0.21 divides by the
+/// elements.
+pub(super) fn cumprod<B: Backend, C: CheckpointStrategy>(
+    x: FloatTensor<Autodiff<B, C>>,
+    dim: usize,
+) -> FloatTensor<Autodiff<B, C>> {
+    if !x.is_tracked() {
+        return Burn::<B, C>::float_cumprod(x, dim);
+    }
+    let size = x.shape()[dim];
+    let part = |x: &FloatTensor<Autodiff<B, C>>, from: usize, to: usize| slice::<Autodiff<B, C>>(x, dim, from, to);
+    let (mut products, mut factors) = (x, 1);
+    while factors < size {
+        let first = part(&products, 0, factors);
+        let rest = Autodiff::<B, C>::float_mul(part(&products, 0, size - factors), part(&products, factors, size));
+        products = Autodiff::<B, C>::float_cat(vec![first, rest], dim);
+        factors *= 2;
+    }
+    products
+}
+
+/// Powers. In Burn 0.21 the derivatives at a base of 0 are not finite.
+pub(super) fn powf<B: Backend>(base: FloatTensor<B>, exponent: FloatTensor<B>) -> FloatTensor<B> {
+    B::run_function(&Power, Values::floats([base, exponent])).take_float(0)
+}
+
+/// Maxima or minima along an axis, of size 1. Elements that are equal share the gradient, as in JAX; in Burn 0.21 the first gets all.
+pub(super) fn extreme<B: Backend>(x: FloatTensor<B>, dim: usize, max: bool) -> FloatTensor<B> {
+    B::run_function(&Extreme { dim, max }, Values::floats([x])).take_float(0)
+}
+
+/// The largest elements along an axis, which Burn 0.21 does not differentiate.
+pub(super) fn topk<B: Backend>(x: FloatTensor<B>, dim: usize, k: usize) -> FloatTensor<B> {
+    B::run_function(&Largest { dim, k }, Values::floats([x])).take_float(0)
+}
+
+/// A quotient by a number. In Burn 0.21 the number of the gradient is one of f32.
+pub(super) fn div_scalar<B: Backend, C: CheckpointStrategy>(
+    x: FloatTensor<Autodiff<B, C>>,
+    number: Scalar,
+) -> FloatTensor<Autodiff<B, C>> {
+    if x.dtype() != DType::F64 || !x.is_tracked() {
+        return Burn::<B, C>::float_div_scalar(x, number);
+    }
+    Autodiff::<B, C>::run_function(&Quotient { number: number.elem() }, Values::floats([x])).take_float(0)
+}
+
+/// A part of an axis.
+fn slice<B: Backend>(x: &FloatTensor<B>, dim: usize, from: usize, to: usize) -> FloatTensor<B> {
+    let full = |(i, size): (usize, &usize)| match i == dim {
+        true => Slice::from(from..to),
+        false => Slice::from(0..*size),
+    };
+    let slices: Vec<Slice> = x.shape().iter().enumerate().map(full).collect();
+    B::float_slice(x.clone(), &slices)
+}
+
+/// A sum over the axes along which a value of a shape was repeated.
+fn summed<B: Backend>(x: FloatTensor<B>, shape: &Shape) -> FloatTensor<B> {
+    let sizes = x.shape();
+    (0..sizes.num_dims()).filter(|&i| sizes[i] != shape[i]).fold(x, |x, i| B::float_sum_dim(x, i))
+}
+
+/// True where an element equals a number.
+fn equals<B: Backend>(x: &FloatTensor<B>, number: f64) -> BoolTensor<B> {
+    let settings = get_device_settings::<B>(&B::float_device(x));
+    B::float_equal_elem(x.clone(), number.into(), settings.bool_dtype)
+}
+
+#[derive(Clone, Debug)]
+struct Product {
+    dim: usize,
+}
+
+impl Function for Product {
+    type Vjp = Self;
+
+    fn run<B: Backend>(&self, mut inputs: Values<B>) -> Values<B> {
+        Values::floats([B::float_prod_dim(inputs.take_float(0), self.dim)])
+    }
+
+    fn forward<B: Backend>(&self, inputs: Values<B>, _: &Wanted) -> (Outcome<B>, Self) {
+        let x = inputs.float(0).clone();
+        (Outcome { outputs: self.run(inputs), saved: Values::floats([x]) }, self.clone())
+    }
+}
+
+impl FunctionVjp for Product {
+    /// The products of all others: of those before each element and of those behind it.
+    fn vjp<B: Backend>(&self, mut saved: Values<B>, mut grads: Values<B>, _: &Wanted) -> Values<B> {
+        let (x, grad) = (saved.take_float(0), grads.take_float(0));
+        let size = x.shape()[self.dim];
+        if size == 0 {
+            return Values::floats([x]);
+        }
+        let before = |x: &FloatTensor<B>| {
+            let mut one = x.shape();
+            one[self.dim] = 1;
+            let one = B::float_ones(one, &B::float_device(x), float_dtype(x.dtype()));
+            B::float_cumprod(B::float_cat(vec![one, slice::<B>(x, self.dim, 0, size - 1)], self.dim), self.dim)
+        };
+        let flip = |x| B::float_flip(x, &[self.dim]);
+        let others = B::float_mul(before(&x), flip(before(&flip(x.clone()))));
+        Values::floats([B::float_mul(B::float_expand(grad, x.shape()), others)])
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Power;
+
+impl Function for Power {
+    type Vjp = Self;
+
+    fn run<B: Backend>(&self, mut inputs: Values<B>) -> Values<B> {
+        Values::floats([B::float_powf(inputs.take_float(0), inputs.take_float(1))])
+    }
+
+    fn forward<B: Backend>(&self, inputs: Values<B>, _: &Wanted) -> (Outcome<B>, Self) {
+        let saved = [inputs.float(0).clone(), inputs.float(1).clone()];
+        (Outcome { outputs: self.run(inputs), saved: Values::floats(saved) }, self.clone())
+    }
+}
+
+impl FunctionVjp for Power {
+    fn vjp<B: Backend>(&self, mut saved: Values<B>, mut grads: Values<B>, wanted: &Wanted) -> Values<B> {
+        let (base, exponent, grad) = (saved.take_float(0), saved.take_float(1), grads.take_float(0));
+        let [of_base, of_exponent] = wanted.needs();
+        let of_base = of_base.then(|| {
+            // Of the constant 1, where the exponent is 0, the derivative is 0 at each base.
+            let constant = equals::<B>(&exponent, 0.0);
+            let lower = B::float_sub_scalar(exponent.clone(), 1.0.into());
+            let lower = B::float_mask_fill(lower, constant, 0.0.into());
+            let slope = B::float_mul(exponent.clone(), B::float_powf(base.clone(), lower));
+            summed::<B>(B::float_mul(grad.clone(), slope), &base.shape())
+        });
+        let of_exponent = of_exponent.then(|| {
+            // A power of 0 is flat in its exponent.
+            let zero = equals::<B>(&base, 0.0);
+            let log = B::float_log(B::float_mask_fill(base.clone(), zero, 1.0.into()));
+            let slope = B::float_mul(B::float_powf(base.clone(), exponent.clone()), log);
+            summed::<B>(B::float_mul(grad.clone(), slope), &exponent.shape())
+        });
+        Values::optional_floats([of_base, of_exponent])
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Extreme {
+    dim: usize,
+    max: bool,
+}
+
+impl Function for Extreme {
+    type Vjp = Self;
+
+    fn run<B: Backend>(&self, mut inputs: Values<B>) -> Values<B> {
+        let x = inputs.take_float(0);
+        Values::floats([if self.max { B::float_max_dim(x, self.dim) } else { B::float_min_dim(x, self.dim) }])
+    }
+
+    fn forward<B: Backend>(&self, inputs: Values<B>, _: &Wanted) -> (Outcome<B>, Self) {
+        let x = inputs.float(0).clone();
+        let outputs = self.run(inputs);
+        let saved = Values::floats([x, outputs.float(0).clone()]);
+        (Outcome { outputs, saved }, self.clone())
+    }
+}
+
+impl FunctionVjp for Extreme {
+    fn vjp<B: Backend>(&self, mut saved: Values<B>, mut grads: Values<B>, _: &Wanted) -> Values<B> {
+        let (x, y, grad) = (saved.take_float(0), saved.take_float(1), grads.take_float(0));
+        let (shape, dtype) = (x.shape(), float_dtype(x.dtype()));
+        let settings = get_device_settings::<B>(&B::float_device(&x));
+        let places = B::float_equal(x, B::float_expand(y, shape.clone()), settings.bool_dtype);
+        let places = B::bool_into_float(places, dtype);
+        let count = B::float_sum_dim(places.clone(), self.dim);
+        Values::floats([B::float_mul(B::float_expand(B::float_div(grad, count), shape), places)])
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Largest {
+    dim: usize,
+    k: usize,
+}
+
+/// The derivative of [`Largest`].
+#[derive(Clone, Debug)]
+struct LargestVjp {
+    dim: usize,
+    shape: Shape,
+}
+
+impl Function for Largest {
+    type Vjp = LargestVjp;
+
+    fn run<B: Backend>(&self, mut inputs: Values<B>) -> Values<B> {
+        Values::floats([B::float_topk(inputs.take_float(0), self.dim, self.k)])
+    }
+
+    fn forward<B: Backend>(&self, mut inputs: Values<B>, _: &Wanted) -> (Outcome<B>, LargestVjp) {
+        let Self { dim, k } = *self;
+        let x = inputs.take_float(0);
+        let vjp = LargestVjp { dim, shape: x.shape() };
+        let positions = B::argtopk(x.clone(), dim, k);
+        let outputs = Values::floats([B::float_gather(dim, x, positions.clone())]);
+        (Outcome { outputs, saved: std::iter::once(Some(AnyTensor::Int(positions))).collect() }, vjp)
+    }
+}
+
+impl FunctionVjp for LargestVjp {
+    fn vjp<B: Backend>(&self, mut saved: Values<B>, mut grads: Values<B>, _: &Wanted) -> Values<B> {
+        let (positions, grad) = (saved.take_int(0), grads.take_float(0));
+        let zeros = B::float_zeros(self.shape.clone(), &B::float_device(&grad), float_dtype(grad.dtype()));
+        Values::floats([B::float_scatter_add(self.dim, zeros, positions, grad)])
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Quotient {
+    number: f64,
+}
+
+impl Function for Quotient {
+    type Vjp = Self;
+
+    fn run<B: Backend>(&self, mut inputs: Values<B>) -> Values<B> {
+        Values::floats([B::float_div_scalar(inputs.take_float(0), self.number.into())])
+    }
+
+    fn forward<B: Backend>(&self, inputs: Values<B>, _: &Wanted) -> (Outcome<B>, Self) {
+        (self.run(inputs).into(), self.clone())
+    }
+}
+
+impl FunctionVjp for Quotient {
+    fn vjp<B: Backend>(&self, _: Values<B>, grads: Values<B>, _: &Wanted) -> Values<B> {
+        self.run(grads)
+    }
+}
+
+fn float_dtype(dtype: DType) -> FloatDType {
+    dtype.into()
+}

@@ -1,0 +1,72 @@
+//! Values through which no derivative flows.
+
+use grove_backend::{
+    AnyTensor, Backend,
+    ops::{Function, FunctionVjp, Outcome, Spec, Values, Wanted},
+};
+use grove_tree::{AnyArray, Path, Tree};
+use std::any::TypeId;
+
+use super::function::{from_traced, record_primitive, to_traced};
+use crate::{Primitive, Traced, eval::missing};
+
+/// Returns a tree of the same values, whose derivative is zero in every mode: `jax.lax.stop_gradient`.
+///
+/// In a trace the graph has an operation for it, while Burn's `detach` does nothing there and acts on the tape alone.
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_compile::{jvp, stop_gradient};
+/// use grove_tree::Array;
+/// # type B = burn_flex::Flex;
+/// let x = Array::<B, 1>::new(Tensor::from_floats([3.0], &Default::default()));
+/// let f = |x: Array<_, 1>| Array::new(stop_gradient(x.clone()).val() * x.val());
+/// let (y, tangent) = jvp(f, &x.clone(), &x);
+/// assert_eq!((y.val().into_scalar(), tangent.val().into_scalar()), (9.0, 9.0));
+/// ```
+pub fn stop_gradient<B: Backend, T: Tree<B>>(tree: T) -> T {
+    let present: Vec<_> = super::nested::arrays_of(&tree);
+    let mut stopped = present.into_iter().map(|x| stopped(x));
+    tree.map(&mut Path::root(), &mut |_, leaf: AnyArray<B>| match leaf.is_present() {
+        true => AnyArray::present(stopped.next().unwrap_or_else(|| missing())),
+        false => leaf,
+    })
+}
+
+/// An array of the same values, through which no derivative flows.
+pub(crate) fn stopped<B: Backend>(x: AnyTensor<B>) -> AnyTensor<B> {
+    match x {
+        AnyTensor::Float(_) => {
+            let mut outputs = B::run_function(&StopGradient, std::iter::once(Some(x)).collect());
+            outputs.take(0).unwrap_or_else(|| missing())
+        }
+        x => x,
+    }
+}
+
+#[derive(Clone, Debug)]
+struct StopGradient;
+
+impl Function for StopGradient {
+    type Vjp = Self;
+    const DIFFERENTIABLE: bool = false;
+
+    fn run<B: Backend>(&self, inputs: Values<B>) -> Values<B> {
+        if TypeId::of::<B>() != TypeId::of::<Traced>() {
+            return inputs;
+        }
+        let inputs: Vec<_> = inputs.into_values().into_iter().flatten().map(|x| to_traced(x).0).collect();
+        let specs = inputs.iter().map(|x| Spec { shape: x.shape(), dtype: x.dtype() }).collect();
+        record_primitive(Primitive::StopGradient, inputs, specs).into_iter().map(|x| Some(from_traced(x))).collect()
+    }
+
+    fn forward<B: Backend>(&self, inputs: Values<B>, _: &Wanted) -> (Outcome<B>, Self) {
+        (self.run(inputs).into(), self.clone())
+    }
+}
+
+impl FunctionVjp for StopGradient {
+    fn vjp<B: Backend>(&self, _: Values<B>, _: Values<B>, _: &Wanted) -> Values<B> {
+        unreachable!("it is not differentiable")
+    }
+}
