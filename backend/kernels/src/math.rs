@@ -216,7 +216,7 @@ mod tests {
 
     fn check<const FUSED: bool>() {
         let (mut worst_exp, mut worst_bounded) = (0.0f64, 0.0f64);
-        for x in (-870_000..870_000).map(|i| i as f32 * 1e-4) {
+        for x in (-870_000..887_228).map(|i| i as f32 * 1e-4) {
             let wide = f64::from(x);
             worst_exp = worst_exp.max(((f64::from(exp::<FUSED>(x)) - wide.exp()) / wide.exp()).abs());
             let sigmoid = f64::from(sigmoid::<FUSED>(x)) - 1.0 / (1.0 + (-wide).exp());
@@ -228,12 +228,13 @@ mod tests {
         assert!(worst_erf < 4e-7, "{worst_erf}");
         assert!(erf::<FUSED>(f32::NAN).is_nan());
         assert!(erf::<FUSED>(f32::INFINITY) == 1.0 && erf::<FUSED>(f32::NEG_INFINITY) == -1.0);
-        assert!(worst_exp < 2e-7 && worst_bounded < 5e-7, "{worst_exp} {worst_bounded}");
+        assert!(worst_exp < 3e-7 && worst_bounded < 5e-7, "{worst_exp} {worst_bounded}");
         assert!(exp::<FUSED>(f32::NAN).is_nan() && tanh::<FUSED>(f32::NAN).is_nan());
         assert!(sigmoid::<FUSED>(f32::NAN).is_nan());
         assert!(exp::<FUSED>(f32::NEG_INFINITY) == 0.0 && exp::<FUSED>(f32::INFINITY) == f32::INFINITY);
         assert!(sigmoid::<FUSED>(f32::NEG_INFINITY) == 0.0 && sigmoid::<FUSED>(f32::INFINITY) == 1.0);
-        assert!(tanh::<FUSED>(f32::INFINITY) <= 1.0 && tanh::<FUSED>(f32::NEG_INFINITY) >= -1.0);
+        assert!(exp::<FUSED>(88.73) == f32::INFINITY && exp::<FUSED>(f32::MAX) == f32::INFINITY);
+        assert!([f32::INFINITY, 20.0].into_iter().all(|x| tanh::<FUSED>(x) == 1.0 && tanh::<FUSED>(-x) == -1.0));
     }
 
     #[test]

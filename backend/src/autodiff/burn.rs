@@ -353,7 +353,17 @@ impl<B: Backend, C: CheckpointStrategy> ModuleOps<Self> for Autodiff<B, C> {
         ctc_loss(log_probs: Float<B>, targets: Int<B>, input_lengths: Int<B>, target_lengths: Int<B>, blank: usize) -> Float<B>;
         rfft(signal: Float<B>, dim: usize, n: Option<usize>) -> (Float<B>, Float<B>);
         irfft(spectrum_re: Float<B>, spectrum_im: Float<B>, dim: usize, n: Option<usize>) -> Float<B>;
-        avg_pool2d(x: Float<B>, kernel_size: [usize; 2], stride: [usize; 2], padding: [usize; 2], count_include_pad: bool, ceil_mode: bool) -> Float<B>;
+    }
+
+    fn avg_pool2d(
+        x: Float<B>,
+        kernel_size: [usize; 2],
+        stride: [usize; 2],
+        padding: [usize; 2],
+        count_include_pad: bool,
+        ceil_mode: bool,
+    ) -> Float<B> {
+        rules::AvgPool { kernel_size, stride, padding, count_include_pad }.pool::<B, C>(x, ceil_mode)
     }
 
     fn max_pool1d_with_indices(

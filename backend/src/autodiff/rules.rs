@@ -1,8 +1,8 @@
 //! Derivatives in place of Burn's. Compositions are differentiated as they are; a [`Function`] has a rule.
 
 use burn::tensor::{
-    DType, FloatDType, Scalar, Shape, Slice, TensorMetadata,
-    ops::{BoolTensor, FloatTensor, FloatTensorOps},
+    DType, FloatDType, Scalar, Shape, Slice, TensorData, TensorMetadata,
+    ops::{BoolTensor, FloatTensor, FloatTensorOps, ModuleOps},
 };
 use burn_autodiff::{Autodiff as Burn, checkpoint::strategy::CheckpointStrategy};
 use burn_backend::get_device_settings;
@@ -278,4 +278,87 @@ impl FunctionVjp for Quotient {
 
 fn float_dtype(dtype: DType) -> FloatDType {
     dtype.into()
+}
+
+/// Average pooling in two dimensions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AvgPool {
+    pub kernel_size: [usize; 2],
+    pub stride: [usize; 2],
+    pub padding: [usize; 2],
+    pub count_include_pad: bool,
+}
+
+impl AvgPool {
+    /// Where the last windows end beyond the image, Burn 0.21 divides their gradients by the size of the kernel, and their values by
+    /// fewer pixels.
+    pub fn pool<B: Backend, C: CheckpointStrategy>(
+        self,
+        x: FloatTensor<Autodiff<B, C>>,
+        ceil_mode: bool,
+    ) -> FloatTensor<Autodiff<B, C>> {
+        let Self { kernel_size, stride, padding, count_include_pad } = self;
+        if !ceil_mode || !x.is_tracked() {
+            return Burn::<B, C>::avg_pool2d(x, kernel_size, stride, padding, count_include_pad, ceil_mode);
+        }
+        Autodiff::<B, C>::run_function(&self, Values::floats([x])).take_float(0)
+    }
+
+    /// Numbers of pixels that windows along an axis are divided by.
+    fn counts(&self, axis: usize, size: usize, windows: usize) -> Vec<usize> {
+        let (kernel, padding) = (self.kernel_size[axis], self.padding[axis]);
+        let count = |i: usize| {
+            // From the beginning of the padding.
+            let begin = i * self.stride[axis];
+            let end = (begin + kernel).min(size + 2 * padding);
+            match self.count_include_pad {
+                true => end - begin,
+                false => end.min(size + padding).saturating_sub(begin.max(padding)),
+            }
+        };
+        (0..windows).map(count).collect()
+    }
+}
+
+impl Function for AvgPool {
+    type Vjp = AvgPoolVjp;
+
+    fn run<B: Backend>(&self, mut inputs: Values<B>) -> Values<B> {
+        let Self { kernel_size, stride, padding, count_include_pad } = *self;
+        Values::floats([B::avg_pool2d(inputs.take_float(0), kernel_size, stride, padding, count_include_pad, true)])
+    }
+
+    fn forward<B: Backend>(&self, inputs: Values<B>, _: &Wanted) -> (Outcome<B>, AvgPoolVjp) {
+        let vjp = AvgPoolVjp { pool: *self, shape: inputs.shape(0) };
+        (self.run(inputs).into(), vjp)
+    }
+}
+
+/// The derivative of [`AvgPool`] whose last windows end beyond the image.
+#[derive(Clone, Debug)]
+pub(super) struct AvgPoolVjp {
+    pool: AvgPool,
+    shape: Shape,
+}
+
+impl FunctionVjp for AvgPoolVjp {
+    /// That of an image in which all windows end, and are divided by the size of the kernel.
+    fn vjp<B: Backend>(&self, _: Values<B>, mut grads: Values<B>, _: &Wanted) -> Values<B> {
+        let Self { pool, shape } = self;
+        let AvgPool { kernel_size, stride, padding, .. } = *pool;
+        let grad = grads.take_float(0);
+        let (device, dtype) = (B::float_device(&grad), float_dtype(grad.dtype()));
+        let windows = [grad.shape()[2], grad.shape()[3]];
+        let [rows, columns] = [0, 1].map(|i| pool.counts(i, shape[2 + i], windows[i]));
+        let whole = (kernel_size[0] * kernel_size[1]) as f32;
+        let factors = rows.iter().flat_map(|row| columns.iter().map(move |column| whole / (row * column) as f32));
+        let factors = TensorData::new(factors.collect::<Vec<_>>(), [1, 1, windows[0], windows[1]]);
+        let factors = B::float_cast(B::float_from_data(factors, &device), dtype);
+        let grad = B::float_mul(grad, factors);
+        let size = |i: usize| shape[2 + i].max((windows[i] - 1) * stride[i] + kernel_size[i] - 2 * padding[i]);
+        let larger = B::float_zeros([shape[0], shape[1], size(0), size(1)].into(), &device, dtype);
+        let grad = B::avg_pool2d_backward(larger, grad, kernel_size, stride, padding, true, false);
+        let grad = slice::<B>(&grad, 2, 0, shape[2]);
+        Values::floats([slice::<B>(&grad, 3, 0, shape[3])])
+    }
 }

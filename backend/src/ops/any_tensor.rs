@@ -111,7 +111,12 @@ impl<B: Backend> AnyTensor<B> {
 
     /// Zeros (false for booleans) of the same shape and dtype on the same device, whatever the values are.
     pub fn zeros_like(&self) -> Self {
-        let (shape, device, dtype) = (self.shape(), self.device(), self.dtype());
+        self.zeros(self.shape())
+    }
+
+    /// [`zeros_like`](Self::zeros_like) of another shape.
+    fn zeros(&self, shape: Shape) -> Self {
+        let (device, dtype) = (self.device(), self.dtype());
         match self {
             Self::Float(_) => Self::Float(B::float_zeros(shape, &device, dtype.into())),
             Self::Int(_) => Self::Int(B::int_zeros(shape, &device, dtype.into())),
@@ -122,6 +127,10 @@ impl<B: Backend> AnyTensor<B> {
     /// The elements in another shape of as many.
     pub fn reshape(self, shape: impl Into<Shape>) -> Self {
         let shape = shape.into();
+        if shape.num_elements() == 0 && self.shape().num_elements() == 0 {
+            // Burn 0.21 takes a size of 0 for one that stays.
+            return self.zeros(shape);
+        }
         by_kind!(self, x => B::float_reshape(x, shape), B::int_reshape(x, shape), B::bool_reshape(x, shape))
     }
 
@@ -135,12 +144,7 @@ impl<B: Backend> AnyTensor<B> {
         if range.is_empty() {
             // Burn 0.21 launches a kernel without blocks for an empty slice, which CUDA refuses.
             let shape = Shape::from([&[0], &self.shape()[1..]].concat());
-            let (device, dtype) = (self.device(), self.dtype());
-            return match self {
-                Self::Float(_) => Self::Float(B::float_empty(shape, &device, dtype.into())),
-                Self::Int(_) => Self::Int(B::int_empty(shape, &device, dtype.into())),
-                Self::Bool(_) => Self::Bool(B::bool_empty(shape, &device, dtype.into())),
-            };
+            return self.zeros(shape);
         }
         let mut slices = vec![Slice::full(); self.shape().num_dims()];
         slices[0] = Slice::from(range);

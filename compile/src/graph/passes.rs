@@ -6,6 +6,9 @@ use std::collections::{HashMap, HashSet};
 use super::{Digest, Equation, Graph, Var, identity::constant_digest, keys::keys_in};
 use crate::{Primitive, control::prune};
 
+/// What equations that compute the same agree in: the [identity](Primitive::identity) and the inputs.
+type Key = (Vec<u8>, Vec<Option<Var>>);
+
 impl Graph {
     /// Returns the graph without equations and constants that no result depends on.
     pub fn without_dead_code(mut self) -> Self {
@@ -47,7 +50,7 @@ impl Graph {
             }
         }
         self.constants = kept_constants;
-        let mut seen: HashMap<(Vec<u8>, Vec<Option<Var>>), Vec<usize>> = HashMap::new();
+        let mut seen: HashMap<Key, Vec<usize>> = HashMap::new();
         let mut kept: Vec<Equation> = Vec::with_capacity(self.equations.len());
         for mut equation in self.equations {
             for input in equation.inputs.iter_mut().flatten() {

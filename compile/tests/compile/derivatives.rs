@@ -368,3 +368,46 @@ fn results_without_elements() {
     let w = Array::<F, 2>::new(Tensor::zeros([0, 3], &Default::default()));
     assert_eq!(floats(&product.call::<F, _>((x, grove_compile::Shared(w)))), [0.0; 24]);
 }
+
+/// Average pooling is linear: the gradient of a result with respect to a pixel is what an image of that pixel alone gives.
+#[test]
+fn average_pooling_that_ends_beyond_the_image() {
+    use burn::tensor::module::avg_pool2d;
+    for (size, padding, counts_padding) in
+        [([3, 3], [0, 0], true), ([3, 3], [0, 0], false), ([5, 4], [1, 1], true), ([5, 4], [1, 1], false)]
+    {
+        let [h, w] = size;
+        let pooled =
+            |x: Tensor<F, 1>| avg_pool2d(x.reshape([1, 1, h, w]), [2, 2], [2, 2], padding, counts_padding, true);
+        let weights = |pooled: [usize; 4]| {
+            let count = pooled.iter().product::<usize>();
+            (0..count).map(|i| (i * i % 11) as f32 - 3.0).collect::<Vec<_>>()
+        };
+        let basis = |i: usize| {
+            let mut pixels = vec![0.0; h * w];
+            pixels[i] = 1.0;
+            let y = pooled(Tensor::from_floats(&pixels[..], &Default::default()));
+            let weights = weights(y.dims());
+            y.into_data().iter::<f32>().zip(weights).map(|(y, w)| y * w).sum::<f32>()
+        };
+        let expected: Vec<f32> = (0..h * w).map(basis).collect();
+        fn loss<B: Backend>(
+            x: A1<B>,
+            size: [usize; 2],
+            padding: [usize; 2],
+            counts_padding: bool,
+            weights: &[f32],
+        ) -> Tensor<B, 1> {
+            let x = x.val().reshape([1, 1, size[0], size[1]]);
+            let y = avg_pool2d(x, [2, 2], [2, 2], padding, counts_padding, true);
+            (y.flatten::<1>(0, 3) * Tensor::from_floats(weights, &Default::default())).sum()
+        }
+        let x = || array::<F>(&vec![0.5; h * w]);
+        let weights = weights(pooled(x().val()).dims());
+        let what = format!("{size:?}, {padding:?}, {counts_padding}");
+        let reverse = grad(&x(), |x: A1<Autodiff<F>>| loss(x, size, padding, counts_padding, &weights));
+        close(&format!("{what}: reverse mode"), &floats(&reverse), &expected);
+        let forward = jacfwd(|x: A1<Traced>| A1::<Traced>::new(loss(x, size, padding, counts_padding, &weights)), &x());
+        close(&format!("{what}: forward mode"), &floats(&forward.array::<2>()), &expected);
+    }
+}

@@ -152,6 +152,8 @@ fn integer_labels<B: Backend, const D: usize, const L: usize>(
     }
     // Replaces a part of the label's logit by the mean over the classes.
     let label = logits.clone().gather(D - 1, labels.unsqueeze_dim::<D>(L)); // [..., 1]
-    let difference: Tensor<B, L> = (label - logits.mean_dim(D - 1)).squeeze_dim(L);
-    losses + difference.mul_scalar(smoothing)
+    // The loss of a label of probability 0 is infinite already.
+    let impossible = label.clone().equal_elem(f32::NEG_INFINITY);
+    let difference = (label - logits.mean_dim(D - 1)).mask_fill(impossible, 0.0);
+    losses + difference.squeeze_dim::<L>(L).mul_scalar(smoothing)
 }

@@ -121,6 +121,11 @@ fn torch_cross_entropies<B: Backend>(device: B::Device) {
         |x: Tensor<B, 3>, y: Tensor<_, 2, Int>| other.mean(x, y),
         tracked,
     );
+    // As in PyTorch, infinite where a class is impossible, the label's own or another one.
+    let logits = Tensor::<B, 2>::from_floats([[0.0, f32::NEG_INFINITY, 1.0], [0.0, f32::NEG_INFINITY, 1.0]], &device);
+    let labels = Tensor::<B, 1, Int>::from_ints([1, 2], &device);
+    let losses = smooth.per_example(logits, labels).into_data().iter::<f32>().collect::<Vec<_>>();
+    assert_eq!(losses, [f32::INFINITY; 2]);
 }
 
 fn binary<B: Backend>(device: B::Device) {

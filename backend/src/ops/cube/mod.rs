@@ -61,6 +61,9 @@ impl<R: CubeRuntime, B> Fusing<R> for B where
 
 /// Runs an operation; see [`Backend::run`].
 fn run<R: CubeRuntime, B: Fusing<R>>(operation: &Operation, mut inputs: Values<B>, needs: &[bool]) -> Outcome<B> {
+    if adds_up_in_f32(operation) && has_f64(&inputs) {
+        return operation.compose(inputs, needs);
+    }
     let keep = needs.contains(&true);
     match operation {
         Operation::Matmul(_) => {
@@ -175,6 +178,9 @@ fn run_vjp<R: CubeRuntime, B: Fusing<R>>(
     mut grads: Values<B>,
     wanted: &Wanted,
 ) -> Values<B> {
+    if adds_up_in_f32(operation) && has_f64(&grads) {
+        return operation.compose_vjp(residuals, grads, wanted);
+    }
     match operation {
         Operation::Conv2d(options) if conv::takes(residuals.float(0)) => {
             let ([x, weight], grad) = (residuals.take_floats(), grads.take_float(0));
@@ -210,6 +216,24 @@ fn run_vjp<R: CubeRuntime, B: Fusing<R>>(
         }
         _ => operation.compose_vjp(residuals, grads, wanted),
     }
+}
+
+/// True for operations whose kernels add up in f32.
+fn adds_up_in_f32(operation: &Operation) -> bool {
+    matches!(
+        operation,
+        Operation::Matmul(_)
+            | Operation::Linear(_)
+            | Operation::Rope(_)
+            | Operation::RowNorm(_)
+            | Operation::Attention(_)
+            | Operation::MaskedSoftmax(_)
+            | Operation::Nll(_)
+    )
+}
+
+fn has_f64<B: Backend>(values: &Values<B>) -> bool {
+    (0..values.len()).any(|i| matches!(values.get(i), Some(AnyTensor::Float(x)) if x.dtype() == DType::F64))
 }
 
 /// Implements [`Backend`](crate::Backend) for a fusing backend, with the kernels of this module.
