@@ -45,8 +45,8 @@ pub enum OptimError {
         /// The paths of all hyperparameters.
         known: Vec<String>,
     },
-    /// The hyperparameter has no value because the state is a skeleton.
-    #[error("the hyperparameter `{path}` has no value: the state is a skeleton")]
+    /// The hyperparameter has no value because the state is a skeleton, or that of a part without leaves.
+    #[error("the hyperparameter `{path}` has no value: the state is a skeleton, or no parameter uses it")]
     AbsentHyperparameter {
         /// Path of the hyperparameter.
         path: String,

@@ -8,7 +8,7 @@
 //! | what | where |
 //! |---|---|
 //! | optimizers | [`sgd`], [`adam`], [`adamw`], [`nadamw`], [`amsgrad`], [`adagrad`], [`rmsprop`], [`lion`], [`lamb`], [`lars`], [`radam`], [`adabelief`], [`adafactor`], [`muon`], [`schedule_free_adamw`] |
-//! | of one's own | [`stateless`], [`gradient_transformation`], or a struct with [`GradientTransformation`]; [`elementwise`], [`zeros_like`], [`zero_count`], [`increment`], [`device_of`] |
+//! | of one's own | [`stateless`], [`gradient_transformation`], or a struct with [`GradientTransformation`]; [`elementwise`], [`zeros_like`], [`zero_count`], [`increment`], [`has_no_leaves`], [`device_of`] |
 //! | chains | tuples ([`chain`]), [`named_chain`], [`partition`], vectors of [`boxed`] parts, [`OptimizerConfig`] |
 //! | which parameters | [`masked`], [`freeze`], [`selective_transform`]; [`matrices`], [`by_rank`], [`by_role`], [`by_path`](grove_tree::by_path) |
 //! | around an optimizer | [`multi_steps`], [`apply_if_finite`], [`inject_hyperparams`], [`lookahead`], [`schedule_free`] |
@@ -57,6 +57,8 @@ pub use per_example::{PerExampleClip, per_example_clip};
 pub use scalar::{Scalar, ScalarOrSchedule};
 pub use schedule::*;
 pub use select::{all_finite, select};
-pub use transformation::{Count, GradientTransformation, apply_updates, chain, device_of, increment, zero_count};
+pub use transformation::{
+    Count, GradientTransformation, apply_updates, chain, device_of, has_no_leaves, increment, zero_count,
+};
 pub use transforms::*;
 pub use wrappers::*;

@@ -4,7 +4,8 @@ use grove_tree::Tree;
 
 use crate::{
     Count, Schedule,
-    transformation::{increment, zero_count},
+    leafwise::precision,
+    transformation::{has_no_leaves, increment, zero_count},
 };
 
 /// A hyperparameter: a constant, or an array `[1]` that [`inject_hyperparams`](crate::inject_hyperparams) reads from
@@ -118,12 +119,15 @@ impl<B: Backend> ScalarOrSchedule<B> {
         matches!(self, Self::Schedule(_)).then(|| zero_count(params))
     }
 
-    /// Returns the value at this step, and the count for the next one. A schedule is computed in `dtype`.
-    pub(crate) fn step(&self, count: Option<Count<B>>, dtype: FloatDType) -> (Scalar<B>, Option<Count<B>>) {
+    /// Returns the value at this step, and the count for the next one. A schedule is computed in the precision of the
+    /// updates; without leaves its value is 0, which nothing uses.
+    #[track_caller]
+    pub(crate) fn step<P: Tree<B>>(&self, count: Option<Count<B>>, updates: &P) -> (Scalar<B>, Option<Count<B>>) {
         match (self, count) {
             (Self::Scalar(scalar), count) => (scalar.clone(), count),
+            (Self::Schedule(_), Some(count)) if has_no_leaves(updates, &count) => (0.0.into(), Some(count)),
             (Self::Schedule(schedule), Some(count)) => {
-                (Scalar::Array(schedule.at_in(count.val(), dtype)), Some(increment(count)))
+                (Scalar::Array(schedule.at_in(count.val(), precision(updates))), Some(increment(count)))
             }
             (Self::Schedule(_), None) => {
                 panic!("the state does not belong to this chain: a number became a schedule")

@@ -1,8 +1,8 @@
 use burn::tensor::{FloatDType, Int, Tensor};
 use grove_backend::{Backend, ops};
-use grove_tree::{Array, Filter, Path, Tree, map_together};
+use grove_tree::{AnyArray, Array, Filter, Path, Tree, map_together};
 
-use crate::leafwise::widest;
+use crate::leafwise::{takes_part, widest};
 
 /// A function from gradients to updates, possibly with state. Every part of an optimizer implements this trait.
 ///
@@ -14,11 +14,14 @@ use crate::leafwise::widest;
 /// Leaves that are absent from the updates, and leaves that are not floating-point, stay unchanged and have absent
 /// states. On a skeleton, [`init`](Self::init) returns the skeleton of the state.
 ///
+/// A part of an optimizer may have no leaves: all parameters are matrices, or all are frozen. There is no device then, so
+/// that its state is a skeleton too, counts included. Its updates are empty, and the state stays as it is.
+///
 /// # A transformation of one's own
 /// A function of updates and parameters is one by [`stateless`](crate::stateless), and two functions by
 /// [`gradient_transformation`](crate::gradient_transformation). With hyperparameters it is a struct;
 /// [`elementwise`](crate::elementwise) walks over the leaves, and [`zeros_like`](crate::zeros_like), [`zero_count`] and
-/// [`increment`] make states. Momentum by signs:
+/// [`increment`] make states. One that reads its count asks [`has_no_leaves`] first. Momentum by signs:
 ///
 /// ```
 /// use grove_backend::Backend;
@@ -121,7 +124,7 @@ pub fn apply_updates<B: Backend, P: Tree<B>>(params: P, updates: P) -> P {
 #[track_caller]
 pub(crate) fn together<B: Backend, P: Tree<B>, const N: usize>(
     trees: [P; N],
-    f: impl FnMut(&Path, [grove_tree::AnyArray<B>; N]) -> [grove_tree::AnyArray<B>; N],
+    f: impl FnMut(&Path, [AnyArray<B>; N]) -> [AnyArray<B>; N],
 ) -> [P; N] {
     map_together(trees, f).unwrap_or_else(|error| {
         panic!("updates, state and parameters must come from one model (was the state made by `init` for another?): {error}")
@@ -139,7 +142,7 @@ pub(crate) fn check_mask<B: Backend, P: Tree<B>>(mask: &Filter<B>, params: &P) {
 /// A step count: one whole number, on the device of the parameters.
 pub type Count<B> = Array<B, 1, Int>;
 
-/// The count before the first step; absent for a skeleton.
+/// The count before the first step; absent for a skeleton, and where there are no leaves.
 pub fn zero_count<B: Backend, P: Tree<B>>(params: &P) -> Count<B> {
     match device_of(params) {
         Some(device) => Array::new(Tensor::zeros([1], &device)),
@@ -147,9 +150,29 @@ pub fn zero_count<B: Backend, P: Tree<B>>(params: &P) -> Count<B> {
     }
 }
 
-/// The count after one more step.
+/// The count after one more step. An absent one stays absent.
 pub fn increment<B: Backend>(count: Count<B>) -> Count<B> {
-    Array::new(count.val().add_scalar(1))
+    if count.is_present() { Array::new(count.val().add_scalar(1)) } else { count }
+}
+
+/// True if there is nothing to update and the count of the state is absent, so that it cannot be read: the part of an
+/// optimizer has no leaves.
+///
+/// # Panics
+/// If the count is absent and there is a gradient.
+#[track_caller]
+pub fn has_no_leaves<B: Backend, P: Tree<B>>(updates: &P, count: &Count<B>) -> bool {
+    if count.is_present() {
+        return false;
+    }
+    updates.visit(&mut Path::root(), &mut |path: &Path, leaf: &AnyArray<B>| {
+        assert!(
+            !takes_part(leaf),
+            "`{path}` has a gradient, and the optimizer's state is that of no parameters, or a skeleton: make the state with \
+             `init` from the parameters that are trained"
+        );
+    });
+    true
 }
 
 /// A count as f32 or f64, whatever the device's usual type is: f32 is exact up to 2^24.
@@ -162,10 +185,10 @@ pub(crate) fn bound(steps: u64) -> i64 {
     steps.min(i32::MAX as u64) as i64
 }
 
-/// The device of the first present leaf; `None` for a skeleton.
+/// The device of the first present leaf; `None` for a skeleton, and where there are no leaves.
 pub fn device_of<B: Backend, P: Tree<B>>(params: &P) -> Option<B::Device> {
     let mut device = None;
-    params.visit(&mut Path::root(), &mut |_: &Path, leaf: &grove_tree::AnyArray<B>| {
+    params.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| {
         if device.is_none() {
             device = leaf.device();
         }

@@ -6,7 +6,6 @@ use super::fused_adam::Fused;
 use crate::{
     AddDecayedWeights, Count, GradientTransformation, Scalar, ScalarOrSchedule, ScaleByAdam, ScaleByAdamState,
     ScaleByAmsgrad, ScaleByBelief, ScaleByLearningRate, ScaleByRadam, add_decayed_weights, apply_updates,
-    leafwise::precision,
     options::{fraction, mask, setters},
     scale_by_learning_rate,
 };
@@ -36,7 +35,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for AdamChain<B> {
             let (updates, state) = self.update(updates, (adam, rate), &params);
             return (apply_updates(params, updates), state);
         }
-        let (factor, rate) = self.1.factor(rate, precision(&updates));
+        let (factor, rate) = self.1.factor(rate, &updates);
         let fused = Fused { adam: &self.0, factor, weight_decay: 0.0.into(), mask: None };
         let (params, adam) = fused.step(updates, adam, params);
         (params, (adam, rate))
@@ -112,9 +111,8 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for AdamwChain<B> {
             let (updates, state) = self.update(updates, (adam, decay, rate), &params);
             return (apply_updates(params, updates), state);
         }
-        let dtype = precision(&updates);
-        let (weight_decay, decay) = self.1.weight_decay.step(decay, dtype);
-        let (factor, rate) = self.2.factor(rate, dtype);
+        let (weight_decay, decay) = self.1.weight_decay.step(decay, &updates);
+        let (factor, rate) = self.2.factor(rate, &updates);
         let fused = Fused { adam: &self.0, factor, weight_decay, mask: self.1.mask.as_ref() };
         let (params, adam) = fused.step(updates, adam, params);
         (params, (adam, decay, rate))

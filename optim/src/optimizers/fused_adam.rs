@@ -5,7 +5,7 @@ use grove_tree::{AnyArray, Filter, Path, Tree};
 use crate::{
     Scalar, ScaleByAdam, ScaleByAdamState,
     leafwise::{Row, all_at_once, by_kind, check_shape, float, precision, takes_part, widest},
-    transformation::{increment, steps},
+    transformation::{has_no_leaves, increment, steps},
     transforms::bias_correction,
 };
 
@@ -29,6 +29,9 @@ impl<B: Backend> Fused<'_, B> {
         state: ScaleByAdamState<B, P>,
         params: P,
     ) -> (P, ScaleByAdamState<B, P>) {
+        if has_no_leaves(&updates, &state.count) {
+            return (params, state);
+        }
         let count = increment(state.count);
         let steps = steps(&count, precision(&updates));
         let decaying = self.numbers(self.weight_decay.clone(), &steps);

@@ -7,7 +7,7 @@ use crate::{
     Count, GradientTransformation, Scalar,
     leafwise::{elementwise, precision, zeros_like},
     options::{fraction, setters},
-    transformation::{increment, steps, zero_count},
+    transformation::{has_no_leaves, increment, steps, zero_count},
 };
 
 /// Adam's scaling: the mean of gradients divided by the root of the mean of their squares. Both means decay
@@ -78,6 +78,9 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByAdam<B> {
     }
 
     fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
+        if has_no_leaves(&updates, &state.count) {
+            return (updates, state);
+        }
         let count = increment(state.count);
         let t = steps(&count, precision(&updates));
         let first = bias_correction(&self.b1, t.clone()); // 1 - b1^t

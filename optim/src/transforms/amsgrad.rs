@@ -7,7 +7,7 @@ use crate::{
     Count, GradientTransformation, Scalar,
     leafwise::{elementwise, precision, zeros_like},
     options::{fraction, setters},
-    transformation::{increment, steps, zero_count},
+    transformation::{has_no_leaves, increment, steps, zero_count},
 };
 
 /// AMSGrad's scaling: Adam's with the largest second moment so far instead of the current one, so that the step size
@@ -84,6 +84,9 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByAmsgrad<B> 
     }
 
     fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
+        if has_no_leaves(&updates, &state.count) {
+            return (updates, state);
+        }
         let count = increment(state.count);
         let steps = steps(&count, precision(&updates));
         let first = self.bias_correction_mu.then(|| bias_correction(&self.b1, steps.clone()));

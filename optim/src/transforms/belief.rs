@@ -10,7 +10,7 @@ use crate::{
     GradientTransformation, Scalar,
     leafwise::{elementwise, precision},
     options::{fraction, setters},
-    transformation::{increment, steps},
+    transformation::{has_no_leaves, increment, steps},
 };
 
 /// AdaBelief's scaling: Adam's with the squared deviations of gradients from their mean instead of their squares, so
@@ -63,6 +63,9 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByBelief<B> {
     }
 
     fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
+        if has_no_leaves(&updates, &state.count) {
+            return (updates, state);
+        }
         let count = increment(state.count);
         let steps = steps(&count, precision(&updates));
         let first = bias_correction(&self.b1, steps.clone());

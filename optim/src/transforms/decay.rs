@@ -1,11 +1,7 @@
 use grove_backend::Backend;
 use grove_tree::{Filter, Tree, filter};
 
-use crate::{
-    Count, GradientTransformation, ScalarOrSchedule,
-    leafwise::{elementwise, precision},
-    transformation::check_mask,
-};
+use crate::{Count, GradientTransformation, ScalarOrSchedule, leafwise::elementwise, transformation::check_mask};
 
 /// See [`add_decayed_weights`].
 #[derive(Clone)]
@@ -35,7 +31,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for AddDecayedWeights<
     }
 
     fn update(&self, updates: P, count: Self::State, params: &P) -> (P, Self::State) {
-        let (weight_decay, count) = self.weight_decay.step(count, precision(&updates));
+        let (weight_decay, count) = self.weight_decay.step(count, &updates);
         if weight_decay.is_zero() {
             return (updates, count);
         }

@@ -6,7 +6,7 @@ use super::moment::decayed_mean;
 use crate::{
     Count, GradientTransformation, Scalar,
     leafwise::{flat, leafwise, mean_axis, precision, unflat, widest},
-    transformation::{increment, steps, zero_count},
+    transformation::{has_no_leaves, increment, steps, zero_count},
 };
 
 /// Adafactor's scaling: gradients divided by the root of the decaying mean of their squares. For large matrices only
@@ -96,6 +96,9 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByFactoredRms
     }
 
     fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
+        if has_no_leaves(&updates, &state.count) {
+            return (updates, state);
+        }
         let FactoredState { count, mut v_row, mut v_col, mut v } = state;
         let steps = steps(&count, precision(&updates)).add_scalar(1.0 - self.step_offset as f64);
         let exponent = self.decay_rate.negated().array_like(&steps);

@@ -10,7 +10,7 @@ use crate::{
     Count, GradientTransformation, Scalar,
     leafwise::{elementwise, flat, leafwise, permuted, precision, shaped, unflat, zeros_like},
     scalar::divided,
-    transformation::{increment, steps, zero_count},
+    transformation::{has_no_leaves, increment, steps, zero_count},
 };
 
 /// Muon's scaling: orthogonalised momentum, so that the update of a matrix has singular values near 1. The fields are
@@ -164,6 +164,9 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByMuon<B> {
     }
 
     fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
+        if has_no_leaves(&updates, &state.count) {
+            return (updates, state);
+        }
         let count = increment(state.count);
         let steps = steps(&count, precision(&updates));
         let first = bias_correction(&self.beta, steps.clone());

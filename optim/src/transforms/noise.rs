@@ -5,7 +5,7 @@ use grove_tree::{Array, Key, Tree};
 use crate::{
     Count, GradientTransformation, Scalar,
     leafwise::{leafwise, precision, takes_part},
-    transformation::{device_of, increment, steps, zero_count},
+    transformation::{device_of, has_no_leaves, increment, steps, zero_count},
 };
 
 /// See [`add_noise`].
@@ -49,6 +49,9 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for AddNoise<B> {
     }
 
     fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
+        if has_no_leaves(&updates, &state.count) {
+            return (updates, state);
+        }
         let count = increment(state.count);
         let words = state.rng_key.val();
         let device = words.device();

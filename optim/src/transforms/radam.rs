@@ -12,7 +12,7 @@ use crate::{
     leafwise::{elementwise, precision},
     options::{fraction, setters},
     scalar::{divided, scaled},
-    transformation::{increment, steps},
+    transformation::{has_no_leaves, increment, steps},
 };
 
 /// RAdam's scaling: Adam's, times a rectification that is small while the variance of few gradients is uncertain.
@@ -78,6 +78,9 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByRadam<B> {
     }
 
     fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
+        if has_no_leaves(&updates, &state.count) {
+            return (updates, state);
+        }
         let count = increment(state.count);
         let steps = steps(&count, precision(&updates));
         let first = bias_correction(&self.b1, steps.clone());

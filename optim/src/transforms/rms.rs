@@ -1,4 +1,4 @@
-use burn::tensor::{FloatDType, Tensor};
+use burn::tensor::Tensor;
 use grove_backend::Backend;
 use grove_tree::Tree;
 
@@ -6,7 +6,7 @@ use super::moment::{bias_correction, corrected, decayed_mean, decayed_square};
 use crate::{
     Count, GradientTransformation, Scalar,
     leafwise::{elementwise, filled_like, precision, zeros_like},
-    transformation::{increment, steps, zero_count},
+    transformation::{has_no_leaves, increment, steps, zero_count},
 };
 
 /// RMSProp's scaling: gradients divided by the root of the decaying mean of their squares. The fields are the
@@ -49,9 +49,10 @@ pub struct ScaleByRmsState<B: Backend, P> {
 
 impl<B: Backend> ScaleByRms<B> {
     /// Returns the count for the next step, and the bias correction of the means.
-    fn correction(&self, count: Option<Count<B>>, dtype: FloatDType) -> (Option<Count<B>>, Option<Tensor<B, 1>>) {
+    fn correction<P: Tree<B>>(&self, count: Option<Count<B>>, updates: &P) -> (Option<Count<B>>, Option<Tensor<B, 1>>) {
         let count = count.map(increment);
-        let correction = count.as_ref().map(|count| bias_correction(&self.decay, steps(count, dtype)));
+        let readable = count.as_ref().filter(|count| !has_no_leaves(updates, count));
+        let correction = readable.map(|count| bias_correction(&self.decay, steps(count, precision(updates))));
         (count, correction)
     }
 
@@ -76,7 +77,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByRms<B> {
     }
 
     fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
-        let (count, correction) = self.correction(state.count, precision(&updates));
+        let (count, correction) = self.correction(state.count, &updates);
         let [updates, nu] = elementwise([updates, state.nu], |[g, nu]| {
             let nu = decayed_square(&self.decay, nu, g.clone());
             [self.over_root(corrected(nu.clone(), &correction)) * g, nu]
@@ -115,7 +116,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByStddev<B> {
     }
 
     fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
-        let (count, correction) = self.0.correction(state.count, precision(&updates));
+        let (count, correction) = self.0.correction(state.count, &updates);
         let [updates, mu, nu] = elementwise([updates, state.mu, state.nu], |[g, mu, nu]| {
             let mu = decayed_mean(&self.0.decay, mu, g.clone());
             let nu = decayed_square(&self.0.decay, nu, g.clone());

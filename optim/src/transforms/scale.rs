@@ -1,11 +1,10 @@
-use burn::tensor::FloatDType;
 use grove_backend::Backend;
 use grove_tree::Tree;
 
 use crate::{
     Count, GradientTransformation, Scalar, ScalarOrSchedule, Schedule,
     leafwise::{elementwise, precision},
-    transformation::{increment, zero_count},
+    transformation::{has_no_leaves, increment, zero_count},
 };
 
 /// See [`identity`].
@@ -152,6 +151,9 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleBySchedule {
     }
 
     fn update(&self, updates: P, count: Count<B>, _params: &P) -> (P, Count<B>) {
+        if has_no_leaves(&updates, &count) {
+            return (updates, count);
+        }
         let factor = Scalar::Array(self.0.at_in(count.val(), precision(&updates)));
         let [updates] = elementwise([updates], |[g]| [factor.times(g)]);
         (updates, increment(count))
@@ -173,8 +175,8 @@ pub fn scale_by_learning_rate<B: Backend>(learning_rate: impl Into<ScalarOrSched
 
 impl<B: Backend> ScaleByLearningRate<B> {
     /// Returns the factor of updates at this step, and the count for the next one.
-    pub(crate) fn factor(&self, count: Option<Count<B>>, dtype: FloatDType) -> (Scalar<B>, Option<Count<B>>) {
-        let (rate, count) = self.learning_rate.step(count, dtype);
+    pub(crate) fn factor<P: Tree<B>>(&self, count: Option<Count<B>>, updates: &P) -> (Scalar<B>, Option<Count<B>>) {
+        let (rate, count) = self.learning_rate.step(count, updates);
         (if self.flip_sign { rate.negated() } else { rate }, count)
     }
 
@@ -192,7 +194,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByLearningRat
     }
 
     fn update(&self, updates: P, count: Self::State, _params: &P) -> (P, Self::State) {
-        let (factor, count) = self.factor(count, precision(&updates));
+        let (factor, count) = self.factor(count, &updates);
         let [updates] = elementwise([updates], |[g]| [factor.times(g)]);
         (updates, count)
     }

@@ -5,7 +5,7 @@ use super::moment::{bias_correction, corrected, decayed_mean};
 use crate::{
     Count, GradientTransformation, Scalar,
     leafwise::{elementwise, precision, zeros_like},
-    transformation::{increment, steps, zero_count},
+    transformation::{has_no_leaves, increment, steps, zero_count},
 };
 
 /// See [`trace`].
@@ -82,6 +82,9 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for Ema<B> {
     }
 
     fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
+        if has_no_leaves(&updates, &state.count) {
+            return (updates, state);
+        }
         let count = increment(state.count);
         let correction = self.debias.then(|| bias_correction(&self.decay, steps(&count, precision(&updates))));
         let [updates, ema] = elementwise([updates, state.ema], |[g, ema]| {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::{
     Count, GradientTransformation, OptimError, Scalar, ScalarOrSchedule,
     leafwise::precision,
-    transformation::{device_of, increment, zero_count},
+    transformation::{device_of, has_no_leaves, increment, zero_count},
 };
 
 /// See [`inject_hyperparams`].
@@ -103,6 +103,9 @@ where
     }
 
     fn update(&self, updates: P, state: Self::State, params: &P) -> (P, Self::State) {
+        if has_no_leaves(&updates, &state.count) {
+            return (updates, state);
+        }
         let InjectHyperparamsState { count, mut hyperparams, inner_state } = state;
         for (name, value) in &self.initial {
             if let ScalarOrSchedule::Schedule(schedule) = value {
@@ -143,7 +146,7 @@ fn find<B: Backend, S: Tree<B>>(state: &S, name: &str) -> Result<(String, AnyArr
 ///
 /// # Errors
 /// [`OptimError::UnknownHyperparameter`] or [`OptimError::AmbiguousHyperparameter`] with the paths of all
-/// hyperparameters; [`OptimError::AbsentHyperparameter`] if the state is a skeleton.
+/// hyperparameters; [`OptimError::AbsentHyperparameter`] if the state is a skeleton, or its part has no leaves.
 pub fn hyperparam<B: Backend, S: Tree<B>>(state: &S, name: &str) -> Result<f64, OptimError> {
     let (path, leaf) = find(state, name)?;
     let data = leaf.into_data().ok_or(OptimError::AbsentHyperparameter { path })?;

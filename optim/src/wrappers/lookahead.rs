@@ -5,7 +5,7 @@ use crate::{
     Count, GradientTransformation, Scalar,
     leafwise::{elementwise, widened, zeros_like},
     select,
-    transformation::{bound, increment, zero_count},
+    transformation::{bound, has_no_leaves, increment, zero_count},
 };
 
 /// See [`lookahead`].
@@ -65,6 +65,9 @@ impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransforma
     }
 
     fn update(&self, updates: P, state: Self::State, params: &P) -> (P, Self::State) {
+        if has_no_leaves(&updates, &state.steps_since_sync) {
+            return (updates, state);
+        }
         let (updates, mut fast_state) = self.fast_optimizer.update(updates, state.fast_state, params);
         let steps = increment(state.steps_since_sync).val();
         let sync = steps.clone().greater_equal_elem(bound(self.sync_period));

@@ -1,7 +1,10 @@
 use grove_backend::Backend;
 use grove_tree::{Filter, Tree, combine, filter, partition};
 
-use crate::{GradientTransformation, transformation::check_mask};
+use crate::{
+    GradientTransformation,
+    transformation::{check_mask, device_of},
+};
 
 /// See [`masked`].
 #[derive(Clone)]
@@ -10,7 +13,8 @@ pub struct Masked<B: Backend, T> {
     mask: Filter<B>,
 }
 
-/// Applies a transformation to the leaves that pass a filter. The others are returned unchanged, and have no state.
+/// Applies a transformation to the leaves that pass a filter. The others are returned unchanged, and have no state. Where
+/// no leaf passes, all updates are returned unchanged.
 pub fn masked<B: Backend, T>(inner: T, mask: Filter<B>) -> Masked<B, T> {
     Masked { inner, mask }
 }
@@ -25,7 +29,12 @@ impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransforma
 
     fn update(&self, updates: P, state: Self::State, params: &P) -> (P, Self::State) {
         let (updates, rest) = partition(updates, &self.mask);
-        let (updates, state) = self.inner.update(updates, state, &filter(params.clone(), &self.mask));
+        let params = filter(params.clone(), &self.mask);
+        // Transformations of others may not expect the state that they have then.
+        if device_of(&params).is_none() && device_of(&updates).is_none() {
+            return (rest, state);
+        }
+        let (updates, state) = self.inner.update(updates, state, &params);
         (combine(updates, rest).expect("the parts of one tree"), state)
     }
 }

@@ -6,7 +6,7 @@ use crate::{
     Count, GradientTransformation, Scalar, Schedule, all_finite, global_norm,
     leafwise::{elementwise, precision, zeros_like},
     select,
-    transformation::{bound, increment, steps, zero_count},
+    transformation::{bound, has_no_leaves, increment, steps, zero_count},
 };
 
 /// Gradient accumulation: collects the gradients of several steps and makes one step of an optimizer with their mean,
@@ -143,6 +143,9 @@ impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransforma
     }
 
     fn update(&self, updates: P, state: Self::State, params: &P) -> (P, Self::State) {
+        if has_no_leaves(&updates, &state.mini_step) {
+            return (updates, state);
+        }
         let skipped = self.skipped(&updates);
         let before = skipped.as_ref().map(|_| state.clone());
         let collected = increment(state.mini_step.clone());

@@ -3,7 +3,7 @@ use grove_tree::{AnyArray, Filter, Path, Tree};
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::masked;
-use crate::{GradientTransformation, transformation::device_of};
+use crate::GradientTransformation;
 
 type Labels<B> = dyn Fn(&Path, &AnyArray<B>) -> String + Send + Sync;
 
@@ -32,7 +32,7 @@ pub struct Partition<B: Backend, T> {
 /// ```
 ///
 /// # Panics
-/// If two transformations have the same name; `init` panics if a leaf's label is not one of the names.
+/// If two transformations have the same name; `init` panics if the label of a present leaf is not one of the names.
 pub fn partition<B: Backend, T, L: Into<String>>(
     transforms: impl IntoIterator<Item = (impl Into<String>, T)>,
     param_labels: impl Fn(&Path, &AnyArray<B>) -> L + Send + Sync + 'static,
@@ -51,10 +51,9 @@ impl<B: Backend, T> Partition<B, T> {
     }
 
     fn check_labels<P: Tree<B>>(&self, params: &P) {
-        // Absent leaves belong to another partition, unless all are absent: then this is a skeleton.
-        let skeleton = device_of(params).is_none();
+        // Absent leaves may belong to another part of the optimizer.
         let mut check = |path: &Path, leaf: &AnyArray<B>| {
-            if !leaf.dtype().is_float() || path.is_buffer() || !(skeleton || leaf.is_present()) {
+            if !leaf.dtype().is_float() || path.is_buffer() || !leaf.is_present() {
                 return;
             }
             let label = (self.labels)(path, leaf);

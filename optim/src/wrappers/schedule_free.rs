@@ -7,7 +7,7 @@ use crate::{
     SgdChain, add_decayed_weights,
     leafwise::{elementwise, precision, widened},
     scale_by_learning_rate, sgd,
-    transformation::{device_of, increment, together},
+    transformation::{device_of, has_no_leaves, increment, together},
     warmup_constant_schedule,
 };
 
@@ -80,6 +80,9 @@ impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransforma
     }
 
     fn update(&self, updates: P, state: Self::State, params: &P) -> (P, Self::State) {
+        if has_no_leaves(&updates, &state.step_count) {
+            return (updates, state);
+        }
         let learning_rate = match &self.learning_rate {
             ScalarOrSchedule::Scalar(scalar) => scalar.array_like(&state.max_lr.val()),
             ScalarOrSchedule::Schedule(schedule) => schedule.at_in(state.step_count.val(), state.max_lr.dtype().into()),
@@ -115,8 +118,11 @@ impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransforma
 }
 
 /// Returns the parameters for evaluation: the mean of the optimizer's. Untrained leaves and dtypes are those of
-/// `params`, the model in training.
+/// `params`, the model in training; all of them where the optimizer has no leaves.
 pub fn schedule_free_eval_params<B: Backend, S, P: Tree<B>>(state: &ScheduleFreeState<B, S, P>, params: P) -> P {
+    if !state.b1.is_present() {
+        return params;
+    }
     let b1 = Scalar::Array(state.b1.val());
     let (rest, over_b1) = (b1.complement(), Scalar::Array(state.b1.val().recip()));
     let [params, _] = together([params, state.z.clone()], |_, [y, z]| {

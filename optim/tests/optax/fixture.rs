@@ -66,6 +66,14 @@ pub fn grads<B: Backend>(name: &str, step: usize, device: &B::Device) -> Leaves<
 
 /// Compares the present leaves of a tree with the fixture's, all of them. Returns the largest relative distance.
 pub fn compare<B: Backend, T: Tree<B>>(tree: &T, prefix: &str) -> f64 {
+    let (largest, others) = compare_leaves(tree, prefix);
+    // Frozen parameters have no state in grove, and zeros in optax.
+    assert!(others.is_empty(), "only optax has {others:?}");
+    largest
+}
+
+/// As [`compare`], with the names of the fixture's other leaves.
+pub fn compare_leaves<B: Backend, T: Tree<B>>(tree: &T, prefix: &str) -> (f64, BTreeSet<String>) {
     let mut expected: BTreeSet<String> = file().names().iter().map(|name| name.to_string()).collect();
     expected
         .retain(|name| name.starts_with(prefix) && name.as_bytes().get(prefix.len()) == Some(&b'.') || name == prefix);
@@ -84,9 +92,7 @@ pub fn compare<B: Backend, T: Tree<B>>(tree: &T, prefix: &str) -> f64 {
         );
         largest = largest.max(if size > 0.0 { error / size } else { 0.0 });
     }
-    // Frozen parameters have no state in grove, and zeros in optax.
-    assert!(expected.is_empty(), "only optax has {expected:?}");
-    largest
+    (largest, expected)
 }
 
 /// A case whose gradients are the usual ones.
@@ -100,8 +106,9 @@ where
 
 /// Runs a case; `between` may change the state after each step. Returns parameters and state at the end.
 ///
-/// Also tests laws of every transformation: `init` of a skeleton gives the skeleton of the state, absent updates stay
-/// absent, the boxed transformation gives the same results, and a whole step is as close to optax as its two parts.
+/// Also tests laws of every transformation: `init` of a skeleton gives the skeleton of the state, a tree without leaves
+/// has empty updates, absent updates stay absent, the boxed transformation gives the same results, and a whole step is as
+/// close to optax as its two parts.
 pub fn check_with<B, T>(
     name: &str,
     optimizer: T,
@@ -123,6 +130,8 @@ where
     };
     assert_eq!(shapes(&abstract_state), shapes(&state), "{name}: the state of a skeleton");
     assert!(leaves(&abstract_state).iter().all(|(_, leaf)| !leaf.is_present()), "{name}: the state of a skeleton");
+
+    without_leaves(name, &optimizer, &first);
 
     let mut largest: f64 = 0.0;
     let mut at_once = (first.clone(), optimizer.init(&first));
@@ -170,6 +179,7 @@ where
         state_cell.replace(Some(next));
     });
     assert!(eq(&plain, &erased) || all_close(&plain, &erased, 0.0, 0.0), "{name}: boxed");
+    without_leaves(&format!("{name}, boxed"), &optimizer, &first);
     let chain = vec![optimizer.clone()];
     let mut erased = (first.clone(), chain.init(&first));
     for step in 1..=3 {
@@ -177,4 +187,22 @@ where
     }
     assert!(eq(&plain, &erased.0) || all_close(&plain, &erased.0, 1e-4, 1e-6), "{name}: boxed, a whole step");
     (params, state)
+}
+
+/// Steps of a part of an optimizer that has no leaves, as where all others are masked or frozen: nothing is present before
+/// and after them.
+fn without_leaves<B: Backend, T: GradientTransformation<B, Leaves<B>>>(name: &str, optimizer: &T, params: &Leaves<B>) {
+    fn check_absent<B: Backend>(name: &str, what: &str, tree: &impl Tree<B>) {
+        let present: Vec<_> = leaves(tree).into_iter().filter(|(_, leaf)| leaf.is_present()).collect();
+        assert!(present.is_empty(), "{name}: {what} without leaves: {present:?}");
+    }
+    let none = skeleton(params.clone());
+    let state = optimizer.init(&none);
+    let paths = grove_tree::paths(&state);
+    let (updates, state) = optimizer.update(none.clone(), state, &none);
+    check_absent(name, "updates", &updates);
+    let (params, state) = optimizer.step(none.clone(), state, none.clone());
+    check_absent(name, "parameters", &params);
+    check_absent(name, "the state", &state);
+    assert_eq!(grove_tree::paths(&state), paths, "{name}: the state without leaves");
 }

@@ -9,6 +9,7 @@ mod config;
 mod fixture;
 mod laws;
 mod optimizers;
+mod parts;
 mod schedules;
 mod transforms;
 mod wrappers;
