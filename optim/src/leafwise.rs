@@ -121,6 +121,12 @@ pub(crate) fn by_kind<K: PartialEq, T, R>(items: Vec<(K, T)>, mut f: impl FnMut(
     results.into_iter().map(|result| result.expect("a result for each item")).collect()
 }
 
+/// True for the matrices of recurrent cells, which have PyTorch's names and layout, `[outputs, inputs]`. Linear layers have
+/// `[inputs, outputs]`.
+pub(crate) fn is_outputs_first(path: &Path) -> bool {
+    ["weight_ih", "weight_hh", "weight_hr"].contains(&path.last())
+}
+
 /// Refuses a state that was made for another model.
 #[track_caller]
 pub(crate) fn check_shape(path: &Path, gradient: &[usize], state: &[usize]) {

@@ -55,7 +55,7 @@ pub struct Muon<B: Backend> {
     #[serde(deserialize_with = "some_positive")]
     pub adam_learning_rate: Option<ScalarOrSchedule<B>>,
     /// Selection of the leaves that are matrices, with their input and output axes. Default leaves with two axes,
-    /// `[inputs, outputs]`.
+    /// `[inputs, outputs]`, and `[outputs, inputs]` in recurrent cells.
     #[serde(skip)]
     pub muon_weight_dimension_numbers: WeightDimensionNumbers<B>,
     /// Approximate root mean square that updates are scaled to (0.2 is Adam's); `None`, the default, scales by width.

@@ -3,7 +3,7 @@ use grove_tree::{AnyArray, Tree};
 
 use crate::{
     GradientTransformation, Scalar,
-    leafwise::{flat, leafwise, sum_axes, unflat},
+    leafwise::{flat, is_outputs_first, leafwise, sum_axes, unflat},
 };
 
 /// Limits the norm of each unit's update to a fraction of the norm of the unit's parameters. The fields are the
@@ -11,8 +11,9 @@ use crate::{
 ///
 /// A unit spans the reduced axes. By default it is the whole leaf for a leaf with one axis of size other than 1, a
 /// column for two or three axes (axis 0 is reduced), and a slice of the last axis for four or five. This suits
-/// weights whose last axis is the outputs, as in JAX's and grove's linear layers. For convolutions in PyTorch's
-/// order, `[out, in, h, w]`, set `axis` to 1, 2, 3 and use [`masked`](crate::masked).
+/// weights whose last axis is the outputs, as in JAX's and grove's linear layers. Of the matrices of recurrent cells,
+/// `[outputs, inputs]`, it is a row. For convolutions in PyTorch's order, `[out, in, h, w]`, set `axis` to 1, 2, 3 and
+/// use [`masked`](crate::masked).
 ///
 /// Brock et al., "High-Performance Large-Scale Image Recognition Without Normalization" (2021).
 #[derive(Clone, Debug)]
@@ -42,7 +43,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for AdaptiveGradClip<B
         let [updates, _] = leafwise([updates, params.clone()], |path, [g, p]: [AnyArray<B>; 2]| {
             let axes = match &self.axis {
                 Some(axes) => axes.clone(),
-                None => unit_axes(g.shape()).unwrap_or_else(|| {
+                None => unit_axes(g.shape(), is_outputs_first(path)).unwrap_or_else(|| {
                     panic!("`{path}` has {} axes; say in `axis` which make up a unit", g.shape().len())
                 }),
             };
@@ -64,10 +65,11 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for AdaptiveGradClip<B
 }
 
 /// The axes of a unit; `None` for leaves of other ranks.
-fn unit_axes(shape: &[usize]) -> Option<Vec<usize>> {
+fn unit_axes(shape: &[usize], outputs_first: bool) -> Option<Vec<usize>> {
     let long = shape.iter().filter(|&&size| size != 1).count();
     match shape.len() {
         rank if long <= 1 => Some((0..rank).collect()),
+        2 if outputs_first => Some(vec![1]),
         2 | 3 => Some(vec![0]),
         rank @ (4 | 5) => Some((0..rank - 1).collect()),
         _ => None,

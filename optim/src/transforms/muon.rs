@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     Count, GradientTransformation, Scalar,
-    leafwise::{elementwise, flat, leafwise, permuted, precision, shaped, unflat, zeros_like},
+    leafwise::{elementwise, flat, is_outputs_first, leafwise, permuted, precision, shaped, unflat, zeros_like},
     scalar::divided,
     transformation::{has_no_leaves, increment, steps, zero_count},
 };
@@ -34,8 +34,8 @@ pub struct ScaleByMuon<B: Backend> {
     pub adaptive: bool,
     /// Normalisation of matrices before the iteration, to a norm of at most 1. Default by their Frobenius norm.
     pub preconditioning: Preconditioning,
-    /// Input and output axes of the leaves as matrices. Default `[inputs, outputs]` for leaves with two axes; others
-    /// are not matrices.
+    /// Input and output axes of the leaves as matrices. Default `[inputs, outputs]` for leaves with two axes, and
+    /// `[outputs, inputs]` in recurrent cells; others are not matrices.
     pub weight_dimension_numbers: WeightDimensionNumbers<B>,
 }
 
@@ -104,11 +104,17 @@ impl<B: Backend> WeightDimensionNumbers<B> {
     }
 }
 
-/// Leaves with two axes are matrices `[inputs, outputs]`; others are not matrices.
+/// Leaves with two axes are matrices `[inputs, outputs]`, and `[outputs, inputs]` in recurrent cells; others are not
+/// matrices.
+///
+/// The weights of recurrent cells have PyTorch's names and layout: `weight_ih`, `weight_hh` and `weight_hr`.
 impl<B: Backend> Default for WeightDimensionNumbers<B> {
     fn default() -> Self {
-        let matrix = MuonDimensionNumbers { reduction_axis: vec![0], output_axis: vec![1] };
-        Self::new(move |_, leaf| (leaf.shape().len() == 2).then(|| matrix.clone()))
+        let matrix = |path: &Path| {
+            let (inputs, outputs) = if is_outputs_first(path) { (1, 0) } else { (0, 1) };
+            MuonDimensionNumbers { reduction_axis: vec![inputs], output_axis: vec![outputs] }
+        };
+        Self::new(move |path, leaf| (leaf.shape().len() == 2).then(|| matrix(path)))
     }
 }
 

@@ -8,6 +8,7 @@ mod common;
 mod config;
 mod fixture;
 mod laws;
+mod layouts;
 mod optimizers;
 mod parts;
 mod schedules;
