@@ -118,8 +118,9 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ClipByBlockRms<B> 
 
     fn update(&self, updates: P, (): (), params: &P) -> (P, ()) {
         let factor = |g: Tensor<B, 1>, _| {
-            let threshold = self.threshold.array_like(&g);
-            (rms(g) / threshold).clamp_min(1.0).recip()
+            let (threshold, rms) = (self.threshold.array_like(&g), rms(g));
+            let within = rms.clone().lower_equal(threshold.clone());
+            (threshold / rms).mask_fill(within, 1.0)
         };
         (scale_leaves(updates, params, factor), ())
     }

@@ -51,7 +51,8 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ClipByGlobalNorm<B
             return (updates, ());
         };
         let max_norm = self.max_norm.array_like(&norm);
-        let within = norm.clone().lower(max_norm.clone());
+        // A norm of 0 is within a bound of 0, of which the quotient is NaN.
+        let within = norm.clone().lower_equal(max_norm.clone());
         // Not a minimum: where the norm is NaN, all updates are to be.
         (scaled(updates, &(max_norm / norm).mask_fill(within, 1.0)), ())
     }
@@ -64,4 +65,36 @@ pub fn global_norm<B: Backend, P: Tree<B>>(updates: &P) -> Option<Tensor<B, 1>> 
     let dtype = widest(leaves.iter().map(AnyArray::dtype));
     let squares = ops::sum_of_squares::<B>(leaves.into_iter().map(|leaf| float(leaf.cast_float(dtype))).collect())?;
     Some(squares.sqrt())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clip_by_block_rms;
+    use burn_flex::Flex;
+    use grove_tree::Array;
+
+    fn clipped<T: GradientTransformation<Flex, Array<Flex, 1>, State = ()>>(clip: &T, gradient: &[f32]) -> Vec<f32> {
+        let gradient = Array::<Flex, 1>::new(Tensor::from_floats(gradient, &Default::default()));
+        clip.update(gradient.clone(), (), &gradient).0.val().into_data().to_vec().expect("f32")
+    }
+
+    #[test]
+    fn bounds_of_zero_and_norms_at_the_bound() {
+        let by_norm = |max_norm: f64, gradient: &[f32]| clipped(&clip_by_global_norm(max_norm), gradient);
+        assert_eq!(by_norm(0.0, &[0.0, 0.0, 0.0]), [0.0, 0.0, 0.0]);
+        assert_eq!(by_norm(0.0, &[3.0, 4.0]), [0.0, 0.0]);
+        assert_eq!(by_norm(1.0, &[0.0, 0.0]), [0.0, 0.0]);
+        assert_eq!(by_norm(5.0, &[3.0, 4.0]), [3.0, 4.0]);
+        let of_infinity = by_norm(1.0, &[f32::INFINITY, 1.0]);
+        assert!(of_infinity[0].is_nan() && of_infinity[1] == 0.0, "{of_infinity:?}");
+        assert!(by_norm(0.0, &[f32::NAN, 1.0]).iter().all(|x| x.is_nan()));
+
+        let by_rms = |threshold: f64, gradient: &[f32]| clipped(&clip_by_block_rms(threshold), gradient);
+        assert_eq!(by_rms(0.0, &[0.0, 0.0]), [0.0, 0.0]);
+        assert_eq!(by_rms(0.0, &[3.0, 4.0]), [0.0, 0.0]);
+        assert_eq!(by_rms(1.0, &[1.0, -1.0]), [1.0, -1.0]);
+        assert_eq!(by_rms(1.0, &[2.0, -2.0]), [1.0, -1.0]);
+        assert!(by_rms(1.0, &[f32::NAN, 1.0]).iter().all(|x| x.is_nan()));
+    }
 }
