@@ -1,4 +1,4 @@
-use burn::tensor::{DType, FloatDType, TensorData};
+use burn::tensor::{BoolStore, DType, FloatDType, TensorData};
 use grove_backend::{Backend, ops};
 use grove_communicator::{CommError, Communicator, Rank, Result, Wire};
 use grove_tree::{AnyArray, Tree, leaves, map};
@@ -190,8 +190,30 @@ fn broadcast_data(data: TensorData, comm: &Communicator) -> Result<TensorData> {
     Ok(TensorData::from_bytes_vec(bytes, shape, dtype))
 }
 
+/// Types of leaves. Ranks tell each other their places, from 1.
+const TYPES: [DType; 15] = [
+    DType::F64,
+    DType::F32,
+    DType::F16,
+    DType::BF16,
+    DType::I64,
+    DType::I32,
+    DType::I16,
+    DType::I8,
+    DType::U64,
+    DType::U32,
+    DType::U16,
+    DType::U8,
+    DType::Bool(BoolStore::Native),
+    DType::Bool(BoolStore::U8),
+    DType::Bool(BoolStore::U32),
+];
+
 /// A tree whose leaves are divided among the ranks, whole on every rank: a leaf that is absent here and present elsewhere is
 /// that of the lowest rank that has it. The state of [`zero1`](crate::zero1) is such a tree.
+///
+/// Types are those of the ranks that have the leaves: a rank without any does not know the device's types of integers and
+/// booleans.
 ///
 /// # Errors
 /// [`CommError`].
@@ -199,10 +221,12 @@ pub fn gather_missing<B: Backend, T: Tree<B>>(tree: T, device: &B::Device, comm:
     if !comm.is_shared() {
         return Ok(tree);
     }
-    let own: Vec<u8> = leaves(&tree).iter().map(|(_, leaf)| u8::from(leaf.is_present())).collect();
+    let type_of = |leaf: &AnyArray<B>| TYPES.iter().position(|dtype| *dtype == leaf.dtype()).unwrap_or(TYPES.len());
+    let told = |leaf: &AnyArray<B>| if leaf.is_present() { type_of(leaf) as u8 + 1 } else { 0 };
+    let own: Vec<u8> = leaves(&tree).iter().map(|(_, leaf)| told(leaf)).collect();
     let count = own.len();
     let all = comm.all_gather("the places of the optimizer's state", own)?;
-    let has = |rank: usize, leaf: usize| all[rank].get(leaf) == Some(&1);
+    let has = |rank: usize, leaf: usize| all[rank].get(leaf).is_some_and(|told| *told > 0);
     let mut failure = None;
     let mut next = 0..count;
     let whole = map(tree, |leaf| {
@@ -211,7 +235,8 @@ pub fn gather_missing<B: Backend, T: Tree<B>>(tree: T, device: &B::Device, comm:
         let Some(owner) = owner.filter(|_| failure.is_none() && !(0..comm.size()).all(|rank| has(rank, i))) else {
             return leaf;
         };
-        let (shape, dtype) = (leaf.shape().to_vec(), leaf.dtype());
+        let shape = leaf.shape().to_vec();
+        let dtype = TYPES.get(usize::from(all[owner][i]) - 1).copied().unwrap_or(leaf.dtype());
         let own = match leaf.clone().into_data() {
             Some(data) if owner == comm.rank() => data.as_bytes().to_vec(),
             _ => vec![],
