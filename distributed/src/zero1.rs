@@ -21,6 +21,8 @@ pub struct Zero1<T> {
 /// gradients from [`all_reduce_mean`](crate::all_reduce_mean). States of other ranks' parameters are absent;
 /// [`gather_missing`](crate::gather_missing) brings them together.
 ///
+/// Buffers and frozen parameters belong to a rank too, and are not sent: the division is the same whatever is trained.
+///
 /// A collective that fails ends the job, with a sentence; see [`Communicator::end_job`].
 pub fn zero1<T>(optimizer: T, comm: &Communicator) -> Zero1<T> {
     Zero1 { inner: optimizer, comm: comm.clone(), reduced: false }
@@ -37,12 +39,13 @@ impl<T> Zero1<T> {
     }
 }
 
-/// The rank of each leaf: largest leaves first, each to the rank that has least. `None` for leaves that are absent or not
-/// floating-point.
-fn owners<B: Backend, P: Tree<B>>(tree: &P, ranks: usize) -> Vec<Option<usize>> {
-    let leaves = leaves(tree);
+/// The rank of each leaf: largest leaves first, each to the rank that has least. `None` for leaves that are not floating-point.
+///
+/// Absent leaves have one too: the state may be made for the trained parameters, and a step get them all.
+fn owners<B: Backend, P: Tree<B>>(params: &P, ranks: usize) -> Vec<Option<usize>> {
+    let leaves = leaves(params);
     let mut order: Vec<usize> = (0..leaves.len()).collect();
-    order.retain(|&i| leaves[i].1.is_present() && leaves[i].1.dtype().is_float());
+    order.retain(|&i| leaves[i].1.dtype().is_float());
     order.sort_by_key(|&i| std::cmp::Reverse(leaves[i].1.len()));
     let (mut owners, mut loads) = (vec![None; leaves.len()], vec![0usize; ranks]);
     for i in order {
@@ -51,6 +54,12 @@ fn owners<B: Backend, P: Tree<B>>(tree: &P, ranks: usize) -> Vec<Option<usize>> 
         owners[i] = Some(least);
     }
     owners
+}
+
+/// The owners of the leaves that have an update.
+fn updated<B: Backend, P: Tree<B>>(updates: &P, owners: &[Option<usize>]) -> Vec<Option<usize>> {
+    let has_update = |leaf: &AnyArray<B>| leaf.is_present() && leaf.dtype().is_float();
+    leaves(updates).iter().zip(owners).map(|((_, leaf), owner)| owner.filter(|_| has_update(leaf))).collect()
 }
 
 /// The tree with the leaves that belong to a rank; the others are absent.
@@ -122,7 +131,7 @@ impl<T> Zero1<T> {
         let mut next = 0..own.len();
         Ok(map(tree, |leaf| {
             let Some(i) = next.next() else { return leaf };
-            let Some(owner) = owners[i] else { return like[i].clone() };
+            let Some(owner) = owners[i].filter(|_| like[i].is_present()) else { return like[i].clone() };
             let (shape, dtype) = (like[i].shape().to_vec(), like[i].dtype());
             let bytes = rest[owner].split_off(..like[i].len() * dtype.size()).expect(FEWER);
             match like[i].device() {
@@ -147,13 +156,14 @@ impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransforma
         if !self.comm.is_shared() {
             return self.inner.update(updates, state, params);
         }
-        let owners = owners(&updates, self.comm.size());
+        let owners = owners(params, self.comm.size());
+        let updated = updated(&updates, &owners);
         // Updates are f32, or f64 where the gradient is.
         let like: Vec<AnyArray<B>> = leaves(&updates).into_iter().map(|(_, leaf)| leaf.widen()).collect();
         let params = owned(params.clone(), &owners, self.comm.rank());
-        let mine = self.scatter(updates, &owners).unwrap_or_else(|error| self.comm.end_job(&error));
+        let mine = self.scatter(updates, &updated).unwrap_or_else(|error| self.comm.end_job(&error));
         let (updates, state) = self.inner.update(mine, state, &params);
-        let updates = self.gather(updates, &like, &owners).unwrap_or_else(|error| self.comm.end_job(&error));
+        let updates = self.gather(updates, &like, &updated).unwrap_or_else(|error| self.comm.end_job(&error));
         (updates, state)
     }
 
@@ -162,12 +172,13 @@ impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransforma
         if !self.comm.is_shared() {
             return self.inner.step(updates, state, params);
         }
-        let owners = owners(&updates, self.comm.size());
+        let owners = owners(&params, self.comm.size());
+        let updated = updated(&updates, &owners);
         let like: Vec<AnyArray<B>> = leaves(&params).into_iter().map(|(_, leaf)| leaf).collect();
         let params = owned(params, &owners, self.comm.rank());
-        let mine = self.scatter(updates, &owners).unwrap_or_else(|error| self.comm.end_job(&error));
+        let mine = self.scatter(updates, &updated).unwrap_or_else(|error| self.comm.end_job(&error));
         let (params, state) = self.inner.step(mine, state, params);
-        let params = self.gather(params, &like, &owners).unwrap_or_else(|error| self.comm.end_job(&error));
+        let params = self.gather(params, &like, &updated).unwrap_or_else(|error| self.comm.end_job(&error));
         (params, state)
     }
 }

@@ -2,14 +2,14 @@
 
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use burn_flex::Flex;
-use grove_backend::{Autodiff, ops};
+use grove_backend::{Autodiff, Backend, ops};
 use grove_distributed::{
     CommError, Communicator, OverlappedSum, ReduceOptions, Wire, all_reduce_gradients, all_reduce_mean, all_reduce_sum,
     all_reduce_weighted_mean, broadcast, gather_missing, zero1,
 };
 use grove_optim::{Adamw, GradientTransformation, adamw, chain, matrices};
 use grove_transform::GradOptions;
-use grove_tree::{Array, Tree, leaves};
+use grove_tree::{Array, Tree, by_path, filter, is_param, leaves};
 use std::{
     sync::{
         Arc,
@@ -141,6 +141,57 @@ fn zero1_gives_the_bits_of_the_undivided_optimizer_and_divides_its_state() {
             let same = values(reduced).iter().zip(values(params)).all(|(a, b)| (a - b).abs() < 1e-6);
             assert!(same, "{size} ranks");
         }
+    }
+}
+
+/// A model that is trained in part.
+#[derive(Tree, Clone, Debug)]
+struct Partly<B: Backend> {
+    #[tree(buffer)]
+    mean: Array<B, 1>,
+    a: Array<B, 1>,
+    frozen: Array<B, 1>,
+    b: Array<B, 1>,
+    c: Array<B, 1>,
+}
+
+#[test]
+fn zero1_divides_alike_whatever_is_trained() {
+    fn steps<T: GradientTransformation<Flex, Partly<Flex>>>(comm: &Communicator, optimizer: T) -> [Vec<f64>; 3] {
+        let numbers = |length: usize, first: f32| {
+            let values: Vec<f32> = (0..length).map(|i| first + (i * 7 % 5) as f32).collect();
+            Array::new(Tensor::from_floats(values.as_slice(), &Default::default()))
+        };
+        let tree = |first: f32| Partly {
+            mean: numbers(100, first),
+            a: numbers(10, first),
+            frozen: numbers(7, first),
+            b: numbers(6, first),
+            c: numbers(3, first),
+        };
+        let trained = || is_param() & !by_path("frozen");
+        let grads = || filter(tree(comm.rank() as f32 - 1.0), &trained());
+        let model = tree(0.5);
+        // By hand, and as `fit` makes the state.
+        let states = [optimizer.init(&model), optimizer.init(&filter(model.clone(), &trained()))];
+        let [whole, of_trained] = states.map(|state| {
+            let (params, state) = optimizer.step(grads(), state, model.clone());
+            values(&optimizer.step(grads(), state, params).0)
+        });
+        let (updates, _) = optimizer.update(grads(), optimizer.init(&model), &model);
+        assert!(!updates.frozen.is_present() && !updates.mean.is_present());
+        [whole, of_trained, values(&updates)]
+    }
+    let adam = || adamw(0.01, Adamw::default());
+    for size in [1, 2, 3, 7] {
+        let whole = on_ranks(size, |comm| Ok(steps(comm, chain((all_reduce_gradients(comm), adam())))));
+        let divided = on_ranks(size, |comm| Ok(steps(comm, zero1(adam(), comm))));
+        let reduced = on_ranks(size, |comm| {
+            Ok(steps(comm, chain((all_reduce_gradients(comm), zero1(adam(), comm).of_reduced()))))
+        });
+        assert!(divided.iter().all(|found| *found == whole[0]), "{size} ranks");
+        let is_close = |(a, b): (&Vec<f64>, &Vec<f64>)| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-6);
+        assert!(reduced.iter().all(|found| found.iter().zip(&whole[0]).all(is_close)), "{size} ranks");
     }
 }
 
