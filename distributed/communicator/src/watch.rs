@@ -2,6 +2,7 @@ use std::time::{Duration, Instant};
 
 /// Polls, first often, then less.
 pub(crate) struct Watch {
+    /// The start of the wait, later by the time for which this process was stopped.
     pub(crate) begun: Instant,
     polls: u32,
     looked: Instant,
@@ -17,7 +18,8 @@ const EAGER_POLLS: u32 = 2_000;
 /// Time between looks after the other ranks.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
-/// Time between looks after which this process itself has been stopped: it does not blame others for that time.
+/// Time between looks after which this process itself may have been stopped: it does not blame others for what is beyond it. A
+/// poll may also be slow, where memory is swapped out; so much of its time counts, and a wait ends.
 const SUSPENDED: Duration = Duration::from_millis(500);
 
 impl Watch {
@@ -35,12 +37,40 @@ impl Watch {
         }
         let since = self.looked.elapsed();
         if since > SUSPENDED {
-            (self.begun, self.suspended) = (Instant::now(), true);
+            (self.begun, self.suspended) = (self.begun + (since - SUSPENDED), true);
         }
         let look = since > BETWEEN_LOOKS;
         if look {
             self.looked = Instant::now();
         }
         look
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread::sleep;
+
+    /// Waits for slow polls.
+    fn waited(polls: &[u64]) -> Duration {
+        let mut watch = Watch::new();
+        for &milliseconds in polls {
+            sleep(Duration::from_millis(milliseconds));
+            assert!(watch.pause());
+        }
+        watch.begun.elapsed()
+    }
+
+    #[test]
+    fn slow_polls_count() {
+        let waited = waited(&[600, 600, 600]);
+        assert!(waited >= 3 * SUSPENDED && waited < Duration::from_millis(1700), "{waited:?}");
+    }
+
+    #[test]
+    fn time_in_which_the_process_is_stopped_does_not_count() {
+        let waited = waited(&[20, 2000, 20]);
+        assert!(waited >= SUSPENDED && waited < 4 * SUSPENDED, "{waited:?}");
     }
 }
