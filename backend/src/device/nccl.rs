@@ -39,15 +39,18 @@ macro_rules! functions {
 }
 
 functions! {
-    /// The driver's functions, of CUDA 10 and later.
+    /// The driver's functions, of CUDA 11 and later.
     Driver {
         init = b"cuInit\0" (c_uint),
         device = b"cuDeviceGet\0" (*mut c_int, c_int),
         uuid = b"cuDeviceGetUuid\0" (*mut [u8; 16], c_int),
         retain_context = b"cuDevicePrimaryCtxRetain\0" (*mut *mut c_void, c_int),
+        release_context = b"cuDevicePrimaryCtxRelease_v2\0" (c_int),
         set_context = b"cuCtxSetCurrent\0" (*mut c_void),
         new_stream = b"cuStreamCreate\0" (*mut *mut c_void, c_uint),
+        destroy_stream = b"cuStreamDestroy_v2\0" (*mut c_void),
         new_event = b"cuEventCreate\0" (*mut *mut c_void, c_uint),
+        destroy_event = b"cuEventDestroy_v2\0" (*mut c_void),
         record = b"cuEventRecord\0" (*mut c_void, *mut c_void),
         query = b"cuEventQuery\0" (*mut c_void),
     }
@@ -58,6 +61,7 @@ functions! {
     Nccl {
         unique_id = b"ncclGetUniqueId\0" (*mut UniqueId),
         start = b"ncclCommInitRank\0" (*mut *mut c_void, c_int, UniqueId, c_int),
+        abort = b"ncclCommAbort\0" (*mut c_void),
         all_reduce = b"ncclAllReduce\0" (*const c_void, *mut c_void, usize, c_int, c_int, *mut c_void, *mut c_void),
         group_start = b"ncclGroupStart\0" (),
         group_end = b"ncclGroupEnd\0" (),
@@ -166,9 +170,10 @@ pub(crate) struct DeviceArray {
     pub dtype: DType,
 }
 
-/// The GPUs of some ranks, seen from one of them, and a stream of its own.
+/// The GPUs of some ranks, seen from one of them, and a stream of its own. The pointers are null until they are made.
 pub(crate) struct Group {
     found: &'static Libraries,
+    device: c_int,
     context: *mut c_void,
     comm: *mut c_void,
     stream: *mut c_void,
@@ -183,27 +188,39 @@ unsafe impl Sync for Group {}
 impl Group {
     /// Meets the other ranks, for which it waits.
     pub fn start(index: usize, id: &[u8], rank: usize, size: usize) -> Result<Self, String> {
-        let found = libraries()?;
+        Self::start_with(libraries()?, index, id, rank, size)
+    }
+
+    fn start_with(
+        found: &'static Libraries,
+        index: usize,
+        id: &[u8],
+        rank: usize,
+        size: usize,
+    ) -> Result<Self, String> {
         let id: [u8; ID_BYTES] = id.try_into().map_err(|_| format!("the id of NCCL has {} bytes", id.len()))?;
         let driver = &found.driver;
-        let (mut device, null) = (0, ptr::null_mut());
-        let mut group = Self { found, context: null, comm: null, stream: null, event: null };
+        let null = ptr::null_mut();
+        let mut group = Self { found, device: 0, context: null, comm: null, stream: null, event: null };
         // SAFETY: the calls write to live variables, and get what earlier ones gave.
         unsafe {
-            of_driver("cuDeviceGet", (driver.device)(&raw mut device, index as c_int))?;
-            of_driver("cuDevicePrimaryCtxRetain", (driver.retain_context)(&raw mut group.context, device))?;
+            of_driver("cuDeviceGet", (driver.device)(&raw mut group.device, index as c_int))?;
+            of_driver("cuDevicePrimaryCtxRetain", (driver.retain_context)(&raw mut group.context, group.device))?;
             of_driver("cuCtxSetCurrent", (driver.set_context)(group.context))?;
             of_driver("cuStreamCreate", (driver.new_stream)(&raw mut group.stream, NON_BLOCKING))?;
             of_driver("cuEventCreate", (driver.new_event)(&raw mut group.event, WITHOUT_TIME))?;
-            let status = (found.nccl.start)(&raw mut group.comm, size as c_int, UniqueId(id), rank as c_int);
+            // NCCL frees a communicator that it cannot start.
+            let mut comm = null;
+            let status = (found.nccl.start)(&raw mut comm, size as c_int, UniqueId(id), rank as c_int);
             found.check("ncclCommInitRank", status)?;
+            group.comm = comm;
         }
         Ok(group)
     }
 
     /// Starts the sums of arrays that are computed. Their memory must stay until it [is done](Self::is_done).
     pub fn all_reduce(&self, arrays: &[DeviceArray]) -> Result<(), String> {
-        let Self { found, context, comm, stream, event } = self;
+        let Self { found, context, comm, stream, event, .. } = self;
         let Libraries { driver, nccl, .. } = found;
         let types: Vec<c_int> = arrays.iter().map(|array| number_of(array.dtype)).collect::<Result<_, _>>()?;
         // SAFETY: the addresses are those of the device's memory with so many elements, by the caller's promise; the rest comes
@@ -211,12 +228,14 @@ impl Group {
         unsafe {
             of_driver("cuCtxSetCurrent", (driver.set_context)(*context))?;
             found.check("ncclGroupStart", (nccl.group_start)())?;
-            for (array, dtype) in arrays.iter().zip(types) {
+            let queued = arrays.iter().zip(types).try_for_each(|(array, dtype)| {
                 let (send, receive) = (array.send as *const c_void, array.receive as *mut c_void);
                 let status = (nccl.all_reduce)(send, receive, array.count, dtype, SUM, *comm, *stream);
-                found.check("ncclAllReduce", status)?;
-            }
-            found.check("ncclGroupEnd", (nccl.group_end)())?;
+                found.check("ncclAllReduce", status)
+            });
+            // NCCL puts off all calls of this thread until the group ends, so that it has to, even where a sum is refused.
+            let ended = found.check("ncclGroupEnd", (nccl.group_end)());
+            queued.and(ended)?;
             of_driver("cuEventRecord", (driver.record)(*event, *stream))
         }
     }
@@ -240,6 +259,31 @@ impl Group {
     }
 }
 
+impl Drop for Group {
+    /// Without waiting for other ranks, which may be gone.
+    fn drop(&mut self) {
+        let Self { found, device, context, comm, stream, event } = self;
+        let Libraries { driver, nccl, .. } = found;
+        if context.is_null() {
+            return;
+        }
+        // SAFETY: `start` made what is not null, and nobody else has it. An error leaves something to the end of the process.
+        unsafe {
+            (driver.set_context)(*context);
+            if !comm.is_null() {
+                (nccl.abort)(*comm);
+            }
+            if !event.is_null() {
+                (driver.destroy_event)(*event);
+            }
+            if !stream.is_null() {
+                (driver.destroy_stream)(*stream);
+            }
+            (driver.release_context)(*device);
+        }
+    }
+}
+
 /// NCCL's number of a type.
 fn number_of(dtype: DType) -> Result<c_int, String> {
     match dtype {
@@ -248,5 +292,145 @@ fn number_of(dtype: DType) -> Result<c_int, String> {
         DType::F64 => Ok(8),
         DType::BF16 => Ok(9),
         other => Err(format!("NCCL does not sum {other:?}")),
+    }
+}
+
+#[cfg(all(test, target_os = "linux", target_env = "gnu"))]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    thread_local! {
+        /// The calls of this thread, and the one that fails.
+        static CALLS: RefCell<(Vec<&'static str>, &'static str)> = const { RefCell::new((Vec::new(), "")) };
+    }
+
+    /// The status of a call.
+    fn called(name: &'static str) -> c_int {
+        CALLS.with_borrow_mut(|(calls, fails)| {
+            calls.push(name);
+            c_int::from(name == *fails) * 5
+        })
+    }
+
+    /// The calls since the last time, after which the named one fails.
+    fn calls(fails: &'static str) -> Vec<&'static str> {
+        CALLS.with_borrow_mut(|(calls, failing)| {
+            *failing = fails;
+            std::mem::take(calls)
+        })
+    }
+
+    /// A call that gives something, unless it fails.
+    fn given<T>(name: &'static str, to: *mut T, value: T) -> c_int {
+        let status = called(name);
+        if status == 0 {
+            // SAFETY: the calls of this file give pointers to live variables.
+            unsafe { to.write(value) };
+        }
+        status
+    }
+
+    fn fake() -> &'static Libraries {
+        fn thing<T>(number: usize) -> *mut T {
+            ptr::without_provenance_mut(number)
+        }
+        unsafe extern "C" fn device(to: *mut c_int, index: c_int) -> c_int {
+            given("device", to, index)
+        }
+        unsafe extern "C" fn retain(to: *mut *mut c_void, _: c_int) -> c_int {
+            given("retain", to, thing(1))
+        }
+        unsafe extern "C" fn new_stream(to: *mut *mut c_void, _: c_uint) -> c_int {
+            given("new stream", to, thing(2))
+        }
+        unsafe extern "C" fn new_event(to: *mut *mut c_void, _: c_uint) -> c_int {
+            given("new event", to, thing(3))
+        }
+        unsafe extern "C" fn start(to: *mut *mut c_void, _: c_int, _: UniqueId, _: c_int) -> c_int {
+            given("start", to, thing(4))
+        }
+        unsafe extern "C" fn all_reduce(
+            _: *const c_void,
+            _: *mut c_void,
+            count: usize,
+            _: c_int,
+            _: c_int,
+            _: *mut c_void,
+            _: *mut c_void,
+        ) -> c_int {
+            called(if count == 0 { "empty sum" } else { "sum" })
+        }
+        macro_rules! plain {
+            ($($function:ident($($argument:ty),*) = $name:literal;)*) => {$(
+                unsafe extern "C" fn $function($(_: $argument),*) -> c_int {
+                    called($name)
+                }
+            )*};
+        }
+        plain! {
+            init(c_uint) = "init";
+            uuid(*mut [u8; 16], c_int) = "uuid";
+            set_context(*mut c_void) = "set context";
+            release(c_int) = "release";
+            destroy_stream(*mut c_void) = "destroy stream";
+            destroy_event(*mut c_void) = "destroy event";
+            record(*mut c_void, *mut c_void) = "record";
+            query(*mut c_void) = "query";
+            unique_id(*mut UniqueId) = "unique id";
+            abort(*mut c_void) = "abort";
+            group_start() = "group start";
+            group_end() = "group end";
+            async_error(*mut c_void, *mut c_int) = "async error";
+        }
+        let driver = Driver {
+            init,
+            device,
+            uuid,
+            retain_context: retain,
+            release_context: release,
+            set_context,
+            new_stream,
+            destroy_stream,
+            new_event,
+            destroy_event,
+            record,
+            query,
+        };
+        let nccl = Nccl { unique_id, start, abort, all_reduce, group_start, group_end, async_error };
+        // A library without functions of NCCL.
+        let library = SharedLibrary::load("libc.so.6").expect("glibc");
+        Box::leak(Box::new(Libraries { driver, nccl, library }))
+    }
+
+    #[test]
+    fn groups_end_where_a_sum_is_refused() {
+        let group = Group::start_with(fake(), 3, &[0; ID_BYTES], 0, 2).expect("a group");
+        assert_eq!(calls(""), ["device", "retain", "set context", "new stream", "new event", "start"]);
+        let array = |count| DeviceArray { send: 8, receive: 8, count, dtype: DType::F32 };
+        group.all_reduce(&[array(1), array(0)]).expect("sums");
+        assert_eq!(calls("empty sum"), ["set context", "group start", "sum", "empty sum", "group end", "record"]);
+        let error = group.all_reduce(&[array(1), array(0), array(1)]).expect_err("a sum is refused");
+        assert!(error.starts_with("ncclAllReduce of NCCL fails (status 5)"), "{error}");
+        assert_eq!(calls("group end"), ["set context", "group start", "sum", "empty sum", "group end"]);
+        let error = group.all_reduce(&[array(1)]).expect_err("the group is refused");
+        assert!(error.starts_with("ncclGroupEnd of NCCL fails (status 5)"), "{error}");
+        calls("");
+        drop(group);
+        assert_eq!(calls(""), ["set context", "abort", "destroy event", "destroy stream", "release"]);
+    }
+
+    #[test]
+    fn frees_what_it_has_made_where_the_start_fails() {
+        let freed = |fails: &'static str| {
+            calls(fails);
+            assert!(Group::start_with(fake(), 0, &[0; ID_BYTES], 0, 2).is_err(), "{fails}");
+            let all = calls("");
+            let failed = all.iter().position(|call| *call == fails).expect("the call that fails");
+            all[failed + 1..].to_vec()
+        };
+        assert_eq!(freed("start"), ["set context", "destroy event", "destroy stream", "release"]);
+        assert_eq!(freed("new stream"), ["set context", "release"]);
+        assert_eq!(freed("retain"), [""; 0]);
     }
 }
