@@ -51,6 +51,8 @@ pub enum NamedValue {
     Float(f32),
     /// A flag.
     Bool(bool),
+    /// The number of a kind that a later version of the API has. Its value is not read.
+    Unknown(u32),
 }
 
 /// A library with the PJRT C API. It stays loaded until the process ends.
@@ -228,7 +230,8 @@ pub(crate) unsafe fn named_values(start: *const sys::NamedValue, len: usize) -> 
             kinds::INT64 => NamedValue::Int(value.value.int),
             kinds::INT64_LIST => NamedValue::Ints(slice(value.value.ints, value.value_size).to_vec()),
             kinds::FLOAT => NamedValue::Float(value.value.float),
-            _ => NamedValue::Bool(value.value.bool),
+            kinds::BOOL => NamedValue::Bool(value.value.bool != 0),
+            kind => NamedValue::Unknown(kind),
         };
         (text(value.name, value.name_size), found)
     };
@@ -245,7 +248,8 @@ pub(crate) fn raw_values(values: &[(String, NamedValue)]) -> Vec<sys::NamedValue
             NamedValue::Int(x) => (kinds::INT64, sys::NamedValueUnion { int: *x }, 1),
             NamedValue::Ints(x) => (kinds::INT64_LIST, sys::NamedValueUnion { ints: x.as_ptr() }, x.len()),
             NamedValue::Float(x) => (kinds::FLOAT, sys::NamedValueUnion { float: *x }, 1),
-            NamedValue::Bool(x) => (kinds::BOOL, sys::NamedValueUnion { bool: *x }, 1),
+            NamedValue::Bool(x) => (kinds::BOOL, sys::NamedValueUnion { bool: u8::from(*x) }, 1),
+            NamedValue::Unknown(kind) => (*kind, sys::NamedValueUnion { int: 0 }, 0),
         };
         sys::NamedValue {
             struct_size: size_of::<sys::NamedValue>(),
@@ -258,4 +262,37 @@ pub(crate) fn raw_values(values: &[(String, NamedValue)]) -> Vec<sys::NamedValue
         }
     };
     values.iter().map(raw).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::checked;
+
+    #[test]
+    fn values_of_unknown_kinds_are_not_read() {
+        let named = |value: NamedValue| ("x".to_owned(), value);
+        let given = [
+            NamedValue::String("oak".into()),
+            NamedValue::Int(-7),
+            NamedValue::Ints(vec![1, 2]),
+            NamedValue::Float(0.5),
+            NamedValue::Bool(true),
+            NamedValue::Bool(false),
+            NamedValue::Bool(true),
+        ]
+        .map(named);
+        let mut raw = raw_values(&given);
+        // As of a later version of the API.
+        raw[6].kind = 5;
+        raw[6].value.bool = 42;
+        // A byte of C++ that is true.
+        raw[4].value.bool = 2;
+        // SAFETY: there are so many, which point into `given`.
+        let found = unsafe { named_values(raw.as_ptr(), raw.len()) };
+        assert_eq!(found[..6], given[..6]);
+        assert_eq!(found[6], named(NamedValue::Unknown(5)));
+        let error = checked(&found).map(drop).unwrap_err().to_string();
+        assert!(error.starts_with("the option x is a value of the unknown kind 5, and the plugin takes"), "{error}");
+    }
 }

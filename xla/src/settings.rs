@@ -73,6 +73,10 @@ const KNOWN: [(&str, Kind); 20] = [
 /// Options as the API takes them, if those whose types are known have these types. They point into the given ones.
 pub(crate) fn checked(options: &[(String, NamedValue)]) -> Result<Vec<sys::NamedValue>> {
     for (name, value) in options {
+        if let NamedValue::Unknown(_) = value {
+            let expected = "a string, a boolean, a number or a list of integers".into();
+            return Err(XlaError::Option { name: name.clone(), found: described(value), expected });
+        }
         let Some((_, kind)) = KNOWN.iter().find(|(known, _)| known == name) else { continue };
         if !kind.takes(value) {
             return Err(XlaError::Option { name: name.clone(), found: described(value), expected: kind.name() });
@@ -88,5 +92,6 @@ fn described(value: &NamedValue) -> String {
         NamedValue::Ints(value) => format!("the list of integers {value:?}"),
         NamedValue::Float(value) => format!("the floating-point number {value}"),
         NamedValue::Bool(value) => format!("the boolean {value}"),
+        NamedValue::Unknown(kind) => format!("a value of the unknown kind {kind}"),
     }
 }

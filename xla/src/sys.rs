@@ -26,7 +26,8 @@ pub union NamedValueUnion {
     pub int: i64,
     pub ints: *const i64,
     pub float: f32,
-    pub bool: bool,
+    /// A plugin may write any byte.
+    pub bool: u8,
 }
 
 /// The head of the table of functions, which follow it.
