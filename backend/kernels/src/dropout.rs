@@ -27,14 +27,19 @@ pub struct Dropout {
 impl Dropout {
     /// Returns dropout with a rate; `None` at a rate of 0, where it is the identity. At a rate of 1 all elements are
     /// dropped.
+    ///
+    /// # Panics
+    /// If the rate is NaN.
+    #[track_caller]
     pub fn new(key: [u32; 2], rate: f64) -> Option<Self> {
+        assert!(!rate.is_nan(), "the rate of dropout is NaN, and has to be a number from 0 to 1");
         if rate <= 0.0 {
             return None;
         }
         let keep = 1.0 - rate;
         let scale = if keep > 0.0 { (1.0 / keep) as f32 } else { 0.0 };
         // A fraction is an integer multiple of 2^-23, so that comparing in f32 is the same as comparing integers. The
-        // threshold is 0 for negative values and NaN.
+        // threshold is 0 for negative values.
         let threshold = (f64::from(keep as f32) * f64::from(1 << FRACTION_BITS)).ceil() as u32;
         Some(Self { key, threshold, scale })
     }
@@ -140,6 +145,12 @@ mod tests {
         assert_eq!(Dropout::new(KEY, 0.0), None);
         assert_eq!(Dropout::new(KEY, -1.0), None);
         assert!(Dropout::new(KEY, 1.0).unwrap().factors(100).iter().all(|&x| x == 0.0));
+    }
+
+    #[test]
+    #[should_panic(expected = "the rate of dropout is NaN")]
+    fn refuses_a_rate_of_nan() {
+        Dropout::new(KEY, f64::NAN);
     }
 
     #[test]
