@@ -4,8 +4,8 @@ export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$HOME/.cache/grove/target}
 export CARGO_TERM_COLOR=never
 # Incremental state of a fresh clone is written and never read.
 export CARGO_INCREMENTAL=0
-# Test programs, of which there are many, without optimisation.
-export RUSTC_WORKSPACE_WRAPPER=$PWD/.ci/rustc
+# Test programs, of which there are many, without optimisation. Cargo does not build anew what was built without it.
+export RUSTC_WRAPPER=$PWD/.ci/rustc
 
 # The tests on CUDA, on a GPU or on the emulated one of tools/cuda_emulator.
 cuda_tests=grove-backend/cuda_tests,grove-compile/cuda_tests,grove-layers/cuda_tests,grove-models/cuda_tests,grove-optim/cuda_tests,grove-train/cuda_tests

@@ -357,7 +357,7 @@ fn strided_convolutions_of_any_size() {
 #[test]
 fn results_without_elements() {
     let none = jit(|x: Array<Traced, 2>| {
-        vmap(|x: A1<Traced>| A1::<Traced>::new(x.val().slice([0..0]) * 2.0)).call::<Traced, _>(x)
+        vmap(|x: A1<Traced>| A1::<Traced>::new(x.val().slice_dim(0, 0..0) * 2.0)).call::<Traced, _>(x)
     });
     assert_eq!(none.call::<F>(Array::new(Tensor::zeros([3, 4], &Default::default()))).shape(), [3, 0]);
     let wide =
