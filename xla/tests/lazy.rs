@@ -3,7 +3,7 @@
 
 mod graphs;
 
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{DType, Int, Tensor, TensorData};
 use graphs::close;
 use grove_backend::{Autodiff, Backend, Flex};
 use grove_compile::{TraceDevice, Traced, jit, scan};
@@ -234,4 +234,17 @@ fn arrays_too_large_for_memory_are_told() {
     let message = format!("{error:?}");
     assert!(message.contains("memory") && message.contains("70368744177664"), "{message}");
     assert_eq!(numbers(one + 1.0), [2.0]);
+}
+
+/// Values keep their types when arrays are read, moved to another backend or to another device.
+#[test]
+fn reads_keep_types() {
+    let Some(device) = device() else { return };
+    for dtype in [DType::F64, DType::F32, DType::F16, DType::BF16] {
+        let data = TensorData::from([0.1_f64, -3.0]).convert_dtype(dtype);
+        let x = || Array::<Xla, 1>::new(Tensor::from_data(data.clone(), (&device, dtype)));
+        assert_eq!(x().into_any().into_data(), Some(data.clone()));
+        let moved: Array<Flex, 1> = grove_tree::to_backend::<Xla, Flex, _>(x(), &Default::default());
+        assert_eq!(moved.val().into_data(), data);
+    }
 }

@@ -41,18 +41,6 @@ impl<B: Backend> AnyTensor<B> {
         }
     }
 
-    /// Reads the values.
-    pub fn into_data(self) -> TensorData {
-        let shape = self.shape();
-        let mut data = match self.reshape([shape.num_elements()]) {
-            Self::Float(x) => float::<B, 1>(x).into_data(),
-            Self::Int(x) => Tensor::<B, 1, Int>::from_primitive(x).into_data(),
-            Self::Bool(x) => Tensor::<B, 1, Bool>::from_primitive(x).into_data(),
-        };
-        data.shape = shape;
-        data
-    }
-
     /// The shape.
     pub fn shape(&self) -> Shape {
         match self {
@@ -336,4 +324,21 @@ fn bool_from_data<B: Backend>(data: TensorData, device: &<B as BackendTypes>::De
     let numbers = TensorData::new(data.iter::<bool>().map(i64::from).collect(), [count]);
     let flat = Tensor::<B, 1, Int>::from_data(numbers, device).not_equal_elem(0);
     B::bool_reshape(flat.into_primitive(), shape)
+}
+
+impl<B: super::Backend> AnyTensor<B> {
+    /// Reads the values, in their type.
+    ///
+    /// # Panics
+    /// If the device reports an error.
+    pub fn into_data(self) -> TensorData {
+        let shape = self.shape();
+        let mut data = match self.reshape([shape.num_elements()]) {
+            Self::Float(x) => B::read(x).expect("the device computes the values"),
+            Self::Int(x) => Tensor::<B, 1, Int>::from_primitive(x).into_data(),
+            Self::Bool(x) => Tensor::<B, 1, Bool>::from_primitive(x).into_data(),
+        };
+        data.shape = shape;
+        data
+    }
 }

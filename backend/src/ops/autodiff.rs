@@ -1,8 +1,8 @@
 //! The differentiating backend: one method that records any operation with its derivative.
 
 use burn::tensor::{
-    DType, TensorMetadata,
-    backend::AutodiffBackend,
+    DType, TensorData, TensorMetadata,
+    backend::{AutodiffBackend, ExecutionError},
     ops::{FloatTensor, IntTensor},
 };
 use burn_autodiff::{
@@ -77,6 +77,10 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
 
     fn run_function<F: Function>(function: &F, inputs: Values<Self>) -> Values<Self> {
         function::run(function, inputs)
+    }
+
+    fn read(x: FloatTensor<Self>) -> Result<TensorData, ExecutionError> {
+        B::read(x.primitive)
     }
 
     fn argtopk(x: FloatTensor<Self>, dim: usize, k: usize) -> IntTensor<Self> {

@@ -60,7 +60,8 @@ mod values;
 use std::any::Any;
 
 use burn::tensor::{
-    DType, Shape, Slice, Tensor, TensorMetadata, TensorPrimitive,
+    DType, Shape, Slice, Tensor, TensorData, TensorMetadata, TensorPrimitive,
+    backend::ExecutionError,
     ops::{FloatTensor, IntTensor},
 };
 
@@ -190,11 +191,19 @@ pub trait Backend: burn::tensor::backend::Backend {
         unreachable!("a backend without chains is asked for one")
     }
 
+    /// Reads a tensor of one row, in its type: Burn's `into_data` gives f32 on backends that record.
+    ///
+    /// # Errors
+    /// The device reports an error.
+    fn read(x: FloatTensor<Self>) -> Result<TensorData, ExecutionError> {
+        float::<Self, 1>(x).try_into_data()
+    }
+
     /// Starts to read a tensor of any shape, so that [`PendingRead::wait`] waits for the operations before this call and not
     /// for those after it: an effect on the host, not an operation. Other backends than the fusing ones read when they wait.
     fn start_read(x: FloatTensor<Self>) -> PendingRead {
-        let x = flat::<Self>(x);
-        PendingRead::new(move || x.try_into_data())
+        let x = primitive(flat::<Self>(x));
+        PendingRead::new(move || Self::read(x))
     }
 
     /// A token for each row of logits, drawn on the device and on its way to the host; see [`sample`]. `None` where it is

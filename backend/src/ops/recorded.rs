@@ -1,8 +1,10 @@
 //! The recording backend: one method that hands any operation to whatever records Burn's.
 
 use burn::tensor::{
-    DType, TensorMetadata,
+    DType, TensorData, TensorMetadata,
+    backend::ExecutionError,
     ops::{FloatTensor, FloatTensorOps, IntTensor},
+    try_read_sync,
 };
 use burn_backend::get_device_settings;
 use burn_ir::TensorIr;
@@ -59,6 +61,11 @@ where
 
     fn reduces(device: &Self::Device, _comm: &Communicator) -> bool {
         get_client::<C>(device).reduces()
+    }
+
+    fn read(x: FloatTensor<Self>) -> Result<TensorData, ExecutionError> {
+        let client = x.client.clone();
+        try_read_sync(client.read_tensor_async(x.into_ir())).expect("an engine answers at once")
     }
 
     fn argtopk(x: FloatTensor<Self>, dim: usize, k: usize) -> IntTensor<Self> {
