@@ -3,7 +3,7 @@ use rayon::prelude::*;
 use crate::{
     dispatch::{PIECE, TASK, vectorized},
     fresh::by_chunks,
-    math::{erf, exp, sigmoid},
+    math::{erf, exp_below_88, sigmoid},
 };
 
 /// sqrt(2/pi)
@@ -91,7 +91,7 @@ vectorized! {
             // Beyond 14 the slope is 0 or 1; infinity times the density would be NaN. NaN propagates.
             let x = if x < -14.0 { -14.0 } else { x };
             let x = if x > 14.0 { 14.0 } else { x };
-            let density = FRAC_1_SQRT_2PI * exp::<FUSED>(-0.5 * x * x);
+            let density = FRAC_1_SQRT_2PI * exp_below_88::<FUSED>(-0.5 * x * x);
             *grad *= normal_cdf::<FUSED>(x) + x * density;
         }
     }

@@ -3,7 +3,7 @@ use rayon::prelude::*;
 use crate::{
     dispatch::{rows_per_task, vectorized},
     fresh::by_chunks_with,
-    math::{exp, max, sum},
+    math::{exp_below_88, max, sum},
 };
 
 /// Negative log-likelihood of each row's label under the softmax of the row:
@@ -57,7 +57,7 @@ vectorized! {
         for (i, row) in x.chunks_exact(columns).enumerate() {
             let largest = max(row);
             // If all logits are minus infinity, the differences are NaN, as in PyTorch.
-            let total = sum(row, |x| exp::<FUSED>(x - largest));
+            let total = sum(row, |x| exp_below_88::<FUSED>(x - largest));
             let log = total.ln();
             normaliser[i] = largest + log;
             // The differences first: with large logits, the normaliser has fewer digits after the point.
@@ -71,7 +71,7 @@ vectorized! {
         for (i, (row, out)) in x.chunks_exact(columns).zip(out.chunks_exact_mut(columns)).enumerate() {
             let (shift, factor) = (normaliser[i], grad[i]);
             for (out, &x) in out.iter_mut().zip(row) {
-                *out = exp::<FUSED>(x - shift) * factor;
+                *out = exp_below_88::<FUSED>(x - shift) * factor;
             }
             out[labels[i] as usize] -= factor;
         }

@@ -3,7 +3,7 @@ use rayon::prelude::*;
 use crate::{
     dispatch::{PIECE, TASK, vectorized},
     fresh::by_chunks,
-    math::{exp, exp_m1},
+    math::{exp_below_88, exp_m1},
 };
 
 /// Scale of both branches.
@@ -54,7 +54,7 @@ vectorized! {
 vectorized! {
     fn backward<FUSED>(x: &[f32], grad: &mut [f32]) {
         for (&x, grad) in x.iter().zip(grad) {
-            let below = SCALE * ALPHA * exp::<FUSED>(x);
+            let below = SCALE * ALPHA * exp_below_88::<FUSED>(x);
             *grad *= if x > 0.0 { SCALE } else { below };
         }
     }

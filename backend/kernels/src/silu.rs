@@ -3,7 +3,7 @@ use rayon::prelude::*;
 use crate::{
     dispatch::{TASK, vectorized},
     fresh::by_chunks_with,
-    math::{exp, sigmoid},
+    math::{exp_below_88, sigmoid},
 };
 
 /// `gate = silu(gate) * up`, where `silu(x) = x / (1 + e^-x)`: the activation between the products of a SwiGLU layer.
@@ -34,7 +34,7 @@ pub fn silu_mul_backward(gate: &[f32], up: &[f32], grad: &mut [f32]) -> Vec<f32>
 vectorized! {
     fn forward<FUSED>(gate: &mut [f32], up: &[f32]) {
         for (gate, &up) in gate.iter_mut().zip(up) {
-            *gate = *gate / (1.0 + exp::<FUSED>(-*gate)) * up;
+            *gate = *gate / (1.0 + exp_below_88::<FUSED>(-*gate)) * up;
         }
     }
 }

@@ -3,7 +3,7 @@ use rayon::prelude::*;
 use crate::{
     dispatch::{rows_per_piece, rows_per_task, vectorized},
     fresh::by_chunks,
-    math::{change_and_sum, dot, exp, max_of},
+    math::{change_and_sum, dot, exp_below_88, max_of},
 };
 
 /// Softmax of each row times `scale`, in place.
@@ -69,7 +69,7 @@ pub(crate) fn softmax_row<const FUSED: bool>(row: &mut [f32], scale: f32) {
     if largest == f32::NEG_INFINITY && !row.iter().any(|x| (scale * x).is_nan()) {
         return row.fill(0.0);
     }
-    let inverse = 1.0 / change_and_sum(row, |x| exp::<FUSED>(scale * x - largest));
+    let inverse = 1.0 / change_and_sum(row, |x| exp_below_88::<FUSED>(scale * x - largest));
     for value in row.iter_mut() {
         *value *= inverse;
     }
