@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::HigherOrder;
+use super::{HigherOrder, SubGraph};
 use crate::{Cost, OperationCost};
 
 impl HigherOrder {
     /// The sub-graphs that a run computes, and how often: of a loop of unknown length one step, and of branches the dearest.
-    fn costs(&self) -> Vec<(Cost, usize)> {
+    fn costs(&self) -> Vec<(&Cost, usize)> {
         match self {
             Self::Cond { branches } => {
-                let costs = branches.iter().map(|branch| branch.cost());
+                let costs = branches.iter().map(SubGraph::cost);
                 costs
                     .max_by_key(|cost| (cost.total.flops, cost.total.bytes))
                     .map(|cost| (cost, 1))

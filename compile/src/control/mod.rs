@@ -34,7 +34,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use crate::{Graph, eval::Program, graph::Digest};
+use crate::{Cost, Graph, eval::Program, graph::Digest};
 
 pub use cond::{cond, switch};
 pub(crate) use function::{apply, from_traced, is_traced, to_traced};
@@ -55,6 +55,7 @@ pub struct SubGraph(Arc<Inner>);
 struct Inner {
     program: Program,
     digest: OnceLock<Digest>,
+    cost: OnceLock<Cost>,
 }
 
 impl SubGraph {
@@ -63,7 +64,8 @@ impl SubGraph {
     }
 
     fn as_it_is(graph: Graph) -> Self {
-        Self(Arc::new(Inner { program: Program::new(graph), digest: OnceLock::new() }))
+        let program = Program::new(graph);
+        Self(Arc::new(Inner { program, digest: OnceLock::new(), cost: OnceLock::new() }))
     }
 
     pub(crate) fn program(&self) -> &Program {
@@ -73,6 +75,11 @@ impl SubGraph {
     /// [`Graph::digest`], which is computed once.
     pub(crate) fn digest(&self) -> Digest {
         *self.0.digest.get_or_init(|| self.program().graph().digest())
+    }
+
+    /// [`Graph::cost`], which is computed once.
+    pub(crate) fn cost(&self) -> &Cost {
+        self.0.cost.get_or_init(|| self.program().graph().cost())
     }
 
     /// Shapes and types of the arguments.

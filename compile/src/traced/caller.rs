@@ -31,17 +31,26 @@ const FOLDERS: [&str; 4] = ["compile/src", "backend/src", "tree/src", "transform
 /// tables, the function; empty if neither is known.
 ///
 /// It walks the stack, which takes milliseconds: it is created only for a message of a panic.
-pub(crate) struct Caller(Option<String>);
+pub(crate) struct Caller {
+    place: Option<String>,
+    method: Option<String>,
+}
 
 impl Caller {
     pub(crate) fn here() -> Self {
-        Self(find(&Backtrace::force_capture().to_string()))
+        let backtrace = Backtrace::force_capture().to_string();
+        Self { place: find(&backtrace), method: method(&backtrace) }
+    }
+
+    /// The method of Burn's tensors that the user called, where its name is known.
+    pub(crate) fn method(&self) -> Option<&str> {
+        self.method.as_deref()
     }
 }
 
 impl fmt::Display for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
+        match &self.place {
             Some(place) => write!(f, " (at {place})"),
             None => Ok(()),
         }
@@ -67,6 +76,30 @@ fn find(backtrace: &str) -> Option<String> {
         }
     }
     function.and_then(named)
+}
+
+/// The outermost method of Burn's tensors in a printed backtrace, before the first function of the user's.
+fn method(backtrace: &str) -> Option<String> {
+    let names = backtrace.lines().filter_map(|line| {
+        let (number, name) = line.trim().split_once(": ")?;
+        number.parse::<u32>().is_ok().then_some(name)
+    });
+    let of_burn = |name: &&str| name.trim_start_matches('<').starts_with("burn_tensor::");
+    let name = names.skip_while(|name| !of_burn(name)).take_while(of_burn).last()?;
+    // `burn_tensor::tensor::api::orderable::<impl burn_tensor::Tensor<B,_,K>>::sort`, or with parameters at its end.
+    let mut depth = 0;
+    let plain: String = name
+        .replace("->", "")
+        .chars()
+        .filter(|c| {
+            depth += i32::from(*c == '<');
+            let outside = depth == 0;
+            depth -= i32::from(*c == '>');
+            outside
+        })
+        .collect();
+    let last = plain.rsplit("::").find(|part| !part.is_empty() && !part.starts_with('{'))?;
+    Some(last.to_owned())
 }
 
 /// True for the name of a function that is none of the library's, of Burn's or of Rust's.
@@ -121,5 +154,10 @@ mod tests {
         assert_eq!(find(without).as_deref(), Some("the function `mine::model`"));
         assert_eq!(find("   0: <unknown>\n   1: main\n"), None);
         assert_eq!(find(""), None);
+        assert_eq!(method(&text), None);
+        let sorts = "   3: burn_router::ops::tensor::float_sort\n   4: burn_tensor::tensor::api::numeric::sort::{{closure}}\n   5: \
+                     burn_tensor::tensor::api::orderable::<impl burn_tensor::tensor::api::base::Tensor<B,_,K>>::sort\n   6: \
+                     mine::model\n   7: burn_tensor::Tensor::exp\n";
+        assert_eq!(method(sorts).as_deref(), Some("sort"));
     }
 }

@@ -200,11 +200,18 @@ impl RunnerClient for TraceClient {
             Ok(data) => return Box::pin(std::future::ready(data)),
             Err(made_by) => made_by,
         };
+        let caller = Caller::here();
+        // Some of Burn's methods compute on the host.
+        if let Some(method) = caller.method().filter(|method| !method.contains("data") && !method.contains("scalar")) {
+            panic!(
+                "`{method}` reads the values of its tensor, and a trace has none: {made_by}. Call it before the trace and pass \
+                 what it gives as an argument, or take an operation that can be traced (`topk` in place of a sort){caller}"
+            )
+        }
         panic!(
             "the values of a traced tensor were asked for, and a trace has none: {made_by}. Keep to operations of tensors \
              (a mask instead of an `if` on a value), or compute what the decision depends on before the trace and pass it \
-             as an argument{}",
-            Caller::here()
+             as an argument{caller}"
         )
     }
 

@@ -2,7 +2,7 @@
 
 use burn::tensor::{Int, Tensor};
 use grove_backend::{Autodiff, Flex};
-use grove_compile::{Cost, Traced, trace_skeleton};
+use grove_compile::{Cost, Traced, scan, trace_skeleton};
 use grove_models::{CausalLm, Gpt2, Gpt2Config, Pretrained};
 use grove_tree::Array;
 
@@ -112,4 +112,23 @@ fn images_are_svg() {
     }
     assert_eq!(svg.matches("<text").count(), svg.matches("</text>").count());
     assert!(cost.by_path(1).to_svg().contains("Cost by path"));
+}
+
+/// Each loop is counted once, however deep it is.
+#[test]
+fn loops_in_loops() {
+    fn nested(depth: u32, x: Array<Traced, 1>) -> Array<Traced, 1> {
+        if depth == 0 {
+            return Array::new(x.val() * 2.0);
+        }
+        let steps = Array::<Traced, 2>::new(Tensor::zeros([2, 1], &x.val().device()));
+        let step = |x: Array<Traced, 1>, _: Array<Traced, 1>| {
+            let next = nested(depth - 1, x);
+            (next.clone(), next)
+        };
+        scan(step, x, steps).0
+    }
+    let graph = trace_skeleton(|x: Array<Traced, 1>| nested(30, x), &Array::<B, 1>::absent([3]));
+    let products = graph.cost().by_operation.into_iter().find(|(name, _)| name == "mul").expect("a product").1;
+    assert_eq!((products.count, products.flops), (1 << 30, 3 << 30));
 }

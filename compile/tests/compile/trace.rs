@@ -335,3 +335,16 @@ fn a_graph_of_numbers_takes_no_integers() {
     let integers = Array::<Flex, 1, Int>::new(Tensor::from_data([1_i64, 2], &Default::default()));
     half.eval(&integers);
 }
+
+#[test]
+fn methods_that_compute_on_the_host_are_named() {
+    let x = Array::<Flex, 1>::new(Tensor::from_floats([1.0, 2.0], &Default::default()));
+    let sort = || trace(|x: Array<Traced, 1>| Array::<_, 1>::new(x.val().sort(0)), &x);
+    let message = panic_of(sort);
+    assert!(message.starts_with("`sort` reads the values of its tensor"), "{message}");
+    let read = || {
+        trace(|x: Array<Traced, 1>| Array::<_, 1>::new(x.val() * x.val().into_data().iter::<f32>().sum::<f32>()), &x)
+    };
+    let message = panic_of(read);
+    assert!(message.starts_with("the values of a traced tensor were asked for"), "{message}");
+}
