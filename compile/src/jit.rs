@@ -72,7 +72,7 @@ pub struct Jit<In, Out, F> {
 struct Programs<Out> {
     /// The one that was used last comes first.
     kept: VecDeque<Arc<Compiled<Out>>>,
-    /// What is being traced, and by which thread.
+    /// The traces that go on, with their threads.
     tracing: Vec<(ThreadId, Arc<Wanted>)>,
 }
 
@@ -82,7 +82,7 @@ impl<Out> Default for Programs<Out> {
     }
 }
 
-/// What a program is for.
+/// The arguments and the backend that a program is for.
 struct Wanted {
     structure: Structure,
     leaves: Vec<Leaf>,

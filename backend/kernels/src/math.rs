@@ -12,15 +12,9 @@ pub(crate) fn fma<const FUSED: bool>(x: f32, y: f32, z: f32) -> f32 {
 /// `e^x` with a relative error below 3e-7 from -87.3 on; 0 below that, infinity where it is beyond f32.
 #[inline(always)]
 pub(crate) fn exp<const FUSED: bool>(x: f32) -> f32 {
-    /// The logarithm of the largest f32.
-    const LARGEST: f32 = 88.722_84;
-    let (low, large, high) = (x < -87.3, x > 88.0, x > LARGEST);
     // Near the largest f32 the power of 2 is none itself.
-    let (x, factor) = if large { (x - 1.0, std::f32::consts::E) } else { (x, 1.0) };
-    let (p, power) = exp_parts::<FUSED>(x);
-    let value = (p + 1.0) * power * factor;
-    let value = if low { 0.0 } else { value };
-    if high { f32::INFINITY } else { value }
+    let (x, factor) = if x > 88.0 { (x - 1.0, std::f32::consts::E) } else { (x, 1.0) };
+    exp_below_88::<FUSED>(x) * factor
 }
 
 /// [`exp`], but infinity from 88.3 on, which takes fewer instructions.

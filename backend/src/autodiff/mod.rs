@@ -1,7 +1,26 @@
 //! Reverse-mode differentiation of any backend.
 
-mod burn;
+/// Methods that are Burn's.
+macro_rules! burn {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+        $(fn $name($($argument: $type),*) -> $result {
+            Burn::<B, C>::$name($($argument),*)
+        })*
+    };
+}
+
+/// Methods without gradients.
+macro_rules! inner {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+        $(fn $name($($argument: $type),*) -> $result {
+            B::$name($($argument),*)
+        })*
+    };
+}
+
+mod modules;
 mod rules;
+mod tensors;
 
 use ::burn::tensor::{
     DType, TensorData,
@@ -17,6 +36,11 @@ use burn_backend::DTypeUsageSet;
 use std::marker::PhantomData;
 
 use crate::Backend;
+
+type Float<B> = FloatTensor<Burn<B>>;
+type Int<B> = IntTensor<B>;
+type Bool<B> = BoolTensor<B>;
+type Quantized<B> = QuantizedTensor<B>;
 
 /// A backend that records operations on another backend, for gradients.
 ///

@@ -1,7 +1,7 @@
 //! Derivatives in place of Burn's. Compositions are differentiated as they are; a [`Function`] has a rule.
 
 use burn::tensor::{
-    DType, FloatDType, Scalar, Shape, Slice, TensorData, TensorMetadata,
+    DType, FloatDType, Scalar, Shape, TensorData, TensorMetadata,
     ops::{BoolTensor, FloatTensor, FloatTensorOps, ModuleOps},
 };
 use burn_autodiff::{Autodiff as Burn, checkpoint::strategy::CheckpointStrategy};
@@ -10,7 +10,7 @@ use burn_backend::get_device_settings;
 use super::Autodiff;
 use crate::{
     Backend,
-    ops::{AnyTensor, Function, FunctionVjp, Outcome, Values, Wanted},
+    ops::{AnyTensor, Function, FunctionVjp, Outcome, Values, Wanted, part_of_axis},
 };
 
 /// Copies one after another. Burn 0.21 adds up the gradient as though each element were repeated.
@@ -84,12 +84,7 @@ pub(super) fn div_scalar<B: Backend, C: CheckpointStrategy>(
 
 /// A part of an axis.
 fn slice<B: Backend>(x: &FloatTensor<B>, dim: usize, from: usize, to: usize) -> FloatTensor<B> {
-    let full = |(i, size): (usize, &usize)| match i == dim {
-        true => Slice::from(from..to),
-        false => Slice::from(0..*size),
-    };
-    let slices: Vec<Slice> = x.shape().iter().enumerate().map(full).collect();
-    B::float_slice(x.clone(), &slices)
+    B::float_slice(x.clone(), &part_of_axis(x.shape().num_dims(), dim, from..to))
 }
 
 /// A sum over the axes along which a value of a shape was repeated.
@@ -133,7 +128,7 @@ impl FunctionVjp for Product {
         let before = |x: &FloatTensor<B>| {
             let mut one = x.shape();
             one[self.dim] = 1;
-            let one = B::float_ones(one, &B::float_device(x), float_dtype(x.dtype()));
+            let one = B::float_ones(one, &B::float_device(x), x.dtype().into());
             B::float_cumprod(B::float_cat(vec![one, slice::<B>(x, self.dim, 0, size - 1)], self.dim), self.dim)
         };
         let flip = |x| B::float_flip(x, &[self.dim]);
@@ -206,7 +201,7 @@ impl Function for Extreme {
 impl FunctionVjp for Extreme {
     fn vjp<B: Backend>(&self, mut saved: Values<B>, mut grads: Values<B>, _: &Wanted) -> Values<B> {
         let (x, y, grad) = (saved.take_float(0), saved.take_float(1), grads.take_float(0));
-        let (shape, dtype) = (x.shape(), float_dtype(x.dtype()));
+        let (shape, dtype) = (x.shape(), FloatDType::from(x.dtype()));
         let settings = get_device_settings::<B>(&B::float_device(&x));
         let places = B::float_equal(x, B::float_expand(y, shape.clone()), settings.bool_dtype);
         let places = B::bool_into_float(places, dtype);
@@ -239,7 +234,8 @@ impl Function for Largest {
         let Self { dim, k } = *self;
         let x = inputs.take_float(0);
         let vjp = LargestVjp { dim, shape: x.shape() };
-        let positions = B::argtopk(x.clone(), dim, k);
+        let integers = get_device_settings::<B>(&B::float_device(&x)).int_dtype;
+        let positions = B::argtopk(x.clone(), dim, k, integers);
         let outputs = Values::floats([B::float_gather(dim, x, positions.clone())]);
         (Outcome { outputs, saved: std::iter::once(Some(AnyTensor::Int(positions))).collect() }, vjp)
     }
@@ -248,7 +244,7 @@ impl Function for Largest {
 impl FunctionVjp for LargestVjp {
     fn vjp<B: Backend>(&self, mut saved: Values<B>, mut grads: Values<B>, _: &Wanted) -> Values<B> {
         let (positions, grad) = (saved.take_int(0), grads.take_float(0));
-        let zeros = B::float_zeros(self.shape.clone(), &B::float_device(&grad), float_dtype(grad.dtype()));
+        let zeros = B::float_zeros(self.shape.clone(), &B::float_device(&grad), grad.dtype().into());
         Values::floats([B::float_scatter_add(self.dim, zeros, positions, grad)])
     }
 }
@@ -276,10 +272,6 @@ impl FunctionVjp for Quotient {
     }
 }
 
-fn float_dtype(dtype: DType) -> FloatDType {
-    dtype.into()
-}
-
 /// Average pooling in two dimensions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AvgPool {
@@ -290,8 +282,8 @@ pub(super) struct AvgPool {
 }
 
 impl AvgPool {
-    /// Where the last windows end beyond the image, Burn 0.21 divides their gradients by the size of the kernel, and their values by
-    /// fewer pixels.
+    /// Burn 0.21 divides the gradients of windows that end beyond the image by the size of the kernel, and their values by fewer
+    /// pixels.
     pub fn pool<B: Backend, C: CheckpointStrategy>(
         self,
         x: FloatTensor<Autodiff<B, C>>,
@@ -347,7 +339,7 @@ impl FunctionVjp for AvgPoolVjp {
         let Self { pool, shape } = self;
         let AvgPool { kernel_size, stride, padding, .. } = *pool;
         let grad = grads.take_float(0);
-        let (device, dtype) = (B::float_device(&grad), float_dtype(grad.dtype()));
+        let (device, dtype) = (B::float_device(&grad), FloatDType::from(grad.dtype()));
         let windows = [grad.shape()[2], grad.shape()[3]];
         let [rows, columns] = [0, 1].map(|i| pool.counts(i, shape[2 + i], windows[i]));
         let whole = (kernel_size[0] * kernel_size[1]) as f32;

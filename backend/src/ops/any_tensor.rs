@@ -1,10 +1,10 @@
 use burn::tensor::{
-    Bool, DType, FloatDType, Int, Scalar, Shape, Slice, Tensor, TensorData, TensorMetadata,
+    Bool, DType, FloatDType, Int, Scalar, Shape, Tensor, TensorData, TensorMetadata,
     backend::{Backend, BackendTypes},
     ops::{BoolTensor, FloatTensor, IntTensor},
 };
 
-use super::{Chunk, Values, apply, float};
+use super::{Chunk, Values, apply, float, part_of_axis};
 
 /// A tensor of any kind and rank, the form in which operations and leaves of trees hold one.
 ///
@@ -134,8 +134,7 @@ impl<B: Backend> AnyTensor<B> {
             let shape = Shape::from([&[0], &self.shape()[1..]].concat());
             return self.zeros(shape);
         }
-        let mut slices = vec![Slice::full(); self.shape().num_dims()];
-        slices[0] = Slice::from(range);
+        let slices = part_of_axis(self.shape().num_dims(), 0, range);
         by_kind!(self, x => B::float_slice(x, &slices), B::int_slice(x, &slices), B::bool_slice(x, &slices))
     }
 

@@ -1,7 +1,7 @@
 //! The differentiating backend: one method that records any operation with its derivative.
 
 use burn::tensor::{
-    DType, TensorData, TensorMetadata,
+    DType, IntDType, TensorData, TensorMetadata,
     backend::{AutodiffBackend, ExecutionError},
     ops::{FloatTensor, IntTensor},
 };
@@ -83,8 +83,8 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
         B::read(x.primitive)
     }
 
-    fn argtopk(x: FloatTensor<Self>, dim: usize, k: usize) -> IntTensor<Self> {
-        B::argtopk(x.primitive, dim, k)
+    fn argtopk(x: FloatTensor<Self>, dim: usize, k: usize, dtype: IntDType) -> IntTensor<Self> {
+        B::argtopk(x.primitive, dim, k, dtype)
     }
 
     fn into_innermost(x: AnyTensor<Self>) -> (Box<dyn Any>, bool) {

@@ -57,15 +57,14 @@ mod swiglu;
 mod update_cache;
 mod values;
 
-use std::any::Any;
+use std::{any::Any, ops::Range};
 
 use burn::tensor::{
-    DType, Shape, Slice, Tensor, TensorData, TensorMetadata, TensorPrimitive,
+    DType, IntDType, Shape, Slice, Tensor, TensorData, TensorMetadata, TensorPrimitive,
     backend::ExecutionError,
     ops::{FloatTensor, IntTensor},
 };
 
-use burn_backend::get_device_settings;
 use grove_communicator::Communicator;
 pub use grove_kernels::{Dropout, Quantization, chain};
 
@@ -122,6 +121,13 @@ fn float<B: burn::tensor::backend::Backend, const D: usize>(x: FloatTensor<B>) -
 
 fn primitive<B: burn::tensor::backend::Backend, const D: usize>(x: Tensor<B, D>) -> FloatTensor<B> {
     x.into_primitive().tensor()
+}
+
+/// A range of one axis, and all of the others.
+pub(crate) fn part_of_axis(rank: usize, dim: usize, range: Range<usize>) -> Vec<Slice> {
+    let mut slices = vec![Slice::full(); rank];
+    slices[dim] = Slice::from(range);
+    slices
 }
 
 /// A tensor's elements in one row.
@@ -222,12 +228,10 @@ pub trait Backend: burn::tensor::backend::Backend {
     }
 
     /// Positions of the `k` largest elements along an axis, the largest first. Burn 0.21's `argtopk` is missing on some backends.
-    fn argtopk(x: FloatTensor<Self>, dim: usize, k: usize) -> IntTensor<Self> {
-        let settings = get_device_settings::<Self>(&Self::float_device(&x));
-        let sorted = Self::float_argsort(x, dim, true, settings.int_dtype);
-        let sizes = sorted.shape();
-        let range = |(i, size): (usize, &usize)| Slice::from(0..if i == dim { k } else { *size });
-        Self::int_slice(sorted, &sizes.iter().enumerate().map(range).collect::<Vec<_>>())
+    fn argtopk(x: FloatTensor<Self>, dim: usize, k: usize, dtype: IntDType) -> IntTensor<Self> {
+        let sorted = Self::float_argsort(x, dim, true, dtype);
+        let part = part_of_axis(sorted.shape().num_dims(), dim, 0..k);
+        Self::int_slice(sorted, &part)
     }
 
     /// The tensor on the innermost of the decorated backends, an [`AnyTensor`] of it, and true if a gradient flows through the

@@ -1,12 +1,11 @@
 //! The recording backend: one method that hands any operation to whatever records Burn's.
 
 use burn::tensor::{
-    DType, TensorData, TensorMetadata,
+    DType, IntDType, TensorData, TensorMetadata,
     backend::ExecutionError,
     ops::{FloatTensor, FloatTensorOps, IntTensor},
     try_read_sync,
 };
-use burn_backend::get_device_settings;
 use burn_ir::TensorIr;
 use burn_router::{BackendRouter, RouterTensor, RunnerChannel, RunnerClient, get_client};
 use grove_communicator::Communicator;
@@ -68,9 +67,8 @@ where
         try_read_sync(client.read_tensor_async(x.into_ir())).expect("an engine answers at once")
     }
 
-    fn argtopk(x: FloatTensor<Self>, dim: usize, k: usize) -> IntTensor<Self> {
-        let settings = get_device_settings::<Self>(&Self::float_device(&x));
-        Self::float_argtopk(x, dim, k, settings.int_dtype)
+    fn argtopk(x: FloatTensor<Self>, dim: usize, k: usize, dtype: IntDType) -> IntTensor<Self> {
+        Self::float_argtopk(x, dim, k, dtype)
     }
 
     fn run(operation: &Operation, inputs: Values<Self>, needs: &[bool]) -> Outcome<Self> {

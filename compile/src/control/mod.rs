@@ -34,7 +34,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use crate::{Cost, Graph, eval::Program, graph::Digest};
+use crate::{Cost, Graph, eval::Program, graph::Identity};
 
 pub use cond::{cond, switch};
 pub(crate) use function::{apply, from_traced, is_traced, to_traced};
@@ -54,7 +54,7 @@ pub struct SubGraph(Arc<Inner>);
 
 struct Inner {
     program: Program,
-    digest: OnceLock<Digest>,
+    identity: OnceLock<Identity>,
     cost: OnceLock<Cost>,
 }
 
@@ -65,16 +65,21 @@ impl SubGraph {
 
     fn as_it_is(graph: Graph) -> Self {
         let program = Program::new(graph);
-        Self(Arc::new(Inner { program, digest: OnceLock::new(), cost: OnceLock::new() }))
+        Self(Arc::new(Inner { program, identity: OnceLock::new(), cost: OnceLock::new() }))
     }
 
     pub(crate) fn program(&self) -> &Program {
         &self.0.program
     }
 
-    /// [`Graph::digest`], which is computed once.
-    pub(crate) fn digest(&self) -> Digest {
-        *self.0.digest.get_or_init(|| self.program().graph().digest())
+    /// [`Graph::identity`], which is computed once.
+    pub(crate) fn identity(&self) -> &Identity {
+        self.0.identity.get_or_init(|| self.program().graph().identity())
+    }
+
+    /// True if two are one.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// [`Graph::cost`], which is computed once.
@@ -103,7 +108,7 @@ impl Deref for SubGraph {
 
 impl PartialEq for SubGraph {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || **self == **other
+        self.is_same(other) || **self == **other
     }
 }
 

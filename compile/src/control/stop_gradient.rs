@@ -4,7 +4,7 @@ use grove_backend::{
     AnyTensor, Backend,
     ops::{Function, FunctionVjp, Outcome, Spec, Values, Wanted},
 };
-use grove_tree::{AnyArray, Path, Tree};
+use grove_tree::{AnyArray, Tree, map};
 use std::any::TypeId;
 
 use super::function::{from_traced, record_primitive, to_traced};
@@ -25,10 +25,8 @@ use crate::{Primitive, Traced, eval::missing};
 /// assert_eq!((y.val().into_scalar(), tangent.val().into_scalar()), (9.0, 9.0));
 /// ```
 pub fn stop_gradient<B: Backend, T: Tree<B>>(tree: T) -> T {
-    let present: Vec<_> = super::nested::arrays_of(&tree);
-    let mut stopped = present.into_iter().map(|x| stopped(x));
-    tree.map(&mut Path::root(), &mut |_, leaf: AnyArray<B>| match leaf.is_present() {
-        true => AnyArray::present(stopped.next().unwrap_or_else(|| missing())),
+    map(tree, |leaf| match leaf.is_present() {
+        true => AnyArray::present(stopped(leaf.into_value().unwrap_or_else(|| missing()))),
         false => leaf,
     })
 }

@@ -114,7 +114,7 @@ pub(super) fn top_k<B: Backend>(x: AnyTensor<B>, axis: usize, k: usize) -> AnyTe
 
 pub(super) fn arg_top_k<B: Backend>(x: AnyTensor<B>, axis: usize, k: usize, target: &Target<'_, B>) -> AnyTensor<B> {
     AnyTensor::Int(match x {
-        AnyTensor::Float(x) => B::int_cast(B::argtopk(x, axis, k), target.int(DType::I64)),
+        AnyTensor::Float(x) => B::argtopk(x, axis, k, target.int(DType::I64)),
         AnyTensor::Int(x) => B::int_argtopk(x, axis, k),
         x => numeric("arg_top_k", &x),
     })

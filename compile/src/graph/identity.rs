@@ -1,9 +1,9 @@
-//! What tells programs apart: static values by their bits, constants by all their bytes.
+//! The identity of programs: static values by their bits, constants by all their bytes.
 
 use burn::tensor::TensorData;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::Graph;
+use super::{Equation, Graph};
 use crate::{
     Primitive,
     control::{HigherOrder, SubGraph},
@@ -12,13 +12,21 @@ use crate::{
 /// 128 bits of hash.
 pub(crate) type Digest = [u64; 2];
 
-/// The digest of bytes.
-pub(crate) fn digest(bytes: &[u8]) -> Digest {
-    [0, 1].map(|seed: u8| {
+/// The digest of what a function writes.
+fn digest_of(write: impl Fn(&mut DefaultHasher)) -> Digest {
+    [0, 1].map(|seed| {
         let mut hasher = DefaultHasher::new();
         hasher.write_u8(seed);
-        hasher.write(bytes);
+        write(&mut hasher);
         hasher.finish()
+    })
+}
+
+/// The digest of an array's type and elements.
+pub(super) fn constant_digest(data: &TensorData) -> Digest {
+    digest_of(|hasher| {
+        data.dtype.hash(hasher);
+        hasher.write(data.as_bytes());
     })
 }
 
@@ -32,28 +40,14 @@ impl Primitive {
         };
         let mut bytes = format!("{} {}", op.name(), op.static_values()).into_bytes();
         for (_, graph) in op.sub_graphs() {
-            graph.digest().iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+            graph.identity().digest.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
         }
         bytes
-    }
-
-    /// True if two primitives compute the same, whatever their rules of differentiation are.
-    fn computes_as(&self, other: &Self) -> bool {
-        let (Self::HigherOrder(op), Self::HigherOrder(other_op)) = (self, other) else {
-            return self.identity() == other.identity();
-        };
-        let (graphs, others) = (op.sub_graphs(), other_op.sub_graphs());
-        (op.name(), op.static_values()) == (other_op.name(), other_op.static_values())
-            && graphs.len() == others.len()
-            && graphs
-                .iter()
-                .zip(others)
-                .all(|((_, graph), (_, other))| graph.is_same(other) || graph.computes_as(other))
     }
 }
 
 impl HigherOrder {
-    /// What it has besides sub-graphs and rules.
+    /// Static values, besides sub-graphs and rules.
     fn static_values(&self) -> String {
         match self {
             Self::Cond { branches } => format!("{}", branches.len()),
@@ -64,9 +58,15 @@ impl HigherOrder {
     }
 }
 
+/// The identity of a graph but for rules of differentiation. Constants and sub-graphs are in it by their digests.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Identity {
+    bytes: Vec<u8>,
+    digest: Digest,
+}
+
 impl Graph {
-    /// A digest of the graph with its constants, but without rules of differentiation.
-    pub(crate) fn digest(&self) -> Digest {
+    pub(crate) fn identity(&self) -> Identity {
         let Self { variables, inputs, constants, equations, outputs, keys, types } = self;
         let mut bytes = format!("{variables:?} {inputs:?} {outputs:?} {keys:?} {types:?}").into_bytes();
         for (var, data) in constants {
@@ -79,36 +79,24 @@ impl Graph {
             bytes.extend(identity);
             bytes.extend(format!("{:?} {:?}", equation.inputs, equation.outputs).into_bytes());
         }
-        digest(&bytes)
+        Identity { digest: digest_of(|hasher| hasher.write(&bytes)), bytes }
     }
 
-    /// True if two graphs are equal but for rules of differentiation.
-    pub(crate) fn computes_as(&self, other: &Self) -> bool {
-        let Self { variables, inputs, constants, equations, outputs, keys, types } = self;
-        (variables, inputs, outputs, keys, types)
-            == (&other.variables, &other.inputs, &other.outputs, &other.keys, &other.types)
-            && constants == &other.constants
-            && equations.len() == other.equations.len()
-            && equations.iter().zip(&other.equations).all(|(equation, other)| {
-                (&equation.inputs, &equation.outputs) == (&other.inputs, &other.outputs)
-                    && equation.primitive.computes_as(&other.primitive)
-            })
+    /// True if two graphs of one identity are equal in that of which it has digests.
+    pub(crate) fn has_same_parts(&self, other: &Self) -> bool {
+        let same = |(equation, other): (&Equation, &Equation)| match (&equation.primitive, &other.primitive) {
+            (Primitive::HigherOrder(op), Primitive::HigherOrder(other)) => {
+                op.sub_graphs().iter().zip(other.sub_graphs()).all(|((_, graph), (_, other))| graph.computes_as(other))
+            }
+            _ => true,
+        };
+        self.constants == other.constants && self.equations.iter().zip(&other.equations).all(same)
     }
-}
-
-/// The digest of an array's type and elements.
-pub(crate) fn constant_digest(data: &TensorData) -> Digest {
-    [0, 1].map(|seed: u8| {
-        let mut hasher = DefaultHasher::new();
-        (seed, data.dtype).hash(&mut hasher);
-        hasher.write(data.as_bytes());
-        hasher.finish()
-    })
 }
 
 impl SubGraph {
-    /// True if two are one.
-    fn is_same(&self, other: &Self) -> bool {
-        std::ptr::eq(self.program(), other.program())
+    /// True if two are equal but for rules of differentiation.
+    fn computes_as(&self, other: &Self) -> bool {
+        self.is_same(other) || self.identity() == other.identity() && self.has_same_parts(other)
     }
 }

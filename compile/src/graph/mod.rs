@@ -33,7 +33,7 @@ use crate::{
 };
 pub use cost::{Cost, OperationCost, PathCosts};
 pub use fuse::Fused;
-pub(crate) use identity::Digest;
+pub(crate) use identity::{Digest, Identity};
 pub use json::GraphError;
 pub(crate) use json::{TypeNames, scalar};
 pub use keys::Keys;

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use super::{Digest, Equation, Graph, Var, identity::constant_digest, keys::keys_in};
 use crate::{Primitive, control::prune};
 
-/// What equations that compute the same agree in: the [identity](Primitive::identity) and the inputs.
+/// The identity of an equation: that of its [primitive](Primitive::identity), and its inputs.
 type Key = (Vec<u8>, Vec<Option<Var>>);
 
 impl Graph {

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     Primitive,
-    graph::{Digest, Equation, Graph, Var},
+    graph::{Equation, Graph, Identity, Var},
     jit::logs_compiles,
 };
 
@@ -51,7 +51,7 @@ pub(super) struct Lazy {
 
 /// A compiled program, with what it was compiled for.
 struct Known {
-    digest: Digest,
+    identity: Identity,
     graph: Graph,
     layouts: Vec<String>,
     donated: Vec<bool>,
@@ -368,11 +368,10 @@ impl Lazy {
         donated: Vec<bool>,
     ) -> Result<Arc<dyn Executable>, String> {
         let layouts: Vec<String> = inputs.iter().map(|array| self.engine.layout(array)).collect();
-        let digest = graph.digest();
+        let identity = graph.identity();
         let is_same = |known: &Known| {
-            known.digest == digest
-                && (&known.layouts, &known.donated) == (&layouts, &donated)
-                && known.graph.computes_as(&graph)
+            (&known.identity, &known.layouts, &known.donated) == (&identity, &layouts, &donated)
+                && known.graph.has_same_parts(&graph)
         };
         let found = self.programs.iter().position(is_same);
         if let Some(known) = found.and_then(|i| self.programs.remove(i)) {
@@ -390,7 +389,7 @@ impl Lazy {
                 graph.outputs().len()
             );
         }
-        self.programs.push_front(Known { digest, graph, layouts, donated, program: program.clone() });
+        self.programs.push_front(Known { identity, graph, layouts, donated, program: program.clone() });
         self.programs.truncate(CAPACITY);
         Ok(program)
     }

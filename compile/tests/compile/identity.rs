@@ -1,4 +1,4 @@
-//! What tells programs and equations apart: constants in sub-graphs, static values, numbers of outputs, and paths.
+//! The identity of programs and equations: constants in sub-graphs, static values, numbers of outputs, and paths.
 
 use burn::tensor::{Bool, Tensor, TensorData, module};
 use grove_backend::{Backend, Flex};
@@ -86,7 +86,7 @@ fn equal_branches_are_one() {
 }
 
 proptest! {
-    /// Whatever two tables are, their branches are merged only where they are one.
+    /// The branches of two tables are merged only where the tables are one.
     #[test]
     fn any_two_tables(bits in proptest::array::uniform3(any::<u32>()), other in 0_usize..3, flip in 0_u32..32) {
         let mut flipped = bits;

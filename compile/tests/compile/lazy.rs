@@ -150,7 +150,7 @@ fn a_function_with_a_rule_is_compiled_once() {
     assert_eq!(counts.get()[1..], [1, 6]);
 }
 
-/// What a program that failed was to compute says why each time, and the device goes on.
+/// Results of a program that failed say why each time they are read, and the device goes on.
 #[test]
 fn a_program_that_fails() {
     let (device, _) = device();

@@ -156,7 +156,7 @@ fn run<R: CubeRuntime, B: Fusing<R>>(operation: &Operation, mut inputs: Values<B
             let (leaves, hyperparameters) = leaves_of(inputs);
             Outcome::new(leaves::adam_steps(leaves, hyperparameters).into_iter().flatten())
         }
-        Operation::SumOfSquares(_) if (0..inputs.len()).all(|i| inputs.dtype(i) != DType::F64) => {
+        Operation::SumOfSquares(_) if !has_f64(&inputs) => {
             let device = B::float_device(inputs.float(0));
             let leaves = inputs.into_floats().into_iter().filter(|x| x.shape().num_elements() > 0).collect();
             let zero = || B::float_zeros([1].into(), &device, DType::F32.into());

@@ -1,44 +1,15 @@
-//! The methods of Burn's backends, one line each: what has no rule here is Burn's.
+//! Methods of tensors, one line each: those without a rule of grove's are Burn's.
 
-use burn::tensor::{
+use ::burn::tensor::{
     BoolDType, Device, Distribution, FloatDType, IndexingUpdateOp, IntDType, Scalar, Shape, Slice, TensorData,
-    backend::{AutodiffBackend, ExecutionError},
-    ops::{
-        ActivationOps, AttentionModuleOptions, BoolTensor, BoolTensorOps, ConvOptions, ConvTransposeOptions,
-        DeformConv2dBackward, DeformConvOptions, FloatTensor, FloatTensorOps, IntTensor, IntTensorOps,
-        InterpolateOptions, MaxPool1dWithIndices, MaxPool2dBackward, MaxPool2dWithIndices, ModuleOps, QTensorOps,
-        QuantizedTensor, TransactionOps, TransactionPrimitive, TransactionPrimitiveData,
-    },
-    quantization::{QuantScheme, QuantizationParametersPrimitive},
+    backend::ExecutionError,
+    ops::{BoolTensorOps, FloatTensorOps, IntTensorOps},
 };
-use burn_autodiff::{Autodiff as Burn, checkpoint::strategy::CheckpointStrategy};
+use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use std::future::Future;
 
-use super::{Autodiff, rules};
+use super::{Autodiff, Bool, Burn, Float, Int, rules};
 use crate::Backend;
-
-type Float<B> = FloatTensor<Burn<B>>;
-type Int<B> = IntTensor<B>;
-type Bool<B> = BoolTensor<B>;
-type Quantized<B> = QuantizedTensor<B>;
-
-/// Methods that are Burn's.
-macro_rules! burn {
-    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
-        $(fn $name($($argument: $type),*) -> $result {
-            Burn::<B, C>::$name($($argument),*)
-        })*
-    };
-}
-
-/// Methods without gradients.
-macro_rules! inner {
-    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
-        $(fn $name($($argument: $type),*) -> $result {
-            B::$name($($argument),*)
-        })*
-    };
-}
 
 impl<B: Backend, C: CheckpointStrategy> FloatTensorOps<Self> for Autodiff<B, C> {
     burn! {
@@ -322,164 +293,5 @@ impl<B: Backend, C: CheckpointStrategy> BoolTensorOps<Self> for Autodiff<B, C> {
 
     fn bool_argwhere(tensor: Bool<B>, out_dtype: IntDType) -> impl Future<Output = Int<B>> + Send {
         B::bool_argwhere(tensor, out_dtype)
-    }
-}
-
-impl<B: Backend, C: CheckpointStrategy> ModuleOps<Self> for Autodiff<B, C> {
-    burn! {
-        embedding(weights: Float<B>, indices: Int<B>) -> Float<B>;
-        embedding_backward(weights: Float<B>, output: Float<B>, indices: Int<B>) -> Float<B>;
-        linear(x: Float<B>, weight: Float<B>, bias: Option<Float<B>>) -> Float<B>;
-        linear_x_backward(weight: Float<B>, output_grad: Float<B>) -> Float<B>;
-        linear_weight_backward(x: Float<B>, output_grad: Float<B>) -> Float<B>;
-        linear_bias_backward(output_grad: Float<B>) -> Float<B>;
-        conv1d(x: Float<B>, weight: Float<B>, bias: Option<Float<B>>, options: ConvOptions<1>) -> Float<B>;
-        conv_transpose1d(x: Float<B>, weight: Float<B>, bias: Option<Float<B>>, options: ConvTransposeOptions<1>) -> Float<B>;
-        conv2d(x: Float<B>, weight: Float<B>, bias: Option<Float<B>>, options: ConvOptions<2>) -> Float<B>;
-        deform_conv2d(x: Float<B>, offset: Float<B>, weight: Float<B>, mask: Option<Float<B>>, bias: Option<Float<B>>, options: DeformConvOptions<2>) -> Float<B>;
-        conv_transpose2d(x: Float<B>, weight: Float<B>, bias: Option<Float<B>>, options: ConvTransposeOptions<2>) -> Float<B>;
-        conv3d(x: Float<B>, weight: Float<B>, bias: Option<Float<B>>, options: ConvOptions<3>) -> Float<B>;
-        conv_transpose3d(x: Float<B>, weight: Float<B>, bias: Option<Float<B>>, options: ConvTransposeOptions<3>) -> Float<B>;
-        avg_pool1d(x: Float<B>, kernel_size: usize, stride: usize, padding: usize, count_include_pad: bool, ceil_mode: bool) -> Float<B>;
-        avg_pool2d_backward(x: Float<B>, grad: Float<B>, kernel_size: [usize; 2], stride: [usize; 2], padding: [usize; 2], count_include_pad: bool, ceil_mode: bool) -> Float<B>;
-        max_pool1d(x: Float<B>, kernel_size: usize, stride: usize, padding: usize, dilation: usize, ceil_mode: bool) -> Float<B>;
-        max_pool2d(x: Float<B>, kernel_size: [usize; 2], stride: [usize; 2], padding: [usize; 2], dilation: [usize; 2], ceil_mode: bool) -> Float<B>;
-        adaptive_avg_pool1d(x: Float<B>, output_size: usize) -> Float<B>;
-        adaptive_avg_pool2d(x: Float<B>, output_size: [usize; 2]) -> Float<B>;
-        adaptive_avg_pool2d_backward(x: Float<B>, grad: Float<B>) -> Float<B>;
-        interpolate(x: Float<B>, output_size: [usize; 2], options: InterpolateOptions) -> Float<B>;
-        interpolate_backward(x: Float<B>, grad: Float<B>, output_size: [usize; 2], options: InterpolateOptions) -> Float<B>;
-        attention(query: Float<B>, key: Float<B>, value: Float<B>, mask: Option<Bool<B>>, attn_bias: Option<Float<B>>, options: AttentionModuleOptions) -> Float<B>;
-        ctc_loss(log_probs: Float<B>, targets: Int<B>, input_lengths: Int<B>, target_lengths: Int<B>, blank: usize) -> Float<B>;
-        rfft(signal: Float<B>, dim: usize, n: Option<usize>) -> (Float<B>, Float<B>);
-        irfft(spectrum_re: Float<B>, spectrum_im: Float<B>, dim: usize, n: Option<usize>) -> Float<B>;
-    }
-
-    fn avg_pool2d(
-        x: Float<B>,
-        kernel_size: [usize; 2],
-        stride: [usize; 2],
-        padding: [usize; 2],
-        count_include_pad: bool,
-        ceil_mode: bool,
-    ) -> Float<B> {
-        rules::AvgPool { kernel_size, stride, padding, count_include_pad }.pool::<B, C>(x, ceil_mode)
-    }
-
-    fn max_pool1d_with_indices(
-        x: Float<B>,
-        kernel_size: usize,
-        stride: usize,
-        padding: usize,
-        dilation: usize,
-        ceil_mode: bool,
-    ) -> MaxPool1dWithIndices<Self> {
-        let MaxPool1dWithIndices { output, indices } =
-            Burn::<B, C>::max_pool1d_with_indices(x, kernel_size, stride, padding, dilation, ceil_mode);
-        MaxPool1dWithIndices { output, indices }
-    }
-
-    fn max_pool2d_with_indices(
-        x: Float<B>,
-        kernel_size: [usize; 2],
-        stride: [usize; 2],
-        padding: [usize; 2],
-        dilation: [usize; 2],
-        ceil_mode: bool,
-    ) -> MaxPool2dWithIndices<Self> {
-        let MaxPool2dWithIndices { output, indices } =
-            Burn::<B, C>::max_pool2d_with_indices(x, kernel_size, stride, padding, dilation, ceil_mode);
-        MaxPool2dWithIndices { output, indices }
-    }
-
-    fn max_pool2d_with_indices_backward(
-        x: Float<B>,
-        kernel_size: [usize; 2],
-        stride: [usize; 2],
-        padding: [usize; 2],
-        dilation: [usize; 2],
-        ceil_mode: bool,
-        grad: Float<B>,
-        indices: Int<B>,
-    ) -> MaxPool2dBackward<Self> {
-        let MaxPool2dBackward { x_grad } = Burn::<B, C>::max_pool2d_with_indices_backward(
-            x,
-            kernel_size,
-            stride,
-            padding,
-            dilation,
-            ceil_mode,
-            grad,
-            indices,
-        );
-        MaxPool2dBackward { x_grad }
-    }
-
-    fn deform_conv2d_backward(
-        x: Float<B>,
-        offset: Float<B>,
-        weight: Float<B>,
-        mask: Option<Float<B>>,
-        bias: Option<Float<B>>,
-        grad: Float<B>,
-        options: DeformConvOptions<2>,
-    ) -> DeformConv2dBackward<Self> {
-        let DeformConv2dBackward { x_grad, offset_grad, weight_grad, mask_grad, bias_grad } =
-            Burn::<B, C>::deform_conv2d_backward(x, offset, weight, mask, bias, grad, options);
-        DeformConv2dBackward { x_grad, offset_grad, weight_grad, mask_grad, bias_grad }
-    }
-}
-
-impl<B: Backend, C: CheckpointStrategy> ActivationOps<Self> for Autodiff<B, C> {
-    burn! {
-        gelu(tensor: Float<B>) -> Float<B>;
-        relu(tensor: Float<B>) -> Float<B>;
-        sigmoid(tensor: Float<B>) -> Float<B>;
-        log_sigmoid(tensor: Float<B>) -> Float<B>;
-    }
-}
-
-impl<B: Backend, C: CheckpointStrategy> QTensorOps<Self> for Autodiff<B, C> {
-    inner! {
-        q_device(tensor: &Quantized<B>) -> Device<B>;
-        q_to_device(tensor: Quantized<B>, device: &Device<B>) -> Quantized<B>;
-        q_reshape(tensor: Quantized<B>, shape: Shape) -> Quantized<B>;
-        q_swap_dims(tensor: Quantized<B>, dim1: usize, dim2: usize) -> Quantized<B>;
-        q_permute(tensor: Quantized<B>, axes: &[usize]) -> Quantized<B>;
-        q_flip(tensor: Quantized<B>, axes: &[usize]) -> Quantized<B>;
-        q_gather(dim: usize, tensor: Quantized<B>, indices: Int<B>) -> Quantized<B>;
-        q_select(tensor: Quantized<B>, dim: usize, indices: Int<B>) -> Quantized<B>;
-        q_slice(tensor: Quantized<B>, slices: &[Slice]) -> Quantized<B>;
-        q_argmax(tensor: Quantized<B>, dim: usize, out_dtype: IntDType) -> Int<B>;
-        q_argmin(tensor: Quantized<B>, dim: usize, out_dtype: IntDType) -> Int<B>;
-        q_expand(tensor: Quantized<B>, shape: Shape) -> Quantized<B>;
-    }
-
-    fn q_into_data(tensor: Quantized<B>) -> impl Future<Output = Result<TensorData, ExecutionError>> + Send {
-        B::q_into_data(tensor)
-    }
-
-    fn q_from_data(data: TensorData, device: &Device<B>) -> Quantized<B> {
-        B::q_from_data(data, device)
-    }
-
-    fn quantize(
-        tensor: Float<B>,
-        scheme: &QuantScheme,
-        QuantizationParametersPrimitive { scales }: QuantizationParametersPrimitive<Self>,
-    ) -> Quantized<B> {
-        B::quantize(tensor.primitive, scheme, QuantizationParametersPrimitive { scales: scales.primitive })
-    }
-
-    fn dequantize(tensor: Quantized<B>, dtype: FloatDType) -> Float<B> {
-        <Self as AutodiffBackend>::from_inner(B::dequantize(tensor, dtype))
-    }
-}
-
-impl<B: Backend, C: CheckpointStrategy> TransactionOps<Self> for Autodiff<B, C> {
-    async fn tr_execute(transaction: TransactionPrimitive<Self>) -> Result<TransactionPrimitiveData, ExecutionError> {
-        let floats = transaction.read_floats.into_iter().map(|x| x.primitive).collect();
-        let (quantized, integers, booleans) = (transaction.read_qfloats, transaction.read_ints, transaction.read_bools);
-        B::tr_execute(TransactionPrimitive::new(floats, quantized, integers, booleans)).await
     }
 }
