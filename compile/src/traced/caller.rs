@@ -154,7 +154,8 @@ mod tests {
         assert_eq!(find(without).as_deref(), Some("the function `mine::model`"));
         assert_eq!(find("   0: <unknown>\n   1: main\n"), None);
         assert_eq!(find(""), None);
-        assert_eq!(method(&text), None);
+        assert_eq!(method(&text).as_deref(), Some("add"));
+        assert_eq!(method(without), None);
         let sorts = "   3: burn_router::ops::tensor::float_sort\n   4: burn_tensor::tensor::api::numeric::sort::{{closure}}\n   5: \
                      burn_tensor::tensor::api::orderable::<impl burn_tensor::tensor::api::base::Tensor<B,_,K>>::sort\n   6: \
                      mine::model\n   7: burn_tensor::Tensor::exp\n";
