@@ -48,7 +48,8 @@ pub fn exponential_decay(init_value: f64, transition_steps: u64, decay_rate: f64
     Schedule::Exponential { init_value, transition_steps, decay_rate, transition_begin, staircase, end_value }
 }
 
-/// Linear warm-up to `peak_value` in `warmup_steps` steps, then constant.
+/// Linear warm-up to `peak_value` in `warmup_steps` steps, then constant. Without a warm-up it is `peak_value` from the first
+/// step on, where optax stays at `init_value`.
 pub fn warmup_constant_schedule(init_value: f64, peak_value: f64, warmup_steps: u64) -> Schedule {
     Schedule::WarmupConstant { init_value, peak_value, warmup_steps }
 }

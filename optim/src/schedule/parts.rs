@@ -1,8 +1,8 @@
 //! Schedules that are made of others.
 
 use super::{
-    Schedule, cosine_decay_schedule, cosine_onecycle_schedule_with, exponential_decay, join_schedules,
-    linear_onecycle_schedule_with, linear_schedule, polynomial_schedule, warmup_cosine_decay_schedule,
+    Schedule, constant_schedule, cosine_decay_schedule, cosine_onecycle_schedule_with, exponential_decay,
+    join_schedules, linear_onecycle_schedule_with, linear_schedule, polynomial_schedule, warmup_cosine_decay_schedule,
 };
 
 impl Schedule {
@@ -13,7 +13,7 @@ impl Schedule {
                 polynomial_schedule(init_value, end_value, 1.0, transition_steps)
             }
             Self::WarmupConstant { init_value, peak_value, warmup_steps } => {
-                linear_schedule(init_value, peak_value, warmup_steps)
+                warmed_up(init_value, warmup_steps, peak_value, constant_schedule(peak_value))
             }
             Self::WarmupCosineDecay { init_value, peak_value, warmup_steps, decay_steps, end_value } => {
                 let alpha = if peak_value == 0.0 { 0.0 } else { end_value / peak_value };

@@ -59,3 +59,19 @@ fn schedules<B: Backend>(device: B::Device) {
 }
 
 on_each_backend!(schedules);
+
+/// A warm-up of no steps is over before the first one. (optax 0.2.8 stays at `init_value` for ever in the first of these.)
+#[test]
+fn warm_ups_of_no_steps_begin_at_the_peak() {
+    let schedules = [
+        warmup_constant_schedule(0.0, 0.5, 0),
+        warmup_cosine_decay_schedule(0.0, 0.5, 0, 10, 0.1),
+        warmup_exponential_decay_schedule(0.0, 0.5, 0, 10, 0.5),
+        sgdr_schedule([(0.0, 0.5, 0, 10, 0.1)]),
+    ];
+    for schedule in schedules {
+        assert_eq!(schedule.value(0), 0.5, "{schedule:?}");
+    }
+    assert_eq!(warmup_constant_schedule(0.0, 0.5, 0).value(1000), 0.5);
+    assert_eq!(warmup_constant_schedule(0.0, 0.5, 4).value(3), 0.375);
+}
