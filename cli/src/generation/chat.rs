@@ -30,7 +30,7 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
     options: &GenerationArgs,
     chat: &ChatArgs,
     path: &Path,
-    load: impl FnOnce(&Path) -> Result<M, Exit>,
+    load: impl FnOnce(&Path, usize) -> Result<M, Exit>,
 ) -> Result<Ended, Exit> {
     let tokenizer = Tokenizer::beside(path)?;
     let template = chat_template(path)?.ok_or_else(|| {
@@ -41,7 +41,7 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
     })?;
     let typed = std::io::stdin().is_terminal();
     check_input(options, typed)?;
-    let model = load(path)?;
+    let model = load(path, 0)?;
     let settings = options.settings(path)?;
     let live = !options.json;
     let ask = live && typed;
@@ -53,12 +53,19 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
         if line.trim().is_empty() {
             if typed { break } else { continue }
         }
-        session.say(&line)?;
+        match session.say(&line) {
+            // A person can write another message.
+            Err(error) if ask => {
+                eprintln!("{error}");
+                continue;
+            }
+            said => said?,
+        }
         if live && !typed {
             write_line(&format!("> {line}"))?;
         }
         let (begun, mut shown) = (Instant::now(), Ok(()));
-        let reply = session.reply(&settings, &options.stop, |piece| {
+        let reply = session.reply(&settings, &settings.stop_strings, |piece| {
             if live && shown.is_ok() {
                 shown = show(piece);
             }

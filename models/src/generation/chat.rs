@@ -57,15 +57,16 @@ impl<'a, B: Backend, M: CausalLm<B>> ChatSession<'a, B, M> {
         &self.messages
     }
 
-    /// Adds a message of the user.
+    /// Adds a message of the user. After an error the conversation is as before.
     ///
     /// # Errors
     /// The template refuses the messages, or they do not fit into the model's context.
     pub fn say(&mut self, message: &str) -> Result<()> {
-        self.messages.push(Message::new("user", message));
-        let text = self.template.render(&self.messages, true)?;
-        self.prompt = self.tokenizer.encode_rendered(&text)?;
-        check_prompt(self.model, &self.prompt)
+        let messages = [&*self.messages, &[Message::new("user", message)]].concat();
+        let prompt = self.tokenizer.encode_rendered(&self.template.render(&messages, true)?)?;
+        check_prompt(self.model, &prompt)?;
+        (self.messages, self.prompt) = (messages, prompt);
+        Ok(())
     }
 
     /// Generates the model's reply to the last message, and adds it to the messages. Each reply is sampled with a key of

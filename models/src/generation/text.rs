@@ -7,15 +7,20 @@ use crate::{Tokenizer, error::Result};
 const LONGEST_CHARACTER: usize = 4;
 
 /// Decodes a stream of tokens into text. Characters that span several tokens are held back until they are complete, and
-/// so is text that may begin a stop string.
+/// so is text that may begin a stop string. What has been returned is never taken back: bytes that turn out not to be UTF-8
+/// become U+FFFD where they stand, and change nothing before them. A token costs as much at the end of a long text as at its
+/// beginning.
 pub struct TextStream<'a> {
     tokenizer: &'a Tokenizer,
     stops: &'a [String],
-    /// The last tokens of the prompt, then the new ones: what a token says may depend on the one before it.
-    ids: Vec<u32>,
-    /// Bytes of the text that stand for the prompt's.
-    before: usize,
-    /// The decoded text, in whole characters, up to a stop string.
+    /// The last token that is not a single byte, or bytes with which the text begins. New tokens are decoded behind it, since a
+    /// word at the beginning of a text loses its space.
+    anchor: Vec<u32>,
+    /// Tokens whose text is not certain yet.
+    pending: Vec<u32>,
+    /// The characters at the beginning of their text that are certain, and are in `text` already.
+    ahead: String,
+    /// The new text, in whole characters, up to a stop string.
     text: String,
     /// Number of bytes of `text` that have been returned.
     shown: usize,
@@ -28,23 +33,43 @@ impl<'a> TextStream<'a> {
         Self::after(tokenizer, stops, &[])
     }
 
-    /// The same for a text that continues a prompt.
+    /// The same for a text that continues a prompt. Stop strings are looked for in the new text only.
     pub fn after(tokenizer: &'a Tokenizer, stops: &'a [String], prompt: &[u32]) -> Self {
-        // As many of the last tokens as make whole characters, if few do.
-        let whole = |count: &usize| {
-            let text = tokenizer.decode(&prompt[prompt.len() - count..]).ok()?;
-            (!text.ends_with('\u{fffd}')).then_some((*count, text.len()))
-        };
-        let (count, before) =
-            (1..=prompt.len().min(LONGEST_CHARACTER)).find_map(|count| whole(&count)).unwrap_or((0, 0));
-        let (ids, text) = (prompt[prompt.len() - count..].to_vec(), String::new());
-        Self { tokenizer, stops, ids, before, text, shown: 0, stopped: false }
+        let (ahead, text) = (String::new(), String::new());
+        let mut stream =
+            Self { tokenizer, stops, anchor: vec![], pending: vec![], ahead, text, shown: 0, stopped: false };
+        stream.anchor = prompt.iter().rev().copied().find(|&id| stream.is_anchor(id)).into_iter().collect();
+        stream
     }
 
-    /// Decodes the new tokens.
-    fn decoded(&self) -> Result<String> {
-        let mut text = self.tokenizer.decode(&self.ids)?;
-        Ok(if text.is_char_boundary(self.before) { text.split_off(self.before) } else { String::new() })
+    /// True for a token that is not a byte of a SentencePiece vocabulary. A decoder treats a run of bytes as one, so that a
+    /// byte before new ones would change their text.
+    fn is_anchor(&self, id: u32) -> bool {
+        let token = self.tokenizer.id_to_token(id);
+        token.is_some_and(|token| !(token.len() == 6 && token.starts_with("<0x") && token.ends_with('>')))
+    }
+
+    /// The text of the first pending tokens.
+    fn decoded(&self, count: usize) -> Result<String> {
+        let before = self.tokenizer.decode(&self.anchor)?;
+        let text = self.tokenizer.decode(&[&self.anchor, &self.pending[..count]].concat())?;
+        match text.strip_prefix(&before) {
+            Some(new) => Ok(new.to_owned()),
+            None => self.tokenizer.decode(&self.pending[..count]),
+        }
+    }
+
+    /// Adds the text of the first pending tokens to the text.
+    fn accept(&mut self, count: usize, decoded: &str) {
+        self.text.push_str(decoded.strip_prefix(&*self.ahead).unwrap_or(decoded));
+        self.ahead.clear();
+        let last = self.pending[..count].iter().rev().copied().find(|&id| self.is_anchor(id));
+        let accepted = self.pending.drain(..count);
+        match last {
+            Some(last) => self.anchor = vec![last],
+            None if self.anchor.is_empty() => self.anchor.extend(accepted),
+            None => {}
+        }
     }
 
     /// Adds a token and returns the text that has become certain, possibly none.
@@ -55,12 +80,20 @@ impl<'a> TextStream<'a> {
         if self.stopped {
             return Ok(String::new());
         }
-        self.ids.push(id);
-        let decoded = self.decoded()?;
+        self.pending.push(id);
+        let decoded = self.decoded(self.pending.len())?;
         // The replacement character at the end stands for the beginning of a character that is not whole yet.
-        let whole = decoded.trim_end_matches('\u{fffd}').len();
-        if whole > self.text.len() && decoded.is_char_boundary(self.text.len()) {
-            self.text = decoded[..whole].to_owned();
+        let whole = decoded.trim_end_matches('\u{fffd}');
+        if whole.len() == decoded.len() {
+            self.accept(self.pending.len(), &decoded);
+        } else if self.pending.len() >= 2 * LONGEST_CHARACTER {
+            // What is further back than a character is long does not become one.
+            let count = self.pending.len() - (LONGEST_CHARACTER - 1);
+            let decoded = self.decoded(count)?;
+            self.accept(count, &decoded);
+        } else if let Some(new) = whole.strip_prefix(&*self.ahead) {
+            self.text.push_str(new);
+            self.ahead.push_str(new);
         }
         Ok(self.release(false))
     }
@@ -71,7 +104,8 @@ impl<'a> TextStream<'a> {
     /// The tokenizer cannot decode the tokens.
     pub fn finish(&mut self) -> Result<String> {
         if !self.stopped {
-            self.text = self.decoded()?;
+            let decoded = self.decoded(self.pending.len())?;
+            self.accept(self.pending.len(), &decoded);
         }
         Ok(self.release(true))
     }
@@ -88,26 +122,30 @@ impl<'a> TextStream<'a> {
 
     /// Returns the text that can no longer be part of a stop string.
     fn release(&mut self, all: bool) -> String {
-        let place = |stop: &String| self.text.find(stop).map(|first| (first + stop.len(), first));
+        // A stop string that is complete now begins in text that was held back.
+        let new = &self.text[self.shown..];
+        let place = |stop: &String| new.find(stop).map(|first| (first + stop.len(), first));
         let complete = self.stops.iter().filter(|stop| !stop.is_empty()).filter_map(place).min();
         let end = if let Some((_, first)) = complete {
-            self.text.truncate(first);
             self.stopped = true;
             first
         } else if all {
-            self.text.len()
+            new.len()
         } else {
-            self.text.len() - self.held_back()
+            new.len() - self.held_back(new)
         };
-        let shown = self.shown;
-        self.shown = end.max(shown);
-        self.text.get(shown..self.shown).unwrap_or_default().to_owned()
+        let released = new[..end].to_owned();
+        self.shown += end;
+        if self.stopped {
+            self.text.truncate(self.shown);
+        }
+        released
     }
 
-    /// Length of the longest suffix of the text that begins a stop string.
-    fn held_back(&self) -> usize {
+    /// Length of the longest suffix of a text that begins a stop string.
+    fn held_back(&self, text: &str) -> usize {
         let begins = |stop: &String| {
-            (1..stop.len()).rev().find(|&n| stop.is_char_boundary(n) && self.text.ends_with(&stop[..n])).unwrap_or(0)
+            (1..stop.len()).rev().find(|&n| stop.is_char_boundary(n) && text.ends_with(&stop[..n])).unwrap_or(0)
         };
         self.stops.iter().map(begins).max().unwrap_or(0)
     }

@@ -136,6 +136,48 @@ fn streams_of_any_bytes_are_their_decoding() {
     }
 }
 
+/// A SentencePiece vocabulary. Its decoder makes a character of each byte of a run of byte tokens that is not UTF-8.
+#[test]
+fn bytes_that_are_no_text_change_nothing_before_them() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::copy("../text/tests/fixtures/models/llama.model", folder.path().join("tokenizer.model")).unwrap();
+    let tokenizer = Tokenizer::from_path(folder.path()).unwrap();
+    let id = |token: &str| tokenizer.token_to_id(token).unwrap_or_else(|| panic!("{token}"));
+    let (line_feed, tab, half, other) = (id("<0x0A>"), id("<0x09>"), id("<0xC3>"), id("<0xA9>"));
+    let word = id("\u{2581}the");
+    let streamed = |prompt: &[u32], ids: &[u32]| {
+        let mut stream = TextStream::after(&tokenizer, &[], prompt);
+        let mut text = String::new();
+        for &id in ids {
+            text += &stream.push(id).unwrap();
+            assert_eq!(text, stream.text());
+        }
+        text + &stream.finish().unwrap()
+    };
+    let prompt = [tokenizer.encode("the").unwrap(), vec![line_feed]].concat();
+    assert_eq!(streamed(&prompt, &[tab, half, other, word]), "\t\u{e9} the");
+    assert_eq!(streamed(&prompt, &[tab, half]), "\t\u{fffd}");
+    assert_eq!(streamed(&prompt, &[tab, half, word, word]), "\t\u{fffd} the the");
+    assert_eq!(streamed(&prompt, &[half, word, half, other]), "\u{fffd} the\u{e9}");
+    assert_eq!(streamed(&[], &[half, other, word]), "\u{e9} the");
+    assert_eq!(streamed(&prompt, &[half; 100]), "\u{fffd}".repeat(100));
+
+    // Of any tokens, what is not bytes comes out as in the whole text, and so do bytes that are UTF-8.
+    let words = [word, id("\u{2581}"), tab, half, other];
+    for seed in 0..200 {
+        let ids: Vec<u32> =
+            grove_tree::Key::new(seed).randint_vec(20, 0, 5).iter().map(|&i| words[i as usize]).collect();
+        let whole = tokenizer.decode(&[&prompt[..1], &ids].concat()).unwrap();
+        let whole = whole.strip_prefix(&tokenizer.decode(&prompt[..1]).unwrap()).unwrap();
+        let text = streamed(&prompt[..1], &ids);
+        let words = |text: &str| text.chars().filter(|c| c.is_ascii_alphabetic() || *c == ' ').collect::<String>();
+        assert_eq!(words(&text), words(whole), "{ids:?}");
+        if !whole.contains('\u{fffd}') {
+            assert_eq!(text, whole, "{ids:?}");
+        }
+    }
+}
+
 #[test]
 fn half_a_character_waits_for_its_other_half() {
     let trees = ids_of("🌳🌲🍎");
