@@ -157,7 +157,7 @@ impl<F: Family> Program for UseImages<'_, F> {
             let (logits, _) = m.logits_in_training(pixels.clone(), grove_tree::Key::new(0));
             cross_entropy(logits + m.logits(pixels), burn::tensor::Tensor::from_ints([0], &device))
         });
-        let model = model.with_classes(vec!["a".into()], grove_tree::Key::new(0));
+        let model = model.with_labels(vec!["a".into()], grove_tree::Key::new(0));
         model.save_pretrained(self.0)?;
         Ok(format!("{found:?} {} {}", loss.into_data(), summary(&grads)))
     }

@@ -7,14 +7,14 @@ use grove::{
     optim::except,
     train::{
         classify::{TextExample, encode_examples},
-        data::{Columns, LabelledText, labels as labels_of, read_labelled},
+        data::{Columns, LabelledText, have_labels, labels as labels_of, read_labelled},
     },
     tree::by_path,
 };
 
 use crate::{
     bert::Encoder,
-    labelled::{self, delimiter, hold_out},
+    labelled::{self, delimiter, hold_out, tell_new_labels},
     prelude::*,
 };
 
@@ -163,6 +163,10 @@ impl Command for Options {
         let texts = self.read(&self.data)?;
         let labels = match output.config()? {
             Some(file) => BertConfig::from_file(file)?.labels,
+            // A model that knows all of them keeps its own.
+            None if self.labels.is_empty() && have_labels(&texts, &encoder.config.labels) => {
+                encoder.config.labels.clone()
+            }
             None if self.labels.is_empty() => labels_of(&texts)?,
             None => self.labels.clone(),
         };
@@ -231,8 +235,8 @@ impl Options {
         Ok(examples)
     }
 
-    /// The published encoder with a head for these labels, the model's own where it has one for as many, and with adapters
-    /// where they are asked for.
+    /// The published encoder with a head for these labels, with the model's own weights for those that it knows, and with
+    /// adapters where they are asked for.
     fn prepare<B: Backend>(
         &self,
         encoder: &Encoder,
@@ -253,6 +257,8 @@ impl Options {
         let new: Vec<&str> = missing.chain(report.mismatched.iter().map(|other| &*other.path)).collect();
         if !new.is_empty() {
             tell(format_args!("new, as the checkpoint does not have them: {}", new.join(", ")));
+        } else {
+            tell_new_labels(&encoder.config.labels, &config.labels);
         }
         let Some(rank) = self.lora_rank else { return Ok(model) };
         let alpha = self.lora_alpha.unwrap_or(2.0 * rank as f64);

@@ -4,8 +4,11 @@ use clap::builder::ArgPredicate;
 use grove::{models::ModelKind, optim::except, train::classify::TrainableImageClassifier, tree::by_path};
 
 use crate::{
+    labelled::tell_new_labels,
     prelude::*,
-    vision::{ImageArgs, Split, VisionJob, evaluate, not_for_images, output_size, preprocessor_of, train},
+    vision::{
+        ImageArgs, Split, VisionJob, evaluate, not_for_images, output_size, preprocessor_of, tell_averaged, train,
+    },
 };
 
 /// Name for all parts but the head in `--freeze`.
@@ -95,19 +98,26 @@ impl Options {
         };
         let args = &self.images;
         if args.evaluate {
-            return evaluate::<B, M>(args, path, preprocessor, same_classes, device);
+            return evaluate::<B, M>(args, path, preprocessor, device);
         }
         // While training, the model itself stays in f32.
-        let (model, _) = M::from_path(path, device, None)?;
+        let (model, report) = M::from_path(path, device, None)?;
+        tell_averaged(&report);
         let preprocessor = preprocessor(&model)?;
-        let split = Split::open(args)?;
+        let mut split = Split::open(args)?;
         let batch_size = args.run.training.batch_size.min(split.training.examples.len());
         let size = output_size(&preprocessor, &model, &args.sizes, batch_size)?;
         let mut model = model.for_size(size)?;
-        let labels = &split.training.labels;
-        if model.labels() != labels || self.new_head {
+        let (labels, key) = (split.training.labels.clone(), Key::new(args.run.seed).fold_in(1));
+        if self.new_head || !labels.iter().any(|label| model.labels().contains(label)) {
             tell(format_args!("the head is new: {} classes in place of {}", labels.len(), model.labels().len()));
-            model = model.with_classes(labels.clone(), Key::new(args.run.seed).fold_in(1));
+            model = model.with_new_head(labels, key);
+        } else if labels.iter().all(|label| model.labels().contains(label)) {
+            // A model that knows all of the classes keeps its own.
+            split = split.relabelled(model.labels())?;
+        } else {
+            tell_new_labels(model.labels(), &labels);
+            model = model.with_labels(labels, key);
         }
         let settings = RunSettings::new().with("freeze", self.freeze.join(",")).with("layer-decay", self.layer_decay);
         let inference = self.freeze.iter().any(|pattern| pattern == BACKBONE);
@@ -125,18 +135,4 @@ impl Options {
         let trained = except(model, &named, "").map_err(|error| usage(format!("--freeze {error}")))?;
         Ok(if backbone.is_empty() { trained } else { trained & by_path("head.**") })
     }
-}
-
-/// Refuses images of other classes than the model's.
-fn same_classes(model: &[String], images: &[String]) -> Result<(), Exit> {
-    if model == images {
-        return Ok(());
-    }
-    let unknown: Vec<&str> = images.iter().filter(|label| !model.contains(label)).map(String::as_str).collect();
-    let unknown =
-        if unknown.is_empty() { String::new() } else { format!(", and it does not know {}", unknown.join(", ")) };
-    let (images, model) = (images.len(), model.len());
-    Err(failure(format!(
-        "the images have {images} classes and the model {model}{unknown}: evaluate with the classes that it was trained on"
-    )))
 }

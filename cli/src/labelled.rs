@@ -39,6 +39,22 @@ pub fn tell_unheld(labels: &[String], held_out: impl IntoIterator<Item = usize>)
     tell(format_args!("warning: the evaluation has no example of these classes: {named}{more}"));
 }
 
+/// Says which classes of a model's head are new, and which it has no longer.
+pub fn tell_new_labels(old: &[String], new: &[String]) {
+    let list = |labels: &[String], others: &[String]| {
+        let labels: Vec<&str> = labels.iter().filter(|label| !others.contains(label)).map(String::as_str).collect();
+        let more = labels.len().saturating_sub(TOLD);
+        let named = labels[..labels.len() - more].join(", ");
+        (!labels.is_empty()).then(|| if more > 0 { format!("{named} and {more} more") } else { named })
+    };
+    match (list(new, old), list(old, new)) {
+        (Some(new), None) => tell(format_args!("the head gets new classes: {new}")),
+        (Some(new), Some(old)) => tell(format_args!("the head gets new classes: {new}; it loses: {old}")),
+        (None, Some(old)) => tell(format_args!("the head loses the classes: {old}")),
+        (None, None) => {}
+    }
+}
+
 /// Splits what is trained on from what is held out of the files: a fraction of each class, by the option of this name.
 pub fn hold_out<T>(
     examples: Vec<T>,

@@ -151,14 +151,7 @@ impl Options {
     fn evaluate<B: Backend, M: ImageClassifier<B>>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let path = resolve(self.model.as_deref(), "mnist-resnet", &FilePatterns::model())?;
         let preprocessor = |model: &M| preprocessor_of(None, &path, model.channels());
-        let same = |model: &[String], images: &[String]| match model.len() == images.len() {
-            true => Ok(()),
-            false => {
-                let (images, path, model) = (images.len(), path.display(), model.len());
-                Err(failure(format!("the images have {images} classes, and {path} tells {model} apart")))
-            }
-        };
-        evaluate::<B, M>(&self.images, &path, preprocessor, same, device)
+        evaluate::<B, M>(&self.images, &path, preprocessor, device)
     }
 
     /// Preprocessing of the images: grey ones as MNIST's, others as ImageNet's.

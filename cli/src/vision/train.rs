@@ -1,5 +1,7 @@
 //! Training and evaluation of classifiers of images, whichever the model.
 
+use std::collections::HashSet;
+
 use grove::{
     images::{
         Preprocessor,
@@ -17,7 +19,7 @@ use grove::{
     },
 };
 
-use super::{ImageArgs, SizeArgs};
+use super::{ImageArgs, SizeArgs, tell_averaged};
 use crate::{
     labelled::{hold_out, tell_unheld},
     prelude::*,
@@ -51,6 +53,14 @@ impl Split {
         let (rest, held) = hold_out(examples, |example| example.class, option, args.run.seed, ("images", &[path]))?;
         let part = |examples| LabelledImages { examples, ..training.clone() };
         Ok(Self { held_out: Some(part(held)), training: part(rest) })
+    }
+}
+
+impl Split {
+    /// The same images, with classes numbered by these labels.
+    pub fn relabelled(self, labels: &[String]) -> Result<Self, Exit> {
+        let held_out = self.held_out.map(|held_out| held_out.relabelled(labels)).transpose()?;
+        Ok(Self { training: self.training.relabelled(labels)?, held_out })
     }
 }
 
@@ -155,20 +165,36 @@ fn score_json(score: &ClassifierScore, images: &ImageBatches) -> Value {
     found
 }
 
-/// Does what `--evaluate` asks for: tells how well a model classifies what is held out, or all where nothing is. `same`
-/// refuses images of other classes than the model's, both by their names.
+/// Images with the numbers that their classes have in a model.
+fn of_model(images: LabelledImages, labels: &[String]) -> Result<LabelledImages, Exit> {
+    let known: HashSet<&String> = labels.iter().collect();
+    let unknown: Vec<&str> = images.labels.iter().filter(|label| !known.contains(label)).map(String::as_str).collect();
+    match &unknown[..] {
+        [] => Ok(images.relabelled(labels)?),
+        [first, others @ ..] => Err(failure(format!(
+            "the images are of classes that the model does not know: {first}{}; the classes of its {} labels go by their names, \
+             such as {}",
+            if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) },
+            labels.len(),
+            labels.first().map_or("", String::as_str)
+        ))),
+    }
+}
+
+/// Does what `--evaluate` asks for: tells how well a model classifies what is held out, or all where nothing is. The
+/// classes of the images are found among the model's by their names.
 pub fn evaluate<B: Backend, M: ImageClassifier<B>>(
     args: &ImageArgs,
     path: &Path,
     preprocessor: impl FnOnce(&M) -> Result<Preprocessor, Exit>,
-    same: impl FnOnce(&[String], &[String]) -> Result<(), Exit>,
     device: &B::Device,
 ) -> Result<Ended, Exit> {
-    let (model, _) = M::from_path(path, device, Some(args.run.device.dtype.into()))?;
+    let (model, loading) = M::from_path(path, device, Some(args.run.device.dtype.into()))?;
+    tell_averaged(&loading);
     let preprocessor = preprocessor(&model)?;
     let split = Split::open(args)?;
     let (data, batch_size) = (split.held_out.unwrap_or(split.training), args.run.training.batch_size);
-    same(model.labels(), &data.labels)?;
+    let data = of_model(data, model.labels())?;
     let size = output_size(&preprocessor, &model, &args.sizes, batch_size.min(data.examples.len()))?;
     tell_unheld(model.labels(), data.examples.iter().map(|example| example.class));
     let images = ImageBatches::new(data, batch_size, preprocessor, size)?;

@@ -282,7 +282,7 @@ mod tests {
         assert!(message(&BertConfig { hidden_size: 1 << 60, ..base.clone() }).contains("hidden_size"));
         assert!(message(&BertConfig { labels: vec![], ..base.clone() }).contains("labels"));
         assert!(message(&BertConfig { type_vocab_size: 0, ..base.clone() }).contains("impossible for bert"));
-        assert!(message(&BertConfig { hidden_act: "mish".into(), ..base.clone() }).contains("mish"));
+        assert!(message(&BertConfig { hidden_act: "maxout".into(), ..base.clone() }).contains("maxout"));
         assert!(message(&BertConfig { problem_type: Some("rank".into()), ..base.clone() }).contains("'rank'"));
         assert!(message(&with("position_embedding_type", "relative_key".into())).contains("relative_key"));
         assert!(message(&with("is_decoder", true.into())).contains("is_decoder is true"));

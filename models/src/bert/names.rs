@@ -71,7 +71,7 @@ fn encoder_names(config: &BertConfig, pooler: bool, name_prefix: &str, path_pref
     let family = config.model_type;
     let name = |name: &str| format!("{name_prefix}{name}");
     let path = |path: &str| format!("{path_prefix}{path}");
-    let mut map = NameMap::new().prefix(family.prefix());
+    let mut map = NameMap::new().prefix(family.prefix()).prefix("model.");
     for table in ["word_embeddings", "position_embeddings", "token_type_embeddings"] {
         let table = format!("embeddings.{table}.weight");
         map = map.rule(&name(&table), &path(&table));

@@ -1,17 +1,18 @@
 use burn::tensor::DType;
 use grove_backend::Backend;
 use grove_transform::eval_shape;
-use grove_tree::{Key, Tree};
+use grove_tree::{Init, Key, Tree};
 use grove_weights::{LoadOptions, NameMap, Report, TensorFiles, load};
 use serde_json::{Map, Value};
 use std::path::Path;
 
 use super::{Bert, BertConfig, BertHead, WithHead, names::published_names};
-use crate::{Pretrained, error::Result};
+use crate::{Pretrained, PretrainedConfig, error::Result};
 
 impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
-    /// Loads a published encoder with a new head for fine-tuning. Tensors that the file lacks, or has for another
-    /// number of labels than `config`, get initial weights. The report lists them.
+    /// Loads a published encoder with a head for fine-tuning. Tensors that the file lacks get initial weights; the report
+    /// lists them. A head for labels keeps the weights of those that the model's own `config.json` names too, wherever they
+    /// stand there, and gets new ones for the others.
     ///
     /// # Errors
     /// The error names the file and what to do. A file that holds no part of the encoder is an error too.
@@ -27,9 +28,19 @@ impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
         let encoder_names = published_names(config, false);
         let encoder = eval_shape(|init| Bert::with_pooler(config, false, init))?;
         let (bert, _) = place(encoder, &checkpoint, &encoder_names, device, dtype, true)?;
-        let fresh = Self::init(config, key, device)?;
+        let labels = match BertConfig::beside(&path) {
+            Ok(BertConfig { labels, .. }) if !labels.is_empty() => labels,
+            _ => config.labels.clone(),
+        };
+        let own = BertConfig { labels: labels.clone(), ..config.clone() };
+        let fresh = Self::init(&own, key, device)?;
         let (mut model, report) = place(fresh, &checkpoint, &Self::published_names(config), device, dtype, false)?;
         (model.bert.embeddings, model.bert.encoder) = (bert.embeddings, bert.encoder);
+        if labels != config.labels {
+            let new = H::new(config, &Init::new(key, device).named("head"));
+            model.head = model.head.keep_classes(new, &labels, &config.labels);
+            model.bert.config = config.clone();
+        }
         Ok((model, report))
     }
 }

@@ -5,6 +5,7 @@ use grove_tree::Key;
 use crate::{
     Pretrained,
     error::{ModelError, Result},
+    labels::keep_classes,
     resnet::ResNet,
     vit::Vit,
 };
@@ -19,7 +20,12 @@ pub trait ImageClassifier<B: Backend>: Pretrained<B> {
 
     /// Returns the model with a new head for other classes.
     #[must_use]
-    fn with_classes(self, labels: Vec<String>, key: Key) -> Self;
+    fn with_new_head(self, labels: Vec<String>, key: Key) -> Self;
+
+    /// Returns the model for these classes, in this order. The head keeps its weights for classes that it has, by their names;
+    /// those of others are new.
+    #[must_use]
+    fn with_labels(self, labels: Vec<String>, key: Key) -> Self;
 
     /// Checks that images of this height and width can be read and have at most `max_patches` patches. The cost of
     /// attention grows with the square of their number.
@@ -54,8 +60,18 @@ impl<B: Backend> ImageClassifier<B> for ResNet<B> {
         self.train(pixels)
     }
 
-    fn with_classes(self, labels: Vec<String>, key: Key) -> Self {
+    fn with_new_head(self, labels: Vec<String>, key: Key) -> Self {
         self.with_new_head(labels, key)
+    }
+
+    fn with_labels(self, labels: Vec<String>, key: Key) -> Self {
+        let (old, old_labels) = (self.head.clone(), self.config.labels.clone());
+        let model = self.with_new_head(labels, key);
+        let head = match (old, model.head) {
+            (Some(old), Some(new)) => Some(keep_classes(&old, new, &old_labels, &model.config.labels)),
+            (_, new) => new,
+        };
+        Self { head, ..model }
     }
 
     /// A convolution reads every size, and has no patches.
@@ -102,8 +118,18 @@ impl<B: Backend> ImageClassifier<B> for Vit<B> {
         (self.forward(pixels, Some(key)), self.clone())
     }
 
-    fn with_classes(self, labels: Vec<String>, key: Key) -> Self {
+    fn with_new_head(self, labels: Vec<String>, key: Key) -> Self {
         self.with_new_head(labels, key)
+    }
+
+    fn with_labels(self, labels: Vec<String>, key: Key) -> Self {
+        let (old, old_labels) = (self.head.clone(), self.config.labels.clone());
+        let model = self.with_new_head(labels, key);
+        let head = match (old, model.head) {
+            (Some(old), Some(new)) => Some(keep_classes(&old, new, &old_labels, &model.config.labels)),
+            (_, new) => new,
+        };
+        Self { head, ..model }
     }
 
     fn check_size(&self, size: [usize; 2], max_patches: usize) -> Result<()> {

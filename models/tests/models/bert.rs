@@ -404,6 +404,44 @@ fn a_new_head_goes_on_a_published_encoder() {
     assert!(error.to_string().contains("missing"), "{error}");
 }
 
+/// Labels that the model has keep their weights, wherever they stand in the new list; others get new ones.
+#[test]
+fn labels_of_a_new_head_go_by_their_names() {
+    let device = Default::default();
+    for name in ["bert_classify", "roberta_classify", "distilbert_classify"] {
+        let reference = Reference::of(name);
+        let model: BertForSequenceClassification<Flex> = load(&reference, &device);
+        let own = model.bert.config.labels.clone();
+        let labels: Vec<String> = own.iter().rev().cloned().chain(["new".into()]).collect();
+        let config = BertConfig { labels: labels.clone(), ..BertConfig::beside(reference.directory()).unwrap() };
+        let (other, report) = BertForSequenceClassification::<Flex>::with_new_head(
+            reference.directory(),
+            &config,
+            Key::new(1),
+            &device,
+            None,
+        )
+        .unwrap();
+        assert!(report.is_complete(), "{name}: {report}");
+        assert_eq!(other.bert.config.labels, labels);
+        let rows = |model: &BertForSequenceClassification<Flex>| -> Vec<Vec<f32>> {
+            let weight = model.head.classifier.weight.val().transpose();
+            let columns = weight.dims()[1];
+            let numbers: Vec<f32> = weight.into_data().iter().collect();
+            numbers.chunks(columns).map(<[f32]>::to_vec).collect()
+        };
+        let (old, new) = (rows(&model), rows(&other));
+        assert_eq!(new.len(), own.len() + 1);
+        assert!(old.iter().rev().eq(&new[..own.len()]), "{name}");
+        assert!(!old.contains(&new[own.len()]) && new[own.len()].iter().any(|x| *x != 0.0));
+        let bias = |model: &BertForSequenceClassification<Flex>| -> Vec<f32> {
+            model.head.classifier.bias.as_ref().unwrap().val().into_data().iter().collect()
+        };
+        let reversed: Vec<f32> = bias(&model).into_iter().rev().chain([0.0]).collect();
+        assert_eq!(bias(&other), reversed);
+    }
+}
+
 #[test]
 fn texts_that_the_model_cannot_read() {
     let model = Bert::<Flex>::from_path(Reference::of("bert_model").directory(), &Default::default(), None).unwrap().0;

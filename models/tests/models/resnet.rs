@@ -133,6 +133,32 @@ fn new_heads<B: Backend>(device: B::Device) {
     assert!(same_arrays(&ResNet::<B>::from_path(directory.path(), &device, None).unwrap().0, &changed));
 }
 
+/// Classes that the network has keep their weights, wherever they stand in the new list.
+#[test]
+fn classes_go_by_their_names() {
+    use grove_models::vision::ImageClassifier;
+    type B = burn_flex::Flex;
+    let device = Default::default();
+    let (reference, model) = load::<B>("torchvision_basic", &device);
+    let own = model.config.labels.clone();
+    let labels: Vec<String> = own.iter().rev().cloned().chain(["new".into()]).collect();
+    let other = model.clone().with_labels(labels.clone(), Key::new(0));
+    assert_eq!(other.config.labels, labels);
+    let logits = |model: &ResNet<B>| -> Vec<Vec<f32>> {
+        let logits = model.forward(reference.tensor("pixels", &device));
+        let classes = logits.dims()[1];
+        let numbers: Vec<f32> = logits.into_data().iter().collect();
+        numbers.chunks(classes).map(<[f32]>::to_vec).collect()
+    };
+    for (old, new) in logits(&model).iter().zip(logits(&other)) {
+        assert!(
+            old.iter().rev().zip(&new).all(|(old, new)| (old - new).abs() <= 1e-5 * old.abs().max(1.0)),
+            "{old:?}, {new:?}"
+        );
+        assert_eq!(new.len(), own.len() + 1);
+    }
+}
+
 /// Pixels in f32 through weights of 16 bits, in both modes: the reference's logits to the type's precision.
 #[test]
 fn sixteen_bit_weights_take_f32_pixels() {

@@ -1,8 +1,9 @@
-//! LabelledText texts from CSV, TSV and JSON Lines files.
+//! Labelled texts from CSV, TSV and JSON Lines files.
 
 use csv::{ByteRecord, ReaderBuilder};
 use serde_json::Value;
 use std::{
+    collections::HashMap,
     fmt,
     path::{Path, PathBuf},
     sync::Arc,
@@ -56,12 +57,13 @@ const LONGEST_LABEL: usize = 1000;
 
 /// Reads labelled texts from files.
 ///
-/// A `.jsonl` file has an object on each line. A `.tsv` file has columns with tabs between and no quotes. Any other file is
-/// CSV. [`Columns::delimiter`] overrides the character between columns. Empty lines are skipped.
+/// A `.jsonl` file has an object on each line. A `.tsv` file has columns with tabs between and no quotes. A `.csv` or `.txt`
+/// file, or one without an extension, is CSV. [`Columns::delimiter`] overrides the character between columns. Empty lines are
+/// skipped.
 ///
 /// # Errors
-/// Each names the file and the line: a file that cannot be read or is empty, a missing column, an empty text or label,
-/// another encoding than UTF-8.
+/// Each names the file and the line: a file that cannot be read, is empty or has another extension, a missing column, an empty
+/// text or label, another encoding than UTF-8.
 pub fn read_labelled(files: &[PathBuf], columns: &Columns) -> Result<Vec<LabelledText>, DataError> {
     let mut all = Vec::new();
     for file in files {
@@ -70,9 +72,15 @@ pub fn read_labelled(files: &[PathBuf], columns: &Columns) -> Result<Vec<Labelle
         let (before, named) = (all.len(), Arc::new(file.clone()));
         match extension(file) {
             "jsonl" | "ndjson" => objects(&bytes, &named, columns, &mut all)?,
-            extension => {
+            extension @ ("tsv" | "csv" | "txt" | "") => {
                 let default = if extension == "tsv" { b'\t' } else { b',' };
                 table(&bytes, &named, columns.delimiter.unwrap_or(default), columns, &mut all)?;
+            }
+            other => {
+                return Err(DataError::other(format!(
+                    "{}: labelled texts are read from .csv, .tsv, .txt and .jsonl files, and this is a .{other}; convert it",
+                    file.display()
+                )));
             }
         }
         if all.len() == before {
@@ -105,13 +113,30 @@ pub fn labels(texts: &[LabelledText]) -> Result<Vec<String>, DataError> {
     }
 }
 
-/// Each text with the index of its label.
+/// The index of each label. Where transformers named the classes, `LABEL_0` and so on, their numbers are names too.
+fn indices(labels: &[String]) -> HashMap<&str, usize> {
+    let numbers = labels.iter().enumerate().filter_map(|(i, label)| {
+        let number = label.strip_prefix("LABEL_")?;
+        (number == i.to_string()).then_some((number, i))
+    });
+    numbers.chain(labels.iter().enumerate().map(|(i, label)| (&**label, i))).collect()
+}
+
+/// True if the labels of all texts are in the list, as [`with_classes`] finds them there.
+pub fn have_labels(texts: &[LabelledText], labels: &[String]) -> bool {
+    let indices = indices(labels);
+    texts.iter().all(|text| indices.contains_key(&*text.label))
+}
+
+/// Each text with the index of its label. The numbers 0, 1 and so on are found where the list has transformers' names for
+/// classes without one: `LABEL_0`, `LABEL_1`.
 ///
 /// # Errors
 /// If the label of a text is not in the list.
 pub fn with_classes(texts: Vec<LabelledText>, labels: &[String]) -> Result<Vec<(usize, LabelledText)>, DataError> {
-    let class = |text: LabelledText| match labels.iter().position(|label| *label == text.label) {
-        Some(class) => Ok((class, text)),
+    let indices = indices(labels);
+    let class = |text: LabelledText| match indices.get(&*text.label) {
+        Some(class) => Ok((*class, text)),
         None => Err(DataError::other(format!(
             "{}: the label '{}' is not one of the model's, which are {}",
             text.place,
@@ -309,5 +334,25 @@ mod tests {
         assert_eq!(labels(&texts).expect("two labels"), ["9", "10"]);
         let classes = with_classes(texts, &["9".into(), "10".into()]).expect("known labels");
         assert_eq!(classes.iter().map(|(class, _)| *class).collect::<Vec<_>>(), [1, 0, 1]);
+    }
+
+    #[test]
+    fn labels_go_by_their_names() {
+        let texts = read("a.csv", "text,label\na,1\nb,0\n").expect("readable");
+        let named = ["LABEL_0", "LABEL_1"].map(String::from);
+        let classes = with_classes(texts.clone(), &named).expect("transformers' names");
+        assert_eq!(classes.iter().map(|(class, _)| *class).collect::<Vec<_>>(), [1, 0]);
+        let own = ["1", "0", "2"].map(String::from);
+        let classes = with_classes(texts.clone(), &own).expect("names");
+        assert_eq!(classes.iter().map(|(class, _)| *class).collect::<Vec<_>>(), [0, 1]);
+        assert!(have_labels(&texts, &named) && have_labels(&texts, &own));
+        assert!(!have_labels(&texts, &["LABEL_1", "LABEL_0"].map(String::from)), "numbers of other classes");
+        assert!(!have_labels(&texts, &own[..1]));
+    }
+
+    #[test]
+    fn refuses_files_of_other_kinds() {
+        let error = read("a.parquet", "PAR1").expect_err("refused");
+        assert!(error.contains("a.parquet") && error.contains(".jsonl"), "{error}");
     }
 }

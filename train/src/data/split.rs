@@ -19,8 +19,11 @@ use grove_tree::Key;
 pub fn split_by_class<T>(items: Vec<(usize, T)>, held_out: f64, key: Key) -> (Vec<T>, Vec<T>) {
     let classes = items.iter().map(|(class, _)| class + 1).max().unwrap_or(0);
     let mut held = vec![false; items.len()];
-    for class in 0..classes {
-        let members: Vec<usize> = (0..items.len()).filter(|&i| items[i].0 == class).collect();
+    let mut classes = vec![vec![]; classes];
+    for (i, (class, _)) in items.iter().enumerate() {
+        classes[*class].push(i);
+    }
+    for (class, members) in classes.iter().enumerate() {
         let count = (members.len() as f64 * held_out).round() as usize;
         let order = key.fold_in(class as u32).permutation(members.len());
         for &i in order.iter().take(count.min(members.len().saturating_sub(1))) {

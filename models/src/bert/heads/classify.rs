@@ -8,7 +8,10 @@ use grove_tree::{Init, Key, Tree};
 use grove_weights::NameMap;
 
 use super::{Bert, BertConfig, BertHead, Family, WithHead, dense, keys, linear, pooled};
-use crate::bert::{TextBatch, model::first};
+use crate::{
+    bert::{TextBatch, model::first},
+    labels::keep_classes,
+};
 
 /// Logits of the classes of texts.
 #[derive(Tree, Clone, Debug)]
@@ -31,6 +34,11 @@ impl<B: Backend> BertHead<B> for SequenceHead<B> {
 
     fn pooled(family: Family) -> bool {
         family == Family::Bert
+    }
+
+    fn keep_classes(self, new: Self, old_labels: &[String], new_labels: &[String]) -> Self {
+        let classifier = keep_classes(&self.classifier, new.classifier, old_labels, new_labels);
+        Self { classifier, ..self }
     }
 
     fn names(map: NameMap, config: &BertConfig) -> NameMap {

@@ -57,6 +57,13 @@ pub trait BertHead<B: Backend>: Tree<B> {
     /// Returns true if the head needs the pooler.
     fn pooled(family: Family) -> bool;
 
+    /// The head for the labels of `new`: what it has for labels of the same names, else what `new` has. A head without labels
+    /// stays as it is.
+    #[must_use]
+    fn keep_classes(self, _new: Self, _old_labels: &[String], _new_labels: &[String]) -> Self {
+        self
+    }
+
     /// Adds its published names; its own paths begin with `head.`.
     fn names(map: NameMap, config: &BertConfig) -> NameMap;
 

@@ -5,7 +5,7 @@ use grove_tree::{Init, Key, Tree};
 use grove_weights::NameMap;
 
 use super::{Bert, BertConfig, BertHead, Family, WithHead, dense, keys, linear};
-use crate::bert::TextBatch;
+use crate::{bert::TextBatch, labels::keep_classes};
 
 /// Logits of the classes of tokens.
 #[derive(Tree, Clone, Debug)]
@@ -23,6 +23,10 @@ impl<B: Backend> BertHead<B> for TokenHead<B> {
 
     fn pooled(_: Family) -> bool {
         false
+    }
+
+    fn keep_classes(self, new: Self, old_labels: &[String], new_labels: &[String]) -> Self {
+        Self { classifier: keep_classes(&self.classifier, new.classifier, old_labels, new_labels) }
     }
 
     fn names(map: NameMap, _: &BertConfig) -> NameMap {
