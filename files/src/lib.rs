@@ -3,6 +3,7 @@
 //! - [`write_atomically`] and [`Draft`]: a file appears whole or not at all (`atomic.rs`)
 //! - [`create_directory`]: a directory appears whole or not at all
 //! - [`FileError`]: an error of the system with its path (`error.rs`)
+//! - [`parse_json`]: JSON as Python writes it, with errors that name the key (`json.rs`)
 //! - [`failed_download`]: git-lfs pointers and web pages in place of data (`download.rs`)
 //!
 //! ```
@@ -16,7 +17,9 @@
 mod atomic;
 mod download;
 mod error;
+mod json;
 
 pub use atomic::{Draft, create_directory, directory_at, directory_of, sync_directory, write_atomically};
 pub use download::failed_download;
 pub use error::FileError;
+pub use json::{from_json, parse_json};

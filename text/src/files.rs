@@ -42,7 +42,7 @@ pub(crate) fn text(path: &Path, largest: u64) -> Result<Option<String>> {
 /// Reads a JSON object; `None` if the file does not exist.
 pub(crate) fn object(path: &Path) -> Result<Option<serde_json::Map<String, Value>>> {
     let Some(bytes) = read(path, LARGEST_JSON)? else { return Ok(None) };
-    match serde_json::from_slice(&bytes) {
+    match grove_files::parse_json(&bytes) {
         Ok(Value::Object(object)) => Ok(Some(object)),
         Ok(_) => Err(TextError::config(path, "it holds no JSON object")),
         Err(error) => Err(TextError::config(path, format!("it is not JSON: {error}"))),

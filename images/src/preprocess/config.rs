@@ -39,7 +39,7 @@ impl Preprocessor {
             return Err(ImageError::config(&file, format!("{length} bytes are no configuration")));
         }
         let text = std::fs::read_to_string(&file).map_err(ImageError::io("read", &file))?;
-        let json: Value = serde_json::from_str(&text).map_err(|e| ImageError::config(&file, e.to_string()))?;
+        let json: Value = grove_files::parse_json(text.as_bytes()).map_err(|e| ImageError::config(&file, e))?;
         Self::from_json(&json, &file)
     }
 

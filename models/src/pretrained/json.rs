@@ -2,6 +2,7 @@
 
 use grove_text::printable::error_message;
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
 use crate::error::{ModelError, Result};
@@ -22,9 +23,30 @@ pub fn read_json<T: DeserializeOwned>(file: &Path) -> Result<T> {
     }
     let bytes = std::fs::read(file).map_err(io)?;
     // The error may quote a value of the file, however long.
-    let json =
-        |error: serde_json::Error| ModelError::Json { file: file.into(), reason: error_message(&error.to_string()) };
-    serde_json::from_slice(&bytes).map_err(json)
+    let json = |error: String| ModelError::Json { file: file.into(), reason: error_message(&error) };
+    grove_files::parse_json(&bytes).map_err(json)
+}
+
+/// Reads a JSON file of fields into a value, after `edit` has changed them.
+///
+/// # Errors
+/// As [`read_json`].
+pub(crate) fn read_fields<T: DeserializeOwned>(file: &Path, edit: impl FnOnce(&mut Map<String, Value>)) -> Result<T> {
+    let mut fields: Map<String, Value> = read_json(file)?;
+    edit(&mut fields);
+    let json = |error: String| ModelError::Json { file: file.into(), reason: error_message(&error) };
+    grove_files::from_json(Value::Object(fields)).map_err(json)
+}
+
+/// Gives fields the names of a struct, where a file has them under transformers' general ones only.
+pub(crate) fn rename(fields: &mut Map<String, Value>, names: &[(&str, &str)]) {
+    for (general, own) in names {
+        if !fields.contains_key(*own)
+            && let Some(value) = fields.remove(*general)
+        {
+            fields.insert((*own).into(), value);
+        }
+    }
 }
 
 /// Path of a configuration that is given by its file or its directory.

@@ -22,7 +22,7 @@ use crate::error::{ModelError, Result};
 
 pub(crate) use dtype::computing_in;
 pub use json::read_json;
-pub(crate) use json::{config_beside, write_json, write_text};
+pub(crate) use json::{config_beside, read_fields, rename, write_json, write_text};
 
 /// Sizes and options of a model: the fields of its `config.json`.
 ///

@@ -324,7 +324,7 @@ mod tests {
         assert!(message(VitConfig { class_token: false, position_prefix: 0, ..base.clone() }).contains("class token"));
         assert!(message(VitConfig { position_prefix: 3, ..base.clone() }).contains("position_prefix"));
         assert!(message(VitConfig { drop_path_rate: 1.0, ..base.clone() }).contains("drop_path_rate"));
-        assert!(message(VitConfig { hidden_act: "mish".into(), ..base.clone() }).contains("mish"));
+        assert!(message(VitConfig { hidden_act: "maxout".into(), ..base.clone() }).contains("maxout"));
         let pooled = VitConfig { pooling: Pooling::Mean, ..base };
         VitConfig { naming: Naming::Timm, ..pooled.clone() }.validate().unwrap();
         assert!(message(pooled).contains("set it to timm"));
