@@ -2,7 +2,10 @@
 
 use burn::tensor::{Tensor, activation};
 use grove_backend::{Backend, GeluApproximation, KeyRanges, ops};
-use std::str::FromStr;
+use std::{
+    f64::consts::{FRAC_1_SQRT_2, SQRT_2},
+    str::FromStr,
+};
 
 /// Gaussian error linear unit (GELU), exact. Any shape.
 pub fn gelu<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
@@ -27,32 +30,104 @@ pub fn softmax<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     ops::masked_softmax(x.reshape([1, 1, rows, columns]), 1.0, &KeyRanges::default()).reshape(shape)
 }
 
-/// An activation function chosen by a configuration.
+/// `ln(1 + exp(x))`, which is about x for large numbers and neither overflows nor vanishes. Any shape.
+pub fn softplus<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
+    let e = x.clone().abs().neg().exp();
+    // candle's log1p is log(1 + e), which is 0 for small numbers.
+    let small = e.clone().lower_elem(1e-4);
+    let log1p = e.clone().log1p().mask_where(small, e.clone() * (e * -0.5 + 1.0));
+    activation::relu(x) + log1p
+}
+
+/// An activation function chosen by a configuration: those of transformers that have no parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Activation {
-    /// `gelu`: exact.
+    /// `gelu`, `gelu_python`: exact.
     Gelu,
-    /// `gelu_new`, `gelu_pytorch_tanh`, `gelu_fast`: the tanh approximation.
+    /// `gelu_10`: exact, limited to ±10.
+    Gelu10,
+    /// `gelu_new`, `gelu_pytorch_tanh`, `gelu_fast` and others: the tanh approximation.
     GeluTanh,
+    /// `hardswish`: `x min(max(x + 3, 0), 6) / 6`.
+    HardSwish,
+    /// `laplace`: the distribution function of a normal distribution with mean `sqrt(1/2)` (Ma et al., "Mega", 2023).
+    Laplace,
+    /// `leaky_relu`: with a slope of 0.01 below 0.
+    LeakyRelu,
+    /// `linear`: the number itself.
+    Linear,
+    /// `mish`: `x tanh(softplus(x))` (Misra, 2019).
+    Mish,
+    /// `quick_gelu`: `x sigmoid(1.702 x)`.
+    QuickGelu,
     /// `relu`.
     Relu,
+    /// `relu2`: its square (So et al., "Primer", 2021).
+    Relu2,
+    /// `relu6`: limited to 6.
+    Relu6,
     /// `selu`.
     Selu,
+    /// `sigmoid`.
+    Sigmoid,
     /// `silu`, `swish`.
     Silu,
+    /// `sqrtsoftplus`: the root of softplus.
+    SqrtSoftplus,
     /// `tanh`.
     Tanh,
 }
+
+/// Names in transformers' `config.json`, and what they stand for.
+const NAMES: [(&str, Activation); 23] = [
+    ("gelu", Activation::Gelu),
+    ("gelu_python", Activation::Gelu),
+    ("gelu_10", Activation::Gelu10),
+    ("gelu_new", Activation::GeluTanh),
+    ("gelu_pytorch_tanh", Activation::GeluTanh),
+    ("gelu_python_tanh", Activation::GeluTanh),
+    ("gelu_fast", Activation::GeluTanh),
+    ("gelu_accurate", Activation::GeluTanh),
+    ("hardswish", Activation::HardSwish),
+    ("laplace", Activation::Laplace),
+    ("leaky_relu", Activation::LeakyRelu),
+    ("linear", Activation::Linear),
+    ("mish", Activation::Mish),
+    ("quick_gelu", Activation::QuickGelu),
+    ("relu", Activation::Relu),
+    ("relu2", Activation::Relu2),
+    ("relu6", Activation::Relu6),
+    ("selu", Activation::Selu),
+    ("sigmoid", Activation::Sigmoid),
+    ("silu", Activation::Silu),
+    ("swish", Activation::Silu),
+    ("sqrtsoftplus", Activation::SqrtSoftplus),
+    ("tanh", Activation::Tanh),
+];
 
 impl Activation {
     /// Applies the function to each element.
     pub fn forward<B: Backend, const D: usize>(self, x: Tensor<B, D>) -> Tensor<B, D> {
         match self {
             Self::Gelu => gelu(x),
+            Self::Gelu10 => gelu(x).clamp(-10.0, 10.0),
             Self::GeluTanh => gelu_tanh(x),
+            Self::HardSwish => (x.clone() + 3.0).clamp(0.0, 6.0) / 6.0 * x,
+            Self::Laplace => ((x - FRAC_1_SQRT_2) / (0.282095 * SQRT_2)).erf() * 0.5 + 0.5,
+            Self::LeakyRelu => activation::relu(x.clone()) - activation::relu(x.neg()) * 0.01,
+            Self::Linear => x,
+            Self::Mish => x.clone() * activation::tanh(softplus(x)),
+            Self::QuickGelu => x.clone() * activation::sigmoid(x * 1.702),
             Self::Relu => activation::relu(x),
+            Self::Relu2 => {
+                let x = activation::relu(x);
+                x.clone() * x
+            }
+            Self::Relu6 => x.clamp(0.0, 6.0),
             Self::Selu => selu(x),
+            Self::Sigmoid => activation::sigmoid(x),
             Self::Silu => activation::silu(x),
+            Self::SqrtSoftplus => softplus(x).sqrt(),
             Self::Tanh => activation::tanh(x),
         }
     }
@@ -63,17 +138,10 @@ impl FromStr for Activation {
 
     /// Parses a name of transformers' `config.json`.
     fn from_str(name: &str) -> Result<Self, String> {
-        match name {
-            "gelu" => Ok(Self::Gelu),
-            "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" => Ok(Self::GeluTanh),
-            "relu" => Ok(Self::Relu),
-            "selu" => Ok(Self::Selu),
-            "silu" | "swish" => Ok(Self::Silu),
-            "tanh" => Ok(Self::Tanh),
-            other => Err(format!(
-                "unknown activation function '{other}'; known are gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, relu, \
-                 selu, silu, swish, tanh"
-            )),
-        }
+        let found = NAMES.iter().find(|(known, _)| *known == name).map(|(_, activation)| *activation);
+        found.ok_or_else(|| {
+            let known: Vec<&str> = NAMES.iter().map(|(known, _)| *known).collect();
+            format!("unknown activation function '{name}'; known are {}", known.join(", "))
+        })
     }
 }

@@ -284,6 +284,31 @@ fn pools<B: Backend>(device: B::Device) {
     }
 }
 
+/// Every function of transformers' table, and its derivative. Fixture: tools/fixtures/activations.py.
+fn activations<B: Backend>(device: B::Device) {
+    let text = std::fs::read_to_string("tests/fixtures/activations.json").unwrap();
+    let mut cases: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
+    let numbers = |value: &serde_json::Value| -> Vec<f32> { serde_json::from_value(value.clone()).unwrap() };
+    let x = numbers(&cases.remove("x").unwrap());
+    assert!(cases.len() > 20);
+    for (name, case) in cases {
+        let activation: Activation = name.parse().unwrap();
+        let array = Array::<B, 1>::new(Tensor::from_floats(&x[..], &device));
+        let loss = |x: Array<Autodiff<B>, 1>| {
+            let y = activation.forward(x.val());
+            (y.clone().sum(), Array::new(y))
+        };
+        let (_, derivatives, values) = value_and_grad_aux(&array, loss);
+        for (part, found) in [("values", values), ("derivatives", derivatives)] {
+            let found: Vec<f32> = found.val().into_data().iter().collect();
+            for ((x, found), expected) in x.iter().zip(found).zip(numbers(&case[part])) {
+                let near = (found - expected).abs() <= 1e-5 * expected.abs().max(1e-1);
+                assert!(near, "{name}: {part} at {x}: {found}, not {expected}");
+            }
+        }
+    }
+}
+
 /// As in torch: the values of an ignored row do not matter, and the mean of ignored rows only is NaN.
 fn ignored_rows<B: Backend>(device: B::Device) {
     let masked = f32::NEG_INFINITY; // a token that was made impossible
@@ -302,6 +327,7 @@ fn ignored_rows<B: Backend>(device: B::Device) {
 }
 
 on_each_backend!(
+    activations,
     ignored_rows,
     linears,
     embeddings,
