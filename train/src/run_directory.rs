@@ -4,6 +4,7 @@ use grove_distributed::Communicator;
 use grove_files::{FileError, write_atomically};
 use grove_models::{ModelError, Tokenizer};
 use grove_tree::{Tree, cast};
+use grove_weights::VOCABULARY_FILES;
 use serde_json::Value;
 use std::{
     cell::OnceCell,
@@ -128,7 +129,7 @@ impl RunDirectory {
     /// It cannot be read.
     pub fn tokenizer(&self) -> Result<Option<Tokenizer>> {
         let Some(model) = self.resumed_model() else { return Ok(None) };
-        for file in ["tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"] {
+        for file in VOCABULARY_FILES {
             if exists(&model.join(file))? {
                 return Ok(Some(Tokenizer::from_path(model)?));
             }

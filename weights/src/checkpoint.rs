@@ -1,6 +1,6 @@
 //! A checkpoint: named tensors in one file or several, read on request.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,9 +31,16 @@ pub struct TensorFiles {
     files: Vec<Arc<MappedFile>>,
     /// Maps tensor names to the index of the file and the entry in it.
     tensors: BTreeMap<String, (usize, Entry)>,
+    /// Tensors that an index names, and that its shard does not hold: published checkpoints list parts that they do not have.
+    absent: BTreeMap<String, String>,
     metadata: BTreeMap<String, String>,
     gguf: Option<GgufMetadata>,
 }
+
+/// What stands before the names of models that were wrapped while they were trained: by torch.compile, anywhere, and by
+/// DataParallel and its like, before all of them.
+const COMPILED: &str = "_orig_mod.";
+const PARALLEL: &str = "module.";
 
 impl TensorFiles {
     /// Opens a directory or a file.
@@ -44,6 +51,10 @@ impl TensorFiles {
     /// after its file. Names in an `.npz` are those of its entries without `.npy`, and may contain slashes. For a
     /// split GGUF (`…-00001-of-00003.gguf`) give the first part; the others must be in the same directory. The format
     /// is detected from the content, not from the name.
+    ///
+    /// Averaged weights, `state_dict_ema` or `model_ema`, are taken before plain ones; the report of loading says so.
+    ///
+    /// Names are those of the model: what torch.compile (`_orig_mod.`) and DataParallel (`module.`) put before them is left out.
     ///
     /// In a PyTorch file the state dict may be the whole content, or an entry of a training checkpoint: `state_dict`,
     /// `model_state_dict`, `model_state`, `model` and the like. In the second case names are relative to that entry.
@@ -56,7 +67,9 @@ impl TensorFiles {
         let about = std::fs::metadata(path).map_err(WeightsError::io("open", path))?;
         let file = if about.is_dir() { find(path)? } else { path.to_path_buf() };
         if file.extension().is_some_and(|extension| extension == "json") {
-            return Self::open_sharded(&file);
+            let mut checkpoint = Self::open_sharded(&file)?;
+            checkpoint.unwrap_names();
+            return Ok(checkpoint);
         }
         let mut checkpoint = Self::empty(&file);
         checkpoint.gguf = checkpoint.add(&file, None)?;
@@ -68,12 +81,37 @@ impl TensorFiles {
             }
             split.check_total(checkpoint.tensors.len())?;
         }
+        checkpoint.unwrap_names();
         Ok(checkpoint)
+    }
+
+    /// Removes what wrappers have put into the names, unless two tensors would have one name then.
+    fn unwrap_names(&mut self) {
+        let parallel = self.tensors.keys().all(|name| name.replace(COMPILED, "").starts_with(PARALLEL));
+        let unwrapped = |name: &String| {
+            let name = name.replace(COMPILED, "");
+            if parallel { name[PARALLEL.len()..].to_owned() } else { name }
+        };
+        if !parallel && !self.tensors.keys().any(|name| name.contains(COMPILED)) {
+            return;
+        }
+        let mut taken = HashSet::new();
+        if self.tensors.keys().all(|name| taken.insert(unwrapped(name))) {
+            self.tensors =
+                std::mem::take(&mut self.tensors).into_iter().map(|(name, entry)| (unwrapped(&name), entry)).collect();
+        }
     }
 
     fn empty(file: &Path) -> Self {
         let directory = file.parent().map_or_else(PathBuf::new, Path::to_path_buf);
-        Self { directory, files: Vec::new(), tensors: BTreeMap::new(), metadata: BTreeMap::new(), gguf: None }
+        Self {
+            directory,
+            files: Vec::new(),
+            tensors: BTreeMap::new(),
+            metadata: BTreeMap::new(),
+            absent: BTreeMap::new(),
+            gguf: None,
+        }
     }
 
     fn open_sharded(path: &Path) -> Result<Self> {
@@ -90,8 +128,7 @@ impl TensorFiles {
         }
         for (tensor, shard) in &index.weight_map {
             if !checkpoint.tensors.contains_key(tensor) {
-                let reason = format!("the index says that it lies in {shard}, which does not hold it");
-                return Err(WeightsError::MalformedTensor { file: path.into(), tensor: tensor.clone(), reason });
+                checkpoint.absent.insert(tensor.clone(), shard.clone());
             }
         }
         Ok(checkpoint)
@@ -181,6 +218,11 @@ impl TensorFiles {
     pub(crate) fn check_decodable(&self, name: &str) -> Result<()> {
         let (file, entry) = self.entry(name)?;
         entry.quantized().map_or(Ok(()), |kind| check_decodable(name, file, kind))
+    }
+
+    /// The shard in which an index says that a tensor lies, where the shard does not hold it.
+    pub(crate) fn promised(&self, name: &str) -> Option<&str> {
+        self.absent.get(name).map(String::as_str)
     }
 
     fn entry(&self, name: &str) -> Result<(&MappedFile, &Entry)> {

@@ -24,6 +24,9 @@ pub struct Report {
     pub ignored: Vec<String>,
     /// The optional prefix of most names in the checkpoint, such as `transformer.`; empty if there is none.
     pub prefix: String,
+    /// The entry of a training checkpoint that the weights are from, such as `state_dict_ema`, if they are averaged ones and there
+    /// are others beside them.
+    pub averaged: Option<String>,
 }
 
 /// A leaf and the names of its tensors.
@@ -46,6 +49,8 @@ pub struct Missing {
     pub names: Vec<String>,
     /// Unused names in the checkpoint that resemble `names` (given for the first few leaves).
     pub suggestions: Vec<String>,
+    /// The shard in which the index of the checkpoint says that it lies, and which does not hold it.
+    pub shard: Option<String>,
 }
 
 /// A tensor without a leaf.
@@ -84,6 +89,9 @@ impl fmt::Display for Report {
         if !self.prefix.is_empty() {
             write!(f, ", names with prefix `{}`", self.prefix)?;
         }
+        if let Some(entry) = &self.averaged {
+            write!(f, ", averaged weights from `{entry}`")?;
+        }
         if !self.ignored.is_empty() {
             write!(f, ", {} tensors ignored", self.ignored.len())?;
         }
@@ -91,6 +99,9 @@ impl fmt::Display for Report {
             let mut line = format!("{} {:?}", missing.path, missing.shape);
             if missing.names != [missing.path.as_str()] {
                 line += &format!(", looked for as {}", quoted(&missing.names));
+            }
+            if let Some(shard) = &missing.shard {
+                line += &format!("; the index says that it lies in {shard}, which does not hold it");
             }
             line + &did_you_mean(&missing.suggestions)
         })?;
@@ -138,6 +149,7 @@ mod tests {
             shape: vec![2, 3],
             names: vec![format!("h.{i}.w")],
             suggestions: if i == 0 { vec!["h.0.weight".into()] } else { Vec::new() },
+            shard: None,
         };
         let report = Report {
             loaded: vec![Loaded { path: "a".into(), names: vec!["a".into()] }],

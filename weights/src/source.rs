@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Result, WeightsError};
 use crate::hub::{FilePatterns, HubOptions, fetch};
+use crate::locate::is_plain_file_name;
 
 /// Endings of file names, which hub ids hardly have.
 const FILE_ENDINGS: [&str; 10] =
@@ -21,11 +22,14 @@ pub enum Source {
         id: String,
         /// Branch, tag or commit; `None` for the revision of the [`HubOptions`].
         revision: Option<String>,
+        /// One of its GGUF files: a name, or the quantization in it, such as `Q4_K_M`.
+        gguf: Option<String>,
     },
 }
 
 impl Source {
-    /// Parses a directory, a file, or a hub id with an optional revision (`openai-community/gpt2`, `gpt2@main`). An
+    /// Parses a directory, a file, or a hub id with an optional revision (`openai-community/gpt2`, `gpt2@main`). One of a
+    /// repository's GGUF files is chosen by its quantization (`user/repo:Q4_K_M`) or its name (`user/repo/model.gguf`). An
     /// existing path has precedence over a hub id of the same spelling. A path into an existing directory
     /// (`run/model` where there is a `run`) is never a hub id.
     ///
@@ -36,14 +40,25 @@ impl Source {
             return Ok(Self::Local(text.into()));
         }
         let bad = |reason: String| WeightsError::BadSource { text: text.into(), reason };
-        if text.starts_with(['.', '/', '~', '\\']) || FILE_ENDINGS.iter().any(|ending| text.ends_with(ending)) {
+        let named = text.ends_with(".gguf").then(|| text.match_indices('/').nth(1)).flatten();
+        let (text_of_id, gguf) = match (named, text.rsplit_once(':')) {
+            (Some((at, _)), _) => (&text[..at], Some(&text[at + 1..])),
+            (None, Some((id, quantization))) => (id, Some(quantization)),
+            (None, None) => (text, None),
+        };
+        let is_path = text.starts_with(['.', '/', '~', '\\']);
+        if is_path || named.is_none() && FILE_ENDINGS.iter().any(|ending| text.ends_with(ending)) {
             return Err(bad("no such file or directory (a hub id looks like openai-community/gpt2)".into()));
         }
-        let (id, revision) = match text.split_once('@') {
+        let (id, revision) = match text_of_id.split_once('@') {
             Some((id, revision)) => (id, Some(revision)),
-            None => (text, None),
+            None => (text_of_id, None),
         };
         check_id(id).and_then(|()| revision.map_or(Ok(()), check_revision)).map_err(bad)?;
+        let plain = |part: &str| part.split('/').all(is_plain_file_name) && !part.contains(char::is_whitespace);
+        if gguf.is_some_and(|gguf| !plain(gguf) || named.is_none() && gguf.contains('/')) {
+            return Err(bad("after the colon comes the quantization of one of its GGUF files, such as Q4_K_M".into()));
+        }
         if let Some((first, rest)) = id.split_once('/')
             && Path::new(first).exists()
         {
@@ -51,7 +66,7 @@ impl Source {
                 "no such file or directory: there is a {first} here, and no {rest} in it (to get the hub id {id}, start the program in another directory)"
             )));
         }
-        Ok(Self::Hub { id: id.into(), revision: revision.map(Into::into) })
+        Ok(Self::Hub { id: id.into(), revision: revision.map(Into::into), gguf: gguf.map(Into::into) })
     }
 
     /// Returns the directory or file on disk. A hub repository is downloaded first, unless it is in the cache.
@@ -59,13 +74,22 @@ impl Source {
     /// # Errors
     /// Those of [`fetch`].
     pub fn resolve(&self, options: &HubOptions, wanted: &FilePatterns) -> Result<PathBuf> {
-        match self {
-            Self::Local(path) => Ok(path.clone()),
-            Self::Hub { id, revision: None } => fetch(options, id, wanted),
-            Self::Hub { id, revision: Some(revision) } => {
-                fetch(&HubOptions { revision: revision.clone(), ..options.clone() }, id, wanted)
-            }
-        }
+        let (id, revision, gguf) = match self {
+            Self::Local(path) => return Ok(path.clone()),
+            Self::Hub { id, revision, gguf } => (id, revision, gguf),
+        };
+        let options = match revision {
+            Some(revision) => &HubOptions { revision: revision.clone(), ..options.clone() },
+            None => options,
+        };
+        let Some(gguf) = gguf.as_ref().filter(|_| wanted.weights) else { return fetch(options, id, wanted) };
+        let wanted = wanted.clone().with_gguf(gguf);
+        let directory = fetch(options, id, &wanted)?;
+        wanted.weights_in(&directory).ok_or_else(|| WeightsError::MissingFile {
+            id: id.clone(),
+            wanted: gguf.clone(),
+            endpoint: options.endpoint.clone(),
+        })
     }
 }
 
@@ -81,8 +105,11 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Local(path) => write!(f, "{}", path.display()),
-            Self::Hub { id, revision: None } => f.write_str(id),
-            Self::Hub { id, revision: Some(revision) } => write!(f, "{id}@{revision}"),
+            Self::Hub { id, revision, gguf } => {
+                f.write_str(id)?;
+                revision.iter().try_for_each(|revision| write!(f, "@{revision}"))?;
+                gguf.iter().try_for_each(|gguf| write!(f, "{}{gguf}", if gguf.ends_with(".gguf") { '/' } else { ':' }))
+            }
         }
     }
 }
@@ -133,10 +160,34 @@ mod tests {
             ("gpt2@v1.0", "gpt2", Some("v1.0")),
             ("a/b_c.d@refs/pr/5", "a/b_c.d", Some("refs/pr/5")),
         ] {
-            let expected = Source::Hub { id: id.into(), revision: revision.map(Into::into) };
+            let expected = Source::Hub { id: id.into(), revision: revision.map(Into::into), gguf: None };
             let source = Source::parse(text).expect("a hub id");
             assert_eq!(source, expected);
             assert_eq!(source.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn one_of_several_gguf_files() {
+        for (text, id, revision, gguf) in [
+            ("a/b-GGUF:Q4_K_M", "a/b-GGUF", None, "Q4_K_M"),
+            ("a/b-GGUF@v1:IQ3_M", "a/b-GGUF", Some("v1"), "IQ3_M"),
+            ("a/b/m.Q8_0.gguf", "a/b", None, "m.Q8_0.gguf"),
+            ("a/b@main/BF16/m-00001-of-00002.gguf", "a/b@main", None, "BF16/m-00001-of-00002.gguf"),
+        ] {
+            let (id, revision) = match id.split_once('@') {
+                Some((id, revision)) => (id, Some(revision)),
+                None => (id, revision),
+            };
+            let source = Source::parse(text).expect("a hub id with a file");
+            let expected = Source::Hub { id: id.into(), revision: revision.map(Into::into), gguf: Some(gguf.into()) };
+            assert_eq!(source, expected);
+            assert_eq!(source.to_string(), text);
+        }
+        for text in
+            ["a/b:", "a/b:Q4 K", "a/b:x/y", "a/b/../m.gguf", "a/b//m.gguf", "./a/b/m.gguf", "/a/b/m.gguf", "a/m.gguf"]
+        {
+            assert!(matches!(Source::parse(text), Err(WeightsError::BadSource { .. })), "{text}");
         }
     }
 

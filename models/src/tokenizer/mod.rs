@@ -257,6 +257,11 @@ impl Tokenizer {
         self.inner.id_to_token(id)
     }
 
+    /// True if another tokenizer has the same tokens, with the same numbers.
+    pub fn same_tokens(&self, other: &Self) -> bool {
+        self.inner.get_vocab(true) == other.inner.get_vocab(true)
+    }
+
     /// Number of tokens, added ones included.
     pub fn vocab_size(&self) -> usize {
         self.inner.get_vocab_size(true)

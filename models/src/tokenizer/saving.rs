@@ -1,7 +1,7 @@
 //! A tokenizer's files beside a model that was trained with it.
 
 use grove_files::write_atomically;
-use grove_weights::WeightsError;
+use grove_weights::{TOKENIZER_FILES, WeightsError};
 use std::{collections::BTreeMap, fs::File, path::Path};
 use tokenizers::{ModelWrapper, PreTokenizerWrapper, Tokenizer as HfTokenizer};
 
@@ -10,25 +10,6 @@ use crate::{
     error::{ModelError, Result},
     pretrained::{write_json, write_text},
 };
-
-/// Files by which transformers, and grove, know a tokenizer and a chat template.
-const FILES: [&str; 15] = [
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "encoder.json",
-    "vocab.bpe",
-    "vocab.txt",
-    "tokenizer.model",
-    "sentencepiece.bpe.model",
-    "spiece.model",
-    "chat_template.jinja",
-    "chat_template.json",
-    "sentence_bert_config.json",
-];
 
 /// Special tokens by the names that tell what they are for, in the families whose files do not say it: BERT's, LLaMA's and
 /// RoBERTa's, and GPT-2's. A family is recognised by the first of its tokens.
@@ -77,7 +58,7 @@ impl Tokenizer {
     pub fn save(&self, directory: impl AsRef<Path>) -> Result<()> {
         let directory = directory.as_ref();
         match &self.source {
-            Some(source) => copy_files(source, directory, &FILES),
+            Some(source) => copy_files(source, directory, &TOKENIZER_FILES),
             None => self.write(directory),
         }
     }

@@ -22,6 +22,8 @@ pub use metadata::GgufMetadata;
 pub use value::{GgufArray, GgufValue};
 
 pub(crate) use blocks::Blocks;
+#[cfg(feature = "hub")]
+pub(crate) use split::part_name;
 pub(crate) use split::{Split, part_of};
 
 use reader::Reader;

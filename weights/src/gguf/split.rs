@@ -89,7 +89,7 @@ impl Split {
 }
 
 /// `model-00002-of-00003.gguf`
-fn part_name(stem: &str, number: u64, count: u64) -> String {
+pub(crate) fn part_name(stem: &str, number: u64, count: u64) -> String {
     format!("{stem}-{number:05}-of-{count:05}.gguf")
 }
 

@@ -58,6 +58,9 @@ pub fn fetch(options: &HubOptions, id: &str, wanted: &FilePatterns) -> Result<Pa
     if let Some(file) = wanted.required.iter().chain(&wanted.optional).find(|file| !is_plain_path(file)) {
         return Err(WeightsError::BadHubOption(format!("`{file}` cannot be the name of a file in a repository")));
     }
+    if let Some(file) = wanted.gguf.as_ref().filter(|file| !is_plain_path(file)) {
+        return Err(WeightsError::BadHubOption(format!("`{file}` cannot be the name of a file in a repository")));
+    }
     download(options, id, wanted)
 }
 

@@ -9,11 +9,13 @@ use hf_hub::{Cache, Repo, RepoType};
 
 use super::client::Client;
 use super::failure::{Failure, with_retries};
+use super::is_plain_path;
 use super::options::HubOptions;
 use super::transfer::Download;
-use super::wanted::{FilePatterns, has_tokenizer, weights_among};
+use super::wanted::{FilePatterns, has_tokenizer, is_gguf, parts_of};
 use crate::error::{Result, WeightsError};
 use crate::locate::ShardIndex;
+use crate::names_of_files::is_part;
 
 /// Downloads the wanted files as far as the cache lacks them; see [`fetch`](super::fetch).
 pub(super) fn download(options: &HubOptions, id: &str, wanted: &FilePatterns) -> Result<PathBuf> {
@@ -156,21 +158,35 @@ impl<'a> Hub<'a> {
             wanted: file.into(),
             endpoint: self.endpoint.into(),
         };
-        if let Some(file) = wanted.required.iter().find(|file| !exists.contains(file.as_str())) {
+        // With the configuration missing the message is about that; a GGUF file needs none.
+        let weights = wanted.weights.then(|| wanted.weights_among(&listed));
+        let of_gguf = matches!(weights, Some(Ok(weights)) if is_gguf(weights));
+        let several_ggufs = matches!(weights, Some(Err(_))) && listed.iter().any(|file| is_gguf(file));
+        let needed =
+            |file: &&String| !((of_gguf || several_ggufs) && *file == "config.json") || exists.contains(file.as_str());
+        if let Some(file) = wanted.required.iter().filter(needed).find(|file| !exists.contains(file.as_str())) {
             return Err(missing(file));
         }
         if wanted.tokenizer && !has_tokenizer(|name| exists.contains(name)) {
             return Err(missing("a tokenizer"));
         }
-        let weights = match wanted.weights {
-            true => Some(weights_among(&listed).ok_or_else(|| missing("weights in safetensors or PyTorch format"))?),
-            false => None,
-        };
+        let weights = weights.transpose().map_err(|reason| missing(&reason))?;
         let optional = wanted.optional.iter().filter(|file| exists.contains(file.as_str()));
-        for file in wanted.required.iter().chain(optional) {
+        for file in wanted.required.iter().filter(needed).chain(optional) {
             self.get(client, &info.sha, file)?;
         }
         if let Some(weights) = weights {
+            let in_safetensors = |file: &str| exists.contains(&*file.replace("pytorch_model.bin", "model.safetensors"));
+            let parts = listed.iter().filter(|file| is_part(file) && is_plain_path(file));
+            for part in parts.filter(|file| !(file.ends_with(".bin") && in_safetensors(file))) {
+                self.get(client, &info.sha, part)?;
+            }
+            for part in parts_of(weights).iter().filter(|part| *part != weights) {
+                if !exists.contains(part.as_str()) {
+                    return Err(missing(part));
+                }
+                self.get(client, &info.sha, part)?;
+            }
             let path = self.get(client, &info.sha, weights)?;
             if weights.ends_with(".json") {
                 for shard in ShardIndex::read(&path)?.shards() {

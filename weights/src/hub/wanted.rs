@@ -1,63 +1,34 @@
 //! Selection of a repository's files.
 
 #[cfg(feature = "hub")]
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use crate::names_of_files::{SETTINGS_FILES, TOKENIZER_FILES};
 #[cfg(feature = "hub")]
-use crate::locate::{ENDINGS, PUBLISHED, ShardIndex, find, is_plain_file_name};
-
-/// Optional files of a model besides its weights.
-const BESIDE: [&str; 16] = [
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template.jinja",
-    "vocab.json",
-    "merges.txt",
-    "vocab.txt",
-    "encoder.json",
-    "vocab.bpe",
-    "tokenizer.model",
-    "preprocessor_config.json",
-    "modules.json",
-    "sentence_bert_config.json",
-    "1_Pooling/config.json",
-];
+use crate::{
+    gguf::{part_name, part_of},
+    locate::{ENDINGS, PUBLISHED, ShardIndex, file_name, find, is_plain_file_name},
+    names_of_files::VOCABULARY_FILES,
+};
 
 /// The files of a repository to download.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilePatterns {
     pub(super) required: Vec<String>,
     pub(super) optional: Vec<String>,
-    pub(super) weights: bool,
+    pub(crate) weights: bool,
     pub(super) tokenizer: bool,
+    /// One of several GGUF files: its name, or the quantization in it.
+    pub(super) gguf: Option<String>,
 }
-
-/// Files of a tokenizer, and files that say how it is used.
-const TOKENIZER: [&str; 12] = [
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template.jinja",
-    "chat_template.json",
-    "vocab.json",
-    "merges.txt",
-    "vocab.txt",
-    "encoder.json",
-    "vocab.bpe",
-    "tokenizer.model",
-];
 
 impl FilePatterns {
     /// All files of a model: `config.json`, the weights in one format (safetensors if there are any, else PyTorch's,
-    /// else numpy's, else a single GGUF file; all shards), and the available tokenizer, generation and preprocessing
-    /// files.
+    /// else numpy's, else a single GGUF file, which needs no `config.json`; all shards), and the available tokenizer, generation
+    /// and preprocessing files.
     pub fn model() -> Self {
-        let optional = BESIDE.iter().map(|name| (*name).to_string()).collect();
-        Self { required: vec!["config.json".into()], optional, weights: true, tokenizer: false }
+        let optional = TOKENIZER_FILES.iter().chain(&SETTINGS_FILES).map(|name| (*name).to_string()).collect();
+        Self { required: vec!["config.json".into()], optional, weights: true, tokenizer: false, gguf: None }
     }
 
     /// Only the files `names`, all required.
@@ -67,14 +38,20 @@ impl FilePatterns {
             optional: Vec::new(),
             weights: false,
             tokenizer: false,
+            gguf: None,
         }
+    }
+
+    /// The same with one of a repository's GGUF files as the weights: by its name, or by the quantization in it, such as `Q4_K_M`.
+    pub fn with_gguf(self, choice: impl Into<String>) -> Self {
+        Self { gguf: Some(choice.into()), ..self }
     }
 
     /// The files of a model's tokenizer, without its weights. A repository without any of them lacks a required file;
     /// one of GGUF files has the tokenizer in its weights.
     pub fn tokenizer() -> Self {
-        let optional = TOKENIZER.map(str::to_owned).into();
-        Self { required: Vec::new(), optional, weights: false, tokenizer: true }
+        let optional = TOKENIZER_FILES.map(str::to_owned).into();
+        Self { required: Vec::new(), optional, weights: false, tokenizer: true, gguf: None }
     }
 
     /// Adds an optional file.
@@ -94,14 +71,18 @@ impl FilePatterns {
     }
 }
 
-/// Files of which each is a tokenizer, or one half of it.
-#[cfg(feature = "hub")]
-const VOCABULARIES: [&str; 5] = ["tokenizer.json", "vocab.json", "vocab.txt", "encoder.json", "tokenizer.model"];
-
 /// Returns true if files with these names hold a tokenizer.
 #[cfg(feature = "hub")]
 pub(super) fn has_tokenizer(exists: impl Fn(&str) -> bool) -> bool {
-    VOCABULARIES.into_iter().any(exists)
+    VOCABULARY_FILES.into_iter().any(exists)
+}
+
+#[cfg(not(feature = "hub"))]
+impl FilePatterns {
+    /// Without a client nothing is downloaded.
+    pub(crate) fn weights_in(&self, _: &std::path::Path) -> Option<std::path::PathBuf> {
+        None
+    }
 }
 
 /// Checks of the client.
@@ -109,16 +90,22 @@ pub(super) fn has_tokenizer(exists: impl Fn(&str) -> bool) -> bool {
 impl FilePatterns {
     /// Describes the first required file that a directory lacks; `None` if it has all of them.
     pub(super) fn lacking(&self, directory: &Path) -> Option<String> {
-        if let Some(missing) = self.required.iter().find(|name| !directory.join(name).exists()) {
+        let weights = if self.weights { Some(self.weights_in(directory)) } else { None };
+        let of_gguf = self.gguf.is_some() || matches!(&weights, Some(Some(weights)) if is_gguf(&file_name(weights)));
+        let required = |name: &&String| !(of_gguf && *name == "config.json");
+        if let Some(missing) = self.required.iter().filter(required).find(|name| !directory.join(name).exists()) {
             return Some(missing.clone());
         }
         if self.tokenizer && !has_tokenizer(|name| directory.join(name).exists()) {
             return Some("a tokenizer".into());
         }
-        if !self.weights {
-            return None;
+        let Some(weights) = weights? else {
+            return Some(self.gguf.clone().unwrap_or_else(|| "a weights file".into()));
+        };
+        if of_gguf {
+            let (name, folder) = (file_name(&weights), weights.parent()?);
+            return parts_of(&name).into_iter().find(|part| !folder.join(part).exists());
         }
-        let Ok(weights) = find(directory) else { return Some("a weights file".into()) };
         if weights.extension().is_none_or(|extension| extension != "json") {
             return None;
         }
@@ -127,6 +114,98 @@ impl FilePatterns {
             Err(_) => Some("a valid index of shards".into()),
         }
     }
+
+    /// The weights in a directory: a file, or the index of several.
+    pub(crate) fn weights_in(&self, directory: &Path) -> Option<PathBuf> {
+        let Some(choice) = &self.gguf else { return find(directory).ok() };
+        let names = |folder: &Path, before: &str| -> Vec<String> {
+            let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+            entries.map(|entry| format!("{before}{}", entry.file_name().to_string_lossy())).collect()
+        };
+        let mut files = names(directory, "");
+        let folders: Vec<String> = files.iter().filter(|name| directory.join(name).is_dir()).cloned().collect();
+        files.extend(folders.iter().flat_map(|folder| names(&directory.join(folder), &format!("{folder}/"))));
+        let files: Vec<&str> = files.iter().map(String::as_str).collect();
+        gguf_among(&files, choice).map(|file| directory.join(file))
+    }
+
+    /// The file of weights in a list of a repository's files, or the index of several.
+    ///
+    /// # Errors
+    /// A description of what is missing.
+    pub(super) fn weights_among<'a>(&self, files: &[&'a str]) -> Result<&'a str, String> {
+        let choices = || {
+            let of = |file: &&str| quantization(file).map(str::to_owned);
+            let found: std::collections::BTreeSet<String> = files.iter().filter_map(of).collect();
+            found.into_iter().collect::<Vec<_>>().join(", ")
+        };
+        match &self.gguf {
+            Some(choice) => gguf_among(files, choice).ok_or_else(|| match choices() {
+                none if none.is_empty() => format!("GGUF file of {choice}, nor any other"),
+                others => format!("GGUF file of {choice}, but of {others}"),
+            }),
+            None => weights_among(files).ok_or_else(|| match choices() {
+                none if none.is_empty() => "weights in safetensors, PyTorch's, numpy's or GGUF's format".into(),
+                several => format!("single file of weights, but GGUF files of {several}: name one, as id:Q4_K_M"),
+            }),
+        }
+    }
+}
+
+#[cfg(feature = "hub")]
+pub(super) fn is_gguf(file: &str) -> bool {
+    file.ends_with(".gguf")
+}
+
+/// More parts than any model has; the number is the server's.
+#[cfg(feature = "hub")]
+const MOST_PARTS: u64 = 10_000;
+
+/// The names of all parts of a GGUF file, given the first.
+#[cfg(feature = "hub")]
+pub(super) fn parts_of(file: &str) -> Vec<String> {
+    let (folder, name) = file.rsplit_once('/').map_or(("", file), |(folder, name)| (&file[..=folder.len()], name));
+    match part_of(name) {
+        Some((stem, 1, count)) if count <= MOST_PARTS => {
+            (1..=count).map(|number| format!("{folder}{}", part_name(stem, number, count))).collect()
+        }
+        _ => vec![file.to_owned()],
+    }
+}
+
+/// The quantization in the name of a GGUF file, such as `Q4_K_M` in `model-Q4_K_M.gguf`. `None` for a later part of a model, and
+/// for a file that is no model.
+#[cfg(feature = "hub")]
+fn quantization(file: &str) -> Option<&str> {
+    let name = file.rsplit('/').next()?;
+    let stem = match part_of(name) {
+        Some((_, number, _)) if number > 1 => return None,
+        Some((stem, ..)) => stem,
+        None => name.strip_suffix(".gguf")?,
+    };
+    // The part for images of a model that has one.
+    if stem.starts_with("mmproj") {
+        return None;
+    }
+    let begins = |part: &str| {
+        let part = part.to_ascii_uppercase();
+        ["Q", "IQ", "TQ", "F16", "F32", "BF16", "MXFP"].iter().any(|kind| {
+            part.strip_prefix(kind)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(|c: char| c.is_ascii_digit()))
+        })
+    };
+    let at = stem.rfind(['-', '.']).map_or(0, |at| at + 1);
+    begins(&stem[at..]).then_some(&stem[at..])
+}
+
+/// The GGUF file of a name or a quantization among files.
+#[cfg(feature = "hub")]
+fn gguf_among<'a>(files: &[&'a str], choice: &str) -> Option<&'a str> {
+    if is_gguf(choice) {
+        return files.iter().find(|file| **file == choice).copied();
+    }
+    let fits = |file: &&&str| quantization(file).is_some_and(|found| found.eq_ignore_ascii_case(choice));
+    files.iter().filter(fits).min_by_key(|file| (file.matches('/').count(), file.len(), **file)).copied()
 }
 
 /// The file of weights, or the index of several, in a list of a repository's files; `None` if there is none.
@@ -165,6 +244,30 @@ mod tests {
     }
 
     #[test]
+    fn a_quantization_names_a_file() {
+        let files = [
+            "README.md",
+            "Qwen2-7B-Instruct.Q2_K.gguf",
+            "qwen2-7b-instruct-q4_k_m.gguf",
+            "qwen2-7b-instruct-q8_0-00001-of-00002.gguf",
+            "qwen2-7b-instruct-q8_0-00002-of-00002.gguf",
+            "BF16/qwen2-BF16-00001-of-00003.gguf",
+            "mmproj-model-f16.gguf",
+        ];
+        let find = |choice: &str| FilePatterns::model().with_gguf(choice).weights_among(&files);
+        assert_eq!(find("Q4_K_M"), Ok("qwen2-7b-instruct-q4_k_m.gguf"));
+        assert_eq!(find("q2_k"), Ok("Qwen2-7B-Instruct.Q2_K.gguf"));
+        assert_eq!(find("Q8_0"), Ok("qwen2-7b-instruct-q8_0-00001-of-00002.gguf"));
+        assert_eq!(find("BF16"), Ok("BF16/qwen2-BF16-00001-of-00003.gguf"));
+        assert_eq!(find("Qwen2-7B-Instruct.Q2_K.gguf"), Ok("Qwen2-7B-Instruct.Q2_K.gguf"));
+        let error = find("Q5_0").unwrap_err();
+        assert_eq!(error, "GGUF file of Q5_0, but of BF16, Q2_K, q4_k_m, q8_0");
+        assert!(FilePatterns::model().weights_among(&files).unwrap_err().contains("name one, as id:Q4_K_M"));
+        assert_eq!(parts_of("a/x-00001-of-00002.gguf"), ["a/x-00001-of-00002.gguf", "a/x-00002-of-00002.gguf"]);
+        assert_eq!(parts_of("x.gguf"), ["x.gguf"]);
+    }
+
+    #[test]
     fn says_what_a_directory_lacks() {
         let directory = tempfile::tempdir().expect("a directory");
         let put = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).expect("written");
@@ -180,5 +283,13 @@ mod tests {
         assert_eq!(tokenizer(), None);
         put("x.safetensors", "");
         assert_eq!(lacking(), None);
+
+        let gguf = || FilePatterns::model().with_gguf("q8_0").lacking(directory.path());
+        assert_eq!(gguf().as_deref(), Some("q8_0"));
+        put("m-Q8_0-00001-of-00002.gguf", "");
+        std::fs::remove_file(directory.path().join("config.json")).expect("removed");
+        assert_eq!(gguf().as_deref(), Some("m-Q8_0-00002-of-00002.gguf"));
+        put("m-Q8_0-00002-of-00002.gguf", "");
+        assert_eq!(gguf(), None, "a GGUF file needs no config.json");
     }
 }

@@ -10,6 +10,13 @@ use super::storage::{PickledStorage, storage_dtype, torch_dtype, whole};
 const KEYS: [&str; 9] =
     ["state_dict", "model_state_dict", "model_state", "model", "module", "net", "network", "weights", "params"];
 
+/// Keys of averaged weights, as timm and PyTorch's references keep them beside the plain ones. They are what such a model is
+/// evaluated with, and are taken first.
+const AVERAGED: [&str; 2] = ["state_dict_ema", "model_ema"];
+
+/// The number of models in an average of PyTorch's, beside its weights.
+const COUNT: &str = "n_averaged";
+
 /// Largest number of wrappers around a tensor (parameter, subclass, …).
 const WRAPPED: usize = 4;
 
@@ -28,12 +35,12 @@ pub(super) struct PickledTensor {
 /// Names, each with its tensor or the reason why it cannot be read.
 pub(super) type Named = Vec<(String, Result<PickledTensor, String>)>;
 
-/// Returns the tensors of a state dict, or of the one inside a training checkpoint. A malformed tensor is listed with
-/// the reason; values that are not tensors are skipped.
+/// Returns the tensors of a state dict, or of the one inside a training checkpoint, and the key of averaged weights if they are
+/// these. A malformed tensor is listed with the reason; values that are not tensors are skipped.
 ///
 /// # Errors
 /// Returns the reason, if there is no state dict.
-pub(super) fn tensors(object: Object) -> Result<Named, String> {
+pub(super) fn tensors(object: Object) -> Result<(Named, Option<&'static str>), String> {
     let entries = match object {
         Object::Dict(entries) => entries,
         Object::Build { callable, .. } => return Err(whole_object(*callable)),
@@ -41,8 +48,11 @@ pub(super) fn tensors(object: Object) -> Result<Named, String> {
         _ => return Err("it holds no state dict".into()),
     };
     let named = named_tensors(&entries);
-    if !named.is_empty() {
-        return Ok(named);
+    // Training scripts keep numbers beside the state dict, such as the best loss, and some are tensors.
+    let numbers =
+        named.iter().all(|(_, tensor)| tensor.as_ref().is_ok_and(|tensor| tensor.shape.iter().product::<usize>() == 1));
+    if !named.is_empty() && !(numbers && entries.iter().any(|(_, value)| holds_tensors(value))) {
+        return Ok((named, None));
     }
     let mut inner: Vec<(String, Named)> = entries
         .iter()
@@ -52,11 +62,18 @@ pub(super) fn tensors(object: Object) -> Result<Named, String> {
         })
         .filter(|(_, named)| !named.is_empty())
         .collect();
+    for averaged in AVERAGED {
+        if let Some(found) = inner.iter().position(|(key, _)| key == averaged) {
+            let mut named = inner.swap_remove(found).1;
+            named.retain(|(name, _)| name != COUNT);
+            return Ok((named, Some(averaged)));
+        }
+    }
     if let Some(found) = KEYS.iter().find_map(|known| inner.iter().position(|(key, _)| key == known)) {
-        return Ok(inner.swap_remove(found).1);
+        return Ok((inner.swap_remove(found).1, None));
     }
     match inner.len() {
-        1 => Ok(inner.swap_remove(0).1),
+        1 => Ok((inner.swap_remove(0).1, None)),
         0 => Err("it holds no tensors".into()),
         _ => {
             let keys: Vec<_> = inner.into_iter().map(|(key, _)| key).collect();
@@ -66,6 +83,11 @@ pub(super) fn tensors(object: Object) -> Result<Named, String> {
             ))
         }
     }
+}
+
+/// True for a dict with a tensor.
+fn holds_tensors(value: &Object) -> bool {
+    matches!(value, Object::Dict(entries) if !named_tensors(entries).is_empty())
 }
 
 fn whole_object(object: Object) -> String {

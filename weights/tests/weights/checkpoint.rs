@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use burn::tensor::TensorData;
-use grove_weights::{TensorFiles, WeightsError};
+use grove_weights::TensorFiles;
 use serde_json::Value;
 
 fn fixture(name: &str) -> PathBuf {
@@ -145,8 +145,9 @@ fn an_index_that_lies_is_found_out() {
     let index = directory.path().join("model.safetensors.index.json");
     let text = std::fs::read_to_string(&index).expect("read");
     std::fs::write(&index, text.replace("layers.1.bias", "layers.1.other")).expect("written");
-    let error = TensorFiles::open(directory.path()).expect_err("not there");
-    assert!(matches!(&error, WeightsError::MalformedTensor { tensor, .. } if tensor == "layers.1.other"), "{error}");
+    // It matters where a model needs the tensor: see `names_of_an_index_that_no_file_has`.
+    let opened = TensorFiles::open(directory.path()).expect("the tensors that are there");
+    assert!(!opened.contains("layers.1.other") && opened.contains("layers.1.bias"));
 
     let text = text.replace("model-00002-of-00003.safetensors", "../model-00002-of-00003.safetensors");
     std::fs::write(&index, text).expect("written");

@@ -34,6 +34,39 @@ fn downloads_tokenizer_without_weights() {
     assert!(matches!(error, WeightsError::MissingFile { .. }), "{error}");
 }
 
+/// Repositories of GGUF files hold several, and no `config.json`.
+#[test]
+fn one_of_several_gguf_files_is_downloaded() {
+    let repository = || {
+        Repository::new(&[
+            ("README.md", b"not wanted"),
+            ("model-Q4_K_M.gguf", b"four bits"),
+            ("model-Q8_0-00001-of-00002.gguf", b"eight bits"),
+            ("model-Q8_0-00002-of-00002.gguf", b"more of them"),
+            ("mmproj-model-F16.gguf", b"of images"),
+        ])
+    };
+    let server = Server::start(move |request| repository().answer(request));
+    let cache = cache();
+    let options = options(server.endpoint(), cache.path());
+    let get = |text: &str, options: &HubOptions| Source::parse(text)?.resolve(options, &FilePatterns::model());
+    let four = get("owner/model:Q4_K_M", &options).expect("fetched");
+    assert_eq!(std::fs::read(&four).expect("read"), b"four bits");
+    assert!(!four.with_file_name("README.md").exists() && !four.with_file_name("mmproj-model-F16.gguf").exists());
+    let eight = get("owner/model:q8_0", &options).expect("fetched");
+    assert_eq!(eight.file_name().expect("a name"), "model-Q8_0-00001-of-00002.gguf");
+    assert_eq!(std::fs::read(eight.with_file_name("model-Q8_0-00002-of-00002.gguf")).expect("read"), b"more of them");
+    assert_eq!(get("owner/model/model-Q4_K_M.gguf", &options).expect("fetched"), four);
+    let offline = HubOptions { offline: true, ..options.clone() };
+    assert_eq!(get("owner/model:Q4_K_M", &offline).expect("cached"), four);
+    assert!(get("owner/model:Q2_K", &offline).expect_err("not cached").to_string().contains("Q2_K"));
+
+    let error = get("owner/model:Q2_K", &options).expect_err("not there").to_string();
+    assert!(error.contains("has no GGUF file of Q2_K, but of Q4_K_M, Q8_0"), "{error}");
+    let error = get("owner/model", &options).expect_err("several").to_string();
+    assert!(error.contains("Q4_K_M, Q8_0: name one, as id:Q4_K_M"), "{error}");
+}
+
 /// Options without anything from the environment.
 fn options(endpoint: String, cache: &Path) -> HubOptions {
     HubOptions {
@@ -319,5 +352,5 @@ fn a_model_without_weights_is_said_to_have_none() {
     });
     let cache = cache();
     let error = fetch(&options(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect_err("no weights");
-    assert!(error.to_string().contains("has no weights in safetensors or PyTorch format"), "{error}");
+    assert!(error.to_string().contains("has no weights in safetensors, PyTorch's, numpy's or GGUF's format"), "{error}");
 }

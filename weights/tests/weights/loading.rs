@@ -86,13 +86,40 @@ fn loads_shards_of_both_formats() {
     }
 }
 
+/// An index may name tensors of parts that a checkpoint does not have. Where the model has such a part, the error says so.
+#[test]
+fn names_of_an_index_that_no_file_has() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for file in std::fs::read_dir(fixture("sharded")).expect("listed") {
+        let file = file.expect("an entry");
+        std::fs::copy(file.path(), directory.path().join(file.file_name())).expect("copied");
+    }
+    let index = directory.path().join("model.safetensors.index.json");
+    let text = std::fs::read_to_string(&index).expect("read");
+    let more = text.replacen(
+        "\"layers.1.bias\"",
+        "\"mtp.fc.weight\": \"model-00002-of-00003.safetensors\", \"layers.1.bias\"",
+        1,
+    );
+    assert_ne!(more, text);
+    std::fs::write(&index, &more).expect("written");
+    let checkpoint = TensorFiles::open(directory.path()).expect("opened");
+    let (_, report) = load(skeleton(), &checkpoint, &NameMap::new(), &options()).expect("loaded");
+    assert!(report.is_complete());
+
+    let names = NameMap::new().rule("mtp.fc.weight", "layers.1.bias").ignore("layers.1.bias");
+    let error = load(skeleton(), &checkpoint, &names, &options()).expect_err("missing").to_string();
+    assert!(error.contains("the index says that it lies in model-00002-of-00003.safetensors"), "{error}");
+}
+
 #[test]
 fn the_container_does_not_matter() {
     // The same state in PyTorch's containers since and before version 1.6, alone and beside an optimizer's.
-    for file in ["state_dict.bin", "nested.pt", "old_format.pt", "old_nested.pt"] {
+    for file in ["state_dict.bin", "nested.pt", "old_format.pt", "old_nested.pt", "wrapped.pt", "averaged.pt"] {
         let checkpoint = TensorFiles::open(fixture(file)).expect("opened");
         let (model, report) = load(linear(2, 3), &checkpoint, &NameMap::new(), &options()).expect(file);
         assert!(report.is_complete() && report.loaded.len() == 2, "{file}: {report}");
+        assert_eq!(report.averaged.as_deref(), (file == "averaged.pt").then_some("model_ema"));
         assert_eq!(floats(&model.weight), expected(file, "weight"), "{file}");
         assert_eq!(floats(&model.bias), expected(file, "bias"), "{file}");
     }
