@@ -2,7 +2,9 @@
 
 use grove::{
     models::generation::document_end,
+    tensor::DType,
     train::data::{DataError, LmText, TokenStream},
+    weights::TensorFiles,
 };
 
 use super::{LanguageArgs, LanguageOptions};
@@ -82,6 +84,11 @@ fn read(paths: &[PathBuf]) -> Result<LmText, Exit> {
     })
 }
 
+/// The name of a checkpoint's first quantized tensor, if there is one.
+fn first_quantized(checkpoint: &TensorFiles) -> Option<&str> {
+    checkpoint.names().find(|name| checkpoint.info(name).is_ok_and(|info| info.quantized.is_some()))
+}
+
 /// A model to fine-tune or to evaluate, and its tokenizer.
 fn existing<B: Backend, M: Pretrained<B>>(
     options: &LanguageArgs,
@@ -89,7 +96,18 @@ fn existing<B: Backend, M: Pretrained<B>>(
     resumed: Option<Tokenizer>,
     device: &B::Device,
 ) -> Result<(M, Option<Tokenizer>), Exit> {
-    let (model, _) = M::from_path(path, device, None)?;
+    if !options.evaluate
+        && let Some(name) = first_quantized(&TensorFiles::open(path)?)
+    {
+        return Err(failure(format!(
+            "{}: its weights are quantized (the first is {name}), and are not trained: name the model that it was made from, or \
+             one that `grove convert` makes of it",
+            path.display()
+        )));
+    }
+    // What is trained is in f32, whatever the file has: steps are too small for 16 bits. --dtype is the type of computing.
+    let dtype = (!options.evaluate).then_some(DType::F32);
+    let (model, _) = M::from_path(path, device, dtype)?;
     let tokenizer = match (resumed, &options.tokenizer) {
         (Some(tokenizer), _) => Some(tokenizer),
         (None, Some(path)) => Some(Tokenizer::from_path(path)?),
