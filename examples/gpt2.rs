@@ -53,7 +53,7 @@ impl Program for Run<'_> {
 
         let begun = Instant::now();
         let load = |path: &Path| -> Result<Gpt2<B>, Exit> {
-            self.0.fits::<B, Gpt2s>(path)?;
+            self.0.fits::<B, Gpt2s>(path, prompt.ids.len())?;
             Ok(Gpt2::from_path(path, &device, dtype.wanted())?.0)
         };
         let model = load(&path)?;
@@ -64,7 +64,11 @@ impl Program for Run<'_> {
         check_prompt(&model, &prompt.ids)?;
         // A smaller model that proposes what comes next.
         let small = match &generation.draft {
-            Some(draft) => Some(load(&resolve(Some(draft), "", &FilePatterns::model())?)?),
+            Some(draft) => {
+                let draft = resolve(Some(draft), "", &FilePatterns::model())?;
+                prompt.same_tokens(&path, &draft)?;
+                Some(load(&draft)?)
+            }
             None => None,
         };
         // Each token is handed to `show`, which tells whether to go on.

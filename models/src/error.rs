@@ -188,13 +188,13 @@ pub enum ModelError {
         /// The dtype of the model's weights.
         dtype: DType,
     },
-    /// A draft model with another vocabulary size than the model.
-    #[error("the draft knows {draft_tokens} tokens, and the model {tokens}: a draft needs the model's tokenizer")]
+    /// A draft model with another tokenizer than the model.
+    #[error("the draft's tokenizer, of {draft}, is not the model's, of {model}: a draft needs the same tokens")]
     Draft {
-        /// Tokens of the model.
-        tokens: usize,
-        /// Tokens of the draft.
-        draft_tokens: usize,
+        /// Where the model's tokenizer is.
+        model: PathBuf,
+        /// Where the draft's is.
+        draft: PathBuf,
     },
     /// Too short a text to score: the first token has nothing before it.
     #[error("scoring needs at least two tokens, and the prompt has {len}")]

@@ -94,8 +94,8 @@ impl<F: Family> Command for Run<'_, F> {
             return print_summary_of::<B, F>(self.options);
         }
         let path = resolve(model.as_deref(), F::SHIPS, &FilePatterns::model())?;
-        let load = |path: &Path| -> Result<F::Model<B>, Exit> {
-            self.options.fits::<B, F>(path)?;
+        let load = |path: &Path, prompt: usize| -> Result<F::Model<B>, Exit> {
+            self.options.fits::<B, F>(path, prompt)?;
             Ok(F::Model::<B>::from_path(path, device, dtype.wanted())?.0)
         };
         if let Some(talk) = self.chat.filter(|chat| chat.chat) {
@@ -120,15 +120,16 @@ pub fn print_summary_of<B: Backend, F: Family>(options: &DecoderArgs) -> Result<
         }
         None => F::Model::<B>::skeleton_at(resolve(&FilePatterns::model())?, device.dtype.wanted())?,
     };
-    let summary = ModelSummary::new(&skeleton, generation.max_new_tokens)?;
+    let summary = ModelSummary::new(&skeleton, generation.positions(0, None))?;
     report(generation.json, &json!(summary), &summary.to_string())
 }
 
 impl DecoderArgs {
-    /// Refuses a model that needs more memory than the machine has to give: its weights, and the cache of the new tokens.
-    pub fn fits<B: Backend, F: Family>(&self, path: &Path) -> Result<(), Exit> {
+    /// Refuses a model that needs more memory than the machine has to give: its weights, and the cache of the prompt, of this many
+    /// tokens, and of the new ones.
+    pub fn fits<B: Backend, F: Family>(&self, path: &Path, prompt: usize) -> Result<(), Exit> {
         let skeleton = F::Model::<B>::skeleton_at(path, self.device.dtype.wanted())?;
-        let positions = self.generation.max_new_tokens.min(skeleton.context().unwrap_or(usize::MAX));
+        let positions = self.generation.positions(prompt, skeleton.context());
         memory::fits(&self.device, &skeleton, skeleton.cache_bytes(positions).unwrap_or(0))
     }
 

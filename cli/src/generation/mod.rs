@@ -15,15 +15,16 @@ pub use speak::Write;
 /// Prompt where none is given.
 const DEFAULT_PROMPT: &str = "The next morning brought a letter from her sister,";
 
-/// Continues the prompt, with a smaller model's help if one is named, or scores it. `load` gives the model at a path.
+/// Continues the prompt, with a smaller model's help if one is named, or scores it. `load` gives the model at a
+/// path, for a prompt of so many tokens.
 pub fn write<B: Backend, M: TraceableLm<B>>(
     options: &GenerationArgs,
     path: &Path,
-    load: impl Fn(&Path) -> Result<M, Exit>,
+    load: impl Fn(&Path, usize) -> Result<M, Exit>,
 ) -> Result<Ended, Exit> {
     let prompt = Prompt::read(options, path)?;
     let begun = Instant::now();
-    let model = load(path)?;
+    let model = load(path, prompt.ids.len())?;
     if options.score {
         let score = score_text(&model, &prompt.ids, options.stride)?;
         return print_score(options, &model, &prompt.ids, score);
@@ -31,7 +32,13 @@ pub fn write<B: Backend, M: TraceableLm<B>>(
     // Before the prompt is shown.
     check_prompt(&model, &prompt.ids)?;
     let draft = options.draft.as_deref();
-    let draft = draft.map(|draft| load(&resolve_named(draft, &FilePatterns::model())?)).transpose()?;
+    let draft = draft
+        .map(|draft| {
+            let draft = resolve_named(draft, &FilePatterns::model())?;
+            prompt.same_tokens(path, &draft)?;
+            load(&draft, prompt.ids.len())
+        })
+        .transpose()?;
     let jitted = options.jit.then(|| model.jitted());
     prompt.speak(
         options,
@@ -59,6 +66,15 @@ pub struct Prompt {
 }
 
 impl Prompt {
+    /// Refuses a draft with other tokens than the model's. Where a model has no tokenizer, its user answers for the tokens.
+    pub fn same_tokens(&self, model: &Path, draft: &Path) -> Result<(), Exit> {
+        let (Some(own), Ok(drafts)) = (&self.tokenizer, Tokenizer::beside(draft)) else { return Ok(()) };
+        match own.same_tokens(&drafts) {
+            true => Ok(()),
+            false => Err(failure(ModelError::Draft { model: model.into(), draft: draft.into() })),
+        }
+    }
+
     /// The prompt of the options, or of standard input, by the tokenizer of the model at a path; and the settings: those of
     /// the options, completed by the model's files.
     pub fn read(options: &GenerationArgs, path: &Path) -> Result<Self, Exit> {

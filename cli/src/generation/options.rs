@@ -6,6 +6,9 @@ use crate::prelude::*;
 pub const DEFAULT_SAMPLING: Sampling =
     Sampling { temperature: 0.8, top_k: None, top_p: None, min_p: None, repetition_penalty: 1.0 };
 
+/// Most new tokens where neither the options nor the model's files say.
+pub const MAX_NEW_TOKENS: usize = 128;
+
 /// Prompt and generation settings.
 #[derive(Args, Debug)]
 pub struct GenerationArgs {
@@ -17,9 +20,9 @@ pub struct GenerationArgs {
     #[arg(long, value_delimiter = ',', value_name = "IDS")]
     pub prompt_ids: Option<Vec<u32>>,
 
-    /// Most tokens to generate
-    #[arg(long, default_value_t = 128, value_name = "N", help_heading = "Generation")]
-    pub max_new_tokens: usize,
+    /// Most tokens to generate [default: what generation_config.json says, or 128]
+    #[arg(long, value_name = "N", help_heading = "Generation")]
+    pub max_new_tokens: Option<usize>,
 
     /// Sampling temperature; 0 always takes the most likely token [default: 0.8]
     ///
@@ -100,11 +103,19 @@ impl GenerationArgs {
         self.sampling(DEFAULT_SAMPLING).validate().map_err(usage)
     }
 
+    /// Positions that the cache of a model holds at most, in all rows, after a prompt of this many tokens.
+    pub fn positions(&self, prompt: usize, context: Option<usize>) -> usize {
+        let new = self.max_new_tokens.unwrap_or(MAX_NEW_TOKENS);
+        prompt.saturating_add(new).min(context.unwrap_or(usize::MAX)).saturating_mul(self.samples)
+    }
+
     /// Settings of the generation: the options, completed by those in the model's files.
     pub fn settings(&self, path: &Path) -> Result<GenerateOptions, Exit> {
         let published = GenerateOptions::published(path, DEFAULT_SAMPLING)?;
         Ok(GenerateOptions {
-            max_new_tokens: self.max_new_tokens,
+            max_new_tokens: self.max_new_tokens.unwrap_or(published.max_new_tokens),
+            max_length: published.max_length.filter(|_| self.max_new_tokens.is_none()),
+            stop_strings: [&*self.stop, &*published.stop_strings].concat(),
             sampling: self.sampling(published.sampling.clone()),
             ignore_eos: self.ignore_eos,
             key: Key::new(self.seed),

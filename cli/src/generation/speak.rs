@@ -24,7 +24,7 @@ impl Prompt {
             first_run.get_or_insert(times);
         }
         let mut texts: Vec<Option<TextStream<'_>>> = (0..options.samples)
-            .map(|_| tokenizer.as_ref().map(|tokenizer| TextStream::after(tokenizer, &options.stop, ids)))
+            .map(|_| tokenizer.as_ref().map(|tokenizer| TextStream::after(tokenizer, &settings.stop_strings, ids)))
             .collect();
         let live = options.samples == 1 && !options.json;
         if let Some(tokenizer) = tokenizer.as_ref().filter(|_| live) {

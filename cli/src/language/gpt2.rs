@@ -47,8 +47,9 @@ impl LanguageOptions for Gpt2Options {
         config.n_embd = self.n_embd.unwrap_or(config.n_embd);
         config.n_positions = self.language.context.unwrap_or(config.n_positions);
         config.vocab_size = tokenizer.map_or(self.language.vocab_size, Tokenizer::vocab_size);
-        config.eos_token_id = tokenizer.and_then(Tokenizer::end_of_text);
-        config.bos_token_id = tokenizer.and_then(Tokenizer::begin_of_text).or(config.eos_token_id);
+        let end = tokenizer.and_then(Tokenizer::end_of_text);
+        config.eos_token_id = end.into();
+        config.bos_token_id = tokenizer.and_then(Tokenizer::begin_of_text).or(end);
         Ok(config)
     }
 

@@ -1,7 +1,5 @@
 //! LLaMA, as the loop takes it.
 
-use grove::models::llama::EndTokens;
-
 use super::{LanguageArgs, LanguageOptions, check_resumed, options::named_config};
 use crate::prelude::*;
 
@@ -70,7 +68,7 @@ impl LanguageOptions for LlamaOptions {
         config.max_position_embeddings = self.language.context.unwrap_or(config.max_position_embeddings);
         config.vocab_size = tokenizer.map_or(self.language.vocab_size, Tokenizer::vocab_size);
         config.bos_token_id = tokenizer.and_then(|tokenizer| tokenizer.begin_of_text().or(tokenizer.end_of_text()));
-        config.eos_token_id = tokenizer.and_then(Tokenizer::end_of_text).map_or(EndTokens::None, EndTokens::One);
+        config.eos_token_id = tokenizer.and_then(Tokenizer::end_of_text).into();
         config.other.insert("architectures".into(), vec![config.model_type.class()].into());
         Ok(config)
     }

@@ -120,7 +120,7 @@ proptest! {
             0 => of_images(),
             1 => of_sequences(),
             2 => of_control_flow(),
-            _ => of_train_step(&Gpt2Config { n_layer: 1, n_embd: 8, n_head: 2, vocab_size: 11, eos_token_id: None, bos_token_id: None, ..Gpt2Config::default() }),
+            _ => of_train_step(&Gpt2Config { n_layer: 1, n_embd: 8, n_head: 2, vocab_size: 11, eos_token_id: None::<u32>.into(), bos_token_id: None, ..Gpt2Config::default() }),
         });
         let mut found = Vec::new();
         numbers(&mut value["graph"], &mut found);

@@ -23,11 +23,17 @@ pub(super) struct Sampler<'a, B: Backend> {
 }
 
 impl<'a, B: Backend> Sampler<'a, B> {
-    /// For rows that begin with these tokens. `None` where the host draws: on backends that compute there, and for
+    /// For rows that begin with these tokens, of which `done` are new. `None` where the host draws: on backends that compute there, by rules, and for
     /// temperatures so low that logits divided by them may be infinite.
-    pub fn new(rows: &[&[u32]], vocab_size: usize, options: &'a GenerateOptions, device: &B::Device) -> Option<Self> {
+    pub fn new(
+        rows: &[&[u32]],
+        done: usize,
+        vocab_size: usize,
+        options: &'a GenerateOptions,
+        device: &B::Device,
+    ) -> Option<Self> {
         let sampling = &options.sampling;
-        if !B::SAMPLES || sampling.temperature > 0.0 && sampling.temperature < 1e-3 {
+        if !B::SAMPLES || !options.rules.is_empty() || sampling.temperature > 0.0 && sampling.temperature < 1e-3 {
             return None;
         }
         let occurred = (sampling.repetition_penalty != 1.0).then(|| {
@@ -37,7 +43,7 @@ impl<'a, B: Backend> Sampler<'a, B> {
             }
             Tensor::from_data(TensorData::new(flags, [rows.len(), vocab_size]), device)
         });
-        Some(Self { options, occurred, steps: 0 })
+        Some(Self { options, occurred, steps: done })
     }
 
     /// The next token of each row, `[rows]`, on the device and on its way to the host.

@@ -1,75 +1,206 @@
 use grove_backend::Backend;
 use serde::Deserialize;
-use std::path::Path;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
 
-use super::{CausalLm, GenerateOptions, Sampling};
-use crate::{Tokenizer, error::Result, pretrained::read_json};
+use super::{CausalLm, EndTokens, GenerateOptions, Sampling, TokenRules, ends::Numbers};
+use crate::{Tokenizer, error::Result, keys::Keys, pretrained::read_json};
 
-/// The fields of a `generation_config.json` that are used.
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Published {
-    do_sample: Option<bool>,
-    temperature: Option<f32>,
-    top_k: Option<usize>,
-    top_p: Option<f32>,
-    min_p: Option<f32>,
-    repetition_penalty: Option<f32>,
-    eos_token_id: Option<Ends>,
-}
+/// transformers' default for files that sample.
+const TOP_K: i64 = 50;
 
-/// Tokens that end a sequence: one, or any of several.
+/// Keys of transformers' `GenerationConfig` that change no text here, and why.
+#[cfg(test)]
+const WITHOUT_EFFECT: [(&str, &str); 36] = [
+    ("_from_model_config", "where the file came from"),
+    ("transformers_version", "who wrote the file"),
+    ("bos_token_id", "texts begin as the tokenizer begins them"),
+    ("pad_token_id", "padding is masked"),
+    ("decoder_start_token_id", "of models with an encoder"),
+    ("use_cache", "speed"),
+    ("cache_implementation", "speed"),
+    ("cache_config", "speed"),
+    ("max_cache_len", "speed"),
+    ("compile_config", "speed"),
+    ("disable_compile", "speed"),
+    ("continuous_batching_config", "speed"),
+    ("low_memory", "memory"),
+    ("prefill_chunk_size", "memory"),
+    ("return_dict_in_generate", "the form of the result"),
+    ("output_attentions", "the form of the result"),
+    ("output_hidden_states", "the form of the result"),
+    ("output_logits", "the form of the result"),
+    ("output_scores", "the form of the result"),
+    ("num_return_sequences", "the caller says how many texts it wants"),
+    ("renormalize_logits", "drawing does not depend on a common term"),
+    ("early_stopping", "of beam search"),
+    ("length_penalty", "of beam search"),
+    ("is_assistant", "drafts change no text"),
+    ("num_assistant_tokens", "drafts change no text"),
+    ("num_assistant_tokens_schedule", "drafts change no text"),
+    ("assistant_confidence_threshold", "drafts change no text"),
+    ("assistant_early_exit", "drafts change no text"),
+    ("assistant_ensemble_weight", "used with a draft only, which the file does not have"),
+    ("assistant_lookbehind", "drafts change no text"),
+    ("target_lookbehind", "drafts change no text"),
+    ("prompt_lookup_num_tokens", "drafts change no text"),
+    ("max_matching_ngram_size", "drafts change no text"),
+    ("speculation_type", "drafts change no text"),
+    ("use_mtp", "drafts change no text"),
+    ("force_words_ids", "of beam search, and refused with it"),
+];
+
+/// One text, or any of several.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "a token's number, or a list of such")]
-enum Ends {
-    One(i64),
-    Any(Vec<i64>),
-}
-
-impl Ends {
-    /// The valid token ids. Negative values are ignored.
-    fn tokens(&self) -> Vec<u32> {
-        let numbers = match self {
-            Self::One(number) => std::slice::from_ref(number),
-            Self::Any(numbers) => numbers,
-        };
-        numbers.iter().filter_map(|&number| u32::try_from(number).ok()).collect()
-    }
+#[serde(untagged, expecting = "a text, or a list of texts")]
+enum Texts {
+    One(String),
+    Any(Vec<String>),
 }
 
 impl GenerateOptions {
     /// The options with which a model was published: the `generation_config.json` in its directory, or beside its
-    /// weights file. It holds the sampling options (greedy with `"do_sample": false`) and the tokens that end a
-    /// sequence. `sampling` is for a model that does not say whether to sample; a repetition penalty counts in any
-    /// case.
+    /// weights file. It holds the sampling options (greedy with `"do_sample": false`), the tokens and texts that end a
+    /// sequence, its length, and [rules](TokenRules). `sampling` is for a model that does not say whether to sample; a repetition
+    /// penalty counts in any case. Where a file that samples does not name `top_k`, it is 50, as in transformers.
     ///
     /// # Errors
-    /// The file cannot be read, is not valid JSON, or has invalid values. The error names the file.
+    /// The file cannot be read, is not valid JSON, has invalid values, or asks for a way of generation that there is not, such as
+    /// beam search. The error names the file and the key.
     pub fn published(model: impl AsRef<Path>, sampling: Sampling) -> Result<Self> {
-        let model = model.as_ref();
-        let name = "generation_config.json";
-        let file = if model.is_dir() { model.join(name) } else { model.with_file_name(name) };
+        let file = file_beside(model.as_ref());
         if !file.is_file() {
             return Ok(Self { sampling, ..Self::default() });
         }
-        let published: Published = read_json(&file)?;
-        let mut sampling = match published.do_sample {
-            Some(true) => Sampling {
-                temperature: published.temperature.unwrap_or(1.0),
-                // transformers writes 0 for all.
-                top_k: published.top_k.filter(|&k| k > 0),
-                top_p: published.top_p,
-                min_p: published.min_p,
-                ..Sampling::default()
-            },
-            Some(false) => Sampling::greedy(),
-            None => sampling,
-        };
-        sampling.repetition_penalty = published.repetition_penalty.unwrap_or(sampling.repetition_penalty);
-        sampling.validate().map_err(|error| crate::ModelError::Json { file, reason: error.to_string() })?;
-        let end_tokens = published.eos_token_id.map(|ends| ends.tokens());
-        Ok(Self { sampling, end_tokens, ..Self::default() })
+        Self::read(&mut Keys::new(&file, read_json(&file)?), sampling)
     }
+
+    fn read(keys: &mut Keys, sampling: Sampling) -> Result<Self> {
+        let sampling = sampling_of(keys, sampling)?;
+        refuse_others(keys, sampling.temperature > 0.0)?;
+        let rules = rules_of(keys)?;
+        let (most, length) = (count(keys, "max_new_tokens")?, count(keys, "max_length")?);
+        let stop_strings = match keys.get("stop_strings")? {
+            None => vec![],
+            Some(Texts::One(text)) => vec![text],
+            Some(Texts::Any(texts)) => texts,
+        };
+        let default = Self::default();
+        Ok(Self {
+            max_new_tokens: most.unwrap_or(if length.is_some() { usize::MAX } else { default.max_new_tokens }),
+            max_length: length.filter(|_| most.is_none()),
+            sampling,
+            rules,
+            stop_strings,
+            end_tokens: keys.get("eos_token_id")?.map(|ends: Numbers| ends.to_vec()),
+            ..default
+        })
+    }
+}
+
+/// The `generation_config.json` of a model.
+fn file_beside(model: &Path) -> PathBuf {
+    let name = "generation_config.json";
+    if model.is_dir() { model.join(name) } else { model.with_file_name(name) }
+}
+
+/// The tokens that end a model's texts: those of its `generation_config.json`, if it names any, else `own`, those of its
+/// `config.json`.
+pub(crate) fn published_ends(model: &Path, own: EndTokens) -> Result<EndTokens> {
+    let file = file_beside(model);
+    if !file.is_file() {
+        return Ok(own);
+    }
+    let ends: Option<EndTokens> = Keys::new(&file, read_json(&file)?).get("eos_token_id")?;
+    Ok(ends.unwrap_or(own))
+}
+
+/// A number that is not negative. 0 is as good as absent.
+fn count(keys: &mut Keys, key: &'static str) -> Result<Option<usize>> {
+    Ok(keys.get::<usize>(key)?.filter(|&number| number > 0))
+}
+
+fn sampling_of(keys: &mut Keys, default: Sampling) -> Result<Sampling> {
+    let (samples, temperature) = (keys.get("do_sample")?, keys.get("temperature")?);
+    let top_k: Option<i64> = keys.get("top_k")?;
+    let (top_p, min_p) = (keys.get("top_p")?, keys.get("min_p")?);
+    let mut sampling = match samples {
+        Some(true) => Sampling {
+            temperature: temperature.unwrap_or(1.0),
+            // All tokens are 0 in transformers' files, and -1 in vLLM's.
+            top_k: usize::try_from(top_k.unwrap_or(TOP_K)).ok().filter(|&k| k > 0),
+            top_p,
+            min_p,
+            ..Sampling::default()
+        },
+        Some(false) => Sampling::greedy(),
+        None => default,
+    };
+    sampling.repetition_penalty = keys.get("repetition_penalty")?.unwrap_or(sampling.repetition_penalty);
+    sampling.validate().map_err(|error| keys.wrong(error.to_string()))?;
+    Ok(sampling)
+}
+
+fn rules_of(keys: &mut Keys) -> Result<TokenRules> {
+    let tokens = |keys: &mut Keys, key| -> Result<Vec<u32>> {
+        Ok(keys.get(key)?.map_or(vec![], |tokens: Numbers| tokens.to_vec()))
+    };
+    let rules = TokenRules {
+        encoder_repetition_penalty: keys.get("encoder_repetition_penalty")?.unwrap_or(1.0),
+        no_repeat_ngram_size: keys.get("no_repeat_ngram_size")?.unwrap_or(0),
+        bad_words_ids: keys.get("bad_words_ids")?.unwrap_or_default(),
+        min_length: keys.get("min_length")?.unwrap_or(0),
+        min_new_tokens: keys.get("min_new_tokens")?.unwrap_or(0),
+        forced_eos_token_id: tokens(keys, "forced_eos_token_id")?,
+        exponential_decay_length_penalty: keys.get("exponential_decay_length_penalty")?,
+        suppress_tokens: tokens(keys, "suppress_tokens")?,
+        begin_suppress_tokens: tokens(keys, "begin_suppress_tokens")?,
+    };
+    let penalty = rules.encoder_repetition_penalty;
+    if !(penalty > 0.0 && penalty.is_finite()) {
+        return Err(keys.wrong(format!("`encoder_repetition_penalty` is {penalty}; it must be a positive number")));
+    }
+    if rules.exponential_decay_length_penalty.is_some_and(|(_, factor)| !(factor > 0.0 && factor.is_finite())) {
+        return Err(
+            keys.wrong("`exponential_decay_length_penalty` must be [start, factor], with a positive factor".into())
+        );
+    }
+    Ok(rules)
+}
+
+/// Refuses ways of generation that there are not. Some count where tokens are sampled only.
+fn refuse_others(keys: &mut Keys, samples: bool) -> Result<()> {
+    let (none, one, off) = ([], [json!(1)], [json!(0), json!(false)]);
+    let others: [(&'static str, &[Value]); 15] = [
+        ("num_beams", &one),
+        ("num_beam_groups", &one),
+        ("diversity_penalty", &off),
+        ("penalty_alpha", &off),
+        ("dola_layers", &none),
+        ("sequence_bias", &none),
+        ("guidance_scale", &one),
+        ("watermarking_config", &none),
+        ("encoder_no_repeat_ngram_size", &off),
+        ("forced_bos_token_id", &none),
+        ("forced_decoder_ids", &none),
+        ("constraints", &none),
+        ("remove_invalid_values", &off),
+        ("token_healing", &off),
+        ("max_time", &none),
+    ];
+    for (key, without_effect) in others {
+        keys.only(key, without_effect)?;
+    }
+    let sampled: [(&'static str, &[Value]); 4] =
+        [("typical_p", &one), ("epsilon_cutoff", &off), ("eta_cutoff", &off), ("top_h", &none)];
+    for (key, without_effect) in sampled {
+        if samples {
+            keys.only(key, without_effect)?;
+        } else {
+            keys.get::<Value>(key)?;
+        }
+    }
+    Ok(())
 }
 
 /// The token that ends each document of a training text: the tokenizer's own, unless the model ends a sequence by others.
@@ -118,6 +249,76 @@ mod tests {
             let error = GenerateOptions::published(directory.path(), ours.clone()).unwrap_err().to_string();
             assert!(error.contains("generation_config.json"), "{error}");
         }
+    }
+
+    /// The keys of transformers' class. Each is followed, refused, or changes nothing.
+    #[test]
+    fn knows_all_keys() {
+        let keys = crate::keys::of_transformers("GenerationConfig");
+        let mut asked = Keys::new(Path::new("generation_config.json"), serde_json::Map::new());
+        GenerateOptions::read(&mut asked, Sampling::default()).unwrap();
+        for key in &keys {
+            let known = [asked.asked().contains(&**key), WITHOUT_EFFECT.iter().any(|(other, _)| other == key)];
+            assert_eq!(known.iter().filter(|known| **known).count(), 1, "{key}: {known:?}");
+        }
+        assert!(keys.len() > 70);
+    }
+
+    #[test]
+    fn follows_lengths_rules_and_ends() {
+        let read = |fields: Value| {
+            let Value::Object(fields) = fields else { unreachable!() };
+            GenerateOptions::read(&mut Keys::new(Path::new("generation_config.json"), fields), Sampling::greedy())
+        };
+        let default = GenerateOptions { sampling: Sampling::greedy(), ..GenerateOptions::default() };
+        assert_eq!(read(json!({})).unwrap(), default);
+        let found = read(json!({"max_new_tokens": 7, "max_length": 20, "stop_strings": "."})).unwrap();
+        assert_eq!((found.max_new_tokens, found.max_length, &*found.stop_strings), (7, None, &[".".to_owned()][..]));
+        let found = read(json!({"max_length": 20, "stop_strings": [".", "!"]})).unwrap();
+        assert_eq!((found.most_after(8), found.most_after(30), found.stop_strings.len()), (12, 1, 2));
+        let rules = json!({"suppress_tokens": [3, -1], "begin_suppress_tokens": null, "bad_words_ids": [[1], [2, 3]],
+            "no_repeat_ngram_size": 2, "min_new_tokens": 4, "min_length": 5, "forced_eos_token_id": 9,
+            "exponential_decay_length_penalty": [6, 1.5], "encoder_repetition_penalty": 1.25});
+        let expected = TokenRules {
+            encoder_repetition_penalty: 1.25,
+            no_repeat_ngram_size: 2,
+            bad_words_ids: vec![vec![1], vec![2, 3]],
+            min_length: 5,
+            min_new_tokens: 4,
+            forced_eos_token_id: vec![9],
+            exponential_decay_length_penalty: Some((6, 1.5)),
+            suppress_tokens: vec![3],
+            begin_suppress_tokens: vec![],
+        };
+        assert_eq!(read(rules).unwrap().rules, expected);
+
+        let sampled = |mut fields: Value| {
+            fields["do_sample"] = true.into();
+            read(fields).unwrap().sampling.top_k
+        };
+        assert_eq!(sampled(json!({})), Some(50), "transformers' default");
+        for all in [json!(0), json!(-1)] {
+            assert_eq!(sampled(json!({"top_k": all})), None);
+        }
+        assert_eq!(sampled(json!({"top_k": null})), Some(50));
+
+        for (fields, key) in [
+            (json!({"num_beams": 4}), "`num_beams` is 4"),
+            (json!({"guidance_scale": 1.5}), "`guidance_scale` is 1.5"),
+            (json!({"do_sample": true, "typical_p": 0.9}), "`typical_p` is 0.9"),
+            (json!({"sequence_bias": [[[1], 2.0]]}), "`sequence_bias` is [[[1],2.0]]"),
+            (json!({"top_p": "high"}), "`top_p` is \"high\""),
+            (json!({"max_new_tokens": -3}), "`max_new_tokens` is -3"),
+            (json!({"bad_words_ids": [1]}), "`bad_words_ids` is [1]"),
+            (json!({"encoder_repetition_penalty": 0}), "`encoder_repetition_penalty` is 0"),
+        ] {
+            let error = read(fields).unwrap_err().to_string();
+            assert!(error.contains("generation_config.json") && error.contains(key), "{error}");
+        }
+        let neutral = json!({"num_beams": 1, "typical_p": 1.0, "guidance_scale": 1.0, "do_sample": true, "epsilon_cutoff": 0.0,
+            "remove_invalid_values": false, "diversity_penalty": 0.0, "chat_format": "chatml", "max_time": null});
+        assert!(read(neutral).is_ok());
+        assert!(read(json!({"do_sample": false, "typical_p": 0.9})).is_ok(), "greedy");
     }
 
     #[test]

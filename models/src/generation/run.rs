@@ -3,9 +3,10 @@ use grove_backend::Backend;
 use grove_tree::Key;
 
 use super::{
-    CausalLm, Sampling,
+    CausalLm, Sampling, TokenRules,
     ahead::{self, Sampler},
     decoder::{Decoder, Eager},
+    rules::Place,
 };
 use crate::{
     error::{ModelError, Result},
@@ -17,11 +18,19 @@ use crate::{
 pub struct GenerateOptions {
     /// Maximum number of tokens to add to each prompt.
     pub max_new_tokens: usize,
+    /// Most tokens of a text, the prompt included, from a `generation_config.json` that does not say
+    /// [`max_new_tokens`](Self::max_new_tokens). One token is generated in any case.
+    pub max_length: Option<usize>,
     /// Sampling options.
     pub sampling: Sampling,
+    /// Which tokens may come next.
+    pub rules: TokenRules,
     /// Tokens that end a sequence, in addition to the model's own. They are not part of the result.
     pub stop_tokens: Vec<u32>,
-    /// The model's own end tokens, from its `generation_config.json`; if `None`, those of its `config.json`.
+    /// Texts that end a sequence, from a `generation_config.json`: for a [`TextStream`](super::TextStream), which knows what
+    /// tokens say. [`generate`] does not look at them.
+    pub stop_strings: Vec<String>,
+    /// The model's own end tokens, from its `generation_config.json`; if `None`, those that it was loaded with.
     pub end_tokens: Option<Vec<u32>>,
     /// If true, generation continues after the model's own end tokens.
     pub ignore_eos: bool,
@@ -34,8 +43,11 @@ impl Default for GenerateOptions {
     fn default() -> Self {
         Self {
             max_new_tokens: 128,
+            max_length: None,
             sampling: Sampling::default(),
+            rules: TokenRules::default(),
             stop_tokens: Vec::new(),
+            stop_strings: Vec::new(),
             end_tokens: None,
             ignore_eos: false,
             key: Key::new(0),
@@ -44,6 +56,12 @@ impl Default for GenerateOptions {
 }
 
 impl GenerateOptions {
+    /// Most new tokens after a prompt.
+    pub(super) fn most_after(&self, prompt: usize) -> usize {
+        let most = self.max_length.map_or(usize::MAX, |length| length.saturating_sub(prompt).max(1));
+        self.max_new_tokens.min(most)
+    }
+
     /// The key of a row's next token, `step` tokens after the prompt.
     pub(super) fn key_of(&self, step: usize, row: usize) -> Key {
         self.key.fold_in(step as u32).fold_in(row as u32)
@@ -77,6 +95,8 @@ struct Row {
     /// Prompt and new tokens.
     ids: Vec<u32>,
     prompt: usize,
+    /// Most new tokens, and why there are no more.
+    limit: (usize, Finish),
     finish: Option<Finish>,
 }
 
@@ -106,6 +126,8 @@ impl Rows<'_> {
         row.ids.push(token);
         if !(self.on_token)(i, token) {
             row.finish = Some(Finish::Callback);
+        } else if row.ids.len() - row.prompt == row.limit.0 {
+            row.finish = Some(row.limit.1);
         }
     }
 }
@@ -139,23 +161,49 @@ pub(super) fn generate_by<B: Backend, M: CausalLm<B>>(
     for prompt in prompts {
         check_prompt(model, prompt)?;
     }
-    let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
-    let steps = steps_of(model, longest, options);
     let ends = ends_of(model, options);
-
-    let row = |prompt: &Vec<u32>| Row { ids: prompt.clone(), prompt: prompt.len(), finish: None };
+    let row = |prompt: &Vec<u32>| {
+        let steps = steps_of(model, prompt.len(), options);
+        let limit = (steps, limit_of(steps, prompt.len(), options));
+        let finish = (steps == 0).then_some(limit.1);
+        Row { ids: prompt.clone(), prompt: prompt.len(), limit, finish }
+    };
     let mut rows = Rows { rows: prompts.iter().map(row).collect(), ends, on_token };
-    let padding: Vec<usize> = prompts.iter().map(|prompt| longest - prompt.len()).collect();
-    let padded = |(prompt, &pad): (&Vec<u32>, &usize)| [vec![0; pad], prompt.clone()].concat();
-    let input: Vec<Vec<u32>> = prompts.iter().zip(&padding).map(padded).collect();
-    let begun: Vec<&[u32]> = prompts.iter().map(Vec::as_slice).collect();
-    match Sampler::new(&begun, model.vocab_size(), options, &model.device()).filter(|_| !prompts.is_empty()) {
-        Some(sampler) => ahead::run(decoder, sampler, &input, &padding, steps, &mut rows)?,
-        None => run_on_host(decoder, options, input, &padding, steps, &mut rows)?,
+    let mut done = 0;
+    // The context is full for the longest text first. The others go on without it.
+    while !rows.all_ended() {
+        done += continue_together(decoder, options, &mut rows, done)?;
     }
-    let limit = limit_of(steps, options);
-    let finished = |row: Row| Generated { ids: row.ids[row.prompt..].to_vec(), finish: row.finish.unwrap_or(limit) };
+    let finished =
+        |row: Row| Generated { ids: row.ids[row.prompt..].to_vec(), finish: row.finish.unwrap_or(row.limit.1) };
     Ok(rows.rows.into_iter().map(finished).collect())
+}
+
+/// Continues the rows that have not ended, after `done` new tokens, until all have ended or the context is full for the longest.
+/// Returns the number of new tokens.
+fn continue_together<B: Backend, M: CausalLm<B>>(
+    decoder: &dyn Decoder<B, M>,
+    options: &GenerateOptions,
+    rows: &mut Rows<'_>,
+    done: usize,
+) -> Result<usize> {
+    let model = decoder.model();
+    // The place of a row decides which random numbers it has, so that those that have ended stay, with a token that nobody reads.
+    let text = |row: &Row| if row.finish.is_some() { row.ids[..1].to_vec() } else { row.ids.clone() };
+    let texts: Vec<Vec<u32>> = rows.rows.iter().map(text).collect();
+    let longest = texts.iter().map(Vec::len).max().unwrap_or(0);
+    let open = || rows.rows.iter().filter(|row| row.finish.is_none());
+    let left = open().map(|row| row.limit.0 - done).max().unwrap_or(0);
+    let steps = left.min(room(model, longest));
+    let padding: Vec<usize> = texts.iter().map(|text| longest - text.len()).collect();
+    let padded = |(text, &pad): (&Vec<u32>, &usize)| [vec![0; pad], text.clone()].concat();
+    let input: Vec<Vec<u32>> = texts.iter().zip(&padding).map(padded).collect();
+    let begun: Vec<&[u32]> = texts.iter().map(Vec::as_slice).collect();
+    match Sampler::new(&begun, done, model.vocab_size(), options, &model.device()) {
+        Some(sampler) => ahead::run(decoder, sampler, &input, &padding, steps, rows)?,
+        None => run_on_host(decoder, options, input, &padding, (done, steps), rows)?,
+    }
+    Ok(steps)
 }
 
 /// Continues rows with tokens sampled on the host.
@@ -164,7 +212,7 @@ fn run_on_host<B: Backend, M: CausalLm<B>>(
     options: &GenerateOptions,
     mut input: Vec<Vec<u32>>,
     padding: &[usize],
-    steps: usize,
+    (done, steps): (usize, usize),
     rows: &mut Rows<'_>,
 ) -> Result<()> {
     let model = decoder.model();
@@ -180,7 +228,8 @@ fn run_on_host<B: Backend, M: CausalLm<B>>(
         let mut logits = float_vec(logits);
         for (i, logits) in logits.chunks_exact_mut(vocab_size).enumerate() {
             if !rows.ended(i) {
-                let token = draw(model, options, logits, &rows.rows[i].ids, options.key_of(step, i))?;
+                let row = &rows.rows[i];
+                let token = draw(model, options, logits, (&row.ids, row.prompt), options.key_of(done + step, i))?;
                 rows.push(i, token);
             }
         }
@@ -221,31 +270,40 @@ pub(super) fn check_tokens<B: Backend, M: CausalLm<B>>(model: &M, ids: &[u32]) -
 
 /// Maximum number of new tokens after a prompt, given the options and the model's context.
 pub(super) fn steps_of<B: Backend, M: CausalLm<B>>(model: &M, prompt: usize, options: &GenerateOptions) -> usize {
-    let room = model.context().map_or(usize::MAX, |context| context.saturating_sub(prompt).saturating_add(1));
-    options.max_new_tokens.min(room)
+    options.most_after(prompt).min(room(model, prompt))
 }
 
-/// The reason why a sequence with all of its `steps` ended.
-pub(super) fn limit_of(steps: usize, options: &GenerateOptions) -> Finish {
-    if steps < options.max_new_tokens { Finish::Context } else { Finish::Length }
+/// Number of new tokens for which a model's context has room after so many.
+fn room<B: Backend, M: CausalLm<B>>(model: &M, tokens: usize) -> usize {
+    model.context().map_or(usize::MAX, |context| context.saturating_sub(tokens).saturating_add(1))
+}
+
+/// The reason why a sequence with all of its `steps` after a prompt ended.
+pub(super) fn limit_of(steps: usize, prompt: usize, options: &GenerateOptions) -> Finish {
+    if steps < options.most_after(prompt) { Finish::Context } else { Finish::Length }
 }
 
 /// The tokens that end a text.
 pub(super) fn ends_of<B: Backend, M: CausalLm<B>>(model: &M, options: &GenerateOptions) -> Vec<u32> {
-    let own = match &options.end_tokens {
+    options.stop_tokens.iter().copied().chain(own_ends(model, options)).collect()
+}
+
+/// The tokens by which the model itself ends a text.
+fn own_ends<B: Backend, M: CausalLm<B>>(model: &M, options: &GenerateOptions) -> Vec<u32> {
+    match &options.end_tokens {
         _ if options.ignore_eos => vec![],
         Some(tokens) => tokens.clone(),
         None => model.end_tokens(),
-    };
-    options.stop_tokens.iter().copied().chain(own).collect()
+    }
 }
 
-/// Samples the next token from a model's logits. If they are not finite, the error names the model's bad tensor.
+/// Samples the next token of a text, the tokens `seen` of which the first `prompt` are the prompt's, from a model's logits. If
+/// they are not finite, the error names the model's bad tensor.
 pub(super) fn draw<B: Backend, M: CausalLm<B>>(
     model: &M,
     options: &GenerateOptions,
     logits: &mut [f32],
-    seen: &[u32],
+    (seen, prompt): (&[u32], usize),
     key: Key,
 ) -> Result<u32> {
     // A token may be impossible, with minus infinity, but not all of them.
@@ -253,7 +311,19 @@ pub(super) fn draw<B: Backend, M: CausalLm<B>>(
     if !numbers || logits.iter().all(|&x| x == f32::NEG_INFINITY) {
         return Err(not_finite(model));
     }
-    Ok(options.sampling.draw(logits, seen, key))
+    if options.rules.is_empty() {
+        return Ok(options.sampling.draw(logits, seen, key));
+    }
+    let ends = own_ends(model, options);
+    let place = Place { ids: seen, prompt, max_new_tokens: options.most_after(prompt), ends: &ends };
+    let drawn = options.rules.draw(&options.sampling, logits, place, key);
+    drawn.ok_or_else(|| ModelError::Config {
+        reason: format!(
+            "the rules of the generation, from generation_config.json, leave no token after {} tokens: loosen {}",
+            seen.len(),
+            "suppress_tokens, bad_words_ids or no_repeat_ngram_size"
+        ),
+    })
 }
 
 /// Rows of equal length as a tensor, `[rows, t]`.

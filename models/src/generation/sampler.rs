@@ -64,9 +64,12 @@ impl Sampling {
     /// Returns the logits after all steps. Tokens that cannot be drawn get minus infinity. `seen` holds the tokens so
     /// far.
     pub fn process(&self, logits: &mut [f32], seen: &[u32]) {
-        if self.repetition_penalty != 1.0 {
-            self.penalise(logits, seen);
-        }
+        self.penalise(logits, seen);
+        self.shape(logits);
+    }
+
+    /// All steps but the repetition penalty.
+    fn shape(&self, logits: &mut [f32]) {
         if self.temperature > 0.0 && self.temperature != 1.0 {
             logits.iter_mut().for_each(|x| *x /= self.temperature);
         }
@@ -88,13 +91,16 @@ impl Sampling {
 
     /// The next token.
     pub fn draw(&self, logits: &mut [f32], seen: &[u32], key: Key) -> u32 {
+        self.penalise(logits, seen);
+        self.choose(logits, key)
+    }
+
+    /// The next token from logits that the repetition penalty has changed already.
+    pub(super) fn choose(&self, logits: &mut [f32], key: Key) -> u32 {
         if self.temperature == 0.0 {
-            if self.repetition_penalty != 1.0 {
-                self.penalise(logits, seen);
-            }
             return likeliest(logits) as u32;
         }
-        self.process(logits, seen);
+        self.shape(logits);
         key.categorical_row(logits) as u32
     }
 
@@ -105,7 +111,10 @@ impl Sampling {
     }
 
     /// Makes tokens that have occurred less likely, each once.
-    fn penalise(&self, logits: &mut [f32], seen: &[u32]) {
+    pub(super) fn penalise(&self, logits: &mut [f32], seen: &[u32]) {
+        if self.repetition_penalty == 1.0 {
+            return;
+        }
         let mut seen = seen.to_vec();
         seen.sort_unstable();
         seen.dedup();

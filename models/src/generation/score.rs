@@ -14,6 +14,10 @@ use crate::{
     finite::not_finite,
 };
 
+/// Logits that are computed at once. Those of a long text by a large vocabulary take more memory than the model: 67 GB for
+/// LLaMA 3's whole context.
+const LOGITS_AT_ONCE: usize = 1 << 26;
+
 /// Mean negative log-likelihood of a text's tokens after the first, in nats; its exponential is the perplexity.
 /// `logits` are a forward pass's, `[1, t, vocab_size]`.
 ///
@@ -21,21 +25,20 @@ use crate::{
 /// [`ModelError::TooShortToScore`] for fewer than two tokens, [`ModelError::NotFinite`] where a logit is no number.
 pub fn score<B: Backend>(logits: Tensor<B, 3>, ids: &[u32]) -> Result<f64> {
     let dtype = logits.dtype();
-    let loss = mean_loss(logits, ids, ids.len().saturating_sub(1))?;
+    if ids.len() < 2 {
+        return Err(ModelError::TooShortToScore { len: ids.len() });
+    }
+    let last = ids.len() - 1;
+    let loss = loss_of(logits.narrow(1, 0, last), &ids[1..]);
     if loss.is_finite() { Ok(loss) } else { Err(ModelError::NotFinite { tensor: None, dtype }) }
 }
 
-/// The mean over the last `count` tokens.
-fn mean_loss<B: Backend>(logits: Tensor<B, 3>, ids: &[u32], count: usize) -> Result<f64> {
-    let t = ids.len();
-    if t < 2 {
-        return Err(ModelError::TooShortToScore { len: t });
-    }
-    let [_, _, vocab_size] = logits.dims();
-    let logits = logits.slice([0..1, t - 1 - count..t - 1]).reshape([count, vocab_size]).cast(DType::F32);
-    let labels = int_tensor(&[ids[t - count..].to_vec()], &logits.device()).reshape([count]);
-    let loss = cross_entropy(logits, labels).into_data();
-    Ok(loss.iter::<f64>().next().unwrap_or(f64::NAN))
+/// The mean negative log-likelihood of labels by the logits of each, `[1, count, vocab_size]`.
+fn loss_of<B: Backend>(logits: Tensor<B, 3>, labels: &[u32]) -> f64 {
+    let [_, count, vocab_size] = logits.dims();
+    let logits = logits.reshape([count, vocab_size]).cast(DType::F32);
+    let labels = int_tensor(&[labels.to_vec()], &logits.device()).reshape([count]);
+    cross_entropy(logits, labels).into_data().iter::<f64>().next().unwrap_or(f64::NAN)
 }
 
 /// The likelihood of a text, each token after the first predicted once.
@@ -69,10 +72,16 @@ pub fn score_text<B: Backend, M: CausalLm<B>>(model: &M, ids: &[u32], stride: Op
         return Err(ModelError::Option { option: "the stride", value: stride.to_string(), range });
     }
     let (mut sum, mut count) = (0.0, 0);
+    let at_once = (LOGITS_AT_ONCE / model.vocab_size().max(1)).max(1);
     for (window, predicted) in windows(ids.len(), context, stride) {
         let ids = &ids[window];
-        let logits = model.forward(int_tensor(&[ids.to_vec()], &model.device()), None);
-        sum += mean_loss(logits, ids, predicted)? * predicted as f64;
+        let hidden = model.features(int_tensor(&[ids.to_vec()], &model.device()), None);
+        let last = ids.len() - 1;
+        for begin in (last - predicted..last).step_by(at_once) {
+            let end = last.min(begin + at_once);
+            let logits = model.lm_head(hidden.clone().narrow(1, begin, end - begin));
+            sum += loss_of(logits, &ids[begin + 1..=end]) * (end - begin) as f64;
+        }
         count += 1;
         if !sum.is_finite() {
             return Err(not_finite(model));

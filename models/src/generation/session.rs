@@ -78,14 +78,14 @@ pub fn generate_with_cache<B: Backend, M: CausalLm<B>>(
     let ends = ends_of(model, options);
     let mut ids = prompt.to_vec();
     let steps = steps_of(model, prompt.len(), options);
-    let mut finish = limit_of(steps, options);
-    let mut sampler = Sampler::new(&[prompt], model.vocab_size(), options, &model.device());
+    let mut finish = limit_of(steps, prompt.len(), options);
+    let mut sampler = Sampler::new(&[prompt], 0, model.vocab_size(), options, &model.device());
     for step in 0..steps {
         let (logits, next) = session.advance(model, &ids, 1);
         session = next;
         let token = match &mut sampler {
             Some(sampler) => sampler.draw(logits).1.wait()[0].ok_or_else(|| not_finite(model))?,
-            None => draw(model, options, &mut float_vec(logits), &ids, options.key_of(step, 0))?,
+            None => draw(model, options, &mut float_vec(logits), (&ids, prompt.len()), options.key_of(step, 0))?,
         };
         if ends.contains(&token) {
             finish = Finish::Stop;

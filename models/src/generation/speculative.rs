@@ -27,9 +27,11 @@ pub struct Drafted {
 /// sampled. (Logits of several positions at once differ from those of one by rounding; where two tokens are as good as
 /// equally likely, that can decide.)
 ///
+/// The draft needs the model's tokenizer. Their matrices may differ in height, as those of models of several sizes do, which are
+/// padded: the draft proposes tokens that both have, and none once the text has a token that it lacks.
+///
 /// # Errors
-/// As [`generate`](super::generate); [`ModelError::Draft`] where the two models do not have the same number of tokens, and
-/// [`ModelError::Option`] for a look-ahead that is not between 1 and 16.
+/// As [`generate`](super::generate); [`ModelError::Option`] for a look-ahead that is not between 1 and 16.
 pub fn generate_with_draft<B: Backend, M: CausalLm<B>, D: CausalLm<B>>(
     model: &M,
     draft: &D,
@@ -45,9 +47,9 @@ pub fn generate_with_draft<B: Backend, M: CausalLm<B>, D: CausalLm<B>>(
         return Err(ModelError::Option { option, value: lookahead.to_string(), range });
     }
     let (tokens, draft_tokens) = (model.vocab_size(), draft.vocab_size());
-    if tokens != draft_tokens {
-        return Err(ModelError::Draft { tokens, draft_tokens });
-    }
+    let common = tokens.min(draft_tokens);
+    // The first tokens that the draft has all of.
+    let mut legible = 0;
     let ends = ends_of(model, options);
     let steps = steps_of(model, prompt.len(), options);
     let room = prompt.len() + steps + lookahead;
@@ -59,12 +61,19 @@ pub fn generate_with_draft<B: Backend, M: CausalLm<B>, D: CausalLm<B>>(
         let taken = ids.len();
         // The last token is the model's own in any case, and neither model goes beyond its context.
         let left = steps - (taken - prompt.len()) - 1;
+        legible += ids[legible..].iter().take_while(|id| (**id as usize) < draft_tokens).count();
+        let left = if legible < taken { 0 } else { left };
         let room = draft.context().map_or(left, |context| context.saturating_sub(taken).min(left));
         let mut guess = ids.clone();
         for _ in 0..lookahead.min(room) {
             let (mut logits, next) = foreseen.read(draft, &guess, 1);
             foreseen = next;
-            let token = draw(draft, options, &mut logits, &guess, key_of(&guess))?;
+            logits.truncate(common);
+            // Rules can leave no token of these.
+            let token = match draw(draft, options, &mut logits, (&guess, prompt.len()), key_of(&guess)) {
+                Err(ModelError::Config { .. }) => break,
+                drawn => drawn?,
+            };
             guess.push(token);
             if ends.contains(&token) {
                 break;
@@ -75,7 +84,7 @@ pub fn generate_with_draft<B: Backend, M: CausalLm<B>, D: CausalLm<B>>(
         let (mut logits, next) = read.read(model, &guess, proposals + 1);
         read = next;
         for (i, logits) in logits.chunks_exact_mut(tokens).enumerate() {
-            let token = draw(model, options, logits, &ids, key_of(&ids))?;
+            let token = draw(model, options, logits, (&ids, prompt.len()), key_of(&ids))?;
             let foretold = guess.get(taken + i) == Some(&token);
             drafted.accepted += usize::from(foretold);
             if ends.contains(&token) {
@@ -90,5 +99,5 @@ pub fn generate_with_draft<B: Backend, M: CausalLm<B>, D: CausalLm<B>>(
             }
         }
     }
-    Ok((Generated { ids: ids.split_off(prompt.len()), finish: limit_of(steps, options) }, drafted))
+    Ok((Generated { ids: ids.split_off(prompt.len()), finish: limit_of(steps, prompt.len(), options) }, drafted))
 }

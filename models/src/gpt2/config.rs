@@ -1,14 +1,20 @@
 use grove_layers::Activation;
+use grove_weights::TensorFiles;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::path::Path;
 
+use super::published_names;
 use crate::{
     checks::{
         check_depth, check_divisible, check_epsilon, check_initializer_range, check_model_type, check_rates,
         check_sizes,
     },
     error::{ModelError, Result},
-    pretrained::PretrainedConfig,
+    generation::{EndTokens, published_ends},
+    keys::check_others,
+    pretrained::{PretrainedConfig, read_fields, rename},
+    tied::is_tied,
 };
 
 /// Sizes and options of a GPT-2: the fields of the published `config.json`, with the same names. Fields that a file
@@ -44,11 +50,11 @@ pub struct Gpt2Config {
     pub scale_attn_weights: bool,
     /// If true, attention scores are also divided by the block's number, counted from 1.
     pub scale_attn_by_inverse_layer_idx: bool,
-    /// Token that ends a sequence. A token outside the vocabulary never occurs.
-    pub eos_token_id: Option<u32>,
+    /// Tokens that end a sequence. A token outside the vocabulary never occurs.
+    pub eos_token_id: EndTokens,
     /// Token that begins a sequence.
     pub bos_token_id: Option<u32>,
-    /// If true, the output layer shares the weights of the token embedding. GPT-2's always does.
+    /// If true, the output layer shares the weights of the token embedding.
     pub tie_word_embeddings: bool,
     /// Other fields of a file; they are written back when saving.
     #[serde(flatten)]
@@ -74,7 +80,7 @@ impl Default for Gpt2Config {
             resid_pdrop: 0.1,
             scale_attn_weights: true,
             scale_attn_by_inverse_layer_idx: false,
-            eos_token_id: Some(50256),
+            eos_token_id: EndTokens::One(50256),
             bos_token_id: Some(50256),
             tie_word_embeddings: true,
             other: other.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
@@ -98,6 +104,27 @@ impl Gpt2Config {
 }
 
 impl PretrainedConfig for Gpt2Config {
+    /// A `config.json`. transformers' general names, such as `num_hidden_layers`, are read too.
+    fn read(file: &Path) -> Result<Self> {
+        const GENERAL: [(&str, &str); 4] = [
+            ("hidden_size", "n_embd"),
+            ("max_position_embeddings", "n_positions"),
+            ("num_attention_heads", "n_head"),
+            ("num_hidden_layers", "n_layer"),
+        ];
+        read_fields(file, |fields| rename(fields, &GENERAL))
+    }
+
+    /// The `config.json` of a model. Tokens that end a text are those of `generation_config.json`, where it names any. An output
+    /// layer that differs from the token embedding is not tied, whatever the file says.
+    fn of(model: impl AsRef<Path>, checkpoint: &TensorFiles) -> Result<Self> {
+        let config = Self::beside(&model)?;
+        let names = published_names(&Self { tie_word_embeddings: false, ..config.clone() });
+        let tied = is_tied(config.tie_word_embeddings, checkpoint, &names, ["wte.weight", "lm_head.weight"])?;
+        let eos_token_id = published_ends(model.as_ref(), config.eos_token_id)?;
+        Ok(Self { tie_word_embeddings: tied, eos_token_id, ..config })
+    }
+
     /// The published sizes: `gpt2` (124M), `gpt2-medium` (355M), `gpt2-large` (774M) and `gpt2-xl` (1.5B).
     fn preset(name: &str) -> Result<Self> {
         let (n_embd, n_layer, n_head) = match name {
@@ -114,7 +141,6 @@ impl PretrainedConfig for Gpt2Config {
     }
 
     fn validate(&self) -> Result<()> {
-        let wrong = |reason: String| Err(ModelError::Config { reason });
         if let Some(Value::String(found)) = self.other.get("model_type") {
             check_model_type(found, "gpt2")?;
         }
@@ -138,9 +164,7 @@ impl PretrainedConfig for Gpt2Config {
             ("attn_pdrop", self.attn_pdrop),
             ("resid_pdrop", self.resid_pdrop),
         ])?;
-        if !self.tie_word_embeddings {
-            return wrong("tie_word_embeddings is false; GPT-2's output layer is its token embedding".into());
-        }
+        check_others(&self.other)?;
         self.activation().map(drop)
     }
 }
@@ -154,11 +178,43 @@ mod tests {
     }
 
     #[test]
+    fn every_key_of_transformers_is_accounted_for() {
+        let own = [
+            ("reorder_and_upcast_attn", "rounding"),
+            ("summary_activation", "of other heads"),
+            ("summary_first_dropout", "of other heads"),
+            ("summary_proj_to_labels", "of other heads"),
+            ("summary_type", "of other heads"),
+            ("summary_use_proj", "of other heads"),
+        ];
+        for class in ["GPT2Config"] {
+            crate::keys::assert_accounts_for::<Gpt2Config>(class, &own);
+        }
+    }
+
+    #[test]
     fn presets_are_possible() {
         for name in ["gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"] {
             Gpt2Config::preset(name).unwrap().validate().unwrap();
         }
         assert!(Gpt2Config::preset("gpt3").unwrap_err().to_string().contains("gpt2-xl"));
+    }
+
+    #[test]
+    fn reads_general_names_and_lists() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("config.json");
+        let text = r#"{"hidden_size": 48, "num_hidden_layers": 3, "n_head": 4, "num_attention_heads": 9, "eos_token_id": [5, 7],
+            "time_step_limit": [0.0, Infinity]}"#;
+        std::fs::write(&file, text).unwrap();
+        let config = Gpt2Config::from_file(&file).unwrap();
+        assert_eq!(
+            (config.n_embd, config.n_layer, config.n_head, config.eos_token_id.to_vec()),
+            (48, 3, 4, vec![5, 7])
+        );
+        std::fs::write(&file, r#"{"n_layer": "twelve"}"#).unwrap();
+        let error = Gpt2Config::from_file(&file).unwrap_err().to_string();
+        assert!(error.contains("config.json") && error.contains("`n_layer`") && error.contains("twelve"), "{error}");
     }
 
     #[test]
@@ -169,6 +225,6 @@ mod tests {
         assert!(message(&Gpt2Config { vocab_size: 1 << 60, ..base.clone() }).contains("vocab_size"));
         assert!(message(&Gpt2Config { layer_norm_epsilon: f64::NAN, ..base.clone() }).contains("layer_norm_epsilon"));
         assert!(message(&Gpt2Config { attn_pdrop: 1.5, ..base.clone() }).contains("attn_pdrop"));
-        assert!(message(&Gpt2Config { activation_function: "mish".into(), ..base }).contains("mish"));
+        assert!(message(&Gpt2Config { activation_function: "maxout".into(), ..base }).contains("maxout"));
     }
 }

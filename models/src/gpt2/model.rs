@@ -17,7 +17,7 @@ use crate::{
     generation::{cached_position_ids, layer_masks},
 };
 
-/// A GPT-2 with its language-modelling head, which is the token embedding.
+/// A GPT-2 with its language-modelling head.
 #[derive(Tree, Clone, Debug)]
 pub struct Gpt2<B: Backend> {
     /// Token embedding, `[vocab_size, n_embd]`.
@@ -28,6 +28,8 @@ pub struct Gpt2<B: Backend> {
     pub h: Vec<Block<B>>,
     /// Last layer norm.
     pub ln_f: LayerNorm<B>,
+    /// Output layer, `[vocab_size, n_embd]`; `None` if it is the token embedding.
+    pub lm_head: Option<Embedding<B>>,
     /// Sizes and options.
     #[tree(static)]
     pub config: Gpt2Config,
@@ -113,6 +115,8 @@ impl<B: Backend> Pretrained<B> for Gpt2<B> {
             wpe: Embedding::normal(config.n_positions, n_embd, std, &init.named("wpe")),
             h: (0..config.n_layer).map(block).collect(),
             ln_f: LayerNorm::new(n_embd, config.layer_norm_epsilon, init),
+            lm_head: (!config.tie_word_embeddings)
+                .then(|| Embedding::normal(config.vocab_size, n_embd, std, &init.named("lm_head"))),
             config: config.clone(),
         })
     }
@@ -121,8 +125,8 @@ impl<B: Backend> Pretrained<B> for Gpt2<B> {
         &self.config
     }
 
-    fn published_names(_: &Gpt2Config) -> NameMap {
-        published_names()
+    fn published_names(config: &Gpt2Config) -> NameMap {
+        published_names(config)
     }
 }
 
@@ -150,7 +154,7 @@ impl<B: Backend> CausalLm<B> for Gpt2<B> {
     }
 
     fn lm_head(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {
-        self.wte.attend(hidden)
+        self.lm_head.as_ref().unwrap_or(&self.wte).attend(hidden)
     }
 
     fn new_cache(&self, room: usize) -> Vec<KvCache<B>> {
@@ -181,7 +185,7 @@ impl<B: Backend> CausalLm<B> for Gpt2<B> {
     }
 
     fn end_tokens(&self) -> Vec<u32> {
-        self.config.eos_token_id.into_iter().collect()
+        self.config.eos_token_id.to_vec()
     }
 }
 

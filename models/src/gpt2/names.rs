@@ -1,13 +1,21 @@
 use grove_weights::NameMap;
 
+use super::Gpt2Config;
+
 /// The names of published GPT-2 files, which are this model's paths up to a prefix.
 ///
 /// Weights of linear layers are `[in, out]` in the files (transformers' `Conv1D`) as here.
-pub fn published_names() -> NameMap {
-    NameMap::new()
+pub fn published_names(config: &Gpt2Config) -> NameMap {
+    let names = NameMap::new();
+    let names = if config.tie_word_embeddings {
+        names.alias("lm_head.weight", "wte.weight")
+    } else {
+        names.rule("lm_head.weight", "lm_head.weight")
+    };
+    names
         .prefix("transformer.")
+        .prefix("model.")
         .rule("wte.weight", "wte.weight")
-        .alias("lm_head.weight", "wte.weight")
         .rule("wpe.weight", "wpe.weight")
         .rule("h.{i}.{part}.weight", "h.{i}.{part}.weight")
         .rule("h.{i}.{part}.bias", "h.{i}.{part}.bias")

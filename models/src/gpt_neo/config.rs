@@ -1,14 +1,20 @@
 use grove_layers::Activation;
+use grove_weights::TensorFiles;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::path::Path;
 
+use super::published_names;
 use crate::{
     checks::{
         check_depth, check_divisible, check_epsilon, check_initializer_range, check_model_type, check_rates,
         check_sizes,
     },
     error::{ModelError, Result},
-    pretrained::PretrainedConfig,
+    generation::{EndTokens, published_ends},
+    keys::check_others,
+    pretrained::{PretrainedConfig, read_fields, rename},
+    tied::is_tied,
 };
 
 /// Sizes and options of a GPT-Neo: the fields of the published `config.json`, with the same names. Fields that a file
@@ -44,11 +50,11 @@ pub struct GptNeoConfig {
     pub attention_dropout: f64,
     /// Dropout of each residual branch while training.
     pub resid_dropout: f64,
-    /// Token that ends a sequence. A token outside the vocabulary never occurs.
-    pub eos_token_id: Option<u32>,
+    /// Tokens that end a sequence. A token outside the vocabulary never occurs.
+    pub eos_token_id: EndTokens,
     /// Token that begins a sequence.
     pub bos_token_id: Option<u32>,
-    /// If true, the output layer shares the weights of the token embedding. GPT-Neo's always does.
+    /// If true, the output layer shares the weights of the token embedding.
     pub tie_word_embeddings: bool,
     /// Other fields of a file; they are written back when saving.
     #[serde(flatten)]
@@ -84,7 +90,7 @@ impl Default for GptNeoConfig {
             embed_dropout: 0.0,
             attention_dropout: 0.0,
             resid_dropout: 0.0,
-            eos_token_id: Some(50256),
+            eos_token_id: EndTokens::One(50256),
             bos_token_id: Some(50256),
             tie_word_embeddings: true,
             other: other.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
@@ -116,6 +122,22 @@ impl GptNeoConfig {
 }
 
 impl PretrainedConfig for GptNeoConfig {
+    /// A `config.json`. transformers' general names, such as `num_hidden_layers`, are read too.
+    fn read(file: &Path) -> Result<Self> {
+        const GENERAL: [(&str, &str); 2] = [("num_attention_heads", "num_heads"), ("num_hidden_layers", "num_layers")];
+        read_fields(file, |fields| rename(fields, &GENERAL))
+    }
+
+    /// The `config.json` of a model. Tokens that end a text are those of `generation_config.json`, where it names any. An output
+    /// layer that differs from the token embedding is not tied, whatever the file says.
+    fn of(model: impl AsRef<Path>, checkpoint: &TensorFiles) -> Result<Self> {
+        let config = Self::beside(&model)?;
+        let names = published_names(&Self { tie_word_embeddings: false, ..config.clone() });
+        let tied = is_tied(config.tie_word_embeddings, checkpoint, &names, ["wte.weight", "lm_head.weight"])?;
+        let eos_token_id = published_ends(model.as_ref(), config.eos_token_id)?;
+        Ok(Self { tie_word_embeddings: tied, eos_token_id, ..config })
+    }
+
     /// The published sizes: `gpt-neo-125m`, `gpt-neo-1.3B` and `gpt-neo-2.7B`.
     fn preset(name: &str) -> Result<Self> {
         let (hidden_size, num_layers, num_heads) = match name {
@@ -164,9 +186,7 @@ impl PretrainedConfig for GptNeoConfig {
             ("attention_dropout", self.attention_dropout),
             ("resid_dropout", self.resid_dropout),
         ])?;
-        if !self.tie_word_embeddings {
-            return wrong("tie_word_embeddings is false; GPT-Neo's output layer is its token embedding".into());
-        }
+        check_others(&self.other)?;
         self.activation().map(drop)
     }
 }
@@ -174,6 +194,14 @@ impl PretrainedConfig for GptNeoConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_key_of_transformers_is_accounted_for() {
+        let own = [("attention_layers", "the list that attention_types stands for")];
+        for class in ["GPTNeoConfig"] {
+            crate::keys::assert_accounts_for::<GptNeoConfig>(class, &own);
+        }
+    }
 
     #[test]
     fn presets_are_possible() {

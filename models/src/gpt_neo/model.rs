@@ -29,6 +29,8 @@ pub struct GptNeo<B: Backend> {
     pub h: Vec<Block<B>>,
     /// Last layer norm.
     pub ln_f: LayerNorm<B>,
+    /// Output layer, `[vocab_size, hidden_size]`; `None` if it is the token embedding.
+    pub lm_head: Option<Embedding<B>>,
     /// Sizes and options.
     #[tree(static)]
     pub config: GptNeoConfig,
@@ -114,6 +116,8 @@ impl<B: Backend> Pretrained<B> for GptNeo<B> {
             wpe: Embedding::normal(config.max_position_embeddings, size, std, &init.named("wpe")),
             h: config.kinds().take(config.num_layers).enumerate().map(block).collect(),
             ln_f: LayerNorm::new(size, eps, init),
+            lm_head: (!config.tie_word_embeddings)
+                .then(|| Embedding::normal(config.vocab_size, size, std, &init.named("lm_head"))),
             config: config.clone(),
         })
     }
@@ -122,14 +126,14 @@ impl<B: Backend> Pretrained<B> for GptNeo<B> {
         &self.config
     }
 
-    fn published_names(_: &GptNeoConfig) -> NameMap {
-        published_names()
+    fn published_names(config: &GptNeoConfig) -> NameMap {
+        published_names(config)
     }
 
     /// Matrices are held as `dtype`, or as they are in the file where `None`. A CPU computes in f32 all the same, and widens
     /// them as it goes.
     fn skeleton_for(checkpoint: &TensorFiles, config: &GptNeoConfig, dtype: Option<DType>) -> Result<Self> {
-        Ok(computing_in::<B, _>(Self::skeleton(config)?, checkpoint, &published_names(), dtype))
+        Ok(computing_in::<B, _>(Self::skeleton(config)?, checkpoint, &published_names(config), dtype))
     }
 }
 
@@ -160,7 +164,7 @@ impl<B: Backend> CausalLm<B> for GptNeo<B> {
     }
 
     fn lm_head(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {
-        self.wte.attend(hidden)
+        self.lm_head.as_ref().unwrap_or(&self.wte).attend(hidden)
     }
 
     fn new_cache(&self, room: usize) -> Vec<KvCache<B>> {
@@ -191,7 +195,7 @@ impl<B: Backend> CausalLm<B> for GptNeo<B> {
     }
 
     fn end_tokens(&self) -> Vec<u32> {
-        self.config.eos_token_id.into_iter().collect()
+        self.config.eos_token_id.to_vec()
     }
 }
 

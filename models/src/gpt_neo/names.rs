@@ -1,11 +1,19 @@
 use grove_weights::{NameMap, Step};
 
+use super::GptNeoConfig;
+
 /// The names of published GPT-Neo files. Weights of linear layers are `[out, in]` there, unlike GPT-2's.
-pub fn published_names() -> NameMap {
-    NameMap::new()
+pub fn published_names(config: &GptNeoConfig) -> NameMap {
+    let names = NameMap::new();
+    let names = if config.tie_word_embeddings {
+        names.alias("lm_head.weight", "wte.weight")
+    } else {
+        names.rule("lm_head.weight", "lm_head.weight")
+    };
+    names
         .prefix("transformer.")
+        .prefix("model.")
         .rule("transformer.wte.weight", "wte.weight")
-        .alias("lm_head.weight", "wte.weight")
         .rule("transformer.wpe.weight", "wpe.weight")
         .rule("transformer.h.{i}.attn.attention.{layer}.weight", "h.{i}.attn.{layer}.weight")
         .then(Step::Transpose)

@@ -1,18 +1,21 @@
 use grove_layers::Activation;
 use grove_weights::TensorFiles;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::path::Path;
 
-use super::{Architecture, gguf, meta};
+use super::{Architecture, gguf, meta, published_names};
 use crate::{
     checks::{check_depth, check_epsilon, check_initializer_range, check_rates, check_sizes},
     error::{ModelError, Result},
-    pretrained::{PretrainedConfig, config_beside},
+    generation::{EndTokens, published_ends},
+    keys::check_others,
+    pretrained::{PretrainedConfig, config_beside, read_fields},
+    tied::is_tied,
 };
 
 /// Sizes and options of a LLaMA: the fields of the published `config.json`, with the same names. Fields that a file
-/// lacks default to the values of LLaMA 2 7B.
+/// lacks have the values of transformers' class for its `model_type`: those of LLaMA 2 7B, Mistral 7B or Qwen2.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LlamaConfig {
@@ -59,8 +62,7 @@ pub struct LlamaConfig {
     /// If true, the output layer shares the weights of the token embedding.
     pub tie_word_embeddings: bool,
     /// Attention window, in positions, including the position itself, for architectures that have one; `None` for all
-    /// positions.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// positions. It is saved in any case: where Mistral's files say nothing, it is 4096.
     pub sliding_window: Option<usize>,
     /// If true, Qwen2 uses its attention window.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,29 +80,6 @@ pub struct LlamaConfig {
     /// Other fields of a file; they are written back when saving.
     #[serde(flatten)]
     pub other: Map<String, Value>,
-}
-
-/// Tokens that end a sequence: one, several, or none in a file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged, expecting = "a token's number, or a list of such")]
-pub enum EndTokens {
-    /// One.
-    One(u32),
-    /// Any of several.
-    Any(Vec<u32>),
-    /// None: no token ends a sequence.
-    None,
-}
-
-impl EndTokens {
-    /// The tokens.
-    pub fn to_vec(&self) -> Vec<u32> {
-        match self {
-            Self::One(token) => vec![*token],
-            Self::Any(tokens) => tokens.clone(),
-            Self::None => vec![],
-        }
-    }
 }
 
 impl Default for LlamaConfig {
@@ -179,9 +158,45 @@ impl LlamaConfig {
     }
 }
 
+impl Architecture {
+    /// What stands for fields that a file of the family lacks, where it is not what LLaMA has.
+    fn defaults(self) -> Vec<(&'static str, Value)> {
+        match self {
+            Self::Llama => vec![],
+            Self::Mistral => vec![
+                ("intermediate_size", json!(14336)),
+                ("num_key_value_heads", json!(8)),
+                ("max_position_embeddings", json!(131072)),
+                ("sliding_window", json!(4096)),
+            ],
+            Self::Qwen2 => vec![
+                ("vocab_size", json!(151936)),
+                ("intermediate_size", json!(22016)),
+                ("max_position_embeddings", json!(32768)),
+                ("sliding_window", json!(4096)),
+                ("bos_token_id", Value::Null),
+                ("eos_token_id", Value::Null),
+            ],
+        }
+    }
+}
+
 impl PretrainedConfig for LlamaConfig {
+    /// A `config.json`. Fields that it lacks have the values of transformers' class for its `model_type`.
+    fn read(file: &Path) -> Result<Self> {
+        read_fields(file, |fields| {
+            let kind = fields.get("model_type").cloned().unwrap_or_else(|| json!("llama"));
+            // An unknown family is refused where the field is read.
+            let family: Architecture = grove_files::from_json(kind).unwrap_or_default();
+            for (name, value) in family.defaults() {
+                fields.entry(name).or_insert(value);
+            }
+        })
+    }
+
     /// A GGUF file's metadata, else the `config.json`, or Meta's `params.json`, in the model's directory or beside its
-    /// weights file.
+    /// weights file. Tokens that end a text are those of `generation_config.json`, where it names any. An output layer that differs
+    /// from the token embedding is not tied, whatever the file says.
     fn of(model: impl AsRef<Path>, checkpoint: &TensorFiles) -> Result<Self> {
         let model = model.as_ref();
         if let Some(metadata) = checkpoint.gguf() {
@@ -191,7 +206,19 @@ impl PretrainedConfig for LlamaConfig {
             });
         }
         let (file, params) = (config_beside(model), config_beside(model).with_file_name("params.json"));
-        if !file.exists() && params.exists() { meta::read(&params, checkpoint) } else { Self::from_file(file) }
+        let config =
+            if !file.exists() && params.exists() { meta::read(&params, checkpoint)? } else { Self::from_file(file)? };
+        let names = published_names(&Self { tie_word_embeddings: false, ..config.clone() });
+        Ok(Self {
+            tie_word_embeddings: is_tied(
+                config.tie_word_embeddings,
+                checkpoint,
+                &names,
+                ["embed_tokens.weight", "lm_head.weight"],
+            )?,
+            eos_token_id: published_ends(model, config.eos_token_id)?,
+            ..config
+        })
     }
 
     fn preset(name: &str) -> Result<Self> {
@@ -237,7 +264,21 @@ impl PretrainedConfig for LlamaConfig {
         check_epsilon("rms_norm_eps", self.rms_norm_eps)?;
         check_initializer_range(self.initializer_range)?;
         check_rates([("attention_dropout", self.attention_dropout)])?;
+        check_others(&self.other)?;
         self.rope()?;
         self.activation().map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_of_transformers_is_accounted_for() {
+        let own = [("pretraining_tp", "rounding")];
+        for class in ["LlamaConfig", "MistralConfig", "Qwen2Config"] {
+            crate::keys::assert_accounts_for::<LlamaConfig>(class, &own);
+        }
     }
 }

@@ -11,8 +11,9 @@ mod presets;
 mod pretrained;
 mod rope;
 
+pub use crate::generation::EndTokens;
 pub use architecture::Architecture;
-pub use config::{EndTokens, LlamaConfig};
+pub use config::LlamaConfig;
 pub use feed_forward::Mlp;
 pub use model::{Attention, Layer, Llama};
 pub use names::published_names;

@@ -73,6 +73,8 @@ pub fn published_names(config: &LlamaConfig) -> NameMap {
         .ignore("layers.{i}.self_attn.rotary_emb.inv_freq")
         .ignore("rope.freqs")
         .ignore("rope_freqs.weight")
+        // Heads that predict several tokens at once, for drafts; the text is the one without them.
+        .ignore("mtp.**")
 }
 
 /// Names of the maps of every layer: here, in Meta's files, in GGUF's.

@@ -36,7 +36,9 @@ fn gpt2_as_peft<B: Backend>(device: B::Device) {
     let reference = TensorFiles::open(fixtures("gpt2/tiny_a/reference.safetensors")).unwrap();
     let ids = Tensor::<B, 2, Int>::from_data(reference.tensor("input_ids").unwrap(), &device);
     let base = gpt2_model::<B>(&device);
-    let model = peft::load_adapters(base.clone(), &gpt2::published_names(), fixtures("adapters/gpt2")).unwrap();
+    let model =
+        peft::load_adapters(base.clone(), &gpt2::published_names(&Default::default()), fixtures("adapters/gpt2"))
+            .unwrap();
     assert_eq!(leaves(&model).len(), leaves(&base).len() + 3 * 2 * 2);
     assert_close("gpt2", model.forward(ids.clone(), None).into_data(), "adapters/gpt2");
     assert_close("gpt2 merged", lora::merge(model).forward(ids, None).into_data(), "adapters/gpt2");
@@ -76,7 +78,7 @@ fn read(directory: &Path) -> (TensorFiles, Value) {
 /// The tensors that are written are peft's own, bit for bit, and the options give the same factors.
 #[test]
 fn writes_what_peft_wrote() {
-    let (device, names) = (Default::default(), gpt2::published_names());
+    let (device, names) = (Default::default(), gpt2::published_names(&Default::default()));
     let base = gpt2_model::<Flex>(&device);
     let model = peft::load_adapters(base.clone(), &names, fixtures("adapters/gpt2")).unwrap();
     let directory = tempfile::tempdir().unwrap();
@@ -111,7 +113,7 @@ fn writes_what_peft_wrote() {
 #[test]
 fn names_what_it_cannot_read() {
     let device = Default::default();
-    let (gpt2, names) = (gpt2_model::<Flex>(&device), gpt2::published_names());
+    let (gpt2, names) = (gpt2_model::<Flex>(&device), gpt2::published_names(&Default::default()));
     let message = |directory: &Path| peft::load_adapters(gpt2.clone(), &names, directory).unwrap_err().to_string();
     let head = message(&fixtures("adapters/bert_with_head"));
     assert!(head.contains("adapter_config.json") && head.contains("modules_to_save is [\"classifier\""), "{head}");

@@ -4,10 +4,13 @@
 use burn::tensor::{DType, TensorData};
 use grove_backend::Flex;
 use grove_models::{
-    CausalLm, GenerateOptions, Gpt2, ModelError, Pretrained, first_not_finite, generate,
-    generation::{DecodeSession, Finish, Sampling, generate_with_cache, generate_with_draft, score, score_text},
+    CausalLm, GenerateOptions, Gpt2, Gpt2Config, ModelError, Pretrained, first_not_finite, generate,
+    generation::{
+        DecodeSession, Finish, Sampling, TokenRules, TraceableLm, generate_with_cache, generate_with_draft, score,
+        score_text,
+    },
 };
-use grove_tree::{AnyArray, Path as TreePath, Tree};
+use grove_tree::{AnyArray, Key, Path as TreePath, Tree};
 use serde::Deserialize;
 use std::path::Path;
 
@@ -15,6 +18,7 @@ use std::path::Path;
 struct Fixture {
     windows: Vec<Text>,
     published: Vec<Case>,
+    rules: Vec<Case>,
 }
 
 #[derive(Deserialize)]
@@ -96,6 +100,72 @@ fn generation_config_is_followed_as_by_transformers() {
 }
 
 #[test]
+fn rules_are_those_of_transformers() {
+    let model = tiny(None);
+    let directory = tempfile::tempdir().unwrap();
+    let cases = fixture().rules;
+    assert!(cases.len() > 30);
+    for Case { config, prompt, ids, without_penalty } in cases {
+        std::fs::write(directory.path().join("generation_config.json"), config.to_string()).unwrap();
+        let published = GenerateOptions::published(directory.path(), Sampling::default()).unwrap();
+        let options = match published.max_length {
+            Some(_) => published,
+            None => GenerateOptions { max_new_tokens: 20, ..published },
+        };
+        let ends = options.end_tokens.clone().unwrap_or_default();
+        let (finish, expected) = match ids.split_last() {
+            Some((last, before)) if ends.contains(last) => (Finish::Stop, before),
+            _ => (Finish::Length, &ids[..]),
+        };
+        assert_ne!(ids, without_penalty);
+        let prompts = [prompt.clone()];
+        let rows = generate(&model, &prompts, &options, |_, _| true).unwrap();
+        assert_eq!((&rows[0].ids[..], rows[0].finish), (expected, finish), "{config}");
+        // In a batch, with a cache, jitted and with a draft.
+        let batch = generate(&model, &[prompt.clone(), prompt[2..].to_vec()], &options, |_, _| true).unwrap();
+        assert_eq!(batch[0], rows[0], "{config}");
+        let session = DecodeSession::new(&model, 0);
+        assert_eq!(generate_with_cache(&model, session, &prompt, &options, |_| true).unwrap().0, rows[0]);
+        assert_eq!(model.jitted().generate(&prompts, &options, |_, _| true).unwrap(), rows);
+        assert_eq!(generate_with_draft(&model, &model, &prompt, 3, &options, |_| true).unwrap().0, rows[0]);
+    }
+}
+
+#[test]
+fn rules_that_leave_no_token_are_an_error() {
+    let model = tiny(None);
+    let all = (0..model.config.vocab_size as u32).collect();
+    let rules = TokenRules { suppress_tokens: all, ..TokenRules::default() };
+    let options = GenerateOptions { rules, ..GenerateOptions::default() };
+    let error = generate(&model, &[vec![1]], &options, |_, _| true).unwrap_err().to_string();
+    assert!(error.contains("suppress_tokens"), "{error}");
+}
+
+/// Models of several sizes are padded to different numbers of rows.
+#[test]
+fn a_draft_may_have_other_rows() {
+    let model = tiny(None);
+    let config = |vocab_size| Gpt2Config {
+        vocab_size,
+        n_embd: 8,
+        n_layer: 1,
+        n_head: 2,
+        n_positions: 37,
+        ..Gpt2Config::default()
+    };
+    let prompt = [5, 17, 40];
+    let options = GenerateOptions { max_new_tokens: 20, sampling: Sampling::greedy(), ..GenerateOptions::default() };
+    let plain = generate(&model, &[prompt.to_vec()], &options, |_, _| true).unwrap().remove(0);
+    let own = model.config.vocab_size;
+    for rows in [own - 20, own + 20] {
+        let draft = Gpt2::<Flex>::init(&config(rows), Key::new(1), &Default::default()).unwrap();
+        let (text, drafted) = generate_with_draft(&model, &draft, &prompt, 3, &options, |_| true).unwrap();
+        assert_eq!(text, plain);
+        assert!(drafted.proposed > 0 || plain.ids.iter().any(|&id| id as usize >= rows));
+    }
+}
+
+#[test]
 fn a_full_context_is_told_from_enough_tokens() {
     let model = tiny(None);
     let options = |max_new_tokens| GenerateOptions {
@@ -114,6 +184,34 @@ fn a_full_context_is_told_from_enough_tokens() {
         assert_eq!((row.ids.len(), row.finish), (got, finish));
         let (row, _) = generate_with_draft(&model, &model, &prompt, 3, &options(wanted), |_| true).unwrap();
         assert_eq!((row.ids.len(), row.finish), (got, finish));
+    }
+}
+
+/// A long prompt does not take the context from a short one.
+#[test]
+fn each_row_has_the_context_to_itself() {
+    let model = tiny(None);
+    let prompts: Vec<Vec<u32>> = [30, 3, 36, 12].map(|n| (0..n).map(|i| (i * 7 + n) % 60).collect()).to_vec();
+    for sampling in [Sampling::greedy(), Sampling::default()] {
+        let options = GenerateOptions { max_new_tokens: 30, sampling, ignore_eos: true, ..GenerateOptions::default() };
+        let mut seen = vec![vec![]; prompts.len()];
+        let together = generate(&model, &prompts, &options, |row, token| {
+            seen[row].push(token);
+            true
+        })
+        .unwrap();
+        let lengths: Vec<usize> = together.iter().map(|row| row.ids.len()).collect();
+        assert_eq!(lengths, [8, 30, 2, 26]);
+        let finish = [Finish::Context, Finish::Length, Finish::Context, Finish::Context];
+        assert!(together.iter().zip(finish).all(|(row, finish)| row.finish == finish));
+        assert!(together.iter().zip(&seen).all(|(row, seen)| row.ids == *seen));
+        // The random numbers of a row are those of its place.
+        let alone = GenerateOptions { sampling: Sampling::greedy(), ..options.clone() };
+        for (prompt, row) in prompts.iter().zip(&together).filter(|_| options.sampling == alone.sampling) {
+            let same = generate(&model, std::slice::from_ref(prompt), &alone, |_, _| true).unwrap().remove(0);
+            assert_eq!(*row, same);
+        }
+        assert_eq!(model.jitted().generate(&prompts, &options, |_, _| true).unwrap(), together);
     }
 }
 

@@ -24,7 +24,7 @@ fn forward_and_gradients<B: Backend>(device: B::Device) {
     for name in ["tiny", "global_only"] {
         let (reference, model) = load::<B>(name, &device);
         check_forward(&reference, &model, &device);
-        check_gradients(&reference, &model, &published_names(), &device);
+        check_gradients(&reference, &model, &published_names(&model.config), &device);
     }
 }
 
@@ -40,7 +40,7 @@ fn decoding<B: Backend>(device: B::Device) {
 fn one_kind<B: Backend>(device: B::Device) {
     let (reference, model) = load::<B>("tiny", &device);
     check_forward(&reference, &model, &device);
-    check_gradients(&reference, &model, &published_names(), &device);
+    check_gradients(&reference, &model, &published_names(&model.config), &device);
     check_greedy(&reference, &model);
 }
 

@@ -252,6 +252,27 @@ fn impossible_configurations_are_refused() {
     }
 }
 
+/// transformers' class for a `model_type` has its own defaults.
+#[test]
+fn fields_that_a_file_lacks_are_those_of_its_family() {
+    let directory = tempfile::tempdir().unwrap();
+    let read = |text: &str| {
+        std::fs::write(directory.path().join("config.json"), text).unwrap();
+        LlamaConfig::from_file(directory.path()).unwrap()
+    };
+    let mistral = read(r#"{"model_type": "mistral"}"#);
+    assert_eq!((mistral.intermediate_size, mistral.n_kv_head(), mistral.max_position_embeddings), (14336, 8, 131072));
+    assert_eq!(mistral.window(0), Some(4096));
+    assert_eq!(read(r#"{"model_type": "mistral", "sliding_window": null}"#).window(0), None);
+    let without = LlamaConfig { sliding_window: None, ..mistral };
+    assert_eq!(read(&serde_json::to_string(&without).unwrap()).window(0), None, "it comes back");
+    let qwen2 = read(r#"{"model_type": "qwen2", "use_sliding_window": true}"#);
+    assert_eq!((qwen2.vocab_size, qwen2.intermediate_size, qwen2.max_position_embeddings), (151936, 22016, 32768));
+    assert_eq!((qwen2.window(27), qwen2.window(28), qwen2.eos_token_id.to_vec()), (None, Some(4096), vec![]));
+    let llama = read("{}");
+    assert_eq!((llama.intermediate_size, llama.n_kv_head(), llama.eos_token_id.to_vec()), (11008, 32, vec![2]));
+}
+
 /// SmolLM2-135M-Instruct, or another GGUF file, beside what transformers makes of the same weights, after
 /// `python tools/check_smollm2.py MODEL.gguf --out REFERENCE.safetensors`:
 /// `GROVE_LLAMA=MODEL.gguf GROVE_LLAMA_REFERENCE=REFERENCE.safetensors cargo test -p grove-models --test llama -- --ignored --nocapture`

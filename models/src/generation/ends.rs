@@ -1,0 +1,71 @@
+//! Tokens that end a sequence.
+
+use serde::{Deserialize, Serialize, Serializer};
+
+/// Tokens that end a sequence: one, several, or none in a file. Negative numbers stand for none.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "Option<Numbers>")]
+pub enum EndTokens {
+    /// One.
+    One(u32),
+    /// Any of several.
+    Any(Vec<u32>),
+    /// None: no token ends a sequence.
+    None,
+}
+
+/// One token, or any of several.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a token's number, or a list of such")]
+pub(super) enum Numbers {
+    One(i64),
+    Any(Vec<i64>),
+}
+
+impl Numbers {
+    /// The numbers that are tokens.
+    pub fn to_vec(&self) -> Vec<u32> {
+        let numbers = match self {
+            Self::One(number) => std::slice::from_ref(number),
+            Self::Any(numbers) => numbers,
+        };
+        numbers.iter().filter_map(|&number| u32::try_from(number).ok()).collect()
+    }
+}
+
+impl From<Option<Numbers>> for EndTokens {
+    fn from(numbers: Option<Numbers>) -> Self {
+        match numbers {
+            None => Self::None,
+            Some(Numbers::One(number)) => u32::try_from(number).ok().into(),
+            Some(several) => Self::Any(several.to_vec()),
+        }
+    }
+}
+
+impl From<Option<u32>> for EndTokens {
+    fn from(token: Option<u32>) -> Self {
+        token.map_or(Self::None, Self::One)
+    }
+}
+
+impl Serialize for EndTokens {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::One(token) => serializer.serialize_u32(*token),
+            Self::Any(tokens) => serializer.collect_seq(tokens),
+            Self::None => serializer.serialize_none(),
+        }
+    }
+}
+
+impl EndTokens {
+    /// The tokens.
+    pub fn to_vec(&self) -> Vec<u32> {
+        match self {
+            Self::One(token) => vec![*token],
+            Self::Any(tokens) => tokens.clone(),
+            Self::None => vec![],
+        }
+    }
+}

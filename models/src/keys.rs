@@ -1,0 +1,146 @@
+//! The keys of a JSON file that holds settings. Nothing in such a file is ignored that changes a result: each key is followed,
+//! or is known to change nothing, or is refused by its name. A key that none of the libraries reads that publish such files is of
+//! no consequence.
+
+use grove_text::printable::error_message;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
+
+use crate::error::{ModelError, Result};
+
+/// The fields of a file, which remembers the keys that it was asked for.
+pub(crate) struct Keys {
+    file: PathBuf,
+    fields: Map<String, Value>,
+    asked: BTreeSet<&'static str>,
+}
+
+impl Keys {
+    pub fn new(file: &Path, fields: Map<String, Value>) -> Self {
+        Self { file: file.into(), fields, asked: BTreeSet::new() }
+    }
+
+    /// The keys that were asked for.
+    #[cfg(test)]
+    pub fn asked(&self) -> &BTreeSet<&'static str> {
+        &self.asked
+    }
+
+    /// The value of a key; `None` if it is absent or null.
+    pub fn get<T: DeserializeOwned>(&mut self, key: &'static str) -> Result<Option<T>> {
+        self.asked.insert(key);
+        let Some(value) = self.fields.get(key).filter(|value| !value.is_null()) else { return Ok(None) };
+        match T::deserialize(value) {
+            Ok(value) => Ok(Some(value)),
+            Err(error) => Err(self.wrong(format!("`{key}` is {}: {error}", short(value)))),
+        }
+    }
+
+    /// Refuses a key whose value is not one of those that change nothing. null is one of them.
+    pub fn only(&mut self, key: &'static str, without_effect: &[Value]) -> Result<()> {
+        self.asked.insert(key);
+        let Some(value) = self.fields.get(key).filter(|value| !value.is_null()) else { return Ok(()) };
+        let same =
+            |other: &Value| other == value || other.as_f64().is_some_and(|number| value.as_f64() == Some(number));
+        match without_effect.iter().any(same) {
+            true => Ok(()),
+            false => Err(self.wrong(format!(
+                "`{key}` is {}, which is not supported: it would change the result. Remove the key to go without it",
+                short(value)
+            ))),
+        }
+    }
+
+    /// An error about the file.
+    pub fn wrong(&self, reason: String) -> ModelError {
+        ModelError::Json { file: self.file.clone(), reason: error_message(&reason) }
+    }
+}
+
+/// Keys of transformers' configurations that change no result, for every family.
+#[cfg(test)]
+const WITHOUT_EFFECT: [(&str, &str); 16] = [
+    ("_name_or_path", "where the file came from"),
+    ("architectures", "the class that wrote it"),
+    ("transformers_version", "who wrote it"),
+    ("model_type", "the family, by which the file is read"),
+    ("dtype", "the type of the weights, which have their own"),
+    ("torch_dtype", "the same, in transformers 4"),
+    ("use_cache", "speed"),
+    ("chunk_size_feed_forward", "memory"),
+    ("return_dict", "the form of the result"),
+    ("output_attentions", "the form of the result"),
+    ("output_hidden_states", "the form of the result"),
+    ("pad_token_id", "padding is masked"),
+    ("id2label", "of classifiers"),
+    ("label2id", "of classifiers"),
+    ("problem_type", "of classifiers"),
+    ("classifier_dropout", "of classifiers"),
+];
+
+/// Keys of a decoder that would change its results, and the value that does not.
+const REFUSED: [(&str, fn() -> Vec<Value>); 4] = [
+    ("is_encoder_decoder", || vec![json!(false)]),
+    ("add_cross_attention", || vec![json!(false)]),
+    ("quantization_config", Vec::new),
+    ("partial_rotary_factor", || vec![json!(1)]),
+];
+
+/// Refuses what a decoder's configuration says beyond its own fields, where that would change a result.
+///
+/// # Errors
+/// [`ModelError::Config`] naming the key.
+pub(crate) fn check_others(others: &Map<String, Value>) -> Result<()> {
+    let mut keys = Keys::new(Path::new(""), others.clone());
+    for (key, without_effect) in REFUSED {
+        keys.only(key, &without_effect()).map_err(|error| match error {
+            ModelError::Json { reason, .. } => ModelError::Config { reason },
+            other => other,
+        })?;
+    }
+    Ok(())
+}
+
+/// The keys that a configuration class of transformers has. Fixture: tools/fixtures/config_keys.py.
+#[cfg(test)]
+pub(crate) fn of_transformers(class: &str) -> Vec<String> {
+    let text = include_str!("../tests/fixtures/config_keys.json");
+    let mut keys: std::collections::BTreeMap<String, Vec<String>> = serde_json::from_str(text).unwrap();
+    keys.remove(class).unwrap()
+}
+
+/// Asserts that each key of a class of transformers is a field of a configuration, or changes nothing (`own` are the family's, each
+/// with its reason), or is refused.
+#[cfg(test)]
+pub(crate) fn assert_accounts_for<T: DeserializeOwned + serde::Serialize>(class: &str, own: &[(&str, &str)]) {
+    // A field takes its key from a file; what is left over goes to the others, which are written back as they are.
+    let followed = |key: &str| {
+        let marked = json!({ key: {"mark": 1} });
+        match serde_json::from_value::<T>(marked) {
+            // No number, text or list.
+            Err(_) => true,
+            Ok(config) => serde_json::to_value(config).unwrap()[key] != json!({"mark": 1}) || key.starts_with("rope_"),
+        }
+    };
+    for key in of_transformers(class) {
+        let known = [
+            followed(&key),
+            WITHOUT_EFFECT.iter().chain(own).any(|(other, _)| *other == key),
+            REFUSED.iter().any(|(other, _)| *other == key),
+        ];
+        assert!(known.contains(&true), "{class}: nothing is said of {key}");
+    }
+}
+
+/// A value as an error shows it.
+fn short(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(60) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
