@@ -5,6 +5,7 @@
 //! - [`FileError`]: an error of the system with its path (`error.rs`)
 //! - [`parse_json`]: JSON as Python writes it, with errors that name the key (`json.rs`)
 //! - [`failed_download`]: git-lfs pointers and web pages in place of data (`download.rs`)
+//! - [`say_once`]: notes for the user (`notes.rs`)
 //!
 //! ```
 //! # let directory = tempfile::tempdir()?;
@@ -18,8 +19,10 @@ mod atomic;
 mod download;
 mod error;
 mod json;
+mod notes;
 
 pub use atomic::{Draft, create_directory, directory_at, directory_of, sync_directory, write_atomically};
 pub use download::failed_download;
 pub use error::FileError;
 pub use json::{from_json, parse_json};
+pub use notes::say_once;

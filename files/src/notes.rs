@@ -1,0 +1,15 @@
+//! Notes for the user.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, PoisonError},
+};
+
+/// Writes a note to standard error, each text once in a process.
+pub fn say_once(note: &str) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    if said.insert(note.to_owned()) {
+        eprintln!("note: {note}");
+    }
+}

@@ -1,0 +1,108 @@
+//! Keys of the JSON files beside a model.
+//!
+//! Each key is in one of three sets, which stand where the file is read: followed; known to change no result, with the
+//! reason; or refused by name. The measure is the class that the file names in the reference library. A key that this
+//! class does not read cannot change its results, and people add notes and other programs' keys. Such a key is accepted and
+//! named once on standard error, so that a key of a newer version does not go by unseen. `null` means that a key is absent.
+
+use grove_files::say_once;
+use grove_text::printable::excerpt;
+use serde_json::{Map, Value};
+use std::path::Path;
+
+use crate::error::{ModelError, Result};
+
+/// Most characters of a value that a message repeats.
+const LONGEST_VALUE: usize = 100;
+
+/// The keys of one kind of file.
+pub(crate) struct KnownKeys {
+    /// Keys that are read.
+    pub followed: &'static [&'static str],
+    /// Keys that change no result, each with the reason.
+    pub without_effect: &'static [(&'static str, &'static str)],
+    /// Keys that change results and are not supported.
+    pub refused: &'static [RefusedKey],
+}
+
+/// A key that changes results and is not supported.
+pub(crate) struct RefusedKey {
+    /// The key.
+    pub key: &'static str,
+    /// Values that change nothing, in compact JSON: the reference's defaults.
+    pub neutral: &'static [&'static str],
+    /// The way out.
+    pub instead: &'static str,
+}
+
+impl KnownKeys {
+    /// Checks the keys of a file.
+    ///
+    /// # Errors
+    /// [`ModelError::Json`] with the file, the key, its value and the way out, for a key that is refused.
+    pub fn check(&self, file: &Path, fields: &Map<String, Value>) -> Result<()> {
+        let mut unknown = vec![];
+        for (key, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
+            let key = key.as_str();
+            if self.followed.contains(&key) || self.without_effect.iter().any(|(known, _)| *known == key) {
+                continue;
+            }
+            let Some(refused) = self.refused.iter().find(|refused| refused.key == key) else {
+                unknown.push(key);
+                continue;
+            };
+            let value = value.to_string();
+            if !refused.neutral.contains(&&*value) {
+                let (value, instead) = (excerpt(&value, LONGEST_VALUE), refused.instead);
+                let reason = format!("{key} is {value}, which is not supported; {instead}");
+                return Err(ModelError::Json { file: file.into(), reason });
+            }
+        }
+        if !unknown.is_empty() {
+            let list = excerpt(&unknown.join(", "), 3 * LONGEST_VALUE);
+            say_once(&format!("{}: keys that are not known and change nothing here: {list}", file.display()));
+        }
+        Ok(())
+    }
+
+    /// True if a key is in one of the sets.
+    pub fn knows(&self, key: &str) -> bool {
+        let quiet = || self.without_effect.iter().map(|(key, _)| *key);
+        self.followed
+            .iter()
+            .copied()
+            .chain(quiet())
+            .chain(self.refused.iter().map(|refused| refused.key))
+            .any(|k| k == key)
+    }
+
+    /// Each key of the three sets.
+    #[cfg(test)]
+    pub fn all(&self) -> Vec<&'static str> {
+        let quiet = self.without_effect.iter().map(|(key, _)| *key);
+        self.followed.iter().copied().chain(quiet).chain(self.refused.iter().map(|refused| refused.key)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const KEYS: KnownKeys = KnownKeys {
+        followed: &["size"],
+        without_effect: &[("seed", "for training alone")],
+        refused: &[RefusedKey { key: "scale", neutral: &["1.0", "\"none\""], instead: "divide the weights by it" }],
+    };
+
+    #[test]
+    fn refuses_by_key_value_and_way_out() {
+        let check = |fields: Value| KEYS.check(Path::new("a/b.json"), fields.as_object().unwrap());
+        check(json!({"size": 3, "seed": 0, "scale": 1.0, "comment": "ours"})).unwrap();
+        check(json!({"scale": null})).unwrap();
+        check(json!({"scale": "none"})).unwrap();
+        let error = check(json!({"size": 3, "scale": 2.5})).unwrap_err().to_string();
+        assert_eq!(error, "a/b.json: scale is 2.5, which is not supported; divide the weights by it");
+        assert_eq!(KEYS.all(), ["size", "seed", "scale"]);
+    }
+}
