@@ -5,7 +5,11 @@ use std::{collections::BTreeMap, path::Path};
 use serde_json::{Map, Value, json};
 use tokenizers::{AddedToken, Tokenizer, processors::template::TemplateProcessing};
 
-use crate::{error::Result as TextResult, files, printable::excerpt};
+use crate::{
+    error::{Result as TextResult, TextError},
+    files,
+    printable::excerpt,
+};
 
 /// Largest number of tokens that are matched as a whole within a text. Published models have at most about 6,000; the
 /// automaton that finds them needs memory for each character.
@@ -23,8 +27,11 @@ pub(crate) fn added(text: &str, special: bool) -> AddedToken {
     AddedToken::from(text, special).normalized(false)
 }
 
-/// Lets tokens be found whole within texts. Each of them is in the vocabulary already.
-pub(crate) fn add(tokenizer: &mut Tokenizer, tokens: &[AddedToken]) -> Result<(), String> {
+/// Lets tokens be found whole within texts. Those that the vocabulary lacks get the next numbers.
+///
+/// # Errors
+/// There are more of them, or more of their text, than a tokenizer needs.
+pub fn add(tokenizer: &mut Tokenizer, tokens: &[AddedToken]) -> Result<(), String> {
     let contents = || tokens.iter().map(|token| token.content.as_str());
     check(contents(), contents().map(str::len).sum())?;
     tokenizer.add_tokens(tokens);
@@ -51,7 +58,10 @@ pub(crate) fn check<'a>(tokens: impl Iterator<Item = &'a str>, bytes: usize) -> 
 }
 
 /// Puts a token before each text, and one behind it.
-pub(crate) fn surround(
+///
+/// # Errors
+/// The tokenizers library refuses the tokens.
+pub fn surround(
     tokenizer: &mut Tokenizer,
     first: Option<(String, u32)>,
     last: Option<(String, u32)>,
@@ -84,15 +94,20 @@ pub(crate) fn surround(
 }
 
 /// The special tokens of a model's directory by their purpose, `eos_token` for instance, as its `tokenizer_config.json` and
-/// the `special_tokens_map.json` of older repositories name them. None where there are no such files.
+/// the `special_tokens_map.json` of older repositories name them. None where there are no such files. As in transformers, the
+/// older file counts unless the newer one lists the added tokens.
 ///
 /// # Errors
 /// One of the files cannot be read, or is no JSON object.
 pub fn special_tokens(directory: impl AsRef<Path>) -> TextResult<BTreeMap<String, String>> {
     let directory = directory.as_ref();
     let mut tokens = BTreeMap::new();
-    for name in ["special_tokens_map.json", "tokenizer_config.json"] {
-        tokens.extend(named(&files::object(&directory.join(name))?.unwrap_or_default()));
+    let [older, newer] = ["special_tokens_map.json", "tokenizer_config.json"]
+        .map(|name| Ok::<_, TextError>(files::object(&directory.join(name))?.unwrap_or_default()));
+    let (older, newer) = (older?, newer?);
+    let lists = newer.contains_key("added_tokens_decoder");
+    for object in if lists { [&older, &newer] } else { [&newer, &older] } {
+        tokens.extend(named(object));
     }
     Ok(tokens)
 }

@@ -1,19 +1,22 @@
-use grove_text::{TextError, catch_panic, printable::excerpt, special_tokens, tokenizer_json};
+use grove_text::{TextError, catch_panic, printable::excerpt, tokenizer_json};
 use grove_weights::{FilePatterns, HubOptions, Source, WeightsError};
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     path::{Path, PathBuf},
 };
 use tokenizers::{
-    AddedToken, Tokenizer as HfTokenizer,
+    AddedToken, NormalizerWrapper, Tokenizer as HfTokenizer,
     models::{
         TrainerWrapper,
         bpe::{BPE, BpeTrainer},
     },
+    normalizers::utils::{Lowercase, Sequence as Normalizers},
     pre_tokenizers::byte_level::ByteLevel,
-    processors::byte_level::ByteLevel as ByteLevelProcessor,
 };
 
+mod added;
+mod byte_level;
+mod class;
 mod large;
 mod saving;
 mod text;
@@ -23,10 +26,8 @@ pub use large::chat_template;
 pub use saving::copy_generation_config;
 pub use text::{EncodedText, Truncation};
 
-use crate::{
-    error::{ModelError, Result},
-    pretrained::read_json,
-};
+use self::class::Settings;
+use crate::error::{ModelError, Result};
 
 /// Text to tokens and back, by the files that are published beside a model.
 #[derive(Clone, Debug)]
@@ -40,10 +41,11 @@ pub struct Tokenizer {
     roles: BTreeMap<String, String>,
     /// The chat template of the GGUF file that it was read from.
     template: Option<String>,
+    /// True if encoded texts have token types.
+    token_types: bool,
+    /// True if a text that is too long loses its beginning.
+    truncates_left: bool,
 }
-
-/// The pairs of files that a byte-level BPE may consist of, newest names first.
-const BPE_FILES: [(&str, &str); 2] = [("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")];
 
 /// Token by which GPT-2 ends a text.
 const END_OF_TEXT: &str = "<|endoftext|>";
@@ -54,23 +56,19 @@ const SMALLEST_WORDPIECE: usize = 500;
 /// `<|endoftext|>` and a token for each byte.
 const SMALLEST_BPE: usize = 257;
 
-/// GPT-2's way around a BPE: bytes in, bytes out, spaces stay where they are.
-fn byte_level(bpe: BPE) -> HfTokenizer {
-    let mut inner = HfTokenizer::new(bpe);
-    inner.with_pre_tokenizer(Some(ByteLevel::default().add_prefix_space(false)));
-    inner.with_decoder(Some(ByteLevel::default()));
-    inner.with_post_processor(Some(ByteLevelProcessor::default().trim_offsets(false)));
-    inner
-}
-
 impl Tokenizer {
-    /// Opens a directory's tokenizer: `tokenizer.json`, or GPT-2's `vocab.json` and `merges.txt`, or the older
-    /// `encoder.json` and `vocab.bpe`, or BERT's `vocab.txt`, or SentencePiece's `tokenizer.model`, or what a GGUF file
+    /// Opens a directory's tokenizer: `tokenizer.json`, or `vocab.json` and `merges.txt` of GPT-2, RoBERTa or Qwen2, or the
+    /// older `encoder.json` and `vocab.bpe`, or BERT's `vocab.txt`, or SentencePiece's `tokenizer.model`, or what a GGUF file
     /// holds. A `tokenizer.json`, a `*.model` or a `*.gguf` can also be given itself. Its settings of truncation and
     /// padding are ignored; the methods take their own.
     ///
+    /// `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json` beside it are followed as transformers does:
+    /// the class that they name, its settings, and added tokens. Where only transformers 5 makes the tokenizer of a
+    /// `tokenizer.json` anew by that class, the file decides, and a note on standard error says so once.
+    ///
     /// # Errors
-    /// There is none (the error lists the names looked for), or it is broken (the error names its file).
+    /// There is none (the error lists the names looked for), or it is broken, or a key of these files changes tokens and is
+    /// not supported (the error names the file).
     pub fn from_path(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let broken = |message| failed(path, &format!("this is not a tokenizer that can be read: {message}"));
@@ -87,41 +85,64 @@ impl Tokenizer {
                 TextError::Config { file, reason } => ModelError::Tokenizer { path: file, reason },
                 error => error.into(),
             })?;
-            return Self::found(inner, &whole, Found::Files);
+            return Self::found(inner, &whole, Found::Whole);
         }
-        let pairs = BPE_FILES.map(|(vocab, merges)| (path.join(vocab), path.join(merges)));
-        let inner = match pairs.iter().find(|(vocab, merges)| vocab.is_file() && merges.is_file()) {
-            Some((vocab, merges)) => from_pair(vocab, merges)?,
-            None if path.join("vocab.txt").is_file() => wordpiece::from_vocabulary(&path.join("vocab.txt"))?,
-            None => match large::from_directory(path)? {
-                Some((inner, found)) => return Self::found(inner, path, found),
-                None => {
-                    let reason = "no tokenizer here: looked for tokenizer.json, vocab.json with merges.txt, \
-                                  encoder.json with vocab.bpe, vocab.txt, tokenizer.model, and a single *.gguf";
-                    return Err(ModelError::NoTokenizer { path: path.into(), reason: reason.into() });
-                }
-            },
-        };
-        Self::found(inner, path, Found::Files)
+        let pairs = byte_level::FILES.map(|(vocab, merges)| (path.join(vocab), path.join(merges)));
+        if let Some((vocab, merges)) = pairs.iter().find(|(vocab, merges)| vocab.is_file() && merges.is_file()) {
+            let mut settings = Settings::read(path)?;
+            let inner = byte_level::from_pair(vocab, merges, &mut settings)?;
+            return Self::with_settings(inner, path, &settings);
+        }
+        let vocab = path.join("vocab.txt");
+        if vocab.is_file() {
+            let mut settings = Settings::read(path)?;
+            let inner = wordpiece::from_vocabulary(&vocab, &mut settings)?;
+            return Self::with_settings(inner, path, &settings);
+        }
+        match large::from_directory(path)? {
+            Some((inner, found)) => Self::found(inner, path, found),
+            None => {
+                let reason = "no tokenizer here: looked for tokenizer.json, vocab.json with merges.txt, \
+                              encoder.json with vocab.bpe, vocab.txt, tokenizer.model, and a single *.gguf";
+                Err(ModelError::NoTokenizer { path: path.into(), reason: reason.into() })
+            }
+        }
     }
 
     /// A tokenizer with what belongs to it, read from a file or directory.
-    fn found(inner: HfTokenizer, place: &Path, found: Found) -> Result<Self> {
-        let directory = grove_files::directory_at(place);
+    fn found(mut inner: HfTokenizer, place: &Path, found: Found) -> Result<Self> {
+        if let Found::Gguf(roles, template) = found {
+            let roles = if roles.is_empty() { saving::usual_roles(&inner) } else { roles };
+            return Ok(Self { place: place.to_owned(), roles, template, ..Self::new(inner) });
+        }
+        let settings = Settings::read(grove_files::directory_at(place))?;
+        if matches!(found, Found::Whole) {
+            settings.apply(&mut inner, place)?;
+        }
+        settings.add_tokens(&mut inner)?;
+        Self::with_settings(inner, place, &settings)
+    }
+
+    /// A tokenizer with the settings of its files.
+    fn with_settings(inner: HfTokenizer, place: &Path, settings: &Settings) -> Result<Self> {
         // A file with another name than transformers' is not found beside a model.
         let named = place.is_dir() || OWN_NAMES.iter().any(|name| place.file_name().is_some_and(|file| file == *name));
-        let (source, roles, template) = match found {
-            Found::Files => (named.then(|| directory.to_owned()), special_tokens(directory)?, None),
-            Found::Gguf(roles, template) => (None, roles, template),
-        };
-        let roles = if roles.is_empty() { saving::usual_roles(&inner) } else { roles };
-        Ok(Self { inner, place: place.to_owned(), source, roles, template })
+        let roles = settings.roles();
+        Ok(Self {
+            place: place.to_owned(),
+            source: named.then(|| settings.directory.clone()),
+            roles: if roles.is_empty() { saving::usual_roles(&inner) } else { roles },
+            token_types: settings.types(),
+            truncates_left: settings.truncates_left()?,
+            ..Self::new(inner)
+        })
     }
 
     /// A tokenizer that was made just now.
     fn new(inner: HfTokenizer) -> Self {
         let roles = saving::usual_roles(&inner);
-        Self { inner, place: "the tokenizer".into(), source: None, roles, template: None }
+        let place = "the tokenizer".into();
+        Self { inner, place, source: None, roles, template: None, token_types: true, truncates_left: false }
     }
 
     /// The tokenizer that belongs to a model's files: in its directory, in the GGUF file that it is, or beside its weights.
@@ -172,7 +193,7 @@ impl Tokenizer {
             .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
             .show_progress(false)
             .build();
-        let mut inner = byte_level(BPE::default());
+        let mut inner = byte_level::byte_level(BPE::default(), false);
         let mut trainer = TrainerWrapper::BpeTrainer(trainer);
         inner.train(&mut trainer, texts.iter().map(AsRef::as_ref)).map_err(|error| learning_failed(&error))?;
         Ok(Self::new(inner))
@@ -242,9 +263,28 @@ impl Tokenizer {
         Ok(encoding.get_ids().to_vec())
     }
 
+    /// The tokenizer that puts texts into lower case before its own normalisation, unless that does it.
+    pub(crate) fn with_lowercase(&self) -> Self {
+        let mut tokenizer = self.clone();
+        let steps = match tokenizer.inner.get_normalizer().cloned() {
+            Some(NormalizerWrapper::Sequence(steps)) => steps.into_iter().collect(),
+            own => Vec::from_iter(own),
+        };
+        if !steps.iter().any(|step| matches!(step, NormalizerWrapper::Lowercase(_))) {
+            let steps = std::iter::once(Lowercase.into()).chain(steps).collect();
+            tokenizer.inner.with_normalizer(Some(Normalizers::new(steps)));
+        }
+        tokenizer
+    }
+
     /// The mask token, `[MASK]` or `<mask>`, if this tokenizer has one.
     pub fn mask_token(&self) -> Option<u32> {
         ["[MASK]", "<mask>"].iter().find_map(|token| self.inner.token_to_id(token))
+    }
+
+    /// The token that begins an encoder's texts, and whose state stands for the whole: `[CLS]` or `<s>`.
+    pub fn cls_token(&self) -> Option<u32> {
+        self.role("cls_token").or_else(|| ["[CLS]", "<s>"].iter().find_map(|token| self.inner.token_to_id(token)))
     }
 
     /// The id of a token, such as `[MASK]`.
@@ -282,7 +322,9 @@ impl Tokenizer {
 
 /// The source of a tokenizer.
 enum Found {
-    /// Files of a directory.
+    /// A `tokenizer.json`.
+    Whole,
+    /// Other files of a directory.
     Files,
     /// A GGUF file, with its special tokens by their purpose, and its chat template.
     Gguf(BTreeMap<String, String>, Option<String>),
@@ -300,18 +342,4 @@ fn failed(place: &Path, error: &dyn std::fmt::Display) -> ModelError {
 
 fn learning_failed(error: &dyn std::fmt::Display) -> ModelError {
     failed(Path::new("the tokenizer"), error)
-}
-
-/// GPT-2's tokenizer from its two files.
-fn from_pair(vocab: &Path, merges: &Path) -> Result<HfTokenizer> {
-    let text = |file: &Path| file.to_string_lossy().into_owned();
-    let bpe = BPE::from_file(&text(vocab), &text(merges)).build().map_err(|error| {
-        let at_fault = if read_json::<HashMap<String, u32>>(vocab).is_err() { vocab } else { merges };
-        failed(at_fault, &format!("this is not a tokenizer that can be read: {error}"))
-    })?;
-    let mut inner = byte_level(bpe);
-    if inner.token_to_id(END_OF_TEXT).is_some() {
-        inner.add_special_tokens(&[AddedToken::from(END_OF_TEXT, true)]);
-    }
-    Ok(inner)
 }

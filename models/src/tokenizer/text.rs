@@ -24,7 +24,7 @@ pub enum Truncation {
 /// An encoded text or pair, with the positions of its tokens in the text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EncodedText {
-    /// Tokens and their types.
+    /// Tokens and their types; no types if the tokenizer gives none.
     pub text: TextIds,
     /// The bytes of its own text that each token stands for; empty for one that was added.
     pub offsets: Vec<Range<usize>>,
@@ -37,11 +37,14 @@ pub struct EncodedText {
 }
 
 impl EncodedText {
-    fn new(encoding: &Encoding, truncated: bool) -> Self {
+    fn new(encoding: &Encoding, truncated: bool, types: bool) -> Self {
         let special = encoding.get_special_tokens_mask();
         let sources = encoding.get_sequence_ids().into_iter().zip(special);
         Self {
-            text: TextIds { ids: encoding.get_ids().to_vec(), token_types: encoding.get_type_ids().to_vec() },
+            text: TextIds {
+                ids: encoding.get_ids().to_vec(),
+                token_types: if types { encoding.get_type_ids().to_vec() } else { vec![] },
+            },
             offsets: encoding.get_offsets().iter().map(|&(from, to)| from..to).collect(),
             sources: sources.map(|(source, &special)| source.filter(|_| special == 0)).collect(),
             words: encoding.get_word_ids().to_vec(),
@@ -62,9 +65,10 @@ impl Tokenizer {
         max_len: Option<usize>,
         truncation: Truncation,
     ) -> Result<EncodedText> {
-        let windows = self.windows(text, pair, max_len.unwrap_or(usize::MAX), 0, truncation)?;
+        let side = if self.truncates_left { TruncationDirection::Left } else { TruncationDirection::Right };
+        let windows = self.windows(text, pair, max_len.unwrap_or(usize::MAX), 0, truncation, side)?;
         let truncated = windows.len() > 1;
-        Ok(EncodedText::new(&windows[0], truncated))
+        Ok(EncodedText::new(&windows[0], truncated, self.token_types))
     }
 
     /// The tokens of a text for a model of `vocab_size` tokens, without special ones, cut to `max_len`.
@@ -94,9 +98,9 @@ impl Tokenizer {
         stride: usize,
     ) -> Result<Vec<EncodedText>> {
         let which = if pair.is_some() { Truncation::OnlySecond } else { Truncation::OnlyFirst };
-        let windows = self.windows(text, pair, max_len, stride, which)?;
+        let windows = self.windows(text, pair, max_len, stride, which, TruncationDirection::Right)?;
         let several = windows.len() > 1;
-        Ok(windows.iter().map(|window| EncodedText::new(window, several)).collect())
+        Ok(windows.iter().map(|window| EncodedText::new(window, several, self.token_types)).collect())
     }
 
     /// At least one window.
@@ -107,9 +111,14 @@ impl Tokenizer {
         max_len: usize,
         stride: usize,
         truncation: Truncation,
+        direction: TruncationDirection,
     ) -> Result<Vec<Encoding>> {
         let tokens = |text: &str| self.run(|inner| inner.encode(text, false));
-        let (first, second) = (tokens(text)?, pair.map(tokens).transpose()?);
+        let (first, mut second) = (tokens(text)?, pair.map(tokens).transpose()?);
+        if let Some(second) = &mut second {
+            // The post-processor sets the types of the first window alone.
+            second.set_type_ids(vec![1; second.len()]);
+        }
         let added = self
             .inner
             .get_post_processor()
@@ -135,7 +144,7 @@ impl Tokenizer {
                 Truncation::OnlyFirst => TruncationStrategy::OnlyFirst,
                 Truncation::OnlySecond => TruncationStrategy::OnlySecond,
             };
-            let params = TruncationParams { max_length: room, strategy, stride, direction: TruncationDirection::Right };
+            let params = TruncationParams { max_length: room, strategy, stride, direction };
             self.run(|_| truncate_encodings(first, second, &params))?
         };
         let mut whole = self.run(|inner| inner.post_process(first, second, true))?;

@@ -1,6 +1,5 @@
 //! BERT's tokenizer from a `vocab.txt`, which older repositories have alone.
 
-use serde_json::Value;
 use std::{collections::BTreeMap, path::Path};
 use tokenizers::{
     AddedToken, NormalizedString, Normalizer, Tokenizer as HfTokenizer,
@@ -14,10 +13,8 @@ use tokenizers::{
     processors::bert::BertProcessing,
 };
 
-use crate::{
-    error::{ModelError, Result},
-    pretrained::read_json,
-};
+use super::class::{Class, Settings};
+use crate::error::{ModelError, Result};
 
 /// BERT's special tokens: unknown, beginning, end, padding, mask.
 const SPECIAL: [&str; 5] = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"];
@@ -25,18 +22,21 @@ const SPECIAL: [&str; 5] = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"];
 /// Letters and signs that a learned vocabulary has by themselves; rarer ones are unknown.
 const ALPHABET: usize = 200;
 
-/// Reads `vocab.txt`, and from `tokenizer_config.json` beside it whether capitals and accents count.
-pub(super) fn from_vocabulary(vocab: &Path) -> Result<HfTokenizer> {
+/// Reads `vocab.txt`, and what the files beside it say of capitals, accents, special and added tokens.
+pub(super) fn from_vocabulary(vocab: &Path, settings: &mut Settings) -> Result<HfTokenizer> {
+    match settings.class {
+        Class::Other(_) => return Err(settings.not_from("a vocab.txt")),
+        Class::Bert { .. } => {}
+        _ => settings.class = Class::Bert { types: true },
+    }
     let broken = |reason: String| ModelError::Tokenizer { path: vocab.into(), reason };
-    let pieces = WordPiece::from_file(&vocab.to_string_lossy()).unk_token(SPECIAL[0].into()).build();
+    let special = ["unk_token", "cls_token", "sep_token"].map(|role| settings.special(role).unwrap_or_default());
+    let pieces = WordPiece::from_file(&vocab.to_string_lossy()).unk_token(special[0].clone()).build();
     let pieces = pieces.map_err(|error| broken(format!("this is no list of word pieces: {error}")))?;
-    let config = vocab.with_file_name("tokenizer_config.json");
-    let config: Value = if config.is_file() { read_json(&config)? } else { Value::Null };
-    let said = |name: &str| config.get(name).and_then(Value::as_bool);
-    let lowercase = said("do_lower_case").unwrap_or(true);
-    let chinese = said("tokenize_chinese_chars").unwrap_or(true);
-    let normalizer = BertNormalizer::new(true, chinese, said("strip_accents"), lowercase);
-    with_pieces(pieces, normalizer).map_err(|token| broken(format!("{token} is not among the word pieces")))
+    let tokenizer = with_pieces(pieces, settings.bert_normalizer()?, &special);
+    let mut tokenizer = tokenizer.map_err(|token| broken(format!("{token} is not among the word pieces")))?;
+    settings.add_tokens(&mut tokenizer)?;
+    Ok(tokenizer)
 }
 
 /// Learns word pieces of small letters from texts.
@@ -62,7 +62,10 @@ pub(super) fn learned<S: AsRef<str> + Sync>(
         .build();
     learner.train(&mut TrainerWrapper::WordPieceTrainer(trainer), texts.iter().map(AsRef::as_ref))?;
     let ModelWrapper::WordPiece(pieces) = learner.get_model() else { unreachable!("word pieces stay word pieces") };
-    with_pieces(pieces.clone(), BertNormalizer::default()).map_err(|token| format!("{token} was not learned").into())
+    let tokenizer = with_pieces(pieces.clone(), BertNormalizer::default(), &SPECIAL[..3]);
+    let mut tokenizer = tokenizer.map_err(|token| format!("{token} was not learned"))?;
+    tokenizer.add_special_tokens(&SPECIAL.map(|token| AddedToken::from(token, true)));
+    Ok(tokenizer)
 }
 
 /// The letters and signs that occur most often, in their order.
@@ -82,22 +85,24 @@ fn alphabet<S: AsRef<str>>(texts: &[S]) -> std::result::Result<Vec<char>, Box<dy
     Ok(letters.into_iter().map(|(letter, _)| letter).collect())
 }
 
-/// Returns BERT's tokenizer with these word pieces, or the special token that they lack.
-fn with_pieces(pieces: WordPiece, normalizer: BertNormalizer) -> std::result::Result<HfTokenizer, &'static str> {
+/// Returns BERT's tokenizer with these word pieces and its tokens for the unknown, the beginning and the end, or the one of
+/// these that the pieces lack.
+fn with_pieces(
+    pieces: WordPiece,
+    normalizer: BertNormalizer,
+    special: &[impl AsRef<str>],
+) -> std::result::Result<HfTokenizer, String> {
     let mut tokenizer = HfTokenizer::new(pieces);
-    let id = |token: &'static str| tokenizer.token_to_id(token).ok_or(token);
-    let (cls, sep) = (id("[CLS]")?, id("[SEP]")?);
-    id("[UNK]")?;
+    let id = |i: usize| {
+        let token = special[i].as_ref();
+        tokenizer.token_to_id(token).map(|id| (token.to_owned(), id)).ok_or_else(|| token.to_owned())
+    };
+    let (cls, sep) = (id(1)?, id(2)?);
+    id(0)?;
     tokenizer.with_normalizer(Some(normalizer));
     tokenizer.with_pre_tokenizer(Some(BertPreTokenizer));
     tokenizer.with_decoder(Some(WordPieceDecoder::default()));
-    tokenizer.with_post_processor(Some(BertProcessing::new(("[SEP]".into(), sep), ("[CLS]".into(), cls))));
-    let special: Vec<AddedToken> = SPECIAL
-        .iter()
-        .filter(|token| tokenizer.token_to_id(token).is_some())
-        .map(|&token| AddedToken::from(token, true))
-        .collect();
-    tokenizer.add_special_tokens(&special);
+    tokenizer.with_post_processor(Some(BertProcessing::new(sep, cls)));
     Ok(tokenizer)
 }
 

@@ -28,5 +28,6 @@ mod rnn;
 mod sampling;
 mod shipped;
 mod tokenizer;
+mod tokenizer_forms;
 mod tokenizer_saving;
 mod vit;

@@ -72,13 +72,18 @@ fn files_of_the_source_are_kept_as_they_are() {
     tokenizer.save(saved.path().join("model")).unwrap();
     assert!(!saved.path().join("model/model.safetensors").exists());
 
-    // The newer file of settings says how a text ends, not the older one.
-    assert_eq!((tokenizer.end_of_text(), tokenizer.begin_of_text()), (Some(5), Some(1)));
+    // As in transformers, the older file says how a text ends, unless the newer one lists the added tokens.
+    assert_eq!((tokenizer.end_of_text(), tokenizer.begin_of_text()), (Some(2), Some(1)));
     // By the file itself too.
     let other = tempfile::tempdir().unwrap();
     let named = Tokenizer::from_path(source.path().join("tokenizer.json")).unwrap();
     named.save(other.path()).unwrap();
     assert_eq!(files(other.path()), files(&saved.path().join("model")));
+    let file = other.path().join("tokenizer_config.json");
+    let mut config: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    config["added_tokens_decoder"] = json!({"5": {"content": "<|im_end|>", "special": true}});
+    fs::write(&file, config.to_string()).unwrap();
+    assert_eq!(Tokenizer::from_path(other.path()).unwrap().end_of_text(), Some(5));
     // A model that is trained where it lies.
     let before = files(source.path());
     tokenizer.save(source.path()).unwrap();

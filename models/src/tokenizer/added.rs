@@ -1,0 +1,197 @@
+//! Added tokens: those of `added_tokens_decoder`, of `added_tokens.json`, and special tokens that only their names in
+//! `tokenizer_config.json` or `special_tokens_map.json` tell.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, BTreeSet};
+use tokenizers::{AddedToken, Tokenizer as HfTokenizer};
+
+use super::class::{Class, Settings, content};
+use crate::{
+    error::{ModelError, Result},
+    pretrained::read_json,
+};
+
+/// A token with its properties, as files write it.
+#[derive(Deserialize)]
+struct Entry {
+    content: String,
+    #[serde(default)]
+    single_word: bool,
+    #[serde(default)]
+    lstrip: bool,
+    #[serde(default)]
+    rstrip: bool,
+    #[serde(default)]
+    normalized: bool,
+    #[serde(default)]
+    special: bool,
+}
+
+impl Entry {
+    fn token(self) -> AddedToken {
+        AddedToken::from(self.content, self.special)
+            .single_word(self.single_word)
+            .lstrip(self.lstrip)
+            .rstrip(self.rstrip)
+            .normalized(self.normalized)
+    }
+}
+
+/// The special tokens that transformers' classes have where no file names them.
+fn defaults(class: &Class) -> &'static [(&'static str, &'static str)] {
+    match class {
+        Class::Bert { .. } => &[
+            ("unk_token", "[UNK]"),
+            ("sep_token", "[SEP]"),
+            ("pad_token", "[PAD]"),
+            ("cls_token", "[CLS]"),
+            ("mask_token", "[MASK]"),
+        ],
+        Class::Roberta => &[
+            ("bos_token", "<s>"),
+            ("eos_token", "</s>"),
+            ("sep_token", "</s>"),
+            ("cls_token", "<s>"),
+            ("unk_token", "<unk>"),
+            ("pad_token", "<pad>"),
+            ("mask_token", "<mask>"),
+        ],
+        Class::Gpt2 => {
+            &[("bos_token", "<|endoftext|>"), ("eos_token", "<|endoftext|>"), ("unk_token", "<|endoftext|>")]
+        }
+        Class::Qwen2 => {
+            &[("eos_token", "<|endoftext|>"), ("unk_token", "<|endoftext|>"), ("pad_token", "<|endoftext|>")]
+        }
+        Class::Llama | Class::Whole { .. } | Class::Other(_) => &[],
+    }
+}
+
+impl Settings {
+    /// A special token by its purpose: as files name it, or the class's own.
+    pub fn special(&self, role: &str) -> Option<String> {
+        let own = || defaults(&self.class).iter().find(|(name, _)| *name == role).map(|(_, token)| *token);
+        let named = self.fields.get(role);
+        if named.is_some_and(Value::is_null) {
+            return None;
+        }
+        named.and_then(content).or_else(own).map(str::to_owned)
+    }
+
+    /// Adds the tokens that the files beside a vocabulary list. Tokens that are in the vocabulary keep their numbers; each
+    /// other one must get the number that its file says.
+    pub fn add_tokens(&self, tokenizer: &mut HfTokenizer) -> Result<()> {
+        let listed = self.listed()?;
+        let known: BTreeSet<String> =
+            tokenizer.get_added_tokens_decoder().into_values().map(|token| token.content).collect();
+        let mut tokens: Vec<(Option<u32>, AddedToken)> = vec![];
+        for (id, token) in listed {
+            tokens.push((Some(id), token));
+        }
+        for token in self.named()? {
+            if !known.contains(&token.content) && !tokens.iter().any(|(_, other)| other.content == token.content) {
+                tokens.push((None, token));
+            }
+        }
+        // What no file names is not added where the vocabulary lacks it: the model has no such token. Texts of a RoBERTa need
+        // their ends.
+        let names: Vec<&str> = self.fields.values().filter_map(content).collect();
+        let own = defaults(&self.class);
+        tokens.retain(|(id, token)| {
+            let implied =
+                self.class != Class::Roberta && id.is_none() && own.iter().any(|(_, name)| *name == token.content);
+            !implied || names.contains(&token.content.as_str()) || tokenizer.token_to_id(&token.content).is_some()
+        });
+        let all: Vec<AddedToken> = tokens.iter().map(|(_, token)| token.clone()).collect();
+        tokens.retain(|(_, token)| tokenizer.token_to_id(&token.content).is_none());
+        let wrong = |reason: String| ModelError::Tokenizer { path: self.file.clone(), reason };
+        grove_text::add_tokens(tokenizer, &all).map_err(wrong)?;
+        for (id, token) in tokens {
+            let (Some(id), got) = (id, tokenizer.token_to_id(&token.content)) else { continue };
+            if got != Some(id) {
+                let (text, got) = (&token.content, got.map_or("none".into(), |got| got.to_string()));
+                return Err(wrong(format!(
+                    "the added token {text:?} is to have the number {id}, but gets {got}; is this the model's own file?"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// The tokens that are listed with their numbers, in the order of these.
+    fn listed(&self) -> Result<BTreeMap<u32, AddedToken>> {
+        let wrong = |file: &std::path::Path, reason: String| ModelError::Json { file: file.into(), reason };
+        let mut tokens = BTreeMap::new();
+        if let Some(entries) = self.fields.get("added_tokens_decoder").filter(|entries| !entries.is_null()) {
+            let Some(entries) = entries.as_object() else {
+                return Err(wrong(&self.file, "added_tokens_decoder is no object".into()));
+            };
+            for (id, entry) in entries {
+                let number = || wrong(&self.file, format!("{id:?} in added_tokens_decoder is no number"));
+                let entry = Entry::deserialize(entry)
+                    .map_err(|error| wrong(&self.file, format!("the added token {id} is wrong: {error}")))?;
+                tokens.insert(id.parse().map_err(|_| number())?, entry.token());
+            }
+            return Ok(tokens);
+        }
+        let file = self.directory.join("added_tokens.json");
+        if file.is_file() {
+            let special: BTreeSet<String> = self.named()?.into_iter().map(|token| token.content).collect();
+            for (text, id) in read_json::<Map<String, Value>>(&file)? {
+                let Some(id) = id.as_u64().and_then(|id| u32::try_from(id).ok()) else {
+                    return Err(wrong(&file, format!("{text:?} has no number")));
+                };
+                let special = special.contains(&text);
+                tokens.insert(id, AddedToken::from(text, special));
+            }
+        }
+        Ok(tokens)
+    }
+
+    /// The special tokens that have names, and the additional ones.
+    fn named(&self) -> Result<Vec<AddedToken>> {
+        let mut tokens: Vec<AddedToken> = vec![];
+        let mut add = |value: &Value| -> Result<()> {
+            let token = match value {
+                Value::String(text) => AddedToken::from(text.clone(), true),
+                Value::Object(_) => Entry::deserialize(value)
+                    .map_err(|error| ModelError::Json {
+                        file: self.file.clone(),
+                        reason: format!("a special token is wrong: {error}"),
+                    })?
+                    .token()
+                    .special(true),
+                _ => return Ok(()),
+            };
+            if !token.content.is_empty() && !tokens.iter().any(|other| other.content == token.content) {
+                tokens.push(token);
+            }
+            Ok(())
+        };
+        // The order in which transformers adds those that the vocabulary lacks.
+        let roles = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+        for role in roles {
+            match (self.fields.get(role), self.special(role)) {
+                (Some(value @ Value::Object(_)), _) => add(value)?,
+                // RoBERTa's mask takes the space before it, as in version 4 and in the published tokenizer.json.
+                (None, Some(token)) if role == "mask_token" && self.class == Class::Roberta => {
+                    add(&serde_json::json!({ "content": token, "lstrip": true }))?;
+                }
+                (_, Some(token)) => add(&token.into())?,
+                _ => {}
+            }
+        }
+        let own = self.fields.iter().filter(|(name, _)| name.ends_with("_token") && !roles.contains(&name.as_str()));
+        for (_, value) in own {
+            add(value)?;
+        }
+        for list in ["model_specific_special_tokens", "extra_special_tokens", "additional_special_tokens"] {
+            match self.fields.get(list) {
+                Some(Value::Array(values)) => values.iter().try_for_each(&mut add)?,
+                Some(Value::Object(values)) => values.values().try_for_each(&mut add)?,
+                _ => {}
+            }
+        }
+        Ok(tokens)
+    }
+}

@@ -1,0 +1,349 @@
+//! The tokenizer class that a model's files name, and its settings.
+//!
+//! transformers reads a tokenizer by a class: that of `tokenizer_config.json`, else that of `config.json`, else the model's
+//! own. The class decides what files without a `tokenizer.json` mean, and which settings of `tokenizer_config.json` are
+//! applied on top of a `tokenizer.json`. This follows versions 4 and 5 where they agree. Where only version 5 makes a
+//! tokenizer anew by its class, and gets other tokens, the `tokenizer.json` decides, and a note says so once.
+
+use grove_files::say_once;
+use grove_text::printable::excerpt;
+use serde_json::{Map, Value};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+use tokenizers::{
+    NormalizerWrapper, PreTokenizerWrapper, Tokenizer as HfTokenizer,
+    normalizers::bert::BertNormalizer,
+    pre_tokenizers::{byte_level::ByteLevel, metaspace::PrependScheme},
+};
+
+use crate::{
+    error::{ModelError, Result},
+    known_keys::{KnownKeys, RefusedKey},
+    pretrained::read_json,
+};
+
+/// A class of tokenizers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    /// BERT's word pieces; with token types for a pair, except DistilBERT's.
+    Bert { types: bool },
+    /// RoBERTa's byte-level BPE, with `<s>` and `</s>`.
+    Roberta,
+    /// GPT-2's byte-level BPE.
+    Gpt2,
+    /// LLaMA's SentencePiece model.
+    Llama,
+    /// Qwen2's byte-level BPE.
+    Qwen2,
+    /// A `tokenizer.json` that is used as it is; true if the class gives token types.
+    Whole { types: bool },
+    /// Another class, by its name.
+    Other(String),
+}
+
+/// Keys of `tokenizer_config.json`, and of `special_tokens_map.json`. Each other key that ends with `_token` names a special
+/// token.
+const KEYS: KnownKeys = KnownKeys {
+    followed: &[
+        "tokenizer_class",
+        "do_lower_case",
+        "strip_accents",
+        "tokenize_chinese_chars",
+        "add_prefix_space",
+        "trim_offsets",
+        "added_tokens_decoder",
+        "additional_special_tokens",
+        "extra_special_tokens",
+        "model_specific_special_tokens",
+        "add_bos_token",
+        "add_eos_token",
+        "legacy",
+        "model_max_length",
+        "max_len",
+        "truncation_side",
+        "model_input_names",
+        "chat_template",
+    ],
+    without_effect: &[
+        ("_commit_hash", "a note of the version that saved the file"),
+        ("auto_map", "no remote code is run; the class decides"),
+        ("backend", "a note of the version that saved the file"),
+        ("chat_control_tokens", "for chats with untrusted text in transformers"),
+        (
+            "clean_up_tokenization_spaces",
+            "version 5 ignores it for byte pairs, and word pieces are cleaned by their decoder",
+        ),
+        ("device_map", "for loading models"),
+        ("do_basic_tokenize", "for the slow tokenizer of version 4 alone"),
+        ("files_loaded", "a note of the version that saved the file"),
+        ("from_slow", "the class decides"),
+        ("full_tokenizer_file", "the files beside it are read"),
+        ("init_inputs", "positional arguments, which no class of these has"),
+        ("is_local", "a note of the version that saved the file"),
+        ("local_files_only", "a note of the version that saved the file"),
+        ("max_length", "each call has a length of its own"),
+        ("merges_file", "the files beside it are read"),
+        ("name_or_path", "a note of where the tokenizer came from"),
+        ("never_split", "for the slow tokenizer of version 4 alone"),
+        ("pad_to_multiple_of", "padding changes no result"),
+        ("pad_token_type_id", "padding changes no result"),
+        ("padding_side", "padding changes no result"),
+        ("processor_class", "for images and sound"),
+        ("response_schema", "for the reading of answers in transformers"),
+        ("response_template", "for the reading of answers in transformers"),
+        ("return_token_type_ids", "model_input_names decides"),
+        ("sep_token_extra", "a note"),
+        ("spaces_between_special_tokens", "for slow tokenizers alone"),
+        ("special_tokens_map_file", "the files beside it are read"),
+        ("stride", "each call has a stride of its own"),
+        ("tokenizer_file", "the files beside it are read"),
+        ("tokenizer_type", "an older name of tokenizer_class that transformers does not read"),
+        ("transformers_version", "a note of the version that saved the file"),
+        ("truncation", "each call has a length of its own"),
+        ("truncation_strategy", "each call has a strategy of its own"),
+        ("unk_id", "the model's own"),
+        ("use_default_system_prompt", "for chats without a template in version 4"),
+        ("use_fast", "both kinds give the same tokens"),
+        ("verbose", "about messages"),
+        ("vocab_file", "the files beside it are read"),
+    ],
+    refused: &[
+        RefusedKey { key: "split_special_tokens", neutral: &["false"], instead: "set it to false" },
+        RefusedKey {
+            key: "fix_mistral_regex",
+            neutral: &["false"],
+            instead: "save the tokenizer.json with the right expression",
+        },
+        RefusedKey { key: "errors", neutral: &["\"replace\""], instead: "bytes that are no UTF-8 become U+FFFD" },
+        RefusedKey {
+            key: "wordpieces_prefix",
+            neutral: &["\"##\""],
+            instead: "pieces within words must begin with ##",
+        },
+        RefusedKey { key: "clean_text", neutral: &["true"], instead: "control characters are always removed" },
+        RefusedKey { key: "sp_model_kwargs", neutral: &["{}"], instead: "set it to {}" },
+        RefusedKey {
+            key: "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output",
+            neutral: &["false"],
+            instead: "set it to false",
+        },
+    ],
+};
+
+/// The settings beside a tokenizer.
+pub(super) struct Settings {
+    /// The class.
+    pub class: Class,
+    /// Fields of `tokenizer_config.json`, with those of `special_tokens_map.json` where transformers reads it.
+    pub fields: Map<String, Value>,
+    /// The `tokenizer_config.json`, for messages.
+    pub file: PathBuf,
+    /// The directory.
+    pub directory: PathBuf,
+}
+
+impl Settings {
+    /// Reads the settings of a directory. A directory without these files has none.
+    pub fn read(directory: &Path) -> Result<Self> {
+        let object = |name: &str| -> Result<Map<String, Value>> {
+            let file = directory.join(name);
+            if file.is_file() { read_json(&file) } else { Ok(Map::new()) }
+        };
+        let file = directory.join("tokenizer_config.json");
+        let mut fields = object("tokenizer_config.json")?;
+        // transformers reads the older file only if the newer one does not list the added tokens.
+        if !fields.contains_key("added_tokens_decoder") {
+            fields.extend(object("special_tokens_map.json")?);
+        }
+        let tokens = |key: &str| key.ends_with("_token");
+        let others = fields.iter().filter(|(key, _)| !tokens(key)).map(|(key, value)| (key.clone(), value.clone()));
+        KEYS.check(&file, &others.collect())?;
+        // Only the names in it count here, so that a broken one is left to the model's own reader.
+        let model: Map<String, Value> = read_json(&directory.join("config.json")).unwrap_or_default();
+        let text = |fields: &Map<String, Value>, key: &str| fields.get(key).and_then(Value::as_str).map(str::to_owned);
+        let named = text(&fields, "tokenizer_class").or_else(|| text(&model, "tokenizer_class"));
+        let class = class_of(named.as_deref(), text(&model, "model_type").as_deref());
+        Ok(Self { class: class.unwrap_or(Class::Whole { types: true }), fields, file, directory: directory.into() })
+    }
+
+    /// A flag.
+    pub fn flag(&self, name: &str) -> Result<Option<bool>> {
+        match self.fields.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Bool(flag)) => Ok(Some(*flag)),
+            Some(other) => Err(self.wrong(name, other, "true or false")),
+        }
+    }
+
+    fn wrong(&self, name: &str, value: &Value, range: &str) -> ModelError {
+        let value = excerpt(&value.to_string(), 100);
+        ModelError::Json { file: self.file.clone(), reason: format!("{name} is {value}; it must be {range}") }
+    }
+
+    /// True if the tokenizer gives token types.
+    pub fn types(&self) -> bool {
+        match self.fields.get("model_input_names").and_then(Value::as_array) {
+            Some(names) => names.iter().any(|name| name == "token_type_ids"),
+            None => match self.class {
+                Class::Bert { types } | Class::Whole { types } => types,
+                Class::Other(_) => true,
+                Class::Roberta | Class::Gpt2 | Class::Llama | Class::Qwen2 => false,
+            },
+        }
+    }
+
+    /// True if a text that is too long loses its beginning.
+    pub fn truncates_left(&self) -> Result<bool> {
+        match self.fields.get("truncation_side") {
+            None | Some(Value::Null) => Ok(false),
+            Some(Value::String(side)) if side == "right" || side == "left" => Ok(side == "left"),
+            Some(other) => Err(self.wrong("truncation_side", other, "\"left\" or \"right\"")),
+        }
+    }
+
+    /// The special tokens by their purpose.
+    pub fn roles(&self) -> BTreeMap<String, String> {
+        let tokens = self.fields.iter().filter(|(name, _)| name.ends_with("_token"));
+        tokens.filter_map(|(name, value)| Some((name.clone(), content(value)?.to_owned()))).collect()
+    }
+
+    /// A class that only a `tokenizer.json` can describe here.
+    pub fn not_from(&self, files: &str) -> ModelError {
+        let Class::Other(name) = &self.class else { unreachable!("only other classes are refused") };
+        let reason = format!(
+            "tokenizer_class is {name}, which is not read from {files}; save a tokenizer.json beside them, in Python \
+             by AutoTokenizer.from_pretrained(…).save_pretrained(…)"
+        );
+        ModelError::Tokenizer { path: self.directory.clone(), reason }
+    }
+
+    /// Applies the settings that the class applies on top of a `tokenizer.json`, and says once where transformers 5 reads
+    /// another tokenizer than the file's.
+    pub fn apply(&self, tokenizer: &mut HfTokenizer, file: &Path) -> Result<()> {
+        match self.class {
+            Class::Bert { .. } => self.apply_bert(tokenizer, file)?,
+            Class::Roberta | Class::Gpt2 => match tokenizer.get_pre_tokenizer() {
+                _ if self.class == Class::Roberta && tokenizer.get_post_processor().is_none() => {
+                    self.say_rebuilt(file, "puts <s> and </s> around texts");
+                }
+                Some(PreTokenizerWrapper::ByteLevel(step)) => {
+                    let prefix = self.flag("add_prefix_space")?.unwrap_or(false);
+                    if prefix != step.add_prefix_space {
+                        let step = ByteLevel::new(prefix, step.trim_offsets, step.use_regex);
+                        tokenizer.with_pre_tokenizer(Some(step));
+                    }
+                }
+                _ => self.say_rebuilt(file, "cuts texts by GPT-2's rules"),
+            },
+            Class::Qwen2 if !matches!(tokenizer.get_pre_tokenizer(), Some(PreTokenizerWrapper::Sequence(_))) => {
+                self.say_rebuilt(file, "cuts texts by Qwen2's rules");
+            }
+            Class::Llama => self.compare_llama(tokenizer, file)?,
+            Class::Qwen2 | Class::Whole { .. } | Class::Other(_) => {}
+        }
+        Ok(())
+    }
+
+    fn say_rebuilt(&self, file: &Path, how: &str) {
+        let class = match self.fields.get("tokenizer_class").and_then(Value::as_str) {
+            Some(class) => format!("tokenizer_class {class}"),
+            None => "the model's class of tokenizers".into(),
+        };
+        let file = file.display();
+        say_once(&format!(
+            "{file}: transformers 5 makes this tokenizer anew by {class}, which {how}; here the file decides"
+        ));
+    }
+
+    /// Lower case, accents and Chinese characters are as `tokenizer_config.json` says, whatever `tokenizer.json` does.
+    fn apply_bert(&self, tokenizer: &mut HfTokenizer, file: &Path) -> Result<()> {
+        let bert = self.bert_normalizer()?;
+        match tokenizer.get_normalizer() {
+            Some(NormalizerWrapper::BertNormalizer(own)) => {
+                let same = own.lowercase == bert.lowercase
+                    && own.strip_accents == bert.strip_accents
+                    && own.handle_chinese_chars == bert.handle_chinese_chars;
+                if own.lowercase != bert.lowercase && self.flag("do_lower_case")?.is_none() {
+                    say_once(&format!(
+                        "{}: texts are put into lower case, as tokenizer_class and transformers have it, although {} does \
+                         not; set do_lower_case to false if the model keeps capitals",
+                        self.file.display(),
+                        file.display()
+                    ));
+                }
+                if !same {
+                    let clean = own.clean_text;
+                    let own = BertNormalizer::new(clean, bert.handle_chinese_chars, bert.strip_accents, bert.lowercase);
+                    tokenizer.with_normalizer(Some(own));
+                    // Tokens that are matched after normalisation follow it.
+                    tokenizer.add_tokens(&[]);
+                }
+            }
+            _ => self.say_rebuilt(file, "normalises texts by BERT's rules"),
+        }
+        if !matches!(tokenizer.get_pre_tokenizer(), Some(PreTokenizerWrapper::BertPreTokenizer(_))) {
+            self.say_rebuilt(file, "cuts texts by BERT's rules");
+        }
+        Ok(())
+    }
+
+    /// BERT's normalisation, as `tokenizer_config.json` says.
+    pub fn bert_normalizer(&self) -> Result<BertNormalizer> {
+        let lowercase = self.flag("do_lower_case")?.unwrap_or(true);
+        let chinese = self.flag("tokenize_chinese_chars")?.unwrap_or(true);
+        Ok(BertNormalizer::new(true, chinese, self.flag("strip_accents")?, lowercase))
+    }
+
+    fn compare_llama(&self, tokenizer: &HfTokenizer, file: &Path) -> Result<()> {
+        let prefix = self.flag("add_prefix_space")?.unwrap_or(true);
+        let expected = match (prefix, self.flag("legacy")?.unwrap_or(false)) {
+            (false, _) => PrependScheme::Never,
+            (true, false) => PrependScheme::First,
+            (true, true) => PrependScheme::Always,
+        };
+        let same = match (tokenizer.get_normalizer(), tokenizer.get_pre_tokenizer()) {
+            (None, Some(PreTokenizerWrapper::Metaspace(step))) => step.get_prepend_scheme() == expected,
+            // A byte-level tokenizer under this name is used as it is by transformers, too.
+            (_, Some(PreTokenizerWrapper::ByteLevel(_) | PreTokenizerWrapper::Sequence(_))) => true,
+            _ => false,
+        };
+        if !same {
+            self.say_rebuilt(file, "puts other spaces before texts and after special tokens");
+        }
+        Ok(())
+    }
+}
+
+/// The text of a token: a string, or an object with the string as `content`.
+pub(super) fn content(value: &Value) -> Option<&str> {
+    value.as_str().or_else(|| value.get("content")?.as_str())
+}
+
+/// The class by the name that files have for it, and by the model's type.
+fn class_of(named: Option<&str>, model_type: Option<&str>) -> Option<Class> {
+    let of_model = match model_type {
+        Some("bert" | "distilbert") => Some(Class::Bert { types: true }),
+        Some("roberta") => Some(Class::Roberta),
+        Some("gpt2" | "gpt_neo") => Some(Class::Gpt2),
+        // What their files name is often wrong, so that transformers takes the model's own class.
+        Some("qwen2") => return Some(Class::Qwen2),
+        Some("mistral") => return Some(Class::Whole { types: false }),
+        _ => None,
+    };
+    let Some(named) = named else { return of_model };
+    Some(match named.strip_suffix("Fast").unwrap_or(named) {
+        "BertTokenizer" | "ElectraTokenizer" | "MobileBertTokenizer" | "ConvBertTokenizer" | "SqueezeBertTokenizer" => {
+            Class::Bert { types: true }
+        }
+        "DistilBertTokenizer" => Class::Bert { types: false },
+        "RobertaTokenizer" | "BartTokenizer" | "LongformerTokenizer" | "LEDTokenizer" => Class::Roberta,
+        "GPT2Tokenizer" | "CodeGenTokenizer" => Class::Gpt2,
+        "LlamaTokenizer" | "CodeLlamaTokenizer" => Class::Llama,
+        "Qwen2Tokenizer" => Class::Qwen2,
+        "TokenizersBackend" => Class::Whole { types: false },
+        "PreTrainedTokenizer" => Class::Whole { types: true },
+        other => Class::Other(other.to_owned()),
+    })
+}

@@ -1,0 +1,137 @@
+//! Tokenizers in the forms in which people publish them: the class that the files name, its settings, and added tokens in all
+//! of their forms. Fixtures: tools/fixtures/tokenizer_forms.py.
+
+use grove_models::{Tokenizer, Truncation};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+#[derive(Deserialize)]
+struct Case {
+    base: String,
+    files: BTreeMap<String, Value>,
+    texts: Vec<String>,
+    ids: Vec<Vec<u32>>,
+    #[serde(default)]
+    pairs: Vec<(String, String)>,
+    #[serde(default)]
+    pair_ids: Vec<Vec<u32>>,
+    #[serde(default)]
+    pair_types: Vec<Vec<u32>>,
+}
+
+fn fixtures() -> PathBuf {
+    Path::new("tests/fixtures/tokenizers").into()
+}
+
+/// A folder with a vocabulary of the fixtures, and JSON files beside it.
+fn folder(base: &str, files: &BTreeMap<String, Value>) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let names = [("json", "tokenizer.json"), ("vocab", "vocab.json"), ("merges", "merges.txt"), ("txt", "vocab.txt")];
+    for (ending, name) in names {
+        let file = fixtures().join(format!("{base}.{ending}"));
+        if file.is_file() {
+            fs::copy(file, folder.path().join(name)).unwrap();
+        }
+    }
+    for (name, content) in files {
+        fs::write(folder.path().join(format!("{name}.json")), content.to_string()).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn every_form_has_the_tokens_of_its_class() {
+    let cases: BTreeMap<String, Case> =
+        serde_json::from_slice(&fs::read(fixtures().join("cases.json")).unwrap()).unwrap();
+    assert!(cases.len() > 35);
+    let mut wrong = vec![];
+    for (name, case) in cases {
+        let tokenizer = Tokenizer::from_path(folder(&case.base, &case.files).path()).unwrap();
+        for (text, ids) in case.texts.iter().zip(&case.ids) {
+            let found = tokenizer.encode(text).unwrap();
+            if found != *ids {
+                wrong.push(format!("{name}: {text:?} is {found:?}, not {ids:?}"));
+            }
+        }
+        for (((a, b), ids), types) in case.pairs.iter().zip(&case.pair_ids).zip(&case.pair_types) {
+            let found = tokenizer.encode_text(a, Some(b), None, Truncation::default()).unwrap().text;
+            if found.ids != *ids || found.token_types != *types {
+                wrong.push(format!("{name}: {a:?} and {b:?} are {found:?}, not {ids:?} {types:?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+fn beside(base: &str, files: Value) -> grove_models::Result<Tokenizer> {
+    let files = serde_json::from_value(files).unwrap();
+    Tokenizer::from_path(folder(base, &files).path())
+}
+
+#[test]
+fn settings_that_change_tokens_are_not_ignored() {
+    let refused = [
+        ("gpt2", json!({"tokenizer_config": {"split_special_tokens": true}}), "split_special_tokens is true"),
+        ("gpt2", json!({"tokenizer_config": {"errors": "strict"}}), "errors is \"strict\""),
+        ("gpt2", json!({"tokenizer_config": {"fix_mistral_regex": true}}), "fix_mistral_regex is true"),
+        (
+            "pieces",
+            json!({"tokenizer_config": {"do_lower_case": "no"}}),
+            "do_lower_case is \"no\"; it must be true or false",
+        ),
+        (
+            "gpt2_pair",
+            json!({"tokenizer_config": {"tokenizer_class": "CLIPTokenizer"}}),
+            "tokenizer_class is CLIPTokenizer",
+        ),
+        ("pieces", json!({"tokenizer_config": {"tokenizer_class": "BertJapaneseTokenizer"}}), "BertJapaneseTokenizer"),
+        ("gpt2", json!({"added_tokens": {"<|user|>": 400}}), "is to have the number 400, but gets 330"),
+        ("gpt2", json!({"tokenizer_config": {"truncation_side": "top"}}), "truncation_side is \"top\""),
+    ];
+    for (base, files, reason) in refused {
+        let error = beside(base, files).unwrap_err().to_string();
+        assert!(error.contains(reason) && error.contains("/"), "{reason}: {error}");
+    }
+    let harmless = json!({"tokenizer_config": {"split_special_tokens": false, "padding_side": "left", "note": "ours",
+        "clean_up_tokenization_spaces": true, "errors": "replace", "tokenizer_class": "CLIPTokenizer"}});
+    beside("gpt2", harmless).unwrap();
+}
+
+#[test]
+fn the_side_that_is_cut_is_the_files() {
+    let files = |side: &str| json!({"tokenizer_config": {"tokenizer_class": "BertTokenizer", "truncation_side": side}});
+    let ids = |side: &str| {
+        let tokenizer = beside("pieces", files(side)).unwrap();
+        let encoded = tokenizer.encode_text("the ferry left it", None, Some(4), Truncation::default()).unwrap();
+        assert!(encoded.truncated);
+        encoded.text.ids.iter().map(|&id| tokenizer.id_to_token(id).unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(ids("right"), ["[CLS]", "the", "ferry", "[SEP]"]);
+    assert_eq!(ids("left"), ["[CLS]", "left", "it", "[SEP]"]);
+}
+
+/// As in transformers 4, and in the published tokenizer.json.
+#[test]
+fn the_mask_of_roberta_takes_the_space_before_it() {
+    let tokenizer = beside("roberta_pair", json!({"config": {"model_type": "roberta"}})).unwrap();
+    let ids = |text: &str| tokenizer.encode(text).unwrap();
+    assert_eq!(ids("the <mask> ferry"), ids("the<mask> ferry"));
+    assert_eq!((tokenizer.mask_token(), tokenizer.cls_token()), (Some(4), Some(0)));
+}
+
+#[test]
+fn windows_of_a_pair_have_the_types_of_the_pair() {
+    let tokenizer = beside("pieces", json!({"config": {"model_type": "bert"}})).unwrap();
+    let windows = tokenizer.encode_windows("it", Some("the ferry left the harbour it left"), 7, 1).unwrap();
+    assert!(windows.len() > 2);
+    for window in windows {
+        let types = &window.text.token_types;
+        assert_eq!(types[..3], [0, 0, 0]);
+        assert!(types[3..].iter().all(|kind| *kind == 1), "{types:?}");
+    }
+}
