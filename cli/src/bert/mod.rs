@@ -3,7 +3,7 @@
 mod tasks;
 mod texts;
 
-use grove::files::directory_at;
+use grove::{files::directory_at, models::bert::transformer_directory};
 
 use crate::prelude::*;
 
@@ -42,6 +42,15 @@ pub struct Options {
     #[arg(long, value_name = "TEXT", required_if_eq("task", "answer"))]
     pub question: Option<String>,
 
+    /// Name of the prompt that is put before each text of embed and similarity, such as query [default: the model's default
+    /// prompt, if it has one]
+    #[arg(long, value_name = "NAME")]
+    pub prompt_name: Option<String>,
+
+    /// Let answer give an empty answer where the text does not answer the question, for models of SQuAD 2
+    #[arg(long)]
+    pub handle_impossible_answer: bool,
+
     /// Number of results to show [default: 5 of fill-mask, 1 of answer, all of the others]
     #[arg(long, value_name = "N")]
     pub top_k: Option<usize>,
@@ -50,7 +59,8 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 32)]
     pub batch_size: usize,
 
-    /// Most tokens of a text that are read; answer and tokens read the rest too, in windows [default: the model's]
+    /// Most tokens of a text that are read; answer and tokens read the rest too, in windows [default: 384 of answer, else
+    /// the model's]
     #[arg(long, value_name = "N")]
     pub max_length: Option<usize>,
 
@@ -95,13 +105,11 @@ impl Encoder {
     pub fn open(model: Option<&str>) -> Result<Self, Exit> {
         let path = resolve(model, "bert-austen", &FilePatterns::model())?;
         let directory = directory_at(&path);
-        let (tokenizer, config) = (Tokenizer::from_path(directory)?, BertConfig::beside(&path)?);
-        if tokenizer.vocab_size() > config.vocab_size {
-            let (place, tokens, known) = (directory.display(), tokenizer.vocab_size(), config.vocab_size);
-            return Err(failure(format!(
-                "{place}: the tokenizer has {tokens} tokens and the model {known}: they do not belong together"
-            )));
-        }
+        let encoder = match directory.join("config.json").is_file() {
+            true => path.clone(),
+            false => transformer_directory(directory)?,
+        };
+        let (tokenizer, config) = (Tokenizer::from_path(directory_at(&encoder))?, BertConfig::beside(&encoder)?);
         Ok(Self { path, config, tokenizer })
     }
 }

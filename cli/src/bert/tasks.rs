@@ -1,7 +1,7 @@
 //! The tasks and their output.
 
 use grove::models::bert::{
-    BertForMaskedLm, BertForQuestionAnswering,
+    BertForMaskedLm, BertForQuestionAnswering, Similarity,
     tasks::{self, Answer, AnswerOptions, BatchOptions, Candidate, Entity, Filled, Label},
 };
 use indicatif::ProgressBar;
@@ -28,7 +28,8 @@ impl Command for Options {
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let (texts, places): (Vec<_>, Vec<_>) = texts(self)?.into_iter().unzip();
         let Encoder { path, config, tokenizer } = Encoder::open(self.model.as_deref())?;
-        let most = self.max_length.unwrap_or(usize::MAX);
+        let usual = if self.task == Task::Answer { 384 } else { usize::MAX };
+        let most = self.max_length.unwrap_or(usual);
         let bar = match texts.len() <= self.batch_size {
             true => ProgressBar::hidden(),
             false => progress_bar(texts.len(), "{bar:40} {human_pos} of {human_len} texts, {per_sec}, {eta} left"),
@@ -151,22 +152,26 @@ impl Job<'_> {
         Ok(json!({ "texts": self.tell("masks", filled.into_iter().map(Ok), lines)? }))
     }
 
-    fn vectors<B: Backend>(&self, texts: &[String], device: &B::Device) -> Result<Vec<Vec<f32>>, Exit> {
+    /// Vectors of texts, and the similarity for which they were trained.
+    fn vectors<B: Backend>(&self, texts: &[String], device: &B::Device) -> Result<(Vec<Vec<f32>>, Similarity), Exit> {
         let encoder = self.model(SentenceEncoder::<B>::from_path(self.path, device, self.dtype()))?;
         let batching = BatchOptions { max_len: self.batching.max_len.min(encoder.max_len), ..self.batching };
         // A query of its own stands before the texts.
         let before = texts.len() - self.texts.len();
-        self.done(tasks::embed(&encoder, batching, texts).map_err(|error| match error {
-            ModelError::InText { number, error } if number > before => {
-                ModelError::InText { number: number - before, error }
-            }
-            ModelError::InText { error, .. } => *error,
-            error => error,
-        }))
+        let prompt = encoder.prompt(self.options.prompt_name.as_deref())?;
+        let vectors =
+            self.done(tasks::embed_after(&encoder, batching, prompt, texts).map_err(|error| match error {
+                ModelError::InText { number, error } if number > before => {
+                    ModelError::InText { number: number - before, error }
+                }
+                ModelError::InText { error, .. } => *error,
+                error => error,
+            }))?;
+        Ok((vectors, encoder.similarity))
     }
 
     fn embed<B: Backend>(&self, device: &B::Device) -> Result<Value, Exit> {
-        let vectors = self.vectors::<B>(self.texts, device)?;
+        let (vectors, _) = self.vectors::<B>(self.texts, device)?;
         for (text, vector) in self.texts.iter().zip(&vectors) {
             let begin: Vec<String> = vector.iter().take(6).map(|x| format!("{x:.4}")).collect();
             self.say(text, [format!("  [{}, …] ({} numbers; --json has all)", begin.join(", "), vector.len())])?;
@@ -183,8 +188,8 @@ impl Job<'_> {
             return Err(usage("similarity needs at least two texts, or --query and one"));
         }
         let all: Vec<String> = std::iter::once(query).chain(texts).cloned().collect();
-        let vectors = self.vectors::<B>(&all, device)?;
-        let mut order = tasks::rank_by_similarity(&vectors[0], &vectors[1..]);
+        let (vectors, kind) = self.vectors::<B>(&all, device)?;
+        let mut order = tasks::rank_by_similarity(&vectors[0], &vectors[1..], kind);
         order.truncate(self.options.top_k.unwrap_or(usize::MAX));
         self.say(query, order.iter().map(|&(i, score)| format!("  {score:6.3}  {}", texts[i])))?;
         let similar = order.iter().map(|&(i, score)| json!({ "index": i, "text": texts[i], "score": score }));
@@ -216,6 +221,7 @@ impl Job<'_> {
         let asked = AnswerOptions {
             top_k: self.options.top_k.unwrap_or(1),
             stride: self.options.stride,
+            handle_impossible_answer: self.options.handle_impossible_answer,
             ..AnswerOptions::default()
         };
         let found = self.each(|batching, text| tasks::answer(&model, batching, question, text, &asked));

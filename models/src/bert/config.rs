@@ -139,6 +139,16 @@ impl BertConfig {
     }
 }
 
+impl BertConfig {
+    /// The kind of scores that a sequence classifier gives. A single label is trained as a regression unless `problem_type` says
+    /// otherwise, and its score is a probability unless `problem_type` says that it is a regression, as in transformers.
+    pub(super) fn scored_as(&self) -> Result<ProblemType> {
+        let problem = self.problem()?;
+        let probability = self.labels.len() == 1 && self.problem_type.as_deref() != Some("regression");
+        Ok(if probability { ProblemType::MultiLabel } else { problem })
+    }
+}
+
 impl PretrainedConfig for BertConfig {
     fn read(file: &Path) -> Result<Self> {
         let wrong = |error: serde_json::Error| ModelError::Json { file: file.into(), reason: error.to_string() };

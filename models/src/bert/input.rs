@@ -3,7 +3,7 @@ use grove_backend::{Backend, KeyRanges};
 use grove_layers::AttentionMask;
 use grove_tree::{Array, Tree};
 
-use super::BertConfig;
+use super::{BertConfig, Family};
 use crate::error::{ModelError, Result};
 
 /// Token ids of a text or of a pair of texts.
@@ -31,6 +31,9 @@ pub struct TextBatch<B: Backend> {
     pub token_types: Array<B, 2, Int>,
     /// 1 where there is a token, 0 where there is padding, `[b, t]`.
     pub mask: Array<B, 2, Int>,
+    /// Position of each token, `[b, t]`; `None` where they are consecutive. RoBERTa does not count a padding token, also
+    /// where it is part of a text.
+    pub positions: Option<Array<B, 2, Int>>,
     /// Tokens of each text. `None` in a batch of a given size, where `mask` alone shows them.
     #[tree(static)]
     pub lengths: Option<Vec<usize>>,
@@ -70,10 +73,26 @@ impl<B: Backend> TextBatch<B> {
             }
         }
         let numbers = |ids: &[u32]| ids.iter().map(|&id| i64::from(id)).collect();
+        // DistilBERT has no token types, and its tokenizers may still give them.
+        let types = |text: &TextIds| if config.type_vocab_size == 0 { vec![] } else { numbers(&text.token_types) };
+        let pad = config.pad_token_id;
+        let inner_padding = config.model_type == Family::Roberta && texts.iter().any(|text| text.ids.contains(&pad));
+        let positions = |text: &TextIds| {
+            let mut last = i64::from(pad);
+            let position = |&id: &u32| {
+                if id == pad {
+                    return i64::from(pad);
+                }
+                last += 1;
+                last
+            };
+            text.ids.iter().map(position).collect()
+        };
         Ok(Self {
-            ids: filled(&|text| numbers(&text.ids), i64::from(config.pad_token_id)),
-            token_types: filled(&|text| numbers(&text.token_types), 0),
+            ids: filled(&|text| numbers(&text.ids), i64::from(pad)),
+            token_types: filled(&types, 0),
             mask: filled(&|text| vec![1; text.ids.len()], 0),
+            positions: inner_padding.then(|| filled(&positions, i64::from(pad))),
             lengths: None,
         })
     }
@@ -106,6 +125,7 @@ where
             ids: lift(texts.ids),
             token_types: lift(texts.token_types),
             mask: lift(texts.mask),
+            positions: texts.positions.map(lift),
             lengths: texts.lengths,
         }
     }
@@ -142,7 +162,10 @@ fn check(text: &TextIds, config: &BertConfig) -> Result<()> {
         let value = text.token_types.len().to_string();
         return Err(ModelError::Option { option: "the number of token types", value, range: "that of the tokens" });
     }
-    let types = config.type_vocab_size.max(1);
+    if config.type_vocab_size == 0 {
+        return Ok(());
+    }
+    let types = config.type_vocab_size;
     if let Some(kind) = text.token_types.iter().find(|&&kind| kind as usize >= types) {
         let range = if types == 1 { "0, which is all that this model knows" } else { "a type that the model knows" };
         return Err(ModelError::Option { option: "a token type", value: kind.to_string(), range });

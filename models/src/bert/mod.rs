@@ -42,7 +42,7 @@ pub use masking::Masking;
 pub use model::{Bert, BertAttention, BertEmbeddings, BertEncoder, BertLayer, BertPooler};
 pub use names::published_names;
 pub use neighbours::with_neighbour_attention;
-pub use sentence::{Pooling, SentenceEncoder};
+pub use sentence::{Dense, Pooling, SentenceEncoder, SentenceModule, Similarity, transformer_directory};
 
 /// Targets of [`lora::add`](grove_layers::lora::add) as in the paper, and in peft for BERT: the query and value projections.
 pub const LORA_TARGETS: [&str; 2] = ["encoder.layer.*.attention.query", "encoder.layer.*.attention.value"];

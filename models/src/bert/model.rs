@@ -231,12 +231,18 @@ impl<B: Backend> Bert<B> {
     fn embed(&self, texts: &TextBatch<B>) -> Tensor<B, 3> {
         let ids = texts.ids.val();
         let ([b, t], n) = (ids.dims(), self.config.hidden_size);
-        let from = self.config.first_position() as i64;
-        let positions = Tensor::<B, 1, Int>::arange(from..from + t as i64, &ids.device()).reshape([1, t]);
         let parts = &self.embeddings;
-        let positions = parts.position_embeddings.forward(positions); // [1, t, hidden_size]
+        let positions = match &texts.positions {
+            Some(positions) => positions.val(),
+            None => {
+                let from = self.config.first_position() as i64;
+                Tensor::<B, 1, Int>::arange(from..from + t as i64, &ids.device()).reshape([1, t])
+            }
+        };
+        let rows = positions.dims()[0];
+        let positions = parts.position_embeddings.forward(positions); // [b or 1, t, hidden_size]
         // Reshaped to rows, for which broadcasting is fast everywhere.
-        let x = parts.word_embeddings.forward(ids).reshape([b, t * n]) + positions.reshape([1, t * n]);
+        let x = parts.word_embeddings.forward(ids).reshape([b, t * n]) + positions.reshape([rows, t * n]);
         let x = x.reshape([b, t, n]);
         let x = match &parts.token_type_embeddings {
             Some(types) => x + types.forward(texts.token_types.val()),

@@ -247,7 +247,7 @@ fn sentences<B: Backend>(device: B::Device) {
     for name in ["sentence/mean_tokens", "sentence/cls_token", "sentence/max_tokens"] {
         let reference = Reference::of(name);
         let (encoder, _) = SentenceEncoder::<B>::from_path(reference.directory(), &device, None).unwrap();
-        assert_eq!(encoder.normalize, name != "sentence/max_tokens");
+        assert_eq!(encoder.modules.len(), usize::from(name != "sentence/max_tokens"));
         let texts = encoder.bert.batch(&reference.texts()).unwrap();
         reference.close("embeddings", encoder.forward(&texts).into_data(), 1e-4, false);
     }
@@ -467,12 +467,14 @@ fn sentence_files_that_are_wrong() {
         std::fs::write(directory.path().join("1_Pooling/config.json"), pooling).unwrap();
         SentenceEncoder::<Flex>::from_path(directory.path(), &device, None).unwrap_err().to_string()
     };
-    let module =
-        |path: &str, kind: &str| format!(r#"[{{"path": "{path}", "type": "sentence_transformers.models.{kind}"}}]"#);
-    assert!(says(&module("2_Dense", "Dense"), "{}").contains("'sentence_transformers.models.Dense'"));
-    assert!(says(&module("../1_Pooling", "Pooling"), "{}").contains("leads out of the directory"));
-    assert!(says(&module("1_Pooling", "Pooling"), "{}").contains("no way of pooling"));
-    let last = r#"{"pooling_mode_lasttoken": true}"#;
-    assert!(says(&module("1_Pooling", "Pooling"), last).contains("pooling_mode_lasttoken is not known"));
+    let modules = |path: &str, kind: &str| {
+        let module =
+            |path: &str, kind: &str| format!(r#"{{"path": "{path}", "type": "sentence_transformers.models.{kind}"}}"#);
+        format!("[{}, {}, {}]", module("", "Transformer"), module("1_Pooling", "Pooling"), module(path, kind))
+    };
+    assert!(says(&modules("2_CNN", "CNN"), "{}").contains("'sentence_transformers.models.CNN'"));
+    assert!(says(&modules("../2_Normalize", "Normalize"), "{}").contains("leads out of the directory"));
+    let median = r#"{"pooling_mode_median": true}"#;
+    assert!(says(&modules("2_Normalize", "Normalize"), median).contains("pooling_mode_median is not known"));
     assert!(says("{}", "{}").contains("modules.json"));
 }

@@ -133,7 +133,7 @@ fn tasks_answer_in_the_order_of_their_texts() {
 
     let (reader, _) = BertForQuestionAnswering::<Flex>::from_path(model("bert_answer"), &device, None).unwrap();
     let text = "the cat sat on a mat , the dog ran away . it did walk on the mat";
-    let options = AnswerOptions { top_k: 5, max_answer_len: 3, stride: 4 };
+    let options = AnswerOptions { top_k: 5, max_answer_len: 3, stride: 4, ..AnswerOptions::default() };
     let answers = answer(&reader, batching, "who ran", text, &options).unwrap();
     assert_eq!(answers.len(), 5);
     for found in &answers {

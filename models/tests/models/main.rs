@@ -16,6 +16,7 @@ mod auto;
 mod bert;
 mod bert_tasks;
 mod device_sampling;
+mod encoders;
 mod full_size;
 mod full_size_vision;
 mod generation;

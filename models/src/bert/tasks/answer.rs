@@ -11,20 +11,24 @@ use crate::{
     tokenizer::EncodedText,
 };
 
-/// Options for question answering.
+/// Options for question answering, with the defaults of transformers' pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswerOptions {
     /// Number of answers to return.
     pub top_k: usize,
     /// Longest answer, in tokens.
     pub max_answer_len: usize,
-    /// Overlap of a long text's windows, in tokens.
+    /// Overlap of a long text's windows, in tokens; at most half a window.
     pub stride: usize,
+    /// If true, the empty answer is among the answers, as for SQuAD 2: the text does not answer the question.
+    pub handle_impossible_answer: bool,
+    /// If true, an answer begins and ends with a whole word.
+    pub align_to_words: bool,
 }
 
 impl Default for AnswerOptions {
     fn default() -> Self {
-        Self { top_k: 1, max_answer_len: 15, stride: 128 }
+        Self { top_k: 1, max_answer_len: 15, stride: 128, handle_impossible_answer: false, align_to_words: true }
     }
 }
 
@@ -32,17 +36,19 @@ impl Default for AnswerOptions {
 /// `end`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Answer {
-    /// The part.
+    /// The part; empty if the text does not answer the question.
     #[serde(rename = "answer")]
     pub text: String,
     /// Its range in the text, in bytes.
     #[serde(flatten)]
     pub range: Range<usize>,
-    /// The product of both ends' probabilities, among the text's tokens in a window.
+    /// The product of both ends' probabilities, among the window's tokens of the text and its first token. Places with the same
+    /// words add up, also those that two windows share. The empty answer has the least of its windows' scores.
     pub score: f32,
 }
 
-/// The most likely answers to a question in a text of any length, the most likely first.
+/// The most likely answers to a question in a text of any length, the most likely first, as transformers' last
+/// question-answering pipeline (4.57) gives them.
 ///
 /// # Errors
 /// Question or text is empty, the question leaves no room for the text, the tokenizer is not the model's, or the
@@ -57,7 +63,7 @@ pub fn answer<B: Backend>(
     if question.trim().is_empty() || text.trim().is_empty() {
         return Err(ModelError::EmptyText);
     }
-    let stride = options.stride.min(batching.max_len / 4);
+    let stride = options.stride.min(batching.max_len / 2);
     let windows = batching.tokenizer.encode_windows(question, Some(text), batching.max_len, stride)?;
     let ends = batching.in_batches(&windows, |texts: &[TextIds]| {
         let logits = model.forward(&model.bert.batch(texts)?, None);
@@ -66,28 +72,37 @@ pub fn answer<B: Backend>(
         let rows = starts.chunks(t).zip(ends.chunks(t));
         Ok(rows.map(|(starts, ends)| (starts.to_vec(), ends.to_vec())).collect())
     })?;
+    let first = batching.tokenizer.cls_token();
     let mut answers: Vec<Answer> = vec![];
+    let mut impossible = f32::INFINITY;
     for (window, (starts, ends)) in windows.iter().zip(ends) {
         for logits in [&starts, &ends] {
             // Those of padding, behind the window's tokens, are minus infinity.
             check_finite(model, logits.iter().take(window.sources.len()).copied().map(f64::from))?;
         }
-        let [starts, ends] = [starts, ends].map(|logits| probabilities(window, &logits));
-        for (first, p) in starts.iter().enumerate().filter(|(_, p)| **p > 0.0) {
-            for (last, q) in ends.iter().enumerate().skip(first).take(options.max_answer_len) {
-                let range = window.offsets[first].start..window.offsets[last].end;
-                if *q > 0.0 && !range.is_empty() {
-                    keep(&mut answers, options.top_k, range, p * q, text);
-                }
+        let [starts, ends] = [starts, ends].map(|logits| probabilities(window, first, &logits));
+        impossible = impossible.min(starts[0] * ends[0]);
+        for (from, to, score) in best_spans(window, &starts, &ends, options) {
+            let range = span(window, from, to, options.align_to_words);
+            let Some(part) = text.get(range.clone()).filter(|part| !part.is_empty()) else { continue };
+            let same = |answer: &&mut Answer| answer.text.to_lowercase() == part.to_lowercase();
+            match answers.iter_mut().find(same) {
+                Some(known) => known.score += score,
+                None => answers.push(Answer { text: part.into(), range, score }),
             }
         }
     }
+    if options.handle_impossible_answer {
+        answers.push(Answer { text: String::new(), range: 0..0, score: impossible });
+    }
+    answers.sort_by(|a, b| b.score.total_cmp(&a.score));
+    answers.truncate(options.top_k);
     Ok(answers)
 }
 
-/// The softmax over the tokens of the text itself; 0 for the others.
-fn probabilities(window: &EncodedText, logits: &[f32]) -> Vec<f32> {
-    let own = |i: usize| window.sources[i] == Some(1);
+/// The softmax over the tokens of the text itself and the token that begins it; 0 for the others.
+fn probabilities(window: &EncodedText, first: Option<u32>, logits: &[f32]) -> Vec<f32> {
+    let own = |i: usize| window.sources[i] == Some(1) || first == Some(window.text.ids[i]);
     let largest = (0..window.sources.len()).filter(|&i| own(i)).map(|i| logits[i]).fold(f32::NEG_INFINITY, f32::max);
     let exp: Vec<f32> =
         (0..window.sources.len()).map(|i| if own(i) { (logits[i] - largest).exp() } else { 0.0 }).collect();
@@ -95,16 +110,31 @@ fn probabilities(window: &EncodedText, logits: &[f32]) -> Vec<f32> {
     exp.into_iter().map(|x| if sum > 0.0 { x / sum } else { 0.0 }).collect()
 }
 
-/// Keeps the best `k`, one for each range.
-fn keep(answers: &mut Vec<Answer>, k: usize, range: Range<usize>, score: f32, text: &str) {
-    if let Some(known) = answers.iter_mut().find(|answer| answer.range == range) {
-        known.score = known.score.max(score);
-    } else if answers.len() < k || answers.last().is_some_and(|last| score > last.score) {
-        let Some(part) = text.get(range.clone()) else { return };
-        answers.push(Answer { text: part.into(), range, score });
-    } else {
-        return;
+/// The most likely spans of the text, the most likely first: first and last token, and score. If answers are aligned to words,
+/// several may become one, so that there are more of them.
+fn best_spans(window: &EncodedText, starts: &[f32], ends: &[f32], options: &AnswerOptions) -> Vec<(usize, usize, f32)> {
+    let own = |i: usize| window.sources[i] == Some(1);
+    let mut spans = vec![];
+    for (from, p) in starts.iter().enumerate().filter(|&(i, _)| own(i)) {
+        for (to, q) in ends.iter().enumerate().skip(from).take(options.max_answer_len).filter(|&(i, _)| own(i)) {
+            if p * q > 0.0 {
+                spans.push((from, to, p * q));
+            }
+        }
     }
-    answers.sort_by(|a, b| b.score.total_cmp(&a.score));
-    answers.truncate(k);
+    spans.sort_by(|a, b| b.2.total_cmp(&a.2));
+    spans.truncate(if options.align_to_words { 2 * options.top_k + 10 } else { options.top_k });
+    spans
+}
+
+/// The bytes of a span, or of the words that it touches.
+fn span(window: &EncodedText, from: usize, to: usize, words: bool) -> Range<usize> {
+    let of = |i: usize| window.words[i].filter(|_| words);
+    let same = |word: u32| {
+        move |&i: &usize| window.sources[i] == Some(1) && window.words[i] == Some(word) && !window.offsets[i].is_empty()
+    };
+    let all = || 0..window.sources.len();
+    let begin = of(from).and_then(|word| all().find(same(word))).unwrap_or(from);
+    let end = of(to).and_then(|word| all().rfind(same(word))).unwrap_or(to);
+    window.offsets[begin].start..window.offsets[end].end
 }

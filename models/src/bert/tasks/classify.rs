@@ -20,11 +20,14 @@ pub struct Label {
     pub class: usize,
     /// Its name.
     pub label: String,
-    /// Its probability, from 0 to 1, or the predicted value of a regression.
+    /// Its probability, from 0 to 1, or the predicted value where `problem_type` is `regression`.
     pub score: f32,
 }
 
 /// Returns the labels of texts or of pairs, the most probable first. A regression's labels keep their order.
+///
+/// Scores are those of transformers' text-classification pipeline: the sigmoid of a single label, unless `problem_type` is
+/// `regression`, and of several labels that do not exclude each other; the softmax otherwise.
 ///
 /// # Errors
 /// A text is empty, the tokenizer is not the model's, or the model's results are not finite.
@@ -38,7 +41,8 @@ pub fn classify<B: Backend>(
         batching.encode(text.as_ref(), pair.map(AsRef::as_ref))
     };
     let texts = batching.encode_all(texts, encode)?;
-    let (labels, problem) = (&model.bert.config.labels, model.bert.config.problem()?);
+    let config = &model.bert.config;
+    let (labels, problem) = (&config.labels, config.scored_as()?);
     batching.in_batches(&texts, |texts| {
         let logits = model.forward(&model.bert.batch(texts)?, None).cast(DType::F32); // [b, labels]
         let scores = match problem {

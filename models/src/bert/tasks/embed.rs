@@ -1,9 +1,13 @@
 use grove_backend::Backend;
 
 use super::BatchOptions;
-use crate::{bert::SentenceEncoder, error::Result};
+use crate::{
+    bert::{SentenceEncoder, Similarity},
+    error::{ModelError, Result},
+    tokenizer::Truncation,
+};
 
-/// Vectors of texts.
+/// Vectors of texts, each with the encoder's default prompt before it.
 ///
 /// # Errors
 /// A text is empty, the tokenizer is not the model's, or the model's results are not finite.
@@ -12,13 +16,51 @@ pub fn embed<B: Backend>(
     batching: BatchOptions<'_>,
     texts: &[impl AsRef<str>],
 ) -> Result<Vec<Vec<f32>>> {
-    let texts = batching.encode_all(texts, |batching, text| batching.encode(text.as_ref(), None))?;
+    embed_after(encoder, batching, encoder.prompt(None)?, texts)
+}
+
+/// Vectors of texts, each with `prompt` before it.
+///
+/// # Errors
+/// As [`embed`].
+pub fn embed_after<B: Backend>(
+    encoder: &SentenceEncoder<B>,
+    batching: BatchOptions<'_>,
+    prompt: &str,
+    texts: &[impl AsRef<str>],
+) -> Result<Vec<Vec<f32>>> {
+    let lowercase = encoder.lowercase.then(|| batching.tokenizer.with_lowercase());
+    let batching = BatchOptions { tokenizer: lowercase.as_ref().unwrap_or(batching.tokenizer), ..batching };
+    let prompt_len = if prompt.is_empty() { 0 } else { prompt_len(batching, prompt)? };
+    let encode = |batching: &BatchOptions<'_>, text: &dyn AsRef<str>| match text.as_ref().trim() {
+        "" => Err(ModelError::EmptyText),
+        _ => batching.encode(&(prompt.to_owned() + text.as_ref()), None),
+    };
+    let texts = batching.encode_all(texts, |batching, text| encode(batching, text))?;
     batching.in_batches(&texts, |texts| {
-        let vectors = encoder.forward(&encoder.bert.batch(texts)?);
+        let vectors = encoder.forward_after(&encoder.bert.batch(texts)?, prompt_len);
         let size = vectors.dims()[1];
         let all = BatchOptions::finite(encoder, vectors)?;
         Ok(all.chunks(size).map(<[f32]>::to_vec).collect())
     })
+}
+
+/// Tokens of a prompt, with the one that begins a text and without the one that ends it.
+fn prompt_len(batching: BatchOptions<'_>, prompt: &str) -> Result<usize> {
+    let encoded = batching.tokenizer.encode_text(prompt, None, Some(batching.max_len), Truncation::LongestFirst)?;
+    let ends = encoded.sources.last().is_some_and(Option::is_none);
+    Ok(encoded.text.ids.len() - usize::from(ends))
+}
+
+/// Similarity of two vectors.
+pub fn similarity(a: &[f32], b: &[f32], kind: Similarity) -> f32 {
+    let pairs = || a.iter().zip(b).map(|(a, b)| (f64::from(*a), f64::from(*b)));
+    match kind {
+        Similarity::Cosine => cosine_similarity(a, b),
+        Similarity::Dot => pairs().map(|(a, b)| a * b).sum::<f64>() as f32,
+        Similarity::Euclidean => -pairs().map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt() as f32,
+        Similarity::Manhattan => -pairs().map(|(a, b)| (a - b).abs()).sum::<f64>() as f32,
+    }
 }
 
 /// Cosine of the angle between two vectors, from -1 to 1; 0 where one of them is zero.
@@ -28,18 +70,19 @@ pub fn cosine_similarity(a: &[f32], b: &[f32]) -> f32 {
     if lengths > 0.0 { (dot(a, b) / lengths) as f32 } else { 0.0 }
 }
 
-/// Vectors by their cosine similarity to a query, the most similar first: index and similarity. Equal ones keep their order.
+/// Vectors by their similarity to a query, the most similar first: index and similarity. Equal ones keep their order.
 ///
 /// ```
-/// use grove_models::bert::tasks::rank_by_similarity;
+/// use grove_models::bert::{Similarity, tasks::rank_by_similarity};
 ///
 /// let vectors = [vec![0.0, 1.0], vec![2.0, 0.0], vec![1.0, 1.0]];
-/// let order: Vec<usize> = rank_by_similarity(&[1.0, 0.0], &vectors).into_iter().map(|(i, _)| i).collect();
-/// assert_eq!(order, [1, 2, 0]);
+/// let order = |kind| rank_by_similarity(&[1.0, 0.0], &vectors, kind).into_iter().map(|(i, _)| i).collect::<Vec<_>>();
+/// assert_eq!(order(Similarity::Cosine), [1, 2, 0]);
+/// assert_eq!(order(Similarity::Euclidean), [1, 2, 0]);
 /// ```
-pub fn rank_by_similarity(query: &[f32], vectors: &[Vec<f32>]) -> Vec<(usize, f32)> {
+pub fn rank_by_similarity(query: &[f32], vectors: &[Vec<f32>], kind: Similarity) -> Vec<(usize, f32)> {
     let mut order: Vec<(usize, f32)> =
-        vectors.iter().enumerate().map(|(i, vector)| (i, cosine_similarity(query, vector))).collect();
+        vectors.iter().enumerate().map(|(i, vector)| (i, similarity(query, vector, kind))).collect();
     order.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
     order
 }

@@ -1,7 +1,7 @@
 use burn::tensor::{DType, activation::softmax};
 use grove_backend::Backend;
 use serde::Serialize;
-use std::ops::Range;
+use std::{collections::BTreeMap, ops::Range};
 
 use super::BatchOptions;
 use crate::rank::largest;
@@ -58,17 +58,16 @@ pub fn entities<B: Backend>(
         let all = BatchOptions::finite(model, softmax(logits, 2))?;
         Ok(all.chunks(t * labels.len()).map(<[f32]>::to_vec).collect())
     })?;
-    let mut words: Vec<Word> = vec![];
+    let mut words: BTreeMap<usize, Word> = BTreeMap::new(); // by their beginning
     for (window, scores) in windows.iter().zip(&scores) {
         for word in of_window(window, scores, labels.len()) {
-            match words.iter_mut().find(|known| known.range.start == word.range.start) {
-                Some(known) if known.within >= word.within => {}
-                Some(known) => *known = word,
-                None => words.push(word),
+            let known = words.get(&word.range.start);
+            if known.is_none_or(|known| known.within < word.within) {
+                words.insert(word.range.start, word);
             }
         }
     }
-    words.sort_by_key(|word| word.range.start);
+    let words: Vec<Word> = words.into_values().collect();
     Ok(join(&words, labels, text))
 }
 

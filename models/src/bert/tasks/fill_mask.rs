@@ -15,7 +15,7 @@ use crate::{
 pub struct Candidate {
     /// Its index.
     pub id: u32,
-    /// Its text.
+    /// Its text, as the tokenizer decodes it: a token at the beginning of a word may begin with a space.
     pub token: String,
     /// Its probability, from 0 to 1.
     pub score: f32,
@@ -87,12 +87,12 @@ pub fn fill_mask<B: Backend>(
         let all = BatchOptions::finite(model, softmax(logits.cast(DType::F32), 1))?;
         let mut filled = vec![vec![]; texts.len()];
         for ((i, position), scores) in places.into_iter().zip(all.chunks(model.bert.config.vocab_size)) {
-            let candidate = |id: usize| Candidate {
-                id: id as u32,
-                token: tokenizer.id_to_token(id as u32).unwrap_or_default(),
-                score: scores[id],
+            let candidate = |id: usize| {
+                let token = tokenizer.decode(&[id as u32])?;
+                Ok(Candidate { id: id as u32, token, score: scores[id] })
             };
-            filled[i].push(Filled { position, candidates: largest(scores, k).into_iter().map(candidate).collect() });
+            let candidates = largest(scores, k).into_iter().map(candidate).collect::<Result<_>>()?;
+            filled[i].push(Filled { position, candidates });
         }
         Ok(filled)
     })

@@ -1,0 +1,434 @@
+//! The files of sentence-transformers: `modules.json`, the modules' own, and the two files of settings.
+
+use burn::tensor::DType;
+use grove_backend::Backend;
+use grove_files::directory_at;
+use grove_weights::Report;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::{
+    collections::BTreeMap,
+    path::{Component, Path, PathBuf},
+};
+
+use super::{Pooling, SentenceEncoder, SentenceModule, Similarity};
+use crate::{
+    Pretrained,
+    bert::Bert,
+    error::{ModelError, Result},
+    known_keys::{KnownKeys, RefusedKey},
+    pretrained::read_json,
+};
+
+/// An entry of `modules.json`. Its `idx`, `name` and `kwargs` change no result: modules are applied in the file's order.
+#[derive(Deserialize)]
+struct Module {
+    path: String,
+    #[serde(rename = "type")]
+    kind: String,
+}
+
+impl Module {
+    /// The class without its path, which differs between versions.
+    fn class(&self) -> &str {
+        self.kind.rsplit('.').next().unwrap_or_default()
+    }
+}
+
+/// The pooling methods by their names, in the order of the older flags.
+const POOLING_MODES: [(&str, &str, Pooling); 6] = [
+    ("cls", "pooling_mode_cls_token", Pooling::Cls),
+    ("max", "pooling_mode_max_tokens", Pooling::Max),
+    ("mean", "pooling_mode_mean_tokens", Pooling::Mean),
+    ("mean_sqrt_len_tokens", "pooling_mode_mean_sqrt_len_tokens", Pooling::MeanSqrtLen),
+    ("weightedmean", "pooling_mode_weightedmean_tokens", Pooling::WeightedMean),
+    ("lasttoken", "pooling_mode_lasttoken", Pooling::LastToken),
+];
+
+/// Keys of `1_Pooling/config.json`.
+const POOLING: KnownKeys = KnownKeys {
+    followed: &[
+        "pooling_mode",
+        "include_prompt",
+        "pooling_mode_cls_token",
+        "pooling_mode_max_tokens",
+        "pooling_mode_mean_tokens",
+        "pooling_mode_mean_sqrt_len_tokens",
+        "pooling_mode_weightedmean_tokens",
+        "pooling_mode_lasttoken",
+    ],
+    without_effect: &[
+        ("embedding_dimension", "the width is the encoder's"),
+        ("word_embedding_dimension", "the older name of embedding_dimension"),
+    ],
+    refused: &[],
+};
+
+/// Keys of `sentence_bert_config.json`.
+const TRANSFORMER: KnownKeys = KnownKeys {
+    followed: &[
+        "max_seq_length",
+        "do_lower_case",
+        "processing_kwargs",
+        "model_args",
+        "model_kwargs",
+        "tokenizer_args",
+        "processor_kwargs",
+        "config_args",
+        "config_kwargs",
+    ],
+    without_effect: &[
+        ("unpad_inputs", "padding changes no result"),
+        ("query_length", "for encode_query alone; texts are embedded as by encode"),
+        ("document_length", "for encode_document alone"),
+        ("query_expansion", "for encode_query alone"),
+    ],
+    refused: &[
+        RefusedKey {
+            key: "transformer_task",
+            neutral: &["\"feature-extraction\""],
+            instead: "use the task of this model instead of embed",
+        },
+        RefusedKey {
+            key: "modality_config",
+            neutral: &[
+                r#"{"text":{"method":"forward","method_output_name":"last_hidden_state"}}"#,
+                r#"{"text":{"method_output_name":"last_hidden_state","method":"forward"}}"#,
+            ],
+            instead: "only texts are embedded, by the encoder's last states",
+        },
+        RefusedKey {
+            key: "module_output_name",
+            neutral: &["\"token_embeddings\""],
+            instead: "the encoder's output must be token_embeddings",
+        },
+        RefusedKey {
+            key: "tokenizer_name_or_path",
+            neutral: &[],
+            instead: "put the tokenizer's files beside the model and remove the key",
+        },
+    ],
+};
+
+/// Keys within `model_args` and `model_kwargs`.
+const MODEL_KWARGS: KnownKeys = KnownKeys {
+    followed: &[],
+    without_effect: &[
+        ("add_pooling_layer", "the pooler's output is not used"),
+        ("attn_implementation", "all implementations compute the same"),
+        ("torch_dtype", "the dtype is chosen when the model is loaded"),
+        ("dtype", "the dtype is chosen when the model is loaded"),
+        ("trust_remote_code", "no remote code is run"),
+        ("use_safetensors", "whatever format there is is read"),
+        ("low_cpu_mem_usage", "about memory alone"),
+        ("device_map", "the device is chosen when the model is loaded"),
+    ],
+    refused: &[],
+};
+
+/// Keys within `tokenizer_args` and `processor_kwargs`.
+const PROCESSOR_KWARGS: KnownKeys = KnownKeys {
+    followed: &["model_max_length"],
+    without_effect: &[
+        ("use_fast", "both kinds of tokenizer give the same tokens"),
+        ("trust_remote_code", "no remote code is run"),
+        ("padding_side", "padding changes no result"),
+    ],
+    refused: &[],
+};
+
+const CONFIG_KWARGS: KnownKeys = KnownKeys {
+    followed: &[],
+    without_effect: &[("trust_remote_code", "no remote code is run"), ("use_cache", "an encoder has no cache")],
+    refused: &[],
+};
+
+/// Keys of `config_sentence_transformers.json`.
+const ENCODER: KnownKeys = KnownKeys {
+    followed: &["prompts", "default_prompt_name", "similarity_fn_name", "truncate_dim"],
+    without_effect: &[("__version__", "the versions that saved the model")],
+    refused: &[RefusedKey {
+        key: "model_type",
+        neutral: &["\"SentenceTransformer\""],
+        instead: "only sentence encoders with one vector for each text are supported",
+    }],
+};
+
+/// The names that `sentence_bert_config.json` has had, in the order of sentence-transformers.
+const SETTINGS: [&str; 7] = [
+    "sentence_bert_config.json",
+    "sentence_roberta_config.json",
+    "sentence_distilbert_config.json",
+    "sentence_camembert_config.json",
+    "sentence_albert_config.json",
+    "sentence_xlm-roberta_config.json",
+    "sentence_xlnet_config.json",
+];
+
+/// The directory of the encoder in a folder of sentence-transformers: the folder itself, or the one below it that
+/// `modules.json` names, as older versions wrote it.
+///
+/// # Errors
+/// [`ModelError::Json`] if `modules.json` is no list of modules, or names a path outside of the folder.
+pub fn transformer_directory(directory: impl AsRef<Path>) -> Result<PathBuf> {
+    let directory = directory.as_ref();
+    let list = directory.join("modules.json");
+    if !list.is_file() {
+        return Ok(directory.into());
+    }
+    let first = read_json::<Vec<Module>>(&list)?.into_iter().find(|module| module.class() == "Transformer");
+    first.map_or(Ok(directory.into()), |module| below(directory, &module.path, &list))
+}
+
+/// A path from outside: it stays below the directory.
+fn below(directory: &Path, path: &str, list: &Path) -> Result<PathBuf> {
+    if Path::new(path).components().all(|part| matches!(part, Component::Normal(_))) {
+        return Ok(directory.join(path));
+    }
+    Err(wrong(list, format!("the path '{path}' leads out of the directory")))
+}
+
+fn wrong(file: &Path, reason: String) -> ModelError {
+    ModelError::Json { file: file.into(), reason }
+}
+
+/// Reads an encoder; see [`SentenceEncoder::from_path`].
+pub(super) fn read<B: Backend>(
+    path: &Path,
+    device: &B::Device,
+    dtype: Option<DType>,
+) -> Result<(SentenceEncoder<B>, Report)> {
+    let directory = directory_at(path);
+    let inner = transformer_directory(directory)?;
+    let (bert, report) = Bert::from_path(if inner == directory { path } else { &inner }, device, dtype)?;
+    let positions = bert.config.positions();
+    let mut encoder = SentenceEncoder {
+        bert,
+        pooling: vec![Pooling::Mean],
+        include_prompt: true,
+        modules: vec![],
+        truncate_dim: None,
+        max_len: positions,
+        lowercase: false,
+        prompts: BTreeMap::new(),
+        default_prompt: None,
+        similarity: Similarity::default(),
+    };
+    let most = encoder.read_settings(&inner)?;
+    encoder.max_len = positions.min(most.unwrap_or(positions)).max(1);
+    encoder.read_prompts(&directory.join("config_sentence_transformers.json"))?;
+    let list = directory.join("modules.json");
+    if list.is_file() {
+        encoder.read_modules(directory, &list, device, dtype)?;
+    }
+    Ok((encoder, report))
+}
+
+impl<B: Backend> SentenceEncoder<B> {
+    /// Reads `sentence_bert_config.json` and gives the maximum length, from the first place that has one.
+    fn read_settings(&mut self, directory: &Path) -> Result<Option<usize>> {
+        let file = SETTINGS.iter().map(|name| directory.join(name)).find(|file| file.is_file());
+        let fields: Map<String, Value> = file.as_deref().map_or(Ok(Map::new()), read_json)?;
+        let file = file.unwrap_or_else(|| directory.join(SETTINGS[0]));
+        TRANSFORMER.check(&file, &fields)?;
+        self.lowercase = flag(&file, &fields, "do_lower_case")?.unwrap_or(false);
+        let part = |names: &[&str], keys: &KnownKeys| -> Result<Map<String, Value>> {
+            let value = names.iter().find_map(|name| fields.get(*name).filter(|value| !value.is_null()));
+            let Some(value) = value else { return Ok(Map::new()) };
+            let Some(part) = value.as_object() else {
+                return Err(wrong(&file, format!("{} is {value}; it must be an object", names[0])));
+            };
+            let unknown = part.iter().find(|(key, value)| !value.is_null() && !keys.knows(key));
+            match unknown {
+                Some((key, value)) => Err(wrong(
+                    &file,
+                    format!("{}.{key} is {value}, which is not supported; remove it if it changes no result", names[0]),
+                )),
+                None => Ok(part.clone()),
+            }
+        };
+        part(&["model_kwargs", "model_args"], &MODEL_KWARGS)?;
+        part(&["config_kwargs", "config_args"], &CONFIG_KWARGS)?;
+        let processor = part(&["processor_kwargs", "tokenizer_args"], &PROCESSOR_KWARGS)?;
+        let called = self.read_calls(&file, &fields)?;
+        let own = size(&file, &fields, "max_seq_length")?;
+        let kwarg = size(&file, &processor, "model_max_length")?;
+        let config = directory.join("tokenizer_config.json");
+        let tokenizer: Map<String, Value> = if config.is_file() { read_json(&config)? } else { Map::new() };
+        Ok(called.or(kwarg).or(own).or(size(&config, &tokenizer, "model_max_length")?))
+    }
+
+    /// The `max_length` of `processing_kwargs`, with which the tokenizer is called.
+    fn read_calls(&self, file: &Path, fields: &Map<String, Value>) -> Result<Option<usize>> {
+        let mut most = None;
+        let parts = fields.get("processing_kwargs").and_then(Value::as_object);
+        for (part, value) in parts.into_iter().flatten() {
+            let entries = value.as_object();
+            for (key, value) in entries.into_iter().flatten().filter(|(_, value)| !value.is_null()) {
+                match (part.as_str(), key.as_str()) {
+                    // Of another kind of input.
+                    ("audio" | "image" | "video" | "chat_template", _) => {}
+                    ("text" | "common", "max_length") => most = as_size(value),
+                    ("text" | "common", "padding" | "return_tensors") => {}
+                    ("text" | "common", "truncation") if *value == true || *value == "longest_first" => {}
+                    _ => {
+                        let reason =
+                            format!("processing_kwargs.{part}.{key} is {value}, which is not supported; remove it");
+                        return Err(wrong(file, reason));
+                    }
+                }
+            }
+        }
+        Ok(most)
+    }
+
+    /// Reads `config_sentence_transformers.json`, if there is one.
+    fn read_prompts(&mut self, file: &Path) -> Result<()> {
+        if !file.is_file() {
+            return Ok(());
+        }
+        let fields: Map<String, Value> = read_json(file)?;
+        ENCODER.check(file, &fields)?;
+        for (name, prompt) in fields.get("prompts").and_then(Value::as_object).into_iter().flatten() {
+            let text = match prompt {
+                Value::Null => "",
+                Value::String(text) => text,
+                other => return Err(wrong(file, format!("the prompt '{name}' is {other}; it must be a text"))),
+            };
+            self.prompts.insert(name.clone(), text.into());
+        }
+        if let Some(name) = fields.get("default_prompt_name").and_then(Value::as_str) {
+            // Two names that sentence-transformers always has.
+            if !self.prompts.contains_key(name) && !["query", "document"].contains(&name) {
+                return Err(wrong(file, format!("default_prompt_name is '{name}', and prompts has no such entry")));
+            }
+            self.default_prompt = Some(name.into());
+        }
+        for name in ["query", "document"] {
+            self.prompts.entry(name.into()).or_default();
+        }
+        self.truncate_dim = size(file, &fields, "truncate_dim")?;
+        if let Some(name) = fields.get("similarity_fn_name").and_then(Value::as_str) {
+            self.similarity = match name {
+                "cosine" => Similarity::Cosine,
+                "dot" | "dot_product" => Similarity::Dot,
+                "euclidean" => Similarity::Euclidean,
+                "manhattan" => Similarity::Manhattan,
+                other => {
+                    let known = "cosine, dot, euclidean and manhattan";
+                    return Err(wrong(file, format!("similarity_fn_name is '{other}'; known are {known}")));
+                }
+            };
+        }
+        Ok(())
+    }
+
+    /// Reads `modules.json`, and the modules after the encoder.
+    fn read_modules(&mut self, directory: &Path, list: &Path, device: &B::Device, dtype: Option<DType>) -> Result<()> {
+        let modules: Vec<Module> = read_json(list)?;
+        let classes: Vec<&str> = modules.iter().map(Module::class).collect();
+        let order = "the first must be a Transformer, the second a Pooling, and there may be one of each";
+        let count = |class: &str| classes.iter().filter(|found| **found == class).count();
+        let pooled = classes.get(1) == Some(&"Pooling") && count("Pooling") == 1;
+        let known =
+            |class: &&str| ["Transformer", "Pooling", "Normalize", "Dense", "LayerNorm", "Dropout"].contains(class);
+        if classes.iter().all(known)
+            && !(classes.first() == Some(&"Transformer") && count("Transformer") == 1 && pooled)
+        {
+            return Err(wrong(list, format!("its modules are {}; {order}", classes.join(", "))));
+        }
+        for module in &modules {
+            let folder = below(directory, &module.path, list)?;
+            match module.class() {
+                "Transformer" => {}
+                "Pooling" => self.read_pooling(&folder.join("config.json"))?,
+                class => match SentenceModule::read(class, &folder, device, dtype)? {
+                    Some(module) => self.modules.extend(module),
+                    None => {
+                        let (kind, path) = (&module.kind, &module.path);
+                        return Err(wrong(
+                            list,
+                            format!(
+                                "the module '{kind}' in '{path}' is not known; known are Transformer, Pooling, Normalize, \
+                                 Dense, LayerNorm and Dropout"
+                            ),
+                        ));
+                    }
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the pooling's settings: `pooling_mode`, a name or a list of names, or the older flags.
+    fn read_pooling(&mut self, file: &Path) -> Result<()> {
+        let fields: Map<String, Value> = read_json(file)?;
+        POOLING.check(file, &fields)?;
+        if let Some(name) = fields.iter().find_map(|(name, value)| {
+            let flag = name.starts_with("pooling_mode_") && *value != false && !POOLING.knows(name);
+            flag.then_some(name)
+        }) {
+            return Err(wrong(file, format!("{name} is not known")));
+        }
+        self.include_prompt = flag(file, &fields, "include_prompt")?.unwrap_or(true);
+        let named = |name: &Value| {
+            let mode = POOLING_MODES.iter().find(|(mode, _, _)| name == mode).map(|(_, _, pooling)| *pooling);
+            let known = || POOLING_MODES.map(|(mode, _, _)| mode).join(", ");
+            mode.ok_or_else(|| wrong(file, format!("pooling_mode is {name}; known are {}", known())))
+        };
+        self.pooling = match fields.get("pooling_mode").filter(|value| !value.is_null()) {
+            Some(Value::Array(names)) => names.iter().map(named).collect::<Result<_>>()?,
+            Some(name) => vec![named(name)?],
+            None => {
+                let on = |name: &str| fields.get(name).and_then(Value::as_bool) == Some(true);
+                POOLING_MODES.iter().filter(|(_, flag, _)| on(flag)).map(|(_, _, pooling)| *pooling).collect()
+            }
+        };
+        if self.pooling.is_empty() {
+            self.pooling.push(Pooling::Mean);
+        }
+        Ok(())
+    }
+}
+
+/// A flag of a file.
+fn flag(file: &Path, fields: &Map<String, Value>, name: &str) -> Result<Option<bool>> {
+    match fields.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Bool(flag)) => Ok(Some(*flag)),
+        Some(other) => Err(wrong(file, format!("{name} is {other}; it must be true or false"))),
+    }
+}
+
+/// A length. A larger number than there are lengths, which transformers writes for "no limit", is the largest.
+fn as_size(value: &Value) -> Option<usize> {
+    let number = value.as_f64()?;
+    (number >= 1.0).then(|| value.as_u64().and_then(|size| usize::try_from(size).ok()).unwrap_or(usize::MAX))
+}
+
+/// A length of a file.
+fn size(file: &Path, fields: &Map<String, Value>, name: &str) -> Result<Option<usize>> {
+    match fields.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => match as_size(value) {
+            Some(size) => Ok(Some(size)),
+            None => Err(wrong(file, format!("{name} is {value}; it must be a positive number"))),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_key_is_in_two_sets() {
+        for keys in [&POOLING, &TRANSFORMER, &MODEL_KWARGS, &PROCESSOR_KWARGS, &CONFIG_KWARGS, &ENCODER] {
+            let all = keys.all();
+            let mut once = all.clone();
+            once.sort_unstable();
+            once.dedup();
+            assert_eq!(once.len(), all.len(), "{all:?}");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Modules after the pooling.
+
+use burn::tensor::{DType, Tensor};
+use grove_backend::Backend;
+use grove_layers::{Activation, LayerNorm, Linear};
+use grove_transform::eval_shape;
+use grove_tree::{Init, Tree};
+use grove_weights::{LoadOptions, NameMap, Step, TensorFiles, load};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::path::Path;
+
+use crate::{
+    error::{ModelError, Result},
+    known_keys::{KnownKeys, RefusedKey},
+    pretrained::read_json,
+};
+
+/// A module after the pooling, from vectors to vectors.
+#[derive(Tree, Clone, Debug)]
+pub enum SentenceModule<B: Backend> {
+    /// Scales vectors to length 1.
+    Normalize,
+    /// A linear map with an activation.
+    Dense(Dense<B>),
+    /// Layer normalisation.
+    LayerNorm(LayerNorm<B>),
+}
+
+/// A linear map with an activation and an optional residual connection.
+#[derive(Tree, Clone, Debug)]
+pub struct Dense<B: Backend> {
+    /// The map.
+    pub linear: Linear<B>,
+    /// Applied after the map; `None` for the identity.
+    #[tree(static)]
+    pub activation: Option<Activation>,
+    /// If true, the input is added to the output.
+    pub use_residual: bool,
+    /// Map of the input before it is added; `None` if it is added as it is.
+    pub residual: Option<Linear<B>>,
+}
+
+/// The keys of a module's `config.json` that name its input and its output.
+const PLACES: [RefusedKey; 2] = [
+    RefusedKey {
+        key: "module_input_name",
+        neutral: &["\"sentence_embedding\""],
+        instead: "a module after the pooling reads sentence_embedding",
+    },
+    RefusedKey {
+        key: "module_output_name",
+        neutral: &["\"sentence_embedding\""],
+        instead: "a module after the pooling writes sentence_embedding",
+    },
+];
+
+const NORMALIZE: KnownKeys = KnownKeys { followed: &[], without_effect: &[], refused: &PLACES };
+
+const DENSE: KnownKeys = KnownKeys {
+    followed: &["in_features", "out_features", "bias", "activation_function", "use_residual"],
+    without_effect: &[],
+    refused: &PLACES,
+};
+
+const LAYER_NORM: KnownKeys = KnownKeys { followed: &["dimension"], without_effect: &[], refused: &[] };
+
+const DROPOUT: KnownKeys =
+    KnownKeys { followed: &[], without_effect: &[("dropout", "dropout is for training alone")], refused: &[] };
+
+#[derive(Deserialize)]
+struct DenseConfig {
+    in_features: usize,
+    out_features: usize,
+    bias: Option<bool>,
+    activation_function: Option<String>,
+    use_residual: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct LayerNormConfig {
+    dimension: usize,
+}
+
+/// The largest side of a matrix.
+const LARGEST: usize = 1 << 20;
+
+impl<B: Backend> SentenceModule<B> {
+    /// Applies the module.
+    ///
+    /// # Shapes
+    /// - input `[b, in]`
+    /// - output `[b, out]`
+    pub fn forward(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
+        match self {
+            Self::Normalize => {
+                let norm = (x.clone() * x.clone()).sum_dim(1).sqrt().clamp_min(1e-12); // [b, 1]
+                x / norm
+            }
+            Self::Dense(dense) => dense.forward(x),
+            Self::LayerNorm(norm) => norm.forward(x),
+        }
+    }
+
+    /// Reads the module of a class from its directory. The outer `None` is an unknown class; the inner one is a class that
+    /// does nothing outside of training.
+    pub(super) fn read(
+        class: &str,
+        directory: &Path,
+        device: &B::Device,
+        dtype: Option<DType>,
+    ) -> Result<Option<Option<Self>>> {
+        let options = LoadOptions { dtype: Some(pooled_dtype(dtype)), ..LoadOptions::new(device) };
+        let file = directory.join("config.json");
+        let fields =
+            || -> Result<Map<String, Value>> { if file.is_file() { read_json(&file) } else { Ok(Map::new()) } };
+        Ok(Some(match class {
+            "Normalize" => {
+                NORMALIZE.check(&file, &fields()?)?;
+                Some(Self::Normalize)
+            }
+            "Dropout" => {
+                DROPOUT.check(&file, &fields()?)?;
+                None
+            }
+            "Dense" => Some(Self::Dense(Dense::read(directory, &file, &options)?)),
+            "LayerNorm" => {
+                LAYER_NORM.check(&file, &read_json(&file)?)?;
+                let LayerNormConfig { dimension } = read_json(&file)?;
+                check_size(&file, "dimension", dimension)?;
+                let names = NameMap::new().rule("norm.weight", "weight").rule("norm.bias", "bias");
+                let norm = weights(directory, &names, &options, |init| LayerNorm::new(dimension, 1e-5, init))?;
+                Some(Self::LayerNorm(norm))
+            }
+            _ => return Ok(None),
+        }))
+    }
+}
+
+impl<B: Backend> Dense<B> {
+    fn forward(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
+        let y = self.linear.forward(x.clone());
+        let y = match self.activation {
+            Some(activation) => activation.forward(y),
+            None => y,
+        };
+        match &self.residual {
+            Some(residual) => y + residual.forward(x),
+            None if self.use_residual => y + x,
+            None => y,
+        }
+    }
+
+    fn read(directory: &Path, file: &Path, options: &LoadOptions<B>) -> Result<Self> {
+        DENSE.check(file, &read_json(file)?)?;
+        let config: DenseConfig = read_json(file)?;
+        let (inputs, outputs) = (config.in_features, config.out_features);
+        check_size(file, "in_features", inputs)?;
+        check_size(file, "out_features", outputs)?;
+        let activation =
+            activation(config.activation_function.as_deref().unwrap_or("torch.nn.modules.activation.Tanh"))
+                .map_err(|reason| ModelError::Json { file: file.into(), reason })?;
+        let (bias, use_residual) = (config.bias.unwrap_or(true), config.use_residual.unwrap_or(false));
+        let linear = |bias: bool, init: &Init<B>| {
+            let linear = Linear::torch_default(inputs, outputs, init);
+            Linear::new(linear.weight, linear.bias.filter(|_| bias))
+        };
+        let names = ["linear", "residual"].iter().fold(NameMap::new(), |names, part| {
+            names
+                .rule(&format!("{part}.weight"), &format!("{part}.weight"))
+                .then(Step::Transpose)
+                .rule(&format!("{part}.bias"), &format!("{part}.bias"))
+        });
+        weights(directory, &names, options, |init| Self {
+            linear: linear(bias, &init.named("linear")),
+            activation,
+            use_residual,
+            residual: (use_residual && inputs != outputs).then(|| linear(false, &init.named("residual"))),
+        })
+    }
+}
+
+/// The dtype of modules after the pooling: pooled vectors are f32 at least.
+fn pooled_dtype(dtype: Option<DType>) -> DType {
+    if dtype == Some(DType::F64) { DType::F64 } else { DType::F32 }
+}
+
+/// A module with the weights of its directory.
+fn weights<B: Backend, M: Tree<B>>(
+    directory: &Path,
+    names: &NameMap,
+    options: &LoadOptions<B>,
+    new: impl Fn(&Init<B>) -> M,
+) -> Result<M> {
+    Ok(load(eval_shape(new), &TensorFiles::open(directory)?, names, options)?.0)
+}
+
+fn check_size(file: &Path, name: &str, size: usize) -> Result<()> {
+    if (1..=LARGEST).contains(&size) {
+        return Ok(());
+    }
+    Err(ModelError::Json { file: file.into(), reason: format!("{name} is {size}; it must be between 1 and {LARGEST}") })
+}
+
+/// An activation by the path of PyTorch's class; `None` for the identity.
+fn activation(path: &str) -> std::result::Result<Option<Activation>, String> {
+    let class = path.strip_prefix("torch.nn.").and_then(|path| path.rsplit('.').next());
+    Ok(Some(match class {
+        Some("Identity") => return Ok(None),
+        Some("Tanh") => Activation::Tanh,
+        Some("ReLU") => Activation::Relu,
+        Some("GELU") => Activation::Gelu,
+        Some("SELU") => Activation::Selu,
+        Some("SiLU") => Activation::Silu,
+        _ => {
+            return Err(format!(
+                "activation_function is '{path}', which is not supported; known are Identity, Tanh, ReLU, GELU, SELU and SiLU \
+                 of torch.nn"
+            ));
+        }
+    }))
+}
