@@ -47,6 +47,20 @@ pub enum RopeScaling {
         original: usize,
         /// Factor of queries and keys, each. If `None`, `0.1 ln(factor) + 1`, or 1 if `factor` is at most 1.
         attention_factor: Option<f64>,
+        /// If true, the bounds of the frequencies between are whole numbers.
+        truncate: bool,
+    },
+    /// LongRoPE (Ding et al., "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens", 2024): each angle is divided by
+    /// its own factor, of one list up to the sequence length of training and of another beyond it.
+    LongRope {
+        /// Factors up to the sequence length of training.
+        short: Vec<f32>,
+        /// Factors beyond it.
+        long: Vec<f32>,
+        /// Sequence length of training.
+        original: usize,
+        /// Factor of queries and keys, each.
+        attention_factor: f64,
     },
     /// Each angle is divided by its own factor, as in GGUF files.
     Factors(Vec<f32>),
@@ -97,14 +111,20 @@ impl Rope {
                 };
                 (plain.iter().map(scaled).collect(), 1.0)
             }
-            RopeScaling::Yarn { factor, beta_fast, beta_slow, original, attention_factor } => {
+            RopeScaling::LongRope { short, long, original, attention_factor } => {
+                let factors = if len > *original { long } else { short };
+                let angles = plain.iter().zip(factors).map(|(angle, factor)| angle / factor).collect();
+                (angles, *attention_factor as f32)
+            }
+            RopeScaling::Yarn { factor, beta_fast, beta_slow, original, attention_factor, truncate } => {
                 // The pair with this number of turns within the sequence length of training.
                 let pair = |turns: f64| {
                     self.head_dim as f64 * (*original as f64 / (turns * 2.0 * PI)).ln() / (2.0 * self.base.ln())
                 };
-                let first = pair(*beta_fast).floor().max(0.0);
-                let last = pair(*beta_slow).ceil().min(self.head_dim as f64 - 1.0);
-                let width = (last - first).max(1e-3);
+                let bounds = [pair(*beta_fast), pair(*beta_slow)];
+                let [first, last] = if *truncate { [bounds[0].floor(), bounds[1].ceil()] } else { bounds };
+                let (first, last) = (first.max(0.0), last.min(self.head_dim as f64 - 1.0));
+                let width = if first == last { 1e-3 } else { last - first };
                 let scaled = |(j, &angle): (usize, &f32)| {
                     let slow = ((j as f64 - first) / width).clamp(0.0, 1.0);
                     (f64::from(angle) * (1.0 - slow + slow / factor)) as f32
@@ -120,6 +140,33 @@ impl Rope {
     pub fn factors(&self) -> Vec<f32> {
         let plain = Self { scaling: RopeScaling::None, ..self.clone() };
         plain.angles(0).0.iter().zip(self.angles(0).0).map(|(plain, scaled)| plain / scaled).collect()
+    }
+
+    /// True if the angles of a position depend on the length of the sequence, so that a sequence must be read at once for all of
+    /// its positions to have the same angles.
+    pub fn depends_on_length(&self) -> bool {
+        matches!(self.scaling, RopeScaling::Dynamic { .. } | RopeScaling::LongRope { .. })
+    }
+
+    /// Computes the rotations at the positions from 0 to `len`, each as that of the last position of a sequence of at least
+    /// `least` positions: a table from which the positions of a step of `least` tokens are selected.
+    pub fn table<B: Backend>(&self, len: usize, least: usize, dtype: DType, device: &B::Device) -> RopeAngles<B> {
+        let positions: Vec<usize> = (0..len).collect();
+        if !self.depends_on_length() {
+            return self.at(&positions, 1, dtype, device);
+        }
+        let (mut cos, mut sin) = (vec![], vec![]);
+        for position in positions {
+            let (angles, magnitude) = self.angles((position + 1).max(least));
+            let turned = angles.iter().map(|angle| position as f32 * angle);
+            cos.extend(turned.clone().map(|angle| angle.cos() * magnitude));
+            sin.extend(turned.map(|angle| angle.sin() * magnitude));
+        }
+        let table = |values: Vec<f32>| {
+            let table = TensorData::new(values, [1, len, self.head_dim / 2]).convert_dtype(dtype);
+            Tensor::<B, 3>::from_data(table, (device, dtype))
+        };
+        RopeAngles { cos: table(cos), sin: table(sin), interleaved: self.interleaved }
     }
 
     /// Computes the rotations at positions. `positions` holds `rows` rows of equal length, one after the other:

@@ -63,9 +63,20 @@ pub trait CausalLm<B: Backend>: Tree<B> {
         device.unwrap_or_default()
     }
 
-    /// The most positions that the model can see, if there is a limit.
+    /// The sequence length for which the model is made, if there is one.
     fn context(&self) -> Option<usize> {
         None
+    }
+
+    /// The most positions that the model can read, if there is a limit. Rotary positions go beyond the context, for which alone
+    /// they were trained.
+    fn position_limit(&self) -> Option<usize> {
+        self.context()
+    }
+
+    /// True if the states of all positions depend on the length of a prompt, which must be read at once then.
+    fn reads_prompts_whole(&self) -> bool {
+        false
     }
 
     /// Tokens that end a text, as the model's `config.json` names them.

@@ -50,7 +50,7 @@ impl<B: Backend, M: CausalLm<B>> Decoder<B, M> for Eager<'_, M> {
         cache: M::Cache,
         seen: usize,
     ) -> (Tensor<B, 2>, M::Cache) {
-        let (mut cache, chunks) = chunks::<B, M>(ids, padding, cache, seen);
+        let (mut cache, chunks) = chunks(self.0, ids, padding, cache, seen);
         let mut logits = None;
         for ids in chunks {
             let (of_chunk, next) = self.0.decode(ids, padding, cache);
@@ -69,6 +69,7 @@ pub(super) fn new_cache<B: Backend, M: CausalLm<B>>(model: &M, prompt: usize, ro
 /// A cache with room for tokens `[b, t]`, and the tokens in the parts in which they are read: all at once, or where programs are
 /// compiled and no row has padding, powers of two, of which there are few.
 pub(super) fn chunks<B: Backend, M: CausalLm<B>>(
+    model: &M,
     ids: Tensor<B, 2, Int>,
     padding: &[usize],
     cache: M::Cache,
@@ -79,7 +80,7 @@ pub(super) fn chunks<B: Backend, M: CausalLm<B>>(
     }
     let t = ids.dims()[1];
     let cache = cache.with_capacity(capacity(seen + t));
-    if padding.iter().any(|&pad| pad > 0) {
+    if padding.iter().any(|&pad| pad > 0) || model.reads_prompts_whole() {
         return (cache, vec![ids]);
     }
     let (mut parts, mut at) = (Vec::new(), 0);

@@ -1,5 +1,6 @@
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
+use grove_files::say_once;
 use grove_tree::Key;
 
 use super::{
@@ -174,6 +175,7 @@ pub(super) fn generate_by<B: Backend, M: CausalLm<B>>(
     while !rows.all_ended() {
         done += continue_together(decoder, options, &mut rows, done)?;
     }
+    say_beyond(model, rows.rows.iter().map(|row| row.ids.len()).max().unwrap_or(0));
     let finished =
         |row: Row| Generated { ids: row.ids[row.prompt..].to_vec(), finish: row.finish.unwrap_or(row.limit.1) };
     Ok(rows.rows.into_iter().map(finished).collect())
@@ -253,9 +255,21 @@ pub fn check_prompt<B: Backend, M: CausalLm<B>>(model: &M, prompt: &[u32]) -> Re
         return Err(ModelError::EmptyPrompt);
     }
     check_tokens(model, prompt)?;
-    match model.context() {
+    say_beyond(model, prompt.len());
+    match model.position_limit() {
         Some(context) if prompt.len() > context => Err(ModelError::PromptTooLong { len: prompt.len(), context }),
         _ => Ok(()),
+    }
+}
+
+/// Says once that a text is longer than those for which the model was trained.
+pub(super) fn say_beyond<B: Backend, M: CausalLm<B>>(model: &M, len: usize) {
+    if let (Some(context), None) = (model.context(), model.position_limit())
+        && len > context
+    {
+        say_once(&format!(
+            "a text of more than {context} tokens is longer than those for which this model was made; it is read nevertheless"
+        ));
     }
 }
 
@@ -275,7 +289,7 @@ pub(super) fn steps_of<B: Backend, M: CausalLm<B>>(model: &M, prompt: usize, opt
 
 /// Number of new tokens for which a model's context has room after so many.
 fn room<B: Backend, M: CausalLm<B>>(model: &M, tokens: usize) -> usize {
-    model.context().map_or(usize::MAX, |context| context.saturating_sub(tokens).saturating_add(1))
+    model.position_limit().map_or(usize::MAX, |context| context.saturating_sub(tokens).saturating_add(1))
 }
 
 /// The reason why a sequence with all of its `steps` after a prompt ended.

@@ -51,7 +51,7 @@ impl<B: Backend, M: CausalLm<B>> DecodeSession<B, M> {
             // The tokens before the last `n` are read for the cache alone, in chunks.
             let (before, last) = new.split_at(new.len() - n);
             if !before.is_empty() {
-                let (with_room, parts) = chunks::<B, M>(int_tensor(&[before.to_vec()], &device), &[], cache, alike);
+                let (with_room, parts) = chunks(model, int_tensor(&[before.to_vec()], &device), &[], cache, alike);
                 cache = parts.into_iter().fold(with_room, |cache, part| model.decode_last(part, 1, cache).1);
             }
             new = last;

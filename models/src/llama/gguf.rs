@@ -113,13 +113,36 @@ fn scaling(keys: &Keys<'_>, checkpoint: &TensorFiles) -> Result<Option<Map<Strin
     }
     let factor = keys.number("rope.scaling.factor").or(keys.number("rope.scale_linear"));
     let kind = keys.metadata.string(&keys.key("rope.scaling.type"));
+    // Factors of queries and keys, each, on top of YaRN's own.
+    let attention: f64 = ["rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor"]
+        .iter()
+        .filter_map(|name| keys.number(name))
+        .product();
+    if kind != Some("yarn") && attention != 1.0 {
+        return wrong(format!(
+            "{} is {attention}, which is supported for yarn alone",
+            keys.key("rope.scaling.attn_factor")
+        ));
+    }
+    // 1 mixes both kinds of angles, as YaRN does; a negative number leaves the choice to the program.
+    for (name, neutral) in [("rope.scaling.yarn_ext_factor", 1.0), ("rope.scaling.yarn_log_multiplier", 0.0)] {
+        if let Some(value) = keys.number(name).filter(|value| *value != neutral && *value >= 0.0) {
+            return wrong(format!("{} is {value}; only {neutral} is supported", keys.key(name)));
+        }
+    }
     Ok(match (kind, factor) {
         (None | Some("none"), None) | (Some("none"), _) => None,
         (None | Some("linear"), factor) => object(json!({ "rope_type": "linear", "factor": factor.unwrap_or(1.0) })),
-        (Some("yarn"), factor) => object(json!({
-            "rope_type": "yarn", "factor": factor.unwrap_or(1.0),
-            "original_max_position_embeddings": keys.size("rope.scaling.original_context_length"),
-        })),
+        (Some("yarn"), factor) => {
+            let factor = factor.unwrap_or(1.0);
+            let own = if factor > 1.0 { 0.1 * factor.ln() + 1.0 } else { 1.0 };
+            object(json!({
+                "rope_type": "yarn", "factor": factor, "attention_factor": attention * own,
+                "original_max_position_embeddings": keys.size("rope.scaling.original_context_length"),
+                "beta_fast": keys.number("rope.scaling.yarn_beta_fast"),
+                "beta_slow": keys.number("rope.scaling.yarn_beta_slow"),
+            }))
+        }
         (Some(other), _) => {
             return wrong(format!("the scaling of rotary angles is of kind '{other}'; known are none, linear, yarn"));
         }

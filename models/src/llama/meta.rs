@@ -9,12 +9,34 @@ use super::{EndTokens, LlamaConfig};
 use crate::{
     PretrainedConfig,
     error::{ModelError, Result},
+    known_keys::{KnownKeys, RefusedKey},
     pretrained::read_json,
+};
+
+/// Keys of `params.json`.
+const KEYS: KnownKeys = KnownKeys {
+    followed: &["n_layers", "n_heads", "n_kv_heads", "norm_eps", "rope_theta", "use_scaled_rope", "head_dim"],
+    without_effect: &[
+        ("dim", "widths are read from the weights"),
+        ("ffn_dim_multiplier", "widths are read from the weights"),
+        ("hidden_dim", "widths are read from the weights"),
+        ("max_batch_size", "a limit of Meta's own program"),
+        ("max_seq_len", "a limit of Meta's own program"),
+        ("multiple_of", "widths are read from the weights"),
+        ("vocab_size", "it is read from the weights"),
+    ],
+    refused: &[
+        RefusedKey { key: "quantization_args", neutral: &[], instead: "take the model's files that are not quantized" },
+        RefusedKey { key: "lora_args", neutral: &[], instead: "take the model's files without adapters" },
+        RefusedKey { key: "moe", neutral: &[], instead: "layers of experts are not supported" },
+        RefusedKey { key: "sliding_window", neutral: &[], instead: "take the model's files for transformers" },
+    ],
 };
 
 /// The fields that are needed; widths are read from the weights.
 #[derive(Deserialize)]
 struct Params {
+    head_dim: Option<usize>,
     n_layers: usize,
     n_heads: usize,
     n_kv_heads: Option<usize>,
@@ -24,12 +46,16 @@ struct Params {
     use_scaled_rope: bool,
 }
 
+/// Size of LLaMA 3's vocabulary without its special tokens.
+const THIRD_VOCABULARY: usize = 128_000;
+
 /// Width of the smallest model whose angles LLaMA 3.1's factor scales; those of 3.2, which are narrower, are scaled by
 /// more, and their files say as little about it.
 const SCALED_BY_8: usize = 4096;
 
 /// The configuration of a model in Meta's files.
 pub(super) fn read(file: &Path, checkpoint: &TensorFiles) -> Result<LlamaConfig> {
+    KEYS.check(file, &read_json(file)?)?;
     let params: Params = read_json(file)?;
     let wrong = |reason: String| ModelError::Json { file: file.into(), reason };
     let shape = |name: &str| match checkpoint.info(name)?.shape[..] {
@@ -38,7 +64,9 @@ pub(super) fn read(file: &Path, checkpoint: &TensorFiles) -> Result<LlamaConfig>
     };
     let [vocab_size, hidden_size] = shape("tok_embeddings.weight")?;
     let [intermediate_size, _] = shape("layers.0.feed_forward.w1.weight")?;
-    let third = params.rope_theta.is_some_and(|base| base > 10_000.0);
+    // Code LLaMA has the base of LLaMA 3 or a larger one, and LLaMA 2's tokens.
+    let third = vocab_size >= THIRD_VOCABULARY;
+    let code = !third && params.rope_theta.is_some_and(|base| base > 10_000.0);
     let (first, last) = if third { (128_000, 128_001) } else { (1, 2) };
     let scaling = json!({
         "rope_type": "llama3", "factor": if hidden_size < SCALED_BY_8 { 32.0 } else { 8.0 },
@@ -54,10 +82,12 @@ pub(super) fn read(file: &Path, checkpoint: &TensorFiles) -> Result<LlamaConfig>
         rms_norm_eps: params.norm_eps,
         rope_theta: params.rope_theta,
         rope_scaling: scaling.as_object().cloned().filter(|_| params.use_scaled_rope),
-        max_position_embeddings: match (params.use_scaled_rope, third) {
-            (true, _) => 131_072,
-            (false, true) => 8192,
-            (false, false) => 4096,
+        head_dim: params.head_dim,
+        max_position_embeddings: match () {
+            () if params.use_scaled_rope => 131_072,
+            () if third => 8192,
+            () if code => 16_384,
+            () => 4096,
         },
         tie_word_embeddings: !checkpoint.contains("output.weight"),
         bos_token_id: Some(first),

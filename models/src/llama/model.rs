@@ -156,8 +156,9 @@ impl<B: Backend> CausalLm<B> for Llama<B> {
         let first = cache.as_ref().and_then(|cache| cache.first());
         let rotation = match (fixed_position_ids(first, t, padding), first) {
             (Some(positions), Some(cache)) => {
-                let all: Vec<usize> = cache.visible_range(t).collect();
-                self.rope.at(&all, 1, x.dtype(), &device).select(positions)
+                let all = cache.visible_range(t);
+                debug_assert_eq!(all.start, 0, "a cache of fixed size begins with the text");
+                self.rope.table(all.end, t, x.dtype(), &device).select(positions)
             }
             _ => {
                 let (positions, rows) = row_positions(first.map_or(0, KvCache::len), t, padding);
@@ -196,7 +197,16 @@ impl<B: Backend> CausalLm<B> for Llama<B> {
     }
 
     fn context(&self) -> Option<usize> {
-        Some(self.config.max_position_embeddings)
+        Some(self.config.trained_positions())
+    }
+
+    /// Rotary positions have no end.
+    fn position_limit(&self) -> Option<usize> {
+        None
+    }
+
+    fn reads_prompts_whole(&self) -> bool {
+        self.rope.depends_on_length()
     }
 
     fn device(&self) -> B::Device {

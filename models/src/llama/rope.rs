@@ -2,12 +2,53 @@
 
 use grove_layers::{Rope, RopeScaling};
 use serde_json::{Map, Value};
+use std::path::Path;
 
 use super::{LlamaConfig, gguf};
-use crate::error::{ModelError, Result};
+use crate::{
+    error::{ModelError, Result},
+    known_keys::{KnownKeys, RefusedKey},
+};
 
 /// The kinds that are known.
-const KINDS: &str = "default, linear, dynamic, llama3, yarn";
+const KINDS: &str = "default, linear, dynamic, llama3, yarn, longrope";
+
+/// Keys of `rope_parameters` and `rope_scaling`.
+const KEYS: KnownKeys = KnownKeys {
+    followed: &[
+        "rope_type",
+        "type",
+        "rope_theta",
+        "factor",
+        "original_max_position_embeddings",
+        "attention_factor",
+        "beta_fast",
+        "beta_slow",
+        "mscale",
+        "mscale_all_dim",
+        "truncate",
+        "low_freq_factor",
+        "high_freq_factor",
+        "short_factor",
+        "long_factor",
+        "factors",
+    ],
+    without_effect: &[
+        ("finetuned", "a note of whether the model was trained with the scaling"),
+        ("max_position_embeddings", "the model's own counts"),
+    ],
+    refused: &[
+        RefusedKey { key: "partial_rotary_factor", neutral: &["1.0", "1"], instead: "whole heads are rotated" },
+        RefusedKey { key: "full_attention", neutral: &[], instead: "all layers must have the same rotary positions" },
+        RefusedKey {
+            key: "sliding_attention",
+            neutral: &[],
+            instead: "all layers must have the same rotary positions",
+        },
+        RefusedKey { key: "short_mscale", neutral: &["1.0", "1"], instead: "use attention_factor" },
+        RefusedKey { key: "long_mscale", neutral: &["1.0", "1"], instead: "use attention_factor" },
+    ],
+};
 
 /// Fields that say how angles are scaled.
 struct Scaling<'a>(&'a Map<String, Value>);
@@ -20,6 +61,22 @@ impl Scaling<'_> {
                 Some(value) => Ok(Some(value)),
                 None => wrong(format!("{name} of the rotary angles' scaling is {value}; it must be a positive number")),
             },
+        }
+    }
+
+    /// A number that counts as absent if it is 0.
+    fn magnitude(&self, name: &str) -> Result<Option<f64>> {
+        if self.0.get(name).and_then(Value::as_f64) == Some(0.0) { Ok(None) } else { self.number(name) }
+    }
+
+    /// Factors of the angles, one for each pair of a head.
+    fn list(&self, name: &str, pairs: usize) -> Result<Vec<f32>> {
+        let values = self.0.get(name).and_then(Value::as_array);
+        let factors: Option<Vec<f32>> =
+            values.and_then(|values| values.iter().map(|value| value.as_f64().map(|value| value as f32)).collect());
+        match factors {
+            Some(factors) if factors.len() == pairs && factors.iter().all(|factor| *factor > 0.0) => Ok(factors),
+            _ => wrong(format!("{name} of the rotary angles' scaling must be a list of {pairs} positive numbers")),
         }
     }
 
@@ -39,8 +96,19 @@ impl LlamaConfig {
     /// [`ModelError::Config`] if the scaling is of an unknown kind, or lacks what its kind needs.
     pub fn rope(&self) -> Result<Rope> {
         let empty = Map::new();
-        let newer = self.rope_parameters.as_ref();
-        let fields = Scaling(newer.or(self.rope_scaling.as_ref()).unwrap_or(&empty));
+        // An older key that is added to a newer file counts, as in transformers.
+        let given = |fields: &&Map<String, Value>| !fields.is_empty();
+        let (older, newer) = (self.rope_scaling.as_ref(), self.rope_parameters.as_ref());
+        let fields = Scaling(older.filter(given).or(newer.filter(given)).unwrap_or(&empty));
+        KEYS.check(Path::new("the rotary positions"), fields.0).map_err(|error| match error {
+            ModelError::Json { reason, .. } => ModelError::Config { reason: format!("rope_parameters: {reason}") },
+            other => other,
+        })?;
+        if let Some(part) =
+            self.other.get("partial_rotary_factor").filter(|part| part.as_f64() != Some(1.0) && !part.is_null())
+        {
+            return wrong(format!("partial_rotary_factor is {part}, which is not supported; whole heads are rotated"));
+        }
         let base = fields.number("rope_theta")?.or(self.rope_theta).unwrap_or(10_000.0);
         if !(base.is_finite() && base > 1.0) {
             return wrong(format!("rope_theta is {base}; it must be more than 1"));
@@ -53,9 +121,11 @@ impl LlamaConfig {
         };
         let factor = || fields.needed("factor", kind);
         let original = || -> Result<usize> {
-            let said = fields.number("original_max_position_embeddings")?;
-            Ok(said.map_or(self.max_position_embeddings, |said| said as usize))
+            let own = self.other.get("original_max_position_embeddings").and_then(Value::as_f64);
+            let said = own.or(fields.number("original_max_position_embeddings")?);
+            Ok(said.map_or(self.max_position_embeddings, |said| said as usize).max(1))
         };
+        let growth = || -> Result<f64> { Ok(self.max_position_embeddings as f64 / original()? as f64) };
         let scaling = match kind {
             "default" => RopeScaling::None,
             "linear" => RopeScaling::Linear { factor: factor()? },
@@ -69,16 +139,50 @@ impl LlamaConfig {
                 }
                 RopeScaling::Llama3 { factor: factor()?, low_freq_factor, high_freq_factor, original: original()? }
             }
-            "yarn" => RopeScaling::Yarn {
-                factor: factor()?,
-                beta_fast: fields.number("beta_fast")?.unwrap_or(32.0),
-                beta_slow: fields.number("beta_slow")?.unwrap_or(1.0),
-                original: original()?,
-                attention_factor: fields.number("attention_factor")?,
-            },
+            "yarn" => {
+                let factor = fields.number("factor")?.map_or_else(growth, Ok)?;
+                let magnitude = |scale: f64| if factor <= 1.0 { 1.0 } else { 0.1 * scale * factor.ln() + 1.0 };
+                let scales = fields.magnitude("mscale")?.zip(fields.magnitude("mscale_all_dim")?);
+                let own = fields.number("attention_factor")?;
+                RopeScaling::Yarn {
+                    factor,
+                    beta_fast: fields.magnitude("beta_fast")?.unwrap_or(32.0),
+                    beta_slow: fields.magnitude("beta_slow")?.unwrap_or(1.0),
+                    original: original()?,
+                    attention_factor: own.or(scales.map(|(own, all)| magnitude(own) / magnitude(all))),
+                    truncate: fields.0.get("truncate") != Some(&Value::Bool(false)),
+                }
+            }
+            // The name of its first files.
+            "longrope" | "su" => {
+                let (pairs, original) = (self.head_dim() / 2, original()?);
+                let factor = fields.number("factor")?.map_or_else(growth, Ok)?;
+                let usual = if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / (original as f64).ln()).sqrt() };
+                RopeScaling::LongRope {
+                    short: fields.list("short_factor", pairs)?,
+                    long: fields.list("long_factor", pairs)?,
+                    original,
+                    attention_factor: fields.number("attention_factor")?.unwrap_or(usual),
+                }
+            }
             gguf::FACTORS => gguf::listed(fields.0)?,
             other => return wrong(format!("the scaling of rotary angles is of kind '{other}'; known are {KINDS}")),
         };
         Ok(Rope { head_dim: self.head_dim(), base, scaling, interleaved: false })
+    }
+
+    /// The sequence length for which the model is made: that of training, or what the scaling of the rotary angles makes of it.
+    pub fn trained_positions(&self) -> usize {
+        let own = self.max_position_embeddings;
+        let fields = self.rope_scaling.as_ref().filter(|fields| !fields.is_empty()).or(self.rope_parameters.as_ref());
+        let number = |name: &str| fields.and_then(|fields| fields.get(name)).and_then(Value::as_f64);
+        let before = number("original_max_position_embeddings");
+        let stretched = |factor: f64| (own.max((before.unwrap_or(own as f64) * factor) as usize)).min(1 << 40);
+        match self.rope().map(|rope| rope.scaling) {
+            Ok(
+                RopeScaling::Linear { factor } | RopeScaling::Dynamic { factor, .. } | RopeScaling::Yarn { factor, .. },
+            ) => stretched(factor),
+            _ => own,
+        }
     }
 }

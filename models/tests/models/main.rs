@@ -26,6 +26,7 @@ mod jitted;
 mod llama;
 mod resnet;
 mod rnn;
+mod rope;
 mod sampling;
 mod shipped;
 mod tokenizer;
