@@ -7,7 +7,7 @@ use crate::{
     labelled::tell_new_labels,
     prelude::*,
     vision::{
-        ImageArgs, Split, VisionJob, evaluate, not_for_images, output_size, preprocessor_of, tell_averaged, train,
+        ImageArgs, Split, VisionJob, evaluate, not_for_images, output_size, preprocessor_of, train,
     },
 };
 
@@ -101,8 +101,7 @@ impl Options {
             return evaluate::<B, M>(args, path, preprocessor, device);
         }
         // While training, the model itself stays in f32.
-        let (model, report) = M::from_path(path, device, None)?;
-        tell_averaged(&report);
+        let (model, _) = M::from_path(path, device, None)?;
         let preprocessor = preprocessor(&model)?;
         let mut split = Split::open(args)?;
         let batch_size = args.run.training.batch_size.min(split.training.examples.len());

@@ -52,7 +52,7 @@ impl TensorFiles {
     /// split GGUF (`…-00001-of-00003.gguf`) give the first part; the others must be in the same directory. The format
     /// is detected from the content, not from the name.
     ///
-    /// Averaged weights, `state_dict_ema` or `model_ema`, are taken before plain ones; the report of loading says so.
+    /// Averaged weights, `state_dict_ema` or `model_ema`, are taken before plain ones; a note on standard error says so.
     ///
     /// Names are those of the model: what torch.compile (`_orig_mod.`) and DataParallel (`module.`) put before them is left out.
     ///

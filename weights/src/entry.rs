@@ -74,14 +74,11 @@ impl Entry {
 pub(crate) struct Contents {
     /// Names and positions, in the order of the file.
     pub(crate) entries: Vec<(String, Entry)>,
-    /// Metadata of the file, such as `format: pt`, and [`AVERAGED_WEIGHTS`].
+    /// Metadata of the file, such as `format: pt`.
     pub(crate) metadata: Vec<(String, String)>,
     /// Typed metadata of a GGUF file; `None` for other formats.
     pub(crate) gguf: Option<GgufMetadata>,
 }
-
-/// The key in a file's metadata of the entry of a training checkpoint whose averaged weights are read, such as `state_dict_ema`.
-pub(crate) const AVERAGED_WEIGHTS: &str = "averaged_weights";
 
 /// Strides of a row-major array of this shape, in elements.
 pub(crate) fn row_major(shape: &[usize]) -> Vec<usize> {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
 use crate::checkpoint::TensorFiles;
-use crate::entry::{AVERAGED_WEIGHTS, TensorInfo};
+use crate::entry::TensorInfo;
 use crate::names::{NameMap, Rule};
 use crate::pattern::{Captures, Pattern};
 use crate::placement::{Placement, Slot};
@@ -19,11 +19,7 @@ const SUGGESTED: usize = 20;
 pub(crate) fn plan(leaves: &[Slot], checkpoint: &TensorFiles, names: &NameMap) -> (HashMap<String, Placement>, Report) {
     let matching = Matching::new(leaves, checkpoint, names);
     let mut placements = HashMap::new();
-    let mut report = Report {
-        prefix: matching.prefix(),
-        averaged: checkpoint.metadata().get(AVERAGED_WEIGHTS).cloned(),
-        ..Report::default()
-    };
+    let mut report = Report { prefix: matching.prefix(), ..Report::default() };
     let mut used = HashSet::new();
     for slot in leaves {
         let (path, shape) = (&slot.path, &slot.shape);

@@ -24,9 +24,6 @@ pub struct Report {
     pub ignored: Vec<String>,
     /// The optional prefix of most names in the checkpoint, such as `transformer.`; empty if there is none.
     pub prefix: String,
-    /// The entry of a training checkpoint that the weights are from, such as `state_dict_ema`, if they are averaged ones and there
-    /// are others beside them.
-    pub averaged: Option<String>,
 }
 
 /// A leaf and the names of its tensors.
@@ -88,9 +85,6 @@ impl fmt::Display for Report {
         write!(f, "{} of {leaves} leaves loaded", self.loaded.len())?;
         if !self.prefix.is_empty() {
             write!(f, ", names with prefix `{}`", self.prefix)?;
-        }
-        if let Some(entry) = &self.averaged {
-            write!(f, ", averaged weights from `{entry}`")?;
         }
         if !self.ignored.is_empty() {
             write!(f, ", {} tensors ignored", self.ignored.len())?;

@@ -6,7 +6,7 @@ use grove::{
     train::log::bar,
 };
 
-use super::{preprocessor_of, tell_averaged};
+use super::preprocessor_of;
 use crate::{prelude::*, program::progress_bar};
 
 /// Limits of image sizes.
@@ -137,8 +137,7 @@ pub fn classify<B: Backend, M: ImageClassifier<B>>(
     device: &B::Device,
     mut look: impl FnMut(&M, &Preprocessor, &NamedImage) -> Result<(), Exit>,
 ) -> Result<(), Exit> {
-    let (model, loading) = M::from_path(path, device, Some(options.device.dtype.into()))?;
-    tell_averaged(&loading);
+    let (model, _) = M::from_path(path, device, Some(options.device.dtype.into()))?;
     let named = path.display();
     if model.labels().is_empty() {
         return Err(failure(format!(

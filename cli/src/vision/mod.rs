@@ -4,7 +4,7 @@ mod classify;
 mod options;
 mod train;
 
-use grove::{images::Preprocessor, models::ModelKind, weights::Report};
+use grove::{images::Preprocessor, models::ModelKind};
 
 use crate::prelude::*;
 pub use classify::{ClassifyArgs, NamedImage, SizeArgs, classify};
@@ -33,13 +33,6 @@ pub fn preprocessor_of(asked: Option<&str>, model: &Path, channels: usize) -> Re
         false => Err(failure(format!(
             "images are prepared with {found} channels, and the model wants {channels}: choose with --preprocess"
         ))),
-    }
-}
-
-/// Says that a training checkpoint's averaged weights are used, where it has plain ones too.
-pub fn tell_averaged(report: &Report) {
-    if let Some(entry) = &report.averaged {
-        tell(format_args!("the checkpoint has averaged weights, {entry}: they are used"));
     }
 }
 

@@ -19,7 +19,7 @@ use grove::{
     },
 };
 
-use super::{ImageArgs, SizeArgs, tell_averaged};
+use super::{ImageArgs, SizeArgs};
 use crate::{
     labelled::{hold_out, tell_unheld},
     prelude::*,
@@ -189,8 +189,7 @@ pub fn evaluate<B: Backend, M: ImageClassifier<B>>(
     preprocessor: impl FnOnce(&M) -> Result<Preprocessor, Exit>,
     device: &B::Device,
 ) -> Result<Ended, Exit> {
-    let (model, loading) = M::from_path(path, device, Some(args.run.device.dtype.into()))?;
-    tell_averaged(&loading);
+    let (model, _) = M::from_path(path, device, Some(args.run.device.dtype.into()))?;
     let preprocessor = preprocessor(&model)?;
     let split = Split::open(args)?;
     let (data, batch_size) = (split.held_out.unwrap_or(split.training), args.run.training.batch_size);

@@ -122,6 +122,7 @@ fn transformers(config: &Entries) -> Result<Preprocessor> {
         resize: if on("do_resize", true)? { resize } else { Resize::None },
         filter: config.filter()?.unwrap_or(defaults.filter),
         crop: None,
+        crop_pct: None,
         convention: ResampleCompat::Transformers,
         fill: [0; 3],
         rescale: if on("do_rescale", true)? { config.number("rescale_factor", 1.0 / 255.0)? } else { 1.0 },

@@ -69,6 +69,8 @@ pub struct Preprocessor {
     pub filter: Filter,
     /// Centre crop to `[height, width]`, with padding of colour `fill` for a smaller image; `None` for no crop.
     pub crop: Option<[u32; 2]>,
+    /// Fraction of the resized image's sides that the crop keeps, as timm's files have it; `None` where only the sizes tell.
+    pub crop_pct: Option<f64>,
     /// The library whose arithmetic is reproduced.
     pub convention: ResampleCompat,
     /// Colour of the padding.
@@ -99,17 +101,28 @@ impl Preprocessor {
     }
 
     /// The same preprocessing for square images of `side` pixels. A resize that keeps the aspect ratio grows with the crop;
-    /// any other becomes exact.
+    /// any other becomes exact. With a `crop_pct`, the resize is timm's for such images.
     ///
     /// # Errors
     /// Those of [`check`](Self::check).
     pub fn with_side(self, side: u32) -> Result<Self> {
+        let scaled = self.crop_pct.map(|part| ((f64::from(side) / part).floor() as u32).max(1));
         let resize = match (self.resize, self.crop) {
+            (Resize::Shorter(_) | Resize::Cover { .. }, Some(_)) if scaled.is_some() => {
+                Resize::Shorter(scaled.unwrap_or(side))
+            }
+            (Resize::Within { .. }, Some(_)) if scaled.is_some() => {
+                let side = scaled.unwrap_or(side);
+                Resize::Within { height: side, width: side }
+            }
             (Resize::Shorter(n), Some([height, width])) => {
                 let grown = u64::from(n) * u64::from(side) / u64::from(height.min(width).max(1));
                 Resize::Shorter(grown.clamp(1, u64::from(u32::MAX)) as u32)
             }
-            _ => Resize::Exact { height: side, width: side },
+            _ => {
+                let side = scaled.filter(|_| self.crop.is_some()).unwrap_or(side);
+                Resize::Exact { height: side, width: side }
+            }
         };
         let preprocessor = Self { resize, crop: self.crop.map(|_| [side, side]), ..self };
         preprocessor.check()?;

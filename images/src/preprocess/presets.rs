@@ -28,6 +28,7 @@ impl Preprocessor {
             resize: Resize::Shorter(256),
             filter: Filter::Bilinear,
             crop: Some([224, 224]),
+            crop_pct: None,
             convention: ResampleCompat::Torchvision,
             fill: [0; 3],
             rescale: 1.0 / 255.0,

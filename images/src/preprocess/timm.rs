@@ -45,6 +45,7 @@ pub(super) fn read(config: &Entries) -> Result<Preprocessor> {
         resize,
         filter,
         crop: Some([height, width]),
+        crop_pct: Some(crop_pct),
         convention: ResampleCompat::Torchvision,
         fill,
         rescale: 1.0 / 255.0,

@@ -174,3 +174,22 @@ fn bad_configurations_are_errors() {
     assert!(Preprocessor::from_file(fixture("decode/420.jpg")).is_err());
     assert!(Preprocessor::preset("resnet").unwrap_err().to_string().contains("torchvision"));
 }
+
+/// Resize and crop for images of another size are timm's: `floor(size / crop_pct)`, not a multiple of the rounded old one.
+#[test]
+fn other_sizes_of_timms_files() {
+    let read = |mode: &str| {
+        let config = json!({"pretrained_cfg": {"input_size": [3, 224, 224], "crop_pct": 0.9, "crop_mode": mode}});
+        Preprocessor::from_json(&config, Path::new("config.json")).unwrap()
+    };
+    let resize = |mode: &str, side: u32| {
+        let other = read(mode).with_side(side).unwrap();
+        assert_eq!(other.crop, Some([side; 2]));
+        other.resize
+    };
+    assert_eq!(read("center").resize, Resize::Shorter(248));
+    // timm.data.create_transform(384, crop_pct=0.9) and (320, …).
+    assert_eq!([resize("center", 384), resize("center", 320)], [Resize::Shorter(426), Resize::Shorter(355)]);
+    assert_eq!(resize("squash", 384), Resize::Exact { height: 426, width: 426 });
+    assert_eq!(resize("border", 384), Resize::Within { height: 426, width: 426 });
+}

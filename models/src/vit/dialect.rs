@@ -98,7 +98,12 @@ impl VitConfig {
             Some("avg") => self.pooling = Pooling::Mean,
             Some(other) => return Err(wrong(format!("global_pool is '{other}'; known are token and avg"))),
         }
-        if let Some(size) = said("img_size").and_then(size_of) {
+        // Without an argument, the model was made for the images of its weights, if these have one size.
+        let cfg = fields.get("pretrained_cfg").and_then(Value::as_object).unwrap_or(fields);
+        let fixed = cfg.get("fixed_input_size") == Some(&Value::Bool(true)) || self.grid()[0] == 1;
+        let input = cfg.get("input_size").and_then(Value::as_array).filter(|size| fixed && size.len() == 3);
+        let input = input.and_then(|size| size_of(&Value::Array(size[1..].to_vec())));
+        if let Some(size) = said("img_size").and_then(size_of).or(input) {
             let [rows, columns] = size.map(|size| size / self.patch_size.max(1));
             let places = self.position_prefix + self.grid().iter().product::<usize>();
             // The shapes tell only how many places there are, and that a square of patches is likely.

@@ -240,3 +240,32 @@ fn sixteen_bit_weights_take_f32_pixels() {
         }
     }
 }
+
+#[derive(serde::Deserialize)]
+struct Grid {
+    config: serde_json::Value,
+    image: [usize; 2],
+    probabilities: Vec<f32>,
+}
+
+/// The shape of a grid of positions is that of the images for which the file says that the model was made: no shape of a tensor
+/// tells 2x8 from 4x4. Fixtures: tools/fixtures/timm_grids.py.
+#[test]
+fn grids_that_are_no_square_are_timms() {
+    let fixtures = std::path::Path::new("tests/fixtures/timm_grids");
+    let cases: Vec<Grid> = serde_json::from_slice(&std::fs::read(fixtures.join("cases.json")).unwrap()).unwrap();
+    for Grid { config, image: [height, width], probabilities } in cases {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::copy(fixtures.join("model.safetensors"), folder.path().join("model.safetensors")).unwrap();
+        std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+        let (model, _) = Vit::<grove_backend::Flex>::from_path(folder.path(), &Default::default(), None).unwrap();
+        assert_eq!(model.config.image_size, [height, width], "{config}");
+        let pixels: Vec<f32> = (0..3 * height * width).map(|i| (3 * i % 17) as f32 / 8.0 - 1.0).collect();
+        let pixels = burn::tensor::TensorData::new(pixels, [1, 3, height, width]);
+        let images = burn::tensor::Tensor::<grove_backend::Flex, 4>::from_data(pixels, &Default::default());
+        let found = burn::tensor::activation::softmax(model.forward(images, None), 1);
+        for (found, expected) in found.into_data().iter::<f32>().zip(&probabilities) {
+            assert!((found - expected).abs() < 1e-5, "{height}x{width}: {found} {expected}");
+        }
+    }
+}

@@ -33,9 +33,9 @@ pub(crate) fn read_archive(file: &MappedFile, records: &BTreeMap<String, Record>
     }
     let pickle = content(pickle).map_err(malformed)?.and_then(|range| bytes.get(range)).unwrap_or_default();
     let (object, _) = unpickle(pickle).map_err(malformed)?;
-    let (tensors, averaged) =
-        state_dict::tensors(object).map_err(|reason| WeightsError::Unsupported { file: file.path().into(), reason })?;
-    contents(file, tensors, averaged, |storage| {
+    let tensors = state_dict::tensors(object, file.path())
+        .map_err(|reason| WeightsError::Unsupported { file: file.path().into(), reason })?;
+    contents(file, tensors, |storage| {
         let entry = format!("{folder}data/{}", storage.key);
         content(&entry)?.ok_or_else(|| format!("its storage {entry} is missing"))
     })

@@ -17,7 +17,7 @@ use std::ops::Range;
 
 use candle_core::pickle::{Object, Stack};
 
-use crate::entry::{AVERAGED_WEIGHTS, Contents, Entry, Form, element_count, element_size};
+use crate::entry::{Contents, Entry, Form, element_count, element_size};
 use crate::error::{Result, WeightsError};
 use crate::mapped::MappedFile;
 use crate::view::reaches_inside;
@@ -79,11 +79,9 @@ fn unpickle(bytes: &[u8]) -> std::result::Result<(Object, &[u8]), String> {
 fn contents(
     file: &MappedFile,
     tensors: Named,
-    averaged: Option<&str>,
     find: impl Fn(&PickledStorage) -> std::result::Result<Range<usize>, String>,
 ) -> Result<Contents> {
     let mut contents = Contents::default();
-    contents.metadata.extend(averaged.map(|key| (AVERAGED_WEIGHTS.to_owned(), key.to_owned())));
     let mut seen = HashSet::new();
     for (name, tensor) in tensors {
         let wrong =

@@ -1,21 +1,34 @@
 //! Conversion of an unpickled object to named tensors.
 
 use candle_core::pickle::Object;
+use grove_files::say_once;
+use std::path::Path;
 
 use crate::entry::StoredDtype;
 
 use super::storage::{PickledStorage, storage_dtype, torch_dtype, whole};
 
-/// Keys of the state dict in training checkpoints, in order of preference.
-const KEYS: [&str; 9] =
-    ["state_dict", "model_state_dict", "model_state", "model", "module", "net", "network", "weights", "params"];
+/// Keys of the state dict in training checkpoints, in order of preference: averages first, as in timm, which training programs
+/// evaluate.
+const KEYS: [&str; 11] = [
+    "state_dict_ema",
+    "model_ema",
+    "state_dict",
+    "model_state_dict",
+    "model_state",
+    "model",
+    "module",
+    "net",
+    "network",
+    "weights",
+    "params",
+];
 
-/// Keys of averaged weights, as timm and PyTorch's references keep them beside the plain ones. They are what such a model is
-/// evaluated with, and are taken first.
-const AVERAGED: [&str; 2] = ["state_dict_ema", "model_ema"];
+/// The first keys, under which averages are stored.
+const AVERAGES: usize = 2;
 
-/// The number of models in an average of PyTorch's, beside its weights.
-const COUNT: &str = "n_averaged";
+/// A counter that `torch.optim.swa_utils.AveragedModel` has among its weights.
+const COUNTER: &str = "n_averaged";
 
 /// Largest number of wrappers around a tensor (parameter, subclass, …).
 const WRAPPED: usize = 4;
@@ -35,12 +48,12 @@ pub(super) struct PickledTensor {
 /// Names, each with its tensor or the reason why it cannot be read.
 pub(super) type Named = Vec<(String, Result<PickledTensor, String>)>;
 
-/// Returns the tensors of a state dict, or of the one inside a training checkpoint, and the key of averaged weights if they are
-/// these. A malformed tensor is listed with the reason; values that are not tensors are skipped.
+/// Returns the tensors of a state dict, or of the one inside a training checkpoint. A malformed tensor is listed with
+/// the reason; values that are not tensors are skipped. `file` is named if there are averaged weights beside others.
 ///
 /// # Errors
 /// Returns the reason, if there is no state dict.
-pub(super) fn tensors(object: Object) -> Result<(Named, Option<&'static str>), String> {
+pub(super) fn tensors(object: Object, file: &Path) -> Result<Named, String> {
     let entries = match object {
         Object::Dict(entries) => entries,
         Object::Build { callable, .. } => return Err(whole_object(*callable)),
@@ -49,10 +62,10 @@ pub(super) fn tensors(object: Object) -> Result<(Named, Option<&'static str>), S
     };
     let named = named_tensors(&entries);
     // Training scripts keep numbers beside the state dict, such as the best loss, and some are tensors.
-    let numbers =
-        named.iter().all(|(_, tensor)| tensor.as_ref().is_ok_and(|tensor| tensor.shape.iter().product::<usize>() == 1));
+    let is_number = |tensor: &PickledTensor| tensor.shape.iter().product::<usize>() == 1;
+    let numbers = named.iter().all(|(_, tensor)| tensor.as_ref().is_ok_and(is_number));
     if !named.is_empty() && !(numbers && entries.iter().any(|(_, value)| holds_tensors(value))) {
-        return Ok((named, None));
+        return Ok(named);
     }
     let mut inner: Vec<(String, Named)> = entries
         .iter()
@@ -62,18 +75,18 @@ pub(super) fn tensors(object: Object) -> Result<(Named, Option<&'static str>), S
         })
         .filter(|(_, named)| !named.is_empty())
         .collect();
-    for averaged in AVERAGED {
-        if let Some(found) = inner.iter().position(|(key, _)| key == averaged) {
-            let mut named = inner.swap_remove(found).1;
-            named.retain(|(name, _)| name != COUNT);
-            return Ok((named, Some(averaged)));
+    let place = |known: &str| inner.iter().position(|(key, _)| key == known);
+    if let Some((rank, found)) = KEYS.iter().enumerate().find_map(|(rank, known)| Some((rank, place(known)?))) {
+        if let Some(other) = KEYS[AVERAGES..].iter().find(|known| rank < AVERAGES && place(known).is_some()) {
+            let (file, key) = (file.display(), KEYS[rank]);
+            say_once(&format!("{file}: the averaged weights are read, {key}, and not {other}"));
         }
-    }
-    if let Some(found) = KEYS.iter().find_map(|known| inner.iter().position(|(key, _)| key == known)) {
-        return Ok((inner.swap_remove(found).1, None));
+        let mut named = inner.swap_remove(found).1;
+        named.retain(|(name, _)| name != COUNTER);
+        return Ok(named);
     }
     match inner.len() {
-        1 => Ok((inner.swap_remove(0).1, None)),
+        1 => Ok(inner.swap_remove(0).1),
         0 => Err("it holds no tensors".into()),
         _ => {
             let keys: Vec<_> = inner.into_iter().map(|(key, _)| key).collect();

@@ -62,7 +62,7 @@ pub(crate) fn read_stream(file: &MappedFile) -> Result<Contents> {
     let (object, rest) = unpickle(rest).map_err(malformed)?;
     let mut named = HashMap::new();
     let mut found = collect(&object, &mut named);
-    let (tensors, averaged) = state_dict::tensors(object).map_err(unsupported)?;
+    let tensors = state_dict::tensors(object, file.path()).map_err(unsupported)?;
     let (keys, rest) = unpickle(rest).map_err(malformed)?;
     let mut places = HashMap::new();
     if found.is_ok() {
@@ -82,7 +82,7 @@ pub(crate) fn read_stream(file: &MappedFile) -> Result<Contents> {
             None => malformed(reason),
         });
     }
-    contents(file, tensors, averaged, |storage| {
+    contents(file, tensors, |storage| {
         places.get(&storage.key).cloned().ok_or_else(|| format!("its storage {} is missing", storage.key))
     })
 }

@@ -115,13 +115,24 @@ fn names_of_an_index_that_no_file_has() {
 #[test]
 fn the_container_does_not_matter() {
     // The same state in PyTorch's containers since and before version 1.6, alone and beside an optimizer's.
-    for file in ["state_dict.bin", "nested.pt", "old_format.pt", "old_nested.pt", "wrapped.pt", "averaged.pt"] {
+    for file in ["state_dict.bin", "nested.pt", "old_format.pt", "old_nested.pt", "wrapped.pt"] {
         let checkpoint = TensorFiles::open(fixture(file)).expect("opened");
         let (model, report) = load(linear(2, 3), &checkpoint, &NameMap::new(), &options()).expect(file);
         assert!(report.is_complete() && report.loaded.len() == 2, "{file}: {report}");
-        assert_eq!(report.averaged.as_deref(), (file == "averaged.pt").then_some("model_ema"));
         assert_eq!(floats(&model.weight), expected(file, "weight"), "{file}");
         assert_eq!(floats(&model.bias), expected(file, "bias"), "{file}");
+    }
+}
+
+/// Of averaged weights and those of the last step, the averaged ones are read, as timm does; their counter is no weight.
+#[test]
+fn averages_come_before_the_last_step() {
+    for file in ["averaged.pt", "averaged_module.pt"] {
+        let checkpoint = TensorFiles::open(fixture(file)).expect("opened");
+        let (model, report) = load(linear(2, 3), &checkpoint, &NameMap::new(), &options()).expect(file);
+        assert!(report.is_complete() && report.loaded.len() == 2, "{file}: {report}");
+        assert_eq!(floats(&model.weight), expected("nested.pt", "weight"), "{file}");
+        assert_eq!(floats(&model.bias), expected("nested.pt", "bias"), "{file}");
     }
 }
 
