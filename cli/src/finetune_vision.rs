@@ -6,9 +6,7 @@ use grove::{models::ModelKind, optim::except, train::classify::TrainableImageCla
 use crate::{
     labelled::tell_new_labels,
     prelude::*,
-    vision::{
-        ImageArgs, Split, VisionJob, evaluate, not_for_images, output_size, preprocessor_of, train,
-    },
+    vision::{ImageArgs, Split, VisionJob, evaluate, not_for_images, output_size, preprocessor_of, train},
 };
 
 /// Name for all parts but the head in `--freeze`.

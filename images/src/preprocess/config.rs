@@ -5,7 +5,7 @@ use std::path::Path;
 use grove_files::directory_at;
 use serde_json::{Map, Value};
 
-use super::{Preprocessor, Resize, timm};
+use super::{Preprocessor, Resize, keys, timm};
 use crate::convention::ResampleCompat;
 use crate::error::{ImageError, Result};
 use crate::filter::Filter;
@@ -103,6 +103,7 @@ fn defaults(class: &str) -> Option<Defaults> {
 }
 
 fn transformers(config: &Entries) -> Result<Preprocessor> {
+    keys::TRANSFORMERS.check(config)?;
     let class = config.class()?;
     let Some(defaults) = defaults(&class) else {
         let known = "ViT, DeiT, Beit, Siglip, ConvNext, Bit and CLIP";
@@ -110,7 +111,7 @@ fn transformers(config: &Entries) -> Result<Preprocessor> {
     };
     let resize = match config.get("size") {
         None => defaults.resize,
-        Some(size) => config.resize(size, defaults.square)?,
+        Some(size) => config.resize(size, config.flag("default_to_square", defaults.square)?)?,
     };
     let crop = match config.get("crop_size") {
         None => defaults.crop,

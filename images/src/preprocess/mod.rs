@@ -2,6 +2,7 @@
 
 mod config;
 mod geometry;
+mod keys;
 mod presets;
 mod save;
 mod timm;

@@ -3,13 +3,14 @@
 use serde_json::Value;
 
 use super::config::Entries;
-use super::{IMAGENET_MEAN, IMAGENET_STD, Preprocessor, Resize};
+use super::{IMAGENET_MEAN, IMAGENET_STD, Preprocessor, Resize, keys};
 use crate::convention::ResampleCompat;
 use crate::error::Result;
 use crate::filter::Filter;
 
 /// The pipeline of timm's `create_transform` for evaluation.
 pub(super) fn read(config: &Entries) -> Result<Preprocessor> {
+    keys::TIMM.check(config)?;
     let [height, width] = match config.get("input_size").and_then(Value::as_array).map(Vec::as_slice) {
         Some([_, height, width]) => [config.pixels("input_size", height)?, config.pixels("input_size", width)?],
         _ => return Err(config.wrong("input_size is not [channels, height, width]".into())),

@@ -347,3 +347,40 @@ fn class_of(named: Option<&str>, model_type: Option<&str>) -> Option<Class> {
         other => Class::Other(other.to_owned()),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each key that transformers' classes read is in one of the sets. Fixture: tools/fixtures/keys.py.
+    #[test]
+    fn every_key_of_the_classes_is_known() {
+        let keys: BTreeMap<String, Vec<String>> =
+            serde_json::from_str(include_str!("../../tests/fixtures/keys.json")).unwrap();
+        assert!(keys["tokenizer"].len() > 30);
+        let unknown: Vec<&String> =
+            keys["tokenizer"].iter().filter(|key| !key.ends_with("_token") && !KEYS.knows(key)).collect();
+        assert!(unknown.is_empty(), "{unknown:?}");
+    }
+
+    #[test]
+    fn no_key_is_in_two_sets() {
+        let (mut once, all) = (KEYS.all(), KEYS.all());
+        once.sort_unstable();
+        once.dedup();
+        assert_eq!(once.len(), all.len());
+    }
+
+    #[test]
+    fn classes_are_those_of_the_files() {
+        let whole = |types| Some(Class::Whole { types });
+        assert_eq!(class_of(None, Some("bert")), Some(Class::Bert { types: true }));
+        assert_eq!(class_of(Some("DistilBertTokenizerFast"), Some("distilbert")), Some(Class::Bert { types: false }));
+        assert_eq!(class_of(Some("TokenizersBackend"), Some("bert")), whole(false));
+        assert_eq!(class_of(Some("PreTrainedTokenizerFast"), Some("bert")), whole(true));
+        assert_eq!(class_of(Some("LlamaTokenizer"), Some("qwen2")), Some(Class::Qwen2));
+        assert_eq!(class_of(Some("LlamaTokenizer"), Some("mistral")), whole(false));
+        assert_eq!(class_of(Some("T5Tokenizer"), None), Some(Class::Other("T5Tokenizer".into())));
+        assert_eq!(class_of(None, Some("t5")), None);
+    }
+}

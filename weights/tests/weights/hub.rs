@@ -352,5 +352,8 @@ fn a_model_without_weights_is_said_to_have_none() {
     });
     let cache = cache();
     let error = fetch(&options(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect_err("no weights");
-    assert!(error.to_string().contains("has no weights in safetensors, PyTorch's, numpy's or GGUF's format"), "{error}");
+    assert!(
+        error.to_string().contains("has no weights in safetensors, PyTorch's, numpy's or GGUF's format"),
+        "{error}"
+    );
 }
