@@ -262,6 +262,26 @@ def ffn_step(row: dict, randn: Randoms) -> Callable[[], object]:
     return run
 
 
+def while_loop(row: dict, randn: Randoms):
+    def repeat(x: jax.Array) -> jax.Array:
+        step = lambda carry: (carry[0] + 1, carry[1] * 0.999 + 0.5)
+        return lax.while_loop(lambda carry: carry[0] < row["steps"], step, (jnp.int32(0), x))[1]
+
+    return repeat, [randn(1)]
+
+
+def scan(row: dict, randn: Randoms):
+    def filtered(init: jax.Array, xs: jax.Array) -> tuple:
+        def step(c: jax.Array, x: jax.Array) -> tuple:
+            c = jnp.tanh(c * 0.5 + x)
+            return c, c
+
+        return lax.scan(step, init, xs)
+
+    gradients = jax.grad(lambda init, xs: filtered(init, xs)[1].sum(), argnums=(0, 1))
+    return gradients if row["train"] else filtered, [randn(row["size"]), randn(row["steps"], row["size"])]
+
+
 OPS = dict(
     gemm=gemm,
     activation=activation,
@@ -272,5 +292,7 @@ OPS = dict(
     mha=mha,
     attention=attention,
     conv=conv,
+    scan=scan,
 )
+OPS["while"] = while_loop
 STEPS = dict(rnn=rnn, optimizer=optimizer, ffn_step=ffn_step)

@@ -9,6 +9,7 @@
 //! | `primitive` | the operations of a graph |
 //! | `graph` | graphs, their text, and passes over them |
 //! | `eval` | graphs on a backend |
+//! | `plan` | loops over small arrays, without tensors |
 //! | `trace`, `jit`, `vmap`, `jvp` | the transformations |
 //! | `control` | control flow: [`cond`], [`switch`], [`while_loop`], [`scan`](scan()) |
 //! | `custom` | functions with derivatives of their own: [`custom_vjp`], [`custom_jvp`] |
@@ -31,6 +32,7 @@ mod eval;
 mod graph;
 mod jit;
 mod jvp;
+mod plan;
 pub mod primitive;
 mod trace;
 mod traced;

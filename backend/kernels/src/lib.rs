@@ -21,6 +21,7 @@ pub mod exact;
 mod fresh;
 mod gelu;
 mod half;
+pub mod loops;
 mod math;
 mod matmul;
 mod memory;

@@ -66,7 +66,7 @@ use burn::tensor::{
 };
 
 use grove_communicator::Communicator;
-pub use grove_kernels::{Dropout, Quantization, chain};
+pub use grove_kernels::{Dropout, Quantization, chain, loops};
 
 pub use adam_step::AdamStep;
 pub use all_reduce::{AllReduce, Ranks};
@@ -196,6 +196,10 @@ pub trait Backend: burn::tensor::backend::Backend {
     fn run_chain(_chain: &chain::Chain, _inputs: Vec<AnyTensor<Self>>, _shapes: &[Shape]) -> Vec<AnyTensor<Self>> {
         unreachable!("a backend without chains is asked for one")
     }
+
+    /// True if arrays are in the host's memory, and [`loops`] compute what the backend's operations compute, bit for bit: loops over
+    /// small arrays run as such programs.
+    const LOOPS: bool = false;
 
     /// Reads a tensor of one row, in its type: Burn's `into_data` gives f32 on backends that record.
     ///

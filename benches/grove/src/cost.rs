@@ -50,6 +50,10 @@ impl Work {
                 // Gradients of the input are not asked for.
                 if *train { forward * 3.0 - product(rows, *inputs, cell.gates() * hidden) } else { forward }
             }
+            &Self::While { steps } => passes(steps, 3.0, 0),
+            &Self::Scan { steps, size, train } => {
+                passes(steps * size, EXPONENTIAL + 2.0, 2) * if train { 2.0 } else { 1.0 }
+            }
             Self::Resnet { depths, widths, classes, size, batch, train } => {
                 step(resnet(depths, *widths, *classes, *size, *batch), *train)
             }

@@ -86,6 +86,12 @@ fn operations() -> Vec<Row> {
         ("mha 4x128x768", mha(4, 128, false)),
         ("mha 1x1024x768 causal", mha(1, 1024, true)),
     ];
+    // So small that what is around a step takes the time.
+    let loops = [
+        ("while 100k", Work::While { steps: 100_000 }),
+        ("scan 10k", Work::Scan { steps: 10_000, size: 3, train: false }),
+        ("scan 10k gradient", Work::Scan { steps: 10_000, size: 3, train: true }),
+    ];
     let conv = |batch, [inputs, outputs, size, kernel]: [usize; 4], stride| Work::Conv {
         batch,
         inputs,
@@ -103,7 +109,12 @@ fn operations() -> Vec<Row> {
         ("conv 7x7 by 2, 16x3x224x224 to 64", conv(16, [3, 64, 224, 7], 2)),
     ];
     let named = |(name, work): (&str, Work)| (name.to_owned(), work);
-    let works = products.into_iter().chain(functions).chain(rest.map(named)).chain(convolutions.map(named));
+    let works = products
+        .into_iter()
+        .chain(functions)
+        .chain(rest.map(named))
+        .chain(loops.map(named))
+        .chain(convolutions.map(named));
     let mut rows: Vec<Row> = works.map(|(name, work)| row(Group::Operations, name, work)).collect();
     let size = 8192;
     rows.push(on_gpu(Group::Operations, "gemm 8192x8192x8192", Work::Gemm { m: size, k: size, n: size }));

@@ -48,6 +48,10 @@ pub enum Work {
         lengths: Option<Vec<usize>>,
         train: bool,
     },
+    /// `x * 0.999 + 0.5` of one number, so many times while a counter is below: `jax.lax.while_loop`, as one program.
+    While { steps: usize },
+    /// `tanh(c / 2 + x)` of a carry and each row, and its results: `jax.lax.scan`, as one program; or the gradients of their sum.
+    Scan { steps: usize, size: usize, train: bool },
     /// Of bottleneck blocks, as torchvision's.
     Resnet { depths: Vec<usize>, widths: usize, classes: usize, size: usize, batch: usize, train: bool },
     /// As torchvision's.
@@ -152,6 +156,8 @@ impl Work {
                 let lengths = lengths.map(|_| vec![4, 6, 1]);
                 Self::Rnn { cell, batch: 3, steps: 6, inputs: 5, hidden: 5, lengths, train }
             }
+            Self::While { .. } => Self::While { steps: 5 },
+            Self::Scan { train, .. } => Self::Scan { steps: 5, size: 3, train },
             Self::Resnet { train, .. } => {
                 Self::Resnet { depths: vec![1, 1, 1, 1], widths: 8, classes: 5, size: 64, batch: 2, train }
             }
@@ -199,6 +205,11 @@ impl Work {
             Self::Optimizer { .. } => Self::Optimizer { shapes: vec![vec![1000, 768], vec![768]] },
             other => other,
         }
+    }
+
+    /// True for loops of many small steps, which take long on a device.
+    pub fn is_loop(&self) -> bool {
+        matches!(self, Self::While { .. } | Self::Scan { .. })
     }
 
     /// The directory of a model that has to be there before the work begins, and the model's configuration.

@@ -10,9 +10,13 @@ use super::{HigherOrder, SubGraph, gradient::Gradients, vjp};
 use crate::{
     Primitive, Traced,
     custom::along_tape,
-    eval::missing,
+    eval::{Target, keys, missing},
+    plan::with_plan,
     traced::{TraceClient, TraceDevice, any},
 };
+
+/// Rows of a scan whose handles are there at once.
+const ROWS: usize = 1 << 10;
 
 /// True for [`Traced`] and the backends that decorate it.
 pub(crate) fn is_traced<B: Backend>() -> bool {
@@ -144,8 +148,22 @@ pub(super) fn holds<B: Backend>(condition: AnyTensor<B>) -> bool {
     branch_of(condition, 2) == 1
 }
 
+/// Runs an operation: loops by their [plan](crate::plan), or step by step.
+fn evaluate<B: Backend>(op: &HigherOrder, inputs: Vec<AnyTensor<B>>, device: &B::Device) -> Vec<AnyTensor<B>> {
+    let target = Target::<B>::new(device);
+    with_plan(op, &target, |plan| match plan.filter(|plan| plan.takes(&inputs)) {
+        Some(plan) => plan.run(inputs, keys().as_ref(), &target),
+        None => step_by_step(op, inputs, &target),
+    })
+}
+
 /// Runs an operation step by step: the condition is read, and loops run on the host.
-fn evaluate<B: Backend>(op: &HigherOrder, mut inputs: Vec<AnyTensor<B>>, device: &B::Device) -> Vec<AnyTensor<B>> {
+pub(crate) fn step_by_step<B: Backend>(
+    op: &HigherOrder,
+    mut inputs: Vec<AnyTensor<B>>,
+    target: &Target<'_, B>,
+) -> Vec<AnyTensor<B>> {
+    let device = target.device;
     match op {
         HigherOrder::Cond { branches } => {
             let operands = inputs.split_off(1);
@@ -154,19 +172,20 @@ fn evaluate<B: Backend>(op: &HigherOrder, mut inputs: Vec<AnyTensor<B>>, device:
         }
         HigherOrder::While { cond, body, consts } => {
             let mut carry = inputs.split_off(*consts);
+            let (mut cond, mut body) = (cond.program().on(target), body.program().on(target));
             let with_consts = |carry: Vec<_>| inputs.iter().cloned().chain(carry).collect();
             loop {
-                let mut condition = cond.program().run(with_consts(carry.clone()), device);
+                let mut condition = cond.run(with_consts(carry.clone()));
                 if !holds(condition.pop().unwrap_or_else(|| missing())) {
                     return carry;
                 }
-                carry = body.program().run(with_consts(carry), device);
+                carry = body.run(with_consts(carry));
             }
         }
         HigherOrder::Scan { body, length, reverse, consts, carries } => {
             let mut carry = inputs.split_off(*consts);
             let xs = carry.split_off(*carries);
-            steps(body, inputs, carry, xs, *length, *reverse, device)
+            steps(body, inputs, carry, xs, *length, *reverse, target)
         }
         HigherOrder::CustomJvp { function, .. } | HigherOrder::CustomVjp { function, .. } => {
             function.program().run(inputs, device)
@@ -182,27 +201,43 @@ fn steps<B: Backend>(
     xs: Vec<AnyTensor<B>>,
     length: usize,
     reverse: bool,
-    device: &B::Device,
+    target: &Target<'_, B>,
 ) -> Vec<AnyTensor<B>> {
     let carries = carry.len();
-    let mut rows: Vec<_> = xs.into_iter().map(|x| x.unstack().into_iter()).collect();
-    let mut ys: Vec<Vec<AnyTensor<B>>> = vec![Vec::with_capacity(length); body.outputs.len() - carries];
-    for _ in 0..length {
-        let step = rows.iter_mut().map(|rows| {
-            let row = if reverse { rows.next_back() } else { rows.next() };
-            row.unwrap_or_else(|| missing())
-        });
-        let arguments = consts.iter().cloned().chain(carry).chain(step).collect();
-        carry = body.program().run(arguments, device);
-        for (ys, y) in ys.iter_mut().zip(carry.split_off(carries)) {
-            ys.push(y);
+    let mut body_on = body.program().on(target);
+    // Handles of rows take more memory than small rows, so that there are those of a few at a time.
+    let mut parts: Vec<Vec<AnyTensor<B>>> = vec![Vec::new(); body.outputs.len() - carries];
+    // The gradient of some rows would have the size of all.
+    let at_once = if B::ad_enabled(target.device) { length } else { ROWS };
+    for first in (0..length).step_by(at_once.max(1)) {
+        let count = at_once.min(length - first);
+        let range = if reverse { length - first - count..length - first } else { first..first + count };
+        let rows = xs.iter().map(|x| if count == length { x.clone() } else { x.clone().rows(range.clone()) });
+        let mut rows: Vec<_> = rows.map(|x| x.unstack().into_iter()).collect();
+        let mut ys: Vec<Vec<AnyTensor<B>>> = vec![Vec::with_capacity(count); parts.len()];
+        for _ in 0..count {
+            let step = rows.iter_mut().map(|rows| {
+                let row = if reverse { rows.next_back() } else { rows.next() };
+                row.unwrap_or_else(|| missing())
+            });
+            let arguments = consts.iter().cloned().chain(carry).chain(step).collect();
+            carry = body_on.run(arguments);
+            for (ys, y) in ys.iter_mut().zip(carry.split_off(carries)) {
+                ys.push(y);
+            }
+        }
+        for (parts, ys) in parts.iter_mut().zip(ys) {
+            parts.push(joined(ys, reverse, AnyTensor::stack));
         }
     }
-    carry.extend(ys.into_iter().map(|mut ys| {
-        if reverse {
-            ys.reverse();
-        }
-        AnyTensor::stack(ys)
-    }));
+    carry.extend(parts.into_iter().map(|parts| joined(parts, reverse, |parts| AnyTensor::cat(parts, 0))));
     carry
+}
+
+/// Joins what steps give, in the order of the rows.
+fn joined<T>(mut ys: Vec<T>, reverse: bool, join: impl FnOnce(Vec<T>) -> T) -> T {
+    if reverse {
+        ys.reverse();
+    }
+    join(ys)
 }

@@ -34,9 +34,11 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use crate::{Cost, Graph, eval::Program, graph::Identity};
+use crate::{Cost, Graph, eval::Program, graph::Identity, plan::PlanOf};
 
 pub use cond::{cond, switch};
+#[cfg(test)]
+pub(crate) use function::step_by_step;
 pub(crate) use function::{apply, from_traced, is_traced, to_traced};
 pub(crate) use jvp::duals;
 pub use layers::scan_layers;
@@ -56,6 +58,7 @@ struct Inner {
     program: Program,
     identity: OnceLock<Identity>,
     cost: OnceLock<Cost>,
+    plan: OnceLock<PlanOf>,
 }
 
 impl SubGraph {
@@ -65,7 +68,7 @@ impl SubGraph {
 
     fn as_it_is(graph: Graph) -> Self {
         let program = Program::new(graph);
-        Self(Arc::new(Inner { program, identity: OnceLock::new(), cost: OnceLock::new() }))
+        Self(Arc::new(Inner { program, identity: OnceLock::new(), cost: OnceLock::new(), plan: OnceLock::new() }))
     }
 
     pub(crate) fn program(&self) -> &Program {
@@ -85,6 +88,11 @@ impl SubGraph {
     /// [`Graph::cost`], which is computed once.
     pub(crate) fn cost(&self) -> &Cost {
         self.0.cost.get_or_init(|| self.program().graph().cost())
+    }
+
+    /// The plan of the loop whose body it is.
+    pub(crate) fn plan(&self) -> &OnceLock<PlanOf> {
+        &self.0.plan
     }
 
     /// Shapes and types of the arguments.

@@ -127,35 +127,12 @@ impl Program {
         arguments: Vec<AnyTensor<B>>,
         device: &<B as BackendTypes>::Device,
     ) -> Vec<AnyTensor<B>> {
-        let target = Target::<B>::new(device);
-        let constants = self.constants(&target);
-        let keys = KEYS.with_borrow(|maps| maps.last().cloned());
-        self.walk(arguments, constants, |equation, inputs| {
-            // What a trace records of sub-graphs runs later.
-            let replaced = keys.as_ref().and_then(|keys| keys.replaced(&equation.primitive, control::is_traced::<B>()));
-            let primitive = replaced.as_ref().unwrap_or(&equation.primitive);
-            let outputs = apply(primitive, inputs, equation.outputs.len(), &target);
-            match primitive {
-                Primitive::Grove(Call::Vjp(..)) => self.in_recorded_types(equation, outputs, &target),
-                _ => outputs,
-            }
-        })
+        self.on(&Target::<B>::new(device)).run(arguments)
     }
 
-    /// The outputs of an equation in the types of its variables: a backend may compute a derivative in f32 of inputs in 16 bits.
-    fn in_recorded_types<B: Backend>(
-        &self,
-        equation: &Equation,
-        outputs: Vec<Option<AnyTensor<B>>>,
-        target: &Target<'_, B>,
-    ) -> Vec<Option<AnyTensor<B>>> {
-        let converted = |(value, var): (Option<AnyTensor<B>>, &Option<Var>)| match (value, var) {
-            (Some(AnyTensor::Float(x)), Some(var)) => {
-                Some(AnyTensor::Float(cast::<B>(x, target.float(self.graph.dtype(*var)).into())))
-            }
-            (value, _) => value,
-        };
-        outputs.into_iter().zip(&equation.outputs).map(converted).collect()
+    /// The program on a device, for several runs.
+    pub(crate) fn on<'a, B: Backend>(&'a self, target: &'a Target<'a, B>) -> OnDevice<'a, B> {
+        OnDevice { program: self, target, constants: self.constants(target), keys: keys(), values: Vec::new() }
     }
 
     /// [`run`](Self::run) of a program with random keys among its arguments, which are those of the [call](crate::graph::Keys::with).
@@ -184,10 +161,22 @@ impl Program {
     pub(crate) fn walk<V: Clone>(
         &self,
         arguments: Vec<V>,
-        constants: Vec<V>,
+        constants: impl IntoIterator<Item = V>,
+        step: impl FnMut(&Equation, Vec<Option<V>>) -> Vec<Option<V>>,
+    ) -> Vec<V> {
+        self.walk_in(&mut Vec::new(), arguments, constants, step)
+    }
+
+    /// [`walk`](Self::walk) with memory for the values.
+    fn walk_in<V: Clone>(
+        &self,
+        values: &mut Vec<Option<V>>,
+        arguments: Vec<V>,
+        constants: impl IntoIterator<Item = V>,
         mut step: impl FnMut(&Equation, Vec<Option<V>>) -> Vec<Option<V>>,
     ) -> Vec<V> {
-        let mut values: Vec<Option<V>> = (0..self.graph.variables.len()).map(|_| None).collect();
+        values.clear();
+        values.resize(self.graph.variables.len(), None);
         for ((_, var), value) in self.graph.inputs.iter().zip(arguments) {
             // An argument that nothing uses is freed at once.
             values[var.index()] = self.used[var.index()].then_some(value);
@@ -214,9 +203,62 @@ impl Program {
                 }
             }
         }
-        let result = |(_, var): &(String, Var)| values[var.index()].clone().unwrap_or_else(|| missing());
-        self.graph.outputs.iter().map(result).collect()
+        let result = |(i, (_, var)): (usize, &(String, Var))| {
+            // The last result of a variable takes it.
+            let again = self.graph.outputs[i + 1..].iter().any(|(_, other)| other == var);
+            let value = &mut values[var.index()];
+            if again { value.clone() } else { value.take() }.unwrap_or_else(|| missing())
+        };
+        self.graph.outputs.iter().enumerate().map(result).collect()
     }
+}
+
+/// A program on a device; see [`Program::on`].
+pub(crate) struct OnDevice<'a, B: Backend> {
+    program: &'a Program,
+    target: &'a Target<'a, B>,
+    constants: Vec<AnyTensor<B>>,
+    keys: Option<Rc<KeyMap>>,
+    values: Vec<Option<AnyTensor<B>>>,
+}
+
+impl<B: Backend> OnDevice<'_, B> {
+    /// [`Program::run`].
+    pub(crate) fn run(&mut self, arguments: Vec<AnyTensor<B>>) -> Vec<AnyTensor<B>> {
+        let Self { program, target, constants, keys, values } = self;
+        program.walk_in(values, arguments, constants.iter().cloned(), |equation, inputs| {
+            let dtypes = equation.outputs.iter().map(|var| var.map(|var| program.graph.dtype(var)));
+            apply_recorded(&equation.primitive, inputs, dtypes, keys.as_ref(), target)
+        })
+    }
+}
+
+/// The keys in place of those of the programs that are running.
+pub(crate) fn keys() -> Option<Rc<KeyMap>> {
+    KEYS.with_borrow(|maps| maps.last().cloned())
+}
+
+/// Computes an equation with outputs of the types in which they were recorded, and the keys of the call.
+pub(crate) fn apply_recorded<B: Backend>(
+    primitive: &Primitive,
+    inputs: Vec<Option<AnyTensor<B>>>,
+    dtypes: impl ExactSizeIterator<Item = Option<DType>>,
+    keys: Option<&Rc<KeyMap>>,
+    target: &Target<'_, B>,
+) -> Vec<Option<AnyTensor<B>>> {
+    // What a trace records of sub-graphs runs later.
+    let replaced = keys.and_then(|keys| keys.replaced(primitive, control::is_traced::<B>()));
+    let primitive = replaced.as_ref().unwrap_or(primitive);
+    let outputs = apply(primitive, inputs, dtypes.len(), target);
+    if !matches!(primitive, Primitive::Grove(Call::Vjp(..))) {
+        return outputs;
+    }
+    // A backend may compute a derivative in f32 of inputs in 16 bits.
+    let converted = |(value, dtype): (Option<AnyTensor<B>>, Option<DType>)| match (value, dtype) {
+        (Some(AnyTensor::Float(x)), Some(dtype)) => Some(AnyTensor::Float(cast::<B>(x, target.float(dtype).into()))),
+        (value, _) => value,
+    };
+    outputs.into_iter().zip(dtypes).map(converted).collect()
 }
 
 pub(crate) fn missing() -> ! {

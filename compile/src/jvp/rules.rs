@@ -49,7 +49,7 @@ pub(super) fn run_apart<B: Backend>(program: &Program, arguments: Vec<Dual<B>>, 
 fn walk<B: Backend>(program: &Program, arguments: Vec<Dual<B>>, apart: bool, device: &B::Device) -> Vec<Dual<B>> {
     let target = Target::<B>::new(device);
     let rules = Rules { target: &target };
-    let constants = program.constants(&target).into_iter().map(Dual::constant).collect();
+    let constants = program.constants(&target).into_iter().map(Dual::constant);
     program.walk(arguments, constants, |equation, inputs| {
         let inputs = inputs.into_iter().flatten().collect();
         match &equation.primitive {

@@ -41,7 +41,7 @@ pub(crate) fn run_batched<B: Backend>(
     let target = Target::<B>::new(device);
     let rules = Rules { examples, target: &target };
     let constants = program.constants(&target).into_iter();
-    let constants = constants.map(|tensor| Batched { tensor, batched: false }).collect();
+    let constants = constants.map(|tensor| Batched { tensor, batched: false });
     program.walk(arguments, constants, |equation, inputs| {
         let batched = inputs.iter().flatten().any(|x| x.batched);
         let (primitive, outputs) = (&equation.primitive, equation.outputs.len());

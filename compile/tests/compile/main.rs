@@ -36,6 +36,7 @@ mod jvp;
 mod keys;
 mod layers;
 mod lazy;
+mod loops;
 mod passes;
 mod scan;
 mod trace;

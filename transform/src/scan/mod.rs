@@ -6,7 +6,7 @@ mod replay;
 use grove_backend::Backend;
 use grove_tree::{Tree, map};
 
-use crate::stack::{Stack, Unstack, stack, stacked_len, zero_rows};
+use crate::stack::{Stack, Unstack, join_rows, rows, stack, stacked_len, zero_rows};
 
 pub use checkpointed::CheckpointedScan;
 
@@ -55,6 +55,9 @@ where
 {
     Scan::new().run(f, init, xs)
 }
+
+/// Steps that are trees of their own at once: small arrays take less memory than their handles.
+const AT_ONCE: usize = 1 << 10;
 
 /// Options of [`scan`].
 ///
@@ -117,14 +120,29 @@ impl Scan {
             let ys = no_steps(|x| f(init.clone(), x).1, xs);
             return (init, ys);
         }
-        let mut ys = Vec::with_capacity(steps);
-        let mut carry = init;
-        for x in self.in_order(xs.unstack(steps)) {
-            let (next, y) = f(carry, x);
-            carry = next;
-            ys.push(y);
+        let (mut carry, mut parts) = (init, Vec::new());
+        let mut part = |xs: X, count, mut carry| {
+            let mut ys = Vec::with_capacity(count);
+            for x in self.in_order(xs.unstack(count)) {
+                let (next, y) = f(carry, x);
+                carry = next;
+                ys.push(y);
+            }
+            (carry, stack(self.in_order(ys)))
+        };
+        // The gradient of some rows would have the size of all.
+        if steps <= AT_ONCE || B::ad_enabled(&Default::default()) {
+            return part(xs, steps, carry);
         }
-        (carry, stack(self.in_order(ys)))
+        for done in (0..steps).step_by(AT_ONCE) {
+            let count = AT_ONCE.min(steps - done);
+            let first = if self.reverse { steps - done - count } else { done };
+            let some = map(xs.clone(), |leaf| rows(leaf, first..first + count));
+            let (next, ys) = part(some, count, carry);
+            carry = next;
+            parts.push(ys);
+        }
+        (carry, join_rows(self.in_order(parts)))
     }
 
     /// Returns true if the last step of `xs` comes first.
@@ -196,6 +214,28 @@ mod tests {
         assert_eq!((numbers(&last), numbers(&ys)), (vec![4.0], vec![6.0, 8.0, 8.0]));
         let (last, ys) = scan(leaky(half), array([1], &[8.0]), array([1, 1], &[1.0]));
         assert_eq!((numbers(&last), numbers(&ys)), (vec![5.0], vec![8.0]));
+    }
+
+    /// More steps than there are at once, the last part of which is short.
+    #[test]
+    fn many_steps() {
+        let steps = 2 * AT_ONCE + 3;
+        let xs: Vec<f32> = (0..steps).map(|i| (i % 7) as f32).collect();
+        for scan in [Scan::new(), Scan::new().reverse()] {
+            let sum = |sum: Array<B, 1>, (x, absent): (Array<B, 1>, Array<B, 1>)| {
+                let sum = Array::<B, 1>::new(sum.val() + x.val());
+                (sum.clone(), (sum, absent))
+            };
+            let absent = Array::<B, 2>::absent([steps, 4]);
+            let (last, (sums, absent)) = scan.run(sum, array([1], &[0.0]), (array([steps, 1], &xs), absent));
+            let mut expected: Vec<f32> = scan.in_order(xs.clone());
+            for i in 1..steps {
+                expected[i] += expected[i - 1];
+            }
+            assert_eq!(numbers(&last), [expected[steps - 1]]);
+            assert_eq!(numbers(&sums), scan.in_order(expected));
+            assert_eq!((absent.shape(), absent.is_present()), ([steps, 4], false));
+        }
     }
 
     #[test]

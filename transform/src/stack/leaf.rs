@@ -1,6 +1,6 @@
 use burn::tensor::TensorData;
 use grove_backend::{AnyTensor, Backend};
-use grove_tree::{AnyArray, Array, Kind, Path, Tree};
+use grove_tree::{AnyArray, Array, Kind, Path, Tree, leaves};
 use std::ops::Range;
 
 use crate::tape::Column;
@@ -65,6 +65,27 @@ pub(crate) fn rows<B: Backend>(leaf: AnyArray<B>, range: Range<usize>) -> AnyArr
             AnyArray::absent(shape, dtype)
         }
     }
+}
+
+/// Joins stacked trees of the same structure along their first axes.
+pub(crate) fn join_rows<B: Backend, T: Tree<B>>(parts: Vec<T>) -> T {
+    let mut parts = parts.into_iter();
+    let first = parts.next().expect("at least one part");
+    let mut columns: Vec<_> = parts.map(|part| leaves(&part).into_iter()).collect();
+    first.map(&mut Path::root(), &mut |path, first| {
+        let mut all = vec![first];
+        for column in &mut columns {
+            let (_, leaf) = column.next().expect("parts of one structure have as many leaves");
+            check_leaf(path, &rows(all[0].clone(), 0..1), &rows(leaf.clone(), 0..1), "part", all.len());
+            all.push(leaf);
+        }
+        let (mut shape, dtype) = (all[0].shape().to_vec(), all[0].dtype());
+        shape[0] = all.iter().map(|leaf| leaf.shape()[0]).sum();
+        match all.into_iter().map(AnyArray::into_value).collect() {
+            Some(tensors) => AnyArray::present(AnyTensor::cat(tensors, 0)),
+            None => AnyArray::absent(shape, dtype),
+        }
+    })
 }
 
 /// Zeros like a stacked leaf, with another number of steps.

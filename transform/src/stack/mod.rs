@@ -7,7 +7,7 @@ mod stacked;
 use grove_backend::Backend;
 use grove_tree::{AnyArray, Path, Tree};
 
-pub(crate) use leaf::{rows, stack_rows, zero_rows};
+pub(crate) use leaf::{join_rows, rows, stack_rows, zero_rows};
 pub use stacked::Stacked;
 
 /// A tree of one step. Many of them, stacked along a new first axis, form one [`Stacked`](Self::Stacked) tree.

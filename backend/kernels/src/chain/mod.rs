@@ -6,9 +6,11 @@ mod run;
 mod several;
 mod source;
 
+pub(crate) use functions::sum as sum_of_row;
 pub use functions::{Map, Pair};
 use plan::Plan;
 pub use run::{Input, Output};
+pub(crate) use run::{apply as apply_step, as_uninit};
 pub use source::Access;
 
 /// A step of a chain. Numbers name values: the inputs, and then the results of the steps before.
@@ -104,6 +106,31 @@ impl Chain {
         }
         let plan = Plan::new(count, &self.steps, &self.outputs, &sums);
         Self { sums, plan, ..self }
+    }
+
+    /// The inputs' elements that belong to the outputs'.
+    pub fn inputs(&self) -> &[Access] {
+        &self.inputs
+    }
+
+    /// The steps.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// Numbers of the steps' results that are outputs.
+    pub fn outputs(&self) -> &[usize] {
+        &self.outputs
+    }
+
+    /// The sums, which are outputs after the others.
+    pub fn sums(&self) -> &[Sum] {
+        &self.sums
+    }
+
+    /// True if each sum is computed at once: as [`sum_of_row`] of the whole row.
+    pub fn sums_whole_rows(&self) -> bool {
+        self.len <= run::TILE && self.period() >= self.len
     }
 
     /// Number of elements of each output that is no sum.

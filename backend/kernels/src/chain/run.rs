@@ -13,7 +13,7 @@ use super::{
 use crate::dispatch::{TASK, prefetch};
 
 /// Elements that are computed at once: values of all steps stay in the first cache.
-const TILE: usize = 1 << 10;
+pub(super) const TILE: usize = 1 << 10;
 
 /// Elements of a cache line.
 const LINE: usize = 16;
@@ -113,7 +113,7 @@ impl Chain {
     }
 
     /// The length of the rows at whose ends tiles end, so that one that belongs to every row is read in place.
-    fn period(&self) -> usize {
+    pub(super) fn period(&self) -> usize {
         let rows =
             self.inputs.iter().filter(|access| access.repeat == 1 && (LEAST_ROW..self.len).contains(&access.len));
         rows.map(|access| access.len).min().unwrap_or(usize::MAX)
@@ -214,7 +214,7 @@ impl Chain {
 }
 
 /// Computes a step.
-fn apply<'a>(step: Step, read: impl Fn(usize) -> &'a [f32], y: &mut [MaybeUninit<f32>]) {
+pub(crate) fn apply<'a>(step: Step, read: impl Fn(usize) -> &'a [f32], y: &mut [MaybeUninit<f32>]) {
     match step {
         Step::Map(map, x) => apply_map(map, read(x), y),
         Step::Pair(pair, a, b) => apply_pair(pair, read(a), read(b), y),
@@ -280,7 +280,7 @@ struct Task<'a> {
 }
 
 /// Elements that are overwritten.
-fn as_uninit(elements: &mut [f32]) -> &mut [MaybeUninit<f32>] {
+pub(crate) fn as_uninit(elements: &mut [f32]) -> &mut [MaybeUninit<f32>] {
     // SAFETY: the layouts are the same, and no uninitialised element is ever written: `task` writes the results of steps.
     unsafe { &mut *(std::ptr::from_mut(elements) as *mut [MaybeUninit<f32>]) }
 }

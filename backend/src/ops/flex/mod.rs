@@ -26,6 +26,7 @@ use super::{
 impl Backend for Flex {
     const MIXED_DTYPE_WEIGHTS: bool = true;
     const CHAINS: bool = true;
+    const LOOPS: bool = true;
 
     fn run_chain(
         chain: &kernels::chain::Chain,

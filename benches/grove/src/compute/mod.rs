@@ -1,6 +1,7 @@
 //! grove's side of the rows: what is measured, as closures.
 
 mod layers;
+mod loops;
 mod models;
 mod training;
 
@@ -110,6 +111,7 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
         | Work::Attention { .. }
         | Work::Conv { .. }
         | Work::Rnn { .. } => Ok(layers::prepare(work, place)),
+        Work::While { .. } | Work::Scan { .. } => Ok(loops::prepare(work, place)),
         Work::Resnet { train: true, .. }
         | Work::Vit { train: true, .. }
         | Work::FfnStep { .. }

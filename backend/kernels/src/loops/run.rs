@@ -1,0 +1,265 @@
+//! Running a program.
+
+use super::{
+    Element, Instruction, Kind, Memory, Place, Rows,
+    functions::{
+        binary_bool, binary_f32, binary_f64, binary_int, clamp_f32, clamp_f64, clamp_int, compare, compare_bools,
+        convert, select, unary_bool, unary_f32, unary_f64, unary_int,
+    },
+};
+use crate::chain::{Step, apply_step, as_uninit, sum_of_row};
+
+/// Runs instructions, one after the other. `call` does what a [call](Instruction::Call) of a number stands for.
+///
+/// # Panics
+/// If a place is not within the memory, or an instruction is not defined for the types of its places; where an integer is divided by
+/// 0; where the bounds of a clamp are in the wrong order.
+pub fn run(block: &[Instruction], memory: &mut Memory, call: &mut dyn FnMut(usize, &mut Memory)) {
+    for instruction in block {
+        match instruction {
+            Instruction::Binary(op, operands, y) => match y.kind {
+                Kind::F32 => binary_f32(memory, *op, *operands, *y),
+                Kind::F64 => binary_f64(memory, *op, *operands, *y),
+                Kind::I32 => binary_int::<i32>(memory, *op, *operands, *y),
+                Kind::I64 => binary_int::<i64>(memory, *op, *operands, *y),
+                Kind::Bool => binary_bool(memory, *op, *operands, *y),
+            },
+            Instruction::Unary(op, x, y) => match y.kind {
+                Kind::F32 => unary_f32(memory, *op, *x, *y),
+                Kind::F64 => unary_f64(memory, *op, *x, *y),
+                Kind::I32 => unary_int::<i32>(memory, *op, *x, *y),
+                Kind::I64 => unary_int::<i64>(memory, *op, *x, *y),
+                Kind::Bool => unary_bool(memory, *op, *x, *y),
+            },
+            Instruction::Compare(op, [a, b], y) => {
+                macro_rules! of {
+                    ($field:ident) => {
+                        compare(*op, &memory.$field[a.range()], &memory.$field[b.range()], &mut memory.bools[y.range()])
+                    };
+                }
+                match a.kind {
+                    Kind::F32 => of!(f32s),
+                    Kind::F64 => of!(f64s),
+                    Kind::I32 => of!(i32s),
+                    Kind::I64 => of!(i64s),
+                    Kind::Bool => compare_bools(memory, *op, [*a, *b], *y),
+                }
+            }
+            Instruction::IsNan(x, y) => predicate(memory, *x, *y, f32::is_nan, f64::is_nan),
+            Instruction::IsInf(x, y) => predicate(memory, *x, *y, f32::is_infinite, f64::is_infinite),
+            Instruction::Clamp(bounds, x, y) => match y.kind {
+                Kind::F32 => clamp_f32(memory, *bounds, *x, *y),
+                Kind::F64 => clamp_f64(memory, *bounds, *x, *y),
+                Kind::I32 => clamp_int::<i32>(memory, *bounds, *x, *y),
+                Kind::I64 => clamp_int::<i64>(memory, *bounds, *x, *y),
+                Kind::Bool => unreachable!("a clamp of truth values"),
+            },
+            Instruction::Select(mask, branches, y) => selected(memory, *mask, *branches, *y),
+            Instruction::Convert(x, y) => convert(memory, *x, *y),
+            Instruction::Chain(step, operands, y) => chain(memory, *step, operands, *y),
+            Instruction::Sums(divisor, x, y) => {
+                let (before, y) = memory.split::<f32>(*y);
+                let row = x.len / y.len().max(1);
+                for (y, row) in y.iter_mut().zip(before[x.range()].chunks_exact(row.max(1))) {
+                    *y = (0.0 + sum_of_row(row)) / divisor;
+                }
+            }
+            Instruction::Copy(x, y) => copy(memory, *x, *y),
+            Instruction::Gather(positions, x, y) => by_kind(y.kind, Gather { memory, positions, x: *x, y: *y }),
+            Instruction::Scatter(positions, x, y) => by_kind(y.kind, Scatter { memory, positions, x: *x, y: *y }),
+            Instruction::While { condition, holds, body } => loop {
+                run(condition, memory, call);
+                if !memory.bools[holds.start] {
+                    break;
+                }
+                run(body, memory, call);
+            },
+            Instruction::Scan { length, reverse, read, body, write, then } => {
+                for step in 0..*length {
+                    let i = if *reverse { length - 1 - step } else { step };
+                    for rows in read {
+                        copy(memory, rows.at(i), rows.row);
+                    }
+                    run(body, memory, call);
+                    for rows in write {
+                        copy(memory, rows.row, rows.at(i));
+                    }
+                    run(then, memory, call);
+                }
+            }
+            Instruction::Switch(index, blocks) => {
+                let index = match index.kind {
+                    Kind::Bool => i64::from(memory.bools[index.start]),
+                    Kind::I32 => i64::from(memory.i32s[index.start]),
+                    Kind::I64 => memory.i64s[index.start],
+                    kind => unreachable!("an index of {kind:?}"),
+                };
+                run(&blocks[index.clamp(0, blocks.len() as i64 - 1) as usize], memory, call);
+            }
+            Instruction::Call(number) => call(*number, memory),
+        }
+    }
+}
+
+impl Rows {
+    #[inline(always)]
+    fn at(&self, i: usize) -> Place {
+        Place { start: self.array.start + i * self.row.len, ..self.row }
+    }
+}
+
+fn predicate(memory: &mut Memory, x: Place, y: Place, of_f32: fn(f32) -> bool, of_f64: fn(f64) -> bool) {
+    let bools = memory.bools[y.range()].iter_mut();
+    match x.kind {
+        Kind::F32 => bools.zip(&memory.f32s[x.range()]).for_each(|(y, x)| *y = of_f32(*x)),
+        Kind::F64 => bools.zip(&memory.f64s[x.range()]).for_each(|(y, x)| *y = of_f64(*x)),
+        kind => unreachable!("a predicate of {kind:?}"),
+    }
+}
+
+fn selected(memory: &mut Memory, mask: Place, [yes, no]: [Place; 2], y: Place) {
+    macro_rules! of {
+        ($field:ident) => {{
+            let (before, rest) = memory.$field.split_at_mut(y.start);
+            select(&memory.bools[mask.range()], &before[yes.range()], &before[no.range()], &mut rest[..y.len]);
+        }};
+    }
+    match y.kind {
+        Kind::F32 => of!(f32s),
+        Kind::F64 => of!(f64s),
+        Kind::I32 => of!(i32s),
+        Kind::I64 => of!(i64s),
+        Kind::Bool => {
+            let (before, y) = memory.split::<bool>(y);
+            select(&before[mask.range()], &before[yes.range()], &before[no.range()], y);
+        }
+    }
+}
+
+fn chain(memory: &mut Memory, step: Step, operands: &[Place; 3], y: Place) {
+    let (before, y) = memory.split::<f32>(y);
+    apply_step(step, |operand| &before[operands[operand].range()], as_uninit(y));
+}
+
+#[inline(always)]
+fn copy(memory: &mut Memory, x: Place, y: Place) {
+    #[inline(always)]
+    fn of<T: Copy>(all: &mut [T], x: Place, y: Place) {
+        match x.len {
+            1 => all[y.start] = all[x.start],
+            _ => all.copy_within(x.range(), y.start),
+        }
+    }
+    match x.kind {
+        Kind::F32 => of(&mut memory.f32s, x, y),
+        Kind::F64 => of(&mut memory.f64s, x, y),
+        Kind::I32 => of(&mut memory.i32s, x, y),
+        Kind::I64 => of(&mut memory.i64s, x, y),
+        Kind::Bool => of(&mut memory.bools, x, y),
+    }
+}
+
+/// What is done for elements of any type.
+trait ForElements {
+    fn run<T: Element>(self);
+}
+
+#[inline(always)]
+fn by_kind(kind: Kind, f: impl ForElements) {
+    match kind {
+        Kind::F32 => f.run::<f32>(),
+        Kind::F64 => f.run::<f64>(),
+        Kind::I32 => f.run::<i32>(),
+        Kind::I64 => f.run::<i64>(),
+        Kind::Bool => f.run::<bool>(),
+    }
+}
+
+struct Gather<'a> {
+    memory: &'a mut Memory,
+    positions: &'a [u32],
+    x: Place,
+    y: Place,
+}
+
+impl ForElements for Gather<'_> {
+    fn run<T: Element>(self) {
+        let (before, y) = self.memory.split::<T>(self.y);
+        let x = &before[self.x.range()];
+        for (y, position) in y.iter_mut().zip(self.positions) {
+            *y = x[*position as usize];
+        }
+    }
+}
+
+struct Scatter<'a> {
+    memory: &'a mut Memory,
+    positions: &'a [u32],
+    x: Place,
+    y: Place,
+}
+
+impl ForElements for Scatter<'_> {
+    fn run<T: Element>(self) {
+        let (before, y) = self.memory.split::<T>(self.y);
+        for (x, position) in before[self.x.range()].iter().zip(self.positions) {
+            y[*position as usize] = *x;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loops::{Binary, Comparison, Sizes};
+
+    /// `(i, a, b)` to `(i + 1, b, a + b)` while `i < n`, which exchanges places of the carry.
+    #[test]
+    fn while_loop_of_fibonacci_numbers() {
+        let mut sizes = Sizes::default();
+        let mut int = || sizes.place(Kind::I64, 1);
+        let [one, n, i, a, b, next, sum, old] = std::array::from_fn(|_| int());
+        let holds = sizes.place(Kind::Bool, 1);
+        let program = [Instruction::While {
+            condition: vec![Instruction::Compare(Comparison::Lt, [i, n], holds)],
+            holds,
+            body: vec![
+                Instruction::Binary(Binary::Add, [i, one], next),
+                Instruction::Binary(Binary::Add, [a, b], sum),
+                Instruction::Copy(b, old),
+                Instruction::Copy(next, i),
+                Instruction::Copy(old, a),
+                Instruction::Copy(sum, b),
+            ],
+        }];
+        let mut memory = Memory::new(&sizes);
+        for (place, value) in [(one, 1), (n, 50), (b, 1)] {
+            memory.get_mut::<i64>(place)[0] = value;
+        }
+        run(&program, &mut memory, &mut |_, _| unreachable!("there is no call"));
+        assert_eq!(memory.get::<i64>(a), [12_586_269_025]);
+    }
+
+    /// Sums up to each row, from the last row on, with a call in each step.
+    #[test]
+    fn reverse_scan_with_a_call() {
+        let mut sizes = Sizes::default();
+        let [xs, carry, row] = [6, 2, 2].map(|len| sizes.place(Kind::F32, len));
+        let (sum, ys) = (sizes.place(Kind::F32, 2), sizes.place(Kind::F32, 6));
+        let program = [Instruction::Scan {
+            length: 3,
+            reverse: true,
+            read: vec![Rows { array: xs, row }],
+            body: vec![Instruction::Call(7), Instruction::Binary(Binary::Add, [carry, row], sum)],
+            write: vec![Rows { array: ys, row: sum }],
+            then: vec![Instruction::Copy(sum, carry)],
+        }];
+        let mut memory = Memory::new(&sizes);
+        memory.get_mut::<f32>(xs).copy_from_slice(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        run(&program, &mut memory, &mut |number, memory| {
+            assert_eq!(number, 7);
+            memory.get_mut::<f32>(row).iter_mut().for_each(|x| *x *= 10.0);
+        });
+        assert_eq!(memory.get::<f32>(ys), [90.0, 120.0, 80.0, 100.0, 50.0, 60.0]);
+    }
+}

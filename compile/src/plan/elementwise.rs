@@ -1,0 +1,264 @@
+//! Functions of elements as instructions.
+
+use burn::tensor::{DType, Scalar, Shape};
+use grove_backend::{
+    Backend,
+    ops::{
+        Spec,
+        loops::{self, Bounds, Comparison, Instruction},
+    },
+};
+
+use super::planner::{Belongs, Id, Number, Planner};
+use crate::{
+    Primitive,
+    primitive::{Binary, Unary},
+};
+
+impl<B: Backend> Planner<'_, '_, B> {
+    /// The result of a function of elements; none where there is no instruction for it, which leaves its panics to the call.
+    pub(super) fn elementwise(&mut self, primitive: &Primitive, inputs: &[Id], spec: &Spec) -> Option<Id> {
+        match (primitive, inputs) {
+            (Primitive::Unary(op), [x]) => self.unary(*op, *x, spec),
+            (Primitive::Binary(op), [a, b]) => self.binary(*op, *a, *b, spec),
+            (Primitive::BinaryScalar(op, number), [x]) => self.scalar(*op, *x, (*number).into(), spec),
+            (Primitive::Where, [x, mask, y]) => self.select(*mask, *y, *x, spec),
+            (Primitive::MaskFill(number), [x, mask]) => {
+                let number = (*number).into();
+                let value = match spec.dtype {
+                    DType::Bool(_) => Number::Bool(Scalar::elem::<bool>(number)),
+                    dtype => numeric(number, dtype)?,
+                };
+                let value = self.number(value);
+                self.select(*mask, value, *x, spec)
+            }
+            (Primitive::Clamp(min, max), [x]) => {
+                let (min, max): (Scalar, Scalar) = ((*min).into(), (*max).into());
+                let bounds = match self.spec(*x).dtype {
+                    DType::F32 => Bounds::Float((float(min) as f32).into(), (float(max) as f32).into()),
+                    DType::F64 => Bounds::Float(float(min), float(max)),
+                    DType::I32 | DType::I64 => Bounds::Int(integer(min)?, integer(max)?),
+                    _ => return None,
+                };
+                self.emit([*x], spec.clone(), Belongs::Here, |[x], y| Instruction::Clamp(bounds, x, y))
+            }
+            (Primitive::Convert(dtype), [x]) => {
+                let from = self.spec(*x).dtype;
+                match *dtype {
+                    to if to == from => self.reshaped(*x, spec.clone()),
+                    to if to == spec.dtype && !to.is_bool() => {
+                        self.emit([*x], spec.clone(), Belongs::Outermost, |[x], y| Instruction::Convert(x, y))
+                    }
+                    _ => None,
+                }
+            }
+            (Primitive::StopGradient, [x]) => self.reshaped(*x, spec.clone()),
+            _ => None,
+        }
+    }
+
+    fn unary(&mut self, op: Unary, x: Id, spec: &Spec) -> Option<Id> {
+        use loops::Unary as Of;
+        let dtype = self.spec(x).dtype;
+        let function = match (op, dtype.is_float()) {
+            (Unary::IsNan, true) => {
+                return self.emit([x], spec.clone(), Belongs::Outermost, |[x], y| Instruction::IsNan(x, y));
+            }
+            (Unary::IsInf, true) => {
+                return self.emit([x], spec.clone(), Belongs::Outermost, |[x], y| Instruction::IsInf(x, y));
+            }
+            (Unary::Abs, false) if !dtype.is_bool() => Of::Abs,
+            (Unary::Not, false) => Of::Not,
+            (Unary::Abs, true) => Of::Abs,
+            (Unary::Exp, true) => Of::Exp,
+            (Unary::Log, true) => Of::Log,
+            (Unary::Log1p, true) => Of::Log1p,
+            (Unary::Sqrt, true) => Of::Sqrt,
+            (Unary::Recip, true) => Of::Recip,
+            (Unary::Sin, true) => Of::Sin,
+            (Unary::Cos, true) => Of::Cos,
+            (Unary::Tan, true) => Of::Tan,
+            (Unary::Sinh, true) => Of::Sinh,
+            (Unary::Cosh, true) => Of::Cosh,
+            (Unary::Tanh, true) => Of::Tanh,
+            (Unary::Asin, true) => Of::Asin,
+            (Unary::Acos, true) => Of::Acos,
+            (Unary::Atan, true) => Of::Atan,
+            (Unary::Asinh, true) => Of::Asinh,
+            (Unary::Acosh, true) => Of::Acosh,
+            (Unary::Atanh, true) => Of::Atanh,
+            (Unary::Sigmoid, true) => Of::Sigmoid,
+            (Unary::Round, true) => Of::Round,
+            (Unary::Floor, true) => Of::Floor,
+            (Unary::Ceil, true) => Of::Ceil,
+            (Unary::Trunc, true) => Of::Trunc,
+            _ => return None,
+        };
+        self.emit([x], spec.clone(), Belongs::Outermost, |[x], y| Instruction::Unary(function, x, y))
+    }
+
+    fn binary(&mut self, op: Binary, a: Id, b: Id, spec: &Spec) -> Option<Id> {
+        let (of_a, of_b) = (self.spec(a).dtype, self.spec(b).dtype);
+        let b = match op {
+            // The exponents are integers.
+            Binary::IntegerPow if of_a.is_float() => {
+                let exponents = Spec { shape: self.spec(b).shape.clone(), dtype: of_a };
+                self.emit([b], exponents, Belongs::Outermost, |[x], y| Instruction::Convert(x, y))?
+            }
+            _ if of_a == of_b => b,
+            _ => return None,
+        };
+        let (a, b) = (self.operand(a, &spec.shape)?, self.operand(b, &spec.shape)?);
+        self.pair(op, of_a, a, b, spec)
+    }
+
+    /// A function of elements of two arrays of one type and the shape of the result, or of one element.
+    pub(super) fn pair(&mut self, op: Binary, dtype: DType, a: Id, b: Id, spec: &Spec) -> Option<Id> {
+        use loops::Binary as Of;
+        let comparison = match op {
+            Binary::Eq => Some(Comparison::Eq),
+            Binary::Gt => Some(Comparison::Gt),
+            Binary::Ge => Some(Comparison::Ge),
+            Binary::Lt => Some(Comparison::Lt),
+            Binary::Le => Some(Comparison::Le),
+            _ => None,
+        };
+        if let Some(comparison) = comparison {
+            (!dtype.is_bool() || comparison == Comparison::Eq).then_some(())?;
+            let compare = |operands, y| Instruction::Compare(comparison, operands, y);
+            return self.emit([a, b], spec.clone(), Belongs::Outermost, compare);
+        }
+        let is_int = !dtype.is_float() && !dtype.is_bool();
+        let function = match op {
+            Binary::And if !dtype.is_float() => Of::And,
+            Binary::Or if !dtype.is_float() => Of::Or,
+            _ if dtype.is_bool() => return None,
+            Binary::Add => Of::Add,
+            Binary::Sub => Of::Sub,
+            Binary::Mul => Of::Mul,
+            Binary::Div => Of::Div,
+            Binary::Rem => Of::Rem,
+            Binary::Pow if !is_int => Of::Pow,
+            Binary::IntegerPow => Of::Pow,
+            Binary::Atan2 if !is_int => Of::Atan2,
+            Binary::Xor if is_int => Of::Xor,
+            Binary::ShiftLeft if is_int => Of::ShiftLeft,
+            Binary::ShiftRight if is_int => Of::ShiftRight,
+            _ => return None,
+        };
+        let panics = is_int && matches!(op, Binary::Div | Binary::Rem);
+        let belongs = if panics { Belongs::Here } else { Belongs::Outermost };
+        self.emit([a, b], spec.clone(), belongs, |operands, y| Instruction::Binary(function, operands, y))
+    }
+
+    fn scalar(&mut self, op: Binary, x: Id, number: Scalar, spec: &Spec) -> Option<Id> {
+        let dtype = self.spec(x).dtype;
+        if dtype.is_bool() {
+            let number = self.number(Number::Bool(number.elem::<bool>()));
+            return self.pair(op, dtype, x, number, spec).filter(|_| op == Binary::Eq);
+        }
+        match op {
+            Binary::Pow | Binary::IntegerPow => {
+                let exponent = match (op, number) {
+                    (Binary::Pow, Scalar::Float(exponent)) if exponent.is_infinite() => return None,
+                    (Binary::Pow, number) => match number.try_as_integer() {
+                        Some(exponent) => Some(integer(exponent)?),
+                        None => None,
+                    },
+                    (_, number) => Some(integer(number)?),
+                };
+                self.power(dtype, x, exponent, number, spec)
+            }
+            _ => {
+                let number = numeric(number, dtype)?;
+                let number = self.number(number);
+                self.pair(op, dtype, x, number, spec)
+            }
+        }
+    }
+
+    /// Powers with the exponents for which Burn multiplies.
+    fn power(&mut self, dtype: DType, x: Id, integer: Option<i64>, number: Scalar, spec: &Spec) -> Option<Id> {
+        let one = numeric(Scalar::Int(1), dtype)?;
+        let product = |planner: &mut Self| planner.pair(Binary::Mul, dtype, x, x, spec);
+        let recip = |planner: &mut Self, x| planner.unary(Unary::Recip, x, spec);
+        match (integer, dtype.is_float()) {
+            (Some(0), _) => {
+                let one = self.number(one);
+                self.operand_of_shape(one, &spec.shape)
+            }
+            (Some(1), _) => self.reshaped(x, spec.clone()),
+            (Some(2), _) => product(self),
+            (_, false) => None,
+            (Some(-1), true) => recip(self, x),
+            (Some(-2), true) => {
+                let product = product(self)?;
+                recip(self, product)
+            }
+            (_, true) => {
+                let number = numeric(number, dtype)?;
+                let number = self.number(number);
+                self.pair(Binary::Pow, dtype, x, number, spec)
+            }
+        }
+    }
+
+    fn select(&mut self, mask: Id, yes: Id, no: Id, spec: &Spec) -> Option<Id> {
+        let same = |planner: &Self, id| planner.spec(id).dtype == spec.dtype;
+        (self.spec(mask).dtype.is_bool() && same(self, yes) && same(self, no)).then_some(())?;
+        let mask = self.operand(mask, &spec.shape)?;
+        let (yes, no) = (self.operand(yes, &spec.shape)?, self.operand(no, &spec.shape)?);
+        self.emit([mask, yes, no], spec.clone(), Belongs::Outermost, |[mask, yes, no], y| {
+            Instruction::Select(mask, [yes, no], y)
+        })
+    }
+
+    /// An operand of a function whose result has a shape: of one element, or of as many as the result.
+    pub(super) fn operand(&mut self, id: Id, shape: &Shape) -> Option<Id> {
+        match self.spec(id).shape.num_elements() {
+            1 => Some(id),
+            _ => self.operand_of_shape(id, shape),
+        }
+    }
+
+    /// An operand of as many elements as the result.
+    pub(super) fn operand_of_shape(&mut self, id: Id, shape: &Shape) -> Option<Id> {
+        let spec = self.spec(id);
+        // Broadcasting adds axes of size 1 alone where the number of elements stays.
+        if spec.shape.num_elements() == shape.num_elements() {
+            return Some(id);
+        }
+        let spec = Spec { shape: shape.clone(), dtype: spec.dtype };
+        self.movement(&Primitive::BroadcastTo(shape.to_vec()), &[id], &spec)
+    }
+}
+
+/// A number as Burn converts it to a type of elements; none where it cannot.
+fn numeric(number: Scalar, dtype: DType) -> Option<Number> {
+    Some(match dtype {
+        DType::F32 => Number::F32(float(number) as f32),
+        DType::F64 => Number::F64(float(number)),
+        DType::I32 => Number::I32(integer(number)? as i32),
+        DType::I64 => Number::I64(integer(number)?),
+        _ => return None,
+    })
+}
+
+fn float(number: Scalar) -> f64 {
+    match number {
+        Scalar::Float(x) => x,
+        Scalar::Int(x) => x as f64,
+        Scalar::UInt(x) => x as f64,
+        Scalar::Bool(x) => u8::from(x).into(),
+    }
+}
+
+/// The integer, of a fraction the one towards 0; none beyond 64 bits.
+fn integer(number: Scalar) -> Option<i64> {
+    match number {
+        Scalar::Float(x) => (-(2f64.powi(63))..2f64.powi(63)).contains(&x).then_some(x as i64),
+        Scalar::Int(x) => Some(x),
+        Scalar::UInt(x) => x.try_into().ok(),
+        Scalar::Bool(x) => Some(x.into()),
+    }
+}

@@ -1,0 +1,154 @@
+//! Loops over small arrays, planned once and run without tensors.
+//!
+//! On backends whose arrays are in the host's memory ([`Backend::LOOPS`]) a loop whose steps use small arrays is a
+//! [program](grove_backend::ops::loops) of instructions on one memory. Its results are bit for bit those of running the sub-graphs
+//! step by step. What has no instruction is called on tensors, in the midst of the others; what does not depend on the step is computed
+//! before the loop. Loops and branches in a loop are parts of its program.
+//!
+//! | module | content |
+//! |---|---|
+//! | `planner` | values, their places, and equations as instructions |
+//! | `elementwise`, `movement`, `chain` | instructions for primitives |
+//! | `nested` | loops and branches |
+//! | `run` | running a plan on tensors |
+
+mod chain;
+mod elementwise;
+mod movement;
+mod nested;
+mod planner;
+mod run;
+#[cfg(test)]
+mod tests;
+
+use burn::tensor::{BoolStore, DType, TensorData};
+use grove_backend::{
+    Backend,
+    ops::{
+        Spec,
+        loops::{Block, Kind, Place, Sizes},
+    },
+};
+
+use crate::{
+    Primitive,
+    control::{HigherOrder, SubGraph},
+    eval::Target,
+};
+use planner::Planner;
+
+/// Most elements of an array of a step. An operation on more takes longer than what a plan saves.
+const MOST: usize = 1 << 12;
+
+/// Most elements of all arrays of a plan, the stacked ones of a scan included.
+const MOST_TOGETHER: usize = 1 << 27;
+
+/// A loop as a program.
+pub(crate) struct Plan {
+    inputs: Vec<Spec>,
+    constants: Vec<TensorData>,
+    /// Equations that run on tensors before the program, once.
+    before: Vec<Call>,
+    sizes: Sizes,
+    /// Tensors whose elements are in the memory when the program starts.
+    loads: Vec<(Tensor, Place)>,
+    program: Block,
+    /// Equations that run on tensors within the program.
+    calls: Vec<Call>,
+    outputs: Vec<(Place, Spec)>,
+}
+
+/// A tensor that does not depend on the step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Tensor {
+    Input(usize),
+    Constant(usize),
+    /// An output of an equation that runs before the program.
+    Before(usize, usize),
+}
+
+/// An equation that runs on tensors.
+struct Call {
+    primitive: Primitive,
+    inputs: Vec<Option<Source>>,
+    outputs: Vec<Option<Spec>>,
+    /// Places of the outputs, unless they stay tensors.
+    places: Vec<Option<Place>>,
+}
+
+/// Where a call has an input from.
+enum Source {
+    Tensor(Tensor),
+    Place(Place, Spec),
+}
+
+/// The plan of a body in one loop.
+pub(crate) struct PlanOf {
+    key: Key,
+    plan: Option<Plan>,
+}
+
+/// What a plan of a body depends on besides the body.
+struct Key {
+    condition: Option<SubGraph>,
+    length: usize,
+    reverse: bool,
+    consts: usize,
+    carries: usize,
+}
+
+impl Key {
+    fn of(op: &HigherOrder) -> Option<(Self, &SubGraph)> {
+        match op {
+            HigherOrder::While { cond, body, consts } => {
+                let condition = Some(cond.clone());
+                Some((Self { condition, length: 0, reverse: false, consts: *consts, carries: 0 }, body))
+            }
+            HigherOrder::Scan { body, length, reverse, consts, carries } => {
+                let (length, reverse, consts, carries) = (*length, *reverse, *consts, *carries);
+                Some((Self { condition: None, length, reverse, consts, carries }, body))
+            }
+            _ => None,
+        }
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        let same_condition = match (&self.condition, &other.condition) {
+            (Some(a), Some(b)) => a.is_same(b),
+            (None, None) => true,
+            _ => false,
+        };
+        let rest = |key: &Self| (key.length, key.reverse, key.consts, key.carries);
+        same_condition && rest(self) == rest(other)
+    }
+}
+
+/// Calls a function with the plan of a loop; none where it has none. The plan is kept with the loop's body.
+pub(crate) fn with_plan<B: Backend, R>(
+    op: &HigherOrder,
+    target: &Target<'_, B>,
+    f: impl FnOnce(Option<&Plan>) -> R,
+) -> R {
+    let Some((key, body)) = Key::of(op).filter(|_| B::LOOPS) else { return f(None) };
+    let kept = body.plan().get_or_init(|| {
+        let plan = Planner::plan(op, target);
+        PlanOf { key, plan }
+    });
+    match Key::of(op) {
+        Some((key, _)) if kept.key.is(&key) => f(kept.plan.as_ref()),
+        // The body is one of two loops'.
+        _ => f(Planner::plan(op, target).as_ref()),
+    }
+}
+
+/// The type of a memory's elements; none where it has no such.
+fn kind(dtype: DType) -> Option<Kind> {
+    Some(match dtype {
+        DType::F32 => Kind::F32,
+        DType::F64 => Kind::F64,
+        DType::I32 => Kind::I32,
+        DType::I64 => Kind::I64,
+        DType::Bool(BoolStore::Native) => Kind::Bool,
+        _ => return None,
+    })
+}

@@ -1,0 +1,362 @@
+//! Values, their places, and equations as instructions.
+
+use burn::tensor::{Shape, TensorData};
+use grove_backend::{
+    AnyTensor, Backend,
+    ops::{
+        Spec,
+        loops::{Block, Instruction, Place, Sizes},
+    },
+};
+
+use super::{Call, MOST, MOST_TOGETHER, Plan, Source, Tensor, kind};
+use crate::{
+    Graph, Primitive,
+    control::{HigherOrder, stacked},
+    eval::{Target, apply_one},
+    graph::Equation,
+    primitive::Binary,
+};
+
+/// The number of a value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Id(usize);
+
+#[derive(Clone)]
+struct Value {
+    spec: Spec,
+    /// None for a tensor that no instruction reads.
+    place: Option<Place>,
+    /// The tensor that it is, if it does not depend on the step.
+    tensor: Option<Tensor>,
+    /// The block that computes it: instructions for values of outer blocks only belong there.
+    depth: usize,
+}
+
+/// Where an instruction belongs.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Belongs {
+    /// In the outermost block that has its operands.
+    Outermost,
+    /// In the block that is planned: it may panic.
+    Here,
+}
+
+/// A plan in the making.
+pub(super) struct Planner<'a, 'd, B: Backend> {
+    pub target: &'a Target<'d, B>,
+    pub sizes: Sizes,
+    /// The blocks that are planned, each within the one before.
+    pub blocks: Vec<Block>,
+    /// The innermost block that is a branch, out of which nothing is moved.
+    pub branch: usize,
+    values: Vec<Value>,
+    constants: Vec<TensorData>,
+    before: Vec<Call>,
+    loads: Vec<(Tensor, Place)>,
+    calls: Vec<Call>,
+}
+
+impl<'a, 'd, B: Backend> Planner<'a, 'd, B> {
+    /// The plan of a loop; none where arrays are large or of other types.
+    pub fn plan(op: &HigherOrder, target: &'a Target<'d, B>) -> Option<Plan> {
+        let mut planner = Self {
+            target,
+            sizes: Sizes::default(),
+            blocks: vec![Vec::new()],
+            branch: 0,
+            values: Vec::new(),
+            constants: Vec::new(),
+            before: Vec::new(),
+            loads: Vec::new(),
+            calls: Vec::new(),
+        };
+        let inputs = input_specs(op)?;
+        let arguments = inputs.iter().enumerate();
+        let arguments = arguments.map(|(i, spec)| planner.tensor(spec.clone(), Tensor::Input(i))).collect();
+        let results = planner.nested(op, arguments)?;
+        let outputs = results.into_iter().map(|id| Some((planner.place(id)?, planner.spec(id).clone())));
+        let outputs = outputs.collect::<Option<_>>()?;
+        let Self { sizes, mut blocks, constants, before, loads, calls, .. } = planner;
+        let program = blocks.pop()?;
+        (sizes.total() <= MOST_TOGETHER).then_some(Plan {
+            inputs,
+            constants,
+            before,
+            sizes,
+            loads,
+            program,
+            calls,
+            outputs,
+        })
+    }
+
+    pub fn spec(&self, id: Id) -> &Spec {
+        &self.values[id.0].spec
+    }
+
+    /// Number of the block that is planned.
+    pub fn depth(&self) -> usize {
+        self.blocks.len() - 1
+    }
+
+    fn new(&mut self, value: Value) -> Id {
+        self.values.push(value);
+        Id(self.values.len() - 1)
+    }
+
+    fn tensor(&mut self, spec: Spec, tensor: Tensor) -> Id {
+        self.new(Value { spec, place: None, tensor: Some(tensor), depth: 0 })
+    }
+
+    /// A value that the block under a number computes.
+    pub fn value(&mut self, spec: Spec, place: Place, depth: usize) -> Id {
+        self.new(Value { spec, place: Some(place), tensor: None, depth })
+    }
+
+    pub fn constant(&mut self, data: TensorData) -> Id {
+        let spec = Spec { shape: data.shape.clone(), dtype: data.dtype };
+        self.constants.push(data);
+        self.tensor(spec, Tensor::Constant(self.constants.len() - 1))
+    }
+
+    /// A new place for an array; none if it is large.
+    pub fn new_place(&mut self, spec: &Spec) -> Option<Place> {
+        let len = spec.shape.num_elements();
+        (len <= MOST).then_some(())?;
+        Some(self.sizes.place(kind(spec.dtype)?, len))
+    }
+
+    /// The place of a value; none if it is large.
+    pub fn place(&mut self, id: Id) -> Option<Place> {
+        let (len, placed) = (self.spec(id).shape.num_elements(), self.values[id.0].place);
+        placed.or_else(|| (len <= MOST).then(|| self.place_of_any_size(id))?)
+    }
+
+    pub fn place_of_any_size(&mut self, id: Id) -> Option<Place> {
+        let value = &self.values[id.0];
+        if value.place.is_some() {
+            return value.place;
+        }
+        let tensor = value.tensor?;
+        let place = self.sizes.place(kind(value.spec.dtype)?, value.spec.shape.num_elements());
+        self.loads.push((tensor, place));
+        self.values[id.0].place = Some(place);
+        Some(place)
+    }
+
+    /// The same elements in another shape.
+    pub fn reshaped(&mut self, id: Id, spec: Spec) -> Option<Id> {
+        let place = self.place(id)?;
+        Some(self.value(spec, place, self.values[id.0].depth))
+    }
+
+    /// A part of a value's place.
+    pub fn part(&mut self, id: Id, range: std::ops::Range<usize>, spec: Spec) -> Option<Id> {
+        let place = self.place(id)?.part(range);
+        Some(self.value(spec, place, self.values[id.0].depth))
+    }
+
+    /// The block that an instruction with these operands belongs to.
+    pub fn block_for(&self, operands: &[Id], belongs: Belongs) -> usize {
+        let of_operands = operands.iter().map(|id| self.values[id.0].depth).max().unwrap_or_default();
+        match belongs {
+            Belongs::Outermost => of_operands.max(self.branch),
+            Belongs::Here => self.depth(),
+        }
+    }
+
+    /// Adds an instruction with one result.
+    pub fn emit<const N: usize>(
+        &mut self,
+        operands: [Id; N],
+        spec: Spec,
+        belongs: Belongs,
+        instruction: impl FnOnce([Place; N], Place) -> Instruction,
+    ) -> Option<Id> {
+        let mut places = Vec::with_capacity(N);
+        for id in operands {
+            places.push(self.place(id)?);
+        }
+        let places: [Place; N] = places.try_into().ok()?;
+        let depth = self.block_for(&operands, belongs);
+        let y = self.new_place(&spec)?;
+        self.blocks[depth].push(instruction(places, y));
+        Some(self.value(spec, y, depth))
+    }
+
+    /// Plans a graph within the block that is planned.
+    pub fn graph(&mut self, graph: &Graph, arguments: Vec<Id>) -> Option<Vec<Id>> {
+        let mut ids: Vec<Option<Id>> = vec![None; graph.variables.len()];
+        for ((_, var), id) in graph.inputs.iter().zip(arguments) {
+            ids[var.index()] = Some(id);
+        }
+        for (var, data) in &graph.constants {
+            ids[var.index()] = Some(self.constant(data.clone()));
+        }
+        for equation in &graph.equations {
+            let inputs: Vec<Option<Id>> =
+                equation.inputs.iter().map(|var| var.and_then(|var| ids[var.index()])).collect();
+            let spec = |var: &Option<crate::Var>| var.map(|var| graph.variables[var.index()].clone());
+            let outputs: Vec<Option<Spec>> = equation.outputs.iter().map(spec).collect();
+            let results = self.equation(equation, inputs, outputs)?;
+            for (var, id) in equation.outputs.iter().zip(results) {
+                if let Some(var) = var {
+                    ids[var.index()] = id;
+                }
+            }
+        }
+        graph.outputs.iter().map(|(_, var)| ids[var.index()]).collect()
+    }
+
+    fn equation(
+        &mut self,
+        equation: &Equation,
+        inputs: Vec<Option<Id>>,
+        outputs: Vec<Option<Spec>>,
+    ) -> Option<Vec<Option<Id>>> {
+        let primitive = &equation.primitive;
+        let given: Option<Vec<Id>> = inputs.iter().copied().collect();
+        if let (Primitive::HigherOrder(op), Some(given)) = (primitive, &given) {
+            let results = self.nested(op, given.clone())?;
+            return Some(results.into_iter().map(Some).collect());
+        }
+        if does_not_panic(primitive, &outputs) {
+            let tensors: Option<Vec<Tensor>> =
+                given.as_ref().and_then(|ids| ids.iter().map(|id| self.values[id.0].tensor).collect());
+            if let Some(tensors) = tensors {
+                return Some(self.before(primitive, tensors, outputs));
+            }
+        }
+        if let Some(given) = given
+            && let Some(ids) = self.instructions(primitive, &given, &outputs)
+        {
+            return Some(ids.into_iter().map(Some).collect());
+        }
+        self.call(primitive, inputs, outputs)
+    }
+
+    /// The results of an equation by instructions of its own; none where there are none for it.
+    fn instructions(&mut self, primitive: &Primitive, inputs: &[Id], outputs: &[Option<Spec>]) -> Option<Vec<Id>> {
+        if let Primitive::Fused(fused) = primitive {
+            return self.chain(fused, inputs);
+        }
+        let [Some(spec)] = outputs else { return None };
+        let id = match self.elementwise(primitive, inputs, spec) {
+            Some(id) => id,
+            None => self.movement(primitive, inputs, spec)?,
+        };
+        Some(vec![id])
+    }
+
+    /// Adds an equation that runs on tensors before the program.
+    fn before(&mut self, primitive: &Primitive, inputs: Vec<Tensor>, outputs: Vec<Option<Spec>>) -> Vec<Option<Id>> {
+        let inputs = inputs.into_iter().map(|tensor| Some(Source::Tensor(tensor))).collect();
+        let (number, places) = (self.before.len(), vec![None; outputs.len()]);
+        self.before.push(Call { primitive: primitive.clone(), inputs, outputs: outputs.clone(), places });
+        let result = |(i, spec): (usize, Option<Spec>)| Some(self.tensor(spec?, Tensor::Before(number, i)));
+        outputs.into_iter().enumerate().map(result).collect()
+    }
+
+    /// Adds an equation that runs on tensors within the program.
+    fn call(
+        &mut self,
+        primitive: &Primitive,
+        inputs: Vec<Option<Id>>,
+        outputs: Vec<Option<Spec>>,
+    ) -> Option<Vec<Option<Id>>> {
+        let mut sources = Vec::with_capacity(inputs.len());
+        for id in inputs {
+            sources.push(match id {
+                None => None,
+                Some(id) => Some(match self.values[id.0].tensor {
+                    Some(tensor) => Source::Tensor(tensor),
+                    None => Source::Place(self.place(id)?, self.spec(id).clone()),
+                }),
+            });
+        }
+        let (mut places, mut ids) = (Vec::with_capacity(outputs.len()), Vec::with_capacity(outputs.len()));
+        let depth = self.depth();
+        for spec in &outputs {
+            let place = match spec {
+                Some(spec) => Some(self.new_place(spec)?),
+                None => None,
+            };
+            places.push(place);
+            ids.push(spec.as_ref().zip(place).map(|(spec, place)| self.value(spec.clone(), place, depth)));
+        }
+        self.blocks[depth].push(Instruction::Call(self.calls.len()));
+        self.calls.push(Call { primitive: primitive.clone(), inputs: sources, outputs, places });
+        Some(ids)
+    }
+
+    /// The positions of an array's elements after a movement of them.
+    pub fn positions(&self, primitive: &Primitive, shape: &Shape) -> Vec<u32> {
+        let numbers = TensorData::new((0..shape.num_elements() as i64).collect(), shape.clone());
+        let numbers = AnyTensor::from_data(numbers, self.target.device);
+        let moved = apply_one(primitive, [numbers], self.target).into_data();
+        moved.iter::<i64>().map(|position| position as u32).collect()
+    }
+
+    /// A number as an array `[1]` of a type.
+    pub fn number(&mut self, value: Number) -> Id {
+        self.constant(match value {
+            Number::F32(x) => TensorData::new(vec![x], [1]),
+            Number::F64(x) => TensorData::new(vec![x], [1]),
+            Number::I32(x) => TensorData::new(vec![x], [1]),
+            Number::I64(x) => TensorData::new(vec![x], [1]),
+            Number::Bool(x) => TensorData::new(vec![x], [1]),
+        })
+    }
+}
+
+/// Shapes and types of a loop's inputs.
+fn input_specs(op: &HigherOrder) -> Option<Vec<Spec>> {
+    Some(match op {
+        HigherOrder::While { body, .. } => body.input_specs(),
+        HigherOrder::Scan { body, length, consts, carries, .. } => {
+            let specs = body.input_specs().into_iter().enumerate();
+            specs.map(|(i, spec)| if i < consts + carries { spec } else { stacked(&spec, *length) }).collect()
+        }
+        _ => return None,
+    })
+}
+
+/// True for equations that may run once before the loop, even if the loop has no steps.
+fn does_not_panic(primitive: &Primitive, outputs: &[Option<Spec>]) -> bool {
+    let is_int =
+        |spec: &Option<Spec>| spec.as_ref().is_some_and(|spec| !spec.dtype.is_float() && !spec.dtype.is_bool());
+    match primitive {
+        Primitive::Binary(op) | Primitive::BinaryScalar(op, _) => {
+            !(matches!(op, Binary::Div | Binary::Rem | Binary::Pow | Binary::IntegerPow) && outputs.iter().any(is_int))
+        }
+        Primitive::Unary(_)
+        | Primitive::Where
+        | Primitive::MaskFill(_)
+        | Primitive::Reshape(_)
+        | Primitive::SwapAxes(..)
+        | Primitive::Transpose(_)
+        | Primitive::Flip(_)
+        | Primitive::BroadcastTo(_)
+        | Primitive::Unfold(..)
+        | Primitive::Slice(_)
+        | Primitive::Repeat(..)
+        | Primitive::Concatenate(_)
+        | Primitive::Convert(_)
+        | Primitive::Full(..)
+        | Primitive::MatMul
+        | Primitive::StopGradient
+        | Primitive::Fused(_) => true,
+        _ => false,
+    }
+}
+
+/// A number of one of a memory's types.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Number {
+    F32(f32),
+    F64(f64),
+    I32(i32),
+    I64(i64),
+    Bool(bool),
+}
