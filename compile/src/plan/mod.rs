@@ -8,7 +8,7 @@
 //! | module | content |
 //! |---|---|
 //! | `planner` | values, their places, and equations as instructions |
-//! | `elementwise`, `movement`, `chain` | instructions for primitives |
+//! | `elementwise`, `movement`, `sums`, `chain` | instructions for primitives |
 //! | `nested` | loops and branches |
 //! | `run` | running a plan on tensors |
 
@@ -18,6 +18,7 @@ mod movement;
 mod nested;
 mod planner;
 mod run;
+mod sums;
 #[cfg(test)]
 mod tests;
 
@@ -26,7 +27,7 @@ use grove_backend::{
     Backend,
     ops::{
         Spec,
-        loops::{Block, Kind, Place, Sizes},
+        loops::{Kind, Place, Program, Sizes},
     },
 };
 
@@ -52,7 +53,7 @@ pub(crate) struct Plan {
     sizes: Sizes,
     /// Tensors whose elements are in the memory when the program starts.
     loads: Vec<(Tensor, Place)>,
-    program: Block,
+    program: Program,
     /// Equations that run on tensors within the program.
     calls: Vec<Call>,
     outputs: Vec<(Place, Spec)>,

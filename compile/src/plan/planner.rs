@@ -5,7 +5,7 @@ use grove_backend::{
     AnyTensor, Backend,
     ops::{
         Spec,
-        loops::{Block, Instruction, Place, Sizes},
+        loops::{Block, Instruction, Place, Program, Sizes},
     },
 };
 
@@ -78,7 +78,7 @@ impl<'a, 'd, B: Backend> Planner<'a, 'd, B> {
         let outputs = results.into_iter().map(|id| Some((planner.place(id)?, planner.spec(id).clone())));
         let outputs = outputs.collect::<Option<_>>()?;
         let Self { sizes, mut blocks, constants, before, loads, calls, .. } = planner;
-        let program = blocks.pop()?;
+        let program = Program::new(blocks.pop()?);
         (sizes.total() <= MOST_TOGETHER).then_some(Plan {
             inputs,
             constants,
@@ -242,9 +242,13 @@ impl<'a, 'd, B: Backend> Planner<'a, 'd, B> {
             return self.chain(fused, inputs);
         }
         let [Some(spec)] = outputs else { return None };
-        let id = match self.elementwise(primitive, inputs, spec) {
-            Some(id) => id,
-            None => self.movement(primitive, inputs, spec)?,
+        let id = match primitive {
+            Primitive::Take(axis) => self.take(*axis, inputs, spec)?,
+            Primitive::Reduce(..) => self.sum(primitive, inputs, spec)?,
+            _ => match self.elementwise(primitive, inputs, spec) {
+                Some(id) => id,
+                None => self.movement(primitive, inputs, spec)?,
+            },
         };
         Some(vec![id])
     }
@@ -269,10 +273,7 @@ impl<'a, 'd, B: Backend> Planner<'a, 'd, B> {
         for id in inputs {
             sources.push(match id {
                 None => None,
-                Some(id) => Some(match self.values[id.0].tensor {
-                    Some(tensor) => Source::Tensor(tensor),
-                    None => Source::Place(self.place(id)?, self.spec(id).clone()),
-                }),
+                Some(id) => Some(self.source(id)?),
             });
         }
         let (mut places, mut ids) = (Vec::with_capacity(outputs.len()), Vec::with_capacity(outputs.len()));
@@ -288,6 +289,24 @@ impl<'a, 'd, B: Backend> Planner<'a, 'd, B> {
         self.blocks[depth].push(Instruction::Call(self.calls.len()));
         self.calls.push(Call { primitive: primitive.clone(), inputs: sources, outputs, places });
         Some(ids)
+    }
+
+    fn source(&mut self, id: Id) -> Option<Source> {
+        Some(match self.values[id.0].tensor {
+            Some(tensor) => Source::Tensor(tensor),
+            None => Source::Place(self.place(id)?, self.spec(id).clone()),
+        })
+    }
+
+    /// Adds a call that an instruction makes, and returns its number.
+    pub fn add_call(&mut self, primitive: &Primitive, inputs: &[Id], spec: Spec, place: Place) -> Option<usize> {
+        let mut sources = Vec::with_capacity(inputs.len());
+        for id in inputs {
+            sources.push(Some(self.source(*id)?));
+        }
+        let (outputs, places) = (vec![Some(spec)], vec![Some(place)]);
+        self.calls.push(Call { primitive: primitive.clone(), inputs: sources, outputs, places });
+        Some(self.calls.len() - 1)
     }
 
     /// The positions of an array's elements after a movement of them.

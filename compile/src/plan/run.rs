@@ -5,7 +5,7 @@ use grove_backend::{
     AnyTensor, Backend,
     ops::{
         Spec,
-        loops::{Kind, Memory, Place, run},
+        loops::{Kind, Memory, Place},
     },
 };
 use std::{cell::RefCell, rc::Rc};
@@ -57,7 +57,7 @@ impl Plan {
             }
         }
         let tensors = RefCell::new(tensors);
-        run(&self.program, &mut memory, &mut |number, memory| {
+        self.program.run(&mut memory, &mut |number, memory| {
             let call = &self.calls[number];
             let outputs = call.apply(Some(memory), &tensors.borrow(), keys, target);
             for (output, place) in outputs.into_iter().zip(&call.places) {

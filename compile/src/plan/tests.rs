@@ -255,10 +255,23 @@ impl Builder {
                 // Reductions and positions are called on tensors.
                 let x = self.pick(random, |spec| !is_bool(spec) && spec.shape[..] == [2, 3])?;
                 let dtype = self.spec(x).dtype;
-                match random.below(3) {
+                match random.below(6) {
                     0 => self.one(Primitive::Cumulative(Reduction::Sum, 1), &[x], self.spec(x)),
-                    1 if is_int(&self.spec(x)) => {
+                    1 if dtype != F32 => {
                         self.one(Primitive::Reduce(Reduction::Sum, Some(0)), &[x], spec(dtype, &[1, 3]))
+                    }
+                    2 if dtype != F32 => {
+                        self.one(Primitive::Reduce(Reduction::Sum, Some(1)), &[x], spec(dtype, &[2, 1]))
+                    }
+                    3 => {
+                        let x = self.pick(random, |spec| !is_bool(spec) && spec.shape[..] == [3])?;
+                        self.one(Primitive::Reduce(Reduction::Sum, None), &[x], spec(self.spec(x).dtype, &[1]))
+                    }
+                    4 => {
+                        let i = self.pick(random, |spec| is_int(spec) && spec.shape[..] == [3])?;
+                        let bounds = Primitive::Clamp(ScalarIr::Int(0), ScalarIr::Int(2));
+                        let i = self.one(bounds, &[i], self.spec(i));
+                        self.one(Primitive::Take(1), &[x, i], spec(dtype, &[2, 3]))
                     }
                     _ => {
                         let rows = self.constant(TensorData::new(vec![1_i64, 0, 1], [3]));

@@ -5,14 +5,16 @@
 //! elements are those of the flex backend and of [chains](crate::chain), so that results are the same bit for bit.
 //!
 //! An instruction writes behind what it reads: places are given away in the order of the instructions. [`Instruction::Copy`] alone
-//! writes anywhere, which is how a step's results become the carry of the next one.
+//! writes anywhere, which is how a step's results become the carry of the next one. A loop's body ends with these moves.
 
 mod functions;
 mod memory;
 mod run;
+mod single;
 
 pub use memory::{Element, Kind, Memory, Place, Sizes};
-pub use run::run;
+pub use run::Program;
+pub use single::Single;
 
 use crate::chain::Step;
 
@@ -95,6 +97,18 @@ pub struct Rows {
     pub row: Place,
 }
 
+/// An axis of an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Axis {
+    /// Number of elements along it.
+    pub size: usize,
+    /// Product of the sizes of the axes after it.
+    pub inner: usize,
+}
+
+/// Most f32 elements that flex adds up in their order, whatever the CPU: more are added in vectors.
+pub const IN_ORDER: usize = 3;
+
 /// A list of instructions.
 pub type Block = Vec<Instruction>;
 
@@ -121,6 +135,19 @@ pub enum Instruction {
     Chain(Step, [Place; 3], Place),
     /// Sums over rows of f32 elements, divided by a number; as many as the result has elements.
     Sums(f32, Place, Place),
+    /// Sums over an axis, one element after the other. Of f32, sums of all elements, of which there are up to [`IN_ORDER`].
+    Sum(Axis, Place, Place),
+    /// Slices at positions of an axis, which are integers of the second place.
+    Take {
+        /// The axis.
+        axis: Axis,
+        /// The array and the positions.
+        operands: [Place; 2],
+        /// The result.
+        y: Place,
+        /// The call that computes the result where a position is out of range.
+        otherwise: usize,
+    },
     /// The same elements. The result may be anywhere.
     Copy(Place, Place),
     /// Elements at positions of a place.
@@ -153,6 +180,18 @@ pub enum Instruction {
     },
     /// One of several blocks, by a truth value or an index, which is clamped to the blocks that there are.
     Switch(Place, Vec<Block>),
-    /// What the caller of [`run`] does under this number.
+    /// What the caller of [`Program::run`] does under this number.
     Call(usize),
+    /// A block, and then another one as long as a truth value holds that both compute. A [`Program`] has it in place of
+    /// [`While`](Self::While).
+    Repeat {
+        /// Computes the truth value.
+        first: Block,
+        /// The place of the truth value.
+        holds: Place,
+        /// The step, and the truth value after it.
+        then: Block,
+    },
+    /// A function of the elements of these numbers. A [`Program`] has it in place of other instructions.
+    Single(Single, [u32; 2], u32),
 }

@@ -1,22 +1,40 @@
 //! Running a program.
 
 use super::{
-    Element, Instruction, Kind, Memory, Place, Rows,
+    Axis, Block, Element, Instruction, Kind, Memory, Place, Rows,
     functions::{
         binary_bool, binary_f32, binary_f64, binary_int, clamp_f32, clamp_f64, clamp_int, compare, compare_bools,
         convert, select, unary_bool, unary_f32, unary_f64, unary_int,
     },
+    single::with_singles,
 };
 use crate::chain::{Step, apply_step, as_uninit, sum_of_row};
 
-/// Runs instructions, one after the other. `call` does what a [call](Instruction::Call) of a number stands for.
-///
-/// # Panics
-/// If a place is not within the memory, or an instruction is not defined for the types of its places; where an integer is divided by
-/// 0; where the bounds of a clamp are in the wrong order.
-pub fn run(block: &[Instruction], memory: &mut Memory, call: &mut dyn FnMut(usize, &mut Memory)) {
+/// Instructions in the form in which they run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Program(Block);
+
+impl Program {
+    /// Creates a program of instructions. The bodies of its loops end with the moves of results to the carry, and what they move is
+    /// not read after the loop from where it was.
+    pub fn new(block: Block) -> Self {
+        Self(with_singles(block))
+    }
+
+    /// Runs the instructions, one after the other. `call` does what a [call](Instruction::Call) of a number stands for.
+    ///
+    /// # Panics
+    /// If a place is not within the memory, or an instruction is not defined for the types of its places; where an integer is divided
+    /// by 0; where the bounds of a clamp are in the wrong order.
+    pub fn run(&self, memory: &mut Memory, call: &mut dyn FnMut(usize, &mut Memory)) {
+        run(&self.0, memory, call);
+    }
+}
+
+fn run(block: &[Instruction], memory: &mut Memory, call: &mut dyn FnMut(usize, &mut Memory)) {
     for instruction in block {
         match instruction {
+            Instruction::Single(single, operands, y) => single.run(memory, *operands, *y),
             Instruction::Binary(op, operands, y) => match y.kind {
                 Kind::F32 => binary_f32(memory, *op, *operands, *y),
                 Kind::F64 => binary_f64(memory, *op, *operands, *y),
@@ -64,16 +82,30 @@ pub fn run(block: &[Instruction], memory: &mut Memory, call: &mut dyn FnMut(usiz
                     *y = (0.0 + sum_of_row(row)) / divisor;
                 }
             }
+            Instruction::Sum(axis, x, y) => match y.kind {
+                Kind::F32 => sum(memory, *axis, *x, *y, 0.0_f32, |a, b| a + b),
+                Kind::F64 => sum(memory, *axis, *x, *y, 0.0_f64, |a, b| a + b),
+                Kind::I32 => sum(memory, *axis, *x, *y, 0, i32::wrapping_add),
+                Kind::I64 => sum(memory, *axis, *x, *y, 0, i64::wrapping_add),
+                Kind::Bool => unreachable!("a sum of truth values"),
+            },
+            Instruction::Take { axis, operands: [x, positions], y, otherwise } => {
+                let fits = |i| position(memory, *positions, i).is_some_and(|position| position < axis.size);
+                match (0..positions.len).all(fits) {
+                    true => by_kind(y.kind, Take { memory, axis: *axis, x: *x, positions: *positions, y: *y }),
+                    false => call(*otherwise, memory),
+                }
+            }
             Instruction::Copy(x, y) => copy(memory, *x, *y),
             Instruction::Gather(positions, x, y) => by_kind(y.kind, Gather { memory, positions, x: *x, y: *y }),
             Instruction::Scatter(positions, x, y) => by_kind(y.kind, Scatter { memory, positions, x: *x, y: *y }),
-            Instruction::While { condition, holds, body } => loop {
-                run(condition, memory, call);
-                if !memory.bools[holds.start] {
-                    break;
+            Instruction::Repeat { first, holds, then } => {
+                run(first, memory, call);
+                while memory.bools[holds.start] {
+                    run(then, memory, call);
                 }
-                run(body, memory, call);
-            },
+            }
+            Instruction::While { .. } => unreachable!("a program repeats blocks"),
             Instruction::Scan { length, reverse, read, body, write, then } => {
                 for step in 0..*length {
                     let i = if *reverse { length - 1 - step } else { step };
@@ -175,6 +207,49 @@ fn by_kind(kind: Kind, f: impl ForElements) {
     }
 }
 
+/// Sums over an axis, from the first element to the last.
+fn sum<T: Element>(memory: &mut Memory, axis: Axis, x: Place, y: Place, zero: T, add: impl Fn(T, T) -> T) {
+    let Axis { size, inner } = axis;
+    let (before, y) = memory.split::<T>(y);
+    let x = &before[x.range()];
+    for (i, y) in y.iter_mut().enumerate() {
+        let first = i / inner * size * inner + i % inner;
+        *y = (0..size).fold(zero, |sum, j| add(sum, x[first + j * inner]));
+    }
+}
+
+/// A position; none if it is negative.
+#[inline(always)]
+fn position(memory: &Memory, positions: Place, i: usize) -> Option<usize> {
+    match positions.kind {
+        Kind::I32 => memory.i32s[positions.range()][i].try_into().ok(),
+        Kind::I64 => memory.i64s[positions.range()][i].try_into().ok(),
+        kind => unreachable!("positions of {kind:?}"),
+    }
+}
+
+struct Take<'a> {
+    memory: &'a mut Memory,
+    axis: Axis,
+    x: Place,
+    positions: Place,
+    y: Place,
+}
+
+impl ForElements for Take<'_> {
+    fn run<T: Element>(self) {
+        let Self { memory, axis: Axis { size, inner }, x, positions, y } = self;
+        let (whole, slices) = (size * inner, positions.len * inner);
+        for i in 0..positions.len {
+            let from = position(memory, positions, i).unwrap_or_default() * inner;
+            for outer in 0..x.len / whole.max(1) {
+                let slice = x.start + outer * whole + from;
+                T::all_mut(memory).copy_within(slice..slice + inner, y.start + outer * slices + i * inner);
+            }
+        }
+    }
+}
+
 struct Gather<'a> {
     memory: &'a mut Memory,
     positions: &'a [u32],
@@ -220,7 +295,7 @@ mod tests {
         let mut int = || sizes.place(Kind::I64, 1);
         let [one, n, i, a, b, next, sum, old] = std::array::from_fn(|_| int());
         let holds = sizes.place(Kind::Bool, 1);
-        let program = [Instruction::While {
+        let program = Program::new(vec![Instruction::While {
             condition: vec![Instruction::Compare(Comparison::Lt, [i, n], holds)],
             holds,
             body: vec![
@@ -231,13 +306,16 @@ mod tests {
                 Instruction::Copy(old, a),
                 Instruction::Copy(sum, b),
             ],
-        }];
+        }]);
         let mut memory = Memory::new(&sizes);
         for (place, value) in [(one, 1), (n, 50), (b, 1)] {
             memory.get_mut::<i64>(place)[0] = value;
         }
-        run(&program, &mut memory, &mut |_, _| unreachable!("there is no call"));
+        program.run(&mut memory, &mut |_, _| unreachable!("there is no call"));
         assert_eq!(memory.get::<i64>(a), [12_586_269_025]);
+        let [Instruction::Repeat { then, .. }] = &program.0[..] else { panic!("{program:?}") };
+        assert!(then.iter().all(|instruction| matches!(instruction, Instruction::Single(..))), "{then:?}");
+        assert_eq!(then.len(), 6, "the next count is written to the carry: {then:?}");
     }
 
     /// Sums up to each row, from the last row on, with a call in each step.
@@ -246,17 +324,17 @@ mod tests {
         let mut sizes = Sizes::default();
         let [xs, carry, row] = [6, 2, 2].map(|len| sizes.place(Kind::F32, len));
         let (sum, ys) = (sizes.place(Kind::F32, 2), sizes.place(Kind::F32, 6));
-        let program = [Instruction::Scan {
+        let program = Program::new(vec![Instruction::Scan {
             length: 3,
             reverse: true,
             read: vec![Rows { array: xs, row }],
             body: vec![Instruction::Call(7), Instruction::Binary(Binary::Add, [carry, row], sum)],
             write: vec![Rows { array: ys, row: sum }],
             then: vec![Instruction::Copy(sum, carry)],
-        }];
+        }]);
         let mut memory = Memory::new(&sizes);
         memory.get_mut::<f32>(xs).copy_from_slice(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-        run(&program, &mut memory, &mut |number, memory| {
+        program.run(&mut memory, &mut |number, memory| {
             assert_eq!(number, 7);
             memory.get_mut::<f32>(row).iter_mut().for_each(|x| *x *= 10.0);
         });
