@@ -46,6 +46,7 @@ pub use jvp::{Jacobian, Linearized, hessian, hvp, jacfwd, jacrev, jvp, linearize
 pub use primitive::Primitive;
 pub use trace::{Traceable, trace, trace_skeleton};
 pub use traced::{
-    DeviceArray, Engine, Executable, TraceChannel, TraceClient, TraceDevice, Traced, array_of, lazy_array, lazy_device,
+    DeviceArray, Engine, Executable, RunError, TraceChannel, TraceClient, TraceDevice, Traced, array_of, lazy_array,
+    lazy_device,
 };
 pub use vmap::{Mapped, MappedLeaf, Over, Shared, Vmap, per_example_grads, vmap};

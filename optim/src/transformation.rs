@@ -117,7 +117,17 @@ pub fn apply_updates<B: Backend, P: Tree<B>>(params: P, updates: P) -> P {
         let sum = param.cast_float(wide).try_add(update.cast_float(wide));
         [sum.expect("both are present and float").cast_float(dtype.into()), absent]
     });
+    end_step(&params);
     params
+}
+
+/// Notes on a backend that records that the step of a loop which made these parameters ends.
+pub(crate) fn end_step<B: Backend, P: Tree<B>>(params: &P) {
+    if B::LAZY
+        && let Some(device) = device_of(params)
+    {
+        B::end_step(&device, 0);
+    }
 }
 
 /// [`map_together`] for trees whose structures have to agree.

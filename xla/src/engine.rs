@@ -1,14 +1,15 @@
 //! OpenXLA as the engine of lazy arrays, on one device or on a mesh.
 
 use burn::tensor::{DType, TensorData};
-use grove_compile::{DeviceArray, Engine, Executable as Program, Graph, TraceDevice, Var, lazy_device, logs_compiles};
+use grove_compile::{
+    DeviceArray, Engine, Executable as Program, Graph, RunError, TraceDevice, Var, lazy_device, logs_compiles,
+};
 use grove_tree::Key;
 use std::{
     collections::HashMap,
     io::IsTerminal,
     sync::{Arc, Mutex, PoisonError, Weak},
     time::Instant,
-    vec,
 };
 
 use crate::{
@@ -164,27 +165,24 @@ impl Engine for OnMesh {
 }
 
 impl Program for CompiledGraph {
-    fn run(&self, inputs: Vec<DeviceArray>, keys: &[Key]) -> Result<Vec<DeviceArray>, String> {
+    fn run(&self, inputs: Vec<DeviceArray>, keys: &[Key]) -> Result<Vec<DeviceArray>, RunError> {
         let key = |key: &Key| {
             let words = TensorData::new(key.words().to_vec(), [2]);
             ShardedArray::upload(&self.mesh, words, &PartitionSpec::replicated())
         };
-        let keys: Vec<ShardedArray> = keys.iter().map(key).collect::<Result<_, _>>()?;
-        // An array that somebody else holds after all is kept.
-        let given = |(array, donated): (DeviceArray, &bool)| -> Result<Given, String> {
-            let array = array.downcast::<ShardedArray>().map_err(|_| FOREIGN)?;
-            match donated {
-                true => {
-                    Ok(Arc::try_unwrap(array).map_or_else(Given::Shared, |array| Given::Whole(array.parts.into_iter())))
-                }
-                false => Ok(Given::Shared(array)),
+        let keys: Result<Vec<ShardedArray>, String> = keys.iter().map(key).collect();
+        let keys = match (keys, inputs.iter().try_for_each(|input| sharded(input).map(drop))) {
+            (Ok(keys), Ok(())) => keys,
+            (Err(message), _) | (_, Err(message)) => {
+                return Err(RunError { message, inputs: inputs.into_iter().map(Some).collect() });
             }
         };
-        let mut given: Vec<Given> = inputs.into_iter().zip(&self.donated).map(given).collect::<Result<_, _>>()?;
+        let mut given: Vec<Given> = inputs.into_iter().zip(&self.donated).map(Given::new).collect();
         let mut arguments: Vec<Vec<Argument<'_>>> = self.mesh.devices().iter().map(|_| Vec::new()).collect();
         for given in &mut given {
             match given {
-                Given::Whole(parts) => {
+                Given::Whole(array) => {
+                    let parts = std::mem::take(&mut array.parts).into_iter();
                     arguments.iter_mut().zip(parts).for_each(|(list, part)| list.push(Argument::Donate(part)))
                 }
                 Given::Shared(array) => keep(&mut arguments, array),
@@ -192,8 +190,15 @@ impl Program for CompiledGraph {
         }
         keys.iter().for_each(|key| keep(&mut arguments, key));
         let results = match &self.order {
-            None => self.executable.execute(arguments).map_err(text)?,
-            Some(order) => self.run_in_order(arguments, order).map_err(text)?,
+            None => self.executable.start(&arguments),
+            Some(order) => self.run_in_order(&mut arguments, order),
+        };
+        let results = match results {
+            Ok(results) => results,
+            Err(error) => {
+                let parts = owned(arguments);
+                return Err(RunError { message: text(error), inputs: given_back(given, parts) });
+            }
         };
         // From lists of each device to lists of each result.
         let mut lists: Vec<_> = results.into_iter().map(Vec::into_iter).collect();
@@ -207,7 +212,7 @@ impl Program for CompiledGraph {
 
 impl CompiledGraph {
     /// Runs a program with sums over ranks, which waits for the one before it.
-    fn run_in_order(&self, mut arguments: Vec<Vec<Argument<'_>>>, order: &Order) -> crate::Result<Vec<Vec<Buffer>>> {
+    fn run_in_order(&self, arguments: &mut [Vec<Argument<'_>>], order: &Order) -> crate::Result<Vec<Vec<Buffer>>> {
         let mut order = order.lock().unwrap_or_else(PoisonError::into_inner);
         let before = match order.take() {
             Some(before) => before,
@@ -215,7 +220,7 @@ impl CompiledGraph {
         };
         // The mesh has one device. Nobody else has the number, so that its memory may be taken.
         arguments[0].push(Argument::Donate(before));
-        let mut results = self.executable.execute(arguments)?;
+        let mut results = self.executable.start(arguments)?;
         *order = results[0].pop();
         Ok(results)
     }
@@ -223,9 +228,44 @@ impl CompiledGraph {
 
 /// An argument of a program.
 enum Given {
-    /// The parts of an array that nobody else holds.
-    Whole(vec::IntoIter<Buffer>),
+    /// An array that nobody else holds; its parts are the program's.
+    Whole(ShardedArray),
     Shared(Arc<ShardedArray>),
+}
+
+impl Given {
+    /// An array, and whether it is donated. One that somebody else holds after all is kept.
+    fn new((array, donated): (DeviceArray, &bool)) -> Self {
+        let array = array.downcast::<ShardedArray>().unwrap_or_else(|_| unreachable!("{FOREIGN}"));
+        match donated {
+            true => Arc::try_unwrap(array).map_or_else(Self::Shared, Self::Whole),
+            false => Self::Shared(array),
+        }
+    }
+}
+
+/// The donated arguments of each device, by their positions.
+fn owned(arguments: Vec<Vec<Argument<'_>>>) -> Vec<Vec<Option<Buffer>>> {
+    let buffer = |argument| match argument {
+        Argument::Donate(buffer) => Some(buffer),
+        Argument::Keep(_) => None,
+    };
+    arguments.into_iter().map(|list| list.into_iter().map(buffer).collect()).collect()
+}
+
+/// The arrays that were given to a program, whose parts are the donated arguments of each device.
+fn given_back(given: Vec<Given>, mut parts: Vec<Vec<Option<Buffer>>>) -> Vec<Option<DeviceArray>> {
+    let array = |(i, given)| match given {
+        Given::Shared(array) => Some(array as DeviceArray),
+        Given::Whole(array) => {
+            let parts = parts
+                .iter_mut()
+                .map(|list: &mut Vec<Option<Buffer>>| list.get_mut(i)?.take())
+                .collect::<Option<Vec<_>>>()?;
+            Some(Arc::new(ShardedArray { parts, ..array }) as DeviceArray)
+        }
+    };
+    given.into_iter().enumerate().map(array).collect()
 }
 
 /// Adds an array that is kept to the arguments of each device.

@@ -137,12 +137,18 @@ impl Executable {
     /// Arguments are not as many, or not of the types, that the program takes; one is on a device of another client, or on another
     /// device than the program's; or memory does not suffice.
     pub fn execute(&self, arguments: Vec<Vec<Argument<'_>>>) -> Result<Vec<Vec<Buffer>>> {
+        self.start(&arguments)
+    }
+
+    /// [`execute`](Self::execute), where arguments stay with the caller if the program does not start. Those that are donated are used up
+    /// by a program that starts.
+    pub(crate) fn start(&self, arguments: &[Vec<Argument<'_>>]) -> Result<Vec<Vec<Buffer>>> {
         let count = |found, expected, what| match found == expected {
             true => Ok(()),
             false => Err(XlaError::ArgumentCount { found, expected, what }),
         };
         count(arguments.len(), self.partitions, "lists of arguments, one for each device")?;
-        for list in &arguments {
+        for list in arguments {
             count(list.len(), self.parameters.len(), "arguments")?;
             for (index, (argument, expected)) in list.iter().zip(&self.parameters).enumerate() {
                 if !Arc::ptr_eq(&argument.buffer().client, &self.loaded.client) {

@@ -182,6 +182,10 @@ pub trait Backend: burn::tensor::backend::Backend {
     /// True if operations are recorded, and run as one program when a value is read: programs that differ in a shape are compiled each.
     const LAZY: bool = false;
 
+    /// Notes that a step of a loop ends, where operations are [recorded](Self::LAZY): a step runs as one program when the next one with
+    /// the same label has ended, or a value is read. A differentiating backend has no steps.
+    fn end_step(_device: &Self::Device, _label: u64) {}
+
     /// True if a device runs [`AllReduce`] itself, or as a part of a program, so that sums need not go through the host's
     /// memory. Every rank asks for the same communicators in the same order.
     fn reduces(_device: &Self::Device, _comm: &Communicator) -> bool {

@@ -34,6 +34,9 @@ pub trait Recorder: RunnerClient {
     /// True if what is recorded may hold sums over ranks; see [`Backend::reduces`].
     fn reduces(&self) -> bool;
 
+    /// See [`Backend::end_step`].
+    fn end_step(&self, label: u64);
+
     /// Returns the result of a function, and forgets the operations that it recorded.
     fn forget<T>(&self, f: impl FnOnce() -> T) -> T;
 
@@ -60,6 +63,10 @@ where
 
     fn reduces(device: &Self::Device, _comm: &Communicator) -> bool {
         get_client::<C>(device).reduces()
+    }
+
+    fn end_step(device: &Self::Device, label: u64) {
+        get_client::<C>(device).end_step(label)
     }
 
     fn read(x: FloatTensor<Self>) -> Result<TensorData, ExecutionError> {

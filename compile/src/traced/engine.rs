@@ -69,8 +69,18 @@ pub trait Executable: Send + Sync {
     /// Runs the program with its inputs and the keys that it draws with. Nobody else holds an array that is donated.
     ///
     /// # Errors
+    /// A sentence, and the inputs.
+    fn run(&self, inputs: Vec<DeviceArray>, keys: &[Key]) -> Result<Vec<DeviceArray>, RunError>;
+}
+
+/// The error of a program that did not run.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct RunError {
     /// A sentence.
-    fn run(&self, inputs: Vec<DeviceArray>, keys: &[Key]) -> Result<Vec<DeviceArray>, String>;
+    pub message: String,
+    /// The inputs of the program, in order, where they still exist.
+    pub inputs: Vec<Option<DeviceArray>>,
 }
 
 /// Makes a device of an engine, whose arrays are computed when they are read. The first one is the default device of [`Traced`] where no

@@ -1,35 +1,38 @@
 //! Arrays that an engine computes when they are read.
 //!
-//! A lazy device records operations as a trace does. When a value is read, what was recorded since the last time becomes one program:
-//! its arguments are the arrays that were there before, its results those that are still in use. A loop that reads a loss in each step
+//! A lazy device records operations as a trace does. When a value is read, the operations since the last time become one program: its
+//! arguments are the arrays that were there before, its results those that are still in use. A loop that reads a loss in each step
 //! thus runs one program a step, which is compiled once.
+//!
+//! A loop that reads seldom runs one program a step too: an optimizer and a jitted function say where a step [ends](Lazy::end_step),
+//! and a step runs when the next one has ended. Where nothing says it, the period of the operations is looked for.
 
 use burn::tensor::{DType, TensorData};
 use burn_backend::ExecutionError;
 use burn_ir::{OperationIr, TensorId, TensorIr, TensorStatus};
 use grove_backend::ops::Spec;
-use std::{
-    collections::{HashMap, HashSet, VecDeque},
-    sync::Arc,
-    time::Instant,
-};
+use std::collections::{HashMap, HashSet};
 
 use super::{
     Caller,
-    engine::{DeviceArray, Engine, Executable, TYPES},
+    engine::{DeviceArray, Engine, RunError},
     import::import,
     lifted::lifted,
+    programs::Programs,
+    segment::Segment,
 };
 use crate::{
     Primitive,
-    graph::{Equation, Graph, Identity, Var},
-    jit::logs_compiles,
+    graph::{Equation, Var},
 };
 
-/// Programs that are kept.
-const CAPACITY: usize = 256;
+/// Equations after which a period is looked for, and then at twice as many each time.
+const SHORTEST: usize = 8_192;
 
-/// Equations after which a program runs even if nothing is read.
+/// Equations of which some steps of a loop are a program, where its period was found.
+const CHUNK: usize = 2_000;
+
+/// Equations after which a program runs in any case.
 const LONGEST: usize = 50_000;
 
 /// The arrays of a lazy device.
@@ -41,34 +44,15 @@ pub(super) struct Lazy {
     forgetting: i32,
     /// Arrays that are computed.
     computed: HashMap<u32, DeviceArray>,
-    /// Tensors that were not computed, with the error of their program.
-    failed: HashMap<u32, Arc<str>>,
-    /// Tensors that nothing holds any more; they leave when the program has run.
+    /// Tensors of the segment that nothing holds any more; they leave when the program has run.
     dropped: HashSet<u32>,
+    /// The operations that were recorded since the last program ran.
     segment: Segment,
-    programs: VecDeque<Known>,
-}
-
-/// A compiled program, with what it was compiled for.
-struct Known {
-    identity: Identity,
-    graph: Graph,
-    layouts: Vec<String>,
-    donated: Vec<bool>,
-    program: Arc<dyn Executable>,
-}
-
-/// The operations that were recorded since the last program ran.
-#[derive(Default)]
-struct Segment {
-    variables: Vec<Spec>,
-    /// Computed arrays that are used.
-    inputs: Vec<(u32, Var)>,
-    equations: Vec<Equation>,
-    /// Tensors by their variables.
-    variable_of: HashMap<u32, Var>,
-    /// Results of the equations, in order.
-    results: Vec<(u32, Var)>,
+    /// The error of the segment's program. The segment stays: some of its tensors may be computed without the others.
+    failure: Option<String>,
+    /// The equations of a whole number of steps of a loop that has no ends, and their hash.
+    period: Option<(usize, u64)>,
+    programs: Programs,
 }
 
 impl Lazy {
@@ -79,10 +63,11 @@ impl Lazy {
             next: 0,
             forgetting: 0,
             computed: HashMap::new(),
-            failed: HashMap::new(),
             dropped: HashSet::new(),
             segment: Segment::default(),
-            programs: VecDeque::new(),
+            failure: None,
+            period: None,
+            programs: Programs::default(),
         }
     }
 
@@ -97,7 +82,7 @@ impl Lazy {
     /// The id of a new tensor.
     pub fn fresh(&mut self) -> TensorId {
         // After four billion tensors numbers are used again, but for those of tensors that are still there.
-        while self.computed.contains_key(&self.next) || self.segment.variable_of.contains_key(&self.next) {
+        while self.computed.contains_key(&self.next) || self.segment.contains(self.next) {
             self.next = self.next.wrapping_add(1);
         }
         let index = self.next;
@@ -123,35 +108,20 @@ impl Lazy {
         if tensor.status == TensorStatus::ReadWrite {
             self.dropped.insert(index);
         }
-        if let Some(var) = self.segment.variable_of.get(&index) {
-            return *var;
-        }
-        let var = self.segment.variable(index, Spec { shape: tensor.shape.clone(), dtype: tensor.dtype });
-        self.segment.inputs.push((index, var));
-        var
+        self.segment.used(index, || Spec { shape: tensor.shape.clone(), dtype: tensor.dtype })
     }
 
     /// Notes that nothing holds a tensor any more. A computed array that the program does not need is freed at once.
     fn release(&mut self, index: u32) {
-        if self.segment.variable_of.contains_key(&index) {
+        if self.segment.contains(index) {
             self.dropped.insert(index);
         } else {
             self.computed.remove(&index);
-            self.failed.remove(&index);
         }
     }
 
-    /// The reason for which an array is missing.
-    fn not_computed(&self, index: u32) -> String {
-        let reason = self.failed.get(&index).map(|reason| format!(": {reason}")).unwrap_or_default();
-        format!("the tensor was not computed, as the program that computes it failed{reason}")
-    }
-
     fn result(&mut self, id: TensorId, spec: Spec) -> Var {
-        let index = id.value() as u32;
-        let var = self.segment.variable(index, spec);
-        self.segment.results.push((index, var));
-        var
+        self.segment.result(id.value() as u32, spec)
     }
 
     pub fn constant(&mut self, data: TensorData) -> TensorId {
@@ -175,10 +145,7 @@ impl Lazy {
     /// The array of a tensor, after what was recorded has run.
     pub fn array(&mut self, tensor: &TensorIr) -> Result<DeviceArray, String> {
         let index = self.index(tensor);
-        if !self.computed.contains_key(&index) {
-            self.run()?;
-        }
-        self.computed.get(&index).cloned().ok_or_else(|| self.not_computed(index))
+        self.compute(index)
     }
 
     pub fn operation(&mut self, operation: OperationIr) {
@@ -221,11 +188,45 @@ impl Lazy {
     }
 
     fn push(&mut self, equation: Equation) {
-        self.segment.equations.push(equation);
-        if self.segment.equations.len() >= LONGEST
-            && let Err(error) = self.run()
+        self.segment.push(equation);
+        let count = self.segment.len();
+        if self.failure.is_some() {
+            return;
+        }
+        match self.period {
+            Some((period, hash)) if count == period => match self.segment.hash() == hash {
+                true => self.run_first(count),
+                false => self.period = None,
+            },
+            _ if count >= SHORTEST && count.is_power_of_two() || count >= LONGEST => self.find_period(),
+            _ => {}
+        }
+    }
+
+    /// Runs what was recorded in parts of whole steps, if it is steps of a loop, or all of it where it becomes too long.
+    fn find_period(&mut self) {
+        let Some(period) = self.segment.period() else {
+            if self.segment.len() >= LONGEST {
+                self.run_first(self.segment.len());
+            }
+            return;
+        };
+        let chunk = period * CHUNK.div_ceil(period);
+        // The first ones may be those of the loop's beginning.
+        self.run_first(self.segment.len() % chunk);
+        while self.segment.len() >= chunk && self.failure.is_none() {
+            self.period = Some((chunk, self.segment.split(chunk)[0].hash()));
+            self.run_first(chunk);
+        }
+    }
+
+    /// Notes that a step of a loop ends, which is told apart from others by a label. The step before runs now, up to its end: what a loop
+    /// does is thus cut at the same place each time, and a loop that has read a value in this step runs nothing twice.
+    pub fn end_step(&mut self, label: u64) {
+        if self.forgetting == 0
+            && let Some(end) = self.segment.end_step(label).filter(|_| self.failure.is_none())
         {
-            panic!("{error}");
+            self.run_first(end);
         }
     }
 
@@ -245,14 +246,11 @@ impl Lazy {
             data.shape = tensor.shape.clone();
             return Ok(data);
         }
-        if !self.computed.contains_key(&index) {
-            self.run().map_err(failed)?;
-        }
-        let array = self.computed.get(&index).cloned().ok_or_else(|| failed(self.not_computed(index)));
+        let array = self.compute(index);
         if tensor.status == TensorStatus::ReadWrite {
             self.release(index);
         }
-        let array = array?;
+        let array = array.map_err(failed)?;
         self.engine.download(&array).map_err(failed)
     }
 
@@ -264,142 +262,124 @@ impl Lazy {
 
     /// Runs what was recorded if it has sums over ranks.
     pub fn run_sums(&mut self) -> Result<(), String> {
-        if self.segment.equations.iter().any(|equation| equation.primitive.meets_ranks()) { self.run() } else { Ok(()) }
+        if self.segment.meets_ranks() { self.run() } else { Ok(()) }
     }
 
     /// The array that a tensor is another shape of, where that was the last that was recorded; it is taken back. Reading an array in one
     /// row, as files are written, thus needs no program.
     fn reshaped(&mut self, index: u32) -> Option<DeviceArray> {
-        let segment = &mut self.segment;
-        let output = *segment.variable_of.get(&index)?;
-        let Equation { primitive: Primitive::Reshape(_), inputs, outputs } = segment.equations.last()? else {
-            return None;
-        };
-        let (&[Some(input)], true) = (&inputs[..], *outputs == [Some(output)]) else { return None };
-        let (source, _) = *segment.inputs.iter().find(|(_, var)| *var == input)?;
+        let (source, is_unused) = self.segment.take_reshape(index)?;
         let array = self.computed.get(&source)?.clone();
-        segment.equations.pop();
-        segment.results.pop();
-        segment.variables.pop();
-        segment.variable_of.remove(&index);
-        // An argument that was used for the first time is none any more.
-        if input.index() + 1 == segment.variables.len() {
-            segment.inputs.pop();
-            segment.variables.pop();
-            segment.variable_of.remove(&source);
-            if self.dropped.remove(&source) {
-                self.computed.remove(&source);
-            }
+        if is_unused && self.dropped.remove(&source) {
+            self.computed.remove(&source);
         }
         Some(array)
     }
 
+    /// The array of a tensor, which is computed now if it is not yet.
+    fn compute(&mut self, index: u32) -> Result<DeviceArray, String> {
+        let failed = |reason| format!("the tensor was not computed, as the program that computes it failed: {reason}");
+        if !self.computed.contains_key(&index)
+            && let Err(error) = self.run()
+        {
+            // What the tensor does not depend on may be what failed.
+            let part = self.segment.needed_for(|tensor| tensor == index, |tensor| self.computed.contains_key(&tensor));
+            if part.len() == self.segment.len() {
+                return Err(failed(error));
+            }
+            self.run_part(&part, |tensor| tensor == index, |_| false).map_err(failed)?;
+        }
+        let lost = || "the tensor was lost, as a program that was given it failed".to_owned();
+        self.computed.get(&index).cloned().ok_or_else(lost)
+    }
+
     /// Runs what was recorded.
     pub fn run(&mut self) -> Result<(), String> {
-        let Segment { variables, inputs, equations, results, .. } = std::mem::take(&mut self.segment);
-        let dropped = std::mem::take(&mut self.dropped);
-        let results: Vec<_> = results.into_iter().filter(|(index, _)| !dropped.contains(index)).collect();
-        let named = |prefix: &str, list: &[(u32, Var)]| {
-            list.iter().enumerate().map(|(i, (_, var))| (format!("{prefix}{i}"), *var)).collect()
-        };
-        let graph = Graph {
-            inputs: named("", &inputs),
-            outputs: named("", &results),
-            variables,
-            equations,
-            constants: Vec::new(),
-            keys: Default::default(),
-            types: TYPES,
-        };
-        let mut arrays: Vec<DeviceArray> = Vec::with_capacity(inputs.len());
-        let mut donated = Vec::with_capacity(inputs.len());
-        for (index, _) in &inputs {
-            let given_up = dropped.contains(index);
-            let array = if given_up { self.computed.remove(index) } else { self.computed.get(index).cloned() };
-            let missing = array.is_none().then(|| self.not_computed(*index));
-            if given_up {
-                self.failed.remove(index);
-            }
-            if let Some(error) = missing {
-                return Err(self.fail(&results, error));
-            }
-            arrays.extend(array);
-            donated.push(given_up);
+        if self.failure.take().is_some() {
+            // Without what nothing holds any more.
+            let (computed, dropped) = (&self.computed, &self.dropped);
+            let is_computed = |tensor| computed.contains_key(&tensor);
+            self.segment = self.segment.needed_for(|tensor| !dropped.contains(&tensor), is_computed);
+            self.free();
         }
+        self.run_first(self.segment.len());
+        self.failure.clone().map_or(Ok(()), Err)
+    }
+
+    /// Runs the first equations. The segment stays as it was if they fail.
+    fn run_first(&mut self, count: usize) {
+        if count == 0 {
+            return;
+        }
+        let [first, rest] = match count == self.segment.len() {
+            true => [std::mem::take(&mut self.segment), Segment::default()],
+            false => self.segment.split(count),
+        };
+        let is_given_up = |dropped: &HashSet<u32>, tensor| dropped.contains(&tensor) && !rest.contains(tensor);
+        let dropped = std::mem::take(&mut self.dropped);
+        let found = self.run_part(&first, |x| !is_given_up(&dropped, x), |x| is_given_up(&dropped, x));
+        self.dropped = dropped;
+        match found {
+            Ok(()) => {
+                self.segment = rest;
+                self.free();
+            }
+            Err(error) => {
+                if rest.len() == 0 {
+                    self.segment = first;
+                }
+                self.failure = Some(error);
+            }
+        }
+    }
+
+    /// Frees what nothing holds and the segment does not use.
+    fn free(&mut self) {
+        let (segment, computed) = (&self.segment, &mut self.computed);
+        self.dropped.retain(|tensor| {
+            let is_used = segment.contains(*tensor);
+            if !is_used {
+                computed.remove(tensor);
+            }
+            is_used
+        });
+    }
+
+    /// Runs some equations for some of their results, with inputs of which some are given up.
+    fn run_part(
+        &mut self,
+        part: &Segment,
+        is_result: impl Fn(u32) -> bool,
+        is_given_up: impl Fn(u32) -> bool,
+    ) -> Result<(), String> {
+        let (inputs, results) = (part.inputs(), part.results().filter(|x| is_result(*x)).collect::<Vec<_>>());
         // What nobody wants is not computed; but other ranks wait for this one.
-        if results.is_empty() && !graph.meets_ranks() {
+        if results.is_empty() && !part.meets_ranks() {
             return Ok(());
         }
-        match self.run_graph(graph, arrays, donated) {
-            Ok(found) => {
-                self.computed.extend(results.into_iter().map(|(index, _)| index).zip(found));
-                Ok(())
-            }
-            Err(error) => Err(self.fail(&results, error)),
-        }
-    }
-
-    /// Notes that results are not computed.
-    fn fail(&mut self, results: &[(u32, Var)], error: String) -> String {
-        let reason: Arc<str> = error.as_str().into();
-        self.failed.extend(results.iter().map(|(index, _)| (*index, reason.clone())));
-        error
-    }
-
-    fn run_graph(
-        &mut self,
-        graph: Graph,
-        mut arrays: Vec<DeviceArray>,
-        mut donated: Vec<bool>,
-    ) -> Result<Vec<DeviceArray>, String> {
-        let lifted = lifted(graph);
+        let array =
+            |x: &u32| self.computed.get(x).cloned().ok_or("an array that it needs was lost by an earlier program");
+        let mut arrays: Vec<DeviceArray> = inputs.iter().map(array).collect::<Result<_, _>>()?;
+        let mut donated: Vec<bool> = inputs.iter().map(|x| is_given_up(*x)).collect();
+        let lifted = lifted(part.graph(is_result));
         for data in lifted.numbers {
             arrays.push(self.engine.upload(data)?);
             donated.push(false);
         }
-        self.program(lifted.graph, &arrays, donated)?.run(arrays, &lifted.keys)
-    }
-
-    /// The program of a graph, compiled where it is new.
-    fn program(
-        &mut self,
-        graph: Graph,
-        inputs: &[DeviceArray],
-        donated: Vec<bool>,
-    ) -> Result<Arc<dyn Executable>, String> {
-        let layouts: Vec<String> = inputs.iter().map(|array| self.engine.layout(array)).collect();
-        let identity = graph.identity();
-        let is_same = |known: &Known| {
-            (&known.identity, &known.layouts, &known.donated) == (&identity, &layouts, &donated)
-                && known.graph.has_same_parts(&graph)
-        };
-        let found = self.programs.iter().position(is_same);
-        if let Some(known) = found.and_then(|i| self.programs.remove(i)) {
-            let program = known.program.clone();
-            self.programs.push_front(known);
-            return Ok(program);
+        let program = self.programs.get(&*self.engine, lifted.graph, &arrays, donated)?;
+        // The program is to be the only one that holds what it may use for results.
+        let given_up: Vec<u32> = inputs.iter().copied().filter(|x| is_given_up(*x)).collect();
+        given_up.iter().for_each(|x| drop(self.computed.remove(x)));
+        match program.run(arrays, &lifted.keys) {
+            Ok(found) => {
+                self.computed.extend(results.into_iter().zip(found));
+                Ok(())
+            }
+            Err(RunError { message, inputs: arrays }) => {
+                let back = inputs.into_iter().zip(arrays).filter_map(|(x, array)| Some((x, array?)));
+                self.computed.extend(back.filter(|(x, _)| is_given_up(*x)));
+                Err(message)
+            }
         }
-        let start = Instant::now();
-        let program = self.engine.compile(&graph, inputs, &donated)?;
-        if logs_compiles() {
-            let (equations, time) = (graph.equations().len(), start.elapsed());
-            eprintln!(
-                "xla: a program of {equations} equations, {} arguments and {} results compiled in {time:.1?}",
-                graph.inputs().len(),
-                graph.outputs().len()
-            );
-        }
-        self.programs.push_front(Known { identity, graph, layouts, donated, program: program.clone() });
-        self.programs.truncate(CAPACITY);
-        Ok(program)
-    }
-}
-
-impl Segment {
-    fn variable(&mut self, index: u32, spec: Spec) -> Var {
-        let var = Var(self.variables.len() as u32);
-        self.variables.push(spec);
-        self.variable_of.insert(index, var);
-        var
     }
 }

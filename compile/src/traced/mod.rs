@@ -6,7 +6,9 @@ mod import;
 mod lazy;
 mod lifted;
 mod nested;
+mod programs;
 mod recorder;
+mod segment;
 mod sink;
 
 use burn::tensor::{BoolDType, Element, IntDType};
@@ -23,7 +25,7 @@ use std::{cell::Cell, pin::Pin};
 
 use crate::{Primitive, graph::TypeNames};
 pub(crate) use caller::Caller;
-pub use engine::{DeviceArray, Engine, Executable, array_of, lazy_array, lazy_device};
+pub use engine::{DeviceArray, Engine, Executable, RunError, array_of, lazy_array, lazy_device};
 pub(crate) use recorder::{Recording, any, var_of};
 use sink::Sink;
 
@@ -251,6 +253,10 @@ impl RunnerClient for TraceClient {
 impl Records for TraceClient {
     fn reduces(&self) -> bool {
         self.sink(|sink| sink.reduces())
+    }
+
+    fn end_step(&self, label: u64) {
+        recorder::end_step(self.device.index, label);
     }
 
     fn forget<T>(&self, f: impl FnOnce() -> T) -> T {

@@ -73,6 +73,18 @@ pub(super) fn dropped(index: u16, operation: OperationIr) {
     }
 }
 
+/// Tells a lazy device that a step ends, where no trace is going on inside of it.
+pub(super) fn end_step(index: u16, label: u64) {
+    let traces = traces();
+    let sink = sink_of(&traces, innermost(&traces, index));
+    drop(traces);
+    if let Some(sink) = sink
+        && let Sink::Lazy(device) = &mut *locked(&sink)
+    {
+        device.end_step(label);
+    }
+}
+
 /// True for a lazy device, where no trace is going on inside of it.
 pub(super) fn is_lazy(index: u16) -> bool {
     let traces = traces();

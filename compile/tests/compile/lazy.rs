@@ -3,8 +3,10 @@
 use burn::tensor::{DType, Tensor, TensorData};
 use grove_backend::{Backend, Flex};
 use grove_compile::{
-    CustomJvp, DeviceArray, Engine, Executable, Graph, TraceDevice, Traced, custom_jvp, jit, lazy_device, while_loop,
+    CustomJvp, DeviceArray, Engine, Executable, Graph, RunError, TraceDevice, Traced, custom_jvp, jit, lazy_device,
+    while_loop,
 };
+use grove_optim::apply_updates;
 use grove_tree::{Array, Key};
 use std::sync::{
     Arc,
@@ -24,7 +26,7 @@ impl Counts {
     }
 }
 
-/// Computes vectors of f32. It has no hyperbolic cosine.
+/// Computes vectors of f32. It has no hyperbolic cosine, and programs with a hyperbolic sine do not run.
 struct Host(Arc<Counts>);
 
 struct Program(Graph, Arc<Counts>);
@@ -61,7 +63,10 @@ impl Engine for Host {
 }
 
 impl Executable for Program {
-    fn run(&self, inputs: Vec<DeviceArray>, _: &[Key]) -> Result<Vec<DeviceArray>, String> {
+    fn run(&self, inputs: Vec<DeviceArray>, _: &[Key]) -> Result<Vec<DeviceArray>, RunError> {
+        if self.0.counts().contains_key("sinh") {
+            return Err(RunError { message: "out of memory".into(), inputs: inputs.into_iter().map(Some).collect() });
+        }
         self.1.runs.fetch_add(1, Ordering::Relaxed);
         let array = |x: &DeviceArray| Array::<Flex, 1>::new(Tensor::from_data(data(x), &Default::default()));
         let inputs: Vec<_> = inputs.iter().map(array).collect();
@@ -175,4 +180,107 @@ fn a_panic_while_shapes_are_found() {
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(wrong)).is_err());
     let y = Tensor::<Traced, 1>::from_data([1.0_f32, 2.0], &device) * 2.0;
     assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [2.0, 4.0]);
+}
+
+/// A failed program takes nothing with it: neither what does not depend on the failure, nor the arrays that were given up to it.
+#[test]
+fn what_a_failed_program_was_given_stays() {
+    for fails in [Tensor::<Traced, 1>::cosh, Tensor::<Traced, 1>::sinh] {
+        let (device, counts) = device();
+        let [x, y] = [1.0_f32, 2.0].map(|value| Tensor::<Traced, 1>::from_data([value, 4.0], &device));
+        let wrong = fails(x.clone());
+        // `y` is given up to this program.
+        let unrelated = y * 2.0;
+        let related = x * 3.0;
+        let error = wrong.clone().try_into_data().expect_err("no value").to_string();
+        assert!(error.contains("no hyperbolic cosine") || error.contains("out of memory"), "{error}");
+        let numbers = |x: Tensor<Traced, 1>| x.into_data().to_vec::<f32>().unwrap();
+        assert_eq!(numbers(unrelated.clone()), [4.0, 8.0]);
+        assert_eq!(numbers(unrelated * related.clone() + 1.0), [13.0, 97.0]);
+        assert!(wrong.clone().try_into_data().is_err());
+        // Without what fails, the rest is one program again.
+        drop(wrong);
+        let before = counts.get()[2];
+        assert_eq!(numbers(related * 2.0), [6.0, 24.0]);
+        assert_eq!(counts.get()[2], before + 1);
+    }
+}
+
+/// One step of a descent, of some operations on each of the parameters.
+fn descended(params: Vec<Tensor<Traced, 1>>, rate: f32) -> (Vec<Tensor<Traced, 1>>, Tensor<Traced, 1>) {
+    let grads = params.iter().map(|x| x.clone() * 2.0);
+    let params: Vec<_> = grads.zip(&params).map(|(grad, x)| x.clone() - grad * rate).collect();
+    let loss = params.iter().cloned().reduce(|sum, x| sum + x).unwrap();
+    (params, loss)
+}
+
+/// A loop that reads the loss in each hundredth step, whose steps end where an optimizer says so, compiles as many programs for 500 steps as
+/// for 200, each of at most a step and what surrounds a read.
+#[test]
+fn a_loop_that_reads_seldom_runs_one_program_a_step() {
+    let (device, counts) = device();
+    let mut params: Vec<_> = (1..=5).map(|i| Tensor::<Traced, 1>::from_data([i as f32], &device)).collect();
+    let mut expected: Vec<f32> = (1..=5).map(|i| i as f32).collect();
+    let mut of_200 = 0;
+    for step in 1..=500 {
+        // A rate that changes is no reason for another program.
+        let rate = 0.01 / step as f32;
+        let loss;
+        (params, loss) = descended(params, rate);
+        params = apply_updates(params.into_iter().map(Array::<_, 1>::new).collect::<Vec<_>>(), vec![zero(&device); 5])
+            .into_iter()
+            .map(|x| x.val())
+            .collect();
+        expected.iter_mut().for_each(|x| *x -= *x * 2.0 * rate);
+        if step % 100 == 0 {
+            let (found, sum) = (loss.into_scalar(), expected.iter().sum::<f32>());
+            assert!((found - sum).abs() < 1e-4 * sum, "{found} and {sum}");
+        }
+        if step == 200 {
+            of_200 = counts.get()[1];
+        }
+    }
+    let [_, programs, runs] = counts.get();
+    assert_eq!(programs, of_200);
+    assert!(programs <= 5 && runs >= 490, "{programs} programs and {runs} runs");
+}
+
+fn zero(device: &TraceDevice) -> Array<Traced, 1> {
+    Array::new(Tensor::from_data([0.0_f32], device))
+}
+
+/// Jitted functions that follow each other without a read are programs of their own.
+#[test]
+fn a_jitted_step_is_one_program() {
+    let (device, counts) = device();
+    let step = jit(|x: Array<Traced, 1>| Array::<_, 1>::new(x.val() * 0.5 + 1.0));
+    let mut x = Array::<Traced, 1>::new(Tensor::from_data([0.0_f32], &device));
+    for _ in 0..300 {
+        x = step.call(x);
+    }
+    assert_eq!(values(x), [2.0]);
+    let [_, programs, runs] = counts.get();
+    assert!(programs <= 2 && runs >= 299, "{programs} programs and {runs} runs");
+}
+
+/// Where nothing says that a step ends, the period of the operations is found, and some steps are a program, which is compiled once.
+#[test]
+fn a_loop_without_ends_is_cut_by_its_period() {
+    let (device, counts) = device();
+    let mut params: Vec<_> = (1..=5).map(|i| Tensor::<Traced, 1>::from_data([i as f32], &device)).collect();
+    let (mut of_half, mut loss) = (0, params[0].clone());
+    let mut expected: Vec<f32> = (1..=5).map(|i| i as f32).collect();
+    // Nineteen operations each.
+    for step in 0..6_000 {
+        (params, loss) = descended(params, 1e-5);
+        expected.iter_mut().for_each(|x| *x -= *x * 2.0 * 1e-5);
+        if step == 3_000 {
+            of_half = counts.get()[1];
+        }
+    }
+    let [_, programs, runs] = counts.get();
+    assert_eq!(programs, of_half, "{runs} runs");
+    assert!(programs <= 4 && runs > 40, "{programs} programs and {runs} runs");
+    let (found, sum) = (loss.into_scalar(), expected.iter().sum::<f32>());
+    assert!((found - sum).abs() < 1e-3 * sum, "{found} and {sum}");
 }

@@ -5,7 +5,7 @@ use grove_tree::{AnyArray, Filter, Path, Tree};
 use crate::{
     Scalar, ScaleByAdam, ScaleByAdamState,
     leafwise::{Row, all_at_once, by_kind, check_shape, float, precision, takes_part, widest},
-    transformation::{has_no_leaves, increment, steps},
+    transformation::{end_step, has_no_leaves, increment, steps},
     transforms::bias_correction,
 };
 
@@ -67,6 +67,7 @@ impl<B: Backend> Fused<'_, B> {
             kinds.into_iter().zip(ops::adam_step(rows, numbers)).map(after).collect()
         };
         let [_, params, mu, nu] = all_at_once([updates, params, state.mu, state.nu], take, |rows| by_kind(rows, step));
+        end_step(&params);
         (params, ScaleByAdamState { count, mu, nu })
     }
 
