@@ -1,7 +1,7 @@
 //! Functions that are traced once and run often.
 
 use burn::tensor::DType;
-use grove_backend::Backend;
+use grove_backend::{AnyTensor, Backend};
 use grove_tree::{
     AnyArray, Path, Structure, Tree,
     key::traced::{put_keys, take_keys},
@@ -23,7 +23,7 @@ use std::{
 use crate::{
     Graph, TraceDevice, Traced,
     eval::Program,
-    trace::{Recorded, argument, key_paths, record},
+    trace::{Recorded, argument, computed_keys, key_paths, record},
     traced::{Recording, Types},
 };
 
@@ -91,11 +91,15 @@ struct Wanted {
     types: Types,
     /// True if chains of functions of elements are one operation each.
     fused: bool,
+    /// True if random keys are arrays, of a trace around the call.
+    array_keys: bool,
 }
 
 impl Wanted {
-    fn is<In: Tree<Traced>>(&self, shell: &In, leaves: &[Leaf], types: Types, fused: bool) -> bool {
-        (self.types, self.fused) == (types, fused) && self.leaves == leaves && self.structure.is_of(shell)
+    fn is<In: Tree<Traced>>(&self, shell: &In, leaves: &[Leaf], on: &On<'_>) -> bool {
+        (self.types, self.fused, self.array_keys) == (on.types, on.fused, on.array_keys)
+            && self.leaves == leaves
+            && self.structure.is_of(shell)
     }
 }
 
@@ -120,6 +124,7 @@ struct On<'a> {
     types: Types,
     /// True if chains of functions of elements are one operation each.
     fused: bool,
+    array_keys: bool,
     backend: TypeId,
     /// Computes what does not depend on arguments.
     fold: &'a dyn Fn(Graph) -> Graph,
@@ -168,6 +173,8 @@ struct Compiled<Out> {
     program: Program,
     shell: Out,
     present: Vec<bool>,
+    /// See [`Recorded::keys`].
+    keys: Vec<usize>,
 }
 
 impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
@@ -215,9 +222,14 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
             })
         });
         let device = device.unwrap_or_default();
+        let array_keys = keys.iter().any(|key| key.is_array());
+        if array_keys {
+            values.splice(0..0, keys.iter().map(|key| AnyTensor::from(key.data::<B>(&device))));
+        }
         let on = On {
             types: Types::of::<B>(Some(&device)),
             fused: B::CHAINS,
+            array_keys,
             backend: TypeId::of::<B>(),
             fold: &|graph: Graph| graph.with_folded_constants::<B>(&device),
         };
@@ -232,7 +244,10 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
             B::end_step(&device, label.finish());
         }
         let mut present = compiled.present.iter();
-        put_keys(of_graph.results(&keys), || {
+        let arrays: Vec<_> = results.by_ref().take(present.clone().filter(|present| **present).count()).collect();
+        let keys = computed_keys(of_graph.results(&keys), &compiled.keys, results);
+        let mut results = arrays.into_iter();
+        put_keys(keys, || {
             compiled.shell.clone().lift::<B>(&mut Path::root(), &mut |_, leaf| match present.next() {
                 Some(true) => match results.next() {
                     Some(result) => AnyArray::present(result),
@@ -246,11 +261,11 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
     /// The program for arguments of a structure, without their arrays, and leaves.
     #[track_caller]
     fn compiled(&self, shell: In, leaves: Vec<Leaf>, on: On<'_>) -> Arc<Compiled<Out>> {
-        let On { types, fused, backend, fold } = on;
+        let On { types, fused, array_keys, backend, fold } = on;
         let mut programs = self.lock();
         loop {
             let same = |known: &Arc<Compiled<Out>>| {
-                known.folded_on.is_none_or(|on| on == backend) && known.wanted.is(&shell, &leaves, types, fused)
+                known.folded_on.is_none_or(|on| on == backend) && known.wanted.is(&shell, &leaves, &on)
             };
             let found = programs.kept.iter().position(same);
             if let Some(found) = found.and_then(|i| programs.kept.remove(i)) {
@@ -259,7 +274,7 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
             }
             // A trace on this thread is around this call.
             let elsewhere = |(thread, wanted): &(ThreadId, Arc<Wanted>)| {
-                *thread != thread::current().id() && wanted.is(&shell, &leaves, types, fused)
+                *thread != thread::current().id() && wanted.is(&shell, &leaves, &on)
             };
             if !programs.tracing.iter().any(elsewhere) {
                 break;
@@ -267,7 +282,7 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
             programs = self.traced.wait(programs).unwrap_or_else(PoisonError::into_inner);
         }
         let before = programs.kept.front().cloned();
-        let wanted = Arc::new(Wanted { structure: structure(&shell), leaves, types, fused });
+        let wanted = Arc::new(Wanted { structure: structure(&shell), leaves, types, fused, array_keys });
         programs.tracing.push((thread::current().id(), wanted.clone()));
         let _end = EndOfTrace { jit: self, wanted: wanted.clone() };
         // Tracing may call other jitted functions, or this one.
@@ -275,14 +290,14 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
         let start = Instant::now();
         let mut present = wanted.leaves.iter().map(|(_, _, present)| *present);
         let lift = |recording: &Recording| {
-            recording.with_key_inputs(key_paths(&shell), || {
+            recording.with_key_inputs(key_paths(&shell), array_keys, || {
                 shell.map(&mut Path::root(), &mut |path, leaf| match present.next() {
                     Some(true) => argument(recording, path, leaf.shape(), leaf.dtype()),
                     _ => leaf,
                 })
             })
         };
-        let Recorded { graph, shell, present } = record(types, lift, &self.f);
+        let Recorded { graph, shell, present, keys } = record(types, lift, &self.f);
         let graph = graph.without_common_subexpressions().simplified();
         let count = graph.equations().len();
         let graph = fold(graph);
@@ -290,7 +305,7 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
         // Simpler equations may be equal to others.
         let graph = graph.without_common_subexpressions();
         let program = Program::new(if fused { graph.fused() } else { graph });
-        let compiled = Arc::new(Compiled { wanted, folded_on, program, shell, present });
+        let compiled = Arc::new(Compiled { wanted, folded_on, program, shell, present, keys });
         if logs_compiles() {
             let reason = why(&compiled, before.as_deref());
             let count = compiled.program.graph().equations().len();

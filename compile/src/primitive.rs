@@ -219,6 +219,8 @@ pub enum Primitive {
     Module(Module),
     /// One of the operations that grove owns, or its derivative.
     Grove(Call),
+    /// One of grove's operations that draws with a random key, `[2]`, which is the first input.
+    WithKey(Call),
     /// The same values, with a derivative of zero.
     StopGradient,
     /// A chain of functions of elements in one pass.
@@ -358,8 +360,12 @@ impl Primitive {
             Self::Fused(_) => "fused".into(),
             Self::HigherOrder(op) => op.name().into(),
             Self::Module(module) => snake(&first_word(&format!("{module:?}"))),
-            Self::Grove(Call::Run(operation, _)) => snake(&first_word(&format!("{operation:?}"))),
-            Self::Grove(Call::Vjp(operation, ..)) => format!("{}_vjp", snake(&first_word(&format!("{operation:?}")))),
+            Self::Grove(Call::Run(operation, _)) | Self::WithKey(Call::Run(operation, _)) => {
+                snake(&first_word(&format!("{operation:?}")))
+            }
+            Self::Grove(Call::Vjp(operation, ..)) | Self::WithKey(Call::Vjp(operation, ..)) => {
+                format!("{}_vjp", snake(&first_word(&format!("{operation:?}"))))
+            }
         }
     }
 
@@ -402,6 +408,10 @@ impl Primitive {
                 // `Gelu(Gelu { approximate: Tanh })` as `approximate: Tanh`.
                 let text = after_first_word(&format!("{operation:?}"));
                 after_first_word(&text)
+            }
+            // The words of the key are an input.
+            Self::WithKey(call) => {
+                Self::Grove(call.clone()).parameters().trim_start_matches("key: [0, 0]").trim_start_matches(", ").into()
             }
             _ => String::new(),
         }

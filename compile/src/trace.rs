@@ -1,8 +1,8 @@
 //! From a function of trees to a graph.
 
-use burn::tensor::DType;
+use burn::tensor::{DType, Tensor};
 use grove_backend::{Backend, ops::Spec};
-use grove_tree::{AnyArray, AnyTensor, Path, Tree};
+use grove_tree::{AnyArray, AnyTensor, Key, Path, Tree};
 
 use crate::{
     Graph, Traced,
@@ -24,8 +24,9 @@ use crate::{
 #[track_caller]
 pub fn trace<B: Backend, A: Tree<B>, O: Tree<Traced>>(f: impl FnOnce(A::On<Traced>) -> O, args: &A) -> Graph {
     let types = types_for(args);
-    let lift =
-        |recording: &Recording| recording.with_key_inputs(key_paths(args), || arguments_for(recording, args.clone()));
+    let lift = |recording: &Recording| {
+        recording.with_key_inputs(key_paths(args), false, || arguments_for(recording, args.clone()))
+    };
     record(types, lift, f).graph
 }
 
@@ -35,7 +36,7 @@ pub fn trace<B: Backend, A: Tree<B>, O: Tree<Traced>>(f: impl FnOnce(A::On<Trace
 pub fn trace_skeleton<B: Backend, A: Tree<B>, O: Tree<Traced>>(f: impl FnOnce(A::On<Traced>) -> O, args: &A) -> Graph {
     let types = types_for(args);
     let lift = |recording: &Recording| {
-        recording.with_key_inputs(key_paths(args), || {
+        recording.with_key_inputs(key_paths(args), false, || {
             args.clone()
                 .lift(&mut Path::root(), &mut |path, leaf| argument(recording, path, leaf.shape(), leaf.dtype()))
         })
@@ -90,6 +91,23 @@ pub(crate) struct Recorded<O> {
     pub shell: O,
     /// For each leaf of the result, true if it is a result of the graph.
     pub present: Vec<bool>,
+    /// The random keys of the result that are results of the graph, after the leaves: their numbers among the keys of the result.
+    pub keys: Vec<usize>,
+}
+
+/// The keys of a result: those that a program has computed in their places.
+pub(crate) fn computed_keys<B: Backend>(
+    mut keys: Vec<Key>,
+    positions: &[usize],
+    computed: impl IntoIterator<Item = AnyTensor<B>>,
+) -> Vec<Key> {
+    for (position, words) in positions.iter().zip(computed) {
+        keys[*position] = match words {
+            AnyTensor::Int(words) => Key::from_data::<B>(Tensor::from_primitive(words)),
+            _ => unreachable!("the words of a key are integers"),
+        };
+    }
+    keys
 }
 
 /// Traces a function of a tree that `lift` creates.
@@ -98,6 +116,17 @@ pub(crate) fn record<T, O: Tree<Traced>>(
     types: Types,
     lift: impl FnOnce(&Recording) -> T,
     f: impl FnOnce(T) -> O,
+) -> Recorded<O> {
+    record_with(types, lift, f, Key::is_array)
+}
+
+/// As [`record`], where the graph has the random keys of the result that `as_array` accepts.
+#[track_caller]
+pub(crate) fn record_with<T, O: Tree<Traced>>(
+    types: Types,
+    lift: impl FnOnce(&Recording) -> T,
+    f: impl FnOnce(T) -> O,
+    as_array: impl Fn(Key) -> bool,
 ) -> Recorded<O> {
     let recording = Recording::start(types);
     let args = lift(&recording);
@@ -111,9 +140,14 @@ pub(crate) fn record<T, O: Tree<Traced>>(
         }
         absent
     });
-    let keys = keys_of(&shell);
-    match recording.finish_with_keys(outputs, keys) {
-        Ok(graph) => Recorded { graph, shell, present },
+    let key_outputs = keys_of(&shell);
+    let keys = (0..key_outputs.len()).filter(|i| as_array(key_outputs[*i].1)).collect::<Vec<_>>();
+    outputs.extend(keys.iter().map(|i| {
+        let (path, key) = &key_outputs[*i];
+        (path.clone(), var_of(key.data::<Traced>(&recording.device()).into()))
+    }));
+    match recording.finish_with_keys(outputs, key_outputs) {
+        Ok(graph) => Recorded { graph, shell, present, keys },
         Err(path) => panic!(
             "the {} of a traced function is an array of another trace: pass it as an argument, and return what \
              is computed from it{}",

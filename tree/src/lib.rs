@@ -50,7 +50,7 @@ pub use error::TreeError;
 pub use filter::{Filter, by_path, everything, is_buffer, is_inexact, is_param, path_fits};
 pub use grove_tree_derive::Tree;
 pub use init::Init;
-pub use key::{Key, KeyRng};
+pub use key::{Key, KeyRng, Keys};
 pub use layers::layers_mut;
 pub use map::{
     at, cast, leaves, map, map_together, map_with_path, paths, skeleton, to_backend, to_device, try_map_with_path,

@@ -37,6 +37,10 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
         B::computes_in(device, dtype)
     }
 
+    fn has_values(device: &Self::Device) -> bool {
+        B::has_values(device)
+    }
+
     fn reduces(device: &Self::Device, comm: &Communicator) -> bool {
         B::reduces(device, comm)
     }

@@ -8,8 +8,9 @@ use std::ops::Range;
 use super::{
     AdamStep, AllReduce, AnyTensor, Attention, Backend, BatchNorm, Chunk, Concat, Conv2dFused, Conv2dOptions,
     Dequantize, DynamicUpdateSlice, Embedding, Gelu, GeluApproximation, Gru, GruReset, KeyRanges, Linear, Lstm,
-    MaskedSoftmax, Matmul, Nll, Operation, PendingRead, Pool2dOptions, QuantizedLinear, RandomBits, RandomSamples,
-    Ranks, Rnn, RnnActivation, Rope, RowNorm, Scale, Selu, Steps, SumOfSquares, SwiGlu, UpdateCache, Values, float,
+    MaskedSoftmax, Matmul, Nll, Operation, PendingRead, Pool2dOptions, QuantizedLinear, RandomBits, RandomFoldIn,
+    RandomKeyData, RandomSamples, Ranks, Rnn, RnnActivation, Rope, RowNorm, Scale, Selu, Steps, SumOfSquares, SwiGlu,
+    UpdateCache, Values, float,
 };
 
 /// Checks the shapes of an operation's inputs, runs it and gives its outputs.
@@ -269,6 +270,23 @@ pub fn random_bits<B: Backend, const D: usize>(
     device: &B::Device,
 ) -> Tensor<B, D, Int> {
     Tensor::from_primitive(apply::<B>(RandomBits { key, shape: shape.into() }, Values::on(device)).take_int(0))
+}
+
+/// The two words of a random key; see [`RandomKeyData`].
+pub fn random_key_data<B: Backend>(key: [u32; 2], device: &B::Device) -> Tensor<B, 1, Int> {
+    Tensor::from_primitive(apply::<B>(RandomKeyData { key }, Values::on(device)).take_int(0))
+}
+
+/// The words of a key for each of several integers, derived from one key `[2]` or as many `[n, 2]`; see [`RandomFoldIn`].
+///
+/// # Panics
+/// If the shapes do not fit.
+#[track_caller]
+pub fn random_fold_in<B: Backend, const D: usize>(
+    key: Tensor<B, D, Int>,
+    data: Tensor<B, 1, Int>,
+) -> Tensor<B, 2, Int> {
+    Tensor::from_primitive(apply::<B>(RandomFoldIn, Values::default().with(key).with(data)).take_int(0))
 }
 
 /// Samples of a distribution of real numbers; see [`RandomSamples`].

@@ -40,6 +40,7 @@ mod operation;
 mod precision;
 mod quantized;
 mod random_bits;
+mod random_keys;
 mod random_samples;
 mod read;
 mod recorded;
@@ -95,6 +96,7 @@ pub use operation::{Differentiation, Operation, Residual, Residuals};
 pub use precision::{at_least_f32, cast};
 pub use quantized::{Dequantize, QuantizedLinear};
 pub use random_bits::RandomBits;
+pub use random_keys::{RandomFoldIn, RandomKeyData};
 pub use random_samples::RandomSamples;
 pub use read::PendingRead;
 pub use recorded::{Call, Recorder};
@@ -185,6 +187,11 @@ pub trait Backend: burn::tensor::backend::Backend {
     /// Notes that a step of a loop ends, where operations are [recorded](Self::LAZY): a step runs as one program when the next one with
     /// the same label has ended, or a value is read. A differentiating backend has no steps.
     fn end_step(_device: &Self::Device, _label: u64) {}
+
+    /// False for a device whose tensors have no values: that of a trace.
+    fn has_values(_device: &Self::Device) -> bool {
+        true
+    }
 
     /// True if a device runs [`AllReduce`] itself, or as a part of a program, so that sums need not go through the host's
     /// memory. Every rank asks for the same communicators in the same order.

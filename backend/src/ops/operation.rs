@@ -6,8 +6,8 @@ use std::fmt::Debug;
 use super::{
     AdamStep, AllReduce, Attention, Backend, BatchNorm, Chunk, Concat, Conv2dFused, Conv2dOptions, Dequantize, Dropout,
     DynamicUpdateSlice, Embedding, Gelu, Gru, Linear, Lstm, MaskedSoftmax, Matmul, Nll, Outcome, Pool2dOptions,
-    QuantizedLinear, RandomBits, RandomSamples, Rnn, Rope, RowNorm, Scale, Selu, Shapes, ShardingConstraint,
-    SumOfSquares, SwiGlu, UpdateCache, Values, Wanted, precision::cast,
+    QuantizedLinear, RandomBits, RandomFoldIn, RandomKeyData, RandomSamples, Rnn, Rope, RowNorm, Scale, Selu, Shapes,
+    ShardingConstraint, SumOfSquares, SwiGlu, UpdateCache, Values, Wanted, precision::cast,
 };
 
 /// The rules of an operation, written in its file. The composition out of Burn's operations is every backend's default.
@@ -231,6 +231,8 @@ operations! {
     Concat(Concat),
     RandomBits(RandomBits),
     RandomSamples(RandomSamples),
+    RandomKeyData(RandomKeyData),
+    RandomFoldIn(RandomFoldIn),
     Dropout(Dropout),
     Lstm(Lstm),
     Gru(Gru),

@@ -37,6 +37,9 @@ pub trait Recorder: RunnerClient {
     /// See [`Backend::end_step`].
     fn end_step(&self, label: u64);
 
+    /// False if tensors have no values, as in a trace.
+    fn has_values(&self) -> bool;
+
     /// Returns the result of a function, and forgets the operations that it recorded.
     fn forget<T>(&self, f: impl FnOnce() -> T) -> T;
 
@@ -59,6 +62,10 @@ where
 
     fn computes_in(_device: &Self::Device, dtype: DType) -> bool {
         dtype.is_float()
+    }
+
+    fn has_values(device: &Self::Device) -> bool {
+        get_client::<C>(device).has_values()
     }
 
     fn reduces(device: &Self::Device, _comm: &Communicator) -> bool {
@@ -84,6 +91,10 @@ where
             // Their compositions draw on the host, and only shapes and types are asked for.
             Operation::RandomBits(RandomBits { shape, .. }) => {
                 (vec![Some(Spec { shape: shape.clone(), dtype: DType::U32 })], vec![])
+            }
+            Operation::RandomKeyData(_) | Operation::RandomFoldIn(_) => {
+                let shapes = operation.shapes(&inputs.shapes()).into_iter();
+                (shapes.map(|shape| Some(Spec { shape, dtype: DType::U32 })).collect(), vec![])
             }
             Operation::RandomSamples(samples) => (vec![Some(samples.spec::<Self>(inputs.device()))], vec![]),
             Operation::Dropout(_) => (vec![inputs.get(0).map(spec)], vec![]),

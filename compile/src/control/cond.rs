@@ -2,7 +2,7 @@
 
 use burn::tensor::{Bool, Int, Tensor};
 use grove_backend::{AnyTensor, Backend};
-use grove_tree::{AnyArray, Path, Tree};
+use grove_tree::Tree;
 
 use super::{
     HigherOrder, SubGraph, from_traced,
@@ -164,16 +164,10 @@ fn select<B: Backend, T: Tree<B>, O: Tree<B>>(index: AnyTensor<B>, branches: &[B
             AnyTensor::Int(index) => Tensor::<B, 1, Int>::from_primitive(index).lower_equal_elem(i as i64),
             AnyTensor::Float(_) => unreachable!("a branch is selected by a truth value or an index"),
         };
-        let mut earlier = arrays_of(&earlier).into_iter();
-        result = result.map(&mut Path::root(), &mut |_, leaf| {
-            if !leaf.is_present() {
-                return leaf;
-            }
-            match (leaf.into_value(), earlier.next()) {
-                (Some(x), Some(y)) => AnyArray::present(y.select(&is_earlier, x)),
-                _ => missing(),
-            }
-        });
+        let pairs = arrays_of(&result).into_iter().zip(arrays_of(&earlier));
+        let selected: Vec<_> = pairs.map(|(x, y)| y.select(&is_earlier, x)).collect();
+        let leaves = leaves_of(&result);
+        result = filled(result, &leaves, selected);
     }
     result
 }

@@ -1,14 +1,19 @@
 //! Functions on any backend that is traced, as sub-graphs.
 
+use burn::tensor::{DType, Tensor};
 use burn_router::RunnerClient;
 use grove_backend::{AnyTensor, Backend, ops::Spec};
-use grove_tree::{AnyArray, Path, Structure, Tree, structure};
+use grove_tree::{
+    AnyArray, Key, Path, StaticValue, Structure, Tree, Visitor,
+    key::traced::{put_keys, take_keys},
+    map, structure,
+};
 use std::collections::HashSet;
 
 use super::{SubGraph, from_traced, to_traced};
 use crate::{
     Graph, Traced,
-    graph::Var,
+    graph::{Var, as_key},
     traced::{Recording, TraceDevice, any},
 };
 
@@ -31,37 +36,84 @@ pub(super) struct Leaf {
     pub text: String,
     pub spec: Spec,
     pub present: bool,
+    /// True for a random key, which is an array of two words here.
+    pub key: bool,
 }
 
 impl Leaf {
+    fn of_key(path: &Path) -> Self {
+        let spec = Spec { shape: [2].into(), dtype: DType::U32 };
+        Self { path: path.to_string(), text: "a random key".into(), spec, present: true, key: true }
+    }
+
     fn of<B: Backend>(path: &Path, leaf: &AnyArray<B>) -> Self {
         let spec = Spec { shape: leaf.shape().to_vec().into(), dtype: leaf.dtype() };
-        Self { path: path.to_string(), text: leaf.to_string(), spec, present: leaf.is_present() }
+        Self { path: path.to_string(), text: leaf.to_string(), spec, present: leaf.is_present(), key: false }
     }
 }
 
-/// The leaves of a tree.
+/// The leaves of a tree, with its random keys.
 pub(super) fn leaves_of<B: Backend, T: Tree<B>>(tree: &T) -> Vec<Leaf> {
-    let mut leaves = Vec::new();
-    tree.visit(&mut Path::root(), &mut |path: &Path, leaf: &AnyArray<B>| leaves.push(Leaf::of(path, leaf)));
-    leaves
+    struct Leaves(Vec<Leaf>);
+
+    impl<B: Backend> Visitor<B> for Leaves {
+        fn leaf(&mut self, path: &Path, leaf: &AnyArray<B>) {
+            self.0.push(Leaf::of(path, leaf));
+        }
+
+        fn constant(&mut self, path: &Path, value: &dyn StaticValue) {
+            self.0.extend(as_key(value).map(|_| Leaf::of_key(path)));
+        }
+    }
+
+    let mut leaves = Leaves(Vec::new());
+    tree.visit(&mut Path::root(), &mut leaves);
+    leaves.0
 }
 
-/// The arrays of a tree that are present.
+/// The arrays of a tree that are present, with its random keys.
 pub(super) fn arrays_of<B: Backend, T: Tree<B>>(tree: &T) -> Vec<AnyTensor<B>> {
-    crate::trace::arrays(tree).0
+    struct Arrays<'a, B: Backend>(Vec<AnyTensor<B>>, &'a B::Device);
+
+    impl<B: Backend> Visitor<B> for Arrays<'_, B> {
+        fn leaf(&mut self, _: &Path, leaf: &AnyArray<B>) {
+            self.0.extend(leaf.value().cloned());
+        }
+
+        fn constant(&mut self, _: &Path, value: &dyn StaticValue) {
+            self.0.extend(as_key(value).map(|key| AnyTensor::from(key.data::<B>(self.1))));
+        }
+    }
+
+    let device = crate::trace::arrays(tree).1.unwrap_or_default();
+    let mut arrays = Arrays(Vec::new(), &device);
+    tree.visit(&mut Path::root(), &mut arrays);
+    arrays.0
 }
 
-/// A tree with new arrays in place of those that are present.
+/// The structure of a tree, whatever its random keys are.
+pub(super) fn structure_of<B: Backend, T: Tree<B>>(tree: &T) -> Structure {
+    structure(&take_keys(|| map(tree.clone(), |leaf| leaf)).0)
+}
+
+/// A tree with new arrays in place of those that are present, and of its random keys.
 pub(super) fn filled<B: Backend, T: Tree<B>>(
     shell: T,
     leaves: &[Leaf],
     arrays: impl IntoIterator<Item = AnyTensor<B>>,
 ) -> T {
-    let (mut leaves, mut arrays) = (leaves.iter(), arrays.into_iter());
-    shell.map(&mut Path::root(), &mut |_, leaf| match leaves.next() {
-        Some(Leaf { present: true, .. }) => arrays.next().map_or(leaf, AnyArray::present),
-        _ => leaf,
+    let given = leaves.iter().filter(|leaf| leaf.present).zip(arrays);
+    let (keys, arrays): (Vec<_>, Vec<_>) = given.partition(|(leaf, _)| leaf.key);
+    let key = |(_, x)| match x {
+        AnyTensor::Int(words) => Key::from_data::<B>(Tensor::from_primitive(words)),
+        _ => unreachable!("the words of a key are integers"),
+    };
+    let (mut leaves, mut arrays) = (leaves.iter().filter(|leaf| !leaf.key), arrays.into_iter());
+    put_keys(keys.into_iter().map(key).collect(), || {
+        shell.map(&mut Path::root(), &mut |_, leaf| match leaves.next() {
+            Some(Leaf { present: true, .. }) => arrays.next().map_or(leaf, |(_, x)| AnyArray::present(x)),
+            _ => leaf,
+        })
     })
 }
 
@@ -90,16 +142,14 @@ pub(super) fn traced<B: Backend, T: Tree<B>, O: Tree<B>>(
         .collect();
     let result = f(filled(args, leaves, arguments));
     let leaves = leaves_of(&result);
-    let (mut outputs, mut tracked) = (Vec::new(), false);
-    let shell = result.map(&mut Path::root(), &mut |path, leaf| {
-        let absent = AnyArray::absent(leaf.shape(), leaf.dtype());
-        if let Some(x) = leaf.into_value() {
-            let (AnyTensor::Float(x) | AnyTensor::Int(x) | AnyTensor::Bool(x), flows) = to_traced(x);
-            tracked |= flows;
-            outputs.push((path.to_string(), x));
-        }
-        absent
-    });
+    let mut tracked = false;
+    let output = |(leaf, x): (&Leaf, _)| {
+        let (AnyTensor::Float(x) | AnyTensor::Int(x) | AnyTensor::Bool(x), flows) = to_traced(x);
+        tracked |= flows;
+        (leaf.path.clone(), x)
+    };
+    let outputs = leaves.iter().filter(|leaf| leaf.present).zip(arrays_of(&result)).map(output).collect();
+    let (shell, _) = take_keys(|| map(result, AnyArray::into_absent));
     let (graph, captured) = recording.finish_nested(outputs);
     let captured = captured.into_iter().map(any).collect();
     Traceable { graph, captured, shell, leaves, tracked }.pruned()
@@ -179,7 +229,7 @@ impl<O> Traceable<O> {
     where
         O: Tree<B>,
     {
-        structure(&self.shell)
+        structure_of(&self.shell)
     }
 }
 

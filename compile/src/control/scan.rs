@@ -2,14 +2,16 @@
 
 use grove_backend::{AnyTensor, Backend};
 use grove_transform::{Scan, Stack, Unstack, stack};
-use grove_tree::{AnyArray, Path, Tree, structure};
+use grove_tree::{AnyArray, Path, Tree};
 
 use super::{
     HigherOrder, SubGraph, from_traced,
     function::WithGradients,
     gradient::{gradient, of_body, with_gradients_last},
     is_traced,
-    nested::{Leaf, Side, arrays_of, check_same, filled, is_tracked, leaves_of, trace_of, traced, unified},
+    nested::{
+        Leaf, Side, arrays_of, check_same, filled, is_tracked, leaves_of, structure_of, trace_of, traced, unified,
+    },
 };
 
 /// Runs a function over the steps of a tree, passing a carry from step to step: `jax.lax.scan`.
@@ -129,8 +131,8 @@ where
     let in_result = relative(of_next, 2);
     check_same(
         "the carry of `scan` must keep its structure, shapes and types",
-        &Side { name: "`init`", structure: structure(&init), leaves: &of_init },
-        &Side { name: "`f`", structure: structure(&next), leaves: &in_result },
+        &Side { name: "`init`", structure: structure_of(&init), leaves: &of_init },
+        &Side { name: "`f`", structure: structure_of(&next), leaves: &in_result },
     );
     let of_y = of_y.to_vec();
     let raw = match is_tracked(&carry_arrays) || is_tracked(&xs_arrays) {

@@ -2,13 +2,15 @@
 
 use burn::tensor::{Bool, Tensor};
 use grove_backend::Backend;
-use grove_tree::{Array, Tree, structure};
+use grove_tree::{Array, Tree};
 
 use super::{
     HigherOrder, from_traced,
     function::holds,
     is_traced,
-    nested::{Side, arrays_of, check_same, filled, leaves_of, together, trace_of, traced, with_last_first},
+    nested::{
+        Side, arrays_of, check_same, filled, leaves_of, structure_of, together, trace_of, traced, with_last_first,
+    },
 };
 
 /// Applies a function to a carry while a condition of the carry holds: `jax.lax.while_loop`.
@@ -72,7 +74,7 @@ pub fn while_loop<B: Backend, T: Tree<B>>(
     let body = traced(around, init.clone(), &leaves, body_fun);
     check_same(
         "the carry of `while_loop` must keep its structure, shapes and types",
-        &Side { name: "`init`", structure: structure(&init), leaves: &leaves },
+        &Side { name: "`init`", structure: structure_of(&init), leaves: &leaves },
         &Side { name: "`body_fun`", structure: body.structure::<B>(), leaves: &body.leaves },
     );
     assert!(

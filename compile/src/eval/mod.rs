@@ -4,7 +4,9 @@ mod elementwise;
 mod kinds;
 mod modules;
 
-use burn::tensor::{BoolDType, DType, FloatDType, IntDType, Shape, TensorData, TensorMetadata, backend::BackendTypes};
+use burn::tensor::{
+    BoolDType, DType, FloatDType, IntDType, Shape, Tensor, TensorData, TensorMetadata, backend::BackendTypes,
+};
 use burn_backend::{
     backend::{Device, DeviceId},
     get_device_settings,
@@ -13,6 +15,7 @@ use grove_backend::{
     Backend,
     ops::{AnyTensor, Call, Outcome, Values, cast},
 };
+use grove_tree::Key;
 use std::{
     any::{Any, TypeId},
     cell::RefCell,
@@ -24,7 +27,7 @@ use std::{
 use crate::{
     Equation, Graph, Primitive, control,
     graph::{KeyMap, Var},
-    traced::TraceDevice,
+    traced::{TraceDevice, Types},
 };
 
 /// A graph in the form in which it runs: which variables are used for the last time by each equation is known.
@@ -56,6 +59,11 @@ impl<'a, B: Backend> Target<'a, B> {
     pub fn new(device: &'a <B as BackendTypes>::Device) -> Self {
         let settings = get_device_settings::<B>(device);
         Self { device, bool_dtype: settings.bool_dtype, int_dtype: settings.int_dtype }
+    }
+
+    /// The default types.
+    pub fn types(&self) -> Types {
+        Types { int: self.int_dtype, boolean: self.bool_dtype }
     }
 
     pub fn boolean(&self) -> BoolDType {
@@ -250,7 +258,7 @@ pub(crate) fn apply_recorded<B: Backend>(
     let replaced = keys.and_then(|keys| keys.replaced(primitive, control::is_traced::<B>()));
     let primitive = replaced.as_ref().unwrap_or(primitive);
     let outputs = apply(primitive, inputs, dtypes.len(), target);
-    if !matches!(primitive, Primitive::Grove(Call::Vjp(..))) {
+    if !matches!(primitive, Primitive::Grove(Call::Vjp(..)) | Primitive::WithKey(Call::Vjp(..))) {
         return outputs;
     }
     // A backend may compute a derivative in f32 of inputs in 16 bits.
@@ -274,6 +282,10 @@ pub(crate) fn apply<B: Backend>(
 ) -> Vec<Option<AnyTensor<B>>> {
     if let Primitive::Grove(call) = primitive {
         return grove(call, inputs, target.device, outputs);
+    }
+    if let Primitive::WithKey(call) = primitive {
+        let (call, inputs) = with_key(call, inputs);
+        return grove(&call, inputs, target.device, outputs);
     }
     let count = inputs.len();
     let mut inputs: Vec<AnyTensor<B>> = inputs.into_iter().map(|x| x.unwrap_or_else(|| missing())).collect();
@@ -330,7 +342,7 @@ pub(crate) fn apply<B: Backend>(
             let inputs = (0..count).map(|_| next()).collect();
             control::apply(op, inputs, target.device).into_iter().map(Some).collect()
         }
-        Primitive::Grove(_) => missing(),
+        Primitive::Grove(_) | Primitive::WithKey(_) => missing(),
     }
 }
 
@@ -342,6 +354,19 @@ pub(crate) fn apply_one<B: Backend>(
 ) -> AnyTensor<B> {
     let mut outputs = apply(primitive, inputs.into_iter().map(Some).collect(), 1, target);
     outputs.pop().flatten().unwrap_or_else(|| missing())
+}
+
+/// A call that draws with the key that is its first input, and its other inputs.
+pub(crate) fn with_key<B: Backend>(
+    call: &Call,
+    mut inputs: Vec<Option<AnyTensor<B>>>,
+) -> (Call, Vec<Option<AnyTensor<B>>>) {
+    let mut call = call.clone();
+    let data = inputs.remove(0).unwrap_or_else(|| missing());
+    if let Some(words) = call.key_mut() {
+        *words = Key::from_data::<B>(Tensor::from_primitive(int(data))).words();
+    }
+    (call, inputs)
 }
 
 /// Runs one of grove's operations, or its derivative.

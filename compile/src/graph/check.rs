@@ -40,6 +40,12 @@ pub(super) fn check(graph: &Graph) -> Result<(), GraphError> {
                     false => Ok(()),
                 }
             }
+            Primitive::WithKey(call) => match (&inputs[..], call.clone().key_mut()) {
+                ([Some(key), rest @ ..], Some(_)) if **key == key_spec() => {
+                    of_grove(equation, call, rest, &outputs, graph.types)
+                }
+                _ => Err("it draws with a key of two words, u32, which is its first input".into()),
+            },
             Primitive::HigherOrder(op) => op.check(&inputs, &outputs),
             primitive => rules::check(primitive, &inputs, &outputs),
         };
@@ -200,12 +206,19 @@ fn of_grove(
     Ok(())
 }
 
+/// The array of a key.
+fn key_spec() -> Spec {
+    Spec { shape: [2].into(), dtype: DType::U32 }
+}
+
 /// Traces one equation for the shapes and types of its outputs.
 fn try_out(equation: &Equation, inputs: &[Option<&Spec>], types: Types) -> Vec<Option<Spec>> {
     let recording = Recording::start(types);
     let device = TraceDevice::default();
     let tensor = |spec: &Option<&Spec>| spec.map(|spec| any(recording.input(String::new(), spec.clone())));
-    let inputs = inputs.iter().map(tensor).collect();
+    let key = key_spec();
+    let key = matches!(equation.primitive, Primitive::WithKey(_)).then_some(Some(&key));
+    let inputs = key.iter().chain(inputs).map(tensor).collect();
     let outputs = apply::<Traced>(&equation.primitive, inputs, equation.outputs.len(), &Target::new(&device));
     outputs.into_iter().map(|x| x.map(|x| Spec { shape: x.shape(), dtype: x.dtype() })).collect()
 }

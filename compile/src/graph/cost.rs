@@ -154,7 +154,9 @@ impl Graph {
     }
 
     fn flops(&self, equation: &Equation) -> u128 {
-        let inputs = &equation.inputs;
+        // Random keys are two words.
+        let keys = usize::from(matches!(equation.primitive, Primitive::WithKey(_)));
+        let inputs = &equation.inputs[keys..];
         let input = |i: usize| inputs.get(i).copied().flatten().map_or(0, |var| self.elements(var));
         let output = equation.outputs.iter().flatten().map(|var| self.elements(*var)).sum::<u128>();
         let first = equation.outputs.first().copied().flatten().map_or(0, |var| self.elements(var));
@@ -182,8 +184,9 @@ impl Graph {
                 2 * input(2) * self.of_filter(inputs.get(1))
             }
             Primitive::Module(_) => input(0).max(output),
-            Primitive::Grove(Call::Run(operation, _)) => self.flops_of(operation, inputs, first),
-            Primitive::Grove(Call::Vjp(operation, residuals, _)) => {
+            Primitive::Grove(Call::Run(operation, _)) | Primitive::WithKey(Call::Run(operation, _)) => self.flops_of(operation, inputs, first),
+            Primitive::Grove(Call::Vjp(operation, residuals, _))
+            | Primitive::WithKey(Call::Vjp(operation, residuals, _)) => {
                 let grads = inputs.get(*residuals).copied().flatten().map_or(0, |var| self.elements(var));
                 // Of a product, the gradients of both factors; that of a bias is small beside them.
                 let results = equation.outputs.iter().take(2).flatten().count() as u128;
@@ -237,6 +240,8 @@ impl Graph {
             | Operation::DynamicUpdateSlice(_)
             | Operation::RandomBits(_)
             | Operation::RandomSamples(_)
+            | Operation::RandomKeyData(_)
+            | Operation::RandomFoldIn(_)
             | Operation::AllReduce(_) => 0,
             _ => output,
         }

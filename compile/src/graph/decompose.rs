@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use super::{Equation, Graph, Var};
 use crate::{
     Primitive, Traced,
+    eval::with_key,
     traced::{Recording, Types, any, var_of},
 };
 
@@ -29,12 +30,12 @@ impl Graph {
                 *var = replaced.get(var).copied().unwrap_or(*var);
             }
             match &equation.primitive {
-                Primitive::Grove(call) if !stays(call) && !whole(call) => {
+                Primitive::Grove(call) | Primitive::WithKey(call) if !stays(call) && !whole(call) => {
                     let inputs: Vec<_> = equation.inputs.iter().map(|var| Some(self.spec((*var)?))).collect();
                     // Debug prints hold every static parameter.
-                    let key = format!("{call:?} {inputs:?}");
-                    let types = self.types;
-                    let body = known.entry(key).or_insert_with(|| composition(call, inputs, types, whole)).clone();
+                    let (key, types) = (format!("{:?} {inputs:?}", equation.primitive), self.types);
+                    let new = || composition(&equation.primitive, call, inputs, types, whole);
+                    let body = known.entry(key).or_insert_with(new).clone();
                     replaced.extend(self.inline(body, &equation));
                 }
                 Primitive::HigherOrder(op) => {
@@ -84,16 +85,31 @@ fn stays(call: &Call) -> bool {
     }
     matches!(
         operation,
-        Operation::Dropout(_) | Operation::RandomBits(_) | Operation::RandomSamples(_) | Operation::Dequantize(_)
+        Operation::Dropout(_)
+            | Operation::RandomBits(_)
+            | Operation::RandomSamples(_)
+            | Operation::RandomKeyData(_)
+            | Operation::RandomFoldIn(_)
+            | Operation::Dequantize(_)
     )
 }
 
 /// The composition of an operation, or of its derivative. Results are named by their positions.
-fn composition(call: &Call, inputs: Vec<Option<Spec>>, types: Types, whole: fn(&Call) -> bool) -> Graph {
+fn composition(
+    primitive: &Primitive,
+    call: &Call,
+    inputs: Vec<Option<Spec>>,
+    types: Types,
+    whole: fn(&Call) -> bool,
+) -> Graph {
     let recording = Recording::start(types);
     let input = |(i, spec): (usize, Option<Spec>)| spec.map(|spec| any(recording.input(i.to_string(), spec)));
-    let mut values: Vec<Option<AnyTensor<Traced>>> = inputs.into_iter().enumerate().map(input).collect();
-    let results = match call {
+    let values: Vec<Option<AnyTensor<Traced>>> = inputs.into_iter().enumerate().map(input).collect();
+    let (call, mut values) = match primitive {
+        Primitive::WithKey(_) => with_key(call, values),
+        _ => (call.clone(), values),
+    };
+    let results = match &call {
         Call::Run(operation, needs) => {
             let count = values.len();
             let inputs: Values<Traced> = values.into_iter().collect();

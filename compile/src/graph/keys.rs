@@ -140,6 +140,12 @@ pub(crate) fn keys_in(primitive: &Primitive) -> Vec<Key> {
     }
 }
 
+/// A constant of a tree that is a key.
+pub(crate) fn as_key(value: &dyn StaticValue) -> Option<Key> {
+    let value: &dyn Any = value;
+    value.downcast_ref::<Key>().copied()
+}
+
 /// The keys of a tree with their paths, in order; those in static fields are not among them.
 pub(crate) fn keys_of<B: Backend, T: Tree<B>>(tree: &T) -> Vec<(String, Key)> {
     #[derive(Default)]
@@ -149,10 +155,7 @@ pub(crate) fn keys_of<B: Backend, T: Tree<B>>(tree: &T) -> Vec<(String, Key)> {
         fn leaf(&mut self, _: &Path, _: &AnyArray<B>) {}
 
         fn constant(&mut self, path: &Path, value: &dyn StaticValue) {
-            let value: &dyn Any = value;
-            if let Some(key) = value.downcast_ref::<Key>() {
-                self.0.push((path.to_string(), *key));
-            }
+            self.0.extend(as_key(value).map(|key| (path.to_string(), key)));
         }
     }
 

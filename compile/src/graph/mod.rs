@@ -37,7 +37,7 @@ pub(crate) use identity::{Digest, Identity};
 pub use json::GraphError;
 pub(crate) use json::{TypeNames, scalar};
 pub use keys::Keys;
-pub(crate) use keys::{KeyMap, keys_in, keys_of};
+pub(crate) use keys::{KeyMap, as_key, keys_in, keys_of};
 pub(crate) use print::dtype_name;
 
 /// A variable of a graph: the index of its shape and type.

@@ -112,6 +112,7 @@ impl Graph {
 fn residuals(equation: &Equation) -> usize {
     match &equation.primitive {
         Primitive::Grove(Call::Vjp(_, residuals, _)) => (*residuals).min(equation.inputs.len()),
+        Primitive::WithKey(Call::Vjp(_, residuals, _)) => (*residuals + 1).min(equation.inputs.len()),
         _ => 0,
     }
 }

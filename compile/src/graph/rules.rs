@@ -253,7 +253,7 @@ fn expected(primitive: &Primitive, inputs: &[&Spec], outputs: usize) -> Result<V
             vec![(shape, if a.dtype == b.dtype { Type::Exactly(a.dtype) } else { mixed })]
         }
         Primitive::Module(module) => module_rules::expected(module, inputs, outputs)?,
-        Primitive::Fused(_) | Primitive::Grove(_) | Primitive::HigherOrder(_) => {
+        Primitive::Fused(_) | Primitive::Grove(_) | Primitive::WithKey(_) | Primitive::HigherOrder(_) => {
             return Err("it is none of Burn's operations".into());
         }
     })

@@ -87,7 +87,7 @@ impl<B: Backend> fmt::Display for Jacobian<B> {
 /// ```
 #[track_caller]
 pub fn jacfwd<B: Backend, A: Tree<B>, O: Tree<Traced>>(f: impl FnOnce(A::On<Traced>) -> O, args: &A) -> Jacobian<B> {
-    let TracedCall { arguments, values, program, shell, present, device } = traced_call(f, args);
+    let TracedCall { arguments, values, program, shell, present, device, .. } = traced_call(f, args);
     let (_, derivative) = derivative(&program, values, device);
     let arguments = arguments.into_iter().filter(|(.., present)| *present).map(|(path, ..)| path);
     let results = leaves(&shell).into_iter().zip(present).filter(|(_, present)| *present).map(|((path, _), _)| path);

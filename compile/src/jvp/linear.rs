@@ -2,17 +2,18 @@
 
 use burn::tensor::TensorData;
 use grove_backend::{AnyTensor, Backend, ops::Spec};
-use grove_tree::Tree;
+use grove_tree::{Key, Tree};
 use std::{fmt, marker::PhantomData};
 
 use super::{
-    Arguments, TracedCall, directions, filled,
+    Arguments, TracedCall, directions, filled, result_keys,
     rules::{self, Dual},
     traced_call,
 };
 use crate::{
     Graph, Traced,
     eval::Program,
+    trace::computed_keys,
     traced::{Recording, any, var_of},
     vmap::{self, Batched},
 };
@@ -41,10 +42,12 @@ pub fn linearize<B: Backend, A: Tree<B>, O: Tree<Traced>>(
     f: impl FnOnce(A::On<Traced>) -> O,
     args: &A,
 ) -> (O::On<B>, Linearized<B, A, O>) {
-    let TracedCall { arguments, values, program, shell, present, device } = traced_call(f, args);
-    let (values, derivative) = derivative(&program, values, device);
-    let value = filled(&shell, &present, values.into_iter().map(Some));
-    (value, Linearized { arguments, derivative, shell, present, args: PhantomData })
+    let TracedCall { arguments, values, program, shell, present, keys, device } = traced_call(f, args);
+    let (mut values, derivative) = derivative(&program, values, device);
+    let words = values.split_off(values.len() - keys.len());
+    let keys = computed_keys(result_keys(&shell), &keys, words);
+    let value = filled(&shell, &present, values.into_iter().map(Some), &keys);
+    (value, Linearized { arguments, derivative, shell, present, keys, args: PhantomData })
 }
 
 /// The derivative of a function at a point, as a linear function of directions; see [`linearize`].
@@ -53,6 +56,7 @@ pub struct Linearized<B: Backend, A, O> {
     derivative: LinearMap<B>,
     shell: O,
     present: Vec<bool>,
+    keys: Vec<Key>,
     args: PhantomData<fn(A) -> O>,
 }
 
@@ -66,7 +70,7 @@ impl<B: Backend, A: Tree<B>, O: Tree<Traced>> Linearized<B, A, O> {
     pub fn call(&self, direction: &A) -> O::On<B> {
         let directions = directions(&self.arguments, direction);
         let tangents = self.derivative.call(directions);
-        filled(&self.shell, &self.present, tangents)
+        filled(&self.shell, &self.present, tangents, &self.keys)
     }
 }
 

@@ -8,12 +8,13 @@ mod rules;
 use burn::tensor::Tensor;
 use grove_backend::{AnyTensor, Autodiff, Backend};
 use grove_transform::grad;
-use grove_tree::{AnyArray, Path, Tree, leaves};
+use grove_tree::{AnyArray, Key, Path, Tree, key::traced::put_keys, leaves};
 
 use crate::{
     Traceable, Traced,
     eval::Program,
-    trace::{Recorded, arguments_for, arrays, named, record},
+    graph::keys_of,
+    trace::{Recorded, arguments_for, arrays, computed_keys, named, record},
     traced::Types,
 };
 pub use jacobian::{Jacobian, hessian, jacfwd, jacrev};
@@ -48,12 +49,14 @@ pub fn jvp<B: Backend, A: Tree<B>, O: Tree<Traced>>(
 ) -> (O::On<B>, O::On<B>) {
     let traced_call = traced_call(f, args);
     let directions = traced_call.directions(tangents);
-    let TracedCall { values, program, shell, present, device, .. } = traced_call;
+    let TracedCall { values, program, shell, present, keys, device, .. } = traced_call;
     let duals = values.into_iter().zip(directions).map(|(primal, tangent)| Dual { primal, tangent }).collect();
     let results = rules::run(&program, duals, &device).into_iter();
-    let (primals, tangents): (Vec<_>, Vec<_>) =
+    let (mut primals, tangents): (Vec<_>, Vec<_>) =
         results.map(|dual| (Some(dual.primal.clone()), dual.into_tangent())).unzip();
-    (filled(&shell, &present, primals), filled(&shell, &present, tangents))
+    let words = primals.split_off(primals.len() - keys.len()).into_iter().flatten();
+    let keys = computed_keys(result_keys(&shell), &keys, words);
+    (filled(&shell, &present, primals, &keys), filled(&shell, &present, tangents, &keys))
 }
 
 /// Returns the product of the Hessian of a scalar function with a tree like its argument, by forward-over-reverse
@@ -93,6 +96,8 @@ struct TracedCall<B: Backend, O> {
     /// The result without its arrays, and which of its leaves the program gives.
     shell: O,
     present: Vec<bool>,
+    /// See [`Recorded::keys`].
+    keys: Vec<usize>,
     device: B::Device,
 }
 
@@ -112,9 +117,9 @@ fn traced_call<B: Backend, A: Tree<B>, O: Tree<Traced>>(
     });
     let device = device.unwrap_or_default();
     let lift = |recording: &_| arguments_for(recording, args.clone());
-    let Recorded { graph, shell, present } = record(Types::of::<B>(Some(&device)), lift, f);
+    let Recorded { graph, shell, present, keys } = record(Types::of::<B>(Some(&device)), lift, f);
     let program = Program::new(graph.decomposed().without_common_subexpressions());
-    TracedCall { arguments, values, program, shell, present, device }
+    TracedCall { arguments, values, program, shell, present, keys, device }
 }
 
 impl<B: Backend, O> TracedCall<B, O> {
@@ -149,15 +154,23 @@ fn directions<B: Backend, A: Tree<B>>(arguments: &Arguments<B>, tangents: &A) ->
         .collect()
 }
 
-/// A tree with the results of a program in place of its leaves.
+/// The random keys of a result.
+fn result_keys<O: Tree<Traced>>(shell: &O) -> Vec<Key> {
+    keys_of(shell).into_iter().map(|(_, key)| key).collect()
+}
+
+/// A tree with the results of a program in place of its leaves, and with random keys.
 fn filled<B: Backend, O: Tree<Traced>>(
     shell: &O,
     present: &[bool],
     results: impl IntoIterator<Item = Option<AnyTensor<B>>>,
+    keys: &[Key],
 ) -> O::On<B> {
     let (mut results, mut present) = (results.into_iter(), present.iter());
-    shell.clone().lift::<B>(&mut Path::root(), &mut |_, leaf| {
-        let result = present.next().filter(|present| **present).and_then(|_| results.next()).flatten();
-        result.map_or_else(|| AnyArray::absent(leaf.shape(), leaf.dtype()), AnyArray::present)
+    put_keys(keys.to_vec(), || {
+        shell.clone().lift::<B>(&mut Path::root(), &mut |_, leaf| {
+            let result = present.next().filter(|present| **present).and_then(|_| results.next()).flatten();
+            result.map_or_else(|| AnyArray::absent(leaf.shape(), leaf.dtype()), AnyArray::present)
+        })
     })
 }

@@ -213,7 +213,8 @@ impl<B: Backend> Rules<'_, B> {
             | Primitive::Repeat(..)
             | Primitive::Concatenate(_)
             | Primitive::Convert(_)
-            | Primitive::Grove(Call::Run(Operation::Dropout(_), _) | Call::Vjp(Operation::Dropout(_), ..)) => {
+            | Primitive::Grove(Call::Run(Operation::Dropout(_), _) | Call::Vjp(Operation::Dropout(_), ..))
+            | Primitive::WithKey(Call::Run(Operation::Dropout(_), _) | Call::Vjp(Operation::Dropout(_), ..)) => {
                 Some(self.linear(primitive, x, t, |_| true))
             }
             Primitive::MatMul => self.bilinear(primitive, x, &t, [0, 1]),
@@ -223,7 +224,7 @@ impl<B: Backend> Rules<'_, B> {
             | Primitive::ArgTopK(..)
             | Primitive::Full(..)
             | Primitive::StopGradient => None,
-            Primitive::Grove(_) | Primitive::Fused(_) | Primitive::HigherOrder(_) => {
+            Primitive::Grove(_) | Primitive::WithKey(_) | Primitive::Fused(_) | Primitive::HigherOrder(_) => {
                 unreachable!("`{}` is not in a graph that is transformed", primitive.name())
             }
         }

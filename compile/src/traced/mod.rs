@@ -20,6 +20,7 @@ use burn_backend::{
 use burn_ir::{OperationIr, TensorId, TensorIr};
 use burn_router::{BackendRouter, MultiBackendBridge, RouterTensor, RunnerChannel, RunnerClient};
 use grove_backend::ops::{Call, Ranks, Recorder as Records, Spec};
+use grove_tree::Key;
 use serde::{Deserialize, Serialize};
 use std::{cell::Cell, pin::Pin};
 
@@ -259,6 +260,10 @@ impl Records for TraceClient {
         recorder::end_step(self.device.index, label);
     }
 
+    fn has_values(&self) -> bool {
+        self.sink(|sink| matches!(sink, Sink::Lazy(_)))
+    }
+
     fn forget<T>(&self, f: impl FnOnce() -> T) -> T {
         // Ends in a panic too, such as that of a wrong shape.
         struct End(TraceClient);
@@ -274,12 +279,21 @@ impl Records for TraceClient {
 
     fn record(
         &self,
-        call: Call,
-        inputs: Vec<Option<TensorIr>>,
+        mut call: Call,
+        mut inputs: Vec<Option<TensorIr>>,
         outputs: Vec<Option<Spec>>,
     ) -> Vec<Option<RouterTensor<Self>>> {
         let tensor = |(id, spec): (TensorId, Spec)| RouterTensor::new(id, spec.shape, spec.dtype, *self);
-        let outputs = self.add(Primitive::Grove(call), &inputs, outputs);
+        let array_key = call.key_mut().filter(|words| Key::from_words(**words).is_array());
+        let primitive = match array_key {
+            Some(words) => {
+                let key = Key::from_words(std::mem::take(words)).data::<Traced>(&self.device);
+                inputs.insert(0, Some(key.into_primitive().into_ir()));
+                Primitive::WithKey(call)
+            }
+            None => Primitive::Grove(call),
+        };
+        let outputs = self.add(primitive, &inputs, outputs);
         outputs.into_iter().map(|output| output.map(tensor)).collect()
     }
 }

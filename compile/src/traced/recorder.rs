@@ -1,6 +1,6 @@
 //! Recorders of the traces that are going on.
 
-use burn::tensor::{DType, FloatDType, TensorData, TensorMetadata};
+use burn::tensor::{DType, FloatDType, Tensor, TensorData, TensorMetadata};
 use burn_backend::set_default_dtypes;
 use burn_ir::{OperationIr, TensorId, TensorIr};
 use burn_router::RouterTensor;
@@ -316,11 +316,21 @@ impl Recording {
         RouterTensor::new(id, shape, dtype, TraceClient { device: self.device })
     }
 
-    /// Calls a function that lifts a tree of arguments, whose keys have these paths, with placeholders in place of the keys.
-    pub(crate) fn with_key_inputs<T>(&self, paths: Vec<String>, lift: impl FnOnce() -> T) -> T {
+    /// Calls a function that lifts a tree of arguments, whose keys have these paths, with placeholders in place of the keys. Where
+    /// `arrays` is true, the keys are arrays, and the first arguments.
+    pub(crate) fn with_key_inputs<T>(&self, paths: Vec<String>, arrays: bool, lift: impl FnOnce() -> T) -> T {
+        if arrays {
+            return put_keys(paths.into_iter().map(|path| self.key_array(path)).collect(), lift);
+        }
         let placeholders = paths.iter().map(|_| self.keys.placeholder()).collect();
         self.key_paths.borrow_mut().extend(paths);
         put_keys(placeholders, lift)
+    }
+
+    /// A key that is an array, a new argument.
+    pub(crate) fn key_array(&self, path: String) -> Key {
+        let words = self.input(path, Spec { shape: [2].into(), dtype: DType::U32 });
+        Key::from_data::<Traced>(Tensor::from_primitive(words))
     }
 
     /// The graph of what was recorded. Fails where an output is not of this trace, with its position.

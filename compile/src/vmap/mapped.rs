@@ -2,7 +2,7 @@
 
 use grove_backend::Backend;
 use grove_transform::Stacked;
-use grove_tree::{AnyArray, Array, Kind, Path, Tree};
+use grove_tree::{AnyArray, Array, Key, Keys, Kind, Path, Tree};
 
 use crate::trace::named;
 
@@ -13,13 +13,21 @@ pub struct MappedLeaf<B: Backend> {
     pub(crate) array: AnyArray<B>,
     /// The axis of the examples; `None` where all examples share the leaf.
     pub(crate) axis: Option<usize>,
+    /// True for random keys, of which each example has one.
+    pub(crate) keys: bool,
+}
+
+impl<B: Backend> MappedLeaf<B> {
+    fn new(path: &Path, array: AnyArray<B>, axis: Option<usize>) -> Self {
+        Self { path: path.to_string(), array, axis, keys: false }
+    }
 }
 
 /// A tree that [`vmap`](crate::vmap()) splits into examples.
 ///
 /// `Array<B, D + 1, K>` gives an `Array<B, D, K>` for each example (`D` up to 5), along its first axis or the one that
 /// [`Over`] names; tuples, arrays, vectors and options are split element by element. [`Stacked`] gives one of its trees for each
-/// example, and [`Shared`] the same tree for all.
+/// example, [`Keys`] a [`Key`], and [`Shared`] the same tree for all.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be split into examples on the backend `{B}`",
     note = "arrays of rank 2 to 6, tuples and vectors of them, and `Stacked` trees can; wrap what all examples share in `Shared`"
@@ -46,7 +54,7 @@ impl<B: Backend, T: Tree<B>> Mapped<B> for Shared<T> {
     fn split(self, _: usize, path: &mut Path, leaves: &mut Vec<MappedLeaf<B>>) -> T {
         self.0.map(path, &mut |path, array| {
             let absent = array.clone().into_absent();
-            leaves.push(MappedLeaf { path: path.to_string(), array, axis: None });
+            leaves.push(MappedLeaf::new(path, array, None));
             absent
         })
     }
@@ -67,7 +75,7 @@ impl<B: Backend, T: Tree<B>> Mapped<B> for Stacked<B, T> {
         let (one, stacked) = self.into_leaves();
         let mut stacked = stacked.into_iter();
         one.map(path, &mut |path, absent| {
-            leaves.extend(stacked.next().map(|array| MappedLeaf { path: path.to_string(), array, axis: Some(axis) }));
+            leaves.extend(stacked.next().map(|array| MappedLeaf::new(path, array, Some(axis))));
             absent
         })
     }
@@ -89,13 +97,30 @@ macro_rules! arrays {
                 let mut shape = array.shape().to_vec();
                 shape.remove(axis);
                 let example = AnyArray::absent(shape, array.dtype());
-                leaves.push(MappedLeaf { path: path.to_string(), array, axis: Some(axis) });
+                leaves.push(MappedLeaf::new(path, array, Some(axis)));
                 Array::from_any(example).expect("kind stays, and one axis goes")
             }
         }
     )*};
 }
 arrays!(1 2, 2 3, 3 4, 4 5, 5 6);
+
+/// Each example has a key of its own.
+impl<B: Backend> Mapped<B> for Keys<B> {
+    type Example = Key;
+
+    #[track_caller]
+    fn split(self, axis: usize, path: &mut Path, leaves: &mut Vec<MappedLeaf<B>>) -> Key {
+        assert!(
+            axis == 0,
+            "the {} of a mapped function, random keys, has no axis {axis}",
+            named("argument", path.as_str())
+        );
+        let array = self.into_array().into_any();
+        leaves.push(MappedLeaf { keys: true, ..MappedLeaf::new(path, array, Some(0)) });
+        Key::stand_in()
+    }
+}
 
 impl<B: Backend> Mapped<B> for () {
     type Example = ();

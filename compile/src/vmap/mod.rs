@@ -3,20 +3,21 @@
 mod mapped;
 mod modules;
 mod per_example;
+mod random;
 mod rules;
 
 use burn::tensor::TensorData;
 use grove_backend::{AnyTensor, Backend};
 use grove_transform::{Stack, Stacked, stack};
-use grove_tree::{AnyArray, Path, Tree, map};
+use grove_tree::{AnyArray, Key, Path, StaticValue, Tree, Visitor, key::traced::put_keys, map};
 use std::{fmt, marker::PhantomData};
 
 use crate::{
     Graph, Traced,
     eval::Program,
-    graph::Var,
-    trace::{Recorded, argument, named, record},
-    traced::Types,
+    graph::{Var, as_key, keys_of},
+    trace::{Recorded, argument, named, record_with},
+    traced::{Recording, Types},
 };
 pub use mapped::{Mapped, MappedLeaf, Over, Shared};
 pub use per_example::per_example_grads;
@@ -34,7 +35,8 @@ pub(crate) use rules::{Batched, expanded, move_axis, run, run_batched};
 /// rounding. Mapped functions nest, and can be differentiated and traced: call them on the backend of the outer
 /// transformation, as [`jit`](crate::jit()) in `jit(|xs| vmap(f).call::<Traced, _>(xs))`.
 ///
-/// A function draws the same random numbers for each example if it has one key for all.
+/// A function draws the same random numbers for each example if it has one key for all, such as one that it captures. [`Keys`] among
+/// the arguments give each example a key of its own; where an example draws, the examples are computed one after the other.
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -80,7 +82,7 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Vmap<In, Out, F> {
         A::Example: Tree<B, On<Traced> = In>,
         Out::On<B>: Stack<B>,
     {
-        let Results { shell, leaves, .. } = self.results(args);
+        let Results { shell, leaves, .. } = self.results(args, |_| true);
         let mut leaves = leaves.into_iter();
         map(stack(vec![shell]), |leaf| leaves.next().unwrap_or(leaf))
     }
@@ -94,12 +96,12 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Vmap<In, Out, F> {
     where
         A::Example: Tree<B, On<Traced> = In>,
     {
-        let Results { shell, leaves, examples } = self.results(args);
+        let Results { shell, leaves, examples } = self.results(args, same_for_all);
         Stacked::from_leaves(shell, leaves, examples)
     }
 
     #[track_caller]
-    fn results<B: Backend, A: Mapped<B>>(&self, args: A) -> Results<B, Out::On<B>>
+    fn results<B: Backend, A: Mapped<B>>(&self, args: A, as_array: fn(Key) -> bool) -> Results<B, Out::On<B>>
     where
         A::Example: Tree<B, On<Traced> = In>,
     {
@@ -107,14 +109,22 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Vmap<In, Out, F> {
         let shell = args.split(0, &mut Path::root(), &mut leaves);
         let examples = number_of_examples(&leaves);
         let device = leaves.iter().find_map(|leaf| leaf.array.device()).unwrap_or_default();
-        let mut present = leaves.iter().map(|leaf| leaf.array.is_present());
-        let lift = |recording: &_| {
-            shell.lift::<Traced>(&mut Path::root(), &mut |path, leaf| match present.next() {
-                Some(true) => argument(recording, path, leaf.shape(), leaf.dtype()),
-                _ => AnyArray::absent(leaf.shape(), leaf.dtype()),
+        // Random keys are the first arguments of the program.
+        leaves.sort_by_key(|leaf| !leaf.keys);
+        let (keys, arrays) = leaves.split_at(leaves.iter().take_while(|leaf| leaf.keys).count());
+        let mut present = arrays.iter().map(|leaf| leaf.array.is_present());
+        let lift = |recording: &Recording| {
+            let mut own = keys.iter().map(|leaf| recording.key_array(leaf.path.clone()));
+            let key = |(_, key): (_, Key)| if key == Key::stand_in() { own.next().unwrap_or(key) } else { key };
+            put_keys(keys_of::<B, _>(&shell).into_iter().map(key).collect(), || {
+                shell.lift::<Traced>(&mut Path::root(), &mut |path, leaf| match present.next() {
+                    Some(true) => argument(recording, path, leaf.shape(), leaf.dtype()),
+                    _ => AnyArray::absent(leaf.shape(), leaf.dtype()),
+                })
             })
         };
-        let Recorded { graph, shell, present } = record(Types::of::<B>(Some(&device)), lift, &self.f);
+        let types = Types::of::<B>(Some(&device));
+        let Recorded { graph, shell, present, .. } = record_with(types, lift, &self.f, as_array);
         let program = Program::new(graph.decomposed().without_common_subexpressions());
         let arguments = leaves.into_iter().filter_map(|leaf| {
             let tensor = leaf.array.into_value()?;
@@ -128,15 +138,23 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Vmap<In, Out, F> {
             _ => run(&program, arguments.collect(), examples, &device),
         };
         let mut results = results.into_iter();
-        let mut present = present.into_iter();
+        let arrays: Vec<_> = results.by_ref().take(present.iter().filter(|present| **present).count()).collect();
+        // Random keys are the last results, and leaves of the result in their places.
+        let (mut arrays, mut keys, mut present) = (arrays.into_iter(), results, present.into_iter());
         let mut leaves = Vec::new();
-        let shell = shell.lift::<B>(&mut Path::root(), &mut |path, leaf| {
-            leaves.push(match present.next() {
-                Some(true) => self.out(path, leaves.len(), results.next()),
-                _ => AnyArray::absent([&[examples], leaf.shape()].concat(), leaf.dtype()),
+        for (path, absent) in places(&shell) {
+            leaves.push(match absent {
+                Some(absent) => match present.next() {
+                    Some(true) => self.out(&path, leaves.len(), arrays.next()),
+                    _ => AnyArray::absent([&[examples], absent.shape()].concat(), absent.dtype()),
+                },
+                None => match keys.next() {
+                    Some(words) => AnyArray::present(words),
+                    None => continue,
+                },
             });
-            AnyArray::absent(leaf.shape(), leaf.dtype())
-        });
+        }
+        let shell = shell.lift::<B>(&mut Path::root(), &mut |_, leaf| AnyArray::absent(leaf.shape(), leaf.dtype()));
         Results { shell, leaves, examples }
     }
 
@@ -155,6 +173,36 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Vmap<In, Out, F> {
         assert!(axis < rank, "the {name} has {rank} axes with that of the examples, and none is axis {axis}");
         AnyArray::present(move_axis(result, 0, axis))
     }
+}
+
+/// False for a random key that is the same for all examples.
+#[track_caller]
+fn same_for_all(key: Key) -> bool {
+    assert!(
+        !key.is_array(),
+        "a random key in the result of a mapped function differs from example to example, and `call_stacked` gives one for all: \
+         return the key from `call`, which gives `Keys`"
+    );
+    false
+}
+
+/// The places of leaves and random keys in a tree, in order, with the leaves.
+fn places<O: Tree<Traced>>(tree: &O) -> Vec<(Path, Option<AnyArray<Traced>>)> {
+    struct Places(Vec<(Path, Option<AnyArray<Traced>>)>);
+
+    impl Visitor<Traced> for Places {
+        fn leaf(&mut self, path: &Path, leaf: &AnyArray<Traced>) {
+            self.0.push((path.clone(), Some(leaf.clone())));
+        }
+
+        fn constant(&mut self, path: &Path, value: &dyn StaticValue) {
+            self.0.extend(as_key(value).map(|_| (path.clone(), None)));
+        }
+    }
+
+    let mut places = Places(Vec::new());
+    tree.visit(&mut Path::root(), &mut places);
+    places.0
 }
 
 /// Results of a mapped function.

@@ -197,11 +197,20 @@ impl<B: Backend> Rules<'_, B> {
             Primitive::Take(axis) => self.take(next(&mut inputs), next(&mut inputs), *axis),
             Primitive::TakeAdd(axis) => self.take_add(next(&mut inputs), next(&mut inputs), next(&mut inputs), *axis),
             Primitive::MatMul => self.matmul(next(&mut inputs), next(&mut inputs)),
-            Primitive::Grove(Call::Run(Operation::Dropout(_), _) | Call::Vjp(Operation::Dropout(_), ..)) => {
+            Primitive::WithKey(_) if inputs.as_slice()[0].batched => {
+                return self.one_by_one(primitive, inputs, outputs);
+            }
+            Primitive::Grove(Call::Run(Operation::RandomFoldIn(_), _)) => {
+                self.fold_in(next(&mut inputs), next(&mut inputs))
+            }
+            Primitive::Grove(Call::Run(Operation::Dropout(_), _) | Call::Vjp(Operation::Dropout(_), ..))
+            | Primitive::WithKey(Call::Run(Operation::Dropout(_), _) | Call::Vjp(Operation::Dropout(_), ..)) => {
                 // Each example is dropped alike, as it would be alone with the same key.
-                let x = next(&mut inputs).tensor;
+                let mut given: Vec<_> = inputs.map(|x| x.tensor).collect();
+                let x = given.pop().unwrap_or_else(|| missing());
                 let ones = Primitive::Full(x.shape()[1..].to_vec(), x.dtype(), burn_ir::ScalarIr::Float(1.0));
-                let factors = self.one(primitive.clone(), [self.one(ones, [])]);
+                given.push(self.one(ones, []));
+                let factors = self.one(primitive.clone(), given);
                 let factors = Self::aligned(Batched { tensor: factors, batched: false });
                 self.one(Primitive::Binary(Binary::Mul), [x, factors])
             }
@@ -209,7 +218,11 @@ impl<B: Backend> Rules<'_, B> {
                 let blocks = self.folded(next(&mut inputs));
                 self.unfolded(self.one(primitive.clone(), [blocks]))
             }
-            Primitive::Full(..) | Primitive::Grove(_) | Primitive::Fused(_) | Primitive::HigherOrder(_) => {
+            Primitive::Full(..)
+            | Primitive::Grove(_)
+            | Primitive::WithKey(_)
+            | Primitive::Fused(_)
+            | Primitive::HigherOrder(_) => {
                 unreachable!("`{}` takes no arrays, or is not in a graph that is transformed", primitive.name())
             }
         };

@@ -33,6 +33,7 @@ mod fuse;
 mod identity;
 mod json;
 mod jvp;
+mod key_arrays;
 mod keys;
 mod layers;
 mod lazy;

@@ -1,5 +1,5 @@
 use grove_backend::Backend;
-use grove_tree::{Array, Kind, Path};
+use grove_tree::{Array, Key, Keys, Kind, Path};
 
 use super::{
     Stack, Unstack,
@@ -27,6 +27,23 @@ macro_rules! arrays {
     )*};
 }
 arrays!(1 2, 2 3, 3 4, 4 5, 5 6);
+
+impl<B: Backend> Stack<B> for Key {
+    type Stacked = Keys<B>;
+
+    /// On the default device.
+    fn stack(steps: Vec<Self>, _: &mut Path) -> Keys<B> {
+        Keys::new(&steps, &Default::default())
+    }
+}
+
+impl<B: Backend> Unstack<B> for Keys<B> {
+    type Step = Key;
+
+    fn unstack(self, _: usize) -> Vec<Key> {
+        self.to_vec()
+    }
+}
 
 impl<B: Backend> Stack<B> for () {
     type Stacked = ();

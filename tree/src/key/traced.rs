@@ -4,10 +4,16 @@
 //! folds as any key, and what is derived from it is noted, so that the program can derive the same from another key. The
 //! operations that draw have the placeholder's words, or derived ones, in their static parameters, where the program puts
 //! those of the key that it is called with.
+//!
+//! A key that the program itself computes, such as that of a loop's carry, is a placeholder of an array of two words
+//! ([`Key::from_data`](super::Key::from_data)). Operations that draw with it, or with a key that is derived from it, take the
+//! array as an input.
 
 use std::{
+    any::Any,
     cell::{Cell, RefCell},
-    collections::HashSet,
+    collections::HashMap,
+    rc::Rc,
 };
 
 use super::Key;
@@ -27,9 +33,33 @@ const PLACEHOLDERS: u32 = 0x9D3A_51C7;
 #[derive(Default)]
 struct Trace {
     depth: usize,
+    /// Number of placeholders of either kind.
+    count: u64,
     placeholders: Vec<Key>,
     derived: Vec<DerivedKey>,
-    known: HashSet<Key>,
+    known: HashMap<Key, Origin>,
+}
+
+/// The origin of a key of a trace.
+#[derive(Clone)]
+pub(super) enum Origin {
+    /// An argument, or derived from one.
+    Argument,
+    /// An array, as an `AnyTensor` of the innermost backend.
+    Data(Rc<dyn Fn() -> Box<dyn Any>>),
+    /// Derived from a key that is an array.
+    Child(Key, u64),
+}
+
+impl Trace {
+    /// A new placeholder of the trace.
+    fn placeholder(&mut self, origin: Origin) -> Key {
+        let source = Key::from_words([PLACEHOLDERS, self.depth as u32]);
+        let key = Key::from_words(super::threefry2x32(source.words, super::threefry::counter(self.count)));
+        self.count += 1;
+        self.known.insert(key, origin);
+        key
+    }
 }
 
 /// A key that was derived from another one in a trace.
@@ -66,11 +96,8 @@ impl TracedKeys {
     pub fn placeholder(&self) -> Key {
         TRACES.with_borrow_mut(|traces| {
             let Some(trace) = traces.last_mut() else { unreachable!("the trace ends when this is dropped") };
-            let source = Key::from_words([PLACEHOLDERS, trace.depth as u32]);
-            let words = super::threefry2x32(source.words, super::threefry::counter(trace.placeholders.len() as u64));
-            let key = Key::from_words(words);
+            let key = trace.placeholder(Origin::Argument);
             trace.placeholders.push(key);
-            trace.known.insert(key);
             key
         })
     }
@@ -100,12 +127,28 @@ pub(super) fn note(key: Key, parent: Key, index: u64) {
         return;
     }
     TRACES.with_borrow_mut(|traces| {
-        if let Some(trace) = traces.iter_mut().rev().find(|trace| trace.known.contains(&parent))
-            && trace.known.insert(key)
-        {
-            trace.derived.push(DerivedKey { key, parent, index });
+        let found = traces.iter_mut().rev().find_map(|trace| Some((trace.known.get(&parent)?.clone(), trace)));
+        let Some((origin, trace)) = found.filter(|(_, trace)| !trace.known.contains_key(&key)) else { return };
+        match origin {
+            Origin::Argument => {
+                trace.derived.push(DerivedKey { key, parent, index });
+                trace.known.insert(key, Origin::Argument);
+            }
+            Origin::Data(_) | Origin::Child(..) => drop(trace.known.insert(key, Origin::Child(parent, index))),
         }
     });
+}
+
+/// Returns a placeholder for an array of the innermost trace.
+///
+/// # Panics
+/// If no trace is going on.
+#[track_caller]
+pub(super) fn of_array(array: Rc<dyn Fn() -> Box<dyn Any>>) -> Key {
+    TRACES.with_borrow_mut(|traces| match traces.last_mut() {
+        Some(trace) => trace.placeholder(Origin::Data(array)),
+        None => panic!("a key of a traced array is used outside of its trace, which has ended"),
+    })
 }
 
 /// Exchange of the keys of trees that are mapped or lifted.
@@ -149,7 +192,26 @@ pub fn put_keys<T>(keys: Vec<Key>, f: impl FnOnce() -> T) -> T {
 impl Key {
     /// Returns true if the key is an argument of a function that is being traced, or derived from one. It has no values then.
     pub fn is_traced(self) -> bool {
-        COUNT.get() > 0 && TRACES.with_borrow(|traces| traces.iter().any(|trace| trace.known.contains(&self)))
+        self.origin().is_some()
+    }
+
+    /// Returns true if the program that is being traced computes the key, so that it is known to no host. See
+    /// [`Key::from_data`](super::Key::from_data).
+    pub fn is_array(self) -> bool {
+        matches!(self.origin(), Some(Origin::Data(_) | Origin::Child(..)))
+    }
+
+    /// Where a traced key is from.
+    pub(super) fn origin(self) -> Option<Origin> {
+        if COUNT.get() == 0 {
+            return None;
+        }
+        TRACES.with_borrow(|traces| traces.iter().rev().find_map(|trace| trace.known.get(&self).cloned()))
+    }
+
+    /// The key that stands for each of those that [`take_keys`] takes.
+    pub fn stand_in() -> Self {
+        Self::from_words([PLACEHOLDERS; 2])
     }
 
     /// The words of a key that has values.
@@ -173,7 +235,7 @@ impl Key {
             Exchange::None => self,
             Exchange::Take(keys) => {
                 keys.push(self);
-                Self::from_words([PLACEHOLDERS; 2])
+                Self::stand_in()
             }
             Exchange::Put(keys) => keys.next().unwrap_or(self),
         })

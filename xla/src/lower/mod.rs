@@ -193,6 +193,8 @@ fn stays(call: &Call) -> bool {
             Operation::Dropout(_)
                 | Operation::RandomBits(_)
                 | Operation::RandomSamples(_)
+                | Operation::RandomKeyData(_)
+                | Operation::RandomFoldIn(_)
                 | Operation::DynamicUpdateSlice(_)
                 | Operation::ShardingConstraint(_)
                 | Operation::AllReduce(_),
@@ -301,8 +303,9 @@ impl Lowering<'_> {
                 None => x,
             }]);
         }
-        if let Primitive::Grove(call) = &equation.primitive {
-            let found = self.grove(call, inputs, arrays);
+        if let Primitive::Grove(call) | Primitive::WithKey(call) = &equation.primitive {
+            let with_key = matches!(equation.primitive, Primitive::WithKey(_));
+            let found = self.grove(call, with_key, inputs, arrays);
             return found.map(|value| vec![value]).ok_or_else(|| refused("it is neither composed nor known"));
         }
         let inputs: Vec<Value> = inputs.into_iter().flatten().collect();
@@ -367,11 +370,21 @@ impl Lowering<'_> {
         Ok(vec![one])
     }
 
-    /// One of grove's operations that [stays](stays); nothing for others.
-    fn grove(&mut self, call: &Call, inputs: Vec<Option<Value>>, arrays: &[Option<ArrayType>]) -> Option<Value> {
+    /// One of grove's operations that [stays](stays), with a key that is its first input or in its static parameters; nothing for
+    /// others.
+    fn grove(
+        &mut self,
+        call: &Call,
+        with_key: bool,
+        inputs: Vec<Option<Value>>,
+        arrays: &[Option<ArrayType>],
+    ) -> Option<Value> {
         let array = arrays.first()?.as_ref()?;
-        let key = call.clone().key_mut().copied().map(|words| self.key(words));
-        let inputs: Vec<Value> = inputs.into_iter().flatten().collect();
+        let mut inputs: Vec<Value> = inputs.into_iter().flatten().collect();
+        let key = match with_key {
+            true => Some(inputs.remove(0)),
+            false => call.clone().key_mut().copied().map(|words| self.key(words)),
+        };
         let lines = &mut self.lines;
         match (call, key, &inputs[..]) {
             (Call::Run(Operation::Dropout(dropout), _), Some(key), [x]) => Some(lines.dropout(dropout, &key, x)),
@@ -383,6 +396,8 @@ impl Lowering<'_> {
             (Call::Run(Operation::RandomSamples(samples), _), Some(key), _) => {
                 Some(lines.random_samples(samples, &key, array))
             }
+            (Call::Run(Operation::RandomKeyData(_), _), key, _) => key,
+            (Call::Run(Operation::RandomFoldIn(_), _), _, [key, data]) => Some(lines.child_keys(key, data)),
             (Call::Run(Operation::DynamicUpdateSlice(update), _), _, [whole, part, position]) => {
                 let (at, zero) = (lines.reshape(position, &[]), lines.scalar(position.element(), 0_usize));
                 let starts: Vec<Value> =

@@ -30,18 +30,32 @@ impl Builder {
         self.concatenate(&words, 0)
     }
 
-    /// The words of blocks of two words, encrypted with a key.
+    /// The children of a key, or of as many, for integers `[n]`.
+    pub(super) fn child_keys(&mut self, key: &Value, data: &Value) -> Value {
+        let low = self.convert(data, ElementType::U32);
+        let high = self.full_like(&low, 0_usize);
+        let columns = self.threefry(key, [high, low]).map(|words| self.reshape(&words, &[data.dims()[0], 1]));
+        self.concatenate(&columns, 1)
+    }
+
+    /// The words of blocks of two words, encrypted with a key, or with one for each of the blocks `[n]`.
     fn threefry(&mut self, key: &Value, [mut a, mut b]: [Value; 2]) -> [Value; 2] {
         let dims = a.dims().to_vec();
-        let scalar = |lines: &mut Self, i: usize| {
+        let word = |lines: &mut Self, i: usize| {
+            let [count, ..] = key.dims() else { unreachable!("a key has two words") };
+            if key.rank() == 2 {
+                let word = lines.slice(key, &[[0, *count, 1], [i, i + 1, 1]]);
+                return lines.reshape(&word, &dims);
+            }
             let word = lines.slice(key, &[[i, i + 1, 1]]);
-            lines.reshape(&word, &[])
+            let word = lines.reshape(&word, &[]);
+            lines.broadcast(&word, &dims, &[])
         };
-        let (first, second) = (scalar(self, 0), scalar(self, 1));
-        let parity = self.scalar(ElementType::U32, PARITY);
+        let (first, second) = (word(self, 0), word(self, 1));
+        let parity = self.full_like(&first, PARITY);
         let mixed = self.binary("xor", &first, &second);
         let third = self.binary("xor", &mixed, &parity);
-        let schedule = [first, second, third].map(|word| self.broadcast(&word, &dims, &[]));
+        let schedule = [first, second, third];
         a = self.binary("add", &a, &schedule[0]);
         b = self.binary("add", &b, &schedule[1]);
         for step in 1..=5_usize {

@@ -1,0 +1,56 @@
+//! Batching rules of operations with random keys.
+
+use grove_backend::{AnyTensor, Backend, ops::Spec};
+
+use super::rules::{Batched, Inputs, Rules};
+use crate::{
+    Primitive,
+    control::{self, HigherOrder, SubGraph},
+    eval::apply,
+    traced::{Recording, any, var_of},
+};
+
+impl<B: Backend> Rules<'_, B> {
+    /// A loop over the examples, each of which draws with a key of its own.
+    pub(super) fn one_by_one(
+        &self,
+        primitive: &Primitive,
+        inputs: Inputs<B>,
+        outputs: usize,
+    ) -> Vec<Option<AnyTensor<B>>> {
+        let arrays: Vec<_> = inputs.map(|x| self.expanded(x)).collect();
+        let recording = Recording::start(self.target.types());
+        let input = |x: &AnyTensor<B>| {
+            let spec = Spec { shape: x.shape()[1..].to_vec().into(), dtype: x.dtype() };
+            Some(any(recording.input("argument".into(), spec)))
+        };
+        let step = arrays.iter().map(input).collect();
+        let device = recording.device();
+        let results = apply(primitive, step, outputs, &crate::eval::Target::new(&device));
+        let given: Vec<bool> = results.iter().map(Option::is_some).collect();
+        let results = results.into_iter().flatten().map(|x| ("result".to_owned(), var_of(x))).collect();
+        let Ok(body) = recording.finish(results) else { unreachable!("results are computed from the arguments") };
+        let body = SubGraph::new(body);
+        let op = HigherOrder::Scan { body, length: self.examples, reverse: false, consts: 0, carries: 0 };
+        let mut results = control::apply(&op, arrays, self.target.device).into_iter();
+        given.into_iter().map(|given| if given { results.next() } else { None }).collect()
+    }
+
+    /// Keys `[examples, 2]` or `[examples, n, 2]`, or one for all, and integers `[examples, n]` or `[n]`.
+    pub(super) fn fold_in(&self, key: Batched<B>, data: Batched<B>) -> AnyTensor<B> {
+        let data = self.expanded(data);
+        let count = data.shape()[1];
+        let rows = self.examples * count;
+        let words = key.tensor.shape();
+        let key = match (key.batched, words.num_dims()) {
+            (false, 1) => key.tensor,
+            (true, 2) => {
+                let key = key.tensor.reshape([self.examples, 1, 2]);
+                self.one(Primitive::BroadcastTo(vec![self.examples, count, 2]), [key]).reshape([rows, 2])
+            }
+            _ => self.expanded(key).reshape([rows, 2]),
+        };
+        let fold_in = Primitive::Grove(grove_backend::ops::Call::Run(grove_backend::ops::RandomFoldIn.into(), vec![]));
+        self.one(fold_in, [key, data.reshape([rows])]).reshape([self.examples, count, 2])
+    }
+}
