@@ -23,7 +23,7 @@ use std::{
 use crate::{
     Graph, TraceDevice, Traced,
     eval::Program,
-    trace::{Recorded, argument, computed_keys, key_paths, record},
+    trace::{Recorded, argument, captured_on, computed_keys, key_paths, record},
     traced::{Recording, Types},
 };
 
@@ -36,6 +36,9 @@ const CAPACITY: usize = 64;
 /// The function takes one tree on the backend [`Traced`] (a tuple of several) and returns one.
 /// [`call`](Jit::call) takes and returns them on any backend. Arguments are taken by value: memory of an array that nothing
 /// else holds is reused as soon as it is used for the last time, as with `donate_argnums` in JAX. Clone what is needed again.
+///
+/// The function may capture arrays of a trace around the call, which are arguments of the program then. Such a program ends with that
+/// trace; the function is traced again in the next one.
 ///
 /// Values that do not depend on the argument are computed once, when the function is traced, and operations that change nothing are
 /// left out; see [`Graph::with_folded_constants`] and [`Graph::simplified`].
@@ -126,6 +129,7 @@ struct On<'a> {
     fused: bool,
     array_keys: bool,
     backend: TypeId,
+    device: &'a dyn Any,
     /// Computes what does not depend on arguments.
     fold: &'a dyn Fn(Graph) -> Graph,
 }
@@ -175,6 +179,8 @@ struct Compiled<Out> {
     present: Vec<bool>,
     /// See [`Recorded::keys`].
     keys: Vec<usize>,
+    /// See [`Recorded::captured`].
+    captured: Vec<AnyTensor<Traced>>,
 }
 
 impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
@@ -231,9 +237,11 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
             fused: B::CHAINS,
             array_keys,
             backend: TypeId::of::<B>(),
+            device: &device,
             fold: &|graph: Graph| graph.with_folded_constants::<B>(&device),
         };
         let compiled = self.compiled(shell, leaves, on);
+        values.extend(captured_on::<B>(&compiled.captured));
         let of_graph = &compiled.program.graph().keys;
         let keys = Rc::new(of_graph.with(&keys));
         let mut results = compiled.program.run_with_keys::<B>(values, &keys, &device).into_iter();
@@ -261,7 +269,7 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
     /// The program for arguments of a structure, without their arrays, and leaves.
     #[track_caller]
     fn compiled(&self, shell: In, leaves: Vec<Leaf>, on: On<'_>) -> Arc<Compiled<Out>> {
-        let On { types, fused, array_keys, backend, fold } = on;
+        let On { types, fused, array_keys, backend, device, fold } = on;
         let mut programs = self.lock();
         loop {
             let same = |known: &Arc<Compiled<Out>>| {
@@ -297,7 +305,8 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
                 })
             })
         };
-        let Recorded { graph, shell, present, keys } = record(types, lift, &self.f);
+        let recording = Recording::within(types, device);
+        let Recorded { graph, shell, present, keys, captured } = record(recording, lift, &self.f);
         let graph = graph.without_common_subexpressions().simplified();
         let count = graph.equations().len();
         let graph = fold(graph);
@@ -305,16 +314,19 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
         // Simpler equations may be equal to others.
         let graph = graph.without_common_subexpressions();
         let program = Program::new(if fused { graph.fused() } else { graph });
-        let compiled = Arc::new(Compiled { wanted, folded_on, program, shell, present, keys });
+        let compiled = Arc::new(Compiled { wanted, folded_on, program, shell, present, keys, captured });
         if logs_compiles() {
             let reason = why(&compiled, before.as_deref());
             let count = compiled.program.graph().equations().len();
             let name = short_name(std::any::type_name::<F>());
             eprintln!("jit of {name}: {count} equations in {:.1?}: {reason}", start.elapsed());
         }
-        let mut programs = self.lock();
-        programs.kept.push_front(compiled.clone());
-        programs.kept.truncate(self.capacity);
+        // Arrays of a trace end with it.
+        if compiled.captured.iter().all(|x| x.device().is_lazy()) {
+            let mut programs = self.lock();
+            programs.kept.push_front(compiled.clone());
+            programs.kept.truncate(self.capacity);
+        }
         compiled
     }
 

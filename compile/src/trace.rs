@@ -6,8 +6,9 @@ use grove_tree::{AnyArray, AnyTensor, Key, Path, Tree};
 
 use crate::{
     Graph, Traced,
+    control::{from_traced, is_traced, pruned},
     graph::keys_of,
-    traced::{Caller, Recording, Types, any, var_of},
+    traced::{Caller, Recording, Types, any, tensor_of},
 };
 
 /// Returns the program of a function: what it does with arrays of the shapes and types of its arguments, whatever their
@@ -27,7 +28,7 @@ pub fn trace<B: Backend, A: Tree<B>, O: Tree<Traced>>(f: impl FnOnce(A::On<Trace
     let lift = |recording: &Recording| {
         recording.with_key_inputs(key_paths(args), false, || arguments_for(recording, args.clone()))
     };
-    record(types, lift, f).graph
+    record(Recording::start(types), lift, f).graph
 }
 
 /// As [`trace`], with arguments that need no values: every leaf stands for an array of its shape and type, also where it is
@@ -41,7 +42,7 @@ pub fn trace_skeleton<B: Backend, A: Tree<B>, O: Tree<Traced>>(f: impl FnOnce(A:
                 .lift(&mut Path::root(), &mut |path, leaf| argument(recording, path, leaf.shape(), leaf.dtype()))
         })
     };
-    record(types, lift, f).graph
+    record(Recording::start(types), lift, f).graph
 }
 
 /// The paths of the keys of a tree.
@@ -93,6 +94,24 @@ pub(crate) struct Recorded<O> {
     pub present: Vec<bool>,
     /// The random keys of the result that are results of the graph, after the leaves: their numbers among the keys of the result.
     pub keys: Vec<usize>,
+    /// Arrays of the trace around the function, which the last arguments of the graph stand for.
+    pub captured: Vec<AnyTensor<Traced>>,
+}
+
+/// Arrays that a function has captured, on the backend of its arguments.
+#[track_caller]
+pub(crate) fn captured_on<B: Backend>(captured: &[AnyTensor<Traced>]) -> Vec<AnyTensor<B>> {
+    if let Some(first) = captured.first()
+        && !is_traced::<B>()
+    {
+        panic!(
+            "a function that is called on arrays with values uses an array {:?} of the trace around it: call it on arrays of that \
+             trace too{}",
+            &first.shape()[..],
+            Caller::here()
+        );
+    }
+    captured.iter().cloned().map(from_traced).collect()
 }
 
 /// The keys of a result: those that a program has computed in their places.
@@ -113,22 +132,21 @@ pub(crate) fn computed_keys<B: Backend>(
 /// Traces a function of a tree that `lift` creates.
 #[track_caller]
 pub(crate) fn record<T, O: Tree<Traced>>(
-    types: Types,
+    recording: Recording,
     lift: impl FnOnce(&Recording) -> T,
     f: impl FnOnce(T) -> O,
 ) -> Recorded<O> {
-    record_with(types, lift, f, Key::is_array)
+    record_with(recording, lift, f, Key::is_array)
 }
 
 /// As [`record`], where the graph has the random keys of the result that `as_array` accepts.
 #[track_caller]
 pub(crate) fn record_with<T, O: Tree<Traced>>(
-    types: Types,
+    recording: Recording,
     lift: impl FnOnce(&Recording) -> T,
     f: impl FnOnce(T) -> O,
     as_array: impl Fn(Key) -> bool,
 ) -> Recorded<O> {
-    let recording = Recording::start(types);
     let args = lift(&recording);
     let result = f(args);
     let (mut outputs, mut present) = (Vec::new(), Vec::new());
@@ -136,7 +154,7 @@ pub(crate) fn record_with<T, O: Tree<Traced>>(
         let absent = AnyArray::absent(leaf.shape(), leaf.dtype());
         present.push(leaf.is_present());
         if let Some(x) = leaf.into_value() {
-            outputs.push((path.to_string(), var_of(x)));
+            outputs.push((path.to_string(), tensor_of(x)));
         }
         absent
     });
@@ -144,10 +162,13 @@ pub(crate) fn record_with<T, O: Tree<Traced>>(
     let keys = (0..key_outputs.len()).filter(|i| as_array(key_outputs[*i].1)).collect::<Vec<_>>();
     outputs.extend(keys.iter().map(|i| {
         let (path, key) = &key_outputs[*i];
-        (path.clone(), var_of(key.data::<Traced>(&recording.device()).into()))
+        (path.clone(), tensor_of(key.data::<Traced>(&recording.device()).into()))
     }));
-    match recording.finish_with_keys(outputs, key_outputs) {
-        Ok(graph) => Recorded { graph, shell, present, keys },
+    match recording.finish_within(outputs, key_outputs) {
+        Ok((graph, captured)) => {
+            let (graph, captured) = pruned(graph, captured.into_iter().map(any).collect());
+            Recorded { graph, shell, present, keys, captured }
+        }
         Err(path) => panic!(
             "the {} of a traced function is an array of another trace: pass it as an argument, and return what \
              is computed from it{}",

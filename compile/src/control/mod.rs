@@ -43,6 +43,7 @@ pub(crate) use function::{apply, from_traced, is_traced, to_traced};
 pub(crate) use jvp::duals;
 pub use layers::scan_layers;
 pub use lazy::LazyGraph;
+pub(crate) use nested::pruned;
 pub(crate) use passes::prune;
 pub use scan::{scan, scan_with};
 pub use stop_gradient::stop_gradient;

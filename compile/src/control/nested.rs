@@ -164,7 +164,7 @@ impl<O> Traceable<O> {
 }
 
 /// A graph without captured tensors that no result depends on, and the others.
-pub(super) fn pruned(mut graph: Graph, mut captured: Vec<AnyTensor<Traced>>) -> (Graph, Vec<AnyTensor<Traced>>) {
+pub(crate) fn pruned(mut graph: Graph, mut captured: Vec<AnyTensor<Traced>>) -> (Graph, Vec<AnyTensor<Traced>>) {
     let used = graph.equations.iter().flat_map(|equation| equation.inputs.iter().flatten());
     let used: HashSet<Var> = used.chain(graph.outputs.iter().map(|(_, var)| var)).copied().collect();
     let arguments = graph.inputs.len() - captured.len();

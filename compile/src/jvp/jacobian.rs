@@ -13,8 +13,8 @@ use super::{
 };
 use crate::{
     Traced,
-    trace::{argument, arguments_for, arrays},
-    traced::{Recording, Types, var_of},
+    trace::{argument, arguments_for, arrays, captured_on},
+    traced::{Recording, Types, any, tensor_of},
 };
 
 /// The derivatives of each element of a function's results with respect to each element of its arguments.
@@ -87,8 +87,8 @@ impl<B: Backend> fmt::Display for Jacobian<B> {
 /// ```
 #[track_caller]
 pub fn jacfwd<B: Backend, A: Tree<B>, O: Tree<Traced>>(f: impl FnOnce(A::On<Traced>) -> O, args: &A) -> Jacobian<B> {
-    let TracedCall { arguments, values, program, shell, present, device, .. } = traced_call(f, args);
-    let (_, derivative) = derivative(&program, values, device);
+    let TracedCall { arguments, values, captured, program, shell, present, device, .. } = traced_call(f, args);
+    let (_, derivative) = derivative(&program, values, captured, device);
     let arguments = arguments.into_iter().filter(|(.., present)| *present).map(|(path, ..)| path);
     let results = leaves(&shell).into_iter().zip(present).filter(|(_, present)| *present).map(|((path, _), _)| path);
     let (arguments, results): (Vec<_>, Vec<_>) = (arguments.collect(), results.collect());
@@ -133,9 +133,9 @@ where
     O: Tree<Autodiff<Traced>>,
     F: FnOnce(<A::On<Traced> as Tree<Traced>>::On<Autodiff<Traced>>) -> O,
 {
-    let (values, device) = arrays(args);
+    let (mut values, device) = arrays(args);
     let device = device.unwrap_or_default();
-    let recording = Recording::start(Types::of::<B>(Some(&device)));
+    let recording = Recording::within(Types::of::<B>(Some(&device)), &device);
     let traced = arguments_for(&recording, args.clone());
     let (result, pullback) = vjp::<Traced, A::On<Traced>, O, F>(&traced, f);
     let (mut inputs, mut results) = (Vec::new(), Vec::new());
@@ -152,11 +152,16 @@ where
     pullback(cotangent).visit(&mut Path::root(), &mut |path: &Path, leaf: &AnyArray<Traced>| {
         if let Some(x) = leaf.value() {
             outputs.push(Some(Spec { shape: x.shape(), dtype: x.dtype() }));
-            vars.push((path.to_string(), var_of(x.clone())));
+            vars.push((path.to_string(), tensor_of(x.clone())));
             arguments.push(path.to_string());
         }
     });
-    let (_, map) = linear_part(recording.finish(vars), values, 0, inputs, outputs, device);
+    let (mut graph, captured) = recording.finish_nested(vars);
+    let captured = captured.into_iter().map(any).collect::<Vec<_>>();
+    // What was captured before the gradients, since it is known.
+    graph.inputs[values.len()..].rotate_right(captured.len());
+    values.extend(captured_on::<B>(&captured));
+    let (_, map) = linear_part(graph, values, 0, inputs, outputs, device);
     let mut blocks = Vec::new();
     for (i, result) in results.iter().enumerate() {
         for (j, rows) in columns(&map, i) {

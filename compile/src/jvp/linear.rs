@@ -42,8 +42,8 @@ pub fn linearize<B: Backend, A: Tree<B>, O: Tree<Traced>>(
     f: impl FnOnce(A::On<Traced>) -> O,
     args: &A,
 ) -> (O::On<B>, Linearized<B, A, O>) {
-    let TracedCall { arguments, values, program, shell, present, keys, device } = traced_call(f, args);
-    let (mut values, derivative) = derivative(&program, values, device);
+    let TracedCall { arguments, values, captured, program, shell, present, keys, device } = traced_call(f, args);
+    let (mut values, derivative) = derivative(&program, values, captured, device);
     let words = values.split_off(values.len() - keys.len());
     let keys = computed_keys(result_keys(&shell), &keys, words);
     let value = filled(&shell, &present, values.into_iter().map(Some), &keys);
@@ -139,18 +139,23 @@ fn basis<B: Backend>(spec: &Spec, device: &B::Device) -> AnyTensor<B> {
     AnyTensor::from_data(TensorData::new(values, shape).convert_dtype(spec.dtype), device)
 }
 
-/// The values of a program, and its derivative there: a linear function of the tangents of its arguments.
+/// The values of a program, and its derivative there: a linear function of the tangents of its arguments, but for the last ones, which
+/// are constants.
 pub(super) fn derivative<B: Backend>(
     program: &Program,
-    values: Vec<AnyTensor<B>>,
+    mut values: Vec<AnyTensor<B>>,
+    constants: Vec<AnyTensor<B>>,
     device: B::Device,
 ) -> (Vec<AnyTensor<B>>, LinearMap<B>) {
     let recording = Recording::start(program.graph().types);
     let spec_of = |x: &AnyTensor<B>| Spec { shape: x.shape(), dtype: x.dtype() };
+    let count = values.len();
+    values.extend(constants);
     let specs: Vec<_> = values.iter().map(spec_of).collect();
-    let floats = specs.iter().map(|spec| spec.dtype.is_float().then(|| spec.clone())).collect::<Vec<_>>();
+    let floats = specs[..count].iter().map(|spec| spec.dtype.is_float().then(|| spec.clone())).collect::<Vec<_>>();
     let primals: Vec<_> = specs.into_iter().map(|spec| any(recording.input("primal".into(), spec))).collect();
     let tangents = floats.iter().map(|spec| Some(any(recording.input("tangent".into(), spec.clone()?))));
+    let tangents = tangents.chain(std::iter::repeat(None));
     let duals = primals.into_iter().zip(tangents).map(|(primal, tangent)| Dual { primal, tangent }).collect();
     let results = rules::run_apart::<Traced>(program, duals, &Default::default());
     let mut outputs: Vec<_> = results.iter().map(|dual| ("primal".to_owned(), var_of(dual.primal.clone()))).collect();
@@ -158,20 +163,20 @@ pub(super) fn derivative<B: Backend>(
     let tangents: Vec<_> = results.into_iter().map(Dual::into_tangent).collect();
     let of_results = tangents.iter().map(|x| x.as_ref().map(|x| Spec { shape: x.shape(), dtype: x.dtype() })).collect();
     outputs.extend(tangents.into_iter().flatten().map(|tangent| ("tangent".to_owned(), var_of(tangent))));
-    linear_part(recording.finish(outputs), values, count, floats, of_results, device)
+    let Ok(graph) = recording.finish(outputs) else { unreachable!("results are computed from the arguments") };
+    linear_part(graph, values, count, floats, of_results, device)
 }
 
 /// Runs the part of a graph that depends on the first arguments, whose values are given, and gives `count` results; the rest is
 /// linear in the other arguments.
 pub(super) fn linear_part<B: Backend>(
-    graph: Result<Graph, String>,
+    graph: Graph,
     values: Vec<AnyTensor<B>>,
     count: usize,
     inputs: Vec<Option<Spec>>,
     outputs: Vec<Option<Spec>>,
     device: B::Device,
 ) -> (Vec<AnyTensor<B>>, LinearMap<B>) {
-    let Ok(graph) = graph else { unreachable!("results are computed from the arguments") };
     let (known, linear) = graph.decomposed().without_common_subexpressions().split(values.len(), count);
     let mut results = Program::new(known).run(values, &device);
     let residuals = results.split_off(count);

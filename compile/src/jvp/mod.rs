@@ -14,8 +14,8 @@ use crate::{
     Traceable, Traced,
     eval::Program,
     graph::keys_of,
-    trace::{Recorded, arguments_for, arrays, computed_keys, named, record},
-    traced::Types,
+    trace::{Recorded, arguments_for, arrays, captured_on, computed_keys, named, record},
+    traced::{Recording, Types},
 };
 pub use jacobian::{Jacobian, hessian, jacfwd, jacrev};
 pub use linear::{Linearized, linearize};
@@ -26,7 +26,7 @@ pub(crate) use rules::{Dual, run};
 /// `tangents` is the direction, a tree like the arguments; an absent leaf counts as zero, and integers and booleans have to be
 /// absent. Both results are trees like the function's; in the second, leaves that are not floating-point are absent.
 ///
-/// The function is traced, and can contain gradients, so that this is forward-over-reverse differentiation where it does; see
+/// Arrays of a trace around the call that the function captures are constants. The function is traced, and can contain gradients, so that this is forward-over-reverse differentiation where it does; see
 /// [`hvp`]. The call can be traced and differentiated itself.
 ///
 /// # Panics
@@ -49,8 +49,9 @@ pub fn jvp<B: Backend, A: Tree<B>, O: Tree<Traced>>(
 ) -> (O::On<B>, O::On<B>) {
     let traced_call = traced_call(f, args);
     let directions = traced_call.directions(tangents);
-    let TracedCall { values, program, shell, present, keys, device, .. } = traced_call;
-    let duals = values.into_iter().zip(directions).map(|(primal, tangent)| Dual { primal, tangent }).collect();
+    let TracedCall { values, captured, program, shell, present, keys, device, .. } = traced_call;
+    let duals = values.into_iter().zip(directions).map(|(primal, tangent)| Dual { primal, tangent });
+    let duals = duals.chain(captured.into_iter().map(Dual::constant)).collect();
     let results = rules::run(&program, duals, &device).into_iter();
     let (mut primals, tangents): (Vec<_>, Vec<_>) =
         results.map(|dual| (Some(dual.primal.clone()), dual.into_tangent())).unzip();
@@ -92,6 +93,8 @@ struct TracedCall<B: Backend, O> {
     arguments: Arguments<B>,
     /// The arrays of the arguments that are present.
     values: Vec<AnyTensor<B>>,
+    /// What the function captured of the trace around it: the last arguments of the program.
+    captured: Vec<AnyTensor<B>>,
     program: Program,
     /// The result without its arrays, and which of its leaves the program gives.
     shell: O,
@@ -117,9 +120,11 @@ fn traced_call<B: Backend, A: Tree<B>, O: Tree<Traced>>(
     });
     let device = device.unwrap_or_default();
     let lift = |recording: &_| arguments_for(recording, args.clone());
-    let Recorded { graph, shell, present, keys } = record(Types::of::<B>(Some(&device)), lift, f);
+    let recording = Recording::within(Types::of::<B>(Some(&device)), &device);
+    let Recorded { graph, shell, present, keys, captured } = record(recording, lift, f);
     let program = Program::new(graph.decomposed().without_common_subexpressions());
-    TracedCall { arguments, values, program, shell, present, keys, device }
+    let captured = captured_on::<B>(&captured);
+    TracedCall { arguments, values, captured, program, shell, present, keys, device }
 }
 
 impl<B: Backend, O> TracedCall<B, O> {

@@ -27,7 +27,7 @@ use std::{cell::Cell, pin::Pin};
 use crate::{Primitive, graph::TypeNames};
 pub(crate) use caller::Caller;
 pub use engine::{DeviceArray, Engine, Executable, RunError, array_of, lazy_array, lazy_device};
-pub(crate) use recorder::{Recording, any, var_of};
+pub(crate) use recorder::{Recording, any, tensor_of, var_of};
 use sink::Sink;
 
 /// The backend of functions that are traced: its tensors have shapes and types, and no values.

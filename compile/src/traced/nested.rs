@@ -3,6 +3,7 @@
 use burn_ir::{TensorIr, TensorStatus};
 use burn_router::RouterTensor;
 use grove_backend::ops::Spec;
+use grove_tree::Key;
 
 use super::{
     TraceClient, TraceDevice,
@@ -11,6 +12,12 @@ use super::{
 use crate::graph::{Graph, Var};
 
 impl Recorder {
+    /// True for a tensor of this trace, or of one around it.
+    fn knows(&self, tensor: &TensorIr) -> bool {
+        let number = (tensor.id.value() >> 32) as u32;
+        number == self.number || self.enclosing.contains(&number)
+    }
+
     /// The argument that stands for a tensor of a trace around this one.
     pub(super) fn capture(&mut self, tensor: &TensorIr) -> Var {
         if let Some((known, var)) = self.captured.iter_mut().find(|(known, _)| known.id == tensor.id) {
@@ -31,19 +38,35 @@ impl Recording {
         self,
         outputs: Vec<(String, RouterTensor<TraceClient>)>,
     ) -> (Graph, Vec<RouterTensor<TraceClient>>) {
+        match self.finish_within(outputs, Vec::new()) {
+            Ok(finished) => finished,
+            Err(_) => unreachable!("the outputs are variables of this trace, or of one around it"),
+        }
+    }
+
+    /// [`finish_nested`](Self::finish_nested) with results that are keys. Fails where an output is of an unrelated trace, with its path.
+    pub(crate) fn finish_within(
+        self,
+        outputs: Vec<(String, RouterTensor<TraceClient>)>,
+        keys: Vec<(String, Key)>,
+    ) -> Result<(Graph, Vec<RouterTensor<TraceClient>>), String> {
         let (device, parent) = (self.device, self.parent);
         let (outputs, captured) = with(device.index, |recorder| {
             let place = |(path, x): (String, RouterTensor<TraceClient>)| {
-                let var = recorder.var(&x.into_ir());
-                (path, recorder.id(var.index()))
+                let x = x.into_ir();
+                if !recorder.knows(&x) {
+                    return Err(path);
+                }
+                let var = recorder.var(&x);
+                Ok((path, recorder.id(var.index())))
             };
-            let outputs = outputs.into_iter().map(place).collect();
+            let outputs = outputs.into_iter().map(place).collect::<Result<_, _>>()?;
             let captured = std::mem::take(&mut recorder.captured);
             let inputs = captured.iter().enumerate().map(|(i, (_, var))| (format!("captured.{i}"), *var));
             recorder.inputs.extend(inputs);
-            (outputs, captured)
-        });
-        let Ok(graph) = self.finish(outputs) else { unreachable!("the outputs are variables of this trace") };
+            Ok::<_, String>((outputs, captured))
+        })?;
+        let graph = self.finish_with_keys(outputs, keys)?;
         let client = TraceClient { device: TraceDevice { index: parent.unwrap_or(device.index), ..device } };
         let tensor = |(ir, _): (TensorIr, Var)| {
             let tensor = RouterTensor::new(ir.id, ir.shape, ir.dtype, client);
@@ -53,6 +76,6 @@ impl Recording {
             }
             tensor
         };
-        (graph, captured.into_iter().map(tensor).collect())
+        Ok((graph, captured.into_iter().map(tensor).collect()))
     }
 }

@@ -10,6 +10,7 @@ use grove_tree::{
     key::traced::{TracedKeys, put_keys},
 };
 use std::{
+    any::Any,
     cell::RefCell,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -31,8 +32,8 @@ static TRACES: Mutex<Vec<Option<Trace>>> = Mutex::new(Vec::new());
 /// A trace that is going on, or a lazy device.
 struct Trace {
     sink: Arc<Mutex<Sink>>,
-    /// The trace of a sub-graph that is going on inside of this one, to which all operations of its thread go meanwhile.
-    inner: Option<(u16, ThreadId)>,
+    /// The traces that are going on inside of this one, at most one on a thread, to which all operations of the thread go meanwhile.
+    inner: Vec<(u16, ThreadId)>,
 }
 
 /// Number of the next trace. It is part of the ids of tensors, so that those of another trace are told apart.
@@ -46,8 +47,8 @@ fn traces() -> MutexGuard<'static, Vec<Option<Trace>>> {
 /// The innermost of the traces of sub-graphs that are going on inside of a trace, or itself.
 fn innermost(traces: &[Option<Trace>], mut index: u16) -> u16 {
     let this = thread::current().id();
-    while let Some(Some(Trace { inner: Some((inner, thread)), .. })) = traces.get(usize::from(index))
-        && *thread == this
+    while let Some(Some(Trace { inner, .. })) = traces.get(usize::from(index))
+        && let Some((inner, _)) = inner.iter().find(|(_, thread)| *thread == this)
     {
         index = *inner;
     }
@@ -101,7 +102,7 @@ pub(super) fn add_lazy(types: Types, device: impl FnOnce(u32) -> Lazy) -> TraceD
 
 /// Adds a recorder, inside of another one. Returns its index.
 fn add(sink: Sink, parent: Option<u16>) -> u16 {
-    let trace = Some(Trace { sink: Arc::new(Mutex::new(sink)), inner: None });
+    let trace = Some(Trace { sink: Arc::new(Mutex::new(sink)), inner: Vec::new() });
     let mut traces = traces();
     let index = traces.iter().position(Option::is_none).unwrap_or(traces.len());
     assert!(index < usize::from(NONE.index), "{index} traces are going on at once");
@@ -110,7 +111,7 @@ fn add(sink: Sink, parent: Option<u16>) -> u16 {
         None => traces.push(trace),
     }
     if let Some(Some(parent)) = parent.and_then(|parent| traces.get_mut(usize::from(parent))) {
-        parent.inner = Some((index as u16, thread::current().id()));
+        parent.inner.push((index as u16, thread::current().id()));
     }
     index as u16
 }
@@ -271,6 +272,17 @@ impl Recording {
         Self::begin(around.types, Some(around.index))
     }
 
+    /// Starts the trace of a function that may use arrays of the trace around it, or of a lazy device: that of the function's
+    /// arguments, or the first. They become arguments.
+    pub(crate) fn within(types: Types, device: &dyn Any) -> Self {
+        let current = CURRENT.get();
+        let around = match current.index == NONE.index {
+            true => device.downcast_ref().copied().unwrap_or_default(),
+            false => current,
+        };
+        Self::begin(types, (around.index != NONE.index).then_some(around.index))
+    }
+
     /// The device of the trace.
     pub(crate) fn device(&self) -> TraceDevice {
         self.device
@@ -382,7 +394,7 @@ impl Drop for Recording {
             *place = None;
         }
         if let Some(Some(parent)) = self.parent.and_then(|parent| traces.get_mut(usize::from(parent))) {
-            parent.inner = None;
+            parent.inner.retain(|(inner, _)| *inner != self.device.index);
         }
     }
 }
@@ -396,8 +408,13 @@ pub(crate) fn any(tensor: RouterTensor<TraceClient>) -> AnyTensor<Traced> {
     }
 }
 
+/// A tensor without its kind.
+pub(crate) fn tensor_of(tensor: AnyTensor<Traced>) -> RouterTensor<TraceClient> {
+    let (AnyTensor::Float(tensor) | AnyTensor::Int(tensor) | AnyTensor::Bool(tensor)) = tensor;
+    tensor
+}
+
 /// The id of a tensor.
 pub(crate) fn var_of(tensor: AnyTensor<Traced>) -> TensorId {
-    let (AnyTensor::Float(tensor) | AnyTensor::Int(tensor) | AnyTensor::Bool(tensor)) = tensor;
-    tensor.into_ir().id
+    tensor_of(tensor).into_ir().id
 }

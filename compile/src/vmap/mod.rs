@@ -16,7 +16,7 @@ use crate::{
     Graph, Traced,
     eval::Program,
     graph::{Var, as_key, keys_of},
-    trace::{Recorded, argument, named, record_with},
+    trace::{Recorded, argument, captured_on, named, record_with},
     traced::{Recording, Types},
 };
 pub use mapped::{Mapped, MappedLeaf, Over, Shared};
@@ -32,7 +32,7 @@ pub(crate) use rules::{Batched, expanded, move_axis, run, run_batched};
 ///
 /// The function is traced for one example, and each operation of its graph is then run for all of them by its batching rule: a
 /// product of a matrix with a vector becomes one of two matrices. So the result is that of a loop over the examples but for
-/// rounding. Mapped functions nest, and can be differentiated and traced: call them on the backend of the outer
+/// rounding. What the function captures of a trace around it is the same for every example. Mapped functions nest, and can be differentiated and traced: call them on the backend of the outer
 /// transformation, as [`jit`](crate::jit()) in `jit(|xs| vmap(f).call::<Traced, _>(xs))`.
 ///
 /// A function draws the same random numbers for each example if it has one key for all, such as one that it captures. [`Keys`] among
@@ -123,8 +123,8 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Vmap<In, Out, F> {
                 })
             })
         };
-        let types = Types::of::<B>(Some(&device));
-        let Recorded { graph, shell, present, .. } = record_with(types, lift, &self.f, as_array);
+        let recording = Recording::within(Types::of::<B>(Some(&device)), &device);
+        let Recorded { graph, shell, present, captured, .. } = record_with(recording, lift, &self.f, as_array);
         let program = Program::new(graph.decomposed().without_common_subexpressions());
         let arguments = leaves.into_iter().filter_map(|leaf| {
             let tensor = leaf.array.into_value()?;
@@ -133,6 +133,8 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Vmap<In, Out, F> {
                 None => Batched { tensor, batched: false },
             })
         });
+        let captured = captured_on::<B>(&captured).into_iter().map(|tensor| Batched { tensor, batched: false });
+        let arguments = arguments.chain(captured);
         let results = match examples {
             0 => empty_results(program.graph(), &device),
             _ => run(&program, arguments.collect(), examples, &device),

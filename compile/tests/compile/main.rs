@@ -24,6 +24,7 @@ macro_rules! gradients {
 }
 
 mod all_reduce;
+mod closures;
 mod control_flow;
 mod cost;
 mod custom_rules;
