@@ -82,7 +82,7 @@ pub mod prelude {
         FitOptions, JitLoss, Outcome, StepOptions, TrainState, Trainable, fit, fit_jitted, train_step,
     };
     pub use grove_transform::{eval_shape, grad, value_and_grad, value_and_grad_aux};
-    pub use grove_tree::{self as tree, Array, Init, Key, Tree};
+    pub use grove_tree::{self as tree, Array, Init, Key, Keys, Tree};
     #[cfg(feature = "xla")]
     pub use grove_xla::Xla;
 }

@@ -11,7 +11,8 @@
 //! | `eval` | graphs on a backend |
 //! | `plan` | loops over small arrays, without tensors |
 //! | `trace`, `jit`, `vmap`, `jvp` | the transformations |
-//! | `control` | control flow: [`cond`], [`switch`], [`while_loop`], [`scan`](scan()) |
+//! | `control` | control flow: [`cond`], [`switch`], [`while_loop`], [`fori_loop`], [`scan`](scan()), [`associative_scan`]; [`checkpoint`],
+//! [`debug_print`] |
 //! | `custom` | functions with derivatives of their own: [`custom_vjp`], [`custom_jvp`] |
 //!
 //! ```
@@ -38,7 +39,12 @@ mod trace;
 mod traced;
 mod vmap;
 
-pub use control::{cond, scan, scan_layers, scan_with, stop_gradient, switch, while_loop};
+#[doc(hidden)]
+pub use control::debug_text;
+pub use control::{
+    associative_scan, checkpoint, cond, debug_print, fori_loop, scan, scan_layers, scan_with, stop_gradient, switch,
+    while_loop,
+};
 pub use custom::{CustomJvp, CustomVjp, custom_jvp, custom_vjp};
 pub use graph::{Cost, Equation, Fused, Graph, GraphError, Keys, OperationCost, PathCosts, Var};
 pub use jit::{Jit, JitOn, jit, logs_compiles};

@@ -223,6 +223,8 @@ pub enum Primitive {
     WithKey(Call),
     /// The same values, with a derivative of zero.
     StopGradient,
+    /// The same values, which are printed under a name.
+    DebugPrint(String),
     /// A chain of functions of elements in one pass.
     #[serde(skip)]
     Fused(Fused),
@@ -357,6 +359,7 @@ impl Primitive {
             Self::Full(..) => "full".into(),
             Self::MatMul => "dot_general".into(),
             Self::StopGradient => "stop_gradient".into(),
+            Self::DebugPrint(_) => "debug_print".into(),
             Self::Fused(_) => "fused".into(),
             Self::HigherOrder(op) => op.name().into(),
             Self::Module(module) => snake(&first_word(&format!("{module:?}"))),
@@ -401,6 +404,7 @@ impl Primitive {
             Self::Repeat(axis, times) => format!("axis={axis} times={times}"),
             Self::Convert(dtype) => format!("dtype={}", crate::graph::dtype_name(*dtype)),
             Self::Full(shape, _, value) => format!("shape={} value={}", List(shape), Number(*value)),
+            Self::DebugPrint(name) => format!("name={name}"),
             Self::Fused(fused) => fused.names.join(","),
             Self::HigherOrder(op) => op.parameters(),
             Self::Module(module) => after_first_word(&format!("{module:?}")),

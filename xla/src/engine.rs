@@ -15,7 +15,7 @@ use std::{
 use crate::{
     Argument, ArrayType, Buffer, CompileOptions, Compiled, Device, Executable, ExecutableCache, Flag, LowerOptions,
     Mesh, PartitionSpec, Replicas, Shardings, lower,
-    lower::{LowerError, element_type, order_type, register},
+    lower::{LowerError, element_type, order_type, register, register_prints},
     sharded::ShardedArray,
 };
 
@@ -122,7 +122,8 @@ impl Engine for OnMesh {
         let shardings = several.then(|| Shardings { mesh: &self.mesh, inputs: &given, outputs: &plan.outputs });
         let start = Instant::now();
         let replicas = self.replicas.as_ref().map_or(0, |replicas| replicas.devices.len());
-        let options = LowerOptions { donated: plan.aliases.clone(), shardings, replicas };
+        let prints = !several && replicas == 0 && self.mesh.client().platform() == "cpu";
+        let options = LowerOptions { donated: plan.aliases.clone(), shardings, replicas, prints };
         let lowered = lower(graph, &options).map_err(text)?;
         if logs_compiles() {
             eprintln!("xla: lowered to {} kB of StableHLO in {:.1?}", lowered.text.len() / 1000, start.elapsed());
@@ -134,6 +135,9 @@ impl Engine for OnMesh {
         }
         if lowered.reduces && replicas == 0 {
             register(&self.mesh.client().inner.plugin).map_err(text)?;
+        }
+        if lowered.prints {
+            register_prints(&self.mesh.client().inner.plugin).map_err(text)?;
         }
         let mut parameters = lowered.parameters.clone();
         for (array, spec) in parameters.iter_mut().zip(&given) {

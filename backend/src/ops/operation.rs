@@ -4,10 +4,10 @@ use burn::tensor::Shape;
 use std::fmt::Debug;
 
 use super::{
-    AdamStep, AllReduce, Attention, Backend, BatchNorm, Chunk, Concat, Conv2dFused, Conv2dOptions, Dequantize, Dropout,
-    DynamicUpdateSlice, Embedding, Gelu, Gru, Linear, Lstm, MaskedSoftmax, Matmul, Nll, Outcome, Pool2dOptions,
-    QuantizedLinear, RandomBits, RandomFoldIn, RandomKeyData, RandomSamples, Rnn, Rope, RowNorm, Scale, Selu, Shapes,
-    ShardingConstraint, SumOfSquares, SwiGlu, UpdateCache, Values, Wanted, precision::cast,
+    AdamStep, AllReduce, Argsort, Attention, Backend, BatchNorm, Chunk, Concat, Conv2dFused, Conv2dOptions, Dequantize,
+    Dropout, DynamicUpdateSlice, Embedding, Gelu, Gru, Linear, Lstm, MaskedSoftmax, Matmul, Nll, Outcome,
+    Pool2dOptions, QuantizedLinear, RandomBits, RandomFoldIn, RandomKeyData, RandomSamples, Rnn, Rope, RowNorm, Scale,
+    Selu, Shapes, ShardingConstraint, SumOfSquares, SwiGlu, UpdateCache, Values, Wanted, precision::cast,
 };
 
 /// The rules of an operation, written in its file. The composition out of Burn's operations is every backend's default.
@@ -242,6 +242,7 @@ operations! {
     Scale(Scale),
     ShardingConstraint(ShardingConstraint),
     AllReduce(AllReduce),
+    Argsort(Argsort),
 }
 
 /// Runs an operation whose inputs have 16 bits in f32. The first output gets the type of the first input; other outputs

@@ -98,6 +98,8 @@ where
             }
             Operation::RandomSamples(samples) => (vec![Some(samples.spec::<Self>(inputs.device()))], vec![]),
             Operation::Dropout(_) => (vec![inputs.get(0).map(spec)], vec![]),
+            // Its composition sorts on the host.
+            Operation::Argsort(argsort) => (vec![inputs.get(0).map(|x| argsort.spec(x))], vec![]),
             // Its composition unpacks blocks on the host.
             Operation::Dequantize(_) => {
                 let shapes = operation.shapes(&inputs.shapes()).into_iter();

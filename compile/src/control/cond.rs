@@ -89,7 +89,7 @@ pub fn switch<B: Backend, T: Tree<B>, O: Tree<B>>(
 }
 
 #[track_caller]
-fn choose<B: Backend, T: Tree<B>, O: Tree<B>>(
+pub(super) fn choose<B: Backend, T: Tree<B>, O: Tree<B>>(
     name: &str,
     index: AnyTensor<B>,
     branches: &[Branch<'_, T, O>],

@@ -2,16 +2,20 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `cond`, `while_loop`, `scan`, `layers` | the functions that users call |
+//! | `cond`, `while_loop`, `scan`, `fori_loop`, `layers`, `associative` | the functions that users call |
 //! | `nested` | functions on any backend as sub-graphs, with what they capture of the trace around them |
 //! | `function` | operations on any backend: run, recorded or differentiated |
 //! | `gradient` | gradients of functions of users, as sub-graphs |
 //! | `vjp`, `jvp`, `vmap` | the rules of the transformations |
 //! | `passes`, `print`, `cost`, `check` | sub-graphs in passes over graphs, their text, their cost, and checks of files |
 
+mod associative;
 mod check;
+mod checkpoint;
 mod cond;
 mod cost;
+mod debug_print;
+mod fori_loop;
 mod function;
 mod gradient;
 mod jvp;
@@ -36,9 +40,15 @@ use std::{
 
 use crate::{Cost, Graph, eval::Program, graph::Identity, plan::PlanOf};
 
+pub(crate) use associative::associative;
+pub use associative::associative_scan;
+pub use checkpoint::checkpoint;
 pub use cond::{cond, switch};
 #[cfg(test)]
 pub(crate) use function::step_by_step;
+pub(crate) use debug_print::printed;
+pub use debug_print::{debug_print, debug_text};
+pub use fori_loop::fori_loop;
 pub(crate) use function::{apply, from_traced, is_traced, to_traced};
 pub(crate) use jvp::duals;
 pub use layers::scan_layers;
@@ -198,6 +208,8 @@ impl HigherOrder {
     /// Returns the name of the operation, as in `jax.lax`.
     pub(crate) fn name(&self) -> &'static str {
         match self {
+            // A single branch is always taken: it is there to be computed again.
+            Self::Cond { branches } if branches.len() == 1 => "checkpoint",
             Self::Cond { .. } => "cond",
             Self::While { .. } => "while",
             Self::Scan { .. } => "scan",

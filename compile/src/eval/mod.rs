@@ -334,6 +334,7 @@ pub(crate) fn apply<B: Backend>(
             modules::run(module, inputs, outputs)
         }
         Primitive::StopGradient => one(control::stopped(next())),
+        Primitive::DebugPrint(name) => one(control::printed(name, next())),
         Primitive::Fused(fused) => {
             let inputs = (0..count).map(|_| next()).collect();
             B::run_chain(&fused.chain, inputs, &fused.shapes).into_iter().map(Some).collect()

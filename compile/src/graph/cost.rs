@@ -198,6 +198,7 @@ impl Graph {
             | Primitive::Transpose(_)
             | Primitive::Flip(_)
             | Primitive::StopGradient
+            | Primitive::DebugPrint(_)
             | Primitive::BroadcastTo(_)
             | Primitive::Unfold(..)
             | Primitive::Slice(_)

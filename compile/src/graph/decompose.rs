@@ -76,7 +76,7 @@ impl Graph {
     }
 }
 
-/// True for operations whose compositions draw numbers on the host, unpack blocks there, or meet other ranks.
+/// True for operations whose compositions draw numbers or sort on the host, unpack blocks there, or meet other ranks.
 fn stays(call: &Call) -> bool {
     let (Call::Run(operation, _) | Call::Vjp(operation, ..)) = call;
     // The derivative of a sum over ranks is another one.
@@ -91,6 +91,7 @@ fn stays(call: &Call) -> bool {
             | Operation::RandomKeyData(_)
             | Operation::RandomFoldIn(_)
             | Operation::Dequantize(_)
+            | Operation::Argsort(_)
     )
 }
 

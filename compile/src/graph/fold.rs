@@ -98,7 +98,7 @@ impl<'a, B: Backend> Values<'a, B> {
                     && keys_in(&equation.primitive).is_empty()
             }
             // A loop may take any time.
-            Primitive::WithKey(_) | Primitive::Fused(_) | Primitive::HigherOrder(_) => false,
+            Primitive::WithKey(_) | Primitive::DebugPrint(_) | Primitive::Fused(_) | Primitive::HigherOrder(_) => false,
             _ => true,
         };
         let (inputs, outputs) = (&equation.inputs, &equation.outputs);

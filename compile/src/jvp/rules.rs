@@ -8,9 +8,11 @@ use grove_backend::{
 };
 
 use crate::{
-    Primitive, control,
+    Primitive,
+    control::{self, associative},
     eval::{Program, Target, apply, apply_one, missing},
     primitive::{Binary, Reduction, Unary},
+    vmap::move_axis,
 };
 
 /// A value and its tangent; `None` is zero.
@@ -217,6 +219,7 @@ impl<B: Backend> Rules<'_, B> {
             | Primitive::WithKey(Call::Run(Operation::Dropout(_), _) | Call::Vjp(Operation::Dropout(_), ..)) => {
                 Some(self.linear(primitive, x, t, |_| true))
             }
+            Primitive::DebugPrint(_) => t.remove(0),
             Primitive::MatMul => self.bilinear(primitive, x, &t, [0, 1]),
             Primitive::Module(module) => self.module_tangent(module, primitive, x, t),
             Primitive::Argmax(_)
@@ -441,18 +444,14 @@ impl<B: Backend> Rules<'_, B> {
         if op == Reduction::Sum {
             return self.one(Primitive::Cumulative(op, axis), [t]);
         }
-        // In log n steps: each combines what belongs to as many elements as the one before it with those that follow.
-        let size = x.shape()[axis];
-        let (mut value, mut tangent, mut length) = (x.clone(), t, 1);
-        while length < size {
-            let [before, own] = [0..size - length, length..size]
-                .map(|range| [self.slice(&value, axis, range.clone()), self.slice(&tangent, axis, range)]);
-            let [next, step] = self.combined(op, before, own);
-            let joined = |x, rest| self.one(Primitive::Concatenate(axis), [self.slice(x, axis, 0..length), rest]);
-            (value, tangent) = (joined(&value, next), joined(&tangent, step));
-            length *= 2;
-        }
-        tangent
+        // In log n steps, along the first axis.
+        let along = |x: AnyTensor<B>| move_axis(x, axis, 0);
+        let combine = |before: Vec<AnyTensor<B>>, own: Vec<AnyTensor<B>>| {
+            let pair = |x: Vec<AnyTensor<B>>| <[_; 2]>::try_from(x).unwrap_or_else(|_| missing());
+            self.combined(op, pair(before), pair(own)).to_vec()
+        };
+        let tangent = associative(&combine, vec![along(x.clone()), along(t)]).pop().unwrap_or_else(|| missing());
+        move_axis(tangent, 0, axis)
     }
 
     /// The product, maximum or minimum of two values, and its tangent.

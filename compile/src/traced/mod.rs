@@ -208,7 +208,8 @@ impl RunnerClient for TraceClient {
         if let Some(method) = caller.method().filter(|method| !method.contains("data") && !method.contains("scalar")) {
             panic!(
                 "`{method}` reads the values of its tensor, and a trace has none: {made_by}. Call it before the trace and pass \
-                 what it gives as an argument, or take an operation that can be traced (`topk` in place of a sort){caller}"
+                 what it gives as an argument, or take an operation that can be traced (`sort`, `argsort`, \
+                 `top_k` and `one_hot` of `backend::ops` in place of the methods){caller}"
             )
         }
         panic!(

@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Slice, TensorData};
 use grove_backend::{
     AnyTensor, Backend,
-    ops::{Call, Matmul, Operation, Values},
+    ops::{Argsort, Call, Matmul, Operation, Values},
 };
 
 use crate::{
@@ -177,7 +177,7 @@ impl<B: Backend> Rules<'_, B> {
                 let axes = std::iter::once(0).chain(axes.iter().map(|axis| axis + 1)).collect();
                 self.each(Primitive::Transpose(axes), inputs)
             }
-            Primitive::StopGradient => self.each(Primitive::StopGradient, inputs),
+            Primitive::StopGradient | Primitive::DebugPrint(_) => self.each(primitive.clone(), inputs),
             Primitive::Flip(axes) => self.each(Primitive::Flip(axes.iter().map(|axis| axis + 1).collect()), inputs),
             Primitive::BroadcastTo(shape) => {
                 // New axes of an example come after that of the examples.
@@ -199,6 +199,10 @@ impl<B: Backend> Rules<'_, B> {
             Primitive::MatMul => self.matmul(next(&mut inputs), next(&mut inputs)),
             Primitive::WithKey(_) if inputs.as_slice()[0].batched => {
                 return self.one_by_one(primitive, inputs, outputs);
+            }
+            Primitive::Grove(Call::Run(Operation::Argsort(Argsort { axis, descending }), needs)) => {
+                let argsort = Argsort { axis: axis + 1, descending: *descending };
+                self.each(Primitive::Grove(Call::Run(argsort.into(), needs.clone())), inputs)
             }
             Primitive::Grove(Call::Run(Operation::RandomFoldIn(_), _)) => {
                 self.fold_in(next(&mut inputs), next(&mut inputs))

@@ -3,7 +3,9 @@
 use crate::common;
 use burn::tensor::Tensor;
 use grove_backend::{Autodiff, Flex};
-use grove_compile::{Traced, cond, hessian, hvp, jacfwd, jacrev, jit, jvp, linearize, scan, vmap, while_loop};
+use grove_compile::{
+    Traced, checkpoint, cond, fori_loop, hessian, hvp, jacfwd, jacrev, jit, jvp, linearize, scan, vmap, while_loop,
+};
 use grove_layers::dropout;
 use grove_transform::{from_inner, grad};
 use grove_tree::{Array, Key};
@@ -25,7 +27,7 @@ fn lift(x: &A) -> Tensor<Autodiff<Traced>, 1> {
 }
 
 /// Functions of `x` in which another function captures `c`. Each is `c * sin(x) * c` or a derivative of it.
-const INNER: [(&str, Inner); 12] = [
+const INNER: [(&str, Inner); 14] = [
     ("jit", |c, x| {
         let c = c.clone();
         jit(move |x: A| new(c.val() * x.val().sin() * c.val())).call::<Traced>(x.clone())
@@ -56,6 +58,7 @@ const INNER: [(&str, Inner); 12] = [
         let rows = Array::<Traced, 2>::new(x.val().reshape([1, 3]).repeat_dim(0, 2));
         scan(|sum: A, x: A| (new(sum.val() + c.val() * x.val().sin() * c.val()), ()), new(x.val().zeros_like()), rows).0
     }),
+    ("fori_loop", |c, x| fori_loop(0..2, |i, y: A| new(y.val() + c.val() * x.val().sin() * i.float()), c.clone())),
     ("while", |c, x| {
         let few = |y: A| y.val().sum().abs().lower_elem(50.0);
         while_loop(few, |y: A| new(y.val() * 2.0 + c.val().abs() + x.val().sin().abs()), new(c.val().abs() + 1.0))
@@ -64,13 +67,15 @@ const INNER: [(&str, Inner); 12] = [
         let yes = |x: A| new(c.val() * x.val().sin() * c.val());
         cond(c.val().sum().greater_elem(0.0), yes, |x: A| x, x.clone())
     }),
+    ("checkpoint", |c, x| checkpoint(|x: A| new(c.val() * x.val().sin() * c.val()), x.clone())),
 ];
 
 /// What is done with a function of `c` and `x`, both of which depend on the argument.
-const OUTER: [(&str, fn(Inner, &A) -> A); 8] = [
+const OUTER: [(&str, fn(Inner, &A) -> A); 9] = [
     ("jit", |inner, x| jit(move |x: A| both(inner, &x)).call::<Traced>(x.clone())),
     ("vmap", |inner, x| {
-        let rows = Array::<Traced, 2>::new(Tensor::cat(vec![x.val().reshape([1, 3]), x.val().reshape([1, 3]) * 0.5], 0));
+        let rows =
+            Array::<Traced, 2>::new(Tensor::cat(vec![x.val().reshape([1, 3]), x.val().reshape([1, 3]) * 0.5], 0));
         let y = vmap(move |x: A| both(inner, &x)).call::<Traced, _>(rows);
         new(y.val().sum_dim(0).reshape([3]))
     }),
@@ -90,6 +95,7 @@ const OUTER: [(&str, fn(Inner, &A) -> A); 8] = [
         let once = |(x, i): (A, A)| (both(inner, &x), new(i.val() + 1.0));
         while_loop(few, once, (x.clone(), new(x.val().zeros_like()))).0
     }),
+    ("checkpoint", |inner, x| checkpoint(|x: A| both(inner, &x), x.clone())),
 ];
 
 /// An inner function whose captured array and argument depend on the outer argument.

@@ -38,6 +38,11 @@ impl Lowering<'_> {
 
     fn cond(&mut self, branches: &[SubGraph], mut inputs: Vec<Value>) -> Result<Vec<Value>> {
         let operands = inputs.split_off(1);
+        // What is to be computed again is not taken from where it was computed first.
+        if let [branch] = branches {
+            let operands = if operands.is_empty() { operands } else { self.lines.barrier(&operands) };
+            return self.graph(branch, operands);
+        }
         let which = self.lines.reshape(&inputs[0], &[]);
         // Of a truth value the second branch is that of true.
         let which = self.lines.convert(&which, ElementType::I32);

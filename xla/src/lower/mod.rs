@@ -3,6 +3,7 @@
 mod all_reduce;
 mod builder;
 mod control;
+mod debug_print;
 mod elementwise;
 mod literal;
 mod modules;
@@ -19,6 +20,7 @@ use std::collections::HashMap;
 use crate::{ArrayType, ElementType, Mesh, PartitionSpec};
 pub(crate) use all_reduce::register;
 use builder::{Builder, Mlir, Value, joined, types};
+pub(crate) use debug_print::register as register_prints;
 
 /// A graph that cannot be written as StableHLO.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,6 +47,8 @@ pub struct Lowered {
     pub results: Vec<ArrayType>,
     /// True if it has sums over ranks; see [`text`](Self::text).
     pub reduces: bool,
+    /// True if it has debug prints.
+    pub prints: bool,
 }
 
 /// The number that puts sums over ranks in order.
@@ -63,6 +67,8 @@ pub struct LowerOptions<'a> {
     /// The number of replicas that sums over ranks go over, by collectives of XLA. 0: they are calls of a function that the CPU
     /// plugin finds.
     pub replicas: usize,
+    /// True if debug prints are calls of a function that the CPU plugin finds. Otherwise they print nothing.
+    pub prints: bool,
 }
 
 /// The places of a graph's inputs and outputs on a mesh. Random keys are whole on each device, and so are arrays that are not mentioned.
@@ -109,8 +115,15 @@ impl ToStableHlo for Graph {
 pub fn lower(graph: &Graph, options: &LowerOptions<'_>) -> Result<Lowered> {
     let graph = graph.clone().decomposed_except(stays);
     let mesh = options.shardings.map(|shardings| shardings.mesh);
-    let replicas = options.replicas;
-    let mut lowering = Lowering { lines: Builder::default(), keys: HashMap::new(), mesh, order: None, replicas };
+    let mut lowering = Lowering {
+        lines: Builder::default(),
+        keys: HashMap::new(),
+        mesh,
+        order: None,
+        replicas: options.replicas,
+        prints: options.prints,
+        printed: false,
+    };
     let mut parameters = Vec::new();
     let mut arguments = Vec::new();
     for (i, (path, var)) in graph.inputs().iter().enumerate() {
@@ -172,7 +185,7 @@ pub fn lower(graph: &Graph, options: &LowerOptions<'_>) -> Result<Lowered> {
     // MLIR's `return` of nothing has no types.
     let text = text.replace("    return  : \n", "    return\n");
     let (parameters, results) = (all.iter().map(array).collect(), results.iter().map(array).collect());
-    Ok(Lowered { text, parameters, results, reduces })
+    Ok(Lowered { text, parameters, results, reduces, prints: lowering.printed })
 }
 
 /// Attributes of an argument or a result; nothing where there are none.
@@ -193,6 +206,7 @@ fn stays(call: &Call) -> bool {
             Operation::Dropout(_)
                 | Operation::RandomBits(_)
                 | Operation::RandomSamples(_)
+                | Operation::Argsort(_)
                 | Operation::RandomKeyData(_)
                 | Operation::RandomFoldIn(_)
                 | Operation::DynamicUpdateSlice(_)
@@ -226,6 +240,10 @@ struct Lowering<'a> {
     order: Option<Value>,
     /// See [`LowerOptions::replicas`].
     replicas: usize,
+    /// See [`LowerOptions::prints`].
+    prints: bool,
+    /// True if something is printed.
+    printed: bool,
 }
 
 impl Lowering<'_> {
@@ -350,6 +368,14 @@ impl Lowering<'_> {
             (Primitive::Transpose(axes), [x]) => lines.transpose(x, axes),
             (Primitive::Flip(axes), [x]) => lines.reverse(x, axes),
             (Primitive::StopGradient, [x]) => x.clone(),
+            (Primitive::DebugPrint(name), [x]) if self.prints => {
+                self.printed = true;
+                lines.printed(name, x.clone())
+            }
+            (Primitive::DebugPrint(name), [x]) => {
+                eprintln!("the debug print of `{name}` is none of the program: programs of XLA print on the CPU alone");
+                x.clone()
+            }
             (Primitive::BroadcastTo(shape), [x]) => lines.broadcast_to(x, shape),
             (Primitive::Unfold(axis, size, step), [x]) => lines.unfold(x, *axis, *size, *step),
             (Primitive::Slice(ranges), [x]) => lines.part(x, ranges),
@@ -396,6 +422,7 @@ impl Lowering<'_> {
             (Call::Run(Operation::RandomSamples(samples), _), Some(key), _) => {
                 Some(lines.random_samples(samples, &key, array))
             }
+            (Call::Run(Operation::Argsort(argsort), _), _, [x]) => Some(lines.argsort(argsort, x, array.element)),
             (Call::Run(Operation::RandomKeyData(_), _), key, _) => key,
             (Call::Run(Operation::RandomFoldIn(_), _), _, [key, data]) => Some(lines.child_keys(key, data)),
             (Call::Run(Operation::DynamicUpdateSlice(update), _), _, [whole, part, position]) => {

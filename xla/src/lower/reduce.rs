@@ -1,5 +1,6 @@
 //! Reductions, the positions of extremes, and sums along an axis.
 
+use grove_backend::ops::Argsort;
 use grove_compile::primitive::Reduction;
 
 use super::{
@@ -66,6 +67,30 @@ impl Builder {
 
     /// The `k` largest elements along an axis, from the largest on, and their positions.
     pub(super) fn largest(&mut self, x: &Value, axis: usize, k: usize, element: ElementType) -> [Value; 2] {
+        let sorted = self.sorted(x, axis, element, |lines, a, b| lines.compare("GT", a, b));
+        sorted.map(|x| self.slice_axis(&x, axis, [0, k]))
+    }
+
+    /// Positions of the elements in order, with NaN as the largest.
+    pub(super) fn argsort(&mut self, argsort: &Argsort, x: &Value, element: ElementType) -> Value {
+        let [_, positions] = self.sorted(x, argsort.axis, element, |lines, a, b| {
+            let (a, b) = if argsort.descending { (b, a) } else { (a, b) };
+            let less = lines.compare("LT", a, b);
+            let (number, other) = (lines.compare("EQ", a, a), lines.compare("NE", b, b));
+            let before = lines.binary("and", &number, &other);
+            lines.binary("or", &less, &before)
+        });
+        positions
+    }
+
+    /// The elements along an axis in an order, and their positions.
+    fn sorted(
+        &mut self,
+        x: &Value,
+        axis: usize,
+        element: ElementType,
+        before: impl FnOnce(&mut Self, &Value, &Value) -> Value,
+    ) -> [Value; 2] {
         let positions = self.iota(ArrayType::new(element, x.dims()), axis);
         let arrays = [x.array.clone(), positions.array.clone()];
         let (name, sorted) = self.results(&arrays);
@@ -78,13 +103,12 @@ impl Builder {
         let list = joined(arguments.iter().map(|value| format!("{value}: {}", Mlir(&value.array))));
         self.line(format_args!("^bb0({list}):"));
         self.indented(|lines| {
-            let greater = lines.compare("GT", &arguments[0], &arguments[1]);
-            lines.line(format_args!("stablehlo.return {greater} : tensor<i1>"));
+            let before = before(lines, &arguments[0], &arguments[1]);
+            lines.line(format_args!("stablehlo.return {before} : tensor<i1>"));
         });
         let both = types(&sorted);
         self.line(format_args!("}}) : ({both}) -> ({both})"));
-        let mut first = |x: &Value| self.slice_axis(x, axis, [0, k]);
-        [first(&sorted[0]), first(&sorted[1])]
+        [sorted[0].clone(), sorted[1].clone()]
     }
 
     /// Sums, products or extremes up to each element along an axis.

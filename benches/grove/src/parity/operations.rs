@@ -5,10 +5,10 @@ use grove::{
         AnyTensor, Conv2dOptions, Dropout, GeluApproximation, GruReset, Pool2dOptions, Quantization, RnnActivation,
         Steps,
         ops::{
-            AdamStep, Attention, BatchNorm, Chunk, Concat, Conv2dFused, Dequantize, Differentiation,
+            AdamStep, Argsort, Attention, BatchNorm, Chunk, Concat, Conv2dFused, Dequantize, Differentiation,
             DynamicUpdateSlice, Embedding, Gelu, Gru, Linear, Lstm, MaskedSoftmax, Matmul, Nll, Operation,
-            QuantizedLinear, RandomBits, RandomSamples, Rnn, Rope, RowNorm, Scale, Selu, SumOfSquares, SwiGlu,
-            UpdateCache, Values, apply,
+            QuantizedLinear, RandomBits, RandomFoldIn, RandomKeyData, RandomSamples, Rnn, Rope, RowNorm, Scale, Selu,
+            SumOfSquares, SwiGlu, UpdateCache, Values, apply,
         },
         random::Distribution,
     },
@@ -297,6 +297,11 @@ fn recurrent(add: &mut Add<'_>) {
 fn random(add: &mut Add<'_>) {
     let (key, shape) = ([3, 4], [33, 65]);
     add("random bits", RandomBits { key, shape: shape.into() }.into(), &[]);
+    add("random key", RandomKeyData { key }.into(), &[]);
+    add("random fold in", RandomFoldIn.into(), &[Integers(vec![2], 1000), Integers(vec![9], 1000)]);
+    for descending in [false, true] {
+        add(&format!("argsort, descending {descending}"), Argsort { axis: 0, descending }.into(), &[normal(shape)]);
+    }
     for (name, distribution) in [
         ("uniform", Distribution::Uniform { low: -1.0, high: 2.0 }),
         ("normal", Distribution::Normal),

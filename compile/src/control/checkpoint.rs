@@ -1,0 +1,46 @@
+//! Parts of a function that the backward pass computes again.
+
+use burn::tensor::{Int, Tensor};
+use grove_backend::Backend;
+use grove_tree::Tree;
+
+use super::{cond::choose, is_traced};
+use crate::trace::arrays;
+
+/// Applies a function that the backward pass computes again, so that of a traced gradient only the function's arguments are kept:
+/// `jax.checkpoint` of a part of a function. In a graph it is one operation with a sub-graph.
+///
+/// Outside of traces the function is called, and its intermediate results are kept: differentiate in [`jit`](crate::jit()), or
+/// recompute all cheap operations with `recompute` of `GradOptions`.
+///
+/// What is differentiated belongs in `args`, such as the layers that the function applies. Where a gradient flows to an array that
+/// the function captures, nothing is computed again.
+///
+/// # Panics
+/// As the function.
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_backend::Backend;
+/// use grove_compile::{Traced, checkpoint, jit};
+/// use grove_transform::grad;
+/// use grove_tree::Array;
+/// # type B = burn_flex::Flex;
+/// fn loss<B: Backend>(x: Array<B, 1>) -> Tensor<B, 1> {
+///     checkpoint(|x: Array<B, 1>| Array::<B, 1>::new(x.val().sin().exp()), x).val().sum()
+/// }
+/// let slope = jit(|x: Array<Traced, 1>| grad(&x, loss));
+/// let zero = Array::<B, 1>::new(Tensor::zeros([2], &Default::default()));
+/// assert_eq!(slope.call(zero).val().to_data().to_vec::<f32>().unwrap(), [1.0, 1.0]);
+/// // The sine is computed in the backward pass, and not before it.
+/// assert!(slope.graph().unwrap().counts().contains_key("checkpoint"));
+/// ```
+#[track_caller]
+pub fn checkpoint<B: Backend, T: Tree<B>, O: Tree<B>>(f: impl Fn(T) -> O, args: T) -> O {
+    if !is_traced::<B>() {
+        return f(args);
+    }
+    // One branch, which is always taken.
+    let device = arrays(&args).1.unwrap_or_default();
+    choose("checkpoint", Tensor::<B, 1, Int>::zeros([1], &device).into(), &[&f], args)
+}

@@ -1,0 +1,92 @@
+//! Values that are printed when a program runs.
+
+use burn::tensor::TensorData;
+use grove_backend::{
+    AnyTensor, Backend,
+    ops::{Function, FunctionVjp, Outcome, Spec, Values, Wanted},
+};
+use grove_tree::{AnyArray, Tree, map_with_path};
+use std::any::TypeId;
+
+use super::function::{from_traced, record_primitive, to_traced};
+use crate::{Primitive, Traced, eval::missing, graph::dtype_name};
+
+/// Elements of an array that are printed.
+const MOST: usize = 1000;
+
+/// Returns a tree of the same values, which are printed on standard error when they are computed: `jax.debug.print`. Each array has
+/// a line with the name, its path, its type and its first 1,000 elements.
+///
+/// In a trace the graph has an operation for each array, and nothing is printed where the program does not use the result. In a loop,
+/// each step prints; [`vmap`](crate::vmap()) prints all examples at once; derivatives are those of the identity, so that the backward
+/// pass prints nothing. Programs of XLA print on the CPU alone.
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_compile::{Traced, debug_print, jit};
+/// use grove_tree::Array;
+/// # type B = burn_flex::Flex;
+/// let f = jit(|x: Array<Traced, 1>| Array::<_, 1>::new(debug_print("x", x).val() * 2.0));
+/// // x: f32[2] [1.0, 2.0]
+/// f.call(Array::<B, 1>::new(Tensor::from_floats([1.0, 2.0], &Default::default())));
+/// ```
+pub fn debug_print<B: Backend, T: Tree<B>>(name: &str, tree: T) -> T {
+    map_with_path(tree, |path, leaf| match leaf.is_present() {
+        true => {
+            let path = path.to_string();
+            let name = if path.is_empty() { name.to_owned() } else { format!("{name}.{path}") };
+            AnyArray::present(printed(&name, leaf.into_value().unwrap_or_else(|| missing())))
+        }
+        false => leaf,
+    })
+}
+
+/// An array of the same values, which are printed.
+pub(crate) fn printed<B: Backend>(name: &str, x: AnyTensor<B>) -> AnyTensor<B> {
+    let print = DebugPrint { name: name.to_owned() };
+    B::run_function(&print, std::iter::once(Some(x)).collect()).take(0).unwrap_or_else(|| missing())
+}
+
+/// The line of a [`debug_print`].
+pub fn debug_text(name: &str, data: &TensorData) -> String {
+    let sizes = data.shape.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
+    let count = data.shape.num_elements();
+    let elements: Vec<String> = match data.dtype {
+        dtype if dtype.is_float() => data.iter::<f64>().take(MOST).map(|x| format!("{:?}", x as f32)).collect(),
+        dtype if dtype.is_bool() => data.iter::<bool>().take(MOST).map(|x| x.to_string()).collect(),
+        _ => data.iter::<i64>().take(MOST).map(|x| x.to_string()).collect(),
+    };
+    let rest = if count > MOST { format!(", and {} more", count - MOST) } else { String::new() };
+    format!("{name}: {}[{sizes}] [{}{rest}]", dtype_name(data.dtype), elements.join(", "))
+}
+
+#[derive(Clone, Debug)]
+struct DebugPrint {
+    name: String,
+}
+
+impl Function for DebugPrint {
+    type Vjp = Self;
+
+    fn run<B: Backend>(&self, mut inputs: Values<B>) -> Values<B> {
+        let x = inputs.take(0).unwrap_or_else(|| missing());
+        if TypeId::of::<B>() == TypeId::of::<Traced>() {
+            let x = to_traced(x).0;
+            let specs = vec![Spec { shape: x.shape(), dtype: x.dtype() }];
+            let outputs = record_primitive(Primitive::DebugPrint(self.name.clone()), vec![x], specs);
+            return outputs.into_iter().map(|x| Some(from_traced(x))).collect();
+        }
+        eprintln!("{}", debug_text(&self.name, &x.clone().into_data()));
+        std::iter::once(Some(x)).collect()
+    }
+
+    fn forward<B: Backend>(&self, inputs: Values<B>, _: &Wanted) -> (Outcome<B>, Self) {
+        (B::run_function(self, inputs).into(), self.clone())
+    }
+}
+
+impl FunctionVjp for DebugPrint {
+    fn vjp<B: Backend>(&self, _: Values<B>, mut grads: Values<B>, _: &Wanted) -> Values<B> {
+        std::iter::once(grads.take(0)).collect()
+    }
+}

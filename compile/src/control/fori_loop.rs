@@ -1,0 +1,49 @@
+//! Loops over a range of integers.
+
+use burn::tensor::{Int, Tensor};
+use grove_backend::Backend;
+use grove_tree::{Array, Tree};
+use std::ops::Range;
+
+use super::scan;
+use crate::trace::arrays;
+
+/// Applies a function to a carry for each integer of a range: `jax.lax.fori_loop`.
+///
+/// The function gets the integer as an array, so that in a trace it is traced once, and the graph has one [`scan`]. Derivatives go
+/// through the loop as through a scan; a parameter through which a gradient flows belongs in the carry. Where the bounds are arrays,
+/// [`while_loop`](crate::while_loop()) has a counter in its carry.
+///
+/// # Shapes
+/// - first argument of `body_fun` `[1]`
+///
+/// # Panics
+/// In a trace, if the carry changes its structure, shapes or types.
+///
+/// ```
+/// use burn::tensor::{Int, Tensor};
+/// use grove_backend::Backend;
+/// use grove_compile::{fori_loop, jit};
+/// use grove_tree::Array;
+/// # type B = burn_flex::Flex;
+/// fn factorial<B: Backend>(one: Array<B, 1>) -> Array<B, 1> {
+///     fori_loop(1..6, |i: Tensor<B, 1, Int>, x: Array<B, 1>| Array::new(x.val() * i.float()), one)
+/// }
+/// let one = Array::<B, 1>::new(Tensor::ones([1], &Default::default()));
+/// assert_eq!(factorial(one.clone()).val().into_scalar(), 120.0);
+/// assert_eq!(jit(factorial).call(one).val().into_scalar(), 120.0);
+/// ```
+#[track_caller]
+pub fn fori_loop<B: Backend, C: Tree<B>>(
+    range: Range<i64>,
+    body_fun: impl Fn(Tensor<B, 1, Int>, C) -> C,
+    init: C,
+) -> C {
+    let count = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or_default();
+    if count == 0 {
+        return init;
+    }
+    let device = arrays(&init).1.unwrap_or_default();
+    let integers = Array::<B, 2, Int>::new(Tensor::<B, 1, Int>::arange(range, &device).reshape([count, 1]));
+    scan(|carry, i: Array<B, 1, Int>| (body_fun(i.val(), carry), ()), init, integers).0
+}
