@@ -37,8 +37,8 @@ const CAPACITY: usize = 64;
 /// [`call`](Jit::call) takes and returns them on any backend. Arguments are taken by value: memory of an array that nothing
 /// else holds is reused as soon as it is used for the last time, as with `donate_argnums` in JAX. Clone what is needed again.
 ///
-/// The function may capture arrays of a trace around the call, which are arguments of the program then. Such a program ends with that
-/// trace; the function is traced again in the next one.
+/// The function may capture arrays of a trace around the call, which are arguments of the program then. Such a program ends with
+/// that trace; the function is traced again in the next one.
 ///
 /// Values that do not depend on the argument are computed once, when the function is traced, and operations that change nothing are
 /// left out; see [`Graph::with_folded_constants`] and [`Graph::simplified`].

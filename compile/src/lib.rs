@@ -11,8 +11,7 @@
 //! | `eval` | graphs on a backend |
 //! | `plan` | loops over small arrays, without tensors |
 //! | `trace`, `jit`, `vmap`, `jvp` | the transformations |
-//! | `control` | control flow: [`cond`], [`switch`], [`while_loop`], [`fori_loop`], [`scan`](scan()), [`associative_scan`]; [`checkpoint`],
-//! [`debug_print`] |
+//! | `control` | control flow: [`cond`], [`switch`], [`while_loop`], [`fori_loop`], [`scan`](scan()), [`associative_scan`] |
 //! | `custom` | functions with derivatives of their own: [`custom_vjp`], [`custom_jvp`] |
 //!
 //! ```

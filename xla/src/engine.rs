@@ -259,13 +259,10 @@ fn owned(arguments: Vec<Vec<Argument<'_>>>) -> Vec<Vec<Option<Buffer>>> {
 
 /// The arrays that were given to a program, whose parts are the donated arguments of each device.
 fn given_back(given: Vec<Given>, mut parts: Vec<Vec<Option<Buffer>>>) -> Vec<Option<DeviceArray>> {
-    let array = |(i, given)| match given {
+    let array = |(i, given): (usize, Given)| match given {
         Given::Shared(array) => Some(array as DeviceArray),
         Given::Whole(array) => {
-            let parts = parts
-                .iter_mut()
-                .map(|list: &mut Vec<Option<Buffer>>| list.get_mut(i)?.take())
-                .collect::<Option<Vec<_>>>()?;
+            let parts = parts.iter_mut().map(|list| list.get_mut(i)?.take()).collect::<Option<_>>()?;
             Some(Arc::new(ShardedArray { parts, ..array }) as DeviceArray)
         }
     };

@@ -1,13 +1,13 @@
 //! The order of elements along an axis.
 
-use burn::tensor::{DType, Shape, TensorData};
+use burn::tensor::{Shape, TensorData};
 use burn_backend::get_device_settings;
 use std::cmp::Ordering;
 
 use super::{AnyTensor, Backend, Differentiation, Outcome, Rules, Shapes, Spec, Values};
 
-/// Positions of the elements along an axis in the order of their values: `jax.numpy.argsort`. Equal elements stay in order, 0 and -0
-/// are equal, and NaN is larger than all others. Elements are sorted on the host.
+/// Positions of the elements along an axis in the order of their values: `jax.numpy.argsort`. Equal elements stay in order, 0 and
+/// -0 are equal, and NaN is larger than all others. Elements are sorted on the host.
 ///
 /// # Shapes
 /// - input: any shape, floating-point or integer
@@ -64,7 +64,7 @@ impl Rules for Argsort {
             }
             x => self.positions(&x.into_data().iter::<i64>().collect::<Vec<_>>(), &shape, i64::cmp),
         };
-        let positions = TensorData::new(positions, shape).convert_dtype(DType::from(dtype));
+        let positions = TensorData::new(positions, shape).convert_dtype(dtype);
         Values::default().with(AnyTensor::Int(B::int_from_data(positions, &device))).into()
     }
 }

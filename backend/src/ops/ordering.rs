@@ -4,8 +4,8 @@ use burn::tensor::{IndexingUpdateOp, Int, Tensor};
 
 use super::{Argsort, Backend, Values, functions::apply};
 
-/// Returns the positions of the elements along an axis in the order of their values; see [`Argsort`]. Burn's method of this name reads
-/// its tensor, which a trace has no values for.
+/// Returns the positions of the elements along an axis in the order of their values; see [`Argsort`]. Burn's method of this name
+/// reads its tensor, which a trace has no values for.
 ///
 /// # Panics
 /// If there is no such axis.
@@ -27,8 +27,8 @@ pub fn argsort_int<B: Backend, const D: usize>(
     Tensor::from_primitive(apply::<B>(Argsort { axis, descending }, Values::default().with(x)).take_int(0))
 }
 
-/// Returns the elements along an axis in order: `jax.numpy.sort`. Each element gets the gradient of its place. Equal elements stay in
-/// order, and NaN is larger than all others.
+/// Returns the elements along an axis in order: `jax.numpy.sort`. Each element gets the gradient of its place. Equal elements
+/// stay in order, and NaN is larger than all others.
 ///
 /// # Panics
 /// If there is no such axis.
@@ -38,8 +38,8 @@ pub fn sort<B: Backend, const D: usize>(x: Tensor<B, D>, axis: usize, descending
     x.gather(axis, order)
 }
 
-/// Returns the `k` largest elements along an axis, the largest first, and their positions: `jax.lax.top_k` along any axis. Of equal
-/// elements the first comes first, NaN is larger than all others, and each element gets the gradient of its place.
+/// Returns the `k` largest elements along an axis, the largest first, and their positions: `jax.lax.top_k` along any axis. Of
+/// equal elements the first comes first, NaN is larger than all others, and each element gets the gradient of its place.
 ///
 /// # Shapes
 /// - x `[.., n, ..]`
@@ -55,7 +55,8 @@ pub fn top_k<B: Backend, const D: usize>(x: Tensor<B, D>, axis: usize, k: usize)
     (x.gather(axis, positions.clone()), positions)
 }
 
-/// Returns 1 at the position of each index along a new last axis, and 0 elsewhere: `jax.nn.one_hot`. An index out of range has no 1.
+/// Returns 1 at the position of each index along a new last axis, and 0 elsewhere: `jax.nn.one_hot`. An index out of range has no
+/// 1.
 ///
 /// # Shapes
 /// - indices `[..]`
@@ -67,8 +68,9 @@ pub fn one_hot<B: Backend, const D: usize, const E: usize>(indices: Tensor<B, D,
     indices.unsqueeze_dim::<E>(D).equal(places).float()
 }
 
-/// Returns an array with slices along an axis replaced: `x.at[indices].set(values)` of JAX, `index_copy` of PyTorch. Where an index
-/// occurs several times, its last slice stays. Slices that are replaced, and those that do not stay, have a gradient of zero.
+/// Returns an array with slices along an axis replaced: `x.at[indices].set(values)` of JAX, `index_copy` of PyTorch. Where an
+/// index occurs several times, its last slice stays. Slices that are replaced, and those that do not stay, have a gradient of
+/// zero.
 ///
 /// To add slices, `select_assign` with [`IndexingUpdateOp::Add`] is a method of tensors.
 ///

@@ -5,8 +5,8 @@ use grove_tree::Tree;
 
 use super::nested::{arrays_of, filled, leaves_of};
 
-/// Combines the rows up to each one with an associative function: `jax.lax.associative_scan`. The function is called some `2 log2(n)`
-/// times, each time on many rows at once, so that it depends on no order but that of its arguments.
+/// Combines the rows up to each one with an associative function: `jax.lax.associative_scan`. The function is called
+/// `2 log2(n)` times or less, each time on many rows at once.
 ///
 /// It gets two trees of the same number of rows, of which the first are those before the second, and combines them row by row. It
 /// combines the rows that JAX combines, so that results are equal but for the rounding of the function. For the last rows first,

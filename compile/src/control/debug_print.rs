@@ -14,12 +14,12 @@ use crate::{Primitive, Traced, eval::missing, graph::dtype_name};
 /// Elements of an array that are printed.
 const MOST: usize = 1000;
 
-/// Returns a tree of the same values, which are printed on standard error when they are computed: `jax.debug.print`. Each array has
-/// a line with the name, its path, its type and its first 1,000 elements.
+/// Returns a tree of the same values, which are printed on standard error when they are computed: `jax.debug.print`. Each array
+/// has a line with the name, its path, its type and its first 1,000 elements.
 ///
-/// In a trace the graph has an operation for each array, and nothing is printed where the program does not use the result. In a loop,
-/// each step prints; [`vmap`](crate::vmap()) prints all examples at once; derivatives are those of the identity, so that the backward
-/// pass prints nothing. Programs of XLA print on the CPU alone.
+/// In a trace the graph has an operation for each array, and nothing is printed where the program does not use the result. In a
+/// loop, each step prints; [`vmap`](crate::vmap()) prints all examples at once; derivatives are those of the identity, so that
+/// the backward pass prints nothing. Programs of XLA print on the CPU alone.
 ///
 /// ```
 /// use burn::tensor::Tensor;

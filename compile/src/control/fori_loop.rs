@@ -10,9 +10,9 @@ use crate::trace::arrays;
 
 /// Applies a function to a carry for each integer of a range: `jax.lax.fori_loop`.
 ///
-/// The function gets the integer as an array, so that in a trace it is traced once, and the graph has one [`scan`]. Derivatives go
-/// through the loop as through a scan; a parameter through which a gradient flows belongs in the carry. Where the bounds are arrays,
-/// [`while_loop`](crate::while_loop()) has a counter in its carry.
+/// The function gets the integer as an array, so that in a trace it is traced once, and the graph has one [`scan`]. Derivatives
+/// go through the loop as through a scan; a parameter through which a gradient flows belongs in the carry. Where the bounds are
+/// arrays, [`while_loop`](crate::while_loop()) has a counter in its carry.
 ///
 /// # Shapes
 /// - first argument of `body_fun` `[1]`

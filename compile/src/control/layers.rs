@@ -12,6 +12,8 @@ use super::{is_traced, scan_with};
 ///
 /// [`Stacked::new`] stacks the layers of a model once; a model that keeps them so is trained and saved as any tree.
 ///
+/// Layers that draw get their key from the carry, `(x, key)`: a captured one draws the same in each.
+///
 /// # Panics
 /// If the result of a layer has another structure, shape or type than its input, in a trace.
 ///

@@ -44,11 +44,11 @@ pub(crate) use associative::associative;
 pub use associative::associative_scan;
 pub use checkpoint::checkpoint;
 pub use cond::{cond, switch};
-#[cfg(test)]
-pub(crate) use function::step_by_step;
 pub(crate) use debug_print::printed;
 pub use debug_print::{debug_print, debug_text};
 pub use fori_loop::fori_loop;
+#[cfg(test)]
+pub(crate) use function::step_by_step;
 pub(crate) use function::{apply, from_traced, is_traced, to_traced};
 pub(crate) use jvp::duals;
 pub use layers::scan_layers;

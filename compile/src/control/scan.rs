@@ -25,8 +25,8 @@ use super::{
 /// function captures, every step is recorded; [`scan_with`] takes the parameters as an argument and records the function once.
 /// Arrays in the carry that no step changes are constants, unless a gradient is taken.
 ///
-/// A random key that the function captures is a constant: each step draws the same, as in JAX. A key in the carry, or one of several
-/// [`Keys`](grove_tree::Keys) in `xs`, draws anew in each step.
+/// A random key that the function captures is a constant: each step draws the same, as in JAX. A key in the carry, or one of
+/// several [`Keys`](grove_tree::Keys) in `xs`, draws anew in each step.
 ///
 /// # Shapes
 /// - leaf of `xs` `[t, ...]`, of a step of it `[...]`

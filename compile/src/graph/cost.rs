@@ -184,7 +184,9 @@ impl Graph {
                 2 * input(2) * self.of_filter(inputs.get(1))
             }
             Primitive::Module(_) => input(0).max(output),
-            Primitive::Grove(Call::Run(operation, _)) | Primitive::WithKey(Call::Run(operation, _)) => self.flops_of(operation, inputs, first),
+            Primitive::Grove(Call::Run(operation, _)) | Primitive::WithKey(Call::Run(operation, _)) => {
+                self.flops_of(operation, inputs, first)
+            }
             Primitive::Grove(Call::Vjp(operation, residuals, _))
             | Primitive::WithKey(Call::Vjp(operation, residuals, _)) => {
                 let grads = inputs.get(*residuals).copied().flatten().map_or(0, |var| self.elements(var));

@@ -139,8 +139,8 @@ fn basis<B: Backend>(spec: &Spec, device: &B::Device) -> AnyTensor<B> {
     AnyTensor::from_data(TensorData::new(values, shape).convert_dtype(spec.dtype), device)
 }
 
-/// The values of a program, and its derivative there: a linear function of the tangents of its arguments, but for the last ones, which
-/// are constants.
+/// The values of a program, and its derivative there: a linear function of the tangents of its arguments, but for the last ones,
+/// which are constants.
 pub(super) fn derivative<B: Backend>(
     program: &Program,
     mut values: Vec<AnyTensor<B>>,

@@ -26,8 +26,9 @@ pub(crate) use rules::{Dual, run};
 /// `tangents` is the direction, a tree like the arguments; an absent leaf counts as zero, and integers and booleans have to be
 /// absent. Both results are trees like the function's; in the second, leaves that are not floating-point are absent.
 ///
-/// Arrays of a trace around the call that the function captures are constants. The function is traced, and can contain gradients, so that this is forward-over-reverse differentiation where it does; see
-/// [`hvp`]. The call can be traced and differentiated itself.
+/// Arrays of a trace around the call that the function captures are constants. The function is traced, and can contain gradients,
+/// so that this is forward-over-reverse differentiation where it does; see [`hvp`]. The call can be traced and differentiated
+/// itself.
 ///
 /// # Panics
 /// As [`trace`](crate::trace()); and if the tangents do not fit the arguments.

@@ -44,7 +44,8 @@ impl Recording {
         }
     }
 
-    /// [`finish_nested`](Self::finish_nested) with results that are keys. Fails where an output is of an unrelated trace, with its path.
+    /// [`finish_nested`](Self::finish_nested) with results that are keys. Fails where an output is of an unrelated trace, with
+    /// its path.
     pub(crate) fn finish_within(
         self,
         outputs: Vec<(String, RouterTensor<TraceClient>)>,

@@ -32,7 +32,8 @@ static TRACES: Mutex<Vec<Option<Trace>>> = Mutex::new(Vec::new());
 /// A trace that is going on, or a lazy device.
 struct Trace {
     sink: Arc<Mutex<Sink>>,
-    /// The traces that are going on inside of this one, at most one on a thread, to which all operations of the thread go meanwhile.
+    /// The traces that are going on inside of this one, at most one on a thread, to which all operations of the thread go
+    /// meanwhile.
     inner: Vec<(u16, ThreadId)>,
 }
 
@@ -328,8 +329,8 @@ impl Recording {
         RouterTensor::new(id, shape, dtype, TraceClient { device: self.device })
     }
 
-    /// Calls a function that lifts a tree of arguments, whose keys have these paths, with placeholders in place of the keys. Where
-    /// `arrays` is true, the keys are arrays, and the first arguments.
+    /// Calls a function that lifts a tree of arguments, whose keys have these paths, with placeholders in place of the keys.
+    /// Where `arrays` is true, the keys are arrays, and the first arguments.
     pub(crate) fn with_key_inputs<T>(&self, paths: Vec<String>, arrays: bool, lift: impl FnOnce() -> T) -> T {
         if arrays {
             return put_keys(paths.into_iter().map(|path| self.key_array(path)).collect(), lift);

@@ -32,11 +32,12 @@ pub(crate) use rules::{Batched, expanded, move_axis, run, run_batched};
 ///
 /// The function is traced for one example, and each operation of its graph is then run for all of them by its batching rule: a
 /// product of a matrix with a vector becomes one of two matrices. So the result is that of a loop over the examples but for
-/// rounding. What the function captures of a trace around it is the same for every example. Mapped functions nest, and can be differentiated and traced: call them on the backend of the outer
-/// transformation, as [`jit`](crate::jit()) in `jit(|xs| vmap(f).call::<Traced, _>(xs))`.
+/// rounding. What the function captures of a trace around it is the same for every example. Mapped functions nest, and can be
+/// differentiated and traced: call them on the backend of the outer transformation, as [`jit`](crate::jit()) in `jit(|xs|
+/// vmap(f).call::<Traced, _>(xs))`.
 ///
-/// A function draws the same random numbers for each example if it has one key for all, such as one that it captures. [`Keys`] among
-/// the arguments give each example a key of its own; where an example draws, the examples are computed one after the other.
+/// A function draws the same random numbers for each example if it has one key for all, such as one that it captures. [`Keys`]
+/// among the arguments give each example a key of its own; where an example draws, the examples are computed one after the other.
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -90,7 +91,7 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Vmap<In, Out, F> {
     /// As [`call`](Self::call), for results of any type, such as models.
     ///
     /// # Panics
-    /// As [`call`](Self::call).
+    /// As [`call`](Self::call); and if a random key of the results differs from example to example.
     #[track_caller]
     pub fn call_stacked<B: Backend, A: Mapped<B>>(&self, args: A) -> Stacked<B, Out::On<B>>
     where

@@ -3,9 +3,9 @@
 use crate::common;
 use burn::tensor::{Bool, Int, Tensor};
 use grove_backend::{Autodiff, Backend, Candle, Flex};
-use grove_compile::{Graph, Traced, cond, jit, jvp, linearize, scan, scan_with, trace, vmap, while_loop};
+use grove_compile::{Graph, Traced, cond, jit, jvp, linearize, scan, scan_layers, scan_with, trace, vmap, while_loop};
 use grove_layers::{AttentionMask, attend, dropout};
-use grove_transform::{Scan, grad};
+use grove_transform::{Scan, Stacked, grad};
 use grove_tree::{AnyTensor, Array, Key, Keys, Tree};
 
 type B = Flex;
@@ -262,4 +262,29 @@ fn a_captured_key_is_a_constant() {
     });
     let masks: Vec<bool> = f.call::<B>((x(), Key::new(1))).val().into_data().iter::<bool>().collect();
     assert!(masks.chunks(5).all(|mask| mask == &masks[..5]), "{masks:?}");
+}
+
+/// One layer after the other, each with a mask of its own.
+#[test]
+fn layers_draw_with_a_key_of_the_carry() {
+    fn f<B: Backend>(x: Array<B, 1>, layers: Stacked<B, Array<B, 1>>, key: Key) -> Array<B, 1> {
+        let layer = |scale: Array<B, 1>, (x, key): (Array<B, 1>, Key)| {
+            let (next, key) = key.split();
+            (Array::<B, 1>::new(dropout(x.val() * scale.val(), 0.5, Some(key)) + 1.0), next)
+        };
+        scan_layers(layers, (x, key), layer).0
+    }
+    let row = |i: f32| Array::<B, 1>::new(Tensor::ones([8], &Default::default()) * i);
+    let layers = || Stacked::new(vec![row(1.0), row(2.0), row(3.0)]);
+    let jitted = jit(|(x, layers, key): (Array<Traced, 1>, Stacked<Traced, Array<Traced, 1>>, Key)| f(x, layers, key));
+    let expected = f(row(0.5), layers(), Key::new(2));
+    common::same::<B, _>("layers", &jitted.call::<B>((row(0.5), layers(), Key::new(2))), &expected, 1e-6, 1.0);
+    assert_eq!(jitted.graph().unwrap().counts().get("scan"), Some(&1));
+}
+
+#[test]
+#[should_panic(expected = "a random key in the result of a mapped function differs from example to example")]
+fn stacked_results_have_one_key() {
+    vmap(|key: Key| (key.split().0, Array::<Traced, 1>::new(key.normal([2], &Default::default()))))
+        .call_stacked::<B, _>(Keys::<B>::split(Key::new(0), 3, &Default::default()));
 }

@@ -12,9 +12,9 @@ pub use stacked::Stacked;
 
 /// A tree of one step. Many of them, stacked along a new first axis, form one [`Stacked`](Self::Stacked) tree.
 ///
-/// `Array<B, D, K>` stacks to `Array<B, D + 1, K>` (`D` up to 5); tuples, arrays, vectors and options stack element
-/// by element, `Key` to `Keys`, and `()` to itself. A custom struct implements it by delegating to a tuple of its fields; [`Stacked`]
-/// stacks any tree.
+/// `Array<B, D, K>` stacks to `Array<B, D + 1, K>` (`D` up to 5); tuples, arrays, vectors and options stack element by element,
+/// `Key` to `Keys`, and `()` to itself. A custom struct implements it by delegating to a tuple of its fields; [`Stacked`] stacks
+/// any tree.
 ///
 /// ```
 /// use burn::tensor::Tensor;

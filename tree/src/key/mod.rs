@@ -24,8 +24,8 @@
 //! In a function that is [traced], a key that is an argument has no values, and only the functions without the suffix
 //! draw from it. The program draws from the key that it is called with.
 //!
-//! A captured key is a constant, as in JAX: in the body of a traced loop it gives the same numbers in each step. For other numbers
-//! in each step the key has to be data of the loop: in its carry, one of several [`Keys`] that the loop goes over, or
+//! A captured key is a constant, as in JAX: in the body of a traced loop it gives the same numbers in each step. For other
+//! numbers in each step the key has to be data of the loop: in its carry, one of several [`Keys`] that the loop goes over, or
 //! [folded](Key::fold_in_tensor) with the number of the step.
 
 mod data;
