@@ -8,7 +8,7 @@ use crate::{
     Graph, Traced,
     control::{from_traced, is_traced, pruned},
     graph::keys_of,
-    traced::{Caller, Recording, Types, any, tensor_of},
+    traced::{Caller, Recording, Types, any, naming_lines, tensor_of},
 };
 
 /// Returns the program of a function: what it does with arrays of the shapes and types of its arguments, whatever their
@@ -148,7 +148,7 @@ pub(crate) fn record_with<T, O: Tree<Traced>>(
     as_array: impl Fn(Key) -> bool,
 ) -> Recorded<O> {
     let args = lift(&recording);
-    let result = f(args);
+    let result = naming_lines(|| f(args));
     let (mut outputs, mut present) = (Vec::new(), Vec::new());
     let shell = result.map(&mut Path::root(), &mut |path, leaf| {
         let absent = AnyArray::absent(leaf.shape(), leaf.dtype());

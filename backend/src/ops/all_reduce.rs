@@ -9,8 +9,8 @@ use super::{AnyTensor, Backend, Differentiation, Outcome, Rules, Shapes, Spec, V
 /// The sums of some arrays over all ranks. Those of f16 and bf16 are added in f32, but by NCCL in their own type.
 ///
 /// All ranks run the same ones in the same order. A collective that fails ends the job, with a sentence: no rank can go on
-/// without the others. The derivative is the sum of all ranks' gradients. Of more than six arrays through which gradients flow, every
-/// rank must use a sum of each six.
+/// without the others. The derivative is the sum of all ranks' gradients, of which every rank must use
+/// one.
 ///
 /// # Shapes
 /// - inputs: any number of arrays of any shapes, the same on all ranks, of floating-point numbers
@@ -143,7 +143,8 @@ impl Rules for AllReduce {
     fn compose_vjp<B: Backend>(&self, _residuals: Values<B>, mut grads: Values<B>, wanted: &Wanted) -> Values<B> {
         let wanted: Vec<Option<&Spec>> = (0..wanted.all_needs().len()).map(|i| wanted.get(i)).collect();
         let given: Vec<_> = (0..wanted.len()).map(|i| grads.take_optional_float(i)).collect();
-        let Some(device) = given.iter().flatten().next().map(B::float_device) else { return Values::default() };
+        // Other ranks wait for the sum even where this one uses none of them.
+        let device = given.iter().flatten().next().map(B::float_device).unwrap_or_default();
         let zeros = |spec: &Spec| B::float_zeros(spec.shape.clone(), &device, spec.dtype.into());
         // What is not wanted is not sent, by any rank.
         let pairs = wanted.iter().zip(given).filter_map(|(spec, grad)| Some((spec.as_ref()?, grad)));

@@ -21,8 +21,8 @@ use std::{
 };
 
 use super::{
-    AnyTensor, Backend, Differentiation, Function, Operation, Outcome, Residual, SampleOptions, SampledPrimitives,
-    Spec, Values, Wanted, awaited, function, precision::cast,
+    AnyTensor, Backend, Differentiation, Function, FunctionVjp, Operation, Outcome, Residual, SampleOptions,
+    SampledPrimitives, Spec, Values, Wanted, awaited, function, precision::cast,
 };
 use crate::Autodiff;
 
@@ -50,9 +50,6 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
         if kind == Differentiation::None {
             return untracked(B::run(operation, inner(inputs), &[]).outputs).into();
         }
-        if matches!(operation, Operation::AllReduce(_)) && inputs.len() > MOST_PARENTS {
-            return all_reduce(operation, inputs);
-        }
         // If this backend is differentiated itself, the values that the derivative uses must be differentiable too.
         if kind == Differentiation::Composed || needs.contains(&true) && operation.saves() {
             return operation.compose_differentiable(inputs, needs);
@@ -66,7 +63,8 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
             4 => record::<B, C, 4>,
             5 => record::<B, C, 5>,
             6 => record::<B, C, 6>,
-            count => panic!("{operation:?} of {count} floating-point inputs; write a case for as many"),
+            0 => return untracked(B::run(operation, inner(inputs), &[]).outputs).into(),
+            _ => return function::run(&ManyInputs(operation.clone()), inputs).into(),
         };
         record(operation, inputs, parents)
     }
@@ -108,25 +106,45 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
     }
 }
 
-/// Most floating-point inputs of an operation that is recorded.
-const MOST_PARENTS: usize = 6;
+/// An operation of more floating-point inputs than Burn's graph has parents for.
+#[derive(Clone, Debug)]
+struct ManyInputs(Operation);
 
-/// Sums over ranks of more arrays than can be recorded: some at a time where one of them is in the graph.
-fn all_reduce<B: Backend, C: CheckpointStrategy>(
-    operation: &Operation,
-    inputs: Values<Autodiff<B, C>>,
-) -> Outcome<Autodiff<B, C>> {
-    let mut rest = inputs.into_values();
-    let is_tracked = |x: &AnyTensor<Autodiff<B, C>>| matches!(x, AnyTensor::Float(x) if x.is_tracked());
-    if !rest.iter().flatten().any(is_tracked) {
-        return untracked(B::run(operation, inner(rest.into_iter().collect()), &[]).outputs).into();
+impl Function for ManyInputs {
+    type Vjp = Self;
+
+    fn run<B: Backend>(&self, inputs: Values<B>) -> Values<B> {
+        B::run(&self.0, inputs, &[]).outputs
     }
-    let mut sums = Vec::with_capacity(rest.len());
-    while !rest.is_empty() {
-        let some: Values<_> = rest.drain(..rest.len().min(MOST_PARENTS)).collect();
-        sums.extend(Autodiff::<B, C>::run(operation, some, &[]).outputs.into_values());
+
+    fn forward<B: Backend>(&self, inputs: Values<B>, wanted: &Wanted) -> (Outcome<B>, Self) {
+        let needs = wanted.all_needs();
+        let residuals = self.0.residuals(&needs);
+        let input = |residual| match residual {
+            Residual::Input(i) => inputs.get(i).cloned(),
+            _ => None,
+        };
+        let mut held: Vec<_> = residuals.iter().map(input).collect();
+        let Outcome { outputs, mut saved } = B::run(&self.0, inputs, &needs);
+        for (held, residual) in held.iter_mut().zip(residuals.iter()) {
+            match residual {
+                Residual::Output(i) => *held = outputs.get(i).cloned(),
+                Residual::Saved(i) => *held = saved.take(i),
+                Residual::Input(_) | Residual::Absent => {}
+            }
+        }
+        (Outcome { outputs, saved: held.into_iter().collect() }, self.clone())
     }
-    sums.into_iter().collect::<Values<_>>().into()
+}
+
+impl FunctionVjp for ManyInputs {
+    fn vjp<B: Backend>(&self, saved: Values<B>, mut grads: Values<B>, wanted: &Wanted) -> Values<B> {
+        if self.0.differentiation() != Differentiation::AllOutputs {
+            let Some(first) = grads.take_optional_float(0) else { return Values::default() };
+            grads = Values::floats([first]);
+        }
+        B::run_vjp(&self.0, saved, grads, wanted)
+    }
 }
 
 /// A tensor in the graph.

@@ -107,10 +107,22 @@ where
             }
             // Its composition meets the other ranks.
             Operation::AllReduce(_) => ((0..inputs.len()).map(|i| inputs.get(i).map(spec)).collect(), vec![]),
-            _ => {
-                let outcome = client.forget(|| operation.compose(inputs.clone(), needs));
-                (specs(outcome.outputs), specs(outcome.saved))
-            }
+            _ => match operation.first_step() {
+                // Of many steps, all alike.
+                Some((first, steps)) => {
+                    let shapes = operation.shapes(&inputs.shapes());
+                    let outcome = client.forget(|| first.compose(steps.first_of_inputs(inputs.clone()), needs));
+                    let output = specs(outcome.outputs).into_iter().zip(shapes);
+                    let output = output.map(|(spec, shape)| spec.map(|spec| Spec { shape, ..spec }));
+                    let of_rows = |spec: Spec| Spec { shape: [steps.rows(), spec.shape[1]].into(), ..spec };
+                    let saved = specs(outcome.saved).into_iter().map(|spec| spec.map(of_rows));
+                    (output.collect(), saved.collect())
+                }
+                None => {
+                    let outcome = client.forget(|| operation.compose(inputs.clone(), needs));
+                    (specs(outcome.outputs), specs(outcome.saved))
+                }
+            },
         };
         let count = outputs.len();
         let call = Call::Run(operation.clone(), needs.to_vec());
@@ -123,7 +135,18 @@ where
         let client = client_of(&grads);
         let outputs = match operation {
             Operation::Dropout(_) => vec![grads.get(0).map(spec)],
-            _ => specs(client.forget(|| operation.compose_vjp(residuals.clone(), grads.clone(), wanted))),
+            _ => match operation.first_step() {
+                Some((first, steps)) => {
+                    let (residuals, grads) = steps.first_of_residuals(residuals.clone(), grads.clone());
+                    let first = specs(client.forget(|| first.compose_vjp(residuals, grads, wanted))).into_iter();
+                    let whole = first.enumerate().map(|(i, spec)| {
+                        let (spec, wanted) = (spec?, wanted.get(i)?);
+                        Some(Spec { shape: wanted.shape.clone(), ..spec })
+                    });
+                    whole.collect()
+                }
+                None => specs(client.forget(|| operation.compose_vjp(residuals.clone(), grads.clone(), wanted))),
+            },
         };
         let call = Call::Vjp(operation.clone(), residuals.len(), wanted.clone());
         let inputs = in_order(residuals).into_iter().chain(in_order(grads)).collect();

@@ -38,7 +38,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use crate::{Cost, Graph, eval::Program, graph::Identity, plan::PlanOf};
+use crate::{Cost, Graph, eval::Program, graph::Identity, plan::PlanOf, traced::WithoutNumbers};
 
 pub(crate) use associative::associative;
 pub use associative::associative_scan;
@@ -70,6 +70,7 @@ struct Inner {
     identity: OnceLock<Identity>,
     cost: OnceLock<Cost>,
     plan: OnceLock<PlanOf>,
+    without_numbers: OnceLock<Option<WithoutNumbers>>,
 }
 
 impl SubGraph {
@@ -79,7 +80,13 @@ impl SubGraph {
 
     fn as_it_is(graph: Graph) -> Self {
         let program = Program::new(graph);
-        Self(Arc::new(Inner { program, identity: OnceLock::new(), cost: OnceLock::new(), plan: OnceLock::new() }))
+        Self(Arc::new(Inner {
+            program,
+            identity: OnceLock::new(),
+            cost: OnceLock::new(),
+            plan: OnceLock::new(),
+            without_numbers: OnceLock::new(),
+        }))
     }
 
     pub(crate) fn program(&self) -> &Program {
@@ -104,6 +111,11 @@ impl SubGraph {
     /// The plan of the loop whose body it is.
     pub(crate) fn plan(&self) -> &OnceLock<PlanOf> {
         &self.0.plan
+    }
+
+    /// The graph with its numbers as arguments, if it has any; it is made once.
+    pub(crate) fn without_numbers(&self) -> Option<&WithoutNumbers> {
+        self.0.without_numbers.get_or_init(|| WithoutNumbers::of(self)).as_ref()
     }
 
     /// Shapes and types of the arguments.

@@ -51,6 +51,7 @@ thread_local! {
 /// A device, and the types that it has in place of a graph's.
 pub(crate) struct Target<'a, B: Backend> {
     pub device: &'a <B as BackendTypes>::Device,
+    float_dtype: FloatDType,
     bool_dtype: BoolDType,
     int_dtype: IntDType,
 }
@@ -58,12 +59,17 @@ pub(crate) struct Target<'a, B: Backend> {
 impl<'a, B: Backend> Target<'a, B> {
     pub fn new(device: &'a <B as BackendTypes>::Device) -> Self {
         let settings = get_device_settings::<B>(device);
-        Self { device, bool_dtype: settings.bool_dtype, int_dtype: settings.int_dtype }
+        Self {
+            device,
+            float_dtype: settings.float_dtype,
+            bool_dtype: settings.bool_dtype,
+            int_dtype: settings.int_dtype,
+        }
     }
 
     /// The default types.
     pub fn types(&self) -> Types {
-        Types { int: self.int_dtype, boolean: self.bool_dtype }
+        Types { float: self.float_dtype, int: self.int_dtype, boolean: self.bool_dtype }
     }
 
     pub fn boolean(&self) -> BoolDType {

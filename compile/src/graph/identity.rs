@@ -1,9 +1,14 @@
 //! The identity of programs: static values by their bits, constants by all their bytes.
 
 use burn::tensor::TensorData;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use grove_backend::ops::Spec;
+use serde::Serialize;
+use std::{
+    fmt,
+    hash::{DefaultHasher, Hash, Hasher},
+};
 
-use super::{Equation, Graph};
+use super::{Equation, Graph, Var};
 use crate::{
     Primitive,
     control::{HigherOrder, SubGraph},
@@ -30,19 +35,72 @@ pub(super) fn constant_digest(data: &TensorData) -> Digest {
     })
 }
 
-impl Primitive {
-    /// The operation and its static values as bytes, which are equal where two primitives compute the same. Sub-graphs are in it by
-    /// their digests, and rules of differentiation are not, since a rule is only traced when it is needed.
-    pub(crate) fn identity(&self) -> Vec<u8> {
-        let Self::HigherOrder(op) = self else {
-            // Serde has no form of fused chains. Debug prints all numbers of a chain.
-            return rmp_serde::to_vec(self).unwrap_or_else(|_| format!("{self:?}").into_bytes());
-        };
-        let mut bytes = format!("{} {}", op.name(), op.static_values()).into_bytes();
-        for (_, graph) in op.sub_graphs() {
-            graph.identity().digest.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+/// The bytes of an identity, in which each part ends where it ends.
+#[derive(Default)]
+struct Bytes(Vec<u8>);
+
+impl Bytes {
+    fn number(&mut self, number: usize) {
+        self.0.extend((number as u64).to_le_bytes());
+    }
+
+    fn text(&mut self, text: &str) {
+        self.number(text.len());
+        self.0.extend(text.as_bytes());
+    }
+
+    fn digest(&mut self, digest: &Digest) {
+        digest.iter().for_each(|word| self.0.extend(word.to_le_bytes()));
+    }
+
+    fn vars(&mut self, vars: &[Option<Var>]) {
+        self.number(vars.len());
+        // No graph has so many variables.
+        vars.iter().for_each(|var| self.0.extend(var.map_or(u32::MAX, |var| var.0).to_le_bytes()));
+    }
+
+    fn named(&mut self, vars: &[(String, Var)]) {
+        self.number(vars.len());
+        for (name, var) in vars {
+            self.text(name);
+            self.number(var.index());
         }
-        bytes
+    }
+
+    fn spec(&mut self, Spec { shape, dtype }: &Spec) {
+        self.number(shape.num_dims());
+        shape.iter().for_each(|size| self.number(*size));
+        self.value(dtype);
+    }
+
+    /// What Serde has a form of, else its Debug text.
+    fn value(&mut self, value: &(impl Serialize + fmt::Debug)) {
+        let start = self.0.len();
+        if rmp_serde::encode::write(&mut self.0, value).is_err() {
+            self.0.truncate(start);
+            self.text(&format!("{value:?}"));
+        }
+    }
+
+    /// The operation and its static values, which are equal where two primitives compute the same. Sub-graphs are in it by their
+    /// digests, and rules of differentiation are not, since a rule is only traced when it is needed.
+    fn primitive(&mut self, primitive: &Primitive) {
+        let Primitive::HigherOrder(op) = primitive else {
+            // Serde has no form of fused chains. Debug prints all numbers of a chain.
+            return self.value(primitive);
+        };
+        self.text(op.name());
+        self.text(&op.static_values());
+        op.sub_graphs().iter().for_each(|(_, graph)| self.digest(&graph.identity().digest));
+    }
+}
+
+impl Primitive {
+    /// The operation and its static values as bytes.
+    pub(crate) fn identity(&self) -> Vec<u8> {
+        let mut bytes = Bytes::default();
+        bytes.primitive(self);
+        bytes.0
     }
 }
 
@@ -68,17 +126,26 @@ pub(crate) struct Identity {
 impl Graph {
     pub(crate) fn identity(&self) -> Identity {
         let Self { variables, inputs, constants, equations, outputs, keys, types } = self;
-        let mut bytes = format!("{variables:?} {inputs:?} {outputs:?} {keys:?} {types:?}").into_bytes();
+        let mut bytes = Bytes::default();
+        bytes.number(variables.len());
+        variables.iter().for_each(|spec| bytes.spec(spec));
+        bytes.named(inputs);
+        bytes.named(outputs);
+        bytes.text(&format!("{keys:?} {types:?}"));
+        bytes.number(constants.len());
         for (var, data) in constants {
-            bytes.extend(format!("{var:?} {:?} {:?}", data.shape, constant_digest(data)).into_bytes());
+            bytes.number(var.index());
+            bytes.spec(&Spec { shape: data.shape.clone(), dtype: data.dtype });
+            bytes.digest(&constant_digest(data));
         }
         for equation in equations {
-            let identity = equation.primitive.identity();
-            // With its length, so that it ends where it ends.
-            bytes.extend(identity.len().to_le_bytes());
-            bytes.extend(identity);
-            bytes.extend(format!("{:?} {:?}", equation.inputs, equation.outputs).into_bytes());
+            let start = bytes.0.len();
+            bytes.primitive(&equation.primitive);
+            bytes.number(bytes.0.len() - start);
+            bytes.vars(&equation.inputs);
+            bytes.vars(&equation.outputs);
         }
+        let bytes = bytes.0;
         Identity { digest: digest_of(|hasher| hasher.write(&bytes)), bytes }
     }
 

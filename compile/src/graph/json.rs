@@ -248,17 +248,18 @@ fn fits(bytes: &[u8], shape: &[usize], dtype: DType) -> Result<(), String> {
     if boolean { Ok(()) } else { Err("a boolean that is neither 0 nor 1".into()) }
 }
 
-/// The default types of integers and booleans.
+/// The default types.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TypeNames {
+    float: DType,
     int: DType,
     boolean: BoolStore,
 }
 
 impl From<Types> for TypeNames {
     fn from(types: Types) -> Self {
-        Self { int: types.int.into(), boolean: types.boolean }
+        Self { float: types.float.into(), int: types.int.into(), boolean: types.boolean }
     }
 }
 
@@ -266,12 +267,16 @@ impl TryFrom<TypeNames> for Types {
     type Error = String;
 
     fn try_from(names: TypeNames) -> Result<Self, String> {
+        if !names.float.is_float() {
+            return Err(format!("the default type of floating-point numbers is one of them, not {:?}", names.float));
+        }
+        let float = names.float.into();
         let int = match names.int {
             DType::I64 => IntDType::I64,
             DType::I32 => IntDType::I32,
             other => return Err(format!("the default type of integers is I64 or I32, not {other:?}")),
         };
         let boolean: BoolDType = names.boolean;
-        Ok(Self { int, boolean })
+        Ok(Self { float, int, boolean })
     }
 }

@@ -73,7 +73,11 @@ struct Builder {
 
 impl Builder {
     fn new(inputs: &[Spec]) -> Self {
-        let types = Types { int: burn::tensor::IntDType::I32, boolean: burn::tensor::BoolDType::Native };
+        let types = Types {
+            float: burn::tensor::FloatDType::F32,
+            int: burn::tensor::IntDType::I32,
+            boolean: burn::tensor::BoolDType::Native,
+        };
         let graph = Graph {
             variables: Vec::new(),
             inputs: Vec::new(),

@@ -2,8 +2,11 @@
 
 use std::{
     backtrace::Backtrace,
-    fmt,
+    cell::{Cell, RefCell},
+    env, fmt,
+    panic::{self, AssertUnwindSafe},
     path::{Path, PathBuf},
+    sync::Once,
 };
 
 /// Crates whose functions stand between a user's line and a panic.
@@ -26,6 +29,9 @@ const CRATES: [&str; 14] = [
 
 /// Folders of this checkout that have such functions.
 const FOLDERS: [&str; 4] = ["compile/src", "backend/src", "tree/src", "transform/src"];
+
+/// The beginning of a line in a message.
+const AT: &str = " (at ";
 
 /// The innermost line outside of the library that led here, for the end of a message: ` (at src/main.rs:12)`. Without line
 /// tables, the function; empty if neither is known.
@@ -51,9 +57,48 @@ impl Caller {
 impl fmt::Display for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
-            Some(place) => write!(f, " (at {place})"),
+            Some(place) => write!(f, "{AT}{place})"),
             None => Ok(()),
         }
+    }
+}
+
+thread_local! {
+    /// Number of traced functions that are being called on this thread.
+    static TRACING: Cell<usize> = const { Cell::new(0) };
+    /// The user's line of the last panic in one of them.
+    static PLACE: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Calls a function that is traced. The message of a panic, such as that of a wrong shape, ends with the user's line.
+#[track_caller]
+pub(crate) fn naming_lines<T>(f: impl FnOnce() -> T) -> T {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let hook = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            if TRACING.get() == 0 {
+                return hook(panic);
+            }
+            // The message is reported once, with its line, at the end of the trace.
+            let is_named = panic.payload_as_str().is_none_or(|text| text.contains(AT));
+            PLACE.set(if is_named { String::new() } else { Caller::here().to_string() });
+            if env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0") {
+                hook(panic);
+            }
+        }));
+    });
+    TRACING.set(TRACING.get() + 1);
+    let result = panic::catch_unwind(AssertUnwindSafe(f));
+    TRACING.set(TRACING.get() - 1);
+    let payload = match result {
+        Ok(result) => return result,
+        Err(payload) => payload,
+    };
+    let text = payload.downcast_ref::<String>().map(String::as_str).or(payload.downcast_ref::<&str>().copied());
+    match text {
+        Some(text) => panic!("{}{}", text.trim_end(), PLACE.take()),
+        None => panic::resume_unwind(payload),
     }
 }
 
@@ -119,7 +164,7 @@ fn is_users_file(place: &str) -> bool {
         return false;
     }
     // Backtraces print paths within the current folder from there on.
-    let path = match std::env::current_dir() {
+    let path = match env::current_dir() {
         Ok(folder) => folder.join(place.strip_prefix("./").unwrap_or(place)),
         Err(_) => PathBuf::from(place),
     };

@@ -19,7 +19,7 @@ use super::{
 use crate::Graph;
 
 /// The default types of lazy devices.
-pub(super) const TYPES: Types = Types { int: IntDType::I32, boolean: BoolDType::Native };
+pub(super) const TYPES: Types = Types { float: FloatDType::F32, int: IntDType::I32, boolean: BoolDType::Native };
 
 /// An array on the device of an engine.
 pub type DeviceArray = Arc<dyn Any + Send + Sync>;
@@ -88,7 +88,7 @@ pub struct RunError {
 pub fn lazy_device(engine: impl Engine) -> TraceDevice {
     let device = add_lazy(TYPES, |number| Lazy::new(number, Box::new(engine)));
     // An error says that an earlier device with this index and these types has done so.
-    drop(set_default_dtypes::<Traced>(&device, FloatDType::F32, TYPES.int));
+    drop(set_default_dtypes::<Traced>(&device, TYPES.float, TYPES.int));
     let _ = FIRST.set(device);
     device
 }

@@ -10,11 +10,12 @@
 use burn::tensor::{DType, TensorData};
 use burn_backend::ExecutionError;
 use burn_ir::{OperationIr, TensorId, TensorIr, TensorStatus};
+use burn_router::RouterTensor;
 use grove_backend::ops::Spec;
 use std::collections::{HashMap, HashSet};
 
 use super::{
-    Caller,
+    Caller, TraceClient,
     engine::{DeviceArray, Engine, RunError},
     import::import,
     lifted::lifted,
@@ -53,6 +54,8 @@ pub(super) struct Lazy {
     /// The equations of a whole number of steps of a loop that has no ends, and their hash.
     period: Option<(usize, u64)>,
     programs: Programs,
+    /// Second handles of tensors that sub-graphs use.
+    pub borrowed: Vec<RouterTensor<TraceClient>>,
 }
 
 impl Lazy {
@@ -68,6 +71,7 @@ impl Lazy {
             failure: None,
             period: None,
             programs: Programs::default(),
+            borrowed: Vec::new(),
         }
     }
 
@@ -311,6 +315,7 @@ impl Lazy {
         if count == 0 {
             return;
         }
+        self.borrowed.clear();
         let [first, rest] = match count == self.segment.len() {
             true => [std::mem::take(&mut self.segment), Segment::default()],
             false => self.segment.split(count),

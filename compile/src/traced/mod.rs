@@ -11,7 +11,7 @@ mod recorder;
 mod segment;
 mod sink;
 
-use burn::tensor::{BoolDType, Element, IntDType};
+use burn::tensor::{BoolDType, Element, FloatDType, IntDType};
 use burn_backend::{
     DType, DTypeUsage, DTypeUsageSet, ExecutionError, Shape, TensorData,
     backend::{DeviceId, DeviceOps},
@@ -25,8 +25,9 @@ use serde::{Deserialize, Serialize};
 use std::{cell::Cell, pin::Pin};
 
 use crate::{Primitive, graph::TypeNames};
-pub(crate) use caller::Caller;
+pub(crate) use caller::{Caller, naming_lines};
 pub use engine::{DeviceArray, Engine, Executable, RunError, array_of, lazy_array, lazy_device};
+pub(crate) use lifted::WithoutNumbers;
 pub(crate) use recorder::{Recording, any, tensor_of, var_of};
 use sink::Sink;
 
@@ -48,16 +49,18 @@ impl PartialEq for TraceDevice {
     }
 }
 
-/// The default types of integers and booleans of the backend that a trace is for: what a traced function creates has them,
-/// as it would without the trace.
+/// The default types of the backend that a trace is for: what a traced function creates has them, as it would without the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "TypeNames", into = "TypeNames")]
 pub(crate) struct Types {
+    pub float: FloatDType,
     pub int: IntDType,
     pub boolean: BoolDType,
 }
 
 impl Types {
+    const FLOATS: [FloatDType; 5] =
+        [FloatDType::F32, FloatDType::F64, FloatDType::F16, FloatDType::BF16, FloatDType::Flex32];
     const INTS: [IntDType; 2] = [IntDType::I64, IntDType::I32];
     const BOOLEANS: [BoolDType; 3] = [BoolDType::Native, BoolDType::U8, BoolDType::U32];
 
@@ -66,27 +69,35 @@ impl Types {
         match device {
             Some(device) => {
                 let settings = get_device_settings::<B>(device);
-                Self { int: settings.int_dtype, boolean: settings.bool_dtype }
+                Self { float: settings.float_dtype, int: settings.int_dtype, boolean: settings.bool_dtype }
             }
-            None => Self { int: B::IntElem::dtype().into(), boolean: BoolDType::Native },
+            None => Self {
+                float: B::FloatElem::dtype().into(),
+                int: B::IntElem::dtype().into(),
+                boolean: BoolDType::Native,
+            },
         }
     }
 
     fn to_number(self) -> u16 {
+        let float = Self::FLOATS.iter().position(|float| *float == self.float).unwrap_or_default();
         let int = Self::INTS.iter().position(|int| *int == self.int).unwrap_or_default();
         let boolean = Self::BOOLEANS.iter().position(|boolean| *boolean == self.boolean).unwrap_or_default();
-        (int * Self::BOOLEANS.len() + boolean) as u16
+        ((float * Self::INTS.len() + int) * Self::BOOLEANS.len() + boolean) as u16
     }
 
     fn from_number(number: u16) -> Self {
-        let (int, boolean) = (usize::from(number) / Self::BOOLEANS.len(), usize::from(number) % Self::BOOLEANS.len());
-        Self { int: Self::INTS[int % Self::INTS.len()], boolean: Self::BOOLEANS[boolean] }
+        let (rest, boolean) = (usize::from(number) / Self::BOOLEANS.len(), usize::from(number) % Self::BOOLEANS.len());
+        let (float, int) = (rest / Self::INTS.len(), rest % Self::INTS.len());
+        Self { float: Self::FLOATS[float % Self::FLOATS.len()], int: Self::INTS[int], boolean: Self::BOOLEANS[boolean] }
     }
 }
 
 /// No trace is going on.
-const NONE: TraceDevice =
-    TraceDevice { index: u16::MAX, types: Types { int: IntDType::I64, boolean: BoolDType::Native } };
+const NONE: TraceDevice = TraceDevice {
+    index: u16::MAX,
+    types: Types { float: FloatDType::F32, int: IntDType::I64, boolean: BoolDType::Native },
+};
 
 thread_local! {
     /// The device of the innermost trace on this thread.
@@ -132,6 +143,8 @@ pub struct TraceChannel;
 #[derive(Clone, Copy, Debug)]
 pub struct TraceClient {
     device: TraceDevice,
+    /// True for a second handle of a tensor that somebody else holds: its end is not that of the tensor.
+    borrows: bool,
 }
 
 impl RunnerChannel for TraceChannel {
@@ -147,7 +160,7 @@ impl RunnerChannel for TraceChannel {
     }
 
     fn init_client(device: &TraceDevice) -> TraceClient {
-        TraceClient { device: *device }
+        TraceClient::of(*device)
     }
 
     fn get_tensor_handle(_tensor: &TensorIr, _client: &TraceClient) {
@@ -185,6 +198,7 @@ impl RunnerClient for TraceClient {
 
     fn register_op(&self, operation: OperationIr) {
         match operation {
+            OperationIr::Drop(_) if self.borrows => {}
             // Of the device itself, whatever is traced on it.
             OperationIr::Drop(_) => recorder::dropped(self.device.index, operation),
             operation => self.sink(|sink| sink.operation(operation)),
@@ -302,7 +316,7 @@ impl Records for TraceClient {
 impl TraceClient {
     /// The client of a trace.
     pub(crate) fn of(device: TraceDevice) -> Self {
-        Self { device }
+        Self { device, borrows: false }
     }
 
     fn add(

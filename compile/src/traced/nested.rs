@@ -7,7 +7,7 @@ use grove_tree::Key;
 
 use super::{
     TraceClient, TraceDevice,
-    recorder::{Recorder, Recording, with},
+    recorder::{Recorder, Recording, with, with_sink},
 };
 use crate::graph::{Graph, Var};
 
@@ -68,15 +68,19 @@ impl Recording {
             Ok::<_, String>((outputs, captured))
         })?;
         let graph = self.finish_with_keys(outputs, keys)?;
-        let client = TraceClient { device: TraceDevice { index: parent.unwrap_or(device.index), ..device } };
+        let device = TraceDevice { index: parent.unwrap_or(device.index), ..device };
+        let mut borrowed = Vec::new();
         let tensor = |(ir, _): (TensorIr, Var)| {
-            let tensor = RouterTensor::new(ir.id, ir.shape, ir.dtype, client);
             // One that others hold is not the last of its kind, which a lazy device would take for the end of the tensor.
-            if ir.status != TensorStatus::ReadWrite {
-                std::mem::forget(tensor.clone());
+            let borrows = ir.status != TensorStatus::ReadWrite;
+            let tensor = RouterTensor::new(ir.id, ir.shape, ir.dtype, TraceClient { device, borrows });
+            if borrows {
+                borrowed.push(tensor.clone());
             }
             tensor
         };
-        Ok((graph, captured.into_iter().map(tensor).collect()))
+        let captured = captured.into_iter().map(tensor).collect();
+        with_sink(device.index, |sink| sink.borrowed().append(&mut borrowed));
+        Ok((graph, captured))
     }
 }

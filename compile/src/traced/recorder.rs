@@ -1,6 +1,6 @@
 //! Recorders of the traces that are going on.
 
-use burn::tensor::{DType, FloatDType, Tensor, TensorData, TensorMetadata};
+use burn::tensor::{DType, Tensor, TensorData, TensorMetadata};
 use burn_backend::set_default_dtypes;
 use burn_ir::{OperationIr, TensorId, TensorIr};
 use burn_router::RouterTensor;
@@ -153,6 +153,8 @@ pub(crate) struct Recorder {
     /// Of a sub-graph: the numbers of the traces around it, and what it uses of them, each with its variable.
     pub(super) enclosing: Vec<u32>,
     pub(super) captured: Vec<(TensorIr, Var)>,
+    /// Second handles of tensors that sub-graphs use.
+    pub(super) borrowed: Vec<RouterTensor<TraceClient>>,
 }
 
 impl Recorder {
@@ -309,11 +311,12 @@ impl Recording {
             forgetting: 0,
             enclosing,
             captured: Vec::new(),
+            borrowed: Vec::new(),
         };
         let index = add(Sink::Trace(recorder), parent);
         let device = TraceDevice { index, types };
         // An error says that an earlier trace with this index and these types has done so.
-        drop(set_default_dtypes::<Traced>(&device, FloatDType::F32, types.int));
+        drop(set_default_dtypes::<Traced>(&device, types.float, types.int));
         let outer = CURRENT.replace(device);
         Self { device, outer, parent, keys: TracedKeys::start(), key_paths: RefCell::default() }
     }
@@ -326,7 +329,7 @@ impl Recording {
             recorder.inputs.push((path, var));
             recorder.id(var.index())
         });
-        RouterTensor::new(id, shape, dtype, TraceClient { device: self.device })
+        RouterTensor::new(id, shape, dtype, TraceClient::of(self.device))
     }
 
     /// Calls a function that lifts a tree of arguments, whose keys have these paths, with placeholders in place of the keys.
@@ -418,4 +421,22 @@ pub(crate) fn tensor_of(tensor: AnyTensor<Traced>) -> RouterTensor<TraceClient> 
 /// The id of a tensor.
 pub(crate) fn var_of(tensor: AnyTensor<Traced>) -> TensorId {
     tensor_of(tensor).into_ir().id
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::{BoolDType, FloatDType, IntDType};
+
+    #[test]
+    fn new_arrays_have_the_default_types() {
+        let types = Types { float: FloatDType::F32, int: IntDType::I32, boolean: BoolDType::Native };
+        for (float, dtype) in
+            [(FloatDType::F64, DType::F64), (FloatDType::BF16, DType::BF16), (FloatDType::F32, DType::F32)]
+        {
+            let recording = Recording::start(Types { float, ..types });
+            assert_eq!(Types::from_number(recording.device().types.to_number()), Types { float, ..types });
+            assert_eq!(Tensor::<Traced, 1>::ones([2], &recording.device()).dtype(), dtype);
+        }
+    }
 }

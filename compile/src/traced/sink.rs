@@ -2,9 +2,10 @@
 
 use burn::tensor::{DType, TensorData};
 use burn_ir::{OperationIr, TensorId, TensorIr};
+use burn_router::RouterTensor;
 use grove_backend::ops::Spec;
 
-use super::{lazy::Lazy, recorder::Recorder};
+use super::{TraceClient, lazy::Lazy, recorder::Recorder};
 use crate::Primitive;
 
 /// The recorder of a trace, or a lazy device.
@@ -27,6 +28,11 @@ impl Sink {
     /// The upper half of the ids of its tensors.
     pub fn number(&self) -> u32 {
         either!(self, x => x.number)
+    }
+
+    /// Second handles of tensors that a sub-graph uses, until it is recorded.
+    pub fn borrowed(&mut self) -> &mut Vec<RouterTensor<TraceClient>> {
+        either!(self, x => &mut x.borrowed)
     }
 
     /// True if there are arrays of a type.

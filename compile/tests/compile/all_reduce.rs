@@ -1,6 +1,6 @@
 //! Sums over ranks in traced functions: run, differentiated and vectorised. Ranks are threads.
 
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 use grove_backend::{Autodiff, Backend, Flex, ops};
 use grove_communicator::Communicator;
 use grove_compile::{Graph, Traced, jit, jvp, trace, vmap};
@@ -114,4 +114,43 @@ fn no_sum_is_left_out() {
         numbers(program.call::<B>(row(&[comm.rank() as f32 + 1.0])))
     });
     assert_eq!(all, [[333.0], [33.0]]);
+}
+
+/// Of many arrays each rank uses other sums.
+#[test]
+fn sums_of_many_arrays_of_which_ranks_use_others() {
+    let all = on_two_ranks(|comm| {
+        let arrays: Vec<Array<B, 1>> = (0..8).map(|i| row(&[i as f32, comm.rank() as f32])).collect();
+        let loss = |arrays: Vec<Array<Autodiff<B>, 1>>| {
+            let sums = ops::all_reduce(arrays.iter().map(|x| x.val().into()).collect(), "arrays", comm);
+            let (used, factor) = if comm.rank() == 0 { (1, 2.0) } else { (7, 3.0) };
+            let mut sums: ops::Values<Autodiff<B>> = sums.into_iter().map(Some).collect();
+            sums.take_tensor::<1>(used).sum() * factor
+        };
+        grad(&arrays, loss).into_iter().map(numbers).collect::<Vec<_>>()
+    });
+    for grads in all {
+        for (i, grad) in grads.into_iter().enumerate() {
+            let expected = match i {
+                1 => 2.0,
+                7 => 3.0,
+                _ => 0.0,
+            };
+            assert_eq!(grad, [expected; 2], "array {i}");
+        }
+    }
+}
+
+/// A rank without a gradient takes part in the sum of the others'.
+#[test]
+fn a_rank_without_a_gradient() {
+    let all = on_two_ranks(|comm| {
+        let sum = ops::AllReduce { ranks: ops::Ranks::of(comm), what: "x".into(), wide: false };
+        let spec = ops::Spec { shape: [2].into(), dtype: DType::F32 };
+        let own = (comm.rank() == 0).then(|| row(&[5.0, 7.0]).val().into_primitive().tensor());
+        let (grads, wanted) = (ops::Values::optional_floats([own]), ops::Wanted::new(vec![Some(spec)]));
+        let mut found = B::run_vjp(&sum.into(), ops::Values::default(), grads, &wanted);
+        numbers(Array::<B, 1>::new(found.take_tensor(0)))
+    });
+    assert_eq!(all, [[5.0, 7.0], [5.0, 7.0]]);
 }

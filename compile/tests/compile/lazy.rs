@@ -3,11 +3,11 @@
 use burn::tensor::{DType, Tensor, TensorData};
 use grove_backend::{Backend, Flex};
 use grove_compile::{
-    CustomJvp, DeviceArray, Engine, Executable, Graph, RunError, TraceDevice, Traced, custom_jvp, jit, lazy_device,
-    while_loop,
+    CustomJvp, DeviceArray, Engine, Executable, Graph, RunError, TraceDevice, Traced, cond, custom_jvp, jit,
+    lazy_device, scan, while_loop,
 };
 use grove_optim::apply_updates;
-use grove_tree::{Array, Key};
+use grove_tree::{AnyArray, Array, Key};
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
@@ -26,7 +26,7 @@ impl Counts {
     }
 }
 
-/// Computes vectors of f32. It has no hyperbolic cosine, and programs with a hyperbolic sine do not run.
+/// Computes arrays on the host. It has no hyperbolic cosine, and programs with a hyperbolic sine do not run.
 struct Host(Arc<Counts>);
 
 struct Program(Graph, Arc<Counts>);
@@ -68,7 +68,7 @@ impl Executable for Program {
             return Err(RunError { message: "out of memory".into(), inputs: inputs.into_iter().map(Some).collect() });
         }
         self.1.runs.fetch_add(1, Ordering::Relaxed);
-        let array = |x: &DeviceArray| Array::<Flex, 1>::new(Tensor::from_data(data(x), &Default::default()));
+        let array = |x: &DeviceArray| AnyArray::<Flex>::from_data(data(x), &Default::default());
         let inputs: Vec<_> = inputs.iter().map(array).collect();
         Ok(self.0.eval::<Flex, _>(&inputs).into_iter().map(|x| Arc::new(x.into_data()) as DeviceArray).collect())
     }
@@ -283,4 +283,76 @@ fn a_loop_without_ends_is_cut_by_its_period() {
     assert!(programs <= 4 && runs > 40, "{programs} programs and {runs} runs");
     let (found, sum) = (loss.into_scalar(), expected.iter().sum::<f32>());
     assert!((found - sum).abs() < 1e-3 * sum, "{found} and {sum}");
+}
+
+/// A number that changes from step to step, wherever it is, is an argument of the program.
+#[test]
+fn numbers_that_change_are_arguments() {
+    type X = Array<Traced, 1>;
+    let of = |values: [f32; 3], device: &TraceDevice| X::new(Tensor::from_data(values, device));
+    /// A function of an array and a number, and the same of one element.
+    type Case = (&'static str, fn(X, f32) -> X, fn(f32, f32) -> f32);
+    let cases: [Case; 6] = [
+        ("clamp", |x, by| X::new(x.val().clamp(-by, by * 2.0)), |x, by| x.clamp(-by, by * 2.0)),
+        (
+            "fill",
+            |x, by| X::new(x.val().mask_fill(x.val().greater_elem(1.0), by)),
+            |x, by| if x > 1.0 { by } else { x },
+        ),
+        (
+            "cond",
+            |x, by| {
+                let (one, other) = (move |x: X| X::new(x.val() * by), move |x: X| X::new(x.val() * 3.0 + by * 0.5));
+                cond(x.val().sum().greater_elem(100.0), one, other, x)
+            },
+            |x, by| x * 3.0 + by * 0.5,
+        ),
+        (
+            "while",
+            |x, by| {
+                let goes_on = move |(i, _): (X, X)| i.val().lower_elem(3.0 + by);
+                let step = move |(i, x): (X, X)| (X::new(i.val() + 2.0 * by), X::new(x.val() + by));
+                while_loop(goes_on, step, (X::new(x.val().slice([0..1]) * 0.0), x)).1
+            },
+            |x, by| x + by * ((3.0 + by) / (2.0 * by)).ceil(),
+        ),
+        (
+            "scan",
+            |x, by| {
+                let step = move |carry: X, row: X| (X::new(carry.val() * by + row.val().clamp(0.0, by)), row);
+                let rows = Array::<Traced, 2>::new(x.val().reshape([3, 1]).repeat_dim(1, 3));
+                scan(step, x, rows).0
+            },
+            |x, by| ((x * by + 0.5_f32.clamp(0.0, by)) * by + 4.0_f32.clamp(0.0, by)) * by,
+        ),
+        (
+            "loop in a branch",
+            |x, by| {
+                let loops = move |x: X| {
+                    while_loop(|x: X| x.val().sum().lower_elem(50.0), move |x: X| X::new(x.val() + by + 7.0), x)
+                };
+                cond(x.val().sum().greater_elem(100.0), |x: X| x, loops, x)
+            },
+            |x, by| (0..100).map(|i| x + i as f32 * (by + 7.0)).find(|y| 3.0 * (y - x) + 3.0 >= 50.0).unwrap(),
+        ),
+    ];
+    for (name, f, expected) in cases {
+        let (device, counts) = device();
+        for by in [0.3, 0.7, 1.3] {
+            let found = values(f(of([0.5, 4.0, -1.5], &device), by));
+            for (found, x) in found.iter().zip([0.5_f32, 4.0, -1.5]) {
+                assert!((found - expected(x, by)).abs() < 1e-5, "{name} of {x} and {by}: {found}");
+            }
+        }
+        assert_eq!(counts.get()[1..], [1, 3], "{name}");
+    }
+}
+
+/// What is no number stays so between bounds.
+#[test]
+fn bounds_keep_what_is_no_number() {
+    let (device, _) = device();
+    let x = Tensor::<Traced, 1>::from_data([f32::NAN, f32::INFINITY, f32::NEG_INFINITY], &device);
+    let found = x.clamp(-0.3, 0.7).into_data().to_vec::<f32>().unwrap();
+    assert!(found[0].is_nan() && found[1..] == [0.7, -0.3], "{found:?}");
 }

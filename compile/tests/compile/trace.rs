@@ -1,8 +1,12 @@
 //! Graphs of small functions: their text, passes, and what cannot be traced.
 
 use burn::tensor::{Bool, Int, Tensor, TensorData, activation::softmax};
-use grove_backend::Flex;
+use grove_backend::{
+    Autodiff, Flex,
+    ops::{self, RecurrentInputs, Steps},
+};
 use grove_compile::{Traced, jit, trace, trace_skeleton};
+use grove_transform::grad;
 use grove_tree::{Array, Key};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -257,6 +261,21 @@ fn messages_name_the_line_of_the_call() {
     let line = line!() + 1;
     let noisy = |x: Array<Traced, 1>| Array::<_, 1>::new(x.val().random_like(burn::tensor::Distribution::Default));
     assert_names_line(&panic_of(|| trace(noisy, &x)), line);
+    // Shapes that do not fit, which Burn refuses, or grove.
+    let line = line!() + 1;
+    let wrong = |x: Array<Traced, 1>| Array::<_, 1>::new(x.val() + Tensor::ones([3], &x.val().device()));
+    let text = panic_of(|| trace(wrong, &array([1.0, 2.0])));
+    assert!(text.contains("[2]") && text.contains("[3]"), "{text}");
+    assert_names_line(&text, line);
+    let line = line!() + 2;
+    let wrong =
+        |x: Array<Traced, 1>| Array::<_, 1>::new(ops::linear(x.val(), Tensor::ones([3, 4], &x.val().device()), None));
+    // Inside of another traced function, whose messages have one line.
+    let outer = |x: Array<Traced, 1>| jit(wrong).call::<Traced>(x);
+    let text = panic_of(|| trace(outer, &array([1.0, 2.0])));
+    assert!(text.contains("linear"), "{text}");
+    assert_names_line(&text, line);
+    assert_eq!(text.matches(" (at ").count(), 1, "{text}");
 }
 
 /// The line in a model's code, not that of the call of the model.
@@ -347,4 +366,31 @@ fn methods_that_compute_on_the_host_are_named() {
     };
     let message = panic_of(read);
     assert!(message.starts_with("the values of a traced tensor were asked for"), "{message}");
+}
+
+/// The number of variables that a trace of a layer of LSTM and its gradient makes, over so many steps.
+fn variables_of_lstm(count: usize) -> u64 {
+    let steps = Steps::new([vec![3], vec![2; count - 1]].concat(), false);
+    let made = Mutex::new(0);
+    let f = |x: Array<Traced, 2>| {
+        let grads = grad(&x, |x: Array<Autodiff<Traced>, 2>| {
+            let ones = |shape: [usize; 2]| Tensor::<Autodiff<Traced>, 2>::ones(shape, &x.val().device());
+            let (w_ih, w_hh, bias) = (ones([20, 4]), ones([20, 5]), ones([20, 1]).reshape([20]));
+            let inputs = RecurrentInputs { x: x.val(), w_ih, w_hh, bias };
+            let output = ops::lstm(inputs, [ones([3, 5]), ones([3, 5])], &steps);
+            assert_eq!(output.dims(), [steps.rows() + 6, 5]);
+            output.sum()
+        });
+        // Variables are numbered in order.
+        *made.lock().unwrap() = grads.val().into_primitive().tensor().into_ir().id.value() & 0xFFFF_FFFF;
+        grads
+    };
+    trace_skeleton(f, &Array::<B, 2>::absent([steps.rows(), 4]));
+    made.into_inner().unwrap()
+}
+
+/// Without a walk over its steps.
+#[test]
+fn a_recurrent_layer_is_recorded_at_once() {
+    assert_eq!(variables_of_lstm(300), variables_of_lstm(2));
 }

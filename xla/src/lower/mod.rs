@@ -8,6 +8,7 @@ mod elementwise;
 mod literal;
 mod modules;
 mod movement;
+mod quantized;
 mod random;
 mod recurrent;
 mod reduce;
@@ -425,6 +426,9 @@ impl Lowering<'_> {
             (Call::Run(Operation::Argsort(argsort), _), _, [x]) => Some(lines.argsort(argsort, x, array.element)),
             (Call::Run(Operation::RandomKeyData(_), _), key, _) => key,
             (Call::Run(Operation::RandomFoldIn(_), _), _, [key, data]) => Some(lines.child_keys(key, data)),
+            (Call::Run(Operation::Dequantize(matrix), _), _, [blocks]) => {
+                Some(lines.dequantized(matrix.format, blocks))
+            }
             (Call::Run(Operation::DynamicUpdateSlice(update), _), _, [whole, part, position]) => {
                 let (at, zero) = (lines.reshape(position, &[]), lines.scalar(position.element(), 0_usize));
                 let starts: Vec<Value> =

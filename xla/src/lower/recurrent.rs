@@ -1,4 +1,6 @@
 //! Recurrent layers as loops: a step is the layer over one step, whose composition grove has anyway.
+//!
+//! Sequences of several lengths have rows of zeros behind their ends in the loop, where their states stay as they are.
 
 use grove_backend::{
     AnyTensor, Backend,
@@ -7,10 +9,14 @@ use grove_backend::{
 use grove_compile::{Graph, Traced, trace_skeleton};
 use grove_tree::AnyArray;
 
-use super::{Lowering, Result, builder::Value, stays};
-use crate::ArrayType;
+use super::{
+    Lowering, Result,
+    builder::{Builder, Value},
+    stays,
+};
+use crate::{ArrayType, ElementType};
 
-/// A layer over sequences of one length.
+/// A layer over several steps.
 struct Layer {
     /// The same over one step.
     step: Operation,
@@ -20,6 +26,8 @@ struct Layer {
     time: usize,
     batch: usize,
     reverse: bool,
+    /// Sequences in each step.
+    sizes: Vec<usize>,
 }
 
 /// Steps of a recurrent operation.
@@ -32,10 +40,9 @@ fn steps(operation: &Operation) -> Option<&Steps> {
     }
 }
 
-/// True for recurrent layers that are lowered as loops: of several steps, with as many sequences in each.
+/// True for recurrent layers that are lowered as loops: of several steps.
 pub(super) fn is_loop(operation: &Operation) -> bool {
-    steps(operation)
-        .is_some_and(|steps| steps.sizes().len() > 1 && steps.sizes().iter().all(|size| *size == steps.batch()))
+    steps(operation).is_some_and(|steps| steps.sizes().len() > 1)
 }
 
 impl Layer {
@@ -48,12 +55,58 @@ impl Layer {
             Operation::Rnn(rnn) => (Rnn { steps, ..rnn.clone() }.into(), 1),
             _ => return None,
         };
-        Some(Self { step, states, time: all.sizes().len(), batch: all.batch(), reverse: all.is_reverse() })
+        let sizes = all.sizes().to_vec();
+        Some(Self { step, states, time: sizes.len(), batch: all.batch(), reverse: all.is_reverse(), sizes })
     }
 
-    /// The sizes of an array of all rows, by steps.
-    fn by_steps(&self, x: &Value) -> Vec<usize> {
-        vec![self.time, self.batch, x.dims()[1]]
+    fn rows(&self) -> usize {
+        self.sizes.iter().sum()
+    }
+
+    /// True if some sequence ends before others.
+    fn is_ragged(&self) -> bool {
+        self.sizes.iter().any(|size| *size != self.batch)
+    }
+
+    /// Packed rows by steps, with zeros behind the ends of sequences.
+    fn by_steps(&self, lines: &mut Builder, x: &Value) -> Value {
+        let dims = [self.time, self.batch, x.dims()[1]];
+        if !self.is_ragged() {
+            return lines.reshape(x, &dims);
+        }
+        let zeros = lines.full(x.with_dims([1, x.dims()[1]]), 0_usize);
+        let rows = lines.concatenate(&[x.clone(), zeros], 0);
+        let (mut first, mut positions) = (0, Vec::new());
+        for size in &self.sizes {
+            positions.extend((0..self.batch).map(|i| if i < *size { first + i } else { self.rows() }));
+            first += size;
+        }
+        let positions = lines.values(ArrayType::new(ElementType::I32, [self.time, self.batch]), positions);
+        lines.take(&rows, &positions, 0)
+    }
+
+    /// The inverse of [`by_steps`](Self::by_steps).
+    fn packed(&self, lines: &mut Builder, x: &Value) -> Value {
+        let all = lines.reshape(x, &[self.time * self.batch, x.dims()[2]]);
+        if !self.is_ragged() {
+            return all;
+        }
+        let rows = self.sizes.iter().enumerate().flat_map(|(step, size)| (0..*size).map(move |i| (step, i)));
+        let positions: Vec<usize> = rows.map(|(step, i)| step * self.batch + i).collect();
+        let positions = lines.values(ArrayType::new(ElementType::I32, [self.rows()]), positions);
+        lines.take(&all, &positions, 0)
+    }
+
+    /// For each step and sequence whether it goes on, `[time, batch, 1]`; nothing where all have one length.
+    fn alive(&self, lines: &mut Builder) -> Option<Value> {
+        if !self.is_ragged() {
+            return None;
+        }
+        let steps = lines.iota(ArrayType::new(ElementType::I32, [self.time, self.batch, 1]), 0);
+        let lengths = (0..self.batch).map(|i| self.sizes.iter().filter(|size| i < **size).count());
+        let lengths = lines.values(ArrayType::new(ElementType::I32, [1, self.batch, 1]), lengths.collect::<Vec<_>>());
+        let lengths = lines.broadcast_to(&lengths, steps.dims());
+        Some(lines.compare("LT", &steps, &lengths))
     }
 }
 
@@ -89,9 +142,9 @@ impl Lowering<'_> {
 
     /// Inputs are those of the layer: `x`, two weights, the bias and the states.
     fn layer(&mut self, layer: &Layer, needs: &[bool], inputs: &[Value]) -> Result<Vec<Option<Value>>> {
-        let Layer { step, states, time, batch, reverse } = layer;
+        let Layer { step, states, time, batch, reverse, .. } = layer;
         let lines = &mut self.lines;
-        let x = lines.reshape(&inputs[0], &layer.by_steps(&inputs[0]));
+        let (x, alive) = (layer.by_steps(lines, &inputs[0]), layer.alive(lines));
         let (weights, state) = (&inputs[1..4], &inputs[4..4 + states]);
         let row = ArrayType::new(x.element(), &x.dims()[1..]);
         let arrays: Vec<&ArrayType> = [&row].into_iter().chain(inputs[1..].iter().map(|value| &value.array)).collect();
@@ -111,40 +164,51 @@ impl Lowering<'_> {
             let mut results = lowering.graph(&graph, [&[x], weights, state].concat())?;
             let whole = results.remove(0);
             let lines = &mut lowering.lines;
+            let alive = alive.as_ref().map(|alive| lines.row(alive, &at));
             let mut parts = (0..=*states).map(|i| lines.slice_axis(&whole, 0, [i * batch, (i + 1) * batch]));
             let output = parts.next();
-            let mut next: Vec<Value> = parts.collect();
+            let new: Vec<Value> = parts.collect();
+            let mut next: Vec<Value> =
+                new.into_iter().zip(state).map(|(new, old)| lines.where_alive(alive.as_ref(), new, old)).collect();
             for (all, step) in ys.iter().zip(output.into_iter().chain(results)) {
                 next.push(lines.with_row(all, &step, &at));
             }
             Ok(next)
         })?;
-        let rows = time * batch;
         let lines = &mut self.lines;
         let ys: Vec<Value> = found.split_off(*states);
-        let mut ys = ys.into_iter().map(|y| lines.reshape(&y, &[rows, y.dims()[2]])).collect::<Vec<_>>();
+        let mut ys = ys.into_iter().map(|y| layer.packed(lines, &y)).collect::<Vec<_>>();
         let output = lines.concatenate(&[vec![ys.remove(0)], found].concat(), 0);
         Ok([output].into_iter().chain(ys).map(Some).collect())
     }
 
     /// Inputs are those of the layer, its output, what it saved, and the gradient of the output.
     fn layer_vjp(&mut self, layer: &Layer, wanted: &Wanted, inputs: &[Value]) -> Result<Vec<Option<Value>>> {
-        let Layer { step, states, time, batch, reverse } = layer;
-        let rows = time * batch;
+        let Layer { step, states, time, batch, reverse, .. } = layer;
+        let rows = layer.rows();
         let (of_layer, rest) = inputs.split_at(4 + states);
         let Some((grad, [output, saved @ ..])) = rest.split_last() else { return Ok(vec![]) };
         let lines = &mut self.lines;
+        let alive = layer.alive(lines);
         // Outputs of the steps, and the states before each.
         let output = lines.slice_axis(output, 0, [0, rows]);
         let of_grad = lines.slice_axis(grad, 0, [0, rows]);
-        let [x, output, of_grad] = [&of_layer[0], &output, &of_grad].map(|x| lines.reshape(x, &layer.by_steps(x)));
-        let saved: Vec<Value> = saved.iter().map(|x| lines.reshape(x, &layer.by_steps(x))).collect();
+        let [x, output, of_grad] = [&of_layer[0], &output, &of_grad].map(|x| layer.by_steps(lines, x));
+        let saved: Vec<Value> = saved.iter().map(|x| layer.by_steps(lines, x)).collect();
         let mut before = Vec::new();
         // The state of an LSTM that is no output is what it saved last.
         for (state, all) in of_layer[4..].iter().zip([&output].into_iter().chain(saved.last())) {
             let first = lines.reshape(state, &[&[1], state.dims()].concat());
+            // Behind its end a sequence that is walked from there has its first state.
+            let all = match &alive {
+                Some(alive) => {
+                    let first = lines.broadcast_to(&first, all.dims());
+                    lines.where_alive(Some(alive), all.clone(), &first)
+                }
+                None => all.clone(),
+            };
             let (range, order) = if *reverse { ([1, *time], [1, 0]) } else { ([0, time - 1], [0, 1]) };
-            let parts = [first, lines.slice_axis(all, 0, range)];
+            let parts = [first, lines.slice_axis(&all, 0, range)];
             before.push(lines.concatenate(&order.map(|i| parts[i].clone()), 0));
         }
         // All gradients of a step: those of the states are needed for the next.
@@ -181,19 +245,29 @@ impl Lowering<'_> {
         let found = self.counted(&init, *time, false, |lowering, count, current| {
             let lines = &mut lowering.lines;
             let at = lines.at(count, *time, !*reverse);
+            let alive = alive.as_ref().map(|alive| lines.row(alive, &at));
             let (d_states, sums) = current.split_at(*states);
             let step_output = lines.row(&output, &at);
             // Of the output only the rows are read.
             let whole = lines.concatenate(&vec![step_output; 1 + states], 0);
-            let of_rows = lines.row(&of_grad, &at);
-            let d_output = lines.concatenate(&[&[of_rows], d_states].concat(), 0);
+            // A sequence that has ended has no part in this step's gradients.
+            let mut parts = vec![lines.row(&of_grad, &at)];
+            for d_state in d_states {
+                let zero = lines.full_like(d_state, 0_usize);
+                parts.push(lines.where_alive(alive.as_ref(), d_state.clone(), &zero));
+            }
+            let d_output = lines.concatenate(&parts, 0);
             let x_row = lines.row(&x, &at);
             let before: Vec<Value> = before.iter().map(|all| lines.row(all, &at)).collect();
             let saved: Vec<Value> = saved.iter().map(|all| lines.row(all, &at)).collect();
             let arguments = [&[x_row], &of_layer[1..4], &before, &[whole], &saved, &[d_output]].concat();
             let grads = lowering.graph(&graph, arguments)?;
             let lines = &mut lowering.lines;
-            let mut next = grads[4..].to_vec();
+            let mut next: Vec<Value> = grads[4..]
+                .iter()
+                .zip(d_states)
+                .map(|(new, old)| lines.where_alive(alive.as_ref(), new.clone(), old))
+                .collect();
             for (sum, i) in sums.iter().zip(&of_weights) {
                 let grad = lines.convert(&grads[*i], sum.element());
                 next.push(lines.binary("add", sum, &grad));
@@ -209,7 +283,17 @@ impl Lowering<'_> {
         let mut sums = sums.iter().cloned();
         let mut of_weight = |i: usize| if wanted[i] { sums.next() } else { None };
         let [w_ih, w_hh, bias] = [1, 2, 3].map(&mut of_weight);
-        let dx = of_weight(0).map(|dx| lines.reshape(&dx, of_layer[0].dims()));
+        let dx = of_weight(0).map(|dx| layer.packed(lines, &dx));
         Ok([dx, w_ih, w_hh, bias].into_iter().chain(of_states.iter().cloned().map(Some)).collect())
+    }
+}
+
+impl Builder {
+    /// A new array where sequences go on, and the old one of others.
+    fn where_alive(&mut self, alive: Option<&Value>, new: Value, old: &Value) -> Value {
+        match alive {
+            Some(alive) => self.choose(old, alive, &new),
+            None => new,
+        }
     }
 }

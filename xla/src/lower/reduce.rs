@@ -65,9 +65,17 @@ impl Builder {
         self.reduction(Reduction::Min, &positions, Some(axis))
     }
 
-    /// The `k` largest elements along an axis, from the largest on, and their positions.
+    /// The `k` largest elements along an axis, from the largest on, and their positions. What is no number comes first.
     pub(super) fn largest(&mut self, x: &Value, axis: usize, k: usize, element: ElementType) -> [Value; 2] {
-        let sorted = self.sorted(x, axis, element, |lines, a, b| lines.compare("GT", a, b));
+        let sorted = self.sorted(x, axis, element, |lines, a, b| {
+            let greater = lines.compare("GT", a, b);
+            if !a.element().is_float() {
+                return greater;
+            }
+            let (nan, number) = (lines.compare("NE", a, a), lines.compare("EQ", b, b));
+            let before = lines.binary("and", &nan, &number);
+            lines.binary("or", &greater, &before)
+        });
         sorted.map(|x| self.slice_axis(&x, axis, [0, k]))
     }
 

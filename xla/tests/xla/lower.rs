@@ -1,11 +1,11 @@
 //! Graphs lowered to StableHLO give the results of Burn's backends, by OpenXLA's compiler for the processor.
 
-use crate::graphs::check;
+use crate::graphs::{check, run, shared};
 use crate::programs;
 use crate::programs::Code;
 use burn::tensor::{DType, Int, IntDType, Tensor, TensorData, s};
 use grove_backend::Flex;
-use grove_compile::Traced;
+use grove_compile::{Traced, trace};
 use grove_tree::{Array, Key};
 use proptest::{prelude::*, test_runner::RngSeed};
 
@@ -198,6 +198,20 @@ fn integers_and_truth_values() {
     for (what, f) in cases {
         check(what, |n: Array<Traced, 2, Int>| Array::<_, 2, Int>::new(f(n.val())), &n, 0.0);
     }
+}
+
+/// As in JAX, whatever order the elements come in.
+#[test]
+fn what_is_no_number_is_the_largest() {
+    let Some(client) = shared() else { return };
+    let nan = f32::NAN;
+    let x =
+        TensorData::from([[nan, 3.0, 1.0, 2.0], [2.0, nan, 5.0, -1.0], [0.5, 7.0, -3.0, nan], [-nan, 1.0, nan, 2.0]]);
+    let args = Array::<B, 2>::new(Tensor::from_data(x.clone(), &Default::default()));
+    let graph = trace(|x: Array<Traced, 2>| Array::<_, 2>::new(x.val().topk(3, 1)), &args);
+    let found: Vec<f32> = run(client, &graph, &[x], &[])[0].iter().collect();
+    let expected = [nan, 3.0, 2.0, nan, 5.0, 2.0, nan, 7.0, 0.5, nan, nan, 2.0];
+    assert!(found.iter().zip(expected).all(|(a, b)| *a == b || a.is_nan() && b.is_nan()), "{found:?}");
 }
 
 proptest! {

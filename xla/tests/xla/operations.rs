@@ -2,18 +2,19 @@
 
 use crate::graphs::check;
 use burn::tensor::{
-    Bool, DType, Int, Tensor,
+    Bool, DType, Int, Tensor, TensorData,
     module::{adaptive_avg_pool2d, avg_pool2d, conv1d, conv2d, embedding, max_pool2d, max_pool2d_with_indices},
     ops::{ConvOptions, PaddedConvOptions},
 };
 use grove_backend::{
-    Autodiff, Backend, Flex,
+    Autodiff, Backend, Flex, Quantization,
     ops::{self, GruReset, RecurrentInputs, RnnActivation, Steps},
 };
-use grove_compile::{CustomVjp, Traced, cond, custom_vjp, scan, switch, while_loop};
+use grove_compile::{CustomVjp, Shared, Traced, cond, custom_vjp, jvp, scan, switch, trace, vmap, while_loop};
 use grove_layers::{drop_path, dropout};
 use grove_transform::grad;
 use grove_tree::{Array, Key, Tree};
+use grove_xla::ToStableHlo;
 
 type B = Flex;
 type A4<B> = Array<B, 4>;
@@ -180,11 +181,11 @@ fn recurrent<B: Backend>(kind: usize, (x, w_ih, w_hh, bias, h, c): Recurrent<B>,
     }
 }
 
-/// Of sequences of one length as loops, of several lengths step by step; forwards and backwards, with all gradients.
+/// As loops, of sequences of one length and of several; forwards and backwards, with all gradients.
 #[test]
 fn recurrent_layers() {
     for (kind, gates, of_bias) in [(0, 4, 4), (1, 3, 4), (2, 3, 4), (3, 1, 1), (4, 1, 1)] {
-        for sizes in [vec![3; 5], vec![3, 3, 2, 1], vec![2]] {
+        for sizes in [vec![3; 5], vec![3, 3, 2, 1], vec![4, 1, 1], vec![2]] {
             for reverse in [false, true] {
                 let (steps, n, b) = (Steps::new(sizes.clone(), reverse), 4, sizes[0]);
                 let small = |x: Array<B, 2>| Array::new(x.val() * 0.5);
@@ -208,6 +209,90 @@ fn recurrent_layers() {
                 check(&format!("layer {kind} of {sizes:?}, reverse {reverse}"), f, &args, 1e-5);
             }
         }
+    }
+}
+
+/// The program of a layer and its gradients does not grow with its steps.
+#[test]
+fn a_packed_recurrent_layer_is_one_loop() {
+    let lines = |sizes: Vec<usize>| {
+        let steps = Steps::new(sizes, true);
+        let args = (
+            normal([steps.rows(), 3], 1),
+            normal([16, 3], 2),
+            normal([16, 4], 3),
+            normal([16], 4),
+            normal([3, 4], 5),
+            normal([3, 4], 6),
+        );
+        let f = |args: Recurrent<Traced>| {
+            grad(&args, |args: Recurrent<Autodiff<Traced>>| recurrent(0, args, &steps).powi_scalar(2).sum())
+        };
+        trace(f, &args).to_stablehlo().unwrap().lines().count()
+    };
+    assert_eq!(lines([vec![3; 60], vec![2; 30], vec![1; 10]].concat()), lines(vec![3, 3, 2, 1]));
+}
+
+#[test]
+fn recurrent_layers_in_forward_mode_and_mapped() {
+    let steps = Steps::new(vec![3, 3, 2, 1], false);
+    let of = |rows: Array<B, 3>| {
+        let small = |x: Array<B, 2>| Array::<B, 2>::new(x.val() * 0.5);
+        let (w_ih, w_hh) = (small(normal([16, 3], 2)), small(normal([16, 4], 3)));
+        (rows, w_ih, w_hh, normal([16], 4), normal([3, 4], 5), normal([3, 4], 6))
+    };
+    type Args<B> = (Array<B, 3>, Array<B, 2>, Array<B, 2>, Array<B, 1>, Array<B, 2>, Array<B, 2>);
+    type Rest<B> = (Array<B, 2>, Array<B, 2>, Array<B, 1>, Array<B, 2>, Array<B, 2>);
+    let layer = |(x, (w_ih, w_hh, bias, h, c)): (Array<Traced, 2>, Rest<Traced>)| {
+        Array::<_, 2>::new(recurrent(0, (x, w_ih, w_hh, bias, h, c), &steps))
+    };
+    let f = |(xs, w_ih, w_hh, bias, h, c): Args<Traced>| {
+        let x = Array::new(xs.val().slice([0..1]).squeeze_dim::<2>(0));
+        let args = (x, (w_ih, w_hh, bias, h, c));
+        let (value, tangent) = jvp(layer, &args, &args);
+        let mapped = vmap(layer).call::<Traced, _>((xs, Shared(args.1)));
+        (value, tangent, mapped)
+    };
+    check("LSTM, its tangent and mapped", f, &of(normal([2, 9, 3], 1)), 1e-5);
+}
+
+/// Blocks of a format, `[rows, bytes of a row]`, with scales of moderate size.
+fn blocks(format: Quantization, rows: usize, columns: usize) -> Array<B, 2, Int> {
+    let (bytes, count) = (format.block_bytes(), rows * columns / format.block_len());
+    let mut data: Vec<u8> = (0..count * bytes).map(|i| ((i * 37 + i / 7 * 91) % 256) as u8).collect();
+    let halves: &[usize] = match format {
+        Quantization::Q6K => &[208],
+        Quantization::Q4_0 | Quantization::Q5_0 | Quantization::Q8_0 => &[0],
+        _ => &[0, 2],
+    };
+    for (i, block) in data.chunks_mut(bytes).enumerate() {
+        // The upper byte of an f16 of some hundredths, of either sign.
+        halves.iter().for_each(|half| block[half + 1] = [0x24, 0x29, 0xA6, 0x2C][(i + half) % 4]);
+    }
+    let data = TensorData::new(data, [rows, count * bytes / rows]);
+    Array::new(Tensor::from_data(data, (&Default::default(), DType::U8)))
+}
+
+/// Unpacked, multiplied, differentiated in both modes and mapped.
+#[test]
+fn quantized_matrices() {
+    type Args<B> = (Array<B, 2>, Array<B, 2, Int>);
+    for format in Quantization::ALL {
+        let f = |(x, blocks): Args<Traced>| {
+            let product = |(x, blocks): Args<Traced>| {
+                Array::<Traced, 2>::new(ops::quantized_linear(x.val(), blocks.val(), format))
+            };
+            let gradient = grad(&x, |x: Array<Autodiff<Traced>, 2>| {
+                ops::quantized_linear(x.val(), Tensor::from_inner(blocks.val()), format).powi_scalar(2).sum()
+            });
+            let none = Array::absent(blocks.val().dims());
+            let (value, tangent) = jvp(product, &(x.clone(), blocks.clone()), &(x.clone(), none));
+            let xs = Array::<Traced, 3>::new(Tensor::stack(vec![x.val(), x.val() * 2.0], 0));
+            let mapped = vmap(product).call::<Traced, _>((xs, Shared(blocks.clone())));
+            let matrix = Array::<Traced, 2>::new(ops::dequantize(blocks.val(), format));
+            (value, tangent, gradient, mapped, matrix)
+        };
+        check(format.name(), f, &(normal([3, 512], 1), blocks(format, 5, 512)), 3e-5);
     }
 }
 

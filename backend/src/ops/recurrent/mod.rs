@@ -15,7 +15,7 @@ pub use steps::Steps;
 
 use burn::tensor::Tensor;
 
-use super::{Backend, Outcome, Residuals, Rules, Shapes, Values, Wanted, at_least_f32, primitive};
+use super::{Backend, Operation, Outcome, Residuals, Rules, Shapes, Values, Wanted, at_least_f32, primitive};
 use crate::matmul;
 
 /// Position of a GRU's reset gate.
@@ -36,6 +36,21 @@ pub enum RnnActivation {
     Tanh,
     /// `max(x, 0)`
     Relu,
+}
+
+impl Operation {
+    /// A recurrent layer over the first of its steps, if there are several, and the steps. It has results of the same types.
+    pub(super) fn first_step(&self) -> Option<(Self, &Steps)> {
+        let (Self::Lstm(Lstm { steps }) | Self::Gru(Gru { steps, .. }) | Self::Rnn(Rnn { steps, .. })) = self else {
+            return None;
+        };
+        let first = match self {
+            Self::Gru(gru) => Gru { steps: steps.first(), ..gru.clone() }.into(),
+            Self::Rnn(rnn) => Rnn { steps: steps.first(), ..rnn.clone() }.into(),
+            _ => Lstm { steps: steps.first() }.into(),
+        };
+        (steps.sizes().len() > 1).then_some((first, steps))
+    }
 }
 
 /// Checks the shapes of a layer's inputs: `x`, `w_ih`, `w_hh`, the bias of `bias` gates, and `states` states.

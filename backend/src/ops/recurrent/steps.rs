@@ -1,6 +1,7 @@
 use burn::tensor::Tensor;
 use std::{ops::Range, sync::Arc};
 
+use super::{Values, primitive};
 use crate::Backend;
 
 /// The rows of a packed batch by their steps, as in PyTorch's `PackedSequence`: the sequences are sorted, longest
@@ -85,6 +86,40 @@ impl Steps {
             steps.reverse();
         }
         steps
+    }
+
+    /// The first step, of all sequences.
+    pub(super) fn first(&self) -> Self {
+        Self { sizes: [self.batch()].into(), reverse: false }
+    }
+
+    /// The inputs of a layer's first step: those of the layer, of `x` the first rows.
+    pub(in super::super) fn first_of_inputs<B: Backend>(&self, mut inputs: Values<B>) -> Values<B> {
+        self.narrow(&mut inputs, 0, self.batch());
+        inputs
+    }
+
+    /// The residuals and the gradient of a layer's first step: the inputs, the output, which ends with the states, and what was saved.
+    pub(in super::super) fn first_of_residuals<B: Backend>(
+        &self,
+        mut residuals: Values<B>,
+        mut grads: Values<B>,
+    ) -> (Values<B>, Values<B>) {
+        let batch = self.batch();
+        let of_states = grads.shape(0)[0] - self.rows();
+        self.narrow(&mut residuals, 0, batch);
+        let output = 4 + of_states / batch;
+        self.narrow(&mut residuals, output, batch + of_states);
+        for saved in output + 1..residuals.len() {
+            self.narrow(&mut residuals, saved, batch);
+        }
+        self.narrow(&mut grads, 0, batch + of_states);
+        (residuals, grads)
+    }
+
+    fn narrow<B: Backend>(&self, values: &mut Values<B>, position: usize, rows: usize) {
+        let first = values.take_tensor::<2>(position).narrow(0, 0, rows);
+        values.put_float(position, primitive(first));
     }
 
     /// The values that the sequences of each step held before it, for all packed rows: the `packed` rows of the step before, and
