@@ -100,18 +100,18 @@ impl<'a, 'd, B: Backend> Planner<'a, 'd, B> {
         self.blocks.len() - 1
     }
 
-    fn new(&mut self, value: Value) -> Id {
+    fn add(&mut self, value: Value) -> Id {
         self.values.push(value);
         Id(self.values.len() - 1)
     }
 
     fn tensor(&mut self, spec: Spec, tensor: Tensor) -> Id {
-        self.new(Value { spec, place: None, tensor: Some(tensor), depth: 0 })
+        self.add(Value { spec, place: None, tensor: Some(tensor), depth: 0 })
     }
 
     /// A value that the block under a number computes.
     pub fn value(&mut self, spec: Spec, place: Place, depth: usize) -> Id {
-        self.new(Value { spec, place: Some(place), tensor: None, depth })
+        self.add(Value { spec, place: Some(place), tensor: None, depth })
     }
 
     pub fn constant(&mut self, data: TensorData) -> Id {

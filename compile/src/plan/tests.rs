@@ -577,7 +577,7 @@ fn panics_keep_their_messages() {
         let target = Target::<Flex>::new(&device);
         let run = |length, planned: bool| {
             let op = HigherOrder::Scan { body: body.clone(), length, reverse: false, consts: 0, carries: 3 };
-            let data = [[1_i64, 2], [0, 1], [0, 7]].map(|x| TensorData::from(x));
+            let data = [[1_i64, 2], [0, 1], [0, 7]].map(TensorData::from);
             let inputs = data.map(|data| AnyTensor::<Flex>::from_data(data, &device)).to_vec();
             grove_backend::panic_hook::catch(|| match planned {
                 true => with_plan(&op, &target, |plan| plan.expect("a plan").run(inputs, None, &target)),

@@ -234,22 +234,22 @@ pub(super) fn convert(memory: &mut Memory, x: Place, y: Place) {
         };
     }
     match (x.kind, y.kind) {
-        (F32, F64) => between!(f32s, f64s, |x| f64::from(x)),
+        (F32, F64) => between!(f32s, f64s, f64::from),
         (F32, I32) => between!(f32s, i32s, |x| f64::from(x) as i32),
         (F32, I64) => between!(f32s, i64s, |x| f64::from(x) as i64),
         (F64, F32) => between!(f64s, f32s, |x| x as f32),
         (F64, I32) => between!(f64s, i32s, |x| x as i32),
         (F64, I64) => between!(f64s, i64s, |x| x as i64),
         (I32, F32) => between!(i32s, f32s, |x| x as f32),
-        (I32, F64) => between!(i32s, f64s, |x| f64::from(x)),
-        (I32, I64) => between!(i32s, i64s, |x| i64::from(x)),
+        (I32, F64) => between!(i32s, f64s, f64::from),
+        (I32, I64) => between!(i32s, i64s, i64::from),
         (I64, F32) => between!(i64s, f32s, |x| x as f32),
         (I64, F64) => between!(i64s, f64s, |x| x as f64),
         (I64, I32) => between!(i64s, i32s, |x| x as i32),
         (Bool, F32) => between!(bools, f32s, |x| f32::from(u8::from(x))),
         (Bool, F64) => between!(bools, f64s, |x| f64::from(u8::from(x))),
-        (Bool, I32) => between!(bools, i32s, |x| i32::from(x)),
-        (Bool, I64) => between!(bools, i64s, |x| i64::from(x)),
+        (Bool, I32) => between!(bools, i32s, i32::from),
+        (Bool, I64) => between!(bools, i64s, i64::from),
         kinds => undefined(kinds),
     }
 }
