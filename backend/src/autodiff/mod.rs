@@ -45,8 +45,8 @@ type Quantized<B> = QuantizedTensor<B>;
 /// A backend that records operations on another backend, for gradients.
 ///
 /// It is Burn's, but for derivatives that Burn 0.21 gets wrong: those of `repeat`, of products and powers with zeros and negative
-/// numbers, of maxima that occur more than once, which share their gradient as in JAX, of divisions by a number in f64, and of `topk`.
-/// Reverse, forward and jitted mode thus agree.
+/// numbers, of roots of -0, of `gelu`, of maxima that occur more than once, which share their gradient as in JAX, of divisions by a
+/// number in f64, of `topk`, and of convolutions of lines in groups. Reverse, forward and jitted mode thus agree.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Autodiff<B, C = NoCheckpointing> {
     marker: PhantomData<(B, C)>,

@@ -24,7 +24,6 @@ impl<B: Backend, C: CheckpointStrategy> ModuleOps<Self> for Autodiff<B, C> {
         linear_x_backward(weight: Float<B>, output_grad: Float<B>) -> Float<B>;
         linear_weight_backward(x: Float<B>, output_grad: Float<B>) -> Float<B>;
         linear_bias_backward(output_grad: Float<B>) -> Float<B>;
-        conv1d(x: Float<B>, weight: Float<B>, bias: Option<Float<B>>, options: ConvOptions<1>) -> Float<B>;
         conv_transpose1d(x: Float<B>, weight: Float<B>, bias: Option<Float<B>>, options: ConvTransposeOptions<1>) -> Float<B>;
         conv2d(x: Float<B>, weight: Float<B>, bias: Option<Float<B>>, options: ConvOptions<2>) -> Float<B>;
         deform_conv2d(x: Float<B>, offset: Float<B>, weight: Float<B>, mask: Option<Float<B>>, bias: Option<Float<B>>, options: DeformConvOptions<2>) -> Float<B>;
@@ -44,6 +43,13 @@ impl<B: Backend, C: CheckpointStrategy> ModuleOps<Self> for Autodiff<B, C> {
         ctc_loss(log_probs: Float<B>, targets: Int<B>, input_lengths: Int<B>, target_lengths: Int<B>, blank: usize) -> Float<B>;
         rfft(signal: Float<B>, dim: usize, n: Option<usize>) -> (Float<B>, Float<B>);
         irfft(spectrum_re: Float<B>, spectrum_im: Float<B>, dim: usize, n: Option<usize>) -> Float<B>;
+    }
+
+    fn conv1d(x: Float<B>, weight: Float<B>, bias: Option<Float<B>>, options: ConvOptions<1>) -> Float<B> {
+        match options.groups {
+            1 => Burn::<B, C>::conv1d(x, weight, bias, options),
+            _ => rules::conv1d::<Self>(x, weight, bias, &options),
+        }
     }
 
     fn avg_pool2d(
@@ -123,10 +129,13 @@ impl<B: Backend, C: CheckpointStrategy> ModuleOps<Self> for Autodiff<B, C> {
 
 impl<B: Backend, C: CheckpointStrategy> ActivationOps<Self> for Autodiff<B, C> {
     burn! {
-        gelu(tensor: Float<B>) -> Float<B>;
         relu(tensor: Float<B>) -> Float<B>;
         sigmoid(tensor: Float<B>) -> Float<B>;
         log_sigmoid(tensor: Float<B>) -> Float<B>;
+    }
+
+    fn gelu(tensor: Float<B>) -> Float<B> {
+        rules::gelu::<Self>(tensor)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use burn::tensor::{
     DType, FloatDType, Scalar, Shape, TensorData, TensorMetadata,
-    ops::{BoolTensor, FloatTensor, FloatTensorOps, ModuleOps},
+    ops::{BoolTensor, ConvOptions, FloatTensor, FloatTensorOps, ModuleOps},
 };
 use burn_autodiff::{Autodiff as Burn, checkpoint::strategy::CheckpointStrategy};
 use burn_backend::get_device_settings;
@@ -10,7 +10,7 @@ use burn_backend::get_device_settings;
 use super::Autodiff;
 use crate::{
     Backend,
-    ops::{AnyTensor, Function, FunctionVjp, Outcome, Values, Wanted, part_of_axis},
+    ops::{AnyTensor, Function, FunctionVjp, Gelu, GeluApproximation, Outcome, Values, Wanted, part_of_axis},
 };
 
 /// Copies one after another. Burn 0.21 adds up the gradient as though each element were repeated.
@@ -59,6 +59,47 @@ pub(super) fn cumprod<B: Backend, C: CheckpointStrategy>(
 /// Powers. In Burn 0.21 the derivatives at a base of 0 are not finite.
 pub(super) fn powf<B: Backend>(base: FloatTensor<B>, exponent: FloatTensor<B>) -> FloatTensor<B> {
     B::run_function(&Power, Values::floats([base, exponent])).take_float(0)
+}
+
+/// Powers with a number. Burn 0.21 takes `x^-2` for `1 / (x x)`, whose derivative is not defined at 0 and at infinities.
+pub(super) fn powi_scalar<B: Backend, C: CheckpointStrategy>(
+    base: FloatTensor<Autodiff<B, C>>,
+    exponent: Scalar,
+) -> FloatTensor<Autodiff<B, C>> {
+    match exponent.elem::<i64>() {
+        -2 => Burn::<B, C>::float_powf_scalar_impl(base, exponent),
+        _ => Burn::<B, C>::float_powi_scalar(base, exponent),
+    }
+}
+
+/// Square roots. In Burn 0.21 the derivative is that of a power, which at -0 has another sign.
+pub(super) fn sqrt<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
+    B::run_function(&Sqrt, Values::floats([x])).take_float(0)
+}
+
+/// The Gaussian error linear unit. In Burn 0.21 the derivative is that of its approximation by tanh, on backends that have no other.
+pub(super) fn gelu<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
+    let gelu = Gelu { approximate: GeluApproximation::None };
+    B::run(&gelu.into(), Values::floats([x]), &[true]).outputs.take_float(0)
+}
+
+/// A convolution of groups of channels. Burn 0.21 writes the gradient of the weight to wrong places where the stride leaves a rest.
+pub(super) fn conv1d<B: Backend>(
+    x: FloatTensor<B>,
+    weight: FloatTensor<B>,
+    bias: Option<FloatTensor<B>>,
+    options: &ConvOptions<1>,
+) -> FloatTensor<B> {
+    let with_row = |x: FloatTensor<B>| {
+        let [a, b, length] = x.shape().dims();
+        B::float_reshape(x, [a, b, 1, length].into())
+    };
+    let pair = |row: usize, [column]: [usize; 1]| [row, column];
+    let (stride, padding, dilation) = (pair(1, options.stride), pair(0, options.padding), pair(1, options.dilation));
+    let options = ConvOptions::new(stride, padding, dilation, options.groups);
+    let y = B::conv2d(with_row(x), with_row(weight), bias, options);
+    let [b, channels, _, length] = y.shape().dims();
+    B::float_reshape(y, [b, channels, length].into())
 }
 
 /// Maxima or minima along an axis, of size 1. Elements that are equal share the gradient, as in JAX; in Burn 0.21 the first gets all.
@@ -158,9 +199,10 @@ impl FunctionVjp for Power {
         let (base, exponent, grad) = (saved.take_float(0), saved.take_float(1), grads.take_float(0));
         let [of_base, of_exponent] = wanted.needs();
         let of_base = of_base.then(|| {
-            // Of the constant 1, where the exponent is 0, the derivative is 0 at each base.
-            let constant = equals::<B>(&exponent, 0.0);
-            let lower = B::float_sub_scalar(exponent.clone(), 1.0.into());
+            // At a base of 0 and an exponent of 0 the derivative is 0, that of the constant 1, and not 0 times infinity.
+            let magnitudes = B::float_add(B::float_abs(base.clone()), B::float_abs(exponent.clone()));
+            let constant = equals::<B>(&magnitudes, 0.0);
+            let lower = B::float_expand(B::float_sub_scalar(exponent.clone(), 1.0.into()), magnitudes.shape());
             let lower = B::float_mask_fill(lower, constant, 0.0.into());
             let slope = B::float_mul(exponent.clone(), B::float_powf(base.clone(), lower));
             summed::<B>(B::float_mul(grad.clone(), slope), &base.shape())
@@ -173,6 +215,30 @@ impl FunctionVjp for Power {
             summed::<B>(B::float_mul(grad.clone(), slope), &exponent.shape())
         });
         Values::optional_floats([of_base, of_exponent])
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Sqrt;
+
+impl Function for Sqrt {
+    type Vjp = Self;
+
+    fn run<B: Backend>(&self, mut inputs: Values<B>) -> Values<B> {
+        Values::floats([B::float_sqrt(inputs.take_float(0))])
+    }
+
+    fn forward<B: Backend>(&self, inputs: Values<B>, _: &Wanted) -> (Outcome<B>, Self) {
+        let outputs = self.run(inputs);
+        let saved = Values::floats([outputs.float(0).clone()]);
+        (Outcome { outputs, saved }, self.clone())
+    }
+}
+
+impl FunctionVjp for Sqrt {
+    fn vjp<B: Backend>(&self, mut saved: Values<B>, mut grads: Values<B>, _: &Wanted) -> Values<B> {
+        let twice = B::float_mul_scalar(saved.take_float(0), 2.0.into());
+        Values::floats([B::float_div(grads.take_float(0), twice)])
     }
 }
 
@@ -204,9 +270,10 @@ impl FunctionVjp for Extreme {
         let (shape, dtype) = (x.shape(), FloatDType::from(x.dtype()));
         let settings = get_device_settings::<B>(&B::float_device(&x));
         let places = B::float_equal(x, B::float_expand(y, shape.clone()), settings.bool_dtype);
-        let places = B::bool_into_float(places, dtype);
-        let count = B::float_sum_dim(places.clone(), self.dim);
-        Values::floats([B::float_mul(B::float_expand(B::float_div(grad, count), shape), places)])
+        let count = B::float_sum_dim(B::bool_into_float(places.clone(), dtype), self.dim);
+        // Of a NaN there are no places, and no count to divide by.
+        let shares = B::float_expand(B::float_div(grad, count), shape);
+        Values::floats([B::float_mask_fill(shares, B::bool_not(places), 0.0.into())])
     }
 }
 

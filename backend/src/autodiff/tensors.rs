@@ -76,7 +76,6 @@ impl<B: Backend, C: CheckpointStrategy> FloatTensorOps<Self> for Autodiff<B, C> 
         float_log(tensor: Float<B>) -> Float<B>;
         float_log1p(tensor: Float<B>) -> Float<B>;
         float_powf_scalar_impl(tensor: Float<B>, value: Scalar) -> Float<B>;
-        float_sqrt(tensor: Float<B>) -> Float<B>;
         float_abs(tensor: Float<B>) -> Float<B>;
         float_cos(tensor: Float<B>) -> Float<B>;
         float_sin(tensor: Float<B>) -> Float<B>;
@@ -131,6 +130,14 @@ impl<B: Backend, C: CheckpointStrategy> FloatTensorOps<Self> for Autodiff<B, C> 
 
     fn float_powf(base: Float<B>, exponent: Float<B>) -> Float<B> {
         rules::powf::<Self>(base, exponent)
+    }
+
+    fn float_powi_scalar(base: Float<B>, exponent: Scalar) -> Float<B> {
+        rules::powi_scalar::<B, C>(base, exponent)
+    }
+
+    fn float_sqrt(tensor: Float<B>) -> Float<B> {
+        rules::sqrt::<Self>(tensor)
     }
 
     fn float_max_dim(tensor: Float<B>, dim: usize) -> Float<B> {

@@ -34,14 +34,16 @@ macro_rules! by_kinds {
 
 pub(super) fn reduce<B: Backend>(op: Reduction, x: AnyTensor<B>, axis: Option<usize>) -> AnyTensor<B> {
     match (x, axis) {
-        (AnyTensor::Float(x), None) => AnyTensor::Float(match op {
-            Reduction::Sum => B::float_sum(x),
-            Reduction::Mean => B::float_mean(x),
-            Reduction::Prod => B::float_prod(x),
-            Reduction::Max => B::float_max(x),
-            Reduction::Min => B::float_min(x),
-            Reduction::MaxAbs => B::float_max_abs(x),
-        }),
+        (AnyTensor::Float(x), None) => match op {
+            Reduction::Sum => AnyTensor::Float(B::float_sum(x)),
+            Reduction::Mean => AnyTensor::Float(B::float_mean(x)),
+            Reduction::Prod => AnyTensor::Float(B::float_prod(x)),
+            // Along an axis, since some of Burn's backends drop NaN over all elements.
+            Reduction::Max | Reduction::Min | Reduction::MaxAbs => {
+                let count = x.shape().num_elements();
+                reduce(op, AnyTensor::Float(B::float_reshape(x, [count].into())), Some(0))
+            }
+        },
         (AnyTensor::Float(x), Some(axis)) => AnyTensor::Float(match op {
             Reduction::Sum => B::float_sum_dim(x, axis),
             Reduction::Mean => B::float_mean_dim(x, axis),

@@ -17,6 +17,12 @@ fn options<const N: usize>(conv: &Conv) -> ConvOptions<N> {
     ConvOptions::new(sizes(&conv.stride), sizes(&conv.padding), sizes(&conv.dilation), conv.groups)
 }
 
+/// Lines as images of one row.
+fn with_row<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
+    let [a, b, length] = x.shape().dims();
+    B::float_reshape(x, [a, b, 1, length].into())
+}
+
 /// Returns a convolution of images as grove's own operation, on backends whose own convolutions do not keep the
 /// [precision](grove_backend::matmul_precision) that was asked for.
 fn ours<B: Backend>(conv: &Conv) -> Option<Operation> {
@@ -106,6 +112,15 @@ pub(super) fn run<B: Backend>(module: &Module, inputs: Vec<AnyTensor<B>>, output
             let (x, weight, grad) = (float(next()), float(next()), float(next()));
             match (ours::<B>(conv), conv.stride.len()) {
                 (Some(conv), _) => gradient::<B>(&conv, [x, weight], grad, 1),
+                // Burn 0.21 writes the gradients of groups to wrong places where the stride leaves a rest of a line.
+                (None, 1) if conv.groups > 1 => {
+                    let [a, b, length] = weight.shape().dims();
+                    let [x, weight, grad] = [x, weight, grad].map(with_row::<B>);
+                    let pair = |row: usize, sizes: &[usize]| [row, sizes[0]];
+                    let (stride, padding) = (pair(1, &conv.stride), pair(0, &conv.padding));
+                    let options = ConvOptions::new(stride, padding, pair(1, &conv.dilation), conv.groups);
+                    B::float_reshape(B::conv2d_weight_backward(x, weight, grad, options), [a, b, length].into())
+                }
                 (None, 1) => B::conv1d_weight_backward(x, weight, grad, options(conv)),
                 (None, _) => B::conv2d_weight_backward(x, weight, grad, options(conv)),
             }

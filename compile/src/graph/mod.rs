@@ -14,6 +14,7 @@ mod module_rules;
 mod movement_rules;
 mod owners;
 mod passes;
+mod precise;
 mod print;
 mod rules;
 mod sigmoid;

@@ -17,7 +17,7 @@ impl Graph {
         for (i, equation) in self.equations.iter().enumerate() {
             let [Some(output)] = equation.outputs[..] else { continue };
             producers.insert(output, equation);
-            if let Some(x) = argument(equation, &producers) {
+            if let Some(x) = argument(equation, |var| producers.get(&var).copied()) {
                 found.push((i, x));
             }
         }
@@ -30,7 +30,7 @@ impl Graph {
 }
 
 /// The variable of which an equation is the sigmoid.
-fn argument(equation: &Equation, producers: &HashMap<Var, &Equation>) -> Option<Var> {
+pub(super) fn argument<'a>(equation: &'a Equation, producer: impl Fn(Var) -> Option<&'a Equation>) -> Option<Var> {
     let composition = [
         Primitive::Unary(Unary::Exp),
         Primitive::BinaryScalar(Binary::Mul, ScalarIr::Float(-1.0)),
@@ -44,7 +44,7 @@ fn argument(equation: &Equation, producers: &HashMap<Var, &Equation>) -> Option<
     for primitive in composition {
         let equation = next.filter(|equation| equation.primitive == primitive)?;
         x = equation.inputs[0];
-        next = producers.get(&x?).copied();
+        next = producer(x?);
     }
     x
 }

@@ -335,9 +335,11 @@ impl<B: Backend> Rules<'_, B> {
                 let is_zero =
                     |x: &AnyTensor<B>| self.one(Primitive::BinaryScalar(Binary::Eq, ScalarIr::Float(0.0)), [x.clone()]);
                 let fill = |x, mask, value| self.one(Primitive::MaskFill(ScalarIr::Float(value)), [x, mask]);
-                // Of the constant 1, where the exponent is 0, the derivative is 0 at each base.
+                let fitted = |x: &AnyTensor<B>| self.fitted(x.clone(), y);
+                // At a base of 0 and an exponent of 0 the derivative is 0, that of the constant 1, and not 0 times infinity.
                 let of_base = || {
-                    let lower = fill(self.scalar(Binary::Sub, b.clone(), 1.0), is_zero(b), 0.0);
+                    let constant = self.binary(Binary::And, is_zero(&fitted(a)), is_zero(&fitted(b)));
+                    let lower = fill(fitted(&self.scalar(Binary::Sub, b.clone(), 1.0)), constant, 0.0);
                     self.mul(b.clone(), self.binary(Binary::Pow, a.clone(), lower))
                 };
                 // Where the base is 0 the power is flat in its exponent, and the logarithm is not finite.

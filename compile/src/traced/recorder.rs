@@ -385,7 +385,7 @@ impl Recording {
                 types: self.device.types,
                 keys,
             };
-            Ok(graph.without_dead_code())
+            Ok(graph.with_precise_compositions().without_dead_code())
         })
     }
 }

@@ -411,3 +411,31 @@ fn average_pooling_that_ends_beyond_the_image() {
         close(&format!("{what}: forward mode"), &floats(&forward.array::<2>()), &expected);
     }
 }
+
+/// A convolution of lines in groups, whose stride leaves a rest, is one of each group.
+#[test]
+fn strided_convolutions_of_groups() {
+    use burn::tensor::{module::conv1d, ops::ConvOptions};
+    fn conv<B: Backend>(x: Tensor<B, 3>, w: Tensor<B, 3>, groups: usize) -> Tensor<B, 3> {
+        conv1d(x, w, None, ConvOptions::new([2], [1], [1], groups))
+    }
+    type Args<B> = (Array<B, 3>, Array<B, 3>);
+    fn whole<B: Backend>((x, w): Args<B>) -> Tensor<B, 1> {
+        conv(x.val(), w.val(), 2).powf_scalar(2.0).sum()
+    }
+    fn apart<B: Backend>((x, w): Args<B>) -> Tensor<B, 1> {
+        let (x, w) = (x.val().chunk(2, 1), w.val().chunk(2, 0));
+        let parts = x.into_iter().zip(w).map(|(x, w)| conv(x, w, 1)).collect();
+        Tensor::cat(parts, 1).powf_scalar(2.0).sum()
+    }
+    let key = grove_tree::Key::new(2);
+    let x = || Array::<F, 3>::new(key.normal([2, 4, 12], &Default::default()));
+    let w = || Array::<F, 3>::new(key.fold_in(1).normal([6, 2, 3], &Default::default()));
+    let expected = grad(&(x(), w()), apart::<Autodiff<F>>);
+    let eager = grad(&(x(), w()), whole::<Autodiff<F>>);
+    let jitted = jit(|args: Args<Traced>| grad(&args, whole::<Autodiff<Traced>>)).call::<F>((x(), w()));
+    for (what, found) in [("eager", eager), ("jit", jitted)] {
+        close(&format!("{what}: x"), &floats(&found.0), &floats(&expected.0));
+        close(&format!("{what}: weight"), &floats(&found.1), &floats(&expected.1));
+    }
+}
