@@ -2,6 +2,8 @@
 //! kill it are programs of their own, in the files beside this folder.
 #![recursion_limit = "256"]
 
+#[path = "../against_jax/mod.rs"]
+mod against_jax;
 #[path = "../common/mod.rs"]
 mod common;
 #[path = "../common/programs.rs"]
@@ -23,6 +25,8 @@ macro_rules! gradients {
     }};
 }
 
+#[path = "against_jax.rs"]
+mod agreement_with_jax;
 mod all_reduce;
 mod closures;
 mod control_flow;
