@@ -12,7 +12,7 @@ pub const VOCABULARY_FILES: [&str; 7] = [
 ];
 
 /// Files of a tokenizer and of its chat template, and files that say how they are used.
-pub const TOKENIZER_FILES: [&str; 15] = [
+pub const TOKENIZER_FILES: [&str; 16] = [
     "tokenizer.json",
     "tokenizer.model",
     "sentencepiece.bpe.model",
@@ -28,17 +28,12 @@ pub const TOKENIZER_FILES: [&str; 15] = [
     "chat_template.jinja",
     "chat_template.json",
     "sentence_bert_config.json",
+    "config_sentence_transformers.json",
 ];
 
 /// Other files beside the weights that change what a model does: its settings of generation, images and sentences.
-pub const SETTINGS_FILES: [&str; 6] = [
-    "generation_config.json",
-    "preprocessor_config.json",
-    "processor_config.json",
-    "modules.json",
-    "config_sentence_transformers.json",
-    "params.json",
-];
+pub const SETTINGS_FILES: [&str; 5] =
+    ["generation_config.json", "preprocessor_config.json", "processor_config.json", "modules.json", "params.json"];
 
 /// True for a file of a part of a model in a folder of its own: a module of a sentence encoder, such as `1_Pooling/config.json`, or a
 /// chat template of another name.
