@@ -173,7 +173,7 @@ fn messages_of_refused_steps() {
     fn positions<B: Backend>((table, i): (A1<B>, I1<B>)) -> A1<B> {
         let step =
             |(x, i): (A1<B>, I1<B>)| (Array::new(x.val() + table.val().select(0, i.val())), I1::<B>::new(i.val() + 2));
-        let zero = Array::new(table.val().zeros_like().slice([0..1]));
+        let zero = Array::new(table.val().zeros_like().narrow(0, 0, 1));
         while_loop(|(_, i)| i.val().lower_elem(9), step, (zero, i)).0
     }
     let args = || (floats([1.0, 2.0, 3.0]), ints([0]));

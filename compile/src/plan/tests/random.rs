@@ -1,43 +1,41 @@
-//! Planned loops against the same loops step by step: random bodies of all types, and every primitive that has an instruction.
+//! Random bodies of loops.
 
 use burn::tensor::{DType, Shape, Slice, TensorData};
 use burn_ir::ScalarIr;
-use grove_backend::{AnyTensor, Flex, ops::Spec};
+use grove_backend::ops::Spec;
 
-use super::with_plan;
 use crate::{
     Equation, Graph, Primitive, Var,
-    control::{HigherOrder, SubGraph, stacked, step_by_step},
-    eval::Target,
+    control::{HigherOrder, SubGraph},
     graph::Keys,
     primitive::{Binary, Reduction, Unary},
     traced::Types,
 };
 
-const F32: DType = DType::F32;
-const F64: DType = DType::F64;
-const I32: DType = DType::I32;
-const I64: DType = DType::I64;
-const BOOL: DType = DType::Bool(burn::tensor::BoolStore::Native);
+pub(super) const F32: DType = DType::F32;
+pub(super) const F64: DType = DType::F64;
+pub(super) const I32: DType = DType::I32;
+pub(super) const I64: DType = DType::I64;
+pub(super) const BOOL: DType = DType::Bool(burn::tensor::BoolStore::Native);
 
-fn spec(dtype: DType, shape: &[usize]) -> Spec {
+pub(super) fn spec(dtype: DType, shape: &[usize]) -> Spec {
     Spec { shape: Shape::from(shape.to_vec()), dtype }
 }
 
 /// Numbers for tests (Knuth's generator).
-struct Random(u64);
+pub(super) struct Random(pub u64);
 
 impl Random {
-    fn below(&mut self, n: usize) -> usize {
+    pub fn below(&mut self, n: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % n
     }
 
-    fn one_of<T: Clone>(&mut self, items: &[T]) -> T {
+    pub fn one_of<T: Clone>(&mut self, items: &[T]) -> T {
         items[self.below(items.len())].clone()
     }
 
-    fn data(&mut self, spec: &Spec) -> TensorData {
+    pub fn data(&mut self, spec: &Spec) -> TensorData {
         let count = spec.shape.num_elements();
         let floats: Vec<f64> = (0..count)
             .map(|_| match self.below(14) {
@@ -67,12 +65,12 @@ impl Random {
 }
 
 /// A graph in the making.
-struct Builder {
+pub(super) struct Builder {
     graph: Graph,
 }
 
 impl Builder {
-    fn new(inputs: &[Spec]) -> Self {
+    pub fn new(inputs: &[Spec]) -> Self {
         let types = Types {
             float: burn::tensor::FloatDType::F32,
             int: burn::tensor::IntDType::I32,
@@ -100,11 +98,11 @@ impl Builder {
         Var(self.graph.variables.len() as u32 - 1)
     }
 
-    fn input(&self, i: usize) -> Var {
+    pub fn input(&self, i: usize) -> Var {
         self.graph.inputs[i].1
     }
 
-    fn spec(&self, var: Var) -> Spec {
+    pub fn spec(&self, var: Var) -> Spec {
         self.graph.variables[var.index()].clone()
     }
 
@@ -124,11 +122,11 @@ impl Builder {
         outputs
     }
 
-    fn one(&mut self, primitive: Primitive, inputs: &[Var], output: Spec) -> Var {
+    pub fn one(&mut self, primitive: Primitive, inputs: &[Var], output: Spec) -> Var {
         self.equation(primitive, inputs, &[output])[0]
     }
 
-    fn build(mut self, outputs: &[Var]) -> Graph {
+    pub fn build(mut self, outputs: &[Var]) -> Graph {
         self.graph.outputs = outputs.iter().map(|var| (String::new(), *var)).collect();
         self.graph
     }
@@ -423,7 +421,7 @@ fn random_graph(random: &mut Random, inputs: &[Spec], outputs: &[Spec], size: us
     builder.build(&outputs)
 }
 
-fn random_scan(
+pub(super) fn random_scan(
     random: &mut Random,
     [consts, carry, rows]: [&[Spec]; 3],
     length: usize,
@@ -438,15 +436,20 @@ fn random_scan(
 }
 
 /// A loop of some steps, and the shape and type of their counter, which is the first of the carry.
-fn random_while(random: &mut Random, [consts, carry]: [&[Spec]; 2], size: usize, depth: usize) -> (HigherOrder, Spec) {
+pub(super) fn random_while(
+    random: &mut Random,
+    [consts, carry]: [&[Spec]; 2],
+    size: usize,
+    depth: usize,
+) -> (HigherOrder, Spec) {
     let counter = spec(I64, &[1]);
-    let inputs = [consts, &[counter.clone()], carry].concat();
+    let inputs = [consts, std::slice::from_ref(&counter), carry].concat();
     let mut cond = Builder::new(&inputs);
     let i = cond.input(consts.len());
     let steps = random.below(4) as i64;
     let holds = cond.one(Primitive::BinaryScalar(Binary::Lt, ScalarIr::Int(steps)), &[i], spec(BOOL, &[1]));
     let cond = cond.build(&[holds]);
-    let mut body = random_graph(random, &inputs, &[&[counter.clone()], carry].concat(), size, depth);
+    let mut body = random_graph(random, &inputs, &[std::slice::from_ref(&counter), carry].concat(), size, depth);
     // The first result is the next count.
     body.variables.push(counter.clone());
     let next = Var(body.variables.len() as u32 - 1);
@@ -457,136 +460,4 @@ fn random_while(random: &mut Random, [consts, carry]: [&[Spec]; 2], size: usize,
     });
     body.outputs[0].1 = next;
     (HigherOrder::While { cond: SubGraph::new(cond), body: SubGraph::new(body), consts: consts.len() }, counter)
-}
-
-/// The bits of arrays, where all NaN are one.
-fn bits(values: Vec<AnyTensor<Flex>>) -> Vec<(Vec<usize>, DType, Vec<u64>)> {
-    let one = |x: AnyTensor<Flex>| {
-        let data = x.into_data();
-        let bits = match data.dtype {
-            DType::F32 => {
-                data.iter::<f32>().map(|x| if x.is_nan() { 0x7fc0_0000 } else { x.to_bits().into() }).collect()
-            }
-            DType::F64 => data.iter::<f64>().map(|x| if x.is_nan() { 1 << 62 } else { x.to_bits() }).collect(),
-            _ => data.iter::<i64>().map(|x| x as u64).collect(),
-        };
-        (data.shape.to_vec(), data.dtype, bits)
-    };
-    values.into_iter().map(one).collect()
-}
-
-/// Asserts that a loop has a plan, whose results are those of single steps, and returns them.
-fn check(name: &str, op: &HigherOrder, inputs: &[TensorData]) -> Vec<AnyTensor<Flex>> {
-    let device = Default::default();
-    let target = Target::<Flex>::new(&device);
-    let arguments =
-        || inputs.iter().map(|data| AnyTensor::<Flex>::from_data(data.clone(), &device)).collect::<Vec<_>>();
-    let planned = |op: &HigherOrder| {
-        with_plan(op, &target, |plan| {
-            let plan = plan.unwrap_or_else(|| panic!("{name} has no plan"));
-            assert!(plan.takes(&arguments()));
-            plan.run(arguments(), None, &target)
-        })
-    };
-    let expected = bits(step_by_step(op, arguments(), &target));
-    assert_eq!(bits(planned(op)), expected, "{name}: {op:#?}");
-    let fused = op.fused();
-    assert_eq!(bits(planned(&fused)), bits(step_by_step(&fused, arguments(), &target)), "{name}, fused: {fused:#?}");
-    planned(op)
-}
-
-#[test]
-fn random_loops_are_their_single_steps() {
-    let kinds = [F32, F64, I32, I64, BOOL];
-    let specs: Vec<Spec> =
-        kinds.iter().flat_map(|kind| [&[3][..], &[2, 3], &[1]].map(|shape| spec(*kind, shape))).collect();
-    for seed in 0..400 {
-        let random = &mut Random(seed * 7919 + 1);
-        let some = |random: &mut Random, n: usize| (0..n).map(|_| random.one_of(&specs)).collect::<Vec<_>>();
-        let (consts, carry) = (some(random, 2), some(random, 4));
-        let (op, inputs) = if seed % 2 == 0 {
-            let (rows, length) = (some(random, 2), random.below(5) + 1);
-            let op = random_scan(random, [&consts, &carry, &rows], length, 12, 2);
-            let xs = rows.iter().map(|row| stacked(row, length)).collect();
-            (op, [consts, carry, xs].concat())
-        } else {
-            let (op, counter) = random_while(random, [&consts, &carry], 12, 2);
-            (op, [consts, vec![counter], carry].concat())
-        };
-        let mut data: Vec<TensorData> = inputs.iter().map(|spec| random.data(spec)).collect();
-        if let HigherOrder::While { consts, .. } = &op {
-            data[*consts] = TensorData::new(vec![0_i64], [1]);
-        }
-        check(&format!("seed {seed}"), &op, &data);
-    }
-}
-
-/// A step whose results are its carry in another order, and parts of it.
-#[test]
-fn carries_that_change_places() {
-    let pair = spec(F32, &[2]);
-    let mut body = Builder::new(&[pair.clone(), pair.clone(), spec(F32, &[1])]);
-    let [a, b, c] = [0, 1, 2].map(|i| body.input(i));
-    let part = body.one(Primitive::Slice(vec![(1..2).into()]), &[a], spec(F32, &[1]));
-    let graph = body.build(&[b, a, part, c, a]);
-    let op = HigherOrder::Scan { body: SubGraph::new(graph), length: 3, reverse: false, consts: 0, carries: 3 };
-    let data = [vec![1.0_f32, 2.0], vec![3.0, 4.0], vec![5.0]].map(|x| {
-        let shape = [x.len()];
-        TensorData::new(x, shape)
-    });
-    let results: Vec<Vec<f32>> =
-        check("places", &op, &data).into_iter().map(|x| x.into_data().iter::<f32>().collect()).collect();
-    assert_eq!(results[..3], [vec![3.0, 4.0], vec![1.0, 2.0], vec![2.0]]);
-    assert_eq!(results[3..], [vec![5.0, 2.0, 4.0], vec![1.0, 2.0, 3.0, 4.0, 1.0, 2.0]]);
-}
-
-/// Larger arrays and other types have no plan, and run as they did.
-#[test]
-fn large_arrays_have_no_plan() {
-    for (dtype, size) in [(F32, super::MOST + 1), (DType::F16, 3), (DType::U8, 3)] {
-        let mut body = Builder::new(&[spec(dtype, &[size])]);
-        let x = body.input(0);
-        let y = body.one(Primitive::BinaryScalar(Binary::Add, ScalarIr::Int(1)), &[x], spec(dtype, &[size]));
-        let body = SubGraph::new(body.build(&[y]));
-        let op = HigherOrder::Scan { body, length: 2, reverse: false, consts: 0, carries: 1 };
-        let device = Default::default();
-        with_plan(&op, &Target::<Flex>::new(&device), |plan| assert!(plan.is_none(), "{dtype:?} {size}"));
-    }
-}
-
-/// What an operation refuses, a plan refuses with the same words.
-#[test]
-fn panics_keep_their_messages() {
-    let x = spec(I64, &[2]);
-    type Body = fn(&mut Builder) -> Var;
-    let cases: [(&str, Body); 3] = [
-        ("divide by zero", |body| {
-            body.one(Primitive::Binary(Binary::Div), &[body.input(0), body.input(1)], body.spec(body.input(0)))
-        }),
-        ("out of", |body| body.one(Primitive::Take(0), &[body.input(0), body.input(2)], spec(I64, &[2]))),
-        ("min > max", |body| {
-            body.one(Primitive::Clamp(ScalarIr::Int(2), ScalarIr::Int(1)), &[body.input(0)], spec(I64, &[2]))
-        }),
-    ];
-    for (words, case) in cases {
-        let mut body = Builder::new(&[x.clone(), x.clone(), x.clone()]);
-        let y = case(&mut body);
-        let (zeros, positions) = (body.input(1), body.input(2));
-        let body = SubGraph::new(body.build(&[y, zeros, positions]));
-        let device = Default::default();
-        let target = Target::<Flex>::new(&device);
-        let run = |length, planned: bool| {
-            let op = HigherOrder::Scan { body: body.clone(), length, reverse: false, consts: 0, carries: 3 };
-            let data = [[1_i64, 2], [0, 1], [0, 7]].map(TensorData::from);
-            let inputs = data.map(|data| AnyTensor::<Flex>::from_data(data, &device)).to_vec();
-            grove_backend::panic_hook::catch(|| match planned {
-                true => with_plan(&op, &target, |plan| plan.expect("a plan").run(inputs, None, &target)),
-                false => step_by_step(&op, inputs, &target),
-            })
-        };
-        let (planned, stepwise) = (run(1, true).unwrap_err(), run(1, false).unwrap_err());
-        assert_eq!(planned, stepwise);
-        assert!(planned.contains(words) || words == "min > max" && planned.contains("min <= max"), "{planned}");
-        assert!(run(0, true).is_ok(), "nothing is computed without steps");
-    }
 }
