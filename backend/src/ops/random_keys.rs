@@ -1,6 +1,6 @@
 //! Random keys as arrays of two words, u32: those of traced functions, whose values are not known.
 
-use burn::tensor::{DType, Shape, TensorData};
+use burn::tensor::{Shape, TensorData};
 use grove_kernels::threefry::{counter, threefry2x32};
 
 use super::{AnyTensor, Backend, Differentiation, Outcome, Rules, Shapes, Values};
@@ -60,7 +60,7 @@ impl Rules for RandomFoldIn {
         let key = |i: usize| if words.len() == 2 { [words[0], words[1]] } else { [words[2 * i], words[2 * i + 1]] };
         let child = |(i, data): (usize, &u32)| threefry2x32(key(i), counter(u64::from(*data)));
         let children: Vec<u32> = integers.iter().enumerate().flat_map(child).collect();
-        let children = TensorData::new(children, [integers.len(), 2]).convert_dtype(DType::U32);
+        let children = TensorData::new(children, [integers.len(), 2]);
         Values::default().with(AnyTensor::Int(B::int_from_data(children, &device))).into()
     }
 }

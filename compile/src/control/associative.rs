@@ -58,11 +58,14 @@ pub fn associative_scan<B: Backend, T: Tree<B>>(f: impl Fn(T, T) -> T, xs: T) ->
     filled(xs.clone(), &leaves, combined)
 }
 
+/// Rows of several arrays.
+type Rows<B> = Vec<AnyTensor<B>>;
+
+/// A function of rows and those that follow them.
+type Combine<'a, B> = &'a dyn Fn(Rows<B>, Rows<B>) -> Rows<B>;
+
 /// [`associative_scan`] over the first axes of arrays.
-pub(crate) fn associative<B: Backend>(
-    combine: &dyn Fn(Vec<AnyTensor<B>>, Vec<AnyTensor<B>>) -> Vec<AnyTensor<B>>,
-    xs: Vec<AnyTensor<B>>,
-) -> Vec<AnyTensor<B>> {
+pub(crate) fn associative<B: Backend>(combine: Combine<'_, B>, xs: Rows<B>) -> Rows<B> {
     let Some(n) = xs.first().map(|x| x.shape()[0]) else { return xs };
     if n < 2 {
         return xs;
