@@ -5,13 +5,8 @@
 #[path = "../graphs/mod.rs"]
 mod graphs;
 use graphs::{common, gpu};
-#[path = "../../../compile/tests/against_jax/mod.rs"]
-mod against_jax;
 #[path = "../../../compile/tests/common/programs.rs"]
 mod programs;
-
-#[path = "against_jax.rs"]
-mod agreement_with_jax;
 
 mod cpu;
 mod deviceless;
