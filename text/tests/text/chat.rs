@@ -103,6 +103,10 @@ fn a_directory_has_its_template_in_one_of_three_files() {
     let tokens = r#""bos_token": {"content": "<s>", "lstrip": false}, "eos_token": "</s>", "add_bos_token": true"#;
     let list = r#"[{"name": "tool_use", "template": "no"}, {"name": "default", "template": "list {{ bos_token }}"}]"#;
     write("tokenizer_config.json", &format!(r#"{{"chat_template": {list}, {tokens}}}"#));
+    // As in transformers, the older file's tokens count until the newer one lists the added tokens.
+    assert_eq!(render().unwrap().unwrap(), "list <old>");
+    let listed = r#""added_tokens_decoder": {}"#;
+    write("tokenizer_config.json", &format!(r#"{{"chat_template": {list}, {tokens}, {listed}}}"#));
     assert_eq!(render().unwrap().unwrap(), "list <s>");
     write(
         "tokenizer_config.json",

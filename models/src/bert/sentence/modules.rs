@@ -18,6 +18,7 @@ use crate::{
 
 /// A module after the pooling, from vectors to vectors.
 #[derive(Tree, Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "an encoder has a few of them")]
 pub enum SentenceModule<B: Backend> {
     /// Scales vectors to length 1.
     Normalize,
