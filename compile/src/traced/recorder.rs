@@ -98,7 +98,7 @@ pub(super) fn is_lazy(index: u16) -> bool {
 /// Adds a lazy device, which stays.
 pub(super) fn add_lazy(types: Types, device: impl FnOnce(u32) -> Lazy) -> TraceDevice {
     let device = device(NEXT.fetch_add(1, Ordering::Relaxed));
-    TraceDevice { index: add(Sink::Lazy(device), None), types }
+    TraceDevice { index: add(Sink::Lazy(Box::new(device)), None), types }
 }
 
 /// Adds a recorder, inside of another one. Returns its index.

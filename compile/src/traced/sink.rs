@@ -11,7 +11,7 @@ use crate::Primitive;
 /// The recorder of a trace, or a lazy device.
 pub(super) enum Sink {
     Trace(Recorder),
-    Lazy(Lazy),
+    Lazy(Box<Lazy>),
 }
 
 /// Calls one method of either.

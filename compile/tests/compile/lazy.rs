@@ -312,7 +312,7 @@ fn numbers_that_change_are_arguments() {
             |x, by| {
                 let goes_on = move |(i, _): (X, X)| i.val().lower_elem(3.0 + by);
                 let step = move |(i, x): (X, X)| (X::new(i.val() + 2.0 * by), X::new(x.val() + by));
-                while_loop(goes_on, step, (X::new(x.val().slice([0..1]) * 0.0), x)).1
+                while_loop(goes_on, step, (X::new(x.val().narrow(0, 0, 1) * 0.0), x)).1
             },
             |x, by| x + by * ((3.0 + by) / (2.0 * by)).ceil(),
         ),

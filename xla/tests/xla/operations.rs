@@ -247,7 +247,7 @@ fn recurrent_layers_in_forward_mode_and_mapped() {
         Array::<_, 2>::new(recurrent(0, (x, w_ih, w_hh, bias, h, c), &steps))
     };
     let f = |(xs, w_ih, w_hh, bias, h, c): Args<Traced>| {
-        let x = Array::new(xs.val().slice([0..1]).squeeze_dim::<2>(0));
+        let x = Array::new(xs.val().narrow(0, 0, 1).squeeze_dim::<2>(0));
         let args = (x, (w_ih, w_hh, bias, h, c));
         let (value, tangent) = jvp(layer, &args, &args);
         let mapped = vmap(layer).call::<Traced, _>((xs, Shared(args.1)));

@@ -79,7 +79,7 @@ impl<B: Backend> WithHead<Bert<B>, MaskedLmHead<B>> {
 
     /// Logits of all tokens for some positions, `[rows, hidden_size]` to `[rows, vocab_size]`.
     pub fn logits(&self, states: Tensor<B, 2>) -> Tensor<B, 2> {
-        // RoBERTa's and DistilBERT's activation is always gelu, and BERT's that of the layers.
+        // RoBERTa's activation is always gelu, and the others' that of the layers.
         let activation = match self.bert.config.model_type {
             Family::Roberta => grove_layers::Activation::Gelu,
             _ => self.bert.encoder.layer[0].activation,
