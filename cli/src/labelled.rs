@@ -24,7 +24,7 @@ pub fn delimiter(text: &str) -> Result<u8, String> {
 }
 
 /// Names that are told of a list.
-const TOLD: usize = 10;
+pub const TOLD: usize = 10;
 
 /// Says of which classes an evaluation tells nothing, as none of its examples is of them.
 pub fn tell_unheld(labels: &[String], held_out: impl IntoIterator<Item = usize>) {

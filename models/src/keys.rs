@@ -4,7 +4,7 @@
 
 use grove_text::printable::error_message;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
@@ -82,12 +82,12 @@ const WITHOUT_EFFECT: [(&str, &str); 16] = [
     ("classifier_dropout", "of classifiers"),
 ];
 
-/// Keys of a decoder that would change its results, and the value that does not.
-const REFUSED: [(&str, fn() -> Vec<Value>); 4] = [
-    ("is_encoder_decoder", || vec![json!(false)]),
-    ("add_cross_attention", || vec![json!(false)]),
-    ("quantization_config", Vec::new),
-    ("partial_rotary_factor", || vec![json!(1)]),
+/// Keys of a decoder that would change its results, and the value, in JSON, that does not.
+const REFUSED: [(&str, &str); 4] = [
+    ("is_encoder_decoder", "false"),
+    ("add_cross_attention", "false"),
+    ("quantization_config", "null"),
+    ("partial_rotary_factor", "1"),
 ];
 
 /// Refuses what a decoder's configuration says beyond its own fields, where that would change a result.
@@ -97,7 +97,8 @@ const REFUSED: [(&str, fn() -> Vec<Value>); 4] = [
 pub(crate) fn check_others(others: &Map<String, Value>) -> Result<()> {
     let mut keys = Keys::new(Path::new(""), others.clone());
     for (key, without_effect) in REFUSED {
-        keys.only(key, &without_effect()).map_err(|error| match error {
+        let without_effect = serde_json::from_str(without_effect).unwrap_or_default();
+        keys.only(key, &[without_effect]).map_err(|error| match error {
             ModelError::Json { reason, .. } => ModelError::Config { reason },
             other => other,
         })?;
@@ -119,11 +120,13 @@ pub(crate) fn of_transformers(class: &str) -> Vec<String> {
 pub(crate) fn assert_accounts_for<T: DeserializeOwned + serde::Serialize>(class: &str, own: &[(&str, &str)]) {
     // A field takes its key from a file; what is left over goes to the others, which are written back as they are.
     let followed = |key: &str| {
-        let marked = json!({ key: {"mark": 1} });
+        let marked = serde_json::json!({ key: {"mark": 1} });
         match serde_json::from_value::<T>(marked) {
             // No number, text or list.
             Err(_) => true,
-            Ok(config) => serde_json::to_value(config).unwrap()[key] != json!({"mark": 1}) || key.starts_with("rope_"),
+            Ok(config) => {
+                serde_json::to_value(config).unwrap()[key] != serde_json::json!({"mark": 1}) || key.starts_with("rope_")
+            }
         }
     };
     for key in of_transformers(class) {

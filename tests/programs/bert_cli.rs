@@ -259,13 +259,13 @@ fn texts_and_models_that_do_not_fit() {
     // 100,000 words: cut for fill-mask, which finds no mask in the rest.
     with(&["--file", &place.write("long.txt", "cat ".repeat(100_000) + "[MASK]")], 1, &["[MASK]"]);
 
-    // A tokenizer that knows more tokens than the model.
+    // A configuration of fewer tokens than the weights have.
     let config = place.path("pretrained/model/config.json");
     let smaller =
         fs::read_to_string(&config).expect("a config").replace("\"vocab_size\": ", "\"vocab_size\": 3, \"was\": ");
     fs::write(&config, smaller).expect("written");
-    with(&["a [MASK]"], 1, &["the tokenizer has", "do not belong together"]);
-    FINETUNE.assert_refused(&["--model", &model], 1, &["do not belong together"]);
+    with(&["a [MASK]"], 1, &["does not fit", "of another shape"]);
+    FINETUNE.assert_refused(&["--model", &model], 1, &["does not fit", "of another shape"]);
     fs::write(&config, "{\"model_type\": \"t5\"}").expect("written");
     with(&["a [MASK]"], 1, &["config.json", "t5"]);
 }

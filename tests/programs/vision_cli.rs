@@ -104,7 +104,7 @@ fn a_resnet_is_trained_and_used_and_tuned() {
         save_png(&image(true, 1, 16), directory.join("1.png")).expect("written");
     }
     let arguments = ["--evaluate", "--model", &model, "--data", &place.named("other"), "--val-fraction", "0"];
-    FINETUNE.assert_refused(&arguments, 1, &["2 classes", "does not know down, up"]);
+    FINETUNE.assert_refused(&arguments, 1, &["does not know these classes of the images: down, up", "it has 2"]);
 }
 
 #[test]

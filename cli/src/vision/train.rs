@@ -21,7 +21,7 @@ use grove::{
 
 use super::{ImageArgs, SizeArgs};
 use crate::{
-    labelled::{hold_out, tell_unheld},
+    labelled::{TOLD, hold_out, tell_unheld},
     prelude::*,
     training::Job,
 };
@@ -169,16 +169,17 @@ fn score_json(score: &ClassifierScore, images: &ImageBatches) -> Value {
 fn of_model(images: LabelledImages, labels: &[String]) -> Result<LabelledImages, Exit> {
     let known: HashSet<&String> = labels.iter().collect();
     let unknown: Vec<&str> = images.labels.iter().filter(|label| !known.contains(label)).map(String::as_str).collect();
-    match &unknown[..] {
-        [] => Ok(images.relabelled(labels)?),
-        [first, others @ ..] => Err(failure(format!(
-            "the images are of classes that the model does not know: {first}{}; the classes of its {} labels go by their names, \
-             such as {}",
-            if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) },
-            labels.len(),
-            labels.first().map_or("", String::as_str)
-        ))),
+    if unknown.is_empty() {
+        return Ok(images.relabelled(labels)?);
     }
+    let (named, more) = unknown.split_at(unknown.len().min(TOLD));
+    let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+    Err(failure(format!(
+        "the model does not know these classes of the images: {}{more}; it has {}, such as {}, and classes go by their names",
+        named.join(", "),
+        labels.len(),
+        labels.first().map_or("none", String::as_str)
+    )))
 }
 
 /// Does what `--evaluate` asks for: tells how well a model classifies what is held out, or all where nothing is. The

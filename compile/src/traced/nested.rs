@@ -80,7 +80,9 @@ impl Recording {
             tensor
         };
         let captured = captured.into_iter().map(tensor).collect();
-        with_sink(device.index, |sink| sink.borrowed().append(&mut borrowed));
+        if !borrowed.is_empty() {
+            with_sink(device.index, |sink| sink.borrowed().append(&mut borrowed));
+        }
         Ok((graph, captured))
     }
 }

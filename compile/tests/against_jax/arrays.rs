@@ -155,7 +155,7 @@ pub fn reductions<B: Backend>(name: &str, x: &[Tensor<B, 1>]) -> Option<Tensor<B
         "det" => linalg::det::<B, 3, 2, 1>(m().slice([0..2, 0..2]).unsqueeze()),
         "lu" => flat(linalg::lu::<B, 2, 1>(m().slice([0..2, 0..2])).1),
         "meshgrid" => {
-            let [a, b] = grid::meshgrid(&[a.clone().slice([0..3]), a.slice([3..6])], GridOptions::default());
+            let [a, b] = grid::meshgrid(&[a.clone().narrow(0, 0, 3), a.narrow(0, 3, 3)], GridOptions::default());
             joined(vec![a, b])
         }
         "ops::sum_of_squares" => ops::sum_of_squares(vec![m().into(), a.into()])?,
@@ -174,14 +174,14 @@ pub fn products<B: Backend>(name: &str, x: &[Tensor<B, 1>]) -> Option<Tensor<B, 
         "ops::matmul" => flat(grove_backend::matmul(m(), n().transpose())),
         "dot" => a().dot(b()),
         "cross" => flat(m().cross(n(), 1)),
-        "matvec" => linalg::matvec(m(), b().slice([0..3])),
+        "matvec" => linalg::matvec(m(), b().narrow(0, 0, 3)),
         "outer" => flat(linalg::outer::<B, 1, 2, _>(a(), b())),
         "outer_dim" => flat(linalg::outer_dim::<B, 2, 3, _, _>(m(), n(), 1)),
         "cosine_similarity" => flat(linalg::cosine_similarity(m(), n(), 1, Some(1e-8.elem()))),
         "cross_entropy_with_logits" => burn::tensor::loss::cross_entropy_with_logits(m(), n()),
-        "ops::linear" => flat(ops::linear(m(), n().transpose(), Some(b().slice([0..2])))),
+        "ops::linear" => flat(ops::linear(m(), n().transpose(), Some(b().narrow(0, 0, 2)))),
         "ops::scale" => {
-            let scaled = ops::scale(vec![m().into()], b().slice([0..1])).remove(0);
+            let scaled = ops::scale(vec![m().into()], b().narrow(0, 0, 1)).remove(0);
             flat(scaled.into_float::<2>()?)
         }
         _ => return None,

@@ -167,7 +167,7 @@ impl Case {
 
     /// The second of two examples.
     fn last<B: Backend>(x: Vec<Array<B, 2>>) -> Arrays<B> {
-        x.into_iter().map(|x| Array::new(x.val().slice([1..2]).squeeze_dim(0))).collect()
+        x.into_iter().map(|x| Array::new(x.val().narrow(0, 1, 1).squeeze_dim(0))).collect()
     }
 
     /// What each mode gives, in order: name, quantity and result.

@@ -100,7 +100,7 @@ pub fn images<B: Backend>(name: &str, x: &[Tensor<B, 1>]) -> Option<Tensor<B, 1>
             let grid = weight(1).reshape([1, 2, 2, 2]);
             flat(image().grid_sample_2d(grid, GridSampleOptions::new(InterpolateMode::Bilinear)))
         }
-        "affine_grid_2d" => flat(grid::affine_grid_2d(a.clone().slice([0..6]).reshape([1, 2, 3]), [1, 1, 3, 2])),
+        "affine_grid_2d" => flat(grid::affine_grid_2d(a.clone().narrow(0, 0, 6).reshape([1, 2, 3]), [1, 1, 3, 2])),
         "ops::conv2d" => flat(ops::conv2d(image(), weight(1).reshape([2, 2, 3, 2]), conv())),
         "ops::conv2d_fused" => {
             let epilogue = Epilogue { scale: weight(2), shift: weight(3), residual: None, relu: true };

@@ -181,7 +181,7 @@ fn simple<B: Backend>(op: &Op, env: &[Array<B, 1>], key: Key) -> Option<Tensor<B
             table().select(0, place).squeeze_dim(0) * arg(0)
         }
         "argmax" => table().select(0, arg(0).argmax(0)).squeeze_dim(0) + arg(0),
-        "update" => arg(0).slice_assign([1..3], arg(1).slice([0..2])),
+        "update" => arg(0).slice_assign(1..3, arg(1).narrow(0, 0, 2)),
         "draw" => {
             let next = |key: Key, step: &u32| match step {
                 0 => key.split().0,

@@ -93,9 +93,9 @@ fn texts_go_on_beyond_the_length_of_training() {
                 sampling: Sampling::greedy(),
                 ..Default::default()
             };
-            let eager = generate(&model, &[prompt.clone()], &options, |_, _| true).unwrap();
+            let eager = generate(&model, std::slice::from_ref(&prompt), &options, |_, _| true).unwrap();
             assert_eq!(eager[0].ids.len(), 12);
-            let jitted = model.jitted().generate(&[prompt.clone()], &options, |_, _| true).unwrap();
+            let jitted = model.jitted().generate(std::slice::from_ref(&prompt), &options, |_, _| true).unwrap();
             assert_eq!(jitted[0].ids, eager[0].ids, "{length}");
         }
     }

@@ -63,8 +63,9 @@ pub(super) fn tensors(object: Object, file: &Path) -> Result<Named, String> {
     let named = named_tensors(&entries);
     // Training scripts keep numbers beside the state dict, such as the best loss, and some are tensors.
     let is_number = |tensor: &PickledTensor| tensor.shape.iter().product::<usize>() == 1;
-    let numbers = named.iter().all(|(_, tensor)| tensor.as_ref().is_ok_and(is_number));
-    if !named.is_empty() && !(numbers && entries.iter().any(|(_, value)| holds_tensors(value))) {
+    let beside = named.iter().all(|(_, tensor)| tensor.as_ref().is_ok_and(is_number))
+        && entries.iter().any(|(_, value)| holds_tensors(value));
+    if !named.is_empty() && !beside {
         return Ok(named);
     }
     let mut inner: Vec<(String, Named)> = entries
