@@ -265,7 +265,7 @@ fn texts_and_models_that_do_not_fit() {
         fs::read_to_string(&config).expect("a config").replace("\"vocab_size\": ", "\"vocab_size\": 3, \"was\": ");
     fs::write(&config, smaller).expect("written");
     with(&["a [MASK]"], 1, &["does not fit", "of another shape"]);
-    FINETUNE.assert_refused(&["--model", &model], 1, &["does not fit", "of another shape"]);
+    FINETUNE.assert_fails(&["--model", &model], 1, &["does not fit", "of another shape"]);
     fs::write(&config, "{\"model_type\": \"t5\"}").expect("written");
     with(&["a [MASK]"], 1, &["config.json", "t5"]);
 }

@@ -163,7 +163,7 @@ fn prints() {
 fn values_are_printed_when_a_program_runs() {
     let this = std::env::current_exe().unwrap();
     let mut command = Command::new(this);
-    command.args(["--exact", "loops::prints", "--nocapture"]).env("GROVE_TEST_PRINTS", "1");
+    command.args(["--exact", "functional_loops::prints", "--nocapture"]).env("GROVE_TEST_PRINTS", "1");
     let printed = String::from_utf8(command.output().unwrap().stderr).unwrap();
     let lines: Vec<&str> = printed.lines().collect();
     let once = ["square.0: f32[2] [1.0, 4.0]", "step: f32[2] [2.0, 5.0]", "step: f32[2] [3.0, 6.0]"];
