@@ -36,8 +36,9 @@ pub(crate) use rules::{Batched, expanded, move_axis, run, run_batched};
 /// differentiated and traced: call them on the backend of the outer transformation, as [`jit`](crate::jit()) in `jit(|xs|
 /// vmap(f).call::<Traced, _>(xs))`.
 ///
-/// A function draws the same random numbers for each example if it has one key for all, such as one that it captures. [`Keys`]
-/// among the arguments give each example a key of its own; where an example draws, the examples are computed one after the other.
+/// A function draws the same random numbers for each example if it has one key for all, such as one that it captures.
+/// [`Keys`](grove_tree::Keys) among the arguments give each example a key of its own; where an example draws, the examples are
+/// computed one after the other.
 ///
 /// ```
 /// use burn::tensor::Tensor;

@@ -128,7 +128,7 @@ impl Chain {
         &self.sums
     }
 
-    /// True if each sum is computed at once: as [`sum_of_row`] of the whole row.
+    /// True if each sum is computed at once: as `sum_of_row` of the whole row.
     pub fn sums_whole_rows(&self) -> bool {
         self.len <= run::TILE && self.period() >= self.len
     }
