@@ -22,15 +22,7 @@ pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let text = quoted(bytes);
     let mut reader = serde_json::Deserializer::from_slice(&text);
-    let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
-        let path = error.path().to_string();
-        let error = error.into_inner();
-        if path == "." || error.is_syntax() || error.is_eof() {
-            error.to_string()
-        } else {
-            format!("`{path}`: {error}")
-        }
-    })?;
+    let value = serde_path_to_error::deserialize(&mut reader).map_err(described)?;
     reader.end().map_err(|error| error.to_string())?;
     Ok(value)
 }
@@ -40,11 +32,14 @@ pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
 /// # Errors
 /// A sentence with the key, and what was expected there.
 pub fn from_json<T: DeserializeOwned>(value: serde_json::Value) -> Result<T, String> {
-    serde_path_to_error::deserialize(value).map_err(|error| {
-        let path = error.path().to_string();
-        let error = error.into_inner();
-        if path == "." { error.to_string() } else { format!("`{path}`: {error}") }
-    })
+    serde_path_to_error::deserialize(value).map_err(described)
+}
+
+/// An error with the key where it is, if it is about a value.
+fn described(error: serde_path_to_error::Error<serde_json::Error>) -> String {
+    let path = error.path().to_string();
+    let error = error.into_inner();
+    if path == "." || error.is_syntax() || error.is_eof() { error.to_string() } else { format!("`{path}`: {error}") }
 }
 
 /// The text with quotes around names in place of numbers.
