@@ -90,33 +90,26 @@ impl TokenRules {
     fn restrict(&self, logits: &mut [f32], place: Place<'_>) {
         let Place { ids, prompt, max_new_tokens, ends } = place;
         let new = ids.len() - prompt;
-        let mut forbid = |token: u32| {
-            if let Some(x) = logits.get_mut(token as usize) {
-                *x = f32::NEG_INFINITY;
-            }
-        };
         if let Some(before) = self.no_repeat_ngram_size.checked_sub(1).filter(|&before| before <= ids.len()) {
             let last = &ids[ids.len() - before..];
-            ids.windows(before + 1).filter(|gram| &gram[..before] == last).for_each(|gram| forbid(gram[before]));
+            ids.windows(before + 1)
+                .filter(|gram| &gram[..before] == last)
+                .for_each(|gram| set(logits, gram[before], f32::NEG_INFINITY));
         }
         for word in self.bad_words_ids.iter().filter(|word| !ends.iter().any(|end| **word == [*end])) {
             if let Some((&token, before)) = word.split_last()
                 && ids.ends_with(before)
                 && word.len() <= ids.len()
             {
-                forbid(token);
+                set(logits, token, f32::NEG_INFINITY);
             }
         }
         if ids.len() < self.min_length || new < self.min_new_tokens {
-            ends.iter().for_each(|&end| forbid(end));
+            ends.iter().for_each(|&end| set(logits, end, f32::NEG_INFINITY));
         }
         if !self.forced_eos_token_id.is_empty() && new + 1 == max_new_tokens {
             logits.fill(f32::NEG_INFINITY);
-            for &token in &self.forced_eos_token_id {
-                if let Some(x) = logits.get_mut(token as usize) {
-                    *x = 0.0;
-                }
-            }
+            self.forced_eos_token_id.iter().for_each(|&token| set(logits, token, 0.0));
         }
         if let Some((start, factor)) = self.exponential_decay_length_penalty
             && new > start
@@ -128,10 +121,13 @@ impl TokenRules {
             }
         }
         let first: &[u32] = if new == 0 { &self.begin_suppress_tokens } else { &[] };
-        for &token in self.suppress_tokens.iter().chain(first) {
-            if let Some(x) = logits.get_mut(token as usize) {
-                *x = f32::NEG_INFINITY;
-            }
-        }
+        self.suppress_tokens.iter().chain(first).for_each(|&token| set(logits, token, f32::NEG_INFINITY));
+    }
+}
+
+/// Sets the logit of a token, if the model has it.
+fn set(logits: &mut [f32], token: u32, logit: f32) {
+    if let Some(x) = logits.get_mut(token as usize) {
+        *x = logit;
     }
 }
