@@ -1,22 +1,20 @@
-//! Keys of the JSON files beside a model.
+//! Keys of JSON files with settings.
 //!
 //! Each key is in one of three sets, which stand where the file is read: followed; known to change no result, with the
 //! reason; or refused by name. The measure is the class that the file names in the reference library. A key that this
 //! class does not read cannot change its results, and people add notes and other programs' keys. Such a key is accepted and
 //! named once on standard error, so that a key of a newer version does not go by unseen. `null` means that a key is absent.
 
-use grove_files::say_once;
-use grove_text::printable::excerpt;
 use serde_json::{Map, Value};
 use std::path::Path;
 
-use crate::error::{ModelError, Result};
+use crate::{notes::say_once, printable::excerpt};
 
 /// Most characters of a value that a message repeats.
 const LONGEST_VALUE: usize = 100;
 
 /// The keys of one kind of file.
-pub(crate) struct KnownKeys {
+pub struct KnownKeys {
     /// Keys that are read.
     pub followed: &'static [&'static str],
     /// Keys that change no result, each with the reason.
@@ -26,7 +24,7 @@ pub(crate) struct KnownKeys {
 }
 
 /// A key that changes results and is not supported.
-pub(crate) struct RefusedKey {
+pub struct RefusedKey {
     /// The key.
     pub key: &'static str,
     /// Values that change nothing, in compact JSON: the reference's defaults.
@@ -36,11 +34,11 @@ pub(crate) struct RefusedKey {
 }
 
 impl KnownKeys {
-    /// Checks the keys of a file.
+    /// Checks the keys of a file. It is named in the note about keys that are not known.
     ///
     /// # Errors
-    /// [`ModelError::Json`] with the file, the key, its value and the way out, for a key that is refused.
-    pub fn check(&self, file: &Path, fields: &Map<String, Value>) -> Result<()> {
+    /// A sentence with the key, its value and the way out, for a key that is refused.
+    pub fn check(&self, file: &Path, fields: &Map<String, Value>) -> Result<(), String> {
         let mut unknown = vec![];
         for (key, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
             let key = key.as_str();
@@ -54,8 +52,7 @@ impl KnownKeys {
             let value = value.to_string();
             if !refused.neutral.contains(&&*value) {
                 let (value, instead) = (excerpt(&value, LONGEST_VALUE), refused.instead);
-                let reason = format!("{key} is {value}, which is not supported; {instead}");
-                return Err(ModelError::Json { file: file.into(), reason });
+                return Err(format!("{key} is {value}, which is not supported; {instead}"));
             }
         }
         if !unknown.is_empty() {
@@ -67,20 +64,13 @@ impl KnownKeys {
 
     /// True if a key is in one of the sets.
     pub fn knows(&self, key: &str) -> bool {
-        let quiet = || self.without_effect.iter().map(|(key, _)| *key);
-        self.followed
-            .iter()
-            .copied()
-            .chain(quiet())
-            .chain(self.refused.iter().map(|refused| refused.key))
-            .any(|k| k == key)
+        self.all().any(|known| known == key)
     }
 
     /// Each key of the three sets.
-    #[cfg(test)]
-    pub fn all(&self) -> Vec<&'static str> {
+    pub fn all(&self) -> impl Iterator<Item = &'static str> {
         let quiet = self.without_effect.iter().map(|(key, _)| *key);
-        self.followed.iter().copied().chain(quiet).chain(self.refused.iter().map(|refused| refused.key)).collect()
+        self.followed.iter().copied().chain(quiet).chain(self.refused.iter().map(|refused| refused.key))
     }
 }
 
@@ -101,8 +91,8 @@ mod tests {
         check(json!({"size": 3, "seed": 0, "scale": 1.0, "comment": "ours"})).unwrap();
         check(json!({"scale": null})).unwrap();
         check(json!({"scale": "none"})).unwrap();
-        let error = check(json!({"size": 3, "scale": 2.5})).unwrap_err().to_string();
-        assert_eq!(error, "a/b.json: scale is 2.5, which is not supported; divide the weights by it");
-        assert_eq!(KEYS.all(), ["size", "seed", "scale"]);
+        let error = check(json!({"size": 3, "scale": 2.5})).unwrap_err();
+        assert_eq!(error, "scale is 2.5, which is not supported; divide the weights by it");
+        assert!(KEYS.all().eq(["size", "seed", "scale"]));
     }
 }

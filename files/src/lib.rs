@@ -5,7 +5,9 @@
 //! - [`FileError`]: an error of the system with its path (`error.rs`)
 //! - [`parse_json`]: JSON as Python writes it, with errors that name the key (`json.rs`)
 //! - [`failed_download`]: git-lfs pointers and web pages in place of data (`download.rs`)
+//! - [`KnownKeys`]: the keys of a settings file, each followed, without effect, or refused (`known_keys.rs`)
 //! - [`say_once`]: notes for the user (`notes.rs`)
+//! - [`printable`]: text of outsiders on a terminal (`printable.rs`)
 //!
 //! ```
 //! # let directory = tempfile::tempdir()?;
@@ -19,10 +21,13 @@ mod atomic;
 mod download;
 mod error;
 mod json;
+mod known_keys;
 mod notes;
+pub mod printable;
 
 pub use atomic::{Draft, create_directory, directory_at, directory_of, sync_directory, write_atomically};
 pub use download::failed_download;
 pub use error::FileError;
 pub use json::{from_json, parse_json};
+pub use known_keys::{KnownKeys, RefusedKey};
 pub use notes::say_once;

@@ -2,7 +2,10 @@
 //! or is known to change nothing, or is refused by its name. A key that none of the libraries reads that publish such files is of
 //! no consequence.
 
-use grove_text::printable::error_message;
+use grove_files::{
+    KnownKeys,
+    printable::{error_message, excerpt},
+};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::{
@@ -43,22 +46,34 @@ impl Keys {
     /// Refuses a key whose value is not one of those that change nothing. null is one of them.
     pub fn only(&mut self, key: &'static str, without_effect: &[Value]) -> Result<()> {
         self.asked.insert(key);
-        let Some(value) = self.fields.get(key).filter(|value| !value.is_null()) else { return Ok(()) };
-        let same =
-            |other: &Value| other == value || other.as_f64().is_some_and(|number| value.as_f64() == Some(number));
-        match without_effect.iter().any(same) {
-            true => Ok(()),
-            false => Err(self.wrong(format!(
-                "`{key}` is {}, which is not supported: it would change the result. Remove the key to go without it",
-                short(value)
-            ))),
-        }
+        only(&self.fields, key, without_effect).map_err(|reason| self.wrong(reason))
     }
 
     /// An error about the file.
     pub fn wrong(&self, reason: String) -> ModelError {
         ModelError::Json { file: self.file.clone(), reason: error_message(&reason) }
     }
+}
+
+/// As [`Keys::only`], with the reason as the error.
+fn only(fields: &Map<String, Value>, key: &str, without_effect: &[Value]) -> std::result::Result<(), String> {
+    let Some(value) = fields.get(key).filter(|value| !value.is_null()) else { return Ok(()) };
+    let same = |other: &Value| other == value || other.as_f64().is_some_and(|number| value.as_f64() == Some(number));
+    match without_effect.iter().any(same) {
+        true => Ok(()),
+        false => Err(format!(
+            "`{key}` is {}, which is not supported: it would change the result. Remove the key to go without it",
+            short(value)
+        )),
+    }
+}
+
+/// Checks the keys of a file.
+///
+/// # Errors
+/// [`ModelError::Json`] with the file, the key, its value and the way out, for a key that is refused.
+pub(crate) fn check_keys(known: &KnownKeys, file: &Path, fields: &Map<String, Value>) -> Result<()> {
+    known.check(file, fields).map_err(|reason| ModelError::Json { file: file.into(), reason })
 }
 
 /// Keys of transformers' configurations that change no result, for every family.
@@ -83,25 +98,17 @@ const WITHOUT_EFFECT: [(&str, &str); 16] = [
 ];
 
 /// Keys of a decoder that would change its results, and the value, in JSON, that does not.
-const REFUSED: [(&str, &str); 4] = [
-    ("is_encoder_decoder", "false"),
-    ("add_cross_attention", "false"),
-    ("quantization_config", "null"),
-    ("partial_rotary_factor", "1"),
-];
+const REFUSED: [(&str, &str); 3] =
+    [("is_encoder_decoder", "false"), ("add_cross_attention", "false"), ("quantization_config", "null")];
 
 /// Refuses what a decoder's configuration says beyond its own fields, where that would change a result.
 ///
 /// # Errors
 /// [`ModelError::Config`] naming the key.
 pub(crate) fn check_others(others: &Map<String, Value>) -> Result<()> {
-    let mut keys = Keys::new(Path::new(""), others.clone());
     for (key, without_effect) in REFUSED {
         let without_effect = serde_json::from_str(without_effect).unwrap_or_default();
-        keys.only(key, &[without_effect]).map_err(|error| match error {
-            ModelError::Json { reason, .. } => ModelError::Config { reason },
-            other => other,
-        })?;
+        only(others, key, &[without_effect]).map_err(|reason| ModelError::Config { reason })?;
     }
     Ok(())
 }
@@ -141,9 +148,5 @@ pub(crate) fn assert_accounts_for<T: DeserializeOwned + serde::Serialize>(class:
 
 /// A value as an error shows it.
 fn short(value: &Value) -> String {
-    let text = value.to_string();
-    match text.char_indices().nth(60) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
-    }
+    excerpt(&value.to_string(), 60)
 }

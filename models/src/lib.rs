@@ -12,7 +12,6 @@ pub mod generation;
 pub mod gpt2;
 pub mod gpt_neo;
 mod keys;
-mod known_keys;
 mod labels;
 pub mod llama;
 pub mod memory;

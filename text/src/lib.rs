@@ -18,7 +18,7 @@
 
 pub mod chat;
 pub mod ggml;
-pub mod printable;
+pub use grove_files::printable;
 pub mod sentencepiece;
 pub mod tokenizer_json;
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use grove_files::directory_at;
+use grove_files::{KnownKeys, directory_at};
 use serde_json::{Map, Value};
 
 use super::{Preprocessor, Resize, keys, timm};
@@ -103,7 +103,7 @@ fn defaults(class: &str) -> Option<Defaults> {
 }
 
 fn transformers(config: &Entries) -> Result<Preprocessor> {
-    keys::TRANSFORMERS.check(config)?;
+    config.check(&keys::TRANSFORMERS)?;
     let class = config.class()?;
     let Some(defaults) = defaults(&class) else {
         let known = "ViT, DeiT, Beit, Siglip, ConvNext, Bit and CLIP";
@@ -170,6 +170,11 @@ pub(super) struct Entries<'a> {
 impl Entries<'_> {
     pub fn wrong(&self, reason: String) -> ImageError {
         ImageError::config(self.file, reason)
+    }
+
+    /// Checks the keys.
+    pub fn check(&self, known: &KnownKeys) -> Result<()> {
+        known.check(self.file, self.entries).map_err(|reason| self.wrong(reason))
     }
 
     /// Returns an entry; `None` if it is missing or null.

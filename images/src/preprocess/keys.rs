@@ -1,20 +1,7 @@
 //! Keys of the files of preprocessing. Each is followed, or known to change no result, or refused by name. A key that the
 //! image processors read here do not have changes nothing; it is named once on standard error.
 
-use grove_files::say_once;
-
-use super::config::Entries;
-use crate::error::Result;
-
-/// The keys of one kind of file.
-pub(super) struct KnownKeys {
-    /// Keys that are read.
-    pub followed: &'static [&'static str],
-    /// Keys that change no result, each with the reason.
-    pub without_effect: &'static [(&'static str, &'static str)],
-    /// Keys that change results, each with the values that change nothing, as compact JSON, and the way out.
-    pub refused: &'static [(&'static str, &'static [&'static str], &'static str)],
-}
+use grove_files::{KnownKeys, RefusedKey};
 
 /// `preprocessor_config.json` of transformers.
 pub(super) const TRANSFORMERS: KnownKeys = KnownKeys {
@@ -49,11 +36,15 @@ pub(super) const TRANSFORMERS: KnownKeys = KnownKeys {
         ("_processor_class", "for models of texts and images"),
     ],
     refused: &[
-        ("do_pad", &["false"], "set it to false and pad the images themselves"),
-        ("pad_size", &[], "remove it and pad the images themselves"),
-        ("do_flip_channel_order", &["false"], "swap the first convolution's channels instead"),
-        ("rescale_offset", &["false"], "use image_mean and image_std instead"),
-        ("offset", &["false"], "use image_mean and image_std instead"),
+        RefusedKey { key: "do_pad", neutral: &["false"], instead: "set it to false and pad the images themselves" },
+        RefusedKey { key: "pad_size", neutral: &[], instead: "remove it and pad the images themselves" },
+        RefusedKey {
+            key: "do_flip_channel_order",
+            neutral: &["false"],
+            instead: "swap the first convolution's channels instead",
+        },
+        RefusedKey { key: "rescale_offset", neutral: &["false"], instead: "use image_mean and image_std instead" },
+        RefusedKey { key: "offset", neutral: &["false"], instead: "use image_mean and image_std instead" },
     ],
 };
 
@@ -96,32 +87,3 @@ pub(super) const TIMM: KnownKeys = KnownKeys {
     ],
     refused: &[],
 };
-
-impl KnownKeys {
-    /// Checks the keys of a file.
-    ///
-    /// # Errors
-    /// A key is refused; the error names the file, the key, its value and the way out.
-    pub fn check(&self, config: &Entries) -> Result<()> {
-        let mut unknown = vec![];
-        for (key, value) in config.entries.iter().filter(|(_, value)| !value.is_null()) {
-            let key = key.as_str();
-            if self.followed.contains(&key) || self.without_effect.iter().any(|(known, _)| *known == key) {
-                continue;
-            }
-            match self.refused.iter().find(|(refused, _, _)| *refused == key) {
-                Some((_, neutral, _)) if neutral.contains(&&*value.to_string()) => {}
-                Some((_, _, instead)) => {
-                    return Err(config.wrong(format!("{key} is {value}, which is not supported; {instead}")));
-                }
-                None => unknown.push(key),
-            }
-        }
-        if !unknown.is_empty() {
-            let (file, keys) = (config.file.display(), unknown.join(", "));
-            let keys: String = keys.chars().take(300).collect();
-            say_once(&format!("{file}: keys that are not known and change nothing here: {keys}"));
-        }
-        Ok(())
-    }
-}

@@ -10,7 +10,7 @@ use crate::filter::Filter;
 
 /// The pipeline of timm's `create_transform` for evaluation.
 pub(super) fn read(config: &Entries) -> Result<Preprocessor> {
-    keys::TIMM.check(config)?;
+    config.check(&keys::TIMM)?;
     let [height, width] = match config.get("input_size").and_then(Value::as_array).map(Vec::as_slice) {
         Some([_, height, width]) => [config.pixels("input_size", height)?, config.pixels("input_size", width)?],
         _ => return Err(config.wrong("input_size is not [channels, height, width]".into())),

@@ -1,5 +1,6 @@
 //! Configurations as Meta publishes them: `params.json`.
 
+use grove_files::{KnownKeys, RefusedKey};
 use grove_weights::TensorFiles;
 use serde::Deserialize;
 use serde_json::json;
@@ -9,7 +10,7 @@ use super::{EndTokens, LlamaConfig};
 use crate::{
     PretrainedConfig,
     error::{ModelError, Result},
-    known_keys::{KnownKeys, RefusedKey},
+    keys::check_keys,
     pretrained::read_json,
 };
 
@@ -55,7 +56,7 @@ const SCALED_BY_8: usize = 4096;
 
 /// The configuration of a model in Meta's files.
 pub(super) fn read(file: &Path, checkpoint: &TensorFiles) -> Result<LlamaConfig> {
-    KEYS.check(file, &read_json(file)?)?;
+    check_keys(&KEYS, file, &read_json(file)?)?;
     let params: Params = read_json(file)?;
     let wrong = |reason: String| ModelError::Json { file: file.into(), reason };
     let shape = |name: &str| match checkpoint.info(name)?.shape[..] {

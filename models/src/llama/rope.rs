@@ -1,14 +1,12 @@
 //! Rotary angles, as configurations of transformers 4 and 5 describe them.
 
+use grove_files::{KnownKeys, RefusedKey};
 use grove_layers::{Rope, RopeScaling};
 use serde_json::{Map, Value};
 use std::path::Path;
 
 use super::{LlamaConfig, gguf};
-use crate::{
-    error::{ModelError, Result},
-    known_keys::{KnownKeys, RefusedKey},
-};
+use crate::error::{ModelError, Result};
 
 /// The kinds that are known.
 const KINDS: &str = "default, linear, dynamic, llama3, yarn, longrope";
@@ -100,10 +98,8 @@ impl LlamaConfig {
         let given = |fields: &&Map<String, Value>| !fields.is_empty();
         let (older, newer) = (self.rope_scaling.as_ref(), self.rope_parameters.as_ref());
         let fields = Scaling(older.filter(given).or(newer.filter(given)).unwrap_or(&empty));
-        KEYS.check(Path::new("the rotary positions"), fields.0).map_err(|error| match error {
-            ModelError::Json { reason, .. } => ModelError::Config { reason: format!("rope_parameters: {reason}") },
-            other => other,
-        })?;
+        KEYS.check(Path::new("the rotary positions"), fields.0)
+            .map_err(|reason| ModelError::Config { reason: format!("rope_parameters: {reason}") })?;
         if let Some(part) =
             self.other.get("partial_rotary_factor").filter(|part| part.as_f64() != Some(1.0) && !part.is_null())
         {

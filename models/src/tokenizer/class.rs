@@ -5,7 +5,7 @@
 //! applied on top of a `tokenizer.json`. This follows versions 4 and 5 where they agree. Where only version 5 makes a
 //! tokenizer anew by its class, and gets other tokens, the `tokenizer.json` decides, and a note says so once.
 
-use grove_files::say_once;
+use grove_files::{KnownKeys, RefusedKey, say_once};
 use grove_text::printable::excerpt;
 use serde_json::{Map, Value};
 use std::{
@@ -20,7 +20,7 @@ use tokenizers::{
 
 use crate::{
     error::{ModelError, Result},
-    known_keys::{KnownKeys, RefusedKey},
+    keys::check_keys,
     pretrained::read_json,
 };
 
@@ -159,7 +159,7 @@ impl Settings {
         }
         let tokens = |key: &str| key.ends_with("_token");
         let others = fields.iter().filter(|(key, _)| !tokens(key)).map(|(key, value)| (key.clone(), value.clone()));
-        KEYS.check(&file, &others.collect())?;
+        check_keys(&KEYS, &file, &others.collect())?;
         // Only the names in it count here, so that a broken one is left to the model's own reader.
         let model: Map<String, Value> = read_json(&directory.join("config.json")).unwrap_or_default();
         let text = |fields: &Map<String, Value>, key: &str| fields.get(key).and_then(Value::as_str).map(str::to_owned);
@@ -365,7 +365,8 @@ mod tests {
 
     #[test]
     fn no_key_is_in_two_sets() {
-        let (mut once, all) = (KEYS.all(), KEYS.all());
+        let all: Vec<&str> = KEYS.all().collect();
+        let mut once = all.clone();
         once.sort_unstable();
         once.dedup();
         assert_eq!(once.len(), all.len());

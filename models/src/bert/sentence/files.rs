@@ -2,7 +2,7 @@
 
 use burn::tensor::DType;
 use grove_backend::Backend;
-use grove_files::directory_at;
+use grove_files::{KnownKeys, RefusedKey, directory_at};
 use grove_weights::Report;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -16,7 +16,7 @@ use crate::{
     Pretrained,
     bert::Bert,
     error::{ModelError, Result},
-    known_keys::{KnownKeys, RefusedKey},
+    keys::check_keys,
     pretrained::read_json,
 };
 
@@ -230,7 +230,7 @@ impl<B: Backend> SentenceEncoder<B> {
         let file = SETTINGS.iter().map(|name| directory.join(name)).find(|file| file.is_file());
         let fields: Map<String, Value> = file.as_deref().map_or(Ok(Map::new()), read_json)?;
         let file = file.unwrap_or_else(|| directory.join(SETTINGS[0]));
-        TRANSFORMER.check(&file, &fields)?;
+        check_keys(&TRANSFORMER, &file, &fields)?;
         self.lowercase = flag(&file, &fields, "do_lower_case")?.unwrap_or(false);
         let part = |names: &[&str], keys: &KnownKeys| -> Result<Map<String, Value>> {
             let value = names.iter().find_map(|name| fields.get(*name).filter(|value| !value.is_null()));
@@ -288,7 +288,7 @@ impl<B: Backend> SentenceEncoder<B> {
             return Ok(());
         }
         let fields: Map<String, Value> = read_json(file)?;
-        ENCODER.check(file, &fields)?;
+        check_keys(&ENCODER, file, &fields)?;
         for (name, prompt) in fields.get("prompts").and_then(Value::as_object).into_iter().flatten() {
             let text = match prompt {
                 Value::Null => "",
@@ -363,7 +363,7 @@ impl<B: Backend> SentenceEncoder<B> {
     /// Reads the pooling's settings: `pooling_mode`, a name or a list of names, or the older flags.
     fn read_pooling(&mut self, file: &Path) -> Result<()> {
         let fields: Map<String, Value> = read_json(file)?;
-        POOLING.check(file, &fields)?;
+        check_keys(&POOLING, file, &fields)?;
         if let Some(name) = fields.iter().find_map(|(name, value)| {
             let flag = name.starts_with("pooling_mode_") && *value != false && !POOLING.knows(name);
             flag.then_some(name)
@@ -424,7 +424,7 @@ mod tests {
     #[test]
     fn no_key_is_in_two_sets() {
         for keys in [&POOLING, &TRANSFORMER, &MODEL_KWARGS, &PROCESSOR_KWARGS, &CONFIG_KWARGS, &ENCODER] {
-            let all = keys.all();
+            let all: Vec<&str> = keys.all().collect();
             let mut once = all.clone();
             once.sort_unstable();
             once.dedup();

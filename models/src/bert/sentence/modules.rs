@@ -2,6 +2,7 @@
 
 use burn::tensor::{DType, Tensor};
 use grove_backend::Backend;
+use grove_files::{KnownKeys, RefusedKey};
 use grove_layers::{Activation, LayerNorm, Linear};
 use grove_transform::eval_shape;
 use grove_tree::{Init, Tree};
@@ -12,7 +13,7 @@ use std::path::Path;
 
 use crate::{
     error::{ModelError, Result},
-    known_keys::{KnownKeys, RefusedKey},
+    keys::check_keys,
     pretrained::read_json,
 };
 
@@ -117,16 +118,16 @@ impl<B: Backend> SentenceModule<B> {
             || -> Result<Map<String, Value>> { if file.is_file() { read_json(&file) } else { Ok(Map::new()) } };
         Ok(Some(match class {
             "Normalize" => {
-                NORMALIZE.check(&file, &fields()?)?;
+                check_keys(&NORMALIZE, &file, &fields()?)?;
                 Some(Self::Normalize)
             }
             "Dropout" => {
-                DROPOUT.check(&file, &fields()?)?;
+                check_keys(&DROPOUT, &file, &fields()?)?;
                 None
             }
             "Dense" => Some(Self::Dense(Dense::read(directory, &file, &options)?)),
             "LayerNorm" => {
-                LAYER_NORM.check(&file, &read_json(&file)?)?;
+                check_keys(&LAYER_NORM, &file, &read_json(&file)?)?;
                 let LayerNormConfig { dimension } = read_json(&file)?;
                 check_size(&file, "dimension", dimension)?;
                 let names = NameMap::new().rule("norm.weight", "weight").rule("norm.bias", "bias");
@@ -153,7 +154,7 @@ impl<B: Backend> Dense<B> {
     }
 
     fn read(directory: &Path, file: &Path, options: &LoadOptions<B>) -> Result<Self> {
-        DENSE.check(file, &read_json(file)?)?;
+        check_keys(&DENSE, file, &read_json(file)?)?;
         let config: DenseConfig = read_json(file)?;
         let (inputs, outputs) = (config.in_features, config.out_features);
         check_size(file, "in_features", inputs)?;
