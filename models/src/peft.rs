@@ -5,10 +5,10 @@
 //!
 //! ```no_run
 //! use grove_layers::lora;
-//! use grove_models::{Gpt2, Pretrained, gpt2, peft};
+//! use grove_models::{Gpt2, Gpt2Config, Pretrained, gpt2, peft};
 //! # type B = burn_flex::Flex;
 //! let model = Gpt2::<B>::from_pretrained("openai-community/gpt2", &Default::default())?;
-//! let names = gpt2::published_names();
+//! let names = gpt2::published_names(&Gpt2Config::default());
 //! let model = peft::load_adapters(model, &names, "adapters")?;
 //! peft::save_adapters(&model, &names, "transformer.", Some("openai-community/gpt2"), "copy")?;
 //! let model = lora::merge(model);

@@ -37,7 +37,8 @@ pub const SETTINGS_FILES: [&str; 5] =
 
 /// True for a file of a part of a model in a folder of its own: a module of a sentence encoder, such as `1_Pooling/config.json`, or a
 /// chat template of another name.
-pub fn is_part(file: &str) -> bool {
+#[cfg(feature = "hub")]
+pub(crate) fn is_part(file: &str) -> bool {
     let Some((folder, name)) = file.split_once('/') else { return false };
     let module = folder.split_once('_').is_some_and(|(number, kind)| {
         !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) && !kind.is_empty()
@@ -46,7 +47,7 @@ pub fn is_part(file: &str) -> bool {
     module && of_module || folder == "additional_chat_templates" && name.ends_with(".jinja") && !name.contains('/')
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "hub"))]
 mod tests {
     use super::*;
 

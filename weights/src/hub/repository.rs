@@ -158,21 +158,21 @@ impl<'a> Hub<'a> {
             wanted: file.into(),
             endpoint: self.endpoint.into(),
         };
-        // With the configuration missing the message is about that; a GGUF file needs none.
         let weights = wanted.weights.then(|| wanted.weights_among(&listed));
-        let of_gguf = matches!(weights, Some(Ok(weights)) if is_gguf(weights));
-        let several_ggufs = matches!(weights, Some(Err(_))) && listed.iter().any(|file| is_gguf(file));
-        let needed =
-            |file: &&String| !((of_gguf || several_ggufs) && *file == "config.json") || exists.contains(file.as_str());
-        if let Some(file) = wanted.required.iter().filter(needed).find(|file| !exists.contains(file.as_str())) {
+        let of_gguf = match &weights {
+            Some(Ok(weights)) => is_gguf(weights),
+            // The message is about the choice among them.
+            Some(Err(_)) => listed.iter().any(|file| is_gguf(file)),
+            None => false,
+        };
+        if let Some(file) = wanted.missing(of_gguf, |file| exists.contains(file)) {
             return Err(missing(file));
         }
         if wanted.tokenizer && !has_tokenizer(|name| exists.contains(name)) {
             return Err(missing("a tokenizer"));
         }
         let weights = weights.transpose().map_err(|reason| missing(&reason))?;
-        let optional = wanted.optional.iter().filter(|file| exists.contains(file.as_str()));
-        for file in wanted.required.iter().filter(needed).chain(optional) {
+        for file in wanted.required.iter().chain(&wanted.optional).filter(|file| exists.contains(file.as_str())) {
             self.get(client, &info.sha, file)?;
         }
         if let Some(weights) = weights {

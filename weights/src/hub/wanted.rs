@@ -88,12 +88,16 @@ impl FilePatterns {
 /// Checks of the client.
 #[cfg(feature = "hub")]
 impl FilePatterns {
+    /// The first required file that does not exist. A GGUF file needs no `config.json`.
+    pub(super) fn missing(&self, of_gguf: bool, exists: impl Fn(&str) -> bool) -> Option<&String> {
+        self.required.iter().find(|name| !(exists(name) || of_gguf && *name == "config.json"))
+    }
+
     /// Describes the first required file that a directory lacks; `None` if it has all of them.
     pub(super) fn lacking(&self, directory: &Path) -> Option<String> {
         let weights = if self.weights { Some(self.weights_in(directory)) } else { None };
         let of_gguf = self.gguf.is_some() || matches!(&weights, Some(Some(weights)) if is_gguf(&file_name(weights)));
-        let required = |name: &&String| !(of_gguf && *name == "config.json");
-        if let Some(missing) = self.required.iter().filter(required).find(|name| !directory.join(name).exists()) {
+        if let Some(missing) = self.missing(of_gguf, |name| directory.join(name).exists()) {
             return Some(missing.clone());
         }
         if self.tokenizer && !has_tokenizer(|name| directory.join(name).exists()) {
