@@ -39,7 +39,7 @@ def draw(draws: Draws, family: str) -> dict:
     case["config"] = general(draws) | (gpt(draws, family) if family in ("gpt2", "gpt_neo") else llama(draws, family, heads, layers))
     if family == "gpt_neo":
         case["config"].pop("attn_implementation", None)
-    case["saving"] = saving.draw(draws, family in ("gpt2", "gpt_neo"))
+    case["saving"] = saving.draw(draws, family)
     if family == "llama" and draws.chance(0.12):
         case["saving"] = {"gguf": draws.choice(["F32", "F32", "F16", "BF16", "Q8_0", "Q4_0"])}
     if draws.chance(0.1):
@@ -153,6 +153,8 @@ def llama(draws: Draws, family: str, heads: int, layers: int) -> dict:
             "layer_types": lambda: [draws.choice(["full_attention", "sliding_attention"]) for _ in range(layers)],
         }
     config = draws.some(own, 0.35)
+    if "layer_types" in config and not (config.get("use_sliding_window") and config.get("sliding_window")):
+        config["layer_types"] = ["full_attention"] * layers
     if family != "llama" and config.get("head_dim", 1) is None:
         del config["head_dim"]
     if family == "mistral" and config.get("num_key_value_heads", 1) is None:
@@ -272,7 +274,7 @@ def ask(draws: Draws, text: bool, case: dict) -> dict:
     if draws.chance(0.8):
         asked["max_new_tokens"] = draws.choice([1, 6, 12, 16])
     if text and case["family"] in ("llama", "mistral", "qwen2") and draws.chance(0.3):
-        name = draws.choice(list(vocabularies.TEMPLATES))
+        name = draws.mostly("chatml", list(vocabularies.TEMPLATES), 0.85)
         if "gguf" in case["saving"] or draws.chance(0.5):
             case["tokenizer"]["template"] = name
         else:
@@ -365,14 +367,12 @@ def build(case: dict, folder: Path) -> None:
         state["lm_head.weight"] = state[embedding].clone()
     plain = {key: case["saving"][key] for key in ("type",) if key in case["saving"]}
     saving.write(state, plain, reference)
-    if case["saving"].get("spare") == "buffer" and case["family"] == "gpt_neo":
-        case = case | {"saving": case["saving"] | {"spare": "inner buffer"}}
     if "gguf" in case["saving"]:
         shutil.rmtree(model_folder)
         model_folder.mkdir()
         ggml.write(model_folder / "model.gguf", case, own, state, reference)
     else:
-        saving.write(state, case["saving"], model_folder)
+        saving.write(state, case["saving"], model_folder, case["family"])
 
 
 # ------------------------------------------------------------------------------------------------------------------ comparing

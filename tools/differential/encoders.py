@@ -35,9 +35,7 @@ def draw(draws: Draws, family: str) -> dict:
     case = {"family": family, "weights": draws.randrange(1 << 30)}
     case["sizes"] = {"heads": heads, "width": heads * draws.choice([6, 8]), "layers": draws.choice([1, 2]), "positions": draws.choice([40, 64])}
     case["config"] = configuration_keys(draws, family, task)
-    case["saving"] = saving.draw(draws, False)
-    if case["saving"].get("spare") == "mtp":
-        del case["saving"]["spare"]
+    case["saving"] = saving.draw(draws, family)
     case["tokenizer"] = vocabularies.of_encoder(draws, family)
     texts = [vocabularies.text(draws, draws.choice([1, 4, 8])).strip() or "a" for _ in range(draws.choice([1, 1, 2, 4]))]
     texts = [" ".join(text.split()) for text in texts]
@@ -120,7 +118,7 @@ def build(case: dict, folder: Path, kind) -> None:
         for name in ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "lm_head.decoder.weight", "lm_head.decoder.bias", "vocab_projector.weight"):
             state.pop(name, None)
     saving.write(state, {key: case["saving"][key] for key in ("type",) if key in case["saving"]}, reference)
-    saving.write(state, case["saving"], model_folder)
+    saving.write(state, case["saving"], model_folder, case["family"])
 
 
 def near(found: float, right: float) -> bool:

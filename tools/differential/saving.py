@@ -12,7 +12,21 @@ TYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 PREFIXES = ["_orig_mod.", "module.", "model.", "_orig_mod.module."]
 
 
-def draw(draws: Draws, gpt: bool) -> dict:
+# Tensors that files have besides the weights, by family. None of them counts.
+SPARE = {
+    "gpt2": ["masked_bias", "mask"],
+    "gpt_neo": ["masked_bias", "mask"],
+    "llama": ["mtp", "inv_freq"],
+    "mistral": ["inv_freq"],
+    "qwen2": ["mtp", "inv_freq"],
+    "bert": ["positions"],
+    "roberta": ["positions"],
+}
+# What stands before the names of an encoder without a head.
+BASES = {"gpt2": "transformer.", "gpt_neo": "transformer."}
+
+
+def draw(draws: Draws, family: str) -> dict:
     """Each key makes the files less usual."""
     drawn = {}
     if draws.chance(0.4):
@@ -23,8 +37,12 @@ def draw(draws: Draws, gpt: bool) -> dict:
         drawn["pickle"] = draws.choice(["zip", "zip", "old"])
     if draws.chance(0.15):
         drawn["prefix"] = draws.choice(PREFIXES)
-    if draws.chance(0.1):
-        drawn["spare"] = draws.choice(["scalar", "buffer" if gpt else "mtp"])
+    if draws.chance(0.2):
+        drawn["spare"] = draws.choice(["scalar", *SPARE.get(family, [])])
+    if family in BASES and draws.chance(0.15):
+        drawn["bare"] = True
+    if family == "bert" and draws.chance(0.15):
+        drawn["old_names"] = True
     if "pickle" in drawn and draws.chance(0.3):
         drawn["wrapped"] = draws.choice(["state_dict", "model", "model_state_dict"])
     if draws.chance(0.1):
@@ -38,14 +56,30 @@ def rounded(state: dict, drawn: dict) -> dict:
     return {name: tensor.to(kind) if tensor.is_floating_point() else tensor for name, tensor in state.items()}
 
 
-def write(state: dict, drawn: dict, folder: Path) -> None:
+def spares(kind: str, family: str) -> dict:
+    """Tensors of this kind."""
+    inner = "transformer.h.0.attn." + ("attention." if family == "gpt_neo" else "")
+    if kind == "masked_bias":
+        return {inner + "masked_bias": torch.tensor(-1e4)}
+    if kind == "mask":
+        return {inner + "bias": torch.ones(1, 1, 8, 8, dtype=torch.bool).tril()}
+    if kind == "inv_freq":
+        return {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4)}
+    if kind == "positions":
+        return {f"{family}.embeddings.position_ids": torch.arange(8)[None]}
+    return {"mtp.0.norm.weight": torch.ones(4)} if kind == "mtp" else {}
+
+
+def write(state: dict, drawn: dict, folder: Path, family: str = "") -> None:
     """Writes the weights of a model into its folder."""
-    state = {drawn.get("prefix", "") + name: tensor.contiguous().clone() for name, tensor in rounded(state, drawn).items()}
     spare = drawn.get("spare")
-    if spare in ("buffer", "inner buffer"):
-        state["transformer.h.0.attn." + ("attention." if spare[0] == "i" else "") + "masked_bias"] = torch.tensor(-1e4)
-    elif spare == "mtp":
-        state["mtp.0.norm.weight"] = torch.ones(4)
+    state = rounded(state, drawn) | spares(spare, family)
+    if "bare" in drawn:
+        state = {name.removeprefix(BASES[family]): tensor for name, tensor in state.items()}
+    if "old_names" in drawn:
+        olden = lambda name: name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+        state = {olden(name): tensor for name, tensor in state.items()}
+    state = {drawn.get("prefix", "") + name: tensor.contiguous().clone() for name, tensor in state.items()}
     shards = drawn.get("shards", 1)
     parts = [{} for _ in range(shards)]
     for i, (name, tensor) in enumerate(state.items()):

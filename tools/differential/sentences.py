@@ -133,7 +133,7 @@ def build(case: dict, folder: Path) -> None:
     randomise(model, case["weights"])
     state = {name: tensor for name, tensor in model.state_dict().items() if "position_ids" not in name}
     saving.write(state, {key: case["saving"][key] for key in ("type",) if key in case["saving"]}, inner)
-    saving.write(state, case["saving"], folder / "model" / case.get("inner", ""))
+    saving.write(state, case["saving"], folder / "model" / case.get("inner", ""), case["sizes"]["encoder"])
 
 
 def check(case: dict, folder: Path, programs: Programs) -> None:

@@ -29,7 +29,7 @@ CLOSE = 5e-4
 
 
 def draw(draws: Draws, family: str) -> dict:
-    case = {"family": family, "weights": draws.randrange(1 << 30), "saving": saving.draw(draws, False)}
+    case = {"family": family, "weights": draws.randrange(1 << 30), "saving": saving.draw(draws, family)}
     case["saving"].pop("spare", None)
     heads = draws.choice([1, 2, 3])
     case["sizes"] = {"heads": heads, "width": heads * 8, "layers": draws.choice([1, 2]), "patch": draws.choice([4, 8]), "grid": draws.choice([2, 3])}

@@ -34,8 +34,15 @@ TEMPLATES = {
     "{{ '<<' + ns.system.strip() + '>> ' }}{%- endif -%}{{ '[' + m['role'] + '] ' + m['content'].strip() + (' ' if not loop.last else '') }}"
     "{%- if m.role == 'assistant' -%}{{ eos_token }}{%- endif -%}{%- endfor -%}",
     "tools": "{%- if tools is defined and tools %}{{ tools | tojson }}{%- endif %}{%- for m in messages if m.content is string %}"
-    "{{- '#%d ' | format(loop.index) }}{{ m.role.title() }}={{ m.content | replace('\n', ' ') | length }}:{{ m.content }}{% endfor %}"
+    "{{- '#' ~ loop.index ~ ' ' }}{{ m.role.title() }}={{ m.content | replace('\n', ' ') | length }}:{{ m.content }}{% endfor %}"
     "{{ '' if not add_generation_prompt else ' >' }}",
+    "format": "{% for m in messages %}{{- '#%d ' | format(loop.index) }}{{ m.content }}{% endfor %}",
+    "blocks": "{%- macro said(m) -%}{{ m.role.capitalize() + '> ' + m.content.rstrip() }}{%- endmacro -%}{%- set last = messages | selectattr('role', 'equalto', 'user') | list | last -%}"
+    "{%- for m in messages -%}{%- if m is not mapping or 'content' not in m -%}{%- continue -%}{%- endif -%}{{ said(m) }}{{ '\n' if not loop.last }}{%- endfor -%}"
+    "{{ '\n' ~ last['content'][:3] ~ (messages | length) ~ messages[-1]['role'].startswith('us') }}{{ '\nBot> ' if add_generation_prompt }}",
+    "date": "{%- if date_string is not defined %}{%- set date_string = '26 Jul 2024' %}{%- endif %}{{- bos_token }}{{- 'Today: ' + date_string + '\n' }}"
+    "{%- for message in messages %}{%- if message['role'] not in ['user', 'assistant', 'system'] %}{{ raise_exception('no') }}{%- endif %}"
+    "{{- '<|' ~ message.role ~ '|>' }}{{- message['content'].split(' ')[0] | tojson }}{{- message.content.split('x')[-1].lstrip().replace('a', 'A') }}{%- endfor %}{{- eos_token }}",
     "generation": "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}{% else %}"
     "{{ m.role[0] }}|{{ m.content }}\n{% endif %}{% endfor %}{{ strftime_now is defined }}",
 }  # fmt: skip
@@ -120,7 +127,8 @@ def general(draws: Draws, special: list[str]) -> dict:
             "split_special_tokens": lambda: draws.mostly(False, [True], 0.3),
             "extra_special_tokens": lambda: draws.choice([["<|user|>"], {"user_token": "<|user|>"}]),
             "truncation_side": lambda: draws.choice(["left", "right"]),
-            "added_tokens_decoder": lambda: {"400": entry("<|late|>", special=draws.chance(0.5))},
+            # Written with the next free number.
+            "added_tokens_decoder": lambda: {"next": entry("<|late|>", special=draws.chance(0.5))},
         },
         0.15,
     )  # fmt: skip
@@ -192,6 +200,8 @@ def of_encoder(draws: Draws, family: str) -> dict:
         }
     if drawn["form"] == "json":
         drawn["lower"] = draws.chance(0.6)
+        if draws.chance(0.2):
+            drawn["limits"] = draws.choice([6, 20])
         classes.append("PreTrainedTokenizerFast")
     special = ROBERTA if family == "roberta" else BERT
     names = ["bos_token", "pad_token", "eos_token", "unk_token", "mask_token"] if family == "roberta" else [
@@ -243,7 +253,17 @@ def write(drawn: dict, folder: Path) -> int:
         size = write_words(form, drawn.get("lower", True), folder)
     else:
         size = write_bytes(kind, form, folder)
+    if "limits" in drawn and form == "json":
+        # Published files often keep the settings of some earlier call, which count for nothing.
+        t = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        t.enable_truncation(drawn["limits"])
+        t.enable_padding(length=drawn["limits"])
+        t.save(str(folder / "tokenizer.json"))
     if "config" in drawn:
+        drawn = drawn | {"config": dict(drawn["config"])}
+        late = drawn["config"].get("added_tokens_decoder", {}).get("next")
+        if late:
+            drawn["config"]["added_tokens_decoder"] = {str(size): late}
         (folder / "tokenizer_config.json").write_text(json.dumps(drawn["config"]))
     if "map" in drawn:
         (folder / "special_tokens_map.json").write_text(json.dumps(drawn["map"]))
