@@ -15,7 +15,7 @@ use std::{
 use tokenizers::{
     NormalizerWrapper, PreTokenizerWrapper, Tokenizer as HfTokenizer,
     normalizers::bert::BertNormalizer,
-    pre_tokenizers::{byte_level::ByteLevel, metaspace::PrependScheme},
+    pre_tokenizers::{byte_level::ByteLevel, metaspace::PrependScheme, sequence::Sequence as PreTokenizers},
 };
 
 use crate::{
@@ -237,11 +237,22 @@ impl Settings {
                 }
                 _ => self.say_rebuilt(file, "cuts texts by GPT-2's rules"),
             },
-            Class::Qwen2 if !matches!(tokenizer.get_pre_tokenizer(), Some(PreTokenizerWrapper::Sequence(_))) => {
-                self.say_rebuilt(file, "cuts texts by Qwen2's rules");
-            }
+            Class::Qwen2 => match tokenizer.get_pre_tokenizer() {
+                Some(PreTokenizerWrapper::Sequence(steps)) => {
+                    let prefix = self.flag("add_prefix_space")?.unwrap_or(false);
+                    let with_prefix = |step: &PreTokenizerWrapper| match step {
+                        PreTokenizerWrapper::ByteLevel(step) => {
+                            ByteLevel::new(prefix, step.trim_offsets, step.use_regex).into()
+                        }
+                        other => other.clone(),
+                    };
+                    let steps: Vec<PreTokenizerWrapper> = steps.as_ref().iter().map(with_prefix).collect();
+                    tokenizer.with_pre_tokenizer(Some(PreTokenizers::new(steps)));
+                }
+                _ => self.say_rebuilt(file, "cuts texts by Qwen2's rules"),
+            },
             Class::Llama => self.compare_llama(tokenizer, file)?,
-            Class::Qwen2 | Class::Whole { .. } | Class::Other(_) => {}
+            Class::Whole { .. } | Class::Other(_) => {}
         }
         Ok(())
     }
