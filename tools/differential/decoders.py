@@ -42,8 +42,13 @@ def draw(draws: Draws, family: str) -> dict:
     case["saving"] = saving.draw(draws, family)
     if family == "llama" and draws.chance(0.12):
         case["saving"] = {"gguf": draws.choice(["F32", "F32", "F16", "BF16", "Q8_0", "Q4_0"])}
+        case["config"] = for_gguf(draws, case["config"])
     if draws.chance(0.1):
         case["head"] = draws.choice(["own", "copy", "absent"])
+    if family not in ("gpt2", "gpt_neo") and draws.chance(0.12):
+        # Texts beyond the length of training.
+        case["sizes"]["positions"] = draws.choice([12, 20, 28])
+        case["sizes"]["beyond"] = True
     text = draws.chance(0.6)
     if text:
         case["tokenizer"] = vocabularies.of_decoder(draws, family)
@@ -53,6 +58,20 @@ def draw(draws: Draws, family: str) -> dict:
         case["generation"] = generation(draws)
     case["ask"] = ask(draws, text, case)
     return case
+
+
+def for_gguf(draws: Draws, config: dict) -> dict:
+    """The keys that GGUF's metadata can say."""
+    kept = {key: config[key] for key in ("num_key_value_heads", "rms_norm_eps", "tie_word_embeddings", "rope_theta") if key in config}
+    kind = draws.choice(["default", "linear", "yarn", "llama3"])
+    scaling = {"rope_type": kind}
+    if kind != "default":
+        scaling["factor"] = draws.choice([2.0, 4.0])
+    if kind == "llama3":
+        scaling |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    if kind in ("llama3", "yarn"):
+        scaling["original_max_position_embeddings"] = draws.choice([12, 16])
+    return kept | {"rope_scaling": scaling, "eos_token_id": draws.choice([0, 2, 7])}
 
 
 def general(draws: Draws) -> dict:
@@ -286,7 +305,7 @@ def ask(draws: Draws, text: bool, case: dict) -> dict:
         case["sizes"]["positions"] = 256
         return asked
     return asked | draws.rare(
-        {"samples": lambda: 2, "jit": lambda: True, "draft": lambda: draws.choice([2, 4]), "stop": lambda: draws.choice(["e", " a", "\n"]),
+        {"file": lambda: True, "samples": lambda: 2, "jit": lambda: True, "draft": lambda: draws.choice([2, 4]), "stop": lambda: draws.choice(["e", " a", "\n"]),
          "ignore_eos": lambda: True, "repetition_penalty": lambda: 1.2}, 0.2)  # fmt: skip
 
 
@@ -347,7 +366,10 @@ def build(case: dict, folder: Path) -> None:
         drawn = dict(case["tokenizer"])
         if "template" in drawn:
             drawn["config"] = drawn.get("config", {}) | {"chat_template": vocabularies.TEMPLATES[drawn.pop("template")]}
-        size = max(vocabularies.write(drawn, reference) + len(drawn.get("added", {})), size) + 8
+        if "gguf" in case["saving"]:
+            size = ggml.tokenizer(drawn, case, reference)
+        else:
+            size = max(vocabularies.write(drawn, reference) + len(drawn.get("added", {})), size) + 8
     config = configuration(case, size)
     (reference / "config.json").write_text(json.dumps(config))
     if "generation" in case:
@@ -371,6 +393,8 @@ def build(case: dict, folder: Path) -> None:
         shutil.rmtree(model_folder)
         model_folder.mkdir()
         ggml.write(model_folder / "model.gguf", case, own, state, reference)
+        if "generation" in case:
+            shutil.copy(reference / "generation_config.json", model_folder)
     else:
         saving.write(state, case["saving"], model_folder, case["family"])
 
@@ -409,7 +433,9 @@ class Reference:
             return self.model(torch.tensor([ids])).logits[0]
 
     def generate(self, ids: list[int], **more) -> tuple[list[int], list[torch.Tensor]]:
-        """A continuation, with the processed scores of each step."""
+        """A continuation, with the processed scores of each step. With a cache in any case: without one, angles that depend on the
+        length of the text (dynamic, longrope) would change for its beginning too."""
+        more["use_cache"] = True
         x = torch.tensor([ids])
         with torch.no_grad():
             out = self.model.generate(x, attention_mask=torch.ones_like(x), return_dict_in_generate=True, output_scores=True, **more)
@@ -429,6 +455,8 @@ def check(case: dict, folder: Path, programs: Programs) -> None:
     model = folder / "model"
     if "gguf" in case["saving"]:
         model = model / "model.gguf"
+    elif "file" in asked and len(files := [*model.glob("*.safetensors"), *model.glob("*.bin")]) == 1:
+        model = files[0]
     Comparison(case, reference, programs, program, model, asked).run()
 
 
@@ -437,6 +465,7 @@ class Comparison:
         self.case, self.reference, self.programs = case, reference, programs
         self.program, self.model, self.asked = program, model, asked
         self.generation = case.get("generation", {})
+        self.beyond = case["sizes"].get("beyond", False)
         quantized = case["saving"].get("gguf", "").startswith("Q")
         self.close, self.near = (CLOSE_QUANTIZED, NEAR_TIE_QUANTIZED) if quantized else (CLOSE, NEAR_TIE)
 
@@ -452,7 +481,7 @@ class Comparison:
         if self.asked.get("chat"):
             return self.chat()
         ids = self.tokens()
-        if len(ids) > 1:
+        if 1 < len(ids) < self.case["sizes"]["positions"]:
             self.loss(ids)
         self.text(ids)
 
@@ -464,7 +493,7 @@ class Comparison:
                 right = self.reference.tokenizer(self.asked["prompt"]).input_ids
             except Exception as error:
                 raise Invalid(f"the tokenizer: {error}") from error
-        if not right or len(right) + 1 > self.case["sizes"]["positions"]:
+        if not right or (len(right) + 1 > self.case["sizes"]["positions"] and not self.beyond):
             raise Invalid("the prompt has no tokens, or does not fit")
         found, said = self.grove(*self.prompt(), "--max-new-tokens", "1", "--temperature", "0")
         if found["prompt_ids"] != right:
@@ -530,7 +559,7 @@ class Comparison:
             right, scores = self.reference.generate(ids, **settings)
         except Exception as error:
             raise Invalid(f"generate: {error}") from error
-        if len(ids) + len(right) >= self.case["sizes"]["positions"]:
+        if len(ids) + len(right) >= self.case["sizes"]["positions"] and not self.beyond:
             raise Invalid("the text does not fit")
         found, _ = self.grove(*self.prompt(), *words)
         rows, texts = found["generated_ids"], found["text"]

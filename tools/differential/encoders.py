@@ -48,6 +48,8 @@ def draw(draws: Draws, family: str) -> dict:
     if task == "answer":
         case["ask"]["question"] = " ".join(vocabularies.text(draws, 3).split()) or "who"
     case["ask"] |= draws.some({"batch_size": lambda: draws.choice([1, 2])}, 0.2)
+    if task == "classify":
+        case["ask"] |= draws.some({"max_length": lambda: draws.choice([6, 9])}, 0.2)
     return case
 
 
@@ -143,6 +145,8 @@ def check(case: dict, folder: Path, programs: Programs) -> None:
     arguments = ["--task", task, "--top-k", "1000" if task != "answer" else "3"]
     if "batch_size" in asked:
         arguments += ["--batch-size", str(asked["batch_size"])]
+    if "max_length" in asked:
+        arguments += ["--max-length", str(asked["max_length"])]
     if "question" in asked:
         arguments += ["--question", asked["question"]]
     found, said = programs.ask("bert", *arguments, *asked["texts"], model=folder / "model")
@@ -188,9 +192,11 @@ def labels(model, tokenizer, case) -> list:
     found = []
     for text in case["ask"]["texts"]:
         parts = text.split("\t", 1)
-        inputs(model, tokenizer, *parts)
+        limit = {"max_length": case["ask"]["max_length"], "truncation": True} if "max_length" in case["ask"] else {}
+        if not limit:
+            inputs(model, tokenizer, *parts)
         query = {"text": parts[0], "text_pair": parts[1]} if len(parts) > 1 else [parts[0]]
-        one = pipe(query)
+        one = pipe(query, **limit)
         one = one[0] if isinstance(one[0], list) else one
         found.append({label["label"]: label["score"] for label in one})
     return found

@@ -10,18 +10,21 @@ from tokenizers import Tokenizer
 from transformers import LlamaForCausalLM
 
 from programs import Invalid
+from vocabularies import write as write_tokenizer
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 import gguf_llama
 
+# The token that begins texts, by the kind of tokenizer.
+BEGIN = {"bpe": "<s>", "llama3": "<|endoftext|>", "digits": "<|endoftext|>"}
 SCALINGS = {"linear": gguf.RopeScalingType.LINEAR, "yarn": gguf.RopeScalingType.YARN}
 
 
 def write(file: Path, case: dict, config, state: dict, reference: Path) -> None:
     """One file with weights, sizes and the tokenizer. The weights of `reference` become those that the file has."""
     rope, kind = config.rope_parameters, rope_kind(config)
-    if config.attention_bias or config.mlp_bias or config.hidden_act != "silu" or "generation" in case:
+    if config.attention_bias or config.mlp_bias or config.hidden_act != "silu":
         raise Invalid("GGUF has no such key")
     writer = gguf.GGUFWriter(file, "llama")
     writer.add_context_length(config.max_position_embeddings)
@@ -87,6 +90,16 @@ def tie(state: dict, config) -> None:
         state.pop("lm_head.weight")
 
 
+def tokenizer(drawn: dict, case: dict, reference: Path) -> int:
+    """Writes the reference's tokenizer, with the special tokens that the file's metadata will have. Returns their number."""
+    size = write_tokenizer(drawn, reference)
+    t = Tokenizer.from_file(str(reference / "tokenizer.json"))
+    names = {"bos_token": BEGIN[drawn["kind"]], "eos_token": t.id_to_token(case["config"].get("eos_token_id", 2))}
+    config = {"tokenizer_class": "PreTrainedTokenizerFast"} | drawn.get("config", {}) | names
+    (reference / "tokenizer_config.json").write_text(json.dumps(config))
+    return size
+
+
 def vocabulary(writer: gguf.GGUFWriter, case: dict, reference: Path, config) -> None:
     """The tokenizer that the reference has as tokenizer.json."""
     t = Tokenizer.from_file(str(reference / "tokenizer.json"))
@@ -120,7 +133,7 @@ def vocabulary(writer: gguf.GGUFWriter, case: dict, reference: Path, config) -> 
     else:
         writer.add_token_merges([" ".join(pair) for pair in model["model"]["merges"]])
     writer.add_add_bos_token(kind != "digits")
-    writer.add_bos_token_id(known["<s>" if kind == "bpe" else "<|endoftext|>"])
+    writer.add_bos_token_id(known[BEGIN[kind]])
     end = case["config"].get("eos_token_id", 2)
     writer.add_eos_token_id(end)
     if "template" in case["tokenizer"]:

@@ -33,6 +33,7 @@ def draw(draws: Draws, family: str) -> dict:
     case["config"] = encoders.configuration_keys(draws, encoder, "embed")
     texts = [vocabularies.text(draws, draws.choice([1, 4, 8])).strip() or "a" for _ in range(draws.choice([1, 2, 4]))]
     case["ask"] = {"texts": texts} | draws.some({"batch_size": lambda: draws.choice([1, 2])}, 0.2)
+    case["ask"] |= draws.some({"max_length": lambda: draws.choice([6, 9])}, 0.1)
     case["pooling"] = pooling(draws)
     if draws.chance(0.3):
         case["normalize"] = {}
@@ -142,6 +143,8 @@ def check(case: dict, folder: Path, programs: Programs) -> None:
     try:
         build(case, folder)
         model = SentenceTransformer(str(folder / "reference"), device="cpu", model_kwargs={"dtype": torch.float32})
+        if "max_length" in asked:
+            model.max_seq_length = min(asked["max_length"], model.max_seq_length or 512)
         more = {"prompt_name": asked["prompt_name"]} if "prompt_name" in asked else {}
         right = np.asarray(model.encode(asked["texts"], show_progress_bar=False, **more))
         if not np.isfinite(right).all():
@@ -151,6 +154,8 @@ def check(case: dict, folder: Path, programs: Programs) -> None:
     arguments = ["--task", "embed"]
     if "prompt_name" in asked:
         arguments += ["--prompt-name", asked["prompt_name"]]
+    if "max_length" in asked:
+        arguments += ["--max-length", str(asked["max_length"])]
     if "batch_size" in asked:
         arguments += ["--batch-size", str(asked["batch_size"])]
     # `--file` has a text on each line; these may have several lines.

@@ -171,6 +171,8 @@ def of_decoder(draws: Draws, family: str) -> dict:
     if kind in ("bpe", "unigram"):
         config |= draws.some({"legacy": lambda: draws.choice([True, False, None]), "sp_model_kwargs": lambda: {}}, 0.4)
         config |= draws.some({"spaces_between_special_tokens": lambda: False, "use_default_system_prompt": lambda: False}, 0.2)
+        if drawn["form"] == "json" and draws.chance(0.3):
+            drawn["older"] = True
     if draws.chance(0.1):
         drawn["added"] = {"<|user|>": None, "word": None}
     if draws.chance(0.15):
@@ -244,7 +246,7 @@ def write(drawn: dict, folder: Path) -> int:
         if form == "model":
             # Version 5 puts no <s> before texts where this is left out, against its documentation and version 4.
             drawn = drawn | {"config": {"add_bos_token": True} | drawn.get("config", {})}
-        size = write_pieces(kind, form, folder)
+        size = write_pieces(kind, form, folder, drawn.get("older", False))
     elif kind == "pieces":
         if "Pre" in drawn.get("config", {}).get("tokenizer_class", ""):
             # Version 4 gives token types, version 5 does not.
@@ -308,7 +310,8 @@ def write_words(form: str, lower: bool, folder: Path) -> int:
     return len(words)
 
 
-def write_pieces(kind: str, form: str, folder: Path) -> int:
+def write_pieces(kind: str, form: str, folder: Path, older: bool) -> int:
+    """`older` is the form of tokenizer.json that transformers had for LLaMA before 4.40, without a pre-tokenizer."""
     model = sentencepieces(kind)
     reader = sentencepiece.SentencePieceProcessor(model_proto=model)
     if form == "model":
@@ -319,7 +322,10 @@ def write_pieces(kind: str, form: str, folder: Path) -> int:
         t = Tokenizer(models.Unigram([(token, reader.get_score(i)) for i, token in enumerate(tokens)], 0, byte_fallback=True))
     else:
         t = Tokenizer(as_merges(reader, tokens))
-    t.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="first", split=False)
+    if older:
+        t.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    else:
+        t.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="first", split=False)
     t.decoder = decoders.Sequence(
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(content=" ", left=1)]
     )
