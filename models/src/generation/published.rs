@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 use super::{CausalLm, EndTokens, GenerateOptions, Sampling, TokenRules, ends::Numbers};
-use crate::{Tokenizer, error::Result, keys::Keys, pretrained::read_json};
+use crate::{Tokenizer, error::Result, keys::Keys, peft::ModelFiles, pretrained::read_json};
 
 /// transformers' default for files that sample.
 const TOP_K: i64 = 50;
@@ -68,7 +68,9 @@ impl GenerateOptions {
     /// The file cannot be read, is not valid JSON, has invalid values, or asks for a way of generation that there is not, such as
     /// beam search. The error names the file and the key.
     pub fn published(model: impl AsRef<Path>, sampling: Sampling) -> Result<Self> {
-        let file = file_beside(model.as_ref());
+        let files = ModelFiles::at(model.as_ref())?;
+        let own = files.adapter().map(file_beside).filter(|file| file.is_file());
+        let file = own.unwrap_or_else(|| file_beside(files.path()));
         if !file.is_file() {
             return Ok(Self { sampling, ..Self::default() });
         }

@@ -145,7 +145,7 @@ fn encoders<B: Backend>(device: B::Device) {
 }
 
 fn masked<B: Backend>(device: B::Device) {
-    for name in ["bert_masked", "roberta_masked", "distilbert_masked", "bert_untied"] {
+    for name in ["bert_masked", "roberta_masked", "distilbert_masked", "bert_untied", "xlm_roberta_masked"] {
         let reference = Reference::of(name);
         let model: BertForMaskedLm<B> = load(&reference, &device);
         let texts = model.bert.batch(&reference.texts()).unwrap();
@@ -165,7 +165,14 @@ fn next_sentence<B: Backend>(device: B::Device) {
 }
 
 fn classes<B: Backend>(device: B::Device) {
-    let names = ["bert_classify", "roberta_classify", "distilbert_classify", "bert_multi", "bert_regress"];
+    let names = [
+        "bert_classify",
+        "roberta_classify",
+        "distilbert_classify",
+        "bert_multi",
+        "bert_regress",
+        "camembert_classify",
+    ];
     for name in names {
         let reference = Reference::of(name);
         let model: BertForSequenceClassification<B> = load(&reference, &device);

@@ -46,7 +46,9 @@ impl<B: Backend> BertHead<B> for MaskedLmHead<B> {
                 "cls.predictions.decoder",
                 "cls.predictions.bias",
             ],
-            Family::Roberta => ["lm_head.dense", "lm_head.layer_norm", "lm_head.decoder", "lm_head.bias"],
+            Family::Roberta | Family::XlmRoberta | Family::Camembert => {
+                ["lm_head.dense", "lm_head.layer_norm", "lm_head.decoder", "lm_head.bias"]
+            }
             Family::DistilBert => ["vocab_transform", "vocab_layer_norm", "vocab_projector", "vocab_projector.bias"],
         };
         let map = norm(linear(map, transform, "head.dense"), layer_norm, "head.layer_norm");
@@ -81,7 +83,7 @@ impl<B: Backend> WithHead<Bert<B>, MaskedLmHead<B>> {
     pub fn logits(&self, states: Tensor<B, 2>) -> Tensor<B, 2> {
         // RoBERTa's activation is always gelu, and the others' that of the layers.
         let activation = match self.bert.config.model_type {
-            Family::Roberta => grove_layers::Activation::Gelu,
+            family if family.is_roberta() => grove_layers::Activation::Gelu,
             _ => self.bert.encoder.layer[0].activation,
         };
         let x = self.head.layer_norm.forward(activation.forward(self.head.dense.forward(states)));
