@@ -1,9 +1,10 @@
 use grove_layers::Activation;
+use grove_weights::TensorFiles;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::path::Path;
 
-use super::Family;
+use super::{Family, heads::masked::tied};
 use crate::{
     checks::{check_depth, check_divisible, check_epsilon, check_initializer_range, check_rates, check_sizes},
     error::{ModelError, Result},
@@ -151,6 +152,13 @@ impl BertConfig {
 }
 
 impl PretrainedConfig for BertConfig {
+    /// The `config.json` beside the weights. An output layer that differs from the token embedding is not tied, whatever the file
+    /// says.
+    fn of(model: impl AsRef<Path>, checkpoint: &TensorFiles) -> Result<Self> {
+        let config = Self::beside(model)?;
+        Ok(Self { tie_word_embeddings: tied(&config, checkpoint)?, ..config })
+    }
+
     fn read(file: &Path) -> Result<Self> {
         let wrong = |error: serde_json::Error| ModelError::Json { file: file.into(), reason: error.to_string() };
         Self::from_json(read_json(file)?).map_err(wrong)

@@ -155,6 +155,15 @@ fn masked<B: Backend>(device: B::Device) {
     }
 }
 
+/// An output layer that differs from the embedding, in a file that says that they are one.
+fn untied_by_its_weights<B: Backend>(device: B::Device) {
+    let reference = Reference::of("variants/decoder_differs");
+    let model: BertForMaskedLm<B> = load(&reference, &device);
+    assert!(!model.bert.config.tie_word_embeddings && model.head.decoder.is_some());
+    let texts = model.bert.batch(&reference.texts()).unwrap();
+    reference.close("logits", model.forward(&texts, None).into_data(), 1e-4, true);
+}
+
 fn next_sentence<B: Backend>(device: B::Device) {
     let reference = Reference::of("bert_next");
     let model: BertForNextSentence<B> = load(&reference, &device);
@@ -334,6 +343,7 @@ on_each_backend!(
     loss_at_positions,
     encoders,
     masked,
+    untied_by_its_weights,
     classes,
     tokens,
     answers,
