@@ -418,10 +418,15 @@ impl ModelFiles {
 
 /// The directory of a model's tokenizer and chat template, or its weights file. Of an adapter without its own it is the model's.
 pub(crate) fn tokenizer_place(model: &Path) -> Result<PathBuf> {
-    match is_adapter(model) && !VOCABULARY_FILES.iter().any(|name| model.join(name).is_file()) {
+    match is_adapter(model) && !has_tokenizer(model) {
         true => Ok(ModelFiles::at(model)?.path),
         false => Ok(model.to_owned()),
     }
+}
+
+/// True for a directory with the files of a tokenizer.
+pub(crate) fn has_tokenizer(directory: &Path) -> bool {
+    VOCABULARY_FILES.iter().any(|name| directory.join(name).is_file())
 }
 
 /// True for the directory of an adapter.

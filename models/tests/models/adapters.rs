@@ -2,13 +2,13 @@
 //! Fixtures: tools/fixtures/adapters.py.
 
 use crate::common;
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{FloatDType, Int, Tensor, TensorData};
 use grove_backend::{Backend, Flex};
 use grove_layers::lora;
 use grove_models::{
-    AutoModel, CausalLm, Gpt2, Gpt2Config, ModelError, ModelKind, Pretrained,
+    AutoModel, CausalLm, ConvertOptions, Gpt2, Gpt2Config, ModelError, ModelKind, Pretrained,
     bert::{self, BertForSequenceClassification, TextBatch, TextIds},
-    gpt2,
+    convert_files, gpt2,
     peft::{self, ModelFiles},
 };
 use grove_tree::{Key, all_close, leaves};
@@ -120,6 +120,28 @@ fn an_adapter_finds_its_model() {
     let ids = Tensor::<Flex, 2, Int>::from_data(reference.tensor("input_ids").unwrap(), &device);
     let AutoModel::Gpt2(gpt2) = auto else { panic!("another family") };
     assert_close("gpt2", gpt2.forward(ids, None).into_data(), "adapters/gpt2");
+}
+
+/// Merged in f32, whatever the dtype that is written.
+#[test]
+fn a_converted_model_has_its_adapter_merged() {
+    let device = Default::default();
+    let base = fixtures("gpt2/tiny_a");
+    let files = ModelFiles::at(&base).unwrap().with_adapter(fixtures("adapters/gpt2").to_str().unwrap()).unwrap();
+    let (merged, _) = files.load::<Flex, Gpt2<Flex>>(&device, None).unwrap();
+    for (dtype, tolerance) in [(FloatDType::F32, 0.0), (FloatDType::BF16, 1.0 / 256.0)] {
+        let target = tempfile::tempdir().unwrap();
+        let options = ConvertOptions { dtype: Some(dtype), ..ConvertOptions::default() };
+        convert_files::<Flex>(&files, target.path(), &options, &device).unwrap();
+        let (converted, _) = Gpt2::<Flex>::from_path(target.path(), &device, None).unwrap();
+        let numbers = |model: &Gpt2<Flex>| -> Vec<f64> {
+            let leaves = leaves(model).into_iter().filter_map(|(_, leaf)| leaf.into_data());
+            leaves.flat_map(|data| data.convert::<f64>().to_vec::<f64>().unwrap()).collect()
+        };
+        let pairs = numbers(&converted).into_iter().zip(numbers(&merged));
+        assert_eq!(numbers(&converted).len(), numbers(&merged).len());
+        assert!(pairs.into_iter().all(|(x, y)| (x - y).abs() <= tolerance * y.abs() + 1e-6), "{dtype:?}");
+    }
 }
 
 fn copy_files(from: &Path, to: &Path) {
