@@ -15,7 +15,7 @@ use grove_cli::{
         print_score,
     },
     program::{Command, finish_run},
-    resolve,
+    resolve, with_adapter,
 };
 use std::{path::Path, process::ExitCode, time::Instant};
 
@@ -42,7 +42,7 @@ impl Program for Run<'_> {
     type Output = Result<Ended, Exit>;
 
     fn run<B: Backend>(self, device: B::Device) -> Result<Ended, Exit> {
-        let DecoderArgs { model, device: DeviceArgs { dtype, .. }, generation, summary } = self.0;
+        let DecoderArgs { model, device: DeviceArgs { dtype, .. }, generation, summary, adapter } = self.0;
         if *summary {
             return print_summary_of::<B, Gpt2s>(self.0);
         }
@@ -56,7 +56,10 @@ impl Program for Run<'_> {
             self.0.fits::<B, Gpt2s>(path, prompt.ids.len())?;
             Ok(Gpt2::from_path(path, &device, dtype.wanted())?.0)
         };
-        let model = load(&path)?;
+        let model = match adapter {
+            Some(adapter) => with_adapter(&path, Some(adapter))?.load(&device, dtype.wanted())?.0,
+            None => load(&path)?,
+        };
         if generation.score {
             let score = score_text(&model, &prompt.ids, generation.stride)?;
             return print_score(generation, &model, &prompt.ids, score);

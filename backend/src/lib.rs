@@ -62,4 +62,7 @@ pub use device::Candle;
 #[cfg(feature = "wgpu")]
 pub use device::wgpu_device;
 
-pub use autodiff::Autodiff;
+pub use autodiff::{
+    Autodiff,
+    captured::{Captured, capturing},
+};

@@ -4,7 +4,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use grove::{
     files::directory_at,
     images::Preprocessor,
-    models::{ConvertOptions, Converted, ModelKind, convert},
+    models::{ConvertOptions, Converted, ModelKind, convert_files},
     weights::parse_size,
 };
 
@@ -24,6 +24,10 @@ pub struct Options {
 
     /// Directory to write, which is made
     target: PathBuf,
+
+    /// Adapter of peft (LoRA) that is merged into the weights: directory or hub id
+    #[arg(long, value_name = "DIR|ID")]
+    adapter: Option<String>,
 
     /// Type of the weights [default: that of the checkpoint; of quantized blocks f16]
     #[arg(long, value_name = "TYPE", value_parser = dtypes())]
@@ -63,19 +67,20 @@ impl Command for Options {
             let named = self.target.display();
             return Err(failure(format!("{named} is not empty: name another directory, or give --overwrite")));
         }
-        let path = resolve_named(&self.source, &FilePatterns::model())?;
-        let directory = directory_at(&path);
+        let found = resolve_named(&self.source, &FilePatterns::model())?;
+        let model_files = with_adapter(&found, self.adapter.as_deref())?;
+        let directory = directory_at(model_files.path());
         let [target, source] = [&*self.target, directory].map(|place| place.canonicalize().ok());
         if target.is_some() && target == source {
             return Err(failure(format!("{} is the checkpoint itself: name another directory", self.target.display())));
         }
         // Read before anything is written, since it may be broken.
-        let preprocessor = match ModelKind::of(&path)? {
+        let preprocessor = match ModelKind::of(model_files.path())? {
             ModelKind::ResNet | ModelKind::Vit => Preprocessor::beside(directory)?,
             _ => None,
         };
         let options = ConvertOptions { dtype: self.dtype.map(Dtype::into), max_shard_bytes: self.max_shard_size };
-        let converted = convert::<B>(&path, &self.target, &options, device)?;
+        let converted = convert_files::<B>(&model_files, &self.target, &options, device)?;
         converted.remarks.iter().for_each(|remark| eprintln!("{remark}"));
         if let Some(preprocessor) = preprocessor {
             preprocessor.save(self.target.join("preprocessor_config.json"))?;

@@ -99,6 +99,10 @@ pub struct Options {
     #[arg(long, help_heading = "Model")]
     pub model: Option<String>,
 
+    /// Adapter of peft (LoRA) that is merged into the model: directory or hub id
+    #[arg(long, value_name = "DIR|ID", help_heading = "Model")]
+    pub adapter: Option<String>,
+
     /// Parts that stay as they are, by path: "embeddings.**,encoder.layer.0.**"
     #[arg(long, value_delimiter = ',', value_name = "PATTERNS", help_heading = "Model")]
     pub freeze: Vec<String>,
@@ -252,7 +256,8 @@ impl Options {
         config.labels = labels;
         config.problem_type = Some("single_label_classification".into());
         let key = Key::new(self.run.seed).fold_in(1);
-        let (model, report) = Classifier::with_new_head(&encoder.path, &config, key, device, None)?;
+        let files = with_adapter(&encoder.path, self.adapter.as_deref())?;
+        let (model, report) = Classifier::with_new_head_of(&files, &config, key, device, None)?;
         let missing = report.missing.iter().map(|missing| &*missing.path);
         let new: Vec<&str> = missing.chain(report.mismatched.iter().map(|other| &*other.path)).collect();
         if !new.is_empty() {
@@ -280,7 +285,8 @@ impl Options {
     fn evaluate<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let encoder = Encoder::open(self.model.as_deref())?;
         let dtype = Some(self.run.device.dtype.into());
-        let (model, _) = Classifier::<B>::from_path(&encoder.path, device, dtype)?;
+        let files = with_adapter(&encoder.path, self.adapter.as_deref())?;
+        let (model, _) = files.load::<B, Classifier<B>>(device, dtype)?;
         let examples = self.examples(self.read(&self.data)?, &encoder.config.labels, &encoder)?;
         let score = labelled::evaluate(&model, &examples, self.run.training.batch_size)?;
         let (texts, accuracy) = (score.confusion.count(), 100.0 * score.confusion.accuracy());

@@ -52,6 +52,10 @@ pub struct Options {
     #[arg(long, help_heading = "Model")]
     pub model: Option<String>,
 
+    /// Adapter of peft (LoRA) that is merged into the model: directory or hub id
+    #[arg(long, value_name = "DIR|ID", help_heading = "Model")]
+    pub adapter: Option<String>,
+
     /// Give the model a new head even where it has one for these classes
     #[arg(long, help_heading = "Model")]
     pub new_head: bool,
@@ -89,17 +93,18 @@ impl Options {
     where
         M: TrainableImageClassifier<B>,
     {
+        let files = with_adapter(path, self.adapter.as_deref())?;
         let preprocessor = |model: &M| {
-            let found = preprocessor_of(self.preprocess.as_deref(), path, model.channels())?;
+            let found = preprocessor_of(self.preprocess.as_deref(), files.path(), model.channels())?;
             let Some(side) = self.image_size else { return Ok(found) };
             found.with_side(side).map_err(|error| usage(format!("--image-size: {error}")))
         };
         let args = &self.images;
         if args.evaluate {
-            return evaluate::<B, M>(args, path, preprocessor, device);
+            return evaluate::<B, M>(args, &files, preprocessor, device);
         }
         // While training, the model itself stays in f32.
-        let (model, _) = M::from_path(path, device, None)?;
+        let (model, _) = files.load::<B, M>(device, None)?;
         let preprocessor = preprocessor(&model)?;
         let mut split = Split::open(args)?;
         let batch_size = args.run.training.batch_size.min(split.training.examples.len());

@@ -2,7 +2,7 @@
 
 pub use clap::{Args, Parser, ValueEnum};
 pub use grove::{
-    models::ModelError,
+    models::{ModelError, peft::ModelFiles},
     optim::Schedule,
     prelude::*,
     train::{Ended, RunDirectory, RunSettings},
@@ -18,5 +18,5 @@ pub use crate::{
     ranks::{ranks, tell},
     resolve, resolve_named, shipped,
     training::{RunArgs, Setup, at_least_one, check_layer_decay, fraction, not_negative},
-    usage, write_json, write_line,
+    usage, with_adapter, write_json, write_line,
 };

@@ -148,7 +148,7 @@ impl Options {
         let (mut model, tokenizer) = match &language.model {
             Some(model) => {
                 let Encoder { path, tokenizer, .. } = Encoder::open(Some(model))?;
-                (BertForMaskedLm::from_path(&path, device, None)?.0, tokenizer)
+                (with_adapter(&path, language.adapter.as_deref())?.load(device, None)?.0, tokenizer)
             }
             None => self.new_model(&data, output, device)?,
         };

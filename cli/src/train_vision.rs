@@ -150,8 +150,9 @@ impl Options {
     /// Does what `--evaluate` asks for.
     fn evaluate<B: Backend, M: ImageClassifier<B>>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let path = resolve(self.model.as_deref(), "mnist-resnet", &FilePatterns::model())?;
-        let preprocessor = |model: &M| preprocessor_of(None, &path, model.channels());
-        evaluate::<B, M>(&self.images, &path, preprocessor, device)
+        let files = with_adapter(&path, None)?;
+        let preprocessor = |model: &M| preprocessor_of(None, files.path(), model.channels());
+        evaluate::<B, M>(&self.images, &files, preprocessor, device)
     }
 
     /// Preprocessing of the images: grey ones as MNIST's, others as ImageNet's.

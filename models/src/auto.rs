@@ -15,6 +15,7 @@ use crate::{
         BertForSequenceClassification, BertForTokenClassification,
     },
     error::{ModelError, Result},
+    peft::ModelFiles,
     pretrained::{config_beside, read_json, resolve},
     resnet,
     vision::find_name,
@@ -44,7 +45,7 @@ pub enum ModelKind {
 }
 
 /// The `model_type` of a `config.json` of each family.
-const MODEL_TYPES: [(&str, ModelKind); 14] = [
+const MODEL_TYPES: [(&str, ModelKind); 16] = [
     ("gpt2", ModelKind::Gpt2),
     ("gpt_neo", ModelKind::GptNeo),
     ("llama", ModelKind::Llama),
@@ -54,6 +55,8 @@ const MODEL_TYPES: [(&str, ModelKind); 14] = [
     ("grove_rnn_classifier", ModelKind::RnnClassifier),
     ("bert", ModelKind::Bert),
     ("roberta", ModelKind::Bert),
+    ("xlm-roberta", ModelKind::Bert),
+    ("camembert", ModelKind::Bert),
     ("distilbert", ModelKind::Bert),
     ("resnet", ModelKind::ResNet),
     ("vit", ModelKind::Vit),
@@ -80,7 +83,8 @@ impl ModelKind {
     /// # Errors
     /// A file cannot be read; grove has no model of that `model_type`; without one, the tensors belong to no known family.
     pub fn of(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
+        let files = ModelFiles::at(path.as_ref())?;
+        let path = files.path();
         let file = config_beside(path);
         let fields: Map<String, Value> = if file.is_file() { read_json(&file)? } else { Map::new() };
         // A `timm_wrapper` holds any model of timm, which its tensors identify.
@@ -204,24 +208,32 @@ impl<B: Backend> AutoModel<B> {
     /// # Errors
     /// As [`ModelKind::of`] and [`Pretrained::from_path`].
     pub fn from_path(path: impl AsRef<Path>, device: &B::Device, dtype: Option<DType>) -> Result<Self> {
-        let path = path.as_ref();
+        Self::from_files(&ModelFiles::at(path.as_ref())?, device, dtype)
+    }
+
+    /// Loads a model and its adapter. `dtype` is as for the family's [`Pretrained::from_path`].
+    ///
+    /// # Errors
+    /// As [`ModelKind::of`] and [`ModelFiles::load`].
+    pub fn from_files(files: &ModelFiles, device: &B::Device, dtype: Option<DType>) -> Result<Self> {
+        let path = files.path();
         Ok(match ModelKind::of(path)? {
-            ModelKind::Gpt2 => Self::Gpt2(load(path, device, dtype)?),
-            ModelKind::GptNeo => Self::GptNeo(load(path, device, dtype)?),
-            ModelKind::Llama => Self::Llama(load(path, device, dtype)?),
-            ModelKind::RnnLm => Self::RnnLm(load(path, device, dtype)?),
-            ModelKind::RnnClassifier => Self::RnnClassifier(load(path, device, dtype)?),
+            ModelKind::Gpt2 => Self::Gpt2(load(files, device, dtype)?),
+            ModelKind::GptNeo => Self::GptNeo(load(files, device, dtype)?),
+            ModelKind::Llama => Self::Llama(load(files, device, dtype)?),
+            ModelKind::RnnLm => Self::RnnLm(load(files, device, dtype)?),
+            ModelKind::RnnClassifier => Self::RnnClassifier(load(files, device, dtype)?),
             ModelKind::Bert => match head(&BertConfig::beside(path)?) {
-                Some("MaskedLM") => Self::BertForMaskedLm(load(path, device, dtype)?),
-                Some("NextSentencePrediction") => Self::BertForNextSentence(load(path, device, dtype)?),
-                Some("SequenceClassification") => Self::BertForSequenceClassification(load(path, device, dtype)?),
-                Some("TokenClassification") => Self::BertForTokenClassification(load(path, device, dtype)?),
-                Some("QuestionAnswering") => Self::BertForQuestionAnswering(load(path, device, dtype)?),
-                Some("MultipleChoice") => Self::BertForMultipleChoice(load(path, device, dtype)?),
-                _ => Self::Bert(load(path, device, dtype)?),
+                Some("MaskedLM") => Self::BertForMaskedLm(load(files, device, dtype)?),
+                Some("NextSentencePrediction") => Self::BertForNextSentence(load(files, device, dtype)?),
+                Some("SequenceClassification") => Self::BertForSequenceClassification(load(files, device, dtype)?),
+                Some("TokenClassification") => Self::BertForTokenClassification(load(files, device, dtype)?),
+                Some("QuestionAnswering") => Self::BertForQuestionAnswering(load(files, device, dtype)?),
+                Some("MultipleChoice") => Self::BertForMultipleChoice(load(files, device, dtype)?),
+                _ => Self::Bert(load(files, device, dtype)?),
             },
-            ModelKind::ResNet => Self::ResNet(load(path, device, dtype)?),
-            ModelKind::Vit => Self::Vit(load(path, device, dtype)?),
+            ModelKind::ResNet => Self::ResNet(load(files, device, dtype)?),
+            ModelKind::Vit => Self::Vit(load(files, device, dtype)?),
         })
     }
 
@@ -290,8 +302,8 @@ impl<B: Backend> AutoModel<B> {
     }
 }
 
-fn load<B: Backend, M: Pretrained<B>>(path: &Path, device: &B::Device, dtype: Option<DType>) -> Result<M> {
-    Ok(M::from_path(path, device, dtype)?.0)
+fn load<B: Backend, M: Pretrained<B>>(files: &ModelFiles, device: &B::Device, dtype: Option<DType>) -> Result<M> {
+    Ok(files.load(device, dtype)?.0)
 }
 
 /// The head that the `architectures` of a `config.json` name, such as `MaskedLM` of `RobertaForMaskedLM`.

@@ -9,7 +9,9 @@ use std::path::Path;
 use crate::{
     AutoModel, ModelKind, PretrainedConfig, Tokenizer, copy_generation_config,
     error::{ModelError, Result},
-    memory, resnet, vit,
+    memory,
+    peft::{ModelFiles, has_tokenizer},
+    resnet, vit,
 };
 
 /// Options of [`convert`]. [`Default`] keeps the dtype and writes one file.
@@ -49,11 +51,25 @@ pub fn convert<B: Backend>(
     options: &ConvertOptions,
     device: &B::Device,
 ) -> Result<Converted> {
+    convert_files::<B>(&ModelFiles::at(source)?, target, options, device)
+}
+
+/// As [`convert`], of a model with an adapter, which is merged into the weights.
+///
+/// # Errors
+/// As [`convert`].
+pub fn convert_files<B: Backend>(
+    files: &ModelFiles,
+    target: &Path,
+    options: &ConvertOptions,
+    device: &B::Device,
+) -> Result<Converted> {
+    let source = files.path();
     let (kind, mut remarks) = (ModelKind::of(source)?, vec![]);
-    let dtype = dtype_of(&TensorFiles::open(source)?, options.dtype)?;
+    let dtype = dtype_of(&files.weights()?, options.dtype)?;
     let tokenizer = match kind {
         ModelKind::ResNet | ModelKind::Vit => None,
-        _ => match Tokenizer::beside(source) {
+        _ => match Tokenizer::beside(files.adapter().filter(|adapter| has_tokenizer(adapter)).unwrap_or(source)) {
             Err(error @ ModelError::NoTokenizer { .. }) => {
                 remarks.push(format!("no tokenizer is written: {error}"));
                 None
@@ -61,7 +77,9 @@ pub fn convert<B: Backend>(
             tokenizer => Some(tokenizer?),
         },
     };
-    let mut model = AutoModel::<B>::from_path(source, device, Some(dtype.into()))?;
+    // An adapter is merged in f32, and rounded once.
+    let merging = if files.adapter().is_some() { FloatDType::F32 } else { dtype };
+    let mut model = AutoModel::<B>::from_files(files, device, Some(merging.into()))?;
     if let Err(error) = name_as_transformers(&mut model) {
         remarks.push(format!("the names stay as they are, for transformers has no such architecture: {error}"));
     }

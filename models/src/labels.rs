@@ -5,6 +5,7 @@ use grove_backend::Backend;
 use grove_layers::Linear;
 use grove_tree::Array;
 use serde::{Deserialize, Deserializer, Serializer, de::Error};
+use serde_json::Number;
 use std::collections::{BTreeMap, HashMap};
 
 /// The last layer of a classifier for other labels: that of `old` where it has a label of the same name, else that of `new`.
@@ -31,8 +32,28 @@ pub(crate) fn keep_classes<B: Backend>(
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a list of labels, or an object such as {\"0\": \"negative\", \"1\": \"positive\"}")]
 enum Labels {
-    List(Vec<String>),
-    Numbered(BTreeMap<String, String>),
+    List(Vec<Name>),
+    Numbered(BTreeMap<String, Name>),
+}
+
+/// A label: a text, or a number that stands for one.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Name {
+    Text(String),
+    Number(Number),
+    Flag(bool),
+}
+
+impl Name {
+    fn text(self) -> String {
+        match self {
+            Self::Text(text) => text,
+            Self::Number(number) => number.to_string(),
+            // As Python writes it.
+            Self::Flag(flag) => if flag { "True" } else { "False" }.into(),
+        }
+    }
 }
 
 pub(crate) fn serialize<S: Serializer>(labels: &[String], serializer: S) -> Result<S::Ok, S::Error> {
@@ -41,10 +62,25 @@ pub(crate) fn serialize<S: Serializer>(labels: &[String], serializer: S) -> Resu
 
 pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     let mut numbered = match Labels::deserialize(deserializer)? {
-        Labels::List(labels) => return Ok(labels),
+        Labels::List(labels) => return Ok(labels.into_iter().map(Name::text).collect()),
         Labels::Numbered(numbered) => numbered,
     };
     let count = numbered.len();
     let lacking = |i: usize| D::Error::custom(format!("id2label has {count} entries and none for class {i}"));
-    (0..count).map(|i| numbered.remove(&i.to_string()).ok_or_else(|| lacking(i))).collect()
+    (0..count).map(|i| numbered.remove(&i.to_string()).map(Name::text).ok_or_else(|| lacking(i))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    #[test]
+    fn labels_are_texts_numbers_or_flags() {
+        let read = |value: Value| super::deserialize(value).map_err(|error| error.to_string());
+        assert_eq!(read(json!({"1": "b", "0": "a"})).unwrap(), ["a", "b"]);
+        assert_eq!(read(json!({"0": 0, "1": 4.5, "2": true})).unwrap(), ["0", "4.5", "True"]);
+        assert_eq!(read(json!(["a", 7])).unwrap(), ["a", "7"]);
+        assert!(read(json!({"0": "a", "2": "b"})).unwrap_err().contains("none for class 1"));
+        assert!(read(json!({"0": ["a"]})).is_err());
+    }
 }

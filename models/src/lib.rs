@@ -30,7 +30,7 @@ pub mod vit;
 
 pub use auto::{AutoModel, ModelKind};
 pub use bert::{Bert, BertConfig};
-pub use convert::{ConvertOptions, Converted, convert};
+pub use convert::{ConvertOptions, Converted, convert, convert_files};
 pub use error::{ModelError, Result};
 pub use finite::{check_finite, first_not_finite};
 pub use generation::{CausalLm, GenerateOptions, Generated, generate};

@@ -15,11 +15,12 @@
 //! # Ok::<(), grove_models::ModelError>(())
 //! ```
 
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 use grove_backend::Backend;
+use grove_files::{KnownKeys, RefusedKey};
 use grove_layers::{Linear, Lora, lora::LoraError};
 use grove_tree::{Array, NamedLeaves, Tree, layers_mut};
-use grove_weights::{NameMap, Step, TensorFiles, save_tree};
+use grove_weights::{ADAPTER_FILE, NameMap, Report, Step, TensorFiles, VOCABULARY_FILES, save_tree};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::{
@@ -28,11 +29,13 @@ use std::{
 };
 
 use crate::{
+    Pretrained, PretrainedConfig,
     error::{ModelError, Result},
-    pretrained::{read_json, write_json},
+    keys::check_keys,
+    pretrained::{read_fields, read_json, resolve, write_json},
 };
 
-const CONFIG: &str = "adapter_config.json";
+const CONFIG: &str = ADAPTER_FILE;
 const WEIGHTS: &str = "adapter_model.safetensors";
 /// PyTorch's format, of older versions of peft.
 const PYTORCH_WEIGHTS: &str = "adapter_model.bin";
@@ -43,34 +46,84 @@ const PARTS: [&str; 2] = [".lora_A.weight", ".lora_B.weight"];
 /// The fields of `adapter_config.json` that decide about values.
 #[derive(Deserialize)]
 struct AdapterConfig {
-    peft_type: String,
+    #[serde(default = "default_alpha")]
     lora_alpha: f64,
     #[serde(default)]
-    use_rslora: bool,
+    use_rslora: Option<bool>,
     #[serde(default)]
     alpha_pattern: Option<BTreeMap<String, f64>>,
     #[serde(default)]
     init_lora_weights: Value,
-    #[serde(flatten)]
-    other: Map<String, Value>,
+    #[serde(default)]
+    base_model_name_or_path: Option<String>,
+    #[serde(default)]
+    revision: Option<String>,
 }
 
-/// Fields that, unless empty, change the model in a way that [`Lora`] does not have.
-const UNSUPPORTED: [&str; 13] = [
-    "alora_invocation_tokens",
-    "arrow_config",
-    "kasa_config",
-    "layer_replication",
-    "lora_bias",
-    "modules_to_save",
-    "monteclora_config",
-    "target_parameters",
-    "trainable_token_indices",
-    "use_bdlora",
-    "use_dora",
-    "use_qalora",
-    "velora_config",
-];
+/// `lora_alpha` where a file has none, as in peft.
+fn default_alpha() -> f64 {
+    8.0
+}
+
+/// Where a key changes the model in a way that [`Lora`] does not have.
+const MERGE: &str = "merge the adapter with peft";
+
+/// A key that is not supported unless it is empty.
+const fn unsupported(key: &'static str) -> RefusedKey {
+    RefusedKey { key, neutral: &["false", "[]", "{}"], instead: MERGE }
+}
+
+/// Keys of `adapter_config.json`: those of peft's `LoraConfig`.
+const KEYS: KnownKeys = KnownKeys {
+    followed: &[
+        "peft_type",
+        "lora_alpha",
+        "use_rslora",
+        "alpha_pattern",
+        "init_lora_weights",
+        "base_model_name_or_path",
+        "revision",
+    ],
+    without_effect: &[
+        ("task_type", "the program's task decides"),
+        ("auto_mapping", "the model's files decide"),
+        ("peft_version", "who wrote it"),
+        ("inference_mode", "of training"),
+        ("r", "the tensors have the rank"),
+        ("rank_pattern", "the tensors have the rank"),
+        ("target_modules", "the tensors have the names of the modules"),
+        ("exclude_modules", "the tensors have the names of the modules"),
+        ("layers_to_transform", "the tensors have the names of the modules"),
+        ("layers_pattern", "the tensors have the names of the modules"),
+        ("modules_to_save", "the tensors are in the file"),
+        ("ensure_weight_tying", "the tensors are in the file"),
+        ("lora_dropout", "of training"),
+        ("fan_in_fan_out", "the model's layers are known"),
+        ("megatron_config", "of training on several devices"),
+        ("megatron_core", "of training on several devices"),
+        ("loftq_config", "of the start of training"),
+        ("eva_config", "of the start of training"),
+        ("corda_config", "of the start of training, which init_lora_weights tells"),
+        ("lora_ga_config", "of the start of training, which init_lora_weights tells"),
+        ("qalora_group_size", "of use_qalora"),
+        ("runtime_config", "memory"),
+    ],
+    refused: &[
+        RefusedKey { key: "bias", neutral: &["\"none\""], instead: MERGE },
+        unsupported("alora_invocation_tokens"),
+        unsupported("arrow_config"),
+        unsupported("kasa_config"),
+        unsupported("layer_replication"),
+        unsupported("lora_bias"),
+        unsupported("monteclora_config"),
+        unsupported("target_parameters"),
+        unsupported("trainable_token_indices"),
+        unsupported("use_bdlora"),
+        unsupported("use_dora"),
+        unsupported("use_qalora"),
+        unsupported("velora_config"),
+    ],
+};
 
 /// Initialisations that leave the model's own weights unchanged; `true` and `false` do too.
 const INITIALISATIONS: [&str; 3] = ["eva", "gaussian", "orthogonal"];
@@ -78,21 +131,14 @@ const INITIALISATIONS: [&str; 3] = ["eva", "gaussian", "orthogonal"];
 impl AdapterConfig {
     /// Reads and checks the file.
     fn read(file: &Path) -> Result<Self> {
-        let config: Self = read_json(file)?;
+        let fields: Map<String, Value> = read_json(file)?;
         let wrong = |reason: String| Err(ModelError::Adapter { file: file.into(), reason });
-        if config.peft_type != "LORA" {
-            return wrong(format!("peft_type is {}; only LORA is supported", config.peft_type));
+        match fields.get("peft_type").unwrap_or(&Value::Null) {
+            Value::String(kind) if kind == "LORA" => {}
+            other => return wrong(format!("peft_type is {other}; only LORA is supported: {MERGE}")),
         }
-        let bias = config.other.get("bias").and_then(Value::as_str).unwrap_or("none");
-        if bias != "none" {
-            return wrong(format!("bias is {bias}; only none is supported: merge the adapters with peft"));
-        }
-        for field in UNSUPPORTED {
-            let value = config.other.get(field).unwrap_or(&Value::Null);
-            if !is_empty(value) {
-                return wrong(format!("{field} is {value}, which is not supported: merge the adapters with peft"));
-            }
-        }
+        check_keys(&KEYS, file, &fields)?;
+        let config: Self = read_fields(file, |_| ())?;
         match &config.init_lora_weights {
             Value::String(name) if !INITIALISATIONS.contains(&&**name) => wrong(format!(
                 "init_lora_weights is {name}, which changes the model's own weights: convert the adapters with peft's \
@@ -114,18 +160,8 @@ impl AdapterConfig {
                 return Err(ModelError::Adapter { file: file.into(), reason });
             }
         }
-        let divisor = if self.use_rslora { (rank as f64).sqrt() } else { rank as f64 };
+        let divisor = if self.use_rslora == Some(true) { (rank as f64).sqrt() } else { rank as f64 };
         Ok(alpha.unwrap_or(self.lora_alpha) / divisor)
-    }
-}
-
-/// True for the values of an option that is not used.
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null | Value::Bool(false) => true,
-        Value::Array(items) => items.is_empty(),
-        Value::Object(fields) => fields.is_empty(),
-        _ => false,
     }
 }
 
@@ -159,13 +195,24 @@ fn module(names: &NameMap, path: &str) -> Option<(String, bool)> {
 /// # Errors
 /// The error names the file: it cannot be read; its adapters are of another kind, have another shape, or belong to layers
 /// that the model does not have.
-pub fn load_adapters<B: Backend, M: Tree<B>>(mut model: M, names: &NameMap, directory: impl AsRef<Path>) -> Result<M> {
+pub fn load_adapters<B: Backend, M: Tree<B>>(model: M, names: &NameMap, directory: impl AsRef<Path>) -> Result<M> {
     let directory = directory.as_ref();
-    let config_file = directory.join(CONFIG);
-    let config = AdapterConfig::read(&config_file)?;
-    let [file, older] = [WEIGHTS, PYTORCH_WEIGHTS].map(|name| directory.join(name));
-    let file = if !file.exists() && older.exists() { older } else { file };
-    let adapters = Adapters { checkpoint: TensorFiles::open(&file)?, file };
+    let adapters = Adapters::open(directory)?;
+    if let Some(name) = adapters.own_tensors().next() {
+        return Err(adapters.error(format!(
+            "it has the tensor {name} in place of the model's own: load model and adapter together, by `ModelFiles`"
+        )));
+    }
+    added(model, names, &adapters, None)
+}
+
+/// Adds adapters of linear layers, of a type, or of that of the layers' weights. Other tensors of the file are left out.
+fn added<B: Backend, M: Tree<B>>(
+    mut model: M,
+    names: &NameMap,
+    adapters: &Adapters,
+    dtype: Option<DType>,
+) -> Result<M> {
     let mut modules = adapters.modules(names)?;
     let mut result = Ok(());
     layers_mut::<B, _, Linear<B>>(&mut model, |path, linear| {
@@ -175,7 +222,7 @@ pub fn load_adapters<B: Backend, M: Tree<B>>(mut model: M, names: &NameMap, dire
             if linear.low_rank.is_some() {
                 return Err(LoraError::Adapted { path: path.to_string() }.into());
             }
-            adapters.lora(&name, linear, |rank| config.scale(&config_file, &name, rank))
+            adapters.lora(&name, linear, dtype, |rank| adapters.config.scale(&adapters.config_file, &name, rank))
         };
         match lora(linear) {
             Ok(lora) => linear.low_rank = Some(lora),
@@ -194,18 +241,33 @@ pub fn load_adapters<B: Backend, M: Tree<B>>(mut model: M, names: &NameMap, dire
 
 /// An open file of adapters.
 struct Adapters {
+    config: AdapterConfig,
+    config_file: PathBuf,
     checkpoint: TensorFiles,
     file: PathBuf,
 }
 
 impl Adapters {
+    fn open(directory: &Path) -> Result<Self> {
+        let config_file = directory.join(CONFIG);
+        let config = AdapterConfig::read(&config_file)?;
+        let [file, older] = [WEIGHTS, PYTORCH_WEIGHTS].map(|name| directory.join(name));
+        let file = if !file.exists() && older.exists() { older } else { file };
+        Ok(Self { config, config_file, checkpoint: TensorFiles::open(&file)?, file })
+    }
+
+    /// The names of tensors that stand in place of the model's own: heads and embeddings that were trained with the adapter.
+    fn own_tensors(&self) -> impl Iterator<Item = &str> {
+        self.checkpoint.names().filter(|name| own_name(name).is_some())
+    }
+
     fn error(&self, reason: String) -> ModelError {
         ModelError::Adapter { file: self.file.clone(), reason }
     }
 
     /// The modules that have adapters: names without the model's optional prefixes, and full names.
     fn modules(&self, names: &NameMap) -> Result<BTreeMap<String, String>> {
-        let module = |tensor: &str| {
+        let module = |tensor: &&str| {
             let name = tensor.strip_prefix(ROOT)?;
             let module = PARTS.iter().find_map(|part| name.strip_suffix(part))?;
             Some((names.bare(module).to_owned(), module.to_owned()))
@@ -213,7 +275,8 @@ impl Adapters {
         let unknown = |tensor: &str| {
             self.error(format!("the tensor {tensor} belongs to no LoRA adapter of a linear layer: merge it with peft"))
         };
-        self.checkpoint.names().map(|tensor| module(tensor).ok_or_else(|| unknown(tensor))).collect()
+        let of_layers = self.checkpoint.names().filter(|name| own_name(name).is_none());
+        of_layers.map(|tensor| module(&tensor).ok_or_else(|| unknown(tensor))).collect()
     }
 
     /// Reads the adapter of a layer.
@@ -221,9 +284,10 @@ impl Adapters {
         &self,
         module: &str,
         linear: &Linear<B>,
+        dtype: Option<DType>,
         scale: impl Fn(usize) -> Result<f64>,
     ) -> Result<Lora<B>> {
-        let (device, dtype) = (linear.weight.val().device(), linear.weight.dtype());
+        let (device, dtype) = (linear.weight.val().device(), dtype.unwrap_or(linear.weight.dtype()));
         let [a, b] = PARTS.map(|part| {
             let data = self.checkpoint.tensor(&format!("{ROOT}{module}{part}"))?;
             Ok::<_, ModelError>(data.convert_dtype(dtype))
@@ -240,6 +304,160 @@ impl Adapters {
         }
         let [a, b] = [a, b].map(|data| Array::new(Tensor::<B, 2>::from_data(data, (&device, dtype)).transpose()));
         Ok(Lora { a, b, scale: scale(rank)? })
+    }
+}
+
+/// The model's name for a tensor that stands in place of its own: one that is no part of an update.
+fn own_name(tensor: &str) -> Option<String> {
+    let name = tensor.strip_prefix(ROOT)?;
+    let update = name.split('.').any(|part| part.starts_with("lora_"));
+    (!update).then(|| name.replace("modules_to_save.", "").replace("original_module.", ""))
+}
+
+/// The files of a model: its own, and those of an adapter that is added to it.
+///
+/// ```no_run
+/// use grove_models::{Llama, peft::ModelFiles};
+/// # type B = burn_flex::Flex;
+/// // The adapter names the model that it belongs to.
+/// let files = ModelFiles::from_pretrained("user/my-adapter")?;
+/// let (model, _) = files.load::<B, Llama<B>>(&Default::default(), None)?;
+/// # Ok::<(), grove_models::ModelError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelFiles {
+    path: PathBuf,
+    adapter: Option<PathBuf>,
+}
+
+impl ModelFiles {
+    /// Those of a directory or a weights file. If it is the directory of an adapter, the model is the one that its
+    /// `adapter_config.json` names, which is downloaded unless it is in the cache.
+    ///
+    /// # Errors
+    /// The error names the file or the hub's answer, and what to do.
+    pub fn at(path: impl Into<PathBuf>) -> Result<Self> {
+        let path = path.into();
+        match is_adapter(&path) {
+            true => Ok(Self { adapter: Some(path.clone()), path: base_of(&path)? }),
+            false => Ok(Self { path, adapter: None }),
+        }
+    }
+
+    /// Those of a directory, a weights file, or a hub id, which is downloaded unless it is in the cache; see [`at`](Self::at).
+    ///
+    /// # Errors
+    /// As [`at`](Self::at).
+    pub fn from_pretrained(source: &str) -> Result<Self> {
+        Self::at(resolve(source)?)
+    }
+
+    /// The same model with an adapter: its directory, or a hub id. The model that the adapter names is not looked at.
+    ///
+    /// # Errors
+    /// As [`at`](Self::at); the model has an adapter.
+    pub fn with_adapter(self, source: &str) -> Result<Self> {
+        let adapter = resolve(source)?;
+        if let Some(other) = self.adapter {
+            let reason = "it is an adapter, and one adapter is added to a model: merge the first with peft".into();
+            return Err(ModelError::Adapter { file: other, reason });
+        }
+        if !is_adapter(&adapter) {
+            let reason = format!("it has no {CONFIG}, so that it is no adapter");
+            return Err(ModelError::Adapter { file: adapter, reason });
+        }
+        Ok(Self { adapter: Some(adapter), ..self })
+    }
+
+    /// Directory or weights file of the model, without the adapter.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Directory of the adapter.
+    pub fn adapter(&self) -> Option<&Path> {
+        self.adapter.as_deref()
+    }
+
+    /// The weights: the model's, with what an adapter has in place of them. Updates of layers are not in them.
+    ///
+    /// # Errors
+    /// As [`TensorFiles::open`], and as [`load_adapters`].
+    pub fn weights(&self) -> Result<TensorFiles> {
+        let weights = TensorFiles::open(&self.path)?;
+        let Some(adapter) = &self.adapter else { return Ok(weights) };
+        let adapters = Adapters::open(adapter)?;
+        Ok(weights.with_tensors_of(&adapters.checkpoint, own_name))
+    }
+
+    /// Loads the model; see [`Pretrained::from_path`]. The adapter is merged into weights of f32, and stays beside others, which
+    /// would lose digits of it.
+    ///
+    /// # Errors
+    /// As [`Pretrained::from_path`] and [`load_adapters`].
+    pub fn load<B: Backend, M: Pretrained<B>>(&self, device: &B::Device, dtype: Option<DType>) -> Result<(M, Report)> {
+        let weights = self.weights()?;
+        let config = M::Config::of(&self.path, &weights)?;
+        let (model, report) = M::from_checkpoint(&weights, &config, device, dtype)?;
+        Ok((self.adapted(model, &M::published_names(&config), dtype)?, report))
+    }
+
+    /// Adds the updates of layers to a model that was loaded from [`weights`](Self::weights).
+    pub(crate) fn adapted<B: Backend, M: Tree<B>>(&self, model: M, names: &NameMap, dtype: Option<DType>) -> Result<M> {
+        let Some(adapter) = &self.adapter else { return Ok(model) };
+        let dtype = dtype.unwrap_or(DType::F32);
+        let mut model = added(model, names, &Adapters::open(adapter)?, Some(dtype))?;
+        layers_mut::<B, _, Linear<B>>(&mut model, |_, linear| {
+            if linear.weight.dtype() == DType::F32 {
+                *linear = linear.clone().merge_lora();
+            }
+        });
+        Ok(model)
+    }
+}
+
+/// The directory of a model's tokenizer and chat template, or its weights file. Of an adapter without its own it is the model's.
+pub(crate) fn tokenizer_place(model: &Path) -> Result<PathBuf> {
+    match is_adapter(model) && !has_tokenizer(model) {
+        true => Ok(ModelFiles::at(model)?.path),
+        false => Ok(model.to_owned()),
+    }
+}
+
+/// True for a directory with the files of a tokenizer.
+pub(crate) fn has_tokenizer(directory: &Path) -> bool {
+    VOCABULARY_FILES.iter().any(|name| directory.join(name).is_file())
+}
+
+/// True for the directory of an adapter.
+pub(crate) fn is_adapter(path: &Path) -> bool {
+    path.join(CONFIG).is_file()
+}
+
+/// Directory or weights file of the model that an adapter names.
+fn base_of(adapter: &Path) -> Result<PathBuf> {
+    let file = adapter.join(CONFIG);
+    let AdapterConfig { base_model_name_or_path, revision, .. } = AdapterConfig::read(&file)?;
+    let wrong = |reason: String| ModelError::Adapter { file: file.clone(), reason };
+    let Some(base) = base_model_name_or_path.filter(|base| !base.is_empty()) else {
+        return Err(wrong("base_model_name_or_path names no model: load the model, and add the adapter to it".into()));
+    };
+    let beside = adapter.join(&base);
+    if !Path::new(&base).exists() && beside.exists() {
+        return Ok(beside);
+    }
+    let base = match revision {
+        Some(revision) if !Path::new(&base).exists() && !base.contains('@') => format!("{base}@{revision}"),
+        _ => base,
+    };
+    let path = resolve(&base).map_err(|error| {
+        wrong(format!(
+            "base_model_name_or_path is '{base}': {error}; or load a model of yours, and add the adapter to it"
+        ))
+    })?;
+    match is_adapter(&path) {
+        true => Err(wrong(format!("base_model_name_or_path is '{base}', which is an adapter too: {MERGE}"))),
+        false => Ok(path),
     }
 }
 
@@ -315,4 +533,26 @@ fn config(sizes: &BTreeMap<String, Size>, (rank, alpha): Size, conv1d: bool, bas
         "rank_pattern": ranks,
         "alpha_pattern": alphas,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_of_peft_is_accounted_for() {
+        for key in crate::keys::of_transformers("LoraConfig") {
+            assert!(KEYS.knows(&key), "nothing is said of {key}");
+        }
+    }
+
+    #[test]
+    fn names_of_tensors_in_place_of_the_models_own() {
+        let own = |name: &str| own_name(&format!("base_model.model.{name}"));
+        assert_eq!(own("classifier.weight").as_deref(), Some("classifier.weight"));
+        assert_eq!(own("score.modules_to_save.weight").as_deref(), Some("score.weight"));
+        assert_eq!(own("h.0.attn.c_attn.lora_A.weight"), None);
+        assert_eq!(own("model.embed_tokens.lora_embedding_A"), None);
+        assert_eq!(own_name("classifier.weight"), None);
+    }
 }

@@ -16,6 +16,9 @@ use crate::{
 /// `[b, t]`, of at most `batch_size` windows. `progress` is told the number of tokens of each batch.
 ///
 /// The result is NaN for a stream of fewer than two tokens.
+///
+/// # Panics
+/// If `context` or `batch_size` is 0.
 pub fn token_loss<B: Backend>(
     stream: &TokenStream,
     context: usize,
@@ -38,6 +41,10 @@ pub fn token_loss_on<B: Backend>(
     mut loss: impl FnMut(Tensor<B, 2, Int>, Tensor<B, 2, Int>) -> Tensor<B, 1>,
     mut progress: impl FnMut(usize),
 ) -> (f64, usize) {
+    assert!(
+        context > 0 && batch_size > 0,
+        "windows of {context} tokens in batches of {batch_size}: both must be at least 1"
+    );
     let count = stream.len().saturating_sub(1);
     let whole = count - count % context;
     let starts: Vec<usize> = (0..whole).step_by(context).collect();

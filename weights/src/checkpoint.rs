@@ -155,6 +155,20 @@ impl TensorFiles {
         Ok(gguf)
     }
 
+    /// The same tensors, and others of another file: in place of those of the same name, or beside them. `named` gives a name of the
+    /// other file its name here, or `None` for a tensor that is left out.
+    pub fn with_tensors_of(mut self, other: &Self, named: impl Fn(&str) -> Option<String>) -> Self {
+        let offset = self.files.len();
+        self.files.extend(other.files.iter().cloned());
+        for (name, (file, entry)) in &other.tensors {
+            if let Some(name) = named(name) {
+                self.absent.remove(&name);
+                self.tensors.insert(name, (file + offset, entry.clone()));
+            }
+        }
+        self
+    }
+
     /// Names of all tensors, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.tensors.keys().map(String::as_str)

@@ -32,8 +32,17 @@ pub const TOKENIZER_FILES: [&str; 16] = [
 ];
 
 /// Other files beside the weights that change what a model does: its settings of generation, images and sentences.
-pub const SETTINGS_FILES: [&str; 5] =
-    ["generation_config.json", "preprocessor_config.json", "processor_config.json", "modules.json", "params.json"];
+pub const SETTINGS_FILES: [&str; 6] = [
+    "generation_config.json",
+    "preprocessor_config.json",
+    "processor_config.json",
+    "modules.json",
+    "params.json",
+    ADAPTER_FILE,
+];
+
+/// The file of an adapter, which has no `config.json`: it names the model that it is added to.
+pub const ADAPTER_FILE: &str = "adapter_config.json";
 
 /// True for a file of a part of a model in a folder of its own: a module of a sentence encoder, such as `1_Pooling/config.json`, or a
 /// chat template of another name.

@@ -1,10 +1,19 @@
 //! Reverse-mode differentiation of any backend.
 
-/// Methods that are Burn's.
+/// Methods that are Burn's, of arguments that no gradient flows to.
 macro_rules! burn {
     ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
         $(fn $name($($argument: $type),*) -> $result {
             Burn::<B, C>::$name($($argument),*)
+        })*
+    };
+}
+
+/// Methods that are Burn's.
+macro_rules! differentiated {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+        $(fn $name($($argument: $type),*) -> $result {
+            Burn::<B, C>::$name($(captured::used::<B, _>($argument)),*)
         })*
     };
 }
@@ -18,6 +27,7 @@ macro_rules! inner {
     };
 }
 
+pub(crate) mod captured;
 mod modules;
 mod rules;
 mod tensors;

@@ -13,11 +13,11 @@ use ::burn::tensor::{
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use std::future::Future;
 
-use super::{Autodiff, Bool, Burn, Float, Int, Quantized, rules};
+use super::{Autodiff, Bool, Burn, Float, Int, Quantized, captured, rules};
 use crate::Backend;
 
 impl<B: Backend, C: CheckpointStrategy> ModuleOps<Self> for Autodiff<B, C> {
-    burn! {
+    differentiated! {
         embedding(weights: Float<B>, indices: Int<B>) -> Float<B>;
         embedding_backward(weights: Float<B>, output: Float<B>, indices: Int<B>) -> Float<B>;
         linear(x: Float<B>, weight: Float<B>, bias: Option<Float<B>>) -> Float<B>;
@@ -47,7 +47,10 @@ impl<B: Backend, C: CheckpointStrategy> ModuleOps<Self> for Autodiff<B, C> {
 
     fn conv1d(x: Float<B>, weight: Float<B>, bias: Option<Float<B>>, options: ConvOptions<1>) -> Float<B> {
         match options.groups {
-            1 => Burn::<B, C>::conv1d(x, weight, bias, options),
+            1 => {
+                let [x, weight] = [x, weight].map(captured::tensor);
+                Burn::<B, C>::conv1d(x, weight, bias.map(captured::tensor), options)
+            }
             _ => rules::conv1d::<Self>(x, weight, bias, &options),
         }
     }
@@ -60,7 +63,7 @@ impl<B: Backend, C: CheckpointStrategy> ModuleOps<Self> for Autodiff<B, C> {
         count_include_pad: bool,
         ceil_mode: bool,
     ) -> Float<B> {
-        rules::AvgPool { kernel_size, stride, padding, count_include_pad }.pool::<B, C>(x, ceil_mode)
+        rules::AvgPool { kernel_size, stride, padding, count_include_pad }.pool::<B, C>(captured::tensor(x), ceil_mode)
     }
 
     fn max_pool1d_with_indices(
@@ -71,8 +74,14 @@ impl<B: Backend, C: CheckpointStrategy> ModuleOps<Self> for Autodiff<B, C> {
         dilation: usize,
         ceil_mode: bool,
     ) -> MaxPool1dWithIndices<Self> {
-        let MaxPool1dWithIndices { output, indices } =
-            Burn::<B, C>::max_pool1d_with_indices(x, kernel_size, stride, padding, dilation, ceil_mode);
+        let MaxPool1dWithIndices { output, indices } = Burn::<B, C>::max_pool1d_with_indices(
+            captured::tensor(x),
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            ceil_mode,
+        );
         MaxPool1dWithIndices { output, indices }
     }
 
@@ -84,8 +93,14 @@ impl<B: Backend, C: CheckpointStrategy> ModuleOps<Self> for Autodiff<B, C> {
         dilation: [usize; 2],
         ceil_mode: bool,
     ) -> MaxPool2dWithIndices<Self> {
-        let MaxPool2dWithIndices { output, indices } =
-            Burn::<B, C>::max_pool2d_with_indices(x, kernel_size, stride, padding, dilation, ceil_mode);
+        let MaxPool2dWithIndices { output, indices } = Burn::<B, C>::max_pool2d_with_indices(
+            captured::tensor(x),
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            ceil_mode,
+        );
         MaxPool2dWithIndices { output, indices }
     }
 
@@ -128,7 +143,7 @@ impl<B: Backend, C: CheckpointStrategy> ModuleOps<Self> for Autodiff<B, C> {
 }
 
 impl<B: Backend, C: CheckpointStrategy> ActivationOps<Self> for Autodiff<B, C> {
-    burn! {
+    differentiated! {
         relu(tensor: Float<B>) -> Float<B>;
         sigmoid(tensor: Float<B>) -> Float<B>;
         log_sigmoid(tensor: Float<B>) -> Float<B>;

@@ -8,18 +8,22 @@ use ::burn::tensor::{
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use std::future::Future;
 
-use super::{Autodiff, Bool, Burn, Float, Int, rules};
+use super::{Autodiff, Bool, Burn, Float, Int, captured, rules};
 use crate::Backend;
 
 impl<B: Backend, C: CheckpointStrategy> FloatTensorOps<Self> for Autodiff<B, C> {
     burn! {
         float_from_data(data: TensorData, device: &Device<B>) -> Float<B>;
-        float_to_device(tensor: Float<B>, device: &Device<B>) -> Float<B>;
         float_random(shape: Shape, distribution: Distribution, device: &Device<B>, dtype: FloatDType) -> Float<B>;
         float_zeros(shape: Shape, device: &Device<B>, dtype: FloatDType) -> Float<B>;
         float_ones(shape: Shape, device: &Device<B>, dtype: FloatDType) -> Float<B>;
         float_device(tensor: &Float<B>) -> Device<B>;
         float_empty(shape: Shape, device: &Device<B>, dtype: FloatDType) -> Float<B>;
+        float_set_require_grad(tensor: Float<B>, require_grad: bool) -> Float<B>;
+        float_is_require_grad(tensor: &Float<B>) -> bool;
+    }
+
+    differentiated! {
         float_add(lhs: Float<B>, rhs: Float<B>) -> Float<B>;
         float_add_scalar(lhs: Float<B>, rhs: Scalar) -> Float<B>;
         float_sub(lhs: Float<B>, rhs: Float<B>) -> Float<B>;
@@ -34,8 +38,6 @@ impl<B: Backend, C: CheckpointStrategy> FloatTensorOps<Self> for Autodiff<B, C> 
         float_neg(tensor: Float<B>) -> Float<B>;
         float_recip(tensor: Float<B>) -> Float<B>;
         float_swap_dims(tensor: Float<B>, dim1: usize, dim2: usize) -> Float<B>;
-        float_permute(tensor: Float<B>, axes: &[usize]) -> Float<B>;
-        float_flip(tensor: Float<B>, axes: &[usize]) -> Float<B>;
         float_reshape(tensor: Float<B>, shape: Shape) -> Float<B>;
         float_gather(dim: usize, tensor: Float<B>, indices: Int<B>) -> Float<B>;
         float_scatter_add(dim: usize, tensor: Float<B>, indices: Int<B>, value: Float<B>) -> Float<B>;
@@ -43,8 +45,6 @@ impl<B: Backend, C: CheckpointStrategy> FloatTensorOps<Self> for Autodiff<B, C> 
         float_gather_nd(data: Float<B>, indices: Int<B>) -> Float<B>;
         float_select(tensor: Float<B>, dim: usize, indices: Int<B>) -> Float<B>;
         float_select_add(tensor: Float<B>, dim: usize, indices: Int<B>, value: Float<B>) -> Float<B>;
-        float_slice(tensor: Float<B>, slices: &[Slice]) -> Float<B>;
-        float_slice_assign(tensor: Float<B>, slices: &[Slice], value: Float<B>) -> Float<B>;
         float_mask_where(tensor: Float<B>, mask: Bool<B>, source: Float<B>) -> Float<B>;
         float_mask_fill(tensor: Float<B>, mask: Bool<B>, value: Scalar) -> Float<B>;
         float_equal(lhs: Float<B>, rhs: Float<B>, out_dtype: BoolDType) -> Bool<B>;
@@ -60,8 +60,6 @@ impl<B: Backend, C: CheckpointStrategy> FloatTensorOps<Self> for Autodiff<B, C> 
         float_is_nan(tensor: Float<B>, out_dtype: BoolDType) -> Bool<B>;
         float_is_inf(tensor: Float<B>, out_dtype: BoolDType) -> Bool<B>;
         float_detach(tensor: Float<B>) -> Float<B>;
-        float_set_require_grad(tensor: Float<B>, require_grad: bool) -> Float<B>;
-        float_is_require_grad(tensor: &Float<B>) -> bool;
         float_mean(tensor: Float<B>) -> Float<B>;
         float_sum(tensor: Float<B>) -> Float<B>;
         float_mean_dim(tensor: Float<B>, dim: usize) -> Float<B>;
@@ -108,6 +106,26 @@ impl<B: Backend, C: CheckpointStrategy> FloatTensorOps<Self> for Autodiff<B, C> 
         float_unfold(tensor: Float<B>, dim: usize, size: usize, step: usize) -> Float<B>;
     }
 
+    fn float_to_device(tensor: Float<B>, device: &Device<B>) -> Float<B> {
+        Burn::<B, C>::float_to_device(captured::tensor(tensor), device)
+    }
+
+    fn float_permute(tensor: Float<B>, axes: &[usize]) -> Float<B> {
+        Burn::<B, C>::float_permute(captured::tensor(tensor), axes)
+    }
+
+    fn float_flip(tensor: Float<B>, axes: &[usize]) -> Float<B> {
+        Burn::<B, C>::float_flip(captured::tensor(tensor), axes)
+    }
+
+    fn float_slice(tensor: Float<B>, slices: &[Slice]) -> Float<B> {
+        Burn::<B, C>::float_slice(captured::tensor(tensor), slices)
+    }
+
+    fn float_slice_assign(tensor: Float<B>, slices: &[Slice], value: Float<B>) -> Float<B> {
+        Burn::<B, C>::float_slice_assign(captured::tensor(tensor), slices, captured::tensor(value))
+    }
+
     fn float_into_data(tensor: Float<B>) -> impl Future<Output = Result<TensorData, ExecutionError>> + Send {
         Burn::<B, C>::float_into_data(tensor)
     }
@@ -125,7 +143,7 @@ impl<B: Backend, C: CheckpointStrategy> FloatTensorOps<Self> for Autodiff<B, C> 
     }
 
     fn float_cumprod(tensor: Float<B>, dim: usize) -> Float<B> {
-        rules::cumprod::<B, C>(tensor, dim)
+        rules::cumprod::<B, C>(captured::tensor(tensor), dim)
     }
 
     fn float_powf(base: Float<B>, exponent: Float<B>) -> Float<B> {
@@ -133,7 +151,7 @@ impl<B: Backend, C: CheckpointStrategy> FloatTensorOps<Self> for Autodiff<B, C> 
     }
 
     fn float_powi_scalar(base: Float<B>, exponent: Scalar) -> Float<B> {
-        rules::powi_scalar::<B, C>(base, exponent)
+        rules::powi_scalar::<B, C>(captured::tensor(base), exponent)
     }
 
     fn float_sqrt(tensor: Float<B>) -> Float<B> {
@@ -153,7 +171,7 @@ impl<B: Backend, C: CheckpointStrategy> FloatTensorOps<Self> for Autodiff<B, C> 
     }
 
     fn float_div_scalar(tensor: Float<B>, number: Scalar) -> Float<B> {
-        rules::div_scalar::<B, C>(tensor, number)
+        rules::div_scalar::<B, C>(captured::tensor(tensor), number)
     }
 }
 

@@ -24,7 +24,7 @@ use super::{
     AnyTensor, Backend, Differentiation, Function, FunctionVjp, Operation, Outcome, Residual, SampleOptions,
     SampledPrimitives, Spec, Values, Wanted, awaited, function, precision::cast,
 };
-use crate::Autodiff;
+use crate::{Autodiff, autodiff::captured};
 
 impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
     const FUSES: bool = B::FUSES;
@@ -46,6 +46,7 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
     }
 
     fn run(operation: &Operation, inputs: Values<Self>, needs: &[bool]) -> Outcome<Self> {
+        let inputs = in_place(inputs);
         let kind = operation.differentiation();
         if kind == Differentiation::None {
             return untracked(B::run(operation, inner(inputs), &[]).outputs).into();
@@ -78,7 +79,7 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
     }
 
     fn run_function<F: Function>(function: &F, inputs: Values<Self>) -> Values<Self> {
-        function::run(function, inputs)
+        function::run(function, in_place(inputs))
     }
 
     fn read(x: FloatTensor<Self>) -> Result<TensorData, ExecutionError> {
@@ -87,6 +88,13 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
 
     fn argtopk(x: FloatTensor<Self>, dim: usize, k: usize, dtype: IntDType) -> IntTensor<Self> {
         B::argtopk(x.primitive, dim, k, dtype)
+    }
+
+    fn in_place_of(x: AnyTensor<Self>) -> AnyTensor<Self> {
+        match x {
+            AnyTensor::Float(x) => AnyTensor::Float(captured::used::<B, _>(x)),
+            x => x,
+        }
     }
 
     fn into_innermost(x: AnyTensor<Self>) -> (Box<dyn Any>, bool) {
@@ -145,6 +153,16 @@ impl FunctionVjp for ManyInputs {
         }
         B::run_vjp(&self.0, saved, grads, wanted)
     }
+}
+
+/// What stands for the inputs of an operation; see [`Backend::in_place_of`].
+fn in_place<B: Backend>(inputs: Values<B>) -> Values<B> {
+    if !captured::is_looking() {
+        return inputs;
+    }
+    let device = inputs.given_device().cloned();
+    let values = inputs.into_values().into_iter().map(|x| x.map(B::in_place_of));
+    values.collect::<Values<B>>().on_device(device)
 }
 
 /// A tensor in the graph.

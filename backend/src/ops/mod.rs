@@ -253,6 +253,12 @@ pub trait Backend: burn::tensor::backend::Backend {
         Self::int_slice(sorted, &part)
     }
 
+    /// What stands for an array, where [`Captured::replaced`](crate::Captured::replaced) has put others in the places of such arrays. Methods of a differentiating
+    /// backend do this with their arguments; this is for what a function returns as it is.
+    fn in_place_of(x: AnyTensor<Self>) -> AnyTensor<Self> {
+        x
+    }
+
     /// The tensor on the innermost of the decorated backends, an [`AnyTensor`] of it, and true if a gradient flows through the
     /// tensor. For a backend that decorates no other, the tensor itself.
     fn into_innermost(x: AnyTensor<Self>) -> (Box<dyn Any>, bool) {

@@ -30,6 +30,10 @@ pub struct Options {
     #[arg(long)]
     pub model: Option<String>,
 
+    /// Adapter of peft (LoRA) that is added to the model: directory or hub id
+    #[arg(long, value_name = "DIR|ID")]
+    pub adapter: Option<String>,
+
     /// Device and type.
     #[command(flatten)]
     pub device: DeviceArgs,

@@ -97,6 +97,10 @@ impl Job<'_> {
         Some(self.options.device.dtype.into())
     }
 
+    fn files(&self) -> Result<ModelFiles, Exit> {
+        with_adapter(self.path, self.options.adapter.as_deref())
+    }
+
     /// A model with what its loading reports; the clock begins to run.
     fn model<M, R>(&self, loaded: Result<(M, R), ModelError>) -> Result<M, Exit> {
         let (model, _) = loaded?;
@@ -142,7 +146,7 @@ impl Job<'_> {
 
     fn fill_mask<B: Backend>(&self, device: &B::Device) -> Result<Value, Exit> {
         self.done(tasks::check_masks(self.batching, self.texts))?;
-        let model = self.model(BertForMaskedLm::<B>::from_path(self.path, device, self.dtype()))?;
+        let model = self.model(self.files()?.load::<B, BertForMaskedLm<B>>(device, self.dtype()))?;
         let filled = self.done(tasks::fill_mask(&model, self.batching, self.texts, self.options.top_k.unwrap_or(5)))?;
         let line = |found: &Candidate| format!("  {:5.1} %  {}", 100.0 * found.score, found.token);
         let lines = |filled: &Vec<Filled>| {
@@ -154,7 +158,10 @@ impl Job<'_> {
 
     /// Vectors of texts, and the similarity for which they were trained.
     fn vectors<B: Backend>(&self, texts: &[String], device: &B::Device) -> Result<(Vec<Vec<f32>>, Similarity), Exit> {
-        let encoder = self.model(SentenceEncoder::<B>::from_path(self.path, device, self.dtype()))?;
+        let mut encoder = self.model(SentenceEncoder::<B>::from_path(self.path, device, self.dtype()))?;
+        if let Some(adapter) = self.options.adapter.as_deref().and(self.files()?.adapter()) {
+            encoder = self.done(encoder.with_adapter(adapter))?;
+        }
         let batching = BatchOptions { max_len: self.batching.max_len.min(encoder.max_len), ..self.batching };
         // A query of its own stands before the texts.
         let before = texts.len() - self.texts.len();
@@ -197,7 +204,7 @@ impl Job<'_> {
     }
 
     fn classify<B: Backend>(&self, device: &B::Device) -> Result<Value, Exit> {
-        let model = self.model(BertForSequenceClassification::<B>::from_path(self.path, device, self.dtype()))?;
+        let model = self.model(self.files()?.load::<B, BertForSequenceClassification<B>>(device, self.dtype()))?;
         let pairs = self.texts.iter().map(|text| text.split_once('\t').map_or((&**text, None), |(a, b)| (a, Some(b))));
         let pairs: Vec<(&str, Option<&str>)> = pairs.collect();
         let mut labelled = self.done(tasks::classify(&model, self.batching, &pairs))?;
@@ -208,7 +215,7 @@ impl Job<'_> {
     }
 
     fn tokens<B: Backend>(&self, device: &B::Device) -> Result<Value, Exit> {
-        let model = self.model(BertForTokenClassification::<B>::from_path(self.path, device, self.dtype()))?;
+        let model = self.model(self.files()?.load::<B, BertForTokenClassification<B>>(device, self.dtype()))?;
         let found = self.each(|batching, text| tasks::entities(&model, batching, text, self.options.stride));
         let line = |part: &Entity| format!("  {:5.1} %  {:8}  {}", 100.0 * part.score, part.label, part.text);
         let lines = |found: &Vec<Entity>| found.iter().map(line).collect();
@@ -216,7 +223,7 @@ impl Job<'_> {
     }
 
     fn answer<B: Backend>(&self, device: &B::Device) -> Result<Value, Exit> {
-        let model = self.model(BertForQuestionAnswering::<B>::from_path(self.path, device, self.dtype()))?;
+        let model = self.model(self.files()?.load::<B, BertForQuestionAnswering<B>>(device, self.dtype()))?;
         let question = self.options.question.as_deref().unwrap_or_default();
         let asked = AnswerOptions {
             top_k: self.options.top_k.unwrap_or(1),

@@ -13,6 +13,10 @@ pub struct DecoderArgs {
     #[arg(long)]
     pub model: Option<String>,
 
+    /// Adapter of peft (LoRA) that is added to the model: directory or hub id
+    #[arg(long, value_name = "DIR|ID")]
+    pub adapter: Option<String>,
+
     /// Device and type.
     #[command(flatten)]
     pub device: DeviceArgs,
@@ -89,14 +93,17 @@ impl<F: Family> Command for Run<'_, F> {
     }
 
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
-        let DecoderArgs { model, device: DeviceArgs { dtype, .. }, generation, summary } = self.options;
+        let DecoderArgs { model, device: DeviceArgs { dtype, .. }, generation, summary, adapter } = self.options;
         if *summary {
             return print_summary_of::<B, F>(self.options);
         }
         let path = resolve(model.as_deref(), F::SHIPS, &FilePatterns::model())?;
+        // The draft has no adapter.
+        let model_path = path.clone();
+        let files_of = |path: &Path| with_adapter(path, adapter.as_deref().filter(|_| path == model_path));
         let load = |path: &Path, prompt: usize| -> Result<F::Model<B>, Exit> {
             self.options.fits::<B, F>(path, prompt)?;
-            Ok(F::Model::<B>::from_path(path, device, dtype.wanted())?.0)
+            Ok(files_of(path)?.load::<B, F::Model<B>>(device, dtype.wanted())?.0)
         };
         if let Some(talk) = self.chat.filter(|chat| chat.chat) {
             return chat(generation, talk, &path, load);

@@ -30,6 +30,10 @@ pub struct LanguageArgs {
     #[arg(long, help_heading = "Model")]
     pub model: Option<String>,
 
+    /// Adapter of peft (LoRA) that is merged into the model before it is trained: directory or hub id
+    #[arg(long, value_name = "DIR|ID", requires = "model", help_heading = "Model")]
+    pub adapter: Option<String>,
+
     /// Tokens that the model sees at once [default: 128, or what the model or --config has]
     #[arg(long, value_name = "N", help_heading = "Model")]
     pub context: Option<usize>,

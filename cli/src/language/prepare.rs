@@ -96,8 +96,9 @@ fn existing<B: Backend, M: Pretrained<B>>(
     resumed: Option<Tokenizer>,
     device: &B::Device,
 ) -> Result<(M, Option<Tokenizer>), Exit> {
+    let files = with_adapter(path, options.adapter.as_deref())?;
     if !options.evaluate
-        && let Some(name) = first_quantized(&TensorFiles::open(path)?)
+        && let Some(name) = first_quantized(&files.weights()?)
     {
         return Err(failure(format!(
             "{}: its weights are quantized (the first is {name}), and are not trained: name the model that it was made from, or \
@@ -107,7 +108,7 @@ fn existing<B: Backend, M: Pretrained<B>>(
     }
     // What is trained is in f32, whatever the file has: steps are too small for 16 bits. --dtype is the type of computing.
     let dtype = (!options.evaluate).then_some(DType::F32);
-    let (model, _) = M::from_path(path, device, dtype)?;
+    let (model, _) = files.load::<B, M>(device, dtype)?;
     let tokenizer = match (resumed, &options.tokenizer) {
         (Some(tokenizer), _) => Some(tokenizer),
         (None, Some(path)) => Some(Tokenizer::from_path(path)?),

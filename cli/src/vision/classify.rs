@@ -48,6 +48,10 @@ pub struct ClassifyArgs {
     #[arg(long, value_name = "NAME")]
     pub preprocess: Option<String>,
 
+    /// Adapter of peft (LoRA) that is added to the model: directory or hub id
+    #[arg(long, value_name = "DIR|ID")]
+    pub adapter: Option<String>,
+
     /// Limits of image sizes.
     #[command(flatten)]
     pub sizes: SizeArgs,
@@ -137,7 +141,9 @@ pub fn classify<B: Backend, M: ImageClassifier<B>>(
     device: &B::Device,
     mut look: impl FnMut(&M, &Preprocessor, &NamedImage) -> Result<(), Exit>,
 ) -> Result<(), Exit> {
-    let (model, _) = M::from_path(path, device, Some(options.device.dtype.into()))?;
+    let files = with_adapter(path, options.adapter.as_deref())?;
+    let path = files.path();
+    let (model, _) = files.load::<B, M>(device, Some(options.device.dtype.into()))?;
     let named = path.display();
     if model.labels().is_empty() {
         return Err(failure(format!(

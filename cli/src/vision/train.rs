@@ -186,11 +186,11 @@ fn of_model(images: LabelledImages, labels: &[String]) -> Result<LabelledImages,
 /// classes of the images are found among the model's by their names.
 pub fn evaluate<B: Backend, M: ImageClassifier<B>>(
     args: &ImageArgs,
-    path: &Path,
+    files: &ModelFiles,
     preprocessor: impl FnOnce(&M) -> Result<Preprocessor, Exit>,
     device: &B::Device,
 ) -> Result<Ended, Exit> {
-    let (model, _) = M::from_path(path, device, Some(args.run.device.dtype.into()))?;
+    let (model, _) = files.load::<B, M>(device, Some(args.run.device.dtype.into()))?;
     let preprocessor = preprocessor(&model)?;
     let split = Split::open(args)?;
     let (data, batch_size) = (split.held_out.unwrap_or(split.training), args.run.training.batch_size);

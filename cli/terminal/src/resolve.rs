@@ -1,7 +1,10 @@
 //! Models and data: those that options name, and those that ship with grove.
 
-use grove::weights::{FilePatterns, HubOptions, Source};
-use std::path::PathBuf;
+use grove::{
+    models::peft::ModelFiles,
+    weights::{FilePatterns, HubOptions, Source},
+};
+use std::path::{Path, PathBuf};
 
 use crate::{Exit, failure};
 
@@ -35,6 +38,15 @@ pub fn resolve(model: Option<&str>, ships: &str, wanted: &FilePatterns) -> Resul
             path.display()
         ))),
     }
+}
+
+/// The files of a model that was found, with the adapter that `--adapter` names, downloaded if needed.
+pub fn with_adapter(path: &Path, adapter: Option<&str>) -> Result<ModelFiles, Exit> {
+    let files = ModelFiles::at(path)?;
+    Ok(match adapter {
+        Some(adapter) => files.with_adapter(adapter)?,
+        None => files,
+    })
 }
 
 /// Directory or file of a named model, downloaded if needed.

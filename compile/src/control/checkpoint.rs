@@ -13,8 +13,7 @@ use crate::trace::arrays;
 /// Outside of traces the function is called, and its intermediate results are kept: differentiate in [`jit`](crate::jit()), or
 /// recompute all cheap operations with `recompute` of `GradOptions`.
 ///
-/// What is differentiated belongs in `args`, such as the layers that the function applies. Where a gradient flows to an array
-/// that the function captures, nothing is computed again.
+/// The function may capture what is differentiated, such as the layers that it applies.
 ///
 /// # Panics
 /// As the function.

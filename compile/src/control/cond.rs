@@ -1,15 +1,17 @@
 //! Branches.
 
 use burn::tensor::{Bool, Int, Tensor};
-use grove_backend::{AnyTensor, Backend};
-use grove_tree::Tree;
+use grove_backend::{AnyTensor, Backend, Captured, capturing};
+use grove_tree::{AnyArray, Tree};
 
 use super::{
     HigherOrder, SubGraph, from_traced,
     function::{WithGradients, branch_of},
     gradient::{Gradients, floats, gradient, with_gradients_last},
     is_traced,
-    nested::{Side, Traceable, arrays_of, check_same, filled, is_tracked, leaves_of, trace_of, traced, unified},
+    nested::{
+        Side, Traceable, arrays_of, check_same, filled, is_tracked, leaves_of, trace_of, traced, unified, with_captured,
+    },
 };
 use crate::eval::missing;
 
@@ -22,9 +24,8 @@ type Branch<'a, T, O> = &'a dyn Fn(T) -> O;
 /// the graph has one operation with two sub-graphs, of which a run computes one. Gradients, [`jvp`](crate::jvp()) and
 /// [`vmap`](crate::vmap()) go through it; mapped over truth values, both branches are computed and selected from.
 ///
-/// Functions may use arrays of the trace around them. Where a gradient flows to such an array, all branches become part of the trace
-/// around and their results are selected from, so that an infinite derivative in the branch that is not taken gives NaN. Pass what
-/// is differentiated as operands to avoid this. The backward pass computes the branch that was taken again.
+/// Functions may use arrays of the trace around them; where a gradient flows to such an array, it becomes one of the operands. The
+/// backward pass computes the branch that was taken again.
 ///
 /// # Shapes
 /// - `pred` `[1]`
@@ -105,20 +106,45 @@ pub(super) fn choose<B: Backend, T: Tree<B>, O: Tree<B>>(
     if !is_traced::<B>() {
         return branches[branch_of(index, branches.len())](operands);
     }
-    let leaves = leaves_of(&operands);
-    let arrays = arrays_of(&operands);
-    let around = trace_of([&index]);
-    let functions: Vec<Traceable<O>> = branches.iter().map(|f| traced(around, operands.clone(), &leaves, f)).collect();
+    let captured = match as_operation(name, &index, branches, &operands) {
+        Ok(result) => return result,
+        Err(captured) if captured.arrays().is_empty() => return select(index, branches, operands),
+        Err(captured) => captured,
+    };
+    // What the branches captured becomes an operand.
+    let arrays: Vec<AnyArray<B>> = captured.arrays().iter().cloned().map(AnyArray::present).collect();
+    let with_arrays: Vec<_> = branches.iter().map(|f| with_captured(&captured, f)).collect();
+    let with_arrays: Vec<_> = with_arrays.iter().map(|f| f as Branch<'_, (T, Vec<AnyArray<B>>), O>).collect();
+    match as_operation(name, &index, &with_arrays, &(operands.clone(), arrays)) {
+        Ok(result) => result,
+        Err(_) => select(index, branches, operands),
+    }
+}
+
+/// The result of one operation with a sub-graph for each branch. Fails where a gradient flows to what branches captured, with what
+/// is known of that.
+#[track_caller]
+fn as_operation<B: Backend, T: Tree<B>, O: Tree<B>>(
+    name: &str,
+    index: &AnyTensor<B>,
+    branches: &[Branch<'_, T, O>],
+    operands: &T,
+) -> Result<O, Captured<B>> {
+    let leaves = leaves_of(operands);
+    let arrays = arrays_of(operands);
+    let around = trace_of([index]);
+    let trace = || branches.iter().map(|f| traced(around, operands.clone(), &leaves, f)).collect();
+    let (functions, captured): (Vec<Traceable<O>>, _) = capturing(trace);
     check::<B, O>(name, &functions);
     if functions.iter().any(|function| function.tracked) {
-        return select(index, branches, operands);
+        return Err(captured);
     }
     let mut gradients = Vec::new();
     if is_tracked(&arrays) {
         for f in branches {
-            match gradient(around, &operands, &leaves, f) {
+            match gradient(around, operands, &leaves, f) {
                 Some(raw) => gradients.push(raw),
-                None => return select(index, branches, operands),
+                None => return Err(Captured::default()),
             }
         }
     }
@@ -131,13 +157,13 @@ pub(super) fn choose<B: Backend, T: Tree<B>, O: Tree<B>>(
     let op = HigherOrder::Cond { branches: graphs.into_iter().map(SubGraph::new).collect() };
     let of = [floats(&specs), vec![false; captured.len()]].concat();
     let captured = captured.into_iter().map(from_traced);
-    let inputs = std::iter::once(index).chain(arrays).chain(captured).map(Some).collect();
+    let inputs = std::iter::once(index.clone()).chain(arrays).chain(captured).map(Some).collect();
     let outputs = match gradients.is_empty() {
         true => B::run_function(&op, inputs),
         false => B::run_function(&WithGradients { op, gradients: Gradients { graphs: gradients, of } }, inputs),
     };
     let outputs = outputs.into_values();
-    filled(shell, &results, outputs.into_iter().flatten())
+    Ok(filled(shell, &results, outputs.into_iter().flatten()))
 }
 
 /// Panics unless all branches give alike results.

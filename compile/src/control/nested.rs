@@ -2,7 +2,7 @@
 
 use burn::tensor::{DType, Tensor};
 use burn_router::RunnerClient;
-use grove_backend::{AnyTensor, Backend, ops::Spec};
+use grove_backend::{AnyTensor, Backend, Captured, ops::Spec};
 use grove_tree::{
     AnyArray, Key, Path, StaticValue, Structure, Tree, Visitor,
     key::traced::{put_keys, take_keys},
@@ -153,6 +153,22 @@ pub(super) fn traced<B: Backend, T: Tree<B>, O: Tree<B>>(
     let (graph, captured) = recording.finish_nested(outputs);
     let captured = captured.into_iter().map(any).collect();
     Traceable { graph, captured, shell, leaves, tracked }.pruned()
+}
+
+/// A function that takes as its last argument what stands for the arrays that it captured.
+pub(super) fn with_captured<B: Backend, T, O: Tree<B>>(
+    captured: &Captured<B>,
+    f: impl Fn(T) -> O,
+) -> impl Fn((T, Vec<AnyArray<B>>)) -> O {
+    move |(args, arrays)| {
+        let arrays = arrays.into_iter().filter_map(AnyArray::into_value).collect();
+        captured.replaced(arrays, || {
+            map(f(args), |leaf| match leaf.value() {
+                Some(x) => AnyArray::present(B::in_place_of(x.clone())),
+                None => leaf,
+            })
+        })
+    }
 }
 
 impl<O> Traceable<O> {

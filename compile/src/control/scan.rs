@@ -1,6 +1,6 @@
 //! Loops over the first axis of arrays.
 
-use grove_backend::{AnyTensor, Backend};
+use grove_backend::{AnyTensor, Backend, Captured, capturing};
 use grove_transform::{Scan, Stack, Unstack, stack};
 use grove_tree::{AnyArray, Path, Tree};
 
@@ -11,6 +11,7 @@ use super::{
     is_traced,
     nested::{
         Leaf, Side, arrays_of, check_same, filled, is_tracked, leaves_of, structure_of, trace_of, traced, unified,
+        with_captured,
     },
 };
 
@@ -21,8 +22,7 @@ use super::{
 /// a tree. Gradients, [`jvp`](crate::jvp()) and [`vmap`](crate::vmap()) go through it. For its backward pass the forward pass keeps
 /// the carries, and each step is computed again.
 ///
-/// The function may use arrays of the trace around it. Where a gradient flows to such an array, such as a parameter that the
-/// function captures, every step is recorded; [`scan_with`] takes the parameters as an argument and records the function once.
+/// The function may use arrays of the trace around it, such as the parameters of a model; gradients flow to them.
 /// Arrays in the carry that no step changes are constants, unless a gradient is taken.
 ///
 /// A random key that the function captures is a constant: each step draws the same, as in JAX. A key in the carry, or one of
@@ -110,10 +110,44 @@ where
     if length == 0 {
         return in_place(init, xs);
     }
+    let captured = match as_operation(options, length, params, &f, &init, &xs) {
+        Ok(result) => return result,
+        Err(captured) if captured.arrays().is_empty() => return in_place(init, xs),
+        Err(captured) => captured,
+    };
+    // What the function captured becomes a parameter.
+    let arrays: Vec<AnyArray<B>> = captured.arrays().iter().cloned().map(AnyArray::present).collect();
+    let with_arrays = |(params, arrays): (P, Vec<AnyArray<B>>), carry: C, x: X::Step| {
+        with_captured(&captured, |(params, carry, x)| f(params, carry, x))(((params, carry, x), arrays))
+    };
+    match as_operation(options, length, &(params.clone(), arrays), &with_arrays, &init, &xs) {
+        Ok(result) => result,
+        Err(_) => in_place(init, xs),
+    }
+}
+
+/// The result of one operation with a sub-graph for a step. Fails where a gradient flows to what the function captured, with what is
+/// known of that.
+#[track_caller]
+fn as_operation<B, P, C, X, Y>(
+    options: Scan,
+    length: usize,
+    params: &P,
+    f: &impl Fn(P, C, X::Step) -> (C, Y),
+    init: &C,
+    xs: &X,
+) -> Result<(C, Y::Stacked), Captured<B>>
+where
+    B: Backend,
+    P: Tree<B>,
+    C: Tree<B>,
+    X: Unstack<B>,
+    Y: Stack<B>,
+{
     // Parameters are arrays of the carry that no step changes.
     let carry = (params.clone(), init.clone());
-    let (of_carry, of_xs) = (leaves_of(&carry), leaves_of(&xs));
-    let (carry_arrays, xs_arrays) = (arrays_of(&carry), arrays_of(&xs));
+    let (of_carry, of_xs) = (leaves_of(&carry), leaves_of(xs));
+    let (carry_arrays, xs_arrays) = (arrays_of(&carry), arrays_of(xs));
     let around = trace_of(carry_arrays.iter().chain(&xs_arrays));
     let step = one_step::<B, X>(xs.clone());
     let of_step = leaves_of(&step).into_iter().zip(&of_xs);
@@ -123,25 +157,25 @@ where
         let (carry, y) = f(params.clone(), carry, x);
         ((params, carry), y)
     };
-    let function = traced(around, (carry.clone(), step.clone()), &arguments, body);
+    let (function, captured) = capturing(|| traced(around, (carry.clone(), step.clone()), &arguments, body));
     if function.tracked {
-        return in_place(init, xs);
+        return Err(captured);
     }
     let ((_, next), y) = function.shell.clone();
-    let of_init = leaves_of(&init);
+    let of_init = leaves_of(init);
     let after_params = of_carry.len() - of_init.len();
     let (of_next, of_y) = function.leaves[after_params..].split_at(leaves_of(&next).len());
     let in_result = relative(of_next, 2);
     check_same(
         "the carry of `scan` must keep its structure, shapes and types",
-        &Side { name: "`init`", structure: structure_of(&init), leaves: &of_init },
+        &Side { name: "`init`", structure: structure_of(init), leaves: &of_init },
         &Side { name: "`f`", structure: structure_of(&next), leaves: &in_result },
     );
     let of_y = of_y.to_vec();
     let raw = match is_tracked(&carry_arrays) || is_tracked(&xs_arrays) {
         true => match gradient(around, &(carry, step), &arguments, body) {
             Some(raw) => Some(raw),
-            None => return in_place(init, xs),
+            None => return Err(Captured::default()),
         },
         false => None,
     };
@@ -173,7 +207,7 @@ where
         .collect();
     let of_params = carried.len() - of_init.iter().filter(|leaf| leaf.present).count();
     let carry = filled(next, &of_init, carried.into_iter().skip(of_params));
-    (carry, stacked_ys(y, &of_y, outputs, length))
+    Ok((carry, stacked_ys(y, &of_y, outputs, length)))
 }
 
 /// The leaves of a part of a tree, with paths from there: without the first segments.

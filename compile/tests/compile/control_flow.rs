@@ -232,6 +232,69 @@ fn gradients_flow_to_what_functions_capture() {
     }
 }
 
+/// The first and the second derivative of a jitted function, and the operations of its graph.
+macro_rules! derivatives {
+    ($f:ident, $x:expr) => {{
+        let first = jit(|x: A1<Traced>| grad(&x, $f));
+        let second = jit(|x: A1<Traced>| grad(&x, |x: A1<Autodiff<Traced>>| grad(&x, $f).val().sum()));
+        let x = array([$x]);
+        let found = [floats(&first.call::<F>(x.clone()))[0], floats(&second.call::<F>(x))[0]];
+        (found, first.graph().expect("a graph").counts())
+    }};
+}
+
+/// Derivatives are those of JAX 0.10.2.
+#[test]
+fn arrays_that_branches_and_loops_capture_are_their_operands() {
+    fn logs<B: Backend>(x: A1<B>) -> Tensor<B, 1> {
+        let y = x.val() * 2.0;
+        let log = |z: A1<B>| Array::<B, 1>::new(y.clone().log() + z.val());
+        let product = |z: A1<B>| Array::new(y.clone() * z.val());
+        cond(x.val().greater_elem(0.0), log, product, Array::new(x.val() * 3.0)).val()
+    }
+    fn as_it_is<B: Backend>(x: A1<B>) -> Tensor<B, 1> {
+        let y = x.val().sin();
+        let itself = |_: A1<B>| Array::<B, 1>::new(y.clone());
+        let root = |z: A1<B>| Array::new(z.val() * y.clone().sqrt());
+        let inverse = |_: A1<B>| Array::new(y.clone().recip());
+        let index = x.val().greater_elem(0.0).int() * 2 + x.val().equal_elem(0.0).int();
+        switch(index, &[&itself, &root, &inverse], x).val()
+    }
+    fn nested<B: Backend>(x: A1<B>) -> Tensor<B, 1> {
+        let square = x.val() * x.val();
+        let step = |c: A1<B>, s: A1<B>| {
+            let root = |c: A1<B>| Array::<B, 1>::new(c.val() * (square.clone() * s.val()).sqrt());
+            let log = |c: A1<B>| Array::<B, 1>::new(c.val() * square.clone().log());
+            let sum = |c: A1<B>| Array::new(c.val() + square.clone() * x.val());
+            let otherwise = |c: A1<B>| cond(x.val().greater_elem(0.0), log, sum, c);
+            let c = cond(s.val().greater_elem(0.0), root, otherwise, c);
+            (c.clone(), Array::<B, 1>::new(c.val() + x.val()))
+        };
+        let steps = Tensor::from_floats([[1.0], [0.0], [2.0], [-1.0]], &x.val().device());
+        let (last, ys) = scan(step, Array::new(x.val() * 0.0 + 1.0), A2::<B>::new(steps));
+        last.val() + ys.val().sum()
+    }
+    let near = |found: [f32; 2], expected: [f32; 2]| {
+        let close = found.iter().zip(expected).all(|(x, y)| (x - y).abs() <= 1e-4 * y.abs().max(1.0));
+        assert!(close, "{found:?} are not {expected:?}");
+    };
+    for (x, expected) in [(0.0, [0.0, 12.0]), (2.0, [3.5, -0.25]), (-1.0, [-12.0, 12.0])] {
+        let (found, counts) = derivatives!(logs, x);
+        near(found, expected);
+        assert!(counts.contains_key("cond"), "{counts:?}");
+    }
+    for (x, expected) in [(2.0, [0.503309, 1.5604365]), (-1.0, [0.5403023, 0.84147096])] {
+        let (found, counts) = derivatives!(as_it_is, x);
+        near(found, expected);
+        assert!(counts.contains_key("cond"), "{counts:?}");
+    }
+    for (x, expected) in [(2.0, [74.99629, 93.95753]), (-1.0, [19.485281, -60.426403])] {
+        let (found, counts) = derivatives!(nested, x);
+        near(found, expected);
+        assert!(counts.contains_key("scan"), "{counts:?}");
+    }
+}
+
 #[test]
 fn forward_mode_of_branches_and_loops() {
     let branch_of = |pred: bool| {

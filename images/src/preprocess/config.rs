@@ -16,6 +16,15 @@ const HALF: [[f32; 3]; 2] = [[0.5; 3]; 2];
 /// Largest size of a configuration in bytes; a real one is a page of text.
 const MOST_BYTES: u64 = 16 << 20;
 
+/// The text of a configuration.
+fn text_of(file: &Path) -> Result<String> {
+    let length = std::fs::metadata(file).map_err(ImageError::io("open", file))?.len();
+    if length > MOST_BYTES {
+        return Err(ImageError::config(file, format!("{length} bytes are no configuration")));
+    }
+    std::fs::read_to_string(file).map_err(ImageError::io("read", file))
+}
+
 impl Preprocessor {
     /// Reads a model's own preprocessing: `preprocessor_config.json` of transformers (the image processors of ViT,
     /// DeiT, BEiT, SigLIP, ConvNeXT, BiT and CLIP, old and new spellings), or `config.json` of timm.
@@ -34,11 +43,7 @@ impl Preprocessor {
         } else {
             path.to_owned()
         };
-        let length = std::fs::metadata(&file).map_err(ImageError::io("open", &file))?.len();
-        if length > MOST_BYTES {
-            return Err(ImageError::config(&file, format!("{length} bytes are no configuration")));
-        }
-        let text = std::fs::read_to_string(&file).map_err(ImageError::io("read", &file))?;
+        let text = text_of(&file)?;
         let json: Value = grove_files::parse_json(text.as_bytes()).map_err(|e| ImageError::config(&file, e))?;
         Self::from_json(&json, &file)
     }
@@ -52,7 +57,7 @@ impl Preprocessor {
         let directory = directory_at(model.as_ref());
         let timm = |text: String| text.contains("pretrained_cfg");
         let described = directory.join("preprocessor_config.json").is_file()
-            || std::fs::read_to_string(directory.join("config.json")).is_ok_and(timm);
+            || text_of(&directory.join("config.json")).is_ok_and(timm);
         described.then(|| Self::from_file(directory)).transpose()
     }
 

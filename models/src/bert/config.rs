@@ -1,12 +1,14 @@
 use grove_layers::Activation;
+use grove_weights::TensorFiles;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::path::Path;
 
-use super::Family;
+use super::{Family, heads::masked::tied};
 use crate::{
     checks::{check_depth, check_divisible, check_epsilon, check_initializer_range, check_rates, check_sizes},
     error::{ModelError, Result},
+    keys::check_others,
     pretrained::{PretrainedConfig, read_json},
 };
 
@@ -105,7 +107,7 @@ impl BertConfig {
 
     /// The position of a text's first token.
     pub fn first_position(&self) -> usize {
-        if self.model_type == Family::Roberta { self.pad_token_id as usize + 1 } else { 0 }
+        if self.model_type.is_roberta() { self.pad_token_id as usize + 1 } else { 0 }
     }
 
     /// Dropout before a classifier while training.
@@ -150,6 +152,13 @@ impl BertConfig {
 }
 
 impl PretrainedConfig for BertConfig {
+    /// The `config.json` beside the weights. An output layer that differs from the token embedding is not tied, whatever the file
+    /// says.
+    fn of(model: impl AsRef<Path>, checkpoint: &TensorFiles) -> Result<Self> {
+        let config = Self::beside(model)?;
+        Ok(Self { tie_word_embeddings: tied(&config, checkpoint)?, ..config })
+    }
+
     fn read(file: &Path) -> Result<Self> {
         let wrong = |error: serde_json::Error| ModelError::Json { file: file.into(), reason: error.to_string() };
         Self::from_json(read_json(file)?).map_err(wrong)
@@ -197,7 +206,7 @@ impl PretrainedConfig for BertConfig {
         };
         Ok(match family {
             Family::Bert => config,
-            Family::Roberta => Self {
+            Family::Roberta | Family::XlmRoberta | Family::Camembert => Self {
                 vocab_size: 50265,
                 max_position_embeddings: 514,
                 type_vocab_size: 1,
@@ -246,8 +255,8 @@ impl PretrainedConfig for BertConfig {
             ("attention_probs_dropout_prob", self.attention_probs_dropout_prob),
             ("classifier_dropout", self.classifier_dropout()),
         ])?;
-        let unsupported =
-            [("position_embedding_type", "absolute"), ("is_decoder", "false"), ("chunk_size_feed_forward", "0")];
+        check_others(&self.other)?;
+        let unsupported = [("position_embedding_type", "absolute"), ("is_decoder", "false")];
         for (name, supported) in unsupported {
             let said = self.other.get(name).map(|value| value.as_str().map_or(value.to_string(), str::to_owned));
             if let Some(said) = said.filter(|said| said != supported && said != "null") {
@@ -265,6 +274,45 @@ mod tests {
 
     fn message(config: &BertConfig) -> String {
         config.validate().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn every_key_of_transformers_is_accounted_for() {
+        let own = [
+            ("is_decoder", "refused"),
+            ("bos_token_id", "of the tokenizer"),
+            ("eos_token_id", "of the tokenizer"),
+            ("qa_dropout", "of training, where the head has none"),
+            ("sinusoidal_pos_embds", "initial weights, and the file has its own"),
+        ];
+        for (class, family) in [
+            ("BertConfig", "bert"),
+            ("RobertaConfig", "roberta"),
+            ("XLMRobertaConfig", "xlm-roberta"),
+            ("CamembertConfig", "camembert"),
+            ("DistilBertConfig", "distilbert"),
+        ] {
+            let read = |mut fields: Map<String, Value>| {
+                fields.entry("model_type").or_insert_with(|| family.into());
+                BertConfig::from_json(fields).map(|config| config.to_json())
+            };
+            crate::keys::assert_accounts_for_as(class, &own, read);
+        }
+    }
+
+    /// transformers' defaults of each class. Those of RoBERTa decide where its positions begin.
+    #[test]
+    fn defaults_are_those_of_the_family() {
+        let read =
+            |family: &str| BertConfig::from_json(Map::from_iter([("model_type".to_owned(), family.into())])).unwrap();
+        let roberta = read("roberta");
+        assert_eq!((roberta.vocab_size, roberta.pad_token_id, roberta.first_position()), (50265, 1, 2));
+        for name in ["xlm-roberta", "camembert"] {
+            let config = read(name);
+            assert_eq!((config.vocab_size, config.pad_token_id, config.positions()), (30522, 1, 510), "{name}");
+            assert_eq!(config.to_json()["model_type"], name);
+        }
+        assert_eq!(read("bert").first_position(), 0);
     }
 
     #[test]
@@ -296,6 +344,9 @@ mod tests {
         assert!(message(&BertConfig { problem_type: Some("rank".into()), ..base.clone() }).contains("'rank'"));
         assert!(message(&with("position_embedding_type", "relative_key".into())).contains("relative_key"));
         assert!(message(&with("is_decoder", true.into())).contains("is_decoder is true"));
+        assert!(message(&with("add_cross_attention", true.into())).contains("`add_cross_attention` is true"));
+        assert!(message(&with("quantization_config", serde_json::json!({"bits": 4}))).contains("quantization_config"));
+        with("chunk_size_feed_forward", 16.into()).validate().unwrap();
         let roberta = BertConfig { model_type: Family::Roberta, pad_token_id: u32::MAX, ..base };
         assert!(message(&roberta).contains("pad_token_id + 1"));
     }

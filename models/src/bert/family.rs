@@ -14,6 +14,11 @@ pub enum Family {
     Bert,
     /// Liu et al., 2019: other positions, other names.
     Roberta,
+    /// RoBERTa in a hundred languages (Conneau et al., 2020).
+    #[serde(rename = "xlm-roberta")]
+    XlmRoberta,
+    /// RoBERTa in French (Martin et al., 2020).
+    Camembert,
     /// Sanh et al., 2019: half the layers, no token types, no pooler.
     DistilBert,
 }
@@ -31,11 +36,18 @@ const DISTILBERT_FIELDS: [(&str, &str); 8] = [
 ];
 
 impl Family {
+    /// True for RoBERTa, in whichever languages.
+    pub fn is_roberta(self) -> bool {
+        matches!(self, Self::Roberta | Self::XlmRoberta | Self::Camembert)
+    }
+
     /// The `model_type`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Bert => "bert",
             Self::Roberta => "roberta",
+            Self::XlmRoberta => "xlm-roberta",
+            Self::Camembert => "camembert",
             Self::DistilBert => "distilbert",
         }
     }
@@ -45,6 +57,8 @@ impl Family {
         match self {
             Self::Bert => "Bert",
             Self::Roberta => "Roberta",
+            Self::XlmRoberta => "XLMRoberta",
+            Self::Camembert => "Camembert",
             Self::DistilBert => "DistilBert",
         }
     }
@@ -53,7 +67,7 @@ impl Family {
     pub(super) fn prefix(self) -> &'static str {
         match self {
             Self::Bert => "bert.",
-            Self::Roberta => "roberta.",
+            Self::Roberta | Self::XlmRoberta | Self::Camembert => "roberta.",
             Self::DistilBert => "distilbert.",
         }
     }
@@ -78,6 +92,14 @@ impl BertConfig {
             for (name, value) in defaults {
                 fields.entry(name).or_insert(value);
             }
+        }
+        let roberta: &[(&str, u32)] = match fields.get("model_type").and_then(Value::as_str) {
+            Some("roberta") => &[("vocab_size", 50265), ("pad_token_id", 1)],
+            Some("xlm-roberta" | "camembert") => &[("pad_token_id", 1)],
+            _ => &[],
+        };
+        for &(name, value) in roberta {
+            fields.entry(name).or_insert_with(|| value.into());
         }
         let count = if fields.contains_key("id2label") { None } else { fields.remove("num_labels") };
         if let Some(count) = count.and_then(|count| count.as_u64()).filter(|&count| count <= 1 << 20) {

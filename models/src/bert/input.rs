@@ -3,7 +3,7 @@ use grove_backend::{Backend, KeyRanges};
 use grove_layers::AttentionMask;
 use grove_tree::{Array, Tree};
 
-use super::{BertConfig, Family};
+use super::BertConfig;
 use crate::error::{ModelError, Result};
 
 /// Token ids of a text or of a pair of texts.
@@ -76,7 +76,7 @@ impl<B: Backend> TextBatch<B> {
         // DistilBERT has no token types, and its tokenizers may still give them.
         let types = |text: &TextIds| if config.type_vocab_size == 0 { vec![] } else { numbers(&text.token_types) };
         let pad = config.pad_token_id;
-        let inner_padding = config.model_type == Family::Roberta && texts.iter().any(|text| text.ids.contains(&pad));
+        let inner_padding = config.model_type.is_roberta() && texts.iter().any(|text| text.ids.contains(&pad));
         let positions = |text: &TextIds| {
             let mut last = i64::from(pad);
             let position = |&id: &u32| {

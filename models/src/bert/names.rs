@@ -33,7 +33,7 @@ pub(super) fn norm(map: NameMap, name: &str, path: &str) -> NameMap {
 /// A layer's names in files, in the order of [`LAYER_PATHS`].
 fn layer_names(family: Family) -> [&'static str; 8] {
     match family {
-        Family::Bert | Family::Roberta => [
+        Family::Bert | Family::Roberta | Family::XlmRoberta | Family::Camembert => [
             "encoder.layer.{i}.attention.self.query",
             "encoder.layer.{i}.attention.self.key",
             "encoder.layer.{i}.attention.self.value",

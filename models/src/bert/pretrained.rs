@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use std::path::Path;
 
 use super::{Bert, BertConfig, BertHead, WithHead, names::published_names};
-use crate::{Pretrained, PretrainedConfig, error::Result};
+use crate::{Pretrained, PretrainedConfig, error::Result, peft::ModelFiles};
 
 impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
     /// Loads a published encoder with a head for fine-tuning. Tensors that the file lacks get initial weights; the report
@@ -23,12 +23,26 @@ impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
         device: &B::Device,
         dtype: Option<DType>,
     ) -> Result<(Self, Report)> {
-        let checkpoint = TensorFiles::open(&path)?;
+        Self::with_new_head_of(&ModelFiles::at(path.as_ref())?, config, key, device, dtype)
+    }
+
+    /// As [`with_new_head`](Self::with_new_head), of a model with an adapter.
+    ///
+    /// # Errors
+    /// As [`with_new_head`](Self::with_new_head) and [`ModelFiles::load`].
+    pub fn with_new_head_of(
+        files: &ModelFiles,
+        config: &BertConfig,
+        key: Key,
+        device: &B::Device,
+        dtype: Option<DType>,
+    ) -> Result<(Self, Report)> {
+        let checkpoint = files.weights()?;
         // The encoder itself must be whole, and is read strictly; the second reading is for the head.
         let encoder_names = published_names(config, false);
         let encoder = eval_shape(|init| Bert::with_pooler(config, false, init))?;
         let (bert, _) = place(encoder, &checkpoint, &encoder_names, device, dtype, true)?;
-        let labels = match BertConfig::beside(&path) {
+        let labels = match BertConfig::beside(files.path()) {
             Ok(BertConfig { labels, .. }) if !labels.is_empty() => labels,
             _ => config.labels.clone(),
         };
@@ -36,6 +50,7 @@ impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
         let fresh = Self::init(&own, key, device)?;
         let (mut model, report) = place(fresh, &checkpoint, &Self::published_names(config), device, dtype, false)?;
         (model.bert.embeddings, model.bert.encoder) = (bert.embeddings, bert.encoder);
+        let mut model = files.adapted(model, &Self::published_names(config), dtype)?;
         if labels != config.labels {
             let new = H::new(config, &Init::new(key, device).named("head"));
             model.head = model.head.keep_classes(new, &labels, &config.labels);

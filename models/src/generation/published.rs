@@ -8,6 +8,7 @@ use crate::{
     Tokenizer,
     error::Result,
     keys::Keys,
+    peft::ModelFiles,
     pretrained::{config_beside, read_json},
 };
 
@@ -75,9 +76,9 @@ impl GenerateOptions {
     /// The file cannot be read, is not valid JSON, has invalid values, or asks for a way of generation that there is not, such as
     /// beam search. The error names the file and the key.
     pub fn published(model: impl AsRef<Path>, sampling: Sampling) -> Result<Self> {
-        let model = model.as_ref();
-        let files = [file_beside(model), config_beside(model)];
-        let Some(file) = files.into_iter().find(|file| file.is_file()) else {
+        let files = ModelFiles::at(model.as_ref())?;
+        let places = [files.adapter().map(file_beside), Some(file_beside(files.path())), Some(config_beside(files.path()))];
+        let Some(file) = places.into_iter().flatten().find(|file| file.is_file()) else {
             return Ok(Self { sampling, ..Self::default() });
         };
         Self::read(&mut Keys::new(&file, read_json(&file)?), sampling)

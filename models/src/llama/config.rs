@@ -200,7 +200,7 @@ impl PretrainedConfig for LlamaConfig {
     fn of(model: impl AsRef<Path>, checkpoint: &TensorFiles) -> Result<Self> {
         let model = model.as_ref();
         if let Some(metadata) = checkpoint.gguf() {
-            return gguf::read(metadata, checkpoint).map_err(|error| match error {
+            return gguf::read(model, metadata, checkpoint).map_err(|error| match error {
                 ModelError::Config { reason } => ModelError::Json { file: model.into(), reason },
                 other => other,
             });

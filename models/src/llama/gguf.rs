@@ -2,15 +2,107 @@
 
 use burn::tensor::DType;
 use grove_backend::{Backend, Quantization};
+use grove_files::{KnownKeys, RefusedKey};
 use grove_layers::{MaybeQuantized, QuantEmbedding, QuantLinear, Quantized, RopeScaling};
-use grove_weights::{GgufMetadata, NameMap, TensorFiles};
+use grove_weights::{GgufMetadata, GgufValue, NameMap, TensorFiles};
 use serde_json::{Map, Value, json};
+use std::path::Path;
 
 use super::{Architecture, EndTokens, Llama, LlamaConfig};
 use crate::{
     PretrainedConfig,
     error::{ModelError, Result},
 };
+
+/// A key that changes results, unless it has the value of a LLaMA.
+const fn unsupported(key: &'static str, neutral: &'static [&'static str]) -> RefusedKey {
+    RefusedKey { key, neutral, instead: "a model of this kind has its own architecture, which grove does not have" }
+}
+
+/// Keys below the name of the architecture, as the format's specification and llama.cpp have them. Those of the tokenizer are
+/// followed where it is read.
+const KEYS: KnownKeys = KnownKeys {
+    followed: &[
+        "context_length",
+        "embedding_length",
+        "block_count",
+        "feed_forward_length",
+        "attention.head_count",
+        "attention.head_count_kv",
+        "attention.key_length",
+        "attention.value_length",
+        "attention.layer_norm_rms_epsilon",
+        "attention.sliding_window",
+        "rope.dimension_count",
+        "rope.freq_base",
+        "rope.scale_linear",
+        "rope.scaling.attn_factor",
+        "rope.scaling.factor",
+        "rope.scaling.original_context_length",
+        "rope.scaling.type",
+        "rope.scaling.yarn_attn_factor",
+        "rope.scaling.yarn_beta_fast",
+        "rope.scaling.yarn_beta_slow",
+        "rope.scaling.yarn_ext_factor",
+        "rope.scaling.yarn_log_multiplier",
+    ],
+    without_effect: &[
+        ("vocab_size", "the embedding has it"),
+        ("tensor_data_layout", "converters put the rows of queries and keys in one order"),
+        ("rope.scaling.finetuned", "how the model was trained"),
+        ("attention.layer_norm_epsilon", "of layer norms, of which there are none"),
+        ("attention.group_norm_epsilon", "of group norms, of which there are none"),
+        ("nextn_predict_layers", "heads for drafts, which are not used"),
+        ("expert_weights_scale", "of experts"),
+        ("expert_weights_norm", "of experts"),
+        ("expert_gating_func", "of experts"),
+        ("rope.dimension_count_swa", "of layers with a window of their own"),
+    ],
+    refused: &[
+        unsupported("expert_count", &["0"]),
+        unsupported("expert_used_count", &["0"]),
+        unsupported("expert_shared_count", &["0"]),
+        unsupported("leading_dense_block_count", &["0"]),
+        unsupported("use_parallel_residual", &["false"]),
+        unsupported("pooling_type", &["0"]),
+        unsupported("attention.causal", &["true"]),
+        unsupported("attention.scale", &["0.0"]),
+        unsupported("attention.output_scale", &["0.0", "1.0"]),
+        unsupported("attention.temperature_length", &["0"]),
+        unsupported("attention.temperature_scale", &["0.0"]),
+        unsupported("attention.clamp_kqv", &["0.0"]),
+        unsupported("attention.max_alibi_bias", &["0.0"]),
+        unsupported("attention.sliding_window_pattern", &[]),
+        unsupported("attention.shared_kv_layers", &["0"]),
+        unsupported("attn_logit_softcapping", &["0.0"]),
+        unsupported("final_logit_softcapping", &["0.0"]),
+        unsupported("logit_scale", &["0.0", "1.0"]),
+        unsupported("residual_scale", &["0.0", "1.0"]),
+        unsupported("embedding_scale", &["0.0", "1.0"]),
+        unsupported("activation_sparsity_scale", &[]),
+        unsupported("swin_norm", &["false"]),
+        unsupported("interleave_moe_layer_step", &["0"]),
+        unsupported("rope.dimension_sections", &[]),
+        unsupported("rope.scaling.alpha", &["0.0", "1.0"]),
+        unsupported("rope.freq_base_swa", &[]),
+    ],
+};
+
+/// Refuses what a file says below the name of its architecture and would change the results.
+fn check_others(metadata: &GgufMetadata, architecture: &str, file: &Path) -> Result<()> {
+    let own = |key: &str| key.strip_prefix(architecture)?.strip_prefix('.').map(str::to_owned);
+    let value = |value: GgufValue<'_>| match value {
+        GgufValue::Unsigned(number) => number.into(),
+        GgufValue::Signed(number) => number.into(),
+        GgufValue::Float(number) => number.into(),
+        GgufValue::Boolean(flag) => flag.into(),
+        GgufValue::String(text) => text.into(),
+        _ => Value::from("a list"),
+    };
+    let fields: Map<String, Value> =
+        metadata.iter().filter_map(|(key, found)| Some((own(key)?, value(found)))).collect();
+    KEYS.check(file, &fields).or_else(|reason| wrong(format!("{architecture}.{reason}")))
+}
 
 /// Metadata of a file under the keys of its architecture.
 struct Keys<'a> {
@@ -41,7 +133,7 @@ impl Keys<'_> {
 }
 
 /// The configuration of a model in a GGUF file.
-pub(super) fn read(metadata: &GgufMetadata, checkpoint: &TensorFiles) -> Result<LlamaConfig> {
+pub(super) fn read(file: &Path, metadata: &GgufMetadata, checkpoint: &TensorFiles) -> Result<LlamaConfig> {
     let architecture = metadata.string("general.architecture").unwrap_or_default();
     let model_type = match architecture {
         "llama" => Architecture::Llama,
@@ -50,6 +142,7 @@ pub(super) fn read(metadata: &GgufMetadata, checkpoint: &TensorFiles) -> Result<
             return wrong(format!("the file holds a model of architecture '{other}'; llama and qwen2 are read"));
         }
     };
+    check_others(metadata, architecture, file)?;
     let keys = Keys { metadata, architecture };
     let heads = keys.needed("attention.head_count")?;
     let hidden_size = keys.needed("embedding_length")?;
@@ -72,7 +165,7 @@ pub(super) fn read(metadata: &GgufMetadata, checkpoint: &TensorFiles) -> Result<
         num_hidden_layers: keys.needed("block_count")?,
         num_attention_heads: heads,
         num_key_value_heads: Some(keys.size("attention.head_count_kv").unwrap_or(heads)),
-        head_dim: keys.size("attention.key_length").or(keys.size("rope.dimension_count")),
+        head_dim: keys.size("attention.key_length"),
         max_position_embeddings: positions,
         rms_norm_eps: keys.number("attention.layer_norm_rms_epsilon").unwrap_or(1e-6),
         rope_theta: keys.number("rope.freq_base"),
@@ -85,6 +178,15 @@ pub(super) fn read(metadata: &GgufMetadata, checkpoint: &TensorFiles) -> Result<
         ..LlamaConfig::default()
     };
     config.validate()?;
+    for name in ["rope.dimension_count", "attention.value_length"] {
+        if let Some(size) = keys.size(name).filter(|size| *size != config.head_dim()) {
+            let head = config.head_dim();
+            return wrong(format!(
+                "{} is {size}, and heads are {head} wide; only whole heads are supported",
+                keys.key(name)
+            ));
+        }
+    }
     Ok(config)
 }
 
@@ -219,5 +321,60 @@ pub(super) fn listed(fields: &Map<String, Value>) -> Result<RopeScaling> {
     match factors {
         Some(factors) if factors.iter().all(|factor| *factor > 0.0) => Ok(RopeScaling::Factors(factors)),
         _ => wrong("the scaling 'factors' of rotary angles needs a list of positive factors".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The keys that gguf-py knows below an architecture. Fixture: tools/fixtures/config_keys.py.
+    #[test]
+    fn keys_of_language_models_are_accounted_for() {
+        let of_other_architectures = [
+            "features_length",
+            "embedding_length_out",
+            "expert_feed_forward_length",
+            "expert_shared_feed_forward_length",
+            "expert_chunk_feed_forward_length",
+            "expert_group_count",
+            "expert_group_used_count",
+            "expert_group_scale",
+            "experts_per_group",
+            "moe_every_n_layers",
+            "moe_latent_size",
+            "n_deepstack_layers",
+            "decoder_start_token_id",
+            "decoder_block_count",
+            "router_logit_softcapping",
+            "rescale_every_n_layers",
+            "time_mix_extra_dim",
+            "time_decay_extra_dim",
+            "token_shift_count",
+            "full_attention_interval",
+            "altup.active_idx",
+            "altup.num_inputs",
+            "embedding_length_per_layer_input",
+            "swiglu_clamp_exp",
+            "swiglu_clamp_shexp",
+            "{dense}_feat_in",
+            "{dense}_feat_out",
+            "attention.group_norm_groups",
+            "attention.q_lora_rank",
+            "attention.kv_lora_rank",
+            "attention.decay_lora_rank",
+            "attention.iclr_lora_rank",
+            "attention.value_residual_mix_lora_rank",
+            "attention.gate_lora_rank",
+            "attention.relative_buckets_count",
+            "attention.key_length_mla",
+            "attention.value_length_mla",
+            "attention.key_length_swa",
+            "attention.value_length_swa",
+        ];
+        for key in crate::keys::of_transformers("GGUF") {
+            let known = KEYS.knows(&key) || of_other_architectures.contains(&&*key);
+            assert!(known, "nothing is said of {key}");
+        }
     }
 }

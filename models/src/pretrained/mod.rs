@@ -18,7 +18,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::error::{ModelError, Result};
+use crate::{
+    error::{ModelError, Result},
+    peft::ModelFiles,
+};
 
 pub(crate) use dtype::computing_in;
 pub use json::read_json;
@@ -77,7 +80,7 @@ pub trait PretrainedConfig: Clone + Serialize + DeserializeOwned {
     /// # Errors
     /// As [`from_file`](Self::from_file).
     fn beside(model: impl AsRef<Path>) -> Result<Self> {
-        Self::from_file(config_beside(model.as_ref()))
+        Self::from_file(config_beside(ModelFiles::at(model.as_ref())?.path()))
     }
 }
 
@@ -194,13 +197,14 @@ pub trait Pretrained<B: Backend>: Tree<B> {
     /// # Errors
     /// As [`from_path`](Self::from_path).
     fn skeleton_at(path: impl AsRef<Path>, dtype: Option<DType>) -> Result<Self> {
-        let path = path.as_ref();
-        match TensorFiles::open(path) {
+        let files = ModelFiles::at(path.as_ref())?;
+        let path = files.path();
+        match files.weights() {
             Ok(files) => Self::skeleton_for(&files, &Self::Config::of(path, &files)?, dtype),
-            Err(WeightsError::NothingFound { .. }) if path.join("config.json").exists() => {
+            Err(ModelError::Weights(WeightsError::NothingFound { .. })) if path.join("config.json").exists() => {
                 Self::skeleton(&Self::Config::from_file(path)?)
             }
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         }
     }
 
@@ -214,15 +218,13 @@ pub trait Pretrained<B: Backend>: Tree<B> {
     }
 
     /// Loads a model from a directory or a weights file, with its configuration beside it, and reports which names matched.
-    /// [`skeleton_for`](Self::skeleton_for) says in which types its weights are held.
+    /// [`skeleton_for`](Self::skeleton_for) says in which types its weights are held. Of the directory of an adapter of peft, it
+    /// loads the model that the adapter names, with the adapter; see [`ModelFiles`].
     ///
     /// # Errors
     /// The error names the file, the tensor if one is at fault, and what to do.
     fn from_path(path: impl AsRef<Path>, device: &B::Device, dtype: Option<DType>) -> Result<(Self, Report)> {
-        let path = path.as_ref();
-        let checkpoint = TensorFiles::open(path)?;
-        let config = Self::Config::of(path, &checkpoint)?;
-        Self::from_checkpoint(&checkpoint, &config, device, dtype)
+        ModelFiles::at(path.as_ref())?.load(device, dtype)
     }
 
     /// Loads a model of a known configuration from an open checkpoint; see [`from_path`](Self::from_path).

@@ -1,3 +1,4 @@
+use grove_layers::Activation;
 use grove_weights::TensorFiles;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -6,6 +7,7 @@ use std::path::Path;
 use crate::{
     checks::{check_model_type, check_sizes},
     error::{ModelError, Result},
+    keys::check_others,
     pretrained::PretrainedConfig,
 };
 
@@ -24,7 +26,8 @@ pub struct ResNetConfig {
     pub depths: Vec<usize>,
     /// The kind of block.
     pub layer_type: LayerType,
-    /// The activation; `relu` is supported.
+    /// The activation of the stem and at the end of each block, as transformers names it. Inside a block it is always `relu`, as
+    /// in transformers.
     pub hidden_act: String,
     /// If true, the first stage also halves height and width.
     pub downsample_in_first_stage: bool,
@@ -138,6 +141,14 @@ impl ResNetConfig {
         }
     }
 
+    /// The activation of the stem and at the end of each block.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`] if the name is unknown.
+    pub fn activation(&self) -> Result<Activation> {
+        self.hidden_act.parse().map_err(|reason| ModelError::Config { reason })
+    }
+
     /// Channels inside the blocks of a stage: between the convolutions.
     pub fn inner_size(&self, stage: usize) -> usize {
         match (&self.bottleneck_sizes, self.layer_type) {
@@ -202,9 +213,8 @@ impl PretrainedConfig for ResNetConfig {
         if let Some(size) = inner.iter().find(|size| !size.is_multiple_of(groups)) {
             return wrong(format!("a bottleneck of {size} channels does not fall into {groups} groups"));
         }
-        if self.hidden_act != "relu" {
-            return wrong(format!("hidden_act is '{}'; only relu is supported", self.hidden_act));
-        }
+        self.activation()?;
+        check_others(&self.other)?;
         let beyond = groups > 1 || self.bottleneck_sizes.is_some() || self.stem != Stem::Large;
         if self.naming == Naming::Transformers && beyond {
             return wrong("naming is transformers, which has no such network: set it to torchvision".into());
@@ -219,6 +229,13 @@ impl PretrainedConfig for ResNetConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keys::BACKBONE;
+
+    #[test]
+    fn every_key_of_transformers_is_accounted_for() {
+        let own = BACKBONE.map(|key| (key, "of backbones"));
+        crate::keys::assert_accounts_for::<ResNetConfig>("ResNetConfig", &own);
+    }
 
     #[test]
     fn impossible_ones_are_refused() {
@@ -228,7 +245,7 @@ mod tests {
         assert!(message(ResNetConfig { depths: vec![1], ..base.clone() }).contains("depths has 1 stages"));
         assert!(message(ResNetConfig { groups: 3, ..base.clone() }).contains("3 groups"));
         assert!(message(ResNetConfig { groups: 2, ..base.clone() }).contains("set it to torchvision"));
-        assert!(message(ResNetConfig { hidden_act: "silu".into(), ..base.clone() }).contains("'silu'"));
+        assert!(message(ResNetConfig { hidden_act: "maxout".into(), ..base.clone() }).contains("'maxout'"));
         assert!(message(ResNetConfig { num_channels: 0, ..base.clone() }).contains("num_channels"));
         assert!(message(ResNetConfig { hidden_sizes: vec![2; 4], ..base.clone() }).contains("bottleneck"));
         assert!(message(ResNetConfig { embedding_size: 1 << 40, ..base.clone() }).contains("embedding_size"));

@@ -4,7 +4,7 @@
 
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::{Backend, Conv2dOptions, Pool2dOptions};
-use grove_layers::{ConvBn, Linear, global_average_pool, loss, max_pool};
+use grove_layers::{Activation, ConvBn, Linear, global_average_pool, loss, max_pool};
 use grove_tree::{Init, Key, Tree};
 use grove_weights::NameMap;
 use serde_json::{Map, Value};
@@ -30,10 +30,13 @@ pub struct ResNet<B: Backend> {
 /// A residual block: convolutions and a residual connection.
 #[derive(Tree, Clone, Debug)]
 pub struct ResNetBlock<B: Backend> {
-    /// Two or three; the last is rectified after the sum.
+    /// Two or three; the activation follows the sum with the last.
     pub layers: Vec<ConvBn<B>>,
     /// Projects the input to the output's shape, if they differ.
     pub shortcut: Option<ConvBn<B>>,
+    /// The activation at the end.
+    #[tree(static)]
+    pub activation: Activation,
 }
 
 /// Intermediate features of a network.
@@ -45,6 +48,31 @@ pub struct Features<B: Backend> {
     pub stages: Vec<Tensor<B, 4>>,
     /// The last stage's means, `[b, hidden_size]`: the head's input.
     pub pooled: Tensor<B, 2>,
+}
+
+/// A convolution with its normalisation, the sum with a residual, and an activation: a rectifier is fused into the convolution.
+fn activated<B: Backend>(
+    layer: &ConvBn<B>,
+    x: Tensor<B, 4>,
+    residual: Option<Tensor<B, 4>>,
+    activation: Activation,
+) -> Tensor<B, 4> {
+    match activation {
+        Activation::Relu => layer.forward(x, residual, true),
+        other => other.forward(layer.forward(x, residual, false)),
+    }
+}
+
+/// As [`activated`], by the batch's own statistics; also gives the layer with updated running statistics.
+fn train_activated<B: Backend>(
+    layer: &ConvBn<B>,
+    x: Tensor<B, 4>,
+    residual: Option<Tensor<B, 4>>,
+    activation: Activation,
+) -> (Tensor<B, 4>, ConvBn<B>) {
+    let relu = activation == Activation::Relu;
+    let (y, layer) = layer.train(x, residual, relu);
+    (if relu { y } else { activation.forward(y) }, layer)
 }
 
 /// A square convolution that leaves the size as it is, but for its stride.
@@ -120,7 +148,7 @@ impl<B: Backend> ResNet<B> {
     /// - pixels `[b, num_channels, h, w]`, normalised as the network was trained, of any floating-point type
     /// - output `[b, classes]`, of the weights' type
     pub fn forward(&self, pixels: Tensor<B, 4>) -> Tensor<B, 2> {
-        let x = self.enter(self.stem.forward(self.in_own_dtype(pixels), None, true));
+        let x = self.enter(pixels);
         let x = self.stages.iter().flatten().fold(x, |x, block| block.forward(x));
         self.classify(global_average_pool(x))
     }
@@ -128,7 +156,7 @@ impl<B: Backend> ResNet<B> {
     /// Returns intermediate features, normalised with the running statistics, for detection, segmentation or retrieval.
     /// Pixels as for [`forward`](Self::forward).
     pub fn features(&self, pixels: Tensor<B, 4>) -> Features<B> {
-        let stem = self.enter(self.stem.forward(self.in_own_dtype(pixels), None, true));
+        let stem = self.enter(pixels);
         let mut x = stem.clone();
         let mut stages = Vec::with_capacity(self.stages.len());
         for stage in &self.stages {
@@ -144,8 +172,8 @@ impl<B: Backend> ResNet<B> {
     /// # Panics
     /// If the batch has one image and a stage one pixel.
     pub fn train(&self, pixels: Tensor<B, 4>) -> (Tensor<B, 2>, Self) {
-        let (x, stem) = self.stem.train(self.in_own_dtype(pixels), None, true);
-        let mut x = self.enter(x);
+        let (x, stem) = train_activated(&self.stem, self.in_own_dtype(pixels), None, self.activation());
+        let mut x = self.pool(x);
         let mut stages = Vec::with_capacity(self.stages.len());
         for stage in &self.stages {
             let mut blocks = Vec::with_capacity(stage.len());
@@ -209,7 +237,16 @@ impl<B: Backend> ResNet<B> {
         Self { head, config: self.config.clone().with_labels(labels), ..self }
     }
 
-    fn enter(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
+    /// The stem with its pooling.
+    fn enter(&self, pixels: Tensor<B, 4>) -> Tensor<B, 4> {
+        self.pool(activated(&self.stem, self.in_own_dtype(pixels), None, self.activation()))
+    }
+
+    fn activation(&self) -> Activation {
+        self.config.activation().unwrap_or(Activation::Relu)
+    }
+
+    fn pool(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
         match self.config.stem {
             Stem::Large => max_pool(x, Pool2dOptions { kernel: [3; 2], stride: [2; 2], padding: [1; 2] }),
             Stem::Small => x,
@@ -242,6 +279,7 @@ impl<B: Backend> ResNetBlock<B> {
         Self {
             layers: sizes.into_iter().enumerate().map(layer).collect(),
             shortcut: other_shape.then(|| conv(inputs, outputs, 1, stride, 1, &init.named("shortcut"))),
+            activation: config.activation().unwrap_or(Activation::Relu),
         }
     }
 
@@ -252,7 +290,7 @@ impl<B: Backend> ResNetBlock<B> {
         };
         let (last, others) = self.layers.split_last().expect("a block has layers");
         let x = others.iter().fold(x, |x, layer| layer.forward(x, None, true));
-        last.forward(x, Some(residual), true)
+        activated(last, x, Some(residual), self.activation)
     }
 
     fn train(&self, x: Tensor<B, 4>) -> (Tensor<B, 4>, Self) {
@@ -271,8 +309,8 @@ impl<B: Backend> ResNetBlock<B> {
             x = y;
             layers.push(layer);
         }
-        let (y, last) = last.train(x, Some(residual), true);
+        let (y, last) = train_activated(last, x, Some(residual), self.activation);
         layers.push(last);
-        (y, Self { layers, shortcut })
+        (y, Self { layers, shortcut, activation: self.activation })
     }
 }

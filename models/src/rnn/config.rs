@@ -1,12 +1,15 @@
 use grove_layers::rnn::RnnOptions;
+use grove_weights::TensorFiles;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::path::Path;
 
-use super::RnnKind;
+use super::{RnnKind, names::published_names};
 use crate::{
     checks::{check, check_model_type, check_rates, check_sizes},
     error::{ModelError, Result},
     pretrained::PretrainedConfig,
+    tied::is_tied,
 };
 
 /// A recurrent language model's sizes and options. What is missing in a file has the value of [`Default`].
@@ -62,6 +65,15 @@ impl RnnLmConfig {
 }
 
 impl PretrainedConfig for RnnLmConfig {
+    /// The `config.json` beside the weights. An output layer that differs from the token embedding is not tied, whatever the file
+    /// says.
+    fn of(model: impl AsRef<Path>, checkpoint: &TensorFiles) -> Result<Self> {
+        let config = Self::beside(model)?;
+        let names = published_names(&Self { tie_word_embeddings: false, ..config.clone() });
+        let places = ["encoder.weight", "decoder.weight"];
+        Ok(Self { tie_word_embeddings: is_tied(config.tie_word_embeddings, checkpoint, &names, places)?, ..config })
+    }
+
     fn validate(&self) -> Result<()> {
         check_model_type(&self.model_type, "grove_rnn_lm")?;
         let sizes = [

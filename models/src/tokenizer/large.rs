@@ -6,7 +6,10 @@ use std::{collections::BTreeMap, ffi::OsStr, path::Path};
 use tokenizers::Tokenizer as HfTokenizer;
 
 use super::{Found, class::Settings};
-use crate::error::{ModelError, Result};
+use crate::{
+    error::{ModelError, Result},
+    peft::tokenizer_place,
+};
 
 /// Returns true if a file's extension is llama.cpp's, `gguf`.
 pub(super) fn is_gguf(path: &Path) -> bool {
@@ -84,7 +87,7 @@ fn roles(metadata: &GgufMetadata) -> BTreeMap<String, String> {
 /// # Errors
 /// A file cannot be read, or holds no template that can be used.
 pub fn chat_template(model: impl AsRef<Path>) -> Result<Option<ChatTemplate>> {
-    let model = model.as_ref();
+    let model = &*tokenizer_place(model.as_ref())?;
     let directory = grove_files::directory_at(model);
     if !is_gguf(model)
         && let Some(template) = ChatTemplate::from_directory(directory)?

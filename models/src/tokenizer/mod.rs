@@ -27,7 +27,10 @@ pub use saving::copy_generation_config;
 pub use text::{EncodedText, Truncation};
 
 use self::class::Settings;
-use crate::error::{ModelError, Result};
+use crate::{
+    error::{ModelError, Result},
+    peft::tokenizer_place,
+};
 
 /// Text to tokens and back, by the files that are published beside a model.
 #[derive(Clone, Debug)]
@@ -150,7 +153,7 @@ impl Tokenizer {
     /// # Errors
     /// As [`from_path`](Self::from_path).
     pub fn beside(model: impl AsRef<Path>) -> Result<Self> {
-        let model = model.as_ref();
+        let model = &*tokenizer_place(model.as_ref())?;
         let itself = model.is_dir() || large::is_gguf(model);
         Self::from_path(if itself { model } else { grove_files::directory_of(model) })
     }

@@ -7,6 +7,7 @@ use std::path::Path;
 use crate::{
     checks::{check_epsilon, check_initializer_range, check_rates, check_sizes},
     error::{ModelError, Result},
+    keys::check_others,
     pretrained::{PretrainedConfig, read_json},
 };
 
@@ -295,6 +296,7 @@ impl PretrainedConfig for VitConfig {
         if self.naming == Naming::Transformers && !self.transformers_has_it() {
             return wrong("naming is transformers, which has no such model: set it to timm".into());
         }
+        check_others(&self.other)?;
         check_epsilon("layer_norm_eps", self.layer_norm_eps)?;
         check_initializer_range(self.initializer_range)?;
         check_rates([
@@ -312,6 +314,29 @@ impl PretrainedConfig for VitConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{keys::BACKBONE, pretrained::fields_of};
+
+    #[test]
+    fn every_key_of_transformers_is_accounted_for() {
+        let own = [
+            ("encoder_stride", "of masked image modelling"),
+            ("use_mask_token", "of masked image modelling"),
+            ("pooler_act", "of a pooler, which classifiers lack"),
+            ("pooler_output_size", "of a pooler, which classifiers lack"),
+            ("apply_layernorm", "of backbones"),
+            ("reshape_hidden_states", "of backbones"),
+        ];
+        let own: Vec<_> = own.into_iter().chain(BACKBONE.map(|key| (key, "of backbones"))).collect();
+        for (class, family) in
+            [("ViTConfig", "vit"), ("Dinov2Config", "dinov2"), ("Dinov2WithRegistersConfig", "dinov2_with_registers")]
+        {
+            let read = |mut fields: Map<String, Value>| {
+                fields.entry("model_type").or_insert_with(|| family.into());
+                VitConfig::from_json(fields).map_err(serde::de::Error::custom).map(|config| fields_of(&config).unwrap())
+            };
+            crate::keys::assert_accounts_for_as(class, &own, read);
+        }
+    }
 
     #[test]
     fn impossible_ones_are_refused() {

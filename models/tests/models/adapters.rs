@@ -2,13 +2,14 @@
 //! Fixtures: tools/fixtures/adapters.py.
 
 use crate::common;
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{FloatDType, Int, Tensor, TensorData};
 use grove_backend::{Backend, Flex};
 use grove_layers::lora;
 use grove_models::{
-    CausalLm, Gpt2, Gpt2Config, ModelError, Pretrained,
-    bert::{self, BertForSequenceClassification, TextIds},
-    gpt2, peft,
+    AutoModel, CausalLm, ConvertOptions, Gpt2, Gpt2Config, ModelError, ModelKind, Pretrained,
+    bert::{self, BertForSequenceClassification, TextBatch, TextIds},
+    convert_files, gpt2,
+    peft::{self, ModelFiles},
 };
 use grove_tree::{Key, all_close, leaves};
 use grove_weights::TensorFiles;
@@ -43,10 +44,10 @@ fn gpt2_as_peft<B: Backend>(device: B::Device) {
     assert_close("gpt2", model.forward(ids.clone(), None).into_data(), "adapters/gpt2");
     assert_close("gpt2 merged", lora::merge(model).forward(ids, None).into_data(), "adapters/gpt2");
 }
-fn bert_as_peft<B: Backend>(device: B::Device) {
-    let path = fixtures("bert/bert_classify");
-    let model = BertForSequenceClassification::<B>::from_path(&path, &device, None).unwrap().0;
-    let reference = TensorFiles::open(path.join("reference.safetensors")).unwrap();
+
+/// The texts of the reference.
+fn bert_texts<B: Backend>(model: &BertForSequenceClassification<B>) -> TextBatch<B> {
+    let reference = TensorFiles::open(fixtures("bert/bert_classify/reference.safetensors")).unwrap();
     let rows = |name: &str| -> Vec<Vec<u32>> {
         let data = reference.tensor(name).unwrap();
         let numbers: Vec<u32> = data.iter::<i64>().map(|number| number as u32).collect();
@@ -59,7 +60,13 @@ fn bert_as_peft<B: Backend>(device: B::Device) {
         TextIds { ids, token_types }
     };
     let texts: Vec<TextIds> = rows("ids").into_iter().zip(rows("types")).zip(rows("mask")).map(text).collect();
-    let texts = model.bert.batch(&texts).unwrap();
+    model.bert.batch(&texts).unwrap()
+}
+
+fn bert_as_peft<B: Backend>(device: B::Device) {
+    let path = fixtures("bert/bert_classify");
+    let model = BertForSequenceClassification::<B>::from_path(&path, &device, None).unwrap().0;
+    let texts = bert_texts(&model);
     let names = bert::published_names(&model.bert.config, true);
     let bert = peft::load_adapters(model.bert, &names, fixtures("adapters/bert")).unwrap();
     let model = BertForSequenceClassification { bert, head: model.head };
@@ -68,6 +75,103 @@ fn bert_as_peft<B: Backend>(device: B::Device) {
 }
 
 on_each_backend!(gpt2_as_peft, bert_as_peft);
+
+/// A copy of an adapter that names another model.
+fn adapter_of(name: &str, base: Option<&Path>) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let source = fixtures(&format!("adapters/{name}"));
+    let (_, mut config) = read(&source);
+    config["base_model_name_or_path"] = base.map(|base| base.to_str().unwrap().into()).unwrap_or(Value::Null);
+    std::fs::write(directory.path().join("adapter_config.json"), config.to_string()).unwrap();
+    let weights = "adapter_model.safetensors";
+    std::fs::copy(source.join(weights), directory.path().join(weights)).unwrap();
+    directory
+}
+
+/// The directory of an adapter as a model: with the model that it names, and the head that was trained with it.
+#[test]
+fn an_adapter_finds_its_model() {
+    let device = Default::default();
+    let base = std::fs::canonicalize(fixtures("bert/bert_classify")).unwrap();
+    let directory = adapter_of("bert_with_head", Some(&base));
+    let (model, report) = BertForSequenceClassification::<Flex>::from_path(directory.path(), &device, None).unwrap();
+    assert!(report.is_complete());
+    assert_close("found", model.forward(&bert_texts(&model), None).into_data(), "adapters/bert_with_head");
+    assert!(leaves(&model).iter().all(|(path, _)| !path.contains("low_rank")), "it is merged");
+    let skeleton = BertForSequenceClassification::<Flex>::skeleton_at(directory.path(), None).unwrap();
+    assert_eq!(leaves(&skeleton).len(), leaves(&model).len());
+    assert_eq!(ModelKind::of(directory.path()).unwrap(), ModelKind::Bert);
+
+    // Named beside its model, whatever it names itself; and a model for fine-tuning.
+    let files =
+        ModelFiles::at(&base).unwrap().with_adapter(fixtures("adapters/bert_with_head").to_str().unwrap()).unwrap();
+    let (same, _) = files.load::<Flex, BertForSequenceClassification<Flex>>(&device, None).unwrap();
+    assert!(all_close(&same, &model, 0.0, 0.0));
+    let config = model.bert.config.clone();
+    let with_head =
+        BertForSequenceClassification::<Flex>::with_new_head_of(&files, &config, Key::new(0), &device, None).unwrap().0;
+    assert!(all_close(&with_head, &model, 0.0, 0.0));
+
+    // A name relative to the adapter.
+    let inside = adapter_of("gpt2", Some(Path::new("model")));
+    copy_files(&fixtures("gpt2/tiny_a"), &inside.path().join("model"));
+    let auto = AutoModel::<Flex>::from_path(inside.path(), &device, None).unwrap();
+    let reference = TensorFiles::open(fixtures("gpt2/tiny_a/reference.safetensors")).unwrap();
+    let ids = Tensor::<Flex, 2, Int>::from_data(reference.tensor("input_ids").unwrap(), &device);
+    let AutoModel::Gpt2(gpt2) = auto else { panic!("another family") };
+    assert_close("gpt2", gpt2.forward(ids, None).into_data(), "adapters/gpt2");
+}
+
+/// Merged in f32, whatever the dtype that is written.
+#[test]
+fn a_converted_model_has_its_adapter_merged() {
+    let device = Default::default();
+    let base = fixtures("gpt2/tiny_a");
+    let files = ModelFiles::at(&base).unwrap().with_adapter(fixtures("adapters/gpt2").to_str().unwrap()).unwrap();
+    let (merged, _) = files.load::<Flex, Gpt2<Flex>>(&device, None).unwrap();
+    for (dtype, tolerance) in [(FloatDType::F32, 0.0), (FloatDType::BF16, 1.0 / 256.0)] {
+        let target = tempfile::tempdir().unwrap();
+        let options = ConvertOptions { dtype: Some(dtype), ..ConvertOptions::default() };
+        convert_files::<Flex>(&files, target.path(), &options, &device).unwrap();
+        let (converted, _) = Gpt2::<Flex>::from_path(target.path(), &device, None).unwrap();
+        let numbers = |model: &Gpt2<Flex>| -> Vec<f64> {
+            let leaves = leaves(model).into_iter().filter_map(|(_, leaf)| leaf.into_data());
+            leaves.flat_map(|data| data.convert::<f64>().to_vec::<f64>().unwrap()).collect()
+        };
+        let pairs = numbers(&converted).into_iter().zip(numbers(&merged));
+        assert_eq!(numbers(&converted).len(), numbers(&merged).len());
+        assert!(pairs.into_iter().all(|(x, y)| (x - y).abs() <= tolerance * y.abs() + 1e-6), "{dtype:?}");
+    }
+}
+
+fn copy_files(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for file in std::fs::read_dir(from).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
+    }
+}
+
+#[test]
+fn adapters_without_a_model_are_refused() {
+    let message = |directory: &Path| ModelFiles::at(directory).unwrap_err().to_string();
+    let nameless = adapter_of("gpt2", None);
+    assert!(message(nameless.path()).contains("adapter_config.json: base_model_name_or_path names no model"));
+    let missing = adapter_of("gpt2", Some(Path::new("/no/such/model")));
+    let missing = message(missing.path());
+    assert!(
+        missing.contains("base_model_name_or_path is '/no/such/model'") && missing.contains("add the adapter"),
+        "{missing}"
+    );
+    let chain = adapter_of("gpt2", Some(nameless.path()));
+    assert!(message(chain.path()).contains("which is an adapter too"));
+    let files = || ModelFiles::at(fixtures("gpt2/tiny_a")).unwrap();
+    let none = files().with_adapter("tests/fixtures/bert/bert_classify").unwrap_err().to_string();
+    assert!(none.contains("it has no adapter_config.json"), "{none}");
+    let adapter = fixtures("adapters/gpt2");
+    let twice = files().with_adapter(adapter.to_str().unwrap()).unwrap().with_adapter(adapter.to_str().unwrap());
+    assert!(twice.unwrap_err().to_string().contains("one adapter is added to a model"));
+}
 
 fn read(directory: &Path) -> (TensorFiles, Value) {
     let config = std::fs::read(directory.join("adapter_config.json")).unwrap();
@@ -116,7 +220,10 @@ fn names_what_it_cannot_read() {
     let (gpt2, names) = (gpt2_model::<Flex>(&device), gpt2::published_names(&Default::default()));
     let message = |directory: &Path| peft::load_adapters(gpt2.clone(), &names, directory).unwrap_err().to_string();
     let head = message(&fixtures("adapters/bert_with_head"));
-    assert!(head.contains("adapter_config.json") && head.contains("modules_to_save is [\"classifier\""), "{head}");
+    assert!(
+        head.contains("adapter_model.safetensors") && head.contains("the tensor base_model.model.classifier"),
+        "{head}"
+    );
     let other = message(&fixtures("adapters/bert"));
     assert!(other.contains("bert.encoder.layer.0.attention.self.query") && other.contains("no such linear"), "{other}");
 
@@ -134,6 +241,10 @@ fn names_what_it_cannot_read() {
         let message = changed(field, value);
         assert!(message.contains(field) && message.contains("adapter_config.json"), "{message}");
     }
+    assert!(
+        changed("target_parameters", serde_json::json!(["a.b"]))
+            .contains("target_parameters is [\"a.b\"], which is not")
+    );
     assert!(changed("init_lora_weights", "pissa".into()).contains("init_lora_weights is pissa"));
     assert!(changed("alpha_pattern", serde_json::json!({"h.[01].c_attn": 3})).contains("regular expression"));
 

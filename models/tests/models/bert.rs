@@ -145,7 +145,7 @@ fn encoders<B: Backend>(device: B::Device) {
 }
 
 fn masked<B: Backend>(device: B::Device) {
-    for name in ["bert_masked", "roberta_masked", "distilbert_masked", "bert_untied"] {
+    for name in ["bert_masked", "roberta_masked", "distilbert_masked", "bert_untied", "xlm_roberta_masked"] {
         let reference = Reference::of(name);
         let model: BertForMaskedLm<B> = load(&reference, &device);
         let texts = model.bert.batch(&reference.texts()).unwrap();
@@ -153,6 +153,15 @@ fn masked<B: Backend>(device: B::Device) {
         let texts = || TextBatch::from_inner(texts.clone());
         reference.loss(&model, |model| model.loss(&texts(), reference.labels("labels", &device), None));
     }
+}
+
+/// An output layer that differs from the embedding, in a file that says that they are one.
+fn untied_by_its_weights<B: Backend>(device: B::Device) {
+    let reference = Reference::of("variants/decoder_differs");
+    let model: BertForMaskedLm<B> = load(&reference, &device);
+    assert!(!model.bert.config.tie_word_embeddings && model.head.decoder.is_some());
+    let texts = model.bert.batch(&reference.texts()).unwrap();
+    reference.close("logits", model.forward(&texts, None).into_data(), 1e-4, true);
 }
 
 fn next_sentence<B: Backend>(device: B::Device) {
@@ -165,7 +174,14 @@ fn next_sentence<B: Backend>(device: B::Device) {
 }
 
 fn classes<B: Backend>(device: B::Device) {
-    let names = ["bert_classify", "roberta_classify", "distilbert_classify", "bert_multi", "bert_regress"];
+    let names = [
+        "bert_classify",
+        "roberta_classify",
+        "distilbert_classify",
+        "bert_multi",
+        "bert_regress",
+        "camembert_classify",
+    ];
     for name in names {
         let reference = Reference::of(name);
         let model: BertForSequenceClassification<B> = load(&reference, &device);
@@ -327,6 +343,7 @@ on_each_backend!(
     loss_at_positions,
     encoders,
     masked,
+    untied_by_its_weights,
     classes,
     tokens,
     answers,

@@ -11,7 +11,7 @@ use grove_tree::{Array, Key, cast, eq, is_param, leaves, partition};
 use crate::arrays::same_arrays;
 use crate::reference::Reference;
 
-const WITH_HEAD: [&str; 9] = [
+const WITH_HEAD: [&str; 10] = [
     "torchvision_basic",
     "torchvision_bottleneck",
     "torchvision_grouped",
@@ -21,6 +21,7 @@ const WITH_HEAD: [&str; 9] = [
     "transformers_basic",
     "transformers_bottleneck",
     "transformers_v1",
+    "transformers_silu",
 ];
 
 fn load<B: Backend>(name: &str, device: &B::Device) -> (Reference, ResNet<B>) {

@@ -3,6 +3,8 @@
 #[cfg(feature = "hub")]
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "hub")]
+use crate::names_of_files::ADAPTER_FILE;
 use crate::names_of_files::{SETTINGS_FILES, TOKENIZER_FILES};
 #[cfg(feature = "hub")]
 use crate::{
@@ -88,9 +90,10 @@ impl FilePatterns {
 /// Checks of the client.
 #[cfg(feature = "hub")]
 impl FilePatterns {
-    /// The first required file that does not exist. A GGUF file needs no `config.json`.
+    /// The first required file that does not exist. A GGUF file and an adapter need no `config.json`.
     pub(super) fn missing(&self, of_gguf: bool, exists: impl Fn(&str) -> bool) -> Option<&String> {
-        self.required.iter().find(|name| !(exists(name) || of_gguf && *name == "config.json"))
+        let needs_none = of_gguf || self.weights && exists(ADAPTER_FILE);
+        self.required.iter().find(|name| !(exists(name) || needs_none && *name == "config.json"))
     }
 
     /// Describes the first required file that a directory lacks; `None` if it has all of them.
@@ -295,5 +298,12 @@ mod tests {
         assert_eq!(gguf().as_deref(), Some("m-Q8_0-00002-of-00002.gguf"));
         put("m-Q8_0-00002-of-00002.gguf", "");
         assert_eq!(gguf(), None, "a GGUF file needs no config.json");
+
+        let directory = tempfile::tempdir().expect("a directory");
+        std::fs::write(directory.path().join("adapter_config.json"), "{}").expect("written");
+        let lacking = || FilePatterns::model().lacking(directory.path());
+        assert_eq!(lacking().as_deref(), Some("a weights file"), "an adapter needs no config.json");
+        std::fs::write(directory.path().join("adapter_model.safetensors"), "").expect("written");
+        assert_eq!(lacking(), None);
     }
 }

@@ -44,7 +44,7 @@ impl<B: Backend> BertHead<B> for SequenceHead<B> {
     fn names(map: NameMap, config: &BertConfig) -> NameMap {
         match config.model_type {
             Family::Bert => linear(map, "classifier", "head.classifier"),
-            Family::Roberta => {
+            Family::Roberta | Family::XlmRoberta | Family::Camembert => {
                 linear(linear(map, "classifier.dense", "head.dense"), "classifier.out_proj", "head.classifier")
             }
             Family::DistilBert => linear(linear(map, "pre_classifier", "head.dense"), "classifier", "head.classifier"),

@@ -2,10 +2,17 @@ use burn::tensor::{Int, Tensor};
 use grove_backend::{Backend, matmul};
 use grove_layers::{LayerNorm, Linear, loss};
 use grove_tree::{Array, Init, Key, Tree};
-use grove_weights::NameMap;
+use grove_weights::{NameMap, TensorFiles};
 
 use super::{Bert, BertConfig, BertHead, Family, WithHead, dense, linear};
-use crate::bert::{TextBatch, names::norm};
+use crate::{
+    bert::{
+        TextBatch,
+        names::{encoder_below_head, norm},
+    },
+    error::Result,
+    tied::is_tied,
+};
 
 /// Logits of all tokens for each position.
 #[derive(Tree, Clone, Debug)]
@@ -39,30 +46,45 @@ impl<B: Backend> BertHead<B> for MaskedLmHead<B> {
     }
 
     fn names(map: NameMap, config: &BertConfig) -> NameMap {
-        let [transform, layer_norm, decoder, bias] = match config.model_type {
-            Family::Bert => [
-                "cls.predictions.transform.dense",
-                "cls.predictions.transform.LayerNorm",
-                "cls.predictions.decoder",
-                "cls.predictions.bias",
-            ],
-            Family::Roberta => ["lm_head.dense", "lm_head.layer_norm", "lm_head.decoder", "lm_head.bias"],
-            Family::DistilBert => ["vocab_transform", "vocab_layer_norm", "vocab_projector", "vocab_projector.bias"],
-        };
-        let map = norm(linear(map, transform, "head.dense"), layer_norm, "head.layer_norm");
-        // Both names mean the same bias, unless transformers 5 wrote an untied model: then it adds the decoder's.
-        let decoder_bias = format!("{decoder}.bias");
-        let [first, second] = if config.tie_word_embeddings { [bias, &*decoder_bias] } else { [&*decoder_bias, bias] };
-        let map = map.rule(first, "head.bias").alias(second, "head.bias");
-        let weight = format!("{decoder}.weight");
-        if config.tie_word_embeddings {
-            map.alias(&weight, "bert.embeddings.word_embeddings.weight")
-        } else {
-            map.rule(&weight, "head.decoder")
-        }
-        // Next-sentence head of pretraining, which is not loaded.
-        .ignore("cls.seq_relationship.*")
+        head_names(map, config)
     }
+}
+
+/// True if the output layer is the token embedding; see [`is_tied`].
+pub(in crate::bert) fn tied(config: &BertConfig, checkpoint: &TensorFiles) -> Result<bool> {
+    let own = BertConfig { tie_word_embeddings: false, ..config.clone() };
+    let names = head_names(encoder_below_head(&own, false), &own);
+    let places = ["bert.embeddings.word_embeddings.weight", "head.decoder"];
+    is_tied(config.tie_word_embeddings, checkpoint, &names, places)
+}
+
+/// Adds the published names of the head.
+fn head_names(map: NameMap, config: &BertConfig) -> NameMap {
+    let [transform, layer_norm, decoder, bias] = match config.model_type {
+        Family::Bert => [
+            "cls.predictions.transform.dense",
+            "cls.predictions.transform.LayerNorm",
+            "cls.predictions.decoder",
+            "cls.predictions.bias",
+        ],
+        Family::Roberta | Family::XlmRoberta | Family::Camembert => {
+            ["lm_head.dense", "lm_head.layer_norm", "lm_head.decoder", "lm_head.bias"]
+        }
+        Family::DistilBert => ["vocab_transform", "vocab_layer_norm", "vocab_projector", "vocab_projector.bias"],
+    };
+    let map = norm(linear(map, transform, "head.dense"), layer_norm, "head.layer_norm");
+    // Both names mean the same bias, unless transformers 5 wrote an untied model: then it adds the decoder's.
+    let decoder_bias = format!("{decoder}.bias");
+    let [first, second] = if config.tie_word_embeddings { [bias, &*decoder_bias] } else { [&*decoder_bias, bias] };
+    let map = map.rule(first, "head.bias").alias(second, "head.bias");
+    let weight = format!("{decoder}.weight");
+    if config.tie_word_embeddings {
+        map.alias(&weight, "bert.embeddings.word_embeddings.weight")
+    } else {
+        map.rule(&weight, "head.decoder")
+    }
+    // Next-sentence head of pretraining, which is not loaded.
+    .ignore("cls.seq_relationship.*")
 }
 
 impl<B: Backend> WithHead<Bert<B>, MaskedLmHead<B>> {
@@ -81,7 +103,7 @@ impl<B: Backend> WithHead<Bert<B>, MaskedLmHead<B>> {
     pub fn logits(&self, states: Tensor<B, 2>) -> Tensor<B, 2> {
         // RoBERTa's activation is always gelu, and the others' that of the layers.
         let activation = match self.bert.config.model_type {
-            Family::Roberta => grove_layers::Activation::Gelu,
+            family if family.is_roberta() => grove_layers::Activation::Gelu,
             _ => self.bert.encoder.layer[0].activation,
         };
         let x = self.head.layer_norm.forward(activation.forward(self.head.dense.forward(states)));

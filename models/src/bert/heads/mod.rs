@@ -3,7 +3,7 @@
 mod answer;
 mod choice;
 mod classify;
-mod masked;
+pub(super) mod masked;
 mod next;
 mod tokens;
 

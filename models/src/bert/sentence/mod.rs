@@ -5,6 +5,7 @@ mod modules;
 
 use burn::tensor::{DType, Tensor};
 use grove_backend::{Backend, at_least_f32};
+use grove_layers::lora;
 use grove_tree::Tree;
 use grove_weights::Report;
 use std::{collections::BTreeMap, path::Path};
@@ -12,9 +13,10 @@ use std::{collections::BTreeMap, path::Path};
 pub use files::transformer_directory;
 pub use modules::{Dense, SentenceModule};
 
-use super::{Bert, TextBatch};
+use super::{Bert, TextBatch, names::published_names};
 use crate::{
     error::{ModelError, Result},
+    peft::load_adapters,
     pretrained::resolve,
 };
 
@@ -96,6 +98,16 @@ impl<B: Backend> SentenceEncoder<B> {
     /// The error names the file and the cause. A module or a key that changes results and is not supported is an error too.
     pub fn from_path(directory: impl AsRef<Path>, device: &B::Device, dtype: Option<DType>) -> Result<(Self, Report)> {
         files::read(directory.as_ref(), device, dtype)
+    }
+
+    /// The encoder with an adapter of peft in a directory, merged into its weights.
+    ///
+    /// # Errors
+    /// As [`load_adapters`](crate::peft::load_adapters).
+    pub fn with_adapter(self, directory: impl AsRef<Path>) -> Result<Self> {
+        let names = published_names(&self.bert.config, self.bert.pooler.is_some());
+        let bert = lora::merge(load_adapters(self.bert, &names, directory)?);
+        Ok(Self { bert, ..self })
     }
 
     /// The prompt of a name, or the default one for `None`; empty if there is none.

@@ -1,0 +1,166 @@
+//! Arrays that a function uses without having them as arguments.
+//!
+//! An operation with sub-graphs, such as a branch of `cond`, differentiates its arguments. Where a gradient flows to an array that its
+//! function captured, that array becomes an argument: [`capturing`] finds such arrays while the function runs, and [`Captured::replaced`]
+//! runs it again with others in their places. Both see the arguments of each method of [`Autodiff`](super::Autodiff).
+
+use burn_autodiff::NodeId;
+use std::{
+    any::{Any, TypeId},
+    cell::{Cell, RefCell},
+    collections::HashMap,
+};
+
+use burn::tensor::ops::FloatTensor;
+
+use super::Float;
+use crate::{Backend, ops::AnyTensor};
+
+/// Arrays that a function captured and that gradients flow to.
+#[derive(Clone, Debug)]
+pub struct Captured<B: Backend> {
+    nodes: Vec<u64>,
+    arrays: Vec<AnyTensor<B>>,
+}
+
+/// A function that runs.
+struct Frame {
+    /// Type of the tensors that are looked at: one level of differentiation.
+    level: TypeId,
+    /// The first node that was made while the function ran. Those before it are captured.
+    start: u64,
+    arrays: Arrays,
+}
+
+enum Arrays {
+    /// Those that were found, in order.
+    Found(Vec<(u64, Box<dyn Any>)>),
+    /// Those that stand for others, by the nodes of these.
+    Given(HashMap<u64, Box<dyn Any>>),
+}
+
+thread_local! {
+    static FRAMES: RefCell<Vec<Frame>> = const { RefCell::new(Vec::new()) };
+    static COUNT: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Runs a function, and finds the arrays that it captured and that gradients flow to.
+pub fn capturing<B: Backend, R>(f: impl FnOnce() -> R) -> (R, Captured<B>) {
+    let frame = Frame::new::<B>(Arrays::Found(Vec::new()));
+    let (result, arrays) = frame.during(f);
+    let Arrays::Found(found) = arrays else { unreachable!("a frame keeps its kind") };
+    let (nodes, arrays) =
+        found.into_iter().filter_map(|(node, x)| Some((node, AnyTensor::Float(*x.downcast().ok()?)))).unzip();
+    (result, Captured { nodes, arrays })
+}
+
+impl<B: Backend> Default for Captured<B> {
+    fn default() -> Self {
+        Self { nodes: Vec::new(), arrays: Vec::new() }
+    }
+}
+
+impl<B: Backend> Captured<B> {
+    /// The arrays.
+    pub fn arrays(&self) -> &[AnyTensor<B>] {
+        &self.arrays
+    }
+
+    /// Runs a function with other arrays in the places of these.
+    pub fn replaced<R>(&self, arrays: Vec<AnyTensor<B>>, f: impl FnOnce() -> R) -> R {
+        let boxed = |x| match x {
+            AnyTensor::Float(x) => Some(Box::new(x) as Box<dyn Any>),
+            AnyTensor::Int(_) | AnyTensor::Bool(_) => None,
+        };
+        let pairs = self.nodes.iter().zip(arrays).filter_map(|(node, x)| Some((*node, boxed(x)?)));
+        Frame::new::<B>(Arrays::Given(pairs.collect())).during(f).0
+    }
+}
+
+impl Frame {
+    fn new<B: Backend>(arrays: Arrays) -> Self {
+        let level = TypeId::of::<FloatTensor<B>>();
+        Self { level, start: NodeId::new().value, arrays }
+    }
+
+    /// Runs a function within the frame, which ends however the function does.
+    fn during<R>(self, f: impl FnOnce() -> R) -> (R, Arrays) {
+        /// Ends the frame of a function that panics.
+        struct OnPanic;
+
+        impl Drop for OnPanic {
+            fn drop(&mut self) {
+                pop();
+            }
+        }
+
+        COUNT.set(COUNT.get() + 1);
+        FRAMES.with_borrow_mut(|frames| frames.push(self));
+        let on_panic = OnPanic;
+        let result = f();
+        std::mem::forget(on_panic);
+        match pop() {
+            Some(arrays) => (result, arrays),
+            None => unreachable!("the frame was put there above"),
+        }
+    }
+
+    /// What stands for a tensor in the function.
+    fn used<B: Backend>(&mut self, x: Float<B>) -> Float<B> {
+        let node = x.node.id.value;
+        if self.level != TypeId::of::<Float<B>>() || node >= self.start {
+            return x;
+        }
+        match &mut self.arrays {
+            Arrays::Found(found) => {
+                let is_tracked = || x.is_tracked() || B::into_innermost(AnyTensor::Float(x.primitive.clone())).1;
+                if !found.iter().any(|(known, _)| *known == node) && is_tracked() {
+                    found.push((node, Box::new(x.clone())));
+                }
+                x
+            }
+            Arrays::Given(given) => match given.get(&node).and_then(|x| x.downcast_ref::<Float<B>>()) {
+                Some(other) => other.clone(),
+                None => x,
+            },
+        }
+    }
+}
+
+/// True while a function runs whose captured arrays are looked for or replaced.
+pub(crate) fn is_looking() -> bool {
+    COUNT.get() > 0
+}
+
+fn pop() -> Option<Arrays> {
+    COUNT.set(COUNT.get() - 1);
+    FRAMES.with_borrow_mut(Vec::pop).map(|frame| frame.arrays)
+}
+
+/// What stands for an argument of a method: a tensor, an optional one, or several. Other arguments are returned as they are.
+pub(crate) fn used<B: Backend, T: 'static>(argument: T) -> T {
+    if !is_looking() {
+        return argument;
+    }
+    let mut place = Some(argument);
+    let any: &mut dyn Any = &mut place;
+    if let Some(x) = any.downcast_mut::<Option<Float<B>>>() {
+        *x = x.take().map(tensor::<B>);
+    } else if let Some(Some(x)) = any.downcast_mut::<Option<Option<Float<B>>>>() {
+        *x = x.take().map(tensor::<B>);
+    } else if let Some(Some(xs)) = any.downcast_mut::<Option<Vec<Float<B>>>>() {
+        *xs = std::mem::take(xs).into_iter().map(tensor::<B>).collect();
+    }
+    match place {
+        Some(argument) => argument,
+        None => unreachable!("what was taken is put back"),
+    }
+}
+
+/// What stands for a tensor, by the outermost function first.
+pub(crate) fn tensor<B: Backend>(x: Float<B>) -> Float<B> {
+    if !is_looking() {
+        return x;
+    }
+    FRAMES.with_borrow_mut(|frames| frames.iter_mut().fold(x, |x, frame| frame.used::<B>(x)))
+}
