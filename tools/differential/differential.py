@@ -32,7 +32,12 @@ import time
 import traceback
 from pathlib import Path
 
-os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "TRANSFORMERS_VERBOSITY": "error"}
+os.environ |= {
+    "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "OMP_NUM_THREADS": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+}
 
 from draws import Draws
 from programs import Invalid, Programs, Refused, Wrong
@@ -177,7 +182,9 @@ def table(found: dict) -> str:
         lines.append(row(name, counts))
     lines.append(row("all", total))
     if found["refused"]:
-        lines += ["", "| refused | cases |", "|---|---:|"] + [f"| `{key}` | {count} |" for key, count in found["refused"].items()]
+        lines += ["", "| refused | cases |", "|---|---:|"] + [
+            f"| `{key}` | {count} |" for key, count in found["refused"].items()
+        ]
     return "\n".join(lines)
 
 
@@ -188,14 +195,28 @@ def row(name: str, counts: dict) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--programs", required=True, metavar="DIR", help="folder of the built examples gpt2, gpt_neo, llama, bert, vit and resnet")
+    parser.add_argument(
+        "--programs",
+        required=True,
+        metavar="DIR",
+        help="folder of the built examples gpt2, gpt_neo, llama, bert, vit and resnet",
+    )
     parser.add_argument("--seed", default="0", help="seed of the cases (0)")
     parser.add_argument("--count", type=int, default=100, help="number of valid cases (100)")
-    parser.add_argument("--family", action="append", choices=list(MODULES), help="draw this family only; can be given several times (all)")
+    parser.add_argument(
+        "--family",
+        action="append",
+        choices=list(MODULES),
+        help="draw this family only; can be given several times (all)",
+    )
     parser.add_argument("--jobs", type=int, default=1, help="processes that draw at the same time (1)")
-    parser.add_argument("--out", default="target/differential", metavar="DIR", help="folder of the wrong cases (target/differential)")
+    parser.add_argument(
+        "--out", default="target/differential", metavar="DIR", help="folder of the wrong cases (target/differential)"
+    )
     parser.add_argument("--results", metavar="FILE", help="write each outcome into this file, a JSON object a line")
-    parser.add_argument("--case", metavar="FILE", help="run the case of this file instead, and keep its files beside it")
+    parser.add_argument(
+        "--case", metavar="FILE", help="run the case of this file instead, and keep its files beside it"
+    )
     parser.add_argument("--no-shrink", action="store_true", help="keep wrong cases as they were drawn")
     parser.add_argument("--verbose", action="store_true", help="say why cases are invalid, and each refusal")
     options = parser.parse_args()
@@ -219,7 +240,11 @@ def main() -> None:
                 log.write(json.dumps(result) + "\n")
                 log.flush()
             if len(results) % 100 == 0:
-                print(f"[{len(results)} of {options.count} after {time.time() - begun:.0f} s]", file=sys.stderr, flush=True)
+                print(
+                    f"[{len(results)} of {options.count} after {time.time() - begun:.0f} s]",
+                    file=sys.stderr,
+                    flush=True,
+                )
     print(table(summary(results)))
     sys.exit(any(what == "wrong" for _, _, what, _, _ in results))
 

@@ -13,7 +13,8 @@ from transformers import (
 
 import saving
 import vocabularies
-from decoders import ACTIVATIONS, randomise
+from decoder_draws import ACTIVATIONS
+from decoders import randomise
 from draws import Draws
 from programs import Invalid, Programs, Wrong
 
@@ -33,15 +34,29 @@ def draw(draws: Draws, family: str) -> dict:
     task = draws.choice(list(TASKS))
     heads = draws.choice([1, 2, 3])
     case = {"family": family, "weights": draws.randrange(1 << 30)}
-    case["sizes"] = {"heads": heads, "width": heads * draws.choice([6, 8]), "layers": draws.choice([1, 2]), "positions": draws.choice([40, 64])}
+    case["sizes"] = {
+        "heads": heads,
+        "width": heads * draws.choice([6, 8]),
+        "layers": draws.choice([1, 2]),
+        "positions": draws.choice([40, 64]),
+    }
     case["config"] = configuration_keys(draws, family, task)
     case["saving"] = saving.draw(draws, family)
     case["tokenizer"] = vocabularies.of_encoder(draws, family)
-    texts = [vocabularies.text(draws, draws.choice([1, 4, 8])).strip() or "a" for _ in range(draws.choice([1, 1, 2, 4]))]
+    texts = [
+        vocabularies.text(draws, draws.choice([1, 4, 8])).strip() or "a" for _ in range(draws.choice([1, 1, 2, 4]))
+    ]
     texts = [" ".join(text.split()) for text in texts]
     if task == "fill-mask":
         mask = "<mask>" if family == "roberta" else "[MASK]"
-        texts = [(text if draws.chance(0.5) else "") + draws.choice([" ", ""] if family != "roberta" else [""]) + mask + " " + text for text in texts]
+        texts = [
+            (text if draws.chance(0.5) else "")
+            + draws.choice([" ", ""] if family != "roberta" else [""])
+            + mask
+            + " "
+            + text
+            for text in texts
+        ]
     if task == "classify" and draws.chance(0.3):
         texts = [text + "\t" + draws.choice(vocabularies.WORDS).strip() + " a" for text in texts]
     case["ask"] = {"task": task, "texts": texts}
@@ -117,7 +132,13 @@ def build(case: dict, folder: Path, kind) -> None:
     randomise(model, case["weights"])
     state = {name: tensor for name, tensor in model.state_dict().items() if "position_ids" not in name}
     if own.tie_word_embeddings:
-        for name in ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "lm_head.decoder.weight", "lm_head.decoder.bias", "vocab_projector.weight"):
+        for name in (
+            "cls.predictions.decoder.weight",
+            "cls.predictions.decoder.bias",
+            "lm_head.decoder.weight",
+            "lm_head.decoder.bias",
+            "vocab_projector.weight",
+        ):
             state.pop(name, None)
     saving.write(state, {key: case["saving"][key] for key in ("type",) if key in case["saving"]}, reference)
     saving.write(state, case["saving"], model_folder, case["family"])
@@ -133,12 +154,16 @@ def check(case: dict, folder: Path, programs: Programs) -> None:
     try:
         build(case, folder, kind)
         where = folder / "reference"
-        model, told = kind.from_pretrained(where, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
+        model, told = kind.from_pretrained(
+            where, dtype=torch.float32, attn_implementation="eager", output_loading_info=True
+        )
         if told["missing_keys"]:
             raise ValueError(f"missing weights: {told['missing_keys']}")
         model.eval()
         tokenizer = AutoTokenizer.from_pretrained(where)
-        right = {"fill-mask": masked, "classify": labels, "tokens": words, "answer": answers}[task](model, tokenizer, case)
+        right = {"fill-mask": masked, "classify": labels, "tokens": words, "answer": answers}[task](
+            model, tokenizer, case
+        )
     except Exception as error:
         raise Invalid(f"{type(error).__name__}: {error}") from error
     asked = case["ask"]
@@ -150,13 +175,17 @@ def check(case: dict, folder: Path, programs: Programs) -> None:
     if "question" in asked:
         arguments += ["--question", asked["question"]]
     found, said = programs.ask("bert", *arguments, *asked["texts"], model=folder / "model")
-    {"fill-mask": compare_masked, "classify": compare_labels, "tokens": compare_words, "answer": compare_answers}[task](found, right, said)
+    {"fill-mask": compare_masked, "classify": compare_labels, "tokens": compare_words, "answer": compare_answers}[task](
+        found, right, said
+    )
 
 
 def inputs(model, tokenizer, *texts: str):
     encoded = tokenizer(*texts, return_tensors="pt", truncation=False)
     encoded.pop("overflow_to_sample_mapping", None)
-    longest = model.config.max_position_embeddings - (model.config.pad_token_id + 1 if model.config.model_type == "roberta" else 0)
+    longest = model.config.max_position_embeddings - (
+        model.config.pad_token_id + 1 if model.config.model_type == "roberta" else 0
+    )
     if encoded["input_ids"].shape[1] > min(longest, tokenizer.model_max_length):
         raise ValueError("the text is too long")
     return encoded
@@ -176,13 +205,17 @@ def masked(model, tokenizer, case) -> list:
 
 
 def compare_masked(found, right, said) -> None:
-    for mine, own in zip(found["texts"], right):
+    for mine, own in zip(found["texts"], right, strict=True):
         places = {mask["position"]: mask["candidates"] for mask in mine["masks"]}
         if set(places) != set(own):
             raise Wrong(f"positions of masks are {sorted(places)}; right is {sorted(own)}")
         for position, scores in own.items():
             given = {one["id"]: one["score"] for one in places[position]}
-            far = [(token, given.get(token), score) for token, score in enumerate(scores) if not near(given.get(token, -1), score)]
+            far = [
+                (token, given.get(token), score)
+                for token, score in enumerate(scores)
+                if not near(given.get(token, -1), score)
+            ]
             if far:
                 raise Wrong(f"score of token, found and right: {far[:4]}, {len(far)} of {len(scores)} differ")
 
@@ -203,14 +236,16 @@ def labels(model, tokenizer, case) -> list:
 
 
 def compare_labels(found, right, said) -> None:
-    for mine, own in zip(found["texts"], right):
+    for mine, own in zip(found["texts"], right, strict=True):
         given = {one["label"]: one["score"] for one in mine["labels"]}
         if set(given) != set(own) or not all(near(given[name], own[name]) for name in own):
             raise Wrong(f"labels are {given}; right is {own}")
 
 
 def words(model, tokenizer, case) -> list:
-    pipe = pipeline("token-classification", model=model, tokenizer=tokenizer, aggregation_strategy="first", device="cpu")
+    pipe = pipeline(
+        "token-classification", model=model, tokenizer=tokenizer, aggregation_strategy="first", device="cpu"
+    )
     found = []
     for text in case["ask"]["texts"]:
         encoded = inputs(model, tokenizer, text)
@@ -243,7 +278,9 @@ def by_words(model, tokenizer, text: str) -> list:
         parts.append(dict(entity=model.config.id2label[best], score=scores[i, best].item(), start=start, end=end))
     groups = []
     for part in parts:
-        begin, _, name = part["entity"].rpartition("-") if part["entity"][:2] in ("B-", "I-") else ("I", "", part["entity"])
+        begin, _, name = (
+            part["entity"].rpartition("-") if part["entity"][:2] in ("B-", "I-") else ("I", "", part["entity"])
+        )
         if groups and groups[-1][0] == name and begin != "B":
             groups[-1][1].append(part)
         else:
@@ -253,11 +290,13 @@ def by_words(model, tokenizer, text: str) -> list:
 
 
 def compare_words(found, right, said) -> None:
-    for mine, own in zip(found["texts"], right):
+    for mine, own in zip(found["texts"], right, strict=True):
         text = mine["text"]
         chars = lambda at: len(text.encode()[:at].decode(errors="replace"))
         given = [(one["label"], chars(one["start"]), chars(one["end"]), one["score"]) for one in mine["entities"]]
-        if [one[:3] for one in given] != [one[:3] for one in own] or not all(near(a[3], b[3]) for a, b in zip(given, own)):
+        if [one[:3] for one in given] != [one[:3] for one in own] or not all(
+            near(a[3], b[3]) for a, b in zip(given, own)
+        ):
             raise Wrong(f"entities are {given}; right is {own}")
 
 
@@ -295,7 +334,7 @@ def answers(model, tokenizer, case) -> list:
 
 
 def compare_answers(found, right, said) -> None:
-    for mine, own in zip(found["texts"], right):
+    for mine, own in zip(found["texts"], right, strict=True):
         given = [(one["answer"], one["score"]) for one in mine["answers"]]
         same = len(given) == len(own) and all(near(a[1], b[1]) for a, b in zip(given, own))
         ties = any(abs(a[1] - b[1]) < 1e-4 for a, b in zip(own, own[1:]))

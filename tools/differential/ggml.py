@@ -74,12 +74,24 @@ def write(file: Path, case: dict, config, state: dict, reference: Path) -> None:
     writer.close()
     from safetensors.torch import save_file
 
-    save_file({name: tensor.contiguous() for name, tensor in changed.items()}, reference / "model.safetensors", {"format": "pt"})
+    save_file(
+        {name: tensor.contiguous() for name, tensor in changed.items()},
+        reference / "model.safetensors",
+        {"format": "pt"},
+    )
 
 
 def rope_kind(config) -> str:
     kind = config.rope_parameters["rope_type"]
-    extra = set(config.rope_parameters) - {"rope_type", "type", "rope_theta", "factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor"}
+    extra = set(config.rope_parameters) - {
+        "rope_type",
+        "type",
+        "rope_theta",
+        "factor",
+        "original_max_position_embeddings",
+        "low_freq_factor",
+        "high_freq_factor",
+    }
     if kind not in ("default", "linear", "llama3", "yarn") or extra:
         raise Invalid("GGUF has no such scaling")
     return kind

@@ -12,7 +12,21 @@ LIMIT = 60
 # One thread of a tiny model is faster than several.
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "RAYON_NUM_THREADS": "1", "RUST_BACKTRACE": "0"}
 # Words that occur in sentences, and are keys too.
-COMMON = {"model", "size", "type", "name", "path", "text", "content", "special", "user", "version", "id", "shape", "data"}
+COMMON = {
+    "model",
+    "size",
+    "type",
+    "name",
+    "path",
+    "text",
+    "content",
+    "special",
+    "user",
+    "version",
+    "id",
+    "shape",
+    "data",
+}
 
 
 class Wrong(Exception):

@@ -77,7 +77,9 @@ def write(state: dict, drawn: dict, folder: Path, family: str = "") -> None:
     if "bare" in drawn:
         state = {name.removeprefix(BASES[family]): tensor for name, tensor in state.items()}
     if "old_names" in drawn:
-        olden = lambda name: name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+        olden = lambda name: name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        )
         state = {olden(name): tensor for name, tensor in state.items()}
     state = {drawn.get("prefix", "") + name: tensor.contiguous().clone() for name, tensor in state.items()}
     shards = drawn.get("shards", 1)
@@ -86,7 +88,9 @@ def write(state: dict, drawn: dict, folder: Path, family: str = "") -> None:
         parts[i * shards // len(state)][name] = tensor
     pickle = "pickle" in drawn
     stem, ending = ("pytorch_model", "bin") if pickle else ("model", "safetensors")
-    names = [f"{stem}.{ending}"] if shards == 1 else [f"{stem}-{i + 1:05}-of-{shards:05}.{ending}" for i in range(shards)]
+    names = (
+        [f"{stem}.{ending}"] if shards == 1 else [f"{stem}-{i + 1:05}-of-{shards:05}.{ending}" for i in range(shards)]
+    )
     for name, part in zip(names, parts):
         if not pickle:
             save_file(part, folder / name, drawn.get("metadata", {"format": "pt"}))

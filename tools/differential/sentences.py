@@ -21,7 +21,14 @@ OLD = "sentence_transformers.models."
 NEW = "sentence_transformers.sentence_transformer.modules.{}."
 MODES = ["cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken"]
 NAMES = ["cls", "mean", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
-ACTIVATIONS = ["activation.Tanh", "linear.Identity", "activation.ReLU", "activation.GELU", "activation.SiLU", "activation.Sigmoid"]
+ACTIVATIONS = [
+    "activation.Tanh",
+    "linear.Identity",
+    "activation.ReLU",
+    "activation.GELU",
+    "activation.SiLU",
+    "activation.Sigmoid",
+]
 CLOSE = 2e-4
 
 
@@ -39,7 +46,11 @@ def draw(draws: Draws, family: str) -> dict:
         case["normalize"] = {}
     if draws.chance(0.25):
         case["dense"] = {"out": draws.choice([5, 12])} | draws.some(
-            {"bias": lambda: draws.choice([True, False]), "activation_function": lambda: "torch.nn.modules." + draws.choice(ACTIVATIONS)}, 0.6
+            {
+                "bias": lambda: draws.choice([True, False]),
+                "activation_function": lambda: "torch.nn.modules." + draws.choice(ACTIVATIONS),
+            },
+            0.6,
         )
     if draws.chance(0.1):
         case["layer_norm"] = {}
@@ -114,7 +125,9 @@ def build(case: dict, folder: Path) -> None:
         modules.append(("Dense", settings, weights))
         width = out
     if "layer_norm" in case:
-        modules.append(("LayerNorm", {"dimension": width}, {"norm.weight": 1 + random(width), "norm.bias": random(width)}))
+        modules.append(
+            ("LayerNorm", {"dimension": width}, {"norm.weight": 1 + random(width), "norm.bias": random(width)})
+        )
     if "normalize" in case:
         modules.append(("Normalize", None, None))
     entries = []
@@ -165,4 +178,6 @@ def check(case: dict, folder: Path, programs: Programs) -> None:
         raise Wrong(f"vectors have the shape {found.shape}; right is {right.shape}")
     apart = np.abs(found - right).max() / max(np.abs(right).max(), 1e-6)
     if not apart <= CLOSE:
-        raise Wrong(f"vectors are apart by {apart:.2g}: {found[0][:4].round(4).tolist()}; right is {right[0][:4].round(4).tolist()}")
+        raise Wrong(
+            f"vectors are apart by {apart:.2g}: {found[0][:4].round(4).tolist()}; right is {right[0][:4].round(4).tolist()}"
+        )

@@ -14,7 +14,7 @@ from timm.models._hub import save_for_hf
 from transformers import AutoConfig, AutoImageProcessor, AutoModelForImageClassification
 
 import saving
-from decoders import ACTIVATIONS
+from decoder_draws import ACTIVATIONS
 from draws import Draws
 from programs import Invalid, Programs, Wrong
 
@@ -32,16 +32,28 @@ def draw(draws: Draws, family: str) -> dict:
     case = {"family": family, "weights": draws.randrange(1 << 30), "saving": saving.draw(draws, family)}
     case["saving"].pop("spare", None)
     heads = draws.choice([1, 2, 3])
-    case["sizes"] = {"heads": heads, "width": heads * 8, "layers": draws.choice([1, 2]), "patch": draws.choice([4, 8]), "grid": draws.choice([2, 3])}
+    case["sizes"] = {
+        "heads": heads,
+        "width": heads * 8,
+        "layers": draws.choice([1, 2]),
+        "patch": draws.choice([4, 8]),
+        "grid": draws.choice([2, 3]),
+    }
     case["ask"] = {"images": [image(draws) for _ in range(draws.choice([1, 1, 2, 3]))]}
     if draws.chance(0.2):
         case["ask"]["batch_size"] = 1
     if family == "timm":
         case["config"] = of_timm(draws)
     elif family == "torchvision":
-        case["config"] = {"kind": draws.choice(["vit", "resnet"]), "bottleneck": draws.chance(0.3), "groups": draws.choice([1, 1, 2])}
+        case["config"] = {
+            "kind": draws.choice(["vit", "resnet"]),
+            "bottleneck": draws.chance(0.3),
+            "groups": draws.choice([1, 1, 2]),
+        }
         case["ask"]["preprocess"] = draws.choice(["torchvision", "torchvision-v2"])
-        case["saving"] = {key: value for key, value in case["saving"].items() if key in ("type", "prefix", "wrapped")} | {"pickle": "zip"}
+        case["saving"] = {
+            key: value for key, value in case["saving"].items() if key in ("type", "prefix", "wrapped")
+        } | {"pickle": "zip"}
     else:
         case["config"] = (resnet if family == "resnet" else vit)(draws, family) | general(draws)
         if draws.chance(0.85):
@@ -186,7 +198,13 @@ def save_image(drawn: dict, file: Path) -> None:
     small = rng.integers(0, 256, (max(2, height // 8), max(2, width // 8), 4), dtype=np.uint8)
     whole = Image.fromarray(small, "RGBA").resize((width, height), Image.BICUBIC)
     mode = drawn["mode"]
-    whole = whole.convert("RGB").convert("P", palette=Image.ADAPTIVE) if mode == "P" else whole.convert("RGB").convert(mode) if mode in ("L", "1", "RGB") else whole.convert(mode)
+    whole = (
+        whole.convert("RGB").convert("P", palette=Image.ADAPTIVE)
+        if mode == "P"
+        else whole.convert("RGB").convert(mode)
+        if mode in ("L", "1", "RGB")
+        else whole.convert(mode)
+    )
     if drawn["kind"] == "webp":
         whole.convert("RGB").save(file, lossless=True)
     elif drawn["kind"] == "bmp" and mode in ("LA", "RGBA"):
@@ -233,7 +251,9 @@ def check(case: dict, folder: Path, programs: Programs) -> None:
         files.append(folder / "images" / f"{i}.{drawn.get('kind', 'png')}")
         save_image(drawn, files[-1])
     try:
-        reference = {"timm": timm_reference, "torchvision": torchvision_reference}.get(case["family"], transformers_reference)
+        reference = {"timm": timm_reference, "torchvision": torchvision_reference}.get(
+            case["family"], transformers_reference
+        )
         program, model, scores = reference(case, folder, files)
     except Exception as error:
         raise Invalid(f"{type(error).__name__}: {error}") from error
@@ -249,7 +269,9 @@ def check(case: dict, folder: Path, programs: Programs) -> None:
             raise Wrong(f"classes are {sorted(given)}; right are {len(right)}")
         far = max(abs(given[i][1] - score) for i, score in enumerate(right))
         if not far <= CLOSE:
-            raise Wrong(f"probabilities are {[round(given[i][1], 5) for i in range(len(right))]}; right is {[round(s, 5) for s in right]}")
+            raise Wrong(
+                f"probabilities are {[round(given[i][1], 5) for i in range(len(right))]}; right is {[round(s, 5) for s in right]}"
+            )
         if labels and [given[i][0] for i in range(len(right))] != labels:
             raise Wrong(f"labels are {[given[i][0] for i in range(len(right))]}; right is {labels}")
 
@@ -258,7 +280,9 @@ def transformers_reference(case: dict, folder: Path, files: list[Path]):
     where, target = folder / "reference", folder / "model"
     where.mkdir()
     (where / "config.json").write_text(json.dumps(configuration(case)))
-    (where / "preprocessor_config.json").write_text(json.dumps(case.get("processor", {"image_processor_type": "ViTImageProcessor", "size": 24})))
+    (where / "preprocessor_config.json").write_text(
+        json.dumps(case.get("processor", {"image_processor_type": "ViTImageProcessor", "size": 24}))
+    )
     shutil.copytree(where, target)
     model = AutoModelForImageClassification.from_config(AutoConfig.from_pretrained(where), dtype=torch.float32)
     randomise(model, case["weights"])
@@ -275,7 +299,11 @@ def transformers_reference(case: dict, folder: Path, files: list[Path]):
         more = {"interpolate_pos_encoding": True} if case["family"] == "vit" else {}
         with torch.no_grad():
             logits = model(pixel_values=pixels.float(), **more).logits[0]
-        scores = logits.sigmoid() if model.config.problem_type == "multi_label_classification" or len(labels) == 1 else logits.softmax(-1)
+        scores = (
+            logits.sigmoid()
+            if model.config.problem_type == "multi_label_classification" or len(labels) == 1
+            else logits.softmax(-1)
+        )
         scores = logits if model.config.problem_type == "regression" else scores
         out.append((labels, checked(scores)))
     return "resnet" if case["family"] == "resnet" else "vit", target, out
@@ -288,10 +316,21 @@ def checked(scores: torch.Tensor) -> list[float]:
 
 
 def timm_reference(case: dict, folder: Path, files: list[Path]):
-    name, args, cfg, sizes = case["config"]["architecture"], dict(case["config"].get("args", {})), case["config"].get("cfg", {}), case["sizes"]
+    name, args, cfg, sizes = (
+        case["config"]["architecture"],
+        dict(case["config"].get("args", {})),
+        case["config"].get("cfg", {}),
+        case["sizes"],
+    )
     kind = ARCHITECTURES[name]
     if kind == "vit":
-        args |= {"embed_dim": 8 * max(2, sizes["heads"]), "num_heads": max(2, sizes["heads"]), "depth": sizes["layers"], "img_size": sizes["patch"] * sizes["grid"], "patch_size": sizes["patch"]}
+        args |= {
+            "embed_dim": 8 * max(2, sizes["heads"]),
+            "num_heads": max(2, sizes["heads"]),
+            "depth": sizes["layers"],
+            "img_size": sizes["patch"] * sizes["grid"],
+            "patch_size": sizes["patch"],
+        }
     model = timm.create_model(name, num_classes=5, **args)
     randomise(model, case["weights"])
     side = args.get("img_size", 40)
@@ -306,11 +345,21 @@ def timm_reference(case: dict, folder: Path, files: list[Path]):
     for file in where.glob("*.bin"):
         file.unlink()
     saving.write(state, case["saving"], where)
-    model.load_state_dict({name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in saving.rounded(state, case["saving"]).items()})
+    model.load_state_dict(
+        {
+            name: tensor.float() if tensor.is_floating_point() else tensor
+            for name, tensor in saving.rounded(state, case["saving"]).items()
+        }
+    )
     out = []
     for file in files:
         with torch.no_grad():
-            out.append((cfg.get("label_names"), checked(model(transform(Image.open(file).convert("RGB"))[None])[0].softmax(-1))))
+            out.append(
+                (
+                    cfg.get("label_names"),
+                    checked(model(transform(Image.open(file).convert("RGB"))[None])[0].softmax(-1)),
+                )
+            )
     return kind, where, out
 
 
@@ -318,7 +367,13 @@ def torchvision_reference(case: dict, folder: Path, files: list[Path]):
     config, sizes = case["config"], case["sizes"]
     if config["kind"] == "vit":
         model = torchvision.models.VisionTransformer(
-            image_size=224, patch_size=56, num_layers=sizes["layers"], num_heads=1, hidden_dim=64, mlp_dim=32, num_classes=5
+            image_size=224,
+            patch_size=56,
+            num_layers=sizes["layers"],
+            num_heads=1,
+            hidden_dim=64,
+            mlp_dim=32,
+            num_classes=5,
         )
     else:
         from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
@@ -333,7 +388,12 @@ def torchvision_reference(case: dict, folder: Path, files: list[Path]):
     where.mkdir()
     saving.write(model.state_dict(), case["saving"], where)
     (where / "pytorch_model.bin").rename(where / "model.pth")
-    model.load_state_dict({name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in saving.rounded(model.state_dict(), case["saving"]).items()})
+    model.load_state_dict(
+        {
+            name: tensor.float() if tensor.is_floating_point() else tensor
+            for name, tensor in saving.rounded(model.state_dict(), case["saving"]).items()
+        }
+    )
     out = []
     for file in files:
         with torch.no_grad():

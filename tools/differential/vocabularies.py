@@ -55,7 +55,9 @@ def byte_level(special: tuple[str, ...], size: int = 330) -> str:
     t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     t.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=list(special), show_progress=False, initial_alphabet=alphabet)
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, special_tokens=list(special), show_progress=False, initial_alphabet=alphabet
+    )
     t.train_from_iterator([CORPUS] * 3, trainer)
     return t.to_str()
 
@@ -65,7 +67,14 @@ def pieces() -> tuple[str, ...]:
     """A vocabulary of word pieces: special tokens, letters in both of their forms, and words with and without capitals."""
     letters = sorted(set(CORPUS) - set(" \n🌳🌲"))
     words = [word.strip(".,;:?()[]") for word in CORPUS.split()]
-    parts = [*letters, *("##" + letter for letter in letters), *words[::2], *(word.lower() for word in words[::3]), "##ing", "##er"]
+    parts = [
+        *letters,
+        *("##" + letter for letter in letters),
+        *words[::2],
+        *(word.lower() for word in words[::3]),
+        "##ing",
+        "##er",
+    ]
     return tuple(dict.fromkeys([*BERT, *parts]))
 
 
@@ -85,24 +94,37 @@ def sentencepieces(kind: str) -> bytes:
 def text(draws: Draws, words: int) -> str:
     """A random text of words, spaces, line feeds and symbols."""
     parts = [draws.choice(WORDS) for _ in range(words)]
-    return "".join(part if draws.chance(0.1) or part.isspace() else " " + part for part in parts)[draws.choice([0, 1]) :]
+    return "".join(part if draws.chance(0.1) or part.isspace() else " " + part for part in parts)[
+        draws.choice([0, 1]) :
+    ]
 
 
 def entry(content: str, **more) -> dict:
     """An added token as tokenizer_config.json has it."""
-    return {"__type": "AddedToken"} | dict(content=content, lstrip=False, rstrip=False, normalized=False, single_word=False, special=True) | more
+    return (
+        {"__type": "AddedToken"}
+        | dict(content=content, lstrip=False, rstrip=False, normalized=False, single_word=False, special=True)
+        | more
+    )
 
 
 def splitting(name: str):
     """Pre-tokenizers of published byte-level tokenizers."""
     if name == "digits":
-        return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)])
+        return pre_tokenizers.Sequence(
+            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        )
     numbers = {"llama3": r"\p{N}{1,3}", "qwen2": r"\p{N}"}[name]
     pattern = (
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|" + numbers + r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
+        + numbers
+        + r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
     )
     return pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(pattern), behavior="isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        [
+            pre_tokenizers.Split(Regex(pattern), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
     )
 
 
@@ -152,7 +174,10 @@ def of_decoder(draws: Draws, family: str) -> dict:
     else:
         drawn["form"] = draws.choice(["json", "pair"]) if kind in ("bytes", "qwen2") else "json"
         special = ["<|endoftext|>"]
-        classes = {"bytes": ["GPT2Tokenizer", "GPT2TokenizerFast"], "qwen2": ["Qwen2Tokenizer", "Qwen2TokenizerFast"]}.get(kind, [])
+        classes = {
+            "bytes": ["GPT2Tokenizer", "GPT2TokenizerFast"],
+            "qwen2": ["Qwen2Tokenizer", "Qwen2TokenizerFast"],
+        }.get(kind, [])
         if drawn["form"] == "json":
             classes = [*classes, "PreTrainedTokenizerFast"]
     config = general(draws, special)
@@ -170,14 +195,17 @@ def of_decoder(draws: Draws, family: str) -> dict:
     )
     if kind in ("bpe", "unigram"):
         config |= draws.some({"legacy": lambda: draws.choice([True, False, None]), "sp_model_kwargs": lambda: {}}, 0.4)
-        config |= draws.some({"spaces_between_special_tokens": lambda: False, "use_default_system_prompt": lambda: False}, 0.2)
+        config |= draws.some(
+            {"spaces_between_special_tokens": lambda: False, "use_default_system_prompt": lambda: False}, 0.2
+        )
         if drawn["form"] == "json" and draws.chance(0.3):
             drawn["older"] = True
     if draws.chance(0.1):
         drawn["added"] = {"<|user|>": None, "word": None}
     if draws.chance(0.15):
         drawn["map"] = draws.some(
-            {"eos_token": lambda: special[-1], "pad_token": lambda: entry("<pad>"), "bos_token": lambda: special[0]}, 0.6
+            {"eos_token": lambda: special[-1], "pad_token": lambda: entry("<pad>"), "bos_token": lambda: special[0]},
+            0.6,
         )
     drawn["config"] = config
     return drawn
@@ -188,7 +216,10 @@ def of_encoder(draws: Draws, family: str) -> dict:
     if family == "roberta":
         drawn = {"kind": "roberta", "form": draws.choice(["json", "pair"])}
         classes = ["RobertaTokenizer", "RobertaTokenizerFast"]
-        own = {"add_prefix_space": lambda: draws.choice([True, False]), "trim_offsets": lambda: draws.choice([True, False])}
+        own = {
+            "add_prefix_space": lambda: draws.choice([True, False]),
+            "trim_offsets": lambda: draws.choice([True, False]),
+        }
     else:
         drawn = {"kind": "pieces", "form": draws.choice(["json", "text"])}
         name = "DistilBert" if family == "distilbert" and draws.chance(0.6) else "Bert"
@@ -270,7 +301,9 @@ def write(drawn: dict, folder: Path) -> int:
     if "map" in drawn:
         (folder / "special_tokens_map.json").write_text(json.dumps(drawn["map"]))
     if "added" in drawn:
-        (folder / "added_tokens.json").write_text(json.dumps({token: size + i for i, token in enumerate(drawn["added"])}))
+        (folder / "added_tokens.json").write_text(
+            json.dumps({token: size + i for i, token in enumerate(drawn["added"])})
+        )
     if "template_file" in drawn:
         (folder / "chat_template.jinja").write_text(drawn["template_file"])
     return size
@@ -319,7 +352,9 @@ def write_pieces(kind: str, form: str, folder: Path, older: bool) -> int:
         return reader.vocab_size()
     tokens = [reader.id_to_piece(i) for i in range(reader.vocab_size())]
     if kind == "unigram":
-        t = Tokenizer(models.Unigram([(token, reader.get_score(i)) for i, token in enumerate(tokens)], 0, byte_fallback=True))
+        t = Tokenizer(
+            models.Unigram([(token, reader.get_score(i)) for i, token in enumerate(tokens)], 0, byte_fallback=True)
+        )
     else:
         t = Tokenizer(as_merges(reader, tokens))
     if older:
@@ -346,4 +381,6 @@ def as_merges(reader, tokens: list[str]):
         pairs.sort(key=lambda pair: (vocabulary[pair[0]], vocabulary[pair[1]]))
         merges += [(reader.get_score(i), pair) for pair in pairs]
     merges.sort(key=lambda merge: merge[0], reverse=True)
-    return models.BPE(vocab=vocabulary, merges=[pair for _, pair in merges], unk_token="<unk>", fuse_unk=True, byte_fallback=True)
+    return models.BPE(
+        vocab=vocabulary, merges=[pair for _, pair in merges], unk_token="<unk>", fuse_unk=True, byte_fallback=True
+    )
