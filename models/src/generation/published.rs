@@ -77,7 +77,8 @@ impl GenerateOptions {
     /// beam search. The error names the file and the key.
     pub fn published(model: impl AsRef<Path>, sampling: Sampling) -> Result<Self> {
         let files = ModelFiles::at(model.as_ref())?;
-        let places = [files.adapter().map(file_beside), Some(file_beside(files.path())), Some(config_beside(files.path()))];
+        let places =
+            [files.adapter().map(file_beside), Some(file_beside(files.path())), Some(config_beside(files.path()))];
         let Some(file) = places.into_iter().flatten().find(|file| file.is_file()) else {
             return Ok(Self { sampling, ..Self::default() });
         };

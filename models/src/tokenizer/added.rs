@@ -143,8 +143,9 @@ impl Settings {
             };
             for (id, entry) in entries {
                 let number = || wrong(&self.file, format!("{id:?} in added_tokens_decoder is no number"));
-                let entry = Entry::deserialize(entry)
-                    .map_err(|error| wrong(&self.file, format!("the entry {id:?} of `added_tokens_decoder` is no token: {error}")))?;
+                let entry = Entry::deserialize(entry).map_err(|error| {
+                    wrong(&self.file, format!("the entry {id:?} of `added_tokens_decoder` is no token: {error}"))
+                })?;
                 tokens.insert(id.parse().map_err(|_| number())?, entry.token());
             }
             return Ok(tokens);

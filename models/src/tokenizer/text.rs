@@ -122,10 +122,7 @@ impl Tokenizer {
             // The post-processor sets the types of the first window alone.
             second.set_type_ids(vec![1; second.len()]);
         }
-        let added = self
-            .inner
-            .get_post_processor()
-            .map_or(0, |processor| processor.added_tokens(pair.is_some()));
+        let added = self.inner.get_post_processor().map_or(0, |processor| processor.added_tokens(pair.is_some()));
         let room = max_len.saturating_sub(added);
         let total = first.len() + second.as_ref().map_or(0, Encoding::len);
         let (first, second) = if total <= room {

@@ -190,7 +190,8 @@ mod tests {
     fn a_norm_after_pooling_needs_a_mean() {
         let config = VitConfig { pooling: Pooling::MeanThenNorm, ..VitConfig::default() };
         let with = |pool: &str| {
-            let fields = json!({"architecture": "vit_base_patch16_224", "global_pool": pool, "model_args": {"fc_norm": true}});
+            let fields =
+                json!({"architecture": "vit_base_patch16_224", "global_pool": pool, "model_args": {"fc_norm": true}});
             config.clone().with_timm(fields.as_object().unwrap()).map(|config| config.pooling)
         };
         assert_eq!(with("avg").unwrap(), Pooling::MeanThenNorm);

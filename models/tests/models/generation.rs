@@ -109,7 +109,8 @@ fn generation_keys_of_config_are_followed_as_by_transformers() {
         let mut fields: serde_json::Value = serde_json::from_slice(&own).unwrap();
         fields.as_object_mut().unwrap().extend(config.as_object().unwrap().clone());
         std::fs::write(directory.path().join("config.json"), fields.to_string()).unwrap();
-        std::fs::copy("tests/fixtures/gpt2/tiny_a/model.safetensors", directory.path().join("model.safetensors")).unwrap();
+        std::fs::copy("tests/fixtures/gpt2/tiny_a/model.safetensors", directory.path().join("model.safetensors"))
+            .unwrap();
         let model = Gpt2::<Flex>::from_path(directory.path(), &Default::default(), None).unwrap().0;
         let published = GenerateOptions::published(directory.path(), Sampling::greedy()).unwrap();
         let options = match published.max_length {

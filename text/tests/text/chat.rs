@@ -114,7 +114,9 @@ fn a_directory_has_its_template_in_one_of_three_files() {
     );
     assert_eq!(render().unwrap().unwrap(), "</s>");
     // Errors name the file, when it is read and when it is used.
-    for (source, reason) in [("{{ 1 | nothing }}", "nothing"), ("{% for %}", "line 1"), ("{{ raise_exception('no') }}", "no")] {
+    for (source, reason) in
+        [("{{ 1 | nothing }}", "nothing"), ("{% for %}", "line 1"), ("{{ raise_exception('no') }}", "no")]
+    {
         write("chat_template.jinja", source);
         let error = render().unwrap_err().to_string();
         let named = error.contains("chat_template.jinja") || source.contains("raise");
