@@ -92,7 +92,8 @@ def named(sentence: str, model: Path, options: tuple) -> str | None:
     for file in folder.rglob("*.json"):
         if file.stat().st_size < 1 << 20 and not file.name.startswith(("vocab", "tokenizer.json")):
             keys |= keys_of(json.loads(file.read_text()))
-    sentence = sentence.replace(str(folder), "")
+    # Notes stand before the error.
+    sentence = sentence[sentence.rfind("error: ") :].replace(str(folder), "")
     quoted = [key for key in re.findall(r"`([\w.]+)`", sentence) if key in keys or key.split(".")[-1] in keys]
     if quoted:
         return quoted[0]
