@@ -43,8 +43,8 @@ pub(crate) fn resize_region(
         return resized;
     }
     if filter == Filter::Nearest {
-        let columns = nearest(image.width(), width, region.left, region.width);
-        let rows = nearest(image.height(), height, region.top, region.height);
+        let columns = nearest(image.width(), width, region.left, region.width, convention);
+        let rows = nearest(image.height(), height, region.top, region.height, convention);
         for (out, y) in resized.chunks_exact_mut(region.width as usize * 3).zip(rows) {
             let row = &image.as_raw()[y * image.width() as usize * 3..];
             for (pixel, x) in out.chunks_exact_mut(3).zip(&columns) {

@@ -165,10 +165,15 @@ fn sinc(x: f64) -> f64 {
     if x == 0.0 { 1.0 } else { (x * PI).sin() / (x * PI) }
 }
 
-/// The source pixel at the centre of each of the `out` new pixels from `offset` on.
-pub(crate) fn nearest(source: u32, resized: u64, offset: u64, out: u32) -> Vec<usize> {
+/// The source pixel of each of the `out` new pixels from `offset` on: at its centre by Pillow, at its beginning by torch, which
+/// computes in f32.
+pub(crate) fn nearest(source: u32, resized: u64, offset: u64, out: u32, convention: ResampleCompat) -> Vec<usize> {
     let scale = f64::from(source) / resized as f64;
     let pixel = |place: f64| (place as usize).min(source as usize - 1);
+    if convention == ResampleCompat::Transformers {
+        let scale = source as f32 / resized as f32;
+        return (offset..offset + u64::from(out)).map(|i| pixel(f64::from(i as f32 * scale))).collect();
+    }
     if offset > 1 << 20 {
         return (0..u64::from(out)).map(|i| pixel(((offset + i) as f64 + 0.5) * scale)).collect();
     }

@@ -76,6 +76,16 @@ impl TextError {
         Self::Config { file: file.to_owned(), reason: error_message(&reason.into()) }
     }
 
+    /// The same error of a template with the file that holds it.
+    pub(crate) fn in_file(self, file: &Path) -> Self {
+        match self {
+            Self::Template { line, reason } => {
+                Self::config(file, format!("the chat template: {}{reason}", place(line)))
+            }
+            other => other,
+        }
+    }
+
     pub(crate) fn template(line: Option<usize>, reason: impl Into<String>) -> Self {
         Self::Template { line, reason: error_message(&reason.into()) }
     }

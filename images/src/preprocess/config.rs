@@ -88,6 +88,7 @@ struct Defaults {
     /// If true, a single number is the side of a square; otherwise it is the shorter side.
     square: bool,
     resize: Resize,
+    /// Size of a crop. Of these classes, only that of BEiT has one and does not crop unless it is told to.
     crop: Option<[u32; 2]>,
     filter: Filter,
     colours: [[f32; 3]; 2],
@@ -99,7 +100,7 @@ fn defaults(class: &str) -> Option<Defaults> {
     match class {
         "ViT" => known(true, exact(224), None, Filter::Bilinear, HALF),
         "DeiT" => known(true, exact(256), Some([224; 2]), Filter::Bicubic, HALF),
-        "Beit" => known(true, exact(224), None, Filter::Bicubic, HALF),
+        "Beit" => known(true, exact(224), Some([224; 2]), Filter::Bicubic, HALF),
         "Siglip" => known(false, exact(224), None, Filter::Bicubic, HALF),
         "ConvNext" => known(false, Resize::Shorter(384), None, Filter::Bicubic, HALF),
         "Bit" | "CLIP" => known(false, Resize::Shorter(224), Some([224; 2]), Filter::Bicubic, CLIP),
@@ -138,7 +139,7 @@ fn transformers(config: &Entries) -> Result<Preprocessor> {
     if config.get("convention").and_then(Value::as_str) == Some("torchvision") {
         read.convention = ResampleCompat::Torchvision;
     }
-    if on("do_center_crop", defaults.crop.is_some())? {
+    if on("do_center_crop", defaults.crop.is_some() && class != "Beit")? {
         read.crop = Some(crop.ok_or_else(|| config.wrong("do_center_crop is true and crop_size is missing".into()))?);
     }
     if !on("do_normalize", true)? {

@@ -138,6 +138,12 @@ fn published_files_of_the_hub() {
         "image_processor_type": "BitImageProcessor", "image_std": [0.229, 0.224, 0.225], "resample": 3,
         "rescale_factor": 0.00392156862745098, "size": {"shortest_edge": 256}});
     assert_eq!(read(&dino).unwrap(), expected);
+    // BEiT's class has a size for crops, and does not crop unless it is told to.
+    let beit = |crops: Value| {
+        let config = json!({"image_processor_type": "BeitImageProcessor", "size": 256, "do_center_crop": crops});
+        read(&config).unwrap().crop
+    };
+    assert_eq!((beit(json!(true)), beit(json!(false)), beit(Value::Null)), (Some([224; 2]), None, None));
 }
 
 #[test]

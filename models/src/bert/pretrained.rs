@@ -60,9 +60,10 @@ impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
     }
 }
 
-/// Returns true if a file has a pooler's weights.
+/// Returns true if a file has a pooler's weights, with any of the prefixes that its names may have.
 pub(super) fn has_pooler(checkpoint: &TensorFiles, config: &BertConfig) -> bool {
-    ["", config.model_type.prefix()].iter().any(|prefix| checkpoint.contains(&format!("{prefix}pooler.dense.weight")))
+    let names = published_names(config, true);
+    checkpoint.names().any(|name| names.bare(name) == "pooler.dense.weight")
 }
 
 fn place<B: Backend, M: Tree<B>>(

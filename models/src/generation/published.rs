@@ -4,14 +4,20 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 use super::{CausalLm, EndTokens, GenerateOptions, Sampling, TokenRules, ends::Numbers};
-use crate::{Tokenizer, error::Result, keys::Keys, peft::ModelFiles, pretrained::read_json};
+use crate::{
+    Tokenizer,
+    error::Result,
+    keys::Keys,
+    peft::ModelFiles,
+    pretrained::{config_beside, read_json},
+};
 
 /// transformers' default for files that sample.
 const TOP_K: i64 = 50;
 
 /// Keys of transformers' `GenerationConfig` that change no text here, and why.
 #[cfg(test)]
-const WITHOUT_EFFECT: [(&str, &str); 36] = [
+const WITHOUT_EFFECT: [(&str, &str); 37] = [
     ("_from_model_config", "where the file came from"),
     ("transformers_version", "who wrote the file"),
     ("bos_token_id", "texts begin as the tokenizer begins them"),
@@ -32,6 +38,7 @@ const WITHOUT_EFFECT: [(&str, &str); 36] = [
     ("output_logits", "the form of the result"),
     ("output_scores", "the form of the result"),
     ("num_return_sequences", "the caller says how many texts it wants"),
+    ("remove_invalid_values", "logits that are no numbers are an error"),
     ("renormalize_logits", "drawing does not depend on a common term"),
     ("early_stopping", "of beam search"),
     ("length_penalty", "of beam search"),
@@ -60,8 +67,9 @@ enum Texts {
 
 impl GenerateOptions {
     /// The options with which a model was published: the `generation_config.json` in its directory, or beside its
-    /// weights file. It holds the sampling options (greedy with `"do_sample": false`), the tokens and texts that end a
-    /// sequence, its length, and [rules](TokenRules). `sampling` is for a model that does not say whether to sample; a repetition
+    /// weights file; without one, the keys of the same names in its `config.json`, as in transformers. It holds the sampling
+    /// options (greedy with `"do_sample": false`), the tokens and texts that end a sequence, its length, and
+    /// [rules](TokenRules). `sampling` is for a model that does not say whether to sample; a repetition
     /// penalty counts in any case. Where a file that samples does not name `top_k`, it is 50, as in transformers.
     ///
     /// # Errors
@@ -69,11 +77,11 @@ impl GenerateOptions {
     /// beam search. The error names the file and the key.
     pub fn published(model: impl AsRef<Path>, sampling: Sampling) -> Result<Self> {
         let files = ModelFiles::at(model.as_ref())?;
-        let own = files.adapter().map(file_beside).filter(|file| file.is_file());
-        let file = own.unwrap_or_else(|| file_beside(files.path()));
-        if !file.is_file() {
+        let places =
+            [files.adapter().map(file_beside), Some(file_beside(files.path())), Some(config_beside(files.path()))];
+        let Some(file) = places.into_iter().flatten().find(|file| file.is_file()) else {
             return Ok(Self { sampling, ..Self::default() });
-        }
+        };
         Self::read(&mut Keys::new(&file, read_json(&file)?), sampling)
     }
 
@@ -173,7 +181,7 @@ fn rules_of(keys: &mut Keys) -> Result<TokenRules> {
 /// Refuses ways of generation that there are not. Some count where tokens are sampled only.
 fn refuse_others(keys: &mut Keys, samples: bool) -> Result<()> {
     let (none, one, off) = ([], [json!(1)], [json!(0), json!(false)]);
-    let others: [(&'static str, &[Value]); 15] = [
+    let others: [(&'static str, &[Value]); 14] = [
         ("num_beams", &one),
         ("num_beam_groups", &one),
         ("diversity_penalty", &off),
@@ -186,7 +194,6 @@ fn refuse_others(keys: &mut Keys, samples: bool) -> Result<()> {
         ("forced_bos_token_id", &none),
         ("forced_decoder_ids", &none),
         ("constraints", &none),
-        ("remove_invalid_values", &off),
         ("token_healing", &off),
         ("max_time", &none),
     ];

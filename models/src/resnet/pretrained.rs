@@ -26,8 +26,9 @@ impl ResNetConfig {
                 serde_json::from_value(Value::Object(fields)).map_err(|error| wrong(error.to_string()))?
             }
             Some(fields) => {
-                let inferred = Self::infer(checkpoint)?;
+                // An architecture that there is not is named before its tensors are looked for.
                 check_timm(&fields, "ResNet", TIMM, &TIMM_ARGUMENTS).map_err(|error| wrong(error.to_string()))?;
+                let inferred = Self::infer(checkpoint)?;
                 match fields.get("global_pool").and_then(Value::as_str) {
                     None | Some("avg" | "fast" | "") => {}
                     Some(other) => return Err(wrong(format!("global_pool is '{other}'; only avg is supported"))),

@@ -38,6 +38,9 @@ impl Entry {
     }
 }
 
+/// The special tokens of transformers' class of SentencePiece models where no file names them.
+const SENTENCEPIECE: &[(&str, &str)] = &[("bos_token", "<s>"), ("eos_token", "</s>"), ("unk_token", "<unk>")];
+
 /// The special tokens that transformers' classes have where no file names them.
 fn defaults(class: &Class) -> &'static [(&'static str, &'static str)] {
     match class {
@@ -78,6 +81,17 @@ impl Settings {
         named.and_then(content).or_else(own).map(str::to_owned)
     }
 
+    /// The special tokens that a chat template can use although no file names them: those of the class. `model` is true for the
+    /// settings of a SentencePiece model.
+    pub fn unnamed(&self, model: bool) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let own = match &self.class {
+            Class::Llama => SENTENCEPIECE,
+            Class::Whole { .. } if model => SENTENCEPIECE,
+            class => defaults(class),
+        };
+        own.iter().copied().filter(|(role, _)| !self.fields.contains_key(*role))
+    }
+
     /// Adds the tokens that the files beside a vocabulary list. Tokens that are in the vocabulary keep their numbers; each
     /// other one must get the number that its file says.
     pub fn add_tokens(&self, tokenizer: &mut HfTokenizer) -> Result<()> {
@@ -111,7 +125,8 @@ impl Settings {
             if got != Some(id) {
                 let (text, got) = (&token.content, got.map_or("none".into(), |got| got.to_string()));
                 return Err(wrong(format!(
-                    "the added token {text:?} is to have the number {id}, but gets {got}; is this the model's own file?"
+                    "the added token {text:?} (of `added_tokens_decoder`, or of added_tokens.json) is to have the number {id}, but \
+                     gets {got}; is this the model's own file?"
                 )));
             }
         }
@@ -128,8 +143,9 @@ impl Settings {
             };
             for (id, entry) in entries {
                 let number = || wrong(&self.file, format!("{id:?} in added_tokens_decoder is no number"));
-                let entry = Entry::deserialize(entry)
-                    .map_err(|error| wrong(&self.file, format!("the added token {id} is wrong: {error}")))?;
+                let entry = Entry::deserialize(entry).map_err(|error| {
+                    wrong(&self.file, format!("the entry {id:?} of `added_tokens_decoder` is no token: {error}"))
+                })?;
                 tokens.insert(id.parse().map_err(|_| number())?, entry.token());
             }
             return Ok(tokens);

@@ -76,7 +76,8 @@ pub(super) fn from_pair(vocab: &Path, merges: &Path, settings: &mut Settings) ->
         inner.with_post_processor(Some(ends.trim_offsets(trim).add_prefix_space(prefix)));
         return Ok(inner);
     }
-    let end = |flag: &str, role: &str| match settings.flag(flag)?.unwrap_or(false) {
+    // A text without such a token begins or ends as it is, as in transformers.
+    let end = |flag: &str, role: &str| match settings.flag(flag)?.unwrap_or(false) && settings.special(role).is_some() {
         true => token(role).map(Some),
         false => Ok::<_, ModelError>(None),
     };

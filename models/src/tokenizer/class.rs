@@ -13,9 +13,9 @@ use std::{
     path::{Path, PathBuf},
 };
 use tokenizers::{
-    NormalizerWrapper, PreTokenizerWrapper, Tokenizer as HfTokenizer,
+    NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper, Tokenizer as HfTokenizer,
     normalizers::bert::BertNormalizer,
-    pre_tokenizers::{byte_level::ByteLevel, metaspace::PrependScheme},
+    pre_tokenizers::{byte_level::ByteLevel, metaspace::PrependScheme, sequence::Sequence as PreTokenizers},
 };
 
 use crate::{
@@ -224,24 +224,57 @@ impl Settings {
     pub fn apply(&self, tokenizer: &mut HfTokenizer, file: &Path) -> Result<()> {
         match self.class {
             Class::Bert { .. } => self.apply_bert(tokenizer, file)?,
-            Class::Roberta | Class::Gpt2 => match tokenizer.get_pre_tokenizer() {
-                _ if self.class == Class::Roberta && tokenizer.get_post_processor().is_none() => {
-                    self.say_rebuilt(file, "puts <s> and </s> around texts");
-                }
-                Some(PreTokenizerWrapper::ByteLevel(step)) => {
-                    let prefix = self.flag("add_prefix_space")?.unwrap_or(false);
-                    if prefix != step.add_prefix_space {
-                        let step = ByteLevel::new(prefix, step.trim_offsets, step.use_regex);
-                        tokenizer.with_pre_tokenizer(Some(step));
-                    }
-                }
-                _ => self.say_rebuilt(file, "cuts texts by GPT-2's rules"),
-            },
-            Class::Qwen2 if !matches!(tokenizer.get_pre_tokenizer(), Some(PreTokenizerWrapper::Sequence(_))) => {
-                self.say_rebuilt(file, "cuts texts by Qwen2's rules");
+            Class::Roberta | Class::Gpt2 => {
+                self.apply_ends(tokenizer)?;
+                self.apply_byte_level(tokenizer, file)?;
             }
+            Class::Qwen2 => match tokenizer.get_pre_tokenizer() {
+                Some(PreTokenizerWrapper::Sequence(steps)) => {
+                    let prefix = self.flag("add_prefix_space")?.unwrap_or(false);
+                    let with_prefix = |step: &PreTokenizerWrapper| match step {
+                        PreTokenizerWrapper::ByteLevel(step) => {
+                            ByteLevel::new(prefix, step.trim_offsets, step.use_regex).into()
+                        }
+                        other => other.clone(),
+                    };
+                    let steps: Vec<PreTokenizerWrapper> = steps.as_ref().iter().map(with_prefix).collect();
+                    tokenizer.with_pre_tokenizer(Some(PreTokenizers::new(steps)));
+                }
+                _ => self.say_rebuilt(file, "cuts texts by Qwen2's rules"),
+            },
             Class::Llama => self.compare_llama(tokenizer, file)?,
-            Class::Qwen2 | Class::Whole { .. } | Class::Other(_) => {}
+            Class::Whole { .. } | Class::Other(_) => {}
+        }
+        Ok(())
+    }
+
+    /// The space before a text of a byte-level tokenizer.
+    fn apply_byte_level(&self, tokenizer: &mut HfTokenizer, file: &Path) -> Result<()> {
+        match tokenizer.get_pre_tokenizer() {
+            _ if self.class == Class::Roberta && tokenizer.get_post_processor().is_none() => {
+                self.say_rebuilt(file, "puts <s> and </s> around texts");
+            }
+            Some(PreTokenizerWrapper::ByteLevel(step)) => {
+                let prefix = self.flag("add_prefix_space")?.unwrap_or(false);
+                if prefix != step.add_prefix_space {
+                    let step = ByteLevel::new(prefix, step.trim_offsets, step.use_regex);
+                    tokenizer.with_pre_tokenizer(Some(step));
+                }
+            }
+            _ => self.say_rebuilt(file, "cuts texts by GPT-2's rules"),
+        }
+        Ok(())
+    }
+
+    /// RoBERTa's places of tokens, with or without the spaces before them.
+    fn apply_ends(&self, tokenizer: &mut HfTokenizer) -> Result<()> {
+        if let (Class::Roberta, Some(PostProcessorWrapper::Roberta(own))) =
+            (&self.class, tokenizer.get_post_processor())
+        {
+            let trim = self.flag("trim_offsets")?.unwrap_or(true);
+            let prefix = self.flag("add_prefix_space")?.unwrap_or(false);
+            let ends = own.clone().trim_offsets(trim).add_prefix_space(prefix);
+            tokenizer.with_post_processor(Some(ends));
         }
         Ok(())
     }

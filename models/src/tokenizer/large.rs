@@ -5,7 +5,7 @@ use grove_weights::{GgufMetadata, TensorFiles};
 use std::{collections::BTreeMap, ffi::OsStr, path::Path};
 use tokenizers::Tokenizer as HfTokenizer;
 
-use super::Found;
+use super::{Found, class::Settings};
 use crate::{
     error::{ModelError, Result},
     peft::tokenizer_place,
@@ -92,10 +92,11 @@ pub fn chat_template(model: impl AsRef<Path>) -> Result<Option<ChatTemplate>> {
     if !is_gguf(model)
         && let Some(template) = ChatTemplate::from_directory(directory)?
     {
-        return Ok(Some(template));
+        let model = directory.join("tokenizer.model").is_file() && !directory.join("tokenizer.json").is_file();
+        return Ok(Some(template.or_variables(Settings::read(directory)?.unnamed(model))));
     }
     let checkpoint = TensorFiles::open(model)?;
     let Some(metadata) = checkpoint.gguf() else { return Ok(None) };
     let Some(source) = metadata.string(TEMPLATE) else { return Ok(None) };
-    Ok(Some(ChatTemplate::new(source, roles(metadata))?))
+    Ok(Some(ChatTemplate::of_file(model, source, roles(metadata))?))
 }

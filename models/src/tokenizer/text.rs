@@ -1,7 +1,10 @@
 //! Texts, and pairs of texts, as encoders read them: with the tokens that mark beginning and end, cut to a length.
 
 use std::ops::Range;
-use tokenizers::{Encoding, TruncationDirection, TruncationParams, TruncationStrategy, truncate_encodings};
+use tokenizers::{
+    Encoding, PostProcessor, PostProcessorWrapper, TruncationDirection, TruncationParams, TruncationStrategy,
+    truncate_encodings,
+};
 
 use super::Tokenizer;
 use crate::{
@@ -119,10 +122,7 @@ impl Tokenizer {
             // The post-processor sets the types of the first window alone.
             second.set_type_ids(vec![1; second.len()]);
         }
-        let added = self
-            .inner
-            .get_post_processor()
-            .map_or(0, |processor| tokenizers::PostProcessor::added_tokens(processor, pair.is_some()));
+        let added = self.inner.get_post_processor().map_or(0, |processor| processor.added_tokens(pair.is_some()));
         let room = max_len.saturating_sub(added);
         let total = first.len() + second.as_ref().map_or(0, Encoding::len);
         let (first, second) = if total <= room {
@@ -147,10 +147,27 @@ impl Tokenizer {
             let params = TruncationParams { max_length: room, strategy, stride, direction };
             self.run(|_| truncate_encodings(first, second, &params))?
         };
-        let mut whole = self.run(|inner| inner.post_process(first, second, true))?;
+        let mut whole = self.run(|inner| match inner.get_post_processor() {
+            Some(processor) => untrimmed(processor).process(first, second, true),
+            None => inner.post_process(first, second, true),
+        })?;
         let mut windows = vec![];
         windows.extend(whole.take_overflowing());
         windows.insert(0, whole);
         Ok(windows)
+    }
+}
+
+/// A post-processor that leaves the offsets of tokens alone. Encoding a text has trimmed spaces off them already, and a second
+/// time would take a letter for each space.
+fn untrimmed(processor: &PostProcessorWrapper) -> PostProcessorWrapper {
+    match processor.clone() {
+        PostProcessorWrapper::Roberta(processor) => processor.trim_offsets(false).into(),
+        PostProcessorWrapper::ByteLevel(processor) => processor.trim_offsets(false).into(),
+        PostProcessorWrapper::Sequence(mut steps) => {
+            steps.as_mut().iter_mut().for_each(|step| *step = untrimmed(step));
+            steps.into()
+        }
+        other => other,
     }
 }

@@ -34,6 +34,11 @@ const TIMM_ARGUMENTS: [&str; 16] = [
     "num_features",
 ];
 
+/// Rejects a `config.json` of timm that names an architecture, or arguments, that there are not.
+pub(super) fn check_architecture(fields: &Fields) -> Result<()> {
+    check_timm(fields, "ViT", TIMM, &TIMM_ARGUMENTS)
+}
+
 impl VitConfig {
     /// From transformers' `config.json` of a ViT or a DINOv2.
     pub(super) fn from_json(mut fields: Fields) -> Result<Self> {
@@ -81,7 +86,7 @@ impl VitConfig {
     /// [`ModelError::Config`] if it names an architecture that is computed in another way.
     pub(super) fn with_timm(mut self, fields: &Fields) -> Result<Self> {
         let wrong = |reason: String| ModelError::Config { reason };
-        check_timm(fields, "ViT", TIMM, &TIMM_ARGUMENTS)?;
+        check_architecture(fields)?;
         let registered = timm_architecture(fields).and_then(|name| timm_line(TIMM, name));
         if let Some([_, _, heads]) = registered.and_then(|line| sizes_of(line.split_once(' ')?.1)) {
             self.num_attention_heads = heads;
@@ -93,6 +98,9 @@ impl VitConfig {
             self.num_attention_heads = heads as usize;
         }
         match said("global_pool").and_then(Value::as_str) {
+            Some("token") if self.pooling == Pooling::MeanThenNorm => {
+                return Err(wrong("fc_norm with a global_pool of 'token' is not supported; with 'avg' it is".into()));
+            }
             None | Some("token" | "") => {}
             Some("avg") if self.pooling == Pooling::MeanThenNorm => {}
             Some("avg") => self.pooling = Pooling::Mean,
@@ -171,4 +179,23 @@ impl VitConfig {
 fn inner_size(hidden: u64, ratio: f64, swiglu: bool) -> u64 {
     let inner = (hidden as f64 * ratio) as u64;
     if swiglu { ((inner as f64 * 2.0 / 3.0) as u64).div_ceil(8) * 8 } else { inner }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// timm applies the norm of a mean to the class token there.
+    #[test]
+    fn a_norm_after_pooling_needs_a_mean() {
+        let config = VitConfig { pooling: Pooling::MeanThenNorm, ..VitConfig::default() };
+        let with = |pool: &str| {
+            let fields =
+                json!({"architecture": "vit_base_patch16_224", "global_pool": pool, "model_args": {"fc_norm": true}});
+            config.clone().with_timm(fields.as_object().unwrap()).map(|config| config.pooling)
+        };
+        assert_eq!(with("avg").unwrap(), Pooling::MeanThenNorm);
+        let error = with("token").unwrap_err().to_string();
+        assert!(error.contains("fc_norm with a global_pool of 'token'"), "{error}");
+    }
 }

@@ -2,7 +2,7 @@ use grove_weights::TensorFiles;
 use serde_json::{Map, Value};
 use std::path::Path;
 
-use super::{Naming, Pooling, VitConfig, infer::classes};
+use super::{Naming, Pooling, VitConfig, dialect::check_architecture, infer::classes};
 use crate::{
     error::{ModelError, Result},
     pretrained::{PretrainedConfig, config_beside, read_json},
@@ -17,6 +17,9 @@ impl VitConfig {
         let mut config = match fields {
             Some(fields) if is_of_transformers(&fields) => Self::checked(&file, || Self::from_json(fields))?,
             Some(fields) => {
+                // An architecture that there is not is named before its tensors are looked for.
+                check_architecture(&fields)
+                    .map_err(|error| ModelError::Json { file: file.clone(), reason: error.to_string() })?;
                 let inferred = Self::infer(checkpoint)?;
                 Self::checked(&file, || inferred.with_timm(&fields)?.with_known_heads())?
             }

@@ -495,3 +495,30 @@ fn sentence_files_that_are_wrong() {
     assert!(says(&modules("2_Normalize", "Normalize"), median).contains("pooling_mode_median is not known"));
     assert!(says("{}", "{}").contains("modules.json"));
 }
+
+/// A folder with the files of another one, and a prefix before each name of a tensor.
+fn with_prefix(from: &Path, prefix: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::copy(from.join("config.json"), folder.path().join("config.json")).unwrap();
+    let bytes = std::fs::read(from.join("model.safetensors")).unwrap();
+    let (length, rest) = bytes.split_first_chunk().unwrap();
+    let (header, tensors) = rest.split_at(u64::from_le_bytes(*length) as usize);
+    let fields: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(header).unwrap();
+    let renamed = |(name, value)| (if name == "__metadata__" { name } else { format!("{prefix}{name}") }, value);
+    let header = serde_json::to_vec(&fields.into_iter().map(renamed).collect::<serde_json::Map<_, _>>()).unwrap();
+    let whole = [&(header.len() as u64).to_le_bytes()[..], &header, tensors].concat();
+    std::fs::write(folder.path().join("model.safetensors"), whole).unwrap();
+    folder
+}
+
+/// A pooler belongs to the model under each prefix, in which sentence encoders may have saved it.
+#[test]
+fn a_pooler_is_found_under_any_prefix() {
+    let from = fixtures().join("bert_model");
+    let read = |path: &Path| Bert::<burn_flex::Flex>::from_path(path, &Default::default(), None).unwrap().0;
+    let plain = read(&from);
+    assert!(plain.pooler.is_some());
+    for prefix in ["model.", "bert.", "_orig_mod.model."] {
+        assert!(eq(&read(with_prefix(&from, prefix).path()), &plain), "{prefix}");
+    }
+}

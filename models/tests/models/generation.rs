@@ -19,6 +19,7 @@ struct Fixture {
     windows: Vec<Text>,
     published: Vec<Case>,
     rules: Vec<Case>,
+    of_config: Vec<Case>,
 }
 
 #[derive(Deserialize)]
@@ -97,6 +98,35 @@ fn generation_config_is_followed_as_by_transformers() {
         let plain = generate(&model, &[prompt], &greedy, |_, _| true).unwrap().remove(0);
         assert_eq!(plain.ids, without_penalty);
     }
+}
+
+/// Without a generation_config.json, its keys count in config.json.
+#[test]
+fn generation_keys_of_config_are_followed_as_by_transformers() {
+    let own = std::fs::read("tests/fixtures/gpt2/tiny_a/config.json").unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    for Case { config, prompt, ids, without_penalty } in fixture().of_config {
+        let mut fields: serde_json::Value = serde_json::from_slice(&own).unwrap();
+        fields.as_object_mut().unwrap().extend(config.as_object().unwrap().clone());
+        std::fs::write(directory.path().join("config.json"), fields.to_string()).unwrap();
+        std::fs::copy("tests/fixtures/gpt2/tiny_a/model.safetensors", directory.path().join("model.safetensors"))
+            .unwrap();
+        let model = Gpt2::<Flex>::from_path(directory.path(), &Default::default(), None).unwrap().0;
+        let published = GenerateOptions::published(directory.path(), Sampling::greedy()).unwrap();
+        let options = match published.max_length {
+            Some(_) => published,
+            None => GenerateOptions { max_new_tokens: 20, ..published },
+        };
+        let generated = generate(&model, &[prompt], &options, |_, _| true).unwrap().remove(0);
+        let ends = model.end_tokens();
+        let expected = ids.split_last().filter(|(last, _)| ends.contains(last)).map_or(&ids[..], |(_, before)| before);
+        assert_eq!(generated.ids, expected, "{config}");
+        assert_ne!(ids, without_penalty);
+    }
+    let refused = serde_json::json!({"model_type": "gpt2", "num_beams": 4});
+    std::fs::write(directory.path().join("config.json"), refused.to_string()).unwrap();
+    let error = GenerateOptions::published(directory.path(), Sampling::greedy()).unwrap_err().to_string();
+    assert!(error.contains("config.json") && error.contains("`num_beams` is 4"), "{error}");
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! Tokenizers in the forms in which people publish them: the class that the files name, its settings, and added tokens in all
 //! of their forms. Fixtures: tools/fixtures/tokenizer_forms.py.
 
-use grove_models::{Tokenizer, Truncation};
+use grove_models::{
+    Tokenizer, Truncation,
+    chat::{Message, chat_template},
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{
@@ -16,8 +19,13 @@ struct Case {
     files: BTreeMap<String, Value>,
     texts: Vec<String>,
     ids: Vec<Vec<u32>>,
+    /// Of an encoder: the bytes of a text that each token stands for.
+    #[serde(default)]
+    offsets: Vec<Vec<(usize, usize)>>,
     #[serde(default)]
     pairs: Vec<(String, String)>,
+    /// The text of a greeting by the chat template.
+    rendered: Option<String>,
     #[serde(default)]
     pair_ids: Vec<Vec<u32>>,
     #[serde(default)]
@@ -31,7 +39,13 @@ fn fixtures() -> PathBuf {
 /// A folder with a vocabulary of the fixtures, and JSON files beside it.
 fn folder(base: &str, files: &BTreeMap<String, Value>) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let names = [("json", "tokenizer.json"), ("vocab", "vocab.json"), ("merges", "merges.txt"), ("txt", "vocab.txt")];
+    let names = [
+        ("json", "tokenizer.json"),
+        ("vocab", "vocab.json"),
+        ("merges", "merges.txt"),
+        ("txt", "vocab.txt"),
+        ("model", "tokenizer.model"),
+    ];
     for (ending, name) in names {
         let file = fixtures().join(format!("{base}.{ending}"));
         if file.is_file() {
@@ -51,11 +65,28 @@ fn every_form_has_the_tokens_of_its_class() {
     assert!(cases.len() > 35);
     let mut wrong = vec![];
     for (name, case) in cases {
-        let tokenizer = Tokenizer::from_path(folder(&case.base, &case.files).path()).unwrap();
+        let folder = folder(&case.base, &case.files);
+        let tokenizer = Tokenizer::from_path(folder.path()).unwrap();
+        if let Some(rendered) = &case.rendered {
+            let template = chat_template(folder.path()).unwrap().expect("a template");
+            let found = template.render(&[Message::new("user", "Hello")], true).unwrap();
+            if found != *rendered {
+                wrong.push(format!("{name}: the template gives {found:?}, not {rendered:?}"));
+            }
+        }
         for (text, ids) in case.texts.iter().zip(&case.ids) {
             let found = tokenizer.encode(text).unwrap();
             if found != *ids {
                 wrong.push(format!("{name}: {text:?} is {found:?}, not {ids:?}"));
+            }
+        }
+        for (text, offsets) in case.texts.iter().zip(&case.offsets) {
+            let encoded = tokenizer.encode_text(text, None, None, Truncation::default()).unwrap();
+            // transformers counts in characters, and a token may end within one.
+            let whole = |at: usize| (0..=at).rev().find(|&at| text.is_char_boundary(at)).unwrap();
+            let found: Vec<_> = encoded.offsets.iter().map(|range| (whole(range.start), whole(range.end))).collect();
+            if found != *offsets {
+                wrong.push(format!("{name}: the tokens of {text:?} are at {found:?}, not {offsets:?}"));
             }
         }
         for (((a, b), ids), types) in case.pairs.iter().zip(&case.pair_ids).zip(&case.pair_types) {

@@ -1,6 +1,6 @@
 //! Chat templates in the files of repositories.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
@@ -11,23 +11,28 @@ use crate::{
     special::special_tokens,
 };
 
-/// Returns the template of a directory, and its special tokens by name; `None` if it has no template.
-pub(super) fn template(directory: &Path) -> Result<Option<(String, Map<String, Value>)>> {
-    let file = directory.join("tokenizer_config.json");
-    let config = files::object(&file)?.unwrap_or_default();
-    let source = match files::text(&directory.join("chat_template.jinja"), LONGEST as u64)? {
-        Some(source) => Some(source),
-        None => match entry(&config, &file)? {
-            Some(source) => Some(source),
-            None => {
-                let file = directory.join("chat_template.json");
-                entry(&files::object(&file)?.unwrap_or_default(), &file)?
-            }
-        },
-    };
-    let Some(source) = source else { return Ok(None) };
+/// A template of a directory.
+pub(super) struct Found {
+    pub source: String,
+    /// The special tokens by name.
+    pub tokens: Map<String, Value>,
+    /// The file with the template.
+    pub file: PathBuf,
+}
+
+/// Returns the template of a directory; `None` if it has no template.
+pub(super) fn template(directory: &Path) -> Result<Option<Found>> {
+    let named = ["chat_template.jinja", "tokenizer_config.json", "chat_template.json"].map(|name| directory.join(name));
+    let [jinja, json @ ..] = named;
+    let mut found = files::text(&jinja, LONGEST as u64)?.map(|source| (source, jinja));
+    for file in json {
+        if found.is_none() {
+            found = entry(&files::object(&file)?.unwrap_or_default(), &file)?.map(|source| (source, file));
+        }
+    }
+    let Some((source, file)) = found else { return Ok(None) };
     let tokens = special_tokens(directory)?.into_iter().map(|(name, token)| (name, token.into())).collect();
-    Ok(Some((source, tokens)))
+    Ok(Some(Found { source, tokens, file }))
 }
 
 /// Reads the entry `chat_template`: a string, or a list of named strings.

@@ -4,7 +4,10 @@
 //! sees the messages, the names of special tokens and a clock, reads no files, and ends, with an error if necessary,
 //! before it takes much time or memory.
 
-use std::{path::Path, time::SystemTime};
+use std::{
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
 
 use jiff::{Timestamp, Zoned, tz::TimeZone};
 use minijinja::{
@@ -83,6 +86,8 @@ pub struct ChatTemplate {
     source: String,
     variables: Map<String, serde_json::Value>,
     now: Option<SystemTime>,
+    /// The file that it was read from, for errors.
+    file: Option<PathBuf>,
 }
 
 impl ChatTemplate {
@@ -108,7 +113,22 @@ impl ChatTemplate {
             ["tools", "documents"].map(|name| (name.to_owned(), serde_json::Value::Null)).into_iter().collect();
         all.extend(variables.into_iter().map(|(name, value)| (name.into(), value.into())));
         on_own_stack(|| guard::compile(&source).map(|_| ()))?;
-        Ok(Self { source, variables: all, now: None })
+        Ok(Self { source, variables: all, now: None, file: None })
+    }
+
+    /// Creates a template that a file holds.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), but [`TextError::Config`] with the file.
+    pub fn of_file<N, V>(file: &Path, source: &str, variables: impl IntoIterator<Item = (N, V)>) -> Result<Self>
+    where
+        N: Into<String>,
+        V: Into<serde_json::Value>,
+    {
+        match Self::new(source, variables) {
+            Ok(template) => Ok(Self { file: Some(file.to_owned()), ..template }),
+            Err(error) => Err(error.in_file(file)),
+        }
     }
 
     /// Reads the template of a model's directory and its special tokens: `chat_template.jinja`, or the entry
@@ -117,10 +137,23 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// If a file cannot be read, or there are several templates and none is named `default`; and those of
-    /// [`new`](Self::new).
+    /// [`new`](Self::new), as [`TextError::Config`] with the file.
     pub fn from_directory(directory: impl AsRef<Path>) -> Result<Option<Self>> {
-        let Some((source, variables)) = files::template(directory.as_ref())? else { return Ok(None) };
-        Self::new(&source, variables).map(Some)
+        let Some(files::Found { source, tokens, file }) = files::template(directory.as_ref())? else { return Ok(None) };
+        Self::of_file(&file, &source, tokens).map(Some)
+    }
+
+    /// Adds variables, such as special tokens, that the template does not have yet.
+    #[must_use]
+    pub fn or_variables<N, V>(mut self, variables: impl IntoIterator<Item = (N, V)>) -> Self
+    where
+        N: Into<String>,
+        V: Into<serde_json::Value>,
+    {
+        for (name, value) in variables {
+            self.variables.entry(name).or_insert(value.into());
+        }
+        self
     }
 
     /// Fixes the time that the template sees, in UTC. Templates may put the date into a prompt; by default it is the
@@ -141,7 +174,11 @@ impl ChatTemplate {
     pub fn render<M: Serialize>(&self, messages: &[M], add_generation_prompt: bool) -> Result<String> {
         let count = messages.len() as u64;
         let messages = Value::from_serialize(messages);
-        on_own_stack(move || self.rendered(messages, count, add_generation_prompt))
+        let rendered = on_own_stack(move || self.rendered(messages, count, add_generation_prompt));
+        rendered.map_err(|error| match &self.file {
+            Some(file) => error.in_file(file),
+            None => error,
+        })
     }
 
     fn rendered(&self, messages: Value, count: u64, add_generation_prompt: bool) -> Result<String> {

@@ -113,6 +113,16 @@ fn a_directory_has_its_template_in_one_of_three_files() {
         &format!(r#"{{"chat_template": "{{{{ eos_token }}}}{{{{ add_bos_token }}}}", {tokens}}}"#),
     );
     assert_eq!(render().unwrap().unwrap(), "</s>");
+    // Errors name the file, when it is read and when it is used.
+    for (source, reason) in
+        [("{{ 1 | nothing }}", "nothing"), ("{% for %}", "line 1"), ("{{ raise_exception('no') }}", "no")]
+    {
+        write("chat_template.jinja", source);
+        let error = render().unwrap_err().to_string();
+        let named = error.contains("chat_template.jinja") || source.contains("raise");
+        assert!(named && error.contains(reason), "{error}");
+    }
+    fs::remove_file(folder.path().join("chat_template.jinja")).unwrap();
     write("chat_template.jinja", "file {{ messages[0].content }}\n");
     assert_eq!(render().unwrap().unwrap(), "file x");
     fs::remove_file(folder.path().join("chat_template.jinja")).unwrap();

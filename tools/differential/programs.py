@@ -1,0 +1,110 @@
+"""grove's programs, and what they answer."""
+
+import json
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+# Seconds after which a program counts as hanging.
+LIMIT = 60
+# One thread of a tiny model is faster than several.
+ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "RAYON_NUM_THREADS": "1", "RUST_BACKTRACE": "0"}
+# Words that occur in sentences, and are keys too.
+COMMON = {
+    "model",
+    "size",
+    "type",
+    "name",
+    "path",
+    "text",
+    "content",
+    "special",
+    "user",
+    "version",
+    "id",
+    "shape",
+    "data",
+}
+
+
+class Wrong(Exception):
+    """grove's answer is not the reference's, or no answer at all."""
+
+
+class Refused(Exception):
+    """grove refuses a case. `key` is the key or the file that its sentence names."""
+
+    def __init__(self, key: str, sentence: str):
+        super().__init__(sentence)
+        self.key, self.sentence = key, sentence
+
+
+class Invalid(Exception):
+    """The reference library refuses the case, or the case has no one right answer."""
+
+
+@dataclass
+class Programs:
+    """The folder of grove's programs."""
+
+    folder: Path
+
+    def ask(self, program: str, *arguments: str, model: Path, options: tuple = (), stdin: str = "") -> tuple[dict, str]:
+        """The JSON object and the standard error of a program. `options` are words besides the keys of the model's files
+        that a refusal may name."""
+        command = [str(self.folder / program), "--model", str(model), "--json", *arguments]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, errors="replace", timeout=LIMIT, input=stdin,
+                env=os.environ | ENVIRONMENT,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise Wrong(f"hangs: {command[0]} has not ended after {LIMIT} s")
+        error = done.stderr.strip()
+        if done.returncode == 0:
+            try:
+                return json.loads(done.stdout), error
+            except ValueError:
+                raise Wrong(f"no JSON: {done.stdout[:300]!r}")
+        if done.returncode not in (1, 2) or "panicked" in error:
+            raise Wrong(f"crashes with exit status {done.returncode}: {error[-600:]}")
+        key = named(error, model, options)
+        if key is None:
+            raise Wrong(f"a refusal that names no key: {error[-600:]}")
+        raise Refused(key, error)
+
+
+def keys_of(value) -> set[str]:
+    """All keys of nested objects."""
+    if isinstance(value, dict):
+        return set(value) | set().union(*(keys_of(part) for part in value.values()))
+    if isinstance(value, list):
+        return set().union(set(), *(keys_of(part) for part in value))
+    return set()
+
+
+def named(sentence: str, model: Path, options: tuple) -> str | None:
+    """The key of the model's files, or else the file, that a sentence names."""
+    folder = model if model.is_dir() else model.parent
+    keys = set(options)
+    for file in folder.rglob("*.json"):
+        if file.stat().st_size < 1 << 20 and not file.name.startswith(("vocab", "tokenizer.json")):
+            keys |= keys_of(json.loads(file.read_text()))
+    # Notes stand before the error.
+    sentence = sentence[sentence.rfind("error: ") :].replace(str(folder), "")
+    quoted = [key for key in re.findall(r"`([\w.]+)`", sentence) if key in keys or key.split(".")[-1] in keys]
+    if quoted:
+        return quoted[0]
+    words = re.findall(r"[A-Za-z_][\w]*", sentence)
+    found = [word for word in words if word in keys and word not in COMMON]
+    if found:
+        return max(found, key=lambda word: ("_" in word, len(word)))
+    files = [file.name for file in folder.rglob("*") if file.is_file() and file.name in sentence]
+    if "unexpected in the checkpoint" in sentence and "missing from" not in sentence:
+        return "tensor"
+    # A file of weights, or of the tokenizer.
+    if files and not all(name.endswith(".json") for name in files):
+        return files[0]
+    return None
