@@ -182,10 +182,14 @@ fn fits(file: &Path, pattern: &str, module: &str) -> Result<bool> {
     Ok(module == name || !whole && ends())
 }
 
+/// The path of the weight of a linear layer.
+fn weight_of(layer: &str) -> String {
+    if layer.is_empty() { "weight".to_owned() } else { format!("{layer}.weight") }
+}
+
 /// The published name of the module of a linear layer, and true if its weight is stored as `[in, out]`.
 fn module(names: &NameMap, path: &str) -> Option<(String, bool)> {
-    let path = if path.is_empty() { "weight".to_owned() } else { format!("{path}.weight") };
-    let (name, steps) = names.saved(&path)?;
+    let (name, steps) = names.saved(&weight_of(path))?;
     Some((name.strip_suffix(".weight")?.to_owned(), !steps.contains(&Step::Transpose)))
 }
 
@@ -216,8 +220,12 @@ fn added<B: Backend, M: Tree<B>>(
     let mut modules = adapters.modules(names)?;
     let mut result = Ok(());
     layers_mut::<B, _, Linear<B>>(&mut model, |path, linear| {
-        let Some((name, _)) = module(names, path.as_str()).filter(|_| result.is_ok()) else { return };
-        let Some(name) = modules.remove(names.bare(&name)) else { return };
+        if result.is_err() {
+            return;
+        }
+        let known = names.known(&weight_of(path.as_str()));
+        let known = known.iter().filter_map(|(name, _)| name.strip_suffix(".weight"));
+        let Some(name) = known.filter_map(|name| modules.remove(names.bare(name))).next() else { return };
         let lora = |linear: &Linear<B>| {
             if linear.low_rank.is_some() {
                 return Err(LoraError::Adapted { path: path.to_string() }.into());
@@ -232,8 +240,8 @@ fn added<B: Backend, M: Tree<B>>(
     result?;
     match modules.into_values().next() {
         Some(name) => Err(adapters.error(format!(
-            "it has adapters of {name}, and the model has no such linear layer: load the adapters into the model that \
-             they were trained on"
+            "it has adapters of {name}, and the model has no such linear layer, or its weights are quantized: load the \
+             adapters into the model that they were trained on"
         ))),
         None => Ok(model),
     }
@@ -296,7 +304,7 @@ impl Adapters {
         let [inputs, outputs] = linear.weight.shape();
         let rank = a.shape.first().copied().unwrap_or_default();
         if rank == 0 || a.shape[..] != [rank, inputs] || b.shape[..] != [outputs, rank] {
-            let (a, b) = (&a.shape, &b.shape);
+            let (a, b) = (&a.shape[..], &b.shape[..]);
             return Err(self.error(format!(
                 "lora_A and lora_B of {module} have the shapes {a:?} and {b:?}; the layer needs [rank, {inputs}] and \
                  [{outputs}, rank]"

@@ -130,6 +130,21 @@ impl NameMap {
         Some((name.expand(captures)?, rule.steps.clone()))
     }
 
+    /// All names under which files hold the leaf `path` alone, with the steps from the tensor to the leaf: that under which it is
+    /// [`saved`](Self::saved) first.
+    pub fn known(&self, path: &str) -> Vec<(String, Vec<Step>)> {
+        let mut rules = self.rules_for(path).peekable();
+        if rules.peek().is_none() {
+            return vec![(path.to_owned(), vec![])];
+        }
+        let mut all: Vec<_> = rules.filter(|(rule, ..)| rule.names.len() == 1 && rule.paths.len() == 1).collect();
+        all.sort_by_key(|(rule, ..)| rule.alias);
+        let named = |(rule, captures, _): (&Rule, Captures, usize)| {
+            Some((rule.names[0].expand(&captures)?, rule.steps.clone()))
+        };
+        all.into_iter().filter_map(named).collect()
+    }
+
     /// Returns a published name without its optional [prefixes](Self::prefix).
     pub fn bare<'a>(&self, name: &'a str) -> &'a str {
         self.without_prefix(name).1

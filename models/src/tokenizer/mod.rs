@@ -63,7 +63,8 @@ impl Tokenizer {
     /// Opens a directory's tokenizer: `tokenizer.json`, or `vocab.json` and `merges.txt` of GPT-2, RoBERTa or Qwen2, or the
     /// older `encoder.json` and `vocab.bpe`, or BERT's `vocab.txt`, or SentencePiece's `tokenizer.model`, or what a GGUF file
     /// holds. A `tokenizer.json`, a `*.model` or a `*.gguf` can also be given itself. Its settings of truncation and
-    /// padding are ignored; the methods take their own.
+    /// padding are ignored; the methods take their own. Of the directory of an adapter without a tokenizer, it is that of the
+    /// model.
     ///
     /// `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json` beside it are followed as transformers does:
     /// the class that they name, its settings, and added tokens. Where only transformers 5 makes the tokenizer of a
@@ -74,6 +75,10 @@ impl Tokenizer {
     /// not supported (the error names the file).
     pub fn from_path(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
+        let place = tokenizer_place(path)?;
+        if place != path {
+            return Self::beside(place);
+        }
         let broken = |message| failed(path, &format!("this is not a tokenizer that can be read: {message}"));
         catch_panic(|| Self::read(path)).unwrap_or_else(|message| Err(broken(message)))
     }
@@ -153,7 +158,7 @@ impl Tokenizer {
     /// # Errors
     /// As [`from_path`](Self::from_path).
     pub fn beside(model: impl AsRef<Path>) -> Result<Self> {
-        let model = &*tokenizer_place(model.as_ref())?;
+        let model = model.as_ref();
         let itself = model.is_dir() || large::is_gguf(model);
         Self::from_path(if itself { model } else { grove_files::directory_of(model) })
     }

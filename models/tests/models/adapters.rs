@@ -6,7 +6,7 @@ use burn::tensor::{FloatDType, Int, Tensor, TensorData};
 use grove_backend::{Backend, Flex};
 use grove_layers::lora;
 use grove_models::{
-    AutoModel, CausalLm, ConvertOptions, Gpt2, Gpt2Config, ModelError, ModelKind, Pretrained,
+    AutoModel, CausalLm, ConvertOptions, Gpt2, Gpt2Config, ModelError, ModelKind, Pretrained, Vit,
     bert::{self, BertForSequenceClassification, TextBatch, TextIds},
     convert_files, gpt2,
     peft::{self, ModelFiles},
@@ -120,6 +120,18 @@ fn an_adapter_finds_its_model() {
     let ids = Tensor::<Flex, 2, Int>::from_data(reference.tensor("input_ids").unwrap(), &device);
     let AutoModel::Gpt2(gpt2) = auto else { panic!("another family") };
     assert_close("gpt2", gpt2.forward(ids, None).into_data(), "adapters/gpt2");
+}
+
+/// transformers 5 calls the layers otherwise than published files do.
+#[test]
+fn layers_by_the_names_of_transformers_5() {
+    let device = Default::default();
+    let files = ModelFiles::at(fixtures("vit/transformers")).unwrap();
+    let files = files.with_adapter(fixtures("adapters/vit").to_str().unwrap()).unwrap();
+    let (model, _) = files.load::<Flex, Vit<Flex>>(&device, None).unwrap();
+    let reference = TensorFiles::open(fixtures("vit/transformers/reference.safetensors")).unwrap();
+    let pixels = Tensor::<Flex, 4>::from_data(reference.tensor("pixels").unwrap(), &device);
+    assert_close("vit", model.forward(pixels, None).into_data(), "adapters/vit");
 }
 
 /// Merged in f32, whatever the dtype that is written.
