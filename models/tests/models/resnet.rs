@@ -268,8 +268,15 @@ fn what_is_no_such_network_is_said() {
         let result = ResNet::<burn_flex::Flex>::from_path(path, &Default::default(), None);
         result.map(drop).unwrap_err().to_string()
     };
-    let deep = message("tests/fixtures/resnet/timm_deep".as_ref());
-    assert!(deep.contains("timm_deep") && deep.contains("deep stem"), "{deep}");
+    let named = message("tests/fixtures/resnet/timm_deep".as_ref());
+    assert!(named.contains("timm_deep/config.json") && named.contains("architecture 'resnet50d'"), "{named}");
+    let deep = message("tests/fixtures/resnet/timm_deep/model.safetensors".as_ref());
+    assert!(deep.contains("resnet50d"), "the config.json beside the weights: {deep}");
+    let alone = tempfile::tempdir().unwrap();
+    let weights = alone.path().join("model.safetensors");
+    std::fs::copy("tests/fixtures/resnet/timm_deep/model.safetensors", weights).unwrap();
+    let deep = message(alone.path());
+    assert!(deep.contains("deep stem"), "{deep}");
     let other = message("tests/fixtures/gpt2/tiny_a".as_ref());
     assert!(other.contains("no ResNet"), "{other}");
 
