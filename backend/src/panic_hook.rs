@@ -127,6 +127,16 @@ fn likely_cause(text: &str) -> Option<&'static str> {
             "a kernel failed on the device, which ends all work there: start again, and tell grove's developers",
         );
     }
+    // Burn says no more.
+    if text == "not implemented" {
+        return Some(
+            "Burn lacks an operation: its methods `scatter` and `select_assign` have the update `Add` alone, where the functions of \
+             these names in `grove::backend::ops` have all",
+        );
+    }
+    if text == "attempt to divide by zero" {
+        return Some("an integer was divided by zero, of which the quotient is -1 in traced functions alone");
+    }
     None
 }
 
@@ -147,5 +157,17 @@ mod tests {
         assert_eq!(likely_cause("DriverError(CUDA_ERROR_OUT_OF_MEMORY)"), Some(OUT_OF_MEMORY));
         assert!(likely_cause("index out of bounds").is_none());
         assert_eq!(beginning("\n one\n\n two \n"), "one two");
+    }
+
+    #[test]
+    #[cfg(feature = "flex")]
+    fn causes_of_burn_are_recognised() {
+        use burn::tensor::{IndexingUpdateOp, Tensor};
+        let x = Tensor::<crate::Flex, 1>::zeros([2], &Default::default());
+        let maximum = || x.clone().scatter(0, x.clone().int(), x.clone(), IndexingUpdateOp::Max);
+        let cause = likely_cause(&catch(maximum).unwrap_err());
+        assert!(cause.is_some_and(|cause| cause.contains("grove::backend::ops")));
+        let cause = likely_cause(&catch(|| x.clone().int() / x.clone().int()).unwrap_err());
+        assert!(cause.is_some_and(|cause| cause.contains("divided by zero")));
     }
 }

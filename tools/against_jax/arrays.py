@@ -76,6 +76,16 @@ def update(f):
 
 
 ROWS, COLUMNS = np.array([[0, 0], [1, 1]]), np.array([[0, 2], [1, 1]])
+def combined(f):
+    """Elements combined one after the other, of which JAX has no derivative where an index of a product occurs twice."""
+    def run(m, part):
+        for i in range(2):
+            for j in range(2):
+                m = m.at[i, COLUMNS[i, j]].set(f(m[i, COLUMNS[i, j]], part[i, j]))
+        return m
+    return run
+
+
 UPDATES = {
     "slice_assign": update(lambda m, part: m.at[0:2, 1:3].set(part)),
     "select_assign": update(lambda m, part: m.at[:, jnp.array([2, 2])].add(part)),
@@ -83,6 +93,14 @@ UPDATES = {
     "scatter_nd add": lambda a, b: flat(a.reshape(2, 3).at[np.array([0, 1, 1, 0]), np.array([2, 1, 1, 0])].add(b)),
     "ops::dynamic_update_slice": update(lambda m, part: jax.lax.dynamic_update_slice(m, part, (0, 1))),
     "ops::concat": update(lambda _, part: jnp.concatenate([part, part * 2], 1)),
+    "ops::scatter set": update(lambda m, part: m.at[ROWS, COLUMNS].set(part)),
+    "ops::scatter mul": update(combined(jnp.multiply)),
+    "ops::scatter min": update(combined(jnp.minimum)),
+    "ops::scatter max": update(combined(jnp.maximum)),
+    "ops::select_assign set": update(lambda m, part: m.at[:, jnp.array([2, 0])].set(part)),
+    "ops::select_assign mul": update(lambda m, part: m.at[:, 2].set(m[:, 2] * part[:, 0] * part[:, 1])),
+    "ops::select_assign min": update(lambda m, part: m.at[:, jnp.array([2, 2])].min(part)),
+    "ops::select_assign max": update(lambda m, part: m.at[:, jnp.array([2, 2])].max(part)),
     "ops::chunk": update(lambda m, _: jnp.stack([m[:, 2], m[:, 1], m[:, 0]])),
 }
 

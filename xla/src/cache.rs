@@ -64,6 +64,7 @@ impl ExecutableCache {
     fn path(&self, client: &Client, program: Program<'_>, options: &CompileOptions) -> Option<PathBuf> {
         let mut digest = Sha256::new();
         let device = client.device(0).ok()?;
+        let options = options.on(client.platform());
         let of_plugin = [client.platform().to_owned(), client.platform_version().ok()?, device.kind().ok()?];
         for part in
             of_plugin.iter().map(String::as_str).chain([&*format!("{options:?}"), &*instructions(), program.text])

@@ -79,7 +79,7 @@ impl Client {
     pub fn compile(&self, program: Program<'_>, options: &CompileOptions) -> Result<Executable> {
         let text = terminated(program.text);
         let text = raw_program(&text);
-        let encoded = options.encode()?;
+        let encoded = options.on(self.platform()).encode()?;
         let compiled = self.inner.plugin.call(sys::ClientCompile {
             client: self.inner.client,
             program: &raw const text.content,

@@ -52,6 +52,16 @@ impl CompileOptions {
         self.replicas.as_ref().map_or(self.devices.len().max(1), |replicas| replicas.local)
     }
 
+    /// These options, with a platform's flags that keep NaN in minima and maxima.
+    pub(crate) fn on(&self, platform: &str) -> Self {
+        let mut options = self.clone();
+        if platform == "cpu" {
+            // Its default drops a NaN on the right: the maximum of 1 and NaN is 1.
+            options.flags.entry("xla_cpu_enable_fast_min_max".into()).or_insert(Flag::Bool(false));
+        }
+        options
+    }
+
     /// The message.
     ///
     /// # Errors

@@ -42,6 +42,12 @@ impl Pool2dOptions {
     }
 }
 
+/// The larger one of each two elements, or the one that is NaN.
+fn larger<B: Backend>(a: Tensor<B, 4>, b: Tensor<B, 4>) -> Tensor<B, 4> {
+    let is_first = a.clone().greater_equal(b.clone()).bool_or(a.clone().is_nan());
+    b.mask_where(is_first, a)
+}
+
 impl Rules for Pool2dOptions {
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         let [b, c, height, width] = inputs.dims("max_pool2d", 0);
@@ -55,7 +61,7 @@ impl Rules for Pool2dOptions {
 
     fn compose<B: Backend>(&self, mut inputs: Values<B>, _needs: &[bool]) -> Outcome<B> {
         let x = self.strided(inputs.take_tensor::<4>(0), f32::NEG_INFINITY);
-        let largest = strided::pixels(self.kernel).map(|(row, column)| x.at(row, column)).reduce(Tensor::max_pair);
+        let largest = strided::pixels(self.kernel).map(|(row, column)| x.at(row, column)).reduce(larger);
         Outcome::new([primitive(largest.expect("a window has at least one pixel"))])
     }
 

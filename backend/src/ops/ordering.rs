@@ -1,6 +1,6 @@
-//! Functions of the order and the positions of elements: sorts, the largest elements, and arrays with parts replaced.
+//! Functions of the order and the positions of elements: sorts, the largest elements, and ones at indices.
 
-use burn::tensor::{IndexingUpdateOp, Int, Tensor};
+use burn::tensor::{Int, Tensor};
 
 use super::{Argsort, Backend, Values, functions::apply};
 
@@ -66,51 +66,4 @@ pub fn one_hot<B: Backend, const D: usize, const E: usize>(indices: Tensor<B, D,
     let along: [usize; E] = std::array::from_fn(|axis| if axis + 1 == E { classes } else { 1 });
     let places = Tensor::<B, 1, Int>::arange(0..classes as i64, &device).cast(indices.dtype()).reshape(along);
     indices.unsqueeze_dim::<E>(D).equal(places).float()
-}
-
-/// Returns an array with slices along an axis replaced: `x.at[indices].set(values)` of JAX, `index_copy` of PyTorch. Where an
-/// index occurs several times, its last slice stays. Slices that are replaced, and those that do not stay, have a gradient of
-/// zero.
-///
-/// To add slices, `select_assign` with [`IndexingUpdateOp::Add`] is a method of tensors.
-///
-/// # Shapes
-/// - x `[.., n, ..]`, indices `[k]`, values `[.., k, ..]`
-///
-/// # Panics
-/// If the shapes do not fit, or an index is out of range; on XLA it is moved into the range.
-#[track_caller]
-pub fn index_copy<B: Backend, const D: usize>(
-    x: Tensor<B, D>,
-    axis: usize,
-    indices: Tensor<B, 1, Int>,
-    values: Tensor<B, D>,
-) -> Tensor<B, D> {
-    let ([k], device, shape) = (indices.dims(), indices.device(), x.dims());
-    let mut expected = shape;
-    assert!(axis < D, "the array {shape:?} has no axis {axis}");
-    expected[axis] = k;
-    let found = values.dims();
-    assert!(found == expected, "{k} slices along axis {axis} of {shape:?} are {expected:?}, and {found:?} are given");
-    if k == 0 {
-        return x;
-    }
-    // Of equal indices, the last in their order stays.
-    let order = argsort_int(indices.clone(), 0, false);
-    let sorted = indices.select(0, order.clone());
-    let last = match k {
-        1 => Tensor::full([1], true, &device),
-        _ => {
-            let differs = sorted.clone().narrow(0, 1, k - 1).not_equal(sorted.clone().narrow(0, 0, k - 1));
-            Tensor::cat(vec![differs, Tensor::full([1], true, &device)], 0)
-        }
-    };
-    let along = |size: usize| -> [usize; D] { std::array::from_fn(|i| if i == axis { size } else { 1 }) };
-    let dropped = last.bool_not().reshape(along(k)).expand(expected);
-    let staying = values.select(axis, order).mask_fill(dropped, 0.0);
-    let placed = x.zeros_like().select_assign(axis, sorted.clone(), staying, IndexingUpdateOp::Add);
-    let count = Tensor::<B, 1>::zeros([shape[axis]], &device);
-    let count = count.select_assign(0, sorted, Tensor::ones([k], &device), IndexingUpdateOp::Add);
-    let replaced = count.greater_elem(0.5).reshape(along(shape[axis])).expand(shape);
-    x.mask_where(replaced, placed)
 }

@@ -146,9 +146,7 @@ impl<B: Backend> Planner<'_, '_, B> {
             Binary::ShiftRight if is_int => Of::ShiftRight,
             _ => return None,
         };
-        let panics = is_int && matches!(op, Binary::Div | Binary::Rem);
-        let belongs = if panics { Belongs::Here } else { Belongs::Outermost };
-        self.emit([a, b], spec.clone(), belongs, |operands, y| Instruction::Binary(function, operands, y))
+        self.emit([a, b], spec.clone(), Belongs::Outermost, |operands, y| Instruction::Binary(function, operands, y))
     }
 
     fn scalar(&mut self, op: Binary, x: Id, number: Scalar, spec: &Spec) -> Option<Id> {

@@ -347,7 +347,7 @@ fn does_not_panic(primitive: &Primitive, outputs: &[Option<Spec>]) -> bool {
         |spec: &Option<Spec>| spec.as_ref().is_some_and(|spec| !spec.dtype.is_float() && !spec.dtype.is_bool());
     match primitive {
         Primitive::Binary(op) | Primitive::BinaryScalar(op, _) => {
-            !(matches!(op, Binary::Div | Binary::Rem | Binary::Pow | Binary::IntegerPow) && outputs.iter().any(is_int))
+            !(matches!(op, Binary::Pow | Binary::IntegerPow) && outputs.iter().any(is_int))
         }
         Primitive::Unary(_)
         | Primitive::Where

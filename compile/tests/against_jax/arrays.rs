@@ -86,6 +86,14 @@ pub fn updates<B: Backend>(name: &str, x: &[Tensor<B, 1>]) -> Option<Tensor<B, 1
             flat(m().scatter_nd::<2, 1>(ints([[0, 2], [1, 1], [1, 1], [0, 0]]), flat(part()), IndexingUpdateOp::Add))
         }
         "ops::dynamic_update_slice" => flat(ops::dynamic_update_slice(m(), part(), ints([1]), 1)),
+        "ops::scatter set" => flat(ops::scatter(m(), 1, places(), part(), IndexingUpdateOp::Assign)),
+        "ops::scatter mul" => flat(ops::scatter(m(), 1, places(), part(), IndexingUpdateOp::Mul)),
+        "ops::scatter min" => flat(ops::scatter(m(), 1, places(), part(), IndexingUpdateOp::Min)),
+        "ops::scatter max" => flat(ops::scatter(m(), 1, places(), part(), IndexingUpdateOp::Max)),
+        "ops::select_assign set" => flat(ops::select_assign(m(), 1, ints([2, 0]), part(), IndexingUpdateOp::Assign)),
+        "ops::select_assign mul" => flat(ops::select_assign(m(), 1, ints([2, 2]), part(), IndexingUpdateOp::Mul)),
+        "ops::select_assign min" => flat(ops::select_assign(m(), 1, ints([2, 2]), part(), IndexingUpdateOp::Min)),
+        "ops::select_assign max" => flat(ops::select_assign(m(), 1, ints([2, 2]), part(), IndexingUpdateOp::Max)),
         "ops::concat" => flat(ops::concat(vec![part(), part() * 2.0], 1)),
         "ops::chunk" => joined(ops::chunk(m(), 3, 1).into_iter().rev().collect()),
         _ => return None,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Case, Found, Quantity, numbers, read};
+use super::{Case, Found, Mode, Quantity, numbers, read};
 
 /// Differences from JAX: for each function, kind of arguments and modes, where they differ.
 #[derive(Debug, Default)]
@@ -12,17 +12,13 @@ struct Differences {
     details: Vec<String>,
 }
 
-/// Fails unless the modes of cases differ from JAX exactly where a file says so: lines under headings in brackets, which are the
-/// reasons. Writes what was found to the folder `GROVE_DIFFERENCES`, if there is one.
-pub fn check(
-    name: &str,
-    cases: &[Case],
-    expected: Option<&str>,
-    modes: impl Fn(&Case) -> Vec<(&'static str, Quantity, Found)>,
-) {
-    let mut differences = Differences::default();
-    for case in cases {
-        for (mode, quantity, found) in modes(case) {
+/// Fails unless the modes of cases differ from JAX exactly where a file says so of their functions: lines under headings in brackets,
+/// which are the reasons. Writes what was found to the folder `GROVE_DIFFERENCES`, if there is one.
+pub fn check<'a>(name: &str, results: impl IntoIterator<Item = (&'a Case, Vec<Mode>)>, expected: Option<&str>) {
+    let (mut differences, mut functions) = (Differences::default(), BTreeSet::new());
+    for (case, modes) in results {
+        functions.insert(case.name());
+        for (mode, quantity, found) in modes {
             differences.add(case, mode, quantity, &found);
         }
     }
@@ -34,11 +30,35 @@ pub fn check(
         std::fs::write(folder.join(format!("{name}.details")), text(differences.details.iter().collect())).unwrap();
     }
     let expected = expected.map(read).unwrap_or_default();
-    let expected = expected.lines().filter(|line| !line.is_empty() && !line.starts_with('['));
+    let expected = lines(&expected).filter(|line| functions.contains(function(line)));
     let expected: BTreeSet<_> = expected.map(str::to_owned).collect();
     let of = |a: &BTreeSet<String>, b: &BTreeSet<String>| a.difference(b).cloned().collect::<Vec<_>>().join("\n");
     let (new, gone) = (of(&found, &expected), of(&expected, &found));
     assert!(found == expected, "new:\n{new}\n\nno longer there:\n{gone}\n\n{}", differences.details.join("\n"));
+}
+
+/// The lines of a file of differences that are no headings.
+fn lines(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter(|line| !line.is_empty() && !line.starts_with('['))
+}
+
+/// The function that a line of differences is of.
+fn function(line: &str) -> &str {
+    line.split(" | ").next().unwrap_or_default()
+}
+
+/// Fails unless each reason of a file of differences is a row of docs/jax.md, and each function is compared.
+pub fn check_reasons(differences: &str) {
+    let (page, differences) = (read("docs/jax.md"), read(differences));
+    let names: BTreeSet<_> = super::cases().iter().map(Case::name).collect();
+    for line in lines(&differences) {
+        assert!(names.contains(function(line)), "no case is of the function in `{line}`");
+    }
+    let reasons: Vec<_> = differences.lines().filter_map(|line| line.strip_prefix('[')?.strip_suffix(']')).collect();
+    assert!(reasons.len() > 10);
+    for reason in reasons {
+        assert!(page.contains(&format!("| {reason} |")), "docs/jax.md has no row `{reason}`");
+    }
 }
 
 impl Differences {
@@ -92,11 +112,7 @@ impl Differences {
     }
 
     fn note(&mut self, case: &Case, place: String, mode: &str) {
-        let function = match case.dtype.as_str() {
-            "float64" => format!("{} in f64", case.function),
-            _ => case.function.clone(),
-        };
-        let modes = self.found.entry((function, place)).or_default();
+        let modes = self.found.entry((case.name(), place)).or_default();
         if !modes.iter().any(|known| known == mode) {
             modes.push(mode.to_owned());
         }

@@ -2,11 +2,12 @@
 //!
 //! `tools/against_jax/derivatives.py` makes the fixture, with the same functions by the same names. Differences that stay are in
 //! `differences.txt`, under the reasons that docs/jax.md gives for them, and must be exactly these.
-#![allow(dead_code)] // Each test program uses some of it.
+#![allow(dead_code, unused_imports)] // Each test program uses some of it.
 
 mod arrays;
 mod compare;
 mod elementwise;
+mod in_one;
 mod modules;
 mod programs;
 
@@ -23,7 +24,8 @@ use std::{
     path::Path,
 };
 
-pub use compare::check;
+pub use compare::{check, check_reasons};
+pub use in_one::families;
 pub use programs::{Level, Program};
 
 pub type Arrays<B> = Vec<Array<B, 1>>;
@@ -99,6 +101,9 @@ fn call<B: Backend>(name: &str, x: &Arrays<B>) -> Tensor<B, 1> {
 /// A mode's results: one list for each array; or the first line of the refusal.
 pub type Found = Result<Vec<Vec<f64>>, String>;
 
+/// A mode's name, what it computes, and its results.
+pub type Mode = (&'static str, Quantity, Found);
+
 fn attempt<B: Backend>(f: impl FnOnce() -> Arrays<B>) -> Found {
     // Gradients of arrays that do not take part are absent.
     let list = |x: &Array<B, 1>| match x.is_present() {
@@ -124,6 +129,14 @@ fn array<B: Backend>(text: &str, dtype: &str) -> Array<B, 1> {
 }
 
 impl Case {
+    /// The function, and its type where that is not f32.
+    pub fn name(&self) -> String {
+        match self.dtype.as_str() {
+            "float64" => format!("{} in f64", self.function),
+            _ => self.function.clone(),
+        }
+    }
+
     pub fn arrays<B: Backend>(&self, texts: &[String]) -> Arrays<B> {
         texts.iter().map(|text| array(text, &self.dtype)).collect()
     }
@@ -147,17 +160,20 @@ impl Case {
         |x| vec![Array::new(self.call(x))]
     }
 
-    /// The sum of the results with their weights.
-    fn loss<B: Level>(&self, x: Arrays<B>) -> Tensor<B, 1> {
-        let w = array::<B>(&self.w, &self.dtype);
-        (self.call(x) * w.val()).sum()
+    fn w<B: Backend>(&self) -> Array<B, 1> {
+        array(&self.w, &self.dtype)
     }
 
-    pub fn gradient<B: Backend>(&self) -> impl Fn(Arrays<B>) -> Arrays<B> + '_
+    /// The sum of the results with their weights.
+    fn loss<B: Level>(&self, x: Arrays<B>, w: Tensor<B, 1>) -> Tensor<B, 1> {
+        (self.call(x) * w).sum()
+    }
+
+    pub fn gradient<B: Backend>(&self, w: Array<B, 1>) -> impl Fn(Arrays<B>) -> Arrays<B> + '_
     where
         Autodiff<B>: Level,
     {
-        |x| grad(&x, |x: Arrays<Autodiff<B>>| self.loss(x))
+        move |x| grad(&x, |x: Arrays<Autodiff<B>>| self.loss(x, Tensor::from_inner(w.val())))
     }
 
     /// Two examples: the arguments, and again.
@@ -171,7 +187,7 @@ impl Case {
     }
 
     /// What each mode gives, in order: name, quantity and result.
-    pub fn modes<F: Level>(&self) -> Vec<(&'static str, Quantity, Found)>
+    pub fn modes<F: Level>(&self) -> Vec<Mode>
     where
         Autodiff<F>: Level,
     {
@@ -183,10 +199,11 @@ impl Case {
             results.map(|x| Array::new(x.into_float::<1>().unwrap())).collect()
         };
         let value = || self.value::<Traced>();
-        let gradient = || self.gradient::<Traced>();
+        // The weights are made in the trace.
+        let gradient = || move |x: Arrays<Traced>| self.gradient::<Traced>(self.w())(x);
         let tangent = |(x, t): (Arrays<Traced>, Arrays<Traced>)| jvp(value(), &x, &t).1;
         let product = |(x, t): (Arrays<Traced>, Arrays<Traced>)| jvp(gradient(), &x, &t).1;
-        let aux = |x: Arrays<Autodiff<F>>| (self.loss(x.clone()), self.value()(x));
+        let aux = |x: Arrays<Autodiff<F>>| (self.loss(x.clone(), self.w().val()), self.value()(x));
         let mut modes = vec![
             ("eager", Value, attempt(|| self.value::<F>()(x()))),
             ("jit", Value, attempt(|| jit(value()).call::<F>(x()))),
@@ -208,30 +225,19 @@ impl Case {
         if self.reverse {
             modes.extend([
                 ("value_and_grad", Value, attempt(|| value_and_grad_aux(&x(), aux).2)),
-                ("grad", Gradient, attempt(|| self.gradient::<F>()(x()))),
+                ("grad", Gradient, attempt(|| self.gradient::<F>(self.w())(x()))),
                 ("jit(grad)", Gradient, attempt(|| jit(gradient()).call::<F>(x()))),
                 ("JSON of grad", Gradient, attempt(|| eval(trace(gradient(), &x())))),
                 ("vmap(grad)", Gradient, attempt(|| Self::last(vmap(gradient()).call::<F, _>(Self::twice(x()))))),
-                ("hvp", Product, attempt(|| hvp(|x: Arrays<Autodiff<Traced>>| self.loss(x), &x(), &t()))),
+                (
+                    "hvp",
+                    Product,
+                    attempt(|| hvp(|x: Arrays<Autodiff<Traced>>| self.loss(x, self.w().val()), &x(), &t())),
+                ),
                 ("jit(hvp)", Product, attempt(|| jit(product).call::<F>((x(), t())))),
             ]);
         }
         modes
-    }
-
-    /// Values and derivatives as one program of the arguments and the direction, and what each result is.
-    pub fn graph<F: Level>(&self) -> (Result<Graph, String>, Vec<Quantity>) {
-        let (forward, reverse) = (self.forward, self.reverse);
-        let both = |(x, t): (Arrays<Traced>, Arrays<Traced>)| {
-            let value = self.value::<Traced>()(x.clone());
-            let tangent = if forward { jvp(self.value::<Traced>(), &x, &t).1 } else { Vec::new() };
-            let gradient = if reverse { self.gradient::<Traced>()(x) } else { Vec::new() };
-            (value, tangent, gradient)
-        };
-        let graph = catch_unwind(AssertUnwindSafe(|| trace(both, &(self.x::<F>(), self.t::<F>()))));
-        let quantities = [(true, Quantity::Value), (forward, Quantity::Tangent), (reverse, Quantity::Gradient)];
-        let quantities = quantities.into_iter().filter(|(has, _)| *has).map(|(_, quantity)| quantity);
-        (graph.map_err(text), quantities.collect())
     }
 
     /// What JAX gives.

@@ -37,6 +37,8 @@ mod derivatives;
 mod functional_loops;
 mod fuse;
 mod identity;
+mod indexing;
+mod integers;
 mod json;
 mod jvp;
 mod key_arrays;

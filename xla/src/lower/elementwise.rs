@@ -20,7 +20,7 @@ impl Builder {
                 let one = self.full_like(x, 1.0);
                 self.binary("divide", &one, x)
             }
-            Unary::Erf => self.unary("chlo.erf", x),
+            Unary::Erf => self.erf(x),
             Unary::Sin => self.unary("stablehlo.sine", x),
             Unary::Cos => self.unary("stablehlo.cosine", x),
             Unary::Tan => self.unary("chlo.tan", x),
@@ -50,6 +50,18 @@ impl Builder {
             }
             Unary::Not => self.unary("stablehlo.not", x),
         }
+    }
+
+    /// The error function. Far out it is 1 and -1 exactly, where XLA's polynomial in single precision stops short, which products such as
+    /// that of `gelu` make large.
+    fn erf(&mut self, x: &Value) -> Value {
+        let near = self.unary("chlo.erf", x);
+        if x.element() == ElementType::F64 {
+            return near;
+        }
+        let (size, bound) = (self.unary("stablehlo.abs", x), self.full_like(x, 4.0));
+        let (is_far, sign) = (self.compare("GE", &size, &bound), self.unary("stablehlo.sign", x));
+        self.select(&is_far, &sign, &near)
     }
 
     /// A function of pairs of elements of two arrays, which are broadcast against each other.
@@ -87,13 +99,21 @@ impl Builder {
         self.pairwise(op, x, &number)
     }
 
-    /// The remainder with the sign of the divisor.
+    /// The remainder with the sign of the divisor; of integers by 0 it is 0, as `jax.numpy.remainder` gives.
     fn remainder(&mut self, a: &Value, b: &Value) -> Value {
+        let zero = self.full_like(a, 0_i64);
+        let divisor = match a.element().is_float() {
+            true => b.clone(),
+            false => {
+                let (one, is_zero) = (self.full_like(b, 1_i64), self.compare("EQ", b, &zero));
+                self.select(&is_zero, &one, b)
+            }
+        };
+        let b = &divisor;
         let cut = self.binary("remainder", a, b);
         if !a.element().is_signed() && !a.element().is_float() {
             return cut;
         }
-        let zero = self.full_like(a, 0_i64);
         let (of_cut, of_b) = (self.compare("LT", &cut, &zero), self.compare("LT", b, &zero));
         let signs = self.compare("NE", &of_cut, &of_b);
         let rest = self.compare("NE", &cut, &zero);

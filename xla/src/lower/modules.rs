@@ -1,6 +1,6 @@
 //! Products, images and embeddings.
 
-use grove_compile::primitive::{AvgPool2d, Conv, MaxPool2d, Module};
+use grove_compile::primitive::{AvgPool2d, Conv, MaxPool2d, Module, Reduction};
 
 use super::{
     builder::{Builder, List, Mlir, Value},
@@ -209,24 +209,50 @@ impl Builder {
         self.broadcast(&counts, like.dims(), &[2, 3])
     }
 
-    /// Averages over as many parts of each axis as a size says, whose bounds are rounded outwards; or, of a gradient, the shares of what
-    /// it is the average of.
+    /// Averages over as many parts of each axis as a size says, or, of a gradient, the shares of what it is the average of. No element
+    /// is multiplied with 0, so that NaN and infinities stay in their parts.
     fn adaptive(&mut self, x: &Value, size: [usize; 2], transposed: bool) -> Value {
-        let wide = self.at_least_f32(x);
-        let mut y = wide;
-        for (i, size) in size.into_iter().enumerate() {
-            let axis = i + 2;
-            let (whole, parts) = if transposed { (size, x.dims()[axis]) } else { (x.dims()[axis], size) };
-            let weights = (0..parts).flat_map(|part| {
-                let (start, end) = (part * whole / parts, ((part + 1) * whole).div_ceil(parts));
-                (0..whole).map(move |at| if (start..end).contains(&at) { 1.0 / (end - start) as f64 } else { 0.0 })
-            });
-            let matrix = self.values(y.with_dims([parts, whole]), weights);
-            let sums = self.dot_general(&y, &matrix, [&[], &[]], [&[axis], &[usize::from(!transposed)]]);
-            // The new axis is the last.
-            y = if axis == 2 { self.transpose(&sums, &[0, 1, 3, 2]) } else { sums };
+        let mut y = self.at_least_f32(x);
+        for (axis, size) in [2, 3].into_iter().zip(size) {
+            y = if transposed { self.shares_of_parts(&y, axis, size) } else { self.averages_of_parts(&y, axis, size) };
         }
         self.convert(&y, x.element())
+    }
+
+    fn averages_of_parts(&mut self, x: &Value, axis: usize, count: usize) -> Value {
+        let averages: Vec<Value> = parts(x.dims()[axis], count)
+            .map(|part| {
+                let part = self.slice_axis(x, axis, part);
+                self.reduction(Reduction::Mean, &part, Some(axis))
+            })
+            .collect();
+        self.concatenate(&averages, axis)
+    }
+
+    fn shares_of_parts(&mut self, grad: &Value, axis: usize, size: usize) -> Value {
+        let zero = self.scalar(grad.element(), 0.0);
+        let none = vec![0; grad.rank()];
+        let mut sum: Option<Value> = None;
+        for (i, [start, end]) in parts(size, grad.dims()[axis]).enumerate() {
+            let average = self.slice_axis(grad, axis, [i, i + 1]);
+            let count = self.full_like(&average, end - start);
+            let share = self.binary("divide", &average, &count);
+            let mut dims = share.dims().to_vec();
+            dims[axis] = end - start;
+            let share = self.broadcast_to(&share, &dims);
+            let (mut low, mut high) = (none.clone(), none.clone());
+            (low[axis], high[axis]) = (start as i64, (size - end) as i64);
+            let share = self.pad(&share, &zero, [&low, &high, &none]);
+            sum = Some(match sum {
+                Some(sum) => self.binary("add", &sum, &share),
+                None => share,
+            });
+        }
+        sum.unwrap_or_else(|| {
+            let mut dims = grad.dims().to_vec();
+            dims[axis] = size;
+            self.full(grad.with_dims(dims), 0.0)
+        })
     }
 
     fn max_pool(&mut self, pool: &MaxPool2d, x: &Value, dims: &[usize]) -> Value {
@@ -271,6 +297,11 @@ impl Builder {
         }
         best.map_or_else(Vec::new, |(most, at)| vec![most, at])
     }
+}
+
+/// Starts and ends of the parts of an axis that adaptive pooling averages over, which are rounded outwards.
+fn parts(size: usize, count: usize) -> impl Iterator<Item = [usize; 2]> {
+    (0..count).map(move |part| [part * size / count, ((part + 1) * size).div_ceil(count)])
 }
 
 /// Windows of a convolution: the distance of one to the next, what is added at both ends, and the distances of elements.

@@ -10,7 +10,9 @@ use burn::tensor::TensorData;
 use grove_backend::{AnyTensor, Flex};
 use grove_compile::{Graph, Traced, trace};
 use grove_tree::{AnyArray, Key, Path, Tree, key::traced::take_keys};
-use grove_xla::{Argument, Buffer, Client, CompileOptions, LowerOptions, Program, Topology, lower};
+use grove_xla::{
+    Argument, ArrayType, Buffer, Client, CompileOptions, Executable, LowerOptions, Program, Topology, lower,
+};
 use std::{env, sync::OnceLock};
 
 /// The client of one device that the tests of a program share.
@@ -99,23 +101,41 @@ fn keys<T: Tree<Flex>>(tree: &T) -> Vec<Key> {
 
 /// Results of a graph of arrays and keys, compiled by XLA.
 pub fn run(client: &Client, graph: &Graph, arrays: &[TensorData], keys: &[Key]) -> Vec<TensorData> {
-    let lowered = lower(graph, &LowerOptions::default()).unwrap();
-    if env::var_os("GROVE_SHOW_STABLEHLO").is_some() {
-        eprintln!("{}", lowered.text);
+    Compiled::new(client, graph).run(client, arrays, keys)
+}
+
+/// A graph that XLA has compiled.
+pub struct Compiled {
+    program: Executable,
+    parameters: Vec<ArrayType>,
+}
+
+impl Compiled {
+    pub fn new(client: &Client, graph: &Graph) -> Self {
+        let lowered = lower(graph, &LowerOptions::default()).unwrap();
+        if env::var_os("GROVE_SHOW_STABLEHLO").is_some() {
+            eprintln!("{}", lowered.text);
+        }
+        let program = Program { text: &lowered.text, parameters: &lowered.parameters };
+        let program = client
+            .compile(program, &CompileOptions::default())
+            .unwrap_or_else(|error| panic!("{error}\n{}", lowered.text));
+        Self { program, parameters: lowered.parameters }
     }
-    let program = Program { text: &lowered.text, parameters: &lowered.parameters };
-    let program =
-        client.compile(program, &CompileOptions::default()).unwrap_or_else(|error| panic!("{error}\n{}", lowered.text));
-    let device = client.device(0).unwrap();
-    let of_arrays = arrays.iter().map(|data| data.as_bytes().to_vec());
-    let of_keys = keys.iter().map(|key| key.words().into_iter().flat_map(u32::to_le_bytes).collect());
-    let buffers: Vec<Buffer> = of_arrays
-        .chain(of_keys)
-        .zip(&lowered.parameters)
-        .map(|(bytes, array): (Vec<u8>, _)| Buffer::from_host(&device, array, &bytes).unwrap())
-        .collect();
-    let results = program.run(buffers.iter().map(Argument::Keep).collect()).unwrap();
-    results.iter().map(data).collect()
+
+    /// The results for arrays and keys.
+    pub fn run(&self, client: &Client, arrays: &[TensorData], keys: &[Key]) -> Vec<TensorData> {
+        let device = client.device(0).unwrap();
+        let of_arrays = arrays.iter().map(|data| data.as_bytes().to_vec());
+        let of_keys = keys.iter().map(|key| key.words().into_iter().flat_map(u32::to_le_bytes).collect());
+        let buffers: Vec<Buffer> = of_arrays
+            .chain(of_keys)
+            .zip(&self.parameters)
+            .map(|(bytes, array): (Vec<u8>, _)| Buffer::from_host(&device, array, &bytes).unwrap())
+            .collect();
+        let results = self.program.run(buffers.iter().map(Argument::Keep).collect()).unwrap();
+        results.iter().map(data).collect()
+    }
 }
 
 /// The content of a buffer.

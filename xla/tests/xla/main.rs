@@ -10,6 +10,7 @@ mod programs;
 
 mod cpu;
 mod deviceless;
+mod integers_and_indices;
 mod keys_and_loops;
 mod lower;
 mod mesh;

@@ -151,9 +151,12 @@ pub(super) fn binary_int<T: Int>(memory: &mut Memory, op: Binary, operands: [Pla
         Binary::Add => wide::<T>(memory, operands, y, i64::wrapping_add),
         Binary::Sub => wide::<T>(memory, operands, y, i64::wrapping_sub),
         Binary::Mul => wide::<T>(memory, operands, y, i64::wrapping_mul),
-        // Both panic where the divisor is 0.
-        Binary::Div => wide::<T>(memory, operands, y, |a, b| a / b),
-        Binary::Rem => wide::<T>(memory, operands, y, |a, b| (a % b).wrapping_add(b) % b),
+        // By 0 the quotient is -1, and the remainder 0, as in JAX.
+        Binary::Div => wide::<T>(memory, operands, y, |a, b| if b == 0 { -1 } else { a.wrapping_div(b) }),
+        Binary::Rem => wide::<T>(memory, operands, y, |a, b| match b {
+            0 => 0,
+            b => a.wrapping_rem(b).wrapping_add(b).wrapping_rem(b),
+        }),
         Binary::Pow => wide::<T>(memory, operands, y, |a, b| a.wrapping_pow(b as u32)),
         Binary::And => wide::<T>(memory, operands, y, |a, b| a & b),
         Binary::Or => wide::<T>(memory, operands, y, |a, b| a | b),

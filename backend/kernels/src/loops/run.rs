@@ -24,8 +24,8 @@ impl Program {
     /// Runs the instructions, one after the other. `call` does what a [call](Instruction::Call) of a number stands for.
     ///
     /// # Panics
-    /// If a place is not within the memory, or an instruction is not defined for the types of its places; where an integer is divided
-    /// by 0; where the bounds of a clamp are in the wrong order.
+    /// If a place is not within the memory, or an instruction is not defined for the types of its places; where the bounds of a
+    /// clamp are in the wrong order.
     pub fn run(&self, memory: &mut Memory, call: &mut dyn FnMut(usize, &mut Memory)) {
         run(&self.0, memory, call);
     }
