@@ -8,6 +8,7 @@ use crate::{
     checks::{check_model_type, check_sizes},
     error::{ModelError, Result},
     keys::check_others,
+    prediction::Scores,
     pretrained::PretrainedConfig,
 };
 
@@ -119,7 +120,9 @@ impl Default for ResNetConfig {
 impl ResNetConfig {
     /// Returns the configuration with these classes.
     #[must_use]
-    pub fn with_labels<S: Into<String>>(self, labels: impl IntoIterator<Item = S>) -> Self {
+    pub fn with_labels<S: Into<String>>(mut self, labels: impl IntoIterator<Item = S>) -> Self {
+        // What the logits of other classes stood for.
+        self.other.remove("problem_type");
         Self { labels: labels.into_iter().map(Into::into).collect(), ..self }
     }
 
@@ -215,6 +218,7 @@ impl PretrainedConfig for ResNetConfig {
         }
         self.activation()?;
         check_others(&self.other)?;
+        Scores::of(&self.other, self.labels.len())?;
         let beyond = groups > 1 || self.bottleneck_sizes.is_some() || self.stem != Stem::Large;
         if self.naming == Naming::Transformers && beyond {
             return wrong("naming is transformers, which has no such network: set it to torchvision".into());

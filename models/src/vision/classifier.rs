@@ -6,6 +6,7 @@ use crate::{
     Pretrained,
     error::{ModelError, Result},
     labels::keep_classes,
+    prediction::Scores,
     resnet::ResNet,
     vit::Vit,
 };
@@ -42,6 +43,9 @@ pub trait ImageClassifier<B: Backend>: Pretrained<B> {
 
     /// Class names.
     fn labels(&self) -> &[String];
+
+    /// What its logits stand for.
+    fn scores(&self) -> Scores;
 
     /// Channels of its images.
     fn channels(&self) -> usize;
@@ -88,6 +92,10 @@ impl<B: Backend> ImageClassifier<B> for ResNet<B> {
 
     fn labels(&self) -> &[String] {
         &self.config.labels
+    }
+
+    fn scores(&self) -> Scores {
+        Scores::of(&self.config.other, self.config.labels.len()).unwrap_or(Scores::OneClass)
     }
 
     fn channels(&self) -> usize {
@@ -151,6 +159,10 @@ impl<B: Backend> ImageClassifier<B> for Vit<B> {
 
     fn labels(&self) -> &[String] {
         &self.config.labels
+    }
+
+    fn scores(&self) -> Scores {
+        Scores::of(&self.config.other, self.config.labels.len()).unwrap_or(Scores::OneClass)
     }
 
     fn channels(&self) -> usize {

@@ -5,7 +5,7 @@ use super::ImageClassifier;
 use crate::{
     error::Result,
     finite::check_finite,
-    prediction::{Prediction, predictions},
+    prediction::{Prediction, scored},
 };
 
 /// Returns the most likely `k` classes of each image, the most likely first. Images of one size that follow each other are
@@ -26,7 +26,7 @@ pub fn classify_images<B: Backend, M: ImageClassifier<B>>(
         let ([h, w], n) = (group[0].0, group.len());
         let values: Vec<f32> = group.iter().flat_map(|(_, values)| values.iter().copied()).collect();
         let pixels = Tensor::from_data(TensorData::new(values, [n, model.channels(), h, w]), device);
-        let of_group = predictions(model.logits(pixels), model.labels(), k);
+        let of_group = scored(model.logits(pixels), model.labels(), k, model.scores());
         check_finite(model, of_group.iter().flatten().map(|found| f64::from(found.probability)))?;
         found.extend(of_group);
     }
@@ -36,7 +36,9 @@ pub fn classify_images<B: Backend, M: ImageClassifier<B>>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::prediction::{Scores, predictions};
     use burn_flex::Flex;
+    use serde_json::json;
 
     #[test]
     fn the_likeliest_come_first() {
@@ -47,5 +49,25 @@ mod tests {
             |row: &[Prediction]| row.iter().map(|p| (p.class, (p.probability * 100.0).round())).collect::<Vec<_>>();
         assert_eq!(found[0][0].label, "b");
         assert_eq!((short(&found[0]), short(&found[1])), (vec![(1, 60.0), (0, 20.0)], vec![(0, 50.0), (1, 50.0)]));
+    }
+
+    /// As transformers' pipeline for images.
+    #[test]
+    fn the_problem_type_says_what_logits_are() {
+        let scores = |problem: serde_json::Value, classes: usize| {
+            let fields = json!({ "problem_type": problem });
+            Scores::of(fields.as_object().unwrap(), classes)
+        };
+        let first = |kind: Scores| {
+            let logits = Tensor::<Flex, 2>::from_data([[3f32.ln(), 0.0]], &Default::default());
+            let found = scored(logits, &[], 2, kind);
+            found[0].iter().map(|p| (p.probability * 1000.0).round()).collect::<Vec<_>>()
+        };
+        assert_eq!(first(scores(json!(null), 2).unwrap()), [750.0, 250.0]);
+        assert_eq!(first(scores(json!("multi_label_classification"), 2).unwrap()), [750.0, 500.0]);
+        assert_eq!(first(scores(json!("regression"), 2).unwrap()), [1099.0, 0.0]);
+        assert_eq!(scores(json!(null), 1).unwrap(), Scores::AnyClasses);
+        let error = scores(json!("ranking"), 2).unwrap_err().to_string();
+        assert!(error.contains("problem_type is \"ranking\""), "{error}");
     }
 }

@@ -8,6 +8,7 @@ use crate::{
     checks::{check_epsilon, check_initializer_range, check_rates, check_sizes},
     error::{ModelError, Result},
     keys::check_others,
+    prediction::Scores,
     pretrained::{PretrainedConfig, read_json},
 };
 
@@ -187,7 +188,9 @@ impl Default for VitConfig {
 impl VitConfig {
     /// Returns the configuration with these classes.
     #[must_use]
-    pub fn with_labels<S: Into<String>>(self, labels: impl IntoIterator<Item = S>) -> Self {
+    pub fn with_labels<S: Into<String>>(mut self, labels: impl IntoIterator<Item = S>) -> Self {
+        // What the logits of other classes stood for.
+        self.other.remove("problem_type");
         Self { labels: labels.into_iter().map(Into::into).collect(), ..self }
     }
 
@@ -297,6 +300,7 @@ impl PretrainedConfig for VitConfig {
             return wrong("naming is transformers, which has no such model: set it to timm".into());
         }
         check_others(&self.other)?;
+        Scores::of(&self.other, self.labels.len())?;
         check_epsilon("layer_norm_eps", self.layer_norm_eps)?;
         check_initializer_range(self.initializer_range)?;
         check_rates([
