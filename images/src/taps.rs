@@ -165,19 +165,19 @@ fn sinc(x: f64) -> f64 {
     if x == 0.0 { 1.0 } else { (x * PI).sin() / (x * PI) }
 }
 
-/// The source pixel of each of the `out` new pixels from `offset` on: at its centre by Pillow, at its beginning by torch, which
-/// computes in f32.
+/// The source pixel at the centre of each of the `out` new pixels from `offset` on. torch computes its place in f32, and Pillow
+/// adds steps up in f64: they differ where a centre is on the border of two pixels.
 pub(crate) fn nearest(source: u32, resized: u64, offset: u64, out: u32, convention: ResampleCompat) -> Vec<usize> {
     let scale = f64::from(source) / resized as f64;
     let pixel = |place: f64| (place as usize).min(source as usize - 1);
     if convention == ResampleCompat::Transformers {
         let scale = source as f32 / resized as f32;
-        return (offset..offset + u64::from(out)).map(|i| pixel(f64::from(i as f32 * scale))).collect();
+        return (offset..offset + u64::from(out)).map(|i| pixel(f64::from((i as f32 + 0.5) * scale))).collect();
     }
     if offset > 1 << 20 {
         return (0..u64::from(out)).map(|i| pixel(((offset + i) as f64 + 0.5) * scale)).collect();
     }
-    // Pillow adds steps up, and the rounding decides between two pixels if a centre is on their border.
+    // The rounding decides between two pixels.
     let places = std::iter::successors(Some(0.5 * scale), |place| Some(place + scale));
     places.skip(offset as usize).take(out as usize).map(pixel).collect()
 }

@@ -80,7 +80,7 @@ impl TextError {
     pub(crate) fn in_file(self, file: &Path) -> Self {
         match self {
             Self::Template { line, reason } => {
-                Self::config(file, format!("the chat template: {}{reason}", place(line)))
+                Self::config(file, format!("the chat template (`chat_template`): {}{reason}", place(line)))
             }
             other => other,
         }
