@@ -264,15 +264,33 @@ pub(crate) fn apply_recorded<B: Backend>(
     let replaced = keys.and_then(|keys| keys.replaced(primitive, control::is_traced::<B>()));
     let primitive = replaced.as_ref().unwrap_or(primitive);
     let outputs = apply(primitive, inputs, dtypes.len(), target);
-    if !matches!(primitive, Primitive::Grove(Call::Vjp(..)) | Primitive::WithKey(Call::Vjp(..))) {
+    let is_vjp = matches!(primitive, Primitive::Grove(Call::Vjp(..)) | Primitive::WithKey(Call::Vjp(..)));
+    if !is_vjp && !gives_positions(primitive) {
         return outputs;
     }
-    // A backend may compute a derivative in f32 of inputs in 16 bits.
     let converted = |(value, dtype): (Option<AnyTensor<B>>, Option<DType>)| match (value, dtype) {
-        (Some(AnyTensor::Float(x)), Some(dtype)) => Some(AnyTensor::Float(cast::<B>(x, target.float(dtype).into()))),
+        // A backend may compute a derivative in f32 of inputs in 16 bits.
+        (Some(AnyTensor::Float(x)), Some(dtype)) if is_vjp => {
+            Some(AnyTensor::Float(cast::<B>(x, target.float(dtype).into())))
+        }
+        (Some(AnyTensor::Int(x)), Some(dtype)) if x.dtype() != dtype => {
+            Some(AnyTensor::Int(B::int_cast(x, target.int(dtype))))
+        }
         (value, _) => value,
     };
     outputs.into_iter().zip(dtypes).map(converted).collect()
+}
+
+/// True for positions of extremes, whose type of integers is that of the trace.
+fn gives_positions(primitive: &Primitive) -> bool {
+    matches!(
+        primitive,
+        Primitive::Argmax(_)
+            | Primitive::Argmin(_)
+            | Primitive::ArgTopK(..)
+            | Primitive::MaxWithIndices(_)
+            | Primitive::MinWithIndices(_)
+    )
 }
 
 pub(crate) fn missing() -> ! {

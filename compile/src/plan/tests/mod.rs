@@ -96,6 +96,28 @@ fn carries_that_change_places() {
     assert_eq!(results[3..], [vec![5.0, 2.0, 4.0], vec![1.0, 2.0, 3.0, 4.0, 1.0, 2.0]]);
 }
 
+/// Positions have the type of integers of the trace, which is not that of all backends.
+#[test]
+fn positions_have_the_recorded_type() {
+    for dtype in [I32, I64] {
+        let mut body = Builder::new(&[spec(F32, &[3])]);
+        let x = body.input(0);
+        let position = body.one(Primitive::Argmax(0), &[x], spec(dtype, &[1]));
+        let next = body.one(Primitive::BinaryScalar(Binary::Add, ScalarIr::Int(1)), &[position], spec(dtype, &[1]));
+        let op = HigherOrder::Scan {
+            body: SubGraph::new(body.build(&[x, position, next])),
+            length: 2,
+            reverse: false,
+            consts: 0,
+            carries: 1,
+        };
+        let data = [TensorData::from([0.5_f32, 2.0, 1.0])];
+        let found: Vec<_> = check("positions", &op, &data).into_iter().map(AnyTensor::into_data).collect();
+        assert_eq!(found[1].iter::<i64>().chain(found[2].iter()).collect::<Vec<_>>(), [1, 1, 2, 2]);
+        assert_eq!([found[1].dtype, found[2].dtype], [dtype; 2]);
+    }
+}
+
 /// Larger arrays and other types have no plan, and run as they did.
 #[test]
 fn large_arrays_have_no_plan() {
