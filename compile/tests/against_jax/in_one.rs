@@ -15,6 +15,9 @@ pub type Inputs<B> = (Arrays<B>, Arrays<B>, Array<B, 1>);
 
 type Function<'a> = Box<dyn Fn(Inputs<Traced>) -> Arrays<Traced> + 'a>;
 
+/// A mode, what it computes, and the number of its results or the first line of its refusal.
+pub type Counted = (&'static str, Quantity, Result<usize, String>);
+
 /// Cases of one function with arguments of the same sizes and types.
 pub fn families(cases: &[Case]) -> Vec<Vec<&Case>> {
     let count = |text: &String| text.split_whitespace().count();
@@ -57,7 +60,7 @@ impl Case {
     }
 
     /// A program of all modes that can be traced, and for each mode the number of its results, or the first line of its refusal.
-    pub fn in_one(&self) -> (Graph, Vec<(&'static str, Quantity, Result<usize, String>)>) {
+    pub fn in_one(&self) -> (Graph, Vec<Counted>) {
         let inputs = self.inputs::<grove_backend::Flex>();
         let count = |f: &Function<'_>| {
             let graph = catch_unwind(AssertUnwindSafe(|| trace(f, &inputs)));

@@ -25,7 +25,10 @@ fn integers_are_divided_as_on_flex() {
     check("integers divided", f, &(ints([7, -7, 0, 9, 5, -9]), ints([0, 0, 0, 2, -5, 4])), 0.0);
 }
 
-fn updated(update: Update) -> impl Fn((Array<Traced, 1>, Ints<Traced>, Array<Traced, 1>)) -> [Array<Traced, 1>; 2] {
+/// An array, indices, and values.
+type Updated<B> = (Array<B, 1>, Ints<B>, Array<B, 1>);
+
+fn updated(update: Update) -> impl Fn(Updated<Traced>) -> [Array<Traced, 1>; 2] {
     move |(x, i, values)| {
         let slices = select_assign(x.val(), 0, i.val(), values.val(), update);
         [slices, scatter(x.val(), 0, i.val(), values.val(), update)].map(Array::new)
