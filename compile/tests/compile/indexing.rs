@@ -88,7 +88,7 @@ fn slices_of_floats_and_integers_are_those_of_jax() {
 /// x y' and x' y for each factor.
 #[test]
 fn gradients_go_to_what_stays() {
-    let expected: [(Update, [[f32; 3]; 2], [[f32; 4]; 2]); 4] = [
+    let expected: [(Update, [[_; 3]; 2], [[_; 4]; 2]); 4] = [
         (Update::Assign, [[0.0, 2.0, 0.0], [0.0, 0.0, 6.0]], [[0.0, 1.0, 0.0, 3.0], [0.0, 0.0, 4.0, 5.0]]),
         (Update::Min, [[0.0, 2.0, 0.0], [0.0, 0.0, 6.0]], [[0.0, 1.0, 0.0, 3.0], [0.0, 5.0, 4.0, 0.0]]),
         (Update::Max, [[1.0, 2.0, 0.0], [4.0, 0.0, 6.0]], [[0.0, 0.0, 3.0, 0.0], [5.0, 0.0, 0.0, 0.0]]),
