@@ -61,6 +61,13 @@ impl<B: Backend> Default for Captured<B> {
 }
 
 impl<B: Backend> Captured<B> {
+    /// Those for which a function is true. While one function runs, others may run on its thread.
+    pub fn only(self, keep: impl Fn(&AnyTensor<B>) -> bool) -> Self {
+        let pairs = self.nodes.into_iter().zip(self.arrays);
+        let (nodes, arrays) = pairs.filter(|(_, x)| keep(x)).unzip();
+        Self { nodes, arrays }
+    }
+
     /// The arrays.
     pub fn arrays(&self) -> &[AnyTensor<B>] {
         &self.arrays

@@ -1,7 +1,7 @@
 //! Branches.
 
 use burn::tensor::{Bool, Int, Tensor};
-use grove_backend::{AnyTensor, Backend, Captured, capturing};
+use grove_backend::{AnyTensor, Backend, Captured};
 use grove_tree::{AnyArray, Tree};
 
 use super::{
@@ -10,7 +10,8 @@ use super::{
     gradient::{Gradients, floats, gradient, with_gradients_last},
     is_traced,
     nested::{
-        Side, Traceable, arrays_of, check_same, filled, is_tracked, leaves_of, trace_of, traced, unified, with_captured,
+        Side, Traceable, arrays_of, check_same, filled, is_tracked, leaves_of, trace_of, traced, unified,
+        with_captured, with_what_it_captures,
     },
 };
 use crate::eval::missing;
@@ -134,7 +135,7 @@ fn as_operation<B: Backend, T: Tree<B>, O: Tree<B>>(
     let arrays = arrays_of(operands);
     let around = trace_of([index]);
     let trace = || branches.iter().map(|f| traced(around, operands.clone(), &leaves, f)).collect();
-    let (functions, captured): (Vec<Traceable<O>>, _) = capturing(trace);
+    let (functions, captured): (Vec<Traceable<O>>, _) = with_what_it_captures(around, trace);
     check::<B, O>(name, &functions);
     if functions.iter().any(|function| function.tracked) {
         return Err(captured);

@@ -2,7 +2,7 @@
 
 use burn::tensor::{DType, Tensor};
 use burn_router::RunnerClient;
-use grove_backend::{AnyTensor, Backend, Captured, ops::Spec};
+use grove_backend::{AnyTensor, Backend, Captured, capturing, ops::Spec};
 use grove_tree::{
     AnyArray, Key, Path, StaticValue, Structure, Tree, Visitor,
     key::traced::{put_keys, take_keys},
@@ -14,7 +14,7 @@ use super::{SubGraph, from_traced, to_traced};
 use crate::{
     Graph, Traced,
     graph::{Var, as_key},
-    traced::{Recording, TraceDevice, any},
+    traced::{Recording, TraceDevice, any, is_of_trace},
 };
 
 /// A function that was traced inside of a trace.
@@ -153,6 +153,12 @@ pub(super) fn traced<B: Backend, T: Tree<B>, O: Tree<B>>(
     let (graph, captured) = recording.finish_nested(outputs);
     let captured = captured.into_iter().map(any).collect();
     Traceable { graph, captured, shell, leaves, tracked }.pruned()
+}
+
+/// Runs a function that traces others inside of a trace, and finds the arrays of it that they captured and that gradients flow to.
+pub(super) fn with_what_it_captures<B: Backend, R>(around: TraceDevice, f: impl FnOnce() -> R) -> (R, Captured<B>) {
+    let (result, captured) = capturing::<B, R>(f);
+    (result, captured.only(|x| is_of_trace(around, id(&to_traced(x.clone()).0))))
 }
 
 /// A function that takes as its last argument what stands for the arrays that it captured.

@@ -1,6 +1,6 @@
 //! Loops over the first axis of arrays.
 
-use grove_backend::{AnyTensor, Backend, Captured, capturing};
+use grove_backend::{AnyTensor, Backend, Captured};
 use grove_transform::{Scan, Stack, Unstack, stack};
 use grove_tree::{AnyArray, Path, Tree};
 
@@ -11,7 +11,7 @@ use super::{
     is_traced,
     nested::{
         Leaf, Side, arrays_of, check_same, filled, is_tracked, leaves_of, structure_of, trace_of, traced, unified,
-        with_captured,
+        with_captured, with_what_it_captures,
     },
 };
 
@@ -157,7 +157,8 @@ where
         let (carry, y) = f(params.clone(), carry, x);
         ((params, carry), y)
     };
-    let (function, captured) = capturing(|| traced(around, (carry.clone(), step.clone()), &arguments, body));
+    let (function, captured) =
+        with_what_it_captures(around, || traced(around, (carry.clone(), step.clone()), &arguments, body));
     if function.tracked {
         return Err(captured);
     }

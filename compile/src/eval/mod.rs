@@ -264,33 +264,42 @@ pub(crate) fn apply_recorded<B: Backend>(
     let replaced = keys.and_then(|keys| keys.replaced(primitive, control::is_traced::<B>()));
     let primitive = replaced.as_ref().unwrap_or(primitive);
     let outputs = apply(primitive, inputs, dtypes.len(), target);
-    let is_vjp = matches!(primitive, Primitive::Grove(Call::Vjp(..)) | Primitive::WithKey(Call::Vjp(..)));
-    if !is_vjp && !gives_positions(primitive) {
-        return outputs;
+    if !matches!(primitive, Primitive::Grove(Call::Vjp(..)) | Primitive::WithKey(Call::Vjp(..))) {
+        return positions_as_recorded(primitive, outputs, dtypes, target);
     }
+    // A backend may compute a derivative in f32 of inputs in 16 bits.
     let converted = |(value, dtype): (Option<AnyTensor<B>>, Option<DType>)| match (value, dtype) {
-        // A backend may compute a derivative in f32 of inputs in 16 bits.
-        (Some(AnyTensor::Float(x)), Some(dtype)) if is_vjp => {
-            Some(AnyTensor::Float(cast::<B>(x, target.float(dtype).into())))
-        }
-        (Some(AnyTensor::Int(x)), Some(dtype)) if x.dtype() != dtype => {
-            Some(AnyTensor::Int(B::int_cast(x, target.int(dtype))))
-        }
+        (Some(AnyTensor::Float(x)), Some(dtype)) => Some(AnyTensor::Float(cast::<B>(x, target.float(dtype).into()))),
         (value, _) => value,
     };
     outputs.into_iter().zip(dtypes).map(converted).collect()
 }
 
-/// True for positions of extremes, whose type of integers is that of the trace.
-fn gives_positions(primitive: &Primitive) -> bool {
-    matches!(
+/// Positions of extremes in the type of integers of the trace, which is not that of all backends. Outputs of other primitives stay.
+pub(crate) fn positions_as_recorded<B: Backend>(
+    primitive: &Primitive,
+    outputs: Vec<Option<AnyTensor<B>>>,
+    dtypes: impl Iterator<Item = Option<DType>>,
+    target: &Target<'_, B>,
+) -> Vec<Option<AnyTensor<B>>> {
+    let positions = matches!(
         primitive,
         Primitive::Argmax(_)
             | Primitive::Argmin(_)
             | Primitive::ArgTopK(..)
             | Primitive::MaxWithIndices(_)
             | Primitive::MinWithIndices(_)
-    )
+    );
+    if !positions {
+        return outputs;
+    }
+    let converted = |(value, dtype): (Option<AnyTensor<B>>, Option<DType>)| match (value, dtype) {
+        (Some(AnyTensor::Int(x)), Some(dtype)) if x.dtype() != dtype => {
+            Some(AnyTensor::Int(B::int_cast(x, target.int(dtype))))
+        }
+        (value, _) => value,
+    };
+    outputs.into_iter().zip(dtypes).map(converted).collect()
 }
 
 pub(crate) fn missing() -> ! {

@@ -28,6 +28,7 @@ use crate::{Primitive, graph::TypeNames};
 pub(crate) use caller::{Caller, naming_lines};
 pub use engine::{DeviceArray, Engine, Executable, RunError, array_of, lazy_array, lazy_device};
 pub(crate) use lifted::WithoutNumbers;
+pub(crate) use nested::is_of_trace;
 pub(crate) use recorder::{Recording, any, tensor_of, var_of};
 use sink::Sink;
 

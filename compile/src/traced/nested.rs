@@ -1,6 +1,6 @@
 //! Traces of sub-graphs: what they use of the traces around them.
 
-use burn_ir::{TensorIr, TensorStatus};
+use burn_ir::{TensorId, TensorIr, TensorStatus};
 use burn_router::RouterTensor;
 use grove_backend::ops::Spec;
 use grove_tree::Key;
@@ -8,8 +8,18 @@ use grove_tree::Key;
 use super::{
     TraceClient, TraceDevice,
     recorder::{Recorder, Recording, with, with_sink},
+    sink::Sink,
 };
 use crate::graph::{Graph, Var};
+
+/// True for a tensor of the trace that goes on around a device, or of one around that.
+pub(crate) fn is_of_trace(device: TraceDevice, id: TensorId) -> bool {
+    let number = (id.value() >> 32) as u32;
+    with_sink(device.index, |sink| match sink {
+        Sink::Trace(recorder) => number == recorder.number || recorder.enclosing.contains(&number),
+        Sink::Lazy(_) => sink.number() == number,
+    })
+}
 
 impl Recorder {
     /// True for a tensor of this trace, or of one around it.

@@ -8,7 +8,7 @@ use grove_backend::{
 
 use crate::{
     Primitive, control,
-    eval::{Program, Target, apply, apply_one, missing},
+    eval::{Program, Target, apply, apply_one, missing, positions_as_recorded},
     primitive::Binary,
 };
 
@@ -52,6 +52,8 @@ pub(crate) fn run_batched<B: Backend>(
             true => rules.apply(primitive, inputs.into_iter().flatten().collect(), outputs),
             false => apply(primitive, inputs.into_iter().map(|x| x.map(|x| x.tensor)).collect(), outputs, &target),
         };
+        let dtypes = equation.outputs.iter().map(|var| var.map(|var| program.graph().dtype(var)));
+        let results = positions_as_recorded(primitive, results, dtypes, &target);
         results.into_iter().map(|x| x.map(|tensor| Batched { tensor, batched })).collect()
     })
 }
