@@ -313,7 +313,8 @@ def answers(model, tokenizer, case) -> list:
         desired = np.array([s == 1 for s in whole.sequence_ids])
 
         def normalised(logits):
-            allowed = desired | np.array([i == 0 for i in range(len(desired))])
+            # Each token that begins texts counts, also one inside of a text.
+            allowed = desired | (np.array(whole.ids) == tokenizer.cls_token_id)
             x = np.where(allowed, logits[0].numpy().astype(np.float64), -10000.0)
             x = np.exp(x - x.max())
             return x / x.sum()
