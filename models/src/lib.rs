@@ -18,6 +18,7 @@ pub mod memory;
 pub mod peft;
 mod prediction;
 mod pretrained;
+mod problem_type;
 mod rank;
 pub mod resnet;
 pub mod rnn;

@@ -10,6 +10,7 @@ use crate::{
     error::{ModelError, Result},
     keys::check_others,
     pretrained::{PretrainedConfig, read_json},
+    problem_type::{KNOWN, ProblemType},
 };
 
 /// Sizes and options of a BERT, a RoBERTa or a DistilBERT: the fields of BERT's published `config.json`, with the same
@@ -88,17 +89,6 @@ impl Default for BertConfig {
     }
 }
 
-/// Problem type of a sequence classifier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProblemType {
-    /// Each text has one of the labels.
-    SingleLabel,
-    /// Each text has any number of the labels.
-    MultiLabel,
-    /// Each label is a number that is to be predicted.
-    Regression,
-}
-
 impl BertConfig {
     /// Longest text, in tokens: RoBERTa's positions begin after the padding token's number.
     pub fn positions(&self) -> usize {
@@ -128,16 +118,16 @@ impl BertConfig {
     /// # Errors
     /// [`ModelError::Config`] if `problem_type` is unknown.
     pub fn problem(&self) -> Result<ProblemType> {
-        match self.problem_type.as_deref() {
-            None if self.labels.len() == 1 => Ok(ProblemType::Regression),
-            None | Some("single_label_classification") => Ok(ProblemType::SingleLabel),
-            Some("multi_label_classification") => Ok(ProblemType::MultiLabel),
-            Some("regression") => Ok(ProblemType::Regression),
-            Some(other) => {
-                let known = "single_label_classification, multi_label_classification and regression";
-                Err(ModelError::Config { reason: format!("problem_type is '{other}'; known are {known}") })
-            }
-        }
+        Ok(match self.named_problem()? {
+            None if self.labels.len() == 1 => ProblemType::Regression,
+            named => named.unwrap_or(ProblemType::SingleLabel),
+        })
+    }
+
+    fn named_problem(&self) -> Result<Option<ProblemType>> {
+        let wrong = |name: &str| ModelError::Config { reason: format!("problem_type is '{name}'; known are {KNOWN}") };
+        let named = |name: &str| ProblemType::named(name).ok_or_else(|| wrong(name));
+        self.problem_type.as_deref().map(named).transpose()
     }
 }
 
@@ -145,9 +135,7 @@ impl BertConfig {
     /// The kind of scores that a sequence classifier gives. A single label is trained as a regression unless `problem_type` says
     /// otherwise, and its score is a probability unless `problem_type` says that it is a regression, as in transformers.
     pub(super) fn scored_as(&self) -> Result<ProblemType> {
-        let problem = self.problem()?;
-        let probability = self.labels.len() == 1 && self.problem_type.as_deref() != Some("regression");
-        Ok(if probability { ProblemType::MultiLabel } else { problem })
+        Ok(ProblemType::scored(self.named_problem()?, self.labels.len()))
     }
 }
 

@@ -29,7 +29,8 @@ mod pretrained;
 mod sentence;
 pub mod tasks;
 
-pub use config::{BertConfig, ProblemType};
+pub use crate::problem_type::ProblemType;
+pub use config::BertConfig;
 pub use family::Family;
 pub use heads::{
     AnswerHead, BertForMaskedLm, BertForMultipleChoice, BertForNextSentence, BertForQuestionAnswering,

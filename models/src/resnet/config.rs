@@ -8,8 +8,8 @@ use crate::{
     checks::{check_model_type, check_sizes},
     error::{ModelError, Result},
     keys::check_others,
-    prediction::Scores,
     pretrained::PretrainedConfig,
+    problem_type::ProblemType,
 };
 
 /// Sizes and options of a ResNet: the fields of transformers' `config.json`, and options for which it has no field.
@@ -218,7 +218,7 @@ impl PretrainedConfig for ResNetConfig {
         }
         self.activation()?;
         check_others(&self.other)?;
-        Scores::of(&self.other, self.labels.len())?;
+        ProblemType::of_fields(&self.other, self.labels.len())?;
         let beyond = groups > 1 || self.bottleneck_sizes.is_some() || self.stem != Stem::Large;
         if self.naming == Naming::Transformers && beyond {
             return wrong("naming is transformers, which has no such network: set it to torchvision".into());

@@ -6,7 +6,7 @@ use crate::{
     Pretrained,
     error::{ModelError, Result},
     labels::keep_classes,
-    prediction::Scores,
+    problem_type::ProblemType,
     resnet::ResNet,
     vit::Vit,
 };
@@ -45,7 +45,7 @@ pub trait ImageClassifier<B: Backend>: Pretrained<B> {
     fn labels(&self) -> &[String];
 
     /// What its logits stand for.
-    fn scores(&self) -> Scores;
+    fn problem(&self) -> ProblemType;
 
     /// Channels of its images.
     fn channels(&self) -> usize;
@@ -94,8 +94,8 @@ impl<B: Backend> ImageClassifier<B> for ResNet<B> {
         &self.config.labels
     }
 
-    fn scores(&self) -> Scores {
-        Scores::of(&self.config.other, self.config.labels.len()).unwrap_or(Scores::OneClass)
+    fn problem(&self) -> ProblemType {
+        ProblemType::of_fields(&self.config.other, self.config.labels.len()).unwrap_or(ProblemType::SingleLabel)
     }
 
     fn channels(&self) -> usize {
@@ -161,8 +161,8 @@ impl<B: Backend> ImageClassifier<B> for Vit<B> {
         &self.config.labels
     }
 
-    fn scores(&self) -> Scores {
-        Scores::of(&self.config.other, self.config.labels.len()).unwrap_or(Scores::OneClass)
+    fn problem(&self) -> ProblemType {
+        ProblemType::of_fields(&self.config.other, self.config.labels.len()).unwrap_or(ProblemType::SingleLabel)
     }
 
     fn channels(&self) -> usize {

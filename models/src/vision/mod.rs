@@ -5,7 +5,10 @@ mod classifier;
 mod predict;
 mod timm;
 
-pub use crate::prediction::{Prediction, Scores, predictions, scored};
+pub use crate::{
+    prediction::{Prediction, predictions, scored},
+    problem_type::ProblemType,
+};
 pub use classes::imagenet_labels;
 pub(crate) use classes::{find_name, fit_labels, head_rows, timm_labels};
 pub use classifier::ImageClassifier;

@@ -26,7 +26,7 @@ pub fn classify_images<B: Backend, M: ImageClassifier<B>>(
         let ([h, w], n) = (group[0].0, group.len());
         let values: Vec<f32> = group.iter().flat_map(|(_, values)| values.iter().copied()).collect();
         let pixels = Tensor::from_data(TensorData::new(values, [n, model.channels(), h, w]), device);
-        let of_group = scored(model.logits(pixels), model.labels(), k, model.scores());
+        let of_group = scored(model.logits(pixels), model.labels(), k, model.problem());
         check_finite(model, of_group.iter().flatten().map(|found| f64::from(found.probability)))?;
         found.extend(of_group);
     }
@@ -36,7 +36,7 @@ pub fn classify_images<B: Backend, M: ImageClassifier<B>>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prediction::{Scores, predictions};
+    use crate::{prediction::predictions, problem_type::ProblemType};
     use burn_flex::Flex;
     use serde_json::json;
 
@@ -56,9 +56,9 @@ mod tests {
     fn the_problem_type_says_what_logits_are() {
         let scores = |problem: serde_json::Value, classes: usize| {
             let fields = json!({ "problem_type": problem });
-            Scores::of(fields.as_object().unwrap(), classes)
+            ProblemType::of_fields(fields.as_object().unwrap(), classes)
         };
-        let first = |kind: Scores| {
+        let first = |kind: ProblemType| {
             let logits = Tensor::<Flex, 2>::from_data([[3f32.ln(), 0.0]], &Default::default());
             let found = scored(logits, &[], 2, kind);
             found[0].iter().map(|p| (p.probability * 1000.0).round()).collect::<Vec<_>>()
@@ -66,7 +66,7 @@ mod tests {
         assert_eq!(first(scores(json!(null), 2).unwrap()), [750.0, 250.0]);
         assert_eq!(first(scores(json!("multi_label_classification"), 2).unwrap()), [750.0, 500.0]);
         assert_eq!(first(scores(json!("regression"), 2).unwrap()), [1099.0, 0.0]);
-        assert_eq!(scores(json!(null), 1).unwrap(), Scores::AnyClasses);
+        assert_eq!(scores(json!(null), 1).unwrap(), ProblemType::MultiLabel);
         let error = scores(json!("ranking"), 2).unwrap_err().to_string();
         assert!(error.contains("problem_type is \"ranking\""), "{error}");
     }

@@ -8,8 +8,8 @@ use crate::{
     checks::{check_epsilon, check_initializer_range, check_rates, check_sizes},
     error::{ModelError, Result},
     keys::check_others,
-    prediction::Scores,
     pretrained::{PretrainedConfig, read_json},
+    problem_type::ProblemType,
 };
 
 /// Sizes and options of a ViT: the fields of transformers' `config.json`, and options for which it has no field. Fields
@@ -300,7 +300,7 @@ impl PretrainedConfig for VitConfig {
             return wrong("naming is transformers, which has no such model: set it to timm".into());
         }
         check_others(&self.other)?;
-        Scores::of(&self.other, self.labels.len())?;
+        ProblemType::of_fields(&self.other, self.labels.len())?;
         check_epsilon("layer_norm_eps", self.layer_norm_eps)?;
         check_initializer_range(self.initializer_range)?;
         check_rates([
