@@ -64,5 +64,5 @@ pub use device::wgpu_device;
 
 pub use autodiff::{
     Autodiff,
-    captured::{Captured, capturing},
+    captured::{Captured, capturing, is_capturing},
 };

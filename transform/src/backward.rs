@@ -5,20 +5,24 @@
 //! which may be another `value_and_grad`. Its end would then wait for a lock held further down the same stack, or on
 //! the stack of a worker that waits for this one.
 //!
-//! So at most one backward pass of the process runs on its caller's thread. Others that start meanwhile run on
+//! So at most one backward pass of the process runs to its end on its caller's thread. Others that start meanwhile run on
 //! helpers, each a pool of one thread, which takes up no other work. The caller gets the gradients as soon as they
 //! are computed, before the helper takes the locks of other graphs, so that nothing waits for that part.
+//!
+//! A trace belongs to its thread, and so does a search for captured arrays. A pass of theirs that starts during another one runs on
+//! its caller's thread without that part: its last step unwinds out of Burn's function, which frees the lock. Burn then keeps the ids
+//! of the pass's operations, some tens of bytes for each.
 
 use burn::tensor::backend::AutodiffBackend;
 use burn_autodiff::grads::Gradients;
-use grove_backend::{Autodiff, Backend};
+use grove_backend::{Autodiff, Backend, is_capturing};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::{
     fmt,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicUsize, Ordering},
         mpsc,
     },
     thread::available_parallelism,
@@ -26,23 +30,29 @@ use std::{
 
 use crate::tape::Tracked;
 
-/// True while a backward pass runs on the thread of its caller.
-static IN_PLACE: AtomicBool = AtomicBool::new(false);
+/// Number of backward passes that run on the threads of their callers.
+static IN_PLACE: AtomicUsize = AtomicUsize::new(0);
 
-/// The right to run a backward pass on the caller's thread.
-struct Claim;
+/// A backward pass that runs on its caller's thread.
+struct InPlace;
 
-impl Claim {
-    /// Takes the right; `None` while another thread, or this one further down its stack, has it.
-    fn take() -> Option<Self> {
-        // A `Claim` is constructed only when it is taken, since dropping one releases it.
-        if IN_PLACE.swap(true, Ordering::Acquire) { None } else { Some(Self) }
+impl InPlace {
+    /// The only one of the process; `None` while there is another one, on any thread.
+    fn only() -> Option<Self> {
+        // Constructed only when it is counted, since dropping it counts down.
+        IN_PLACE.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok().then(|| Self)
+    }
+
+    /// One of several.
+    fn another() -> Self {
+        IN_PLACE.fetch_add(1, Ordering::Acquire);
+        Self
     }
 }
 
-impl Drop for Claim {
+impl Drop for InPlace {
     fn drop(&mut self) {
-        IN_PLACE.store(false, Ordering::Release);
+        IN_PLACE.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -82,6 +92,11 @@ fn backward<B: Backend>(root: Tracked<B>) -> Gradients {
     <Autodiff<B> as AutodiffBackend>::backward(root)
 }
 
+/// True for a pass that makes sense on the caller's thread alone.
+fn belongs_to_thread<B: Backend>(root: &Tracked<B>) -> bool {
+    !B::has_values(&B::float_device(&root.primitive)) || is_capturing()
+}
+
 /// Runs the backward pass of a tracked result, and returns the result of `take` on the gradients.
 ///
 /// # Panics
@@ -91,9 +106,44 @@ pub(crate) fn run<B: Backend, R: Send + 'static>(
     collector: &Collector,
     take: impl FnOnce(&mut Gradients) -> R + Send + 'static,
 ) -> R {
-    if let Some(_claim) = Claim::take() {
-        return take(&mut backward::<B>(root));
+    match InPlace::only() {
+        Some(_in_place) => take(&mut backward::<B>(root)),
+        None if belongs_to_thread::<B>(&root) => without_cleaning(root, collector, take),
+        None => elsewhere(root, collector, take),
     }
+}
+
+/// [`run`] on the caller's thread, until the gradients are computed.
+fn without_cleaning<B: Backend, R: Send + 'static>(
+    root: Tracked<B>,
+    collector: &Collector,
+    take: impl FnOnce(&mut Gradients) -> R + Send + 'static,
+) -> R {
+    /// What the last step unwinds with.
+    struct Result<R>(R);
+
+    let _in_place = InPlace::another();
+    collector.set(Box::new(move |grads| resume_unwind(Box::new(Result(take(grads))))));
+    let pass = AssertUnwindSafe(|| collector.collect(&mut backward::<B>(root)));
+    let panic = match catch_unwind(pass) {
+        Err(panic) => panic,
+        Ok(()) => unreachable!("the collector unwinds"),
+    };
+    match panic.downcast::<Result<R>>() {
+        Ok(result) => result.0,
+        Err(panic) => {
+            drop(collector.take());
+            resume_unwind(panic)
+        }
+    }
+}
+
+/// [`run`] on a helper.
+fn elsewhere<B: Backend, R: Send + 'static>(
+    root: Tracked<B>,
+    collector: &Collector,
+    take: impl FnOnce(&mut Gradients) -> R + Send + 'static,
+) -> R {
     let (sender, receiver) = mpsc::channel();
     let failure = sender.clone();
     // Sending fails only if this thread is gone.
@@ -113,17 +163,19 @@ pub(crate) fn run<B: Backend, R: Send + 'static>(
     }
 }
 
-/// Runs a backward pass only for the cleaning at its end; its gradients are dropped.
+/// Runs a backward pass only for the cleaning at its end; its gradients are dropped. What belongs to a thread that cannot run it now
+/// is left to the end of another pass.
 pub(crate) fn clear<B: Backend>(root: Tracked<B>) {
-    match Claim::take() {
-        Some(_claim) => drop(backward::<B>(root)),
+    match InPlace::only() {
+        Some(_in_place) => drop(backward::<B>(root)),
+        None if belongs_to_thread::<B>(&root) => {}
         None => on_helper(move || drop(catch_unwind(AssertUnwindSafe(|| backward::<B>(root))))),
     }
 }
 
 /// Like [`clear`], but skipped during another backward pass, whose end cleans as much.
 pub(crate) fn clear_if_idle<B: Backend>(root: impl FnOnce() -> Tracked<B>) {
-    if let Some(_claim) = Claim::take() {
+    if let Some(_in_place) = InPlace::only() {
         drop(backward::<B>(root()));
     }
 }

@@ -7,7 +7,7 @@
 use burn_autodiff::NodeId;
 use std::{
     any::{Any, TypeId},
-    cell::{Cell, RefCell},
+    cell::RefCell,
     collections::HashMap,
 };
 
@@ -41,7 +41,6 @@ enum Arrays {
 
 thread_local! {
     static FRAMES: RefCell<Vec<Frame>> = const { RefCell::new(Vec::new()) };
-    static COUNT: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Runs a function, and finds the arrays that it captured and that gradients flow to.
@@ -101,7 +100,6 @@ impl Frame {
             }
         }
 
-        COUNT.set(COUNT.get() + 1);
         FRAMES.with_borrow_mut(|frames| frames.push(self));
         let on_panic = OnPanic;
         let result = f();
@@ -134,19 +132,18 @@ impl Frame {
     }
 }
 
-/// True while a function runs whose captured arrays are looked for or replaced.
-pub(crate) fn is_looking() -> bool {
-    COUNT.get() > 0
+/// True while a function runs on this thread whose captured arrays are found or replaced.
+pub fn is_capturing() -> bool {
+    FRAMES.with_borrow(|frames| !frames.is_empty())
 }
 
 fn pop() -> Option<Arrays> {
-    COUNT.set(COUNT.get() - 1);
     FRAMES.with_borrow_mut(Vec::pop).map(|frame| frame.arrays)
 }
 
 /// What stands for an argument of a method: a tensor, an optional one, or several. Other arguments are returned as they are.
 pub(crate) fn used<B: Backend, T: 'static>(argument: T) -> T {
-    if !is_looking() {
+    if !is_capturing() {
         return argument;
     }
     let mut place = Some(argument);
@@ -166,7 +163,7 @@ pub(crate) fn used<B: Backend, T: 'static>(argument: T) -> T {
 
 /// What stands for a tensor, by the outermost function first.
 pub(crate) fn tensor<B: Backend>(x: Float<B>) -> Float<B> {
-    if !is_looking() {
+    if !is_capturing() {
         return x;
     }
     FRAMES.with_borrow_mut(|frames| frames.iter_mut().fold(x, |x, frame| frame.used::<B>(x)))

@@ -157,7 +157,7 @@ impl FunctionVjp for ManyInputs {
 
 /// What stands for the inputs of an operation; see [`Backend::in_place_of`].
 fn in_place<B: Backend>(inputs: Values<B>) -> Values<B> {
-    if !captured::is_looking() {
+    if !captured::is_capturing() {
         return inputs;
     }
     let device = inputs.given_device().cloned();

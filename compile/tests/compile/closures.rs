@@ -2,13 +2,15 @@
 
 use crate::common;
 use burn::tensor::Tensor;
-use grove_backend::{Autodiff, Flex};
+use grove_backend::{Autodiff, Backend, Flex};
 use grove_compile::{
-    Traced, checkpoint, cond, fori_loop, hessian, hvp, jacfwd, jacrev, jit, jvp, linearize, scan, vmap, while_loop,
+    CustomVjp, Traced, checkpoint, cond, custom_vjp, fori_loop, hessian, hvp, jacfwd, jacrev, jit, jvp, linearize,
+    scan, vmap, while_loop,
 };
 use grove_layers::dropout;
 use grove_transform::{from_inner, grad};
 use grove_tree::{Array, Key};
+use std::sync::{Mutex, mpsc};
 
 type B = Flex;
 type A = Array<Traced, 1>;
@@ -117,8 +119,7 @@ fn expected(outer: &str, inner: Inner, x: &Array<B, 1>) -> Array<B, 1> {
     })
 }
 
-#[test]
-fn every_inner_function_captures_arrays_of_every_outer_one() {
+fn check_every_pair() {
     let x = array([0.3, -0.4, 0.9]);
     for (inner_name, inner) in INNER {
         for (outer_name, outer) in OUTER {
@@ -128,6 +129,107 @@ fn every_inner_function_captures_arrays_of_every_outer_one() {
             common::same::<B, _>(&what, &found, &expected(outer_name, inner, &x), tolerance, 1.0);
         }
     }
+}
+
+#[test]
+fn every_inner_function_captures_arrays_of_every_outer_one() {
+    check_every_pair();
+}
+
+/// Returns its argument. Its backward pass calls a function.
+#[derive(Clone, Debug)]
+struct Calls(fn());
+
+impl CustomVjp for Calls {
+    type Args<B: Backend> = Array<B, 1>;
+    type Output<B: Backend> = Array<B, 1>;
+    type Residuals<B: Backend> = ();
+
+    fn forward<B: Backend>(&self, x: Array<B, 1>) -> (Array<B, 1>, ()) {
+        (x, ())
+    }
+
+    fn backward<B: Backend>(&self, (): (), grad: Array<B, 1>) -> Array<B, 1> {
+        (self.0)();
+        grad
+    }
+}
+
+/// Calls a function during a backward pass, on its thread and on another one.
+fn during_a_backward_pass(f: fn()) {
+    let on_its_thread = Calls(f);
+    grad(&array([1.0; 3]), |x| custom_vjp(&on_its_thread, x).val().sum());
+    std::thread::scope(|scope| {
+        let (begin, begun) = mpsc::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        scope.spawn(move || {
+            begun.recv().unwrap();
+            f();
+            drop(end);
+        });
+        *WAITS.lock().unwrap() = Some((begin, ended));
+        let waits = || {
+            let (begin, ended) = WAITS.lock().unwrap().take().unwrap();
+            begin.send(()).unwrap();
+            ended.recv().unwrap_err();
+        };
+        grad(&array([1.0; 3]), |x| custom_vjp(&Calls(waits), x).val().sum());
+    });
+}
+
+static WAITS: Mutex<Option<(mpsc::Sender<()>, mpsc::Receiver<()>)>> = Mutex::new(None);
+
+#[test]
+fn captured_arrays_while_another_gradient_is_computed() {
+    during_a_backward_pass(check_every_pair);
+}
+
+/// A gradient of what a branch computes again, which captured an array that the gradient around it is of.
+fn check_gradient_of_gradient() {
+    type Twice = Autodiff<Autodiff<B>>;
+    let x = array([0.3, -0.4, 0.9]);
+    let slope = grad(&x, |x: Array<Autodiff<B>, 1>| {
+        let inner = |y: Array<Autodiff<B>, 1>| {
+            Array::<_, 1>::new(
+                grad(&y, |y: Array<Twice, 1>| {
+                    let x = from_inner::<Autodiff<B>, _>(x.clone());
+                    checkpoint(|y: Array<Twice, 1>| Array::<_, 1>::new(x.val() * y.val() * y.val()), y).val().sum()
+                })
+                .val(),
+            )
+        };
+        let yes = x.val().sum().greater_elem(0.0);
+        cond(yes, inner, |y| y, Array::<_, 1>::new(x.val().ones_like())).val().sum()
+    });
+    common::same::<B, _>("slope", &slope, &array([2.0; 3]), 1e-6, 1.0);
+}
+
+#[test]
+fn gradients_of_gradients_while_another_gradient_is_computed() {
+    check_gradient_of_gradient();
+    during_a_backward_pass(check_gradient_of_gradient);
+}
+
+/// The keys of a trace are those of its thread.
+#[test]
+fn random_numbers_that_are_drawn_again_while_another_gradient_is_computed() {
+    fn check() {
+        let slope = |key: Key, x: &A| {
+            let drop =
+                move |x: Array<Autodiff<Traced>, 1>| Array::<_, 1>::new(dropout(x.val(), 0.5, Some(key.fold_in(1))));
+            grad(x, |x| checkpoint(drop, checkpoint(drop, x)).val().sum())
+        };
+        let f = jit(move |(x, key): (A, Key)| slope(key, &x));
+        let x = array([1.0; 3]);
+        for seed in 0..4 {
+            let key = Key::new(seed);
+            let ones = Array::<B, 1>::new(x.val().ones_like());
+            let expected = Array::<B, 1>::new(dropout(ones.val(), 0.5, Some(key.fold_in(1))).powf_scalar(2.0));
+            common::same::<B, _>("slope", &f.call::<B>((x.clone(), key)), &expected, 1e-6, 1.0);
+        }
+    }
+    check();
+    during_a_backward_pass(check);
 }
 
 /// Numbers of JAX for the same functions in functions.
