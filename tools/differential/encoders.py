@@ -261,14 +261,17 @@ def words(model, tokenizer, case) -> list:
 
 
 def by_words(model, tokenizer, text: str) -> list:
-    """As the pipeline, but with the tokenizer's own words: for RoBERTa the pipeline makes words by spaces."""
+    """As the pipeline, but with the tokenizer's own words, whose first tokens are labelled when a model is trained (run_ner.py).
+
+    For RoBERTa the pipeline makes words by spaces, and an entity of no characters of a space that is a token.
+    """
     encoded = tokenizer(text, return_tensors="pt")
     whole = encoded[0]
     with torch.no_grad():
         scores = model(**encoded).logits[0].softmax(-1)
     parts, last = [], None
     for i, (word, (start, end)) in enumerate(zip(whole.word_ids, whole.offsets)):
-        if word is None or whole.special_tokens_mask[i] or start == end:
+        if word is None or whole.special_tokens_mask[i]:
             continue
         if word == last:
             parts[-1]["end"] = end

@@ -7,7 +7,7 @@ use super::{CausalLm, DecodeSession, GenerateOptions, Generated, TextStream, che
 use crate::{Tokenizer, error::Result};
 
 /// A conversation: its messages, rendered by the model's chat template, and the cache of what the model has read, so that
-/// each turn processes only its new tokens.
+/// each turn processes only its new tokens, unless the states of all positions depend on the length of the text.
 ///
 /// ```no_run
 /// use grove_models::{GenerateOptions, Llama, Pretrained, Tokenizer, chat::{ChatSession, chat_template}};
@@ -93,7 +93,9 @@ impl<'a, B: Backend, M: CausalLm<B>> ChatSession<'a, B, M> {
             }
         };
         let options = GenerateOptions { key: options.key.fold_in(self.replies), ..options.clone() };
-        let session = self.session.take().unwrap_or_else(|| DecodeSession::new(self.model, 0));
+        // States that depend on the length of the text are not those of a longer one.
+        let session = self.session.take().filter(|_| !self.model.reads_prompts_whole());
+        let session = session.unwrap_or_else(|| DecodeSession::new(self.model, 0));
         let (generated, session) = generate_with_cache(self.model, session, &self.prompt, &options, on_token)?;
         if let Some(error) = broken {
             return Err(error);

@@ -2,6 +2,7 @@
 
 use burn::tensor::{Int, Tensor};
 use grove_backend::Backend;
+use std::cell::RefCell;
 
 use super::{CausalLm, DecodeCache};
 
@@ -57,6 +58,43 @@ impl<B: Backend, M: CausalLm<B>> Decoder<B, M> for Eager<'_, M> {
             (logits, cache) = (Some(of_chunk), next);
         }
         (logits.unwrap_or_else(|| unreachable!("a step reads at least one token")), cache)
+    }
+}
+
+/// The steps of another decoder, each of which reads all tokens again.
+pub(super) struct Again<'a, B: Backend, M> {
+    inner: &'a dyn Decoder<B, M>,
+    /// The tokens that were read, `[b, t]`.
+    read: RefCell<Option<Tensor<B, 2, Int>>>,
+}
+
+impl<'a, B: Backend, M: CausalLm<B>> Again<'a, B, M> {
+    pub(super) fn new(inner: &'a dyn Decoder<B, M>) -> Self {
+        Self { inner, read: RefCell::new(None) }
+    }
+}
+
+impl<B: Backend, M: CausalLm<B>> Decoder<B, M> for Again<'_, B, M> {
+    fn model(&self) -> &M {
+        self.inner.model()
+    }
+
+    fn new_cache(&self, prompt: usize, _steps: usize) -> M::Cache {
+        self.inner.new_cache(prompt, 0)
+    }
+
+    fn decode(
+        &self,
+        ids: Tensor<B, 2, Int>,
+        padding: &[usize],
+        _cache: M::Cache,
+        seen: usize,
+    ) -> (Tensor<B, 2>, M::Cache) {
+        let before = self.read.take().filter(|_| seen > 0);
+        let all = Tensor::cat(before.into_iter().chain([ids]).collect(), 1);
+        self.read.replace(Some(all.clone()));
+        let cache = self.new_cache(all.dims()[1], 0);
+        self.inner.decode(all, padding, cache, 0)
     }
 }
 

@@ -17,13 +17,12 @@ const TOP_K: i64 = 50;
 
 /// Keys of transformers' `GenerationConfig` that change no text here, and why.
 #[cfg(test)]
-const WITHOUT_EFFECT: [(&str, &str); 37] = [
+const WITHOUT_EFFECT: [(&str, &str); 36] = [
     ("_from_model_config", "where the file came from"),
     ("transformers_version", "who wrote the file"),
     ("bos_token_id", "texts begin as the tokenizer begins them"),
     ("pad_token_id", "padding is masked"),
     ("decoder_start_token_id", "of models with an encoder"),
-    ("use_cache", "speed"),
     ("cache_implementation", "speed"),
     ("cache_config", "speed"),
     ("max_cache_len", "speed"),
@@ -103,6 +102,7 @@ impl GenerateOptions {
             rules,
             stop_strings,
             end_tokens: keys.get("eos_token_id")?.map(|ends: Numbers| ends.to_vec()),
+            use_cache: keys.get("use_cache")?.unwrap_or(default.use_cache),
             ..default
         })
     }
@@ -281,7 +281,9 @@ mod tests {
         };
         let default = GenerateOptions { sampling: Sampling::greedy(), ..GenerateOptions::default() };
         assert_eq!(read(json!({})).unwrap(), default);
-        let found = read(json!({"max_new_tokens": 7, "max_length": 20, "stop_strings": "."})).unwrap();
+        let found =
+            read(json!({"max_new_tokens": 7, "max_length": 20, "stop_strings": ".", "use_cache": false})).unwrap();
+        assert!(!found.use_cache);
         assert_eq!((found.max_new_tokens, found.max_length, &*found.stop_strings), (7, None, &[".".to_owned()][..]));
         let found = read(json!({"max_length": 20, "stop_strings": [".", "!"]})).unwrap();
         assert_eq!((found.most_after(8), found.most_after(30), found.stop_strings.len()), (12, 1, 2));

@@ -6,7 +6,7 @@ use grove_tree::Key;
 use super::{
     CausalLm, Sampling, TokenRules,
     ahead::{self, Sampler},
-    decoder::{Decoder, Eager},
+    decoder::{Again, Decoder, Eager},
     rules::Place,
 };
 use crate::{
@@ -35,6 +35,9 @@ pub struct GenerateOptions {
     pub end_tokens: Option<Vec<u32>>,
     /// If true, generation continues after the model's own end tokens.
     pub ignore_eos: bool,
+    /// If false, the whole text is read again for each token where that changes the result: for models whose states of all positions
+    /// depend on the length of the text.
+    pub use_cache: bool,
     /// Key of the random numbers.
     pub key: Key,
 }
@@ -51,6 +54,7 @@ impl Default for GenerateOptions {
             stop_strings: Vec::new(),
             end_tokens: None,
             ignore_eos: false,
+            use_cache: true,
             key: Key::new(0),
         }
     }
@@ -61,6 +65,11 @@ impl GenerateOptions {
     pub(super) fn most_after(&self, prompt: usize) -> usize {
         let most = self.max_length.map_or(usize::MAX, |length| length.saturating_sub(prompt).max(1));
         self.max_new_tokens.min(most)
+    }
+
+    /// True if a model reads the whole text again for each token.
+    pub(super) fn reads_again<B: Backend>(&self, model: &impl CausalLm<B>) -> bool {
+        !self.use_cache && model.reads_prompts_whole()
     }
 
     /// The key of a row's next token, `step` tokens after the prompt.
@@ -158,6 +167,8 @@ pub(super) fn generate_by<B: Backend, M: CausalLm<B>>(
     on_token: &mut dyn FnMut(usize, u32) -> bool,
 ) -> Result<Vec<Generated>> {
     let model = decoder.model();
+    let again = Again::new(decoder);
+    let decoder = if options.reads_again(model) { &again } else { decoder };
     options.sampling.validate()?;
     for prompt in prompts {
         check_prompt(model, prompt)?;

@@ -81,6 +81,9 @@ pub fn generate_with_cache<B: Backend, M: CausalLm<B>>(
     let mut finish = limit_of(steps, prompt.len(), options);
     let mut sampler = Sampler::new(&[prompt], 0, model.vocab_size(), options, &model.device());
     for step in 0..steps {
+        if options.reads_again(model) {
+            session = DecodeSession::new(model, 0);
+        }
         let (logits, next) = session.advance(model, &ids, 1);
         session = next;
         let token = match &mut sampler {

@@ -1,13 +1,15 @@
 //! Rotary positions of LLaMA's configurations against transformers, and texts beyond the length of training. Fixtures:
 //! tools/fixtures/rope.py.
 
-use burn::tensor::{DType, Tensor};
+use burn::tensor::{DType, Tensor, TensorData};
 use grove_backend::Flex;
 use grove_models::{
-    CausalLm, GenerateOptions, Llama, LlamaConfig, ModelError, Pretrained, PretrainedConfig, generate,
-    generation::{Sampling, TraceableLm, check_prompt, score_text},
+    CausalLm, GenerateOptions, Llama, LlamaConfig, ModelError, Pretrained, PretrainedConfig, Tokenizer,
+    chat::{ChatSession, ChatTemplate},
+    generate,
+    generation::{DecodeSession, Sampling, TraceableLm, check_prompt, generate_with_cache, score_text},
 };
-use grove_tree::Key;
+use grove_tree::{AnyArray, Key};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -87,16 +89,75 @@ fn texts_go_on_beyond_the_length_of_training() {
         for length in [10, 16, 28] {
             let prompt: Vec<u32> = (0..length).map(|i| (i * 7 + 3) % 23).collect();
             check_prompt(&model, &prompt).unwrap();
-            let options = GenerateOptions {
-                max_new_tokens: 12,
-                ignore_eos: true,
-                sampling: Sampling::greedy(),
-                ..Default::default()
-            };
+            let options = greedy(12);
             let eager = generate(&model, std::slice::from_ref(&prompt), &options, |_, _| true).unwrap();
             assert_eq!(eager[0].ids.len(), 12);
             let jitted = model.jitted().generate(std::slice::from_ref(&prompt), &options, |_, _| true).unwrap();
             assert_eq!(jitted[0].ids, eager[0].ids, "{length}");
+        }
+    }
+}
+
+/// Models whose angles depend on the length of the text.
+fn models_of_lengths() -> [Llama<Flex>; 2] {
+    let long = json!({"type": "longrope", "original_max_position_embeddings": 16, "factor": 2.0,
+        "short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [1.0, 2.0, 3.0, 4.0]});
+    [json!({"type": "dynamic", "factor": 4.0}), long].map(|rope| {
+        let config = LlamaConfig { vocab_size: 512, ..config(rope) };
+        let model = Llama::<Flex>::init(&config, Key::new(3), &Default::default()).unwrap();
+        // Attention that looks at one position alone has results that depend on the angles.
+        grove_tree::map(model, |x: AnyArray<Flex>| {
+            let shape = x.shape().to_vec();
+            let numbers: Vec<f32> = x.into_data().unwrap().iter::<f32>().map(|x| x * 12.0).collect();
+            AnyArray::from_data(TensorData::new(numbers, shape), &Default::default())
+        })
+    })
+}
+
+fn greedy(most: usize) -> GenerateOptions {
+    GenerateOptions { max_new_tokens: most, ignore_eos: true, sampling: Sampling::greedy(), ..Default::default() }
+}
+
+/// As with `"use_cache": false` in transformers.
+#[test]
+fn without_a_cache_the_whole_text_is_read_for_each_token() {
+    for model in models_of_lengths() {
+        let prompt: Vec<u32> = (0..11).map(|i| (i * 37 + 3) % 512).collect();
+        let mut expected = prompt.clone();
+        for _ in 0..20 {
+            let ids = expected.iter().map(|&id| i64::from(id)).collect::<Vec<_>>();
+            let ids = Tensor::from_data(TensorData::new(ids, [1, expected.len()]), &Default::default());
+            let last = model.forward(ids, None).into_data().iter::<f32>().collect::<Vec<_>>();
+            let last = &last[512 * (expected.len() - 1)..];
+            expected.push((0..512).max_by(|&a, &b| last[a].total_cmp(&last[b])).unwrap() as u32);
+        }
+        let expected = &expected[11..];
+        let options = GenerateOptions { use_cache: false, ..greedy(20) };
+        let prompts = std::slice::from_ref(&prompt);
+        let found = generate(&model, prompts, &options, |_, _| true).unwrap();
+        assert_eq!(found[0].ids, expected);
+        assert_eq!(model.jitted().generate(prompts, &options, |_, _| true).unwrap()[0].ids, expected);
+        let session = DecodeSession::new(&model, 0);
+        assert_eq!(generate_with_cache(&model, session, &prompt, &options, |_| true).unwrap().0.ids, expected);
+        let cached = generate(&model, prompts, &greedy(20), |_, _| true).unwrap();
+        assert_ne!(cached[0].ids, expected, "the test tells nothing");
+    }
+}
+
+/// Each turn has the angles of its length, as where the whole conversation is one prompt.
+#[test]
+fn turns_of_a_conversation_have_the_angles_of_their_length() {
+    let tokenizer = Tokenizer::from_path("tests/fixtures/gpt2/tokenizer").unwrap();
+    let template = "{% for message in messages %}{{ message.content }}.{% endfor %}";
+    let template = ChatTemplate::new(template, [("bos_token", "")]).unwrap();
+    for model in models_of_lengths() {
+        let mut chat = ChatSession::new(&model, &tokenizer, &template, None);
+        for message in ["A grove", " of trees", " and so on"] {
+            chat.say(message).unwrap();
+            let prompt = tokenizer.encode(&template.render(chat.messages(), true).unwrap()).unwrap();
+            let expected = generate(&model, &[prompt], &greedy(6), |_, _| true).unwrap();
+            let reply = chat.reply(&greedy(6), &[], |_| true).unwrap();
+            assert_eq!(reply.generated.ids, expected[0].ids);
         }
     }
 }

@@ -111,12 +111,13 @@ fn probabilities(window: &EncodedText, first: Option<u32>, logits: &[f32]) -> Ve
 }
 
 /// The most likely spans of the text, the most likely first: first and last token, and score. If answers are aligned to words,
-/// several may become one, so that there are more of them.
+/// several may become one, so that there are more of them. Tokens that begin texts and stand in the question count among the spans, as
+/// in transformers.
 fn best_spans(window: &EncodedText, starts: &[f32], ends: &[f32], options: &AnswerOptions) -> Vec<(usize, usize, f32)> {
     let own = |i: usize| window.sources[i] == Some(1);
     let mut spans = vec![];
-    for (from, p) in starts.iter().enumerate().filter(|&(i, _)| own(i)) {
-        for (to, q) in ends.iter().enumerate().skip(from).take(options.max_answer_len).filter(|&(i, _)| own(i)) {
+    for (from, p) in starts.iter().enumerate().skip(1) {
+        for (to, q) in ends.iter().enumerate().skip(from).take(options.max_answer_len) {
             if p * q > 0.0 {
                 spans.push((from, to, p * q));
             }
@@ -124,6 +125,7 @@ fn best_spans(window: &EncodedText, starts: &[f32], ends: &[f32], options: &Answ
     }
     spans.sort_by(|a, b| b.2.total_cmp(&a.2));
     spans.truncate(if options.align_to_words { 2 * options.top_k + 10 } else { options.top_k });
+    spans.retain(|&(from, to, _)| own(from) && own(to));
     spans
 }
 

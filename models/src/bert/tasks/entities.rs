@@ -76,7 +76,7 @@ fn of_window(window: &EncodedText, scores: &[f32], classes: usize) -> Vec<Word> 
     let count = window.sources.len();
     let mut words: Vec<Word> = vec![];
     let mut last = None;
-    for i in (0..count).filter(|&i| window.sources[i].is_some() && !window.offsets[i].is_empty()) {
+    for i in (0..count).filter(|&i| window.sources[i].is_some()) {
         // Without word boundaries from the tokenizer, each token is a word.
         let number = window.words[i].map_or((i, false), |word| (word as usize, true));
         if last == Some(number) {
@@ -89,6 +89,8 @@ fn of_window(window: &EncodedText, scores: &[f32], classes: usize) -> Vec<Word> 
         let within = i.min(count - 1 - i);
         words.push(Word { range: window.offsets[i].clone(), class, score: scores[class], within });
     }
+    // A space can be a token that stands for no bytes, and a word's first.
+    words.retain(|word| !word.range.is_empty());
     words
 }
 
@@ -130,6 +132,24 @@ fn join(words: &[Word], labels: &[String], text: &str) -> Vec<Entity> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bert::TextIds;
+
+    #[test]
+    fn the_first_token_of_a_word_decides_also_without_bytes_of_its_own() {
+        let (offsets, words) =
+            ([0..0, 0..0, 0..2, 3..3, 3..4, 5..5, 0..0], [None, Some(0), Some(0), Some(1), Some(1), Some(2), None]);
+        let window = EncodedText {
+            text: TextIds { ids: vec![0; 7], token_types: vec![] },
+            offsets: offsets.to_vec(),
+            sources: words.map(|word| word.map(|_| 0)).to_vec(),
+            words: words.to_vec(),
+            truncated: false,
+        };
+        let scores: Vec<f32> = (0..7).flat_map(|i| [0.1 * i as f32, 0.35]).collect();
+        let found = of_window(&window, &scores, 2);
+        let found: Vec<_> = found.into_iter().map(|word| (word.range, word.class, word.score)).collect();
+        assert_eq!(found, [(0..2, 1, 0.35), (3..4, 1, 0.35)]);
+    }
 
     #[test]
     fn words_that_go_on_are_one_part() {
