@@ -156,9 +156,7 @@ class Reference:
             return self.model(torch.tensor([ids])).logits[0]
 
     def generate(self, ids: list[int], **more) -> tuple[list[int], list[torch.Tensor]]:
-        """A continuation, with the processed scores of each step. With a cache in any case: without one, angles that depend on the
-        length of the text (dynamic, longrope) would change for its beginning too."""
-        more["use_cache"] = True
+        """A continuation, with the processed scores of each step."""
         x = torch.tensor([ids])
         with torch.no_grad():
             out = self.model.generate(

@@ -127,7 +127,11 @@ impl<'a> Matching<'a> {
             };
             match names.iter().map(|name| self.actual(name)).collect::<Option<Vec<_>>>() {
                 Some(names) => return self.fit(rule, &captures, part, names, slot),
-                None => looked_for.extend(names),
+                None => names.into_iter().for_each(|name| {
+                    if !looked_for.contains(&name) {
+                        looked_for.push(name);
+                    }
+                }),
             }
         }
         match (has_rule, self.actual(path)) {

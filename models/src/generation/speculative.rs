@@ -5,7 +5,7 @@ use grove_layers::MAX_ROLLBACK;
 use serde::Serialize;
 
 use super::{
-    CausalLm, DecodeSession, Finish, GenerateOptions, Generated,
+    CausalLm, DecodeSession, Finish, GenerateOptions, Generated, generate,
     run::{check_prompt, draw, ends_of, limit_of, steps_of},
 };
 use crate::error::{ModelError, Result};
@@ -30,6 +30,8 @@ pub struct Drafted {
 /// The draft needs the model's tokenizer. Their matrices may differ in height, as those of models of several sizes do, which are
 /// padded: the draft proposes tokens that both have, and none once the text has a token that it lacks.
 ///
+/// A model whose states of all positions depend on the length of the text gets no proposals: each token is read at its own length.
+///
 /// # Errors
 /// As [`generate`](super::generate); [`ModelError::Option`] for a look-ahead that is not between 1 and 16.
 pub fn generate_with_draft<B: Backend, M: CausalLm<B>, D: CausalLm<B>>(
@@ -45,6 +47,10 @@ pub fn generate_with_draft<B: Backend, M: CausalLm<B>, D: CausalLm<B>>(
     if lookahead == 0 || lookahead > MAX_ROLLBACK {
         let (option, range) = ("the draft's look-ahead", "between 1 and 16 tokens");
         return Err(ModelError::Option { option, value: lookahead.to_string(), range });
+    }
+    if model.reads_prompts_whole() {
+        let mut rows = generate(model, &[prompt.to_vec()], options, |_, token| on_token(token))?;
+        return Ok((rows.remove(0), Drafted::default()));
     }
     let (tokens, draft_tokens) = (model.vocab_size(), draft.vocab_size());
     let common = tokens.min(draft_tokens);

@@ -7,7 +7,9 @@ use grove_models::{
     CausalLm, GenerateOptions, Llama, LlamaConfig, ModelError, Pretrained, PretrainedConfig, Tokenizer,
     chat::{ChatSession, ChatTemplate},
     generate,
-    generation::{DecodeSession, Sampling, TraceableLm, check_prompt, generate_with_cache, score_text},
+    generation::{
+        DecodeSession, Sampling, TraceableLm, check_prompt, generate_with_cache, generate_with_draft, score_text,
+    },
 };
 use grove_tree::{AnyArray, Key};
 use serde::Deserialize;
@@ -140,6 +142,8 @@ fn without_a_cache_the_whole_text_is_read_for_each_token() {
         let session = DecodeSession::new(&model, 0);
         assert_eq!(generate_with_cache(&model, session, &prompt, &options, |_| true).unwrap().0.ids, expected);
         let cached = generate(&model, prompts, &greedy(20), |_, _| true).unwrap();
+        let (drafted, _) = generate_with_draft(&model, &model, &prompt, 4, &greedy(20), |_| true).unwrap();
+        assert_eq!(drafted, cached[0], "a draft changes no text");
         assert_ne!(cached[0].ids, expected, "the test tells nothing");
     }
 }
