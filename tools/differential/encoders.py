@@ -280,7 +280,8 @@ def by_words(model, tokenizer, text: str) -> list:
         best = int(scores[i].argmax())
         parts.append(dict(entity=model.config.id2label[best], score=scores[i, best].item(), start=start, end=end))
     groups = []
-    for part in parts:
+    # A space before a token of its own is a word of no characters.
+    for part in (part for part in parts if part["start"] < part["end"]):
         begin, _, name = (
             part["entity"].rpartition("-") if part["entity"][:2] in ("B-", "I-") else ("I", "", part["entity"])
         )
