@@ -48,7 +48,7 @@ on_xla() {
         VIRTUAL_ENV=$1 GROVE_REQUIRE_PJRT=1 cargo nextest run --workspace -E 'package(grove-xla)' --status-level slow
         return
     fi
-    for file in xla/tests/*.rs; do
+    for file in engine/xla/tests/*.rs; do
         tests+=(--test "$(basename "$file" .rs)")
     done
     VIRTUAL_ENV=$1 GROVE_REQUIRE_PJRT=1 cargo test --workspace "${tests[@]}"

@@ -2,7 +2,7 @@
 
     ~/venv/ref/bin/python tools/check_preprocessing.py
 
-Builds and runs images/examples/preprocess.rs on the photographs that come with scikit-image and scikit-learn, as PNG
+Builds and runs inputs/images/examples/preprocess.rs on the photographs that come with scikit-image and scikit-learn, as PNG
 and as JPEG, and prints the difference of the final tensors in grey levels (before they are divided by the standard
 deviation): the mean, and the largest of single values. Also has AutoImageProcessor read what grove saves, and times a
 12-megapixel JPEG against Pillow. Fails where a mean is over one level.

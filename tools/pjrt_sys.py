@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes xla/src/sys.rs, the part of the PJRT C API that grove uses, from OpenXLA's header.
+"""Writes engine/xla/src/sys.rs, the part of the PJRT C API that grove uses, from OpenXLA's header.
 
-    tools/pjrt_sys.py pjrt_c_api.h > xla/src/sys.rs && cargo fmt -p grove-xla
+    tools/pjrt_sys.py pjrt_c_api.h > engine/xla/src/sys.rs && cargo fmt -p grove-xla
 
 The header is in the PyPI package xla-cpu-pjrt. Later headers only append: functions to the table, fields to the structs.
 """

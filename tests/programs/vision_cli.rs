@@ -12,7 +12,7 @@ const RESNET: Example = Example("resnet");
 const VIT: Example = Example("vit");
 
 /// Photographs of other formats.
-const DECODE: &str = "images/tests/fixtures/decode";
+const DECODE: &str = "inputs/images/tests/fixtures/decode";
 
 /// Light on the left or on the right, at random otherwise.
 fn image(right: bool, number: u32, side: u32) -> RgbImage {

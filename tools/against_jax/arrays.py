@@ -1,4 +1,4 @@
-"""JAX's counterparts of functions of arrays: those of compile/tests/against_jax/arrays.rs. Arguments and results are flat."""
+"""JAX's counterparts of functions of arrays: those of engine/compile/tests/against_jax/arrays.rs. Arguments and results are flat."""
 
 import jax
 import jax.numpy as jnp

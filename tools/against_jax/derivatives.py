@@ -1,5 +1,5 @@
-"""Makes compile/tests/fixtures/against_jax.json: values and derivatives that JAX gives for the functions of
-compile/tests/against_jax, at ordinary and special arguments.
+"""Makes engine/compile/tests/fixtures/against_jax.json: values and derivatives that JAX gives for the functions of
+engine/compile/tests/against_jax, at ordinary and special arguments.
 
     python tools/against_jax/derivatives.py
 
@@ -21,7 +21,7 @@ from arrays import PRODUCTS, REDUCTIONS, SHAPES, UPDATES
 from elementwise import BINARY, UNARY
 from modules import IMAGES, ROWS, SEQUENCES
 
-OUT = Path(__file__).resolve().parents[2] / "compile" / "tests" / "fixtures" / "against_jax.json"
+OUT = Path(__file__).resolve().parents[2] / "engine" / "compile" / "tests" / "fixtures" / "against_jax.json"
 
 INF, NAN = np.inf, np.nan
 POINTS = [-2.5, -1.7, -1.0, -0.5, -0.3, 0.2, 0.3, 0.5, 0.7, 1.0, 1.3, 1.5, 2.0, 3.0, 3.7, 0.0, -0.0, 1e-6, -1e-6, 1e-20, -1e-20,

@@ -1,4 +1,4 @@
-"""JAX's counterparts of operations of neural networks: those of compile/tests/against_jax/modules.rs."""
+"""JAX's counterparts of operations of neural networks: those of engine/compile/tests/against_jax/modules.rs."""
 
 import jax
 import jax.numpy as jnp

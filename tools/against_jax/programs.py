@@ -1,4 +1,4 @@
-"""Random nested programs, with the values and derivatives that JAX gives them, for compile/tests/against_jax/programs.rs.
+"""Random nested programs, with the values and derivatives that JAX gives them, for engine/compile/tests/against_jax/programs.rs.
 
     python tools/against_jax/programs.py [--seed SEED] [--count COUNT] [--out FILE]
 
@@ -24,7 +24,7 @@ from jax import lax, nn
 
 from derivatives import program, tokens
 
-OUT = Path(__file__).resolve().parents[2] / "compile" / "tests" / "fixtures" / "programs.jsonl"
+OUT = Path(__file__).resolve().parents[2] / "engine" / "compile" / "tests" / "fixtures" / "programs.jsonl"
 SIZE = 4
 
 UNARY = {

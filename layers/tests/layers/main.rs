@@ -3,7 +3,7 @@
 #![recursion_limit = "256"]
 
 #[macro_use]
-#[path = "../../../backend/tests/common/mod.rs"]
+#[path = "../../../engine/backend/tests/common/mod.rs"]
 mod common;
 #[path = "../case/mod.rs"]
 mod case;

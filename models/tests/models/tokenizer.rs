@@ -140,7 +140,7 @@ fn streams_of_any_bytes_are_their_decoding() {
 #[test]
 fn bytes_that_are_no_text_change_nothing_before_them() {
     let folder = tempfile::tempdir().unwrap();
-    std::fs::copy("../text/tests/fixtures/models/llama.model", folder.path().join("tokenizer.model")).unwrap();
+    std::fs::copy("../inputs/text/tests/fixtures/models/llama.model", folder.path().join("tokenizer.model")).unwrap();
     let tokenizer = Tokenizer::from_path(folder.path()).unwrap();
     let id = |token: &str| tokenizer.token_to_id(token).unwrap_or_else(|| panic!("{token}"));
     let (line_feed, tab, half, other) = (id("<0x0A>"), id("<0x09>"), id("<0xC3>"), id("<0xA9>"));

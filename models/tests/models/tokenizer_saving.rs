@@ -115,7 +115,7 @@ fn tokenizers_without_tokenizer_json_keep_their_own_files() {
     assert_eq!(saved_names(words.path()), ["tokenizer_config.json", "vocab.txt"]);
     // LLaMA's.
     let pieces = tempfile::tempdir().unwrap();
-    fs::copy("../text/tests/fixtures/models/llama.model", pieces.path().join("tokenizer.model")).unwrap();
+    fs::copy("../inputs/text/tests/fixtures/models/llama.model", pieces.path().join("tokenizer.model")).unwrap();
     write(pieces.path(), "tokenizer_config.json", r#"{"add_bos_token": true, "legacy": false}"#);
     assert_eq!(saved_names(pieces.path()), ["tokenizer.model", "tokenizer_config.json"]);
     let tokenizer = Tokenizer::from_path(pieces.path()).unwrap();

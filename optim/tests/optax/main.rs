@@ -1,7 +1,7 @@
 //! Every transformation, optimizer, wrapper and schedule against optax. Fixture: tools/fixtures/optim.py.
 #![recursion_limit = "256"]
 
-#[path = "../../../backend/tests/common/mod.rs"]
+#[path = "../../../engine/backend/tests/common/mod.rs"]
 #[macro_use]
 mod common;
 

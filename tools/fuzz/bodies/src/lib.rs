@@ -1,0 +1,52 @@
+//! The readers of files from outside, each as a function of the bytes of a file. Whatever these are, it ends with a value or
+//! an error: no panic, no abort, no allocation by what the file claims.
+//!
+//! The targets of `cargo fuzz` in `fuzz/` call them, and so do this crate's tests, with changed copies of the files in
+//! `tools/fuzz/seeds`.
+#![warn(missing_docs)]
+
+mod models;
+mod runs;
+mod weights;
+
+pub use models::{chat_template, config, generation_config, image, preprocessor, tokenizer_json, tokenizer_model};
+pub use runs::{metrics, run};
+pub use weights::{gguf, npz, pickle, safetensors, shard_index};
+
+/// Why a reader refused a file.
+pub type Refused = Box<dyn std::error::Error + Send + Sync>;
+
+/// A reader of files.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader {
+    /// The name of its target, and of the folder of its seeds.
+    pub name: &'static str,
+    /// Reads a file of these bytes.
+    pub read: fn(&[u8]) -> Result<(), Refused>,
+}
+
+/// All readers.
+pub const READERS: [Reader; 14] = [
+    Reader { name: "chat_template", read: chat_template },
+    Reader { name: "config", read: config },
+    Reader { name: "generation_config", read: generation_config },
+    Reader { name: "gguf", read: gguf },
+    Reader { name: "image", read: image },
+    Reader { name: "metrics", read: metrics },
+    Reader { name: "npz", read: npz },
+    Reader { name: "pickle", read: pickle },
+    Reader { name: "preprocessor", read: preprocessor },
+    Reader { name: "run", read: run },
+    Reader { name: "safetensors", read: safetensors },
+    Reader { name: "shard_index", read: shard_index },
+    Reader { name: "tokenizer_json", read: tokenizer_json },
+    Reader { name: "tokenizer_model", read: tokenizer_model },
+];
+
+/// A directory with one file of these bytes, and the file's path.
+fn file(name: &str, bytes: &[u8]) -> Result<(tempfile::TempDir, std::path::PathBuf), Refused> {
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().join(name);
+    std::fs::write(&path, bytes)?;
+    Ok((directory, path))
+}
