@@ -1,6 +1,6 @@
 //! Measures grove beside other libraries: `cargo run --example bench -- --peers torch,jax --only gpt2`, as `grove bench`.
 //!
-//! The rows, the measuring and the charts are in `benches/grove`.
+//! The rows, the measuring and the charts are in `cli/bench`.
 
 use clap::Parser;
 use grove_bench::Options;

@@ -13,8 +13,6 @@ pub use anchor::anchors;
 pub use grove_backend as backend;
 /// Tracing: functions of trees as graphs, which are shown, counted and compiled.
 pub use grove_compile as compile;
-/// Training on several processes and machines: ranks, and collectives over trees.
-pub use grove_distributed as distributed;
 /// Atomic writes, and errors with paths.
 pub use grove_files as files;
 /// Images: decoding, preprocessing, augmentation, data sets.
@@ -43,6 +41,12 @@ pub use grove_xla as xla;
 
 pub use burn::tensor;
 pub use grove_backend::Backend;
+
+/// Training on several processes and machines: ranks, collectives over trees, optimizers on ranks.
+pub mod distributed {
+    pub use grove_distributed::*;
+    pub use grove_optim::{AllReduceGradients, Zero1, all_reduce_gradients, zero1};
+}
 
 /// Probes for a device of any backend, then runs the program on it.
 ///

@@ -2,7 +2,7 @@
 
 pub use clap::{Args, Parser, ValueEnum};
 pub use grove::{
-    models::{ModelError, peft::ModelFiles},
+    models::{ModelError, ModelFiles},
     optim::Schedule,
     prelude::*,
     train::{Ended, RunDirectory, RunSettings},

@@ -10,7 +10,7 @@ use crate::{
     AutoModel, ModelKind, PretrainedConfig, Tokenizer, copy_generation_config,
     error::{ModelError, Result},
     memory,
-    peft::{ModelFiles, has_tokenizer},
+    model_files::{ModelFiles, has_tokenizer},
     resnet, vit,
 };
 

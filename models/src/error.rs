@@ -4,7 +4,7 @@ use grove_weights::WeightsError;
 use std::path::PathBuf;
 use thiserror::Error;
 
-use crate::memory::format_bytes;
+use crate::format_bytes::format_bytes;
 
 /// The result of working with a model.
 pub type Result<T> = std::result::Result<T, ModelError>;

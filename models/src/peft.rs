@@ -20,7 +20,7 @@ use grove_backend::Backend;
 use grove_files::{KnownKeys, RefusedKey};
 use grove_layers::{Linear, Lora, lora::LoraError};
 use grove_tree::{Array, NamedLeaves, Tree, layers_mut};
-use grove_weights::{ADAPTER_FILE, NameMap, Report, Step, TensorFiles, VOCABULARY_FILES, save_tree};
+use grove_weights::{ADAPTER_FILE, NameMap, Step, TensorFiles, save_tree};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::{
@@ -29,13 +29,12 @@ use std::{
 };
 
 use crate::{
-    Pretrained, PretrainedConfig,
     error::{ModelError, Result},
     keys::check_keys,
-    pretrained::{read_fields, read_json, resolve, write_json},
+    pretrained::json::{read_fields, read_json, write_json},
 };
 
-const CONFIG: &str = ADAPTER_FILE;
+pub(crate) const CONFIG: &str = ADAPTER_FILE;
 const WEIGHTS: &str = "adapter_model.safetensors";
 /// PyTorch's format, of older versions of peft.
 const PYTORCH_WEIGHTS: &str = "adapter_model.bin";
@@ -45,7 +44,7 @@ const PARTS: [&str; 2] = [".lora_A.weight", ".lora_B.weight"];
 
 /// The fields of `adapter_config.json` that decide about values.
 #[derive(Deserialize)]
-struct AdapterConfig {
+pub(crate) struct AdapterConfig {
     #[serde(default = "default_alpha")]
     lora_alpha: f64,
     #[serde(default)]
@@ -55,9 +54,9 @@ struct AdapterConfig {
     #[serde(default)]
     init_lora_weights: Value,
     #[serde(default)]
-    base_model_name_or_path: Option<String>,
+    pub base_model_name_or_path: Option<String>,
     #[serde(default)]
-    revision: Option<String>,
+    pub revision: Option<String>,
 }
 
 /// `lora_alpha` where a file has none, as in peft.
@@ -66,7 +65,7 @@ fn default_alpha() -> f64 {
 }
 
 /// Where a key changes the model in a way that [`Lora`] does not have.
-const MERGE: &str = "merge the adapter with peft";
+pub(crate) const MERGE: &str = "merge the adapter with peft";
 
 /// A key that is not supported unless it is empty.
 const fn unsupported(key: &'static str) -> RefusedKey {
@@ -130,7 +129,7 @@ const INITIALISATIONS: [&str; 3] = ["eva", "gaussian", "orthogonal"];
 
 impl AdapterConfig {
     /// Reads and checks the file.
-    fn read(file: &Path) -> Result<Self> {
+    pub(crate) fn read(file: &Path) -> Result<Self> {
         let fields: Map<String, Value> = read_json(file)?;
         let wrong = |reason: String| Err(ModelError::Adapter { file: file.into(), reason });
         match fields.get("peft_type").unwrap_or(&Value::Null) {
@@ -211,7 +210,7 @@ pub fn load_adapters<B: Backend, M: Tree<B>>(model: M, names: &NameMap, director
 }
 
 /// Adds adapters of linear layers, of a type, or of that of the layers' weights. Other tensors of the file are left out.
-fn added<B: Backend, M: Tree<B>>(
+pub(crate) fn added<B: Backend, M: Tree<B>>(
     mut model: M,
     names: &NameMap,
     adapters: &Adapters,
@@ -248,15 +247,15 @@ fn added<B: Backend, M: Tree<B>>(
 }
 
 /// An open file of adapters.
-struct Adapters {
+pub(crate) struct Adapters {
     config: AdapterConfig,
     config_file: PathBuf,
-    checkpoint: TensorFiles,
+    pub checkpoint: TensorFiles,
     file: PathBuf,
 }
 
 impl Adapters {
-    fn open(directory: &Path) -> Result<Self> {
+    pub(crate) fn open(directory: &Path) -> Result<Self> {
         let config_file = directory.join(CONFIG);
         let config = AdapterConfig::read(&config_file)?;
         let [file, older] = [WEIGHTS, PYTORCH_WEIGHTS].map(|name| directory.join(name));
@@ -316,157 +315,10 @@ impl Adapters {
 }
 
 /// The model's name for a tensor that stands in place of its own: one that is no part of an update.
-fn own_name(tensor: &str) -> Option<String> {
+pub(crate) fn own_name(tensor: &str) -> Option<String> {
     let name = tensor.strip_prefix(ROOT)?;
     let update = name.split('.').any(|part| part.starts_with("lora_"));
     (!update).then(|| name.replace("modules_to_save.", "").replace("original_module.", ""))
-}
-
-/// The files of a model: its own, and those of an adapter that is added to it.
-///
-/// ```no_run
-/// use grove_models::{Llama, peft::ModelFiles};
-/// # type B = burn_flex::Flex;
-/// // The adapter names the model that it belongs to.
-/// let files = ModelFiles::from_pretrained("user/my-adapter")?;
-/// let (model, _) = files.load::<B, Llama<B>>(&Default::default(), None)?;
-/// # Ok::<(), grove_models::ModelError>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ModelFiles {
-    path: PathBuf,
-    adapter: Option<PathBuf>,
-}
-
-impl ModelFiles {
-    /// Those of a directory or a weights file. If it is the directory of an adapter, the model is the one that its
-    /// `adapter_config.json` names, which is downloaded unless it is in the cache.
-    ///
-    /// # Errors
-    /// The error names the file or the hub's answer, and what to do.
-    pub fn at(path: impl Into<PathBuf>) -> Result<Self> {
-        let path = path.into();
-        match is_adapter(&path) {
-            true => Ok(Self { adapter: Some(path.clone()), path: base_of(&path)? }),
-            false => Ok(Self { path, adapter: None }),
-        }
-    }
-
-    /// Those of a directory, a weights file, or a hub id, which is downloaded unless it is in the cache; see [`at`](Self::at).
-    ///
-    /// # Errors
-    /// As [`at`](Self::at).
-    pub fn from_pretrained(source: &str) -> Result<Self> {
-        Self::at(resolve(source)?)
-    }
-
-    /// The same model with an adapter: its directory, or a hub id. The model that the adapter names is not looked at.
-    ///
-    /// # Errors
-    /// As [`at`](Self::at); the model has an adapter.
-    pub fn with_adapter(self, source: &str) -> Result<Self> {
-        let adapter = resolve(source)?;
-        if let Some(other) = self.adapter {
-            let reason = "it is an adapter, and one adapter is added to a model: merge the first with peft".into();
-            return Err(ModelError::Adapter { file: other, reason });
-        }
-        if !is_adapter(&adapter) {
-            let reason = format!("it has no {CONFIG}, so that it is no adapter");
-            return Err(ModelError::Adapter { file: adapter, reason });
-        }
-        Ok(Self { adapter: Some(adapter), ..self })
-    }
-
-    /// Directory or weights file of the model, without the adapter.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Directory of the adapter.
-    pub fn adapter(&self) -> Option<&Path> {
-        self.adapter.as_deref()
-    }
-
-    /// The weights: the model's, with what an adapter has in place of them. Updates of layers are not in them.
-    ///
-    /// # Errors
-    /// As [`TensorFiles::open`], and as [`load_adapters`].
-    pub fn weights(&self) -> Result<TensorFiles> {
-        let weights = TensorFiles::open(&self.path)?;
-        let Some(adapter) = &self.adapter else { return Ok(weights) };
-        let adapters = Adapters::open(adapter)?;
-        Ok(weights.with_tensors_of(&adapters.checkpoint, own_name))
-    }
-
-    /// Loads the model; see [`Pretrained::from_path`]. The adapter is merged into weights of f32, and stays beside others, which
-    /// would lose digits of it.
-    ///
-    /// # Errors
-    /// As [`Pretrained::from_path`] and [`load_adapters`].
-    pub fn load<B: Backend, M: Pretrained<B>>(&self, device: &B::Device, dtype: Option<DType>) -> Result<(M, Report)> {
-        let weights = self.weights()?;
-        let config = M::Config::of(&self.path, &weights)?;
-        let (model, report) = M::from_checkpoint(&weights, &config, device, dtype)?;
-        Ok((self.adapted(model, &M::published_names(&config), dtype)?, report))
-    }
-
-    /// Adds the updates of layers to a model that was loaded from [`weights`](Self::weights).
-    pub(crate) fn adapted<B: Backend, M: Tree<B>>(&self, model: M, names: &NameMap, dtype: Option<DType>) -> Result<M> {
-        let Some(adapter) = &self.adapter else { return Ok(model) };
-        let dtype = dtype.unwrap_or(DType::F32);
-        let mut model = added(model, names, &Adapters::open(adapter)?, Some(dtype))?;
-        layers_mut::<B, _, Linear<B>>(&mut model, |_, linear| {
-            if linear.weight.dtype() == DType::F32 {
-                *linear = linear.clone().merge_lora();
-            }
-        });
-        Ok(model)
-    }
-}
-
-/// The directory of a model's tokenizer and chat template, or its weights file. Of an adapter without its own it is the model's.
-pub(crate) fn tokenizer_place(model: &Path) -> Result<PathBuf> {
-    match is_adapter(model) && !has_tokenizer(model) {
-        true => Ok(ModelFiles::at(model)?.path),
-        false => Ok(model.to_owned()),
-    }
-}
-
-/// True for a directory with the files of a tokenizer.
-pub(crate) fn has_tokenizer(directory: &Path) -> bool {
-    VOCABULARY_FILES.iter().any(|name| directory.join(name).is_file())
-}
-
-/// True for the directory of an adapter.
-pub(crate) fn is_adapter(path: &Path) -> bool {
-    path.join(CONFIG).is_file()
-}
-
-/// Directory or weights file of the model that an adapter names.
-fn base_of(adapter: &Path) -> Result<PathBuf> {
-    let file = adapter.join(CONFIG);
-    let AdapterConfig { base_model_name_or_path, revision, .. } = AdapterConfig::read(&file)?;
-    let wrong = |reason: String| ModelError::Adapter { file: file.clone(), reason };
-    let Some(base) = base_model_name_or_path.filter(|base| !base.is_empty()) else {
-        return Err(wrong("base_model_name_or_path names no model: load the model, and add the adapter to it".into()));
-    };
-    let beside = adapter.join(&base);
-    if !Path::new(&base).exists() && beside.exists() {
-        return Ok(beside);
-    }
-    let base = match revision {
-        Some(revision) if !Path::new(&base).exists() && !base.contains('@') => format!("{base}@{revision}"),
-        _ => base,
-    };
-    let path = resolve(&base).map_err(|error| {
-        wrong(format!(
-            "base_model_name_or_path is '{base}': {error}; or load a model of yours, and add the adapter to it"
-        ))
-    })?;
-    match is_adapter(&path) {
-        true => Err(wrong(format!("base_model_name_or_path is '{base}', which is an adapter too: {MERGE}"))),
-        false => Ok(path),
-    }
 }
 
 /// Rank and alpha of an adapter.

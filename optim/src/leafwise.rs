@@ -3,10 +3,8 @@
 
 use burn::tensor::{DType, FloatDType, Tensor};
 use grove_backend::{AnyTensor, Backend, ops};
-use grove_tree::{AnyArray, Path, Tree, map};
+use grove_tree::{AnyArray, Path, Tree, map, map_together};
 use std::collections::VecDeque;
-
-use crate::transformation::together;
 
 /// Applies element-wise mathematics to the leaves of several trees of one structure: the updates, then states or
 /// parameters. The function gets one leaf of each tree, flattened to `[n]`, and returns the new ones.
@@ -135,6 +133,17 @@ pub(crate) fn check_shape(path: &Path, gradient: &[usize], state: &[usize]) {
         "the gradient of `{path}` is {gradient:?}, and the optimizer's state for it is {state:?}: the state belongs to \
          another model; make it with `init` from the parameters of this one"
     );
+}
+
+/// [`map_together`] for trees whose structures have to agree.
+#[track_caller]
+pub(crate) fn together<B: Backend, P: Tree<B>, const N: usize>(
+    trees: [P; N],
+    f: impl FnMut(&Path, [AnyArray<B>; N]) -> [AnyArray<B>; N],
+) -> [P; N] {
+    map_together(trees, f).unwrap_or_else(|error| {
+        panic!("updates, state and parameters must come from one model (was the state made by `init` for another?): {error}")
+    })
 }
 
 /// The type in which leaves of these types are computed together: f32, or f64 where one of them is.

@@ -13,6 +13,7 @@
 //! | which parameters | [`masked`], [`freeze`], [`selective_transform`]; [`matrices`], [`by_rank`], [`by_role`], [`by_path`](grove_tree::by_path) |
 //! | around an optimizer | [`multi_steps`], [`apply_if_finite`], [`inject_hyperparams`], [`lookahead`], [`schedule_free`] |
 //! | schedules | [`Schedule`] and the functions that make one |
+//! | several ranks | [`all_reduce_gradients`] as a link of a chain; [`zero1`] divides state and updates |
 //!
 //! Options are structs whose [`Default`] has optax's values, with a method for each field: `rmsprop(1e-3,
 //! Rmsprop::default().decay(0.95))`. Results and states are tested against optax 0.2.8.
@@ -41,6 +42,7 @@ mod masks;
 mod optimizers;
 mod options;
 mod per_example;
+mod ranks;
 mod scalar;
 mod schedule;
 mod select;
@@ -54,6 +56,7 @@ pub use leafwise::{elementwise, zeros_like};
 pub use masks::{Role, by_rank, by_role, except, matrices};
 pub use optimizers::*;
 pub use per_example::{PerExampleClip, per_example_clip};
+pub use ranks::*;
 pub use scalar::{Scalar, ScalarOrSchedule};
 pub use schedule::*;
 pub use select::{all_finite, select};

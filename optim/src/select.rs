@@ -4,10 +4,7 @@ use burn::tensor::{Bool, DType, Tensor};
 use grove_backend::Backend;
 use grove_tree::{AnyArray, Tree};
 
-use crate::{
-    leafwise::{flat, takes_part},
-    transformation::together,
-};
+use crate::leafwise::{flat, takes_part, together};
 
 /// Selects one of two trees of the same structure: `then` if the condition holds, else `otherwise`. Floats, integers
 /// and booleans are selected unchanged, including NaN and infinity. Nothing is read from the device. A leaf that is

@@ -1,8 +1,8 @@
 use burn::tensor::{FloatDType, Int, Tensor};
 use grove_backend::{Backend, ops};
-use grove_tree::{AnyArray, Array, Filter, Path, Tree, map_together};
+use grove_tree::{AnyArray, Array, Filter, Path, Tree};
 
-use crate::leafwise::{takes_part, widest};
+use crate::leafwise::{takes_part, together, widest};
 
 /// A function from gradients to updates, possibly with state. Every part of an optimizer implements this trait.
 ///
@@ -128,17 +128,6 @@ pub(crate) fn end_step<B: Backend, P: Tree<B>>(params: &P) {
     {
         B::end_step(&device, 0);
     }
-}
-
-/// [`map_together`] for trees whose structures have to agree.
-#[track_caller]
-pub(crate) fn together<B: Backend, P: Tree<B>, const N: usize>(
-    trees: [P; N],
-    f: impl FnMut(&Path, [AnyArray<B>; N]) -> [AnyArray<B>; N],
-) -> [P; N] {
-    map_together(trees, f).unwrap_or_else(|error| {
-        panic!("updates, state and parameters must come from one model (was the state made by `init` for another?): {error}")
-    })
 }
 
 /// Panics if a pattern of a mask matches no parameter.

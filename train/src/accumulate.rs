@@ -4,7 +4,7 @@ use grove_backend::Backend;
 use grove_tree::{Array, Tree, map};
 use std::collections::BTreeMap;
 
-use crate::{Metrics, gradients::sum, step::Measured};
+use crate::{Metrics, gradients::sum, outcome::Measured};
 
 /// Sums over the batches of a step. Weights are taken relative to the first that is not 0, so that batches of one weight
 /// are only added, and none is scaled beyond the range of its type by a large count.

@@ -5,7 +5,7 @@ use grove_transform::GradOptions;
 use grove_tree::{AnyArray, Array, Key, Path, Tree, cast, map_together, zip_map};
 use std::sync::Arc;
 
-use crate::{Outcome, StepOptions, ranks, step::Measured};
+use crate::{Outcome, StepOptions, outcome::Measured, ranks};
 
 /// Gradients and measurements of one batch.
 pub(crate) struct Gradients<B: Backend, M: Tree<B>> {

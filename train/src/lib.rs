@@ -18,6 +18,7 @@ mod interrupt;
 mod lock;
 pub mod log;
 mod masked_lm;
+mod outcome;
 mod ranks;
 mod run_directory;
 mod scale;
@@ -36,7 +37,8 @@ pub use fit::{
 pub use interrupt::{Stop, stop_on_interrupt, stop_on_interrupt_of};
 pub use lock::RunLock;
 pub use masked_lm::{MaskedLmTask, fit_masked_lm};
+pub use outcome::{Outcome, StepOptions};
 pub use run_directory::RunDirectory;
 pub use scale::LossScale;
 pub use settings::{DataIdentity, RunSettings, SettingDifference};
-pub use step::{Metrics, Outcome, StepOptions, Trainable, train_step};
+pub use step::{Metrics, Trainable, train_step};

@@ -9,7 +9,7 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
-use crate::{Evaluation, FitOptions, RunProgress, TrainState, step::Measured};
+use crate::{Evaluation, FitOptions, RunProgress, TrainState, outcome::Measured};
 
 /// The result of a collective; where it fails the job ends.
 pub(crate) fn or_end<T>(result: Result<T, CommError>, ranks: &Communicator) -> T {

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use burn::tensor::{DType, TensorData};
 use grove_tree::similar;
 
-use crate::entry::{Contents, Entry, TensorInfo};
+use crate::contents::Contents;
+use crate::entry::{Entry, TensorInfo};
 use crate::error::{Result, WeightsError};
 use crate::format::read_contents;
 use crate::gguf::{GgufMetadata, Split};

@@ -7,7 +7,7 @@ pub use safetensors::Dtype as StoredDtype;
 use burn::tensor::{BoolStore, DType};
 
 use crate::error::{Result, WeightsError};
-use crate::gguf::{BlockType, GgufMetadata};
+use crate::gguf::block_type::BlockType;
 use crate::packed::Packed;
 
 /// Description of a tensor, available without reading it.
@@ -67,17 +67,6 @@ impl Entry {
     pub(crate) fn type_name(&self) -> String {
         self.quantized().map_or_else(|| self.dtype.to_string(), |kind| kind.to_string())
     }
-}
-
-/// Table of contents of a file.
-#[derive(Debug, Default)]
-pub(crate) struct Contents {
-    /// Names and positions, in the order of the file.
-    pub(crate) entries: Vec<(String, Entry)>,
-    /// Metadata of the file, such as `format: pt`.
-    pub(crate) metadata: Vec<(String, String)>,
-    /// Typed metadata of a GGUF file; `None` for other formats.
-    pub(crate) gguf: Option<GgufMetadata>,
 }
 
 /// Strides of a row-major array of this shape, in elements.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use grove_files::FileError;
 
-use crate::report::Report;
+use crate::{report::Report, suggestions::did_you_mean};
 
 /// Result type of this crate.
 pub type Result<T> = std::result::Result<T, WeightsError>;
@@ -283,9 +283,4 @@ impl WeightsError {
 /// `; cannot read a.onnx (an ONNX model)`, or nothing.
 fn cannot_read(foreign: &[String]) -> String {
     if foreign.is_empty() { String::new() } else { format!("; cannot read {}", foreign.join(", ")) }
-}
-
-/// `; did you mean ‘a’ or ‘b’?`, or nothing.
-pub(crate) fn did_you_mean(suggestions: &[String]) -> String {
-    if suggestions.is_empty() { String::new() } else { format!("; did you mean `{}`?", suggestions.join("` or `")) }
 }

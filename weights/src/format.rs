@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::entry::Contents;
+use crate::contents::Contents;
 use crate::error::{Result, WeightsError};
 use crate::locate::file_name;
 use crate::mapped::MappedFile;

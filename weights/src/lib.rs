@@ -41,6 +41,7 @@
 #![warn(missing_docs)]
 
 mod checkpoint;
+mod contents;
 mod convert;
 mod entry;
 mod error;
@@ -48,6 +49,7 @@ mod foreign;
 mod format;
 mod gguf;
 mod hub;
+mod hub_names;
 mod load;
 mod locate;
 mod mapped;
@@ -71,6 +73,7 @@ mod save;
 mod shards;
 mod source;
 mod step;
+mod suggestions;
 mod unique;
 mod view;
 mod zip;

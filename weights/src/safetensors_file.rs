@@ -6,7 +6,8 @@
 
 use serde::Deserialize;
 
-use crate::entry::{Contents, Entry, Form, StoredDtype, check_size, row_major};
+use crate::contents::Contents;
+use crate::entry::{Entry, Form, StoredDtype, check_size, row_major};
 use crate::error::{Result, WeightsError};
 use crate::mapped::MappedFile;
 use crate::unique::Unique;

@@ -1,4 +1,4 @@
-//! candle's side of the benchmark in `benches/grove`: `candle-peer '<SPEC JSON>'` computes one row.
+//! candle's side of the benchmark in `cli/bench`: `candle-peer '<SPEC JSON>'` computes one row.
 //!
 //! It writes a JSON object a line: after the first run, after the second, then the times of as many runs as it is asked
 //! for on standard input, and at its end the memory that it took. candle takes its number of threads from the
@@ -30,7 +30,7 @@ struct Spec {
     dtype: String,
 }
 
-/// Computation of a row, with the names and fields of `benches/grove/src/work.rs`.
+/// Computation of a row, with the names and fields of `cli/bench/src/work.rs`.
 #[derive(Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Row {
@@ -207,7 +207,7 @@ pub fn unsupported(why: impl Into<String>) -> anyhow::Error {
 fn main() -> ExitCode {
     let begun = Instant::now();
     let Some(spec) = std::env::args().nth(1) else {
-        eprintln!("give a row as JSON; the benchmark in benches/grove starts this program");
+        eprintln!("give a row as JSON; the benchmark in cli/bench starts this program");
         return ExitCode::from(2);
     };
     let Err(error) = serve(&spec, begun) else { return ExitCode::SUCCESS };

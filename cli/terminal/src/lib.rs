@@ -1,4 +1,4 @@
-//! Helpers that the programs of grove share: the command line (`cli`) and the benchmark (`benches/grove`).
+//! Helpers that the programs of grove share: the command line (`cli`) and the benchmark (`cli/bench`).
 //!
 //! | item | job |
 //! |---|---|

@@ -1,7 +1,7 @@
 //! Models and data: those that options name, and those that ship with grove.
 
 use grove::{
-    models::peft::ModelFiles,
+    models::ModelFiles,
     weights::{FilePatterns, HubOptions, Source},
 };
 use std::path::{Path, PathBuf};

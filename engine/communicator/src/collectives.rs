@@ -3,7 +3,9 @@
 use bytemuck::Pod;
 use std::sync::Arc;
 
-use crate::{Communicator, Exchange, Number, PendingReduce, Result, Wire, communicator::Kind, transport::Messages};
+use crate::{
+    Communicator, Exchange, Number, PendingReduce, Result, Wire, communicator::Kind, reduce::part, transport::Messages,
+};
 
 impl Communicator {
     /// The sums over all ranks, element by element, added in the order of the ranks.
@@ -213,10 +215,3 @@ impl Communicator {
 /// A collective that is reserved and has not started; see [`Communicator::reserve`].
 #[derive(Debug)]
 pub struct Reserved(u16);
-
-/// The part of a rank where `length` things are divided among `size`.
-pub(crate) fn part(length: usize, rank: usize, size: usize) -> std::ops::Range<usize> {
-    let (each, rest) = (length / size, length % size);
-    let start = rank * each + rank.min(rest);
-    start..start + each + usize::from(rank < rest)
-}

@@ -3,7 +3,6 @@ use std::sync::Arc;
 
 use crate::{
     Communicator, Exchange, Number, Result, Words,
-    collectives::part,
     communicator::Kind,
     transport::{Messages, Payload},
     watch::Watch,
@@ -202,4 +201,11 @@ pub(crate) fn scatter<T: Number>(
     let received = comm.wait(name, exchange)?;
     let start = if rank == 0 { 0 } else { ends[rank - 1] };
     Ok(add(&values[start..ends[rank]], &received, rank, Wire::Full))
+}
+
+/// The part of a rank where `length` things are divided among `size`.
+pub(crate) fn part(length: usize, rank: usize, size: usize) -> std::ops::Range<usize> {
+    let (each, rest) = (length / size, length % size);
+    let start = rank * each + rank.min(rest);
+    start..start + each + usize::from(rank < rest)
 }

@@ -20,6 +20,16 @@ impl Default for ReduceOptions {
     }
 }
 
+impl ReduceOptions {
+    /// [`all_reduce_mean`] with these options.
+    ///
+    /// # Errors
+    /// A collective fails.
+    pub fn mean<B: Backend, P: Tree<B>>(self, tree: P, comm: &Communicator) -> Result<P> {
+        reduce(tree, (1.0, 1.0 / comm.size() as f64), comm, self)
+    }
+}
+
 /// The means of the floating-point leaves over all ranks, f32 at least. Other leaves, and absent ones, stay as they are.
 ///
 /// Every rank gets the same bits, however leaves are put into buckets.

@@ -4,10 +4,10 @@ use burn::tensor::{DType, Int, Tensor, TensorData};
 use burn_flex::Flex;
 use grove_backend::{Autodiff, Backend, ops};
 use grove_distributed::{
-    CommError, Communicator, OverlappedSum, ReduceOptions, Wire, all_reduce_gradients, all_reduce_mean, all_reduce_sum,
-    all_reduce_weighted_mean, broadcast, gather_missing, zero1,
+    CommError, Communicator, OverlappedSum, ReduceOptions, Wire, all_reduce_mean, all_reduce_sum,
+    all_reduce_weighted_mean, broadcast, gather_missing,
 };
-use grove_optim::{Adamw, GradientTransformation, adamw, chain, matrices};
+use grove_optim::{Adamw, GradientTransformation, adamw, all_reduce_gradients, chain, matrices, zero1};
 use grove_transform::GradOptions;
 use grove_tree::{Array, Tree, by_path, filter, is_param, leaves};
 use std::{

@@ -13,7 +13,7 @@
 //! its caller's thread without that part: its last step unwinds out of Burn's function, which frees the lock. Burn then keeps the ids
 //! of the pass's operations, some tens of bytes for each.
 
-use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::{backend::AutodiffBackend, ops::FloatTensor};
 use burn_autodiff::grads::Gradients;
 use grove_backend::{Autodiff, Backend, is_capturing};
 use rayon::{ThreadPool, ThreadPoolBuilder};
@@ -28,7 +28,8 @@ use std::{
     thread::available_parallelism,
 };
 
-use crate::tape::Tracked;
+/// A tensor of the differentiating backend, tracked or not.
+pub(crate) type Tracked<B> = FloatTensor<Autodiff<B>>;
 
 /// Number of backward passes that run on the threads of their callers.
 static IN_PLACE: AtomicUsize = AtomicUsize::new(0);

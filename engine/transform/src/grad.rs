@@ -1,5 +1,4 @@
 use burn::tensor::{Tensor, ops::FloatTensor};
-use burn_autodiff::checkpoint::strategy::{BalancedCheckpointing, CheckpointStrategy, NoCheckpointing};
 use grove_backend::{
     AnyTensor, Autodiff, Backend,
     ops::{self, GradientListener},
@@ -7,19 +6,10 @@ use grove_backend::{
 use grove_tree::{AnyArray, Filter, Path, Tree};
 use std::{marker::PhantomData, sync::Arc};
 
-use crate::tape::{Tape, lift_leaf, lower_leaf};
-
-/// Strategy of what the backward pass keeps of the forward pass: [`NoRecompute`] or [`Balanced`].
-pub trait Recompute: CheckpointStrategy {}
-
-/// Keeps every intermediate result that the backward pass needs; the fastest.
-pub type NoRecompute = NoCheckpointing;
-
-/// Keeps results that are costly to compute, and recomputes memory-bound ones (chains of element-wise operations),
-/// which saves memory.
-pub type Balanced = BalancedCheckpointing;
-
-impl<S: CheckpointStrategy> Recompute for S {}
+use crate::{
+    recompute::{NoRecompute, Recompute},
+    tape::{Tape, lift_leaf, lower_leaf},
+};
 
 /// Options of differentiation.
 ///
@@ -207,6 +197,7 @@ pub fn grad<B: Backend, T: Tree<B>>(tree: &T, f: impl FnOnce(T::On<Autodiff<B>>)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Balanced;
     use burn_flex::Flex;
     use grove_backend::{GeluApproximation, ops};
     use grove_tree::{Array, combine, display, partition};

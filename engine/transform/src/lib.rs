@@ -15,13 +15,15 @@
 mod backward;
 mod eval_shape;
 mod grad;
+mod recompute;
 mod scan;
 mod stack;
 mod tape;
 mod vjp;
 
 pub use eval_shape::eval_shape;
-pub use grad::{Balanced, GradOptions, NoRecompute, Recompute, grad, value_and_grad, value_and_grad_aux};
+pub use grad::{GradOptions, grad, value_and_grad, value_and_grad_aux};
+pub use recompute::{Balanced, NoRecompute, Recompute};
 pub use scan::{CheckpointedScan, Scan, scan};
 pub use stack::{Stack, Stacked, Unstack, stack, stacked_len, unstack};
 pub use tape::{clear_tape, from_inner};

@@ -10,12 +10,9 @@ use grove_backend::{AnyTensor, Autodiff, Backend};
 use grove_tree::{AnyArray, Path, Tree, map, map_with_path};
 
 use crate::{
-    backward::{self, Collector},
-    grad::{NoRecompute, Recompute},
+    backward::{self, Collector, Tracked},
+    recompute::{NoRecompute, Recompute},
 };
-
-/// A tensor of the differentiating backend, tracked or not.
-pub(crate) type Tracked<B> = FloatTensor<Autodiff<B>>;
 
 /// A tape that starts at some leaves.
 ///

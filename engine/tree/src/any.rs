@@ -201,6 +201,6 @@ impl<B: Backend> Tree<B> for AnyArray<B> {
 /// `f32[3,4]`; the same for an absent leaf.
 impl<B: Backend> fmt::Display for AnyArray<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", crate::print::type_name(&self.shape, self.dtype))
+        write!(f, "{}", crate::dtype::type_name(&self.shape, self.dtype))
     }
 }

@@ -101,7 +101,7 @@ impl<B: Backend, const D: usize, K: Kind> Array<B, D, K> {
             State::Absent(shape, dtype) => panic!(
                 "this leaf, {}, is absent: the model is a skeleton or one part of a partition; load weights into it, \
                  or `combine` the parts first",
-                crate::print::type_name(shape, *dtype)
+                crate::dtype::type_name(shape, *dtype)
             ),
         }
     }
@@ -167,7 +167,7 @@ impl<B: Backend, const D: usize, K: Kind> Array<B, D, K> {
         let found = (leaf.shape().to_vec(), leaf.dtype());
         Self::from_any(leaf).unwrap_or_else(|| {
             let [expected, found] = [(&expected.0[..], expected.1), (&found.0[..], found.1)]
-                .map(|(shape, dtype)| crate::print::type_name(shape, dtype));
+                .map(|(shape, dtype)| crate::dtype::type_name(shape, dtype));
             panic!("a function mapped over a tree turned the leaf `{path}`, {expected}, into {found}: rank and kind must stay")
         })
     }
@@ -195,7 +195,7 @@ impl<B: Backend, const D: usize, K: Kind> Tree<B> for Array<B, D, K> {
 /// `f32[3,4]`; the same for an absent leaf.
 impl<B: Backend, const D: usize, K: Kind> fmt::Display for Array<B, D, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&crate::print::type_name(&self.shape(), self.dtype()))
+        f.write_str(&crate::dtype::type_name(&self.shape(), self.dtype()))
     }
 }
 

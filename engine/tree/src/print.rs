@@ -1,35 +1,7 @@
-use burn::tensor::{BoolStore, DType};
 use grove_backend::Backend;
 use std::fmt::Write as _;
 
 use crate::{AnyArray, Node, Path, StaticValue, Tree, Visitor};
-
-/// The short name of a dtype, as in JAX: `f32`, `bf16`, `i64`, `bool`.
-pub(crate) fn dtype_name(dtype: DType) -> &'static str {
-    match dtype {
-        DType::F64 => "f64",
-        DType::F32 => "f32",
-        DType::Flex32 => "flex32",
-        DType::F16 => "f16",
-        DType::BF16 => "bf16",
-        DType::I64 => "i64",
-        DType::I32 => "i32",
-        DType::I16 => "i16",
-        DType::I8 => "i8",
-        DType::U64 => "u64",
-        DType::U32 => "u32",
-        DType::U16 => "u16",
-        DType::U8 => "u8",
-        DType::Bool(BoolStore::Native | BoolStore::U8 | BoolStore::U32) => "bool",
-        DType::QFloat(_) => "quantized",
-    }
-}
-
-/// `f32[3,4]`
-pub(crate) fn type_name(shape: &[usize], dtype: DType) -> String {
-    let sizes: Vec<String> = shape.iter().map(usize::to_string).collect();
-    format!("{}[{}]", dtype_name(dtype), sizes.join(","))
-}
 
 /// A tree in one line: `Linear { weight: f32[768,3072], bias: f32[3072] }`.
 pub fn display<B: Backend, T: Tree<B>>(tree: &T) -> String {

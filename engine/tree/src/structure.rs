@@ -1,55 +1,9 @@
 //! The structure of a tree: everything but its leaves' values.
 
 use grove_backend::Backend;
-use std::{
-    any::{Any, TypeId},
-    fmt,
-    sync::OnceLock,
-};
+use std::{fmt, sync::OnceLock};
 
-use crate::{AnyArray, Node, Path, Tree, TreeError, Visitor};
-
-/// A value in a tree that is not a leaf: a number, a string, a `#[tree(static)]` field.
-///
-/// Every type that is `Debug + PartialEq + Clone + Send + Sync + 'static` has it.
-#[diagnostic::on_unimplemented(
-    message = "a static field of a tree must be comparable, and `{Self}` is not",
-    note = "write `#[derive(Clone, Debug, PartialEq)]` on `{Self}`; it must not borrow, and be `Send` and `Sync`"
-)]
-pub trait StaticValue: fmt::Debug + Any + Send + Sync {
-    /// True if the other value has the same type and equals this one. A value that does not equal itself (NaN) is
-    /// compared by its text. `0.0` and `-0.0` are equal here.
-    fn same(&self, other: &dyn StaticValue) -> bool;
-    /// The text of a value with a zero in it, of which `==` does not see the sign.
-    fn text_with_zero(&self) -> Option<String>;
-    /// A copy.
-    fn boxed(&self) -> Box<dyn StaticValue>;
-}
-
-impl<T: fmt::Debug + PartialEq + Clone + Send + Sync + 'static> StaticValue for T {
-    fn same(&self, other: &dyn StaticValue) -> bool {
-        let other: &dyn Any = other;
-        other.downcast_ref::<T>().is_some_and(|other| {
-            #[allow(clippy::eq_op)]
-            let reflexive = self == self;
-            self == other || !reflexive && format!("{self:?}") == format!("{other:?}")
-        })
-    }
-
-    fn text_with_zero(&self) -> Option<String> {
-        let without_numbers = size_of::<T>() < size_of::<u16>()
-            || [TypeId::of::<usize>(), TypeId::of::<Option<usize>>(), TypeId::of::<String>()]
-                .contains(&TypeId::of::<T>());
-        if without_numbers {
-            return None;
-        }
-        Some(format!("{self:?}")).filter(|text| text.contains("0.0"))
-    }
-
-    fn boxed(&self) -> Box<dyn StaticValue> {
-        Box::new(self.clone())
-    }
-}
+use crate::{AnyArray, Node, Path, StaticValue, Tree, TreeError, Visitor};
 
 /// A value with its [text](StaticValue::text_with_zero), where it was needed.
 struct Constant {

@@ -2,10 +2,10 @@ use grove_communicator::{Communicator, KeyValueStore};
 use std::{ffi::c_void, sync::Arc};
 
 use crate::{
-    discovery::Platform,
     error::{Result, XlaError},
     key_value,
     options::Replicas,
+    platform::Platform,
     plugin::{NamedValue, Plugin, args, slice, text},
     settings, sys,
 };

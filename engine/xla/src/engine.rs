@@ -16,7 +16,7 @@ use crate::{
     Argument, ArrayType, Buffer, CompileOptions, Compiled, Device, Executable, ExecutableCache, Flag, LowerOptions,
     Mesh, PartitionSpec, Replicas, Shardings, lower,
     lower::{LowerError, element_type, order_type, register, register_prints},
-    sharded::ShardedArray,
+    sharded::{ShardedArray, text},
 };
 
 impl Device {
@@ -278,10 +278,6 @@ const FOREIGN: &str = "an array of another engine is given to XLA";
 
 pub(crate) fn sharded(array: &DeviceArray) -> Result<&ShardedArray, String> {
     array.downcast_ref::<ShardedArray>().ok_or_else(|| FOREIGN.into())
-}
-
-pub(crate) fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
 }
 
 /// The memory that results take, and their places on a mesh.

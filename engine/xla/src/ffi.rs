@@ -9,10 +9,10 @@ use std::{
 };
 
 use crate::{
-    discovery::Platform,
     dtype::{ArrayType, Element, ElementType},
     error::{Result, XlaError},
     ffi_sys::{self as ffi, Array, Arrays, CallFrame},
+    platform::Platform,
     plugin::{Padded, Plugin, args, slice},
     sys,
 };

@@ -3,7 +3,7 @@
 use burn::tensor::TensorData;
 use std::sync::Arc;
 
-use crate::{ArrayType, Buffer, Mesh, PartitionSpec, engine::text, lower::element_type};
+use crate::{ArrayType, Buffer, Mesh, PartitionSpec, lower::element_type};
 
 /// Bytes from which an array is not copied where the device can use the host's memory.
 const LARGE: usize = 1 << 16;
@@ -98,6 +98,10 @@ fn for_each_row(array: &ArrayType, block: &[[usize; 2]], mut f: impl FnMut(usize
         at[axis] += 1;
         (axis + 1..outer.len()).for_each(|axis| at[axis] = outer[axis][0]);
     }
+}
+
+pub(crate) fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use std::sync::{Arc, PoisonError, Weak};
 
 use crate::{
     Compiled, CompiledMemory, ExecutableCache, Mesh, NamedValue, PartitionSpec, Result, Xla, XlaError,
-    engine::{Layouts, OnMesh, Programs, sharded, text},
-    sharded::ShardedArray,
+    engine::{Layouts, OnMesh, Programs, sharded},
+    sharded::{ShardedArray, text},
 };
 
 /// A mesh as a device of grove's arrays; see [`Mesh::lazy`].

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use std::path::Path;
 
 use super::{Bert, BertConfig, BertHead, WithHead, names::published_names};
-use crate::{Pretrained, PretrainedConfig, error::Result, peft::ModelFiles};
+use crate::{Pretrained, PretrainedConfig, error::Result, model_files::ModelFiles};
 
 impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
     /// Loads a published encoder with a head for fine-tuning. Tensors that the file lacks get initial weights; the report

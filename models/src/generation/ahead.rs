@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use super::{
     CausalLm, GenerateOptions,
     decoder::Decoder,
-    run::{Rows, int_tensor, seen_before},
+    rows::{Rows, int_tensor, seen_before},
 };
 use crate::{error::Result, finite::not_finite};
 

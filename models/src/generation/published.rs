@@ -8,7 +8,7 @@ use crate::{
     Tokenizer,
     error::Result,
     keys::Keys,
-    peft::ModelFiles,
+    model_files::ModelFiles,
     pretrained::{config_beside, read_json},
 };
 

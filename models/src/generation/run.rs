@@ -1,146 +1,18 @@
-use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
 use grove_files::say_once;
 use grove_tree::Key;
 
 use super::{
-    CausalLm, Sampling, TokenRules,
+    CausalLm, Finish, GenerateOptions, Generated,
     ahead::{self, Sampler},
     decoder::{Again, Decoder, Eager},
+    rows::{Row, Rows, float_vec, int_tensor, seen_before},
     rules::Place,
 };
 use crate::{
     error::{ModelError, Result},
     finite::not_finite,
 };
-
-/// Options for generation.
-#[derive(Clone, Debug, PartialEq)]
-pub struct GenerateOptions {
-    /// Maximum number of tokens to add to each prompt.
-    pub max_new_tokens: usize,
-    /// Most tokens of a text, the prompt included, from a `generation_config.json` that does not say
-    /// [`max_new_tokens`](Self::max_new_tokens). One token is generated in any case.
-    pub max_length: Option<usize>,
-    /// Sampling options.
-    pub sampling: Sampling,
-    /// Which tokens may come next.
-    pub rules: TokenRules,
-    /// Tokens that end a sequence, in addition to the model's own. They are not part of the result.
-    pub stop_tokens: Vec<u32>,
-    /// Texts that end a sequence, from a `generation_config.json`: for a [`TextStream`](super::TextStream), which knows what
-    /// tokens say. [`generate`] does not look at them.
-    pub stop_strings: Vec<String>,
-    /// The model's own end tokens, from its `generation_config.json`; if `None`, those that it was loaded with.
-    pub end_tokens: Option<Vec<u32>>,
-    /// If true, generation continues after the model's own end tokens.
-    pub ignore_eos: bool,
-    /// If false, the whole text is read again for each token where that changes the result: for models whose states of all positions
-    /// depend on the length of the text.
-    pub use_cache: bool,
-    /// Key of the random numbers.
-    pub key: Key,
-}
-
-impl Default for GenerateOptions {
-    /// Up to 128 tokens, sampled at temperature 1 with key 0.
-    fn default() -> Self {
-        Self {
-            max_new_tokens: 128,
-            max_length: None,
-            sampling: Sampling::default(),
-            rules: TokenRules::default(),
-            stop_tokens: Vec::new(),
-            stop_strings: Vec::new(),
-            end_tokens: None,
-            ignore_eos: false,
-            use_cache: true,
-            key: Key::new(0),
-        }
-    }
-}
-
-impl GenerateOptions {
-    /// Most new tokens after a prompt.
-    pub(super) fn most_after(&self, prompt: usize) -> usize {
-        let most = self.max_length.map_or(usize::MAX, |length| length.saturating_sub(prompt).max(1));
-        self.max_new_tokens.min(most)
-    }
-
-    /// True if a model reads the whole text again for each token.
-    pub(super) fn reads_again<B: Backend>(&self, model: &impl CausalLm<B>) -> bool {
-        !self.use_cache && model.reads_prompts_whole()
-    }
-
-    /// The key of a row's next token, `step` tokens after the prompt.
-    pub(super) fn key_of(&self, step: usize, row: usize) -> Key {
-        self.key.fold_in(step as u32).fold_in(row as u32)
-    }
-}
-
-/// The reason why a sequence ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finish {
-    /// The model ended it, or a stop token did.
-    Stop,
-    /// The maximum number of tokens was reached.
-    Length,
-    /// The model's context was full before the maximum number of tokens was reached.
-    Context,
-    /// The callback returned false.
-    Callback,
-}
-
-/// A continuation of one prompt.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Generated {
-    /// The new tokens, without the one that ended the sequence.
-    pub ids: Vec<u32>,
-    /// Why it ended.
-    pub finish: Finish,
-}
-
-/// A row that is being generated.
-struct Row {
-    /// Prompt and new tokens.
-    ids: Vec<u32>,
-    prompt: usize,
-    /// Most new tokens, and why there are no more.
-    limit: (usize, Finish),
-    finish: Option<Finish>,
-}
-
-/// Rows that are being generated, and what ends them.
-pub(super) struct Rows<'a> {
-    rows: Vec<Row>,
-    ends: Vec<u32>,
-    on_token: &'a mut dyn FnMut(usize, u32) -> bool,
-}
-
-impl Rows<'_> {
-    pub(super) fn all_ended(&self) -> bool {
-        self.rows.iter().all(|row| row.finish.is_some())
-    }
-
-    pub(super) fn ended(&self, i: usize) -> bool {
-        self.rows[i].finish.is_some()
-    }
-
-    /// Adds a token to a row, unless it ends it.
-    pub(super) fn push(&mut self, i: usize, token: u32) {
-        let row = &mut self.rows[i];
-        if self.ends.contains(&token) {
-            row.finish = Some(Finish::Stop);
-            return;
-        }
-        row.ids.push(token);
-        if !(self.on_token)(i, token) {
-            row.finish = Some(Finish::Callback);
-        } else if row.ids.len() - row.prompt == row.limit.0 {
-            row.finish = Some(row.limit.1);
-        }
-    }
-}
 
 /// Continues prompts, all at once, each as if it were alone: shorter ones are padded on the left and masked.
 ///
@@ -252,11 +124,6 @@ fn run_on_host<B: Backend, M: CausalLm<B>>(
     Ok(())
 }
 
-/// Number of positions that are read before a step: none before the first, which reads the prompt.
-pub(super) fn seen_before(prompt: usize, step: usize) -> usize {
-    if step == 0 { 0 } else { prompt + step - 1 }
-}
-
 /// Checks that a model can read a prompt: it has tokens, the model knows them, and they fit into its context.
 ///
 /// # Errors
@@ -349,17 +216,4 @@ pub(super) fn draw<B: Backend, M: CausalLm<B>>(
             "suppress_tokens, bad_words_ids or no_repeat_ngram_size"
         ),
     })
-}
-
-/// Rows of equal length as a tensor, `[rows, t]`.
-pub(super) fn int_tensor<B: Backend>(rows: &[Vec<u32>], device: &B::Device) -> Tensor<B, 2, Int> {
-    let t = rows.first().map_or(0, Vec::len);
-    let ids: Vec<i64> = rows.iter().flatten().map(|&id| i64::from(id)).collect();
-    Tensor::from_data(TensorData::new(ids, [rows.len(), t]), device)
-}
-
-/// The numbers of a tensor of any floating-point type.
-pub(super) fn float_vec<B: Backend>(x: Tensor<B, 2>) -> Vec<f32> {
-    let data = x.into_data();
-    data.convert::<f32>().into_vec().unwrap_or_default()
 }

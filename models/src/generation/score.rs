@@ -5,10 +5,7 @@ use grove_backend::Backend;
 use grove_layers::loss::cross_entropy;
 use std::ops::Range;
 
-use super::{
-    CausalLm,
-    run::{check_tokens, int_tensor},
-};
+use super::{CausalLm, rows::int_tensor, run::check_tokens};
 use crate::{
     error::{ModelError, Result},
     finite::not_finite,

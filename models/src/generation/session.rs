@@ -5,7 +5,8 @@ use super::{
     CausalLm, DecodeCache, Finish, GenerateOptions, Generated,
     ahead::Sampler,
     decoder::{capacity, chunks, new_cache},
-    run::{check_prompt, draw, ends_of, float_vec, int_tensor, limit_of, steps_of},
+    rows::{float_vec, int_tensor},
+    run::{check_prompt, draw, ends_of, limit_of, steps_of},
 };
 use crate::{error::Result, finite::not_finite};
 

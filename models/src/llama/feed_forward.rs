@@ -1,9 +1,9 @@
 use burn::tensor::Tensor;
 use grove_backend::{Backend, ops};
-use grove_layers::{Activation, QuantLinear};
+use grove_layers::{Activation, Linear, MaybeQuantized, QuantLinear};
 use grove_tree::{Init, Tree};
 
-use super::{LlamaConfig, model::map};
+use super::LlamaConfig;
 
 /// The gated feed-forward layer: Shazeer, "GLU Variants Improve Transformer" (2020).
 #[derive(Tree, Clone, Debug)]
@@ -24,9 +24,9 @@ impl<B: Backend> Mlp<B> {
         let (hidden, inner, std) = (config.hidden_size, config.intermediate_size, config.initializer_range);
         let bias = config.mlp_bias;
         Self {
-            gate_proj: map(hidden, inner, std, bias, &init.named("gate_proj")),
-            up_proj: map(hidden, inner, std, bias, &init.named("up_proj")),
-            down_proj: map(inner, hidden, std, bias, &init.named("down_proj")),
+            gate_proj: linear(hidden, inner, std, bias, &init.named("gate_proj")),
+            up_proj: linear(hidden, inner, std, bias, &init.named("up_proj")),
+            down_proj: linear(inner, hidden, std, bias, &init.named("down_proj")),
             activation,
         }
     }
@@ -40,4 +40,16 @@ impl<B: Backend> Mlp<B> {
         };
         self.down_proj.forward(inner)
     }
+}
+
+/// A linear layer with weights as published, and a bias of zeros if it has one.
+pub(super) fn linear<B: Backend>(
+    inputs: usize,
+    outputs: usize,
+    std: f64,
+    bias: bool,
+    init: &Init<B>,
+) -> QuantLinear<B> {
+    let linear = Linear::normal(inputs, outputs, std, init);
+    MaybeQuantized::Dense(if bias { linear } else { Linear { bias: None, ..linear } })
 }

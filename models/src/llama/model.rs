@@ -4,14 +4,18 @@
 use burn::tensor::{DType, Int, Tensor};
 use grove_backend::Backend;
 use grove_layers::{
-    AttentionMask, Embedding, KvCache, Linear, MaybeQuantized, QuantEmbedding, QuantLinear, RmsNorm, Rope, RopeAngles,
-    attend, join_heads, part_key,
+    AttentionMask, Embedding, KvCache, MaybeQuantized, QuantEmbedding, QuantLinear, RmsNorm, Rope, RopeAngles, attend,
+    join_heads, part_key,
 };
 use grove_tree::{AnyArray, Init, Key, Path, Tree};
 use grove_weights::{NameMap, TensorFiles};
 use serde_json::{Map, Value};
 
-use super::{LlamaConfig, feed_forward::Mlp, pretrained, published_names};
+use super::{
+    LlamaConfig,
+    feed_forward::{Mlp, linear},
+    pretrained, published_names,
+};
 use crate::{
     CausalLm, Pretrained, PretrainedConfig,
     error::Result,
@@ -68,12 +72,6 @@ pub struct Attention<B: Backend> {
     pub window: Option<usize>,
 }
 
-/// A linear map with weights as published, and a bias of zeros if it has one.
-pub(super) fn map<B: Backend>(inputs: usize, outputs: usize, std: f64, bias: bool, init: &Init<B>) -> QuantLinear<B> {
-    let map = Linear::normal(inputs, outputs, std, init);
-    MaybeQuantized::Dense(if bias { map } else { Linear { bias: None, ..map } })
-}
-
 impl<B: Backend> Pretrained<B> for Llama<B> {
     type Config = LlamaConfig;
 
@@ -94,10 +92,10 @@ impl<B: Backend> Pretrained<B> for Llama<B> {
             Layer {
                 input_layernorm: RmsNorm::new(hidden, eps, &init),
                 self_attn: Attention {
-                    q_proj: map(hidden, queries, std, bias, &attn.named("q_proj")),
-                    k_proj: map(hidden, keys, std, bias, &attn.named("k_proj")),
-                    v_proj: map(hidden, keys, std, bias, &attn.named("v_proj")),
-                    o_proj: map(queries, hidden, std, output_bias, &attn.named("o_proj")),
+                    q_proj: linear(hidden, queries, std, bias, &attn.named("q_proj")),
+                    k_proj: linear(hidden, keys, std, bias, &attn.named("k_proj")),
+                    v_proj: linear(hidden, keys, std, bias, &attn.named("v_proj")),
+                    o_proj: linear(queries, hidden, std, output_bias, &attn.named("o_proj")),
                     head_dim: config.head_dim(),
                     window: config.window(i),
                 },
@@ -259,7 +257,8 @@ impl<B: Backend> Attention<B> {
         weights: Option<(f64, Key)>,
     ) -> Tensor<B, 3> {
         let ([b, t, _], head_dim) = (x.dims(), self.head_dim);
-        let heads = |map: &QuantLinear<B>| map.forward(x.clone()).reshape([b, t, map.outputs() / head_dim, head_dim]);
+        let heads =
+            |linear: &QuantLinear<B>| linear.forward(x.clone()).reshape([b, t, linear.outputs() / head_dim, head_dim]);
         let (q, k) = (rotation.apply(heads(&self.q_proj)), rotation.apply(heads(&self.k_proj)));
         let [q, k, v] = [q, k, heads(&self.v_proj)].map(|x| x.swap_dims(1, 2)); // [b, n_head or n_kv_head, t, head_dim]
         let [k, v] = match cache {

@@ -1,26 +1,22 @@
 //! Loading and saving of models as they are published: a `config.json`, and weights under published names.
 
 mod dtype;
-mod json;
+pub(crate) mod json;
 mod save;
+mod with_adapter;
 
 use burn::tensor::{DType, TensorData};
 use grove_backend::Backend;
 use grove_transform::eval_shape;
 use grove_tree::{Init, Key, Tree, cast};
-use grove_weights::{
-    FilePatterns, HubOptions, LoadOptions, NameMap, Report, SaveOptions, Source, TensorFiles, WeightsError, load,
-};
+use grove_weights::{LoadOptions, NameMap, Report, SaveOptions, TensorFiles, WeightsError, load};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, path::Path};
 
 use crate::{
     error::{ModelError, Result},
-    peft::ModelFiles,
+    model_files::{ModelFiles, resolve},
 };
 
 pub(crate) use dtype::computing_in;
@@ -261,12 +257,6 @@ pub trait Pretrained<B: Backend>: Tree<B> {
         let options = SaveOptions { max_shard_bytes, constants: self.published_constants(), ..SaveOptions::default() };
         save::save(self, config, &names, directory.as_ref(), &options)
     }
-}
-
-/// Local path of a published model's files, given by a directory, a file, or a hub id. A hub id is downloaded unless it
-/// is in the cache.
-pub(crate) fn resolve(source: &str) -> Result<PathBuf> {
-    Ok(Source::parse(source)?.resolve(&HubOptions::from_env(), &FilePatterns::model())?)
 }
 
 /// The fields of a configuration as they are written.

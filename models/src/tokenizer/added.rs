@@ -3,7 +3,10 @@
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 use tokenizers::{AddedToken, Tokenizer as HfTokenizer};
 
 use super::class::{Class, Settings, content};
@@ -133,9 +136,28 @@ impl Settings {
         Ok(())
     }
 
+    /// Says once where a class of transformers 5 lacks added tokens of a `tokenizer.json`, because `tokenizer_config.json` lists
+    /// others.
+    pub fn compare_added(&self, tokenizer: &HfTokenizer, file: &Path) -> Result<()> {
+        if self.fields.get("added_tokens_decoder").is_none_or(Value::is_null) {
+            return Ok(());
+        }
+        let mut kept: Vec<AddedToken> = self.listed()?.into_values().collect();
+        kept.extend(self.named()?);
+        let own = tokenizer.get_added_tokens_decoder().into_values();
+        let lost = own
+            .filter(|token| !kept.iter().any(|other| other.content == token.content))
+            .min_by(|a, b| a.content.cmp(&b.content));
+        if let Some(token) = lost {
+            let how = format!("has no added token {:?}, as added_tokens_decoder lists others", token.content);
+            self.say_rebuilt(file, &how);
+        }
+        Ok(())
+    }
+
     /// The tokens that are listed with their numbers, in the order of these.
     fn listed(&self) -> Result<BTreeMap<u32, AddedToken>> {
-        let wrong = |file: &std::path::Path, reason: String| ModelError::Json { file: file.into(), reason };
+        let wrong = |file: &Path, reason: String| ModelError::Json { file: file.into(), reason };
         let mut tokens = BTreeMap::new();
         if let Some(entries) = self.fields.get("added_tokens_decoder").filter(|entries| !entries.is_null()) {
             let Some(entries) = entries.as_object() else {

@@ -243,9 +243,9 @@ impl Settings {
                 _ => self.say_rebuilt(file, "cuts texts by Qwen2's rules"),
             },
             Class::Llama => self.compare_llama(tokenizer, file)?,
-            Class::Whole { .. } | Class::Other(_) => {}
+            Class::Whole { .. } | Class::Other(_) => return Ok(()),
         }
-        Ok(())
+        self.compare_added(tokenizer, file)
     }
 
     /// The space before a text of a byte-level tokenizer.
@@ -279,7 +279,7 @@ impl Settings {
         Ok(())
     }
 
-    fn say_rebuilt(&self, file: &Path, how: &str) {
+    pub(super) fn say_rebuilt(&self, file: &Path, how: &str) {
         let class = match self.fields.get("tokenizer_class").and_then(Value::as_str) {
             Some(class) => format!("tokenizer_class {class}"),
             None => "the model's class of tokenizers".into(),

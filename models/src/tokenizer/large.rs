@@ -8,7 +8,7 @@ use tokenizers::Tokenizer as HfTokenizer;
 use super::{Found, class::Settings};
 use crate::{
     error::{ModelError, Result},
-    peft::tokenizer_place,
+    model_files::tokenizer_place,
 };
 
 /// Returns true if a file's extension is llama.cpp's, `gguf`.

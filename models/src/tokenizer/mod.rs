@@ -29,7 +29,7 @@ pub use text::{EncodedText, Truncation};
 use self::class::Settings;
 use crate::{
     error::{ModelError, Result},
-    peft::tokenizer_place,
+    model_files::tokenizer_place,
 };
 
 /// Text to tokens and back, by the files that are published beside a model.

@@ -6,10 +6,9 @@ use burn::tensor::{FloatDType, Int, Tensor, TensorData};
 use grove_backend::{Backend, Flex};
 use grove_layers::lora;
 use grove_models::{
-    AutoModel, CausalLm, ConvertOptions, Gpt2, Gpt2Config, ModelError, ModelKind, Pretrained, Vit,
+    AutoModel, CausalLm, ConvertOptions, Gpt2, Gpt2Config, ModelError, ModelFiles, ModelKind, Pretrained, Vit,
     bert::{self, BertForSequenceClassification, TextBatch, TextIds},
-    convert_files, gpt2,
-    peft::{self, ModelFiles},
+    convert_files, gpt2, peft,
 };
 use grove_tree::{Key, all_close, leaves};
 use grove_weights::TensorFiles;

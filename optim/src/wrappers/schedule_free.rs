@@ -5,9 +5,9 @@ use grove_tree::{Array, Tree};
 use crate::{
     AddDecayedWeights, Count, GradientTransformation, Scalar, ScalarOrSchedule, ScaleByLearningRate, ScaleByRms, Sgd,
     SgdChain, add_decayed_weights,
-    leafwise::{elementwise, precision, widened},
+    leafwise::{elementwise, precision, together, widened},
     scale_by_learning_rate, sgd,
-    transformation::{device_of, has_no_leaves, increment, together},
+    transformation::{device_of, has_no_leaves, increment},
     warmup_constant_schedule,
 };
 

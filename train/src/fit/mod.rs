@@ -5,6 +5,7 @@ mod best;
 mod jitted;
 mod logs;
 mod options;
+mod pending;
 mod run;
 mod update;
 

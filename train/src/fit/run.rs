@@ -14,7 +14,7 @@ use super::{
     begin::RunSetup,
     best::Best,
     logs::Logs,
-    update::{Pending, first},
+    pending::{Pending, first},
 };
 use crate::{
     CheckpointManager, Outcome, Result, RunLock, RunProgress, TrainError,
@@ -38,7 +38,7 @@ use crate::{
 /// takes its statistics over all ranks. The model and the state are those of rank 0, which alone reads and writes the
 /// directory; every rank evaluates, and what rank 0 finds counts. A run can be resumed with another number of ranks.
 /// Gradients are summed while the backward pass still runs, where the device computes as the host does. The state of an optimizer that is
-/// divided ([`zero1`](grove_distributed::zero1()) of gradients that are [reduced](grove_distributed::Zero1::of_reduced))
+/// divided ([`zero1`](grove_optim::zero1()) of gradients that are [reduced](grove_optim::Zero1::of_reduced))
 /// stays so; a checkpoint holds all of it.
 ///
 /// # Errors

@@ -1,13 +1,13 @@
 //! One step of a run.
 
-use burn::tensor::TensorData;
-use grove_backend::{Backend, PendingRead, ops};
+use grove_backend::Backend;
 use grove_distributed::all_reduce_sum;
 use grove_optim::{GradientTransformation, all_finite, select};
 use grove_tree::{Array, Key, Tree, combine, is_buffer, partition};
 
 use super::{
     Evaluation, NonFinite, TrainState,
+    pending::{Pending, first},
     run::{Run, State},
 };
 use crate::{
@@ -19,32 +19,6 @@ use crate::{
     log::{GRAD_NORM, TRAIN_LOSS},
     ranks::{or_end, reduce_measured, same_buffers},
 };
-
-/// Metrics of a step, on their way from the device.
-pub(super) struct Pending {
-    /// From 1.
-    step: u64,
-    loss: PendingRead,
-    grad_norm: PendingRead,
-    others: Vec<(String, PendingRead)>,
-    /// The factor of the loss.
-    factor: Option<PendingRead>,
-}
-
-impl Pending {
-    /// Starts to read them, behind what is queued so far.
-    fn start<B: Backend>(step: u64, metrics: Metrics<B>, factor: Option<Array<B, 1>>) -> Self {
-        let Metrics { loss, grad_norm, others } = metrics;
-        let start = |value: Array<B, 1>| ops::start_read(value.val());
-        Self {
-            step,
-            loss: start(loss),
-            grad_norm: start(grad_norm),
-            others: others.into_iter().map(|(name, value)| (name, start(value))).collect(),
-            factor: factor.map(start),
-        }
-    }
-}
 
 impl<B, M, T, L, E> Run<'_, B, M, T, L, E>
 where
@@ -178,9 +152,4 @@ where
         self.logs.stepped(step);
         Ok(())
     }
-}
-
-/// The first of some elements.
-pub(super) fn first(values: &TensorData) -> f64 {
-    values.iter::<f64>().next().unwrap_or(f64::NAN)
 }

@@ -7,9 +7,9 @@
 //! claimed length, follows nested arrays of any depth, overlooks duplicate names, replaces invalid UTF-8, and rejects
 //! files whose tensors include integers, 64-bit floats or newer block types.
 
-mod block_type;
+pub(crate) mod block_type;
 mod blocks;
-mod metadata;
+pub(crate) mod metadata;
 mod reader;
 mod split;
 mod tensors;
@@ -28,7 +28,7 @@ pub(crate) use split::{Split, part_of};
 
 use reader::Reader;
 
-use crate::entry::Contents;
+use crate::contents::Contents;
 use crate::error::{Result, WeightsError};
 use crate::mapped::MappedFile;
 

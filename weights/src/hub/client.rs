@@ -12,6 +12,7 @@ use super::failure::Failure;
 use super::options::HubOptions;
 use super::redirect::{same_origin, target};
 use crate::error::{Result as WeightsResult, WeightsError};
+use crate::hub_names::is_commit;
 
 /// Largest number of consecutive redirects.
 const MOST_REDIRECTS: usize = 10;
@@ -236,7 +237,7 @@ impl Metadata {
         let text = |name: &str| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
         let Some(commit) = text("x-repo-commit") else { return Ok(None) };
         let odd = |name: &str| Failure::Answer(format!("its {name} is not one of a hub"));
-        if !super::repository::is_commit(&commit) {
+        if !is_commit(&commit) {
             return Err(odd("X-Repo-Commit"));
         }
         let etag = text("x-linked-etag").or_else(|| text("etag")).as_deref().and_then(clean_etag);

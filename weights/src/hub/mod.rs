@@ -31,8 +31,8 @@ pub use wanted::FilePatterns;
 use std::path::PathBuf;
 
 use crate::error::{Result, WeightsError};
+use crate::hub_names::{check_id, check_revision};
 use crate::locate::is_plain_file_name;
-use crate::source::{check_id, check_revision};
 
 #[cfg(feature = "hub")]
 use repository::download;

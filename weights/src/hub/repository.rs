@@ -14,6 +14,7 @@ use super::options::HubOptions;
 use super::transfer::Download;
 use super::wanted::{FilePatterns, has_tokenizer, is_gguf, parts_of};
 use crate::error::{Result, WeightsError};
+use crate::hub_names::is_commit;
 use crate::locate::ShardIndex;
 use crate::names_of_files::is_part;
 
@@ -239,11 +240,6 @@ impl<'a> Hub<'a> {
             Err(failure) => Err(self.error(failure)),
         }
     }
-}
-
-/// Returns true if the text can be a commit's hash, and so a directory name.
-pub(super) fn is_commit(text: &str) -> bool {
-    (7..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Percent-encodes a file's path for a URL, except for slashes.

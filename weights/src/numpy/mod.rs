@@ -10,7 +10,8 @@ mod header;
 
 use std::collections::BTreeMap;
 
-use crate::entry::{Contents, Entry, Form, StoredDtype, check_size, column_major, row_major};
+use crate::contents::Contents;
+use crate::entry::{Entry, Form, StoredDtype, check_size, column_major, row_major};
 use crate::error::{Result, WeightsError};
 use crate::mapped::MappedFile;
 use crate::packed::{Packed, head};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::entry::Contents;
+use crate::contents::Contents;
 use crate::error::{Result, WeightsError};
 use crate::mapped::MappedFile;
 use crate::zip::{Method, Record};

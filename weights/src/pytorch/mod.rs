@@ -17,7 +17,8 @@ use std::ops::Range;
 
 use candle_core::pickle::{Object, Stack};
 
-use crate::entry::{Contents, Entry, Form, element_count, element_size};
+use crate::contents::Contents;
+use crate::entry::{Entry, Form, element_count, element_size};
 use crate::error::{Result, WeightsError};
 use crate::mapped::MappedFile;
 use crate::view::reaches_inside;

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use candle_core::pickle::Object;
 
-use crate::entry::Contents;
+use crate::contents::Contents;
 use crate::error::{Result, WeightsError};
 use crate::mapped::MappedFile;
 

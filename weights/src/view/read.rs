@@ -14,8 +14,8 @@ use crate::error::{Result, WeightsError};
 const CHUNK: usize = 4 << 20;
 /// Elements gathered at a time if neighbours of the view are not neighbours in the file.
 const GATHER: usize = 1 << 16;
-/// Side of the square blocks in which a matrix is transposed: 16 values of four bytes are a cache line.
-const BLOCK: usize = 16;
+/// Bytes of a cache line. A matrix is transposed in square tiles, whose sides are as long.
+const LINE: usize = 64;
 /// Runs of fewer bytes than this are gathered.
 const SHORT_RUN: usize = 256;
 
@@ -126,7 +126,8 @@ impl View<'_> {
         let size = self.dtype.size();
         let row = self.shape[head - 1];
         // Whole rows of the last non-contiguous axis, so that they can be transposed in tiles.
-        let rows_at_once = (GATHER / (row * run).max(1)).next_multiple_of(BLOCK).max(BLOCK);
+        let side = LINE / size;
+        let rows_at_once = (GATHER / (row * run).max(1)).next_multiple_of(side).max(side);
         let first = runs.start;
         debug_assert!(first.is_multiple_of(row) && runs.end.is_multiple_of(row));
         let mut buffer = vec![0; (rows_at_once * row * run * size).min(runs.len() * run * size)];
@@ -155,17 +156,33 @@ impl View<'_> {
     }
 }
 
-/// Gathers rows of `row` elements that are `stride` elements apart, in square blocks. In a transposed matrix the
-/// rows' elements are neighbours, so that each cache line, read or written, is fetched once.
+/// Gathers rows of `row` elements that are `stride` elements apart, in square tiles. In a transposed matrix the rows' elements are
+/// neighbours, so that each cache line, read or written, is fetched once.
 fn gather_elements<const N: usize>(bytes: &[u8], starts: &[usize], stride: usize, row: usize, buffer: &mut [u8]) {
+    let Some(offset) = starts.first().map(|start| start % N) else { return };
+    let (elements, _) = bytes[offset..].as_chunks::<N>();
     let (buffer, _) = buffer.as_chunks_mut::<N>();
-    for (starts, rows) in starts.chunks(BLOCK).zip(buffer.chunks_mut(BLOCK * row)) {
-        for block in (0..row).step_by(BLOCK) {
-            for (start, row) in starts.iter().zip(rows.chunks_mut(row)) {
-                let last = row.len().min(block + BLOCK);
-                for (column, value) in row[block..last].iter_mut().enumerate() {
-                    let position = start + (block + column) * stride * N;
-                    value.copy_from_slice(&bytes[position..position + N]);
+    let side = LINE / N;
+    let mut tile = vec![[0; N]; side * side];
+    for (starts, rows) in starts.chunks(side).zip(buffer.chunks_mut(side * row)) {
+        let first = (starts[0] - offset) / N;
+        let neighbours = starts.windows(2).all(|pair| pair[0] + N == pair[1]);
+        for left in (0..row).step_by(side) {
+            let columns = side.min(row - left);
+            for (column, line) in tile.chunks_mut(side).take(columns).enumerate() {
+                let at = (left + column) * stride;
+                let line = &mut line[..starts.len()];
+                if neighbours {
+                    line.copy_from_slice(&elements[first + at..][..starts.len()]);
+                } else {
+                    for (value, start) in line.iter_mut().zip(starts) {
+                        *value = elements[(start - offset) / N + at];
+                    }
+                }
+            }
+            for (i, row) in rows.chunks_mut(row).enumerate() {
+                for (value, line) in row[left..][..columns].iter_mut().zip(tile.chunks(side)) {
+                    *value = line[i];
                 }
             }
         }
@@ -284,6 +301,30 @@ mod tests {
         assert_eq!(read(&[part], 0), by_definition(&[7, 31, 17], |x| at(x[0], x[1] + 100, x[2] + 3)));
         let both = view().slice(1, 5..6).and_then(|view| view.permute(&[2, 1, 0])).expect("fits");
         assert_eq!(read(&[both], 0), by_definition(&[173, 1, 7], |x| at(x[2], 5, x[0])));
+    }
+
+    fn gathers<const N: usize>() {
+        // Sizes that are no multiples of a tile's side, and bytes that do not begin at an element.
+        let (rows, row, offset) = (77, 131, 3);
+        let bytes: Vec<u8> = (0..offset + N * rows * row + N).map(|i| (i * 7 + i / 256) as u8).collect();
+        let neighbours = |i: usize| offset + i * N;
+        let apart = |i: usize| offset + (i * 5 % rows) * N;
+        for start in [&neighbours as &dyn Fn(usize) -> usize, &apart] {
+            let starts: Vec<usize> = (0..rows).map(start).collect();
+            let mut found = vec![0; N * rows * row];
+            gather_elements::<N>(&bytes, &starts, rows, row, &mut found);
+            let element = |i: usize, j: usize| &bytes[starts[i] + j * rows * N..][..N];
+            let expected: Vec<u8> = (0..rows * row).flat_map(|at| element(at / row, at % row)).copied().collect();
+            assert!(found == expected, "{N}");
+        }
+    }
+
+    #[test]
+    fn elements_of_every_size_are_gathered() {
+        gathers::<1>();
+        gathers::<2>();
+        gathers::<4>();
+        gathers::<8>();
     }
 
     #[test]

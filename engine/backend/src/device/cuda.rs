@@ -10,16 +10,10 @@ use std::{
 };
 
 use super::{
-    cuda_headers,
+    cuda_headers::{self, PIP},
     driver::{Driver, Missing, SharedLibrary, load_any},
     kernel_cache,
-    probe::explain,
 };
-
-/// Command that installs CUDA 12.8's run-time compiler and its headers. Newer drivers accept its output.
-pub(super) const PIP: &str = "`pip install nvidia-cuda-nvrtc-cu12==12.8.93 nvidia-cuda-runtime-cu12==12.8.90 \
-                              nvidia-cuda-nvcc-cu12==12.8.93 nvidia-cuda-cccl-cu12==12.8.90` in a virtual environment that \
-                              is active";
 
 /// Returns the number of GPUs, after checking everything that the first kernel needs. The first result is kept.
 pub(super) fn devices() -> Result<usize, String> {
@@ -29,7 +23,7 @@ pub(super) fn devices() -> Result<usize, String> {
 
 fn prepare() -> Result<usize, String> {
     const LIBRARIES: [&str; 3] = ["libcuda.so.1", "libcuda.so", "nvcuda.dll"];
-    let missing = |missing| explain(missing, "NVIDIA", "libcuda.so.1");
+    let missing = |missing: Missing| missing.explain("NVIDIA", "libcuda.so.1");
     // Compiler and headers are found before the driver is initialised, which may start threads; but what they lack is reported
     // last, since the driver is missing on most machines. The driver tells its version uninitialised.
     let library = load_any(&LIBRARIES).ok_or(Missing::Library).map_err(missing)?;
@@ -148,7 +142,7 @@ impl Compiler {
                 ),
             });
         };
-        let version = compiler_version(&library).map_err(|missing| explain(missing, "CUDA compiler", "libnvrtc"))?;
+        let version = compiler_version(&library).map_err(|missing| missing.explain("CUDA compiler", "libnvrtc"))?;
         Ok(Self { library, version })
     }
 

@@ -10,7 +10,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{cache_folder, cuda::PIP};
+use super::cache_folder;
+
+/// Command that installs CUDA 12.8's run-time compiler and its headers. Newer drivers accept its output.
+pub(super) const PIP: &str = "`pip install nvidia-cuda-nvrtc-cu12==12.8.93 nvidia-cuda-runtime-cu12==12.8.90 \
+                              nvidia-cuda-nvcc-cu12==12.8.93 nvidia-cuda-cccl-cu12==12.8.90` in a virtual environment that \
+                              is active";
 
 /// Headers without which kernels do not compile, or silently lose tensor cores.
 const HEADERS: [&str; 6] = ["cuda_runtime.h", "cuda_fp16.h", "cuda_bf16.h", "mma.h", "crt/mma.h", "cuda/barrier"];

@@ -26,6 +26,20 @@ pub(super) enum Missing {
     Status(c_int),
 }
 
+impl Missing {
+    /// The reason in words, for a library of a vendor.
+    pub fn explain(self, vendor: &str, library: &str) -> String {
+        match self {
+            Self::Library => {
+                format!("no {vendor} driver ({library} was not found); install it, or use --backend flex")
+            }
+            Self::Symbol(error) => format!("the {vendor} driver {library} is too old ({error})"),
+            Self::NoDevice => format!("the {vendor} driver is installed but finds no GPU"),
+            Self::Status(status) => format!("the {vendor} driver does not start (status {status})"),
+        }
+    }
+}
+
 impl Driver {
     /// Loads and initialises the driver. Returns it and its number of devices.
     pub fn open(&self) -> Result<(SharedLibrary, usize), Missing> {

@@ -22,17 +22,6 @@ pub(super) fn device_count(backend: BackendName) -> Result<usize, String> {
     }
 }
 
-#[cfg(any(feature = "cuda", feature = "rocm"))]
-pub(super) fn explain(missing: super::driver::Missing, vendor: &str, library: &str) -> String {
-    use super::driver::Missing;
-    match missing {
-        Missing::Library => format!("no {vendor} driver ({library} was not found); install it, or use --backend flex"),
-        Missing::Symbol(error) => format!("the {vendor} driver {library} is too old ({error})"),
-        Missing::NoDevice => format!("the {vendor} driver is installed but finds no GPU"),
-        Missing::Status(status) => format!("the {vendor} driver does not start (status {status})"),
-    }
-}
-
 #[cfg(feature = "rocm")]
 fn rocm() -> Result<usize, String> {
     let driver = super::driver::Driver {
@@ -41,7 +30,7 @@ fn rocm() -> Result<usize, String> {
         count: b"hipGetDeviceCount\0",
         no_device: 100,
     };
-    let (_, count) = driver.open().map_err(|missing| explain(missing, "AMD ROCm", "libamdhip64.so"))?;
+    let (_, count) = driver.open().map_err(|missing| missing.explain("AMD ROCm", "libamdhip64.so"))?;
     Ok(count)
 }
 

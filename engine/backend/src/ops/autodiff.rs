@@ -2,7 +2,7 @@
 
 use burn::tensor::{
     DType, IntDType, TensorData, TensorMetadata,
-    backend::{AutodiffBackend, ExecutionError},
+    backend::ExecutionError,
     ops::{FloatTensor, IntTensor},
 };
 use burn_autodiff::{
@@ -22,7 +22,9 @@ use std::{
 
 use super::{
     AnyTensor, Backend, Differentiation, Function, FunctionVjp, Operation, Outcome, Residual, SampleOptions,
-    SampledPrimitives, Spec, Values, Wanted, awaited, function, precision::cast,
+    SampledPrimitives, Spec, Values, Wanted, awaited, function,
+    precision::cast,
+    tracked::{Part, Slots, inner, lifted, untracked},
 };
 use crate::{Autodiff, autodiff::captured};
 
@@ -168,31 +170,6 @@ fn in_place<B: Backend>(inputs: Values<B>) -> Values<B> {
 /// A tensor in the graph.
 type Tracked<B> = FloatTensor<Autodiff<B>>;
 
-/// Tensors without their nodes of the graph.
-pub(super) fn inner<B: Backend, C: CheckpointStrategy>(values: Values<Autodiff<B, C>>) -> Values<B> {
-    let device = values.given_device().cloned();
-    let inner = |value: AnyTensor<Autodiff<B, C>>| match value {
-        AnyTensor::Float(x) => AnyTensor::Float(x.primitive),
-        AnyTensor::Int(x) => AnyTensor::Int(x),
-        AnyTensor::Bool(x) => AnyTensor::Bool(x),
-    };
-    values.into_values().into_iter().map(|value| value.map(inner)).collect::<Values<B>>().on_device(device)
-}
-
-/// Tensors through which no gradient flows.
-pub(super) fn untracked<B: Backend, C: CheckpointStrategy>(values: Values<B>) -> Values<Autodiff<B, C>> {
-    values.into_values().into_iter().map(|value| value.map(lifted)).collect()
-}
-
-/// A tensor through which no gradient flows.
-fn lifted<B: Backend, C: CheckpointStrategy>(value: AnyTensor<B>) -> AnyTensor<Autodiff<B, C>> {
-    match value {
-        AnyTensor::Float(x) => AnyTensor::Float(<Autodiff<B, C> as AutodiffBackend>::from_inner(x)),
-        AnyTensor::Int(x) => AnyTensor::Int(x),
-        AnyTensor::Bool(x) => AnyTensor::Bool(x),
-    }
-}
-
 /// A residual until the backward pass.
 #[derive(Clone, Debug)]
 enum Held<B: Backend> {
@@ -201,9 +178,6 @@ enum Held<B: Backend> {
     /// Kept.
     Value(Option<AnyTensor<B>>),
 }
-
-/// Gradients of the outputs of an operation with [`Differentiation::AllOutputs`], left here by [`Part`]s.
-pub(super) type Slots<B> = Arc<Mutex<Vec<Option<FloatTensor<B>>>>>;
 
 /// Residuals, and slots where there are parts.
 #[derive(Clone, Debug)]
@@ -256,19 +230,6 @@ impl<B: Backend, const N: usize> Backward<B, N> for CustomVjp<N> {
                 grads.register::<B>(parent.id, grad);
             }
         }
-    }
-}
-
-/// Backward step of one of several outputs. Its parent is the step of the operation, which the graph runs after all of them.
-#[derive(Debug)]
-pub(super) struct Part;
-
-impl<B: Backend> Backward<B, 1> for Part {
-    type State = (Slots<B>, usize);
-
-    fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
-        let (slots, index) = ops.state;
-        slots.lock().unwrap_or_else(PoisonError::into_inner)[index] = Some(grads.consume::<B>(&ops.node));
     }
 }
 

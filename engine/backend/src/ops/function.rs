@@ -13,10 +13,9 @@ use std::{
 };
 
 use super::{
-    AnyTensor, Backend, Outcome, Spec, Values, Wanted,
-    autodiff::{Part, Slots, inner, untracked},
-    awaited,
+    AnyTensor, Backend, Outcome, Spec, Values, Wanted, awaited,
     precision::cast,
+    tracked::{Part, Slots, inner, untracked},
 };
 use crate::Autodiff;
 

@@ -58,6 +58,7 @@ mod sharding_constraint;
 mod strided;
 mod sum_of_squares;
 mod swiglu;
+mod tracked;
 mod update_cache;
 mod values;
 

@@ -2,7 +2,10 @@
 
 use std::fmt::Write;
 
-use super::{OperationCost, cost::Short};
+use super::{
+    Cost, OperationCost, PathCosts,
+    cost::{Short, shown},
+};
 
 /// Height of a row in pixels.
 const ROW: usize = 22;
@@ -19,8 +22,25 @@ const COLUMN: usize = BAR + 130;
 /// A column of bars: its name, its colour, and the values.
 struct Column(&'static str, &'static str, fn(&OperationCost) -> u128);
 
+impl Cost {
+    /// Returns an image of the operations in SVG: bars of their operations of floating-point numbers and of the bytes that they
+    /// move.
+    pub fn to_svg(&self) -> String {
+        let peak = Short(self.peak_bytes).to_string();
+        svg(&format!("Cost by operation, peak memory {} bytes", peak.trim()), &self.by_operation, self.total)
+    }
+}
+
+impl PathCosts {
+    /// Returns an image of the paths in SVG, as [`Cost::to_svg`].
+    pub fn to_svg(&self) -> String {
+        let rows: Vec<_> = self.paths.iter().map(|(path, cost)| (shown(path).to_owned(), *cost)).collect();
+        svg("Cost by path", &rows, self.total)
+    }
+}
+
 /// Returns an image of rows: names, and bars for operations of floating-point numbers and for bytes.
-pub(super) fn svg(title: &str, rows: &[(String, OperationCost)], total: OperationCost) -> String {
+fn svg(title: &str, rows: &[(String, OperationCost)], total: OperationCost) -> String {
     let label = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default() * CHARACTER + 24;
     let (width, height) = (label + 2 * COLUMN + 10, (rows.len() + 2) * ROW + 20);
     let mut svg = format!(

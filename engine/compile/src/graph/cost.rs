@@ -6,7 +6,7 @@ use std::{
     fmt,
 };
 
-use super::{Equation, Graph, Var, chart::svg};
+use super::{Equation, Graph, Var};
 use crate::{Primitive, primitive::Module};
 
 /// The cost of some equations.
@@ -83,25 +83,10 @@ impl Cost {
         }
         PathCosts { paths, total: self.total }
     }
-
-    /// Returns an image of the operations in SVG: bars of their operations of floating-point numbers and of the bytes that they
-    /// move.
-    pub fn to_svg(&self) -> String {
-        let peak = Short(self.peak_bytes).to_string();
-        svg(&format!("Cost by operation, peak memory {} bytes", peak.trim()), &self.by_operation, self.total)
-    }
-}
-
-impl PathCosts {
-    /// Returns an image of the paths in SVG, as [`Cost::to_svg`].
-    pub fn to_svg(&self) -> String {
-        let rows: Vec<_> = self.paths.iter().map(|(path, cost)| (shown(path).to_owned(), *cost)).collect();
-        svg("Cost by path", &rows, self.total)
-    }
 }
 
 /// A path for people.
-fn shown(path: &str) -> &str {
+pub(super) fn shown(path: &str) -> &str {
     if path.is_empty() { "(none)" } else { path }
 }
 

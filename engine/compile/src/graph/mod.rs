@@ -4,6 +4,7 @@ mod chart;
 mod check;
 mod cost;
 mod decompose;
+mod expected;
 mod fold;
 mod fuse;
 mod identities;

@@ -2,7 +2,7 @@
 
 use grove_backend::ops::Spec;
 
-use super::rules::{Expected, Type, require, take};
+use super::expected::{Expected, Type, require, take};
 use crate::primitive::{Conv, Module};
 
 /// Shapes and types of the outputs, of which there are so many.

@@ -3,7 +3,7 @@
 use burn::tensor::{Shape, Slice};
 use grove_backend::ops::Spec;
 
-use super::rules::{Expected, Type, require, take, with};
+use super::expected::{Expected, Type, require, take, with};
 use crate::Primitive;
 
 /// Shape and type of the output.

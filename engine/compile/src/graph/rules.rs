@@ -3,26 +3,15 @@
 use burn::tensor::{DType, Shape};
 use grove_backend::ops::Spec;
 
-use super::{dtype_name, module_rules, movement_rules};
+use super::{
+    dtype_name,
+    expected::{Expected, Type, require, take, with},
+    module_rules, movement_rules,
+};
 use crate::{
     Primitive,
     primitive::{Binary, Reduction, Unary},
 };
-
-/// Shape and type of an output.
-pub(super) type Expected = (Vec<usize>, Type);
-
-/// The type of an output.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Type {
-    Exactly(DType),
-    /// A type of integers, which depends on the backend.
-    Int,
-    /// A type of booleans, which depends on the backend.
-    Bool,
-    /// A type of floating-point numbers.
-    Float,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -42,11 +31,6 @@ fn kind(spec: &Spec) -> Kind {
         DType::Bool(_) => Kind::Bool,
         _ => Kind::Int,
     }
-}
-
-/// Fails unless the rule holds, with the sentence.
-pub(super) fn require(holds: bool, rule: impl Into<String>) -> Result<(), String> {
-    if holds { Ok(()) } else { Err(rule.into()) }
 }
 
 /// Fails unless the outputs of one of Burn's operations have the shapes and types that follow from its inputs.
@@ -78,19 +62,6 @@ pub(super) fn check(primitive: &Primitive, inputs: &[Option<&Spec>], outputs: &[
         require(fits && found.shape[..] == shape, reason())?;
     }
     Ok(())
-}
-
-/// The inputs, as many as an operation takes.
-pub(super) fn take<'a, const N: usize>(inputs: &[&'a Spec]) -> Result<[&'a Spec; N], String> {
-    inputs.try_into().map_err(|_| format!("it takes {N} inputs"))
-}
-
-/// The shape with another size of an axis.
-pub(super) fn with(shape: &Shape, axis: usize, size: usize) -> Result<Vec<usize>, String> {
-    let mut sizes = shape.to_vec();
-    let rank = sizes.len();
-    *sizes.get_mut(axis).ok_or_else(|| format!("axis {axis} of {rank} axes"))? = size;
-    Ok(sizes)
 }
 
 fn broadcast(shapes: &[&Shape]) -> Result<Vec<usize>, String> {

@@ -189,7 +189,7 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().display();
         let text = format!(
             "   0: std::backtrace::Backtrace::create\n   1: grove_compile::traced::caller::Caller::here\n             at \
-             {root}/compile/src/traced/caller.rs:35:1\n   2: <burn_tensor::Tensor<B> as core::ops::Add>::add\n   3: \
+             {root}/engine/compile/src/traced/caller.rs:35:1\n   2: <burn_tensor::Tensor<B> as core::ops::Add>::add\n   3: \
              core::ops::function::FnOnce::call_once\n             at /rustc/abc/library/core/src/ops/function.rs:250:5\n   4: \
              mine::model::{{{{closure}}}}\n             at /home/me/.cargo/registry/src/x/y.rs:1:1\n   5: \
              {{closure#0}}\n             at /home/me/mine/src/model.rs:17:9\n   6: main\n"

@@ -13,6 +13,8 @@ mod post;
 #[cfg(feature = "mpi")]
 mod processes;
 #[cfg(feature = "mpi")]
+mod status;
+#[cfg(feature = "mpi")]
 mod transport;
 
 use grove_communicator::{CommError, Communicator};

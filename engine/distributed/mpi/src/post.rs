@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, MutexGuard},
 };
 
-use crate::transport::check;
+use crate::status::check;
 
 /// Tag of bytes that are posted. Collectives have tags below 32,000, and an absence has that one.
 const POST: c_int = 32_001;

@@ -19,6 +19,7 @@ use std::{
 use crate::{
     post::{Calls, Post},
     processes::{BYTES, Process, Watched},
+    status::{check, class, describe},
 };
 
 /// Tag of a message that says that a rank takes part in nothing any more. Collectives have tags below it.
@@ -367,24 +368,4 @@ impl Drop for Delivery {
             mem::forget(mem::take(&mut self.received));
         }
     }
-}
-
-pub(crate) fn check(code: c_int) -> Result<()> {
-    if code == ffi::MPI_SUCCESS as c_int { Ok(()) } else { Err(describe(code)) }
-}
-
-fn class(code: c_int) -> c_int {
-    let mut class = 0;
-    // SAFETY: the call reads a number and writes another.
-    unsafe { ffi::MPI_Error_class(code, &mut class) };
-    class
-}
-
-/// MPI's own words for an error.
-fn describe(code: c_int) -> CommError {
-    let (mut text, mut length) = ([0u8; ffi::MPI_MAX_ERROR_STRING as usize + 1], 0);
-    // SAFETY: the buffer has the length that MPI wants.
-    unsafe { ffi::MPI_Error_string(code, text.as_mut_ptr().cast(), &mut length) };
-    let text = String::from_utf8_lossy(&text[..(length.max(0) as usize).min(text.len())]);
-    CommError::Transport(format!("MPI: {text}"))
 }

@@ -1,6 +1,7 @@
 //! Preprocessing of an image to the input that a model was trained on: resize, crop, rescale, normalise.
 
 mod config;
+mod entries;
 mod geometry;
 mod keys;
 mod presets;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::config::Entries;
+use super::entries::Entries;
 use super::{IMAGENET_MEAN, IMAGENET_STD, Preprocessor, Resize, keys};
 use crate::convention::ResampleCompat;
 use crate::error::Result;

@@ -5,7 +5,12 @@ use minijinja::{
     value::{Kwargs, Rest, ValueKind, from_args},
 };
 
-use super::{budget::Budget, json::Json, methods, paid, predicates, python};
+use super::{
+    budget::Budget,
+    filter::{one, own},
+    json::Json,
+    methods, paid, predicates, python,
+};
 
 type Result<T> = std::result::Result<T, Error>;
 
@@ -102,23 +107,6 @@ pub(super) fn add(env: &mut Environment<'_>, budget: &Budget) {
     });
     paid::add(env, budget);
     predicates::add(env, budget);
-}
-
-/// Adds a filter. A lazy result becomes a list, and every result is charged.
-pub(super) fn own<F>(env: &mut Environment<'_>, budget: &Budget, name: &'static str, filter: F)
-where
-    F: Fn(&State, Rest<Value>, &Budget) -> Result<Value> + Send + Sync + 'static,
-{
-    let budget = budget.clone();
-    env.add_filter(name, move |state: &State, args: Rest<Value>| -> Result<Value> {
-        let result = filter(state, args, &budget)?;
-        budget.settle(result)
-    });
-}
-
-/// The value that a filter is applied to.
-pub(super) fn one(args: &[Value]) -> Result<&Value> {
-    args.first().ok_or_else(|| Error::from(ErrorKind::MissingArgument))
 }
 
 /// Escapes HTML, with the same entities as markupsafe.

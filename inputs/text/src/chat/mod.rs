@@ -20,6 +20,7 @@ use serde_json::Map;
 
 mod budget;
 mod files;
+mod filter;
 mod filters;
 mod guard;
 mod json;

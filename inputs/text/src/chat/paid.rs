@@ -7,7 +7,7 @@ use minijinja::{
 
 use super::{
     budget::{Budget, ENTRY},
-    filters::{one, own},
+    filter::{one, own},
     guard, methods, python,
 };
 

@@ -16,8 +16,8 @@ pub use modules::{Dense, SentenceModule};
 use super::{Bert, TextBatch, names::published_names};
 use crate::{
     error::{ModelError, Result},
+    model_files::resolve,
     peft::load_adapters,
-    pretrained::resolve,
 };
 
 /// Pooling of the tokens' states into one vector.

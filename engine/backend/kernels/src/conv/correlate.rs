@@ -6,8 +6,8 @@ use std::{cell::Cell, mem::MaybeUninit};
 #[cfg(target_arch = "x86_64")]
 use super::pointwise::Pointwise;
 use super::{
+    correlation::{Correlation, Scratch, Task},
     finish::Finish,
-    geometry::Im2colGeometry,
     in_place::Rows,
     pack::{OutputPixels, grow},
     product::{product, product_of_column},
@@ -29,19 +29,6 @@ const FEW: usize = 6;
 /// Rows of the matrix that stay in the second-level cache while all panels of a task pass (MC).
 pub(super) const MC: usize = 48;
 
-/// `out[image][row][pixel] = matrix[row] . im2col[pixel]` over all channels, for each group of rows and channels.
-pub(super) struct Correlation<'a> {
-    pub batch: usize,
-    pub groups: usize,
-    /// Channels of a group.
-    pub channels: usize,
-    /// Rows of a group.
-    pub rows: usize,
-    pub geometry: Im2colGeometry,
-    /// `[groups, rows, channels, taps]`
-    pub matrix: &'a [f32],
-}
-
 /// Algorithm of a correlation.
 enum Algorithm {
     /// Winograd's minimal filtering, with a fourth of the products.
@@ -52,29 +39,8 @@ enum Algorithm {
     Im2col,
 }
 
-/// Buffers of a thread. They are reused since filling fresh memory would cost as much again.
-#[derive(Default)]
-pub(super) struct Scratch {
-    pub window: Vec<f32>,
-    pub panels: Vec<[f32; NR]>,
-    pub sums: Vec<[f32; NR]>,
-    pub column: Vec<f32>,
-    pub offsets: Vec<usize>,
-}
-
 thread_local! {
     static SCRATCH: Cell<Scratch> = Cell::default();
-}
-
-/// Some output pixels and rows of one group, and the slices for their results.
-pub(super) struct Task<'a> {
-    pub group: usize,
-    pub rows: [usize; 2],
-    pub pixels: [usize; 2],
-    /// The task's slice of each row of each image.
-    pub out: Vec<&'a mut [MaybeUninit<f32>]>,
-    /// Number of results written.
-    pub written: usize,
 }
 
 impl Correlation<'_> {

@@ -1,7 +1,8 @@
 //! Convolutions of few channels, which read the images without packing.
 
 use super::{
-    correlate::{Correlation, KC, MC, Scratch, Task},
+    correlate::{KC, MC},
+    correlation::{Correlation, Scratch, Task},
     finish::Finish,
     geometry::Band,
     in_place::Rows,

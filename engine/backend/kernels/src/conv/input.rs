@@ -1,6 +1,6 @@
 use rayon::prelude::*;
 
-use super::{Conv2d, Epilogue, Finish, correlate::Correlation, geometry::Im2colGeometry, transpose::transpose};
+use super::{Conv2d, Epilogue, Finish, correlation::Correlation, geometry::Im2colGeometry, transpose::transpose};
 
 /// Rows of a matrix that are gathered from the weights at once: as many elements as a cache line holds.
 const LINES: usize = 16;

@@ -2,6 +2,7 @@
 //! packed some output pixels and channels at a time, in the order in which the microkernels read it.
 
 mod correlate;
+mod correlation;
 mod direct;
 mod finish;
 mod geometry;
@@ -17,7 +18,7 @@ mod transpose;
 mod weight;
 mod winograd;
 
-use correlate::Correlation;
+use correlation::Correlation;
 use finish::Finish;
 use geometry::Im2colGeometry;
 pub use input::conv2d_backward_input;

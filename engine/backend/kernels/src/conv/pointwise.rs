@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 
 use rayon::prelude::*;
 
-use super::{correlate::Correlation, finish::Finish};
+use super::{correlation::Correlation, finish::Finish};
 use crate::{
     dispatch::prefetch,
     matmul::{MR_AVX512, Matrix, NR, PackedA, Start, Target, avx512_microkernel, by_height, has_avx512},

@@ -8,7 +8,7 @@
 //! channels, where a direct convolution has 0.4e-6.
 
 use super::{
-    correlate::{Correlation, Scratch, Task},
+    correlation::{Correlation, Scratch, Task},
     finish::Finish,
     geometry::Band,
     in_place::Rows,

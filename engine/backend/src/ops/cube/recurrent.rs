@@ -8,7 +8,7 @@ use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
 use cubecl::prelude::*;
 
 use super::{
-    recurrent_step::{Step, StepLaunch, backward_kernel, forward_kernel},
+    recurrent_step::{HIDDEN, ROWS, SLICES, Step, StepLaunch, backward_kernel, forward_kernel},
     register::{Lazy, register},
     tensor::{addresses, array, cubes, empty},
 };
@@ -16,14 +16,6 @@ use crate::{
     Backend, Steps,
     ops::{Outcome, float, primitive, recurrent as composed},
 };
-
-/// Sequences and hidden units of a cube.
-pub(super) const ROWS: usize = 16;
-pub(super) const HIDDEN: usize = 4;
-/// Summands of a tile, for each of the units that share a sum.
-pub(super) const DEPTH: usize = 32;
-/// Units that share a sum over the gates in a backward pass.
-pub(super) const SLICES: usize = 4;
 
 /// The cell of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

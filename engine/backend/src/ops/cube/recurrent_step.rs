@@ -2,7 +2,13 @@
 
 use cubecl::prelude::*;
 
-use super::recurrent::{DEPTH, HIDDEN, ROWS, SLICES};
+/// Sequences and hidden units of a cube.
+pub(super) const ROWS: usize = 16;
+pub(super) const HIDDEN: usize = 4;
+/// Summands of a tile, for each of the units that share a sum.
+const DEPTH: usize = 32;
+/// Units that share a sum over the gates in a backward pass.
+pub(super) const SLICES: usize = 4;
 
 /// Rows of a step, and of the previous and the next step in processing order.
 #[derive(CubeType, CubeLaunch, Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,10 +4,7 @@ use rayon::prelude::*;
 use std::{process::Command, time::Instant};
 use sysinfo::System;
 
-use crate::{
-    results::{Machine, RowResult},
-    work::Work,
-};
+use crate::{results::Machine, work::Work};
 
 /// Numbers that are read to measure the memory's speed: far more than caches hold.
 const NUMBERS: usize = 1 << 26;
@@ -57,14 +54,4 @@ fn bytes_per_second(threads: usize) -> f64 {
 pub fn product() -> Work {
     let size = 2048;
     Work::Gemm { m: size, k: size, n: size }
-}
-
-/// Operations a second of the fastest program in the fastest product.
-pub fn operations_per_second<'a>(rows: impl IntoIterator<Item = &'a RowResult>) -> f64 {
-    let products = rows.into_iter().filter(|row| row.name.starts_with("gemm"));
-    let speed = |row: &RowResult| {
-        let times = row.columns.iter().filter_map(|column| Some(column.measured()?.median_seconds));
-        times.map(|seconds| row.operations / seconds).fold(0.0, f64::max)
-    };
-    products.map(speed).fold(0.0, f64::max)
 }

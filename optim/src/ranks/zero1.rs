@@ -1,8 +1,9 @@
 use burn::tensor::{DType, TensorData};
 use grove_backend::Backend;
-use grove_communicator::{Communicator, Result};
-use grove_optim::GradientTransformation;
+use grove_distributed::{CommError, Communicator};
 use grove_tree::{AnyArray, Tree, leaves, map};
+
+use crate::GradientTransformation;
 
 /// See [`zero1`].
 #[derive(Clone, Debug)]
@@ -17,9 +18,9 @@ pub struct Zero1<T> {
 ///
 /// Each parameter belongs to one rank, by its size, so that all have about the same to do. A rank gets the mean gradients of its
 /// parameters from all ranks, computes their updates, and gives the result to all. So an optimizer that treats each parameter for
-/// itself, as all but [`clip_by_global_norm`](grove_optim::clip_by_global_norm) do, gives the same bits as on one rank with
-/// gradients from [`all_reduce_mean`](crate::all_reduce_mean). States of other ranks' parameters are absent;
-/// [`gather_missing`](crate::gather_missing) brings them together.
+/// itself, as all but [`clip_by_global_norm`](crate::clip_by_global_norm) do, gives the same bits as on one rank with
+/// gradients from [`all_reduce_mean`](grove_distributed::all_reduce_mean). States of other ranks' parameters are absent;
+/// [`gather_missing`](grove_distributed::gather_missing) brings them together.
 ///
 /// Buffers and frozen parameters belong to a rank too, and are not sent: the division is the same whatever is trained.
 ///
@@ -73,7 +74,7 @@ fn owned<B: Backend, P: Tree<B>>(tree: P, owners: &[Option<usize>], rank: usize)
 
 impl<T> Zero1<T> {
     /// The mean gradients of this rank's parameters; the others are absent.
-    fn scatter<B: Backend, P: Tree<B>>(&self, updates: P, owners: &[Option<usize>]) -> Result<P> {
+    fn scatter<B: Backend, P: Tree<B>>(&self, updates: P, owners: &[Option<usize>]) -> Result<P, CommError> {
         let (comm, rank) = (&self.comm, self.comm.rank());
         if self.reduced {
             return Ok(owned(updates, owners, rank));
@@ -121,7 +122,12 @@ impl<T> Zero1<T> {
     }
 
     /// The leaves of all ranks, each from its owner; `like` has what stays, and shapes, types and devices.
-    fn gather<B: Backend, P: Tree<B>>(&self, tree: P, like: &[AnyArray<B>], owners: &[Option<usize>]) -> Result<P> {
+    fn gather<B: Backend, P: Tree<B>>(
+        &self,
+        tree: P,
+        like: &[AnyArray<B>],
+        owners: &[Option<usize>],
+    ) -> Result<P, CommError> {
         let rank = self.comm.rank();
         let own: Vec<AnyArray<B>> = leaves(&tree).into_iter().map(|(_, leaf)| leaf).collect();
         let bytes = |leaf: &AnyArray<B>| leaf.clone().into_data().map_or(vec![], |data| data.as_bytes().to_vec());

@@ -209,7 +209,7 @@ impl Options {
             reference.clear();
         }
         plan.measure(&mut reference, write_model, |row| {
-            machine.operations_per_second = machine::operations_per_second([&row]);
+            machine.operations_per_second = results::operations_per_second([&row]);
             Ok(())
         })?;
         let (dtype, precision) = (plan.dtype.clone(), plan.precision);

@@ -1,9 +1,8 @@
 use grove_backend::Backend;
-use grove_communicator::{Communicator, Wire};
-use grove_optim::GradientTransformation;
+use grove_distributed::{Communicator, ReduceOptions, Wire};
 use grove_tree::Tree;
 
-use crate::{ReduceOptions, trees::reduce};
+use crate::GradientTransformation;
 
 /// See [`all_reduce_gradients`].
 #[derive(Clone, Debug)]
@@ -40,8 +39,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for AllReduceGradients
     fn init(&self, _params: &P) {}
 
     fn update(&self, updates: P, (): (), _params: &P) -> (P, ()) {
-        let mean = (1.0, 1.0 / self.comm.size() as f64);
-        match reduce(updates, mean, &self.comm, self.options) {
+        match self.options.mean(updates, &self.comm) {
             Ok(updates) => (updates, ()),
             Err(error) => self.comm.end_job(&error),
         }

@@ -1,0 +1,92 @@
+//! Options for generation, and what comes of it.
+
+use grove_backend::Backend;
+use grove_tree::Key;
+
+use super::{CausalLm, Sampling, TokenRules};
+
+/// Options for generation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GenerateOptions {
+    /// Maximum number of tokens to add to each prompt.
+    pub max_new_tokens: usize,
+    /// Most tokens of a text, the prompt included, from a `generation_config.json` that does not say
+    /// [`max_new_tokens`](Self::max_new_tokens). One token is generated in any case.
+    pub max_length: Option<usize>,
+    /// Sampling options.
+    pub sampling: Sampling,
+    /// Which tokens may come next.
+    pub rules: TokenRules,
+    /// Tokens that end a sequence, in addition to the model's own. They are not part of the result.
+    pub stop_tokens: Vec<u32>,
+    /// Texts that end a sequence, from a `generation_config.json`: for a [`TextStream`](super::TextStream), which knows what
+    /// tokens say. [`generate`] does not look at them.
+    pub stop_strings: Vec<String>,
+    /// The model's own end tokens, from its `generation_config.json`; if `None`, those that it was loaded with.
+    pub end_tokens: Option<Vec<u32>>,
+    /// If true, generation continues after the model's own end tokens.
+    pub ignore_eos: bool,
+    /// If false, the whole text is read again for each token where that changes the result: for models whose states of all positions
+    /// depend on the length of the text.
+    pub use_cache: bool,
+    /// Key of the random numbers.
+    pub key: Key,
+}
+
+impl Default for GenerateOptions {
+    /// Up to 128 tokens, sampled at temperature 1 with key 0.
+    fn default() -> Self {
+        Self {
+            max_new_tokens: 128,
+            max_length: None,
+            sampling: Sampling::default(),
+            rules: TokenRules::default(),
+            stop_tokens: Vec::new(),
+            stop_strings: Vec::new(),
+            end_tokens: None,
+            ignore_eos: false,
+            use_cache: true,
+            key: Key::new(0),
+        }
+    }
+}
+
+impl GenerateOptions {
+    /// Most new tokens after a prompt.
+    pub(super) fn most_after(&self, prompt: usize) -> usize {
+        let most = self.max_length.map_or(usize::MAX, |length| length.saturating_sub(prompt).max(1));
+        self.max_new_tokens.min(most)
+    }
+
+    /// True if a model reads the whole text again for each token.
+    pub(super) fn reads_again<B: Backend>(&self, model: &impl CausalLm<B>) -> bool {
+        !self.use_cache && model.reads_prompts_whole()
+    }
+
+    /// The key of a row's next token, `step` tokens after the prompt.
+    pub(super) fn key_of(&self, step: usize, row: usize) -> Key {
+        self.key.fold_in(step as u32).fold_in(row as u32)
+    }
+}
+
+/// The reason why a sequence ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// The model ended it, or a stop token did.
+    Stop,
+    /// The maximum number of tokens was reached.
+    Length,
+    /// The model's context was full before the maximum number of tokens was reached.
+    Context,
+    /// The callback returned false.
+    Callback,
+}
+
+/// A continuation of one prompt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Generated {
+    /// The new tokens, without the one that ended the sequence.
+    pub ids: Vec<u32>,
+    /// Why it ended.
+    pub finish: Finish,
+}

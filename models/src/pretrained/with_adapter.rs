@@ -1,0 +1,52 @@
+//! Loading of models with adapters.
+
+use burn::tensor::DType;
+use grove_backend::Backend;
+use grove_layers::Linear;
+use grove_tree::{Tree, layers_mut};
+use grove_weights::{NameMap, Report, TensorFiles};
+
+use super::{Pretrained, PretrainedConfig};
+use crate::{
+    error::Result,
+    model_files::ModelFiles,
+    peft::{Adapters, added, own_name},
+};
+
+impl ModelFiles {
+    /// The weights: the model's, with what an adapter has in place of them. Updates of layers are not in them.
+    ///
+    /// # Errors
+    /// As [`TensorFiles::open`], and as [`load_adapters`](crate::peft::load_adapters).
+    pub fn weights(&self) -> Result<TensorFiles> {
+        let weights = TensorFiles::open(self.path())?;
+        let Some(adapter) = self.adapter() else { return Ok(weights) };
+        let adapters = Adapters::open(adapter)?;
+        Ok(weights.with_tensors_of(&adapters.checkpoint, own_name))
+    }
+
+    /// Loads the model; see [`Pretrained::from_path`]. The adapter is merged into weights of f32, and stays beside others, which
+    /// would lose digits of it.
+    ///
+    /// # Errors
+    /// As [`Pretrained::from_path`] and [`load_adapters`](crate::peft::load_adapters).
+    pub fn load<B: Backend, M: Pretrained<B>>(&self, device: &B::Device, dtype: Option<DType>) -> Result<(M, Report)> {
+        let weights = self.weights()?;
+        let config = M::Config::of(self.path(), &weights)?;
+        let (model, report) = M::from_checkpoint(&weights, &config, device, dtype)?;
+        Ok((self.adapted(model, &M::published_names(&config), dtype)?, report))
+    }
+
+    /// Adds the updates of layers to a model that was loaded from [`weights`](Self::weights).
+    pub(crate) fn adapted<B: Backend, M: Tree<B>>(&self, model: M, names: &NameMap, dtype: Option<DType>) -> Result<M> {
+        let Some(adapter) = self.adapter() else { return Ok(model) };
+        let dtype = dtype.unwrap_or(DType::F32);
+        let mut model = added(model, names, &Adapters::open(adapter)?, Some(dtype))?;
+        layers_mut::<B, _, Linear<B>>(&mut model, |_, linear| {
+            if linear.weight.dtype() == DType::F32 {
+                *linear = linear.clone().merge_lora();
+            }
+        });
+        Ok(model)
+    }
+}

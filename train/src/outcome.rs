@@ -1,0 +1,73 @@
+//! What a loss function returns, and options of its step.
+
+use burn::tensor::{FloatDType, Tensor};
+use grove_backend::{Autodiff, Backend};
+use grove_tree::{Array, Filter, Tree, is_param};
+use std::collections::BTreeMap;
+
+/// Result of a loss function: the loss, and auxiliary metrics. A loss alone converts with `into`.
+pub struct Outcome<B: Backend, M: Tree<B>> {
+    pub(crate) loss: Tensor<Autodiff<B>, 1>,
+    pub(crate) successor: Option<M::On<Autodiff<B>>>,
+    pub(crate) metrics: BTreeMap<String, Array<Autodiff<B>, 1>>,
+    /// `None` where the loss function does not say it.
+    pub(crate) weight: Option<f64>,
+}
+
+impl<B: Backend, M: Tree<B>> Outcome<B, M> {
+    /// A loss, `[1]`, to be made small.
+    pub fn new(loss: Tensor<Autodiff<B>, 1>) -> Self {
+        Self { loss, successor: None, metrics: BTreeMap::new(), weight: None }
+    }
+
+    /// The number of items that the loss is a mean of: examples, or tokens that are not padding or are masked. Where
+    /// [`fit`](crate::fit) accumulates several batches, gradients, loss and metrics of the step are means weighted by it,
+    /// so that they are those of one large batch. Without it each batch counts the same, and on several ranks the part of each rank
+    /// by its examples. A batch of weight 0 is left out,
+    /// unless all are.
+    ///
+    /// # Panics
+    /// If it is negative, infinite or NaN.
+    pub fn weight(self, count: f64) -> Self {
+        assert!(
+            count >= 0.0 && count.is_finite(),
+            "the weight of a loss is {count}: give a number of items, 0 or more"
+        );
+        Self { weight: Some(count), ..self }
+    }
+
+    /// The model's successor, where it has running statistics: its buffers are taken over.
+    pub fn successor(self, model: M::On<Autodiff<B>>) -> Self {
+        Self { successor: Some(model), ..self }
+    }
+
+    /// A number worth logging, `[1]`.
+    pub fn metric(mut self, name: &str, value: Tensor<Autodiff<B>, 1>) -> Self {
+        self.metrics.insert(name.to_owned(), Array::new(value));
+        self
+    }
+}
+
+impl<B: Backend, M: Tree<B>> From<Tensor<Autodiff<B>, 1>> for Outcome<B, M> {
+    fn from(loss: Tensor<Autodiff<B>, 1>) -> Self {
+        Self::new(loss)
+    }
+}
+
+/// Loss and metrics of one batch of a step.
+pub(crate) type Measured<B> = (Array<B, 1>, BTreeMap<String, Array<B, 1>>);
+
+/// Options of a train step.
+#[derive(Clone)]
+pub struct StepOptions<B: Backend> {
+    /// Filter of the trainable leaves; the others cost no gradient. Default: all parameters.
+    pub trainable: Filter<B>,
+    /// In which type the loss function computes; the model itself stays as it is. `None`: in the model's own.
+    pub compute: Option<FloatDType>,
+}
+
+impl<B: Backend> Default for StepOptions<B> {
+    fn default() -> Self {
+        Self { trainable: is_param(), compute: None }
+    }
+}
