@@ -24,7 +24,8 @@ use crate::{
     Graph, TraceDevice, Traced,
     eval::Program,
     trace::{Recorded, argument, captured_on, computed_keys, key_paths, record},
-    traced::{Recording, Types},
+    traced::Recording,
+    types::Types,
 };
 
 /// Programs that a jitted function keeps by default.
@@ -315,7 +316,7 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
         let graph = graph.without_common_subexpressions();
         let program = Program::new(if fused { graph.fused() } else { graph });
         let compiled = Arc::new(Compiled { wanted, folded_on, program, shell, present, keys, captured });
-        if logs_compiles() {
+        if crate::logs_compiles() {
             let reason = why(&compiled, before.as_deref());
             let count = compiled.program.graph().equations().len();
             let name = short_name(std::any::type_name::<F>());
@@ -367,11 +368,6 @@ fn moved<B: Backend>(leaf: AnyArray<B>, device: &B::Device) -> AnyArray<B> {
     leaf.into_data().map_or(absent, |data| AnyArray::from_data(data, device))
 }
 
-/// True if the environment asks for reports of what is compiled: `GROVE_LOG_COMPILES=1`.
-pub fn logs_compiles() -> bool {
-    std::env::var_os("GROVE_LOG_COMPILES").is_some_and(|value| value == "1")
-}
-
 /// The reason for a trace: what differs from the program that was used before.
 fn why<Out>(new: &Compiled<Out>, before: Option<&Compiled<Out>>) -> String {
     let Some(before) = before else { return "the first call".into() };
@@ -382,7 +378,7 @@ fn why<Out>(new: &Compiled<Out>, before: Option<&Compiled<Out>>) -> String {
     }
     let name = |(shape, dtype, present): &Leaf| {
         let absent = if *present { "" } else { ", absent" };
-        format!("{}{shape:?}{absent}", crate::graph::dtype_name(*dtype))
+        format!("{}{shape:?}{absent}", crate::words::dtype_name(*dtype))
     };
     let pair = new.leaves.iter().zip(&before.leaves).enumerate().find(|(_, (new, before))| new != before);
     match pair {

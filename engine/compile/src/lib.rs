@@ -29,14 +29,22 @@
 mod control;
 mod custom;
 mod eval;
+mod fused;
 mod graph;
 mod jit;
 mod jvp;
+mod log;
 mod plan;
 pub mod primitive;
+mod scalar;
+mod sub_graph;
+mod target;
 mod trace;
 mod traced;
+mod tree_arrays;
+mod types;
 mod vmap;
+mod words;
 
 #[doc(hidden)]
 pub use control::debug_text;
@@ -45,9 +53,11 @@ pub use control::{
     while_loop,
 };
 pub use custom::{CustomJvp, CustomVjp, custom_jvp, custom_vjp};
-pub use graph::{Cost, Equation, Fused, Graph, GraphError, Keys, OperationCost, PathCosts, Var};
-pub use jit::{Jit, JitOn, jit, logs_compiles};
+pub use fused::Fused;
+pub use graph::{Cost, Equation, Graph, GraphError, Keys, OperationCost, PathCosts, Var};
+pub use jit::{Jit, JitOn, jit};
 pub use jvp::{Jacobian, Linearized, hessian, hvp, jacfwd, jacrev, jvp, linearize};
+pub use log::logs_compiles;
 pub use primitive::Primitive;
 pub use trace::{Traceable, trace, trace_skeleton};
 pub use traced::{

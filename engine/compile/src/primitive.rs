@@ -6,9 +6,9 @@ use grove_backend::ops::{Call, Operation, Ranks};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-use crate::graph::{Fused, scalar};
+use crate::{fused::Fused, scalar};
 
-pub use crate::control::{HigherOrder, LazyGraph, SubGraph};
+pub use crate::sub_graph::{HigherOrder, LazyGraph, SubGraph};
 
 /// A function of one array, element by element.
 #[allow(missing_docs)]
@@ -402,7 +402,7 @@ impl Primitive {
                 ranges.iter().map(range).collect::<Vec<_>>().join(",")
             }
             Self::Repeat(axis, times) => format!("axis={axis} times={times}"),
-            Self::Convert(dtype) => format!("dtype={}", crate::graph::dtype_name(*dtype)),
+            Self::Convert(dtype) => format!("dtype={}", crate::words::dtype_name(*dtype)),
             Self::Full(shape, _, value) => format!("shape={} value={}", List(shape), Number(*value)),
             Self::DebugPrint(name) => format!("name={name}"),
             Self::Fused(fused) => fused.names.join(","),

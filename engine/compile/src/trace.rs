@@ -8,7 +8,10 @@ use crate::{
     Graph, Traced,
     control::{from_traced, is_traced, pruned},
     graph::keys_of,
-    traced::{Caller, Recording, Types, any, naming_lines, tensor_of},
+    traced::{Caller, Recording, any, naming_lines, tensor_of},
+    tree_arrays::arrays,
+    types::Types,
+    words::named,
 };
 
 /// Returns the program of a function: what it does with arrays of the shapes and types of its arguments, whatever their
@@ -59,16 +62,6 @@ fn types_for<B: Backend, A: Tree<B>>(args: &A) -> Types {
 pub(crate) fn types_of<'a>(tensors: impl IntoIterator<Item = &'a AnyTensor<Traced>>) -> Types {
     let device = tensors.into_iter().next().map(AnyTensor::device).unwrap_or_default();
     Types::of::<Traced>(Some(&device))
-}
-
-/// The arrays of a tree that are present, in order, and the device of the first.
-pub(crate) fn arrays<B: Backend, A: Tree<B>>(tree: &A) -> (Vec<AnyTensor<B>>, Option<B::Device>) {
-    let (mut values, mut device) = (Vec::new(), None);
-    tree.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| {
-        device = device.take().or_else(|| leaf.device());
-        values.extend(leaf.value().cloned());
-    });
-    (values, device)
 }
 
 /// A tree with arguments of a trace in place of its arrays. Absent leaves stay absent.
@@ -187,9 +180,4 @@ pub trait Traceable<B: Backend>: Tree<B, On<Traced> = Self::OnTraced> {
 
 impl<B: Backend, T: Tree<B, On<Traced> = U>, U: Tree<Traced, On<B> = T>> Traceable<B> for T {
     type OnTraced = U;
-}
-
-/// An array in a message: "argument `blocks.0.weight`", or "argument" where it is the whole tree.
-pub(crate) fn named(kind: &str, path: &str) -> String {
-    if path.is_empty() { kind.to_owned() } else { format!("{kind} `{path}`") }
 }

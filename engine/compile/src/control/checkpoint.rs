@@ -5,7 +5,7 @@ use grove_backend::Backend;
 use grove_tree::Tree;
 
 use super::{cond::choose, is_traced};
-use crate::trace::arrays;
+use crate::tree_arrays::arrays;
 
 /// Applies a function that the backward pass computes again, so that of a traced gradient only the function's arguments are kept:
 /// `jax.checkpoint` of a part of a function. In a graph it is one operation with a sub-graph.

@@ -5,7 +5,7 @@ use grove_backend::{AnyTensor, Backend, Captured};
 use grove_tree::{AnyArray, Tree};
 
 use super::{
-    HigherOrder, SubGraph, from_traced,
+    from_traced,
     function::{WithGradients, branch_of},
     gradient::{Gradients, floats, gradient, with_gradients_last},
     is_traced,
@@ -14,7 +14,10 @@ use super::{
         with_captured, with_what_it_captures,
     },
 };
-use crate::eval::missing;
+use crate::{
+    sub_graph::{HigherOrder, SubGraph},
+    target::missing,
+};
 
 /// A branch.
 type Branch<'a, T, O> = &'a dyn Fn(T) -> O;

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{HigherOrder, SubGraph};
-use crate::{Cost, OperationCost};
+use crate::{
+    Cost, OperationCost,
+    sub_graph::{HigherOrder, SubGraph},
+};
 
 impl HigherOrder {
     /// The sub-graphs that a run computes, and how often: of a loop of unknown length one step, and of branches the dearest.
@@ -50,4 +52,11 @@ fn add(sum: &mut OperationCost, cost: &OperationCost, times: usize) {
     sum.count += times * cost.count;
     sum.flops += times as u128 * cost.flops;
     sum.bytes += times as u128 * cost.bytes;
+}
+
+impl SubGraph {
+    /// [`Graph::cost`], which is computed once.
+    pub(crate) fn cost(&self) -> &Cost {
+        self.memo(|| self.graph().cost())
+    }
 }

@@ -9,7 +9,7 @@ use grove_tree::{AnyArray, Tree, map_with_path};
 use std::any::TypeId;
 
 use super::function::{from_traced, record_primitive, to_traced};
-use crate::{Primitive, Traced, eval::missing, graph::dtype_name};
+use crate::{Primitive, Traced, target::missing, words::dtype_name};
 
 /// Elements of an array that are printed.
 const MOST: usize = 1000;

@@ -6,7 +6,7 @@ use grove_tree::{Array, Tree};
 use std::ops::Range;
 
 use super::scan;
-use crate::trace::arrays;
+use crate::tree_arrays::arrays;
 
 /// Applies a function to a carry for each integer of a range: `jax.lax.fori_loop`.
 ///

@@ -6,12 +6,13 @@ use grove_backend::{
 };
 use std::any::TypeId;
 
-use super::{HigherOrder, SubGraph, gradient::Gradients, vjp};
+use super::{gradient::Gradients, vjp};
 use crate::{
     Primitive, Traced,
     custom::along_tape,
-    eval::{Target, keys, missing},
     plan::with_plan,
+    sub_graph::{HigherOrder, SubGraph},
+    target::{Target, keys, missing},
     traced::{TraceClient, TraceDevice, any},
 };
 

@@ -9,13 +9,14 @@ use grove_tree::{AnyArray, Tree};
 use std::any::{Any, TypeId};
 
 use super::{
-    SubGraph, from_traced, is_float,
+    from_traced,
     nested::{Leaf, arrays_of, filled, pruned},
     to_traced,
 };
 use crate::{
     Graph, Traced,
-    eval::missing,
+    sub_graph::{SubGraph, is_float},
+    target::missing,
     traced::{Recording, TraceDevice, any, var_of},
 };
 

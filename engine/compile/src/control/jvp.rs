@@ -2,10 +2,11 @@
 
 use grove_backend::{AnyTensor, Backend, ops::Spec};
 
-use super::{HigherOrder, SubGraph, apply, is_float, passes::with_unused_input};
+use super::{apply, passes::with_unused_input};
 use crate::{
     Traced,
     jvp::{Dual, run},
+    sub_graph::{HigherOrder, SubGraph, is_float},
     traced::{Recording, any, var_of},
 };
 

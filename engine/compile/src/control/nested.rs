@@ -10,10 +10,11 @@ use grove_tree::{
 };
 use std::collections::HashSet;
 
-use super::{SubGraph, from_traced, to_traced};
+use super::{from_traced, to_traced};
 use crate::{
     Graph, Traced,
     graph::{Var, as_key},
+    sub_graph::SubGraph,
     traced::{Recording, TraceDevice, any, is_of_trace},
 };
 
@@ -85,7 +86,7 @@ pub(super) fn arrays_of<B: Backend, T: Tree<B>>(tree: &T) -> Vec<AnyTensor<B>> {
         }
     }
 
-    let device = crate::trace::arrays(tree).1.unwrap_or_default();
+    let device = crate::tree_arrays::arrays(tree).1.unwrap_or_default();
     let mut arrays = Arrays(Vec::new(), &device);
     tree.visit(&mut Path::root(), &mut arrays);
     arrays.0

@@ -3,11 +3,11 @@
 use grove_backend::ops::Spec;
 use std::collections::HashSet;
 
-use super::{HigherOrder, LazyGraph, SubGraph};
 use crate::{
     Graph,
     graph::{Equation, Var},
     primitive::Primitive,
+    sub_graph::{HigherOrder, LazyGraph, SubGraph},
 };
 
 impl HigherOrder {

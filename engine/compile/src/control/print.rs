@@ -1,6 +1,6 @@
 //! Operations with sub-graphs as text, in the style of a jaxpr.
 
-use super::{HigherOrder, SubGraph};
+use crate::sub_graph::{HigherOrder, SubGraph};
 
 impl HigherOrder {
     /// Static parameters as they are printed, one a line, for an equation that is indented by four spaces.

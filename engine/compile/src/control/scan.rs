@@ -5,7 +5,7 @@ use grove_transform::{Scan, Stack, Unstack, stack};
 use grove_tree::{AnyArray, Path, Tree};
 
 use super::{
-    HigherOrder, SubGraph, from_traced,
+    from_traced,
     function::WithGradients,
     gradient::{gradient, of_body, with_gradients_last},
     is_traced,
@@ -14,6 +14,7 @@ use super::{
         with_captured, with_what_it_captures,
     },
 };
+use crate::sub_graph::{HigherOrder, SubGraph};
 
 /// Runs a function over the steps of a tree, passing a carry from step to step: `jax.lax.scan`.
 ///

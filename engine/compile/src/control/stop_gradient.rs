@@ -8,7 +8,7 @@ use grove_tree::{AnyArray, Tree, map};
 use std::any::TypeId;
 
 use super::function::{from_traced, record_primitive, to_traced};
-use crate::{Primitive, Traced, eval::missing};
+use crate::{Primitive, Traced, target::missing};
 
 /// Returns a tree of the same values, whose derivative is zero in every mode: `jax.lax.stop_gradient`.
 ///

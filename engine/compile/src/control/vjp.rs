@@ -11,11 +11,13 @@ use grove_backend::{
 use grove_transform::vjp;
 use grove_tree::AnyArray;
 
-use super::{HigherOrder, LazyGraph, SubGraph, apply, gradient::Gradients, is_float, stacked};
+use super::{apply, gradient::Gradients};
 use crate::{
     Primitive, Traced,
-    eval::{Target, apply_one, missing},
+    eval::apply_one,
     primitive::Binary,
+    sub_graph::{HigherOrder, LazyGraph, SubGraph, is_float, stacked},
+    target::{Target, missing},
     traced::{Recording, any, var_of},
 };
 

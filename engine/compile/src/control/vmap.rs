@@ -4,11 +4,13 @@ use burn::tensor::DType;
 use burn_ir::ScalarIr;
 use grove_backend::{AnyTensor, Backend, ops::Spec};
 
-use super::{HigherOrder, SubGraph, apply, is_float, stopped};
+use super::{apply, stopped};
 use crate::{
     Primitive, Traced,
-    eval::{Target, apply_one, missing},
+    eval::apply_one,
     primitive::{Binary, Reduction, Unary},
+    sub_graph::{HigherOrder, SubGraph, is_float},
+    target::{Target, missing},
     traced::{Recording, any, var_of},
     vmap::{Batched, expanded, move_axis, run_batched},
 };

@@ -5,13 +5,14 @@ use grove_backend::Backend;
 use grove_tree::{Array, Tree};
 
 use super::{
-    HigherOrder, from_traced,
+    from_traced,
     function::holds,
     is_traced,
     nested::{
         Side, arrays_of, check_same, filled, leaves_of, structure_of, together, trace_of, traced, with_last_first,
     },
 };
+use crate::sub_graph::HigherOrder;
 
 /// Applies a function to a carry while a condition of the carry holds: `jax.lax.while_loop`.
 ///

@@ -18,10 +18,11 @@ use super::{
 use crate::{
     Graph, Traced,
     control::{from_traced, to_traced},
-    eval::missing,
     primitive::{HigherOrder, LazyGraph, SubGraph},
+    target::missing,
     trace::types_of,
-    traced::{Recording, Types, var_of},
+    traced::{Recording, var_of},
+    types::Types,
 };
 
 /// A function of a tree with a rule of forward-mode differentiation: `jax.custom_jvp`.

@@ -6,8 +6,8 @@ use std::any::Any;
 
 use crate::{
     Traced,
-    trace::named,
     traced::{Recording, any},
+    words::named,
 };
 
 /// A tree without its arrays, from which the same tree on another backend is made.

@@ -20,7 +20,8 @@ use crate::{
     control::{from_traced, to_traced},
     primitive::{HigherOrder, LazyGraph, SubGraph},
     trace::types_of,
-    traced::{Recording, Types, var_of},
+    traced::{Recording, var_of},
+    types::Types,
 };
 
 /// A function of a tree with a rule of reverse-mode differentiation: `jax.custom_vjp`, `torch.autograd.Function`.

@@ -3,8 +3,9 @@
 use burn::tensor::{BoolDType, DType, Scalar, TensorMetadata, ops::IntTensor as Int};
 use grove_backend::{Backend, ops::AnyTensor};
 
-use super::{Target, kind};
+use super::kind;
 use crate::primitive::{Binary, Unary};
+use crate::target::Target;
 
 fn undefined<B: Backend>(op: &impl std::fmt::Debug, x: &AnyTensor<B>) -> ! {
     panic!("{op:?} is not defined for {}", kind(x))

@@ -6,8 +6,8 @@ use grove_backend::{
     ops::{self, AnyTensor, Values},
 };
 
-use super::{Target, boolean, int, kind, shape};
-use crate::primitive::Reduction;
+use super::{boolean, int, kind, shape};
+use crate::{primitive::Reduction, target::Target};
 
 /// Applies the one of Burn's functions that fits the kind of a value.
 macro_rules! by_kind {

@@ -1,16 +1,12 @@
 //! Running graphs on a backend, one equation after another.
 
 mod elementwise;
+mod graph;
 mod kinds;
 mod modules;
 
-use burn::tensor::{
-    BoolDType, DType, FloatDType, IntDType, Shape, Tensor, TensorData, TensorMetadata, backend::BackendTypes,
-};
-use burn_backend::{
-    backend::{Device, DeviceId},
-    get_device_settings,
-};
+use burn::tensor::{DType, Shape, Tensor, TensorMetadata, backend::BackendTypes};
+use burn_backend::backend::{Device, DeviceId};
 use grove_backend::{
     Backend,
     ops::{AnyTensor, Call, Outcome, Values, cast},
@@ -18,22 +14,23 @@ use grove_backend::{
 use grove_tree::Key;
 use std::{
     any::{Any, TypeId},
-    cell::RefCell,
     collections::HashMap,
     rc::Rc,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use crate::{
     Equation, Graph, Primitive, control,
     graph::{KeyMap, Var},
-    traced::{TraceDevice, Types},
+    sub_graph::SubGraph,
+    target::{Target, keys, missing, with_keys},
+    traced::TraceDevice,
 };
 
 /// A graph in the form in which it runs: which variables are used for the last time by each equation is known.
 #[derive(Debug)]
 pub(crate) struct Program {
-    graph: Graph,
+    graph: Arc<Graph>,
     /// For each equation and input, true where nothing later uses the variable.
     last: Vec<Vec<bool>>,
     /// For each variable, true where something uses it.
@@ -42,61 +39,16 @@ pub(crate) struct Program {
     constants: Mutex<HashMap<(TypeId, DeviceId), Box<dyn Any + Send>>>,
 }
 
-thread_local! {
-    /// The keys in place of those of the programs that are running on this thread, the innermost last. A sub-graph draws with those
-    /// of the program that it is part of.
-    static KEYS: RefCell<Vec<Rc<KeyMap>>> = const { RefCell::new(Vec::new()) };
-}
-
-/// A device, and the types that it has in place of a graph's.
-pub(crate) struct Target<'a, B: Backend> {
-    pub device: &'a <B as BackendTypes>::Device,
-    float_dtype: FloatDType,
-    bool_dtype: BoolDType,
-    int_dtype: IntDType,
-}
-
-impl<'a, B: Backend> Target<'a, B> {
-    pub fn new(device: &'a <B as BackendTypes>::Device) -> Self {
-        let settings = get_device_settings::<B>(device);
-        Self {
-            device,
-            float_dtype: settings.float_dtype,
-            bool_dtype: settings.bool_dtype,
-            int_dtype: settings.int_dtype,
-        }
-    }
-
-    /// The default types.
-    pub fn types(&self) -> Types {
-        Types { float: self.float_dtype, int: self.int_dtype, boolean: self.bool_dtype }
-    }
-
-    pub fn boolean(&self) -> BoolDType {
-        self.bool_dtype
-    }
-
-    /// An integer type, or the device's default if it lacks it.
-    pub fn int(&self, dtype: DType) -> IntDType {
-        if B::supports_dtype(self.device, dtype) { dtype.into() } else { self.int_dtype }
-    }
-
-    pub fn float(&self, dtype: DType) -> FloatDType {
-        dtype.into()
-    }
-
-    pub fn constant(&self, data: &TensorData) -> AnyTensor<B> {
-        let dtype = match data.dtype {
-            dtype if dtype.is_float() => dtype,
-            dtype @ DType::Bool(_) => dtype,
-            dtype => self.int(dtype).into(),
-        };
-        AnyTensor::from_data(data.clone().convert_dtype(dtype), self.device)
+impl SubGraph {
+    /// The program of the graph.
+    pub(crate) fn program(&self) -> &Program {
+        self.memo(|| Program::new(self.graph().clone()))
     }
 }
 
 impl Program {
-    pub(crate) fn new(graph: Graph) -> Self {
+    pub(crate) fn new(graph: impl Into<Arc<Graph>>) -> Self {
+        let graph = graph.into();
         let mut used = vec![false; graph.variables.len()];
         graph.outputs.iter().for_each(|(_, var)| used[var.index()] = true);
         let mut last: Vec<Vec<bool>> = Vec::with_capacity(graph.equations.len());
@@ -156,18 +108,10 @@ impl Program {
         keys: &Rc<KeyMap>,
         device: &<B as BackendTypes>::Device,
     ) -> Vec<AnyTensor<B>> {
-        struct Pop;
-        impl Drop for Pop {
-            fn drop(&mut self) {
-                KEYS.with_borrow_mut(|maps| drop(maps.pop()));
-            }
-        }
         if self.graph.keys.inputs.is_empty() {
             return self.run(arguments, device);
         }
-        KEYS.with_borrow_mut(|maps| maps.push(keys.clone()));
-        let _pop = Pop;
-        self.run(arguments, device)
+        with_keys(keys, || self.run(arguments, device))
     }
 
     /// Walks over the equations with values of any type in place of the variables: the arguments and constants are given, and
@@ -247,11 +191,6 @@ impl<B: Backend> OnDevice<'_, B> {
     }
 }
 
-/// The keys in place of those of the programs that are running.
-pub(crate) fn keys() -> Option<Rc<KeyMap>> {
-    KEYS.with_borrow(|maps| maps.last().cloned())
-}
-
 /// Computes an equation with outputs of the types in which they were recorded, and the keys of the call.
 pub(crate) fn apply_recorded<B: Backend>(
     primitive: &Primitive,
@@ -300,10 +239,6 @@ pub(crate) fn positions_as_recorded<B: Backend>(
         (value, _) => value,
     };
     outputs.into_iter().zip(dtypes).map(converted).collect()
-}
-
-pub(crate) fn missing() -> ! {
-    unreachable!("every variable of a graph is assigned before it is used")
 }
 
 /// Computes one operation, with so many outputs.

@@ -9,8 +9,9 @@ use grove_backend::{
     ops::{AnyTensor, Linear, Operation, Spec, Values, Wanted},
 };
 
-use super::{float, int, missing};
+use super::{float, int};
 use crate::primitive::{Conv, Module};
+use crate::target::missing;
 
 fn options<const N: usize>(conv: &Conv) -> ConvOptions<N> {
     let sizes = |sizes: &[usize]| -> [usize; N] { std::array::from_fn(|i| sizes[i]) };

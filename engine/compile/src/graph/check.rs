@@ -7,11 +7,14 @@ use grove_backend::{
 };
 use std::collections::HashSet;
 
-use super::{Equation, Graph, GraphError, Var, dtype_name, rules};
+use super::{Equation, Graph, GraphError, Var, rules};
 use crate::{
     Primitive, Traced,
-    eval::{Target, apply},
-    traced::{Recording, TraceDevice, Types, any},
+    eval::apply,
+    target::Target,
+    traced::{Recording, TraceDevice, any},
+    types::Types,
+    words::dtype_name,
 };
 
 /// Most elements of one array: byte counts and products with them fit 64 bits.

@@ -10,7 +10,8 @@ use super::{Equation, Graph, Var};
 use crate::{
     Primitive, Traced,
     eval::with_key,
-    traced::{Recording, Types, any, var_of},
+    traced::{Recording, any, var_of},
+    types::Types,
 };
 
 impl Graph {

@@ -13,7 +13,8 @@ use std::{
 use super::{Equation, Graph, Var, identities::is_movement, keys::keys_in};
 use crate::{
     Primitive,
-    eval::{Target, apply, missing},
+    eval::apply,
+    target::{Target, missing},
     traced::TraceDevice,
 };
 

@@ -11,21 +11,12 @@ use std::collections::{BTreeSet, HashMap};
 use super::{Equation, Graph, Var};
 use crate::{
     Primitive,
+    fused::Fused,
     primitive::{Binary, Reduction, Unary},
 };
 
 /// Rows of fewer elements are summed by an operation of their own.
 const LEAST_ROW: usize = 16;
-
-/// A chain of functions of f32 elements, and sums of their results, that runs as one pass over memory, on backends with a kernel
-/// for it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Fused {
-    pub(crate) chain: Chain,
-    pub(crate) shapes: Vec<Shape>,
-    /// The operations, for print.
-    pub(crate) names: Vec<String>,
-}
 
 /// Sums of rows.
 struct RowSums {

@@ -11,7 +11,7 @@ use std::{
 use super::{Equation, Graph, Var};
 use crate::{
     Primitive,
-    control::{HigherOrder, SubGraph},
+    sub_graph::{HigherOrder, SubGraph},
 };
 
 /// 128 bits of hash.
@@ -165,5 +165,12 @@ impl SubGraph {
     /// True if two are equal but for rules of differentiation.
     fn computes_as(&self, other: &Self) -> bool {
         self.is_same(other) || self.identity() == other.identity() && self.has_same_parts(other)
+    }
+}
+
+impl SubGraph {
+    /// [`Graph::identity`], which is computed once.
+    pub(crate) fn identity(&self) -> &Identity {
+        self.memo(|| self.graph().identity())
     }
 }

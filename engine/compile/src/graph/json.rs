@@ -1,57 +1,14 @@
 //! Graphs as JSON.
 
-use burn::tensor::{BoolDType, BoolStore, DType, IntDType};
-use serde::{Deserialize, Serialize};
+use burn::tensor::{BoolStore, DType};
+use serde::Serialize;
 use serde_json::Value;
 
-use super::{Graph, Var, check};
-use crate::{Primitive, traced::Types};
-
-/// Version of the format. A reader takes this one and those before.
-const VERSION: u64 = 1;
+use super::{Graph, GraphError, Var, check, error::VERSION};
+use crate::Primitive;
 
 /// Largest integer of a file's shapes and parameters. Sums and products of two of them fit 64 bits.
 const LARGEST: u64 = 1 << 32;
-
-/// The reason why a graph was not written or read.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum GraphError {
-    /// The text is not JSON, or its fields are not those of a graph.
-    #[error("the text is no graph: {0}; write it again with `Graph::to_json`")]
-    Syntax(String),
-    /// A later version of the format.
-    #[error(
-        "the graph is of version {found} of the format, and this library reads versions up to {VERSION}: update grove"
-    )]
-    Version {
-        /// The version of the text.
-        found: u64,
-    },
-    /// A graph that cannot run.
-    #[error("{place} of the graph: {reason}; the text was changed or damaged after `Graph::to_json` wrote it")]
-    Invalid {
-        /// The equation, variable, argument, constant or result.
-        place: String,
-        /// A sentence about the defect.
-        reason: String,
-    },
-    /// An operation that belongs to one backend.
-    #[error(
-        "equation {equation} is a fused chain, which only some backends run: write the graph that `trace` returns, not that of \
-         a jitted function"
-    )]
-    Fused {
-        /// Number of the equation.
-        equation: usize,
-    },
-}
-
-impl GraphError {
-    pub(super) fn invalid(place: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self::Invalid { place: place.into(), reason: reason.into() }
-    }
-}
 
 #[derive(Serialize)]
 struct Written<'a> {
@@ -149,45 +106,6 @@ fn moderate(value: &Value, path: &mut String) -> Result<(), GraphError> {
     }
 }
 
-/// Numbers of the host as text, so that NaN, infinities and the last bit survive, and integers of 64 bits too.
-pub(crate) mod scalar {
-    use burn_ir::ScalarIr;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
-
-    #[derive(Serialize, Deserialize)]
-    enum Text {
-        Float(String),
-        Int(String),
-        #[serde(rename = "UInt")]
-        Unsigned(String),
-        Bool(bool),
-    }
-
-    pub fn serialize<S: Serializer>(value: &ScalarIr, serializer: S) -> Result<S::Ok, S::Error> {
-        let text = match value {
-            ScalarIr::Float(x) if x.is_nan() => Text::Float(format!("NaN:{:016x}", x.to_bits())),
-            ScalarIr::Float(x) => Text::Float(format!("{x:?}")),
-            ScalarIr::Int(x) => Text::Int(x.to_string()),
-            ScalarIr::UInt(x) => Text::Unsigned(x.to_string()),
-            ScalarIr::Bool(x) => Text::Bool(*x),
-        };
-        text.serialize(serializer)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ScalarIr, D::Error> {
-        let wrong = |text: &str| D::Error::custom(format!("`{text}` is no number"));
-        Ok(match Text::deserialize(deserializer)? {
-            Text::Float(text) => ScalarIr::Float(match text.strip_prefix("NaN:") {
-                Some(bits) => f64::from_bits(u64::from_str_radix(bits, 16).map_err(|_| wrong(&text))?),
-                None => text.parse().map_err(|_| wrong(&text))?,
-            }),
-            Text::Int(text) => ScalarIr::Int(text.parse().map_err(|_| wrong(&text))?),
-            Text::Unsigned(text) => ScalarIr::UInt(text.parse().map_err(|_| wrong(&text))?),
-            Text::Bool(x) => ScalarIr::Bool(x),
-        })
-    }
-}
-
 /// Constants: variables with shapes, types and bytes.
 pub(super) mod constants {
     use base64::{Engine, engine::general_purpose::STANDARD};
@@ -238,7 +156,7 @@ fn fits(bytes: &[u8], shape: &[usize], dtype: DType) -> Result<(), String> {
     let elements = shape.iter().try_fold(1_usize, |product, size| product.checked_mul(*size));
     let expected = elements.and_then(|elements| elements.checked_mul(dtype.size()));
     if expected != Some(bytes.len()) {
-        return Err(format!("{} bytes for an array {}{shape:?}", bytes.len(), super::dtype_name(dtype)));
+        return Err(format!("{} bytes for an array {}{shape:?}", bytes.len(), crate::words::dtype_name(dtype)));
     }
     let boolean = match dtype {
         DType::Bool(BoolStore::Native | BoolStore::U8) => bytes.iter().all(|byte| *byte <= 1),
@@ -246,37 +164,4 @@ fn fits(bytes: &[u8], shape: &[usize], dtype: DType) -> Result<(), String> {
         _ => true,
     };
     if boolean { Ok(()) } else { Err("a boolean that is neither 0 nor 1".into()) }
-}
-
-/// The default types.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct TypeNames {
-    float: DType,
-    int: DType,
-    boolean: BoolStore,
-}
-
-impl From<Types> for TypeNames {
-    fn from(types: Types) -> Self {
-        Self { float: types.float.into(), int: types.int.into(), boolean: types.boolean }
-    }
-}
-
-impl TryFrom<TypeNames> for Types {
-    type Error = String;
-
-    fn try_from(names: TypeNames) -> Result<Self, String> {
-        if !names.float.is_float() {
-            return Err(format!("the default type of floating-point numbers is one of them, not {:?}", names.float));
-        }
-        let float = names.float.into();
-        let int = match names.int {
-            DType::I64 => IntDType::I64,
-            DType::I32 => IntDType::I32,
-            other => return Err(format!("the default type of integers is I64 or I32, not {other:?}")),
-        };
-        let boolean: BoolDType = names.boolean;
-        Ok(Self { float, int, boolean })
-    }
 }

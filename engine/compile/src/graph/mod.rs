@@ -4,6 +4,7 @@ mod chart;
 mod check;
 mod cost;
 mod decompose;
+mod error;
 mod expected;
 mod fold;
 mod fuse;
@@ -22,25 +23,16 @@ mod sigmoid;
 mod split;
 
 use burn::tensor::{DType, Shape, TensorData};
-use grove_backend::{AnyTensor, Backend, ops::Spec};
-use grove_tree::{Key, Tree};
+use grove_backend::ops::Spec;
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, rc::Rc};
+use std::collections::BTreeMap;
 
-use crate::{
-    Primitive,
-    eval::Program,
-    trace::{arrays, named},
-    traced::Types,
-};
+use crate::{Primitive, types::Types};
 pub use cost::{Cost, OperationCost, PathCosts};
-pub use fuse::Fused;
+pub use error::GraphError;
 pub(crate) use identity::{Digest, Identity};
-pub use json::GraphError;
-pub(crate) use json::{TypeNames, scalar};
 pub use keys::Keys;
 pub(crate) use keys::{KeyMap, as_key, keys_in, keys_of};
-pub(crate) use print::dtype_name;
 
 /// A variable of a graph: the index of its shape and type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -126,37 +118,6 @@ impl Graph {
     /// Returns the type of a variable's elements.
     pub fn dtype(&self, var: Var) -> DType {
         self.variables[var.index()].dtype
-    }
-
-    /// Returns the results for a tree of arguments, whose leaves have the shapes and types of those that were traced:
-    /// `jax.core.eval_jaxpr`. For many calls, [`jit`](crate::jit()) prepares more.
-    ///
-    /// # Panics
-    /// If the leaves that are present are not as many as the graph's inputs, or have other shapes, or are not of the same kind
-    /// (floating-point, integers, booleans); or the keys are not as many.
-    #[track_caller]
-    pub fn eval<B: Backend, A: Tree<B>>(&self, args: &A) -> Vec<AnyTensor<B>> {
-        let (values, device) = arrays(args);
-        let (given, taken) = (values.len(), self.inputs.len());
-        assert!(given == taken, "{given} arrays are given to a graph that takes {taken}");
-        for (value, (path, var)) in values.iter().zip(&self.inputs) {
-            let (found, expected) = (value.shape(), self.shape(*var));
-            let input = named("input", path);
-            assert!(found == *expected, "the graph's {input} has the shape {expected:?}, and {found:?} is given");
-            let (found, expected) = (value.dtype(), self.dtype(*var));
-            let is_kind = |dtype: DType| (dtype.is_float(), dtype.is_bool());
-            assert!(
-                is_kind(found) == is_kind(expected),
-                "the graph's {input} has the type {}, and {} is given",
-                dtype_name(expected),
-                dtype_name(found)
-            );
-        }
-        let keys: Vec<Key> = keys_of(args).into_iter().map(|(_, key)| key).collect();
-        let (given, taken) = (keys.len(), self.keys.inputs.len());
-        assert!(given == taken || taken == 0, "{given} random keys are given to a graph that takes {taken}");
-        let keys = Rc::new(self.keys.with(&keys));
-        Program::new(self.clone()).run_with_keys(values, &keys, &device.unwrap_or_default())
     }
 
     /// Returns how often each operation occurs, by its name.

@@ -1,20 +1,9 @@
 //! Graphs as text, in the style of a jaxpr.
 
-use burn::tensor::{BoolStore, DType};
 use std::fmt;
 
 use super::{Graph, Var};
-use crate::{Primitive, primitive::Number};
-
-/// A type as JAX abbreviates it: `f32`, `i64`, `bool`.
-pub(crate) fn dtype_name(dtype: DType) -> String {
-    match dtype {
-        DType::Bool(BoolStore::Native | BoolStore::U8 | BoolStore::U32) => "bool".into(),
-        DType::Flex32 => "flex32".into(),
-        DType::QFloat(_) => "quantized".into(),
-        dtype => format!("{dtype:?}").to_lowercase(),
-    }
-}
+use crate::{Primitive, primitive::Number, words::dtype_name};
 
 /// The name of the variable that is printed as number `index`: `a`, …, `z`, `ba`, …
 fn letters(mut index: usize) -> String {

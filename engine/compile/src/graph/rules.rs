@@ -4,13 +4,13 @@ use burn::tensor::{DType, Shape};
 use grove_backend::ops::Spec;
 
 use super::{
-    dtype_name,
     expected::{Expected, Type, require, take, with},
     module_rules, movement_rules,
 };
 use crate::{
     Primitive,
     primitive::{Binary, Reduction, Unary},
+    words::dtype_name,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,8 +13,10 @@ use super::{
 };
 use crate::{
     Traced,
-    trace::{argument, arguments_for, arrays, captured_on},
-    traced::{Recording, Types, any, tensor_of},
+    trace::{argument, arguments_for, captured_on},
+    traced::{Recording, any, tensor_of},
+    tree_arrays::arrays,
+    types::Types,
 };
 
 /// The derivatives of each element of a function's results with respect to each element of its arguments.

@@ -14,8 +14,11 @@ use crate::{
     Traceable, Traced,
     eval::Program,
     graph::keys_of,
-    trace::{Recorded, arguments_for, arrays, captured_on, computed_keys, named, record},
-    traced::{Recording, Types},
+    trace::{Recorded, arguments_for, captured_on, computed_keys, record},
+    traced::Recording,
+    tree_arrays::arrays,
+    types::Types,
+    words::named,
 };
 pub use jacobian::{Jacobian, hessian, jacfwd, jacrev};
 pub use linear::{Linearized, linearize};

@@ -3,11 +3,7 @@
 use grove_backend::{AnyTensor, Backend};
 
 use super::rules::{Rules, Tangent};
-use crate::{
-    Primitive,
-    eval::{apply, missing},
-    primitive::Module,
-};
+use crate::{Primitive, eval::apply, primitive::Module, target::missing};
 
 impl<B: Backend> Rules<'_, B> {
     pub(super) fn module_tangent(

@@ -10,8 +10,9 @@ use grove_backend::{
 use crate::{
     Primitive,
     control::{self, associative},
-    eval::{Program, Target, apply, apply_one, missing},
+    eval::{Program, apply, apply_one},
     primitive::{Binary, Reduction, Unary},
+    target::{Target, missing},
     vmap::move_axis,
 };
 

@@ -11,7 +11,7 @@ use grove_backend::{
 };
 
 use super::planner::{Belongs, Id, Number, Planner};
-use crate::{graph::Fused, primitive::Binary};
+use crate::{fused::Fused, primitive::Binary};
 
 impl<B: Backend> Planner<'_, '_, B> {
     /// The results of a chain; none where it is large.

@@ -9,7 +9,7 @@ use super::{
     kind,
     planner::{Id, Planner},
 };
-use crate::control::{HigherOrder, SubGraph, stacked};
+use crate::sub_graph::{HigherOrder, SubGraph, stacked};
 
 impl<B: Backend> Planner<'_, '_, B> {
     /// The results of an operation with sub-graphs.

@@ -12,10 +12,11 @@ use grove_backend::{
 use super::{Call, MOST, MOST_TOGETHER, Plan, Source, Tensor, kind};
 use crate::{
     Graph, Primitive,
-    control::{HigherOrder, stacked},
-    eval::{Target, apply_one},
+    eval::apply_one,
     graph::Equation,
     primitive::Binary,
+    sub_graph::{HigherOrder, stacked},
+    target::Target,
 };
 
 /// The number of a value.

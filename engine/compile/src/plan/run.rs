@@ -12,8 +12,9 @@ use std::{cell::RefCell, rc::Rc};
 
 use super::{Call, Plan, Source, Tensor};
 use crate::{
-    eval::{Target, apply_recorded, missing},
+    eval::apply_recorded,
     graph::KeyMap,
+    target::{Target, missing},
 };
 
 /// Tensors of a run.

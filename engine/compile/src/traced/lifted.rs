@@ -7,9 +7,9 @@ use grove_tree::Key;
 
 use crate::{
     Primitive,
-    control::{HigherOrder, SubGraph},
     graph::{Equation, Graph, Keys, Var, keys_in},
     primitive::Binary,
+    sub_graph::{HigherOrder, SubGraph},
 };
 
 /// First word of the keys that stand for arguments; any odd constant would do.
@@ -40,6 +40,13 @@ pub(super) fn lifted(mut graph: Graph) -> Lifted {
 pub(crate) struct WithoutNumbers {
     graph: Graph,
     numbers: Vec<Vector>,
+}
+
+impl SubGraph {
+    /// The graph with its numbers as arguments, if it has any; it is made once.
+    fn without_numbers(&self) -> Option<&WithoutNumbers> {
+        self.memo(|| WithoutNumbers::of(self)).as_ref()
+    }
 }
 
 impl WithoutNumbers {
@@ -242,7 +249,7 @@ fn numbers_of(graph: &SubGraph) -> &[Vector] {
 
 /// The name of an argument that is numbers.
 fn name(dtype: DType) -> String {
-    format!("numbers.{}", crate::graph::dtype_name(dtype))
+    format!("numbers.{}", crate::words::dtype_name(dtype))
 }
 
 /// True for operations whose number may be another one each time. Powers are computed by what the number is.

@@ -4,32 +4,33 @@ mod caller;
 mod engine;
 mod import;
 mod lazy;
+mod lazy_device;
 mod lifted;
 mod nested;
 mod programs;
 mod recorder;
+mod recording;
 mod segment;
 mod sink;
+mod traces;
 
-use burn::tensor::{BoolDType, Element, FloatDType, IntDType};
+use burn::tensor::{BoolDType, FloatDType, IntDType};
 use burn_backend::{
     DType, DTypeUsage, DTypeUsageSet, ExecutionError, Shape, TensorData,
     backend::{DeviceId, DeviceOps},
-    get_device_settings,
 };
 use burn_ir::{OperationIr, TensorId, TensorIr};
 use burn_router::{BackendRouter, MultiBackendBridge, RouterTensor, RunnerChannel, RunnerClient};
 use grove_backend::ops::{Call, Ranks, Recorder as Records, Spec};
 use grove_tree::Key;
-use serde::{Deserialize, Serialize};
 use std::{cell::Cell, pin::Pin};
 
-use crate::{Primitive, graph::TypeNames};
+use crate::{Primitive, types::Types};
 pub(crate) use caller::{Caller, naming_lines};
-pub use engine::{DeviceArray, Engine, Executable, RunError, array_of, lazy_array, lazy_device};
-pub(crate) use lifted::WithoutNumbers;
+pub use engine::{DeviceArray, Engine, Executable, RunError};
+pub use lazy_device::{array_of, lazy_array, lazy_device};
 pub(crate) use nested::is_of_trace;
-pub(crate) use recorder::{Recording, any, tensor_of, var_of};
+pub(crate) use recording::{Recording, any, tensor_of, var_of};
 use sink::Sink;
 
 /// The backend of functions that are traced: its tensors have shapes and types, and no values.
@@ -50,50 +51,6 @@ impl PartialEq for TraceDevice {
     }
 }
 
-/// The default types of the backend that a trace is for: what a traced function creates has them, as it would without the trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "TypeNames", into = "TypeNames")]
-pub(crate) struct Types {
-    pub float: FloatDType,
-    pub int: IntDType,
-    pub boolean: BoolDType,
-}
-
-impl Types {
-    const FLOATS: [FloatDType; 5] =
-        [FloatDType::F32, FloatDType::F64, FloatDType::F16, FloatDType::BF16, FloatDType::Flex32];
-    const INTS: [IntDType; 2] = [IntDType::I64, IntDType::I32];
-    const BOOLEANS: [BoolDType; 3] = [BoolDType::Native, BoolDType::U8, BoolDType::U32];
-
-    /// Those of a backend's device, if one is known.
-    pub(crate) fn of<B: burn_backend::Backend>(device: Option<&B::Device>) -> Self {
-        match device {
-            Some(device) => {
-                let settings = get_device_settings::<B>(device);
-                Self { float: settings.float_dtype, int: settings.int_dtype, boolean: settings.bool_dtype }
-            }
-            None => Self {
-                float: B::FloatElem::dtype().into(),
-                int: B::IntElem::dtype().into(),
-                boolean: BoolDType::Native,
-            },
-        }
-    }
-
-    fn to_number(self) -> u16 {
-        let float = Self::FLOATS.iter().position(|float| *float == self.float).unwrap_or_default();
-        let int = Self::INTS.iter().position(|int| *int == self.int).unwrap_or_default();
-        let boolean = Self::BOOLEANS.iter().position(|boolean| *boolean == self.boolean).unwrap_or_default();
-        ((float * Self::INTS.len() + int) * Self::BOOLEANS.len() + boolean) as u16
-    }
-
-    fn from_number(number: u16) -> Self {
-        let (rest, boolean) = (usize::from(number) / Self::BOOLEANS.len(), usize::from(number) % Self::BOOLEANS.len());
-        let (float, int) = (rest / Self::INTS.len(), rest % Self::INTS.len());
-        Self { float: Self::FLOATS[float % Self::FLOATS.len()], int: Self::INTS[int], boolean: Self::BOOLEANS[boolean] }
-    }
-}
-
 /// No trace is going on.
 const NONE: TraceDevice = TraceDevice {
     index: u16::MAX,
@@ -108,7 +65,7 @@ thread_local! {
 impl Default for TraceDevice {
     fn default() -> Self {
         let current = CURRENT.get();
-        if current.index == NONE.index { engine::default_device().unwrap_or(current) } else { current }
+        if current.index == NONE.index { lazy_device::default_device().unwrap_or(current) } else { current }
     }
 }
 
@@ -127,7 +84,7 @@ impl DeviceOps for TraceDevice {}
 impl TraceDevice {
     /// True for the device of an engine, which stays, and false for that of a trace.
     pub(crate) fn is_lazy(&self) -> bool {
-        recorder::is_lazy(self.index)
+        traces::is_lazy(self.index)
     }
 
     /// True if it is the same device, whatever the types of a trace.
@@ -190,7 +147,7 @@ impl MultiBackendBridge for NoBridge {
 
 impl TraceClient {
     fn sink<T>(self, f: impl FnOnce(&mut Sink) -> T) -> T {
-        recorder::with_sink(self.device.index, f)
+        traces::with_sink(self.device.index, f)
     }
 }
 
@@ -201,7 +158,7 @@ impl RunnerClient for TraceClient {
         match operation {
             OperationIr::Drop(_) if self.borrows => {}
             // Of the device itself, whatever is traced on it.
-            OperationIr::Drop(_) => recorder::dropped(self.device.index, operation),
+            OperationIr::Drop(_) => traces::dropped(self.device.index, operation),
             operation => self.sink(|sink| sink.operation(operation)),
         }
     }
@@ -273,7 +230,7 @@ impl Records for TraceClient {
     }
 
     fn end_step(&self, label: u64) {
-        recorder::end_step(self.device.index, label);
+        traces::end_step(self.device.index, label);
     }
 
     fn has_values(&self) -> bool {

@@ -7,8 +7,10 @@ use grove_tree::Key;
 
 use super::{
     TraceClient, TraceDevice,
-    recorder::{Recorder, Recording, with, with_sink},
+    recorder::Recorder,
+    recording::Recording,
     sink::Sink,
+    traces::{with, with_sink},
 };
 use crate::graph::{Graph, Var};
 

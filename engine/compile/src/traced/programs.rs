@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc, time::Instant};
 use super::engine::{DeviceArray, Engine, Executable};
 use crate::{
     graph::{Graph, Identity},
-    jit::logs_compiles,
+    log::logs_compiles,
 };
 
 /// Programs that are kept.

@@ -1,16 +1,20 @@
 //! The operations that a lazy device has recorded and not run, and the programs that are made of them.
 
+use burn::tensor::{BoolDType, FloatDType, IntDType};
 use grove_backend::ops::Spec;
 use std::{
     collections::{HashMap, HashSet, hash_map::DefaultHasher},
     hash::{Hash, Hasher},
 };
 
-use super::engine::TYPES;
 use crate::{
     Primitive,
     graph::{Equation, Graph, Var},
+    types::Types,
 };
+
+/// The default types of lazy devices.
+pub(super) const TYPES: Types = Types { float: FloatDType::F32, int: IntDType::I32, boolean: BoolDType::Native };
 
 /// The operations that were recorded since the last program ran.
 #[derive(Default)]

@@ -4,7 +4,7 @@ use grove_backend::Backend;
 use grove_transform::Stacked;
 use grove_tree::{AnyArray, Array, Key, Keys, Kind, Path, Tree};
 
-use crate::trace::named;
+use crate::words::named;
 
 /// A leaf of an argument of a mapped function.
 #[derive(Clone, Debug)]

@@ -16,8 +16,10 @@ use crate::{
     Graph, Traced,
     eval::Program,
     graph::{Var, as_key, keys_of},
-    trace::{Recorded, argument, captured_on, named, record_with},
-    traced::{Recording, Types},
+    trace::{Recorded, argument, captured_on, record_with},
+    traced::Recording,
+    types::Types,
+    words::named,
 };
 pub use mapped::{Mapped, MappedLeaf, Over, Shared};
 pub use per_example::per_example_grads;

@@ -8,8 +8,9 @@ use grove_backend::{
 
 use crate::{
     Primitive, control,
-    eval::{Program, Target, apply, apply_one, missing, positions_as_recorded},
+    eval::{Program, apply, apply_one, positions_as_recorded},
     primitive::Binary,
+    target::{Target, missing},
 };
 
 /// A value, and whether it has the examples along its first axis. One that does not is the same for every example.

@@ -9,9 +9,10 @@ use grove_backend::{AnyTensor, Flex, ops::Spec};
 use super::with_plan;
 use crate::{
     Primitive, Var,
-    control::{HigherOrder, SubGraph, stacked, step_by_step},
-    eval::Target,
+    control::step_by_step,
     primitive::Binary,
+    sub_graph::{HigherOrder, SubGraph, stacked},
+    target::Target,
 };
 use random::{BOOL, Builder, F32, F64, I32, I64, Random, random_scan, random_while, spec};
 

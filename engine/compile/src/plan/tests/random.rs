@@ -6,10 +6,10 @@ use grove_backend::ops::Spec;
 
 use crate::{
     Equation, Graph, Primitive, Var,
-    control::{HigherOrder, SubGraph},
     graph::Keys,
     primitive::{Binary, Reduction, Unary},
-    traced::Types,
+    sub_graph::{HigherOrder, SubGraph},
+    types::Types,
 };
 
 pub(super) const F32: DType = DType::F32;

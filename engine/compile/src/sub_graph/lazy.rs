@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use super::SubGraph;
+use super::graph::SubGraph;
 use crate::Graph;
 
 /// The graph of a rule of differentiation. It is traced when it is first needed, since a rule may call the function that it is of.
@@ -30,7 +30,7 @@ impl LazyGraph {
     }
 
     /// A graph that is made of this one.
-    pub(super) fn map(&self, f: impl Fn(&SubGraph) -> Graph + Send + Sync + 'static) -> Self {
+    pub(crate) fn map(&self, f: impl Fn(&SubGraph) -> Graph + Send + Sync + 'static) -> Self {
         let graph = self.clone();
         Self::new(move || f(graph.get()))
     }

@@ -1,0 +1,47 @@
+//! Graphs that are run at once.
+
+use burn::tensor::DType;
+use grove_backend::{AnyTensor, Backend};
+use grove_tree::{Key, Tree};
+use std::rc::Rc;
+
+use super::Program;
+use crate::{
+    Graph,
+    graph::keys_of,
+    tree_arrays::arrays,
+    words::{dtype_name, named},
+};
+
+impl Graph {
+    /// Returns the results for a tree of arguments, whose leaves have the shapes and types of those that were traced:
+    /// `jax.core.eval_jaxpr`. For many calls, [`jit`](crate::jit()) prepares more.
+    ///
+    /// # Panics
+    /// If the leaves that are present are not as many as the graph's inputs, or have other shapes, or are not of the same kind
+    /// (floating-point, integers, booleans); or the keys are not as many.
+    #[track_caller]
+    pub fn eval<B: Backend, A: Tree<B>>(&self, args: &A) -> Vec<AnyTensor<B>> {
+        let (values, device) = arrays(args);
+        let (given, taken) = (values.len(), self.inputs.len());
+        assert!(given == taken, "{given} arrays are given to a graph that takes {taken}");
+        for (value, (path, var)) in values.iter().zip(&self.inputs) {
+            let (found, expected) = (value.shape(), self.shape(*var));
+            let input = named("input", path);
+            assert!(found == *expected, "the graph's {input} has the shape {expected:?}, and {found:?} is given");
+            let (found, expected) = (value.dtype(), self.dtype(*var));
+            let is_kind = |dtype: DType| (dtype.is_float(), dtype.is_bool());
+            assert!(
+                is_kind(found) == is_kind(expected),
+                "the graph's {input} has the type {}, and {} is given",
+                dtype_name(expected),
+                dtype_name(found)
+            );
+        }
+        let keys: Vec<Key> = keys_of(args).into_iter().map(|(_, key)| key).collect();
+        let (given, taken) = (keys.len(), self.keys.inputs.len());
+        assert!(given == taken || taken == 0, "{given} random keys are given to a graph that takes {taken}");
+        let keys = Rc::new(self.keys.with(&keys));
+        Program::new(self.clone()).run_with_keys(values, &keys, &device.unwrap_or_default())
+    }
+}

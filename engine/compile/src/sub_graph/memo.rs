@@ -1,0 +1,67 @@
+//! Values that are computed once.
+
+use std::{any::Any, sync::OnceLock};
+
+/// A list of values, one of each type.
+#[derive(Default)]
+pub(super) struct Memo {
+    value: OnceLock<Box<dyn Any + Send + Sync>>,
+    next: OnceLock<Box<Memo>>,
+}
+
+impl Memo {
+    /// The value of a type, which is made if there is none. While it is made, others can be.
+    pub(super) fn get_or_init<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> &T {
+        if let Some(value) = self.find() {
+            return value;
+        }
+        let mut place = self;
+        let mut value: Box<dyn Any + Send + Sync> = Box::new(make());
+        loop {
+            // Another thread may have put a value there meanwhile.
+            let kept = match place.value.set(value) {
+                Ok(()) => None,
+                Err(back) => Some(back),
+            };
+            match (place.value.get().and_then(|value| value.downcast_ref()), kept) {
+                (Some(value), _) => return value,
+                (None, Some(back)) => value = back,
+                (None, None) => unreachable!("the value was put there above"),
+            }
+            place = place.next.get_or_init(Box::default);
+        }
+    }
+
+    fn find<T: Any>(&self) -> Option<&T> {
+        let value = self.value.get()?;
+        value.downcast_ref().or_else(|| self.next.get()?.find())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn one_value_of_each_type() {
+        let memo = Memo::default();
+        let number = memo.get_or_init(|| {
+            assert_eq!(memo.get_or_init(|| "a text".to_owned()), "a text");
+            7_u32
+        });
+        assert_eq!(*number, 7);
+        assert_eq!((memo.get_or_init(|| 8_u32), memo.get_or_init(String::new).as_str()), (&7, "a text"));
+    }
+
+    #[test]
+    fn threads_get_the_same_value() {
+        let (memo, next) = (Memo::default(), AtomicUsize::new(0));
+        let found: Vec<_> = std::thread::scope(|scope| {
+            let get = || *memo.get_or_init(|| next.fetch_add(1, Ordering::Relaxed));
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(get)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(found.iter().all(|value| *value == found[0]), "{found:?}");
+    }
+}

@@ -1,0 +1,148 @@
+//! The traces that are going on, and the lazy devices.
+
+use burn_ir::OperationIr;
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+    thread::{self, ThreadId},
+};
+
+use super::{Caller, NONE, TraceDevice, lazy::Lazy, recorder::Recorder, sink::Sink};
+use crate::types::Types;
+
+/// Traces by the indices of their devices.
+static TRACES: Mutex<Vec<Option<Trace>>> = Mutex::new(Vec::new());
+
+/// A trace that is going on, or a lazy device.
+struct Trace {
+    sink: Arc<Mutex<Sink>>,
+    /// The traces that are going on inside of this one, at most one on a thread, to which all operations of the thread go
+    /// meanwhile.
+    inner: Vec<(u16, ThreadId)>,
+}
+
+/// Number of the next trace. It is part of the ids of tensors, so that those of another trace are told apart.
+static NEXT: AtomicU32 = AtomicU32::new(1);
+
+/// The traces that are going on.
+fn traces() -> MutexGuard<'static, Vec<Option<Trace>>> {
+    TRACES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The innermost of the traces of sub-graphs that are going on inside of a trace, or itself.
+fn innermost(traces: &[Option<Trace>], mut index: u16) -> u16 {
+    let this = thread::current().id();
+    while let Some(Some(Trace { inner, .. })) = traces.get(usize::from(index))
+        && let Some((inner, _)) = inner.iter().find(|(_, thread)| *thread == this)
+    {
+        index = *inner;
+    }
+    index
+}
+
+/// The recorder of a device.
+fn sink_of(traces: &[Option<Trace>], index: u16) -> Option<Arc<Mutex<Sink>>> {
+    traces.get(usize::from(index)).and_then(Option::as_ref).map(|trace| trace.sink.clone())
+}
+
+fn locked(sink: &Mutex<Sink>) -> MutexGuard<'_, Sink> {
+    sink.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Tells a lazy device that nothing holds a tensor any more.
+pub(super) fn dropped(index: u16, operation: OperationIr) {
+    let sink = sink_of(&traces(), index);
+    if let Some(sink) = sink
+        && let Sink::Lazy(device) = &mut *locked(&sink)
+    {
+        device.operation(operation);
+    }
+}
+
+/// Tells a lazy device that a step ends, where no trace is going on inside of it.
+pub(super) fn end_step(index: u16, label: u64) {
+    let traces = traces();
+    let sink = sink_of(&traces, innermost(&traces, index));
+    drop(traces);
+    if let Some(sink) = sink
+        && let Sink::Lazy(device) = &mut *locked(&sink)
+    {
+        device.end_step(label);
+    }
+}
+
+/// True for a lazy device, where no trace is going on inside of it.
+pub(super) fn is_lazy(index: u16) -> bool {
+    let traces = traces();
+    let sink = sink_of(&traces, innermost(&traces, index));
+    drop(traces);
+    sink.is_some_and(|sink| matches!(&*locked(&sink), Sink::Lazy(_)))
+}
+
+/// Adds a lazy device, which stays.
+pub(super) fn add_lazy(types: Types, device: impl FnOnce(u32) -> Lazy) -> TraceDevice {
+    let device = device(next_number());
+    TraceDevice { index: add(Sink::Lazy(Box::new(device)), None), types }
+}
+
+/// The number of a new trace.
+pub(super) fn next_number() -> u32 {
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// The innermost of the traces that are going on inside of a trace, or itself.
+pub(super) fn innermost_of(index: u16) -> u16 {
+    innermost(&traces(), index)
+}
+
+/// Ends a trace.
+pub(super) fn remove(index: u16, parent: Option<u16>) {
+    let mut traces = traces();
+    if let Some(place) = traces.get_mut(usize::from(index)) {
+        *place = None;
+    }
+    if let Some(Some(parent)) = parent.and_then(|parent| traces.get_mut(usize::from(parent))) {
+        parent.inner.retain(|(inner, _)| *inner != index);
+    }
+}
+
+/// Adds a recorder, inside of another one. Returns its index.
+pub(super) fn add(sink: Sink, parent: Option<u16>) -> u16 {
+    let trace = Some(Trace { sink: Arc::new(Mutex::new(sink)), inner: Vec::new() });
+    let mut traces = traces();
+    let index = traces.iter().position(Option::is_none).unwrap_or(traces.len());
+    assert!(index < usize::from(NONE.index), "{index} traces are going on at once");
+    match traces.get_mut(index) {
+        Some(place) => *place = trace,
+        None => traces.push(trace),
+    }
+    if let Some(Some(parent)) = parent.and_then(|parent| traces.get_mut(usize::from(parent))) {
+        parent.inner.push((index as u16, thread::current().id()));
+    }
+    index as u16
+}
+
+/// Calls a function with the recorder of a trace, or with that of the sub-graph that is traced inside of it.
+pub(super) fn with<T>(index: u16, f: impl FnOnce(&mut Recorder) -> T) -> T {
+    with_sink(index, |sink| match sink {
+        Sink::Trace(recorder) => f(recorder),
+        Sink::Lazy(_) => unreachable!("a lazy device has no recorder"),
+    })
+}
+
+/// As [`with`], or with a lazy device.
+pub(super) fn with_sink<T>(index: u16, f: impl FnOnce(&mut Sink) -> T) -> T {
+    let traces = traces();
+    let sink = sink_of(&traces, innermost(&traces, index));
+    drop(traces);
+    let Some(sink) = sink else {
+        panic!(
+            "a traced tensor is used outside of its trace, which has ended: return it as a result of the traced function \
+             instead of keeping it elsewhere{}",
+            Caller::here()
+        )
+    };
+    f(&mut locked(&sink))
+}

@@ -1,0 +1,18 @@
+//! Words of messages.
+
+use burn::tensor::{BoolStore, DType};
+
+/// A type as JAX abbreviates it: `f32`, `i64`, `bool`.
+pub(crate) fn dtype_name(dtype: DType) -> String {
+    match dtype {
+        DType::Bool(BoolStore::Native | BoolStore::U8 | BoolStore::U32) => "bool".into(),
+        DType::Flex32 => "flex32".into(),
+        DType::QFloat(_) => "quantized".into(),
+        dtype => format!("{dtype:?}").to_lowercase(),
+    }
+}
+
+/// An array in a message: "argument `blocks.0.weight`", or "argument" where it is the whole tree.
+pub(crate) fn named(kind: &str, path: &str) -> String {
+    if path.is_empty() { kind.to_owned() } else { format!("{kind} `{path}`") }
+}
