@@ -18,7 +18,7 @@ KNOWN = pathlib.Path(__file__).with_suffix(".txt")
 # Dependencies that are large, of which only a new version changes.
 MEASURE = ["candle-core lib candle_core", "tokenizers lib tokenizers", "image lib image"]
 GROWTH = 1.5
-# Smaller units are noise: shares of the measure.
+# Smaller units, and smaller differences, are noise: shares of the measure.
 SMALL = 0.04
 
 
@@ -73,7 +73,7 @@ def main():
     grown = [
         f"{name} takes {units[name]:.0f} s of CPU to compile, not {max(known.get(name, 0), SMALL) * measure:.0f} s"
         for name in heaviest
-        if name not in MEASURE and shares[name] > GROWTH * max(known.get(name, 0), SMALL)
+        if name not in MEASURE and shares[name] > GROWTH * max(known.get(name, 0), SMALL) + SMALL
     ]
     # In a folder that was there, old units may lie as well.
     if known.keys() - units.keys() == {"GB"} and size > GROWTH * known["GB"]:

@@ -8,6 +8,7 @@
 //! | `traced` | the backend [`Traced`], which records |
 //! | `primitive` | the operations of a graph |
 //! | `graph` | graphs, their text, and passes over them |
+//! | `sub_graph` | operations that contain graphs |
 //! | `eval` | graphs on a backend |
 //! | `plan` | loops over small arrays, without tensors |
 //! | `trace`, `jit`, `vmap`, `jvp` | the transformations |

@@ -115,7 +115,7 @@ pub(super) fn choose<B: Backend, T: Tree<B>, O: Tree<B>>(
         Err(captured) if captured.arrays().is_empty() => return select(index, branches, operands),
         Err(captured) => captured,
     };
-    // What the branches captured becomes an operand.
+    // Arrays that the branches captured become operands.
     let arrays: Vec<AnyArray<B>> = captured.arrays().iter().cloned().map(AnyArray::present).collect();
     let with_arrays: Vec<_> = branches.iter().map(|f| with_captured(&captured, f)).collect();
     let with_arrays: Vec<_> = with_arrays.iter().map(|f| f as Branch<'_, (T, Vec<AnyArray<B>>), O>).collect();

@@ -125,7 +125,7 @@ pub(super) fn of_body(raw: SubGraph, captured: usize, kept: &[bool], xs: usize, 
     changing.iter().filter(|i| is_float(&specs[**i])).for_each(|i| grads[*i] = Some(input(&specs[*i])));
     let of_ys: Vec<_> = ys.iter().filter(|spec| is_float(spec)).map(input).collect();
     let of_carry = (0..carries).filter(|i| is_float(&specs[*i])).map(|i| match (&grads[i], &carry[i]) {
-        // What does not change takes its gradient from the steps alone.
+        // A constant gets its gradient from the steps alone.
         (None, Some(x)) => x.zeros_like(),
         (grad, _) => grad.clone().unwrap_or_else(|| missing()),
     });

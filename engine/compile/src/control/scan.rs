@@ -116,7 +116,7 @@ where
         Err(captured) if captured.arrays().is_empty() => return in_place(init, xs),
         Err(captured) => captured,
     };
-    // What the function captured becomes a parameter.
+    // Arrays that the function captured become parameters.
     let arrays: Vec<AnyArray<B>> = captured.arrays().iter().cloned().map(AnyArray::present).collect();
     let with_arrays = |(params, arrays): (P, Vec<AnyArray<B>>), carry: C, x: X::Step| {
         with_captured(&captured, |(params, carry, x)| f(params, carry, x))(((params, carry, x), arrays))

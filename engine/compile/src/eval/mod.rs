@@ -199,7 +199,7 @@ pub(crate) fn apply_recorded<B: Backend>(
     keys: Option<&Rc<KeyMap>>,
     target: &Target<'_, B>,
 ) -> Vec<Option<AnyTensor<B>>> {
-    // What a trace records of sub-graphs runs later.
+    // A trace records sub-graphs, which run later.
     let replaced = keys.and_then(|keys| keys.replaced(primitive, control::is_traced::<B>()));
     let primitive = replaced.as_ref().unwrap_or(primitive);
     let outputs = apply(primitive, inputs, dtypes.len(), target);

@@ -116,7 +116,7 @@ fn composition(
             let count = values.len();
             let inputs: Values<Traced> = values.into_iter().collect();
             let outputs = operation.shapes(&inputs.shapes()).len();
-            // Where nothing is kept for a derivative, attention is one of Burn's operations, which has no rules.
+            // Attention without values for a derivative is one operation of Burn, which has no rules.
             let needs = if needs.contains(&true) { needs.clone() } else { vec![true; count] };
             let Outcome { outputs: first, saved } = operation.compose(inputs, &needs);
             let mut results = first.into_values();

@@ -1,4 +1,4 @@
-//! What the rules of shapes and types give, and what they require.
+//! Results of the rules of shapes and types, and their requirements.
 
 use burn::tensor::{DType, Shape};
 use grove_backend::ops::Spec;

@@ -109,7 +109,7 @@ impl<'a, B: Backend> Values<'a, B> {
         let given = inputs.iter().map(|var| var.map(|var| self.value(var))).collect();
         let found = apply(&equation.primitive, given, outputs.len(), self.target);
         let pairs: Vec<_> = outputs.iter().zip(found).filter_map(|(var, x)| Some(((*var)?, x))).collect();
-        // Where the device lacks a type, a constant would have another one than its variable.
+        // On a device that lacks the type, the constant would have another type than its variable.
         let fits = |(var, x): &(Var, Option<AnyTensor<B>>)| {
             x.as_ref().is_some_and(|x| x.dtype() == self.graph.dtype(*var) && x.shape() == *self.graph.shape(*var))
         };

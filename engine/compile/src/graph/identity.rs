@@ -73,7 +73,7 @@ impl Bytes {
         self.value(dtype);
     }
 
-    /// What Serde has a form of, else its Debug text.
+    /// A value as Serde writes it; its Debug text if Serde cannot.
     fn value(&mut self, value: &(impl Serialize + fmt::Debug)) {
         let start = self.0.len();
         if rmp_serde::encode::write(&mut self.0, value).is_err() {

@@ -160,7 +160,7 @@ where
     });
     let (mut graph, captured) = recording.finish_nested(vars);
     let captured = captured.into_iter().map(any).collect::<Vec<_>>();
-    // What was captured before the gradients, since it is known.
+    // The captured arrays come before the gradients, since they are known.
     graph.inputs[values.len()..].rotate_right(captured.len());
     values.extend(captured_on::<B>(&captured));
     let (_, map) = linear_part(graph, values, 0, inputs, outputs, device);

@@ -97,7 +97,7 @@ struct TracedCall<B: Backend, O> {
     arguments: Arguments<B>,
     /// The arrays of the arguments that are present.
     values: Vec<AnyTensor<B>>,
-    /// What the function captured of the trace around it: the last arguments of the program.
+    /// The arrays that the function captured of the trace around it: the last arguments of the program.
     captured: Vec<AnyTensor<B>>,
     program: Program,
     /// The result without its arrays, and which of its leaves the program gives.

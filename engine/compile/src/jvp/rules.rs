@@ -343,7 +343,7 @@ impl<B: Backend> Rules<'_, B> {
                     let lower = fill(fitted(&self.scalar(Binary::Sub, b.clone(), 1.0)), constant, 0.0);
                     self.mul(b.clone(), self.binary(Binary::Pow, a.clone(), lower))
                 };
-                // Where the base is 0 the power is flat in its exponent, and the logarithm is not finite.
+                // At a base of 0 the power does not depend on its exponent, and the logarithm is not finite.
                 let of_exponent = || self.mul(y.clone(), self.unary(Unary::Log, fill(a.clone(), is_zero(a), 1.0)));
                 self.sum(times(ta, &of_base), times(tb, &of_exponent))
             }
@@ -485,7 +485,7 @@ impl<B: Backend> Rules<'_, B> {
         // 1 where an element is left.
         let mut left = self.scalar(Binary::Add, x.zeros_like(), 1.0);
         for _ in 0..k {
-            // Where none is left but -inf, those that were taken are as large.
+            // If only -inf is left, the elements that were taken are as large.
             let first_left = self.one(Primitive::Argmax(axis), [left.clone()]);
             let largest = self.one(Primitive::Argmax(axis), [x.clone()]);
             let value = self.one(Primitive::Gather(axis), [x.clone(), largest.clone()]);

@@ -78,7 +78,7 @@ struct Call {
     places: Vec<Option<Place>>,
 }
 
-/// Where a call has an input from.
+/// The origin of an input of a call.
 enum Source {
     Tensor(Tensor),
     Place(Place, Spec),
@@ -90,7 +90,7 @@ pub(crate) struct PlanOf {
     plan: Option<Plan>,
 }
 
-/// What a plan of a body depends on besides the body.
+/// The properties of a loop, besides its body, on which its plan depends.
 struct Key {
     condition: Option<SubGraph>,
     length: usize,

@@ -34,7 +34,7 @@ struct Value {
     depth: usize,
 }
 
-/// Where an instruction belongs.
+/// The place of an instruction.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Belongs {
     /// In the outermost block that has its operands.

@@ -21,7 +21,7 @@ impl<B: Backend> Planner<'_, '_, B> {
             Some(axis) => Axis { size: shape[*axis], inner: shape[axis + 1..].iter().product() },
             None => Axis { size: shape.num_elements(), inner: 1 },
         };
-        // What is left is the order of the elements, and that no sum starts from -0.
+        // Two conditions are left: the order of the elements, and that no sum starts from -0.
         let in_order = match spec.dtype {
             DType::F32 => axis.size == shape.num_elements() && axis.size <= IN_ORDER,
             DType::F64 => matches!(primitive, Primitive::Reduce(_, Some(_))),

@@ -30,7 +30,7 @@ impl SubGraph {
         &self.0.graph
     }
 
-    /// What is made of the graph, one value of each type: it is computed once.
+    /// A value of a type that is computed from the graph, once.
     pub(crate) fn memo<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> &T {
         self.0.memo.get_or_init(make)
     }

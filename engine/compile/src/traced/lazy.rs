@@ -286,7 +286,7 @@ impl Lazy {
         if !self.computed.contains_key(&index)
             && let Err(error) = self.run()
         {
-            // What the tensor does not depend on may be what failed.
+            // The part that failed may be one that the tensor does not depend on.
             let part = self.segment.needed_for(|tensor| tensor == index, |tensor| self.computed.contains_key(&tensor));
             if part.len() == self.segment.len() {
                 return Err(failed(error));
@@ -358,7 +358,7 @@ impl Lazy {
         is_given_up: impl Fn(u32) -> bool,
     ) -> Result<(), String> {
         let (inputs, results) = (part.inputs(), part.results().filter(|x| is_result(*x)).collect::<Vec<_>>());
-        // What nobody wants is not computed; but other ranks wait for this one.
+        // Unused results are not computed, except those that other ranks wait for.
         if results.is_empty() && !part.meets_ranks() {
             return Ok(());
         }

@@ -92,7 +92,7 @@ impl Recording {
     }
 
     /// Calls a function that lifts a tree of arguments, whose keys have these paths, with placeholders in place of the keys.
-    /// Where `arrays` is true, the keys are arrays, and the first arguments.
+    /// If `arrays` is true, the keys are arrays, and the first arguments.
     pub(crate) fn with_key_inputs<T>(&self, paths: Vec<String>, arrays: bool, lift: impl FnOnce() -> T) -> T {
         if arrays {
             return put_keys(paths.into_iter().map(|path| self.key_array(path)).collect(), lift);
