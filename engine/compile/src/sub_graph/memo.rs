@@ -19,11 +19,8 @@ impl Memo {
         let mut value: Box<dyn Any + Send + Sync> = Box::new(make());
         loop {
             // Another thread may have put a value there meanwhile.
-            let kept = match place.value.set(value) {
-                Ok(()) => None,
-                Err(back) => Some(back),
-            };
-            match (place.value.get().and_then(|value| value.downcast_ref()), kept) {
+            let left = place.value.set(value).err();
+            match (place.value.get().and_then(|value| value.downcast_ref()), left) {
                 (Some(value), _) => return value,
                 (None, Some(back)) => value = back,
                 (None, None) => unreachable!("the value was put there above"),
