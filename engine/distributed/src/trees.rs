@@ -220,7 +220,7 @@ const TYPES: [DType; 15] = [
 ];
 
 /// A tree whose leaves are divided among the ranks, whole on every rank: a leaf that is absent here and present elsewhere is
-/// that of the lowest rank that has it. The state of [`zero1`](crate::zero1) is such a tree.
+/// that of the lowest rank that has it. The state of `grove_optim::zero1` is such a tree.
 ///
 /// Types are those of the ranks that have the leaves: a rank without any does not know the device's types of integers and
 /// booleans.

@@ -20,7 +20,7 @@ pub struct GenerateOptions {
     /// Tokens that end a sequence, in addition to the model's own. They are not part of the result.
     pub stop_tokens: Vec<u32>,
     /// Texts that end a sequence, from a `generation_config.json`: for a [`TextStream`](super::TextStream), which knows what
-    /// tokens say. [`generate`] does not look at them.
+    /// tokens say. [`generate`](super::generate) does not look at them.
     pub stop_strings: Vec<String>,
     /// The model's own end tokens, from its `generation_config.json`; if `None`, those that it was loaded with.
     pub end_tokens: Option<Vec<u32>>,

@@ -28,6 +28,9 @@ use crate::{
 /// Images that cannot be read are named on standard error up to this many; all are counted.
 const MOST_TOLD: usize = 20;
 
+/// Images that are tried in place of those of a batch that cannot be read.
+const MOST_TRIED: usize = 64;
+
 /// Images as a model reads them, and their classes.
 #[derive(Clone, Debug)]
 pub struct ImageBatch {
@@ -65,7 +68,7 @@ pub struct ImageTargets<B: Backend> {
 }
 
 /// Labelled images in batches, read and preprocessed in parallel when they are needed. Images that cannot be read are left
-/// out, named on standard error, and counted.
+/// out, named on standard error, and counted. If only one image of a training batch can be read, one from outside of the batch joins it.
 pub struct ImageBatches {
     data: LabelledImages,
     order: Order,
@@ -151,7 +154,13 @@ impl Data for ImageBatches {
     fn load(&self, epoch: u64, examples: &[usize]) -> Result<ImageBatch, DataError> {
         let augment = self.augment.as_ref().map(|(_, mix, key)| (mix, key.fold_in(epoch as u32)));
         let key = augment.map(|(_, key)| key);
-        let read: Vec<(Vec<f32>, i64)> = examples.par_iter().filter_map(|&i| self.read(i, key)).collect();
+        let mut read: Vec<(Vec<f32>, i64)> = examples.par_iter().filter_map(|&i| self.read(i, key)).collect();
+        // Batch normalisation needs a second image.
+        if let (Some(&last), 1, true) = (examples.last(), read.len(), key.is_some() && examples.len() > 1) {
+            let count = self.data.examples.len();
+            let others = (1..=count.min(MOST_TRIED)).map(|step| (last + step) % count);
+            read.extend(others.filter(|i| !examples.contains(i)).find_map(|i| self.read(i, key)));
+        }
         if read.is_empty() {
             let (count, first) = self.unreadable();
             let first = first.unwrap_or_default();

@@ -433,3 +433,50 @@ proptest! {
         }
     }
 }
+
+/// Batch normalisation needs a second image, also where others of the batch cannot be read.
+#[test]
+fn a_training_batch_has_two_images_that_can_be_read() {
+    use grove_images::{
+        Preprocessor,
+        augment::{Recipe, TrainTransform},
+        datasets::open_labelled,
+    };
+    use grove_train::classify::ImageBatches;
+
+    let directory = tempfile::tempdir().unwrap();
+    for (class, name, whole) in [("a", "0", true), ("a", "1", false), ("b", "0", true), ("b", "1", false)] {
+        std::fs::create_dir_all(directory.path().join(class)).unwrap();
+        let file = directory.path().join(class).join(format!("{name}.png"));
+        match whole {
+            true => drop(std::fs::copy("../models/assets/images/digit.png", file).unwrap()),
+            false => std::fs::write(file, "no image").unwrap(),
+        }
+    }
+    let (images, _) = open_labelled(directory.path(), |_| ()).unwrap();
+    let batches = || {
+        let preprocessor = Preprocessor::for_images(Some([1, 28, 28]), 28).unwrap();
+        ImageBatches::new(images.clone(), 2, preprocessor, [28, 28]).unwrap()
+    };
+    let loaded = |data: &ImageBatches, epoch| {
+        let order = data.order(epoch);
+        order.iter().map(|batch| data.load(epoch, batch).map(|batch| batch.classes)).collect::<Vec<_>>()
+    };
+    assert_eq!(loaded(&batches(), 0).into_iter().map(Result::unwrap).collect::<Vec<_>>(), [[0], [1]]);
+    let transform = TrainTransform { recipe: Recipe::Shift, jitter: 0.0, affine: 0.0, erasing: 0.0 };
+    let training = batches().training(transform, None, Key::new(3)).unwrap();
+    let (mut pairs, mut empty) = (0, 0);
+    for classes in (0..8).flat_map(|epoch| loaded(&training, epoch)) {
+        match classes {
+            Ok(classes) => {
+                assert_eq!(classes.len(), 2);
+                pairs += 1;
+            }
+            Err(error) => {
+                assert!(error.to_string().contains("no image of a batch can be read"), "{error}");
+                empty += 1;
+            }
+        }
+    }
+    assert!(pairs > empty, "{pairs} of {}", pairs + empty);
+}
