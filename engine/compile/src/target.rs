@@ -1,7 +1,6 @@
 //! Where a graph runs: its device with the types that it has, and the keys of the program.
 
 use burn::tensor::{BoolDType, DType, FloatDType, IntDType, TensorData, backend::BackendTypes};
-use burn_backend::get_device_settings;
 use grove_backend::{Backend, ops::AnyTensor};
 use std::{cell::RefCell, rc::Rc};
 
@@ -16,34 +15,26 @@ thread_local! {
 /// A device, and the types that it has in place of a graph's.
 pub(crate) struct Target<'a, B: Backend> {
     pub device: &'a <B as BackendTypes>::Device,
-    float_dtype: FloatDType,
-    bool_dtype: BoolDType,
-    int_dtype: IntDType,
+    types: Types,
 }
 
 impl<'a, B: Backend> Target<'a, B> {
     pub fn new(device: &'a <B as BackendTypes>::Device) -> Self {
-        let settings = get_device_settings::<B>(device);
-        Self {
-            device,
-            float_dtype: settings.float_dtype,
-            bool_dtype: settings.bool_dtype,
-            int_dtype: settings.int_dtype,
-        }
+        Self { device, types: Types::of::<B>(Some(device)) }
     }
 
     /// The default types.
     pub fn types(&self) -> Types {
-        Types { float: self.float_dtype, int: self.int_dtype, boolean: self.bool_dtype }
+        self.types
     }
 
     pub fn boolean(&self) -> BoolDType {
-        self.bool_dtype
+        self.types.boolean
     }
 
     /// An integer type, or the device's default if it lacks it.
     pub fn int(&self, dtype: DType) -> IntDType {
-        if B::supports_dtype(self.device, dtype) { dtype.into() } else { self.int_dtype }
+        if B::supports_dtype(self.device, dtype) { dtype.into() } else { self.types.int }
     }
 
     pub fn float(&self, dtype: DType) -> FloatDType {

@@ -1,8 +1,9 @@
 //! Checks of operations with sub-graphs that come from files.
 
-use crate::sub_graph::{HigherOrder, SubGraph, is_float, stacked};
 use burn::tensor::DType;
 use grove_backend::ops::Spec;
+
+use crate::sub_graph::{HigherOrder, SubGraph, is_float, stacked};
 
 /// Fails unless the rule holds, with the sentence.
 fn require(holds: bool, rule: &str) -> Result<(), String> {

@@ -1,4 +1,4 @@
-//! Operations with sub-graphs: control flow, and functions with derivatives of their own.
+//! Control flow, and functions with derivatives of their own: operations with sub-graphs, and the rules of the transformations.
 //!
 //! | module | content |
 //! |---|---|

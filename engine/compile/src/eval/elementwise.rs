@@ -4,8 +4,10 @@ use burn::tensor::{BoolDType, DType, Scalar, TensorMetadata, ops::IntTensor as I
 use grove_backend::{Backend, ops::AnyTensor};
 
 use super::kind;
-use crate::primitive::{Binary, Unary};
-use crate::target::Target;
+use crate::{
+    primitive::{Binary, Unary},
+    target::Target,
+};
 
 fn undefined<B: Backend>(op: &impl std::fmt::Debug, x: &AnyTensor<B>) -> ! {
     panic!("{op:?} is not defined for {}", kind(x))

@@ -10,8 +10,10 @@ use grove_backend::{
 };
 
 use super::{float, int};
-use crate::primitive::{Conv, Module};
-use crate::target::missing;
+use crate::{
+    primitive::{Conv, Module},
+    target::missing,
+};
 
 fn options<const N: usize>(conv: &Conv) -> ConvOptions<N> {
     let sizes = |sizes: &[usize]| -> [usize; N] { std::array::from_fn(|i| sizes[i]) };

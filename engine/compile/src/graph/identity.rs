@@ -166,9 +166,7 @@ impl SubGraph {
     fn computes_as(&self, other: &Self) -> bool {
         self.is_same(other) || self.identity() == other.identity() && self.has_same_parts(other)
     }
-}
 
-impl SubGraph {
     /// [`Graph::identity`], which is computed once.
     pub(crate) fn identity(&self) -> &Identity {
         self.memo(|| self.graph().identity())

@@ -30,7 +30,6 @@ use grove_backend::{
         loops::{Kind, Place, Program, Sizes},
     },
 };
-use std::sync::OnceLock;
 
 use crate::{
     Primitive,
@@ -132,7 +131,7 @@ pub(crate) fn with_plan<B: Backend, R>(
     f: impl FnOnce(Option<&Plan>) -> R,
 ) -> R {
     let Some((key, body)) = Key::of(op).filter(|_| B::LOOPS) else { return f(None) };
-    let kept = body.memo(OnceLock::<PlanOf>::new).get_or_init(|| {
+    let kept = body.memo(|| {
         let plan = Planner::plan(op, target);
         PlanOf { key, plan }
     });

@@ -47,6 +47,12 @@ fn sink_of(traces: &[Option<Trace>], index: u16) -> Option<Arc<Mutex<Sink>>> {
     traces.get(usize::from(index)).and_then(Option::as_ref).map(|trace| trace.sink.clone())
 }
 
+/// The recorder of the innermost of the traces that are going on inside of a trace, or its own.
+fn innermost_sink(index: u16) -> Option<Arc<Mutex<Sink>>> {
+    let traces = traces();
+    sink_of(&traces, innermost(&traces, index))
+}
+
 fn locked(sink: &Mutex<Sink>) -> MutexGuard<'_, Sink> {
     sink.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -63,10 +69,7 @@ pub(super) fn dropped(index: u16, operation: OperationIr) {
 
 /// Tells a lazy device that a step ends, where no trace is going on inside of it.
 pub(super) fn end_step(index: u16, label: u64) {
-    let traces = traces();
-    let sink = sink_of(&traces, innermost(&traces, index));
-    drop(traces);
-    if let Some(sink) = sink
+    if let Some(sink) = innermost_sink(index)
         && let Sink::Lazy(device) = &mut *locked(&sink)
     {
         device.end_step(label);
@@ -75,10 +78,7 @@ pub(super) fn end_step(index: u16, label: u64) {
 
 /// True for a lazy device, where no trace is going on inside of it.
 pub(super) fn is_lazy(index: u16) -> bool {
-    let traces = traces();
-    let sink = sink_of(&traces, innermost(&traces, index));
-    drop(traces);
-    sink.is_some_and(|sink| matches!(&*locked(&sink), Sink::Lazy(_)))
+    innermost_sink(index).is_some_and(|sink| matches!(&*locked(&sink), Sink::Lazy(_)))
 }
 
 /// Adds a lazy device, which stays.
@@ -134,10 +134,7 @@ pub(super) fn with<T>(index: u16, f: impl FnOnce(&mut Recorder) -> T) -> T {
 
 /// As [`with`], or with a lazy device.
 pub(super) fn with_sink<T>(index: u16, f: impl FnOnce(&mut Sink) -> T) -> T {
-    let traces = traces();
-    let sink = sink_of(&traces, innermost(&traces, index));
-    drop(traces);
-    let Some(sink) = sink else {
+    let Some(sink) = innermost_sink(index) else {
         panic!(
             "a traced tensor is used outside of its trace, which has ended: return it as a result of the traced function \
              instead of keeping it elsewhere{}",

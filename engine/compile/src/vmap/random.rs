@@ -4,10 +4,10 @@ use grove_backend::{AnyTensor, Backend, ops::Spec};
 
 use super::rules::{Batched, Inputs, Rules};
 use crate::{
-    Primitive,
-    control::{self},
+    Primitive, control,
     eval::apply,
     sub_graph::{HigherOrder, SubGraph},
+    target::Target,
     traced::{Recording, any, var_of},
 };
 
@@ -27,7 +27,7 @@ impl<B: Backend> Rules<'_, B> {
         };
         let step = arrays.iter().map(input).collect();
         let device = recording.device();
-        let results = apply(primitive, step, outputs, &crate::target::Target::new(&device));
+        let results = apply(primitive, step, outputs, &Target::new(&device));
         let given: Vec<bool> = results.iter().map(Option::is_some).collect();
         let results = results.into_iter().flatten().map(|x| ("result".to_owned(), var_of(x))).collect();
         let Ok(body) = recording.finish(results) else { unreachable!("results are computed from the arguments") };
