@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use std::path::Path;
 
 use super::{Bert, BertConfig, BertHead, WithHead, names::published_names};
-use crate::{Pretrained, PretrainedConfig, error::Result, model_files::ModelFiles};
+use crate::{Pretrained, PretrainedConfig, error::Result, model_files::ModelFiles, pretrained::adapted};
 
 impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
     /// Loads a published encoder with a head for fine-tuning. Tensors that the file lacks get initial weights; the report
@@ -37,7 +37,7 @@ impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
         device: &B::Device,
         dtype: Option<DType>,
     ) -> Result<(Self, Report)> {
-        let checkpoint = files.weights()?;
+        let (checkpoint, adapters) = files.open()?;
         // The encoder itself must be whole, and is read strictly; the second reading is for the head.
         let encoder_names = published_names(config, false);
         let encoder = eval_shape(|init| Bert::with_pooler(config, false, init))?;
@@ -50,7 +50,7 @@ impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
         let fresh = Self::init(&own, key, device)?;
         let (mut model, report) = place(fresh, &checkpoint, &Self::published_names(config), device, dtype, false)?;
         (model.bert.embeddings, model.bert.encoder) = (bert.embeddings, bert.encoder);
-        let mut model = files.adapted(model, &Self::published_names(config), dtype)?;
+        let mut model = adapted(model, &Self::published_names(config), adapters.as_ref(), dtype)?;
         if labels != config.labels {
             let new = H::new(config, &Init::new(key, device).named("head"));
             model.head = model.head.keep_classes(new, &labels, &config.labels);

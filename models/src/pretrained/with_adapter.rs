@@ -19,10 +19,15 @@ impl ModelFiles {
     /// # Errors
     /// As [`TensorFiles::open`], and as [`load_adapters`](crate::peft::load_adapters).
     pub fn weights(&self) -> Result<TensorFiles> {
+        Ok(self.open()?.0)
+    }
+
+    /// [`weights`](Self::weights), and the file of the adapter.
+    pub(crate) fn open(&self) -> Result<(TensorFiles, Option<Adapters>)> {
         let weights = TensorFiles::open(self.path())?;
-        let Some(adapter) = self.adapter() else { return Ok(weights) };
+        let Some(adapter) = self.adapter() else { return Ok((weights, None)) };
         let adapters = Adapters::open(adapter)?;
-        Ok(weights.with_tensors_of(&adapters.checkpoint, own_name))
+        Ok((weights.with_tensors_of(&adapters.checkpoint, own_name), Some(adapters)))
     }
 
     /// Loads the model; see [`Pretrained::from_path`]. The adapter is merged into weights of f32, and stays beside others, which
@@ -31,22 +36,27 @@ impl ModelFiles {
     /// # Errors
     /// As [`Pretrained::from_path`] and [`load_adapters`](crate::peft::load_adapters).
     pub fn load<B: Backend, M: Pretrained<B>>(&self, device: &B::Device, dtype: Option<DType>) -> Result<(M, Report)> {
-        let weights = self.weights()?;
+        let (weights, adapters) = self.open()?;
         let config = M::Config::of(self.path(), &weights)?;
         let (model, report) = M::from_checkpoint(&weights, &config, device, dtype)?;
-        Ok((self.adapted(model, &M::published_names(&config), dtype)?, report))
+        Ok((adapted(model, &M::published_names(&config), adapters.as_ref(), dtype)?, report))
     }
+}
 
-    /// Adds the updates of layers to a model that was loaded from [`weights`](Self::weights).
-    pub(crate) fn adapted<B: Backend, M: Tree<B>>(&self, model: M, names: &NameMap, dtype: Option<DType>) -> Result<M> {
-        let Some(adapter) = self.adapter() else { return Ok(model) };
-        let dtype = dtype.unwrap_or(DType::F32);
-        let mut model = added(model, names, &Adapters::open(adapter)?, Some(dtype))?;
-        layers_mut::<B, _, Linear<B>>(&mut model, |_, linear| {
-            if linear.weight.dtype() == DType::F32 {
-                *linear = linear.clone().merge_lora();
-            }
-        });
-        Ok(model)
-    }
+/// Adds the updates of layers of an adapter, if there is one, to a model that was loaded from [`ModelFiles::weights`].
+pub(crate) fn adapted<B: Backend, M: Tree<B>>(
+    model: M,
+    names: &NameMap,
+    adapters: Option<&Adapters>,
+    dtype: Option<DType>,
+) -> Result<M> {
+    let Some(adapters) = adapters else { return Ok(model) };
+    let dtype = dtype.unwrap_or(DType::F32);
+    let mut model = added(model, names, adapters, Some(dtype))?;
+    layers_mut::<B, _, Linear<B>>(&mut model, |_, linear| {
+        if linear.weight.dtype() == DType::F32 {
+            *linear = linear.clone().merge_lora();
+        }
+    });
+    Ok(model)
 }
