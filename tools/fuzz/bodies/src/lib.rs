@@ -1,7 +1,7 @@
 //! The readers of files from outside, each as a function of the bytes of a file. Whatever these are, it ends with a value or
 //! an error: no panic, no abort, no allocation by what the file claims.
 //!
-//! The targets of `cargo fuzz` in `fuzz/` call them, and so do this crate's tests, with changed copies of the files in
+//! The targets of `cargo fuzz` in `tools/fuzz/` call them, and so do this crate's tests, with changed copies of the files in
 //! `tools/fuzz/seeds`.
 #![warn(missing_docs)]
 
