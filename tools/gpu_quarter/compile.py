@@ -17,27 +17,28 @@ import tarfile
 import time
 from pathlib import Path
 
-from session import Failure
-from steps import PLAN, parity_jobs
+from session import Failure, side_by_side
+from steps import PLAN, PROGRAMS, parity_jobs
 
 ROOT = Path(__file__).resolve().parents[2]
 EMULATE = ROOT / "tools/cuda_emulator/emulate"
 
 
-def jobs(program: Path, dtypes: list[str]) -> list[tuple[str, list]]:
-    """Commands of each dtype: the rows of all steps, and parity."""
+def jobs(program: Path, dtype: str, only: list[str]) -> list[tuple[str, list]]:
+    """Names and commands of a dtype: the rows of the steps, and parity."""
     listed = subprocess.run([program, "bench", "--dry-run", "--json"], capture_output=True, text=True, check=True).stdout
     works = {row["name"]: row["work"] for row in json.loads(listed)["rows"]}
+    precision = dict(precision="highest") if dtype == "f32" else {}
     found = []
-    for dtype in dtypes:
-        precision = "highest" if dtype == "f32" else None
-        for names, of_step in PLAN.values():
-            for name in names if dtype in of_step else []:
+    for step, (names, of_step) in PLAN.items():
+        if dtype in of_step and step in only:
+            for name in names:
                 spec = dict(row=works[name], form="cuda", threads=1, device="cuda", device_index=0, dtype=dtype)
-                found.append((dtype, ["bench", "--worker", json.dumps(spec | (dict(precision=precision) if precision else {}))]))
-        for name, options in parity_jobs():
-            if name.split()[1] == dtype:
-                found.append((dtype, ["parity", "--backend", "cuda", *options]))
+                found.append((name, ["bench", "--worker", json.dumps(spec | precision)]))
+    if "programs" in only and dtype == "f32":
+        found += [(line, [*line.split(), "--json", "--backend", "cuda"]) for line, _ in PROGRAMS]
+    if "parity" in only:
+        found += [(name, ["parity", "--backend", "cuda", *options]) for name, options in parity_jobs() if name.split()[1] == dtype]
     return found
 
 
@@ -47,29 +48,37 @@ def compile(options: argparse.Namespace) -> None:
     environment = os.environ | {
         "CUDA_PATH": str(options.cuda),
         "CARGO_MANIFEST_DIR": str(ROOT),
+        # What a GPU would measure is compiled here, too.
+        "CUBECL_AUTOTUNE_LEVEL": "balanced",
     }
     caches = folder.with_name(folder.name + "_kernels")
-    for dtype, command in jobs(options.program, options.dtypes):
-        left = until - time.monotonic()
-        if left < 5:
-            print("the time is over")
-            break
-        begun = time.monotonic()
-        emulate = [EMULATE, "--kernels", options.nvrtc, "--capability", options.capability, options.program, *command]
-        try:
-            # Kernels are launched in name only: what a program says of its results means nothing.
-            subprocess.run(
-                [str(part) for part in emulate],
-                input='{"quit": true}\n',
-                env=environment | {"GROVE_CACHE": str(caches / dtype)},
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                text=True,
-                timeout=left,
-            )
-        except subprocess.TimeoutExpired:
-            pass
-        print(f"{dtype}, {' '.join(command)[:60]}: {time.monotonic() - begun:.0f} s", flush=True)
+
+    def compile_all(dtype: str) -> None:
+        for name, command in jobs(options.program, dtype, options.only):
+            left = until - time.monotonic()
+            if left < 5:
+                print(f"{dtype}: the time is over, before {name}", flush=True)
+                return
+            begun = time.monotonic()
+            emulate = [EMULATE, "--kernels", options.nvrtc, "--capability", options.capability, options.program, *command]
+            try:
+                # Kernels are launched in name only: what a program says of its results means nothing.
+                subprocess.run(
+                    [str(part) for part in emulate],
+                    cwd=ROOT,
+                    input='{"quit": true}\n',
+                    env=environment | {"GROVE_CACHE": str(caches / dtype)},
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    text=True,
+                    timeout=left,
+                )
+            except subprocess.TimeoutExpired:
+                pass
+            print(f"{dtype}, {name}: {time.monotonic() - begun:.0f} s", flush=True)
+
+    # Each dtype has a cache of its own, which one program at a time writes.
+    side_by_side([lambda dtype=dtype: compile_all(dtype) for dtype in options.dtypes], os.cpu_count() or 1)
     with tarfile.open(folder / "kernels.tar.xz", "w:xz", preset=6) as tar:
         for dtype in options.dtypes:
             for file in (caches / dtype).glob("kernels/*/cuda/**/*"):
@@ -88,6 +97,13 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=ROOT / ".gpu_quarter", help="folder of the pack (default: .gpu_quarter)")
     parser.add_argument("--capability", default="9.0", help="compute capability of the GPU (9.0)")
     parser.add_argument("--dtypes", type=lambda text: text.split(","), default=["f32", "bf16"], help="f32,bf16")
+    parser.add_argument(
+        "--only",
+        type=lambda text: text.split(","),
+        default=[*PLAN, "programs", "parity"],
+        metavar="STEPS",
+        help=f"of these steps ({','.join([*PLAN, 'programs', 'parity'])})",
+    )
     parser.add_argument("--limit", type=float, default=60, metavar="MINUTES", help="end after this time (60)")
     options = parser.parse_args()
     try:

@@ -102,6 +102,8 @@ def run(options: argparse.Namespace) -> int:
         smoke=options.smoke,
         until=begun + seconds - FAREWELL,
         results=results | {"pack": manifest, "smoke": options.smoke},
+        autotune=options.autotune,
+        dtypes=options.dtypes,
     )
     if options.begin_with and (logs := options.begin_with / "logs.tar.gz").is_file():
         with tarfile.open(logs) as tar:
@@ -159,6 +161,8 @@ def arguments() -> argparse.Namespace:
     runs.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the results")
     runs.add_argument("--begin-with", type=Path, metavar="DIR", help="the results of an earlier run, to which these are added")
     runs.add_argument("--python", default="python3", help="Python that has PyTorch and transformers (python3)")
+    runs.add_argument("--autotune", metavar="LEVEL", help="effort of grove's choice among kernels, for parity and rows (balanced)")
+    runs.add_argument("--dtypes", type=lambda text: text.split(","), metavar="NAMES", help="rows of these alone: f32,bf16,tf32")
     runs.add_argument("--smoke", action="store_true", help="tiny sizes")
     runs.add_argument("--work", type=Path, metavar="DIR", help="folder of the program and of caches (the system's temporary one)")
     commands.add_parser("tables", help="tables from results").add_argument("--out", type=Path, required=True)

@@ -18,8 +18,9 @@ from pathlib import Path
 from session import Failure
 
 ROOT = Path(__file__).resolve().parents[2]
-MODEL = "models/assets/gpt2-austen"
-FILES = ["tools/gpu_quarter.sh", "tools/gpu_quarter", "benches/peers", MODEL]
+# What the programs use that need neither a model nor data from elsewhere.
+ASSETS = ["gpt2-austen", "llama-austen", "rnn-austen", "bert-austen", "mnist-resnet", "digits", "images"]
+FILES = ["tools/gpu_quarter.sh", "tools/gpu_quarter", "benches/peers", *(f"models/assets/{name}" for name in ASSETS)]
 LIMIT = 45 << 20
 
 

@@ -71,8 +71,14 @@ class Session:
     smoke: bool
     until: float
     results: dict
+    # Effort of choosing kernels, grove's default if None.
+    autotune: str | None = None
+    # Of rows; all of a step's if None.
+    dtypes: list[str] | None = None
     environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
     step: str = ""
+    # Held while files of `out` are written.
+    saving: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def grove(self) -> Path:
@@ -131,17 +137,27 @@ class Session:
         if len(text) > LOG_CHARACTERS:
             half = LOG_CHARACTERS // 2
             text = f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"
-        path.write_text(text)
+        with self.saving:
+            path.write_text(text)
 
     def save(self) -> None:
-        """Writes the results so far; each file as a whole."""
-        write(self.out / "results.json", json.dumps(self.results, indent=1) + "\n")
-        logs = self.work / "logs"
-        if logs.is_dir():
-            draft = self.out / "logs.tar.gz.new"
-            with tarfile.open(draft, "w:gz") as tar:
-                tar.add(logs, "logs")
-            draft.replace(self.out / "logs.tar.gz")
+        """Writes the results so far; each file as a whole. Several threads may call it."""
+        with self.saving:
+            write(self.out / "results.json", self.text() + "\n")
+            logs = self.work / "logs"
+            if logs.is_dir():
+                draft = self.out / "logs.tar.gz.new"
+                with tarfile.open(draft, "w:gz") as tar:
+                    tar.add(logs, "logs")
+                draft.replace(self.out / "logs.tar.gz")
+
+    def text(self) -> str:
+        while True:
+            try:
+                return json.dumps(self.results, indent=1)
+            except RuntimeError:
+                # Another thread has added something meanwhile.
+                continue
 
 
 def write(path: Path, text: str) -> None:

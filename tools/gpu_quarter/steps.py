@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Callable
 
 from session import Failure, OutOfTime, Session, json_lines, kill, side_by_side
-from workers import Worker, cache_of, device_folder, measure, specification, torch_rows, tuned, works
+from workers import Worker, cache_of, rows_cache, device_folder, measure, specification, torch_rows, tuned, works
 
+ROOT = Path(__file__).resolve().parents[2]
 PROMPT = "The old apple tree"
 MODEL = "models/assets/gpt2-austen"
 # Rows of each step. Those of training come in each dtype, the others in f32 and bf16.
@@ -23,7 +24,7 @@ DECODING = [f"{model}, {batch} x 128 tokens after 64" for model in ["gpt2 small"
 FORWARD = ["gpt2 small, 8x1024", "vit-b/16, batch 128", "resnet-50, batch 128", "bert-base, 32x512"]
 ROOFLINE = ["gemm 8192x8192x8192", "attention 8x12x1024x64 causal", "gelu 64M", "softmax 8192x8192", "gemm 512x768x3072"]
 # A row that compiles for longer is left for another run.
-ROW_SECONDS = 40
+ROW_SECONDS = 75
 GROVE, EAGER, COMPILED = "grove", "PyTorch", "torch.compile"
 
 
@@ -130,16 +131,20 @@ def command(session: Session) -> str | None:
     flex = first_token(session, "flex", tokens, session.work / "cache_flex", 60)
     found["flex"] = flex
     told = []
-    for dtype in ["f32", "f16", "bf16"]:
+
+    def run(dtype: str) -> None:
         cache = session.work / f"cache_command_{dtype}"
         options = [*tokens, "--backend", "cuda", "--dtype", dtype]
         for start in ["cold", "warm"]:
-            run = first_token(session, f"{dtype}_{start}", options, cache, 120)
-            run["same_characters"] = len(os.path.commonprefix([run["text"], flex["text"]]))
-            found[f"{dtype} {start}"] = run
+            done = first_token(session, f"{dtype}_{start}", options, cache, 120)
+            done["same_characters"] = len(os.path.commonprefix([done["text"], flex["text"]]))
+            found[f"{dtype} {start}"] = done
             session.save()
-        if dtype == "f32":
-            told.append("the text is flex's" if run["text"] == flex["text"] else "THE TEXT IS NOT FLEX'S")
+
+    run("f32")
+    told.append("the text is flex's" if found["f32 warm"]["text"] == flex["text"] else "THE TEXT IS NOT FLEX'S")
+    # Each compiles kernels on one core.
+    side_by_side([lambda: run("f16"), lambda: run("bf16")], 2)
     cold, warmed = found["f32 cold"], found["f32 warm"]
     told.append(f"first token after {cold['first_token_seconds']:.2f} s cold, {warmed['first_token_seconds']:.2f} s warm")
     return "; ".join(told)
@@ -170,7 +175,8 @@ def parity(session: Session) -> str | None:
             return
         words = {"operations": "selu,17x19x23", "layers": "softmax 1024x1024", "models": "gpt2 small", "training": "train gpt2 small, 2x128, tiny"}
         few = ["--only", words[options[1]]] if session.smoke else []
-        command = [session.grove, "parity", "--backend", "cuda", "--json", *options, *few]
+        level = ["--autotune", session.autotune] if session.autotune else []
+        command = [session.grove, "parity", "--backend", "cuda", "--json", *options, *few, *level]
         cache = str(cache_of(session, f"parity {name}", name.split()[1]))
         done = session.execute(f"parity_{name}", command, session.left(), GROVE_CACHE=cache, RAYON_NUM_THREADS="2")
         lines = json_lines(done.stdout)
@@ -198,6 +204,59 @@ def passed(case: dict) -> bool:
     return case["distance"] is not None and case["distance"] <= case["tolerance"]
 
 
+# -------------------------------------------------------------------------------------------------------------- programs
+
+# What a person types, with the models and data that ship, and the number or the list of its JSON that is compared.
+PROGRAMS = [
+    ("generate --prompt Emma --max-new-tokens 32 --seed 1 --jit", "generated_ids"),
+    ("generate --prompt Emma --max-new-tokens 32 --seed 1 --model models/assets/llama-austen", "generated_ids"),
+    ("generate --prompt Emma --max-new-tokens 32 --seed 1 --model models/assets/rnn-austen", "generated_ids"),
+    ("train rnn --layers 1 --hidden 128 --steps 20", "held_out_loss"),
+    ("train rnn --layers 1 --hidden 128 --steps 5 --jit", "held_out_loss"),
+    ("train gpt2 --steps 10", "held_out_loss"),
+    ("train llama --steps 5 --jit", "held_out_loss"),
+    ("train bert --steps 10", "held_out_loss"),
+    ("train images --steps 10", "held_out_loss"),
+    ("finetune texts --steps 5 --jit", "held_out_loss"),
+    ("finetune images --steps 10", "held_out_loss"),
+]
+
+
+def programs(session: Session) -> str | None:
+    """Programs, each on the GPU and on flex. Some train, so that a few steps amplify how numbers are rounded."""
+    found = session.results.setdefault("programs", {})
+
+    def run(line: str, field: str, backend: str) -> None:
+        if found.get(line, {}).get(backend, {}).get("value") is not None:
+            return
+        words = [ROOT / word if word.startswith("models/") else word for word in line.split()]
+        command = [session.grove, *words, "--json", "--backend", backend]
+        name = f"{line} {backend}"
+        cache = str(cache_of(session, name, "f32"))
+        done = session.execute(name, command, session.left(), GROVE_CACHE=cache, RAYON_NUM_THREADS="2")
+        lines = json_lines(done.stdout)
+        message = done.message() if done.failed() or not lines else None
+        value = lines[-1].get(field) if lines and message is None else None
+        found.setdefault(line, {})[backend] = dict(value=value, seconds=done.seconds, message=message)
+        session.save()
+
+    device_folder(session)
+    chosen = PROGRAMS[-2:-1] if session.smoke else PROGRAMS
+    tasks = [lambda line=line, field=field, b=b: run(line, field, b) for b in ["cuda", "flex"] for line, field in chosen]
+    side_by_side(tasks, 2 if session.smoke else max(2, os.cpu_count() or 2))
+    wrong = [f"{line}: {of['cuda']['message'] or 'not as on flex'}" for line, of in found.items() if not alike(of)]
+    if wrong:
+        raise Failure("; ".join(wrong))
+    return f"{len(found)} programs, all as on flex"
+
+
+def alike(of: dict) -> bool:
+    cuda, flex = of["cuda"]["value"], of["flex"]["value"]
+    if isinstance(cuda, float) and isinstance(flex, float):
+        return abs(cuda - flex) <= 0.01 * abs(flex)
+    return cuda is not None and cuda == flex
+
+
 # ---------------------------------------------------------------------------------------------------------------- rows
 
 
@@ -212,6 +271,10 @@ PLAN = {
     "forward": (FORWARD, ["f32", "bf16"]),
     "roofline": (ROOFLINE, ["f32", "bf16", "tf32"]),
 }
+
+
+def grove_column(session: Session) -> str:
+    return f"{GROVE}, {session.autotune}" if session.autotune else GROVE
 
 
 def keep(session: Session, row: str, dtype: str, column: str, found: dict) -> None:
@@ -243,24 +306,28 @@ def torch_column(session: Session, name: str, rows: list[str], dtypes: list[str]
 def rows(step: str) -> Callable[[Session], str | None]:
     def run(session: Session) -> str | None:
         names, dtypes = PLAN[step]
+        dtypes = [dtype for dtype in dtypes if dtype in (session.dtypes or dtypes)]
         known = works(session)
         told = []
+        column = grove_column(session)
         # PyTorch first where time is short: it takes a tenth of the time.
         if message := torch_column(session, f"torch_{step}", names, dtypes, EAGER, "eager", session.left() / 2):
             told.append(f"PyTorch: {message}")
         for dtype in dtypes:
             for row in names:
-                if row not in known or is_there(session, row, dtype, GROVE):
+                if row not in known or is_there(session, row, dtype, column):
                     continue
                 if session.left() < 8:
                     raise OutOfTime("; ".join([*told, "not all rows were measured"]))
                 spec = specification(session, known[row]["work"], dtype, "cuda")
+                if session.autotune:
+                    spec["autotune"] = session.autotune
                 seconds = 0.05 if session.smoke else 1.0
                 # The emulated device compiles each kernel by g++.
                 limit = 5 * ROW_SECONDS if session.smoke else ROW_SECONDS
-                found = measure(session, key_of(row, dtype, GROVE), dtype, spec, min(limit, session.left()), seconds)
+                found = measure(session, key_of(row, dtype, column), dtype, spec, min(limit, session.left()), seconds)
                 tuned(session)
-                keep(session, row, dtype, GROVE, found)
+                keep(session, row, dtype, column, found)
         failed = {key: found for key, found in session.results.get("rows", {}).items() if found["row"] in names and "error" in found}
         told += [f"{key}: {found['error']}" for key, found in failed.items()]
         # A next run takes these up again.
@@ -308,8 +375,10 @@ def launches(session: Session) -> str | None:
         log = session.work / "profile.log"
         log.unlink(missing_ok=True)
         spec = specification(session, known[row]["work"], dtype, "cuda")
+        if session.autotune:
+            spec["autotune"] = session.autotune
         environment = dict(CUBECL_DEBUG_LOG=str(log), CUBECL_DEBUG_OPTION="profile")
-        worker = Worker(session, f"profile {key}", spec, cache_of(session, key, dtype), **environment)
+        worker = Worker(session, f"profile {key}", spec, rows_cache(session, spec, dtype), **environment)
         try:
             worker.wait_for("second", time.monotonic() + session.left())
             size = log.stat().st_size if log.exists() else 0
@@ -367,6 +436,7 @@ STEPS = {
     "machine": Step("GPU, driver, CUDA, versions, grove's devices", 0.1, machine),
     "command": Step("the first command: flex's text on the GPU, seconds to the first token cold and warm; f32, f16, bf16", 0.2, command),
     "parity": Step("operations, gradients, layers, models, training steps against flex: f32, f16, bf16, TF32", 0.3, parity),
+    "programs": Step("programs that train and generate, beside flex", 0.25, programs),
     "generate": Step("GPT-2 124M and LLaMA 1B: tokens/s at batch 1 and 16, beside PyTorch", 0.25, rows("generate")),
     "train": Step("a training step of GPT-2, ViT, ResNet-50, BERT in f32, bf16, TF32, beside PyTorch", 0.3, rows("train")),
     "forward": Step("forward passes of the same, f32 and bf16", 0.2, rows("forward")),

@@ -1,7 +1,7 @@
 """Tables of a session's results, in Markdown."""
 
 from session import table, time_text
-from steps import COMPILED, EAGER, GROVE, PLAN, passed
+from steps import COMPILED, EAGER, GROVE, PLAN, alike, passed
 
 KINDS = ["operations", "layers", "models", "training"]
 
@@ -81,10 +81,24 @@ def parity(results: dict) -> str:
     return text
 
 
+def programs(results: dict) -> str:
+    found = results.get("programs")
+    if not found:
+        return ""
+    rows = []
+    for line, of in found.items():
+        cuda, flex = (of.get(backend, {}) for backend in ["cuda", "flex"])
+        value = lambda run: "a list" if isinstance(run.get("value"), list) else run.get("value")
+        state = "as on flex" if len(of) == 2 and alike(of) else cuda.get("message") or "NOT AS ON FLEX"
+        rows.append([f"`grove {line}`", state, value(cuda), value(flex), cuda.get("seconds")])
+    return "## Programs\n\n" + table(["", "", "cuda", "flex", "seconds"], rows, left=2)
+
+
 def rows_table(results: dict, step: str, title: str, limits: dict) -> str:
     found = results.get("rows", {})
     names, dtypes = PLAN[step]
-    columns = [GROVE, EAGER, COMPILED, "generate", "generate, static cache", "grove, XLA"]
+    levels = sorted({row["column"] for row in found.values() if row["column"].startswith(f"{GROVE}, ")} - {"grove, XLA"})
+    columns = [GROVE, *levels, EAGER, COMPILED, "generate", "generate, static cache", "grove, XLA"]
     columns = [column for column in columns if any(row["column"] == column and row["row"] in names for row in found.values())]
     if not columns:
         return ""
@@ -96,7 +110,8 @@ def rows_table(results: dict, step: str, title: str, limits: dict) -> str:
                 continue
             median = {column: row.get("median") for column, row in of.items()}
             errors += [[f"{name}, {dtype}", column, row["error"]] for column, row in of.items() if "error" in row]
-            grove, torch = median.get(GROVE), median.get(EAGER)
+            grove = min((median[column] for column in [GROVE, *levels] if median.get(column)), default=None)
+            torch = median.get(EAGER)
             ratio = torch / grove if grove and torch else None
             cost = results.get("costs", {}).get(name)
             roofline = share(cost, dtype, grove, limits) if grove and cost else None
@@ -175,7 +190,7 @@ def all_tables(results: dict) -> str:
         "forward": "Forward passes",
         "roofline": "Operations",
     }
-    parts = [machine(results), steps(results), command(results), parity(results)]
+    parts = [machine(results), steps(results), command(results), parity(results), programs(results)]
     parts += [rows_table(results, step, title, limits) for step, title in titles.items()]
     told = [f"fastest product in {name}: {value / 1e12:.0f} TFLOP/s" for name, value in limits.items() if name != "bytes"]
     if "bytes" in limits:

@@ -127,8 +127,13 @@ def cache_of(session: Session, key: str, dtype: str) -> Path:
     ahead = session.work / "kernels" / ("f32" if dtype == "tf32" else dtype) / "kernels"
     if not cache.exists() and ahead.is_dir() and (name := device_folder(session)):
         for folder in ahead.iterdir():
-            shutil.copytree(folder, cache / "kernels" / name, ignore=shutil.ignore_patterns("autotune", "*.lock"))
+            shutil.copytree(folder, cache / "kernels" / name, ignore=shutil.ignore_patterns("*.lock"))
     return cache
+
+
+def rows_cache(session: Session, spec: dict, dtype: str) -> Path:
+    """The cache of all rows of a dtype. One program at a time uses it."""
+    return cache_of(session, f"rows {dtype} {spec.get('autotune', '')}".strip(), dtype)
 
 
 def tuned(session: Session) -> None:
@@ -144,7 +149,7 @@ def measure(session: Session, key: str, dtype: str, spec: dict, limit: float, se
     worker = None
     with DeviceMemory() as memory:
         try:
-            worker = Worker(session, key, spec, cache_of(session, key, dtype))
+            worker = Worker(session, key, spec, rows_cache(session, spec, dtype))
             until = time.monotonic() + limit
             first = worker.wait_for("first", until)
             started = time.monotonic() - worker.begun

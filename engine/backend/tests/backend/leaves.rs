@@ -17,6 +17,13 @@ fn leaves<B: Backend>(seed: u64, device: &B::Device) -> Vec<Tensor<B, 1>> {
     sizes::<B>().into_iter().enumerate().map(|(i, n)| numbers::<B, 1>([n], seed + 977 * i as u64, device)).collect()
 }
 
+/// Shapes of matrices whose rows are padded in a copy that CubeCL makes on CUDA.
+const MATRICES: [[usize; 2]; 3] = [[3, 5], [37, 53], [100, 129]];
+
+fn matrices<B: Backend>(seed: u64, device: &B::Device) -> Vec<Tensor<B, 2>> {
+    (0..).zip(MATRICES).map(|(i, shape)| numbers::<B, 2>(shape, seed + 977 * i, device)).collect()
+}
+
 fn squared_norm<B: Backend>(device: B::Device) {
     for dtype in [DType::F32, DType::F16, DType::BF16] {
         if !B::computes_in(&device, dtype) {
@@ -66,6 +73,13 @@ fn scaling<B: Backend>(device: B::Device) {
     }
     for (x, before) in held.into_iter().zip(before.iter().step_by(3)) {
         assert_eq!(&values(x), before);
+    }
+    // Matrices that are shared.
+    let held = matrices::<B>(6, &device);
+    let scaled = ops::scale(held.iter().cloned().map(AnyTensor::from).collect(), factor());
+    for (x, held) in scaled.into_iter().zip(held) {
+        let expected: Vec<f64> = values(held).iter().map(|x| f64::from(*x as f32 * -0.37)).collect();
+        assert_eq!(values(float::<B, 2>(x)), expected);
     }
     // A shape of several axes, which is not contiguous.
     let x = numbers::<B, 3>([3, 5, 7], 3, &device).swap_dims(0, 2);
@@ -137,6 +151,27 @@ fn adam<B: Backend>(device: B::Device) {
     }
     for (held, before) in held.into_iter().zip(before.iter().step_by(5)) {
         assert_eq!(&held.map(values), before);
+    }
+    // Matrices give what their elements give in one row. Their parameters and moments are shared, or they are not.
+    for shared in [false, true] {
+        let trees = [40, 41, 42, 43].map(|seed| matrices::<B>(seed, &device));
+        let rows = || {
+            (0..MATRICES.len())
+                .map(|i| [0, 1, 2, 3].map(|j| trees[j][i].clone()))
+                .map(|[p, g, mu, nu]| [p, g, mu, nu.abs()])
+        };
+        let flat: Vec<_> =
+            rows().map(|row| row.map(|x| AnyTensor::from(x.reshape::<1, _>([-1]).add_scalar(0.0)))).collect();
+        let hyperparameters = || Tensor::<B, 1>::from_floats(numbers, &device);
+        let expected = ops::adam_step(flat, hyperparameters());
+        let held: Vec<_> = rows().collect();
+        let input =
+            held.iter().map(|row| row.clone().map(|x| AnyTensor::from(if shared { x } else { x.add_scalar(0.0) })));
+        let found = ops::adam_step(input.collect(), hyperparameters());
+        for (found, expected) in found.into_iter().zip(expected) {
+            let found = found.map(|x| values(float::<B, 2>(x)));
+            assert_eq!(found, expected.map(|x| values(float::<B, 1>(x))), "shared: {shared}");
+        }
     }
     // One tensor in all places, and a leaf of one element.
     let x = Tensor::<B, 1>::from_floats([0.5], &device);

@@ -10,7 +10,7 @@ use cubecl::prelude::*;
 use super::{
     reduce::cube_sum,
     register::{Lazy, register_list},
-    tensor::{addresses, cubes, empty},
+    tensor::{addresses, cubes, empty, owned},
 };
 
 const UNITS: usize = 256;
@@ -187,12 +187,6 @@ fn scale_kernel<X: Float>(leaves: &mut Sequence<Array<X>>, factor: &Array<X>, #[
         }
         first = end;
     }
-}
-
-/// Returns the tensor contiguous and in memory that is not shared.
-fn owned<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
-    let x = into_contiguous(x);
-    if x.can_mut() { x } else { x.copy() }
 }
 
 /// See [`Scale`](crate::ops::Scale).

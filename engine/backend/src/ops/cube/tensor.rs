@@ -37,6 +37,18 @@ pub(super) fn addresses<R: CubeRuntime>(tensors: &[&CubeTensor<R>]) -> AddressTy
     tensors.iter().map(|x| x.required_address_type()).max().unwrap_or_default()
 }
 
+/// Returns a contiguous tensor that may be written in place: this one, or a copy.
+///
+/// `CubeTensor::copy` is not suitable for a shared tensor: on CUDA it pads rows of the copy.
+pub(super) fn owned<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
+    if x.can_mut() {
+        return kernel::into_contiguous(x);
+    }
+    let (client, device, dtype) = (x.client.clone(), x.device.clone(), x.dtype);
+    let copy = cubecl::std::tensor::into_contiguous(&client, x.binding(), dtype.into());
+    CubeTensor::new(client, copy.handle, *copy.metadata, device, dtype)
+}
+
 /// Returns an uninitialised, contiguous tensor on the device of another.
 pub(super) fn empty<R: CubeRuntime>(like: &CubeTensor<R>, shape: impl Into<Shape>, dtype: DType) -> CubeTensor<R> {
     let shape = shape.into();

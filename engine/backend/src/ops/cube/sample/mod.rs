@@ -19,7 +19,7 @@ use self::{
 use super::{
     read::queue_read,
     register::{Lazy, register},
-    tensor::{addresses, array, cubes, empty},
+    tensor::{addresses, array, cubes, empty, owned},
 };
 use crate::ops::{PendingRead, PendingTokens, SampleOptions, SampledPrimitives};
 
@@ -34,7 +34,7 @@ fn launch<R: CubeRuntime>(
 ) -> (CubeTensor<R>, CubeTensor<R>, Option<CubeTensor<R>>) {
     let logits = into_contiguous(logits);
     // A shared tensor is copied before it is written.
-    let occurred = occurred.map(into_contiguous).map(|x| if x.can_mut() { x } else { x.copy() });
+    let occurred = occurred.map(owned);
     let (rows, classes) = (logits.meta.shape()[0], logits.meta.shape()[1]);
     // In place of a missing array another one is passed, and is not read.
     let flags = occurred.as_ref().unwrap_or(&logits);
