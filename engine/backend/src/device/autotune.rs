@@ -9,7 +9,7 @@ use std::{
 /// occurs. The fastest one is used from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AutotuneLevel {
-    /// The first kernel that runs.
+    /// As few kernels as Burn's operations allow; for a product of matrices still several.
     Minimal,
     /// The kernels that are likely to be fast.
     Balanced,
