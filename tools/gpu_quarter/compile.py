@@ -17,10 +17,9 @@ import tarfile
 import time
 from pathlib import Path
 
-from session import Failure, side_by_side
+from session import ROOT, Failure, side_by_side
 from steps import PLAN, PROGRAMS, parity_jobs
 
-ROOT = Path(__file__).resolve().parents[2]
 EMULATE = ROOT / "tools/cuda_emulator/emulate"
 
 

@@ -21,12 +21,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from session import FAREWELL, Failure, OutOfTime, Session, write
+from session import FAREWELL, ROOT, Failure, OutOfTime, Session, write
 from steps import PLAN, PROFILED, STEPS
 from tables import all_tables
 from workers import works
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def unpack(pack: Path, given: Path | None) -> tuple[Path, dict]:

@@ -15,9 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from session import Failure
+from session import ROOT, Failure
 
-ROOT = Path(__file__).resolve().parents[2]
 # What the programs use that need neither a model nor data from elsewhere.
 ASSETS = ["gpt2-austen", "llama-austen", "rnn-austen", "bert-austen", "mnist-resnet", "digits", "images"]
 FILES = ["tools/gpu_quarter.sh", "tools/gpu_quarter", "benches/peers", *(f"models/assets/{name}" for name in ASSETS)]

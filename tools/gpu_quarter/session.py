@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[2]
 # A log is shortened in its middle to this many characters.
 LOG_CHARACTERS = 64 << 10
 # Of the session's time, what writing the results needs at its end.

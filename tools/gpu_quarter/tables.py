@@ -89,7 +89,10 @@ def programs(results: dict) -> str:
     for line, of in found.items():
         cuda, flex = (of.get(backend, {}) for backend in ["cuda", "flex"])
         value = lambda run: "a list" if isinstance(run.get("value"), list) else run.get("value")
-        state = "as on flex" if len(of) == 2 and alike(of) else cuda.get("message") or "NOT AS ON FLEX"
+        if len(of) < 2:
+            state = "did not end in its time"
+        else:
+            state = "as on flex" if alike(of) else cuda["message"] or "NOT AS ON FLEX"
         rows.append([f"`grove {line}`", state, value(cuda), value(flex), cuda.get("seconds")])
     return "## Programs\n\n" + table(["", "", "cuda", "flex", "seconds"], rows, left=2)
 

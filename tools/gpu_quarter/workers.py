@@ -24,6 +24,8 @@ def specification(session: Session, work: dict, dtype: str, form: str) -> dict:
     spec["dtype"] = "f32" if dtype == "tf32" else dtype
     if dtype in PRECISIONS:
         spec["precision"] = PRECISIONS[dtype]
+    if form == "cuda" and session.autotune:
+        spec["autotune"] = session.autotune
     return spec
 
 
