@@ -112,6 +112,8 @@ class Schedule {
     std::map<uint64_t, Works> under_way;
     // What each stream waits for, and each event since it was recorded.
     std::map<void *, Works> of_stream, of_event;
+    // What every stream waits for.
+    Works of_context;
     // Streams that do not wait for the default stream.
     std::set<void *> non_blocking;
 
@@ -125,6 +127,9 @@ class Schedule {
     // With what the default stream adds: it waits for the other streams, and they for it.
     Works before(void *stream) const {
         Works works;
+        for (const uint64_t work : of_context) {
+            if (under_way.count(work)) works.insert(work);
+        }
         for (const auto &[other, others] : of_stream) {
             const bool joined = (!stream || !other) && !non_blocking.count(stream) && !non_blocking.count(other);
             if (stream != other && !joined) continue;
@@ -165,6 +170,22 @@ public:
         const Works &recorded = of_event[event];
         works.insert(recorded.begin(), recorded.end());
         of_stream[stream] = works;
+    }
+    // All work of the context, which has every stream.
+    void record_all(void *event) {
+        const std::lock_guard<std::mutex> guard(lock);
+        Works &works = of_event[event];
+        works.clear();
+        for (const auto &[work, earlier] : under_way) works.insert(work);
+    }
+    // Streams that have had no work yet wait as well.
+    void add_event_to_all(void *event) {
+        const std::lock_guard<std::mutex> guard(lock);
+        const Works &recorded = of_event[event];
+        of_context.insert(recorded.begin(), recorded.end());
+        for (auto work = of_context.begin(); work != of_context.end();) {
+            work = under_way.count(*work) ? std::next(work) : of_context.erase(work);
+        }
     }
     bool stream_ready(void *stream) {
         const std::lock_guard<std::mutex> guard(lock);
@@ -450,6 +471,16 @@ Status cuEventCreate(void **event, unsigned) {
 Status cuEventRecord(void *event, void *stream) {
     schedule().record(event, stream);
     log_event("record");
+    return SUCCESS;
+}
+Status cuCtxRecordEvent(void *, void *event) {
+    schedule().record_all(event);
+    log_event("record context");
+    return SUCCESS;
+}
+Status cuCtxWaitEvent(void *, void *event) {
+    schedule().add_event_to_all(event);
+    log_event("wait context");
     return SUCCESS;
 }
 Status cuEventSynchronize(void *event) {

@@ -49,8 +49,8 @@ fn prepare() -> Result<usize, String> {
 
 /// A version of CUDA, displayed as `12.8`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Version {
-    major: c_int,
+pub(super) struct Version {
+    pub major: c_int,
     minor: c_int,
 }
 
@@ -61,7 +61,7 @@ impl std::fmt::Display for Version {
 }
 
 /// Returns the newest version of CUDA that the driver supports.
-fn driver_version(driver: &SharedLibrary) -> Result<Version, Missing> {
+pub(super) fn driver_version(driver: &SharedLibrary) -> Result<Version, Missing> {
     let mut version = 0;
     // SAFETY: the signature is the documented one of cuDriverGetVersion, as `SharedLibrary::get` requires.
     let status = unsafe {

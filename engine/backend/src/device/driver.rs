@@ -94,6 +94,33 @@ pub(super) fn load_any(names: &[&str]) -> Option<SharedLibrary> {
     names.iter().find_map(SharedLibrary::load)
 }
 
+/// A table of functions of a library that return a status.
+#[cfg(feature = "cuda")]
+macro_rules! functions {
+    ($(#[$doc:meta])* $table:ident { $($function:ident = $name:literal ($($argument:ty),*)),* $(,)? }) => {
+        $(#[$doc])*
+        struct $table {
+            $($function: unsafe extern "C" fn($($argument),*) -> ::std::ffi::c_int,)*
+        }
+
+        impl $table {
+            fn of(library: &$crate::device::driver::SharedLibrary) -> Result<Self, $crate::device::driver::Missing> {
+                // SAFETY: the signatures are the documented ones. The library is never unloaded.
+                unsafe { Ok(Self { $($function: *library.get($name)?,)* }) }
+            }
+        }
+    };
+}
+
+#[cfg(feature = "cuda")]
+pub(super) use functions;
+
+/// The error of a call of the NVIDIA driver.
+#[cfg(feature = "cuda")]
+pub(super) fn of_driver(function: &str, status: c_int) -> Result<(), String> {
+    if status == 0 { Ok(()) } else { Err(format!("{function} of the NVIDIA driver fails (status {status})")) }
+}
+
 #[cfg(all(test, target_os = "linux", target_env = "gnu"))]
 mod tests {
     use super::*;

@@ -3,6 +3,8 @@
 mod autotune;
 mod cache_folder;
 #[cfg(feature = "cuda")]
+pub(crate) mod cublas;
+#[cfg(feature = "cuda")]
 mod cuda;
 #[cfg(feature = "cuda")]
 mod cuda_headers;

@@ -10,7 +10,7 @@ use burn::tensor::DType;
 
 use super::{
     cuda::library_paths,
-    driver::{Missing, SharedLibrary, load_any},
+    driver::{Missing, SharedLibrary, functions, load_any, of_driver},
 };
 
 /// Bytes of the number by which ranks find each other.
@@ -20,23 +20,6 @@ pub(crate) const ID_BYTES: usize = 128;
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct UniqueId([u8; ID_BYTES]);
-
-/// Functions of a library that return a status.
-macro_rules! functions {
-    ($(#[$doc:meta])* $table:ident { $($function:ident = $name:literal ($($argument:ty),*)),* $(,)? }) => {
-        $(#[$doc])*
-        struct $table {
-            $($function: unsafe extern "C" fn($($argument),*) -> c_int,)*
-        }
-
-        impl $table {
-            fn of(library: &SharedLibrary) -> Result<Self, Missing> {
-                // SAFETY: the signatures are the documented ones. The library is never unloaded.
-                unsafe { Ok(Self { $($function: *library.get($name)?,)* }) }
-            }
-        }
-    };
-}
 
 functions! {
     /// The driver's functions, of CUDA 11 and later.
@@ -131,10 +114,6 @@ impl Libraries {
         let words: Vec<String> = words.filter(|text| !text.is_empty()).collect();
         Err(format!("{function} of NCCL fails (status {status}): {}", words.join("; ")))
     }
-}
-
-fn of_driver(function: &str, status: c_int) -> Result<(), String> {
-    if status == 0 { Ok(()) } else { Err(format!("{function} of the NVIDIA driver fails (status {status})")) }
 }
 
 /// The number of a GPU in the world, as text, if NCCL can be used on it; else the reason why not.

@@ -1,6 +1,7 @@
-//! Matrix products by a choice of CubeK's kernels, where those that Burn would choose from are not correct: f32 products on
-//! devices whose tensor cores would round the factors to TF32, products that double-buffered kernels [overrun](overruns),
-//! and products whose kernels want [more shared memory](lacks_shared_memory) than there is.
+//! Matrix products by cuBLAS where it is found, or else by a choice of CubeK's kernels where those that Burn would choose
+//! from are not correct: f32 products on devices whose tensor cores would round the factors to TF32, products that
+//! double-buffered kernels [overrun](overruns), and products whose kernels want [more shared memory](lacks_shared_memory)
+//! than there is.
 
 use burn::tensor::{DType, Shape, TensorMetadata};
 use burn_cubecl::{CubeRuntime, CubeTuneId, tensor::CubeTensor};
@@ -41,6 +42,8 @@ static ON_EVERY_DEVICE: AtomicBool = AtomicBool::new(false);
 #[doc(hidden)]
 pub fn use_f32_kernels_on_every_device() {
     ON_EVERY_DEVICE.store(true, Ordering::Relaxed);
+    #[cfg(feature = "cuda")]
+    super::cublas::leave_out();
 }
 
 /// Returns true for tensors whose products and convolutions would be rounded on their device, and must not be.
@@ -102,7 +105,15 @@ fn lacks_shared_memory<R: CubeRuntime>(x: &Lazy<R>) -> bool {
 
 /// Returns true for a product `[m, k]` by `[k, n]`, with `x` as a factor, that must not be left to Burn's choice of kernels.
 pub(super) fn takes<R: CubeRuntime>(x: &Lazy<R>, sizes: [usize; 3]) -> bool {
-    must_stay_f32(x) || overruns(x, sizes) || lacks_shared_memory(x)
+    must_stay_f32(x) || overruns(x, sizes) || lacks_shared_memory(x) || has_cublas(x)
+}
+
+/// Returns true if cuBLAS multiplies factors of `x`'s type on its device.
+fn has_cublas<R: CubeRuntime>(x: &Lazy<R>) -> bool {
+    #[cfg(feature = "cuda")]
+    return super::cublas::on_device::<R>(x.client.device(), x.dtype).is_some();
+    #[cfg(not(feature = "cuda"))]
+    return false;
 }
 
 fn has_odd_stages(plane: usize, [m, k, n]: [usize; 3]) -> bool {
@@ -208,6 +219,12 @@ fn multiply<R: CubeRuntime>(lhs: CubeTensor<R>, rhs: CubeTensor<R>, shape: Shape
     static SINGLE: LocalTuner<MatmulAutotuneKey, CubeTuneId> = local_tuner!("single_buffered");
     static SMALL: LocalTuner<MatmulAutotuneKey, CubeTuneId> = local_tuner!("small_tiles");
     let out = empty(&lhs, shape, lhs.dtype);
+    #[cfg(feature = "cuda")]
+    if let Some(cublas) = super::cublas::on_device::<R>(&lhs.device, lhs.dtype)
+        && super::cublas::multiply(&cublas, &lhs, &rhs, &out, kernels.tensor_cores)
+    {
+        return out;
+    }
     let client = lhs.client.clone();
     let id = CubeTuneId::new(&client, &lhs.device);
     let tuner = match kernels {

@@ -11,6 +11,8 @@ mod attention;
 mod cache;
 mod chunk;
 mod conv;
+#[cfg(feature = "cuda")]
+mod cublas;
 mod gemv;
 mod key_range;
 mod leaves;

@@ -1,0 +1,191 @@
+//! Matrix products by cuBLAS, where it is found.
+
+use burn::tensor::DType;
+use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
+use cubecl::{
+    CompilationError, CubeTask, ExecutionMode, Runtime,
+    backtrace::BackTrace,
+    cuda::CudaRuntime,
+    device::Device,
+    device_handle::DeviceHandle,
+    ir::{ElemType, StorageType, UIntKind},
+    prelude::{CompiledKernel, CubeCount, KernelId, KernelMetadata},
+    server::{ComputeServer, Handle, KernelArguments},
+    stream_id::StreamId,
+};
+use std::{
+    any::Any,
+    ffi::c_int,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use super::tensor::joined;
+use crate::device::cublas::{self, Cublas, Matrices, Product};
+
+type Server = <CudaRuntime as Runtime>::Server;
+type Compiler = <CudaRuntime as Runtime>::Compiler;
+
+static LEFT_OUT: AtomicBool = AtomicBool::new(false);
+
+/// Leaves cuBLAS out from now on, for tests of other kernels.
+pub(super) fn leave_out() {
+    LEFT_OUT.store(true, Ordering::Relaxed);
+}
+
+/// cuBLAS on a device of a runtime, if it multiplies elements of a type there.
+pub(super) fn on_device<R: CubeRuntime>(device: &R::Device, dtype: DType) -> Option<Arc<Cublas>> {
+    let is_cuda = (device as &dyn Any).is::<<CudaRuntime as Runtime>::Device>();
+    if !is_cuda || LEFT_OUT.load(Ordering::Relaxed) {
+        return None;
+    }
+    cublas::on_device(device.to_id().index_id as usize, dtype)
+}
+
+/// Computes the product of `[.., m, k]` and `[.., k, n]` into a contiguous `[.., m, n]`. An axis before the last two may
+/// be 1 in one factor. Factors of f32 may be rounded to TF32 if `may_round`. False if the sizes are beyond cuBLAS's, and
+/// nothing was computed.
+pub(super) fn multiply<R: CubeRuntime>(
+    cublas: &Arc<Cublas>,
+    lhs: &CubeTensor<R>,
+    rhs: &CubeTensor<R>,
+    out: &CubeTensor<R>,
+    may_round: bool,
+) -> bool {
+    let batch = &out.meta.shape()[..out.meta.shape().len() - 2];
+    let (Some((lhs, of_lhs)), Some((rhs, of_rhs))) = (factor(lhs, batch), factor(rhs, batch)) else { return false };
+    let d = batch.len();
+    let (m, k, n) = (out.meta.shape()[d], lhs.meta.shape()[d + 1], out.meta.shape()[d + 1]);
+    let Some([m, k, n, count]) = small([m, k, n, batch.iter().product()]) else { return false };
+    let out_stride = i64::from(m) * i64::from(n);
+    let of_out = Matrices { address: 0, by_columns: false, stride: n, batch_stride: out_stride };
+    let product = Product { m, k, n, count, dtype: out.dtype, may_round, lhs: of_lhs, rhs: of_rhs, out: of_out };
+    let handles = [lhs.handle, rhs.handle, out.handle.clone()];
+    let cublas = cublas.clone();
+    DeviceHandle::<Server>::new(out.device.to_id()).submit(move |server| {
+        if let Err(reason) = start(server, &cublas, product, handles) {
+            // The server reports the error when something is read, as it does for a kernel that does not start.
+            let kernel = Box::new(Failed { reason });
+            let (count, arguments) = (CubeCount::new_single(), KernelArguments::new());
+            // SAFETY: there is no kernel that could read or write.
+            unsafe { server.launch(kernel, count, arguments, ExecutionMode::Unchecked, StreamId::current()) }
+        }
+    });
+    true
+}
+
+/// Sizes as cuBLAS takes them.
+fn small<const N: usize>(sizes: [usize; N]) -> Option<[c_int; N]> {
+    let mut converted = [0; N];
+    for (converted, size) in converted.iter_mut().zip(sizes) {
+        *converted = c_int::try_from(size).ok()?;
+    }
+    Some(converted)
+}
+
+/// A factor's matrices, with an address to be filled in, and the tensor that holds them: a copy if cuBLAS cannot read them
+/// where they are. `None` if a size is beyond cuBLAS's.
+fn factor<R: CubeRuntime>(x: &CubeTensor<R>, batch: &[usize]) -> Option<(CubeTensor<R>, Matrices)> {
+    let in_place = matrices(x.meta.shape(), x.meta.strides(), batch);
+    if let Some(found) = in_place {
+        return Some((x.clone(), found));
+    }
+    let x = into_contiguous(x.clone());
+    let found = matrices(x.meta.shape(), x.meta.strides(), batch)?;
+    Some((x, found))
+}
+
+/// The layout of matrices `[.., rows, columns]`, repeated along axes of `batch` where they have one; `None` if cuBLAS does
+/// not know such a layout.
+fn matrices(shape: &[usize], strides: &[usize], batch: &[usize]) -> Option<Matrices> {
+    let d = batch.len();
+    let repeated: Vec<usize> = (0..d).map(|axis| if shape[axis] == 1 { 0 } else { strides[axis] }).collect();
+    let (_, batch_stride) = joined(batch, &repeated)?;
+    // A stride along an axis of one element means nothing.
+    let stride = |axis: usize, least: usize| if shape[axis] == 1 { least } else { strides[axis] };
+    let (rows, columns) = (shape[d], shape[d + 1]);
+    let by_rows = stride(d + 1, 1) == 1 && stride(d, columns) >= columns;
+    let by_columns = stride(d, 1) == 1 && stride(d + 1, rows) >= rows;
+    let stride = match (by_rows, by_columns) {
+        (true, _) => stride(d, columns),
+        (false, true) => stride(d + 1, rows),
+        (false, false) => return None,
+    };
+    Some(Matrices {
+        address: 0,
+        by_columns: !by_rows,
+        stride: c_int::try_from(stride).ok()?,
+        batch_stride: i64::try_from(batch_stride).ok()?,
+    })
+}
+
+/// Starts a product on the thread of the device's server, where everything is started in order.
+fn start(server: &mut Server, cublas: &Cublas, mut product: Product, handles: [Handle; 3]) -> Result<(), String> {
+    let stream = StreamId::current();
+    let mut held = Vec::new();
+    for (handle, matrices) in handles.into_iter().zip([&mut product.lhs, &mut product.rhs, &mut product.out]) {
+        let memory = server.get_resource(handle.binding(), stream).map_err(|error| format!("{error:?}"))?;
+        matrices.address = memory.resource().ptr;
+        held.push(memory);
+    }
+    // SAFETY: the addresses are those of the tensors, whose layouts were read from them. Their memory may be given to later
+    // work, which comes after the product.
+    unsafe { cublas.multiply(&product) }
+}
+
+/// What stands in place of a product that was refused: a kernel that does not compile, for a reason.
+struct Failed {
+    reason: String,
+}
+
+impl KernelMetadata for Failed {
+    fn id(&self) -> KernelId {
+        KernelId::new::<Self>()
+    }
+
+    fn address_type(&self) -> StorageType {
+        StorageType::Scalar(ElemType::UInt(UIntKind::U32))
+    }
+}
+
+impl CubeTask<Compiler> for Failed {
+    fn compile(
+        &self,
+        _: &mut Compiler,
+        _: &<Compiler as cubecl::Compiler>::CompilationOptions,
+        _: ExecutionMode,
+        _: StorageType,
+    ) -> Result<CompiledKernel<Compiler>, CompilationError> {
+        Err(CompilationError::Generic { reason: self.reason.clone(), backtrace: BackTrace::capture() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(by_columns: bool, stride: c_int, batch_stride: i64) -> Option<Matrices> {
+        Some(Matrices { address: 0, by_columns, stride, batch_stride })
+    }
+
+    #[test]
+    fn layouts_that_cublas_reads_in_place() {
+        assert_eq!(matrices(&[5, 7], &[7, 1], &[]), layout(false, 7, 0));
+        assert_eq!(matrices(&[5, 7], &[128, 1], &[]), layout(false, 128, 0), "padded rows");
+        assert_eq!(matrices(&[5, 7], &[1, 5], &[]), layout(true, 5, 0), "a transposed matrix");
+        assert_eq!(matrices(&[2, 3, 5, 7], &[105, 35, 7, 1], &[2, 3]), layout(false, 7, 35));
+        assert_eq!(matrices(&[1, 1, 5, 7], &[35, 35, 7, 1], &[2, 3]), layout(false, 7, 0), "one matrix for all");
+        assert_eq!(matrices(&[4, 1, 7], &[7, 3, 1], &[4]), layout(false, 7, 7), "a single row");
+        assert_eq!(matrices(&[4, 5, 1], &[5, 1, 9], &[4]), layout(false, 1, 5), "a single column");
+    }
+
+    #[test]
+    fn other_layouts_are_copied() {
+        assert_eq!(matrices(&[5, 7], &[14, 2], &[]), None, "every second element");
+        assert_eq!(matrices(&[5, 7], &[0, 1], &[]), None, "a row that is repeated");
+        assert_eq!(matrices(&[2, 3, 5, 7], &[105, 7, 21, 1], &[2, 3]), None, "heads between the rows");
+        assert_eq!(matrices(&[2, 1, 5, 7], &[35, 35, 7, 1], &[2, 3]), None, "repeated along one axis of two");
+    }
+}
