@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Callable
 
 from session import ROOT, Failure, OutOfTime, Session, json_lines, kill, side_by_side
-from workers import Worker, cache_of, device_folder, measure, rows_cache, specification, torch_rows, tuned, works
+from workers import Worker, cache_of, device_folder, measure, rows_cache, specification, torch_rows, tuned, warm, works
 
 PROMPT = "The old apple tree"
 # Rows of each step. Those of training come in each dtype, the others in f32 and bf16.
@@ -320,9 +320,9 @@ def rows(step: str) -> Callable[[Session], str | None]:
         if message := torch_column(session, f"torch_{step}", names, dtypes, EAGER, "eager", session.left() / 2):
             told.append(f"PyTorch: {message}")
         for dtype in dtypes:
-            for row in names:
-                if row not in known or is_there(session, row, dtype, column):
-                    continue
+            todo = [row for row in names if row in known and not is_there(session, row, dtype, column)]
+            cold = compile_rows(session, todo, dtype) if not session.smoke else {}
+            for row in todo:
                 if session.left() < 8:
                     raise OutOfTime("; ".join([*told, "not all rows were measured"]))
                 spec = specification(session, known[row]["work"], dtype, "cuda")
@@ -330,6 +330,8 @@ def rows(step: str) -> Callable[[Session], str | None]:
                 # The emulated device compiles each kernel by g++.
                 limit = 5 * ROW_SECONDS if session.smoke else ROW_SECONDS
                 found = measure(session, key_of(row, dtype, column), dtype, spec, min(limit, session.left()), seconds)
+                if cold.get(row):
+                    found["first"] = cold[row]["seconds"]
                 tuned(session)
                 keep(session, row, dtype, column, found)
         failed = {key: found for key, found in session.results.get("rows", {}).items() if found["row"] in names and "error" in found}
@@ -340,6 +342,21 @@ def rows(step: str) -> Callable[[Session], str | None]:
         return "; ".join(told)
 
     return run
+
+
+def compile_rows(session: Session, names: list[str], dtype: str) -> dict[str, dict | None]:
+    """Compiles the kernels of rows side by side, each of them on one core. Returns their first runs."""
+    known, column, found = works(session), grove_column(session), {}
+    limit = min(ROW_SECONDS, session.left() / 2)
+
+    def run(row: str) -> None:
+        spec = specification(session, known[row]["work"], dtype, "cuda")
+        found[row] = warm(session, key_of(row, dtype, column), dtype, spec, limit)
+
+    device_folder(session)
+    if names:
+        side_by_side([lambda row=row: run(row) for row in names], len(names))
+    return found
 
 
 def compiled(session: Session) -> str | None:
@@ -380,7 +397,7 @@ def launches(session: Session) -> str | None:
         log.unlink(missing_ok=True)
         spec = specification(session, known[row]["work"], dtype, "cuda")
         environment = dict(CUBECL_DEBUG_LOG=str(log), CUBECL_DEBUG_OPTION="profile")
-        worker = Worker(session, f"profile {key}", spec, rows_cache(session, spec, dtype), **environment)
+        worker = Worker(session, f"profile {key}", spec, rows_cache(session, spec, key, dtype), **environment)
         try:
             worker.wait_for("second", time.monotonic() + session.left())
             size = log.stat().st_size if log.exists() else 0

@@ -133,9 +133,9 @@ def cache_of(session: Session, key: str, dtype: str) -> Path:
     return cache
 
 
-def rows_cache(session: Session, spec: dict, dtype: str) -> Path:
-    """The cache of all rows of a dtype. One program at a time uses it."""
-    return cache_of(session, f"rows {dtype} {spec.get('autotune', '')}".strip(), dtype)
+def rows_cache(session: Session, spec: dict, key: str, dtype: str) -> Path:
+    """The cache of a row. One program at a time uses it."""
+    return cache_of(session, f"rows {key} {spec.get('autotune', '')}".strip(), dtype)
 
 
 def tuned(session: Session) -> None:
@@ -146,12 +146,27 @@ def tuned(session: Session) -> None:
         shutil.copyfile(file, target)
 
 
+def warm(session: Session, key: str, dtype: str, spec: dict, limit: float) -> dict | None:
+    """Runs a row twice, so that its kernels are compiled and chosen. Rows may do this side by side."""
+    worker = Worker(session, f"warm {key}", spec, rows_cache(session, spec, key, dtype))
+    try:
+        until = time.monotonic() + limit
+        first = worker.wait_for("first", until)
+        worker.wait_for("second", until)
+        return first
+    except (OutOfTime, Failure):
+        # Whoever measures the row meets the same, and says so.
+        return None
+    finally:
+        worker.close()
+
+
 def measure(session: Session, key: str, dtype: str, spec: dict, limit: float, seconds: float = 1.0) -> dict:
     """Measures a row of grove."""
     worker = None
     with DeviceMemory() as memory:
         try:
-            worker = Worker(session, key, spec, rows_cache(session, spec, dtype))
+            worker = Worker(session, key, spec, rows_cache(session, spec, key, dtype))
             until = time.monotonic() + limit
             first = worker.wait_for("first", until)
             started = time.monotonic() - worker.begun

@@ -165,6 +165,8 @@ pub(crate) struct Matrices {
     pub stride: c_int,
     /// Elements from a matrix to the next; 0 repeats the first one.
     pub batch_stride: i64,
+    /// Elements from the first matrix of a call to that of the next call.
+    pub call_stride: i64,
 }
 
 /// Products `[m, k]` by `[k, n]`.
@@ -173,7 +175,9 @@ pub(crate) struct Product {
     pub m: c_int,
     pub k: c_int,
     pub n: c_int,
+    /// Products of a call.
     pub count: c_int,
+    pub calls: usize,
     /// The element type of the factors and the product. Sums are in f32.
     pub dtype: DType,
     /// Factors of f32 may be rounded to TF32.
@@ -262,6 +266,7 @@ impl Cublas {
             by_columns: false,
             stride: SIZE as c_int,
             batch_stride: 0,
+            call_stride: 0,
         };
         let size = SIZE as c_int;
         let sizes = Product {
@@ -269,6 +274,7 @@ impl Cublas {
             k: size,
             n: size,
             count: 1,
+            calls: 1,
             dtype,
             may_round: false,
             lhs: matrix(0),
@@ -289,7 +295,7 @@ impl Cublas {
     /// # Safety
     /// The addresses must be those of matrices of these sizes in the device's memory.
     pub unsafe fn multiply(&self, product: &Product) -> Result<(), String> {
-        let Product { m, k, n, count, dtype, may_round, lhs, rhs, out } = *product;
+        let Product { m, k, n, count, calls, dtype, may_round, lhs, rhs, out } = *product;
         let Self { found, context, stream, before, after, handle, .. } = *self;
         let Libraries { driver, functions, .. } = found;
         let number = number_of(dtype).ok_or_else(|| format!("cuBLAS does not multiply {dtype:?}"))?;
@@ -301,33 +307,36 @@ impl Cublas {
             let _current = Current::set(driver, context)?;
             of_driver("cuCtxRecordEvent", (driver.record_context)(context, before))?;
             of_driver("cuStreamWaitEvent", (driver.wait)(stream, before, 0))?;
-            // cuBLAS's matrices are by columns: it computes the transposed product, whose columns are the rows wanted here.
-            let status = (functions.multiply)(
-                handle,
-                c_int::from(rhs.by_columns),
-                c_int::from(lhs.by_columns),
-                n,
-                m,
-                k,
-                (&raw const one).cast(),
-                rhs.address as *const c_void,
-                number,
-                rhs.stride,
-                rhs.batch_stride,
-                lhs.address as *const c_void,
-                number,
-                lhs.stride,
-                lhs.batch_stride,
-                (&raw const zero).cast(),
-                out.address as *mut c_void,
-                number,
-                out.stride,
-                out.batch_stride,
-                count,
-                compute,
-                DEFAULT_ALGORITHM,
-            );
-            found.check("cublasGemmStridedBatchedEx", status)?;
+            for call in 0..calls as u64 {
+                let at = |x: Matrices| x.address + call * (x.call_stride as u64) * dtype.size() as u64;
+                // cuBLAS's matrices are by columns: it computes the transposed product, whose columns are the rows wanted here.
+                let status = (functions.multiply)(
+                    handle,
+                    c_int::from(rhs.by_columns),
+                    c_int::from(lhs.by_columns),
+                    n,
+                    m,
+                    k,
+                    (&raw const one).cast(),
+                    at(rhs) as *const c_void,
+                    number,
+                    rhs.stride,
+                    rhs.batch_stride,
+                    at(lhs) as *const c_void,
+                    number,
+                    lhs.stride,
+                    lhs.batch_stride,
+                    (&raw const zero).cast(),
+                    at(out) as *mut c_void,
+                    number,
+                    out.stride,
+                    out.batch_stride,
+                    count,
+                    compute,
+                    DEFAULT_ALGORITHM,
+                );
+                found.check("cublasGemmStridedBatchedEx", status)?;
+            }
             of_driver("cuEventRecord", (driver.record)(after, stream))?;
             of_driver("cuCtxWaitEvent", (driver.wait_context)(context, after))
         }

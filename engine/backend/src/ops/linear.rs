@@ -1,7 +1,7 @@
 //! Linear map of the last axis: one product for all rows, forwards and backwards.
 
 use burn::tensor::{
-    Shape, Tensor, TensorMetadata,
+    DType, Shape, Tensor, TensorMetadata,
     ops::{FloatTensor, ModuleOps},
 };
 
@@ -44,17 +44,30 @@ impl Rules for Linear {
         Outcome::new([<B as ModuleOps<B>>::linear(x, weight, bias)])
     }
 
-    fn compose_vjp<B: Backend>(&self, mut residuals: Values<B>, mut grads: Values<B>, wanted: &Wanted) -> Values<B> {
-        let grad = grads.take_float(0);
-        let (dtype, shape, grad) = (grad.dtype(), grad.shape(), rows::<B>(grad));
-        let (x, weight) = (residuals.take_optional_float(0), residuals.take_optional_float(1));
-        let weight = weight.map(|weight| float::<B, 2>(cast::<B>(weight, dtype)));
-        Values::optional_floats([
-            weight.map(|weight| unflatten(matmul(grad.clone(), weight.transpose()), shape)),
-            x.map(|x| primitive(matmul(rows::<B>(x).transpose(), grad.clone()))),
-            wanted.get(2).map(|_| cast::<B>(primitive::<B, 1>(at_least_f32(grad).sum_dim(0).squeeze_dim(0)), dtype)),
-        ])
+    fn compose_vjp<B: Backend>(&self, residuals: Values<B>, grads: Values<B>, wanted: &Wanted) -> Values<B> {
+        let sum = |grad: Tensor<B, 2>, dtype| {
+            cast::<B>(primitive::<B, 1>(at_least_f32(grad).sum_dim(0).squeeze_dim(0)), dtype)
+        };
+        vjp(residuals, grads, wanted, sum)
     }
+}
+
+/// The gradients, with a function that sums a matrix over its rows, for the bias.
+pub(super) fn vjp<B: Backend>(
+    mut residuals: Values<B>,
+    mut grads: Values<B>,
+    wanted: &Wanted,
+    sum: impl Fn(Tensor<B, 2>, DType) -> FloatTensor<B>,
+) -> Values<B> {
+    let grad = grads.take_float(0);
+    let (dtype, shape, grad) = (grad.dtype(), grad.shape(), rows::<B>(grad));
+    let (x, weight) = (residuals.take_optional_float(0), residuals.take_optional_float(1));
+    let weight = weight.map(|weight| float::<B, 2>(cast::<B>(weight, dtype)));
+    Values::optional_floats([
+        weight.map(|weight| unflatten(matmul(grad.clone(), weight.transpose()), shape)),
+        x.map(|x| primitive(matmul(rows::<B>(x).transpose(), grad.clone()))),
+        wanted.get(2).map(|_| sum(grad, dtype)),
+    ])
 }
 
 /// The inputs, all of the first one's type.

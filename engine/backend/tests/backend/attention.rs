@@ -14,6 +14,8 @@ fn linear<B: Backend>(device: B::Device) {
         ([1, 1, 9, 1], true),
         ([3, 31, 40, 33], true),
         ([4, 1, 6, 5], true),
+        // The sums for the bias are of parts.
+        ([2, 70, 4, 35], false),
     ] {
         let inputs = [
             numbers::<B, 1>([a * b * i], 1, &device),

@@ -69,7 +69,7 @@ fn masked_softmax<B: Backend>(device: B::Device) {
 /// The rows of `[rows + 2, size]` but for the last two, which are scale and shift, so that all have gradients.
 fn row_norm<B: Backend>(device: B::Device) {
     for (shape, centred) in
-        [[1, 1], [3, 5], [33, 192], [7, 17]].into_iter().flat_map(|shape| [(shape, true), (shape, false)])
+        [[1, 1], [3, 5], [33, 192], [7, 17], [150, 35]].into_iter().flat_map(|shape| [(shape, true), (shape, false)])
     {
         let [rows, size] = shape;
         let split = |x: Tensor<Autodiff<B>, 2>| {
@@ -200,4 +200,21 @@ fn embedding<B: Backend>(device: B::Device) {
     );
 }
 
-on_each_backend!(masked_softmax, row_norm, selu, adam_step, embedding, nll, nll_of_no_class);
+/// More places than are looked through at once, most of one index, and rows wider than a cube.
+fn embedding_of_many_places<B: Backend>(device: B::Device) {
+    let (symbols, size, places) = (40usize, 300usize, 2500usize);
+    let ids: Vec<i64> = (0..places as i64).map(|i| if i % 3 == 0 { i * 7 % 39 } else { 5 }).collect();
+    let indices = Tensor::<Autodiff<B>, 2, Int>::from_data(TensorData::new(ids.clone(), [2, places / 2]), &device);
+    let table = numbers::<Autodiff<B>, 2>([symbols, size], 1, &device).require_grad();
+    let factors = numbers::<Autodiff<B>, 2>([places, size], 2, &device);
+    let y = ops::embedding(table.clone(), indices).reshape([places, size]) * factors.clone();
+    let found = table.grad(&y.sum().backward()).unwrap().into_data().iter::<f64>().collect::<Vec<_>>();
+    let mut expected = vec![0.0; symbols * size];
+    for (i, factor) in factors.into_data().iter::<f64>().enumerate() {
+        expected[ids[i / size] as usize * size + i % size] += factor;
+    }
+    let (apart, largest) = common::distance(&found, &expected);
+    assert!(apart <= 1e-5 * largest, "apart by {apart}, largest {largest}");
+}
+
+on_each_backend!(masked_softmax, row_norm, selu, adam_step, embedding, embedding_of_many_places, nll, nll_of_no_class);

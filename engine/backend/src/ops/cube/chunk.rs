@@ -23,7 +23,7 @@ pub(super) fn chunk<R: CubeRuntime>(x: Lazy<R>, count: usize, axis: usize) -> Ve
     })
 }
 
-/// Each unit copies one element of the result.
+/// Each unit copies `span` adjacent elements of the last axis of the result, for which it divides once.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn join_kernel<X: Numeric>(
     parts: &Sequence<Tensor<X>>,
@@ -31,9 +31,10 @@ fn join_kernel<X: Numeric>(
     count: usize,
     #[comptime] axis: usize,
     #[comptime] rank: usize,
+    #[comptime] span: usize,
     #[define(X)] _dtype: StorageType,
 ) {
-    let i = ABSOLUTE_POS;
+    let i = ABSOLUTE_POS * span;
     if i >= count {
         terminate!();
     }
@@ -51,7 +52,10 @@ fn join_kernel<X: Numeric>(
                     from += i / joined.stride(d) % joined.shape(d) * x.stride(d);
                 }
             }
-            joined[i] = x[from];
+            #[unroll]
+            for j in 0..span {
+                joined[i + comptime!(j)] = x[from + comptime!(j) * x.stride(comptime!(rank - 1))];
+            }
         }
     }
 }
@@ -64,13 +68,16 @@ fn join<R: CubeRuntime>(parts: Vec<CubeTensor<R>>, axis: usize) -> CubeTensor<R>
     if count == 0 {
         return joined;
     }
+    let last = parts[0].shape()[rank - 1];
+    let span = [4, 2].into_iter().find(|span| last.is_multiple_of(*span)).unwrap_or(1);
     let address = addresses(&parts.iter().chain([&joined]).collect::<Vec<_>>());
     // SAFETY: the parts have one shape, and the result is contiguous with that shape, times the number of parts along
-    // the axis. Each unit reads an element within a part's shape by the part's strides.
+    // the axis. Each unit reads an element within a part's shape by the part's strides, and those that
+    // follow along the last axis of the same part, whose size is a multiple of the span.
     unsafe {
         join_kernel::launch_unchecked(
             &joined.client,
-            cubes(&joined.client, count.div_ceil(UNITS)),
+            cubes(&joined.client, (count / span).div_ceil(UNITS)),
             CubeDim::new_1d(UNITS as u32),
             address,
             parts.iter().map(|part| part.clone().into_tensor_arg()).collect(),
@@ -78,6 +85,7 @@ fn join<R: CubeRuntime>(parts: Vec<CubeTensor<R>>, axis: usize) -> CubeTensor<R>
             count,
             axis,
             rank,
+            span,
             joined.dtype.into(),
         );
     }

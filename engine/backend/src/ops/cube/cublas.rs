@@ -28,6 +28,9 @@ use crate::device::cublas::{self, Cublas, Matrices, Product};
 type Server = <CudaRuntime as Runtime>::Server;
 type Compiler = <CudaRuntime as Runtime>::Compiler;
 
+/// Calls of cuBLAS for one product, at most, where the axes of the batch cannot be joined, as those of attention's heads.
+const MOST_CALLS: usize = 16;
+
 static LEFT_OUT: AtomicBool = AtomicBool::new(false);
 
 /// Leaves cuBLAS out from now on, for tests of other kernels.
@@ -55,13 +58,20 @@ pub(super) fn multiply<R: CubeRuntime>(
     may_round: bool,
 ) -> bool {
     let batch = &out.meta.shape()[..out.meta.shape().len() - 2];
-    let (Some((lhs, of_lhs)), Some((rhs, of_rhs))) = (factor(lhs, batch), factor(rhs, batch)) else { return false };
     let d = batch.len();
+    let in_place =
+        |outer| [lhs, rhs].iter().all(|x| matrices(x.meta.shape(), x.meta.strides(), batch, outer).is_some());
+    let outer = usize::from(!in_place(0) && d > 1 && batch[0] <= MOST_CALLS);
+    let (Some((lhs, of_lhs)), Some((rhs, of_rhs))) = (factor(lhs, batch, outer), factor(rhs, batch, outer)) else {
+        return false;
+    };
     let (m, k, n) = (out.meta.shape()[d], lhs.meta.shape()[d + 1], out.meta.shape()[d + 1]);
-    let Some([m, k, n, count]) = small([m, k, n, batch.iter().product()]) else { return false };
-    let out_stride = i64::from(m) * i64::from(n);
-    let of_out = Matrices { address: 0, by_columns: false, stride: n, batch_stride: out_stride };
-    let product = Product { m, k, n, count, dtype: out.dtype, may_round, lhs: of_lhs, rhs: of_rhs, out: of_out };
+    let (calls, count) = (batch[..outer].iter().product(), batch[outer..].iter().product());
+    let Some([m, k, n, count]) = small([m, k, n, count]) else { return false };
+    let batch_stride = i64::from(m) * i64::from(n);
+    let call_stride = batch_stride * i64::from(count);
+    let of_out = Matrices { address: 0, by_columns: false, stride: n, batch_stride, call_stride };
+    let product = Product { m, k, n, count, calls, dtype: out.dtype, may_round, lhs: of_lhs, rhs: of_rhs, out: of_out };
     let handles = [lhs.handle, rhs.handle, out.handle.clone()];
     let cublas = cublas.clone();
     DeviceHandle::<Server>::new(out.device.to_id()).submit(move |server| {
@@ -87,22 +97,23 @@ fn small<const N: usize>(sizes: [usize; N]) -> Option<[c_int; N]> {
 
 /// A factor's matrices, with an address to be filled in, and the tensor that holds them: a copy if cuBLAS cannot read them
 /// where they are. `None` if a size is beyond cuBLAS's.
-fn factor<R: CubeRuntime>(x: &CubeTensor<R>, batch: &[usize]) -> Option<(CubeTensor<R>, Matrices)> {
-    let in_place = matrices(x.meta.shape(), x.meta.strides(), batch);
+fn factor<R: CubeRuntime>(x: &CubeTensor<R>, batch: &[usize], outer: usize) -> Option<(CubeTensor<R>, Matrices)> {
+    let in_place = matrices(x.meta.shape(), x.meta.strides(), batch, outer);
     if let Some(found) = in_place {
         return Some((x.clone(), found));
     }
     let x = into_contiguous(x.clone());
-    let found = matrices(x.meta.shape(), x.meta.strides(), batch)?;
+    let found = matrices(x.meta.shape(), x.meta.strides(), batch, outer)?;
     Some((x, found))
 }
 
-/// The layout of matrices `[.., rows, columns]`, repeated along axes of `batch` where they have one; `None` if cuBLAS does
-/// not know such a layout.
-fn matrices(shape: &[usize], strides: &[usize], batch: &[usize]) -> Option<Matrices> {
+/// The layout of matrices `[.., rows, columns]`, repeated along axes of `batch` where they have one, in a call for each
+/// element of the `outer` first axes, 0 or 1; `None` if cuBLAS does not know such a layout.
+fn matrices(shape: &[usize], strides: &[usize], batch: &[usize], outer: usize) -> Option<Matrices> {
     let d = batch.len();
     let repeated: Vec<usize> = (0..d).map(|axis| if shape[axis] == 1 { 0 } else { strides[axis] }).collect();
-    let (_, batch_stride) = joined(batch, &repeated)?;
+    let (_, batch_stride) = joined(&batch[outer..], &repeated[outer..])?;
+    let call_stride: usize = repeated[..outer].iter().sum();
     // A stride along an axis of one element means nothing.
     let stride = |axis: usize, least: usize| if shape[axis] == 1 { least } else { strides[axis] };
     let (rows, columns) = (shape[d], shape[d + 1]);
@@ -118,6 +129,7 @@ fn matrices(shape: &[usize], strides: &[usize], batch: &[usize]) -> Option<Matri
         by_columns: !by_rows,
         stride: c_int::try_from(stride).ok()?,
         batch_stride: i64::try_from(batch_stride).ok()?,
+        call_stride: i64::try_from(call_stride).ok()?,
     })
 }
 
@@ -167,25 +179,31 @@ mod tests {
     use super::*;
 
     fn layout(by_columns: bool, stride: c_int, batch_stride: i64) -> Option<Matrices> {
-        Some(Matrices { address: 0, by_columns, stride, batch_stride })
+        Some(Matrices { address: 0, by_columns, stride, batch_stride, call_stride: 0 })
+    }
+
+    fn in_one_call(shape: &[usize], strides: &[usize], batch: &[usize]) -> Option<Matrices> {
+        matrices(shape, strides, batch, 0)
     }
 
     #[test]
     fn layouts_that_cublas_reads_in_place() {
-        assert_eq!(matrices(&[5, 7], &[7, 1], &[]), layout(false, 7, 0));
-        assert_eq!(matrices(&[5, 7], &[128, 1], &[]), layout(false, 128, 0), "padded rows");
-        assert_eq!(matrices(&[5, 7], &[1, 5], &[]), layout(true, 5, 0), "a transposed matrix");
-        assert_eq!(matrices(&[2, 3, 5, 7], &[105, 35, 7, 1], &[2, 3]), layout(false, 7, 35));
-        assert_eq!(matrices(&[1, 1, 5, 7], &[35, 35, 7, 1], &[2, 3]), layout(false, 7, 0), "one matrix for all");
-        assert_eq!(matrices(&[4, 1, 7], &[7, 3, 1], &[4]), layout(false, 7, 7), "a single row");
-        assert_eq!(matrices(&[4, 5, 1], &[5, 1, 9], &[4]), layout(false, 1, 5), "a single column");
+        assert_eq!(in_one_call(&[5, 7], &[7, 1], &[]), layout(false, 7, 0));
+        assert_eq!(in_one_call(&[5, 7], &[128, 1], &[]), layout(false, 128, 0), "padded rows");
+        assert_eq!(in_one_call(&[5, 7], &[1, 5], &[]), layout(true, 5, 0), "a transposed matrix");
+        assert_eq!(in_one_call(&[2, 3, 5, 7], &[105, 35, 7, 1], &[2, 3]), layout(false, 7, 35));
+        assert_eq!(in_one_call(&[1, 1, 5, 7], &[35, 35, 7, 1], &[2, 3]), layout(false, 7, 0), "one matrix for all");
+        assert_eq!(in_one_call(&[4, 1, 7], &[7, 3, 1], &[4]), layout(false, 7, 7), "a single row");
+        assert_eq!(in_one_call(&[4, 5, 1], &[5, 1, 9], &[4]), layout(false, 1, 5), "a single column");
+        let heads = matrices(&[2, 3, 5, 7], &[105, 7, 21, 1], &[2, 3], 1);
+        assert_eq!(heads, layout(false, 21, 7).map(|x| Matrices { call_stride: 105, ..x }), "heads between the rows");
     }
 
     #[test]
     fn other_layouts_are_copied() {
-        assert_eq!(matrices(&[5, 7], &[14, 2], &[]), None, "every second element");
-        assert_eq!(matrices(&[5, 7], &[0, 1], &[]), None, "a row that is repeated");
-        assert_eq!(matrices(&[2, 3, 5, 7], &[105, 7, 21, 1], &[2, 3]), None, "heads between the rows");
-        assert_eq!(matrices(&[2, 1, 5, 7], &[35, 35, 7, 1], &[2, 3]), None, "repeated along one axis of two");
+        assert_eq!(in_one_call(&[5, 7], &[14, 2], &[]), None, "every second element");
+        assert_eq!(in_one_call(&[5, 7], &[0, 1], &[]), None, "a row that is repeated");
+        assert_eq!(in_one_call(&[2, 3, 5, 7], &[105, 7, 21, 1], &[2, 3]), None, "heads between the rows");
+        assert_eq!(in_one_call(&[2, 1, 5, 7], &[35, 35, 7, 1], &[2, 3]), None, "repeated along one axis of two");
     }
 }

@@ -10,9 +10,11 @@
 mod attention;
 mod cache;
 mod chunk;
+mod column_sums;
 mod conv;
 #[cfg(feature = "cuda")]
 mod cublas;
+mod embedding;
 mod gemv;
 mod key_range;
 mod leaves;
@@ -33,14 +35,17 @@ mod softmax;
 mod tensor;
 
 use burn::tensor::{
-    DType, TensorMetadata,
+    DType, Tensor, TensorMetadata,
     ops::{FloatTensor, IntTensor},
 };
 use burn_cubecl::CubeRuntime;
 
 use super::{
     AnyTensor, Backend, GruReset, Operation, Outcome, PendingRead, SampleOptions, SampledPrimitives, Values, Wanted,
-    adam_step::leaves_of, linear::by_rows,
+    adam_step::leaves_of,
+    embedding::sum_before,
+    linear::{self, by_rows},
+    primitive,
 };
 use recurrent::{Cell, takes};
 use register::Lazy;
@@ -192,6 +197,14 @@ fn run_vjp<R: CubeRuntime, B: Fusing<R>>(
             let ([x, weight, stats], grad) = (residuals.take_floats(), grads.take_float(0));
             Values::optional_floats(row_norm::row_norm_backward([x, weight], stats, grad, *norm, wanted.needs()))
         }
+        Operation::Linear(_) if !is_empty(&grads) => {
+            let sum = |grad: Tensor<B, 2>, dtype| column_sums::column_sums(primitive(grad), dtype);
+            linear::vjp(residuals, grads, wanted, sum)
+        }
+        Operation::Embedding(_) if !has_f64(&grads) && !is_empty(&grads) => {
+            let (sum, grad) = sum_before::<B>(&mut grads, wanted);
+            Values::floats([embedding::embedding_backward(sum, residuals.take_int(0), grad)])
+        }
         Operation::MaskedSoftmax(softmax) => {
             let (weights, grad) = (residuals.take_float(0), grads.take_float(0));
             Values::floats([softmax::masked_softmax_backward(weights, grad, softmax.scale)])
@@ -232,6 +245,11 @@ fn adds_up_in_f32(operation: &Operation) -> bool {
             | Operation::MaskedSoftmax(_)
             | Operation::Nll(_)
     )
+}
+
+/// True if the first of the gradients has no elements.
+fn is_empty<B: Backend>(grads: &Values<B>) -> bool {
+    grads.shape(0).num_elements() == 0
 }
 
 fn has_f64<B: Backend>(values: &Values<B>) -> bool {

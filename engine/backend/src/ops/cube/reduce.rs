@@ -14,21 +14,33 @@ pub(super) fn cube_max(shared: &mut SharedMemory<f32>, x: f32, #[comptime] units
     reduce(shared, x, units, true)
 }
 
+/// In two steps, since units wait for each other after each: a few units reduce a column each, then every unit all columns.
 #[cube]
 fn reduce(shared: &mut SharedMemory<f32>, x: f32, #[comptime] units: usize, #[comptime] largest: bool) -> f32 {
     let unit = UNIT_POS as usize;
+    let columns = comptime!(1usize << units.trailing_zeros().div_ceil(2));
     // Before this, all units have read the previous result.
     sync_cube();
     shared[unit] = x;
     sync_cube();
-    #[unroll]
-    for i in 0..comptime!(units.trailing_zeros() as usize) {
-        let half = comptime!(units >> (i + 1));
-        if unit < half {
-            let (a, b) = (shared[unit], shared[unit + half]);
-            shared[unit] = if comptime!(largest) { select(a > b, a, b) } else { a + b };
+    if unit < columns {
+        let mut result = shared[unit];
+        #[unroll]
+        for i in 1..comptime!(units / columns) {
+            result = combined(result, shared[unit + comptime!(i * columns)], largest);
         }
-        sync_cube();
+        shared[unit] = result;
     }
-    shared[0]
+    sync_cube();
+    let mut result = shared[0];
+    #[unroll]
+    for i in 1..columns {
+        result = combined(result, shared[comptime!(i)], largest);
+    }
+    result
+}
+
+#[cube]
+fn combined(a: f32, b: f32, #[comptime] largest: bool) -> f32 {
+    if comptime!(largest) { select(a > b, a, b) } else { a + b }
 }

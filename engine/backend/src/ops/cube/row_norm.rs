@@ -6,6 +6,7 @@ use cubecl::prelude::*;
 
 use super::{
     super::{RowNorm, precision::is_half},
+    column_sums::norm_column_sums,
     reduce::cube_sum,
     register::{Lazy, register},
     tensor::{addresses, array, cubes, empty, units_for},
@@ -184,57 +185,6 @@ fn input_grad_kernel<X: Float, W: Float, G: Float>(
     }
 }
 
-/// Columns that a cube of [`SUMMING_UNITS`] sums: a sector of memory.
-const SUMMED_COLUMNS: usize = 8;
-const SUMMING_UNITS: usize = 256;
-
-/// Computes the gradients of the weight, if `normal`, and of the bias: sums over rows.
-#[cube(launch_unchecked, address_type = "dynamic")]
-fn column_sums_kernel<X: Float, G: Float, W: Float>(
-    x: &Array<X>,
-    stats: &Array<f32>,
-    grad: &Array<G>,
-    d_weight: &mut Array<W>,
-    d_bias: &mut Array<W>,
-    rows: usize,
-    size: usize,
-    #[define(X, G, W)] _dtypes: [StorageType; 3],
-) {
-    let columns = comptime!(SUMMED_COLUMNS);
-    let slices = comptime!(SUMMING_UNITS / SUMMED_COLUMNS);
-    let unit = UNIT_POS as usize;
-    let (column, slice) = (CUBE_POS * columns + unit % columns, unit / columns);
-    let mut sum_of_products = 0.0f32;
-    let mut sum = 0.0f32;
-    if column < size {
-        let mut row = slice;
-        while row < rows {
-            let g = f32::cast_from(grad[row * size + column]);
-            sum_of_products += g * (f32::cast_from(x[row * size + column]) - stats[2 * row]) * stats[2 * row + 1];
-            sum += g;
-            row += slices;
-        }
-    }
-    let mut products = SharedMemory::<f32>::new(comptime!(SUMMING_UNITS));
-    let mut sums = SharedMemory::<f32>::new(comptime!(SUMMING_UNITS));
-    products[unit] = sum_of_products;
-    sums[unit] = sum;
-    sync_cube();
-    #[unroll]
-    for i in 0..comptime!(slices.trailing_zeros() as usize) {
-        let half = comptime!(slices >> (i + 1));
-        if slice < half {
-            products[unit] += products[unit + half * columns];
-            sums[unit] += sums[unit + half * columns];
-        }
-        sync_cube();
-    }
-    if slice == 0 && column < size {
-        d_weight[column] = W::cast_from(products[unit]);
-        d_bias[column] = W::cast_from(sums[unit]);
-    }
-}
-
 fn input_grad<R: CubeRuntime>(inputs: [CubeTensor<R>; 4], options: RowNorm) -> CubeTensor<R> {
     let [x, weight, stats, grad] = inputs.map(into_contiguous);
     let shape = x.shape();
@@ -263,31 +213,6 @@ fn input_grad<R: CubeRuntime>(inputs: [CubeTensor<R>; 4], options: RowNorm) -> C
     dx
 }
 
-fn column_sums<R: CubeRuntime>(inputs: [CubeTensor<R>; 3], dtype: DType) -> [CubeTensor<R>; 2] {
-    let [x, stats, grad] = inputs.map(into_contiguous);
-    let shape = x.shape();
-    let (rows, size) = (shape[0], shape[1]);
-    let [d_weight, d_bias] = [(); 2].map(|()| empty(&x, [size], dtype));
-    // SAFETY: all tensors are contiguous. Rows and columns are below those of `x` and the gradient.
-    unsafe {
-        column_sums_kernel::launch_unchecked(
-            &x.client,
-            cubes(&x.client, size.div_ceil(SUMMED_COLUMNS)),
-            CubeDim::new_1d(SUMMING_UNITS as u32),
-            addresses(&[&x, &grad]),
-            array(&x),
-            array(&stats),
-            array(&grad),
-            array(&d_weight),
-            array(&d_bias),
-            rows,
-            size,
-            [x.dtype.into(), grad.dtype.into(), dtype.into()],
-        );
-    }
-    [d_weight, d_bias]
-}
-
 /// Returns the gradients of the inputs of [`RowNorm`].
 pub(super) fn row_norm_backward<R: CubeRuntime>(
     [x, weight]: [Lazy<R>; 2],
@@ -297,12 +222,7 @@ pub(super) fn row_norm_backward<R: CubeRuntime>(
     needs: [bool; 3],
 ) -> [Option<Lazy<R>>; 3] {
     let (shape, of_weight) = (x.shape(), weight.dtype());
-    let sums = (needs[1] || needs[2]).then(|| {
-        let outputs = [(); 2].map(|()| ([shape[1]].into(), of_weight));
-        register("grove_row_norm_weight_grad", [x.clone(), stats.clone(), grad.clone()], outputs, move |inputs| {
-            column_sums(inputs, of_weight)
-        })
-    });
+    let sums = (needs[1] || needs[2]).then(|| norm_column_sums([x.clone(), stats.clone(), grad.clone()], of_weight));
     let dx = needs[0].then(|| {
         let outputs = [(shape, grad.dtype())];
         let [dx] = register("grove_row_norm_input_grad", [x, weight, stats, grad], outputs, move |inputs| {
