@@ -31,15 +31,31 @@ pub fn list(options: &Options) -> Result<Ended, Exit> {
     let object: Vec<Value> = lines
         .iter()
         .map(|Line { backend, found }| match found {
-            Ok(device) => json!({ "backend": backend.as_str(), "device": device }),
+            Ok(device) => match note(*backend) {
+                Some(note) => json!({ "backend": backend.as_str(), "device": device, "note": note }),
+                None => json!({ "backend": backend.as_str(), "device": device }),
+            },
             Err(reason) => json!({ "backend": backend.as_str(), "missing": reason }),
         })
         .collect();
     let text = lines.iter().map(|Line { backend, found }| match found {
-        Ok(device) => format!("{:<9} {device}\n", backend.as_str()),
+        Ok(device) => {
+            let note = note(*backend).map(|note| format!(" ({note})")).unwrap_or_default();
+            format!("{:<9} {device}{note}\n", backend.as_str())
+        }
         Err(reason) => format!("{:<9} none: {}\n", backend.as_str(), reason.replace('\n', "\n          ")),
     });
     report(options.json, &json!({ "devices": object }), text.collect::<String>().trim_end())
+}
+
+/// What is slower on a backend than it could be, and why.
+fn note(backend: BackendName) -> Option<String> {
+    #[cfg(feature = "cuda")]
+    if backend == BackendName::Cuda {
+        return grove::backend::without_cublas().map(|reason| format!("matrix products do without cuBLAS: {reason}"));
+    }
+    let _ = backend;
+    None
 }
 
 fn of_backend(backend: BackendName) -> Vec<Line> {

@@ -33,6 +33,8 @@ mod program;
 #[cfg(all(shares_generics, not(test)))]
 #[doc(hidden)]
 pub use anchor::anchors;
+#[cfg(feature = "cuda")]
+pub use device::without_cublas;
 pub use device::{AutotuneLevel, BackendName, DeviceError, DeviceSpec, cache_folder, set_autotune_level};
 pub use grove_kernels::{
     CpuCapability, deterministic, for_chunks, keep_freed_memory, random, set_deterministic, threefry,

@@ -101,6 +101,11 @@ fn libraries() -> Result<&'static Libraries, String> {
     LIBRARIES.get_or_init(load).as_ref().map_err(Clone::clone)
 }
 
+/// The reason why matrix products on CUDA do without cuBLAS, if they do.
+pub fn without_cublas() -> Option<String> {
+    libraries().err()
+}
+
 fn load() -> Result<Libraries, String> {
     if std::env::var(VARIABLE).is_ok_and(|value| value.trim() == "0") {
         return Err(format!("{VARIABLE} is 0"));

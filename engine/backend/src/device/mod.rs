@@ -28,6 +28,8 @@ use crate::{
 
 pub use autotune::{AutotuneLevel, set_autotune_level};
 pub use cache_folder::cache_folder;
+#[cfg(feature = "cuda")]
+pub use cublas::without_cublas;
 
 #[cfg(feature = "wgpu")]
 pub use probe::wgpu_device;
