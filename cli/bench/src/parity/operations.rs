@@ -284,11 +284,13 @@ fn recurrent(add: &mut Add<'_>) {
                 add(&name(&format!("gru {reset:?}")), Gru { reset, steps: steps.clone() }.into(), &layer(3, 4, 1));
             }
             for activation in [RnnActivation::Tanh, RnnActivation::Relu] {
-                add(
-                    &name(&format!("rnn {activation:?}")),
-                    Rnn { activation, steps: steps.clone() }.into(),
-                    &layer(1, 1, 1),
-                );
+                let mut inputs = layer(1, 1, 1);
+                if activation == RnnActivation::Relu {
+                    // The ReLU's inputs stay far from zero, for the same reason as those of fused convolutions.
+                    inputs[2] = Signs(vec![n, n], 0.005);
+                    inputs[3] = Signs(vec![n], 10.0);
+                }
+                add(&name(&format!("rnn {activation:?}")), Rnn { activation, steps: steps.clone() }.into(), &inputs);
             }
         }
     }
