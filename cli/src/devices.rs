@@ -48,7 +48,7 @@ pub fn list(options: &Options) -> Result<Ended, Exit> {
     report(options.json, &json!({ "devices": object }), text.collect::<String>().trim_end())
 }
 
-/// What is slower on a backend than it could be, and why.
+/// The reason why a backend is slower than it could be.
 fn note(backend: BackendName) -> Option<String> {
     #[cfg(feature = "cuda")]
     if backend == BackendName::Cuda {

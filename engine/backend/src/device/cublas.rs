@@ -14,7 +14,7 @@ use std::{
 
 use super::{
     cuda::{driver_version, library_paths},
-    driver::{Missing, SharedLibrary, functions, load_any, of_driver},
+    driver::{NON_BLOCKING, SharedLibrary, WITHOUT_TIME, functions, load_any, of_driver},
 };
 
 /// Name of the environment variable that leaves cuBLAS out, if it is 0.
@@ -74,12 +74,6 @@ functions! {
     }
 }
 
-/// A stream that does not wait for the default one.
-const NON_BLOCKING: c_uint = 1;
-
-/// An event without a time.
-const WITHOUT_TIME: c_uint = 2;
-
 /// Sums of products of 16-bit numbers stay in f32, where parts of a sum are added too.
 const DISALLOW_REDUCED_PRECISION_REDUCTION: c_int = 16;
 
@@ -110,13 +104,9 @@ fn load() -> Result<Libraries, String> {
     if std::env::var(VARIABLE).is_ok_and(|value| value.trim() == "0") {
         return Err(format!("{VARIABLE} is 0"));
     }
-    let lacks = |library: &str, missing| match missing {
-        Missing::Symbol(error) => format!("{library} is too old ({error})"),
-        _ => format!("{library} does not start"),
-    };
     let driver = load_any(&["libcuda.so.1", "libcuda.so"]).ok_or("libcuda.so.1 was not found")?;
-    let version = driver_version(&driver).map_err(|missing| lacks("libcuda.so.1", missing))?;
-    let driver = Driver::of(&driver).map_err(|missing| lacks("libcuda.so.1", missing))?;
+    let version = driver_version(&driver).map_err(|missing| missing.lacks("libcuda.so.1"))?;
+    let driver = Driver::of(&driver).map_err(|missing| missing.lacks("libcuda.so.1"))?;
     let majors = [13, 12].into_iter().filter(|&major| major <= version.major);
     let library = majors
         .into_iter()
@@ -129,7 +119,7 @@ fn load() -> Result<Libraries, String> {
             "cuBLAS (libcublas.so) was not found: `pip install nvidia-cublas-cu12` (or nvidia-cublas) in a virtual environment \
              that is active",
         )?;
-    let functions = Functions::of(&library).map_err(|missing| lacks("libcublas.so", missing))?;
+    let functions = Functions::of(&library).map_err(|missing| missing.lacks("libcublas.so"))?;
     Ok(Libraries { driver, functions, library })
 }
 

@@ -40,6 +40,17 @@ impl Missing {
     }
 }
 
+#[cfg(feature = "cuda")]
+impl Missing {
+    /// The reason in a few words, for a library that only makes something faster.
+    pub fn lacks(self, library: &str) -> String {
+        match self {
+            Self::Symbol(error) => format!("{library} is too old ({error})"),
+            _ => format!("{library} does not start"),
+        }
+    }
+}
+
 impl Driver {
     /// Loads and initialises the driver. Returns it and its number of devices.
     pub fn open(&self) -> Result<(SharedLibrary, usize), Missing> {
@@ -114,6 +125,14 @@ macro_rules! functions {
 
 #[cfg(feature = "cuda")]
 pub(super) use functions;
+
+/// The NVIDIA driver's flag of a stream that does not wait for the default one.
+#[cfg(feature = "cuda")]
+pub(super) const NON_BLOCKING: c_uint = 1;
+
+/// Its flag of an event without a time.
+#[cfg(feature = "cuda")]
+pub(super) const WITHOUT_TIME: c_uint = 2;
 
 /// The error of a call of the NVIDIA driver.
 #[cfg(feature = "cuda")]

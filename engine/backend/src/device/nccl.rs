@@ -10,7 +10,7 @@ use burn::tensor::DType;
 
 use super::{
     cuda::library_paths,
-    driver::{Missing, SharedLibrary, functions, load_any, of_driver},
+    driver::{NON_BLOCKING, SharedLibrary, WITHOUT_TIME, functions, load_any, of_driver},
 };
 
 /// Bytes of the number by which ranks find each other.
@@ -52,12 +52,6 @@ functions! {
     }
 }
 
-/// A stream that does not wait for the default one.
-const NON_BLOCKING: c_uint = 1;
-
-/// An event without a time.
-const WITHOUT_TIME: c_uint = 2;
-
 /// The status of an event that has not happened.
 const NOT_READY: c_int = 600;
 
@@ -79,19 +73,15 @@ fn libraries() -> Result<&'static Libraries, String> {
 }
 
 fn load() -> Result<Libraries, String> {
-    let lacks = |library: &str, missing| match missing {
-        Missing::Symbol(error) => format!("{library} is too old ({error})"),
-        _ => format!("{library} does not start"),
-    };
     let driver = load_any(&["libcuda.so.1", "libcuda.so"]).ok_or("libcuda.so.1 was not found")?;
-    let driver = Driver::of(&driver).map_err(|missing| lacks("libcuda.so.1", missing))?;
+    let driver = Driver::of(&driver).map_err(|missing| missing.lacks("libcuda.so.1"))?;
     let library = load_any(&["libnccl.so.2", "libnccl.so"])
         .or_else(|| library_paths(&["nccl"], "libnccl.so.2").iter().find_map(SharedLibrary::load))
         .ok_or(
             "NCCL (libnccl.so.2) was not found: `pip install nvidia-nccl-cu12` (or nvidia-nccl-cu13) in a virtual environment \
              that is active",
         )?;
-    let nccl = Nccl::of(&library).map_err(|missing| lacks("libnccl.so.2", missing))?;
+    let nccl = Nccl::of(&library).map_err(|missing| missing.lacks("libnccl.so.2"))?;
     Ok(Libraries { driver, nccl, library })
 }
 

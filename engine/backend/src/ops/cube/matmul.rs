@@ -38,7 +38,8 @@ use crate::matmul_precision::{MatmulPrecision, matmul_precision};
 
 static ON_EVERY_DEVICE: AtomicBool = AtomicBool::new(false);
 
-/// Makes devices without TF32 use the same kernels at the highest precision, for tests of these kernels.
+/// Makes devices without TF32 use the same kernels at the highest precision, and leaves cuBLAS out, for tests of these
+/// kernels.
 #[doc(hidden)]
 pub fn use_f32_kernels_on_every_device() {
     ON_EVERY_DEVICE.store(true, Ordering::Relaxed);

@@ -4,8 +4,8 @@
 //! small launches or copies, are registered here as one [custom operation](register) with one kernel. The kernels need
 //! no device feature but shared memory: no planes, no tensor cores, no atomics. They sum in f32.
 //!
-//! Products and convolutions of f32 that tensor cores would [round](matmul) are custom operations too, with kernels of
-//! CubeK.
+//! Products are custom operations too where cuBLAS computes them, and those of f32 that tensor cores would
+//! [round](matmul), with kernels of CubeK. So are convolutions.
 
 mod attention;
 mod cache;
