@@ -5,7 +5,9 @@ use clap_complete::Shell;
 use grove::models::ModelKind;
 
 use crate::{
-    bert, convert, devices, finetune_bert, finetune_vision,
+    bert,
+    classify::ClassifyTexts,
+    convert, devices, evaluate, finetune_bert, finetune_vision,
     generation::{
         chat::ChatArgs,
         decoder::{DecoderArgs, Family, Gpt2s, GptNeos, Llamas, Rnns, Run},
@@ -68,9 +70,16 @@ pub enum Task {
     /// Print the table of a decoder's parameters, and the memory they need
     #[command(mut_arg("dtype", |arg| arg.default_value("auto")))]
     Summary(Box<DecoderArgs>),
-    /// Vectors of texts, by BERT
-    #[command(mut_arg("task", |arg| arg.hide(true)), mut_arg("question", |arg| arg.hide(true)))]
-    Embed(Box<bert::Options>),
+    /// Fill in masked words, with BERT
+    Fill(Box<bert::Fill>),
+    /// Embed texts as vectors, with BERT
+    Embed(Box<bert::Embed>),
+    /// Rank texts by the similarity of their meaning to a query, with BERT
+    Search(Box<bert::Search>),
+    /// Label the words of texts, such as names, with BERT
+    Tag(Box<bert::Tag>),
+    /// Answer a question from texts, with BERT
+    Answer(Box<bert::Answer>),
     /// Classify images or texts
     #[command(subcommand)]
     Classify(Classify),
@@ -92,9 +101,8 @@ pub enum Task {
 pub enum Classify {
     /// Images, with a ResNet, a ViT or a DINOv2
     Images(Box<ImageCommand>),
-    /// Texts, or pairs of texts with a tab between, with BERT
-    #[command(mut_arg("task", |arg| arg.hide(true)), mut_arg("question", |arg| arg.hide(true)))]
-    Texts(Box<bert::Options>),
+    /// Texts, or pairs of texts, with BERT or a recurrent classifier
+    Texts(Box<ClassifyTexts>),
 }
 
 /// Options of `grove classify images`.
@@ -110,7 +118,7 @@ pub struct ImageCommand {
     pub classify: ClassifyArgs,
 }
 
-/// A language model that is trained or evaluated.
+/// A language model that is trained.
 #[derive(Subcommand, Debug)]
 pub enum Language {
     /// GPT-2, on text
@@ -144,27 +152,22 @@ pub enum Finetune {
     Images(Box<finetune_vision::Options>),
 }
 
-/// The model that is evaluated; [`arguments`] adds `--evaluate`.
+/// The data on which a model is evaluated.
 #[derive(Subcommand, Debug)]
 pub enum Evaluate {
-    /// Language models.
-    #[command(flatten)]
-    Language(Language),
-    /// BERT classifier, on labelled texts
-    Texts(Box<finetune_bert::Options>),
-    /// ResNet, ViT or DINOv2, on labelled images
-    Images(Box<finetune_vision::Options>),
+    /// Loss and perplexity of a language model on text
+    Language(Box<evaluate::Language>),
+    /// Accuracy of a classifier on labelled texts
+    Texts(Box<evaluate::Texts>),
+    /// Accuracy of a classifier on labelled images
+    Images(Box<evaluate::Images>),
 }
 
-/// The arguments of the program, with the options that `grove chat` and `grove evaluate MODEL` stand for.
+/// The arguments of the program, with the option that `grove chat` stands for.
 pub fn arguments(given: impl IntoIterator<Item = String>) -> Vec<String> {
     let mut given: Vec<String> = given.into_iter().collect();
     if given.get(1).is_some_and(|word| word == "chat") {
         given.insert(2, "--chat".into());
-    }
-    let evaluates = given.get(1).is_some_and(|word| word == "evaluate");
-    if evaluates && given.get(2).is_some_and(|word| !word.starts_with('-') && word != "help") {
-        given.insert(3, "--evaluate".into());
     }
     given
 }
@@ -172,11 +175,8 @@ pub fn arguments(given: impl IntoIterator<Item = String>) -> Vec<String> {
 impl Grove {
     /// Completes the options by what the command stands for.
     pub fn completed(mut self) -> Self {
-        match &mut self.command {
-            Command::Task(Task::Summary(options)) => options.summary = true,
-            Command::Task(Task::Embed(options)) => options.task = bert::Task::Embed,
-            Command::Task(Task::Classify(Classify::Texts(options))) => options.task = bert::Task::Classify,
-            _ => {}
+        if let Command::Task(Task::Summary(options)) = &mut self.command {
+            options.summary = true;
         }
         self
     }
@@ -191,9 +191,14 @@ macro_rules! each {
                 let $options = &Run { options: decoder, chat: Some(chat), family: Llamas };
                 $result
             }
-            Task::Embed($options) | Task::Classify(Classify::Texts($options)) => $result,
+            Task::Fill($options) => $result,
+            Task::Embed($options) => $result,
+            Task::Search($options) => $result,
+            Task::Tag($options) => $result,
+            Task::Answer($options) => $result,
+            Task::Classify(Classify::Texts($options)) => $result,
             Task::Classify(Classify::Images($options)) => $result,
-            Task::Train(Train::Language(model)) | Task::Evaluate(Evaluate::Language(model)) => match model {
+            Task::Train(Train::Language(model)) => match model {
                 Language::Gpt2($options) => $result,
                 Language::Llama($options) => $result,
                 Language::Rnn($options) => $result,
@@ -201,8 +206,11 @@ macro_rules! each {
             },
             Task::Train(Train::Texts($options)) => $result,
             Task::Train(Train::Images($options)) => $result,
-            Task::Finetune(Finetune::Texts($options)) | Task::Evaluate(Evaluate::Texts($options)) => $result,
-            Task::Finetune(Finetune::Images($options)) | Task::Evaluate(Evaluate::Images($options)) => $result,
+            Task::Finetune(Finetune::Texts($options)) => $result,
+            Task::Finetune(Finetune::Images($options)) => $result,
+            Task::Evaluate(Evaluate::Language($options)) => $result,
+            Task::Evaluate(Evaluate::Texts($options)) => $result,
+            Task::Evaluate(Evaluate::Images($options)) => $result,
             Task::Convert($options) => $result,
         }
     };
@@ -282,8 +290,12 @@ mod tests {
 
     #[test]
     fn commands_choose_tasks() {
-        let embed = parse(&["grove", "embed", "--model", "m", "a text"]).expect("valid");
-        assert!(matches!(embed, Task::Embed(options) if options.task == bert::Task::Embed));
+        for options in [&["embed", "--query", "q"][..], &["embed", "--top-k", "3"], &["tag", "--question", "q"]] {
+            let given = [&["grove"], &options[..1], &["--model", "m"], &options[1..], &["a text"]].concat();
+            assert!(parse(&given).is_err(), "{options:?} has no effect and is refused");
+        }
+        let search = parse(&["grove", "search", "--model", "m", "a query", "a text"]).expect("valid");
+        assert!(matches!(search, Task::Search(search) if search.query == "a query" && search.input.texts == ["a text"]));
         let summary = parse(&["grove", "summary", "--model", "gpt2-xl"]).expect("valid");
         assert!(matches!(summary, Task::Summary(options) if options.summary));
         let chat = parse(&["grove", "chat", "--system", "Be brief."]);
@@ -292,9 +304,8 @@ mod tests {
 
     #[test]
     fn evaluation_needs_a_model() {
-        let evaluate = parse(&["grove", "evaluate", "gpt2", "--model", "m", "--data", "a.txt"]).expect("valid");
-        let Task::Evaluate(Evaluate::Language(Language::Gpt2(options))) = evaluate else { panic!("{evaluate:?}") };
-        assert!(options.language.evaluate);
-        assert!(parse(&["grove", "evaluate", "gpt2", "--data", "a.txt"]).is_err());
+        assert!(parse(&["grove", "evaluate", "language", "--model", "m", "--data", "a.txt"]).is_ok());
+        assert!(parse(&["grove", "evaluate", "language", "--data", "a.txt"]).is_err());
+        assert!(parse(&["grove", "evaluate", "images", "--model", "m"]).is_err());
     }
 }

@@ -6,11 +6,15 @@ use grove::{models::ModelKind, optim::except, train::classify::TrainableImageCla
 use crate::{
     labelled::tell_new_labels,
     prelude::*,
-    vision::{ImageArgs, Split, VisionJob, evaluate, not_for_images, output_size, preprocessor_of, train},
+    training::with_new_parameters,
+    vision::{ImageArgs, Split, VisionJob, not_for_images, output_size, preprocessor_of, train},
 };
 
 /// Name for all parts but the head in `--freeze`.
 const BACKBONE: &str = "backbone";
+
+/// Pattern of the head's parameters.
+const HEAD: &str = "head.**";
 
 /// Fine-tunes a ResNet, a ViT or a DINOv2 on images of classes of one's own.
 ///
@@ -23,7 +27,9 @@ const BACKBONE: &str = "backbone";
     version,
     allow_negative_numbers = true,
     mut_arg("evaluate", |arg| {
-        arg.requires("data").help("Do not train: print how well the model classifies the held-out images")
+        arg.requires("data").help(
+            "Do not train: print how well the model classifies all images of --data, or its evaluation part if it has one",
+        )
     }),
     mut_arg("epochs", |arg| arg.help("Passes over the data, parts of one too [default: 5]")),
     mut_arg("batch_size", |arg| arg.default_value("32").help("Images of a batch")),
@@ -60,7 +66,8 @@ pub struct Options {
     #[arg(long, help_heading = "Model")]
     pub new_head: bool,
 
-    /// Parts that stay as they are: backbone (all but the head), or paths such as "stem.**,stages.0.**"
+    /// Parameters that are not trained: backbone (all but the head), or paths such as "stem.**,stages.0.**". A new head is
+    /// trained
     #[arg(long, value_delimiter = ',', value_name = "PATTERNS", help_heading = "Model")]
     pub freeze: Vec<String>,
 
@@ -101,7 +108,7 @@ impl Options {
         };
         let args = &self.images;
         if args.evaluate {
-            return evaluate::<B, M>(args, &files, preprocessor, device);
+            return args.evaluation(&args.path()).run::<B, M>(&files, preprocessor, device);
         }
         // While training, the model itself stays in f32.
         let (model, _) = files.load::<B, M>(device, None)?;
@@ -110,20 +117,24 @@ impl Options {
         let batch_size = args.run.training.batch_size.min(split.training.examples.len());
         let size = output_size(&preprocessor, &model, &args.sizes, batch_size)?;
         let mut model = model.for_size(size)?;
+        // Parameters with random values.
+        let mut new = vec![];
         let (labels, key) = (split.training.labels.clone(), Key::new(args.run.seed).fold_in(1));
         if self.new_head || !labels.iter().any(|label| model.labels().contains(label)) {
             tell(format_args!("the head is new: {} classes in place of {}", labels.len(), model.labels().len()));
             model = model.with_new_head(labels, key);
+            new.push(HEAD.to_owned());
         } else if labels.iter().all(|label| model.labels().contains(label)) {
             // A model that knows all of the classes keeps its own.
             split = split.relabelled(model.labels())?;
         } else {
             tell_new_labels(model.labels(), &labels);
             model = model.with_labels(labels, key);
+            new.push(HEAD.to_owned());
         }
         let settings = RunSettings::new().with("freeze", self.freeze.join(",")).with("layer-decay", self.layer_decay);
         let inference = self.freeze.iter().any(|pattern| pattern == BACKBONE);
-        let trainable = Some(self.trainable(&model)?);
+        let trainable = Some(self.trainable(&model, &new)?);
         let setup = Setup { run: &args.run, output: args.run.directory()?, epochs: 5.0, settings, trainable };
         let job = VisionJob { args, preprocessor, setup, inference };
         let optimizer =
@@ -131,10 +142,11 @@ impl Options {
         train(job, split, model, optimizer, device)
     }
 
-    /// The leaves that are trained: all but what is frozen.
-    fn trainable<B: Backend, M: Tree<B>>(&self, model: &M) -> Result<Filter<B>, Exit> {
+    /// The leaves that are trained: all but the frozen ones, and all new ones.
+    fn trainable<B: Backend, M: Tree<B>>(&self, model: &M, new: &[String]) -> Result<Filter<B>, Exit> {
         let (backbone, named): (Vec<_>, Vec<_>) = self.freeze.iter().partition(|pattern| *pattern == BACKBONE);
         let trained = except(model, &named, "").map_err(|error| usage(format!("--freeze {error}")))?;
-        Ok(if backbone.is_empty() { trained } else { trained & by_path("head.**") })
+        let trained = if backbone.is_empty() { trained } else { trained & by_path(HEAD) };
+        Ok(with_new_parameters(model, trained, new))
     }
 }

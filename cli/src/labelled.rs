@@ -1,4 +1,4 @@
-//! Classifiers of texts: training, evaluation, and what is told of their data.
+//! Classifiers of texts: the options of their data, training, evaluation.
 
 use grove::{
     models::{TextClassifier, check_finite},
@@ -8,13 +8,111 @@ use grove::{
             TextExample, TextTask, TrainableTextClassifier, class_weights, fit_texts, labels_without_examples,
             score_texts, score_texts_on, texts_identity,
         },
-        data::{Examples, split_by_class},
+        data::{Columns, Examples, LabelledText, read_labelled, split_by_class},
     },
 };
 
-use crate::prelude::*;
+use crate::{
+    prelude::*,
+    training::TrainingArgs,
+};
 
-/// For clap: the character between columns.
+/// Columns of files with texts.
+#[derive(Args, Debug)]
+pub struct ColumnArgs {
+    /// Column, or JSON field, of the texts: its name, or its number from 1
+    #[arg(long, default_value = "text", value_name = "NAME", help_heading = "Data")]
+    pub text_column: String,
+
+    /// Column of the second texts, if the texts are pairs
+    #[arg(long, value_name = "NAME", help_heading = "Data")]
+    pub pair_column: Option<String>,
+
+    /// The first line of the files has no names; columns are given by their numbers
+    #[arg(long, help_heading = "Data")]
+    pub no_header: bool,
+
+    /// Character between the columns of tables, or tab; with tabs, quotes mean nothing [default: a tab in .tsv, else a comma]
+    #[arg(long, value_name = "CHARACTER", value_parser = delimiter, help_heading = "Data")]
+    pub delimiter: Option<u8>,
+}
+
+/// Labelled texts of a command that trains or evaluates.
+#[derive(Args, Debug)]
+pub struct LabelledArgs {
+    /// Labelled texts: .csv, .tsv (without quotes) or .jsonl
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub data: Vec<PathBuf>,
+
+    /// Columns of the files.
+    #[command(flatten)]
+    pub columns: ColumnArgs,
+
+    /// Column of the labels
+    #[arg(long, default_value = "label", value_name = "NAME", help_heading = "Data")]
+    pub label_column: String,
+}
+
+impl LabelledArgs {
+    /// Reads labelled texts from files.
+    pub fn read(&self, files: &[PathBuf]) -> Result<Vec<LabelledText>, Exit> {
+        let columns = Columns {
+            text: self.columns.text_column.clone(),
+            pair: self.columns.pair_column.clone(),
+            label: self.label_column.clone(),
+            header: !self.columns.no_header,
+            delimiter: self.columns.delimiter,
+        };
+        Ok(read_labelled(files, &columns)?)
+    }
+}
+
+/// Labelled texts of a command that trains: training data, held-out data, and the weight of each class.
+#[derive(Args, Debug)]
+pub struct SplitArgs {
+    /// Training data.
+    #[command(flatten)]
+    pub labelled: LabelledArgs,
+
+    /// Labelled texts for the evaluation; without them, some of --data are held out
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub held_out: Vec<PathBuf>,
+
+    /// Fraction of each class that is held out if --held-out is not given; with 0 there is no evaluation
+    #[arg(long, default_value_t = 0.1, value_name = "FRACTION", conflicts_with = "held_out")]
+    pub val_fraction: f64,
+
+    /// Let each class count the same in both losses, however many texts it has
+    #[arg(long, help_heading = "Data")]
+    pub balance: bool,
+}
+
+/// Training examples and held-out examples.
+pub type TextSplit = (Vec<TextExample>, Vec<TextExample>);
+
+impl SplitArgs {
+    /// Checks the options alone, before any file is read.
+    pub fn check(&self, training: &TrainingArgs) -> Result<(), Exit> {
+        training.check_held_out("val-fraction", self.val_fraction)?;
+        training.check_keep(&["loss", "accuracy", "macro_f1"])
+    }
+
+    /// Splits the examples of `--data`, or reads those of `--held-out`.
+    pub fn split(
+        &self,
+        examples: Vec<TextExample>,
+        seed: u64,
+        encode: impl FnOnce(Vec<LabelledText>) -> Result<Vec<TextExample>, Exit>,
+    ) -> Result<TextSplit, Exit> {
+        if !self.held_out.is_empty() {
+            return Ok((examples, encode(self.labelled.read(&self.held_out)?)?));
+        }
+        let option = ("val-fraction", self.val_fraction);
+        hold_out(examples, |example| example.class, option, seed, ("texts", &self.labelled.data))
+    }
+}
+
+/// Parses the character between columns, for clap.
 pub fn delimiter(text: &str) -> Result<u8, String> {
     match text.as_bytes() {
         b"tab" | b"\\t" => Ok(b'\t'),
@@ -23,13 +121,13 @@ pub fn delimiter(text: &str) -> Result<u8, String> {
     }
 }
 
-/// Names that are told of a list.
+/// Largest number of names in a message.
 pub const TOLD: usize = 10;
 
-/// Says of which classes an evaluation tells nothing, as none of its examples is of them.
+/// Warns of classes without an example in the evaluation.
 pub fn tell_unheld(labels: &[String], held_out: impl IntoIterator<Item = usize>) {
     let unheld = labels_without_examples(labels, held_out);
-    // An evaluation set of nothing was requested.
+    // The evaluation is empty on purpose.
     if unheld.is_empty() || unheld.len() == labels.len() {
         return;
     }
@@ -39,7 +137,7 @@ pub fn tell_unheld(labels: &[String], held_out: impl IntoIterator<Item = usize>)
     tell(format_args!("warning: the evaluation has no example of these classes: {named}{more}"));
 }
 
-/// Says which classes of a model's head are new, and which it has no longer.
+/// Names the classes that a model's head gets and loses.
 pub fn tell_new_labels(old: &[String], new: &[String]) {
     let list = |labels: &[String], others: &[String]| {
         let labels: Vec<&str> = labels.iter().filter(|label| !others.contains(label)).map(String::as_str).collect();
@@ -55,7 +153,7 @@ pub fn tell_new_labels(old: &[String], new: &[String]) {
     }
 }
 
-/// Splits what is trained on from what is held out of the files: a fraction of each class, by the option of this name.
+/// Splits examples of files into training examples and held-out ones: a fraction of each class, by the option of this name.
 pub fn hold_out<T>(
     examples: Vec<T>,
     class: impl Fn(&T) -> usize,
@@ -76,7 +174,7 @@ pub fn hold_out<T>(
     Ok((training, held_out))
 }
 
-/// The score of a model that is evaluated only.
+/// Scores a model on examples.
 pub fn evaluate<B: Backend, M: TextClassifier<B>>(
     model: &M,
     examples: &[TextExample],
@@ -88,19 +186,36 @@ pub fn evaluate<B: Backend, M: TextClassifier<B>>(
     Ok(score)
 }
 
-/// The measures of a classifier of texts, for scripts.
+/// Prints how well a model classifies examples.
+pub fn print_evaluation<B: Backend, M: TextClassifier<B>>(
+    model: &M,
+    examples: &[TextExample],
+    batch_size: usize,
+    as_json: bool,
+) -> Result<Ended, Exit> {
+    let score = evaluate(model, examples, batch_size)?;
+    let (texts, accuracy) = (score.confusion.count(), 100.0 * score.confusion.accuracy());
+    let (f1, loss, table) = (100.0 * score.confusion.macro_f1(), score.loss(), score.confusion.table());
+    let text = format!(
+        "{}, {accuracy:.1} % right, macro F1 {f1:.1} %, {loss:.4} nats a text\n\n{table}",
+        counted(texts, "text")
+    );
+    report(as_json, &json(&score), &text)
+}
+
+/// Metrics of a text classifier, for scripts.
 pub fn json(score: &ClassifierScore) -> Value {
     let mut found = score.json();
     found["texts"] = json!(score.confusion.count());
     found
 }
 
-/// Trains a model and tells how well it does. With `balance` each class counts the same in the loss; `finished` is the model as
-/// it is saved.
+/// Trains a model and prints how well it does. With `balance` each class counts the same in the losses. `finished` makes the model that
+/// is saved.
 pub fn train<B, M, T>(
     mut setup: Setup<'_, B>,
     model: M,
-    (training, held_out): (Vec<TextExample>, Vec<TextExample>),
+    (training, held_out): TextSplit,
     tokenizer: &Tokenizer,
     balance: bool,
     optimizer: impl FnOnce(&M, &Schedule) -> T,

@@ -10,15 +10,18 @@
 //! | [`devices`] | the devices of each backend |
 //! | [`new`] | new projects that depend on grove |
 //! | [`generation`], [`language`], [`bert`], [`rnn`], [`vision`] | tasks of models |
+//! | [`classify`], [`evaluate`] | tasks of classifiers and language models, whichever their family |
 #![warn(missing_docs)]
 // Docs of options are texts of `--help`, with brackets as a shell's user writes them.
 #![allow(rustdoc::broken_intra_doc_links, rustdoc::invalid_html_tags)]
 #![recursion_limit = "256"]
 
 pub mod bert;
+pub mod classify;
 pub mod commands;
 pub mod convert;
 pub mod devices;
+pub mod evaluate;
 pub mod finetune_bert;
 pub mod finetune_vision;
 pub mod generation;

@@ -14,7 +14,7 @@ pub use std::path::{Path, PathBuf};
 
 pub use crate::{
     DeviceArgs, Dtype, Exit, failure,
-    program::{Command, report},
+    program::{Command, counted, report},
     ranks::{ranks, tell},
     resolve, resolve_named, shipped,
     training::{RunArgs, Setup, at_least_one, check_layer_decay, fraction, not_negative},

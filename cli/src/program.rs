@@ -1,7 +1,7 @@
 //! Commands, whichever they are.
 
 use grove::{backend::DeviceSpec, prelude::*, train::Ended};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use serde_json::Value;
 use std::{path::Path, process::ExitCode};
 
@@ -56,6 +56,12 @@ pub fn main<C: Command>(command: &C) -> ExitCode {
 pub fn report(json: bool, object: &Value, text: &str) -> Result<Ended, Exit> {
     grove_terminal::report(json, object, text)?;
     Ok(Ended::Finished)
+}
+
+/// A number of things, such as `1 text` and `1,024 texts`.
+pub fn counted(count: usize, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", HumanCount(count as u64))
 }
 
 /// A progress bar on standard error, where that is a terminal.

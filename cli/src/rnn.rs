@@ -2,20 +2,22 @@
 
 use clap::ArgGroup;
 use grove::{
-    models::{TextClassifier, check_finite},
+    models::check_finite,
     train::{
         classify::{TextExample, encode_examples},
-        data::{Columns, LabelledText, labels as labels_of, read_labelled},
+        data::{LabelledText, labels as labels_of},
     },
 };
-use serde_json::Map;
 
 use crate::{
-    labelled::{self, delimiter, hold_out},
+    labelled::{self, SplitArgs},
     language::RnnSizes,
     prelude::*,
     training::{new_model, new_tokenizer},
 };
+
+/// Tokens of a text that are read unless the options say otherwise.
+pub const MAX_LENGTH: usize = 512;
 
 /// Trains a classifier of texts, or uses one.
 ///
@@ -25,6 +27,7 @@ use crate::{
 #[command(
     allow_negative_numbers = true,
     group = ArgGroup::new("use").args(["evaluate", "predict"]).requires("model"),
+    mut_arg("data", |arg| arg.required_unless_present("predict")),
     mut_arg("layers", |arg| arg.help("Recurrent layers, one above the other [default: 1]")),
     mut_arg("hidden", |arg| arg.help("Size of hidden states in each direction [default: 128]")),
     mut_arg("epochs", |arg| arg.help("Passes over the data, parts of one too [default: 10]")),
@@ -33,24 +36,16 @@ use crate::{
     mut_arg("weight_decay", |arg| arg.default_value("0.01")),
 )]
 pub struct ClassifyOptions {
-    /// Labelled texts, one a line: the label, a tab, the text; in a .jsonl file {"label": "…", "text": "…"}
-    #[arg(long, value_name = "FILE", num_args = 1.., required_unless_present = "predict")]
-    pub data: Vec<PathBuf>,
-
-    /// Character between the label and the text, or tab; with tabs, quotes mean nothing [default: a tab in .tsv, else a comma]
-    #[arg(long, value_name = "CHARACTER", value_parser = delimiter)]
-    pub delimiter: Option<u8>,
-
-    /// Fraction of each class that is held out for the evaluation; with 0 there is none
-    #[arg(long, default_value_t = 0.1, value_name = "FRACTION")]
-    pub held_out: f64,
+    /// Labelled texts.
+    #[command(flatten)]
+    pub texts: SplitArgs,
 
     /// Trained model to use: directory, weights file, or hub id
     #[arg(long, requires = "use")]
     pub model: Option<String>,
 
     /// Do not train: print the model's accuracy and loss on the data
-    #[arg(long, conflicts_with_all = ["output", "steps", "epochs"])]
+    #[arg(long, requires = "data", conflicts_with_all = ["output", "held_out", "val_fraction", "steps", "epochs"])]
     pub evaluate: bool,
 
     /// Do not train: print the class of this text; can be given several times
@@ -78,7 +73,7 @@ pub struct ClassifyOptions {
     pub vocab_size: usize,
 
     /// Tokens of a text that are read; the rest of a longer one is not
-    #[arg(long, default_value_t = 512, value_name = "N", help_heading = "Model")]
+    #[arg(long, default_value_t = MAX_LENGTH, value_name = "N", help_heading = "Model")]
     pub max_length: usize,
 
     /// Directory, device and hyperparameters of the run.
@@ -89,7 +84,10 @@ pub struct ClassifyOptions {
 impl Command for ClassifyOptions {
     fn check(&self) -> Result<DeviceSpec, Exit> {
         self.run.training.check()?;
-        self.run.training.check_held_out("held-out", self.held_out)?;
+        self.texts.check(&self.run.training)?;
+        if self.texts.labelled.columns.pair_column.is_some() {
+            return Err(usage("--pair-column: a recurrent classifier reads single texts; pairs need a BERT"));
+        }
         fraction([("dropout", self.dropout)])?;
         at_least_one([("max-length", self.max_length)])?;
         if self.run.jit {
@@ -110,7 +108,12 @@ impl Command for ClassifyOptions {
         let (model, _) = RnnClassifier::<B>::from_path(&path, device, None)?;
         let tokenizer = Tokenizer::beside(&path)?;
         match self.evaluate {
-            true => self.print_score(&model, &tokenizer),
+            true => {
+                let (labelled, batch_size) = (&self.texts.labelled, self.run.training.batch_size);
+                let reader = TextReader { tokenizer: &tokenizer, config: &model.config, max_length: self.max_length };
+                let examples = reader.examples(labelled.read(&labelled.data)?)?;
+                labelled::print_evaluation(&model, &examples, batch_size, self.run.json)
+            }
             false => self.print_predictions(&model, &tokenizer),
         }
     }
@@ -119,7 +122,8 @@ impl Command for ClassifyOptions {
 impl ClassifyOptions {
     fn train<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let output = self.run.directory()?;
-        let texts = self.read()?;
+        let labelled = &self.texts.labelled;
+        let texts = labelled.read(&labelled.data)?;
         let resumed = output.config()?.map(RnnClassifierConfig::from_file).transpose()?;
         let labels = if resumed.is_none() { labels_of(&texts)? } else { vec![] };
         let tokenizer = new_tokenizer(output.tokenizer()?, self.tokenizer.as_deref(), || {
@@ -148,58 +152,18 @@ impl ClassifyOptions {
             }
         };
         let model: RnnClassifier<B> = new_model(&self.run, &config, device)?;
-        let examples = self.examples(texts, &tokenizer, &config)?;
-        let option = ("held-out", self.held_out);
-        let split = hold_out(examples, |example| example.class, option, self.run.seed, ("texts", &self.data))?;
+        let reader = TextReader { tokenizer: &tokenizer, config: &config, max_length: self.max_length };
+        let split = self.texts.split(reader.examples(texts)?, self.run.seed, |texts| reader.examples(texts))?;
         let settings = RunSettings::new()
             .with("max-length", self.max_length)
             .with("dropout", self.dropout)
             .with("one-direction", self.one_direction)
-            .with("vocab-size", self.vocab_size);
+            .with("vocab-size", self.vocab_size)
+            .with("balance", self.texts.balance);
         let (run, epochs, trainable) = (&self.run, 10.0, None);
         let optimizer = |_: &_, schedule: &_| run.training.optimizer(schedule);
         let setup = Setup { run, output, epochs, settings, trainable };
-        labelled::train(setup, model, split, &tokenizer, false, optimizer, |model| model)
-    }
-
-    /// Reads labelled texts: of a table without names the label stands before the text.
-    fn read(&self) -> Result<Vec<LabelledText>, Exit> {
-        let objects = |file: &PathBuf| file.extension().is_some_and(|extension| extension == "jsonl");
-        let (objects, tables): (Vec<_>, Vec<_>) = self.data.iter().cloned().partition(objects);
-        let columns = |text: &str, label: &str| Columns {
-            text: text.into(),
-            pair: None,
-            label: label.into(),
-            header: false,
-            delimiter: self.delimiter,
-        };
-        let mut texts = read_labelled(&tables, &columns("2", "1"))?;
-        texts.extend(read_labelled(&objects, &columns("text", "label"))?);
-        Ok(texts)
-    }
-
-    /// Texts as the model reads them.
-    fn examples(
-        &self,
-        texts: Vec<LabelledText>,
-        tokenizer: &Tokenizer,
-        config: &RnnClassifierConfig,
-    ) -> Result<Vec<TextExample>, Exit> {
-        let encode = |text: &LabelledText| tokenizer.encode_for(&text.text, self.max_length, config.vocab_size);
-        Ok(encode_examples(texts, &config.labels, encode)?)
-    }
-
-    /// Does what `--evaluate` asks for.
-    fn print_score<B: Backend>(&self, model: &RnnClassifier<B>, tokenizer: &Tokenizer) -> Result<Ended, Exit> {
-        let examples = self.examples(self.read()?, tokenizer, &model.config)?;
-        let score = labelled::evaluate(model, &examples, self.run.training.batch_size)?;
-        let (texts, accuracy, loss) = (examples.len(), score.confusion.accuracy(), score.loss());
-        let recalls = (0..).map(|class| json!(score.confusion.recall(class)));
-        let classes: Map<_, _> = model.labels().iter().cloned().zip(recalls).collect();
-        let (recognised, table) = (100.0 * accuracy, score.confusion.table());
-        let text = format!("{texts} texts, {recognised:.1} % recognised, {loss:.4} nats a text\n{table}");
-        let object = json!({ "accuracy": accuracy, "loss": loss, "texts": texts, "classes": classes });
-        report(self.run.json, &object, &text)
+        labelled::train(setup, model, split, &tokenizer, self.texts.balance, optimizer, |model| model)
     }
 
     /// Does what `--predict` asks for.
@@ -215,5 +179,24 @@ impl ClassifyOptions {
         });
         let (objects, lines): (Vec<_>, Vec<_>) = told.unzip();
         report(self.run.json, &json!({ "predictions": objects }), &lines.join("\n"))
+    }
+}
+
+/// Reads labelled texts as a recurrent classifier does.
+pub struct TextReader<'a> {
+    /// The model's tokenizer.
+    pub tokenizer: &'a Tokenizer,
+    /// The model's configuration.
+    pub config: &'a RnnClassifierConfig,
+    /// Number of tokens of a text that are read.
+    pub max_length: usize,
+}
+
+impl TextReader<'_> {
+    /// Encodes texts.
+    pub fn examples(&self, texts: Vec<LabelledText>) -> Result<Vec<TextExample>, Exit> {
+        let encode =
+            |text: &LabelledText| self.tokenizer.encode_for(&text.text, self.max_length, self.config.vocab_size);
+        Ok(encode_examples(texts, &self.config.labels, encode)?)
     }
 }

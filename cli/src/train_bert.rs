@@ -99,16 +99,10 @@ impl Command for Options {
         let (language, run) = (&self.language, &self.language.run);
         let (output, batch_size) = (run.directory()?, run.training.batch_size);
         let (model, tokenizer, (training, held_out)) = self.prepare::<B>(&output, device)?;
-        let mask = tokenizer.mask_token().ok_or_else(|| failure("the tokenizer has neither [MASK] nor <mask>"))?;
-        let masking = Masking::new(mask, tokenizer.special_tokens(), model.bert.config.vocab_size);
-        let masking = Masking { rate: self.mask, ..masking };
+        let masking = Masking { rate: self.mask, ..masking(&tokenizer, &model)? };
         let score = |model: &BertForMaskedLm<B>, texts: &[TextIds]| masked_lm_score(model, texts, &masking, batch_size);
         if language.evaluate {
-            let MaskedLmScore { loss, accuracy, tokens } = score(&model, &training)?;
-            check_finite(&model, [loss])?;
-            let restored = 100.0 * accuracy;
-            let text = format!("{tokens} masked tokens, {loss:.4} nats each, {restored:.1} % restored");
-            return report(run.json, &json!({ "loss": loss, "accuracy": accuracy, "tokens": tokens }), &text);
+            return print_masked_evaluation(&model, &tokenizer, &training, batch_size, run.json);
         }
         let (key, config) = (Key::new(run.seed), model.bert.config.to_json().into());
         let settings = RunSettings::new()
@@ -132,12 +126,34 @@ impl Command for Options {
         let task = MaskedLmTask { masking: &masking, held_out: &held_out, batch_size, jit: run.jit };
         let fitted = fit_masked_lm(model, &optimizer, data, task, job.key, settings)?;
         let (model, summary) = job.save(fitted, |model, directory| model.save_pretrained(directory))?;
-        let found = summary.run.best_loss.map(|_| score(&model, &held_out)).transpose()?;
+        let found = summary.run.held_out_loss.map(|_| score(&model, &held_out)).transpose()?;
         let accuracy = found.map(|found| found.accuracy);
         summary.report(run, "masked token", ("accuracy", accuracy), |accuracy| {
             format!("{:.1} % of masked tokens", 100.0 * accuracy)
         })
     }
+}
+
+/// The masking of BERT's paper, with a tokenizer's mask token.
+fn masking<B: Backend>(tokenizer: &Tokenizer, model: &BertForMaskedLm<B>) -> Result<Masking, Exit> {
+    let mask = tokenizer.mask_token().ok_or_else(|| failure("the tokenizer has neither [MASK] nor <mask>"))?;
+    Ok(Masking::new(mask, tokenizer.special_tokens(), model.bert.config.vocab_size))
+}
+
+/// Prints the loss and the accuracy of a model on masked tokens of texts.
+pub fn print_masked_evaluation<B: Backend>(
+    model: &BertForMaskedLm<B>,
+    tokenizer: &Tokenizer,
+    texts: &[TextIds],
+    batch_size: usize,
+    json: bool,
+) -> Result<Ended, Exit> {
+    let masking = masking(tokenizer, model)?;
+    let MaskedLmScore { loss, accuracy, tokens } = masked_lm_score(model, texts, &masking, batch_size)?;
+    check_finite(model, [loss])?;
+    let (count, restored) = (counted(tokens, "masked token"), 100.0 * accuracy);
+    let text = format!("{count}, {loss:.4} nats each, {restored:.1} % restored");
+    report(json, &json!({ "loss": loss, "accuracy": accuracy, "tokens": tokens }), &text)
 }
 
 impl Options {
@@ -156,7 +172,7 @@ impl Options {
         if let Some(rate) = language.dropout {
             (config.hidden_dropout_prob, config.attention_probs_dropout_prob) = (rate, rate);
         }
-        let context = language::context(language, Some(config.positions()))?;
+        let context = language::context(language.context, Some(config.positions()))?;
         let read = |documents: &[String]| masked_lm_sequences(documents, &tokenizer, config, context);
         let training = read(&data)?;
         let split = match &language.held_out[..] {

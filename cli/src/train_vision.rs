@@ -10,7 +10,7 @@ use grove::{
 use crate::{
     prelude::*,
     training::{config_json, new_model},
-    vision::{ImageArgs, Split, VisionJob, evaluate, preprocessor_of, train},
+    vision::{ImageArgs, Split, VisionJob, preprocessor_of, train},
 };
 
 /// Trains a ResNet or a ViT from scratch to tell classes of images apart.
@@ -152,7 +152,7 @@ impl Options {
         let path = resolve(self.model.as_deref(), "mnist-resnet", &FilePatterns::model())?;
         let files = with_adapter(&path, None)?;
         let preprocessor = |model: &M| preprocessor_of(None, files.path(), model.channels());
-        evaluate::<B, M>(&self.images, &files, preprocessor, device)
+        self.images.evaluation(&self.images.path()).run::<B, M>(&files, preprocessor, device)
     }
 
     /// Preprocessing of the images: grey ones as MNIST's, others as ImageNet's.

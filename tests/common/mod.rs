@@ -153,6 +153,12 @@ impl Place {
     }
 
     /// Sentences whose words tell the label.
+    /// A table with the columns `label` and `text`, `texts.tsv`.
+    pub fn labelled_table(&self) -> String {
+        let rows = fs::read_to_string(self.labelled("rows", |label, text| format!("{label}\t{text}\n"))).expect("rows");
+        self.write("texts.tsv", "label\ttext\n".to_owned() + &rows)
+    }
+
     pub fn labelled(&self, name: &str, line: impl Fn(&str, String) -> String) -> String {
         let words = [("animal", ["cat", "dog", "hen"]), ("fruit", ["fig", "lime", "plum"])];
         let lines = (0..120).map(|i| {

@@ -125,6 +125,17 @@ fn a_classifier_is_tuned_in_every_way_and_used() {
     let evaluated = FINETUNE.json(&["--evaluate", "--model", &tuned, "--data", &data, "--json"]);
     assert!(evaluated["accuracy"].as_f64() > Some(0.9) && evaluated["texts"] == 120, "{evaluated}");
 
+    // A table is classified to a table, and the best model is the one that --keep asks for.
+    let last = tune(&data, &place.named("last"), &["--keep", "last"]);
+    assert_eq!((&last["kept"], &last["best_step"]), (&"last".into(), &serde_json::Value::Null), "{last}");
+    let best = tune(&data, &place.named("best"), &["--keep", "best:macro_f1", "--learning-rate", "3e-3"]);
+    assert_eq!(best["kept"], "best:macro_f1");
+    let log = fs::read_to_string(place.path("best/metrics.jsonl")).expect("the log");
+    let records: Vec<serde_json::Value> = log.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let scored = records.iter().filter_map(|record| Some((record["eval/macro_f1"].as_f64()?, record["step"].as_u64()?)));
+    let (greatest, step) = scored.fold((-1.0, 0), |best, found| if found.0 > best.0 { found } else { best });
+    assert_eq!((best["best_step"].as_u64(), best["evaluation"]["macro_f1"].as_f64()), (Some(step), Some(greatest)));
+
     // Pairs, from the other format; frozen parts stay as they were, and adapters leave no trace but in the weights.
     let columns =
         ["--text-column", "first", "--pair-column", "second", "--label-column", "class", "--learning-rate", "1e-2"];

@@ -136,11 +136,11 @@ fn language_models_that_cannot_be_trained() {
 #[test]
 fn a_classifier_is_trained_and_evaluated_and_predicts() {
     let place = Place::new();
-    let data = place.labelled("texts.tsv", |label, text| format!("{label}\t{text}\n"));
+    let data = place.labelled_table();
     let lines =
         place.labelled("texts.jsonl", |label, text| format!(r#"{{"label": "{label}", "text": "{text}"}}"#) + "\n");
     let run = place.named("run");
-    let settings = ["--held-out", "0.25", "--epochs", "8", "--learning-rate", "0.01", "--dropout", "0", "--json"];
+    let settings = ["--val-fraction", "0.25", "--epochs", "8", "--learning-rate", "0.01", "--dropout", "0", "--json"];
     let made = TRAIN.json(&arguments(&[&["classify", "--data", &data, "--output", &run], &settings]));
     assert_eq!((&made["ended"], &made["steps"]), (&"finished".into(), &(8 * 23).into()), "90 texts in 23 batches");
     let accuracy = made["accuracy"].as_f64().expect("a number");
@@ -158,7 +158,7 @@ fn a_classifier_is_trained_and_evaluated_and_predicts() {
     assert_eq!(config["id2label"], serde_json::json!({ "0": "animal", "1": "fruit" }));
     let evaluated = TRAIN.json(&["classify", "--model", &model, "--evaluate", "--data", &data, "--json"]);
     assert!(evaluated["texts"] == 120 && evaluated["accuracy"].as_f64() > Some(0.9), "{evaluated}");
-    assert!(evaluated["classes"]["fruit"].is_f64());
+    assert!(evaluated["classes"]["fruit"]["recall"].is_f64() && evaluated["macro_f1"].is_f64());
     let predict = ["--predict", "a dog, a cat", "--predict", "very very plum", "--json"];
     let predicted = TRAIN.json(&[&["classify", "--model", &model], &predict[..]].concat());
     let labels = [0, 1].map(|i| predicted["predictions"][i]["label"].clone());
@@ -174,7 +174,7 @@ fn a_classifier_is_trained_and_evaluated_and_predicts() {
 #[test]
 fn a_classifier_is_resumed() {
     let place = Place::new();
-    let data = place.labelled("texts.tsv", |label, text| format!("{label}\t{text}\n"));
+    let data = place.labelled_table();
     let classify = |run: &str, more: &[&str]| {
         let run = place.named(run);
         let constant = ["--final-learning-rate", "1", "--warmup", "0", "--json"];
@@ -191,8 +191,8 @@ fn a_classifier_is_resumed() {
     let run = place.named("parts");
     let resume = ["classify", "--output", &run, "--resume", "--data"];
     TRAIN.assert_refused(&[&resume[..], &[&data, "--hidden", "17"]].concat(), 2, &["--hidden is 17", "has 16"]);
-    let other = place.write("other.tsv", "animal\ta cat\n\nstone\tgranite\n");
-    let words = ["other.tsv, line 3", "'stone'", "animal, fruit"];
+    let other = place.write("other.tsv", "label\ttext\nanimal\ta cat\n\nstone\tgranite\n");
+    let words = ["other.tsv, line 4", "'stone'", "animal, fruit"];
     TRAIN.assert_refused(&[&resume[..], &[&other]].concat(), 1, &words);
     let model = place.named("parts/model");
     TRAIN.assert_refused(&["classify", "--model", &model, "--evaluate", "--data", &other], 1, &words);
@@ -207,17 +207,22 @@ fn labelled_texts_that_cannot_be_read() {
         TRAIN.assert_refused(&["classify", "--data", &data, "--output", &run], 1, &[words, &[name]].concat());
         assert!(!place.path("run").exists(), "refused before anything was written");
     };
-    refused("a.tsv", b"good\tfine\nbad\n", &["a.tsv, line 2", "no column 2", "tabs"]);
-    refused("b.tsv", b"good\tfine\n\tawful\n", &["b.tsv, line 2", "the label is empty"]);
-    refused("c.tsv", b"good\t \r\nbad\tawful\r\n", &["c.tsv, line 1", "the text is empty"]);
-    refused("d.tsv", b"good\tfine\nbad\tGr\xfc\xdfe\n", &["d.tsv, line 2", "0xfc after \"Gr\"", "not UTF-8", "iconv"]);
+    refused("a.tsv", b"label\ttext\ngood\tfine\nbad\n", &["a.tsv, line 3", "no column 2", "tabs"]);
+    refused("b.tsv", b"label\ttext\ngood\tfine\n\tawful\n", &["b.tsv, line 3", "the label is empty"]);
+    refused("c.tsv", b"label\ttext\r\ngood\t \r\nbad\tawful\r\n", &["c.tsv, line 2", "the text is empty"]);
+    let latin = b"label\ttext\ngood\tfine\nbad\tGr\xfc\xdfe\n";
+    refused("d.tsv", latin, &["d.tsv, line 3", "0xfc after \"Gr\"", "not UTF-8", "iconv"]);
     refused("e.tsv", b"", &["e.tsv is empty"]);
-    refused("f.tsv", b"\n \n", &["f.tsv is empty"]);
-    refused("g.tsv", b"good\tfine\ngood\tlovely\n", &["g.tsv, line 1", "label 'good'", "at least two labels"]);
+    refused("f.tsv", b"label\ttext\n\n \n", &["f.tsv is empty"]);
+    let same = b"label\ttext\ngood\tfine\ngood\tlovely\n";
+    refused("g.tsv", same, &["g.tsv, line 2", "label 'good'", "at least two labels"]);
     refused("h.jsonl", b"{\"label\": 1, \"text\": \"a\"}\n{\"label\": 2}\n", &["h.jsonl, line 2", "no \"text\""]);
     refused("i.jsonl", b"{\"label\": \"x\", \"text\": 3}\n", &["i.jsonl, line 1", "\"text\" is not a string"]);
     refused("j.jsonl", b"label\ttext\n", &["j.jsonl, line 1", "not JSON"]);
-    refused("k.tsv", b"good\tfine\nbad\tawful\n", &["2 texts are too few", "--held-out"]);
+    refused("k.tsv", b"label\ttext\ngood\tfine\nbad\tawful\n", &["2 texts are too few", "--val-fraction"]);
+    refused("l.tsv", b"good\tfine\nbad\tawful\n", &["l.tsv", "no column 'label'", "good, fine"]);
+    let utf16 = b"\xff\xfel\0a\0b\0e\0l\0\n\0";
+    refused("m.tsv", utf16, &["m.tsv, line 1", "not UTF-8", "iconv -f UTF-16"]);
     TRAIN.assert_refused(&["classify", "--data", "./nowhere.tsv"], 1, &["./nowhere.tsv"]);
     TRAIN.assert_refused(&["classify", "--data", text(place.directory.path())], 1, &["cannot read"]);
 }
@@ -225,15 +230,18 @@ fn labelled_texts_that_cannot_be_read() {
 #[test]
 fn wrong_usage_has_status_two() {
     let place = Place::new();
-    let data = place.labelled("texts.tsv", |label, text| format!("{label}\t{text}\n"));
+    let data = place.labelled_table();
     let refused = |more: &[&str], words: &[&str]| {
         TRAIN.assert_refused(&[&["classify", "--data", &data], more].concat(), 2, words);
     };
-    refused(&["--held-out", "1"], &["--held-out is 1"]);
+    refused(&["--val-fraction", "1"], &["--val-fraction is 1"]);
+    refused(&["--keep", "best:top5"], &["--keep is best:top5", "best:macro_f1"]);
+    refused(&["--keep", "best:accuracy", "--val-fraction", "0"], &["--keep best:accuracy needs an evaluation"]);
+    refused(&["--pair-column", "second"], &["--pair-column", "single texts"]);
     refused(&["--max-length", "0"], &["--max-length is 0"]);
     refused(&["--vocab-size", "10"], &["--vocab-size", "at least 257"]);
     refused(&["--layers", "0"], &["num_layers is 0"]);
-    refused(&["--patience", "3", "--held-out", "0"], &["--patience", "--held-out"]);
+    refused(&["--patience", "3", "--val-fraction", "0"], &["--patience", "--val-fraction"]);
     refused(&["--evaluate"], &["--model"]);
     refused(&["--model", "x"], &["--evaluate", "--predict"]);
     refused(&["--model", "x", "--predict", "fine"], &["--data", "--predict"]);

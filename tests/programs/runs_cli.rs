@@ -46,7 +46,7 @@ fn other_settings(example: Example, base: &[&str], cases: &[(&[&str], &str)]) {
         let resumed = [base, &["--steps", "4", "--resume", "--json"], options].concat();
         example.assert_fails(&resumed, 1, &["belongs to a run with other settings", difference, "--resume-anyway"]);
     }
-    let free = ["--steps", "4", "--resume", "--json", "--log-every", "3", "--checkpoint-every", "7", "--keep", "3"];
+    let free = ["--steps", "4", "--resume", "--json", "--log-every", "3", "--checkpoint-every", "7", "--keep-checkpoints", "3"];
     assert_eq!(example.json(&[base, &free].concat())["steps"], 4, "these may change");
     if let Some((options, _)) = cases.first() {
         let anyway = [base, &["--steps", "5", "--resume-anyway", "--json"], options].concat();
@@ -86,7 +86,7 @@ fn a_language_model_is_resumed_as_it_began() {
 #[test]
 fn classifiers_and_encoders_are_resumed_as_they_began() {
     let place = Place::new();
-    let table = place.labelled("texts.tsv", |label, text| format!("{label}\t{text}\n"));
+    let table = place.labelled_table();
     let run = place.named("rnn");
     let base = ["classify", "--data", &table, "--output", &run, "--layers", "1", "--hidden", "8", "--batch-size", "8"];
     let fewer = place.write("fewer.tsv", fs::read_to_string(&table).expect("a table").replace("dog", "cow"));

@@ -96,6 +96,9 @@ fn a_resnet_is_trained_and_used_and_tuned() {
     assert_eq!((&made["steps"], &made["model"]), (&3.into(), &serde_json::Value::Null));
     let evaluated = FINETUNE.json(&["--evaluate", "--model", &model, "--data", &place.named("images"), "--json"]);
     assert!(evaluated["accuracy"].as_f64() >= Some(0.9), "{evaluated}");
+    let files = ["left", "right"].map(|class| fs::read_dir(place.path("images").join(class)).expect("images").count());
+    let (seen, unreadable) = (evaluated["images"].as_u64(), evaluated["unreadable"].as_u64());
+    assert_eq!(seen.zip(unreadable).map(|(a, b)| a + b), Some(files.iter().sum::<usize>() as u64), "all are evaluated");
 
     // Other classes than the model's.
     let (other, second) = (place.path("other/up"), place.path("other/down"));
@@ -103,7 +106,7 @@ fn a_resnet_is_trained_and_used_and_tuned() {
         fs::create_dir_all(directory).expect("a directory");
         save_png(&image(true, 1, 16), directory.join("1.png")).expect("written");
     }
-    let arguments = ["--evaluate", "--model", &model, "--data", &place.named("other"), "--val-fraction", "0"];
+    let arguments = ["--evaluate", "--model", &model, "--data", &place.named("other")];
     FINETUNE.assert_refused(&arguments, 1, &["does not know these classes of the images: down, up", "it has 2"]);
 }
 

@@ -1,11 +1,14 @@
 //! Tasks of BERT: filled masks, embeddings, similarity, classes, entities, answers.
 
+mod commands;
 mod tasks;
 mod texts;
 
 use grove::{files::directory_at, models::bert::transformer_directory};
 
 use crate::prelude::*;
+pub use commands::{Answer, Embed, Fill, Search, Tag};
+pub(crate) use texts::texts;
 
 /// Reads texts with BERT, RoBERTa or DistilBERT: fills in words, embeds, compares, classifies, labels words, answers.
 ///
@@ -14,10 +17,43 @@ use crate::prelude::*;
 #[command(name = "bert", version)]
 pub struct Options {
     /// Task to perform
-    #[arg(long, value_enum, default_value_t = Task::FillMask)]
-    pub task: Task,
+    #[arg(long, value_enum, default_value_t = TaskName::FillMask)]
+    pub task: TaskName,
 
-    /// Texts; of similarity the first is what the others are compared with, unless --query is given
+    /// Texts, model and device.
+    #[command(flatten)]
+    pub input: TextArgs,
+
+    /// similarity: text to compare the others with [default: the first text]
+    #[arg(long, value_name = "TEXT")]
+    pub query: Option<String>,
+
+    /// answer: question to answer from the texts
+    #[arg(long, value_name = "TEXT", required_if_eq("task", "answer"))]
+    pub question: Option<String>,
+
+    /// embed, similarity: name of the prompt that is put before each text, such as query [default: the model's default
+    /// prompt, if it has one]
+    #[arg(long, value_name = "NAME")]
+    pub prompt_name: Option<String>,
+
+    /// answer: allow an empty answer if the text does not answer the question, for models of SQuAD 2
+    #[arg(long)]
+    pub handle_impossible_answer: bool,
+
+    /// Number of results to show [default: 5 of fill-mask, 1 of answer, all of the others]
+    #[arg(long, value_name = "N")]
+    pub top_k: Option<usize>,
+
+    /// tokens, answer: tokens that windows of a long text share [default: 128]
+    #[arg(long, value_name = "N")]
+    pub stride: Option<usize>,
+}
+
+/// Texts, model and device of a task.
+#[derive(Args, Debug)]
+pub struct TextArgs {
+    /// Texts; of similarity the first is compared with the others, unless --query is given
     #[arg(value_name = "TEXT")]
     pub texts: Vec<String>,
 
@@ -38,51 +74,26 @@ pub struct Options {
     #[command(flatten)]
     pub device: DeviceArgs,
 
-    /// Text to compare the others with, by similarity of meaning
-    #[arg(long, value_name = "TEXT")]
-    pub query: Option<String>,
-
-    /// Question to answer from the texts
-    #[arg(long, value_name = "TEXT", required_if_eq("task", "answer"))]
-    pub question: Option<String>,
-
-    /// Name of the prompt that is put before each text of embed and similarity, such as query [default: the model's default
-    /// prompt, if it has one]
-    #[arg(long, value_name = "NAME")]
-    pub prompt_name: Option<String>,
-
-    /// Let answer give an empty answer where the text does not answer the question, for models of SQuAD 2
-    #[arg(long)]
-    pub handle_impossible_answer: bool,
-
-    /// Number of results to show [default: 5 of fill-mask, 1 of answer, all of the others]
-    #[arg(long, value_name = "N")]
-    pub top_k: Option<usize>,
-
     /// Texts that are read at once
     #[arg(long, value_name = "N", default_value_t = 32)]
     pub batch_size: usize,
 
-    /// Most tokens of a text that are read; answer and tokens read the rest too, in windows [default: 384 of answer, else
+    /// Largest number of tokens of a text; answer and tokens read longer texts in windows [default: 384 of answer, else
     /// the model's]
     #[arg(long, value_name = "N")]
     pub max_length: Option<usize>,
-
-    /// Tokens that windows share
-    #[arg(long, value_name = "N", default_value_t = 128)]
-    pub stride: usize,
 
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
 }
 
-/// A task of BERT.
+/// Name of a task of BERT.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Task {
-    /// The likeliest words where the text says [MASK] (RoBERTa: <mask>)
+pub enum TaskName {
+    /// The most probable words in place of [MASK] (RoBERTa: <mask>)
     FillMask,
-    /// A vector of each text
+    /// A vector for each text
     Embed,
     /// Similarity of meaning between texts
     Similarity,
@@ -92,6 +103,119 @@ pub enum Task {
     Tokens,
     /// The part of a text that answers a question
     Answer,
+}
+
+/// A task of BERT with its settings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Task {
+    /// Fills in masked words.
+    FillMask {
+        /// Number of words for each mask.
+        top_k: Option<usize>,
+    },
+    /// Embeds texts.
+    Embed {
+        /// Name of the prompt before each text.
+        prompt_name: Option<String>,
+        /// File of the vectors, in numpy's format.
+        output: Option<PathBuf>,
+    },
+    /// Ranks texts by their similarity to one.
+    Similarity {
+        /// The one text; the first of the texts if it is missing.
+        query: Option<String>,
+        /// Number of texts.
+        top_k: Option<usize>,
+        /// Name of the prompt before each text.
+        prompt_name: Option<String>,
+    },
+    /// Classifies texts.
+    Classify {
+        /// Number of labels for each text.
+        top_k: Option<usize>,
+    },
+    /// Labels words.
+    Tokens {
+        /// Tokens that windows share.
+        stride: Option<usize>,
+    },
+    /// Answers a question.
+    Answer {
+        /// The question.
+        question: String,
+        /// Number of answers.
+        top_k: Option<usize>,
+        /// Tokens that windows share.
+        stride: Option<usize>,
+        /// If true, the empty answer is among the answers.
+        handle_impossible_answer: bool,
+    },
+}
+
+impl Options {
+    /// The task with its settings. Refuses options of other tasks.
+    fn task(&self) -> Result<Task, Exit> {
+        use TaskName::{Answer, Classify, Embed, FillMask, Similarity, Tokens};
+        let Self { query, question, prompt_name, top_k, stride, .. } = self;
+        let (task, impossible) = (self.task, self.handle_impossible_answer);
+        for (option, given, tasks) in [
+            ("query", query.is_some(), &[Similarity][..]),
+            ("question", question.is_some(), &[Answer]),
+            ("prompt-name", prompt_name.is_some(), &[Embed, Similarity]),
+            ("handle-impossible-answer", impossible, &[Answer]),
+            ("top-k", top_k.is_some(), &[FillMask, Similarity, Classify, Answer]),
+            ("stride", stride.is_some(), &[Tokens, Answer]),
+        ] {
+            if given && !tasks.contains(&task) {
+                let tasks: Vec<String> = tasks.iter().map(|task| task.name()).collect();
+                return Err(usage(format!(
+                    "--{option} has no effect with --task {}; it belongs to {}",
+                    task.name(),
+                    tasks.join(", ")
+                )));
+            }
+        }
+        Ok(match task {
+            FillMask => Task::FillMask { top_k: *top_k },
+            Embed => Task::Embed { prompt_name: prompt_name.clone(), output: None },
+            Similarity => {
+                Task::Similarity { query: query.clone(), top_k: *top_k, prompt_name: prompt_name.clone() }
+            }
+            Classify => Task::Classify { top_k: *top_k },
+            Tokens => Task::Tokens { stride: *stride },
+            Answer => Task::Answer {
+                question: question.clone().unwrap_or_default(),
+                top_k: *top_k,
+                stride: *stride,
+                handle_impossible_answer: impossible,
+            },
+        })
+    }
+}
+
+impl TaskName {
+    /// Name on the command line.
+    fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
+impl Command for Options {
+    fn check(&self) -> Result<DeviceSpec, Exit> {
+        let task = self.task()?;
+        if self.input.model.is_none() && self.task != TaskName::FillMask {
+            let name = self.task.name();
+            return Err(usage(format!(
+                "--task {name} needs a --model that was trained for it; the one that ships only does fill-mask"
+            )));
+        }
+        self.input.check(&task)
+    }
+
+    /// Does the task.
+    fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
+        self.input.run::<B>(&self.task()?, device)
+    }
 }
 
 /// Files, configuration and tokenizer of a BERT.

@@ -8,27 +8,27 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 use std::{cell::OnceCell, time::Instant};
 
-use super::{Encoder, Options, Task, texts::texts};
+use super::{Encoder, Task, TextArgs, texts::texts};
 use crate::{prelude::*, program::progress_bar};
 
-impl Command for Options {
-    fn check(&self) -> Result<DeviceSpec, Exit> {
-        if self.model.is_none() && self.task != Task::FillMask {
-            let task = self.task.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
-            return Err(usage(format!(
-                "--task {task} needs a --model that was trained for it; the one that ships only does fill-mask"
-            )));
-        }
-        let (top_k, max_length) = (self.top_k.unwrap_or(1), self.max_length.unwrap_or(1));
+impl TextArgs {
+    /// Checks the options alone, before any file is read.
+    pub(super) fn check(&self, task: &Task) -> Result<DeviceSpec, Exit> {
+        let top_k = match task {
+            Task::FillMask { top_k } | Task::Similarity { top_k, .. } | Task::Classify { top_k } => *top_k,
+            Task::Answer { top_k, .. } => *top_k,
+            Task::Embed { .. } | Task::Tokens { .. } => None,
+        };
+        let (top_k, max_length) = (top_k.unwrap_or(1), self.max_length.unwrap_or(1));
         at_least_one([("batch-size", self.batch_size), ("top-k", top_k), ("max-length", max_length)])?;
         self.device.spec()
     }
 
-    /// Does the task.
-    fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
-        let (texts, places): (Vec<_>, Vec<_>) = texts(self)?.into_iter().unzip();
+    /// Does a task.
+    pub(super) fn run<B: Backend>(&self, task: &Task, device: &B::Device) -> Result<Ended, Exit> {
+        let (texts, places): (Vec<_>, Vec<_>) = texts(self, task)?.into_iter().unzip();
         let Encoder { path, config, tokenizer } = Encoder::open(self.model.as_deref())?;
-        let usual = if self.task == Task::Answer { 384 } else { usize::MAX };
+        let usual = if matches!(task, Task::Answer { .. }) { 384 } else { usize::MAX };
         let most = self.max_length.unwrap_or(usual);
         let bar = match texts.len() <= self.batch_size {
             true => ProgressBar::hidden(),
@@ -42,6 +42,7 @@ impl Command for Options {
         };
         let job = Job {
             options: self,
+            task,
             path: &path,
             texts: &texts,
             places: &places,
@@ -49,18 +50,30 @@ impl Command for Options {
             bar: &bar,
             loaded: OnceCell::new(),
         };
-        let mut result = match self.task {
-            Task::FillMask => job.fill_mask::<B>(device)?,
-            Task::Embed => job.embed::<B>(device)?,
-            Task::Similarity => job.similarity::<B>(device)?,
-            Task::Classify => job.classify::<B>(device)?,
-            Task::Tokens => job.tokens::<B>(device)?,
-            Task::Answer => job.answer::<B>(device)?,
+        let mut result = match task {
+            Task::FillMask { top_k } => job.fill_mask::<B>(top_k.unwrap_or(5), device)?,
+            Task::Embed { prompt_name, output } => {
+                job.embed::<B>(prompt_name.as_deref(), output.as_deref(), device)?
+            }
+            Task::Similarity { query, top_k, prompt_name } => {
+                job.similarity::<B>(query.as_ref(), *top_k, prompt_name.as_deref(), device)?
+            }
+            Task::Classify { top_k } => job.classify::<B>(*top_k, device)?,
+            Task::Tokens { stride } => job.tokens::<B>(stride.unwrap_or(STRIDE), device)?,
+            Task::Answer { question, top_k, stride, handle_impossible_answer } => {
+                let asked = AnswerOptions {
+                    top_k: top_k.unwrap_or(1),
+                    stride: stride.unwrap_or(STRIDE),
+                    handle_impossible_answer: *handle_impossible_answer,
+                    ..AnswerOptions::default()
+                };
+                job.answer::<B>(question, &asked, device)?
+            }
         };
         bar.finish_and_clear();
         let seconds = job.loaded.get().map_or(0.0, |loaded| loaded.elapsed().as_secs_f64());
         let rate = texts.len() as f64 / seconds.max(1e-9);
-        eprintln!("[{} texts in {seconds:.2} s, {rate:.1} per second]", texts.len());
+        eprintln!("[{} in {seconds:.2} s, {rate:.1} per second]", counted(texts.len(), "text"));
         if self.json {
             result["seconds"] = json!(seconds);
             write_json(&result)?;
@@ -69,8 +82,12 @@ impl Command for Options {
     }
 }
 
+/// Tokens that windows of a long text share.
+const STRIDE: usize = 128;
+
 struct Job<'a> {
-    options: &'a Options,
+    options: &'a TextArgs,
+    task: &'a Task,
     path: &'a Path,
     texts: &'a [String],
     /// Place of each text, such as a line of a file.
@@ -139,15 +156,15 @@ impl Job<'_> {
 
     /// Prints a text, except above its answers, and lines about it, unless there is to be JSON.
     fn say(&self, text: &str, lines: impl IntoIterator<Item = String>) -> Result<(), Exit> {
-        let text = (self.options.task != Task::Answer).then(|| text.to_owned());
+        let text = (!matches!(self.task, Task::Answer { .. })).then(|| text.to_owned());
         let mut lines = text.into_iter().chain(lines);
         if self.options.json { Ok(()) } else { self.bar.suspend(|| lines.try_for_each(|line| write_line(&line))) }
     }
 
-    fn fill_mask<B: Backend>(&self, device: &B::Device) -> Result<Value, Exit> {
+    fn fill_mask<B: Backend>(&self, top_k: usize, device: &B::Device) -> Result<Value, Exit> {
         self.done(tasks::check_masks(self.batching, self.texts))?;
         let model = self.model(self.files()?.load::<B, BertForMaskedLm<B>>(device, self.dtype()))?;
-        let filled = self.done(tasks::fill_mask(&model, self.batching, self.texts, self.options.top_k.unwrap_or(5)))?;
+        let filled = self.done(tasks::fill_mask(&model, self.batching, self.texts, top_k))?;
         let line = |found: &Candidate| format!("  {:5.1} %  {}", 100.0 * found.score, found.token);
         let lines = |filled: &Vec<Filled>| {
             let blank = || (filled.len() > 1).then(String::new);
@@ -157,7 +174,12 @@ impl Job<'_> {
     }
 
     /// Vectors of texts, and the similarity for which they were trained.
-    fn vectors<B: Backend>(&self, texts: &[String], device: &B::Device) -> Result<(Vec<Vec<f32>>, Similarity), Exit> {
+    fn vectors<B: Backend>(
+        &self,
+        texts: &[String],
+        prompt_name: Option<&str>,
+        device: &B::Device,
+    ) -> Result<(Vec<Vec<f32>>, Similarity), Exit> {
         let mut encoder = self.model(SentenceEncoder::<B>::from_path(self.path, device, self.dtype()))?;
         if let Some(adapter) = self.options.adapter.as_deref().and(self.files()?.adapter()) {
             encoder = self.done(encoder.with_adapter(adapter))?;
@@ -165,7 +187,7 @@ impl Job<'_> {
         let batching = BatchOptions { max_len: self.batching.max_len.min(encoder.max_len), ..self.batching };
         // A query of its own stands before the texts.
         let before = texts.len() - self.texts.len();
-        let prompt = encoder.prompt(self.options.prompt_name.as_deref())?;
+        let prompt = encoder.prompt(prompt_name)?;
         let vectors =
             self.done(tasks::embed_after(&encoder, batching, prompt, texts).map_err(|error| match error {
                 ModelError::InText { number, error } if number > before => {
@@ -177,8 +199,20 @@ impl Job<'_> {
         Ok((vectors, encoder.similarity))
     }
 
-    fn embed<B: Backend>(&self, device: &B::Device) -> Result<Value, Exit> {
-        let (vectors, _) = self.vectors::<B>(self.texts, device)?;
+    fn embed<B: Backend>(
+        &self,
+        prompt_name: Option<&str>,
+        output: Option<&Path>,
+        device: &B::Device,
+    ) -> Result<Value, Exit> {
+        let (vectors, _) = self.vectors::<B>(self.texts, prompt_name, device)?;
+        if let Some(file) = output {
+            let width = vectors.first().map_or(0, Vec::len);
+            grove::weights::write_npy(file, &[vectors.len(), width], &vectors.concat())?;
+            let (count, file) = (counted(vectors.len(), "vector"), file.display());
+            eprintln!("{count} of {width} numbers are in {file}");
+            return Ok(json!({ "texts": self.texts, "shape": [vectors.len(), width], "output": file.to_string() }));
+        }
         for (text, vector) in self.texts.iter().zip(&vectors) {
             let begin: Vec<String> = vector.iter().take(6).map(|x| format!("{x:.4}")).collect();
             self.say(text, [format!("  [{}, …] ({} numbers; --json has all)", begin.join(", "), vector.len())])?;
@@ -186,8 +220,14 @@ impl Job<'_> {
         Ok(json!({ "texts": self.texts, "embeddings": vectors }))
     }
 
-    fn similarity<B: Backend>(&self, device: &B::Device) -> Result<Value, Exit> {
-        let (query, texts) = match &self.options.query {
+    fn similarity<B: Backend>(
+        &self,
+        query: Option<&String>,
+        top_k: Option<usize>,
+        prompt_name: Option<&str>,
+        device: &B::Device,
+    ) -> Result<Value, Exit> {
+        let (query, texts) = match query {
             Some(query) => (query, self.texts),
             None => (&self.texts[0], &self.texts[1..]),
         };
@@ -195,43 +235,36 @@ impl Job<'_> {
             return Err(usage("similarity needs at least two texts, or --query and one"));
         }
         let all: Vec<String> = std::iter::once(query).chain(texts).cloned().collect();
-        let (vectors, kind) = self.vectors::<B>(&all, device)?;
+        let (vectors, kind) = self.vectors::<B>(&all, prompt_name, device)?;
         let mut order = tasks::rank_by_similarity(&vectors[0], &vectors[1..], kind);
-        order.truncate(self.options.top_k.unwrap_or(usize::MAX));
+        order.truncate(top_k.unwrap_or(usize::MAX));
         self.say(query, order.iter().map(|&(i, score)| format!("  {score:6.3}  {}", texts[i])))?;
         let similar = order.iter().map(|&(i, score)| json!({ "index": i, "text": texts[i], "score": score }));
         Ok(json!({ "query": query, "similar": similar.collect::<Vec<_>>() }))
     }
 
-    fn classify<B: Backend>(&self, device: &B::Device) -> Result<Value, Exit> {
+    fn classify<B: Backend>(&self, top_k: Option<usize>, device: &B::Device) -> Result<Value, Exit> {
         let model = self.model(self.files()?.load::<B, BertForSequenceClassification<B>>(device, self.dtype()))?;
         let pairs = self.texts.iter().map(|text| text.split_once('\t').map_or((&**text, None), |(a, b)| (a, Some(b))));
         let pairs: Vec<(&str, Option<&str>)> = pairs.collect();
         let mut labelled = self.done(tasks::classify(&model, self.batching, &pairs))?;
-        labelled.iter_mut().for_each(|labels| labels.truncate(self.options.top_k.unwrap_or(usize::MAX)));
+        labelled.iter_mut().for_each(|labels| labels.truncate(top_k.unwrap_or(usize::MAX)));
         let line = |label: &Label| format!("  {:6.3}  {}", label.score, label.label);
         let lines = |labels: &Vec<Label>| labels.iter().map(line).collect();
         Ok(json!({ "texts": self.tell("labels", labelled.into_iter().map(Ok), lines)? }))
     }
 
-    fn tokens<B: Backend>(&self, device: &B::Device) -> Result<Value, Exit> {
+    fn tokens<B: Backend>(&self, stride: usize, device: &B::Device) -> Result<Value, Exit> {
         let model = self.model(self.files()?.load::<B, BertForTokenClassification<B>>(device, self.dtype()))?;
-        let found = self.each(|batching, text| tasks::entities(&model, batching, text, self.options.stride));
+        let found = self.each(|batching, text| tasks::entities(&model, batching, text, stride));
         let line = |part: &Entity| format!("  {:5.1} %  {:8}  {}", 100.0 * part.score, part.label, part.text);
         let lines = |found: &Vec<Entity>| found.iter().map(line).collect();
         Ok(json!({ "texts": self.tell("entities", found, lines)? }))
     }
 
-    fn answer<B: Backend>(&self, device: &B::Device) -> Result<Value, Exit> {
+    fn answer<B: Backend>(&self, question: &str, asked: &AnswerOptions, device: &B::Device) -> Result<Value, Exit> {
         let model = self.model(self.files()?.load::<B, BertForQuestionAnswering<B>>(device, self.dtype()))?;
-        let question = self.options.question.as_deref().unwrap_or_default();
-        let asked = AnswerOptions {
-            top_k: self.options.top_k.unwrap_or(1),
-            stride: self.options.stride,
-            handle_impossible_answer: self.options.handle_impossible_answer,
-            ..AnswerOptions::default()
-        };
-        let found = self.each(|batching, text| tasks::answer(&model, batching, question, text, &asked));
+        let found = self.each(|batching, text| tasks::answer(&model, batching, question, text, asked));
         let line = |answer: &Answer| format!("{:5.1} %  {}", 100.0 * answer.score, answer.text);
         let all = self.tell("answers", found, |answers: &Vec<Answer>| answers.iter().map(line).collect())?;
         Ok(json!({ "question": question, "texts": all }))

@@ -4,14 +4,14 @@ use grove::train::data::lines_with_places;
 use std::io::Read;
 
 use crate::{
-    bert::{Options, Task},
+    bert::{Task, TextArgs},
     input,
     prelude::*,
 };
 
 /// The texts of the command line, of the file, or of standard input; where there are none, some that show what is done. Each
 /// with its place, for errors.
-pub fn texts(options: &Options) -> Result<Vec<(String, String)>, Exit> {
+pub fn texts(options: &TextArgs, task: &Task) -> Result<Vec<(String, String)>, Exit> {
     let numbered = |texts: &[String]| texts.iter().cloned().zip((1..).map(|number| format!("text {number}"))).collect();
     if !options.texts.is_empty() {
         return match options.texts.iter().position(|text| text.trim().is_empty()) {
@@ -24,7 +24,7 @@ pub fn texts(options: &Options) -> Result<Vec<(String, String)>, Exit> {
             let cannot = |error| failure(format!("cannot read {}: {error}", file.display()));
             (file.display().to_string(), std::fs::read(file).map_err(cannot)?)
         }
-        None if !input::is_given() => return Ok(numbered(&samples(options.task))),
+        None if !input::is_given() => return Ok(numbered(&samples(task))),
         None => {
             let mut bytes = Vec::new();
             std::io::stdin().read_to_end(&mut bytes).map_err(|error| failure(format!("standard input: {error}")))?;
@@ -34,15 +34,15 @@ pub fn texts(options: &Options) -> Result<Vec<(String, String)>, Exit> {
     Ok(lines_with_places(&bytes, &name)?)
 }
 
-fn samples(task: Task) -> Vec<String> {
+fn samples(task: &Task) -> Vec<String> {
     let texts: &[&str] = match task {
-        Task::FillMask => &["She was [MASK] happy to see her sister.", "He walked to the [MASK] and opened the door."],
-        Task::Embed | Task::Similarity => {
+        Task::FillMask { .. } => &["She was [MASK] happy to see her sister.", "He walked to the [MASK] and opened the door."],
+        Task::Embed { .. } | Task::Similarity { .. } => {
             &["A man is playing a guitar.", "Someone makes music.", "The stock market fell on Monday."]
         }
-        Task::Classify => &["What a lovely day!", "The soup was cold and the waiter rude."],
-        Task::Tokens => &["Jane Austen lived in Chawton, a village in Hampshire."],
-        Task::Answer => {
+        Task::Classify { .. } => &["What a lovely day!", "The soup was cold and the waiter rude."],
+        Task::Tokens { .. } => &["Jane Austen lived in Chawton, a village in Hampshire."],
+        Task::Answer { .. } => {
             &["Emma was written by Jane Austen in the years 1814 and 1815, and printed by John Murray in London."]
         }
     };

@@ -26,6 +26,7 @@ pub use gpt2::Gpt2Options;
 pub use llama::LlamaOptions;
 pub use options::LanguageArgs;
 pub(crate) use options::{check_resumed, context};
+pub(crate) use prepare::encode_text;
 use prepare::{Prepared, prepare};
 pub use rnn::{LmOptions, RnnSizes};
 
@@ -113,9 +114,9 @@ impl<'a, B: Backend> LanguageRun<'a, B> {
         let (run, batch_size) = (&options.run, options.run.training.batch_size);
         let output = run.directory()?;
         let Prepared { model, tokenizer, training, held_out, source } = prepare::<B, O>(asked, &output, device)?;
-        let context = context(options, model.context())?;
+        let context = context(options.context, model.context())?;
         if options.evaluate {
-            print_evaluation(run, &model, &training, context)?;
+            print_evaluation(&model, &training, context, batch_size, run.json)?;
             return Ok(None);
         }
         let config = config_json(model.config())?;
@@ -157,7 +158,7 @@ impl<'a, B: Backend> LanguageRun<'a, B> {
     /// Saves the best model, and tells what came of the run.
     pub fn report<M: CausalLm<B> + Pretrained<B>>(&self, fitted: Fitted<M>) -> Result<Ended, Exit> {
         let (model, summary) = self.job.save(fitted, |model: M, directory| model.save_pretrained(directory))?;
-        let (run, perplexity) = (&self.options.run, summary.run.best_loss.map(f64::exp));
+        let (run, perplexity) = (&self.options.run, summary.run.held_out_loss.map(f64::exp));
         let ended =
             summary.report(run, "token", ("perplexity", perplexity), |perplexity| format!("{perplexity:.2}"))?;
         if let Some(tokenizer) = self.tokenizer.as_ref().filter(|_| ended != Ended::Interrupted && !run.json) {
@@ -182,23 +183,23 @@ fn check_evaluation(what: &str, stream: &TokenStream) -> Result<(), Exit> {
     }
 }
 
-/// Does what `--evaluate` asks for.
-fn print_evaluation<B: Backend>(
-    run: &RunArgs,
+/// Prints the loss and the perplexity of a model on a text.
+pub(crate) fn print_evaluation<B: Backend>(
     model: &impl CausalLm<B>,
     stream: &TokenStream,
     context: usize,
+    batch_size: usize,
+    json: bool,
 ) -> Result<Ended, Exit> {
     check_evaluation("the text", stream)?;
     let bar = progress_bar(stream.len() - 1, "{percent:>3}% {wide_bar} {human_pos}/{human_len} tokens  {eta} left");
     let device = model.device();
     let loss = |ids, targets| model.next_token_loss(ids, targets, None);
-    let batch_size = run.training.batch_size;
     let (loss, tokens) =
         token_loss_on(&ranks(), stream, context, batch_size, &device, loss, |tokens| bar.inc(tokens as u64));
     bar.finish_and_clear();
     check_finite(model, [loss])?;
     let perplexity = loss.exp();
-    let text = format!("{tokens} tokens, {loss:.4} nats a token, perplexity {perplexity:.2}");
-    report(run.json, &json!({ "loss": loss, "perplexity": perplexity, "tokens": tokens, "context": context }), &text)
+    let text = format!("{}, {loss:.4} nats a token, perplexity {perplexity:.2}", counted(tokens, "token"));
+    report(json, &json!({ "loss": loss, "perplexity": perplexity, "tokens": tokens, "context": context }), &text)
 }

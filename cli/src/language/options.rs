@@ -60,6 +60,7 @@ impl LanguageArgs {
     pub fn check(&self) -> Result<(), Exit> {
         self.run.training.check()?;
         self.run.training.check_held_out("val-fraction", self.val_fraction)?;
+        self.run.training.check_keep(&["loss"])?;
         fraction([("dropout", self.dropout.unwrap_or(0.0))])?;
         at_least_one([("context", self.context.unwrap_or(1))])
     }
@@ -75,9 +76,9 @@ impl LanguageArgs {
     }
 }
 
-/// Tokens of a window, given the most that the model can see.
-pub(crate) fn context(options: &LanguageArgs, most: Option<usize>) -> Result<usize, Exit> {
-    match (options.context, most) {
+/// Tokens of a window: those of `--context`, or the model's largest number.
+pub(crate) fn context(asked: Option<usize>, most: Option<usize>) -> Result<usize, Exit> {
+    match (asked, most) {
         (Some(context), Some(most)) if context > most => {
             Err(usage(format!("--context is {context}, and the model has {most} positions")))
         }

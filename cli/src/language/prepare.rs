@@ -56,15 +56,7 @@ pub fn prepare<B: Backend, O: LanguageOptions>(
     if let Some(rate) = options.dropout {
         model = model.with_dropout(rate);
     }
-    let end = tokenizer.as_ref().map_or(Ok(None), |tokenizer| document_end(&model, source.as_deref(), tokenizer))?;
-    let tokens = |text: LmText| {
-        if let (LmText::Documents(documents), Some(_), None) = (&text, &tokenizer, end)
-            && documents.len() > 1
-        {
-            tell(format_args!("no token ends a text here: the documents follow each other without one"));
-        }
-        text.encode(tokenizer.as_ref(), end, model.vocab_size())
-    };
+    let tokens = |text: LmText| encode_text(text, &model, source.as_deref(), tokenizer.as_ref());
     let (training, held_out) = match held_out {
         Some(held_out) => (tokens(data)?, Some(tokens(held_out)?)),
         None if options.evaluate || options.val_fraction == 0.0 => (tokens(data)?, None),
@@ -74,6 +66,24 @@ pub fn prepare<B: Backend, O: LanguageOptions>(
         }
     };
     Ok(Prepared { model, tokenizer, training, held_out, source })
+}
+
+/// Encodes the documents of a text one after the other, each followed by the model's end-of-text token.
+///
+/// - `source`: path of the model's files, which may name that token
+pub fn encode_text<B: Backend, M: CausalLm<B>>(
+    text: LmText,
+    model: &M,
+    source: Option<&Path>,
+    tokenizer: Option<&Tokenizer>,
+) -> Result<TokenStream, Exit> {
+    let end = tokenizer.map_or(Ok(None), |tokenizer| document_end(model, source, tokenizer))?;
+    if let (LmText::Documents(documents), Some(_), None) = (&text, tokenizer, end)
+        && documents.len() > 1
+    {
+        tell(format_args!("no token ends a text here: the documents follow each other without one"));
+    }
+    Ok(text.encode(tokenizer, end, model.vocab_size())?)
 }
 
 /// Reads a token file, or text.

@@ -1,6 +1,9 @@
 //! A run: what the commands that train have in common.
 
-use grove::train::{Fitted, data::Data};
+use grove::{
+    train::{Fitted, data::Data},
+    tree::by_path,
+};
 use indicatif::HumanCount;
 use std::sync::Arc;
 
@@ -31,6 +34,21 @@ pub fn new_tokenizer<T: From<Tokenizer>>(
             error => error.into(),
         }),
     }
+}
+
+/// The leaves of a filter and all new parameters, by their patterns. Says which new ones are trained although they are frozen.
+pub fn with_new_parameters<B: Backend>(model: &impl Tree<B>, trained: Filter<B>, new: &[String]) -> Filter<B> {
+    let paths = |filter: &Filter<B>| -> Vec<String> {
+        let leaves = tree::leaves(&tree::filter(model.clone(), filter));
+        leaves.into_iter().filter(|(_, leaf)| leaf.is_present()).map(|(path, _)| path.to_string()).collect()
+    };
+    let both = new.iter().fold(trained.clone(), |filter, pattern| filter | (by_path(pattern).optional() & is_param()));
+    let before = paths(&trained);
+    let frozen: Vec<String> = paths(&both).into_iter().filter(|path| !before.contains(path)).collect();
+    if !frozen.is_empty() {
+        tell(format_args!("trained although frozen, as their values are random: {}", frozen.join(", ")));
+    }
+    both
 }
 
 /// The parts of a run except its data.
@@ -90,6 +108,9 @@ impl<B: Backend> Setup<'_, B> {
         if let Some(trainable) = trainable {
             let trained = tree::leaves(&tree::filter(model.clone(), &trainable));
             let trained: usize = trained.iter().filter(|(_, leaf)| leaf.is_present()).map(|(_, leaf)| leaf.len()).sum();
+            if trained == 0 {
+                return Err(usage("--freeze leaves nothing to train"));
+            }
             told += &format!(", of which {} are trained", HumanCount(trained as u64));
             settings.step.trainable = trainable;
         }

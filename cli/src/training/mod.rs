@@ -5,7 +5,7 @@ mod options;
 mod report;
 mod settings;
 
-pub use job::{Job, Setup, new_model, new_tokenizer};
+pub use job::{Job, Setup, new_model, new_tokenizer, with_new_parameters};
 pub use options::{RunArgs, TrainingArgs, at_least_one, check_layer_decay, fraction, not_negative};
 pub use report::Summary;
 pub use settings::config_json;

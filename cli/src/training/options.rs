@@ -2,6 +2,8 @@
 
 use std::fmt::Display;
 
+use grove::train::KeepModel;
+
 use crate::prelude::*;
 
 /// Directory, device and hyperparameters of a run.
@@ -43,7 +45,7 @@ pub struct RunArgs {
 impl RunArgs {
     /// The directory of `--output`, for this program alone until it ends; or none, where nothing is kept.
     pub fn directory(&self) -> Result<RunDirectory, Exit> {
-        RunDirectory::open_on(&ranks(), self.output.clone(), self.resumes(), self.training.keep)
+        RunDirectory::open_on(&ranks(), self.output.clone(), self.resumes(), self.training.keep_checkpoints)
             .map_err(|error| failure(format!("--output: {error}")))
     }
 
@@ -112,7 +114,7 @@ pub struct TrainingArgs {
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub evaluate_every: Option<u64>,
 
-    /// End after so many evaluations without a better loss
+    /// End after this many evaluations without improvement, by the metric of --keep
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub patience: Option<u64>,
 
@@ -122,7 +124,11 @@ pub struct TrainingArgs {
 
     /// Number of checkpoints to keep
     #[arg(long, default_value_t = 2, value_name = "N", help_heading = "Training")]
-    pub keep: usize,
+    pub keep_checkpoints: usize,
+
+    /// Model to save: last, or best: and a metric of the evaluation, such as best:loss, best:accuracy or best:macro_f1
+    #[arg(long, default_value_t, value_name = "MODEL", help_heading = "Training")]
+    pub keep: KeepModel,
 
     /// Steps between records in the logs
     #[arg(long, default_value_t = 10, value_name = "N", help_heading = "Training")]
@@ -155,7 +161,7 @@ impl TrainingArgs {
             ("accumulate", self.accumulate),
             ("log-every", self.log_every as usize),
             ("checkpoint-every", self.checkpoint_every as usize),
-            ("keep", self.keep),
+            ("keep-checkpoints", self.keep_checkpoints),
             ("steps", self.steps.unwrap_or(1) as usize),
             ("evaluate-every", self.evaluate_every.unwrap_or(1) as usize),
             ("patience", self.patience.unwrap_or(1) as usize),
@@ -165,12 +171,29 @@ impl TrainingArgs {
         not_negative([("weight-decay", decay), ("clip", self.clip), ("final-learning-rate", last)])
     }
 
+    /// Checks that `--keep` names a metric of the command's evaluation.
+    pub fn check_keep(&self, metrics: &[&str]) -> Result<(), Exit> {
+        match self.keep == KeepModel::Last || metrics.contains(&self.keep.metric()) {
+            true => Ok(()),
+            false => {
+                let choices: Vec<String> = metrics.iter().map(|metric| format!("best:{metric}")).collect();
+                Err(usage(format!("--keep is {}; here it is last, or one of {}", self.keep, choices.join(", "))))
+            }
+        }
+    }
+
     /// Checks the option of this name: the fraction of the data that is held out.
     pub fn check_held_out(&self, name: &'static str, held_out: f64) -> Result<(), Exit> {
         fraction([(name, held_out)])?;
-        match self.patience.is_some() && held_out == 0.0 {
-            true => Err(usage(format!("--patience needs an evaluation, and --{name} is 0"))),
-            false => Ok(()),
+        if held_out > 0.0 {
+            return Ok(());
+        }
+        if self.patience.is_some() {
+            return Err(usage(format!("--patience needs an evaluation, and --{name} is 0")));
+        }
+        match self.keep {
+            KeepModel::Last | KeepModel::Lowest("loss") => Ok(()),
+            keep => Err(usage(format!("--keep {keep} needs an evaluation, and --{name} is 0"))),
         }
     }
 }

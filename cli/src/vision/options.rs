@@ -2,7 +2,7 @@
 
 use grove::images::augment::{Mix, Recipe, TrainTransform};
 
-use super::SizeArgs;
+use super::{ImageEvaluation, SizeArgs};
 use crate::prelude::*;
 
 /// Data, run and hyperparameters.
@@ -27,8 +27,8 @@ pub struct ImageArgs {
     #[arg(long, default_value_t = 0.1, value_name = "FRACTION", conflicts_with = "held_out")]
     pub val_fraction: f64,
 
-    /// Do not train: print how well --model classifies the held-out images
-    #[arg(long, requires = "model", conflicts_with_all = ["output", "steps", "epochs", "jit"])]
+    /// Do not train: print how well --model classifies all images of --data, or its evaluation part if it has one
+    #[arg(long, requires = "model", conflicts_with_all = ["output", "held_out", "val_fraction", "steps", "epochs", "jit"])]
     pub evaluate: bool,
 
     /// Limits of image sizes.
@@ -74,7 +74,21 @@ impl ImageArgs {
         self.run.training.check()?;
         fraction([("erasing", self.erasing), ("jitter", self.jitter), ("label-smoothing", self.label_smoothing)])?;
         not_negative([("mixup", self.mixup), ("cutmix", self.cutmix), ("affine", self.affine)])?;
+        let training = &self.run.training;
+        training.check_keep(&["loss", "accuracy", "macro_f1", "top5"])?;
+        // The data may have an evaluation part of its own.
         fraction([("val-fraction", self.val_fraction)])
+    }
+
+    /// Path of the images: that of `--data`, or the digits that ship with grove.
+    pub fn path(&self) -> PathBuf {
+        self.data.clone().unwrap_or_else(|| shipped("digits"))
+    }
+
+    /// What `--evaluate` asks for.
+    pub fn evaluation<'a>(&'a self, data: &'a Path) -> ImageEvaluation<'a> {
+        let (batch_size, dtype, json) = (self.run.training.batch_size, self.run.device.dtype, self.run.json);
+        ImageEvaluation { data, sizes: &self.sizes, batch_size, dtype, json }
     }
 
     /// Augmentation among the settings of a run.

@@ -35,9 +35,9 @@ pub struct Split {
 }
 
 impl Split {
-    /// Reads what `--data` names, the digits that ship where it names nothing.
+    /// Opens the data of `--data`, or the digits that ship with grove.
     pub fn open(args: &ImageArgs) -> Result<Self, Exit> {
-        let path = args.data.clone().unwrap_or_else(|| shipped("digits"));
+        let path = args.path();
         let open = |path: &Path| open_labelled(path, |warning| tell(format_args!("{warning}")));
         let (training, found) = open(&path)?;
         let held_out = match &args.held_out {
@@ -182,26 +182,57 @@ fn of_model(images: LabelledImages, labels: &[String]) -> Result<LabelledImages,
     )))
 }
 
-/// Does what `--evaluate` asks for: tells how well a model classifies what is held out, or all where nothing is. The
-/// classes of the images are found among the model's by their names.
-pub fn evaluate<B: Backend, M: ImageClassifier<B>>(
-    args: &ImageArgs,
-    files: &ModelFiles,
-    preprocessor: impl FnOnce(&M) -> Result<Preprocessor, Exit>,
-    device: &B::Device,
-) -> Result<Ended, Exit> {
-    let (model, _) = files.load::<B, M>(device, Some(args.run.device.dtype.into()))?;
-    let preprocessor = preprocessor(&model)?;
-    let split = Split::open(args)?;
-    let (data, batch_size) = (split.held_out.unwrap_or(split.training), args.run.training.batch_size);
-    let data = of_model(data, model.labels())?;
-    let size = output_size(&preprocessor, &model, &args.sizes, batch_size.min(data.examples.len()))?;
-    tell_unheld(model.labels(), data.examples.iter().map(|example| example.class));
-    let images = ImageBatches::new(data, batch_size, preprocessor, size)?;
-    let score = score_images(&model, &images, device)?;
-    check_finite(&model, [score.loss()])?;
-    let (count, accuracy) = (score.confusion.count(), 100.0 * score.confusion.accuracy());
-    let (top5, loss, table) = (100.0 * score.top5(), score.loss(), score.confusion.table());
-    let text = format!("{count} images, {accuracy:.2} % right, top-5 {top5:.2} %, {loss:.4} nats an image\n\n{table}");
-    report(args.run.json, &score_json(&score, &images), &text)
+/// An evaluation of an image classifier.
+pub struct ImageEvaluation<'a> {
+    /// Path of the labelled images.
+    pub data: &'a Path,
+    /// Limits of image sizes.
+    pub sizes: &'a SizeArgs,
+    /// Images of a batch.
+    pub batch_size: usize,
+    /// Type of the weights and of the computation.
+    pub dtype: Dtype,
+    /// If true, prints one JSON object.
+    pub json: bool,
+}
+
+impl ImageEvaluation<'_> {
+    /// Prints how well a model classifies the evaluation part of the data, or all of it if it has no such part. Classes go by
+    /// their names.
+    pub fn run<B: Backend, M: ImageClassifier<B>>(
+        &self,
+        files: &ModelFiles,
+        preprocessor: impl FnOnce(&M) -> Result<Preprocessor, Exit>,
+        device: &B::Device,
+    ) -> Result<Ended, Exit> {
+        let (model, _) = files.load::<B, M>(device, Some(self.dtype.into()))?;
+        let preprocessor = preprocessor(&model)?;
+        let data = of_model(self.images()?, model.labels())?;
+        let size = output_size(&preprocessor, &model, self.sizes, self.batch_size.min(data.examples.len()))?;
+        tell_unheld(model.labels(), data.examples.iter().map(|example| example.class));
+        let images = ImageBatches::new(data, self.batch_size, preprocessor, size)?;
+        let score = score_images(&model, &images, device)?;
+        check_finite(&model, [score.loss()])?;
+        let (count, accuracy) = (score.confusion.count(), 100.0 * score.confusion.accuracy());
+        // With five classes at most, each is among the first five.
+        let top5 = match model.labels().len() > 5 {
+            true => format!("top-5 {:.2} %, ", 100.0 * score.top5()),
+            false => String::new(),
+        };
+        let (f1, loss, table) = (100.0 * score.confusion.macro_f1(), score.loss(), score.confusion.table());
+        let text = format!(
+            "{}, {accuracy:.2} % right, {top5}macro F1 {f1:.2} %, {loss:.4} nats an image\n\n{table}",
+            counted(count, "image")
+        );
+        report(self.json, &score_json(&score, &images), &text)
+    }
+
+    fn images(&self) -> Result<LabelledImages, Exit> {
+        let (all, evaluation_part) = open_labelled(self.data, |warning| tell(format_args!("{warning}")))?;
+        if let Some(part) = &evaluation_part {
+            let (count, data) = (counted(part.examples.len(), "image"), self.data.display());
+            tell(format_args!("evaluating the {count} of the evaluation part of {data}"));
+        }
+        Ok(evaluation_part.unwrap_or(all))
+    }
 }

@@ -128,7 +128,11 @@ impl<B: Backend> RnnClassifier<B> {
 
     /// The most probable class of each text.
     pub fn predict(&self, ids: &PackedSequence<Array<B, 1, Int>>) -> Vec<Prediction> {
-        let logits = self.forward(ids, None).cast(DType::F32); // [b, classes]
-        predictions(logits, &self.config.labels, 1).into_iter().flatten().collect()
+        self.predict_top(ids, 1).into_iter().flatten().collect()
+    }
+
+    /// The `k` most probable classes of each text, the most probable first.
+    pub fn predict_top(&self, ids: &PackedSequence<Array<B, 1, Int>>, k: usize) -> Vec<Vec<Prediction>> {
+        predictions(self.forward(ids, None).cast(DType::F32), &self.config.labels, k)
     }
 }

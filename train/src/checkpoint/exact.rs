@@ -30,7 +30,7 @@ impl<'de> Deserialize<'de> for Exact {
     }
 }
 
-/// A step and its loss.
+/// A step and the value of a metric.
 pub(super) mod scored {
     use super::*;
 
@@ -41,6 +41,19 @@ pub(super) mod scored {
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<(u64, f64)>, D::Error> {
         let best = Option::<(u64, Exact)>::deserialize(deserializer)?;
         Ok(best.map(|(step, Exact(loss))| (step, loss)))
+    }
+}
+
+/// A number that may be missing.
+pub(super) mod number {
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer>(number: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
+        number.map(Exact).serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+        Ok(Option::<Exact>::deserialize(deserializer)?.map(|Exact(number)| number))
     }
 }
 

@@ -24,11 +24,15 @@ pub struct RunProgress {
     pub key: [u32; 2],
     /// Seconds of training, all resumes together.
     pub seconds: f64,
-    /// The best evaluation: its step and its loss.
+    /// The best evaluation: its step, and its value of the metric that [`FitOptions::keep_model`](crate::FitOptions::keep_model)
+    /// names.
     #[serde(with = "exact::scored")]
     pub best: Option<(u64, f64)>,
     /// Evaluations since then.
     pub stale: u64,
+    /// Loss of the evaluation of the model that the run keeps.
+    #[serde(default, with = "exact::number", skip_serializing_if = "Option::is_none")]
+    pub held_out_loss: Option<f64>,
     /// Metrics since the last record in the logs: sums, and the number of steps of each.
     #[serde(default, with = "exact::sums")]
     pub unrecorded: BTreeMap<String, (f64, u64)>,

@@ -268,7 +268,7 @@ pub struct ImageTask<'a> {
     pub jit: bool,
 }
 
-/// Trains an image classifier and evaluates it: `loss`, `accuracy` and `top5`.
+/// Trains an image classifier and evaluates it: `loss`, `accuracy`, `macro_f1` and `top5`.
 ///
 /// # Errors
 /// As [`fit`]; no image of a batch can be read.
@@ -289,8 +289,8 @@ where
     let evaluate = |model: &M| {
         let Some(held_out) = task.held_out else { return Ok(Evaluation::default()) };
         let found = score_images_on(&options.ranks, model, held_out, device)?;
-        let measures = [found.loss(), found.confusion.accuracy(), found.top5()];
-        Ok(["loss", "accuracy", "top5"].map(String::from).into_iter().zip(measures).collect())
+        let measures = [found.loss(), found.confusion.accuracy(), found.confusion.macro_f1(), found.top5()];
+        Ok(["loss", "accuracy", "macro_f1", "top5"].map(String::from).into_iter().zip(measures).collect())
     };
     // Images that cannot be read are missing from their batch.
     let weight = |batch: &ImageBatch| batch.classes.len() as f64;

@@ -170,7 +170,8 @@ impl<B: Backend, M> TrainableTextClassifier<B> for M where
 /// Loss and evaluation of [`fit_texts`].
 #[derive(Clone, Copy, Debug)]
 pub struct TextTask<'a> {
-    /// Loss weight of each class; see [`class_weights`]. A batch counts by the sum of its texts' weights.
+    /// Weight of each class in the training loss and in the evaluation's loss; see [`class_weights`]. A batch counts by the sum of
+    /// its texts' weights.
     pub weights: &'a [f32],
     /// Examples for the evaluation.
     pub held_out: &'a [TextExample],
@@ -205,7 +206,7 @@ where
     let TextTask { weights, held_out, batch_size, jit } = task;
     let evaluate = |model: &M| {
         let found = score_texts_on(&options.ranks, model, held_out, batch_size)?;
-        let measures = [found.loss(), found.confusion.accuracy(), found.confusion.macro_f1()];
+        let measures = [found.weighted_loss(weights), found.confusion.accuracy(), found.confusion.macro_f1()];
         Ok(["loss", "accuracy", "macro_f1"].map(String::from).into_iter().zip(measures).collect())
     };
     let refused = "texts are not empty, and of the model's tokens";

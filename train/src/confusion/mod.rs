@@ -5,6 +5,7 @@ mod plot;
 mod score;
 
 use serde_json::{Map, Value, json};
+use unicode_width::UnicodeWidthStr;
 
 use crate::log::printable;
 pub use score::ClassifierScore;
@@ -32,16 +33,16 @@ pub struct ConfusionMatrix {
 }
 
 impl ConfusionMatrix {
-    /// Of nothing yet, given the names of the classes.
+    /// Matrix without examples, for classes of these names.
     pub fn new(labels: Vec<String>) -> Self {
         let counts = vec![vec![0; labels.len()]; labels.len()];
         Self { labels, counts }
     }
 
-    /// Counts an example of a class for which another, or the same, was predicted.
+    /// Counts an example by its class and its predicted class.
     ///
     /// # Panics
-    /// If there is no such class.
+    /// If a class is out of range.
     pub fn add(&mut self, class: usize, predicted: usize) {
         self.counts[class][predicted] += 1;
     }
@@ -56,32 +57,37 @@ impl ConfusionMatrix {
         self.counts.iter().flatten().sum()
     }
 
-    /// The part of all examples that was recognised; NaN where there are none.
+    /// Number of examples of a class.
+    pub fn examples_of(&self, class: usize) -> usize {
+        self.counts[class].iter().sum()
+    }
+
+    /// Fraction of the examples whose class was predicted. NaN without examples.
     pub fn accuracy(&self) -> f64 {
         let right: usize = (0..self.labels.len()).map(|class| self.counts[class][class]).sum();
         right as f64 / self.count() as f64
     }
 
-    /// The part of what was taken for a class that is of it; 0 where nothing was.
+    /// Fraction of the examples with this predicted class that are of the class. 0 if there are none.
     pub fn precision(&self, class: usize) -> f64 {
         let predicted = self.counts.iter().map(|row| row[class]).sum();
         part(self.counts[class][class], predicted)
     }
 
-    /// The part of a class that was recognised; 0 where it has no example.
+    /// Fraction of the examples of a class for which it was predicted. 0 if there are none.
     pub fn recall(&self, class: usize) -> f64 {
-        part(self.counts[class][class], self.counts[class].iter().sum())
+        part(self.counts[class][class], self.examples_of(class))
     }
 
-    /// The harmonic mean of [`precision`](Self::precision) and [`recall`](Self::recall); 0 where both are.
+    /// Harmonic mean of [`precision`](Self::precision) and [`recall`](Self::recall). 0 if both are 0.
     pub fn f1(&self, class: usize) -> f64 {
         let predicted: usize = self.counts.iter().map(|row| row[class]).sum();
-        let all: usize = self.counts[class].iter().sum();
+        let all = self.examples_of(class);
         part(2 * self.counts[class][class], predicted + all)
     }
 
-    /// The mean of the [`f1`](Self::f1) of the classes that occur, as an example's or as a prediction, each counting the same;
-    /// scikit-learn's `f1_score(average="macro")`. NaN where there are no examples.
+    /// Unweighted mean of the [`f1`](Self::f1) of the classes that occur among the examples or the predictions: scikit-learn's
+    /// `f1_score(average="macro")`. NaN without examples.
     pub fn macro_f1(&self) -> f64 {
         let occurs = |class: &usize| {
             let row = self.counts[*class].iter();
@@ -91,20 +97,20 @@ impl ConfusionMatrix {
         occurring.iter().map(|&class| self.f1(class)).sum::<f64>() / occurring.len() as f64
     }
 
-    /// For a person: a line for each class. Long names are shortened.
+    /// Table for people, with a line for each class. Long names are shortened.
     pub fn table(&self) -> String {
         let labels: Vec<String> = self.labels.iter().map(|label| shortened(&printable(label), LONGEST_NAME)).collect();
-        let width = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
-        let mut lines = vec![format!("{:<width$}  precision  recall     F1  examples", "")];
+        let width = labels.iter().map(|label| label.width()).max().unwrap_or(0);
+        let mut lines = vec![format!("{:<width$}  precision   recall       F1  examples", "")];
         for (i, label) in labels.iter().enumerate() {
             let [precision, recall, f1] = [self.precision(i), self.recall(i), self.f1(i)].map(|part| 100.0 * part);
-            let all: usize = self.counts[i].iter().sum();
-            lines.push(format!("{label:<width$}  {precision:7.1} %  {recall:4.1} %  {f1:4.1} %  {all:8}"));
+            let (all, padding) = (self.examples_of(i), width - label.width());
+            lines.push(format!("{label}{:padding$}  {precision:7.1} %  {recall:5.1} %  {f1:5.1} %  {all:8}", ""));
         }
         lines.join("\n")
     }
 
-    /// For scripts: accuracy, macro F1, and of each class precision, recall, F1 and how often it was taken for which.
+    /// Object for scripts: accuracy, macro F1, and for each class its precision, recall, F1 and counts of predicted classes.
     pub fn json(&self) -> Value {
         let classes: Map<String, Value> = (0..self.labels.len())
             .map(|i| {
@@ -130,7 +136,7 @@ impl ConfusionMatrix {
         written.map_err(|reason| format!("cannot write {}: {reason}", file.display()))
     }
 
-    /// An image, as SVG: a row for each class, a column for each prediction, darker the larger the part of the row.
+    /// SVG image with a row for each class and a column for each prediction. A cell is darker the larger its fraction of the row.
     ///
     /// # Errors
     /// The message of the drawing library.

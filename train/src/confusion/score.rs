@@ -16,8 +16,8 @@ use super::ConfusionMatrix;
 /// ```
 #[derive(Clone, Debug)]
 pub struct ClassifierScore {
-    /// Sum of all losses, in nats.
-    sum: f64,
+    /// Sum of the losses of each class's examples, in nats.
+    sums: Vec<f64>,
     /// Number of examples whose class is among the five most likely.
     in_five: usize,
     /// Counts of classes by predicted classes.
@@ -27,14 +27,14 @@ pub struct ClassifierScore {
 impl ClassifierScore {
     /// The score of no examples, for classes of these names.
     pub fn new(labels: &[String]) -> Self {
-        Self { sum: 0.0, in_five: 0, confusion: ConfusionMatrix::new(labels.to_vec()) }
+        Self { sums: vec![0.0; labels.len()], in_five: 0, confusion: ConfusionMatrix::new(labels.to_vec()) }
     }
 
     /// Adds an example: its logits and its class.
     pub fn add(&mut self, logits: &[f64], class: usize) {
         let most = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let sum: f64 = logits.iter().map(|logit| (logit - most).exp()).sum();
-        self.sum += sum.ln() + most - logits[class];
+        self.sums[class] += sum.ln() + most - logits[class];
         let predicted = logits.iter().position(|logit| *logit == most).unwrap_or(0);
         self.confusion.add(class, predicted);
         self.in_five += usize::from(logits.iter().filter(|logit| **logit > logits[class]).count() < 5);
@@ -51,10 +51,11 @@ impl ClassifierScore {
         // Counts are exact in f64.
         let counts = self.confusion.counts_mut();
         let numbers = counts.iter().map(|count| **count as f64);
-        let values = [self.sum, self.in_five as f64].into_iter().chain(numbers).collect();
+        let values = [self.in_five as f64].into_iter().chain(self.sums.iter().copied()).chain(numbers).collect();
         let sums = ranks.all_reduce("the score of an evaluation", values)?;
-        counts.into_iter().zip(&sums[2..]).for_each(|(count, sum)| *count = *sum as usize);
-        (self.sum, self.in_five) = (sums[0], sums[1] as usize);
+        let (losses, classes) = sums[1..].split_at(self.sums.len());
+        counts.into_iter().zip(classes).for_each(|(count, sum)| *count = *sum as usize);
+        (self.sums, self.in_five) = (losses.to_vec(), sums[0] as usize);
         Ok(self)
     }
 
@@ -72,7 +73,20 @@ impl ClassifierScore {
 
     /// Mean cross entropy, in nats.
     pub fn loss(&self) -> f64 {
-        self.sum / self.confusion.count() as f64
+        self.sums.iter().sum::<f64>() / self.confusion.count() as f64
+    }
+
+    /// Weighted mean of the cross entropy, in nats: each example counts by the weight of its class, as in
+    /// `torch.nn.CrossEntropyLoss(weight=…)`.
+    ///
+    /// - `weights`: one for each class; see [`class_weights`](crate::classify::class_weights)
+    pub fn weighted_loss(&self, weights: &[f32]) -> f64 {
+        let weighted = |(class, weight): (usize, &f32)| {
+            let weight = f64::from(*weight);
+            (weight * self.sums[class], weight * self.confusion.examples_of(class) as f64)
+        };
+        let (sums, counts): (Vec<f64>, Vec<f64>) = weights.iter().enumerate().map(weighted).unzip();
+        sums.iter().sum::<f64>() / counts.iter().sum::<f64>()
     }
 }
 
@@ -101,6 +115,18 @@ mod tests {
                 });
             }
         });
+    }
+
+    #[test]
+    fn weighted_loss_counts_examples_by_their_class() {
+        let mut score = ClassifierScore::new(&["a".into(), "b".into()]);
+        let examples = [([2.0, 0.0], 0), ([1.0, 0.5], 0), ([0.0, 0.3], 1)];
+        for (logits, class) in examples {
+            score.add(&logits, class);
+        }
+        // torch.nn.functional.cross_entropy(logits, classes, weight=torch.tensor([0.75, 1.5]))
+        assert!((score.weighted_loss(&[0.75, 1.5]) - 0.427_429).abs() < 1e-6, "{}", score.weighted_loss(&[0.75, 1.5]));
+        assert!((score.weighted_loss(&[1.0, 1.0]) - score.loss()).abs() < 1e-15);
     }
 
     #[test]

@@ -65,32 +65,72 @@ const LONGEST_LABEL: usize = 1000;
 /// Each names the file and the line: a file that cannot be read, is empty or has another extension, a missing column, an empty
 /// text or label, another encoding than UTF-8.
 pub fn read_labelled(files: &[PathBuf], columns: &Columns) -> Result<Vec<LabelledText>, DataError> {
+    let label = columns.label.clone();
+    let wanted = Wanted { columns, label: Some(&label) };
     let mut all = Vec::new();
     for file in files {
-        let bytes = std::fs::read(file)
-            .map_err(|error| DataError::other(format!("cannot read {}: {error}", file.display())))?;
-        let (before, named) = (all.len(), Arc::new(file.clone()));
-        match extension(file) {
-            "jsonl" | "ndjson" => objects(&bytes, &named, columns, &mut all)?,
-            extension @ ("tsv" | "csv" | "txt" | "") => {
-                let default = if extension == "tsv" { b'\t' } else { b',' };
-                table(&bytes, &named, columns.delimiter.unwrap_or(default), columns, &mut all)?;
-            }
-            other => {
-                return Err(DataError::other(format!(
-                    "{}: labelled texts are read from .csv, .tsv, .txt and .jsonl files, and this is a .{other}; convert it",
-                    file.display()
-                )));
-            }
+        all.extend(rows(file, &wanted, "a labelled text")?.rows.into_iter().map(|(_, text)| text));
+    }
+    Ok(all)
+}
+
+/// A table of texts without labels.
+#[derive(Clone, Debug)]
+pub struct TextTable {
+    /// Names of the columns; empty without a header and for JSON Lines.
+    pub names: Vec<String>,
+    /// Texts in the order of the file. Their labels are empty.
+    pub texts: Vec<LabelledText>,
+    /// All cells of each row. Of JSON Lines only the texts.
+    pub cells: Vec<Vec<String>>,
+}
+
+/// Reads texts without labels from a file, in the formats of [`read_labelled`]. [`Columns::label`] is not looked for.
+///
+/// # Errors
+/// As [`read_labelled`].
+pub fn read_texts(file: &Path, columns: &Columns) -> Result<TextTable, DataError> {
+    let Rows { names, rows } = rows(file, &Wanted { columns, label: None }, "a text")?;
+    let (cells, texts) = rows.into_iter().unzip();
+    Ok(TextTable { names, texts, cells })
+}
+
+/// The columns to read.
+struct Wanted<'a> {
+    columns: &'a Columns,
+    /// Column of the labels; `None` for texts without labels.
+    label: Option<&'a String>,
+}
+
+/// The rows of a file: all cells of each, and its text.
+#[derive(Default)]
+struct Rows {
+    names: Vec<String>,
+    rows: Vec<(Vec<String>, LabelledText)>,
+}
+
+/// Reads the rows of a file. `item` is what a line has to hold, for errors.
+fn rows(file: &Path, wanted: &Wanted<'_>, item: &str) -> Result<Rows, DataError> {
+    let bytes =
+        std::fs::read(file).map_err(|error| DataError::other(format!("cannot read {}: {error}", file.display())))?;
+    let named = Arc::new(file.to_owned());
+    let found = match extension(file) {
+        "jsonl" | "ndjson" => objects(&bytes, &named, wanted)?,
+        extension @ ("tsv" | "csv" | "txt" | "") => {
+            let default = if extension == "tsv" { b'\t' } else { b',' };
+            table(&bytes, &named, wanted.columns.delimiter.unwrap_or(default), wanted)?
         }
-        if all.len() == before {
+        other => {
             return Err(DataError::other(format!(
-                "{} is empty; give a file with a labelled text on each line",
+                "{}: texts are read from .csv, .tsv, .txt and .jsonl files, and this is a .{other}; convert it",
                 file.display()
             )));
         }
+    };
+    match found.rows.is_empty() {
+        true => Err(DataError::other(format!("{} is empty; give a file with {item} on each line", file.display()))),
+        false => Ok(found),
     }
-    Ok(all)
 }
 
 /// The labels that occur, sorted by name, or by value where all are integers.
@@ -151,13 +191,8 @@ fn extension(file: &Path) -> &str {
     file.extension().and_then(|extension| extension.to_str()).unwrap_or("")
 }
 
-fn table(
-    bytes: &[u8],
-    file: &Arc<PathBuf>,
-    delimiter: u8,
-    columns: &Columns,
-    all: &mut Vec<LabelledText>,
-) -> Result<(), DataError> {
+fn table(bytes: &[u8], file: &Arc<PathBuf>, delimiter: u8, wanted: &Wanted<'_>) -> Result<Rows, DataError> {
+    let (columns, mut all) = (wanted.columns, vec![]);
     let mut reader = ReaderBuilder::new()
         .has_headers(false)
         .flexible(true)
@@ -177,12 +212,12 @@ fn table(
     let mut names = vec![];
     if columns.header {
         if !next(&mut record)? {
-            return Ok(());
+            return Ok(Rows::default());
         }
         let cells: Result<Vec<_>, _> = record.iter().map(utf8).collect();
         names = cells.map_err(|reason| DataError::other(format!("{}: {reason}", at(&record))))?;
     }
-    let column = |name: &String| {
+    let column = |name: &String| -> Result<usize, DataError> {
         let number = || name.parse::<usize>().ok().filter(|number| *number > 0).map(|number| number - 1);
         names.iter().position(|known| known == name).or_else(number).ok_or_else(|| {
             let known = if columns.header { names.join(", ") } else { "no names, for there is no header".into() };
@@ -190,7 +225,8 @@ fn table(
             no_column(problem, &names, delimiter)
         })
     };
-    let (label, text) = (column(&columns.label)?, column(&columns.text)?);
+    let label = wanted.label.map(column).transpose()?;
+    let text = column(&columns.text)?;
     let pair = columns.pair.as_ref().map(column).transpose()?;
     while next(&mut record)? {
         if record.iter().all(|cell| cell.trim_ascii().is_empty()) {
@@ -212,10 +248,11 @@ fn table(
             };
             record.get(index).ok_or_else(missing).and_then(|cell| utf8(cell).map_err(wrong))
         };
-        let pair = pair.map(cell).transpose();
-        all.push(labelled(cell(label)?, cell(text)?, pair?, place.clone()).map_err(wrong)?);
+        let (label, pair) = (label.map(cell).transpose()?, pair.map(cell).transpose());
+        let text = labelled(label, cell(text)?, pair?, place.clone()).map_err(wrong)?;
+        all.push((record.iter().map(|cell| String::from_utf8_lossy(cell).into_owned()).collect(), text));
     }
-    Ok(())
+    Ok(Rows { names, rows: all })
 }
 
 /// An error about a column that is missing, maybe because a table with a single column uses another delimiter.
@@ -228,7 +265,8 @@ fn no_column(problem: String, columns: &[String], delimiter: u8) -> DataError {
     }
 }
 
-fn objects(bytes: &[u8], file: &Arc<PathBuf>, columns: &Columns, all: &mut Vec<LabelledText>) -> Result<(), DataError> {
+fn objects(bytes: &[u8], file: &Arc<PathBuf>, wanted: &Wanted<'_>) -> Result<Rows, DataError> {
+    let (columns, mut all) = (wanted.columns, vec![]);
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     for (i, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
         if line.trim_ascii().is_empty() {
@@ -239,12 +277,13 @@ fn objects(bytes: &[u8], file: &Arc<PathBuf>, columns: &Columns, all: &mut Vec<L
             .and_then(|line| serde_json::from_str(&line).map_err(|error| format!("this is not JSON: {error}")));
         let one = object.and_then(|object| {
             let pair = columns.pair.as_ref().map(|name| field(&object, name, false)).transpose();
-            let (label, text) = (field(&object, &columns.label, true)?, field(&object, &columns.text, false)?);
-            labelled(label, text, pair?, place.clone())
+            let label = wanted.label.map(|name| field(&object, name, true)).transpose()?;
+            labelled(label, field(&object, &columns.text, false)?, pair?, place.clone())
         });
-        all.push(one.map_err(|reason| DataError::other(format!("{place}: {reason}")))?);
+        let text = one.map_err(|reason| DataError::other(format!("{place}: {reason}")))?;
+        all.push((std::iter::once(text.text.clone()).chain(text.pair.clone()).collect(), text));
     }
-    Ok(())
+    Ok(Rows { names: vec![], rows: all })
 }
 
 fn field(object: &Value, name: &str, label: bool) -> Result<String, String> {
@@ -260,12 +299,19 @@ fn field(object: &Value, name: &str, label: bool) -> Result<String, String> {
     }
 }
 
-fn labelled(label: String, text: String, pair: Option<String>, place: Place) -> Result<LabelledText, String> {
+/// A text with its label, or with an empty one if labels are not read.
+fn labelled(
+    label: Option<String>,
+    text: String,
+    pair: Option<String>,
+    place: Place,
+) -> Result<LabelledText, String> {
+    let (needed, label) = (label.is_some(), label.unwrap_or_default());
     let (label, text, pair) =
         (label.trim().to_owned(), text.trim().to_owned(), pair.map(|pair| pair.trim().to_owned()));
     let length = label.chars().count();
     match (&*label, &*text, pair.as_deref()) {
-        ("", ..) => Err("the label is empty".into()),
+        ("", ..) if needed => Err("the label is empty".into()),
         _ if length > LONGEST_LABEL => Err(format!(
             "the label has {length} characters, more than {LONGEST_LABEL}; is it a column of texts? It begins: {}…",
             label.chars().take(40).collect::<String>()
@@ -278,8 +324,10 @@ fn labelled(label: String, text: String, pair: Option<String>, place: Place) -> 
 fn utf8(bytes: &[u8]) -> Result<String, String> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let at = error.valid_up_to();
+        // The byte order marks of UTF-16.
+        let encoding = if matches!(bytes[at..], [0xff, 0xfe, ..] | [0xfe, 0xff, ..]) { "UTF-16" } else { "ISO-8859-1" };
         format!(
-            "0x{:02x} after \"{}\" is not UTF-8; convert the file from the encoding it has, such as `iconv -f ISO-8859-1 \
+            "0x{:02x} after \"{}\" is not UTF-8; convert the file from the encoding it has, such as `iconv -f {encoding} \
              -t UTF-8`",
             bytes[at],
             String::from_utf8_lossy(&bytes[at.saturating_sub(20)..at])
@@ -314,6 +362,19 @@ mod tests {
             let found: Vec<_> = texts.iter().map(|text| (&*text.text, &*text.label)).collect();
             assert_eq!(found, [("a, b", "good"), ("c", "bad")], "{name}");
         }
+    }
+
+    #[test]
+    fn reads_texts_without_labels() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let file = directory.path().join("a.csv");
+        std::fs::write(&file, "id,text\n7,\"a, b\"\n\n9, c\n").expect("written");
+        let table = read_texts(&file, &columns()).expect("readable");
+        assert_eq!((table.names, table.cells), (vec!["id".into(), "text".into()], vec![
+            vec!["7".to_owned(), "a, b".into()],
+            vec!["9".into(), " c".into()],
+        ]));
+        assert_eq!(table.texts.iter().map(|text| &*text.text).collect::<Vec<_>>(), ["a, b", "c"]);
     }
 
     #[test]

@@ -44,7 +44,9 @@ mod token_windows;
 
 pub use error::DataError;
 pub use examples::Examples;
-pub use labelled::{Columns, LabelledText, Place, have_labels, labels, read_labelled, with_classes};
+pub use labelled::{
+    Columns, LabelledText, Place, TextTable, have_labels, labels, read_labelled, read_texts, with_classes,
+};
 pub use lm_text::LmText;
 pub use order::Order;
 pub use pad::{PaddedBatch, pad};

@@ -2,7 +2,7 @@ use grove_backend::Backend;
 use grove_tree::{Key, Tree, filter, leaves};
 use std::path::{Path, PathBuf};
 
-use super::{FitOptions, TrainState, best::Best};
+use super::{FitOptions, KeepModel, TrainState, best::Best};
 use crate::{
     CheckpointManager, LossScale, Result, RunLock, RunProgress, RunSettings, SettingDifference, TrainError,
     checkpoint::{Restored, clear_drafts},
@@ -76,7 +76,7 @@ impl<B: Backend, M: Tree<B>, S: Tree<B>> RunSetup<B, M, S> {
         };
         let mut remarks: Vec<String> = lock.remark().into_iter().collect();
         clear_drafts(directory, &lock)?;
-        let checkpoints = CheckpointManager::locked(directory.join("checkpoints"), options.keep, lock.clone())?;
+        let checkpoints = CheckpointManager::locked(directory.join("checkpoints"), options.keep_checkpoints, lock.clone())?;
         let resume = options.resume || options.resume_anyway;
         if !resume && let Some((step, _)) = checkpoints.list()?.first() {
             return Err(TrainError::RunExists { directory: directory.clone(), step: *step });
@@ -92,6 +92,15 @@ impl<B: Backend, M: Tree<B>, S: Tree<B>> RunSetup<B, M, S> {
             remarks.push(format!("going on after step {} of {}", before.step, path.display()));
             remarks.extend(changes);
             (state, progressed) = (saved, before);
+            // Checkpoints of earlier versions have neither the setting nor the loss, and went by the loss.
+            let kept_by = |settings: Option<&RunSettings>| {
+                settings.and_then(|settings| settings.get("keep")).unwrap_or("best:loss").to_owned()
+            };
+            if kept_by(progressed.settings.as_ref()) != kept_by(Some(&settings)) {
+                (progressed.best, progressed.stale, progressed.held_out_loss) = (None, 0, None);
+            } else if options.keep_model.metric() == "loss" && progressed.held_out_loss.is_none() {
+                progressed.held_out_loss = progressed.best.map(|(_, loss)| loss);
+            }
             progressed.settings = Some(settings);
             if options.resume_anyway {
                 progressed.key = key.words();
@@ -101,8 +110,10 @@ impl<B: Backend, M: Tree<B>, S: Tree<B>> RunSetup<B, M, S> {
             checkpoints.thin(progressed.step)?;
             kept = Some((progressed.step, path));
         }
-        let best = directory.join("best");
-        let best = Best::open(best, &lock, &mut progressed, &state.model, &device, &mut remarks)?;
+        let best = match options.keep_model {
+            KeepModel::Last => Best::in_memory(),
+            _ => Best::open(directory.join("best"), &lock, &mut progressed, &state.model, &device, &mut remarks)?,
+        };
         Ok(Self { state, progressed, checkpoints: Some(checkpoints), kept, best, remarks, lock: Some(lock) })
     }
 }

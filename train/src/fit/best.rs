@@ -45,7 +45,7 @@ impl<M> Best<M> {
             Some(_) if checkpoints.list()?.iter().any(|(later, _)| *later > progressed.step) => {}
             Some((step, Err(damage))) => {
                 remarks.push(format!("the best model so far, of step {step}, is lost: {damage}"));
-                progressed.best = None;
+                (progressed.best, progressed.held_out_loss) = (None, None);
             }
             // An earlier run that was killed before its first checkpoint may have left files.
             None => checkpoints.retain(&[])?,

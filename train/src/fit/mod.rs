@@ -3,6 +3,7 @@
 mod begin;
 mod best;
 mod jitted;
+mod keep;
 mod logs;
 mod options;
 mod pending;
@@ -10,5 +11,6 @@ mod run;
 mod update;
 
 pub use jitted::{Differentiated, JitLoss, fit_jitted};
+pub use keep::KeepModel;
 pub use options::{Ended, Evaluation, FitOptions, Fitted, NonFinite, RunDuration, RunSummary, TrainState};
 pub use run::fit;

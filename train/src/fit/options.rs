@@ -5,6 +5,7 @@ use grove_tree::Tree;
 use serde::Serialize;
 use std::{collections::BTreeMap, path::PathBuf};
 
+use super::KeepModel;
 use crate::{LossScale, Result, RunLock, RunSettings, StepOptions, Stop, TrainError};
 
 /// Length of a run.
@@ -66,15 +67,18 @@ pub struct FitOptions<B: Backend> {
     pub ema: Option<f64>,
     /// Steps from one evaluation to the next; there is one at the end too. 0, the default, leaves them out.
     pub evaluate_every: u64,
-    /// Evaluations without a better loss after which to end: never. A loss that is not finite is not better; an evaluation
-    /// without a `loss` is an error then.
+    /// Number of consecutive evaluations without improvement after which the run ends. Default: never. A value that is not finite
+    /// is no improvement. The metric is that of `keep_model`.
     pub patience: Option<u64>,
+    /// The model that [`Fitted::into_model`] returns: the one with the best evaluation, or the last. Default: the one with the lowest
+    /// `loss`. Metrics other than `loss` must be in every [`Evaluation`].
+    pub keep_model: KeepModel,
     /// Steps from one record in the logs to the next: 10.
     pub log_every: u64,
     /// Steps from one checkpoint to the next: 500. There is one at the end, and one where the run is stopped, too.
     pub checkpoint_every: u64,
     /// Number of checkpoints to keep. Default: 2.
-    pub keep: usize,
+    pub keep_checkpoints: usize,
     /// Ranks that train together: each computes the gradients of its part of every batch. Default: one. The others than rank
     /// 0 write nothing, so the directory need not be shared. Where a collective fails, the job ends with a sentence and status 1;
     /// see [`Communicator::end_job`].
@@ -113,9 +117,10 @@ impl<B: Backend> Default for FitOptions<B> {
             ema: None,
             evaluate_every: 0,
             patience: None,
+            keep_model: KeepModel::default(),
             log_every: 10,
             checkpoint_every: 500,
-            keep: 2,
+            keep_checkpoints: 2,
             ranks: Communicator::single(),
             directory: None,
             lock: None,
@@ -168,7 +173,8 @@ impl<B: Backend> FitOptions<B> {
             .with_option("ema", self.ema)
             .with("loss-scaling", self.loss_scaling)
             .with("dtype", dtype.as_deref().unwrap_or("the model's own"))
-            .with("batches-per-epoch", batches_per_epoch);
+            .with("batches-per-epoch", batches_per_epoch)
+            .with("keep", self.keep_model);
         self.settings.clone().or(own)
     }
 }
@@ -193,7 +199,7 @@ impl RunDuration {
     }
 }
 
-/// Results of an evaluation: `loss`, by which models are compared, and other metrics.
+/// Metrics of an evaluation by name, such as `loss`. [`FitOptions::keep_model`] names the one by which models are compared.
 pub type Evaluation = BTreeMap<String, f64>;
 
 /// The arrays of a run.
@@ -228,8 +234,13 @@ pub struct Fitted<M> {
     pub model: M,
     /// Its moving average, where there is one.
     pub ema: Option<M>,
-    /// The model (its average, where there is one) with the best evaluation, that evaluation's step and loss.
+    /// The model (or its moving average, if there is one) with the best evaluation, the evaluation's step and its value of the metric
+    /// that [`FitOptions::keep_model`] names. `None` without evaluations and with [`KeepModel::Last`].
     pub best: Option<(M, u64, f64)>,
+    /// The choice of the model that [`into_model`](Self::into_model) returns.
+    pub kept: KeepModel,
+    /// Loss of that model's evaluation.
+    pub held_out_loss: Option<f64>,
     /// Steps made, those before a resume included.
     pub steps: u64,
     /// Steps among them that were left out, as their loss or gradient was not finite; see [`NonFinite`].
@@ -245,7 +256,7 @@ pub struct Fitted<M> {
     pub remarks: Vec<String>,
 }
 
-/// Results of a run, apart from its model. In JSON `best` is `best_step` and `held_out_loss`.
+/// Results of a run without its model.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RunSummary {
     /// Steps made, those before a resume included.
@@ -259,15 +270,17 @@ pub struct RunSummary {
     pub ranks: usize,
     /// Why it ended.
     pub ended: Ended,
-    /// Step of the best evaluation.
+    /// The choice of the model that was kept.
+    pub kept: KeepModel,
+    /// Step of the model that was kept, if it has the best evaluation.
     pub best_step: Option<u64>,
-    /// Loss of the best evaluation.
-    #[serde(rename = "held_out_loss")]
-    pub best_loss: Option<f64>,
+    /// Held-out loss of the model that was kept.
+    pub held_out_loss: Option<f64>,
 }
 
 impl RunSummary {
-    /// Rows of a [`summary_table`](crate::log::summary_table): steps, time, and the best loss in nats per `unit`.
+    /// Rows of a [`summary_table`](crate::log::summary_table): steps, time, the held-out loss in nats per `unit`, and the model that was
+    /// kept.
     pub fn rows(&self, unit: &str) -> Vec<(String, String)> {
         let row = |name: &str, value: String| (name.to_owned(), value);
         let mut rows = vec![row("steps", self.steps.to_string()), row("time", duration(self.seconds))];
@@ -278,8 +291,13 @@ impl RunSummary {
             let skipped = format!("{} steps, whose loss or gradient was not a number", self.skipped);
             rows.push(row("left out", skipped));
         }
-        if let (Some(step), Some(loss)) = (self.best_step, self.best_loss) {
-            rows.push(row("held-out loss", format!("{loss:.4} nats a {unit}, at step {step}")));
+        if let Some(loss) = self.held_out_loss {
+            let article = if unit.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
+            let step = self.best_step.unwrap_or(self.steps);
+            rows.push(row("held-out loss", format!("{loss:.4} nats {article} {unit}, at step {step}")));
+        }
+        if let Some(step) = self.best_step {
+            rows.push(row("kept", format!("the model of step {step}, which has {}", self.kept.reason())));
         }
         rows
     }
@@ -298,12 +316,12 @@ fn duration(seconds: f64) -> String {
 impl<M> Fitted<M> {
     /// The results of the run, apart from its model.
     pub fn summary(&self) -> RunSummary {
-        let (best_step, best_loss) = self.best.as_ref().map(|(_, step, loss)| (*step, *loss)).unzip();
-        let Self { steps, skipped, seconds, ranks, ended, .. } = *self;
-        RunSummary { steps, skipped, seconds, ranks, ended, best_step, best_loss }
+        let best_step = self.best.as_ref().map(|(_, step, _)| *step);
+        let Self { steps, skipped, seconds, ranks, ended, kept, held_out_loss, .. } = *self;
+        RunSummary { steps, skipped, seconds, ranks, ended, kept, best_step, held_out_loss }
     }
 
-    /// The model to keep: the best one, else the average, else the last.
+    /// The model to keep, as [`FitOptions::keep_model`] chooses: the best one, else the moving average, else the last.
     pub fn into_model(self) -> M {
         match (self.best, self.ema) {
             (Some((best, _, _)), _) => best,
@@ -324,6 +342,8 @@ mod tests {
             model: (),
             ema: None,
             best,
+            kept: KeepModel::default(),
+            held_out_loss: Some(1.5),
             steps: 30,
             skipped: 1,
             seconds: 245.0,
@@ -335,10 +355,11 @@ mod tests {
         let rows = summary.rows("token").into_iter().map(|(_, value)| value).collect::<Vec<_>>();
         let found = (&*rows[0], &*rows[1], &*rows[2], &*rows[4]);
         assert_eq!(found, ("30", "4m 05s", "2", "1.5000 nats a token, at step 20"));
+        assert_eq!(rows[5], "the model of step 20, which has the lowest held-out loss");
         let json = serde_json::to_value(summary).expect("JSON");
         assert_eq!(
-            (&json["ended"], &json["best_step"], &json["skipped_steps"], &json["ranks"]),
-            (&"early_stop".into(), &20.into(), &1.into(), &2.into())
+            (&json["ended"], &json["best_step"], &json["skipped_steps"], &json["ranks"], &json["kept"]),
+            (&"early_stop".into(), &20.into(), &1.into(), &2.into(), &"best:loss".into())
         );
     }
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    Ended, Evaluation, FitOptions, Fitted, TrainState,
+    Ended, Evaluation, FitOptions, Fitted, KeepModel, TrainState,
     begin::RunSetup,
     best::Best,
     logs::Logs,
@@ -30,8 +30,9 @@ use crate::{
 /// of the data is a function of the data's own key and the epoch. So a run that was killed and resumed gives, on a
 /// CPU, the same bits as one that was not.
 ///
-/// `loss_fn` is that of [`train_step`](crate::train_step). `evaluate` gets the model, or its moving average where
-/// there is one, and gives named numbers; `loss` among them is what early stopping and the best model go by.
+/// `loss_fn` is that of [`train_step`](crate::train_step). `evaluate` takes the model, or its moving average if there is one, and
+/// returns metrics by name. Early stopping and the best model go by the metric of [`FitOptions::keep_model`], which is `loss` by
+/// default.
 ///
 /// On several [`ranks`](FitOptions::ranks) each takes its part of every batch, and the steps are those of one rank with the
 /// whole batch, within rounding, but for random numbers: the key of a step is folded with the rank. Batch normalisation
@@ -213,7 +214,9 @@ where
         };
         let alone = |model: M| if ranks.is_shared() { sync_batch_norm(model, &Communicator::single()) } else { model };
         Ok(Fitted {
-            best: best.map(alone).zip(self.progressed.best).map(|(model, (step, loss))| (model, step, loss)),
+            best: best.map(alone).zip(self.progressed.best).map(|(model, (step, value))| (model, step, value)),
+            kept: self.options.keep_model,
+            held_out_loss: self.progressed.held_out_loss,
             ema: state.ema.map(|average| alone(ema_model(average, &state.model))),
             model: alone(state.model),
             steps: self.progressed.step,
@@ -276,23 +279,31 @@ where
         let evaluation = (self.evaluate)(model)?;
         let ranks = &self.options.ranks;
         let evaluation = if ranks.is_shared() { same_evaluation(evaluation, ranks) } else { evaluation };
-        let loss = evaluation.get("loss").copied();
-        if loss.is_none() && self.options.patience.is_some() {
+        let keep = self.options.keep_model;
+        let (loss, value) = (evaluation.get("loss").copied(), evaluation.get(keep.metric()).copied());
+        if value.is_none() && (self.options.patience.is_some() || keep.metric() != "loss") {
             let names: Vec<&str> = evaluation.keys().map(String::as_str).collect();
             let given = if names.is_empty() { "nothing".into() } else { format!("only {}", names.join(", ")) };
+            let user = if self.options.patience.is_some() { "`patience`" } else { "`keep_model`" };
             return Err(TrainError::Options(format!(
-                "early stopping goes by an evaluation's `loss`, and this one gives {given}: name a number that is to \
-                 become small `loss`, or leave out `patience`"
+                "{user} compares the `{}` of evaluations, and this evaluation has {given}: name a metric that it has in \
+                 `keep_model`",
+                keep.metric()
             )));
         }
         self.logs.evaluated(&self.progressed, self.epoch(), evaluation)?;
-        match (loss, self.progressed.best) {
-            (None, _) => {}
-            (Some(loss), best) if loss.is_finite() && best.is_none_or(|(_, best)| loss < best) => {
-                (self.progressed.best, self.progressed.stale) = (Some((self.progressed.step, loss)), 0);
-                self.best.replace(model, &self.progressed)?;
-            }
-            _ => self.progressed.stale += 1,
+        let is_better = value.is_some_and(|value| keep.is_better(value, self.progressed.best.map(|(_, best)| best)));
+        if is_better {
+            self.progressed.best = value.map(|value| (self.progressed.step, value));
+            self.progressed.stale = 0;
+        } else if value.is_some() {
+            self.progressed.stale += 1;
+        }
+        if is_better || keep == KeepModel::Last {
+            self.progressed.held_out_loss = loss;
+        }
+        if is_better && keep != KeepModel::Last {
+            self.best.replace(model, &self.progressed)?;
         }
         self.logs.pause(begun.elapsed());
         Ok(())

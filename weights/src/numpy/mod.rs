@@ -7,6 +7,7 @@
 
 mod dictionary;
 mod header;
+mod write;
 
 use std::collections::BTreeMap;
 
@@ -18,6 +19,7 @@ use crate::packed::{Packed, head};
 use crate::zip::{Method, Record};
 
 use header::Header;
+pub use write::write_npy;
 
 /// Extension of an archive's arrays, which is not part of their names.
 const ENDING: &str = ".npy";

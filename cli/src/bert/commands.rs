@@ -1,0 +1,197 @@
+//! The commands of the program `grove` for the tasks of BERT.
+
+use super::{Task, TextArgs};
+use crate::prelude::*;
+
+/// Implements [`Command`] for options that have a `task` and texts.
+macro_rules! command {
+    ($($options:ty),*) => {
+        $(impl Command for $options {
+            fn check(&self) -> Result<DeviceSpec, Exit> {
+                self.input.check(&self.task())
+            }
+
+            fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
+                self.input.run::<B>(&self.task(), device)
+            }
+        })*
+    };
+}
+
+command!(Fill, Embed, Search, Tag, Answer);
+
+/// Fills in the masked words of texts.
+#[derive(Parser, Debug)]
+#[command(
+    mut_arg("texts", |arg| arg.help("Texts with [MASK] (RoBERTa: <mask>) in place of words")),
+    mut_arg("max_length", |arg| arg.help("Largest number of tokens of a text; longer ones are cut [default: the model's]")),
+    mut_arg("model", |arg| arg.help("Directory, weights file, or hub id [default: a small model that ships with grove]")),
+    after_help = "Examples:
+  grove fill \"She was very [MASK] to see her sister.\"
+  grove fill --model FacebookAI/roberta-base --top-k 3 \"Paris is the capital of <mask>.\"",
+)]
+pub struct Fill {
+    /// Texts, model and device.
+    #[command(flatten)]
+    pub input: TextArgs,
+
+    /// Number of words for each mask
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub top_k: usize,
+}
+
+impl Fill {
+    fn task(&self) -> Task {
+        Task::FillMask { top_k: Some(self.top_k) }
+    }
+}
+
+/// Embeds texts: prints a vector for each, or writes all to a file.
+#[derive(Parser, Debug)]
+#[command(
+    mut_arg("texts", |arg| arg.help("Texts to embed")),
+    mut_arg("max_length", |arg| arg.help("Largest number of tokens of a text; longer ones are cut [default: the model's]")),
+    mut_arg("model", |arg| {
+        arg.required(true).help("Directory, weights file, or hub id, such as sentence-transformers/all-MiniLM-L6-v2")
+    }),
+    after_help = "Examples:
+  grove embed --model sentence-transformers/all-MiniLM-L6-v2 \"A man plays the guitar.\"
+  grove embed --model ./all-MiniLM-L6-v2 --file lines.txt --output vectors.npy",
+)]
+pub struct Embed {
+    /// Texts, model and device.
+    #[command(flatten)]
+    pub input: TextArgs,
+
+    /// Write the vectors to this file, [texts, size], in numpy's format
+    #[arg(long, value_name = "FILE.npy")]
+    pub output: Option<PathBuf>,
+
+    /// Name of the prompt that is put before each text, such as query [default: the model's default prompt, if it has one]
+    #[arg(long, value_name = "NAME")]
+    pub prompt_name: Option<String>,
+}
+
+impl Embed {
+    fn task(&self) -> Task {
+        Task::Embed { prompt_name: self.prompt_name.clone(), output: self.output.clone() }
+    }
+}
+
+/// Ranks texts by the similarity of their meaning to a query.
+#[derive(Parser, Debug)]
+#[command(
+    mut_arg("texts", |arg| arg.help("Texts to rank")),
+    mut_arg("max_length", |arg| arg.help("Largest number of tokens of a text; longer ones are cut [default: the model's]")),
+    mut_arg("model", |arg| {
+        arg.required(true).help("Directory, weights file, or hub id, such as sentence-transformers/all-MiniLM-L6-v2")
+    }),
+    after_help = "Examples:
+  grove search --model ./all-MiniLM-L6-v2 \"making music\" \"A man plays the guitar.\" \"The stock market fell.\"
+  grove search --model ./all-MiniLM-L6-v2 --file lines.txt --top-k 5 \"making music\"",
+)]
+pub struct Search {
+    /// Query, to which the texts are compared
+    #[arg(value_name = "QUERY")]
+    pub query: String,
+
+    /// Texts, model and device.
+    #[command(flatten)]
+    pub input: TextArgs,
+
+    /// Number of texts to show [default: all]
+    #[arg(long, value_name = "N")]
+    pub top_k: Option<usize>,
+
+    /// Name of the prompt that is put before each text, such as query [default: the model's default prompt, if it has one]
+    #[arg(long, value_name = "NAME")]
+    pub prompt_name: Option<String>,
+}
+
+impl Search {
+    fn task(&self) -> Task {
+        Task::Similarity {
+            query: Some(self.query.clone()),
+            top_k: self.top_k,
+            prompt_name: self.prompt_name.clone(),
+        }
+    }
+}
+
+/// Labels the words of texts, such as names of people and places.
+#[derive(Parser, Debug)]
+#[command(
+    mut_arg("texts", |arg| arg.help("Texts to label")),
+    mut_arg("max_length", |arg| {
+        arg.help("Largest number of tokens of a window; longer texts are read in several [default: the model's]")
+    }),
+    mut_arg("model", |arg| {
+        arg.required(true).help("Directory, weights file, or hub id of a model for token classification, such as dslim/bert-base-NER")
+    }),
+    after_help = "Examples:
+  grove tag --model dslim/bert-base-NER \"Jane Austen lived in Chawton.\"
+  grove tag --model ./bert-base-NER --file letters.txt --json",
+)]
+pub struct Tag {
+    /// Texts, model and device.
+    #[command(flatten)]
+    pub input: TextArgs,
+
+    /// Tokens that windows of a long text share
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    pub stride: usize,
+}
+
+impl Tag {
+    fn task(&self) -> Task {
+        Task::Tokens { stride: Some(self.stride) }
+    }
+}
+
+/// Answers a question by a part of each text.
+#[derive(Parser, Debug)]
+#[command(
+    mut_arg("texts", |arg| arg.help("Texts that may have the answer")),
+    mut_arg("max_length", |arg| {
+        arg.help("Largest number of tokens of a window; longer texts are read in several [default: 384]")
+    }),
+    mut_arg("model", |arg| {
+        arg.required(true)
+            .help("Directory, weights file, or hub id of a model for question answering, such as deepset/bert-base-cased-squad2")
+    }),
+    after_help = "Examples:
+  grove answer --model deepset/bert-base-cased-squad2 \"Who wrote Emma?\" \"Emma was written by Jane Austen.\"
+  grove answer --model ./squad-bert --file article.txt --top-k 3 \"Who wrote Emma?\"",
+)]
+pub struct Answer {
+    /// Question to answer
+    #[arg(value_name = "QUESTION")]
+    pub question: String,
+
+    /// Texts, model and device.
+    #[command(flatten)]
+    pub input: TextArgs,
+
+    /// Number of answers for each text
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub top_k: usize,
+
+    /// Tokens that windows of a long text share
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    pub stride: usize,
+
+    /// Allow an empty answer if the text does not answer the question, for models of SQuAD 2
+    #[arg(long)]
+    pub handle_impossible_answer: bool,
+}
+
+impl Answer {
+    fn task(&self) -> Task {
+        Task::Answer {
+            question: self.question.clone(),
+            top_k: Some(self.top_k),
+            stride: Some(self.stride),
+            handle_impossible_answer: self.handle_impossible_answer,
+        }
+    }
+}

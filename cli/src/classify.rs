@@ -1,0 +1,267 @@
+//! `grove classify texts`: classes of texts, by a BERT or a recurrent classifier.
+
+use grove::{
+    models::{
+        ModelKind,
+        bert::tasks::{self, BatchOptions, Label},
+        check_finite,
+        vision::Prediction,
+    },
+    train::data::{Columns, TextTable, read_texts},
+};
+use indicatif::ProgressBar;
+
+use crate::{
+    bert::{Encoder, Task, TextArgs, texts},
+    labelled::ColumnArgs,
+    prelude::*,
+    program::progress_bar,
+    rnn,
+};
+
+/// Classifies texts, or pairs of texts, with BERT or a recurrent classifier.
+///
+/// Texts come from the command line, from --file or standard input, one a line, or from a column of --data.
+#[derive(Parser, Debug)]
+#[command(
+    mut_arg("texts", |arg| arg.help("Texts to classify; a tab divides a pair").conflicts_with_all(["data", "output"])),
+    mut_arg("file", |arg| arg.help("File with a text on each line").conflicts_with_all(["data", "output"])),
+    mut_arg("max_length", |arg| {
+        arg.help("Largest number of tokens of a text; longer ones are cut [default: the model's; 512 of a recurrent one]")
+    }),
+    mut_arg("model", |arg| {
+        arg.required(true).help("Directory, weights file, or hub id of a classifier, such as run/model")
+    }),
+    mut_arg("text_column", |arg| arg.requires("data")),
+    mut_arg("pair_column", |arg| arg.requires("data")),
+    mut_arg("no_header", |arg| arg.requires("data")),
+    mut_arg("delimiter", |arg| arg.requires("data")),
+    after_help = "Examples:
+  grove classify texts --model run/model \"What a lovely day!\"
+  grove classify texts --model run/model --data reviews.csv --text-column review --output predictions.csv",
+)]
+pub struct ClassifyTexts {
+    /// Texts, model and device.
+    #[command(flatten)]
+    pub input: TextArgs,
+
+    /// Number of labels to show for each text [default: all]
+    #[arg(long, value_name = "N")]
+    pub top_k: Option<usize>,
+
+    /// Table of texts: .csv, .tsv (without quotes) or .jsonl
+    #[arg(long, value_name = "FILE", help_heading = "Data")]
+    pub data: Option<PathBuf>,
+
+    /// Columns of the table.
+    #[command(flatten)]
+    pub columns: ColumnArgs,
+
+    /// Write the table to this CSV file, with the columns prediction and score
+    #[arg(long, value_name = "FILE.csv", requires = "data", help_heading = "Data")]
+    pub output: Option<PathBuf>,
+}
+
+impl Command for ClassifyTexts {
+    fn check(&self) -> Result<DeviceSpec, Exit> {
+        self.input.check(&self.task())
+    }
+
+    /// Classifies texts with the kind of model that the weights are of.
+    fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
+        let path = resolve(self.input.model.as_deref(), "bert-austen", &FilePatterns::model())?;
+        let kind = ModelKind::of(&path)?;
+        let input = match &self.data {
+            Some(file) => Input::of_table(read_texts(file, &self.text_columns())?),
+            None => Input::of_lines(texts(&self.input, &self.task())?),
+        };
+        let bar = progress_bar(input.texts.len(), "{bar:40} {human_pos} of {human_len} texts, {per_sec}, {eta} left");
+        let labels = match kind {
+            ModelKind::Bert => self.bert::<B>(&input, &bar, device)?,
+            ModelKind::RnnClassifier => self.recurrent::<B>(&path, &input, &bar, device)?,
+            other => Err(failure(format!(
+                "the model is a {other:?}; texts are classified by a BERT or a recurrent classifier"
+            )))?,
+        };
+        bar.finish_and_clear();
+        self.report(&input, &labels)
+    }
+}
+
+/// Texts, or pairs of texts, to classify.
+struct Input {
+    texts: Vec<(String, Option<String>)>,
+    /// Place of each text, such as a line of a file.
+    places: Vec<String>,
+    /// The file that they are from.
+    table: Option<TextTable>,
+}
+
+impl Input {
+    fn of_table(table: TextTable) -> Self {
+        let texts = table.texts.iter().map(|text| (text.text.clone(), text.pair.clone())).collect();
+        Self { texts, places: table.texts.iter().map(|text| text.place.to_string()).collect(), table: Some(table) }
+    }
+
+    /// Texts with their places. A tab divides a pair.
+    fn of_lines(lines: Vec<(String, String)>) -> Self {
+        let pair = |text: String| match text.split_once('\t') {
+            Some((first, second)) => (first.to_owned(), Some(second.to_owned())),
+            None => (text, None),
+        };
+        let (texts, places): (Vec<_>, Vec<_>) = lines.into_iter().unzip();
+        Self { texts: texts.into_iter().map(pair).collect(), places, table: None }
+    }
+
+    /// An error in one of the texts, with its place.
+    fn failed(&self, error: ModelError) -> Exit {
+        match &error {
+            ModelError::InText { number, error: inner } => match self.places.get(number.saturating_sub(1)) {
+                Some(place) => failure(format!("{place}: {inner}")),
+                None => failure(&error),
+            },
+            _ => failure(&error),
+        }
+    }
+}
+
+impl ClassifyTexts {
+    fn task(&self) -> Task {
+        Task::Classify { top_k: self.top_k }
+    }
+
+    fn text_columns(&self) -> Columns {
+        Columns {
+            text: self.columns.text_column.clone(),
+            pair: self.columns.pair_column.clone(),
+            label: String::new(),
+            header: !self.columns.no_header,
+            delimiter: self.columns.delimiter,
+        }
+    }
+
+    /// The labels of each text, the most probable first.
+    fn bert<B: Backend>(
+        &self,
+        input: &Input,
+        bar: &ProgressBar,
+        device: &B::Device,
+    ) -> Result<Vec<Vec<Label>>, Exit> {
+        let Encoder { path, config, tokenizer } = Encoder::open(self.input.model.as_deref())?;
+        let files = with_adapter(&path, self.input.adapter.as_deref())?;
+        let dtype = Some(self.input.device.dtype.into());
+        let (model, _) = files.load::<B, BertForSequenceClassification<B>>(device, dtype)?;
+        let most = self.input.max_length.unwrap_or(usize::MAX).min(config.positions());
+        let classified = |count: usize| bar.inc(count as u64);
+        let batching = BatchOptions {
+            batch_size: self.input.batch_size,
+            progress: Some(&classified),
+            ..BatchOptions::new(&tokenizer, most)
+        };
+        let texts: Vec<_> = input.texts.iter().map(|(text, pair)| (&**text, pair.as_deref())).collect();
+        tasks::classify(&model, batching, &texts).map_err(|error| input.failed(error))
+    }
+
+    fn recurrent<B: Backend>(
+        &self,
+        path: &Path,
+        input: &Input,
+        bar: &ProgressBar,
+        device: &B::Device,
+    ) -> Result<Vec<Vec<Label>>, Exit> {
+        if self.input.adapter.is_some() {
+            return Err(usage("--adapter: a recurrent classifier has no adapters"));
+        }
+        let (model, _) = RnnClassifier::<B>::from_path(path, device, Some(self.input.device.dtype.into()))?;
+        let (tokenizer, most) = (Tokenizer::beside(path)?, self.input.max_length.unwrap_or(rnn::MAX_LENGTH));
+        let encode = |((text, pair), place): (&(String, Option<String>), &String)| match pair {
+            Some(_) => Err(failure(format!("{place}: a recurrent classifier reads single texts, not pairs"))),
+            None => match tokenizer.encode_for(text, most, model.config.vocab_size) {
+                Ok(text) => Ok(text.ids),
+                Err(error) => Err(failure(format!("{place}: {error}"))),
+            },
+        };
+        let ids: Vec<Vec<u32>> = input.texts.iter().zip(&input.places).map(encode).collect::<Result<_, Exit>>()?;
+        let mut all = vec![];
+        for batch in ids.chunks(self.input.batch_size) {
+            let predictions = model.predict_top(&model.pack(batch)?, usize::MAX);
+            check_finite(&model, predictions.iter().flatten().map(|found| f64::from(found.probability)))?;
+            all.extend(predictions.into_iter().map(|row| {
+                let label = |Prediction { class, label, probability: score }| Label { class, label, score };
+                row.into_iter().map(label).collect()
+            }));
+            bar.inc(batch.len() as u64);
+        }
+        Ok(all)
+    }
+
+    /// Prints the labels, or writes the table with a prediction for each row.
+    fn report(&self, input: &Input, labels: &[Vec<Label>]) -> Result<Ended, Exit> {
+        let shown = self.top_k.unwrap_or(usize::MAX);
+        let first = |labels: &[Label]| labels[..labels.len().min(shown)].to_vec();
+        let texts = input.texts.iter().zip(labels);
+        let objects = texts.clone().map(|((text, _), labels)| json!({ "text": text, "labels": first(labels) }));
+        let mut object = json!({ "texts": objects.collect::<Vec<_>>() });
+        if let (Some(file), Some(table)) = (&self.output, &input.table) {
+            write_predictions(file, table, labels)?;
+            object["output"] = json!(file);
+            let written = format!("{} are in {}", counted(labels.len(), "prediction"), file.display());
+            return report(self.input.json, &object, &written);
+        }
+        let lines = texts.flat_map(|((text, pair), labels)| {
+            let text = pair.as_ref().map_or_else(|| text.clone(), |pair| format!("{text}\t{pair}"));
+            let line = |label: Label| format!("  {:6.3}  {}", label.score, label.label);
+            std::iter::once(text).chain(first(labels).into_iter().map(line))
+        });
+        report(self.input.json, &object, &lines.collect::<Vec<_>>().join("\n"))
+    }
+}
+
+/// Writes the rows of a table with the most probable label of each and its score.
+fn write_predictions(file: &Path, table: &TextTable, labels: &[Vec<Label>]) -> Result<(), Exit> {
+    let width = table.cells.iter().map(Vec::len).max().unwrap_or(0);
+    let names = match table.names.is_empty() {
+        true => (1..=width).map(|number| number.to_string()).collect(),
+        false => table.names.clone(),
+    };
+    let width = width.max(names.len());
+    let padded = |cells: &[String]| {
+        let missing = width - cells.len();
+        cells.iter().cloned().chain(std::iter::repeat_n(String::new(), missing)).collect::<Vec<_>>()
+    };
+    grove::files::write_atomically(file, |writer| {
+        let mut csv = csv::Writer::from_writer(writer);
+        csv.write_record(padded(&names).iter().map(String::as_str).chain(["prediction", "score"]))?;
+        for (cells, labels) in table.cells.iter().zip(labels) {
+            let (label, score) = labels.first().map_or((String::new(), String::new()), |best| {
+                (best.label.clone(), best.score.to_string())
+            });
+            csv.write_record(padded(cells).iter().chain([&label, &score]))?;
+        }
+        csv.flush()
+    })?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_predictions_beside_the_cells_of_the_table() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let [input, output] = ["in.csv", "out.csv"].map(|name| directory.path().join(name));
+        std::fs::write(&input, "id,text\n7,\"good, very\"\n9,bad,more\n").expect("written");
+        let columns = Columns { text: "text".into(), pair: None, label: "".into(), header: true, delimiter: None };
+        let table = read_texts(&input, &columns).expect("readable");
+        let label = |label: &str, score| vec![Label { class: 0, label: label.into(), score }];
+        write_predictions(&output, &table, &[label("positive", 0.75), label("negative", 0.5)]).expect("written");
+        let written = std::fs::read_to_string(&output).expect("a table");
+        let lines: Vec<&str> = written.lines().collect();
+        assert_eq!(lines, [
+            "id,text,,prediction,score",
+            "7,\"good, very\",,positive,0.75",
+            "9,bad,more,negative,0.5"
+        ]);
+    }
+}

@@ -1,0 +1,263 @@
+//! `grove evaluate`: how good a model is on data, whichever its family.
+
+use grove::{
+    models::{
+        GptNeo, ModelKind,
+        bert::{BertForMaskedLm, masked_lm_sequences},
+    },
+    train::data::{LmText, read_documents},
+};
+
+use crate::{
+    bert::Encoder,
+    finetune_bert,
+    labelled::{self, LabelledArgs},
+    language::{context, encode_text, print_evaluation},
+    prelude::*,
+    rnn,
+    train_bert::print_masked_evaluation,
+    vision::{ImageEvaluation, SizeArgs, not_for_images, preprocessor_of},
+};
+
+/// Prints the loss and the perplexity of a language model on text; of a BERT, the loss on masked words.
+#[derive(Parser, Debug)]
+#[command(
+    mut_arg("dtype", |arg| arg.default_value("auto")),
+    after_help = "Examples:
+  grove evaluate language --model openai-community/gpt2 --data book.txt
+  grove evaluate language --model run/model --data held_out/ --context 256",
+)]
+pub struct Language {
+    /// Directory, weights file, or hub id of a GPT-2, GPT-Neo, LLaMA, BERT or recurrent language model
+    #[arg(long)]
+    pub model: String,
+
+    /// Text files, or folders of .txt files; each file is one document. Or one token file, .tokens
+    #[arg(long, value_name = "PATH", num_args = 1.., required = true)]
+    pub data: Vec<PathBuf>,
+
+    /// Adapter of peft (LoRA) that is added to the model: directory or hub id
+    #[arg(long, value_name = "DIR|ID")]
+    pub adapter: Option<String>,
+
+    /// Directory of a tokenizer [default: the model's]
+    #[arg(long, value_name = "DIR")]
+    pub tokenizer: Option<PathBuf>,
+
+    /// Tokens that the model sees at once [default: the model's context; 128 of a recurrent one]
+    #[arg(long, value_name = "N")]
+    pub context: Option<usize>,
+
+    /// Rows of a batch
+    #[arg(long, default_value_t = 16, value_name = "N")]
+    pub batch_size: usize,
+
+    /// Device and type.
+    #[command(flatten)]
+    pub device: DeviceArgs,
+
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Command for Language {
+    fn check(&self) -> Result<DeviceSpec, Exit> {
+        at_least_one([("batch-size", self.batch_size), ("context", self.context.unwrap_or(1))])?;
+        self.device.spec()
+    }
+
+    /// Evaluates the kind of model that the weights are of.
+    fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
+        let path = resolve_named(&self.model, &FilePatterns::model())?;
+        match ModelKind::of(&path)? {
+            ModelKind::Gpt2 => self.decoder::<B, Gpt2<B>>(&path, device),
+            ModelKind::GptNeo => self.decoder::<B, GptNeo<B>>(&path, device),
+            ModelKind::Llama => self.decoder::<B, Llama<B>>(&path, device),
+            ModelKind::RnnLm => self.decoder::<B, RnnLm<B>>(&path, device),
+            ModelKind::Bert => self.bert::<B>(device),
+            other => Err(failure(format!(
+                "the model is a {other:?}, which is no language model; `grove evaluate texts` and `images` measure classifiers"
+            ))),
+        }
+    }
+}
+
+impl Language {
+    fn decoder<B: Backend, M: CausalLm<B> + Pretrained<B>>(
+        &self,
+        path: &Path,
+        device: &B::Device,
+    ) -> Result<Ended, Exit> {
+        let data = LmText::read(&self.data)?;
+        let files = with_adapter(path, self.adapter.as_deref())?;
+        let (model, _) = files.load::<B, M>(device, self.device.dtype.wanted())?;
+        let tokenizer = match &self.tokenizer {
+            Some(path) => Some(Tokenizer::from_path(path)?),
+            None => match Tokenizer::beside(path) {
+                Ok(tokenizer) => Some(tokenizer),
+                Err(_) if matches!(data, LmText::Tokens(_)) => None,
+                Err(error) => return Err(failure(format!("{error}; --tokenizer names one that lies elsewhere"))),
+            },
+        };
+        let stream = encode_text(data, &model, Some(path), tokenizer.as_ref())?;
+        let context = context(self.context, model.context())?;
+        print_evaluation(&model, &stream, context, self.batch_size, self.json)
+    }
+
+    fn bert<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
+        if self.tokenizer.is_some() {
+            return Err(usage("--tokenizer: a BERT has the tokenizer beside its weights"));
+        }
+        let Encoder { path, config, tokenizer } = Encoder::open(Some(&self.model))?;
+        let files = with_adapter(&path, self.adapter.as_deref())?;
+        let (model, _) = files.load::<B, BertForMaskedLm<B>>(device, self.device.dtype.wanted())?;
+        let context = context(self.context, Some(config.positions()))?;
+        let texts = masked_lm_sequences(&read_documents(&self.data)?, &tokenizer, &config, context)?;
+        print_masked_evaluation(&model, &tokenizer, &texts, self.batch_size, self.json)
+    }
+}
+
+/// Prints how well a classifier does on labelled texts: accuracy, F1 and a table of its classes.
+#[derive(Parser, Debug)]
+#[command(
+    mut_arg("data", |arg| arg.required(true)),
+    after_help = "Examples:
+  grove evaluate texts --model run/model --data test.csv
+  grove evaluate texts --model run/model --data test.tsv --text-column review --label-column sentiment",
+)]
+pub struct Texts {
+    /// Directory, weights file, or hub id of a BERT or recurrent classifier, such as run/model
+    #[arg(long)]
+    pub model: String,
+
+    /// Labelled texts.
+    #[command(flatten)]
+    pub labelled: LabelledArgs,
+
+    /// Adapter of peft (LoRA) that is added to the model: directory or hub id
+    #[arg(long, value_name = "DIR|ID")]
+    pub adapter: Option<String>,
+
+    /// Tokens of a text that are read; longer ones are cut [default: 128, or what the model has; 512 of a recurrent one]
+    #[arg(long, value_name = "N")]
+    pub max_length: Option<usize>,
+
+    /// Texts of a batch
+    #[arg(long, default_value_t = 32, value_name = "N")]
+    pub batch_size: usize,
+
+    /// Device and type.
+    #[command(flatten)]
+    pub device: DeviceArgs,
+
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Command for Texts {
+    fn check(&self) -> Result<DeviceSpec, Exit> {
+        at_least_one([("batch-size", self.batch_size), ("max-length", self.max_length.unwrap_or(1))])?;
+        self.device.spec()
+    }
+
+    /// Evaluates the kind of classifier that the weights are of.
+    fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
+        let path = resolve_named(&self.model, &FilePatterns::model())?;
+        let dtype = Some(self.device.dtype.into());
+        let texts = || self.labelled.read(&self.labelled.data);
+        match ModelKind::of(&path)? {
+            ModelKind::Bert => {
+                let encoder = Encoder::open(Some(&self.model))?;
+                let files = with_adapter(&encoder.path, self.adapter.as_deref())?;
+                let (model, _) = files.load::<B, BertForSequenceClassification<B>>(device, dtype)?;
+                let reader = finetune_bert::TextReader { encoder: &encoder, max_length: self.max_length };
+                let examples = reader.examples(texts()?, &encoder.config.labels)?;
+                labelled::print_evaluation(&model, &examples, self.batch_size, self.json)
+            }
+            ModelKind::RnnClassifier if self.adapter.is_some() => {
+                Err(usage("--adapter: a recurrent classifier has no adapters"))
+            }
+            ModelKind::RnnClassifier => {
+                let (model, _) = RnnClassifier::<B>::from_path(&path, device, dtype)?;
+                let tokenizer = Tokenizer::beside(&path)?;
+                let max_length = self.max_length.unwrap_or(rnn::MAX_LENGTH);
+                let reader = rnn::TextReader { tokenizer: &tokenizer, config: &model.config, max_length };
+                let examples = reader.examples(texts()?)?;
+                labelled::print_evaluation(&model, &examples, self.batch_size, self.json)
+            }
+            other => Err(failure(format!(
+                "the model is a {other:?}; labelled texts evaluate a BERT or a recurrent classifier"
+            ))),
+        }
+    }
+}
+
+/// Prints how well a classifier does on labelled images: accuracy, F1 and a table of its classes.
+#[derive(Parser, Debug)]
+#[command(after_help = "Examples:
+  grove evaluate images --model run/model --data flowers/test
+  grove evaluate images --model microsoft/resnet-50 --data imagenet/val --batch-size 64")]
+pub struct Images {
+    /// Directory, weights file, or hub id of a ResNet, a ViT or a DINOv2, such as run/model
+    #[arg(long)]
+    pub model: String,
+
+    /// Images: a folder with one folder for each class, MNIST's idx files, or CIFAR's binary files. All are measured, or
+    /// if the data set has an evaluation part (val, or the test files), that part
+    #[arg(long, value_name = "PATH")]
+    pub data: PathBuf,
+
+    /// Adapter of peft (LoRA) that is added to the model: directory or hub id
+    #[arg(long, value_name = "DIR|ID")]
+    pub adapter: Option<String>,
+
+    /// Preprocessing: torchvision, torchvision-v2, vit, timm, timm-imagenet, mnist, cifar10, or a
+    /// preprocessor_config.json [default: the files beside the model]
+    #[arg(long, value_name = "NAME")]
+    pub preprocess: Option<String>,
+
+    /// Limits of image sizes.
+    #[command(flatten)]
+    pub sizes: SizeArgs,
+
+    /// Images of a batch
+    #[arg(long, default_value_t = 32, value_name = "N")]
+    pub batch_size: usize,
+
+    /// Device and type.
+    #[command(flatten)]
+    pub device: DeviceArgs,
+
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Command for Images {
+    fn check(&self) -> Result<DeviceSpec, Exit> {
+        at_least_one([("batch-size", self.batch_size)])?;
+        self.device.spec()
+    }
+
+    /// Evaluates the kind of model that the weights are of.
+    fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
+        let path = resolve_named(&self.model, &FilePatterns::model())?;
+        match ModelKind::of(&path)? {
+            ModelKind::ResNet => self.classifier::<B, ResNet<B>>(&path, device),
+            ModelKind::Vit => self.classifier::<B, Vit<B>>(&path, device),
+            other => Err(not_for_images(other)),
+        }
+    }
+}
+
+impl Images {
+    fn classifier<B: Backend, M: ImageClassifier<B>>(&self, path: &Path, device: &B::Device) -> Result<Ended, Exit> {
+        let files = with_adapter(path, self.adapter.as_deref())?;
+        let preprocessor = |model: &M| preprocessor_of(self.preprocess.as_deref(), files.path(), model.channels());
+        let (batch_size, dtype, json) = (self.batch_size, self.device.dtype, self.json);
+        ImageEvaluation { data: &self.data, sizes: &self.sizes, batch_size, dtype, json }
+            .run::<B, M>(&files, preprocessor, device)
+    }
+}

@@ -1,0 +1,128 @@
+use serde::{Serialize, Serializer};
+use std::{
+    fmt::{self, Display},
+    str::FromStr,
+};
+
+/// Metrics of which a greater value is better.
+const GREATER_IS_BETTER: [&str; 3] = ["accuracy", "macro_f1", "top5"];
+/// Metrics of which a lower value is better.
+const LOWER_IS_BETTER: [&str; 2] = ["loss", "perplexity"];
+
+/// The model that a run keeps: the one with the best evaluation, or the last one. transformers'
+/// `metric_for_best_model` and `greater_is_better`.
+///
+/// ```
+/// use grove_train::KeepModel;
+///
+/// assert_eq!(KeepModel::default(), KeepModel::Lowest("loss"));
+/// assert_eq!("best:macro_f1".parse(), Ok(KeepModel::Greatest("macro_f1")));
+/// assert_eq!(KeepModel::Last.to_string(), "last");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeepModel {
+    /// The model after the last step, or its moving average if there is one.
+    Last,
+    /// The model whose [`Evaluation`](crate::Evaluation) has the lowest value of this metric.
+    Lowest(&'static str),
+    /// The model whose [`Evaluation`](crate::Evaluation) has the greatest value of this metric.
+    Greatest(&'static str),
+}
+
+impl Default for KeepModel {
+    fn default() -> Self {
+        Self::Lowest("loss")
+    }
+}
+
+impl KeepModel {
+    /// Name of the metric by which evaluations are compared: `loss` for [`Last`](Self::Last), for early stopping.
+    pub fn metric(self) -> &'static str {
+        match self {
+            Self::Last => "loss",
+            Self::Lowest(metric) | Self::Greatest(metric) => metric,
+        }
+    }
+
+    /// True if a value of the metric is better than the best one so far. A value that is not finite is not.
+    pub(super) fn is_better(self, value: f64, best: Option<f64>) -> bool {
+        let better = |best| if matches!(self, Self::Greatest(_)) { value > best } else { value < best };
+        value.is_finite() && best.is_none_or(better)
+    }
+
+    /// The reason for which a model was kept, such as `the lowest held-out loss`.
+    pub(super) fn reason(self) -> String {
+        let superlative = if matches!(self, Self::Greatest(_)) { "greatest" } else { "lowest" };
+        let metric = match self.metric() {
+            "macro_f1" => "macro F1",
+            "top5" => "top-5 accuracy",
+            other => other,
+        };
+        format!("the {superlative} held-out {metric}")
+    }
+}
+
+impl Display for KeepModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Last => write!(f, "last"),
+            Self::Lowest(metric) | Self::Greatest(metric) => write!(f, "best:{metric}"),
+        }
+    }
+}
+
+impl Serialize for KeepModel {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl FromStr for KeepModel {
+    type Err = String;
+
+    /// Parses `last` or `best:METRIC`, where the metric is `loss`, `perplexity`, `accuracy`, `macro_f1` or `top5`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "last" {
+            return Ok(Self::Last);
+        }
+        let metric = text.strip_prefix("best:").unwrap_or_default();
+        let named = |names: &[&'static str]| names.iter().copied().find(|name| *name == metric);
+        match (named(&LOWER_IS_BETTER), named(&GREATER_IS_BETTER)) {
+            (Some(metric), _) => Ok(Self::Lowest(metric)),
+            (_, Some(metric)) => Ok(Self::Greatest(metric)),
+            _ => Err("give last, or best: and a metric, such as best:loss".into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compares_in_the_direction_of_the_metric() {
+        let (lowest, greatest) = (KeepModel::Lowest("loss"), KeepModel::Greatest("accuracy"));
+        for (keep, value, best, expected) in [
+            (lowest, 1.0, None, true),
+            (lowest, 1.0, Some(2.0), true),
+            (lowest, 2.0, Some(2.0), false),
+            (lowest, f64::NAN, None, false),
+            (greatest, 0.6, Some(0.5), true),
+            (greatest, 0.5, Some(0.5), false),
+            (greatest, f64::INFINITY, Some(0.5), false),
+            (KeepModel::Last, 1.0, Some(2.0), true),
+        ] {
+            assert_eq!(keep.is_better(value, best), expected, "{keep}: {value} after {best:?}");
+        }
+    }
+
+    #[test]
+    fn parses_what_it_displays() {
+        for name in ["last", "best:loss", "best:perplexity", "best:accuracy", "best:macro_f1", "best:top5"] {
+            assert_eq!(name.parse::<KeepModel>().expect("valid").to_string(), name);
+        }
+        for name in ["", "best", "best:", "best:f1", "loss"] {
+            assert!(name.parse::<KeepModel>().is_err(), "{name}");
+        }
+    }
+}
