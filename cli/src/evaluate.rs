@@ -4,6 +4,7 @@ use grove::{
     models::{
         GptNeo, ModelKind,
         bert::{BertForMaskedLm, masked_lm_sequences},
+        vision::ImageClassifier,
     },
     train::data::{LmText, read_documents},
 };

@@ -13,7 +13,7 @@ use crate::{prelude::*, program::progress_bar};
 
 impl TextArgs {
     /// Checks the options alone, before any file is read.
-    pub(super) fn check(&self, task: &Task) -> Result<DeviceSpec, Exit> {
+    pub(crate) fn check(&self, task: &Task) -> Result<DeviceSpec, Exit> {
         let top_k = match task {
             Task::FillMask { top_k } | Task::Similarity { top_k, .. } | Task::Classify { top_k } => *top_k,
             Task::Answer { top_k, .. } => *top_k,

@@ -2,7 +2,7 @@
 
 use grove::{
     train::{Fitted, data::Data},
-    tree::by_path,
+    tree::{by_path, is_param},
 };
 use indicatif::HumanCount;
 use std::sync::Arc;

@@ -42,6 +42,7 @@ fn progressed(step: u64) -> RunProgress {
         key: [u32::MAX, 7],
         seconds: 12.25,
         best: Some((step - 1, 0.1 + 0.2)),
+        held_out_loss: Some(0.1 + 0.2),
         stale: 2,
         unrecorded: [("train/loss".to_owned(), (1.0 / 3.0, 4)), ("grad_norm".to_owned(), (f64::MAX, 1))].into(),
         skipped: 3,
