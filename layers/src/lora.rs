@@ -70,7 +70,7 @@ impl<B: Backend> Lora<B> {
 }
 
 /// Options of [`add`] that describe no adapters.
-#[derive(Debug, Error, PartialEq, Eq)]
+#[derive(Error, PartialEq, Eq)]
 pub enum LoraError {
     /// The rank is 0.
     #[error("the rank of adapters is 0; it must be at least 1")]
@@ -89,6 +89,13 @@ pub enum LoraError {
         /// The path of the layer.
         path: String,
     },
+}
+
+// `fn main() -> Result<(), Box<dyn Error>>` prints `Debug`.
+impl std::fmt::Debug for LoraError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 /// Adds adapters, initially zero, to each linear layer whose path matches one of the targets, which are patterns as of

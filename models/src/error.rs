@@ -10,7 +10,7 @@ use crate::format_bytes::format_bytes;
 pub type Result<T> = std::result::Result<T, ModelError>;
 
 /// Errors in a model's files or in its inputs.
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[non_exhaustive]
 pub enum ModelError {
     /// Weights could not be found, read or placed.
@@ -212,6 +212,13 @@ pub enum ModelError {
         /// The allowed range.
         range: &'static str,
     },
+}
+
+// `fn main() -> Result<(), Box<dyn Error>>` prints `Debug`.
+impl std::fmt::Debug for ModelError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 /// The cause of logits that are not finite, and what to do.

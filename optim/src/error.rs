@@ -2,7 +2,7 @@ use grove_tree::similar;
 use thiserror::Error;
 
 /// An error in building an optimizer from a configuration, or in reading a state.
-#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[derive(Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OptimError {
     /// A value is invalid.
@@ -51,6 +51,13 @@ pub enum OptimError {
         /// Path of the hyperparameter.
         path: String,
     },
+}
+
+// `fn main() -> Result<(), Box<dyn Error>>` prints `Debug`.
+impl std::fmt::Debug for OptimError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 fn listed(names: &[String]) -> String {

@@ -7,7 +7,7 @@ use grove_weights::WeightsError;
 use crate::{SettingDifference, data::DataError, log::LogError};
 
 /// Errors of a training run.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum TrainError {
     /// The data could not be read.
@@ -120,6 +120,13 @@ pub enum TrainError {
     /// Any other error of an evaluation.
     #[error("the evaluation failed: {0}")]
     Evaluation(Box<dyn std::error::Error + Send + Sync>),
+}
+
+// `fn main() -> Result<(), Box<dyn Error>>` prints `Debug`.
+impl std::fmt::Debug for TrainError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 /// All differences, in one sentence.

@@ -11,7 +11,7 @@ pub type Result<T> = std::result::Result<T, WeightsError>;
 
 /// An error of this crate. Each names the file, the tensor or the model that it concerns, in one sentence that says
 /// what to do; a report of names ([`WeightsError::Incompatible`]) takes a few lines.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum WeightsError {
     /// The operating system refused an operation.
@@ -262,6 +262,13 @@ pub enum WeightsError {
         /// The sha256 of the content that arrived.
         received: Box<str>,
     },
+}
+
+// `fn main() -> Result<(), Box<dyn Error>>` prints `Debug`.
+impl std::fmt::Debug for WeightsError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 impl WeightsError {

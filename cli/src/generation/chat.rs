@@ -49,17 +49,26 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
     let mut lines = options.prompt.clone().map(Ok).into_iter().chain(input.into_iter().flatten());
     let mut session = ChatSession::new(&model, &tokenizer, &template, chat.system.as_deref());
     let mut turns = vec![];
+    // Of a full context, at most a quarter is for the reply.
+    let room = settings.max_new_tokens.min(model.context().unwrap_or(usize::MAX) / 4);
+    let mut forgotten = 0;
     while let Some(line) = lines.next().transpose()? {
         if line.trim().is_empty() {
             if typed { break } else { continue }
         }
-        match session.say(&line) {
+        match session.say_within(&line, room) {
             // A person can write another message.
             Err(error) if ask => {
                 eprintln!("{error}");
                 continue;
             }
-            said => said?,
+            dropped => {
+                let dropped = dropped?;
+                if dropped > 0 {
+                    eprintln!("[the model's context is full: the oldest {} dropped]", counted_were(dropped));
+                }
+                forgotten += dropped;
+            }
         }
         if live && !typed {
             write_line(&format!("> {line}"))?;
@@ -88,9 +97,14 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
         return Err(failure(NO_MESSAGE));
     }
     if options.json {
-        write_json(&json!({ "turns": turns }))?;
+        write_json(&json!({ "turns": turns, "dropped_messages": forgotten }))?;
     }
     Ok(Ended::Finished)
+}
+
+/// `message was` or `4 messages were`.
+fn counted_were(count: usize) -> String {
+    if count == 1 { "message was".into() } else { format!("{count} messages were") }
 }
 
 const NO_MESSAGE: &str = "there is no message: give one with --prompt, or a line for each on standard input";

@@ -40,6 +40,13 @@ pub fn resolve(model: Option<&str>, ships: &str, wanted: &FilePatterns) -> Resul
     }
 }
 
+/// The directory of the training run that a path is, or in whose `checkpoints` or `best` it is.
+fn run_of(path: &Path) -> Option<&Path> {
+    let is_run = |directory: &&Path| directory.join("checkpoints").is_dir() && directory.join("model").is_dir();
+    let run = path.ancestors().take(3).find(is_run)?;
+    (path.is_dir() && !path.starts_with(run.join("model"))).then_some(run)
+}
+
 /// The files of a model that was found, with the adapter that `--adapter` names, downloaded if needed.
 pub fn with_adapter(path: &Path, adapter: Option<&str>) -> Result<ModelFiles, Exit> {
     let files = ModelFiles::at(path)?;
@@ -49,8 +56,24 @@ pub fn with_adapter(path: &Path, adapter: Option<&str>) -> Result<ModelFiles, Ex
     })
 }
 
-/// Directory or file of a named model, downloaded if needed.
+/// Directory or file of a named model, downloaded if needed. The directory of a training run stands for its trained model.
 pub fn resolve_named(model: &str, wanted: &FilePatterns) -> Result<PathBuf, Exit> {
+    if let Some(run) = run_of(Path::new(model)) {
+        let trained = run.join("model");
+        if !trained.join("model.safetensors").is_file() && !trained.join("model.safetensors.index.json").is_file() {
+            return Err(failure(format!(
+                "{model} is the directory of a training run that has no trained model yet: end the run, with --resume"
+            )));
+        }
+        if run != Path::new(model) {
+            return Err(failure(format!(
+                "{model} holds checkpoints of a training run; its trained model is {}",
+                trained.display()
+            )));
+        }
+        eprintln!("{model} is the directory of a training run; its model is {}", trained.display());
+        return Ok(trained);
+    }
     let source = Source::parse(model)?;
     Ok(source.resolve(&HubOptions::from_env(), wanted)?)
 }

@@ -20,11 +20,18 @@ pub enum MatmulPrecision {
 }
 
 /// No precision has this name.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Error, PartialEq, Eq)]
 #[error("unknown precision '{name}'; choose one of highest, high")]
 pub struct UnknownPrecision {
     /// The rejected value.
     pub name: String,
+}
+
+// `fn main() -> Result<(), Box<dyn Error>>` prints `Debug`.
+impl std::fmt::Debug for UnknownPrecision {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 impl MatmulPrecision {

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 /// Errors of a collective. Each sentence names the collective and the rank that is the reason. After any of them the ranks are
 /// out of step: the job has to end, which [`Communicator::end_job`](crate::Communicator::end_job) does.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommError {
     /// Ranks did not join a collective in time.
@@ -126,6 +126,13 @@ pub enum CommError {
     /// The library of the transport refuses.
     #[error("{0}")]
     Transport(String),
+}
+
+// `fn main() -> Result<(), Box<dyn Error>>` prints `Debug`.
+impl std::fmt::Debug for CommError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 /// Result of a collective.

@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 /// An error of the system, with the operation and the path.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("cannot {action} {}: {source}", path.display())]
 pub struct FileError {
     /// The operation: "open", "write", ….
@@ -10,6 +10,13 @@ pub struct FileError {
     pub path: PathBuf,
     /// The system's error.
     pub source: std::io::Error,
+}
+
+// `fn main() -> Result<(), Box<dyn Error>>` prints `Debug`.
+impl std::fmt::Debug for FileError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 impl FileError {

@@ -7,7 +7,7 @@ use crate::{Node, Path, Tree, Visitor};
 /// A leaf with erased rank and kind, the argument of functions of leaves.
 ///
 /// If present, it holds a tensor; if absent, only shape and dtype. Cloning copies a handle, not the values.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct AnyArray<B: Backend> {
     shape: Vec<usize>,
     dtype: DType,
@@ -199,6 +199,13 @@ impl<B: Backend> Tree<B> for AnyArray<B> {
 }
 
 /// `f32[3,4]`; the same for an absent leaf.
+/// Type and shape, such as `f32[3,4]`.
+impl<B: Backend> fmt::Debug for AnyArray<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl<B: Backend> fmt::Display for AnyArray<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", crate::dtype::type_name(&self.shape, self.dtype))

@@ -60,15 +60,22 @@ impl Kind for Bool {
 ///
 /// If present, it holds a tensor. If absent, it holds only its shape and dtype. Absent leaves allow partitions,
 /// skeletons for loading, and parameter counts of models that exceed the machine's memory, all with the same struct.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Array<B: Backend, const D: usize, K: Kind = Float> {
     state: State<B, D, K>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 enum State<B: Backend, const D: usize, K: Kind> {
     Present(Tensor<B, D, K::On<B>>),
     Absent([usize; D], DType),
+}
+
+/// Type and shape, such as `f32[3,4]`.
+impl<B: Backend, const D: usize, K: Kind> fmt::Debug for Array<B, D, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 // Apart from the other methods, whose `K::On<B>` does not tell the compiler what `K` is.

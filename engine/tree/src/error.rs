@@ -1,7 +1,7 @@
 use thiserror::Error;
 
 /// Two trees that should have the same structure have not, or leaves do not fit each other.
-#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[derive(Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TreeError {
     /// The trees have different structures: other paths, nodes, variants of enums or static fields.
@@ -37,6 +37,13 @@ pub enum TreeError {
         /// Paths of the tree that are near it.
         near: Vec<String>,
     },
+}
+
+// `fn main() -> Result<(), Box<dyn Error>>` prints `Debug`.
+impl std::fmt::Debug for TreeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 fn nearest(near: &[String]) -> String {

@@ -1,77 +1,162 @@
 use grove_backend::Backend;
-use std::fmt::Write as _;
 
 use crate::{AnyArray, Node, Path, StaticValue, Tree, Visitor};
 
-/// A tree in one line: `Linear { weight: f32[768,3072], bias: f32[3072] }`.
+/// Width of a line in characters. A node that does not fit gets a line for each field.
+const WIDTH: usize = 100;
+/// Indentation of a level.
+const INDENT: &str = "  ";
+
+/// Formats a tree with the types and shapes of its arrays and its static fields, as `equinox.tree_pformat` does. A tree
+/// that fits into a line is one: `Linear { weight: f32[768,3072], bias: f32[3072] }`.
+///
+/// ```
+/// use grove_tree::{Array, Tree, display};
+/// # type B = burn_flex::Flex;
+/// # use grove_backend::Backend;
+///
+/// #[derive(Tree, Clone)]
+/// struct Dense<B: Backend> {
+///     weight: Array<B, 2>,
+///     #[tree(static)]
+///     activation: String,
+/// }
+///
+/// let dense = |size| Dense::<B> { weight: Array::absent([size, 3072]), activation: "gelu".into() };
+/// assert_eq!(display(&dense(768)), r#"Dense { weight: f32[768,3072], activation: "gelu" }"#);
+/// let both = r#"(
+///   Dense { weight: f32[768,3072], activation: "gelu" },
+///   Dense { weight: f32[12288,3072], activation: "gelu" },
+/// )"#;
+/// assert_eq!(display(&(dense(768), dense(12288))), both);
+/// ```
 pub fn display<B: Backend, T: Tree<B>>(tree: &T) -> String {
-    let mut printer = Printer::default();
+    let mut printer = Printer { open: vec![Group::default()] };
     tree.visit(&mut Path::root(), &mut printer);
-    printer.text
+    let root = printer.open.pop().unwrap_or_default();
+    let mut text = String::new();
+    root.items.iter().for_each(|item| item.write(&mut text, 0));
+    text
 }
 
-/// Writes a tree as it is visited.
+/// An element of a tree: a leaf or a value with its text, or a node with its elements.
+struct Item {
+    /// Name of the field with a colon; empty for elements without a name.
+    name: String,
+    content: Content,
+}
+
+enum Content {
+    Text(String),
+    /// A static value: its text in one line, and in several.
+    Value(String, String),
+    Group(Group),
+}
+
+/// A node and its elements.
 #[derive(Default)]
+struct Group {
+    /// Name of the struct, and the opening bracket.
+    begin: String,
+    end: &'static str,
+    /// True if there is a space inside of the brackets.
+    spaced: bool,
+    items: Vec<Item>,
+}
+
+impl Item {
+    /// The text in one line.
+    fn line(&self) -> String {
+        let content = match &self.content {
+            Content::Text(text) | Content::Value(text, _) => text.clone(),
+            Content::Group(group) => {
+                let items: Vec<String> = group.items.iter().map(Self::line).collect();
+                let space = if group.spaced && !items.is_empty() { " " } else { "" };
+                format!("{}{space}{}{space}{}", group.begin, items.join(", "), group.end)
+            }
+        };
+        format!("{}{content}", self.name)
+    }
+
+    /// Writes the text behind `depth` levels of indentation, in several lines if it does not fit into one.
+    fn write(&self, text: &mut String, depth: usize) {
+        let (line, indent) = (self.line(), INDENT.repeat(depth));
+        let fits = indent.len() + line.chars().count() < WIDTH;
+        match &self.content {
+            Content::Group(group) if !fits && !group.items.is_empty() => {
+                text.push_str(&self.name);
+                text.push_str(&group.begin);
+                text.push('\n');
+                for item in &group.items {
+                    text.push_str(&indent);
+                    text.push_str(INDENT);
+                    item.write(text, depth + 1);
+                    text.push_str(",\n");
+                }
+                text.push_str(&indent);
+                text.push_str(group.end);
+            }
+            Content::Value(_, lines) if !fits => {
+                text.push_str(&self.name);
+                text.push_str(&lines.replace('\n', &format!("\n{indent}")).replace("    ", INDENT));
+            }
+            _ => text.push_str(&line),
+        }
+    }
+}
+
+/// Collects the elements of a tree as it is visited.
 struct Printer {
-    text: String,
-    /// The enclosing nodes: true if their fields are named, and the number of fields written so far.
-    around: Vec<(bool, usize)>,
+    /// The enclosing nodes, the innermost last.
+    open: Vec<Group>,
 }
 
 impl Printer {
-    /// Writes the text before an element: a comma from the second element on, and the field's name.
-    fn begin(&mut self, path: &Path) {
-        if let Some((named, count)) = self.around.last_mut() {
-            if *count > 0 {
-                self.text.push_str(", ");
-            }
-            *count += 1;
-            if *named {
-                self.text.push_str(path.last());
-                self.text.push_str(": ");
-            }
+    fn push(&mut self, name: String, content: Content) {
+        if let Some(group) = self.open.last_mut() {
+            group.items.push(Item { name, content });
         }
     }
 
-    fn brackets(node: Node<'_>) -> (&'static str, &'static str) {
-        match node {
-            Node::Leaf => ("", ""),
-            Node::Struct("") | Node::Map => ("{ ", " }"),
-            Node::Struct(_) => (" { ", " }"),
-            Node::Tuple(_) => ("(", ")"),
-            Node::Sequence => ("[", "]"),
+    /// The name of an element of the innermost node, if its elements have names.
+    fn name(&self, path: &Path) -> String {
+        match self.open.last() {
+            Some(group) if group.spaced => format!("{}: ", path.last()),
+            _ => String::new(),
         }
     }
 }
 
 impl<B: Backend> Visitor<B> for Printer {
     fn leaf(&mut self, path: &Path, leaf: &AnyArray<B>) {
-        self.begin(path);
-        // Writing to a string cannot fail.
-        let _ = write!(self.text, "{leaf}");
+        self.push(self.name(path), Content::Text(leaf.to_string()));
     }
 
     fn constant(&mut self, path: &Path, value: &dyn StaticValue) {
-        self.begin(path);
-        let _ = write!(self.text, "{value:?}");
+        self.push(self.name(path), Content::Text(format!("{value:?}")));
     }
 
-    fn enter(&mut self, path: &Path, node: Node<'_>) {
-        if node == Node::Leaf {
-            return;
-        }
-        self.begin(path);
-        if let Node::Struct(name) | Node::Tuple(name) = node {
-            self.text.push_str(name);
-        }
-        self.text.push_str(Self::brackets(node).0);
-        self.around.push((matches!(node, Node::Struct(_) | Node::Map), 0));
+    fn static_field(&mut self, path: &Path, value: &dyn StaticValue) {
+        self.push(self.name(path), Content::Value(format!("{value:?}"), format!("{value:#?}")));
     }
 
-    fn exit(&mut self, _: &Path, node: Node<'_>) {
-        if node != Node::Leaf {
-            self.around.pop();
-            self.text.push_str(Self::brackets(node).1);
+    fn enter(&mut self, _: &Path, node: Node<'_>) {
+        let (name, bracket, end) = match node {
+            Node::Leaf => return,
+            Node::Struct("") | Node::Map => ("", "{", "}"),
+            Node::Struct(name) => (name, " {", "}"),
+            Node::Tuple(name) => (name, "(", ")"),
+            Node::Sequence => ("", "[", "]"),
+        };
+        let begin = format!("{name}{bracket}");
+        self.open.push(Group { begin, end, spaced: end == "}", items: vec![] });
+    }
+
+    fn exit(&mut self, path: &Path, node: Node<'_>) {
+        if node != Node::Leaf
+            && let Some(group) = self.open.pop()
+        {
+            self.push(self.name(path), Content::Group(group));
         }
     }
 }

@@ -27,13 +27,20 @@ pub struct Candidate {
 }
 
 /// No plugin started.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[error("{}", self.sentence())]
 pub struct NotFound {
     /// The platform that was asked for.
     pub platform: Option<Platform>,
     /// The plugins that were tried, and why each did not start.
     pub tried: Vec<(Candidate, String)>,
+}
+
+// `fn main() -> Result<(), Box<dyn Error>>` prints `Debug`.
+impl std::fmt::Debug for NotFound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 impl NotFound {

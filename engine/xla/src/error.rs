@@ -4,7 +4,7 @@ use std::path::PathBuf;
 pub type Result<T, E = XlaError> = std::result::Result<T, E>;
 
 /// An error of the XLA runtime.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum XlaError {
     /// The library cannot be loaded, or is none of PJRT.
     #[error("{}: not a PJRT plugin: {reason}; give the library of one, such as xla_cpu_pjrt.so", path.display())]
@@ -134,6 +134,13 @@ pub enum XlaError {
         /// The platform's name.
         platform: String,
     },
+}
+
+// `fn main() -> Result<(), Box<dyn Error>>` prints `Debug`.
+impl std::fmt::Debug for XlaError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 /// Code of an error for memory that is used up.

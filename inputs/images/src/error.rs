@@ -8,7 +8,7 @@ use grove_files::FileError;
 pub type Result<T> = std::result::Result<T, ImageError>;
 
 /// An error of this crate. Each names the file or the option that it concerns, the problem, and the remedy.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ImageError {
     /// The operating system refused an operation.
@@ -83,6 +83,13 @@ pub enum ImageError {
         /// The rule, and the way in which it is violated.
         reason: String,
     },
+}
+
+// `fn main() -> Result<(), Box<dyn Error>>` prints `Debug`.
+impl std::fmt::Debug for ImageError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 impl ImageError {

@@ -10,7 +10,7 @@ use crate::printable::error_message;
 pub type Result<T> = std::result::Result<T, TextError>;
 
 /// An error of this crate. Each names the file or the template that it concerns, the problem, and the remedy.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum TextError {
     /// The operating system refused an operation.
@@ -54,6 +54,13 @@ pub enum TextError {
         /// The template's message.
         message: String,
     },
+}
+
+// `fn main() -> Result<(), Box<dyn Error>>` prints `Debug`.
+impl std::fmt::Debug for TextError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 fn place(line: Option<usize>) -> String {

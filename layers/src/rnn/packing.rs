@@ -3,7 +3,7 @@ use grove_backend::Backend;
 use std::sync::Arc;
 
 /// An error of packing sequences into a batch.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PackError {
     /// No sequences.
@@ -64,6 +64,13 @@ pub enum PackError {
         /// The shape of the first one's rows.
         expected: Vec<usize>,
     },
+}
+
+// `fn main() -> Result<(), Box<dyn Error>>` prints `Debug`.
+impl std::fmt::Debug for PackError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 /// The layout of packed sequences of different lengths, as in PyTorch. Sequences are sorted by length, longest first.

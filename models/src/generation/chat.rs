@@ -63,10 +63,44 @@ impl<'a, B: Backend, M: CausalLm<B>> ChatSession<'a, B, M> {
     /// The template refuses the messages, or they do not fit into the model's context.
     pub fn say(&mut self, message: &str) -> Result<()> {
         let messages = [&*self.messages, &[Message::new("user", message)]].concat();
-        let prompt = self.tokenizer.encode_rendered(&self.template.render(&messages, true)?)?;
+        let prompt = self.encode(&messages)?;
         check_prompt(self.model, &prompt)?;
         (self.messages, self.prompt) = (messages, prompt);
         Ok(())
+    }
+
+    /// Adds a message of the user, and drops the oldest turns until the prompt and `room` more tokens fit into the model's
+    /// context. The system message and the new message stay. Returns the number of messages that were dropped. After an
+    /// error the conversation is as before.
+    ///
+    /// # Errors
+    /// As [`say`](Self::say), if the new message alone does not fit.
+    pub fn say_within(&mut self, message: &str, room: usize) -> Result<usize> {
+        let mut messages = [&*self.messages, &[Message::new("user", message)]].concat();
+        let system = usize::from(messages[0].role == "system");
+        let mut dropped = 0;
+        loop {
+            let prompt = self.encode(&messages)?;
+            let fits = self.model.context().is_none_or(|context| prompt.len() + room <= context);
+            let turns = messages.len() - system - 1;
+            if fits || turns == 0 {
+                check_prompt(self.model, &prompt)?;
+                if dropped > 0 {
+                    self.session = None;
+                }
+                (self.messages, self.prompt) = (messages, prompt);
+                return Ok(dropped);
+            }
+            // A turn is a message of the user and its reply.
+            let turn = turns.min(2);
+            messages.drain(system..system + turn);
+            dropped += turn;
+        }
+    }
+
+    /// The tokens of messages, with the beginning of a reply.
+    fn encode(&self, messages: &[Message]) -> Result<Vec<u32>> {
+        self.tokenizer.encode_rendered(&self.template.render(messages, true)?)
     }
 
     /// Generates the model's reply to the last message, and adds it to the messages. Each reply is sampled with a key of

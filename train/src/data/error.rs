@@ -7,7 +7,7 @@ use grove_files::FileError;
 use super::Position;
 
 /// An error of the data. Each is one sentence that names the file, where there is one, and what to do.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {
     /// None of the examples of a batch, or of a rank's part of one, can be read; others may.
@@ -199,6 +199,13 @@ pub enum DataError {
     /// Error of loading an example; see [`DataError::other`].
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
+}
+
+// `fn main() -> Result<(), Box<dyn Error>>` prints `Debug`.
+impl std::fmt::Debug for DataError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 impl DataError {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use grove_files::FileError;
 
 /// An error of this module. Each names the file it is about, in one sentence that a person can act on.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
     /// The operating system refused: the disk is full, the directory is read-only, ….
@@ -47,6 +47,13 @@ pub enum LogError {
         /// Message of the drawing library.
         reason: String,
     },
+}
+
+// `fn main() -> Result<(), Box<dyn Error>>` prints `Debug`.
+impl std::fmt::Debug for LogError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 impl LogError {

@@ -140,7 +140,7 @@ pub struct DeviceSpec {
 }
 
 /// Reason for which a device cannot be used.
-#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[derive(Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeviceError {
     /// No backend has this name.
@@ -189,6 +189,13 @@ pub enum DeviceError {
         /// Name of the data type.
         dtype: &'static str,
     },
+}
+
+// `fn main() -> Result<(), Box<dyn Error>>` prints `Debug`.
+impl std::fmt::Debug for DeviceError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 impl DeviceSpec {

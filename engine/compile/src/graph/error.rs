@@ -4,7 +4,7 @@
 pub(super) const VERSION: u64 = 1;
 
 /// The reason why a graph was not written or read.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
     /// The text is not JSON, or its fields are not those of a graph.
@@ -35,6 +35,13 @@ pub enum GraphError {
         /// Number of the equation.
         equation: usize,
     },
+}
+
+// `fn main() -> Result<(), Box<dyn Error>>` prints `Debug`.
+impl std::fmt::Debug for GraphError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 impl GraphError {

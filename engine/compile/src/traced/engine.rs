@@ -59,11 +59,18 @@ pub trait Executable: Send + Sync {
 }
 
 /// The error of a program that did not run.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct RunError {
     /// A sentence.
     pub message: String,
     /// The inputs of the program, in order, where they still exist.
     pub inputs: Vec<Option<DeviceArray>>,
+}
+
+// `fn main() -> Result<(), Box<dyn Error>>` prints `Debug`.
+impl std::fmt::Debug for RunError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }

@@ -86,16 +86,24 @@ fn paths_are_field_names_and_indices() {
 }
 
 #[test]
-fn one_line_says_it_all() {
+fn displays_types_and_static_fields_in_short_lines() {
     let ids = model().ids;
-    assert_eq!(
-        display(&model()),
-        format!(
-            "Block {{ mixers: [Attention {{ qkv: Linear {{ weight: f32[3,2], bias: f32[3] }}, heads: 3 }}, \
-             Pool(f32[2]), Identity()], ids: {ids}, mean: f32[1], sizes: [Linear {{ weight: f32[1,2], bias: None }}, \
-             None], extra: (f32[1], {{ a: f32[1], b: f32[1] }}, {{ rate: 0.5 }}) }}"
-        )
+    let expected = format!(
+        "Block {{
+  mixers: [
+    Attention {{ qkv: Linear {{ weight: f32[3,2], bias: f32[3] }}, heads: 3 }},
+    Pool(f32[2]),
+    Identity(),
+  ],
+  ids: {ids},
+  mean: f32[1],
+  mode: Fast,
+  sizes: [Linear {{ weight: f32[1,2], bias: None }}, None],
+  extra: (f32[1], {{ a: f32[1], b: f32[1] }}, {{ rate: 0.5 }}),
+}}"
     );
+    assert_eq!(display(&model()), expected);
+    assert_eq!(format!("{:?}", linear(3, true)), "Linear { weight: f32[3,2], bias: Some(f32[3]) }");
 }
 
 #[test]

@@ -24,13 +24,20 @@ use builder::{Builder, Mlir, Value, joined, types};
 pub(crate) use debug_print::register as register_prints;
 
 /// A graph that cannot be written as StableHLO.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the operation {operation} cannot be lowered to StableHLO: {reason}")]
 pub struct LowerError {
     /// Name of the operation.
     pub operation: String,
     /// The thing in it that StableHLO, or grove's translation, lacks.
     pub reason: String,
+}
+
+// `fn main() -> Result<(), Box<dyn Error>>` prints `Debug`.
+impl std::fmt::Debug for LowerError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 type Result<T> = std::result::Result<T, LowerError>;
