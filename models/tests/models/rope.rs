@@ -171,7 +171,7 @@ fn a_full_context_drops_the_oldest_turns() {
     let tokenizer = Tokenizer::from_path("tests/fixtures/gpt2/tokenizer").unwrap();
     let template = "{% for message in messages %}{{ message.content }}.{% endfor %}";
     let template = ChatTemplate::new(template, [("bos_token", "")]).unwrap();
-    let config = LlamaConfig { max_position_embeddings: 24, ..config(Value::Null) };
+    let config = LlamaConfig { max_position_embeddings: 24, vocab_size: 512, ..config(Value::Null) };
     let model = Llama::<Flex>::init(&config, Key::new(3), &Default::default()).unwrap();
     let mut chat = ChatSession::new(&model, &tokenizer, &template, Some("Be brief"));
     let mut dropped = vec![];
