@@ -28,8 +28,8 @@ impl<B: Backend, M: CausalLm<B>> DecodeSession<B, M> {
         &self.ids
     }
 
-    /// Processes `ids` in place of the previous tokens. Returns the logits after each of the last `n` tokens, `[n *
-    /// vocab_size]`. The common prefix is not processed again.
+    /// Processes `ids` in place of the previous tokens. Returns the logits after each of the last `n` tokens,
+    /// `[n * vocab_size]`. The common prefix is not processed again.
     ///
     /// # Panics
     /// If there are fewer than `n` tokens, or `n` is 0.

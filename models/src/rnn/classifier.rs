@@ -56,8 +56,8 @@ pub struct RnnClassifier<B: Backend> {
 impl<B: Backend> Pretrained<B> for RnnClassifier<B> {
     type Config = RnnClassifierConfig;
 
-    /// Creates a model with PyTorch's initialisation: a normal embedding, and a uniform output layer with bound `1 /
-    /// sqrt(inputs)`.
+    /// Creates a model with PyTorch's initialisation: a normal embedding, and a uniform output layer with bound
+    /// `1 / sqrt(inputs)`.
     ///
     /// # Errors
     /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
