@@ -263,7 +263,7 @@ impl<B: Backend> Attention<B> {
         let ([b, t, _], head_dim) = (x.dims(), self.head_dim);
         let heads =
             |linear: &QuantLinear<B>| linear.forward(x.clone()).reshape([b, t, linear.outputs() / head_dim, head_dim]);
-        let (q, k) = (rotation.apply(heads(&self.q_proj)), rotation.apply(heads(&self.k_proj)));
+        let (q, k) = (rotation.apply(heads(&self.q_proj)), rotation.apply(heads(&self.k_proj))); // [b, t, n, head_dim]
         let [q, k, v] = [q, k, heads(&self.v_proj)].map(|x| x.swap_dims(1, 2)); // [b, n_head or n_kv_head, t, head_dim]
         let [k, v] = match cache {
             Some(cache) => cache.update(k, v),

@@ -150,8 +150,8 @@ impl<B: Backend> ResNet<B> {
     /// - pixels `[b, num_channels, h, w]`, normalised as in training, of any floating-point dtype
     /// - output `[b, classes]`, in the weights' dtype
     pub fn forward(&self, pixels: Tensor<B, 4>) -> Tensor<B, 2> {
-        let x = self.enter(pixels);
-        let x = self.stages.iter().flatten().fold(x, |x, block| block.forward(x));
+        let x = self.enter(pixels); // [b, embedding_size, h/4, w/4], with the large stem
+        let x = self.stages.iter().flatten().fold(x, |x, block| block.forward(x)); // [b, hidden_size, h', w']
         self.classify(global_average_pool(x))
     }
 

@@ -216,9 +216,9 @@ impl<B: Backend> Vit<B> {
         assert!(rows > 0 && columns > 0, "an image of {h}x{w} pixels has no patch of {p}x{p}");
         // Pixels are f32, but the weights can be 16-bit.
         let pixels = pixels.cast(self.embeddings.patch.weight.dtype());
-        let whole = pixels.narrow(2, 0, rows * p).narrow(3, 0, columns * p);
+        let whole = pixels.narrow(2, 0, rows * p).narrow(3, 0, columns * p); // [b, channels, rows * p, columns * p]
         let patches = whole.reshape([b, channels, rows, p, columns, p]).permute([0, 2, 4, 1, 3, 5]);
-        let patches = patches.reshape([b, rows * columns, channels * p * p]);
+        let patches = patches.reshape([b, rows * columns, channels * p * p]); // [b, patches, channels * p^2]
         let parts = &self.embeddings;
         let (positions, prefix) = (parts.positions.val(), self.config.position_prefix);
         let count = positions.dims()[1];
@@ -232,7 +232,7 @@ impl<B: Backend> Vit<B> {
         if before.is_empty() {
             return x.reshape([b, t, n]);
         }
-        let before = Tensor::cat(before, 1);
+        let before = Tensor::cat(before, 1); // [1, prefix tokens, n]
         let count = before.dims()[1];
         let before = match prefix {
             0 => before,
@@ -246,7 +246,7 @@ impl<B: Backend> Vit<B> {
                 1,
             ),
         };
-        Tensor::cat(vec![before.expand([b, count, n]), x.reshape([b, t, n])], 1)
+        Tensor::cat(vec![before.expand([b, count, n]), x.reshape([b, t, n])], 1) // [b, tokens, n]
     }
 }
 

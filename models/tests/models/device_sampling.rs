@@ -132,7 +132,7 @@ fn equal_logits<B: Backend>(device: B::Device) {
     }
 }
 
-/// Rows with NaN are detected, and do not affect other rows.
+/// Rows with NaN or infinity, or without a possible token, are detected. Other rows are unaffected.
 fn rows_without_numbers<B: Backend>(device: B::Device) {
     if !B::SAMPLES {
         return;
