@@ -1,5 +1,5 @@
 //! The 124M GPT-2 against transformers, with the directory that tools/make_gpt2_124m.py writes:
-//! `GROVE_GPT2_124M=DIR cargo test -p grove-models --test full_size -- --ignored --nocapture`
+//! `GROVE_GPT2_124M=DIR cargo test -p grove-models --test models full_size:: -- --ignored --nocapture`
 
 use burn::tensor::{Int, Tensor};
 use grove_backend::Backend;

@@ -275,7 +275,7 @@ fn fields_that_a_file_lacks_are_those_of_its_family() {
 
 /// SmolLM2-135M-Instruct, or another GGUF file, against transformers' results for the same weights, after
 /// `python tools/check_smollm2.py MODEL.gguf --out REFERENCE.safetensors`:
-/// `GROVE_LLAMA=MODEL.gguf GROVE_LLAMA_REFERENCE=REFERENCE.safetensors cargo test -p grove-models --test llama -- --ignored --nocapture`
+/// `GROVE_LLAMA=MODEL.gguf GROVE_LLAMA_REFERENCE=REFERENCE.safetensors cargo test -p grove-models --test models llama::full_size -- --ignored --nocapture`
 #[test]
 #[ignore = "needs a published model and the file of tools/check_smollm2.py"]
 fn full_size() {
