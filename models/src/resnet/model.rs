@@ -18,7 +18,7 @@ use crate::{Pretrained, PretrainedConfig, error::Result, pretrained::fields_of};
 pub struct ResNet<B: Backend> {
     /// First convolution.
     pub stem: ConvBn<B>,
-    /// Blocks of each stage. Each stage except the first halves height and width.
+    /// Blocks of each stage. Each stage halves height and width, except the first unless `downsample_in_first_stage`.
     pub stages: Vec<Vec<ResNetBlock<B>>>,
     /// Classification head over the pooled features, `[channels, classes]`; `None` if the configuration has no labels.
     pub head: Option<Linear<B>>,
