@@ -1,5 +1,5 @@
-//! Instantiates each model once on each backend, so that examples and programs need not do it again. The crate
-//! `grove-backend` does the same for operations. Never called.
+//! Instantiates each model once for each backend, so that programs need not compile it again. The crate `grove-backend`
+//! does the same for operations. Never called.
 
 use burn::tensor::{Int, Tensor};
 use grove_backend::{Autodiff, Backend, DeviceError, DeviceSpec, Program};
@@ -18,10 +18,10 @@ use grove_transform::value_and_grad;
 use grove_tree::{Tree, summary};
 use std::path::Path;
 
-/// Uses of a decoder in a program.
+/// A program that uses a decoder.
 struct UseDecoder<'a, F>(&'a Path, F);
 
-/// A decoder on any backend.
+/// A family of decoders, on any backend.
 trait Decoders: Send {
     type Model<B: Backend>: TraceableLm<B> + Pretrained<B> + Tree<B, On<Autodiff<B>> = Self::Model<Autodiff<B>>>;
 }
@@ -69,7 +69,7 @@ impl<F: Decoders> Program for UseDecoder<'_, F> {
     }
 }
 
-/// Uses of recurrent models in a program.
+/// A program that uses the recurrent models.
 struct UseRnn<'a>(&'a Path);
 
 impl Program for UseRnn<'_> {
@@ -97,7 +97,7 @@ impl Program for UseRnn<'_> {
     }
 }
 
-/// Uses of BERT in a program.
+/// A program that uses BERT.
 struct UseBert<'a>(&'a Path);
 
 impl Program for UseBert<'_> {
@@ -125,10 +125,10 @@ impl Program for UseBert<'_> {
     }
 }
 
-/// Uses of an image model in a program.
+/// A program that uses an image model.
 struct UseImages<'a, F>(&'a Path, F);
 
-/// A model of images on any backend.
+/// A family of image models, on any backend.
 trait Family: Send {
     type Model<B: Backend>: ImageClassifier<B, On<Autodiff<B>> = Self::Model<Autodiff<B>>>;
 }

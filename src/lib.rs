@@ -9,46 +9,46 @@ mod anchor;
 #[doc(hidden)]
 pub use anchor::anchors;
 
-/// Backends, and choosing one at run time.
+/// Backends, and their selection at run time.
 pub use grove_backend as backend;
-/// Tracing: functions of trees as graphs, which are shown, counted and compiled.
+/// Tracing: functions of trees as graphs, which can be printed, counted and compiled.
 pub use grove_compile as compile;
-/// Atomic writes, and errors with paths.
+/// Atomic writes and errors with paths.
 pub use grove_files as files;
-/// Images: decoding, preprocessing, augmentation, data sets.
+/// Image decoding, preprocessing, augmentation and data sets.
 #[cfg(feature = "images")]
 pub use grove_images as images;
 /// Layers and losses.
 pub use grove_layers as layers;
-/// Models, text generation, tokenizers.
+/// Models, text generation and tokenizers.
 pub use grove_models as models;
 /// Gradient transformations, schedules and optimizers.
 pub use grove_optim as optim;
-/// Tokenizers from SentencePiece's and GGUF's vocabularies, and chat templates.
+/// Tokenizers from SentencePiece and GGUF vocabularies, and chat templates.
 pub use grove_text as text;
 /// Training: steps, loops, data, checkpoints and logs.
 pub use grove_train as train;
-/// Differentiation and evaluation of shapes.
+/// Automatic differentiation and shape evaluation.
 pub use grove_transform as transform;
-/// Trees of arrays, and keys.
+/// Trees of arrays, and random keys.
 pub use grove_tree as tree;
-/// Checkpoints and the hub.
+/// Tensor files (safetensors, PyTorch, GGUF) and the hub.
 pub use grove_weights as weights;
 
-/// OpenXLA: plugins, devices, graphs as StableHLO.
+/// OpenXLA: plugins, devices, and graphs in StableHLO.
 #[cfg(feature = "xla")]
 pub use grove_xla as xla;
 
 pub use burn::tensor;
 pub use grove_backend::Backend;
 
-/// Training on several processes and machines: ranks, collectives over trees, optimizers on ranks.
+/// Distributed training on several processes and machines: ranks, collectives on trees, and distributed optimizers.
 pub mod distributed {
     pub use grove_distributed::*;
     pub use grove_optim::{AllReduceGradients, Zero1, all_reduce_gradients, zero1};
 }
 
-/// Probes for a device of any backend, then runs the program on it.
+/// Probes for a device of any backend, then runs the program on the device.
 ///
 /// # Errors
 /// The backend is not compiled in, its driver, plugin or hardware is missing, or it has no such device.
@@ -62,7 +62,7 @@ pub fn run<P: grove_backend::Program>(
     device.run(program)
 }
 
-/// Common imports of programs: `use grove::prelude::*;`.
+/// Common imports: `use grove::prelude::*;`.
 pub mod prelude {
     pub use burn::tensor::{Bool, Device, ElementConversion, Float, Int, Tensor};
     #[cfg(feature = "candle")]

@@ -1,8 +1,8 @@
-//! Recurrent weights that others trained and PyPI ships, against what their own packages compute:
+//! Checks published recurrent weights from PyPI packages against the packages' own results:
 //! `python tools/check_rnn_real.py --out DIR ...`, then `cargo run --example rnn_real -p grove-models -- DIR`.
 //!
-//! `resemblyzer`: a speaker encoder of three LSTM layers, from a PyTorch file. `g2p-en`: the GRU encoder and decoder that
-//! spell words as phonemes, from numpy's format. Exit status 1 where anything is apart by more than 1e-4.
+//! `resemblyzer`: a speaker encoder of three LSTM layers, from a PyTorch file. `g2p-en`: a GRU encoder and decoder from
+//! spelling to phonemes, from numpy files. Exits with status 1 if a result differs by more than 1e-4.
 #![recursion_limit = "256"]
 
 use std::{error::Error, path::Path, process::ExitCode};
@@ -17,17 +17,17 @@ use grove_models::rnn::torch_rnn_names;
 use grove_tree::{Array, Init, Tree};
 use grove_weights::{LoadOptions, NameMap, Step, TensorFiles, load};
 
-/// The largest difference to the packages that is still right.
+/// Maximum difference to the packages' results, relative to the largest value.
 const TOLERANCE: f64 = 1e-4;
 
-/// A speaker's voice as a vector.
+/// Speaker encoder: from speech features to a vector.
 #[derive(Tree, Clone, Debug)]
 struct VoiceEncoder<T: grove_backend::Backend> {
     lstm: Lstm<T>,
     linear: Linear<T>,
 }
 
-/// Letters in, phonemes out.
+/// Encoder-decoder from letters to phonemes.
 #[derive(Tree, Clone, Debug)]
 struct Speller<T: grove_backend::Backend> {
     letters: Embedding<T>,
@@ -41,7 +41,7 @@ fn linear(inputs: usize, outputs: usize) -> Linear<B> {
     Linear::new(Array::absent([inputs, outputs]), Some(Array::absent([outputs])))
 }
 
-/// Distances to a reference, printed as they come.
+/// Comparison with reference values. Prints each difference.
 struct Compared {
     reference: TensorFiles,
     worst: f64,
@@ -60,7 +60,7 @@ impl Compared {
         Ok(self.reference.tensor(name)?.iter::<i64>().map(|number| number as usize).collect())
     }
 
-    /// As a part of the largest value.
+    /// Compares a result with its reference; the difference is relative to the largest value.
     fn note<const D: usize>(&mut self, name: &str, found: Tensor<B, D>) -> Result<(), Box<dyn Error>> {
         let expected = self.floats::<D>(name)?;
         let largest = expected.clone().abs().max().into_scalar();
@@ -106,7 +106,7 @@ fn voices(directory: &Path) -> Result<f64, Box<dyn Error>> {
 }
 
 fn spelling(directory: &Path) -> Result<f64, Box<dyn Error>> {
-    /// Tokens that begin and end the phonemes of a word.
+    /// Tokens at the beginning and at the end of a word's phonemes.
     const BEGIN: i64 = 2;
     const END: i64 = 3;
     println!("g2p-en");
@@ -137,7 +137,7 @@ fn spelling(directory: &Path) -> Result<f64, Box<dyn Error>> {
     compared.note("encoder.y", y)?;
     compared.note("encoder.h_n", state.val().reshape([words, 256]))?;
 
-    // The decoder on the tokens that the package's own took, then on its own.
+    // Runs the decoder on the package's tokens, then on its own.
     let steps = compared.numbers("decoder.steps")?;
     let given: Tensor<B, 2, Int> =
         Tensor::from_data(compared.reference.tensor("decoder.input_ids")?, &Default::default());

@@ -1,4 +1,4 @@
-//! Models chosen by their files, as transformers' `AutoModel` does.
+//! Models chosen by their files, like transformers' `AutoModel`.
 
 use burn::tensor::DType;
 use grove_backend::Backend;
@@ -22,7 +22,7 @@ use crate::{
     vit,
 };
 
-/// A family of models.
+/// Model family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ModelKind {
@@ -30,7 +30,7 @@ pub enum ModelKind {
     Gpt2,
     /// [`GptNeo`].
     GptNeo,
-    /// [`Llama`], with Mistral and Qwen2.
+    /// [`Llama`], including Mistral and Qwen2.
     Llama,
     /// [`RnnLm`].
     RnnLm,
@@ -40,11 +40,11 @@ pub enum ModelKind {
     Bert,
     /// [`ResNet`].
     ResNet,
-    /// [`Vit`] or DINOv2.
+    /// [`Vit`], including DINOv2.
     Vit,
 }
 
-/// The `model_type` of a `config.json` of each family.
+/// Family of each `model_type` in a `config.json`.
 const MODEL_TYPES: [(&str, ModelKind); 16] = [
     ("gpt2", ModelKind::Gpt2),
     ("gpt_neo", ModelKind::GptNeo),
@@ -73,21 +73,22 @@ const TENSORS: [(&str, ModelKind); 5] = [
     ("embeddings.word_embeddings.weight", ModelKind::Bert),
 ];
 
-/// Optional prefixes of the names of tensors.
+/// Optional prefixes of tensor names.
 const PREFIXES: [&str; 6] = ["", "transformer.", "model.", "bert.", "roberta.", "distilbert."];
 
 impl ModelKind {
-    /// The family of a model in a directory or a weights file: by the `model_type` of its `config.json`, else by its tensors
-    /// or its GGUF metadata.
+    /// Returns the family of a model in a directory or a weights file. It is determined by the `model_type` of its
+    /// `config.json`, else by its tensors or its GGUF metadata.
     ///
     /// # Errors
-    /// A file cannot be read; grove has no model of that `model_type`; without one, the tensors belong to no known family.
+    /// A file cannot be read; the `model_type` is unknown; or, without a `model_type`, the tensors belong to no known
+    /// family.
     pub fn of(path: impl AsRef<Path>) -> Result<Self> {
         let files = ModelFiles::at(path.as_ref())?;
         let path = files.path();
         let file = config_beside(path);
         let fields: Map<String, Value> = if file.is_file() { read_json(&file)? } else { Map::new() };
-        // A `timm_wrapper` holds any model of timm, which its tensors identify.
+        // A `timm_wrapper` can contain any model of timm; its tensors identify the model.
         match fields.get("model_type").and_then(Value::as_str).filter(|name| *name != "timm_wrapper") {
             Some(name) => Self::from_model_type(name).ok_or_else(|| {
                 let known = MODEL_TYPES.map(|(name, _)| name).join(", ");
@@ -98,12 +99,12 @@ impl ModelKind {
         }
     }
 
-    /// The family of a `model_type`.
+    /// Returns the family of a `model_type`.
     pub fn from_model_type(name: &str) -> Option<Self> {
         MODEL_TYPES.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
     }
 
-    /// The family that has a published size of this name, such as `gpt2-xl`.
+    /// Returns the family that has a published size with this name, such as `gpt2-xl`.
     pub fn of_preset(name: &str) -> Option<Self> {
         let has_preset = [
             (Gpt2Config::preset(name).is_ok(), Self::Gpt2),
@@ -134,7 +135,7 @@ impl ModelKind {
 
 /// A model of the family that its files name.
 ///
-/// As a tree it is the model itself: paths are those of the family.
+/// As a tree it is the model itself: paths are the family's.
 ///
 /// ```no_run
 /// use grove_models::{AutoModel, GenerateOptions, Tokenizer};
@@ -157,21 +158,21 @@ pub enum AutoModel<B: Backend> {
     Llama(Llama<B>),
     /// A recurrent language model.
     RnnLm(RnnLm<B>),
-    /// A recurrent classifier of texts.
+    /// A recurrent text classifier.
     RnnClassifier(RnnClassifier<B>),
-    /// BERT, RoBERTa or DistilBERT, whose `config.json` names no head that grove has.
+    /// BERT, RoBERTa or DistilBERT without a known head in its `config.json`.
     Bert(Bert<B>),
-    /// One that fills in masked tokens.
+    /// BERT with a masked-language-modelling head.
     BertForMaskedLm(BertForMaskedLm<B>),
-    /// One that predicts if the second text follows the first.
+    /// BERT with a next-sentence-prediction head.
     BertForNextSentence(BertForNextSentence<B>),
-    /// One that classifies texts.
+    /// BERT with a text-classification head.
     BertForSequenceClassification(BertForSequenceClassification<B>),
-    /// One that classifies tokens.
+    /// BERT with a token-classification head.
     BertForTokenClassification(BertForTokenClassification<B>),
-    /// One that finds the answer to a question in a text.
+    /// BERT with an extractive question-answering head.
     BertForQuestionAnswering(BertForQuestionAnswering<B>),
-    /// One that chooses one of several continuations.
+    /// BERT with a multiple-choice head.
     BertForMultipleChoice(BertForMultipleChoice<B>),
     /// ResNet.
     ResNet(ResNet<B>),
@@ -179,7 +180,7 @@ pub enum AutoModel<B: Backend> {
     Vit(Vit<B>),
 }
 
-/// Evaluates an expression on the model of any variant; after `variant`, the result becomes the same variant again.
+/// Evaluates an expression on the model of any variant. With `variant`, wraps the result in the same variant again.
 macro_rules! each {
     (@ $($family:ident)*; $auto:expr, variant $model:ident => $result:expr) => {
         match $auto { $(AutoModel::$family($model) => AutoModel::$family($result),)* }
@@ -195,7 +196,7 @@ macro_rules! each {
 }
 
 impl<B: Backend> AutoModel<B> {
-    /// Loads a published model: a directory, a weights file, or a hub id, which is downloaded unless it is in the cache.
+    /// Loads a published model from a directory, a weights file, or a hub id, which is downloaded unless it is cached.
     ///
     /// # Errors
     /// As [`ModelKind::of`] and [`Pretrained::from_pretrained`].
@@ -203,7 +204,7 @@ impl<B: Backend> AutoModel<B> {
         Self::from_path(resolve(source)?, device, None)
     }
 
-    /// Loads a model from a directory or a weights file. `dtype` is as for the family's [`Pretrained::from_path`].
+    /// Loads a model from a directory or a weights file. `dtype` is as in the family's [`Pretrained::from_path`].
     ///
     /// # Errors
     /// As [`ModelKind::of`] and [`Pretrained::from_path`].
@@ -211,7 +212,7 @@ impl<B: Backend> AutoModel<B> {
         Self::from_files(&ModelFiles::at(path.as_ref())?, device, dtype)
     }
 
-    /// Loads a model and its adapter. `dtype` is as for the family's [`Pretrained::from_path`].
+    /// Loads a model and its adapter. `dtype` is as in the family's [`Pretrained::from_path`].
     ///
     /// # Errors
     /// As [`ModelKind::of`] and [`ModelFiles::load`].
@@ -253,7 +254,7 @@ impl<B: Backend> AutoModel<B> {
         each!(self, model => model.save_sharded(directory, max_shard_bytes))
     }
 
-    /// The model's family.
+    /// Returns the model's family.
     pub fn kind(&self) -> ModelKind {
         match self {
             Self::Gpt2(_) => ModelKind::Gpt2,
@@ -267,7 +268,7 @@ impl<B: Backend> AutoModel<B> {
         }
     }
 
-    /// The fields of the model's `config.json`.
+    /// Returns the fields of the model's `config.json`.
     ///
     /// # Errors
     /// As [`Pretrained::published_config`].
@@ -275,7 +276,7 @@ impl<B: Backend> AutoModel<B> {
         each!(self, model => model.published_config())
     }
 
-    /// Number of parameters, running statistics not included.
+    /// Returns the number of parameters, without running statistics.
     pub fn num_parameters(&self) -> usize {
         count_params(self)
     }
@@ -283,7 +284,7 @@ impl<B: Backend> AutoModel<B> {
     /// Continues prompts; see [`CausalLm::generate`].
     ///
     /// # Errors
-    /// The model is not a causal language model; as [`CausalLm::generate`].
+    /// The model is not a causal language model; otherwise as [`CausalLm::generate`].
     pub fn generate(
         &self,
         prompts: &[Vec<u32>],
@@ -306,13 +307,13 @@ fn load<B: Backend, M: Pretrained<B>>(files: &ModelFiles, device: &B::Device, dt
     Ok(files.load(device, dtype)?.0)
 }
 
-/// The head that the `architectures` of a `config.json` name, such as `MaskedLM` of `RobertaForMaskedLM`.
+/// Returns the head that the `architectures` of a `config.json` name, such as `MaskedLM` for `RobertaForMaskedLM`.
 fn head(config: &BertConfig) -> Option<&str> {
     let class = config.other.get("architectures")?.as_array()?.first()?.as_str()?;
     Some(class.split_once("For")?.1)
 }
 
-/// By hand, since a derived one would put the variant's field, `0`, into every path.
+/// Written by hand: a derived implementation would add the variant's field, `0`, to every path.
 impl<B: Backend> Tree<B> for AutoModel<B> {
     type On<C: Backend> = AutoModel<C>;
 

@@ -1,12 +1,12 @@
-//! Checks of the fields that every configuration has.
+//! Checks of fields that are common to all configurations.
 
 use crate::error::{ModelError, Result};
 
-/// Checks sizes, each with the name of its field: between 1 and `2^bits`, so that no number of elements overflows a machine
-/// word.
+/// Checks that sizes are between 1 and `2^bits`, so that no number of elements overflows. Each size has the name of its
+/// field.
 ///
 /// # Errors
-/// [`ModelError::Config`] naming the first field that is outside.
+/// [`ModelError::Config`] naming the first field that is out of range.
 pub(crate) fn check_sizes<'a>(bits: u32, sizes: impl IntoIterator<Item = (&'a str, usize)>) -> Result<()> {
     let possible = |size| 0 < size && size <= 1 << bits;
     sizes.into_iter().try_for_each(|(name, size)| {
@@ -14,25 +14,25 @@ pub(crate) fn check_sizes<'a>(bits: u32, sizes: impl IntoIterator<Item = (&'a st
     })
 }
 
-/// Checks dropout rates, each with the name of its field: at least 0 and less than 1.
+/// Checks that dropout rates are at least 0 and less than 1. Each rate has the name of its field.
 ///
 /// # Errors
-/// [`ModelError::Config`] naming the first field that is outside.
+/// [`ModelError::Config`] naming the first field that is out of range.
 pub(crate) fn check_rates<'a>(rates: impl IntoIterator<Item = (&'a str, f64)>) -> Result<()> {
     rates.into_iter().try_for_each(|(name, rate)| {
         check((0.0..1.0).contains(&rate), || format!("{name} is {rate}; it must be at least 0 and less than 1"))
     })
 }
 
-/// Checks that one size is a multiple of another, each with the name of its field.
+/// Checks that a size is a multiple of another. Each size has the name of its field.
 ///
 /// # Errors
-/// [`ModelError::Config`] naming both.
+/// [`ModelError::Config`] naming both fields.
 pub(crate) fn check_divisible(size: (&str, usize), by: (&str, usize)) -> Result<()> {
     check(size.1.is_multiple_of(by.1), || format!("{}, {}, is not divisible by {}, {}", size.0, size.1, by.0, by.1))
 }
 
-/// Checks a number of layers: at most 10000.
+/// Checks that a number of layers is at most 10000.
 ///
 /// # Errors
 /// [`ModelError::Config`] naming the field.
@@ -40,7 +40,7 @@ pub(crate) fn check_depth(name: &str, layers: usize) -> Result<()> {
     check(layers <= 10_000, || format!("{name} is {layers}; more than 10000 are not supported"))
 }
 
-/// Checks the epsilon of a norm: positive.
+/// Checks that the epsilon of a norm is positive.
 ///
 /// # Errors
 /// [`ModelError::Config`] naming the field.
@@ -48,7 +48,7 @@ pub(crate) fn check_epsilon(name: &str, epsilon: f64) -> Result<()> {
     check(epsilon.is_finite() && epsilon > 0.0, || format!("{name} is {epsilon}; it must be positive"))
 }
 
-/// Checks the standard deviation of initial weights: not negative.
+/// Checks that the standard deviation of initial weights is not negative.
 ///
 /// # Errors
 /// [`ModelError::Config`] naming the field.
@@ -59,15 +59,15 @@ pub(crate) fn check_initializer_range(range: f64) -> Result<()> {
 /// Checks the `model_type` of a `config.json`.
 ///
 /// # Errors
-/// [`ModelError::Config`] naming both.
+/// [`ModelError::Config`] naming the found and the expected type.
 pub(crate) fn check_model_type(found: &str, expected: &str) -> Result<()> {
     check(found == expected, || format!("model_type is '{found}', and this is the loader of {expected}"))
 }
 
-/// [`ModelError::Config`] unless the configuration is `possible`.
+/// Returns an error unless the configuration is `possible`.
 ///
 /// # Errors
-/// The `reason`.
+/// [`ModelError::Config`] with the `reason`.
 pub(crate) fn check(possible: bool, reason: impl FnOnce() -> String) -> Result<()> {
     match possible {
         true => Ok(()),

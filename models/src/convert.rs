@@ -1,4 +1,4 @@
-//! Conversion of a checkpoint, of any format and names that grove reads, to a directory that transformers and grove load.
+//! Conversion of a checkpoint in any supported format to a directory that transformers and grove load.
 
 use burn::tensor::{DType, FloatDType};
 use grove_backend::Backend;
@@ -17,34 +17,35 @@ use crate::{
 /// Options of [`convert`]. [`Default`] keeps the dtype and writes one file.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ConvertOptions {
-    /// Dtype of the weights; `None` for that of most bytes of the checkpoint, f16 where it is quantized.
+    /// Dtype of the weights. `None`: the dtype of most of the checkpoint's parameters; quantized parameters count as
+    /// f16.
     pub dtype: Option<FloatDType>,
-    /// Largest size of a file, in bytes; `None` for one file.
+    /// Maximum size of a file, in bytes; `None` for one file.
     pub max_shard_bytes: Option<usize>,
 }
 
 /// Result of [`convert`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Converted {
-    /// The model's family.
+    /// Model family.
     pub kind: ModelKind,
     /// Dtype of the weights.
     pub dtype: FloatDType,
     /// Number of parameters.
     pub parameters: usize,
-    /// Remarks, a sentence each: a tokenizer that is missing, names that transformers does not have.
+    /// Remarks, one sentence each: a missing tokenizer, or names that transformers does not know.
     pub remarks: Vec<String>,
 }
 
-/// Converts a checkpoint: `source`, a directory or a weights file, is loaded, and `target` gets its `config.json`, safetensors
-/// under transformers' names, and the files of the tokenizer, the chat template and the generation.
+/// Converts the checkpoint `source`, a directory or a weights file. Writes to `target` its `config.json`, safetensors
+/// under transformers' names, and the files of the tokenizer, the chat template and the generation configuration.
 ///
-/// Image models of an architecture that transformers does not have keep the names that they came with. Their preprocessing is
-/// not converted; it is `grove_images::Preprocessor`'s.
+/// Image models of an architecture that transformers does not have keep their original names. Preprocessing is not
+/// converted; use `grove_images::Preprocessor`.
 ///
 /// # Errors
-/// The checkpoint cannot be read, or its weights do not fit into memory; the target cannot be written. The tokenizer is read
-/// before anything is written.
+/// The checkpoint cannot be read, or its weights do not fit into memory; the target cannot be written. The tokenizer is
+/// read before anything is written.
 pub fn convert<B: Backend>(
     source: &Path,
     target: &Path,
@@ -54,7 +55,7 @@ pub fn convert<B: Backend>(
     convert_files::<B>(&ModelFiles::at(source)?, target, options, device)
 }
 
-/// As [`convert`], of a model with an adapter, which is merged into the weights.
+/// Converts a model as [`convert`] does. If it has an adapter, the adapter is merged into the weights.
 ///
 /// # Errors
 /// As [`convert`].
@@ -77,7 +78,7 @@ pub fn convert_files<B: Backend>(
             tokenizer => Some(tokenizer?),
         },
     };
-    // An adapter is merged in f32, and rounded once.
+    // An adapter is merged in f32 and rounded once.
     let merging = if files.adapter().is_some() { FloatDType::F32 } else { dtype };
     let mut model = AutoModel::<B>::from_files(files, device, Some(merging.into()))?;
     if let Err(error) = name_as_transformers(&mut model) {
@@ -92,7 +93,7 @@ pub fn convert_files<B: Backend>(
     Ok(Converted { kind, dtype, parameters: model.num_parameters(), remarks })
 }
 
-/// The dtype of the weights, unless they do not fit into memory.
+/// Returns the dtype of the weights, or an error if they do not fit into memory.
 fn dtype_of(files: &TensorFiles, asked: Option<FloatDType>) -> Result<FloatDType> {
     let mut sizes = [(FloatDType::F32, 0), (FloatDType::F16, 0), (FloatDType::BF16, 0)];
     for name in files.names() {
@@ -114,7 +115,7 @@ fn dtype_of(files: &TensorFiles, asked: Option<FloatDType>) -> Result<FloatDType
     }
 }
 
-/// Gives an image model transformers' names, unless transformers does not have its architecture.
+/// Switches an image model to transformers' names, unless transformers does not have its architecture.
 fn name_as_transformers<B: Backend>(model: &mut AutoModel<B>) -> Result<()> {
     match model {
         AutoModel::ResNet(model) => {

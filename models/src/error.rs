@@ -6,17 +6,17 @@ use thiserror::Error;
 
 use crate::format_bytes::format_bytes;
 
-/// The result of working with a model.
+/// Result with a [`ModelError`].
 pub type Result<T> = std::result::Result<T, ModelError>;
 
-/// Errors in a model's files or in its inputs.
+/// Errors in a model's files or inputs.
 #[derive(Error)]
 #[non_exhaustive]
 pub enum ModelError {
-    /// Weights could not be found, read or placed.
+    /// Weights could not be found, read or loaded.
     #[error(transparent)]
     Weights(#[from] WeightsError),
-    /// A tokenizer's file, or a chat template, is broken.
+    /// A tokenizer file or a chat template is invalid.
     #[error(transparent)]
     Text(#[from] grove_text::TextError),
     /// A file could not be read or written.
@@ -32,10 +32,10 @@ pub enum ModelError {
     Json {
         /// The file.
         file: PathBuf,
-        /// The error, with line and column if they are known.
+        /// The error, with line and column if known.
         reason: String,
     },
-    /// A configuration describes no possible model.
+    /// A configuration is invalid.
     #[error("impossible configuration: {reason}")]
     Config {
         /// The field and the reason.
@@ -55,39 +55,39 @@ pub enum ModelError {
          or put a new head on the model", file.display()
     )]
     Classes {
-        /// The configuration.
+        /// The configuration file.
         file: PathBuf,
-        /// Classes that it names.
+        /// Number of classes in the configuration.
         named: usize,
-        /// Classes of the weights.
+        /// Number of classes in the weights.
         classes: usize,
     },
-    /// A model with LoRA adapters is saved in a format that does not support them.
+    /// A model with LoRA adapters was to be saved in a format that does not support them.
     #[error(
         "the model has adapters that are not merged, such as `{path}`, and no other library would read them: save what \
          `lora::merge` gives, or the adapters themselves with `peft::save_adapters`"
     )]
     UnmergedAdapters {
-        /// A leaf of an adapter.
+        /// Path of an adapter's leaf.
         path: String,
     },
-    /// Adapters of peft that a model cannot take.
+    /// A peft adapter does not fit the model.
     #[error("{}: {reason}", file.display())]
     Adapter {
-        /// The file, or the directory.
+        /// The adapter's file or directory.
         file: PathBuf,
-        /// The reason, and the remedy.
+        /// The reason and the remedy.
         reason: String,
     },
     /// One of several texts cannot be read.
     #[error("text {number}: {error}")]
     InText {
-        /// Its index, from 1.
+        /// Index of the text, from 1.
         number: usize,
         /// The cause.
         error: Box<ModelError>,
     },
-    /// A tokenizer is broken.
+    /// A tokenizer is invalid.
     #[error("{}: {reason}", path.display())]
     Tokenizer {
         /// The file.
@@ -95,26 +95,26 @@ pub enum ModelError {
         /// The reason.
         reason: String,
     },
-    /// There is no tokenizer.
+    /// A tokenizer is missing.
     #[error("{}: {reason}", path.display())]
     NoTokenizer {
-        /// The directory, or the GGUF file.
+        /// The directory or the GGUF file.
         path: PathBuf,
-        /// The files that were looked for.
+        /// The files that were searched for.
         reason: String,
     },
-    /// A prompt without tokens.
+    /// A prompt has no tokens.
     #[error("the prompt is empty; give at least one token")]
     EmptyPrompt,
-    /// A token that the model does not have.
+    /// A token is outside the model's vocabulary.
     #[error("token id {id} is outside the vocabulary, which has {vocab_size} tokens (0 to {})", vocab_size - 1)]
     TokenOutside {
-        /// The token.
+        /// The token id.
         id: u32,
         /// Vocabulary size.
         vocab_size: usize,
     },
-    /// Images of a size that a model cannot read, or that is beyond a limit.
+    /// Images have a size that the model does not support or that exceeds a limit.
     #[error("images of {}x{} pixels {reason}", size[0], size[1])]
     ImageSize {
         /// Height and width.
@@ -122,29 +122,29 @@ pub enum ModelError {
         /// The reason.
         reason: String,
     },
-    /// A text without words where one is needed.
+    /// A text that must contain words is empty.
     #[error("the text is empty")]
     EmptyText,
-    /// A sequence with more tokens than the model has positions.
+    /// A sequence has more tokens than the model has positions.
     #[error("the text has {len} tokens, and the model reads at most {most} at once; cut it, or read it in windows")]
     TextTooLong {
-        /// Tokens of the text.
+        /// Number of tokens.
         len: usize,
-        /// Positions of the model.
+        /// Number of the model's positions.
         most: usize,
     },
-    /// A text without tokens.
+    /// A text has no tokens.
     #[error("the tokenizer makes no tokens of this text")]
     NoTokens,
-    /// A tokenizer that has more tokens than the model.
+    /// A tokenizer has more tokens than the model.
     #[error("the tokenizer gives token {id}, and the model has {vocab_size}: it belongs to another model")]
     OtherTokenizer {
-        /// A token that the model does not have.
+        /// A token id outside the model's vocabulary.
         id: u32,
         /// Vocabulary size of the model.
         vocab_size: usize,
     },
-    /// Weights that do not fit into memory.
+    /// Weights do not fit into memory.
     #[error(
         "the weights need {} of memory, and this machine has {} to give: a type of 16 bits needs half of f32",
         format_bytes(*needed), format_bytes(*available)
@@ -152,57 +152,57 @@ pub enum ModelError {
     NotEnoughMemory {
         /// Bytes of the weights.
         needed: usize,
-        /// Bytes that are available.
+        /// Available bytes.
         available: usize,
     },
-    /// Data for masked language modelling without a token that can be masked.
+    /// Data for masked language modelling has no token that can be masked.
     #[error("the data has no text of which a token can be masked")]
     NothingToMask,
-    /// A text to fill in without a mask token.
+    /// A text for mask filling has no mask token.
     #[error("the text has no {mask}{cut}; write {mask} where a word is to be filled in")]
     NoMask {
         /// The mask token.
         mask: String,
-        /// The part of the text that was searched, if not all of it.
+        /// Addition to the message if only a part of the text was searched.
         cut: String,
     },
-    /// Adapters that a model cannot have.
+    /// An adapter does not fit the model.
     #[error(transparent)]
     Lora(#[from] LoraError),
-    /// An error of making a batch of texts.
+    /// Texts could not be packed into a batch.
     #[error(transparent)]
     Pack(#[from] PackError),
-    /// A prompt that leaves no room for an answer, or does not fit at all.
+    /// A prompt does not fit into the context.
     #[error("the prompt has {len} tokens, and the model's context holds {context}; shorten the prompt")]
     PromptTooLong {
-        /// Tokens of the prompt.
+        /// Number of the prompt's tokens.
         len: usize,
-        /// Positions of the model.
+        /// Number of the model's positions.
         context: usize,
     },
-    /// A model whose logits are not finite.
+    /// A model's logits are not finite.
     #[error("the model's logits are not finite: {}", not_finite(tensor.as_deref(), *dtype))]
     NotFinite {
-        /// The first of its tensors, by its path, that holds NaN or an infinity; `None` where none is known to.
+        /// Path of the first tensor that contains NaN or infinity; `None` if no such tensor is known.
         tensor: Option<String>,
-        /// The dtype of the model's weights.
+        /// Dtype of the model's weights.
         dtype: DType,
     },
-    /// A draft model with another tokenizer than the model.
+    /// A draft model has another tokenizer than the model.
     #[error("the draft's tokenizer, of {draft}, is not the model's, of {model}: a draft needs the same tokens")]
     Draft {
-        /// Where the model's tokenizer is.
+        /// Path of the model's tokenizer.
         model: PathBuf,
-        /// Where the draft's is.
+        /// Path of the draft's tokenizer.
         draft: PathBuf,
     },
-    /// Too short a text to score: the first token has nothing before it.
+    /// A text is too short to score: its first token has no predecessor.
     #[error("scoring needs at least two tokens, and the prompt has {len}")]
     TooShortToScore {
-        /// Tokens of the prompt.
+        /// Number of the prompt's tokens.
         len: usize,
     },
-    /// A generation option out of its range.
+    /// A generation option is out of range.
     #[error("{option} is {value}; it must be {range}")]
     Option {
         /// The option.
@@ -221,7 +221,7 @@ impl std::fmt::Debug for ModelError {
     }
 }
 
-/// The cause of logits that are not finite, and what to do.
+/// Returns the likely cause of logits that are not finite, and the remedy.
 fn not_finite(tensor: Option<&str>, dtype: DType) -> String {
     match (tensor, dtype) {
         (Some(tensor), _) => {

@@ -1,4 +1,4 @@
-//! NaN and infinities in what a model computes, and the tensor that they come from.
+//! NaN and infinities in a model's results, and the tensors that cause them.
 
 use burn::tensor::DType;
 use grove_backend::Backend;
@@ -6,8 +6,8 @@ use grove_tree::{AnyArray, Path, Tree};
 
 use crate::error::{ModelError, Result};
 
-/// Returns the path of a model's first floating-point tensor that holds NaN or an infinity. It reads every weight: use
-/// it to explain logits that are not finite, not in each step.
+/// Returns the path of a model's first floating-point tensor that contains NaN or infinity. Reads every weight: use it
+/// to explain logits that are not finite, not in each step.
 pub fn first_not_finite<B: Backend>(model: &impl Tree<B>) -> Option<String> {
     let mut found = None;
     model.visit(&mut Path::root(), &mut |path: &Path, leaf: &AnyArray<B>| {
@@ -22,7 +22,7 @@ fn is_finite<B: Backend>(leaf: &AnyArray<B>) -> bool {
     leaf.clone().into_data().is_none_or(|data| data.iter::<f64>().all(f64::is_finite))
 }
 
-/// The error for logits that are not finite.
+/// Returns the error for logits that are not finite.
 pub(crate) fn not_finite<B: Backend>(model: &impl Tree<B>) -> ModelError {
     let mut dtype = None;
     model.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| {
@@ -34,7 +34,7 @@ pub(crate) fn not_finite<B: Backend>(model: &impl Tree<B>) -> ModelError {
 /// Returns an error if results of a model are not finite.
 ///
 /// # Errors
-/// [`ModelError::NotFinite`], which names the first tensor of the model that is to blame.
+/// [`ModelError::NotFinite`], which names the first tensor of the model that contains NaN or infinity, if any.
 pub fn check_finite<B: Backend>(model: &impl Tree<B>, results: impl IntoIterator<Item = f64>) -> Result<()> {
     if results.into_iter().all(f64::is_finite) { Ok(()) } else { Err(not_finite(model)) }
 }

@@ -1,6 +1,6 @@
-//! Numbers of bytes in words.
+//! Formatting of byte counts.
 
-/// A number of bytes in GiB, such as `1.5 GiB`, or in MiB below 0.1 GiB.
+/// Formats a number of bytes in GiB, such as `1.5 GiB`, or in MiB below 0.1 GiB.
 pub fn format_bytes(bytes: usize) -> String {
     match bytes as f64 / (1 << 30) as f64 {
         small if small < 0.1 => format!("{:.1} MiB", bytes as f64 / (1 << 20) as f64),

@@ -1,6 +1,5 @@
-//! The keys of a JSON file that holds settings. Nothing in such a file is ignored that changes a result: each key is followed,
-//! or is known to change nothing, or is refused by its name. A key that none of the libraries reads that publish such files is of
-//! no consequence.
+//! Keys of JSON configuration files. No key that changes a result is ignored: each is followed, known to have no
+//! effect, or refused by name. Keys that none of the publishing libraries reads have no effect.
 
 use grove_files::{
     KnownKeys,
@@ -15,7 +14,7 @@ use std::{
 
 use crate::error::{ModelError, Result};
 
-/// The fields of a file, which remembers the keys that it was asked for.
+/// Fields of a file, with a record of the keys that were read.
 pub(crate) struct Keys {
     file: PathBuf,
     fields: Map<String, Value>,
@@ -27,13 +26,13 @@ impl Keys {
         Self { file: file.into(), fields, asked: BTreeSet::new() }
     }
 
-    /// The keys that were asked for.
+    /// Returns the keys that were read.
     #[cfg(test)]
     pub fn asked(&self) -> &BTreeSet<&'static str> {
         &self.asked
     }
 
-    /// The value of a key; `None` if it is absent or null.
+    /// Returns the value of a key; `None` if it is absent or null.
     pub fn get<T: DeserializeOwned>(&mut self, key: &'static str) -> Result<Option<T>> {
         self.asked.insert(key);
         let Some(value) = self.fields.get(key).filter(|value| !value.is_null()) else { return Ok(None) };
@@ -43,19 +42,19 @@ impl Keys {
         }
     }
 
-    /// Refuses a key whose value is not one of those that change nothing. null is one of them.
+    /// Refuses a key unless it is absent, null, or one of the values without effect.
     pub fn only(&mut self, key: &'static str, without_effect: &[Value]) -> Result<()> {
         self.asked.insert(key);
         only(&self.fields, key, without_effect).map_err(|reason| self.wrong(reason))
     }
 
-    /// An error about the file.
+    /// Returns an error about the file.
     pub fn wrong(&self, reason: String) -> ModelError {
         ModelError::Json { file: self.file.clone(), reason: error_message(&reason) }
     }
 }
 
-/// As [`Keys::only`], with the reason as the error.
+/// Checks a key as [`Keys::only`] does; the error is the reason.
 fn only(fields: &Map<String, Value>, key: &str, without_effect: &[Value]) -> std::result::Result<(), String> {
     let Some(value) = fields.get(key).filter(|value| !value.is_null()) else { return Ok(()) };
     let same = |other: &Value| other == value || other.as_f64().is_some_and(|number| value.as_f64() == Some(number));
@@ -71,12 +70,12 @@ fn only(fields: &Map<String, Value>, key: &str, without_effect: &[Value]) -> std
 /// Checks the keys of a file.
 ///
 /// # Errors
-/// [`ModelError::Json`] with the file, the key, its value and the way out, for a key that is refused.
+/// [`ModelError::Json`] for a refused key, with the file, the key, its value and the remedy.
 pub(crate) fn check_keys(known: &KnownKeys, file: &Path, fields: &Map<String, Value>) -> Result<()> {
     known.check(file, fields).map_err(|reason| ModelError::Json { file: file.into(), reason })
 }
 
-/// Keys of transformers' configurations that change no result, for every family.
+/// Keys of transformers' configurations that change no result in any family.
 #[cfg(test)]
 const WITHOUT_EFFECT: [(&str, &str); 16] = [
     ("_name_or_path", "where the file came from"),
@@ -97,15 +96,15 @@ const WITHOUT_EFFECT: [(&str, &str); 16] = [
     ("classifier_dropout", "of classifiers"),
 ];
 
-/// Keys of transformers that say which features a model gives to a detector.
+/// Keys of transformers that select the features that a backbone returns to a detector.
 #[cfg(test)]
 pub(crate) const BACKBONE: [&str; 3] = ["stage_names", "out_features", "out_indices"];
 
-/// Keys that would change the results of a model, and the value, in JSON, that does not.
+/// Keys that would change a model's results, each with its neutral value in JSON.
 const REFUSED: [(&str, &str); 3] =
     [("is_encoder_decoder", "false"), ("add_cross_attention", "false"), ("quantization_config", "null")];
 
-/// Refuses what a configuration says beyond its own fields, where that would change a result.
+/// Refuses additional fields of a configuration that would change a result.
 ///
 /// # Errors
 /// [`ModelError::Config`] naming the key.
@@ -117,7 +116,7 @@ pub(crate) fn check_others(others: &Map<String, Value>) -> Result<()> {
     Ok(())
 }
 
-/// The keys that a configuration class of transformers has. Fixture: tools/fixtures/config_keys.py.
+/// Returns the keys of a configuration class of transformers. Fixture: tools/fixtures/config_keys.py.
 #[cfg(test)]
 pub(crate) fn of_transformers(class: &str) -> Vec<String> {
     let text = include_str!("../tests/fixtures/config_keys.json");
@@ -125,8 +124,8 @@ pub(crate) fn of_transformers(class: &str) -> Vec<String> {
     keys.remove(class).unwrap()
 }
 
-/// Asserts that each key of a class of transformers is a field of a configuration, or changes nothing (`own` are the family's, each
-/// with its reason), or is refused.
+/// Asserts that each key of a transformers class is a field of the configuration, has no effect (`own` lists the
+/// family's keys without effect, each with its reason), or is refused.
 #[cfg(test)]
 pub(crate) fn assert_accounts_for<T: DeserializeOwned + serde::Serialize>(class: &str, own: &[(&str, &str)]) {
     assert_accounts_for_as(class, own, |fields| {
@@ -135,18 +134,18 @@ pub(crate) fn assert_accounts_for<T: DeserializeOwned + serde::Serialize>(class:
     });
 }
 
-/// As [`assert_accounts_for`], for a configuration that is read and written back by a function.
+/// Asserts the same as [`assert_accounts_for`], for a configuration that a function reads and writes back.
 #[cfg(test)]
 pub(crate) fn assert_accounts_for_as(
     class: &str,
     own: &[(&str, &str)],
     read_and_written: impl Fn(Map<String, Value>) -> serde_json::Result<Map<String, Value>>,
 ) {
-    // A field takes its key from a file; what is left over goes to the others, which are written back as they are.
+    // A field consumes its key. The remaining keys go to `other`, which is written back unchanged.
     let followed = |key: &str| {
         let mark = serde_json::json!({"mark": 1});
         match read_and_written(Map::from_iter([(key.to_owned(), mark.clone())])) {
-            // No number, text or list.
+            // The key is a field, since the mark is not a valid number, string or list.
             Err(_) => true,
             Ok(fields) => fields.get(key) != Some(&mark) || key.starts_with("rope_"),
         }
@@ -161,7 +160,7 @@ pub(crate) fn assert_accounts_for_as(
     }
 }
 
-/// A value as an error shows it.
+/// Returns a value as errors quote it.
 fn short(value: &Value) -> String {
     excerpt(&value.to_string(), 60)
 }

@@ -1,4 +1,4 @@
-//! Class names as transformers writes them: `"id2label": {"0": "negative", "1": "positive"}`. A plain list is read too.
+//! Class names in transformers' format: `"id2label": {"0": "negative", "1": "positive"}`. A plain list is accepted too.
 
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
@@ -8,7 +8,8 @@ use serde::{Deserialize, Deserializer, Serializer, de::Error};
 use serde_json::Number;
 use std::collections::{BTreeMap, HashMap};
 
-/// The last layer of a classifier for other labels: that of `old` where it has a label of the same name, else that of `new`.
+/// Returns a classifier's output layer for new labels. The weights of a label that `old` has too come from `old`, the
+/// others from `new`.
 pub(crate) fn keep_classes<B: Backend>(
     old: &Linear<B>,
     new: Linear<B>,
@@ -36,7 +37,7 @@ enum Labels {
     Numbered(BTreeMap<String, Name>),
 }
 
-/// A label: a text, or a number that stands for one.
+/// A label. Numbers and booleans are accepted as labels.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Name {
@@ -50,7 +51,7 @@ impl Name {
         match self {
             Self::Text(text) => text,
             Self::Number(number) => number.to_string(),
-            // As Python writes it.
+            // Python's spelling.
             Self::Flag(flag) => if flag { "True" } else { "False" }.into(),
         }
     }

@@ -1,5 +1,5 @@
-//! Models: each a folder with its configuration (the fields of the published `config.json`), its structs, and its
-//! published names; and shared parts, text generation and tokenizers.
+//! Models. Each family is a folder with its configuration (the fields of the published `config.json`), its structs and
+//! its published names. Text generation and tokenizers are shared by all families.
 #![warn(missing_docs)]
 
 mod auto;
@@ -48,7 +48,7 @@ pub use text_classifier::TextClassifier;
 pub use tokenizer::{EncodedText, Tokenizer, Truncation, copy_generation_config};
 pub use vit::{Vit, VitConfig};
 
-/// Conversations: chat templates, and the one that belongs to a model.
+/// Chat templates and multi-turn conversations.
 pub mod chat {
     pub use crate::{
         generation::{ChatSession, Reply},

@@ -1,4 +1,4 @@
-//! Memory of the machine, and the memory that a model needs; known before its weights are read.
+//! Memory of the machine, and the memory that a model needs, computed before its weights are read.
 //!
 //! ```
 //! use grove_models::{Gpt2, Gpt2Config, Pretrained, PretrainedConfig, memory};
@@ -23,11 +23,11 @@ use std::fmt;
 pub use crate::format_bytes::format_bytes;
 use crate::{CausalLm, Pretrained, error::Result};
 
-/// Copies of the parameters that AdamW needs: the weights, their gradients, and the gradients' two moments.
+/// Copies of the parameters in AdamW training: weights, gradients, and the two moments.
 const TRAINING_COPIES: usize = 4;
 
-/// Memory that can be allocated without swapping, in bytes: that of the machine, or of the control group (container) where
-/// it is less. `None` where the system does not tell.
+/// Returns the memory in bytes that can be allocated without swapping: the machine's or the control group's
+/// (container's), whichever is less. `None` if the system does not report it.
 pub fn available() -> Option<usize> {
     let mut system = sysinfo::System::new();
     system.refresh_memory();
@@ -36,18 +36,19 @@ pub fn available() -> Option<usize> {
     usize::try_from(of_machine.min(of_group)).ok().filter(|&bytes| bytes > 0)
 }
 
-/// The [`available`] memory, in bytes, where it is less than `needed`; `None` where there is enough, or nothing is known.
+/// Returns the [`available`] memory in bytes if it is less than `needed`; `None` if there is enough or the amount is
+/// unknown.
 pub fn shortage(needed: usize) -> Option<usize> {
     available().filter(|&available| needed > available)
 }
 
-/// Bytes that training needs at least, with AdamW and without activations: weights, gradients and the optimizer's state.
+/// Returns the minimum memory of AdamW training in bytes: weights, gradients and optimizer state, without activations.
 pub fn training_bytes<B: Backend>(skeleton: &impl Tree<B>) -> usize {
     count_bytes(skeleton).saturating_mul(TRAINING_COPIES)
 }
 
-/// Bytes of a model's weights for each dtype in which they can be loaded, quantized blocks included. For a skeleton whose
-/// weights are quantized there is one entry, `as stored`.
+/// Returns the bytes of a model's weights for each dtype in which they can be loaded, including quantized blocks. A
+/// skeleton with quantized weights has a single entry, `as stored`.
 pub fn weight_bytes<B: Backend>(skeleton: &impl Tree<B>) -> Vec<(&'static str, usize)> {
     let leaves = leaves(skeleton);
     if leaves.iter().any(|(_, leaf)| !leaf.dtype().is_float()) {
@@ -57,7 +58,7 @@ pub fn weight_bytes<B: Backend>(skeleton: &impl Tree<B>) -> Vec<(&'static str, u
         leaves.iter().fold(0, |sum: usize, (_, leaf)| sum.saturating_add(bytes(leaf)))
     };
     let plain = |dtype: DType| sum(&|leaf| leaf.len().saturating_mul(dtype.size()));
-    // Blocks are parts of rows, so only matrices are quantized.
+    // Quantized blocks are parts of rows, so only matrices are quantized.
     let in_blocks = |kind: Quantization| {
         let bytes = |leaf: &AnyArray<B>| match leaf.shape()[..] {
             [.., columns] if leaf.shape().len() > 1 && columns % kind.block_len() == 0 => {
@@ -71,38 +72,39 @@ pub fn weight_bytes<B: Backend>(skeleton: &impl Tree<B>) -> Vec<(&'static str, u
     [("f32", plain(DType::F32)), ("f16 or bf16", plain(DType::F16))].into_iter().chain(kinds).collect()
 }
 
-/// The table of a model's parameters, and the memory that they and the cache of a text need; for people by `Display`, for
-/// scripts as JSON. It needs no weights.
+/// Table of a model's parameters, with the memory of its weights and of a sequence's cache. Computed without weights.
+/// `Display` is for people; the JSON form is for scripts.
 #[derive(Clone, Debug, Serialize)]
 pub struct ModelSummary {
-    /// Number of parameters, those in quantized blocks included.
+    /// Number of parameters, including those in quantized blocks.
     pub parameters: usize,
-    /// Shape of each leaf, by its path.
+    /// Shape of each leaf by its path.
     pub shapes: Map<String, Value>,
     /// Bytes of the weights by dtype; see [`weight_bytes`].
     pub memory: Map<String, Value>,
-    /// Tokens of a text, and bytes of their cache.
+    /// Length of a sequence, and bytes of its cache.
     pub memory_of_text: TextMemory,
     #[serde(skip)]
     table: String,
 }
 
-/// Memory of a text's cache.
+/// Memory of a sequence's cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct TextMemory {
-    /// Tokens of the text.
+    /// Sequence length in tokens.
     pub tokens: usize,
     /// Bytes of the cache.
     pub bytes: usize,
 }
 
 impl ModelSummary {
-    /// Summarizes a language model without weights. The text fills its context, or has `tokens` tokens where there is no limit.
+    /// Summarises a language model without weights. The sequence fills the model's context, or has `tokens` tokens if
+    /// the context is unlimited.
     ///
     /// # Errors
     /// As [`Pretrained::skeleton`].
     pub fn new<B: Backend, M: CausalLm<B> + Pretrained<B>>(skeleton: &M, tokens: usize) -> Result<Self> {
-        // The leaves of a quantized model are bytes; its configuration tells the number of their values.
+        // The leaves of a quantized model are bytes, so the parameters are counted in a dense skeleton.
         let parameters = count_params(&M::skeleton(skeleton.config())?);
         let mut table = summary(skeleton);
         if parameters != count_params(skeleton) {
@@ -128,7 +130,7 @@ impl fmt::Display for ModelSummary {
     }
 }
 
-/// A number with commas between thousands.
+/// Formats a number with thousands separators.
 fn thousands(number: usize) -> String {
     let digits = number.to_string();
     let groups = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group).into_owned());

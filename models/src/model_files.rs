@@ -1,4 +1,4 @@
-//! The files of a model, and of an adapter that is added to it.
+//! Files of a model and its adapter.
 
 use grove_weights::{FilePatterns, HubOptions, Source, VOCABULARY_FILES};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::{
     peft::{AdapterConfig, CONFIG, MERGE},
 };
 
-/// The files of a model: its own, and those of an adapter that is added to it.
+/// Files of a model: its own files, and those of an adapter, if one is added.
 ///
 /// ```no_run
 /// use grove_models::{Llama, ModelFiles};
@@ -25,11 +25,11 @@ pub struct ModelFiles {
 }
 
 impl ModelFiles {
-    /// Those of a directory or a weights file. If it is the directory of an adapter, the model is the one that its
-    /// `adapter_config.json` names, which is downloaded unless it is in the cache.
+    /// Returns the files of a directory or a weights file. For the directory of an adapter, they include the files of
+    /// the base model that its `adapter_config.json` names, which is downloaded unless it is cached.
     ///
     /// # Errors
-    /// The error names the file or the hub's answer, and what to do.
+    /// The error names the file or quotes the hub's answer, and says what to do.
     pub fn at(path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
         match is_adapter(&path) {
@@ -38,7 +38,8 @@ impl ModelFiles {
         }
     }
 
-    /// Those of a directory, a weights file, or a hub id, which is downloaded unless it is in the cache; see [`at`](Self::at).
+    /// Returns the files of a directory, a weights file or a hub id, which is downloaded unless it is cached; see
+    /// [`at`](Self::at).
     ///
     /// # Errors
     /// As [`at`](Self::at).
@@ -46,10 +47,10 @@ impl ModelFiles {
         Self::at(resolve(source)?)
     }
 
-    /// The same model with an adapter: its directory, or a hub id. The model that the adapter names is not looked at.
+    /// Adds an adapter, given its directory or hub id. The base model that the adapter names is ignored.
     ///
     /// # Errors
-    /// As [`at`](Self::at); the model has an adapter.
+    /// As [`at`](Self::at); the model already has an adapter; the source is not an adapter.
     pub fn with_adapter(self, source: &str) -> Result<Self> {
         let adapter = resolve(source)?;
         if let Some(other) = self.adapter {
@@ -63,18 +64,19 @@ impl ModelFiles {
         Ok(Self { adapter: Some(adapter), ..self })
     }
 
-    /// Directory or weights file of the model, without the adapter.
+    /// Returns the directory or weights file of the model, without the adapter.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Directory of the adapter.
+    /// Returns the directory of the adapter.
     pub fn adapter(&self) -> Option<&Path> {
         self.adapter.as_deref()
     }
 }
 
-/// The directory of a model's tokenizer and chat template, or its weights file. Of an adapter without its own it is the model's.
+/// Returns the directory of a model's tokenizer and chat template, or its weights file. For an adapter without a
+/// tokenizer this is the base model's.
 pub(crate) fn tokenizer_place(model: &Path) -> Result<PathBuf> {
     match is_adapter(model) && !has_tokenizer(model) {
         true => Ok(ModelFiles::at(model)?.path),
@@ -82,17 +84,17 @@ pub(crate) fn tokenizer_place(model: &Path) -> Result<PathBuf> {
     }
 }
 
-/// True for a directory with the files of a tokenizer.
+/// Returns true if a directory contains tokenizer files.
 pub(crate) fn has_tokenizer(directory: &Path) -> bool {
     VOCABULARY_FILES.iter().any(|name| directory.join(name).is_file())
 }
 
-/// True for the directory of an adapter.
+/// Returns true for the directory of an adapter.
 pub(crate) fn is_adapter(path: &Path) -> bool {
     path.join(CONFIG).is_file()
 }
 
-/// Directory or weights file of the model that an adapter names.
+/// Returns the directory or weights file of the base model that an adapter names.
 fn base_of(adapter: &Path) -> Result<PathBuf> {
     let file = adapter.join(CONFIG);
     let AdapterConfig { base_model_name_or_path, revision, .. } = AdapterConfig::read(&file)?;
@@ -119,8 +121,8 @@ fn base_of(adapter: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Local path of a published model's files, given by a directory, a file, or a hub id. A hub id is downloaded unless it
-/// is in the cache.
+/// Returns the local path of a published model's files, given a directory, a file or a hub id. A hub id is downloaded
+/// unless it is cached.
 pub(crate) fn resolve(source: &str) -> Result<PathBuf> {
     Ok(Source::parse(source)?.resolve(&HubOptions::from_env(), &FilePatterns::model())?)
 }

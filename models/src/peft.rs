@@ -1,7 +1,7 @@
 //! LoRA adapters in the files of Hugging Face's peft: `adapter_config.json` and `adapter_model.safetensors`.
 //!
-//! Adapters belong to any model with a map of published names. peft stores `A` as `[rank, in]` and `B` as `[out, rank]`,
-//! for transformers' `Conv1D` (GPT-2) too, so that the option `fan_in_fan_out` does not matter for reading.
+//! Any model with a map of published names supports adapters. peft stores `A` as `[rank, in]` and `B` as `[out, rank]`,
+//! also for transformers' `Conv1D` (GPT-2), so that the option `fan_in_fan_out` does not matter for reading.
 //!
 //! ```no_run
 //! use grove_layers::lora;
@@ -36,13 +36,13 @@ use crate::{
 
 pub(crate) const CONFIG: &str = ADAPTER_FILE;
 const WEIGHTS: &str = "adapter_model.safetensors";
-/// PyTorch's format, of older versions of peft.
+/// PyTorch format, of older versions of peft.
 const PYTORCH_WEIGHTS: &str = "adapter_model.bin";
-/// Prefix of the names of all modules, by the classes around the model.
+/// Prefix of all module names, from peft's wrapper classes.
 const ROOT: &str = "base_model.model.";
 const PARTS: [&str; 2] = [".lora_A.weight", ".lora_B.weight"];
 
-/// The fields of `adapter_config.json` that decide about values.
+/// Fields of `adapter_config.json` that affect values.
 #[derive(Deserialize)]
 pub(crate) struct AdapterConfig {
     #[serde(default = "default_alpha")]
@@ -59,15 +59,15 @@ pub(crate) struct AdapterConfig {
     pub revision: Option<String>,
 }
 
-/// `lora_alpha` where a file has none, as in peft.
+/// Returns peft's default of `lora_alpha`.
 fn default_alpha() -> f64 {
     8.0
 }
 
-/// Where a key changes the model in a way that [`Lora`] does not have.
+/// Remedy for keys whose effect [`Lora`] does not support.
 pub(crate) const MERGE: &str = "merge the adapter with peft";
 
-/// A key that is not supported unless it is empty.
+/// Returns a key that is refused unless its value is empty.
 const fn unsupported(key: &'static str) -> RefusedKey {
     RefusedKey { key, neutral: &["false", "[]", "{}"], instead: MERGE }
 }
@@ -124,7 +124,7 @@ const KEYS: KnownKeys = KnownKeys {
     ],
 };
 
-/// Initialisations that leave the model's own weights unchanged; `true` and `false` do too.
+/// Initialisations that leave the base model's weights unchanged; so do `true` and `false`.
 const INITIALISATIONS: [&str; 3] = ["eva", "gaussian", "orthogonal"];
 
 impl AdapterConfig {
@@ -147,7 +147,7 @@ impl AdapterConfig {
         }
     }
 
-    /// The factor of a module's update of this rank.
+    /// Returns the factor of a module's update with this rank.
     fn scale(&self, file: &Path, module: &str, rank: usize) -> Result<f64> {
         let mut alpha = None;
         for (pattern, value) in self.alpha_pattern.iter().flatten() {
@@ -164,8 +164,8 @@ impl AdapterConfig {
     }
 }
 
-/// Returns true if a pattern of peft fits a module: the whole name, or its last segments. Of regular expressions, `^` at the
-/// start and escaped points are supported.
+/// Returns true if a peft pattern matches a module: its full name or its last segments. The only regular-expression
+/// syntax supported is a leading `^` and escaped dots.
 fn fits(file: &Path, pattern: &str, module: &str) -> Result<bool> {
     let (whole, name) = match pattern.strip_prefix('^') {
         Some(name) => (true, name),
@@ -181,23 +181,23 @@ fn fits(file: &Path, pattern: &str, module: &str) -> Result<bool> {
     Ok(module == name || !whole && ends())
 }
 
-/// The path of the weight of a linear layer.
+/// Returns the path of a linear layer's weight.
 fn weight_of(layer: &str) -> String {
     if layer.is_empty() { "weight".to_owned() } else { format!("{layer}.weight") }
 }
 
-/// The published name of the module of a linear layer, and true if its weight is stored as `[in, out]`.
+/// Returns the published module name of a linear layer, and true if its weight is stored as `[in, out]`.
 fn module(names: &NameMap, path: &str) -> Option<(String, bool)> {
     let (name, steps) = names.saved(&weight_of(path))?;
     Some((name.strip_suffix(".weight")?.to_owned(), !steps.contains(&Step::Transpose)))
 }
 
-/// Adds the adapters in a directory to a model, which must have none. `names` are the model's published names, as for
-/// loading its weights.
+/// Adds the adapters in a directory to a model, which must not have any. `names` are the model's published names, as
+/// for loading its weights.
 ///
 /// # Errors
-/// The error names the file: it cannot be read; its adapters are of another kind, have another shape, or belong to layers
-/// that the model does not have.
+/// The error names the file: it cannot be read; its adapters are of another kind, have another shape, or belong to
+/// layers that the model does not have.
 pub fn load_adapters<B: Backend, M: Tree<B>>(model: M, names: &NameMap, directory: impl AsRef<Path>) -> Result<M> {
     let directory = directory.as_ref();
     let adapters = Adapters::open(directory)?;
@@ -209,7 +209,8 @@ pub fn load_adapters<B: Backend, M: Tree<B>>(model: M, names: &NameMap, director
     added(model, names, &adapters, None)
 }
 
-/// Adds adapters of linear layers, of a type, or of that of the layers' weights. Other tensors of the file are left out.
+/// Adds the adapters of linear layers in `dtype` or, if `None`, in the dtype of each layer's weight. Skips the other
+/// tensors of the file.
 pub(crate) fn added<B: Backend, M: Tree<B>>(
     mut model: M,
     names: &NameMap,
@@ -246,7 +247,7 @@ pub(crate) fn added<B: Backend, M: Tree<B>>(
     }
 }
 
-/// An open file of adapters.
+/// Open files of an adapter.
 pub(crate) struct Adapters {
     config: AdapterConfig,
     config_file: PathBuf,
@@ -263,7 +264,8 @@ impl Adapters {
         Ok(Self { config, config_file, checkpoint: TensorFiles::open(&file)?, file })
     }
 
-    /// The names of tensors that stand in place of the model's own: heads and embeddings that were trained with the adapter.
+    /// Returns the names of full tensors that replace the model's own: heads and embeddings that were trained with the
+    /// adapter.
     fn own_tensors(&self) -> impl Iterator<Item = &str> {
         self.checkpoint.names().filter(|name| own_name(name).is_some())
     }
@@ -272,7 +274,7 @@ impl Adapters {
         ModelError::Adapter { file: self.file.clone(), reason }
     }
 
-    /// The modules that have adapters: names without the model's optional prefixes, and full names.
+    /// Returns the modules that have adapters: from the name without the model's optional prefixes to the full name.
     fn modules(&self, names: &NameMap) -> Result<BTreeMap<String, String>> {
         let module = |tensor: &&str| {
             let name = tensor.strip_prefix(ROOT)?;
@@ -314,7 +316,7 @@ impl Adapters {
     }
 }
 
-/// The model's name for a tensor that stands in place of its own: one that is no part of an update.
+/// Returns the model's name of a full tensor that replaces its own; `None` for a part of a LoRA update.
 pub(crate) fn own_name(tensor: &str) -> Option<String> {
     let name = tensor.strip_prefix(ROOT)?;
     let update = name.split('.').any(|part| part.starts_with("lora_"));
@@ -324,13 +326,12 @@ pub(crate) fn own_name(tensor: &str) -> Option<String> {
 /// Rank and alpha of an adapter.
 type Size = (usize, f64);
 
-/// Writes the adapters of a model, so that peft loads them. `names` are the model's published names. `prefix` is put before
-/// those that do not begin with it, as the class of transformers that is adapted has it: `"transformer."` for
-/// `GPT2LMHeadModel`; empty if the published names are complete. `base` is the directory or hub id of the model without
-/// adapters.
+/// Saves the adapters of a model in peft's format. `names` are the model's published names. `prefix` is prepended to
+/// names that do not begin with it, to match the transformers class that peft adapts: `"transformer."` for
+/// `GPT2LMHeadModel`, empty if the published names are complete. `base` is the directory or hub id of the base model.
 ///
 /// # Errors
-/// [`ModelError::Adapter`] if the model has no adapters, or one of a layer without a published name of its own; a file
+/// [`ModelError::Adapter`] if the model has no adapters, or if the layer of an adapter has no published name; a file
 /// cannot be written.
 pub fn save_adapters<B: Backend, M: Tree<B>>(
     model: &M,
@@ -368,7 +369,8 @@ pub fn save_adapters<B: Backend, M: Tree<B>>(
     write_json(&directory.join(CONFIG), &config(&sizes, size, conv1d, base))
 }
 
-/// The content of `adapter_config.json`. Modules of another size than the first have patterns of their own.
+/// Returns the content of `adapter_config.json`. Modules whose rank or alpha differs from the first module's have
+/// patterns.
 fn config(sizes: &BTreeMap<String, Size>, (rank, alpha): Size, conv1d: bool, base: Option<&str>) -> Value {
     let pattern = |name: &String| format!("^{}", name.replace('.', "\\."));
     let ranks: BTreeMap<String, usize> =

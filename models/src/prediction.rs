@@ -1,4 +1,4 @@
-//! Classes with their probabilities.
+//! Predicted classes and their probabilities.
 
 use burn::tensor::Tensor;
 use grove_backend::Backend;
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::{problem_type::ProblemType, rank::largest};
 
-/// The scores of the labels of an example.
+/// Returns the score of each label of an example.
 fn scores(problem: ProblemType, logits: &[f32]) -> Vec<f32> {
     match problem {
         ProblemType::SingleLabel => {
@@ -19,27 +19,27 @@ fn scores(problem: ProblemType, logits: &[f32]) -> Vec<f32> {
     }
 }
 
-/// A class of an example and its probability.
+/// A predicted class of an example, with its probability.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Prediction {
-    /// Its index.
+    /// Index of the class.
     pub class: usize,
-    /// Its name.
+    /// Name of the class.
     pub label: String,
-    /// Its probability, from 0 to 1; or the number that is predicted, where the model predicts numbers.
+    /// Probability, from 0 to 1. For regression: the predicted value.
     pub probability: f32,
 }
 
-/// Returns the most likely classes of each example, the most likely first.
+/// Returns the `k` most likely classes of each example, most likely first.
 ///
 /// - logits: `[b, classes]`
-/// - labels: the classes' names, as many
-/// - `k`: how many of each, or all if there are fewer
+/// - labels: the class names, `[classes]`
+/// - `k`: number of classes per example; all if there are fewer
 pub fn predictions<B: Backend>(logits: Tensor<B, 2>, labels: &[String], k: usize) -> Vec<Vec<Prediction>> {
     scored(logits, labels, k, ProblemType::SingleLabel)
 }
 
-/// As [`predictions`], with the scores of a problem type.
+/// Returns predictions as [`predictions`] does, with the scores of a problem type.
 pub fn scored<B: Backend>(
     logits: Tensor<B, 2>,
     labels: &[String],

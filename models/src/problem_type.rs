@@ -4,14 +4,14 @@ use serde_json::{Map, Value};
 
 use crate::error::{ModelError, Result};
 
-/// Problem type of a classifier of texts or images.
+/// Problem type of a text or image classifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProblemType {
-    /// Each example has one of the labels: probabilities sum to 1.
+    /// Single-label classification: probabilities sum to 1.
     SingleLabel,
-    /// Each example has any number of the labels: each has a probability of its own.
+    /// Multi-label classification: each label has an independent probability.
     MultiLabel,
-    /// Each label is a number that is to be predicted.
+    /// Regression: each label is a predicted value.
     Regression,
 }
 
@@ -22,17 +22,17 @@ const NAMES: [(&str, ProblemType); 3] = [
     ("regression", ProblemType::Regression),
 ];
 
-/// The names, for messages.
+/// Names, for error messages.
 pub(crate) const KNOWN: &str = "single_label_classification, multi_label_classification and regression";
 
 impl ProblemType {
-    /// The type of transformers' name; `None` if there is none.
+    /// Returns the type with a transformers name; `None` if the name is unknown.
     pub(crate) fn named(name: &str) -> Option<Self> {
         NAMES.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
     }
 
-    /// The kind of scores that a classifier gives, where its configuration names `self`, or nothing. The score of a single label is a
-    /// probability unless it is said to be a regression, as in transformers.
+    /// Returns the kind of a classifier's scores, given the type `named` in its configuration, if any. A single label
+    /// is scored with a probability unless the type is regression, as in transformers.
     pub(crate) fn scored(named: Option<Self>, labels: usize) -> Self {
         match named {
             Some(Self::Regression) => Self::Regression,
@@ -41,7 +41,7 @@ impl ProblemType {
         }
     }
 
-    /// As [`scored`](Self::scored), from the fields of a `config.json`.
+    /// Returns the kind of scores as [`scored`](Self::scored) does, from the fields of a `config.json`.
     ///
     /// # Errors
     /// [`ModelError::Config`] if `problem_type` is unknown.

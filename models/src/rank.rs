@@ -1,6 +1,6 @@
 //! Top-k selection.
 
-/// Returns the indices of the `k` largest values, the largest first. Of equal values the first is preferred.
+/// Returns the indices of the `k` largest values in descending order. Ties are broken by the smaller index.
 pub(crate) fn largest(values: &[f32], k: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     let by_value = |a: &usize, b: &usize| values[*b].total_cmp(&values[*a]).then(a.cmp(b));

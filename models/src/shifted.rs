@@ -1,5 +1,4 @@
-/// Refuses what has no loss when each token is predicted from those before it: rows of fewer than 2 tokens, and labels of
-/// another shape.
+/// Panics if next-token loss is undefined: rows have fewer than 2 tokens, or ids and labels differ in shape.
 ///
 /// # Shapes
 /// - ids, labels `[b, t]`
@@ -57,7 +56,7 @@ mod tests {
 
         let config = GptNeoConfig {
             hidden_size: 8,
-            // As many as the default kinds of attention are for.
+            // The default list of attention kinds has 24 entries.
             num_layers: 24,
             num_heads: 2,
             max_position_embeddings: 8,

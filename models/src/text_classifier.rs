@@ -9,35 +9,35 @@ use crate::{
     error::Result,
 };
 
-/// A text classifier: the interface of programs that classify and train.
+/// A text classifier, for programs that classify and train.
 pub trait TextClassifier<B: Backend>: Pretrained<B> {
-    /// True if the model reads the segment of each token, [`TextIds::token_types`].
+    /// True if the model uses the segment of each token, [`TextIds::token_types`].
     const TOKEN_TYPES: bool;
 
-    /// Texts on a device, as the model reads them.
+    /// A batch of texts on a device, in the model's input format.
     type Texts: Tree<B>;
 
-    /// Texts on the model's device.
+    /// Creates a batch on the model's device.
     ///
     /// # Errors
-    /// There are no texts, or one is empty, too long, or has a token that the model does not have.
+    /// There are no texts, or a text is empty, is too long, or contains a token that is outside the vocabulary.
     fn texts(&self, texts: &[TextIds]) -> Result<Self::Texts>;
 
-    /// Texts on the model's device, of one of few shapes where the model pads them, as a traced function takes them. A traced
-    /// function of packed texts is one program for each list of lengths.
+    /// Creates a batch for a traced function. A model that pads sequences rounds the padded length up, so that few
+    /// shapes, and therefore few programs, occur. A model that packs sequences needs one program per list of lengths.
     ///
     /// # Errors
     /// As [`texts`](Self::texts).
     fn bucketed_texts(&self, texts: &[TextIds]) -> Result<Self::Texts>;
 
-    /// Logits of texts, `[b, classes]`. Dropout is applied if a `key` is given.
+    /// Computes the logits of a batch, `[b, classes]`. Dropout is applied if a `key` is given.
     fn logits(&self, texts: &Self::Texts, key: Option<Key>) -> Tensor<B, 2>;
 
-    /// Class names.
+    /// Returns the class names.
     fn labels(&self) -> &[String];
 
-    /// Depth of the leaf at a path: the number of layers between it and the head. For the deepest leaves it is the
-    /// number of layers.
+    /// Returns the depth of the leaf at a path: the number of layers between the leaf and the head. The deepest leaves
+    /// have the number of layers as their depth.
     fn depth(&self, path: &str) -> usize;
 }
 
@@ -62,7 +62,7 @@ impl<B: Backend> TextClassifier<B> for BertForSequenceClassification<B> {
         &self.bert.config.labels
     }
 
-    /// Layers are those of the encoder, and the embeddings.
+    /// Counts the encoder's layers, and the embeddings as one more.
     fn depth(&self, path: &str) -> usize {
         let layers = self.bert.config.num_hidden_layers;
         if path.starts_with("bert.embeddings.") {
@@ -96,7 +96,7 @@ impl<B: Backend> TextClassifier<B> for RnnClassifier<B> {
         &self.config.labels
     }
 
-    /// The recurrent layers count as one, and the embedding as another.
+    /// Counts the recurrent layers as one layer, and the embedding as another.
     fn depth(&self, path: &str) -> usize {
         match path.split('.').next() {
             Some("embedding") => 2,

@@ -1,16 +1,18 @@
-//! Output layers that share the weights of the token embedding.
+//! Output layers that are tied to the token embedding.
 
 use grove_weights::{NameMap, TensorFiles};
 
 use crate::error::Result;
 
-/// True if the output layer of a model is its token embedding, as its configuration `says`, unless the files have both matrices
-/// and they differ: then each is what it is. (transformers 5 compares them too. Merged adapters leave such files.)
+/// Returns true if a model's output layer is its token embedding. This is so if the configuration `says` so, unless the
+/// files contain both matrices and they differ. (transformers 5 compares them too. Merging adapters can leave such
+/// files.)
 ///
-/// `names` are those of the model with an output layer of its own, `head`; `table` is the path of its token embedding.
+/// `names` are the published names of the model with a separate output layer `head`; `table` is the path of its token
+/// embedding.
 ///
 /// # Errors
-/// One of the tensors cannot be read.
+/// A tensor cannot be read.
 pub(crate) fn is_tied(says: bool, checkpoint: &TensorFiles, names: &NameMap, [table, head]: [&str; 2]) -> Result<bool> {
     let found = [table, head].map(|path| names.published(checkpoint, path));
     let [Some((table, of_table)), Some((head, of_head))] = found else { return Ok(says) };

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 #[command(max_term_width = 100)]
 struct Args {
     /// A preset (torchvision, torchvision-v2, vit, timm, timm-imagenet, mnist, cifar10), or a configuration of
-    /// transformers or timm: its file, or the directory it lies in.
+    /// transformers or timm: its file or its directory.
     #[arg(long, default_value = "torchvision")]
     config: String,
 
@@ -85,7 +85,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Prepares one image, and reports the result and the time taken.
+/// Preprocesses one image, and reports the result and the time.
 fn prepare(preprocessor: &Preprocessor, file: &Path, output: Option<&Path>) -> Result<Value, Box<dyn Error>> {
     let start = Instant::now();
     let image = open(file, &Limits::default())?;

@@ -1,7 +1,7 @@
-//! Differences between the libraries.
+//! Differences between the libraries' resampling.
 
-/// The library that a preprocessor reproduces where torchvision and transformers differ. The differences are single
-/// grey levels, and crops that are shifted by one pixel.
+/// Library that a preprocessor reproduces if torchvision and transformers differ. The differences are single grey
+/// levels, and crops that are shifted by one pixel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ResampleCompat {
     /// torchvision's and timm's transforms, which resize with Pillow: weights have 22 fractional bits, and the

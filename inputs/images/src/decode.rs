@@ -11,15 +11,15 @@ use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, RgbImage};
 use crate::error::{ImageError, Result};
 use crate::jpeg;
 
-/// Limits of the size of a file and its image. All are checked before the pixels are allocated, so that a small file
+/// Limits on the size of a file and its image. All are checked before the pixels are allocated, so that a small file
 /// that claims to be a huge image costs nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Largest number of pixels (width × height). The default, 178,956,970, is Pillow's limit.
+    /// Maximum number of pixels (width × height). The default, 178,956,970, is Pillow's limit.
     pub max_pixels: u64,
-    /// Largest width and height in pixels; default 1,000,000.
+    /// Maximum width and height in pixels; default 1,000,000.
     pub max_side: u32,
-    /// Largest size of the file in bytes; default 512 MiB.
+    /// Maximum file size in bytes; default 512 MiB.
     pub max_file_bytes: u64,
 }
 
@@ -29,11 +29,10 @@ impl Default for Limits {
     }
 }
 
-/// Reads an image file: see [`decode`].
+/// Reads an image file; see [`decode`].
 ///
 /// # Errors
-/// Those of [`decode`], and if the path is a directory, cannot be opened, or is larger than
-/// [`Limits::max_file_bytes`].
+/// As [`decode`]; also if the path is a directory, cannot be opened, or is larger than [`Limits::max_file_bytes`].
 pub fn open(path: impl AsRef<Path>, limits: &Limits) -> Result<RgbImage> {
     let path = path.as_ref();
     let file = File::open(path).map_err(ImageError::io("open", path))?;
@@ -50,10 +49,10 @@ pub fn open(path: impl AsRef<Path>, limits: &Limits) -> Result<RgbImage> {
     read(file, path, limits)
 }
 
-/// Reads an image to the end of a stream, such as standard input: see [`decode`]. `name` only appears in errors.
+/// Reads an image to the end of a stream, such as standard input; see [`decode`]. `name` only appears in errors.
 ///
 /// # Errors
-/// Those of [`decode`], and if the stream cannot be read or is longer than [`Limits::max_file_bytes`].
+/// As [`decode`]; also if the stream cannot be read or is longer than [`Limits::max_file_bytes`].
 pub fn read(stream: impl Read, name: &Path, limits: &Limits) -> Result<RgbImage> {
     let mut bytes = Vec::new();
     let most = limits.max_file_bytes.saturating_add(1);
@@ -64,13 +63,12 @@ pub fn read(stream: impl Read, name: &Path, limits: &Limits) -> Result<RgbImage>
 /// Decodes a JPEG, PNG, WebP, GIF (first frame), BMP or TIFF image like Pillow's `convert("RGB")`, and applies its
 /// EXIF orientation.
 ///
-/// The format is recognised by content; `name` only appears in errors. Grey is copied to the three channels, palettes
-/// are looked up, alpha is dropped (not blended), 16-bit values keep their upper 8 bits, and CMYK is taken as
+/// The format is detected by content; `name` only appears in errors. Grey is copied to the three channels, palettes are
+/// looked up, alpha is dropped (not blended), 16-bit values keep their upper 8 bits, and CMYK is assumed to be
 /// inverted, as in JPEG files.
 ///
 /// # Errors
-/// If there are no bytes, they are not an image, the format is not supported, the image exceeds `limits`, or the file
-/// is damaged or truncated.
+/// The file is empty, is not an image, has an unsupported format, exceeds `limits`, or is damaged or truncated.
 pub fn decode(bytes: &[u8], name: &Path, limits: &Limits) -> Result<RgbImage> {
     let too_large = |reason| ImageError::TooLarge { file: name.to_owned(), reason };
     let damaged = |reason: &str| ImageError::Damaged { file: name.to_owned(), reason: reason.to_owned() };

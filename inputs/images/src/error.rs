@@ -1,4 +1,4 @@
-//! Errors between a file and a model's input.
+//! Errors of image decoding and preprocessing.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use grove_files::FileError;
 /// Result type of this crate.
 pub type Result<T> = std::result::Result<T, ImageError>;
 
-/// An error of this crate. Each names the file or the option that it concerns, the problem, and the remedy.
+/// Error of this crate. The message names the file or the option, the problem and the remedy.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ImageError {
@@ -20,7 +20,7 @@ pub enum ImageError {
     NotAnImage {
         /// The file.
         file: PathBuf,
-        /// The kind of file found, and the remedy.
+        /// The kind of file found and the remedy.
         found: String,
     },
 
@@ -29,7 +29,7 @@ pub enum ImageError {
     Unsupported {
         /// The file.
         file: PathBuf,
-        /// The reason, and the way to convert the file.
+        /// The reason, and how to convert the file.
         reason: String,
     },
 
@@ -38,7 +38,7 @@ pub enum ImageError {
     Damaged {
         /// The file.
         file: PathBuf,
-        /// The rule, and the way in which it is violated.
+        /// The violated rule.
         reason: String,
     },
 
@@ -47,7 +47,7 @@ pub enum ImageError {
     TooLarge {
         /// The file.
         file: PathBuf,
-        /// The limit, and the actual size.
+        /// The limit and the actual size.
         reason: String,
     },
 
@@ -56,7 +56,7 @@ pub enum ImageError {
     Config {
         /// The file.
         file: PathBuf,
-        /// The entry, and the problem with it.
+        /// The entry and its problem.
         reason: String,
     },
 
@@ -69,7 +69,7 @@ pub enum ImageError {
     Folder {
         /// The directory.
         directory: PathBuf,
-        /// The problem, and the remedy.
+        /// The problem and the remedy.
         reason: String,
     },
 
@@ -80,7 +80,7 @@ pub enum ImageError {
         file: PathBuf,
         /// The expected format.
         format: &'static str,
-        /// The rule, and the way in which it is violated.
+        /// The violated rule.
         reason: String,
     },
 }
@@ -93,7 +93,7 @@ impl std::fmt::Debug for ImageError {
 }
 
 impl ImageError {
-    /// For `map_err` on an operation of `std::io`: `.map_err(ImageError::io("open", path))`.
+    /// Returns an adapter for `map_err` on `std::io` operations: `.map_err(ImageError::io("open", path))`.
     pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let named = FileError::io(action, path);
         move |source| named(source).into()

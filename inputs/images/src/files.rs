@@ -9,7 +9,7 @@ use crate::error::{ImageError, Result};
 /// Writes an image as PNG, regardless of the file's extension. The file is written atomically.
 ///
 /// # Errors
-/// If the system reports an error.
+/// The file cannot be written.
 pub fn save_png(image: &image::RgbImage, path: impl AsRef<Path>) -> Result<()> {
     let mut bytes = std::io::Cursor::new(Vec::new());
     let encoded = image.write_to(&mut bytes, image::ImageFormat::Png).map_err(std::io::Error::other);

@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ImageError;
 
-/// A resampling filter, as defined by Pillow. In JSON it is Pillow's number, as in transformers' files.
+/// Resampling filter, as defined by Pillow. In JSON it is Pillow's number, as in transformers' files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "u8", try_from = "u8")]
 pub enum Filter {
-    /// The nearest pixel (Pillow's 0).
+    /// Nearest pixel (0 in Pillow).
     Nearest,
     /// Three-lobed windowed sinc with a support of 3 pixels (1).
     Lanczos,

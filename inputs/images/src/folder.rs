@@ -1,4 +1,4 @@
-//! Data sets of images in folders, one folder for each class.
+//! Image data sets with one folder per class.
 
 use std::path::{Path, PathBuf};
 
@@ -8,17 +8,17 @@ use crate::error::{ImageError, Result};
 /// detects the format by content.
 pub const EXTENSIONS: &[&str] = &["jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff"];
 
-/// Largest depth of folders that are searched.
+/// Maximum depth of the search.
 const MOST_DEPTH: usize = 32;
 
 /// A data set laid out as `dir/class/…/image.jpg`, like torchvision's and Hugging Face's `imagefolder`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageFolder {
-    /// The names of the classes, sorted. The index of a name is the class's number.
+    /// Names of the classes, sorted. The index of a name is the class index.
     pub classes: Vec<String>,
-    /// The images and the numbers of their classes: class by class, sorted by path within a class.
+    /// Images with their class indices: class by class, sorted by path within a class.
     pub samples: Vec<(PathBuf, usize)>,
-    /// Folders without images, sorted, which are not classes.
+    /// Folders without images, sorted. They are not classes.
     pub empty: Vec<PathBuf>,
 }
 
@@ -26,8 +26,7 @@ impl ImageFolder {
     /// Searches a directory. Hidden files and folders are skipped, as are files without an image extension. Folders
     /// without images are listed in [`empty`](Self::empty).
     ///
-    /// # Errors
-    /// If the directory does not exist or has no folders, fewer than two of its folders have images, or the name of a
+    /// The directory does not exist or has no folders, fewer than two of its folders have images, or the name of a
     /// class is not UTF-8.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self> {
         let dir = dir.as_ref();
@@ -67,10 +66,10 @@ impl ImageFolder {
     }
 }
 
-/// Returns the file itself, or all images of a directory and its subdirectories, sorted.
+/// Returns the file itself, or all images in a directory and its subdirectories, sorted.
 ///
 /// # Errors
-/// If the path does not exist, or a directory cannot be read.
+/// The path does not exist, or a directory cannot be read.
 pub fn files(path: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
     let path = path.as_ref();
     let metadata = std::fs::metadata(path).map_err(ImageError::io("open", path))?;
@@ -99,7 +98,7 @@ fn search(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// The entries of a directory that are not hidden, sorted.
+/// Returns the entries of a directory that are not hidden, sorted.
 fn entries(dir: &Path) -> Result<Vec<PathBuf>> {
     let failed = || ImageError::io("read the directory", dir);
     let mut paths = Vec::new();

@@ -1,4 +1,4 @@
-//! Weights of an image's regions, drawn over it.
+//! Heat maps over images.
 
 use image::RgbImage;
 
@@ -8,16 +8,16 @@ use crate::{
     resize::resize,
 };
 
-/// Colours of the lowest to the highest weight: dark blue, purple, red, yellow.
+/// Colours from the lowest to the highest weight: dark blue, purple, red, yellow.
 const STOPS: [[f32; 3]; 4] = [[10.0, 10.0, 60.0], [130.0, 20.0, 110.0], [230.0, 60.0, 40.0], [255.0, 240.0, 90.0]];
 
 /// Draws weights over an image as a translucent heat map, such as the attention of a vision transformer to its patches.
 ///
-/// - `weights`: `[rows, columns]`, row by row, of any scale; the lowest is drawn dark and the highest bright
-/// - `shorter`: the shorter side of the result in pixels, at least; the image is enlarged by a whole number
+/// - `weights`: `[rows, columns]` in row-major order, of any scale; the lowest is drawn dark and the highest bright
+/// - `shorter`: minimum size of the result's shorter side in pixels; the image is enlarged by an integer factor
 ///
 /// # Errors
-/// If the number of weights is not `rows * columns`.
+/// The number of weights is not `rows * columns`.
 pub fn heatmap(image: &RgbImage, weights: &[f32], [rows, columns]: [u32; 2], shorter: u32) -> Result<RgbImage> {
     let least = weights.iter().copied().fold(f32::INFINITY, f32::min);
     let most = weights.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -37,7 +37,7 @@ pub fn heatmap(image: &RgbImage, weights: &[f32], [rows, columns]: [u32; 2], sho
     Ok(drawn)
 }
 
-/// The colour of a weight from 0 to 1; each channel from 0 to 255.
+/// Returns the colour of a weight from 0 to 1; each channel is from 0 to 255.
 fn colour(weight: f32) -> [f32; 3] {
     let at = weight.clamp(0.0, 1.0) * 3.0;
     let i = (at as usize).min(2);

@@ -4,7 +4,7 @@ const SOI: u8 = 0xd8;
 const EOI: u8 = 0xd9;
 const SOS: u8 = 0xda;
 
-/// Returns true if the segments of ITU T.81 annex B lead from the start to the end-of-image marker.
+/// Returns true if the segments (ITU T.81 annex B) lead from the start to the end-of-image marker.
 pub(crate) fn is_complete(bytes: &[u8]) -> bool {
     let mut at = 0;
     loop {

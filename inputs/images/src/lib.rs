@@ -1,8 +1,8 @@
 //! Images for neural networks: decoding, preprocessing, augmentation, and image data sets.
 //!
-//! The output of a pretrained classifier depends on every input pixel. This crate turns a file into the same values
-//! as transformers, timm or torchvision: [`open`] decodes like Pillow, [`resize`] gives the same bits as Pillow, and
-//! a [`Preprocessor`] follows a model's own `preprocessor_config.json`.
+//! The output of a pretrained classifier depends on every input pixel. This crate computes the same values as
+//! transformers, timm or torchvision: [`open`] decodes like Pillow, [`resize`] gives the same bits as Pillow, and a
+//! [`Preprocessor`] follows a model's own `preprocessor_config.json`.
 //!
 //! ```
 //! use grove_images::{Limits, Preprocessor, open};
@@ -15,8 +15,8 @@
 //! # Ok::<(), grove_images::ImageError>(())
 //! ```
 //!
-//! For training, [`augment`] changes images at random, [`ImageFolder`] finds them in folders, and [`datasets`] reads
-//! MNIST's and CIFAR's files.
+//! For training, [`augment`] transforms images at random, [`ImageFolder`] finds them in folders, and [`datasets`] reads
+//! MNIST and CIFAR files.
 #![warn(missing_docs)]
 
 pub mod augment;

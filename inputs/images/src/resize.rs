@@ -1,8 +1,7 @@
 //! Resizing with the same bits as Pillow: an antialiased filter in the horizontal direction, rounding to 8 bits, then
 //! the vertical direction (or the reverse order), in fixed-point arithmetic.
 //!
-//! Faster crates use weights of 16 bits and another order, which gives differences of up to eight levels at sharp
-//! edges.
+//! Faster crates use 16-bit weights and another order, which gives differences of up to eight levels at sharp edges.
 
 use std::collections::VecDeque;
 
@@ -29,8 +28,8 @@ pub(crate) struct Region {
     pub height: u32,
 }
 
-/// Equivalent to resizing to `[height, width]` and then cropping `region`, at the cost of the region alone. Source
-/// pixels outside the region contribute within the support of the filter.
+/// Computes `region` of the image resized to `[height, width]`, at the cost of the region alone. Source pixels outside
+/// the region contribute within the support of the filter.
 pub(crate) fn resize_region(
     image: &RgbImage,
     [height, width]: [u64; 2],
@@ -74,8 +73,8 @@ pub(crate) fn resize_region(
 }
 
 /// Returns true if Pillow 13 resizes vertically first: if that removes more than twice as many rows as the other
-/// direction removes columns. Found by comparing its output with that of both orders; before version 13 the
-/// horizontal direction was always first.
+/// direction removes columns. The rule was found by comparing its output with both orders; earlier versions always
+/// resize horizontally first.
 fn down_first([height, width]: [i128; 2], [new_height, new_width]: [i128; 2]) -> bool {
     new_height < height && height - new_height > 2 * (width - new_width)
 }
@@ -96,8 +95,9 @@ fn resample_avx2(image: &RgbImage, pass: &Passes, resized: &mut RgbImage) {
     resample::<true>(image, pass, resized);
 }
 
-/// Visits the rows of the source once. Each row is added, with its weights, to the new rows in its range. It is
-/// resized horizontally before that, or the new rows are afterwards, so that no intermediate image is stored.
+/// Visits the rows of the source once. Each row is added, with its weights, to the output rows in its range. The
+/// horizontal pass runs on each source row before that, or on each output row after it, so that no intermediate image
+/// is stored.
 #[inline(always)]
 fn resample<const AVX2: bool>(
     image: &RgbImage,
@@ -106,7 +106,7 @@ fn resample<const AVX2: bool>(
 ) {
     let out_width = resized.width() as usize * 3;
     let stride = image.width() as usize * 3;
-    // The columns that contribute.
+    // Columns that contribute to the region.
     let (from, to) = match across {
         Some(taps) => (taps.first() * 3, taps.end() * 3),
         None => (left * 3, left * 3 + out_width),

@@ -1,4 +1,4 @@
-//! Source pixels and weights of each new pixel.
+//! Source pixels and weights of each output pixel.
 
 use std::f64::consts::PI;
 
@@ -8,12 +8,12 @@ use crate::filter::Filter;
 /// Fractional bits of a weight in Pillow: 8 bits are left for the level and 2 for the overshoot of a filter.
 const PLACES: u32 = 32 - 8 - 2;
 
-/// Weights of one direction: for each new pixel, its first source pixel and the weights from there on.
+/// Weights of one direction: for each output pixel, its first source pixel and the weights from there on.
 pub(crate) struct Taps {
-    /// First source pixel, and the position of its weight in `weights`.
+    /// First source pixel of each output pixel, and the index of its weight in `weights`.
     starts: Vec<(usize, usize)>,
     weights: Vec<i32>,
-    /// The weights repeated three times, once for each colour of a pixel. `eight_starts` has the position of each new
+    /// Weights repeated three times, once for each colour of a pixel. `eight_starts` has the index of each output
     /// pixel.
     eights: Vec<[i32; 24]>,
     eight_starts: Vec<usize>,
@@ -26,10 +26,10 @@ impl Taps {
     /// those of Pillow and torch, so that the same values are rounded.
     pub fn new(source: u32, resized: u64, offset: u64, out: u32, filter: Filter, convention: ResampleCompat) -> Self {
         let scale = f64::from(source) / resized as f64;
-        // The filter is stretched only when the image shrinks.
+        // The filter is stretched only if the image shrinks.
         let stretch = scale.max(1.0);
         let support = filter.support() * stretch;
-        // Appends the weights of new pixel `i`, and returns its first source pixel.
+        // Appends the weights of output pixel `i`, and returns its first source pixel.
         let weigh = |i: u64, exact: &mut Vec<f64>| {
             let centre = (i as f64 + 0.5) * scale;
             // The cast truncates, and saturates at 0.
@@ -91,8 +91,8 @@ impl Taps {
         self
     }
 
-    /// The first source pixel of new pixel `i`, and the weights from there on, three times each, in groups of eight
-    /// pixels, padded with zeros.
+    /// Returns the first source pixel of output pixel `i`, and the weights from there on, three times each, in groups
+    /// of eight pixels, padded with zeros.
     #[inline(always)]
     pub fn eights(&self, i: usize) -> Option<(usize, &[[i32; 24]])> {
         let &(start, _) = self.starts.get(i)?;
@@ -100,7 +100,7 @@ impl Taps {
         Some((start, &self.eights[*self.eight_starts.get(i)?..to]))
     }
 
-    /// Initial value of a sum, which turns truncation into rounding.
+    /// Returns the initial value of a sum, which turns truncation into rounding.
     #[inline(always)]
     pub fn half(&self) -> i32 {
         1 << (self.places - 1)
@@ -112,7 +112,7 @@ impl Taps {
         (sum >> self.places).clamp(0, 255) as u8
     }
 
-    /// The first source pixel of new pixel `i`, and the weights from there on.
+    /// Returns the first source pixel of output pixel `i`, and the weights from there on.
     #[inline(always)]
     pub fn get(&self, i: usize) -> Option<(usize, &[i32])> {
         let &(start, from) = self.starts.get(i)?;
@@ -120,19 +120,19 @@ impl Taps {
         Some((start, &self.weights[from..to]))
     }
 
-    /// The first source pixel of all new pixels.
+    /// Returns the first source pixel of all output pixels.
     pub fn first(&self) -> usize {
         self.starts.first().map_or(0, |&(start, _)| start)
     }
 
-    /// The end of the source pixels of all new pixels.
+    /// Returns the end of the source pixels of all output pixels.
     pub fn end(&self) -> usize {
         self.get(self.starts.len().wrapping_sub(1)).map_or(0, |(start, weights)| start + weights.len())
     }
 }
 
 impl Filter {
-    /// Largest distance in pixels with a non-zero weight, at a scale of one.
+    /// Returns the maximum distance in pixels with a non-zero weight, at a scale of one.
     fn support(self) -> f64 {
         match self {
             Self::Nearest => 0.0,
@@ -142,7 +142,7 @@ impl Filter {
         }
     }
 
-    /// The weight of a pixel at this distance.
+    /// Returns the weight of a pixel at this distance.
     fn weight(self, distance: f64) -> f64 {
         let x = distance.abs();
         match self {
@@ -155,7 +155,7 @@ impl Filter {
     }
 }
 
-/// The largest number of fractional bits for which the largest weight fits into a signed 16-bit integer.
+/// Returns the largest number of fractional bits for which the largest weight fits into a signed 16-bit integer.
 fn places_in_16_bits(largest: f64) -> u32 {
     (1..=PLACES).take_while(|&places| ((0.5 + largest * f64::from(1u32 << places)) as i64) < 1 << 15).count().max(1)
         as u32
@@ -165,8 +165,8 @@ fn sinc(x: f64) -> f64 {
     if x == 0.0 { 1.0 } else { (x * PI).sin() / (x * PI) }
 }
 
-/// The source pixel at the centre of each of the `out` new pixels from `offset` on. torch computes its place in f32, and Pillow
-/// adds steps up in f64: they differ where a centre is on the border of two pixels.
+/// Returns the source pixel at the centre of each of the `out` output pixels from `offset` on. torch computes centres
+/// in f32, Pillow accumulates steps in f64. They differ if a centre is on the border of two pixels.
 pub(crate) fn nearest(source: u32, resized: u64, offset: u64, out: u32, convention: ResampleCompat) -> Vec<usize> {
     let scale = f64::from(source) / resized as f64;
     let pixel = |place: f64| (place as usize).min(source as usize - 1);
@@ -177,7 +177,7 @@ pub(crate) fn nearest(source: u32, resized: u64, offset: u64, out: u32, conventi
     if offset > 1 << 20 {
         return (0..u64::from(out)).map(|i| pixel(((offset + i) as f64 + 0.5) * scale)).collect();
     }
-    // The rounding decides between two pixels.
+    // Accumulated like in Pillow, since rounding decides between two pixels.
     let places = std::iter::successors(Some(0.5 * scale), |place| Some(place + scale));
     places.skip(offset as usize).take(out as usize).map(pixel).collect()
 }

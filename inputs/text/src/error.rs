@@ -1,4 +1,4 @@
-//! Errors between files and tokens, and between messages and a prompt.
+//! Errors of tokenizers and chat templates.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::printable::error_message;
 /// Result type of this crate.
 pub type Result<T> = std::result::Result<T, TextError>;
 
-/// An error of this crate. Each names the file or the template that it concerns, the problem, and the remedy.
+/// Error of this crate. The message names the file or the template, the problem and the remedy.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum TextError {
@@ -22,11 +22,11 @@ pub enum TextError {
     SentencePiece {
         /// The file.
         file: PathBuf,
-        /// The rule that is violated, and the remedy.
+        /// The violated rule and the remedy.
         reason: String,
     },
 
-    /// The vocabulary of a GGUF file is inconsistent, or of an unknown type.
+    /// The vocabulary of a GGUF file is inconsistent or of an unknown type.
     #[error("the vocabulary of this GGUF file cannot be used: {0}")]
     Vocabulary(String),
 
@@ -35,7 +35,7 @@ pub enum TextError {
     Config {
         /// The file.
         file: PathBuf,
-        /// The entry, and the problem with it.
+        /// The entry and its problem.
         reason: String,
     },
 
@@ -68,13 +68,13 @@ fn place(line: Option<usize>) -> String {
 }
 
 impl TextError {
-    /// For `map_err` on an operation of `std::io`: `.map_err(TextError::io("open", path))`.
+    /// Returns an adapter for `map_err` on `std::io` operations: `.map_err(TextError::io("open", path))`.
     pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let named = FileError::io(action, path);
         move |source| named(source).into()
     }
 
-    // The reasons below may quote a file, so they are shortened.
+    // The reasons below can quote a file, so they are shortened.
     pub(crate) fn sentencepiece(file: &Path, reason: impl Into<String>) -> Self {
         Self::SentencePiece { file: file.to_owned(), reason: error_message(&reason.into()) }
     }
@@ -83,7 +83,7 @@ impl TextError {
         Self::Config { file: file.to_owned(), reason: error_message(&reason.into()) }
     }
 
-    /// The same error of a template with the file that holds it.
+    /// Adds the file to an error of a template.
     pub(crate) fn in_file(self, file: &Path) -> Self {
         match self {
             Self::Template { line, reason } => {

@@ -10,11 +10,11 @@ use serde_json::Value;
 
 use crate::error::{Result, TextError};
 
-/// Largest configuration file in bytes. The largest published ones, with thousands of added tokens, have a few
-/// megabytes.
+/// Maximum size of a configuration file in bytes. The largest published ones, with thousands of added tokens, have a
+/// few megabytes.
 const LARGEST_JSON: u64 = 32 << 20;
 
-/// Reads a whole file; `None` if it does not exist.
+/// Reads a file of at most `largest` bytes; `None` if it does not exist.
 pub(crate) fn read(path: &Path, largest: u64) -> Result<Option<Vec<u8>>> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -33,7 +33,7 @@ pub(crate) fn read(path: &Path, largest: u64) -> Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-/// Reads a text file; `None` if it does not exist.
+/// Reads a UTF-8 text file; `None` if it does not exist.
 pub(crate) fn text(path: &Path, largest: u64) -> Result<Option<String>> {
     let Some(bytes) = read(path, largest)? else { return Ok(None) };
     String::from_utf8(bytes).map(Some).map_err(|_| TextError::config(path, "it is not in UTF-8"))
@@ -49,7 +49,7 @@ pub(crate) fn object(path: &Path) -> Result<Option<serde_json::Map<String, Value
     }
 }
 
-/// A token in a configuration: a string, or an object with the string as `content`.
+/// Returns the text of a token in a configuration: a string, or the `content` of an object.
 pub(crate) fn token(value: &Value) -> Option<&str> {
     value.as_str().or_else(|| value.get("content")?.as_str())
 }

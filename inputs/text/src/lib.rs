@@ -1,9 +1,9 @@
-//! Text for language models: tokenizers from files of several kinds, and chat templates.
+//! Text processing for language models: tokenizers from several file formats, and chat templates.
 //!
-//! Both are as transformers has them. [`tokenizer_json`] reads a `tokenizer.json`, [`sentencepiece`] the `tokenizer.model`
-//! of older LLaMAs and their like, and [`ggml`] the vocabulary of a GGUF file; each gives a [`tokenizers::Tokenizer`].
-//! [`chat`] writes a conversation as the model reads it. Files and templates come from whoever published them: what is
-//! broken, or made to harm, is an error. [`printable`] keeps what they say from commanding a terminal.
+//! Both match transformers. [`tokenizer_json`] reads a `tokenizer.json`, [`sentencepiece`] the `tokenizer.model` of
+//! older LLaMAs and similar models, and [`ggml`] the vocabulary of a GGUF file; each returns a
+//! [`tokenizers::Tokenizer`]. [`chat`] renders a conversation to a model's prompt. Files and templates are untrusted:
+//! invalid or malicious ones are errors. [`printable`] removes terminal control sequences from their text.
 //!
 //! ```
 //! use grove_text::sentencepiece;

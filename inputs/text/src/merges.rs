@@ -1,7 +1,7 @@
-//! The merges of a BPE, from its pieces alone.
+//! Recovery of BPE merges from the pieces of a vocabulary.
 //!
-//! A SentencePiece model lists pieces, not the merges that made them. Its encoder joins any two neighbours that form a
-//! piece, the best piece first. The `tokenizers` crate wants the pairs, in order.
+//! A SentencePiece model lists pieces, not the merges that produced them. Its encoder joins any two neighbours that
+//! form a piece, the best piece first. The `tokenizers` crate needs the pairs, in order.
 
 use std::{cmp::Ordering, collections::HashMap};
 
@@ -9,27 +9,27 @@ use tokenizers::models::bpe::Merges;
 
 use crate::pieces::Piece;
 
-/// Largest work of the search: the sum of the squares of the pieces' lengths. Gemma 3's 262,000 pieces amount to some
-/// 20 million.
+/// Maximum cost of the search: the sum of the squared lengths of all pieces. Gemma 3's 262,000 pieces cost about 20
+/// million.
 const MOST_WORK: usize = 1 << 28;
 
-/// Priority of the merges of pieces.
+/// Priority of merges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// The one that comes first in the vocabulary, as transformers reads a `tokenizer.model`.
+    /// By rank: the piece that comes first in the vocabulary, as transformers reads a `tokenizer.model`.
     Rank,
-    /// The one of the higher score, as transformers and llama.cpp read a GGUF file.
+    /// By score: the piece with the higher score, as transformers and llama.cpp read a GGUF file.
     Score,
 }
 
-/// Every pair of pieces that forms a piece, in the order in which they are joined.
+/// Returns all pairs of pieces that form a piece, in merge order.
 pub(crate) fn recover(pieces: &[Piece], order: Order) -> Result<Merges, String> {
     let work = pieces.iter().map(|piece| piece.text.len().saturating_mul(piece.text.len()));
     if work.fold(0, usize::saturating_add) > MOST_WORK {
         return Err("its pieces are too long for their merges to be found".into());
     }
     let ids: HashMap<&str, usize> = pieces.iter().enumerate().map(|(id, piece)| (piece.text.as_str(), id)).collect();
-    // The piece, where its right half begins in bytes, and how many letters each half has.
+    // Piece, byte offset of its right half, and number of characters in each half.
     let mut found: Vec<(usize, usize, usize, usize)> = Vec::new();
     for (id, piece) in pieces.iter().enumerate() {
         let letters = piece.text.chars().count();
@@ -40,8 +40,8 @@ pub(crate) fn recover(pieces: &[Piece], order: Order) -> Result<Merges, String> 
             }
         }
     }
-    // By rank they are in order: pieces by rank, and the shortest left half first. By score, transformers sorts in
-    // descending order of everything, longest left half first.
+    // By rank, the pairs are already in order: by piece, then shortest left half first. By score, transformers sorts
+    // everything in descending order, so longest left half first.
     if order == Order::Score {
         found.sort_by(|a, b| {
             let (first, second) = (pieces[a.0].score, pieces[b.0].score);

@@ -1,4 +1,4 @@
-//! Panics of libraries, as errors.
+//! Conversion of library panics to errors.
 
 use std::{
     any::Any,
@@ -9,24 +9,23 @@ use std::{
 
 use crate::printable::excerpt;
 
-/// The longest panic message that is kept, in characters. A library may put all of a text into one.
+/// Maximum length of a panic message, in characters. A library can include a whole text in one.
 const LONGEST_MESSAGE: usize = 200;
 
 thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs a library's code on text or files from outside, and turns a panic into an error: its message, cut to a line.
+/// Runs library code on untrusted text or files. A panic becomes an error with its message, shortened to one line.
 ///
-/// It is the last line of defence; damage that is known is refused beforehand. The panic prints nothing: the first call
-/// puts a panic hook before the present one, which stays silent on a thread for as long as that thread is in here and
-/// leaves everything else to the hook that was there.
+/// This is a safeguard; known invalid input is refused beforehand. The panic prints nothing: the first call installs a
+/// panic hook that is silent on threads inside this function and otherwise calls the previous hook.
 ///
 /// # Errors
-/// The code panicked. What it was changing must not be used any more.
+/// The code panicked. Values that it was modifying must not be used any more.
 pub fn catch_panic<T>(body: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: Once = Once::new();
-    // A thread that is panicking already may not change the hook, and has had its say.
+    // A thread that is already panicking must not change the hook; its message has been printed.
     if !std::thread::panicking() {
         HOOK.call_once(put_hook);
     }
@@ -36,11 +35,11 @@ pub fn catch_panic<T>(body: impl FnOnce() -> T) -> Result<T, String> {
     result.map_err(|payload| message(&*payload))
 }
 
-/// Silences the present hook on threads that are in [`catch_panic`].
+/// Installs a hook that is silent on threads inside [`catch_panic`].
 fn put_hook() {
     let before = take_hook();
     set_hook(Box::new(move |info| {
-        // A thread that is being torn down has no flag any more, and is in no call of ours.
+        // During the destruction of thread-locals the flag is gone; such a thread is not inside `catch_panic`.
         if !QUIET.try_with(Cell::get).unwrap_or(false) {
             before(info);
         }

@@ -1,4 +1,4 @@
-//! Shared parts of SentencePiece models and GGUF's "llama" vocabularies: pieces with scores, and their segmentation.
+//! Shared parts of SentencePiece models and GGUF's "llama" vocabularies: pieces with scores, and their tokenizer.
 
 use std::collections::HashMap;
 
@@ -20,16 +20,16 @@ use tokenizers::{
 
 use crate::special;
 
-/// The letter that stands for a space within pieces, U+2581.
+/// Character that represents a space within pieces, U+2581.
 pub(crate) const SPACE: char = '▁';
 
-/// The text that unigram pieces may have together. Each byte becomes a node of a trie, of some 200 bytes.
+/// Maximum total length of unigram pieces, in bytes. Each byte becomes a trie node of about 200 bytes.
 const MOST_UNIGRAM: usize = 8 << 20;
 
-/// The length of a unigram piece: the trie is dropped recursively.
+/// Maximum length of a unigram piece, in bytes. The trie is dropped recursively, so its depth needs stack.
 const LONGEST_UNIGRAM: usize = 1 << 10;
 
-/// Kind of a piece. The numbers are the same in both kinds of file.
+/// Kind of a piece. The numbers are the same in both file formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Normal,
@@ -41,7 +41,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// By its number, 1 to 6; others are ordinary pieces, as llama.cpp has it.
+    /// Returns the kind with a number from 1 to 6. Other numbers are normal pieces, as in llama.cpp.
     pub(crate) fn of(number: i32) -> Self {
         match number {
             2 => Self::Unknown,
@@ -54,7 +54,7 @@ impl Kind {
     }
 }
 
-/// A piece of text that is one token. Its place in the list is its number.
+/// A piece of text that is one token. Its index in the vocabulary is its id.
 #[derive(Clone, Debug)]
 pub(crate) struct Piece {
     pub(crate) text: String,
@@ -62,21 +62,21 @@ pub(crate) struct Piece {
     pub(crate) kind: Kind,
 }
 
-/// The way of a text to its pieces and back.
+/// Normalisation and decoding of a SentencePiece vocabulary.
 #[derive(Debug)]
 pub(crate) struct Pipeline {
-    /// Map of characters that is applied first.
+    /// Character map, applied first.
     pub(crate) charsmap: Option<Precompiled>,
-    /// If true, runs of spaces become one space, and spaces at the end are removed.
+    /// If true, runs of spaces are collapsed to one, and trailing spaces are removed.
     pub(crate) collapse: bool,
-    /// Places of the space that is put before a text, unless the text starts with one: transformers has it before the
-    /// first part of a text only, or, in its older way, after every special token, too.
+    /// Placement of the space that is prepended unless the text begins with one: before the first part of a text only,
+    /// or, in transformers' legacy mode, after every special token too.
     pub(crate) prefix: PrependScheme,
-    /// If true, spaces are written as [`SPACE`].
+    /// If true, spaces are replaced by [`SPACE`].
     pub(crate) escape: bool,
 }
 
-/// The number of each piece; or what is wrong with the list.
+/// Maps each piece to its id. The error describes what is wrong with the list.
 pub(crate) fn numbered<'a>(texts: impl Iterator<Item = &'a str>) -> Result<HashMap<&'a str, u32>, String> {
     let mut ids = HashMap::new();
     for (id, text) in texts.enumerate() {
@@ -91,7 +91,7 @@ pub(crate) fn numbered<'a>(texts: impl Iterator<Item = &'a str>) -> Result<HashM
     Ok(ids)
 }
 
-/// Checks that hold for both kinds of pieces.
+/// Checks that apply to BPE and unigram pieces.
 fn checked(pieces: &[Piece]) -> Result<HashMap<&str, u32>, String> {
     if let Some((id, piece)) = pieces.iter().enumerate().find(|(_, piece)| piece.score.is_nan()) {
         return Err(format!("the score of token {id}, {:?}, is not a number", piece.text));
@@ -99,7 +99,8 @@ fn checked(pieces: &[Piece]) -> Result<HashMap<&str, u32>, String> {
     numbered(pieces.iter().map(|piece| piece.text.as_str()))
 }
 
-/// Byte pairs: the pairs are joined in the order of `merges`. What no piece covers becomes bytes, or the unknown piece.
+/// Builds a BPE model that applies `merges` in order. Text without a piece falls back to bytes, or to the unknown
+/// piece.
 pub(crate) fn bpe(pieces: &[Piece], merges: Merges) -> Result<BPE, String> {
     let vocabulary: Vec<(String, u32)> = checked(pieces)?.into_iter().map(|(text, id)| (text.to_owned(), id)).collect();
     let mut builder = BPE::builder()
@@ -112,7 +113,7 @@ pub(crate) fn bpe(pieces: &[Piece], merges: Merges) -> Result<BPE, String> {
     builder.build().map_err(|error| format!("its merges do not fit its tokens: {error}"))
 }
 
-/// Checks the bytes that the longest piece of a unigram model has, and those of all pieces together.
+/// Checks the length of a unigram model's longest piece and the total length of its pieces, in bytes.
 pub(crate) fn check_unigram(longest: usize, bytes: usize) -> Result<(), String> {
     if longest > LONGEST_UNIGRAM {
         return Err(format!("one of its pieces has {longest} bytes; {LONGEST_UNIGRAM} are the most"));
@@ -123,7 +124,7 @@ pub(crate) fn check_unigram(longest: usize, bytes: usize) -> Result<(), String> 
     Ok(())
 }
 
-/// The likeliest sequence of pieces.
+/// Builds a unigram model, which selects the most likely sequence of pieces.
 pub(crate) fn unigram(pieces: &[Piece]) -> Result<Unigram, String> {
     checked(pieces)?;
     let lengths = || pieces.iter().map(|piece| piece.text.len());
@@ -135,7 +136,7 @@ pub(crate) fn unigram(pieces: &[Piece]) -> Result<Unigram, String> {
     Unigram::from(scored, Some(unknown), true).map_err(|error| error.to_string())
 }
 
-/// Puts a model and the way to it together. `more` are added tokens that the pieces do not tell.
+/// Builds a tokenizer from a model and its pipeline. `more` are additional added tokens.
 pub(crate) fn tokenizer(
     model: impl Into<ModelWrapper>,
     pieces: &[Piece],
@@ -146,7 +147,7 @@ pub(crate) fn tokenizer(
     let mut normalizers: Vec<NormalizerWrapper> = pipeline.charsmap.into_iter().map(Into::into).collect();
     if pipeline.collapse {
         normalizers.push(replace(" {2,}", " ")?.into());
-        // Spaces at the beginning need no care: one is put there anyway.
+        // Leading spaces need no special treatment, since one is prepended anyway.
         normalizers.push(replace(r" +\z", "")?.into());
     }
     if !normalizers.is_empty() {

@@ -1,4 +1,4 @@
-//! Tokens that stand for themselves, and those that every text gets.
+//! Special and added tokens.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -11,26 +11,27 @@ use crate::{
     printable::excerpt,
 };
 
-/// Largest number of tokens that are matched as a whole within a text. Published models have at most about 6,000; the
-/// automaton that finds them needs memory for each character.
+/// Maximum number of tokens that are matched as a whole in a text. Published models have at most about 6,000. The
+/// automaton that finds them needs memory per character.
 const MOST: usize = 1 << 16;
 
-/// Largest number of bytes of those tokens together.
+/// Maximum total length of these tokens, in bytes.
 const LONGEST: usize = 4 << 20;
 
-/// Largest number of bytes of one of them: the time to build the automaton grows with the square of a token's length.
+/// Maximum length of one of these tokens, in bytes: the time to build the automaton is quadratic in the length of a
+/// token.
 const LONGEST_TOKEN: usize = 1 << 10;
 
-/// A token that is found in a text before the text is cut: a special one, which decoding can leave out, or one that a
-/// user defined.
+/// Returns a token that is matched before the text is split: a special token, which decoding can skip, or a
+/// user-defined one.
 pub(crate) fn added(text: &str, special: bool) -> AddedToken {
     AddedToken::from(text, special).normalized(false)
 }
 
-/// Lets tokens be found whole within texts. Those that the vocabulary lacks get the next numbers.
+/// Adds tokens that are matched as a whole in a text. Tokens that are not in the vocabulary get the next ids.
 ///
 /// # Errors
-/// There are more of them, or more of their text, than a tokenizer needs.
+/// The tokens exceed a limit on their number or length.
 pub fn add(tokenizer: &mut Tokenizer, tokens: &[AddedToken]) -> Result<(), String> {
     let contents = || tokens.iter().map(|token| token.content.as_str());
     check(contents(), contents().map(str::len).sum())?;
@@ -38,7 +39,7 @@ pub fn add(tokenizer: &mut Tokenizer, tokens: &[AddedToken]) -> Result<(), Strin
     Ok(())
 }
 
-/// Checks tokens that are to be found whole within texts, and the bytes that they have together as they are matched.
+/// Checks the number of tokens, their lengths, and their total length in bytes after normalisation.
 pub(crate) fn check<'a>(tokens: impl Iterator<Item = &'a str>, bytes: usize) -> Result<(), String> {
     let mut count = 0;
     for token in tokens {
@@ -57,7 +58,7 @@ pub(crate) fn check<'a>(tokens: impl Iterator<Item = &'a str>, bytes: usize) -> 
     Ok(())
 }
 
-/// Puts a token before each text, and one behind it.
+/// Adds a token at the beginning of each text, and one at the end.
 ///
 /// # Errors
 /// The tokenizers library refuses the tokens.
@@ -69,7 +70,7 @@ pub fn surround(
     if first.is_none() && last.is_none() {
         return Ok(());
     }
-    // In the library's own notation, "<s> $A", a token could not have a space or a colon.
+    // The library's own notation, "<s> $A", does not support tokens with a space or a colon.
     let special = |token: &(String, u32), part: u32| json!({"SpecialToken": {"id": token.0, "type_id": part}});
     let around = |name: &str, part: u32| -> Vec<Value> {
         let text = json!({"Sequence": {"id": name, "type_id": part}});
@@ -93,12 +94,12 @@ pub fn surround(
     Ok(())
 }
 
-/// The special tokens of a model's directory by their purpose, `eos_token` for instance, as its `tokenizer_config.json` and
-/// the `special_tokens_map.json` of older repositories name them. None where there are no such files. As in transformers, the
-/// older file counts unless the newer one lists the added tokens.
+/// Returns the special tokens of a model's directory by role, such as `eos_token`, as named in its
+/// `tokenizer_config.json` and, in older repositories, `special_tokens_map.json`; empty if there are no such files. As
+/// in transformers, the older file takes precedence unless the newer one lists the added tokens.
 ///
 /// # Errors
-/// One of the files cannot be read, or is no JSON object.
+/// A file cannot be read, or is not a JSON object.
 pub fn special_tokens(directory: impl AsRef<Path>) -> TextResult<BTreeMap<String, String>> {
     let directory = directory.as_ref();
     let mut tokens = BTreeMap::new();
@@ -112,7 +113,7 @@ pub fn special_tokens(directory: impl AsRef<Path>) -> TextResult<BTreeMap<String
     Ok(tokens)
 }
 
-/// The entries that name a token.
+/// Returns the entries that name a token.
 fn named(config: &Map<String, Value>) -> impl Iterator<Item = (String, String)> {
     let tokens = config.iter().filter(|(name, _)| name.ends_with("_token"));
     tokens.filter_map(|(name, value)| Some((name.clone(), files::token(value)?.to_owned())))

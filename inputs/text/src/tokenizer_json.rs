@@ -1,8 +1,8 @@
-//! Tokenizers from a `tokenizer.json`, checked first.
+//! Tokenizers from a `tokenizer.json`, with validation.
 //!
-//! The `tokenizers` crate trusts such a file: with a hostile one it follows offsets out of an array, allocates whatever a
-//! size in it claims, recurses as deep as a token is long, or panics. Sizes are bounded here before it sees the file, and
-//! what it panics about becomes an error.
+//! The `tokenizers` crate trusts such a file: with a malicious one it follows offsets out of bounds, allocates whatever
+//! a size in the file claims, recurses as deep as a token is long, or panics. This module bounds all sizes before the
+//! crate reads the file, and turns its panics into errors.
 
 use std::{fmt, path::Path};
 
@@ -23,25 +23,25 @@ use crate::{
     special,
 };
 
-/// The largest file that is read. The largest that are published, with 262,000 tokens, have 35 MB.
+/// Maximum file size in bytes. The largest published files, with 262,000 tokens, have 35 MB.
 const LARGEST: u64 = 128 << 20;
 
-/// The longest regular expression, in bytes. Those that are published have up to some 2,000.
+/// Maximum length of a regular expression, in bytes. Published ones have up to about 2,000.
 const LONGEST_PATTERN: usize = 16 << 10;
 
-/// The most steps that a text takes in one part of the file.
+/// Maximum number of steps in one part of the file.
 const MOST_STEPS: usize = 256;
 
-/// The most times that a text may grow in one part of the file. Unicode's own longest replacement has 18 letters.
+/// Maximum factor by which one part of the file can lengthen a text. Unicode's longest replacement has 18 characters.
 const MOST_GROWTH: usize = 1 << 16;
 
-/// The longest word that is cut into word pieces, in characters; published files have 100. The time grows with the cube.
+/// Maximum length of a word for WordPiece, in characters; published files have 100. The time is cubic in the length.
 const LONGEST_WORD: u64 = 1 << 10;
 
-/// The longest text of an error of the library's, in characters.
+/// Maximum length of a quoted library error, in characters.
 const LONGEST_REASON: usize = 300;
 
-/// The parts of the file that are looked at. What is missing or of another kind is the library's to refuse.
+/// Parts of the file that are checked. Missing parts and wrong types are left to the library.
 #[derive(Deserialize)]
 struct Parts {
     #[serde(default)]
@@ -72,7 +72,7 @@ struct Model {
     max_input_chars_per_word: u64,
 }
 
-/// The sizes of a vocabulary: pieces with scores, which is a unigram model's, or tokens with numbers.
+/// Sizes of a vocabulary: a list of pieces with scores (unigram), or a map from tokens to ids.
 #[derive(Default)]
 struct Vocabulary {
     is_list: bool,
@@ -119,10 +119,10 @@ impl<'de> Deserialize<'de> for Vocabulary {
     }
 }
 
-/// Reads a `tokenizer.json`. What it says of cutting and padding is left out.
+/// Reads a `tokenizer.json`. Its truncation and padding settings are ignored.
 ///
 /// # Errors
-/// The file cannot be read, is something else, or asks for more than a tokenizer needs; the error names the field.
+/// The file cannot be read, is not a tokenizer, or exceeds a limit; the error names the field.
 pub fn from_file(path: impl AsRef<Path>) -> Result<Tokenizer> {
     let path = path.as_ref();
     let Some(bytes) = files::read(path, LARGEST)? else {
@@ -131,14 +131,14 @@ pub fn from_file(path: impl AsRef<Path>) -> Result<Tokenizer> {
     from_bytes(&bytes).map_err(|reason| TextError::config(path, reason))
 }
 
-/// The tokenizer of a file in memory, or the reason against it.
+/// Returns the tokenizer in a file's bytes, or the reason why they are refused.
 fn from_bytes(bytes: &[u8]) -> std::result::Result<Tokenizer, String> {
     let not_one = |error: &dyn fmt::Display| {
         format!("it is not a tokenizer that can be read: {}", excerpt(&error.to_string(), LONGEST_REASON))
     };
     let parts: Parts = serde_json::from_slice(bytes).map_err(|error| not_one(&error))?;
     parts.check()?;
-    // The panicking code drops its own values, and nothing of them is used after a panic.
+    // After a panic no values of the panicking code are used.
     let mut tokenizer = catch_panic(|| Tokenizer::from_bytes(bytes))
         .map_err(|message| not_one(&message))?
         .map_err(|error| not_one(&error))?;
@@ -154,7 +154,7 @@ impl Parts {
         steps(&self.decoder, "decoders").map_err(within("decoder"))?;
         self.model.check().map_err(within("model"))?;
         let tokens = self.added_tokens.iter();
-        // Some are matched as the normaliser leaves them.
+        // Some tokens are matched after normalisation, which can lengthen them.
         let lengths = tokens.map(|token| token.content.len() * if token.normalized { growth } else { 1 });
         let contents = self.added_tokens.iter().map(|token| token.content.as_str());
         special::check(contents, lengths.fold(0, usize::saturating_add)).map_err(within("added_tokens"))
@@ -175,8 +175,8 @@ impl Model {
     }
 }
 
-/// Checks the steps of a part, which may be a sequence of others under the name `list`, and gives how many times longer a
-/// text can become by them.
+/// Checks the steps of a part, which can nest sequences under the name `list`. Returns the maximum factor by which they
+/// can lengthen a text.
 fn steps(part: &Value, list: &str) -> std::result::Result<usize, String> {
     let (mut count, mut growth) = (0usize, 1usize);
     let mut left = vec![part];
@@ -194,7 +194,7 @@ fn steps(part: &Value, list: &str) -> std::result::Result<usize, String> {
     Ok(growth)
 }
 
-/// Largest factor by which this step alone can lengthen a text.
+/// Returns the maximum factor by which this step alone can lengthen a text.
 fn check_step(step: &Value) -> std::result::Result<usize, String> {
     if let Some(charsmap) = step.get("precompiled_charsmap") {
         let text = charsmap.as_str().ok_or("its precompiled_charsmap is no text")?;
@@ -210,11 +210,11 @@ fn check_step(step: &Value) -> std::result::Result<usize, String> {
     let content = |name: &str| step.get(name).and_then(Value::as_str).map_or(0, str::len);
     let replaced = match text("String") {
         Some(pattern) if !pattern.is_empty() => content("content").div_ceil(pattern.len()),
-        // It may match a single letter, or the place between two.
+        // The pattern can match a single character, or the empty string between two.
         _ if pattern.is_some() && content("content") > 0 => content("content") + 1,
         _ => 1,
     };
-    // Before a text, however short.
+    // Prepending lengthens even a text of one byte.
     let prepended = content("prepend") + 1;
     Ok(replaced.max(1).saturating_mul(prepended))
 }

@@ -13,35 +13,34 @@ use crate::{
     problem_type::{KNOWN, ProblemType},
 };
 
-/// Sizes and options of a BERT, a RoBERTa or a DistilBERT: the fields of BERT's published `config.json`, with the same
-/// names. For the names in the other families' files, see [`Family`]. Fields that a file lacks default to the values of
-/// BERT base.
+/// Configuration of a BERT, RoBERTa or DistilBERT: the fields of BERT's published `config.json`, with the same names.
+/// [`Family`] handles the other families' names. Fields that are absent from a file default to the values of BERT base.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BertConfig {
-    /// The model family.
+    /// Model family.
     pub model_type: Family,
     /// Vocabulary size.
     pub vocab_size: usize,
-    /// Width of the hidden states.
+    /// Hidden size: the width of the hidden states.
     pub hidden_size: usize,
     /// Number of layers.
     pub num_hidden_layers: usize,
-    /// Attention heads of a layer; divides `hidden_size`.
+    /// Number of attention heads in a layer; divides `hidden_size`.
     pub num_attention_heads: usize,
-    /// Width inside the feed-forward layers.
+    /// Hidden width of the feed-forward layers.
     pub intermediate_size: usize,
-    /// Activation of the feed-forward layers, as transformers names it.
+    /// Activation of the feed-forward layers, by its name in transformers.
     pub hidden_act: String,
-    /// Dropout of the embeddings and of each branch while training.
+    /// Dropout rate of the embeddings and of each residual branch in training.
     pub hidden_dropout_prob: f64,
-    /// Dropout of attention weights while training.
+    /// Dropout rate of the attention weights in training.
     pub attention_probs_dropout_prob: f64,
-    /// Dropout before a classifier while training; `None` is `hidden_dropout_prob`.
+    /// Dropout rate before a classifier in training; `None` means `hidden_dropout_prob`.
     pub classifier_dropout: Option<f64>,
-    /// Number of position embeddings. RoBERTa's longest text is shorter than that: [`positions`](Self::positions).
+    /// Number of position embeddings. RoBERTa's maximum sequence length is smaller: [`positions`](Self::positions).
     pub max_position_embeddings: usize,
-    /// Kinds of tokens, such as those of a first and of a second text; 0 for DistilBERT, which has no such embedding.
+    /// Number of token types (segments), such as first and second text; 0 for DistilBERT, which has no such embedding.
     pub type_vocab_size: usize,
     /// Standard deviation of initial weights.
     pub initializer_range: f64,
@@ -49,15 +48,15 @@ pub struct BertConfig {
     pub layer_norm_eps: f64,
     /// Padding token.
     pub pad_token_id: u32,
-    /// If true, the masked language model's output layer shares the token embedding's matrix.
+    /// If true, the masked language model's output layer is tied to the token embedding.
     pub tie_word_embeddings: bool,
     /// Problem type of a sequence classifier: `single_label_classification`, `multi_label_classification` or
-    /// `regression`. If `None`, regression for one label, else single-label classification.
+    /// `regression`. `None` means regression if there is one label, else single-label classification.
     pub problem_type: Option<String>,
     /// Class names.
     #[serde(rename = "id2label", with = "crate::labels")]
     pub labels: Vec<String>,
-    /// Other fields of a file; they are written back when saving.
+    /// Other fields of the file, which are written back when saving.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -90,22 +89,22 @@ impl Default for BertConfig {
 }
 
 impl BertConfig {
-    /// Longest text, in tokens: RoBERTa's positions begin after the padding token's number.
+    /// Returns the maximum sequence length. RoBERTa's positions begin after `pad_token_id`.
     pub fn positions(&self) -> usize {
         self.max_position_embeddings.saturating_sub(self.first_position())
     }
 
-    /// The position of a text's first token.
+    /// Returns the position of the first token.
     pub fn first_position(&self) -> usize {
         if self.model_type.is_roberta() { self.pad_token_id as usize + 1 } else { 0 }
     }
 
-    /// Dropout before a classifier while training.
+    /// Returns the dropout rate before a classifier in training.
     pub fn classifier_dropout(&self) -> f64 {
         self.classifier_dropout.unwrap_or(self.hidden_dropout_prob)
     }
 
-    /// The activation of the feed-forward layers.
+    /// Returns the activation of the feed-forward layers.
     ///
     /// # Errors
     /// [`ModelError::Config`] if the name is unknown.
@@ -113,7 +112,7 @@ impl BertConfig {
         self.hidden_act.parse().map_err(|reason| ModelError::Config { reason })
     }
 
-    /// Problem type of a sequence classifier.
+    /// Returns the problem type of a sequence classifier.
     ///
     /// # Errors
     /// [`ModelError::Config`] if `problem_type` is unknown.
@@ -132,16 +131,16 @@ impl BertConfig {
 }
 
 impl BertConfig {
-    /// The kind of scores that a sequence classifier gives. A single label is trained as a regression unless `problem_type` says
-    /// otherwise, and its score is a probability unless `problem_type` says that it is a regression, as in transformers.
+    /// Returns the kind of a sequence classifier's scores. As in transformers, a single label is trained as regression
+    /// unless `problem_type` says otherwise, but its score is a probability unless `problem_type` is `regression`.
     pub(super) fn scored_as(&self) -> Result<ProblemType> {
         Ok(ProblemType::scored(self.named_problem()?, self.labels.len()))
     }
 }
 
 impl PretrainedConfig for BertConfig {
-    /// The `config.json` beside the weights. An output layer that differs from the token embedding is not tied, whatever the file
-    /// says.
+    /// Reads the `config.json` beside the weights. If the checkpoint contains an output layer that differs from the
+    /// token embedding, the two are not tied, whatever the file says.
     fn of(model: impl AsRef<Path>, checkpoint: &TensorFiles) -> Result<Self> {
         let config = Self::beside(model)?;
         Ok(Self { tie_word_embeddings: tied(&config, checkpoint)?, ..config })
@@ -152,9 +151,9 @@ impl PretrainedConfig for BertConfig {
         Self::from_json(read_json(file)?).map_err(wrong)
     }
 
-    /// The published sizes: `tiny`, `mini`, `small` and `medium` ("Well-Read Students Learn Better", Turc et al., 2019),
-    /// `base` and `large` (Devlin et al., 2019); each as `bert-{size}-uncased` or `bert-{size}-cased`, or by the size alone
-    /// (uncased). Also `roberta-base`, `roberta-large` and `distilbert-base-{uncased,cased}`.
+    /// Returns a published size: `tiny`, `mini`, `small` or `medium` ("Well-Read Students Learn Better", Turc et al.,
+    /// 2019), or `base` or `large` (Devlin et al., 2019), as `bert-{size}-uncased`, `bert-{size}-cased`, or the size
+    /// alone (uncased). Also `roberta-base`, `roberta-large` and `distilbert-base-{uncased,cased}`.
     fn preset(name: &str) -> Result<Self> {
         let unknown = || {
             let known = "tiny, mini, small, medium, base, large, bert-SIZE-uncased, bert-SIZE-cased, roberta-base, \
@@ -288,7 +287,7 @@ mod tests {
         }
     }
 
-    /// transformers' defaults of each class. Those of RoBERTa decide where its positions begin.
+    /// transformers' defaults of each class. RoBERTa's positions depend on them.
     #[test]
     fn defaults_are_those_of_the_family() {
         let read =

@@ -1,18 +1,18 @@
-//! Names of fields and tensors in the three models of this folder.
+//! Names of fields and tensors in the BERT families.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::BertConfig;
 
-/// The model family of a configuration, from its `model_type`.
+/// Model family, the `model_type` of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Family {
     /// Devlin et al., 2019.
     #[default]
     Bert,
-    /// Liu et al., 2019: other positions, other names.
+    /// Liu et al., 2019. Its positions and names differ from BERT's.
     Roberta,
     /// RoBERTa in a hundred languages (Conneau et al., 2020).
     #[serde(rename = "xlm-roberta")]
@@ -23,7 +23,7 @@ pub enum Family {
     DistilBert,
 }
 
-/// BERT's names of fields and DistilBERT's.
+/// BERT's names of fields, and DistilBERT's.
 const DISTILBERT_FIELDS: [(&str, &str); 8] = [
     ("hidden_size", "dim"),
     ("num_hidden_layers", "n_layers"),
@@ -36,12 +36,12 @@ const DISTILBERT_FIELDS: [(&str, &str); 8] = [
 ];
 
 impl Family {
-    /// True for RoBERTa, in whichever languages.
+    /// Returns true for RoBERTa and its variants for other languages.
     pub fn is_roberta(self) -> bool {
         matches!(self, Self::Roberta | Self::XlmRoberta | Self::Camembert)
     }
 
-    /// The `model_type`.
+    /// Returns the `model_type`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Bert => "bert",
@@ -52,7 +52,7 @@ impl Family {
         }
     }
 
-    /// Prefix of transformers' class names.
+    /// Returns the prefix of transformers' class names.
     pub(super) fn class(self) -> &'static str {
         match self {
             Self::Bert => "Bert",
@@ -63,7 +63,7 @@ impl Family {
         }
     }
 
-    /// Optional prefix of the encoder's tensor names.
+    /// Returns the optional prefix of the encoder's tensor names.
     pub(super) fn prefix(self) -> &'static str {
         match self {
             Self::Bert => "bert.",
@@ -74,7 +74,7 @@ impl Family {
 }
 
 impl BertConfig {
-    /// Reads the fields of a `config.json`, each by the name that its family has for it.
+    /// Reads the fields of a `config.json`, under the names that its family uses.
     ///
     /// # Errors
     /// Serde's error for a field of the wrong type or for an unknown `model_type`.
@@ -106,12 +106,12 @@ impl BertConfig {
             let labels: Vec<String> = (0..count).map(|i| format!("LABEL_{i}")).collect();
             fields.insert("id2label".into(), labels.into());
         }
-        // Older files say nothing, or null.
+        // Older files lack a field or contain null instead.
         fields.retain(|name, value| !value.is_null() || name == "classifier_dropout");
         serde_json::from_value(Value::Object(fields))
     }
 
-    /// The fields as they stand in a `config.json` of the family.
+    /// Returns the fields of a `config.json`, under the names that the family uses.
     pub fn to_json(&self) -> Map<String, Value> {
         let Ok(Value::Object(mut fields)) = serde_json::to_value(self) else {
             unreachable!("a struct with named fields is an object");

@@ -6,10 +6,10 @@ use grove_tree::{Array, Tree};
 use super::BertConfig;
 use crate::error::{ModelError, Result};
 
-/// Token ids of a text or of a pair of texts.
+/// Token ids of a text or a pair of texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TextIds {
-    /// Tokens, those that mark beginning and end among them.
+    /// Tokens, including special tokens.
     pub ids: Vec<u32>,
     /// Segment of each token, 0 or 1, for a pair of texts; may be empty for a single text.
     pub token_types: Vec<u32>,
@@ -21,39 +21,40 @@ impl From<Vec<u32>> for TextIds {
     }
 }
 
-/// A batch of sequences of different lengths. Shorter ones are padded at their ends, and a mask marks the padding.
-/// Padding does not change the results of a sequence.
+/// A batch of sequences. Shorter sequences are padded at their ends, and a mask marks the padding. Padding does not
+/// change the results of a sequence.
 #[derive(Tree, Clone, Debug)]
 pub struct TextBatch<B: Backend> {
-    /// Tokens, `[b, t]`.
+    /// Token ids, `[b, t]`.
     pub ids: Array<B, 2, Int>,
     /// Segment of each token, 0 or 1, `[b, t]`.
     pub token_types: Array<B, 2, Int>,
-    /// 1 where there is a token, 0 where there is padding, `[b, t]`.
+    /// 1 for tokens, 0 for padding, `[b, t]`.
     pub mask: Array<B, 2, Int>,
-    /// Position of each token, `[b, t]`; `None` where they are consecutive. RoBERTa does not count a padding token, also
-    /// where it is part of a text.
+    /// Position of each token, `[b, t]`; `None` if positions are consecutive. RoBERTa's positions skip padding tokens,
+    /// even inside a text.
     pub positions: Option<Array<B, 2, Int>>,
-    /// Tokens of each text. `None` in a batch of a given size, where `mask` alone shows them.
+    /// Length of each sequence, `[b]`; `None` in a batch of fixed size, where `mask` determines the lengths.
     #[tree(static)]
     pub lengths: Option<Vec<usize>>,
 }
 
 impl<B: Backend> TextBatch<B> {
-    /// Makes a batch of sequences, padded to the longest.
+    /// Creates a batch of sequences, padded to the longest.
     ///
     /// # Errors
-    /// There are no texts, or one is empty, too long, or holds a token or a type that the model does not have.
+    /// There are no texts, or a text is empty, is too long, or has a token or a token type that the model does not
+    /// have.
     pub fn new(texts: &[TextIds], config: &BertConfig, device: &B::Device) -> Result<Self> {
         let lengths = texts.iter().map(|text| text.ids.len()).collect();
         Ok(Self { lengths: Some(lengths), ..Self::with_len(texts, longest(texts), config, device)? })
     }
 
-    /// Makes a batch of sequences, padded to `t` positions. Their lengths are values of an array, so that a traced function of
-    /// such batches is one program for all of the same size; see [`bucketed_len`].
+    /// Creates a batch of sequences, padded to `t` positions. Their lengths are array values, so that a traced function
+    /// of such batches is one program per size; see [`bucketed_len`].
     ///
     /// # Errors
-    /// As [`new`](Self::new), where a text of more than `t` tokens is too long.
+    /// As [`new`](Self::new); also if a text has more than `t` tokens.
     pub fn with_len(texts: &[TextIds], t: usize, config: &BertConfig, device: &B::Device) -> Result<Self> {
         if texts.is_empty() {
             return Err(ModelError::EmptyText);
@@ -73,7 +74,7 @@ impl<B: Backend> TextBatch<B> {
             }
         }
         let numbers = |ids: &[u32]| ids.iter().map(|&id| i64::from(id)).collect();
-        // DistilBERT has no token types, and its tokenizers may still give them.
+        // DistilBERT has no token types, but its tokenizers can produce them.
         let types = |text: &TextIds| if config.type_vocab_size == 0 { vec![] } else { numbers(&text.token_types) };
         let pad = config.pad_token_id;
         let inner_padding = config.model_type.is_roberta() && texts.iter().any(|text| text.ids.contains(&pad));
@@ -97,12 +98,12 @@ impl<B: Backend> TextBatch<B> {
         })
     }
 
-    /// Number of texts, and of tokens that the longest has.
+    /// Returns the number of sequences and the padded length, `[b, t]`.
     pub fn dims(&self) -> [usize; 2] {
         self.ids.shape()
     }
 
-    /// Attention mask: each token attends to all tokens but padding.
+    /// Returns the attention mask: each token attends to all tokens except padding.
     pub(super) fn attention_mask(&self) -> AttentionMask<B> {
         match &self.lengths {
             Some(lengths) => AttentionMask::to_lengths(lengths, self.dims()[1], &self.mask.val().device()),
@@ -118,7 +119,7 @@ impl<A: Backend + AutodiffBackend> TextBatch<A>
 where
     A::InnerBackend: Backend,
 {
-    /// The texts on the differentiating backend, as a loss takes them.
+    /// Moves a batch to the autodiff backend, for a loss function.
     pub fn from_inner(texts: TextBatch<A::InnerBackend>) -> Self {
         let lift = |x: Array<A::InnerBackend, 2, Int>| Array::new(Tensor::from_inner(x.val()));
         Self {
@@ -131,13 +132,13 @@ where
     }
 }
 
-/// The number of tokens of the longest text.
+/// Returns the length of the longest sequence.
 pub(super) fn longest(texts: &[TextIds]) -> usize {
     texts.iter().map(|text| text.ids.len()).max().unwrap_or(0)
 }
 
-/// The least of a few lengths that is enough: multiples of 8 up to 64, and then four between a power of two and the next.
-/// Batches that are padded to them have few shapes.
+/// Rounds a length up to one of a few values: multiples of 8 up to 64, then four values per power of two. Batches
+/// padded to these lengths have few distinct shapes.
 ///
 /// ```
 /// # use grove_models::bert::bucketed_len;

@@ -1,4 +1,4 @@
-//! Masked language modelling: sequences, batches with masked tokens, and the score of a model.
+//! Masked language modelling: sequences, batches with masked tokens, and scores.
 
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
@@ -11,8 +11,8 @@ use crate::{
     tokenizer::Tokenizer,
 };
 
-/// Sequences to mask: each line of the documents that is not blank, in parts of at most `max_len` tokens, with the tokens
-/// that mark beginning and end. Lines without a token that can be masked are left out.
+/// Returns the sequences for masking: each non-blank line of the documents, in parts of at most `max_len` tokens,
+/// including special tokens. Lines without a token that can be masked are skipped.
 ///
 /// # Errors
 /// The tokenizer fails or is not the model's, or no line has a token that can be masked.
@@ -27,7 +27,7 @@ pub fn masked_lm_sequences(
         let windows = tokenizer.encode_windows(line, None, max_len, 0)?;
         sequences.extend(windows.into_iter().map(|window| window.text));
     }
-    // A line of characters that the tokenizer does not know has special tokens only.
+    // A line of unknown characters can have special tokens only.
     let special = tokenizer.special_tokens();
     sequences.retain(|text: &TextIds| text.ids.iter().any(|id| !special.contains(id)));
     match sequences.iter().flat_map(|text| &text.ids).max() {
@@ -39,19 +39,19 @@ pub fn masked_lm_sequences(
     }
 }
 
-/// A batch of sequences with masked tokens, their positions, and the original tokens.
+/// A batch of sequences with masked tokens, the positions of these tokens, and the original tokens.
 #[derive(Tree, Clone, Debug)]
 pub struct MaskedBatch<B: Backend> {
-    /// The corrupted sequences, `[b, t]`.
+    /// Corrupted sequences, `[b, t]`.
     pub texts: TextBatch<B>,
-    /// Positions of the chosen tokens, `[m]`, each `row * t + column`.
+    /// Positions of the selected tokens, `[m]`, each `row * t + column`.
     pub positions: Array<B, 1, Int>,
-    /// The original tokens, `[m]`; [`IGNORE_INDEX`] where a position only fills the array.
+    /// Original tokens, `[m]`; [`IGNORE_INDEX`] for positions that are padding of this array.
     pub tokens: Array<B, 1, Int>,
 }
 
 impl<B: Backend> MaskedBatch<B> {
-    /// Masks tokens of sequences by a key. `None` if no sequence has a token that can be masked.
+    /// Masks tokens of sequences at random. Returns `None` if no sequence has a token that can be masked.
     ///
     /// # Errors
     /// As [`TextBatch::new`].
@@ -61,8 +61,8 @@ impl<B: Backend> MaskedBatch<B> {
         Ok(Some(masked.beside(texts)))
     }
 
-    /// As [`new`](Self::new), padded to one of few shapes, for which a traced function is one of few programs. The second value is
-    /// the number of tokens to restore.
+    /// Creates a batch as [`new`](Self::new) does, padded to one of a few shapes, so that a traced function needs few
+    /// programs. Also returns the number of selected tokens.
     ///
     /// # Errors
     /// As [`TextBatch::new`].
@@ -80,22 +80,22 @@ impl<B: Backend> MaskedBatch<B> {
         Ok(Some((masked.beside(texts), count)))
     }
 
-    /// Number of positions, `m`.
+    /// Returns the number of positions, `m`.
     pub fn count(&self) -> usize {
         self.tokens.shape()[0]
     }
 }
 
-/// Sequences with masked tokens, before they are on a device.
+/// Sequences with masked tokens on the host.
 struct Masked {
     texts: Vec<TextIds>,
-    /// Row and column of each chosen token.
+    /// Row and column of each selected token.
     places: Vec<(usize, usize)>,
     tokens: Vec<i64>,
 }
 
 impl Masked {
-    /// `None` if no sequence has a token that can be masked.
+    /// Returns `None` if no sequence has a token that can be masked.
     fn new(texts: &[TextIds], masking: &Masking, key: Key) -> Option<Self> {
         let mut masked = Self { texts: vec![], places: vec![], tokens: vec![] };
         for (row, text) in texts.iter().enumerate() {
@@ -109,7 +109,7 @@ impl Masked {
         (!masked.tokens.is_empty()).then_some(masked)
     }
 
-    /// The batch, given its texts on a device.
+    /// Returns the batch, given its sequences on a device.
     fn beside<B: Backend>(self, texts: TextBatch<B>) -> MaskedBatch<B> {
         let ([_, t], device) = (texts.dims(), texts.ids.val().device());
         let array = |values: Vec<i64>| {
@@ -126,14 +126,14 @@ impl Masked {
 pub struct MaskedLmScore {
     /// Mean negative log-likelihood of the masked tokens, in nats.
     pub loss: f64,
-    /// Fraction of the masked tokens that are the most likely ones, from 0 to 1.
+    /// Fraction of the masked tokens for which the model's most likely token is right, from 0 to 1.
     pub accuracy: f64,
     /// Number of masked tokens.
     pub tokens: usize,
 }
 
-/// Scores a model on tokens that are masked at the published rates, whatever the rates of `masking`. The same sequences
-/// always have the same tokens masked.
+/// Scores a model on tokens that are masked at the published rates, whatever the rates of `masking`. The same tokens of
+/// the same sequences are masked in every call.
 ///
 /// # Errors
 /// As [`TextBatch::new`].
@@ -146,7 +146,7 @@ pub fn masked_lm_score<B: Backend>(
     let masking = &Masking::new(masking.mask, masking.special.clone(), masking.vocab_size);
     let (mut loss, mut right, mut tokens) = (0.0, 0.0, 0);
     let mut order: Vec<&TextIds> = texts.iter().collect();
-    // Sequences of similar length together, for less padding.
+    // Sequences of similar length share a batch, which reduces padding.
     order.sort_by_key(|text| text.ids.len());
     for (i, batch) in order.chunks(batch_size).enumerate() {
         let batch: Vec<TextIds> = batch.iter().map(|&text| text.clone()).collect();

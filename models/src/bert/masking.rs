@@ -3,28 +3,29 @@ use grove_tree::Key;
 /// Corruption of sequences for masked language modelling (Devlin et al., 2019, section 3.1).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Masking {
-    /// The mask token.
+    /// Mask token.
     pub mask: u32,
-    /// Tokens that are never chosen, such as those that mark beginning and end.
+    /// Tokens that are never selected, such as special tokens.
     pub special: Vec<u32>,
     /// Vocabulary size.
     pub vocab_size: usize,
-    /// Fraction of the other tokens that are chosen.
+    /// Fraction of the other tokens that are selected.
     pub rate: f32,
-    /// Fraction of the chosen tokens that are masked.
+    /// Fraction of the selected tokens that are replaced by the mask token.
     pub masked: f32,
-    /// Fraction of the chosen tokens that become a random token. The rest stay unchanged.
+    /// Fraction of the selected tokens that are replaced by a random token. The remaining ones are unchanged.
     pub random: f32,
 }
 
 impl Masking {
-    /// The published rates: of 15 % of the tokens 80 % are masked and 10 % become random ones.
+    /// Creates a masking with the published rates: 15 % of the tokens are selected, of which 80 % are masked and 10 %
+    /// become random.
     pub fn new(mask: u32, special: Vec<u32>, vocab_size: usize) -> Self {
         Self { mask, special, vocab_size, rate: 0.15, masked: 0.8, random: 0.1 }
     }
 
-    /// Returns the corrupted tokens and the labels: the original token where one was chosen, else -100. At least one
-    /// token is chosen if any can be.
+    /// Returns the corrupted tokens and the labels: the original token if it was selected, else -100. Selects at least
+    /// one token if there is one that is not special.
     pub fn apply(&self, ids: &[u32], key: Key) -> (Vec<u32>, Vec<i64>) {
         let (mut corrupted, mut labels) = (ids.to_vec(), vec![-100; ids.len()]);
         let open: Vec<usize> = (0..ids.len()).filter(|&i| !self.special.contains(&ids[i])).collect();

@@ -1,5 +1,5 @@
-//! BERT (Devlin et al., 2019), RoBERTa (Liu et al., 2019) and DistilBERT (Sanh et al., 2019): encoders of texts, and what is
-//! put on top of them.
+//! BERT (Devlin et al., 2019), RoBERTa (Liu et al., 2019) and DistilBERT (Sanh et al., 2019): text encoders and their
+//! task heads.
 //!
 //! ```
 //! use grove_models::{Pretrained, bert::{Bert, BertConfig, BertForSequenceClassification, TextIds}};
@@ -45,5 +45,6 @@ pub use names::published_names;
 pub use neighbours::with_neighbour_attention;
 pub use sentence::{Dense, Pooling, SentenceEncoder, SentenceModule, Similarity, transformer_directory};
 
-/// Targets of [`lora::add`](grove_layers::lora::add) as in the paper, and in peft for BERT: the query and value projections.
+/// Targets of [`lora::add`](grove_layers::lora::add) as in the paper and in peft's defaults for BERT: the query and
+/// value projections.
 pub const LORA_TARGETS: [&str; 2] = ["encoder.layer.*.attention.query", "encoder.layer.*.attention.value"];

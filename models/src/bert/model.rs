@@ -1,5 +1,6 @@
-//! The encoder. Paper: "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding" (Devlin et al.,
-//! 2019). Reference: transformers' `models/bert/modeling_bert.py`, and those of `roberta` and `distilbert`.
+//! The BERT encoder. Paper: "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding" (Devlin
+//! et al., 2019). Reference: transformers' `models/bert/modeling_bert.py`, and the counterparts in `roberta` and
+//! `distilbert`.
 
 use burn::tensor::{DType, Int, Tensor, activation::tanh};
 use grove_backend::Backend;
@@ -20,85 +21,86 @@ use super::{
 };
 use crate::{Pretrained, PretrainedConfig, error::Result};
 
-/// A BERT, RoBERTa or DistilBERT without a head. It returns the hidden states of tokens.
+/// BERT, RoBERTa or DistilBERT without a head. Computes the hidden states of all tokens.
 #[derive(Tree, Clone, Debug)]
 pub struct Bert<B: Backend> {
-    /// Embeddings.
+    /// Embeddings of the tokens.
     pub embeddings: BertEmbeddings<B>,
-    /// The layers.
+    /// Stack of layers.
     pub encoder: BertEncoder<B>,
-    /// The first token's state to a state of the whole text, `[hidden_size, hidden_size]`.
+    /// Pooler over the first token's state; `None` if the model has no pooler.
     pub pooler: Option<BertPooler<B>>,
-    /// Sizes and options.
+    /// Configuration.
     #[tree(static)]
     pub config: BertConfig,
 }
 
-/// The sum of a token's word, position and type embeddings.
+/// Embeddings: the sum of word, position and token-type embeddings, with a layer norm.
 #[derive(Tree, Clone, Debug)]
 pub struct BertEmbeddings<B: Backend> {
-    /// `[vocab_size, hidden_size]`.
+    /// Word embedding, `[vocab_size, hidden_size]`.
     pub word_embeddings: Embedding<B>,
-    /// `[max_position_embeddings, hidden_size]`.
+    /// Position embedding, `[max_position_embeddings, hidden_size]`.
     pub position_embeddings: Embedding<B>,
-    /// `[type_vocab_size, hidden_size]`; DistilBERT has none.
+    /// Token-type (segment) embedding, `[type_vocab_size, hidden_size]`; `None` for DistilBERT.
     pub token_type_embeddings: Option<Embedding<B>>,
     /// Layer norm of the sum.
     pub layer_norm: LayerNorm<B>,
 }
 
-/// The layers.
+/// Stack of encoder layers.
 #[derive(Tree, Clone, Debug)]
 pub struct BertEncoder<B: Backend> {
-    /// The layers, from the lowest to the highest.
+    /// Layers, from first to last.
     pub layer: Vec<BertLayer<B>>,
 }
 
-/// A post-norm layer: attention and a feed-forward layer, each with a residual connection and a layer norm after it.
+/// Post-norm encoder layer: attention and a feed-forward layer, each with a residual connection followed by a layer
+/// norm.
 #[derive(Tree, Clone, Debug)]
 pub struct BertLayer<B: Backend> {
-    /// The attention.
+    /// Self-attention with its residual connection and layer norm.
     pub attention: BertAttention<B>,
-    /// `[hidden_size, intermediate_size]`.
+    /// First linear layer of the feed-forward layer, `[hidden_size, intermediate_size]`.
     pub intermediate: Linear<B>,
-    /// `[intermediate_size, hidden_size]`.
+    /// Second linear layer of the feed-forward layer, `[intermediate_size, hidden_size]`.
     pub output: Linear<B>,
-    /// Layer norm of the sum.
+    /// Layer norm after the feed-forward layer's residual connection.
     pub layer_norm: LayerNorm<B>,
     /// Activation between the two linear layers.
     #[tree(static)]
     pub activation: Activation,
 }
 
-/// Multi-head self-attention without a causal mask.
+/// Multi-head self-attention without a causal mask, with its residual connection and layer norm.
 #[derive(Tree, Clone, Debug)]
 pub struct BertAttention<B: Backend> {
-    /// Query projection, `[hidden_size, hidden_size]`, like the other projections.
+    /// Query projection, `[hidden_size, hidden_size]`.
     pub query: Linear<B>,
-    /// Key projection.
+    /// Key projection, `[hidden_size, hidden_size]`.
     pub key: Linear<B>,
-    /// Value projection.
+    /// Value projection, `[hidden_size, hidden_size]`.
     pub value: Linear<B>,
-    /// Output projection of all heads.
+    /// Output projection, `[hidden_size, hidden_size]`.
     pub output: Linear<B>,
-    /// Layer norm of the sum.
+    /// Layer norm after the residual connection.
     pub layer_norm: LayerNorm<B>,
     /// Number of heads.
     pub n_head: usize,
 }
 
-/// A layer over the first token's state.
+/// Pooler: a linear layer and tanh over the first token's state.
 #[derive(Tree, Clone, Debug)]
 pub struct BertPooler<B: Backend> {
-    /// `[hidden_size, hidden_size]`.
+    /// Linear layer, `[hidden_size, hidden_size]`.
     pub dense: Linear<B>,
 }
 
 impl<B: Backend> Pretrained<B> for Bert<B> {
     type Config = BertConfig;
 
-    /// A model with initial weights as published: normal with `initializer_range`, biases 0. It has a pooler if its family
-    /// has one.
+    /// Creates a model with the published initialisation: normal weights with standard deviation `initializer_range`,
+    /// zero biases. It has a pooler unless it is a DistilBERT.
     ///
     /// # Errors
     /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
@@ -118,7 +120,8 @@ impl<B: Backend> Pretrained<B> for Bert<B> {
         Ok(self.config.published("Model"))
     }
 
-    /// All leaves are held as `dtype`, f32 if `None`. The model has a pooler if the file has one; heads are ignored.
+    /// Returns the model without weights; all leaves have `dtype`, f32 if `None`. The model has a pooler if the file
+    /// has one. Heads are ignored.
     fn skeleton_for(checkpoint: &TensorFiles, config: &BertConfig, dtype: Option<DType>) -> Result<Self> {
         let pooler = has_pooler(checkpoint, config);
         let skeleton = eval_shape(|init| Self::with_pooler(config, pooler, init))?;
@@ -127,7 +130,7 @@ impl<B: Backend> Pretrained<B> for Bert<B> {
 }
 
 impl<B: Backend> Bert<B> {
-    /// As [`new`](Pretrained::new), with or without a pooler.
+    /// Creates a model as [`new`](Pretrained::new) does, with or without a pooler.
     ///
     /// # Errors
     /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
@@ -170,7 +173,7 @@ impl<B: Backend> Bert<B> {
         })
     }
 
-    /// Makes a batch of sequences on the model's device.
+    /// Creates a batch of sequences on the model's device.
     ///
     /// # Errors
     /// As [`TextBatch::new`].
@@ -178,7 +181,7 @@ impl<B: Backend> Bert<B> {
         TextBatch::new(texts, &self.config, &self.device())
     }
 
-    /// Makes a batch of sequences on the model's device, padded to one of few lengths; see [`TextBatch::with_len`].
+    /// Creates a batch of sequences on the model's device, padded to one of a few lengths; see [`TextBatch::with_len`].
     ///
     /// # Errors
     /// As [`TextBatch::new`].
@@ -195,11 +198,11 @@ impl<B: Backend> Bert<B> {
         self.embeddings.word_embeddings.weight.val().device()
     }
 
-    /// The last hidden states of all tokens. Dropout is applied if a `key` is given. The states of padding are
+    /// Computes the last hidden states of all tokens. Dropout is applied if a `key` is given. The states of padding are
     /// meaningless.
     ///
     /// # Shapes
-    /// - texts of `[b, t]`
+    /// - texts: a batch of `[b, t]` tokens
     /// - output `[b, t, hidden_size]`
     pub fn forward(&self, texts: &TextBatch<B>, key: Option<Key>) -> Tensor<B, 3> {
         let mut states = self.states(texts, key);
@@ -210,7 +213,8 @@ impl<B: Backend> Bert<B> {
         last
     }
 
-    /// The embeddings and then the states after each layer, as they are made; each `[b, t, hidden_size]`.
+    /// Iterates over the hidden states, each `[b, t, hidden_size]`: the embeddings, then the output of each layer.
+    /// States are computed lazily.
     pub fn states<'a>(&'a self, texts: &TextBatch<B>, key: Option<Key>) -> impl Iterator<Item = Tensor<B, 3>> + 'a {
         let mask = texts.attention_mask();
         let x = dropout(self.embed(texts), self.config.hidden_dropout_prob, part_key(key, 0));
@@ -221,8 +225,8 @@ impl<B: Backend> Bert<B> {
         })
     }
 
-    /// Applies the pooler to the first tokens' states: `[b, t, hidden_size]` to `[b, hidden_size]`. Returns `None`
-    /// without a pooler.
+    /// Applies the pooler to the first token's state: `[b, t, hidden_size]` to `[b, hidden_size]`. Returns `None` if
+    /// the model has no pooler.
     pub fn pool(&self, states: Tensor<B, 3>) -> Option<Tensor<B, 2>> {
         let pooler = self.pooler.as_ref()?;
         Some(tanh(pooler.dense.forward(first(states))))
@@ -241,7 +245,7 @@ impl<B: Backend> Bert<B> {
         };
         let rows = positions.dims()[0];
         let positions = parts.position_embeddings.forward(positions); // [b or 1, t, hidden_size]
-        // Reshaped to rows, for which broadcasting is fast everywhere.
+        // Reshaped to matrices, for which broadcasting is fast on all backends.
         let x = parts.word_embeddings.forward(ids).reshape([b, t * n]) + positions.reshape([rows, t * n]);
         let x = x.reshape([b, t, n]);
         let x = match &parts.token_type_embeddings {
@@ -252,7 +256,7 @@ impl<B: Backend> Bert<B> {
     }
 }
 
-/// The first token's state: `[b, t, n]` to `[b, n]`.
+/// Returns the first token's state: `[b, t, n]` to `[b, n]`.
 pub(super) fn first<B: Backend>(states: Tensor<B, 3>) -> Tensor<B, 2> {
     let [b, _, n] = states.dims();
     states.narrow(1, 0, 1).reshape([b, n])
@@ -293,7 +297,7 @@ mod tests {
 
     #[test]
     fn published_sizes_have_the_published_numbers_of_parameters() {
-        // Counted by transformers: sum(p.numel() for p in AutoModel.from_config(config).parameters()).
+        // Counted by transformers: `sum(p.numel() for p in AutoModel.from_config(config).parameters())`.
         let known = [
             ("bert-tiny-uncased", 4_385_920),
             ("bert-base-uncased", 109_482_240),

@@ -2,27 +2,28 @@ use grove_weights::{NameMap, Step};
 
 use super::{BertConfig, Family};
 
-/// The published names of an encoder's files, with or without `bert.` (`roberta.`, `distilbert.`) before them; heads
-/// are ignored.
+/// Returns the published names of an encoder's tensors, with or without the prefix `bert.` (`roberta.`, `distilbert.`).
+/// Heads are ignored.
 pub fn published_names(config: &BertConfig, pooler: bool) -> NameMap {
     let heads = ["cls", "lm_head", "classifier", "pre_classifier", "qa_outputs"];
     let map = heads.iter().fold(encoder_names(config, pooler, "", ""), |map, head| map.ignore(&format!("{head}.**")));
     ["vocab_transform.*", "vocab_layer_norm.*", "vocab_projector.*"].iter().fold(map, |map, head| map.ignore(head))
 }
 
-/// The names under an encoder with a head; those of the encoder are saved with their prefix, as transformers does.
+/// Returns the names of an encoder inside a model with a head. They are saved with the encoder's prefix, as in
+/// transformers.
 pub(super) fn encoder_below_head(config: &BertConfig, pooler: bool) -> NameMap {
     encoder_names(config, pooler, config.model_type.prefix(), "bert.")
 }
 
-/// A linear layer, which PyTorch stores as `[out, in]`.
+/// Adds a linear layer, which PyTorch stores as `[out, in]`.
 pub(super) fn linear(map: NameMap, name: &str, path: &str) -> NameMap {
     map.rule(&format!("{name}.weight"), &format!("{path}.weight"))
         .then(Step::Transpose)
         .rule(&format!("{name}.bias"), &format!("{path}.bias"))
 }
 
-/// A layer norm; files made from TensorFlow's call its parameters gamma and beta.
+/// Adds a layer norm. Files converted from TensorFlow call its parameters gamma and beta.
 pub(super) fn norm(map: NameMap, name: &str, path: &str) -> NameMap {
     [("weight", "gamma"), ("bias", "beta")].iter().fold(map, |map, (new, old)| {
         let path = format!("{path}.{new}");
@@ -30,7 +31,7 @@ pub(super) fn norm(map: NameMap, name: &str, path: &str) -> NameMap {
     })
 }
 
-/// A layer's names in files, in the order of [`LAYER_PATHS`].
+/// Returns a layer's published names, in the order of [`LAYER_PATHS`].
 fn layer_names(family: Family) -> [&'static str; 8] {
     match family {
         Family::Bert | Family::Roberta | Family::XlmRoberta | Family::Camembert => [
@@ -81,7 +82,7 @@ fn encoder_names(config: &BertConfig, pooler: bool, name_prefix: &str, path_pref
         let part = if i < 6 { linear } else { norm };
         map = part(map, &name(published), &path(own));
     }
-    // Position numbers were once stored as a buffer.
+    // Older files store the position ids as a buffer.
     map = map.ignore("embeddings.position_ids").ignore("embeddings.token_type_ids");
     if pooler { linear(map, &name("pooler.dense"), &path("pooler.dense")) } else { map.ignore("pooler.dense.*") }
 }

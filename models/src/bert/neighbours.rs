@@ -1,4 +1,4 @@
-//! Initial weights with which a small model learns to fill in masked tokens sooner.
+//! Initial weights with which a small masked language model learns faster.
 
 use burn::tensor::{Tensor, TensorData};
 use grove_backend::Backend;
@@ -7,21 +7,21 @@ use std::f64::consts::{PI, SQRT_2};
 
 use super::BertForMaskedLm;
 
-/// Wavelengths of the position embeddings, in tokens. The shortest distinguishes neighbours.
+/// Wavelengths of the position embeddings, in tokens. The shortest distinguishes adjacent positions.
 const WAVELENGTHS: [f64; 2] = [2.2, 128.0];
 
 /// Scale of the position embeddings relative to the word embeddings.
 const POSITIONS_TO_WORDS: f64 = 2.0;
 
-/// Offsets that the heads attend to, one head after the other.
+/// Relative positions that the heads attend to, one per head, repeated.
 const OFFSETS: [f64; 4] = [-1.0, 1.0, -2.0, 2.0];
 
-/// Replaces two initial weights: the position embeddings become sinusoids (Vaswani et al., 2017, section 3.5, but for their
-/// wavelengths), and the heads of the first layer attend to neighbouring positions.
+/// Replaces two initial weights: the position embeddings become sinusoids (Vaswani et al., 2017, section 3.5, with
+/// other wavelengths), and the heads of the first layer attend to neighbouring positions.
 ///
-/// A masked position shows nothing but that it is masked. Until attention has learned where its neighbours are, a model can
-/// only guess by the frequency of tokens, which from random weights takes longer than a short run. The new weights are
-/// trained like the others.
+/// A masked token's own embedding does not identify the original token. Until attention has learned to find the
+/// neighbours, a model can only predict token frequencies, and learning this from random weights takes longer than a
+/// short run. The new weights are trained like all others.
 #[must_use]
 pub fn with_neighbour_attention<B: Backend>(model: BertForMaskedLm<B>) -> BertForMaskedLm<B> {
     let config = model.bert.config.clone();

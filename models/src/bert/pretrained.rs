@@ -10,12 +10,12 @@ use super::{Bert, BertConfig, BertHead, WithHead, names::published_names};
 use crate::{Pretrained, PretrainedConfig, error::Result, model_files::ModelFiles, pretrained::adapted};
 
 impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
-    /// Loads a published encoder with a head for fine-tuning. Tensors that the file lacks get initial weights; the report
-    /// lists them. A head for labels keeps the weights of those that the model's own `config.json` names too, wherever they
-    /// stand there, and gets new ones for the others.
+    /// Loads a published encoder for fine-tuning, with a head. Tensors that are absent from the file get initial
+    /// weights; the report lists them. A classification head keeps the weights of labels that the model's own
+    /// `config.json` names too, matched by name, and gets new weights for the other labels.
     ///
     /// # Errors
-    /// The error names the file and what to do. A file that holds no part of the encoder is an error too.
+    /// The error names the file and the remedy. A file without the encoder's tensors is an error too.
     pub fn with_new_head(
         path: impl AsRef<Path>,
         config: &BertConfig,
@@ -26,7 +26,7 @@ impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
         Self::with_new_head_of(&ModelFiles::at(path.as_ref())?, config, key, device, dtype)
     }
 
-    /// As [`with_new_head`](Self::with_new_head), of a model with an adapter.
+    /// Loads a model with an adapter, as [`with_new_head`](Self::with_new_head) does.
     ///
     /// # Errors
     /// As [`with_new_head`](Self::with_new_head) and [`ModelFiles::load`].
@@ -38,7 +38,7 @@ impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
         dtype: Option<DType>,
     ) -> Result<(Self, Report)> {
         let (checkpoint, adapters) = files.open()?;
-        // The encoder itself must be whole, and is read strictly; the second reading is for the head.
+        // The encoder must be complete, so it is loaded strictly. The head is loaded in a second pass.
         let encoder_names = published_names(config, false);
         let encoder = eval_shape(|init| Bert::with_pooler(config, false, init))?;
         let (bert, _) = place(encoder, &checkpoint, &encoder_names, device, dtype, true)?;
@@ -60,7 +60,7 @@ impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
     }
 }
 
-/// Returns true if a file has a pooler's weights, with any of the prefixes that its names may have.
+/// Returns true if a file contains a pooler, under any of the optional prefixes.
 pub(super) fn has_pooler(checkpoint: &TensorFiles, config: &BertConfig) -> bool {
     let names = published_names(config, true);
     checkpoint.names().any(|name| names.bare(name) == "pooler.dense.weight")
@@ -79,7 +79,7 @@ fn place<B: Backend, M: Tree<B>>(
 }
 
 impl BertConfig {
-    /// The fields of the `config.json` of a model of this class, such as `ForMaskedLM`.
+    /// Returns the fields of the `config.json` of a model with this class suffix, such as `ForMaskedLM`.
     pub(super) fn published(&self, class: &str) -> Map<String, Value> {
         let mut fields = self.to_json();
         fields.insert("architectures".into(), vec![format!("{}{class}", self.model_type.class())].into());

@@ -14,17 +14,18 @@ use crate::{error::Result, finite::not_finite};
 /// Number of steps that are queued before the first of them is read. Steps after the end of all sequences are wasted.
 const IN_FLIGHT: usize = 3;
 
-/// Samples tokens on the device and records there which have occurred.
+/// Samples tokens on the device, and records there the tokens that have occurred.
 pub(super) struct Sampler<'a, B: Backend> {
     options: &'a GenerateOptions,
     occurred: Option<Tensor<B, 2, Int>>,
-    /// Tokens that have been drawn for each row.
+    /// Number of tokens sampled for each row.
     steps: usize,
 }
 
 impl<'a, B: Backend> Sampler<'a, B> {
-    /// For rows that begin with these tokens, of which `done` are new. `None` where the host draws: on backends that compute there, by rules, and for
-    /// temperatures so low that logits divided by them may be infinite.
+    /// Creates a sampler for rows with these tokens so far, of which `done` are new. Returns `None` if the host
+    /// samples: on backends that sample on the host, with token rules, and for temperatures so low that the scaled
+    /// logits may overflow.
     pub fn new(
         rows: &[&[u32]],
         done: usize,
@@ -46,7 +47,8 @@ impl<'a, B: Backend> Sampler<'a, B> {
         Some(Self { options, occurred, steps: done })
     }
 
-    /// The next token of each row, `[rows]`, on the device and on its way to the host.
+    /// Samples the next token of each row, `[rows]`. The tokens are on the device, and their copy to the host has
+    /// begun.
     pub fn draw(&mut self, logits: Tensor<B, 2>) -> (Tensor<B, 1, Int>, PendingTokens) {
         let options = self.options.sampling.on_device(self.options.key.fold_in(self.steps as u32));
         self.steps += 1;
@@ -56,7 +58,7 @@ impl<'a, B: Backend> Sampler<'a, B> {
     }
 }
 
-/// Continues rows for at most `steps` tokens. `input` is what the model takes first, `[rows, t]`.
+/// Continues rows by at most `steps` tokens. `input` is the first input of the model, `[rows, t]`.
 pub(super) fn run<B: Backend, M: CausalLm<B>>(
     decoder: &dyn Decoder<B, M>,
     mut sampler: Sampler<'_, B>,

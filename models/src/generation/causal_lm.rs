@@ -1,4 +1,4 @@
-//! Language models that predict each token from those before it.
+//! Causal language models.
 
 use burn::tensor::{Int, Tensor};
 use grove_backend::Backend;
@@ -8,21 +8,20 @@ use grove_tree::{AnyArray, Key, Path, Tree};
 use super::{GenerateOptions, Generated, Score, generate, score_text};
 use crate::{error::Result, shifted::check_shifted};
 
-/// A causal language model, as transformers' `AutoModelForCausalLM`.
+/// A causal language model, like transformers' `AutoModelForCausalLM`.
 ///
-/// A model states its hidden states, with or without a cache, and its output layer. Logits, losses, generation and scoring
-/// follow. `examples/own_model.rs` defines a model from scratch.
+/// A model provides its hidden states, with or without a cache, and its output layer. Logits, losses, generation and
+/// scoring have default implementations. `examples/own_model.rs` defines a model from scratch.
 pub trait CausalLm<B: Backend>: Tree<B> {
-    /// Memory of the positions read: keys and values, or the state of a recurrent network.
+    /// State of the positions read so far: keys and values, or the state of a recurrent network.
     type Cache: DecodeCache<B>;
 
-    /// Hidden states of all positions after the last norm: the input of [`lm_head`](Self::lm_head). Dropout is applied if a
-    /// `key` is given.
+    /// Computes the hidden states of all positions after the final norm: the input of [`lm_head`](Self::lm_head).
+    /// Dropout is applied if a `key` is given.
     ///
-    /// With a cache the positions follow those that it holds, and are added to it. `padding[row]` positions at the beginning
-    /// of a row are padding, counted from the very first position; an empty slice means none anywhere. The states of
-    /// padding are meaningless.
-    ///
+    /// With a cache, the positions follow the cached ones and are added to the cache. The first `padding[row]`
+    /// positions of a row are padding, counted from the beginning of the sequence; an empty slice means no padding. The
+    /// states of padding are meaningless.
     /// # Shapes
     /// - ids `[b, t]`, each in `0..vocab_size`, t at least 1
     /// - output `[b, t, hidden_size]`
@@ -34,27 +33,27 @@ pub trait CausalLm<B: Backend>: Tree<B> {
         key: Option<Key>,
     ) -> Tensor<B, 3>;
 
-    /// Logits of the next token, `[b, t, hidden_size]` to `[b, t, vocab_size]`.
+    /// Computes the logits of the next token, from `[b, t, hidden_size]` to `[b, t, vocab_size]`.
     fn lm_head(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3>;
 
-    /// Returns an empty cache. Memory for `room` positions is allocated at once; 0 if their number is unknown.
+    /// Returns an empty cache. Allocates memory for `room` positions in advance; 0 if their number is unknown.
     fn new_cache(&self, room: usize) -> Self::Cache;
 
-    /// Returns an empty cache of fixed size, whose number of positions is an array where the model keeps keys and values: one
-    /// program of a traced decoding step serves every position. See [`KvCache::fixed`].
+    /// Returns an empty cache of fixed size. If the model caches keys and values, the number of cached positions is an
+    /// array, so that one program of a traced decoding step serves every position. See [`KvCache::fixed`].
     fn new_fixed_cache(&self, capacity: usize) -> Self::Cache {
         self.new_cache(capacity).fixed(capacity, &self.device())
     }
 
-    /// Number of tokens.
+    /// Returns the vocabulary size.
     fn vocab_size(&self) -> usize;
 
-    /// Bytes of the cache of a sequence of this many positions; `None` if unknown.
+    /// Returns the bytes of the cache of a sequence with this many positions; `None` if unknown.
     fn cache_bytes(&self, _positions: usize) -> Option<usize> {
         None
     }
 
-    /// The model's device: that of its first array, or the default one for a skeleton.
+    /// Returns the model's device: that of its first array, or the default device for a skeleton.
     fn device(&self) -> B::Device {
         let mut device = None;
         self.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| {
@@ -63,35 +62,37 @@ pub trait CausalLm<B: Backend>: Tree<B> {
         device.unwrap_or_default()
     }
 
-    /// The sequence length for which the model is made, if there is one.
+    /// Returns the context length that the model was made for, if there is one.
     fn context(&self) -> Option<usize> {
         None
     }
 
-    /// The most positions that the model can read, if there is a limit. Rotary positions go beyond the context, for which alone
-    /// they were trained.
+    /// Returns the maximum number of positions that the model can process, if there is a limit. Rotary embeddings work
+    /// beyond the context length, but were not trained there.
     fn position_limit(&self) -> Option<usize> {
         self.context()
     }
 
-    /// True if the states of all positions depend on the length of a prompt, which must be read at once then.
+    /// Returns true if the states of all positions depend on the sequence length, so that a prompt must be processed at
+    /// once.
     fn reads_prompts_whole(&self) -> bool {
         false
     }
 
-    /// Tokens that end a text, as the model's `config.json` names them.
+    /// Returns the tokens that end a sequence, from the model's `config.json`.
     fn end_tokens(&self) -> Vec<u32> {
         vec![]
     }
 
-    /// Returns the model with this rate of dropout everywhere, for training. A model without dropout stays as it is.
+    /// Returns the model with this dropout rate in all layers, for training. A model without dropout is returned
+    /// unchanged.
     #[must_use]
     fn with_dropout(self, _rate: f64) -> Self {
         self
     }
 
-    /// Hidden states of independent sequences, for value heads, classifiers and probes. Dropout is applied if a `key` is
-    /// given.
+    /// Computes the hidden states of independent sequences, for value heads, classifiers and probes. Dropout is applied
+    /// if a `key` is given.
     ///
     /// # Shapes
     /// - ids `[b, t]`, t at most the model's context
@@ -100,7 +101,7 @@ pub trait CausalLm<B: Backend>: Tree<B> {
         self.forward_hidden(ids, &[], None, key)
     }
 
-    /// Logits of the next token at each position. Dropout is applied if a `key` is given.
+    /// Computes the logits of the next token at each position. Dropout is applied if a `key` is given.
     ///
     /// # Shapes
     /// - ids `[b, t]`, each in `0..vocab_size`, t at most the model's context
@@ -109,7 +110,7 @@ pub trait CausalLm<B: Backend>: Tree<B> {
         self.lm_head(self.features(ids, key))
     }
 
-    /// Reads the next positions. Returns the logits after the last of them, and the new cache. For `padding` see
+    /// Processes the next positions. Returns the logits after the last of them, and the new cache. For `padding` see
     /// [`forward_hidden`](Self::forward_hidden).
     ///
     /// # Shapes
@@ -121,7 +122,8 @@ pub trait CausalLm<B: Backend>: Tree<B> {
         (self.lm_head(hidden.narrow(1, t - 1, 1)).reshape([b, self.vocab_size()]), cache)
     }
 
-    /// As [`decode`](Self::decode) without padding, with the logits after each of the last `n` positions.
+    /// Processes the next positions without padding. Returns the logits after each of the last `n` positions, and the
+    /// new cache.
     ///
     /// # Shapes
     /// - ids `[b, t]`, t at least `n`
@@ -132,16 +134,15 @@ pub trait CausalLm<B: Backend>: Tree<B> {
         (self.lm_head(hidden.narrow(1, t - n, n)), cache)
     }
 
-    /// Mean negative log-likelihood, in nats, of each token after those before it. As in transformers, labels are not
-    /// shifted by the caller: the label of a position is its own token, or -100 where it does not count. Dropout is applied
-    /// if a `key` is given.
+    /// Computes the mean negative log-likelihood per token, in nats. As in transformers, the caller does not shift the
+    /// labels: the label of a position is its own token, or -100 to ignore it. Dropout is applied if a `key` is given.
     ///
     /// # Shapes
     /// - ids, labels `[b, t]` with `t` at least 2
     /// - output `[1]`
     ///
     /// # Panics
-    /// If a row has one token, which has nothing before it, or ids and labels differ in shape.
+    /// If a row has only one token, or if ids and labels differ in shape.
     fn loss(&self, ids: Tensor<B, 2, Int>, labels: Tensor<B, 2, Int>, key: Option<Key>) -> Tensor<B, 1> {
         let [b, t] = ids.dims();
         check_shifted(ids.dims(), labels.dims());
@@ -150,11 +151,12 @@ pub trait CausalLm<B: Backend>: Tree<B> {
         cross_entropy(logits.reshape([n, self.vocab_size()]), labels.reshape([n]))
     }
 
-    /// Mean negative log-likelihood, in nats, of targets that are the tokens after the inputs. Use it for training on
-    /// windows of one token more than the context. Dropout is applied if a `key` is given.
+    /// Computes the mean negative log-likelihood, in nats, of targets that are already shifted: each is the token after
+    /// its input. Use it for training on windows of one token more than the context. Dropout is applied if a `key` is
+    /// given.
     ///
     /// # Shapes
-    /// - ids, targets `[b, t]`; a target of -100 does not count
+    /// - ids, targets `[b, t]`; a target of -100 is ignored
     /// - output `[1]`
     fn next_token_loss(&self, ids: Tensor<B, 2, Int>, targets: Tensor<B, 2, Int>, key: Option<Key>) -> Tensor<B, 1> {
         let [b, t] = ids.dims();
@@ -175,7 +177,7 @@ pub trait CausalLm<B: Backend>: Tree<B> {
         generate(self, prompts, options, on_token)
     }
 
-    /// Scores a text; see [`score_text`].
+    /// Computes the likelihood of a token sequence; see [`score_text`].
     ///
     /// # Errors
     /// As [`score_text`].
@@ -184,32 +186,33 @@ pub trait CausalLm<B: Backend>: Tree<B> {
     }
 }
 
-/// A model's memory of the positions that it has read.
+/// State of a model's decoding: the positions that it has processed.
 pub trait DecodeCache<B: Backend>: Tree<B> {
-    /// Number of positions read, padding included.
+    /// Returns the number of positions processed, including padding.
     ///
     /// # Panics
-    /// If the cache is [of fixed size](Self::fixed), where the number is an array or is not known. A model that decodes with such a
-    /// cache takes positions from [`cached_position_ids`](super::cached_position_ids) and masks from
-    /// [`layer_masks`](super::layer_masks) or [`AttentionMask::after`](grove_layers::AttentionMask::after).
+    /// If the cache is [of fixed size](Self::fixed): its number of positions is an array or unknown. A model that
+    /// decodes with such a cache takes positions from [`cached_position_ids`](super::cached_position_ids) and masks
+    /// from [`layer_masks`](super::layer_masks) or [`AttentionMask::after`](grove_layers::AttentionMask::after).
     fn seen(&self) -> usize;
 
-    /// Returns the cache after the first `len` positions, or `None` if it no longer holds what the next position needs.
+    /// Returns the cache after the first `len` positions, or `None` if it no longer contains what the next position
+    /// needs.
     fn truncate(self, len: usize) -> Option<Self>;
 
-    /// Returns an empty cache of fixed size in place of an empty one. A cache whose size does not depend on the number of positions
-    /// stays.
+    /// Replaces an empty cache by an empty cache of fixed size. A cache whose size does not depend on the number of
+    /// positions is returned unchanged.
     fn fixed(self, _capacity: usize, _device: &B::Device) -> Self {
         self
     }
 
-    /// Returns a cache of fixed size with room for more positions, which holds what this one holds. Other caches stay.
+    /// Grows a cache of fixed size to the given capacity and keeps its contents. Other caches are returned unchanged.
     fn with_capacity(self, _capacity: usize) -> Self {
         self
     }
 }
 
-/// The caches of a model's attention layers.
+/// Caches of a model's attention layers.
 impl<B: Backend> DecodeCache<B> for Vec<KvCache<B>> {
     fn seen(&self) -> usize {
         self.first().map_or(0, KvCache::len)

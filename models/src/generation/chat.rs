@@ -6,8 +6,8 @@ use grove_text::chat::{ChatTemplate, Message};
 use super::{CausalLm, DecodeSession, GenerateOptions, Generated, TextStream, check_prompt, generate_with_cache};
 use crate::{Tokenizer, error::Result};
 
-/// A conversation: its messages, rendered by the model's chat template, and the cache of what the model has read, so that
-/// each turn processes only its new tokens, unless the states of all positions depend on the length of the text.
+/// A conversation: its messages, rendered by the model's chat template, and the cache of the tokens that the model has
+/// processed. Each turn costs only its new tokens, unless the model's hidden states all depend on the sequence length.
 ///
 /// ```no_run
 /// use grove_models::{GenerateOptions, Llama, Pretrained, Tokenizer, chat::{ChatSession, chat_template}};
@@ -30,7 +30,7 @@ pub struct ChatSession<'a, B: Backend, M: CausalLm<B>> {
     tokenizer: &'a Tokenizer,
     template: &'a ChatTemplate,
     messages: Vec<Message>,
-    /// Tokens of the messages, with the beginning of a reply.
+    /// Tokens of the messages, followed by the header of a reply.
     prompt: Vec<u32>,
     session: Option<DecodeSession<B, M>>,
     replies: u32,
@@ -39,25 +39,25 @@ pub struct ChatSession<'a, B: Backend, M: CausalLm<B>> {
 /// A model's reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// Its text, without white space around it.
+    /// Text without surrounding whitespace.
     pub text: String,
-    /// Its tokens, and the reason why it ended.
+    /// Tokens, and the reason why the reply ended.
     pub generated: Generated,
 }
 
 impl<'a, B: Backend, M: CausalLm<B>> ChatSession<'a, B, M> {
-    /// A conversation that begins with a system message, if there is one.
+    /// Starts a conversation, with a system message if there is one.
     pub fn new(model: &'a M, tokenizer: &'a Tokenizer, template: &'a ChatTemplate, system: Option<&str>) -> Self {
         let messages = system.map(|system| Message::new("system", system)).into_iter().collect();
         Self { model, tokenizer, template, messages, prompt: vec![], session: None, replies: 0 }
     }
 
-    /// The messages so far.
+    /// Returns the messages so far.
     pub fn messages(&self) -> &[Message] {
         &self.messages
     }
 
-    /// Adds a message of the user. After an error the conversation is as before.
+    /// Adds a message of the user. After an error the conversation is unchanged.
     ///
     /// # Errors
     /// The template refuses the messages, or they do not fit into the model's context.
@@ -71,7 +71,7 @@ impl<'a, B: Backend, M: CausalLm<B>> ChatSession<'a, B, M> {
 
     /// Adds a message of the user, and drops the oldest turns until the prompt and `room` more tokens fit into the model's
     /// context. The system message and the new message stay. Returns the number of messages that were dropped. After an
-    /// error the conversation is as before.
+    /// error the conversation is unchanged.
     ///
     /// # Errors
     /// As [`say`](Self::say), if the new message alone does not fit.
@@ -98,16 +98,16 @@ impl<'a, B: Backend, M: CausalLm<B>> ChatSession<'a, B, M> {
         }
     }
 
-    /// The tokens of messages, with the beginning of a reply.
+    /// Tokens of messages, followed by the start of a reply.
     fn encode(&self, messages: &[Message]) -> Result<Vec<u32>> {
         self.tokenizer.encode_rendered(&self.template.render(messages, true)?)
     }
 
-    /// Generates the model's reply to the last message, and adds it to the messages. Each reply is sampled with a key of
-    /// its own, folded from that of the options.
+    /// Generates the model's reply to the last message, and adds the reply to the messages. Each reply has its own key,
+    /// folded from that of the options.
     ///
     /// - `stop`: the reply ends before the first of these strings
-    /// - `on_text`: called with each new piece of the text, which can be empty; generation ends where it returns false
+    /// - `on_text`: called with each new piece of the text, which can be empty; if it returns false, generation ends
     ///
     /// # Errors
     /// As [`generate_with_cache`], or the tokenizer cannot decode a token.
@@ -127,7 +127,7 @@ impl<'a, B: Backend, M: CausalLm<B>> ChatSession<'a, B, M> {
             }
         };
         let options = GenerateOptions { key: options.key.fold_in(self.replies), ..options.clone() };
-        // States that depend on the length of the text are not those of a longer one.
+        // States that depend on the sequence length cannot be reused for a longer sequence.
         let session = self.session.take().filter(|_| !self.model.reads_prompts_whole());
         let session = session.unwrap_or_else(|| DecodeSession::new(self.model, 0));
         let (generated, session) = generate_with_cache(self.model, session, &self.prompt, &options, on_token)?;

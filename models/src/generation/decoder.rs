@@ -1,4 +1,4 @@
-//! The decoding steps of a model.
+//! Decoding steps of a model.
 
 use burn::tensor::{Int, Tensor};
 use grove_backend::Backend;
@@ -6,23 +6,23 @@ use std::cell::RefCell;
 
 use super::{CausalLm, DecodeCache};
 
-/// The least capacity of a cache of fixed size, in positions. It doubles when it is full.
+/// Minimum capacity of a cache of fixed size, in positions. The capacity doubles when the cache is full.
 const FIRST_CAPACITY: usize = 64;
 
-/// The capacity of a cache of fixed size that holds so many positions.
+/// Returns the capacity of a fixed-size cache for this many positions.
 pub(super) fn capacity(positions: usize) -> usize {
     positions.next_power_of_two().max(FIRST_CAPACITY)
 }
 
-/// The decoding steps of a model.
+/// Decoding steps of a model.
 pub(super) trait Decoder<B: Backend, M: CausalLm<B>> {
-    /// The model.
+    /// Returns the model.
     fn model(&self) -> &M;
 
-    /// Returns an empty cache, for a prompt of this many positions and at most so many steps.
+    /// Returns an empty cache for a prompt of this many positions and at most `steps` steps.
     fn new_cache(&self, prompt: usize, steps: usize) -> M::Cache;
 
-    /// [`CausalLm::decode`] with a cache in which there are `seen` positions.
+    /// Runs [`CausalLm::decode`] with a cache that contains `seen` positions.
     fn decode(
         &self,
         ids: Tensor<B, 2, Int>,
@@ -32,7 +32,7 @@ pub(super) trait Decoder<B: Backend, M: CausalLm<B>> {
     ) -> (Tensor<B, 2>, M::Cache);
 }
 
-/// Steps as the model computes them.
+/// Eager steps.
 pub(super) struct Eager<'a, M>(pub &'a M);
 
 impl<B: Backend, M: CausalLm<B>> Decoder<B, M> for Eager<'_, M> {
@@ -61,10 +61,10 @@ impl<B: Backend, M: CausalLm<B>> Decoder<B, M> for Eager<'_, M> {
     }
 }
 
-/// The steps of another decoder, each of which reads all tokens again.
+/// Steps of another decoder, each of which processes all tokens again.
 pub(super) struct Again<'a, B: Backend, M> {
     inner: &'a dyn Decoder<B, M>,
-    /// The tokens that were read, `[b, t]`.
+    /// Tokens processed so far, `[b, t]`.
     read: RefCell<Option<Tensor<B, 2, Int>>>,
 }
 
@@ -98,14 +98,14 @@ impl<B: Backend, M: CausalLm<B>> Decoder<B, M> for Again<'_, B, M> {
     }
 }
 
-/// An empty cache with room for `room` positions, of which the first `prompt` are read at once. Where programs are compiled, it is of
-/// fixed size: each number of positions would be a program of its own.
+/// Returns an empty cache with room for `room` positions, of which the first `prompt` are processed at once. On
+/// compiling backends it has a fixed size: otherwise each number of positions would need its own program.
 pub(super) fn new_cache<B: Backend, M: CausalLm<B>>(model: &M, prompt: usize, room: usize) -> M::Cache {
     if B::LAZY { model.new_fixed_cache(capacity(prompt.saturating_add(1))) } else { model.new_cache(room) }
 }
 
-/// A cache with room for tokens `[b, t]`, and the tokens in the parts in which they are read: all at once, or where programs are
-/// compiled and no row has padding, powers of two, of which there are few.
+/// Returns a cache with room for the tokens `[b, t]`, and the tokens in chunks. On compiling backends, tokens without
+/// padding are split into power-of-two chunks, so that few programs are compiled. Otherwise there is one chunk.
 pub(super) fn chunks<B: Backend, M: CausalLm<B>>(
     model: &M,
     ids: Tensor<B, 2, Int>,

@@ -2,19 +2,19 @@
 
 use serde::{Deserialize, Serialize, Serializer};
 
-/// Tokens that end a sequence: one, several, or none in a file. Negative numbers stand for none.
+/// Tokens that end a sequence: one, several, or none. Negative values in a file mean none.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "Option<Numbers>")]
 pub enum EndTokens {
-    /// One.
+    /// One token.
     One(u32),
-    /// Any of several.
+    /// Any of several tokens.
     Any(Vec<u32>),
-    /// None: no token ends a sequence.
+    /// No token ends a sequence.
     None,
 }
 
-/// One token, or any of several.
+/// One token or several tokens of a file.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a token's number, or a list of such")]
 pub(super) enum Numbers {
@@ -23,7 +23,7 @@ pub(super) enum Numbers {
 }
 
 impl Numbers {
-    /// The numbers that are tokens.
+    /// Returns the values that are token ids.
     pub fn to_vec(&self) -> Vec<u32> {
         let numbers = match self {
             Self::One(number) => std::slice::from_ref(number),
@@ -60,7 +60,7 @@ impl Serialize for EndTokens {
 }
 
 impl EndTokens {
-    /// The tokens.
+    /// Returns the tokens.
     pub fn to_vec(&self) -> Vec<u32> {
         match self {
             Self::One(token) => vec![*token],

@@ -13,13 +13,13 @@ use super::{
 };
 use crate::error::Result;
 
-/// A language model whose decoding step can be traced. Every [`CausalLm`] that derives [`Tree`] and is generic in its backend is
-/// one.
+/// A language model whose decoding step can be traced. Implemented by every [`CausalLm`] that derives [`Tree`] and is
+/// generic over the backend.
 pub trait TraceableLm<B: Backend>:
     CausalLm<B, Cache: Traceable<B, OnTraced = Self::TracedCache>>
     + Traceable<B, OnTraced: CausalLm<Traced, Cache = Self::TracedCache>>
 {
-    /// The model's cache in a trace.
+    /// Type of the model's cache in a trace.
     type TracedCache: Tree<Traced, On<B> = Self::Cache>;
 
     /// Returns the model with a decoding step that is traced once and then runs as a program.
@@ -42,11 +42,11 @@ where
 struct StepArgs<B: Backend, M, C> {
     /// The model.
     model: M,
-    /// The tokens that were drawn, `[b, 1]`.
+    /// Sampled tokens, `[b, 1]`.
     ids: Array<B, 2, Int>,
-    /// The positions that the model has read.
+    /// Cache of the positions processed so far.
     cache: C,
-    /// Positions of padding at the beginning of each row.
+    /// Number of padding positions at the beginning of each row.
     #[tree(static)]
     padding: Vec<usize>,
 }
@@ -63,9 +63,9 @@ fn step<M: CausalLm<Traced>>(args: Args<M, M::Cache>) -> Results<M::Cache> {
 
 /// A language model with a jitted decoding step, from [`TraceableLm::jitted`].
 ///
-/// Keys and values are kept in a cache of fixed size, whose position is an array: one program serves all positions, until the cache is full
-/// and doubles. Prompts are read without a trace, since each length would be a program of its own. Programs are kept from one call to
-/// the next.
+/// Keys and values are stored in a cache of fixed size whose position is an array. One program serves all positions
+/// until the cache is full and doubles. Prompts are processed eagerly, since each length would need its own program.
+/// Programs are kept between calls.
 ///
 /// ```
 /// use grove_models::{GenerateOptions, Gpt2, Gpt2Config, Pretrained, generate, generation::TraceableLm};
@@ -87,7 +87,8 @@ pub struct JittedLm<'a, B: Backend, M: TraceableLm<B>> {
 }
 
 impl<B: Backend, M: TraceableLm<B>> JittedLm<'_, B, M> {
-    /// Continues prompts; see [`generate`](super::generate), whose tokens it draws, unless rounding decides between two of them.
+    /// Continues prompts as [`generate`](super::generate) does, and samples the same tokens unless rounding decides
+    /// between two of them.
     ///
     /// # Errors
     /// As [`generate`](super::generate).
@@ -100,7 +101,7 @@ impl<B: Backend, M: TraceableLm<B>> JittedLm<'_, B, M> {
         generate_by(self, prompts, options, &mut on_token)
     }
 
-    /// Returns the graphs of the step, one for each capacity, number of rows and padding, the one that was used last first.
+    /// Returns the step's graphs, one per capacity, number of rows and padding, most recently used first.
     pub fn graphs(&self) -> Vec<Graph> {
         self.step.graphs()
     }
@@ -112,7 +113,7 @@ impl<B: Backend, M: TraceableLm<B>> Decoder<B, M> for JittedLm<'_, B, M> {
     }
 
     fn new_cache(&self, prompt: usize, _steps: usize) -> M::Cache {
-        // One position more, so that the first step has room.
+        // One more position, so that the first step has room.
         self.model.new_fixed_cache(capacity(prompt + 1))
     }
 

@@ -1,7 +1,7 @@
-//! Text generation, shared by every decoder.
+//! Text generation for all causal language models.
 //!
-//! Backends that compute on a device of their own draw the tokens there, and the host reads no more than these. See
-//! [`Sampling`] for when a token can be another than where the host draws.
+//! Device backends sample on the device; only token ids are copied to the host. [`Sampling`] describes when a token can
+//! differ from one that is sampled on the host.
 
 mod ahead;
 mod causal_lm;

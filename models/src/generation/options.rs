@@ -1,4 +1,4 @@
-//! Options for generation, and what comes of it.
+//! Options and results of generation.
 
 use grove_backend::Backend;
 use grove_tree::Key;
@@ -8,26 +8,26 @@ use super::{CausalLm, Sampling, TokenRules};
 /// Options for generation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GenerateOptions {
-    /// Maximum number of tokens to add to each prompt.
+    /// Maximum number of new tokens per prompt.
     pub max_new_tokens: usize,
-    /// Most tokens of a text, the prompt included, from a `generation_config.json` that does not say
-    /// [`max_new_tokens`](Self::max_new_tokens). One token is generated in any case.
+    /// Maximum sequence length including the prompt, from a `generation_config.json` without
+    /// [`max_new_tokens`](Self::max_new_tokens). At least one token is generated in any case.
     pub max_length: Option<usize>,
     /// Sampling options.
     pub sampling: Sampling,
-    /// Which tokens may come next.
+    /// Restrictions of the next token.
     pub rules: TokenRules,
-    /// Tokens that end a sequence, in addition to the model's own. They are not part of the result.
+    /// Tokens that end a sequence, in addition to the model's own. They are not included in the result.
     pub stop_tokens: Vec<u32>,
-    /// Texts that end a sequence, from a `generation_config.json`: for a [`TextStream`](super::TextStream), which knows what
-    /// tokens say. [`generate`](super::generate) does not look at them.
+    /// Strings that end a sequence, from a `generation_config.json`. A [`TextStream`](super::TextStream) applies them,
+    /// since it decodes tokens; [`generate`](super::generate) ignores them.
     pub stop_strings: Vec<String>,
-    /// The model's own end tokens, from its `generation_config.json`; if `None`, those that it was loaded with.
+    /// The model's end tokens, from its `generation_config.json`; `None` for those that it was loaded with.
     pub end_tokens: Option<Vec<u32>>,
     /// If true, generation continues after the model's own end tokens.
     pub ignore_eos: bool,
-    /// If false, the whole text is read again for each token where that changes the result: for models whose states of all positions
-    /// depend on the length of the text.
+    /// If false, a model whose hidden states all depend on the sequence length reprocesses the whole sequence for each
+    /// token, which changes the result. Other models ignore this option.
     pub use_cache: bool,
     /// Key of the random numbers.
     pub key: Key,
@@ -52,27 +52,27 @@ impl Default for GenerateOptions {
 }
 
 impl GenerateOptions {
-    /// Most new tokens after a prompt.
+    /// Returns the maximum number of new tokens after a prompt.
     pub(super) fn most_after(&self, prompt: usize) -> usize {
         let most = self.max_length.map_or(usize::MAX, |length| length.saturating_sub(prompt).max(1));
         self.max_new_tokens.min(most)
     }
 
-    /// True if a model reads the whole text again for each token.
+    /// Returns true if the model reprocesses the whole sequence for each token.
     pub(super) fn reads_again<B: Backend>(&self, model: &impl CausalLm<B>) -> bool {
         !self.use_cache && model.reads_prompts_whole()
     }
 
-    /// The key of a row's next token, `step` tokens after the prompt.
+    /// Returns the key of a row's next token, `step` tokens after the prompt.
     pub(super) fn key_of(&self, step: usize, row: usize) -> Key {
         self.key.fold_in(step as u32).fold_in(row as u32)
     }
 }
 
-/// The reason why a sequence ended.
+/// Reason why a sequence ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
-    /// The model ended it, or a stop token did.
+    /// The model generated an end token or a stop token.
     Stop,
     /// The maximum number of tokens was reached.
     Length,
@@ -82,11 +82,11 @@ pub enum Finish {
     Callback,
 }
 
-/// A continuation of one prompt.
+/// Continuation of one prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Generated {
-    /// The new tokens, without the one that ended the sequence.
+    /// New tokens, without the one that ended the sequence.
     pub ids: Vec<u32>,
-    /// Why it ended.
+    /// Reason why the sequence ended.
     pub finish: Finish,
 }

@@ -1,11 +1,11 @@
-//! Positions of tokens, and the masks of attention layers, with and without a cache.
+//! Positions of tokens and masks of attention layers, with and without a cache.
 
 use burn::tensor::{Int, IntDType, Tensor, TensorData};
 use grove_backend::Backend;
 use grove_layers::{AttentionMask, KvCache};
 
-/// Positions of the tokens after `seen` others, in rows that begin with padding: one row for all where none does, else one
-/// for each. Padding itself stands at position 0.
+/// Returns the positions of `t` tokens that follow `seen` others, and the number of rows: one row for all if there is
+/// no padding, else one for each. Padding has position 0.
 pub(crate) fn row_positions(seen: usize, t: usize, padding: &[usize]) -> (Vec<usize>, usize) {
     let row = |pad: usize| (seen..seen + t).map(move |position| position.saturating_sub(pad));
     match padding.iter().all(|&pad| pad == 0) {
@@ -14,21 +14,20 @@ pub(crate) fn row_positions(seen: usize, t: usize, padding: &[usize]) -> (Vec<us
     }
 }
 
-/// Positions of `t` tokens that follow `seen` others, as a decoder's table of positions is indexed.
+/// Returns the positions of `t` tokens that follow `seen` others, as indices of a position embedding.
 ///
-/// `padding[row]` positions at the beginning of a row are padding, which stands at position 0; an empty slice means none
-/// anywhere.
+/// The first `padding[row]` positions of a row are padding, which has position 0; an empty slice means no padding.
 ///
 /// # Shapes
-/// - output `[b, t]`, or `[1, t]` where no row has padding
+/// - output `[b, t]`, or `[1, t]` if no row has padding
 pub fn position_ids<B: Backend>(seen: usize, t: usize, padding: &[usize], device: &B::Device) -> Tensor<B, 2, Int> {
     let (positions, rows) = row_positions(seen, t, padding);
     let positions: Vec<i64> = positions.into_iter().map(|position| position as i64).collect();
     Tensor::from_data(TensorData::new(positions, [rows, t]), device)
 }
 
-/// [`position_ids`] of `t` tokens that follow those of a cache of [fixed size](KvCache::fixed), for which `seen` is an array;
-/// `None` for other caches.
+/// Returns the [`position_ids`] of `t` tokens that follow a cache of [fixed size](KvCache::fixed), whose length is an
+/// array; `None` for other caches.
 pub fn fixed_position_ids<B: Backend>(
     cache: Option<&KvCache<B>>,
     t: usize,
@@ -45,7 +44,7 @@ pub fn fixed_position_ids<B: Backend>(
     Some((positions.expand([rows, t]) - padding).clamp_min(0))
 }
 
-/// [`position_ids`] of `t` tokens that follow those of the caches, of a decoder's layers, if there are any.
+/// Returns the [`position_ids`] of `t` tokens that follow the layers' caches, if there are any.
 pub fn cached_position_ids<B: Backend>(
     caches: Option<&Vec<KvCache<B>>>,
     t: usize,
@@ -57,7 +56,8 @@ pub fn cached_position_ids<B: Backend>(
         .unwrap_or_else(|| position_ids(first.map_or(0, KvCache::len), t, padding, device))
 }
 
-/// The mask of each layer by the window it has, if any, for `b` rows of `t` tokens that follow those of the caches.
+/// Returns the attention mask of each layer, given its window, for `b` rows of `t` tokens that follow the layers'
+/// caches.
 pub fn layer_masks<B: Backend>(
     windows: &[Option<usize>],
     [b, t]: [usize; 2],

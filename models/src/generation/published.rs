@@ -12,10 +12,10 @@ use crate::{
     pretrained::{config_beside, read_json},
 };
 
-/// transformers' default for files that sample.
+/// transformers' default of `top_k` for files that sample.
 const TOP_K: i64 = 50;
 
-/// Keys of transformers' `GenerationConfig` that change no text here, and why.
+/// Keys of transformers' `GenerationConfig` that change no output here, and the reason.
 #[cfg(test)]
 const WITHOUT_EFFECT: [(&str, &str); 36] = [
     ("_from_model_config", "where the file came from"),
@@ -56,7 +56,7 @@ const WITHOUT_EFFECT: [(&str, &str); 36] = [
     ("force_words_ids", "of beam search, and refused with it"),
 ];
 
-/// One text, or any of several.
+/// One string or a list of strings.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a text, or a list of texts")]
 enum Texts {
@@ -65,15 +65,17 @@ enum Texts {
 }
 
 impl GenerateOptions {
-    /// The options with which a model was published: the `generation_config.json` in its directory, or beside its
-    /// weights file; without one, the keys of the same names in its `config.json`, as in transformers. It holds the sampling
-    /// options (greedy with `"do_sample": false`), the tokens and texts that end a sequence, its length, and
-    /// [rules](TokenRules). `sampling` is for a model that does not say whether to sample; a repetition
-    /// penalty counts in any case. Where a file that samples does not name `top_k`, it is 50, as in transformers.
+    /// Reads the options with which a model was published: the `generation_config.json` in its directory or beside its
+    /// weights file, else the keys of the same names in its `config.json`, as in transformers. They include the
+    /// sampling options (greedy with `"do_sample": false`), the tokens and strings that end a sequence, its maximum
+    /// length, and [rules](TokenRules).
+    ///
+    /// `sampling` applies if the file does not specify `do_sample`; a repetition penalty in the file applies in any
+    /// case. If a file that samples has no `top_k`, it is 50, as in transformers.
     ///
     /// # Errors
-    /// The file cannot be read, is not valid JSON, has invalid values, or asks for a way of generation that there is not, such as
-    /// beam search. The error names the file and the key.
+    /// The file cannot be read, is not valid JSON, has invalid values, or requests an unsupported decoding method, such
+    /// as beam search. The error names the file and the key.
     pub fn published(model: impl AsRef<Path>, sampling: Sampling) -> Result<Self> {
         let files = ModelFiles::at(model.as_ref())?;
         let places =
@@ -108,13 +110,13 @@ impl GenerateOptions {
     }
 }
 
-/// The `generation_config.json` of a model.
+/// Returns the path of a model's `generation_config.json`.
 fn file_beside(model: &Path) -> PathBuf {
     let name = "generation_config.json";
     if model.is_dir() { model.join(name) } else { model.with_file_name(name) }
 }
 
-/// The tokens that end a model's texts: those of its `generation_config.json`, if it names any, else `own`, those of its
+/// Returns a model's end tokens: those of its `generation_config.json`, if it names any, else `own`, those of its
 /// `config.json`.
 pub(crate) fn published_ends(model: &Path, own: EndTokens) -> Result<EndTokens> {
     let file = file_beside(model);
@@ -125,7 +127,7 @@ pub(crate) fn published_ends(model: &Path, own: EndTokens) -> Result<EndTokens> 
     Ok(ends.unwrap_or(own))
 }
 
-/// A number that is not negative. 0 is as good as absent.
+/// Reads a count; 0 means absent.
 fn count(keys: &mut Keys, key: &'static str) -> Result<Option<usize>> {
     Ok(keys.get::<usize>(key)?.filter(|&number| number > 0))
 }
@@ -137,7 +139,7 @@ fn sampling_of(keys: &mut Keys, default: Sampling) -> Result<Sampling> {
     let mut sampling = match samples {
         Some(true) => Sampling {
             temperature: temperature.unwrap_or(1.0),
-            // All tokens are 0 in transformers' files, and -1 in vLLM's.
+            // 0 means all tokens in transformers' files, -1 in vLLM's.
             top_k: usize::try_from(top_k.unwrap_or(TOP_K)).ok().filter(|&k| k > 0),
             top_p,
             min_p,
@@ -178,7 +180,7 @@ fn rules_of(keys: &mut Keys) -> Result<TokenRules> {
     Ok(rules)
 }
 
-/// Refuses ways of generation that there are not. Some count where tokens are sampled only.
+/// Refuses decoding methods that are not supported. Some keys matter only when sampling.
 fn refuse_others(keys: &mut Keys, samples: bool) -> Result<()> {
     let (none, one, off) = ([], [json!(1)], [json!(0), json!(false)]);
     let others: [(&'static str, &[Value]); 14] = [
@@ -212,9 +214,9 @@ fn refuse_others(keys: &mut Keys, samples: bool) -> Result<()> {
     Ok(())
 }
 
-/// The token that ends each document of a training text: the tokenizer's own, unless the model ends a sequence by others.
-/// These are the tokens of the `generation_config.json` beside `source`, the files of a pretrained model, else those of the
-/// model's configuration.
+/// Returns the token that ends each document of a training text: the tokenizer's own end token, unless the model ends
+/// sequences with other tokens. The model's end tokens are those of the `generation_config.json` beside `source`, the
+/// files of a pretrained model, else those of the model's configuration.
 ///
 /// # Errors
 /// As [`GenerateOptions::published`].
@@ -260,7 +262,7 @@ mod tests {
         }
     }
 
-    /// The keys of transformers' class. Each is followed, refused, or changes nothing.
+    /// All keys of transformers' class. Each is followed, refused, or has no effect.
     #[test]
     fn knows_all_keys() {
         let keys = crate::keys::of_transformers("GenerationConfig");

@@ -1,21 +1,21 @@
-//! The rows that are being generated.
+//! Rows of a batch that is being generated.
 
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
 
 use super::Finish;
 
-/// A row that is being generated.
+/// A row of the batch.
 pub(super) struct Row {
-    /// Prompt and new tokens.
+    /// Tokens of the prompt, followed by the new ones.
     pub ids: Vec<u32>,
     pub prompt: usize,
-    /// Most new tokens, and why there are no more.
+    /// Maximum number of new tokens, and the reason for it.
     pub limit: (usize, Finish),
     pub finish: Option<Finish>,
 }
 
-/// Rows that are being generated, and what ends them.
+/// Rows of the batch, and the conditions that end them.
 pub(super) struct Rows<'a> {
     pub rows: Vec<Row>,
     pub ends: Vec<u32>,
@@ -31,7 +31,7 @@ impl Rows<'_> {
         self.rows[i].finish.is_some()
     }
 
-    /// Adds a token to a row, unless it ends it.
+    /// Adds a token to a row, or ends the row if it is an end token.
     pub(super) fn push(&mut self, i: usize, token: u32) {
         let row = &mut self.rows[i];
         if self.ends.contains(&token) {
@@ -47,19 +47,19 @@ impl Rows<'_> {
     }
 }
 
-/// Number of positions that are read before a step: none before the first, which reads the prompt.
+/// Returns the number of positions processed before a step: none before the first step, which processes the prompt.
 pub(super) fn seen_before(prompt: usize, step: usize) -> usize {
     if step == 0 { 0 } else { prompt + step - 1 }
 }
 
-/// Rows of equal length as a tensor, `[rows, t]`.
+/// Creates a tensor `[rows, t]` from rows of equal length.
 pub(super) fn int_tensor<B: Backend>(rows: &[Vec<u32>], device: &B::Device) -> Tensor<B, 2, Int> {
     let t = rows.first().map_or(0, Vec::len);
     let ids: Vec<i64> = rows.iter().flatten().map(|&id| i64::from(id)).collect();
     Tensor::from_data(TensorData::new(ids, [rows.len(), t]), device)
 }
 
-/// The numbers of a tensor of any floating-point type.
+/// Copies the values of a floating-point tensor to the host.
 pub(super) fn float_vec<B: Backend>(x: Tensor<B, 2>) -> Vec<f32> {
     let data = x.into_data();
     data.convert::<f32>().into_vec().unwrap_or_default()

@@ -1,35 +1,35 @@
-//! Which tokens may come next: the processors of logits that a `generation_config.json` asks for.
+//! Logits processors that a `generation_config.json` asks for.
 
 use super::Sampling;
 use grove_tree::Key;
 
-/// What a model's authors exclude from its text, or make more or less likely. The fields are those of transformers'
-/// `GenerationConfig`, and act in its order: before the sampling, but for the repetition penalty, which comes behind
-/// [`encoder_repetition_penalty`](Self::encoder_repetition_penalty).
+/// Tokens that a model's authors exclude, or make more or less likely. The fields are those of transformers'
+/// `GenerationConfig`, and are applied in its order: [`encoder_repetition_penalty`](Self::encoder_repetition_penalty),
+/// the repetition penalty of the sampling options, the other rules, and then the other sampling steps.
 ///
-/// With rules the host draws each token.
+/// With rules, tokens are sampled on the host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenRules {
-    /// Makes the prompt's tokens more likely: each positive logit is multiplied by this, and each negative one divided. 1
-    /// changes nothing.
+    /// Makes the prompt's tokens more likely: positive logits are multiplied by this value, negative ones divided. 1
+    /// has no effect.
     pub encoder_repetition_penalty: f32,
-    /// No sequence of this many tokens occurs twice, the prompt included; 0 for no limit.
+    /// No sequence of this many tokens occurs twice, including the prompt; 0 for no limit.
     pub no_repeat_ngram_size: usize,
-    /// Sequences of tokens that do not occur. One that is a token that ends the text has no effect.
+    /// Token sequences that must not occur. A sequence that consists of a single end token has no effect.
     pub bad_words_ids: Vec<Vec<u32>>,
-    /// The text does not end before it has this many tokens, the prompt included.
+    /// Minimum length of the sequence, including the prompt.
     pub min_length: usize,
-    /// The text does not end before this many new tokens.
+    /// Minimum number of new tokens.
     pub min_new_tokens: usize,
-    /// Tokens of which one is the last where [`GenerateOptions::max_new_tokens`](super::GenerateOptions::max_new_tokens) is
-    /// reached; empty for any.
+    /// Tokens of which one is forced as the last token if
+    /// [`GenerateOptions::max_new_tokens`](super::GenerateOptions::max_new_tokens) is reached; empty to force none.
     pub forced_eos_token_id: Vec<u32>,
-    /// `(start, factor)`: `n` tokens after `start` new ones, the logits of tokens that end the text grow by `factor^n - 1` times
-    /// their size.
+    /// `(start, factor)`: `n` tokens after the first `start` new ones, the logits of end tokens are increased by
+    /// `factor^n - 1` times their magnitude.
     pub exponential_decay_length_penalty: Option<(usize, f32)>,
-    /// Tokens that do not occur.
+    /// Tokens that must not occur.
     pub suppress_tokens: Vec<u32>,
-    /// Tokens that are not the first new one.
+    /// Tokens that must not be the first new token.
     pub begin_suppress_tokens: Vec<u32>,
 }
 
@@ -50,26 +50,26 @@ impl Default for TokenRules {
     }
 }
 
-/// Where a text is when its next token is drawn.
+/// State of a sequence when its next token is sampled.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place<'a> {
-    /// The tokens so far, those of the prompt first.
+    /// Tokens so far, including the prompt.
     pub ids: &'a [u32],
     /// Number of the prompt's tokens.
     pub prompt: usize,
-    /// Most new tokens.
+    /// Maximum number of new tokens.
     pub max_new_tokens: usize,
-    /// Tokens that end the text.
+    /// Tokens that end the sequence.
     pub ends: &'a [u32],
 }
 
 impl TokenRules {
-    /// True if the rules change nothing.
+    /// Returns true if the rules have no effect.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The next token, or `None` if the rules leave none.
+    /// Samples the next token; returns `None` if the rules exclude all tokens.
     pub(super) fn draw(&self, sampling: &Sampling, logits: &mut [f32], place: Place<'_>, key: Key) -> Option<u32> {
         self.reward(logits, &place.ids[..place.prompt]);
         sampling.penalise(logits, place.ids);
@@ -86,7 +86,7 @@ impl TokenRules {
         }
     }
 
-    /// Forbids tokens, and makes the end more likely in a long text.
+    /// Excludes tokens, and makes the end of a long sequence more likely.
     fn restrict(&self, logits: &mut [f32], place: Place<'_>) {
         let Place { ids, prompt, max_new_tokens, ends } = place;
         let new = ids.len() - prompt;
@@ -125,7 +125,7 @@ impl TokenRules {
     }
 }
 
-/// Sets the logit of a token, if the model has it.
+/// Sets the logit of a token, if it is in the vocabulary.
 fn set(logits: &mut [f32], token: u32, logit: f32) {
     if let Some(x) = logits.get_mut(token as usize) {
         *x = logit;

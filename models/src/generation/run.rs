@@ -14,14 +14,15 @@ use crate::{
     finite::not_finite,
 };
 
-/// Continues prompts, all at once, each as if it were alone: shorter ones are padded on the left and masked.
+/// Continues prompts as one batch. Shorter prompts are padded on the left and masked, so that each is continued as if
+/// it were alone.
 ///
-/// `on_token(row, token)` sees each new token as it is drawn; when it returns false that row ends (with the token).
+/// `on_token(row, token)` is called with each new token. If it returns false, the row ends, including that token.
 /// Random numbers are a function of the key, the row and the position.
 ///
 /// # Errors
-/// A prompt is empty, has a token outside the vocabulary, or does not fit into the context with at least one token
-/// more; an option is out of its range; the logits are not finite.
+/// A prompt is empty, has a token outside the vocabulary, or does not fit into the context; an option is out of range;
+/// the logits are not finite.
 pub fn generate<B: Backend, M: CausalLm<B>>(
     model: &M,
     prompts: &[Vec<u32>],
@@ -31,7 +32,7 @@ pub fn generate<B: Backend, M: CausalLm<B>>(
     generate_by(&Eager(model), prompts, options, &mut on_token)
 }
 
-/// [`generate`] with the decoding steps of a decoder.
+/// Implements [`generate`] with a decoder's steps.
 pub(super) fn generate_by<B: Backend, M: CausalLm<B>>(
     decoder: &dyn Decoder<B, M>,
     prompts: &[Vec<u32>],
@@ -54,7 +55,7 @@ pub(super) fn generate_by<B: Backend, M: CausalLm<B>>(
     };
     let mut rows = Rows { rows: prompts.iter().map(row).collect(), ends, on_token };
     let mut done = 0;
-    // The context is full for the longest text first. The others go on without it.
+    // The longest sequence fills the context first. The others continue without it.
     while !rows.all_ended() {
         done += continue_together(decoder, options, &mut rows, done)?;
     }
@@ -64,8 +65,8 @@ pub(super) fn generate_by<B: Backend, M: CausalLm<B>>(
     Ok(rows.rows.into_iter().map(finished).collect())
 }
 
-/// Continues the rows that have not ended, after `done` new tokens, until all have ended or the context is full for the longest.
-/// Returns the number of new tokens.
+/// Continues the rows that have not ended, after `done` new tokens, until all have ended or the longest fills the
+/// context. Returns the number of steps.
 fn continue_together<B: Backend, M: CausalLm<B>>(
     decoder: &dyn Decoder<B, M>,
     options: &GenerateOptions,
@@ -73,7 +74,8 @@ fn continue_together<B: Backend, M: CausalLm<B>>(
     done: usize,
 ) -> Result<usize> {
     let model = decoder.model();
-    // The place of a row decides which random numbers it has, so that those that have ended stay, with a token that nobody reads.
+    // The index of a row determines its random numbers. Rows that have ended therefore keep their index, with a dummy
+    // token.
     let text = |row: &Row| if row.finish.is_some() { row.ids[..1].to_vec() } else { row.ids.clone() };
     let texts: Vec<Vec<u32>> = rows.rows.iter().map(text).collect();
     let longest = texts.iter().map(Vec::len).max().unwrap_or(0);
@@ -91,7 +93,7 @@ fn continue_together<B: Backend, M: CausalLm<B>>(
     Ok(steps)
 }
 
-/// Continues rows with tokens sampled on the host.
+/// Continues rows with sampling on the host.
 fn run_on_host<B: Backend, M: CausalLm<B>>(
     decoder: &dyn Decoder<B, M>,
     options: &GenerateOptions,
@@ -118,13 +120,14 @@ fn run_on_host<B: Backend, M: CausalLm<B>>(
                 rows.push(i, token);
             }
         }
-        // Rows that have ended continue with their last token; the results are ignored.
+        // Rows that have ended repeat their last token; its results are ignored.
         input = rows.rows.iter().map(|row| row.ids.last().copied().into_iter().collect()).collect();
     }
     Ok(())
 }
 
-/// Checks that a model can read a prompt: it has tokens, the model knows them, and they fit into its context.
+/// Checks that a model can process a prompt: it is not empty, its tokens are in the vocabulary, and it fits into the
+/// context.
 ///
 /// # Errors
 /// [`ModelError::EmptyPrompt`], [`ModelError::TokenOutside`] or [`ModelError::PromptTooLong`].
@@ -140,7 +143,7 @@ pub fn check_prompt<B: Backend, M: CausalLm<B>>(model: &M, prompt: &[u32]) -> Re
     }
 }
 
-/// Says once that a text is longer than those for which the model was trained.
+/// Warns once that a sequence is longer than the model's context length.
 pub(super) fn say_beyond<B: Backend, M: CausalLm<B>>(model: &M, len: usize) {
     if let (Some(context), None) = (model.context(), model.position_limit())
         && len > context
@@ -151,7 +154,7 @@ pub(super) fn say_beyond<B: Backend, M: CausalLm<B>>(model: &M, len: usize) {
     }
 }
 
-/// Checks that a model has all of the tokens.
+/// Checks that all tokens are in the model's vocabulary.
 pub(super) fn check_tokens<B: Backend, M: CausalLm<B>>(model: &M, ids: &[u32]) -> Result<()> {
     let vocab_size = model.vocab_size();
     match ids.iter().find(|&&id| id as usize >= vocab_size) {
@@ -160,27 +163,27 @@ pub(super) fn check_tokens<B: Backend, M: CausalLm<B>>(model: &M, ids: &[u32]) -
     }
 }
 
-/// Maximum number of new tokens after a prompt, given the options and the model's context.
+/// Returns the maximum number of new tokens after a prompt, limited by the options and the model's context.
 pub(super) fn steps_of<B: Backend, M: CausalLm<B>>(model: &M, prompt: usize, options: &GenerateOptions) -> usize {
     options.most_after(prompt).min(room(model, prompt))
 }
 
-/// Number of new tokens for which a model's context has room after so many.
+/// Returns the number of new tokens for which the model's context has room after `tokens`.
 fn room<B: Backend, M: CausalLm<B>>(model: &M, tokens: usize) -> usize {
     model.position_limit().map_or(usize::MAX, |context| context.saturating_sub(tokens).saturating_add(1))
 }
 
-/// The reason why a sequence with all of its `steps` after a prompt ended.
+/// Returns the reason why a sequence ended that has all of its `steps` after a prompt.
 pub(super) fn limit_of(steps: usize, prompt: usize, options: &GenerateOptions) -> Finish {
     if steps < options.most_after(prompt) { Finish::Context } else { Finish::Length }
 }
 
-/// The tokens that end a text.
+/// Returns all tokens that end a sequence.
 pub(super) fn ends_of<B: Backend, M: CausalLm<B>>(model: &M, options: &GenerateOptions) -> Vec<u32> {
     options.stop_tokens.iter().copied().chain(own_ends(model, options)).collect()
 }
 
-/// The tokens by which the model itself ends a text.
+/// Returns the model's own end tokens.
 fn own_ends<B: Backend, M: CausalLm<B>>(model: &M, options: &GenerateOptions) -> Vec<u32> {
     match &options.end_tokens {
         _ if options.ignore_eos => vec![],
@@ -189,8 +192,8 @@ fn own_ends<B: Backend, M: CausalLm<B>>(model: &M, options: &GenerateOptions) ->
     }
 }
 
-/// Samples the next token of a text, the tokens `seen` of which the first `prompt` are the prompt's, from a model's logits. If
-/// they are not finite, the error names the model's bad tensor.
+/// Samples the next token from a model's logits. `seen` are the tokens so far; the first `prompt` are the prompt's. If
+/// the logits are not finite, the error names the model's first tensor that contains NaN or infinity.
 pub(super) fn draw<B: Backend, M: CausalLm<B>>(
     model: &M,
     options: &GenerateOptions,
@@ -198,7 +201,7 @@ pub(super) fn draw<B: Backend, M: CausalLm<B>>(
     (seen, prompt): (&[u32], usize),
     key: Key,
 ) -> Result<u32> {
-    // A token may be impossible, with minus infinity, but not all of them.
+    // Single logits may be minus infinity, but not all of them.
     let numbers = logits.iter().all(|&x| x < f32::INFINITY);
     if !numbers || logits.iter().all(|&x| x == f32::NEG_INFINITY) {
         return Err(not_finite(model));

@@ -3,8 +3,8 @@ use grove_tree::Key;
 
 use crate::error::{ModelError, Result};
 
-/// Options for sampling the next token from its logits. The steps run in transformers' order: repetition penalty,
-/// temperature, top-k, top-p, min-p.
+/// Options for sampling the next token from its logits. The steps are applied in transformers' order: repetition
+/// penalty, temperature, top-k, top-p, min-p.
 ///
 /// CPU backends sample on the host, the others on the device. The same key gives the same token on both, with two
 /// exceptions: two tokens that are nearly equally likely, and a token at the edge of top-p. The device sums
@@ -13,14 +13,15 @@ use crate::error::{ModelError, Result};
 pub struct Sampling {
     /// Divides the logits; 0 selects the most likely token.
     pub temperature: f32,
-    /// Keeps the k most likely tokens (and those as likely as the last of them).
+    /// Keeps the k most likely tokens, and those as likely as the last of them.
     pub top_k: Option<usize>,
-    /// Keeps the smallest set of most likely tokens whose probabilities add up to this (Holtzman et al., 2019).
+    /// Keeps the smallest set of most likely tokens whose probabilities sum to at least this value (Holtzman et al.,
+    /// 2019).
     pub top_p: Option<f32>,
     /// Keeps tokens whose probability is at least this fraction of the largest one (Nguyen et al., 2024).
     pub min_p: Option<f32>,
-    /// Divides positive logits, and multiplies negative ones, of tokens that have occurred (Keskar et al., 2019). 1
-    /// changes nothing.
+    /// Divides positive logits and multiplies negative logits of tokens that have occurred (Keskar et al., 2019). 1 has
+    /// no effect.
     pub repetition_penalty: f32,
 }
 
@@ -37,7 +38,7 @@ impl Sampling {
         Self { temperature: 0.0, ..Self::default() }
     }
 
-    /// Checks the ranges.
+    /// Checks that all options are in range.
     ///
     /// # Errors
     /// [`ModelError::Option`] naming the option.
@@ -61,14 +62,13 @@ impl Sampling {
         Ok(())
     }
 
-    /// Returns the logits after all steps. Tokens that cannot be drawn get minus infinity. `seen` holds the tokens so
-    /// far.
+    /// Applies all steps to the logits. Tokens that cannot be sampled get minus infinity. `seen` are the tokens so far.
     pub fn process(&self, logits: &mut [f32], seen: &[u32]) {
         self.penalise(logits, seen);
         self.shape(logits);
     }
 
-    /// All steps but the repetition penalty.
+    /// Applies all steps except the repetition penalty.
     fn shape(&self, logits: &mut [f32]) {
         if self.temperature > 0.0 && self.temperature != 1.0 {
             logits.iter_mut().for_each(|x| *x /= self.temperature);
@@ -89,13 +89,13 @@ impl Sampling {
         }
     }
 
-    /// The next token.
+    /// Samples the next token.
     pub fn draw(&self, logits: &mut [f32], seen: &[u32], key: Key) -> u32 {
         self.penalise(logits, seen);
         self.choose(logits, key)
     }
 
-    /// The next token from logits that the repetition penalty has changed already.
+    /// Samples the next token from logits to which the repetition penalty has been applied.
     pub(super) fn choose(&self, logits: &mut [f32], key: Key) -> u32 {
         if self.temperature == 0.0 {
             return likeliest(logits) as u32;
@@ -104,13 +104,13 @@ impl Sampling {
         key.categorical_row(logits) as u32
     }
 
-    /// The same for a device that draws itself.
+    /// Returns the options in the format of backends that sample on the device.
     pub(super) fn on_device(&self, key: Key) -> SampleOptions {
         let &Self { temperature, top_k, top_p, min_p, repetition_penalty } = self;
         SampleOptions { repetition_penalty, temperature, top_k, top_p, min_p, key: key.words() }
     }
 
-    /// Makes tokens that have occurred less likely, each once.
+    /// Applies the repetition penalty, once per distinct token.
     pub(super) fn penalise(&self, logits: &mut [f32], seen: &[u32]) {
         if self.repetition_penalty == 1.0 {
             return;
@@ -126,7 +126,7 @@ impl Sampling {
     }
 }
 
-/// The first of the largest.
+/// Returns the index of the first largest logit.
 fn likeliest(logits: &[f32]) -> usize {
     let best = |best: usize, i: usize| if logits[i] > logits[best] || logits[best].is_nan() { i } else { best };
     (1..logits.len()).fold(0, best)
@@ -136,10 +136,10 @@ fn forbid(logits: &mut [f32], condition: impl Fn(f32) -> bool) {
     logits.iter_mut().filter(|x| condition(**x)).for_each(|x| *x = f32::NEG_INFINITY);
 }
 
-/// Keeps the fewest most likely tokens whose probabilities add up to `p`.
+/// Keeps the fewest most likely tokens whose probabilities sum to at least `p`.
 fn keep_nucleus(logits: &mut [f32], p: f32) {
     let mut order: Vec<usize> = (0..logits.len()).collect();
-    // From the least likely up, as in the reference: there, of equally likely tokens the first ones go first.
+    // Ascending, as in transformers: of equally likely tokens, the first ones are removed first.
     order.sort_by(|&a, &b| logits[a].total_cmp(&logits[b]));
     let best = order.last().map_or(0.0, |&i| logits[i]);
     let total: f64 = logits.iter().map(|&x| f64::from(x - best).exp()).sum();

@@ -1,4 +1,4 @@
-//! The likelihood of a text.
+//! Likelihood of token sequences.
 
 use burn::tensor::{DType, Tensor};
 use grove_backend::Backend;
@@ -11,15 +11,15 @@ use crate::{
     finite::not_finite,
 };
 
-/// Logits that are computed at once. Those of a long text by a large vocabulary take more memory than the model: 67 GB for
-/// LLaMA 3's whole context.
+/// Maximum number of logits that are computed at once. All logits of a long sequence can need more memory than the
+/// model: 67 GB for LLaMA 3's full context.
 const LOGITS_AT_ONCE: usize = 1 << 26;
 
-/// Mean negative log-likelihood of a text's tokens after the first, in nats; its exponential is the perplexity.
-/// `logits` are a forward pass's, `[1, t, vocab_size]`.
+/// Computes the mean negative log-likelihood of a sequence's tokens after the first, in nats. Its exponential is the
+/// perplexity. `logits` are those of a forward pass, `[1, t, vocab_size]`.
 ///
 /// # Errors
-/// [`ModelError::TooShortToScore`] for fewer than two tokens, [`ModelError::NotFinite`] where a logit is no number.
+/// [`ModelError::TooShortToScore`] for fewer than two tokens, [`ModelError::NotFinite`] if the loss is not finite.
 pub fn score<B: Backend>(logits: Tensor<B, 3>, ids: &[u32]) -> Result<f64> {
     let dtype = logits.dtype();
     if ids.len() < 2 {
@@ -30,7 +30,7 @@ pub fn score<B: Backend>(logits: Tensor<B, 3>, ids: &[u32]) -> Result<f64> {
     if loss.is_finite() { Ok(loss) } else { Err(ModelError::NotFinite { tensor: None, dtype }) }
 }
 
-/// The mean negative log-likelihood of labels by the logits of each, `[1, count, vocab_size]`.
+/// Computes the mean negative log-likelihood of labels, given their logits `[1, count, vocab_size]`.
 fn loss_of<B: Backend>(logits: Tensor<B, 3>, labels: &[u32]) -> f64 {
     let [_, count, vocab_size] = logits.dims();
     let logits = logits.reshape([count, vocab_size]).cast(DType::F32);
@@ -38,24 +38,24 @@ fn loss_of<B: Backend>(logits: Tensor<B, 3>, labels: &[u32]) -> f64 {
     cross_entropy(logits, labels).into_data().iter::<f64>().next().unwrap_or(f64::NAN)
 }
 
-/// The likelihood of a text, each token after the first predicted once.
+/// Likelihood of a sequence, in which each token after the first is predicted once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Score {
-    /// Mean negative log-likelihood of a token, in nats.
+    /// Mean negative log-likelihood per token, in nats.
     pub loss: f64,
-    /// Number of windows in which the text was read; 1 if it fits into the context.
+    /// Number of windows; 1 if the sequence fits into the context.
     pub windows: usize,
 }
 
-/// Scores a text of any length. Where it is longer than the model's context, a window of that length slides over it: each
-/// begins `stride` tokens after the one before, and counts only the tokens that no window before it has predicted, as in
-/// transformers' guide to the perplexity of models of a fixed length. A smaller stride gives each token more of the text
-/// before it, and takes more windows. `None` is half the context.
+/// Scores a sequence of any length. If it is longer than the model's context, a window of the context's length slides
+/// over it by `stride` tokens. Each window counts only the tokens that no earlier window has predicted, as in
+/// transformers' guide to the perplexity of fixed-length models. A smaller stride gives each token more context and
+/// takes more windows. `None` is half the context.
 ///
 /// # Errors
-/// [`ModelError::TooShortToScore`] for fewer than two tokens, [`ModelError::TokenOutside`] for one that the model has not,
-/// [`ModelError::Option`] for a stride that is 0 or not below the context, [`ModelError::NotFinite`] with the tensor that is
-/// to blame where the loss is no number.
+/// [`ModelError::TooShortToScore`] for fewer than two tokens; [`ModelError::TokenOutside`] for a token outside the
+/// vocabulary; [`ModelError::Option`] for a stride that is 0 or not below the context; [`ModelError::NotFinite`],
+/// naming the tensor at fault, if the loss is not finite.
 pub fn score_text<B: Backend, M: CausalLm<B>>(model: &M, ids: &[u32], stride: Option<usize>) -> Result<Score> {
     if ids.len() < 2 {
         return Err(ModelError::TooShortToScore { len: ids.len() });
@@ -63,7 +63,7 @@ pub fn score_text<B: Backend, M: CausalLm<B>>(model: &M, ids: &[u32], stride: Op
     check_tokens(model, ids)?;
     let context = model.context().unwrap_or(usize::MAX);
     let stride = stride.unwrap_or((context / 2).max(1));
-    // A window predicts nothing of its first token.
+    // A window does not predict its first token, so windows must overlap.
     if stride == 0 || stride >= context {
         let range = "at least 1 and below the model's context";
         return Err(ModelError::Option { option: "the stride", value: stride.to_string(), range });
@@ -87,7 +87,7 @@ pub fn score_text<B: Backend, M: CausalLm<B>>(model: &M, ids: &[u32], stride: Op
     Ok(Score { loss: sum / (ids.len() - 1) as f64, windows: count })
 }
 
-/// The windows over a text of `len` tokens, and how many of its last tokens each predicts for the first time.
+/// Returns the windows over `len` tokens, each with the number of its last tokens that it predicts for the first time.
 fn windows(len: usize, context: usize, stride: usize) -> Vec<(Range<usize>, usize)> {
     let (mut windows, mut begin, mut done) = (vec![], 0usize, 1);
     while done < len {
@@ -113,7 +113,7 @@ mod tests {
         for (len, context, stride) in [(100, 7, 3), (101, 7, 6), (64, 64, 32), (2, 2, 1)] {
             let windows = windows(len, context, stride);
             assert_eq!(windows.iter().map(|(_, predicted)| predicted).sum::<usize>(), len - 1);
-            // A window has a token before the first that it predicts.
+            // Each window has a token before the first one that it predicts.
             assert!(windows.iter().all(|(window, predicted)| window.len() <= context && *predicted < window.len()));
         }
     }

@@ -10,26 +10,26 @@ use super::{
 };
 use crate::{error::Result, finite::not_finite};
 
-/// The tokens that a model has read, with its cache. Reading more tokens, or another sequence with the same prefix,
-/// processes only the new ones.
+/// Tokens that a model has processed, with its cache. To process further tokens, or another sequence with the same
+/// prefix, costs only the new tokens.
 pub struct DecodeSession<B: Backend, M: CausalLm<B>> {
     cache: M::Cache,
     ids: Vec<u32>,
 }
 
 impl<B: Backend, M: CausalLm<B>> DecodeSession<B, M> {
-    /// Creates an empty session. Memory for `room` positions is allocated at once (0: unknown).
+    /// Creates an empty session. Allocates memory for `room` positions in advance (0: unknown).
     pub fn new(model: &M, room: usize) -> Self {
         Self { cache: new_cache(model, room, room), ids: vec![] }
     }
 
-    /// The tokens that have been read.
+    /// Returns the tokens that have been processed.
     pub fn ids(&self) -> &[u32] {
         &self.ids
     }
 
-    /// Reads `ids` in place of the previous tokens. Returns the logits after each of its last `n` tokens, `[n *
-    /// vocab_size]`. The common prefix is not read again.
+    /// Processes `ids` in place of the previous tokens. Returns the logits after each of the last `n` tokens,
+    /// `[n * vocab_size]`. The common prefix is not processed again.
     ///
     /// # Panics
     /// If there are fewer than `n` tokens, or `n` is 0.
@@ -38,7 +38,7 @@ impl<B: Backend, M: CausalLm<B>> DecodeSession<B, M> {
         (float_vec(logits), session)
     }
 
-    /// [`read`](Self::read) with the logits on the device, `[n, vocab_size]`.
+    /// Implements [`read`](Self::read), with the logits on the device, `[n, vocab_size]`.
     fn advance(self, model: &M, ids: &[u32], n: usize) -> (Tensor<B, 2>, Self) {
         assert!(n > 0 && n <= ids.len(), "logits after {n} of {} tokens", ids.len());
         let alike = self.ids.iter().zip(ids).take_while(|(a, b)| a == b).count().min(ids.len() - n);
@@ -49,7 +49,7 @@ impl<B: Backend, M: CausalLm<B>> DecodeSession<B, M> {
         let mut cache = cache;
         if B::LAZY {
             cache = cache.with_capacity(capacity(ids.len()));
-            // The tokens before the last `n` are read for the cache alone, in chunks.
+            // The tokens before the last `n` only fill the cache, in chunks.
             let (before, last) = new.split_at(new.len() - n);
             if !before.is_empty() {
                 let (with_room, parts) = chunks(model, int_tensor(&[before.to_vec()], &device), &[], cache, alike);
@@ -62,8 +62,8 @@ impl<B: Backend, M: CausalLm<B>> DecodeSession<B, M> {
     }
 }
 
-/// Continues one prompt as [`generate`](super::generate) does. Tokens that the session has read are not read again, so
-/// the next turn of a conversation processes only its new tokens.
+/// Continues one prompt as [`generate`](super::generate) does. Tokens in the session are not processed again, so that
+/// the next turn of a conversation costs only its new tokens.
 ///
 /// # Errors
 /// As [`generate`](super::generate).

@@ -13,27 +13,29 @@ use crate::error::{ModelError, Result};
 /// Acceptance counts of a draft model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Drafted {
-    /// Tokens that the draft proposed.
+    /// Number of tokens that the draft proposed.
     pub proposed: usize,
-    /// Proposed tokens that the model accepted.
+    /// Number of proposed tokens that the model accepted.
     pub accepted: usize,
 }
 
-/// Continues a prompt as [`generate`](super::generate) does, with a smaller model's help: the draft proposes the next
-/// `lookahead` tokens one by one, and the model looks at all of them at once and takes those that it would have drawn.
+/// Continues a prompt as [`generate`](super::generate) does, with a smaller draft model. The draft proposes the next
+/// `lookahead` tokens one by one. The model processes them in one forward pass and accepts those that it would have
+/// sampled itself.
 ///
-/// The text is the one without a draft: the model draws each token itself, from its own logits, with the random numbers of
-/// its position; the draft draws its proposals with the same numbers, so that both mostly agree even where tokens are
-/// sampled. (Logits of several positions at once differ from those of one by rounding; where two tokens are as good as
-/// equally likely, that can decide.)
+/// The output is identical to decoding without a draft: the model samples each token from its own logits, with the
+/// random numbers of its position. The draft samples with the same random numbers, so that both mostly agree. (Logits
+/// of several positions at once differ in rounding from those of one position, which can decide between two tokens that
+/// are almost equally likely.)
 ///
-/// The draft needs the model's tokenizer. Their matrices may differ in height, as those of models of several sizes do, which are
-/// padded: the draft proposes tokens that both have, and none once the text has a token that it lacks.
+/// The draft needs the model's tokenizer. Their vocabulary sizes may differ, since published models pad their
+/// embeddings differently. The draft proposes only tokens that both models have, and none after a token that it lacks.
 ///
-/// A model whose states of all positions depend on the length of the text gets no proposals: each token is read at its own length.
+/// A model whose hidden states all depend on the sequence length decodes without the draft: it has to process each
+/// token at its own length.
 ///
 /// # Errors
-/// As [`generate`](super::generate); [`ModelError::Option`] for a look-ahead that is not between 1 and 16.
+/// As [`generate`](super::generate); [`ModelError::Option`] if `lookahead` is not between 1 and 16.
 pub fn generate_with_draft<B: Backend, M: CausalLm<B>, D: CausalLm<B>>(
     model: &M,
     draft: &D,
@@ -54,7 +56,7 @@ pub fn generate_with_draft<B: Backend, M: CausalLm<B>, D: CausalLm<B>>(
     }
     let (tokens, draft_tokens) = (model.vocab_size(), draft.vocab_size());
     let common = tokens.min(draft_tokens);
-    // The first tokens that the draft has all of.
+    // Number of leading tokens that are in the draft's vocabulary.
     let mut legible = 0;
     let ends = ends_of(model, options);
     let steps = steps_of(model, prompt.len(), options);
@@ -65,7 +67,7 @@ pub fn generate_with_draft<B: Backend, M: CausalLm<B>, D: CausalLm<B>>(
     let key_of = |ids: &[u32]| options.key_of(ids.len() - prompt.len(), 0);
     'text: while ids.len() - prompt.len() < steps {
         let taken = ids.len();
-        // The last token is the model's own in any case, and neither model goes beyond its context.
+        // The model itself samples the last token, and neither model exceeds its context.
         let left = steps - (taken - prompt.len()) - 1;
         legible += ids[legible..].iter().take_while(|id| (**id as usize) < draft_tokens).count();
         let left = if legible < taken { 0 } else { left };
@@ -75,7 +77,7 @@ pub fn generate_with_draft<B: Backend, M: CausalLm<B>, D: CausalLm<B>>(
             let (mut logits, next) = foreseen.read(draft, &guess, 1);
             foreseen = next;
             logits.truncate(common);
-            // Rules can leave no token of these.
+            // The rules can exclude all tokens of the common vocabulary.
             let token = match draw(draft, options, &mut logits, (&guess, prompt.len()), key_of(&guess)) {
                 Err(ModelError::Config { .. }) => break,
                 drawn => drawn?,

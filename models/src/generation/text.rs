@@ -3,24 +3,23 @@ use grove_backend::Backend;
 use super::{CausalLm, GenerateOptions, generate};
 use crate::{Tokenizer, error::Result};
 
-/// Tokens over which a character may be spread: one for each of its bytes.
+/// Maximum number of tokens in a character: one per UTF-8 byte.
 const LONGEST_CHARACTER: usize = 4;
 
-/// Decodes a stream of tokens into text. Characters that span several tokens are held back until they are complete, and
-/// so is text that may begin a stop string. What has been returned is never taken back: bytes that turn out not to be UTF-8
-/// become U+FFFD where they stand, and change nothing before them. A token costs as much at the end of a long text as at its
-/// beginning.
+/// Decodes a stream of tokens into text. Characters that span several tokens are held back until they are complete; so
+/// is text that may begin a stop string. Returned text never changes: bytes that turn out not to be UTF-8 become U+FFFD
+/// in place. The cost of a token does not depend on the length of the text.
 pub struct TextStream<'a> {
     tokenizer: &'a Tokenizer,
     stops: &'a [String],
-    /// The last token that is not a single byte, or bytes with which the text begins. New tokens are decoded behind it, since a
-    /// word at the beginning of a text loses its space.
+    /// Last token that is not a single byte, or the bytes at the beginning of the text. New tokens are decoded after
+    /// it, since a word at the beginning of a text loses its leading space.
     anchor: Vec<u32>,
-    /// Tokens whose text is not certain yet.
+    /// Tokens whose text is not final yet.
     pending: Vec<u32>,
-    /// The characters at the beginning of their text that are certain, and are in `text` already.
+    /// The final characters at the beginning of the pending tokens' text, which are in `text` already.
     ahead: String,
-    /// The new text, in whole characters, up to a stop string.
+    /// New text in whole characters, up to a stop string.
     text: String,
     /// Number of bytes of `text` that have been returned.
     shown: usize,
@@ -28,12 +27,12 @@ pub struct TextStream<'a> {
 }
 
 impl<'a> TextStream<'a> {
-    /// A stream that ends before the stop string that is complete first, however the text is cut into tokens.
+    /// Creates a stream that ends before the first complete stop string, independently of the tokenisation.
     pub fn new(tokenizer: &'a Tokenizer, stops: &'a [String]) -> Self {
         Self::after(tokenizer, stops, &[])
     }
 
-    /// The same for a text that continues a prompt. Stop strings are looked for in the new text only.
+    /// Creates a stream whose text continues a prompt. Stop strings are searched for in the new text only.
     pub fn after(tokenizer: &'a Tokenizer, stops: &'a [String], prompt: &[u32]) -> Self {
         let (ahead, text) = (String::new(), String::new());
         let mut stream =
@@ -42,14 +41,14 @@ impl<'a> TextStream<'a> {
         stream
     }
 
-    /// True for a token that is not a byte of a SentencePiece vocabulary. A decoder treats a run of bytes as one, so that a
-    /// byte before new ones would change their text.
+    /// Returns true for a token that is not a byte of a SentencePiece vocabulary. A decoder joins a run of bytes, so
+    /// that a byte before new ones would change their text.
     fn is_anchor(&self, id: u32) -> bool {
         let token = self.tokenizer.id_to_token(id);
         token.is_some_and(|token| !(token.len() == 6 && token.starts_with("<0x") && token.ends_with('>')))
     }
 
-    /// The text of the first pending tokens.
+    /// Decodes the first `count` pending tokens.
     fn decoded(&self, count: usize) -> Result<String> {
         let before = self.tokenizer.decode(&self.anchor)?;
         let text = self.tokenizer.decode(&[&self.anchor, &self.pending[..count]].concat())?;
@@ -59,7 +58,7 @@ impl<'a> TextStream<'a> {
         }
     }
 
-    /// Adds the text of the first pending tokens to the text.
+    /// Appends the text of the first `count` pending tokens.
     fn accept(&mut self, count: usize, decoded: &str) {
         self.text.push_str(decoded.strip_prefix(&*self.ahead).unwrap_or(decoded));
         self.ahead.clear();
@@ -72,7 +71,7 @@ impl<'a> TextStream<'a> {
         }
     }
 
-    /// Adds a token and returns the text that has become certain, possibly none.
+    /// Adds a token and returns the text that has become final, possibly empty.
     ///
     /// # Errors
     /// The tokenizer cannot decode the token.
@@ -82,12 +81,12 @@ impl<'a> TextStream<'a> {
         }
         self.pending.push(id);
         let decoded = self.decoded(self.pending.len())?;
-        // The replacement character at the end stands for the beginning of a character that is not whole yet.
+        // Trailing replacement characters stand for a character that is not complete yet.
         let whole = decoded.trim_end_matches('\u{fffd}');
         if whole.len() == decoded.len() {
             self.accept(self.pending.len(), &decoded);
         } else if self.pending.len() >= 2 * LONGEST_CHARACTER {
-            // What is further back than a character is long does not become one.
+            // Bytes that are further back than the longest character cannot be completed any more.
             let count = self.pending.len() - (LONGEST_CHARACTER - 1);
             let decoded = self.decoded(count)?;
             self.accept(count, &decoded);
@@ -98,7 +97,7 @@ impl<'a> TextStream<'a> {
         Ok(self.release(false))
     }
 
-    /// The rest of the text.
+    /// Returns the remaining text.
     ///
     /// # Errors
     /// The tokenizer cannot decode the tokens.
@@ -115,7 +114,7 @@ impl<'a> TextStream<'a> {
         self.stopped
     }
 
-    /// All text that has been returned.
+    /// Returns all text that has been returned so far.
     pub fn text(&self) -> &str {
         &self.text[..self.shown]
     }
@@ -142,7 +141,7 @@ impl<'a> TextStream<'a> {
         released
     }
 
-    /// Length of the longest suffix of a text that begins a stop string.
+    /// Returns the length of the longest suffix of a text that begins a stop string.
     fn held_back(&self, text: &str) -> usize {
         let begins = |stop: &String| {
             (1..stop.len()).rev().find(|&n| stop.is_char_boundary(n) && text.ends_with(&stop[..n])).unwrap_or(0)
@@ -151,11 +150,11 @@ impl<'a> TextStream<'a> {
     }
 }
 
-/// Continues a text, and returns it with its continuation. A text that leaves no room in the model's context is cut at its
-/// end; one without tokens stays as it is.
+/// Continues a text, and returns the text with its continuation. A text that leaves no room in the model's context is
+/// truncated at its end. A text without tokens is returned unchanged.
 ///
 /// # Errors
-/// As [`generate`], or the tokenizer refuses the text or the tokens.
+/// As [`generate`]; the tokenizer cannot encode the text or decode the tokens.
 pub fn complete_text<B: Backend, M: CausalLm<B>>(
     model: &M,
     tokenizer: &Tokenizer,

@@ -4,19 +4,19 @@ use std::time::Instant;
 use super::Generated;
 use crate::error::Result;
 
-/// Times of a generation.
+/// Timing of a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Timing {
-    /// Seconds of all.
+    /// Total seconds.
     pub seconds: f64,
-    /// Seconds until the first token, mostly those of reading the prompts; `None` if there was no token.
+    /// Seconds until the first token, mostly for processing the prompts; `None` if there was no token.
     pub first_token_seconds: Option<f64>,
-    /// Tokens per second after the first of each row; `None` if there were no others.
+    /// Tokens per second, without the first token of each row; `None` if there were no others.
     pub tokens_per_second: Option<f64>,
 }
 
-/// Generates and measures the time. `generate` gets the callback for [`generate`](super::generate) and its like, and returns the
-/// rows, with any other result.
+/// Generates and measures the time. `generate` gets the callback for [`generate`](super::generate) and similar
+/// functions, and returns the rows, with any other result.
 ///
 /// ```
 /// use grove_models::{GenerateOptions, Gpt2, Gpt2Config, Pretrained, generate, generation::timed};
@@ -46,7 +46,7 @@ pub fn timed<T>(
     })?;
     let seconds = begun.elapsed().as_secs_f64();
     let first_token_seconds = first.map(|first: Instant| first.duration_since(begun).as_secs_f64());
-    let decoded = rows.iter().map(|row| row.ids.len()).sum::<usize>().saturating_sub(rows.len());
+    let decoded = rows.iter().map(|row| row.ids.len().saturating_sub(1)).sum::<usize>();
     let decoding = seconds - first_token_seconds.unwrap_or(0.0);
     let tokens_per_second = (decoded > 0 && decoding > 0.0).then(|| decoded as f64 / decoding);
     Ok((rows, other, Timing { seconds, first_token_seconds, tokens_per_second }))

@@ -17,38 +17,38 @@ use crate::{
     tied::is_tied,
 };
 
-/// Sizes and options of a GPT-2: the fields of the published `config.json`, with the same names. Fields that a file
-/// lacks default to the values of the 124M model.
+/// Configuration of a GPT-2: the fields of the published `config.json`, with the same names. Fields that are absent
+/// from a file default to the values of the 124M model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Gpt2Config {
     /// Vocabulary size.
     pub vocab_size: usize,
-    /// Longest sequence, in tokens.
+    /// Maximum sequence length, in tokens.
     pub n_positions: usize,
     /// Width of the residual stream.
     pub n_embd: usize,
     /// Number of blocks.
     pub n_layer: usize,
-    /// Attention heads of a block; divides `n_embd`.
+    /// Number of attention heads in a block; divides `n_embd`.
     pub n_head: usize,
-    /// Width inside the feed-forward layers; `None` is 4 `n_embd`.
+    /// Hidden width of the feed-forward layers; `None` means `4 * n_embd`.
     pub n_inner: Option<usize>,
-    /// Activation of the feed-forward layers, as transformers names it.
+    /// Activation of the feed-forward layers, by its name in transformers.
     pub activation_function: String,
     /// Added to the variance in layer norms for numerical stability.
     pub layer_norm_epsilon: f64,
     /// Standard deviation of initial weights.
     pub initializer_range: f64,
-    /// Dropout of the embeddings while training.
+    /// Dropout rate of the embeddings in training.
     pub embd_pdrop: f64,
-    /// Dropout of attention weights while training.
+    /// Dropout rate of the attention weights in training.
     pub attn_pdrop: f64,
-    /// Dropout of each residual branch while training.
+    /// Dropout rate of each residual branch in training.
     pub resid_pdrop: f64,
-    /// If true, attention scores are divided by the square root of a head's width.
+    /// If true, attention scores are divided by the square root of the head dimension.
     pub scale_attn_weights: bool,
-    /// If true, attention scores are also divided by the block's number, counted from 1.
+    /// If true, attention scores are also divided by the block's index, counted from 1.
     pub scale_attn_by_inverse_layer_idx: bool,
     /// Tokens that end a sequence. A token outside the vocabulary never occurs.
     pub eos_token_id: EndTokens,
@@ -56,7 +56,7 @@ pub struct Gpt2Config {
     pub bos_token_id: Option<u32>,
     /// If true, the output layer shares the weights of the token embedding.
     pub tie_word_embeddings: bool,
-    /// Other fields of a file; they are written back when saving.
+    /// Other fields of the file, which are written back when saving.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -89,12 +89,12 @@ impl Default for Gpt2Config {
 }
 
 impl Gpt2Config {
-    /// Width inside the feed-forward layers.
+    /// Returns the hidden width of the feed-forward layers.
     pub fn inner(&self) -> usize {
         self.n_inner.unwrap_or(self.n_embd.saturating_mul(4))
     }
 
-    /// The activation of the feed-forward layers.
+    /// Returns the activation of the feed-forward layers.
     ///
     /// # Errors
     /// [`ModelError::Config`] if the name is unknown.
@@ -104,7 +104,7 @@ impl Gpt2Config {
 }
 
 impl PretrainedConfig for Gpt2Config {
-    /// A `config.json`. transformers' general names, such as `num_hidden_layers`, are read too.
+    /// Reads a `config.json`. Accepts transformers' general names too, such as `num_hidden_layers`.
     fn read(file: &Path) -> Result<Self> {
         const GENERAL: [(&str, &str); 4] = [
             ("hidden_size", "n_embd"),
@@ -115,8 +115,9 @@ impl PretrainedConfig for Gpt2Config {
         read_fields(file, |fields| rename(fields, &GENERAL))
     }
 
-    /// The `config.json` of a model. Tokens that end a text are those of `generation_config.json`, where it names any. An output
-    /// layer that differs from the token embedding is not tied, whatever the file says.
+    /// Returns the configuration of a model. The end tokens of `generation_config.json`, if it names any, take
+    /// precedence over those of `config.json`. If the checkpoint contains an output layer that differs from the token
+    /// embedding, the two are not tied, whatever the file says.
     fn of(model: impl AsRef<Path>, checkpoint: &TensorFiles) -> Result<Self> {
         let config = Self::beside(&model)?;
         let names = published_names(&Self { tie_word_embeddings: false, ..config.clone() });
@@ -125,7 +126,7 @@ impl PretrainedConfig for Gpt2Config {
         Ok(Self { tie_word_embeddings: tied, eos_token_id, ..config })
     }
 
-    /// The published sizes: `gpt2` (124M), `gpt2-medium` (355M), `gpt2-large` (774M) and `gpt2-xl` (1.5B).
+    /// Returns a published size: `gpt2` (124M), `gpt2-medium` (355M), `gpt2-large` (774M) or `gpt2-xl` (1.5B).
     fn preset(name: &str) -> Result<Self> {
         let (n_embd, n_layer, n_head) = match name {
             "gpt2" => (768, 12, 12),

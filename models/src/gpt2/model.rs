@@ -1,4 +1,4 @@
-//! The model. Paper: "Language Models are Unsupervised Multitask Learners" (Radford et al., 2019). Reference:
+//! The GPT-2 model. Paper: "Language Models are Unsupervised Multitask Learners" (Radford et al., 2019). Reference:
 //! transformers' `models/gpt2/modeling_gpt2.py`.
 
 use burn::tensor::{Int, Tensor};
@@ -17,56 +17,57 @@ use crate::{
     generation::{cached_position_ids, layer_masks},
 };
 
-/// A GPT-2 with its language-modelling head.
+/// GPT-2 with its language-modelling head.
 #[derive(Tree, Clone, Debug)]
 pub struct Gpt2<B: Backend> {
     /// Token embedding, `[vocab_size, n_embd]`.
     pub wte: Embedding<B>,
     /// Position embedding, `[n_positions, n_embd]`.
     pub wpe: Embedding<B>,
-    /// Blocks.
+    /// Transformer blocks.
     pub h: Vec<Block<B>>,
-    /// Last layer norm.
+    /// Final layer norm.
     pub ln_f: LayerNorm<B>,
-    /// Output layer, `[vocab_size, n_embd]`; `None` if it is the token embedding.
+    /// Output layer, `[vocab_size, n_embd]`; `None` if it is tied to the token embedding.
     pub lm_head: Option<Embedding<B>>,
-    /// Sizes and options.
+    /// Configuration.
     #[tree(static)]
     pub config: Gpt2Config,
 }
 
-/// Attention and a feed-forward layer, each added to the residual stream.
+/// Transformer block: attention and a feed-forward layer, each preceded by a layer norm and added to the residual
+/// stream.
 #[derive(Tree, Clone, Debug)]
 pub struct Block<B: Backend> {
-    /// Norm before the attention.
+    /// Layer norm before the attention.
     pub ln_1: LayerNorm<B>,
-    /// The attention.
+    /// Self-attention.
     pub attn: Attention<B>,
-    /// Norm before the feed-forward layer.
+    /// Layer norm before the feed-forward layer.
     pub ln_2: LayerNorm<B>,
-    /// The feed-forward layer.
+    /// Feed-forward layer.
     pub mlp: Mlp<B>,
 }
 
-/// Causal self-attention with several heads.
+/// Causal multi-head self-attention.
 #[derive(Tree, Clone, Debug)]
 pub struct Attention<B: Backend> {
-    /// Queries, keys and values, `[n_embd, 3 n_embd]`.
+    /// Fused projection to queries, keys and values, `[n_embd, 3 n_embd]`.
     pub c_attn: Linear<B>,
-    /// Output, `[n_embd, n_embd]`.
+    /// Output projection, `[n_embd, n_embd]`.
     pub c_proj: Linear<B>,
     /// Number of heads.
     pub n_head: usize,
-    /// Factor of the attention scores.
+    /// Factor by which attention scores are multiplied.
     pub scale: f64,
 }
 
-/// The feed-forward layer.
+/// Feed-forward layer.
 #[derive(Tree, Clone, Debug)]
 pub struct Mlp<B: Backend> {
-    /// `[n_embd, n_inner]`.
+    /// First linear layer, `[n_embd, n_inner]`.
     pub c_fc: Linear<B>,
-    /// `[n_inner, n_embd]`.
+    /// Second linear layer, `[n_inner, n_embd]`.
     pub c_proj: Linear<B>,
     /// Activation between the two linear layers.
     #[tree(static)]
@@ -76,8 +77,8 @@ pub struct Mlp<B: Backend> {
 impl<B: Backend> Pretrained<B> for Gpt2<B> {
     type Config = Gpt2Config;
 
-    /// A model with initial weights as published: normal with `initializer_range`, the projections into the residual
-    /// stream smaller by `sqrt(2 n_layer)`, biases 0.
+    /// Creates a model with the published initialisation: normal weights with standard deviation `initializer_range`,
+    /// divided by `sqrt(2 n_layer)` for the projections into the residual stream, and zero biases.
     ///
     /// # Errors
     /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
@@ -190,8 +191,8 @@ impl<B: Backend> CausalLm<B> for Gpt2<B> {
 }
 
 impl<B: Backend> Block<B> {
-    /// Reads positions after those of the cache, if there is one, and adds them to it. Dropout is applied if a `key` is
-    /// given.
+    /// Computes the block's output. If there is a cache, `x` holds the positions that follow the cached ones, and their
+    /// keys and values are appended to the cache. Dropout is applied if a `key` is given.
     ///
     /// # Shapes
     /// - x, output `[b, t, n_embd]`
@@ -213,7 +214,11 @@ impl<B: Backend> Block<B> {
 }
 
 impl<B: Backend> Attention<B> {
-    /// As [`Block::forward`]; `weights` is the rate and the key of the dropout of attention weights.
+    /// Computes the attention of [`Block::forward`]. `weights` is the dropout rate of the attention weights, with its
+    /// key.
+    ///
+    /// # Shapes
+    /// - x, output `[b, t, n_embd]`
     pub fn forward(
         &self,
         x: Tensor<B, 3>,
@@ -232,7 +237,10 @@ impl<B: Backend> Attention<B> {
 }
 
 impl<B: Backend> Mlp<B> {
-    /// `[b, t, n_embd]` to the same.
+    /// Applies the layer.
+    ///
+    /// # Shapes
+    /// - x, output `[b, t, n_embd]`
     pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         feed_forward(x, &self.c_fc, self.activation, &self.c_proj)
     }
@@ -246,7 +254,7 @@ mod tests {
 
     #[test]
     fn published_sizes_have_the_published_numbers_of_parameters() {
-        // Counted by transformers: sum(p.numel() for p in GPT2LMHeadModel(config).parameters()).
+        // Counted by transformers: `sum(p.numel() for p in GPT2LMHeadModel(config).parameters())`.
         let known = [
             ("gpt2", 124_439_808),
             ("gpt2-medium", 354_823_168),

@@ -2,9 +2,9 @@ use grove_weights::NameMap;
 
 use super::Gpt2Config;
 
-/// The names of published GPT-2 files, which are this model's paths up to a prefix.
+/// Returns the names of published GPT-2 files, which equal this model's paths up to a prefix.
 ///
-/// Weights of linear layers are `[in, out]` in the files (transformers' `Conv1D`) as here.
+/// Linear weights are `[in, out]` in the files (transformers' `Conv1D`), as they are here.
 pub fn published_names(config: &Gpt2Config) -> NameMap {
     let names = NameMap::new();
     let names = if config.tie_word_embeddings {
@@ -23,7 +23,7 @@ pub fn published_names(config: &Gpt2Config) -> NameMap {
         .rule("h.{i}.{part}.{layer}.bias", "h.{i}.{part}.{layer}.bias")
         .rule("ln_f.weight", "ln_f.weight")
         .rule("ln_f.bias", "ln_f.bias")
-        // The causal mask, which older files store.
+        // Causal mask, stored in older files.
         .ignore("h.{i}.attn.bias")
         .ignore("h.{i}.attn.masked_bias")
 }

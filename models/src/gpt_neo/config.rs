@@ -17,38 +17,38 @@ use crate::{
     tied::is_tied,
 };
 
-/// Sizes and options of a GPT-Neo: the fields of the published `config.json`, with the same names. Fields that a file
-/// lacks default to the values of the 1.3B model.
+/// Configuration of a GPT-Neo: the fields of the published `config.json`, with the same names. Fields that are absent
+/// from a file default to the values of the 1.3B model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GptNeoConfig {
     /// Vocabulary size.
     pub vocab_size: usize,
-    /// Longest sequence, in tokens.
+    /// Maximum sequence length, in tokens.
     pub max_position_embeddings: usize,
     /// Width of the residual stream.
     pub hidden_size: usize,
     /// Number of blocks.
     pub num_layers: usize,
-    /// Attention heads of a block; divides `hidden_size`.
+    /// Number of attention heads in a block; divides `hidden_size`.
     pub num_heads: usize,
-    /// Width inside the feed-forward layers; `None` is 4 `hidden_size`.
+    /// Hidden width of the feed-forward layers; `None` means `4 * hidden_size`.
     pub intermediate_size: Option<usize>,
-    /// Kinds of attention and how often they repeat: `[[["global", "local"], 12]]`.
+    /// Kinds of attention and their number of repetitions: `[[["global", "local"], 12]]`.
     pub attention_types: Vec<(Vec<AttentionKind>, usize)>,
     /// Attention window of local blocks, in positions, including the position itself.
     pub window_size: usize,
-    /// Activation of the feed-forward layers, as transformers names it.
+    /// Activation of the feed-forward layers, by its name in transformers.
     pub activation_function: String,
     /// Added to the variance in layer norms for numerical stability.
     pub layer_norm_epsilon: f64,
     /// Standard deviation of initial weights.
     pub initializer_range: f64,
-    /// Dropout of the embeddings while training.
+    /// Dropout rate of the embeddings in training.
     pub embed_dropout: f64,
-    /// Dropout of attention weights while training.
+    /// Dropout rate of the attention weights in training.
     pub attention_dropout: f64,
-    /// Dropout of each residual branch while training.
+    /// Dropout rate of each residual branch in training.
     pub resid_dropout: f64,
     /// Tokens that end a sequence. A token outside the vocabulary never occurs.
     pub eos_token_id: EndTokens,
@@ -56,12 +56,12 @@ pub struct GptNeoConfig {
     pub bos_token_id: Option<u32>,
     /// If true, the output layer shares the weights of the token embedding.
     pub tie_word_embeddings: bool,
-    /// Other fields of a file; they are written back when saving.
+    /// Other fields of the file, which are written back when saving.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
 
-/// The kind of attention in a block.
+/// Kind of attention in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AttentionKind {
@@ -99,20 +99,20 @@ impl Default for GptNeoConfig {
 }
 
 impl GptNeoConfig {
-    /// Width inside the feed-forward layers.
+    /// Returns the hidden width of the feed-forward layers.
     pub fn inner(&self) -> usize {
         self.intermediate_size.unwrap_or(self.hidden_size.saturating_mul(4))
     }
 
-    /// The kind of each block.
+    /// Returns the attention kind of each block.
     pub fn kinds(&self) -> impl Iterator<Item = AttentionKind> {
         self.attention_types.iter().flat_map(|(kinds, times)| {
-            // No more than there are blocks, whatever a file says.
+            // Bounded by the number of blocks, since the file is untrusted.
             std::iter::repeat_n(kinds, (*times).min(self.num_layers)).flatten().copied()
         })
     }
 
-    /// The activation of the feed-forward layers.
+    /// Returns the activation of the feed-forward layers.
     ///
     /// # Errors
     /// [`ModelError::Config`] if the name is unknown.
@@ -122,14 +122,15 @@ impl GptNeoConfig {
 }
 
 impl PretrainedConfig for GptNeoConfig {
-    /// A `config.json`. transformers' general names, such as `num_hidden_layers`, are read too.
+    /// Reads a `config.json`. Accepts transformers' general names too, such as `num_hidden_layers`.
     fn read(file: &Path) -> Result<Self> {
         const GENERAL: [(&str, &str); 2] = [("num_attention_heads", "num_heads"), ("num_hidden_layers", "num_layers")];
         read_fields(file, |fields| rename(fields, &GENERAL))
     }
 
-    /// The `config.json` of a model. Tokens that end a text are those of `generation_config.json`, where it names any. An output
-    /// layer that differs from the token embedding is not tied, whatever the file says.
+    /// Returns the configuration of a model. The end tokens of `generation_config.json`, if it names any, take
+    /// precedence over those of `config.json`. If the checkpoint contains an output layer that differs from the token
+    /// embedding, the two are not tied, whatever the file says.
     fn of(model: impl AsRef<Path>, checkpoint: &TensorFiles) -> Result<Self> {
         let config = Self::beside(&model)?;
         let names = published_names(&Self { tie_word_embeddings: false, ..config.clone() });
@@ -138,7 +139,7 @@ impl PretrainedConfig for GptNeoConfig {
         Ok(Self { tie_word_embeddings: tied, eos_token_id, ..config })
     }
 
-    /// The published sizes: `gpt-neo-125m`, `gpt-neo-1.3B` and `gpt-neo-2.7B`.
+    /// Returns a published size: `gpt-neo-125m`, `gpt-neo-1.3B` or `gpt-neo-2.7B`.
     fn preset(name: &str) -> Result<Self> {
         let (hidden_size, num_layers, num_heads) = match name {
             "gpt-neo-125m" => (768, 12, 12),

@@ -1,4 +1,4 @@
-//! GPT-Neo: EleutherAI's models after GPT-3, in which every other block attends to a window only.
+//! GPT-Neo: EleutherAI's replication of GPT-3, in which every other block uses sliding-window attention.
 
 mod config;
 mod model;

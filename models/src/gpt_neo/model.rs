@@ -1,5 +1,5 @@
-//! The model. Black et al., "GPT-Neo: Large Scale Autoregressive Language Modeling with Mesh-Tensorflow" (2021).
-//! Reference: transformers' `models/gpt_neo/modeling_gpt_neo.py`.
+//! The GPT-Neo model. Paper: Black et al., "GPT-Neo: Large Scale Autoregressive Language Modeling with Mesh-Tensorflow"
+//! (2021). Reference: transformers' `models/gpt_neo/modeling_gpt_neo.py`.
 
 use burn::tensor::{DType, Int, Tensor};
 use grove_backend::Backend;
@@ -18,60 +18,61 @@ use crate::{
     pretrained::computing_in,
 };
 
-/// A GPT-Neo with its language-modelling head, which is the token embedding.
+/// GPT-Neo with its language-modelling head.
 #[derive(Tree, Clone, Debug)]
 pub struct GptNeo<B: Backend> {
     /// Token embedding, `[vocab_size, hidden_size]`.
     pub wte: Embedding<B>,
     /// Position embedding, `[max_position_embeddings, hidden_size]`.
     pub wpe: Embedding<B>,
-    /// Blocks.
+    /// Transformer blocks.
     pub h: Vec<Block<B>>,
-    /// Last layer norm.
+    /// Final layer norm.
     pub ln_f: LayerNorm<B>,
-    /// Output layer, `[vocab_size, hidden_size]`; `None` if it is the token embedding.
+    /// Output layer, `[vocab_size, hidden_size]`; `None` if it is tied to the token embedding.
     pub lm_head: Option<Embedding<B>>,
-    /// Sizes and options.
+    /// Configuration.
     #[tree(static)]
     pub config: GptNeoConfig,
 }
 
-/// Attention and a feed-forward layer, each added to the residual stream.
+/// Transformer block: attention and a feed-forward layer, each preceded by a layer norm and added to the residual
+/// stream.
 #[derive(Tree, Clone, Debug)]
 pub struct Block<B: Backend> {
-    /// Norm before the attention.
+    /// Layer norm before the attention.
     pub ln_1: LayerNorm<B>,
-    /// The attention.
+    /// Self-attention.
     pub attn: Attention<B>,
-    /// Norm before the feed-forward layer.
+    /// Layer norm before the feed-forward layer.
     pub ln_2: LayerNorm<B>,
-    /// The feed-forward layer.
+    /// Feed-forward layer.
     pub mlp: Mlp<B>,
 }
 
-/// Causal self-attention over all positions or a window. The scores are not scaled.
+/// Causal multi-head self-attention over all positions or a sliding window. The scores are not scaled.
 #[derive(Tree, Clone, Debug)]
 pub struct Attention<B: Backend> {
-    /// Queries, `[hidden_size, hidden_size]`.
+    /// Query projection, `[hidden_size, hidden_size]`.
     pub q_proj: Linear<B>,
-    /// Keys.
+    /// Key projection, `[hidden_size, hidden_size]`.
     pub k_proj: Linear<B>,
-    /// Values.
+    /// Value projection, `[hidden_size, hidden_size]`.
     pub v_proj: Linear<B>,
-    /// Output.
+    /// Output projection, `[hidden_size, hidden_size]`.
     pub out_proj: Linear<B>,
     /// Number of heads.
     pub num_heads: usize,
-    /// Attention window: the number of positions that a position attends to, including itself; `None` for all.
+    /// Attention window: the number of positions that a query attends to, including its own; `None` for all.
     pub window: Option<usize>,
 }
 
-/// The feed-forward layer.
+/// Feed-forward layer.
 #[derive(Tree, Clone, Debug)]
 pub struct Mlp<B: Backend> {
-    /// `[hidden_size, intermediate_size]`.
+    /// First linear layer, `[hidden_size, intermediate_size]`.
     pub c_fc: Linear<B>,
-    /// `[intermediate_size, hidden_size]`.
+    /// Second linear layer, `[intermediate_size, hidden_size]`.
     pub c_proj: Linear<B>,
     /// Activation between the two linear layers.
     #[tree(static)]
@@ -81,7 +82,8 @@ pub struct Mlp<B: Backend> {
 impl<B: Backend> Pretrained<B> for GptNeo<B> {
     type Config = GptNeoConfig;
 
-    /// A model with initial weights as published: normal with `initializer_range`, biases 0.
+    /// Creates a model with the published initialisation: normal weights with standard deviation `initializer_range`,
+    /// zero biases.
     ///
     /// # Errors
     /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
@@ -130,8 +132,8 @@ impl<B: Backend> Pretrained<B> for GptNeo<B> {
         published_names(config)
     }
 
-    /// Matrices are held as `dtype`, or as they are in the file where `None`. A CPU computes in f32 all the same, and widens
-    /// them as it goes.
+    /// Returns the model without weights. Matrices are stored in `dtype`, or if that is `None` in the dtype of the
+    /// file. CPU backends compute in f32 nevertheless and widen 16-bit weights on the fly.
     fn skeleton_for(checkpoint: &TensorFiles, config: &GptNeoConfig, dtype: Option<DType>) -> Result<Self> {
         Ok(computing_in::<B, _>(Self::skeleton(config)?, checkpoint, &published_names(config), dtype))
     }
@@ -151,7 +153,7 @@ impl<B: Backend> CausalLm<B> for GptNeo<B> {
         let windows: Vec<Option<usize>> = self.h.iter().map(|block| block.attn.window).collect();
         let masks = layer_masks(&windows, ids.dims(), cache.as_deref(), padding, &device);
 
-        // The model computes in the dtype of its norms.
+        // Activations have the dtype of the norms, which can be wider than that of the matrices.
         let dtype = self.ln_f.weight.dtype();
         let positions = cached_position_ids(cache.as_deref(), t, padding, &device);
         let x = self.wte.forward(ids).cast(dtype) + self.wpe.forward(positions).cast(dtype); // [b, t, hidden_size]
@@ -200,8 +202,8 @@ impl<B: Backend> CausalLm<B> for GptNeo<B> {
 }
 
 impl<B: Backend> Block<B> {
-    /// Reads positions after those of the cache, if there is one, and adds them to it. Dropout is applied if a `key` is
-    /// given.
+    /// Computes the block's output. If there is a cache, `x` holds the positions that follow the cached ones, and their
+    /// keys and values are appended to the cache. Dropout is applied if a `key` is given.
     ///
     /// # Shapes
     /// - x, output `[b, t, hidden_size]`
@@ -223,8 +225,11 @@ impl<B: Backend> Block<B> {
 }
 
 impl<B: Backend> Attention<B> {
-    /// As [`Block::forward`]; `weights` is the rate and the key of the dropout of attention weights. The scores are not
-    /// scaled and would exceed the precision of 16 bits, so they are computed in f32.
+    /// Computes the attention of [`Block::forward`]. `weights` is the dropout rate of the attention weights, with its
+    /// key. Scores are computed in f32: they are not scaled and would exceed the precision of 16-bit floats.
+    ///
+    /// # Shapes
+    /// - x, output `[b, t, hidden_size]`
     pub fn forward(
         &self,
         x: Tensor<B, 3>,
@@ -247,7 +252,10 @@ impl<B: Backend> Attention<B> {
 }
 
 impl<B: Backend> Mlp<B> {
-    /// `[b, t, hidden_size]` to the same.
+    /// Applies the layer.
+    ///
+    /// # Shapes
+    /// - x, output `[b, t, hidden_size]`
     pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         feed_forward(x, &self.c_fc, self.activation, &self.c_proj)
     }

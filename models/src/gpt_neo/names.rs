@@ -2,7 +2,7 @@ use grove_weights::{NameMap, Step};
 
 use super::GptNeoConfig;
 
-/// The names of published GPT-Neo files. Weights of linear layers are `[out, in]` there, unlike GPT-2's.
+/// Returns the names of published GPT-Neo files. Linear weights are `[out, in]` in these files, unlike in GPT-2's.
 pub fn published_names(config: &GptNeoConfig) -> NameMap {
     let names = NameMap::new();
     let names = if config.tie_word_embeddings {
@@ -25,7 +25,7 @@ pub fn published_names(config: &GptNeoConfig) -> NameMap {
         .rule("transformer.h.{i}.{norm}.bias", "h.{i}.{norm}.bias")
         .rule("transformer.ln_f.weight", "ln_f.weight")
         .rule("transformer.ln_f.bias", "ln_f.bias")
-        // The masks, which older files store.
+        // Attention masks, stored in older files.
         .ignore("h.{i}.attn.attention.bias")
         .ignore("h.{i}.attn.attention.masked_bias")
 }

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-/// The models that share LLaMA's architecture, by their names in `config.json`.
+/// Models that share LLaMA's architecture, by the `model_type` of their `config.json`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Architecture {
@@ -10,12 +10,12 @@ pub enum Architecture {
     Llama,
     /// Mistral, with optional sliding-window attention: Jiang et al., "Mistral 7B" (2023).
     Mistral,
-    /// Qwen2, whose queries, keys and values have biases: Yang et al., "Qwen2 Technical Report" (2024).
+    /// Qwen2, with biases in the query, key and value projections: Yang et al., "Qwen2 Technical Report" (2024).
     Qwen2,
 }
 
 impl Architecture {
-    /// The name of transformers' class with the language-modelling head.
+    /// Returns the name of transformers' class with the language-modelling head.
     pub fn class(self) -> &'static str {
         match self {
             Self::Llama => "LlamaForCausalLM",

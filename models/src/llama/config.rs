@@ -14,70 +14,71 @@ use crate::{
     tied::is_tied,
 };
 
-/// Sizes and options of a LLaMA: the fields of the published `config.json`, with the same names. Fields that a file
-/// lacks have the values of transformers' class for its `model_type`: those of LLaMA 2 7B, Mistral 7B or Qwen2.
+/// Configuration of a LLaMA: the fields of the published `config.json`, with the same names. Fields that are absent
+/// from a file default to the values of transformers' class for its `model_type`: those of LLaMA 2 7B, Mistral 7B or
+/// Qwen2.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LlamaConfig {
-    /// The model type, of those that share this architecture.
+    /// Model type: one of those that share the architecture.
     pub model_type: Architecture,
     /// Vocabulary size.
     pub vocab_size: usize,
     /// Width of the residual stream.
     pub hidden_size: usize,
-    /// Width inside the feed-forward layers.
+    /// Hidden width of the feed-forward layers.
     pub intermediate_size: usize,
     /// Number of layers.
     pub num_hidden_layers: usize,
-    /// Number of query heads of a layer.
+    /// Number of query heads in a layer.
     pub num_attention_heads: usize,
-    /// Number of key and value heads. Each serves the same number of query heads; `None` is one for each query head.
+    /// Number of key-value heads. Each serves the same number of query heads. `None` means as many as query heads.
     pub num_key_value_heads: Option<usize>,
-    /// Width of a head; `None` is `hidden_size / num_attention_heads`.
+    /// Head dimension; `None` means `hidden_size / num_attention_heads`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head_dim: Option<usize>,
-    /// Activation of the feed-forward layers' gate, as transformers names it.
+    /// Activation of the feed-forward layers' gate, by its name in transformers.
     pub hidden_act: String,
-    /// Longest text, in tokens.
+    /// Maximum sequence length, in tokens.
     pub max_position_embeddings: usize,
     /// Standard deviation of initial weights.
     pub initializer_range: f64,
     /// Added to the mean square in RMS norms for numerical stability.
     pub rms_norm_eps: f64,
-    /// Base of the rotary angles, as transformers 4 writes it; `None` is 10000.
+    /// Base of the rotary angles, in the format of transformers 4; `None` means 10000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rope_theta: Option<f64>,
-    /// Scaling of the rotary angles, as transformers 4 writes it.
+    /// Scaling of the rotary angles, in the format of transformers 4.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rope_scaling: Option<Map<String, Value>>,
-    /// Base and scaling of the rotary angles, as transformers 5 writes them.
+    /// Base and scaling of the rotary angles, in the format of transformers 5.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rope_parameters: Option<Map<String, Value>>,
-    /// If true, the attention's linear layers have biases. Qwen2's queries, keys and values always do.
+    /// If true, the attention's linear layers have biases. Qwen2's query, key and value projections always have biases.
     pub attention_bias: bool,
     /// If true, the feed-forward layers' linear layers have biases.
     pub mlp_bias: bool,
-    /// Dropout of attention weights while training.
+    /// Dropout rate of the attention weights in training.
     pub attention_dropout: f64,
     /// If true, the output layer shares the weights of the token embedding.
     pub tie_word_embeddings: bool,
-    /// Attention window, in positions, including the position itself, for architectures that have one; `None` for all
-    /// positions. It is saved in any case: where Mistral's files say nothing, it is 4096.
+    /// Attention window in positions, including the query's own, for architectures that have a window; `None` for all
+    /// positions. Always saved, since the default for Mistral's files is 4096.
     pub sliding_window: Option<usize>,
     /// If true, Qwen2 uses its attention window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub use_sliding_window: Option<bool>,
-    /// Number of Qwen2's first layers that attend to all positions.
+    /// Number of leading layers of Qwen2 that attend to all positions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_window_layers: Option<usize>,
-    /// Attention type of each layer, `full_attention` or `sliding_attention`, as transformers 5 writes it.
+    /// Attention type of each layer, `full_attention` or `sliding_attention`, in the format of transformers 5.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layer_types: Option<Vec<String>>,
     /// Token that begins a sequence.
     pub bos_token_id: Option<u32>,
     /// Tokens that end a sequence.
     pub eos_token_id: EndTokens,
-    /// Other fields of a file; they are written back when saving.
+    /// Other fields of the file, which are written back when saving.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -117,17 +118,17 @@ impl Default for LlamaConfig {
 }
 
 impl LlamaConfig {
-    /// Heads of keys and values.
+    /// Returns the number of key-value heads.
     pub fn n_kv_head(&self) -> usize {
         self.num_key_value_heads.unwrap_or(self.num_attention_heads)
     }
 
-    /// Width of a head.
+    /// Returns the head dimension.
     pub fn head_dim(&self) -> usize {
         self.head_dim.unwrap_or(self.hidden_size / self.num_attention_heads.max(1))
     }
 
-    /// Returns two flags: true if the query, key and value layers have biases, and true if the output layer has one.
+    /// Returns two flags: if the query, key and value projections have biases, and if the output projection has one.
     pub fn attention_biases(&self) -> [bool; 2] {
         match self.model_type {
             Architecture::Llama => [self.attention_bias; 2],
@@ -136,7 +137,7 @@ impl LlamaConfig {
         }
     }
 
-    /// Attention window of a layer, in positions, including the position itself; `None` for all positions.
+    /// Returns the attention window of a layer in positions, including the query's own; `None` for all positions.
     pub fn window(&self, layer: usize) -> Option<usize> {
         let slides = match (&self.layer_types, self.model_type) {
             (_, Architecture::Llama) => false,
@@ -149,7 +150,7 @@ impl LlamaConfig {
         self.sliding_window.filter(|_| slides)
     }
 
-    /// The activation of the feed-forward layers' gate.
+    /// Returns the activation of the feed-forward layers' gate.
     ///
     /// # Errors
     /// [`ModelError::Config`] if the name is unknown.
@@ -159,7 +160,7 @@ impl LlamaConfig {
 }
 
 impl Architecture {
-    /// What stands for fields that a file of the family lacks, where it is not what LLaMA has.
+    /// Returns the defaults of absent fields that differ from LLaMA's.
     fn defaults(self) -> Vec<(&'static str, Value)> {
         match self {
             Self::Llama => vec![],
@@ -182,11 +183,11 @@ impl Architecture {
 }
 
 impl PretrainedConfig for LlamaConfig {
-    /// A `config.json`. Fields that it lacks have the values of transformers' class for its `model_type`.
+    /// Reads a `config.json`. Absent fields default to the values of transformers' class for its `model_type`.
     fn read(file: &Path) -> Result<Self> {
         read_fields(file, |fields| {
             let kind = fields.get("model_type").cloned().unwrap_or_else(|| json!("llama"));
-            // An unknown family is refused where the field is read.
+            // An unknown `model_type` is refused later, when the field is deserialised.
             let family: Architecture = grove_files::from_json(kind).unwrap_or_default();
             for (name, value) in family.defaults() {
                 fields.entry(name).or_insert(value);
@@ -194,9 +195,11 @@ impl PretrainedConfig for LlamaConfig {
         })
     }
 
-    /// A GGUF file's metadata, else the `config.json`, or Meta's `params.json`, in the model's directory or beside its
-    /// weights file. Tokens that end a text are those of `generation_config.json`, where it names any. An output layer that differs
-    /// from the token embedding is not tied, whatever the file says.
+    /// Returns the configuration of a model. It is read from the GGUF metadata, if there is any, else from the
+    /// `config.json` or Meta's `params.json` in the model's directory or beside its weights file.
+    ///
+    /// The end tokens of `generation_config.json`, if it names any, take precedence. If the checkpoint contains an
+    /// output layer that differs from the token embedding, the two are not tied, whatever the file says.
     fn of(model: impl AsRef<Path>, checkpoint: &TensorFiles) -> Result<Self> {
         let model = model.as_ref();
         if let Some(metadata) = checkpoint.gguf() {

@@ -5,14 +5,14 @@ use grove_tree::{Init, Tree};
 
 use super::LlamaConfig;
 
-/// The gated feed-forward layer: Shazeer, "GLU Variants Improve Transformer" (2020).
+/// Gated feed-forward layer: Shazeer, "GLU Variants Improve Transformer" (2020).
 #[derive(Tree, Clone, Debug)]
 pub struct Mlp<B: Backend> {
-    /// `hidden_size` to `intermediate_size`, activated.
+    /// Gate projection, `hidden_size` to `intermediate_size`; its output is activated.
     pub gate_proj: QuantLinear<B>,
-    /// `hidden_size` to `intermediate_size`, multiplied with the gate.
+    /// Up projection, `hidden_size` to `intermediate_size`; its output is multiplied by the gate.
     pub up_proj: QuantLinear<B>,
-    /// `intermediate_size` to `hidden_size`.
+    /// Down projection, `intermediate_size` to `hidden_size`.
     pub down_proj: QuantLinear<B>,
     /// Activation of the gate.
     #[tree(static)]
@@ -31,7 +31,10 @@ impl<B: Backend> Mlp<B> {
         }
     }
 
-    /// `[b, t, hidden_size]` to the same.
+    /// Applies the layer.
+    ///
+    /// # Shapes
+    /// - x, output `[b, t, hidden_size]`
     pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         let (gate, up) = (self.gate_proj.forward(x.clone()), self.up_proj.forward(x));
         let inner = match self.activation {
@@ -42,7 +45,7 @@ impl<B: Backend> Mlp<B> {
     }
 }
 
-/// A linear layer with weights as published, and a bias of zeros if it has one.
+/// Creates a linear layer with the published initialisation, and a zero bias if it has one.
 pub(super) fn linear<B: Backend>(
     inputs: usize,
     outputs: usize,

@@ -1,4 +1,4 @@
-//! Configurations as GGUF files carry them, and their weights, which may be quantized.
+//! Configurations in GGUF files, and skeletons for their weights, which may be quantized.
 
 use burn::tensor::DType;
 use grove_backend::{Backend, Quantization};
@@ -14,13 +14,13 @@ use crate::{
     error::{ModelError, Result},
 };
 
-/// A key that changes results, unless it has the value of a LLaMA.
+/// Returns a key that is refused unless its value is LLaMA's.
 const fn unsupported(key: &'static str, neutral: &'static [&'static str]) -> RefusedKey {
     RefusedKey { key, neutral, instead: "a model of this kind has its own architecture, which grove does not have" }
 }
 
-/// Keys below the name of the architecture, as the format's specification and llama.cpp have them. Those of the tokenizer are
-/// followed where it is read.
+/// Metadata keys under the architecture's prefix, from the GGUF specification and llama.cpp. The tokenizer's keys are
+/// handled in the tokenizer.
 const KEYS: KnownKeys = KnownKeys {
     followed: &[
         "context_length",
@@ -88,7 +88,7 @@ const KEYS: KnownKeys = KnownKeys {
     ],
 };
 
-/// Refuses what a file says below the name of its architecture and would change the results.
+/// Refuses metadata under the architecture's prefix that would change results.
 fn check_others(metadata: &GgufMetadata, architecture: &str, file: &Path) -> Result<()> {
     let own = |key: &str| key.strip_prefix(architecture)?.strip_prefix('.').map(str::to_owned);
     let value = |value: GgufValue<'_>| match value {
@@ -104,7 +104,7 @@ fn check_others(metadata: &GgufMetadata, architecture: &str, file: &Path) -> Res
     KEYS.check(file, &fields).or_else(|reason| wrong(format!("{architecture}.{reason}")))
 }
 
-/// Metadata of a file under the keys of its architecture.
+/// Metadata under the architecture's prefix.
 struct Keys<'a> {
     metadata: &'a GgufMetadata,
     architecture: &'a str,
@@ -132,7 +132,7 @@ impl Keys<'_> {
     }
 }
 
-/// The configuration of a model in a GGUF file.
+/// Reads the configuration of a model in a GGUF file.
 pub(super) fn read(file: &Path, metadata: &GgufMetadata, checkpoint: &TensorFiles) -> Result<LlamaConfig> {
     let architecture = metadata.string("general.architecture").unwrap_or_default();
     let model_type = match architecture {
@@ -151,7 +151,7 @@ pub(super) fn read(file: &Path, metadata: &GgufMetadata, checkpoint: &TensorFile
     let token = |name: &str| metadata.integer(&format!("tokenizer.ggml.{name}_token_id")).map(|id| id as u32);
     let mut ends: Vec<u32> = ["eos", "eot", "eom"].into_iter().filter_map(token).collect();
     ends.dedup();
-    // A file of Mistral's says llama, and has a window.
+    // Mistral's files name the architecture `llama` and have a window.
     let window = keys.size("attention.sliding_window").filter(|&window| window > 0);
     let config = LlamaConfig {
         model_type: if window.is_some() && model_type == Architecture::Llama {
@@ -190,8 +190,8 @@ pub(super) fn read(file: &Path, metadata: &GgufMetadata, checkpoint: &TensorFile
     Ok(config)
 }
 
-/// Returns the scaling of the rotary angles. LLaMA 3's factors are stored as a tensor; the published ones are
-/// recognised.
+/// Returns the scaling of the rotary angles. LLaMA 3's factors are stored as a tensor. The published LLaMA 3 settings
+/// are recognised by their factors.
 fn scaling(keys: &Keys<'_>, checkpoint: &TensorFiles) -> Result<Option<Map<String, Value>>> {
     let object = |fields: Value| fields.as_object().cloned();
     if let Some(factors) = factors(checkpoint)? {
@@ -215,7 +215,7 @@ fn scaling(keys: &Keys<'_>, checkpoint: &TensorFiles) -> Result<Option<Map<Strin
     }
     let factor = keys.number("rope.scaling.factor").or(keys.number("rope.scale_linear"));
     let kind = keys.metadata.string(&keys.key("rope.scaling.type"));
-    // Factors of queries and keys, each, on top of YaRN's own.
+    // Factors of queries and of keys, in addition to YaRN's own.
     let attention: f64 = ["rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor"]
         .iter()
         .filter_map(|name| keys.number(name))
@@ -226,7 +226,7 @@ fn scaling(keys: &Keys<'_>, checkpoint: &TensorFiles) -> Result<Option<Map<Strin
             keys.key("rope.scaling.attn_factor")
         ));
     }
-    // 1 mixes both kinds of angles, as YaRN does; a negative number leaves the choice to the program.
+    // 1 selects YaRN's mix of angles. A negative value leaves the choice to the program.
     for (name, neutral) in [("rope.scaling.yarn_ext_factor", 1.0), ("rope.scaling.yarn_log_multiplier", 0.0)] {
         if let Some(value) = keys.number(name).filter(|value| *value != neutral && *value >= 0.0) {
             return wrong(format!("{} is {value}; only {neutral} is supported", keys.key(name)));
@@ -251,7 +251,7 @@ fn scaling(keys: &Keys<'_>, checkpoint: &TensorFiles) -> Result<Option<Map<Strin
     })
 }
 
-/// The kind of scaling whose factors a file lists.
+/// Kind of scaling with an explicit list of factors.
 pub(super) const FACTORS: &str = "factors";
 
 fn factors(checkpoint: &TensorFiles) -> Result<Option<Vec<f32>>> {
@@ -266,15 +266,14 @@ fn factors(checkpoint: &TensorFiles) -> Result<Option<Vec<f32>>> {
     }
 }
 
-/// The quantization of a tensor in a file, if the backend keeps it quantized.
+/// Returns the quantization of a tensor in a file, if the backend keeps the tensor quantized.
 fn kept<B: Backend>(names: &NameMap, checkpoint: &TensorFiles, path: &str) -> Option<Quantization> {
     let (_, info) = names.published(checkpoint, &format!("{path}.blocks"))?;
     Quantization::from_name(info.quantized?.name()).filter(|_| B::MIXED_DTYPE_WEIGHTS && !B::LAZY)
 }
 
 impl<B: Backend> Llama<B> {
-    /// Returns the skeleton with quantized blocks for the matrices that are quantized in a file, if the backend
-    /// supports them.
+    /// Replaces matrices that are quantized in the file by skeletons of quantized blocks, if the backend supports them.
     pub(super) fn quantized_as(mut self, checkpoint: &TensorFiles, names: &NameMap) -> Self {
         let projection = |map: &mut QuantLinear<B>, path: String| {
             let MaybeQuantized::Dense(dense) = map else { return };
@@ -313,7 +312,7 @@ impl<B: Backend> Llama<B> {
     }
 }
 
-/// The factors that a configuration lists.
+/// Reads the factors that a configuration lists.
 pub(super) fn listed(fields: &Map<String, Value>) -> Result<RopeScaling> {
     let list = fields.get("factors").and_then(Value::as_array);
     let factors: Option<Vec<f32>> =
@@ -328,7 +327,7 @@ pub(super) fn listed(fields: &Map<String, Value>) -> Result<RopeScaling> {
 mod tests {
     use super::*;
 
-    /// The keys that gguf-py knows below an architecture. Fixture: tools/fixtures/config_keys.py.
+    /// All keys that gguf-py knows under an architecture's prefix. Fixture: tools/fixtures/config_keys.py.
     #[test]
     fn keys_of_language_models_are_accounted_for() {
         let of_other_architectures = [

@@ -1,4 +1,4 @@
-//! Configurations as Meta publishes them: `params.json`.
+//! Configurations in Meta's format, `params.json`.
 
 use grove_files::{KnownKeys, RefusedKey};
 use grove_weights::TensorFiles;
@@ -34,7 +34,7 @@ const KEYS: KnownKeys = KnownKeys {
     ],
 };
 
-/// The fields that are needed; widths are read from the weights.
+/// Fields that are used. Widths are read from the weights.
 #[derive(Deserialize)]
 struct Params {
     head_dim: Option<usize>,
@@ -47,14 +47,14 @@ struct Params {
     use_scaled_rope: bool,
 }
 
-/// Size of LLaMA 3's vocabulary without its special tokens.
+/// Vocabulary size of LLaMA 3 without special tokens.
 const THIRD_VOCABULARY: usize = 128_000;
 
-/// Width of the smallest model whose angles LLaMA 3.1's factor scales; those of 3.2, which are narrower, are scaled by
-/// more, and their files say as little about it.
+/// Smallest hidden size at which LLaMA 3.1's rope factor, 8, applies. LLaMA 3.2 (narrower) uses factor 32;
+/// `params.json` does not record the factor.
 const SCALED_BY_8: usize = 4096;
 
-/// The configuration of a model in Meta's files.
+/// Reads the configuration of a model in Meta's files.
 pub(super) fn read(file: &Path, checkpoint: &TensorFiles) -> Result<LlamaConfig> {
     check_keys(&KEYS, file, &read_json(file)?)?;
     let params: Params = read_json(file)?;
@@ -65,7 +65,7 @@ pub(super) fn read(file: &Path, checkpoint: &TensorFiles) -> Result<LlamaConfig>
     };
     let [vocab_size, hidden_size] = shape("tok_embeddings.weight")?;
     let [intermediate_size, _] = shape("layers.0.feed_forward.w1.weight")?;
-    // Code LLaMA has the base of LLaMA 3 or a larger one, and LLaMA 2's tokens.
+    // Code LLaMA has a larger rope base than LLaMA 2, but LLaMA 2's vocabulary.
     let third = vocab_size >= THIRD_VOCABULARY;
     let code = !third && params.rope_theta.is_some_and(|base| base > 10_000.0);
     let (first, last) = if third { (128_000, 128_001) } else { (1, 2) };

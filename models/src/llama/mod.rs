@@ -1,4 +1,4 @@
-//! LLaMA and the models of its architecture: TinyLlama, SmolLM2, Mistral, Qwen2.
+//! LLaMA and models with its architecture: TinyLlama, SmolLM2, Mistral, Qwen2.
 
 mod architecture;
 mod config;

@@ -1,5 +1,5 @@
-//! The model. Papers: "LLaMA: Open and Efficient Foundation Language Models" (Touvron et al., 2023) and its successors.
-//! Reference: transformers' `models/llama/modeling_llama.py`.
+//! The LLaMA model. Papers: "LLaMA: Open and Efficient Foundation Language Models" (Touvron et al., 2023) and its
+//! successors. Reference: transformers' `models/llama/modeling_llama.py`.
 
 use burn::tensor::{DType, Int, Tensor};
 use grove_backend::Backend;
@@ -22,60 +22,61 @@ use crate::{
     generation::{fixed_position_ids, layer_masks, row_positions},
 };
 
-/// A LLaMA, or a model of its architecture, with its language-modelling head.
+/// LLaMA, or a model with its architecture, with its language-modelling head.
 #[derive(Tree, Clone, Debug)]
 pub struct Llama<B: Backend> {
     /// Token embedding, `[vocab_size, hidden_size]`.
     pub embed_tokens: QuantEmbedding<B>,
-    /// Layers.
+    /// Decoder layers.
     pub layers: Vec<Layer<B>>,
-    /// Last norm.
+    /// Final norm.
     pub norm: RmsNorm<B>,
-    /// Output layer, `[vocab_size, hidden_size]`; if `None`, the token embedding is used.
+    /// Output layer, `[vocab_size, hidden_size]`; `None` if it is tied to the token embedding.
     pub lm_head: Option<QuantEmbedding<B>>,
     /// Rotary position embedding.
     #[tree(static)]
     pub rope: Rope,
-    /// Sizes and options.
+    /// Configuration.
     #[tree(static)]
     pub config: LlamaConfig,
 }
 
-/// Attention and a feed-forward layer, each added to the residual stream.
+/// Decoder layer: attention and a feed-forward layer, each preceded by a norm and added to the residual stream.
 #[derive(Tree, Clone, Debug)]
 pub struct Layer<B: Backend> {
     /// Norm before the attention.
     pub input_layernorm: RmsNorm<B>,
-    /// The attention.
+    /// Self-attention.
     pub self_attn: Attention<B>,
     /// Norm before the feed-forward layer.
     pub post_attention_layernorm: RmsNorm<B>,
-    /// The feed-forward layer.
+    /// Feed-forward layer.
     pub mlp: Mlp<B>,
 }
 
-/// Causal self-attention, in which a head of keys and values serves a group of heads of queries: Ainslie et al., "GQA"
+/// Causal grouped-query self-attention: each key-value head serves a group of query heads. Ainslie et al., "GQA"
 /// (2023).
 #[derive(Tree, Clone, Debug)]
 pub struct Attention<B: Backend> {
-    /// Queries, `hidden_size` to `n_head * head_dim`.
+    /// Query projection, `hidden_size` to `n_head * head_dim`.
     pub q_proj: QuantLinear<B>,
-    /// Keys, `hidden_size` to `n_kv_head * head_dim`.
+    /// Key projection, `hidden_size` to `n_kv_head * head_dim`.
     pub k_proj: QuantLinear<B>,
-    /// Values, `hidden_size` to `n_kv_head * head_dim`.
+    /// Value projection, `hidden_size` to `n_kv_head * head_dim`.
     pub v_proj: QuantLinear<B>,
-    /// Output, `n_head * head_dim` to `hidden_size`.
+    /// Output projection, `n_head * head_dim` to `hidden_size`.
     pub o_proj: QuantLinear<B>,
-    /// Width of a head.
+    /// Head dimension.
     pub head_dim: usize,
-    /// Attention window: the number of positions that a position attends to, including itself; `None` for all.
+    /// Attention window: the number of positions that a query attends to, including its own; `None` for all.
     pub window: Option<usize>,
 }
 
 impl<B: Backend> Pretrained<B> for Llama<B> {
     type Config = LlamaConfig;
 
-    /// A model with initial weights as published: normal with `initializer_range`, biases 0.
+    /// Creates a model with the published initialisation: normal weights with standard deviation `initializer_range`,
+    /// zero biases.
     ///
     /// # Errors
     /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
@@ -121,15 +122,15 @@ impl<B: Backend> Pretrained<B> for Llama<B> {
         published_names(config)
     }
 
-    /// Weights are held as `dtype`, or as they are in the file where `None`: in 16 bits where they are, and in blocks where
-    /// they are quantized, if the device multiplies such, else in 16 bits too. A CPU then computes in f32 all the same, and
-    /// unpacks weights as it goes.
+    /// Returns the model without weights. Weights are stored in `dtype`, or if that is `None` as they are in the file:
+    /// 16-bit weights stay 16-bit, and quantized matrices stay quantized if the backend multiplies quantized blocks,
+    /// else become 16-bit. CPU backends compute in f32 nevertheless and widen weights on the fly.
     fn skeleton_for(checkpoint: &TensorFiles, config: &LlamaConfig, dtype: Option<DType>) -> Result<Self> {
         pretrained::skeleton_for(checkpoint, config, dtype)
     }
 
     /// # Errors
-    /// The model is quantized, or its rotary angles have their own factors, neither of which a `config.json` supports.
+    /// The model is quantized, or its rotary angles have explicit factors. A `config.json` can express neither.
     fn published_config(&self) -> Result<Map<String, Value>> {
         pretrained::published_config(self)
     }
@@ -149,7 +150,7 @@ impl<B: Backend> CausalLm<B> for Llama<B> {
         let windows: Vec<Option<usize>> = self.layers.iter().map(|layer| layer.self_attn.window).collect();
         let masks = layer_masks(&windows, ids.dims(), cache.as_deref(), padding, &device);
 
-        // The model computes in the dtype of its norms.
+        // Activations have the dtype of the norms, which can be wider than that of the matrices.
         let mut x = self.embed_tokens.rows(ids).cast(self.norm.weight.dtype()); // [b, t, hidden_size]
         let first = cache.as_ref().and_then(|cache| cache.first());
         let rotation = match (fixed_position_ids(first, t, padding), first) {
@@ -198,7 +199,7 @@ impl<B: Backend> CausalLm<B> for Llama<B> {
         Some(self.config.trained_positions())
     }
 
-    /// Rotary positions have no end.
+    /// Returns `None`: rotary position embeddings have no maximum length.
     fn position_limit(&self) -> Option<usize> {
         None
     }
@@ -217,7 +218,7 @@ impl<B: Backend> CausalLm<B> for Llama<B> {
 }
 
 impl<B: Backend> Llama<B> {
-    /// Returns true if some of the weights are in quantized blocks.
+    /// Returns true if some weights are quantized.
     pub fn is_quantized(&self) -> bool {
         let mut found = false;
         self.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| found |= leaf.dtype() == DType::U8);
@@ -226,8 +227,8 @@ impl<B: Backend> Llama<B> {
 }
 
 impl<B: Backend> Layer<B> {
-    /// Reads positions after those of the cache, if there is one, and adds them to it. `weights` is the rate and the key of the
-    /// dropout of attention weights.
+    /// Computes the layer's output. If there is a cache, `x` holds the positions that follow the cached ones, and their
+    /// keys and values are appended to the cache. `weights` is the dropout rate of the attention weights, with its key.
     ///
     /// # Shapes
     /// - x, output `[b, t, hidden_size]`
@@ -247,7 +248,10 @@ impl<B: Backend> Layer<B> {
 }
 
 impl<B: Backend> Attention<B> {
-    /// As [`Layer::forward`].
+    /// Computes the attention of [`Layer::forward`].
+    ///
+    /// # Shapes
+    /// - x, output `[b, t, hidden_size]`
     pub fn forward(
         &self,
         x: Tensor<B, 3>,
@@ -259,7 +263,7 @@ impl<B: Backend> Attention<B> {
         let ([b, t, _], head_dim) = (x.dims(), self.head_dim);
         let heads =
             |linear: &QuantLinear<B>| linear.forward(x.clone()).reshape([b, t, linear.outputs() / head_dim, head_dim]);
-        let (q, k) = (rotation.apply(heads(&self.q_proj)), rotation.apply(heads(&self.k_proj)));
+        let (q, k) = (rotation.apply(heads(&self.q_proj)), rotation.apply(heads(&self.k_proj))); // [b, t, n, head_dim]
         let [q, k, v] = [q, k, heads(&self.v_proj)].map(|x| x.swap_dims(1, 2)); // [b, n_head or n_kv_head, t, head_dim]
         let [k, v] = match cache {
             Some(cache) => cache.update(k, v),

@@ -4,7 +4,7 @@ use grove_weights::{NameMap, Step};
 
 use super::{Architecture, LlamaConfig};
 
-/// Names of a layer's maps here and in transformers, in Meta's files, and in GGUF's.
+/// Names of a layer's linear layers: here and in transformers, in Meta's files, in GGUF files.
 const MAPS: [(&str, &str, &str); 7] = [
     ("self_attn.q_proj", "attention.wq", "attn_q"),
     ("self_attn.k_proj", "attention.wk", "attn_k"),
@@ -15,12 +15,12 @@ const MAPS: [(&str, &str, &str); 7] = [
     ("mlp.down_proj", "feed_forward.w2", "ffn_down"),
 ];
 
-/// The same of its norms.
+/// Names of a layer's norms, in the same order.
 const NORMS: [(&str, &str, &str); 2] =
     [("input_layernorm", "attention_norm", "attn_norm"), ("post_attention_layernorm", "ffn_norm", "ffn_norm")];
 
-/// The names of published files: transformers', with or without `model.` before them, Meta's and GGUF's. Meta's files,
-/// and GGUF's of LLaMA itself, keep the rows of queries and keys in the order in which neighbours are turned together.
+/// Returns the names of published files: transformers' (with or without the prefix `model.`), Meta's and GGUF's. Meta's
+/// files, and GGUF files of LLaMA itself, store query and key rows for interleaved rotary embeddings.
 pub fn published_names(config: &LlamaConfig) -> NameMap {
     let mut names = NameMap::new().prefix("model.");
     let tables = [
@@ -35,12 +35,12 @@ pub fn published_names(config: &LlamaConfig) -> NameMap {
         }
     }
     if config.tie_word_embeddings {
-        // Some files keep only this one.
+        // Some files contain only the output layer.
         names = names.alias("lm_head.weight", "embed_tokens.weight").alias("output.weight", "embed_tokens.weight");
         names = names.ignore("lm_head.weight").ignore("output.weight");
     }
     for (part, [ours, meta, gguf]) in maps() {
-        // Number and width of the heads whose rows are in Meta's order, if any are.
+        // Number and width of the heads whose rows are interleaved in Meta's files, if any.
         let heads = match part {
             "self_attn.q_proj" => Some([config.num_attention_heads, config.head_dim()]),
             "self_attn.k_proj" => Some([config.n_kv_head(), config.head_dim()]),
@@ -69,33 +69,32 @@ pub fn published_names(config: &LlamaConfig) -> NameMap {
     names
         .rule("model.norm.weight", "norm.weight")
         .alias("output_norm.weight", "norm.weight")
-        // Angles, which follow from the configuration; GGUF's scaled ones are read with it.
+        // Rotary angles follow from the configuration. GGUF's scaled angles are read with the configuration.
         .ignore("layers.{i}.self_attn.rotary_emb.inv_freq")
         .ignore("rope.freqs")
         .ignore("rope_freqs.weight")
-        // Heads that predict several tokens at once, for drafts; the text is the one without them.
+        // Multi-token prediction heads, which are only used for drafting and do not change the output.
         .ignore("mtp.**")
 }
 
-/// Names of the maps of every layer: here, in Meta's files, in GGUF's.
+/// Iterates over the linear layers' names: here, in Meta's files, in GGUF files.
 fn maps() -> impl Iterator<Item = (&'static str, [String; 3])> {
     MAPS.iter().map(|&(ours, meta, gguf)| {
         (ours, [format!("layers.{{i}}.{ours}"), format!("layers.{{i}}.{meta}"), format!("blk.{{i}}.{gguf}")])
     })
 }
 
-/// `[out, in]` to `[in, out]`.
+/// Transposes `[out, in]` to `[in, out]` if `turned`.
 fn transposed(names: NameMap, turned: bool) -> NameMap {
     if turned { names.then(Step::Transpose) } else { names }
 }
 
-/// Rows (of a matrix, or the numbers of a bias) of heads, in which neighbours are turned together, in the order in which
-/// those half a head apart are.
+/// Permutes the rows of a matrix, or the values of a bias, from interleaved rotary pairs to the half-split layout.
 fn split_halves(names: NameMap, heads: Option<[isize; 2]>, rank: usize) -> NameMap {
     let Some([heads, head_dim]) = heads else { return names };
     let half = head_dim / 2;
     let with_rows = |shape: &[isize]| -> Vec<isize> {
-        // The length of a row, which a quantized matrix counts in bytes, is what is left.
+        // The row length is inferred: a quantized matrix counts it in bytes.
         let columns = if rank == 2 { &[-1][..] } else { &[] };
         shape.iter().chain(columns).copied().collect()
     };

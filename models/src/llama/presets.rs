@@ -3,8 +3,8 @@ use serde_json::{Map, Value, json};
 use super::{Architecture, EndTokens, LlamaConfig};
 use crate::error::{ModelError, Result};
 
-/// Sizes by published names: vocabulary, width, width inside the feed-forward layers, layers, heads of queries, heads of
-/// keys and values, longest text.
+/// Published sizes by name: vocabulary size, hidden size, hidden width of the feed-forward layers, layers, query heads,
+/// key-value heads, maximum sequence length.
 const SIZES: [(&str, [usize; 7]); 17] = [
     ("llama-2-7b", [32000, 4096, 11008, 32, 32, 32, 4096]),
     ("llama-2-13b", [32000, 5120, 13824, 40, 40, 40, 4096]),
@@ -26,10 +26,10 @@ const SIZES: [(&str, [usize; 7]); 17] = [
 ];
 
 impl LlamaConfig {
-    /// The published sizes, from `smollm2-135m` to `llama-3.1-405b`.
+    /// Returns a published size, from `smollm2-135m` to `llama-3.1-405b`.
     ///
     /// # Errors
-    /// [`ModelError::UnknownPreset`], with all names, for any other.
+    /// [`ModelError::UnknownPreset`], which lists the known names, for any other name.
     pub(super) fn published_size(name: &str) -> Result<Self> {
         let Some((_, sizes)) = SIZES.iter().find(|(known, _)| *known == name) else {
             let known = SIZES.map(|(name, _)| name).join(", ");
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn published_sizes_have_the_published_numbers_of_parameters() {
-        // Counted by transformers: sum(p.numel() for p in AutoModelForCausalLM.from_config(config).parameters()).
+        // Counted by transformers: `sum(p.numel() for p in AutoModelForCausalLM.from_config(config).parameters())`.
         let known = [
             ("llama-2-7b", 6_738_415_616),
             ("llama-2-13b", 13_015_864_320),

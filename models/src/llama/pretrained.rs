@@ -1,4 +1,4 @@
-//! LLaMA's own ways of loading and saving.
+//! Loading and saving of LLaMA models.
 
 use burn::tensor::DType;
 use grove_backend::Backend;
@@ -13,7 +13,7 @@ use crate::{
     pretrained::{computing_in, fields_of},
 };
 
-/// The model without weights, with quantized blocks where the file has such.
+/// Returns the model without weights, with quantized blocks for matrices that are quantized in the file.
 pub(super) fn skeleton_for<B: Backend>(
     checkpoint: &TensorFiles,
     config: &LlamaConfig,
@@ -25,7 +25,7 @@ pub(super) fn skeleton_for<B: Backend>(
     Ok(computing_in::<B, _>(skeleton, checkpoint, &names, dtype))
 }
 
-/// The fields of the `config.json` of a model that such a file can describe.
+/// Returns the fields of the model's `config.json`, or an error if a `config.json` cannot describe the model.
 pub(super) fn published_config<B: Backend>(model: &Llama<B>) -> Result<Map<String, Value>> {
     let refused = |reason: &str| Err(ModelError::Config { reason: reason.into() });
     if model.is_quantized() {

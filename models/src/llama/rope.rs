@@ -1,4 +1,4 @@
-//! Rotary angles, as configurations of transformers 4 and 5 describe them.
+//! Rotary angles, from the configurations of transformers 4 and 5.
 
 use grove_files::{KnownKeys, RefusedKey};
 use grove_layers::{Rope, RopeScaling};
@@ -8,7 +8,7 @@ use std::path::Path;
 use super::{LlamaConfig, gguf};
 use crate::error::{ModelError, Result};
 
-/// The kinds that are known.
+/// Supported kinds of scaling, for error messages.
 const KINDS: &str = "default, linear, dynamic, llama3, yarn, longrope";
 
 /// Keys of `rope_parameters` and `rope_scaling`.
@@ -48,7 +48,7 @@ const KEYS: KnownKeys = KnownKeys {
     ],
 };
 
-/// Fields that say how angles are scaled.
+/// Fields of a configuration that describe the scaling of the angles.
 struct Scaling<'a>(&'a Map<String, Value>);
 
 impl Scaling<'_> {
@@ -62,12 +62,12 @@ impl Scaling<'_> {
         }
     }
 
-    /// A number that counts as absent if it is 0.
+    /// Reads a positive number; 0 counts as absent.
     fn magnitude(&self, name: &str) -> Result<Option<f64>> {
         if self.0.get(name).and_then(Value::as_f64) == Some(0.0) { Ok(None) } else { self.number(name) }
     }
 
-    /// Factors of the angles, one for each pair of a head.
+    /// Reads a list of factors of the angles, one per pair of a head's dimensions.
     fn list(&self, name: &str, pairs: usize) -> Result<Vec<f32>> {
         let values = self.0.get(name).and_then(Value::as_array);
         let factors: Option<Vec<f32>> =
@@ -88,13 +88,13 @@ fn wrong<T>(reason: String) -> Result<T> {
 }
 
 impl LlamaConfig {
-    /// The rotary angles.
+    /// Returns the rotary position embedding that the configuration describes.
     ///
     /// # Errors
-    /// [`ModelError::Config`] if the scaling is of an unknown kind, or lacks what its kind needs.
+    /// [`ModelError::Config`] if the kind of scaling is unknown or lacks a parameter.
     pub fn rope(&self) -> Result<Rope> {
         let empty = Map::new();
-        // An older key that is added to a newer file counts, as in transformers.
+        // `rope_scaling` takes precedence over `rope_parameters`, as in transformers.
         let given = |fields: &&Map<String, Value>| !fields.is_empty();
         let (older, newer) = (self.rope_scaling.as_ref(), self.rope_parameters.as_ref());
         let fields = Scaling(older.filter(given).or(newer.filter(given)).unwrap_or(&empty));
@@ -109,7 +109,7 @@ impl LlamaConfig {
         if !(base.is_finite() && base > 1.0) {
             return wrong(format!("rope_theta is {base}; it must be more than 1"));
         }
-        // The older key is `type`.
+        // `type` is the older key.
         let kind = match fields.0.get("rope_type").or_else(|| fields.0.get("type")) {
             None | Some(Value::Null) => "default",
             Some(Value::String(kind)) => kind.as_str(),
@@ -125,7 +125,7 @@ impl LlamaConfig {
         let scaling = match kind {
             "default" => RopeScaling::None,
             "linear" => RopeScaling::Linear { factor: factor()? },
-            // Of this kind transformers takes the length from the model, not from here.
+            // transformers uses `max_position_embeddings` here.
             "dynamic" => RopeScaling::Dynamic { factor: factor()?, original: self.max_position_embeddings },
             "llama3" => {
                 let low_freq_factor = fields.needed("low_freq_factor", kind)?;
@@ -149,7 +149,7 @@ impl LlamaConfig {
                     truncate: fields.0.get("truncate") != Some(&Value::Bool(false)),
                 }
             }
-            // The name of its first files.
+            // `su` is the name in the first files.
             "longrope" | "su" => {
                 let (pairs, original) = (self.head_dim() / 2, original()?);
                 let factor = fields.number("factor")?.map_or_else(growth, Ok)?;
@@ -167,7 +167,8 @@ impl LlamaConfig {
         Ok(Rope { head_dim: self.head_dim(), base, scaling, interleaved: false })
     }
 
-    /// The sequence length for which the model is made: that of training, or what the scaling of the rotary angles makes of it.
+    /// Returns the sequence length that the model supports: the training length, extended by the scaling of the rotary
+    /// angles.
     pub fn trained_positions(&self) -> usize {
         let own = self.max_position_embeddings;
         let fields = self.rope_scaling.as_ref().filter(|fields| !fields.is_empty()).or(self.rope_parameters.as_ref());

@@ -1,13 +1,16 @@
-//! Types in which a large model's weights are held.
+//! Dtypes in which the weights of a large model are stored.
 
 use burn::tensor::DType;
 use grove_backend::Backend;
 use grove_tree::{AnyArray, Path as TreePath, Tree};
 use grove_weights::{NameMap, StoredDtype, TensorFiles};
 
-/// A large model's skeleton with each leaf in the type in which it is held: matrices and tables as `dtype`, or as they are
-/// in the file where `None` (what is quantized there, and cannot be here, in f16); vectors, which are few, in the type that
-/// the model computes in: f32 where the backend takes weights of other types with that, else the matrices' own.
+/// Returns a large model's skeleton with the dtype in which each leaf is stored.
+///
+/// - Matrices and embeddings have `dtype`. If it is `None`, they have the dtype of the file; tensors that are quantized
+///   there but not in the skeleton become f16.
+/// - Other leaves have the compute dtype: f32 if the backend supports weights of another dtype than the activations,
+///   else the dtype of the matrices.
 pub(crate) fn computing_in<B: Backend, M: Tree<B>>(
     skeleton: M,
     checkpoint: &TensorFiles,
@@ -24,7 +27,7 @@ pub(crate) fn computing_in<B: Backend, M: Tree<B>>(
         })
     };
     let mut computing = if B::MIXED_DTYPE_WEIGHTS { Some(DType::F32) } else { dtype };
-    // The first matrix, a table of tokens, decides.
+    // The first matrix, the token embedding, determines the compute dtype.
     skeleton.visit(&mut TreePath::root(), &mut |path: &TreePath, leaf: &AnyArray<B>| {
         if leaf.shape().len() == 2 && leaf.dtype().is_float() && computing.is_none() {
             computing = held(path.as_str());

@@ -1,4 +1,4 @@
-//! Reading and writing the JSON files beside published weights.
+//! Reading and writing of the JSON files beside published weights.
 
 use grove_text::printable::error_message;
 use serde::{Serialize, de::DeserializeOwned};
@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{ModelError, Result};
 
-/// Largest JSON file that is read: a configuration has kilobytes, a large tokenizer some ten megabytes.
+/// Maximum size of a JSON file. A configuration has kilobytes, a large tokenizer about ten megabytes.
 const MAX_JSON_BYTES: u64 = 256 << 20;
 
-/// Reads a JSON file into a value.
+/// Deserialises a JSON file.
 ///
 /// # Errors
-/// [`ModelError::Io`] if it cannot be read, [`ModelError::Json`] where it is no such JSON.
+/// [`ModelError::Io`] if the file cannot be read, [`ModelError::Json`] if it is not valid JSON or does not match the
+/// type.
 pub fn read_json<T: DeserializeOwned>(file: &Path) -> Result<T> {
     let io = |source| ModelError::Io { file: file.into(), source };
     let len = std::fs::metadata(file).map_err(io)?.len();
@@ -22,12 +23,12 @@ pub fn read_json<T: DeserializeOwned>(file: &Path) -> Result<T> {
         return Err(ModelError::Json { file: file.into(), reason });
     }
     let bytes = std::fs::read(file).map_err(io)?;
-    // The error may quote a value of the file, however long.
+    // The error can quote a value of the file, of any length.
     let json = |error: String| ModelError::Json { file: file.into(), reason: error_message(&error) };
     grove_files::parse_json(&bytes).map_err(json)
 }
 
-/// Reads a JSON file of fields into a value, after `edit` has changed them.
+/// Deserialises a JSON object after `edit` has changed its fields.
 ///
 /// # Errors
 /// As [`read_json`].
@@ -38,7 +39,7 @@ pub(crate) fn read_fields<T: DeserializeOwned>(file: &Path, edit: impl FnOnce(&m
     grove_files::from_json(Value::Object(fields)).map_err(json)
 }
 
-/// Gives fields the names of a struct, where a file has them under transformers' general ones only.
+/// Renames fields from transformers' general names to the names of a struct, unless the file has the latter too.
 pub(crate) fn rename(fields: &mut Map<String, Value>, names: &[(&str, &str)]) {
     for (general, own) in names {
         if !fields.contains_key(*own)
@@ -49,24 +50,24 @@ pub(crate) fn rename(fields: &mut Map<String, Value>, names: &[(&str, &str)]) {
     }
 }
 
-/// Path of a configuration that is given by its file or its directory.
+/// Returns the path of a configuration, given the file or its directory.
 pub(super) fn config_file(path: &Path) -> PathBuf {
     if path.is_dir() { path.join("config.json") } else { path.to_owned() }
 }
 
-/// The `config.json` that belongs to a model: in its directory, or beside its weights file.
+/// Returns the path of the `config.json` of a model: in its directory, or beside its weights file.
 pub(crate) fn config_beside(model: &Path) -> PathBuf {
     if model.is_dir() { model.join("config.json") } else { model.with_file_name("config.json") }
 }
 
-/// Writes a value as JSON beside the old file and takes its name at the end.
+/// Writes a value as JSON, replacing an existing file atomically.
 pub(crate) fn write_json(file: &Path, value: &impl Serialize) -> Result<()> {
     let text = serde_json::to_string_pretty(value)
         .map_err(|error| ModelError::Json { file: file.into(), reason: error.to_string() })?;
     write_text(file, &text)
 }
 
-/// Writes a text beside the old file and takes its name at the end.
+/// Writes text, replacing an existing file atomically.
 pub(crate) fn write_text(file: &Path, text: &str) -> Result<()> {
     let written = grove_files::write_atomically(file, |writer| writer.write_all(text.as_bytes()));
     Ok(written.map_err(grove_weights::WeightsError::from)?)

@@ -1,4 +1,4 @@
-//! Loading and saving of models as they are published: a `config.json`, and weights under published names.
+//! Loading and saving of published models: a `config.json`, and weights under published names.
 
 mod dtype;
 pub(crate) mod json;
@@ -24,10 +24,10 @@ pub use json::read_json;
 pub(crate) use json::{config_beside, read_fields, rename, write_json, write_text};
 pub(crate) use with_adapter::adapted;
 
-/// Sizes and options of a model: the fields of its `config.json`.
+/// Configuration of a model: the fields of its `config.json`.
 ///
-/// Nothing is required but serde's traits. [`read`](Self::read) and [`of`](Self::of) are for models whose files differ from
-/// the struct, or that are published without a `config.json`.
+/// Only serde's traits are required. Override [`read`](Self::read) and [`of`](Self::of) for models whose files differ
+/// from the struct or have no `config.json`.
 pub trait PretrainedConfig: Clone + Serialize + DeserializeOwned {
     /// Checks that the configuration describes a possible model.
     ///
@@ -37,7 +37,7 @@ pub trait PretrainedConfig: Clone + Serialize + DeserializeOwned {
         Ok(())
     }
 
-    /// The configuration of a published size.
+    /// Returns the configuration of a published size.
     ///
     /// # Errors
     /// [`ModelError::UnknownPreset`], with the known names, for any other name.
@@ -53,7 +53,8 @@ pub trait PretrainedConfig: Clone + Serialize + DeserializeOwned {
         read_json(file)
     }
 
-    /// The configuration of a model whose weights are open: its `config.json`, or what else its files tell.
+    /// Returns the configuration of a model whose weights are open: by default its `config.json`; a family may also use
+    /// other files and the weights.
     ///
     /// # Errors
     /// As [`from_file`](Self::from_file).
@@ -61,7 +62,7 @@ pub trait PretrainedConfig: Clone + Serialize + DeserializeOwned {
         Self::beside(model)
     }
 
-    /// Reads and checks a `config.json`, given by its file or its directory.
+    /// Reads and checks a `config.json`, given the file or its directory.
     ///
     /// # Errors
     /// The file cannot be read, is not valid JSON, or describes an invalid model. The error names the file.
@@ -72,7 +73,7 @@ pub trait PretrainedConfig: Clone + Serialize + DeserializeOwned {
         Ok(config)
     }
 
-    /// The `config.json` that belongs to a model: in its directory, or beside its weights file.
+    /// Reads and checks the `config.json` of a model: in its directory, or beside its weights file.
     ///
     /// # Errors
     /// As [`from_file`](Self::from_file).
@@ -81,9 +82,10 @@ pub trait PretrainedConfig: Clone + Serialize + DeserializeOwned {
     }
 }
 
-/// A model that is loaded and saved with its configuration, as transformers' `PreTrainedModel`.
+/// A model that is loaded and saved with its configuration, like transformers' `PreTrainedModel`.
 ///
-/// A model states its configuration, its constructor and the names of its tensors in files; everything else is provided.
+/// A model provides its configuration, its constructor and the published names of its tensors. All other methods have
+/// defaults.
 ///
 /// ```
 /// use grove_backend::Backend;
@@ -134,36 +136,37 @@ pub trait PretrainedConfig: Clone + Serialize + DeserializeOwned {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Pretrained<B: Backend>: Tree<B> {
-    /// Sizes and options.
+    /// Configuration of the model.
     type Config: PretrainedConfig;
 
-    /// A model with initial weights, or without weights, as `init` says.
+    /// Creates a model. `init` determines if it has initial weights, or none as in [`skeleton`](Self::skeleton).
     ///
     /// # Errors
     /// [`ModelError::Config`] if the configuration is invalid.
     fn new(config: &Self::Config, init: &Init<B>) -> Result<Self>;
 
-    /// The model's configuration.
+    /// Returns the model's configuration.
     fn config(&self) -> &Self::Config;
 
-    /// The names that published files have for the model's leaves.
+    /// Returns the published names of the model's leaves.
     fn published_names(config: &Self::Config) -> NameMap;
 
-    /// The content of the `config.json` that [`save_pretrained`](Self::save_pretrained) writes.
+    /// Returns the content of the `config.json` that [`save_pretrained`](Self::save_pretrained) writes.
     ///
     /// # Errors
-    /// The model is one that published files cannot describe.
+    /// The published format cannot describe the model.
     fn published_config(&self) -> Result<Map<String, Value>> {
         fields_of(self.config())
     }
 
-    /// Tensors that other libraries expect in a file and that no leaf holds, by their published names.
+    /// Returns tensors that other libraries expect in a file and that are not leaves of the model, by their published
+    /// names.
     fn published_constants(&self) -> BTreeMap<String, TensorData> {
         BTreeMap::new()
     }
 
-    /// The model without weights, each leaf of the type that [`from_path`](Self::from_path) gives it: all as `dtype`, f32 if
-    /// `None`. Use it to compute the memory that a model needs.
+    /// Returns the model without weights, each leaf with the dtype that [`from_path`](Self::from_path) would give it:
+    /// by default `dtype` for all leaves, f32 if `None`. Use it to compute the memory that a model needs.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -172,7 +175,7 @@ pub trait Pretrained<B: Backend>: Tree<B> {
         Ok(cast(Self::skeleton(config)?, dtype.unwrap_or(DType::F32).into()))
     }
 
-    /// A model with initial weights; see [`new`](Self::new).
+    /// Creates a model with initial weights; see [`new`](Self::new).
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -180,7 +183,7 @@ pub trait Pretrained<B: Backend>: Tree<B> {
         Self::new(config, &Init::new(key, device))
     }
 
-    /// The model without weights: for counting, printing and loading.
+    /// Returns the model without weights, for counting, printing and loading.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -188,8 +191,8 @@ pub trait Pretrained<B: Backend>: Tree<B> {
         eval_shape(|init| Self::new(config, init))
     }
 
-    /// The model without weights that [`from_path`](Self::from_path) would load, each leaf of the type that it would get. Only
-    /// the headers of the weights are read; of a directory without weights the `config.json` is enough.
+    /// Returns the model without weights, each leaf with the dtype that [`from_path`](Self::from_path) would give it.
+    /// Reads only the headers of the weights. If a directory has no weights, its `config.json` suffices.
     ///
     /// # Errors
     /// As [`from_path`](Self::from_path).
@@ -205,26 +208,26 @@ pub trait Pretrained<B: Backend>: Tree<B> {
         }
     }
 
-    /// Loads a published model: a directory, a weights file, or a hub id such as `openai-community/gpt2`, which is
-    /// downloaded unless it is in the cache.
+    /// Loads a published model from a directory, a weights file, or a hub id such as `openai-community/gpt2`. A hub id
+    /// is downloaded unless it is cached.
     ///
     /// # Errors
-    /// The error names the file or the hub's answer, and what to do.
+    /// The error names the file or quotes the hub's answer, and says what to do.
     fn from_pretrained(source: &str, device: &B::Device) -> Result<Self> {
         Ok(Self::from_path(resolve(source)?, device, None)?.0)
     }
 
-    /// Loads a model from a directory or a weights file, with its configuration beside it, and reports which names matched.
-    /// [`skeleton_for`](Self::skeleton_for) says in which types its weights are held. Of the directory of an adapter of peft, it
-    /// loads the model that the adapter names, with the adapter; see [`ModelFiles`].
+    /// Loads a model from a directory or a weights file with its configuration, and reports the names that matched.
+    /// [`skeleton_for`](Self::skeleton_for) describes the dtypes. If the directory contains a peft adapter, loads the
+    /// adapter and the base model that it names; see [`ModelFiles`].
     ///
     /// # Errors
-    /// The error names the file, the tensor if one is at fault, and what to do.
+    /// The error names the file and the tensor, if one is at fault, and says what to do.
     fn from_path(path: impl AsRef<Path>, device: &B::Device, dtype: Option<DType>) -> Result<(Self, Report)> {
         ModelFiles::at(path.as_ref())?.load(device, dtype)
     }
 
-    /// Loads a model of a known configuration from an open checkpoint; see [`from_path`](Self::from_path).
+    /// Loads a model of a known configuration from open tensor files; see [`from_path`](Self::from_path).
     ///
     /// # Errors
     /// As [`from_path`](Self::from_path).
@@ -238,18 +241,19 @@ pub trait Pretrained<B: Backend>: Tree<B> {
         Ok(load(skeleton, checkpoint, &Self::published_names(config), &LoadOptions::new(device))?)
     }
 
-    /// Writes `config.json` and `model.safetensors` under the published names, so that the library of the published model
-    /// loads them.
+    /// Writes `config.json` and `model.safetensors` under the published names, so that the original library can load
+    /// them.
     ///
     /// # Errors
-    /// [`published_config`](Self::published_config) refuses the model; it has adapters that are not merged; the directory
+    /// [`published_config`](Self::published_config) refuses the model; the model has unmerged adapters; the directory
     /// or a file cannot be written. Existing files stay unchanged.
     fn save_pretrained(&self, directory: impl AsRef<Path>) -> Result<()> {
         self.save_sharded(directory, None)
     }
 
-    /// Saves a model as [`save_pretrained`](Self::save_pretrained) does, in files of at most `max_shard_bytes` with an index
-    /// if it is larger than that. A larger tensor has a file of its own. `None` writes one file.
+    /// Saves a model as [`save_pretrained`](Self::save_pretrained) does. A model of more than `max_shard_bytes` is
+    /// split into files of at most that size, with an index. A single tensor that is larger has its own file. `None`
+    /// writes one file.
     ///
     /// # Errors
     /// As [`save_pretrained`](Self::save_pretrained).
@@ -260,7 +264,7 @@ pub trait Pretrained<B: Backend>: Tree<B> {
     }
 }
 
-/// The fields of a configuration as they are written.
+/// Returns the fields of a serialised configuration.
 pub(crate) fn fields_of(config: &impl Serialize) -> Result<Map<String, Value>> {
     match serde_json::to_value(config) {
         Ok(Value::Object(fields)) => Ok(fields),

@@ -1,4 +1,4 @@
-//! Writing a model as other libraries read it.
+//! Saving of models in the published format.
 
 use burn::tensor::DType;
 use grove_backend::Backend;
@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, path::Path};
 use super::json::write_json;
 use crate::error::{ModelError, Result};
 
-/// Writes a model's weights under their published names, and its `config.json`, which names the type that they have.
+/// Saves a model's weights under their published names, and its `config.json`, including the dtype.
 pub(super) fn save<B: Backend, M: Tree<B>>(
     model: &M,
     config: Map<String, Value>,
@@ -24,8 +24,9 @@ pub(super) fn save<B: Backend, M: Tree<B>>(
     write_json(&directory.join("config.json"), &config)
 }
 
-/// Returns a configuration with the dtype of the model's matrices, under transformers' names (`torch_dtype` until its
-/// version 4). It is written if the configuration named one already, or if it is not f32, the default.
+/// Returns a configuration with the dtype of most of the model's bytes, under transformers' key (`dtype`, or
+/// `torch_dtype` in transformers 4). The dtype is written if the configuration already had the key, or if it is not
+/// f32, the default.
 ///
 /// # Errors
 /// [`ModelError::UnmergedAdapters`].
@@ -54,7 +55,7 @@ fn described<B: Backend, M: Tree<B>>(model: &M, mut config: Map<String, Value>) 
     Ok(config)
 }
 
-/// PyTorch's name of a floating-point type.
+/// Returns PyTorch's name of a floating-point dtype.
 fn torch_name(dtype: DType) -> Option<&'static str> {
     match dtype {
         DType::F64 => Some("float64"),

@@ -14,7 +14,8 @@ use crate::{
 };
 
 impl ModelFiles {
-    /// The weights: the model's, with what an adapter has in place of them. Updates of layers are not in them.
+    /// Opens the weights: the model's tensors, of which some can be replaced by an adapter's full tensors
+    /// (`modules_to_save`). LoRA updates are not included.
     ///
     /// # Errors
     /// As [`TensorFiles::open`], and as [`load_adapters`](crate::peft::load_adapters).
@@ -22,7 +23,7 @@ impl ModelFiles {
         Ok(self.open()?.0)
     }
 
-    /// [`weights`](Self::weights), and the file of the adapter.
+    /// Opens the [`weights`](Self::weights) and the adapter.
     pub(crate) fn open(&self) -> Result<(TensorFiles, Option<Adapters>)> {
         let weights = TensorFiles::open(self.path())?;
         let Some(adapter) = self.adapter() else { return Ok((weights, None)) };
@@ -30,8 +31,8 @@ impl ModelFiles {
         Ok((weights.with_tensors_of(&adapters.checkpoint, own_name), Some(adapters)))
     }
 
-    /// Loads the model; see [`Pretrained::from_path`]. The adapter is merged into weights of f32, and stays beside others, which
-    /// would lose digits of it.
+    /// Loads the model; see [`Pretrained::from_path`]. The adapter is merged into layers with f32 weights. It stays
+    /// separate from weights of other dtypes, since merging would round it.
     ///
     /// # Errors
     /// As [`Pretrained::from_path`] and [`load_adapters`](crate::peft::load_adapters).
@@ -43,7 +44,7 @@ impl ModelFiles {
     }
 }
 
-/// Adds the updates of layers of an adapter, if there is one, to a model that was loaded from [`ModelFiles::weights`].
+/// Adds an adapter's LoRA updates, if there is an adapter, to a model that was loaded from [`ModelFiles::weights`].
 pub(crate) fn adapted<B: Backend, M: Tree<B>>(
     model: M,
     names: &NameMap,

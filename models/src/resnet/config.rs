@@ -12,45 +12,46 @@ use crate::{
     problem_type::ProblemType,
 };
 
-/// Sizes and options of a ResNet: the fields of transformers' `config.json`, and options for which it has no field.
-/// Fields that a file lacks default to the values of ResNet-50.
+/// Configuration of a ResNet: the fields of transformers' `config.json`, and options for which it has no field. Fields
+/// that are absent from a file default to the values of ResNet-50.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ResNetConfig {
-    /// Channels of the images.
+    /// Number of image channels.
     pub num_channels: usize,
-    /// Channels after the stem.
+    /// Number of channels after the stem.
     pub embedding_size: usize,
-    /// Channels after each stage.
+    /// Number of channels after each stage.
     pub hidden_sizes: Vec<usize>,
-    /// Blocks of each stage.
+    /// Number of blocks in each stage.
     pub depths: Vec<usize>,
-    /// The kind of block.
+    /// Kind of block.
     pub layer_type: LayerType,
-    /// The activation of the stem and at the end of each block, as transformers names it. Inside a block it is always `relu`, as
-    /// in transformers.
+    /// Activation of the stem and at the end of each block, by its name in transformers. Inside a block the activation
+    /// is always `relu`, as in transformers.
     pub hidden_act: String,
-    /// If true, the first stage also halves height and width.
+    /// If true, the first stage also halves the height and width.
     pub downsample_in_first_stage: bool,
     /// If true, a bottleneck downsamples in its first convolution, as in the paper (v1). If false, it downsamples in
     /// its 3x3 convolution, as torchvision and later libraries do (v1.5).
     pub downsample_in_bottleneck: bool,
-    /// Channels inside the bottlenecks of each stage; `None`: a quarter of `hidden_sizes`. Wide ResNets and ResNeXts have more.
+    /// Number of channels inside the bottlenecks of each stage; `None` means a quarter of `hidden_sizes`. Wide ResNets
+    /// and ResNeXts have more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bottleneck_sizes: Option<Vec<usize>>,
     /// Groups of a bottleneck's 3x3 convolution: ResNeXt's cardinality.
     #[serde(skip_serializing_if = "is_one")]
     pub groups: usize,
-    /// The stem.
+    /// Kind of stem.
     #[serde(skip_serializing_if = "is_default")]
     pub stem: Stem,
     /// Library whose tensor names are used for saving.
     #[serde(skip_serializing_if = "is_default")]
     pub naming: Naming,
-    /// Class names. Without any, the network has no head and returns pooled features.
+    /// Class names. If empty, the network has no head and returns pooled features.
     #[serde(rename = "id2label", with = "crate::labels", skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
-    /// Other fields of a file; they are written back when saving.
+    /// Other fields of the file, which are written back when saving.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -63,35 +64,35 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// The kind of block.
+/// Kind of block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LayerType {
     /// Two 3x3 convolutions.
     Basic,
-    /// A 1x1 convolution to fewer channels, a 3x3 one, and a 1x1 one back.
+    /// A 1x1 convolution that reduces the channels, a 3x3 convolution, and a 1x1 convolution that restores them.
     Bottleneck,
 }
 
-/// The stem.
+/// Kind of stem.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stem {
-    /// A 7x7 convolution and max pooling, which leave a quarter of the height and width.
+    /// A 7x7 convolution and max pooling, which reduce height and width to a quarter.
     #[default]
     Large,
-    /// A 3x3 convolution that keeps the size, for small images of some tens of pixels.
+    /// A 3x3 convolution that keeps height and width, for small images such as CIFAR's.
     Small,
 }
 
-/// Library whose tensor names are used for saving. Loading accepts both.
+/// Library whose tensor names are used for saving. Loading accepts all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Naming {
     /// transformers.
     #[default]
     Transformers,
-    /// torchvision and timm, which call them the same.
+    /// torchvision and timm, whose names are the same.
     Torchvision,
 }
 
@@ -121,16 +122,16 @@ impl ResNetConfig {
     /// Returns the configuration with these classes.
     #[must_use]
     pub fn with_labels<S: Into<String>>(mut self, labels: impl IntoIterator<Item = S>) -> Self {
-        // What the logits of other classes stood for.
+        // It described the logits of the previous classes.
         self.other.remove("problem_type");
         Self { labels: labels.into_iter().map(Into::into).collect(), ..self }
     }
 
-    /// A network of basic blocks for images of this height, saved as torchvision names it. Images of less than 96 pixels get a
-    /// stem that keeps their size.
+    /// Returns a network of basic blocks for images of this height, with torchvision's names. Images of less than 96
+    /// pixels get the small stem.
     ///
-    /// - `num_channels`: channels of the images
-    /// - `hidden_sizes`, `depths`: channels and blocks of each stage
+    /// - `num_channels`: number of image channels
+    /// - `hidden_sizes`, `depths`: number of channels and of blocks in each stage
     pub fn basic(num_channels: usize, height: usize, hidden_sizes: Vec<usize>, depths: Vec<usize>) -> Self {
         Self {
             num_channels,
@@ -144,7 +145,7 @@ impl ResNetConfig {
         }
     }
 
-    /// The activation of the stem and at the end of each block.
+    /// Returns the activation of the stem and at the end of each block.
     ///
     /// # Errors
     /// [`ModelError::Config`] if the name is unknown.
@@ -152,7 +153,7 @@ impl ResNetConfig {
         self.hidden_act.parse().map_err(|reason| ModelError::Config { reason })
     }
 
-    /// Channels inside the blocks of a stage: between the convolutions.
+    /// Returns the number of channels between the convolutions of a stage's blocks.
     pub fn inner_size(&self, stage: usize) -> usize {
         match (&self.bottleneck_sizes, self.layer_type) {
             (Some(sizes), LayerType::Bottleneck) => sizes[stage],
@@ -161,7 +162,7 @@ impl ResNetConfig {
         }
     }
 
-    /// Factor by which the last stage's output is smaller than the image, in each dimension.
+    /// Returns the factor by which the last stage's output is smaller than the image, per dimension.
     pub fn reduction(&self) -> usize {
         let stem = if self.stem == Stem::Large { 4 } else { 1 };
         let halved = self.depths.len().saturating_sub(usize::from(!self.downsample_in_first_stage));
@@ -170,12 +171,12 @@ impl ResNetConfig {
 }
 
 impl PretrainedConfig for ResNetConfig {
-    /// transformers' `config.json` beside the checkpoint, or, without one (torchvision, timm), the sizes inferred from the
-    /// tensors' shapes. It has one label for each class of the head.
+    /// Returns the configuration of a checkpoint: transformers' `config.json` beside it or, without one (torchvision,
+    /// timm), the sizes inferred from the tensors' shapes. It has one label per class of the head.
     ///
     /// # Errors
-    /// As [`from_file`](Self::from_file) and [`infer`](Self::infer); [`ModelError::Classes`] where a file names more or
-    /// fewer classes than the head has; timm's `config.json` names an architecture that is computed in another way, such as
+    /// As [`from_file`](Self::from_file) and [`infer`](Self::infer); [`ModelError::Classes`] if a file names another
+    /// number of classes than the head has; timm's `config.json` names an unsupported architecture, such as
     /// `resnetblur50`.
     fn of(path: impl AsRef<Path>, checkpoint: &TensorFiles) -> Result<Self> {
         Self::of_checkpoint(path.as_ref(), checkpoint)

@@ -1,4 +1,4 @@
-//! Inference of a network's sizes from its files, for those without a `config.json`.
+//! Inference of a network's configuration from its tensors, for files without a `config.json`.
 
 use grove_weights::TensorFiles;
 
@@ -13,7 +13,7 @@ use crate::{
 const PREFIXES: [&str; 4] = ["", "resnet.", "module.", "model."];
 
 impl Naming {
-    /// By which library's names a checkpoint was saved, if it holds a ResNet.
+    /// Returns the naming convention of a checkpoint; `None` if it contains no ResNet.
     pub fn of(checkpoint: &TensorFiles) -> Option<Self> {
         let has = |name: &str| find_name(checkpoint, &PREFIXES, name).is_some();
         match () {
@@ -23,7 +23,7 @@ impl Naming {
         }
     }
 
-    /// The head's name.
+    /// Returns the name of the head's weight.
     fn head(self) -> &'static str {
         match self {
             Self::Transformers => "classifier.1.weight",
@@ -32,14 +32,14 @@ impl Naming {
     }
 }
 
-/// The classes that a checkpoint's head tells apart, if it has one.
+/// Returns the number of classes of a checkpoint's head, if it has one.
 pub(super) fn classes(checkpoint: &TensorFiles, naming: Naming) -> Option<usize> {
     head_rows(checkpoint, &PREFIXES, naming.head())
 }
 
 impl ResNetConfig {
-    /// Reads the sizes from the shapes of a checkpoint's tensors; the labels are left empty. What no shape tells is as in
-    /// torchvision: strides are those of v1.5.
+    /// Infers the configuration from the shapes of a checkpoint's tensors, without labels. Options that do not affect
+    /// shapes are torchvision's: strides are those of v1.5.
     ///
     /// # Errors
     /// [`ModelError::Config`] if the tensors are not those of a ResNet.

@@ -1,4 +1,4 @@
-//! The network. Papers: "Deep Residual Learning for Image Recognition" (He et al., 2015), "Wide Residual Networks"
+//! The ResNet model. Papers: "Deep Residual Learning for Image Recognition" (He et al., 2015), "Wide Residual Networks"
 //! (Zagoruyko and Komodakis, 2016), "Aggregated Residual Transformations for Deep Neural Networks" (Xie et al., 2017).
 //! References: torchvision's `models/resnet.py`, transformers' `models/resnet/modeling_resnet.py`.
 
@@ -13,28 +13,28 @@ use std::collections::BTreeMap;
 use super::{LayerType, ResNetConfig, Stem, names::norm_names, published_names};
 use crate::{Pretrained, PretrainedConfig, error::Result, pretrained::fields_of};
 
-/// A ResNet.
+/// ResNet, wide ResNet or ResNeXt with an optional classification head.
 #[derive(Tree, Clone, Debug)]
 pub struct ResNet<B: Backend> {
-    /// The first convolution.
+    /// First convolution.
     pub stem: ConvBn<B>,
-    /// Blocks by stages; each stage but the first halves height and width.
+    /// Blocks of each stage. Each stage halves height and width, except the first unless `downsample_in_first_stage`.
     pub stages: Vec<Vec<ResNetBlock<B>>>,
-    /// Pooled features to logits, `[channels, classes]`; none where the configuration has no labels.
+    /// Classification head over the pooled features, `[channels, classes]`; `None` if the configuration has no labels.
     pub head: Option<Linear<B>>,
-    /// Sizes and options.
+    /// Configuration.
     #[tree(static)]
     pub config: ResNetConfig,
 }
 
-/// A residual block: convolutions and a residual connection.
+/// Residual block: convolutions with a shortcut connection.
 #[derive(Tree, Clone, Debug)]
 pub struct ResNetBlock<B: Backend> {
-    /// Two or three; the activation follows the sum with the last.
+    /// Two (basic) or three (bottleneck) convolutions.
     pub layers: Vec<ConvBn<B>>,
-    /// Projects the input to the output's shape, if they differ.
+    /// Projection of the input to the output's shape; `None` if the shapes are equal.
     pub shortcut: Option<ConvBn<B>>,
-    /// The activation at the end.
+    /// Activation after the residual is added.
     #[tree(static)]
     pub activation: Activation,
 }
@@ -42,15 +42,16 @@ pub struct ResNetBlock<B: Backend> {
 /// Intermediate features of a network.
 #[derive(Clone, Debug)]
 pub struct Features<B: Backend> {
-    /// After the stem, `[b, embedding_size, h/4, w/4]` (or without the division, with a small stem).
+    /// Output of the stem, `[b, embedding_size, h/4, w/4]`; with a small stem `[b, embedding_size, h, w]`.
     pub stem: Tensor<B, 4>,
-    /// After each stage, `[b, hidden_size, h', w']`.
+    /// Output of each stage, `[b, hidden_size, h', w']`.
     pub stages: Vec<Tensor<B, 4>>,
-    /// The last stage's means, `[b, hidden_size]`: the head's input.
+    /// Global average of the last stage, `[b, hidden_size]`: the input of the head.
     pub pooled: Tensor<B, 2>,
 }
 
-/// A convolution with its normalisation, the sum with a residual, and an activation: a rectifier is fused into the convolution.
+/// Applies a convolution and its batch norm, adds the residual, and applies the activation. A ReLU is fused into the
+/// convolution.
 fn activated<B: Backend>(
     layer: &ConvBn<B>,
     x: Tensor<B, 4>,
@@ -63,7 +64,7 @@ fn activated<B: Backend>(
     }
 }
 
-/// As [`activated`], by the batch's own statistics; also gives the layer with updated running statistics.
+/// Computes [`activated`] with the batch's own statistics. Also returns the layer with updated running statistics.
 fn train_activated<B: Backend>(
     layer: &ConvBn<B>,
     x: Tensor<B, 4>,
@@ -75,7 +76,7 @@ fn train_activated<B: Backend>(
     (if relu { y } else { activation.forward(y) }, layer)
 }
 
-/// A square convolution that leaves the size as it is, but for its stride.
+/// Creates a convolution with a square kernel, padded so that only the stride changes the size.
 fn conv<B: Backend>(
     inputs: usize,
     outputs: usize,
@@ -91,8 +92,8 @@ fn conv<B: Backend>(
 impl<B: Backend> Pretrained<B> for ResNet<B> {
     type Config = ResNetConfig;
 
-    /// A network with initial weights as torchvision's and transformers': convolutions by He et al., the head uniform up to
-    /// one over the root of its inputs.
+    /// Creates a network with the initialisation of torchvision and transformers: He initialisation for the
+    /// convolutions, and a uniform head with bound `1 / sqrt(inputs)`.
     ///
     /// # Errors
     /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
@@ -133,7 +134,8 @@ impl<B: Backend> Pretrained<B> for ResNet<B> {
         Ok(fields)
     }
 
-    /// The counters of PyTorch's normalisations. With a fixed momentum they mean nothing; they are 0 as in a new network.
+    /// Returns the batch counters of PyTorch's batch norms. With a fixed momentum they have no effect; they are 0 as in
+    /// a new network.
     fn published_constants(&self) -> BTreeMap<String, TensorData> {
         let counter = |norm: String| (format!("{norm}.num_batches_tracked"), TensorData::new(vec![0_i64], [0; 0]));
         norm_names(self).into_iter().map(counter).collect()
@@ -145,16 +147,16 @@ impl<B: Backend> ResNet<B> {
     /// statistics.
     ///
     /// # Shapes
-    /// - pixels `[b, num_channels, h, w]`, normalised as the network was trained, of any floating-point type
-    /// - output `[b, classes]`, of the weights' type
+    /// - pixels `[b, num_channels, h, w]`, normalised as in training, of any floating-point dtype
+    /// - output `[b, classes]`, in the weights' dtype
     pub fn forward(&self, pixels: Tensor<B, 4>) -> Tensor<B, 2> {
-        let x = self.enter(pixels);
-        let x = self.stages.iter().flatten().fold(x, |x, block| block.forward(x));
+        let x = self.enter(pixels); // [b, embedding_size, h/4, w/4], with the large stem
+        let x = self.stages.iter().flatten().fold(x, |x, block| block.forward(x)); // [b, hidden_size, h', w']
         self.classify(global_average_pool(x))
     }
 
-    /// Returns intermediate features, normalised with the running statistics, for detection, segmentation or retrieval.
-    /// Pixels as for [`forward`](Self::forward).
+    /// Returns intermediate features for detection, segmentation or retrieval, using the running statistics. Pixels are
+    /// as in [`forward`](Self::forward).
     pub fn features(&self, pixels: Tensor<B, 4>) -> Features<B> {
         let stem = self.enter(pixels);
         let mut x = stem.clone();
@@ -166,11 +168,11 @@ impl<B: Backend> ResNet<B> {
         Features { stem, stages, pooled: global_average_pool(x) }
     }
 
-    /// As [`forward`](Self::forward), with the batch's own statistics. Also returns the model with updated running
+    /// Computes [`forward`](Self::forward) with the batch's own statistics. Also returns the model with updated running
     /// statistics.
     ///
     /// # Panics
-    /// If the batch has one image and a stage one pixel.
+    /// If a batch norm gets a single value per channel: a batch of one image, at a stage of one pixel.
     pub fn train(&self, pixels: Tensor<B, 4>) -> (Tensor<B, 2>, Self) {
         let (x, stem) = train_activated(&self.stem, self.in_own_dtype(pixels), None, self.activation());
         let mut x = self.pool(x);
@@ -188,13 +190,13 @@ impl<B: Backend> ResNet<B> {
         (logits, Self { stem, stages, head: self.head.clone(), config: self.config.clone() })
     }
 
-    /// Pixels, which are read in f32, in the type of the weights, which may have 16 bits.
+    /// Casts the pixels to the dtype of the weights.
     fn in_own_dtype(&self, pixels: Tensor<B, 4>) -> Tensor<B, 4> {
         pixels.cast(self.stem.conv.weight.dtype())
     }
 
-    /// Mean negative log-likelihood, in nats, of each image's class, `[b]`, with the batch's own statistics, and the
-    /// model with updated running statistics. Use it for training. See [`train`](Self::train).
+    /// Computes the mean negative log-likelihood, in nats, of each image's class, `[b]`, for training: with the batch's
+    /// own statistics. Also returns the model with updated running statistics. See [`train`](Self::train).
     ///
     /// ```
     /// use burn::tensor::Tensor;
@@ -222,8 +224,8 @@ impl<B: Backend> ResNet<B> {
         (loss::cross_entropy(logits, labels), successor)
     }
 
-    /// Mean negative log-likelihood, in nats, of each image's class, `[b]`, with the running statistics. Use it for
-    /// evaluation. [`train_loss`](Self::train_loss) is that of training.
+    /// Computes the mean negative log-likelihood, in nats, of each image's class, `[b]`, for evaluation: with the
+    /// running statistics. Use [`train_loss`](Self::train_loss) for training.
     pub fn loss(&self, pixels: Tensor<B, 4>, labels: Tensor<B, 1, Int>) -> Tensor<B, 1> {
         loss::cross_entropy(self.forward(pixels), labels)
     }
@@ -237,7 +239,7 @@ impl<B: Backend> ResNet<B> {
         Self { head, config: self.config.clone().with_labels(labels), ..self }
     }
 
-    /// The stem with its pooling.
+    /// Applies the stem and its pooling.
     fn enter(&self, pixels: Tensor<B, 4>) -> Tensor<B, 4> {
         self.pool(activated(&self.stem, self.in_own_dtype(pixels), None, self.activation()))
     }
@@ -264,7 +266,7 @@ impl<B: Backend> ResNet<B> {
 impl<B: Backend> ResNetBlock<B> {
     fn new(inputs: usize, outputs: usize, stage: usize, stride: usize, config: &ResNetConfig, init: &Init<B>) -> Self {
         let inner = config.inner_size(stage);
-        // Inputs, outputs, kernel, stride and groups of each.
+        // Input channels, output channels, kernel, stride and groups of each convolution.
         let sizes = match config.layer_type {
             LayerType::Basic => vec![(inputs, inner, 3, stride, 1), (inner, outputs, 3, 1, 1)],
             LayerType::Bottleneck => {

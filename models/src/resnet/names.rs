@@ -3,8 +3,8 @@ use grove_weights::{NameMap, Step};
 
 use super::{LayerType, Naming, ResNet, ResNetConfig};
 
-/// The published names of a network's files: those of transformers, and those of torchvision and timm. Saving takes the
-/// configuration's [`Naming`].
+/// Returns the published names of a network's tensors: transformers', and those of torchvision and timm. The
+/// configuration's [`Naming`] determines the names for saving.
 pub fn published_names(config: &ResNetConfig) -> NameMap {
     let map = NameMap::new().prefix("resnet.").prefix("module.").prefix("model.").ignore("**.num_batches_tracked");
     match config.naming {
@@ -13,7 +13,7 @@ pub fn published_names(config: &ResNetConfig) -> NameMap {
     }
 }
 
-/// The names of all normalisations of a network, by its [`Naming`].
+/// Returns the names of all batch norms of a network, in its [`Naming`].
 pub(super) fn norm_names<B: Backend>(model: &ResNet<B>) -> Vec<String> {
     let below = if model.head.is_some() { "resnet." } else { "" };
     let naming = model.config.naming;
@@ -21,7 +21,7 @@ pub(super) fn norm_names<B: Backend>(model: &ResNet<B>) -> Vec<String> {
         Naming::Transformers => format!("{below}embedder.embedder.normalization"),
         Naming::Torchvision => "bn1".to_owned(),
     };
-    // Of block `j` of stage `s`: behind its convolution `layer`, or, without one, behind its shortcut's.
+    // Name of the batch norm after convolution `layer` of block `j` in stage `s`; `None` for the shortcut's.
     let name = |s: usize, j: usize, layer: Option<usize>| match naming {
         Naming::Transformers => {
             let part = layer.map_or("shortcut".to_owned(), |k| format!("layer.{k}"));
@@ -42,7 +42,7 @@ pub(super) fn norm_names<B: Backend>(model: &ResNet<B>) -> Vec<String> {
     names
 }
 
-/// A tensor under its name, or under another library's, which is only read.
+/// Adds a tensor's name, or an alias that is only used for loading.
 fn named(map: NameMap, alias: bool, name: &str, path: &str) -> NameMap {
     if alias { map.alias(name, path) } else { map.rule(name, path) }
 }
@@ -63,7 +63,7 @@ fn head(map: NameMap, alias: bool, config: &ResNetConfig, name: &str) -> NameMap
 }
 
 fn transformers(map: NameMap, config: &ResNetConfig, alias: bool) -> NameMap {
-    // With a head, the rest stands below it.
+    // With a head, the backbone's names have a prefix.
     let below = if config.labels.is_empty() { "" } else { "resnet." };
     let part = |map, name: &str, path: &str| {
         let (conv, norm) = (format!("{below}{name}.convolution"), format!("{below}{name}.normalization"));

@@ -5,15 +5,15 @@ use crate::{
 };
 
 impl ResNetConfig {
-    /// The published networks by torchvision's names: `resnet18`, `resnet34`, `resnet50`, `resnet101`, `resnet152`,
-    /// `wide_resnet50_2`, `wide_resnet101_2`, `resnext50_32x4d`, `resnext101_32x8d`, `resnext101_64x4d`; for 1000 classes,
-    /// ImageNet's.
+    /// Returns a published network by torchvision's name: `resnet18`, `resnet34`, `resnet50`, `resnet101`, `resnet152`,
+    /// `wide_resnet50_2`, `wide_resnet101_2`, `resnext50_32x4d`, `resnext101_32x8d` or `resnext101_64x4d`, with
+    /// ImageNet's 1000 classes.
     ///
     /// # Errors
     /// [`ModelError::UnknownPreset`] for any other name.
     pub(super) fn published_size(name: &str) -> Result<Self> {
         use LayerType::{Basic, Bottleneck};
-        // Depths, and of bottlenecks the groups and the channels of each where the last stage has 64.
+        // Block, depths, groups, and channels per group in the first stage's bottlenecks.
         let (layer_type, depths, groups, width) = match name {
             "resnet18" => (Basic, [2, 2, 2, 2], 1, 64),
             "resnet34" => (Basic, [3, 4, 6, 3], 1, 64),
@@ -40,7 +40,7 @@ impl ResNetConfig {
             layer_type,
             bottleneck_sizes: (!plain).then(|| stage(groups * width)),
             groups,
-            // transformers has no field for the others.
+            // transformers has no configuration for wide ResNets and ResNeXts.
             naming: if plain { Naming::Transformers } else { Naming::Torchvision },
             labels: imagenet_labels(),
             ..Self::default()
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn published_sizes_have_the_published_numbers_of_parameters() {
-        // Counted by torchvision: sum(p.numel() for p in model.parameters()).
+        // Counted by torchvision: `sum(p.numel() for p in model.parameters())`.
         let known = [
             ("resnet18", 11_689_512),
             ("resnet34", 21_797_672),

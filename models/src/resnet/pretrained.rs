@@ -9,14 +9,14 @@ use crate::{
     vision::{check_timm, fit_labels, timm_labels},
 };
 
-/// timm's architectures that are computed as here, a name on each line. Made by tools/fixtures/timm_architectures.py.
+/// timm architectures that this model computes exactly, one per line. Made by tools/fixtures/timm_architectures.py.
 const TIMM: &str = include_str!("timm.txt");
 
-/// Arguments of theirs that show in the weights' shapes; averaging is the only pooling.
+/// Arguments of timm's architectures that the weights' shapes determine. The only supported pooling is the average.
 const TIMM_ARGUMENTS: [&str; 5] = ["layers", "channels", "cardinality", "base_width", "global_pool"];
 
 impl ResNetConfig {
-    /// The configuration of a checkpoint; see [`PretrainedConfig::of`].
+    /// Returns the configuration of a checkpoint; see [`PretrainedConfig::of`].
     pub(super) fn of_checkpoint(path: &Path, checkpoint: &TensorFiles) -> Result<Self> {
         let file = config_beside(path);
         let fields: Option<Map<String, Value>> = if file.exists() { Some(read_json(&file)?) } else { None };
@@ -26,7 +26,7 @@ impl ResNetConfig {
                 serde_json::from_value(Value::Object(fields)).map_err(|error| wrong(error.to_string()))?
             }
             Some(fields) => {
-                // An architecture that there is not is named before its tensors are looked for.
+                // Reports an unsupported architecture before looking for its tensors.
                 check_timm(&fields, "ResNet", TIMM, &TIMM_ARGUMENTS).map_err(|error| wrong(error.to_string()))?;
                 let inferred = Self::infer(checkpoint)?;
                 match fields.get("global_pool").and_then(Value::as_str) {
@@ -37,7 +37,7 @@ impl ResNetConfig {
             }
             None => Self::infer(checkpoint)?,
         };
-        // A file of another library's names may describe what transformers has no field for.
+        // A checkpoint with another library's names can have options for which transformers has no field.
         config.naming = Naming::of(checkpoint).unwrap_or(config.naming);
         config.validate().map_err(|error| wrong(error.to_string()))?;
         config.labels = fit_labels(config.labels, classes(checkpoint, config.naming), &file)?;

@@ -9,14 +9,14 @@ use grove_tree::{Array, Key, Tree};
 use super::{RnnLm, RnnState, pack::embed};
 use crate::generation::DecodeCache;
 
-/// State of a language model between positions.
+/// State of a recurrent language model between positions.
 #[derive(Tree, Clone, Debug)]
 pub struct RnnCache<B: Backend> {
-    /// The layers' state; `None` before the first position.
+    /// State of the layers; `None` before the first position.
     pub state: Option<RnnState<B>>,
-    /// Positions read, padding included; 0 where they are not counted.
+    /// Number of positions processed, including padding; 0 if positions are not counted.
     pub seen: usize,
-    /// True if positions are counted. A traced step that does not count serves every position.
+    /// True if positions are counted. A traced step without counting serves every position.
     pub counts: bool,
 }
 
@@ -26,7 +26,7 @@ impl<B: Backend> DecodeCache<B> for RnnCache<B> {
         self.seen
     }
 
-    /// Earlier states are not held.
+    /// Returns the cache if `len` is its own length, since earlier states are not stored.
     fn truncate(self, len: usize) -> Option<Self> {
         (self.counts && len == self.seen).then_some(self)
     }
@@ -37,8 +37,8 @@ impl<B: Backend> DecodeCache<B> for RnnCache<B> {
 }
 
 impl<B: Backend> RnnLm<B> {
-    /// Reads rows that begin with `pad[row]` padding positions each. Padding leaves the state unchanged. A row may
-    /// consist of padding alone.
+    /// Processes rows that begin with `pad[row]` padding positions. Padding leaves the state unchanged. A row can
+    /// consist of padding only.
     ///
     /// # Shapes
     /// - ids `[b, t]`
@@ -56,7 +56,7 @@ impl<B: Backend> RnnLm<B> {
             let count = values.len();
             Tensor::<B, 1, Int>::from_data(TensorData::new(values, [count]), &device)
         };
-        // A sequence has at least one step: that of a row of padding alone is undone below.
+        // A sequence needs at least one step. The extra step of a row of padding is undone below.
         let lengths: Vec<usize> = pad.iter().map(|&pad| (t - pad).max(1)).collect();
         let packing = Packing::new(&lengths, false).expect("every row has at least one step");
         let rows: Vec<i64> = packing.positions().map(|(i, step)| (i * t + t - lengths[i] + step) as i64).collect();
@@ -70,7 +70,7 @@ impl<B: Backend> RnnLm<B> {
         if pad.iter().all(|&pad| pad < t) {
             return (hidden, after);
         }
-        // Rows that have read no token yet keep the initial state, which is zeros.
+        // Rows without a token so far keep the initial state, zeros.
         let untouched = integers(pad.iter().map(|&pad| (t - pad) as i64).collect()).equal_elem(0); // [b]
         let clear = |x: Array<B, 3>| {
             let untouched = untouched.clone().reshape([1, b, 1]).expand(x.shape());

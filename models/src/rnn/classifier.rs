@@ -1,4 +1,4 @@
-//! The classifier: embedding, recurrent layers, and a linear layer over their last states.
+//! Recurrent classifier: embedding, recurrent layers, and a linear layer over the final states.
 
 use burn::tensor::{DType, Int, Tensor};
 use grove_backend::Backend;
@@ -16,7 +16,7 @@ use crate::{
     prediction::{Prediction, predictions},
 };
 
-/// A classifier of texts by a recurrent network.
+/// A recurrent text classifier.
 ///
 /// ```
 /// use burn::tensor::{Int, Tensor};
@@ -44,11 +44,11 @@ use crate::{
 pub struct RnnClassifier<B: Backend> {
     /// Token embedding, `[vocab_size, embedding_size]`.
     pub embedding: Embedding<B>,
-    /// The layers, from `embedding_size` to `hidden_size` in each direction.
+    /// Recurrent layers, from `embedding_size` to `hidden_size` per direction.
     pub rnn: RnnLayers<B>,
-    /// `[directions * hidden_size, classes]`.
+    /// Output layer over the final states, `[directions * hidden_size, classes]`.
     pub classifier: Linear<B>,
-    /// Sizes and options.
+    /// Configuration.
     #[tree(static)]
     pub config: RnnClassifierConfig,
 }
@@ -56,8 +56,8 @@ pub struct RnnClassifier<B: Backend> {
 impl<B: Backend> Pretrained<B> for RnnClassifier<B> {
     type Config = RnnClassifierConfig;
 
-    /// A model with initial weights as PyTorch's: a normal embedding, the last layer uniform up to one over the root of
-    /// its inputs.
+    /// Creates a model with PyTorch's initialisation: a normal embedding, and a uniform output layer with bound
+    /// `1 / sqrt(inputs)`.
     ///
     /// # Errors
     /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
@@ -90,12 +90,13 @@ impl<B: Backend> RnnClassifier<B> {
     /// Packs texts of different lengths, in any order, on the model's device.
     ///
     /// # Errors
-    /// There are no texts, one is empty, or a token is outside the vocabulary.
+    /// There are no texts, a text is empty, or a token is outside the vocabulary.
     pub fn pack(&self, texts: &[Vec<u32>]) -> Result<PackedSequence<Array<B, 1, Int>>> {
         pack_tokens(texts, self.config.vocab_size, &self.embedding.weight.val().device())
     }
 
-    /// Logits of the classes, in the order of the texts before packing. Dropout is applied if a `key` is given.
+    /// Computes the logits of the classes, in the order of the texts before packing. Dropout is applied if a `key` is
+    /// given.
     ///
     /// # Shapes
     /// - ids `[rows]`, packed, each in `0..vocab_size`
@@ -111,11 +112,11 @@ impl<B: Backend> RnnClassifier<B> {
         self.classifier.forward(dropout(last, self.config.dropout, key_out))
     }
 
-    /// Mean negative log-likelihood, in nats, of the texts' classes.
+    /// Computes the mean negative log-likelihood, in nats, of the texts' classes.
     ///
     /// # Shapes
     /// - ids `[rows]`, packed
-    /// - labels `[b]`, each in `0..classes`, or -100 where a text does not count
+    /// - labels `[b]`, each in `0..classes`, or -100 to ignore the text
     /// - output `[1]`
     pub fn loss(
         &self,
@@ -126,7 +127,7 @@ impl<B: Backend> RnnClassifier<B> {
         loss::cross_entropy(self.forward(ids, key), labels)
     }
 
-    /// The most probable class of each text.
+    /// Returns the most probable class of each text.
     pub fn predict(&self, ids: &PackedSequence<Array<B, 1, Int>>) -> Vec<Prediction> {
         self.predict_top(ids, 1).into_iter().flatten().collect()
     }

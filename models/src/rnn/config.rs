@@ -12,35 +12,35 @@ use crate::{
     tied::is_tied,
 };
 
-/// A recurrent language model's sizes and options. What is missing in a file has the value of [`Default`].
+/// Configuration of a recurrent language model. Fields that are absent from a file have the value of [`Default`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RnnLmConfig {
-    /// `grove_rnn_lm`
+    /// Model type: `grove_rnn_lm`.
     pub model_type: String,
-    /// Kind of cells.
+    /// Kind of recurrent cell.
     pub cell: RnnKind,
     /// Vocabulary size.
     pub vocab_size: usize,
-    /// Size of token embeddings.
+    /// Embedding size.
     pub embedding_size: usize,
-    /// Size of hidden states.
+    /// Hidden size.
     pub hidden_size: usize,
     /// Number of recurrent layers.
     pub num_layers: usize,
-    /// Dropout after the embedding, between the layers and before the output layer while training.
+    /// Dropout rate after the embedding, between the layers and before the output layer in training.
     pub dropout: f64,
-    /// If true, the output layer shares the token embedding's matrix; both sizes must then be equal.
+    /// If true, the output layer is tied to the token embedding; both sizes must then be equal.
     pub tie_word_embeddings: bool,
     /// Token that ends a sequence.
     pub eos_token_id: Option<u32>,
-    /// Other fields of a file; they are written back when saving.
+    /// Other fields of the file, which are written back when saving.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
 
 impl Default for RnnLmConfig {
-    /// The defaults of PyTorch's `word_language_model`, whose text is WikiText-2.
+    /// The defaults of PyTorch's `word_language_model` example on WikiText-2.
     fn default() -> Self {
         Self {
             model_type: "grove_rnn_lm".into(),
@@ -58,15 +58,15 @@ impl Default for RnnLmConfig {
 }
 
 impl RnnLmConfig {
-    /// Options of the recurrent layers.
+    /// Returns the options of the recurrent layers.
     pub(super) fn options(&self) -> RnnOptions {
         RnnOptions { layers: self.num_layers, dropout: self.dropout, ..RnnOptions::default() }
     }
 }
 
 impl PretrainedConfig for RnnLmConfig {
-    /// The `config.json` beside the weights. An output layer that differs from the token embedding is not tied, whatever the file
-    /// says.
+    /// Reads the `config.json` beside the weights. If the checkpoint contains an output layer that differs from the
+    /// token embedding, the two are not tied, whatever the file says.
     fn of(model: impl AsRef<Path>, checkpoint: &TensorFiles) -> Result<Self> {
         let config = Self::beside(model)?;
         let names = published_names(&Self { tie_word_embeddings: false, ..config.clone() });
@@ -93,36 +93,36 @@ impl PretrainedConfig for RnnLmConfig {
     }
 }
 
-/// A recurrent classifier's sizes and options. What is missing in a file has the value of [`Default`].
+/// Configuration of a recurrent classifier. Fields that are absent from a file have the value of [`Default`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RnnClassifierConfig {
-    /// `grove_rnn_classifier`
+    /// Model type: `grove_rnn_classifier`.
     pub model_type: String,
-    /// Kind of cells.
+    /// Kind of recurrent cell.
     pub cell: RnnKind,
     /// Vocabulary size.
     pub vocab_size: usize,
-    /// Size of token embeddings.
+    /// Embedding size.
     pub embedding_size: usize,
-    /// Size of hidden states in each direction.
+    /// Hidden size per direction.
     pub hidden_size: usize,
     /// Number of recurrent layers.
     pub num_layers: usize,
     /// If true, the layers are bidirectional.
     pub bidirectional: bool,
-    /// Dropout after the embedding, between the layers and before the last one while training.
+    /// Dropout rate after the embedding, between the layers and before the output layer in training.
     pub dropout: f64,
-    /// The classes' names, `id2label` in files: an object of numbers and names, as transformers writes it, or a list.
+    /// Class names, `id2label` in files: an object from indices to names, as in transformers, or a list.
     #[serde(rename = "id2label", alias = "labels", with = "crate::labels")]
     pub labels: Vec<String>,
-    /// Other fields of a file; they are written back when saving.
+    /// Other fields of the file, which are written back when saving.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
 
 impl Default for RnnClassifierConfig {
-    /// One layer of an LSTM that reads from both ends, sizes as those of [`RnnLmConfig`], and two classes.
+    /// One layer of a bidirectional LSTM, with the sizes of [`RnnLmConfig`] and two classes.
     fn default() -> Self {
         let RnnLmConfig { cell, vocab_size, embedding_size, hidden_size, dropout, .. } = RnnLmConfig::default();
         Self {
@@ -141,13 +141,13 @@ impl Default for RnnClassifierConfig {
 }
 
 impl RnnClassifierConfig {
-    /// Options of the recurrent layers.
+    /// Returns the options of the recurrent layers.
     pub(super) fn options(&self) -> RnnOptions {
         let (bidirectional, dropout) = (self.bidirectional, self.dropout);
         RnnOptions { layers: self.num_layers, bidirectional, dropout, ..RnnOptions::default() }
     }
 
-    /// Directions in which texts are read.
+    /// Returns the number of directions.
     pub(super) fn directions(&self) -> usize {
         if self.bidirectional { 2 } else { 1 }
     }

@@ -7,23 +7,23 @@ use std::{fmt, str::FromStr};
 
 use crate::error::ModelError;
 
-/// The kinds of recurrent cells.
+/// Kind of recurrent cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RnnKind {
     /// `lstm`: long short-term memory.
     #[default]
     Lstm,
-    /// `gru`: gated recurrent units.
+    /// `gru`: gated recurrent unit.
     Gru,
-    /// `rnn_tanh`: plain cells with a hyperbolic tangent.
+    /// `rnn_tanh`: Elman cell with tanh.
     RnnTanh,
-    /// `rnn_relu`: plain cells with `max(x, 0)`.
+    /// `rnn_relu`: Elman cell with ReLU.
     RnnRelu,
 }
 
 impl RnnKind {
-    /// Every kind.
+    /// All kinds.
     pub const ALL: [Self; 4] = [Self::Lstm, Self::Gru, Self::RnnTanh, Self::RnnRelu];
 }
 
@@ -51,29 +51,29 @@ impl FromStr for RnnKind {
     }
 }
 
-/// Recurrent layers whose cells are chosen at run time. As a tree it is the layers themselves: its paths are
+/// Recurrent layers whose cell is chosen at run time. As a tree it is the layers themselves: paths are
 /// `layers.0.forward.weight_ih` and so on.
 #[derive(Clone, Debug)]
 pub enum RnnLayers<B: Backend> {
-    /// Plain cells.
+    /// Elman layers.
     Rnn(Rnn<B>),
-    /// Gated recurrent units.
+    /// GRU layers.
     Gru(Gru<B>),
-    /// Long short-term memory.
+    /// LSTM layers.
     Lstm(Lstm<B>),
 }
 
-/// The state of recurrent layers.
+/// State of recurrent layers.
 #[derive(Tree, Clone, Debug)]
 pub struct RnnState<B: Backend> {
     /// Hidden states, `[layers * directions, b, n]` in PyTorch's order.
     pub h: Array<B, 3>,
-    /// Cell states of an LSTM, likewise.
+    /// Cell states of an LSTM, in the same shape; `None` for other cells.
     pub c: Option<Array<B, 3>>,
 }
 
 impl<B: Backend> RnnLayers<B> {
-    /// Layers with initial weights as PyTorch's.
+    /// Creates layers with PyTorch's initialisation.
     pub fn new(kind: RnnKind, inputs: usize, n: usize, options: &RnnOptions, init: &Init<B>) -> Self {
         let plain = |activation| Self::Rnn(Rnn::new(inputs, n, activation, options, init));
         match kind {
@@ -84,7 +84,7 @@ impl<B: Backend> RnnLayers<B> {
         }
     }
 
-    /// Options of the layers.
+    /// Returns the options of the layers.
     pub fn options(&self) -> &RnnOptions {
         match self {
             Self::Rnn(layers) => &layers.options,
@@ -93,15 +93,15 @@ impl<B: Backend> RnnLayers<B> {
         }
     }
 
-    /// Reads a padded batch of sequences of equal length. Without `state` it starts from zeros. Dropout is applied
-    /// between the layers if a `key` is given.
+    /// Runs the layers over a batch of sequences of equal length, starting from `state` or from zeros. Dropout is
+    /// applied between the layers if a `key` is given.
     ///
     /// # Shapes
     /// - x `[t, b, inputs]`, or `[b, t, inputs]` with `batch_first`; t and b at least 1
-    /// - output `[t, b, directions * n]`, or `[b, t, …]`
+    /// - output `[t, b, directions * n]`, or `[b, t, directions * n]` with `batch_first`
     ///
     /// # Panics
-    /// An LSTM is given a state without cell states.
+    /// If an LSTM is given a state without cell states.
     pub fn forward(
         &self,
         x: Tensor<B, 3>,
@@ -116,11 +116,11 @@ impl<B: Backend> RnnLayers<B> {
         }
     }
 
-    /// Reads a packed batch.
+    /// Runs the layers over a packed batch.
     ///
     /// # Shapes
     /// - x `[rows, inputs]`, packed
-    /// - states before and after: of the sequences in their order before packing
+    /// - states before and after: `[layers * directions, b, n]`, in the order of the sequences before packing
     /// - output `[rows, directions * n]`, packed in the same way
     ///
     /// # Panics
@@ -163,7 +163,7 @@ fn two<B: Backend, Y>((y, [h, c]): (Y, [Array<B, 3>; 2])) -> (Y, RnnState<B>) {
     (y, RnnState { h, c: Some(c) })
 }
 
-/// By hand, since a derived one would put the variant's field, `0`, into every path.
+/// Written by hand: a derived implementation would add the variant's field, `0`, to every path.
 impl<B: Backend> Tree<B> for RnnLayers<B> {
     type On<C: Backend> = RnnLayers<C>;
 

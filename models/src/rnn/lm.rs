@@ -1,6 +1,6 @@
-//! The language model. Reference: `model.py` of PyTorch's example `word_language_model`,
-//! <https://github.com/pytorch/examples/tree/main/word_language_model>; weights tied as in "Using the Output Embedding to
-//! Improve Language Models" (Press and Wolf, 2017).
+//! Recurrent language model. Reference: `model.py` of PyTorch's example `word_language_model`,
+//! <https://github.com/pytorch/examples/tree/main/word_language_model>. Weights are tied as in "Using the Output
+//! Embedding to Improve Language Models" (Press and Wolf, 2017).
 
 use burn::tensor::{Int, Tensor};
 use grove_backend::{Backend, matmul};
@@ -35,29 +35,29 @@ use crate::{CausalLm, Pretrained, PretrainedConfig, error::Result};
 pub struct RnnLm<B: Backend> {
     /// Token embedding, `[vocab_size, embedding_size]`.
     pub encoder: Embedding<B>,
-    /// The layers, from `embedding_size` to `hidden_size`.
+    /// Recurrent layers, from `embedding_size` to `hidden_size`.
     pub rnn: RnnLayers<B>,
-    /// The output layer.
+    /// Output layer.
     pub decoder: OutputLayer<B>,
-    /// Sizes and options.
+    /// Configuration.
     #[tree(static)]
     pub config: RnnLmConfig,
 }
 
-/// The output layer of a language model, with a matrix of its own or the token embedding's.
+/// Output layer of a language model, with its own weight or tied to the token embedding.
 #[derive(Tree, Clone, Debug)]
 pub struct OutputLayer<B: Backend> {
-    /// `[vocab_size, hidden_size]`; if `None`, the token embedding is used.
+    /// Weight, `[vocab_size, hidden_size]`; `None` if it is tied to the token embedding.
     pub weight: Option<Array<B, 2>>,
-    /// `[vocab_size]`.
+    /// Bias, `[vocab_size]`.
     pub bias: Array<B, 1>,
 }
 
 impl<B: Backend> Pretrained<B> for RnnLm<B> {
     type Config = RnnLmConfig;
 
-    /// A model with initial weights as in the reference: the embedding and the output layer uniform up to 0.1, its bias 0,
-    /// the layers as PyTorch's.
+    /// Creates a model with the reference's initialisation: embedding and output layer uniform in [-0.1, 0.1], zero
+    /// output bias, recurrent layers as in PyTorch.
     ///
     /// # Errors
     /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
@@ -102,7 +102,7 @@ impl<B: Backend> CausalLm<B> for RnnLm<B> {
             counts || begun || padding.iter().all(|&pad| pad <= t),
             "a cache that does not count positions reads all padding, {padding:?}, with the first {t} tokens"
         );
-        // Where positions are not counted, padding is behind.
+        // If positions are not counted, all padding was processed with the first tokens.
         let padding = if !counts && begun { &[] } else { padding };
         let state = cache.as_mut().and_then(|cache| cache.state.take());
         let here: Vec<usize> = padding.iter().map(|&pad| pad.saturating_sub(seen).min(t)).collect();
@@ -127,7 +127,7 @@ impl<B: Backend> CausalLm<B> for RnnLm<B> {
         RnnCache { state: None, seen: 0, counts: true }
     }
 
-    /// The state does not grow.
+    /// Returns the size of the state, which does not depend on the number of positions.
     fn cache_bytes(&self, _positions: usize) -> Option<usize> {
         let states = if self.config.cell == RnnKind::Lstm { 2 } else { 1 };
         Some(states * self.config.num_layers * self.config.hidden_size * self.encoder.weight.dtype().size())
@@ -155,15 +155,16 @@ impl<B: Backend> CausalLm<B> for RnnLm<B> {
         self.config.eos_token_id.into_iter().collect()
     }
 
-    /// For independent windows of a text. [`continued_loss`](Self::continued_loss) carries the state from window to window.
+    /// Computes the loss of independent windows of a text. [`continued_loss`](Self::continued_loss) carries the state
+    /// from window to window.
     fn next_token_loss(&self, ids: Tensor<B, 2, Int>, targets: Tensor<B, 2, Int>, key: Option<Key>) -> Tensor<B, 1> {
         self.continued_loss(ids, targets, None, key).0
     }
 }
 
 impl<B: Backend> RnnLm<B> {
-    /// Logits of the next token at each position, and the state after the last. Without `state` the sequence starts
-    /// here. Dropout is applied if a `key` is given.
+    /// Computes the logits of the next token at each position, and the state after the last. Starts from `state`, or
+    /// from zeros if `None`. Dropout is applied if a `key` is given.
     ///
     /// # Shapes
     /// - ids `[b, t]`, each in `0..vocab_size`
@@ -180,8 +181,8 @@ impl<B: Backend> RnnLm<B> {
         (logits.reshape([b, t, self.config.vocab_size]), state)
     }
 
-    /// As [`next_token_loss`](CausalLm::next_token_loss), for a window that continues the previous one: takes the state
-    /// before the window and returns the state after it.
+    /// Computes [`next_token_loss`](CausalLm::next_token_loss) for a window that continues the previous one: takes the
+    /// state before the window and returns the state after it.
     ///
     /// # Shapes
     /// As [`next_token_loss`](CausalLm::next_token_loss).
@@ -198,7 +199,7 @@ impl<B: Backend> RnnLm<B> {
         (loss::cross_entropy(logits, targets.swap_dims(0, 1).reshape([t * b])), state)
     }
 
-    /// The last layer's outputs with the axis of time first, as the layers compute them: `[t, b, hidden_size]`.
+    /// Runs the layers and returns the last layer's outputs, time-major: `[t, b, hidden_size]`.
     pub(super) fn run(
         &self,
         ids: Tensor<B, 2, Int>,
@@ -212,7 +213,7 @@ impl<B: Backend> RnnLm<B> {
         (dropout(x, self.config.dropout, key_out), state)
     }
 
-    /// `[rows, hidden_size]` to `[rows, vocab_size]`.
+    /// Computes the logits: `[rows, hidden_size]` to `[rows, vocab_size]`.
     pub(super) fn logits(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
         let weight = self.decoder.weight.as_ref().unwrap_or(&self.encoder.weight);
         matmul(x, weight.val().transpose()) + self.decoder.bias.val().unsqueeze()

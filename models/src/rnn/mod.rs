@@ -1,4 +1,4 @@
-//! Recurrent networks over tokens: a language model and a classifier of texts, each with LSTM, GRU or plain cells under
+//! Recurrent networks over tokens: a language model and a text classifier, each with LSTM, GRU or Elman cells under
 //! PyTorch's names.
 //!
 //! ```

@@ -2,8 +2,8 @@ use grove_weights::{NameMap, Step};
 
 use super::RnnLmConfig;
 
-/// The names of a language model's files: those of PyTorch's `word_language_model` example, with or without `model.` or
-/// `module.` before them.
+/// Returns the names of a language model's tensors: those of PyTorch's `word_language_model` example, with or without
+/// the prefix `model.` or `module.`.
 pub fn published_names(config: &RnnLmConfig) -> NameMap {
     let names = NameMap::new().prefix("model.").prefix("module.").rule("encoder.weight", "encoder.weight");
     let names = if config.tie_word_embeddings {
@@ -14,7 +14,7 @@ pub fn published_names(config: &RnnLmConfig) -> NameMap {
     torch_rnn_names(names, "rnn.", "rnn.").rule("decoder.bias", "decoder.bias")
 }
 
-/// The names of a classifier's files, with or without `model.` or `module.` before them.
+/// Returns the names of a classifier's tensors, with or without the prefix `model.` or `module.`.
 pub fn classifier_names() -> NameMap {
     let names = NameMap::new().prefix("model.").prefix("module.").rule("embedding.weight", "embedding.weight");
     torch_rnn_names(names, "rnn.", "rnn.")
@@ -23,10 +23,10 @@ pub fn classifier_names() -> NameMap {
         .rule("classifier.bias", "classifier.bias")
 }
 
-/// Adds the rules by which the weights of `torch.nn.RNN`, `GRU` and `LSTM` become those of
-/// [`Recurrent`](grove_layers::rnn::Recurrent): `weight_ih_l0` is `layers.0.forward.weight_ih`, `weight_ih_l0_reverse` is
-/// `layers.0.backward.weight_ih`, and so for `weight_hh`, `bias_ih`, `bias_hh` and `weight_hr`. `name_prefix` stands before
-/// the names in files, `path_prefix` before the paths; either may be empty.
+/// Adds rules from the weights of `torch.nn.RNN`, `GRU` and `LSTM` to those of
+/// [`Recurrent`](grove_layers::rnn::Recurrent): `weight_ih_l0` is `layers.0.forward.weight_ih`, `weight_ih_l0_reverse`
+/// is `layers.0.backward.weight_ih`, and likewise for `weight_hh`, `bias_ih`, `bias_hh` and `weight_hr`. `name_prefix`
+/// is prepended to the names in files, `path_prefix` to the paths; either can be empty.
 ///
 /// ```
 /// use grove_layers::rnn::{Lstm, RnnOptions};

@@ -8,10 +8,10 @@ use grove_tree::Array;
 
 use crate::error::{ModelError, Result};
 
-/// Packs texts of different lengths, in any order, as recurrent layers read them: no padded step is ever computed.
+/// Packs texts of different lengths, in any order, for recurrent layers. Packed batches have no padding.
 ///
 /// # Errors
-/// There are no texts, one is empty, or a token is outside the vocabulary.
+/// There are no texts, a text is empty, or a token is outside the vocabulary.
 pub fn pack_tokens<B: Backend>(
     texts: &[Vec<u32>],
     vocab_size: usize,
@@ -28,7 +28,7 @@ pub fn pack_tokens<B: Backend>(
     Ok(PackedSequence { data: Array::new(ids), packing })
 }
 
-/// Looks packed tokens up: `[rows]` to `[rows, size]`.
+/// Embeds packed tokens: `[rows]` to `[rows, size]`.
 pub(super) fn embed<B: Backend>(embedding: &Embedding<B>, ids: Tensor<B, 1, Int>) -> Tensor<B, 2> {
     embedding.forward(ids.unsqueeze()).squeeze_dim(0)
 }

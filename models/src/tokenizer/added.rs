@@ -1,5 +1,5 @@
-//! Added tokens: those of `added_tokens_decoder`, of `added_tokens.json`, and special tokens that only their names in
-//! `tokenizer_config.json` or `special_tokens_map.json` tell.
+//! Added tokens: the entries of `added_tokens_decoder` and of `added_tokens.json`, and special tokens that only
+//! `tokenizer_config.json` or `special_tokens_map.json` name.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -15,7 +15,7 @@ use crate::{
     pretrained::read_json,
 };
 
-/// A token with its properties, as files write it.
+/// A token with its properties, as stored in files.
 #[derive(Deserialize)]
 struct Entry {
     content: String,
@@ -41,10 +41,10 @@ impl Entry {
     }
 }
 
-/// The special tokens of transformers' class of SentencePiece models where no file names them.
+/// Default special tokens of transformers' SentencePiece class.
 const SENTENCEPIECE: &[(&str, &str)] = &[("bos_token", "<s>"), ("eos_token", "</s>"), ("unk_token", "<unk>")];
 
-/// The special tokens that transformers' classes have where no file names them.
+/// Returns the default special tokens of transformers' classes.
 fn defaults(class: &Class) -> &'static [(&'static str, &'static str)] {
     match class {
         Class::Bert { .. } => &[
@@ -74,7 +74,7 @@ fn defaults(class: &Class) -> &'static [(&'static str, &'static str)] {
 }
 
 impl Settings {
-    /// A special token by its purpose: as files name it, or the class's own.
+    /// Returns the special token for a role: the files' or the class's default.
     pub fn special(&self, role: &str) -> Option<String> {
         let own = || defaults(&self.class).iter().find(|(name, _)| *name == role).map(|(_, token)| *token);
         let named = self.fields.get(role);
@@ -84,8 +84,8 @@ impl Settings {
         named.and_then(content).or_else(own).map(str::to_owned)
     }
 
-    /// The special tokens that a chat template can use although no file names them: those of the class. `model` is true for the
-    /// settings of a SentencePiece model.
+    /// Returns the class's default special tokens that no file names and that a chat template can use. `model` is true
+    /// for a SentencePiece model.
     pub fn unnamed(&self, model: bool) -> impl Iterator<Item = (&'static str, &'static str)> {
         let own = match &self.class {
             Class::Llama => SENTENCEPIECE,
@@ -95,8 +95,8 @@ impl Settings {
         own.iter().copied().filter(|(role, _)| !self.fields.contains_key(*role))
     }
 
-    /// Adds the tokens that the files beside a vocabulary list. Tokens that are in the vocabulary keep their numbers; each
-    /// other one must get the number that its file says.
+    /// Adds the tokens listed in the files beside a vocabulary. Tokens in the vocabulary keep their ids. Each other
+    /// token must get the id in its file.
     pub fn add_tokens(&self, tokenizer: &mut HfTokenizer) -> Result<()> {
         let listed = self.listed()?;
         let known: BTreeSet<String> =
@@ -110,8 +110,8 @@ impl Settings {
                 tokens.push((None, token));
             }
         }
-        // What no file names is not added where the vocabulary lacks it: the model has no such token. Texts of a RoBERTa need
-        // their ends.
+        // A default token that no file names is not added if the vocabulary lacks it, since the model has no such
+        // token. RoBERTa is an exception: its sequences need `<s>` and `</s>`.
         let names: Vec<&str> = self.fields.values().filter_map(content).collect();
         let own = defaults(&self.class);
         tokens.retain(|(id, token)| {
@@ -136,8 +136,8 @@ impl Settings {
         Ok(())
     }
 
-    /// Says once where a class of transformers 5 lacks added tokens of a `tokenizer.json`, because `tokenizer_config.json` lists
-    /// others.
+    /// Notes once if a transformers 5 class lacks added tokens of a `tokenizer.json` because `tokenizer_config.json`
+    /// lists others.
     pub fn compare_added(&self, tokenizer: &HfTokenizer, file: &Path) -> Result<()> {
         if self.fields.get("added_tokens_decoder").is_none_or(Value::is_null) {
             return Ok(());
@@ -155,7 +155,7 @@ impl Settings {
         Ok(())
     }
 
-    /// The tokens that are listed with their numbers, in the order of these.
+    /// Returns the tokens that are listed with ids, ordered by id.
     fn listed(&self) -> Result<BTreeMap<u32, AddedToken>> {
         let wrong = |file: &Path, reason: String| ModelError::Json { file: file.into(), reason };
         let mut tokens = BTreeMap::new();
@@ -186,7 +186,7 @@ impl Settings {
         Ok(tokens)
     }
 
-    /// The special tokens that have names, and the additional ones.
+    /// Returns the named special tokens and the additional ones.
     fn named(&self) -> Result<Vec<AddedToken>> {
         let mut tokens: Vec<AddedToken> = vec![];
         let mut add = |value: &Value| -> Result<()> {
@@ -206,12 +206,13 @@ impl Settings {
             }
             Ok(())
         };
-        // The order in which transformers adds those that the vocabulary lacks.
+        // transformers adds missing tokens in this order.
         let roles = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
         for role in roles {
             match (self.fields.get(role), self.special(role)) {
                 (Some(value @ Value::Object(_)), _) => add(value)?,
-                // RoBERTa's mask takes the space before it, as in version 4 and in the published tokenizer.json.
+                // RoBERTa's mask token includes the space before it, as in version 4 and in the published
+                // tokenizer.json.
                 (None, Some(token)) if role == "mask_token" && self.class == Class::Roberta => {
                     add(&serde_json::json!({ "content": token, "lstrip": true }))?;
                 }

@@ -1,4 +1,4 @@
-//! Byte-level BPEs from a vocabulary and a list of merges: GPT-2's, RoBERTa's and Qwen2's.
+//! Byte-level BPE tokenizers from a vocabulary and merges: GPT-2's, RoBERTa's and Qwen2's.
 
 use std::{collections::HashMap, path::Path};
 use tokenizers::{
@@ -22,14 +22,14 @@ use crate::{
     pretrained::read_json,
 };
 
-/// The pairs of files that a byte-level BPE may consist of, newest names first.
+/// File names of a byte-level BPE's vocabulary and merges, newest first.
 pub(super) const FILES: [(&str, &str); 2] = [("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")];
 
-/// How Qwen2 cuts texts into words.
+/// Qwen2's pre-tokenization pattern.
 const QWEN2_WORDS: &str =
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// A BPE with GPT-2's pre-tokenizer and decoder: bytes in, bytes out, spaces stay where they are.
+/// Wraps a BPE in GPT-2's byte-level pre-tokenizer and decoder, which preserve all bytes and spaces.
 pub(super) fn byte_level(bpe: BPE, add_prefix_space: bool) -> HfTokenizer {
     let mut inner = HfTokenizer::new(bpe);
     inner.with_pre_tokenizer(Some(ByteLevel::default().add_prefix_space(add_prefix_space)));
@@ -38,8 +38,8 @@ pub(super) fn byte_level(bpe: BPE, add_prefix_space: bool) -> HfTokenizer {
     inner
 }
 
-/// The tokenizer of two files, as its class reads them. Files that name no class are RoBERTa's if they have its `<s>` and
-/// `<mask>`, else GPT-2's.
+/// Reads a tokenizer from a vocabulary and merges, by its class. If the files name no class, it is RoBERTa's if the
+/// vocabulary has `<s>` and `<mask>`, else GPT-2's.
 pub(super) fn from_pair(vocab: &Path, merges: &Path, settings: &mut Settings) -> Result<HfTokenizer> {
     let text = |file: &Path| file.to_string_lossy().into_owned();
     let bpe = BPE::from_file(&text(vocab), &text(merges)).build().map_err(|error| {
@@ -76,7 +76,7 @@ pub(super) fn from_pair(vocab: &Path, merges: &Path, settings: &mut Settings) ->
         inner.with_post_processor(Some(ends.trim_offsets(trim).add_prefix_space(prefix)));
         return Ok(inner);
     }
-    // A text without such a token begins or ends as it is, as in transformers.
+    // If the special token is absent, none is added, as in transformers.
     let end = |flag: &str, role: &str| match settings.flag(flag)?.unwrap_or(false) && settings.special(role).is_some() {
         true => token(role).map(Some),
         false => Ok::<_, ModelError>(None),

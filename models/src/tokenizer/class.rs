@@ -1,9 +1,10 @@
 //! The tokenizer class that a model's files name, and its settings.
 //!
-//! transformers reads a tokenizer by a class: that of `tokenizer_config.json`, else that of `config.json`, else the model's
-//! own. The class decides what files without a `tokenizer.json` mean, and which settings of `tokenizer_config.json` are
-//! applied on top of a `tokenizer.json`. This follows versions 4 and 5 where they agree. Where only version 5 makes a
-//! tokenizer anew by its class, and gets other tokens, the `tokenizer.json` decides, and a note says so once.
+//! transformers reads a tokenizer by a class: that of `tokenizer_config.json`, else that of `config.json`, else the
+//! model's own. The class determines the meaning of files without a `tokenizer.json`, and the settings of
+//! `tokenizer_config.json` that override a `tokenizer.json`. This follows versions 4 and 5 if they agree. If only
+//! version 5 rebuilds a tokenizer from its class and gets other tokens, the `tokenizer.json` takes precedence, and a
+//! note says so once.
 
 use grove_files::{KnownKeys, RefusedKey, say_once};
 use grove_text::printable::excerpt;
@@ -24,10 +25,10 @@ use crate::{
     pretrained::read_json,
 };
 
-/// A class of tokenizers.
+/// Tokenizer class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Class {
-    /// BERT's word pieces; with token types for a pair, except DistilBERT's.
+    /// BERT's WordPiece. `types` is true if it has token types, which DistilBERT's lacks.
     Bert { types: bool },
     /// RoBERTa's byte-level BPE, with `<s>` and `</s>`.
     Roberta,
@@ -37,13 +38,13 @@ pub(super) enum Class {
     Llama,
     /// Qwen2's byte-level BPE.
     Qwen2,
-    /// A `tokenizer.json` that is used as it is; true if the class gives token types.
+    /// A `tokenizer.json` that is used unchanged. `types` is true if the class has token types.
     Whole { types: bool },
-    /// Another class, by its name.
+    /// Another class, by name.
     Other(String),
 }
 
-/// Keys of `tokenizer_config.json`, and of `special_tokens_map.json`. Each other key that ends with `_token` names a special
+/// Keys of `tokenizer_config.json` and `special_tokens_map.json`. Any other key that ends with `_token` names a special
 /// token.
 const KEYS: KnownKeys = KnownKeys {
     followed: &[
@@ -132,20 +133,20 @@ const KEYS: KnownKeys = KnownKeys {
     ],
 };
 
-/// The settings beside a tokenizer.
+/// Settings beside a tokenizer.
 pub(super) struct Settings {
-    /// The class.
+    /// Tokenizer class.
     pub class: Class,
-    /// Fields of `tokenizer_config.json`, with those of `special_tokens_map.json` where transformers reads it.
+    /// Fields of `tokenizer_config.json`, with those of `special_tokens_map.json` if transformers reads it.
     pub fields: Map<String, Value>,
-    /// The `tokenizer_config.json`, for messages.
+    /// Path of the `tokenizer_config.json`, for messages.
     pub file: PathBuf,
-    /// The directory.
+    /// Directory of the tokenizer.
     pub directory: PathBuf,
 }
 
 impl Settings {
-    /// Reads the settings of a directory. A directory without these files has none.
+    /// Reads the settings of a directory. A directory without these files has default settings.
     pub fn read(directory: &Path) -> Result<Self> {
         let object = |name: &str| -> Result<Map<String, Value>> {
             let file = directory.join(name);
@@ -160,7 +161,7 @@ impl Settings {
         let tokens = |key: &str| key.ends_with("_token");
         let others = fields.iter().filter(|(key, _)| !tokens(key)).map(|(key, value)| (key.clone(), value.clone()));
         check_keys(&KEYS, &file, &others.collect())?;
-        // Only the names in it count here, so that a broken one is left to the model's own reader.
+        // Only names are read from this file; if it is invalid, the model's own reader reports the error.
         let model: Map<String, Value> = read_json(&directory.join("config.json")).unwrap_or_default();
         let text = |fields: &Map<String, Value>, key: &str| fields.get(key).and_then(Value::as_str).map(str::to_owned);
         let named = text(&fields, "tokenizer_class").or_else(|| text(&model, "tokenizer_class"));
@@ -168,7 +169,7 @@ impl Settings {
         Ok(Self { class: class.unwrap_or(Class::Whole { types: true }), fields, file, directory: directory.into() })
     }
 
-    /// A flag.
+    /// Returns a boolean field.
     pub fn flag(&self, name: &str) -> Result<Option<bool>> {
         match self.fields.get(name) {
             None | Some(Value::Null) => Ok(None),
@@ -182,7 +183,7 @@ impl Settings {
         ModelError::Json { file: self.file.clone(), reason: format!("{name} is {value}; it must be {range}") }
     }
 
-    /// True if the tokenizer gives token types.
+    /// Returns true if the tokenizer produces token types.
     pub fn types(&self) -> bool {
         match self.fields.get("model_input_names").and_then(Value::as_array) {
             Some(names) => names.iter().any(|name| name == "token_type_ids"),
@@ -194,7 +195,7 @@ impl Settings {
         }
     }
 
-    /// True if a text that is too long loses its beginning.
+    /// Returns true if long texts are truncated at their beginning.
     pub fn truncates_left(&self) -> Result<bool> {
         match self.fields.get("truncation_side") {
             None | Some(Value::Null) => Ok(false),
@@ -203,13 +204,13 @@ impl Settings {
         }
     }
 
-    /// The special tokens by their purpose.
+    /// Returns the special tokens by role.
     pub fn roles(&self) -> BTreeMap<String, String> {
         let tokens = self.fields.iter().filter(|(name, _)| name.ends_with("_token"));
         tokens.filter_map(|(name, value)| Some((name.clone(), content(value)?.to_owned()))).collect()
     }
 
-    /// A class that only a `tokenizer.json` can describe here.
+    /// Returns the error for a class that is only supported through a `tokenizer.json`.
     pub fn not_from(&self, files: &str) -> ModelError {
         let Class::Other(name) = &self.class else { unreachable!("only other classes are refused") };
         let reason = format!(
@@ -219,8 +220,8 @@ impl Settings {
         ModelError::Tokenizer { path: self.directory.clone(), reason }
     }
 
-    /// Applies the settings that the class applies on top of a `tokenizer.json`, and says once where transformers 5 reads
-    /// another tokenizer than the file's.
+    /// Applies the settings with which the class overrides a `tokenizer.json`. Notes once if transformers 5 would build
+    /// another tokenizer.
     pub fn apply(&self, tokenizer: &mut HfTokenizer, file: &Path) -> Result<()> {
         match self.class {
             Class::Bert { .. } => self.apply_bert(tokenizer, file)?,
@@ -248,7 +249,7 @@ impl Settings {
         self.compare_added(tokenizer, file)
     }
 
-    /// The space before a text of a byte-level tokenizer.
+    /// Sets the space before a text of a byte-level tokenizer.
     fn apply_byte_level(&self, tokenizer: &mut HfTokenizer, file: &Path) -> Result<()> {
         match tokenizer.get_pre_tokenizer() {
             _ if self.class == Class::Roberta && tokenizer.get_post_processor().is_none() => {
@@ -266,7 +267,7 @@ impl Settings {
         Ok(())
     }
 
-    /// RoBERTa's places of tokens, with or without the spaces before them.
+    /// Sets the trimming of RoBERTa's token offsets.
     fn apply_ends(&self, tokenizer: &mut HfTokenizer) -> Result<()> {
         if let (Class::Roberta, Some(PostProcessorWrapper::Roberta(own))) =
             (&self.class, tokenizer.get_post_processor())
@@ -290,7 +291,8 @@ impl Settings {
         ));
     }
 
-    /// Lower case, accents and Chinese characters are as `tokenizer_config.json` says, whatever `tokenizer.json` does.
+    /// Sets lower-casing, accent stripping and the handling of Chinese characters from `tokenizer_config.json`, which
+    /// overrides `tokenizer.json`.
     fn apply_bert(&self, tokenizer: &mut HfTokenizer, file: &Path) -> Result<()> {
         let bert = self.bert_normalizer()?;
         match tokenizer.get_normalizer() {
@@ -310,7 +312,7 @@ impl Settings {
                     let clean = own.clean_text;
                     let own = BertNormalizer::new(clean, bert.handle_chinese_chars, bert.strip_accents, bert.lowercase);
                     tokenizer.with_normalizer(Some(own));
-                    // Tokens that are matched after normalisation follow it.
+                    // Tokens that are matched after normalisation must be normalised again.
                     tokenizer.add_tokens(&[]);
                 }
             }
@@ -322,7 +324,7 @@ impl Settings {
         Ok(())
     }
 
-    /// BERT's normalisation, as `tokenizer_config.json` says.
+    /// Returns BERT's normalizer with the settings of `tokenizer_config.json`.
     pub fn bert_normalizer(&self) -> Result<BertNormalizer> {
         let lowercase = self.flag("do_lower_case")?.unwrap_or(true);
         let chinese = self.flag("tokenize_chinese_chars")?.unwrap_or(true);
@@ -338,7 +340,7 @@ impl Settings {
         };
         let same = match (tokenizer.get_normalizer(), tokenizer.get_pre_tokenizer()) {
             (None, Some(PreTokenizerWrapper::Metaspace(step))) => step.get_prepend_scheme() == expected,
-            // A byte-level tokenizer under this name is used as it is by transformers, too.
+            // transformers also uses a byte-level tokenizer of this class unchanged.
             (_, Some(PreTokenizerWrapper::ByteLevel(_) | PreTokenizerWrapper::Sequence(_))) => true,
             _ => false,
         };
@@ -349,18 +351,18 @@ impl Settings {
     }
 }
 
-/// The text of a token: a string, or an object with the string as `content`.
+/// Returns the text of a token: a string, or the `content` of an object.
 pub(super) fn content(value: &Value) -> Option<&str> {
     value.as_str().or_else(|| value.get("content")?.as_str())
 }
 
-/// The class by the name that files have for it, and by the model's type.
+/// Returns the tokenizer class, given the name in the files and the model type.
 fn class_of(named: Option<&str>, model_type: Option<&str>) -> Option<Class> {
     let of_model = match model_type {
         Some("bert" | "distilbert") => Some(Class::Bert { types: true }),
         Some("roberta") => Some(Class::Roberta),
         Some("gpt2" | "gpt_neo") => Some(Class::Gpt2),
-        // What their files name is often wrong, so that transformers takes the model's own class.
+        // Files of these models often name a wrong class, so transformers uses the model's own class.
         Some("qwen2") => return Some(Class::Qwen2),
         Some("mistral") => return Some(Class::Whole { types: false }),
         _ => None,

@@ -1,4 +1,4 @@
-//! Tokenizers and chat templates of large models: SentencePiece's files, and what a GGUF file says.
+//! Tokenizers and chat templates of large models, from SentencePiece and GGUF files.
 
 use grove_text::{chat::ChatTemplate, ggml::Vocabulary, sentencepiece};
 use grove_weights::{GgufMetadata, TensorFiles};
@@ -11,12 +11,12 @@ use crate::{
     model_files::tokenizer_place,
 };
 
-/// Returns true if a file's extension is llama.cpp's, `gguf`.
+/// Returns true if a file has the extension `gguf` (llama.cpp).
 pub(super) fn is_gguf(path: &Path) -> bool {
     path.extension() == Some(OsStr::new("gguf"))
 }
 
-/// The tokenizer in a file of one of these kinds.
+/// Reads the tokenizer of a GGUF or SentencePiece file; `None` for other files.
 pub(super) fn from_file(path: &Path) -> Result<Option<(HfTokenizer, Found)>> {
     if is_gguf(path) {
         let checkpoint = TensorFiles::open(path)?;
@@ -26,7 +26,7 @@ pub(super) fn from_file(path: &Path) -> Result<Option<(HfTokenizer, Found)>> {
     Ok(if is_model { Some((sentencepiece::from_file(path)?, Found::Files)) } else { None })
 }
 
-/// The tokenizer in a directory that has no other.
+/// Reads the tokenizer of a directory without other tokenizer files.
 pub(super) fn from_directory(directory: &Path) -> Result<Option<(HfTokenizer, Found)>> {
     let model = directory.join("tokenizer.model");
     if model.is_file() {
@@ -71,7 +71,7 @@ fn from_metadata(metadata: &GgufMetadata, file: &Path) -> Result<(HfTokenizer, F
 /// Metadata key of a GGUF file's chat template.
 const TEMPLATE: &str = "tokenizer.chat_template";
 
-/// The special tokens of a GGUF file by their purpose, as transformers calls it.
+/// Returns the special tokens of a GGUF file by role, under transformers' names.
 fn roles(metadata: &GgufMetadata) -> BTreeMap<String, String> {
     let tokens = metadata.strings("tokenizer.ggml.tokens").unwrap_or_default();
     let purposes = [("bos_token", "bos"), ("eos_token", "eos"), ("unk_token", "unknown"), ("pad_token", "padding")];
@@ -82,10 +82,10 @@ fn roles(metadata: &GgufMetadata) -> BTreeMap<String, String> {
     purposes.iter().filter_map(|&(role, name)| Some((role.to_owned(), token(name)?.to_owned()))).collect()
 }
 
-/// The chat template that belongs to a model's files; `None` where it has none.
+/// Returns the chat template of a model's files; `None` if there is none.
 ///
 /// # Errors
-/// A file cannot be read, or holds no template that can be used.
+/// A file cannot be read, or contains an invalid template.
 pub fn chat_template(model: impl AsRef<Path>) -> Result<Option<ChatTemplate>> {
     let model = &*tokenizer_place(model.as_ref())?;
     let directory = grove_files::directory_at(model);

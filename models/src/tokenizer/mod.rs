@@ -32,47 +32,47 @@ use crate::{
     model_files::tokenizer_place,
 };
 
-/// Text to tokens and back, by the files that are published beside a model.
+/// Converts text to tokens and back, from the files published with a model.
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
     inner: HfTokenizer,
-    /// The file or directory that it was read from, for errors.
+    /// File or directory of the tokenizer, for errors.
     place: PathBuf,
-    /// The directory whose files it consists of, if it does.
+    /// Directory of the tokenizer's files; `None` if it does not consist of files.
     source: Option<PathBuf>,
-    /// Special tokens by their purpose, as transformers calls it: `eos_token`.
+    /// Special tokens by role, under transformers' names such as `eos_token`.
     roles: BTreeMap<String, String>,
-    /// The chat template of the GGUF file that it was read from.
+    /// Chat template of the GGUF file, if the tokenizer was read from one.
     template: Option<String>,
     /// True if encoded texts have token types.
     token_types: bool,
-    /// True if a text that is too long loses its beginning.
+    /// True if long texts are truncated at their beginning.
     truncates_left: bool,
 }
 
-/// Token by which GPT-2 ends a text.
+/// GPT-2's end-of-text token.
 const END_OF_TEXT: &str = "<|endoftext|>";
 
-/// Room for special tokens and letters, each in both of its forms, within a word and at its beginning.
+/// Minimum vocabulary size: room for special tokens, and for letters both at the beginning of a word and inside it.
 const SMALLEST_WORDPIECE: usize = 500;
 
-/// `<|endoftext|>` and a token for each byte.
+/// Minimum vocabulary size: `<|endoftext|>` and a token for each byte.
 const SMALLEST_BPE: usize = 257;
 
 impl Tokenizer {
-    /// Opens a directory's tokenizer: `tokenizer.json`, or `vocab.json` and `merges.txt` of GPT-2, RoBERTa or Qwen2, or the
-    /// older `encoder.json` and `vocab.bpe`, or BERT's `vocab.txt`, or SentencePiece's `tokenizer.model`, or what a GGUF file
-    /// holds. A `tokenizer.json`, a `*.model` or a `*.gguf` can also be given itself. Its settings of truncation and
-    /// padding are ignored; the methods take their own. Of the directory of an adapter without a tokenizer, it is that of the
-    /// model.
+    /// Opens the tokenizer of a directory. Supported are `tokenizer.json`; `vocab.json` with `merges.txt` (GPT-2,
+    /// RoBERTa, Qwen2), or the older `encoder.json` with `vocab.bpe`; BERT's `vocab.txt`; SentencePiece's
+    /// `tokenizer.model`; and GGUF files. The path of a `tokenizer.json`, `*.model` or `*.gguf` file is accepted too.
+    /// For an adapter without a tokenizer, opens the base model's. The files' truncation and padding settings are
+    /// ignored; the methods have their own arguments.
     ///
-    /// `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json` beside it are followed as transformers does:
-    /// the class that they name, its settings, and added tokens. Where only transformers 5 makes the tokenizer of a
-    /// `tokenizer.json` anew by that class, the file decides, and a note on standard error says so once.
+    /// `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json` are applied as in transformers:
+    /// tokenizer class, settings and added tokens. If only transformers 5 would rebuild the tokenizer of a
+    /// `tokenizer.json` from its class, the file takes precedence, and a note on standard error says so once.
     ///
     /// # Errors
-    /// There is none (the error lists the names looked for), or it is broken, or a key of these files changes tokens and is
-    /// not supported (the error names the file).
+    /// There is no tokenizer (the error lists the files searched for), a file is invalid, or a key of these files
+    /// changes tokens and is not supported (the error names the file).
     pub fn from_path(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let place = tokenizer_place(path)?;
@@ -117,7 +117,7 @@ impl Tokenizer {
         }
     }
 
-    /// A tokenizer with what belongs to it, read from a file or directory.
+    /// Completes a tokenizer read from a file or directory with its settings.
     fn found(mut inner: HfTokenizer, place: &Path, found: Found) -> Result<Self> {
         if let Found::Gguf(roles, template) = found {
             let roles = if roles.is_empty() { saving::usual_roles(&inner) } else { roles };
@@ -131,9 +131,9 @@ impl Tokenizer {
         Self::with_settings(inner, place, &settings)
     }
 
-    /// A tokenizer with the settings of its files.
+    /// Creates a tokenizer with the settings of its files.
     fn with_settings(inner: HfTokenizer, place: &Path, settings: &Settings) -> Result<Self> {
-        // A file with another name than transformers' is not found beside a model.
+        // Files under other names than transformers' are not found beside a model.
         let named = place.is_dir() || OWN_NAMES.iter().any(|name| place.file_name().is_some_and(|file| file == *name));
         let roles = settings.roles();
         Ok(Self {
@@ -146,14 +146,14 @@ impl Tokenizer {
         })
     }
 
-    /// A tokenizer that was made just now.
+    /// Creates a tokenizer that has no files.
     fn new(inner: HfTokenizer) -> Self {
         let roles = saving::usual_roles(&inner);
         let place = "the tokenizer".into();
         Self { inner, place, source: None, roles, template: None, token_types: true, truncates_left: false }
     }
 
-    /// The tokenizer that belongs to a model's files: in its directory, in the GGUF file that it is, or beside its weights.
+    /// Opens the tokenizer of a model: in its directory, in its GGUF file, or beside its weights.
     ///
     /// # Errors
     /// As [`from_path`](Self::from_path).
@@ -163,11 +163,11 @@ impl Tokenizer {
         Self::from_path(if itself { model } else { grove_files::directory_of(model) })
     }
 
-    /// The tokenizer of a published model: a directory, a file in it, or a hub id. Of the hub's files only those of the
-    /// tokenizer are downloaded, or the weights where they are a GGUF file, which holds it.
+    /// Opens the tokenizer of a published model: a directory, a file in it, or a hub id. From the hub only tokenizer
+    /// files are downloaded, or the weights if they are a GGUF file with the tokenizer.
     ///
     /// # Errors
-    /// As [`from_path`](Self::from_path), or the files could not be downloaded.
+    /// As [`from_path`](Self::from_path); the files cannot be downloaded.
     pub fn from_pretrained(source: &str) -> Result<Self> {
         let (source, options) = (Source::parse(source)?, HubOptions::from_env());
         let path = match source.resolve(&options, &FilePatterns::tokenizer()) {
@@ -179,12 +179,12 @@ impl Tokenizer {
         Self::beside(path)
     }
 
-    /// Learns a byte-level BPE of GPT-2's kind from texts: `<|endoftext|>` (token 0), the 256 bytes, and merges until
-    /// there are `vocab_size` tokens, or no pair occurs twice. Sennrich, Haddow and Birch, "Neural Machine Translation
-    /// of Rare Words with Subword Units" (2016).
+    /// Trains a byte-level BPE like GPT-2's: `<|endoftext|>` (token 0), the 256 bytes, and merges until there are
+    /// `vocab_size` tokens or no pair occurs twice. Sennrich, Haddow and Birch, "Neural Machine Translation of Rare
+    /// Words with Subword Units" (2016).
     ///
     /// # Errors
-    /// [`ModelError::Option`] if the size leaves no room for the bytes.
+    /// [`ModelError::Option`] if `vocab_size` has no room for the bytes.
     pub fn train_bpe<S: AsRef<str> + Sync>(texts: &[S], vocab_size: usize) -> Result<Self> {
         if vocab_size < SMALLEST_BPE {
             let value = vocab_size.to_string();
@@ -207,12 +207,12 @@ impl Tokenizer {
         Ok(Self::new(inner))
     }
 
-    /// Learns word pieces of BERT's kind, without capitals and accents, from texts: `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]`,
-    /// `[MASK]`, the letters that occur, and joined ones until there are `vocab_size` tokens, or no pair occurs twice.
+    /// Trains an uncased WordPiece tokenizer like BERT's, without accents: `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]`,
+    /// `[MASK]`, the letters that occur, and merges until there are `vocab_size` tokens or no pair occurs twice.
     /// Schuster and Nakajima, "Japanese and Korean Voice Search" (2012); Devlin et al. (2019).
     ///
     /// # Errors
-    /// [`ModelError::Option`] if the size leaves no room for letters.
+    /// [`ModelError::Option`] if `vocab_size` has no room for the letters.
     pub fn train_wordpiece<S: AsRef<str> + Sync>(texts: &[S], vocab_size: usize) -> Result<Self> {
         if vocab_size < SMALLEST_WORDPIECE {
             let value = vocab_size.to_string();
@@ -222,31 +222,31 @@ impl Tokenizer {
         Ok(Self::new(inner))
     }
 
-    /// The token that ends a text, as the tokenizer's files name it (`eos_token`): `<|endoftext|>`, `</s>`, and so on.
+    /// Returns the end-of-sequence token (`eos_token`), such as `<|endoftext|>` or `</s>`.
     pub fn end_of_text(&self) -> Option<u32> {
         self.role("eos_token")
     }
 
-    /// The token that begins a text, as the tokenizer's files name it (`bos_token`).
+    /// Returns the beginning-of-sequence token (`bos_token`).
     pub fn begin_of_text(&self) -> Option<u32> {
         self.role("bos_token")
     }
 
-    /// The token for a purpose.
+    /// Returns the token of a role.
     fn role(&self, role: &str) -> Option<u32> {
         self.inner.token_to_id(self.roles.get(role)?)
     }
 
-    /// The tokens of a text. No token is added at either end that the tokenizer does not always add.
+    /// Encodes a text. Adds the special tokens of the tokenizer's post-processor.
     ///
     /// # Errors
-    /// [`ModelError::Tokenizer`] if the tokenizer refuses the text.
+    /// [`ModelError::Tokenizer`] if the tokenizer cannot encode the text.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         let encoding = self.run(|inner| inner.encode(text, true))?;
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// The text of tokens; bytes that are no UTF-8 become U+FFFD. Special tokens are shown.
+    /// Decodes tokens, including special tokens. Bytes that are not UTF-8 become U+FFFD.
     ///
     /// # Errors
     /// [`ModelError::Tokenizer`] if the tokenizer fails.
@@ -254,7 +254,7 @@ impl Tokenizer {
         self.run(|inner| inner.decode(ids, false))
     }
 
-    /// The text of tokens without the special ones.
+    /// Decodes tokens and skips special tokens.
     ///
     /// # Errors
     /// As [`decode`](Self::decode).
@@ -262,7 +262,7 @@ impl Tokenizer {
         self.run(|inner| inner.decode(ids, true))
     }
 
-    /// The tokens of a text in which the special ones are written out, as a chat template leaves it: none is added.
+    /// Encodes a text that contains special tokens, such as a rendered chat template. Adds no special tokens.
     ///
     /// # Errors
     /// As [`encode`](Self::encode).
@@ -271,7 +271,7 @@ impl Tokenizer {
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// The tokenizer that puts texts into lower case before its own normalisation, unless that does it.
+    /// Returns the tokenizer with lower-casing before its own normalisation, unless it lower-cases already.
     pub(crate) fn with_lowercase(&self) -> Self {
         let mut tokenizer = self.clone();
         let steps = match tokenizer.inner.get_normalizer().cloned() {
@@ -285,37 +285,39 @@ impl Tokenizer {
         tokenizer
     }
 
-    /// The mask token, `[MASK]` or `<mask>`, if this tokenizer has one.
+    /// Returns the mask token, `[MASK]` or `<mask>`, if there is one.
     pub fn mask_token(&self) -> Option<u32> {
         ["[MASK]", "<mask>"].iter().find_map(|token| self.inner.token_to_id(token))
     }
 
-    /// The token that begins an encoder's texts, and whose state stands for the whole: `[CLS]` or `<s>`.
+    /// Returns the token at the beginning of an encoder's sequences, `[CLS]` or `<s>`, whose state represents the
+    /// sequence.
     pub fn cls_token(&self) -> Option<u32> {
         self.role("cls_token").or_else(|| ["[CLS]", "<s>"].iter().find_map(|token| self.inner.token_to_id(token)))
     }
 
-    /// The id of a token, such as `[MASK]`.
+    /// Returns the id of a token, such as `[MASK]`.
     pub fn token_to_id(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)
     }
 
-    /// The token of an id.
+    /// Returns the token with an id.
     pub fn id_to_token(&self, id: u32) -> Option<String> {
         self.inner.id_to_token(id)
     }
 
-    /// True if another tokenizer has the same tokens, with the same numbers.
+    /// Returns true if another tokenizer has the same tokens with the same ids.
     pub fn same_tokens(&self, other: &Self) -> bool {
         self.inner.get_vocab(true) == other.inner.get_vocab(true)
     }
 
-    /// Number of tokens, added ones included.
+    /// Returns the number of tokens, including added tokens.
     pub fn vocab_size(&self) -> usize {
         self.inner.get_vocab_size(true)
     }
 
-    /// Does what the library can refuse, or panic about: regular expressions of a file can be made to.
+    /// Calls the tokenizers library and turns its errors and panics into errors. Regular expressions of a file can make
+    /// it panic.
     fn run<T>(&self, work: impl FnOnce(&HfTokenizer) -> tokenizers::Result<T>) -> Result<T> {
         match catch_panic(|| work(&self.inner)) {
             Ok(result) => result.map_err(|error| self.failed(&error)),
@@ -328,20 +330,20 @@ impl Tokenizer {
     }
 }
 
-/// The source of a tokenizer.
+/// Source of a tokenizer.
 enum Found {
     /// A `tokenizer.json`.
     Whole,
     /// Other files of a directory.
     Files,
-    /// A GGUF file, with its special tokens by their purpose, and its chat template.
+    /// A GGUF file, with its special tokens by role and its chat template.
     Gguf(BTreeMap<String, String>, Option<String>),
 }
 
-/// The names of files that transformers finds beside a model, and that can be given themselves.
+/// File names that transformers finds beside a model, and that can be opened themselves.
 const OWN_NAMES: [&str; 4] = ["tokenizer.json", "tokenizer.model", "sentencepiece.bpe.model", "spiece.model"];
 
-/// The longest error of a library that is repeated, in characters. It may quote a text.
+/// Maximum length of a quoted library error, in characters. It can quote a text.
 const LONGEST_REASON: usize = 300;
 
 fn failed(place: &Path, error: &dyn std::fmt::Display) -> ModelError {

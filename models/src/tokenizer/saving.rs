@@ -1,4 +1,4 @@
-//! A tokenizer's files beside a model that was trained with it.
+//! Saving of a tokenizer beside a model.
 
 use grove_files::write_atomically;
 use grove_weights::{TOKENIZER_FILES, WeightsError};
@@ -11,8 +11,8 @@ use crate::{
     pretrained::{write_json, write_text},
 };
 
-/// Special tokens by the names that tell what they are for, in the families whose files do not say it: BERT's, LLaMA's and
-/// RoBERTa's, and GPT-2's. A family is recognised by the first of its tokens.
+/// Special tokens by role for families whose files do not name them: BERT, LLaMA and RoBERTa, and GPT-2. A family is
+/// recognised by its first token.
 const FAMILIES: [&[(&str, &str)]; 3] = [
     &[
         ("cls_token", "[CLS]"),
@@ -31,7 +31,7 @@ const FAMILIES: [&[(&str, &str)]; 3] = [
     &[("eos_token", END_OF_TEXT), ("bos_token", END_OF_TEXT), ("unk_token", END_OF_TEXT)],
 ];
 
-/// The special tokens that a tokenizer has, by their purpose, where no file says it.
+/// Returns a tokenizer's special tokens by role, if no file names them.
 pub(super) fn usual_roles(tokenizer: &HfTokenizer) -> BTreeMap<String, String> {
     let has = |token: &str| tokenizer.token_to_id(token).is_some();
     let family = FAMILIES.into_iter().find(|family| family.first().is_some_and(|(_, token)| has(token)));
@@ -40,18 +40,17 @@ pub(super) fn usual_roles(tokenizer: &HfTokenizer) -> BTreeMap<String, String> {
 }
 
 impl Tokenizer {
-    /// The special tokens of BERT's and RoBERTa's families that the tokenizer has: padding, unknown, beginning, end and mask.
-    /// Masked language modelling never chooses them.
+    /// Returns the special tokens of the BERT and RoBERTa families in the vocabulary: padding, unknown, beginning, end
+    /// and mask. Masked language modelling never selects them.
     pub fn special_tokens(&self) -> Vec<u32> {
         FAMILIES[..2].iter().copied().flatten().filter_map(|(_, token)| self.token_to_id(token)).collect()
     }
 
-    /// Writes the tokenizer to a directory, as transformers and grove read it.
+    /// Saves the tokenizer to a directory for transformers and grove.
     ///
-    /// One that was read from a directory keeps its files as they are, with its special tokens, its class and its chat
-    /// template: `tokenizer.json` or `tokenizer.model`, `tokenizer_config.json`, `special_tokens_map.json`,
-    /// `chat_template.jinja` and their like. Of another one, learned or of a GGUF file, `tokenizer.json` and
-    /// `tokenizer_config.json` are written.
+    /// A tokenizer from a directory keeps its files unchanged, including special tokens, class and chat template:
+    /// `tokenizer.json` or `tokenizer.model`, `tokenizer_config.json`, `special_tokens_map.json`, `chat_template.jinja`
+    /// and so on. For other tokenizers, trained or from GGUF, `tokenizer.json` and `tokenizer_config.json` are written.
     ///
     /// # Errors
     /// A file cannot be read or written.
@@ -75,8 +74,8 @@ impl Tokenizer {
         self.template.as_ref().map_or(Ok(()), |source| write_text(&directory.join("chat_template.jinja"), source))
     }
 
-    /// The class by which transformers reads the `tokenizer.json`. Those of a model's own family make parts of it anew, so
-    /// that they are named only where these are the same.
+    /// Returns the class by which transformers reads the `tokenizer.json`. Model-specific classes rebuild parts of the
+    /// tokenizer, so they are named only if these parts are the same.
     fn class(&self) -> &'static str {
         let is = |role: &str, token: &str| self.roles.get(role).is_some_and(|text| text == token);
         let byte_level = matches!(
@@ -91,14 +90,14 @@ impl Tokenizer {
     }
 }
 
-/// Copies those of the files that there are.
+/// Copies the files that exist.
 fn copy_files(from: &Path, to: &Path, names: &[&str]) -> Result<()> {
     let io = |file: &Path| {
         let file = file.to_owned();
         move |source| ModelError::Io { file, source }
     };
     std::fs::create_dir_all(to).map_err(io(to))?;
-    // A model that is trained in its place keeps its files.
+    // A model that is fine-tuned in place keeps its files.
     if from.canonicalize().map_err(io(from))? == to.canonicalize().map_err(io(to))? {
         return Ok(());
     }
@@ -113,8 +112,8 @@ fn copy_files(from: &Path, to: &Path, names: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Copies what a model's files say about generation, its `generation_config.json`, to the directory of a model that was
-/// trained from it; nothing where there is no such file. `model` is a directory or a weights file.
+/// Copies a model's `generation_config.json`, if there is one, to the directory of a model that was trained from it.
+/// `model` is a directory or a weights file.
 ///
 /// # Errors
 /// The file cannot be read or written.

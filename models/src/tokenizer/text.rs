@@ -1,4 +1,4 @@
-//! Texts, and pairs of texts, as encoders read them: with the tokens that mark beginning and end, cut to a length.
+//! Encoding of texts and pairs of texts for encoders: with special tokens, truncated or split into windows.
 
 use std::ops::Range;
 use tokenizers::{
@@ -12,28 +12,28 @@ use crate::{
     error::{ModelError, Result},
 };
 
-/// The text of a pair that is truncated if the pair is too long.
+/// The text of a pair to truncate if the pair is too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Truncation {
-    /// The longer one.
+    /// The longer text.
     #[default]
     LongestFirst,
-    /// The first.
+    /// The first text.
     OnlyFirst,
-    /// The second.
+    /// The second text.
     OnlySecond,
 }
 
 /// An encoded text or pair, with the positions of its tokens in the text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EncodedText {
-    /// Tokens and their types; no types if the tokenizer gives none.
+    /// Tokens and token types; no types if the tokenizer has none.
     pub text: TextIds,
-    /// The bytes of its own text that each token stands for; empty for one that was added.
+    /// Byte range of each token in its text; empty for added tokens.
     pub offsets: Vec<Range<usize>>,
-    /// The text that each token comes from, 0 or 1; `None` for added tokens.
+    /// Text of each token, 0 or 1; `None` for added tokens.
     pub sources: Vec<Option<usize>>,
-    /// Index of the token's word in its text, if the tokenizer splits words into tokens.
+    /// Index of each token's word in its text; `None` for added tokens or if the tokenizer has no words.
     pub words: Vec<Option<u32>>,
     /// True if the text was truncated.
     pub truncated: bool,
@@ -57,10 +57,10 @@ impl EncodedText {
 }
 
 impl Tokenizer {
-    /// The tokens of a text, or of a pair, with those that the model's tokenizer adds, truncated to `max_len` tokens.
+    /// Encodes a text or a pair with special tokens, truncated to `max_len` tokens.
     ///
     /// # Errors
-    /// The tokenizer refuses the text, or `max_len` leaves no room for it beside the added tokens.
+    /// The tokenizer cannot encode the text, or `max_len` has no room for it beside the special tokens.
     pub fn encode_text(
         &self,
         text: &str,
@@ -74,10 +74,11 @@ impl Tokenizer {
         Ok(EncodedText::new(&windows[0], truncated, self.token_types))
     }
 
-    /// The tokens of a text for a model of `vocab_size` tokens, without special ones, cut to `max_len`.
+    /// Encodes a text for a model of `vocab_size` tokens, with the special tokens of the tokenizer's post-processor,
+    /// truncated to `max_len`.
     ///
     /// # Errors
-    /// The tokenizer refuses the text or makes no tokens of it, or the model does not have one of them.
+    /// The tokenizer cannot encode the text or produces no tokens, or a token is outside the model's vocabulary.
     pub fn encode_for(&self, text: &str, max_len: usize, vocab_size: usize) -> Result<TextIds> {
         let mut ids = self.encode(text)?;
         ids.truncate(max_len);
@@ -88,11 +89,12 @@ impl Tokenizer {
         }
     }
 
-    /// A long text in windows of at most `max_len` tokens, each of which begins with the last `stride` of the one before;
-    /// with a pair, such as a question and a long text, the second is cut, and the first stands in every window.
+    /// Encodes a long text in windows of at most `max_len` tokens. Each window begins with the last `stride` tokens of
+    /// the previous one. Of a pair, such as a question and a long text, the second text is split, and every window
+    /// contains the first.
     ///
     /// # Errors
-    /// As [`encode_text`](Self::encode_text); also where the windows would not advance.
+    /// As [`encode_text`](Self::encode_text); also if `stride` is so large that the windows would not advance.
     pub fn encode_windows(
         &self,
         text: &str,
@@ -106,7 +108,7 @@ impl Tokenizer {
         Ok(windows.iter().map(|window| EncodedText::new(window, several, self.token_types)).collect())
     }
 
-    /// At least one window.
+    /// Encodes a text or a pair. Returns at least one window.
     fn windows(
         &self,
         text: &str,
@@ -119,7 +121,7 @@ impl Tokenizer {
         let tokens = |text: &str| self.run(|inner| inner.encode(text, false));
         let (first, mut second) = (tokens(text)?, pair.map(tokens).transpose()?);
         if let Some(second) = &mut second {
-            // The post-processor sets the types of the first window alone.
+            // The post-processor sets the token types of the first window only.
             second.set_type_ids(vec![1; second.len()]);
         }
         let added = self.inner.get_post_processor().map_or(0, |processor| processor.added_tokens(pair.is_some()));
@@ -158,8 +160,8 @@ impl Tokenizer {
     }
 }
 
-/// A post-processor that leaves the offsets of tokens alone. Encoding a text has trimmed spaces off them already, and a second
-/// time would take a letter for each space.
+/// Returns a post-processor that does not trim offsets. Encoding a text has trimmed spaces off them already; trimming
+/// them twice would remove a letter for each space.
 fn untrimmed(processor: &PostProcessorWrapper) -> PostProcessorWrapper {
     match processor.clone() {
         PostProcessorWrapper::Roberta(processor) => processor.trim_offsets(false).into(),

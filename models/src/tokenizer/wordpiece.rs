@@ -1,4 +1,4 @@
-//! BERT's tokenizer from a `vocab.txt`, which older repositories have alone.
+//! BERT's tokenizer from a `vocab.txt`, the only tokenizer file of older repositories.
 
 use std::{collections::BTreeMap, path::Path};
 use tokenizers::{
@@ -16,13 +16,13 @@ use tokenizers::{
 use super::class::{Class, Settings};
 use crate::error::{ModelError, Result};
 
-/// BERT's special tokens: unknown, beginning, end, padding, mask.
+/// BERT's special tokens: unknown, beginning, separator, padding, mask.
 const SPECIAL: [&str; 5] = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"];
 
-/// Letters and signs that a learned vocabulary has by themselves; rarer ones are unknown.
+/// Maximum number of letters and symbols in a trained vocabulary; rarer ones are unknown.
 const ALPHABET: usize = 200;
 
-/// Reads `vocab.txt`, and what the files beside it say of capitals, accents, special and added tokens.
+/// Reads `vocab.txt`, and the settings for case, accents, special and added tokens in the files beside it.
 pub(super) fn from_vocabulary(vocab: &Path, settings: &mut Settings) -> Result<HfTokenizer> {
     match settings.class {
         Class::Other(_) => return Err(settings.not_from("a vocab.txt")),
@@ -39,7 +39,7 @@ pub(super) fn from_vocabulary(vocab: &Path, settings: &mut Settings) -> Result<H
     Ok(tokenizer)
 }
 
-/// Learns word pieces of small letters from texts.
+/// Trains an uncased WordPiece tokenizer.
 pub(super) fn learned<S: AsRef<str> + Sync>(
     texts: &[S],
     vocab_size: usize,
@@ -47,8 +47,8 @@ pub(super) fn learned<S: AsRef<str> + Sync>(
     let mut learner = HfTokenizer::new(WordPiece::default());
     learner.with_normalizer(Some(BertNormalizer::default())).with_pre_tokenizer(Some(BertPreTokenizer));
     let alphabet = alphabet(texts)?;
-    // The library numbers pieces within words in the order of a hash map, unless they are given first, and then what it
-    // learns is another thing each time.
+    // The library numbers continuation pieces in hash-map order unless they are given in advance, so that training
+    // would not be reproducible.
     let inner = alphabet.iter().filter(|letter| letter.is_alphanumeric()).map(|letter| format!("##{letter}"));
     let special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"].map(String::from);
     let first = special.into_iter().chain(inner).map(|token| AddedToken::from(token, true));
@@ -68,7 +68,7 @@ pub(super) fn learned<S: AsRef<str> + Sync>(
     Ok(tokenizer)
 }
 
-/// The letters and signs that occur most often, in their order.
+/// Returns the most frequent letters and symbols, in code-point order.
 fn alphabet<S: AsRef<str>>(texts: &[S]) -> std::result::Result<Vec<char>, Box<dyn std::error::Error + Send + Sync>> {
     let mut counts = BTreeMap::new();
     for text in texts {
@@ -85,8 +85,8 @@ fn alphabet<S: AsRef<str>>(texts: &[S]) -> std::result::Result<Vec<char>, Box<dy
     Ok(letters.into_iter().map(|(letter, _)| letter).collect())
 }
 
-/// Returns BERT's tokenizer with these word pieces and its tokens for the unknown, the beginning and the end, or the one of
-/// these that the pieces lack.
+/// Returns BERT's tokenizer with these pieces and its unknown, beginning and separator tokens, or the token that the
+/// pieces lack.
 fn with_pieces(
     pieces: WordPiece,
     normalizer: BertNormalizer,

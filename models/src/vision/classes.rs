@@ -1,4 +1,4 @@
-//! Classes of published checkpoints: how many there are, and their names.
+//! Number and names of the classes in published checkpoints.
 
 use grove_weights::TensorFiles;
 use serde_json::{Map, Value};
@@ -6,23 +6,23 @@ use std::path::Path;
 
 use crate::error::{ModelError, Result};
 
-/// The names of ImageNet's 1000 classes, by which most published classifiers are trained.
+/// Returns the names of ImageNet's 1000 classes, on which most published classifiers are trained.
 pub fn imagenet_labels() -> Vec<String> {
     include_str!("imagenet.txt").lines().map(str::to_owned).collect()
 }
 
-/// A name as it stands in a checkpoint, after one of the prefixes.
+/// Returns the name of a tensor in a checkpoint, with the first prefix that exists.
 pub(crate) fn find_name(checkpoint: &TensorFiles, prefixes: &[&str], name: &str) -> Option<String> {
     prefixes.iter().map(|prefix| format!("{prefix}{name}")).find(|name| checkpoint.contains(name))
 }
 
-/// Rows of a head's weight, `[classes, channels]`, if it is there.
+/// Returns the number of rows of a head's weight, `[classes, channels]`, if there is a head.
 pub(crate) fn head_rows(checkpoint: &TensorFiles, prefixes: &[&str], name: &str) -> Option<usize> {
     let name = find_name(checkpoint, prefixes, name)?;
     checkpoint.info(&name).ok()?.shape.first().copied()
 }
 
-/// The classes' names in timm's `config.json`, which may have none.
+/// Returns the class names in timm's `config.json`; empty if it has none.
 pub(crate) fn timm_labels(fields: &Map<String, Value>) -> Vec<String> {
     let cfg = fields.get("pretrained_cfg").and_then(Value::as_object);
     let of = |fields: &Map<String, Value>| -> Option<Vec<String>> {
@@ -31,8 +31,8 @@ pub(crate) fn timm_labels(fields: &Map<String, Value>) -> Vec<String> {
     of(fields).or_else(|| of(cfg?)).unwrap_or_default()
 }
 
-/// Returns one name for each class of a head: those of the configuration, ImageNet's for 1000 unnamed classes, else
-/// `LABEL_0` and so on, as transformers calls them.
+/// Returns one name for each class of a head: the configuration's, ImageNet's for 1000 unnamed classes, else `LABEL_0`
+/// and so on, as in transformers.
 pub(crate) fn fit_labels(labels: Vec<String>, classes: Option<usize>, file: &Path) -> Result<Vec<String>> {
     match classes {
         None => Ok(Vec::new()),

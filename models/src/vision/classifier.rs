@@ -11,9 +11,9 @@ use crate::{
     vit::Vit,
 };
 
-/// An image classifier: the interface of programs that classify and train.
+/// An image classifier, for programs that classify and train.
 pub trait ImageClassifier<B: Backend>: Pretrained<B> {
-    /// Logits of images, `[b, channels, h, w]` to `[b, classes]`.
+    /// Computes the logits of images, `[b, channels, h, w]` to `[b, classes]`.
     fn logits(&self, pixels: Tensor<B, 4>) -> Tensor<B, 2>;
 
     /// Returns logits in training mode, and the model with updated running statistics, if it has any.
@@ -23,35 +23,35 @@ pub trait ImageClassifier<B: Backend>: Pretrained<B> {
     #[must_use]
     fn with_new_head(self, labels: Vec<String>, key: Key) -> Self;
 
-    /// Returns the model for these classes, in this order. The head keeps its weights for classes that it has, by their names;
-    /// those of others are new.
+    /// Returns the model for these classes, in this order. The head keeps the weights of classes that it has, matched
+    /// by name. Weights of the other classes are new.
     #[must_use]
     fn with_labels(self, labels: Vec<String>, key: Key) -> Self;
 
-    /// Checks that images of this height and width can be read and have at most `max_patches` patches. The cost of
-    /// attention grows with the square of their number.
+    /// Checks that images of this height and width are supported and have at most `max_patches` patches. The cost of
+    /// attention is quadratic in the number of patches.
     ///
     /// # Errors
     /// [`ModelError::ImageSize`].
     fn check_size(&self, size: [usize; 2], max_patches: usize) -> Result<()>;
 
-    /// Returns the model for images of this height and width, adapted if it was made for another size.
+    /// Returns the model for images of this height and width, adapted if the model was built for another size.
     ///
     /// # Errors
-    /// [`ModelError::Config`] if it cannot read such images.
+    /// [`ModelError::Config`] if the model does not support such images.
     fn for_size(self, size: [usize; 2]) -> Result<Self>;
 
-    /// Class names.
+    /// Returns the class names.
     fn labels(&self) -> &[String];
 
-    /// What its logits stand for.
+    /// Returns the problem type, which determines the meaning of the logits.
     fn problem(&self) -> ProblemType;
 
-    /// Channels of its images.
+    /// Returns the number of image channels.
     fn channels(&self) -> usize;
 
-    /// Depth of the leaf at a path: the number of layers between it and the head. For the deepest leaves it is the
-    /// number of layers.
+    /// Returns the depth of the leaf at a path: the number of layers between the leaf and the head. The deepest leaves
+    /// have the number of layers as their depth.
     fn depth(&self, path: &str) -> usize;
 }
 
@@ -78,7 +78,7 @@ impl<B: Backend> ImageClassifier<B> for ResNet<B> {
         Self { head, ..model }
     }
 
-    /// A convolution reads every size, and has no patches.
+    /// Accepts all images that are not empty: convolutions support every size, and there are no patches.
     fn check_size(&self, size: [usize; 2], _max_patches: usize) -> Result<()> {
         match size.contains(&0) {
             true => Err(ModelError::ImageSize { size, reason: "are empty".into() }),
@@ -102,7 +102,7 @@ impl<B: Backend> ImageClassifier<B> for ResNet<B> {
         self.config.num_channels
     }
 
-    /// Layers are blocks, and the stem.
+    /// Counts the blocks, and the stem as one more.
     fn depth(&self, path: &str) -> usize {
         let depths = &self.config.depths;
         let all: usize = depths.iter().sum();
@@ -169,7 +169,7 @@ impl<B: Backend> ImageClassifier<B> for Vit<B> {
         self.config.num_channels
     }
 
-    /// Layers are blocks, and the embeddings.
+    /// Counts the blocks, and the embeddings as one more.
     fn depth(&self, path: &str) -> usize {
         let all = self.blocks.len();
         if path.starts_with("embeddings.") {

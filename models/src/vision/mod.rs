@@ -1,4 +1,4 @@
-//! Shared parts of image models: their trait and the names of classes.
+//! Shared parts of image models: the classifier trait and class names.
 
 mod classes;
 mod classifier;

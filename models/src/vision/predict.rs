@@ -8,10 +8,10 @@ use crate::{
     prediction::{Prediction, scored},
 };
 
-/// Returns the most likely `k` classes of each image, the most likely first. Images of one size that follow each other are
-/// one batch.
+/// Returns the `k` most likely classes of each image, most likely first. Consecutive images of the same size form one
+/// batch.
 ///
-/// - `images`: height and width, and the values of each, `[channels, height, width]`
+/// - `images`: height and width, and the values `[channels, height, width]` of each image
 ///
 /// # Errors
 /// [`ModelError::NotFinite`](crate::ModelError::NotFinite).
@@ -51,7 +51,7 @@ mod tests {
         assert_eq!((short(&found[0]), short(&found[1])), (vec![(1, 60.0), (0, 20.0)], vec![(0, 50.0), (1, 50.0)]));
     }
 
-    /// As transformers' pipeline for images.
+    /// Expected: the scores of transformers' image-classification pipeline.
     #[test]
     fn the_problem_type_says_what_logits_are() {
         let scores = |problem: serde_json::Value, classes: usize| {

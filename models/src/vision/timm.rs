@@ -1,10 +1,11 @@
-//! timm's `config.json`: the architecture that it names, and the arguments with which that was built.
+//! timm's `config.json`: the architecture and the arguments with which the model was built.
 
 use serde_json::{Map, Value};
 
 use crate::error::{ModelError, Result};
 
-/// Arguments of timm's models that show in the weights' shapes, matter only in training, or change no value.
+/// Arguments of timm's models that the weights' shapes determine, that matter only in training, or that change no
+/// value.
 const HARMLESS: [&str; 14] = [
     "num_classes",
     "in_chans",
@@ -22,21 +23,21 @@ const HARMLESS: [&str; 14] = [
     "fix_init",
 ];
 
-/// The architecture that a configuration of timm names, without the tag of its weights: `resnet50` of `resnet50.a1_in1k`.
+/// Returns the architecture in a timm configuration, without the tag of its weights: `resnet50` for `resnet50.a1_in1k`.
 pub(crate) fn timm_architecture(fields: &Map<String, Value>) -> Option<&str> {
     let cfg = fields.get("pretrained_cfg").and_then(Value::as_object);
     let name = fields.get("architecture").or_else(|| cfg?.get("architecture"))?.as_str()?;
     Some(name.split('.').next().unwrap_or(name))
 }
 
-/// Rejects a configuration of timm that differs from grove's `family`: one that names an architecture outside the table
-/// (a name at the start of each line), or was built with other `model_args` than the given ones.
+/// Refuses a timm configuration that differs from grove's `family`: its architecture is not in the table (a name at the
+/// start of each line), or it was built with other `model_args` than the given ones.
 ///
-/// Blur pooling, another activation or an average in a shortcut leave no trace in the weights, so nothing but the name tells
-/// them apart.
+/// Blur pooling, another activation or an average in a shortcut do not show in the weights, so only the name identifies
+/// them.
 pub(crate) fn check_timm(fields: &Map<String, Value>, family: &str, table: &str, arguments: &[&str]) -> Result<()> {
     let wrong = |reason: String| Err(ModelError::Config { reason });
-    // A wrapper of transformers has timm's fields.
+    // A transformers wrapper has timm's fields.
     if let Some(kind) = fields.get("model_type").and_then(Value::as_str).filter(|kind| *kind != "timm_wrapper") {
         return wrong(format!("model_type is '{kind}', and this is the loader of {family}"));
     }
@@ -60,7 +61,7 @@ pub(crate) fn check_timm(fields: &Map<String, Value>, family: &str, table: &str,
     }
 }
 
-/// The line of a table that begins with an architecture's name.
+/// Returns the line of a table that begins with an architecture's name.
 pub(crate) fn timm_line<'a>(table: &'a str, architecture: &str) -> Option<&'a str> {
     table.lines().find(|line| line.split(' ').next() == Some(architecture))
 }

@@ -9,48 +9,50 @@ use grove_tree::{Array, Init, Key, Tree};
 use super::VitConfig;
 use crate::error::Result;
 
-/// A pre-norm block: attention and a feed-forward layer, each with a layer norm before it and a residual connection.
+/// Pre-norm transformer block: attention and a feed-forward layer, each preceded by a layer norm and added to the
+/// residual stream.
 #[derive(Tree, Clone, Debug)]
 pub struct VitBlock<B: Backend> {
     /// Layer norm before the attention.
     pub norm1: LayerNorm<B>,
-    /// The attention.
+    /// Self-attention.
     pub attention: VitAttention<B>,
-    /// Layer scale of the attention's output, `[hidden_size]`.
+    /// Layer scale of the attention's output, `[hidden_size]`; `None` for no layer scale.
     pub scale1: Option<Array<B, 1>>,
     /// Layer norm before the feed-forward layer.
     pub norm2: LayerNorm<B>,
-    /// The feed-forward layer.
+    /// Feed-forward layer.
     pub mlp: VitMlp<B>,
-    /// Layer scale of the feed-forward layer's output, `[hidden_size]`.
+    /// Layer scale of the feed-forward layer's output, `[hidden_size]`; `None` for no layer scale.
     pub scale2: Option<Array<B, 1>>,
 }
 
 /// Multi-head self-attention; each token attends to all tokens.
 #[derive(Tree, Clone, Debug)]
 pub struct VitAttention<B: Backend> {
-    /// Query projection, `[hidden_size, hidden_size]`, like the other projections.
+    /// Query projection, `[hidden_size, hidden_size]`.
     pub query: Linear<B>,
-    /// Key projection.
+    /// Key projection, `[hidden_size, hidden_size]`.
     pub key: Linear<B>,
-    /// Value projection.
+    /// Value projection, `[hidden_size, hidden_size]`.
     pub value: Linear<B>,
-    /// Output projection of all heads.
+    /// Output projection, `[hidden_size, hidden_size]`.
     pub output: Linear<B>,
     /// Number of heads.
     pub n_head: usize,
 }
 
-/// A feed-forward layer.
+/// Feed-forward layer, optionally gated.
 #[derive(Tree, Clone, Debug)]
 pub struct VitMlp<B: Backend> {
-    /// `[hidden_size, intermediate_size]`; its output is multiplied by the gate if the layer is gated.
+    /// Gate projection, `[hidden_size, intermediate_size]`; `None` if the layer is not gated.
     pub gate: Option<Linear<B>>,
-    /// `[hidden_size, intermediate_size]`.
+    /// First linear layer, `[hidden_size, intermediate_size]`. Its output is multiplied by the activated gate, if there
+    /// is one.
     pub up: Linear<B>,
-    /// `[intermediate_size, hidden_size]`.
+    /// Second linear layer, `[intermediate_size, hidden_size]`.
     pub down: Linear<B>,
-    /// Activation of the gate if there is one, else of the hidden layer.
+    /// Activation of the gate if there is one, else of the first linear layer.
     #[tree(static)]
     pub activation: Activation,
 }
@@ -88,7 +90,7 @@ impl<B: Backend> VitBlock<B> {
         })
     }
 
-    /// `rate` is the stochastic-depth rate.
+    /// Computes the block's output, `[b, t, hidden_size]`. `rate` is the stochastic-depth rate.
     pub(super) fn forward(&self, x: Tensor<B, 3>, rate: f64, config: &VitConfig, key: Option<Key>) -> Tensor<B, 3> {
         let [key_attention, key_path1, key_mlp, key_path2] = part_keys(key);
         let attended = self.attention.forward(self.norm1.forward(x.clone()), config, key_attention);
@@ -99,7 +101,7 @@ impl<B: Backend> VitBlock<B> {
 }
 
 impl<B: Backend> VitAttention<B> {
-    /// `[b, t, n]` as `[b, n_head, t, head_dim]`.
+    /// Applies a projection and splits its output into heads: `[b, t, n]` to `[b, n_head, t, head_dim]`.
     fn heads(&self, layer: &Linear<B>, x: &Tensor<B, 3>) -> Tensor<B, 4> {
         to_heads(layer.forward(x.clone()), self.n_head)
     }
@@ -122,7 +124,7 @@ impl<B: Backend> VitAttention<B> {
         dropout(self.output.forward(join_heads(attended)), config.hidden_dropout_prob, key_output)
     }
 
-    /// Attention weights, `[b, n_head, t, t]`.
+    /// Returns the attention weights, `[b, n_head, t, t]`.
     pub(super) fn weights(&self, x: Tensor<B, 3>) -> Tensor<B, 4> {
         let scores = matmul(self.heads(&self.query, &x), self.heads(&self.key, &x).swap_dims(2, 3));
         ops::masked_softmax(scores, self.scale(), &KeyRanges::default())

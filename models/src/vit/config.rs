@@ -12,45 +12,46 @@ use crate::{
     problem_type::ProblemType,
 };
 
-/// Sizes and options of a ViT: the fields of transformers' `config.json`, and options for which it has no field. Fields
-/// that a file lacks default to the values of ViT base.
+/// Configuration of a ViT: the fields of transformers' `config.json`, and options for which it has no field. Fields
+/// that are absent from a file default to the values of ViT base.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct VitConfig {
-    /// The model type in transformers.
+    /// Model type in transformers.
     pub model_type: Family,
-    /// Width of the hidden states.
+    /// Hidden size: the width of the hidden states.
     pub hidden_size: usize,
     /// Number of blocks.
     pub num_hidden_layers: usize,
-    /// Attention heads of a block; divides `hidden_size`.
+    /// Number of attention heads in a block; divides `hidden_size`.
     pub num_attention_heads: usize,
-    /// Width inside the feed-forward layers.
+    /// Hidden width of the feed-forward layers.
     pub intermediate_size: usize,
-    /// Activation of the feed-forward layers, as transformers names it.
+    /// Activation of the feed-forward layers, by its name in transformers.
     pub hidden_act: String,
     /// If true, the feed-forward layers are gated by SiLU (SwiGLU; Shazeer, 2020).
     #[serde(rename = "use_swiglu_ffn", skip_serializing_if = "is_default")]
     pub swiglu: bool,
-    /// Dropout of the embeddings and inside the blocks while training.
+    /// Dropout rate of the embeddings and inside the blocks in training.
     pub hidden_dropout_prob: f64,
-    /// Dropout of attention weights while training.
+    /// Dropout rate of the attention weights in training.
     pub attention_probs_dropout_prob: f64,
-    /// Stochastic-depth rate of the last block while training; earlier blocks have lower rates (Huang et al., 2016).
+    /// Stochastic-depth rate of the last block in training; earlier blocks have lower rates (Huang et al., 2016).
     #[serde(skip_serializing_if = "is_default")]
     pub drop_path_rate: f64,
     /// Standard deviation of initial weights.
     pub initializer_range: f64,
     /// Added to the variance in layer norms for numerical stability.
     pub layer_norm_eps: f64,
-    /// Height and width of the images whose positions are learned, in pixels. Other sizes are accepted too.
+    /// Height and width in pixels of the images for which the position embeddings were trained. Other sizes are
+    /// accepted too.
     #[serde(serialize_with = "write_size", deserialize_with = "read_size")]
     pub image_size: [usize; 2],
     /// Height and width of a patch, in pixels.
     pub patch_size: usize,
-    /// Channels of the images.
+    /// Number of image channels.
     pub num_channels: usize,
-    /// If true, queries, keys and values have a bias.
+    /// If true, the query, key and value projections have biases.
     pub qkv_bias: bool,
     /// Number of register tokens.
     #[serde(skip_serializing_if = "is_default")]
@@ -58,22 +59,22 @@ pub struct VitConfig {
     /// Initial value of layer scale (Touvron et al., 2021); `None` for no layer scale.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layerscale_value: Option<f64>,
-    /// If true, there is a class token.
+    /// If true, the model has a class token.
     #[serde(skip_serializing_if = "is_true")]
     pub class_token: bool,
-    /// Number of tokens before the patches that have a position embedding; usually 1, the class token.
+    /// Number of prefix tokens (class token, registers) that have a position embedding; usually 1, the class token.
     #[serde(skip_serializing_if = "is_one")]
     pub position_prefix: usize,
-    /// Pooling: the input of the head.
+    /// Pooling, which computes the head's input.
     #[serde(skip_serializing_if = "is_default")]
     pub pooling: Pooling,
-    /// Library whose tensor names are used for saving, and whose position interpolation is used.
+    /// Library whose tensor names are used for saving, and whose interpolation of position embeddings is used.
     #[serde(skip_serializing_if = "is_default")]
     pub naming: Naming,
-    /// Class names. Without any, there is no head and the model returns pooled features.
+    /// Class names. If empty, the model has no head and returns pooled features.
     #[serde(rename = "id2label", with = "crate::labels", skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
-    /// Other fields of a file; they are written back when saving.
+    /// Other fields of the file, which are written back when saving.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -90,7 +91,7 @@ fn is_one(value: &usize) -> bool {
     *value == 1
 }
 
-/// A number where both are the same, as transformers writes it.
+/// Writes a square size as one number, as transformers does.
 fn write_size<S: Serializer>(size: &[usize; 2], serializer: S) -> std::result::Result<S::Ok, S::Error> {
     if size[0] == size[1] { size[0].serialize(serializer) } else { size.serialize(serializer) }
 }
@@ -101,7 +102,7 @@ fn read_size<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<
         .ok_or_else(|| D::Error::custom(format!("an image_size of {value}; give a number, or height and width")))
 }
 
-/// A size that is given as a number, or as height and width.
+/// Parses a size, given as one number or as height and width.
 pub(super) fn size_of(value: &Value) -> Option<[usize; 2]> {
     let number = |value: &Value| usize::try_from(value.as_u64()?).ok();
     match value.as_array().map(Vec::as_slice) {
@@ -112,31 +113,31 @@ pub(super) fn size_of(value: &Value) -> Option<[usize; 2]> {
     }
 }
 
-/// The model type in transformers.
+/// Model type in transformers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Family {
     /// ViT.
     #[default]
     Vit,
-    /// DINOv2: layer scale, and a head that sees the class token and the patches' mean.
+    /// DINOv2: with layer scale, and a head over the class token and the patches' mean.
     Dinov2,
     /// DINOv2 with registers.
     Dinov2WithRegisters,
 }
 
-/// Pooling: the input of the head.
+/// Pooling, which computes the head's input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pooling {
-    /// The class token's state.
+    /// State of the class token.
     #[default]
     Class,
-    /// The mean of the patches' states.
+    /// Mean of the patches' states.
     Mean,
-    /// The mean of the patches' states before the last norm, which is applied to it (timm's `fc_norm`).
+    /// Mean of the patches' states before the final norm, followed by the norm (timm's `fc_norm`).
     MeanThenNorm,
-    /// The class token's state concatenated with the mean of the patches' states (DINOv2's classifiers).
+    /// State of the class token concatenated with the mean of the patches' states (DINOv2's classifiers).
     ClassAndMean,
 }
 
@@ -144,7 +145,7 @@ pub enum Pooling {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Naming {
-    /// transformers, 4 and 5.
+    /// transformers 4 and 5.
     #[default]
     Transformers,
     /// timm, and DINOv2's own files.
@@ -154,7 +155,7 @@ pub enum Naming {
 }
 
 impl Default for VitConfig {
-    /// ViT base with patches of 16 pixels, without a head.
+    /// ViT base with patches of 16 pixels and without a head.
     fn default() -> Self {
         Self {
             model_type: Family::Vit,
@@ -189,41 +190,41 @@ impl VitConfig {
     /// Returns the configuration with these classes.
     #[must_use]
     pub fn with_labels<S: Into<String>>(mut self, labels: impl IntoIterator<Item = S>) -> Self {
-        // What the logits of other classes stood for.
+        // It described the logits of the previous classes.
         self.other.remove("problem_type");
         Self { labels: labels.into_iter().map(Into::into).collect(), ..self }
     }
 
-    /// Size of the patches that cut images of this height into seven or eight rows, for small models.
+    /// Returns a patch size that divides images of this height into seven or eight rows, for small models.
     pub fn patch_size_for(height: usize) -> usize {
         let parts = [7, 8].into_iter().find(|parts| height.is_multiple_of(*parts));
         parts.map_or(height.div_ceil(8), |parts| height / parts).max(1)
     }
 
-    /// Returns the configuration without a class token: the mean of the patches is the input of the head. Such a model is saved
-    /// as timm names it.
+    /// Returns the configuration without a class token: the head's input is the normalised mean of the patches. Such a
+    /// model is saved with timm's names.
     #[must_use]
     pub fn with_mean_pooling(self) -> Self {
         let (pooling, naming) = (Pooling::MeanThenNorm, Naming::Timm);
         Self { class_token: false, position_prefix: 0, pooling, naming, ..self }
     }
 
-    /// Rows and columns of patches of an image of the configured size.
+    /// Returns the number of patch rows and columns for the configured image size.
     pub fn grid(&self) -> [usize; 2] {
         self.image_size.map(|size| size / self.patch_size)
     }
 
-    /// Tokens before the patches: the class token and the registers.
+    /// Returns the number of prefix tokens: class token and registers.
     pub fn prefix_tokens(&self) -> usize {
         usize::from(self.class_token) + self.num_register_tokens
     }
 
-    /// Width of the head's input.
+    /// Returns the width of the head's input.
     pub fn pooled_size(&self) -> usize {
         if self.pooling == Pooling::ClassAndMean { 2 * self.hidden_size } else { self.hidden_size }
     }
 
-    /// The activation of the feed-forward layers.
+    /// Returns the activation of the feed-forward layers.
     ///
     /// # Errors
     /// [`ModelError::Config`] if the name is unknown.
@@ -241,13 +242,13 @@ impl PretrainedConfig for VitConfig {
         Self::from_json(read_json(file)?).map_err(wrong)
     }
 
-    /// transformers' `config.json` beside the checkpoint, else the sizes inferred from the tensors' shapes and timm's
-    /// `config.json` if there is one. It has one label for each class of the head.
+    /// Returns the configuration of a checkpoint: transformers' `config.json` beside it, else the sizes inferred from
+    /// the tensors' shapes, with timm's `config.json` if there is one. It has one label per class of the head.
     ///
     /// # Errors
-    /// As [`from_file`](Self::from_file) and [`infer`](Self::infer); [`ModelError::Classes`] where a file names more or
-    /// fewer classes than the head has; timm's `config.json` names an architecture that is computed in another way; nothing
-    /// tells how many attention heads there are.
+    /// As [`from_file`](Self::from_file) and [`infer`](Self::infer); [`ModelError::Classes`] if a file names another
+    /// number of classes than the head has; timm's `config.json` names an unsupported architecture; the number of
+    /// attention heads is unknown.
     fn of(path: impl AsRef<Path>, checkpoint: &TensorFiles) -> Result<Self> {
         Self::of_checkpoint(path.as_ref(), checkpoint)
     }

@@ -14,7 +14,7 @@ use crate::{
 
 type Fields = Map<String, Value>;
 
-/// Arguments of timm's models that are read here or show in the weights' shapes.
+/// Arguments of timm's models that are read here or determined by the weights' shapes.
 const TIMM_ARGUMENTS: [&str; 16] = [
     "img_size",
     "patch_size",
@@ -34,13 +34,13 @@ const TIMM_ARGUMENTS: [&str; 16] = [
     "num_features",
 ];
 
-/// Rejects a `config.json` of timm that names an architecture, or arguments, that there are not.
+/// Refuses a timm `config.json` with an unsupported architecture or argument.
 pub(super) fn check_architecture(fields: &Fields) -> Result<()> {
     check_timm(fields, "ViT", TIMM, &TIMM_ARGUMENTS)
 }
 
 impl VitConfig {
-    /// From transformers' `config.json` of a ViT or a DINOv2.
+    /// Reads transformers' `config.json` of a ViT or DINOv2.
     pub(super) fn from_json(mut fields: Fields) -> Result<Self> {
         let wrong = |reason: String| ModelError::Config { reason };
         let supported = ["vit", "dinov2", "dinov2_with_registers"];
@@ -56,7 +56,7 @@ impl VitConfig {
             fields.insert("patch_size".into(), height.into());
         }
         if family != "vit" {
-            // Missing fields have DINOv2's defaults, which differ from ViT's.
+            // DINOv2's defaults differ from ViT's.
             let mut missing = |name: &str, value: Value| fields.entry(name).or_insert(value).clone();
             missing("layer_norm_eps", 1e-6.into());
             missing("layerscale_value", 1.0.into());
@@ -79,11 +79,11 @@ impl VitConfig {
         serde_json::from_value(Value::Object(fields)).map_err(|error| wrong(error.to_string()))
     }
 
-    /// Applies timm's `config.json` to a configuration inferred from the weights' shapes. `num_attention_heads` alone
-    /// is enough, for torchvision's models of unusual sizes.
+    /// Applies timm's `config.json` to a configuration inferred from the weights' shapes. A file with
+    /// `num_attention_heads` alone suffices, for torchvision models of unusual sizes.
     ///
     /// # Errors
-    /// [`ModelError::Config`] if it names an architecture that is computed in another way.
+    /// [`ModelError::Config`] if the file names an unsupported architecture.
     pub(super) fn with_timm(mut self, fields: &Fields) -> Result<Self> {
         let wrong = |reason: String| ModelError::Config { reason };
         check_architecture(fields)?;
@@ -106,7 +106,7 @@ impl VitConfig {
             Some("avg") => self.pooling = Pooling::Mean,
             Some(other) => return Err(wrong(format!("global_pool is '{other}'; known are token and avg"))),
         }
-        // Without an argument, the model was made for the images of its weights, if these have one size.
+        // Without `img_size`, a model of fixed input size was built for the `input_size` of its weights.
         let cfg = fields.get("pretrained_cfg").and_then(Value::as_object).unwrap_or(fields);
         let fixed = cfg.get("fixed_input_size") == Some(&Value::Bool(true)) || self.grid()[0] == 1;
         let input = cfg.get("input_size").and_then(Value::as_array).filter(|size| fixed && size.len() == 3);
@@ -114,7 +114,7 @@ impl VitConfig {
         if let Some(size) = said("img_size").and_then(size_of).or(input) {
             let [rows, columns] = size.map(|size| size / self.patch_size.max(1));
             let places = self.position_prefix + self.grid().iter().product::<usize>();
-            // The shapes tell only how many places there are, and that a square of patches is likely.
+            // The shapes determine only the number of positions; a square grid was assumed.
             let prefix = rows.checked_mul(columns).and_then(|patches| places.checked_sub(patches));
             let possible = [0, usize::from(self.class_token), self.prefix_tokens()];
             if let Some(prefix) = prefix.filter(|prefix| possible.contains(prefix)) {
@@ -125,7 +125,7 @@ impl VitConfig {
         Ok(self)
     }
 
-    /// Rejects a model whose number of attention heads is unknown.
+    /// Refuses a configuration with an unknown number of attention heads.
     pub(super) fn with_known_heads(self) -> Result<Self> {
         if self.num_attention_heads > 0 {
             return Ok(self);
@@ -139,7 +139,7 @@ impl VitConfig {
         })
     }
 
-    /// As transformers writes it.
+    /// Writes transformers' `config.json`.
     pub(super) fn to_json(&self) -> Result<Fields> {
         let fields = serde_json::to_value(self).map_err(|error| ModelError::Config { reason: error.to_string() })?;
         let Value::Object(mut fields) = fields else {
@@ -155,7 +155,7 @@ impl VitConfig {
         fields.insert("architectures".into(), json!([format!("{class}{kind}")]));
         if self.model_type != Family::Vit && !fields.contains_key("mlp_ratio") {
             let (size, inner) = (self.hidden_size as u64, self.intermediate_size as u64);
-            // transformers wants a whole ratio where one is enough.
+            // transformers needs an integer ratio if an integer gives the right size.
             let ratio = (1..=8).find(|&ratio| inner_size(size, ratio as f64, self.swiglu) == inner);
             let exact = || json!(inner as f64 / size as f64 * if self.swiglu { 1.5 } else { 1.0 });
             fields.insert("mlp_ratio".into(), ratio.map_or_else(exact, |ratio| json!(ratio)));
@@ -175,7 +175,8 @@ impl VitConfig {
     }
 }
 
-/// Width inside a feed-forward layer of DINOv2: gated ones have two thirds, and a multiple of eight.
+/// Returns DINOv2's hidden width of a feed-forward layer. Gated layers have two thirds of it, rounded up to a multiple
+/// of eight.
 fn inner_size(hidden: u64, ratio: f64, swiglu: bool) -> u64 {
     let inner = (hidden as f64 * ratio) as u64;
     if swiglu { ((inner as f64 * 2.0 / 3.0) as u64).div_ceil(8) * 8 } else { inner }
@@ -185,7 +186,7 @@ fn inner_size(hidden: u64, ratio: f64, swiglu: bool) -> u64 {
 mod tests {
     use super::*;
 
-    /// timm applies the norm of a mean to the class token there.
+    /// timm would apply that norm to the class token.
     #[test]
     fn a_norm_after_pooling_needs_a_mean() {
         let config = VitConfig { pooling: Pooling::MeanThenNorm, ..VitConfig::default() };

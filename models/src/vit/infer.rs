@@ -1,4 +1,4 @@
-//! Inference of a model's sizes from its files, for those without transformers' `config.json`.
+//! Inference of a model's configuration from its tensors, for files without transformers' `config.json`.
 
 use grove_weights::TensorFiles;
 
@@ -8,12 +8,12 @@ use crate::{
     vision::{find_name, head_rows},
 };
 
-/// timm's architectures that are computed as here, on each line a name, the width, the number of blocks and that of attention
-/// heads. Made by tools/fixtures/timm_architectures.py.
+/// timm architectures that this model computes exactly. Each line has a name, the width, the number of blocks and the
+/// number of attention heads. Made by tools/fixtures/timm_architectures.py.
 pub(super) const TIMM: &str = include_str!("timm.txt");
 
 impl Naming {
-    /// By which library's names a checkpoint was saved, if it holds a ViT.
+    /// Returns the naming convention of a checkpoint; `None` if it contains no ViT.
     pub fn of(checkpoint: &TensorFiles) -> Option<Self> {
         let has = |name: &str| find_name(checkpoint, &PREFIXES, name).is_some();
         match () {
@@ -33,18 +33,18 @@ impl Naming {
     }
 }
 
-/// The classes that a checkpoint's head tells apart, if it has one.
+/// Returns the number of classes of a checkpoint's head, if it has one.
 pub(super) fn classes(checkpoint: &TensorFiles, naming: Naming) -> Option<usize> {
     head_rows(checkpoint, &PREFIXES, naming.head())
 }
 
 impl VitConfig {
-    /// Reads the sizes from the shapes of a timm or torchvision checkpoint's tensors; the labels are left empty, and images
-    /// are taken to be square. `num_attention_heads`, which no shape tells, is that of the published models of this width and
-    /// depth, and 0 where they differ or there is none: it is to be set then.
+    /// Infers the configuration from the shapes of a timm or torchvision checkpoint's tensors, without labels, assuming
+    /// square images. Shapes do not determine `num_attention_heads`: it is that of the published models with this width
+    /// and depth, or 0 if they disagree or there are none. The caller must set it in that case.
     ///
     /// # Errors
-    /// [`ModelError::Config`] if the tensors are not those of such a ViT.
+    /// [`ModelError::Config`] if the tensors are not those of a supported ViT.
     pub fn infer(checkpoint: &TensorFiles) -> Result<Self> {
         let file = checkpoint.directory().display();
         let wrong = |reason: String| ModelError::Config { reason: format!("{file}: {reason}") };
@@ -97,7 +97,7 @@ impl VitConfig {
         let places = shape(positions).and_then(|shape| shape.get(1).copied());
         let places = places.ok_or_else(|| wrong(format!("`{positions}` is missing, or has not three axes")))?;
         let class = usize::from(class_token);
-        // Of the counts that a library may leave for the patches, the one that makes a square.
+        // Each library has its own number of prefix tokens with positions; take the one that leaves a square grid.
         let (prefix, side) = [class, 0, class + num_register_tokens]
             .into_iter()
             .filter_map(|prefix| Some((prefix, places.checked_sub(prefix)?)))
@@ -132,8 +132,8 @@ impl VitConfig {
     }
 }
 
-/// Attention heads of timm's models of this width and depth, with or without a class token, if they agree. torchvision's and
-/// DINOv2's own models are among them.
+/// Returns the number of attention heads of timm's models with this width and depth, with or without a class token, if
+/// they agree. The models of torchvision and DINOv2 are among them.
 fn published_heads(width: usize, layers: usize, class_token: bool) -> Option<usize> {
     let heads = |line: &str| {
         let (name, sizes) = line.split_once(' ')?;
@@ -146,13 +146,13 @@ fn published_heads(width: usize, layers: usize, class_token: bool) -> Option<usi
     found.all(|heads| heads == first).then_some(first)
 }
 
-/// Width, blocks and heads of a line of [`TIMM`], after the name.
+/// Parses width, blocks and heads in a line of [`TIMM`], after the name.
 pub(super) fn sizes_of(sizes: &str) -> Option<[usize; 3]> {
     let numbers: Option<Vec<usize>> = sizes.split(' ').map(|number| number.parse().ok()).collect();
     numbers?.try_into().ok()
 }
 
-/// Name of the feed-forward layer in torchvision's first files and in DINOv2's own files.
+/// Returns the name of the feed-forward layer in torchvision's first files or in DINOv2's own files.
 fn first_names(naming: Naming) -> &'static str {
     if naming == Naming::Torchvision { "mlp.linear_1.weight" } else { "mlp.w12.weight" }
 }
@@ -161,7 +161,7 @@ fn first_names(naming: Naming) -> &'static str {
 mod tests {
     use super::*;
 
-    /// Sizes of the papers; I-JEPA's base model has 16 heads where everybody else's has 12.
+    /// Sizes from the papers. I-JEPA's base model has 16 heads where others have 12.
     #[test]
     fn heads_are_those_of_published_sizes() {
         let known = [

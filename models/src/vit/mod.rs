@@ -1,5 +1,5 @@
 //! ViT (Dosovitskiy et al., 2020) and DINOv2 (Oquab et al., 2023; with registers, Darcet et al., 2023): transformers
-//! that read an image as a row of patches.
+//! over image patches.
 //!
 //! ```
 //! use burn::tensor::Tensor;

@@ -1,6 +1,7 @@
-//! The model. Papers: "An Image is Worth 16x16 Words" (Dosovitskiy et al., 2020), "DINOv2" (Oquab et al., 2023), "Vision
-//! Transformers Need Registers" (Darcet et al., 2023). References: transformers' `models/vit/modeling_vit.py` and those of
-//! `dinov2` and `dinov2_with_registers`, timm's `vision_transformer.py`, torchvision's `models/vision_transformer.py`.
+//! The ViT model. Papers: "An Image is Worth 16x16 Words" (Dosovitskiy et al., 2020), "DINOv2" (Oquab et al., 2023),
+//! "Vision Transformers Need Registers" (Darcet et al., 2023). References: transformers' `models/vit/modeling_vit.py`
+//! and the counterparts in `dinov2` and `dinov2_with_registers`, timm's `vision_transformer.py`, torchvision's
+//! `models/vision_transformer.py`.
 
 use burn::tensor::{Int, Tensor};
 use grove_backend::Backend;
@@ -12,49 +13,50 @@ use serde_json::{Map, Value};
 use super::{Pooling, VitBlock, VitConfig, published_names};
 use crate::{Pretrained, PretrainedConfig, error::Result};
 
-/// A ViT.
+/// ViT or DINOv2 with an optional classification head.
 #[derive(Tree, Clone, Debug)]
 pub struct Vit<B: Backend> {
-    /// Pixels to tokens.
+    /// Embeddings of the image patches.
     pub embeddings: VitEmbeddings<B>,
-    /// The blocks, from the lowest to the highest.
+    /// Transformer blocks, from first to last.
     pub blocks: Vec<VitBlock<B>>,
-    /// Layer norm of the last states or of their mean; see [`Pooling`].
+    /// Final layer norm, of the last states or of their mean; see [`Pooling`].
     pub norm: LayerNorm<B>,
     /// Classification head, `[pooled_size, classes]`; `None` if the configuration has no labels.
     pub head: Option<Linear<B>>,
-    /// Sizes and options.
+    /// Configuration.
     #[tree(static)]
     pub config: VitConfig,
 }
 
-/// Pixels to tokens.
+/// Embeddings: patch projection, prefix tokens and position embeddings.
 #[derive(Tree, Clone, Debug)]
 pub struct VitEmbeddings<B: Backend> {
-    /// A patch's pixels to its state, `[num_channels * patch_size^2, hidden_size]`.
+    /// Patch projection, `[num_channels * patch_size^2, hidden_size]`.
     pub patch: Linear<B>,
-    /// The class token, `[1, 1, hidden_size]`.
+    /// Class token, `[1, 1, hidden_size]`; `None` if the model has no class token.
     pub class: Option<Array<B, 3>>,
-    /// Registers, `[1, num_register_tokens, hidden_size]`.
+    /// Register tokens, `[1, num_register_tokens, hidden_size]`; `None` if the model has no registers.
     pub registers: Option<Array<B, 3>>,
-    /// `[1, position_prefix + patches, hidden_size]`.
+    /// Position embeddings, `[1, position_prefix + patches, hidden_size]`.
     pub positions: Array<B, 3>,
 }
 
 /// Features of images.
 #[derive(Clone, Debug)]
 pub struct Features<B: Backend> {
-    /// The last states, `[b, tokens, hidden_size]`: the class token, the registers, and the patches row by row. They
-    /// are normalised, except with [`Pooling::MeanThenNorm`].
+    /// Last states, `[b, tokens, hidden_size]`: the class token, the registers, and the patches in row-major order.
+    /// They are normalised, except with [`Pooling::MeanThenNorm`].
     pub last: Tensor<B, 3>,
-    /// Pooled features, the head's input, `[b, pooled_size]`.
+    /// Pooled features, `[b, pooled_size]`: the input of the head.
     pub pooled: Tensor<B, 2>,
 }
 
 impl<B: Backend> Pretrained<B> for Vit<B> {
     type Config = VitConfig;
 
-    /// A model with initial weights as published: normal with `initializer_range`, biases 0.
+    /// Creates a model with the published initialisation: normal weights with standard deviation `initializer_range`,
+    /// zero biases.
     ///
     /// # Errors
     /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
@@ -99,9 +101,10 @@ impl<B: Backend> Vit<B> {
     /// `key` is given.
     ///
     /// # Shapes
-    /// - pixels `[b, num_channels, h, w]`, normalised as in training, of any floating-point type. For sizes other than
-    ///   `image_size` positions are interpolated. Partial patches at the right and bottom edges are ignored.
-    /// - output `[b, classes]`, of the weights' type
+    /// - pixels `[b, num_channels, h, w]`, normalised as in training, of any floating-point dtype. For sizes other than
+    ///   `image_size`, the position embeddings are interpolated. Partial patches at the right and bottom edges are
+    ///   ignored.
+    /// - output `[b, classes]`, in the weights' dtype
     ///
     /// # Panics
     /// If an image is smaller than a patch.
@@ -113,13 +116,14 @@ impl<B: Backend> Vit<B> {
         }
     }
 
-    /// Returns the last states and the pooled features. Pixels as for [`forward`](Self::forward).
+    /// Returns the last states and the pooled features. Pixels are as in [`forward`](Self::forward).
     pub fn features(&self, pixels: Tensor<B, 4>) -> Features<B> {
         let last = self.last(pixels, None);
         Features { pooled: self.pool(last.clone()), last }
     }
 
-    /// The embeddings and then the states after each block, as they are made; each `[b, tokens, hidden_size]`.
+    /// Iterates over the hidden states, each `[b, tokens, hidden_size]`: the embeddings, then the output of each block.
+    /// States are computed lazily.
     pub fn states(&self, pixels: Tensor<B, 4>, key: Option<Key>) -> impl Iterator<Item = Tensor<B, 3>> + '_ {
         let x = self.embed_and_drop(pixels, key);
         let mut blocks = self.blocks.iter().enumerate();
@@ -129,14 +133,15 @@ impl<B: Backend> Vit<B> {
         })
     }
 
-    /// Returns the attention weights of every block, each `[b, n_head, tokens, tokens]`. Pixels as for
+    /// Returns the attention weights of every block, each `[b, n_head, tokens, tokens]`. Pixels are as in
     /// [`forward`](Self::forward).
     pub fn attentions(&self, pixels: Tensor<B, 4>) -> Vec<Tensor<B, 4>> {
         let states = self.states(pixels, None);
         self.blocks.iter().zip(states).map(|(block, x)| block.attention.weights(block.norm1.forward(x))).collect()
     }
 
-    /// Mean negative log-likelihood, in nats, of each image's class, `[b]`. Dropout is applied if a `key` is given.
+    /// Computes the mean negative log-likelihood, in nats, of each image's class, `[b]`. Dropout is applied if a `key`
+    /// is given.
     pub fn loss(&self, pixels: Tensor<B, 4>, labels: Tensor<B, 1, Int>, key: Option<Key>) -> Tensor<B, 1> {
         loss::cross_entropy(self.forward(pixels, key), labels)
     }
@@ -151,11 +156,11 @@ impl<B: Backend> Vit<B> {
         Self { head, config, ..self }
     }
 
-    /// Returns the model for images of another size. Its position embeddings are interpolated once and can then be
+    /// Returns the model for images of another size. The position embeddings are interpolated once and can then be
     /// trained.
     ///
     /// # Errors
-    /// [`ModelError::Config`](crate::ModelError::Config) if no patch fits.
+    /// [`ModelError::Config`](crate::ModelError::Config) if the images are smaller than a patch.
     pub fn with_image_size(self, image_size: [usize; 2]) -> Result<Self> {
         let config = VitConfig { image_size, ..self.config.clone() };
         config.validate()?;
@@ -171,13 +176,13 @@ impl<B: Backend> Vit<B> {
         Ok(Self { embeddings, config, ..self })
     }
 
-    /// Stochastic-depth rate of a block: linear from 0 in the first block to `drop_path_rate` in the last.
+    /// Returns the stochastic-depth rate of a block: linear from 0 in the first block to `drop_path_rate` in the last.
     fn drop_path(&self, block: usize) -> f64 {
         self.config.drop_path_rate * block as f64 / (self.blocks.len() - 1).max(1) as f64
     }
 
     fn last(&self, pixels: Tensor<B, 4>, key: Option<Key>) -> Tensor<B, 3> {
-        // Not by `states`, which holds the state before for whoever asks.
+        // Avoids `states`, which keeps the previous state alive.
         let blocks = self.blocks.iter().enumerate();
         let x = blocks.fold(self.embed_and_drop(pixels, key), |x, (i, block)| self.step(x, i, block, key));
         if self.config.pooling == Pooling::MeanThenNorm { x } else { self.norm.forward(x) }
@@ -204,22 +209,22 @@ impl<B: Backend> Vit<B> {
         }
     }
 
-    /// Pixels to tokens with their positions, `[b, tokens, hidden_size]`.
+    /// Computes the embeddings of an image's tokens, `[b, tokens, hidden_size]`.
     fn embed(&self, pixels: Tensor<B, 4>) -> Tensor<B, 3> {
         let ([b, channels, h, w], p, n) = (pixels.dims(), self.config.patch_size, self.config.hidden_size);
         let (rows, columns) = (h / p, w / p);
         assert!(rows > 0 && columns > 0, "an image of {h}x{w} pixels has no patch of {p}x{p}");
-        // Images are read in f32, and the weights may have 16 bits.
+        // Pixels are f32, but the weights can be 16-bit.
         let pixels = pixels.cast(self.embeddings.patch.weight.dtype());
-        let whole = pixels.narrow(2, 0, rows * p).narrow(3, 0, columns * p);
+        let whole = pixels.narrow(2, 0, rows * p).narrow(3, 0, columns * p); // [b, channels, rows * p, columns * p]
         let patches = whole.reshape([b, channels, rows, p, columns, p]).permute([0, 2, 4, 1, 3, 5]);
-        let patches = patches.reshape([b, rows * columns, channels * p * p]);
+        let patches = patches.reshape([b, rows * columns, channels * p * p]); // [b, patches, channels * p^2]
         let parts = &self.embeddings;
         let (positions, prefix) = (parts.positions.val(), self.config.position_prefix);
         let count = positions.dims()[1];
         let of_patches = positions.clone().narrow(1, prefix, count - prefix);
         let of_patches = self.config.interpolation().apply(of_patches, self.config.grid(), [rows, columns]);
-        // Reshaped to rows, for which broadcasting is fast everywhere.
+        // Reshaped to matrices, for which broadcasting is fast on all backends.
         let t = rows * columns;
         let x = parts.patch.forward(patches).reshape([b, t * n]) + of_patches.reshape([1, t * n]);
         let before = [&parts.class, &parts.registers].into_iter().flatten().map(|token| token.val());
@@ -227,12 +232,12 @@ impl<B: Backend> Vit<B> {
         if before.is_empty() {
             return x.reshape([b, t, n]);
         }
-        let before = Tensor::cat(before, 1);
+        let before = Tensor::cat(before, 1); // [1, prefix tokens, n]
         let count = before.dims()[1];
         let before = match prefix {
             0 => before,
             _ if prefix == count => before + positions.narrow(1, 0, prefix),
-            // The registers have none.
+            // The registers have no position embeddings.
             _ => Tensor::cat(
                 vec![
                     before.clone().narrow(1, 0, prefix) + positions.narrow(1, 0, prefix),
@@ -241,7 +246,7 @@ impl<B: Backend> Vit<B> {
                 1,
             ),
         };
-        Tensor::cat(vec![before.expand([b, count, n]), x.reshape([b, t, n])], 1)
+        Tensor::cat(vec![before.expand([b, count, n]), x.reshape([b, t, n])], 1) // [b, tokens, n]
     }
 }
 

@@ -5,8 +5,8 @@ use super::{Family, Naming, Pooling, VitConfig};
 /// Optional prefixes of all names.
 pub(super) const PREFIXES: [&str; 6] = ["", "vit.", "dinov2.", "dinov2_with_registers.", "module.", "model."];
 
-/// The published names of a model's files: those of transformers 4 and 5, of timm and DINOv2's own, and of torchvision. Saving
-/// takes the configuration's [`Naming`].
+/// Returns the published names of a model's tensors: those of transformers 4 and 5, of timm and DINOv2's own files, and
+/// of torchvision. The configuration's [`Naming`] determines the names for saving.
 pub fn published_names(config: &VitConfig) -> NameMap {
     let map =
         PREFIXES.iter().filter(|prefix| !prefix.is_empty()).fold(NameMap::new(), |map, prefix| map.prefix(prefix));
@@ -19,10 +19,10 @@ pub fn published_names(config: &VitConfig) -> NameMap {
             Naming::Timm => names.timm(),
             Naming::Torchvision => names.torchvision(),
         };
-        // Only the first are saved.
+        // The other names are used for loading only.
         names.alias = true;
     }
-    // Tensors for self-supervised training only, and transformers' pooler, which no classifier has.
+    // Tensors for self-supervised training only, and transformers' pooler, which classifiers do not use.
     names.map.ignore("embeddings.mask_token").ignore("mask_token").ignore("pooler.dense.*")
 }
 
@@ -51,7 +51,7 @@ impl Names<'_> {
         self
     }
 
-    /// A linear layer, which PyTorch stores as `[out, in]`.
+    /// Adds a linear layer, which PyTorch stores as `[out, in]`.
     fn linear(self, name: &str, path: &str) -> Self {
         self.tensor(&format!("{name}.weight"), &format!("{path}.weight"))
             .then(Step::Transpose)
@@ -64,12 +64,13 @@ impl Names<'_> {
             .fold(self, |names, part| names.tensor(&format!("{name}.{part}"), &format!("{path}.{part}")))
     }
 
-    /// Several linear layers in one, such as query, key and value. Weights and biases are called `{name}{separator}weight`.
+    /// Adds several linear layers that are stored as one, such as query, key and value, under `{name}{separator}weight`
+    /// and `{name}{separator}bias`.
     fn fused(mut self, name: &str, separator: &str, paths: &[&str]) -> Self {
         for (part, step) in [("weight", Some(Step::Transpose)), ("bias", None)] {
             let paths: Vec<String> = paths.iter().map(|path| format!("{path}.{part}")).collect();
             let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
-            // A split is never used where the names before it exist.
+            // A split is not used if the names before it exist in the file.
             self.map = self.map.split(&format!("{name}{separator}{part}"), 0, &paths);
             if let Some(step) = step {
                 self.map = self.map.then(step);
@@ -78,7 +79,7 @@ impl Names<'_> {
         self
     }
 
-    /// A convolution whose kernel is as large as its stride, as a matrix.
+    /// Adds a convolution whose kernel size equals its stride, as a matrix.
     fn patches(self, name: &str) -> Self {
         let (c, p) = (self.config.num_channels as isize, self.config.patch_size as isize);
         self.tensor(&format!("{name}.weight"), "embeddings.patch.weight")
@@ -97,7 +98,7 @@ impl Names<'_> {
 
     fn transformers(self) -> Self {
         let (family, swiglu) = (self.config.model_type, self.config.swiglu);
-        // With a head, the rest stands below it.
+        // With a head, the backbone's names have a prefix.
         let below = match family {
             _ if self.config.labels.is_empty() => "",
             Family::Vit => "vit.",
@@ -135,7 +136,7 @@ impl Names<'_> {
                 .tensor(&old("layer_scale1.lambda1"), "blocks.{i}.scale1")
                 .tensor(&old("layer_scale2.lambda1"), "blocks.{i}.scale2");
         }
-        // transformers 5 has these names for the modules, and still writes the ones above.
+        // transformers 5 has these module names, but still saves under the names above.
         names.alias = true;
         for layer in [&old as &dyn Fn(&str) -> String, &new] {
             for (part, path) in ["q_proj", "k_proj", "v_proj", "o_proj"].iter().zip(ATTENTION) {
@@ -175,7 +176,7 @@ impl Names<'_> {
             names.linear("blocks.{i}.mlp.fc1", "blocks.{i}.mlp.up").linear("blocks.{i}.mlp.fc2", "blocks.{i}.mlp.down")
         };
         let saved = std::mem::replace(&mut names.alias, true);
-        // DINOv2's own files.
+        // Names in DINOv2's own files.
         names = names.tensor("register_tokens", "embeddings.registers");
         if swiglu {
             names = names
@@ -200,7 +201,7 @@ impl Names<'_> {
             .linear(&layer("mlp.3"), "blocks.{i}.mlp.down");
         let mut names = names;
         let saved = std::mem::replace(&mut names.alias, true);
-        // Its first files.
+        // Names in torchvision's first files.
         names = names
             .linear(&layer("mlp.linear_1"), "blocks.{i}.mlp.up")
             .linear(&layer("mlp.linear_2"), "blocks.{i}.mlp.down");

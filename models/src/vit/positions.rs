@@ -1,5 +1,5 @@
-//! Interpolation of position embeddings for images of another size than in training. It is bicubic, as in the reference
-//! libraries, which differ in the alignment of corners and in antialiasing.
+//! Bicubic interpolation of position embeddings, for images of another size than in training. The reference libraries
+//! differ in corner alignment and antialiasing.
 
 use burn::tensor::{Tensor, TensorData};
 use grove_backend::{Backend, matmul};
@@ -11,9 +11,9 @@ use super::{Family, Naming, VitConfig};
 pub(super) enum Interpolation {
     /// transformers' ViT and DINOv2 without registers: `F.interpolate(mode="bicubic", align_corners=False)`.
     Plain,
-    /// timm, and DINOv2 with registers: the same with `antialias=True`.
+    /// timm and DINOv2 with registers: as `Plain`, with `antialias=True`.
     Smooth,
-    /// torchvision: with `align_corners=True`.
+    /// torchvision: as `Plain`, with `align_corners=True`.
     Corners,
 }
 
@@ -27,8 +27,8 @@ impl VitConfig {
     }
 }
 
-/// Keys' cubic kernel with parameter `a`: -0.75 in PyTorch's plain interpolation, -0.5 with antialiasing (and in
-/// Pillow).
+/// Evaluates Keys' cubic kernel with parameter `a`: -0.75 in PyTorch's plain interpolation, -0.5 with antialiasing (and
+/// in Pillow).
 fn cubic(x: f64, a: f64) -> f64 {
     let x = x.abs();
     if x <= 1.0 {
@@ -41,7 +41,7 @@ fn cubic(x: f64, a: f64) -> f64 {
 }
 
 impl Interpolation {
-    /// Interpolation weights of the `from` old positions for each of the `to` new ones, row by row.
+    /// Returns the interpolation weights, `[to, from]`, of the old positions for each new one.
     fn weights(self, from: usize, to: usize) -> Vec<f64> {
         let mut weights = vec![0.0; from * to];
         let last = from as isize - 1;
@@ -73,7 +73,7 @@ impl Interpolation {
         weights
     }
 
-    /// Interpolates the positions of one grid to another.
+    /// Interpolates position embeddings from one grid to another.
     ///
     /// # Shapes
     /// - positions `[1, from.0 * from.1, n]`
@@ -109,7 +109,7 @@ mod tests {
                 }
             }
         }
-        // The same grid stays as it is.
+        // Interpolation to the same grid is the identity.
         let same = Interpolation::Corners.weights(3, 3);
         assert_eq!(same, [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0]);
     }

@@ -5,9 +5,9 @@ use crate::{
 };
 
 impl VitConfig {
-    /// The published sizes: `vit-SIZE-patchN` with `tiny`, `small`, `base`, `large` or `huge` and patches of 8, 14, 16
-    /// or 32 pixels, for images of 224 pixels and ImageNet's 1000 classes; and the backbones `dinov2-small`,
-    /// `dinov2-base`, `dinov2-large` and `dinov2-giant`, each also as `dinov2-with-registers-SIZE`, without classes.
+    /// Returns a published size: `vit-SIZE-patchN` with `tiny`, `small`, `base`, `large` or `huge` and patches of 8,
+    /// 14, 16 or 32 pixels, for images of 224 pixels and ImageNet's 1000 classes; or a backbone `dinov2-small`,
+    /// `dinov2-base`, `dinov2-large` or `dinov2-giant`, each also as `dinov2-with-registers-SIZE`, without classes.
     ///
     /// # Errors
     /// [`ModelError::UnknownPreset`] for any other name.
@@ -63,7 +63,7 @@ impl VitConfig {
     }
 }
 
-/// Width, blocks and heads.
+/// Returns width, number of blocks and number of heads.
 fn of_size(size: &str) -> Option<(usize, usize, usize)> {
     Some(match size {
         "tiny" => (192, 12, 3),
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn published_sizes_have_the_published_numbers_of_parameters() {
-        // Counted by timm and, of DINOv2, by transformers (less its mask token, which only its training needs).
+        // Counted by timm; DINOv2 by transformers, without its mask token, which is for training only.
         let known = [
             ("vit-tiny-patch16", 5_717_416),
             ("vit-small-patch16", 22_050_664),

@@ -10,14 +10,14 @@ use crate::{
 };
 
 impl VitConfig {
-    /// The configuration of a checkpoint; see [`PretrainedConfig::of`].
+    /// Returns the configuration of a checkpoint; see [`PretrainedConfig::of`].
     pub(super) fn of_checkpoint(path: &Path, checkpoint: &TensorFiles) -> Result<Self> {
         let file = config_beside(path);
         let fields: Option<Map<String, Value>> = if file.exists() { Some(read_json(&file)?) } else { None };
         let mut config = match fields {
             Some(fields) if is_of_transformers(&fields) => Self::checked(&file, || Self::from_json(fields))?,
             Some(fields) => {
-                // An architecture that there is not is named before its tensors are looked for.
+                // Reports an unsupported architecture before looking for its tensors.
                 check_architecture(&fields)
                     .map_err(|error| ModelError::Json { file: file.clone(), reason: error.to_string() })?;
                 let inferred = Self::infer(checkpoint)?;
@@ -41,7 +41,7 @@ impl VitConfig {
     }
 }
 
-/// Returns true if a `config.json` has transformers' fields, and not timm's inside transformers' wrapper.
+/// Returns true if a `config.json` has transformers' fields, as opposed to timm's fields in transformers' wrapper.
 fn is_of_transformers(fields: &Map<String, Value>) -> bool {
     fields.get("model_type").is_some_and(|kind| kind != "timm_wrapper")
 }

@@ -4,9 +4,9 @@ use grove_layers::mean_of_axis;
 
 use super::{Pooling, Vit};
 
-/// Attention rollout (Abnar and Zuidema, 2020, <https://arxiv.org/abs/2005.00928>): the contribution of each input
-/// token to each output token after all blocks. It is the product over the blocks of half the heads' mean plus half the
-/// identity. The identity accounts for the residual connection.
+/// Computes the attention rollout (Abnar and Zuidema, 2020, <https://arxiv.org/abs/2005.00928>): the contribution of
+/// each input token to each output token after all blocks. The rollout is the product over the blocks of half the mean
+/// of the heads plus half the identity. The identity accounts for the residual connection.
 ///
 /// # Shapes
 /// - attentions of each block, `[b, n_head, t, t]`; see [`Vit::attentions`](super::Vit::attentions)
@@ -26,16 +26,16 @@ pub fn attention_rollout<B: Backend>(attentions: &[Tensor<B, 4>]) -> Tensor<B, 3
 }
 
 impl<B: Backend> Vit<B> {
-    /// Contribution of each patch to the input of the head, by [`attention_rollout`].
+    /// Computes the contribution of each patch to the input of the head, by [`attention_rollout`].
     ///
     /// # Shapes
     /// - pixels `[b, c, h, w]`
-    /// - output `[b, patches]`, row by row
+    /// - output `[b, patches]`, in row-major order
     pub fn attention_map(&self, pixels: Tensor<B, 4>) -> Tensor<B, 2> {
         let rollout = attention_rollout(&self.attentions(pixels));
         let ([b, t, _], prefix) = (rollout.dims(), self.config.prefix_tokens());
         let patches = rollout.narrow(2, prefix, t - prefix);
-        // Input of the head: the class token, or all patches.
+        // The input of the head is the class token, or the mean of all patches.
         let rows = match self.config.pooling {
             Pooling::Class | Pooling::ClassAndMean => patches.narrow(1, 0, 1),
             Pooling::Mean | Pooling::MeanThenNorm => patches.narrow(1, prefix, t - prefix).mean_dim(1),

@@ -1,5 +1,5 @@
-//! Checks of every decoder against transformers: logits, loss, gradients, greedy continuations of one prompt and of
-//! several padded ones, and the same with a cache, in steps, after rewinding, and with a draft.
+//! Checks of every decoder against transformers: logits, loss, gradients, and greedy continuations of one prompt and of
+//! several padded ones; the same with a cache, in steps, after truncation, and with a draft.
 
 use burn::tensor::{Int, Tensor};
 use grove_backend::{Autodiff, Backend};
@@ -54,7 +54,7 @@ pub fn check_forward<B: Backend, M: CausalLm<B>>(reference: &Reference, model: &
     }
 }
 
-/// The cache, read in steps of several sizes, gives what one pass over all gives.
+/// Decoding with a cache, in steps of several sizes, matches one forward pass.
 pub fn check_cache<B: Backend, M: CausalLm<B>>(model: &M, ids: Tensor<B, 2, Int>, steps: &[usize]) {
     let [b, t] = ids.dims();
     let all = model.forward(ids.clone(), None);
@@ -88,7 +88,7 @@ where
     reference.gradients("grad.", &grads, names);
 }
 
-/// Continuations, each the same in every way to get it.
+/// Checks greedy continuations in all decoding modes.
 pub fn check_greedy<B: Backend, M: CausalLm<B>>(reference: &Reference, model: &M) {
     let (prompt, expected) = (reference.ids("greedy_prompt_ids"), reference.ids("greedy_ids"));
     let alone = |prompt: &[u32], expected: &[u32]| {
@@ -102,7 +102,7 @@ pub fn check_greedy<B: Backend, M: CausalLm<B>>(reference: &Reference, model: &M
         }
     };
     alone(&prompt, &expected);
-    // In turns, each of which begins with what was said.
+    // Turns of a conversation, each continuing the previous one.
     let session = DecodeSession::new(model, 0);
     let half = expected.len() / 2;
     let (first, session) = generate_with_cache(model, session, &prompt, &greedy(half), |_| true).unwrap();

@@ -1,5 +1,5 @@
-//! LoRA adapters in peft's files against peft: logits with adapters and with merged ones, files that are written.
-//! Fixtures: tools/fixtures/adapters.py.
+//! LoRA adapters in peft's files against peft: logits with separate and merged adapters, and saved files. Fixtures:
+//! tools/fixtures/adapters.py.
 
 use crate::common;
 use burn::tensor::{FloatDType, Int, Tensor, TensorData};
@@ -44,7 +44,7 @@ fn gpt2_as_peft<B: Backend>(device: B::Device) {
     assert_close("gpt2 merged", lora::merge(model).forward(ids, None).into_data(), "adapters/gpt2");
 }
 
-/// The texts of the reference.
+/// Texts of the reference.
 fn bert_texts<B: Backend>(model: &BertForSequenceClassification<B>) -> TextBatch<B> {
     let reference = TensorFiles::open(fixtures("bert/bert_classify/reference.safetensors")).unwrap();
     let rows = |name: &str| -> Vec<Vec<u32>> {
@@ -75,7 +75,7 @@ fn bert_as_peft<B: Backend>(device: B::Device) {
 
 on_each_backend!(gpt2_as_peft, bert_as_peft);
 
-/// A copy of an adapter that names another model.
+/// Copies an adapter and changes the base model that it names.
 fn adapter_of(name: &str, base: Option<&Path>) -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let source = fixtures(&format!("adapters/{name}"));
@@ -87,7 +87,7 @@ fn adapter_of(name: &str, base: Option<&Path>) -> tempfile::TempDir {
     directory
 }
 
-/// The directory of an adapter as a model: with the model that it names, and the head that was trained with it.
+/// Loads the directory of an adapter as a model: the base model that it names, with the head that was trained with it.
 #[test]
 fn an_adapter_finds_its_model() {
     let device = Default::default();
@@ -101,7 +101,7 @@ fn an_adapter_finds_its_model() {
     assert_eq!(leaves(&skeleton).len(), leaves(&model).len());
     assert_eq!(ModelKind::of(directory.path()).unwrap(), ModelKind::Bert);
 
-    // Named beside its model, whatever it names itself; and a model for fine-tuning.
+    // An explicit base model takes precedence over the adapter's. The adapter also applies to fine-tuning.
     let files =
         ModelFiles::at(&base).unwrap().with_adapter(fixtures("adapters/bert_with_head").to_str().unwrap()).unwrap();
     let (same, _) = files.load::<Flex, BertForSequenceClassification<Flex>>(&device, None).unwrap();
@@ -111,7 +111,7 @@ fn an_adapter_finds_its_model() {
         BertForSequenceClassification::<Flex>::with_new_head_of(&files, &config, Key::new(0), &device, None).unwrap().0;
     assert!(all_close(&with_head, &model, 0.0, 0.0));
 
-    // A name relative to the adapter.
+    // A path relative to the adapter.
     let inside = adapter_of("gpt2", Some(Path::new("model")));
     copy_files(&fixtures("gpt2/tiny_a"), &inside.path().join("model"));
     let auto = AutoModel::<Flex>::from_path(inside.path(), &device, None).unwrap();
@@ -121,7 +121,7 @@ fn an_adapter_finds_its_model() {
     assert_close("gpt2", gpt2.forward(ids, None).into_data(), "adapters/gpt2");
 }
 
-/// transformers 5 calls the layers otherwise than published files do.
+/// transformers 5 has other module names than published files.
 #[test]
 fn layers_by_the_names_of_transformers_5() {
     let device = Default::default();
@@ -133,7 +133,7 @@ fn layers_by_the_names_of_transformers_5() {
     assert_close("vit", model.forward(pixels, None).into_data(), "adapters/vit");
 }
 
-/// Merged in f32, whatever the dtype that is written.
+/// The adapter is merged in f32, whatever the dtype of the target.
 #[test]
 fn a_converted_model_has_its_adapter_merged() {
     let device = Default::default();
@@ -190,7 +190,7 @@ fn read(directory: &Path) -> (TensorFiles, Value) {
     (weights, serde_json::from_slice(&config).unwrap())
 }
 
-/// The tensors that are written are peft's own, bit for bit, and the options give the same factors.
+/// Saved tensors equal peft's bit for bit, and the options give the same scale.
 #[test]
 fn writes_what_peft_wrote() {
     let (device, names) = (Default::default(), gpt2::published_names(&Default::default()));
@@ -207,7 +207,7 @@ fn writes_what_peft_wrote() {
         let value = value.as_f64().unwrap();
         assert!((value - expected).abs() < 1e-9, "{value}, not {expected}");
     };
-    // The factor is alpha / sqrt(rank) in peft's file, alpha / rank in this one.
+    // The scale is alpha / sqrt(rank) in peft's file and alpha / rank in this one.
     close(&config["lora_alpha"], 6.0 * 2.0);
     let special = "^transformer\\.h\\.1\\.attn\\.c_attn";
     close(&config["alpha_pattern"][special], 5.0 * 2f64.sqrt());
@@ -215,11 +215,11 @@ fn writes_what_peft_wrote() {
     assert_eq!(config["rank_pattern"].as_object().unwrap().len(), 1);
     assert_eq!(config["fan_in_fan_out"], true);
     assert_eq!(config["target_modules"].as_array().unwrap().len(), 6);
-    // Read again, it is the same model.
+    // Loading the saved adapters gives the same model.
     let again = peft::load_adapters(base, &names, directory.path()).unwrap();
     assert!(all_close(&again, &model, 0.0, 0.0));
     assert!((again.h[1].attn.c_attn.low_rank.as_ref().unwrap().scale - 5.0 / 2f64.sqrt()).abs() < 1e-9);
-    // For tools/fixtures/adapters.py --check.
+    // Input of tools/fixtures/adapters.py --check.
     if let Ok(copy) = std::env::var("GROVE_SAVED_ADAPTERS") {
         peft::save_adapters(&model, &names, "transformer.", None, copy).unwrap();
     }

@@ -85,7 +85,7 @@ fn refuses_an_unknown_type() {
     let error = ModelKind::of(directory.path()).unwrap_err().to_string();
     assert!(error.contains("config.json: model_type is 'mamba'") && error.contains("gpt2, gpt_neo, llama"), "{error}");
 
-    // Without a config.json the tensors must identify the family, and these do not.
+    // Without a config.json the tensors must identify the family, which these do not.
     std::fs::remove_file(file).unwrap();
     std::fs::copy(fixture("gpt2/tiny_a/reference.safetensors"), directory.path().join("model.safetensors")).unwrap();
     let error = ModelKind::of(directory.path()).unwrap_err().to_string();

@@ -1,5 +1,5 @@
-//! BERT, RoBERTa and DistilBERT against transformers: every head's outputs, loss and gradients on padded batches and pairs,
-//! every variant of the published names, sentence embeddings. Fixtures: tools/fixtures/bert.py.
+//! BERT, RoBERTa and DistilBERT against transformers: outputs, loss and gradients of every head on padded batches and
+//! pairs, all variants of the published names, and sentence embeddings. Fixtures: tools/fixtures/bert.py.
 
 use crate::common;
 use burn::tensor::{Int, Tensor, TensorData};
@@ -51,7 +51,7 @@ impl Reference {
         mask.chunks(t).map(|row| row.iter().sum::<i64>() as usize).collect()
     }
 
-    /// The texts without their padding.
+    /// Returns the texts without padding.
     fn texts(&self) -> Vec<TextIds> {
         let rows = |name: &str| {
             let data = self.checkpoint.contains(name).then(|| self.data(name))?;
@@ -71,7 +71,7 @@ impl Reference {
         Tensor::from_data(self.data(name), device)
     }
 
-    /// Fails unless the numbers that count are close: all, or those of positions without padding.
+    /// Asserts that values are close: all values, or if `padded` those of positions without padding.
     fn close(&self, part: &str, found: TensorData, tolerance: f64, padded: bool) {
         let expected = self.data(part);
         assert_eq!(found.shape, expected.shape, "{} {part}", self.name);
@@ -111,7 +111,8 @@ impl Reference {
         let overall = expected.iter().map(|name| largest(&self.data(&format!("grad.{name}")))).fold(0.0, f64::max);
         for name in expected {
             let grad = found.tensor(name).unwrap();
-            // Some true gradients are 0, as of what moves all scores alike; what is found is rounding then.
+            // Some exact gradients are 0, such as that of a common shift of all scores; the computed ones are rounding
+            // errors.
             if largest(&self.data(&format!("grad.{name}"))) < 1e-9 * overall {
                 assert!(largest(&grad) <= 1e-6 * overall, "{} {name}", self.name);
                 continue;
@@ -155,7 +156,7 @@ fn masked<B: Backend>(device: B::Device) {
     }
 }
 
-/// An output layer that differs from the embedding, in a file that says that they are one.
+/// The file says that the output layer is tied, but its weights differ from the embedding.
 fn untied_by_its_weights<B: Backend>(device: B::Device) {
     let reference = Reference::of("variants/decoder_differs");
     let model: BertForMaskedLm<B> = load(&reference, &device);
@@ -240,7 +241,7 @@ fn choices<B: Backend>(device: B::Device) {
     }
 }
 
-/// A text has alone what it has beside longer ones.
+/// The states of a text do not depend on longer texts in its batch.
 fn padding_changes_nothing<B: Backend>(device: B::Device) {
     for name in ["bert_model", "roberta_model", "distilbert_model"] {
         let reference = Reference::of(name);
@@ -269,7 +270,7 @@ fn sentences<B: Backend>(device: B::Device) {
     }
 }
 
-/// Adapters of low rank against peft's: outputs, loss and gradients; merged, the same outputs.
+/// LoRA adapters against peft: outputs, loss and gradients. Merging does not change the outputs.
 fn adapters<B: Backend>(device: B::Device) {
     let reference = Reference::of("bert_classify");
     let expected = Reference {
@@ -281,7 +282,7 @@ fn adapters<B: Backend>(device: B::Device) {
     let adapt = |bert: Bert<B>| lora::add(bert, &LORA_TARGETS, 3, 5.0, Key::new(0)).unwrap();
     let model = BertForSequenceClassification { bert: adapt(model.bert), head: model.head };
     let texts = model.bert.batch(&reference.texts()).unwrap();
-    // Nothing has changed yet.
+    // New adapters do not change the output.
     assert_eq!(model.forward(&texts, None).into_data(), before.forward(&texts, None).into_data());
     let published = |path: &grove_tree::Path| {
         let (linear, part) = path.as_str().strip_prefix("bert.")?.split_once(".low_rank.")?;
@@ -293,7 +294,7 @@ fn adapters<B: Backend>(device: B::Device) {
     });
     let logits = model.forward(&texts, None);
     expected.close("logits", logits.into_data(), 1e-4, false);
-    // No library would read adapters in this format.
+    // Other libraries cannot read unmerged adapters in this format.
     let directory = tempfile::tempdir().unwrap();
     let message = model.save_pretrained(directory.path()).unwrap_err().to_string();
     assert!(
@@ -324,7 +325,7 @@ fn adapters<B: Backend>(device: B::Device) {
     assert_eq!(compared, 8);
 }
 
-/// The loss of some positions is that of all with the others ignored.
+/// The loss at given positions equals the loss of all positions with the others ignored.
 fn loss_at_positions<B: Backend>(device: B::Device) {
     let reference = Reference::of("bert_masked");
     let model: BertForMaskedLm<B> = load(&reference, &device);
@@ -378,7 +379,7 @@ fn saved_models_come_back() {
         let (again, report) =
             BertForSequenceClassification::<Flex>::from_path(directory.path(), &device, None).unwrap();
         assert!(same_arrays(&again, &model) && report.is_complete(), "{name}");
-        // The names are those that transformers wrote.
+        // The saved names equal transformers'.
         let names = |directory: &Path| -> Vec<String> {
             let mut names: Vec<_> =
                 TensorFiles::open(directory.join("model.safetensors")).unwrap().names().map(str::to_owned).collect();
@@ -408,20 +409,20 @@ fn a_new_head_goes_on_a_published_encoder() {
     assert_eq!(model.head.classifier.weight.shape(), [18, 4]);
     assert!(model.bert.pooler.is_some());
 
-    // Another number of labels: the old classifier does not fit and is made anew.
+    // The number of labels differs, so the classifier is initialised anew.
     let classify = Reference::of("bert_classify").directory();
     let (model, _) =
         BertForSequenceClassification::<Flex>::with_new_head(classify, &config, Key::new(1), &device, None).unwrap();
     assert_eq!(model.head.classifier.weight.shape(), [18, 4]);
 
-    // A file of something else is no encoder.
+    // A file without the encoder's tensors is refused.
     let other = Reference::of("distilbert_masked").directory().join("model.safetensors");
     let error =
         BertForSequenceClassification::<Flex>::with_new_head(other, &config, Key::new(1), &device, None).unwrap_err();
     assert!(error.to_string().contains("missing"), "{error}");
 }
 
-/// Labels that the model has keep their weights, wherever they stand in the new list; others get new ones.
+/// Labels that the model has keep their weights, at any index; other labels get new weights.
 #[test]
 fn labels_of_a_new_head_go_by_their_names() {
     let device = Default::default();
@@ -496,7 +497,7 @@ fn sentence_files_that_are_wrong() {
     assert!(says("{}", "{}").contains("modules.json"));
 }
 
-/// A folder with the files of another one, and a prefix before each name of a tensor.
+/// Copies a model and prepends a prefix to all tensor names.
 fn with_prefix(from: &Path, prefix: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     std::fs::copy(from.join("config.json"), folder.path().join("config.json")).unwrap();
@@ -511,7 +512,7 @@ fn with_prefix(from: &Path, prefix: &str) -> tempfile::TempDir {
     folder
 }
 
-/// A pooler belongs to the model under each prefix, in which sentence encoders may have saved it.
+/// The pooler is found under each prefix that sentence encoders use.
 #[test]
 fn a_pooler_is_found_under_any_prefix() {
     let from = fixtures().join("bert_model");

@@ -1,4 +1,4 @@
-//! From texts to answers: BERT's tokenizer from a vocabulary, cutting, windows, and the tasks on tiny models.
+//! BERT tasks from texts to results: tokenizer from a vocabulary, truncation, windows, and the tasks on tiny models.
 
 use grove_models::{
     EncodedText, ModelError, Pretrained, Tokenizer, Truncation,
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 type Flex = grove_backend::Flex;
 
-/// As many tokens as the tiny models have, or fewer.
+/// Vocabulary of at most as many tokens as the tiny models have.
 const VOCABULARY: &str =
     "[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on a mat dog ran ##s away . , who where did it go wal ##k ##ed";
 
@@ -71,7 +71,7 @@ fn long_texts_are_read_in_windows() {
     assert!(texts.last().unwrap().ends_with("ran away [SEP]"), "{texts:?}");
     assert!(windows.iter().all(|window| window.truncated && window.sources[4] == Some(1)));
     assert!(tokenizer.encode_windows("who sat", Some("the cat"), 10, 2).unwrap().len() == 1);
-    // Windows that share all they have would never end.
+    // Windows that only overlap would never advance.
     assert!(tokenizer.encode_windows("the cat sat on a mat", None, 5, 3).is_err());
     let long = "the cat ".repeat(50_000);
     assert_eq!(tokenizer.encode_text(&long, None, Some(128), Truncation::default()).unwrap().text.ids.len(), 128);
@@ -111,7 +111,7 @@ fn tasks_answer_in_the_order_of_their_texts() {
     }
     assert!(matches!(fill_mask(&masked, batching, &["the cat"], 4), Err(ModelError::NoMask { .. })));
     assert!(matches!(fill_mask(&masked, batching, &[" "], 4), Err(ModelError::EmptyText)));
-    // Of several, the one that is meant.
+    // The error names the text at fault.
     let message = |texts: &[&str]| fill_mask(&masked, batching, texts, 4).unwrap_err().to_string();
     assert!(message(&["a [MASK]", "the cat", "[MASK]"]).starts_with("text 2: the text has no [MASK]"));
     assert_eq!(message(&["a [MASK]", "[MASK]", " "]), "text 3: the text is empty");
@@ -144,12 +144,12 @@ fn tasks_answer_in_the_order_of_their_texts() {
 
     let (labeller, _) = BertForTokenClassification::<Flex>::from_path(model("bert_tokens"), &device, None).unwrap();
     let parts = entities(&labeller, batching, text, 4).unwrap();
-    // No label of the tiny model is O, so that the parts cover the text.
+    // No label of the tiny model is O, so the spans cover the text.
     let words: Vec<&str> = parts.iter().flat_map(|part| part.text.split(' ')).collect();
     assert_eq!(words.join(" "), text);
 }
 
-/// The model with NaN all over its first tensor, and the path of that.
+/// Fills the model's first tensor with NaN, and returns its path.
 fn spoiled<M: Tree<Flex>>(model: M) -> (M, String) {
     let (first, _) = leaves(&model).swap_remove(0);
     let model = map_with_path(model, |path, leaf| match path.as_str() == first {

@@ -1,4 +1,4 @@
-//! Tokens that a device draws, against those that the host draws with the same keys.
+//! Sampling on the device against sampling on the host with the same keys.
 
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use grove_backend::{Backend, Flex, SampleOptions, sample};
@@ -14,7 +14,7 @@ fn options(sampling: &Sampling, key: Key) -> SampleOptions {
     SampleOptions { repetition_penalty, temperature, top_k, top_p, min_p, key: key.words() }
 }
 
-/// Each step alone, and all of them.
+/// Each sampling step alone, and all of them.
 fn settings() -> Vec<Sampling> {
     let plain = Sampling::default;
     vec![
@@ -32,7 +32,7 @@ fn settings() -> Vec<Sampling> {
     ]
 }
 
-/// Draws on the device and on the host.
+/// Samples on the device and on the host.
 fn both<B: Backend>(
     logits: &[f32],
     dtype: DType,
@@ -43,7 +43,7 @@ fn both<B: Backend>(
 ) -> (Vec<Option<u32>>, Vec<u32>) {
     let (rows, classes) = (seen.len(), logits.len() / seen.len());
     let logits = Tensor::<B, 2>::from_data(TensorData::new(logits.to_vec(), [rows, classes]), device).cast(dtype);
-    // The host's have the same roundings.
+    // Round the host's logits like the device's.
     let values: Vec<f32> = logits.to_data().convert::<f32>().to_vec().unwrap();
     let draw =
         |(i, (row, seen)): (usize, (&[f32], &Vec<u32>))| sampling.draw(&mut row.to_vec(), seen, key.fold_in(i as u32));
@@ -82,16 +82,16 @@ fn same_tokens<B: Backend>(device: B::Device) {
     for dtype in [DType::F32, DType::F16, DType::BF16].into_iter().filter(|dtype| B::computes_in(&device, *dtype)) {
         for (classes, rows) in [(1, 2), (2, 3), (255, 3), (257, 2), (3000, 2), (50_257, 1)] {
             let large = classes > 10_000;
-            // Of 16 bits many are equal.
+            // In 16 bits many logits are equal.
             let mut logits = numbers(rows * classes, classes as u64);
-            // A token that is impossible.
+            // An impossible token.
             if classes > 2 {
                 logits[1] = f32::NEG_INFINITY;
             }
             let seen: Vec<Vec<u32>> =
                 (0..rows).map(|row| (0..classes as u32).filter(|i| i % 5 == row as u32).collect()).collect();
             for (i, sampling) in settings().iter().enumerate() {
-                // The larger a vocabulary, the longer an emulated device takes.
+                // An emulated device takes longer for a larger vocabulary.
                 for seed in 0..if large { 1 } else { 4 } {
                     let key = Key::new(100 * seed + i as u64);
                     let (found, expected) = both::<B>(&logits, dtype, &seen, sampling, key, &device);
@@ -103,7 +103,8 @@ fn same_tokens<B: Backend>(device: B::Device) {
     }
 }
 
-/// Equal logits: the first of the largest, all of the equal ones at the end of top-k, and the last ones at that of top-p.
+/// Ties: greedy takes the first of the largest logits; top-k keeps all tokens equal to the last; top-p keeps the last
+/// ones.
 fn equal_logits<B: Backend>(device: B::Device) {
     if !B::SAMPLES {
         return;
@@ -131,7 +132,7 @@ fn equal_logits<B: Backend>(device: B::Device) {
     }
 }
 
-/// Rows without numbers are told apart from those beside them.
+/// Rows with NaN or infinity, or without a possible token, are detected. Other rows are unaffected.
 fn rows_without_numbers<B: Backend>(device: B::Device) {
     if !B::SAMPLES {
         return;
@@ -155,7 +156,7 @@ fn rows_without_numbers<B: Backend>(device: B::Device) {
     }
 }
 
-/// Frequencies of many draws against the probabilities.
+/// Frequencies of many samples against the probabilities.
 fn frequencies<B: Backend>(device: B::Device) {
     if !B::SAMPLES {
         return;
@@ -175,7 +176,7 @@ fn frequencies<B: Backend>(device: B::Device) {
             (count(class as u32) - expected).powi(2) / expected
         })
         .sum();
-    // Four degrees of freedom: beyond this once in a thousand times.
+    // 0.999 quantile of the chi-square distribution with four degrees of freedom.
     assert!(chi_square < 18.47, "{chi_square}");
 }
 
@@ -183,7 +184,7 @@ fn tiny<B: Backend>(device: &B::Device) -> Gpt2<B> {
     Gpt2::from_path(Path::new("tests/fixtures/gpt2/tiny_a"), device, None).unwrap().0
 }
 
-/// Whole texts, with rows that end at different times.
+/// Whole sequences, in rows that end at different steps.
 fn texts<B: Backend>(device: B::Device) {
     let (host, model) = (tiny::<Flex>(&Default::default()), tiny::<B>(&device));
     let prompts = [vec![1, 2, 3, 4, 5], vec![40], vec![7, 8]];
@@ -204,7 +205,7 @@ fn texts<B: Backend>(device: B::Device) {
         assert_eq!(found.unwrap(), texts, "{:?}", options.sampling);
         assert!(watched.iter().zip(&texts).all(|(watched, text)| *watched == text.ids));
 
-        // A token that ends the second text somewhere, and a watcher that ends the first.
+        // A stop token that ends the second row, and a callback that ends the first.
         let stop_tokens = vec![texts[1].ids[4]];
         let options = GenerateOptions { stop_tokens, ..options };
         let on_token = || {
@@ -218,7 +219,7 @@ fn texts<B: Backend>(device: B::Device) {
         assert_eq!(texts[1].finish, Finish::Stop);
         assert_eq!(generate(&model, &prompts, &options, on_token()).unwrap(), texts, "{:?}", options.sampling);
 
-        // A conversation.
+        // Turns of a conversation.
         let first = |model: &Gpt2<Flex>| {
             generate_with_cache(model, DecodeSession::new(model, 0), &prompts[0], &options, |_| true)
         };
@@ -232,13 +233,13 @@ fn texts<B: Backend>(device: B::Device) {
         let (found, _) = generate_with_cache(&model, session, &next, &options, |_| true).unwrap();
         assert_eq!(found, expected, "{:?}", options.sampling);
     }
-    // Nothing, no rows, and as much as the context holds.
+    // No new tokens, no rows, and sequences that fill the context.
     let options = |max_new_tokens| GenerateOptions { max_new_tokens, ignore_eos: true, ..GenerateOptions::default() };
     for (prompts, wanted) in [(&prompts[..], 0), (&prompts[..0], 3), (&prompts[..], 1), (&prompts[..2], 100)] {
         let texts = generate(&host, prompts, &options(wanted), |_, _| true).unwrap();
         assert_eq!(generate(&model, prompts, &options(wanted), |_, _| true).unwrap(), texts);
     }
-    // So cold that the host draws.
+    // A temperature so low that the host samples.
     let cold = GenerateOptions { sampling: Sampling { temperature: 1e-6, ..Sampling::default() }, ..options(4) };
     let texts = generate(&host, &prompts, &cold, |_, _| true).unwrap();
     assert_eq!(generate(&model, &prompts, &cold, |_, _| true).unwrap(), texts);

@@ -1,5 +1,5 @@
-//! Encoders from texts to results, as the files beside their weights say: sentence-transformers' modules and settings,
-//! classifiers of one label, pairs, answers. Fixtures: tools/fixtures/encoders.py.
+//! Encoders from texts to results, configured by the files beside their weights: sentence-transformers' modules and
+//! settings, classifiers with one label, pairs, and answers. Fixtures: tools/fixtures/encoders.py.
 
 use grove_models::{
     EncodedText, ModelError, Pretrained, PretrainedConfig, Tokenizer,
@@ -32,7 +32,7 @@ fn bert(name: &str) -> PathBuf {
     Path::new("tests/fixtures/bert").join(name)
 }
 
-/// One entry of `tasks.json`.
+/// Reads an entry of `tasks.json`.
 fn expected<T: DeserializeOwned>(task: &str) -> T {
     let all: BTreeMap<String, Value> =
         serde_json::from_slice(&fs::read(fixtures().join("tasks.json")).unwrap()).unwrap();
@@ -59,7 +59,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// A folder of sentence-transformers: the tokenizer, the weights of a tiny BERT, and the files of a case.
+/// Creates a sentence-transformers folder: the tokenizer, the weights of a tiny BERT, and the files of a case.
 fn folder(case: Option<&str>, inner: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     copy(&fixtures().join("tokenizer"), &folder.path().join(inner));
@@ -115,8 +115,8 @@ fn similarity_is_the_one_of_the_file() {
     assert!(error.contains("config_sentence_transformers.json: similarity_fn_name is 'maxsim'"), "{error}");
 }
 
-/// A key that changes results and is not followed is refused by file, key and value; one that the reference does not read is
-/// no reason to refuse a model.
+/// Unsupported keys that change results are refused with file, key and value. Keys that the reference does not read are
+/// accepted.
 #[test]
 fn settings_that_change_vectors_are_not_ignored() {
     let folder = folder(Some("pooling_mean"), "");
@@ -188,7 +188,7 @@ fn unknown_prompts_are_refused() {
 
 const TEXTS: [&str; 4] = ["the cat sat on a mat", "a dog", "the dogs walked away , it did go", "The CAT sat ."];
 
-/// The score of a single label is a probability, unless the file says that it is a regression.
+/// The score of a single label is a probability, unless `problem_type` is regression.
 #[test]
 fn a_single_label_has_the_score_of_the_pipeline() {
     let tokenizer = tokenizer();
@@ -233,7 +233,7 @@ fn distilbert_reads_pairs_of_a_tokenizer_with_types() {
     }
 }
 
-/// The tokenizer as BERT's own class, which gives token types.
+/// The tokenizer with the class `BertTokenizer`, which has token types.
 fn typed_tokenizer() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     copy(&fixtures().join("tokenizer"), folder.path());
@@ -295,7 +295,7 @@ struct PaddingInside {
     states: Vec<Vec<Vec<f32>>>,
 }
 
-/// RoBERTa does not count its padding token where it numbers positions, also if a text has it.
+/// RoBERTa's positions skip padding tokens, also inside a text.
 #[test]
 fn padding_inside_of_a_text_has_no_position_in_roberta() {
     let (model, _) = Bert::<Flex>::from_path(bert("roberta_model"), &Default::default(), None).unwrap();

@@ -1,5 +1,5 @@
 //! The 124M GPT-2 against transformers, with the directory that tools/make_gpt2_124m.py writes:
-//! `GROVE_GPT2_124M=DIR cargo test -p grove-models --test full_size -- --ignored --nocapture`
+//! `GROVE_GPT2_124M=DIR cargo test -p grove-models --test models full_size:: -- --ignored --nocapture`
 
 use burn::tensor::{Int, Tensor};
 use grove_backend::Backend;
@@ -12,7 +12,7 @@ fn directory(suffix: &str) -> PathBuf {
     PathBuf::from(format!("{directory}{suffix}"))
 }
 
-/// Largest difference between two lists of numbers.
+/// Returns the largest difference between two lists of values.
 fn apart(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
     a.iter().zip(b).fold(0.0, |max: f32, (x, y)| max.max((x - y).abs()))
@@ -54,7 +54,7 @@ fn flex() {
         let same = check::<grove_backend::Flex>(copy, 1e-3);
         assert!(grove_tree::eq(&same, &model), "{copy}");
     }
-    // Half the digits: the file is another, coarser model.
+    // The f16 file has half the precision, so the tolerance is larger.
     check::<grove_backend::Flex>("-f16", 0.2);
     if let Ok(export) = std::env::var("GROVE_EXPORT") {
         model.save_pretrained(export).expect("it saves");

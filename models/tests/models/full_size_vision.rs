@@ -1,5 +1,5 @@
 //! ResNet-50 and ViT-B/16 against torchvision and transformers, with the folder that `tools/check_vision.py make` writes:
-//! `GROVE_VISION=DIR cargo test -p grove-models --test full_size_vision -- --ignored --nocapture`
+//! `GROVE_VISION=DIR cargo test -p grove-models --test models full_size_vision:: -- --ignored --nocapture`
 
 use burn::tensor::Tensor;
 use burn_flex::Flex;

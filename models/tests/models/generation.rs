@@ -1,5 +1,5 @@
-//! Generation and scoring as a model's files ask for it, and with weights that are no numbers.
-//! Fixture: tools/fixtures/generation.py.
+//! Generation and scoring with a model's published options, and with NaN or infinite weights. Fixture:
+//! tools/fixtures/generation.py.
 
 use burn::tensor::{DType, TensorData};
 use grove_backend::Flex;
@@ -54,7 +54,7 @@ fn long_texts_are_scored_as_in_transformers_guide() {
         let scored = score_text(&model, &ids, Some(stride)).unwrap();
         assert!((scored.loss / loss - 1.0).abs() < 1e-5, "{} tokens by {stride}: {scored:?}, not {loss}", ids.len());
         assert_eq!(scored.windows, windows);
-        // Half of 37.
+        // Half of the context of 37.
         if stride == 18 {
             let usual = score_text(&model, &ids, None).unwrap();
             assert_eq!(usual, scored);
@@ -84,7 +84,7 @@ fn generation_config_is_followed_as_by_transformers() {
         let published = GenerateOptions::published(directory.path(), Sampling::default()).unwrap();
         let options = GenerateOptions { max_new_tokens: 20, ..published };
         let generated = generate(&model, std::slice::from_ref(&prompt), &options, |_, _| true).unwrap().remove(0);
-        // transformers keeps the token that ends a text, and grove does not.
+        // transformers includes the end token, grove does not.
         let ends = options.end_tokens.clone().unwrap_or_default();
         let (finish, expected) = match ids.split_last() {
             Some((last, before)) if ends.contains(last) => (Finish::Stop, before),
@@ -100,7 +100,7 @@ fn generation_config_is_followed_as_by_transformers() {
     }
 }
 
-/// Without a generation_config.json, its keys count in config.json.
+/// Without a generation_config.json, its keys are read from config.json.
 #[test]
 fn generation_keys_of_config_are_followed_as_by_transformers() {
     let own = std::fs::read("tests/fixtures/gpt2/tiny_a/config.json").unwrap();
@@ -151,7 +151,7 @@ fn rules_are_those_of_transformers() {
         let prompts = [prompt.clone()];
         let rows = generate(&model, &prompts, &options, |_, _| true).unwrap();
         assert_eq!((&rows[0].ids[..], rows[0].finish), (expected, finish), "{config}");
-        // In a batch, with a cache, jitted and with a draft.
+        // In a batch, with a cache, jitted, and with a draft.
         let batch = generate(&model, &[prompt.clone(), prompt[2..].to_vec()], &options, |_, _| true).unwrap();
         assert_eq!(batch[0], rows[0], "{config}");
         let session = DecodeSession::new(&model, 0);
@@ -171,7 +171,7 @@ fn rules_that_leave_no_token_are_an_error() {
     assert!(error.contains("suppress_tokens"), "{error}");
 }
 
-/// Models of several sizes are padded to different numbers of rows.
+/// Models of different sizes have embeddings padded to different numbers of rows.
 #[test]
 fn a_draft_may_have_other_rows() {
     let model = tiny(None);
@@ -204,7 +204,7 @@ fn a_full_context_is_told_from_enough_tokens() {
         ignore_eos: true,
         ..GenerateOptions::default()
     };
-    // The context holds 37 tokens, behind which one more is predicted.
+    // The context holds 37 tokens, after which one more is predicted.
     for (wanted, got, finish) in [(32, 32, Finish::Length), (33, 33, Finish::Length), (34, 33, Finish::Context)] {
         let prompt = vec![1, 2, 3, 4, 5];
         let row = generate(&model, std::slice::from_ref(&prompt), &options(wanted), |_, _| true).unwrap().remove(0);
@@ -217,7 +217,7 @@ fn a_full_context_is_told_from_enough_tokens() {
     }
 }
 
-/// A long prompt does not take the context from a short one.
+/// A long prompt does not shorten the continuation of a short one.
 #[test]
 fn each_row_has_the_context_to_itself() {
     let model = tiny(None);
@@ -235,7 +235,7 @@ fn each_row_has_the_context_to_itself() {
         let finish = [Finish::Context, Finish::Length, Finish::Context, Finish::Context];
         assert!(together.iter().zip(finish).all(|(row, finish)| row.finish == finish));
         assert!(together.iter().zip(&seen).all(|(row, seen)| row.ids == *seen));
-        // The random numbers of a row are those of its place.
+        // A row's random numbers depend on its index.
         let alone = GenerateOptions { sampling: Sampling::greedy(), ..options.clone() };
         for (prompt, row) in prompts.iter().zip(&together).filter(|_| options.sampling == alone.sampling) {
             let same = generate(&model, std::slice::from_ref(prompt), &alone, |_, _| true).unwrap().remove(0);
@@ -245,7 +245,7 @@ fn each_row_has_the_context_to_itself() {
     }
 }
 
-/// The model with one number of a tensor replaced.
+/// Replaces one value of a tensor.
 fn damaged(model: &Gpt2<Flex>, tensor: &str, number: f32) -> Gpt2<Flex> {
     let mut found = false;
     let changed = model.clone().map(&mut TreePath::root(), &mut |path, leaf| {
@@ -298,7 +298,7 @@ fn damaged_weights_are_named() {
 
 #[test]
 fn an_overflow_in_f16_asks_for_another_type() {
-    // Each weight is finite, and the product of two rows of them is not.
+    // Each weight is finite, but the dot product of two rows overflows.
     let model = tiny(Some(DType::F16)).map(&mut TreePath::root(), &mut |path, leaf| match path.as_str() {
         "ln_f.weight" | "wte.weight" => {
             let shape = leaf.shape().to_vec();

@@ -1,4 +1,4 @@
-//! GPT-2 against transformers: logits, loss, gradients, greedy decoding, every variant of the published names.
+//! GPT-2 against transformers: logits, loss, gradients, greedy decoding, and all variants of the published names.
 //! Fixtures: tools/fixtures/gpt2.py.
 
 use crate::common;
@@ -40,7 +40,7 @@ impl Reference {
     }
 }
 
-/// Fails unless `max |a - b| <= tolerance * max |b|`.
+/// Asserts `max |a - b| <= tolerance * max |b|`.
 fn assert_close(what: &str, a: TensorData, b: TensorData, tolerance: f64) {
     assert_eq!(a.shape, b.shape, "{what}");
     let (a, b): (Vec<f64>, Vec<f64>) = (a.iter().collect(), b.iter().collect());
@@ -101,7 +101,7 @@ fn decoding<B: Backend>(device: B::Device) {
     }
 }
 
-/// With and without a cache: the logits of each position are those of a forward pass over all.
+/// Decoding with a cache gives the logits of one forward pass.
 fn cache<B: Backend>(device: B::Device) {
     use grove_models::CausalLm;
     let (model, reference) = (load::<B>("tiny_a", &device), Reference::of("tiny_a"));
@@ -159,7 +159,8 @@ fn half_precision_files_load_as_f32_and_as_they_are() {
     }
 }
 
-/// One channel of the residual stream at 2500, as in GPT-2's own position embeddings: its square is more than f16 holds.
+/// One channel of the residual stream is 2500, as in GPT-2's own position embeddings. Its square exceeds the range of
+/// f16.
 fn a_large_channel_does_not_change_f16<B: Backend>(device: B::Device) {
     let reference = Reference::of("tiny_a");
     let ids = || reference.int::<B>("input_ids", &device);
@@ -168,7 +169,7 @@ fn a_large_channel_does_not_change_f16<B: Backend>(device: B::Device) {
     let large = Tensor::full([rows, 1], 2500.0, &device);
     model.wpe.weight = Array::new(model.wpe.weight.val().slice_assign([0..rows, 3..4], large));
     let half = cast(model, FloatDType::F16);
-    // The same numbers in both types.
+    // The same weights in both dtypes.
     let expected = cast(half.clone(), FloatDType::F32).forward(ids(), None).into_data();
     assert_close(&B::name(&device), half.forward(ids(), None).into_data(), expected, 4e-3);
 }

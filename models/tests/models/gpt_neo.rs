@@ -1,5 +1,5 @@
-//! GPT-Neo against transformers: both kinds of attention, logits, loss, gradients, decoding beyond the window, every naming.
-//! Fixtures: tools/fixtures/gpt_neo.py.
+//! GPT-Neo against transformers: both kinds of attention, logits, loss, gradients, decoding beyond the window, and all
+//! namings. Fixtures: tools/fixtures/gpt_neo.py.
 
 use burn::tensor::DType;
 use grove_backend::Backend;
@@ -36,7 +36,7 @@ fn decoding<B: Backend>(device: B::Device) {
     }
 }
 
-/// The checks that run on wgpu.
+/// Checks that also run on wgpu.
 fn one_kind<B: Backend>(device: B::Device) {
     let (reference, model) = load::<B>("tiny", &device);
     check_forward(&reference, &model, &device);
@@ -66,7 +66,7 @@ fn every_published_naming_loads() {
     }
 }
 
-/// Numbers of 16 bits are widened tile by tile: the result is that of the rounded weights in full precision.
+/// 16-bit weights are widened tile by tile: the results are those of the rounded weights in f32.
 #[test]
 fn weights_of_16_bits_compute_in_f32() {
     for (variant, dtype) in [("f16", DType::F16), ("bf16", DType::BF16)] {
@@ -91,7 +91,7 @@ fn saved_models_come_back() {
 
 #[test]
 fn published_sizes_have_the_published_numbers_of_parameters() {
-    // Counted by transformers: sum(p.numel() for p in GPTNeoForCausalLM(config).parameters()).
+    // Counted by transformers: `sum(p.numel() for p in GPTNeoForCausalLM(config).parameters())`.
     for (name, count) in
         [("gpt-neo-125m", 125_198_592), ("gpt-neo-1.3B", 1_315_575_808), ("gpt-neo-2.7B", 2_651_307_520)]
     {

@@ -14,7 +14,7 @@ fn load<B: Backend, M: Pretrained<B>>(path: &str) -> M {
     M::from_path(folder, &Default::default(), None).unwrap().0
 }
 
-/// Prompts of one length and of several, greedy and sampled, have the continuations that they have without a trace.
+/// Jitted and eager continuations are the same, for prompts of one or several lengths, greedy and sampled.
 fn same_texts<B: Backend, M: TraceableLm<B>>(name: &str, model: &M) {
     let jitted = model.jitted();
     let sampled = Sampling { temperature: 0.9, top_k: Some(9), repetition_penalty: 1.2, ..Sampling::default() };
@@ -41,7 +41,7 @@ fn same_texts<B: Backend, M: TraceableLm<B>>(name: &str, model: &M) {
         }
     }
     assert!(last.iter().all(|row| row.ids.len() == 9), "{name}: {last:?}");
-    // One for a row, and one for three with padding.
+    // One graph for one row, and one for three rows with padding.
     assert_eq!(jitted.graphs().len(), 2, "{name}");
 }
 
@@ -64,7 +64,7 @@ fn every_decoder_candle() {
     every_decoder::<Candle>();
 }
 
-/// The cache doubles at 64 and at 128 positions, and the model's context ends the text.
+/// The cache doubles at 64 and at 128 positions. The sequence ends at the model's context length.
 #[test]
 fn a_long_text() {
     let config =

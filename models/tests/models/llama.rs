@@ -1,5 +1,5 @@
-//! LLaMA, Mistral and Qwen2 against transformers: heads that share keys and values, every scaling of rotary angles, windows,
-//! biases, tied and untied; every naming and format. Fixtures: tools/fixtures/llama.py.
+//! LLaMA, Mistral and Qwen2 against transformers: grouped-query attention, all rotary scalings, windows, biases, tied
+//! and untied output layers, all namings and formats. Fixtures: tools/fixtures/llama.py.
 
 use burn::tensor::{DType, Tensor};
 use grove_backend::Backend;
@@ -30,7 +30,7 @@ const ALL: [&str; 11] = [
     "rope_yarn",
 ];
 
-/// Published namings and containers, and whose weights they hold.
+/// Variants of naming and format, each with the model that has the same weights.
 const VARIANTS: [(&str, &str); 5] = [
     ("no_prefix", "gqa"),
     ("with_inv_freq", "gqa"),
@@ -39,10 +39,10 @@ const VARIANTS: [(&str, &str); 5] = [
     ("tied_lm_head_present", "mqa"),
 ];
 
-/// GGUF files, by the types of their weights.
+/// GGUF files, named by the dtypes of their weights.
 const GGUF: [&str; 8] = ["f32", "f16", "bf16", "q8_0", "q4_0_to_q5_1", "q4_1_q6_k", "q4_k_q5_k", "q2_k_q3_k"];
 
-/// Those whose gradients are stored.
+/// Models whose gradients are stored.
 const WITH_GRADIENTS: [&str; 3] = ["gqa2", "mqa", "biased"];
 
 fn fixtures() -> PathBuf {
@@ -82,8 +82,8 @@ fn greedy<B: Backend>(device: B::Device) {
     }
 }
 
-/// With a cache, in steps; of the scaling that depends on the length only within the training's, beyond which transformers
-/// too keeps what it turned before.
+/// Decoding with a cache, in steps. Length-dependent scaling is only checked within the training length; beyond it,
+/// transformers keeps earlier keys with their old rotation too.
 fn cache<B: Backend>(device: B::Device) {
     for name in ["mha", "gqa", "mistral", "rope_llama3", "rope_yarn"] {
         let (reference, model) = load::<B>(name, &device);
@@ -93,7 +93,7 @@ fn cache<B: Backend>(device: B::Device) {
     check_cache(&model, reference.tensor_of_ids("deep.input_ids", &device), &[200, 1, 150, 1, 1]);
 }
 
-/// One kind of model, with everything: what runs on wgpu.
+/// One kind of model with all checks, which also run on wgpu.
 fn one_kind<B: Backend>(device: B::Device) {
     let (reference, model) = load::<B>("gqa2", &device);
     check_forward(&reference, &model, &device);
@@ -118,7 +118,7 @@ fn every_published_naming_loads() {
     }
 }
 
-/// In Meta's files: rows of queries and keys in another order, angles scaled as LLaMA 3.1's, weights of 16 bits.
+/// Meta's files: interleaved query and key rows, LLaMA 3.1's scaling, 16-bit weights.
 #[test]
 fn metas_files_compute_the_same() {
     let reference = Reference::of("llama", "variants/meta_scaled");
@@ -128,7 +128,7 @@ fn metas_files_compute_the_same() {
     check_forward(&reference, &model, &Default::default());
 }
 
-/// Numbers of 16 bits are widened tile by tile: the result is that of the rounded weights in full precision.
+/// 16-bit weights are widened tile by tile: the results are those of the rounded weights in f32.
 #[test]
 fn weights_of_16_bits_compute_in_f32() {
     for (variant, dtype) in [("f16", DType::F16), ("bf16", DType::BF16)] {
@@ -143,7 +143,7 @@ fn weights_of_16_bits_compute_in_f32() {
     }
 }
 
-/// Quantized weights stay so in memory; or, asked for in f32, are unpacked.
+/// Quantized weights stay quantized in memory, or are unpacked if f32 is requested.
 fn gguf<B: Backend>(device: B::Device) {
     for name in GGUF {
         let file = fixtures().join("gguf").join(format!("{name}.gguf"));
@@ -153,7 +153,7 @@ fn gguf<B: Backend>(device: B::Device) {
             assert!(report.is_complete(), "{name}: {report}");
             let keeps_blocks = B::MIXED_DTYPE_WEIGHTS && dtype.is_none();
             assert_eq!(model.is_quantized(), keeps_blocks && name.contains('q') && name != "f16", "{name}");
-            // Formats without a kernel are unpacked to 16 bits. GPUs compute in the type of the weights.
+            // Formats without a kernel are unpacked to 16 bits. GPUs compute in the dtype of the weights.
             let computes_in =
                 |dtype| !B::MIXED_DTYPE_WEIGHTS && leaves(&model).iter().any(|(_, leaf)| leaf.dtype() == dtype);
             let tolerance = match name {
@@ -252,7 +252,7 @@ fn impossible_configurations_are_refused() {
     }
 }
 
-/// transformers' class for a `model_type` has its own defaults.
+/// transformers' class of each `model_type` has its own defaults.
 #[test]
 fn fields_that_a_file_lacks_are_those_of_its_family() {
     let directory = tempfile::tempdir().unwrap();
@@ -273,9 +273,9 @@ fn fields_that_a_file_lacks_are_those_of_its_family() {
     assert_eq!((llama.intermediate_size, llama.n_kv_head(), llama.eos_token_id.to_vec()), (11008, 32, vec![2]));
 }
 
-/// SmolLM2-135M-Instruct, or another GGUF file, beside what transformers makes of the same weights, after
+/// SmolLM2-135M-Instruct, or another GGUF file, against transformers' results for the same weights, after
 /// `python tools/check_smollm2.py MODEL.gguf --out REFERENCE.safetensors`:
-/// `GROVE_LLAMA=MODEL.gguf GROVE_LLAMA_REFERENCE=REFERENCE.safetensors cargo test -p grove-models --test llama -- --ignored --nocapture`
+/// `GROVE_LLAMA=MODEL.gguf GROVE_LLAMA_REFERENCE=REFERENCE.safetensors cargo test -p grove-models --test models llama::full_size -- --ignored --nocapture`
 #[test]
 #[ignore = "needs a published model and the file of tools/check_smollm2.py"]
 fn full_size() {
@@ -285,7 +285,7 @@ fn full_size() {
     let ids = |name: &str| -> Vec<u32> { tensor(name).iter::<i64>().map(|id| id as u32).collect() };
     let (prompt, greedy) = (ids("input_ids"), ids("greedy_ids"));
     let device = Default::default();
-    // As blocks, and in full.
+    // Quantized, and unpacked to f32.
     for dtype in [None, Some(DType::F32)] {
         let (model, _) = Llama::<Flex>::from_path(path("GROVE_LLAMA"), &device, dtype).expect("it loads");
         let logits = model.forward(Tensor::from_data(tensor("input_ids"), &device), None);
@@ -299,7 +299,7 @@ fn full_size() {
             ..GenerateOptions::default()
         };
         let written = generate(&model, std::slice::from_ref(&prompt), &options, |_, _| true).expect("it writes");
-        // The reference ends with the token that ends the text.
+        // The reference includes the end token.
         assert_eq!(written[0].ids, greedy[..written[0].ids.len()]);
         assert!(written[0].ids.len() + 1 >= greedy.len(), "{:?}", written[0]);
     }

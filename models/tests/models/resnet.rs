@@ -1,5 +1,5 @@
-//! ResNets against torchvision, timm and transformers: every kind of block and naming; logits, features, gradients, training
-//! mode and its running statistics. Fixtures: tools/fixtures/resnet.py.
+//! ResNets against torchvision, timm and transformers: all kinds of blocks and namings; logits, features, gradients,
+//! and training mode with its running statistics. Fixtures: tools/fixtures/resnet.py.
 
 use burn::tensor::DType;
 use grove_backend::Backend;
@@ -73,14 +73,15 @@ fn training<B: Backend>(device: B::Device) {
     }
 }
 
-/// One kind of block, for backends that take long.
+/// One kind of block, for slow backends.
 fn one_kind<B: Backend>(device: B::Device) {
     let (reference, model) = load::<B>("torchvision_grouped", &device);
     reference.close("logits", model.forward(reference.tensor("pixels", &device)).into_data(), 1e-4);
     one_step(&(reference, model), &device);
 }
 
-/// A step in training mode: by the batch's statistics, with their gradients and the successor's running ones.
+/// One step in training mode: loss, logits and gradients with the batch's statistics, and the updated running
+/// statistics.
 fn one_step<B: Backend>((reference, model): &(Reference, ResNet<B>), device: &B::Device) {
     let names = published_names(&model.config);
     let (loss, grads, (logits, successor)) = value_and_grad_aux(model, |model| {
@@ -88,7 +89,7 @@ fn one_step<B: Backend>((reference, model): &(Reference, ResNet<B>), device: &B:
         let (loss, successor) = model.train_loss(reference.tensor("pixels", device), reference.labels(device));
         (loss, (Array::<_, 2>::new(logits), successor))
     });
-    // Running statistics are state: nothing descends along them.
+    // Running statistics are buffers and have no gradient.
     assert!(leaves(&partition(grads.clone(), &is_param()).1).iter().all(|(_, leaf)| !leaf.is_present()));
     reference.close("train.loss", loss.into_data(), 1e-4);
     reference.close("train.logits", logits.val().into_data(), 1e-4);
@@ -118,7 +119,7 @@ fn saved<B: Backend>(device: B::Device) {
         let counter = grove_weights::TensorFiles::open(directory.path()).unwrap().tensor(counter).unwrap();
         assert_eq!((counter.shape.num_dims(), counter.to_vec::<i64>().unwrap()), (0, vec![0]));
     }
-    // A file of PyTorch holds the same.
+    // A PyTorch file with the same weights.
     let file = "tests/fixtures/resnet/torchvision_pth/model.pth";
     let (from_pth, _) = ResNet::<B>::from_path(file, &device, None).unwrap();
     assert!(eq(&from_pth, &load::<B>("torchvision_basic", &device).1));
@@ -134,7 +135,7 @@ fn new_heads<B: Backend>(device: B::Device) {
     assert!(same_arrays(&ResNet::<B>::from_path(directory.path(), &device, None).unwrap().0, &changed));
 }
 
-/// Classes that the network has keep their weights, wherever they stand in the new list.
+/// Classes that the network has keep their weights, at any index.
 #[test]
 fn classes_go_by_their_names() {
     use grove_models::vision::ImageClassifier;
@@ -160,7 +161,7 @@ fn classes_go_by_their_names() {
     }
 }
 
-/// Pixels in f32 through weights of 16 bits, in both modes: the reference's logits to the type's precision.
+/// f32 pixels with 16-bit weights, in both modes: the logits match the reference to the dtype's precision.
 #[test]
 fn sixteen_bit_weights_take_f32_pixels() {
     use burn::tensor::{DType, FloatDType};
@@ -180,13 +181,13 @@ fn sixteen_bit_weights_take_f32_pixels() {
             (loss, (Array::<_, 2>::new(logits), successor))
         });
         reference.close("train.loss", loss.cast(DType::F32).into_data(), tolerance);
-        // Normalised by a few numbers of eight bits each, logits move further than the loss.
+        // Batch norm over a few 8-bit values amplifies the rounding of logits more than that of the loss.
         reference.close("train.logits", logits.val().cast(DType::F32).into_data(), 4.0 * tolerance);
         assert_eq!(grads.stem.conv.weight.dtype(), DType::from(dtype));
     }
 }
 
-/// The configuration names the type of the weights, whatever it said before.
+/// The saved configuration names the dtype of the weights, whatever it named before.
 #[test]
 fn a_saved_configuration_names_the_dtype() {
     use burn::tensor::FloatDType;
@@ -212,7 +213,7 @@ fn a_saved_configuration_names_the_dtype() {
     assert_eq!(saved(&without), []);
 }
 
-/// In 16 bits, but for the running statistics.
+/// Inference in 16 bits, with f32 running statistics.
 fn in_16_bits<B: Backend>(device: B::Device) {
     let types = [(DType::F16, 1e-2), (DType::BF16, 8e-2)];
     for (dtype, coarse) in types.into_iter().filter(|(dtype, _)| B::computes_in(&device, *dtype)) {
@@ -280,7 +281,7 @@ fn what_is_no_such_network_is_said() {
     let other = message("tests/fixtures/gpt2/tiny_a".as_ref());
     assert!(other.contains("model_type is 'gpt2', and this is the loader of ResNet"), "{other}");
 
-    // More classes named than there are.
+    // The configuration names more classes than the head has.
     let directory = tempfile::tempdir().unwrap();
     let from = Reference::of("resnet", "transformers_basic").directory;
     std::fs::copy(from.join("model.safetensors"), directory.path().join("model.safetensors")).unwrap();
@@ -292,7 +293,7 @@ fn what_is_no_such_network_is_said() {
     assert!(classes.contains("names 6 classes, and the weights tell 5 apart"), "{classes}");
 }
 
-/// Networks that hold the same tensors and compute something else: blurred or averaged strides leave no trace in the weights.
+/// Networks with the same tensors but other operations: blurred or averaged strides do not show in the weights.
 #[test]
 fn other_architectures_of_timm_are_refused() {
     let from = Reference::of("resnet", "timm_basic").directory;

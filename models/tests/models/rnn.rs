@@ -1,4 +1,4 @@
-//! Recurrent models against PyTorch: logits, losses, gradients, greedy continuation, names in files, bad input.
+//! Recurrent models against PyTorch: logits, losses, gradients, greedy continuation, names in files, and invalid input.
 //! Fixtures: tools/fixtures/rnn_models.py.
 
 use crate::common;
@@ -42,7 +42,7 @@ impl Reference {
         Tensor::from_data(self.data(name), device)
     }
 
-    /// Compares every gradient, under its name in files.
+    /// Compares all gradients under their published names.
     fn check_gradients<B: Backend, M: Tree<B>>(&self, model: &str, grads: &M, names: &NameMap) {
         let directory = tempfile::tempdir().unwrap();
         save_model(grads, names, directory.path(), &SaveOptions::default()).unwrap();
@@ -56,7 +56,7 @@ impl Reference {
     }
 }
 
-/// Fails unless `max |a - b| <= tolerance * max |b|`.
+/// Asserts `max |a - b| <= tolerance * max |b|`.
 fn assert_close(what: &str, a: TensorData, b: TensorData, tolerance: f64) {
     assert_eq!(a.shape, b.shape, "{what}");
     let (a, b): (Vec<f64>, Vec<f64>) = (a.iter().collect(), b.iter().collect());
@@ -142,7 +142,7 @@ fn decoding<B: Backend>(device: B::Device) {
     }
 }
 
-/// However padded prompts are cut into calls, a row's state is that of its own tokens.
+/// The state of a row is that of its own tokens, however padded prompts are split into calls.
 fn padding_leaves_the_state<B: Backend>(device: B::Device) {
     let ids = |rows: &[Vec<u32>]| {
         let all: Vec<i64> = rows.iter().flatten().map(|&id| id.into()).collect();
@@ -250,7 +250,7 @@ fn saved_models_come_back() {
 
 #[test]
 fn initial_weights_are_the_references() {
-    // Counted by PyTorch: sum(p.numel() for p in RNNModel("LSTM", 33278, 200, 200, 2).parameters()).
+    // Counted by PyTorch: `sum(p.numel() for p in RNNModel("LSTM", 33278, 200, 200, 2).parameters())`.
     assert_eq!(count_params(&RnnLm::<Flex>::skeleton(&RnnLmConfig::default()).unwrap()), 13_987_678);
     let model = init(&RnnLmConfig { vocab_size: 400, hidden_size: 25, ..small(RnnKind::Gru) });
     let of = |x: Tensor<Flex, 2>| x.into_data().iter::<f64>().map(f64::abs).fold(0.0, f64::max);

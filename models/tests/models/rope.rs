@@ -1,4 +1,4 @@
-//! Rotary positions of LLaMA's configurations against transformers, and texts beyond the length of training. Fixtures:
+//! Rotary embeddings of LLaMA configurations against transformers, and sequences beyond the training length. Fixtures:
 //! tools/fixtures/rope.py.
 
 use burn::tensor::{DType, Tensor, TensorData};
@@ -33,7 +33,7 @@ fn angles_are_those_of_transformers() {
         config.validate().unwrap();
         let (rope, device) = (config.rope().unwrap(), Default::default());
         let all: Vec<usize> = (0..length).collect();
-        // A head with ones in its first half and zeros in the other is turned to the cosines and the sines.
+        // A head of ones in its first half and zeros in its second rotates to the cosines and the sines.
         let half = config.head_dim() / 2;
         let ones = Tensor::<Flex, 4>::ones([1, length, 1, half], &device);
         let head = Tensor::cat(vec![ones.clone(), ones.zeros_like()], 3);
@@ -42,7 +42,7 @@ fn angles_are_those_of_transformers() {
             for (i, &position) in positions.iter().enumerate() {
                 let row = &turned[2 * half * position..][..2 * half];
                 for (found, expected) in row.iter().zip(cos[i].iter().chain(&sin[i])) {
-                    // Sines of large angles of f32 differ by the angle's rounding.
+                    // Sines of large f32 angles differ by the rounding of the angle.
                     assert!((found - expected).abs() < 2e-5, "{name} at {position}: {row:?} {:?} {:?}", cos[i], sin[i]);
                 }
             }
@@ -80,8 +80,8 @@ fn the_context_is_what_scaling_makes_of_it() {
     assert_eq!(context(json!({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8})), 32);
 }
 
-/// Rotary positions have no end: a model reads and writes beyond its context, and the steps of a jitted decoder, whose cache is
-/// of fixed size, turn each position as those of a growing cache.
+/// Rotary embeddings have no maximum length: a model processes and generates positions beyond its context. The jitted
+/// decoder's fixed-size cache rotates positions like a growing cache.
 #[test]
 fn texts_go_on_beyond_the_length_of_training() {
     let long = json!({"type": "longrope", "original_max_position_embeddings": 16, "factor": 2.0,
@@ -100,14 +100,14 @@ fn texts_go_on_beyond_the_length_of_training() {
     }
 }
 
-/// Models whose angles depend on the length of the text.
+/// Models whose rotary angles depend on the sequence length.
 fn models_of_lengths() -> [Llama<Flex>; 2] {
     let long = json!({"type": "longrope", "original_max_position_embeddings": 16, "factor": 2.0,
         "short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [1.0, 2.0, 3.0, 4.0]});
     [json!({"type": "dynamic", "factor": 4.0}), long].map(|rope| {
         let config = LlamaConfig { vocab_size: 512, ..config(rope) };
         let model = Llama::<Flex>::init(&config, Key::new(3), &Default::default()).unwrap();
-        // Attention that looks at one position alone has results that depend on the angles.
+        // Attention that is concentrated on one position makes the results sensitive to the angles.
         grove_tree::map(model, |x: AnyArray<Flex>| {
             let shape = x.shape().to_vec();
             let numbers: Vec<f32> = x.into_data().unwrap().iter::<f32>().map(|x| x * 12.0).collect();
@@ -120,7 +120,7 @@ fn greedy(most: usize) -> GenerateOptions {
     GenerateOptions { max_new_tokens: most, ignore_eos: true, sampling: Sampling::greedy(), ..Default::default() }
 }
 
-/// As with `"use_cache": false` in transformers.
+/// Expected: transformers' results with `"use_cache": false`.
 #[test]
 fn without_a_cache_the_whole_text_is_read_for_each_token() {
     for model in models_of_lengths() {
@@ -148,7 +148,7 @@ fn without_a_cache_the_whole_text_is_read_for_each_token() {
     }
 }
 
-/// Each turn has the angles of its length, as where the whole conversation is one prompt.
+/// Each turn uses the angles of its length, as if the whole conversation were one prompt.
 #[test]
 fn turns_of_a_conversation_have_the_angles_of_their_length() {
     let tokenizer = Tokenizer::from_path("tests/fixtures/gpt2/tokenizer").unwrap();
@@ -189,7 +189,7 @@ fn a_full_context_drops_the_oldest_turns() {
     assert_eq!(chat.messages().len(), 2, "the system message and the new one");
 }
 
-/// A text that scaling makes room for is scored at once, a longer one in windows.
+/// A sequence within the scaled context is scored at once, a longer one in windows.
 #[test]
 fn scores_have_the_context_of_the_scaling() {
     let model =
@@ -201,7 +201,7 @@ fn scores_have_the_context_of_the_scaling() {
     assert!(matches!(score_text(&model, &ids, Some(32)), Err(ModelError::Option { .. })));
 }
 
-/// Code LLaMA's params.json has the base of LLaMA 3 or a larger one, and LLaMA 2's vocabulary and tokens.
+/// Code LLaMA's params.json has LLaMA 3's rope base or a larger one, but LLaMA 2's vocabulary and tokens.
 #[test]
 fn params_of_code_llama_are_not_those_of_llama_3() {
     let (source, folder) = (std::path::Path::new("tests/fixtures/llama/variants/meta"), tempfile::tempdir().unwrap());

@@ -1,5 +1,5 @@
-//! Drawing tokens: the logits after each step against transformers' processors, and the draw itself.
-//! Fixture: tools/fixtures/gpt2.py.
+//! Sampling: the logits after each step against transformers' processors, and the sampled tokens. Fixture:
+//! tools/fixtures/gpt2.py.
 
 use grove_models::{ModelError, generation::Sampling};
 use grove_tree::Key;
@@ -12,7 +12,7 @@ struct Fixture {
     cases: Vec<Case>,
 }
 
-/// Logits, null for minus infinity, and the tokens that came before.
+/// Logits (null for minus infinity), and the tokens so far.
 #[derive(Deserialize)]
 struct Rows {
     logits: Vec<Vec<Option<f32>>>,
@@ -105,7 +105,7 @@ fn greedy_takes_the_first_of_equal_maxima() {
     let any_key: Vec<u32> = (0..20).map(|i| Sampling::greedy().draw(&mut [0.0, 0.1, 0.05], &[], Key::new(i))).collect();
     assert_eq!(any_key, [1; 20]);
 
-    // A penalty counts here too; the cuts cannot change which is the most likely.
+    // Greedy decoding applies the repetition penalty. Top-k and min-p cannot change the most likely token.
     let penalised = Sampling { repetition_penalty: 2.0, top_k: Some(1), min_p: Some(1.0), ..Sampling::greedy() };
     assert_eq!(penalised.draw(&mut [3.0, 2.0, -1.0], &[0, 0], Key::new(0)), 1);
     assert_eq!(penalised.draw(&mut [-3.0, -2.0, -2.5], &[1], Key::new(0)), 2);
@@ -155,8 +155,8 @@ fn draws_follow_the_key() {
     assert!(draws(1).iter().any(|&token| token != draws(1)[0]), "draws of one key differ");
 }
 
-/// Pearson's test: the sum of (observed - expected)^2 / expected over `n` classes is about n - 1, with a standard
-/// deviation of sqrt(2 (n - 1)).
+/// Pearson's chi-square test: the sum of (observed - expected)^2 / expected over `n` classes is about n - 1, with a
+/// standard deviation of sqrt(2 (n - 1)).
 #[test]
 fn frequencies_are_those_of_the_softmax() {
     const DRAWS: u32 = 20_000;
@@ -179,7 +179,7 @@ fn frequencies_are_those_of_the_softmax() {
         for i in 0..DRAWS {
             counts[sampling.draw(&mut logits.clone(), &seen, key.fold_in(i)) as usize] += 1.0;
         }
-        // Rare classes are taken together, as the test asks for.
+        // Rare classes are merged, as the test requires.
         let (mut statistic, mut classes, mut rare) = (0.0, 0, (0.0, 0.0));
         let mut class = |observed: f64, expected: f64| {
             statistic += (observed - expected).powi(2) / expected;

@@ -1,4 +1,4 @@
-//! The models that ship, against transformers. Fixture: tools/fixtures/shipped.py.
+//! The shipped models against transformers. Fixture: tools/fixtures/shipped.py.
 
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use grove_backend::Flex;
@@ -36,7 +36,7 @@ fn llama(dtype: Option<DType>) -> Llama<Flex> {
     Llama::from_path("assets/llama-austen", &Default::default(), dtype).expect("a model").0
 }
 
-/// Fails unless the held-out text, which both were trained without, is as likely as transformers says.
+/// Asserts that the loss on the held-out text equals transformers'. Neither model was trained on it.
 fn check_loss(kind: &str, loss_of: impl Fn(Ids, Ids) -> Tensor<Flex, 1>) {
     let (reference, directory) = (reference(kind), Path::new("assets").join(format!("{kind}-austen")));
     let tokenizer = Tokenizer::from_path(directory).expect("a tokenizer");
@@ -72,7 +72,7 @@ fn check_continuation<M: CausalLm<Flex>>(kind: &str, model: &M) {
 fn held_out_text_is_as_likely_as_transformers_says() {
     let gpt2 = gpt2();
     check_loss("gpt2", |ids, targets| gpt2.next_token_loss(ids, targets, None));
-    // Weights of 16 bits as they are, and widened.
+    // 16-bit weights, unchanged and widened.
     for dtype in [None, Some(DType::F32)] {
         let llama = llama(dtype);
         check_loss("llama", |ids, targets| llama.next_token_loss(ids, targets, None));

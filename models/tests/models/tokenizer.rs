@@ -1,4 +1,4 @@
-//! Tokenizers in each published form, and text as it streams. Fixtures: tools/fixtures/gpt2.py.
+//! Tokenizers in each published format, and streaming of text. Fixtures: tools/fixtures/gpt2.py.
 
 use grove_models::{ModelError, Tokenizer, generation::TextStream};
 use serde::Deserialize;
@@ -62,7 +62,7 @@ fn broken_tokenizers_name_their_file() {
     let whole = std::fs::read(fixtures().join("tokenizer/tokenizer.json")).unwrap();
     let cut = |bytes: &[u8]| bytes[..bytes.len() / 2].to_vec();
 
-    let mut broken = vec![]; // what is in the folder, and the file that is at fault
+    let mut broken = vec![]; // files in the folder, and the file at fault
     for bytes in [vec![], b"{}".to_vec(), b"[1, 2".to_vec(), vec![0xff, 0xfe, 0, 1], cut(&whole)] {
         broken.push((vec![("tokenizer.json", bytes)], "tokenizer.json"));
     }
@@ -84,7 +84,7 @@ fn broken_tokenizers_name_their_file() {
     }
 }
 
-/// The output of a stream for each token, and at its end.
+/// Returns the output of a stream for each token, and at its end.
 fn stream(ids: &[u32], stops: &[&str]) -> (Vec<String>, String, bool) {
     let (tokenizer, stops) = (tokenizer(), stops.iter().map(|stop| stop.to_string()).collect::<Vec<_>>());
     let mut stream = TextStream::new(&tokenizer, &stops);
@@ -97,7 +97,7 @@ fn stream(ids: &[u32], stops: &[&str]) -> (Vec<String>, String, bool) {
     (pieces, rest, stopped)
 }
 
-/// The text that a stream gives, and whether a stop string ended it.
+/// Returns the text of a stream, and true if a stop string ended it.
 fn streamed(ids: &[u32], stops: &[&str]) -> (String, bool) {
     let (pieces, rest, stopped) = stream(ids, stops);
     (pieces.concat() + &rest, stopped)
@@ -131,12 +131,12 @@ fn streams_of_any_bytes_are_their_decoding() {
         let ids = grove_tree::Key::new(seed).randint_vec(30, 0, 400);
         let ids: Vec<u32> = ids.into_iter().map(|id| id as u32).collect();
         assert_eq!(streamed(&ids, &[]).0, tokenizer.decode(&ids).unwrap());
-        // A stop string that does not occur changes only when text is given out.
+        // A stop string that does not occur only affects when text is returned.
         assert_eq!(streamed(&ids, &["\u{1}\u{2}\u{3}", "tree tree tree"]).0, tokenizer.decode(&ids).unwrap());
     }
 }
 
-/// A SentencePiece vocabulary. Its decoder makes a character of each byte of a run of byte tokens that is not UTF-8.
+/// A SentencePiece vocabulary. Its decoder turns each byte into a character if a run of byte tokens is not UTF-8.
 #[test]
 fn bytes_that_are_no_text_change_nothing_before_them() {
     let folder = tempfile::tempdir().unwrap();
@@ -162,7 +162,7 @@ fn bytes_that_are_no_text_change_nothing_before_them() {
     assert_eq!(streamed(&[], &[half, other, word]), "\u{e9} the");
     assert_eq!(streamed(&prompt, &[half; 100]), "\u{fffd}".repeat(100));
 
-    // Of any tokens, what is not bytes comes out as in the whole text, and so do bytes that are UTF-8.
+    // For random tokens, the text that is not bytes and the bytes that are UTF-8 equal those of the whole text.
     let words = [word, id("\u{2581}"), tab, half, other];
     for seed in 0..200 {
         let ids: Vec<u32> =
@@ -184,7 +184,7 @@ fn half_a_character_waits_for_its_other_half() {
     let (pieces, _, _) = stream(&trees, &[]);
     assert_eq!(pieces.iter().filter(|piece| !piece.is_empty()).count(), 3, "{pieces:?}");
 
-    // 259 begins an emoji. At the end it is shown as what it is; before other text too.
+    // Token 259 begins an emoji. The incomplete character becomes U+FFFD at the end and before other text.
     let (pieces, rest, _) = stream(&trees[..1], &[]);
     assert_eq!((pieces.concat(), &*rest), (String::new(), "\u{fffd}"));
     let broken = [&trees[..1], &ids_of("a"), &trees[..1]].concat();
@@ -198,20 +198,20 @@ fn stop_strings_end_a_text_before_them() {
     let ids = ids_of(text);
     assert!(ids.len() > 4);
     let stopped = |text: &str| (text.to_owned(), true);
-    // Across tokens, within one, at the beginning, at the end, all of it.
+    // Across tokens, within a token, at the beginning, at the end, and the whole text.
     assert_eq!(streamed(&ids, &["e old a"]), stopped("Th"));
     assert_eq!(streamed(&ids, &["l"]), stopped("The o"));
     assert_eq!(streamed(&ids, &["The"]), stopped(""));
     assert_eq!(streamed(&ids, &["T"]), stopped(""));
     assert_eq!(streamed(&ids, &["tree"]), stopped("The old apple "));
     assert_eq!(streamed(&ids, &[text]), stopped(""));
-    // Not there, or only begun: what was held back comes in the end.
+    // Stop strings that do not occur, or only begin: the text that was held back is returned at the end.
     for stop in ["oak", "tree!", "The old apple trees", "trek"] {
         assert_eq!(streamed(&ids, &[stop]), (text.to_owned(), false), "{stop}");
     }
-    // The first of several; an empty one is none.
+    // The first of several stop strings; an empty one never matches.
     assert_eq!(streamed(&ids, &["tree", "apple", "oak"]), stopped("The old "));
-    // Of several that overlap, the one that is complete first, also where one token brings both.
+    // Of overlapping stop strings, the one that is complete first, even if one token completes both.
     assert_eq!(streamed(&ids, &["old apple", "ld a"]), stopped("The o"));
     assert_eq!(tokenizer().decode(&ids[..1]).unwrap(), "The");
     assert_eq!(streamed(&ids, &["The", "h"]), stopped("T"));
@@ -233,7 +233,7 @@ fn stop_strings_of_broken_characters_and_special_tokens() {
     assert_eq!(streamed(&ids_of("one text<|endoftext|>another text"), &["<|endoftext|>"]), stopped("one text"));
 }
 
-/// No piece holds any of a stop string, and nothing follows it.
+/// No part of a stop string is returned, and no text after it.
 #[test]
 fn nothing_of_a_stop_string_leaks() {
     for Case { text, ids } in cases() {

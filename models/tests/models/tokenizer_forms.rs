@@ -1,5 +1,5 @@
-//! Tokenizers in the forms in which people publish them: the class that the files name, its settings, and added tokens in all
-//! of their forms. Fixtures: tools/fixtures/tokenizer_forms.py.
+//! Tokenizers in all published formats: the class that the files name, its settings, and added tokens. Fixtures:
+//! tools/fixtures/tokenizer_forms.py.
 
 use grove_models::{
     Tokenizer, Truncation,
@@ -19,12 +19,12 @@ struct Case {
     files: BTreeMap<String, Value>,
     texts: Vec<String>,
     ids: Vec<Vec<u32>>,
-    /// Of an encoder: the bytes of a text that each token stands for.
+    /// Byte range of each token in its text, for encoders.
     #[serde(default)]
     offsets: Vec<Vec<(usize, usize)>>,
     #[serde(default)]
     pairs: Vec<(String, String)>,
-    /// The text of a greeting by the chat template.
+    /// A greeting rendered by the chat template.
     rendered: Option<String>,
     #[serde(default)]
     pair_ids: Vec<Vec<u32>>,
@@ -36,7 +36,7 @@ fn fixtures() -> PathBuf {
     Path::new("tests/fixtures/tokenizers").into()
 }
 
-/// A folder with a vocabulary of the fixtures, and JSON files beside it.
+/// Creates a folder with a vocabulary of the fixtures and JSON files beside it.
 fn folder(base: &str, files: &BTreeMap<String, Value>) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let names = [
@@ -82,7 +82,7 @@ fn every_form_has_the_tokens_of_its_class() {
         }
         for (text, offsets) in case.texts.iter().zip(&case.offsets) {
             let encoded = tokenizer.encode_text(text, None, None, Truncation::default()).unwrap();
-            // transformers counts in characters, and a token may end within one.
+            // transformers counts in characters, and a token can end inside a character.
             let whole = |at: usize| (0..=at).rev().find(|&at| text.is_char_boundary(at)).unwrap();
             let found: Vec<_> = encoded.offsets.iter().map(|range| (whole(range.start), whole(range.end))).collect();
             if found != *offsets {
@@ -146,7 +146,7 @@ fn the_side_that_is_cut_is_the_files() {
     assert_eq!(ids("left"), ["[CLS]", "left", "it", "[SEP]"]);
 }
 
-/// As in transformers 4, and in the published tokenizer.json.
+/// Expected: as in transformers 4 and in the published tokenizer.json.
 #[test]
 fn the_mask_of_roberta_takes_the_space_before_it() {
     let tokenizer = beside("roberta_pair", json!({"config": {"model_type": "roberta"}})).unwrap();

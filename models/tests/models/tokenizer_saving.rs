@@ -1,5 +1,5 @@
-//! A tokenizer's files beside a fine-tuned model: those that it was read from, and those of one that has none. That
-//! transformers reads them alike is what tools/check_tokenizer.py checks.
+//! Saving of a tokenizer beside a fine-tuned model, for tokenizers with and without files of their own.
+//! tools/check_tokenizer.py checks that transformers reads them identically.
 
 use grove_models::{Tokenizer, copy_generation_config};
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ fn json_of(file: PathBuf) -> Value {
     serde_json::from_slice(&fs::read(file).unwrap()).unwrap()
 }
 
-/// Names and contents.
+/// Reads the names and contents of a directory's files.
 fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     entries.map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), fs::read(&path).unwrap())).collect()
@@ -26,7 +26,7 @@ fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
 const GPT2: &str = "tests/fixtures/gpt2/tokenizer";
 const TEMPLATE: &str = "{% for message in messages %}<s>{{ message['content'] }}</s>{% endfor %}";
 
-/// A tokenizer of LLaMA's kind, as newer repositories have it.
+/// A LLaMA tokenizer in the format of newer repositories.
 fn llama(directory: &Path) {
     let special = |id: u32, content: &str| {
         json!({
@@ -72,9 +72,9 @@ fn files_of_the_source_are_kept_as_they_are() {
     tokenizer.save(saved.path().join("model")).unwrap();
     assert!(!saved.path().join("model/model.safetensors").exists());
 
-    // As in transformers, the older file says how a text ends, unless the newer one lists the added tokens.
+    // As in transformers, the older file determines the end token, unless the newer one lists the added tokens.
     assert_eq!((tokenizer.end_of_text(), tokenizer.begin_of_text()), (Some(2), Some(1)));
-    // By the file itself too.
+    // The same if the tokenizer file itself is opened.
     let other = tempfile::tempdir().unwrap();
     let named = Tokenizer::from_path(source.path().join("tokenizer.json")).unwrap();
     named.save(other.path()).unwrap();
@@ -84,7 +84,7 @@ fn files_of_the_source_are_kept_as_they_are() {
     config["added_tokens_decoder"] = json!({"5": {"content": "<|im_end|>", "special": true}});
     fs::write(&file, config.to_string()).unwrap();
     assert_eq!(Tokenizer::from_path(other.path()).unwrap().end_of_text(), Some(5));
-    // A model that is trained where it lies.
+    // A model that is fine-tuned in place.
     let before = files(source.path());
     tokenizer.save(source.path()).unwrap();
     tokenizer.save(source.path().join(".")).unwrap();
@@ -100,7 +100,7 @@ fn tokenizers_without_tokenizer_json_keep_their_own_files() {
         assert!(kept.iter().all(|(name, content)| fs::read(source.join(name)).unwrap() == *content));
         kept.into_keys().collect::<Vec<_>>()
     };
-    // RoBERTa's kind of files.
+    // RoBERTa's files.
     let pair = tempfile::tempdir().unwrap();
     for name in ["vocab.json", "merges.txt"] {
         fs::copy(Path::new(GPT2).join("vocab_merges").join(name), pair.path().join(name)).unwrap();
@@ -108,12 +108,12 @@ fn tokenizers_without_tokenizer_json_keep_their_own_files() {
     let config = json!({ "tokenizer_class": "RobertaTokenizer", "eos_token": "<|endoftext|>", "mask_token": "<mask>" });
     write(pair.path(), "tokenizer_config.json", config.to_string());
     assert_eq!(saved_names(pair.path()), ["merges.txt", "tokenizer_config.json", "vocab.json"]);
-    // BERT's.
+    // BERT's files.
     let words = tempfile::tempdir().unwrap();
     write(words.path(), "vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nTree\n");
     write(words.path(), "tokenizer_config.json", r#"{"do_lower_case": false, "tokenizer_class": "BertTokenizer"}"#);
     assert_eq!(saved_names(words.path()), ["tokenizer_config.json", "vocab.txt"]);
-    // LLaMA's.
+    // LLaMA's files.
     let pieces = tempfile::tempdir().unwrap();
     fs::copy("../inputs/text/tests/fixtures/models/llama.model", pieces.path().join("tokenizer.model")).unwrap();
     write(pieces.path(), "tokenizer_config.json", r#"{"add_bos_token": true, "legacy": false}"#);
@@ -147,7 +147,7 @@ fn learned_tokenizers_say_what_they_are() {
     assert_eq!(words.end_of_text(), None);
 }
 
-/// A file under another name than transformers gives it is no file to copy, and has no class of its own.
+/// A file with a name that transformers does not know is not copied, and its tokenizer has no specific class.
 #[test]
 fn a_lone_file_of_another_kind_is_not_called_gpt2() {
     let source = tempfile::tempdir().unwrap();
@@ -195,7 +195,8 @@ fn generation_config_is_kept() {
     assert_eq!(files(saved.path()), files(source.path()));
 }
 
-/// Regular expressions of a file may break the library down; the text and the file are told, and nothing is printed.
+/// Regular expressions in a file can make the library panic. The error names the text and the file, and nothing is
+/// printed.
 #[test]
 fn a_tokenizer_that_breaks_down_is_an_error() {
     let source = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! ViT and DINOv2 against transformers, timm and torchvision: every naming, states, attention, logits, gradients, and
-//! images of another size, for which positions are interpolated. Fixtures: tools/fixtures/vit.py.
+//! ViT and DINOv2 against transformers, timm and torchvision: all namings, states, attention, logits, gradients, and
+//! images of other sizes, for which position embeddings are interpolated. Fixtures: tools/fixtures/vit.py.
 
 use grove_backend::Backend;
 use grove_models::Pretrained;
@@ -42,7 +42,7 @@ fn load<B: Backend>(name: &str, device: &B::Device) -> (Reference, Vit<B>) {
     (reference, model)
 }
 
-/// torchvision writes no configuration, and no shape tells how many heads a model of this width has.
+/// torchvision writes no configuration, and shapes do not determine the number of heads of this width.
 fn torchvision(file: &str) -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let from = Path::new("tests/fixtures/vit").join(file);
@@ -100,13 +100,13 @@ fn models<B: Backend>(device: B::Device) {
     check(&reference, &open::<B>(torchvision("torchvision/model.safetensors").path(), &device), &device);
 }
 
-/// One kind, for backends that take long.
+/// One kind of model, for slow backends.
 fn one_kind<B: Backend>(device: B::Device) {
     let (reference, model) = load::<B>("dinov2_classify", &device);
     check(&reference, &model, &device);
 }
 
-/// The same weights by other names.
+/// The same weights under other names.
 fn other_names<B: Backend>(device: B::Device) {
     for name in ["transformers", "dinov2_registers", "dinov2_swiglu"] {
         let (_, model) = load::<B>(name, &device);
@@ -188,7 +188,7 @@ fn what_is_no_such_model_is_said() {
     assert!(change("\"patch_size\": 5", "\"patch_size\": 4").contains("embeddings.patch.weight"));
 }
 
-/// Blocks with norms after their branches hold the same tensors, and no tensor tells how many heads there are.
+/// Post-norm blocks have the same tensors, and no tensor determines the number of heads.
 #[test]
 fn timm_says_what_no_shape_tells() {
     let from = Reference::of("vit", "timm_token").directory;
@@ -217,7 +217,7 @@ fn timm_says_what_no_shape_tells() {
     assert!(message.contains("width 12") && message.contains("num_attention_heads"), "{message}");
 }
 
-/// Pixels in f32 through weights of 16 bits: the reference's logits to the type's precision.
+/// f32 pixels with 16-bit weights: the logits match the reference to the dtype's precision.
 #[test]
 fn sixteen_bit_weights_take_f32_pixels() {
     use burn::tensor::{DType, FloatDType};
@@ -248,8 +248,8 @@ struct Grid {
     probabilities: Vec<f32>,
 }
 
-/// The shape of a grid of positions is that of the images for which the file says that the model was made: no shape of a tensor
-/// tells 2x8 from 4x4. Fixtures: tools/fixtures/timm_grids.py.
+/// The shape of the position grid comes from the image size in the configuration: tensor shapes do not distinguish 2x8
+/// from 4x4. Fixtures: tools/fixtures/timm_grids.py.
 #[test]
 fn grids_that_are_no_square_are_timms() {
     let fixtures = std::path::Path::new("tests/fixtures/timm_grids");

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::common::distance;
 
-/// A model's folder among the fixtures.
+/// A model's folder in the fixtures.
 pub struct Reference {
     pub name: String,
     pub directory: PathBuf,
@@ -16,15 +16,15 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// Of `tests/fixtures/{kind}/{name}`.
+    /// Opens `tests/fixtures/{kind}/{name}`.
     pub fn of(kind: &str, name: &str) -> Self {
         let directory = Path::new("tests/fixtures").join(kind).join(name);
         let checkpoint = TensorFiles::open(directory.join("reference.safetensors")).unwrap();
         Self { name: name.into(), directory, checkpoint }
     }
 
-    /// Of a file, in `*.safetensors` beside it.
-    #[allow(dead_code)] // For formats that are a file alone.
+    /// Opens the `*.safetensors` beside a model file.
+    #[allow(dead_code)] // Used for single-file formats only.
     pub fn beside(file: &Path) -> Self {
         let checkpoint = TensorFiles::open(file.with_extension("safetensors")).unwrap();
         Self { name: file.display().to_string(), directory: file.parent().unwrap().into(), checkpoint }
@@ -38,22 +38,22 @@ impl Reference {
         self.checkpoint.tensor(part).unwrap_or_else(|error| panic!("{}: {error}", self.name))
     }
 
-    #[allow(dead_code)] // Not every model takes numbers.
+    #[allow(dead_code)] // Not every model takes floating-point inputs.
     pub fn tensor<B: Backend, const D: usize>(&self, part: &str, device: &B::Device) -> Tensor<B, D> {
         Tensor::from_data(self.data(part), device)
     }
 
-    #[allow(dead_code)] // Not every test has labels of whole inputs.
+    #[allow(dead_code)] // Not every test has one label per input.
     pub fn labels<B: Backend>(&self, device: &B::Device) -> Tensor<B, 1, Int> {
         Tensor::from_data(self.data("labels"), device)
     }
 
-    /// The parts whose names begin so, without that.
+    /// Returns the names that begin with a prefix, without the prefix.
     pub fn parts(&self, prefix: &str) -> Vec<String> {
         self.checkpoint.names().filter_map(|name| name.strip_prefix(prefix)).map(str::to_owned).collect()
     }
 
-    /// Fails unless `max |a - b| <= tolerance * max |b|`.
+    /// Asserts `max |a - b| <= tolerance * max |b|`.
     pub fn close(&self, part: &str, found: TensorData, tolerance: f64) {
         if let Err(message) = self.compare(part, found, tolerance) {
             panic!("{message}");
@@ -71,7 +71,7 @@ impl Reference {
         }
     }
 
-    /// Compares all leaves of a tree that the reference has under `prefix`, by their published names.
+    /// Compares all leaves of a tree that the reference contains under `prefix`, by their published names.
     pub fn leaves<B: Backend, M: Tree<B>>(&self, prefix: &str, tree: &M, names: &NameMap, tolerance: f64) {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("tree.safetensors");
@@ -84,7 +84,8 @@ impl Reference {
         let mut wrong = Vec::new();
         for name in expected {
             let data = found.tensor(&name).unwrap_or_else(|error| panic!("{}: {error}", self.name));
-            // Some true gradients are 0, as of what moves all scores alike; what is found is rounding then.
+            // Some exact gradients are 0, such as that of a common shift of all scores; the computed ones are rounding
+            // errors.
             if largest(&self.data(&format!("{prefix}{name}"))) < 1e-6 * overall {
                 assert!(largest(&data) <= 1e-5 * overall, "{} {prefix}{name}", self.name);
                 continue;
@@ -98,7 +99,7 @@ impl Reference {
     pub fn gradients<B: Backend, M: Tree<B>>(&self, prefix: &str, grads: &M, names: &NameMap) {
         let present = leaves(grads).iter().filter(|(_, leaf)| leaf.is_present()).count();
         assert!(present > 0, "{}", self.name);
-        // Buffers have no gradient, and a file has no place for nothing.
+        // Buffers have no gradient; absent leaves are saved as zeros.
         let filled = map(grads.clone(), |leaf| match leaf.is_present() {
             true => leaf,
             false => AnyArray::from_data(TensorData::zeros::<f32, _>(leaf.shape().to_vec()), &B::Device::default()),

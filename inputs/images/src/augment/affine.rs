@@ -1,9 +1,9 @@
-//! Affine transformations with nearest sampling.
+//! Affine transformations with nearest-neighbour sampling.
 
 use image::{Rgb, RgbImage, imageops};
 
-/// Takes each pixel from `(a·x + b·y + c, d·x + e·y + f)`, in Pillow's fixed-point arithmetic with 16 fractional
-/// bits. Pixels from outside the image are `fill`.
+/// Samples each pixel at `(a·x + b·y + c, d·x + e·y + f)`, in Pillow's fixed-point arithmetic with 16 fractional bits.
+/// Pixels outside the image are `fill`.
 pub(super) fn affine(image: &RgbImage, [a, b, c, d, e, f]: [f64; 6], fill: [u8; 3]) -> RgbImage {
     let (width, height) = image.dimensions();
     // `as` saturates values beyond 64 bits.
@@ -26,12 +26,12 @@ pub(super) fn affine(image: &RgbImage, [a, b, c, d, e, f]: [f64; 6], fill: [u8; 
     })
 }
 
-/// Shears horizontally: row y moves by `amount · y`, the top row not at all.
+/// Shears horizontally: row y moves by `amount · y`; the top row is fixed.
 pub(super) fn shear_x(image: &RgbImage, amount: f64, fill: [u8; 3]) -> RgbImage {
     affine(image, [1.0, amount, 0.0, 0.0, 1.0, 0.0], fill)
 }
 
-/// Shears vertically: column x moves by `amount · x`, the leftmost not at all.
+/// Shears vertically: column x moves by `amount · x`; the leftmost column is fixed.
 pub(super) fn shear_y(image: &RgbImage, amount: f64, fill: [u8; 3]) -> RgbImage {
     affine(image, [1.0, 0.0, 0.0, amount, 1.0, 0.0], fill)
 }
@@ -41,7 +41,7 @@ pub(super) fn translate(image: &RgbImage, right: f64, down: f64, fill: [u8; 3]) 
     affine(image, [1.0, 0.0, -right, 0.0, 1.0, -down], fill)
 }
 
-/// Rotates by `degrees` counterclockwise, about the centre.
+/// Rotates counterclockwise about the centre by `degrees`.
 pub(super) fn rotate(image: &RgbImage, degrees: f64, fill: [u8; 3]) -> RgbImage {
     let (width, height) = image.dimensions();
     // Multiples of 90 degrees that only move pixels are exact.

@@ -4,7 +4,7 @@ use image::{Rgb, RgbImage};
 
 use crate::preprocess::luma;
 
-/// `from + factor * (to - from)`, truncated to an integer level. A factor over 1 extrapolates beyond `to`.
+/// Computes `from + factor * (to - from)`, truncated to an integer level. A factor over 1 extrapolates beyond `to`.
 fn blend(from: u8, to: u8, factor: f32) -> u8 {
     let (from, to) = (f32::from(from), f32::from(to));
     // `as` clamps the result to 0 to 255.
@@ -51,7 +51,7 @@ pub(super) fn sharpness(image: &RgbImage, factor: f32) -> RgbImage {
     sharp
 }
 
-/// Pillow's `SMOOTH`: each pixel has weight 5 and its neighbours 1. The outermost pixels are unchanged.
+/// Applies Pillow's `SMOOTH`: each pixel has weight 5 and its neighbours 1. The outermost pixels are unchanged.
 fn smooth(image: &RgbImage) -> RgbImage {
     let (width, height) = image.dimensions();
     let mut smoothed = image.clone();

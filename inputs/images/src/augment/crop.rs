@@ -14,16 +14,16 @@ use crate::resize::resize;
 pub struct RandomResizedCrop {
     /// `[height, width]` of the result.
     pub size: [u32; 2],
-    /// Smallest and largest area of the crop, as fractions of the image's.
+    /// Minimum and maximum area of the crop, as fractions of the image's area.
     pub scale: (f64, f64),
-    /// Smallest and largest aspect ratio, width ÷ height.
+    /// Minimum and maximum aspect ratio, width ÷ height.
     pub ratio: (f64, f64),
     /// Filter for resizing.
     pub filter: Filter,
 }
 
 impl RandomResizedCrop {
-    /// torchvision's defaults: area 0.08 to 1, aspect ratio 3:4 to 4:3, bilinear.
+    /// Creates a crop with torchvision's defaults: area 0.08 to 1, aspect ratio 3:4 to 4:3, bilinear.
     pub fn new(size: [u32; 2]) -> Self {
         Self { size, scale: (0.08, 1.0), ratio: (3.0 / 4.0, 4.0 / 3.0), filter: Filter::Bilinear }
     }
@@ -31,7 +31,7 @@ impl RandomResizedCrop {
     /// Returns a crop of the image, resized to [`size`](Self::size).
     ///
     /// # Errors
-    /// If the size, scale or ratio is not positive, or the image is empty.
+    /// The size, scale or ratio is not positive, or the image is empty.
     pub fn apply(&self, image: &RgbImage, rng: &mut (impl Rng + ?Sized)) -> Result<RgbImage> {
         check_size(self.size)?;
         let ordered = |(low, high): (f64, f64)| low > 0.0 && low <= high && high.is_finite();
@@ -98,7 +98,7 @@ impl RandomCrop {
     /// Returns a crop of the image, of [`size`](Self::size).
     ///
     /// # Errors
-    /// If a side is zero, or larger than that of the padded image.
+    /// A side is zero, or larger than that of the padded image.
     pub fn apply(&self, image: &RgbImage, rng: &mut (impl Rng + ?Sized)) -> Result<RgbImage> {
         check_size(self.size)?;
         let [height, width] = self.size;

@@ -12,9 +12,9 @@ use crate::error::{ImageError, Result};
 pub struct RandomErasing {
     /// Probability of erasing, 0 to 1.
     pub p: f64,
-    /// Smallest and largest area of the rectangle, as fractions of the image's.
+    /// Minimum and maximum area of the rectangle, as fractions of the image's area.
     pub scale: (f64, f64),
-    /// Smallest and largest height ÷ width.
+    /// Minimum and maximum height ÷ width.
     pub ratio: (f64, f64),
     /// Value of the erased pixels; `None` for standard normal noise. After normalisation, 0 is the mean colour.
     pub value: Option<f32>,
@@ -31,7 +31,7 @@ impl RandomErasing {
     /// Erases in place; `pixels` is `[c, h, w]`.
     ///
     /// # Errors
-    /// If the length is not `c * h * w`, or a scale or ratio is not positive.
+    /// The length is not `c * h * w`, or a scale or ratio is not positive.
     pub fn apply(&self, pixels: &mut [f32], [c, h, w]: [usize; 3], rng: &mut (impl Rng + ?Sized)) -> Result<()> {
         let needed = c.checked_mul(h).and_then(|n| n.checked_mul(w));
         if needed != Some(pixels.len()) {

@@ -18,7 +18,7 @@ fn look_up(image: &RgbImage, tables: &[Table; 3]) -> RgbImage {
     changed
 }
 
-/// Number of pixels of each level, for each channel.
+/// Counts the pixels of each level, per channel.
 fn histograms(image: &RgbImage) -> [[u64; 256]; 3] {
     let mut counts = [[0; 256]; 3];
     for pixel in image.pixels() {

@@ -31,7 +31,7 @@ impl ColorJitter {
     /// Returns the image with changed colours.
     ///
     /// # Errors
-    /// If a strength is negative or not finite, or hue is over 0.5.
+    /// A strength is negative or not finite, or the hue is over 0.5.
     pub fn apply(&self, image: &RgbImage, rng: &mut (impl Rng + ?Sized)) -> Result<RgbImage> {
         let strengths = [self.brightness, self.contrast, self.saturation, self.hue];
         if strengths.iter().any(|s| !s.is_finite() || *s < 0.0) || self.hue > 0.5 {
@@ -58,8 +58,8 @@ impl ColorJitter {
     }
 }
 
-/// Shifts the hue of every pixel by `turn`, −0.5 to 0.5 of the colour circle. Computed in Pillow's 8-bit HSV, whose
-/// rounding changes an image a little even for a shift of 0.
+/// Shifts the hue of every pixel by `turn`, −0.5 to 0.5 of the colour circle. Uses Pillow's 8-bit HSV, whose rounding
+/// changes an image slightly even for a shift of 0.
 pub fn adjust_hue(image: &RgbImage, turn: f64) -> RgbImage {
     let shift = (turn * 255.0) as i32;
     let mut turned = image.clone();
@@ -85,7 +85,7 @@ fn to_hsv([r, g, b]: [u8; 3]) -> [u8; 3] {
     } else {
         4.0 + distance(g) - distance(r)
     };
-    // Single precision where Pillow has it: levels are truncated, so that the last bit can matter.
+    // Single precision as in Pillow: levels are truncated, so the last bit can matter.
     let hue = ((f64::from(sixth) / 6.0 + 1.0) % 1.0) as f32;
     [(f64::from(hue) * 255.0) as u8, (f64::from(saturation) * 255.0) as u8, high]
 }

@@ -1,4 +1,4 @@
-//! Mixing the images of a batch: mixup and CutMix.
+//! Mixing of the images in a batch: mixup and CutMix.
 
 use rand::{Rng, RngExt, seq::SliceRandom};
 use rand_distr::{Beta, Distribution};
@@ -39,14 +39,14 @@ impl Default for Mix {
     }
 }
 
-/// The mixing of one batch. Its targets are `lambda * target[i] + (1 - lambda) * target[partner[i]]`.
+/// The mixing of one batch. The targets are `lambda * target[i] + (1 - lambda) * target[partner[i]]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mixed {
     /// For each image, the index of the image that is mixed into it.
     pub partner: Vec<usize>,
     /// Fraction of the original image: a weight in mixup, a share of the area in CutMix.
     pub lambda: f32,
-    /// The region that CutMix copies from the partner; `None` for mixup.
+    /// Region that CutMix copies from the partner; `None` for mixup.
     pub region: Option<Rect>,
 }
 
@@ -54,7 +54,7 @@ impl Mix {
     /// Samples the mixing of a batch of `n` images of `h × w` pixels.
     ///
     /// # Errors
-    /// If an alpha is negative or not finite.
+    /// An alpha is negative or not finite.
     pub fn draw(&self, n: usize, [h, w]: [usize; 2], rng: &mut (impl Rng + ?Sized)) -> Result<Mixed> {
         if [self.mixup_alpha, self.cutmix_alpha].iter().any(|alpha| !alpha.is_finite() || *alpha < 0.0) {
             return Err(ImageError::BadOption(format!("{self:?}: each alpha must be 0 (off) or more")));
@@ -83,7 +83,8 @@ impl Mix {
     }
 }
 
-/// Start and length of an interval in `side`, about a random centre, of half-length `half * side`, clipped to `side`.
+/// Returns start and length of an interval in `side`, about a random centre, of half-length `half * side`, clipped to
+/// `side`.
 fn span(side: usize, half: f64, rng: &mut (impl Rng + ?Sized)) -> (usize, usize) {
     let middle = rng.random_range(0..side);
     let half = (half * side as f64) as usize;
@@ -95,8 +96,8 @@ impl Mixed {
     /// Mixes a batch in place; `pixels` is `[n, c, h, w]`.
     ///
     /// # Errors
-    /// If the length is not `n * c * h * w`, the number of partners is not `n`, a partner's index is out of range, or
-    /// the region is not inside the images.
+    /// The length is not `n * c * h * w`, the number of partners is not `n`, a partner's index is out of range, or the
+    /// region is not inside the images.
     pub fn apply(&self, pixels: &mut [f32], [n, c, h, w]: [usize; 4]) -> Result<()> {
         let wrong = |reason: String| Err(ImageError::BadOption(format!("Mixed: {reason}")));
         let size = c.checked_mul(h).and_then(|size| size.checked_mul(w));
@@ -115,7 +116,7 @@ impl Mixed {
         if !matches!(ends, [Some(right), Some(bottom)] if right <= w && bottom <= h) {
             return wrong(format!("{region:?} does not lie in {w}×{h} pixels"));
         }
-        // mixup keeps lambda of the image; CutMix replaces its region completely.
+        // mixup keeps the fraction lambda of the image; CutMix replaces the region completely.
         let keep = if self.region.is_some() { 0.0 } else { self.lambda };
         let rows = || {
             let plane = move |p: usize| (0..region.height).map(move |y| (p * h + region.top + y) * w + region.left);

@@ -112,7 +112,7 @@ impl Augment {
     /// Applies the steps.
     ///
     /// # Errors
-    /// If a step has invalid fields, or does not fit the image (a [`RandomCrop`] larger than it).
+    /// A step has invalid fields, or does not fit the image (a [`RandomCrop`] that is larger than the image).
     pub fn apply(&self, image: &RgbImage, rng: &mut (impl Rng + ?Sized)) -> Result<RgbImage> {
         // If the first step crops, the whole image need not be copied.
         let mut steps = self.steps.iter();
@@ -137,7 +137,7 @@ impl Augment {
     }
 }
 
-/// A uniform sample of `low..=high`; `low` if they are equal.
+/// Samples uniformly from `low..=high`; returns `low` if they are equal.
 pub(crate) fn uniform(low: f64, high: f64, rng: &mut (impl Rng + ?Sized)) -> f64 {
     low + (high - low) * rng.random::<f64>()
 }

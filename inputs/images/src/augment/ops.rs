@@ -38,7 +38,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// All fourteen, in torchvision's order.
+    /// All fourteen operations, in torchvision's order.
     pub const ALL: [Self; 14] = [
         Self::Identity,
         Self::ShearX,
@@ -57,8 +57,8 @@ impl Op {
     ];
 }
 
-/// Applies one operation as torchvision does to a Pillow image, with nearest sampling. Pixels from outside the image
-/// are `fill`.
+/// Applies one operation as torchvision does to a Pillow image, with nearest-neighbour sampling. Pixels outside the
+/// image are `fill`.
 pub fn apply_op(image: &RgbImage, op: Op, magnitude: f64, fill: [u8; 3]) -> RgbImage {
     let factor = (1.0 + magnitude) as f32;
     match op {

@@ -1,4 +1,4 @@
-//! RandAugment: a few random operations, all of one magnitude.
+//! RandAugment: a few random operations with the same magnitude.
 
 use image::RgbImage;
 use rand::{Rng, RngExt};
@@ -9,15 +9,15 @@ use crate::error::{ImageError, Result};
 /// Number of magnitudes.
 const BINS: f64 = 31.0;
 
-/// `num_ops` random operations of [`Op::ALL`], each with magnitude `magnitude` (Cubuk et al. 2019,
-/// <https://arxiv.org/abs/1909.13719>, in torchvision's form). The sign of directed operations is random.
+/// RandAugment: `num_ops` random operations of [`Op::ALL`], each with magnitude `magnitude` (Cubuk et al. 2019,
+/// <https://arxiv.org/abs/1909.13719>, in torchvision's variant). The sign of signed operations is random.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RandAugment {
     /// Number of operations, applied one after the other.
     pub num_ops: usize,
     /// Magnitude, 0 (no change) to 30 (strongest).
     pub magnitude: u32,
-    /// Colour of pixels from outside the image.
+    /// Colour of pixels outside the image.
     pub fill: [u8; 3],
 }
 
@@ -32,7 +32,7 @@ impl RandAugment {
     /// Returns an augmented image.
     ///
     /// # Errors
-    /// If the magnitude is over 30.
+    /// The magnitude is over 30.
     pub fn apply(&self, image: &RgbImage, rng: &mut (impl Rng + ?Sized)) -> Result<RgbImage> {
         if f64::from(self.magnitude) >= BINS {
             return Err(ImageError::BadOption(format!("RandAugment: magnitude {} is not 0 to 30", self.magnitude)));

@@ -10,18 +10,18 @@ use crate::error::{ImageError, Result};
 /// torchvision's `RandomAffine` with shear along one axis, except that `scale` is uniform on a logarithmic axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RandomAffine {
-    /// Largest angle in either direction, in degrees.
+    /// Maximum angle in either direction, in degrees.
     pub degrees: f64,
-    /// Largest enlargement minus 1: with 0.1 the factor is between 1 / 1.1 and 1.1.
+    /// Maximum enlargement minus 1: with 0.1 the factor is between 1 / 1.1 and 1.1.
     pub scale: f64,
-    /// Largest horizontal shift of the top in either direction, as a fraction of the height.
+    /// Maximum horizontal shift of the top in either direction, as a fraction of the height.
     pub shear: f64,
-    /// Colour of pixels from outside the image.
+    /// Colour of pixels outside the image.
     pub fill: [u8; 3],
 }
 
 impl RandomAffine {
-    /// Creates a transformation with this largest angle, scale 0.1 and shear 0.1, with black fill.
+    /// Creates a transformation with this maximum angle, scale 0.1, shear 0.1 and black fill.
     pub fn new(degrees: f64) -> Self {
         Self { degrees, scale: 0.1, shear: 0.1, fill: [0; 3] }
     }
@@ -29,7 +29,7 @@ impl RandomAffine {
     /// Returns the transformed image, of the same size.
     ///
     /// # Errors
-    /// If an amount is negative or not finite.
+    /// An amount is negative or not finite.
     pub fn apply(&self, image: &RgbImage, rng: &mut (impl Rng + ?Sized)) -> Result<RgbImage> {
         if [self.degrees, self.scale, self.shear].iter().any(|amount| !(amount.is_finite() && *amount >= 0.0)) {
             return Err(ImageError::BadOption(format!(
@@ -44,7 +44,7 @@ impl RandomAffine {
     }
 }
 
-/// The image rotated by `angle` (in radians), sheared by `slant` and scaled by `grow`.
+/// Returns the image rotated by `angle` (in radians), sheared by `slant` and scaled by `grow`.
 fn moved(image: &RgbImage, angle: f64, slant: f64, grow: f64, fill: [u8; 3]) -> RgbImage {
     let (width, height) = image.dimensions();
     let (sin, cos) = (angle.sin() / grow, angle.cos() / grow);

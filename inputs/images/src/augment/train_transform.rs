@@ -1,4 +1,4 @@
-//! The transform of a training image: augmentation and preprocessing, from the file's image to a model's input.
+//! Transform of a training image to a model's input: augmentation and preprocessing.
 
 use image::RgbImage;
 use rand::Rng;
@@ -8,23 +8,26 @@ use super::{
 };
 use crate::{Preprocessor, error::Result};
 
-/// The geometric part of a [`TrainTransform`].
+/// Geometric part of a [`TrainTransform`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Recipe {
-    /// The preprocessing alone.
+    /// No augmentation, only the preprocessing.
     None,
-    /// The preprocessed image is shifted by up to a tenth of its longer side: for digits and other images with an orientation.
+    /// Shifts the preprocessed image by up to a tenth of its longer side: for digits and other images that must not be
+    /// flipped.
     Shift,
-    /// It is shifted by up to an eighth and flipped with probability 0.5: for CIFAR's images.
+    /// Shifts the preprocessed image by up to an eighth of its longer side, and flips it with probability 0.5: for
+    /// CIFAR.
     ShiftFlip,
-    /// A [`RandomResizedCrop`] in place of the preprocessing's resize and crop, flipped with probability 0.5: for photographs.
+    /// [`RandomResizedCrop`] instead of the preprocessing's resize and crop, and a flip with probability 0.5: for
+    /// photographs.
     #[default]
     Standard,
     /// As [`Standard`](Self::Standard), followed by [`RandAugment`].
     Rand,
 }
 
-/// The random transform of a training image, as timm's `create_transform(is_training=True)`: a recipe, colour jitter, an
+/// Random transform of a training image, like timm's `create_transform(is_training=True)`: a recipe, colour jitter, an
 /// affine transform, the preprocessing's normalisation, and random erasing.
 ///
 /// ```
@@ -41,19 +44,19 @@ pub enum Recipe {
 pub struct TrainTransform {
     /// Crops, shifts and flips.
     pub recipe: Recipe,
-    /// Largest relative change of brightness, contrast and saturation; 0 for none.
+    /// Maximum relative change of brightness, contrast and saturation; 0 for none.
     pub jitter: f64,
-    /// Largest rotation in degrees, with shears and scales of up to a tenth; 0 for none.
+    /// Maximum rotation in degrees, with shears and scales of up to a tenth; 0 for none.
     pub affine: f64,
     /// Probability of erasing a rectangle; 0 for none.
     pub erasing: f64,
 }
 
 impl TrainTransform {
-    /// Returns an image as the model sees it in training, `[c, h, w]` with the preprocessor's channels.
+    /// Returns the transformed image, `[c, h, w]` with the preprocessor's channels.
     ///
     /// # Errors
-    /// If a field is invalid, or the preprocessor gives images of another size.
+    /// A field is invalid, or the preprocessor gives images of another size.
     pub fn apply(
         &self,
         image: &RgbImage,

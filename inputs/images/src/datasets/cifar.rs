@@ -10,10 +10,10 @@ use crate::error::{ImageError, Result};
 const FORMAT: &str = "CIFAR binary";
 const SIDE: usize = 32;
 const PIXELS: usize = 3 * SIDE * SIDE;
-/// More than ten times the size of the largest of these files, in bytes.
+/// Maximum file size in bytes, more than ten times that of the largest CIFAR file.
 const MOST_BYTES: u64 = 2 << 30;
 
-/// The data set, and the set of labels for CIFAR-100.
+/// Data set, and for CIFAR-100 the set of labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CifarKind {
     /// CIFAR-10: `data_batch_1.bin` … `test_batch.bin`.
@@ -25,7 +25,7 @@ pub enum CifarKind {
 }
 
 impl CifarKind {
-    /// Number of label bytes before each image, the index of the relevant one, and the number of classes.
+    /// Returns the number of label bytes before each image, the index of the relevant one, and the number of classes.
     fn labels(self) -> (usize, usize, u8) {
         match self {
             Self::Ten => (1, 0, 10),
@@ -38,7 +38,7 @@ impl CifarKind {
 /// Reads one of CIFAR's binary files: 32×32 colour images and their labels.
 ///
 /// # Errors
-/// If the file does not exist, its length is not a whole number of images, a label is out of range, or it is larger
+/// The file does not exist, its length is not a whole number of images, a label is out of range, or the file is larger
 /// than 2 GiB.
 pub fn read_cifar(path: impl AsRef<Path>, kind: CifarKind) -> Result<ImageSet> {
     let path = path.as_ref();
@@ -91,7 +91,7 @@ mod tests {
         file
     }
 
-    /// Labels, then 1024 values each of red, green and blue.
+    /// Returns a record: labels, then 1024 values each of red, green and blue.
     fn record(labels: &[u8], colour: [u8; 3]) -> Vec<u8> {
         let planes = colour.into_iter().flat_map(|level| [level; 1024]);
         labels.iter().copied().chain(planes).collect()

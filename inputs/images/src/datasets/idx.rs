@@ -1,5 +1,5 @@
-//! MNIST's idx files (<https://yann.lecun.org/exdb/mnist/>): two zeros, the type of the values, the number of sizes,
-//! the sizes as 32-bit big-endian integers, the values.
+//! MNIST's idx files (<https://yann.lecun.org/exdb/mnist/>): two zero bytes, the type code of the values, the number of
+//! dimensions, the dimensions as 32-bit big-endian integers, and the values.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -14,7 +14,7 @@ use crate::error::{ImageError, Result};
 const FORMAT: &str = "MNIST idx";
 /// Type code of unsigned bytes.
 const BYTES: u8 = 0x08;
-/// Largest size of the values in bytes, more than in any data set of this kind. A compressed file could claim, and
+/// Maximum size of the values in bytes, more than in any data set of this kind. A compressed file could claim, and
 /// contain, any size.
 const MOST_BYTES: u64 = 4 << 30;
 
@@ -22,8 +22,8 @@ const MOST_BYTES: u64 = 4 << 30;
 /// ….
 ///
 /// # Errors
-/// If the file does not exist, has another magic number, is shorter or longer than its header states, or is larger
-/// than 4 GiB.
+/// The file does not exist, has another magic number, is shorter or longer than its header states, or is larger than 4
+/// GiB.
 pub fn read_idx_images(path: impl AsRef<Path>) -> Result<ImageSet> {
     let ([n, height, width], pixels) = read::<3>(path.as_ref())?;
     Ok(ImageSet { n, channels: 1, height, width, pixels, labels: Vec::new() })
@@ -37,10 +37,10 @@ pub fn read_idx_labels(path: impl AsRef<Path>) -> Result<Vec<u8>> {
     Ok(read::<1>(path.as_ref())?.1)
 }
 
-/// Writes the images of a set, which must be greyscale, as an idx file. The file is written atomically.
+/// Writes the images of a set, which must be greyscale, as an idx file. Writes atomically.
 ///
 /// # Errors
-/// If the images have colour, their sizes do not match the number of pixels, or the system reports an error.
+/// The images have colour, their sizes do not match the number of pixels, or the file cannot be written.
 pub fn write_idx_images(path: impl AsRef<Path>, set: &ImageSet) -> Result<()> {
     if set.channels != 1 {
         return Err(ImageError::BadOption(format!("an idx file holds grey images, not {} channels", set.channels)));
@@ -48,10 +48,10 @@ pub fn write_idx_images(path: impl AsRef<Path>, set: &ImageSet) -> Result<()> {
     write(path.as_ref(), &[set.n, set.height, set.width], &set.pixels)
 }
 
-/// Writes labels as an idx file. The file is written atomically.
+/// Writes labels as an idx file. Writes atomically.
 ///
 /// # Errors
-/// If the system reports an error.
+/// The file cannot be written.
 pub fn write_idx_labels(path: impl AsRef<Path>, labels: &[u8]) -> Result<()> {
     write(path.as_ref(), &[labels.len()], labels)
 }

@@ -1,4 +1,4 @@
-//! Labelled images from folders and from MNIST's and CIFAR's files.
+//! Labelled images from folders and from MNIST and CIFAR files.
 
 use image::RgbImage;
 use std::{
@@ -9,7 +9,7 @@ use std::{
 use super::{CifarKind, ImageSet, read_cifar, read_idx_images, read_idx_labels};
 use crate::{ImageError, ImageFolder, Limits, open};
 
-/// An image and its class. The image is read when it is asked for.
+/// An image with its class. The image is read on demand.
 #[derive(Clone, Debug)]
 pub struct LabelledImage {
     source: Source,
@@ -27,7 +27,7 @@ impl LabelledImage {
     /// Reads the image.
     ///
     /// # Errors
-    /// If its file cannot be read as an image.
+    /// The file cannot be read as an image.
     pub fn read(&self) -> Result<RgbImage, ImageError> {
         match &self.source {
             Source::File(path) => open(path, &Limits::default()),
@@ -39,23 +39,22 @@ impl LabelledImage {
     }
 }
 
-/// Images and their classes: of a folder with one folder for each class, of MNIST's idx files, or of CIFAR's binary
-/// files.
+/// Images with their classes, from one folder per class, MNIST's idx files, or CIFAR's binary files.
 #[derive(Clone, Debug)]
 pub struct LabelledImages {
-    /// Names of the classes.
+    /// Class names.
     pub labels: Vec<String>,
     /// The images.
     pub examples: Vec<LabelledImage>,
-    /// Channels, height and width, where all images have the same.
+    /// Channels, height and width, if they are the same for all images.
     pub size: Option<[usize; 3]>,
 }
 
 impl LabelledImages {
-    /// Gives the parts of the data set's identity to a hash, so that a resumed run notices other data.
+    /// Hashes the data set's identity, so that a resumed run notices other data.
     ///
-    /// Of files these are names (below the folder of their class), sizes and classes, which are known without reading
-    /// them; of a file of many images all pixels.
+    /// Image files contribute their names (below the folder of their class), sizes and classes, which are known without
+    /// reading them. A file of many images contributes all pixels.
     pub fn hash_into(&self, mut add: impl FnMut(&[u8])) {
         let mut sets: Vec<&Arc<ImageSet>> = Vec::new();
         for LabelledImage { source, class } in &self.examples {
@@ -83,10 +82,10 @@ impl LabelledImages {
 }
 
 impl LabelledImages {
-    /// The same images, with classes numbered by these labels, which may have more classes.
+    /// Returns the same images with class indices in `labels`, which can have additional classes.
     ///
     /// # Errors
-    /// If an image is of a class that the labels do not have.
+    /// The class of an image is not among the labels.
     pub fn relabelled(mut self, labels: &[String]) -> Result<Self, ImageError> {
         let places: Vec<Option<usize>> =
             self.labels.iter().map(|label| labels.iter().position(|known| known == label)).collect();
@@ -104,14 +103,14 @@ impl LabelledImages {
     }
 }
 
-/// Opens the data set of a path, and its evaluation part, if it has one.
+/// Opens the data set at a path, and its evaluation part, if it has one.
 ///
-/// The path is a folder with one folder for each class, or with such in `train` and `val` (`validation`, `test`); MNIST's idx
-/// files, as a folder or as the file of images; or CIFAR's binary files. `warn` gets a sentence for each folder without
-/// images.
+/// The path is a folder with one folder per class, or with such folders in `train` and `val` (`validation`, `test`); a
+/// folder or a single image file of MNIST's idx format; or CIFAR's binary files. `warn` is called with a sentence for
+/// each folder without images.
 ///
 /// # Errors
-/// If a file cannot be read, is damaged or lacks its labels, or there are fewer than two classes.
+/// A file cannot be read, is damaged or lacks its labels, or there are fewer than two classes.
 pub fn open_labelled(
     path: &Path,
     mut warn: impl FnMut(String),
@@ -157,7 +156,7 @@ fn folder(path: &Path, mut warn: impl FnMut(String)) -> Result<LabelledImages, I
 
 const CIFAR10: [&str; 10] = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];
 
-/// A file that holds many images.
+/// Reads a file of many images.
 fn set(path: &Path) -> Result<LabelledImages, ImageError> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let (set, labels) = match name.ends_with(".bin") {

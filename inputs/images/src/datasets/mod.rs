@@ -1,4 +1,4 @@
-//! Image data sets: labelled images of folders and files, and the file formats of MNIST and CIFAR.
+//! Image data sets: labelled images in folders and files, and the file formats of MNIST and CIFAR.
 
 mod cifar;
 mod idx;
@@ -15,7 +15,7 @@ pub use labelled::{LabelledImage, LabelledImages, open_labelled};
 pub struct ImageSet {
     /// Number of images.
     pub n: usize,
-    /// 1 for greyscale, 3 for red, green and blue.
+    /// Number of channels: 1 for greyscale, 3 for red, green and blue.
     pub channels: usize,
     /// Number of rows.
     pub height: usize,
@@ -23,18 +23,18 @@ pub struct ImageSet {
     pub width: usize,
     /// Values 0 to 255, `[n, channels, height, width]`.
     pub pixels: Vec<u8>,
-    /// The class of each image; empty if the file has no labels.
+    /// Class of each image; empty if the file has no labels.
     pub labels: Vec<u8>,
 }
 
 impl ImageSet {
-    /// The values of image `i`, `[channels, height, width]`; `None` if there is no such image.
+    /// Returns the values of image `i`, `[channels, height, width]`; `None` if there is no such image.
     pub fn get(&self, i: usize) -> Option<&[u8]> {
         let size = self.channels * self.height * self.width;
         self.pixels.get(i.checked_mul(size)?..i.checked_add(1)?.checked_mul(size)?)
     }
 
-    /// Image `i` as RGB, with grey copied to the three channels; `None` if there is no such image.
+    /// Returns image `i` as RGB, with grey copied to the three channels; `None` if there is no such image.
     pub fn image(&self, i: usize) -> Option<RgbImage> {
         let levels = self.get(i)?;
         let plane = self.height * self.width;

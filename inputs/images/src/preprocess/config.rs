@@ -13,10 +13,10 @@ use crate::filter::Filter;
 /// Means and standard deviations of CLIP's training set, which transformers uses for BiT too.
 const CLIP: [[f32; 3]; 2] = [[0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.261_302_6, 0.275_777_1]];
 const HALF: [[f32; 3]; 2] = [[0.5; 3]; 2];
-/// Largest size of a configuration in bytes; a real one is a page of text.
+/// Maximum size of a configuration in bytes; a real one is a page of text.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// The text of a configuration.
+/// Reads a configuration file of limited size.
 fn text_of(file: &Path) -> Result<String> {
     let length = std::fs::metadata(file).map_err(ImageError::io("open", file))?.len();
     if length > MOST_BYTES {
@@ -33,7 +33,7 @@ impl Preprocessor {
     /// `processor_config.json` and `config.json` is used.
     ///
     /// # Errors
-    /// If the file does not exist or is not JSON, the image processor is unknown, or an entry is invalid.
+    /// The file does not exist or is not JSON, the image processor is unknown, or an entry is invalid.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let names = ["preprocessor_config.json", "processor_config.json", "config.json"];
@@ -48,11 +48,11 @@ impl Preprocessor {
         Self::from_json(&json, &file)
     }
 
-    /// The preprocessing that the files of a model describe: the `preprocessor_config.json` in its directory or beside its
-    /// weights file, or timm's `config.json`. `None` where there is neither.
+    /// Reads the preprocessing of a model from the `preprocessor_config.json` in its directory or beside its weights
+    /// file, or from timm's `config.json`. Returns `None` if there is neither.
     ///
     /// # Errors
-    /// Those of [`from_file`](Self::from_file).
+    /// As [`from_file`](Self::from_file).
     pub fn beside(model: impl AsRef<Path>) -> Result<Option<Self>> {
         let directory = directory_at(model.as_ref());
         let timm = |text: String| text.contains("pretrained_cfg");
@@ -64,7 +64,7 @@ impl Preprocessor {
     /// Like [`from_file`](Self::from_file), for parsed JSON; `name` only appears in errors.
     ///
     /// # Errors
-    /// Those of [`from_file`](Self::from_file), except for reading.
+    /// As [`from_file`](Self::from_file), except for reading.
     pub fn from_json(json: &Value, name: &Path) -> Result<Self> {
         let Some(mut entries) = json.as_object() else {
             return Err(ImageError::config(name, "it is no JSON object"));
@@ -88,7 +88,7 @@ struct Defaults {
     /// If true, a single number is the side of a square; otherwise it is the shorter side.
     square: bool,
     resize: Resize,
-    /// Size of a crop. Of these classes, only that of BEiT has one and does not crop unless it is told to.
+    /// Size of a crop. BEiT's class has one, but does not crop unless `do_center_crop` is set.
     crop: Option<[u32; 2]>,
     filter: Filter,
     colours: [[f32; 3]; 2],

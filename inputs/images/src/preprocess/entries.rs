@@ -20,7 +20,7 @@ impl Entries<'_> {
         ImageError::config(self.file, reason)
     }
 
-    /// Checks the keys.
+    /// Refuses unsupported keys.
     pub fn check(&self, known: &KnownKeys) -> Result<()> {
         known.check(self.file, self.entries).map_err(|reason| self.wrong(reason))
     }
@@ -34,7 +34,7 @@ impl Entries<'_> {
         self.get(key).is_some()
     }
 
-    /// The class of the image processor, without suffixes that only tell the implementation.
+    /// Returns the class of the image processor, without suffixes that only name the implementation.
     pub fn class(&self) -> Result<String> {
         let named = self.get("image_processor_type").or_else(|| self.get("feature_extractor_type"));
         if let Some(name) = named.and_then(Value::as_str) {
@@ -42,7 +42,7 @@ impl Entries<'_> {
             let name = name.strip_suffix("ImageProcessor").or_else(|| name.strip_suffix("FeatureExtractor"));
             return Ok(name.unwrap_or_default().to_owned());
         }
-        // Files from before there were types.
+        // Older files have no type.
         if !self.has("size") {
             return Err(self.wrong("it has neither an image_processor_type, a size nor a pretrained_cfg".into()));
         }
@@ -109,7 +109,7 @@ impl Entries<'_> {
         }
     }
 
-    /// A list of numbers, or one number for all channels.
+    /// Reads a list of numbers, or one number for all channels.
     pub fn numbers(&self, key: &str, default: &[f32]) -> Result<Vec<f32>> {
         let wrong = |value: &Value| self.wrong(format!("{key}: {value} are no numbers"));
         match self.get(key) {

@@ -1,4 +1,4 @@
-//! Position of the crop, and resizing of only the pixels it keeps.
+//! Position of the crop, and resizing of only the pixels that the crop keeps.
 
 use image::{Rgb, RgbImage, imageops};
 
@@ -39,7 +39,7 @@ pub(super) fn prepare(preprocessor: &Preprocessor, image: &RgbImage) -> Result<R
     Ok(framed)
 }
 
-/// `[height, width]` after the resize and before the crop.
+/// Returns `[height, width]` after the resize and before the crop.
 fn resized_size(resize: Resize, [height, width]: [u32; 2]) -> [u64; 2] {
     // The arithmetic of torchvision and timm, in the same order, so that the same values are rounded.
     let longer = |n: u32, long: u32, short: u32| (u64::from(n) * u64::from(long)) / u64::from(short);
@@ -58,7 +58,7 @@ fn resized_size(resize: Resize, [height, width]: [u32; 2]) -> [u64; 2] {
     }
 }
 
-/// The range of one side that a centre crop keeps, and the padding before it.
+/// Range of one side that a centre crop keeps, and the padding before it.
 struct Span {
     from: u64,
     count: u32,
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn the_longer_side_is_cut_off() {
-        // int(256 * 427 / 640) has nothing to do with it: the shorter side is 427, int(256 * 640 / 427) = 383.
+        // The shorter side is 427: int(256 * 640 / 427) = 383, not int(256 * 427 / 640).
         assert_eq!(resized_size(Resize::Shorter(256), [427, 640]), [256, 383]);
         assert_eq!(resized_size(Resize::Shorter(256), [640, 427]), [383, 256]);
         assert_eq!(resized_size(Resize::Shorter(256), [2, 30000]), [256, 3_840_000]);

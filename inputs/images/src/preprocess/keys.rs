@@ -1,9 +1,9 @@
-//! Keys of the files of preprocessing. Each is followed, or known to change no result, or refused by name. A key that the
-//! image processors read here do not have changes nothing; it is named once on standard error.
+//! Keys of preprocessing configurations. Each is followed, known to change no result, or refused by name. Keys that are
+//! unknown to the image processors change nothing; they are named once on standard error.
 
 use grove_files::{KnownKeys, RefusedKey};
 
-/// `preprocessor_config.json` of transformers.
+/// Keys of transformers' `preprocessor_config.json`.
 pub(super) const TRANSFORMERS: KnownKeys = KnownKeys {
     followed: &[
         "image_processor_type",
@@ -48,7 +48,7 @@ pub(super) const TRANSFORMERS: KnownKeys = KnownKeys {
     ],
 };
 
-/// timm's `pretrained_cfg`.
+/// Keys of timm's `pretrained_cfg`.
 pub(super) const TIMM: KnownKeys = KnownKeys {
     followed: &["input_size", "crop_pct", "crop_mode", "interpolation", "mean", "std"],
     without_effect: &[

@@ -1,4 +1,4 @@
-//! Preprocessing of an image to the input that a model was trained on: resize, crop, rescale, normalise.
+//! Preprocessing of an image to a model's input: resize, crop, rescale, normalise.
 
 mod config;
 mod entries;
@@ -24,25 +24,25 @@ pub const IMAGENET_STD: [f32; 3] = [0.229, 0.224, 0.225];
 pub enum Resize {
     /// No resizing.
     None,
-    /// To this size, regardless of the aspect ratio.
+    /// Resizes to this size, regardless of the aspect ratio.
     Exact {
         /// Height in pixels.
         height: u32,
         /// Width in pixels.
         width: u32,
     },
-    /// The shorter side to this number of pixels `n`, keeping the aspect ratio: the longer one becomes `int(n * long
-    /// / short)`.
+    /// Resizes the shorter side to `n` pixels, keeping the aspect ratio: the longer one becomes
+    /// `int(n * long / short)`.
     Shorter(u32),
-    /// The smallest size that covers this one, keeping the aspect ratio (timm's `center` for sizes that are not
-    /// square).
+    /// Resizes to the smallest size that covers this one, keeping the aspect ratio (timm's `center` for non-square
+    /// sizes).
     Cover {
         /// Height in pixels.
         height: u32,
         /// Width in pixels.
         width: u32,
     },
-    /// The largest size that fits into this one, keeping the aspect ratio (timm's `border`).
+    /// Resizes to the largest size that fits into this one, keeping the aspect ratio (timm's `border`).
     Within {
         /// Height in pixels.
         height: u32,
@@ -51,7 +51,7 @@ pub enum Resize {
     },
 }
 
-/// The preprocessing of a model's input images. Fields are in the order of application.
+/// Preprocessing of a model's input images. Fields are in the order of application.
 ///
 /// ```
 /// use grove_images::{Preprocessor, RgbImage};
@@ -69,24 +69,24 @@ pub struct Preprocessor {
     pub resize: Resize,
     /// Filter for resizing.
     pub filter: Filter,
-    /// Centre crop to `[height, width]`, with padding of colour `fill` for a smaller image; `None` for no crop.
+    /// Centre crop to `[height, width]`. A smaller image is padded with colour `fill`. `None` for no crop.
     pub crop: Option<[u32; 2]>,
-    /// Fraction of the resized image's sides that the crop keeps, as timm's files have it; `None` where only the sizes tell.
+    /// Fraction of the resized image's sides that the crop keeps, from timm's files; `None` if only sizes are known.
     pub crop_pct: Option<f64>,
-    /// The library whose arithmetic is reproduced.
+    /// Library whose arithmetic is reproduced.
     pub convention: ResampleCompat,
     /// Colour of the padding.
     pub fill: [u8; 3],
-    /// Factor of pixel values: 1/255 maps them to 0..1.
+    /// Factor by which pixel values are multiplied: 1/255 maps them to 0..1.
     pub rescale: f32,
-    /// Subtracted from each channel. Three means for colour, one for greyscale. Zeros for no change.
+    /// Means, subtracted from each channel: three for colour, one for greyscale. Zeros for no change.
     pub mean: Vec<f32>,
-    /// Divisor of each channel after the subtraction, one for each mean. Ones for no change.
+    /// Standard deviations, by which each channel is divided, one for each mean. Ones for no change.
     pub std: Vec<f32>,
 }
 
 impl Preprocessor {
-    /// `[height, width]` of the result; `None` if that depends on the image (no crop, and a resize that keeps the
+    /// Returns `[height, width]` of the result; `None` if it depends on the image (no crop, and a resize that keeps the
     /// aspect ratio or none).
     pub fn size(&self) -> Option<[usize; 2]> {
         match (self.crop, self.resize) {
@@ -97,16 +97,16 @@ impl Preprocessor {
         }
     }
 
-    /// Number of channels: 3 for colour, 1 for greyscale.
+    /// Returns the number of channels: 3 for colour, 1 for greyscale.
     pub fn channels(&self) -> usize {
         self.mean.len()
     }
 
-    /// The same preprocessing for square images of `side` pixels. A resize that keeps the aspect ratio grows with the crop;
-    /// any other becomes exact. With a `crop_pct`, the resize is timm's for such images.
+    /// Returns the same preprocessing for square images of `side` pixels. A resize that keeps the aspect ratio scales
+    /// with the crop; any other becomes exact. With a `crop_pct`, the resize is timm's for such images.
     ///
     /// # Errors
-    /// Those of [`check`](Self::check).
+    /// As [`check`](Self::check).
     pub fn with_side(self, side: u32) -> Result<Self> {
         let scaled = self.crop_pct.map(|part| ((f64::from(side) / part).floor() as u32).max(1));
         let resize = match (self.resize, self.crop) {
@@ -131,16 +131,16 @@ impl Preprocessor {
         Ok(preprocessor)
     }
 
-    /// Preprocessing for a model that is trained from scratch on images of a data set, to `side` x `side` pixels.
+    /// Returns preprocessing to `side` x `side` pixels for a model that is trained from scratch on a data set.
     ///
-    /// `size` is the channels, height and width of all its images, such as [`LabelledImages::size`]: these are resized as a
-    /// whole. Photographs, of any size, are resized with their aspect ratio and cropped. Grey images are normalised as
-    /// MNIST's, others as ImageNet's.
+    /// `size` is the channels, height and width of all images, such as [`LabelledImages::size`]. Images of equal size
+    /// are resized as a whole; with `None`, such as for photographs, images keep their aspect ratio and are cropped.
+    /// Grey images are normalised with MNIST's statistics, others with ImageNet's.
     ///
     /// [`LabelledImages::size`]: crate::datasets::LabelledImages::size
     ///
     /// # Errors
-    /// Those of [`check`](Self::check).
+    /// As [`check`](Self::check).
     pub fn for_images(size: Option<[usize; 3]>, side: u32) -> Result<Self> {
         let grey = size.is_some_and(|[channels, ..]| channels == 1);
         let base = Self::preset(if grey { "mnist" } else { "torchvision" })?;
@@ -162,16 +162,16 @@ impl Preprocessor {
     /// Only the part that the crop keeps is resampled, so that an image of 30,000×2 pixels costs no more than others.
     ///
     /// # Errors
-    /// If the image is empty, or, without a crop, the result would exceed 178,956,970 pixels.
+    /// The image is empty, or, without a crop, the result would exceed 178,956,970 pixels; as [`check`](Self::check).
     pub fn prepare(&self, image: &RgbImage) -> Result<RgbImage> {
         geometry::prepare(self, image)
     }
 
-    /// Rescales and normalises: `(value * rescale - mean) / std`, `[c, h, w]`, with the height and width of the
-    /// image. With one mean the image is converted to greyscale first: 0.299 red + 0.587 green + 0.114 blue.
+    /// Rescales and normalises: `(value * rescale - mean) / std`, `[c, h, w]`, with the height and width of the image.
+    /// With one mean the image is first converted to greyscale: 0.299 red + 0.587 green + 0.114 blue.
     ///
     /// # Errors
-    /// Those of [`check`](Self::check).
+    /// As [`check`](Self::check).
     pub fn normalise(&self, image: &RgbImage) -> Result<Vec<f32>> {
         self.check()?;
         // There are only 256 input values, so each channel is a table.
@@ -193,10 +193,10 @@ impl Preprocessor {
         Ok(values)
     }
 
-    /// [`prepare`](Self::prepare), then [`normalise`](Self::normalise): `[c, height, width]`.
+    /// Applies [`prepare`](Self::prepare), then [`normalise`](Self::normalise): `[c, height, width]`.
     ///
     /// # Errors
-    /// Those of both.
+    /// As both.
     pub fn apply(&self, image: &RgbImage) -> Result<Vec<f32>> {
         self.check()?;
         self.normalise(&self.prepare(image)?)
@@ -205,8 +205,8 @@ impl Preprocessor {
     /// Checks that the fields are valid.
     ///
     /// # Errors
-    /// If the number of means is not 1 or 3, the number of standard deviations differs from it, a standard deviation
-    /// is zero, a value is not finite, or a side is zero or beyond 65,536.
+    /// The number of means is not 1 or 3, the number of standard deviations differs from it, a standard deviation is
+    /// zero, a value is not finite, or a side is zero or over 65,536.
     pub fn check(&self) -> Result<()> {
         let wrong = |reason: String| Err(ImageError::BadOption(reason));
         if !matches!(self.mean.len(), 1 | 3) || self.std.len() != self.mean.len() {
@@ -231,7 +231,7 @@ impl Preprocessor {
     }
 }
 
-/// ITU-R 601 luma, in Pillow's integer arithmetic.
+/// Computes ITU-R 601 luma, in Pillow's integer arithmetic.
 pub(crate) fn luma([r, g, b]: [u8; 3]) -> u8 {
     ((u32::from(r) * 19595 + u32::from(g) * 38470 + u32::from(b) * 7471 + 0x8000) >> 16) as u8
 }

@@ -6,10 +6,10 @@ use crate::error::{ImageError, Result};
 use crate::filter::Filter;
 
 impl Preprocessor {
-    /// The names of presets; see [`preset`](Self::preset).
+    /// Names of the presets; see [`preset`](Self::preset).
     pub const PRESETS: &[&str] = &["torchvision", "torchvision-v2", "vit", "timm", "timm-imagenet", "mnist", "cifar10"];
 
-    /// Returns preprocessing by name:
+    /// Returns the preprocessing with a name:
     ///
     /// | name | resize | crop | mean, std |
     /// |---|---|---|---|
@@ -22,7 +22,7 @@ impl Preprocessor {
     /// | `cifar10` | 32×32, bilinear | | CIFAR-10's |
     ///
     /// # Errors
-    /// If the name is unknown.
+    /// The name is unknown.
     pub fn preset(name: &str) -> Result<Self> {
         let base = Self {
             resize: Resize::Shorter(256),

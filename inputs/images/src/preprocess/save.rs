@@ -13,11 +13,11 @@ impl Preprocessor {
     /// Returns the content of a `preprocessor_config.json` for transformers' `AutoImageProcessor`: a
     /// `ViTImageProcessor` if there is no crop and the shorter side is not fixed, otherwise a `BitImageProcessor`.
     ///
-    /// transformers always follows [`ResampleCompat::Transformers`]. The entry `convention`, which it ignores, preserves
-    /// the other one for [`from_file`](Self::from_file).
+    /// transformers always uses [`ResampleCompat::Transformers`]. The entry `convention`, which transformers ignores,
+    /// preserves the other convention for [`from_file`](Self::from_file).
     ///
     /// # Errors
-    /// Those of [`check`](Self::check), and for settings that transformers' image processors lack: [`Resize::Cover`],
+    /// As [`check`](Self::check); also for settings that transformers' image processors lack: [`Resize::Cover`],
     /// [`Resize::Within`], and padding that is not black.
     pub fn to_json(&self) -> Result<Value> {
         self.check()?;
@@ -34,7 +34,7 @@ impl Preprocessor {
         if self.crop.is_some() && self.fill != [0; 3] {
             return Err(ImageError::BadOption("transformers only borders with black: set fill to 0".into()));
         }
-        // The decimal number as written, 0.485, rather than its value in single precision, 0.48500001430511475.
+        // Writes the shortest decimal, 0.485, rather than the f32's exact value, 0.48500001430511475.
         let number = |v: f32| v.to_string().parse().unwrap_or(f64::from(v));
         let numbers = |list: &[f32]| list.iter().map(|&v| number(v)).collect::<Vec<f64>>();
         let rescale = if self.rescale == 1.0 / 255.0 { 1.0 / 255.0 } else { number(self.rescale) };
@@ -42,7 +42,7 @@ impl Preprocessor {
 
         let mut entries = Map::new();
         let mut put = |key: &str, value: Value| entries.insert(key.to_owned(), value);
-        // The ViT processor would make a square of a shorter side, and only the BiT one crops.
+        // The ViT processor would make a square of a shorter side, and only the BiT processor crops.
         let vit = self.crop.is_none() && !matches!(self.resize, Resize::Shorter(_));
         put("image_processor_type", if vit { "ViTImageProcessor" } else { "BitImageProcessor" }.into());
         put("do_resize", (self.resize != Resize::None).into());
@@ -70,7 +70,7 @@ impl Preprocessor {
     /// written atomically.
     ///
     /// # Errors
-    /// Those of [`to_json`](Self::to_json), and if the system reports an error.
+    /// As [`to_json`](Self::to_json); also if the file cannot be written.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let file = if path.is_dir() { path.join("preprocessor_config.json") } else { path.to_owned() };

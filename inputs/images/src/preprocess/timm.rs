@@ -8,7 +8,7 @@ use crate::convention::ResampleCompat;
 use crate::error::Result;
 use crate::filter::Filter;
 
-/// The pipeline of timm's `create_transform` for evaluation.
+/// Reads the pipeline of timm's `create_transform` for evaluation.
 pub(super) fn read(config: &Entries) -> Result<Preprocessor> {
     config.check(&keys::TIMM)?;
     let [height, width] = match config.get("input_size").and_then(Value::as_array).map(Vec::as_slice) {

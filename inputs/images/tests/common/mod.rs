@@ -22,7 +22,7 @@ pub fn text<'a>(case: &'a Value, key: &str) -> &'a str {
     case[key].as_str().unwrap_or_else(|| panic!("`{key}` of {case}"))
 }
 
-/// Largest and mean difference in levels.
+/// Returns the largest and the mean difference, in levels.
 pub fn difference(name: &str, a: &RgbImage, b: &RgbImage) -> (u8, f64) {
     assert_eq!(a.dimensions(), b.dimensions(), "{name}");
     let levels = || a.as_raw().iter().zip(b.as_raw()).map(|(a, b)| a.abs_diff(*b));

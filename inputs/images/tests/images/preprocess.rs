@@ -41,7 +41,7 @@ fn tensors_are_the_references() {
     }
 }
 
-/// The definition: resize the whole image, then crop.
+/// Reference: resizes the whole image, then crops.
 fn resize_then_crop(image: &RgbImage, [height, width]: [u32; 2], crop: u32, filter: Filter) -> RgbImage {
     let whole = resize(image, width, height, filter);
     let half = |over: u32| (f64::from(over) / 2.0).round_ties_even() as u32;
@@ -138,7 +138,7 @@ fn published_files_of_the_hub() {
         "image_processor_type": "BitImageProcessor", "image_std": [0.229, 0.224, 0.225], "resample": 3,
         "rescale_factor": 0.00392156862745098, "size": {"shortest_edge": 256}});
     assert_eq!(read(&dino).unwrap(), expected);
-    // BEiT's class has a size for crops, and does not crop unless it is told to.
+    // BEiT's class has a crop size, but does not crop unless `do_center_crop` is set.
     let beit = |crops: Value| {
         let config = json!({"image_processor_type": "BeitImageProcessor", "size": 256, "do_center_crop": crops});
         read(&config).unwrap().crop
@@ -188,7 +188,8 @@ fn bad_configurations_are_errors() {
     assert!(Preprocessor::preset("resnet").unwrap_err().to_string().contains("torchvision"));
 }
 
-/// Resize and crop for images of another size are timm's: `floor(size / crop_pct)`, not a multiple of the rounded old one.
+/// Resize and crop for images of another size follow timm: `floor(size / crop_pct)`, not a multiple of the rounded old
+/// size.
 #[test]
 fn other_sizes_of_timms_files() {
     let read = |mode: &str| {

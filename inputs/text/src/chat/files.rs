@@ -11,12 +11,12 @@ use crate::{
     special::special_tokens,
 };
 
-/// A template of a directory.
+/// The template of a directory, with its special tokens.
 pub(super) struct Found {
     pub source: String,
-    /// The special tokens by name.
+    /// Special tokens by name.
     pub tokens: Map<String, Value>,
-    /// The file with the template.
+    /// File that contains the template.
     pub file: PathBuf,
 }
 

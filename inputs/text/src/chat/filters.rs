@@ -14,7 +14,7 @@ use super::{
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// Largest indentation.
+/// Maximum indentation, in spaces.
 const WIDEST: usize = 1000;
 
 /// Adds filters and tests to an environment.

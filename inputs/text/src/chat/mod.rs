@@ -36,22 +36,22 @@ use crate::{
     printable::error_message,
 };
 
-/// Longest template in bytes. Published ones, with tools and reasoning, have some 20 kB.
+/// Maximum length of a template, in bytes. Published ones, with tools and reasoning, have about 20 kB.
 const LONGEST: usize = 256 << 10;
 
-/// Number of instructions that a template may take, and the additional number per message. Published templates take
-/// some hundred per message.
+/// Maximum number of instructions of a template, and the additional number per message. Published templates take a few
+/// hundred per message.
 const FUEL: u64 = 500_000;
 const FUEL_PER_MESSAGE: u64 = 5_000;
 
-/// Largest recursion depth of macros and loops; a call of a macro counts four.
+/// Maximum recursion depth of macros and loops; a macro call counts four.
 const DEEPEST: usize = 400;
 
-/// Longest prompt in bytes, in addition to sixteen times the size of the input.
+/// Maximum length of a prompt in bytes, in addition to sixteen times the size of the input.
 const LONGEST_PROMPT: usize = 4 << 20;
 
-/// Stack size of the rendering thread in bytes, most of which is never touched. Freeing nested values takes stack for
-/// each level, and a template can have some hundred thousand levels: `x.a.a.a…`.
+/// Stack size of the rendering thread in bytes, most of which is never touched. Freeing nested values needs stack for
+/// each level, and a template can have several hundred thousand levels: `x.a.a.a…`.
 const STACK: usize = 256 << 20;
 
 /// A message of a conversation.
@@ -87,7 +87,7 @@ pub struct ChatTemplate {
     source: String,
     variables: Map<String, serde_json::Value>,
     now: Option<SystemTime>,
-    /// The file that it was read from, for errors.
+    /// File of the template, for errors.
     file: Option<PathBuf>,
 }
 
@@ -117,7 +117,7 @@ impl ChatTemplate {
         Ok(Self { source, variables: all, now: None, file: None })
     }
 
-    /// Creates a template that a file holds.
+    /// Creates a template that was read from a file.
     ///
     /// # Errors
     /// As [`new`](Self::new), but [`TextError::Config`] with the file.
@@ -132,13 +132,13 @@ impl ChatTemplate {
         }
     }
 
-    /// Reads the template of a model's directory and its special tokens: `chat_template.jinja`, or the entry
-    /// `chat_template` of `tokenizer_config.json` (of several, the one named `default`), or that of
-    /// `chat_template.json`. `None` if the directory has none of them.
+    /// Reads the template and the special tokens of a model's directory. The template is `chat_template.jinja`, or the
+    /// entry `chat_template` of `tokenizer_config.json` (of several, the one named `default`) or of
+    /// `chat_template.json`. Returns `None` if the directory has none of them.
     ///
     /// # Errors
-    /// If a file cannot be read, or there are several templates and none is named `default`; and those of
-    /// [`new`](Self::new), as [`TextError::Config`] with the file.
+    /// A file cannot be read, or there are several templates and none is named `default`; as [`new`](Self::new), but
+    /// [`TextError::Config`] with the file.
     pub fn from_directory(directory: impl AsRef<Path>) -> Result<Option<Self>> {
         let Some(files::Found { source, tokens, file }) = files::template(directory.as_ref())? else { return Ok(None) };
         Self::of_file(&file, &source, tokens).map(Some)
@@ -157,8 +157,8 @@ impl ChatTemplate {
         self
     }
 
-    /// Fixes the time that the template sees, in UTC. Templates may put the date into a prompt; by default it is the
-    /// system's, in its time zone.
+    /// Sets the time that the template sees, in UTC. The default is the system's time in its time zone. Templates can
+    /// write the date into a prompt.
     #[must_use]
     pub fn at(mut self, now: SystemTime) -> Self {
         self.now = Some(now);
@@ -211,7 +211,7 @@ impl ChatTemplate {
 fn environment(budget: &Budget, now: Option<SystemTime>) -> Environment<'static> {
     // Contains only the filters and functions that are added here.
     let mut env = Environment::empty();
-    env.set_debug(false); // errors would print all variables, to any depth
+    env.set_debug(false); // errors would print all variables, at any depth
     env.set_recursion_limit(DEEPEST);
     filters::add(&mut env, budget);
     let paying = budget.clone();

@@ -6,7 +6,7 @@ use minijinja::{Error, ErrorKind, Value, value::ValueKind};
 
 use super::budget::{Budget, ENTRY};
 
-/// Largest nesting depth of lists that can be formatted.
+/// Maximum nesting depth of lists that can be formatted.
 pub(super) const DEEPEST: usize = 100;
 
 /// Formats a value like `str`.
@@ -62,7 +62,7 @@ fn repr(value: &Value, budget: &Budget, out: &mut String, depth: usize) -> Resul
     Ok(())
 }
 
-/// Error about lists that are nested too deep to be formatted.
+/// Returns the error for lists that are nested too deep to be formatted.
 pub(super) fn too_deep() -> Error {
     Error::new(ErrorKind::InvalidOperation, "lists lie too deep within lists to be written")
 }

@@ -43,13 +43,14 @@ pub(super) fn known(source: &str) -> Cow<'_, str> {
     out.into()
 }
 
-/// Name of a tag.
+/// Returns the name of a tag.
 fn name(tag: &str) -> &str {
     let name = tag[2..].trim_start_matches(['-', '+']).trim_start();
     name.split(|letter: char| !letter.is_alphanumeric() && letter != '_').next().unwrap_or_default()
 }
 
-/// Length of a tag including `end`, which may also occur in strings inside it; all of the text if `end` is missing.
+/// Returns the length of a tag including `end`, which can also occur in strings inside the tag; the length of the text
+/// if `end` is missing.
 fn closed(tag: &str, end: &str) -> usize {
     let mut quote = None;
     let mut escaped = false;

@@ -125,7 +125,7 @@ impl Vocabulary {
         texts.map(|text| special::added(text, true)).collect()
     }
 
-    /// The pairs in `merges`; `None` if there are none.
+    /// Parses `merges`; `None` if there are none.
     fn pairs(&mut self) -> std::result::Result<Option<Merges>, String> {
         let Some(merges) = self.merges.take() else { return Ok(None) };
         let pairs = merges.into_iter().enumerate().map(|(place, merge)| {
@@ -162,7 +162,7 @@ impl Vocabulary {
         pieces::tokenizer(pieces::bpe(&pieces, merges)?, &pieces, pipeline, &self.roles())
     }
 
-    /// The tokenizer, and whether its texts usually begin with a token of their own.
+    /// Returns the tokenizer, and true if its sequences begin with `bos` by default.
     fn byte_pairs(&mut self) -> std::result::Result<(Tokenizer, bool), String> {
         let cut = split::named(self.pre.as_deref())?;
         let Some(merges) = self.pairs()? else { return Err("it has no merges, which byte pairs need".into()) };
@@ -172,10 +172,10 @@ impl Vocabulary {
         for (&text, &id) in &ids {
             let kind = self.kind(id as usize);
             let spelled = match kind {
-                // These are found in the text as it is.
+                // Matched verbatim in the text.
                 Kind::Control | Kind::Unknown | Kind::UserDefined => text.to_owned(),
-                // Some converters leave tokens that were added later as they read. They are spelled like the others,
-                // unless there is one that reads so.
+                // Some converters leave tokens that were added later as plain text. They are mapped to GPT-2's
+                // characters like the others, unless the mapped token exists.
                 _ if byte_level::is_spelled(text) => text.to_owned(),
                 _ => Some(byte_level::spell(text))
                     .filter(|text| !ids.contains_key(text.as_str()))

@@ -1,4 +1,4 @@
-//! Pre-tokenizers that GGUF files name, which split texts before byte pairs are merged.
+//! Pre-tokenizers that GGUF files name. They split texts before BPE.
 //!
 //! The names are those of llama.cpp (`src/llama-vocab.cpp`). The patterns are those of the models' own
 //! `tokenizer.json`, which llama.cpp rewrites for its engine.
@@ -13,13 +13,13 @@ use tokenizers::{
     tokenizer::SplitDelimiterBehavior,
 };
 
-/// Pre-tokenizer of a family of models.
+/// Pre-tokenizer of a model family.
 pub(super) struct Cut {
-    /// Patterns, each applied to the parts that those before it left. What lies between matches is a part too.
+    /// Patterns, each applied to the parts that the previous ones left. Text between matches is a part too.
     patterns: &'static [&'static str],
-    /// If true, a part that is a token becomes that token, whatever the merges are.
+    /// If true, a part that is itself a token becomes that token, whatever the merges are.
     pub(super) whole_first: bool,
-    /// If true, texts begin with a token of their own where the file does not set it.
+    /// If true, sequences begin with `bos` unless the file says otherwise.
     pub(super) add_bos: bool,
 }
 
@@ -57,16 +57,16 @@ const DEEPSEEK3: &str = concat!(
     r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 );
 
-/// Letters of scripts with capitals, as DeepSeek lists them; by number where an editor that normalises would change
-/// them.
+/// Letters of scripts with upper and lower case, from DeepSeek's pattern. Escaped if an editor's Unicode normalisation
+/// would change them.
 const CASED: &str = concat!(
     r"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝ",
     r"\x{1F5F}-\x{1F7D}ᾀ-ᾴᾶ-ᾼ\x{1FBE}ῂ-ῄῆ-ῌ\x{1FD0}-\x{1FD3}\x{1FD6}-\x{1FDB}ῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ\x{2126}ℨ",
     r"\x{212A}-\x{212D}ℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+"
 );
 
-/// Patterns by llama.cpp's names for them. Names with an asterisk: a whole part comes first; with a plus: texts begin
-/// with a token.
+/// Patterns by llama.cpp's names. `*`: a part that is a token is not split by merges (`whole_first`). `+`: sequences
+/// begin with `bos` (`add_bos`).
 const NAMED: [(&str, &[&str]); 13] = [
     (
         "default gpt-2 phi-2 jina-es jina-de jina-v2-es jina-v2-de gigachat a.x-4.0 mellum modern-bert exaone4 mpt \
@@ -91,8 +91,7 @@ const NAMED: [(&str, &[&str]); 13] = [
     ("viking", &[r" ?[^(\s|.,!?…。，、।۔،)]+", r"\p{N}"]),
 ];
 
-/// Returns the pre-tokenizer that a file means by `pre`. A file without a name is older than the names, and uses that
-/// of GPT-2.
+/// Returns the pre-tokenizer with the name `pre`. Files without a name are older than the names and use GPT-2's.
 pub(super) fn named(pre: Option<&str>) -> Result<Cut, String> {
     let pre = pre.unwrap_or("default");
     for (names, patterns) in NAMED {
@@ -112,7 +111,7 @@ pub(super) fn named(pre: Option<&str>) -> Result<Cut, String> {
 }
 
 impl Cut {
-    /// Cuts, and then writes each part in GPT-2's letters for bytes.
+    /// Returns the splits, followed by the mapping of bytes to GPT-2's characters.
     pub(super) fn pre_tokenizer(&self) -> Result<Sequence, String> {
         let mut steps: Vec<PreTokenizerWrapper> = Vec::new();
         for pattern in self.patterns {

@@ -1,13 +1,13 @@
-//! Character map that a SentencePiece model applies to a text.
+//! Character map of a SentencePiece model.
 
 use tokenizers::normalizers::precompiled::Precompiled;
 
-/// The longest text that a letter may become, in bytes. Unicode's own longest has 18 letters.
+/// Maximum length of a character's replacement, in bytes. Unicode's longest has 18 characters.
 const LONGEST_REPLACEMENT: usize = 1 << 8;
 
-/// Reads a `precompiled_charsmap`: a trie as a double array, behind its size, and then the replacements, each ended by
-/// a zero. The library follows the trie's offsets without a look at the array's end, so that a damaged one would end
-/// the program; here every offset is checked first.
+/// Reads a `precompiled_charsmap`: the size of a trie, the trie as a double array, and the replacements, each
+/// terminated by a zero byte. The library follows the trie's offsets without bounds checks, so an invalid trie would
+/// abort the program. Therefore every offset is checked here.
 pub(crate) fn precompiled(bytes: &[u8]) -> Result<Precompiled, String> {
     let broken = |what: &str| Err(format!("the map of letters in it is damaged: {what}"));
     let Some((size, rest)) = bytes.split_first_chunk::<4>() else { return broken("it has no size") };
@@ -23,11 +23,11 @@ pub(crate) fn precompiled(bytes: &[u8]) -> Result<Precompiled, String> {
     let units: Vec<u32> =
         trie.chunks_exact(4).map(|unit| u32::from_le_bytes([unit[0], unit[1], unit[2], unit[3]])).collect();
     for (place, &unit) in units.iter().enumerate() {
-        // A unit with the highest bit is a value, which no byte leads to.
+        // A unit with the highest bit set is a value, which is never reached through a byte.
         if unit >> 31 == 1 {
             continue;
         }
-        // https://github.com/s-yata/darts-clone: where its children are; bit 8 says that the first is a value.
+        // https://github.com/s-yata/darts-clone: offset of the children; bit 8 says that the first child is a value.
         let base = place ^ ((unit >> 10) << ((unit & (1 << 9)) >> 6)) as usize;
         if base | 0xFF >= units.len() {
             return broken("an offset leads out of its trie");
@@ -44,7 +44,7 @@ pub(crate) fn precompiled(bytes: &[u8]) -> Result<Precompiled, String> {
 mod tests {
     use super::precompiled;
 
-    /// 256 units, all zero but for the first ones given, and replacements.
+    /// 256 units, zero except for the given first ones, and replacements.
     fn map(first: &[u32], replacements: &[u8]) -> Vec<u8> {
         let mut units = vec![0u32; 256];
         units[..first.len()].copy_from_slice(first);

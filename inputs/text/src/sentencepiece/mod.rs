@@ -1,11 +1,11 @@
 //! Tokenizers from a SentencePiece model, `tokenizer.model`.
 //!
-//! Older LLaMA, Mistral and similar repositories have nothing else. [`from_file`] gives the tokens that transformers'
-//! `LlamaTokenizer` gives from the same file (as of version 5), where the model is of LLaMA's kind. What else
-//! SentencePiece can do, other normalisation and unigram models, follows SentencePiece's own encoder.
+//! Older LLaMA, Mistral and similar repositories have only this file. For LLaMA's kind of model, [`from_file`] gives
+//! the same tokens as transformers' `LlamaTokenizer` (version 5). SentencePiece's other options, normalisation and
+//! unigram models, follow SentencePiece's own encoder.
 //!
-//! Two things are transformers' and not SentencePiece's: special tokens within a text are found, and a text that
-//! begins with a space gets no second one.
+//! Two behaviours are transformers' and not SentencePiece's: special tokens are recognised within a text, and a text
+//! that begins with a space gets no second one.
 
 use std::path::Path;
 
@@ -26,13 +26,13 @@ use crate::{
     special,
 };
 
-/// The largest model that is read. The largest published ones, with 262,000 pieces, have under 5 MB.
+/// Maximum file size in bytes. The largest published models, with 262,000 pieces, have less than 5 MB.
 const LARGEST: u64 = 16 << 20;
 
-/// Reads a `tokenizer.model`, and what `tokenizer_config.json` and `added_tokens.json` beside it add.
+/// Reads a `tokenizer.model`, with the options in `tokenizer_config.json` and `added_tokens.json` beside it.
 ///
 /// # Errors
-/// The file cannot be read, is something else, or contradicts itself; a file beside it does.
+/// The file cannot be read, is not a SentencePiece model, or is inconsistent; or a file beside it is.
 pub fn from_file(path: impl AsRef<Path>) -> Result<Tokenizer> {
     let path = path.as_ref();
     let Some(bytes) = files::read(path, LARGEST)? else {
@@ -41,10 +41,10 @@ pub fn from_file(path: impl AsRef<Path>) -> Result<Tokenizer> {
     build(&bytes, &Options::beside(path)?, path)
 }
 
-/// Reads a model from memory.
+/// Builds a tokenizer from a model in memory.
 ///
 /// # Errors
-/// The bytes are no model that can be used.
+/// The bytes are not a supported model.
 pub fn from_bytes(bytes: &[u8], options: &Options) -> Result<Tokenizer> {
     build(bytes, options, Path::new("the model in memory"))
 }
@@ -109,7 +109,7 @@ fn build(bytes: &[u8], options: &Options, file: &Path) -> Result<Tokenizer> {
     Ok(tokenizer)
 }
 
-/// Description of bytes that are not a model.
+/// Returns a description of bytes that are not a model.
 fn instead(bytes: &[u8], otherwise: &str) -> String {
     if bytes.is_empty() {
         return "it is empty".into();

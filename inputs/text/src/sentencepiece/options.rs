@@ -1,4 +1,4 @@
-//! Options of a model in `tokenizer_config.json`.
+//! Options of a SentencePiece tokenizer, from `tokenizer_config.json`.
 
 use std::path::Path;
 
@@ -13,27 +13,27 @@ use crate::{
     special,
 };
 
-/// Entries that name a token for a purpose.
+/// Entries that name a special token.
 const ROLES: [&str; 7] = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
-/// Options that a SentencePiece model does not contain. The default is LLaMA's.
+/// Options that a SentencePiece model does not contain. Defaults are LLaMA's.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// If true, every text gets the token that begins one. Default: true, as for LLaMA.
+    /// If true, every sequence begins with the `bos` token. Default: true.
     pub add_bos: bool,
-    /// If true, every text gets the token that ends one.
+    /// If true, every sequence ends with the `eos` token. Default: false.
     pub add_eos: bool,
-    /// The token that begins a text, if not the one that the model names, `<s>`.
+    /// Beginning-of-sequence token; `None` for the model's own, usually `<s>`.
     pub bos: Option<String>,
-    /// The token that ends a text, if not the one that the model names, `</s>`.
+    /// End-of-sequence token; `None` for the model's own, usually `</s>`.
     pub eos: Option<String>,
-    /// Pieces that are special tokens besides the model's control pieces. A name that is no piece is left out.
+    /// Pieces that are special tokens in addition to the model's control pieces. Names that are not pieces are ignored.
     pub special: Vec<String>,
-    /// If true, a space is put before a text; `None` for the model's own setting.
+    /// If true, a space is prepended to a text; `None` for the model's own setting.
     pub add_prefix_space: Option<bool>,
-    /// If true, a space is also put after each special token within a text, as transformers did before July 2023.
+    /// If true, a space is also inserted after each special token within a text, as in transformers before July 2023.
     pub legacy: bool,
-    /// Tokens with numbers behind the model's pieces, or other properties for some of those.
+    /// Additional tokens with ids after the model's pieces, or pieces with other properties.
     pub added: Vec<(u32, AddedToken)>,
 }
 
@@ -69,10 +69,10 @@ struct Entry {
 }
 
 impl Options {
-    /// Reads `tokenizer_config.json` and `added_tokens.json` beside a model, as far as they are there.
+    /// Reads `tokenizer_config.json` and `added_tokens.json` beside a model, if they exist.
     ///
     /// # Errors
-    /// One of them cannot be read, or an entry is not of its kind.
+    /// A file cannot be read, or an entry has the wrong type.
     pub fn beside(model: impl AsRef<Path>) -> Result<Self> {
         let model = model.as_ref();
         let file = model.with_file_name("tokenizer_config.json");
@@ -101,7 +101,7 @@ impl Options {
         Ok(options)
     }
 
-    /// The older `added_tokens.json`: texts and their numbers.
+    /// Reads the older `added_tokens.json`, from texts to ids.
     fn old_list(&self, file: &Path) -> Result<Vec<(u32, AddedToken)>> {
         let mut added = Vec::new();
         for (text, id) in files::object(file)?.unwrap_or_default() {
@@ -114,14 +114,14 @@ impl Options {
         Ok(added)
     }
 
-    /// The special tokens that are pieces.
+    /// Returns the special tokens that are pieces.
     pub(super) fn named(&self, pieces: &[Piece]) -> Vec<AddedToken> {
         let texts: std::collections::HashSet<&str> = pieces.iter().map(|piece| piece.text.as_str()).collect();
         let known = self.special.iter().filter(|text| texts.contains(text.as_str()));
         known.map(|text| special::added(text, true)).collect()
     }
 
-    /// Adds the tokens that have numbers, which must be those that they get.
+    /// Adds the additional tokens, and checks that they get the ids in the file.
     pub(super) fn add_to(&self, tokenizer: &mut Tokenizer, file: &Path) -> Result<()> {
         let wrong = |reason: String| TextError::config(&file.with_file_name("tokenizer_config.json"), reason);
         let tokens: Vec<AddedToken> = self.added.iter().map(|(_, token)| token.clone()).collect();
@@ -139,7 +139,7 @@ impl Options {
         Ok(())
     }
 
-    /// The token at an end of each text and its number, if there is to be one.
+    /// Returns the token at an end of each sequence with its id, if `wanted`.
     pub(super) fn end(
         &self,
         tokenizer: &Tokenizer,

@@ -1,9 +1,9 @@
-//! The messages of a `tokenizer.model`, as far as they are used:
+//! Protobuf messages of a `tokenizer.model`, restricted to the fields in use:
 //! <https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto>.
 
 use prost::Message;
 
-/// The file.
+/// Model file.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Model {
     #[prost(message, repeated, tag = "1")]
@@ -14,7 +14,7 @@ pub(super) struct Model {
     pub(super) normalizer: Option<Normalizer>,
 }
 
-/// A piece. A kind that is missing is an ordinary one, number 1.
+/// A piece. The default kind is 1, normal.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Piece {
     #[prost(string, tag = "1")]
@@ -25,8 +25,8 @@ pub(super) struct Piece {
     pub(super) kind: Option<i32>,
 }
 
-/// Training options of the model: its kind (missing or 1: unigram, 2: byte pairs, 3: words, 4: characters), the place
-/// of the space, and the pieces that begin and end a text (missing: `<s>` and `</s>`).
+/// Training options of the model: its type (1 or absent: unigram, 2: BPE, 3: words, 4: characters), the placement of
+/// spaces, and the beginning and end pieces (default `<s>` and `</s>`).
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Trainer {
     #[prost(int32, optional, tag = "3")]
@@ -39,7 +39,7 @@ pub(super) struct Trainer {
     pub(super) eos: Option<String>,
 }
 
-/// Normalization of a text. A missing option is on.
+/// Normalisation options. An absent option is on.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Normalizer {
     #[prost(bytes = "vec", tag = "2")]

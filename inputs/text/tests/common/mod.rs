@@ -17,7 +17,7 @@ pub fn texts(value: &Value) -> Vec<&str> {
     value.as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect()
 }
 
-/// Numbers below a bound, the same ones each time: xorshift.
+/// Returns a reproducible generator (xorshift) of numbers below a bound.
 pub fn fixed_sequence() -> impl FnMut(usize) -> usize {
     let mut random = 0x2545_F491_4F6C_DD1Du64;
     move |below| {

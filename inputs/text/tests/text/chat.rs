@@ -1,4 +1,4 @@
-//! Prompts of transformers, by `tools/fixtures/chat.py`, and where templates are found.
+//! Chat templates against transformers' prompts (`tools/fixtures/chat.py`), and the search for template files.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use grove_text::{
 };
 use serde_json::Value;
 
-/// The fixtures' time, 2024-07-26 13:05:09.
+/// Time of the fixtures, 2024-07-26 13:05:09.
 fn then() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_721_999_109)
 }
@@ -103,7 +103,7 @@ fn a_directory_has_its_template_in_one_of_three_files() {
     let tokens = r#""bos_token": {"content": "<s>", "lstrip": false}, "eos_token": "</s>", "add_bos_token": true"#;
     let list = r#"[{"name": "tool_use", "template": "no"}, {"name": "default", "template": "list {{ bos_token }}"}]"#;
     write("tokenizer_config.json", &format!(r#"{{"chat_template": {list}, {tokens}}}"#));
-    // As in transformers, the older file's tokens count until the newer one lists the added tokens.
+    // As in transformers, the older file's tokens take precedence unless the newer one lists the added tokens.
     assert_eq!(render().unwrap().unwrap(), "list <old>");
     let listed = r#""added_tokens_decoder": {}"#;
     write("tokenizer_config.json", &format!(r#"{{"chat_template": {list}, {tokens}, {listed}}}"#));
@@ -113,7 +113,7 @@ fn a_directory_has_its_template_in_one_of_three_files() {
         &format!(r#"{{"chat_template": "{{{{ eos_token }}}}{{{{ add_bos_token }}}}", {tokens}}}"#),
     );
     assert_eq!(render().unwrap().unwrap(), "</s>");
-    // Errors name the file, when it is read and when it is used.
+    // Errors name the file, both when it is read and when it is used.
     for (source, reason) in
         [("{{ 1 | nothing }}", "nothing"), ("{% for %}", "line 1"), ("{{ raise_exception('no') }}", "no")]
     {

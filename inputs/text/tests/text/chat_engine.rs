@@ -1,6 +1,6 @@
-//! minijinja's own limits, fuel and a formatter that counts the output, let these templates through. They are the
-//! reason for the copy of the syntax tree in `chat/guard`: where one of these tests fails, minijinja has learnt to
-//! refuse the template, and that part of the guard may go.
+//! Templates that pass minijinja's own limits: fuel, and a formatter that counts the output. They are the reason for
+//! copying the syntax tree in `chat/guard`. If one of these tests fails, minijinja has learnt to refuse the template,
+//! and that part of the guard can be removed.
 
 use std::sync::{
     Arc,
@@ -13,14 +13,13 @@ use minijinja::{
     value::{Enumerator, Object, ObjectRepr},
 };
 
-/// Fuel of the engine here, far below that of a chat template.
+/// Fuel of this engine, far below that of a chat template.
 const FUEL: u64 = 1_000;
 
-/// Largest output of the engine here, in bytes.
+/// Maximum output of this engine, in bytes.
 const LONGEST: usize = 1_000;
 
-/// Renders with no more than minijinja's stable interface: fuel, and an output limit that also holds for what blocks
-/// capture.
+/// Renders with minijinja's stable interface only: fuel, and an output limit that also applies to captured blocks.
 fn engine(source: &str, context: Value) -> Result<String, Error> {
     let mut env = Environment::new();
     env.set_fuel(Some(FUEL));
@@ -40,7 +39,7 @@ fn refused(source: &str) -> String {
     template.and_then(|template| template.render(&[Message::new("user", "")], true)).unwrap_err().to_string()
 }
 
-/// Two bytes become 32 MiB in memory within 24 operations; 40 would be two terabytes, and end the process.
+/// Two bytes become 32 MiB within 24 operations; 40 would make two terabytes and kill the process.
 #[test]
 fn operators_double_what_is_in_memory() {
     for (first, step) in [("'ab'", "x ~ x"), ("'ab'", "x + x"), ("'ab'", "x * 2"), ("'ab'", "[x, x] | join")] {
@@ -54,7 +53,7 @@ fn operators_double_what_is_in_memory() {
     }
 }
 
-/// The compiler computes constants, before any fuel is counted, and refuses only a single one of more than 100 MB.
+/// The compiler evaluates constants before any fuel is counted, and refuses only single constants of more than 100 MB.
 #[test]
 fn constants_are_made_without_fuel() {
     let source = "{{ ('a' * 30000000) | length }}";
@@ -63,7 +62,7 @@ fn constants_are_made_without_fuel() {
     assert!(refused(&many).contains("more text and lists than any conversation needs"));
 }
 
-/// A list of one entry that counts how often it is read.
+/// A list of one entry that counts the reads.
 #[derive(Debug)]
 struct Counted(Arc<AtomicUsize>);
 
@@ -82,7 +81,7 @@ impl Object for Counted {
     }
 }
 
-/// A comparison is one instruction, however much it reads: here 2¹⁶ lists, which take 17 lists' memory. With 60 steps
+/// A comparison is one instruction, however much it reads: here 2¹⁶ lists, which take the memory of 17. With 60 steps
 /// it would never end, and fuel cannot stop it.
 #[test]
 fn comparisons_read_without_end() {
@@ -98,7 +97,7 @@ fn comparisons_read_without_end() {
     }
 }
 
-/// Text between tags goes around the formatter, so a block captures as much as it likes.
+/// Text between tags bypasses the formatter, so a block can capture any amount.
 #[test]
 fn captured_text_is_not_counted() {
     let text = "a".repeat(100_000);
@@ -109,7 +108,7 @@ fn captured_text_is_not_counted() {
     assert!(refused(&source).contains("more text and lists than any conversation needs"));
 }
 
-/// A namespace that holds itself is never freed, so every rendering may leak all that it made.
+/// A namespace that contains itself is never freed, so every rendering could leak all of its values.
 #[test]
 fn namespaces_are_leaked() {
     let read = Arc::new(AtomicUsize::new(0));

@@ -1,4 +1,4 @@
-//! Chat templates that are wrong, or made to harm.
+//! Invalid and malicious chat templates.
 
 use grove_text::{
     TextError,
@@ -16,7 +16,7 @@ fn failure(source: &str) -> String {
     }
 }
 
-/// A loop of so many steps around what a namespace `n` with the entry `x` becomes.
+/// Returns a loop that repeats `step` on the entry `x` of a namespace `n`, followed by `then`.
 fn grown(first: &str, step: &str, then: &str) -> String {
     format!(
         "{{% set n = namespace(x={first}) %}}{{% for i in range(100000) %}}{{% set n.x = {step} %}}{{% endfor %}}{then}"
@@ -106,7 +106,7 @@ fn templates_that_never_end_or_explode_are_stopped() {
 
 #[test]
 fn what_lies_deep_within_itself_does_no_harm() {
-    // A list within a list, and so on, is made, read and freed; what is too deep to be written says so.
+    // Nested lists are created, read and freed; formatting reports values that are nested too deep.
     let nested = |then: &str, times: &str| grown("[]", "[n.x]", then).replace("100000", times);
     for then in ["", "{{ n.x == n.x }}", "{{ [n.x] == [[n.x[0]]] }}", "{{ n.x | length }}"] {
         let template = ChatTemplate::new(&nested(then, "2500"), [("", "")]).unwrap();
@@ -167,6 +167,6 @@ fn templates_say_where_they_are_wrong() {
     }
     let long = "a".repeat(300_000);
     assert!(failure(&long).contains("300000 bytes"));
-    // A panic of the engine's is an error too.
+    // A panic of the engine is an error too.
     assert!(failure("{% for x in [1] %}{{ loop.cycle() }}{% endfor %}").contains("fails on it"));
 }

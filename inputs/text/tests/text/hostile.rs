@@ -1,4 +1,4 @@
-//! Files that are broken, or made to break something.
+//! Damaged and malicious files.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use grove_text::{
 };
 use prost::Message;
 
-/// The parts of a model that these tests break.
+/// Fields of a model that these tests corrupt.
 #[derive(Clone, PartialEq, Message)]
 struct Model {
     #[prost(message, repeated, tag = "1")]
@@ -126,7 +126,7 @@ fn files_beside_a_model_are_named_when_they_are_wrong() {
     assert_eq!(padded.encode("<pad>", false).unwrap().get_ids(), [640]);
 }
 
-/// Breaks a vocabulary in one place.
+/// Corrupts one part of a vocabulary.
 type Change = fn(&mut Vocabulary);
 
 fn vocabulary(name: &str) -> Vocabulary {
@@ -174,7 +174,7 @@ fn odd_vocabularies_that_do_occur_are_read() {
     assert_eq!(tokenizer.decode(&[last + 2], true).unwrap(), "");
 }
 
-/// Time that grew with the square of a million tokens would be days.
+/// Quadratic time in a million tokens would take days.
 #[test]
 fn reads_a_million_tokens() {
     let letters = |number: usize| format!("{number:08x}");

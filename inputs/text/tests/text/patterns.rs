@@ -1,5 +1,5 @@
-//! Strings cut by regular expressions, as Python's tokenizers package cuts them, by `tools/fixtures/patterns.py`. Both
-//! use Oniguruma; another engine of the `tokenizers` crate must pass these tests before it replaces it.
+//! Splitting by regular expressions against Python's tokenizers package (`tools/fixtures/patterns.py`). Both use
+//! Oniguruma; any other engine of the `tokenizers` crate must pass these tests before it replaces Oniguruma.
 
 use crate::common::{json, texts};
 use tokenizers::{
@@ -8,7 +8,7 @@ use tokenizers::{
     tokenizer::SplitDelimiterBehavior,
 };
 
-/// Numbers of characters of the parts of a string.
+/// Returns the number of characters in each part of a string.
 fn lengths(pattern: &str, string: &str) -> Vec<usize> {
     let split = Split::new(SplitPattern::Regex(pattern.into()), SplitDelimiterBehavior::Isolated, false).unwrap();
     let mut parts = PreTokenizedString::from(string);
@@ -35,8 +35,8 @@ fn patterns_cut_as_in_python() {
     assert_eq!((patterns.len(), strings.len()), (11, 16));
 }
 
-/// fancy-regex stops at a million characters in a row, and the tokenizers crate then leaves the rest of the string
-/// uncut, without an error.
+/// fancy-regex stops at a run of a million characters, and the tokenizers crate then leaves the rest of the string
+/// unsplit, without an error.
 #[test]
 fn what_follows_a_very_long_run_is_cut_too() {
     let file = json("patterns.json");

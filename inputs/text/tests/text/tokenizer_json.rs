@@ -1,4 +1,4 @@
-//! `tokenizer.json` as somebody else wrote it: damaged, or made to harm.
+//! Damaged and malicious `tokenizer.json` files.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use grove_text::{TextError, catch_panic, tokenizer_json};
 use serde_json::{Value, json};
 use tokenizers::Tokenizer;
 
-/// A tokenizer of three words with some parts replaced.
+/// Returns a tokenizer of three words with some parts replaced.
 fn words(parts: Value) -> Value {
     let mut file = json!({
         "version": "1.0",
@@ -31,7 +31,7 @@ fn read(content: impl AsRef<[u8]>) -> grove_text::Result<Tokenizer> {
     tokenizer_json::from_file(&file)
 }
 
-/// The file is refused in one short sentence that has the words.
+/// Asserts that the file is refused in one short sentence that contains the words.
 #[track_caller]
 fn refused(content: impl AsRef<[u8]>, words: &[&str]) {
     let error = read(content).map(|_| ()).unwrap_err();
@@ -61,7 +61,7 @@ fn reads_a_whole_file_without_its_cutting_and_padding() {
 
 #[test]
 fn rejects_a_damaged_map_of_letters() {
-    // Of 4 bytes, of a trie of four gigabytes, with an offset out of the trie, and of no base64.
+    // 4 bytes; a trie of four gigabytes; an offset out of the trie; invalid base64.
     let mut outside = 1024u32.to_le_bytes().to_vec();
     outside.extend((1u32 << 18).to_le_bytes());
     outside.extend([0; 1020]);
@@ -87,7 +87,7 @@ fn rejects_tokens_that_take_minutes_to_look_for() {
     refused(words(json!({ "added_tokens": [added(&long, false)] })).to_string(), &["added_tokens", "50000 bytes"]);
     let many: Vec<Value> = (0..70_000).map(|i| added(&format!("<{i}>"), false)).collect();
     refused(words(json!({ "added_tokens": many })).to_string(), &["added_tokens", "70000"]);
-    // A normaliser that makes a short token long.
+    // A normalizer that makes a short token long.
     let tokens: Vec<Value> = (0..100).map(|i| added(&format!("{i:0100}"), true)).collect();
     let longer = json!({ "type": "Replace", "pattern": { "String": "0" }, "content": "0".repeat(1000) });
     refused(words(json!({ "added_tokens": tokens, "normalizer": longer })).to_string(), &["added_tokens", "4 MiB"]);
@@ -125,7 +125,7 @@ fn rejects_pieces_and_words_that_are_too_long() {
     refused(words(json!({ "pre_tokenizer": split })).to_string(), &["pre_tokenizer", "regular expression"]);
 }
 
-/// The library panics about these while it reads them.
+/// Files whose reading panics in the library.
 #[test]
 fn turns_panics_of_the_library_into_errors() {
     let whole = words(json!({ "decoder": { "type": "Fuse" } })).to_string();
@@ -142,7 +142,7 @@ fn turns_panics_of_the_library_into_errors() {
     refused(whole.replace(r#"{"type":"Fuse"}"#, &deep), &["tokenizer"]);
 }
 
-/// Oniguruma gives up on it, and its crate panics.
+/// Oniguruma gives up on this pattern, and its crate panics.
 #[test]
 fn a_regular_expression_that_never_ends_is_an_error_where_it_is_used() {
     let pattern = json!({ "Regex": "(x+x+)+y" });
@@ -151,7 +151,7 @@ fn a_regular_expression_that_never_ends_is_an_error_where_it_is_used() {
     assert_eq!(tokenizer.encode("river", true).unwrap().get_ids(), [1]);
     let error = catch_panic(|| tokenizer.encode("x".repeat(100), true).map(|_| ())).unwrap_err();
     assert!(error.len() < 400, "{error}");
-    // It goes on working.
+    // The tokenizer is still usable.
     assert_eq!(tokenizer.encode("river", true).unwrap().get_ids(), [1]);
 }
 
@@ -168,7 +168,7 @@ fn whatever_is_cut_off_or_changed_gives_an_error_or_a_tokenizer() {
         for _ in 0..120 {
             let mut bytes = whole.clone();
             for _ in 0..=next(4) {
-                // Mostly where the parts other than the vocabulary are.
+                // Mostly in the parts other than the vocabulary.
                 let place = if next(4) == 0 { next(bytes.len()) } else { next(bytes.len().min(3000)) };
                 bytes[place] = next(128) as u8;
             }
@@ -181,7 +181,7 @@ fn whatever_is_cut_off_or_changed_gives_an_error_or_a_tokenizer() {
     }
 }
 
-/// Tokenizers that are published with other parts than ours.
+/// Published tokenizers with parts that grove's own do not have.
 #[test]
 fn accepts_the_parts_of_published_files() {
     let llama = json!({
@@ -202,14 +202,14 @@ fn accepts_the_parts_of_published_files() {
         read(words(parts).to_string()).unwrap();
     }
     let path = fixture("models/unigram.model");
-    // The file that grove itself writes for a SentencePiece model is read back, with its map of characters.
+    // A file that grove writes for a SentencePiece model is read back, with its character map.
     let written = grove_text::sentencepiece::from_file(path).unwrap();
     let again = read(written.to_string(false).unwrap()).unwrap();
     let text = "The river Ａ１ﬁ runs";
     assert_eq!(again.encode(text, true).unwrap().get_ids(), written.encode(text, true).unwrap().get_ids());
 }
 
-/// No error repeats all of a file.
+/// Errors never quote a whole file.
 #[test]
 fn errors_quote_little() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Tokens of transformers and of SentencePiece, by `tools/fixtures/spm.py`.
+//! Tokens of transformers and of SentencePiece (`tools/fixtures/spm.py`).
 
 use std::fs;
 
@@ -34,7 +34,7 @@ fn tokenizer_model_gives_transformers_tokens() {
         fs::copy(fixture("models/llama.model"), &model).unwrap();
         let mut config = case["config"].clone();
         if config.get("add_bos_token").is_none() {
-            // transformers 5 adds none where nothing is said; here LLaMA's default holds.
+            // transformers 5 adds no bos token by default; grove has LLaMA's default.
             assert!(case["full"].is_null());
             config["add_bos_token"] = false.into();
         }
@@ -84,7 +84,7 @@ fn gguf_vocabularies_give_transformers_tokens() {
     assert_eq!(compared, (9 + 5) * 51 * 4);
 }
 
-/// `tools/fixtures/gguf_tokens.py` writes the file: 49,152 tokens of SmolLM2, whose licence is its own.
+/// `tools/fixtures/gguf_tokens.py` writes the file: 49,152 tokens of SmolLM2, which has its own licence.
 #[test]
 #[ignore = "needs GROVE_GGUF_TOKENS, a file that tools/fixtures/gguf_tokens.py wrote"]
 fn a_published_vocabulary() {

@@ -7,10 +7,10 @@ use grove_weights::NameMap;
 use super::{Bert, BertConfig, BertHead, Family, WithHead, dense, keys, linear};
 use crate::bert::TextBatch;
 
-/// Head for the first and the last token of an answer.
+/// Extractive question-answering head: scores each token as the first and as the last of the answer.
 #[derive(Tree, Clone, Debug)]
 pub struct AnswerHead<B: Backend> {
-    /// `[hidden_size, 2]`.
+    /// Output layer, `[hidden_size, 2]`.
     pub qa_outputs: Linear<B>,
 }
 
@@ -31,16 +31,16 @@ impl<B: Backend> BertHead<B> for AnswerHead<B> {
 }
 
 impl<B: Backend> WithHead<Bert<B>, AnswerHead<B>> {
-    /// Returns the logits of each token as the answer's first and as its last token. Dropout is applied if a `key` is
+    /// Computes the logits of each token as the answer's first and as its last token. Dropout is applied if a `key` is
     /// given.
     ///
     /// # Shapes
-    /// - questions with texts of `[b, t]`
-    /// - output twice `[b, t]`; minus infinity where there is padding
+    /// - texts: a batch of question-text pairs of `[b, t]` tokens
+    /// - output: two of `[b, t]`; minus infinity at padding
     pub fn forward(&self, texts: &TextBatch<B>, key: Option<Key>) -> [Tensor<B, 2>; 2] {
         let [key, key_head] = keys(key);
         let [b, t] = texts.dims();
-        // DistilBERT has a dropout here, the others none.
+        // Only DistilBERT has dropout here.
         let config = &self.bert.config;
         let distilbert = config.model_type == Family::DistilBert;
         let rate = config.other.get("qa_dropout").and_then(|rate| rate.as_f64()).unwrap_or(0.1);
@@ -50,8 +50,9 @@ impl<B: Backend> WithHead<Bert<B>, AnswerHead<B>> {
         [0, 1].map(|i| logits.clone().narrow(2, i, 1).reshape([b, t]).mask_fill(padding.clone(), f32::NEG_INFINITY))
     }
 
-    /// Mean of both negative log-likelihoods, in nats, of the answer's first and last token, each `[b]`; -100, for an
-    /// answer that is not in the text, does not count. Padding is excluded; in transformers it is not.
+    /// Computes the mean negative log-likelihood, in nats, of the answer's first and last token. `starts` and `ends`
+    /// are `[b]`; -100, for an answer that is not in the text, is ignored. Unlike in transformers, padding is excluded
+    /// from the softmax.
     pub fn loss(
         &self,
         texts: &TextBatch<B>,

@@ -7,12 +7,12 @@ use grove_weights::NameMap;
 use super::{Bert, BertConfig, BertHead, Family, WithHead, dense, keys, linear, pooled};
 use crate::bert::{TextBatch, model::first};
 
-/// Head for the right choice among several texts.
+/// Multiple-choice head.
 #[derive(Tree, Clone, Debug)]
 pub struct ChoiceHead<B: Backend> {
-    /// DistilBERT's `pre_classifier`, `[hidden_size, hidden_size]`, in place of a pooler.
+    /// DistilBERT's `pre_classifier`, `[hidden_size, hidden_size]`, instead of a pooler; `None` for the other families.
     pub dense: Option<Linear<B>>,
-    /// `[hidden_size, 1]`.
+    /// Output layer, `[hidden_size, 1]`.
     pub classifier: Linear<B>,
 }
 
@@ -38,10 +38,11 @@ impl<B: Backend> BertHead<B> for ChoiceHead<B> {
 }
 
 impl<B: Backend> WithHead<Bert<B>, ChoiceHead<B>> {
-    /// Logits of the choices of each question. Dropout is applied if a `key` is given.
+    /// Computes the logits of each question's choices. Dropout is applied if a `key` is given.
     ///
     /// # Shapes
-    /// - pairs of `[b * choices, t]`: all choices of the first question, then those of the second, and so on
+    /// - texts: a batch of `[b * choices, t]` tokens: all choices of the first question, then those of the second, and
+    ///   so on
     /// - output `[b, choices]`
     ///
     /// # Panics
@@ -61,7 +62,7 @@ impl<B: Backend> WithHead<Bert<B>, ChoiceHead<B>> {
         self.head.classifier.forward(x).reshape([pairs / choices, choices])
     }
 
-    /// Mean negative log-likelihood, in nats, of the right choices, `[b]`.
+    /// Computes the mean negative log-likelihood, in nats, of the right choices `labels`, `[b]`.
     pub fn loss(
         &self,
         texts: &TextBatch<B>,

@@ -13,12 +13,13 @@ use crate::{
     labels::keep_classes,
 };
 
-/// Logits of the classes of texts.
+/// Sequence-classification head.
 #[derive(Tree, Clone, Debug)]
 pub struct SequenceHead<B: Backend> {
-    /// RoBERTa's `classifier.dense` and DistilBERT's `pre_classifier`, `[hidden_size, hidden_size]`, in place of a pooler.
+    /// RoBERTa's `classifier.dense` or DistilBERT's `pre_classifier`, `[hidden_size, hidden_size]`, instead of a
+    /// pooler; `None` for BERT.
     pub dense: Option<Linear<B>>,
-    /// `[hidden_size, labels]`.
+    /// Output layer, `[hidden_size, labels]`.
     pub classifier: Linear<B>,
 }
 
@@ -53,10 +54,11 @@ impl<B: Backend> BertHead<B> for SequenceHead<B> {
 }
 
 impl<B: Backend> WithHead<Bert<B>, SequenceHead<B>> {
-    /// Logits of the labels, or predicted numbers. Dropout is applied if a `key` is given.
+    /// Computes the logits of the labels or, for regression, the predicted values. Dropout is applied if a `key` is
+    /// given.
     ///
     /// # Shapes
-    /// - texts, or pairs, of `[b, t]`
+    /// - texts: a batch of texts or pairs, `[b, t]` tokens
     /// - output `[b, labels]`
     pub fn forward(&self, texts: &TextBatch<B>, key: Option<Key>) -> Tensor<B, 2> {
         let [key, key_head] = keys(key);
@@ -73,17 +75,18 @@ impl<B: Backend> WithHead<Bert<B>, SequenceHead<B>> {
         self.head.classifier.forward(x)
     }
 
-    /// Mean negative log-likelihood, in nats, of each text's one label, `[b]`; -100 does not count.
+    /// Computes the mean negative log-likelihood, in nats, of one label per text, `[b]`; -100 is ignored.
     pub fn loss(&self, texts: &TextBatch<B>, labels: Tensor<B, 1, Int>, key: Option<Key>) -> Tensor<B, 1> {
         loss::cross_entropy(self.forward(texts, key), labels)
     }
 
-    /// Mean binary cross-entropy, in nats, of any number of labels per text, `[b, labels]`: 1 if a text has the label.
+    /// Computes the mean binary cross-entropy, in nats, of any number of labels per text, `[b, labels]`: 1 if the text
+    /// has the label.
     pub fn multi_label_loss(&self, texts: &TextBatch<B>, labels: Tensor<B, 2>, key: Option<Key>) -> Tensor<B, 1> {
         loss::sigmoid_binary_cross_entropy(self.forward(texts, key), labels).mean()
     }
 
-    /// Mean squared error of predicted numbers, `[b, labels]`.
+    /// Computes the mean squared error of the predicted values, `[b, labels]`.
     pub fn regression_loss(&self, texts: &TextBatch<B>, labels: Tensor<B, 2>, key: Option<Key>) -> Tensor<B, 1> {
         loss::squared_error(self.forward(texts, key), labels).mean()
     }

@@ -14,16 +14,16 @@ use crate::{
     tied::is_tied,
 };
 
-/// Logits of all tokens for each position.
+/// Masked-language-modelling head.
 #[derive(Tree, Clone, Debug)]
 pub struct MaskedLmHead<B: Backend> {
-    /// `[hidden_size, hidden_size]`.
+    /// Linear layer before the activation, `[hidden_size, hidden_size]`.
     pub dense: Linear<B>,
     /// Layer norm after the activation.
     pub layer_norm: LayerNorm<B>,
-    /// `[vocab_size, hidden_size]`; if `None`, the token embedding is used.
+    /// Output layer, `[vocab_size, hidden_size]`; `None` if it is tied to the token embedding.
     pub decoder: Option<Array<B, 2>>,
-    /// `[vocab_size]`.
+    /// Output bias, `[vocab_size]`.
     pub bias: Array<B, 1>,
 }
 
@@ -50,7 +50,7 @@ impl<B: Backend> BertHead<B> for MaskedLmHead<B> {
     }
 }
 
-/// True if the output layer is the token embedding; see [`is_tied`].
+/// Returns true if the output layer is tied to the token embedding; see [`is_tied`].
 pub(in crate::bert) fn tied(config: &BertConfig, checkpoint: &TensorFiles) -> Result<bool> {
     let own = BertConfig { tie_word_embeddings: false, ..config.clone() };
     let names = head_names(encoder_below_head(&own, false), &own);
@@ -73,7 +73,7 @@ fn head_names(map: NameMap, config: &BertConfig) -> NameMap {
         Family::DistilBert => ["vocab_transform", "vocab_layer_norm", "vocab_projector", "vocab_projector.bias"],
     };
     let map = norm(linear(map, transform, "head.dense"), layer_norm, "head.layer_norm");
-    // Both names mean the same bias, unless transformers 5 wrote an untied model: then it adds the decoder's.
+    // Both names are the same bias, except in an untied model that transformers 5 wrote: it uses the decoder's bias.
     let decoder_bias = format!("{decoder}.bias");
     let [first, second] = if config.tie_word_embeddings { [bias, &*decoder_bias] } else { [&*decoder_bias, bias] };
     let map = map.rule(first, "head.bias").alias(second, "head.bias");
@@ -83,15 +83,15 @@ fn head_names(map: NameMap, config: &BertConfig) -> NameMap {
     } else {
         map.rule(&weight, "head.decoder")
     }
-    // Next-sentence head of pretraining, which is not loaded.
+    // Next-sentence head of pre-training, which is not loaded.
     .ignore("cls.seq_relationship.*")
 }
 
 impl<B: Backend> WithHead<Bert<B>, MaskedLmHead<B>> {
-    /// Logits of all tokens for each position. Dropout is applied if a `key` is given.
+    /// Computes the logits of the vocabulary at each position. Dropout is applied if a `key` is given.
     ///
     /// # Shapes
-    /// - texts of `[b, t]`
+    /// - texts: a batch of `[b, t]` tokens
     /// - output `[b, t, vocab_size]`
     pub fn forward(&self, texts: &TextBatch<B>, key: Option<Key>) -> Tensor<B, 3> {
         let states = self.bert.forward(texts, key);
@@ -99,9 +99,9 @@ impl<B: Backend> WithHead<Bert<B>, MaskedLmHead<B>> {
         self.logits(states.reshape([b * t, n])).reshape([b, t, self.bert.config.vocab_size])
     }
 
-    /// Logits of all tokens for some positions, `[rows, hidden_size]` to `[rows, vocab_size]`.
+    /// Computes the logits of the vocabulary for given states: `[rows, hidden_size]` to `[rows, vocab_size]`.
     pub fn logits(&self, states: Tensor<B, 2>) -> Tensor<B, 2> {
-        // RoBERTa's activation is always gelu, and the others' that of the layers.
+        // RoBERTa's activation is always GELU; the other families use the activation of the layers.
         let activation = match self.bert.config.model_type {
             family if family.is_roberta() => grove_layers::Activation::Gelu,
             _ => self.bert.encoder.layer[0].activation,
@@ -111,7 +111,7 @@ impl<B: Backend> WithHead<Bert<B>, MaskedLmHead<B>> {
         matmul(x, weight.val().transpose()) + self.head.bias.val().unsqueeze()
     }
 
-    /// Mean negative log-likelihood, in nats, of the masked tokens; a label of -100 does not count.
+    /// Computes the mean negative log-likelihood of the masked tokens, in nats; labels of -100 are ignored.
     ///
     /// # Shapes
     /// - labels `[b, t]`
@@ -122,8 +122,8 @@ impl<B: Backend> WithHead<Bert<B>, MaskedLmHead<B>> {
         loss::cross_entropy(logits.reshape([b * t, vocab]), labels.reshape([b * t]))
     }
 
-    /// The same mean over the tokens at given positions only. The logits of the other positions, which are most of
-    /// them, are not computed.
+    /// Computes the same mean over the tokens at the given positions. Skips the logits of the other positions, which
+    /// are the majority.
     ///
     /// # Shapes
     /// - positions `[m]`, each `row * t + column` of a token in the batch

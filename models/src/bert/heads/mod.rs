@@ -1,4 +1,4 @@
-//! Heads: what a task puts on top of the encoder.
+//! Task heads on the encoder.
 
 mod answer;
 mod choice;
@@ -27,54 +27,55 @@ use super::{
 };
 use crate::{Pretrained, error::Result};
 
-/// An encoder with a head.
+/// An encoder with a task head.
 #[derive(Tree, Clone, Debug)]
 pub struct WithHead<E, H> {
-    /// The encoder.
+    /// Encoder.
     pub bert: E,
-    /// The head.
+    /// Task head.
     pub head: H,
 }
 
-/// Fills in masked tokens.
+/// BERT that fills in masked tokens.
 pub type BertForMaskedLm<B> = WithHead<Bert<B>, MaskedLmHead<B>>;
-/// Predicts if the second text follows the first.
+/// BERT that predicts if the second text follows the first.
 pub type BertForNextSentence<B> = WithHead<Bert<B>, NextSentenceHead<B>>;
-/// Classifies texts.
+/// BERT that classifies texts.
 pub type BertForSequenceClassification<B> = WithHead<Bert<B>, SequenceHead<B>>;
-/// Classifies tokens.
+/// BERT that classifies tokens.
 pub type BertForTokenClassification<B> = WithHead<Bert<B>, TokenHead<B>>;
-/// Finds the answer to a question in a text.
+/// BERT that finds the answer to a question in a text.
 pub type BertForQuestionAnswering<B> = WithHead<Bert<B>, AnswerHead<B>>;
-/// Chooses one of several continuations.
+/// BERT that chooses one of several continuations.
 pub type BertForMultipleChoice<B> = WithHead<Bert<B>, ChoiceHead<B>>;
 
-/// A head on an encoder.
+/// A task head of an encoder.
 pub trait BertHead<B: Backend>: Tree<B> {
-    /// A head with initial weights.
+    /// Creates a head with initial weights.
     fn new(config: &BertConfig, init: &Init<B>) -> Self;
 
     /// Returns true if the head needs the pooler.
     fn pooled(family: Family) -> bool;
 
-    /// The head for the labels of `new`: what it has for labels of the same names, else what `new` has. A head without labels
-    /// stays as it is.
+    /// Returns a head for new labels. Weights of labels that both heads have come from this head, the others from
+    /// `new`. A head without labels is returned unchanged.
     #[must_use]
     fn keep_classes(self, _new: Self, _old_labels: &[String], _new_labels: &[String]) -> Self {
         self
     }
 
-    /// Adds its published names; its own paths begin with `head.`.
+    /// Adds the head's published names. Its own paths begin with `head.`.
     fn names(map: NameMap, config: &BertConfig) -> NameMap;
 
-    /// The end of the name of transformers' class, such as `ForMaskedLM`.
+    /// Suffix of the name of transformers' class, such as `ForMaskedLM`.
     const CLASS: &'static str;
 }
 
 impl<B: Backend, H: BertHead<B>> Pretrained<B> for WithHead<Bert<B>, H> {
     type Config = BertConfig;
 
-    /// A model with initial weights as published: normal with `initializer_range`, biases 0.
+    /// Creates a model with the published initialisation: normal weights with standard deviation `initializer_range`,
+    /// zero biases.
     ///
     /// # Errors
     /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
@@ -96,17 +97,17 @@ impl<B: Backend, H: BertHead<B>> Pretrained<B> for WithHead<Bert<B>, H> {
     }
 }
 
-/// A layer that ends a head.
+/// Creates a linear layer from the hidden size to `outputs`.
 fn dense<B: Backend>(outputs: usize, config: &BertConfig, name: &str, init: &Init<B>) -> Linear<B> {
     Linear::normal(config.hidden_size, outputs, config.initializer_range, &init.named(name))
 }
 
-/// The keys of an encoder and of its head.
+/// Returns the keys of the encoder and the head.
 fn keys(key: Option<Key>) -> [Option<Key>; 2] {
     [0, 1].map(|i| key.map(|key| key.fold_in(i)))
 }
 
-/// The state of whole texts, with dropout: the pooler's.
+/// Returns the pooler's output with dropout, `[b, hidden_size]`.
 fn pooled<B: Backend>(bert: &Bert<B>, states: Tensor<B, 3>, key: Option<Key>) -> Tensor<B, 2> {
     let x = bert.pool(states).expect("heads that need a pooler have one");
     grove_layers::dropout(x, bert.config.classifier_dropout(), key)

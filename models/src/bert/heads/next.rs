@@ -7,10 +7,10 @@ use grove_weights::NameMap;
 use super::{Bert, BertConfig, BertHead, Family, WithHead, dense, linear};
 use crate::bert::TextBatch;
 
-/// Logits of "follows" (0) and "does not follow" (1).
+/// Next-sentence-prediction head.
 #[derive(Tree, Clone, Debug)]
 pub struct NextSentenceHead<B: Backend> {
-    /// `[hidden_size, 2]`.
+    /// Output layer, `[hidden_size, 2]`.
     pub seq_relationship: Linear<B>,
 }
 
@@ -31,17 +31,18 @@ impl<B: Backend> BertHead<B> for NextSentenceHead<B> {
 }
 
 impl<B: Backend> WithHead<Bert<B>, NextSentenceHead<B>> {
-    /// Logits of "follows" (0) and "does not follow" (1). Dropout is applied if a `key` is given.
+    /// Computes the logits of "follows" (0) and "does not follow" (1). Dropout is applied if a `key` is given.
     ///
     /// # Shapes
-    /// - pairs of texts of `[b, t]`
+    /// - texts: a batch of text pairs, `[b, t]` tokens
     /// - output `[b, 2]`
     pub fn forward(&self, texts: &TextBatch<B>, key: Option<Key>) -> Tensor<B, 2> {
         let states = self.bert.forward(texts, key);
         self.head.seq_relationship.forward(self.bert.pool(states).expect("heads that need a pooler have one"))
     }
 
-    /// Mean negative log-likelihood, in nats, of labels `[b]`, 0 where the second text follows the first.
+    /// Computes the mean negative log-likelihood, in nats, of labels `[b]`: 0 if the second text follows the first,
+    /// else 1.
     pub fn loss(&self, texts: &TextBatch<B>, labels: Tensor<B, 1, Int>, key: Option<Key>) -> Tensor<B, 1> {
         loss::cross_entropy(self.forward(texts, key), labels)
     }

@@ -7,10 +7,10 @@ use grove_weights::NameMap;
 use super::{Bert, BertConfig, BertHead, Family, WithHead, dense, keys, linear};
 use crate::{bert::TextBatch, labels::keep_classes};
 
-/// Logits of the classes of tokens.
+/// Token-classification head.
 #[derive(Tree, Clone, Debug)]
 pub struct TokenHead<B: Backend> {
-    /// `[hidden_size, labels]`.
+    /// Output layer, `[hidden_size, labels]`.
     pub classifier: Linear<B>,
 }
 
@@ -35,15 +35,15 @@ impl<B: Backend> BertHead<B> for TokenHead<B> {
 }
 
 impl<B: Backend> WithHead<Bert<B>, TokenHead<B>> {
-    /// Logits of the labels of each token. Dropout is applied if a `key` is given.
+    /// Computes the logits of each token's labels. Dropout is applied if a `key` is given.
     ///
     /// # Shapes
-    /// - texts of `[b, t]`
+    /// - texts: a batch of `[b, t]` tokens
     /// - output `[b, t, labels]`
     pub fn forward(&self, texts: &TextBatch<B>, key: Option<Key>) -> Tensor<B, 3> {
         let [key, key_head] = keys(key);
         let config = &self.bert.config;
-        // DistilBERT's own rate is for classifiers of texts.
+        // DistilBERT's `classifier_dropout` (`seq_classif_dropout`) applies to sequence classifiers only.
         let rate = match config.model_type {
             Family::DistilBert => config.hidden_dropout_prob,
             _ => config.classifier_dropout(),
@@ -51,7 +51,7 @@ impl<B: Backend> WithHead<Bert<B>, TokenHead<B>> {
         self.head.classifier.forward(dropout(self.bert.forward(texts, key), rate, key_head))
     }
 
-    /// Mean negative log-likelihood, in nats, of labels `[b, t]`; -100 does not count.
+    /// Computes the mean negative log-likelihood, in nats, of labels `[b, t]`; -100 is ignored.
     pub fn loss(&self, texts: &TextBatch<B>, labels: Tensor<B, 2, Int>, key: Option<Key>) -> Tensor<B, 1> {
         let logits = self.forward(texts, key);
         let [b, t, classes] = logits.dims();

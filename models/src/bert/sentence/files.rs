@@ -1,4 +1,4 @@
-//! The files of sentence-transformers: `modules.json`, the modules' own, and the two files of settings.
+//! Files of sentence-transformers: `modules.json`, the configurations of the modules, and two files of settings.
 
 use burn::tensor::DType;
 use grove_backend::Backend;
@@ -20,7 +20,7 @@ use crate::{
     pretrained::read_json,
 };
 
-/// An entry of `modules.json`. Its `idx`, `name` and `kwargs` change no result: modules are applied in the file's order.
+/// An entry of `modules.json`. `idx`, `name` and `kwargs` change no result: modules are applied in the file's order.
 #[derive(Deserialize)]
 struct Module {
     path: String,
@@ -29,13 +29,13 @@ struct Module {
 }
 
 impl Module {
-    /// The class without its path, which differs between versions.
+    /// Returns the class name without its module path, which differs between versions.
     fn class(&self) -> &str {
         self.kind.rsplit('.').next().unwrap_or_default()
     }
 }
 
-/// The pooling methods by their names, in the order of the older flags.
+/// Pooling methods with their names and their older flags.
 const POOLING_MODES: [(&str, &str, Pooling); 6] = [
     ("cls", "pooling_mode_cls_token", Pooling::Cls),
     ("max", "pooling_mode_max_tokens", Pooling::Max),
@@ -110,7 +110,7 @@ const TRANSFORMER: KnownKeys = KnownKeys {
     ],
 };
 
-/// Keys within `model_args` and `model_kwargs`.
+/// Keys of `model_args` and `model_kwargs`.
 const MODEL_KWARGS: KnownKeys = KnownKeys {
     followed: &[],
     without_effect: &[
@@ -126,7 +126,7 @@ const MODEL_KWARGS: KnownKeys = KnownKeys {
     refused: &[],
 };
 
-/// Keys within `tokenizer_args` and `processor_kwargs`.
+/// Keys of `tokenizer_args` and `processor_kwargs`.
 const PROCESSOR_KWARGS: KnownKeys = KnownKeys {
     followed: &["model_max_length"],
     without_effect: &[
@@ -154,7 +154,7 @@ const ENCODER: KnownKeys = KnownKeys {
     }],
 };
 
-/// The names that `sentence_bert_config.json` has had, in the order of sentence-transformers.
+/// Alternative names of `sentence_bert_config.json`, in the order of sentence-transformers.
 const SETTINGS: [&str; 7] = [
     "sentence_bert_config.json",
     "sentence_roberta_config.json",
@@ -165,11 +165,11 @@ const SETTINGS: [&str; 7] = [
     "sentence_xlnet_config.json",
 ];
 
-/// The directory of the encoder in a folder of sentence-transformers: the folder itself, or the one below it that
-/// `modules.json` names, as older versions wrote it.
+/// Returns the encoder's directory in a sentence-transformers folder: the folder itself, or for files of older versions
+/// the subfolder that `modules.json` names.
 ///
 /// # Errors
-/// [`ModelError::Json`] if `modules.json` is no list of modules, or names a path outside of the folder.
+/// [`ModelError::Json`] if `modules.json` is not a list of modules, or names a path outside the folder.
 pub fn transformer_directory(directory: impl AsRef<Path>) -> Result<PathBuf> {
     let directory = directory.as_ref();
     let list = directory.join("modules.json");
@@ -180,7 +180,7 @@ pub fn transformer_directory(directory: impl AsRef<Path>) -> Result<PathBuf> {
     first.map_or(Ok(directory.into()), |module| below(directory, &module.path, &list))
 }
 
-/// A path from outside: it stays below the directory.
+/// Joins an untrusted path to the directory, and refuses paths that leave the directory.
 fn below(directory: &Path, path: &str, list: &Path) -> Result<PathBuf> {
     if Path::new(path).components().all(|part| matches!(part, Component::Normal(_))) {
         return Ok(directory.join(path));
@@ -225,7 +225,7 @@ pub(super) fn read<B: Backend>(
 }
 
 impl<B: Backend> SentenceEncoder<B> {
-    /// Reads `sentence_bert_config.json` and gives the maximum length, from the first place that has one.
+    /// Reads `sentence_bert_config.json`. Returns the maximum length, from the first setting that has one.
     fn read_settings(&mut self, directory: &Path) -> Result<Option<usize>> {
         let file = SETTINGS.iter().map(|name| directory.join(name)).find(|file| file.is_file());
         let fields: Map<String, Value> = file.as_deref().map_or(Ok(Map::new()), read_json)?;
@@ -258,7 +258,7 @@ impl<B: Backend> SentenceEncoder<B> {
         Ok(called.or(kwarg).or(own).or(size(&config, &tokenizer, "model_max_length")?))
     }
 
-    /// The `max_length` of `processing_kwargs`, with which the tokenizer is called.
+    /// Returns the `max_length` of `processing_kwargs`, the tokenizer's arguments.
     fn read_calls(&self, file: &Path, fields: &Map<String, Value>) -> Result<Option<usize>> {
         let mut most = None;
         let parts = fields.get("processing_kwargs").and_then(Value::as_object);
@@ -266,7 +266,7 @@ impl<B: Backend> SentenceEncoder<B> {
             let entries = value.as_object();
             for (key, value) in entries.into_iter().flatten().filter(|(_, value)| !value.is_null()) {
                 match (part.as_str(), key.as_str()) {
-                    // Of another kind of input.
+                    // Other modalities.
                     ("audio" | "image" | "video" | "chat_template", _) => {}
                     ("text" | "common", "max_length") => most = as_size(value),
                     ("text" | "common", "padding" | "return_tensors") => {}
@@ -298,7 +298,7 @@ impl<B: Backend> SentenceEncoder<B> {
             self.prompts.insert(name.clone(), text.into());
         }
         if let Some(name) = fields.get("default_prompt_name").and_then(Value::as_str) {
-            // Two names that sentence-transformers always has.
+            // sentence-transformers always has these two names.
             if !self.prompts.contains_key(name) && !["query", "document"].contains(&name) {
                 return Err(wrong(file, format!("default_prompt_name is '{name}', and prompts has no such entry")));
             }
@@ -323,7 +323,7 @@ impl<B: Backend> SentenceEncoder<B> {
         Ok(())
     }
 
-    /// Reads `modules.json`, and the modules after the encoder.
+    /// Reads `modules.json` and the modules after the encoder.
     fn read_modules(&mut self, directory: &Path, list: &Path, device: &B::Device, dtype: Option<DType>) -> Result<()> {
         let modules: Vec<Module> = read_json(list)?;
         let classes: Vec<&str> = modules.iter().map(Module::class).collect();
@@ -360,7 +360,7 @@ impl<B: Backend> SentenceEncoder<B> {
         Ok(())
     }
 
-    /// Reads the pooling's settings: `pooling_mode`, a name or a list of names, or the older flags.
+    /// Reads the pooling configuration: `pooling_mode`, a name or a list of names, or the older flags.
     fn read_pooling(&mut self, file: &Path) -> Result<()> {
         let fields: Map<String, Value> = read_json(file)?;
         check_keys(&POOLING, file, &fields)?;
@@ -391,7 +391,7 @@ impl<B: Backend> SentenceEncoder<B> {
     }
 }
 
-/// A flag of a file.
+/// Returns a boolean field of a file.
 fn flag(file: &Path, fields: &Map<String, Value>, name: &str) -> Result<Option<bool>> {
     match fields.get(name) {
         None | Some(Value::Null) => Ok(None),
@@ -400,13 +400,13 @@ fn flag(file: &Path, fields: &Map<String, Value>, name: &str) -> Result<Option<b
     }
 }
 
-/// A length. A larger number than there are lengths, which transformers writes for "no limit", is the largest.
+/// Converts a length. Values beyond `usize`, which transformers writes for "no limit", saturate.
 fn as_size(value: &Value) -> Option<usize> {
     let number = value.as_f64()?;
     (number >= 1.0).then(|| value.as_u64().and_then(|size| usize::try_from(size).ok()).unwrap_or(usize::MAX))
 }
 
-/// A length of a file.
+/// Returns a length field of a file.
 fn size(file: &Path, fields: &Map<String, Value>, name: &str) -> Result<Option<usize>> {
     match fields.get(name) {
         None | Some(Value::Null) => Ok(None),

@@ -1,4 +1,4 @@
-//! Sentence embeddings: "Sentence-BERT" (Reimers and Gurevych, 2019), as the files of sentence-transformers describe them.
+//! Sentence embeddings: "Sentence-BERT" (Reimers and Gurevych, 2019), in the format of sentence-transformers.
 
 mod files;
 mod modules;
@@ -20,20 +20,20 @@ use crate::{
     peft::load_adapters,
 };
 
-/// Pooling of the tokens' states into one vector.
+/// Pooling of the tokens' states to one vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pooling {
-    /// The first token's state.
+    /// State of the first token.
     Cls,
-    /// The maximum of each component.
+    /// Maximum of each component.
     Max,
-    /// The mean of the states.
+    /// Mean of the states.
     Mean,
-    /// The sum of the states divided by the square root of their number.
+    /// Sum of the states, divided by the square root of their number.
     MeanSqrtLen,
-    /// The mean of the states, each weighted by its position, from 1.
+    /// Mean of the states, weighted by their positions (from 1).
     WeightedMean,
-    /// The last token's state.
+    /// State of the last token.
     LastToken,
 }
 
@@ -51,56 +51,56 @@ pub enum Similarity {
     Manhattan,
 }
 
-/// An encoder with the pooling that its repository prescribes.
+/// An encoder with the pooling and the modules of its repository.
 #[derive(Tree, Clone, Debug)]
 pub struct SentenceEncoder<B: Backend> {
-    /// The encoder.
+    /// Encoder.
     pub bert: Bert<B>,
     /// Pooling methods. Their vectors are concatenated in this order.
     #[tree(static)]
     pub pooling: Vec<Pooling>,
-    /// If false, the tokens of a prompt are left out of the pooling.
+    /// If false, the tokens of a prompt are excluded from the pooling.
     pub include_prompt: bool,
-    /// Modules after the pooling, in their order.
+    /// Modules after the pooling, in order.
     pub modules: Vec<SentenceModule<B>>,
-    /// Number of leading components that are returned; `None` for all. They are not normalised again.
+    /// Number of leading components that are returned; `None` for all. The truncated vectors are not normalised again.
     #[tree(static)]
     pub truncate_dim: Option<usize>,
-    /// Maximum length, in tokens. Longer texts must be truncated.
+    /// Maximum sequence length, in tokens. Longer texts must be truncated.
     pub max_len: usize,
-    /// If true, texts are put into lower case before the tokenizer's own normalisation.
+    /// If true, texts are converted to lower case before tokenisation.
     pub lowercase: bool,
-    /// Prompts by name. A prompt is put before a text.
+    /// Prompts by name. A prompt is prepended to a text.
     #[tree(static)]
     pub prompts: BTreeMap<String, String>,
-    /// Name of the prompt of texts for which no other is given; `None` for no prompt.
+    /// Name of the default prompt; `None` for no prompt.
     #[tree(static)]
     pub default_prompt: Option<String>,
-    /// Similarity for which the vectors were trained.
+    /// Similarity measure for which the vectors were trained.
     #[tree(static)]
     pub similarity: Similarity,
 }
 
 impl<B: Backend> SentenceEncoder<B> {
-    /// Loads a published one: a directory, or a hub id such as `sentence-transformers/all-MiniLM-L6-v2`, which is
-    /// downloaded unless it is in the cache.
+    /// Loads a published encoder from a directory, or a hub id such as `sentence-transformers/all-MiniLM-L6-v2`, which
+    /// is downloaded unless it is cached.
     ///
     /// # Errors
-    /// The error names the file or the hub's answer, and what to do.
+    /// The error names the file or quotes the hub's answer, and says what to do.
     pub fn from_pretrained(source: &str, device: &B::Device) -> Result<Self> {
         Ok(Self::from_path(resolve(source)?, device, None)?.0)
     }
 
-    /// Loads a directory. Pooling and what follows it are as `modules.json` prescribes, or the mean of the tokens' states
-    /// without that file.
+    /// Loads an encoder from a directory. `modules.json` determines the pooling and the modules after it. Without that
+    /// file, the pooling is the mean.
     ///
     /// # Errors
-    /// The error names the file and the cause. A module or a key that changes results and is not supported is an error too.
+    /// The error names the file and the cause. Unsupported modules and keys that change results are errors too.
     pub fn from_path(directory: impl AsRef<Path>, device: &B::Device, dtype: Option<DType>) -> Result<(Self, Report)> {
         files::read(directory.as_ref(), device, dtype)
     }
 
-    /// The encoder with an adapter of peft in a directory, merged into its weights.
+    /// Returns the encoder with a peft adapter from a directory merged into its weights.
     ///
     /// # Errors
     /// As [`load_adapters`](crate::peft::load_adapters).
@@ -110,7 +110,7 @@ impl<B: Backend> SentenceEncoder<B> {
         Ok(Self { bert, ..self })
     }
 
-    /// The prompt of a name, or the default one for `None`; empty if there is none.
+    /// Returns the prompt with this name, or the default prompt for `None`; empty if there is none.
     ///
     /// # Errors
     /// [`ModelError::Option`] if the encoder has no prompt of this name.
@@ -123,23 +123,23 @@ impl<B: Backend> SentenceEncoder<B> {
         })
     }
 
-    /// Vectors of texts.
+    /// Computes the embeddings of texts.
     ///
     /// # Shapes
-    /// - texts of `[b, t]`
+    /// - texts: a batch of `[b, t]` tokens
     /// - output `[b, size]`: `hidden_size` times the number of pooling methods, unless a module changes it
     pub fn forward(&self, texts: &TextBatch<B>) -> Tensor<B, 2> {
         self.forward_after(texts, 0)
     }
 
-    /// Vectors of texts that begin with a prompt of `prompt_len` tokens, which are left out of the pooling unless
-    /// `include_prompt` is true.
+    /// Computes the embeddings of texts that begin with a prompt of `prompt_len` tokens. The prompt is excluded from
+    /// the pooling unless `include_prompt` is true.
     ///
     /// # Shapes
     /// As [`forward`](Self::forward).
     pub fn forward_after(&self, texts: &TextBatch<B>, prompt_len: usize) -> Tensor<B, 2> {
         let states = self.bert.forward(texts, None); // [b, t, n]
-        let (dtype, states) = (states.dtype(), at_least_f32(states)); // sums of 16 bits would overflow, or lose digits
+        let (dtype, states) = (states.dtype(), at_least_f32(states)); // 16-bit sums would overflow or lose precision
         let mask = texts.mask.val().float().cast(states.dtype()); // [b, t]
         let skipped = if self.include_prompt { 0 } else { prompt_len };
         let parts = self.pooling.iter().map(|pooling| pooling.forward(states.clone(), mask.clone(), skipped));
@@ -151,7 +151,7 @@ impl<B: Backend> SentenceEncoder<B> {
 }
 
 impl Pooling {
-    /// One vector for each text, from its states after the first `skipped`.
+    /// Pools each text's states after the first `skipped` to one vector.
     ///
     /// # Shapes
     /// - states `[b, t, n]`, mask `[b, t]`
@@ -169,14 +169,14 @@ impl Pooling {
             Self::Mean => sum(mask.clone()) / total(mask),
             Self::MeanSqrtLen => sum(mask.clone()) / total(mask).sqrt(),
             Self::WeightedMean => {
-                // Positions count from the beginning of the text, the prompt included.
+                // Positions count from the beginning of the text, including the prompt.
                 let positions: Vec<f32> = (skipped..skipped + t).map(|i| (i + 1) as f32).collect();
                 let positions = Tensor::<B, 1>::from_data(positions.as_slice(), &mask.device()).cast(mask.dtype());
                 let weights = mask * positions.reshape([1, t]);
                 sum(weights.clone()) / total(weights)
             }
             Self::LastToken => {
-                // 1 at the last token of each row: padding, or the end, comes next.
+                // 1 at the last token of each row: the token before padding or the end.
                 let next = match t {
                     1 => mask.zeros_like(),
                     _ => Tensor::cat(

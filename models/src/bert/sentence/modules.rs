@@ -17,33 +17,33 @@ use crate::{
     pretrained::read_json,
 };
 
-/// A module after the pooling, from vectors to vectors.
+/// A module after the pooling, which maps vectors to vectors.
 #[derive(Tree, Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "an encoder has a few of them")]
 pub enum SentenceModule<B: Backend> {
-    /// Scales vectors to length 1.
+    /// L2 normalisation.
     Normalize,
-    /// A linear map with an activation.
+    /// Linear layer with an activation.
     Dense(Dense<B>),
     /// Layer normalisation.
     LayerNorm(LayerNorm<B>),
 }
 
-/// A linear map with an activation and an optional residual connection.
+/// A linear layer with an activation and an optional residual connection.
 #[derive(Tree, Clone, Debug)]
 pub struct Dense<B: Backend> {
-    /// The map.
+    /// Linear layer.
     pub linear: Linear<B>,
-    /// Applied after the map; `None` for the identity.
+    /// Activation of the linear layer's output; `None` for the identity.
     #[tree(static)]
     pub activation: Option<Activation>,
     /// If true, the input is added to the output.
     pub use_residual: bool,
-    /// Map of the input before it is added; `None` if it is added as it is.
+    /// Projection of the residual; `None` for the identity.
     pub residual: Option<Linear<B>>,
 }
 
-/// The keys of a module's `config.json` that name its input and its output.
+/// Keys of a module's `config.json` that name its input and output.
 const PLACES: [RefusedKey; 2] = [
     RefusedKey {
         key: "module_input_name",
@@ -84,7 +84,7 @@ struct LayerNormConfig {
     dimension: usize,
 }
 
-/// The largest side of a matrix.
+/// Maximum side of a weight matrix.
 const LARGEST: usize = 1 << 20;
 
 impl<B: Backend> SentenceModule<B> {
@@ -104,8 +104,8 @@ impl<B: Backend> SentenceModule<B> {
         }
     }
 
-    /// Reads the module of a class from its directory. The outer `None` is an unknown class; the inner one is a class that
-    /// does nothing outside of training.
+    /// Reads a module of the given class from its directory. The outer `None` means an unknown class, the inner one a
+    /// class without effect at inference.
     pub(super) fn read(
         class: &str,
         directory: &Path,
@@ -182,12 +182,12 @@ impl<B: Backend> Dense<B> {
     }
 }
 
-/// The dtype of modules after the pooling: pooled vectors are f32 at least.
+/// Returns the dtype of modules after the pooling: pooled vectors are at least f32.
 fn pooled_dtype(dtype: Option<DType>) -> DType {
     if dtype == Some(DType::F64) { DType::F64 } else { DType::F32 }
 }
 
-/// A module with the weights of its directory.
+/// Loads a module's weights from its directory.
 fn weights<B: Backend, M: Tree<B>>(
     directory: &Path,
     names: &NameMap,
@@ -204,7 +204,7 @@ fn check_size(file: &Path, name: &str, size: usize) -> Result<()> {
     Err(ModelError::Json { file: file.into(), reason: format!("{name} is {size}; it must be between 1 and {LARGEST}") })
 }
 
-/// An activation by the path of PyTorch's class; `None` for the identity.
+/// Returns the activation with this PyTorch class path; `None` for the identity.
 fn activation(path: &str) -> std::result::Result<Option<Activation>, String> {
     let class = path.strip_prefix("torch.nn.").and_then(|path| path.rsplit('.').next());
     Ok(Some(match class {

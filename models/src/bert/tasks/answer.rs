@@ -16,13 +16,13 @@ use crate::{
 pub struct AnswerOptions {
     /// Number of answers to return.
     pub top_k: usize,
-    /// Longest answer, in tokens.
+    /// Maximum length of an answer, in tokens.
     pub max_answer_len: usize,
-    /// Overlap of a long text's windows, in tokens; at most half a window.
+    /// Overlap of the windows over a long text, in tokens; at most half a window.
     pub stride: usize,
-    /// If true, the empty answer is among the answers, as for SQuAD 2: the text does not answer the question.
+    /// If true, the answers include the empty one, which means that the text does not answer the question (SQuAD 2).
     pub handle_impossible_answer: bool,
-    /// If true, an answer begins and ends with a whole word.
+    /// If true, answers are extended to whole words.
     pub align_to_words: bool,
 }
 
@@ -32,23 +32,24 @@ impl Default for AnswerOptions {
     }
 }
 
-/// A part of a text that may be the answer. In JSON it has the keys of transformers' pipeline: `answer`, `score`, `start`,
-/// `end`.
+/// A span of a text that may be the answer. Its JSON form has the keys of transformers' pipeline: `answer`, `score`,
+/// `start`, `end`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Answer {
-    /// The part; empty if the text does not answer the question.
+    /// Text of the span; empty if the text does not answer the question.
     #[serde(rename = "answer")]
     pub text: String,
-    /// Its range in the text, in bytes.
+    /// Byte range of the span in the text.
     #[serde(flatten)]
     pub range: Range<usize>,
-    /// The product of both ends' probabilities, among the window's tokens of the text and its first token. Places with the same
-    /// words add up, also those that two windows share. The empty answer has the least of its windows' scores.
+    /// Product of the probabilities of both ends, among the text's tokens in the window and the window's first token.
+    /// Scores of spans with the same words are added, also across overlapping windows. The empty answer has the minimum
+    /// of its windows' scores.
     pub score: f32,
 }
 
-/// The most likely answers to a question in a text of any length, the most likely first, as transformers' last
-/// question-answering pipeline (4.57) gives them.
+/// Returns the most likely answers to a question in a text of any length, most likely first. Results match
+/// transformers' last question-answering pipeline (4.57).
 ///
 /// # Errors
 /// Question or text is empty, the question leaves no room for the text, the tokenizer is not the model's, or the
@@ -77,7 +78,7 @@ pub fn answer<B: Backend>(
     let mut impossible = f32::INFINITY;
     for (window, (starts, ends)) in windows.iter().zip(ends) {
         for logits in [&starts, &ends] {
-            // Those of padding, behind the window's tokens, are minus infinity.
+            // Logits of padding, after the window's tokens, are minus infinity.
             check_finite(model, logits.iter().take(window.sources.len()).copied().map(f64::from))?;
         }
         let [starts, ends] = [starts, ends].map(|logits| probabilities(window, first, &logits));
@@ -100,7 +101,7 @@ pub fn answer<B: Backend>(
     Ok(answers)
 }
 
-/// The softmax over the tokens of the text itself and the token that begins it; 0 for the others.
+/// Computes the softmax over the text's own tokens and CLS tokens; 0 for all others.
 fn probabilities(window: &EncodedText, first: Option<u32>, logits: &[f32]) -> Vec<f32> {
     let own = |i: usize| window.sources[i] == Some(1) || first == Some(window.text.ids[i]);
     let largest = (0..window.sources.len()).filter(|&i| own(i)).map(|i| logits[i]).fold(f32::NEG_INFINITY, f32::max);
@@ -110,9 +111,9 @@ fn probabilities(window: &EncodedText, first: Option<u32>, logits: &[f32]) -> Ve
     exp.into_iter().map(|x| if sum > 0.0 { x / sum } else { 0.0 }).collect()
 }
 
-/// The most likely spans of the text, the most likely first: first and last token, and score. If answers are aligned to words,
-/// several may become one, so that there are more of them. Tokens that begin texts and stand in the question count among the spans, as
-/// in transformers.
+/// Returns the most likely spans, most likely first: first token, last token and score. Returns more spans if answers
+/// are aligned to words, since several can then become the same. As in transformers, CLS tokens in the question count
+/// as candidates before the list is truncated.
 fn best_spans(window: &EncodedText, starts: &[f32], ends: &[f32], options: &AnswerOptions) -> Vec<(usize, usize, f32)> {
     let own = |i: usize| window.sources[i] == Some(1);
     let mut spans = vec![];
@@ -129,7 +130,7 @@ fn best_spans(window: &EncodedText, starts: &[f32], ends: &[f32], options: &Answ
     spans
 }
 
-/// The bytes of a span, or of the words that it touches.
+/// Returns the byte range of a span, or of the words that it touches.
 fn span(window: &EncodedText, from: usize, to: usize, words: bool) -> Range<usize> {
     let of = |i: usize| window.words[i].filter(|_| words);
     let same = |word: u32| {

@@ -12,22 +12,22 @@ use crate::{
     error::Result,
 };
 
-/// A label and its score for a text.
+/// A label of a text, with its score.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Label {
-    /// Its index. It is left out in JSON, as in transformers' pipeline.
+    /// Index of the label. Skipped in JSON, as in transformers' pipeline.
     #[serde(skip)]
     pub class: usize,
-    /// Its name.
+    /// Name of the label.
     pub label: String,
-    /// Its probability, from 0 to 1, or the predicted value where `problem_type` is `regression`.
+    /// Probability, from 0 to 1, or the predicted value if `problem_type` is `regression`.
     pub score: f32,
 }
 
-/// Returns the labels of texts or of pairs, the most probable first. A regression's labels keep their order.
+/// Returns the labels of texts or of text pairs, most probable first. The labels of a regression keep their order.
 ///
-/// Scores are those of transformers' text-classification pipeline: the sigmoid of a single label, unless `problem_type` is
-/// `regression`, and of several labels that do not exclude each other; the softmax otherwise.
+/// Scores are those of transformers' text-classification pipeline: the sigmoid for a single label (unless
+/// `problem_type` is `regression`) and for multi-label classification, else the softmax.
 ///
 /// # Errors
 /// A text is empty, the tokenizer is not the model's, or the model's results are not finite.

@@ -7,7 +7,7 @@ use crate::{
     tokenizer::Truncation,
 };
 
-/// Vectors of texts, each with the encoder's default prompt before it.
+/// Computes the embeddings of texts, each prefixed with the encoder's default prompt.
 ///
 /// # Errors
 /// A text is empty, the tokenizer is not the model's, or the model's results are not finite.
@@ -19,7 +19,7 @@ pub fn embed<B: Backend>(
     embed_after(encoder, batching, encoder.prompt(None)?, texts)
 }
 
-/// Vectors of texts, each with `prompt` before it.
+/// Computes the embeddings of texts, each prefixed with `prompt`.
 ///
 /// # Errors
 /// As [`embed`].
@@ -45,14 +45,14 @@ pub fn embed_after<B: Backend>(
     })
 }
 
-/// Tokens of a prompt, with the one that begins a text and without the one that ends it.
+/// Returns the number of a prompt's tokens, including the special token at the beginning but not the one at the end.
 fn prompt_len(batching: BatchOptions<'_>, prompt: &str) -> Result<usize> {
     let encoded = batching.tokenizer.encode_text(prompt, None, Some(batching.max_len), Truncation::LongestFirst)?;
     let ends = encoded.sources.last().is_some_and(Option::is_none);
     Ok(encoded.text.ids.len() - usize::from(ends))
 }
 
-/// Similarity of two vectors.
+/// Returns the similarity of two vectors.
 pub fn similarity(a: &[f32], b: &[f32], kind: Similarity) -> f32 {
     let pairs = || a.iter().zip(b).map(|(a, b)| (f64::from(*a), f64::from(*b)));
     match kind {
@@ -63,14 +63,15 @@ pub fn similarity(a: &[f32], b: &[f32], kind: Similarity) -> f32 {
     }
 }
 
-/// Cosine of the angle between two vectors, from -1 to 1; 0 where one of them is zero.
+/// Returns the cosine similarity of two vectors, from -1 to 1; 0 if a vector is zero.
 pub fn cosine_similarity(a: &[f32], b: &[f32]) -> f32 {
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
     let lengths = (dot(a, a) * dot(b, b)).sqrt();
     if lengths > 0.0 { (dot(a, b) / lengths) as f32 } else { 0.0 }
 }
 
-/// Vectors by their similarity to a query, the most similar first: index and similarity. Equal ones keep their order.
+/// Ranks vectors by their similarity to a query, most similar first. Returns pairs of index and similarity. Ties keep
+/// their order.
 ///
 /// ```
 /// use grove_models::bert::{Similarity, tasks::rank_by_similarity};

@@ -11,32 +11,32 @@ use crate::{
     tokenizer::EncodedText,
 };
 
-/// A part of a text that has a label.
+/// A labelled span of a text.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Entity {
-    /// The label, without the `B-` or `I-` that begins or continues one.
+    /// Label, without the prefix `B-` or `I-`.
     pub label: String,
-    /// The part.
+    /// Text of the span.
     pub text: String,
-    /// Its range in the text, in bytes; in JSON `start` and `end`.
+    /// Byte range of the span in the text; `start` and `end` in JSON.
     #[serde(flatten)]
     pub range: Range<usize>,
-    /// The mean of its words' probabilities.
+    /// Mean of the probabilities of its words.
     pub score: f32,
 }
 
-/// A word's label and its probability.
+/// A word's label, with its probability.
 struct Word {
     range: Range<usize>,
     class: usize,
     score: f32,
-    /// Tokens between it and the nearest end of its window. For a word in two windows, the label from the window with
-    /// more context counts.
+    /// Number of tokens between the word and the nearest end of its window. For a word in two windows, the window with
+    /// more context determines the label.
     within: usize,
 }
 
-/// The labelled parts of a text of any length, in their order. Each word has the label of its first token; consecutive
-/// words of one label form one part. The label `O`, and words without a label, form no part.
+/// Returns the labelled spans of a text of any length, in text order. Each word has the label of its first token.
+/// Consecutive words with the same label form one span. The label `O` forms no span.
 ///
 /// # Errors
 /// The text is empty, the tokenizer is not the model's, or the model's results are not finite.
@@ -58,7 +58,7 @@ pub fn entities<B: Backend>(
         let all = BatchOptions::finite(model, softmax(logits, 2))?;
         Ok(all.chunks(t * labels.len()).map(<[f32]>::to_vec).collect())
     })?;
-    let mut words: BTreeMap<usize, Word> = BTreeMap::new(); // by their beginning
+    let mut words: BTreeMap<usize, Word> = BTreeMap::new(); // by first byte
     for (window, scores) in windows.iter().zip(&scores) {
         for word in of_window(window, scores, labels.len()) {
             let known = words.get(&word.range.start);
@@ -71,7 +71,7 @@ pub fn entities<B: Backend>(
     Ok(join(&words, labels, text))
 }
 
-/// The words of a window.
+/// Returns the words of a window.
 fn of_window(window: &EncodedText, scores: &[f32], classes: usize) -> Vec<Word> {
     let count = window.sources.len();
     let mut words: Vec<Word> = vec![];
@@ -89,7 +89,7 @@ fn of_window(window: &EncodedText, scores: &[f32], classes: usize) -> Vec<Word> 
         let within = i.min(count - 1 - i);
         words.push(Word { range: window.offsets[i].clone(), class, score: scores[class], within });
     }
-    // A space can be a token that stands for no bytes, and a word's first.
+    // A token can be empty, such as a space at the beginning of a word.
     words.retain(|word| !word.range.is_empty());
     words
 }

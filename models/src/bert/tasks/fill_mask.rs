@@ -13,24 +13,24 @@ use crate::{
 /// A candidate token for a masked position.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Candidate {
-    /// Its index.
+    /// Token id.
     pub id: u32,
-    /// Its text, as the tokenizer decodes it: a token at the beginning of a word may begin with a space.
+    /// Decoded token, which can begin with a space at the beginning of a word.
     pub token: String,
-    /// Its probability, from 0 to 1.
+    /// Probability, from 0 to 1.
     pub score: f32,
 }
 
-/// A masked position of a text and its candidates, the most probable first.
+/// A masked position of a text, with its candidates.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Filled {
     /// Index of the token in the text.
     pub position: usize,
-    /// The most likely tokens.
+    /// Candidates, most probable first.
     pub candidates: Vec<Candidate>,
 }
 
-/// Checks that each text has a masked place, before any model is read.
+/// Checks that each text has a mask token, before a model is loaded.
 ///
 /// # Errors
 /// As [`fill_mask`].
@@ -38,7 +38,7 @@ pub fn check_masks(batching: BatchOptions<'_>, texts: &[impl AsRef<str>]) -> Res
     masked(batching, texts).map(drop)
 }
 
-/// The token of masked places, and the texts as the model reads them.
+/// Returns the mask token and the encoded texts.
 fn masked(batching: BatchOptions<'_>, texts: &[impl AsRef<str>]) -> Result<(u32, Vec<EncodedText>)> {
     let tokenizer = batching.tokenizer;
     let mask = tokenizer.mask_token().ok_or_else(|| ModelError::Tokenizer {
@@ -58,11 +58,11 @@ fn masked(batching: BatchOptions<'_>, texts: &[impl AsRef<str>]) -> Result<(u32,
     Ok((mask, texts))
 }
 
-/// The most likely `k` tokens for each masked place of each text.
+/// Returns the `k` most likely tokens for each mask token of each text.
 ///
 /// # Errors
-/// A text is empty or has no masked place, also because it is cut before it ([`ModelError::InText`] where there are several);
-/// the tokenizer has no such token, or is not the model's; or the model's results are not finite.
+/// A text is empty or has no mask token, possibly because of truncation ([`ModelError::InText`] if there are several
+/// texts); the tokenizer has no mask token or is not the model's; or the model's results are not finite.
 pub fn fill_mask<B: Backend>(
     model: &BertForMaskedLm<B>,
     batching: BatchOptions<'_>,

@@ -1,5 +1,5 @@
-//! Tasks of encoders, from texts to results. Each takes any number of texts of any length, reads them in batches of
-//! similar length, and returns the results in the order of the texts.
+//! Tasks of encoders, from texts to results. Each task takes any number of texts, processes them in batches of similar
+//! length, and returns the results in the order of the texts.
 
 mod answer;
 mod classify;
@@ -24,12 +24,12 @@ use crate::{
     tokenizer::{EncodedText, Tokenizer, Truncation},
 };
 
-/// Options for reading texts.
+/// Options for batching texts.
 #[derive(Clone, Copy)]
 pub struct BatchOptions<'a> {
     /// The model's tokenizer.
     pub tokenizer: &'a Tokenizer,
-    /// Maximum number of tokens of a sequence. Longer texts are truncated, or read in windows if the task's
+    /// Maximum sequence length, in tokens. Longer texts are truncated, or split into windows if the task's
     /// documentation says so.
     pub max_len: usize,
     /// Batch size, in texts.
@@ -39,12 +39,12 @@ pub struct BatchOptions<'a> {
 }
 
 impl<'a> BatchOptions<'a> {
-    /// Batches of 32 texts, without a progress callback.
+    /// Creates options with batches of 32 texts and without a progress callback.
     pub fn new(tokenizer: &'a Tokenizer, max_len: usize) -> Self {
         Self { tokenizer, max_len, batch_size: 32, progress: None }
     }
 
-    /// Encodes a text or a pair, truncated if it is too long.
+    /// Encodes a text or a pair, truncated to the maximum length.
     fn encode(&self, text: &str, pair: Option<&str>) -> Result<EncodedText> {
         if text.trim().is_empty() || pair.is_some_and(|pair| pair.trim().is_empty()) {
             return Err(ModelError::EmptyText);
@@ -69,7 +69,7 @@ impl<'a> BatchOptions<'a> {
         texts.enumerate().map(one).collect()
     }
 
-    /// Scores of a batch on the host.
+    /// Copies scores to the host and checks that they are finite.
     ///
     /// # Errors
     /// [`ModelError::NotFinite`].
@@ -79,7 +79,7 @@ impl<'a> BatchOptions<'a> {
         Ok(scores)
     }
 
-    /// Reads texts in batches of similar length and returns the results in the texts' order.
+    /// Processes texts in batches of similar length, and returns the results in the order of the texts.
     fn in_batches<T>(
         &self,
         texts: &[EncodedText],
@@ -99,8 +99,8 @@ impl<'a> BatchOptions<'a> {
     }
 }
 
-/// Indices of texts in batches of at most `size`, the longest texts first. This keeps padding low, and the batch that
-/// needs most memory comes first.
+/// Groups indices of texts into batches of at most `size`, longest texts first. This reduces padding, and the batch
+/// that needs most memory comes first.
 pub fn by_length(lengths: impl IntoIterator<Item = usize>, size: usize) -> Vec<Vec<usize>> {
     let mut order: Vec<(usize, usize)> = lengths.into_iter().enumerate().collect();
     order.sort_by_key(|&(i, length)| (std::cmp::Reverse(length), i));

@@ -28,7 +28,7 @@ impl Copy {
         exprs.iter().map(|expr| self.expr(expr)).collect()
     }
 
-    /// A copy of an expression that is charged for being read, unless it is a constant.
+    /// Copies an expression and charges for reading its value, unless it is a constant.
     fn read<'s>(&mut self, expr: &Expr<'s>) -> Result<Expr<'s>> {
         let copy = self.expr(expr)?;
         Ok(if is_plain(expr) { copy } else { filtered(READ, copy, Vec::new()) })

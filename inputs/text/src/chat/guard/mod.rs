@@ -20,7 +20,7 @@ use super::failed;
 use crate::error::{Result, TextError};
 use expr::filtered;
 
-/// Largest nesting depth of expressions and statements; minijinja itself stops at 150 brackets.
+/// Maximum nesting depth of expressions and statements; minijinja itself stops at 150 brackets.
 const DEEPEST: usize = 400;
 
 /// Filter: converts to a string like Python's `str`, and charges for it.
@@ -161,7 +161,7 @@ impl Copy {
         })
     }
 
-    /// Statements in a scope of their own, as in Jinja; in minijinja their names would be visible outside.
+    /// Wraps statements in their own scope, as in Jinja; in minijinja their names would be visible outside.
     fn scope<'s>(&mut self, span: Span, stmts: &[Stmt<'s>]) -> Result<Vec<Stmt<'s>>> {
         let with = ast::WithBlock { assignments: Vec::new(), body: self.stmts(stmts)? };
         Ok(vec![Stmt::WithBlock(Spanned::new(with, span))])
@@ -179,7 +179,7 @@ impl Copy {
         })
     }
 
-    /// Target of an assignment: names, lists of names, and attributes of namespaces.
+    /// Copies the target of an assignment: a name, a list of names, or an attribute of a namespace.
     fn target<'s>(&mut self, target: &Expr<'s>) -> Result<Expr<'s>> {
         self.deeper(target.span(), |this| match target {
             Expr::List(list) => {
