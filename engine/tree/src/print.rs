@@ -3,18 +3,18 @@ use std::fmt::Write as _;
 
 use crate::{AnyArray, Node, Path, StaticValue, Tree, Visitor};
 
-/// A tree in one line: `Linear { weight: f32[768,3072], bias: f32[3072] }`.
+/// Formats a tree in one line: `Linear { weight: f32[768,3072], bias: f32[3072] }`.
 pub fn display<B: Backend, T: Tree<B>>(tree: &T) -> String {
     let mut printer = Printer::default();
     tree.visit(&mut Path::root(), &mut printer);
     printer.text
 }
 
-/// Writes a tree as it is visited.
+/// Visitor that formats a tree.
 #[derive(Default)]
 struct Printer {
     text: String,
-    /// The enclosing nodes: true if their fields are named, and the number of fields written so far.
+    /// The enclosing nodes: whether their fields are named, and the number of fields written so far.
     around: Vec<(bool, usize)>,
 }
 
