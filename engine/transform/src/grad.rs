@@ -52,9 +52,9 @@ impl<B: Backend, S: Recompute> GradOptions<B, S> {
         Self { buffers: true, ..self }
     }
 
-    /// Calls a function with each gradient as soon as it is complete, during the backward pass and on its thread. The
-    /// arguments are the index of the leaf among all leaves of the tree and its gradient. Distributed training uses
-    /// this to overlap communication with the backward pass.
+    /// Calls a function with each gradient as soon as it is complete, during the backward pass and on its thread. The arguments
+    /// are the index of the leaf among all leaves of the tree and its gradient. Distributed training can send gradients to
+    /// other processes from this function while the backward pass continues.
     ///
     /// The function is called only for leaves that are used exactly once, by one of grove's own operations ([`ops`]) or
     /// by one function with a custom derivative. The result of the differentiation contains all gradients.
