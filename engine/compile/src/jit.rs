@@ -145,7 +145,7 @@ impl<B: Backend, In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> JitOn<B,
     /// Calls the function; see [`Jit::call`].
     ///
     /// # Panics
-    /// As [`Jit::call`].
+    /// Same as [`Jit::call`].
     #[track_caller]
     pub fn call(&self, args: In::On<B>) -> Out::On<B>
     where
@@ -193,7 +193,7 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
     /// Calls the function.
     ///
     /// # Panics
-    /// As [`trace`](crate::trace()), if the argument requires a new trace.
+    /// Same as [`trace`](crate::trace()), if the argument requires a new trace.
     #[track_caller]
     pub fn call<B: Backend>(&self, args: In::On<B>) -> Out::On<B>
     where

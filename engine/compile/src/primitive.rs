@@ -306,7 +306,7 @@ impl Reduction {
 
 impl Primitive {
     /// Returns true for all-reduces and for control flow that contains one. All ranks must execute these operations in the same
-    /// order, so they must not be removed, even if this rank does not use the result, or merged.
+    /// order, so they must be neither merged nor removed, even if this rank does not use the result.
     pub fn meets_ranks(&self) -> bool {
         self.ranks().is_some()
     }

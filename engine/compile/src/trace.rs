@@ -34,7 +34,7 @@ pub fn trace<B: Backend, A: Tree<B>, O: Tree<Traced>>(f: impl FnOnce(A::On<Trace
     record(Recording::start(types), lift, f).graph
 }
 
-/// As [`trace`], with arguments that need no values: every leaf, present or absent, becomes an array of its shape and dtype.
+/// Like [`trace`], with arguments that need no values: every leaf, present or absent, becomes an array of its shape and dtype.
 /// `eval_shape` of grove-transform creates such a tree from a constructor without allocating memory.
 #[track_caller]
 pub fn trace_skeleton<B: Backend, A: Tree<B>, O: Tree<Traced>>(f: impl FnOnce(A::On<Traced>) -> O, args: &A) -> Graph {
@@ -132,7 +132,7 @@ pub(crate) fn record<T, O: Tree<Traced>>(
     record_with(recording, lift, f, Key::is_array)
 }
 
-/// As [`record`]. The graph returns the random keys of the result for which `as_array` is true.
+/// Like [`record`]. The graph returns the random keys of the result for which `as_array` is true.
 #[track_caller]
 pub(crate) fn record_with<T, O: Tree<Traced>>(
     recording: Recording,

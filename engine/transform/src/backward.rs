@@ -115,7 +115,7 @@ pub(crate) fn run<B: Backend, R: Send + 'static>(
     }
 }
 
-/// As [`run`], on the caller's thread, without the cleanup at the end of the pass.
+/// Like [`run`], on the caller's thread, without the cleanup at the end of the pass.
 fn without_cleaning<B: Backend, R: Send + 'static>(
     root: Tracked<B>,
     collector: &Collector,
@@ -140,7 +140,7 @@ fn without_cleaning<B: Backend, R: Send + 'static>(
     }
 }
 
-/// As [`run`], on a helper.
+/// Like [`run`], on a helper.
 fn elsewhere<B: Backend, R: Send + 'static>(
     root: Tracked<B>,
     collector: &Collector,
@@ -175,7 +175,7 @@ pub(crate) fn clear<B: Backend>(root: Tracked<B>) {
     }
 }
 
-/// As [`clear`], but skipped during another backward pass, whose end does the same cleanup.
+/// Like [`clear`], but skipped during another backward pass, whose end does the same cleanup.
 pub(crate) fn clear_if_idle<B: Backend>(root: impl FnOnce() -> Tracked<B>) {
     if let Some(_in_place) = InPlace::only() {
         drop(backward::<B>(root()));

@@ -175,11 +175,11 @@ pub fn value_and_grad<B: Backend, T: Tree<B>>(
     (value, grads)
 }
 
-/// As [`value_and_grad`], for a function that also returns an auxiliary tree, such as metrics or a model with updated
+/// Like [`value_and_grad`], for a function that also returns an auxiliary tree, such as metrics or a model with updated
 /// running statistics.
 ///
 /// # Panics
-/// As [`value_and_grad`].
+/// Same as [`value_and_grad`].
 #[track_caller]
 pub fn value_and_grad_aux<B: Backend, T: Tree<B>, A: Tree<Autodiff<B>>>(
     tree: &T,
@@ -191,7 +191,7 @@ pub fn value_and_grad_aux<B: Backend, T: Tree<B>, A: Tree<Autodiff<B>>>(
 /// Returns the gradient of a function of a tree (`jax.grad`); see [`value_and_grad`].
 ///
 /// # Panics
-/// As [`value_and_grad`].
+/// Same as [`value_and_grad`].
 #[track_caller]
 pub fn grad<B: Backend, T: Tree<B>>(tree: &T, f: impl FnOnce(T::On<Autodiff<B>>) -> Tensor<Autodiff<B>, 1>) -> T {
     value_and_grad(tree, f).1

@@ -207,7 +207,7 @@ pub(crate) fn track<B: Backend, T: Tree<Autodiff<B>>>(tree: T, tape: &mut Tape<B
     (tree, tracked)
 }
 
-/// As [`track`], but buffers stay constants.
+/// Like [`track`], but buffers stay constants.
 pub(crate) fn track_params<B: Backend, T: Tree<Autodiff<B>>>(tree: T, tape: &mut Tape<B>) -> (T, Column<Autodiff<B>>) {
     let mut tracked = Vec::new();
     let tree = map_with_path(tree, |path, leaf| {

@@ -162,7 +162,7 @@ impl<B: Backend, const D: usize, K: Kind> Array<B, D, K> {
         }
     }
 
-    /// As [`from_any`](Self::from_any), for the result of a function that was mapped over a tree. Panics if rank or
+    /// Like [`from_any`](Self::from_any), for the result of a function that was mapped over a tree. Panics if rank or
     /// kind changed.
     fn replaced(path: &Path, expected: ([usize; D], DType), leaf: AnyArray<B>) -> Self {
         let found = (leaf.shape().to_vec(), leaf.dtype());

@@ -162,7 +162,7 @@ mod tests {
         let error = (good.clone() & !by_path("1.7")).check(&model()).unwrap_err();
         assert_eq!(error.to_string(), "the pattern `1.7` fits no path of this tree; near it are: 1.0, 1.1, 0");
         assert_eq!((good & by_path("1.7").optional()).check(&model()), Ok(()));
-        // A predicate may pass nothing.
+        // A predicate may reject every leaf.
         assert_eq!((Filter::<B>::new(|_, _| false) & is_buffer()).check(&model()), Ok(()));
         assert!(by_path::<B>("0").check(&Vec::<Array<B, 1>>::new()).is_err());
         assert!(by_path::<B>("**").check(&Array::<B, 1>::absent([1])).is_ok());

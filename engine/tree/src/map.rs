@@ -9,12 +9,12 @@ pub fn map<B: Backend, T: Tree<B>>(tree: T, mut f: impl FnMut(AnyArray<B>) -> An
     tree.map(&mut Path::root(), &mut |_, leaf| f(leaf))
 }
 
-/// As [`map`]; the function also receives the leaf's path (`jax.tree_util.tree_map_with_path`).
+/// Like [`map`]; the function also receives the leaf's path (`jax.tree_util.tree_map_with_path`).
 pub fn map_with_path<B: Backend, T: Tree<B>>(tree: T, mut f: impl FnMut(&Path, AnyArray<B>) -> AnyArray<B>) -> T {
     tree.map(&mut Path::root(), &mut f)
 }
 
-/// As [`map_with_path`], with a function that can fail.
+/// Like [`map_with_path`], with a function that can fail.
 ///
 /// # Errors
 /// Returns the first error of the function, which is not called again after that.

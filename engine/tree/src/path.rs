@@ -49,7 +49,7 @@ impl Path {
         result
     }
 
-    /// As [`within`](Self::within), for the element `index` of a sequence.
+    /// Like [`within`](Self::within), for the element `index` of a sequence.
     pub fn within_index<R>(&mut self, index: usize, walk: impl FnOnce(&mut Self) -> R) -> R {
         self.push_index(index);
         let result = walk(self);
@@ -57,7 +57,7 @@ impl Path {
         result
     }
 
-    /// As [`within`](Self::within), for a field marked as a buffer.
+    /// Like [`within`](Self::within), for a field marked as a buffer.
     pub fn within_buffer<R>(&mut self, segment: &str, walk: impl FnOnce(&mut Self) -> R) -> R {
         self.buffers += 1;
         let result = self.within(segment, walk);

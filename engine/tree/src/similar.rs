@@ -13,7 +13,7 @@ const LONGEST: usize = 200;
 const MOST_PAIRS: usize = 1 << 26;
 
 /// Returns at most three `candidates` that resemble a name, the most similar first, for error messages that ask "did
-/// you mean …?". The edit distance may be a quarter of the name's letters, and at least two.
+/// you mean …?". The maximum edit distance is a quarter of the name's letters, but at least two.
 ///
 /// ```
 /// let options = ["weight_decay", "learning_rate"];

@@ -57,7 +57,7 @@ enum Kind {
     Sequence,
     Map,
     Value(Constant),
-    /// As `Value`, but not printed by [`display`](crate::display).
+    /// Like `Value`, but not printed by [`display`](crate::display).
     Static(Constant),
 }
 

@@ -71,7 +71,7 @@ pub fn cond<B: Backend, T: Tree<B>, O: Tree<B>>(
 /// - `index` `[1]`
 ///
 /// # Panics
-/// As [`cond`], and if there are no branches.
+/// Same as [`cond`], and if there are no branches.
 ///
 /// ```
 /// use burn::tensor::{Int, Tensor};

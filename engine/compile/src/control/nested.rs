@@ -212,7 +212,7 @@ pub(super) fn together<const N: usize>(
     }
 }
 
-/// As [`together`], for any number of graphs.
+/// Like [`together`], for any number of graphs.
 pub(super) fn unified(functions: Vec<(Graph, Vec<AnyTensor<Traced>>)>) -> (Vec<Graph>, Vec<AnyTensor<Traced>>) {
     let mut all: Vec<AnyTensor<Traced>> = Vec::new();
     for x in functions.iter().flat_map(|(_, captured)| captured) {

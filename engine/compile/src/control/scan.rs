@@ -34,7 +34,7 @@ use crate::sub_graph::{HigherOrder, SubGraph};
 /// - leaf of one step of `ys` `[...]`; leaf of the stacked `ys` `[t, ...]`
 ///
 /// # Panics
-/// As [`grove_transform::scan`]. In a trace, also if the carry changes its structure, shapes or dtypes.
+/// Same as [`grove_transform::scan`]. In a trace, also if the carry changes its structure, shapes or dtypes.
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -66,11 +66,11 @@ where
     scan_with(Scan::new(), &(), |(), carry, x| f(carry, x), init, xs)
 }
 
-/// As [`scan`], with options and with parameters: values that the function uses in every step, such as a model. In a trace,
+/// Like [`scan`], with options and with parameters: values that the function uses in every step, such as a model. In a trace,
 /// gradients flow to the parameters without recording each step.
 ///
 /// # Panics
-/// As [`scan`], and if the number of steps in the options disagrees with `xs`.
+/// Same as [`scan`], and if the number of steps in the options disagrees with `xs`.
 ///
 /// ```
 /// use burn::tensor::Tensor;

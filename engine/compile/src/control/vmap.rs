@@ -46,7 +46,7 @@ fn record(
     }
 }
 
-/// As [`record`], but a result always has the batch axis if `forced` is true.
+/// Like [`record`], but a result always has the batch axis if `forced` is true.
 fn batched(graph: &SubGraph, given: &[bool], forced: &[bool], examples: usize) -> BatchedGraph {
     record(graph, given, examples, |results, _, target| {
         let result = |(x, forced): (Batched<Traced>, &bool)| if *forced { all(x, examples, target) } else { x };

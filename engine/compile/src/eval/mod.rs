@@ -101,7 +101,7 @@ impl Program {
         OnDevice { program: self, target, constants: self.constants(target), keys: keys(), values: Vec::new() }
     }
 
-    /// As [`run`](Self::run), with the random keys of a [call](crate::graph::Keys::with).
+    /// Like [`run`](Self::run), with the random keys of a [call](crate::graph::Keys::with).
     pub(crate) fn run_with_keys<B: Backend>(
         &self,
         arguments: Vec<AnyTensor<B>>,
@@ -125,7 +125,7 @@ impl Program {
         self.walk_in(&mut Vec::new(), arguments, constants, step)
     }
 
-    /// As [`walk`](Self::walk), with reused storage for the values.
+    /// Like [`walk`](Self::walk), with reused storage for the values.
     fn walk_in<V: Clone>(
         &self,
         values: &mut Vec<Option<V>>,
@@ -181,7 +181,7 @@ pub(crate) struct OnDevice<'a, B: Backend> {
 }
 
 impl<B: Backend> OnDevice<'_, B> {
-    /// As [`Program::run`].
+    /// Like [`Program::run`].
     pub(crate) fn run(&mut self, arguments: Vec<AnyTensor<B>>) -> Vec<AnyTensor<B>> {
         let Self { program, target, constants, keys, values } = self;
         program.walk_in(values, arguments, constants.iter().cloned(), |equation, inputs| {

@@ -59,9 +59,9 @@ impl Cost {
     ///
     /// An equation is attributed to
     /// 1. the parameters that it reads: floating-point arguments with a field name in their path, including parameters that
-    ///   were only moved or cast before;
+    ///    were only moved or cast before;
     /// 2. otherwise to the parameters of the latest equation that produced one of its inputs: an activation to the layer before
-    ///   it. For a derivative, the residuals take precedence over the gradients;
+    ///    it. For a derivative, the residuals take precedence over the gradients;
     /// 3. otherwise to the other arguments, by the same two rules;
     /// 4. otherwise to the arguments of the first equation that uses its outputs, if there is one.
     ///

@@ -21,7 +21,7 @@ impl Graph {
         self.decomposed_except(|_| false)
     }
 
-    /// As [`decomposed`](Self::decomposed), but also keeps the operations for which `whole` returns true.
+    /// Like [`decomposed`](Self::decomposed), but also keeps the operations for which `whole` returns true.
     pub fn decomposed_except(mut self, whole: fn(&Call) -> bool) -> Self {
         let mut known: HashMap<String, Graph> = HashMap::new();
         // Replacements for the outputs of removed equations.

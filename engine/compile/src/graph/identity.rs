@@ -105,7 +105,7 @@ impl Primitive {
 }
 
 impl HigherOrder {
-    /// Formats the static values besides sub-graphs and rules.
+    /// Formats the static values except sub-graphs and rules.
     fn static_values(&self) -> String {
         match self {
             Self::Cond { branches } => format!("{}", branches.len()),

@@ -78,7 +78,7 @@ impl<B: Backend> fmt::Display for Jacobian<B> {
 /// the arguments.
 ///
 /// # Panics
-/// As [`jvp`](crate::jvp()).
+/// Same as [`jvp`](crate::jvp()).
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -118,7 +118,7 @@ pub fn jacfwd<B: Backend, A: Tree<B>, O: Tree<Traced>>(f: impl FnOnce(A::On<Trac
 /// The function is not differentiated with respect to buffers (`#[tree(buffer)]`).
 ///
 /// # Panics
-/// As [`jvp`](crate::jvp()).
+/// Same as [`jvp`](crate::jvp()).
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -182,7 +182,7 @@ where
 /// [`hvp`](crate::hvp).
 ///
 /// # Panics
-/// As [`jvp`](crate::jvp()).
+/// Same as [`jvp`](crate::jvp()).
 ///
 /// ```
 /// use burn::tensor::Tensor;

@@ -24,7 +24,7 @@ use crate::{
 /// the direction is computed once, by this function.
 ///
 /// # Panics
-/// As [`jvp`](crate::jvp()).
+/// Same as [`jvp`](crate::jvp()).
 ///
 /// ```
 /// use burn::tensor::Tensor;

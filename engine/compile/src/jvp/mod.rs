@@ -34,7 +34,7 @@ pub(crate) use rules::{Dual, run};
 /// forward-over-reverse differentiation; see [`hvp`]. The call itself can be traced and differentiated.
 ///
 /// # Panics
-/// As [`trace`](crate::trace()), and if the tangents do not match the arguments.
+/// Same as [`trace`](crate::trace()), and if the tangents do not match the arguments.
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -71,7 +71,7 @@ pub fn jvp<B: Backend, A: Tree<B>, O: Tree<Traced>>(
 /// of the number of parameters.
 ///
 /// # Panics
-/// As [`jvp`].
+/// Same as [`jvp`].
 ///
 /// ```
 /// use burn::tensor::Tensor;

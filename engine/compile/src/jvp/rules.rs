@@ -44,7 +44,7 @@ pub(crate) fn run<B: Backend>(program: &Program, arguments: Vec<Dual<B>>, device
     walk(program, arguments, false, device)
 }
 
-/// As [`run`], but no operation computes primals and tangents together, so that the resulting graph can be split.
+/// Like [`run`], but no operation computes primals and tangents together, so that the resulting graph can be split.
 pub(super) fn run_apart<B: Backend>(program: &Program, arguments: Vec<Dual<B>>, device: &B::Device) -> Vec<Dual<B>> {
     walk(program, arguments, true, device)
 }

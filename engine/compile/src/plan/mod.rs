@@ -90,7 +90,7 @@ pub(crate) struct PlanOf {
     plan: Option<Plan>,
 }
 
-/// Properties of a loop, besides its body, on which its plan depends.
+/// Properties of a loop that determine its plan, together with its body.
 struct Key {
     condition: Option<SubGraph>,
     length: usize,

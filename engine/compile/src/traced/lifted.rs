@@ -1,4 +1,4 @@
-//! Turning numbers and random keys into arguments of a program, so that a new learning rate, position or key does not need a
+//! Turning scalars and random keys into arguments of a program, so that a new learning rate, position or key does not need a
 //! new compilation.
 
 use burn::tensor::{DType, TensorData, bf16, f16};
@@ -16,16 +16,16 @@ use crate::{
 /// First word of the placeholder keys for arguments. Any odd constant would do.
 const PLACEHOLDERS: u32 = 0x7A3B_9E15;
 
-/// A program without its numbers and keys, and their values.
+/// A program without its scalars and keys, and their values.
 pub(super) struct Lifted {
     pub graph: Graph,
-    /// Numbers of each dtype: the last arguments.
+    /// Scalars of each dtype: the last arguments.
     pub numbers: Vec<TensorData>,
     /// Random keys.
     pub keys: Vec<Key>,
 }
 
-/// Turns the numbers and random keys of a graph into arguments.
+/// Turns the scalars and random keys of a graph into arguments.
 pub(super) fn lifted(mut graph: Graph) -> Lifted {
     let vectors = lift_numbers(&mut graph, |_| false);
     let keys = lift_keys(&mut graph);
@@ -37,21 +37,21 @@ pub(super) fn lifted(mut graph: Graph) -> Lifted {
     Lifted { graph, numbers, keys }
 }
 
-/// A graph without its numbers, and their values.
+/// A graph without its scalars, and their values.
 pub(crate) struct WithoutNumbers {
     graph: Graph,
     numbers: Vec<Vector>,
 }
 
 impl SubGraph {
-    /// Returns the graph with its numbers as arguments, if it has any. Computed once.
+    /// Returns the graph with its scalars as arguments, if it has any. Computed once.
     fn without_numbers(&self) -> Option<&WithoutNumbers> {
         self.memo(|| WithoutNumbers::of(self)).as_ref()
     }
 }
 
 impl WithoutNumbers {
-    /// Lifts the numbers of a sub-graph, except common ones such as 0 and 1; `None` if there are no others.
+    /// Lifts the scalars of a sub-graph, except common ones such as 0 and 1; `None` if there are no others.
     pub(crate) fn of(graph: &Graph) -> Option<Self> {
         let mut graph = graph.clone();
         let numbers = lift_numbers(&mut graph, is_common);
@@ -59,14 +59,14 @@ impl WithoutNumbers {
     }
 }
 
-/// Numbers of one dtype, passed as one argument.
+/// Scalars of one dtype, passed as one argument.
 struct Vector {
     dtype: DType,
     var: Var,
     values: Vec<f64>,
 }
 
-/// State of lifting: the graph without numbers, and the numbers.
+/// State of lifting: the graph without scalars, and the scalars.
 struct Lifting {
     variables: Vec<Spec>,
     equations: Vec<Equation>,
@@ -74,7 +74,7 @@ struct Lifting {
     boolean: DType,
 }
 
-/// Lifts the numbers of a graph, except those for which `stays` is true. The returned vectors must still be added as arguments.
+/// Lifts the scalars of a graph, except those for which `stays` is true. The returned vectors must still be added as arguments.
 fn lift_numbers(graph: &mut Graph, stays: fn(f64) -> bool) -> Vec<Vector> {
     let mut lifting = Lifting {
         variables: std::mem::take(&mut graph.variables),
@@ -98,7 +98,7 @@ impl Lifting {
             let (op, inputs) = self.higher_order(op, equation.inputs);
             return self.equations.push(Equation { primitive: Primitive::HigherOrder(op), inputs, ..equation });
         }
-        // The numbers, and the predicate for numbers that are not lifted.
+        // The scalars, and the predicate for scalars that are not lifted.
         let (numbers, common): (Vec<ScalarIr>, fn(f64) -> bool) = match &equation.primitive {
             Primitive::BinaryScalar(op, number) if varies(*op) => (vec![*number], stays),
             Primitive::Full(_, _, number) | Primitive::MaskFill(number) => (vec![*number], is_common),
@@ -137,7 +137,7 @@ impl Lifting {
         }
     }
 
-    /// Replaces the elements for which a comparison with a number is true by the number.
+    /// Replaces the elements for which a comparison with a scalar is true by the scalar.
     fn bound(&mut self, op: Binary, x: Var, number: Var, output: Var) {
         let Spec { shape, dtype } = self.variables[x.index()].clone();
         let number = self.whole(number, &shape, dtype);
@@ -146,7 +146,7 @@ impl Lifting {
         self.push(Primitive::Where, &[x, mask, number], output);
     }
 
-    /// Broadcasts a number to a shape.
+    /// Broadcasts a scalar to a shape.
     fn whole(&mut self, number: Var, shape: &[usize], dtype: DType) -> Var {
         let whole = self.variable(shape.to_vec(), dtype);
         self.push(Primitive::BroadcastTo(shape.to_vec()), &[number], whole);
@@ -163,7 +163,7 @@ impl Lifting {
         self.equations.push(Equation { primitive, inputs, outputs: vec![Some(output)] });
     }
 
-    /// Appends numbers to the vector of their dtype. Returns a slice of the vector.
+    /// Appends scalars to the vector of their dtype. Returns a slice of the vector.
     fn numbers(&mut self, values: &[f64], dtype: DType) -> Var {
         let known = self.vectors.iter().position(|vector| vector.dtype == dtype).unwrap_or_else(|| {
             let var = self.variable(vec![0], dtype);
@@ -178,14 +178,14 @@ impl Lifting {
         part
     }
 
-    /// Appends a number and returns it as an array of one element with the given rank.
+    /// Appends a scalar and returns it as an array of one element with the given rank.
     fn number(&mut self, value: f64, dtype: DType, rank: usize) -> Var {
         let (part, number) = (self.numbers(&[value], dtype), self.variable(vec![1; rank], dtype));
         self.push(Primitive::Reshape(vec![1; rank]), &[part], number);
         number
     }
 
-    /// Lifts the numbers of an operation's sub-graphs. Returns the new operation and its inputs.
+    /// Lifts the scalars of an operation's sub-graphs. Returns the new operation and its inputs.
     fn higher_order(&mut self, op: &HigherOrder, mut inputs: Vec<Option<Var>>) -> (HigherOrder, Vec<Option<Var>>) {
         let graphs: Vec<&SubGraph> = op.sub_graphs().into_iter().map(|(_, graph)| graph).collect();
         if graphs.iter().all(|graph| graph.without_numbers().is_none()) {
@@ -201,7 +201,7 @@ impl Lifting {
         let added: Vec<_> = all.iter().map(|vector| Some(self.numbers(&vector.values, vector.dtype))).collect();
         let count = added.len();
         inputs.splice(at..at, added);
-        // Each sub-graph takes the numbers of all sub-graphs.
+        // Each sub-graph takes the scalars of all sub-graphs.
         let mut before = 0;
         let new = graphs.iter().map(|sub_graph| {
             let own = numbers_of(sub_graph);
@@ -243,23 +243,23 @@ impl Lifting {
     }
 }
 
-/// Returns the lifted numbers of a sub-graph.
+/// Returns the lifted scalars of a sub-graph.
 fn numbers_of(graph: &SubGraph) -> &[Vector] {
     graph.without_numbers().map_or(&[], |without| &without.numbers)
 }
 
-/// Returns the name of an argument for numbers of a dtype.
+/// Returns the name of an argument for scalars of a dtype.
 fn name(dtype: DType) -> String {
     format!("numbers.{}", crate::words::dtype_name(dtype))
 }
 
-/// Returns true for operations whose number may vary between calls. The algorithm for powers depends on the exponent, so
+/// Returns true for operations whose scalar may vary between calls. The algorithm for powers depends on the exponent, so
 /// exponents stay.
 fn varies(op: Binary) -> bool {
     !matches!(op, Binary::Pow | Binary::IntegerPow)
 }
 
-/// Returns a number as f64 if the conversion is exact.
+/// Returns a scalar as f64 if the conversion is exact.
 fn exact(number: ScalarIr) -> Option<f64> {
     match number {
         ScalarIr::Float(x) => Some(x),
@@ -274,7 +274,7 @@ fn is_common(value: f64) -> bool {
     [0.0, 1.0, -1.0].contains(&value) || !value.is_finite()
 }
 
-/// Returns true for dtypes whose numbers can be lifted.
+/// Returns true for dtypes whose scalars can be lifted.
 fn is_number(dtype: DType) -> bool {
     matches!(dtype, DType::F64 | DType::F32 | DType::F16 | DType::BF16 | DType::I64 | DType::I32)
 }

@@ -57,7 +57,7 @@ impl Recording {
         }
     }
 
-    /// As [`finish_nested`](Self::finish_nested), with keys among the results. If an output belongs to an unrelated trace,
+    /// Like [`finish_nested`](Self::finish_nested), with keys among the results. If an output belongs to an unrelated trace,
     /// returns its path as the error.
     pub(crate) fn finish_within(
         self,

@@ -113,7 +113,7 @@ impl Recording {
         self.finish_with_keys(outputs, Vec::new())
     }
 
-    /// As [`finish`](Self::finish), with keys among the results.
+    /// Like [`finish`](Self::finish), with keys among the results.
     pub(crate) fn finish_with_keys(
         self,
         outputs: Vec<(String, TensorId)>,

@@ -132,7 +132,7 @@ pub(super) fn with<T>(index: u16, f: impl FnOnce(&mut Recorder) -> T) -> T {
     })
 }
 
-/// As [`with`], but the sink may be a lazy device.
+/// Like [`with`], but the sink may be a lazy device.
 pub(super) fn with_sink<T>(index: u16, f: impl FnOnce(&mut Sink) -> T) -> T {
     let Some(sink) = innermost_sink(index) else {
         panic!(

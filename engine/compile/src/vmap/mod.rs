@@ -77,7 +77,7 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Vmap<In, Out, F> {
     /// - array of one result `[...]`; of the batch `[examples, ...]`
     ///
     /// # Panics
-    /// As [`trace`](crate::trace()), and if arrays differ in the number of examples, no array has a batch axis, or an axis is
+    /// Same as [`trace`](crate::trace()), and if arrays differ in the number of examples, no array has a batch axis, or an axis is
     /// out of range.
     #[track_caller]
     pub fn call<B: Backend, A: Mapped<B>>(&self, args: A) -> <Out::On<B> as Stack<B>>::Stacked
@@ -90,10 +90,10 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Vmap<In, Out, F> {
         map(stack(vec![shell]), |leaf| leaves.next().unwrap_or(leaf))
     }
 
-    /// As [`call`](Self::call), for results of any type, such as models.
+    /// Like [`call`](Self::call), for results of any type, such as models.
     ///
     /// # Panics
-    /// As [`call`](Self::call), and if a random key in the results differs between examples.
+    /// Same as [`call`](Self::call), and if a random key in the results differs between examples.
     #[track_caller]
     pub fn call_stacked<B: Backend, A: Mapped<B>>(&self, args: A) -> Stacked<B, Out::On<B>>
     where

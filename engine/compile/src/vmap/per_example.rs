@@ -16,7 +16,7 @@ use crate::{Traceable, Traced};
 /// - leaf of the model `[...]`; of the result `[examples, ...]`
 ///
 /// # Panics
-/// As [`Vmap::call`](crate::Vmap::call).
+/// Same as [`Vmap::call`](crate::Vmap::call).
 ///
 /// ```
 /// use burn::tensor::Tensor;

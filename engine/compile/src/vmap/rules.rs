@@ -32,7 +32,7 @@ pub(crate) fn run<B: Backend>(
     results.into_iter().map(|x| expanded(x, examples, &target)).collect()
 }
 
-/// As [`run`], but results that are the same for every example have no batch axis.
+/// Like [`run`], but results that are the same for every example have no batch axis.
 pub(crate) fn run_batched<B: Backend>(
     program: &Program,
     arguments: Vec<Batched<B>>,
@@ -242,7 +242,7 @@ impl<B: Backend> Rules<'_, B> {
         self.one(primitive, inputs)
     }
 
-    /// As [`each`](Self::each), for several outputs.
+    /// Like [`each`](Self::each), for several outputs.
     pub(super) fn same(&self, primitive: Primitive, inputs: Inputs<B>, outputs: usize) -> Vec<Option<AnyTensor<B>>> {
         apply(&primitive, inputs.map(|x| Some(self.expanded(x))).collect(), outputs, self.target)
     }

@@ -131,7 +131,7 @@ impl CustomVjp for Straight {
     }
 }
 
-/// As [`Straight`], with a forward-mode rule.
+/// Like [`Straight`], with a forward-mode rule.
 #[derive(Clone, Debug)]
 struct StraightForward;
 

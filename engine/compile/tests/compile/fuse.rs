@@ -15,7 +15,7 @@ fn close<B: Backend>(what: &str, found: &[Array<B, 2>], expected: &[Array<B, 2>]
     close_but_for(what, found, expected, tolerance, &vec![0.0; expected.len()]);
 }
 
-/// As [`close`], with an additional absolute tolerance for each result.
+/// Like [`close`], with an additional absolute tolerance for each result.
 fn close_but_for<B: Backend>(
     what: &str,
     found: &[Array<B, 2>],

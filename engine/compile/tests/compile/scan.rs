@@ -118,7 +118,7 @@ fn gradients_of_scans() {
     assert_eq!(graph.counts()["scan"], 2, "{graph}");
 }
 
-/// As [`recurrent_loss`], step by step.
+/// Like [`recurrent_loss`], step by step.
 fn stepwise_loss<B: Backend>((params, h, xs): Recurrent<B>) -> Tensor<B, 1> {
     let (h, (ys, _)) = Scan::new().reverse().run(|h, x| recurrent(params.clone(), h, x), h, xs);
     h.val().sum() * 3.0 + (ys.val() * ys.val()).sum() + params.0.val().powf_scalar(2.0).sum()

@@ -67,7 +67,7 @@ impl CheckpointedScan {
     /// gradient as input counts as zero.
     ///
     /// # Panics
-    /// As [`Scan::run`]. The pullback panics if the leaves and shapes of its arguments differ from the carry and the
+    /// Same as [`Scan::run`]. The pullback panics if the leaves and shapes of its arguments differ from the carry and the
     /// `ys`.
     ///
     /// ```
@@ -123,7 +123,7 @@ impl CheckpointedScan {
     /// `init` and `xs`. The gradients of the parameters include the steps and the loss. Buffers have no gradients.
     ///
     /// # Panics
-    /// As [`Scan::run`], and if the loss does not have exactly one value.
+    /// Same as [`Scan::run`], and if the loss does not have exactly one value.
     ///
     /// ```
     /// use burn::tensor::Tensor;
@@ -167,11 +167,11 @@ impl CheckpointedScan {
         (value, grads)
     }
 
-    /// As [`value_and_grad`](Self::value_and_grad), for a loss that also returns an auxiliary tree, such as metrics or
+    /// Like [`value_and_grad`](Self::value_and_grad), for a loss that also returns an auxiliary tree, such as metrics or
     /// the last carry, from which the next batch continues.
     ///
     /// # Panics
-    /// As [`Scan::run`].
+    /// Same as [`Scan::run`].
     #[track_caller]
     pub fn value_and_grad_aux<B, P, C, X, Y, F, O>(
         self,

@@ -106,7 +106,7 @@ impl Scan {
     /// determine their shapes, with zeros for a step of `xs`, and the result is discarded.
     ///
     /// # Panics
-    /// As [`scan`], and if [`length`](Self::length) does not match `xs`.
+    /// Same as [`scan`], and if [`length`](Self::length) does not match `xs`.
     #[track_caller]
     pub fn run<B, C, X, Y>(self, mut f: impl FnMut(C, X::Step) -> (C, Y), init: C, xs: X) -> (C, Y::Stacked)
     where

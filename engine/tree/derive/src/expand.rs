@@ -123,7 +123,7 @@ fn backend_parameter(generics: &Generics) -> Result<Option<Ident>> {
     }
 }
 
-/// Adds the bounds that the `impl` needs to the type's generics: every type parameter besides the backend is a tree.
+/// Adds the bounds that the `impl` needs to the type's generics: every type parameter except the backend is a tree.
 fn impl_generics(generics: &Generics, backend: Option<&Ident>, source: &Type) -> Generics {
     let mut generics = generics.clone();
     for parameter in generics.type_params_mut() {

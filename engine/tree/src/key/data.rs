@@ -48,7 +48,7 @@ impl Key {
         traced::of_array(Rc::new(move || -> Box<dyn Any> { B::into_innermost(array.clone()).0 }))
     }
 
-    /// As [`fold_in`](Self::fold_in), with an integer in an array, such as the step counter in the carry of a traced
+    /// Like [`fold_in`](Self::fold_in), with an integer in an array, such as the step counter in the carry of a traced
     /// loop (`jax.random.fold_in` with a traced integer). Only the low 32 bits are used.
     ///
     /// # Shapes
