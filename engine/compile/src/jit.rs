@@ -1,4 +1,4 @@
-//! Functions that are traced once and run often.
+//! Functions that are traced once and run many times.
 
 use burn::tensor::DType;
 use grove_backend::{AnyTensor, Backend};
@@ -28,29 +28,29 @@ use crate::{
     types::Types,
 };
 
-/// Programs that a jitted function keeps by default.
+/// Default number of cached programs.
 const CAPACITY: usize = 64;
 
-/// Returns a function that is traced once for each structure, shapes, types and static values of its argument, and runs the
-/// traced program after that: `jax.jit`. Random keys in the argument are values, as arrays are: one program serves every key.
+/// Returns a function that is traced once for each structure, shapes, dtypes and static values of its argument and then runs
+/// the traced program: `jax.jit`. Random keys in the argument are values, like arrays: one program serves all keys.
 ///
-/// The function takes one tree on the backend [`Traced`] (a tuple of several) and returns one.
-/// [`call`](Jit::call) takes and returns them on any backend. Arguments are taken by value: memory of an array that nothing
-/// else holds is reused as soon as it is used for the last time, as with `donate_argnums` in JAX. Clone what is needed again.
+/// The function takes one tree on the backend [`Traced`] (a tuple for several arguments) and returns one tree.
+/// [`call`](Jit::call) takes and returns trees on any backend. Arguments are taken by value: if nothing else holds an array,
+/// its memory is reused after its last use, as with `donate_argnums` in JAX. Clone the arrays that are needed afterwards.
 ///
-/// The function may capture arrays of a trace around the call, which are arguments of the program then. Such a program ends with
-/// that trace; the function is traced again in the next one.
+/// The function may capture arrays of a trace around the call, which become arguments of the program. Such a program is valid
+/// only within that trace; in the next trace, the function is traced again.
 ///
-/// Values that do not depend on the argument are computed once, when the function is traced, and operations that change nothing are
-/// left out; see [`Graph::with_folded_constants`] and [`Graph::simplified`].
+/// Values that do not depend on the argument are computed once, during tracing, and operations without effect are removed; see
+/// [`Graph::with_folded_constants`] and [`Graph::simplified`].
 ///
-/// Results are bit for bit those of the function, but where the backend runs chains of functions of elements in one pass
-/// ([`Backend::CHAINS`]): there they differ by rounding, some 1e-6 of a value.
+/// Results equal those of the function bit for bit, unless the backend runs chains of element-wise operations in one pass
+/// ([`Backend::CHAINS`]): then they differ by rounding, with a relative error of about 1e-6.
 ///
-/// A jitted function is `Send` and `Sync` where the function and its result are. Threads that need the same program at the same time
-/// trace it once.
+/// A jitted function is `Send` and `Sync` if the function and its result are. Threads that need the same program at the same
+/// time trace it once.
 ///
-/// With the environment variable `GROVE_LOG_COMPILES=1`, each trace is reported on standard error, and why it was needed.
+/// With the environment variable `GROVE_LOG_COMPILES=1`, each trace is reported on standard error with the reason for it.
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -65,20 +65,20 @@ pub fn jit<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out>(f: F) -> Jit<I
     Jit { f, capacity: CAPACITY, programs: Mutex::default(), traced: Condvar::new(), input: PhantomData }
 }
 
-/// A function with its traced programs; see [`jit`].
+/// A function with its cached programs; see [`jit`].
 pub struct Jit<In, Out, F> {
     f: F,
     capacity: usize,
     programs: Mutex<Programs<Out>>,
-    /// Told when a trace has ended.
+    /// Notified when a trace ends.
     traced: Condvar,
     input: PhantomData<fn(In) -> Out>,
 }
 
 struct Programs<Out> {
-    /// The one that was used last comes first.
+    /// The most recently used program comes first.
     kept: VecDeque<Arc<Compiled<Out>>>,
-    /// The traces that go on, with their threads.
+    /// Traces in progress, with their threads.
     tracing: Vec<(ThreadId, Arc<Wanted>)>,
 }
 
@@ -88,14 +88,14 @@ impl<Out> Default for Programs<Out> {
     }
 }
 
-/// The arguments and the backend that a program is for.
+/// The arguments and the backend that a program is compiled for.
 struct Wanted {
     structure: Structure,
     leaves: Vec<Leaf>,
     types: Types,
-    /// True if chains of functions of elements are one operation each.
+    /// True if chains of element-wise operations are fused.
     fused: bool,
-    /// True if random keys are arrays, of a trace around the call.
+    /// True if random keys are arrays of a trace around the call.
     array_keys: bool,
 }
 
@@ -107,7 +107,7 @@ impl Wanted {
     }
 }
 
-/// Ends the note of a trace, whether it has succeeded or not.
+/// Guard that removes a trace from `tracing` when it ends, even by a panic.
 struct EndOfTrace<'a, In, Out, F> {
     jit: &'a Jit<In, Out, F>,
     wanted: Arc<Wanted>,
@@ -120,18 +120,18 @@ impl<In, Out, F> Drop for EndOfTrace<'_, In, Out, F> {
     }
 }
 
-/// A leaf of an argument: its shape and type, and whether it is there.
+/// Shape and dtype of a leaf of the argument, and true if it is present.
 type Leaf = (Vec<usize>, DType, bool);
 
-/// The backend of a call.
+/// Backend of a call.
 struct On<'a> {
     types: Types,
-    /// True if chains of functions of elements are one operation each.
+    /// True if chains of element-wise operations are fused.
     fused: bool,
     array_keys: bool,
     backend: TypeId,
     device: &'a dyn Any,
-    /// Computes what does not depend on arguments.
+    /// Folds constants on the device of the call.
     fold: &'a dyn Fn(Graph) -> Graph,
 }
 
@@ -145,7 +145,7 @@ impl<B: Backend, In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> JitOn<B,
     /// Calls the function; see [`Jit::call`].
     ///
     /// # Panics
-    /// As [`Jit::call`].
+    /// Same as [`Jit::call`].
     #[track_caller]
     pub fn call(&self, args: In::On<B>) -> Out::On<B>
     where
@@ -154,12 +154,12 @@ impl<B: Backend, In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> JitOn<B,
         self.jit.call_on::<B>(args, Some(&self.device))
     }
 
-    /// The function on any device, with the programs that are kept.
+    /// Returns the function without the fixed device, which shares the cached programs.
     pub fn jit(&self) -> &Jit<In, Out, F> {
         &self.jit
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn device(&self) -> &B::Device {
         &self.device
     }
@@ -173,7 +173,7 @@ impl<B: Backend, In, Out, F> fmt::Debug for JitOn<B, In, Out, F> {
 
 struct Compiled<Out> {
     wanted: Arc<Wanted>,
-    /// The backend that computed constants of the program, if any.
+    /// The backend that folded constants of the program, if any were folded.
     folded_on: Option<TypeId>,
     program: Program,
     shell: Out,
@@ -185,7 +185,7 @@ struct Compiled<Out> {
 }
 
 impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
-    /// Sets how many programs are kept, 64 by default. The one that was not used for the longest time is dropped first.
+    /// Sets the number of cached programs. Default: 64. The least recently used program is evicted first.
     pub fn capacity(self, programs: usize) -> Self {
         Self { capacity: programs.max(1), ..self }
     }
@@ -193,7 +193,7 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
     /// Calls the function.
     ///
     /// # Panics
-    /// As [`trace`](crate::trace()), where the argument has a new structure.
+    /// Same as [`trace`](crate::trace()), if the argument requires a new trace.
     #[track_caller]
     pub fn call<B: Backend>(&self, args: In::On<B>) -> Out::On<B>
     where
@@ -202,13 +202,13 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
         self.call_on::<B>(args, None)
     }
 
-    /// Fixes the device: arguments that lie on another one are copied to it, and results lie on it. The backend is said here, and not
-    /// with each call: `jit(f).on::<Xla>(&device)`.
+    /// Fixes the device: arguments on other devices are copied to it, and results are on it. The backend is given once instead
+    /// of with each call: `jit(f).on::<Xla>(&device)`.
     pub fn on<B: Backend>(self, device: &B::Device) -> JitOn<B, In, Out, F> {
         JitOn { jit: self, device: device.clone() }
     }
 
-    /// Calls the function; without a device, on that of its first array.
+    /// Calls the function. Without a fixed device, runs on the device of the first array.
     #[track_caller]
     fn call_on<B: Backend>(&self, args: In::On<B>, fixed: Option<&B::Device>) -> Out::On<B>
     where
@@ -247,7 +247,7 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
         let keys = Rc::new(of_graph.with(&keys));
         let mut results = compiled.program.run_with_keys::<B>(values, &keys, &device).into_iter();
         if B::LAZY {
-            // A program of its own, where calls follow each other without a read.
+            // Ends the step, so that a lazy backend compiles one program per call even if nothing reads the results in between.
             let mut label = DefaultHasher::new();
             Location::caller().hash(&mut label);
             B::end_step(&device, label.finish());
@@ -267,7 +267,7 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
         })
     }
 
-    /// The program for arguments of a structure, without their arrays, and leaves.
+    /// Returns the program for arguments with this structure and these leaves; traces it if it is not cached.
     #[track_caller]
     fn compiled(&self, shell: In, leaves: Vec<Leaf>, on: On<'_>) -> Arc<Compiled<Out>> {
         let On { types, fused, array_keys, backend, device, fold } = on;
@@ -281,7 +281,7 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
                 programs.kept.push_front(found.clone());
                 return found;
             }
-            // A trace on this thread is around this call.
+            // A trace on this thread surrounds this call, so waiting for it would deadlock.
             let elsewhere = |(thread, wanted): &(ThreadId, Arc<Wanted>)| {
                 *thread != thread::current().id() && wanted.is(&shell, &leaves, &on)
             };
@@ -294,7 +294,7 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
         let wanted = Arc::new(Wanted { structure: structure(&shell), leaves, types, fused, array_keys });
         programs.tracing.push((thread::current().id(), wanted.clone()));
         let _end = EndOfTrace { jit: self, wanted: wanted.clone() };
-        // Tracing may call other jitted functions, or this one.
+        // Tracing may call other jitted functions, or this one, so the lock is released.
         drop(programs);
         let start = Instant::now();
         let mut present = wanted.leaves.iter().map(|(_, _, present)| *present);
@@ -312,7 +312,7 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
         let count = graph.equations().len();
         let graph = fold(graph);
         let folded_on = (graph.equations().len() < count).then_some(backend);
-        // Simpler equations may be equal to others.
+        // Simplified equations may be duplicates of others.
         let graph = graph.without_common_subexpressions();
         let program = Program::new(if fused { graph.fused() } else { graph });
         let compiled = Arc::new(Compiled { wanted, folded_on, program, shell, present, keys, captured });
@@ -322,7 +322,7 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
             let name = short_name(std::any::type_name::<F>());
             eprintln!("jit of {name}: {count} equations in {:.1?}: {reason}", start.elapsed());
         }
-        // Arrays of a trace end with it.
+        // A program with captured arrays is valid only within their trace, so it is not cached.
         if compiled.captured.iter().all(|x| x.device().is_lazy()) {
             let mut programs = self.lock();
             programs.kept.push_front(compiled.clone());
@@ -331,17 +331,17 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
         compiled
     }
 
-    /// Returns the graph of the program that was used last.
+    /// Returns the graph of the most recently used program.
     pub fn graph(&self) -> Option<Graph> {
         self.lock().kept.front().map(|compiled| compiled.program.graph().clone())
     }
 
-    /// Returns the graphs of all programs that are kept, the one that was used last first.
+    /// Returns the graphs of all cached programs, the most recently used first.
     pub fn graphs(&self) -> Vec<Graph> {
         self.lock().kept.iter().map(|compiled| compiled.program.graph().clone()).collect()
     }
 
-    /// Drops all programs.
+    /// Drops all cached programs.
     pub fn clear(&self) {
         self.lock().kept.clear();
     }
@@ -353,10 +353,10 @@ impl<In, Out, F> Jit<In, Out, F> {
     }
 }
 
-/// An array on a device, to which it is copied if it lies elsewhere.
+/// Copies an array to a device, unless it is on that device already.
 fn moved<B: Backend>(leaf: AnyArray<B>, device: &B::Device) -> AnyArray<B> {
     let Some(own) = leaf.device() else { return leaf };
-    // Burn takes all devices of `Traced` for the same.
+    // Burn considers all devices of `Traced` to be the same.
     let elsewhere = match (&own as &dyn Any).downcast_ref::<TraceDevice>().zip((device as &dyn Any).downcast_ref()) {
         Some((own, device)) => own.is_lazy() && !own.is_same(device),
         None => return leaf.to_device(device),
@@ -368,7 +368,7 @@ fn moved<B: Backend>(leaf: AnyArray<B>, device: &B::Device) -> AnyArray<B> {
     leaf.into_data().map_or(absent, |data| AnyArray::from_data(data, device))
 }
 
-/// The reason for a trace: what differs from the program that was used before.
+/// Returns the reason for a trace: the difference from the previously used program.
 fn why<Out>(new: &Compiled<Out>, before: Option<&Compiled<Out>>) -> String {
     let Some(before) = before else { return "the first call".into() };
     let (folded_on, folded_before) = (new.folded_on, before.folded_on);
@@ -390,10 +390,10 @@ fn why<Out>(new: &Compiled<Out>, before: Option<&Compiled<Out>>) -> String {
     }
 }
 
-/// The name of a function's type without modules and generic parameters, which fill a screen: `train::{{closure}}`.
+/// Removes modules and generic parameters, which can fill a screen, from the name of a function's type: `train::{{closure}}`.
 fn short_name(name: &str) -> String {
     let mut depth = 0;
-    // The arrow of a result closes nothing.
+    // Hide the arrow of a return type, whose `>` is not a closing bracket.
     let name = name.replace("->", "→");
     let own = name.chars().filter(|c| {
         let outside = depth == 0;

@@ -1,19 +1,19 @@
-//! Tracing: functions of trees as programs that are shown, counted, transformed and compiled.
+//! Tracing: functions of trees become programs that can be printed, costed, transformed and compiled.
 //!
-//! [`trace`] calls a function once, with arrays that have shapes and no values, and returns the [`Graph`] of what it did;
-//! a graph prints like a jaxpr of JAX. [`jit`] keeps the graphs of a function and runs them.
+//! [`trace`] calls a function once, with arrays that have shapes but no values, and returns the [`Graph`] of the recorded
+//! operations. A graph prints like a jaxpr. [`jit`] caches the graphs of a function and runs them.
 //!
 //! | module | content |
 //! |---|---|
-//! | `traced` | the backend [`Traced`], which records |
+//! | `traced` | the recording backend [`Traced`] |
 //! | `primitive` | the operations of a graph |
 //! | `graph` | graphs, their text, and passes over them |
 //! | `sub_graph` | operations that contain graphs |
-//! | `eval` | graphs on a backend |
-//! | `plan` | loops over small arrays, without tensors |
+//! | `eval` | running graphs on a backend |
+//! | `plan` | loops over small arrays, run without tensors |
 //! | `trace`, `jit`, `vmap`, `jvp` | the transformations |
 //! | `control` | control flow: [`cond`], [`switch`], [`while_loop`], [`fori_loop`], [`scan`](scan()), [`associative_scan`] |
-//! | `custom` | functions with derivatives of their own: [`custom_vjp`], [`custom_jvp`] |
+//! | `custom` | functions with custom derivatives: [`custom_vjp`], [`custom_jvp`] |
 //!
 //! ```
 //! use burn::tensor::Tensor;

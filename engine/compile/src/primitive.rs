@@ -1,4 +1,4 @@
-//! Primitives: the operations that a graph is made of.
+//! Primitives: the operations of a graph.
 
 use burn::tensor::{DType, Slice};
 use burn_ir::ScalarIr;
@@ -10,7 +10,7 @@ use crate::{fused::Fused, scalar};
 
 pub use crate::sub_graph::{HigherOrder, LazyGraph, SubGraph};
 
-/// A function of one array, element by element.
+/// An element-wise operation on one array.
 #[allow(missing_docs)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Unary {
@@ -43,7 +43,7 @@ pub enum Unary {
     Not,
 }
 
-/// A function of two arrays, element by element, broadcast against each other; or of an array and a number.
+/// An element-wise operation on two arrays, which are broadcast against each other, or on an array and a scalar.
 #[allow(missing_docs)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Binary {
@@ -52,9 +52,9 @@ pub enum Binary {
     Mul,
     Div,
     Rem,
-    /// With an exponent of the base's type.
+    /// Power whose exponent has the dtype of the base.
     Pow,
-    /// With an integer exponent.
+    /// Power with an integer exponent.
     IntegerPow,
     Atan2,
     And,
@@ -81,44 +81,44 @@ pub enum Reduction {
     MaxAbs,
 }
 
-/// Products and images of Burn's modules.
+/// Burn's module operations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Module {
-    /// Rows of a matrix by integers `[b, t]`.
+    /// Lookup of rows of a matrix by integers `[b, t]`.
     Embedding,
-    /// Gradient of the matrix of an embedding.
+    /// Gradient of an embedding with respect to its matrix.
     EmbeddingGrad,
     /// `x W + b`.
     Linear,
-    /// Gradient of the input of a linear map.
+    /// Gradient of a linear layer with respect to its input.
     LinearInputGrad,
-    /// Gradient of the weight of a linear map.
+    /// Gradient of a linear layer with respect to its weight.
     LinearWeightGrad,
-    /// Gradient of the bias of a linear map.
+    /// Gradient of a linear layer with respect to its bias.
     LinearBiasGrad,
-    /// Convolution, in one or two dimensions.
+    /// Convolution in one or two dimensions.
     Conv(Conv),
-    /// Gradient of the input of a convolution.
+    /// Gradient of a convolution with respect to its input.
     ConvInputGrad(Conv),
-    /// Gradient of the weight of a convolution.
+    /// Gradient of a convolution with respect to its weight.
     ConvWeightGrad(Conv),
-    /// Gradient of the bias of a convolution of so many dimensions.
+    /// Gradient of a convolution with respect to its bias. The field is the number of spatial dimensions.
     ConvBiasGrad(usize),
     /// Average pooling in two dimensions.
     AvgPool2d(AvgPool2d),
-    /// Gradient of the input of average pooling.
+    /// Gradient of average pooling with respect to its input.
     AvgPool2dGrad(AvgPool2d),
-    /// Average pooling to a size.
+    /// Average pooling to a fixed output size.
     AdaptiveAvgPool2d([usize; 2]),
-    /// Gradient of the input of average pooling to a size.
+    /// Gradient of adaptive average pooling with respect to its input.
     AdaptiveAvgPool2dGrad,
-    /// Maximum pooling in two dimensions, with the positions of the maxima if there is a second output.
+    /// Max pooling in two dimensions. The optional second output is the indices of the maxima.
     MaxPool2d(MaxPool2d),
-    /// Gradient of the input of maximum pooling.
+    /// Gradient of max pooling with respect to its input.
     MaxPool2dGrad(MaxPool2d),
 }
 
-/// Parameters of a convolution, one value per dimension.
+/// Parameters of a convolution, with one value per spatial dimension.
 #[allow(missing_docs)]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Conv {
@@ -139,7 +139,7 @@ pub struct AvgPool2d {
     pub ceil_mode: bool,
 }
 
-/// Parameters of maximum pooling.
+/// Parameters of max pooling.
 #[allow(missing_docs)]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MaxPool2d {
@@ -150,85 +150,85 @@ pub struct MaxPool2d {
     pub ceil_mode: bool,
 }
 
-/// An operation with its static parameters: one of Burn's, or one of those that grove owns, whole.
+/// An operation with its static parameters: one of Burn's operations, or one of grove's own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Primitive {
-    /// A function of each element.
+    /// Element-wise operation on one array.
     Unary(Unary),
-    /// A function of pairs of elements.
+    /// Element-wise operation on two arrays.
     Binary(Binary),
-    /// A function of each element and a number.
+    /// Element-wise operation on an array and a scalar.
     BinaryScalar(Binary, #[serde(with = "scalar")] ScalarIr),
-    /// A reduction over an axis, which stays with size 1, or over all elements, to `[1]`.
+    /// Reduction over an axis, which is kept with size 1, or over all elements to shape `[1]`.
     Reduce(Reduction, Option<usize>),
-    /// Positions of the maxima along an axis.
+    /// Indices of the maxima along an axis.
     Argmax(usize),
-    /// Positions of the minima along an axis.
+    /// Indices of the minima along an axis.
     Argmin(usize),
-    /// The largest elements along an axis, and how many.
+    /// Largest elements along an axis: axis and number of elements.
     TopK(usize, usize),
-    /// Positions of the largest elements along an axis, and how many.
+    /// Indices of the largest elements along an axis: axis and number of elements.
     ArgTopK(usize, usize),
-    /// Maxima along an axis and their positions.
+    /// Maxima along an axis and their indices.
     MaxWithIndices(usize),
-    /// Minima along an axis and their positions.
+    /// Minima along an axis and their indices.
     MinWithIndices(usize),
-    /// Sums, products, minima or maxima up to each element along an axis.
+    /// Cumulative sum, product, minimum or maximum along an axis.
     Cumulative(Reduction, usize),
-    /// Elements kept between two numbers.
+    /// Elements clamped between a minimum and a maximum.
     Clamp(#[serde(with = "scalar")] ScalarIr, #[serde(with = "scalar")] ScalarIr),
-    /// Elements of the second array where the mask is true, and of the first elsewhere: inputs are array, mask, array.
+    /// Selection by a mask. The inputs are array, mask, array: the second array where the mask is true, the first elsewhere.
     Where,
-    /// A number where the mask is true.
+    /// Replacement of elements by a scalar where the mask is true.
     MaskFill(#[serde(with = "scalar")] ScalarIr),
-    /// The same elements in another shape.
+    /// Reshape to a shape.
     Reshape(Vec<usize>),
-    /// Two axes exchanged.
+    /// Swap of two axes.
     SwapAxes(usize, usize),
-    /// Axes in another order.
+    /// Permutation of the axes.
     Transpose(Vec<usize>),
-    /// Axes reversed.
+    /// Reversal of axes.
     Flip(Vec<usize>),
-    /// Axes of size 1 repeated to a shape.
+    /// Broadcast of axes of size 1 to a shape.
     BroadcastTo(Vec<usize>),
-    /// Windows along an axis: axis, size and step.
+    /// Sliding windows along an axis: axis, size and step.
     Unfold(usize, usize, usize),
-    /// A part.
+    /// Slice of an array.
     Slice(Vec<Slice>),
-    /// An array with a part replaced.
+    /// Replacement of a slice by another array.
     UpdateSlice(Vec<Slice>),
-    /// Slices at positions `[n]` of an axis.
+    /// Selection of slices along an axis by indices `[n]`.
     Take(usize),
-    /// An array with slices added at positions of an axis; for booleans, "or".
+    /// Addition of slices at indices along an axis; for booleans, logical or.
     TakeAdd(usize),
-    /// Elements at positions along an axis.
+    /// Selection of elements along an axis by an array of indices.
     Gather(usize),
-    /// An array with elements added at positions along an axis; for booleans, "or".
+    /// Addition of elements at indices along an axis; for booleans, logical or.
     ScatterAdd(usize),
-    /// Copies along an axis.
+    /// Repetition along an axis: axis and number of copies.
     Repeat(usize, usize),
-    /// Arrays one after another along an axis.
+    /// Concatenation along an axis.
     Concatenate(usize),
-    /// Elements of another type.
+    /// Conversion to a dtype.
     Convert(DType),
-    /// A number everywhere.
+    /// Array filled with a scalar.
     Full(Vec<usize>, DType, #[serde(with = "scalar")] ScalarIr),
-    /// The product of matrices.
+    /// Matrix product.
     MatMul,
     /// One of Burn's module operations.
     Module(Module),
-    /// One of the operations that grove owns, or its derivative.
+    /// One of grove's own operations, or its derivative.
     Grove(Call),
-    /// One of grove's operations that draws with a random key, `[2]`, which is the first input.
+    /// One of grove's sampling operations whose random key `[2]` is the first input.
     WithKey(Call),
-    /// The same values, with a derivative of zero.
+    /// Identity with a derivative of zero.
     StopGradient,
-    /// The same values, which are printed under a name.
+    /// Identity that prints its values under a name.
     DebugPrint(String),
-    /// A chain of functions of elements in one pass.
+    /// Fused chain of element-wise operations.
     #[serde(skip)]
     Fused(Fused),
-    /// An operation with sub-graphs: control flow, and functions with derivatives of their own.
+    /// Operation with sub-graphs: control flow, or a function with a custom derivative.
     HigherOrder(HigherOrder),
 }
 
@@ -305,13 +305,13 @@ impl Reduction {
 }
 
 impl Primitive {
-    /// True for sums over the ranks of a job, and for control flow with such ones. All ranks meet in them, one after the other, so
-    /// that none may be left out, even if this rank does not use it, nor stand for another.
+    /// Returns true for all-reduces and for control flow that contains one. All ranks must execute these operations in the same
+    /// order, so they must be neither merged nor removed, even if this rank does not use the result.
     pub fn meets_ranks(&self) -> bool {
         self.ranks().is_some()
     }
 
-    /// The ranks of the first sum.
+    /// Returns the ranks of the first all-reduce.
     pub(crate) fn ranks(&self) -> Option<Ranks> {
         match self {
             Self::Grove(Call::Run(Operation::AllReduce(sum), _) | Call::Vjp(Operation::AllReduce(sum), ..)) => {
@@ -325,7 +325,7 @@ impl Primitive {
         }
     }
 
-    /// Returns the name of the operation, in the words of `jax.lax` where it has one.
+    /// Returns the name of the operation; the name in `jax.lax` if it has one.
     pub fn name(&self) -> String {
         match self {
             Self::Unary(op) => op.name().into(),
@@ -372,7 +372,7 @@ impl Primitive {
         }
     }
 
-    /// Static parameters as they are printed; empty where there are none.
+    /// Formats the static parameters; empty if there are none.
     pub(crate) fn parameters(&self) -> String {
         match self {
             Self::Reduce(_, Some(axis))
@@ -409,11 +409,11 @@ impl Primitive {
             Self::HigherOrder(op) => op.parameters(),
             Self::Module(module) => after_first_word(&format!("{module:?}")),
             Self::Grove(Call::Run(operation, _) | Call::Vjp(operation, ..)) => {
-                // `Gelu(Gelu { approximate: Tanh })` as `approximate: Tanh`.
+                // Prints `Gelu(Gelu { approximate: Tanh })` as `approximate: Tanh`.
                 let text = after_first_word(&format!("{operation:?}"));
                 after_first_word(&text)
             }
-            // The words of the key are an input.
+            // The words of the key are an input and not printed.
             Self::WithKey(call) => {
                 Self::Grove(call.clone()).parameters().trim_start_matches("key: [0, 0]").trim_start_matches(", ").into()
             }
@@ -422,7 +422,7 @@ impl Primitive {
     }
 }
 
-/// A number of the host.
+/// A scalar, for printing.
 pub(crate) struct Number(pub ScalarIr);
 
 impl fmt::Display for Number {
@@ -449,7 +449,7 @@ fn first_word(debug: &str) -> String {
     debug.chars().take_while(|c| c.is_alphanumeric()).collect()
 }
 
-/// Content of the brackets that follow the first word of a debug print.
+/// Returns the content of the brackets after the first word of a debug text.
 fn after_first_word(debug: &str) -> String {
     let rest = debug.trim_start_matches(|c: char| c.is_alphanumeric()).trim();
     let inner = rest.strip_prefix(['(', '{']).and_then(|rest| rest.strip_suffix([')', '}']));

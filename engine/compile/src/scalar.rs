@@ -1,4 +1,4 @@
-//! Numbers of the host as text, so that NaN, infinities and the last bit survive, and integers of 64 bits too.
+//! Serialisation of scalars as text, which preserves NaN, infinities, the last bit and 64-bit integers.
 
 use burn_ir::ScalarIr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};

@@ -1,4 +1,4 @@
-//! Where a graph runs: its device with the types that it has, and the keys of the program.
+//! The target of a run: the device with its dtypes, and the random keys of the program.
 
 use burn::tensor::{BoolDType, DType, FloatDType, IntDType, TensorData, backend::BackendTypes};
 use grove_backend::{Backend, ops::AnyTensor};
@@ -7,12 +7,12 @@ use std::{cell::RefCell, rc::Rc};
 use crate::{graph::KeyMap, types::Types};
 
 thread_local! {
-    /// The keys in place of those of the programs that are running on this thread, the innermost last. A sub-graph draws with those
-    /// of the program that it is part of.
+    /// Key maps of the programs running on this thread, the innermost last. A sub-graph samples with the keys of the program
+    /// that contains it.
     static KEYS: RefCell<Vec<Rc<KeyMap>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A device, and the types that it has in place of a graph's.
+/// A device, and the default dtypes that replace those of a graph.
 pub(crate) struct Target<'a, B: Backend> {
     pub device: &'a <B as BackendTypes>::Device,
     types: Types,
@@ -23,7 +23,7 @@ impl<'a, B: Backend> Target<'a, B> {
         Self { device, types: Types::of::<B>(Some(device)) }
     }
 
-    /// The default types.
+    /// Returns the default dtypes.
     pub fn types(&self) -> Types {
         self.types
     }
@@ -32,7 +32,7 @@ impl<'a, B: Backend> Target<'a, B> {
         self.types.boolean
     }
 
-    /// An integer type, or the device's default if it lacks it.
+    /// Returns an integer dtype, or the device's default if the device does not support it.
     pub fn int(&self, dtype: DType) -> IntDType {
         if B::supports_dtype(self.device, dtype) { dtype.into() } else { self.types.int }
     }
@@ -51,7 +51,7 @@ impl<'a, B: Backend> Target<'a, B> {
     }
 }
 
-/// Calls a function with keys in place of those of the program that it runs.
+/// Calls a function that runs a program with these keys.
 pub(crate) fn with_keys<R>(keys: &Rc<KeyMap>, f: impl FnOnce() -> R) -> R {
     struct Pop;
     impl Drop for Pop {
@@ -64,7 +64,7 @@ pub(crate) fn with_keys<R>(keys: &Rc<KeyMap>, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// The keys in place of those of the programs that are running.
+/// Returns the keys of the innermost running program.
 pub(crate) fn keys() -> Option<Rc<KeyMap>> {
     KEYS.with_borrow(|maps| maps.last().cloned())
 }

@@ -1,4 +1,4 @@
-//! From a function of trees to a graph.
+//! Tracing functions of trees into graphs.
 
 use burn::tensor::{DType, Tensor};
 use grove_backend::{Backend, ops::Spec};
@@ -14,17 +14,17 @@ use crate::{
     words::named,
 };
 
-/// Returns the program of a function: what it does with arrays of the shapes and types of its arguments, whatever their
-/// values are. `jax.make_jaxpr`.
+/// Returns the graph of a function: its operations on arrays with the shapes and dtypes of the arguments, independent of their
+/// values. `jax.make_jaxpr`.
 ///
-/// The function gets the arguments on the backend [`Traced`] and returns a tree. Absent leaves stay absent; to trace with
-/// a skeleton, whose leaves are all absent, call [`trace_skeleton`]. Numbers and other static parts of the arguments, and
-/// what the function captures, are fixed in the graph. Random keys are arguments: the program draws from the keys that it is
-/// called with; keys in `#[tree(static)]` fields are fixed. Equations that no result depends on are left out.
+/// The function receives the arguments on the backend [`Traced`] and returns a tree. Absent leaves stay absent; to trace with a
+/// skeleton, whose leaves are all absent, call [`trace_skeleton`]. Numbers and other static parts of the arguments, and
+/// captured values, become constants of the graph. Random keys are arguments: the program samples with the keys that it is
+/// called with. Keys in `#[tree(static)]` fields are constants. Equations that no result depends on are removed.
 ///
 /// # Panics
 /// If the function reads a value, uses arrays of another trace, or calls an operation that cannot be traced. The message ends
-/// with the file and line of the call, or with the function where the program has no line tables.
+/// with the file and line of the call, or with the function if the program has no line tables.
 #[track_caller]
 pub fn trace<B: Backend, A: Tree<B>, O: Tree<Traced>>(f: impl FnOnce(A::On<Traced>) -> O, args: &A) -> Graph {
     let types = types_for(args);
@@ -34,8 +34,8 @@ pub fn trace<B: Backend, A: Tree<B>, O: Tree<Traced>>(f: impl FnOnce(A::On<Trace
     record(Recording::start(types), lift, f).graph
 }
 
-/// As [`trace`], with arguments that need no values: every leaf stands for an array of its shape and type, also where it is
-/// absent. `eval_shape` of grove-transform makes such a tree of a constructor without allocating.
+/// Like [`trace`], with arguments that need no values: every leaf, present or absent, becomes an array of its shape and dtype.
+/// `eval_shape` of grove-transform creates such a tree from a constructor without allocating memory.
 #[track_caller]
 pub fn trace_skeleton<B: Backend, A: Tree<B>, O: Tree<Traced>>(f: impl FnOnce(A::On<Traced>) -> O, args: &A) -> Graph {
     let types = types_for(args);
@@ -48,23 +48,23 @@ pub fn trace_skeleton<B: Backend, A: Tree<B>, O: Tree<Traced>>(f: impl FnOnce(A:
     record(Recording::start(types), lift, f).graph
 }
 
-/// The paths of the keys of a tree.
+/// Returns the paths of the keys of a tree.
 pub(crate) fn key_paths<B: Backend, A: Tree<B>>(args: &A) -> Vec<String> {
     keys_of(args).into_iter().map(|(path, _)| path).collect()
 }
 
-/// The default types of the backend of a tree.
+/// Returns the default dtypes of the backend of a tree.
 fn types_for<B: Backend, A: Tree<B>>(args: &A) -> Types {
     Types::of::<B>(arrays(args).1.as_ref())
 }
 
-/// The default types of the trace of some tensors, or of the one that is going on.
+/// Returns the default dtypes of the trace that tensors belong to, or of the active trace if there are no tensors.
 pub(crate) fn types_of<'a>(tensors: impl IntoIterator<Item = &'a AnyTensor<Traced>>) -> Types {
     let device = tensors.into_iter().next().map(AnyTensor::device).unwrap_or_default();
     Types::of::<Traced>(Some(&device))
 }
 
-/// A tree with arguments of a trace in place of its arrays. Absent leaves stay absent.
+/// Replaces the arrays of a tree by arguments of a trace. Absent leaves stay absent.
 pub(crate) fn arguments_for<B: Backend, A: Tree<B>>(recording: &Recording, tree: A) -> A::On<Traced> {
     tree.lift(&mut Path::root(), &mut |path, leaf| match leaf.is_present() {
         true => argument(recording, path, leaf.shape(), leaf.dtype()),
@@ -72,7 +72,7 @@ pub(crate) fn arguments_for<B: Backend, A: Tree<B>>(recording: &Recording, tree:
     })
 }
 
-/// A leaf that stands for an argument.
+/// Creates a leaf that is an argument of the trace.
 pub(crate) fn argument(recording: &Recording, path: &Path, shape: &[usize], dtype: DType) -> AnyArray<Traced> {
     let spec = Spec { shape: shape.to_vec().into(), dtype };
     AnyArray::present(any(recording.input(path.to_string(), spec)))
@@ -81,17 +81,17 @@ pub(crate) fn argument(recording: &Recording, path: &Path, shape: &[usize], dtyp
 /// A traced function.
 pub(crate) struct Recorded<O> {
     pub graph: Graph,
-    /// The result without its arrays.
+    /// The result with absent leaves.
     pub shell: O,
-    /// For each leaf of the result, true if it is a result of the graph.
+    /// For each leaf of the result, true if the graph returns it.
     pub present: Vec<bool>,
-    /// The random keys of the result that are results of the graph, after the leaves: their numbers among the keys of the result.
+    /// Random keys that the graph returns after the leaves, as indices among the keys of the result.
     pub keys: Vec<usize>,
-    /// Arrays of the trace around the function, which the last arguments of the graph stand for.
+    /// Arrays of the enclosing trace that the function captured: the last arguments of the graph.
     pub captured: Vec<AnyTensor<Traced>>,
 }
 
-/// Arrays that a function has captured, on the backend of its arguments.
+/// Returns captured arrays on the backend of the function's arguments.
 #[track_caller]
 pub(crate) fn captured_on<B: Backend>(captured: &[AnyTensor<Traced>]) -> Vec<AnyTensor<B>> {
     if let Some(first) = captured.first()
@@ -107,7 +107,7 @@ pub(crate) fn captured_on<B: Backend>(captured: &[AnyTensor<Traced>]) -> Vec<Any
     captured.iter().cloned().map(from_traced).collect()
 }
 
-/// The keys of a result: those that a program has computed in their places.
+/// Replaces the keys of a result that the program has computed.
 pub(crate) fn computed_keys<B: Backend>(
     mut keys: Vec<Key>,
     positions: &[usize],
@@ -122,7 +122,7 @@ pub(crate) fn computed_keys<B: Backend>(
     keys
 }
 
-/// Traces a function of a tree that `lift` creates.
+/// Traces a function of a tree created by `lift`.
 #[track_caller]
 pub(crate) fn record<T, O: Tree<Traced>>(
     recording: Recording,
@@ -132,7 +132,7 @@ pub(crate) fn record<T, O: Tree<Traced>>(
     record_with(recording, lift, f, Key::is_array)
 }
 
-/// As [`record`], where the graph has the random keys of the result that `as_array` accepts.
+/// Like [`record`]. The graph returns the random keys of the result for which `as_array` is true.
 #[track_caller]
 pub(crate) fn record_with<T, O: Tree<Traced>>(
     recording: Recording,
@@ -171,10 +171,10 @@ pub(crate) fn record_with<T, O: Tree<Traced>>(
     }
 }
 
-/// A tree that has a counterpart in traces, from which it comes back. Every type that derives [`Tree`] and is generic in its
-/// backend is one.
+/// A tree with a counterpart in traces that converts back to the tree. Every type that derives [`Tree`] and is generic in its
+/// backend implements it.
 pub trait Traceable<B: Backend>: Tree<B, On<Traced> = Self::OnTraced> {
-    /// The tree in a trace.
+    /// The counterpart in a trace.
     type OnTraced: Tree<Traced, On<B> = Self>;
 }
 

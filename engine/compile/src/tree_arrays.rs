@@ -3,7 +3,7 @@
 use grove_backend::{AnyTensor, Backend};
 use grove_tree::{AnyArray, Path, Tree};
 
-/// The arrays of a tree that are present, in order, and the device of the first.
+/// Returns the present arrays of a tree, in order, and the device of the first array.
 pub(crate) fn arrays<B: Backend, A: Tree<B>>(tree: &A) -> (Vec<AnyTensor<B>>, Option<B::Device>) {
     let (mut values, mut device) = (Vec::new(), None);
     tree.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| {

@@ -1,10 +1,11 @@
-//! Default types of backends.
+//! Default dtypes of backends.
 
 use burn::tensor::{BoolDType, BoolStore, DType, Element, FloatDType, IntDType};
 use burn_backend::get_device_settings;
 use serde::{Deserialize, Serialize};
 
-/// The default types of the backend that a trace is for: what a traced function creates has them, as it would without the trace.
+/// Default dtypes of the backend that a trace is for. Arrays created in the traced function have these dtypes, as without the
+/// trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "TypeNames", into = "TypeNames")]
 pub(crate) struct Types {
@@ -19,7 +20,7 @@ impl Types {
     const INTS: [IntDType; 2] = [IntDType::I64, IntDType::I32];
     const BOOLEANS: [BoolDType; 3] = [BoolDType::Native, BoolDType::U8, BoolDType::U32];
 
-    /// Those of a backend's device, if one is known.
+    /// Returns the default dtypes of a device, or of the backend if the device is unknown.
     pub(crate) fn of<B: burn_backend::Backend>(device: Option<&B::Device>) -> Self {
         match device {
             Some(device) => {
@@ -48,7 +49,7 @@ impl Types {
     }
 }
 
-/// The default types.
+/// Default dtypes in serialised form.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TypeNames {

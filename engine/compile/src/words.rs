@@ -1,8 +1,8 @@
-//! Words of messages.
+//! Formatting for messages.
 
 use burn::tensor::{BoolStore, DType};
 
-/// A type as JAX abbreviates it: `f32`, `i64`, `bool`.
+/// Returns the name of a dtype as JAX abbreviates it: `f32`, `i64`, `bool`.
 pub(crate) fn dtype_name(dtype: DType) -> String {
     match dtype {
         DType::Bool(BoolStore::Native | BoolStore::U8 | BoolStore::U32) => "bool".into(),
@@ -12,7 +12,7 @@ pub(crate) fn dtype_name(dtype: DType) -> String {
     }
 }
 
-/// An array in a message: "argument `blocks.0.weight`", or "argument" where it is the whole tree.
+/// Names an array in a message: "argument `blocks.0.weight`", or "argument" if the array is the whole tree.
 pub(crate) fn named(kind: &str, path: &str) -> String {
     if path.is_empty() { kind.to_owned() } else { format!("{kind} `{path}`") }
 }

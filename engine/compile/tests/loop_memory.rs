@@ -1,5 +1,5 @@
-//! The memory of long loops: besides the arrays, it does not grow with the number of steps. A program of its own, since it measures
-//! the whole process.
+//! The memory of long loops does not grow with the number of steps, apart from the arrays. A separate binary, because it
+//! measures the whole process.
 
 #![cfg(target_os = "linux")]
 
@@ -11,7 +11,7 @@ use grove_tree::{Array, Key};
 type A1<B> = Array<B, 1>;
 type A2<B> = Array<B, 2>;
 
-/// A field of the process's status, in bytes.
+/// Returns a field of the process status, in bytes.
 fn status(name: &str) -> usize {
     let text = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = text.lines().find(|line| line.starts_with(name)).unwrap();
@@ -27,7 +27,7 @@ fn scans_of_many_steps_need_no_memory_for_each() {
         };
         scan(step, c, xs)
     };
-    // A type whose loops have a plan, and one whose loops have none.
+    // A dtype whose loops have a plan, and one whose loops do not.
     for dtype in [FloatDType::F32, FloatDType::F16] {
         let jitted = jit(sums);
         let args = |steps: usize| {
@@ -40,7 +40,7 @@ fn scans_of_many_steps_need_no_memory_for_each() {
         let (_, ys) = jitted.call::<Flex>(args);
         let grown = status("VmHWM") - before;
         assert_eq!(ys.shape(), [100_000, 3]);
-        // Copies of the arrays, of 1.2 MB each. Handles of all rows at once took 170 MB.
+        // Copies of the arrays, of 1.2 MB each. Handles of all rows at once used to take 170 MB.
         assert!(grown < 16 << 20, "{dtype:?}: {grown} bytes");
     }
 }

@@ -1,4 +1,4 @@
-//! Every model of the zoo, traced and run again: results and train steps equal those of eager calls.
+//! Every model of the zoo, traced and run again: results and train steps equal eager calls.
 #![recursion_limit = "256"]
 
 mod common;
@@ -23,7 +23,7 @@ fn load<B: Backend, M: Pretrained<B>>(path: &str) -> M {
     M::from_path(fixture(path), &Default::default(), None).unwrap().0
 }
 
-/// Whole numbers below a limit.
+/// Integers below a limit.
 fn ids<B: Backend>(shape: [usize; 2], below: i64) -> Array<B, 2, Int> {
     let ids = (0..shape[0] * shape[1]).map(|i| (i as i64 * 7919 + 13) % below).collect();
     Array::new(Tensor::from_data(TensorData::new(ids, shape), &Default::default()))
@@ -34,12 +34,12 @@ fn images<B: Backend>(shape: [usize; 4]) -> Array<B, 4> {
     Array::new(Tensor::from_data(TensorData::new(values, shape), &Default::default()))
 }
 
-/// Fails unless two trees have the same names and values, within a part of each leaf's largest one.
+/// Fails unless two trees have the same paths and values, relative to the largest value of each leaf.
 fn same<B: Backend, T: Tree<B>>(what: &str, found: &T, expected: &T, tolerance: f64) {
     common::same::<B, T>(what, found, expected, tolerance, 0.0);
 }
 
-/// Bit for bit, but where chains are fused, or a backend fuses by what ran before.
+/// Bit for bit, unless chains are fused or the backend's fusion depends on previous operations.
 fn tolerance<B: Backend>() -> f64 {
     if B::FUSES || B::CHAINS { 1e-5 } else { 0.0 }
 }
@@ -112,11 +112,11 @@ fn encoders_and_images<B: Backend>() {
 type Optimizer<B> = AdamwChain<B>;
 type State<B, M> = <Optimizer<B> as GradientTransformation<B, M>>::State;
 
-/// A model, the state of its optimizer and the loss before the step.
+/// A model, its optimizer state, and the loss before the step.
 type Step<B, M> = (M, State<B, M>, Array<B, 1>);
 
-/// With the usual eps of 1e-8, a gradient that is zero but for rounding, as that of a bias of keys, moves its parameter by the
-/// whole learning rate, one way or the other.
+/// With the usual eps of 1e-8, a gradient that is zero up to rounding, such as the gradient of a key bias, would move its
+/// parameter by the whole learning rate in a random direction.
 fn settings<B: Backend>() -> Adamw<B> {
     Adamw { eps: 1e-3.into(), ..Default::default() }
 }
@@ -135,7 +135,7 @@ fn lift<B: Backend, const D: usize>(x: &Array<B, D, Int>) -> Tensor<Autodiff<B>,
     Tensor::from_primitive(x.val().into_primitive())
 }
 
-/// Of any language model.
+/// Train step of any language model.
 fn token_step<B: Backend, M: Tree<B, On<Autodiff<B>>: CausalLm<Autodiff<B>>>>(
     model: M,
     state: State<B, M>,
@@ -168,12 +168,12 @@ fn resnet_step<B: Backend>(
     train_step(model, state, |model| model.loss(Tensor::from_inner(pixels.val()), lift(&labels)))
 }
 
-/// Three steps of training follow each other; the program is traced once.
+/// Runs three train steps in sequence. The program is traced once.
 macro_rules! steps {
     ($B:ty, $what:literal, $step:ident, $model:ident, $batch:expr, $batch_type:ty, $tolerance:expr) => {
         steps!($B, $what, $step, $model, $batch, $batch_type, $tolerance, 0.0)
     };
-    // A leaf that is zero but for rounding, as the gradient of a bias of keys, is compared as though its largest value were `least`.
+    // A leaf that is zero up to rounding, such as the gradient of a key bias, is compared as if its largest value were `least`.
     ($B:ty, $what:literal, $step:ident, $model:ident, $batch:expr, $batch_type:ty, $tolerance:expr, $least:literal) => {{
         let model: $model<$B> = load($what);
         let optimizer = adamw(0.01, settings());
@@ -198,7 +198,7 @@ macro_rules! steps {
 }
 
 fn training<B: Backend>() -> Graph {
-    // Sums of a convolution's gradient by threads differ from run to run otherwise.
+    // Otherwise threads sum the gradient of a convolution in a different order in each run.
     set_deterministic(true);
     let labels = || Array::<B, 1, Int>::new(Tensor::from_ints([1, 0], &Default::default()));
     steps!(

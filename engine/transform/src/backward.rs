@@ -1,17 +1,18 @@
 //! Burn's backward pass, started so that it cannot deadlock with itself.
 //!
-//! While a backward pass computes, Burn 0.21 holds the lock of its graph, and every backward pass ends by taking the
-//! lock of every graph. On a CPU the kernels run on rayon: a worker that waits inside a kernel takes up other work,
-//! which may be another `value_and_grad`. Its end would then wait for a lock held further down the same stack, or on
-//! the stack of a worker that waits for this one.
+//! During a backward pass, Burn 0.21 holds the lock of its graph, and every backward pass ends by taking the lock of
+//! every graph. CPU kernels run on rayon: a worker that waits inside a kernel steals other work, possibly another
+//! `value_and_grad`. The end of that backward pass would wait for a lock held further down the same stack, or on the
+//! stack of a worker that waits for this one.
 //!
-//! So at most one backward pass of the process runs to its end on its caller's thread. Others that start meanwhile run on
-//! helpers, each a pool of one thread, which takes up no other work. The caller gets the gradients as soon as they
-//! are computed, before the helper takes the locks of other graphs, so that nothing waits for that part.
+//! Therefore at most one backward pass of the process runs to its end on its caller's thread. Passes that start
+//! meanwhile run on helpers: thread pools with one thread, which steal no work. The caller receives the gradients as
+//! soon as they are computed, before the helper takes the locks of other graphs, so nothing waits for the helper's
+//! cleanup.
 //!
-//! A trace belongs to its thread, and so does a search for captured arrays. A pass of theirs that starts during another one runs on
-//! its caller's thread without that part: its last step unwinds out of Burn's function, which frees the lock. Burn then keeps the ids
-//! of the pass's operations, some tens of bytes for each.
+//! Traces and searches for captured arrays are thread-local. If their backward pass starts during another one, it runs
+//! on the caller's thread without the cleanup: its last step unwinds out of Burn's function, which releases the lock.
+//! Burn then keeps the ids of the pass's operations, some tens of bytes each.
 
 use burn::tensor::{backend::AutodiffBackend, ops::FloatTensor};
 use burn_autodiff::grads::Gradients;
@@ -28,23 +29,23 @@ use std::{
     thread::available_parallelism,
 };
 
-/// A tensor of the differentiating backend, tracked or not.
+/// A tensor of the autodiff backend, tracked or not.
 pub(crate) type Tracked<B> = FloatTensor<Autodiff<B>>;
 
-/// Number of backward passes that run on the threads of their callers.
+/// Number of backward passes that run on their callers' threads.
 static IN_PLACE: AtomicUsize = AtomicUsize::new(0);
 
 /// A backward pass that runs on its caller's thread.
 struct InPlace;
 
 impl InPlace {
-    /// The only one of the process; `None` while there is another one, on any thread.
+    /// Returns the guard if no other backward pass of the process runs in place; otherwise `None`.
     fn only() -> Option<Self> {
-        // Constructed only when it is counted, since dropping it counts down.
+        // Constructed only if the counter was incremented, because dropping the guard decrements it.
         IN_PLACE.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok().then(|| Self)
     }
 
-    /// One of several.
+    /// Returns a guard while other passes may run in place.
     fn another() -> Self {
         IN_PLACE.fetch_add(1, Ordering::Acquire);
         Self
@@ -57,17 +58,17 @@ impl Drop for InPlace {
     }
 }
 
-/// Called with the gradients as soon as they are computed.
+/// Callback that receives the gradients as soon as they are computed.
 type Collect = Box<dyn FnOnce(&mut Gradients) + Send>;
 
-/// Called by the last step of a backward pass; empty unless the pass runs on a helper.
+/// Callback that the last step of a backward pass calls. Empty if the pass runs to its end on the caller's thread.
 #[derive(Clone, Default)]
 pub(crate) struct Collector(Arc<Mutex<Option<Collect>>>);
 
 impl Collector {
-    /// Hands over the gradients, unless that has been done.
+    /// Calls the callback with the gradients, at most once.
     pub(crate) fn collect(&self, grads: &mut Gradients) {
-        // Taken first, so that the lock is not held during the call.
+        // Taken before the call, so that the lock is not held during it.
         let collect = self.take();
         if let Some(collect) = collect {
             collect(grads);
@@ -93,12 +94,12 @@ fn backward<B: Backend>(root: Tracked<B>) -> Gradients {
     <Autodiff<B> as AutodiffBackend>::backward(root)
 }
 
-/// True for a pass that makes sense on the caller's thread alone.
+/// Returns true if the backward pass must run on the caller's thread.
 fn belongs_to_thread<B: Backend>(root: &Tracked<B>) -> bool {
     !B::has_values(&B::float_device(&root.primitive)) || is_capturing()
 }
 
-/// Runs the backward pass of a tracked result, and returns the result of `take` on the gradients.
+/// Runs the backward pass of a tracked result. Returns the result of `take` on the gradients.
 ///
 /// # Panics
 /// If an operation's backward pass panics, on any thread.
@@ -114,13 +115,13 @@ pub(crate) fn run<B: Backend, R: Send + 'static>(
     }
 }
 
-/// [`run`] on the caller's thread, until the gradients are computed.
+/// Like [`run`], on the caller's thread, without the cleanup at the end of the pass.
 fn without_cleaning<B: Backend, R: Send + 'static>(
     root: Tracked<B>,
     collector: &Collector,
     take: impl FnOnce(&mut Gradients) -> R + Send + 'static,
 ) -> R {
-    /// What the last step unwinds with.
+    /// Panic payload with which the last step unwinds.
     struct Result<R>(R);
 
     let _in_place = InPlace::another();
@@ -139,7 +140,7 @@ fn without_cleaning<B: Backend, R: Send + 'static>(
     }
 }
 
-/// [`run`] on a helper.
+/// Like [`run`], on a helper.
 fn elsewhere<B: Backend, R: Send + 'static>(
     root: Tracked<B>,
     collector: &Collector,
@@ -147,7 +148,7 @@ fn elsewhere<B: Backend, R: Send + 'static>(
 ) -> R {
     let (sender, receiver) = mpsc::channel();
     let failure = sender.clone();
-    // Sending fails only if this thread is gone.
+    // Sending fails only if the receiving thread has ended.
     collector.set(Box::new(move |grads| drop(sender.send(Ok(take(grads))))));
     let collector = collector.clone();
     on_helper(move || {
@@ -164,8 +165,8 @@ fn elsewhere<B: Backend, R: Send + 'static>(
     }
 }
 
-/// Runs a backward pass only for the cleaning at its end; its gradients are dropped. What belongs to a thread that cannot run it now
-/// is left to the end of another pass.
+/// Runs a backward pass only for the cleanup at its end and drops its gradients. If the pass must run on this thread
+/// but another pass is running, the end of a later pass does the cleanup.
 pub(crate) fn clear<B: Backend>(root: Tracked<B>) {
     match InPlace::only() {
         Some(_in_place) => drop(backward::<B>(root)),
@@ -174,7 +175,7 @@ pub(crate) fn clear<B: Backend>(root: Tracked<B>) {
     }
 }
 
-/// Like [`clear`], but skipped during another backward pass, whose end cleans as much.
+/// Like [`clear`], but skipped during another backward pass, whose end does the same cleanup.
 pub(crate) fn clear_if_idle<B: Backend>(root: impl FnOnce() -> Tracked<B>) {
     if let Some(_in_place) = InPlace::only() {
         drop(backward::<B>(root()));
@@ -184,10 +185,10 @@ pub(crate) fn clear_if_idle<B: Backend>(root: impl FnOnce() -> Tracked<B>) {
 /// Idle helpers.
 static IDLE: Mutex<Vec<Arc<ThreadPool>>> = Mutex::new(Vec::new());
 
-/// Stack size of a helper in bytes, that of a program's first thread.
+/// Stack size of a helper in bytes, equal to the usual stack size of a main thread.
 const STACK: usize = 8 << 20;
 
-/// Runs a function on a thread that takes up no other work, without waiting for it.
+/// Runs a function on a thread that steals no other work. Does not wait for the function to finish.
 fn on_helper(run: impl FnOnce() + Send + 'static) {
     let idle = || IDLE.lock().unwrap_or_else(PoisonError::into_inner);
     let waiting = idle().pop();

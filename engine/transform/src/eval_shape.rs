@@ -1,9 +1,10 @@
 use grove_backend::Backend;
 use grove_tree::Init;
 
-/// Runs a constructor without allocating: every leaf of the result is absent, with its shape and dtype.
+/// Runs a constructor without allocating memory: every leaf of the result is absent and has only its shape and dtype
+/// (`jax.eval_shape`).
 ///
-/// Loading, parameter counts and printing work on the result.
+/// The result can be printed, counted ([`count_params`](grove_tree::count_params)), and filled by loading weights.
 ///
 /// ```
 /// use grove_tree::count_params;

@@ -11,7 +11,7 @@ use crate::{
     tape::{Tape, lift_leaf, lower_leaf},
 };
 
-/// Options of differentiation.
+/// Options of reverse-mode differentiation.
 ///
 /// ```
 /// use grove_transform::{Balanced, GradOptions};
@@ -40,8 +40,8 @@ impl<B: Backend> GradOptions<B> {
 }
 
 impl<B: Backend, S: Recompute> GradOptions<B, S> {
-    /// Differentiates only with respect to the parameters that pass a filter. The other gradients are absent, and are
-    /// not computed.
+    /// Differentiates only with respect to the parameters that pass a filter. The other gradients are absent and not
+    /// computed.
     pub fn only(self, filter: Filter<B>) -> Self {
         Self { only: Some(filter), ..self }
     }
@@ -52,16 +52,17 @@ impl<B: Backend, S: Recompute> GradOptions<B, S> {
         Self { buffers: true, ..self }
     }
 
-    /// Tells a function of gradients as soon as they are complete, while the backward pass goes on, on its thread: the number of
-    /// a leaf among all leaves of the tree, from 0, and its gradient. So gradients can be sent to other processes meanwhile.
+    /// Calls a function with each gradient as soon as it is complete, during the backward pass and on its thread. The arguments
+    /// are the index of the leaf among all leaves of the tree and its gradient. Distributed training can send gradients to
+    /// other processes from this function while the backward pass continues.
     ///
-    /// Not all are told: only those of leaves that one operation of grove's ([`ops`]) or one function with a
-    /// derivative of its own uses. The others are in the result alone.
+    /// The function is called only for leaves that are used exactly once, by one of grove's own operations ([`ops`]) or
+    /// by one function with a custom derivative. The result of the differentiation contains all gradients.
     pub fn on_gradient(self, listener: impl Fn(usize, AnyTensor<B>) + Send + Sync + 'static) -> Self {
         Self { listener: Some(Arc::new(listener)), ..self }
     }
 
-    /// Sets what the backward pass keeps of the forward pass.
+    /// Sets the recomputation strategy: the residuals that the backward pass keeps from the forward pass.
     pub fn recompute<R: Recompute>(self) -> GradOptions<B, R> {
         GradOptions { only: self.only, buffers: self.buffers, listener: self.listener, strategy: PhantomData }
     }
@@ -72,11 +73,12 @@ impl<B: Backend, S: Recompute> GradOptions<B, S> {
             && self.only.as_ref().is_none_or(|filter| filter.passes(path, leaf))
     }
 
-    /// Returns the value of a function, its gradient, and the function's auxiliary output.
+    /// Returns the value of a function, its gradient and its auxiliary output (`jax.value_and_grad` with
+    /// `has_aux=True`).
     ///
-    /// The function gets the tree on the differentiating backend, and returns the loss, `[1]`, and an auxiliary tree.
-    /// Gradients have the tree's own type. The gradient of a leaf that does not take part, or is absent, is absent.
-    /// If the loss does not depend on a leaf, its gradient is zero.
+    /// The function receives the tree on the autodiff backend and returns the loss, `[1]`, and an auxiliary tree. The
+    /// gradient has the same type as the tree. The gradient of a leaf that is absent or not differentiated is absent.
+    /// If the loss does not depend on a leaf, the gradient of the leaf is zero.
     ///
     /// # Panics
     /// If the loss does not have exactly one value, or a pattern of the filter matches no path of the tree (see
@@ -91,13 +93,13 @@ impl<B: Backend, S: Recompute> GradOptions<B, S> {
             panic!("nothing to differentiate for a part of the filter: {error}");
         }
         let mut tape = Tape::new();
-        // The tracked handles, in the order of the leaves: `f` may replace those of the model.
+        // Handles of the tracked leaves, in order. `f` may replace the leaves of the model.
         let (mut tracked, mut holders) = (Vec::new(), Vec::new());
         let lifted = tree.clone().lift(&mut Path::root(), &mut |path, leaf| {
             let track = self.differentiates(path, &leaf);
             let leaf = lift_leaf::<B, S>(leaf, track.then_some(&mut tape));
             tracked.push(leaf.value().filter(|_| track).cloned());
-            // The model's leaf, which `f` drops, is one of them.
+            // Minus one for the model's own handle, which `f` drops.
             holders.push(tracked.last().and_then(Option::as_ref).and_then(holders_of).map(|count| count - 1));
             leaf
         });
@@ -108,7 +110,7 @@ impl<B: Backend, S: Recompute> GradOptions<B, S> {
         tape.on(Some(value.device()));
         let aux = aux.lift(&mut Path::root(), &mut |_, leaf| lower_leaf::<B, S>(leaf));
         let awaited = self.listener.as_ref().map(|listener| {
-            // Whatever else holds a leaf may use it, or have used it.
+            // If anything else holds the leaf, it may be used again or may have been used already.
             let used_once = tracked.iter().zip(holders).enumerate().filter_map(|(i, (leaf, holders))| match leaf {
                 Some(leaf) if holders_of(leaf) == holders.map(|count| count + 1) => Some((i, float(leaf)?)),
                 _ => None,
@@ -120,7 +122,7 @@ impl<B: Backend, S: Recompute> GradOptions<B, S> {
         let mut grads = takes_part.into_iter().zip(grads.into_iter().flatten());
         let grads = tree.clone().map(&mut Path::root(), &mut |_, leaf| match grads.next() {
             Some((true, Some(grad))) => AnyArray::present(grad),
-            // A parameter that the loss does not depend on.
+            // The loss does not depend on this parameter.
             Some((true, None)) => leaf.zeros_like(),
             _ => leaf.into_absent(),
         });
@@ -135,12 +137,12 @@ fn float<C: burn::tensor::backend::Backend>(leaf: &AnyTensor<C>) -> Option<&Floa
     }
 }
 
-/// The number of what holds the node of a leaf.
+/// Returns the number of handles of a leaf's graph node.
 fn holders_of<B: Backend, S: Recompute>(leaf: &AnyTensor<Autodiff<B, S>>) -> Option<usize> {
     float(leaf).map(ops::count_of_holders::<B, S>)
 }
 
-/// Rejects a loss that is not a single value: Burn would sum its values.
+/// Rejects a loss that is not a single value. Burn would sum the values.
 #[track_caller]
 pub(crate) fn one_number<C: burn::tensor::backend::Backend>(loss: &Tensor<C, 1>) {
     let [count] = loss.dims();
@@ -150,16 +152,17 @@ pub(crate) fn one_number<C: burn::tensor::backend::Backend>(loss: &Tensor<C, 1>)
     );
 }
 
-/// Returns the value of a function of a tree, and its gradient.
+/// Returns the value and the gradient of a function of a tree (`jax.value_and_grad`).
 ///
-/// The function gets the tree on the differentiating backend and returns the loss, `[1]`. The gradient has the tree's
-/// own type, and is that of the parameters: leaves that are not floating-point, are absent, or are in fields marked
-/// `#[tree(buffer)]` (running statistics) have absent gradients. To differentiate with respect to a part, call
-/// [`partition`](grove_tree::partition) first and `combine` inside the function, or use [`GradOptions::only`]; for
-/// buffers, [`GradOptions::with_buffers`].
+/// The function receives the tree on the autodiff backend and returns the loss, `[1]`. The gradient has the same type
+/// as the tree. Only parameters have a gradient: it is absent for leaves that are not floating-point, are absent, or
+/// are in fields marked `#[tree(buffer)]` (running statistics). To differentiate with respect to a part of the tree,
+/// call [`partition`](grove_tree::partition) first and `combine` inside the function, or use [`GradOptions::only`]. To
+/// differentiate with respect to buffers, use [`GradOptions::with_buffers`].
 ///
-/// Several threads may differentiate at once, including rayon's workers. On a CPU, the backward pass that starts
-/// first uses all threads. One that starts during it uses a single thread, so it may sum in another order.
+/// Several threads may differentiate at the same time, including rayon's workers. On a CPU, the backward pass that
+/// starts first uses all threads. A backward pass that starts during another one uses a single thread, so the order of
+/// its sums may differ.
 ///
 /// # Panics
 /// If the loss does not have exactly one value.
@@ -172,11 +175,11 @@ pub fn value_and_grad<B: Backend, T: Tree<B>>(
     (value, grads)
 }
 
-/// [`value_and_grad`] for a function that also returns an auxiliary tree, such as metrics, or a model with updated
+/// Like [`value_and_grad`], for a function that also returns an auxiliary tree, such as metrics or a model with updated
 /// running statistics.
 ///
 /// # Panics
-/// As [`value_and_grad`].
+/// Same as [`value_and_grad`].
 #[track_caller]
 pub fn value_and_grad_aux<B: Backend, T: Tree<B>, A: Tree<Autodiff<B>>>(
     tree: &T,
@@ -185,10 +188,10 @@ pub fn value_and_grad_aux<B: Backend, T: Tree<B>, A: Tree<Autodiff<B>>>(
     GradOptions::new().value_and_grad_aux(tree, f)
 }
 
-/// Returns the gradient of a function of a tree; see [`value_and_grad`].
+/// Returns the gradient of a function of a tree (`jax.grad`); see [`value_and_grad`].
 ///
 /// # Panics
-/// As [`value_and_grad`].
+/// Same as [`value_and_grad`].
 #[track_caller]
 pub fn grad<B: Backend, T: Tree<B>>(tree: &T, f: impl FnOnce(T::On<Autodiff<B>>) -> Tensor<Autodiff<B>, 1>) -> T {
     value_and_grad(tree, f).1
@@ -260,7 +263,8 @@ mod tests {
             Array::<Flex, 2>::new(Tensor::from_data(burn::tensor::TensorData::new(values, [3, 3]), &device))
         };
         let model: Vec<_> = (0..5).map(matrix).collect();
-        // 0 is used once, 1 twice, 2 by an operation of Burn's, 3 not at all, and 4 once, while a clone of it is alive.
+        // Leaf 0 is used once, 1 twice, 2 by one of Burn's operations, 3 never, and 4 once while a clone of it is
+        // alive.
         let kept = std::cell::RefCell::new(None);
         let f = |m: Vec<Array<Autodiff<Flex>, 2>>| {
             let x = ops::linear(m[2].val() * 2.0, m[0].val(), None);

@@ -1,4 +1,4 @@
-//! Transformations of functions of trees: differentiation, loops, and evaluation of shapes alone.
+//! Transformations of functions of trees: reverse-mode differentiation, loops, stacking, and shape evaluation.
 //!
 //! ```
 //! use burn::tensor::Tensor;

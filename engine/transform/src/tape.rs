@@ -1,4 +1,4 @@
-//! Shared parts of the transformations: moving trees on and off Burn's tape.
+//! Helpers of the transformations: moving trees onto and off Burn's tape.
 
 use burn::tensor::{FloatDType, Shape, backend::AutodiffBackend, ops::FloatTensor};
 use burn_autodiff::{
@@ -16,22 +16,22 @@ use crate::{
 
 /// A tape that starts at some leaves.
 ///
-/// All leaves have a common parent without a gradient. Its step is the last of the backward pass, when all gradients
-/// are complete. Dropping the tape without a backward pass makes Burn free everything recorded on it; the remaining
-/// results have to be dropped before.
+/// All leaves have a common parent without a gradient. The parent's step is the last of the backward pass and runs when
+/// all gradients are complete. Dropping the tape without a backward pass makes Burn free everything recorded on it;
+/// other results of the tape must be dropped first.
 pub(crate) struct Tape<B: Backend> {
-    /// Created with the first leaf.
+    /// Created together with the first leaf.
     start: Option<Start<B>>,
     /// Device of untracked operations, which Burn records too.
     device: Option<B::Device>,
-    /// True after a backward pass.
+    /// True after the backward pass.
     done: bool,
 }
 
 struct Start<B: Backend> {
     /// Keeps the first node of the graph alive.
     _root: Tracked<B>,
-    /// The parent of the leaves.
+    /// Common parent of the leaves.
     end: Tracked<B>,
     collector: Collector,
 }
@@ -55,8 +55,8 @@ impl<B: Backend> Tape<B> {
         }
     }
 
-    /// Returns the gradients of a scalar with respect to leaves of this tape: `None` for leaves it does not depend
-    /// on, and for all leaves if it is `None` or untracked.
+    /// Returns the gradients of a scalar with respect to leaves of this tape. The gradient is `None` if the scalar does
+    /// not depend on the leaf, is untracked, or is itself `None`.
     pub(crate) fn gradients<S: Recompute>(
         mut self,
         root: Option<AnyTensor<Autodiff<B, S>>>,
@@ -65,7 +65,7 @@ impl<B: Backend> Tape<B> {
         let root = root.and_then(tracked);
         let (Some(root), Some(start)) = (root, &self.start) else {
             let nothing = leaves.iter().map(|column| vec![None; column.len()]).collect();
-            // The leaves are dropped before the tape.
+            // The leaves must be dropped before the tape.
             drop(leaves);
             return nothing;
         };
@@ -80,7 +80,7 @@ impl<B: Backend> Tape<B> {
 }
 
 impl<B: Backend> Start<B> {
-    /// The tensor only determines the device; its values are not read.
+    /// The tensor only determines the device. Its values are not read.
     fn new(x: FloatTensor<B>) -> Self {
         let root = require_grad::<Autodiff<B>>(<Autodiff<B> as AutodiffBackend>::from_inner(x.clone()));
         let collector = Collector::default();
@@ -111,7 +111,7 @@ impl<B: Backend> Drop for Tape<B> {
     }
 }
 
-/// The tracked tensor; `None` if it is not tracked.
+/// Returns the tracked tensor; `None` if the tensor is not tracked.
 fn tracked<B: Backend, S: Recompute>(x: AnyTensor<Autodiff<B, S>>) -> Option<Tracked<B>> {
     match x {
         AnyTensor::Float(x) if x.is_tracked() => Some(x),
@@ -119,7 +119,7 @@ fn tracked<B: Backend, S: Recompute>(x: AnyTensor<Autodiff<B, S>>) -> Option<Tra
     }
 }
 
-/// A leaf, whose gradient is kept for the caller of the backward pass.
+/// Step of a leaf. Burn keeps the gradient for the caller of the backward pass.
 #[derive(Debug)]
 struct Leaf;
 
@@ -129,7 +129,7 @@ impl<B: Backend> Backward<B, 1> for Leaf {
     fn backward(self, _: Ops<(), 1>, _: &mut Gradients, _: &mut Checkpointer) {}
 }
 
-/// The last step of the backward pass, which collects the gradients.
+/// Last step of the backward pass: collects the gradients.
 #[derive(Debug)]
 struct End;
 
@@ -141,12 +141,12 @@ impl<B: Backend> Backward<B, 1> for End {
     }
 }
 
-/// A zero, `[1]`.
+/// Returns a zero, `[1]`.
 fn number<B: Backend>(device: &B::Device) -> FloatTensor<B> {
     B::float_zeros(Shape::from(vec![1]), device, FloatDType::F32)
 }
 
-/// Moves a leaf to the differentiating backend: tracked if there is a tape, else as a constant.
+/// Moves a leaf to the autodiff backend: tracked if there is a tape, otherwise as a constant.
 pub(crate) fn lift_leaf<B: Backend, S: Recompute>(
     leaf: AnyArray<B>,
     tape: Option<&mut Tape<B>>,
@@ -167,7 +167,7 @@ fn require_grad<B: burn::tensor::backend::Backend>(x: FloatTensor<B>) -> FloatTe
     B::float_set_require_grad(x, true)
 }
 
-/// Takes a leaf off the tape.
+/// Moves a leaf from the autodiff backend to the inner backend.
 pub(crate) fn lower_leaf<B: Backend, S: Recompute>(leaf: AnyArray<Autodiff<B, S>>) -> AnyArray<B> {
     let (shape, dtype) = (leaf.shape().to_vec(), leaf.dtype());
     match leaf.into_value() {
@@ -178,20 +178,20 @@ pub(crate) fn lower_leaf<B: Backend, S: Recompute>(leaf: AnyArray<Autodiff<B, S>
     }
 }
 
-/// Returns a tree on the differentiating backend whose leaves are constants: no gradient flows to them.
+/// Returns a tree on the autodiff backend whose leaves are constants: no gradient flows to them.
 pub fn from_inner<B: Backend, T: Tree<B>>(tree: T) -> T::On<Autodiff<B>> {
     tree.lift(&mut Path::root(), &mut |_, leaf| lift_leaf::<B, NoRecompute>(leaf, None))
 }
 
-/// Takes a tree off the tape.
+/// Moves a tree from the autodiff backend to the inner backend.
 pub(crate) fn lower<B: Backend, T: Tree<Autodiff<B>>>(tree: T) -> T::On<B> {
     tree.lift(&mut Path::root(), &mut |_, leaf| lower_leaf::<B, NoRecompute>(leaf))
 }
 
-/// For each leaf of a tree, in order: its floating-point value or gradient; `None` if there is none.
+/// The floating-point value or gradient of each leaf of a tree, in order; `None` if a leaf has none.
 pub(crate) type Column<B> = Vec<Option<AnyTensor<B>>>;
 
-/// The floating-point values of a tree, leaf by leaf.
+/// Returns the floating-point values of a tree, leaf by leaf.
 pub(crate) fn column<B: Backend, T: Tree<B>>(tree: &T) -> Column<B> {
     let mut column = Vec::new();
     tree.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| {
@@ -200,14 +200,14 @@ pub(crate) fn column<B: Backend, T: Tree<B>>(tree: &T) -> Column<B> {
     column
 }
 
-/// Detaches a tree from any tape and tracks its floating-point leaves on another one; also returns these leaves.
+/// Detaches a tree from its tape and tracks its floating-point leaves on `tape`. Also returns the tracked leaves.
 pub(crate) fn track<B: Backend, T: Tree<Autodiff<B>>>(tree: T, tape: &mut Tape<B>) -> (T, Column<Autodiff<B>>) {
     let tree = map(tree, |leaf| lift_leaf::<B, NoRecompute>(lower_leaf(leaf), Some(&mut *tape)));
     let tracked = column(&tree);
     (tree, tracked)
 }
 
-/// Like [`track`], but buffers remain constants.
+/// Like [`track`], but buffers stay constants.
 pub(crate) fn track_params<B: Backend, T: Tree<Autodiff<B>>>(tree: T, tape: &mut Tape<B>) -> (T, Column<Autodiff<B>>) {
     let mut tracked = Vec::new();
     let tree = map_with_path(tree, |path, leaf| {
@@ -219,7 +219,7 @@ pub(crate) fn track_params<B: Backend, T: Tree<Autodiff<B>>>(tree: T, tape: &mut
     (tree, tracked)
 }
 
-/// Adds gradients of the same leaves to a sum.
+/// Adds gradients to the sums for the same leaves.
 pub(crate) fn accumulate<B: Backend>(sum: &mut Column<B>, grads: Column<B>) {
     for (sum, grad) in sum.iter_mut().zip(grads) {
         *sum = match (sum.take(), grad) {
@@ -229,8 +229,8 @@ pub(crate) fn accumulate<B: Backend>(sum: &mut Column<B>, grads: Column<B>) {
     }
 }
 
-/// Converts gradients to the tree's own type: zeros for missing ones, absent for buffers and for leaves that are
-/// absent or not floating-point.
+/// Converts gradients to the type of the tree. A missing gradient becomes zeros; buffers, absent leaves and leaves that
+/// are not floating-point have absent gradients.
 pub(crate) fn typed<B: Backend, T: Tree<B>>(tree: T, grads: Column<B>) -> T {
     let mut grads = grads.into_iter();
     map_with_path(tree, |path, leaf| match (leaf.value(), grads.next().flatten()) {
@@ -241,7 +241,7 @@ pub(crate) fn typed<B: Backend, T: Tree<B>>(tree: T, grads: Column<B>) -> T {
     })
 }
 
-/// The starts of a backward pass: results of a function, each with its incoming gradient.
+/// Starting points of a backward pass: results of a function, each with its cotangent.
 pub(crate) struct Seeds<B: Backend>(Vec<Tracked<B>>);
 
 impl<B: Backend> Seeds<B> {
@@ -249,7 +249,7 @@ impl<B: Backend> Seeds<B> {
         Self(Vec::new())
     }
 
-    /// Adds a result; ignored if it is not tracked or has no gradient.
+    /// Adds a result and its cotangent; skipped if the result is not tracked or the cotangent is missing.
     pub(crate) fn add(&mut self, result: Option<AnyTensor<Autodiff<B>>>, grad: Option<AnyTensor<B>>) {
         let (Some(result), Some(AnyTensor::Float(grad))) = (result.and_then(tracked), grad) else { return };
         let number = number::<B>(&B::float_device(&grad));
@@ -259,14 +259,14 @@ impl<B: Backend> Seeds<B> {
         }
     }
 
-    /// The scalar whose gradients are those of the seeds; `None` if nothing is tracked.
+    /// Returns a scalar whose backward pass starts with the seeds; `None` if nothing is tracked.
     pub(crate) fn into_root(self) -> Option<AnyTensor<Autodiff<B>>> {
         let seeds: Vec<_> = self.0.into_iter().map(AnyTensor::Float).collect();
         (!seeds.is_empty()).then(|| AnyTensor::cat(seeds, 0))
     }
 }
 
-/// Device of the first present leaf; `None` if all are absent.
+/// Returns the device of the first present leaf; `None` if all leaves are absent.
 pub(crate) fn device<B: Backend, T: Tree<B>>(tree: &T) -> Option<B::Device> {
     let mut device = None;
     tree.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| {
@@ -277,11 +277,12 @@ pub(crate) fn device<B: Backend, T: Tree<B>>(tree: &T) -> Option<B::Device> {
     device
 }
 
-/// Frees the memory of computations on `Autodiff<B>` without a backward pass. Burn records each operation, and
-/// removes unreachable ones only at the end of a backward pass; this function runs one over a single value.
+/// Frees the memory of computations on `Autodiff<B>` that never ran a backward pass. Burn records each operation and
+/// removes unreachable ones only at the end of a backward pass; this function runs a backward pass over a single value.
 ///
-/// The transformations of this crate do this themselves. Call it now and then in a loop that evaluates a model on the
-/// differentiating backend, which is allowed but has no benefit: untracked operations leave a kilobyte or more each.
+/// The transformations of this crate call it themselves. Call it from time to time in a loop that evaluates a model on
+/// the autodiff backend: untracked operations leave a kilobyte or more each. Evaluating on the autodiff backend has no
+/// benefit otherwise.
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -301,7 +302,7 @@ pub fn clear_tape<B: Backend>(device: &B::Device) {
     });
 }
 
-/// A function of one result with a given gradient. Its own value, a dummy, is never read.
+/// Backward step that passes a given cotangent to its parent. The value of the node is a dummy and never read.
 #[derive(Debug)]
 struct Seed;
 
@@ -313,7 +314,7 @@ impl<B: Backend> Backward<B, 1> for Seed {
     }
 }
 
-/// Panics unless the gradient of a result has the result's leaves and shapes.
+/// Panics unless the cotangent of a result has the result's leaves and shapes.
 pub(crate) fn check_cotangent<B: Backend, T: Tree<B>>(of: &str, result: &T, grad: &T) {
     let mut shapes = Vec::new();
     result.visit(&mut Path::root(), &mut |path: &Path, leaf: &AnyArray<B>| {

@@ -3,21 +3,21 @@ use grove_tree::Tree;
 
 use crate::tape::{Column, Seeds, Tape, check_cotangent, column, device, from_inner, lower, track_params, typed};
 
-/// Returns the value of a function of a tree, and its pullback (vector-Jacobian product): `jax.vjp`.
+/// Returns the value of a function of a tree and its pullback, the vector-Jacobian product: `jax.vjp`.
 ///
-/// The function gets the tree on the differentiating backend and returns a tree. The pullback takes the gradient of a
-/// scalar with respect to that tree, and returns its gradient with respect to the argument. It keeps the tape alive
+/// The function receives the tree on the autodiff backend and returns a tree. The pullback maps the gradient of a
+/// scalar with respect to the result to its gradient with respect to the argument. The pullback keeps the tape alive
 /// until it is called or dropped.
 ///
-/// Gradients have the types of the trees they belong to. Integers, booleans, absent leaves and buffers
+/// Gradients have the types of the corresponding trees. Integers, booleans, absent leaves and buffers
 /// (`#[tree(buffer)]`, state such as running statistics) have absent gradients, as with
 /// [`value_and_grad`](crate::value_and_grad). An absent gradient as input counts as zero.
 ///
-/// Pullbacks compose with each other and with [`value_and_grad`](crate::value_and_grad): pass the gradient that one
-/// returns to the next. See [`CheckpointedScan`](crate::CheckpointedScan) for an application.
+/// Pullbacks compose with each other and with [`value_and_grad`](crate::value_and_grad): pass the gradient returned by
+/// one to the next. [`CheckpointedScan`](crate::CheckpointedScan) is an application.
 ///
 /// # Panics
-/// The pullback panics if the leaves of its argument do not have the names and shapes of the first result's.
+/// The pullback panics if the paths and shapes of its argument differ from the value of the function.
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -52,8 +52,7 @@ where
     (value, pullback)
 }
 
-/// Content of a pullback. Fields are dropped in this order, so that the tape, dropped last, frees all that is
-/// unreachable.
+/// Content of a pullback. Fields are dropped in this order: the tape, dropped last, frees all unreachable nodes.
 struct Recorded<B: Backend> {
     result: Column<Autodiff<B>>,
     leaves: Column<Autodiff<B>>,

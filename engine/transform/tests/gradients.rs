@@ -1,4 +1,4 @@
-//! Leaves with gradients, and valid losses.
+//! Absent and zero gradients, and checks of the loss.
 
 use burn::tensor::{Int, Tensor};
 use burn_flex::Flex;
@@ -36,7 +36,7 @@ fn buffers_have_no_gradient<B: Backend>() {
     let (loss, grads) = value_and_grad(&norm::<B>(), |m| product(&m));
     assert_eq!((loss.into_data().iter::<f32>().next(), numbers(&grads.scale)), (Some(36.0), vec![24.0]));
     assert!(!grads.running_var.is_present());
-    // A hand-written gradient descent does not change the statistics.
+    // Hand-written gradient descent does not change the statistics.
     let moved = grove_tree::zip_map(norm::<B>(), &grads, |_, x, grad| x.clone().try_sub(grad).unwrap_or(x)).unwrap();
     assert_eq!((numbers(&moved.scale), numbers(&moved.running_var)), (vec![-21.0], vec![4.0]));
 
@@ -82,7 +82,7 @@ fn a_carry_with_buffers_passes_gradients_on() {
 
 #[test]
 fn a_loss_that_depends_on_nothing() {
-    // A new constant, a constant leaf, a function of one, and a detached value.
+    // A new constant, a constant leaf, a function of a constant leaf, and a detached value.
     let zero = |grads: Norm<Flex>| assert_eq!(numbers(&grads.scale), [0.0]);
     zero(grad(&norm::<Flex>(), |_| Tensor::from_floats([7.0], &Default::default())));
     zero(grad(&norm::<Flex>(), |m| m.running_var.val()));

@@ -1,4 +1,4 @@
-//! Memory left behind by differentiation, counted by the allocator.
+//! Memory leaked by differentiation, counted by the allocator.
 
 use burn::tensor::{Int, Tensor};
 use burn_flex::Flex;
@@ -13,17 +13,17 @@ use std::{
     },
 };
 
-/// The system's allocator, with a counter.
+/// The system allocator with a counter of live bytes.
 struct Counting;
 
-/// Bytes that are allocated and not freed.
+/// Number of bytes that are allocated and not freed.
 static LIVE: AtomicIsize = AtomicIsize::new(0);
 
-// SAFETY: every call is forwarded unchanged to the system's allocator; counting allocates nothing.
+// SAFETY: every call is forwarded unchanged to the system allocator; counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LIVE.fetch_add(layout.size() as isize, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`.
+        // SAFETY: the caller fulfils the contract of `GlobalAlloc::alloc`.
         unsafe { System.alloc(layout) }
     }
 
@@ -37,7 +37,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Tests of one process share the counter, so each runs alone, from its first tensor on.
+/// Tests of one process share the counter, so each test holds this lock while it runs.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -49,7 +49,7 @@ const SIZE: usize = 1 << 14;
 /// Number of calls that are counted.
 const CALLS: usize = 1_000;
 
-/// Bytes left by `CALLS` calls, after 100 calls that let caches and tables grow.
+/// Returns the bytes leaked by `CALLS` calls, after 100 warm-up calls that let caches and tables grow.
 fn left_by(mut call: impl FnMut()) -> isize {
     for _ in 0..100 {
         call();
@@ -61,7 +61,7 @@ fn left_by(mut call: impl FnMut()) -> isize {
     LIVE.load(Ordering::Relaxed) - before
 }
 
-/// Less than a thousandth of the calls' results: one of a leaf's size each is 67 MB.
+/// Less than a thousandth of the results: one leaf per call is 67 MB.
 fn assert_little(bytes: isize) {
     assert!(bytes < 64 * CALLS as isize, "{CALLS} calls leave {bytes} bytes");
 }
@@ -72,7 +72,7 @@ fn leaf() -> Array<Flex, 1> {
 
 type Ad = Autodiff<Flex>;
 
-/// Several nested operations that keep tensors.
+/// Nested operations that store residuals.
 fn chain(x: Tensor<Ad, 1>) -> Tensor<Ad, 1> {
     (x.clone() * x.clone()).exp().tanh() * x
 }

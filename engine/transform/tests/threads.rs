@@ -1,4 +1,4 @@
-//! Differentiation on several threads at once, including rayon's workers. A deadlock aborts the test program.
+//! Differentiation on several threads at once, including rayon's workers. On a deadlock the test program aborts.
 
 use burn::tensor::{Tensor, activation};
 use burn_flex::Flex;
@@ -11,10 +11,10 @@ use std::{io::Write, sync::mpsc, thread, time::Duration};
 type B = Flex;
 type A = Autodiff<Flex>;
 
-/// Far longer than a test takes on a busy machine.
+/// Timeout of a test, much longer than a test takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(400);
 
-/// Runs a test on its own thread, and aborts the program if it does not end.
+/// Runs a test on its own thread. Aborts the program if the test does not finish in time.
 fn watched<R: Send + 'static>(run: impl FnOnce() -> R + Send + 'static) -> R {
     let (sender, receiver) = mpsc::channel();
     let thread = thread::spawn(move || sender.send(run()));
@@ -22,7 +22,7 @@ fn watched<R: Send + 'static>(run: impl FnOnce() -> R + Send + 'static) -> R {
         Ok(result) => result,
         Err(mpsc::RecvTimeoutError::Disconnected) => std::panic::resume_unwind(thread.join().unwrap_err()),
         Err(mpsc::RecvTimeoutError::Timeout) => {
-            // Not `eprintln`, which the test harness captures.
+            // Not `eprintln`, because the test harness captures it.
             let _ = writeln!(std::io::stderr(), "deadlock: {PATIENCE:?} have passed");
             std::process::abort()
         }
@@ -39,7 +39,7 @@ fn layer(seed: u64) -> Layer<B> {
     (normal(seed, [192, 192]), normal(seed + 100, [192]))
 }
 
-/// Products, an activation and a softmax, all of which run on rayon's threads.
+/// Matrix products, an activation and a softmax, all of which run on rayon's threads.
 fn loss((weight, bias): &Layer<A>, seed: u64) -> Tensor<A, 1> {
     let x = Tensor::<A, 2>::from_inner(normal(seed, [192, 192]).val());
     let y = ops::gelu(ops::linear(x, weight.val(), Some(bias.val())), GeluApproximation::Tanh);
@@ -48,7 +48,7 @@ fn loss((weight, bias): &Layer<A>, seed: u64) -> Tensor<A, 1> {
     (y.clone() * y).sum()
 }
 
-/// The loss and its gradient.
+/// Returns the loss and its gradient.
 fn step(seed: u64) -> (f32, Layer<B>) {
     let (value, grads) = value_and_grad(&layer(seed), |layer| loss(&layer, seed));
     (value.into_scalar(), grads)
@@ -92,7 +92,7 @@ fn threads_and_workers_at_once() {
                 let (pool, expected) = (&pool, &expected);
                 scope.spawn(move || {
                     for _ in 0..30 {
-                        // Two of the threads wait for the pool's, two compute themselves.
+                        // Two threads wait for the pool, two compute themselves.
                         let found = if i < 2 { pool.install(|| step(i)) } else { step(i) };
                         same(&found, &expected[i as usize]);
                     }
@@ -107,7 +107,7 @@ fn pullbacks_and_checkpointed_scans_in_parallel() {
     watched(|| {
         let pull = |seed: u64| {
             let (value, pullback) = vjp(&layer(seed), |layer| Array::<_, 1>::new(loss(&layer, seed)));
-            // Half of them are never called.
+            // Half of the pullbacks are never called.
             let grads = seed.is_multiple_of(2).then(|| pullback(Array::new(value.val().ones_like())));
             (value.val().into_scalar(), grads)
         };

@@ -4,9 +4,10 @@ use std::fmt;
 
 use crate::{Node, Path, Tree, Visitor};
 
-/// A leaf with erased rank and kind, the argument of functions of leaves.
+/// A leaf with erased rank and kind. Functions that map over leaves take and return this type.
 ///
-/// If present, it holds a tensor; if absent, only shape and dtype. Cloning copies a handle, not the values.
+/// A present leaf holds a tensor; an absent leaf holds only its shape and dtype. Cloning copies a handle, not the
+/// values.
 #[derive(Clone)]
 pub struct AnyArray<B: Backend> {
     shape: Vec<usize>,
@@ -25,22 +26,22 @@ impl<B: Backend> AnyArray<B> {
         Self { shape: tensor.shape().to_vec(), dtype: tensor.dtype(), value: Some(tensor) }
     }
 
-    /// Moves values to a device. The dtype of the data determines the kind (float, int or bool), and is kept.
+    /// Moves values to a device. The dtype of the data is kept and determines the kind (float, int or bool).
     pub fn from_data(data: TensorData, device: &B::Device) -> Self {
         Self::present(AnyTensor::from_data(data, device))
     }
 
-    /// Reads the values; `None` if the leaf is absent.
+    /// Reads the values to the host; `None` if the leaf is absent.
     pub fn into_data(self) -> Option<TensorData> {
         self.value.map(AnyTensor::into_data)
     }
 
-    /// Sizes of the axes.
+    /// Returns the shape.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.shape.iter().product()
     }
@@ -50,49 +51,49 @@ impl<B: Backend> AnyArray<B> {
         self.len() == 0
     }
 
-    /// Type of the elements.
+    /// Returns the dtype of the elements.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// Returns true if there is a value.
+    /// Returns true if the leaf holds a tensor.
     pub fn is_present(&self) -> bool {
         self.value.is_some()
     }
 
-    /// The value; `None` if the leaf is absent.
+    /// Returns the tensor; `None` if the leaf is absent.
     pub fn value(&self) -> Option<&AnyTensor<B>> {
         self.value.as_ref()
     }
 
-    /// Takes the value out; `None` if the leaf is absent.
+    /// Consumes the leaf and returns its tensor; `None` if the leaf is absent.
     pub fn into_value(self) -> Option<AnyTensor<B>> {
         self.value
     }
 
-    /// The same leaf without its value.
+    /// Drops the tensor and keeps shape and dtype.
     pub fn into_absent(self) -> Self {
         Self { value: None, ..self }
     }
 
-    /// The device of the value; `None` if the leaf is absent.
+    /// Returns the device of the tensor; `None` if the leaf is absent.
     pub fn device(&self) -> Option<B::Device> {
         self.value.as_ref().map(AnyTensor::device)
     }
 
-    /// Moves the value to another device of the same backend.
+    /// Moves the tensor to another device of the same backend.
     pub fn to_device(self, device: &B::Device) -> Self {
         self.map_value(|value| value.to_device(device))
     }
 
-    /// A leaf in another shape of as many elements.
+    /// Returns the leaf with another shape of the same number of elements.
     pub fn reshape(self, shape: impl Into<Vec<usize>>) -> Self {
         let shape = shape.into();
         let value = self.value.map(|value| value.reshape(Shape::from(shape.clone())));
         Self { shape, dtype: self.dtype, value }
     }
 
-    /// Converts a floating-point leaf, present or absent, to another floating-point type. Other leaves are unchanged.
+    /// Casts a floating-point leaf, present or absent, to another floating-point dtype. Other leaves are unchanged.
     pub fn cast_float(self, dtype: FloatDType) -> Self {
         if !self.dtype.is_float() || self.dtype == DType::from(dtype) {
             return self;
@@ -100,8 +101,8 @@ impl<B: Backend> AnyArray<B> {
         Self { dtype: dtype.into(), ..self.map_value(|value| value.cast_float(dtype)) }
     }
 
-    /// Converts a floating-point leaf, present or absent, to at least f32, the type of sums and averages of such
-    /// leaves. Leaves of f32 and f64, and leaves of other kinds, are unchanged.
+    /// Casts a floating-point leaf, present or absent, to f32 unless it is f32 or f64. Sums and averages of leaves
+    /// accumulate in this dtype. Other leaves are unchanged.
     pub fn widen(self) -> Self {
         match self.dtype {
             DType::F64 => self,
@@ -109,60 +110,59 @@ impl<B: Backend> AnyArray<B> {
         }
     }
 
-    /// Zeros (false for booleans) of the same shape and dtype, on the same device, whatever the values are; absent if
-    /// this leaf is absent.
+    /// Returns zeros (false for booleans) with the shape, dtype and device of this leaf; an absent leaf if this leaf is
+    /// absent. The values are not read.
     pub fn zeros_like(&self) -> Self {
         Self { shape: self.shape.clone(), dtype: self.dtype, value: self.value.as_ref().map(AnyTensor::zeros_like) }
     }
 
-    /// Sum of two floating-point leaves of the same shape; `None` unless both are present and float.
+    /// Adds two floating-point leaves of the same shape; `None` unless both are present and float.
     pub fn try_add(self, other: Self) -> Option<Self> {
         self.binary(other, AnyTensor::try_add)
     }
 
-    /// Difference of two floating-point leaves of the same shape; `None` unless both are present and float.
+    /// Subtracts two floating-point leaves of the same shape; `None` unless both are present and float.
     pub fn try_sub(self, other: Self) -> Option<Self> {
         self.binary(other, AnyTensor::try_sub)
     }
 
-    /// Element-wise product of two floating-point leaves of the same shape; `None` unless both are present and float.
+    /// Multiplies two floating-point leaves of the same shape element-wise; `None` unless both are present and float.
     pub fn try_mul(self, other: Self) -> Option<Self> {
         self.binary(other, AnyTensor::try_mul)
     }
 
-    /// Element-wise quotient of two floating-point leaves of the same shape; `None` unless both are present and
-    /// float.
+    /// Divides two floating-point leaves of the same shape element-wise; `None` unless both are present and float.
     pub fn try_div(self, other: Self) -> Option<Self> {
         self.binary(other, AnyTensor::try_div)
     }
 
-    /// A floating-point leaf multiplied by a scalar; other leaves are unchanged.
+    /// Multiplies a floating-point leaf by a scalar; other leaves are unchanged.
     pub fn mul_scalar(self, factor: f64) -> Self {
         self.map_value(|x| x.mul_scalar(factor))
     }
 
-    /// A floating-point leaf plus a scalar; other leaves are unchanged.
+    /// Adds a scalar to a floating-point leaf; other leaves are unchanged.
     pub fn add_scalar(self, term: f64) -> Self {
         self.map_value(|x| x.add_scalar(term))
     }
 
-    /// Square roots of a floating-point leaf; other leaves are unchanged.
+    /// Computes the square root of each element of a floating-point leaf; other leaves are unchanged.
     pub fn sqrt(self) -> Self {
         self.map_value(AnyTensor::sqrt)
     }
 
-    /// Signs of a floating-point leaf, -1, 0 or 1; other leaves are unchanged.
+    /// Returns the sign (-1, 0 or 1) of each element of a floating-point leaf; other leaves are unchanged.
     pub fn sign(self) -> Self {
         self.map_value(AnyTensor::sign)
     }
 
-    /// Absolute values of a floating-point leaf; other leaves are unchanged.
+    /// Returns the absolute value of each element of a floating-point leaf; other leaves are unchanged.
     pub fn abs(self) -> Self {
         self.map_value(AnyTensor::abs)
     }
 
-    /// Mean of all elements of a floating-point leaf, `[1]`, in the leaf's dtype; `None` unless it is present and float.
-    /// [`widen`](Self::widen) first where 16 bits are too few for the sum.
+    /// Computes the mean of all elements of a floating-point leaf, shape `[1]`, in the leaf's dtype; `None` unless the
+    /// leaf is present and float. Call [`widen`](Self::widen) first if a 16-bit sum would lose precision.
     pub fn mean(self) -> Option<Self> {
         match self.value? {
             x @ AnyTensor::Float(_) => Some(Self::present(x.mean())),
@@ -179,7 +179,7 @@ impl<B: Backend> AnyArray<B> {
     }
 }
 
-/// A leaf is itself a tree, with a rank that is known only at run time.
+/// A leaf is itself a tree. Its rank is known only at run time.
 impl<B: Backend> Tree<B> for AnyArray<B> {
     type On<C: Backend> = AnyArray<C>;
 
@@ -198,7 +198,7 @@ impl<B: Backend> Tree<B> for AnyArray<B> {
     }
 }
 
-/// `f32[3,4]`; the same for an absent leaf.
+/// Formats as `f32[3,4]`, present or absent.
 /// Type and shape, such as `f32[3,4]`.
 impl<B: Backend> fmt::Debug for AnyArray<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -71,28 +71,21 @@ enum State<B: Backend, const D: usize, K: Kind> {
     Absent([usize; D], DType),
 }
 
-/// Type and shape, such as `f32[3,4]`.
-impl<B: Backend, const D: usize, K: Kind> fmt::Debug for Array<B, D, K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-// Apart from the other methods, whose `K::On<B>` does not tell the compiler what `K` is.
+// A separate `impl` block: with `K::On<B>`, as in the other methods, the compiler cannot infer `K`.
 impl<B: Backend, const D: usize, K: Kind<On<B> = K> + BasicOps<B>> Array<B, D, K> {
-    /// Creates a leaf with a value. Rank and kind are those of the tensor.
+    /// Creates a leaf from a tensor, with the tensor's rank and kind.
     pub fn new(tensor: Tensor<B, D, K>) -> Self {
         tensor.into()
     }
 }
 
 impl<B: Backend, const D: usize, K: Kind> Array<B, D, K> {
-    /// Creates a leaf without a value, of the kind's default dtype (f32, i64 or bool).
+    /// Creates a leaf without a value, with the kind's default dtype (f32, i64 or bool).
     pub fn absent(shape: [usize; D]) -> Self {
         Self::absent_of(shape, K::DTYPE)
     }
 
-    /// Creates a leaf without a value, of a dtype.
+    /// Creates a leaf without a value, with the given dtype.
     pub fn absent_of(shape: [usize; D], dtype: DType) -> Self {
         Self { state: State::Absent(shape, dtype) }
     }
@@ -121,8 +114,8 @@ impl<B: Backend, const D: usize, K: Kind> Array<B, D, K> {
         }
     }
 
-    /// Takes the tensor out; `None` if the leaf is absent. If this was the only handle, the next operation can reuse
-    /// its memory.
+    /// Consumes the leaf and returns its tensor; `None` if the leaf is absent. If this was the only handle, the next
+    /// operation can reuse the tensor's memory.
     pub fn into_val(self) -> Option<Tensor<B, D, K::On<B>>> {
         match self.state {
             State::Present(tensor) => Some(tensor),
@@ -135,7 +128,7 @@ impl<B: Backend, const D: usize, K: Kind> Array<B, D, K> {
         self.get().is_some()
     }
 
-    /// Sizes of the axes.
+    /// Returns the shape.
     pub fn shape(&self) -> [usize; D] {
         match &self.state {
             State::Present(tensor) => tensor.dims(),
@@ -143,7 +136,7 @@ impl<B: Backend, const D: usize, K: Kind> Array<B, D, K> {
         }
     }
 
-    /// Type of the elements.
+    /// Returns the dtype of the elements.
     pub fn dtype(&self) -> DType {
         match &self.state {
             State::Present(tensor) => tensor.dtype(),
@@ -169,7 +162,8 @@ impl<B: Backend, const D: usize, K: Kind> Array<B, D, K> {
         }
     }
 
-    /// [`from_any`](Self::from_any) for the result of a function of leaves.
+    /// Like [`from_any`](Self::from_any), for the result of a function that was mapped over a tree. Panics if rank or
+    /// kind changed.
     fn replaced(path: &Path, expected: ([usize; D], DType), leaf: AnyArray<B>) -> Self {
         let found = (leaf.shape().to_vec(), leaf.dtype());
         Self::from_any(leaf).unwrap_or_else(|| {
@@ -199,7 +193,14 @@ impl<B: Backend, const D: usize, K: Kind> Tree<B> for Array<B, D, K> {
     }
 }
 
-/// `f32[3,4]`; the same for an absent leaf.
+/// Formats as `f32[3,4]`, present or absent.
+/// Type and shape, such as `f32[3,4]`.
+impl<B: Backend, const D: usize, K: Kind> fmt::Debug for Array<B, D, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl<B: Backend, const D: usize, K: Kind> fmt::Display for Array<B, D, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&crate::dtype::type_name(&self.shape(), self.dtype()))

@@ -2,8 +2,8 @@ use grove_backend::Backend;
 
 use crate::{Tree, map::flatten, structure};
 
-/// Returns true if two trees have the same [structure](structure()), and leaves of the same dtype, shape and values,
-/// bit by bit. Two absent leaves of one dtype and shape are equal.
+/// Returns true if two trees have the same [structure](structure()) and their leaves have the same dtype, shape and
+/// bits. Two absent leaves with the same dtype and shape are equal.
 pub fn eq<B: Backend, T: Tree<B>>(left: &T, right: &T) -> bool {
     structure(left) == structure(right)
         && flatten(left).into_iter().zip(flatten(right)).all(|(x, y)| {
@@ -17,8 +17,8 @@ pub fn eq<B: Backend, T: Tree<B>>(left: &T, right: &T) -> bool {
         })
 }
 
-/// Returns true if two trees have the same structure and `|x - y| <= atol + rtol * |y|` for all elements; dtypes may
-/// differ. NaN is close to nothing.
+/// Returns true if two trees have the same structure and `|x - y| <= atol + rtol * |y|` for all elements. Dtypes may
+/// differ. NaN is not close to any value, NaN included.
 pub fn all_close<B: Backend, T: Tree<B>>(left: &T, right: &T, rtol: f64, atol: f64) -> bool {
     structure(left) == structure(right)
         && flatten(left).into_iter().zip(flatten(right)).all(|(x, y)| {

@@ -1,8 +1,8 @@
-//! Names of types.
+//! Names of dtypes.
 
 use burn::tensor::{BoolStore, DType};
 
-/// The short name of a dtype, as in JAX: `f32`, `bf16`, `i64`, `bool`.
+/// Returns the short name of a dtype, as in JAX: `f32`, `bf16`, `i64`, `bool`.
 pub(crate) fn dtype_name(dtype: DType) -> &'static str {
     match dtype {
         DType::F64 => "f64",
@@ -23,7 +23,7 @@ pub(crate) fn dtype_name(dtype: DType) -> &'static str {
     }
 }
 
-/// `f32[3,4]`
+/// Formats shape and dtype as `f32[3,4]`.
 pub(crate) fn type_name(shape: &[usize], dtype: DType) -> String {
     let sizes: Vec<String> = shape.iter().map(usize::to_string).collect();
     format!("{}[{}]", dtype_name(dtype), sizes.join(","))

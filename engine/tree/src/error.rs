@@ -1,40 +1,40 @@
 use thiserror::Error;
 
-/// Two trees that should have the same structure have not, or leaves do not fit each other.
+/// A mismatch between two trees, or between a tree and a pattern of paths.
 #[derive(Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TreeError {
-    /// The trees have different structures: other paths, nodes, variants of enums or static fields.
+    /// The trees have different structures: paths, nodes, enum variants or static fields differ.
     #[error("the trees differ in structure: the first has `{left}` where the second has `{right}`")]
     Structure {
-        /// Path, and content where it is not a leaf, of the first place in the first tree that differs; `(nothing)` past its
-        /// end.
+        /// First mismatch, in the first tree: its path, and its content unless it is a leaf; `(nothing)` past the end
+        /// of the tree.
         left: String,
-        /// The same of the second tree.
+        /// First mismatch, in the second tree.
         right: String,
     },
-    /// A leaf is present in both trees that were to be combined.
+    /// A leaf is present in both trees passed to `combine`.
     #[error("the leaf `{path}` is present in both trees; partition them with one filter and its negation")]
     Overlap {
-        /// The leaf's path.
+        /// Path of the leaf.
         path: String,
     },
-    /// A leaf has another shape, dtype or kind than the one it replaces.
+    /// The shape, dtype or kind of a leaf differs from the leaf that it replaces.
     #[error("the leaf `{path}` is {expected}, and {found} was put in its place")]
     Leaf {
-        /// The leaf's path.
+        /// Path of the leaf.
         path: String,
-        /// The expected array, as `f32[3,4]`.
+        /// Expected array, such as `f32[3,4]`.
         expected: String,
-        /// The given array.
+        /// Array that was given.
         found: String,
     },
-    /// A pattern of paths fits no leaf.
+    /// A pattern of paths matches no leaf.
     #[error("the pattern `{pattern}` fits no path of this tree{}", nearest(.near))]
     Pattern {
-        /// The pattern, as [`by_path`](crate::by_path) takes it.
+        /// The pattern, in the syntax of [`by_path`](crate::by_path).
         pattern: String,
-        /// Paths of the tree that are near it.
+        /// Similar paths in the tree.
         near: Vec<String>,
     },
 }

@@ -12,8 +12,8 @@ use crate::{AnyArray, Path, Tree, TreeError, leaves, pattern::Pattern};
 /// let everything_else = !attention;
 /// ```
 ///
-/// A filter made with [`by_path`] remembers its pattern, and combinations of filters remember those of their parts:
-/// see [`check`](Self::check).
+/// A filter made with [`by_path`] remembers its pattern, and a combination of filters remembers the patterns of its
+/// parts: see [`check`](Self::check).
 #[derive(Clone)]
 pub struct Filter<B: Backend> {
     predicate: Arc<Predicate<B>>,
@@ -29,15 +29,15 @@ impl<B: Backend> Filter<B> {
         Self { predicate: Arc::new(predicate), patterns: Vec::new() }
     }
 
-    /// Returns true if the leaf passes.
+    /// Returns true if the filter passes the leaf.
     pub fn passes(&self, path: &Path, leaf: &AnyArray<B>) -> bool {
         (self.predicate)(path, leaf)
     }
 
-    /// Rejects a tree in which one of the filter's patterns matches no path, which usually is misspelt. Optimizers
-    /// with a mask, gradients of a part and training loops call this.
+    /// Returns an error if one of the filter's patterns matches no path of the tree, which usually means that it is
+    /// misspelt. Masked optimizers, gradients of a part of a model and training loops call this method.
     ///
-    /// Filters of other kinds may pass nothing: a model may have no matrices. Functions of trees such as
+    /// A filter without patterns may pass no leaf at all: a model may have no matrices. Functions of trees such as
     /// [`partition`](crate::partition) do not check.
     ///
     /// # Errors
@@ -63,7 +63,7 @@ impl<B: Backend> Filter<B> {
         }
     }
 
-    /// Returns the same filter without the check of its patterns, so that [`check`](Self::check) accepts every tree.
+    /// Drops the patterns to check, so that [`check`](Self::check) accepts every tree. The predicate is unchanged.
     #[must_use]
     pub fn optional(self) -> Self {
         Self { patterns: Vec::new(), ..self }
@@ -125,9 +125,9 @@ pub fn is_buffer<B: Backend>() -> Filter<B> {
     Filter::new(|path, _| path.is_buffer())
 }
 
-/// Passes leaves by their path. `*` stands for one segment or a part of one, `**` for any number of segments.
+/// Passes leaves whose path matches a pattern. `*` matches one segment or part of one, `**` any number of segments.
 ///
-/// Optimizers and gradients reject a pattern that matches no leaf of a model: see [`Filter::check`].
+/// Optimizers and gradients reject a pattern that matches no leaf of the model: see [`Filter::check`].
 pub fn by_path<B: Backend>(pattern: &str) -> Filter<B> {
     let pattern = Arc::new(Pattern::new(pattern));
     let patterns = vec![pattern.clone()];
@@ -162,7 +162,7 @@ mod tests {
         let error = (good.clone() & !by_path("1.7")).check(&model()).unwrap_err();
         assert_eq!(error.to_string(), "the pattern `1.7` fits no path of this tree; near it are: 1.0, 1.1, 0");
         assert_eq!((good & by_path("1.7").optional()).check(&model()), Ok(()));
-        // A predicate may pass nothing.
+        // A predicate may reject every leaf.
         assert_eq!((Filter::<B>::new(|_, _| false) & is_buffer()).check(&model()), Ok(()));
         assert!(by_path::<B>("0").check(&Vec::<Array<B, 1>>::new()).is_err());
         assert!(by_path::<B>("**").check(&Array::<B, 1>::absent([1])).is_ok());

@@ -3,10 +3,10 @@ use grove_backend::Backend;
 
 use crate::{Array, Key};
 
-/// Source of a layer's initial values: a key and a device, or neither for a skeleton.
+/// Initializer of a layer: a random key and a device, or neither for a skeleton of absent leaves.
 ///
-/// A constructor takes an `Init` and creates its leaves with it. Each part of a model derives its own key from its
-/// name, so that adding a layer does not change the values of the others.
+/// Constructors take an `Init` and create their leaves with it. Each part of a model derives its own key from its name,
+/// so adding a layer does not change the initial values of other layers.
 ///
 /// ```
 /// use grove_tree::{Init, Key};
@@ -22,47 +22,47 @@ pub struct Init<B: Backend> {
 }
 
 impl<B: Backend> Init<B> {
-    /// Initialises with random values from a key, on a device.
+    /// Creates an initializer that samples from a key, on a device.
     pub fn new(key: Key, device: &B::Device) -> Self {
         Self { source: Some((key, device.clone())) }
     }
 
-    /// Creates absent leaves, without allocating.
+    /// Creates an initializer of absent leaves, which allocates no memory.
     pub fn skeleton() -> Self {
         Self { source: None }
     }
 
-    /// Derives the source of the part of the model with this name, with its own key.
+    /// Derives the initializer of a named part of the model. The part has its own key.
     pub fn named(&self, name: &str) -> Self {
         self.fold_in(fnv1a(name))
     }
 
-    /// Derives the source of the part of the model with this index, with its own key.
+    /// Derives the initializer of a part of the model with this index. The part has its own key.
     pub fn fold_in(&self, number: u32) -> Self {
         Self { source: self.source.as_ref().map(|(key, device)| (key.fold_in(number), device.clone())) }
     }
 
-    /// Normally distributed values with mean 0 and standard deviation `std`.
+    /// Samples a normal distribution with mean 0 and standard deviation `std`.
     pub fn normal<const D: usize>(&self, shape: [usize; D], std: f64) -> Array<B, D> {
         self.leaf(shape, |key, device| key.normal::<B, D>(shape, device).mul_scalar(std))
     }
 
-    /// Uniformly distributed values in `[low, high)`.
+    /// Samples a uniform distribution on `[low, high)`.
     pub fn uniform<const D: usize>(&self, shape: [usize; D], low: f32, high: f32) -> Array<B, D> {
         self.leaf(shape, |key, device| key.uniform::<B, D>(shape, low, high, device))
     }
 
-    /// Zeros.
+    /// Creates an array of zeros.
     pub fn zeros<const D: usize>(&self, shape: [usize; D]) -> Array<B, D> {
         self.leaf(shape, |_, device| Tensor::zeros(shape, device))
     }
 
-    /// Ones.
+    /// Creates an array of ones.
     pub fn ones<const D: usize>(&self, shape: [usize; D]) -> Array<B, D> {
         self.leaf(shape, |_, device| Tensor::ones(shape, device))
     }
 
-    /// Values that are all `value`.
+    /// Creates an array filled with `value`.
     pub fn full<const D: usize>(&self, shape: [usize; D], value: f64) -> Array<B, D> {
         self.leaf(shape, |_, device| Tensor::full(shape, value, device))
     }
@@ -79,7 +79,7 @@ impl<B: Backend> Init<B> {
     }
 }
 
-/// The 32-bit FNV-1a hash of a name (Fowler, Noll, Vo).
+/// Computes the 32-bit FNV-1a hash of a name (Fowler, Noll, Vo).
 fn fnv1a(name: &str) -> u32 {
     name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }

@@ -3,8 +3,8 @@ use std::any::Any;
 
 use crate::{Path, Tree};
 
-/// Calls a function with every layer of one type in a tree, which it may change as a whole, where [`map`](crate::map)
-/// changes leaves only. The type is marked `#[tree(layer)]`.
+/// Calls a function with a mutable reference to every layer of type `L` in a tree. The function may replace the whole
+/// layer, whereas [`map`](crate::map) changes only leaves. The type `L` must be marked `#[tree(layer)]`.
 ///
 /// ```
 /// use grove_backend::Backend;

@@ -1,9 +1,9 @@
 //! Trees of arrays, and random keys.
 //!
-//! A model, an optimizer's state, a batch, a cache: in grove each of them is a plain struct whose leaves are
-//! [`Array`]s. `#[derive(Tree)]` makes the struct a [`Tree`], and everything else is a function of trees:
-//! [`map`], [`partition`], [`count_params`], [`summary`]. Nothing is mutated: a function takes a tree and
-//! returns a tree. Randomness comes from an explicit [`Key`] with the numbers of `jax.random`.
+//! A model, an optimizer state, a batch or a cache is a plain struct whose leaves are [`Array`]s. `#[derive(Tree)]`
+//! makes the struct a [`Tree`] (a pytree in JAX), and everything else is a function of trees: [`map`], [`partition`],
+//! [`count_params`], [`summary`]. Trees are immutable: a function takes a tree and returns a tree. Randomness comes
+//! from an explicit [`Key`], with the numbers of `jax.random`.
 //!
 //! ```
 //! use grove_tree::{Array, Tree, count_params};

@@ -4,20 +4,20 @@ use std::collections::VecDeque;
 
 use crate::{AnyArray, Path, Tree, TreeError, structure::check_same};
 
-/// Applies a function to every leaf. Rank and kind must stay.
+/// Applies a function to every leaf (`jax.tree.map`). The function must keep the rank and kind of a leaf.
 pub fn map<B: Backend, T: Tree<B>>(tree: T, mut f: impl FnMut(AnyArray<B>) -> AnyArray<B>) -> T {
     tree.map(&mut Path::root(), &mut |_, leaf| f(leaf))
 }
 
-/// As [`map`]; the function also gets the leaf's path.
+/// Like [`map`]; the function also receives the leaf's path (`jax.tree_util.tree_map_with_path`).
 pub fn map_with_path<B: Backend, T: Tree<B>>(tree: T, mut f: impl FnMut(&Path, AnyArray<B>) -> AnyArray<B>) -> T {
     tree.map(&mut Path::root(), &mut f)
 }
 
-/// As [`map_with_path`] with a function that can fail.
+/// Like [`map_with_path`], with a function that can fail.
 ///
 /// # Errors
-/// The first error of the function; it is not called again after that.
+/// Returns the first error of the function, which is not called again after that.
 pub fn try_map_with_path<B: Backend, T: Tree<B>, E>(
     tree: T,
     mut f: impl FnMut(&Path, AnyArray<B>) -> Result<AnyArray<B>, E>,
@@ -36,11 +36,11 @@ pub fn try_map_with_path<B: Backend, T: Tree<B>, E>(
     failure.map_or(Ok(mapped), Err)
 }
 
-/// Applies a function to the leaves of two trees of the same structure, pair by pair. The result has the type of
-/// the first.
+/// Applies a function to pairs of corresponding leaves of two trees with the same structure. The result has the type of
+/// the first tree.
 ///
 /// # Errors
-/// [`TreeError::Structure`] where the [structures](crate::structure) differ.
+/// [`TreeError::Structure`] if the [structures](crate::structure) differ.
 pub fn zip_map<B: Backend, T: Tree<B>, U: Tree<B>>(
     left: T,
     right: &U,
@@ -54,12 +54,12 @@ pub fn zip_map<B: Backend, T: Tree<B>, U: Tree<B>>(
     }))
 }
 
-/// Applies a function to the leaves of several trees of one type and structure, which it gets together and may replace
-/// each. The trees are taken apart first, so that the function holds the only handle of a leaf that nobody else keeps,
-/// and a backend can reuse its memory.
+/// Applies a function to the corresponding leaves of several trees with the same type and structure. The function
+/// receives one leaf of each tree and returns a replacement for each. The trees are flattened first: unless the caller
+/// kept a clone, the function holds the only handle of a leaf, and a backend can reuse its memory.
 ///
 /// # Errors
-/// [`TreeError::Structure`] where the [structures](crate::structure) differ.
+/// [`TreeError::Structure`] if the [structures](crate::structure) differ.
 pub fn map_together<B: Backend, T: Tree<B>, const N: usize>(
     trees: [T; N],
     mut f: impl FnMut(&Path, [AnyArray<B>; N]) -> [AnyArray<B>; N],
@@ -95,7 +95,7 @@ pub fn map_together<B: Backend, T: Tree<B>, const N: usize>(
     }))
 }
 
-/// Every leaf with its path, in order. Handles are copied, not numbers.
+/// Returns every leaf with its path, in order. Copies handles, not values.
 pub fn leaves<B: Backend, T: Tree<B>>(tree: &T) -> Vec<(String, AnyArray<B>)> {
     let mut leaves = Vec::new();
     let mut collect = |path: &Path, leaf: &AnyArray<B>| leaves.push((path.to_string(), leaf.clone()));
@@ -103,31 +103,31 @@ pub fn leaves<B: Backend, T: Tree<B>>(tree: &T) -> Vec<(String, AnyArray<B>)> {
     leaves
 }
 
-/// Every leaf, in order.
+/// Returns every leaf, in order.
 pub(crate) fn flatten<B: Backend, T: Tree<B>>(tree: &T) -> Vec<AnyArray<B>> {
     let mut leaves = Vec::new();
     tree.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| leaves.push(leaf.clone()));
     leaves
 }
 
-/// The path of every leaf, in order.
+/// Returns the path of every leaf, in order.
 pub fn paths<B: Backend, T: Tree<B>>(tree: &T) -> Vec<String> {
     leaves(tree).into_iter().map(|(path, _)| path).collect()
 }
 
-/// Replaces one part of a tree: `at(model, |m| &mut m.head, new_head)`.
+/// Replaces one part of a tree, as `equinox.tree_at`: `at(model, |m| &mut m.head, new_head)`.
 pub fn at<T, U>(mut tree: T, select: impl FnOnce(&mut T) -> &mut U, replacement: U) -> T {
     *select(&mut tree) = replacement;
     tree
 }
 
-/// The tree without its values: every leaf absent, with shape and dtype.
+/// Returns the tree without values: every leaf is absent and keeps its shape and dtype.
 pub fn skeleton<B: Backend, T: Tree<B>>(tree: T) -> T {
     map(tree, AnyArray::into_absent)
 }
 
-/// Converts all floating-point leaves; integers and truth values stay. Buffers (`#[tree(buffer)]`) are not made smaller than
-/// f32: they are sums and running statistics, which 16 bits do not hold.
+/// Casts all floating-point leaves; integers and booleans are unchanged. If `dtype` has 16 bits, buffers
+/// (`#[tree(buffer)]`) are cast to f32 instead: sums and running statistics lose too much precision in 16 bits.
 pub fn cast<B: Backend, T: Tree<B>>(tree: T, dtype: FloatDType) -> T {
     let half = matches!(dtype, FloatDType::F16 | FloatDType::BF16);
     map_with_path(tree, |path, leaf| {
@@ -141,7 +141,7 @@ pub fn to_device<B: Backend, T: Tree<B>>(tree: T, device: &B::Device) -> T {
     map(tree, |leaf| leaf.to_device(device))
 }
 
-/// Moves a tree to another backend, through the host's memory where a leaf is present.
+/// Moves a tree to another backend. The values of present leaves are copied through host memory.
 pub fn to_backend<B: Backend, C: Backend, T: Tree<B>>(tree: T, device: &C::Device) -> T::On<C> {
     tree.lift(&mut Path::root(), &mut |_, leaf| {
         let (shape, dtype) = (leaf.shape().to_vec(), leaf.dtype());

@@ -3,20 +3,20 @@ use std::collections::BTreeMap;
 
 use crate::{AnyArray, Tree, TreeError, leaves, try_map_with_path};
 
-/// Leaves by their paths: any tree with its type erased. It is itself a tree.
+/// Leaves by path: any tree with its type erased. The map is itself a tree.
 pub type NamedLeaves<B> = BTreeMap<String, AnyArray<B>>;
 
-/// Returns the present leaves of a tree, by their paths.
+/// Returns the present leaves of a tree by path.
 pub fn named_leaves<B: Backend, T: Tree<B>>(tree: &T) -> NamedLeaves<B> {
     leaves(tree).into_iter().filter(|(_, leaf)| leaf.is_present()).collect()
 }
 
-/// Reverses [`named_leaves`]: replaces each present leaf of the tree by the one of its name. Absent leaves remain
+/// Reverses [`named_leaves`]: replaces each present leaf of the tree by the leaf with its path. Absent leaves stay
 /// absent.
 ///
 /// # Errors
-/// [`TreeError::Structure`] if a name is missing or belongs to no present leaf, [`TreeError::Leaf`] if shape or dtype
-/// differ.
+/// [`TreeError::Structure`] if a path is missing or matches no present leaf, [`TreeError::Leaf`] if the shape or dtype
+/// differs.
 pub fn with_named_leaves<B: Backend, T: Tree<B>>(tree: T, mut named: NamedLeaves<B>) -> Result<T, TreeError> {
     let nothing = || "(nothing)".to_owned();
     let tree = try_map_with_path(tree, |path, leaf| {

@@ -1,4 +1,4 @@
-//! Containers of trees, and values without leaves.
+//! `Tree` for containers of trees and for values without leaves.
 
 use grove_backend::Backend;
 use std::{
@@ -11,7 +11,7 @@ use crate::{AnyArray, Node, Path, Tree, Visitor, key::Key};
 type MapFn<'a, B, C> = &'a mut dyn FnMut(&Path, AnyArray<B>) -> AnyArray<C>;
 type LayerFn<'a> = &'a mut dyn FnMut(&Path, &mut dyn Any);
 
-/// Walks a sequence: each element at its index.
+/// Walks a sequence; the path segment of an element is its index.
 fn walk_sequence<T, U, S: FromIterator<U>>(
     sequence: impl IntoIterator<Item = T>,
     path: &mut Path,
@@ -20,7 +20,7 @@ fn walk_sequence<T, U, S: FromIterator<U>>(
     sequence.into_iter().enumerate().map(|(i, tree)| path.within_index(i, |path| walk(tree, path))).collect()
 }
 
-/// Walks a map: each value at its key.
+/// Walks a map; the path segment of a value is its key.
 fn walk_map<T, U, S: FromIterator<(String, U)>>(
     entries: impl IntoIterator<Item = (String, T)>,
     path: &mut Path,
@@ -132,7 +132,7 @@ impl<B: Backend, T: Tree<B>> Tree<B> for Box<T> {
     }
 }
 
-/// Visits the entries of a map from strings in the order of their keys.
+/// Visits the entries of a string-keyed map in the order of their keys.
 fn visit_map<'a, B: Backend, T: Tree<B> + 'a>(
     entries: impl Iterator<Item = (&'a String, &'a T)>,
     path: &mut Path,
@@ -167,7 +167,7 @@ impl<B: Backend, T: Tree<B>> Tree<B> for BTreeMap<String, T> {
     }
 }
 
-/// Walked in the order of the keys, so that all walks agree.
+/// Walked in the order of the keys, so that all walks visit the entries in the same order.
 impl<B: Backend, T: Tree<B>> Tree<B> for HashMap<String, T> {
     type On<C: Backend> = HashMap<String, T::On<C>>;
 
@@ -226,7 +226,7 @@ tuples!(T0 0, T1 1, T2 2, T3 3, T4 4, T5 5);
 tuples!(T0 0, T1 1, T2 2, T3 3, T4 4, T5 5, T6 6);
 tuples!(T0 0, T1 1, T2 2, T3 3, T4 4, T5 5, T6 6, T7 7);
 
-/// Values without leaves, which are the same on every backend.
+/// Implements `Tree` for values without leaves, which are the same on every backend.
 macro_rules! constants {
     ($($ty:ty),*) => {$(
         impl<B: Backend> Tree<B> for $ty {
@@ -248,7 +248,7 @@ macro_rules! constants {
 }
 constants!(bool, char, u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, f32, f64, String, &'static str, ());
 
-/// A constant, which transformations that trace may replace by another key.
+/// A key is a constant of a tree. Transformations that trace may replace it by another key.
 impl<B: Backend> Tree<B> for Key {
     type On<C: Backend> = Self;
 

@@ -1,47 +1,47 @@
 use std::fmt::{self, Write as _};
 
-/// The location of a leaf in its tree: dotted field names and indices, `blocks.0.attn.qkv.weight`.
+/// Path of a leaf in its tree: dotted field names and indices, such as `blocks.0.attn.qkv.weight`.
 ///
-/// Paths are the names in files, errors, masks and printouts. A walk over a tree uses one `Path`, which grows and
-/// shrinks. Keep `path.to_string()` if the name has to outlive the walk.
+/// Paths name leaves in files, errors, masks and printouts. A walk over a tree uses one `Path`, which grows and
+/// shrinks. Call `path.to_string()` if the name has to outlive the walk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Path {
     text: String,
-    /// Length of `text` before each segment that was pushed.
+    /// Length of `text` before each pushed segment.
     marks: Vec<usize>,
     /// Number of enclosing fields that are marked `#[tree(buffer)]`.
     buffers: usize,
 }
 
 impl Path {
-    /// The path of the tree itself: empty.
+    /// Creates the path of the tree itself, which is empty.
     pub fn root() -> Self {
         Self::default()
     }
 
-    /// The dotted name.
+    /// Returns the dotted path.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The last segment, or an empty string at the root.
+    /// Returns the last segment; an empty string at the root.
     pub fn last(&self) -> &str {
-        // A dot stands before each segment but the first; a segment may have dots itself, as the key of a map.
+        // A dot precedes each segment after the first. A segment, such as a map's key, may itself contain dots.
         let begin = self.marks.last().map_or(0, |mark| mark + usize::from(*mark > 0));
         &self.text[begin..]
     }
 
-    /// The number of segments.
+    /// Returns the number of segments.
     pub fn depth(&self) -> usize {
         self.marks.len()
     }
 
-    /// True if the leaf at this path is state rather than a parameter (`#[tree(buffer)]`).
+    /// Returns true if the leaf at this path is state rather than a parameter (`#[tree(buffer)]`).
     pub fn is_buffer(&self) -> bool {
         self.buffers > 0
     }
 
-    /// Runs `walk` one segment further down.
+    /// Calls `walk` with `segment` appended to the path.
     pub fn within<R>(&mut self, segment: &str, walk: impl FnOnce(&mut Self) -> R) -> R {
         self.push(segment);
         let result = walk(self);
@@ -49,7 +49,7 @@ impl Path {
         result
     }
 
-    /// As [`within`](Self::within), for the element `index` of a sequence.
+    /// Like [`within`](Self::within), for the element `index` of a sequence.
     pub fn within_index<R>(&mut self, index: usize, walk: impl FnOnce(&mut Self) -> R) -> R {
         self.push_index(index);
         let result = walk(self);
@@ -57,7 +57,7 @@ impl Path {
         result
     }
 
-    /// As [`within`](Self::within), for a field marked as a buffer.
+    /// Like [`within`](Self::within), for a field marked as a buffer.
     pub fn within_buffer<R>(&mut self, segment: &str, walk: impl FnOnce(&mut Self) -> R) -> R {
         self.buffers += 1;
         let result = self.within(segment, walk);
@@ -65,7 +65,7 @@ impl Path {
         result
     }
 
-    // Apart from the walks, of which there is one for each field and backend: these are compiled once.
+    // Separate from the walks, which are instantiated for each field and backend: these functions are compiled once.
 
     fn push(&mut self, segment: &str) {
         self.begin();

@@ -2,11 +2,11 @@ use std::fmt;
 
 use strsim::levenshtein;
 
-/// A dotted pattern of paths: `*` stands for one segment or a part of one, `**` for any number of segments.
+/// A dotted pattern of paths: `*` matches one segment or part of one, `**` any number of segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern(Vec<String>);
 
-/// Number of similar paths that an error lists.
+/// Number of similar paths in an error message.
 const NEAREST: usize = 3;
 
 impl Pattern {
@@ -14,13 +14,13 @@ impl Pattern {
         Self(pattern.split('.').map(str::to_owned).collect())
     }
 
-    /// Returns true if a dotted path matches; the path of a leaf that is itself the tree is empty.
+    /// Returns true if a dotted path matches. The path of a leaf that is itself the tree is empty.
     pub(crate) fn fits(&self, path: &str) -> bool {
         let segments: Vec<&str> = if path.is_empty() { vec![] } else { path.split('.').collect() };
         match_segments(&self.0, &segments)
     }
 
-    /// The paths whose segments differ least from those of the pattern.
+    /// Returns the paths whose segments are most similar to the pattern's, in ascending edit distance.
     pub(crate) fn nearest(&self, paths: &[String]) -> Vec<String> {
         let literal: Vec<&String> = self.0.iter().filter(|segment| !segment.contains('*')).collect();
         let distance = |path: &String| -> usize {
@@ -29,7 +29,7 @@ impl Pattern {
             literal.iter().map(least).sum()
         };
         let mut ranked: Vec<(usize, &String)> = paths.iter().map(|path| (distance(path), path)).collect();
-        // A stable sort: of equally near paths the first is kept.
+        // The sort is stable: ties keep the order of the tree.
         ranked.sort_by_key(|(distance, _)| *distance);
         ranked.into_iter().take(NEAREST).map(|(_, path)| path.clone()).collect()
     }
@@ -52,7 +52,7 @@ fn match_segments(pattern: &[String], segments: &[&str]) -> bool {
     }
 }
 
-/// Returns true if a segment has the fixed parts of a pattern in order, with any text in place of `*`.
+/// Returns true if a segment matches a pattern, in which `*` stands for any text.
 fn match_segment(pattern: &str, segment: &str) -> bool {
     let Some((head, tail)) = pattern.split_once('*') else {
         return pattern == segment;

@@ -5,15 +5,15 @@ use strsim::levenshtein;
 /// Largest number of suggestions.
 const SUGGESTED: usize = 3;
 
-/// Longest name that is compared, in bytes.
+/// Maximum length of a name that is compared, in bytes.
 const LONGEST: usize = 200;
 
-/// Largest number of pairs of letters that are compared for one name, some tenth of a second. Beyond it, candidates
+/// Maximum number of pairs of letters compared for one name, about a tenth of a second. Candidates beyond this budget
 /// are skipped.
 const MOST_PAIRS: usize = 1 << 26;
 
-/// At most three of `candidates` that resemble a name, the most similar first, for error messages that ask "did you
-/// mean …?". A quarter of the name's letters may differ, and two of a short name.
+/// Returns at most three `candidates` that resemble a name, the most similar first, for error messages that ask "did
+/// you mean …?". The maximum edit distance is a quarter of the name's letters, but at least two.
 ///
 /// ```
 /// let options = ["weight_decay", "learning_rate"];
@@ -41,7 +41,7 @@ pub fn similar<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     near.into_iter().take(SUGGESTED).map(|(_, other)| other).collect()
 }
 
-/// Removes a common prefix and a common suffix, which leave the distance as it is and take most of the time.
+/// Removes a common prefix and suffix, which do not change the edit distance but would take most of the time.
 fn without_common_ends<'n>(a: &'n str, b: &'n str) -> (&'n str, &'n str) {
     let equal = |(x, y): &(char, char)| x == y;
     let start: usize = a.chars().zip(b.chars()).take_while(equal).map(|(letter, _)| letter.len_utf8()).sum();

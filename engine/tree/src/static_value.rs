@@ -7,18 +7,19 @@ use std::{
 
 /// A value in a tree that is not a leaf: a number, a string, a `#[tree(static)]` field.
 ///
-/// Every type that is `Debug + PartialEq + Clone + Send + Sync + 'static` has it.
+/// Implemented for every type that is `Debug + PartialEq + Clone + Send + Sync + 'static`.
 #[diagnostic::on_unimplemented(
     message = "a static field of a tree must be comparable, and `{Self}` is not",
     note = "write `#[derive(Clone, Debug, PartialEq)]` on `{Self}`; it must not borrow, and be `Send` and `Sync`"
 )]
 pub trait StaticValue: fmt::Debug + Any + Send + Sync {
-    /// True if the other value has the same type and equals this one. A value that does not equal itself (NaN) is
-    /// compared by its text. `0.0` and `-0.0` are equal here.
+    /// Returns true if the other value has the same type and is equal. A value that does not equal itself (NaN) is
+    /// compared by its `Debug` text. `0.0` and `-0.0` are equal here.
     fn same(&self, other: &dyn StaticValue) -> bool;
-    /// The text of a value with a zero in it, of which `==` does not see the sign.
+    /// Returns the `Debug` text of a value that contains a floating-point zero, because `==` ignores the sign of zero;
+    /// otherwise `None`.
     fn text_with_zero(&self) -> Option<String>;
-    /// A copy.
+    /// Returns a boxed copy.
     fn boxed(&self) -> Box<dyn StaticValue>;
 }
 

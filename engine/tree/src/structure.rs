@@ -1,11 +1,11 @@
-//! The structure of a tree: everything but its leaves' values.
+//! The structure of a tree: everything except the leaves' shapes, dtypes and values.
 
 use grove_backend::Backend;
 use std::{fmt, sync::OnceLock};
 
 use crate::{AnyArray, Node, Path, StaticValue, Tree, TreeError, Visitor};
 
-/// A value with its [text](StaticValue::text_with_zero), where it was needed.
+/// A value and, once needed, its [text](StaticValue::text_with_zero).
 struct Constant {
     value: Box<dyn StaticValue>,
     zero: OnceLock<Option<String>>,
@@ -16,34 +16,34 @@ impl Constant {
         Self { value: value.boxed(), zero: OnceLock::new() }
     }
 
-    /// True if the other value is this one, signs of zeros included.
+    /// Returns true if the other value is identical, including the signs of zeros.
     fn is(&self, other: &dyn StaticValue) -> bool {
         let zero = || self.zero.get_or_init(|| self.value.text_with_zero());
         self.value.same(other) && zero().as_ref().is_none_or(|text| *text == format!("{other:?}"))
     }
 }
 
-/// The structure of a tree, `PyTreeDef` in JAX: the names of its structs and of the variants of its enums, its paths, its
-/// static fields and other values that are not leaves, and where its leaves are. Shapes, dtypes and values of leaves are not
-/// part of it.
+/// The structure of a tree (`PyTreeDef` in JAX): names of structs and enum variants, paths, static fields, other values
+/// that are not leaves, and the positions of the leaves. Shapes, dtypes and values of leaves are not part of the
+/// structure.
 ///
-/// Two structures are equal if [`zip_map`](crate::zip_map) and [`combine`](crate::combine) can pair the leaves of their trees.
-/// It prints with a star for each leaf: `Linear { weight: *, bias: None }`.
+/// If two structures are equal, [`zip_map`](crate::zip_map) and [`combine`](crate::combine) can pair the leaves of
+/// their trees. A structure prints with a star for each leaf: `Linear { weight: *, bias: None }`.
 #[derive(Default)]
 pub struct Structure {
     items: Vec<Item>,
-    /// The last segment of each item's path, followed by the name of the node.
+    /// The last path segment of each item, followed by the name of the node.
     text: String,
     leaves: usize,
 }
 
 /// A node, a leaf or a value, in the order of a walk.
 struct Item {
-    /// Number of nodes around it.
+    /// Number of enclosing nodes.
     depth: usize,
-    /// End of its path's segment in the text.
+    /// End of the path segment in `text`.
     segment: usize,
-    /// End of its name in the text.
+    /// End of the name in `text`.
     name: usize,
     kind: Kind,
 }
@@ -57,7 +57,7 @@ enum Kind {
     Sequence,
     Map,
     Value(Constant),
-    /// As a value, but not printed.
+    /// Like `Value`, but not printed by [`display`](crate::display).
     Static(Constant),
 }
 
@@ -73,7 +73,7 @@ impl Kind {
     }
 }
 
-/// The structure of a tree.
+/// Returns the structure of a tree (`jax.tree.structure`).
 ///
 /// ```
 /// # use grove_tree::{Array, structure};
@@ -89,7 +89,7 @@ pub fn structure<B: Backend, T: Tree<B>>(tree: &T) -> Structure {
     recorder.structure
 }
 
-/// Refuses two trees of different structure.
+/// Returns an error if two trees differ in structure.
 pub(crate) fn check_same<B: Backend, T: Tree<B>, U: Tree<B>>(left: &T, right: &U) -> Result<(), TreeError> {
     match structure(left).difference(&structure(right)) {
         Some([left, right]) => Err(TreeError::Structure { left, right }),
@@ -113,7 +113,7 @@ impl Recorder {
     }
 }
 
-/// Name and kind of a node that is no leaf.
+/// Returns the name and kind of a node that is not a leaf.
 fn content(node: Node<'_>) -> Option<(&str, Kind)> {
     match node {
         Node::Leaf => None,
@@ -201,7 +201,7 @@ impl<B: Backend> Visitor<B> for Matcher<'_> {
 }
 
 impl Structure {
-    /// Returns true if this is the structure of a tree, without building the tree's.
+    /// Returns true if a tree has this structure, without building the structure of that tree.
     ///
     /// ```
     /// # use grove_tree::{Array, structure};
@@ -216,12 +216,12 @@ impl Structure {
         matcher.same && matcher.next == self.items.len()
     }
 
-    /// Number of leaves.
+    /// Returns the number of leaves.
     pub fn leaf_count(&self) -> usize {
         self.leaves
     }
 
-    /// The first place in which two structures differ, as each of them has it: path and content.
+    /// Returns path and content of the first mismatch in each of two structures; `None` if they are equal.
     pub fn difference(&self, other: &Self) -> Option<[String; 2]> {
         if self == other {
             return None;
@@ -249,7 +249,7 @@ impl Structure {
         &self.text[self.items[i].segment..self.items[i].name]
     }
 
-    /// Path and content of an item: `blocks.0: Attention { .. }`, `rate: 0.1`, `head.bias`.
+    /// Formats path and content of an item: `blocks.0: Attention { .. }`, `rate: 0.1`, `head.bias`.
     fn describe(&self, i: usize) -> String {
         let Some(item) = self.items.get(i) else { return "(nothing)".to_owned() };
         let mut segments = Vec::new();
@@ -275,7 +275,7 @@ impl Structure {
         if path.is_empty() { content } else { format!("{path}: {content}") }
     }
 
-    /// Writes item `i` and what it contains; gives the item after that.
+    /// Writes item `i` and its content. Returns the index of the next item.
     fn write(&self, f: &mut fmt::Formatter<'_>, i: usize) -> Result<usize, fmt::Error> {
         let item = &self.items[i];
         let name = self.name(i);

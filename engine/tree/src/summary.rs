@@ -3,7 +3,7 @@ use std::fmt::Write as _;
 
 use crate::{AnyArray, Path, Tree};
 
-/// Number of parameters: elements of floating-point leaves outside `#[tree(buffer)]`, present or absent. Saturates at
+/// Counts the parameters: elements of floating-point leaves outside `#[tree(buffer)]`, present or absent. Saturates at
 /// `usize::MAX`.
 pub fn count_params<B: Backend, T: Tree<B>>(tree: &T) -> usize {
     let mut count = 0_usize;
@@ -16,7 +16,7 @@ pub fn count_params<B: Backend, T: Tree<B>>(tree: &T) -> usize {
     count
 }
 
-/// Size of all leaves in bytes, present or absent. Saturates at `usize::MAX`.
+/// Returns the size of all leaves in bytes, present or absent. Saturates at `usize::MAX`.
 pub fn count_bytes<B: Backend, T: Tree<B>>(tree: &T) -> usize {
     let mut bytes = 0_usize;
     tree.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| bytes = bytes.saturating_add(bytes_of(leaf)));
@@ -56,7 +56,7 @@ pub fn summary<B: Backend, T: Tree<B>>(tree: &T) -> String {
     table
 }
 
-/// `1234567` as `1,234,567`.
+/// Formats `1234567` as `1,234,567`.
 fn thousands(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -69,7 +69,7 @@ fn thousands(number: usize) -> String {
     text
 }
 
-/// Formats a number of bytes in the largest unit in which it is at least one.
+/// Formats a number of bytes in the largest unit that gives a value of at least one.
 fn size(bytes: usize) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;

@@ -3,15 +3,15 @@ use std::any::Any;
 
 use crate::{AnyArray, Path, StaticValue};
 
-/// A value made of leaves: arrays, and structs, sequences, options and maps of trees.
+/// A pytree: an array, or a struct, sequence, option or map of trees.
 ///
-/// Write `#[derive(Tree)]` on a struct or an enum instead of implementing it. Its fields are trees themselves, or
-/// numbers, strings and truth values, which have no leaves, or carry `#[tree(static)]`. `#[tree(buffer)]` marks
-/// leaves that are state rather than parameters (running statistics). `#[tree(layer)]` on the type makes
-/// [`layers_mut`](crate::layers_mut) find it.
+/// Write `#[derive(Tree)]` on a struct or an enum instead of implementing the trait. The fields are trees themselves;
+/// numbers, strings and booleans, which have no leaves; or values of any other type marked `#[tree(static)]`.
+/// `#[tree(buffer)]` marks leaves that are state rather than parameters (running statistics). `#[tree(layer)]` on the
+/// type makes [`layers_mut`](crate::layers_mut) find it.
 ///
-/// These are the ways to walk; the functions of this crate ([`map`](crate::map),
-/// [`partition`](crate::partition), …) are what programs call.
+/// The methods are low-level walks. Programs call the functions of this crate instead, such as [`map`](crate::map) and
+/// [`partition`](crate::partition).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a tree on the backend `{B}`",
     label = "this is neither an array, nor made of arrays, nor a plain number or string",
@@ -21,17 +21,17 @@ pub trait Tree<B: Backend>: Clone {
     /// The same structure on another backend.
     type On<C: Backend>: Tree<C>;
 
-    /// Shows every leaf, in the order of the fields.
+    /// Visits every leaf and node, in the order of the fields.
     fn visit(&self, path: &mut Path, visitor: &mut dyn Visitor<B>);
 
-    /// Replaces every leaf. Rank and kind must stay.
+    /// Replaces every leaf. `f` must keep rank and kind.
     fn map(self, path: &mut Path, f: &mut dyn FnMut(&Path, AnyArray<B>) -> AnyArray<B>) -> Self;
 
-    /// Replaces every leaf by one on another backend. Rank and kind must stay.
+    /// Replaces every leaf by a leaf on another backend. `f` must keep rank and kind.
     fn lift<C: Backend>(self, path: &mut Path, f: &mut dyn FnMut(&Path, AnyArray<B>) -> AnyArray<C>) -> Self::On<C>;
 
-    /// Shows every struct or enum marked `#[tree(layer)]`, each before the layers that it contains. A tree without layers
-    /// keeps the default.
+    /// Visits every struct or enum marked `#[tree(layer)]`, each before the layers that it contains. The default
+    /// implementation is for trees without layers.
     fn visit_layers(&mut self, _path: &mut Path, _f: &mut dyn FnMut(&Path, &mut dyn Any)) {}
 }
 
@@ -40,9 +40,9 @@ pub trait Tree<B: Backend>: Clone {
 pub enum Node<'a> {
     /// An array.
     Leaf,
-    /// A struct, or a variant of an enum, with named fields; its name.
+    /// The name of a struct, or of an enum variant, with named fields.
     Struct(&'a str),
-    /// A struct, or a variant of an enum, with numbered fields; its name. A tuple has an empty one.
+    /// The name of a struct, or of an enum variant, with numbered fields. The name of a tuple is empty.
     Tuple(&'a str),
     /// A vector or an array of trees.
     Sequence,
@@ -50,17 +50,17 @@ pub enum Node<'a> {
     Map,
 }
 
-/// The visitor that [`Tree::visit`] calls for each leaf and node. Only [`leaf`](Self::leaf) is required.
+/// Visitor whose methods [`Tree::visit`] calls for each leaf and node. Only [`leaf`](Self::leaf) is required.
 pub trait Visitor<B: Backend> {
-    /// A leaf.
+    /// Visits a leaf.
     fn leaf(&mut self, path: &Path, leaf: &AnyArray<B>);
-    /// Before a node and what it contains.
+    /// Called before the content of a node.
     fn enter(&mut self, _path: &Path, _node: Node<'_>) {}
-    /// After a node and what it contains.
+    /// Called after the content of a node.
     fn exit(&mut self, _path: &Path, _node: Node<'_>) {}
-    /// A number, a string or a truth value in the tree, or an option that is none.
+    /// Visits a number, a string or a boolean in the tree, or an option that is `None`.
     fn constant(&mut self, _path: &Path, _value: &dyn StaticValue) {}
-    /// A field that is marked `#[tree(static)]`.
+    /// Visits a field that is marked `#[tree(static)]`.
     fn static_field(&mut self, _path: &Path, _value: &dyn StaticValue) {}
 }
 

@@ -1,22 +1,23 @@
-//! Scans of associative functions.
+//! Parallel scans with associative functions.
 
 use grove_backend::{AnyTensor, Backend};
 use grove_tree::Tree;
 
 use super::nested::{arrays_of, filled, leaves_of};
 
-/// Combines the rows up to each one with an associative function: `jax.lax.associative_scan`. The function is called
-/// `2 log2(n)` times or less, each time on many rows at once.
+/// Computes the prefixes of an associative function: `jax.lax.associative_scan`. The function is called at most `2 log2(n)`
+/// times, each time on many rows.
 ///
-/// It gets two trees of the same number of rows, of which the first are those before the second, and combines them row by row. It
-/// combines the rows that JAX combines, so that results are equal but for the rounding of the function. For the last rows first,
-/// [`flip`](burn::tensor::Tensor::flip) arguments and results. A scan in order of a function that is not associative is
+/// The function receives two trees with the same number of rows and combines them row by row; the rows of the first tree come
+/// before the corresponding rows of the second. It combines the same rows as JAX, so results agree up to the rounding of the
+/// function. For a reverse scan, [`flip`](burn::tensor::Tensor::flip) the arguments and results. For a function that is not
+/// associative, use [`scan`](crate::scan()).
 /// [`scan`](crate::scan()).
 ///
-/// # Shapes
+/// - leaf of `xs` and of the result `[n, ...]`
 /// - leaf of `xs` `[n, ...]`, of the result the same
 ///
-/// # Panics
+/// If the leaves differ in `n`, or the function changes the structure or the shape of a row.
 /// If leaves differ in `n`, or the function changes the structure or the shape of a row.
 ///
 /// ```
@@ -61,10 +62,10 @@ pub fn associative_scan<B: Backend, T: Tree<B>>(f: impl Fn(T, T) -> T, xs: T) ->
 /// Rows of several arrays.
 type Rows<B> = Vec<AnyTensor<B>>;
 
-/// A function of rows and those that follow them.
+/// Combines rows with the rows that follow them.
 type Combine<'a, B> = &'a dyn Fn(Rows<B>, Rows<B>) -> Rows<B>;
 
-/// [`associative_scan`] over the first axes of arrays.
+/// [`associative_scan`] over the first axis of arrays.
 pub(crate) fn associative<B: Backend>(combine: Combine<'_, B>, xs: Rows<B>) -> Rows<B> {
     let Some(n) = xs.first().map(|x| x.shape()[0]) else { return xs };
     if n < 2 {
@@ -74,9 +75,9 @@ pub(crate) fn associative<B: Backend>(combine: Combine<'_, B>, xs: Rows<B>) -> R
     let part = |xs: &[AnyTensor<B>], range: std::ops::Range<usize>| -> Vec<_> {
         xs.iter().map(|x| x.clone().rows(range.clone())).collect()
     };
-    // Of pairs, the rows up to the second of each.
+    // The odd prefixes: combine each pair, then scan over the pairs.
     let odd = associative(combine, combine(part(&even, 0..n / 2), odd));
-    // The first of each pair after the pairs before it.
+    // Each even prefix after the first: the prefix of the pairs before it, combined with the even row.
     let rest = n.div_ceil(2) - 1;
     let after = match rest {
         0 => None,
@@ -91,7 +92,7 @@ pub(crate) fn associative<B: Backend>(combine: Combine<'_, B>, xs: Rows<B>) -> R
     even.into_iter().zip(odd).map(|(even, odd)| interleaved(even, odd)).collect()
 }
 
-/// The rows 0, 2 and so on, and the rows 1, 3 and so on.
+/// Splits into the even rows 0, 2, … and the odd rows 1, 3, …
 fn apart<B: Backend>(x: AnyTensor<B>) -> (AnyTensor<B>, AnyTensor<B>) {
     let shape = x.shape();
     let (n, pairs, row) = (shape[0], shape[0] / 2, &shape[1..]);
@@ -101,7 +102,7 @@ fn apart<B: Backend>(x: AnyTensor<B>) -> (AnyTensor<B>, AnyTensor<B>) {
     (even, odd)
 }
 
-/// Rows of two arrays in turn; the first may have one more.
+/// Interleaves the rows of two arrays. The first array may have one more row.
 fn interleaved<B: Backend>(even: AnyTensor<B>, odd: AnyTensor<B>) -> AnyTensor<B> {
     let shape = odd.shape();
     let (pairs, row) = (shape[0], shape[1..].to_vec());

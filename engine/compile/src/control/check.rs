@@ -1,16 +1,16 @@
-//! Checks of operations with sub-graphs that come from files.
+//! Checks of higher-order operations loaded from files.
 
 use burn::tensor::DType;
 use grove_backend::ops::Spec;
 
 use crate::sub_graph::{HigherOrder, SubGraph, is_float, stacked};
 
-/// Fails unless the rule holds, with the sentence.
+/// Returns an error with the text of the rule unless the rule holds.
 fn require(holds: bool, rule: &str) -> Result<(), String> {
     if holds { Ok(()) } else { Err(rule.to_owned()) }
 }
 
-/// The part of the axis-0 step of stacked arrays.
+/// Returns the type of one step of a stacked array; `None` for a scalar.
 fn step_of(spec: &Spec) -> Option<Spec> {
     let sizes = spec.shape.get(1..)?;
     Some(Spec { shape: sizes.to_vec().into(), dtype: spec.dtype })
@@ -25,7 +25,7 @@ fn is_number_of_one(spec: &Spec) -> bool {
 }
 
 impl HigherOrder {
-    /// Fails unless the sub-graphs take and give arrays that fit each other and the operation's inputs and outputs.
+    /// Returns an error unless the types of the sub-graphs match each other and the inputs and outputs of the operation.
     pub(crate) fn check(&self, inputs: &[Option<&Spec>], outputs: &[Option<&Spec>]) -> Result<(), String> {
         let inputs: Vec<Spec> = inputs.iter().flatten().map(|spec| (*spec).clone()).collect();
         self.check_graphs(&inputs)?;

@@ -1,4 +1,4 @@
-//! Parts of a function that the backward pass computes again.
+//! Rematerialisation.
 
 use burn::tensor::{Int, Tensor};
 use grove_backend::Backend;
@@ -7,16 +7,16 @@ use grove_tree::Tree;
 use super::{cond::choose, is_traced};
 use crate::tree_arrays::arrays;
 
-/// Applies a function that the backward pass computes again, so that of a traced gradient only the function's arguments are kept:
-/// `jax.checkpoint` of a part of a function. In a graph it is one operation with a sub-graph.
+/// Applies a function that the backward pass recomputes, so that a traced gradient stores only the function's arguments:
+/// `jax.checkpoint`. In a graph it is one operation with a sub-graph.
 ///
-/// Outside of traces the function is called, and its intermediate results are kept: differentiate in [`jit`](crate::jit()), or
-/// recompute all cheap operations with `recompute` of `GradOptions`.
+/// Outside a trace the function is simply called and its residuals are stored. Differentiate inside [`jit`](crate::jit())
+/// instead, or recompute all memory-bound operations with `recompute` of `GradOptions`.
 ///
-/// The function may capture what is differentiated, such as the layers that it applies.
+/// The function may capture differentiated values, such as the layers that it applies.
 ///
 /// # Panics
-/// As the function.
+/// Panics if the function panics.
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -39,7 +39,7 @@ pub fn checkpoint<B: Backend, T: Tree<B>, O: Tree<B>>(f: impl Fn(T) -> O, args: 
     if !is_traced::<B>() {
         return f(args);
     }
-    // One branch, which is always taken.
+    // A `cond` with a single branch, which always runs.
     let device = arrays(&args).1.unwrap_or_default();
     choose("checkpoint", Tensor::<B, 1, Int>::zeros([1], &device).into(), &[&f], args)
 }

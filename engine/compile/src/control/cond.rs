@@ -1,4 +1,4 @@
-//! Branches.
+//! Conditionals.
 
 use burn::tensor::{Bool, Int, Tensor};
 use grove_backend::{AnyTensor, Backend, Captured};
@@ -19,23 +19,23 @@ use crate::{
     target::missing,
 };
 
-/// A branch.
+/// Function of one branch.
 type Branch<'a, T, O> = &'a dyn Fn(T) -> O;
 
-/// Applies one of two functions to the operands, by a truth value of the device: `jax.lax.cond`.
+/// Applies one of two functions to the operands, depending on a boolean on the device: `jax.lax.cond`.
 ///
-/// Outside of traces the truth value is read, and the function that it selects is called. In a trace both functions are traced, and
-/// the graph has one operation with two sub-graphs, of which a run computes one. Gradients, [`jvp`](crate::jvp()) and
-/// [`vmap`](crate::vmap()) go through it; mapped over truth values, both branches are computed and selected from.
+/// Outside a trace the boolean is read and the selected function is called. In a trace both functions are traced, and the graph
+/// has one operation with two sub-graphs, one of which is run. Gradients, [`jvp`](crate::jvp()) and [`vmap`](crate::vmap())
+/// support the operation; `vmap` over the boolean computes both branches and selects between the results.
 ///
-/// Functions may use arrays of the trace around them; where a gradient flows to such an array, it becomes one of the operands. The
-/// backward pass computes the branch that was taken again.
+/// The functions may capture arrays of the enclosing trace. If a gradient flows to a captured array, the array becomes an
+/// operand. The backward pass recomputes the branch that was taken.
 ///
 /// # Shapes
 /// - `pred` `[1]`
 ///
 /// # Panics
-/// If the truth value is not one; in a trace, if the results of the functions differ in structure, shapes or types.
+/// If `pred` does not have one element. In a trace, if the results of the functions differ in structure, shapes or dtypes.
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -64,14 +64,14 @@ pub fn cond<B: Backend, T: Tree<B>, O: Tree<B>>(
     choose("cond", pred.into(), &[&false_fn, &true_fn], operands)
 }
 
-/// Applies one of several functions to the operands, by an index of the device: `jax.lax.switch`. An index out of range is clamped.
-/// See [`cond`].
+/// Applies one of several functions to the operands, depending on an index on the device: `jax.lax.switch`. An index out of
+/// range is clamped. See [`cond`].
 ///
 /// # Shapes
 /// - `index` `[1]`
 ///
 /// # Panics
-/// As [`cond`]; and if there are no branches.
+/// Same as [`cond`], and if there are no branches.
 ///
 /// ```
 /// use burn::tensor::{Int, Tensor};
@@ -115,7 +115,7 @@ pub(super) fn choose<B: Backend, T: Tree<B>, O: Tree<B>>(
         Err(captured) if captured.arrays().is_empty() => return select(index, branches, operands),
         Err(captured) => captured,
     };
-    // Arrays that the branches captured become operands.
+    // Captured arrays become operands.
     let arrays: Vec<AnyArray<B>> = captured.arrays().iter().cloned().map(AnyArray::present).collect();
     let with_arrays: Vec<_> = branches.iter().map(|f| with_captured(&captured, f)).collect();
     let with_arrays: Vec<_> = with_arrays.iter().map(|f| f as Branch<'_, (T, Vec<AnyArray<B>>), O>).collect();
@@ -125,8 +125,8 @@ pub(super) fn choose<B: Backend, T: Tree<B>, O: Tree<B>>(
     }
 }
 
-/// The result of one operation with a sub-graph for each branch. Fails where a gradient flows to what branches captured, with what
-/// is known of that.
+/// Records one operation with a sub-graph for each branch. If a gradient flows to captured arrays, returns these arrays as the
+/// error.
 #[track_caller]
 fn as_operation<B: Backend, T: Tree<B>, O: Tree<B>>(
     name: &str,
@@ -170,7 +170,7 @@ fn as_operation<B: Backend, T: Tree<B>, O: Tree<B>>(
     Ok(filled(shell, &results, outputs.into_iter().flatten()))
 }
 
-/// Panics unless all branches give alike results.
+/// Panics unless all branches return the same structure, shapes and dtypes.
 #[track_caller]
 fn check<B: Backend, O: Tree<B>>(name: &str, functions: &[Traceable<O>]) {
     let names: Vec<_> = match (name, functions.len()) {
@@ -184,7 +184,7 @@ fn check<B: Backend, O: Tree<B>>(name: &str, functions: &[Traceable<O>]) {
     (1..functions.len()).for_each(|i| check_same(&rule, &first, &side(i)));
 }
 
-/// Computes all branches in the trace around them, and selects.
+/// Computes all branches in the enclosing trace and selects between the results.
 fn select<B: Backend, T: Tree<B>, O: Tree<B>>(index: AnyTensor<B>, branches: &[Branch<'_, T, O>], operands: T) -> O {
     let mut results: Vec<O> = branches.iter().map(|f| f(operands.clone())).collect();
     let mut result = results.pop().unwrap_or_else(|| missing());

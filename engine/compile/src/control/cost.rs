@@ -1,4 +1,4 @@
-//! The cost of operations with sub-graphs.
+//! Cost of higher-order operations.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,8 @@ use crate::{
 };
 
 impl HigherOrder {
-    /// The sub-graphs that a run computes, and how often: of a loop of unknown length one step, and of branches the dearest.
+    /// Returns the cost of each executed sub-graph and the number of its runs. A loop of unknown length counts as one step, a
+    /// conditional as its most expensive branch.
     fn costs(&self) -> Vec<(&Cost, usize)> {
         match self {
             Self::Cond { branches } => {
@@ -35,7 +36,7 @@ impl HigherOrder {
         }
     }
 
-    /// The largest number of bytes that a sub-graph holds besides its arguments.
+    /// Returns the largest number of bytes that a sub-graph holds in addition to its arguments.
     pub(crate) fn peak_bytes_inside(&self) -> u128 {
         let inside = self.sub_graphs().into_iter().map(|(_, graph)| {
             let arguments = graph.inputs.iter().map(|(_, var)| {
@@ -55,7 +56,7 @@ fn add(sum: &mut OperationCost, cost: &OperationCost, times: usize) {
 }
 
 impl SubGraph {
-    /// [`Graph::cost`], which is computed once.
+    /// Returns [`Graph::cost`], computed once.
     pub(crate) fn cost(&self) -> &Cost {
         self.memo(|| self.graph().cost())
     }

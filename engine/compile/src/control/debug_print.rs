@@ -1,4 +1,4 @@
-//! Values that are printed when a program runs.
+//! Printing values at run time.
 
 use burn::tensor::TensorData;
 use grove_backend::{
@@ -11,15 +11,15 @@ use std::any::TypeId;
 use super::function::{from_traced, record_primitive, to_traced};
 use crate::{Primitive, Traced, target::missing, words::dtype_name};
 
-/// Elements of an array that are printed.
+/// Maximum number of elements that are printed.
 const MOST: usize = 1000;
 
-/// Returns a tree of the same values, which are printed on standard error when they are computed: `jax.debug.print`. Each array
-/// has a line with the name, its path, its type and its first 1,000 elements.
+/// Returns its argument and prints the values on standard error when they are computed: `jax.debug.print`. The line of each
+/// array has the name, the path, the type and the first 1,000 elements.
 ///
-/// In a trace the graph has an operation for each array, and nothing is printed where the program does not use the result. In a
-/// loop, each step prints; [`vmap`](crate::vmap()) prints all examples at once; derivatives are those of the identity, so that
-/// the backward pass prints nothing. Programs of XLA print on the CPU alone.
+/// In a trace the graph has one operation for each array. Nothing is printed if the program does not use the result. In a loop,
+/// every step prints. [`vmap`](crate::vmap()) prints all examples at once. The derivative is the identity, so the backward pass
+/// prints nothing. XLA programs print on the CPU only.
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -41,13 +41,13 @@ pub fn debug_print<B: Backend, T: Tree<B>>(name: &str, tree: T) -> T {
     })
 }
 
-/// An array of the same values, which are printed.
+/// Prints an array, or records the printing in a trace. Returns the same values.
 pub(crate) fn printed<B: Backend>(name: &str, x: AnyTensor<B>) -> AnyTensor<B> {
     let print = DebugPrint { name: name.to_owned() };
     B::run_function(&print, std::iter::once(Some(x)).collect()).take(0).unwrap_or_else(|| missing())
 }
 
-/// The line of a [`debug_print`].
+/// Formats the line printed by [`debug_print`].
 pub fn debug_text(name: &str, data: &TensorData) -> String {
     let sizes = data.shape.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
     let count = data.shape.num_elements();

@@ -10,15 +10,15 @@ use crate::tree_arrays::arrays;
 
 /// Applies a function to a carry for each integer of a range: `jax.lax.fori_loop`.
 ///
-/// The function gets the integer as an array, so that in a trace it is traced once, and the graph has one [`scan`]. Derivatives
-/// go through the loop as through a scan; a parameter through which a gradient flows belongs in the carry. Where the bounds are
-/// arrays, [`while_loop`](crate::while_loop()) has a counter in its carry.
+/// The integer is passed as an array, so in a trace the function is traced once and the graph has one [`scan`]. Derivatives
+/// flow through the loop as through a scan; put a parameter that needs a gradient into the carry. If the bounds are arrays, use
+/// [`while_loop`](crate::while_loop()) with a counter in its carry.
 ///
 /// # Shapes
 /// - first argument of `body_fun` `[1]`
 ///
 /// # Panics
-/// In a trace, if the carry changes its structure, shapes or types.
+/// In a trace, if the carry changes its structure, shapes or dtypes.
 ///
 /// ```
 /// use burn::tensor::{Int, Tensor};

@@ -1,4 +1,4 @@
-//! Operations with sub-graphs on any backend.
+//! Higher-order operations on any backend.
 
 use grove_backend::{
     AnyTensor, Backend,
@@ -16,15 +16,15 @@ use crate::{
     traced::{TraceClient, TraceDevice, any},
 };
 
-/// Rows of a scan whose handles are there at once.
+/// Maximum number of rows of a scan that are unstacked at once.
 const ROWS: usize = 1 << 10;
 
-/// True for [`Traced`] and the backends that decorate it.
+/// Returns true for [`Traced`] and the backends that decorate it.
 pub(crate) fn is_traced<B: Backend>() -> bool {
     TypeId::of::<B::Device>() == TypeId::of::<TraceDevice>()
 }
 
-/// The traced tensor of a tensor on a backend that decorates [`Traced`], and true if a gradient flows through it.
+/// Returns the traced tensor inside a tensor of a backend that decorates [`Traced`], and true if a gradient flows through it.
 pub(crate) fn to_traced<B: Backend>(x: AnyTensor<B>) -> (AnyTensor<Traced>, bool) {
     let (x, tracked) = B::into_innermost(x);
     match x.downcast::<AnyTensor<Traced>>() {
@@ -33,7 +33,7 @@ pub(crate) fn to_traced<B: Backend>(x: AnyTensor<B>) -> (AnyTensor<Traced>, bool
     }
 }
 
-/// A traced tensor on a backend that decorates [`Traced`].
+/// Wraps a traced tensor for a backend that decorates [`Traced`].
 pub(crate) fn from_traced<B: Backend>(x: AnyTensor<Traced>) -> AnyTensor<B> {
     match B::from_innermost(Box::new(x)) {
         Some(x) => x,
@@ -41,7 +41,8 @@ pub(crate) fn from_traced<B: Backend>(x: AnyTensor<Traced>) -> AnyTensor<B> {
     }
 }
 
-/// Runs an operation on a backend: in a trace it is recorded, with its derivative where the backend differentiates.
+/// Runs an operation on a backend. In a trace the operation is recorded, and so is its derivative if the backend
+/// differentiates.
 pub(crate) fn apply<B: Backend>(op: &HigherOrder, inputs: Vec<AnyTensor<B>>, device: &B::Device) -> Vec<AnyTensor<B>> {
     let custom = matches!(op, HigherOrder::CustomJvp { .. } | HigherOrder::CustomVjp { .. });
     if !custom && !is_traced::<B>() {
@@ -90,7 +91,7 @@ impl Function for HigherOrder {
     }
 }
 
-/// An operation of a differentiating backend, with the derivatives of its sub-graphs.
+/// An operation on an autodiff backend, with the derivatives of its sub-graphs.
 #[derive(Clone, Debug)]
 pub(super) struct WithGradients {
     pub op: HigherOrder,
@@ -120,7 +121,7 @@ fn record(op: &HigherOrder, inputs: Vec<AnyTensor<Traced>>) -> Vec<AnyTensor<Tra
     record_primitive(Primitive::HigherOrder(op.clone()), inputs, op.output_specs())
 }
 
-/// Records a primitive, with the shapes and types of its outputs.
+/// Records a primitive with the given types of outputs.
 pub(super) fn record_primitive(
     primitive: Primitive,
     inputs: Vec<AnyTensor<Traced>>,
@@ -136,7 +137,7 @@ pub(super) fn record_primitive(
     client.primitive(primitive, tensors, outputs).into_iter().map(any).collect()
 }
 
-/// The number of the branch for a truth value or an index.
+/// Returns the index of the branch for a boolean or an integer.
 pub(super) fn branch_of<B: Backend>(index: AnyTensor<B>, branches: usize) -> usize {
     let is_bool = matches!(index, AnyTensor::Bool(_));
     let data = index.into_data();
@@ -144,12 +145,12 @@ pub(super) fn branch_of<B: Backend>(index: AnyTensor<B>, branches: usize) -> usi
     index.unwrap_or_default().clamp(0, branches as i64 - 1) as usize
 }
 
-/// True if a condition `[1]` holds.
+/// Returns the value of a condition `[1]`.
 pub(super) fn holds<B: Backend>(condition: AnyTensor<B>) -> bool {
     branch_of(condition, 2) == 1
 }
 
-/// Runs an operation: loops by their [plan](crate::plan), or step by step.
+/// Runs an operation. Loops run by their [plan](crate::plan) if there is one that fits, otherwise step by step.
 fn evaluate<B: Backend>(op: &HigherOrder, inputs: Vec<AnyTensor<B>>, device: &B::Device) -> Vec<AnyTensor<B>> {
     let target = Target::<B>::new(device);
     with_plan(op, &target, |plan| match plan.filter(|plan| plan.takes(&inputs)) {
@@ -158,7 +159,7 @@ fn evaluate<B: Backend>(op: &HigherOrder, inputs: Vec<AnyTensor<B>>, device: &B:
     })
 }
 
-/// Runs an operation step by step: the condition is read, and loops run on the host.
+/// Runs an operation step by step: conditions are read, and loops run on the host.
 pub(crate) fn step_by_step<B: Backend>(
     op: &HigherOrder,
     mut inputs: Vec<AnyTensor<B>>,
@@ -194,7 +195,7 @@ pub(crate) fn step_by_step<B: Backend>(
     }
 }
 
-/// Runs the steps of a scan.
+/// Runs the steps of a scan on the host.
 fn steps<B: Backend>(
     body: &SubGraph,
     consts: Vec<AnyTensor<B>>,
@@ -206,9 +207,9 @@ fn steps<B: Backend>(
 ) -> Vec<AnyTensor<B>> {
     let carries = carry.len();
     let mut body_on = body.program().on(target);
-    // Handles of rows take more memory than small rows, so that there are those of a few at a time.
+    // Handles take more memory than small rows, so only some rows are unstacked at a time.
     let mut parts: Vec<Vec<AnyTensor<B>>> = vec![Vec::new(); body.outputs.len() - carries];
-    // The gradient of some rows would have the size of all.
+    // Under autodiff, the gradient of each slice of rows would have the size of the whole array.
     let at_once = if B::ad_enabled(target.device) { length } else { ROWS };
     for first in (0..length).step_by(at_once.max(1)) {
         let count = at_once.min(length - first);
@@ -235,7 +236,7 @@ fn steps<B: Backend>(
     carry
 }
 
-/// Joins what steps give, in the order of the rows.
+/// Joins the results of the steps in the order of the rows.
 fn joined<T>(mut ys: Vec<T>, reverse: bool, join: impl FnOnce(Vec<T>) -> T) -> T {
     if reverse {
         ys.reverse();

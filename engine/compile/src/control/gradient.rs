@@ -1,7 +1,7 @@
-//! Gradients of functions that are sub-graphs, by the tape of the backend that differentiates.
+//! Gradients of functions that become sub-graphs, computed by the tape of the autodiff backend.
 //!
-//! The function runs on the tape, so that what it does to the tape (`detach`) is as it would be without the sub-graph. The graph of
-//! its values alone does not know of that.
+//! The function runs on the tape, so that its effects on the tape (`detach`) are the same as without the sub-graph. The graph
+//! of its values does not record these effects.
 
 use grove_backend::{AnyTensor, Autodiff, Backend, ops::Spec};
 use grove_transform::vjp;
@@ -20,19 +20,20 @@ use crate::{
     traced::{Recording, TraceDevice, any, var_of},
 };
 
-/// The derivatives of an operation's sub-graphs, each from the arguments and the gradients of floating-point results to those of the
-/// arguments for which `of` is true.
+/// Derivatives of an operation's sub-graphs. Each graph takes the arguments and the cotangents of floating-point results, and
+/// returns the gradients of the arguments for which `of` is true.
 #[derive(Clone, Debug)]
 pub(super) struct Gradients {
     pub graphs: Vec<SubGraph>,
     pub of: Vec<bool>,
 }
 
-/// A traced derivative: from the arguments, the gradients of floating-point results and what the function captured to the gradients
-/// of floating-point arguments; and what it captured.
+/// A traced derivative and the arrays that the function captured. The graph takes the arguments, the cotangents of
+/// floating-point results and the captured arrays, and returns the gradients of floating-point arguments.
 pub(super) type Raw = (Graph, Vec<AnyTensor<Traced>>);
 
-/// Traces the derivative of a function inside of a trace. `None` where the backend is not one whose tape is known here.
+/// Traces the derivative of a function inside a trace. Returns `None` unless the backend is `Autodiff<Traced>` or
+/// `Autodiff<Autodiff<Traced>>`.
 #[track_caller]
 pub(super) fn gradient<B: Backend, T: Tree<B>, O: Tree<B>>(
     around: TraceDevice,
@@ -50,7 +51,7 @@ pub(super) fn gradient<B: Backend, T: Tree<B>, O: Tree<B>>(
     None
 }
 
-/// As [`gradient`], where `B` is `Autodiff<X>`.
+/// [`gradient`] for `B = Autodiff<X>`.
 #[track_caller]
 fn on_tape<X: Backend, B: Backend, T: Tree<B>, O: Tree<B>>(
     around: TraceDevice,
@@ -86,7 +87,7 @@ fn on_tape<X: Backend, B: Backend, T: Tree<B>, O: Tree<B>>(
     pruned(graph, captured.into_iter().map(any).collect())
 }
 
-/// Converts between types that are the same, which the compiler does not know.
+/// Converts between two types that are equal at run time, which the compiler cannot prove.
 fn same_type<T: 'static, U: 'static>(value: T) -> U {
     let value: Box<dyn Any> = Box::new(value);
     match value.downcast::<U>() {
@@ -95,20 +96,21 @@ fn same_type<T: 'static, U: 'static>(value: T) -> U {
     }
 }
 
-/// For each argument, true if it is floating-point.
+/// Returns true for each argument that is floating-point.
 pub(super) fn floats(specs: &[Spec]) -> Vec<bool> {
     specs.iter().map(is_float).collect()
 }
 
-/// A derivative with what it captured before the gradients, where that is so many of its last arguments.
+/// Moves the last `captured` inputs of a derivative in front of the cotangents, which follow the first `arguments` inputs.
 pub(super) fn with_gradients_last(mut graph: Graph, arguments: usize, captured: usize) -> SubGraph {
     graph.inputs[arguments..].rotate_right(captured);
     SubGraph::new(graph)
 }
 
-/// The derivative of the body of a scan. The arguments of the raw one are a carry, a step of the arrays, what it captured, and
-/// gradients of both results; those of the result are constants (of them first what was captured), the part of the carry that changes, the
-/// arrays, and gradients of the results that are left. `kept` is true for the part of the carry that does not change.
+/// Reorders the derivative of the body of a scan. The inputs of `raw` are the carry, one step of the arrays, the captured
+/// arrays, and the cotangents of both results. The inputs of the returned graph are the constants (the captured arrays first),
+/// the changing part of the carry, the arrays, and the cotangents of the remaining results. `kept` is true for the part of the
+/// carry that does not change.
 pub(super) fn of_body(raw: SubGraph, captured: usize, kept: &[bool], xs: usize, ys: &[Spec]) -> Gradients {
     let carries = kept.len();
     let specs = raw.input_specs();
@@ -125,7 +127,7 @@ pub(super) fn of_body(raw: SubGraph, captured: usize, kept: &[bool], xs: usize, 
     changing.iter().filter(|i| is_float(&specs[**i])).for_each(|i| grads[*i] = Some(input(&specs[*i])));
     let of_ys: Vec<_> = ys.iter().filter(|spec| is_float(spec)).map(input).collect();
     let of_carry = (0..carries).filter(|i| is_float(&specs[*i])).map(|i| match (&grads[i], &carry[i]) {
-        // A constant gets its gradient from the steps alone.
+        // Only the steps contribute to the gradient of a constant, so its cotangent is zero.
         (None, Some(x)) => x.zeros_like(),
         (grad, _) => grad.clone().unwrap_or_else(|| missing()),
     });

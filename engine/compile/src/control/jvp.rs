@@ -1,4 +1,4 @@
-//! Forward-mode differentiation of operations with sub-graphs.
+//! Forward-mode differentiation of higher-order operations.
 
 use grove_backend::{AnyTensor, Backend, ops::Spec};
 
@@ -10,15 +10,15 @@ use crate::{
     traced::{Recording, any, var_of},
 };
 
-/// A graph on values and tangents: from arguments, and the tangents of those that have one, to results, and the tangents of those
-/// that have one, which `tangents` says.
+/// A graph of primals and tangents. It takes the arguments and the tangents of those that have one, and returns the results and
+/// the tangents of those results for which `tangents` is true.
 struct Tangents {
     graph: SubGraph,
     tangents: Vec<bool>,
 }
 
-/// The derivative of a graph whose arguments have tangents where `given` is true. Results have them where they depend on these, and
-/// where `forced` is true.
+/// Differentiates a graph whose arguments have tangents if `given` is true. A result has a tangent if it depends on one of
+/// these tangents, or if `forced` is true.
 fn tangents(graph: &SubGraph, given: &[bool], forced: &[bool]) -> Tangents {
     let recording = Recording::start(graph.types);
     let specs = graph.input_specs();
@@ -42,8 +42,8 @@ fn tangents(graph: &SubGraph, given: &[bool], forced: &[bool]) -> Tangents {
     }
 }
 
-/// Values and tangents of the results of an operation. Where `apart` is true, values are computed without the tangents, so that the
-/// two can be taken apart.
+/// Computes primals and tangents of the results of an operation. If `apart` is true, the primals are computed without the
+/// tangents, so that a later pass can separate the two.
 pub(crate) fn duals<B: Backend>(
     op: &HigherOrder,
     inputs: Vec<Dual<B>>,
@@ -80,7 +80,7 @@ pub(crate) fn duals<B: Backend>(
         ),
     };
     let mut results = apply(&op_with_tangents, arguments, device);
-    // Both have the values and tangents of the carry before those of the arrays.
+    // Both operations return the primals and tangents of the carry before those of the arrays.
     let carries = match op {
         HigherOrder::Scan { carries, .. } => *carries,
         _ => count,
@@ -96,7 +96,7 @@ pub(crate) fn duals<B: Backend>(
     values.into_iter().zip(&flags).map(dual).collect()
 }
 
-/// Values followed by the tangents that are there, or are to be there.
+/// Returns the primals followed by the tangents of those for which `flags` is true. A missing tangent is filled with zeros.
 fn flat<B: Backend>(inputs: Vec<Dual<B>>, flags: &[bool]) -> Vec<AnyTensor<B>> {
     let (mut values, mut tangents) = (Vec::new(), Vec::new());
     for (dual, has) in inputs.into_iter().zip(flags) {
@@ -109,7 +109,7 @@ fn flat<B: Backend>(inputs: Vec<Dual<B>>, flags: &[bool]) -> Vec<AnyTensor<B>> {
     values
 }
 
-/// An operation on values and tangents, its inputs, and for each result of the original operation true if it has a tangent.
+/// An operation on primals and tangents, its inputs, and for each result of the original operation true if it has a tangent.
 type WithTangents<B> = (HigherOrder, Vec<AnyTensor<B>>, Vec<bool>);
 
 fn cond<B: Backend>(branches: &[SubGraph], mut inputs: Vec<Dual<B>>, given: &[bool]) -> WithTangents<B> {
@@ -125,8 +125,8 @@ fn cond<B: Backend>(branches: &[SubGraph], mut inputs: Vec<Dual<B>>, given: &[bo
     (HigherOrder::Cond { branches }, index.chain(flat(operands, given)).collect(), flags)
 }
 
-/// The derivative of the body of a loop, whose carry has tangents where its first value has, or a step gives it one; and for each
-/// argument, true if it has.
+/// Differentiates the body of a loop. A carry has a tangent if its initial value has one or a step produces one. Also returns,
+/// for each argument, true if it has a tangent.
 fn looped(body: &SubGraph, consts: usize, carries: usize, given: &[bool]) -> (Tangents, Vec<bool>) {
     let mut given = given.to_vec();
     loop {
@@ -181,7 +181,7 @@ fn while_loop<B: Backend>(op: &HigherOrder, inputs: Vec<Dual<B>>, given: &[bool]
     (op, interleaved(&flat(inputs, &given), &given, &parts), step.tangents)
 }
 
-/// Values followed by the tangents of some of them, sorted by parts of the values: those of each part, and then their tangents.
+/// Sorts primals followed by tangents into parts: the primals of each part are followed by their tangents.
 fn interleaved<T: Clone>(all: &[T], has: &[bool], parts: &[std::ops::Range<usize>]) -> Vec<T> {
     let (values, tangents) = all.split_at(has.len());
     let mut tangents = tangents.iter();

@@ -1,4 +1,4 @@
-//! Layers that are alike, as a loop.
+//! Layers of the same structure as a loop.
 
 use grove_backend::{AnyTensor, Backend};
 use grove_transform::{Scan, Stack, Stacked, Unstack};
@@ -6,16 +6,17 @@ use grove_tree::{AnyArray, Node, Path, Tree, Visitor, map};
 
 use super::{is_traced, scan_with};
 
-/// Applies layers of one structure, each to the result of the one before: a [`scan`](super::scan) over their stacked parameters.
-/// In a trace the graph has the operations of one layer, however many there are, so that it is as small, and as quick to compile,
-/// as that of one. Equinox's and flax's scan over layers.
+/// Applies layers of the same structure in sequence: a [`scan`](super::scan) over their stacked parameters, as Equinox's and
+/// Flax's scan over layers. In a trace the graph contains the operations of one layer, whatever the number of layers, so it is
+/// small and quick to compile.
 ///
-/// [`Stacked::new`] stacks the layers of a model once; a model that keeps them so is trained and saved as any tree.
+/// [`Stacked::new`] stacks the layers of a model once. A model that stores its layers stacked is trained and saved like any
+/// other tree.
 ///
-/// Layers that draw get their key from the carry, `(x, key)`: a captured one draws the same in each.
+/// Layers that need randomness take their key from the carry, `(x, key)`. A captured key gives the same numbers in every layer.
 ///
 /// # Panics
-/// If the result of a layer has another structure, shape or type than its input, in a trace.
+/// In a trace, if the result of a layer differs from its input in structure, shape or dtype.
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -50,7 +51,7 @@ pub fn scan_layers<B: Backend, T: Tree<B>, C: Tree<B>>(layers: Stacked<B, T>, in
     scan_with(options, &(), step, init, Leaves(leaves)).0
 }
 
-/// The leaves of a layer, or of all layers.
+/// The leaves of one layer, or the stacked leaves of all layers.
 #[derive(Clone)]
 struct Leaves<B: Backend>(Vec<AnyArray<B>>);
 

@@ -1,13 +1,13 @@
-//! Control flow, and functions with derivatives of their own: operations with sub-graphs, and the rules of the transformations.
+//! Control flow and functions with custom derivatives: higher-order operations and their transformation rules.
 //!
 //! | module | content |
 //! |---|---|
-//! | `cond`, `while_loop`, `scan`, `fori_loop`, `layers`, `associative` | the functions that users call |
-//! | `nested` | functions on any backend as sub-graphs, with what they capture of the trace around them |
-//! | `function` | operations on any backend: run, recorded or differentiated |
-//! | `gradient` | gradients of functions of users, as sub-graphs |
-//! | `vjp`, `jvp`, `vmap` | the rules of the transformations |
-//! | `passes`, `print`, `cost`, `check` | sub-graphs in passes over graphs, their text, their cost, and checks of files |
+//! | `cond`, `while_loop`, `scan`, `fori_loop`, `layers`, `associative`, … | public functions |
+//! | `nested` | tracing functions of any backend into sub-graphs, with the arrays that they capture |
+//! | `function` | running, recording and differentiating operations on any backend |
+//! | `gradient` | gradients of user functions, as sub-graphs |
+//! | `vjp`, `jvp`, `vmap` | transformation rules |
+//! | `passes`, `print`, `cost`, `check` | sub-graphs in graph passes, their text, their cost, and checks of loaded files |
 
 mod associative;
 mod check;

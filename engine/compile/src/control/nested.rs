@@ -1,4 +1,4 @@
-//! Functions on any backend that is traced, as sub-graphs.
+//! Tracing functions of any traced backend into sub-graphs.
 
 use burn::tensor::{DType, Tensor};
 use burn_router::RunnerClient;
@@ -18,15 +18,15 @@ use crate::{
     traced::{Recording, TraceDevice, any, is_of_trace},
 };
 
-/// A function that was traced inside of a trace.
+/// A function that was traced inside another trace.
 pub(super) struct Traceable<O> {
     graph: Graph,
-    /// Tensors of the trace around it, which the last arguments of the graph stand for.
+    /// Tensors of the enclosing trace, for which the last inputs of the graph stand.
     captured: Vec<AnyTensor<Traced>>,
-    /// The result without its arrays.
+    /// The result, with absent leaves.
     pub shell: O,
     pub leaves: Vec<Leaf>,
-    /// True if a gradient flows to a result through what the function captured.
+    /// True if a gradient flows to a result through the captured tensors.
     pub tracked: bool,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Leaf {
     pub text: String,
     pub spec: Spec,
     pub present: bool,
-    /// True for a random key, which is an array of two words here.
+    /// True for a random key, which is represented by an array of two words.
     pub key: bool,
 }
 
@@ -53,7 +53,7 @@ impl Leaf {
     }
 }
 
-/// The leaves of a tree, with its random keys.
+/// Returns the leaves of a tree, including its random keys.
 pub(super) fn leaves_of<B: Backend, T: Tree<B>>(tree: &T) -> Vec<Leaf> {
     struct Leaves(Vec<Leaf>);
 
@@ -72,7 +72,7 @@ pub(super) fn leaves_of<B: Backend, T: Tree<B>>(tree: &T) -> Vec<Leaf> {
     leaves.0
 }
 
-/// The arrays of a tree that are present, with its random keys.
+/// Returns the present arrays of a tree, including its random keys.
 pub(super) fn arrays_of<B: Backend, T: Tree<B>>(tree: &T) -> Vec<AnyTensor<B>> {
     struct Arrays<'a, B: Backend>(Vec<AnyTensor<B>>, &'a B::Device);
 
@@ -92,12 +92,12 @@ pub(super) fn arrays_of<B: Backend, T: Tree<B>>(tree: &T) -> Vec<AnyTensor<B>> {
     arrays.0
 }
 
-/// The structure of a tree, whatever its random keys are.
+/// Returns the structure of a tree, ignoring the values of its random keys.
 pub(super) fn structure_of<B: Backend, T: Tree<B>>(tree: &T) -> Structure {
     structure(&take_keys(|| map(tree.clone(), |leaf| leaf)).0)
 }
 
-/// A tree with new arrays in place of those that are present, and of its random keys.
+/// Replaces the present arrays and the random keys of a tree.
 pub(super) fn filled<B: Backend, T: Tree<B>>(
     shell: T,
     leaves: &[Leaf],
@@ -118,7 +118,7 @@ pub(super) fn filled<B: Backend, T: Tree<B>>(
     })
 }
 
-/// The device of the trace that arrays are of; the one that is going on if there is none.
+/// Returns the device of the trace that the arrays belong to; the default trace device if there are no arrays.
 pub(super) fn trace_of<'a, B: Backend>(arrays: impl IntoIterator<Item = &'a AnyTensor<B>>) -> TraceDevice {
     let first = arrays.into_iter().next().map(|x| to_traced(x.clone()).0);
     match first {
@@ -127,7 +127,7 @@ pub(super) fn trace_of<'a, B: Backend>(arrays: impl IntoIterator<Item = &'a AnyT
     }
 }
 
-/// Traces a function of a tree whose arrays have the shapes and types of some leaves.
+/// Traces a function of a tree whose arrays have the types of the given leaves.
 #[track_caller]
 pub(super) fn traced<B: Backend, T: Tree<B>, O: Tree<B>>(
     around: TraceDevice,
@@ -156,13 +156,14 @@ pub(super) fn traced<B: Backend, T: Tree<B>, O: Tree<B>>(
     Traceable { graph, captured, shell, leaves, tracked }.pruned()
 }
 
-/// Runs a function that traces others inside of a trace, and finds the arrays of it that they captured and that gradients flow to.
+/// Runs a function that traces other functions inside a trace. Also returns the arrays of the enclosing trace that they
+/// captured and that gradients flow to.
 pub(super) fn with_what_it_captures<B: Backend, R>(around: TraceDevice, f: impl FnOnce() -> R) -> (R, Captured<B>) {
     let (result, captured) = capturing::<B, R>(f);
     (result, captured.only(|x| is_of_trace(around, id(&to_traced(x.clone()).0))))
 }
 
-/// A function that takes as its last argument what stands for the arrays that it captured.
+/// Turns the captured arrays of a function into an additional last argument.
 pub(super) fn with_captured<B: Backend, T, O: Tree<B>>(
     captured: &Captured<B>,
     f: impl Fn(T) -> O,
@@ -179,14 +180,14 @@ pub(super) fn with_captured<B: Backend, T, O: Tree<B>>(
 }
 
 impl<O> Traceable<O> {
-    /// Without captured tensors that no result depends on.
+    /// Removes captured tensors that no result depends on.
     fn pruned(mut self) -> Self {
         (self.graph, self.captured) = pruned(self.graph, self.captured);
         self
     }
 }
 
-/// A graph without captured tensors that no result depends on, and the others.
+/// Removes captured tensors that no result depends on from a graph and from the list of captured tensors.
 pub(crate) fn pruned(mut graph: Graph, mut captured: Vec<AnyTensor<Traced>>) -> (Graph, Vec<AnyTensor<Traced>>) {
     let used = graph.equations.iter().flat_map(|equation| equation.inputs.iter().flatten());
     let used: HashSet<Var> = used.chain(graph.outputs.iter().map(|(_, var)| var)).copied().collect();
@@ -199,8 +200,8 @@ pub(crate) fn pruned(mut graph: Graph, mut captured: Vec<AnyTensor<Traced>>) -> 
     (graph, captured)
 }
 
-/// The graphs of several functions of the same arguments, which take all that any of them captured after their arguments, and what
-/// that is.
+/// Makes several graphs with the same arguments take the union of their captured tensors after their arguments. Returns the
+/// graphs and the union.
 pub(super) fn together<const N: usize>(
     functions: [(Graph, Vec<AnyTensor<Traced>>); N],
 ) -> ([Graph; N], Vec<AnyTensor<Traced>>) {
@@ -211,7 +212,7 @@ pub(super) fn together<const N: usize>(
     }
 }
 
-/// As [`together`], of any number.
+/// Like [`together`], for any number of graphs.
 pub(super) fn unified(functions: Vec<(Graph, Vec<AnyTensor<Traced>>)>) -> (Vec<Graph>, Vec<AnyTensor<Traced>>) {
     let mut all: Vec<AnyTensor<Traced>> = Vec::new();
     for x in functions.iter().flat_map(|(_, captured)| captured) {
@@ -242,12 +243,12 @@ fn id(x: &AnyTensor<Traced>) -> burn_ir::TensorId {
 }
 
 impl<O> Traceable<O> {
-    /// The graph and what it captured.
+    /// Returns the graph and its captured tensors.
     pub(super) fn into_parts(self) -> (Graph, Vec<AnyTensor<Traced>>) {
         (self.graph, self.captured)
     }
 
-    /// The structure of the result.
+    /// Returns the structure of the result.
     pub(super) fn structure<B: Backend>(&self) -> Structure
     where
         O: Tree<B>,
@@ -256,22 +257,22 @@ impl<O> Traceable<O> {
     }
 }
 
-/// A graph with the last arguments first.
+/// Moves the last inputs of a graph to the front.
 pub(super) fn with_last_first(mut graph: Graph, last: usize) -> SubGraph {
     let count = graph.inputs.len();
     graph.inputs.rotate_left(count - last);
     SubGraph::new(graph)
 }
 
-/// A tree in words, and its leaves, to be compared with another.
+/// Name, structure and leaves of a tree, for a comparison with another tree.
 pub(super) struct Side<'a> {
     pub name: &'a str,
     pub structure: Structure,
     pub leaves: &'a [Leaf],
 }
 
-/// Panics unless two trees have one structure, and leaves of the same shapes and types, all present or absent alike. `rule` says
-/// what has to be equal.
+/// Panics unless two trees have the same structure, and their leaves have the same shapes, dtypes and presence. The message
+/// starts with `rule`, which states what must be equal.
 #[track_caller]
 pub(super) fn check_same(rule: &str, left: &Side<'_>, right: &Side<'_>) {
     let (a, b) = (left.name, right.name);
@@ -287,14 +288,14 @@ pub(super) fn check_same(rule: &str, left: &Side<'_>, right: &Side<'_>) {
 }
 
 impl Leaf {
-    /// The leaf with a path without its first segments.
+    /// Removes the first segments of the path of the leaf.
     pub(super) fn without_segments(&self, segments: usize) -> Self {
         let path = self.path.splitn(segments + 1, '.').nth(segments).unwrap_or_default().to_owned();
         Self { path, ..self.clone() }
     }
 }
 
-/// True if a gradient flows to an array.
+/// Returns true if a gradient flows to any of the arrays.
 pub(super) fn is_tracked<B: Backend>(arrays: &[AnyTensor<B>]) -> bool {
     arrays.iter().any(|x| to_traced(x.clone()).1)
 }

@@ -1,4 +1,4 @@
-//! Sub-graphs in passes over graphs.
+//! Graph passes over sub-graphs.
 
 use grove_backend::ops::Spec;
 use std::collections::HashSet;
@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl HigherOrder {
-    /// The sub-graphs that a run computes, with their roles.
+    /// Returns the sub-graphs that are executed at run time, with their roles.
     pub(crate) fn sub_graphs(&self) -> Vec<(&'static str, &SubGraph)> {
         match self {
             Self::Cond { branches } => branches.iter().map(|branch| ("branch", branch)).collect(),
@@ -21,7 +21,7 @@ impl HigherOrder {
         }
     }
 
-    /// The same operation with other graphs that compute the same.
+    /// Applies a function to all sub-graphs, which must keep what they compute.
     pub(crate) fn map_graphs(&self, f: impl Fn(Graph) -> Graph + Clone + Send + Sync + 'static) -> Self {
         let new = |graph: &SubGraph| SubGraph::new(f((**graph).clone()));
         let later = |graph: &LazyGraph| {
@@ -43,7 +43,7 @@ impl HigherOrder {
         }
     }
 
-    /// The same operation with chains of functions of elements fused in the graphs that run where nothing is differentiated.
+    /// Fuses chains of element-wise operations in the sub-graphs that run without differentiation.
     pub(crate) fn fused(&self) -> Self {
         let new = |graph: &SubGraph| SubGraph::new((**graph).clone().fused());
         match self.clone() {
@@ -56,7 +56,7 @@ impl HigherOrder {
     }
 }
 
-/// Takes results that nothing uses out of an equation with sub-graphs, and arguments that they alone needed.
+/// Removes unused results from an equation with sub-graphs, and the arguments that only these results need.
 pub(crate) fn prune(equation: &mut Equation, live: &HashSet<Var>) {
     let Primitive::HigherOrder(op) = &equation.primitive else { return };
     let used: Vec<bool> = equation.outputs.iter().map(|var| var.is_some_and(|var| live.contains(&var))).collect();
@@ -76,7 +76,7 @@ pub(crate) fn prune(equation: &mut Equation, live: &HashSet<Var>) {
         }
         HigherOrder::Scan { body, length, reverse, consts, carries } => {
             let (consts, carries) = (*consts, *carries);
-            // A carry is needed if its last value is used, or something that is used depends on it.
+            // A carry is needed if its final value is used or a needed value depends on it.
             let mut keep = used.clone();
             let graph = loop {
                 let graph = with_outputs(body, &keep);
@@ -118,7 +118,7 @@ pub(crate) fn prune(equation: &mut Equation, live: &HashSet<Var>) {
     equation.primitive = Primitive::HigherOrder(op);
 }
 
-/// A graph with some of its results.
+/// Returns the graph with a subset of its outputs, without dead code.
 fn with_outputs(graph: &SubGraph, keep: &[bool]) -> Graph {
     let mut graph = (**graph).clone();
     let mut flags = keep.iter();
@@ -126,20 +126,20 @@ fn with_outputs(graph: &SubGraph, keep: &[bool]) -> Graph {
     graph.without_dead_code()
 }
 
-/// A graph with some of its arguments; it needs no others.
+/// Returns the graph with a subset of its inputs. The removed inputs must be unused.
 fn with_inputs(mut graph: Graph, keep: &[bool]) -> Graph {
     let mut flags = keep.iter();
     graph.inputs.retain(|_| flags.next().copied().unwrap_or(true));
     graph
 }
 
-/// True if a result depends on a variable of a graph without dead code.
+/// Returns true if a graph without dead code uses a variable.
 fn uses(graph: &Graph, var: Var) -> bool {
     let inputs = graph.equations.iter().flat_map(|equation| equation.inputs.iter().flatten());
     inputs.chain(graph.outputs.iter().map(|(_, var)| var)).any(|used| *used == var)
 }
 
-/// Adds an argument that nothing uses.
+/// Adds an unused input.
 pub(super) fn with_unused_input(graph: &mut Graph, spec: Spec) {
     graph.variables.push(spec);
     graph.inputs.push(("unused".into(), Var(graph.variables.len() as u32 - 1)));

@@ -1,9 +1,9 @@
-//! Operations with sub-graphs as text, in the style of a jaxpr.
+//! Text of higher-order operations, in the style of a jaxpr.
 
 use crate::sub_graph::{HigherOrder, SubGraph};
 
 impl HigherOrder {
-    /// Static parameters as they are printed, one a line, for an equation that is indented by four spaces.
+    /// Formats the static parameters, one per line, for an equation that is indented by four spaces.
     pub(crate) fn parameters(&self) -> String {
         let mut text = String::new();
         let mut line = |name: &str, value: &str| text.push_str(&format!("\n      {name}={value}"));
@@ -35,20 +35,21 @@ impl HigherOrder {
     }
 }
 
-/// A graph as text whose further lines are indented.
+/// Formats a graph with its lines after the first indented.
 fn indented(graph: &SubGraph, spaces: usize) -> String {
     graph.to_string().replace('\n', &format!("\n{}", " ".repeat(spaces)))
 }
 
 impl HigherOrder {
-    /// The sub-graphs in the language of Graphviz, each in a frame of its own that the equation with an index points to.
+    /// Formats the sub-graphs in the Graphviz language. Each sub-graph is a cluster, and the equation with the given index
+    /// points to it.
     pub(crate) fn to_dot(&self, equation: usize) -> Vec<String> {
         let mut lines = Vec::new();
         for (i, (role, graph)) in self.sub_graphs().into_iter().enumerate() {
             let prefix = format!("equation{equation}_{i}_");
             lines.push(format!("  subgraph cluster_{prefix} {{\n  label=\"{role} of equation {equation}\""));
             let text = graph.to_dot();
-            // Names of nodes come first in a line, and after an arrow.
+            // Node names come first in a line and after an arrow.
             let inner = text.lines().skip(2).filter(|line| *line != "}");
             lines.extend(inner.map(|line| prefixed(line, &prefix)));
             lines.push("  }".to_owned());
@@ -59,7 +60,7 @@ impl HigherOrder {
     }
 }
 
-/// A line of a drawing with other names of nodes.
+/// Adds a prefix to the node names of a Graphviz line.
 fn prefixed(line: &str, prefix: &str) -> String {
     let Some(rest) = line.strip_prefix("  ") else { return line.to_owned() };
     if rest.starts_with("label=") || rest.starts_with('}') {
@@ -68,7 +69,7 @@ fn prefixed(line: &str, prefix: &str) -> String {
     if let Some(frame) = rest.strip_prefix("subgraph cluster_") {
         return format!("  subgraph cluster_{prefix}{frame}");
     }
-    // The arrow of an edge comes before any label.
+    // In an edge, the arrow comes before any label.
     match rest.split_once(" -> ") {
         Some((from, to)) if !from.contains('[') => format!("  {prefix}{from} -> {prefix}{to}"),
         _ => format!("  {prefix}{rest}"),

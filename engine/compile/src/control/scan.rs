@@ -16,25 +16,25 @@ use super::{
 };
 use crate::sub_graph::{HigherOrder, SubGraph};
 
-/// Runs a function over the steps of a tree, passing a carry from step to step: `jax.lax.scan`.
+/// Scans a function over the leading axis of a tree while passing on a carry: `jax.lax.scan`.
 ///
-/// As [`grove_transform::scan`], and outside of traces the same. In a trace the function is traced once, whatever the number of
-/// steps, and the graph has one operation with a sub-graph; [`grove_transform::scan`] records each step, since its carry need not be
-/// a tree. Gradients, [`jvp`](crate::jvp()) and [`vmap`](crate::vmap()) go through it. For its backward pass the forward pass keeps
-/// the carries, and each step is computed again.
+/// Outside a trace this is [`grove_transform::scan`]. In a trace the function is traced once, whatever the number of steps, and
+/// the graph has one operation with a sub-graph. ([`grove_transform::scan`] records every step, because its carry need not be a
+/// tree.) Gradients, [`jvp`](crate::jvp()) and [`vmap`](crate::vmap()) support the operation. For the backward pass, the
+/// forward pass stores the carries, and each step is recomputed.
 ///
-/// The function may use arrays of the trace around it, such as the parameters of a model; gradients flow to them.
-/// Arrays in the carry that no step changes are constants, unless a gradient is taken.
+/// The function may capture arrays of the enclosing trace, such as the parameters of a model; gradients flow to them. Arrays in
+/// the carry that no step changes become constants, unless a gradient is taken.
 ///
-/// A random key that the function captures is a constant: each step draws the same, as in JAX. A key in the carry, or one of
-/// several [`Keys`](grove_tree::Keys) in `xs`, draws anew in each step.
+/// A captured random key is a constant: every step draws the same numbers, as in JAX. For different numbers in every step, put
+/// a key into the carry, or pass [`Keys`](grove_tree::Keys) as `xs`.
 ///
 /// # Shapes
-/// - leaf of `xs` `[t, ...]`, of a step of it `[...]`
-/// - leaf of a step of `ys` `[...]`, of the result `[t, ...]`
+/// - leaf of `xs` `[t, ...]`; leaf of one step of `xs` `[...]`
+/// - leaf of one step of `ys` `[...]`; leaf of the stacked `ys` `[t, ...]`
 ///
 /// # Panics
-/// As [`grove_transform::scan`]; and in a trace, if the carry changes its structure, shapes or types.
+/// Same as [`grove_transform::scan`]. In a trace, also if the carry changes its structure, shapes or dtypes.
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -66,11 +66,11 @@ where
     scan_with(Scan::new(), &(), |(), carry, x| f(carry, x), init, xs)
 }
 
-/// [`scan`] with options and parameters: what the function uses in every step, such as a model. In a trace, gradients flow to the
-/// parameters without a record of each step.
+/// Like [`scan`], with options and with parameters: values that the function uses in every step, such as a model. In a trace,
+/// gradients flow to the parameters without recording each step.
 ///
 /// # Panics
-/// As [`scan`], and if the number of steps in the options does not agree with `xs`.
+/// Same as [`scan`], and if the number of steps in the options disagrees with `xs`.
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -106,7 +106,7 @@ where
     Y: Stack<B>,
 {
     let in_place = |init: C, xs: X| options.run(|carry, x| f(params.clone(), carry, x), init, xs);
-    // Without steps, the shapes of the results need a call with zeros.
+    // With zero steps, the function must be called with zeros to determine the shapes of the results.
     let length = if is_traced::<B>() { options.steps(&xs) } else { 0 };
     if length == 0 {
         return in_place(init, xs);
@@ -116,7 +116,7 @@ where
         Err(captured) if captured.arrays().is_empty() => return in_place(init, xs),
         Err(captured) => captured,
     };
-    // Arrays that the function captured become parameters.
+    // Captured arrays become parameters.
     let arrays: Vec<AnyArray<B>> = captured.arrays().iter().cloned().map(AnyArray::present).collect();
     let with_arrays = |(params, arrays): (P, Vec<AnyArray<B>>), carry: C, x: X::Step| {
         with_captured(&captured, |(params, carry, x)| f(params, carry, x))(((params, carry, x), arrays))
@@ -127,8 +127,8 @@ where
     }
 }
 
-/// The result of one operation with a sub-graph for a step. Fails where a gradient flows to what the function captured, with what is
-/// known of that.
+/// Records one operation with a sub-graph for one step. If a gradient flows to captured arrays, returns these arrays as the
+/// error.
 #[track_caller]
 fn as_operation<B, P, C, X, Y>(
     options: Scan,
@@ -185,7 +185,8 @@ where
     let raw = graphs.split_off(1).pop();
     let Some(graph) = graphs.pop() else { unreachable!("there is a graph for each function") };
     let counts = [carry_arrays.len(), xs_arrays.len()];
-    // A step may pass an array on and stop its gradient, which the graph does not tell; the parameters are passed on as they are.
+    // A step may return an array of the carry with its gradient stopped, which the graph does not show. Only the parameters are
+    // known to be unchanged.
     let constant = if raw.is_some() { arrays_of(params).len() } else { counts[0] };
     let (op, kept) = operation(graph, captured.len(), [constant, counts[0]], length, options.is_reverse());
     let specs: Vec<_> = of_y.iter().filter(|leaf| leaf.present).map(|leaf| leaf.spec.clone()).collect();
@@ -212,13 +213,14 @@ where
     Ok((carry, stacked_ys(y, &of_y, outputs, length)))
 }
 
-/// The leaves of a part of a tree, with paths from there: without the first segments.
+/// Removes the first segments of the paths of leaves.
 fn relative(leaves: &[Leaf], segments: usize) -> Vec<Leaf> {
     leaves.iter().map(|leaf| leaf.without_segments(segments)).collect()
 }
 
-/// The scan of a graph of one step, whose arguments are a carry, a step of the arrays and what it captured; and for each array of the
-/// carry, true if it is a constant, which the first `constant` of them are where no step changes them.
+/// Creates a scan from the graph of one step, whose inputs are the carry, one step of the arrays and the captured arrays. Also
+/// returns, for each array of the carry, true if it became a constant: it is among the first `constant` arrays and no step
+/// changes it.
 fn operation(
     mut graph: crate::Graph,
     captured: usize,
@@ -243,7 +245,7 @@ fn operation(
     (HigherOrder::Scan { body: SubGraph::new(graph), length, reverse, consts, carries }, kept)
 }
 
-/// A step of a stacked tree, without values.
+/// Returns one step of a stacked tree, with absent leaves.
 fn one_step<B: Backend, X: Unstack<B>>(xs: X) -> X::Step {
     let row = |_: &Path, leaf: AnyArray<B>| {
         let mut shape = leaf.shape().to_vec();
@@ -257,7 +259,7 @@ fn one_step<B: Backend, X: Unstack<B>>(xs: X) -> X::Step {
     }
 }
 
-/// The results of all steps as a tree.
+/// Returns the stacked results of all steps as a tree.
 fn stacked_ys<B: Backend, Y: Stack<B>>(
     y: Y,
     leaves: &[Leaf],

@@ -1,4 +1,4 @@
-//! Values through which no derivative flows.
+//! Stopping derivatives.
 
 use grove_backend::{
     AnyTensor, Backend,
@@ -10,9 +10,9 @@ use std::any::TypeId;
 use super::function::{from_traced, record_primitive, to_traced};
 use crate::{Primitive, Traced, target::missing};
 
-/// Returns a tree of the same values, whose derivative is zero in every mode: `jax.lax.stop_gradient`.
+/// Returns its argument and stops derivatives in every mode: `jax.lax.stop_gradient`.
 ///
-/// In a trace the graph has an operation for it, while Burn's `detach` does nothing there and acts on the tape alone.
+/// In a trace the graph has an operation for it. Burn's `detach` acts only on the tape and records no operation in a trace.
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -31,7 +31,7 @@ pub fn stop_gradient<B: Backend, T: Tree<B>>(tree: T) -> T {
     })
 }
 
-/// An array of the same values, through which no derivative flows.
+/// Stops derivatives through an array.
 pub(crate) fn stopped<B: Backend>(x: AnyTensor<B>) -> AnyTensor<B> {
     match x {
         AnyTensor::Float(_) => {

@@ -1,8 +1,9 @@
-//! Reverse-mode differentiation of operations with sub-graphs.
+//! Reverse-mode differentiation of higher-order operations.
 //!
-//! The derivative of a function of the user was traced with the function (see `gradient`). That of any other sub-graph is that of its
-//! operations: the graph runs on `Autodiff<Traced>`, and what the backward pass does is a graph again. Either computes the values that
-//! it needs from the sub-graph's arguments, so that an operation keeps its arguments, and a scan the carries of its steps.
+//! The derivative of a user function is traced together with the function (see `gradient`). The derivative of any other
+//! sub-graph follows from its operations: the graph runs on `Autodiff<Traced>`, and its backward pass is recorded as a new
+//! graph. Both recompute the values that they need from the sub-graph's arguments. An operation therefore stores only its
+//! arguments, and a scan also the carries of its steps.
 
 use grove_backend::{
     AnyTensor, Autodiff, Backend,
@@ -21,36 +22,36 @@ use crate::{
     traced::{Recording, any, var_of},
 };
 
-/// The derivative of an operation.
+/// Derivative of an operation.
 #[derive(Clone, Debug)]
 pub struct Pullback(Rule);
 
 #[derive(Clone, Debug)]
 enum Rule {
-    /// An operation from the inputs and the gradients of floating-point outputs to the gradients of inputs at some positions.
+    /// An operation from the inputs and the cotangents of floating-point outputs to the gradients of the inputs at `positions`.
     Cond { op: HigherOrder, outputs: Vec<Spec>, positions: Vec<usize> },
-    /// A scan in the other direction from constants, saved carries, arrays and gradients.
+    /// A scan in the opposite direction over constants, stored carries, arrays and cotangents.
     Scan(Box<ScanPullback>),
-    /// A graph from residuals and the gradients of floating-point outputs to those of floating-point inputs.
+    /// A graph from residuals and the cotangents of floating-point outputs to the gradients of floating-point inputs.
     Custom { backward: LazyGraph, outputs: Vec<Spec>, positions: Vec<usize> },
-    /// There is none.
+    /// A `while_loop`, which has no reverse mode.
     While,
 }
 
 #[derive(Clone, Debug)]
 struct ScanPullback {
     op: HigherOrder,
-    /// Shapes and types of the results.
+    /// Types of the results.
     outputs: Vec<Spec>,
-    /// The constants whose gradients are wanted, with their shapes and types.
+    /// Index and type of each constant whose gradient is wanted.
     consts: Vec<(usize, Spec)>,
-    /// Number of constants, and of arrays in the carry.
+    /// Number of constants and number of arrays in the carry.
     counts: [usize; 2],
-    /// Positions of the inputs whose gradients the operation gives.
+    /// Positions of the inputs whose gradients the operation returns.
     positions: Vec<usize>,
 }
 
-/// Runs an operation, and returns what its derivative needs and its derivative.
+/// Runs an operation. Returns its outputs and residuals, and its derivative.
 pub(super) fn forward<B: Backend>(
     op: &HigherOrder,
     inputs: Vec<AnyTensor<B>>,
@@ -100,7 +101,7 @@ fn forward_with_rule<B: Backend>(
             let kept = [&inputs[..*consts], &saved[..], &inputs[consts + carries..]].concat();
             let specs = body.input_specs();
             let in_carry = |i: usize| (*consts..consts + carries).contains(&i);
-            // A carry passes gradients on from step to step, whether that of the first is wanted or not.
+            // A carry passes gradients from step to step, even if the gradient of its initial value is not wanted.
             let flag = |i: usize| is_float(&specs[i]) && (is_wanted(i) || in_carry(i));
             let pullback = match gradients {
                 Some(Gradients { graphs, of }) => scan_pullback(op, body, of, &graphs[0]),
@@ -125,7 +126,7 @@ fn forward_with_rule<B: Backend>(
 }
 
 impl Pullback {
-    /// The gradients of the inputs, by their positions.
+    /// Returns the gradients of the inputs, by position.
     pub(super) fn pull<B: Backend>(
         &self,
         saved: Vec<AnyTensor<B>>,
@@ -165,7 +166,7 @@ impl Pullback {
     }
 }
 
-/// Values at positions of a list.
+/// Places values at positions of a list.
 fn at<B: Backend>(positions: &[usize], values: Vec<AnyTensor<B>>) -> Vec<Option<AnyTensor<B>>> {
     let mut list = vec![None; positions.iter().map(|position| position + 1).max().unwrap_or_default()];
     for (position, value) in positions.iter().zip(values) {
@@ -174,7 +175,8 @@ fn at<B: Backend>(positions: &[usize], values: Vec<AnyTensor<B>>) -> Vec<Option<
     list
 }
 
-/// The derivative of a graph: from its arguments and the gradients of its floating-point results to those of some arguments.
+/// Differentiates a graph. The result takes the arguments and the cotangents of floating-point results, and returns the
+/// gradients of the wanted arguments.
 fn differentiated(graph: &SubGraph, wanted: &[bool]) -> SubGraph {
     let recording = Recording::start(graph.types);
     let inputs = graph.input_specs();
@@ -204,7 +206,7 @@ fn differentiated(graph: &SubGraph, wanted: &[bool]) -> SubGraph {
     }
 }
 
-/// The body of a scan that also gives the carry before each step.
+/// Adds the carry before each step to the results of the body of a scan.
 fn saving(body: &SubGraph, consts: usize, carries: usize) -> SubGraph {
     let mut graph = (**body).clone();
     let carry = graph.inputs[consts..consts + carries].iter().map(|(_, var)| ("saved".to_owned(), *var));
@@ -212,8 +214,8 @@ fn saving(body: &SubGraph, consts: usize, carries: usize) -> SubGraph {
     SubGraph::new(graph)
 }
 
-/// The derivative of a scan, from that of its body with respect to some of its arguments, all of the carry that is floating-point
-/// among them.
+/// Derives the pullback of a scan from the derivative of its body. `flags` are the arguments with a gradient, which include the
+/// whole floating-point carry.
 fn scan_pullback(op: &HigherOrder, body: &SubGraph, flags: &[bool], gradient: &SubGraph) -> Rule {
     let HigherOrder::Scan { length, reverse, consts, carries, .. } = op else { unreachable!("it is of a scan") };
     let (consts, carries) = (*consts, *carries);

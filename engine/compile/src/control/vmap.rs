@@ -1,4 +1,4 @@
-//! Batching rules of operations with sub-graphs.
+//! Batching rules of higher-order operations.
 
 use burn::tensor::DType;
 use burn_ir::ScalarIr;
@@ -15,13 +15,13 @@ use crate::{
     vmap::{Batched, expanded, move_axis, run_batched},
 };
 
-/// A graph for a number of examples, and for each result true if it has the examples along its first axis.
+/// A graph for a batch of examples, and for each result true if it has the batch axis (its first axis).
 struct BatchedGraph {
     graph: SubGraph,
     batched: Vec<bool>,
 }
 
-/// A graph whose arguments have the examples where `given` is true; what `finish` returns in place of its results are the results.
+/// Batches a graph. Arguments have the batch axis if `given` is true. `finish` may replace the results.
 fn record(
     graph: &SubGraph,
     given: &[bool],
@@ -46,7 +46,7 @@ fn record(
     }
 }
 
-/// As [`record`], with all examples in the results where `forced` is true.
+/// Like [`record`], but a result always has the batch axis if `forced` is true.
 fn batched(graph: &SubGraph, given: &[bool], forced: &[bool], examples: usize) -> BatchedGraph {
     record(graph, given, examples, |results, _, target| {
         let result = |(x, forced): (Batched<Traced>, &bool)| if *forced { all(x, examples, target) } else { x };
@@ -54,12 +54,12 @@ fn batched(graph: &SubGraph, given: &[bool], forced: &[bool], examples: usize) -
     })
 }
 
-/// A value with the examples.
+/// Broadcasts a value to the batch.
 fn all<B: Backend>(x: Batched<B>, examples: usize, target: &Target<'_, B>) -> Batched<B> {
     Batched { tensor: expanded(x, examples, target), batched: true }
 }
 
-/// Values `yes` where a truth value of each example holds, and `no` elsewhere; both have the examples.
+/// Returns `yes` for the examples whose mask is true and `no` for the others. Both must have the batch axis.
 fn select<B: Backend>(
     mask: &AnyTensor<B>,
     yes: AnyTensor<B>,
@@ -73,7 +73,7 @@ fn select<B: Backend>(
     apply_one(&Primitive::Where, [no, mask, yes], target)
 }
 
-/// Runs an operation for a number of examples at once, where at least one input has them.
+/// Runs an operation for a batch of examples. At least one input has the batch axis.
 pub(crate) fn higher_order<B: Backend>(
     op: &HigherOrder,
     inputs: Vec<Batched<B>>,
@@ -100,7 +100,7 @@ pub(crate) fn higher_order<B: Backend>(
             let (step, given) = looped(body, consts, given, carries, examples);
             let input = |(i, x): (usize, Batched<B>)| match i.checked_sub(consts) {
                 Some(carry) if carry < carries && given[i] => expanded(x, examples, target),
-                // Steps are along the first axis.
+                // Steps must be along the first axis.
                 Some(carry) if carry >= carries && given[i] => move_axis(x.tensor, 0, 1),
                 _ => x.tensor,
             };
@@ -165,17 +165,17 @@ fn tensors<B: Backend>(inputs: Vec<Batched<B>>) -> Vec<AnyTensor<B>> {
     inputs.into_iter().map(|x| x.tensor).collect()
 }
 
-/// The gradient of what all examples share.
+/// Sums the gradient of an input that all examples share.
 fn summed<B: Backend>(x: Batched<B>, target: &Target<'_, B>) -> Batched<B> {
     let shape = x.tensor.shape()[1..].to_vec();
     let sum = apply_one(&Primitive::Reduce(Reduction::Sum, Some(0)), [x.tensor], target);
     Batched { tensor: sum.reshape(shape), batched: false }
 }
 
-/// Computes all branches, and selects for each example.
+/// Computes all branches and selects the result of each example.
 ///
-/// The operands of a branch have a gradient only in the examples that take it. An infinite derivative in the others would meet a
-/// gradient of 0, and be NaN.
+/// The operands of a branch receive a gradient only from the examples that take the branch. Otherwise an infinite derivative in
+/// another example would be multiplied by a gradient of 0 and give NaN.
 fn every_branch<B: Backend>(
     branches: &[SubGraph],
     mut inputs: Vec<Batched<B>>,
@@ -218,8 +218,8 @@ fn every_branch<B: Backend>(
     selected.map(|tensor| Batched { tensor, batched: true }).collect()
 }
 
-/// The body of a loop for all examples. Its carry has the examples where its first value has, or a step gives it them; and for each
-/// argument, true if it has.
+/// Batches the body of a loop. A carry has the batch axis if its initial value has it or a step adds it. Also returns, for each
+/// argument, true if it has the batch axis.
 fn looped(
     body: &SubGraph,
     consts: usize,
@@ -251,7 +251,7 @@ fn while_loop<B: Backend>(
     let (mut step, mut given) = looped(body, consts, given, carries, examples);
     let mut condition = batched(cond, &given, &[false], examples);
     if condition.batched[0] {
-        // The loop runs until no example goes on; those that have ended stay as they are.
+        // The loop runs until the condition is false for every example. The carry of a finished example stays unchanged.
         given[consts..].fill(true);
         let going = batched(cond, &given, &[true], examples).graph;
         condition = record(cond, &given, examples, |mut results, _, target| {

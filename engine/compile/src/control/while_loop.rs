@@ -1,4 +1,4 @@
-//! Loops while a condition holds.
+//! Loops with a condition.
 
 use burn::tensor::{Bool, Tensor};
 use grove_backend::Backend;
@@ -14,23 +14,24 @@ use super::{
 };
 use crate::sub_graph::HigherOrder;
 
-/// Applies a function to a carry while a condition of the carry holds: `jax.lax.while_loop`.
+/// Applies a function to a carry while a condition of the carry is true: `jax.lax.while_loop`.
 ///
-/// Outside of traces the condition is read after each step, which takes microseconds. In a trace both functions are traced once, and
-/// the graph has one operation with two sub-graphs. Jitted on the flex backend, a loop over arrays of up to 4,096 elements runs as one
-/// program, tens of nanoseconds a step. [`jvp`](crate::jvp()) and [`vmap`](crate::vmap()) go through it; mapped over examples with
-/// conditions of their own, the loop runs until none holds, and examples that have ended stay as they are.
+/// Outside a trace the condition is read to the host in each step, which takes microseconds. In a trace both functions are
+/// traced once, and the graph has one operation with two sub-graphs. Jitted on the flex backend, a loop over arrays of at most
+/// 4,096 elements runs as one program, in tens of nanoseconds per step. [`jvp`](crate::jvp()) and [`vmap`](crate::vmap())
+/// support the operation. If the condition is batched, the loop runs until it is false for every example; the carry of a
+/// finished example stays unchanged.
 ///
-/// In a trace there is no reverse mode, as in JAX, since the number of steps is not known: [`scan`](crate::scan()) has it. Outside
-/// of traces gradients flow through the steps that were run. The functions may use arrays of the trace around them through which
-/// no gradient flows.
+/// In a trace there is no reverse mode, as in JAX, because the number of steps is unknown; use [`scan`](crate::scan()) instead.
+/// Outside a trace, gradients flow through the executed steps. The functions may capture arrays of the enclosing trace through
+/// which no gradient flows.
 ///
 /// # Shapes
 /// - result of `cond_fun` `[1]`
 ///
 /// # Panics
-/// If the condition is not one truth value; in a trace, if the carry changes its structure, shapes or types, or if a gradient
-/// flows to the loop: at once for arrays that the functions capture, and in the backward pass for the carry.
+/// If the condition does not have one element. In a trace, if the carry changes its structure, shapes or dtypes, or if a
+/// gradient flows to the loop: immediately for captured arrays, in the backward pass for the carry.
 ///
 /// ```
 /// use burn::tensor::Tensor;

@@ -1,4 +1,4 @@
-//! Functions with a rule of forward-mode differentiation.
+//! Functions with a custom forward-mode rule.
 
 use grove_backend::{
     AnyTensor, Backend,
@@ -25,9 +25,9 @@ use crate::{
     types::Types,
 };
 
-/// A function of a tree with a rule of forward-mode differentiation: `jax.custom_jvp`.
+/// A function of a tree with a custom forward-mode rule: `jax.custom_jvp`.
 ///
-/// The value itself holds what is static, and no arrays: these are arguments. [`custom_jvp`] calls the function.
+/// The value itself holds static parameters only; arrays are arguments. Call the function with [`custom_jvp`].
 ///
 /// # Examples
 /// `log(1 + exp(x))`, whose derivative stays finite:
@@ -62,30 +62,32 @@ use crate::{
 /// assert_eq!(slope.val().into_scalar(), 1.0);
 /// ```
 pub trait CustomJvp: Clone + fmt::Debug + Send + Sync + 'static {
-    /// The arguments, a tree with the same structure on every backend.
+    /// Arguments: a tree with the same structure on every backend.
     type Args<B: Backend>: Tree<B> + Send + Sync + 'static;
-    /// The results.
+    /// Results: a tree with the same structure on every backend.
     type Output<B: Backend>: Tree<B> + Send + Sync + 'static;
 
-    /// Returns the results.
+    /// Computes the results.
     fn call<B: Backend>(&self, args: Self::Args<B>) -> Self::Output<B>;
 
-    /// Returns the results and their tangents, which are linear in those of the arguments. Tangents of leaves that are not
-    /// floating-point are absent, and the others present. An absent tangent of a result counts as zero.
+    /// Computes the results and their tangents, which must be linear in the tangents of the arguments. Every present
+    /// floating-point leaf of the arguments has a tangent; the tangents of other leaves are absent. An absent tangent of a
+    /// result counts as zero.
     ///
-    /// Higher derivatives differentiate these operations. Call [`custom_jvp`] in here for the results, so that their derivatives are
-    /// those of the rule again.
+    /// Higher derivatives differentiate these operations. Call [`custom_jvp`] inside the rule to compute the results, so that
+    /// higher derivatives use the rule as well.
     fn jvp<B: Backend>(&self, args: Self::Args<B>, tangents: Self::Args<B>) -> (Self::Output<B>, Self::Output<B>);
 }
 
-/// Calls a function that has a rule of forward-mode differentiation.
+/// Calls a function with a custom forward-mode rule.
 ///
-/// The rule is that of [`jvp`](crate::jvp()) and all that is made of it. For gradients the rule is transposed: it has to be linear in
-/// the tangents, made of operations that have gradients. In a trace, the graph has one operation with the sub-graphs of the function
-/// and of its rule, unless a gradient of it is part of the trace. [`vmap`](crate::vmap()) batches both.
+/// [`jvp`](crate::jvp()) and the transformations built on it use the rule directly. Gradients transpose the rule: it must be
+/// linear in the tangents and consist of operations that have gradients. In a trace, the graph has one operation with
+/// sub-graphs for the function and its rule, unless the trace contains a gradient of the function. [`vmap`](crate::vmap())
+/// batches both.
 ///
 /// # Panics
-/// If a tangent that the rule returns has another shape than its result.
+/// If a tangent returned by the rule differs in shape from its result.
 #[track_caller]
 pub fn custom_jvp<B: Backend, F: CustomJvp>(f: &F, args: F::Args<B>) -> F::Output<B> {
     let (args, values) = Shell::of(args);
@@ -97,7 +99,7 @@ pub fn custom_jvp<B: Backend, F: CustomJvp>(f: &F, args: F::Args<B>) -> F::Outpu
     }
 }
 
-/// A function, with its arguments and results without their arrays.
+/// A function with its arguments and results, without their arrays.
 struct Rule<F: CustomJvp> {
     f: F,
     args: Shell<F::Args<Traced>>,
@@ -117,14 +119,14 @@ impl<F: CustomJvp> fmt::Debug for Rule<F> {
 }
 
 impl<F: CustomJvp> Rule<F> {
-    /// The results.
+    /// Computes the results.
     fn call<B: Backend>(&self, inputs: Arrays<B>) -> Arrays<B> {
         let (output, outputs) = Shell::of(self.f.call::<B>(self.args.filled(inputs)));
         let _ = self.output.set(output);
         outputs
     }
 
-    /// The results and the tangents of those that are floating-point.
+    /// Computes the results and the tangents of the floating-point results.
     fn push<B: Backend>(&self, inputs: Arrays<B>, tangents: Arrays<B>) -> (Arrays<B>, Arrays<B>) {
         let device = inputs.iter().flatten().next().map(AnyTensor::device).unwrap_or_default();
         let (output, tangents) = self.f.jvp::<B>(self.args.filled(inputs), self.args.filled(tangents));
@@ -135,7 +137,7 @@ impl<F: CustomJvp> Rule<F> {
         (outputs, tangents)
     }
 
-    /// The function as an operation of a trace.
+    /// Records the function as an operation of a trace.
     fn traced(&self, inputs: Arrays<Traced>) -> Arrays<Traced> {
         let types = types_of(inputs.iter().flatten());
         let all_leaves = vec![true; self.args.leaves.len()];
@@ -156,7 +158,7 @@ impl<F: CustomJvp> Rule<F> {
     }
 }
 
-/// The graph of what a function of a trace returns.
+/// Traces a function into a graph.
 fn graph<F>(types: Types, f: impl FnOnce(&Recording) -> Arrays<Traced>) -> Graph {
     let recording = Recording::start(types);
     let outputs = f(&recording).into_iter().flatten().map(|x| ("result".to_owned(), var_of(x))).collect();
@@ -169,7 +171,7 @@ fn graph<F>(types: Types, f: impl FnOnce(&Recording) -> Arrays<Traced>) -> Graph
     }
 }
 
-/// There is none: the operations of the rule are differentiated.
+/// Uninhabited: the operations of the rule are differentiated instead.
 #[derive(Clone, Debug)]
 enum Never {}
 

@@ -1,4 +1,4 @@
-//! Functions with derivatives of their own.
+//! Functions with custom derivatives.
 
 mod jvp;
 mod shell;
@@ -9,7 +9,7 @@ pub use jvp::{CustomJvp, custom_jvp};
 pub(crate) use tape::along_tape;
 pub use vjp::{CustomVjp, custom_vjp};
 
-/// The name of a type without its path.
+/// Returns the name of a type without its module path.
 fn name_of<F>() -> String {
     let name = std::any::type_name::<F>();
     let generic = name.find('<').unwrap_or(name.len());

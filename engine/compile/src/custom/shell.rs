@@ -1,4 +1,4 @@
-//! Trees without their arrays, as they move between backends.
+//! Trees without their arrays, which can move between backends.
 
 use grove_backend::{AnyTensor, Backend, ops::Spec};
 use grove_tree::{AnyArray, Path, Tree};
@@ -10,15 +10,15 @@ use crate::{
     words::named,
 };
 
-/// A tree without its arrays, from which the same tree on another backend is made.
+/// A tree without its arrays, from which the same tree can be built on any backend.
 #[derive(Clone)]
 pub(super) struct Shell<T> {
     tree: T,
-    /// For each leaf, its path, shape and type, and whether it is present.
+    /// Path, type and presence of each leaf.
     pub leaves: Vec<(String, Spec, bool)>,
 }
 
-/// The arrays of a tree, leaf by leaf.
+/// The arrays of a tree; `None` for an absent leaf.
 pub(super) type Arrays<B> = Vec<Option<AnyTensor<B>>>;
 
 impl<T: Tree<Traced> + 'static> Shell<T> {
@@ -35,7 +35,7 @@ impl<T: Tree<Traced> + 'static> Shell<T> {
         (Self { tree: same_type(tree), leaves }, arrays)
     }
 
-    /// The tree with arrays of a backend; leaves without one are absent.
+    /// Fills the tree with arrays of a backend. Leaves without an array are absent.
     pub(super) fn filled<B: Backend, U: Tree<B> + 'static>(&self, arrays: Arrays<B>) -> U {
         let mut arrays = arrays.into_iter();
         let tree = self.tree.clone().lift::<B>(&mut Path::root(), &mut |_, leaf| {
@@ -45,12 +45,12 @@ impl<T: Tree<Traced> + 'static> Shell<T> {
         same_type(tree)
     }
 
-    /// For each leaf, true if it is present and has derivatives.
+    /// Returns true for each leaf that is present and floating-point.
     pub(super) fn floats(&self) -> Vec<bool> {
         self.leaves.iter().map(|(_, spec, present)| *present && spec.dtype.is_float()).collect()
     }
 
-    /// Arguments of a trace for the leaves that are present and that `wanted` accepts.
+    /// Creates inputs of a trace for the present leaves for which `wanted` is true.
     pub(super) fn arguments(&self, recording: &Recording, wanted: &[bool]) -> Arrays<Traced> {
         let pairs = self.leaves.iter().zip(wanted);
         let argument = |((path, spec, present), wanted): (&(String, Spec, bool), &bool)| {
@@ -59,8 +59,8 @@ impl<T: Tree<Traced> + 'static> Shell<T> {
         pairs.map(argument).collect()
     }
 
-    /// Arrays for the floating-point leaves: those that are given in their shapes and types, and zeros. Panics where one is of
-    /// another shape, with its role.
+    /// Returns an array for each present floating-point leaf: the given array, cast to the leaf's dtype, or zeros. Panics if
+    /// the shape of a given array differs from the leaf; the message names the role of the array.
     #[track_caller]
     pub(super) fn complete<B: Backend>(&self, role: &str, given: Arrays<B>, device: &B::Device) -> Arrays<B> {
         let count = given.len();
@@ -90,14 +90,14 @@ impl<T: Tree<Traced> + 'static> Shell<T> {
     }
 }
 
-/// The arrays of a tree.
+/// Returns the arrays of a tree.
 pub(super) fn arrays<B: Backend, T: Tree<B>>(tree: &T) -> Arrays<B> {
     let mut arrays = Vec::new();
     tree.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| arrays.push(leaf.value().cloned()));
     arrays
 }
 
-/// Converts between types that are the same, which the compiler does not know.
+/// Converts between two types that are equal at run time, which the compiler cannot prove.
 fn same_type<T: 'static, U: 'static>(value: T) -> U {
     let value: Box<dyn Any> = Box::new(value);
     match value.downcast::<U>() {

@@ -1,22 +1,23 @@
-//! Reverse mode of functions with a rule of forward-mode differentiation.
+//! Reverse mode of functions with a custom forward-mode rule.
 //!
-//! The rule is linear in the tangents. So the derivative of its operations with respect to the tangents, at any value of these, is
-//! the transposed rule: tangents of zero get the gradients of the arguments, and give the results theirs.
+//! The rule is linear in the tangents. Differentiating its operations with respect to the tangents, at any value, therefore
+//! gives the transposed rule: zero tangents are connected to the arguments and receive their gradients, and the tangents of the
+//! results receive the gradients of the results.
 
 use grove_backend::{
     AnyTensor, Backend,
     ops::{Function, FunctionVjp, Outcome, Values, Wanted},
 };
 
-/// Zeros through which a gradient flows to an array, as if they were the array.
+/// Zeros whose gradient is passed to the input array.
 #[derive(Clone, Debug)]
 struct ZeroTangent;
 
-/// An array through which a gradient flows to its tangent.
+/// An array whose gradient is passed to its tangent.
 #[derive(Clone, Debug)]
 struct WithTangent;
 
-/// The derivative of either: the gradient of the output is that of an input.
+/// The derivative of both: passes the gradient of the output to the input at this position.
 #[derive(Clone, Debug)]
 struct ToInput(usize);
 
@@ -50,8 +51,8 @@ impl Function for WithTangent {
     }
 }
 
-/// Runs a rule on a differentiating backend, so that gradients flow through its tangents alone. The rule gets values and the
-/// tangents of those that are floating-point, and returns both for each of the results.
+/// Runs a rule on an autodiff backend such that gradients flow only through its tangents. The rule receives the primals and the
+/// tangents of floating-point primals, and returns a pair of primal and tangent for each result.
 pub(crate) fn along_tape<B: Backend>(
     inputs: Vec<AnyTensor<B>>,
     tracked: &[bool],

@@ -1,4 +1,4 @@
-//! Functions with a rule of reverse-mode differentiation.
+//! Functions with a custom reverse-mode rule.
 
 use grove_backend::{
     AnyTensor, Backend,
@@ -24,12 +24,12 @@ use crate::{
     types::Types,
 };
 
-/// A function of a tree with a rule of reverse-mode differentiation: `jax.custom_vjp`, `torch.autograd.Function`.
+/// A function of a tree with a custom reverse-mode rule: `jax.custom_vjp`, `torch.autograd.Function`.
 ///
-/// The value itself holds what is static, and no arrays: these are arguments. [`custom_vjp`] calls the function.
+/// The value itself holds static parameters only; arrays are arguments. Call the function with [`custom_vjp`].
 ///
 /// # Examples
-/// The gradient of a norm, which is 0 where the norm is 0:
+/// A norm whose gradient at zero is zero:
 /// ```
 /// use burn::tensor::Tensor;
 /// use grove_backend::Backend;
@@ -61,30 +61,31 @@ use crate::{
 /// assert_eq!(slope.val().to_data().to_vec::<f32>().unwrap(), [0.0, 0.0]);
 /// ```
 pub trait CustomVjp: Clone + fmt::Debug + Send + Sync + 'static {
-    /// The arguments, a tree with the same structure on every backend.
+    /// Arguments: a tree with the same structure on every backend.
     type Args<B: Backend>: Tree<B> + Send + Sync + 'static;
-    /// The results.
+    /// Results: a tree with the same structure on every backend.
     type Output<B: Backend>: Tree<B> + Send + Sync + 'static;
-    /// Values that the derivative needs.
+    /// Residuals: the values that the derivative needs.
     type Residuals<B: Backend>: Tree<B> + Send + Sync + 'static;
 
-    /// Returns the results and what the derivative needs.
+    /// Computes the results and the residuals.
     fn forward<B: Backend>(&self, args: Self::Args<B>) -> (Self::Output<B>, Self::Residuals<B>);
 
-    /// Returns the gradients of the arguments, from those of the results. Gradients of leaves that are not floating-point are absent,
-    /// and the others present. An absent gradient of an argument counts as zero.
+    /// Computes the gradients of the arguments from the residuals and the gradients of the results. Every present
+    /// floating-point leaf of the results has a gradient; the gradients of other leaves are absent. An absent gradient of an
+    /// argument counts as zero.
     fn backward<B: Backend>(&self, residuals: Self::Residuals<B>, grads: Self::Output<B>) -> Self::Args<B>;
 }
 
-/// Calls a function that has a rule of reverse-mode differentiation.
+/// Calls a function with a custom reverse-mode rule.
 ///
-/// Under `value_and_grad` the rule gives the gradient, and operations of `forward` and `backward` are what a second derivative
-/// differentiates. In a trace, the graph has one operation with the sub-graphs of both, unless a gradient of it is part of the trace.
-/// [`vmap`](crate::vmap()) batches the rule. Forward-mode differentiation of such a function is refused, as in JAX; it is possible
-/// for its gradient, as in [`hvp`](crate::hvp()).
+/// `value_and_grad` uses the rule; a second derivative differentiates the operations of `forward` and `backward`. In a trace,
+/// the graph has one operation with sub-graphs for both, unless the trace contains a gradient of the function.
+/// [`vmap`](crate::vmap()) batches the rule. Forward-mode differentiation of the function is an error, as in JAX, but its
+/// gradient can be differentiated in forward mode, as in [`hvp`](crate::hvp()).
 ///
 /// # Panics
-/// If a gradient that `backward` returns has another shape than its argument; under [`jvp`](crate::jvp()).
+/// If a gradient returned by `backward` differs in shape from its argument, or under [`jvp`](crate::jvp()).
 #[track_caller]
 pub fn custom_vjp<B: Backend, F: CustomVjp>(f: &F, args: F::Args<B>) -> F::Output<B> {
     let (args, values) = Shell::of(args);
@@ -96,14 +97,14 @@ pub fn custom_vjp<B: Backend, F: CustomVjp>(f: &F, args: F::Args<B>) -> F::Outpu
     }
 }
 
-/// A function, with its arguments and results without their arrays.
+/// A function with its arguments and results, without their arrays.
 struct Rule<F: CustomVjp> {
     f: F,
     args: Shell<F::Args<Traced>>,
     output: Arc<OnceLock<Shell<F::Output<Traced>>>>,
 }
 
-/// Its derivative.
+/// The derivative of a [`Rule`].
 struct Backward<F: CustomVjp> {
     f: F,
     args: Shell<F::Args<Traced>>,
@@ -141,7 +142,7 @@ impl<F: CustomVjp> fmt::Debug for Backward<F> {
 }
 
 impl<F: CustomVjp> Rule<F> {
-    /// The results and residuals.
+    /// Computes the results, the residuals and the derivative.
     fn call<B: Backend>(&self, inputs: Arrays<B>) -> (Arrays<B>, Arrays<B>, Backward<F>) {
         let (output, residuals) = self.f.forward::<B>(self.args.filled(inputs));
         let (output, outputs) = Shell::of(output);
@@ -150,7 +151,7 @@ impl<F: CustomVjp> Rule<F> {
         (outputs, saved, Backward { f: self.f.clone(), args: self.args.clone(), output, residuals })
     }
 
-    /// The function as an operation of a trace.
+    /// Records the function as an operation of a trace.
     fn traced(&self, inputs: Arrays<Traced>) -> Arrays<Traced> {
         let types = types_of(inputs.iter().flatten());
         let recording = Recording::start(types);
@@ -187,7 +188,7 @@ impl<F: CustomVjp> Rule<F> {
 }
 
 impl<F: CustomVjp> Backward<F> {
-    /// The gradients of the arguments.
+    /// Computes the gradients of the arguments.
     fn pull<B: Backend>(&self, saved: Arrays<B>, grads: Arrays<B>) -> Arrays<B> {
         let device = saved.iter().chain(&grads).flatten().next().map(AnyTensor::device).unwrap_or_default();
         let grads = self.output.complete("gradient of the result", grads, &device);
@@ -196,7 +197,7 @@ impl<F: CustomVjp> Backward<F> {
         self.args.complete(&role, arrays(&grads), &device)
     }
 
-    /// The derivative as a graph, from residuals and gradients.
+    /// Traces the derivative into a graph of residuals and gradients.
     fn graph(&self, types: Types) -> Graph {
         let recording = Recording::start(types);
         let saved = self.residuals.arguments(&recording, &vec![true; self.residuals.leaves.len()]);

@@ -1,4 +1,4 @@
-//! Functions of elements.
+//! Element-wise operations.
 
 use burn::tensor::{BoolDType, DType, Scalar, TensorMetadata, ops::IntTensor as Int};
 use grove_backend::{Backend, ops::AnyTensor};
@@ -95,8 +95,8 @@ pub(super) fn binary<B: Backend>(op: Binary, a: AnyTensor<B>, b: AnyTensor<B>, t
     }
 }
 
-/// The quotient or the remainder of integers. By 0 they are those of JAX, so that `vmap` may compute a branch that is not taken: all
-/// bits of the quotient are set, and the remainder is 0.
+/// Computes the quotient or remainder of integers. Division by 0 gives the values of JAX (a quotient with all bits set, a
+/// remainder of 0) and does not fail, so that `vmap` may compute a branch that is not taken.
 fn integer_division<B: Backend>(op: Binary, a: Int<B>, b: Int<B>, dtype: BoolDType) -> Int<B> {
     let (zero, all_bits) = (B::int_equal_elem(b.clone(), Scalar::Int(0), dtype), all_bits(&a));
     let divisor = B::int_mask_fill(b, zero.clone(), Scalar::Int(1));
@@ -108,7 +108,7 @@ fn integer_division<B: Backend>(op: Binary, a: Int<B>, b: Int<B>, dtype: BoolDTy
     B::int_mask_fill(y, zero, all_bits)
 }
 
-/// The number of an integer type whose bits are all set.
+/// Returns the value of an integer dtype with all bits set.
 fn all_bits(x: &impl TensorMetadata) -> Scalar {
     match x.dtype() {
         DType::U8 => Scalar::UInt(u8::MAX.into()),
@@ -145,7 +145,7 @@ pub(super) fn scalar<B: Backend>(op: Binary, x: AnyTensor<B>, number: Scalar, ta
             Binary::Add => B::int_add_scalar(x, number),
             Binary::Sub => B::int_sub_scalar(x, number),
             Binary::Mul => B::int_mul_scalar(x, number),
-            // By 0 as in `integer_division`.
+            // Division by 0 as in `integer_division`.
             Binary::Div | Binary::Rem if is_zero(number) => {
                 let all_bits = all_bits(&x);
                 let zeros = B::int_mul_scalar(x, Scalar::Int(0));

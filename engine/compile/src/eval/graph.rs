@@ -1,4 +1,4 @@
-//! Graphs that are run at once.
+//! Evaluating graphs directly.
 
 use burn::tensor::DType;
 use grove_backend::{AnyTensor, Backend};
@@ -14,12 +14,12 @@ use crate::{
 };
 
 impl Graph {
-    /// Returns the results for a tree of arguments, whose leaves have the shapes and types of those that were traced:
-    /// `jax.core.eval_jaxpr`. For many calls, [`jit`](crate::jit()) prepares more.
+    /// Evaluates the graph for a tree of arguments, whose leaves must have the shapes and dtypes of the traced arguments:
+    /// `jax.core.eval_jaxpr`. For repeated calls, use [`jit`](crate::jit()), which prepares more.
     ///
     /// # Panics
-    /// If the leaves that are present are not as many as the graph's inputs, or have other shapes, or are not of the same kind
-    /// (floating-point, integers, booleans); or the keys are not as many.
+    /// If the number of present leaves or of random keys differs from the graph's inputs, or a leaf differs in shape or kind
+    /// (floating-point, integer, boolean).
     #[track_caller]
     pub fn eval<B: Backend, A: Tree<B>>(&self, args: &A) -> Vec<AnyTensor<B>> {
         let (values, device) = arrays(args);

@@ -1,4 +1,4 @@
-//! Operations on arrays of every kind.
+//! Operations on arrays of any kind.
 
 use burn::tensor::{DType, Scalar, Slice, TensorMetadata};
 use grove_backend::{
@@ -9,7 +9,7 @@ use grove_backend::{
 use super::{boolean, int, kind, shape};
 use crate::{primitive::Reduction, target::Target};
 
-/// Applies the one of Burn's functions that fits the kind of a value.
+/// Applies the Burn function for the kind of a value.
 macro_rules! by_kind {
     ($value:expr, $x:ident => $float:expr, $int:expr, $bool:expr) => {
         match $value {
@@ -20,7 +20,7 @@ macro_rules! by_kind {
     };
 }
 
-/// Applies the one of Burn's functions that fits the kind of two values, which is the same.
+/// Applies the Burn function for the common kind of two values.
 macro_rules! by_kinds {
     ($a:expr, $b:expr, ($x:ident, $y:ident) => $float:expr, $int:expr, $bool:expr) => {
         match ($a, $b) {
@@ -38,7 +38,7 @@ pub(super) fn reduce<B: Backend>(op: Reduction, x: AnyTensor<B>, axis: Option<us
             Reduction::Sum => AnyTensor::Float(B::float_sum(x)),
             Reduction::Mean => AnyTensor::Float(B::float_mean(x)),
             Reduction::Prod => AnyTensor::Float(B::float_prod(x)),
-            // Along an axis, since some of Burn's backends drop NaN over all elements.
+            // Reduce along an axis: some of Burn's backends drop NaN in reductions over all elements.
             Reduction::Max | Reduction::Min | Reduction::MaxAbs => {
                 let count = x.shape().num_elements();
                 reduce(op, AnyTensor::Float(B::float_reshape(x, [count].into())), Some(0))
@@ -168,7 +168,7 @@ pub(super) fn clamp<B: Backend>(x: AnyTensor<B>, min: Scalar, max: Scalar) -> An
     }
 }
 
-/// `y` where the mask is true, `x` elsewhere.
+/// Returns `y` where the mask is true, `x` elsewhere.
 pub(super) fn select<B: Backend>(x: AnyTensor<B>, mask: AnyTensor<B>, y: AnyTensor<B>) -> AnyTensor<B> {
     let mask = boolean(mask);
     by_kinds!(x, y, (x, y) => B::float_mask_where(x, mask, y), B::int_mask_where(x, mask, y), B::bool_mask_where(x, mask, y))
@@ -255,7 +255,7 @@ pub(super) fn convert<B: Backend>(x: AnyTensor<B>, dtype: DType, target: &Target
         (AnyTensor::Float(x), dtype) if dtype.is_float() => AnyTensor::Float(B::float_cast(x, target.float(dtype))),
         (AnyTensor::Int(x), dtype) if dtype.is_float() => AnyTensor::Float(B::int_into_float(x, target.float(dtype))),
         (AnyTensor::Bool(x), dtype) if dtype.is_float() => AnyTensor::Float(B::bool_into_float(x, target.float(dtype))),
-        // Burn's casts within a kind may stay where the type is the same.
+        // Burn's casts within a kind may be skipped if the dtype is the same.
         (AnyTensor::Int(x), dtype) if DType::from(target.int(dtype)) == x.dtype() => AnyTensor::Int(x),
         (AnyTensor::Int(x), dtype) => AnyTensor::Int(B::int_cast(x, target.int(dtype))),
         (AnyTensor::Float(x), dtype) => AnyTensor::Int(B::float_into_int(x, target.int(dtype))),
@@ -275,7 +275,7 @@ pub(super) fn full<B: Backend>(sizes: &[usize], dtype: DType, value: Scalar, tar
 
 pub(super) fn matmul<B: Backend>(a: AnyTensor<B>, b: AnyTensor<B>) -> AnyTensor<B> {
     match (a, b) {
-        // grove's own keeps the precision of products on GPUs, and avoids kernels that are wrong.
+        // grove's own product keeps full precision on GPUs and avoids broken kernels.
         (AnyTensor::Float(a), AnyTensor::Float(b)) if B::BROKEN_FUSED_GEMV => {
             AnyTensor::Float(B::run(&ops::Matmul.into(), Values::floats([a, b]), &[]).outputs.take_float(0))
         }

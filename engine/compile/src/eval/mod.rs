@@ -1,4 +1,4 @@
-//! Running graphs on a backend, one equation after another.
+//! Running graphs on a backend, equation by equation.
 
 mod elementwise;
 mod graph;
@@ -27,20 +27,20 @@ use crate::{
     traced::TraceDevice,
 };
 
-/// A graph in the form in which it runs: which variables are used for the last time by each equation is known.
+/// A graph prepared for running: the last use of each variable is known.
 #[derive(Debug)]
 pub(crate) struct Program {
     graph: Arc<Graph>,
-    /// For each equation and input, true where nothing later uses the variable.
+    /// For each equation and input, true if the variable is not used later.
     last: Vec<Vec<bool>>,
-    /// For each variable, true where something uses it.
+    /// For each variable, true if it is used.
     used: Vec<bool>,
-    /// The constants on the devices where the program has run: a vector of tensors for each.
+    /// A vector of constant tensors for each device on which the program has run.
     constants: Mutex<HashMap<(TypeId, DeviceId), Box<dyn Any + Send>>>,
 }
 
 impl SubGraph {
-    /// The program of the graph.
+    /// Returns the program of the graph.
     pub(crate) fn program(&self) -> &Program {
         self.memo(|| Program::new(self.graph().clone()))
     }
@@ -53,7 +53,7 @@ impl Program {
         graph.outputs.iter().for_each(|(_, var)| used[var.index()] = true);
         let mut last: Vec<Vec<bool>> = Vec::with_capacity(graph.equations.len());
         for equation in graph.equations.iter().rev() {
-            // From the right, so that of one variable in two places the last is the one that takes it.
+            // From right to left: if a variable occurs twice in an equation, the last occurrence takes the value.
             let mut flags: Vec<_> = equation
                 .inputs
                 .iter()
@@ -67,10 +67,10 @@ impl Program {
         Self { graph, last, used, constants: Mutex::default() }
     }
 
-    /// The constants on a device, moved there once.
+    /// Returns the constants on a device. They are moved to the device once.
     pub(crate) fn constants<B: Backend>(&self, target: &Target<'_, B>) -> Vec<AnyTensor<B>> {
         let new = || self.graph.constants.iter().map(|(_, data)| target.constant(data)).collect::<Vec<_>>();
-        // A trace that runs a program has constants of its own, which end with it.
+        // Constants of a running trace are recorded in the trace and end with it, so they are not cached.
         let trace: Option<&TraceDevice> = (target.device as &dyn Any).downcast_ref();
         if trace.is_some_and(|device| !device.is_lazy()) {
             return new();
@@ -87,7 +87,7 @@ impl Program {
         &self.graph
     }
 
-    /// Computes the results from the arguments, in the order of the graph's.
+    /// Runs the program. Returns the results in the order of the graph's outputs.
     pub(crate) fn run<B: Backend>(
         &self,
         arguments: Vec<AnyTensor<B>>,
@@ -96,12 +96,12 @@ impl Program {
         self.on(&Target::<B>::new(device)).run(arguments)
     }
 
-    /// The program on a device, for several runs.
+    /// Prepares the program for several runs on a device.
     pub(crate) fn on<'a, B: Backend>(&'a self, target: &'a Target<'a, B>) -> OnDevice<'a, B> {
         OnDevice { program: self, target, constants: self.constants(target), keys: keys(), values: Vec::new() }
     }
 
-    /// [`run`](Self::run) of a program with random keys among its arguments, which are those of the [call](crate::graph::Keys::with).
+    /// Like [`run`](Self::run), with the random keys of a [call](crate::graph::Keys::with).
     pub(crate) fn run_with_keys<B: Backend>(
         &self,
         arguments: Vec<AnyTensor<B>>,
@@ -114,8 +114,8 @@ impl Program {
         with_keys(keys, || self.run(arguments, device))
     }
 
-    /// Walks over the equations with values of any type in place of the variables: the arguments and constants are given, and
-    /// `step` returns the outputs of an equation. A value is taken by the last equation that uses it.
+    /// Walks over the equations with values of type `V` for the variables. `step` returns the outputs of an equation. The last
+    /// equation that uses a value takes ownership of it.
     pub(crate) fn walk<V: Clone>(
         &self,
         arguments: Vec<V>,
@@ -125,7 +125,7 @@ impl Program {
         self.walk_in(&mut Vec::new(), arguments, constants, step)
     }
 
-    /// [`walk`](Self::walk) with memory for the values.
+    /// Like [`walk`](Self::walk), with reused storage for the values.
     fn walk_in<V: Clone>(
         &self,
         values: &mut Vec<Option<V>>,
@@ -136,7 +136,7 @@ impl Program {
         values.clear();
         values.resize(self.graph.variables.len(), None);
         for ((_, var), value) in self.graph.inputs.iter().zip(arguments) {
-            // An argument that nothing uses is freed at once.
+            // Frees an unused argument immediately.
             values[var.index()] = self.used[var.index()].then_some(value);
         }
         for ((var, _), value) in self.graph.constants.iter().zip(constants) {
@@ -162,7 +162,7 @@ impl Program {
             }
         }
         let result = |(i, (_, var)): (usize, &(String, Var))| {
-            // The last result of a variable takes it.
+            // The last output of a variable takes its value.
             let again = self.graph.outputs[i + 1..].iter().any(|(_, other)| other == var);
             let value = &mut values[var.index()];
             if again { value.clone() } else { value.take() }.unwrap_or_else(|| missing())
@@ -171,7 +171,7 @@ impl Program {
     }
 }
 
-/// A program on a device; see [`Program::on`].
+/// A program prepared for runs on a device; see [`Program::on`].
 pub(crate) struct OnDevice<'a, B: Backend> {
     program: &'a Program,
     target: &'a Target<'a, B>,
@@ -181,7 +181,7 @@ pub(crate) struct OnDevice<'a, B: Backend> {
 }
 
 impl<B: Backend> OnDevice<'_, B> {
-    /// [`Program::run`].
+    /// Like [`Program::run`].
     pub(crate) fn run(&mut self, arguments: Vec<AnyTensor<B>>) -> Vec<AnyTensor<B>> {
         let Self { program, target, constants, keys, values } = self;
         program.walk_in(values, arguments, constants.iter().cloned(), |equation, inputs| {
@@ -191,7 +191,7 @@ impl<B: Backend> OnDevice<'_, B> {
     }
 }
 
-/// Computes an equation with outputs of the types in which they were recorded, and the keys of the call.
+/// Computes an equation with the keys of the call. The outputs have the dtypes that the trace recorded.
 pub(crate) fn apply_recorded<B: Backend>(
     primitive: &Primitive,
     inputs: Vec<Option<AnyTensor<B>>>,
@@ -199,14 +199,14 @@ pub(crate) fn apply_recorded<B: Backend>(
     keys: Option<&Rc<KeyMap>>,
     target: &Target<'_, B>,
 ) -> Vec<Option<AnyTensor<B>>> {
-    // A trace records sub-graphs, which run later.
+    // A trace records sub-graphs, which run later, so their keys are replaced as well.
     let replaced = keys.and_then(|keys| keys.replaced(primitive, control::is_traced::<B>()));
     let primitive = replaced.as_ref().unwrap_or(primitive);
     let outputs = apply(primitive, inputs, dtypes.len(), target);
     if !matches!(primitive, Primitive::Grove(Call::Vjp(..)) | Primitive::WithKey(Call::Vjp(..))) {
         return positions_as_recorded(primitive, outputs, dtypes, target);
     }
-    // A backend may compute a derivative in f32 of inputs in 16 bits.
+    // For 16-bit inputs, a backend may return derivatives in f32.
     let converted = |(value, dtype): (Option<AnyTensor<B>>, Option<DType>)| match (value, dtype) {
         (Some(AnyTensor::Float(x)), Some(dtype)) => Some(AnyTensor::Float(cast::<B>(x, target.float(dtype).into()))),
         (value, _) => value,
@@ -214,7 +214,8 @@ pub(crate) fn apply_recorded<B: Backend>(
     outputs.into_iter().zip(dtypes).map(converted).collect()
 }
 
-/// Positions of extremes in the type of integers of the trace, which is not that of all backends. Outputs of other primitives stay.
+/// Converts the indices of argmax and similar primitives to the integer dtype of the trace, which some backends do not use.
+/// Outputs of other primitives are unchanged.
 pub(crate) fn positions_as_recorded<B: Backend>(
     primitive: &Primitive,
     outputs: Vec<Option<AnyTensor<B>>>,
@@ -241,7 +242,7 @@ pub(crate) fn positions_as_recorded<B: Backend>(
     outputs.into_iter().zip(dtypes).map(converted).collect()
 }
 
-/// Computes one operation, with so many outputs.
+/// Computes one operation. `outputs` is the number of its outputs.
 pub(crate) fn apply<B: Backend>(
     primitive: &Primitive,
     inputs: Vec<Option<AnyTensor<B>>>,
@@ -315,7 +316,7 @@ pub(crate) fn apply<B: Backend>(
     }
 }
 
-/// Computes one operation of given inputs with one output.
+/// Computes one operation with one output.
 pub(crate) fn apply_one<B: Backend>(
     primitive: &Primitive,
     inputs: impl IntoIterator<Item = AnyTensor<B>>,
@@ -325,7 +326,7 @@ pub(crate) fn apply_one<B: Backend>(
     outputs.pop().flatten().unwrap_or_else(|| missing())
 }
 
-/// A call that draws with the key that is its first input, and its other inputs.
+/// Splits off the first input, a key, and puts its words into the call. Returns the call and the other inputs.
 pub(crate) fn with_key<B: Backend>(
     call: &Call,
     mut inputs: Vec<Option<AnyTensor<B>>>,
@@ -338,7 +339,7 @@ pub(crate) fn with_key<B: Backend>(
     (call, inputs)
 }
 
-/// Runs one of grove's operations, or its derivative.
+/// Runs one of grove's operations or its derivative.
 fn grove<B: Backend>(
     call: &Call,
     mut inputs: Vec<Option<AnyTensor<B>>>,
@@ -367,12 +368,12 @@ fn grove<B: Backend>(
     outputs
 }
 
-/// A shape of sizes.
+/// Converts sizes to a shape.
 fn shape(sizes: &[usize]) -> Shape {
     Shape::from(sizes.to_vec())
 }
 
-/// The floating-point tensor of a value.
+/// Returns the floating-point tensor of a value.
 fn float<B: Backend>(value: AnyTensor<B>) -> burn::tensor::ops::FloatTensor<B> {
     match value {
         AnyTensor::Float(x) => x,
@@ -380,7 +381,7 @@ fn float<B: Backend>(value: AnyTensor<B>) -> burn::tensor::ops::FloatTensor<B> {
     }
 }
 
-/// The integer tensor of a value.
+/// Returns the integer tensor of a value.
 fn int<B: Backend>(value: AnyTensor<B>) -> burn::tensor::ops::IntTensor<B> {
     match value {
         AnyTensor::Int(x) => x,
@@ -388,7 +389,7 @@ fn int<B: Backend>(value: AnyTensor<B>) -> burn::tensor::ops::IntTensor<B> {
     }
 }
 
-/// The boolean tensor of a value.
+/// Returns the boolean tensor of a value.
 fn boolean<B: Backend>(value: AnyTensor<B>) -> burn::tensor::ops::BoolTensor<B> {
     match value {
         AnyTensor::Bool(x) => x,

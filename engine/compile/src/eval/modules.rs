@@ -1,4 +1,4 @@
-//! Burn's module operations.
+//! Burn's module operations (convolutions, pooling, linear layers and embeddings).
 
 use burn::tensor::{
     TensorMetadata,
@@ -20,21 +20,21 @@ fn options<const N: usize>(conv: &Conv) -> ConvOptions<N> {
     ConvOptions::new(sizes(&conv.stride), sizes(&conv.padding), sizes(&conv.dilation), conv.groups)
 }
 
-/// Lines as images of one row.
+/// Reshapes sequences to images with one row.
 fn with_row<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
     let [a, b, length] = x.shape().dims();
     B::float_reshape(x, [a, b, 1, length].into())
 }
 
-/// Returns a convolution of images as grove's own operation, on backends whose own convolutions do not keep the
-/// [precision](grove_backend::matmul_precision) that was asked for.
+/// Returns a convolution of images as grove's own operation, on backends whose convolutions do not keep the requested
+/// [precision](grove_backend::matmul_precision).
 fn ours<B: Backend>(conv: &Conv) -> Option<Operation> {
     let pair = |sizes: &[usize]| <[usize; 2]>::try_from(sizes).ok();
     let (stride, padding, dilation) = (pair(&conv.stride)?, pair(&conv.padding)?, pair(&conv.dilation)?);
     B::FUSES.then(|| Conv2dOptions { stride, padding, dilation, groups: conv.groups }.into())
 }
 
-/// grove's own [`Linear`], for the same backends.
+/// Runs grove's own [`Linear`], on the same backends.
 fn linear<B: Backend>(x: FloatTensor<B>, weight: FloatTensor<B>, bias: Option<FloatTensor<B>>) -> FloatTensor<B> {
     let inputs = Values::optional_floats([Some(x), Some(weight), bias]);
     B::run(&Linear.into(), inputs, &[]).outputs.take_float(0)
@@ -47,7 +47,7 @@ fn linear_weight_gradient<B: Backend>(x: FloatTensor<B>, grad: FloatTensor<B>) -
     B::run_vjp(&Linear.into(), residuals, Values::floats([grad]), &wanted).take_float(1)
 }
 
-/// Returns the gradient of an input of a convolution, by its position.
+/// Returns the gradient of a convolution with respect to the input at a position.
 fn gradient<B: Backend>(
     conv: &Operation,
     inputs: [FloatTensor<B>; 2],
@@ -60,7 +60,7 @@ fn gradient<B: Backend>(
     B::run_vjp(conv, Values::floats(inputs), Values::floats([grad]), &Wanted::new(wanted)).take_float(position)
 }
 
-/// Runs an operation with so many outputs.
+/// Runs an operation. `outputs` is the number of its outputs.
 pub(super) fn run<B: Backend>(module: &Module, inputs: Vec<AnyTensor<B>>, outputs: usize) -> Vec<Option<AnyTensor<B>>> {
     let count = inputs.len();
     let mut inputs = inputs.into_iter();
@@ -115,7 +115,7 @@ pub(super) fn run<B: Backend>(module: &Module, inputs: Vec<AnyTensor<B>>, output
             let (x, weight, grad) = (float(next()), float(next()), float(next()));
             match (ours::<B>(conv), conv.stride.len()) {
                 (Some(conv), _) => gradient::<B>(&conv, [x, weight], grad, 1),
-                // Burn 0.21 writes the gradients of groups to wrong places where the stride leaves a rest of a line.
+                // Burn 0.21 misplaces the weight gradients of grouped conv1d if the stride leaves a remainder of the sequence.
                 (None, 1) if conv.groups > 1 => {
                     let [a, b, length] = weight.shape().dims();
                     let [x, weight, grad] = [x, weight, grad].map(with_row::<B>);

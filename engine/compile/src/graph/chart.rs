@@ -1,4 +1,4 @@
-//! Costs as bars, in SVG.
+//! Costs as SVG bar charts.
 
 use std::fmt::Write;
 
@@ -16,15 +16,14 @@ const CHARACTER: usize = 8;
 /// Width of the longest bar in pixels.
 const BAR: usize = 220;
 
-/// Width of a column of bars with their numbers in pixels.
+/// Width of a column of bars and their labels in pixels.
 const COLUMN: usize = BAR + 130;
 
-/// A column of bars: its name, its colour, and the values.
+/// A column of bars: name, colour, and the value of a row.
 struct Column(&'static str, &'static str, fn(&OperationCost) -> u128);
 
 impl Cost {
-    /// Returns an image of the operations in SVG: bars of their operations of floating-point numbers and of the bytes that they
-    /// move.
+    /// Returns an SVG image with bars for the FLOPs and the bytes moved of each operation.
     pub fn to_svg(&self) -> String {
         let peak = Short(self.peak_bytes).to_string();
         svg(&format!("Cost by operation, peak memory {} bytes", peak.trim()), &self.by_operation, self.total)
@@ -32,14 +31,14 @@ impl Cost {
 }
 
 impl PathCosts {
-    /// Returns an image of the paths in SVG, as [`Cost::to_svg`].
+    /// Returns an SVG image with bars for each path, as [`Cost::to_svg`].
     pub fn to_svg(&self) -> String {
         let rows: Vec<_> = self.paths.iter().map(|(path, cost)| (shown(path).to_owned(), *cost)).collect();
         svg("Cost by path", &rows, self.total)
     }
 }
 
-/// Returns an image of rows: names, and bars for operations of floating-point numbers and for bytes.
+/// Draws rows with a name and bars for FLOPs and bytes.
 fn svg(title: &str, rows: &[(String, OperationCost)], total: OperationCost) -> String {
     let label = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default() * CHARACTER + 24;
     let (width, height) = (label + 2 * COLUMN + 10, (rows.len() + 2) * ROW + 20);

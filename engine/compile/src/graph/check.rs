@@ -1,4 +1,4 @@
-//! Checks of graphs that come from files: variables, shapes and types.
+//! Checks of graphs loaded from files: variables, shapes and dtypes.
 
 use burn::tensor::DType;
 use grove_backend::{
@@ -17,14 +17,14 @@ use crate::{
     words::dtype_name,
 };
 
-/// Most elements of one array: byte counts and products with them fit 64 bits.
+/// Maximum number of elements of an array: byte counts and products with them fit 64 bits.
 const ELEMENTS: u64 = 1 << 48;
 
-/// Longest axis of an array with which one of grove's operations is tried: compositions make ranges of such lengths on the
-/// host.
+/// Maximum axis length with which one of grove's operations is traced as a check: compositions build ranges of this length on
+/// the host.
 const AXIS: usize = 1 << 22;
 
-/// Fails unless each variable is assigned once and before its use, and shapes and types fit the operations.
+/// Returns an error unless each variable is assigned once and before its use, and shapes and dtypes fit the operations.
 pub(super) fn check(graph: &Graph) -> Result<(), GraphError> {
     for (i, spec) in graph.variables.iter().enumerate() {
         spec_fits(spec).map_err(|reason| GraphError::invalid(format!("variable {i}"), reason))?;
@@ -37,7 +37,7 @@ pub(super) fn check(graph: &Graph) -> Result<(), GraphError> {
         let outputs: Vec<Option<&Spec>> = equation.outputs.iter().map(spec).collect();
         let checked = match &equation.primitive {
             Primitive::Grove(call) => {
-                // Debug prints hold every static parameter.
+                // The debug text contains every static parameter.
                 match known.insert(format!("{call:?} {inputs:?} {outputs:?}")) {
                     true => of_grove(equation, call, &inputs, &outputs, graph.types),
                     false => Ok(()),
@@ -61,7 +61,7 @@ fn name(graph: &Graph, equation: usize) -> String {
     format!("equation {equation} (`{}`)", graph.equations[equation].primitive.name())
 }
 
-/// Fails where an array is larger than any that exists, or of a type that graphs do not have.
+/// Returns an error if an array exceeds the maximum size or has a dtype that graphs do not support.
 fn spec_fits(spec: &Spec) -> Result<(), String> {
     if matches!(spec.dtype, DType::QFloat(_)) {
         return Err("quantized types are none of a graph's".into());
@@ -73,7 +73,7 @@ fn spec_fits(spec: &Spec) -> Result<(), String> {
     }
 }
 
-/// Checks assignments and uses.
+/// Checks assignments and uses of variables.
 fn variables(graph: &Graph) -> Result<(), GraphError> {
     let count = graph.variables.len();
     let mut assigned: Vec<Option<String>> = vec![None; count];
@@ -133,7 +133,7 @@ fn variables(graph: &Graph) -> Result<(), GraphError> {
     graph.outputs.iter().try_for_each(|(path, var)| used(*var, &ready, format!("result `{path}`")))
 }
 
-/// Checks one of grove's operations: by its rule of shapes, and then by its composition, unless that would be large.
+/// Checks one of grove's operations by its shape rule, and by tracing its composition unless an axis is long.
 fn of_grove(
     equation: &Equation,
     call: &Call,
@@ -209,12 +209,12 @@ fn of_grove(
     Ok(())
 }
 
-/// The array of a key.
+/// Returns the type of a key's array.
 fn key_spec() -> Spec {
     Spec { shape: [2].into(), dtype: DType::U32 }
 }
 
-/// Traces one equation for the shapes and types of its outputs.
+/// Traces one equation to obtain the types of its outputs.
 fn try_out(equation: &Equation, inputs: &[Option<&Spec>], types: Types) -> Vec<Option<Spec>> {
     let recording = Recording::start(types);
     let device = TraceDevice::default();

@@ -1,4 +1,4 @@
-//! The cost of a graph: operations of floating-point numbers, bytes that are moved, and memory.
+//! Cost of a graph: FLOPs, bytes moved and memory.
 
 use grove_backend::ops::{Call, Operation};
 use std::{
@@ -9,39 +9,39 @@ use std::{
 use super::{Equation, Graph, Var};
 use crate::{Primitive, primitive::Module};
 
-/// The cost of some equations.
+/// Cost of a set of equations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OperationCost {
     /// Number of equations.
     pub count: usize,
-    /// Operations of floating-point numbers: two for each product of a sum of products, one for each element of other
-    /// functions, none where elements are only moved. A derivative counts as one function for each of the first two inputs that get
-    /// a gradient.
+    /// Floating-point operations (FLOPs): two for each multiply-add of a matrix product or convolution, one for each element of
+    /// other operations, none for operations that only move elements. A derivative counts as one forward operation for each of
+    /// its first two inputs that receive a gradient.
     pub flops: u128,
-    /// Bytes of all inputs and outputs.
+    /// Size of all inputs and outputs in bytes.
     pub bytes: u128,
 }
 
-/// The cost of a graph; see [`Graph::cost`]. It prints as a table.
+/// Cost of a graph; see [`Graph::cost`]. Prints as a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cost {
-    /// All equations together.
+    /// Sum over all equations.
     pub total: OperationCost,
-    /// The largest number of bytes that arguments, constants and values hold at once, where each is freed after its last
-    /// use, arguments too.
+    /// Peak memory in bytes: the maximum total size of live arguments, constants and values. Each, including arguments, is
+    /// freed after its last use.
     pub peak_bytes: u128,
-    /// The cost of each operation by its name, the one with the most operations of floating-point numbers first.
+    /// Cost of each operation by name, in descending order of FLOPs.
     pub by_operation: Vec<(String, OperationCost)>,
-    /// The cost of each argument by its path, in the order of the arguments; see [`by_path`](Self::by_path).
+    /// Cost of each argument by path, in the order of the arguments; see [`by_path`](Self::by_path).
     pub by_argument: Vec<(String, OperationCost)>,
 }
 
-/// The cost of parts of a graph; see [`Cost::by_path`]. It prints as a table.
+/// Cost of parts of a graph; see [`Cost::by_path`]. Prints as a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathCosts {
-    /// The cost of each path, in the order of the arguments. What belongs to no argument comes last, with an empty path.
+    /// Cost of each path, in the order of the arguments. Costs that belong to no argument come last, with an empty path.
     pub paths: Vec<(String, OperationCost)>,
-    /// All equations together.
+    /// Sum over all equations.
     pub total: OperationCost,
 }
 
@@ -54,27 +54,27 @@ impl OperationCost {
 }
 
 impl Cost {
-    /// Returns the cost of each part of the arguments, whose paths are cut after so many names: of `blocks.0.attn.qkv.weight`,
-    /// `blocks.0.attn` at a depth of 3. The arguments of a function of a tuple begin with their place in it, which counts.
+    /// Returns the cost of each part of the arguments. Paths are truncated to `depth` segments: `blocks.0.attn.qkv.weight`
+    /// becomes `blocks.0.attn` at depth 3. If the argument is a tuple, the index in the tuple is the first segment.
     ///
-    /// An equation belongs to
-    /// 1. the parameters that it uses: arguments of floating-point numbers with a name in their path, also if they are only
-    ///    moved or converted on the way;
-    /// 2. else to those of the latest equation with parameters that gave one of its inputs: an activation to the layer before
-    ///    it. For a derivative, the inputs of its own operation go before the gradients;
-    /// 3. else to the other arguments in the same two ways;
-    /// 4. else to the arguments of the first equation that uses its outputs, as far as that is known.
+    /// An equation is attributed to
+    /// 1. the parameters that it reads: floating-point arguments with a field name in their path, including parameters that
+    ///    were only moved or cast before;
+    /// 2. otherwise to the parameters of the latest equation that produced one of its inputs: an activation to the layer before
+    ///    it. For a derivative, the residuals take precedence over the gradients;
+    /// 3. otherwise to the other arguments, by the same two rules;
+    /// 4. otherwise to the arguments of the first equation that uses its outputs, if there is one.
     ///
-    /// A step of an optimizer uses all parameters at once. The cost of an equation with several arguments is divided by their
-    /// sizes in bytes, and it counts for the largest. What is computed from such an equation's outputs, or for its inputs alone,
-    /// belongs to one argument: by the position of the output among as many for each argument, and for an input to the last
-    /// argument before it.
+    /// An optimizer step reads all parameters at once. The cost of an equation with several arguments is divided among them in
+    /// proportion to their sizes in bytes, and the equation counts for the largest. An equation that uses one output of such an
+    /// equation belongs to one argument, by the position of the output, if each argument has the same number of outputs. An
+    /// equation that only computes an input of such an equation belongs to the last argument read before that input.
     pub fn by_path(&self, depth: usize) -> PathCosts {
         let mut paths: Vec<(String, OperationCost)> = Vec::new();
         let mut places: HashMap<String, usize> = HashMap::new();
         for (path, cost) in &self.by_argument {
             let short = path.split('.').take(depth).collect::<Vec<_>>().join(".");
-            // The costs of no argument stay apart, also where all paths are cut to nothing.
+            // Costs without an argument stay separate, even if all paths are truncated to nothing.
             let place = *places.entry(format!("{} {short}", path.is_empty())).or_insert_with(|| {
                 paths.push((short, OperationCost::default()));
                 paths.len() - 1
@@ -85,16 +85,16 @@ impl Cost {
     }
 }
 
-/// A path for people.
+/// Formats a path for display.
 pub(super) fn shown(path: &str) -> &str {
     if path.is_empty() { "(none)" } else { path }
 }
 
 impl Graph {
-    /// Returns the cost of the graph, from the shapes and types of its variables alone.
+    /// Computes the cost of the graph from the shapes and dtypes of its variables.
     ///
-    /// The inside of control flow is counted as it runs: a scan's body once for each step, the branch with the most operations
-    /// of floating-point numbers, and one step of a loop of unknown length.
+    /// The body of control flow is counted as it runs: the body of a scan once per step, the branch with the most FLOPs, and
+    /// one step of a loop of unknown length.
     pub fn cost(&self) -> Cost {
         let mut by_operation: BTreeMap<String, OperationCost> = BTreeMap::new();
         let mut total = OperationCost::default();
@@ -132,14 +132,14 @@ impl Graph {
         self.elements(var) * self.dtype(var).size() as u128
     }
 
-    /// The size of an axis, counted from the last one.
+    /// Returns the size of an axis, counted from the last one.
     fn size(&self, var: Option<&Option<Var>>, from_last: usize) -> u128 {
         let shape = var.copied().flatten().map(|var| self.shape(var));
         shape.and_then(|shape| Some(shape[shape.num_dims().checked_sub(from_last + 1)?] as u128)).unwrap_or(1)
     }
 
     fn flops(&self, equation: &Equation) -> u128 {
-        // Random keys are two words.
+        // Random keys are arrays of two words and have no FLOPs.
         let keys = usize::from(matches!(equation.primitive, Primitive::WithKey(_)));
         let inputs = &equation.inputs[keys..];
         let input = |i: usize| inputs.get(i).copied().flatten().map_or(0, |var| self.elements(var));
@@ -175,7 +175,7 @@ impl Graph {
             Primitive::Grove(Call::Vjp(operation, residuals, _))
             | Primitive::WithKey(Call::Vjp(operation, residuals, _)) => {
                 let grads = inputs.get(*residuals).copied().flatten().map_or(0, |var| self.elements(var));
-                // Of a product, the gradients of both factors; that of a bias is small beside them.
+                // A product has gradients for both factors; the gradient of a bias is negligible.
                 let results = equation.outputs.iter().take(2).flatten().count() as u128;
                 results * self.flops_of(operation, &inputs[..*residuals], grads)
             }
@@ -196,26 +196,26 @@ impl Graph {
             | Primitive::Concatenate(_)
             | Primitive::Convert(_)
             | Primitive::Full(..)
-            // Those of its sub-graphs are counted.
+            // The FLOPs of the sub-graphs are counted instead.
             | Primitive::HigherOrder(_) => 0,
         }
     }
 
-    /// Elements of one filter of a convolution's weight.
+    /// Returns the number of elements of one filter of a convolution's weight.
     fn of_filter(&self, weight: Option<&Option<Var>>) -> u128 {
         weight.copied().flatten().map_or(1, |var| self.shape(var).iter().skip(1).map(|size| *size as u128).product())
     }
 
-    /// Operations of one of grove's operations whose first output has so many elements.
+    /// Returns the FLOPs of one of grove's operations whose first output has `output` elements.
     fn flops_of(&self, operation: &Operation, inputs: &[Option<Var>], output: u128) -> u128 {
         match operation {
             Operation::Matmul(_) | Operation::Linear(_) | Operation::QuantizedLinear(_) => {
                 2 * output * self.size(inputs.first(), 0)
             }
             Operation::Conv2d(_) | Operation::Conv2dFused(_) => 2 * output * self.of_filter(inputs.get(1)),
-            // Scores and their products with the values, of all keys.
+            // The scores and their products with the values, for all keys.
             Operation::Attention(_) => 4 * output * self.size(inputs.get(1), 1),
-            // Products of the input and of the state with the gates' weights.
+            // Products of the input and of the state with the weights of the gates.
             Operation::Lstm(_) | Operation::Gru(_) | Operation::Rnn(_) => {
                 let elements = |i: usize| inputs.get(i).copied().flatten().map_or(0, |var| self.elements(var));
                 let rows = elements(0) / self.size(inputs.first(), 0).max(1);
@@ -235,7 +235,7 @@ impl Graph {
         }
     }
 
-    /// See [`Cost::peak_bytes`].
+    /// Computes [`Cost::peak_bytes`].
     fn peak_bytes(&self) -> u128 {
         let mut last = vec![None; self.variables.len()];
         for (i, equation) in self.equations.iter().enumerate() {
@@ -263,7 +263,7 @@ impl Graph {
     }
 }
 
-/// `12.3 M`: a number with three digits and a prefix.
+/// Formats a number with up to three digits and a metric prefix: `12.3 M`.
 pub(super) struct Short(pub u128);
 
 impl fmt::Display for Short {
@@ -295,7 +295,7 @@ impl fmt::Display for PathCosts {
     }
 }
 
-/// Writes a table of costs, with a last line of their total.
+/// Writes a table of costs with a final line for the total.
 fn table(
     f: &mut fmt::Formatter<'_>,
     head: &str,

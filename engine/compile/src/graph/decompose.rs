@@ -1,4 +1,4 @@
-//! grove's operations in terms of Burn's.
+//! Decomposition of grove's operations into Burn's.
 
 use grove_backend::{
     AnyTensor,
@@ -15,16 +15,16 @@ use crate::{
 };
 
 impl Graph {
-    /// Returns the graph with the operations that grove owns written as compositions of Burn's. Dropout, random numbers, the
-    /// unpacking of quantized weights and sums over ranks stay whole.
+    /// Returns the graph with grove's own operations replaced by compositions of Burn's operations. Dropout, random numbers,
+    /// sorting, the unpacking of quantized weights and all-reduces are not decomposed.
     pub fn decomposed(self) -> Self {
         self.decomposed_except(|_| false)
     }
 
-    /// [`decomposed`](Self::decomposed), where other operations stay whole too.
+    /// Like [`decomposed`](Self::decomposed), but also keeps the operations for which `whole` returns true.
     pub fn decomposed_except(mut self, whole: fn(&Call) -> bool) -> Self {
         let mut known: HashMap<String, Graph> = HashMap::new();
-        // Variables in place of the outputs of equations that are gone.
+        // Replacements for the outputs of removed equations.
         let mut replaced: HashMap<Var, Var> = HashMap::new();
         for mut equation in std::mem::take(&mut self.equations) {
             for var in equation.inputs.iter_mut().flatten() {
@@ -33,7 +33,7 @@ impl Graph {
             match &equation.primitive {
                 Primitive::Grove(call) | Primitive::WithKey(call) if !stays(call) && !whole(call) => {
                     let inputs: Vec<_> = equation.inputs.iter().map(|var| Some(self.spec((*var)?))).collect();
-                    // Debug prints hold every static parameter.
+                    // The debug text contains every static parameter.
                     let (key, types) = (format!("{:?} {inputs:?}", equation.primitive), self.types);
                     let new = || composition(&equation.primitive, call, inputs, types, whole);
                     let body = known.entry(key).or_insert_with(new).clone();
@@ -57,7 +57,7 @@ impl Graph {
         self.variables[var.index()].clone()
     }
 
-    /// Adds the equations of a composition in place of an equation. Returns the variables that stand for its outputs.
+    /// Adds the equations of a composition in place of an equation. Returns the variables that replace its outputs.
     fn inline(&mut self, body: Graph, equation: &Equation) -> HashMap<Var, Var> {
         let given = equation.inputs.iter().flatten();
         let mut new: HashMap<Var, Var> = body.inputs.iter().map(|(_, inner)| *inner).zip(given.copied()).collect();
@@ -77,10 +77,10 @@ impl Graph {
     }
 }
 
-/// True for operations whose compositions draw numbers or sort on the host, unpack blocks there, or meet other ranks.
+/// Returns true for operations whose compositions sample, sort or unpack blocks on the host, or communicate with other ranks.
 fn stays(call: &Call) -> bool {
     let (Call::Run(operation, _) | Call::Vjp(operation, ..)) = call;
-    // The derivative of a sum over ranks is another one.
+    // The derivative of an all-reduce is another all-reduce and can be decomposed.
     if let Call::Run(Operation::AllReduce(_), _) = call {
         return true;
     }
@@ -96,7 +96,7 @@ fn stays(call: &Call) -> bool {
     )
 }
 
-/// The composition of an operation, or of its derivative. Results are named by their positions.
+/// Traces the composition of an operation or its derivative. Results are named by their positions.
 fn composition(
     primitive: &Primitive,
     call: &Call,
@@ -116,7 +116,7 @@ fn composition(
             let count = values.len();
             let inputs: Values<Traced> = values.into_iter().collect();
             let outputs = operation.shapes(&inputs.shapes()).len();
-            // Attention without values for a derivative is one operation of Burn, which has no rules.
+            // Without residuals, attention would be one of Burn's operations, which has no transformation rules.
             let needs = if needs.contains(&true) { needs.clone() } else { vec![true; count] };
             let Outcome { outputs: first, saved } = operation.compose(inputs, &needs);
             let mut results = first.into_values();
@@ -131,7 +131,7 @@ fn composition(
     };
     let named = results.into_iter().enumerate().filter_map(|(i, x)| Some((i.to_string(), var_of(x?))));
     match recording.finish(named.collect()) {
-        // A composition may use other operations of grove's.
+        // A composition may contain other operations of grove.
         Ok(graph) => graph.decomposed_except(whole),
         Err(_) => unreachable!("a composition returns what it computes from its inputs"),
     }

@@ -1,38 +1,38 @@
-//! Reasons why a graph is not written or read.
+//! Errors of writing and reading graphs.
 
-/// Version of the format. A reader takes this one and those before.
+/// Version of the format. A reader accepts this version and older ones.
 pub(super) const VERSION: u64 = 1;
 
-/// The reason why a graph was not written or read.
+/// Error of writing or reading a graph.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
-    /// The text is not JSON, or its fields are not those of a graph.
+    /// The text is not JSON, or its fields are not the fields of a graph.
     #[error("the text is no graph: {0}; write it again with `Graph::to_json`")]
     Syntax(String),
-    /// A later version of the format.
+    /// The text has a newer version of the format.
     #[error(
         "the graph is of version {found} of the format, and this library reads versions up to {VERSION}: update grove"
     )]
     Version {
-        /// The version of the text.
+        /// Version of the text.
         found: u64,
     },
-    /// A graph that cannot run.
+    /// The graph cannot run.
     #[error("{place} of the graph: {reason}; the text was changed or damaged after `Graph::to_json` wrote it")]
     Invalid {
-        /// The equation, variable, argument, constant or result.
+        /// The equation, variable, argument, constant or result with the defect.
         place: String,
-        /// A sentence about the defect.
+        /// Description of the defect.
         reason: String,
     },
-    /// An operation that belongs to one backend.
+    /// The graph contains an operation that only some backends have.
     #[error(
         "equation {equation} is a fused chain, which only some backends run: write the graph that `trace` returns, not that of \
          a jitted function"
     )]
     Fused {
-        /// Number of the equation.
+        /// Index of the equation.
         equation: usize,
     },
 }

@@ -18,17 +18,17 @@ use crate::{
     traced::TraceDevice,
 };
 
-/// Most elements of an array that is folded.
+/// Maximum number of elements of a folded array.
 const ELEMENTS: usize = 1 << 16;
 
 impl Graph {
-    /// Returns the graph with constants in place of equations whose inputs are all constants, computed on a device.
+    /// Returns the graph with equations whose inputs are all constants replaced by constants, which are computed on a device.
     ///
-    /// Arrays of more than 65,536 elements are not computed, nor are random numbers. An array that only repeats elements, such
-    /// as `full` and `broadcast_to`, takes more memory as a constant than as an equation: it stays an equation, unless all that
-    /// use it are folded.
+    /// Arrays of more than 65,536 elements and random numbers are not folded. The result of an operation that only repeats
+    /// elements, such as `full` and `broadcast_to`, takes more memory as a constant than as an equation: such an equation is
+    /// kept, unless all equations that use it are folded.
     pub fn with_folded_constants<B: Backend>(mut self, device: &<B as BackendTypes>::Device) -> Self {
-        // A trace has no values.
+        // A trace has no values to compute with.
         if TypeId::of::<<B as BackendTypes>::Device>() == TypeId::of::<TraceDevice>() {
             return self;
         }
@@ -36,7 +36,7 @@ impl Graph {
         let mut values = Values::new(&self, &target);
         let results: Vec<Folded> = self.equations.iter().map(|equation| values.fold(equation)).collect();
         let known = values.known;
-        // From the end: what stays needs its inputs.
+        // Backwards: a kept equation needs its inputs.
         let mut needed = vec![false; self.variables.len()];
         self.outputs.iter().for_each(|(_, var)| needed[var.index()] = true);
         let mut kept = Vec::with_capacity(self.equations.len());
@@ -59,14 +59,14 @@ impl Graph {
     }
 }
 
-/// The outcome for an equation.
+/// Result of folding an equation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Folded {
-    /// Its outputs depend on arguments, or are not computed.
+    /// The outputs depend on arguments or are not computed.
     No,
-    /// Its outputs become constants.
+    /// The outputs become constants.
     Constant,
-    /// Its output is known, and only repeats elements: it becomes no constant.
+    /// The output is known but only repeats elements, so it does not become a constant.
     Repeats,
 }
 
@@ -91,14 +91,14 @@ impl<'a, B: Backend> Values<'a, B> {
         let known = |var: &Var| self.known.contains_key(var) || self.constants.contains_key(var);
         let small = |var: &Var| self.graph.shape(*var).num_elements() <= ELEMENTS;
         let foldable = match &equation.primitive {
-            // Random numbers are many, and soon computed. Sums over ranks differ from call to call.
+            // Random numbers are large and cheap to recompute. All-reduces differ between calls.
             Primitive::Grove(Call::Run(operation, _) | Call::Vjp(operation, ..)) => {
                 !matches!(operation, Operation::RandomBits(_) | Operation::Dropout(_) | Operation::AllReduce(_))
                     && !equation.inputs.is_empty()
-                    // Those of a traced key come with the call.
+                    // The key of a call is known only at run time.
                     && keys_in(&equation.primitive).is_empty()
             }
-            // A loop may take any time.
+            // A loop may take arbitrarily long.
             Primitive::WithKey(_) | Primitive::DebugPrint(_) | Primitive::Fused(_) | Primitive::HigherOrder(_) => false,
             _ => true,
         };
@@ -109,7 +109,7 @@ impl<'a, B: Backend> Values<'a, B> {
         let given = inputs.iter().map(|var| var.map(|var| self.value(var))).collect();
         let found = apply(&equation.primitive, given, outputs.len(), self.target);
         let pairs: Vec<_> = outputs.iter().zip(found).filter_map(|(var, x)| Some(((*var)?, x))).collect();
-        // On a device that lacks the type, the constant would have another type than its variable.
+        // On a device without the dtype, the constant would have another dtype than its variable.
         let fits = |(var, x): &(Var, Option<AnyTensor<B>>)| {
             x.as_ref().is_some_and(|x| x.dtype() == self.graph.dtype(*var) && x.shape() == *self.graph.shape(*var))
         };
@@ -127,7 +127,7 @@ impl<'a, B: Backend> Values<'a, B> {
         if repeats { Folded::Repeats } else { Folded::Constant }
     }
 
-    /// The value of a variable that is known.
+    /// Returns the value of a known variable.
     fn value(&mut self, var: Var) -> AnyTensor<B> {
         let value = self.known.get(&var).cloned().or_else(|| Some(self.target.constant(self.constants.get(&var)?)));
         let value = value.unwrap_or_else(|| missing());

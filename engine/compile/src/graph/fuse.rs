@@ -1,4 +1,4 @@
-//! Chains of functions of elements in one pass over memory.
+//! Fusion of element-wise operations into single passes over memory.
 
 use burn::tensor::{DType, Scalar, Shape};
 use burn_ir::ScalarIr;
@@ -15,36 +15,36 @@ use crate::{
     primitive::{Binary, Reduction, Unary},
 };
 
-/// Rows of fewer elements are summed by an operation of their own.
+/// Minimum length of a row for which its sum is fused.
 const LEAST_ROW: usize = 16;
 
 /// Sums of rows.
 struct RowSums {
     x: Var,
     y: Var,
-    /// Number of elements of each sum.
+    /// Number of elements in each sum.
     row: usize,
-    /// The number that the sums are divided by.
+    /// Divisor of the sums.
     divisor: f32,
 }
 
 impl Graph {
-    /// Returns the graph with chains of functions of f32 elements as one operation each, where this saves passes over memory.
-    /// Inputs that are broadcast are read as they are, and sums and means over the last axis or all of them belong to the chain.
-    /// Only backends with a kernel for such chains run it.
+    /// Returns the graph with chains of element-wise f32 operations fused into one operation each, if this saves passes over
+    /// memory. Broadcast inputs are read without being expanded, and sums and means over the last axis or over all elements are
+    /// fused into the chain. Only backends with a kernel for such chains can run the graph.
     pub(crate) fn fused(mut self) -> Self {
         let mut uses = vec![0; self.variables.len()];
         let used = self.equations.iter().flat_map(|equation| equation.inputs.iter().flatten());
         used.chain(self.outputs.iter().map(|(_, var)| var)).for_each(|var| uses[var.index()] += 1);
         let equations = std::mem::take(&mut self.equations);
-        // Equations that wait to be emitted, until something else uses their values.
+        // Groups of equations that are emitted once an equation outside the group uses their values.
         let mut groups: Vec<Vec<Equation>> = Vec::new();
         let mut owners: HashMap<Var, usize> = HashMap::new();
         for mut equation in equations {
             if let Primitive::HigherOrder(op) = &equation.primitive {
                 equation.primitive = Primitive::HigherOrder(op.fused());
             }
-            // A sum, which no function of its group may use, has another shape than their results.
+            // The shape of a sum differs from the shape of its group, so no operation of the group may use it.
             let summed = |var: &Var| {
                 let group = *owners.get(var)?;
                 (self.shape(*var) != self.shape(groups[group][0].outputs[0]?)).then_some(group)
@@ -90,7 +90,7 @@ impl Graph {
         self.without_dead_code()
     }
 
-    /// Emits a group's equations.
+    /// Emits the equations of a group.
     fn close(&mut self, group: &mut Vec<Equation>, owners: &mut HashMap<Var, usize>, uses: &[usize]) {
         let group = std::mem::take(group);
         let Some(shape) = group.first().and_then(|equation| equation.outputs[0]).map(|var| self.shape(var).clone())
@@ -100,7 +100,7 @@ impl Graph {
         for var in group.iter().filter_map(|equation| equation.outputs[0]) {
             owners.remove(&var);
         }
-        // Sums over rows of another length than the first ones stand behind the chain.
+        // Sums over rows of a different length than the first sum follow the chain as separate equations.
         let row = group.iter().find_map(|equation| self.row_sums(equation)).map(|sums| sums.row);
         let belongs = |equation: &Equation| self.row_sums(equation).is_none_or(|sums| Some(sums.row) == row);
         let (group, others): (Vec<_>, Vec<_>) = group.into_iter().partition(belongs);
@@ -121,7 +121,7 @@ impl Graph {
             .collect();
         let mut inputs: Vec<Var> = inside.keys().copied().filter(|var| !results.contains(var)).collect();
         inputs.sort_unstable();
-        // Passes over arrays of the group's size. A truth value is converted on its way in and out.
+        // Passes over arrays with the group's shape. A boolean is converted before and after the chain.
         let passes = |var: &Var| match (self.shape(*var) == &shape, self.dtype(*var)) {
             (false, _) => 0,
             (true, DType::Bool(_)) => 3,
@@ -188,7 +188,7 @@ impl Graph {
         self.equations.extend(conditions.into_iter().chain(others));
     }
 
-    /// The sums or means of rows that an equation computes, if a chain can end with them.
+    /// Returns the sums or means of rows that an equation computes, if a chain can end with them.
     fn row_sums(&self, equation: &Equation) -> Option<RowSums> {
         let Primitive::Reduce(op @ (Reduction::Sum | Reduction::Mean), axis) = equation.primitive else { return None };
         let ([Some(x)], [Some(y)]) = (&equation.inputs[..], &equation.outputs[..]) else { return None };
@@ -205,7 +205,7 @@ impl Graph {
         Var(self.variables.len() as u32 - 1)
     }
 
-    /// True for a function of elements that a chain has.
+    /// Returns true for element-wise operations that a chain supports.
     fn is_step(&self, equation: &Equation) -> bool {
         let [Some(output)] = equation.outputs[..] else { return false };
         let shape = self.shape(output);
@@ -222,11 +222,11 @@ impl Graph {
     }
 }
 
-/// The elements of an array that belong to those of a shape to which it is broadcast; `None` if they are not in equal runs.
+/// Returns the access pattern for broadcasting an array to a shape; `None` if the repeated elements do not form equal runs.
 fn access(from: &Shape, to: &Shape) -> Option<Access> {
     let missing = to.num_dims().checked_sub(from.num_dims())?;
     let sizes: Vec<usize> = std::iter::repeat_n(1, missing).chain(from.iter().copied()).collect();
-    // The axes from the first to the last that the array has are all its own.
+    // All axes between the first and last axis that is not broadcast must not be broadcast either.
     let own = |axis: &usize| sizes[*axis] == to[*axis] && to[*axis] != 1;
     let axes = 0..to.num_dims();
     let (Some(first), Some(last)) = (axes.clone().find(own), axes.clone().rev().find(own)) else {
@@ -238,7 +238,7 @@ fn access(from: &Shape, to: &Shape) -> Option<Access> {
     (whole && rest).then(|| Access { repeat: product(last + 1..to.num_dims()), len: product(first..last + 1) })
 }
 
-/// The step of a chain for an operation on values; `None` if there is none.
+/// Returns the step of a chain for a primitive; `None` if chains do not support the primitive.
 fn step(primitive: &Primitive, operands: &[usize]) -> Option<Step> {
     let number = |number: ScalarIr| Scalar::from(number).elem::<f32>();
     Some(match (primitive, operands) {

@@ -1,4 +1,4 @@
-//! Algebraic identities that keep every bit.
+//! Algebraic simplifications that preserve every bit.
 
 use burn::tensor::{DType, Slice};
 use burn_ir::ScalarIr;
@@ -10,37 +10,38 @@ use crate::{
     primitive::{Binary, Unary},
 };
 
-/// The result of an identity.
+/// Result of a simplification.
 enum Simpler {
-    /// The equation's output is a variable that is there already.
+    /// The output of the equation equals an existing variable.
     Same(Var),
-    /// The equation's output is another operation of one variable.
+    /// The output of the equation is another operation of one variable.
     Of(Box<Primitive>, Var),
 }
 
-/// The equations so far.
+/// The equations processed so far.
 struct Known<'a> {
     graph: &'a Graph,
-    /// Equations with one output, by it.
+    /// Equations with one output, by output.
     producers: HashMap<Var, Equation>,
-    /// Arrays with one number everywhere.
+    /// Arrays filled with one number.
     numbers: HashMap<Var, ScalarIr>,
 }
 
 impl Graph {
-    /// Returns the graph without operations that change nothing: `x * 1`, `x / 1`, `x - 0`, `-(-x)`, a transpose of a
-    /// transpose, a reshape to the same shape and the like. Movements of movements become one.
+    /// Returns the graph without operations that have no effect: `x * 1`, `x / 1`, `x - 0`, `-(-x)`, a transpose of a
+    /// transpose, a reshape to the same shape and the like. Consecutive movements are merged into one.
     ///
-    /// Results keep their bits, signs of zeros included. Only the bits of a NaN may differ, which arithmetic may change and a
-    /// copy keeps. `x + 0` stays, since it makes 0 of -0. On candle, `x * 1` makes 0 of -0 too, and -0 stays without it.
+    /// Results keep their bits, including the signs of zeros. Only the bits of a NaN may differ, because arithmetic may change
+    /// them and a copy keeps them. `x + 0` is kept, because it turns -0 into 0. On candle, `x * 1` turns -0 into 0 too; the
+    /// simplified graph keeps -0.
     ///
-    /// A backend may add the elements of an array whose axes are reversed, transposed or broadcast without a copy in another order
-    /// than those of a copy. An operation that makes such a copy for a reduction or a product stays therefore; arguments count as
-    /// arrays in row-major order.
+    /// A backend may sum the elements of an array that is reversed, transposed or broadcast without a copy in a different order
+    /// than the elements of a copy. Therefore an operation that makes such a copy for a reduction or a product is kept.
+    /// Arguments are assumed to be in row-major order.
     pub fn simplified(self) -> Self {
         let count = self.equations.len();
         let simpler = self.simplified_once();
-        // A copy may have been for an equation that is gone.
+        // An equation that needed a copy may have been removed.
         if simpler.equations.len() < count { simpler.simplified() } else { simpler }
     }
 
@@ -85,7 +86,7 @@ impl Graph {
         self.without_dead_code()
     }
 
-    /// For each variable, true if only functions of elements use it, for which the order of elements in memory makes no difference.
+    /// Returns true for each variable that only element-wise operations use, whose results do not depend on the memory layout.
     fn used_by_element(&self, equations: &[Equation]) -> Vec<bool> {
         let mut by_element = vec![true; self.variables.len()];
         for equation in equations.iter().filter(|equation| !is_by_element(&equation.primitive)) {
@@ -96,7 +97,7 @@ impl Graph {
 }
 
 impl Known<'_> {
-    /// True for an array that a backend may hold as another view of the memory of its input.
+    /// Returns true if a backend may represent the array as a view of the memory of its input.
     fn is_view(&self, var: Var) -> bool {
         self.producers.get(&var).is_some_and(|equation| is_view(&equation.primitive))
     }
@@ -104,7 +105,7 @@ impl Known<'_> {
     fn learn(&mut self, equation: &Equation, output: Var) {
         let number = match (&equation.primitive, &equation.inputs[..]) {
             (Primitive::Full(_, _, value), _) => Some(*value),
-            // Elements that are moved or copied stay the same.
+            // Moving or copying keeps all elements equal.
             (primitive, [Some(x)]) if is_movement(primitive) => self.numbers.get(x).copied(),
             _ => None,
         };
@@ -112,7 +113,7 @@ impl Known<'_> {
         self.producers.insert(output, equation.clone());
     }
 
-    /// The operation and the input of an equation of one input that gives a variable.
+    /// Returns the operation and the input of the equation that produces a variable, if the equation has one input.
     fn producer(&self, var: Var) -> Option<(&Primitive, Var)> {
         let equation = self.producers.get(&var)?;
         match equation.inputs[..] {
@@ -130,7 +131,7 @@ impl Known<'_> {
             }
             _ => None,
         };
-        // A broadcast, or a conversion on the way, is none.
+        // Not a simplification if it would drop a broadcast or a conversion.
         simpler.filter(|simpler| match simpler {
             Simpler::Same(var) => self.graph.variables[var.index()] == self.graph.variables[output.index()],
             Simpler::Of(..) => true,
@@ -153,7 +154,7 @@ impl Known<'_> {
                 Primitive::Unary(Unary::Abs | Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::Round),
                 Some((before, _)),
             ) if before == primitive => Some(Simpler::Same(x)),
-            // The second clamp changes nothing that the first gives.
+            // A repeated clamp has no effect.
             (Primitive::Clamp(..), Some((before, _))) if before == primitive => Some(Simpler::Same(x)),
             (Primitive::Reshape(_) | Primitive::BroadcastTo(_), _) if same_shape => Some(Simpler::Same(x)),
             (Primitive::Reshape(shape), Some((Primitive::Reshape(_), x))) => of(Primitive::Reshape(shape.clone()), x),
@@ -182,7 +183,7 @@ impl Known<'_> {
         }
     }
 
-    /// A transpose that leaves the axes where they are, or is one of a transpose.
+    /// Simplifies a transpose that keeps all axes in place or follows another transpose.
     fn transposed(&self, primitive: &Primitive, x: Var, before: Option<(&Primitive, Var)>) -> Option<Simpler> {
         let rank = self.graph.shape(x).num_dims();
         let axes = order(primitive, rank)?;
@@ -221,7 +222,7 @@ impl Known<'_> {
     }
 }
 
-/// True for operations that move or copy elements of one input.
+/// Returns true for operations that move or copy elements of one input.
 pub(super) fn is_movement(primitive: &Primitive) -> bool {
     matches!(
         primitive,
@@ -236,12 +237,12 @@ pub(super) fn is_movement(primitive: &Primitive) -> bool {
     )
 }
 
-/// True for operations whose results may be views of the memory of their input, with other strides.
+/// Returns true for operations whose results may be views of the memory of their input, with other strides.
 fn is_view(primitive: &Primitive) -> bool {
     is_movement(primitive) && !matches!(primitive, Primitive::Reshape(_) | Primitive::Repeat(..))
 }
 
-/// True for functions of elements.
+/// Returns true for element-wise operations.
 fn is_by_element(primitive: &Primitive) -> bool {
     matches!(
         primitive,
@@ -255,7 +256,7 @@ fn is_by_element(primitive: &Primitive) -> bool {
     )
 }
 
-/// The order of axes after a transpose.
+/// Returns the order of axes after a transpose.
 fn order(primitive: &Primitive, rank: usize) -> Option<Vec<usize>> {
     match primitive {
         Primitive::Transpose(axes) if axes.len() == rank => Some(axes.clone()),
@@ -274,7 +275,7 @@ fn sorted(axes: &[usize]) -> Vec<usize> {
     axes
 }
 
-/// True if no axis is walked backwards or in steps.
+/// Returns true if every range has step 1.
 fn forward(ranges: &[Slice]) -> bool {
     ranges.iter().all(|range| range.step == 1)
 }
@@ -283,12 +284,12 @@ fn is_integer(dtype: DType) -> bool {
     dtype.is_int() || dtype.is_uint()
 }
 
-/// True for types whose arithmetic is that of their values. Some backends compute `Flex32` in fewer bits.
+/// Returns true for dtypes with exact arithmetic. Some backends compute `Flex32` with fewer bits.
 fn exact(dtype: DType) -> bool {
     is_integer(dtype) || matches!(dtype, DType::F64 | DType::F32 | DType::F16 | DType::BF16)
 }
 
-/// True for a number of the value, and of the same sign where it is zero.
+/// Returns true if a number equals a value, including the sign of zero.
 fn is(number: ScalarIr, value: f64) -> bool {
     match number {
         ScalarIr::Float(x) => x.to_bits() == value.to_bits(),
@@ -298,7 +299,7 @@ fn is(number: ScalarIr, value: f64) -> bool {
     }
 }
 
-/// True if `x op number` is `x` for every `x` of a type.
+/// Returns true if `x op number` is `x` for every `x` of a dtype.
 fn keeps(op: Binary, number: ScalarIr, dtype: DType) -> bool {
     let zero = || is(number, 0.0);
     exact(dtype)
@@ -318,10 +319,10 @@ fn keeps(op: Binary, number: ScalarIr, dtype: DType) -> bool {
         }
 }
 
-/// True if each value of a type is one of another type.
+/// Returns true if a dtype represents every value of another dtype.
 fn lossless(from: DType, to: DType) -> bool {
     use DType as D;
-    // Bits of a floating-point type's significand.
+    // Number of significand bits of a floating-point dtype.
     let digits = |dtype| match dtype {
         D::F64 => 53,
         D::F32 => 24,

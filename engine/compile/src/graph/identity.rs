@@ -1,4 +1,4 @@
-//! The identity of programs: static values by their bits, constants by all their bytes.
+//! Identity of programs: static values by their bits, constants by all their bytes.
 
 use burn::tensor::TensorData;
 use grove_backend::ops::Spec;
@@ -14,10 +14,10 @@ use crate::{
     sub_graph::{HigherOrder, SubGraph},
 };
 
-/// 128 bits of hash.
+/// A 128-bit hash.
 pub(crate) type Digest = [u64; 2];
 
-/// The digest of what a function writes.
+/// Computes the digest of the data that a function writes.
 fn digest_of(write: impl Fn(&mut DefaultHasher)) -> Digest {
     [0, 1].map(|seed| {
         let mut hasher = DefaultHasher::new();
@@ -27,7 +27,7 @@ fn digest_of(write: impl Fn(&mut DefaultHasher)) -> Digest {
     })
 }
 
-/// The digest of an array's type and elements.
+/// Computes the digest of an array's dtype and elements.
 pub(super) fn constant_digest(data: &TensorData) -> Digest {
     digest_of(|hasher| {
         data.dtype.hash(hasher);
@@ -35,7 +35,7 @@ pub(super) fn constant_digest(data: &TensorData) -> Digest {
     })
 }
 
-/// The bytes of an identity, in which each part ends where it ends.
+/// Bytes of an identity. Every part is self-delimiting.
 #[derive(Default)]
 struct Bytes(Vec<u8>);
 
@@ -55,7 +55,7 @@ impl Bytes {
 
     fn vars(&mut self, vars: &[Option<Var>]) {
         self.number(vars.len());
-        // No graph has so many variables.
+        // `u32::MAX` stands for `None`: no graph has that many variables.
         vars.iter().for_each(|var| self.0.extend(var.map_or(u32::MAX, |var| var.0).to_le_bytes()));
     }
 
@@ -73,7 +73,7 @@ impl Bytes {
         self.value(dtype);
     }
 
-    /// A value as Serde writes it; its Debug text if Serde cannot.
+    /// Writes a value in Serde's format, or its `Debug` text if Serde cannot serialise it.
     fn value(&mut self, value: &(impl Serialize + fmt::Debug)) {
         let start = self.0.len();
         if rmp_serde::encode::write(&mut self.0, value).is_err() {
@@ -82,11 +82,11 @@ impl Bytes {
         }
     }
 
-    /// The operation and its static values, which are equal where two primitives compute the same. Sub-graphs are in it by their
-    /// digests, and rules of differentiation are not, since a rule is only traced when it is needed.
+    /// Writes an operation and its static values, which are equal if two primitives compute the same result. Sub-graphs are
+    /// included as digests. Differentiation rules are not included, because a rule is traced only when it is needed.
     fn primitive(&mut self, primitive: &Primitive) {
         let Primitive::HigherOrder(op) = primitive else {
-            // Serde has no form of fused chains. Debug prints all numbers of a chain.
+            // Serde cannot serialise fused chains. Their `Debug` text contains all numbers of a chain.
             return self.value(primitive);
         };
         self.text(op.name());
@@ -96,7 +96,7 @@ impl Bytes {
 }
 
 impl Primitive {
-    /// The operation and its static values as bytes.
+    /// Returns the operation and its static values as bytes.
     pub(crate) fn identity(&self) -> Vec<u8> {
         let mut bytes = Bytes::default();
         bytes.primitive(self);
@@ -105,7 +105,7 @@ impl Primitive {
 }
 
 impl HigherOrder {
-    /// Static values, besides sub-graphs and rules.
+    /// Formats the static values except sub-graphs and rules.
     fn static_values(&self) -> String {
         match self {
             Self::Cond { branches } => format!("{}", branches.len()),
@@ -116,7 +116,7 @@ impl HigherOrder {
     }
 }
 
-/// The identity of a graph but for rules of differentiation. Constants and sub-graphs are in it by their digests.
+/// Identity of a graph, ignoring differentiation rules. Constants and sub-graphs are included as digests.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Identity {
     bytes: Vec<u8>,
@@ -149,7 +149,8 @@ impl Graph {
         Identity { digest: digest_of(|hasher| hasher.write(&bytes)), bytes }
     }
 
-    /// True if two graphs of one identity are equal in that of which it has digests.
+    /// Returns true if the constants and sub-graphs of two graphs are equal. The graphs must have equal identities, which
+    /// contain only digests of these parts.
     pub(crate) fn has_same_parts(&self, other: &Self) -> bool {
         let same = |(equation, other): (&Equation, &Equation)| match (&equation.primitive, &other.primitive) {
             (Primitive::HigherOrder(op), Primitive::HigherOrder(other)) => {
@@ -162,12 +163,12 @@ impl Graph {
 }
 
 impl SubGraph {
-    /// True if two are equal but for rules of differentiation.
+    /// Returns true if two sub-graphs are equal, ignoring differentiation rules.
     fn computes_as(&self, other: &Self) -> bool {
         self.is_same(other) || self.identity() == other.identity() && self.has_same_parts(other)
     }
 
-    /// [`Graph::identity`], which is computed once.
+    /// Returns [`Graph::identity`], computed once.
     pub(crate) fn identity(&self) -> &Identity {
         self.memo(|| self.graph().identity())
     }

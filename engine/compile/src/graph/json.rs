@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Graph, GraphError, Var, check, error::VERSION};
 use crate::Primitive;
 
-/// Largest integer of a file's shapes and parameters. Sums and products of two of them fit 64 bits.
+/// Maximum integer in the shapes and parameters of a file. Sums and products of two such integers fit 64 bits.
 const LARGEST: u64 = 1 << 32;
 
 #[derive(Serialize)]
@@ -17,17 +17,17 @@ struct Written<'a> {
     graph: &'a Graph,
 }
 
-/// Name of the format, the first field of a file.
+/// Name of the format: the first field of a file.
 const FORMAT: &str = "grove graph";
 
 impl Graph {
-    /// Returns the graph as JSON, constants included. [`from_json`](Self::from_json) reads it.
+    /// Serialises the graph to JSON, including constants. [`from_json`](Self::from_json) reads it.
     ///
-    /// Values come back bit for bit: constants are stored as the base64 of their bytes in little-endian order, and other
-    /// floating-point numbers as text.
+    /// Values are preserved bit for bit: constants are stored as base64 of their little-endian bytes, and other floating-point
+    /// numbers as text.
     ///
     /// # Errors
-    /// If the graph has a fused chain. Only graphs of [`jit`](crate::jit()) have them.
+    /// If the graph has a fused chain. Only graphs from [`jit`](crate::jit()) have fused chains.
     pub fn to_json(&self) -> Result<String, GraphError> {
         if let Some(equation) = self.equations.iter().position(|equation| has_chains(&equation.primitive)) {
             return Err(GraphError::Fused { equation });
@@ -36,12 +36,12 @@ impl Graph {
         serde_json::to_string(&written).map_err(|error| GraphError::Syntax(error.to_string()))
     }
 
-    /// Reads a graph that [`to_json`](Self::to_json) wrote.
+    /// Reads a graph written by [`to_json`](Self::to_json).
     ///
-    /// The graph is checked: each variable is assigned once and before its use, and shapes and types fit the operations.
+    /// The graph is checked: each variable is assigned once and before its use, and shapes and dtypes fit the operations.
     ///
     /// # Errors
-    /// If the text is not JSON, of a later version, or no graph that can run. The error names the place and the defect.
+    /// If the text is not JSON, has a newer version, or is not a graph that can run. The error names the place and the defect.
     pub fn from_json(text: &str) -> Result<Self, GraphError> {
         let syntax = |text: String| GraphError::Syntax(text);
         let mut value: Value = serde_json::from_str(text).map_err(|error| syntax(error.to_string()))?;
@@ -63,13 +63,13 @@ impl Graph {
         Ok(graph)
     }
 
-    /// Fails unless each variable is assigned once and before its use, and shapes and types fit the operations.
+    /// Returns an error unless each variable is assigned once and before its use, and shapes and dtypes fit the operations.
     pub(crate) fn check(&self) -> Result<(), GraphError> {
         check::check(self)
     }
 }
 
-/// True for fused chains, also in sub-graphs.
+/// Returns true for fused chains and for operations with sub-graphs that contain them.
 fn has_chains(primitive: &Primitive) -> bool {
     match primitive {
         Primitive::Fused(_) => true,
@@ -81,7 +81,7 @@ fn has_chains(primitive: &Primitive) -> bool {
     }
 }
 
-/// Fails where a number is larger than any size or parameter: sums and products of sizes would overflow.
+/// Returns an error if a number exceeds the maximum: sums and products of sizes would overflow.
 fn moderate(value: &Value, path: &mut String) -> Result<(), GraphError> {
     let length = path.len();
     match value {
@@ -106,7 +106,7 @@ fn moderate(value: &Value, path: &mut String) -> Result<(), GraphError> {
     }
 }
 
-/// Constants: variables with shapes, types and bytes.
+/// Serialisation of constants: variables with shapes, dtypes and bytes.
 pub(super) mod constants {
     use base64::{Engine, engine::general_purpose::STANDARD};
     use burn::tensor::{DType, TensorData};
@@ -148,7 +148,7 @@ pub(super) mod constants {
     }
 }
 
-/// Fails unless bytes are those of an array.
+/// Returns an error unless the bytes are valid elements of an array with this shape and dtype.
 fn fits(bytes: &[u8], shape: &[usize], dtype: DType) -> Result<(), String> {
     if matches!(dtype, DType::QFloat(_)) {
         return Err("quantized constants are not stored".into());

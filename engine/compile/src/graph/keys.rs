@@ -11,25 +11,25 @@ use std::{
 use super::Graph;
 use crate::Primitive;
 
-/// The random keys of a graph: arguments and what is derived from them. Operations that draw have one of them in their static
-/// parameters.
+/// Random keys of a graph: arguments and the keys derived from them. Sampling operations have the words of one of these keys in
+/// their static parameters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Words", into = "Words")]
 pub struct Keys {
-    /// Arguments, with their paths: the placeholders of the trace.
+    /// Keys that are arguments, with their paths: the placeholders of the trace.
     pub inputs: Vec<(String, Key)>,
     /// Derived keys, each after its parent.
     pub derived: Vec<DerivedKey>,
-    /// Keys of the result, with their paths.
+    /// Keys in the result, with their paths.
     pub outputs: Vec<(String, Key)>,
 }
 
-/// [`Keys`] as they are stored: by their words.
+/// [`Keys`] in serialised form, by their words.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Words {
     inputs: Vec<(String, [u32; 2])>,
-    /// Words, words of the parent, and the number among its children.
+    /// Words of the key, words of its parent, and its index among the parent's children.
     derived: Vec<([u32; 2], [u32; 2], u64)>,
     outputs: Vec<(String, [u32; 2])>,
 }
@@ -55,12 +55,12 @@ impl From<Words> for Keys {
     }
 }
 
-/// The keys of a call in place of a graph's.
+/// Maps the keys of a graph to the keys of a call.
 #[derive(Clone)]
 pub(crate) struct KeyMap(HashMap<Key, Key>);
 
 impl Keys {
-    /// The keys of a call with these arguments.
+    /// Computes the keys of a call with these arguments.
     pub(crate) fn with(&self, arguments: &[Key]) -> KeyMap {
         let inputs = self.inputs.iter().map(|(_, placeholder)| *placeholder);
         let mut map: HashMap<Key, Key> = inputs.zip(arguments.iter().copied()).collect();
@@ -72,12 +72,12 @@ impl Keys {
         KeyMap(map)
     }
 
-    /// The keys of the result of a call.
+    /// Returns the keys in the result of a call.
     pub(crate) fn results(&self, call: &KeyMap) -> Vec<Key> {
         self.outputs.iter().map(|(_, key)| call.get(*key)).collect()
     }
 
-    /// Keeps the derived keys that equations or results need.
+    /// Keeps only the derived keys that equations or results need.
     pub(crate) fn keep_used(&mut self, used: impl IntoIterator<Item = Key>) {
         if self.derived.is_empty() {
             return;
@@ -96,13 +96,13 @@ impl Keys {
 }
 
 impl KeyMap {
-    /// The key in place of one of the graph's. Others stay.
+    /// Returns the replacement for a key of the graph; other keys are unchanged.
     pub fn get(&self, key: Key) -> Key {
         self.0.get(&key).copied().unwrap_or(key)
     }
 
-    /// An operation that draws with a key of the graph's, with the one in its place; none for other operations. Where `inside` is
-    /// true, operations with sub-graphs that draw are among them.
+    /// Replaces the key of a sampling operation; `None` for other operations. If `inside` is true, also replaces the keys in
+    /// the sub-graphs of an operation.
     pub fn replaced(&self, primitive: &Primitive, inside: bool) -> Option<Primitive> {
         match primitive {
             Primitive::Grove(call) => {
@@ -128,7 +128,7 @@ impl KeyMap {
     }
 }
 
-/// The keys that an operation draws with, those of its sub-graphs included.
+/// Returns the keys that an operation samples from, including its sub-graphs.
 pub(crate) fn keys_in(primitive: &Primitive) -> Vec<Key> {
     match primitive {
         Primitive::Grove(call) => call.clone().key_mut().map(|words| Key::from_words(*words)).into_iter().collect(),
@@ -140,13 +140,13 @@ pub(crate) fn keys_in(primitive: &Primitive) -> Vec<Key> {
     }
 }
 
-/// A constant of a tree that is a key.
+/// Returns the key if a constant of a tree is one.
 pub(crate) fn as_key(value: &dyn StaticValue) -> Option<Key> {
     let value: &dyn Any = value;
     value.downcast_ref::<Key>().copied()
 }
 
-/// The keys of a tree with their paths, in order; those in static fields are not among them.
+/// Returns the keys of a tree with their paths, in order, without those in static fields.
 pub(crate) fn keys_of<B: Backend, T: Tree<B>>(tree: &T) -> Vec<(String, Key)> {
     #[derive(Default)]
     struct Collector(Vec<(String, Key)>);
@@ -165,8 +165,8 @@ pub(crate) fn keys_of<B: Backend, T: Tree<B>>(tree: &T) -> Vec<(String, Key)> {
 }
 
 impl Graph {
-    /// For each key: its words as they are in prints of operations, its name and, if it is derived, its parent's and its
-    /// number.
+    /// Returns, for each key, its words as operations print them and its name; for a derived key also the name of its parent
+    /// and its index.
     pub(super) fn named_keys(&self, names: impl Fn(usize) -> String) -> Vec<NamedKey> {
         let mut known: HashMap<Key, String> = HashMap::new();
         let inputs = self.keys.inputs.iter().map(|(_, key)| (*key, None));
@@ -183,11 +183,11 @@ impl Graph {
     }
 }
 
-/// A key of a graph with its name.
+/// A named key of a graph.
 pub(super) struct NamedKey {
-    /// The words as they are in prints of operations.
+    /// Words as operations print them.
     pub words: String,
     pub name: String,
-    /// The parent's name, and the number among its children.
+    /// Name of the parent, and index among its children.
     pub source: Option<(String, u64)>,
 }

@@ -34,7 +34,7 @@ pub(crate) use identity::{Digest, Identity};
 pub use keys::Keys;
 pub(crate) use keys::{KeyMap, as_key, keys_in, keys_of};
 
-/// A variable of a graph: the index of its shape and type.
+/// A variable of a graph: the index of its shape and dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Var(pub(crate) u32);
 
@@ -50,15 +50,15 @@ impl Var {
 pub struct Equation {
     /// The operation.
     pub primitive: Primitive,
-    /// Inputs, by position; `None` where an optional one is not given.
+    /// Inputs by position; `None` for an optional input that is absent.
     pub inputs: Vec<Option<Var>>,
-    /// Outputs, by position; `None` where one is not given.
+    /// Outputs by position; `None` for an output that is absent.
     pub outputs: Vec<Option<Var>>,
 }
 
 /// A program: a list of [equations](Equation) over variables, each of which is assigned once.
 ///
-/// It is the counterpart of a jaxpr, and prints like one. [`trace`](crate::trace) makes it from a function of trees.
+/// A graph corresponds to a jaxpr and prints like one. [`trace`](crate::trace) creates the graph of a function of trees.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Graph {
@@ -68,19 +68,19 @@ pub struct Graph {
     pub(crate) constants: Vec<(Var, TensorData)>,
     pub(crate) equations: Vec<Equation>,
     pub(crate) outputs: Vec<(String, Var)>,
-    /// Random keys, which are no variables: they are computed by the host before the equations run.
+    /// Random keys. They are not variables: the host computes them before the equations run.
     pub(crate) keys: Keys,
-    /// The default types of the backend that the graph was recorded for.
+    /// Default dtypes of the backend for which the graph was recorded.
     pub(crate) types: Types,
 }
 
 impl Graph {
-    /// Returns the equations, each after those whose outputs it uses.
+    /// Returns the equations. Each comes after the equations whose outputs it uses.
     pub fn equations(&self) -> &[Equation] {
         &self.equations
     }
 
-    /// True if some equation [meets other ranks](Primitive::meets_ranks).
+    /// Returns true if any equation [communicates with other ranks](Primitive::meets_ranks).
     pub fn meets_ranks(&self) -> bool {
         self.equations.iter().any(|equation| equation.primitive.meets_ranks())
     }
@@ -95,7 +95,7 @@ impl Graph {
         &self.outputs
     }
 
-    /// Returns the arrays that are part of the graph.
+    /// Returns the constant arrays of the graph.
     pub fn constants(&self) -> &[(Var, TensorData)] {
         &self.constants
     }
@@ -115,12 +115,12 @@ impl Graph {
         &self.variables[var.index()].shape
     }
 
-    /// Returns the type of a variable's elements.
+    /// Returns the dtype of a variable.
     pub fn dtype(&self, var: Var) -> DType {
         self.variables[var.index()].dtype
     }
 
-    /// Returns how often each operation occurs, by its name.
+    /// Returns the number of occurrences of each operation, by name.
     pub fn counts(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         for equation in &self.equations {

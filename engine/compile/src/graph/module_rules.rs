@@ -1,11 +1,11 @@
-//! Shapes and types of the outputs of Burn's module operations.
+//! Shape and dtype rules of Burn's module operations.
 
 use grove_backend::ops::Spec;
 
 use super::expected::{Expected, Type, require, take};
 use crate::primitive::{Conv, Module};
 
-/// Shapes and types of the outputs, of which there are so many.
+/// Returns the types of the outputs. `outputs` is their number.
 pub(super) fn expected(module: &Module, inputs: &[&Spec], outputs: usize) -> Result<Vec<Expected>, String> {
     let as_input = |x: &Spec| vec![(x.shape.to_vec(), Type::Exactly(x.dtype))];
     let floats =
@@ -134,7 +134,7 @@ pub(super) fn expected(module: &Module, inputs: &[&Spec], outputs: usize) -> Res
     })
 }
 
-/// The sizes of an array of `N` axes.
+/// Returns the sizes of an array with `N` axes.
 fn sizes<const N: usize>(x: &Spec) -> Result<[usize; N], String> {
     x.shape[..].try_into().map_err(|_| format!("an array of {N} axes"))
 }
@@ -146,7 +146,7 @@ fn with_last(x: &Spec, size: usize) -> Vec<usize> {
     shape
 }
 
-/// Positions of a window of `kernel` elements along an axis.
+/// Returns the number of positions of a window of `kernel` elements along an axis.
 fn windows(size: usize, [kernel, stride, padding, dilation]: [usize; 4], ceil: bool) -> Option<usize> {
     let reach = dilation.checked_mul(kernel.checked_sub(1)?)?.checked_add(1)?;
     let rest = size.checked_add(padding.checked_mul(2)?)?.checked_sub(reach)?;

@@ -1,4 +1,4 @@
-//! Shapes and types of the outputs of operations that move elements.
+//! Shape and dtype rules of operations that move elements.
 
 use burn::tensor::{Shape, Slice};
 use grove_backend::ops::Spec;
@@ -6,7 +6,7 @@ use grove_backend::ops::Spec;
 use super::expected::{Expected, Type, require, take, with};
 use crate::Primitive;
 
-/// Shape and type of the output.
+/// Returns the type of the output.
 pub(super) fn expected(primitive: &Primitive, inputs: &[&Spec]) -> Result<Expected, String> {
     let same = |x: &Spec| (x.shape.to_vec(), Type::Exactly(x.dtype));
     Ok(match primitive {
@@ -122,7 +122,7 @@ fn is_permutation(axes: &[usize]) -> bool {
     sorted.into_iter().eq(0..axes.len())
 }
 
-/// Sizes after a slice.
+/// Returns the shape after a slice.
 fn sliced(shape: &Shape, ranges: &[Slice]) -> Result<Vec<usize>, String> {
     require(ranges.len() <= shape.num_dims(), "a range for each axis at most")?;
     require(ranges.iter().all(|range| range.step != 0), "a step is not 0")?;
@@ -131,7 +131,7 @@ fn sliced(shape: &Shape, ranges: &[Slice]) -> Result<Vec<usize>, String> {
     Ok(sizes)
 }
 
-/// Fails unless positions along an axis are integers of a shape that fits.
+/// Returns an error unless the indices along an axis are integers in a suitable shape.
 fn gathered(x: &Spec, indices: &Spec, axis: usize) -> Result<(), String> {
     positions(indices)?;
     let rank = x.shape.num_dims();

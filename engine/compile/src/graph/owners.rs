@@ -1,4 +1,4 @@
-//! The arguments that equations work for.
+//! Attribution of equations to arguments.
 
 use grove_backend::ops::Call;
 use std::{collections::HashMap, rc::Rc};
@@ -6,19 +6,19 @@ use std::{collections::HashMap, rc::Rc};
 use super::{Equation, Graph, OperationCost, Var, identities::is_movement};
 use crate::Primitive;
 
-/// Arguments by their positions, with their sizes in bytes.
+/// Indices of arguments, with their sizes in bytes.
 type Owners = Rc<[(usize, u128)]>;
 
-/// The owners of an equation, and whether they are parameters.
+/// The owners of an equation, and whether the owners are parameters.
 type Owned = (Owners, bool);
 
 impl Graph {
-    /// For each equation, the arguments that it works for; see [`Cost::by_path`](super::Cost::by_path).
+    /// Attributes each equation to arguments; see [`Cost::by_path`](super::Cost::by_path).
     fn owners(&self) -> Vec<Option<Owned>> {
         let positions: HashMap<Var, usize> = self.inputs.iter().enumerate().map(|(i, (_, var))| (*var, i)).collect();
-        // Arguments by the variables that are one, or one whose elements are only moved or converted.
+        // The argument that a variable is, or that it is a moved or cast copy of.
         let mut stands = positions.clone();
-        // The equation that gives a variable, and the position among its outputs.
+        // The equation that produces a variable, and the index of the output.
         let mut producers: HashMap<Var, (usize, usize)> = HashMap::new();
         let mut owners: Vec<Option<Owned>> = Vec::with_capacity(self.equations.len());
         for (i, equation) in self.equations.iter().enumerate() {
@@ -32,7 +32,7 @@ impl Graph {
                     let (all, _) = owners[i].as_ref()?;
                     Some((of_output(all, output, self.equations[i].outputs.len()), parameters))
                 };
-                // A derivative belongs to what it is the derivative of.
+                // For a derivative, the residuals come first.
                 let residuals = residuals(equation);
                 latest(&equation.inputs[..residuals]).or_else(|| latest(&equation.inputs[residuals..]))
             };
@@ -50,7 +50,7 @@ impl Graph {
             let outputs = equation.outputs.iter().enumerate();
             producers.extend(outputs.filter_map(|(output, var)| Some(((*var)?, (i, output)))));
         }
-        // From the end: what comes before every argument belongs to the first equation that uses it.
+        // Backwards: an equation that depends on no argument belongs to the first equation that uses it.
         let mut consumers: HashMap<Var, (usize, usize)> = HashMap::new();
         for (i, equation) in self.equations.iter().enumerate().rev() {
             if owners[i].is_none() {
@@ -67,7 +67,7 @@ impl Graph {
         owners
     }
 
-    /// True for arguments of floating-point numbers whose path has a name: a field of a tree, not a place in a tuple.
+    /// Returns true for floating-point arguments with a field name in their path, in contrast to indices of tuples.
     fn is_parameter(&self, position: usize) -> bool {
         let (path, var) = &self.inputs[position];
         let named = path.split('.').any(|part| part.parse::<usize>().is_err() && !part.is_empty());
@@ -80,8 +80,8 @@ impl Graph {
         positions.into_iter().map(|position| (position, self.bytes(self.inputs[position].1).max(1))).collect()
     }
 
-    /// The cost of each equation, given, by the paths of the arguments, in their order. What belongs to none comes last, with
-    /// an empty path.
+    /// Sums the costs of the equations by the paths of the arguments, in their order. Costs that belong to no argument come
+    /// last, with an empty path.
     pub(super) fn cost_by_path(&self, costs: &[OperationCost]) -> Vec<(String, OperationCost)> {
         let mut sums = vec![OperationCost::default(); self.inputs.len() + 1];
         for (cost, owned) in costs.iter().zip(self.owners()) {
@@ -98,7 +98,7 @@ impl Graph {
                 sums[*position].add(part);
                 (rest.flops, rest.bytes) = (rest.flops - part.flops, rest.bytes - part.bytes);
             }
-            // The equation itself, and what the divisions leave.
+            // The count of the equation and the remainder of the divisions.
             if let Some((position, _)) = largest {
                 sums[position].add(rest);
             }
@@ -108,7 +108,7 @@ impl Graph {
     }
 }
 
-/// The number of inputs of a derivative that are values of its operation; of other equations, none.
+/// Returns the number of residuals among the inputs of a derivative; 0 for other equations.
 fn residuals(equation: &Equation) -> usize {
     match &equation.primitive {
         Primitive::Grove(Call::Vjp(_, residuals, _)) => (*residuals).min(equation.inputs.len()),
@@ -117,7 +117,8 @@ fn residuals(equation: &Equation) -> usize {
     }
 }
 
-/// The owner of an output, where each of several owners has as many outputs, as in a step of an optimizer.
+/// Returns the owner of an output if each of several owners has the same number of outputs, as in an optimizer step; otherwise
+/// all owners.
 fn of_output(owners: &Owners, output: usize, outputs: usize) -> Owners {
     match owners.len() > 1 && outputs.is_multiple_of(owners.len()) {
         true => Rc::new([owners[output / (outputs / owners.len())]]),
@@ -125,7 +126,8 @@ fn of_output(owners: &Owners, output: usize, outputs: usize) -> Owners {
     }
 }
 
-/// The owner of an input: of several, the last that is read before it. `inputs` are the arguments that are read, by position.
+/// Returns the owner of an input: the last of several owners that is read before it. `inputs` are the arguments that are read,
+/// by position.
 fn of_input(owners: &Owners, input: usize, inputs: impl Iterator<Item = Option<usize>>) -> Owners {
     let owner = |position: usize| owners.iter().find(|(owner, _)| *owner == position).copied();
     match inputs.take(input).flatten().filter_map(owner).last() {

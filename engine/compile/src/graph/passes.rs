@@ -1,4 +1,4 @@
-//! Passes: graphs that compute the same in fewer equations.
+//! Optimization passes: dead-code elimination and common-subexpression elimination.
 
 use burn::tensor::TensorData;
 use std::collections::{HashMap, HashSet};
@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use super::{Digest, Equation, Graph, Var, identity::constant_digest, keys::keys_in};
 use crate::{Primitive, control::prune};
 
-/// The identity of an equation: that of its [primitive](Primitive::identity), and its inputs.
+/// Key of an equation: the identity of its [primitive](Primitive::identity), and its inputs.
 type Key = (Vec<u8>, Vec<Option<Var>>);
 
 impl Graph {
@@ -33,8 +33,7 @@ impl Graph {
         self.compacted()
     }
 
-    /// Returns the graph with one equation where several have the same operation and inputs, and one constant where
-    /// several have the same values.
+    /// Returns the graph with duplicate equations (the same operation and inputs) and duplicate constants merged.
     pub fn without_common_subexpressions(mut self) -> Self {
         let mut replaced: HashMap<Var, Var> = HashMap::new();
         let mut constants: HashMap<Digest, Vec<usize>> = HashMap::new();
@@ -61,7 +60,7 @@ impl Graph {
                 continue;
             }
             let same = seen.entry((equation.primitive.identity(), equation.inputs.clone())).or_default();
-            // Of sub-graphs and rules the identity is no proof.
+            // The identity has only digests of sub-graphs and no rules, so compare the operations.
             let is_twin = |twin: &Equation| match (&equation.primitive, &twin.primitive) {
                 (Primitive::HigherOrder(op), Primitive::HigherOrder(twin)) => op == twin,
                 _ => true,
@@ -81,7 +80,7 @@ impl Graph {
         self.without_dead_code()
     }
 
-    /// The same graph without variables that nothing mentions, in the order in which they are assigned.
+    /// Returns the graph without unused variables. Variables are renumbered in the order of assignment.
     pub(crate) fn compacted(mut self) -> Self {
         let mut new: HashMap<Var, Var> = HashMap::new();
         let mut variables = Vec::new();
@@ -103,7 +102,7 @@ impl Graph {
     }
 }
 
-/// Puts the outputs of an equation's twin in place of its own. An output that the twin lacks becomes the twin's.
+/// Replaces the outputs of an equation by the outputs of its twin. An output that the twin lacks is added to the twin.
 fn share_outputs(equation: &Equation, twin: &mut Equation, replaced: &mut HashMap<Var, Var>) {
     if twin.outputs.len() < equation.outputs.len() {
         twin.outputs.resize(equation.outputs.len(), None);

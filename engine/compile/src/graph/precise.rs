@@ -1,4 +1,4 @@
-//! Compositions of Burn 0.21 that lose precision or NaN, written otherwise.
+//! Replacements for compositions of Burn 0.21 that lose precision or NaN.
 
 use burn::tensor::DType;
 use burn_ir::ScalarIr;
@@ -10,14 +10,14 @@ use crate::{
     primitive::{Binary, Unary},
 };
 
-/// Equations with one output, by it.
+/// Equations with one output, by output.
 type Producers = HashMap<Var, Equation>;
 
 impl Graph {
-    /// Returns the graph of a trace with
-    /// - sigmoids of f64 in f64, which Burn computes in f32;
-    /// - `1 / (x x)` as `x^-2`, whose derivative is right at 0 and at infinities;
-    /// - NaN as the sign of NaN, for which Burn gives 0.
+    /// Rewrites the graph of a trace:
+    /// - sigmoids of f64, which Burn computes in f32, are computed in f64;
+    /// - `1 / (x x)` becomes `x^-2`, whose derivative is correct at 0 and at infinity;
+    /// - the sign of NaN, for which Burn returns 0, becomes NaN.
     pub(crate) fn with_precise_compositions(mut self) -> Self {
         let mut producers = Producers::new();
         let mut kept = Vec::with_capacity(self.equations.len());
@@ -34,7 +34,7 @@ impl Graph {
                 kept.push(equation);
                 continue;
             };
-            // The sign gets a variable of its own, and the output is NaN where the argument is.
+            // The sign is stored in a new variable, and the output is NaN where the argument is NaN.
             let sign = self.add(output);
             let is_nan = self.add(mask);
             kept.push(Equation { outputs: vec![Some(sign)], ..equation });
@@ -53,13 +53,13 @@ impl Graph {
         self
     }
 
-    /// A variable like another one.
+    /// Adds a variable with the type of another one.
     fn add(&mut self, like: Var) -> Var {
         self.variables.push(self.variables[like.index()].clone());
         Var(self.variables.len() as u32 - 1)
     }
 
-    /// An operation of one variable in place of an equation.
+    /// Returns an operation of one variable that replaces an equation.
     fn simpler(&self, equation: &Equation, producers: &Producers) -> Option<(Primitive, Var)> {
         let [Some(x)] = equation.inputs[..] else { return None };
         let producer = producers.get(&x)?;
@@ -82,7 +82,7 @@ impl Graph {
     }
 }
 
-/// The argument of a sign, and one of its masks: `-1` and then `1` are filled into zeros.
+/// Returns the argument of a sign, which fills `-1` and then `1` into zeros, and one of its masks.
 fn argument_of_sign(equation: &Equation, producers: &Producers) -> Option<(Var, Var)> {
     let filled = |equation: &Equation, value: f64, compare: Binary| {
         let [Some(x), Some(mask)] = equation.inputs[..] else { return None };

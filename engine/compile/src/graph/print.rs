@@ -1,11 +1,11 @@
-//! Graphs as text, in the style of a jaxpr.
+//! Text of graphs, in the style of a jaxpr.
 
 use std::fmt;
 
 use super::{Graph, Var};
 use crate::{Primitive, primitive::Number, words::dtype_name};
 
-/// The name of the variable that is printed as number `index`: `a`, …, `z`, `ba`, …
+/// Returns the name of the variable with this index in print order: `a`, …, `z`, `ba`, …
 fn letters(mut index: usize) -> String {
     let mut name = Vec::new();
     loop {
@@ -19,13 +19,13 @@ fn letters(mut index: usize) -> String {
 }
 
 impl Graph {
-    /// Returns the graph as text, with the paths of arguments as their names.
+    /// Formats the graph with the paths of the arguments as their names.
     pub fn to_string_with_paths(&self) -> String {
         Printed { graph: self, paths: true }.to_string()
     }
 
-    /// Returns the graph in the language of Graphviz: arguments, constants, operations and results as nodes, and arrays as edges
-    /// with their types. `dot -Tsvg` draws it.
+    /// Formats the graph in the Graphviz language: arguments, constants, operations and results are nodes, and arrays are edges
+    /// labelled with their types. `dot -Tsvg` renders the graph.
     pub fn to_dot(&self) -> String {
         let quoted = |text: &str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
         let mut lines = vec!["digraph {".to_owned(), "  node [shape=box, fontname=monospace]".to_owned()];
@@ -45,7 +45,7 @@ impl Graph {
         for (i, equation) in self.equations.iter().enumerate() {
             let (name, mut parameters) = (equation.primitive.name(), equation.primitive.parameters());
             if let Primitive::HigherOrder(op) = &equation.primitive {
-                // The sub-graphs are drawn beside.
+                // Sub-graphs are drawn as separate clusters.
                 clusters.extend(op.to_dot(i));
                 parameters.clear();
             }

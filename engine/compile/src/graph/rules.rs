@@ -1,4 +1,4 @@
-//! Shapes and types of the outputs of Burn's operations.
+//! Shape and dtype rules of Burn's operations.
 
 use burn::tensor::{DType, Shape};
 use grove_backend::ops::Spec;
@@ -20,7 +20,7 @@ enum Kind {
     Bool,
 }
 
-/// A shape and type in words.
+/// Formats dtype and shape.
 pub(super) fn typed(spec: &Spec) -> String {
     format!("{}{:?}", dtype_name(spec.dtype), &spec.shape[..])
 }
@@ -33,7 +33,7 @@ fn kind(spec: &Spec) -> Kind {
     }
 }
 
-/// Fails unless the outputs of one of Burn's operations have the shapes and types that follow from its inputs.
+/// Returns an error unless the outputs of one of Burn's operations have the types that follow from the inputs.
 pub(super) fn check(primitive: &Primitive, inputs: &[Option<&Spec>], outputs: &[Option<&Spec>]) -> Result<(), String> {
     let given: Vec<&Spec> = inputs.iter().flatten().copied().collect();
     require(given.len() == inputs.len(), "an input is missing")?;

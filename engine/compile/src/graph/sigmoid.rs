@@ -1,4 +1,4 @@
-//! Sigmoids, which Burn writes as `exp(-log(1 + exp(-x)))`.
+//! Recognition of sigmoids, which Burn composes as `exp(-log(1 + exp(-x)))`.
 
 use burn_ir::ScalarIr;
 use std::collections::HashMap;
@@ -10,7 +10,8 @@ use crate::{
 };
 
 impl Graph {
-    /// Returns the graph with one operation for each sigmoid. The derivative of the composition is NaN where `exp(-x)` is infinite.
+    /// Returns the graph with each composed sigmoid replaced by one operation. The derivative of the composition is NaN if
+    /// `exp(-x)` is infinite.
     pub(super) fn with_sigmoids(mut self) -> Self {
         let mut producers: HashMap<Var, &Equation> = HashMap::new();
         let mut found = Vec::new();
@@ -29,7 +30,7 @@ impl Graph {
     }
 }
 
-/// The variable of which an equation is the sigmoid.
+/// Returns `x` if an equation ends the composition of `sigmoid(x)`.
 pub(super) fn argument<'a>(equation: &'a Equation, producer: impl Fn(Var) -> Option<&'a Equation>) -> Option<Var> {
     let composition = [
         Primitive::Unary(Unary::Exp),

@@ -1,15 +1,15 @@
-//! Graphs in two parts.
+//! Partial evaluation: splitting a graph into two parts.
 
 use std::collections::HashSet;
 
 use super::{Graph, Var};
 
 impl Graph {
-    /// Splits a graph into what depends on the first `inputs` arguments alone and the rest: `jax.interpreters.partial_eval`.
+    /// Splits a graph into the part that depends only on the first `inputs` arguments, and the remaining equations:
+    /// `jax.interpreters.partial_eval`.
     ///
-    /// The first part gives the first `outputs` results and then the values that the second part needs. The second part takes
-    /// these values and then the other arguments, and gives the other results. The first `outputs` results must not depend on the
-    /// other arguments.
+    /// The first part returns the first `outputs` results and then the residuals. The second part takes the residuals and then
+    /// the other arguments, and returns the other results. The first `outputs` results must not depend on the other arguments.
     pub(crate) fn split(self, inputs: usize, outputs: usize) -> (Self, Self) {
         let mut unknown: HashSet<Var> = self.inputs[inputs..].iter().map(|(_, var)| *var).collect();
         let (mut first, mut second) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! Matrices of derivatives.
+//! Jacobians and Hessians.
 
 use burn::tensor::Tensor;
 use grove_backend::{AnyTensor, Autodiff, Backend, ops::Spec};
@@ -19,9 +19,10 @@ use crate::{
     types::Types,
 };
 
-/// The derivatives of each element of a function's results with respect to each element of its arguments.
+/// Derivatives of each element of a function's results with respect to each element of its arguments.
 ///
-/// There is a block for each pair of a floating-point result and argument, of their shapes one after the other.
+/// There is one block for each pair of a floating-point result and a floating-point argument. Its shape is the shape of the
+/// result followed by the shape of the argument.
 #[derive(Clone, Debug)]
 pub struct Jacobian<B: Backend> {
     blocks: Vec<Block<B>>,
@@ -35,24 +36,24 @@ struct Block<B: Backend> {
 }
 
 impl<B: Backend> Jacobian<B> {
-    /// Returns the block of a result and an argument, by their paths; `None` if there is none.
+    /// Returns the block for the paths of a result and an argument; `None` if there is no such block.
     pub fn get(&self, result: &str, argument: &str) -> Option<&AnyArray<B>> {
         self.blocks.iter().find(|block| block.result == result && block.argument == argument).map(|block| &block.array)
     }
 
-    /// Returns the blocks with the paths of their results and arguments.
+    /// Returns all blocks with the paths of their results and arguments.
     pub fn blocks(&self) -> impl Iterator<Item = (&str, &str, &AnyArray<B>)> {
         self.blocks.iter().map(|block| (&block.result[..], &block.argument[..], &block.array))
     }
 
-    /// Returns the only block, where there is one result and one argument.
+    /// Returns the only block of a function with one result and one argument.
     ///
     /// # Shapes
     /// - result `[m...]`, argument `[n...]`
-    /// - block `[m..., n...]`, so that `D` is the sum of their ranks
+    /// - block `[m..., n...]`; `D` is the sum of the ranks
     ///
     /// # Panics
-    /// If there is not one block, or it has another rank.
+    /// If there is not exactly one block, or its rank is not `D`.
     #[track_caller]
     pub fn array<const D: usize>(&self) -> Array<B, D> {
         let [block] = &self.blocks[..] else {
@@ -72,11 +73,12 @@ impl<B: Backend> fmt::Display for Jacobian<B> {
     }
 }
 
-/// Returns the derivatives of a function's results by forward-mode differentiation: `jax.jacfwd`. It costs about as many calls of
-/// the function as the arguments have elements, all at once; [`jacrev`] is cheaper where the results have fewer.
+/// Computes the Jacobian of a function by forward-mode differentiation: `jax.jacfwd`. The cost is about one call of the
+/// function per element of the arguments, all batched together. [`jacrev`] is cheaper if the results have fewer elements than
+/// the arguments.
 ///
 /// # Panics
-/// As [`jvp`](crate::jvp()).
+/// Same as [`jvp`](crate::jvp()).
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -97,26 +99,26 @@ pub fn jacfwd<B: Backend, A: Tree<B>, O: Tree<Traced>>(f: impl FnOnce(A::On<Trac
     let mut blocks = Vec::new();
     for (i, argument) in arguments.iter().enumerate() {
         for (j, rows) in columns(&derivative, i) {
-            // [argument..., result...] to [result..., argument...].
+            // From `[argument..., result...]` to `[result..., argument...]`.
             let (whole, inner) = (rows.shape().num_dims(), rank(&derivative.inputs[i]));
             let order: Vec<_> = (inner..whole).chain(0..inner).collect();
             let array = AnyArray::present(rows.permute(&order));
             blocks.push(Block { result: results[j].clone(), argument: argument.clone(), array });
         }
     }
-    // In the order of the results.
+    // Sort by result.
     let position = |block: &Block<B>| results.iter().position(|result| *result == block.result);
     blocks.sort_by_key(position);
     Jacobian { blocks }
 }
 
-/// Returns the derivatives of a function's results by reverse-mode differentiation: `jax.jacrev`. It costs about as many backward
-/// passes as the results have elements, all at once; [`jacfwd`] is cheaper where the arguments have fewer.
+/// Computes the Jacobian of a function by reverse-mode differentiation: `jax.jacrev`. The cost is about one backward pass per
+/// element of the results, all batched together. [`jacfwd`] is cheaper if the arguments have fewer elements than the results.
 ///
-/// Buffers (`#[tree(buffer)]`) are no arguments in this sense.
+/// The function is not differentiated with respect to buffers (`#[tree(buffer)]`).
 ///
 /// # Panics
-/// As [`jvp`](crate::jvp()).
+/// Same as [`jvp`](crate::jvp()).
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -160,7 +162,7 @@ where
     });
     let (mut graph, captured) = recording.finish_nested(vars);
     let captured = captured.into_iter().map(any).collect::<Vec<_>>();
-    // The captured arrays come before the gradients, since they are known.
+    // Captured arrays come before the gradients, because their values are known.
     graph.inputs[values.len()..].rotate_right(captured.len());
     values.extend(captured_on::<B>(&captured));
     let (_, map) = linear_part(graph, values, 0, inputs, outputs, device);
@@ -174,13 +176,13 @@ where
     Jacobian { blocks }
 }
 
-/// Returns the second derivatives of a scalar function by forward-over-reverse differentiation: `jax.hessian`.
+/// Computes the Hessian of a scalar function by forward-over-reverse differentiation: `jax.hessian`.
 ///
-/// The function is as in [`value_and_grad`](grove_transform::value_and_grad). For products with a direction alone, call
+/// The function is as in [`value_and_grad`](grove_transform::value_and_grad). For Hessian-vector products alone, call
 /// [`hvp`](crate::hvp).
 ///
 /// # Panics
-/// As [`jvp`](crate::jvp()).
+/// Same as [`jvp`](crate::jvp()).
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -201,8 +203,8 @@ where
     jacfwd(|args: A::On<Traced>| grad(&args, f), args)
 }
 
-/// The outputs of a linear function for a basis of an input, with the input's axes in place of the first: nothing if it has no
-/// derivatives.
+/// Applies a linear map to a basis of one input. The axes of the input replace the first axis of the outputs. Returns nothing
+/// if the input has no derivative.
 fn columns<B: Backend>(map: &LinearMap<B>, input: usize) -> Vec<(usize, AnyTensor<B>)> {
     let Some(spec) = &map.inputs[input] else { return Vec::new() };
     let results = map.call_on_basis(input).into_iter().enumerate();

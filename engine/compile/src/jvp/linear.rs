@@ -1,4 +1,4 @@
-//! Linear parts of functions, evaluated often.
+//! Linearization: linear maps that are evaluated many times.
 
 use burn::tensor::TensorData;
 use grove_backend::{AnyTensor, Backend, ops::Spec};
@@ -18,13 +18,13 @@ use crate::{
     vmap::{self, Batched},
 };
 
-/// Returns the value of a function of a tree and its derivative there as a linear function: `jax.linearize`.
+/// Returns the value of a function of a tree and its derivative at that point as a linear function: `jax.linearize`.
 ///
-/// The derivative is that of [`jvp`](crate::jvp()), for one point and many directions: what does not depend on the direction is
-/// computed once, here.
+/// The derivative is the one of [`jvp`](crate::jvp()), for one point and many directions: everything that does not depend on
+/// the direction is computed once, by this function.
 ///
 /// # Panics
-/// As [`jvp`](crate::jvp()).
+/// Same as [`jvp`](crate::jvp()).
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -50,7 +50,7 @@ pub fn linearize<B: Backend, A: Tree<B>, O: Tree<Traced>>(
     (value, Linearized { arguments, derivative, shell, present, keys, args: PhantomData })
 }
 
-/// The derivative of a function at a point, as a linear function of directions; see [`linearize`].
+/// Derivative of a function at a point, as a linear function of directions; see [`linearize`].
 pub struct Linearized<B: Backend, A, O> {
     arguments: Arguments<B>,
     derivative: LinearMap<B>,
@@ -61,11 +61,11 @@ pub struct Linearized<B: Backend, A, O> {
 }
 
 impl<B: Backend, A: Tree<B>, O: Tree<Traced>> Linearized<B, A, O> {
-    /// Returns the derivative in a direction. An absent leaf of the direction counts as zero; leaves of the result that are not
+    /// Returns the derivative in a direction. An absent leaf of the direction counts as zero. Leaves of the result that are not
     /// floating-point are absent.
     ///
     /// # Panics
-    /// If the direction is not a tree like the arguments of the function.
+    /// If the direction does not have the leaves of the function's arguments.
     #[track_caller]
     pub fn call(&self, direction: &A) -> O::On<B> {
         let directions = directions(&self.arguments, direction);
@@ -80,18 +80,18 @@ impl<B: Backend, A, O> fmt::Debug for Linearized<B, A, O> {
     }
 }
 
-/// A linear function of tensors, with what it needs of a point.
+/// A linear function of tensors, with the residuals of the point at which it was derived.
 pub(super) struct LinearMap<B: Backend> {
     program: Program,
     residuals: Vec<AnyTensor<B>>,
-    /// For each input and output, its shape and type, if it takes part; others have no derivatives.
+    /// Type of each input and output; `None` for those without derivatives.
     pub inputs: Vec<Option<Spec>>,
     pub outputs: Vec<Option<Spec>>,
     device: B::Device,
 }
 
 impl<B: Backend> LinearMap<B> {
-    /// Returns the outputs for inputs of which `None` is zero.
+    /// Applies the map; a `None` input counts as zero.
     pub fn call(&self, inputs: Vec<Option<AnyTensor<B>>>) -> Vec<Option<AnyTensor<B>>> {
         let inputs = inputs.into_iter().zip(&self.inputs);
         let inputs = inputs.filter_map(|(x, spec)| Some(x.unwrap_or(zeros(spec.as_ref()?, &self.device))));
@@ -99,7 +99,7 @@ impl<B: Backend> LinearMap<B> {
         self.placed(self.program.run(arguments, &self.device))
     }
 
-    /// Returns the outputs for one input that is each array of a basis, along a new first axis; all other inputs are zero.
+    /// Applies the map to every element of a basis of one input, along a new first axis. All other inputs are zero.
     pub fn call_on_basis(&self, position: usize) -> Vec<Option<AnyTensor<B>>> {
         let mut examples = 0;
         let inputs = self.inputs.iter().enumerate().filter_map(|(i, spec)| {
@@ -119,7 +119,7 @@ impl<B: Backend> LinearMap<B> {
         self.placed(vmap::run(&self.program, arguments, examples, &self.device))
     }
 
-    /// Results of the program at their positions.
+    /// Places the results of the program at the positions of the outputs.
     fn placed(&self, results: Vec<AnyTensor<B>>) -> Vec<Option<AnyTensor<B>>> {
         let mut results = results.into_iter();
         self.outputs.iter().map(|spec| spec.as_ref().and_then(|_| results.next())).collect()
@@ -130,7 +130,7 @@ fn zeros<B: Backend>(spec: &Spec, device: &B::Device) -> AnyTensor<B> {
     AnyTensor::Float(B::float_zeros(spec.shape.clone(), device, spec.dtype.into()))
 }
 
-/// Arrays of a shape with a single 1 each, one for each element: `[elements, ...]`.
+/// Returns the standard basis of a shape, `[elements, ...]`: each array has a single 1.
 fn basis<B: Backend>(spec: &Spec, device: &B::Device) -> AnyTensor<B> {
     let count = spec.shape.num_elements();
     let mut values = vec![0.0_f32; count * count];
@@ -139,8 +139,8 @@ fn basis<B: Backend>(spec: &Spec, device: &B::Device) -> AnyTensor<B> {
     AnyTensor::from_data(TensorData::new(values, shape).convert_dtype(spec.dtype), device)
 }
 
-/// The values of a program, and its derivative there: a linear function of the tangents of its arguments, but for the last ones,
-/// which are constants.
+/// Returns the results of a program and its derivative: a linear function of the tangents of its arguments. The last arguments,
+/// `constants`, have no tangents.
 pub(super) fn derivative<B: Backend>(
     program: &Program,
     mut values: Vec<AnyTensor<B>>,
@@ -167,8 +167,8 @@ pub(super) fn derivative<B: Backend>(
     linear_part(graph, values, count, floats, of_results, device)
 }
 
-/// Runs the part of a graph that depends on the first arguments, whose values are given, and gives `count` results; the rest is
-/// linear in the other arguments.
+/// Runs the part of a graph that depends only on the first arguments, whose values are given, and returns its `count` results.
+/// The remaining part of the graph must be linear in the other arguments.
 pub(super) fn linear_part<B: Backend>(
     graph: Graph,
     values: Vec<AnyTensor<B>>,

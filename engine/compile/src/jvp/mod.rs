@@ -1,4 +1,4 @@
-//! Forward-mode differentiation, and what is made of it.
+//! Forward-mode differentiation and the transformations built on it.
 
 mod jacobian;
 mod linear;
@@ -24,17 +24,17 @@ pub use jacobian::{Jacobian, hessian, jacfwd, jacrev};
 pub use linear::{Linearized, linearize};
 pub(crate) use rules::{Dual, run};
 
-/// Returns the value of a function of a tree and its derivative in a direction, the Jacobian-vector product: `jax.jvp`.
+/// Returns the value of a function of a tree and its directional derivative, the Jacobian-vector product: `jax.jvp`.
 ///
-/// `tangents` is the direction, a tree like the arguments; an absent leaf counts as zero, and integers and booleans have to be
-/// absent. Both results are trees like the function's; in the second, leaves that are not floating-point are absent.
+/// `tangents` is the direction: a tree like the arguments. An absent leaf counts as zero; leaves for integers and booleans must
+/// be absent. Both results are trees like the function's result. In the derivative, leaves that are not floating-point are
+/// absent.
 ///
-/// Arrays of a trace around the call that the function captures are constants. The function is traced, and can contain gradients,
-/// so that this is forward-over-reverse differentiation where it does; see [`hvp`]. The call can be traced and differentiated
-/// itself.
+/// Captured arrays of a trace around the call are constants. The function is traced. If it contains gradients, this is
+/// forward-over-reverse differentiation; see [`hvp`]. The call itself can be traced and differentiated.
 ///
 /// # Panics
-/// As [`trace`](crate::trace()); and if the tangents do not fit the arguments.
+/// Same as [`trace`](crate::trace()), and if the tangents do not match the arguments.
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -64,14 +64,14 @@ pub fn jvp<B: Backend, A: Tree<B>, O: Tree<Traced>>(
     (filled(&shell, &present, primals, &keys), filled(&shell, &present, tangents, &keys))
 }
 
-/// Returns the product of the Hessian of a scalar function with a tree like its argument, by forward-over-reverse
-/// differentiation: the derivative of the gradient in a direction.
+/// Computes the Hessian-vector product of a scalar function by forward-over-reverse differentiation: the derivative of the
+/// gradient in a direction.
 ///
-/// The function is as in [`value_and_grad`](grove_transform::value_and_grad). The cost is that of a few gradients, whatever the
-/// number of parameters.
+/// The function is as in [`value_and_grad`](grove_transform::value_and_grad). The cost is that of a few gradients, independent
+/// of the number of parameters.
 ///
 /// # Panics
-/// As [`jvp`].
+/// Same as [`jvp`].
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -95,12 +95,12 @@ where
 /// A traced function with its arguments.
 struct TracedCall<B: Backend, O> {
     arguments: Arguments<B>,
-    /// The arrays of the arguments that are present.
+    /// Present arrays of the arguments.
     values: Vec<AnyTensor<B>>,
-    /// The arrays that the function captured of the trace around it: the last arguments of the program.
+    /// Arrays of the enclosing trace that the function captured: the last arguments of the program.
     captured: Vec<AnyTensor<B>>,
     program: Program,
-    /// The result without its arrays, and which of its leaves the program gives.
+    /// The result with absent leaves, and for each leaf true if the program returns it.
     shell: O,
     present: Vec<bool>,
     /// See [`Recorded::keys`].
@@ -108,10 +108,10 @@ struct TracedCall<B: Backend, O> {
     device: B::Device,
 }
 
-/// For each leaf of the arguments: its path, the leaf without its value, and whether it had one.
+/// Path of each leaf of the arguments, the absent leaf, and true if it was present.
 type Arguments<B> = Vec<(String, AnyArray<B>, bool)>;
 
-/// Traces a function for its arguments.
+/// Traces a function for the given arguments.
 #[track_caller]
 fn traced_call<B: Backend, A: Tree<B>, O: Tree<Traced>>(
     f: impl FnOnce(A::On<Traced>) -> O,
@@ -138,7 +138,7 @@ impl<B: Backend, O> TracedCall<B, O> {
     }
 }
 
-/// The tangents for the arguments that are present, in order.
+/// Returns the tangents of the present arguments, in order.
 #[track_caller]
 fn directions<B: Backend, A: Tree<B>>(arguments: &Arguments<B>, tangents: &A) -> Vec<Option<AnyTensor<B>>> {
     let given = leaves(tangents);
@@ -156,19 +156,19 @@ fn directions<B: Backend, A: Tree<B>>(arguments: &Arguments<B>, tangents: &A) ->
                  the argument is not floating-point",
                 named("argument", path)
             );
-            // In the argument's type.
+            // Cast the tangent to the dtype of the argument.
             let tangent = if leaf.dtype().is_float() { tangent.cast_float(leaf.dtype().into()) } else { tangent };
             tangent.into_value()
         })
         .collect()
 }
 
-/// The random keys of a result.
+/// Returns the random keys of a result.
 fn result_keys<O: Tree<Traced>>(shell: &O) -> Vec<Key> {
     keys_of(shell).into_iter().map(|(_, key)| key).collect()
 }
 
-/// A tree with the results of a program in place of its leaves, and with random keys.
+/// Fills a tree with the results of a program and with random keys.
 fn filled<B: Backend, O: Tree<Traced>>(
     shell: &O,
     present: &[bool],

@@ -30,7 +30,7 @@ impl<B: Backend> Rules<'_, B> {
             Module::Linear | Module::Conv(_) => {
                 let products = self.bilinear(primitive, &x[..2], &t[..2], [0, 1]);
                 let bias = t.get(2).cloned().flatten().map(|bias| match module {
-                    // One number for each channel.
+                    // One value per channel.
                     Module::Conv(conv) => {
                         let channels = bias.shape()[0];
                         let mut shape = vec![1; conv.stride.len() + 2];
@@ -48,7 +48,7 @@ impl<B: Backend> Rules<'_, B> {
             Module::MaxPool2d(_) => {
                 let pooled = apply(primitive, vec![Some(x[0].clone())], 2, self.target);
                 let [Some(y), Some(positions)] = <[_; 2]>::try_from(pooled).ok()? else { missing() };
-                // Positions are those in an image's plane.
+                // Indices are relative to one channel of one image.
                 let (shape, planes) = (x[0].shape(), y.shape());
                 let t = t.into_iter().next()??.reshape([shape[0], shape[1], shape[2] * shape[3]]);
                 let positions = positions.reshape([planes[0], planes[1], planes[2] * planes[3]]);

@@ -1,4 +1,4 @@
-//! Rules of forward-mode differentiation: operations on values with their tangents.
+//! Forward-mode rules: operations on primals and tangents.
 
 use burn::tensor::{Slice, TensorData};
 use burn_ir::ScalarIr;
@@ -16,7 +16,7 @@ use crate::{
     vmap::move_axis,
 };
 
-/// A value and its tangent; `None` is zero.
+/// A primal and its tangent; a tangent of `None` is zero.
 #[derive(Clone, Debug)]
 pub(crate) struct Dual<B: Backend> {
     pub primal: AnyTensor<B>,
@@ -24,12 +24,12 @@ pub(crate) struct Dual<B: Backend> {
 }
 
 impl<B: Backend> Dual<B> {
-    /// A value that depends on nothing.
+    /// Creates a value without a tangent.
     pub fn constant(primal: AnyTensor<B>) -> Self {
         Self { primal, tangent: None }
     }
 
-    /// The tangent, also where it is zero. Values without derivatives have none.
+    /// Returns the tangent, filled with zeros if it is `None`; `None` for values that are not floating-point.
     pub fn into_tangent(self) -> Option<AnyTensor<B>> {
         match (self.primal, self.tangent) {
             (_, Some(tangent)) => Some(tangent),
@@ -39,12 +39,12 @@ impl<B: Backend> Dual<B> {
     }
 }
 
-/// Runs a decomposed program on values with tangents.
+/// Runs a decomposed program on primals and tangents.
 pub(crate) fn run<B: Backend>(program: &Program, arguments: Vec<Dual<B>>, device: &B::Device) -> Vec<Dual<B>> {
     walk(program, arguments, false, device)
 }
 
-/// As [`run`]. No operation computes values together with tangents, so that a graph of both can be split.
+/// Like [`run`], but no operation computes primals and tangents together, so that the resulting graph can be split.
 pub(super) fn run_apart<B: Backend>(program: &Program, arguments: Vec<Dual<B>>, device: &B::Device) -> Vec<Dual<B>> {
     walk(program, arguments, true, device)
 }
@@ -110,7 +110,7 @@ impl<B: Backend> Rules<'_, B> {
         self.scalar(Binary::Add, self.scalar(Binary::Mul, x, -1.0), 1.0)
     }
 
-    /// A sum of which either term may be zero.
+    /// Adds two tangents, either of which may be zero.
     pub(super) fn sum(&self, a: Tangent<B>, b: Tangent<B>) -> Tangent<B> {
         match (a, b) {
             (Some(a), Some(b)) => Some(self.add(a, b)),
@@ -128,7 +128,7 @@ impl<B: Backend> Rules<'_, B> {
         self.one(Primitive::Slice(ranges), [x.clone()])
     }
 
-    /// A tangent with the shape and type of its value, which it has but for axes that the operation broadcast.
+    /// Broadcasts a tangent to the shape of its primal, from which it may differ in broadcast axes.
     fn fitted(&self, tangent: AnyTensor<B>, primal: &AnyTensor<B>) -> AnyTensor<B> {
         let shape = primal.shape();
         if tangent.shape() == shape {
@@ -145,7 +145,7 @@ impl<B: Backend> Rules<'_, B> {
             return results.into_iter().map(|y| y.map(Dual::constant)).collect();
         }
         if let Primitive::Grove(Call::Run(Operation::AllReduce(_), _)) = primitive {
-            // Linear in all inputs together. Every rank sums the same tangents.
+            // An all-reduce is linear in all inputs together. Every rank sums the same tangents.
             let tangents = primals.iter().zip(tangents).map(|(x, t)| Some(self.or_zero(t, x))).collect();
             let tangents = apply(primitive, tangents, outputs, self.target);
             let dual = |(primal, tangent): (Option<AnyTensor<B>>, _)| Some(Dual { primal: primal?, tangent });
@@ -159,11 +159,11 @@ impl<B: Backend> Rules<'_, B> {
             _ => None,
         };
         let mut tangent = tangent.map(|tangent| self.fitted(tangent, &first));
-        // Further outputs are positions, which have no derivatives.
+        // Further outputs are indices, which have no derivatives.
         results.into_iter().map(|y| y.map(|primal| Dual { primal, tangent: tangent.take() })).collect()
     }
 
-    /// The tangent of the first output `y`, where at least one input has one. `positions` is the second output.
+    /// Returns the tangent of the first output, `y`. At least one input has a tangent. `positions` is the second output.
     fn tangent(
         &self,
         primitive: &Primitive,
@@ -194,13 +194,13 @@ impl<B: Backend> Rules<'_, B> {
             Primitive::MaskFill(_) => {
                 Some(self.one(Primitive::MaskFill(ScalarIr::Float(0.0)), [t.remove(0)?, x[1].clone()]))
             }
-            // Inputs are array, mask, array.
+            // The inputs are the array, the mask, and the array for true.
             Primitive::Where => {
                 let [a, _, b] = <[Tangent<B>; 3]>::try_from(t).ok()?;
                 let (a, b) = (self.or_zero(a, &x[0]), self.or_zero(b, &x[2]));
                 Some(self.one(Primitive::Where, [a, x[1].clone(), b]))
             }
-            // These are linear in their floating-point arrays.
+            // These operations are linear in their floating-point arrays.
             Primitive::Reshape(_)
             | Primitive::SwapAxes(..)
             | Primitive::Transpose(_)
@@ -238,7 +238,7 @@ impl<B: Backend> Rules<'_, B> {
         tangent.unwrap_or_else(|| primal.zeros_like())
     }
 
-    /// The tangent of a function that is linear in the arrays at some positions taken together.
+    /// Returns the tangent of an operation that is jointly linear in the arrays at some positions.
     pub(super) fn linear(
         &self,
         primitive: &Primitive,
@@ -254,7 +254,7 @@ impl<B: Backend> Rules<'_, B> {
         self.one(primitive.clone(), inputs)
     }
 
-    /// The tangent of a function that is linear in each of two arrays.
+    /// Returns the tangent of an operation that is linear in each of two arrays.
     pub(super) fn bilinear(
         &self,
         primitive: &Primitive,
@@ -297,7 +297,7 @@ impl<B: Backend> Rules<'_, B> {
             Unary::Acosh => self.div(t, sqrt(self.scalar(Binary::Sub, self.square(x), 1.0))),
             Unary::Atanh => self.div(t, self.one_minus(self.square(x))),
             Unary::Sigmoid => self.mul(t, self.mul(y.clone(), self.one_minus(y))),
-            // Steps, and values that are not floating-point.
+            // Step functions, and operations whose results are not floating-point.
             Unary::Round | Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::IsNan | Unary::IsInf | Unary::Not => {
                 return None;
             }
@@ -315,7 +315,7 @@ impl<B: Backend> Rules<'_, B> {
         let times = |t: Tangent<B>, factor: &dyn Fn() -> AnyTensor<B>| t.map(|t| self.mul(t, factor()));
         match op {
             Binary::Add => {
-                // Of two tangents, either may be smaller than the sum; of one, it is fitted later.
+                // One tangent may be smaller than the sum; the caller broadcasts it.
                 self.sum(ta, tb)
             }
             Binary::Sub => match (ta, tb) {
@@ -337,13 +337,13 @@ impl<B: Backend> Rules<'_, B> {
                     |x: &AnyTensor<B>| self.one(Primitive::BinaryScalar(Binary::Eq, ScalarIr::Float(0.0)), [x.clone()]);
                 let fill = |x, mask, value| self.one(Primitive::MaskFill(ScalarIr::Float(value)), [x, mask]);
                 let fitted = |x: &AnyTensor<B>| self.fitted(x.clone(), y);
-                // At a base of 0 and an exponent of 0 the derivative is 0, that of the constant 1, and not 0 times infinity.
+                // If base and exponent are 0, the derivative is 0, as for the constant 1, instead of 0 times infinity.
                 let of_base = || {
                     let constant = self.binary(Binary::And, is_zero(&fitted(a)), is_zero(&fitted(b)));
                     let lower = fill(fitted(&self.scalar(Binary::Sub, b.clone(), 1.0)), constant, 0.0);
                     self.mul(b.clone(), self.binary(Binary::Pow, a.clone(), lower))
                 };
-                // At a base of 0 the power does not depend on its exponent, and the logarithm is not finite.
+                // If the base is 0, the power does not depend on the exponent, and the logarithm is not finite.
                 let of_exponent = || self.mul(y.clone(), self.unary(Unary::Log, fill(a.clone(), is_zero(a), 1.0)));
                 self.sum(times(ta, &of_base), times(tb, &of_exponent))
             }
@@ -406,13 +406,14 @@ impl<B: Backend> Rules<'_, B> {
                     Some(axis) => (x.clone(), t, axis),
                     None => (flat(x.clone()), flat(t), 0),
                 };
-                // The product of all others, also where one is 0: of those before and those after.
+                // The product of all other elements, correct even if one is 0: the product before times the product after each
+                // element.
                 let before = self.exclusive_product(x.clone(), axis);
                 let flip = |x| self.one(Primitive::Flip(vec![axis]), [x]);
                 let after = flip(self.exclusive_product(flip(x), axis));
                 self.reduce(Reduction::Sum, self.mul(t, self.mul(before, after)), Some(axis))
             }
-            // The mean of the tangents where the result is taken, as in JAX.
+            // The mean of the tangents of all extremal elements, as in JAX.
             Reduction::Max | Reduction::Min | Reduction::MaxAbs => {
                 let (x, t) = match op {
                     Reduction::MaxAbs => (x.clone().abs(), self.mul(t, x.clone().sign())),
@@ -431,7 +432,7 @@ impl<B: Backend> Rules<'_, B> {
         }
     }
 
-    /// The products of all elements before each one along an axis.
+    /// Returns the product of all elements before each element along an axis.
     fn exclusive_product(&self, x: AnyTensor<B>, axis: usize) -> AnyTensor<B> {
         let size = x.shape()[axis];
         if size == 0 {
@@ -447,7 +448,7 @@ impl<B: Backend> Rules<'_, B> {
         if op == Reduction::Sum {
             return self.one(Primitive::Cumulative(op, axis), [t]);
         }
-        // In log n steps, along the first axis.
+        // A parallel scan along the first axis, in log n steps.
         let along = |x: AnyTensor<B>| move_axis(x, axis, 0);
         let combine = |before: Vec<AnyTensor<B>>, own: Vec<AnyTensor<B>>| {
             let pair = |x: Vec<AnyTensor<B>>| <[_; 2]>::try_from(x).unwrap_or_else(|_| missing());
@@ -457,7 +458,7 @@ impl<B: Backend> Rules<'_, B> {
         move_axis(tangent, 0, axis)
     }
 
-    /// The product, maximum or minimum of two values, and its tangent.
+    /// Computes the product, maximum or minimum of two values, and its tangent.
     fn combined(
         &self,
         op: Reduction,
@@ -468,24 +469,25 @@ impl<B: Backend> Rules<'_, B> {
             let tangent = self.add(self.mul(of_before, own.clone()), self.mul(before.clone(), of_own));
             return [self.mul(before, own), tangent];
         }
-        // The last of equal ones, as in reverse mode.
+        // On ties the last element wins, as in reverse mode.
         let compare = if op == Reduction::Max { Binary::Ge } else { Binary::Le };
         let taken = self.binary(compare, own.clone(), before.clone());
         let select = |old, new| self.one(Primitive::Where, [old, taken.clone(), new]);
         [select(before, own), select(of_before, of_own)]
     }
 
-    /// The tangents of the `k` largest elements along an axis, one after the other, since not every backend gives their positions.
+    /// Selects the tangents of the `k` largest elements along an axis one by one, because not every backend returns their
+    /// indices.
     fn top_tangent(&self, axis: usize, k: usize, mut x: AnyTensor<B>, t: AnyTensor<B>) -> AnyTensor<B> {
         let shape = x.shape();
         let mut along = vec![1; shape.num_dims()];
         along[axis] = shape[axis];
         let places = TensorData::new((0..shape[axis] as i64).collect(), along);
         let mut tangents = Vec::with_capacity(k);
-        // 1 where an element is left.
+        // 1 for the remaining elements, 0 for those already selected.
         let mut left = self.scalar(Binary::Add, x.zeros_like(), 1.0);
         for _ in 0..k {
-            // If only -inf is left, the elements that were taken are as large.
+            // If all remaining elements are -inf, argmax could return an element that was already selected.
             let first_left = self.one(Primitive::Argmax(axis), [left.clone()]);
             let largest = self.one(Primitive::Argmax(axis), [x.clone()]);
             let value = self.one(Primitive::Gather(axis), [x.clone(), largest.clone()]);
@@ -502,7 +504,7 @@ impl<B: Backend> Rules<'_, B> {
     }
 }
 
-/// A value in one row.
+/// Flattens a value.
 fn flat<B: Backend>(x: AnyTensor<B>) -> AnyTensor<B> {
     let count = x.shape().num_elements();
     x.reshape([count])

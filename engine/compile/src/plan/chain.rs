@@ -1,4 +1,4 @@
-//! Chains of functions of f32 elements as instructions.
+//! Planning of fused chains.
 
 use burn::tensor::{DType, Shape};
 use grove_backend::{
@@ -14,7 +14,7 @@ use super::planner::{Belongs, Id, Number, Planner};
 use crate::{fused::Fused, primitive::Binary};
 
 impl<B: Backend> Planner<'_, '_, B> {
-    /// The results of a chain; none where it is large.
+    /// Plans a chain and returns its results; `None` if the chain is large.
     pub(super) fn chain(&mut self, fused: &Fused, inputs: &[Id]) -> Option<Vec<Id>> {
         let chain = &fused.chain;
         let whole = chain.len() <= super::MOST && (chain.sums().is_empty() || chain.sums_whole_rows());
@@ -86,7 +86,7 @@ impl<B: Backend> Planner<'_, '_, B> {
     }
 }
 
-/// The function of a chain that is no approximation of its own.
+/// Returns the exact function for a map that a chain does not approximate.
 fn plain(map: Map) -> Option<loops::Unary> {
     use loops::Unary;
     Some(match map {

@@ -1,4 +1,4 @@
-//! Functions of elements as instructions.
+//! Planning of element-wise operations.
 
 use burn::tensor::{DType, Scalar, Shape};
 use grove_backend::{
@@ -16,7 +16,8 @@ use crate::{
 };
 
 impl<B: Backend> Planner<'_, '_, B> {
-    /// The result of a function of elements; none where there is no instruction for it, which leaves its panics to the call.
+    /// Plans an element-wise operation. Returns `None` if there is no instruction for it; the operation then runs on tensors,
+    /// with its own panics.
     pub(super) fn elementwise(&mut self, primitive: &Primitive, inputs: &[Id], spec: &Spec) -> Option<Id> {
         match (primitive, inputs) {
             (Primitive::Unary(op), [x]) => self.unary(*op, *x, spec),
@@ -112,7 +113,7 @@ impl<B: Backend> Planner<'_, '_, B> {
         self.pair(op, of_a, a, b, spec)
     }
 
-    /// A function of elements of two arrays of one type and the shape of the result, or of one element.
+    /// Plans an operation on two arrays of the same dtype. Each has the shape of the result or a single element.
     pub(super) fn pair(&mut self, op: Binary, dtype: DType, a: Id, b: Id, spec: &Spec) -> Option<Id> {
         use loops::Binary as Of;
         let comparison = match op {
@@ -175,7 +176,7 @@ impl<B: Backend> Planner<'_, '_, B> {
         }
     }
 
-    /// Powers with the exponents for which Burn multiplies.
+    /// Plans a power. For small exponents Burn multiplies instead, and so does the plan.
     fn power(&mut self, dtype: DType, x: Id, integer: Option<i64>, number: Scalar, spec: &Spec) -> Option<Id> {
         let one = numeric(Scalar::Int(1), dtype)?;
         let product = |planner: &mut Self| planner.pair(Binary::Mul, dtype, x, x, spec);
@@ -211,7 +212,7 @@ impl<B: Backend> Planner<'_, '_, B> {
         })
     }
 
-    /// An operand of a function whose result has a shape: of one element, or of as many as the result.
+    /// Prepares an operand for a result of this shape: a single element, or as many elements as the result.
     pub(super) fn operand(&mut self, id: Id, shape: &Shape) -> Option<Id> {
         match self.spec(id).shape.num_elements() {
             1 => Some(id),
@@ -219,10 +220,10 @@ impl<B: Backend> Planner<'_, '_, B> {
         }
     }
 
-    /// An operand of as many elements as the result.
+    /// Broadcasts an operand to the number of elements of the result.
     pub(super) fn operand_of_shape(&mut self, id: Id, shape: &Shape) -> Option<Id> {
         let spec = self.spec(id);
-        // Broadcasting adds axes of size 1 alone where the number of elements stays.
+        // If the number of elements is equal, broadcasting only adds axes of size 1.
         if spec.shape.num_elements() == shape.num_elements() {
             return Some(id);
         }
@@ -231,7 +232,7 @@ impl<B: Backend> Planner<'_, '_, B> {
     }
 }
 
-/// A number as Burn converts it to a type of elements; none where it cannot.
+/// Converts a number to a dtype as Burn does; `None` for unsupported dtypes and values.
 fn numeric(number: Scalar, dtype: DType) -> Option<Number> {
     Some(match dtype {
         DType::F32 => Number::F32(float(number) as f32),
@@ -251,7 +252,7 @@ fn float(number: Scalar) -> f64 {
     }
 }
 
-/// The integer, of a fraction the one towards 0; none beyond 64 bits.
+/// Truncates to an integer; `None` outside the range of `i64`.
 fn integer(number: Scalar) -> Option<i64> {
     match number {
         Scalar::Float(x) => (-(2f64.powi(63))..2f64.powi(63)).contains(&x).then_some(x as i64),

@@ -1,13 +1,13 @@
 //! Loops over small arrays, planned once and run without tensors.
 //!
-//! On backends whose arrays are in the host's memory ([`Backend::LOOPS`]) a loop whose steps use small arrays is a
-//! [program](grove_backend::ops::loops) of instructions on one memory. Its results are bit for bit those of running the sub-graphs
-//! step by step. What has no instruction is called on tensors, in the midst of the others; what does not depend on the step is computed
-//! before the loop. Loops and branches in a loop are parts of its program.
+//! On backends whose arrays are in host memory ([`Backend::LOOPS`]), a loop whose steps use small arrays becomes a
+//! [program](grove_backend::ops::loops) of instructions on one block of memory. Its results equal a step-by-step run of the
+//! sub-graphs bit for bit. Operations without an instruction are called on tensors between the instructions. Values that do not
+//! depend on the step are computed before the loop. Nested loops and branches are part of the program.
 //!
 //! | module | content |
 //! |---|---|
-//! | `planner` | values, their places, and equations as instructions |
+//! | `planner` | values, their places in memory, and equations as instructions |
 //! | `elementwise`, `movement`, `sums`, `chain` | instructions for primitives |
 //! | `nested` | loops and branches |
 //! | `run` | running a plan on tensors |
@@ -38,20 +38,21 @@ use crate::{
 };
 use planner::Planner;
 
-/// Most elements of an array of a step. An operation on more takes longer than what a plan saves.
+/// Maximum number of elements of an array within a step. Operations on larger arrays take longer than the time that a plan
+/// saves.
 const MOST: usize = 1 << 12;
 
-/// Most elements of all arrays of a plan, the stacked ones of a scan included.
+/// Maximum number of elements of all arrays of a plan, including the stacked arrays of a scan.
 const MOST_TOGETHER: usize = 1 << 27;
 
 /// A loop as a program.
 pub(crate) struct Plan {
     inputs: Vec<Spec>,
     constants: Vec<TensorData>,
-    /// Equations that run on tensors before the program, once.
+    /// Equations that run once on tensors, before the program.
     before: Vec<Call>,
     sizes: Sizes,
-    /// Tensors whose elements are in the memory when the program starts.
+    /// Tensors that are copied into memory before the program starts.
     loads: Vec<(Tensor, Place)>,
     program: Program,
     /// Equations that run on tensors within the program.
@@ -73,23 +74,23 @@ struct Call {
     primitive: Primitive,
     inputs: Vec<Option<Source>>,
     outputs: Vec<Option<Spec>>,
-    /// Places of the outputs, unless they stay tensors.
+    /// Places of the outputs; `None` for outputs that stay tensors.
     places: Vec<Option<Place>>,
 }
 
-/// The origin of an input of a call.
+/// Origin of an input of a call.
 enum Source {
     Tensor(Tensor),
     Place(Place, Spec),
 }
 
-/// The plan of a body in one loop.
+/// Plan of a body as part of one loop.
 pub(crate) struct PlanOf {
     key: Key,
     plan: Option<Plan>,
 }
 
-/// The properties of a loop, besides its body, on which its plan depends.
+/// Properties of a loop that determine its plan, together with its body.
 struct Key {
     condition: Option<SubGraph>,
     length: usize,
@@ -124,7 +125,7 @@ impl Key {
     }
 }
 
-/// Calls a function with the plan of a loop; none where it has none. The plan is kept with the loop's body.
+/// Calls a function with the plan of a loop, or `None` if the loop has no plan. The plan is cached with the body of the loop.
 pub(crate) fn with_plan<B: Backend, R>(
     op: &HigherOrder,
     target: &Target<'_, B>,
@@ -137,12 +138,12 @@ pub(crate) fn with_plan<B: Backend, R>(
     });
     match Key::of(op) {
         Some((key, _)) if kept.key.is(&key) => f(kept.plan.as_ref()),
-        // The body is one of two loops'.
+        // The cached plan belongs to another loop with the same body.
         _ => f(Planner::plan(op, target).as_ref()),
     }
 }
 
-/// The type of a memory's elements; none where it has no such.
+/// Returns the element type in memory for a dtype; `None` for unsupported dtypes.
 fn kind(dtype: DType) -> Option<Kind> {
     Some(match dtype {
         DType::F32 => Kind::F32,

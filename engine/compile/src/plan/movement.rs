@@ -1,4 +1,4 @@
-//! Movements of elements as instructions.
+//! Planning of operations that move elements.
 
 use burn::tensor::Slice;
 use grove_backend::{
@@ -10,7 +10,7 @@ use super::planner::{Belongs, Id, Planner};
 use crate::Primitive;
 
 impl<B: Backend> Planner<'_, '_, B> {
-    /// The result of a movement of elements; none where it is none.
+    /// Plans a movement of elements; `None` for other operations.
     pub(super) fn movement(&mut self, primitive: &Primitive, inputs: &[Id], spec: &Spec) -> Option<Id> {
         match (primitive, inputs) {
             (Primitive::Reshape(_), [x]) => self.reshaped(*x, spec.clone()),
@@ -43,7 +43,7 @@ impl<B: Backend> Planner<'_, '_, B> {
         }
     }
 
-    /// The elements at positions.
+    /// Gathers the elements at some positions.
     pub(super) fn gathered(&mut self, x: Id, positions: Vec<u32>, spec: Spec) -> Option<Id> {
         self.emit([x], spec, Belongs::Outermost, |[x], y| Instruction::Gather(positions.into(), x, y))
     }
@@ -75,7 +75,7 @@ impl<B: Backend> Planner<'_, '_, B> {
         let (from, new) = (self.place(x)?, self.place(part)?);
         let shape = self.spec(x).shape.clone();
         let positions = self.positions(&Primitive::Slice(ranges.to_vec()), &shape);
-        // A part of another size is refused where it is called.
+        // If the part has another size, the call on tensors reports the error.
         (positions.len() == new.len).then_some(())?;
         let y = self.new_place(spec)?;
         let block = self.block_for(&[x, part], Belongs::Outermost);
@@ -87,13 +87,13 @@ impl<B: Backend> Planner<'_, '_, B> {
         Some(self.value(spec.clone(), y, block))
     }
 
-    /// None if an array is large.
+    /// Returns `None` if an array is large.
     fn fits(&self, spec: &Spec) -> Option<()> {
         (spec.shape.num_elements() <= super::MOST).then_some(())
     }
 }
 
-/// The range of positions that are consecutive.
+/// Returns the range of positions, if they are consecutive.
 fn run_of(positions: &[u32]) -> Option<std::ops::Range<usize>> {
     let Some(first) = positions.first() else { return Some(0..0) };
     let consecutive = positions.windows(2).all(|pair| pair[1] == pair[0] + 1);

@@ -1,4 +1,4 @@
-//! Loops and branches as instructions.
+//! Planning of loops and branches.
 
 use grove_backend::{
     Backend,
@@ -12,7 +12,7 @@ use super::{
 use crate::sub_graph::{HigherOrder, SubGraph, stacked};
 
 impl<B: Backend> Planner<'_, '_, B> {
-    /// The results of an operation with sub-graphs.
+    /// Plans an operation with sub-graphs and returns its results.
     pub(super) fn nested(&mut self, op: &HigherOrder, inputs: Vec<Id>) -> Option<Vec<Id>> {
         match op {
             HigherOrder::While { cond, body, consts } => self.while_loop(cond, body, *consts, inputs),
@@ -26,14 +26,14 @@ impl<B: Backend> Planner<'_, '_, B> {
         }
     }
 
-    /// Plans a block within the one that is planned.
+    /// Plans a block nested in the current block.
     fn block<R>(&mut self, plan: impl FnOnce(&mut Self) -> Option<R>) -> Option<(Block, R)> {
         self.blocks.push(Block::new());
         let result = plan(self)?;
         Some((self.blocks.pop()?, result))
     }
 
-    /// Places of a carry, with the first values in them.
+    /// Creates places for a carry and copies its initial values there.
     fn carry(&mut self, init: &[Id]) -> Option<Vec<Place>> {
         let mut places = Vec::with_capacity(init.len());
         for id in init {
@@ -46,13 +46,13 @@ impl<B: Backend> Planner<'_, '_, B> {
         Some(places)
     }
 
-    /// The carry at the places, as values of a block under a number.
+    /// Returns the carry in these places as values of the block at a depth.
     fn values(&mut self, like: &[Id], places: &[Place], depth: usize) -> Vec<Id> {
         let value = |(id, place): (&Id, &Place)| self.value(self.spec(*id).clone(), *place, depth);
         like.iter().zip(places).map(value).collect()
     }
 
-    /// Moves the results of a step to the carry. A result that is a part of the old carry is put aside first.
+    /// Copies the results of a step to the carry. A result that overlaps the old carry is first copied aside.
     fn moves(&mut self, results: &[Id], carry: &[Place]) -> Option<Block> {
         let (mut aside, mut moves) = (Block::new(), Block::new());
         for (id, place) in results.iter().zip(carry) {

@@ -1,4 +1,4 @@
-//! Values, their places, and equations as instructions.
+//! The planner: values, their places in memory, and equations as instructions.
 
 use burn::tensor::{Shape, TensorData};
 use grove_backend::{
@@ -19,37 +19,38 @@ use crate::{
     target::Target,
 };
 
-/// The number of a value.
+/// Index of a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Id(usize);
 
 #[derive(Clone)]
 struct Value {
     spec: Spec,
-    /// None for a tensor that no instruction reads.
+    /// `None` for a tensor that no instruction reads.
     place: Option<Place>,
-    /// The tensor that it is, if it does not depend on the step.
+    /// The tensor with the same value, if the value does not depend on the step.
     tensor: Option<Tensor>,
-    /// The block that computes it: instructions for values of outer blocks only belong there.
+    /// Depth of the block that computes the value. Instructions that only use values of outer blocks are hoisted to the outer
+    /// block.
     depth: usize,
 }
 
-/// The place of an instruction.
+/// Block that an instruction is added to.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Belongs {
-    /// In the outermost block that has its operands.
+    /// The outermost block in which its operands are available.
     Outermost,
-    /// In the block that is planned: it may panic.
+    /// The current block, because the instruction may panic.
     Here,
 }
 
-/// A plan in the making.
+/// A plan under construction.
 pub(super) struct Planner<'a, 'd, B: Backend> {
     pub target: &'a Target<'d, B>,
     pub sizes: Sizes,
-    /// The blocks that are planned, each within the one before.
+    /// The blocks under construction, each nested in the previous one.
     pub blocks: Vec<Block>,
-    /// The innermost block that is a branch, out of which nothing is moved.
+    /// Depth of the innermost branch. Nothing is hoisted out of a branch.
     pub branch: usize,
     values: Vec<Value>,
     constants: Vec<TensorData>,
@@ -59,7 +60,7 @@ pub(super) struct Planner<'a, 'd, B: Backend> {
 }
 
 impl<'a, 'd, B: Backend> Planner<'a, 'd, B> {
-    /// The plan of a loop; none where arrays are large or of other types.
+    /// Plans a loop; `None` if its arrays are large or have unsupported dtypes.
     pub fn plan(op: &HigherOrder, target: &'a Target<'d, B>) -> Option<Plan> {
         let mut planner = Self {
             target,
@@ -96,7 +97,7 @@ impl<'a, 'd, B: Backend> Planner<'a, 'd, B> {
         &self.values[id.0].spec
     }
 
-    /// Number of the block that is planned.
+    /// Returns the depth of the current block.
     pub fn depth(&self) -> usize {
         self.blocks.len() - 1
     }
@@ -110,7 +111,7 @@ impl<'a, 'd, B: Backend> Planner<'a, 'd, B> {
         self.add(Value { spec, place: None, tensor: Some(tensor), depth: 0 })
     }
 
-    /// A value that the block under a number computes.
+    /// Adds a value that the block at a depth computes.
     pub fn value(&mut self, spec: Spec, place: Place, depth: usize) -> Id {
         self.add(Value { spec, place: Some(place), tensor: None, depth })
     }
@@ -121,14 +122,14 @@ impl<'a, 'd, B: Backend> Planner<'a, 'd, B> {
         self.tensor(spec, Tensor::Constant(self.constants.len() - 1))
     }
 
-    /// A new place for an array; none if it is large.
+    /// Allocates a place for an array; `None` if the array is large.
     pub fn new_place(&mut self, spec: &Spec) -> Option<Place> {
         let len = spec.shape.num_elements();
         (len <= MOST).then_some(())?;
         Some(self.sizes.place(kind(spec.dtype)?, len))
     }
 
-    /// The place of a value; none if it is large.
+    /// Returns the place of a value; `None` if the value is large.
     pub fn place(&mut self, id: Id) -> Option<Place> {
         let (len, placed) = (self.spec(id).shape.num_elements(), self.values[id.0].place);
         placed.or_else(|| (len <= MOST).then(|| self.place_of_any_size(id))?)
@@ -146,19 +147,19 @@ impl<'a, 'd, B: Backend> Planner<'a, 'd, B> {
         Some(place)
     }
 
-    /// The same elements in another shape.
+    /// Returns the same elements with another shape.
     pub fn reshaped(&mut self, id: Id, spec: Spec) -> Option<Id> {
         let place = self.place(id)?;
         Some(self.value(spec, place, self.values[id.0].depth))
     }
 
-    /// A part of a value's place.
+    /// Returns a value for a part of a value's place.
     pub fn part(&mut self, id: Id, range: std::ops::Range<usize>, spec: Spec) -> Option<Id> {
         let place = self.place(id)?.part(range);
         Some(self.value(spec, place, self.values[id.0].depth))
     }
 
-    /// The block that an instruction with these operands belongs to.
+    /// Returns the depth of the block to which an instruction with these operands is added.
     pub fn block_for(&self, operands: &[Id], belongs: Belongs) -> usize {
         let of_operands = operands.iter().map(|id| self.values[id.0].depth).max().unwrap_or_default();
         match belongs {
@@ -186,7 +187,7 @@ impl<'a, 'd, B: Backend> Planner<'a, 'd, B> {
         Some(self.value(spec, y, depth))
     }
 
-    /// Plans a graph within the block that is planned.
+    /// Plans a graph inside the current block.
     pub fn graph(&mut self, graph: &Graph, arguments: Vec<Id>) -> Option<Vec<Id>> {
         let mut ids: Vec<Option<Id>> = vec![None; graph.variables.len()];
         for ((_, var), id) in graph.inputs.iter().zip(arguments) {
@@ -237,7 +238,7 @@ impl<'a, 'd, B: Backend> Planner<'a, 'd, B> {
         self.call(primitive, inputs, outputs)
     }
 
-    /// The results of an equation by instructions of its own; none where there are none for it.
+    /// Plans an equation as instructions; `None` if there are none for it.
     fn instructions(&mut self, primitive: &Primitive, inputs: &[Id], outputs: &[Option<Spec>]) -> Option<Vec<Id>> {
         if let Primitive::Fused(fused) = primitive {
             return self.chain(fused, inputs);
@@ -299,7 +300,7 @@ impl<'a, 'd, B: Backend> Planner<'a, 'd, B> {
         })
     }
 
-    /// Adds a call that an instruction makes, and returns its number.
+    /// Adds a call made by an instruction. Returns the index of the call.
     pub fn add_call(&mut self, primitive: &Primitive, inputs: &[Id], spec: Spec, place: Place) -> Option<usize> {
         let mut sources = Vec::with_capacity(inputs.len());
         for id in inputs {
@@ -310,7 +311,7 @@ impl<'a, 'd, B: Backend> Planner<'a, 'd, B> {
         Some(self.calls.len() - 1)
     }
 
-    /// The positions of an array's elements after a movement of them.
+    /// Returns the source position of each element after a movement.
     pub fn positions(&self, primitive: &Primitive, shape: &Shape) -> Vec<u32> {
         let numbers = TensorData::new((0..shape.num_elements() as i64).collect(), shape.clone());
         let numbers = AnyTensor::from_data(numbers, self.target.device);
@@ -318,7 +319,7 @@ impl<'a, 'd, B: Backend> Planner<'a, 'd, B> {
         moved.iter::<i64>().map(|position| position as u32).collect()
     }
 
-    /// A number as an array `[1]` of a type.
+    /// Adds a number as an array `[1]`.
     pub fn number(&mut self, value: Number) -> Id {
         self.constant(match value {
             Number::F32(x) => TensorData::new(vec![x], [1]),
@@ -330,7 +331,7 @@ impl<'a, 'd, B: Backend> Planner<'a, 'd, B> {
     }
 }
 
-/// Shapes and types of a loop's inputs.
+/// Returns the types of a loop's inputs.
 fn input_specs(op: &HigherOrder) -> Option<Vec<Spec>> {
     Some(match op {
         HigherOrder::While { body, .. } => body.input_specs(),
@@ -342,7 +343,7 @@ fn input_specs(op: &HigherOrder) -> Option<Vec<Spec>> {
     })
 }
 
-/// True for equations that may run once before the loop, even if the loop has no steps.
+/// Returns true for equations that cannot panic, so that they may run before the loop even if the loop has no steps.
 fn does_not_panic(primitive: &Primitive, outputs: &[Option<Spec>]) -> bool {
     let is_int =
         |spec: &Option<Spec>| spec.as_ref().is_some_and(|spec| !spec.dtype.is_float() && !spec.dtype.is_bool());
@@ -371,7 +372,7 @@ fn does_not_panic(primitive: &Primitive, outputs: &[Option<Spec>]) -> bool {
     }
 }
 
-/// A number of one of a memory's types.
+/// A number of one of the element types in memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Number {
     F32(f32),

@@ -20,19 +20,19 @@ use crate::{
 /// Tensors of a run.
 struct Tensors<B: Backend> {
     inputs: Vec<AnyTensor<B>>,
-    /// The constants that calls use.
+    /// Constants used by calls.
     constants: Vec<Option<AnyTensor<B>>>,
     before: Vec<Vec<Option<AnyTensor<B>>>>,
 }
 
 impl Plan {
-    /// True if the plan is of inputs of these shapes and types.
+    /// Returns true if the plan was made for inputs of these types.
     pub(crate) fn takes<B: Backend>(&self, inputs: &[AnyTensor<B>]) -> bool {
         let fits = |(x, spec): (&AnyTensor<B>, &Spec)| x.dtype() == spec.dtype && x.shape() == spec.shape;
         inputs.len() == self.inputs.len() && inputs.iter().zip(&self.inputs).all(fits)
     }
 
-    /// The results of the loop.
+    /// Runs the loop and returns its results.
     pub(crate) fn run<B: Backend>(
         &self,
         inputs: Vec<AnyTensor<B>>,
@@ -101,7 +101,7 @@ impl Call {
     }
 }
 
-/// Writes the elements of an array to its place.
+/// Copies the elements of an array to its place.
 fn write(memory: &mut Memory, place: Place, data: &TensorData) {
     macro_rules! write {
         ($type:ident) => {
@@ -120,7 +120,7 @@ fn write(memory: &mut Memory, place: Place, data: &TensorData) {
     }
 }
 
-/// The tensor of the elements of a place.
+/// Creates a tensor from the elements of a place.
 fn read<B: Backend>(memory: &Memory, place: Place, shape: Shape, target: &Target<'_, B>) -> AnyTensor<B> {
     macro_rules! data {
         ($type:ident) => {

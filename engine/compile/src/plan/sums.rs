@@ -1,4 +1,4 @@
-//! Sums, and slices at positions, as instructions.
+//! Planning of sums, and of selections by index.
 
 use burn::tensor::DType;
 use grove_backend::{
@@ -13,7 +13,7 @@ use super::planner::{Belongs, Id, Planner};
 use crate::{Primitive, primitive::Reduction};
 
 impl<B: Backend> Planner<'_, '_, B> {
-    /// The sums over an axis or all elements; none where flex adds in another order.
+    /// Plans a sum over an axis or over all elements; `None` if flex adds in another order.
     pub(super) fn sum(&mut self, primitive: &Primitive, inputs: &[Id], spec: &Spec) -> Option<Id> {
         let (Primitive::Reduce(Reduction::Sum, axis), [x]) = (primitive, inputs) else { return None };
         let shape = self.spec(*x).shape.clone();
@@ -21,7 +21,7 @@ impl<B: Backend> Planner<'_, '_, B> {
             Some(axis) => Axis { size: shape[*axis], inner: shape[axis + 1..].iter().product() },
             None => Axis { size: shape.num_elements(), inner: 1 },
         };
-        // Two conditions are left: the order of the elements, and that no sum starts from -0.
+        // Two conditions remain: flex must add in the order of the elements, and no sum may start from -0.
         let in_order = match spec.dtype {
             DType::F32 => axis.size == shape.num_elements() && axis.size <= IN_ORDER,
             DType::F64 => matches!(primitive, Primitive::Reduce(_, Some(_))),
@@ -31,7 +31,7 @@ impl<B: Backend> Planner<'_, '_, B> {
         self.emit([*x], spec.clone(), Belongs::Outermost, |[x], y| Instruction::Sum(axis, x, y))
     }
 
-    /// Slices at positions of an axis, which may be out of range.
+    /// Plans a selection of slices by indices along an axis. Indices may be out of range.
     pub(super) fn take(&mut self, axis: usize, inputs: &[Id], spec: &Spec) -> Option<Id> {
         let [x, positions] = inputs else { return None };
         (self.spec(*positions).shape.num_dims() == 1).then_some(())?;

@@ -1,4 +1,4 @@
-//! A graph inside of an operation.
+//! Graphs inside operations.
 
 use grove_backend::ops::Spec;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
@@ -7,7 +7,7 @@ use std::{any::Any, fmt, ops::Deref, sync::Arc};
 use super::memo::Memo;
 use crate::Graph;
 
-/// A graph inside of an operation. It uses nothing but its arguments.
+/// A graph inside an operation. It depends only on its arguments.
 #[derive(Clone)]
 pub struct SubGraph(Arc<Inner>);
 
@@ -25,27 +25,27 @@ impl SubGraph {
         Self(Arc::new(Inner { graph: Arc::new(graph), memo: Memo::default() }))
     }
 
-    /// The graph.
+    /// Returns the graph.
     pub(crate) fn graph(&self) -> &Arc<Graph> {
         &self.0.graph
     }
 
-    /// A value of a type that is computed from the graph, once.
+    /// Returns a value of type `T` derived from the graph, computed once.
     pub(crate) fn memo<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> &T {
         self.0.memo.get_or_init(make)
     }
 
-    /// True if two are one.
+    /// Returns true if both are the same graph in memory.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Shapes and types of the arguments.
+    /// Returns the types of the arguments.
     pub(crate) fn input_specs(&self) -> Vec<Spec> {
         self.inputs.iter().map(|(_, var)| self.variables[var.index()].clone()).collect()
     }
 
-    /// Shapes and types of the results.
+    /// Returns the types of the results.
     pub(crate) fn output_specs(&self) -> Vec<Spec> {
         self.outputs.iter().map(|(_, var)| self.variables[var.index()].clone()).collect()
     }

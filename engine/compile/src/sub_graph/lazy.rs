@@ -1,4 +1,4 @@
-//! Sub-graphs that are traced when they are needed.
+//! Sub-graphs that are traced on demand.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::Error};
 use std::{
@@ -10,7 +10,7 @@ use std::{
 use super::graph::SubGraph;
 use crate::Graph;
 
-/// The graph of a rule of differentiation. It is traced when it is first needed, since a rule may call the function that it is of.
+/// The graph of a differentiation rule. It is traced on first use, because a rule may call its own function.
 #[derive(Clone)]
 pub struct LazyGraph(Arc<Lazy>);
 
@@ -29,7 +29,7 @@ impl LazyGraph {
         self.0.graph.get_or_init(|| SubGraph::new((self.0.make)()))
     }
 
-    /// A graph that is made of this one.
+    /// Creates a graph that is derived from this graph on demand.
     pub(crate) fn map(&self, f: impl Fn(&SubGraph) -> Graph + Send + Sync + 'static) -> Self {
         let graph = self.clone();
         Self::new(move || f(graph.get()))
@@ -37,11 +37,11 @@ impl LazyGraph {
 }
 
 thread_local! {
-    /// Number of rules around the one that is being written.
+    /// Number of enclosing rules of the rule that is being serialised.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Rules inside of rules that are written to a file. A rule that calls its own function has no end.
+/// Maximum nesting of rules in a file. A rule that calls its own function would nest without end.
 const MAX_DEPTH: usize = 8;
 
 impl Serialize for LazyGraph {
@@ -72,7 +72,7 @@ impl<'de> Deserialize<'de> for LazyGraph {
     }
 }
 
-/// Graphs of one function's rule are equal, others are not compared.
+/// Two lazy graphs are equal only if they are the same object; their contents are not compared.
 impl PartialEq for LazyGraph {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

@@ -2,7 +2,7 @@
 
 use std::{any::Any, sync::OnceLock};
 
-/// A list of values, one of each type.
+/// A linked list of values, at most one of each type.
 #[derive(Default)]
 pub(super) struct Memo {
     value: OnceLock<Box<dyn Any + Send + Sync>>,
@@ -10,7 +10,7 @@ pub(super) struct Memo {
 }
 
 impl Memo {
-    /// The value of a type, which is made if there is none. While it is made, others can be.
+    /// Returns the value of type `T`; computes it if it does not exist. Other values can be added during the computation.
     pub(super) fn get_or_init<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> &T {
         if let Some(value) = self.find() {
             return value;
@@ -18,7 +18,7 @@ impl Memo {
         let mut place = self;
         let mut value: Box<dyn Any + Send + Sync> = Box::new(make());
         loop {
-            // Another thread may have put a value there meanwhile.
+            // Another thread may have added a value meanwhile.
             let left = place.value.set(value).err();
             match (place.value.get().and_then(|value| value.downcast_ref()), left) {
                 (Some(value), _) => return value,

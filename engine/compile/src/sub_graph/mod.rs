@@ -1,4 +1,4 @@
-//! Graphs inside of operations: control flow, and functions with derivatives of their own.
+//! Operations that contain graphs: control flow, and functions with custom derivatives.
 
 mod graph;
 mod lazy;

@@ -8,52 +8,53 @@ use super::{graph::SubGraph, lazy::LazyGraph};
 /// An operation with sub-graphs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum HigherOrder {
-    /// One of several branches, all of which take the same operands: inputs are a truth value (the second branch where it is true)
-    /// or the index of a branch, `[1]`, which is clamped to the branches that there are, and the operands.
+    /// One of several branches, all of which take the same operands. The inputs are the condition `[1]` and the operands. The
+    /// condition is a boolean (true selects the second branch) or the index of a branch, which is clamped to the valid range.
     Cond {
         /// The branches.
         branches: Vec<SubGraph>,
     },
-    /// A loop while a condition holds: inputs are constants and the carry, which is the result too.
+    /// A loop with a condition. The inputs are constants and the carry; the results are the final carry.
     While {
-        /// From constants and carry to a truth value, `[1]`.
+        /// Maps constants and carry to a boolean, `[1]`.
         cond: SubGraph,
-        /// From constants and carry to the next carry.
+        /// Maps constants and carry to the next carry.
         body: SubGraph,
         /// Number of constants.
         consts: usize,
     },
-    /// A loop over the first axis of arrays: inputs are constants, the carry and arrays; results are the last carry and arrays.
+    /// A loop over the first axis of arrays. The inputs are constants, the carry and arrays; the results are the final carry
+    /// and the stacked results of the steps.
     Scan {
-        /// From constants, carry and one step of the arrays to the next carry and one step of the results.
+        /// Maps constants, carry and one step of the arrays to the next carry and one step of the results.
         body: SubGraph,
         /// Number of steps.
         length: usize,
-        /// True if the last step comes first.
+        /// True if the loop starts with the last step.
         reverse: bool,
         /// Number of constants.
         consts: usize,
         /// Number of arrays in the carry.
         carries: usize,
     },
-    /// A function with a rule of forward-mode differentiation.
+    /// A function with a custom forward-mode rule.
     CustomJvp {
         /// Name of the function.
         name: String,
         /// The function.
         function: SubGraph,
-        /// From arguments and the tangents of those that are floating-point to results and the tangents of those that are.
+        /// Maps arguments and the tangents of floating-point arguments to results and the tangents of floating-point results.
         jvp: LazyGraph,
     },
-    /// A function with a rule of reverse-mode differentiation.
+    /// A function with a custom reverse-mode rule.
     CustomVjp {
         /// Name of the function.
         name: String,
         /// The function.
         function: SubGraph,
-        /// From arguments to results and residuals.
+        /// Maps arguments to results and residuals.
         forward: SubGraph,
-        /// From residuals and the gradients of floating-point results to those of floating-point arguments.
+        /// Maps residuals and the gradients of floating-point results to the gradients of floating-point arguments.
         backward: LazyGraph,
     },
 }
@@ -62,7 +63,7 @@ impl HigherOrder {
     /// Returns the name of the operation, as in `jax.lax`.
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            // A single branch is always taken: it is there to be computed again.
+            // A single branch always runs; the operation exists for rematerialisation.
             Self::Cond { branches } if branches.len() == 1 => "checkpoint",
             Self::Cond { .. } => "cond",
             Self::While { .. } => "while",
@@ -72,7 +73,7 @@ impl HigherOrder {
         }
     }
 
-    /// Shapes and types of the results.
+    /// Returns the types of the results.
     pub(crate) fn output_specs(&self) -> Vec<Spec> {
         match self {
             Self::Cond { branches } => branches.first().map(SubGraph::output_specs).unwrap_or_default(),
@@ -86,12 +87,12 @@ impl HigherOrder {
     }
 }
 
-/// An array of so many steps.
+/// Returns the type of an array of `length` steps.
 pub(crate) fn stacked(spec: &Spec, length: usize) -> Spec {
     Spec { shape: [&[length], &spec.shape[..]].concat().into(), dtype: spec.dtype }
 }
 
-/// True for arrays that have derivatives.
+/// Returns true for floating-point arrays, which have derivatives.
 pub(crate) fn is_float(spec: &Spec) -> bool {
     spec.dtype.is_float()
 }

@@ -1,4 +1,4 @@
-//! The user's line of code that a panic of a trace is about.
+//! Locating the user's line of code for the panic messages of a trace.
 
 use std::{
     backtrace::Backtrace,
@@ -9,7 +9,7 @@ use std::{
     sync::Once,
 };
 
-/// Crates whose functions stand between a user's line and a panic.
+/// Crates whose functions are between a user's line and a panic.
 const CRATES: [&str; 14] = [
     "std",
     "core",
@@ -27,16 +27,16 @@ const CRATES: [&str; 14] = [
     "grove_transform",
 ];
 
-/// Folders of this checkout that have such functions.
+/// Folders of this repository that contain such functions.
 const FOLDERS: [&str; 4] = ["engine/compile/src", "engine/backend/src", "engine/tree/src", "engine/transform/src"];
 
-/// The beginning of a line in a message.
+/// Prefix of a location in a message.
 const AT: &str = " (at ";
 
-/// The innermost line outside of the library that led here, for the end of a message: ` (at src/main.rs:12)`. Without line
-/// tables, the function; empty if neither is known.
+/// The innermost line outside the library that led here, as the end of a message: ` (at src/main.rs:12)`. The name of the
+/// function if there are no line tables; empty if neither is known.
 ///
-/// It walks the stack, which takes milliseconds: it is created only for a message of a panic.
+/// Creation captures a backtrace, which takes milliseconds, so it is used only in panic messages.
 pub(crate) struct Caller {
     place: Option<String>,
     method: Option<String>,
@@ -48,7 +48,7 @@ impl Caller {
         Self { place: find(&backtrace), method: method(&backtrace) }
     }
 
-    /// The method of Burn's tensors that the user called, where its name is known.
+    /// Returns the method of Burn's tensors that the user called, if it is known.
     pub(crate) fn method(&self) -> Option<&str> {
         self.method.as_deref()
     }
@@ -64,13 +64,13 @@ impl fmt::Display for Caller {
 }
 
 thread_local! {
-    /// Number of traced functions that are being called on this thread.
+    /// Number of active traced functions on this thread.
     static TRACING: Cell<usize> = const { Cell::new(0) };
-    /// The user's line of the last panic in one of them.
+    /// The user's line of the last panic in a traced function.
     static PLACE: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Calls a function that is traced. The message of a panic, such as that of a wrong shape, ends with the user's line.
+/// Calls a function that is traced. If it panics, for example because of a wrong shape, the message ends with the user's line.
 #[track_caller]
 pub(crate) fn naming_lines<T>(f: impl FnOnce() -> T) -> T {
     static HOOK: Once = Once::new();
@@ -80,7 +80,7 @@ pub(crate) fn naming_lines<T>(f: impl FnOnce() -> T) -> T {
             if TRACING.get() == 0 {
                 return hook(panic);
             }
-            // The message is reported once, with its line, at the end of the trace.
+            // The end of the trace reports the message, with the line, so it is not reported twice.
             let is_named = panic.payload_as_str().is_none_or(|text| text.contains(AT));
             PLACE.set(if is_named { String::new() } else { Caller::here().to_string() });
             if env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0") {
@@ -102,9 +102,9 @@ pub(crate) fn naming_lines<T>(f: impl FnOnce() -> T) -> T {
     }
 }
 
-/// The first frame of a printed backtrace that is the user's.
+/// Returns the location of the user's first frame in a printed backtrace.
 fn find(backtrace: &str) -> Option<String> {
-    // The function of the frame that is being read. One with a file counts by the file, since its name may lack the crate.
+    // Function of the current frame. If the frame has a file, the file decides, because the name may lack the crate.
     let mut function: Option<&str> = None;
     let named = |name: &str| is_users_function(name).then(|| format!("the function `{name}`"));
     for line in backtrace.lines().map(str::trim) {
@@ -123,7 +123,7 @@ fn find(backtrace: &str) -> Option<String> {
     function.and_then(named)
 }
 
-/// The outermost method of Burn's tensors in a printed backtrace, before the first function of the user's.
+/// Returns the outermost method of Burn's tensors in a printed backtrace that comes before the user's first function.
 fn method(backtrace: &str) -> Option<String> {
     let names = backtrace.lines().filter_map(|line| {
         let (number, name) = line.trim().split_once(": ")?;
@@ -131,7 +131,7 @@ fn method(backtrace: &str) -> Option<String> {
     });
     let of_burn = |name: &&str| name.trim_start_matches('<').starts_with("burn_tensor::");
     let name = names.skip_while(|name| !of_burn(name)).take_while(of_burn).last()?;
-    // `burn_tensor::tensor::api::orderable::<impl burn_tensor::Tensor<B,_,K>>::sort`, or with parameters at its end.
+    // `burn_tensor::tensor::api::orderable::<impl burn_tensor::Tensor<B,_,K>>::sort`, possibly followed by generic parameters.
     let mut depth = 0;
     let plain: String = name
         .replace("->", "")
@@ -147,23 +147,23 @@ fn method(backtrace: &str) -> Option<String> {
     Some(last.to_owned())
 }
 
-/// True for the name of a function that is none of the library's, of Burn's or of Rust's.
+/// Returns true for functions that are not part of this library, Burn or Rust.
 fn is_users_function(name: &str) -> bool {
-    // `<burn_tensor::Tensor<B> as core::ops::Add>::add` is burn_tensor's.
+    // `<burn_tensor::Tensor<B> as core::ops::Add>::add` belongs to burn_tensor.
     let name = name.trim_start_matches(['<', '&', '(', '[']).trim_start_matches("mut ").trim_start_matches("dyn ");
     let first: String = name.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
     let known = CRATES.contains(&first.as_str()) || first.starts_with("__") || first.starts_with("rust_");
-    // A function of C, or one whose name is unknown, says nothing.
+    // C functions and functions without a name are not useful in a message.
     name.contains("::") && !first.is_empty() && !known
 }
 
-/// True for a file that is none of the library's, of another package's or of Rust's.
+/// Returns true for files that are not part of this library, another package or Rust.
 fn is_users_file(place: &str) -> bool {
     const OTHERS: [&str; 4] = ["/rustc/", "/rustlib/src/", "/registry/src/", "/git/checkouts/"];
     if OTHERS.iter().any(|folder| place.contains(folder)) {
         return false;
     }
-    // Backtraces print paths within the current folder from there on.
+    // Backtraces print paths relative to the current directory.
     let path = match env::current_dir() {
         Ok(folder) => folder.join(place.strip_prefix("./").unwrap_or(place)),
         Err(_) => PathBuf::from(place),
@@ -172,7 +172,7 @@ fn is_users_file(place: &str) -> bool {
     !FOLDERS.iter().any(|folder| path.starts_with(root.join(folder)))
 }
 
-/// `file.rs:12` of `file.rs:12:5`.
+/// Removes the column: `file.rs:12:5` becomes `file.rs:12`.
 fn without_column(place: &str) -> &str {
     match place.rsplit_once(':') {
         Some((rest, column)) if column.parse::<u32>().is_ok() && rest.contains(".rs:") => rest,

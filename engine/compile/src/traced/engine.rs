@@ -1,4 +1,4 @@
-//! Engines of lazy devices.
+//! Engines: the interface of devices that compute lazy arrays.
 
 use burn::tensor::{DType, TensorData};
 use grove_tree::Key;
@@ -9,12 +9,12 @@ use crate::Graph;
 /// An array on the device of an engine.
 pub type DeviceArray = Arc<dyn Any + Send + Sync>;
 
-/// A device that computes lazy arrays, such as OpenXLA on one device.
+/// A device that compiles and runs programs of lazy arrays, such as OpenXLA on one device.
 pub trait Engine: Send + Sync + 'static {
-    /// True if the device has arrays of a type.
+    /// Returns true if the device supports arrays of a dtype.
     fn supports(&self, dtype: DType) -> bool;
 
-    /// True if programs may hold sums over the ranks of a job, which they compute in the order in which they run.
+    /// Returns true if programs may contain all-reduces over the ranks of a job. The ranks compute them in execution order.
     fn reduces(&self) -> bool {
         false
     }
@@ -22,49 +22,51 @@ pub trait Engine: Send + Sync + 'static {
     /// Copies an array to the device.
     ///
     /// # Errors
-    /// A sentence, if memory does not suffice.
+    /// A message if there is not enough memory.
     fn upload(&self, data: TensorData) -> Result<DeviceArray, String>;
 
     /// Copies an array to the host.
     ///
     /// # Errors
-    /// A sentence, if what computes it failed.
+    /// A message if the computation of the array failed.
     fn download(&self, array: &DeviceArray) -> Result<TensorData, String>;
 
-    /// Waits until an array is computed.
+    /// Waits until an array has been computed.
     ///
     /// # Errors
-    /// A sentence, if what computes it failed.
+    /// A message if the computation of the array failed.
     fn wait(&self, array: &DeviceArray) -> Result<(), String>;
 
-    /// The place of an array on the device, for programs that depend on it; nothing where there is one way.
+    /// Returns the layout of an array on the device, which is part of the key of a compiled program. Empty if all arrays have
+    /// the same layout.
     fn layout(&self, _array: &DeviceArray) -> String {
         String::new()
     }
 
-    /// Compiles a program for inputs that lie as these, given for each whether its memory may be used for results.
+    /// Compiles a program for inputs with the layouts of these arrays. `donated` is true for inputs whose memory may be reused
+    /// for results.
     ///
     /// # Errors
-    /// A sentence.
+    /// A message if compilation fails.
     fn compile(&self, graph: &Graph, inputs: &[DeviceArray], donated: &[bool]) -> Result<Arc<dyn Executable>, String>;
 }
 
-/// A program of an engine.
+/// A compiled program of an engine.
 pub trait Executable: Send + Sync {
-    /// Runs the program with its inputs and the keys that it draws with. Nobody else holds an array that is donated.
+    /// Runs the program with its inputs and the keys that it samples with. Donated arrays have no other owner.
     ///
     /// # Errors
-    /// A sentence, and the inputs.
+    /// A message and the inputs.
     fn run(&self, inputs: Vec<DeviceArray>, keys: &[Key]) -> Result<Vec<DeviceArray>, RunError>;
 }
 
-/// The error of a program that did not run.
+/// Error of a program that did not run.
 #[derive(Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct RunError {
-    /// A sentence.
+    /// Error message.
     pub message: String,
-    /// The inputs of the program, in order, where they still exist.
+    /// Inputs of the program, in order; `None` for an input that no longer exists.
     pub inputs: Vec<Option<DeviceArray>>,
 }
 

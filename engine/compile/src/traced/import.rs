@@ -1,4 +1,4 @@
-//! Burn's operations as primitives.
+//! Conversion of Burn's operations to primitives.
 
 use burn_ir::{
     BaseOperationIr, BinaryOpIr, BoolOperationIr, Conv1dOptionsIr, Conv2dOptionsIr, FloatOperationIr, IntOperationIr,
@@ -11,10 +11,10 @@ use crate::{
     primitive::{AvgPool2d, Binary, Conv, MaxPool2d, Module, Reduction, Unary},
 };
 
-/// The primitive of an operation. Its inputs and outputs stay in order.
+/// Returns the primitive for an operation. Inputs and outputs keep their order.
 ///
 /// # Panics
-/// If there is none, with the operation.
+/// If there is no such primitive. The message names the operation.
 pub(super) fn import(operation: OperationIr) -> Primitive {
     match operation {
         OperationIr::BaseFloat(op) | OperationIr::BaseInt(op) | OperationIr::BaseBool(op) => base(op),

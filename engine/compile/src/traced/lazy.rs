@@ -1,11 +1,11 @@
 //! Arrays that an engine computes when they are read.
 //!
-//! A lazy device records operations as a trace does. When a value is read, the operations since the last time become one program: its
-//! arguments are the arrays that were there before, its results those that are still in use. A loop that reads a loss in each step
-//! thus runs one program a step, which is compiled once.
+//! A lazy device records operations, like a trace. When a value is read, the operations since the last program become one
+//! program: its arguments are the existing arrays that it uses, and its results are the arrays that are still referenced. A
+//! loop that reads the loss in each step thus runs one program per step, which is compiled once.
 //!
-//! A loop that reads seldom runs one program a step too: an optimizer and a jitted function say where a step [ends](Lazy::end_step),
-//! and a step runs when the next one has ended. Where nothing says it, the period of the operations is looked for.
+//! A loop that reads rarely runs one program per step too: optimizers and jitted functions mark the [end](Lazy::end_step) of a
+//! step, and a step runs when the next one has ended. Without such marks, the device searches for a period in the operations.
 
 use burn::tensor::{DType, TensorData};
 use burn_backend::ExecutionError;
@@ -27,34 +27,34 @@ use crate::{
     graph::{Equation, Var},
 };
 
-/// Equations after which a period is looked for, and then at twice as many each time.
+/// Number of equations after which the device searches for a period; the search repeats each time the number doubles.
 const SHORTEST: usize = 8_192;
 
-/// Equations of which some steps of a loop are a program, where its period was found.
+/// Approximate number of equations in a program of several steps, once a period is known.
 const CHUNK: usize = 2_000;
 
-/// Equations after which a program runs in any case.
+/// Number of equations after which a program runs in any case.
 const LONGEST: usize = 50_000;
 
 /// The arrays of a lazy device.
 pub(super) struct Lazy {
-    /// The upper half of the ids of its tensors.
+    /// Upper half of the ids of the device's tensors.
     pub number: u32,
     engine: Box<dyn Engine>,
     next: u32,
     forgetting: i32,
-    /// Arrays that are computed.
+    /// Computed arrays.
     computed: HashMap<u32, DeviceArray>,
-    /// Tensors of the segment that nothing holds any more; they leave when the program has run.
+    /// Tensors of the segment that are no longer referenced. They are freed after the program has run.
     dropped: HashSet<u32>,
-    /// The operations that were recorded since the last program ran.
+    /// Operations recorded since the last program.
     segment: Segment,
-    /// The error of the segment's program. The segment stays: some of its tensors may be computed without the others.
+    /// Error of the segment's program. The segment is kept: some of its tensors may be computable without the others.
     failure: Option<String>,
-    /// The equations of a whole number of steps of a loop that has no ends, and their hash.
+    /// Number of equations in a whole number of steps, and their hash, for a loop without marked ends.
     period: Option<(usize, u64)>,
     programs: Programs,
-    /// Second handles of tensors that sub-graphs use.
+    /// Additional handles of tensors that sub-graphs use.
     pub borrowed: Vec<RouterTensor<TraceClient>>,
 }
 
@@ -83,9 +83,9 @@ impl Lazy {
         self.engine.reduces()
     }
 
-    /// The id of a new tensor.
+    /// Returns the id of a new tensor.
     pub fn fresh(&mut self) -> TensorId {
-        // After four billion tensors numbers are used again, but for those of tensors that are still there.
+        // After 2^32 tensors the counter wraps around and skips the numbers of tensors that still exist.
         while self.computed.contains_key(&self.next) || self.segment.contains(self.next) {
             self.next = self.next.wrapping_add(1);
         }
@@ -94,7 +94,7 @@ impl Lazy {
         TensorId::new(u64::from(self.number) << 32 | u64::from(index))
     }
 
-    /// The number of a tensor of this device.
+    /// Returns the index of a tensor of this device.
     fn index(&self, tensor: &TensorIr) -> u32 {
         let value = tensor.id.value();
         assert!(
@@ -106,7 +106,7 @@ impl Lazy {
         value as u32
     }
 
-    /// The variable of a tensor that is used, which ends where this is its last use.
+    /// Returns the variable of a tensor that an operation uses. Marks the tensor as dropped if this is its last use.
     fn used(&mut self, tensor: &TensorIr) -> Var {
         let index = self.index(tensor);
         if tensor.status == TensorStatus::ReadWrite {
@@ -115,7 +115,7 @@ impl Lazy {
         self.segment.used(index, || Spec { shape: tensor.shape.clone(), dtype: tensor.dtype })
     }
 
-    /// Notes that nothing holds a tensor any more. A computed array that the program does not need is freed at once.
+    /// Marks a tensor as no longer referenced. A computed array that the segment does not need is freed immediately.
     fn release(&mut self, index: u32) {
         if self.segment.contains(index) {
             self.dropped.insert(index);
@@ -139,14 +139,14 @@ impl Lazy {
         id
     }
 
-    /// The id of an array that is there already.
+    /// Returns the id of a new tensor for an existing array.
     pub fn adopt(&mut self, array: DeviceArray) -> TensorId {
         let id = self.fresh();
         self.computed.insert(id.value() as u32, array);
         id
     }
 
-    /// The array of a tensor, after what was recorded has run.
+    /// Returns the array of a tensor after running the recorded operations.
     pub fn array(&mut self, tensor: &TensorIr) -> Result<DeviceArray, String> {
         let index = self.index(tensor);
         self.compute(index)
@@ -171,7 +171,7 @@ impl Lazy {
         }
     }
 
-    /// Records a primitive with outputs of given shapes and types.
+    /// Records a primitive with outputs of the given types.
     pub fn primitive(
         &mut self,
         primitive: Primitive,
@@ -207,7 +207,8 @@ impl Lazy {
         }
     }
 
-    /// Runs what was recorded in parts of whole steps, if it is steps of a loop, or all of it where it becomes too long.
+    /// If the recorded operations are steps of a loop, runs them in programs of whole steps. If they are not and there are too
+    /// many, runs all of them.
     fn find_period(&mut self) {
         let Some(period) = self.segment.period() else {
             if self.segment.len() >= LONGEST {
@@ -216,7 +217,7 @@ impl Lazy {
             return;
         };
         let chunk = period * CHUNK.div_ceil(period);
-        // The first ones may be those of the loop's beginning.
+        // The first equations may be the prologue of the loop.
         self.run_first(self.segment.len() % chunk);
         while self.segment.len() >= chunk && self.failure.is_none() {
             self.period = Some((chunk, self.segment.split(chunk)[0].hash()));
@@ -224,8 +225,8 @@ impl Lazy {
         }
     }
 
-    /// Notes that a step of a loop ends, which is told apart from others by a label. The step before runs now, up to its end: what a loop
-    /// does is thus cut at the same place each time, and a loop that has read a value in this step runs nothing twice.
+    /// Marks the end of a step of a loop, identified by a label. The previous step runs now, up to its end: the loop is cut at
+    /// the same place each time, and a loop that has read a value in this step runs nothing twice.
     pub fn end_step(&mut self, label: u64) {
         if self.forgetting == 0
             && let Some(end) = self.segment.end_step(label).filter(|_| self.failure.is_none())
@@ -234,12 +235,12 @@ impl Lazy {
         }
     }
 
-    /// Begins or ends a time in which nothing is recorded but shapes and types.
+    /// Starts or ends a period in which only shapes and dtypes are computed and nothing is recorded.
     pub fn forget(&mut self, change: i32) {
         self.forgetting += change;
     }
 
-    /// The values of a tensor, after what was recorded has run.
+    /// Reads the values of a tensor after running the recorded operations.
     pub fn read(&mut self, tensor: &TensorIr) -> Result<TensorData, ExecutionError> {
         let failed = |reason: String| ExecutionError::WithContext { reason };
         let index = self.index(tensor);
@@ -258,19 +259,19 @@ impl Lazy {
         self.engine.download(&array).map_err(failed)
     }
 
-    /// Runs what was recorded, and waits until all arrays are computed.
+    /// Runs the recorded operations and waits until all arrays are computed.
     pub fn sync(&mut self) -> Result<(), String> {
         self.run()?;
         self.computed.values().try_for_each(|array| self.engine.wait(array))
     }
 
-    /// Runs what was recorded if it has sums over ranks.
+    /// Runs the recorded operations if they contain an all-reduce.
     pub fn run_sums(&mut self) -> Result<(), String> {
         if self.segment.meets_ranks() { self.run() } else { Ok(()) }
     }
 
-    /// The array that a tensor is another shape of, where that was the last that was recorded; it is taken back. Reading an array in one
-    /// row, as files are written, thus needs no program.
+    /// If the last recorded operation is a reshape whose result is this tensor, removes it and returns its input. Reading a
+    /// flattened array, as file writers do, thus needs no program.
     fn reshaped(&mut self, index: u32) -> Option<DeviceArray> {
         let (source, is_unused) = self.segment.take_reshape(index)?;
         let array = self.computed.get(&source)?.clone();
@@ -280,13 +281,13 @@ impl Lazy {
         Some(array)
     }
 
-    /// The array of a tensor, which is computed now if it is not yet.
+    /// Returns the array of a tensor; computes it if necessary.
     fn compute(&mut self, index: u32) -> Result<DeviceArray, String> {
         let failed = |reason| format!("the tensor was not computed, as the program that computes it failed: {reason}");
         if !self.computed.contains_key(&index)
             && let Err(error) = self.run()
         {
-            // The part that failed may be one that the tensor does not depend on.
+            // The part that failed may be independent of the tensor.
             let part = self.segment.needed_for(|tensor| tensor == index, |tensor| self.computed.contains_key(&tensor));
             if part.len() == self.segment.len() {
                 return Err(failed(error));
@@ -297,10 +298,10 @@ impl Lazy {
         self.computed.get(&index).cloned().ok_or_else(lost)
     }
 
-    /// Runs what was recorded.
+    /// Runs the recorded operations.
     pub fn run(&mut self) -> Result<(), String> {
         if self.failure.take().is_some() {
-            // Without what nothing holds any more.
+            // Remove the equations for tensors that are no longer referenced.
             let (computed, dropped) = (&self.computed, &self.dropped);
             let is_computed = |tensor| computed.contains_key(&tensor);
             self.segment = self.segment.needed_for(|tensor| !dropped.contains(&tensor), is_computed);
@@ -310,7 +311,7 @@ impl Lazy {
         self.failure.clone().map_or(Ok(()), Err)
     }
 
-    /// Runs the first equations. The segment stays as it was if they fail.
+    /// Runs the first equations. If they fail, the segment is unchanged.
     fn run_first(&mut self, count: usize) {
         if count == 0 {
             return;
@@ -338,7 +339,7 @@ impl Lazy {
         }
     }
 
-    /// Frees what nothing holds and the segment does not use.
+    /// Frees arrays that are no longer referenced and not used by the segment.
     fn free(&mut self) {
         let (segment, computed) = (&self.segment, &mut self.computed);
         self.dropped.retain(|tensor| {
@@ -350,7 +351,7 @@ impl Lazy {
         });
     }
 
-    /// Runs some equations for some of their results, with inputs of which some are given up.
+    /// Runs some equations for some of their results. The inputs for which `is_given_up` is true are donated.
     fn run_part(
         &mut self,
         part: &Segment,
@@ -358,7 +359,7 @@ impl Lazy {
         is_given_up: impl Fn(u32) -> bool,
     ) -> Result<(), String> {
         let (inputs, results) = (part.inputs(), part.results().filter(|x| is_result(*x)).collect::<Vec<_>>());
-        // Unused results are not computed, except those that other ranks wait for.
+        // Unused results are not computed, except all-reduces, for which other ranks wait.
         if results.is_empty() && !part.meets_ranks() {
             return Ok(());
         }
@@ -372,7 +373,7 @@ impl Lazy {
             donated.push(false);
         }
         let program = self.programs.get(&*self.engine, lifted.graph, &arrays, donated)?;
-        // The program is to be the only one that holds what it may use for results.
+        // The program must hold the only reference to the arrays that it may reuse for results.
         let given_up: Vec<u32> = inputs.iter().copied().filter(|x| is_given_up(*x)).collect();
         given_up.iter().for_each(|x| drop(self.computed.remove(x)));
         match program.run(arrays, &lifted.keys) {

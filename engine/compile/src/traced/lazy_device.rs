@@ -1,4 +1,4 @@
-//! Lazy devices: they are made of engines, and their tensors of arrays.
+//! Creating lazy devices from engines, and tensors from their arrays.
 
 use burn::tensor::DType;
 use burn_backend::set_default_dtypes;
@@ -16,20 +16,20 @@ use super::{
     traces::{add_lazy, with_sink},
 };
 
-/// Makes a device of an engine, whose arrays are computed when they are read. The first one is the default device of [`Traced`] where no
-/// trace is going on.
+/// Creates a device from an engine. Its arrays are computed when they are read. The first lazy device is the default device of
+/// [`Traced`] outside traces.
 pub fn lazy_device(engine: impl Engine) -> TraceDevice {
     let device = add_lazy(TYPES, |number| Lazy::new(number, Box::new(engine)));
-    // An error says that an earlier device with this index and these types has done so.
+    // An error means that an earlier device with this index and these dtypes has set them already.
     drop(set_default_dtypes::<Traced>(&device, TYPES.float, TYPES.int));
     let _ = FIRST.set(device);
     device
 }
 
-/// Makes a tensor of an array of a lazy device's engine, of a shape and type.
+/// Creates a tensor with this shape and dtype from an array of a lazy device's engine.
 ///
 /// # Panics
-/// If the device is that of a trace.
+/// If the device belongs to a trace.
 pub fn lazy_array(device: &TraceDevice, array: DeviceArray, shape: Vec<usize>, dtype: DType) -> AnyTensor<Traced> {
     let id = with_sink(device.index, |sink| match sink {
         Sink::Lazy(device) => device.adopt(array),
@@ -38,10 +38,10 @@ pub fn lazy_array(device: &TraceDevice, array: DeviceArray, shape: Vec<usize>, d
     any(RouterTensor::new(id, shape.into(), dtype, TraceClient::of(*device)))
 }
 
-/// Returns the array of a tensor on a lazy device, after what was recorded there has run.
+/// Returns the array of a tensor on a lazy device after running the operations recorded there.
 ///
 /// # Errors
-/// The program that computes it failed, or the tensor is one of a trace.
+/// If the program that computes the array fails, or the tensor belongs to a trace.
 pub fn array_of(x: &AnyTensor<Traced>) -> Result<DeviceArray, String> {
     let device = x.device();
     let (AnyTensor::Float(tensor) | AnyTensor::Int(tensor) | AnyTensor::Bool(tensor)) = x.clone();
@@ -52,10 +52,10 @@ pub fn array_of(x: &AnyTensor<Traced>) -> Result<DeviceArray, String> {
     })
 }
 
-/// The lazy device that was made first.
+/// The first lazy device.
 static FIRST: OnceLock<TraceDevice> = OnceLock::new();
 
-/// The default lazy device, if there is one.
+/// Returns the default lazy device, if there is one.
 pub(super) fn default_device() -> Option<TraceDevice> {
     FIRST.get().copied()
 }

@@ -1,4 +1,5 @@
-//! Numbers and random keys as arguments of a program, so that another learning rate, position or key needs no other program.
+//! Turning scalars and random keys into arguments of a program, so that a new learning rate, position or key does not need a
+//! new compilation.
 
 use burn::tensor::{DType, TensorData, bf16, f16};
 use burn_ir::ScalarIr;
@@ -12,19 +13,19 @@ use crate::{
     sub_graph::{HigherOrder, SubGraph},
 };
 
-/// First word of the keys that stand for arguments; any odd constant would do.
+/// First word of the placeholder keys for arguments. Any odd constant would do.
 const PLACEHOLDERS: u32 = 0x7A3B_9E15;
 
-/// A program without its numbers and keys, and these.
+/// A program without its scalars and keys, and their values.
 pub(super) struct Lifted {
     pub graph: Graph,
-    /// The last arguments: numbers of each type.
+    /// Scalars of each dtype: the last arguments.
     pub numbers: Vec<TensorData>,
-    /// The random keys.
+    /// Random keys.
     pub keys: Vec<Key>,
 }
 
-/// A graph whose numbers and random keys are arguments.
+/// Turns the scalars and random keys of a graph into arguments.
 pub(super) fn lifted(mut graph: Graph) -> Lifted {
     let vectors = lift_numbers(&mut graph, |_| false);
     let keys = lift_keys(&mut graph);
@@ -36,21 +37,21 @@ pub(super) fn lifted(mut graph: Graph) -> Lifted {
     Lifted { graph, numbers, keys }
 }
 
-/// A graph without its numbers, and these.
+/// A graph without its scalars, and their values.
 pub(crate) struct WithoutNumbers {
     graph: Graph,
     numbers: Vec<Vector>,
 }
 
 impl SubGraph {
-    /// The graph with its numbers as arguments, if it has any; it is made once.
+    /// Returns the graph with its scalars as arguments, if it has any. Computed once.
     fn without_numbers(&self) -> Option<&WithoutNumbers> {
         self.memo(|| WithoutNumbers::of(self)).as_ref()
     }
 }
 
 impl WithoutNumbers {
-    /// Those of a sub-graph, in which numbers that most loops have stay; nothing if it has no others.
+    /// Lifts the scalars of a sub-graph, except common ones such as 0 and 1; `None` if there are no others.
     pub(crate) fn of(graph: &Graph) -> Option<Self> {
         let mut graph = graph.clone();
         let numbers = lift_numbers(&mut graph, is_common);
@@ -58,14 +59,14 @@ impl WithoutNumbers {
     }
 }
 
-/// Numbers of one type that are an argument.
+/// Scalars of one dtype, passed as one argument.
 struct Vector {
     dtype: DType,
     var: Var,
     values: Vec<f64>,
 }
 
-/// The equations of a graph without numbers.
+/// State of lifting: the graph without scalars, and the scalars.
 struct Lifting {
     variables: Vec<Spec>,
     equations: Vec<Equation>,
@@ -73,7 +74,7 @@ struct Lifting {
     boolean: DType,
 }
 
-/// Takes the numbers out of a graph, but for some. The vectors that have them are no arguments yet.
+/// Lifts the scalars of a graph, except those for which `stays` is true. The returned vectors must still be added as arguments.
 fn lift_numbers(graph: &mut Graph, stays: fn(f64) -> bool) -> Vec<Vector> {
     let mut lifting = Lifting {
         variables: std::mem::take(&mut graph.variables),
@@ -97,7 +98,7 @@ impl Lifting {
             let (op, inputs) = self.higher_order(op, equation.inputs);
             return self.equations.push(Equation { primitive: Primitive::HigherOrder(op), inputs, ..equation });
         }
-        // The numbers, and which of them stay.
+        // The scalars, and the predicate for scalars that are not lifted.
         let (numbers, common): (Vec<ScalarIr>, fn(f64) -> bool) = match &equation.primitive {
             Primitive::BinaryScalar(op, number) if varies(*op) => (vec![*number], stays),
             Primitive::Full(_, _, number) | Primitive::MaskFill(number) => (vec![*number], is_common),
@@ -109,7 +110,7 @@ impl Lifting {
         let (Some(output), false) = (output, values.len() < numbers.len() || values.iter().all(|x| common(*x))) else {
             return self.equations.push(equation);
         };
-        // A comparison's output is another type than its input.
+        // The output of a comparison has another dtype than its input.
         let like = equation.inputs.first().copied().flatten().unwrap_or(output);
         let Spec { shape, dtype } = self.variables[like.index()].clone();
         if !is_number(dtype) {
@@ -136,7 +137,7 @@ impl Lifting {
         }
     }
 
-    /// A number in place of the elements that compare with it.
+    /// Replaces the elements for which a comparison with a scalar is true by the scalar.
     fn bound(&mut self, op: Binary, x: Var, number: Var, output: Var) {
         let Spec { shape, dtype } = self.variables[x.index()].clone();
         let number = self.whole(number, &shape, dtype);
@@ -145,7 +146,7 @@ impl Lifting {
         self.push(Primitive::Where, &[x, mask, number], output);
     }
 
-    /// A number as an array of a shape.
+    /// Broadcasts a scalar to a shape.
     fn whole(&mut self, number: Var, shape: &[usize], dtype: DType) -> Var {
         let whole = self.variable(shape.to_vec(), dtype);
         self.push(Primitive::BroadcastTo(shape.to_vec()), &[number], whole);
@@ -162,7 +163,7 @@ impl Lifting {
         self.equations.push(Equation { primitive, inputs, outputs: vec![Some(output)] });
     }
 
-    /// Adds numbers to the vector of their type. Returns a part of it.
+    /// Appends scalars to the vector of their dtype. Returns a slice of the vector.
     fn numbers(&mut self, values: &[f64], dtype: DType) -> Var {
         let known = self.vectors.iter().position(|vector| vector.dtype == dtype).unwrap_or_else(|| {
             let var = self.variable(vec![0], dtype);
@@ -177,20 +178,20 @@ impl Lifting {
         part
     }
 
-    /// A number as an array of one element.
+    /// Appends a scalar and returns it as an array of one element with the given rank.
     fn number(&mut self, value: f64, dtype: DType, rank: usize) -> Var {
         let (part, number) = (self.numbers(&[value], dtype), self.variable(vec![1; rank], dtype));
         self.push(Primitive::Reshape(vec![1; rank]), &[part], number);
         number
     }
 
-    /// An operation whose sub-graphs have their numbers as arguments, and its inputs with these.
+    /// Lifts the scalars of an operation's sub-graphs. Returns the new operation and its inputs.
     fn higher_order(&mut self, op: &HigherOrder, mut inputs: Vec<Option<Var>>) -> (HigherOrder, Vec<Option<Var>>) {
         let graphs: Vec<&SubGraph> = op.sub_graphs().into_iter().map(|(_, graph)| graph).collect();
         if graphs.iter().all(|graph| graph.without_numbers().is_none()) {
             return (op.clone(), inputs);
         }
-        // The position of new arguments among the inputs, and in the sub-graphs.
+        // Position of the new arguments among the inputs and in the sub-graphs.
         let (at, within) = match op {
             HigherOrder::While { consts, .. } | HigherOrder::Scan { consts, .. } => (*consts, *consts),
             HigherOrder::Cond { .. } => (inputs.len(), inputs.len() - 1),
@@ -200,7 +201,7 @@ impl Lifting {
         let added: Vec<_> = all.iter().map(|vector| Some(self.numbers(&vector.values, vector.dtype))).collect();
         let count = added.len();
         inputs.splice(at..at, added);
-        // Each sub-graph takes the numbers of all.
+        // Each sub-graph takes the scalars of all sub-graphs.
         let mut before = 0;
         let new = graphs.iter().map(|sub_graph| {
             let own = numbers_of(sub_graph);
@@ -230,7 +231,7 @@ impl Lifting {
             HigherOrder::Scan { body, length, reverse, consts, carries } => {
                 HigherOrder::Scan { body: next(&body), length, reverse, consts: consts + count, carries }
             }
-            // A program of a lazy device is not differentiated: its rules are never traced.
+            // A program of a lazy device is not differentiated, so its rules are never traced and stay unchanged.
             HigherOrder::CustomJvp { name, function, jvp } => {
                 HigherOrder::CustomJvp { name, function: next(&function), jvp }
             }
@@ -242,22 +243,23 @@ impl Lifting {
     }
 }
 
-/// The numbers of a sub-graph that do not stay.
+/// Returns the lifted scalars of a sub-graph.
 fn numbers_of(graph: &SubGraph) -> &[Vector] {
     graph.without_numbers().map_or(&[], |without| &without.numbers)
 }
 
-/// The name of an argument that is numbers.
+/// Returns the name of an argument for scalars of a dtype.
 fn name(dtype: DType) -> String {
     format!("numbers.{}", crate::words::dtype_name(dtype))
 }
 
-/// True for operations whose number may be another one each time. Powers are computed by what the number is.
+/// Returns true for operations whose scalar may vary between calls. The algorithm for powers depends on the exponent, so
+/// exponents stay.
 fn varies(op: Binary) -> bool {
     !matches!(op, Binary::Pow | Binary::IntegerPow)
 }
 
-/// A number as f64, where that is all of it.
+/// Returns a scalar as f64 if the conversion is exact.
 fn exact(number: ScalarIr) -> Option<f64> {
     match number {
         ScalarIr::Float(x) => Some(x),
@@ -267,12 +269,12 @@ fn exact(number: ScalarIr) -> Option<f64> {
     }
 }
 
-/// True for numbers that are the same in every step.
+/// Returns true for common constants, which are the same in every step.
 fn is_common(value: f64) -> bool {
     [0.0, 1.0, -1.0].contains(&value) || !value.is_finite()
 }
 
-/// True for types that have vectors of numbers.
+/// Returns true for dtypes whose scalars can be lifted.
 fn is_number(dtype: DType) -> bool {
     matches!(dtype, DType::F64 | DType::F32 | DType::F16 | DType::BF16 | DType::I64 | DType::I32)
 }
@@ -290,7 +292,7 @@ fn data(values: Vec<f64>, dtype: DType) -> TensorData {
     }
 }
 
-/// Puts a placeholder in place of each random key. Returns the keys.
+/// Replaces each random key by a placeholder. Returns the keys.
 fn lift_keys(graph: &mut Graph) -> Vec<Key> {
     let mut keys: Vec<Key> = Vec::new();
     for key in graph.equations.iter().flat_map(|equation| keys_in(&equation.primitive)) {
@@ -302,7 +304,7 @@ fn lift_keys(graph: &mut Graph) -> Vec<Key> {
         return keys;
     }
     let placeholder = |i: usize| Key::from_words([PLACEHOLDERS, i as u32]);
-    // As in a call of a program of these keys.
+    // As for a call of a program with these keys.
     let inputs = keys.iter().map(|key| (String::new(), *key)).collect();
     let of_graph = Keys { inputs, ..Keys::default() };
     let placeholders: Vec<Key> = (0..keys.len()).map(placeholder).collect();

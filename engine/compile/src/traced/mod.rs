@@ -1,4 +1,4 @@
-//! The backend of traces: it records operations and computes nothing.
+//! The backend of traces, which records operations and computes nothing.
 
 mod caller;
 mod engine;
@@ -33,32 +33,32 @@ pub(crate) use nested::is_of_trace;
 pub(crate) use recording::{Recording, any, tensor_of, var_of};
 use sink::Sink;
 
-/// The backend of functions that are traced: its tensors have shapes and types, and no values.
+/// The backend of traced functions. Its tensors have shapes and dtypes but no values.
 pub type Traced = BackendRouter<TraceChannel>;
 
-/// The device of the tensors of one trace, or a lazy device, whose tensors have values that are computed when they are read. The default is
-/// that of the trace that is going on; without one the lazy device that was made first.
+/// The device of the tensors of one trace, or a lazy device, whose tensors are computed when they are read. The default is the
+/// device of the active trace; outside traces, the first lazy device.
 #[derive(Clone, Copy, Debug)]
 pub struct TraceDevice {
     index: u16,
     types: Types,
 }
 
-/// All are equal for Burn, which would otherwise refuse tensors of two traces in words of devices.
+/// All devices compare equal, because Burn would otherwise reject tensors of two traces with a message about devices.
 impl PartialEq for TraceDevice {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-/// No trace is going on.
+/// The device outside traces.
 const NONE: TraceDevice = TraceDevice {
     index: u16::MAX,
     types: Types { float: FloatDType::F32, int: IntDType::I64, boolean: BoolDType::Native },
 };
 
 thread_local! {
-    /// The device of the innermost trace on this thread.
+    /// Device of the innermost trace on this thread.
     static CURRENT: Cell<TraceDevice> = const { Cell::new(NONE) };
 }
 
@@ -82,26 +82,26 @@ impl burn_backend::backend::Device for TraceDevice {
 impl DeviceOps for TraceDevice {}
 
 impl TraceDevice {
-    /// True for the device of an engine, which stays, and false for that of a trace.
+    /// Returns true for the permanent device of an engine, false for the device of a trace.
     pub(crate) fn is_lazy(&self) -> bool {
         traces::is_lazy(self.index)
     }
 
-    /// True if it is the same device, whatever the types of a trace.
+    /// Returns true if both are the same device, regardless of the dtypes of a trace.
     pub fn is_same(&self, other: &Self) -> bool {
         self.index == other.index
     }
 }
 
-/// The channel of Burn's router between tensors of a trace and its recorder.
+/// Channel of Burn's router from the tensors of a trace to its recorder.
 #[derive(Clone, Debug)]
 pub struct TraceChannel;
 
-/// A handle of a trace's recorder.
+/// Handle of a trace's recorder.
 #[derive(Clone, Copy, Debug)]
 pub struct TraceClient {
     device: TraceDevice,
-    /// True for a second handle of a tensor that somebody else holds: its end is not that of the tensor.
+    /// True for an additional handle of a tensor that is held elsewhere: dropping this handle does not drop the tensor.
     borrows: bool,
 }
 
@@ -130,7 +130,7 @@ impl RunnerChannel for TraceChannel {
     }
 }
 
-/// Traced tensors do not move between backends.
+/// Traced tensors cannot move between backends.
 #[derive(Clone, Copy, Debug)]
 pub struct NoBridge;
 
@@ -157,7 +157,7 @@ impl RunnerClient for TraceClient {
     fn register_op(&self, operation: OperationIr) {
         match operation {
             OperationIr::Drop(_) if self.borrows => {}
-            // Of the device itself, whatever is traced on it.
+            // Drops always go to the device itself, even during a nested trace.
             OperationIr::Drop(_) => traces::dropped(self.device.index, operation),
             operation => self.sink(|sink| sink.operation(operation)),
         }
@@ -214,7 +214,7 @@ impl RunnerClient for TraceClient {
 
     fn seed(&self, _seed: u64) {}
 
-    /// Of the types of booleans, the backend's alone: Burn takes the first that is supported as the default.
+    /// Only the boolean dtype of the backend is supported: Burn uses the first supported one as the default.
     fn dtype_usage(&self, dtype: DType) -> DTypeUsageSet {
         match dtype {
             DType::Bool(_) if dtype != DType::from(self.device.types.boolean) => DTypeUsageSet::empty(),
@@ -238,7 +238,7 @@ impl Records for TraceClient {
     }
 
     fn forget<T>(&self, f: impl FnOnce() -> T) -> T {
-        // Ends in a panic too, such as that of a wrong shape.
+        // Also runs during a panic, such as a shape error.
         struct End(TraceClient);
         impl Drop for End {
             fn drop(&mut self) {
@@ -272,7 +272,7 @@ impl Records for TraceClient {
 }
 
 impl TraceClient {
-    /// The client of a trace.
+    /// Creates the client of a trace.
     pub(crate) fn of(device: TraceDevice) -> Self {
         Self { device, borrows: false }
     }
@@ -286,7 +286,7 @@ impl TraceClient {
         let ranks = primitive.ranks();
         let (outputs, is_lazy) =
             self.sink(|sink| (sink.primitive(primitive, inputs, outputs), matches!(sink, Sink::Lazy(_))));
-        // A rank that reads nothing and waits for the others elsewhere would leave them waiting in the sum.
+        // A rank that reads nothing and waits for other ranks elsewhere would leave them waiting in the all-reduce.
         if let Some(comm) = ranks.filter(|_| is_lazy).and_then(Ranks::origin) {
             comm.before_waiting(self.device.index.into(), move || {
                 self.sink(|sink| match sink {
@@ -298,7 +298,7 @@ impl TraceClient {
         outputs
     }
 
-    /// Records a primitive whose outputs have given shapes and types.
+    /// Records a primitive with outputs of the given types.
     pub(crate) fn primitive(
         self,
         primitive: Primitive,

@@ -1,4 +1,4 @@
-//! Traces of sub-graphs: what they use of the traces around them.
+//! Traces of sub-graphs, and the tensors that they capture from enclosing traces.
 
 use burn_ir::{TensorId, TensorIr, TensorStatus};
 use burn_router::RouterTensor;
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::graph::{Graph, Var};
 
-/// True for a tensor of the trace that goes on around a device, or of one around that.
+/// Returns true for a tensor of the innermost active trace of a device, or of a trace that encloses it.
 pub(crate) fn is_of_trace(device: TraceDevice, id: TensorId) -> bool {
     let number = (id.value() >> 32) as u32;
     with_sink(device.index, |sink| match sink {
@@ -24,13 +24,13 @@ pub(crate) fn is_of_trace(device: TraceDevice, id: TensorId) -> bool {
 }
 
 impl Recorder {
-    /// True for a tensor of this trace, or of one around it.
+    /// Returns true for a tensor of this trace or of an enclosing trace.
     fn knows(&self, tensor: &TensorIr) -> bool {
         let number = (tensor.id.value() >> 32) as u32;
         number == self.number || self.enclosing.contains(&number)
     }
 
-    /// The argument that stands for a tensor of a trace around this one.
+    /// Returns the argument that stands for a tensor of an enclosing trace.
     pub(super) fn capture(&mut self, tensor: &TensorIr) -> Var {
         if let Some((known, var)) = self.captured.iter_mut().find(|(known, _)| known.id == tensor.id) {
             if tensor.status == TensorStatus::ReadWrite {
@@ -45,7 +45,8 @@ impl Recorder {
 }
 
 impl Recording {
-    /// The graph of a sub-graph, whose last arguments stand for tensors of the trace around it, and these tensors.
+    /// Finishes the graph of a sub-graph. Returns the graph, whose last arguments stand for captured tensors, and these
+    /// tensors.
     pub(crate) fn finish_nested(
         self,
         outputs: Vec<(String, RouterTensor<TraceClient>)>,
@@ -56,8 +57,8 @@ impl Recording {
         }
     }
 
-    /// [`finish_nested`](Self::finish_nested) with results that are keys. Fails where an output is of an unrelated trace, with
-    /// its path.
+    /// Like [`finish_nested`](Self::finish_nested), with keys among the results. If an output belongs to an unrelated trace,
+    /// returns its path as the error.
     pub(crate) fn finish_within(
         self,
         outputs: Vec<(String, RouterTensor<TraceClient>)>,
@@ -83,7 +84,8 @@ impl Recording {
         let device = TraceDevice { index: parent.unwrap_or(device.index), ..device };
         let mut borrowed = Vec::new();
         let tensor = |(ir, _): (TensorIr, Var)| {
-            // One that others hold is not the last of its kind, which a lazy device would take for the end of the tensor.
+            // The handle of a tensor that is also held elsewhere must not be the last one: a lazy device would drop the tensor
+            // with it.
             let borrows = ir.status != TensorStatus::ReadWrite;
             let tensor = RouterTensor::new(ir.id, ir.shape, ir.dtype, TraceClient { device, borrows });
             if borrows {

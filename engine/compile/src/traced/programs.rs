@@ -1,4 +1,4 @@
-//! The compiled programs of a lazy device.
+//! Compiled programs of a lazy device.
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
@@ -8,14 +8,14 @@ use crate::{
     log::logs_compiles,
 };
 
-/// Programs that are kept.
+/// Maximum number of cached programs.
 const CAPACITY: usize = 256;
 
-/// The compiled programs, the one that was used last first.
+/// Compiled programs, the most recently used first.
 #[derive(Default)]
 pub(super) struct Programs(VecDeque<Known>);
 
-/// A compiled program, with what it was compiled for.
+/// A compiled program and its cache key.
 struct Known {
     identity: Identity,
     graph: Graph,
@@ -25,7 +25,7 @@ struct Known {
 }
 
 impl Programs {
-    /// The program of a graph, compiled where it is new.
+    /// Returns the program of a graph; compiles it if it is not cached.
     pub fn get(
         &mut self,
         engine: &dyn Engine,

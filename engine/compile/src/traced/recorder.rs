@@ -1,4 +1,4 @@
-//! Recorders of traces: their equations.
+//! Recorders, which store the equations of a trace.
 
 use burn::tensor::TensorData;
 use burn_ir::{OperationIr, TensorId, TensorIr};
@@ -15,22 +15,22 @@ use crate::{
 /// The equations of a trace.
 pub(crate) struct Recorder {
     pub(super) number: u32,
-    /// Shapes and types of the variables whose equations are recorded.
+    /// Types of the variables; `None` until the equation of a variable is recorded.
     pub(super) variables: Vec<Option<Spec>>,
     pub(super) inputs: Vec<(String, Var)>,
     pub(super) constants: Vec<(Var, TensorData)>,
     pub(super) equations: Vec<Equation>,
-    /// Number of callers that ask for shapes and types alone.
+    /// Number of callers that need only shapes and dtypes.
     pub(super) forgetting: i32,
-    /// Of a sub-graph: the numbers of the traces around it, and what it uses of them, each with its variable.
+    /// For a sub-graph: the numbers of the enclosing traces, and the captured tensors with their variables.
     pub(super) enclosing: Vec<u32>,
     pub(super) captured: Vec<(TensorIr, Var)>,
-    /// Second handles of tensors that sub-graphs use.
+    /// Additional handles of tensors that sub-graphs use.
     pub(super) borrowed: Vec<RouterTensor<TraceClient>>,
 }
 
 impl Recorder {
-    /// A recorder of a number, within traces of others.
+    /// Creates a recorder with a number and the numbers of the enclosing traces.
     pub(super) fn new(number: u32, enclosing: Vec<u32>) -> Self {
         Self {
             number,
@@ -45,7 +45,7 @@ impl Recorder {
         }
     }
 
-    /// The id of a new variable.
+    /// Returns the id of a new variable.
     pub(super) fn fresh(&mut self) -> TensorId {
         self.variables.push(None);
         self.id(self.variables.len() - 1)
@@ -60,7 +60,7 @@ impl Recorder {
         Var(self.variables.len() as u32 - 1)
     }
 
-    /// The variable of a tensor of this trace. One of a trace around it becomes an argument.
+    /// Returns the variable of a tensor of this trace. A tensor of an enclosing trace becomes an argument.
     pub(super) fn var(&mut self, tensor: &TensorIr) -> Var {
         let value = tensor.id.value();
         if self.enclosing.contains(&((value >> 32) as u32)) {
@@ -84,7 +84,7 @@ impl Recorder {
     }
 
     pub(super) fn operation(&mut self, operation: OperationIr) {
-        // Constants are recorded where their data are given.
+        // Constants are recorded when their data are registered.
         if matches!(operation, OperationIr::Init(_)) {
             return;
         }
@@ -104,7 +104,7 @@ impl Recorder {
         }
     }
 
-    /// Records a primitive with outputs of given shapes and types.
+    /// Records a primitive with outputs of the given types.
     pub(super) fn primitive(
         &mut self,
         primitive: Primitive,
@@ -120,12 +120,12 @@ impl Recorder {
         results.into_iter().map(|result| result.map(|(var, spec)| (self.id(var.index()), spec))).collect()
     }
 
-    /// Begins or ends a time in which nothing is recorded but shapes and types.
+    /// Starts or ends a period in which only shapes and dtypes are computed and no equations are recorded.
     pub(super) fn forget(&mut self, change: i32) {
         self.forgetting += change;
     }
 
-    /// A tensor in words: its type, and the operation that it is the result of.
+    /// Describes a tensor for a message: its type, and the operation that computed it.
     pub(super) fn describe(&mut self, tensor: &TensorIr) -> String {
         let var = self.var(tensor);
         let shape = &tensor.shape[..];

@@ -1,4 +1,4 @@
-//! Traces from their beginning to their end.
+//! Recordings: traces from start to end.
 
 use burn::tensor::{DType, Tensor, TensorMetadata};
 use burn_backend::set_default_dtypes;
@@ -22,14 +22,14 @@ use crate::{
     types::Types,
 };
 
-/// A trace from its beginning to its end. It ends when this is dropped, also by a panic.
+/// A trace in progress. The trace ends when the value is dropped, also during a panic.
 pub(crate) struct Recording {
     pub(super) device: TraceDevice,
     outer: TraceDevice,
     keys: TracedKeys,
     /// Paths of the arguments that are keys.
     key_paths: RefCell<Vec<String>>,
-    /// Of a sub-graph: the trace that it is part of.
+    /// For a sub-graph: the trace that contains it.
     pub(super) parent: Option<u16>,
 }
 
@@ -38,14 +38,14 @@ impl Recording {
         Self::begin(types, None)
     }
 
-    /// Starts the trace of a sub-graph. Until it ends, what is done with tensors of the trace around it is recorded here, and those
-    /// that are used become arguments.
+    /// Starts the trace of a sub-graph. Until it ends, operations on tensors of the enclosing trace are recorded here, and
+    /// those tensors become arguments.
     pub(crate) fn nested(around: TraceDevice) -> Self {
         Self::begin(around.types, Some(around.index))
     }
 
-    /// Starts the trace of a function that may use arrays of the trace around it, or of a lazy device: that of the function's
-    /// arguments, or the first. They become arguments.
+    /// Starts the trace of a function that may capture arrays of an enclosing trace or of a lazy device: the device of the
+    /// function's arguments, or otherwise the first lazy device. Captured arrays become arguments.
     pub(crate) fn within(types: Types, device: &dyn Any) -> Self {
         let current = CURRENT.get();
         let around = match current.index == NONE.index {
@@ -55,7 +55,7 @@ impl Recording {
         Self::begin(types, (around.index != NONE.index).then_some(around.index))
     }
 
-    /// The device of the trace.
+    /// Returns the device of the trace.
     pub(crate) fn device(&self) -> TraceDevice {
         self.device
     }
@@ -74,13 +74,13 @@ impl Recording {
         let recorder = Recorder::new(next_number(), enclosing);
         let index = add(Sink::Trace(recorder), parent);
         let device = TraceDevice { index, types };
-        // An error says that an earlier trace with this index and these types has done so.
+        // An error means that an earlier trace with this index and these dtypes has set them already.
         drop(set_default_dtypes::<Traced>(&device, types.float, types.int));
         let outer = CURRENT.replace(device);
         Self { device, outer, parent, keys: TracedKeys::start(), key_paths: RefCell::default() }
     }
 
-    /// A new argument.
+    /// Adds an argument.
     pub(crate) fn input(&self, path: String, spec: Spec) -> RouterTensor<TraceClient> {
         let Spec { shape, dtype } = spec.clone();
         let id = with(self.device.index, |recorder| {
@@ -91,8 +91,8 @@ impl Recording {
         RouterTensor::new(id, shape, dtype, TraceClient::of(self.device))
     }
 
-    /// Calls a function that lifts a tree of arguments, whose keys have these paths, with placeholders in place of the keys.
-    /// If `arrays` is true, the keys are arrays, and the first arguments.
+    /// Calls a function that lifts a tree of arguments, with placeholders in place of its keys, whose paths are given. If
+    /// `arrays` is true, the keys are arrays and the first arguments.
     pub(crate) fn with_key_inputs<T>(&self, paths: Vec<String>, arrays: bool, lift: impl FnOnce() -> T) -> T {
         if arrays {
             return put_keys(paths.into_iter().map(|path| self.key_array(path)).collect(), lift);
@@ -102,18 +102,18 @@ impl Recording {
         put_keys(placeholders, lift)
     }
 
-    /// A key that is an array, a new argument.
+    /// Adds an argument that is a key, represented by an array.
     pub(crate) fn key_array(&self, path: String) -> Key {
         let words = self.input(path, Spec { shape: [2].into(), dtype: DType::U32 });
         Key::from_data::<Traced>(Tensor::from_primitive(words))
     }
 
-    /// The graph of what was recorded. Fails where an output is not of this trace, with its position.
+    /// Finishes the graph. If an output does not belong to this trace, returns its path as the error.
     pub(crate) fn finish(self, outputs: Vec<(String, TensorId)>) -> Result<Graph, String> {
         self.finish_with_keys(outputs, Vec::new())
     }
 
-    /// [`finish`](Self::finish) with results that are keys.
+    /// Like [`finish`](Self::finish), with keys among the results.
     pub(crate) fn finish_with_keys(
         self,
         outputs: Vec<(String, TensorId)>,
@@ -156,7 +156,7 @@ impl Drop for Recording {
     }
 }
 
-/// A tensor with the kind of its type.
+/// Wraps a tensor in the kind of its dtype.
 pub(crate) fn any(tensor: RouterTensor<TraceClient>) -> AnyTensor<Traced> {
     match tensor.dtype() {
         dtype if dtype.is_float() => AnyTensor::Float(tensor),
@@ -165,13 +165,13 @@ pub(crate) fn any(tensor: RouterTensor<TraceClient>) -> AnyTensor<Traced> {
     }
 }
 
-/// A tensor without its kind.
+/// Unwraps a tensor of any kind.
 pub(crate) fn tensor_of(tensor: AnyTensor<Traced>) -> RouterTensor<TraceClient> {
     let (AnyTensor::Float(tensor) | AnyTensor::Int(tensor) | AnyTensor::Bool(tensor)) = tensor;
     tensor
 }
 
-/// The id of a tensor.
+/// Returns the id of a tensor.
 pub(crate) fn var_of(tensor: AnyTensor<Traced>) -> TensorId {
     tensor_of(tensor).into_ir().id
 }

@@ -1,4 +1,4 @@
-//! The operations that a lazy device has recorded and not run, and the programs that are made of them.
+//! Segments: operations that a lazy device has recorded but not run, and the programs built from them.
 
 use burn::tensor::{BoolDType, FloatDType, IntDType};
 use grove_backend::ops::Spec;
@@ -13,22 +13,22 @@ use crate::{
     types::Types,
 };
 
-/// The default types of lazy devices.
+/// Default dtypes of lazy devices.
 pub(super) const TYPES: Types = Types { float: FloatDType::F32, int: IntDType::I32, boolean: BoolDType::Native };
 
-/// The operations that were recorded since the last program ran.
+/// Operations recorded since the last program.
 #[derive(Default)]
 pub(super) struct Segment {
     variables: Vec<Spec>,
-    /// The tensor of each variable, and the variable of each tensor.
+    /// The tensor of each variable; `variable_of` maps back from tensors to variables.
     tensors: Vec<u32>,
     variable_of: HashMap<u32, Var>,
-    /// Computed arrays that are used.
+    /// Computed arrays that the equations use.
     inputs: Vec<Var>,
     equations: Vec<Equation>,
     /// Results of the equations, in order.
     results: Vec<Var>,
-    /// The ends of steps, by their labels, with the number of equations before each.
+    /// Labels of the ends of steps, with the number of equations before each end.
     ends: Vec<(u64, usize)>,
 }
 
@@ -45,12 +45,12 @@ impl Segment {
         self.equations.iter().any(|equation| equation.primitive.meets_ranks())
     }
 
-    /// The computed arrays that the equations use, in the order of their first use.
+    /// Returns the computed arrays that the equations use, in order of first use.
     pub fn inputs(&self) -> Vec<u32> {
         self.inputs.iter().map(|var| self.tensors[var.index()]).collect()
     }
 
-    /// The tensors that the equations compute, in order.
+    /// Returns the tensors that the equations compute, in order.
     pub fn results(&self) -> impl Iterator<Item = u32> {
         self.results.iter().map(|var| self.tensors[var.index()])
     }
@@ -63,7 +63,7 @@ impl Segment {
         var
     }
 
-    /// The variable of a tensor that is used. One that no equation computes becomes an input.
+    /// Returns the variable of a tensor that is used. A tensor that no equation computes becomes an input.
     pub fn used(&mut self, tensor: u32, spec: impl FnOnce() -> Spec) -> Var {
         if let Some(var) = self.variable_of.get(&tensor) {
             return *var;
@@ -73,7 +73,7 @@ impl Segment {
         var
     }
 
-    /// The variable of a tensor that the next equation computes.
+    /// Adds the variable of a tensor that the next equation computes.
     pub fn result(&mut self, tensor: u32, spec: Spec) -> Var {
         let var = self.variable(tensor, spec);
         self.results.push(var);
@@ -84,7 +84,8 @@ impl Segment {
         self.equations.push(equation);
     }
 
-    /// Takes the last equation back if it gives a tensor another shape. Returns the input, and whether nothing else uses it.
+    /// Removes the last equation if it is a reshape of a computed array with this tensor as its result. Returns the array, and
+    /// true if nothing else uses it.
     pub fn take_reshape(&mut self, tensor: u32) -> Option<(u32, bool)> {
         let output = *self.variable_of.get(&tensor)?;
         let Equation { primitive: Primitive::Reshape(_), inputs, outputs } = self.equations.last()? else {
@@ -98,7 +99,7 @@ impl Segment {
         self.equations.pop();
         self.results.pop();
         self.pop_variable();
-        // An argument that was used for the first time is none any more.
+        // The reshape was the first use of the input, so the segment no longer needs the input.
         let is_unused = input.index() + 1 == self.variables.len();
         if is_unused {
             self.inputs.pop();
@@ -114,7 +115,7 @@ impl Segment {
         }
     }
 
-    /// Some of the equations as a segment of their own.
+    /// Creates a segment of some of the equations.
     fn part<'a>(&'a self, equations: impl IntoIterator<Item = &'a Equation>) -> Self {
         let mut part = Self::default();
         let of = |var: &Var| (self.tensors[var.index()], self.variables[var.index()].clone());
@@ -134,7 +135,7 @@ impl Segment {
         part
     }
 
-    /// The first equations, and the others.
+    /// Splits into the first `count` equations and the others.
     pub fn split(&self, count: usize) -> [Self; 2] {
         let (first, rest) = self.equations.split_at(count);
         let mut rest = self.part(rest);
@@ -143,7 +144,7 @@ impl Segment {
         [self.part(first), rest]
     }
 
-    /// The equations that some tensors depend on. Tensors that are computed depend on none.
+    /// Returns the equations that the wanted tensors depend on. Computed tensors need no equations.
     pub fn needed_for(&self, wanted: impl Fn(u32) -> bool, is_computed: impl Fn(u32) -> bool) -> Self {
         let mut needed: HashSet<Var> = HashSet::new();
         let mut chosen = Vec::new();
@@ -160,7 +161,7 @@ impl Segment {
         self.part(chosen.into_iter().rev())
     }
 
-    /// The program of all equations with some of their results.
+    /// Creates the program of all equations, which returns some of their results.
     pub fn graph(&self, is_result: impl Fn(u32) -> bool) -> Graph {
         let named = |list: &[Var], prefix: &str| {
             let list = list.iter().enumerate();
@@ -178,7 +179,7 @@ impl Segment {
         }
     }
 
-    /// Notes that a step ends here. Returns the number of equations before the end of the last step of this label, if there is one.
+    /// Marks the end of a step. Returns the number of equations before the previous end with this label, if there is one.
     pub fn end_step(&mut self, label: u64) -> Option<usize> {
         let (now, before) = (self.equations.len(), self.ends.iter().position(|(known, _)| *known == label));
         let Some(before) = before else {
@@ -188,13 +189,13 @@ impl Segment {
             return None;
         };
         let (_, end) = self.ends[before];
-        // Others are within the step from one of these ends to the next.
+        // Ends with other labels are inside a step of this label.
         self.ends = vec![(label, now)];
         (end < now).then_some(end)
     }
 
-    /// A hash of each equation: what it does with arrays of which types, and how far before it they were computed. Numbers, keys and
-    /// static values are left out, so that steps of a loop have equal ones.
+    /// Hashes each equation: its operation, the types of its inputs and outputs, and the distance to the equations that
+    /// computed its inputs. Numbers, keys and other static values are ignored, so that all steps of a loop have equal hashes.
     fn hashes(&self) -> Vec<u64> {
         let mut ordinal: HashMap<Var, usize> = HashMap::with_capacity(self.results.len());
         let mut hashes = Vec::with_capacity(self.equations.len());
@@ -216,14 +217,14 @@ impl Segment {
         hashes
     }
 
-    /// A hash of all equations, but for numbers and keys.
+    /// Hashes all equations, ignoring numbers and keys.
     pub fn hash(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.hashes().hash(&mut hasher);
         hasher.finish()
     }
 
-    /// The length of the steps that the equations repeat, if the last half of them, and at least two steps, do.
+    /// Returns the period of the equations if at least the last half of them is periodic with at least two repetitions.
     pub fn period(&self) -> Option<usize> {
         let mut reversed = self.hashes();
         reversed.reverse();
@@ -233,7 +234,8 @@ impl Segment {
     }
 }
 
-/// For each position the number of elements from there on that are those from the beginning on: the Z function.
+/// Computes the Z function: for each position, the length of the longest common prefix of the list and its suffix at that
+/// position.
 fn matched_prefixes(list: &[u64]) -> Vec<usize> {
     let mut matched = vec![0; list.len()];
     let (mut left, mut right) = (0, 0);

@@ -1,4 +1,4 @@
-//! The place to which operations on traced tensors go: the recorder of a trace, or a lazy device.
+//! Destinations of operations on traced tensors: the recorder of a trace, or a lazy device.
 
 use burn::tensor::{DType, TensorData};
 use burn_ir::{OperationIr, TensorId, TensorIr};
@@ -14,7 +14,7 @@ pub(super) enum Sink {
     Lazy(Box<Lazy>),
 }
 
-/// Calls one method of either.
+/// Calls the same method on either variant.
 macro_rules! either {
     ($sink:expr, $x:ident => $call:expr) => {
         match $sink {
@@ -25,17 +25,17 @@ macro_rules! either {
 }
 
 impl Sink {
-    /// The upper half of the ids of its tensors.
+    /// Returns the upper half of the ids of the sink's tensors.
     pub fn number(&self) -> u32 {
         either!(self, x => x.number)
     }
 
-    /// Second handles of tensors that a sub-graph uses, until it is recorded.
+    /// Returns additional handles of tensors that a sub-graph uses, which are kept until the sub-graph is recorded.
     pub fn borrowed(&mut self) -> &mut Vec<RouterTensor<TraceClient>> {
         either!(self, x => &mut x.borrowed)
     }
 
-    /// True if there are arrays of a type.
+    /// Returns true if arrays of a dtype are supported.
     pub fn supports(&self, dtype: DType) -> bool {
         match self {
             Self::Trace(_) => true,
@@ -43,7 +43,7 @@ impl Sink {
         }
     }
 
-    /// True if a program may hold sums over ranks.
+    /// Returns true if a program may contain all-reduces.
     pub fn reduces(&self) -> bool {
         match self {
             Self::Trace(_) => true,
@@ -51,7 +51,7 @@ impl Sink {
         }
     }
 
-    /// The id of a new tensor.
+    /// Returns the id of a new tensor.
     pub fn fresh(&mut self) -> TensorId {
         either!(self, x => x.fresh())
     }
@@ -64,7 +64,7 @@ impl Sink {
         either!(self, x => x.operation(operation))
     }
 
-    /// Records a primitive with outputs of given shapes and types.
+    /// Records a primitive with outputs of the given types.
     pub fn primitive(
         &mut self,
         primitive: Primitive,
@@ -74,7 +74,7 @@ impl Sink {
         either!(self, x => x.primitive(primitive, inputs, outputs))
     }
 
-    /// Begins or ends a time in which nothing is recorded but shapes and types.
+    /// Starts or ends a period in which only shapes and dtypes are computed and nothing is recorded.
     pub fn forget(&mut self, change: i32) {
         either!(self, x => x.forget(change))
     }

@@ -1,4 +1,4 @@
-//! The traces that are going on, and the lazy devices.
+//! Registry of active traces and lazy devices.
 
 use burn_ir::OperationIr;
 use std::{
@@ -12,26 +12,26 @@ use std::{
 use super::{Caller, NONE, TraceDevice, lazy::Lazy, recorder::Recorder, sink::Sink};
 use crate::types::Types;
 
-/// Traces by the indices of their devices.
+/// Traces, indexed by their devices.
 static TRACES: Mutex<Vec<Option<Trace>>> = Mutex::new(Vec::new());
 
-/// A trace that is going on, or a lazy device.
+/// An active trace, or a lazy device.
 struct Trace {
     sink: Arc<Mutex<Sink>>,
-    /// The traces that are going on inside of this one, at most one on a thread, to which all operations of the thread go
-    /// meanwhile.
+    /// Traces nested in this one, at most one per thread. All operations of the thread go to the nested trace while it is
+    /// active.
     inner: Vec<(u16, ThreadId)>,
 }
 
-/// Number of the next trace. It is part of the ids of tensors, so that those of another trace are told apart.
+/// Number of the next trace. The number is part of tensor ids, which identifies tensors of other traces.
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
-/// The traces that are going on.
+/// Locks the registry.
 fn traces() -> MutexGuard<'static, Vec<Option<Trace>>> {
     TRACES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The innermost of the traces of sub-graphs that are going on inside of a trace, or itself.
+/// Returns the innermost trace of this thread nested in a trace; the trace itself if there is none.
 fn innermost(traces: &[Option<Trace>], mut index: u16) -> u16 {
     let this = thread::current().id();
     while let Some(Some(Trace { inner, .. })) = traces.get(usize::from(index))
@@ -42,12 +42,12 @@ fn innermost(traces: &[Option<Trace>], mut index: u16) -> u16 {
     index
 }
 
-/// The recorder of a device.
+/// Returns the sink of a device.
 fn sink_of(traces: &[Option<Trace>], index: u16) -> Option<Arc<Mutex<Sink>>> {
     traces.get(usize::from(index)).and_then(Option::as_ref).map(|trace| trace.sink.clone())
 }
 
-/// The recorder of the innermost of the traces that are going on inside of a trace, or its own.
+/// Returns the sink of the innermost trace nested in a trace; the trace's own sink if there is none.
 fn innermost_sink(index: u16) -> Option<Arc<Mutex<Sink>>> {
     let traces = traces();
     sink_of(&traces, innermost(&traces, index))
@@ -57,7 +57,7 @@ fn locked(sink: &Mutex<Sink>) -> MutexGuard<'_, Sink> {
     sink.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Tells a lazy device that nothing holds a tensor any more.
+/// Notifies a lazy device that a tensor is no longer referenced.
 pub(super) fn dropped(index: u16, operation: OperationIr) {
     let sink = sink_of(&traces(), index);
     if let Some(sink) = sink
@@ -67,7 +67,7 @@ pub(super) fn dropped(index: u16, operation: OperationIr) {
     }
 }
 
-/// Tells a lazy device that a step ends, where no trace is going on inside of it.
+/// Notifies a lazy device that a step ends, unless a trace nested in it is active.
 pub(super) fn end_step(index: u16, label: u64) {
     if let Some(sink) = innermost_sink(index)
         && let Sink::Lazy(device) = &mut *locked(&sink)
@@ -76,23 +76,23 @@ pub(super) fn end_step(index: u16, label: u64) {
     }
 }
 
-/// True for a lazy device, where no trace is going on inside of it.
+/// Returns true for a lazy device without an active nested trace.
 pub(super) fn is_lazy(index: u16) -> bool {
     innermost_sink(index).is_some_and(|sink| matches!(&*locked(&sink), Sink::Lazy(_)))
 }
 
-/// Adds a lazy device, which stays.
+/// Adds a permanent lazy device.
 pub(super) fn add_lazy(types: Types, device: impl FnOnce(u32) -> Lazy) -> TraceDevice {
     let device = device(next_number());
     TraceDevice { index: add(Sink::Lazy(Box::new(device)), None), types }
 }
 
-/// The number of a new trace.
+/// Returns the number of a new trace.
 pub(super) fn next_number() -> u32 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The innermost of the traces that are going on inside of a trace, or itself.
+/// Returns the innermost trace of this thread nested in a trace; the trace itself if there is none.
 pub(super) fn innermost_of(index: u16) -> u16 {
     innermost(&traces(), index)
 }
@@ -108,7 +108,7 @@ pub(super) fn remove(index: u16, parent: Option<u16>) {
     }
 }
 
-/// Adds a recorder, inside of another one. Returns its index.
+/// Adds a sink, nested in a parent if one is given. Returns its index.
 pub(super) fn add(sink: Sink, parent: Option<u16>) -> u16 {
     let trace = Some(Trace { sink: Arc::new(Mutex::new(sink)), inner: Vec::new() });
     let mut traces = traces();
@@ -124,7 +124,7 @@ pub(super) fn add(sink: Sink, parent: Option<u16>) -> u16 {
     index as u16
 }
 
-/// Calls a function with the recorder of a trace, or with that of the sub-graph that is traced inside of it.
+/// Calls a function with the recorder of the innermost trace nested in a trace.
 pub(super) fn with<T>(index: u16, f: impl FnOnce(&mut Recorder) -> T) -> T {
     with_sink(index, |sink| match sink {
         Sink::Trace(recorder) => f(recorder),
@@ -132,7 +132,7 @@ pub(super) fn with<T>(index: u16, f: impl FnOnce(&mut Recorder) -> T) -> T {
     })
 }
 
-/// As [`with`], or with a lazy device.
+/// Like [`with`], but the sink may be a lazy device.
 pub(super) fn with_sink<T>(index: u16, f: impl FnOnce(&mut Sink) -> T) -> T {
     let Some(sink) = innermost_sink(index) else {
         panic!(

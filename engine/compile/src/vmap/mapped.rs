@@ -11,9 +11,9 @@ use crate::words::named;
 pub struct MappedLeaf<B: Backend> {
     pub(crate) path: String,
     pub(crate) array: AnyArray<B>,
-    /// The axis of the examples; `None` where all examples share the leaf.
+    /// The batch axis; `None` if all examples share the leaf.
     pub(crate) axis: Option<usize>,
-    /// True for random keys, of which each example has one.
+    /// True for an array of random keys, one for each example.
     pub(crate) keys: bool,
 }
 
@@ -25,9 +25,9 @@ impl<B: Backend> MappedLeaf<B> {
 
 /// A tree that [`vmap`](crate::vmap()) splits into examples.
 ///
-/// `Array<B, D + 1, K>` gives an `Array<B, D, K>` for each example (`D` up to 5), along its first axis or the one that
-/// [`Over`] names; tuples, arrays, vectors and options are split element by element. [`Stacked`] gives one of its trees for each
-/// example, [`Keys`] a [`Key`], and [`Shared`] the same tree for all.
+/// `Array<B, D + 1, K>` becomes an `Array<B, D, K>` for each example (`D` up to 5), split along the first axis or the axis
+/// given by [`Over`]. Tuples, arrays, vectors and options are split element by element. [`Stacked`] becomes one of its trees
+/// for each example, [`Keys`] a [`Key`], and [`Shared`] the same tree for all examples.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be split into examples on the backend `{B}`",
     note = "arrays of rank 2 to 6, tuples and vectors of them, and `Stacked` trees can; wrap what all examples share in `Shared`"
@@ -36,15 +36,15 @@ pub trait Mapped<B: Backend> {
     /// The tree of one example.
     type Example: Tree<B>;
 
-    /// Adds the leaves to a list, in the order of the tree, and returns the tree of an example without them.
+    /// Appends the leaves to a list, in the order of the tree, and returns the tree of one example with absent leaves.
     fn split(self, axis: usize, path: &mut Path, leaves: &mut Vec<MappedLeaf<B>>) -> Self::Example;
 }
 
-/// An argument that is the same for every example: `None` in the `in_axes` of `jax.vmap`.
+/// An argument that all examples share: `None` in the `in_axes` of `jax.vmap`.
 #[derive(Clone, Copy, Debug)]
 pub struct Shared<T>(pub T);
 
-/// An argument whose examples are along another axis than the first.
+/// An argument with another batch axis than the first: an integer in the `in_axes` of `jax.vmap`.
 #[derive(Clone, Copy, Debug)]
 pub struct Over<T>(pub usize, pub T);
 
@@ -81,7 +81,7 @@ impl<B: Backend, T: Tree<B>> Mapped<B> for Stacked<B, T> {
     }
 }
 
-/// One implementation for each rank, since Rust cannot add to a constant in a type.
+/// One implementation per rank: Rust cannot compute `D + 1` in a type.
 macro_rules! arrays {
     ($($example:literal $all:literal),*) => {$(
         impl<B: Backend, K: Kind> Mapped<B> for Array<B, $all, K> {
@@ -105,7 +105,7 @@ macro_rules! arrays {
 }
 arrays!(1 2, 2 3, 3 4, 4 5, 5 6);
 
-/// Each example has a key of its own.
+/// Each example has its own key.
 impl<B: Backend> Mapped<B> for Keys<B> {
     type Example = Key;
 

@@ -1,4 +1,4 @@
-//! Functions of one example, for all examples at once.
+//! Vectorising map: batching functions of one example.
 
 mod mapped;
 mod modules;
@@ -25,22 +25,21 @@ pub use mapped::{Mapped, MappedLeaf, Over, Shared};
 pub use per_example::per_example_grads;
 pub(crate) use rules::{Batched, expanded, move_axis, run, run_batched};
 
-/// Returns a function of many examples from a function of one: `jax.vmap`.
+/// Maps a function over a batch axis: `jax.vmap`.
 ///
-/// The function takes one tree on the backend [`Traced`] (a tuple of several) and returns one. [`call`](Vmap::call) takes the
-/// trees of all examples, stacked along the first axes of their arrays, and returns the results stacked in the same way. What is
-/// the same for every example is wrapped in [`Shared`], and arrays with the examples along another axis in [`Over`]: the
-/// counterparts of `in_axes`.
+/// The function takes one tree on the backend [`Traced`] (a tuple for several arguments) and returns one tree, both for a
+/// single example. [`call`](Vmap::call) takes the trees of all examples, stacked along the first axis of each array, and
+/// returns stacked results. Wrap arguments that all examples share in [`Shared`], and arrays with another batch axis in
+/// [`Over`]; these correspond to `in_axes`.
 ///
-/// The function is traced for one example, and each operation of its graph is then run for all of them by its batching rule: a
-/// product of a matrix with a vector becomes one of two matrices. So the result is that of a loop over the examples but for
-/// rounding. What the function captures of a trace around it is the same for every example. Mapped functions nest, and can be
-/// differentiated and traced: call them on the backend of the outer transformation, as [`jit`](crate::jit()) in `jit(|xs|
-/// vmap(f).call::<Traced, _>(xs))`.
+/// The function is traced for one example, and the batching rule of each operation in the graph runs it for all examples: a
+/// matrix-vector product becomes a matrix-matrix product. The result therefore equals a loop over the examples up to rounding.
+/// Captured arrays of an enclosing trace are shared by all examples. Mapped functions nest, and can be differentiated and
+/// traced: call them on the backend of the outer transformation, as [`jit`](crate::jit()) in `jit(|xs| vmap(f).call::<Traced,
+/// _>(xs))`.
 ///
-/// A function draws the same random numbers for each example if it has one key for all, such as one that it captures.
-/// [`Keys`](grove_tree::Keys) among the arguments give each example a key of its own; where an example draws, the examples are
-/// computed one after the other.
+/// If all examples share one key, such as a captured one, they draw the same random numbers. [`Keys`](grove_tree::Keys) among
+/// the arguments give each example its own key; sampling then loops over the examples.
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -57,7 +56,7 @@ pub fn vmap<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out>(f: F) -> Vmap
     Vmap { f, out_axes: vec![0], function: PhantomData }
 }
 
-/// A function of many examples; see [`vmap`].
+/// A function mapped over a batch axis; see [`vmap`].
 pub struct Vmap<In, Out, F> {
     f: F,
     out_axes: Vec<usize>,
@@ -65,8 +64,8 @@ pub struct Vmap<In, Out, F> {
 }
 
 impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Vmap<In, Out, F> {
-    /// Sets the axes of the results along which the examples are: one for each array in the order of the tree, or one for
-    /// all. By default the first.
+    /// Sets the batch axes of the results (`out_axes` of `jax.vmap`): one for each array in the order of the tree, or a single
+    /// one for all arrays. Default: 0.
     pub fn out_axes(self, axes: impl Into<Vec<usize>>) -> Self {
         Self { out_axes: axes.into(), ..self }
     }
@@ -74,12 +73,12 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Vmap<In, Out, F> {
     /// Calls the function for all examples.
     ///
     /// # Shapes
-    /// - array of an example `[...]`, of all examples `[examples, ...]`
-    /// - array of a result `[...]`, of all results `[examples, ...]`
+    /// - array of one example `[...]`; of the batch `[examples, ...]`
+    /// - array of one result `[...]`; of the batch `[examples, ...]`
     ///
     /// # Panics
-    /// As [`trace`](crate::trace()); and if arrays differ in the number of examples, none has examples, or an axis is out of
-    /// range.
+    /// Same as [`trace`](crate::trace()), and if arrays differ in the number of examples, no array has a batch axis, or an axis is
+    /// out of range.
     #[track_caller]
     pub fn call<B: Backend, A: Mapped<B>>(&self, args: A) -> <Out::On<B> as Stack<B>>::Stacked
     where
@@ -91,10 +90,10 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Vmap<In, Out, F> {
         map(stack(vec![shell]), |leaf| leaves.next().unwrap_or(leaf))
     }
 
-    /// As [`call`](Self::call), for results of any type, such as models.
+    /// Like [`call`](Self::call), for results of any type, such as models.
     ///
     /// # Panics
-    /// As [`call`](Self::call); and if a random key of the results differs from example to example.
+    /// Same as [`call`](Self::call), and if a random key in the results differs between examples.
     #[track_caller]
     pub fn call_stacked<B: Backend, A: Mapped<B>>(&self, args: A) -> Stacked<B, Out::On<B>>
     where
@@ -145,7 +144,7 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Vmap<In, Out, F> {
         };
         let mut results = results.into_iter();
         let arrays: Vec<_> = results.by_ref().take(present.iter().filter(|present| **present).count()).collect();
-        // Random keys are the last results, and leaves of the result in their places.
+        // The program returns random keys last; move them to their places among the leaves.
         let (mut arrays, mut keys, mut present) = (arrays.into_iter(), results, present.into_iter());
         let mut leaves = Vec::new();
         for (path, absent) in places(&shell) {
@@ -164,7 +163,7 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Vmap<In, Out, F> {
         Results { shell, leaves, examples }
     }
 
-    /// A result with the examples along the axis that was asked for.
+    /// Moves the batch axis of a result to the requested position.
     #[track_caller]
     fn out<B: Backend>(&self, path: &Path, index: usize, result: Option<AnyTensor<B>>) -> AnyArray<B> {
         let Some(result) = result else { unreachable!("a graph has as many results as the leaves of its function's") };
@@ -181,7 +180,7 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Vmap<In, Out, F> {
     }
 }
 
-/// False for a random key that is the same for all examples.
+/// Returns false for a random key that all examples share; panics for other keys.
 #[track_caller]
 fn same_for_all(key: Key) -> bool {
     assert!(
@@ -192,7 +191,7 @@ fn same_for_all(key: Key) -> bool {
     false
 }
 
-/// The places of leaves and random keys in a tree, in order, with the leaves.
+/// Returns the paths of the leaves and random keys of a tree, in order, with the leaves.
 fn places<O: Tree<Traced>>(tree: &O) -> Vec<(Path, Option<AnyArray<Traced>>)> {
     struct Places(Vec<(Path, Option<AnyArray<Traced>>)>);
 
@@ -213,13 +212,13 @@ fn places<O: Tree<Traced>>(tree: &O) -> Vec<(Path, Option<AnyArray<Traced>>)> {
 
 /// Results of a mapped function.
 struct Results<B: Backend, T> {
-    /// The result for an example, without its arrays.
+    /// Result for one example, with absent leaves.
     shell: T,
     leaves: Vec<AnyArray<B>>,
     examples: usize,
 }
 
-/// The size of the mapped axes.
+/// Returns the size of the batch axes.
 #[track_caller]
 fn number_of_examples<B: Backend>(leaves: &[MappedLeaf<B>]) -> usize {
     let size = |leaf: &MappedLeaf<B>| Some((leaf.array.shape()[leaf.axis?], leaf.path.clone()));
@@ -237,7 +236,7 @@ fn number_of_examples<B: Backend>(leaves: &[MappedLeaf<B>]) -> usize {
     examples
 }
 
-/// The results of a graph for no examples.
+/// Returns the results of a graph for a batch of size zero.
 fn empty_results<B: Backend>(graph: &Graph, device: &B::Device) -> Vec<AnyTensor<B>> {
     let empty = |(_, var): &(String, Var)| {
         let shape = [&[0], &graph.shape(*var)[..]].concat();

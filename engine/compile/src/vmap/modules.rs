@@ -75,7 +75,7 @@ impl<B: Backend> Rules<'_, B> {
                 let (x, bias, grad) = (next(&mut inputs), next(&mut inputs), next(&mut inputs));
                 self.unfolded(run(vec![self.as_channels(x), self.folded(bias), self.as_channels(grad)]))
             }
-            // Images are independent of each other.
+            // Images are independent of each other, so the examples are folded into the batch.
             Module::AvgPool2d(_)
             | Module::AvgPool2dGrad(_)
             | Module::AdaptiveAvgPool2d(_)
@@ -108,14 +108,14 @@ impl<B: Backend> Rules<'_, B> {
         }
     }
 
-    /// `[examples, ..., k]` as `[examples, rows, k]`.
+    /// Reshapes `[examples, ..., k]` to `[examples, rows, k]`.
     fn as_rows(&self, x: AnyTensor<B>) -> AnyTensor<B> {
         let shape = x.shape();
         let rows = shape[1..shape.num_dims() - 1].iter().product();
         x.reshape([self.examples, rows, shape[shape.num_dims() - 1]])
     }
 
-    /// The product of `x` `[examples, ..., k]` with a weight `[examples, k, n]`.
+    /// Multiplies `x` `[examples, ..., k]` by a weight `[examples, k, n]`.
     fn product_of_rows(&self, x: AnyTensor<B>, weight: AnyTensor<B>) -> AnyTensor<B> {
         let shape = x.shape();
         let n = weight.shape()[2];
@@ -123,7 +123,7 @@ impl<B: Backend> Rules<'_, B> {
         y.reshape([&shape[..shape.num_dims() - 1], &[n]].concat())
     }
 
-    /// The parameters of a convolution with each example as a group of channels.
+    /// Returns the parameters of a convolution that has each example as a group of channels.
     fn grouped(&self, conv: &Conv) -> Conv {
         Conv { groups: conv.groups * self.examples, ..conv.clone() }
     }

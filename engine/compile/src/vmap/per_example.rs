@@ -6,17 +6,17 @@ use grove_tree::Tree;
 use super::{Mapped, Shared, vmap};
 use crate::{Traceable, Traced};
 
-/// Returns the gradient of a loss for each example of a batch: `jax.vmap(jax.grad(loss), in_axes=(None, 0))`.
+/// Computes the gradient of a loss for each example of a batch: `jax.vmap(jax.grad(loss), in_axes=(None, 0))`.
 ///
-/// The loss is that of the model and one example, without an axis of examples. Leaves that
+/// The loss function takes the model and one example without a batch axis. Leaves that
 /// [`value_and_grad`](grove_transform::value_and_grad) does not differentiate are absent.
 ///
 /// # Shapes
-/// - array of the batch `[examples, ...]`, of an example `[...]`
-/// - leaf of the model `[...]`, of the result `[examples, ...]`
+/// - array of the batch `[examples, ...]`; of one example `[...]`
+/// - leaf of the model `[...]`; of the result `[examples, ...]`
 ///
 /// # Panics
-/// As [`Vmap::call`](crate::Vmap::call).
+/// Same as [`Vmap::call`](crate::Vmap::call).
 ///
 /// ```
 /// use burn::tensor::Tensor;

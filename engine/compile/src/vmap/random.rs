@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl<B: Backend> Rules<'_, B> {
-    /// A loop over the examples, each of which draws with a key of its own.
+    /// Loops over the examples, each of which samples with its own key.
     pub(super) fn one_by_one(
         &self,
         primitive: &Primitive,
@@ -37,7 +37,7 @@ impl<B: Backend> Rules<'_, B> {
         given.into_iter().map(|given| if given { results.next() } else { None }).collect()
     }
 
-    /// Keys `[examples, 2]` or `[examples, n, 2]`, or one for all, and integers `[examples, n]` or `[n]`.
+    /// Folds integers `[examples, n]` or `[n]` into keys `[examples, 2]` or `[examples, n, 2]`, or into one shared key.
     pub(super) fn fold_in(&self, key: Batched<B>, data: Batched<B>) -> AnyTensor<B> {
         let data = self.expanded(data);
         let count = data.shape()[1];

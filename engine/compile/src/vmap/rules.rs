@@ -1,4 +1,4 @@
-//! Batching rules: operations on values that have examples along a first axis.
+//! Batching rules: operations on values with a batch axis.
 
 use burn::tensor::{DType, Slice, TensorData};
 use grove_backend::{
@@ -13,14 +13,14 @@ use crate::{
     target::{Target, missing},
 };
 
-/// A value, and whether it has the examples along its first axis. One that does not is the same for every example.
+/// A value, and true if its first axis is the batch axis. A value without a batch axis is shared by all examples.
 #[derive(Clone, Debug)]
 pub(crate) struct Batched<B: Backend> {
     pub tensor: AnyTensor<B>,
     pub batched: bool,
 }
 
-/// Runs a decomposed program for a number of examples at once. Results have the examples along their first axes.
+/// Runs a decomposed program for a batch of examples. All results have a batch axis.
 pub(crate) fn run<B: Backend>(
     program: &Program,
     arguments: Vec<Batched<B>>,
@@ -32,7 +32,7 @@ pub(crate) fn run<B: Backend>(
     results.into_iter().map(|x| expanded(x, examples, &target)).collect()
 }
 
-/// As [`run`]. Results that are the same for every example have no axis of the examples.
+/// Like [`run`], but results that are the same for every example have no batch axis.
 pub(crate) fn run_batched<B: Backend>(
     program: &Program,
     arguments: Vec<Batched<B>>,
@@ -59,12 +59,12 @@ pub(crate) fn run_batched<B: Backend>(
     })
 }
 
-/// A value with an axis of all examples.
+/// Broadcasts a value to the batch.
 pub(crate) fn expanded<B: Backend>(x: Batched<B>, examples: usize, target: &Target<'_, B>) -> AnyTensor<B> {
     Rules { examples, target }.expanded(x)
 }
 
-/// The rules, for a number of examples.
+/// Batching rules for a number of examples.
 pub(super) struct Rules<'a, B: Backend> {
     pub examples: usize,
     pub target: &'a Target<'a, B>,
@@ -77,7 +77,7 @@ impl<B: Backend> Rules<'_, B> {
         apply_one(&primitive, inputs, self.target)
     }
 
-    /// A value with an axis of the examples, of size 1 if it is the same for all.
+    /// Adds a batch axis of size 1 to a value without a batch axis.
     fn aligned(x: Batched<B>) -> AnyTensor<B> {
         let shape = x.tensor.shape();
         match x.batched {
@@ -86,7 +86,7 @@ impl<B: Backend> Rules<'_, B> {
         }
     }
 
-    /// A value with an axis of all examples.
+    /// Broadcasts a value to the batch.
     pub fn expanded(&self, x: Batched<B>) -> AnyTensor<B> {
         if x.batched {
             return x.tensor;
@@ -95,37 +95,37 @@ impl<B: Backend> Rules<'_, B> {
         self.one(Primitive::BroadcastTo(shape), [Self::aligned(x)])
     }
 
-    /// `[examples, n, ...]` as `[examples * n, ...]`.
+    /// Reshapes `[examples, n, ...]` to `[examples * n, ...]`.
     pub(super) fn folded(&self, x: Batched<B>) -> AnyTensor<B> {
         let x = self.expanded(x);
         let shape = x.shape();
         x.reshape([&[shape[0] * shape[1]], &shape[2..]].concat())
     }
 
-    /// The inverse of [`folded`](Self::folded).
+    /// Reverses [`folded`](Self::folded).
     pub(super) fn unfolded(&self, x: AnyTensor<B>) -> AnyTensor<B> {
         let shape = x.shape();
         x.reshape([&[self.examples, shape[0] / self.examples], &shape[1..]].concat())
     }
 
-    /// `[examples, b, c, ...]` as `[b, examples * c, ...]`: the examples as groups of channels.
+    /// Reshapes `[examples, b, c, ...]` to `[b, examples * c, ...]`: the examples become groups of channels.
     pub(super) fn as_channels(&self, x: Batched<B>) -> AnyTensor<B> {
         let x = move_axis(self.expanded(x), 0, 1);
         let shape = x.shape();
         x.reshape([&[shape[0], shape[1] * shape[2]], &shape[3..]].concat())
     }
 
-    /// The inverse of [`as_channels`](Self::as_channels).
+    /// Reverses [`as_channels`](Self::as_channels).
     pub(super) fn out_of_channels(&self, x: AnyTensor<B>) -> AnyTensor<B> {
         let shape = x.shape();
         let x = x.reshape([&[shape[0], self.examples, shape[1] / self.examples], &shape[2..]].concat());
         move_axis(x, 1, 0)
     }
 
-    /// Positions below `size` for each example, `[examples, ...]`, as positions of one row of `examples * size`.
+    /// Converts indices below `size` for each example, `[examples, ...]`, to indices into the concatenation of all examples.
     ///
-    /// A position out of range, which would be one of another example, meets what the backend does with such: each position is read
-    /// from a list of those that there are.
+    /// An index out of range would refer to another example. Each index is therefore first looked up in the list of valid
+    /// indices, so that the backend handles out-of-range indices as usual.
     pub(super) fn flat_positions(&self, positions: AnyTensor<B>, size: usize) -> AnyTensor<B> {
         let shape = positions.shape();
         let dtype = DType::from(self.target.int(positions.dtype()));
@@ -141,7 +141,7 @@ impl<B: Backend> Rules<'_, B> {
         self.one(Primitive::Binary(Binary::Add), [positions.reshape(shape.to_vec()), starts])
     }
 
-    /// Applies an operation to inputs of which at least one has the examples.
+    /// Applies an operation. At least one input has a batch axis.
     pub fn apply(&self, primitive: &Primitive, inputs: Vec<Batched<B>>, outputs: usize) -> Vec<Option<AnyTensor<B>>> {
         let mut inputs = inputs.into_iter();
         let y = match primitive {
@@ -183,7 +183,7 @@ impl<B: Backend> Rules<'_, B> {
             Primitive::StopGradient | Primitive::DebugPrint(_) => self.each(primitive.clone(), inputs),
             Primitive::Flip(axes) => self.each(Primitive::Flip(axes.iter().map(|axis| axis + 1).collect()), inputs),
             Primitive::BroadcastTo(shape) => {
-                // New axes of an example come after that of the examples.
+                // New axes of an example come after the batch axis.
                 let x = next(&mut inputs).tensor;
                 let old = x.shape();
                 let new = vec![1; shape.len() + 1 - old.num_dims()];
@@ -212,7 +212,7 @@ impl<B: Backend> Rules<'_, B> {
             }
             Primitive::Grove(Call::Run(Operation::Dropout(_), _) | Call::Vjp(Operation::Dropout(_), ..))
             | Primitive::WithKey(Call::Run(Operation::Dropout(_), _) | Call::Vjp(Operation::Dropout(_), ..)) => {
-                // Each example is dropped alike, as it would be alone with the same key.
+                // Each example gets the same dropout mask, as it would alone with the same key.
                 let mut given: Vec<_> = inputs.map(|x| x.tensor).collect();
                 let x = given.pop().unwrap_or_else(|| missing());
                 let ones = Primitive::Full(x.shape()[1..].to_vec(), x.dtype(), burn_ir::ScalarIr::Float(1.0));
@@ -236,13 +236,13 @@ impl<B: Backend> Rules<'_, B> {
         vec![Some(y)]
     }
 
-    /// An operation on inputs that all have the examples.
+    /// Applies an operation after broadcasting all inputs to the batch.
     fn each(&self, primitive: Primitive, inputs: Inputs<B>) -> AnyTensor<B> {
         let inputs: Vec<_> = inputs.map(|x| self.expanded(x)).collect();
         self.one(primitive, inputs)
     }
 
-    /// As [`each`](Self::each), with several outputs.
+    /// Like [`each`](Self::each), for several outputs.
     pub(super) fn same(&self, primitive: Primitive, inputs: Inputs<B>, outputs: usize) -> Vec<Option<AnyTensor<B>>> {
         apply(&primitive, inputs.map(|x| Some(self.expanded(x))).collect(), outputs, self.target)
     }
@@ -289,8 +289,8 @@ impl<B: Backend> Rules<'_, B> {
         self.product(Self::aligned(a), Self::aligned(b))
     }
 
-    /// Products of matrices `[..., m, k]` and `[..., k, n]`; those of floats by grove's operation, which has kernels for
-    /// many small ones.
+    /// Multiplies matrices `[..., m, k]` by `[..., k, n]`. Floating-point products use grove's operation, which has kernels for
+    /// batches of small matrices.
     pub(super) fn product(&self, a: AnyTensor<B>, b: AnyTensor<B>) -> AnyTensor<B> {
         match (a, b) {
             (AnyTensor::Float(a), AnyTensor::Float(b)) => {
@@ -301,17 +301,17 @@ impl<B: Backend> Rules<'_, B> {
     }
 }
 
-/// The next input, which is given.
+/// Returns the next input, which must exist.
 pub(super) fn next<B: Backend>(inputs: &mut Inputs<B>) -> Batched<B> {
     inputs.next().unwrap_or_else(|| missing())
 }
 
-/// The ranges of an example, and all examples.
+/// Adds the full range of the batch axis to the ranges of an example.
 fn with_full(ranges: &[Slice]) -> Vec<Slice> {
     [&[Slice::full()], ranges].concat()
 }
 
-/// Moves an axis to another position; the others stay in order.
+/// Moves an axis to another position and keeps the order of the others (`jnp.moveaxis`).
 pub(crate) fn move_axis<B: Backend>(x: AnyTensor<B>, from: usize, to: usize) -> AnyTensor<B> {
     if from == to {
         return x;
@@ -321,8 +321,8 @@ pub(crate) fn move_axis<B: Backend>(x: AnyTensor<B>, from: usize, to: usize) -> 
     x.permute(&order)
 }
 
-/// `[examples, ..., size, ...]` as rows `[examples * size, ...]` of what is at each position of an axis of the examples, and
-/// the axis's size.
+/// Moves an axis of the examples next to the batch axis and merges both: `[examples, ..., size, ...]` becomes rows `[examples *
+/// size, ...]`. Also returns the size of the axis.
 fn rows_of<B: Backend>(x: AnyTensor<B>, axis: usize) -> (AnyTensor<B>, usize) {
     let x = move_axis(x, axis + 1, 1);
     let shape = x.shape();

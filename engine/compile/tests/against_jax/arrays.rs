@@ -1,4 +1,4 @@
-//! Functions of arrays: shapes, parts, reductions, order and linear algebra.
+//! Array operations: shapes, slices, reductions, ordering and linear algebra.
 
 use burn::tensor::{
     ElementConversion, IndexingUpdateOp, Int, Tensor, TensorData,
@@ -22,7 +22,7 @@ pub fn ints<B: Backend, const D: usize>(values: impl Into<TensorData>) -> Tensor
     Tensor::from_ints(values, &Default::default())
 }
 
-/// Functions of `[2, 3]`, or of an array that is reshaped.
+/// Functions of an array that is reshaped to `[2, 3]` or another shape.
 pub fn shapes<B: Backend>(name: &str, x: &[Tensor<B, 1>]) -> Option<Tensor<B, 1>> {
     let a = x[0].clone();
     let m = || a.clone().reshape([2, 3]);
@@ -73,7 +73,7 @@ pub fn shapes<B: Backend>(name: &str, x: &[Tensor<B, 1>]) -> Option<Tensor<B, 1>
     })
 }
 
-/// Functions of two arrays of `[2, 3]`.
+/// Functions of two arrays, reshaped to `[2, 3]` and `[2, 2]`.
 pub fn updates<B: Backend>(name: &str, x: &[Tensor<B, 1>]) -> Option<Tensor<B, 1>> {
     let [a, b] = x else { return None };
     let (m, part) = (|| a.clone().reshape([2, 3]), || b.clone().reshape([2, 2]));
@@ -100,7 +100,7 @@ pub fn updates<B: Backend>(name: &str, x: &[Tensor<B, 1>]) -> Option<Tensor<B, 1
     })
 }
 
-/// Sums, products, extremes and order of `[2, 3]`.
+/// Sums, products, extrema and ordering of an array `[2, 3]`.
 pub fn reductions<B: Backend>(name: &str, x: &[Tensor<B, 1>]) -> Option<Tensor<B, 1>> {
     let a = x[0].clone();
     let m = || a.clone().reshape([2, 3]);
@@ -171,7 +171,7 @@ pub fn reductions<B: Backend>(name: &str, x: &[Tensor<B, 1>]) -> Option<Tensor<B
     })
 }
 
-/// Products of two arrays of 6 elements.
+/// Products of two arrays with 6 elements.
 pub fn products<B: Backend>(name: &str, x: &[Tensor<B, 1>]) -> Option<Tensor<B, 1>> {
     let [a, b] = x else { return None };
     let (m, n) = (|| a.clone().reshape([2, 3]), || b.clone().reshape([2, 3]));

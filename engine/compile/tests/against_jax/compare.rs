@@ -1,19 +1,20 @@
-//! Comparison with JAX, and the differences that stay.
+//! Comparison with JAX, and the known differences.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Case, Found, Mode, Quantity, numbers, read};
 
-/// Differences from JAX: for each function, kind of arguments and modes, where they differ.
+/// Differences from JAX: for each function and kind of arguments, the modes that differ.
 #[derive(Debug, Default)]
 struct Differences {
-    /// Modes by function and place.
+    /// Modes by function and kind of arguments.
     found: BTreeMap<(String, String), Vec<String>>,
     details: Vec<String>,
 }
 
-/// Fails unless the modes of cases differ from JAX exactly where a file says so of their functions: lines under headings in brackets,
-/// which are the reasons. Writes what was found to the folder `GROVE_DIFFERENCES`, if there is one.
+/// Fails unless the results of cases differ from JAX exactly in the functions and modes that a file lists. The lines of the
+/// file follow headings in brackets, which are the reasons. Writes the differences to the folder `GROVE_DIFFERENCES`, if it is
+/// set.
 pub fn check<'a>(name: &str, results: impl IntoIterator<Item = (&'a Case, Vec<Mode>)>, expected: Option<&str>) {
     let (mut differences, mut functions) = (Differences::default(), BTreeSet::new());
     for (case, modes) in results {
@@ -37,17 +38,17 @@ pub fn check<'a>(name: &str, results: impl IntoIterator<Item = (&'a Case, Vec<Mo
     assert!(found == expected, "new:\n{new}\n\nno longer there:\n{gone}\n\n{}", differences.details.join("\n"));
 }
 
-/// The lines of a file of differences that are no headings.
+/// Returns the lines of a file of differences without the headings.
 fn lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter(|line| !line.is_empty() && !line.starts_with('['))
 }
 
-/// The function that a line of differences is of.
+/// Returns the function in a line of differences.
 fn function(line: &str) -> &str {
     line.split(" | ").next().unwrap_or_default()
 }
 
-/// Fails unless each reason of a file of differences is a row of docs/jax.md, and each function is compared.
+/// Fails unless each reason in a file of differences is a row of docs/jax.md and each function has a case.
 pub fn check_reasons(differences: &str) {
     let (page, differences) = (read("docs/jax.md"), read(differences));
     let names: BTreeSet<_> = super::cases().iter().map(Case::name).collect();
@@ -62,7 +63,7 @@ pub fn check_reasons(differences: &str) {
 }
 
 impl Differences {
-    /// Adds a mode's results.
+    /// Adds the results of a mode.
     fn add(&mut self, case: &Case, mode: &str, quantity: Quantity, found: &Found) {
         let expected = case.reference(quantity);
         let lists = match found {
@@ -73,19 +74,19 @@ impl Differences {
                 return;
             }
         };
-        // Elements are independent at single points, and are sums of each other elsewhere.
+        // At single points the elements are independent; elsewhere they are sums of each other.
         let points = case.arguments == "points";
         let finite = expected.iter().flatten().filter(|x| x.is_finite());
         let largest = finite.fold(0.0, |max: f64, x| max.max(x.abs()));
-        // A part of the results' size, and some units in the last place of 1.
+        // Relative tolerance, and absolute tolerance in units in the last place of 1.
         let (relative, least) = match case.dtype.as_str() {
             "float64" => (1e-11, 1e-15),
-            // Of single precision through many operations.
+            // Single precision accumulates errors over many operations.
             _ if case.program.is_some() => (3e-4, 2e-5),
             // Second derivatives are differences of larger numbers.
             _ if points && quantity == Quantity::Product => (3e-5, 5e-6),
             _ if points => (3e-5, 1e-6),
-            // JAX takes denormal numbers for 0.
+            // JAX flushes denormal numbers to 0.
             _ if case.arguments.starts_with("tiny") => (1e-4, 1e-36),
             _ => (1e-4, 3e-7),
         };
@@ -118,7 +119,7 @@ impl Differences {
         }
     }
 
-    /// One line for each function and set of modes: with the places where these differ.
+    /// Formats one line for each function and set of modes, with the kinds of arguments that differ.
     fn lines(&self) -> BTreeSet<String> {
         let mut lines: BTreeMap<(&str, String), Vec<&str>> = BTreeMap::new();
         for ((function, place), modes) in &self.found {

@@ -1,10 +1,10 @@
-//! Functions of each element, and of pairs of elements.
+//! Element-wise functions of one and two arrays.
 
 use burn::tensor::{DType, FloatDType, Tensor, activation};
 use grove_backend::{Backend, Dropout, GeluApproximation, ops};
 use grove_layers::Activation;
 
-/// Functions of each element.
+/// Element-wise functions of one array.
 pub fn unary<B: Backend>(name: &str, x: Tensor<B, 1>) -> Option<Tensor<B, 1>> {
     let dtype = FloatDType::from(x.dtype());
     Some(match name {
@@ -102,7 +102,7 @@ pub fn unary<B: Backend>(name: &str, x: Tensor<B, 1>) -> Option<Tensor<B, 1>> {
     })
 }
 
-/// Functions of pairs of elements.
+/// Element-wise functions of two arrays.
 pub fn binary<B: Backend>(name: &str, x: &[Tensor<B, 1>]) -> Option<Tensor<B, 1>> {
     let [a, b] = x else { return None };
     let (a, b) = (a.clone(), b.clone());

@@ -1,4 +1,4 @@
-//! All modes of a function as one program, which is compiled once for all kinds of arguments.
+//! All modes of a function in one program, which is compiled once for all kinds of arguments.
 
 use grove_backend::Backend;
 use grove_compile::{Graph, Traced, jvp, trace, vmap};
@@ -10,15 +10,15 @@ use std::{
 
 use super::{Arrays, Case, Quantity, text};
 
-/// The arguments of a case, the direction of its derivatives, and the weights of its results.
+/// Arguments of a case, the tangents, and the weights of its results.
 pub type Inputs<B> = (Arrays<B>, Arrays<B>, Array<B, 1>);
 
 type Function<'a> = Box<dyn Fn(Inputs<Traced>) -> Arrays<Traced> + 'a>;
 
-/// A mode, what it computes, and the number of its results or the first line of its refusal.
+/// A mode, its quantity, and the number of its results or the first line of its error.
 pub type Counted = (&'static str, Quantity, Result<usize, String>);
 
-/// Cases of one function with arguments of the same sizes and types.
+/// Groups cases of one function with the same sizes and dtypes of arguments.
 pub fn families(cases: &[Case]) -> Vec<Vec<&Case>> {
     let count = |text: &String| text.split_whitespace().count();
     let mut families: BTreeMap<_, Vec<&Case>> = BTreeMap::new();
@@ -34,7 +34,7 @@ impl Case {
         (self.x(), self.t(), self.w())
     }
 
-    /// The functions of all modes that make sense in one program.
+    /// Returns the functions of all modes that can be part of one program.
     fn functions(&self) -> Vec<(&'static str, Quantity, Function<'_>)> {
         use Quantity::{Gradient, Product, Tangent, Value};
         let value = || self.value::<Traced>();
@@ -59,7 +59,8 @@ impl Case {
         modes
     }
 
-    /// A program of all modes that can be traced, and for each mode the number of its results, or the first line of its refusal.
+    /// Traces all modes that can be traced into one program. Also returns, for each mode, the number of its results or the
+    /// first line of its error.
     pub fn in_one(&self) -> (Graph, Vec<Counted>) {
         let inputs = self.inputs::<grove_backend::Flex>();
         let count = |f: &Function<'_>| {

@@ -1,8 +1,9 @@
-//! Every differentiable method of `Tensor` and every operation of grove against JAX, in all modes, at ordinary and special arguments.
+//! Compares every differentiable method of `Tensor` and every operation of grove with JAX, in all modes, at ordinary and
+//! special arguments.
 //!
-//! `tools/against_jax/derivatives.py` makes the fixture, with the same functions by the same names. Differences that stay are in
-//! `differences.txt`, under the reasons that docs/jax.md gives for them, and must be exactly these.
-#![allow(dead_code, unused_imports)] // Each test program uses some of it.
+//! `tools/against_jax/derivatives.py` generates the fixture from the same functions under the same names. `differences.txt`
+//! lists the known differences under the reasons given in docs/jax.md; the test fails if the differences change.
+#![allow(dead_code, unused_imports)] // Each test program uses a part.
 
 mod arrays;
 mod compare;
@@ -30,7 +31,7 @@ pub use programs::{Level, Program};
 
 pub type Arrays<B> = Vec<Array<B, 1>>;
 
-/// What JAX gives for a function.
+/// Results of JAX for a function.
 #[derive(Deserialize, Clone, Debug)]
 pub struct Case {
     pub function: String,
@@ -44,10 +45,10 @@ pub struct Case {
     tangent: String,
     gradient: Vec<String>,
     hvp: Vec<String>,
-    /// True if there is a derivative in forward mode.
+    /// True if forward mode is defined.
     #[serde(default = "yes")]
     forward: bool,
-    /// True if there is one in reverse mode.
+    /// True if reverse mode is defined.
     #[serde(default = "yes")]
     reverse: bool,
     #[serde(flatten)]
@@ -58,17 +59,17 @@ fn yes() -> bool {
     true
 }
 
-/// A file of the repository.
+/// Reads a file of the repository.
 pub fn read(path: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)).unwrap()
 }
 
-/// The functions' cases.
+/// Returns the cases of all functions.
 pub fn cases() -> Vec<Case> {
     serde_json::from_str(&read("engine/compile/tests/fixtures/against_jax.json")).unwrap()
 }
 
-/// Random programs, of a file or of the fixture.
+/// Returns random programs, from a file or from the fixture.
 pub fn programs(file: Option<OsString>) -> Vec<Case> {
     let text = match file {
         Some(file) => std::fs::read_to_string(file).unwrap(),
@@ -77,12 +78,12 @@ pub fn programs(file: Option<OsString>) -> Vec<Case> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Numbers of a list.
+/// Parses a list of numbers.
 pub fn numbers(text: &str) -> Vec<f64> {
     text.split_whitespace().map(|token| token.parse().unwrap()).collect()
 }
 
-/// A function of flat arrays, with a flat result.
+/// Calls a function of flat arrays, with a flat result.
 fn call<B: Backend>(name: &str, x: &Arrays<B>) -> Tensor<B, 1> {
     let x: Vec<_> = x.iter().map(Array::val).collect();
     let one = || x.len() == 1;
@@ -98,14 +99,14 @@ fn call<B: Backend>(name: &str, x: &Arrays<B>) -> Tensor<B, 1> {
         .unwrap_or_else(|| panic!("no function `{name}`"))
 }
 
-/// A mode's results: one list for each array; or the first line of the refusal.
+/// Results of a mode, one list per array, or the first line of its error.
 pub type Found = Result<Vec<Vec<f64>>, String>;
 
-/// A mode's name, what it computes, and its results.
+/// Name of a mode, its quantity and its results.
 pub type Mode = (&'static str, Quantity, Found);
 
 fn attempt<B: Backend>(f: impl FnOnce() -> Arrays<B>) -> Found {
-    // Gradients of arrays that do not take part are absent.
+    // Gradients of arrays that are not differentiated are absent.
     let list = |x: &Array<B, 1>| match x.is_present() {
         true => x.val().into_data().iter::<f64>().collect(),
         false => vec![0.0; x.shape().iter().product()],
@@ -114,7 +115,7 @@ fn attempt<B: Backend>(f: impl FnOnce() -> Arrays<B>) -> Found {
     catch_unwind(AssertUnwindSafe(lists)).map_err(text)
 }
 
-/// The first line of a refusal.
+/// Returns the first line of a panic message.
 fn text(panic: Box<dyn Any + Send>) -> String {
     let text = panic.downcast::<String>().map(|text| *text);
     let text = text.or_else(|panic| panic.downcast::<&str>().map(|text| (*text).to_owned())).unwrap_or_default();
@@ -122,14 +123,14 @@ fn text(panic: Box<dyn Any + Send>) -> String {
     lines.next().unwrap_or_default().to_owned()
 }
 
-/// Arrays in a case's type.
+/// Parses an array with the dtype of the case.
 fn array<B: Backend>(text: &str, dtype: &str) -> Array<B, 1> {
     let dtype = if dtype == "float64" { DType::F64 } else { DType::F32 };
     Array::new(Tensor::from_data(TensorData::from(&numbers(text)[..]), (&Default::default(), dtype)))
 }
 
 impl Case {
-    /// The function, and its type where that is not f32.
+    /// Returns the name of the function, with its dtype unless it is f32.
     pub fn name(&self) -> String {
         match self.dtype.as_str() {
             "float64" => format!("{} in f64", self.function),
@@ -164,7 +165,7 @@ impl Case {
         array(&self.w, &self.dtype)
     }
 
-    /// The sum of the results with their weights.
+    /// Returns the weighted sum of the results.
     fn loss<B: Level>(&self, x: Arrays<B>, w: Tensor<B, 1>) -> Tensor<B, 1> {
         (self.call(x) * w).sum()
     }
@@ -176,17 +177,17 @@ impl Case {
         move |x| grad(&x, |x: Arrays<Autodiff<B>>| self.loss(x, Tensor::from_inner(w.val())))
     }
 
-    /// Two examples: the arguments, and again.
+    /// Stacks the arguments twice, as a batch of two examples.
     fn twice<B: Backend>(x: Arrays<B>) -> Vec<Array<B, 2>> {
         x.into_iter().map(|x| Array::new(Tensor::stack(vec![x.val(), x.val()], 0))).collect()
     }
 
-    /// The second of two examples.
+    /// Returns the second of two examples.
     fn last<B: Backend>(x: Vec<Array<B, 2>>) -> Arrays<B> {
         x.into_iter().map(|x| Array::new(x.val().narrow(0, 1, 1).squeeze_dim(0))).collect()
     }
 
-    /// What each mode gives, in order: name, quantity and result.
+    /// Runs all modes. Returns name, quantity and results of each, in order.
     pub fn modes<F: Level>(&self) -> Vec<Mode>
     where
         Autodiff<F>: Level,
@@ -199,7 +200,7 @@ impl Case {
             results.map(|x| Array::new(x.into_float::<1>().unwrap())).collect()
         };
         let value = || self.value::<Traced>();
-        // The weights are made in the trace.
+        // The weights are created in the trace.
         let gradient = || move |x: Arrays<Traced>| self.gradient::<Traced>(self.w())(x);
         let tangent = |(x, t): (Arrays<Traced>, Arrays<Traced>)| jvp(value(), &x, &t).1;
         let product = |(x, t): (Arrays<Traced>, Arrays<Traced>)| jvp(gradient(), &x, &t).1;
@@ -240,7 +241,7 @@ impl Case {
         modes
     }
 
-    /// What JAX gives.
+    /// Returns the results of JAX.
     pub fn reference(&self, quantity: Quantity) -> Vec<Vec<f64>> {
         let all = |texts: &[String]| texts.iter().map(|text| numbers(text)).collect();
         match quantity {
@@ -252,12 +253,12 @@ impl Case {
     }
 }
 
-/// A quantity that is compared.
+/// Quantity that is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantity {
     Value,
     Tangent,
     Gradient,
-    /// A product with the Hessian.
+    /// Hessian-vector product.
     Product,
 }

@@ -1,4 +1,4 @@
-//! Operations of neural networks: activations along an axis, and Burn's and grove's modules.
+//! Neural-network operations: activations along an axis, and Burn's and grove's modules.
 
 use burn::tensor::{
     Bool, Tensor, activation, grid, module,

@@ -4,8 +4,8 @@ use burn::tensor::TensorData;
 use grove_backend::Backend;
 use grove_tree::{Tree, leaves};
 
-/// Fails unless two trees have the same names, shapes and types, the same leaves are present, and values agree within a part of
-/// each leaf's largest one, which counts as `least` where it is smaller.
+/// Fails unless two trees have the same paths, shapes, dtypes and presence, and their values agree. The tolerance is relative
+/// to the largest value of each leaf, or to `least` if that is larger.
 pub fn same<B: Backend, T: Tree<B>>(what: &str, found: &T, expected: &T, tolerance: f64, least: f64) {
     let (found, expected) = (leaves(found), leaves(expected));
     assert_eq!(found.len(), expected.len(), "{what}");

@@ -5,10 +5,10 @@ use grove_backend::{Backend, GeluApproximation, ops};
 use grove_compile::Traced;
 use grove_tree::{Array, Key};
 
-/// One operation: which, and of which of the values before (counted from the last one).
+/// One operation: its code, and the positions of its operands among the previous values, counted from the last one.
 pub type Code = (u8, u8, u8);
 
-/// Runs a program on a matrix `[4, 24]`, a row `[1, 24]`, a column `[4, 1]` and a number `[1, 1]`.
+/// Runs a program on a matrix `[4, 24]`, a row `[1, 24]`, a column `[4, 1]` and a scalar `[1, 1]`.
 pub fn run<B: Backend>(codes: &[Code], inputs: [Tensor<B, 2>; 4]) -> Vec<Tensor<B, 2>> {
     let mut values: Vec<_> = inputs.to_vec();
     for &(op, a, b) in codes {
@@ -43,17 +43,17 @@ pub fn run<B: Backend>(codes: &[Code], inputs: [Tensor<B, 2>; 4]) -> Vec<Tensor<
     values.split_off(4)
 }
 
-/// The arguments of a program, by a seed.
+/// Returns the arguments of a program for a seed.
 pub fn inputs<B: Backend>(seed: u64) -> [Array<B, 2>; 4] {
     let mut keys = Key::new(seed).split_n(4).into_iter();
     [[4, 24], [1, 24], [4, 1], [1, 1]]
         .map(|shape| Array::new(keys.next().unwrap().uniform(shape, -1.5, 1.5, &Default::default())))
 }
 
-/// The arguments of a program.
+/// Arguments of a program.
 pub type Four = [Array<Traced, 2>; 4];
 
-/// A program as a function of arrays.
+/// Returns a program as a function of arrays.
 pub fn program(codes: &[Code]) -> impl Fn(Four) -> Vec<Array<Traced, 2>> + '_ {
     move |inputs| run(codes, inputs.map(|x| x.val())).into_iter().map(Array::new).collect()
 }

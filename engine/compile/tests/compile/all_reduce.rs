@@ -1,4 +1,4 @@
-//! Sums over ranks in traced functions: run, differentiated and vectorised. Ranks are threads.
+//! All-reduces in traced functions: run, differentiated and vectorised. Ranks are threads.
 
 use burn::tensor::{DType, Tensor};
 use grove_backend::{Autodiff, Backend, Flex, ops};
@@ -27,7 +27,7 @@ fn numbers<const D: usize>(x: Array<B, D>) -> Vec<f32> {
     x.val().into_data().iter::<f32>().collect()
 }
 
-/// The sum over ranks of squares, and of a constant, which differs from rank to rank.
+/// All-reduces the squares of `x`, and a constant that differs between ranks.
 fn squares<B: Backend>(x: Array<B, 1>, comm: &Communicator) -> Array<B, 1> {
     let own = Tensor::from_floats([comm.rank() as f32], &x.val().device());
     let sum = ops::all_reduce_wide(x.val().powi_scalar(2), "squares", comm);
@@ -47,7 +47,7 @@ fn sums_are_traced_differentiated_and_vectorised() {
             jit(|x: Array<Traced, 1>| grad(&x, |x: Array<Autodiff<Traced>, 1>| squares(x, comm).val().sum()));
         let rows = Array::<B, 2>::new(Tensor::from_floats([[rank + 1.0, 2.0], [3.0, rank]], &Default::default()));
         let mapped = vmap(|x: Array<Traced, 1>| squares(x, comm)).call::<B, _>(rows);
-        // As text and back.
+        // A round trip through JSON.
         let graph = trace(|x: Array<Traced, 1>| squares(x, comm), &x);
         let read = Graph::from_json(&graph.to_json().expect("text")).expect("a graph");
         assert!(read.to_string().contains("all_reduce"), "{read}");
@@ -64,14 +64,14 @@ fn sums_are_traced_differentiated_and_vectorised() {
     for (rank, found) in all.into_iter().enumerate() {
         let x = [rank as f32 + 1.0, 2.0];
         let sums = vec![105.0, 108.0];
-        // The loss of each rank counts, so that a square's derivative comes twice.
+        // The losses of both ranks count, so the derivative of a square appears twice.
         let gradient = x.map(|x| 4.0 * x).to_vec();
         let mapped = vec![105.0, 108.0, 118.0, 101.0];
         assert_eq!(found, [sums.clone(), sums.clone(), sums, vec![6.0, 4.0], gradient.clone(), gradient, mapped]);
     }
 }
 
-/// Of one operation; the last of eight sums is not used.
+/// All-reduces eight arrays in one operation; the last sum is not used.
 fn several<B: Backend>(x: Array<B, 1>, comm: &Communicator) -> Tensor<B, 1> {
     let arrays = (1..=8).map(|i| x.val().mul_scalar(i).into()).collect();
     let sums = ops::all_reduce::<B>(arrays, "several", comm).into_iter().take(7);
@@ -91,9 +91,9 @@ fn gradients_flow_to_all_arrays_of_a_sum() {
             grad(&x, |x: Array<Autodiff<B>, 1>| several(Array::new(x.val().detach()), comm) + x.val().sum());
         [numbers(eager), numbers(jitted.call::<B>(x)), numbers(change), numbers(untracked)]
     });
-    // Sums of 3 and 1 times i, and twice i of each loss, of two ranks: 4 (1 + 4 + .. + 49) times the sum.
+    // The sums over two ranks are 3 i and 1 i, and each loss contributes 2 i: 4 (1 + 4 + .. + 49) times the sum.
     let gradient = vec![4.0 * 140.0 * 3.0, 4.0 * 140.0];
-    // Both ranks' arrays change.
+    // The arrays of both ranks change.
     let change = vec![2.0 * 140.0 * 3.0 * 2.0];
     assert!(
         all.iter().all(|found| *found == [gradient.clone(), gradient.clone(), change.clone(), vec![1.0, 1.0]]),
@@ -101,7 +101,7 @@ fn gradients_flow_to_all_arrays_of_a_sum() {
     );
 }
 
-/// A rank that does not use a sum meets the others in it nevertheless; and two sums of the same are two.
+/// A rank that does not use an all-reduce executes it anyway, and two all-reduces of the same array are not merged.
 #[test]
 fn no_sum_is_left_out() {
     let all = on_two_ranks(|comm| {
@@ -116,7 +116,7 @@ fn no_sum_is_left_out() {
     assert_eq!(all, [[333.0], [33.0]]);
 }
 
-/// Of many arrays each rank uses other sums.
+/// Each rank uses a different sum of several.
 #[test]
 fn sums_of_many_arrays_of_which_ranks_use_others() {
     let all = on_two_ranks(|comm| {
@@ -141,7 +141,7 @@ fn sums_of_many_arrays_of_which_ranks_use_others() {
     }
 }
 
-/// A rank without a gradient takes part in the sum of the others'.
+/// A rank without a gradient takes part in the all-reduce of the other ranks' gradients.
 #[test]
 fn a_rank_without_a_gradient() {
     let all = on_two_ranks(|comm| {

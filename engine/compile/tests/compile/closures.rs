@@ -1,4 +1,4 @@
-//! Functions that capture arrays of the trace around them: every pair of transformations.
+//! Functions that capture arrays of an enclosing trace, for every pair of transformations.
 
 use crate::common;
 use burn::tensor::Tensor;
@@ -29,7 +29,7 @@ fn lift(x: &A) -> Tensor<Autodiff<Traced>, 1> {
     from_inner::<Traced, _>(x.clone()).val()
 }
 
-/// Functions of `x` in which another function captures `c`. Each is `c * sin(x) * c` or a derivative of it.
+/// Functions of `x` in which another function captures `c`. Each computes `c * sin(x) * c` or a derivative of it.
 const INNER: [(&str, Inner); 14] = [
     ("jit", |c, x| {
         let c = c.clone();
@@ -73,7 +73,7 @@ const INNER: [(&str, Inner); 14] = [
     ("checkpoint", |c, x| checkpoint(|x: A| new(c.val() * x.val().sin() * c.val()), x.clone())),
 ];
 
-/// What is done with a function of `c` and `x`, both of which depend on the argument.
+/// Outer transformations of a function of `c` and `x`, both of which depend on the argument.
 const OUTER: [(&str, Outer); 9] = [
     ("jit", |inner, x| jit(move |x: A| both(inner, &x)).call::<Traced>(x.clone())),
     ("vmap", |inner, x| {
@@ -101,12 +101,12 @@ const OUTER: [(&str, Outer); 9] = [
     ("checkpoint", |inner, x| checkpoint(|x: A| both(inner, &x), x.clone())),
 ];
 
-/// An inner function whose captured array and argument depend on the outer argument.
+/// Calls an inner function whose captured array and argument depend on the outer argument.
 fn both(inner: Inner, x: &A) -> A {
     inner(&new(x.val() * 0.5 + 0.3), &new(x.val() * x.val()))
 }
 
-/// The outer transformation of a function, by differences where it is a derivative.
+/// Returns the expected result of an outer transformation; derivatives are computed by finite differences.
 fn expected(outer: &str, inner: Inner, x: &Array<B, 1>) -> Array<B, 1> {
     let f = |x: &Array<B, 1>| jit(move |x: A| both(inner, &x)).call::<B>(x.clone()).val();
     Array::new(match outer {
@@ -136,7 +136,7 @@ fn every_inner_function_captures_arrays_of_every_outer_one() {
     check_every_pair();
 }
 
-/// Returns its argument. Its backward pass calls a function.
+/// The identity. Its backward pass calls a function.
 #[derive(Clone, Debug)]
 struct Calls(fn());
 
@@ -155,7 +155,7 @@ impl CustomVjp for Calls {
     }
 }
 
-/// Calls a function during a backward pass, on its thread and on another one.
+/// Calls a function during a backward pass, on the thread of the pass and on another one.
 fn during_a_backward_pass(f: fn()) {
     let on_its_thread = Calls(f);
     grad(&array([1.0; 3]), |x| custom_vjp(&on_its_thread, x).val().sum());
@@ -184,7 +184,7 @@ fn captured_arrays_while_another_gradient_is_computed() {
     during_a_backward_pass(check_every_pair);
 }
 
-/// A gradient of what a branch computes again, which captured an array that the gradient around it is of.
+/// The gradient of a rematerialised branch that captured an array of the outer gradient.
 fn check_gradient_of_gradient() {
     type Twice = Autodiff<Autodiff<B>>;
     let x = array([0.3, -0.4, 0.9]);
@@ -210,7 +210,7 @@ fn gradients_of_gradients_while_another_gradient_is_computed() {
     during_a_backward_pass(check_gradient_of_gradient);
 }
 
-/// The keys of a trace are those of its thread.
+/// Traces record only keys of their own thread.
 #[test]
 fn random_numbers_that_are_drawn_again_while_another_gradient_is_computed() {
     fn check() {
@@ -232,7 +232,7 @@ fn random_numbers_that_are_drawn_again_while_another_gradient_is_computed() {
     during_a_backward_pass(check);
 }
 
-/// Numbers of JAX for the same functions in functions.
+/// Compares nested transformations with values from JAX.
 #[test]
 fn numbers_of_jax() {
     fn f(x: A) -> A {
@@ -254,7 +254,7 @@ fn numbers_of_jax() {
 const JAX_VALUE: [f32; 3] = [0.188725, -0.35370395, 5.9089637];
 const JAX_SLOPE: [f32; 3] = [1.4446659, 5.984514, -36.21452];
 
-/// A jitted function that captures is traced anew for each trace around it, and not for what is the same in it.
+/// A jitted function that captures an array is traced again for each enclosing trace, and is not cached within one.
 #[test]
 fn a_program_does_not_outlive_what_it_captured() {
     let outer = jit(|(x, y): (A, A)| {

@@ -1,4 +1,4 @@
-//! Branches and loops: outside of traces, in traces, jitted, differentiated and mapped, against loops and closed forms.
+//! Conditionals and loops outside traces, in traces, jitted, differentiated and mapped, against loops and closed forms.
 
 use crate::common;
 use burn::tensor::{Bool, Int, Tensor, TensorData};
@@ -36,7 +36,7 @@ fn same<T: Tree<F>>(what: &str, found: &T, expected: &T) {
     common::same::<F, T>(what, found, expected, 1e-5, 1e-3);
 }
 
-/// The sentence of a panic.
+/// Returns the message of a panic.
 fn panic_of<T>(f: impl FnOnce() -> T) -> String {
     let panic = catch_unwind(AssertUnwindSafe(f)).err().expect("a panic");
     match panic.downcast::<String>() {
@@ -45,14 +45,14 @@ fn panic_of<T>(f: impl FnOnce() -> T) -> String {
     }
 }
 
-/// `sin x`, or `x^2 y`.
+/// Computes `sin x` or `x^2 y`.
 fn branch<B: Backend>((pred, x, y): (Array<B, 1, Bool>, A1<B>, A1<B>)) -> (A1<B>, A1<B>) {
     let sine = |(x, y): (A1<B>, A1<B>)| (Array::new(x.val().sin()), y);
     let product = |(x, y): (A1<B>, A1<B>)| (Array::new(x.val().powf_scalar(2.0) * y.val()), y);
     cond(pred.val(), sine, product, (x, y))
 }
 
-/// Powers of `x`.
+/// Computes a power of `x`.
 fn power<B: Backend>((index, x): (Array<B, 1, Int>, A1<B>)) -> A1<B> {
     let [one, two, three] = [1, 2, 3].map(|n| move |x: A1<B>| Array::<B, 1>::new(x.val().powi_scalar(n)));
     switch(index.val(), &[&one, &two, &three], x)
@@ -97,7 +97,7 @@ fn branches_and_loops_on_candle() {
     assert_eq!(floats(&last), [2.75]);
 }
 
-/// `0.5 c + x`, with the old carry as output.
+/// Computes `0.5 c + x`, with the old carry as output.
 fn leaky<B: Backend>(c: A1<B>, x: A1<B>) -> (A1<B>, A1<B>) {
     (Array::new(c.val() * 0.5 + x.val()), c)
 }
@@ -124,7 +124,7 @@ fn branches_use_arrays_of_the_trace_around_them() {
     fn f<B: Backend>((pred, x, w): (Array<B, 1, Bool>, A1<B>, A1<B>)) -> A1<B> {
         let scale = w.val().exp();
         let inner = |x: A1<B>| {
-            // Twice nested, with a function of the captured array alone.
+            // Nested twice, with a function of the captured array only.
             let more = |x: A1<B>| Array::<B, 1>::new(x.val() * scale.clone().log() + w.val());
             cond(x.val().sum().greater_elem(0.0), more, |x| x, x)
         };
@@ -199,7 +199,7 @@ fn gradients_of_branches() {
     for index in 0..3 {
         gradients!("switch", powers, (Array<Traced, 1, Int>, A1<Traced>), (int(index), array([1.5, -2.0])));
     }
-    // The gradient of the branch that is not taken has no say.
+    // The gradient of the branch that is not taken has no effect.
     fn safe_log<B: Backend>(x: A1<B>) -> Tensor<B, 1> {
         cond(x.val().greater_elem(0.0), |x: A1<B>| Array::<B, 1>::new(x.val().log()), |x| Array::new(x.val() * 0.0), x)
             .val()
@@ -232,7 +232,7 @@ fn gradients_flow_to_what_functions_capture() {
     }
 }
 
-/// The first and the second derivative of a jitted function, and the operations of its graph.
+/// Returns the first and second derivative of a jitted function, and the operations of its graph.
 macro_rules! derivatives {
     ($f:ident, $x:expr) => {{
         let first = jit(|x: A1<Traced>| grad(&x, $f));
@@ -243,7 +243,7 @@ macro_rules! derivatives {
     }};
 }
 
-/// Derivatives are those of JAX 0.10.2.
+/// The expected derivatives are from JAX 0.10.2.
 #[test]
 fn arrays_that_branches_and_loops_capture_are_their_operands() {
     fn logs<B: Backend>(x: A1<B>) -> Tensor<B, 1> {
@@ -311,7 +311,7 @@ fn forward_mode_of_branches_and_loops() {
         let block = slopes.get("", "0").unwrap().clone().into_data().unwrap().to_vec::<f32>().unwrap();
         assert!((block[0] - expected).abs() < 1e-5);
     }
-    // x -> x^2 while it is below 100: 3 -> 81 -> 6561, x^8.
+    // `x -> x^2` while below 100: 3 -> 81 -> 6561, so the result is x^8.
     let f = |x: A1<Traced>| while_loop(|x: A1<Traced>| x.val().lower_elem(100.0), |x| Array::new(x.val() * x.val()), x);
     let (value, slope) = jvp(f, &array([3.0]), &array([1.0]));
     assert_eq!((value.val().into_scalar(), slope.val().into_scalar()), (6561.0, 8.0 * 3f32.powi(7)));
@@ -335,7 +335,7 @@ fn loops_have_no_reverse_mode_in_traces() {
         jit(move |x: A1<Traced>| grad(&x, captured)).call::<F>(array([3.0]))
     });
     assert!(message.contains("an array that `body_fun` captures"), "{message}");
-    // Where no gradient flows, loops are no obstacle.
+    // Loops through which no gradient flows are allowed.
     let detached = |x: A1<Autodiff<Traced>>| {
         let steps = while_loop(
             |c: A1<_>| c.val().lower_elem(100.0),
@@ -371,7 +371,7 @@ fn mapped_branches_and_loops() {
     for (i, index) in [0, 1, 2, 7, -1].into_iter().enumerate() {
         same("indices", &row(&found, i), &power((int(index), row(&xs, i))));
     }
-    // Loops that end at different times; the limit is shared, or not.
+    // Loops that end at different times, with a shared limit and with one limit per example.
     fn doubled<B: Backend>((x, limit): (A1<B>, A1<B>)) -> (A1<B>, Array<B, 1, Int>) {
         let zero = Array::new(x.val().int().zeros_like());
         let going = |(x, _): (A1<B>, Array<B, 1, Int>)| x.val().lower(limit.val());

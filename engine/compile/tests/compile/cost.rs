@@ -1,4 +1,4 @@
-//! Costs by the paths of arguments, and their images.
+//! Costs by path of the arguments, and their images.
 
 use burn::tensor::{Int, Tensor};
 use grove_backend::{Autodiff, Flex};
@@ -14,7 +14,7 @@ fn gpt2() -> (Gpt2<B>, Array<B, 2, Int>) {
     (skeleton, Array::absent([2, 64]))
 }
 
-/// Fails unless the parts are the whole.
+/// Fails unless the costs of the parts add up to the total.
 fn assert_whole(cost: &Cost, depth: usize) {
     let paths = cost.by_path(depth).paths;
     let sum =
@@ -37,7 +37,7 @@ fn blocks_of_a_model_cost_the_same() {
     let deeper = cost.by_path(4);
     let of =
         |path: &str| deeper.paths.iter().find(|(name, _)| name == path).unwrap_or_else(|| panic!("{path}\n{deeper}")).1;
-    // The products with the weights of attention and of the MLP, and what is done with them.
+    // The products with the weights of attention and of the MLP, and a margin for the other operations.
     let products = 2 * 128 * 768 * 768_u128;
     let (attention, mlp) = (of("0.h.1.attn").flops, of("0.h.1.mlp").flops);
     assert!(attention >= 4 * products && attention < 4 * products + products / 4, "{attention}\n{deeper}");
@@ -61,7 +61,7 @@ fn derivatives_belong_to_the_layers() {
     let parts = cost.by_path(4);
     let of =
         |path: &str| parts.paths.iter().find(|(name, _)| name == path).unwrap_or_else(|| panic!("{path}\n{parts}")).1;
-    // Two more products for each one.
+    // The backward pass has two more products for each product.
     let products = 2 * 128 * 768 * 768_u128;
     for block in 0..3 {
         let (attention, mlp) = (of(&format!("0.h.{block}.attn")).flops, of(&format!("0.h.{block}.mlp")).flops);
@@ -76,7 +76,7 @@ fn derivatives_belong_to_the_layers() {
     }
 }
 
-/// The rules, one by one.
+/// Each attribution rule by itself.
 #[test]
 fn equations_belong_to_arguments() {
     type Model<T> = std::collections::BTreeMap<String, Array<T, 2>>;
@@ -93,8 +93,8 @@ fn equations_belong_to_arguments() {
     let cost = trace_skeleton(f, &(model, Array::<B, 2>::absent([2, 3]))).cost();
     let parts = cost.by_path(2);
     let counts: Vec<_> = parts.paths.iter().map(|(path, cost)| (path.as_str(), cost.count)).collect();
-    // Of `a` its transpose, the product by 1, the product of matrices and tanh; of the data the number and exp, which come
-    // before it, and the product with them.
+    // `a` owns its transpose, the product by 1, the matrix product and tanh. The data own the constant and exp, which precede
+    // the first use of an argument, and the product with them.
     assert_eq!(counts, [("0.a", 4), ("0.b", 1), ("1", 3)], "{parts}");
     assert!(parts.to_string().starts_with("path    count     FLOPs     bytes\n0.a"), "{parts}");
 }
@@ -114,7 +114,7 @@ fn images_are_svg() {
     assert!(cost.by_path(1).to_svg().contains("Cost by path"));
 }
 
-/// Each loop is counted once, however deep it is.
+/// Each loop is counted once, at any nesting depth.
 #[test]
 fn loops_in_loops() {
     fn nested(depth: u32, x: Array<Traced, 1>) -> Array<Traced, 1> {

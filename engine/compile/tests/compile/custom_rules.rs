@@ -1,4 +1,4 @@
-//! Functions with derivatives of their own, outside of traces, in traces, jitted, differentiated and mapped.
+//! Functions with custom derivatives, outside traces, in traces, jitted, differentiated and mapped.
 
 use crate::common;
 use burn::tensor::{Int, Tensor};
@@ -30,7 +30,7 @@ fn panic_of<T>(f: impl FnOnce() -> T) -> String {
     }
 }
 
-/// Weights and what is added, with an integer and an absent leaf.
+/// A weight, an integer and an absent leaf.
 #[derive(Tree, Clone, Debug)]
 struct Weights<B: Backend> {
     weight: A1<B>,
@@ -44,7 +44,7 @@ fn weights(weight: A1<F>) -> Weights<F> {
     Weights { weight, power, missing: Array::absent([7]), name: "w".into() }
 }
 
-/// `weight * sin x` and `weight`, with gradients that are ten times those.
+/// Computes `weight * sin x` and `weight`, with gradients multiplied by ten.
 #[derive(Clone, Debug)]
 struct Tenfold {
     factor: f64,
@@ -89,7 +89,7 @@ fn a_vjp_rule_gives_the_gradients() {
     check(grads);
     let jitted = jit(|args: (A1<Traced>, Weights<Traced>)| grad(&args, tenfold));
     check(jitted.call::<F>(args.clone()));
-    // A part of the arguments.
+    // Differentiates with respect to one argument only.
     let dx_alone = grad(&args.0, |x| {
         let w = Tensor::from_inner(args.1.weight.val());
         let power = Tensor::from_inner(args.1.power.val());
@@ -113,7 +113,7 @@ fn a_vjp_rule_on_candle() {
     assert_eq!(floats(&grad(&x, |x| custom_vjp(&Straight, x).val())), [1.0]);
 }
 
-/// Rounds, and passes gradients straight through.
+/// Rounds, with a straight-through gradient.
 #[derive(Clone, Debug)]
 struct Straight;
 
@@ -131,7 +131,7 @@ impl CustomVjp for Straight {
     }
 }
 
-/// As [`Straight`], by a rule of forward-mode differentiation.
+/// Like [`Straight`], with a forward-mode rule.
 #[derive(Clone, Debug)]
 struct StraightForward;
 
@@ -148,7 +148,7 @@ impl CustomJvp for StraightForward {
     }
 }
 
-/// `x^3 w` and `x`, with derivatives that are ten times those.
+/// Computes `x^3 w` and `x`, with derivatives multiplied by ten.
 #[derive(Clone, Debug)]
 struct Cube;
 
@@ -263,7 +263,7 @@ fn rules_hold_inside_of_control_flow() {
     let jitted = jit(|args: (A1<Traced>, Array<Traced, 2>)| grad(&args, rounded));
     let found = jitted.call::<F>(args.clone());
     common::same::<F, _>("gradient", &found, &eager, 1e-6, 1e-3);
-    // As without rounding: the chain of products.
+    // The expected slope ignores the rounding: a chain of products.
     let expected = ((1.3 + 1.0) * -0.8 + 1.0) * 2.1 + 1.0;
     assert!((floats(&found.0)[0] - expected).abs() < 1e-5, "{found:?}");
     assert_eq!(jitted.graph().unwrap().counts()["scan"], 2);
@@ -282,7 +282,7 @@ fn mapped_rules() {
         assert!((floats(&found)[i] - tenfold((example(i), w.clone())).into_scalar()).abs() < 1e-5);
         assert!((floats(&found_cube)[i] - cube((example(i), w.clone())).into_scalar()).abs() < 1e-4);
     }
-    // Rules of mapped functions under an outer transformation, with what is shared.
+    // Rules of mapped functions under an outer transformation, with a shared argument.
     let mapped = |(xs, w): (Array<Traced, 2>, Weights<Traced>)| {
         vmap(|(x, w)| Array::<_, 1>::new(cube::<Traced>((x, w)))).call::<Traced, _>((xs, Shared(w)))
     };
@@ -298,7 +298,7 @@ fn mapped_rules() {
         let expected = grad(&(example(i), w.clone()), tenfold).1;
         common::same::<F, _>("per example", &grads.get(i).weight, &expected.weight, 1e-5, 1e-3);
     }
-    // The gradient of a mapped function, where one argument is shared.
+    // The gradient of a mapped function with one shared argument.
     let summed = |(xs, w): (Array<Autodiff<Traced>, 2>, Weights<Autodiff<Traced>>)| {
         let call = |(x, w): (A1<Traced>, Weights<Traced>)| Array::<_, 1>::new(tenfold((x, w)));
         vmap(call).call::<Autodiff<Traced>, _>((xs, Shared(w))).val().sum()
@@ -317,7 +317,7 @@ fn mapped_rules() {
     assert_eq!(floats(&rows), [1.0, 0.0, 0.0, 1.0]);
 }
 
-/// A gradient of a wrong shape.
+/// Returns a gradient with a wrong shape.
 #[derive(Clone, Debug)]
 struct Wrong;
 

@@ -1,4 +1,4 @@
-//! Decoding with a cache of fixed size: one program serves every position.
+//! Decoding with a fixed-size cache: one program serves every position.
 
 use burn::tensor::{Int, Tensor};
 use grove_backend::{Backend, Candle, Flex};
@@ -20,7 +20,7 @@ fn apart<B: Backend>(a: Tensor<B, 2>, b: Tensor<B, 2>) -> f32 {
     (a - b).abs().max().into_data().iter::<f32>().next().unwrap()
 }
 
-/// A prompt and ten tokens after it, by the usual cache and by a jitted step with one of fixed size.
+/// Decodes a prompt and ten tokens with the growing cache and with a jitted step on a fixed-size cache.
 fn a_step_serves_every_position<B, M>(path: &str, programs: usize)
 where
     B: Backend,
@@ -51,7 +51,7 @@ macro_rules! on {
     ($name:ident, $B:ty) => {
         #[test]
         fn $name() {
-            // One program for the prompt, and one for all tokens after it.
+            // One program for the prompt, and one for all following tokens.
             a_step_serves_every_position::<$B, Gpt2<$B>>("gpt2/tiny_a", 2);
             a_step_serves_every_position::<$B, GptNeo<$B>>("gpt_neo/tiny", 2);
             for model in ["llama/gqa", "llama/mistral", "llama/rope_llama3"] {
@@ -65,7 +65,7 @@ macro_rules! on {
 on!(a_step_serves_every_position_flex, Flex);
 on!(a_step_serves_every_position_candle, Candle);
 
-/// Rows that begin with padding, without a trace, and windows shorter than what is seen.
+/// Rows with left padding, without a trace, and windows shorter than the sequence.
 #[test]
 fn padding_and_windows() {
     fn check<M: Pretrained<Flex> + CausalLm<Flex>>(path: &str) {

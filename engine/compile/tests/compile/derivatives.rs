@@ -25,7 +25,7 @@ fn close(what: &str, found: &[f32], expected: &[f32]) {
     );
 }
 
-/// Checks the value of a function of one array whose results are added up, and its gradient: in reverse and forward mode, and jitted.
+/// Checks the sum of the results of a function of one array, and its gradient in reverse and forward mode and jitted.
 macro_rules! check {
     ($what:expr, $f:expr, $x:expr, $value:expr, $gradient:expr) => {{
         fn f<B: Backend>(x: A1<B>) -> Tensor<B, 1> {
@@ -67,7 +67,7 @@ fn products() {
         -6.0,
         [-6.0, 3.0, -2.0, 0.0, 30.0, 0.0]
     );
-    // 2 + 0 + 0 + 0: the second factor is in three products, of 2, -6 and 12 times it.
+    // 2 + 0 + 0 + 0: the second factor is part of three products, with the cofactors 2, -6 and 12.
     check!("cumprod", |x| x.cumprod(0), [2.0, 0.0, -3.0, -2.0], 2.0, [1.0, 8.0, 0.0, 0.0]);
     let hessian = hessian(|x: A1<_>| x.val().prod(), &array::<F>(&[2.0, 0.0, 3.0])).array::<2>();
     close("hessian of prod", &floats(&hessian), &[0.0, 3.0, 0.0, 3.0, 0.0, 2.0, 0.0, 2.0, 0.0]);
@@ -85,7 +85,7 @@ fn powers() {
     check!("powf", |x| powers(x, [0.0, 0.0, 1.0]), [10.0, 0.0, 0.0], 2.0, [0.0, 0.0, 1.0]);
     check!("polynomial", |x| powers(x.expand([3]), [0.0, 1.0, 2.0]), [0.0], 1.0, [1.0]);
     check!("negative base", |x| powers(x, [2.0, 3.0]), [-2.0, -3.0], -23.0, [-4.0, 27.0]);
-    // A power of 0 is flat in its exponent.
+    // A power of 0 does not depend on its exponent.
     check!(
         "exponent",
         |p| Tensor::from_floats([0.0, 1.0, 2.0], &p.device()).powf(p),
@@ -137,7 +137,7 @@ fn largest_elements_and_order() {
         23.0,
         [0.0, 1.0, 10.0]
     );
-    // What is not taken yet comes before what was.
+    // Elements that were not selected yet come before those already selected.
     check!(
         "topk of infinities",
         |x| x.topk(2, 0).exp(),
@@ -163,7 +163,7 @@ fn a_quotient_in_f64() {
     assert_eq!(gradient.to_vec::<f64>().unwrap(), [1.0 / 3.0]);
 }
 
-/// Values that are not f32's nearest to the end of its range, in chains that run as one.
+/// Arguments near the ends of the f32 range, in fused chains.
 #[test]
 fn functions_at_the_ends_of_their_ranges() {
     for x in [88.0_f32, 88.3, 88.5, 88.7, -20.0, 20.0] {
@@ -237,7 +237,7 @@ fn sums_and_products_over_nothing() {
     assert_eq!(grad(&x, |x: Array<Autodiff<F>, 2>| x.val().prod_dim(0).sum()).shape(), [0, 3]);
 }
 
-/// The graph of a cumulative product's derivative grows with the logarithm of its length.
+/// The graph of the derivative of a cumulative product grows with the logarithm of its length.
 #[test]
 fn cumulative_products_do_not_unroll() {
     let count = |n: usize| {
@@ -289,7 +289,7 @@ fn sigmoids_far_from_zero() {
 /// Products with a quantized matrix are linear in the other factor, in every mode.
 #[test]
 fn products_with_quantized_weights() {
-    /// Three rows of one block of q8_0: a factor of 1 (f16) and 32 integers.
+    /// Three rows of one block of q8_0: a scale of 1 (f16) and 32 integers.
     fn blocks<B: Backend>() -> Array<B, 2, Int> {
         let row = |i: i32| [0, 60].into_iter().chain((0..32).map(move |j| (i * 32 + j) % 7)).collect::<Vec<_>>();
         let bytes: Vec<u8> = (0..3).flat_map(row).map(|byte| byte as u8).collect();
@@ -320,7 +320,7 @@ fn products_with_quantized_weights() {
     close("vmap", &floats(&mapped), &[&expected[..], &expected[..]].concat());
 }
 
-/// A convolution whose kernel leaves another rest of the height than of the width.
+/// A convolution whose stride leaves a remainder of the height but not of the width.
 #[test]
 fn strided_convolutions_of_any_size() {
     fn loss<B: Backend>((x, w): (Array<B, 4>, Array<B, 4>)) -> Tensor<B, 1> {
@@ -341,7 +341,7 @@ fn strided_convolutions_of_any_size() {
     });
     let found = per_example.call::<F, _>((images(), grove_compile::Shared(weight())));
     close("of each image", &floats(&found), &floats(&eager.0));
-    // Of a quadratic function in x: the direction gives the gradient itself.
+    // The function is quadratic in x, so the Hessian-vector product with x equals the gradient.
     let product = grove_compile::hvp(
         |x: Array<Autodiff<Traced>, 4>| {
             let w = Array::new(Tensor::from_data(weight().val().into_data(), &Default::default()));
@@ -353,7 +353,7 @@ fn strided_convolutions_of_any_size() {
     close("hvp", &floats(&product), &floats(&eager.0));
 }
 
-/// Axes of size 0, which a reshape does not take for sizes to keep.
+/// Axes of size 0, which must not be confused with Burn's 0 in a reshape (keep the size).
 #[test]
 fn results_without_elements() {
     let none = jit(|x: Array<Traced, 2>| {
@@ -369,7 +369,8 @@ fn results_without_elements() {
     assert_eq!(floats(&product.call::<F, _>((x, grove_compile::Shared(w)))), [0.0; 24]);
 }
 
-/// Average pooling is linear: the gradient of a result with respect to a pixel is what an image of that pixel alone gives.
+/// Average pooling is linear: the gradient of a result with respect to a pixel equals the result for an image with only that
+/// pixel.
 #[test]
 fn average_pooling_that_ends_beyond_the_image() {
     use burn::tensor::module::avg_pool2d;
@@ -412,7 +413,7 @@ fn average_pooling_that_ends_beyond_the_image() {
     }
 }
 
-/// A convolution of lines in groups, whose stride leaves a rest, is one of each group.
+/// A grouped conv1d whose stride leaves a remainder equals separate convolutions of the groups.
 #[test]
 fn strided_convolutions_of_groups() {
     use burn::tensor::{module::conv1d, ops::ConvOptions};

@@ -1,4 +1,4 @@
-//! Loops over integers, scans of associative functions, parts that are computed again, and prints, against JAX.
+//! `fori_loop`, `associative_scan`, `checkpoint` and `debug_print`, against JAX.
 
 use crate::common;
 use burn::tensor::{Bool, Int, Tensor};
@@ -38,7 +38,7 @@ fn associative_scans_are_those_of_jax() {
     common::same::<B, _>("eager", &affine(array(V)).1, &expected, 1e-6, 1.0);
     let jitted = jit(|v: Array<Traced, 1>| affine(v).1);
     common::same::<B, _>("jit", &jitted.call::<B>(array(V)), &expected, 1e-6, 1.0);
-    // 3 of values and 2 of what is between them, where a loop has 6.
+    // 3 products for the values and 2 for the coefficients between them; a sequential loop has 6.
     let muls = jitted.graph().unwrap().counts()["mul"];
     assert!(muls <= 5, "{muls} products");
     common::same::<B, _>("grad", &grad(&array(V), loss), &slope, 1e-5, 1.0);
@@ -93,7 +93,7 @@ fn loops_over_integers_are_those_of_jax() {
     common::same::<B, _>("no step", &untouched, &array(V), 0.0, 1.0);
 }
 
-/// A part whose backward pass computes it again: the first sines are in the program of the gradient twice.
+/// A rematerialised part: the first sine occurs twice in the program of the gradient.
 #[test]
 fn a_part_is_computed_again() {
     fn f<B: Backend>((w, x): (Array<B, 1>, Array<B, 1>), again: bool) -> Tensor<B, 1> {
@@ -139,7 +139,7 @@ fn printing<B: Backend>(x: Array<B, 1>) -> Array<B, 1> {
     grove_compile::scan_with(options, &(), |(), c, ()| step(c, ()), y.0, ()).0
 }
 
-/// The process that `values_are_printed_when_a_program_runs` starts.
+/// Runs in the subprocess that `values_are_printed_when_a_program_runs` starts.
 #[test]
 fn prints() {
     if std::env::var_os("GROVE_TEST_PRINTS").is_none() {
@@ -167,7 +167,7 @@ fn values_are_printed_when_a_program_runs() {
     let printed = String::from_utf8(command.output().unwrap().stderr).unwrap();
     let lines: Vec<&str> = printed.lines().collect();
     let once = ["square.0: f32[2] [1.0, 4.0]", "step: f32[2] [2.0, 5.0]", "step: f32[2] [3.0, 6.0]"];
-    // What nothing uses is not printed.
+    // Unused values are not printed.
     let expected = [
         &["traced"][..],
         &once,

@@ -1,4 +1,4 @@
-//! Random programs: what passes and transformations make of them computes the same.
+//! Random programs: passes and transformations preserve what they compute.
 
 use crate::programs::{Code, Four, inputs, program, run};
 use burn::tensor::Tensor;
@@ -15,7 +15,7 @@ fn close<B: Backend>(what: &str, found: &[Array<B, 2>], expected: &[Array<B, 2>]
     close_but_for(what, found, expected, tolerance, &vec![0.0; expected.len()]);
 }
 
-/// As [`close`], with a difference that is allowed for each result besides.
+/// Like [`close`], with an additional absolute tolerance for each result.
 fn close_but_for<B: Backend>(
     what: &str,
     found: &[Array<B, 2>],
@@ -35,8 +35,9 @@ fn close_but_for<B: Backend>(
     }
 }
 
-/// For each result of a program, a multiple of what rounding of its inputs changes: differences that rounding within the program may
-/// make too. A program of 25 operations, cubes among them, may multiply a rounding error by thousands.
+/// Returns a tolerance for each result of a program: a multiple of its change when the inputs are perturbed by rounding errors.
+/// Rounding within the program may cause the same change. A program of 25 operations, including cubes, may amplify a rounding
+/// error by thousands.
 fn rounding<B: Backend>(codes: &[Code], args: &[Array<B, 2>; 4], eager: &[Array<B, 2>]) -> Vec<f32> {
     let mut changes = vec![0.0_f32; eager.len()];
     for seed in 0..3 {
@@ -52,13 +53,13 @@ fn rounding<B: Backend>(codes: &[Code], args: &[Array<B, 2>; 4], eager: &[Array<
     changes.into_iter().map(|change| 10.0 * change).collect()
 }
 
-/// The same programs in every run: one of a thousand compares two numbers that are nearly equal, and which of them is the larger depends
-/// on rounding.
+/// Uses the same programs in every run: about one in a thousand compares two nearly equal numbers, and the result of the
+/// comparison depends on rounding.
 fn programs_of_every_run(cases: u32) -> ProptestConfig {
     ProptestConfig { cases, rng_seed: RngSeed::Fixed(20), ..Default::default() }
 }
 
-/// Jitted and eager results agree: bit for bit where only dispatch changed, nearly where chains are fused.
+/// Jitted and eager results agree: bit for bit without fusion, within a tolerance with fused chains.
 fn jitted<B: Backend>(codes: &[Code], seed: u64) {
     let args = inputs::<B>(seed);
     let eager: Vec<_> = run(codes, args.clone().map(|x| x.val())).into_iter().map(Array::new).collect();
@@ -68,7 +69,7 @@ fn jitted<B: Backend>(codes: &[Code], seed: u64) {
         false => (0.0, vec![0.0; eager.len()]),
     };
     close_but_for("jit", &f.call::<B>(args.clone()), &eager, tolerance, &allowed);
-    // The last result alone leaves more to be fused.
+    // With only the last result, more operations can be fused.
     let last = jit(|inputs: Four| program(codes)(inputs).pop());
     let found: Vec<_> = last.call::<B>(args).into_iter().collect();
     let last = eager.len() - 1;
@@ -114,7 +115,7 @@ proptest! {
         }
     }
 
-    /// Along the direction, the derivative is the limit of differences but for kinks.
+    /// Except at kinks, the derivative along a direction is the limit of difference quotients.
     #[test]
     fn derivatives_of_smooth_programs(codes in prop::collection::vec(any::<Code>(), 1..12), seed in 0..1000_u64) {
         let smooth: Vec<_> = codes.into_iter().filter(|(op, ..)| ![3, 5, 8, 9, 10, 11, 12, 14, 16, 19].contains(&(op % 20))).collect();
@@ -128,7 +129,7 @@ proptest! {
             let moved: Vec<_> = moved.zip(&args).map(|(values, x)| Tensor::<Flex, 2>::from_data(burn::tensor::TensorData::new(values.into_iter().map(|x| x as f32).collect(), x.shape()), &Default::default())).collect();
             run(&smooth, moved.try_into().unwrap()).into_iter().map(|x| x.into_data().iter::<f64>().collect()).collect()
         };
-        // Differences over two distances, which differ as much as either is from the limit, or more.
+        // Difference quotients over two distances, whose difference bounds the error of either.
         let over = |distance: f64| -> Vec<(Vec<f64>, Vec<f64>)> {
             let quotients = |(a, b): (Vec<f64>, Vec<f64>)| {
                 let differences = a.iter().zip(&b).map(|(a, b)| (a - b) / (2.0 * distance)).collect();
@@ -140,7 +141,7 @@ proptest! {
             let found = numbers(found);
             let largest = differences.iter().fold(1.0_f64, |max, x| max.max(x.abs()));
             let size = above.iter().fold(1.0_f64, |max, x| max.max(x.abs()));
-            // Large values leave few digits to their differences.
+            // If the values are large, their differences have few significant digits.
             if !(size < 30.0 && largest < 100.0) { continue; }
             for ((a, b), c) in found.iter().zip(&differences).zip(&farther) {
                 prop_assert!((f64::from(*a) - b).abs() <= 0.02 * largest + (b - c).abs(), "{} for {}", a, b);
@@ -165,7 +166,7 @@ fn a_chain_is_one_operation() {
     assert_eq!(graph.equations().len(), 1, "{graph}");
     assert!(graph.to_string().contains("fused[mul,add,gelu,add] a b c"), "{graph}");
     assert_eq!(graph.cost().total.flops, 4 * 64 * 32);
-    // Another backend has no kernel for chains, and runs another program.
+    // Candle has no kernel for chains and runs another program.
     let on_candle =
         |x: &Array<Flex, 2>| Array::<Candle, 2>::new(Tensor::from_data(x.val().into_data(), &Default::default()));
     let args = (on_candle(&args.0), on_candle(&args.1), on_candle(&args.2));
@@ -174,7 +175,8 @@ fn a_chain_is_one_operation() {
     assert_eq!(jitted.graph().unwrap().equations().len(), 4);
 }
 
-/// Sums and means of rows and of all end chains; sums over other axes, over short rows, and of two lengths do not.
+/// Sums and means of rows and of all elements are fused; sums over other axes, over short rows, and over a second row length
+/// are not.
 #[test]
 fn sums_end_a_chain() {
     fn f<B: Backend>([x, row]: [Array<B, 2>; 2]) -> [Array<B, 2>; 4] {
@@ -207,7 +209,7 @@ fn sums_end_a_chain() {
 
 #[test]
 fn trees_of_any_length() {
-    // A program of no results, and one of an argument.
+    // A program without results, and one that returns its argument.
     let x = inputs::<Flex>(1);
     assert!(jit(|_: Four| Vec::<Array<Traced, 2>>::new()).call::<Flex>(x.clone()).is_empty());
     let same = jit(|inputs: Four| inputs).call::<Flex>(x.clone());

@@ -1,4 +1,4 @@
-//! The identity of programs and equations: constants in sub-graphs, static values, numbers of outputs, and paths.
+//! Identity of programs and equations: constants in sub-graphs, static values, numbers of outputs, and paths.
 
 use burn::tensor::{Bool, Tensor, TensorData, module};
 use grove_backend::{Backend, Flex};
@@ -26,7 +26,7 @@ fn floats<B: Backend, const D: usize>(x: &Array<B, D>) -> Vec<f32> {
     x.val().into_data().to_vec().unwrap()
 }
 
-/// `x` times a table where it is positive.
+/// Multiplies `x` by a table if its sum is positive.
 fn times_table<B: Backend>(x: A1<B>, table: &[f32]) -> A1<B> {
     let is_positive: Tensor<B, 1, Bool> = x.val().sum().greater_elem(0.0);
     let times = |x: A1<B>| {
@@ -36,7 +36,7 @@ fn times_table<B: Backend>(x: A1<B>, table: &[f32]) -> A1<B> {
     cond(is_positive, times, |x| x, x)
 }
 
-/// `x` times a number, twice.
+/// Multiplies `x` by a number, twice.
 fn scaled_twice<B: Backend>(x: A1<B>, factor: f32) -> A1<B> {
     let step = |carry: A1<B>, _: A1<B>| {
         let next: A1<B> = Array::new(carry.val() * Tensor::from_floats([factor], &carry.val().device()));
@@ -56,7 +56,7 @@ fn branches_that_differ_in_a_constant_stay_apart() {
     let (values, tangents) = jvp(both::<Traced>, &array::<F, 1>([3.0]), &array::<F, 1>([1.0]));
     assert_eq!((floats(&values.1), floats(&tangents.0), floats(&tangents.1)), (vec![12.0], vec![1.0], vec![4.0]));
 
-    // Tables whose first numbers agree.
+    // Tables with equal first elements.
     let tables =
         |x: A1<Traced>| (times_table(x.clone(), &[1.0, 2.0, 3.0, 4.0]), times_table(x, &[1.0, 20.0, 30.0, 40.0]));
     let (small, large) = jit(tables).call::<F>(array([1.0; 4]));
@@ -86,7 +86,7 @@ fn equal_branches_are_one() {
 }
 
 proptest! {
-    /// The branches of two tables are merged only where the tables are one.
+    /// The branches of two tables are merged only if the tables are equal.
     #[test]
     fn any_two_tables(bits in proptest::array::uniform3(any::<u32>()), other in 0_usize..3, flip in 0_u32..32) {
         let mut flipped = bits;
@@ -101,7 +101,7 @@ proptest! {
     }
 }
 
-/// With and without the positions of the maxima.
+/// Max pooling with and without the indices of the maxima.
 #[test]
 fn equations_that_differ_in_their_outputs() {
     fn pools<B: Backend>(x: Array<B, 4>) -> [Tensor<B, 4>; 3] {
@@ -121,7 +121,7 @@ fn equations_that_differ_in_their_outputs() {
     }
 }
 
-/// `x` divided by a number.
+/// Divides `x` by a number.
 #[derive(Tree, Clone, Debug)]
 struct Quotient<B: Backend> {
     x: A1<B>,
@@ -156,7 +156,7 @@ fn keys_with_dots_are_keys() {
     }
 }
 
-/// A jitted function can be in a static, and threads that need one program trace once.
+/// A jitted function can be stored in a static, and threads that need the same program trace it once.
 #[test]
 fn threads_trace_once() {
     fn is_shared<T: Send + Sync>(_: &T) {}
@@ -202,7 +202,7 @@ fn a_trace_that_fails_is_tried_by_the_next() {
     assert_eq!(TRACES.load(Ordering::Relaxed), 2);
 }
 
-/// A jitted function that calls itself with another argument, while it is traced.
+/// A jitted function that calls itself with another argument while it is traced.
 #[test]
 fn a_function_that_is_called_by_its_own_trace() {
     fn halved(x: A1<Traced>) -> A1<Traced> {

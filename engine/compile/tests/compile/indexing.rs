@@ -1,4 +1,4 @@
-//! Elements and slices at indices that are set, added, multiplied, or compared, in every mode, against `x.at[indices]` of JAX.
+//! Updates of elements and slices at indices (set, add, multiply, min, max) in every mode, against `x.at[indices]` of JAX.
 
 use crate::common;
 use burn::tensor::{IndexingUpdateOp as Update, Int, Tensor};
@@ -84,8 +84,8 @@ fn slices_of_floats_and_integers_are_those_of_jax() {
     }
 }
 
-/// Gradients of the array and of the values, which JAX has for what is set and for extremes; those of products are
-/// x y' and x' y for each factor.
+/// Gradients of the array and of the values. For set, min and max the expected values are from JAX; for products they are x y'
+/// and x' y for each factor.
 #[test]
 fn gradients_go_to_what_stays() {
     let expected: [(Update, [[_; 3]; 2], [[_; 4]; 2]); 4] = [
@@ -102,7 +102,7 @@ fn gradients_go_to_what_stays() {
         let expected = (array(of_x), array(of_values));
         let grads = vjp(&(x(), values()), eager).1(weights());
         common::same::<Flex, _>("grad", &grads, &expected, 1e-6, 1.0);
-        // The same by forward mode: the sum over all directions.
+        // Forward mode gives the same: the sum over all directions.
         let traced = move |(x, values): (Array<Traced, 2>, Array<Traced, 2>)| scattered(update, (x, indices(), values));
         let tangent = jvp(traced, &(x::<Flex>(), values()), &(x(), values())).1;
         let along: f32 = (tangent.val() * weights().val()).sum().into_scalar();
@@ -125,7 +125,7 @@ fn examples_have_elements_of_their_own() {
     }
 }
 
-/// Signs of zero stay, NaN is the extreme, and neither it nor infinity spreads.
+/// Signs of zero are preserved, NaN counts as the extremum, and neither NaN nor infinity spreads.
 #[test]
 fn special_values_stay_in_their_places() {
     let (nan, inf) = (f32::NAN, f32::INFINITY);

@@ -20,12 +20,12 @@ fn divided<B: Backend>((a, b): Pair<B>) -> Pair<B> {
     (Array::new(a.val() / b.val()), Array::new(a.val() % b.val()))
 }
 
-/// `lax.div` and `jnp.remainder` of JAX.
+/// The expected values are from `lax.div` and `jnp.remainder` of JAX.
 fn are_those_of_jax<B: Backend>(dtype: DType) {
     let (a, b) = (|| ints::<B, 5>([7, -7, 0, 9, 5], dtype), || ints::<B, 5>([0, 0, 0, 2, -5], dtype));
     let (quotient, rest) = jit(divided).call::<B>((a(), b()));
     assert_eq!((list(&quotient), list(&rest)), (vec![-1, -1, -1, 4, -1], vec![0, 0, 0, 1, 0]), "{dtype:?}");
-    // One divisor for all.
+    // One divisor for all elements.
     let (quotient, rest) = jit(divided).call::<B>((a(), ints([0], dtype)));
     assert_eq!((list(&quotient), list(&rest)), (vec![-1; 5], vec![0; 5]), "{dtype:?}");
     let by_number =
@@ -45,14 +45,14 @@ fn by_zero_are_those_of_jax_candle() {
     are_those_of_jax::<Candle>(DType::I64);
 }
 
-/// All bits of an unsigned quotient are set.
+/// An unsigned quotient by zero has all bits set.
 #[test]
 fn unsigned_quotients_are_the_highest_number() {
     let (quotient, rest) = jit(divided).call::<Flex>((ints([7], DType::U32), ints([0], DType::U32)));
     assert_eq!((list(&quotient), list(&rest)), (vec![u32::MAX.into()], vec![0]));
 }
 
-/// A loop that is planned as a whole divides as its steps do.
+/// A planned loop divides like its steps.
 #[test]
 fn loops_divide_as_in_jax() {
     let step = |(): (), carry: Pair<Traced>, (): ()| (divided(carry), ());
@@ -62,7 +62,7 @@ fn loops_divide_as_in_jax() {
     assert_eq!((list(&a), list(&b)), (vec![-1, 4], vec![0, 0]));
 }
 
-/// `vmap` computes both branches, of which one divides by zero for some examples.
+/// `vmap` computes both branches, one of which divides by zero for some examples.
 #[test]
 fn a_guarded_division_is_mapped() {
     let f = |(a, b): Pair<Traced>| {

@@ -1,4 +1,4 @@
-//! Graphs as JSON: they come back the same, and text that is no graph is an error that says why.
+//! Graphs as JSON: a round trip preserves them, and invalid text is an error with a reason.
 
 use crate::programs::{Code, inputs, program};
 use burn::tensor::{Bool, DType, Int, Tensor, TensorData};
@@ -16,7 +16,7 @@ fn array<const N: usize>(values: [f32; N]) -> Array<B, 1> {
     Array::new(Tensor::from_floats(values, &Default::default()))
 }
 
-/// Writes and reads a graph, and compares both.
+/// Writes and reads a graph and compares the two.
 fn round_trip(graph: &Graph) -> Graph {
     let text = graph.to_json().unwrap();
     let read = Graph::from_json(&text).unwrap_or_else(|error| panic!("{error}\n{graph}"));
@@ -25,23 +25,23 @@ fn round_trip(graph: &Graph) -> Graph {
     read
 }
 
-/// The fields of a graph as JSON.
+/// Returns the fields of a graph as JSON.
 fn fields(graph: &Graph) -> Value {
     serde_json::from_str(&graph.to_json().unwrap()).unwrap()
 }
 
-/// The error of a graph with a changed field.
+/// Returns the error for a graph with a changed field.
 fn error_with(mut value: Value, pointer: &str, new: Value) -> String {
     *value.pointer_mut(pointer).unwrap() = new;
     Graph::from_json(&value.to_string()).unwrap_err().to_string()
 }
 
-/// A number that may be wrong.
+/// Generates numbers, including invalid ones.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![Just(0_u64), 0..20_u64, Just(1 << 31), Just(1 << 32), Just(u64::MAX), any::<u64>()]
 }
 
-/// All numbers of a file.
+/// Collects all numbers of a file.
 fn numbers<'a>(value: &'a mut Value, found: &mut Vec<&'a mut Value>) {
     match value {
         Value::Number(_) => found.push(value),
@@ -68,7 +68,7 @@ proptest! {
         }
     }
 
-    /// Any change of a character gives a graph or an error.
+    /// Changing any character gives a graph or an error.
     #[test]
     fn changed_text_never_panics(
         codes in prop::collection::vec(any::<Code>(), 1..8),
@@ -88,14 +88,14 @@ proptest! {
                 3 => drop(bytes.remove(i)),
                 4 => bytes.truncate(i.max(1)),
                 5 => bytes.splice(i..i, b"99999999999".iter().copied()).for_each(drop),
-                // Another digit in place of the next one.
+                // Replaces the next digit.
                 _ => if let Some(digit) = bytes[i..].iter_mut().find(|byte| byte.is_ascii_digit()) { *digit = b'0' + byte % 10 },
             }
         }
         let _ = Graph::from_json(&String::from_utf8_lossy(&bytes));
     }
 
-    /// Any change of a number gives a graph or an error.
+    /// Changing any number gives a graph or an error.
     #[test]
     fn changed_numbers_never_panic(
         codes in prop::collection::vec(any::<Code>(), 1..10),
@@ -110,7 +110,7 @@ proptest! {
         let _ = Graph::from_json(&value.to_string());
     }
 
-    /// Of grove's operations too.
+    /// Also for grove's operations.
     #[test]
     fn changed_parameters_never_panic(
         kind in 0..4_u8,
@@ -134,7 +134,7 @@ proptest! {
 
 type WithKey<B> = (Array<B, 2>, Key);
 
-/// A branch, a scan and a loop, of which two draw with keys that are derived from an argument.
+/// A conditional, a scan and a loop. Both branches of the conditional sample with a key derived from an argument.
 fn controlled((x, key): WithKey<Traced>) -> (Array<Traced, 2>, Array<Traced, 1>, Key) {
     let (next, key) = key.split();
     let drop = |x: Tensor<Traced, 2>, key: Key| ops::dropout(x, Dropout::new(key.words(), 0.5).unwrap());
@@ -163,7 +163,7 @@ fn control_flow_and_keys_come_back() {
             |graph: &Graph| -> Vec<_> { graph.eval::<B, _>(&args).into_iter().map(|x| x.into_data()).collect() };
         assert_eq!(values(&read), values(&graph));
     }
-    // A body that does not give the next carry.
+    // A body that does not return the next carry.
     let value = fields(&graph);
     let at = value["graph"]["equations"]
         .as_array()
@@ -206,7 +206,7 @@ fn numbers_survive_bit_for_bit() {
     round_trip(&trace(kinds, &(n, m)));
 }
 
-/// Images, with operations of parameters of every kind.
+/// A graph of image operations with all kinds of parameters.
 fn of_images() -> Graph {
     let images = |x: Array<Traced, 4>| {
         let x = x.val();
@@ -242,7 +242,7 @@ fn of_sequences() -> Graph {
     trace_skeleton(recurrent, &args)
 }
 
-/// A train step of a whole model: forward, derivatives and the optimizer.
+/// A train step of a whole model: forward pass, backward pass and optimizer.
 fn of_train_step(config: &Gpt2Config) -> Graph {
     let skeleton = grove_transform::eval_shape::<B, _>(|init| Gpt2::<B>::new(config, init)).unwrap();
     let step = |(model, ids): (Gpt2<Traced>, Array<Traced, 2, Int>)| {
@@ -366,7 +366,7 @@ fn rejects_shapes_that_do_not_fit() {
     assert!(found.contains("constant 0: its bytes"), "{found}");
 }
 
-/// Of grove's own operations too, by their rules; no panic is reported on the way.
+/// Also for grove's operations, by their shape rules. No panic is reported.
 #[test]
 fn rejects_operations_of_wrong_shapes() {
     let f = |(x, w): (Array<Traced, 2>, Array<Traced, 2>)| {
@@ -382,7 +382,7 @@ fn rejects_operations_of_wrong_shapes() {
     assert!(found.contains("4294967296 parts and 2 outputs"), "{found}");
     let found = error_with(value, "/graph/equations/1/primitive/Grove/Run/0/Chunk/axis", json!(7));
     assert!(found.contains("equal parts of axis 7"), "{found}");
-    // A number of parts that would be allocated.
+    // A number of parts for which memory would be allocated.
     let value = fields(&of_train_step(&Gpt2Config { n_layer: 1, ..Gpt2Config::default() }));
     let equations = value["graph"]["equations"].as_array().unwrap();
     let chunk = |equation: &Value| equation.pointer("/primitive/Grove/Vjp/0/Chunk").is_some();

@@ -1,4 +1,4 @@
-//! Derivatives of forward-mode and second order against JAX's.
+//! Forward-mode and second-order derivatives against JAX.
 
 use crate::common;
 use burn::tensor::{
@@ -37,7 +37,7 @@ fn array<B: Backend, const D: usize>(value: &Value) -> Array<B, D> {
     Array::new(Tensor::from_data(data(value), &Default::default()))
 }
 
-/// Fails unless values agree with JAX's within a part of the largest one.
+/// Fails unless values agree with JAX, relative to the largest value.
 fn close<B: Backend>(what: &str, found: AnyArray<B>, expected: &Value) {
     let (found, expected) = (found.into_data().unwrap_or_else(|| panic!("{what} is absent")), data(expected));
     assert_eq!(
@@ -55,7 +55,7 @@ fn close<B: Backend>(what: &str, found: AnyArray<B>, expected: &Value) {
     assert!(found.iter().all(|x| x.is_finite()), "{what}: {found:?}");
 }
 
-/// Fails unless two trees agree within a part of each leaf's largest value: differences have few digits.
+/// Fails unless two trees agree, relative to the largest value of each leaf. Differences have few significant digits.
 fn same<S: Tree<B>>(what: &str, found: &S, expected: &S) {
     common::same::<B, S>(what, found, expected, 2e-3, 1e-3);
 }
@@ -131,8 +131,8 @@ fn each<'a>(fixture: &'a Value, name: &str) -> impl Iterator<Item = (&'a str, &'
     table.iter().map(|(name, value)| (&name[..], value))
 }
 
-/// False for functions that Burn 0.21 does not have on a backend: on candle the inverse ones of angles call each other without
-/// end, and a product is the exponential of a sum of logarithms, which is NaN for negative numbers.
+/// Returns false for functions that Burn 0.21 does not implement on a backend. On candle, inverse trigonometric functions call
+/// each other without end, and a product is the exponential of a sum of logarithms, which is NaN for negative numbers.
 fn works<B: Backend>(name: &str) -> bool {
     TypeId::of::<B>() != TypeId::of::<Candle>() || !["asin", "acos", "atan", "atan2", "prod"].contains(&name)
 }
@@ -237,7 +237,7 @@ fn images_and_attention<B: Backend>() {
     let pooled = |pair: Pair| ops::max_pool2d(convolved(pair) * 3.0, options);
     let (_, found) = hvp(|pair| pooled(pair).tanh().square().sum(), &args, &(absent.clone(), direction.clone()));
     close("pool", found.into_any(), &conv["hvp_of_pool"]);
-    // Burn has no derivative of its own pool on candle.
+    // On candle, Burn does not implement the derivative of its own pooling.
     if TypeId::of::<B>() == TypeId::of::<Flex>() {
         let pooled = |pair: Pair| max_pool2d(convolved(pair) * 3.0, [2, 2], [2, 2], [0, 0], [1, 1], false);
         let (_, found) = hvp(|pair| pooled(pair).tanh().square().sum(), &args, &(absent, direction));
@@ -315,7 +315,7 @@ fn load<M: Pretrained<B>>(path: &str) -> M {
     M::from_path(Path::new("../../models/tests/fixtures").join(path), &Default::default(), None).unwrap().0
 }
 
-/// The derivative of the gradient of a whole model, against the difference of gradients.
+/// Hessian-vector products of a whole model, against differences of gradients.
 #[test]
 fn products_with_hessians_of_models() {
     let model: Gpt2<B> = load("gpt2/tiny_a");
@@ -344,7 +344,7 @@ fn products_with_hessians_of_models() {
     });
     same("gpt2", &found, &expected);
 
-    // The running statistics have no direction, and the model is a function of images.
+    // The running statistics have no tangent, and the function also takes the images.
     let model: ResNet<B> = load("resnet/torchvision_basic");
     let pixels = Array::<B, 4>::new(Key::new(1).normal([2, 3, 32, 32], &Default::default()));
     let f = |(model, x): (ResNet<Traced>, Array<Traced, 4>)| Array::<_, 2>::new(model.forward(x.val()));
@@ -368,7 +368,7 @@ fn clipped_gradients_follow_optax() {
     close("the second leaf", mean.1.into_any(), &fixture["mean"][1]);
 }
 
-/// Each transformation of each other.
+/// Every combination of two transformations.
 #[test]
 fn transformations_compose() {
     let x = Array::<B, 1>::new(Tensor::from_floats([0.5, -1.0, 2.0], &Default::default()));
@@ -388,7 +388,7 @@ fn transformations_compose() {
         jvp(cube, &x, &ones).1.val().sum()
     };
     same("grad of jvp", &grad(&x, loss), &six_x);
-    // A linear function that is evaluated often.
+    // A linear function that is evaluated several times.
     let (value, derivative) = linearize(cube, &x);
     same("value", &value, &Array::new(x.val().powi_scalar(3)));
     for factor in [1.0, -2.0, 0.0] {
@@ -400,7 +400,7 @@ fn transformations_compose() {
     let found = vmap(|x: Array<Traced, 1>| jacfwd(cube, &x).array::<2>()).call(xs.clone());
     let diagonal = |x: Tensor<B, 1>| Tensor::<B, 2>::eye(3, &Default::default()) * (x.square() * 3.0).unsqueeze();
     same("vmap of jacfwd", &found, &Array::new(Tensor::stack(vec![diagonal(x.val()), diagonal(x.val() * 2.0)], 0)));
-    // The gradient of a mapped loss whose gradient is taken inside.
+    // The gradient of a jitted gradient.
     let (_, twice) = value_and_grad(&x, |x| {
         let inner = jit(|x: Array<Traced, 1>| grad(&x, |x| x.val().powi_scalar(4).sum()));
         inner.call::<Autodiff<B>>(x).val().sum()

@@ -1,4 +1,4 @@
-//! Random keys that a program computes: in carries, one for each step or example, and folded with traced numbers.
+//! Random keys computed by a program: in carries, one per step or example, and folded with traced integers.
 
 use crate::common;
 use burn::tensor::{Bool, Int, Tensor};
@@ -27,7 +27,7 @@ fn carried<B: Backend>(xs: Array<B, 2>, key: Key) -> (Array<B, 1>, Array<B, 2>, 
     (sum, ys, key)
 }
 
-/// A step that takes its key from what the loop goes over, and passes one on.
+/// A step that takes its key from `xs` and returns a key.
 fn stepped<B: Backend>(xs: Array<B, 2>, keys: Keys<B>) -> (Array<B, 1>, Array<B, 2>, Keys<B>) {
     let step = |sum: Array<B, 1>, (x, key): (Array<B, 1>, Key)| {
         let y = dropout(x.val(), 0.5, Some(key));
@@ -38,7 +38,7 @@ fn stepped<B: Backend>(xs: Array<B, 2>, keys: Keys<B>) -> (Array<B, 1>, Array<B,
     (sum, ys, keys)
 }
 
-/// A loop that folds the number of the step into a key that it captures.
+/// A loop that folds the step counter into a captured key.
 fn counted<B: Backend>(x: Array<B, 2>, key: Key) -> Array<B, 2> {
     let device = x.val().device();
     let few = |(_, step): (Array<B, 2>, Array<B, 1, Int>)| step.val().lower_elem(4);
@@ -49,7 +49,7 @@ fn counted<B: Backend>(x: Array<B, 2>, key: Key) -> Array<B, 2> {
     while_loop(few, body, (x, Array::new(Tensor::zeros([1], &device)))).0
 }
 
-/// A branch that gives one of two keys.
+/// A conditional that returns one of two keys.
 fn chosen<B: Backend>(x: Array<B, 2>, key: Key) -> (Array<B, 2>, Key) {
     let positive = x.val().sum().greater_elem(0.0);
     let yes = |(x, key): (Array<B, 2>, Key)| (Array::<B, 2>::new(dropout(x.val(), 0.5, Some(key))), key.split().0);
@@ -110,7 +110,8 @@ fn each_step_draws_anew_candle() {
     each_step_draws_anew::<Candle>();
 }
 
-/// `lax.scan(lambda key, _: (split(key)[0], normal(split(key)[1], (2,))), key(7), length=3)` and others of `jax.random` 0.10.
+/// Expected values: `lax.scan(lambda key, _: (split(key)[0], normal(split(key)[1], (2,))), key(7), length=3)` and similar, with
+/// `jax.random` 0.10.
 #[test]
 fn numbers_of_jax() {
     let loops = jit(|key: Key| {
@@ -134,7 +135,7 @@ const JAX_KEY: [u32; 2] = [2104974619, 1294875220];
 const JAX_NORMAL: [f32; 6] = [0.4541335, 0.9391628, 2.2433922, -2.059233, 1.006435, -0.36682677];
 const JAX_UNIFORM: [f32; 6] = [0.8673705, 0.55631435, 0.6751336, 0.8261764, 0.20599794, 0.25844133];
 
-/// The sum of squares after a loop that drops.
+/// The sum of squares after a loop with dropout.
 fn loss<B: Backend>(x: Array<B, 2>, key: Key) -> Tensor<B, 1> {
     let step = |key: Key, x: Array<B, 1>| {
         let (next, key) = key.split();
@@ -207,7 +208,7 @@ fn each_example_has_a_key_of_its_own() {
     }
 }
 
-/// Keys of the outer loop reach sub-graphs and programs inside of its steps.
+/// Keys of an outer loop reach sub-graphs and programs inside its steps.
 #[test]
 fn inner_functions_draw_with_keys_of_outer_loops() {
     fn f<B: Backend>(xs: Array<B, 2>, key: Key) -> (Array<B, 2>, Key)
@@ -253,7 +254,7 @@ fn programs_with_array_keys_print_and_are_stored() {
     assert!(Graph::from_json(&broken).is_err(), "an input too many");
 }
 
-/// As in JAX, a captured key is a constant: each step draws the same.
+/// As in JAX, a captured key is a constant: each step draws the same numbers.
 #[test]
 fn a_captured_key_is_a_constant() {
     let f = jit(|(xs, key): (Array<Traced, 2>, Key)| {
@@ -264,7 +265,7 @@ fn a_captured_key_is_a_constant() {
     assert!(masks.chunks(5).all(|mask| mask == &masks[..5]), "{masks:?}");
 }
 
-/// One layer after the other, each with a mask of its own.
+/// Layers in sequence, each with its own dropout mask.
 #[test]
 fn layers_draw_with_a_key_of_the_carry() {
     fn f<B: Backend>(x: Array<B, 1>, layers: Stacked<B, Array<B, 1>>, key: Key) -> Array<B, 1> {

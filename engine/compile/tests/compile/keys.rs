@@ -1,4 +1,4 @@
-//! Random keys in traces: they are arguments of the program, and what is drawn is what the function draws.
+//! Random keys in traces are arguments of the program, and the program draws the same numbers as the function.
 
 use crate::common;
 use burn::tensor::{Bool, Int, IntDType, Tensor};
@@ -30,7 +30,7 @@ struct Drawn<B: Backend> {
     next: Key,
 }
 
-/// Everything that can be drawn from a key on a device, and the key for what comes next.
+/// Draws from every distribution with a key, and returns the next key.
 fn draw<B: Backend>(x: Array<B, 2>, key: Key) -> Drawn<B> {
     let x = x.val();
     let device = &x.device();
@@ -46,7 +46,7 @@ fn draw<B: Backend>(x: Array<B, 2>, key: Key) -> Drawn<B> {
         bits: Array::new(key.fold_in(10).random_bits([6], device)),
         dropped: Array::new(dropout(x.clone(), 0.5, Some(key.fold_in(11)))),
         path: Array::new(drop_path(x.clone(), 0.5, Some(key.fold_in(12)))),
-        // Backends give positions of a type of their own.
+        // Backends return indices with different dtypes.
         sampled: Array::new(key.fold_in(13).categorical(x).cast(IntDType::I64)),
         next,
     }
@@ -93,11 +93,11 @@ fn a_graph_prints_its_keys() {
     assert_eq!(lines[2], "    c':key[] = random_fold_in[data=3] b'", "{text}");
     assert!(lines[3].starts_with("    b:f32[4,5] = dropout[key: c', threshold: 4194304"), "{text}");
     assert_eq!(lines[4], "  in (b, b') }", "{text}");
-    // Which key it was traced for does not show.
+    // The graph does not depend on the key used for tracing.
     assert_eq!(trace(f, &(x::<B>(), Key::new(5), None::<Key>)).to_string(), text);
     assert!(graph.to_string_with_paths().contains("random_fold_in[data=1] 1\n"), "{}", graph.to_string_with_paths());
     assert_eq!(graph.key_inputs().collect::<Vec<_>>(), ["1"]);
-    // `eval` takes the key from the tree.
+    // `eval` takes the key from the tree of arguments.
     for seed in [3, 4] {
         let found = graph.eval(&(x::<B>(), Key::new(seed), None::<Key>));
         let expected = dropout(x::<B>().val(), 0.5, Some(Key::new(seed).split().1.fold_in(3)));
@@ -105,7 +105,7 @@ fn a_graph_prints_its_keys() {
     }
 }
 
-/// Attention whose weights are dropped, and a derivative of it.
+/// Attention with dropout, and its derivative.
 #[test]
 fn attention_dropout_and_its_derivative() {
     fn f<B: Backend>(q: &Array<B, 4>, key: Key) -> (Tensor<B, 1>, Array<B, 4>) {
@@ -196,7 +196,7 @@ fn models_are_initialised_in_a_trace() {
     assert_eq!(make.graphs().len(), 1);
 }
 
-/// Functions that trace take keys of the trace around them along.
+/// Nested transformations use the keys of the enclosing trace.
 #[test]
 fn transformations_within_a_trace_use_its_keys() {
     fn f<B: Backend>(x: Array<B, 2>, key: Key) -> (Array<B, 2>, Array<B, 2>, Array<B, 2>)
@@ -204,9 +204,9 @@ fn transformations_within_a_trace_use_its_keys() {
         Array<B, 2>: Tree<B, On<Traced> = Array<Traced, 2>>,
     {
         let [first, second, third] = [0, 1, 2].map(|i| key.fold_in(i));
-        // Captured, and derived inside.
+        // Captured, and derived inside the mapped function.
         let mapped = vmap(move |x: Array<Traced, 1>| Array::<_, 1>::new(dropout(x.val(), 0.5, Some(first.fold_in(4)))));
-        // As an argument.
+        // Passed as an argument.
         let inner =
             jit(|(x, key): (Array<Traced, 2>, Key)| Array::<_, 2>::new(dropout(x.val(), 0.5, Some(key.split().1))));
         let (_, tangent) =
@@ -222,7 +222,7 @@ fn transformations_within_a_trace_use_its_keys() {
         assert_eq!(expected.1.val().into_data(), alone.into_data());
     }
     assert_eq!(outer.graphs().len(), 1);
-    // All examples are dropped alike.
+    // All examples have the same dropout mask.
     let (mapped, ..) = f(x::<B>(), Key::new(0));
     let zero = mapped.val().equal_elem(0.0).int().sum_dim(0).into_data().iter::<i64>().collect::<Vec<_>>();
     assert!(zero.iter().all(|count| *count == 0 || *count == 4), "{zero:?}");
@@ -237,7 +237,7 @@ fn numbers_of_a_traced_key_cannot_be_read() {
     );
 }
 
-/// Sub-graphs draw with the keys of the trace around them.
+/// Sub-graphs use the keys of the enclosing trace.
 #[test]
 fn branches_and_bodies_draw_with_the_keys_around_them() {
     fn f<B: Backend>(x: Array<B, 2>, key: Key) -> (Array<B, 2>, Array<B, 2>) {
@@ -254,7 +254,7 @@ fn branches_and_bodies_draw_with_the_keys_around_them() {
         (chosen, rows)
     }
     let jitted = jit(|(x, key): (Array<Traced, 2>, Key)| f(x, key));
-    // A jitted function within a trace: what its sub-graphs draw is recorded there.
+    // A jitted function within a trace: the trace records the sampling of its sub-graphs.
     let nested = jit(|(x, key): (Array<Traced, 2>, Key)| {
         let inner = jit(|(x, key): (Array<Traced, 2>, Key)| f(x, key));
         inner.call::<Traced>((x, key.fold_in(5)))

@@ -1,4 +1,4 @@
-//! Layers as a loop: equal to layers one after another, forward and trained, and as small as one.
+//! Layers as a loop: equal to the layers in sequence, forward and in training, with the graph of a single layer.
 
 use crate::common;
 use burn::tensor::Tensor;

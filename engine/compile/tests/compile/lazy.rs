@@ -1,4 +1,4 @@
-//! Lazy devices, with an engine that computes on the host and counts what it is asked for.
+//! Lazy devices, with an engine that computes on the host and counts its calls.
 
 use burn::tensor::{DType, Tensor, TensorData};
 use grove_backend::{Backend, Flex};
@@ -26,7 +26,7 @@ impl Counts {
     }
 }
 
-/// Computes arrays on the host. It has no hyperbolic cosine, and programs with a hyperbolic sine do not run.
+/// Computes arrays on the host. It does not support `cosh`, and programs with `sinh` fail at run time.
 struct Host(Arc<Counts>);
 
 struct Program(Graph, Arc<Counts>);
@@ -83,7 +83,7 @@ fn values(x: Array<Traced, 1>) -> Vec<f32> {
     x.val().into_data().to_vec().expect("f32")
 }
 
-/// A program of `jit` has its constants on the device after the first call, which is one program of it.
+/// After the first call, the constants of a jitted program are on the device. Each call runs one program.
 #[test]
 fn constants_of_a_jitted_program_are_uploaded_once() {
     let (device, counts) = device();
@@ -96,23 +96,23 @@ fn constants_of_a_jitted_program_are_uploaded_once() {
         let x = Array::<Traced, 1>::new(Tensor::from_data([call as f32; 3], &device));
         let twice = 2.0 * call as f32;
         assert_eq!(values(shift.call(x)), [twice + 1.0, twice + 2.0, twice + 3.0]);
-        // The array and the factor in each call, and the constant in the first.
+        // The array and the factor are uploaded in each call, the constant only in the first.
         assert_eq!(counts.get(), [2 * call + 1, 1, call]);
     }
-    // On another device they are others.
+    // Another device has its own constants.
     let (other, of_other) = self::device();
     let x = Array::<Traced, 1>::new(Tensor::from_data([0.0_f32; 3], &other));
     assert_eq!(values(shift.call(x)), [1.0, 2.0, 3.0]);
     assert_eq!((of_other.get(), counts.get()), ([3, 1, 1], [7, 1, 3]));
 }
 
-/// `x` times a number until it is large.
+/// Multiplies `x` by a number until it is large.
 fn grown(x: Array<Traced, 1>, factor: f32) -> Array<Traced, 1> {
     let next = |x: Array<Traced, 1>| Array::new(x.val() * Tensor::from_floats([factor], &x.val().device()));
     while_loop(|x: Array<Traced, 1>| x.val().lower_elem(100.0), next, x)
 }
 
-/// Constants in loops are part of what tells programs apart.
+/// Constants in loops are part of the identity of programs.
 #[test]
 fn loops_that_differ_in_a_constant_are_other_programs() {
     let (device, counts) = device();
@@ -126,7 +126,7 @@ fn loops_that_differ_in_a_constant_are_other_programs() {
     assert_eq!(counts.get()[1..], [4, 8]);
 }
 
-/// The square, with a derivative of its own.
+/// The square, with a custom derivative.
 #[derive(Clone, Debug)]
 struct Square;
 
@@ -144,7 +144,7 @@ impl CustomJvp for Square {
     }
 }
 
-/// A rule of differentiation is no part of a program that does not differentiate.
+/// A differentiation rule is not part of a program that does not differentiate.
 #[test]
 fn a_function_with_a_rule_is_compiled_once() {
     let (device, counts) = device();
@@ -155,7 +155,7 @@ fn a_function_with_a_rule_is_compiled_once() {
     assert_eq!(counts.get()[1..], [1, 6]);
 }
 
-/// Results of a program that failed say why each time they are read, and the device goes on.
+/// Reading a result of a failed program returns the error each time, and the device stays usable.
 #[test]
 fn a_program_that_fails() {
     let (device, _) = device();
@@ -168,7 +168,7 @@ fn a_program_that_fails() {
     assert_eq!((x * 3.0).into_data().to_vec::<f32>().unwrap(), [3.0, 6.0]);
 }
 
-/// An operation that is refused leaves the device as it was.
+/// An operation that panics leaves the device unchanged.
 #[test]
 fn a_panic_while_shapes_are_found() {
     let (device, _) = device();
@@ -182,14 +182,14 @@ fn a_panic_while_shapes_are_found() {
     assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [2.0, 4.0]);
 }
 
-/// A failed program takes nothing with it: neither what does not depend on the failure, nor the arrays that were given up to it.
+/// A failed program loses neither arrays that are independent of the failure, nor arrays that were donated to it.
 #[test]
 fn what_a_failed_program_was_given_stays() {
     for fails in [Tensor::<Traced, 1>::cosh, Tensor::<Traced, 1>::sinh] {
         let (device, counts) = device();
         let [x, y] = [1.0_f32, 2.0].map(|value| Tensor::<Traced, 1>::from_data([value, 4.0], &device));
         let wrong = fails(x.clone());
-        // `y` is given up to this program.
+        // `y` is donated to this program.
         let unrelated = y * 2.0;
         let related = x * 3.0;
         let error = wrong.clone().try_into_data().expect_err("no value").to_string();
@@ -198,7 +198,7 @@ fn what_a_failed_program_was_given_stays() {
         assert_eq!(numbers(unrelated.clone()), [4.0, 8.0]);
         assert_eq!(numbers(unrelated * related.clone() + 1.0), [13.0, 97.0]);
         assert!(wrong.clone().try_into_data().is_err());
-        // Without what fails, the rest is one program again.
+        // Without the failing operation, the remaining operations are one program again.
         drop(wrong);
         let before = counts.get()[2];
         assert_eq!(numbers(related * 2.0), [6.0, 24.0]);
@@ -206,7 +206,7 @@ fn what_a_failed_program_was_given_stays() {
     }
 }
 
-/// One step of a descent, of some operations on each of the parameters.
+/// One step of gradient descent, with a few operations per parameter.
 fn descended(params: Vec<Tensor<Traced, 1>>, rate: f32) -> (Vec<Tensor<Traced, 1>>, Tensor<Traced, 1>) {
     let grads = params.iter().map(|x| x.clone() * 2.0);
     let params: Vec<_> = grads.zip(&params).map(|(grad, x)| x.clone() - grad * rate).collect();
@@ -214,8 +214,8 @@ fn descended(params: Vec<Tensor<Traced, 1>>, rate: f32) -> (Vec<Tensor<Traced, 1
     (params, loss)
 }
 
-/// A loop that reads the loss in each hundredth step, whose steps end where an optimizer says so, compiles as many programs for 500 steps as
-/// for 200, each of at most a step and what surrounds a read.
+/// A loop that reads the loss every hundred steps, with step ends marked by an optimizer, compiles the same number of programs
+/// for 500 steps as for 200. Each program contains at most one step and the operations around a read.
 #[test]
 fn a_loop_that_reads_seldom_runs_one_program_a_step() {
     let (device, counts) = device();
@@ -223,7 +223,7 @@ fn a_loop_that_reads_seldom_runs_one_program_a_step() {
     let mut expected: Vec<f32> = (1..=5).map(|i| i as f32).collect();
     let mut of_200 = 0;
     for step in 1..=500 {
-        // A rate that changes is no reason for another program.
+        // A changing learning rate does not need another program.
         let rate = 0.01 / step as f32;
         let loss;
         (params, loss) = descended(params, rate);
@@ -249,7 +249,7 @@ fn zero(device: &TraceDevice) -> Array<Traced, 1> {
     Array::new(Tensor::from_data([0.0_f32], device))
 }
 
-/// Jitted functions that follow each other without a read are programs of their own.
+/// Jitted functions that follow each other without a read are separate programs.
 #[test]
 fn a_jitted_step_is_one_program() {
     let (device, counts) = device();
@@ -263,14 +263,15 @@ fn a_jitted_step_is_one_program() {
     assert!(programs <= 2 && runs >= 299, "{programs} programs and {runs} runs");
 }
 
-/// Where nothing says that a step ends, the period of the operations is found, and some steps are a program, which is compiled once.
+/// Without marked ends, the device finds the period of the operations and runs several steps as one program, which is compiled
+/// once.
 #[test]
 fn a_loop_without_ends_is_cut_by_its_period() {
     let (device, counts) = device();
     let mut params: Vec<_> = (1..=5).map(|i| Tensor::<Traced, 1>::from_data([i as f32], &device)).collect();
     let (mut of_half, mut loss) = (0, params[0].clone());
     let mut expected: Vec<f32> = (1..=5).map(|i| i as f32).collect();
-    // Nineteen operations each.
+    // Nineteen operations per step.
     for step in 0..6_000 {
         (params, loss) = descended(params, 1e-5);
         expected.iter_mut().for_each(|x| *x -= *x * 2.0 * 1e-5);
@@ -285,12 +286,12 @@ fn a_loop_without_ends_is_cut_by_its_period() {
     assert!((found - sum).abs() < 1e-3 * sum, "{found} and {sum}");
 }
 
-/// A number that changes from step to step, wherever it is, is an argument of the program.
+/// A number that changes between steps, in any operation, is an argument of the program.
 #[test]
 fn numbers_that_change_are_arguments() {
     type X = Array<Traced, 1>;
     let of = |values: [f32; 3], device: &TraceDevice| X::new(Tensor::from_data(values, device));
-    /// A function of an array and a number, and the same of one element.
+    /// A function of an array and a number, and the same function of one element.
     type Case = (&'static str, fn(X, f32) -> X, fn(f32, f32) -> f32);
     let cases: [Case; 6] = [
         ("clamp", |x, by| X::new(x.val().clamp(-by, by * 2.0)), |x, by| x.clamp(-by, by * 2.0)),
@@ -348,7 +349,7 @@ fn numbers_that_change_are_arguments() {
     }
 }
 
-/// What is no number stays so between bounds.
+/// Clamping preserves NaN.
 #[test]
 fn bounds_keep_what_is_no_number() {
     let (device, _) = device();

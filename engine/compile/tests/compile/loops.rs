@@ -1,5 +1,5 @@
-//! Loops over small arrays, which run as planned programs where they are jitted: against JAX 0.10.2, against the same functions
-//! outside of traces, and against single steps as programs.
+//! Loops over small arrays, which run as planned programs if they are jitted: against JAX 0.10.2, against the same functions
+//! outside traces, and against single steps as programs.
 
 use burn::tensor::{Bool, Int, Tensor};
 use grove_backend::{Backend, Flex};
@@ -39,7 +39,7 @@ fn near(found: &[f32], expected: &[f32]) {
     assert!(apart < 1e-6, "{found:?} {expected:?}");
 }
 
-/// `tanh(c / 2 + x)` of the carry and each row.
+/// Computes `tanh(c / 2 + x)` of the carry and each row.
 fn filter<B: Backend>((init, xs): (A1<B>, A2<B>)) -> (A1<B>, A2<B>) {
     let step = |c: A1<B>, x: A1<B>| {
         let c = A1::<B>::new((c.val() * 0.5 + x.val()).tanh());
@@ -65,7 +65,7 @@ fn scan_and_its_gradient_are_those_of_jax() {
     assert_eq!(gradients.graph().unwrap().counts()["scan"], 2);
 }
 
-/// The number of steps after which a number is 1: it is halved, or tripled and increased by 1.
+/// Counts the Collatz steps of a number until it is 1: an even number is halved, an odd number is tripled and increased by 1.
 fn collatz<B: Backend>(n: I1<B>) -> I1<B> {
     let zero = Array::new(n.val().zeros_like());
     let step = |(n, k): (I1<B>, I1<B>)| {
@@ -78,7 +78,7 @@ fn collatz<B: Backend>(n: I1<B>) -> I1<B> {
 
 type Totals<B> = (I1<B>, (I2<B>, I2<B>));
 
-/// Loops in loops, with branches in them.
+/// Nested loops with conditionals.
 fn totals<B: Backend>(ns: I2<B>) -> Totals<B> {
     let zero: I1<B> = Array::new(Tensor::zeros([1], &ns.val().device()));
     let step = |(), sum: I1<B>, n: I1<B>| {
@@ -98,7 +98,7 @@ fn loops_in_loops_are_those_of_jax() {
     }
 }
 
-/// A carry of several types, a branch by an index, what the body captures, and rows of several leaves.
+/// A carry of several dtypes, a switch, captured arrays, and rows of several leaves.
 #[allow(clippy::type_complexity)]
 fn mixed<B: Backend>(
     (table, carry, xs): (A2<B>, (A1<B>, I1<B>), (A2<B>, I2<B>)),
@@ -139,7 +139,7 @@ fn mixed_loops_are_the_same_jitted_and_not() {
     assert!(list(&found_sums).iter().zip(&list(&sums)).all(apart));
 }
 
-/// A jitted loop has the bits of its step, jitted by itself.
+/// A jitted loop gives the same bits as its jitted step.
 #[test]
 fn jitted_loops_have_the_bits_of_jitted_steps() {
     fn step<B: Backend>((c, x): (A1<B>, A1<B>)) -> (A1<B>, A1<B>) {
@@ -167,7 +167,7 @@ fn loops_without_steps_return_their_start() {
     assert_eq!(list(&jit(never).call::<F>(floats([1.0, 2.0]))), [1.0, 2.0]);
 }
 
-/// What a step refuses stops the program with the same words, jitted and not.
+/// A step that panics gives the same message, jitted or not.
 #[test]
 fn messages_of_refused_steps() {
     fn positions<B: Backend>((table, i): (A1<B>, I1<B>)) -> A1<B> {

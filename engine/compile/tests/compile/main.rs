@@ -1,5 +1,5 @@
-//! The tests of this crate in one program, which is linked once. Those that set what a whole process shares, measure its memory or
-//! kill it are programs of their own, in the files beside this folder.
+//! All tests of this crate in one binary, which is linked once. Tests that change global state, measure the memory of the
+//! process or kill it are separate binaries next to this folder.
 #![recursion_limit = "256"]
 
 #[path = "../against_jax/mod.rs"]
@@ -9,7 +9,7 @@ mod common;
 #[path = "../common/programs.rs"]
 mod programs;
 
-/// Gradients of a function, outside of traces and jitted.
+/// Compares gradients of a function outside traces with jitted ones.
 macro_rules! gradients {
     ($what:expr, $f:path, $traced:ty, $args:expr) => {{
         let args = $args;

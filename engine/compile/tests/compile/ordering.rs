@@ -1,4 +1,4 @@
-//! Sorts, the largest elements, one-hot vectors and arrays with replaced parts in every mode, against JAX.
+//! Sorting, top-k, one-hot vectors and index updates in every mode, against JAX.
 
 use crate::common;
 use burn::tensor::{Int, Tensor};
@@ -30,7 +30,7 @@ fn list<B: Backend>(x: Tensor<B, 2, Int>) -> Vec<i64> {
     x.into_data().iter::<i64>().collect()
 }
 
-/// All orders of an array.
+/// Sorts an array in several ways.
 fn orders<B: Backend>(x: Array<B, 2>) -> (Array<B, 2>, [Array<B, 2, Int>; 4], Array<B, 2>) {
     let (largest, positions) = top_k(x.val(), 1, 3);
     let int = |x: Tensor<B, 2, Int>| Array::<B, 2, Int>::new(x);
@@ -91,7 +91,7 @@ fn gradients_go_to_the_places_of_elements() {
     common::same::<B, _>("sort", &grad(&u(), sorted), &expected, 0.0, 1.0);
     let jitted = jit(|x: Array<Traced, 2>| grad(&x, sorted));
     common::same::<B, _>("jitted sort", &jitted.call::<B>(u()), &expected, 0.0, 1.0);
-    // 2 k^2 u at the places of the two largest.
+    // 2 k^2 u at the positions of the two largest elements.
     let expected = array([[1.0, 0.0, 4.0, 0.0], [100.0, 0.0, 72.0, 0.0]]);
     common::same::<B, _>("top_k", &grad(&u(), largest), &expected, 0.0, 1.0);
     let jitted = jit(|x: Array<Traced, 2>| grad(&x, largest));
@@ -132,7 +132,7 @@ fn replaced_slices_are_those_of_jax<B: Backend>() {
     let of_x = array([[1.0, 2.0], [0.0, 0.0], [5.0, 6.0], [0.0, 0.0]]);
     let of_values = array([[0.0, 0.0], [7.0, 8.0], [3.0, 4.0]]);
     common::same::<B, _>("grad", &grads, &(of_x, of_values), 0.0, 1.0);
-    // Infinities elsewhere, and in slices that do not stay, do not spread.
+    // Infinities outside the replaced slices, and in the slices that are replaced, do not spread.
     let special = array::<B, 4, 2>([[INF, NAN], [NAN, NAN], [INF, -INF], [1.0, 1.0]]);
     let values = array::<B, 3, 2>([[NAN, INF], [30.0, 40.0], [INF, 60.0]]);
     let found = copied(special, values, indices()).val().into_data().iter::<f32>().collect::<Vec<_>>();

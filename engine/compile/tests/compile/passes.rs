@@ -1,4 +1,4 @@
-//! Passes that leave equations out: constant folding and identities. Results keep every bit, but those of a NaN.
+//! Passes that remove equations: constant folding and identities. Results keep every bit, except the bits of a NaN.
 
 use crate::programs::{Code, Four, inputs, program};
 use burn::tensor::{Bool, DType, Int, Tensor, TensorData};
@@ -13,7 +13,7 @@ fn array<const N: usize>(values: [f32; N]) -> Array<B, 1> {
     Array::new(Tensor::from_floats(values, &Default::default()))
 }
 
-/// Values that arithmetic treats in special ways.
+/// Values that arithmetic treats specially.
 const SPECIAL: [f32; 12] = [
     0.0,
     -0.0,
@@ -29,7 +29,7 @@ const SPECIAL: [f32; 12] = [
     0.1,
 ];
 
-/// The arguments of a program, with special values in places that a seed picks.
+/// Returns the arguments of a program, with special values at positions chosen by a seed.
 fn special(seed: u64) -> [Array<B, 2>; 4] {
     let mut state = seed;
     inputs::<B>(seed).map(|x| {
@@ -45,13 +45,13 @@ fn special(seed: u64) -> [Array<B, 2>; 4] {
     })
 }
 
-/// The bits of a number. Of NaNs all are one: which sign and payload a sum of several has is left open by IEEE 754, and depends on
-/// the order in which a kernel adds.
+/// Returns the bits of a number, with one pattern for all NaNs: IEEE 754 does not specify the sign and payload of a sum of
+/// several NaNs, and they depend on the order in which a kernel adds.
 fn bits(x: f32) -> u32 {
     if x.is_nan() { f32::NAN.to_bits() } else { x.to_bits() }
 }
 
-/// Bytes of the results.
+/// Returns the bytes of the results.
 fn bytes<A: Tree<B>>(graph: &Graph, args: &A) -> Vec<Vec<u8>> {
     let of_result = |x: AnyTensor<B>| {
         let data = x.into_data();
@@ -63,7 +63,7 @@ fn bytes<A: Tree<B>>(graph: &Graph, args: &A) -> Vec<Vec<u8>> {
     graph.eval::<B, _>(args).into_iter().map(of_result).collect()
 }
 
-/// Runs a program whose operations mostly change nothing, on `[4, 6]`, `[1, 6]`, `[4, 1]` and `[1, 1]`.
+/// Runs a program whose operations mostly have no effect, on `[4, 6]`, `[1, 6]`, `[4, 1]` and `[1, 1]`.
 fn idle<T: Backend>(codes: &[Code], inputs: [Tensor<T, 2>; 4]) -> Vec<Tensor<T, 2>> {
     let device = inputs[0].device();
     let mut values: Vec<_> = inputs.to_vec();
@@ -108,7 +108,7 @@ fn idle<T: Backend>(codes: &[Code], inputs: [Tensor<T, 2>; 4]) -> Vec<Tensor<T, 
             22 => a * -1.0,
             23 => a.cast(DType::F16).cast(DType::F32),
             24 => Tensor::cat(vec![a], 1).powf_scalar(1.0),
-            // Functions whose kernels might depend on strides.
+            // Operations whose kernels might depend on strides.
             25 => a.clone().sum_dim(1) + a,
             26 => a.tanh().exp(),
             _ => a + b,
@@ -146,7 +146,7 @@ proptest! {
         let expected = bytes(&graph, &args);
         let simplified = graph.clone().simplified();
         prop_assert_eq!(bytes(&simplified, &args), expected.clone(), "{}\n{}", graph, simplified);
-        // Nothing is left to do.
+        // A second simplification changes nothing.
         prop_assert_eq!(simplified.clone().simplified().to_string(), simplified.to_string());
         let folded = graph.clone().with_folded_constants::<B>(&Default::default());
         prop_assert_eq!(bytes(&folded, &args), expected.clone(), "{}\n{}", graph, folded);
@@ -154,14 +154,14 @@ proptest! {
         prop_assert_eq!(bytes(&both, &args), expected);
     }
 
-    /// Jitted on a backend without chains, both passes give the bits of the eager function, but for signs of zeros: candle's
-    /// product with a number makes 0 of -0.
+    /// Jitted on a backend without chains, both passes give the bits of the eager function, except for signs of zeros: candle's
+    /// product with a scalar turns -0 into 0.
     #[test]
     fn jitted_programs_keep_bits(codes in prop::collection::vec(any::<Code>(), 1..20), seed in any::<u64>()) {
         let args = special(seed).map(|x| {
             Array::<Candle, 2>::new(Tensor::from_data(x.val().into_data(), &Default::default()))
         });
-        // Candle has no f16 of every operation.
+        // Candle does not support f16 in every operation.
         let codes: Vec<_> = codes.into_iter().filter(|(op, ..)| op % 28 != 23).collect();
         let eager = idle(&codes, args.clone().map(|x| x.val()));
         let found = jit(idle_program(&codes)).call::<Candle>(args);
@@ -174,7 +174,7 @@ proptest! {
     }
 }
 
-/// The graph of a function of a matrix, before and after its identities.
+/// Returns the number of equations of a function of a matrix before and after simplification.
 fn equations(f: impl Fn(Tensor<Traced, 2>) -> Tensor<Traced, 2>) -> (usize, usize) {
     let x = Array::<B, 2>::new(Tensor::from_floats([[1.0, -2.0, 3.0], [4.0, 5.0, -0.0]], &Default::default()));
     let graph = trace(|x: Array<Traced, 2>| Array::<_, 2>::new(f(x.val())), &x);
@@ -220,7 +220,7 @@ fn identities_leave_equations_out() {
     fewer("truth values", |x| x.greater_elem(0.0).bool_not().bool_not().float(), (4, 2));
     fewer("conversions that lose", |x| x.cast(DType::F16).cast(DType::F32), (2, 2));
     fewer("truth values as numbers", |x| x.greater_elem(0.0).int().float(), (3, 2));
-    // It makes 0 of -0.
+    // `x + 0` turns -0 into 0.
     fewer("x + 0", |x| x + 0.0, (1, 1));
     fewer("backwards", |x| x.slice(burn::tensor::s![.., ..;-1]), (1, 1));
     fewer("broadcasting ones", |x| x.sum_dim(1) * Tensor::<Traced, 2>::ones([2, 3], &Default::default()), (3, 3));
@@ -244,7 +244,7 @@ fn constants_are_computed_once() {
         let device = x.val().device();
         let table = Tensor::<Traced, 1>::from_floats([0.0, 1.0, 2.0], &device);
         let angles = (table * 0.5).sin().reshape([1, 3]);
-        // Repeated elements stay an operation.
+        // An array of repeated elements stays an operation.
         let scale: Tensor<Traced, 2> = Tensor::<Traced, 2>::full([1, 1], 3.0, &device).sqrt().expand([2, 3]);
         Array::<_, 2>::new((x.val() + angles) * scale + Tensor::<Traced, 2>::full([2, 3], 0.25, &device))
     };
@@ -255,7 +255,7 @@ fn constants_are_computed_once() {
     let names: Vec<_> = folded.equations().iter().map(|equation| equation.primitive.name()).collect();
     assert_eq!(names, ["broadcast_to", "add", "mul", "full", "add"], "{folded}");
     assert!(folded.to_string().starts_with("{ lambda a:f32[1,3] b:f32[1,1] ;"), "{folded}");
-    // What depends on no argument has no equations left.
+    // A result that depends on no argument has no equations left.
     let known = |_: Array<Traced, 2>| {
         let mask = Tensor::<Traced, 1, Int>::arange(0..4, &Default::default()).greater_elem(1);
         Array::<_, 1, Bool>::new(mask)
@@ -291,7 +291,7 @@ fn jit_uses_both() {
     let found = jitted.call::<B>(x.clone()).val().into_data();
     assert_eq!(jitted.graph().unwrap().counts().into_iter().collect::<Vec<_>>(), [("add".to_owned(), 1)]);
     assert_eq!(found, (x.val() + Tensor::from_floats([1.0, 2.0], &Default::default()).exp()).into_data());
-    // Another backend computes its own constants, and a trace none.
+    // Another backend folds its own constants, and a trace folds none.
     let on_candle = Array::<Candle, 1>::new(Tensor::from_data(x.val().into_data(), &Default::default()));
     jitted.call::<Candle>(on_candle);
     let graph = trace(|x: Array<Traced, 1>| jitted.call::<Traced>(x), &x);

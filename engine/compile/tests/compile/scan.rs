@@ -1,4 +1,4 @@
-//! Scans: outside of traces, in traces, jitted, differentiated and mapped, against loops and closed forms.
+//! Scans outside traces, in traces, jitted, differentiated and mapped, against loops and closed forms.
 
 use crate::common;
 use burn::tensor::{Int, Tensor};
@@ -30,12 +30,12 @@ fn same<T: Tree<F>>(what: &str, found: &T, expected: &T) {
     common::same::<F, T>(what, found, expected, 1e-5, 1e-3);
 }
 
-/// `0.5 c + x`, with the old carry as output.
+/// Computes `0.5 c + x`, with the old carry as output.
 fn leaky<B: Backend>(c: A1<B>, x: A1<B>) -> (A1<B>, A1<B>) {
     (Array::new(c.val() * 0.5 + x.val()), c)
 }
 
-/// `tanh(h w + x u)` with `h` times the step's index as output.
+/// Computes `tanh(h w + x u)`, with `h` times the step's index plus one as output.
 #[allow(clippy::type_complexity)]
 fn recurrent<B: Backend>(
     (w, u): (A2<B>, A2<B>),
@@ -100,7 +100,7 @@ fn gradients_of_scans() {
     let graph =
         trace(|args| Array::<_, 1>::new(in_carry::<Traced>(args)), &(array([0.5]), array([8.0]), normal([2, 1], 1)));
     assert!(graph.to_string().contains("num_carry=1\n      num_consts=1"), "{graph}");
-    // A scan in a scan.
+    // A nested scan.
     fn nested<B: Backend>((a, xs): (A1<B>, Array<B, 3>)) -> Tensor<B, 1> {
         let inner = |a: A1<B>, c: A1<B>, x: A1<B>| {
             let c = Array::<B, 1>::new((a.val() * c.val()).sin() + x.val());
@@ -118,13 +118,13 @@ fn gradients_of_scans() {
     assert_eq!(graph.counts()["scan"], 2, "{graph}");
 }
 
-/// As [`recurrent_loss`], step by step.
+/// Like [`recurrent_loss`], step by step.
 fn stepwise_loss<B: Backend>((params, h, xs): Recurrent<B>) -> Tensor<B, 1> {
     let (h, (ys, _)) = Scan::new().reverse().run(|h, x| recurrent(params.clone(), h, x), h, xs);
     h.val().sum() * 3.0 + (ys.val() * ys.val()).sum() + params.0.val().powf_scalar(2.0).sum()
 }
 
-/// Arguments of which only the first depends on anything.
+/// Arguments of which only the first depends on `w`.
 fn with_weight<B: Backend>(w: A2<B>) -> Recurrent<B> {
     let ((_, u), h, (x, i)) = recurrent_args(3);
     let device = w.val().device();
@@ -172,12 +172,12 @@ fn second_gradients() {
     assert_eq!(jit(|a: A1<Traced>| grad(&a, slope)).call::<F>(a).val().into_scalar(), 2.0 * 12.0 * 9.0);
 }
 
-/// A carry with an integer, and with an absent leaf.
+/// A carry with an integer and an absent leaf.
 fn counted<B: Backend>((a, c, xs): (A1<B>, A1<B>, A2<B>)) -> Tensor<B, 1> {
     type Carry<B> = (A1<B>, Array<B, 1, Int>, A2<B>);
     let step = |a: A1<B>, (c, n, absent): Carry<B>, x: A1<B>| {
         let n = n.val() + 1;
-        // No gradient flows through the carry that is detached.
+        // No gradient flows through the detached carry.
         let next = c.val() * a.val() * n.clone().float() + x.val() * c.val().detach();
         let y = Array::<B, 1>::new(next.clone());
         ((Array::new(next), Array::new(n), absent), y)
@@ -193,7 +193,7 @@ fn integers_in_the_carry() {
     let args = (array([0.5, -0.3]), array([1.0, 2.0]), normal([3, 2], 6));
     let graph = gradients!("counted", counted, (A1<Traced>, A1<Traced>, A2<Traced>), args.clone());
     assert_eq!(graph.counts()["scan"], 2, "{graph}");
-    // One argument alone.
+    // Differentiates with respect to one argument only.
     let of_a = |a: A1<Autodiff<Traced>>| {
         let [c, x] = [Tensor::ones([2], &a.val().device()), Tensor::zeros([2], &a.val().device())];
         counted((a, Array::new(c), Array::new(x.unsqueeze::<2>().repeat_dim(0, 3))))
@@ -206,7 +206,7 @@ fn integers_in_the_carry() {
 
 #[test]
 fn stopped_gradients_stay_stopped() {
-    // The carry is passed on, and its gradient is not.
+    // The carry is passed on, but its gradient is not.
     fn passed_on<B: Backend>((a, xs): (A1<B>, A2<B>)) -> Tensor<B, 1> {
         let step = |a: A1<B>, x: A1<B>| {
             let y = Array::<B, 1>::new(a.val() * x.val());
@@ -287,7 +287,7 @@ fn passes_go_inside() {
     let graph = trace(f::<Traced>, &args);
     let text = graph.to_string();
     assert_eq!((text.matches("exp ").count(), text.matches("gelu").count()), (0, 1), "{text}");
-    // The second array of results is used by nothing.
+    // The second array of results is unused.
     assert_eq!(graph.equations()[0].outputs.len(), 2, "{text}");
     let text = graph.clone().decomposed().to_string();
     assert!(!text.contains("gelu") && text.contains("tanh"), "{text}");

@@ -1,4 +1,4 @@
-//! Graphs of small functions: their text, passes, and what cannot be traced.
+//! Graphs of small functions: text, passes, and functions that cannot be traced.
 
 use burn::tensor::{Bool, Int, Tensor, TensorData, activation::softmax};
 use grove_backend::{
@@ -23,7 +23,7 @@ fn floats<const D: usize>(x: &Array<B, D>) -> Vec<f32> {
     x.val().into_data().to_vec().unwrap()
 }
 
-/// The sentence of a panic.
+/// Returns the message of a panic.
 fn panic_of<T>(f: impl FnOnce() -> T) -> String {
     let panic = catch_unwind(AssertUnwindSafe(f)).err().expect("a panic");
     match panic.downcast::<String>() {
@@ -122,7 +122,7 @@ fn an_argument_may_be_a_result_twice() {
     assert_eq!((floats(&a), floats(&b), floats(&c), floats(&x)), (vec![1.0], vec![2.0], vec![1.0], vec![1.0]));
 }
 
-/// The argument's own memory is not written while the caller keeps it.
+/// The memory of an argument is not written to while the caller holds it.
 #[test]
 fn arguments_that_the_caller_keeps_are_unchanged() {
     let f = jit(|x: Array<Traced, 1>| Array::<_, 1>::new((x.val() * 2.0).exp().add_scalar(1.0)));
@@ -218,7 +218,7 @@ fn arrays_of_other_traces_are_refused() {
     assert!(text.contains("of another trace"), "{text}");
     let text = panic_of(|| trace(|_: Array<Traced, 1>| kept.clone(), &array([1.0])));
     assert!(text.contains("the result") && text.contains("of another trace"), "{text}");
-    // What failed leaves nothing behind.
+    // A failed trace leaves no state behind.
     assert_eq!(trace(|x: Array<Traced, 1>| Array::<_, 1>::new(x.val() + 1.0), &array([1.0])).equations().len(), 1);
 }
 
@@ -230,7 +230,7 @@ fn assert_names_line(text: &str, line: u32) {
 #[test]
 fn messages_name_the_line_of_the_call() {
     let x = array([1.0]);
-    // A value that is read.
+    // Reading a value.
     let line = line!() + 1;
     let text = panic_of(|| trace(|x: Array<Traced, 1>| Array::<_, 1>::new(x.val() * x.val().into_scalar()), &x));
     assert_names_line(&text, line);
@@ -261,7 +261,7 @@ fn messages_name_the_line_of_the_call() {
     let line = line!() + 1;
     let noisy = |x: Array<Traced, 1>| Array::<_, 1>::new(x.val().random_like(burn::tensor::Distribution::Default));
     assert_names_line(&panic_of(|| trace(noisy, &x)), line);
-    // Shapes that do not fit, which Burn refuses, or grove.
+    // Incompatible shapes, rejected by Burn or by grove.
     let line = line!() + 1;
     let wrong = |x: Array<Traced, 1>| Array::<_, 1>::new(x.val() + Tensor::ones([3], &x.val().device()));
     let text = panic_of(|| trace(wrong, &array([1.0, 2.0])));
@@ -270,7 +270,7 @@ fn messages_name_the_line_of_the_call() {
     let line = line!() + 2;
     let wrong =
         |x: Array<Traced, 1>| Array::<_, 1>::new(ops::linear(x.val(), Tensor::ones([3, 4], &x.val().device()), None));
-    // Inside of another traced function, whose messages have one line.
+    // Inside another traced function; the message names only one line.
     let outer = |x: Array<Traced, 1>| jit(wrong).call::<Traced>(x);
     let text = panic_of(|| trace(outer, &array([1.0, 2.0])));
     assert!(text.contains("linear"), "{text}");
@@ -278,7 +278,7 @@ fn messages_name_the_line_of_the_call() {
     assert_eq!(text.matches(" (at ").count(), 1, "{text}");
 }
 
-/// The line in a model's code, not that of the call of the model.
+/// The message names the line in the code of the model, not the call of the model.
 #[test]
 fn messages_name_the_innermost_line() {
     fn clip(x: Tensor<Traced, 1>) -> Tensor<Traced, 1> {
@@ -304,11 +304,11 @@ fn costs_follow_from_shapes() {
         Array::<_, 2>::new(y.clone().exp().transpose() + y.transpose())
     };
     let cost = trace_skeleton(f, &(Array::<B, 2>::absent([10, 20]), Array::<B, 2>::absent([20, 30]))).cost();
-    // The product, and two functions of its elements.
+    // The matrix product, and two element-wise operations on it.
     assert_eq!(cost.total.flops, 2 * 10 * 20 * 30 + 2 * 10 * 30);
     assert_eq!(cost.by_operation[0].0, "dot_general");
     assert_eq!(cost.by_operation[0].1.bytes, 4 * (10 * 20 + 20 * 30 + 10 * 30));
-    // The arguments and the product; later there are three arrays of the product's size at most.
+    // The arguments and the product; later at most three arrays of the product's size are alive.
     assert_eq!(cost.peak_bytes, 4 * (10 * 20 + 20 * 30 + 10 * 30));
     let table = cost.to_string();
     assert!(
@@ -317,7 +317,7 @@ fn costs_follow_from_shapes() {
     );
 }
 
-/// Two operations for each weight and token, as is usually said of a decoder, and those of attention besides.
+/// The usual estimate of two FLOPs per weight and token for a decoder, plus attention.
 #[test]
 fn a_train_step_of_gpt2_small_is_traced_without_weights() {
     use grove_models::{CausalLm, Gpt2, Gpt2Config, Pretrained};
@@ -342,7 +342,7 @@ fn a_train_step_of_gpt2_small_is_traced_without_weights() {
     let cost = trace_skeleton(step, &(skeleton, ids)).cost();
     let flops = cost.total.flops as f64;
     assert!((flops / (6.0 * weights * 512.0) - 1.0).abs() < 0.1, "{flops}");
-    // Weights, gradients and two moments of each.
+    // Weights, gradients and the two moments of each weight.
     assert!(cost.peak_bytes as f64 > 16.0 * weights, "{cost}");
 }
 
@@ -368,7 +368,7 @@ fn methods_that_compute_on_the_host_are_named() {
     assert!(message.starts_with("the values of a traced tensor were asked for"), "{message}");
 }
 
-/// The number of variables that a trace of a layer of LSTM and its gradient makes, over so many steps.
+/// Returns the number of variables in the trace of an LSTM layer and its gradient over `count` steps.
 fn variables_of_lstm(count: usize) -> u64 {
     let steps = Steps::new([vec![3], vec![2; count - 1]].concat(), false);
     let made = Mutex::new(0);
@@ -389,7 +389,7 @@ fn variables_of_lstm(count: usize) -> u64 {
     made.into_inner().unwrap()
 }
 
-/// Without a walk over its steps.
+/// The trace does not loop over the steps.
 #[test]
 fn a_recurrent_layer_is_recorded_at_once() {
     assert_eq!(variables_of_lstm(300), variables_of_lstm(2));

@@ -1,4 +1,4 @@
-//! Mapped functions against loops over their examples.
+//! Mapped functions against loops over the examples.
 
 use crate::common;
 use burn::tensor::{
@@ -20,7 +20,7 @@ use std::{
 type B = Flex;
 type T<const D: usize, K = burn::tensor::Float> = Tensor<Traced, D, K>;
 
-/// Numbers between -2 and 2 without ties.
+/// Random numbers between -2 and 2 without ties.
 fn floats<const D: usize>(shape: [usize; D], seed: u64) -> Array<B, D> {
     Array::new(Key::new(seed).uniform(shape, -2.0, 2.0, &Default::default()))
 }
@@ -30,12 +30,12 @@ fn ints<const D: usize>(shape: [usize; D], below: i64) -> Array<B, D, Int> {
     Array::new(Tensor::from_data(TensorData::new(ints, shape), &Default::default()))
 }
 
-/// Fails unless two trees agree within a part of each leaf's largest value.
+/// Fails unless two trees agree, relative to the largest value of each leaf.
 fn same<S: Tree<B>>(what: &str, found: &S, expected: &S) {
     common::same::<B, S>(what, found, expected, 2e-5, 1e-3);
 }
 
-/// Compares a function of one array for three examples with a loop.
+/// Compares a function of one array, mapped over the examples, with a loop.
 fn one<X, Y>(what: &str, f: impl Fn(<X::Step as Tree<B>>::On<Traced>) -> Y, xs: X)
 where
     X: Unstack<B> + Mapped<B, Example = X::Step>,
@@ -49,7 +49,7 @@ where
     same(what, &vmap(&f).call(xs), &stack(expected));
 }
 
-/// Compares a function of two arrays with a loop: both with examples, and each of them shared.
+/// Compares a function of two arrays with a loop: both batched, and each of them shared.
 fn two<X, Z, Y>(
     what: &str,
     f: impl Fn((<X::Step as Tree<B>>::On<Traced>, <Z::Step as Tree<B>>::On<Traced>)) -> Y,
@@ -214,7 +214,7 @@ fn positions() {
     );
 }
 
-/// Values and gradients of a function of an image and a weight.
+/// Compares values and gradients of a function of an image and a weight.
 macro_rules! image {
     ($what:literal, $X:ident, $W:ident, $f:expr, $images:expr, $weights:expr $(,)?) => {
         two(
@@ -327,7 +327,7 @@ fn axes() {
 fn nested_under_jit_and_of_gradients() {
     let (xs, ys) = (floats([3, 5], 1), floats([4, 5], 2));
     let dot = |(x, y): (X1, X1)| a((x.val() * y.val()).sum());
-    // The inner function sees the outer one's arrays as arguments.
+    // The inner function receives the arrays of the outer one as arguments.
     let pairs = |(xs, ys): (X2, X2)| {
         let row = |(x, ys): (X1, X2)| vmap(dot).call::<Traced, _>((Shared(x), ys));
         vmap(row).call::<Traced, _>((xs, Shared(ys)))
@@ -346,7 +346,7 @@ fn load<M: Pretrained<B>>(path: &str) -> M {
     M::from_path(Path::new("../../models/tests/fixtures").join(path), &Default::default(), None).unwrap().0
 }
 
-/// The sentence of a panic.
+/// Returns the message of a panic.
 fn panic_of<R>(f: impl FnOnce() -> R) -> String {
     let panic = catch_unwind(AssertUnwindSafe(f)).err().expect("a panic");
     match panic.downcast::<String>() {
@@ -450,7 +450,7 @@ fn no_examples_give_results_of_no_examples() {
     assert_eq!((outer.shape(), sum.shape()), ([0, 4, 3], [0, 1]));
     let columns = vmap(|x: Array<Traced, 1>| x).out_axes([1]).call::<B, _>(none([0, 3]));
     assert_eq!(columns.shape(), [3, 0]);
-    // What no example uses has a gradient of zero.
+    // An argument that no example uses has a gradient of zero.
     let gradient = grad(&floats([3], 2), |w: Array<Autodiff<B>, 1>| {
         let x = Array::<Autodiff<B>, 2>::new(Tensor::zeros([0, 3], &Default::default()));
         vmap(|(w, x): (Array<Traced, 1>, Array<Traced, 1>)| Array::<_, 1>::new(w.val() * x.val()))

@@ -12,30 +12,30 @@ use crate::{
     tape::{Tape, check_cotangent, column, from_inner, lower, track, track_params},
 };
 
-/// The tree of the same structure on the differentiating backend.
+/// A tree lifted to the autodiff backend.
 type Lifted<B, T> = <T as Tree<B>>::On<Autodiff<B>>;
-/// A tree of the differentiating backend, taken off the tape.
+/// A tree of the autodiff backend moved back to the inner backend.
 type Lowered<B, T> = <T as Tree<Autodiff<B>>>::On<B>;
 
-/// A [`Scan`] whose backward pass keeps few carries and recomputes the steps: `jax.checkpoint` in a `jax.lax.scan`.
+/// A [`Scan`] whose backward pass stores few carries and recomputes the steps, as `jax.checkpoint` inside
+/// `jax.lax.scan`.
 ///
-/// The steps are divided into segments. The forward pass keeps only the carry at the start of each segment. The
-/// backward pass runs each segment again, from the last to the first, and differentiates it. With `t` steps in
-/// segments of `k`, memory is `t / k` carries plus the intermediate results of `k` steps, instead of those of `t`
-/// steps, and `f` is called `2 t` times. Measured on flex in addition to parameters and `xs`, for `tanh(h W + x)`
-/// with `h` `[32, 256]` and 2000 steps: 145 MB for [`scan`](crate::scan()) under `value_and_grad`, 7 MB for this, in
-/// about twice the time.
+/// The steps are divided into segments. The forward pass stores only the carry at the start of each segment. The
+/// backward pass runs each segment again, from the last to the first, and differentiates it. With `t` steps in segments
+/// of `k`, memory holds `t / k` carries plus the residuals of `k` steps, instead of the residuals of `t` steps, and `f`
+/// is called `2 t` times. Measured on flex, in addition to parameters and `xs`, for `tanh(h W + x)` with `h` `[32,
+/// 256]` and 2000 steps: 145 MB for [`scan`](crate::scan()) under `value_and_grad`, 7 MB for a checkpointed scan, which
+/// takes about twice the time.
 ///
-/// `f` gets the parameters, the carry and a step of `xs`, all on the differentiating backend, and must compute the
-/// same when it is called again: randomness comes from keys. Captured values are constants, and must not be on a
-/// tape.
+/// `f` receives the parameters, the carry and one step of `xs`, all on the autodiff backend. A second call of `f` must
+/// compute the same result: take randomness from keys. Captured values are constants and must not be on a tape.
 ///
 /// # Why this is not an option of `value_and_grad`
-/// Running a segment again needs a backward pass within the backward pass, and in Burn 0.21 a thread that starts one
-/// deadlocks: a backward pass holds the lock of its graph, and ends by taking the lock of every graph. So a
-/// checkpointed scan cannot be a node of Burn's graph. It must be the outermost function that is differentiated.
-/// Computations after it belong in the `loss` of [`value_and_grad`](Self::value_and_grad). Computations before it
-/// belong in a [`vjp`](crate::vjp()), whose pullback takes the gradients of `init` and `xs`.
+/// Running a segment again needs a backward pass within the backward pass, which deadlocks in Burn 0.21: a backward
+/// pass holds the lock of its graph and ends by taking the lock of every graph. A checkpointed scan can therefore not
+/// be a node of Burn's graph, and must be the outermost differentiated function. Put computations after the scan into
+/// the `loss` of [`value_and_grad`](Self::value_and_grad). Put computations before the scan into a
+/// [`vjp`](crate::vjp()), whose pullback receives the gradients of `init` and `xs`.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckpointedScan {
     pub(super) scan: Scan,
@@ -48,7 +48,7 @@ impl CheckpointedScan {
         Self { scan, every: None, constant_xs: false }
     }
 
-    /// Sets the number of steps per segment. Default the root of the number of steps, rounded up.
+    /// Sets the number of steps per segment. Default: the square root of the number of steps, rounded up.
     ///
     /// # Panics
     /// If `steps` is zero.
@@ -57,17 +57,17 @@ impl CheckpointedScan {
         Self { every: Some(steps), ..self }
     }
 
-    /// Treats `xs` as constants: their gradients are absent, and are not computed.
+    /// Treats `xs` as constants: their gradients are absent and not computed.
     pub fn constant_xs(self) -> Self {
         Self { constant_xs: true, ..self }
     }
 
-    /// Returns the last carry and the `ys`, and the pullback from their gradients to those of `params`, `init` and
-    /// `xs`. As in [`vjp`](crate::vjp()), gradients of integers and absent leaves are absent, and an absent gradient
-    /// as input counts as zero.
+    /// Returns the last carry and the `ys`, and a pullback from their gradients to the gradients of `params`, `init`
+    /// and `xs`. As in [`vjp`](crate::vjp()), gradients of integers and absent leaves are absent, and an absent
+    /// gradient as input counts as zero.
     ///
     /// # Panics
-    /// As [`Scan::run`]. The pullback panics if its arguments do not have the leaves and shapes of the carry and the
+    /// Same as [`Scan::run`]. The pullback panics if the leaves and shapes of its arguments differ from the carry and the
     /// `ys`.
     ///
     /// ```
@@ -120,11 +120,10 @@ impl CheckpointedScan {
     }
 
     /// Returns a loss of the parameters, the last carry and the `ys`, and its gradients with respect to `params`,
-    /// `init` and `xs`. Those of the parameters include both the steps and the loss itself. Buffers have no
-    /// gradients.
+    /// `init` and `xs`. The gradients of the parameters include the steps and the loss. Buffers have no gradients.
     ///
     /// # Panics
-    /// As [`Scan::run`], and if the loss does not have exactly one value.
+    /// Same as [`Scan::run`], and if the loss does not have exactly one value.
     ///
     /// ```
     /// use burn::tensor::Tensor;
@@ -168,11 +167,11 @@ impl CheckpointedScan {
         (value, grads)
     }
 
-    /// [`value_and_grad`](Self::value_and_grad) with a loss that also returns an auxiliary tree, such as metrics, or
-    /// the last carry, which the next batch continues from.
+    /// Like [`value_and_grad`](Self::value_and_grad), for a loss that also returns an auxiliary tree, such as metrics or
+    /// the last carry, from which the next batch continues.
     ///
     /// # Panics
-    /// As [`Scan::run`].
+    /// Same as [`Scan::run`].
     #[track_caller]
     pub fn value_and_grad_aux<B, P, C, X, Y, F, O>(
         self,

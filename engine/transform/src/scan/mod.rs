@@ -1,4 +1,4 @@
-//! Loops over trees, like `jax.lax.scan`.
+//! Loops over trees, as `jax.lax.scan`.
 
 mod checkpointed;
 mod replay;
@@ -10,22 +10,22 @@ use crate::stack::{Stack, Unstack, join_rows, rows, stack, stacked_len, zero_row
 
 pub use checkpointed::CheckpointedScan;
 
-/// Runs a function over the steps of a tree, passing a carry from step to step: `jax.lax.scan`.
+/// Scans a function over the leading axis of a tree while passing on a carry: `jax.lax.scan`.
 ///
-/// `f` gets the carry and one step of `xs`, and returns the next carry and one step of `ys`. The result is the last
-/// carry and the stacked `ys`. [`Scan`] has options, and documents the case of no steps.
+/// `f` receives the carry and one step of `xs`, and returns the next carry and one step of `ys`. The result is the last
+/// carry and the stacked `ys`. [`Scan`] has options, and [`Scan::run`] documents the case of zero steps.
 ///
-/// Under [`value_and_grad`](crate::value_and_grad), the intermediate results of all steps are kept for the backward
-/// pass; [`Scan::checkpointed`] keeps fewer and computes them twice.
+/// Under [`value_and_grad`](crate::value_and_grad), the residuals of all steps are stored for the backward pass.
+/// [`Scan::checkpointed`] stores fewer and computes the steps twice.
 ///
 /// Source: <https://docs.jax.dev/en/latest/_autosummary/jax.lax.scan.html>
 ///
 /// # Shapes
-/// - leaf of `xs` `[t, …]`, of a step of it `[…]`
-/// - leaf of a step of `ys` `[…]`, of the result `[t, …]`
+/// - leaf of `xs` `[t, …]`; leaf of one step of `xs` `[…]`
+/// - leaf of one step of `ys` `[…]`; leaf of the stacked `ys` `[t, …]`
 ///
 /// # Panics
-/// If the leaves of `xs` differ in the number of steps, or there are none; if the `ys` of two steps cannot be
+/// If the leaves of `xs` differ in the number of steps, if `xs` has no leaves, or if the `ys` of two steps cannot be
 /// [stacked](stack).
 ///
 /// ```
@@ -56,7 +56,7 @@ where
     Scan::new().run(f, init, xs)
 }
 
-/// Steps that are trees of their own at once: small arrays take less memory than their handles.
+/// Maximum number of steps that are unstacked at once: the handles of small arrays take more memory than their values.
 const AT_ONCE: usize = 1 << 10;
 
 /// Options of [`scan`].
@@ -80,33 +80,33 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// Runs from the first step of `xs` to the last.
+    /// Creates a scan from the first step of `xs` to the last.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Runs from the last step of `xs` to the first. The `ys` are in the order of the `xs`.
+    /// Scans from the last step of `xs` to the first. The `ys` are in the order of the `xs`.
     pub fn reverse(self) -> Self {
         Self { reverse: true, ..self }
     }
 
-    /// Sets the number of steps. Required if `xs` has no leaves, and otherwise must match them.
+    /// Sets the number of steps. Required if `xs` has no leaves; otherwise it must equal the number of steps in `xs`.
     pub fn length(self, steps: usize) -> Self {
         Self { length: Some(steps), ..self }
     }
 
-    /// Converts to a scan whose backward pass keeps few carries and recomputes the steps.
+    /// Converts to a scan whose backward pass stores few carries and recomputes the steps.
     pub fn checkpointed(self) -> CheckpointedScan {
         CheckpointedScan::new(self)
     }
 
     /// Runs the scan; see [`scan`].
     ///
-    /// With no steps the result is `init`, and `ys` whose leaves have no rows. Their shapes are determined as in JAX:
-    /// `f` is called once, with zeros for a step of `xs`, and its result is discarded.
+    /// With zero steps, the result is `init` and `ys` whose leaves have no rows. As in JAX, `f` is called once to
+    /// determine their shapes, with zeros for a step of `xs`, and the result is discarded.
     ///
     /// # Panics
-    /// As [`scan`], and if [`length`](Self::length) does not match `xs`.
+    /// Same as [`scan`], and if [`length`](Self::length) does not match `xs`.
     #[track_caller]
     pub fn run<B, C, X, Y>(self, mut f: impl FnMut(C, X::Step) -> (C, Y), init: C, xs: X) -> (C, Y::Stacked)
     where
@@ -130,7 +130,7 @@ impl Scan {
             }
             (carry, stack(self.in_order(ys)))
         };
-        // The gradient of some rows would have the size of all.
+        // Under autodiff, the gradient of each slice of rows would have the size of the whole array.
         if steps <= AT_ONCE || B::ad_enabled(&Default::default()) {
             return part(xs, steps, carry);
         }
@@ -145,7 +145,7 @@ impl Scan {
         (carry, join_rows(self.in_order(parts)))
     }
 
-    /// Returns true if the last step of `xs` comes first.
+    /// Returns true if the scan starts with the last step of `xs`.
     pub fn is_reverse(self) -> bool {
         self.reverse
     }
@@ -153,7 +153,7 @@ impl Scan {
     /// Returns the number of steps of a scan over `xs`.
     ///
     /// # Panics
-    /// If `xs` has no leaves and no [`length`](Self::length) is set, or they do not agree.
+    /// If `xs` has no leaves and no [`length`](Self::length) is set, or if the two disagree.
     #[track_caller]
     pub fn steps<B: Backend, X: Tree<B>>(self, xs: &X) -> usize {
         match (stacked_len(xs), self.length) {
@@ -167,7 +167,7 @@ impl Scan {
         }
     }
 
-    /// Converts from the order of `xs` to the order in which steps run, or back.
+    /// Converts from the order of `xs` to the order of execution, or back.
     fn in_order<T>(self, mut steps: Vec<T>) -> Vec<T> {
         if self.reverse {
             steps.reverse();
@@ -176,7 +176,7 @@ impl Scan {
     }
 }
 
-/// The `ys` of no steps, by calling the function on zeros.
+/// Returns the `ys` of zero steps, with shapes from calling the function on zeros.
 fn no_steps<B: Backend, X: Unstack<B>, Y: Stack<B>>(f: impl FnOnce(X::Step) -> Y, xs: X) -> Y::Stacked {
     let zeros = map(xs, |leaf| zero_rows(leaf, 1)).unstack(1).pop().expect("one step");
     map(stack(vec![f(zeros)]), |leaf| zero_rows(leaf, 0))
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!((numbers(&last), numbers(&ys)), (vec![5.0], vec![8.0]));
     }
 
-    /// More steps than there are at once, the last part of which is short.
+    /// More steps than `AT_ONCE`, with a short last part.
     #[test]
     fn many_steps() {
         let steps = 2 * AT_ONCE + 3;
@@ -271,7 +271,7 @@ mod tests {
             let (last, ys) = scan(leaky(a.val()), c, xs);
             last.val() + ys.val().sum()
         });
-        // a³c + a²x₀ + a x₁ + x₂ and the sums before it; its derivatives by hand.
+        // The loss is a³c + a²x₀ + a x₁ + x₂ plus the carries before it. Derivatives by hand.
         assert_eq!(loss.into_scalar(), 6.25 + 17.5);
         assert_eq!(numbers(&da), [3.0 * 0.25 * 8.0 + 1.0 + 2.0 + 2.0 * 0.5 * 8.0 + 1.0 + 8.0]);
         assert_eq!((numbers(&dc), numbers(&dxs)), (vec![1.875], vec![1.75, 1.5, 1.0]));

@@ -9,10 +9,10 @@ use crate::{
     },
 };
 
-/// One step of a stacked tree, on the differentiating backend.
+/// One step of a stacked tree, on the autodiff backend.
 pub(super) type Step<B, X> = <<X as Tree<B>>::On<Autodiff<B>> as Unstack<Autodiff<B>>>::Step;
 
-/// A scan after its forward pass, with all that is needed to run its segments again.
+/// State of a scan after its forward pass, from which its segments can be run again.
 pub(super) struct Replay<B: Backend, P: Tree<B>, C: Tree<B>, X: Tree<B>, F> {
     options: CheckpointedScan,
     steps: usize,
@@ -20,7 +20,7 @@ pub(super) struct Replay<B: Backend, P: Tree<B>, C: Tree<B>, X: Tree<B>, F> {
     params: P,
     init: C,
     xs: X,
-    /// The carries at the starts of the segments.
+    /// Carries at the starts of the segments.
     starts: Vec<C::On<Autodiff<B>>>,
     f: F,
 }
@@ -35,8 +35,8 @@ where
     Y: Stack<Autodiff<B>>,
     F: Fn(&P::On<Autodiff<B>>, C::On<Autodiff<B>>, Step<B, X>) -> (C::On<Autodiff<B>>, Y),
 {
-    /// Runs the forward pass, also on the differentiating backend, so that `f` has one type for both passes. Nothing
-    /// is tracked, so that no tensor is kept for gradients. Returns the last carry and the `ys`.
+    /// Runs the forward pass. It runs on the autodiff backend too, so that `f` has one type for both passes. Nothing is
+    /// tracked, so no residuals are stored. Returns the last carry and the `ys`.
     #[track_caller]
     pub(super) fn forward(
         options: CheckpointedScan,
@@ -71,7 +71,7 @@ where
         (carry, stack(options.scan.in_order(ys)), replay)
     }
 
-    /// The steps of `xs` in the segment that starts at `from`, a multiple of `every`, in the order in which they run,
+    /// Returns the steps of `xs` in the segment that starts at `from`, a multiple of `every`, in order of execution,
     /// each with its row in `xs`.
     fn segment(&self, from: usize) -> Vec<(usize, Step<B, X>)> {
         let to = (from + self.every).min(self.steps);
@@ -81,15 +81,15 @@ where
         self.options.scan.in_order(steps.collect())
     }
 
-    /// Propagates the gradients of the carry and the `ys` back, and adds those of the parameters to `params`, which
-    /// may be empty.
+    /// Propagates the gradients of the carry and the `ys` back, and adds the gradients of the parameters to `params`,
+    /// which may be empty.
     pub(super) fn backward(mut self, mut params: Column<B>, mut carry: Column<B>, ys: Column<B>) -> (P, C, X) {
         let mut row_grads: Vec<Column<B>> = vec![Vec::new(); self.steps];
         while let Some(start) = self.starts.pop() {
             let mut tape = Tape::new();
             let (constant, tracked_params) = track_params(from_inner(self.params.clone()), &mut tape);
             let (mut state, tracked_start) = track(start, &mut tape);
-            // The parameters, the start, and a row for each step.
+            // Columns for the parameters, the carry at the start, and each step.
             let mut leaves = vec![tracked_params, tracked_start];
             let mut tracked_rows = Vec::new();
             let mut seeds = Seeds::new();
@@ -111,7 +111,7 @@ where
             for (state, grad) in column(&state).into_iter().zip(carry) {
                 seeds.add(state, grad);
             }
-            // Only the seeds may hold the nodes recorded on the tape.
+            // Everything except the seeds must release the nodes recorded on the tape.
             drop((constant, state));
             let mut grads = tape.gradients(seeds.into_root(), leaves).into_iter();
             let segment = grads.next().unwrap_or_default();
@@ -146,7 +146,7 @@ mod tests {
 
     /// Recurrent and input weights, and an absent leaf.
     type Params<B> = (Array<B, 2>, Array<B, 2>, Array<B, 1>);
-    /// Inputs and the indices of the steps.
+    /// Inputs, and the index of each step.
     type Inputs<B> = (Array<B, 3>, Array<B, 2, Int>);
 
     fn normal<const D: usize>(seed: u64, shape: [usize; D]) -> Array<B, D> {
@@ -159,7 +159,7 @@ mod tests {
         (params, (normal(2, [2, 4]), ()), (normal(3, [steps, 2, 3]), Array::new(ints)))
     }
 
-    /// `tanh(h W + x U)`; the output is multiplied by the step's index plus one.
+    /// `tanh(h W + x U)`. The output is multiplied by the step's index plus one.
     fn step(
         (w, u, _): &Params<A>,
         (h, ()): (Array<A, 2>, ()),
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn a_pullback_takes_gradients_further() {
         let (params, init, xs) = inputs(5);
-        // The inputs are a function of a parameter; `vjp` on either side of the scan.
+        // The inputs are a function of a parameter: `vjp` on both sides of the scan.
         let scale = normal(5, [1, 1, 1]);
         let scaled = |scale: Array<A, 3>| Array::<A, 3>::new(Tensor::from_inner(xs.0.val()) * scale.val());
         let (seen, pull_scale) = vjp(&scale, scaled);

@@ -6,7 +6,7 @@ use super::{
     leaf::{stack_leaf, unstack_leaf},
 };
 
-/// One implementation for each rank, since Rust cannot add to a constant in a type.
+/// One implementation per rank: Rust cannot compute `D + 1` in a type.
 macro_rules! arrays {
     ($($step:literal $stacked:literal),*) => {$(
         impl<B: Backend, K: Kind> Stack<B> for Array<B, $step, K> {
@@ -31,7 +31,7 @@ arrays!(1 2, 2 3, 3 4, 4 5, 5 6);
 impl<B: Backend> Stack<B> for Key {
     type Stacked = Keys<B>;
 
-    /// On the default device.
+    /// Stacks on the default device.
     fn stack(steps: Vec<Self>, _: &mut Path) -> Keys<B> {
         Keys::new(&steps, &Default::default())
     }
@@ -88,7 +88,7 @@ tuples!(T0 0, T1 1);
 tuples!(T0 0, T1 1, T2 2);
 tuples!(T0 0, T1 1, T2 2, T3 3);
 
-/// Stacks the first elements of all sequences, then the second ones, and so on.
+/// Stacks the first elements of all sequences, then the second elements, and so on.
 fn stack_sequences<B: Backend, T: Stack<B>>(steps: Vec<Vec<T>>, path: &mut Path) -> Vec<T::Stacked> {
     let len = steps[0].len();
     for (i, step) in steps.iter().enumerate() {
@@ -103,7 +103,7 @@ fn stack_sequences<B: Backend, T: Stack<B>>(steps: Vec<Vec<T>>, path: &mut Path)
     (0..len).map(|i| path.within_index(i, &mut column)).collect()
 }
 
-/// The inverse of [`stack_sequences`].
+/// Reverses [`stack_sequences`].
 fn unstack_sequence<B: Backend, S: Unstack<B>>(sequence: Vec<S>, steps: usize) -> Vec<Vec<S::Step>> {
     let mut columns: Vec<_> = sequence.into_iter().map(|tree| tree.unstack(steps).into_iter()).collect();
     (0..steps).map(|_| columns.iter_mut().filter_map(Iterator::next).collect()).collect()

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::tape::Column;
 
-/// Panics unless the leaf at `path` of a step, or of another `item`, can be stacked on the first one.
+/// Panics unless the leaf at `path` of a step (or of another `item`) can be stacked with the first one.
 #[track_caller]
 pub(super) fn check_leaf<B: Backend>(path: &Path, first: &AnyArray<B>, leaf: &AnyArray<B>, item: &str, index: usize) {
     assert!(
@@ -18,7 +18,8 @@ pub(super) fn check_leaf<B: Backend>(path: &Path, first: &AnyArray<B>, leaf: &An
     );
 }
 
-/// Stacks leaves of one shape and dtype, at least one, all present or all absent, along a new first axis.
+/// Stacks one or more leaves along a new first axis. The leaves must have one shape and dtype and be all present or all
+/// absent.
 pub(super) fn stack_leaves<B: Backend>(leaves: Vec<AnyArray<B>>) -> AnyArray<B> {
     let (shape, dtype) = ([&[leaves.len()], leaves[0].shape()].concat(), leaves[0].dtype());
     match leaves.into_iter().map(AnyArray::into_value).collect() {
@@ -55,7 +56,7 @@ pub(super) fn unstack_leaf<B: Backend, K: Kind, const D: usize, const E: usize>(
     steps.map(|step| step.expect("unstacking keeps the kind and takes one axis")).collect()
 }
 
-/// A range of rows of a stacked leaf.
+/// Returns a range of rows of a stacked leaf.
 pub(crate) fn rows<B: Backend>(leaf: AnyArray<B>, range: Range<usize>) -> AnyArray<B> {
     let (mut shape, dtype) = (leaf.shape().to_vec(), leaf.dtype());
     match leaf.into_value() {
@@ -67,7 +68,7 @@ pub(crate) fn rows<B: Backend>(leaf: AnyArray<B>, range: Range<usize>) -> AnyArr
     }
 }
 
-/// Joins stacked trees of the same structure along their first axes.
+/// Concatenates stacked trees of the same structure along their first axes.
 pub(crate) fn join_rows<B: Backend, T: Tree<B>>(parts: Vec<T>) -> T {
     let mut parts = parts.into_iter();
     let first = parts.next().expect("at least one part");
@@ -88,7 +89,7 @@ pub(crate) fn join_rows<B: Backend, T: Tree<B>>(parts: Vec<T>) -> T {
     })
 }
 
-/// Zeros like a stacked leaf, with another number of steps.
+/// Returns zeros like a stacked leaf, with another number of steps.
 pub(crate) fn zero_rows<B: Backend>(leaf: AnyArray<B>, steps: usize) -> AnyArray<B> {
     let mut shape = leaf.shape().to_vec();
     shape[0] = steps;
@@ -98,14 +99,14 @@ pub(crate) fn zero_rows<B: Backend>(leaf: AnyArray<B>, steps: usize) -> AnyArray
     }
 }
 
-/// One row of a stacked leaf, without its first axis.
+/// Returns one row of a stacked leaf, without the first axis.
 pub(super) fn row<B: Backend>(leaf: AnyArray<B>, index: usize) -> AnyArray<B> {
     let absent = AnyArray::absent(&leaf.shape()[1..], leaf.dtype());
     leaf.into_value().map_or(absent, |x| AnyArray::present(x.row(index)))
 }
 
-/// The gradients of a stacked tree, given those of its steps: zeros for a step without one, `None` if no step has
-/// one.
+/// Stacks the gradients of the steps into the gradients of a stacked tree: zeros for a step without a gradient, `None`
+/// if no step has one.
 pub(crate) fn stack_rows<B: Backend, X: Tree<B>>(stacked: &X, steps: Vec<Column<B>>) -> Column<B> {
     let mut steps: Vec<_> = steps.into_iter().map(Vec::into_iter).collect();
     let mut grads = Column::<B>::new();

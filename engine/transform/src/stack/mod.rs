@@ -1,4 +1,4 @@
-//! Trees of single steps, and the same trees stacked along a new first axis.
+//! Trees of single steps, and their stacked counterparts with a new first axis.
 
 mod impls;
 mod leaf;
@@ -10,11 +10,11 @@ use grove_tree::{AnyArray, Path, Tree};
 pub(crate) use leaf::{join_rows, rows, stack_rows, zero_rows};
 pub use stacked::Stacked;
 
-/// A tree of one step. Many of them, stacked along a new first axis, form one [`Stacked`](Self::Stacked) tree.
+/// A tree of one step. Several such trees, stacked along a new first axis, form one [`Stacked`](Self::Stacked) tree.
 ///
-/// `Array<B, D, K>` stacks to `Array<B, D + 1, K>` (`D` up to 5); tuples, arrays, vectors and options stack element by element,
-/// `Key` to `Keys`, and `()` to itself. A custom struct implements it by delegating to a tuple of its fields; [`Stacked`] stacks
-/// any tree.
+/// `Array<B, D, K>` stacks to `Array<B, D + 1, K>` (`D` up to 5). Tuples, arrays, vectors and options stack element by
+/// element, `Key` stacks to `Keys`, and `()` to itself. A custom struct implements the trait by delegating to a tuple
+/// of its fields. [`Stacked`] stacks any tree.
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -27,17 +27,17 @@ pub use stacked::Stacked;
 /// assert_eq!(unstack(stacked)[2].0.val().to_data().to_vec::<f32>().unwrap(), [3.0, -3.0]);
 /// ```
 pub trait Stack<B: Backend>: Tree<B> {
-    /// The tree of many steps.
+    /// The stacked tree.
     type Stacked: Unstack<B, Step = Self>;
 
-    /// Stacks at least one step; `path` is the position of the tree in a larger one. Call [`stack`] instead.
+    /// Stacks one or more steps. `path` is the position of the tree in a larger tree. Call [`stack`] instead.
     ///
     /// # Panics
-    /// If the steps differ in structure, in shapes or dtypes, or in which leaves are present.
+    /// If the steps differ in structure, shapes or dtypes, or in which leaves are present.
     fn stack(steps: Vec<Self>, path: &mut Path) -> Self::Stacked;
 }
 
-/// A tree whose leaves all have the steps along their first axis: the inverse of [`Stack`].
+/// A tree whose leaves have the steps along their first axis: the inverse of [`Stack`].
 pub trait Unstack<B: Backend>: Tree<B> {
     /// The tree of one step.
     type Step: Stack<B, Stacked = Self>;
@@ -46,15 +46,15 @@ pub trait Unstack<B: Backend>: Tree<B> {
     fn unstack(self, steps: usize) -> Vec<Self::Step>;
 }
 
-/// Stacks the leaves of trees of the same structure along a new first axis. Leaves that are absent in every tree are
-/// absent in the stacked one.
+/// Stacks the leaves of trees with the same structure along a new first axis. A leaf that is absent in every tree is
+/// absent in the result.
 ///
 /// # Shapes
 /// - leaf of a step `[…]`
 /// - leaf of the result `[steps, …]`
 ///
 /// # Panics
-/// If there is no step, or steps differ in structure, in shapes or dtypes, or in which leaves are present.
+/// If `steps` is empty, or the steps differ in structure, shapes or dtypes, or in which leaves are present.
 #[track_caller]
 pub fn stack<B: Backend, T: Stack<B>>(steps: Vec<T>) -> T::Stacked {
     assert!(!steps.is_empty(), "there is nothing to stack: of no steps the shapes are not known");
@@ -64,30 +64,30 @@ pub fn stack<B: Backend, T: Stack<B>>(steps: Vec<T>) -> T::Stacked {
 /// Splits a stacked tree into its steps: the inverse of [`stack`].
 ///
 /// # Gradients
-/// In Burn, the gradient of a slice has the size of the whole array, so that `t` slices of one array of `n` elements
-/// would cost `t * n` in the backward pass. Floating-point leaves are therefore split by an operation of grove's own,
-/// whose gradient is one pass over `n`. Measured on flex, on two cores busy with other work, the backward pass of an
-/// array `[t, 32, 256]`, in seconds:
+/// In Burn, the gradient of a slice has the size of the whole array: `t` slices of an array of `n` elements would cost
+/// `t * n` in the backward pass. Floating-point leaves are therefore split by an operation of grove, whose gradient is
+/// one pass over `n` elements. Time of the backward pass for an array `[t, 32, 256]` in seconds, measured on flex with
+/// two cores busy with other work:
 ///
-/// | t | slices | here |
+/// | t | slices | `unstack` |
 /// |---|---|---|
 /// | 50 | 0.15 | 0.002 |
 /// | 500 | 18 | 0.04 |
 /// | 2000 | 487 | 0.19 |
 ///
 /// # Panics
-/// If leaves differ in the number of steps, or there is no leaf.
+/// If the leaves differ in the number of steps, or the tree has no leaves.
 #[track_caller]
 pub fn unstack<B: Backend, S: Unstack<B>>(stacked: S) -> Vec<S::Step> {
     let steps = stacked_len(&stacked).expect("a tree without leaves does not say how many steps it is to give");
     stacked.unstack(steps)
 }
 
-/// Number of steps of a stacked tree: the common size of the first axes of its leaves, including absent ones. `None`
-/// for a tree without leaves.
+/// Returns the number of steps of a stacked tree: the common size of the first axes of its leaves, absent leaves
+/// included. `None` for a tree without leaves.
 ///
 /// # Panics
-/// If leaves differ in it.
+/// If the sizes of the first axes differ.
 #[track_caller]
 pub fn stacked_len<B: Backend, S: Tree<B>>(stacked: &S) -> Option<usize> {
     let mut first: Option<(usize, String)> = None;
@@ -165,7 +165,7 @@ mod tests {
             let weights = Array::<B, 2>::new(weights.reshape([steps, 2]));
             let grad = crate::grad(&weights, |xs| {
                 let rows = unstack(xs).into_iter().zip(unstack(weights.clone()));
-                // The last row does not contribute: its gradient is zero.
+                // The last row does not contribute to the loss, so its gradient is zero.
                 let terms = rows.take(steps.max(2) - 1).map(|(x, w)| (x.val() * Tensor::from_inner(w.val())).sum());
                 terms.reduce(|sum, term| sum + term).expect("a step")
             });

@@ -3,12 +3,12 @@ use grove_tree::{AnyArray, Node, Path, StaticValue, Tree, Visitor, map, structur
 
 use super::leaf::{check_leaf, row, stack_leaves, unstack_leaves};
 
-/// Trees of one structure, such as the members of an ensemble, with their leaves stacked along a new first axis. It takes
-/// any tree, where [`Stack`](super::Stack) has types of its own for the stacked ones.
+/// Trees of the same structure, such as the members of an ensemble, with their leaves stacked along a new first axis.
+/// Accepts any tree, whereas [`Stack`](super::Stack) needs a type for the stacked tree.
 ///
-/// It is a tree itself: its paths are those of one of the trees, and its leaves have one axis more. So an optimizer trains
-/// all members at once, and a file holds them all. In a loss, [`unstack`](Self::unstack) gives the members; gradients flow
-/// back into the stacked leaves.
+/// A `Stacked` is a tree itself: it has the paths of one member, and its leaves have one more axis. An optimizer can
+/// therefore train all members at once, and one file can hold them all. In a loss, [`unstack`](Self::unstack) returns
+/// the members; gradients flow back into the stacked leaves.
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -32,22 +32,22 @@ use super::leaf::{check_leaf, row, stack_leaves, unstack_leaves};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Stacked<B: Backend, T> {
-    /// The structure of one tree; its leaves are absent.
+    /// The structure of one member, with absent leaves.
     one: T,
-    /// The leaves, in the order of `one`, each with the trees along its first axis.
+    /// The stacked leaves, in the order of `one`.
     leaves: Vec<AnyArray<B>>,
     len: usize,
 }
 
 impl<B: Backend, T: Tree<B>> Stacked<B, T> {
-    /// Stacks at least one tree. Leaves that are absent in every tree are absent in the result.
+    /// Stacks one or more trees. A leaf that is absent in every tree is absent in the result.
     ///
     /// # Shapes
     /// - leaf of a tree `[…]`
     /// - leaf of the result `[trees, …]`
     ///
     /// # Panics
-    /// If there is no tree, or trees differ in structure, in shapes or dtypes, or in which leaves are present.
+    /// If `trees` is empty, or the trees differ in structure, shapes or dtypes, or in which leaves are present.
     #[track_caller]
     pub fn new(trees: Vec<T>) -> Self {
         let len = trees.len();
@@ -81,10 +81,12 @@ impl<B: Backend, T: Tree<B>> Stacked<B, T> {
         Self { one, leaves: columns.into_iter().map(stack_leaves).collect(), len }
     }
 
-    /// Creates stacked trees of their leaves: those of one tree, in order, each with `len` trees along a new first axis.
+    /// Creates a stack of `len` trees from their stacked leaves, in the order of the leaves of `one`. The values of
+    /// `one` are dropped.
     ///
     /// # Panics
-    /// If there are not as many leaves as in a tree, or one has not `len` rows of the tree's leaf.
+    /// If the number of leaves differs from `one`, or the shape of a leaf is not `[len, …]` with the shape of the leaf
+    /// in `one`.
     #[track_caller]
     pub fn from_leaves(one: T, leaves: Vec<AnyArray<B>>, len: usize) -> Self {
         let mut rest = leaves.iter();
@@ -100,21 +102,21 @@ impl<B: Backend, T: Tree<B>> Stacked<B, T> {
         Self { one: map(one, AnyArray::into_absent), leaves, len }
     }
 
-    /// One of the trees, without its values, and the stacked leaves in the order of the tree.
+    /// Returns one tree with absent leaves, and the stacked leaves in the order of that tree.
     pub fn into_leaves(self) -> (T, Vec<AnyArray<B>>) {
         (self.one, self.leaves)
     }
 
-    /// Number of trees.
+    /// Returns the number of trees.
     #[allow(clippy::len_without_is_empty)] // there is at least one
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// One of the trees.
+    /// Returns the tree at an index.
     ///
     /// # Panics
-    /// If there are not more than `index` trees.
+    /// If `index` is out of range.
     #[track_caller]
     pub fn get(&self, index: usize) -> T {
         assert!(index < self.len, "there is no tree {index} among {}", self.len);
@@ -122,7 +124,7 @@ impl<B: Backend, T: Tree<B>> Stacked<B, T> {
         map(self.one.clone(), |_| row(next(&mut leaves).clone(), index))
     }
 
-    /// All trees.
+    /// Returns all trees.
     pub fn unstack(self) -> Vec<T> {
         let columns = self.leaves.into_iter().map(|leaf| unstack_leaves(leaf, self.len));
         let mut columns: Vec<_> = columns.map(Vec::into_iter).collect();
@@ -134,7 +136,7 @@ impl<B: Backend, T: Tree<B>> Stacked<B, T> {
     }
 }
 
-/// The next item, of which there is one for each leaf and tree.
+/// Returns the next item. The iterator has one item for each leaf of each tree.
 fn next<I>(items: &mut impl Iterator<Item = I>) -> I {
     items.next().expect("one for each leaf of each tree")
 }
@@ -171,7 +173,7 @@ impl<B: Backend, T: Tree<B>> Tree<B> for Stacked<B, T> {
     }
 }
 
-/// Shows a visitor the structure of one tree with the stacked leaves.
+/// Visits the structure of one tree with the stacked leaves in place of its own.
 struct WithLeaves<'a, B: Backend> {
     leaves: std::slice::Iter<'a, AnyArray<B>>,
     visitor: &'a mut dyn Visitor<B>,

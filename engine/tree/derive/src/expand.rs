@@ -14,7 +14,7 @@ enum Role {
     Buffer,
 }
 
-/// The `impl Tree` of a type.
+/// Expands to the `impl Tree` of a type.
 pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let name = &input.ident;
     let backend = backend_parameter(&input.generics)?;
@@ -88,7 +88,7 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     })
 }
 
-/// The crate `grove-tree`, as the crate that derives can name it: by itself, or as `grove::tree`.
+/// Returns the path to `grove-tree` from the deriving crate: the crate itself, or `grove::tree`.
 fn root() -> TokenStream {
     let name = |found, inside: TokenStream| match found {
         FoundCrate::Itself => quote!(::grove_tree),
@@ -100,12 +100,12 @@ fn root() -> TokenStream {
     match (crate_name("grove-tree"), crate_name("grove")) {
         (Ok(found), _) => name(found, TokenStream::new()),
         (_, Ok(found)) => name(found, quote!(::tree)),
-        // Without a manifest to look into, a build tool of another kind names crates itself.
+        // Build tools other than Cargo provide no manifest and name crates themselves.
         _ => quote!(::grove_tree),
     }
 }
 
-/// The type parameter that stands for the backend: bounded by a trait called `Backend`, or called `B`.
+/// Finds the type parameter for the backend: bounded by a trait called `Backend`, or called `B`.
 fn backend_parameter(generics: &Generics) -> Result<Option<Ident>> {
     let is_backend = |bound: &TypeParamBound| match bound {
         TypeParamBound::Trait(bound) => bound.path.segments.last().is_some_and(|last| last.ident == "Backend"),
@@ -123,7 +123,7 @@ fn backend_parameter(generics: &Generics) -> Result<Option<Ident>> {
     }
 }
 
-/// The type's generics with the bounds that the `impl` needs: every other type parameter is a tree.
+/// Adds the bounds that the `impl` needs to the type's generics: every type parameter except the backend is a tree.
 fn impl_generics(generics: &Generics, backend: Option<&Ident>, source: &Type) -> Generics {
     let mut generics = generics.clone();
     for parameter in generics.type_params_mut() {
@@ -139,7 +139,7 @@ fn impl_generics(generics: &Generics, backend: Option<&Ident>, source: &Type) ->
     generics
 }
 
-/// The type's arguments with the backend replaced: `<__C, T::On<__C>, N>`.
+/// Returns the type's generic arguments with the backend replaced: `<__C, T::On<__C>, N>`.
 fn on_arguments(generics: &Generics, backend: Option<&Ident>, source: &Type, target: &Ident) -> TokenStream {
     if generics.params.is_empty() {
         return TokenStream::new();
@@ -227,7 +227,7 @@ fn arm(constructor: &TokenStream, name: &Ident, fields: &Fields, source: &Type) 
     })
 }
 
-/// True if the type is marked `#[tree(layer)]`.
+/// Returns true if the type is marked `#[tree(layer)]`.
 fn is_layer(input: &DeriveInput) -> Result<bool> {
     let mut found = false;
     for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("tree")) {

@@ -10,7 +10,7 @@ use super::{
 };
 
 impl Key {
-    /// The words of this key as an array (`jax.random.key_data`).
+    /// Returns the words of this key as an array (`jax.random.key_data`).
     ///
     /// # Shapes
     /// - output: `[2]`, u32
@@ -28,14 +28,14 @@ impl Key {
         }
     }
 
-    /// The key whose words are in an array (`jax.random.wrap_key_data`). In a trace it is a part of the program, as the array is;
-    /// elsewhere the words are read.
+    /// Creates a key from an array of its words (`jax.random.wrap_key_data`). In a trace the key is a value of the
+    /// program, like the array; otherwise the words are read to the host.
     ///
     /// # Shapes
     /// - data: `[2]`, u32
     ///
     /// # Panics
-    /// If there are not two words.
+    /// If `data` does not have two elements.
     #[track_caller]
     pub fn from_data<B: Backend>(data: Tensor<B, 1, Int>) -> Self {
         let [count] = data.dims();
@@ -48,14 +48,14 @@ impl Key {
         traced::of_array(Rc::new(move || -> Box<dyn Any> { B::into_innermost(array.clone()).0 }))
     }
 
-    /// As [`fold_in`](Self::fold_in), with an integer that is an array, such as the number of a step in the carry of a traced
-    /// loop: `jax.random.fold_in` of a traced number. Its low 32 bits count.
+    /// Like [`fold_in`](Self::fold_in), with an integer in an array, such as the step counter in the carry of a traced
+    /// loop (`jax.random.fold_in` with a traced integer). Only the low 32 bits are used.
     ///
     /// # Shapes
     /// - data: `[1]`
     ///
     /// # Panics
-    /// If there is not one integer.
+    /// If `data` does not have one element.
     ///
     /// ```
     /// use burn::tensor::Tensor;

@@ -1,4 +1,4 @@
-//! Gumbel samples, and sampling from logits with them.
+//! Gumbel samples and categorical samples.
 
 use burn::tensor::{FloatDType, Int, Tensor, TensorData};
 use burn_backend::get_device_settings;
@@ -10,14 +10,14 @@ use grove_backend::{
 use super::Key;
 
 impl Key {
-    /// `n` samples of the standard Gumbel distribution; see [`Key::gumbel`].
+    /// Returns `n` samples of the standard Gumbel distribution; see [`Key::gumbel`].
     pub fn gumbel_vec(self, n: usize) -> Vec<f32> {
         random::gumbel(self.host_words(), n)
     }
 
-    /// A tensor of samples of the standard Gumbel distribution (`jax.random.gumbel` in its default, "low", mode).
+    /// Samples the standard Gumbel distribution (`jax.random.gumbel` in its default, "low", mode).
     ///
-    /// The values lie between -4.47 and 15.95.
+    /// All samples are between -4.47 and 15.95.
     ///
     /// # Shapes
     /// - output: `shape`
@@ -25,10 +25,10 @@ impl Key {
         ops::random_floats(self.words, Distribution::Gumbel, shape, device)
     }
 
-    /// An index sampled with the probabilities `softmax(logits)` (`jax.random.categorical` of one row).
+    /// Samples an index with the probabilities `softmax(logits)` (`jax.random.categorical` of one row).
     ///
-    /// Logits of minus infinity are never sampled, unless all are: then the index is 0. NaN counts as the largest
-    /// logit.
+    /// A logit of minus infinity is never sampled, unless all logits are minus infinity: then the index is 0. NaN
+    /// counts as the largest logit.
     ///
     /// # Panics
     /// If `logits` is empty.
@@ -36,7 +36,7 @@ impl Key {
         argmax(logits, &self.gumbel_vec(logits.len()))
     }
 
-    /// An index for each row of `logits`, which holds rows of `classes` values; see [`Key::categorical`].
+    /// Samples one index for each row of `classes` values in `logits`; see [`Key::categorical`].
     ///
     /// # Panics
     /// If `classes` is zero, or does not divide the number of logits.
@@ -50,11 +50,11 @@ impl Key {
         logits.chunks_exact(classes).zip(noise.chunks_exact(classes)).map(|(row, noise)| argmax(row, noise)).collect()
     }
 
-    /// An index for each row, sampled with the probabilities `softmax(row)` (`jax.random.categorical` in its default
-    /// mode: the largest of logit plus Gumbel noise).
+    /// Samples one index for each row with the probabilities `softmax(row)` (`jax.random.categorical` in its default
+    /// mode: the argmax of logits plus Gumbel noise).
     ///
-    /// The logits are read by the host and converted to f32, and special values are as in [`Key::categorical_row`]. Of a key
-    /// that is traced, the largest sum is found by the backend.
+    /// The logits are copied to the host and converted to f32. [`Key::categorical_row`] documents minus infinity and
+    /// NaN. With a traced key, the backend computes the argmax.
     ///
     /// # Shapes
     /// - logits: `[rows, classes]`
@@ -77,7 +77,7 @@ impl Key {
     }
 }
 
-/// The index of the largest sum; the first one if several are equal, and the first NaN if there is any.
+/// Returns the index of the largest sum; the first index on ties, and the index of the first NaN if there is any.
 fn argmax(logits: &[f32], noise: &[f32]) -> usize {
     assert!(!logits.is_empty(), "cannot draw from no logits");
     let mut best = (0, logits[0] + noise[0]);

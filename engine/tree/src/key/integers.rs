@@ -9,14 +9,14 @@ use grove_backend::{
 use super::Key;
 
 impl Key {
-    /// `n` integers from `low` to `high - 1`; see [`Key::randint`].
+    /// Returns `n` uniform integers in `low..high`; see [`Key::randint`].
     pub fn randint_vec(self, n: usize, low: i32, high: i32) -> Vec<i32> {
         random::integers(self.host_words(), n, low, high)
     }
 
-    /// A tensor of integers from `low` to `high - 1`, all equally likely (`jax.random.randint`).
+    /// Samples uniform integers in `low..high` (`jax.random.randint`).
     ///
-    /// As in jax, the bounds are not checked: every value is `low` if `high <= low`.
+    /// As in JAX, the bounds are not checked: every sample is `low` if `high <= low`.
     ///
     /// # Shapes
     /// - output: `shape`
@@ -30,10 +30,10 @@ impl Key {
         ops::random_integers(self.words, Distribution::Integers { low, high }, shape, device)
     }
 
-    /// The integers below `n` in random order (`jax.random.permutation`).
+    /// Returns the integers below `n` in random order (`jax.random.permutation`).
     ///
-    /// Sorts by random bits, in enough rounds to make the effect of equal bits negligible: one up to 1625 elements,
-    /// two up to 2.6 million.
+    /// Sorts by random bits, in enough rounds to make the effect of equal bits negligible: one round up to 1625
+    /// elements, two rounds up to 2.6 million.
     ///
     /// # Panics
     /// If `n` exceeds 2^32.
@@ -44,8 +44,8 @@ impl Key {
         for _ in 0..sorting_rounds(n) {
             let (next, sorting) = key.split();
             key = next;
-            // Bits in the upper half, position in the lower: sorting compares bits first, and positions for equal
-            // bits.
+            // Random bits in the upper half, position in the lower half: sorting compares bits first, and positions if
+            // the bits are equal.
             let mut keyed: Vec<u64> =
                 (0_u64..).zip(sorting.bits(n)).map(|(position, bits)| (u64::from(bits) << 32) | position).collect();
             keyed.sort_unstable();
@@ -55,7 +55,7 @@ impl Key {
     }
 }
 
-/// Number of jax's sorting rounds: enough for all elements to probably get different sequences of bits.
+/// Returns JAX's number of sorting rounds, after which all elements probably have distinct sequences of bits.
 fn sorting_rounds(n: usize) -> usize {
     (3.0 * (n.max(1) as f64).ln() / f64::from(u32::MAX).ln()).ceil() as usize
 }

@@ -1,4 +1,4 @@
-//! Several keys in one array.
+//! Arrays of keys.
 
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::{AnyTensor, Backend, ops};
@@ -6,10 +6,10 @@ use grove_backend::{AnyTensor, Backend, ops};
 use super::Key;
 use crate::{Array, Tree};
 
-/// Several random keys in one array: what `jax.random.split(key, n)` gives.
+/// An array of random keys, as returned by `jax.random.split(key, n)`.
 ///
-/// A `scan` over them, and a function that `vmap` maps, get one [`Key`] at a time. Results of each step that are keys come as
-/// these.
+/// A `scan` over the array and a function mapped by `vmap` receive one [`Key`] at a time. If each step of a `scan`
+/// returns a key, the stacked result is a `Keys`.
 ///
 /// ```
 /// use grove_tree::{Key, Keys};
@@ -23,7 +23,7 @@ pub struct Keys<B: Backend> {
 }
 
 impl<B: Backend> Keys<B> {
-    /// Splits a key into `n` new keys, those of [`Key::split_n`], in one operation: `jax.random.split(key, n)`.
+    /// Splits a key into `n` new keys in one operation (`jax.random.split(key, n)`). The keys equal [`Key::split_n`].
     pub fn split(key: Key, n: usize, device: &B::Device) -> Self {
         if B::has_values(device) && !key.is_traced() {
             return Self::new(&key.split_n(n), device);
@@ -31,7 +31,7 @@ impl<B: Backend> Keys<B> {
         Self::from_data(ops::random_fold_in(key.data::<B>(device), Tensor::arange(0..n as i64, device)))
     }
 
-    /// Puts keys into an array.
+    /// Creates an array from a slice of keys.
     pub fn new(keys: &[Key], device: &B::Device) -> Self {
         if keys.iter().any(|key| key.is_traced()) {
             let rows = keys.iter().map(|key| key.data::<B>(device)).collect::<Vec<_>>();
@@ -42,13 +42,13 @@ impl<B: Backend> Keys<B> {
         Self::from_data(Tensor::from_primitive(words))
     }
 
-    /// The keys whose words are the rows of an array.
+    /// Creates keys from an array with the two words of a key in each row.
     ///
     /// # Shapes
     /// - data: `[n, 2]`, u32
     ///
     /// # Panics
-    /// If a row has not two words.
+    /// If the rows do not have two elements.
     #[track_caller]
     pub fn from_data(data: Tensor<B, 2, Int>) -> Self {
         let [_, words] = data.dims();
@@ -56,30 +56,30 @@ impl<B: Backend> Keys<B> {
         Self { data: Array::new(data) }
     }
 
-    /// The words, `[n, 2]`, u32.
+    /// Returns the words, `[n, 2]`, u32.
     pub fn data(&self) -> Tensor<B, 2, Int> {
         self.data.val()
     }
 
-    /// The array of the words, as a leaf.
+    /// Returns the array of words as a leaf.
     pub fn into_array(self) -> Array<B, 2, Int> {
         self.data
     }
 
-    /// Number of keys.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.data.shape()[0]
     }
 
-    /// True if there are none.
+    /// Returns true if there are no keys.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The key at a position.
+    /// Returns the key at an index.
     ///
     /// # Panics
-    /// If there is none.
+    /// If the index is out of range.
     #[track_caller]
     pub fn get(&self, index: usize) -> Key {
         let words: AnyTensor<B> = self.data().into();
@@ -89,7 +89,7 @@ impl<B: Backend> Keys<B> {
         })
     }
 
-    /// All keys. Without values, as in a skeleton, each is the [stand-in](Key::stand_in).
+    /// Returns all keys. In a skeleton, whose array has no values, each key is the [stand-in](Key::stand_in).
     pub fn to_vec(&self) -> Vec<Key> {
         let Some(data) = self.data.get() else { return vec![Key::stand_in(); self.len()] };
         if !B::has_values(&data.device()) {

@@ -1,7 +1,7 @@
 //! Random keys: every random number comes from an explicit [`Key`].
 //!
-//! A key is a value. Using it twice gives the same numbers twice. A function that needs randomness therefore takes a
-//! key, and its caller [splits](Key::split) its own:
+//! A key is an immutable value: using it twice gives the same numbers twice. A function that needs randomness therefore
+//! takes a key, and its caller [splits](Key::split) its own key:
 //!
 //! ```
 //! use grove_tree::Key;
@@ -12,21 +12,21 @@
 //! assert_ne!(weights, data.normal_vec(6));
 //! ```
 //!
-//! The numbers are those of `jax.random` (jax 0.10 on a CPU, in its default, partitionable, threefry mode), bit for
-//! bit. They are computed on the host, in f32 or i32, and then converted to the element type of a backend, so that a
-//! key gives the same numbers on every backend. Random bits alone ([`Key::random_bits`], and dropout) are drawn on the
-//! device, with the same result. Each value depends on the key and on its index in row-major order, not on the shape:
-//! the first six of thirty values equal a sample of six.
+//! The numbers equal those of `jax.random` bit for bit (jax 0.10 on a CPU, with the default, partitionable threefry
+//! implementation). Samples are computed on the host, in f32 or i32, and then converted to the dtype of a backend, so a
+//! key gives the same numbers on every backend. Only random bits ([`Key::random_bits`] and dropout masks) are drawn on
+//! the device, with the same result. Each sample depends on the key and on its row-major index, not on the shape: the
+//! first six of thirty samples equal a sample of six.
 //!
-//! Each distribution has two functions: `*_vec`, which returns values on the host, and one without the suffix, which
+//! Each distribution has two functions: `*_vec` returns samples on the host, and the function without the suffix
 //! returns a tensor.
 //!
-//! In a function that is [traced], a key that is an argument has no values, and only the functions without the suffix
-//! draw from it. The program draws from the key that it is called with.
+//! In a [traced] function, a key that is an argument has no values. Only the functions without the suffix can sample
+//! from it; the compiled program samples from the key that it is called with.
 //!
-//! A captured key is a constant, as in JAX: in the body of a traced loop it gives the same numbers in each step. For other
-//! numbers in each step the key has to be data of the loop: in its carry, one of several [`Keys`] that the loop goes over, or
-//! [folded](Key::fold_in_tensor) with the number of the step.
+//! A captured key is a constant, as in JAX: in the body of a traced loop it gives the same numbers in every step. For
+//! different numbers in every step, make the key an input of the loop: put it into the carry, scan over [`Keys`], or
+//! [fold in](Key::fold_in_tensor) the step counter.
 
 mod data;
 mod gumbel;
@@ -54,28 +54,28 @@ pub struct Key {
 impl Key {
     /// Creates the key of `jax.random.key(seed)`.
     ///
-    /// Like jax (with 64-bit types disabled, its default), this function keeps the low 32 bits of a seed: seeds that
-    /// are equal modulo 2^32 give the same key. A negative seed in jax is `seed as u64` here. [`Key::from_words`]
-    /// creates a key from all 64 bits.
+    /// As in JAX with 64-bit types disabled (the default), only the low 32 bits of the seed are used: seeds that are
+    /// equal modulo 2^32 give the same key. A negative seed in JAX is `seed as u64` here. [`Key::from_words`] creates a
+    /// key from all 64 bits.
     pub const fn new(seed: u64) -> Self {
         Self::from_words([0, seed as u32])
     }
 
-    /// The key with these two words (`jax.random.wrap_key_data`), the high one first.
+    /// Creates a key from its two words (`jax.random.wrap_key_data`), the high word first.
     pub const fn from_words(words: [u32; 2]) -> Self {
         Self { words }
     }
 
-    /// The two words of this key (`jax.random.key_data`), the high one first. In a trace those of an argument are a
-    /// placeholder's, and not to be computed with.
+    /// Returns the two words of this key (`jax.random.key_data`), the high word first. In a trace, the words of an
+    /// argument are a placeholder's: do not compute with them.
     pub const fn words(self) -> [u32; 2] {
         self.words
     }
 
     /// Splits the key into two new keys (`jax.random.split(key)`), independent of each other and of this one.
     ///
-    /// After splitting a key, use only the new ones: samples of the old key are computed from the same blocks as the
-    /// new keys.
+    /// After splitting a key, use only the new keys: samples of the old key come from the same cipher blocks as the new
+    /// keys.
     pub fn split(self) -> (Self, Self) {
         (self.child(0), self.child(1))
     }
@@ -90,12 +90,12 @@ impl Key {
     /// Derives a new key from this one and an integer (`jax.random.fold_in`), such as the index of a step, an epoch
     /// or a worker.
     ///
-    /// `fold_in(i)` equals key `i` of [`Key::split_n`] (in jax too), so use only one of the two on a key.
+    /// `fold_in(i)` equals key `i` of [`Key::split_n`], as in JAX, so use only one of the two on a key.
     pub fn fold_in(self, data: u32) -> Self {
         self.child(u64::from(data))
     }
 
-    // In jax's partitionable mode `split` and `fold_in` are the same function of a 64-bit counter.
+    // In JAX's partitionable mode `split` and `fold_in` are the same function of a 64-bit counter.
     fn child(self, index: u64) -> Self {
         let key = Self::from_words(threefry2x32(self.words, threefry::counter(index)));
         traced::note(key, self, index);

@@ -9,14 +9,14 @@ use grove_backend::{
 use super::Key;
 
 impl Key {
-    /// `n` samples of the standard normal distribution; see [`Key::normal`].
+    /// Returns `n` samples of the standard normal distribution; see [`Key::normal`].
     pub fn normal_vec(self, n: usize) -> Vec<f32> {
         random::normal(self.host_words(), n)
     }
 
-    /// A tensor of samples of the standard normal distribution (`jax.random.normal`): mean 0, variance 1.
+    /// Samples the standard normal distribution (`jax.random.normal`): mean 0, variance 1.
     ///
-    /// The largest possible absolute value is 5.42.
+    /// The largest possible absolute value of a sample is 5.42.
     ///
     /// # Shapes
     /// - output: `shape`
@@ -24,17 +24,18 @@ impl Key {
         ops::random_floats(self.words, Distribution::Normal, shape, device)
     }
 
-    /// `n` samples of the standard normal distribution truncated to `lower..upper`; see [`Key::truncated_normal`].
+    /// Returns `n` samples of the standard normal distribution truncated to `lower..upper`; see
+    /// [`Key::truncated_normal`].
     pub fn truncated_normal_vec(self, n: usize, lower: f32, upper: f32) -> Vec<f32> {
         random::truncated_normal(self.host_words(), n, lower, upper)
     }
 
-    /// A tensor of samples of the standard normal distribution truncated to the open interval from `lower` to `upper`
+    /// Samples the standard normal distribution truncated to the open interval from `lower` to `upper`
     /// (`jax.random.truncated_normal`).
     ///
     /// The bounds are in units of the standard deviation and may be infinite. If both bounds are beyond 5.29 on the
-    /// same side, f32 cannot resolve the interval: every value is next to the bound that is farther from zero. As in
-    /// jax, bounds are not checked: every value is the one just below `upper` if `lower >= upper`.
+    /// same side, f32 cannot resolve the interval: every sample is next to the bound that is farther from zero. As in
+    /// JAX, the bounds are not checked: every sample is the largest float below `upper` if `lower >= upper`.
     ///
     /// # Shapes
     /// - output: `shape`

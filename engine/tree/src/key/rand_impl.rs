@@ -1,4 +1,4 @@
-//! The traits of the `rand` crate.
+//! Implementations of the `rand` crate's traits.
 
 use std::convert::Infallible;
 
@@ -7,9 +7,9 @@ use rand::rand_core::{SeedableRng, TryRng};
 
 use super::Key;
 
-/// A generator for code that uses [`rand`]'s traits: a [`Key`] and a counter.
+/// A random number generator for code that uses [`rand`]'s traits: a [`Key`] and a counter.
 ///
-/// A key never changes, but a generator changes with every number. Create one for the call of such code and drop it
+/// A key is immutable; a generator advances with every number. Create a generator for one call of such code and drop it
 /// afterwards:
 ///
 /// ```
@@ -20,7 +20,7 @@ use super::Key;
 /// deck.shuffle(&mut Key::new(42).rng());
 /// ```
 ///
-/// Every value takes one block of the cipher. Words of 32 bits are those of [`Key::bits`], words of 64 bits those of
+/// Every number takes one block of the cipher. 32-bit words equal [`Key::bits`]; 64-bit words equal
 /// `jax.random.bits(key, dtype="uint64")`. Not for cryptography.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRng {
@@ -29,7 +29,7 @@ pub struct KeyRng {
 }
 
 impl Key {
-    /// Returns a generator of this key's values that implements [`rand::Rng`].
+    /// Returns a random number generator of this key that implements [`rand::Rng`].
     pub fn rng(self) -> KeyRng {
         KeyRng { key: Self::from_words(self.host_words()), index: 0 }
     }
@@ -67,7 +67,7 @@ impl TryRng for KeyRng {
 }
 
 impl SeedableRng for KeyRng {
-    /// The words of a key, the high one first, each in little-endian order.
+    /// The words of a key, the high word first, each in little-endian order.
     type Seed = [u8; 8];
 
     fn from_seed([a, b, c, d, e, f, g, h]: [u8; 8]) -> Self {
@@ -75,7 +75,7 @@ impl SeedableRng for KeyRng {
         Key::from_words(words).rng()
     }
 
-    /// All 64 bits are used; below 2^32 this is `Key::new(seed).rng()`.
+    /// Uses all 64 bits. Below 2^32 the generator equals `Key::new(seed).rng()`.
     fn seed_from_u64(seed: u64) -> Self {
         Key::from_words(counter(seed)).rng()
     }

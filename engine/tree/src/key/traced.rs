@@ -1,13 +1,13 @@
-//! Keys of functions that are traced.
+//! Keys of traced functions.
 //!
-//! In a trace an argument that is a key is a placeholder: a key with words of its own, which occur nowhere else. It splits and
-//! folds as any key, and what is derived from it is noted, so that the program can derive the same from another key. The
-//! operations that draw have the placeholder's words, or derived ones, in their static parameters, where the program puts
-//! those of the key that it is called with.
+//! In a trace, an argument that is a key is a placeholder: a key with unique words. It splits and folds like any key,
+//! and the trace records the keys derived from it, so that the program can derive the same keys from another key.
+//! Sampling operations have the placeholder's words, or derived words, in their static parameters; the program replaces
+//! them by the words of the key that it is called with.
 //!
-//! A key that the program itself computes, such as that of a loop's carry, is a placeholder of an array of two words
-//! ([`Key::from_data`](super::Key::from_data)). Operations that draw with it, or with a key that is derived from it, take the
-//! array as an input.
+//! A key that the program itself computes, such as a key in a loop's carry, is a placeholder for an array of two words
+//! ([`Key::from_data`](super::Key::from_data)). Operations that sample from this key, or from a key derived from it,
+//! take the array as an input.
 
 use std::{
     any::Any,
@@ -19,21 +19,21 @@ use std::{
 use super::Key;
 
 thread_local! {
-    /// Traces with placeholders that are going on, the innermost last.
+    /// Active traces with placeholders, the innermost last.
     static TRACES: RefCell<Vec<Trace>> = const { RefCell::new(Vec::new()) };
-    /// Their number.
+    /// Number of active traces.
     static COUNT: Cell<usize> = const { Cell::new(0) };
-    /// The exchange that is going on.
+    /// The active exchange of keys.
     static EXCHANGE: RefCell<Exchange> = const { RefCell::new(Exchange::None) };
 }
 
-/// First word of the key that placeholders are derived from; any odd constant would do.
+/// First word of the key that placeholders are derived from. Any odd constant would do.
 const PLACEHOLDERS: u32 = 0x9D3A_51C7;
 
 #[derive(Default)]
 struct Trace {
     depth: usize,
-    /// Number of placeholders of either kind.
+    /// Number of placeholders of both kinds.
     count: u64,
     placeholders: Vec<Key>,
     derived: Vec<DerivedKey>,
@@ -43,16 +43,16 @@ struct Trace {
 /// The origin of a key of a trace.
 #[derive(Clone)]
 pub(super) enum Origin {
-    /// An argument, or derived from one.
+    /// An argument, or a key derived from an argument.
     Argument,
     /// An array, as an `AnyTensor` of the innermost backend.
     Data(Rc<dyn Fn() -> Box<dyn Any>>),
-    /// Derived from a key that is an array.
+    /// A key derived from a key that is an array.
     Child(Key, u64),
 }
 
 impl Trace {
-    /// A new placeholder of the trace.
+    /// Creates a placeholder of the trace.
     fn placeholder(&mut self, origin: Origin) -> Key {
         let source = Key::from_words([PLACEHOLDERS, self.depth as u32]);
         let key = Key::from_words(super::threefry2x32(source.words, super::threefry::counter(self.count)));
@@ -62,25 +62,25 @@ impl Trace {
     }
 }
 
-/// A key that was derived from another one in a trace.
+/// A key that was derived from another key in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DerivedKey {
     /// The derived key.
     pub key: Key,
     /// The key that it was derived from.
     pub parent: Key,
-    /// Its number among the parent's children: of [`Key::split`] or [`Key::fold_in`].
+    /// Index among the parent's children, as in [`Key::split`] or [`Key::fold_in`].
     pub index: u64,
 }
 
 impl DerivedKey {
-    /// Returns the child of the same number of another parent.
+    /// Derives the child with the same index from another parent.
     pub fn of(&self, parent: Key) -> Key {
         parent.child(self.index)
     }
 }
 
-/// The placeholders of a trace, from its beginning to its end, on one thread.
+/// Guard of a trace with placeholder keys on the current thread. Dropping the guard ends the trace.
 #[derive(Debug)]
 pub struct TracedKeys(());
 
@@ -92,7 +92,7 @@ impl TracedKeys {
         Self(())
     }
 
-    /// Returns a new placeholder. Those of two traces, one inside the other, differ.
+    /// Returns a new placeholder. Placeholders of nested traces differ.
     pub fn placeholder(&self) -> Key {
         TRACES.with_borrow_mut(|traces| {
             let Some(trace) = traces.last_mut() else { unreachable!("the trace ends when this is dropped") };
@@ -102,7 +102,7 @@ impl TracedKeys {
         })
     }
 
-    /// Takes the placeholders and the keys that were derived from them, each after its parent.
+    /// Takes the placeholders and the keys derived from them, each key after its parent.
     pub fn take(&self) -> (Vec<Key>, Vec<DerivedKey>) {
         TRACES
             .with_borrow_mut(|traces| {
@@ -121,7 +121,7 @@ impl Drop for TracedKeys {
     }
 }
 
-/// Notes a derived key in the trace that its parent belongs to.
+/// Records a derived key in the trace of its parent.
 pub(super) fn note(key: Key, parent: Key, index: u64) {
     if COUNT.get() == 0 {
         return;
@@ -142,7 +142,7 @@ pub(super) fn note(key: Key, parent: Key, index: u64) {
 /// Returns a placeholder for an array of the innermost trace.
 ///
 /// # Panics
-/// If no trace is going on.
+/// If no trace is active.
 #[track_caller]
 pub(super) fn of_array(array: Rc<dyn Fn() -> Box<dyn Any>>) -> Key {
     TRACES.with_borrow_mut(|traces| match traces.last_mut() {
@@ -151,17 +151,17 @@ pub(super) fn of_array(array: Rc<dyn Fn() -> Box<dyn Any>>) -> Key {
     })
 }
 
-/// Exchange of the keys of trees that are mapped or lifted.
+/// Exchange of the keys in a tree that is mapped or lifted.
 enum Exchange {
-    /// They stay.
+    /// Keys stay unchanged.
     None,
-    /// They are taken, and one key stands for each.
+    /// Keys are collected and replaced by the stand-in.
     Take(Vec<Key>),
-    /// These come in their place, one after another.
+    /// Keys are replaced by the next keys of the iterator.
     Put(std::vec::IntoIter<Key>),
 }
 
-/// Calls a function with an exchange of keys. Returns what became of the exchange too.
+/// Calls a function with an exchange of keys. Returns the result and the final state of the exchange.
 fn exchanging<T>(exchange: Exchange, f: impl FnOnce() -> T) -> (T, Exchange) {
     struct Reset(Exchange);
     impl Drop for Reset {
@@ -174,8 +174,8 @@ fn exchanging<T>(exchange: Exchange, f: impl FnOnce() -> T) -> (T, Exchange) {
     (result, EXCHANGE.replace(Exchange::None))
 }
 
-/// Calls a function that maps or lifts a tree, and takes the keys of the tree, in its order; those in static fields stay. The
-/// same key stands for each in the result.
+/// Calls a function that maps or lifts a tree, and collects the keys of the tree in order. In the result every key is
+/// replaced by [`Key::stand_in`]. Keys in static fields stay unchanged.
 pub fn take_keys<T>(f: impl FnOnce() -> T) -> (T, Vec<Key>) {
     match exchanging(Exchange::Take(Vec::new()), f) {
         (result, Exchange::Take(keys)) => (result, keys),
@@ -183,25 +183,26 @@ pub fn take_keys<T>(f: impl FnOnce() -> T) -> (T, Vec<Key>) {
     }
 }
 
-/// Calls a function that maps or lifts a tree, with these keys in place of the tree's, in its order; those in static fields
-/// stay.
+/// Calls a function that maps or lifts a tree, and replaces the tree's keys by `keys`, in order. Keys in static fields
+/// stay unchanged.
 pub fn put_keys<T>(keys: Vec<Key>, f: impl FnOnce() -> T) -> T {
     exchanging(Exchange::Put(keys.into_iter()), f).0
 }
 
 impl Key {
-    /// Returns true if the key is an argument of a function that is being traced, or derived from one. It has no values then.
+    /// Returns true if the key is an argument of a function that is being traced, or derived from one. A traced key has
+    /// no values.
     pub fn is_traced(self) -> bool {
         self.origin().is_some()
     }
 
-    /// Returns true if the program that is being traced computes the key, so that it is known to no host. See
+    /// Returns true if the program that is being traced computes the key, so that the host cannot know its words. See
     /// [`Key::from_data`](super::Key::from_data).
     pub fn is_array(self) -> bool {
         matches!(self.origin(), Some(Origin::Data(_) | Origin::Child(..)))
     }
 
-    /// Where a traced key is from.
+    /// Returns the origin of a traced key; `None` for other keys.
     pub(super) fn origin(self) -> Option<Origin> {
         if COUNT.get() == 0 {
             return None;
@@ -209,12 +210,12 @@ impl Key {
         TRACES.with_borrow(|traces| traces.iter().rev().find_map(|trace| trace.known.get(&self).cloned()))
     }
 
-    /// The key that stands for each of those that [`take_keys`] takes.
+    /// Returns the key that [`take_keys`] puts in place of each collected key.
     pub fn stand_in() -> Self {
         Self::from_words([PLACEHOLDERS; 2])
     }
 
-    /// The words of a key that has values.
+    /// Returns the words of a key that has values.
     ///
     /// # Panics
     /// If the key [is traced](Self::is_traced).
@@ -229,7 +230,7 @@ impl Key {
         self.words
     }
 
-    /// The key in place of this one in a tree that is mapped or lifted.
+    /// Returns the replacement for this key in a tree that is mapped or lifted.
     pub(crate) fn exchanged(self) -> Self {
         EXCHANGE.with_borrow_mut(|exchange| match exchange {
             Exchange::None => self,

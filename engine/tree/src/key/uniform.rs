@@ -9,12 +9,12 @@ use grove_backend::{
 use super::Key;
 
 impl Key {
-    /// `n` words of 32 random bits (`jax.random.bits`).
+    /// Returns `n` words of 32 random bits (`jax.random.bits`).
     pub fn bits(self, n: usize) -> Vec<u32> {
         random::bits(self.host_words(), n)
     }
 
-    /// A tensor of 32 random bits an element, u32 (`jax.random.bits`), drawn on the device.
+    /// Samples 32 random bits per element, u32 (`jax.random.bits`), on the device.
     ///
     /// # Shapes
     /// - output: `shape`
@@ -22,15 +22,15 @@ impl Key {
         grove_backend::random_bits(self.words, shape, device)
     }
 
-    /// `n` samples of the uniform distribution on `[low, high)`; see [`Key::uniform`].
+    /// Returns `n` samples of the uniform distribution on `[low, high)`; see [`Key::uniform`].
     pub fn uniform_vec(self, n: usize, low: f32, high: f32) -> Vec<f32> {
         random::uniform(self.host_words(), n, low, high)
     }
 
-    /// A tensor of samples of the uniform distribution on `[low, high)` (`jax.random.uniform`).
+    /// Samples the uniform distribution on `[low, high)` (`jax.random.uniform`).
     ///
-    /// There are 2^23 different values, evenly spaced. As in jax, bounds are not checked: every value is `low` if
-    /// `high <= low`, and some are infinite or NaN if `high - low` overflows or a bound is not finite.
+    /// Samples take 2^23 different values, evenly spaced. As in JAX, the bounds are not checked: every sample is `low`
+    /// if `high <= low`, and some samples are infinite or NaN if `high - low` overflows or a bound is not finite.
     ///
     /// # Shapes
     /// - output: `shape`
@@ -44,15 +44,15 @@ impl Key {
         ops::random_floats(self.words, Distribution::Uniform { low, high }, shape, device)
     }
 
-    /// `n` Bernoulli samples, each true with probability `p`; see [`Key::bernoulli`].
+    /// Returns `n` Bernoulli samples, each true with probability `p`; see [`Key::bernoulli`].
     pub fn bernoulli_vec(self, n: usize, p: f32) -> Vec<bool> {
         random::bernoulli(self.host_words(), n, p)
     }
 
-    /// A tensor of Bernoulli samples, each true with probability `p` (`jax.random.bernoulli`).
+    /// Samples the Bernoulli distribution: each element is true with probability `p` (`jax.random.bernoulli`).
     ///
-    /// The resolution of `p` is 2^-23. As in jax, `p` is not checked: from one on every sample is true, and below
-    /// zero, or for NaN, every sample is false.
+    /// The resolution of `p` is 2^-23. As in JAX, `p` is not checked: every sample is true if `p >= 1`, and false if
+    /// `p` is negative or NaN.
     ///
     /// # Shapes
     /// - output: `shape`

@@ -1,13 +1,13 @@
-//! Random keys against jax: every value equals that of `jax.random` in the last bit.
+//! Random keys against JAX: every value equals that of `jax.random` bit for bit.
 //!
-//! The fixtures are made by `tools/fixtures/key.py`, which documents their format.
+//! `tools/fixtures/key.py` generates the fixtures and documents their format.
 
 use grove_tree::Key;
 use grove_tree::key::KeyRng;
 use rand::{Rng, SeedableRng};
 use serde_json::Value;
 
-/// The entries of a fixture file.
+/// Returns the entries of a fixture file.
 fn fixture(name: &str) -> Vec<Value> {
     let path = format!("tests/fixtures/key/{name}.json");
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
@@ -175,7 +175,7 @@ fn categorical() {
     });
 }
 
-/// The tensor functions have the shape, order and values of the host functions.
+/// The tensor functions return the shape, order and values of the host functions.
 mod tensors {
     use burn::tensor::{Tensor, TensorData};
     use burn_flex::Flex;

@@ -1,4 +1,4 @@
-//! Trees from a user's view: derive, paths, partition, surgery, printing.
+//! Trees from a user's view: derive, paths, partition, replacement of parts, printing.
 
 use burn::tensor::{DType, FloatDType, Int, Tensor, TensorData};
 use burn_flex::Flex;
@@ -144,7 +144,7 @@ fn mapping_and_zipping() {
     assert_eq!(error, TreeError::Structure { left: "sizes.0: Linear { .. }".into(), right: "sizes.0: None".into() });
 }
 
-/// Each pair has the same leaves at the same paths.
+/// Each pair of models has the same leaves at the same paths.
 #[test]
 fn structure_knows_variants_static_fields_and_constants() {
     let with = |change: &dyn Fn(&mut Model)| {
@@ -173,7 +173,7 @@ fn structure_knows_variants_static_fields_and_constants() {
         assert_eq!(map_together([model(), other.clone()], |_, row| row).unwrap_err(), expected);
         assert_eq!(combine(model(), skeleton(other)).unwrap_err(), expected);
     }
-    // Values, shapes and dtypes of leaves are not part of it, and NaN is the value that it is.
+    // Values, shapes and dtypes of leaves are not part of the structure, and NaN equals itself.
     let other = with(&|m| m.extra.2 = HashMap::from([("rate".into(), f64::NAN)]));
     assert_eq!(structure(&other), structure(&skeleton(cast(other.clone(), FloatDType::BF16))));
     assert!(structure(&other).is_of(&skeleton(cast(other, FloatDType::BF16))));
@@ -245,7 +245,7 @@ fn another_backend() {
 
 type Autodiff = grove_backend::Autodiff<Flex>;
 
-/// Zeros of every value, in each numeric type.
+/// Checks `zeros_like` on special values, in each dtype.
 fn zeros_are_zeros<B: Backend>() {
     let device = B::Device::default();
     let values = [f32::NAN, f32::INFINITY, -1.5, f32::NEG_INFINITY, 0.0, 3.0];

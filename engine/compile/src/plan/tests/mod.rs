@@ -1,4 +1,4 @@
-//! Planned loops against the same loops step by step: random bodies of all types, and every primitive that has an instruction.
+//! Compares planned loops with step-by-step runs: random bodies of all dtypes, and every primitive that has an instruction.
 
 mod random;
 
@@ -16,7 +16,7 @@ use crate::{
 };
 use random::{BOOL, Builder, F32, F64, I32, I64, Random, random_scan, random_while, spec};
 
-/// The bits of arrays, where all NaN are one.
+/// Returns the bits of arrays, with a single bit pattern for NaN.
 fn bits(values: Vec<AnyTensor<Flex>>) -> Vec<(Vec<usize>, DType, Vec<u64>)> {
     let one = |x: AnyTensor<Flex>| {
         let data = x.into_data();
@@ -32,7 +32,7 @@ fn bits(values: Vec<AnyTensor<Flex>>) -> Vec<(Vec<usize>, DType, Vec<u64>)> {
     values.into_iter().map(one).collect()
 }
 
-/// Asserts that a loop has a plan, whose results are those of single steps, and returns them.
+/// Asserts that a loop has a plan and that its results equal a step-by-step run. Returns the results.
 fn check(name: &str, op: &HigherOrder, inputs: &[TensorData]) -> Vec<AnyTensor<Flex>> {
     let device = Default::default();
     let target = Target::<Flex>::new(&device);
@@ -78,7 +78,7 @@ fn random_loops_are_their_single_steps() {
     }
 }
 
-/// A step whose results are its carry in another order, and parts of it.
+/// A step that returns its carry in another order, and parts of it.
 #[test]
 fn carries_that_change_places() {
     let pair = spec(F32, &[2]);
@@ -97,7 +97,7 @@ fn carries_that_change_places() {
     assert_eq!(results[3..], [vec![5.0, 2.0, 4.0], vec![1.0, 2.0, 3.0, 4.0, 1.0, 2.0]]);
 }
 
-/// Positions have the type of integers of the trace, which is not that of all backends.
+/// Indices have the integer dtype of the trace, which some backends do not use.
 #[test]
 fn positions_have_the_recorded_type() {
     for dtype in [I32, I64] {
@@ -119,7 +119,7 @@ fn positions_have_the_recorded_type() {
     }
 }
 
-/// Larger arrays and other types have no plan, and run as they did.
+/// Loops with larger arrays or other dtypes have no plan and run step by step.
 #[test]
 fn large_arrays_have_no_plan() {
     for (dtype, size) in [(F32, super::MOST + 1), (DType::F16, 3), (DType::U8, 3)] {
@@ -133,7 +133,7 @@ fn large_arrays_have_no_plan() {
     }
 }
 
-/// What an operation refuses, a plan refuses with the same words.
+/// A plan panics with the same message as the operation.
 #[test]
 fn panics_keep_their_messages() {
     let x = spec(I64, &[2]);

@@ -22,7 +22,7 @@ pub(super) fn spec(dtype: DType, shape: &[usize]) -> Spec {
     Spec { shape: Shape::from(shape.to_vec()), dtype }
 }
 
-/// Numbers for tests (Knuth's generator).
+/// Random number generator for tests: a linear congruential generator with Knuth's constants.
 pub(super) struct Random(pub u64);
 
 impl Random {
@@ -64,7 +64,7 @@ impl Random {
     }
 }
 
-/// A graph in the making.
+/// A graph under construction.
 pub(super) struct Builder {
     graph: Graph,
 }
@@ -131,7 +131,7 @@ impl Builder {
         self.graph
     }
 
-    /// A variable of a shape and type, the later ones more often.
+    /// Picks a variable with a suitable type. Later variables are more likely.
     fn pick(&self, random: &mut Random, fits: impl Fn(&Spec) -> bool) -> Option<Var> {
         let fitting = |i: &usize| {
             let var = Var(*i as u32);
@@ -144,7 +144,7 @@ impl Builder {
         (!all.is_empty()).then(|| Var(all[random.below(all.len()).max(random.below(all.len()))] as u32))
     }
 
-    /// Adds a random equation, if there are operands for it.
+    /// Adds a random equation if there are operands for it.
     fn random_equation(&mut self, random: &mut Random, depth: usize) -> Option<()> {
         let is_float = |spec: &Spec| spec.dtype.is_float();
         let is_int = |spec: &Spec| !spec.dtype.is_float() && !spec.dtype.is_bool();
@@ -174,7 +174,7 @@ impl Builder {
             6..10 => {
                 let a = self.pick(random, any)?;
                 let spec = self.spec(a);
-                // Of the same shape, or of one element.
+                // The same shape, or a single element.
                 let b = self.pick(random, |other| {
                     other.dtype == spec.dtype
                         && (other.shape == spec.shape
@@ -254,7 +254,7 @@ impl Builder {
                 self.one(Primitive::BroadcastTo(vec![2, 3]), &[row], spec(dtype, &[2, 3]));
             }
             21 => {
-                // Reductions and positions are called on tensors.
+                // Some reductions and selections run on tensors.
                 let x = self.pick(random, |spec| !is_bool(spec) && spec.shape[..] == [2, 3])?;
                 let dtype = self.spec(x).dtype;
                 match random.below(6) {
@@ -322,7 +322,7 @@ impl Builder {
         };
     }
 
-    /// Adds a loop or a branch with random bodies.
+    /// Adds a loop or a conditional with random bodies.
     fn random_nested(&mut self, random: &mut Random, depth: usize) -> Option<()> {
         let carries: Vec<Var> = (0..1 + random.below(3)).filter_map(|_| self.pick(random, |_| true)).collect();
         let consts: Vec<Var> = (0..random.below(3)).filter_map(|_| self.pick(random, |_| true)).collect();
@@ -406,7 +406,7 @@ const INT: [Binary; 8] = [
 ];
 const COMPARISONS: [Binary; 5] = [Binary::Eq, Binary::Gt, Binary::Ge, Binary::Lt, Binary::Le];
 
-/// A graph of so many random equations, with results of given shapes and types.
+/// Creates a graph of `size` random equations with results of the given types.
 fn random_graph(random: &mut Random, inputs: &[Spec], outputs: &[Spec], size: usize, depth: usize) -> Graph {
     let mut builder = Builder::new(inputs);
     let mut made = 0;
@@ -435,7 +435,7 @@ pub(super) fn random_scan(
     HigherOrder::Scan { body: SubGraph::new(body), length, reverse, consts: consts.len(), carries: carry.len() }
 }
 
-/// A loop of some steps, and the shape and type of their counter, which is the first of the carry.
+/// Creates a `while` loop of a few steps. Returns the loop and the type of its counter, which comes first in the carry.
 pub(super) fn random_while(
     random: &mut Random,
     [consts, carry]: [&[Spec]; 2],
@@ -450,7 +450,7 @@ pub(super) fn random_while(
     let holds = cond.one(Primitive::BinaryScalar(Binary::Lt, ScalarIr::Int(steps)), &[i], spec(BOOL, &[1]));
     let cond = cond.build(&[holds]);
     let mut body = random_graph(random, &inputs, &[std::slice::from_ref(&counter), carry].concat(), size, depth);
-    // The first result is the next count.
+    // Replace the first result by the incremented counter.
     body.variables.push(counter.clone());
     let next = Var(body.variables.len() as u32 - 1);
     body.equations.push(Equation {
