@@ -194,16 +194,16 @@ impl<B: Backend, const D: usize, K: Kind> Tree<B> for Array<B, D, K> {
 }
 
 /// Formats as `f32[3,4]`, present or absent.
+impl<B: Backend, const D: usize, K: Kind> fmt::Display for Array<B, D, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&crate::dtype::type_name(&self.shape(), self.dtype()))
+    }
+}
+
 /// Type and shape, such as `f32[3,4]`.
 impl<B: Backend, const D: usize, K: Kind> fmt::Debug for Array<B, D, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
-    }
-}
-
-impl<B: Backend, const D: usize, K: Kind> fmt::Display for Array<B, D, K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&crate::dtype::type_name(&self.shape(), self.dtype()))
     }
 }
 
