@@ -40,6 +40,7 @@ impl Program for Run<'_> {
 
     fn run<B: Backend>(self, device: B::Device) -> Result<(), Exit> {
         let path = resolve(self.0.model.as_deref(), "mnist-resnet", &FilePatterns::model())?;
+        check_kind(&path, &[ModelKind::ResNet])?;
         classify::<B, ResNet<B>>(&self.0.classify, &path, &device, |_, _, _| Ok(()))
     }
 }

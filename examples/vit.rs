@@ -3,12 +3,15 @@
 use clap::Parser;
 use grove::{
     images::{Preprocessor, heatmap, save_png},
+    models::ModelKind,
     prelude::*,
     tensor::TensorData,
     weights::FilePatterns,
 };
 use grove_cli::{
-    Exit, finish, resolve, usage,
+    Exit, finish,
+    kind::check_kind,
+    resolve, usage,
     vision::{ClassifyArgs, NamedImage, classify},
 };
 use std::{
@@ -60,6 +63,7 @@ impl Program for Run<'_> {
     fn run<B: Backend>(self, device: B::Device) -> Result<(), Exit> {
         let Options { model, attention, classify: options } = self.0;
         let path = resolve(model.as_deref(), "mnist-vit", &FilePatterns::model())?;
+        check_kind(&path, &[ModelKind::Vit])?;
         classify::<B, Vit<B>>(options, &path, &device, |model, preprocessor, image| match attention {
             Some(file) => draw_attention(model, preprocessor, image, file, &device),
             None => Ok(()),

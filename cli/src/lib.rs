@@ -25,6 +25,7 @@ pub mod evaluate;
 pub mod finetune_bert;
 pub mod finetune_vision;
 pub mod generation;
+pub mod kind;
 pub mod labelled;
 pub mod language;
 pub mod new;

@@ -45,7 +45,7 @@ pub enum ModelKind {
 }
 
 /// Family of each `model_type` in a `config.json`.
-const MODEL_TYPES: [(&str, ModelKind); 16] = [
+const MODEL_TYPES: [(&str, ModelKind); 18] = [
     ("gpt2", ModelKind::Gpt2),
     ("gpt_neo", ModelKind::GptNeo),
     ("llama", ModelKind::Llama),
@@ -59,7 +59,9 @@ const MODEL_TYPES: [(&str, ModelKind); 16] = [
     ("camembert", ModelKind::Bert),
     ("distilbert", ModelKind::Bert),
     ("resnet", ModelKind::ResNet),
+    ("grove_resnet", ModelKind::ResNet),
     ("vit", ModelKind::Vit),
+    ("grove_vit", ModelKind::Vit),
     ("dinov2", ModelKind::Vit),
     ("dinov2_with_registers", ModelKind::Vit),
 ];

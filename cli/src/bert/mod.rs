@@ -4,9 +4,12 @@ mod commands;
 mod tasks;
 mod texts;
 
-use grove::{files::directory_at, models::bert::transformer_directory};
+use grove::{
+    files::directory_at,
+    models::{ModelKind, bert::transformer_directory},
+};
 
-use crate::prelude::*;
+use crate::{kind::check_kind, prelude::*};
 pub use commands::{Answer, Embed, Fill, Search, Tag};
 pub(crate) use texts::texts;
 
@@ -232,6 +235,7 @@ impl Encoder {
     /// Opens the model that `--model` names, downloaded if needed, or the one that ships.
     pub fn open(model: Option<&str>) -> Result<Self, Exit> {
         let path = resolve(model, "bert-austen", &FilePatterns::model())?;
+        check_kind(&path, &[ModelKind::Bert])?;
         let directory = directory_at(&path);
         let encoder = match directory.join("config.json").is_file() {
             true => path.clone(),

@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::{cell::OnceCell, time::Instant};
 
 use super::{Encoder, Task, TextArgs, texts::texts};
-use crate::{prelude::*, program::progress_bar};
+use crate::{kind::task_of_head, prelude::*, program::progress_bar};
 
 impl TextArgs {
     /// Checks the options alone, before any file is read.
@@ -50,16 +50,16 @@ impl TextArgs {
             bar: &bar,
             loaded: OnceCell::new(),
         };
-        let mut result = match task {
-            Task::FillMask { top_k } => job.fill_mask::<B>(top_k.unwrap_or(5), device)?,
+        let result = match task {
+            Task::FillMask { top_k } => job.fill_mask::<B>(top_k.unwrap_or(5), device),
             Task::Embed { prompt_name, output } => {
-                job.embed::<B>(prompt_name.as_deref(), output.as_deref(), device)?
+                job.embed::<B>(prompt_name.as_deref(), output.as_deref(), device)
             }
             Task::Similarity { query, top_k, prompt_name } => {
-                job.similarity::<B>(query.as_ref(), *top_k, prompt_name.as_deref(), device)?
+                job.similarity::<B>(query.as_ref(), *top_k, prompt_name.as_deref(), device)
             }
-            Task::Classify { top_k } => job.classify::<B>(*top_k, device)?,
-            Task::Tokens { stride } => job.tokens::<B>(stride.unwrap_or(STRIDE), device)?,
+            Task::Classify { top_k } => job.classify::<B>(*top_k, device),
+            Task::Tokens { stride } => job.tokens::<B>(stride.unwrap_or(STRIDE), device),
             Task::Answer { question, top_k, stride, handle_impossible_answer } => {
                 let asked = AnswerOptions {
                     top_k: top_k.unwrap_or(1),
@@ -67,9 +67,10 @@ impl TextArgs {
                     handle_impossible_answer: *handle_impossible_answer,
                     ..AnswerOptions::default()
                 };
-                job.answer::<B>(question, &asked, device)?
+                job.answer::<B>(question, &asked, device)
             }
         };
+        let mut result = result.map_err(|error| job.other_task().unwrap_or(error))?;
         bar.finish_and_clear();
         let seconds = job.loaded.get().map_or(0.0, |loaded| loaded.elapsed().as_secs_f64());
         let rate = texts.len() as f64 / seconds.max(1e-9);
@@ -99,6 +100,28 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
+    /// The error for a model that was made for another task, by its `config.json`.
+    fn other_task(&self) -> Option<Exit> {
+        let made_for = task_of_head(self.path)?;
+        let asked = match self.task {
+            Task::FillMask { .. } => "fill-mask",
+            Task::Classify { .. } => "classify",
+            Task::Tokens { .. } => "tokens",
+            Task::Answer { .. } => "answer",
+            Task::Embed { .. } | Task::Similarity { .. } => return None,
+        };
+        let command = match made_for {
+            "fill-mask" => "fill",
+            "classify" => "classify texts",
+            "tokens" => "tag",
+            other => other,
+        };
+        (made_for != asked).then(|| {
+            let path = self.path.display();
+            failure(format!("{path} was made for another task: use --task {made_for}, or `grove {command}`"))
+        })
+    }
+
     /// Unwraps a result. An error in one of the texts gets its place.
     fn done<T>(&self, result: Result<T, ModelError>) -> Result<T, Exit> {
         result.map_err(|error| match &error {

@@ -1,10 +1,10 @@
 //! The program of every decoder: GPT-2, GPT-Neo, LLaMA, recurrent networks.
 
-use grove::models::memory::ModelSummary;
+use grove::models::{ModelKind, memory::ModelSummary};
 
 use super::chat::{ChatArgs, chat};
 use super::{GenerationArgs, write};
-use crate::{memory, prelude::*};
+use crate::{kind::check_kind, memory, prelude::*};
 
 /// Options of a program that generates text.
 #[derive(Args, Debug)]
@@ -39,6 +39,8 @@ pub trait Family: Sync {
     const SHIPS: &'static str;
     /// A hub id of a published one.
     const PUBLISHED: &'static str;
+    /// The family, as files name it.
+    const KIND: ModelKind;
 }
 
 /// GPT-2.
@@ -48,6 +50,7 @@ impl Family for Gpt2s {
     type Model<B: Backend> = Gpt2<B>;
     const SHIPS: &'static str = "gpt2-austen";
     const PUBLISHED: &'static str = "openai-community/gpt2";
+    const KIND: ModelKind = ModelKind::Gpt2;
 }
 
 /// GPT-Neo.
@@ -57,6 +60,7 @@ impl Family for GptNeos {
     type Model<B: Backend> = GptNeo<B>;
     const SHIPS: &'static str = "gpt-neo-austen";
     const PUBLISHED: &'static str = "EleutherAI/gpt-neo-125m";
+    const KIND: ModelKind = ModelKind::GptNeo;
 }
 
 /// LLaMA, and models of its architecture.
@@ -66,6 +70,7 @@ impl Family for Llamas {
     type Model<B: Backend> = Llama<B>;
     const SHIPS: &'static str = "llama-austen";
     const PUBLISHED: &'static str = "HuggingFaceTB/SmolLM2-135M-Instruct --chat";
+    const KIND: ModelKind = ModelKind::Llama;
 }
 
 /// Recurrent language models, such as the example `train_rnn` makes.
@@ -75,6 +80,7 @@ impl Family for Rnns {
     type Model<B: Backend> = RnnLm<B>;
     const SHIPS: &'static str = "rnn-austen";
     const PUBLISHED: &'static str = "DIR, of one that `train_rnn` made";
+    const KIND: ModelKind = ModelKind::RnnLm;
 }
 
 /// The command of a program that generates text.
@@ -98,6 +104,7 @@ impl<F: Family> Command for Run<'_, F> {
             return print_summary_of::<B, F>(self.options);
         }
         let path = resolve(model.as_deref(), F::SHIPS, &FilePatterns::model())?;
+        check_kind(&path, &[F::KIND])?;
         // The draft has no adapter.
         let model_path = path.clone();
         let files_of = |path: &Path| with_adapter(path, adapter.as_deref().filter(|_| path == model_path));

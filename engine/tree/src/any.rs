@@ -199,15 +199,15 @@ impl<B: Backend> Tree<B> for AnyArray<B> {
 }
 
 /// Formats as `f32[3,4]`, present or absent.
+impl<B: Backend> fmt::Display for AnyArray<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", crate::dtype::type_name(&self.shape, self.dtype))
+    }
+}
+
 /// Type and shape, such as `f32[3,4]`.
 impl<B: Backend> fmt::Debug for AnyArray<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
-    }
-}
-
-impl<B: Backend> fmt::Display for AnyArray<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", crate::dtype::type_name(&self.shape, self.dtype))
     }
 }

@@ -12,6 +12,10 @@ use crate::{
     problem_type::ProblemType,
 };
 
+/// `model_type` of networks whose weights have the names of timm or torchvision. transformers refuses it; it would find none of
+/// the weights and use random ones.
+pub(super) const OTHER_NAMES: &str = "grove_resnet";
+
 /// Configuration of a ResNet: the fields of transformers' `config.json`, and options for which it has no field. Fields
 /// that are absent from a file default to the values of ResNet-50.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -188,7 +192,9 @@ impl PretrainedConfig for ResNetConfig {
 
     fn validate(&self) -> Result<()> {
         let wrong = |reason: String| Err(ModelError::Config { reason });
-        if let Some(Value::String(found)) = self.other.get("model_type") {
+        if let Some(Value::String(found)) = self.other.get("model_type")
+            && found != OTHER_NAMES
+        {
             check_model_type(found, "resnet")?;
         }
         let stages = self.hidden_sizes.len();

@@ -10,7 +10,7 @@ use grove_weights::NameMap;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-use super::{LayerType, ResNetConfig, Stem, names::norm_names, published_names};
+use super::{LayerType, Naming, ResNetConfig, Stem, config::OTHER_NAMES, names::norm_names, published_names};
 use crate::{Pretrained, PretrainedConfig, error::Result, pretrained::fields_of};
 
 /// ResNet, wide ResNet or ResNeXt with an optional classification head.
@@ -128,6 +128,11 @@ impl<B: Backend> Pretrained<B> for ResNet<B> {
 
     fn published_config(&self) -> Result<Map<String, Value>> {
         let mut fields = fields_of(&self.config)?;
+        if self.config.naming != Naming::Transformers {
+            fields.remove("architectures");
+            fields.insert("model_type".into(), OTHER_NAMES.into());
+            return Ok(fields);
+        }
         let class = if self.head.is_some() { "ResNetForImageClassification" } else { "ResNetModel" };
         fields.insert("model_type".into(), "resnet".into());
         fields.insert("architectures".into(), vec![class].into());

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    Family, Pooling, VitConfig,
+    Family, Naming, Pooling, VitConfig,
     config::size_of,
     infer::{TIMM, sizes_of},
 };
@@ -13,6 +13,9 @@ use crate::{
 };
 
 type Fields = Map<String, Value>;
+
+/// `model_type` of models whose weights have the names of timm or torchvision.
+const OTHER_NAMES: &str = "grove_vit";
 
 /// Arguments of timm's models that are read here or determined by the weights' shapes.
 const TIMM_ARGUMENTS: [&str; 16] = [
@@ -44,6 +47,9 @@ impl VitConfig {
     pub(super) fn from_json(mut fields: Fields) -> Result<Self> {
         let wrong = |reason: String| ModelError::Config { reason };
         let supported = ["vit", "dinov2", "dinov2_with_registers"];
+        if fields.get("model_type").is_some_and(|kind| kind == OTHER_NAMES) {
+            fields.insert("model_type".into(), "vit".into());
+        }
         let family = fields.get("model_type").and_then(Value::as_str).unwrap_or("vit").to_owned();
         if !supported.contains(&&*family) {
             return Err(wrong(format!("model_type is '{family}'; known are {}", supported.join(", "))));
@@ -139,7 +145,8 @@ impl VitConfig {
         })
     }
 
-    /// Writes transformers' `config.json`.
+    /// Writes a `config.json`: transformers' if the weights have transformers' names. For others the `model_type` is one that
+    /// transformers refuses, as it would find none of the weights and use random ones.
     pub(super) fn to_json(&self) -> Result<Fields> {
         let fields = serde_json::to_value(self).map_err(|error| ModelError::Config { reason: error.to_string() })?;
         let Value::Object(mut fields) = fields else {
@@ -152,7 +159,11 @@ impl VitConfig {
             Family::Dinov2WithRegisters => "Dinov2WithRegisters",
         };
         let kind = if labels { "ForImageClassification" } else { "Model" };
-        fields.insert("architectures".into(), json!([format!("{class}{kind}")]));
+        if self.naming == Naming::Transformers {
+            fields.insert("architectures".into(), json!([format!("{class}{kind}")]));
+        } else if self.model_type == Family::Vit {
+            fields.insert("model_type".into(), OTHER_NAMES.into());
+        }
         if self.model_type != Family::Vit && !fields.contains_key("mlp_ratio") {
             let (size, inner) = (self.hidden_size as u64, self.intermediate_size as u64);
             // transformers needs an integer ratio if an integer gives the right size.
@@ -185,6 +196,16 @@ fn inner_size(hidden: u64, ratio: f64, swiglu: bool) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn other_names_have_a_model_type_that_transformers_refuses() {
+        let timm = VitConfig::default().with_mean_pooling();
+        let fields = timm.to_json().unwrap();
+        assert_eq!((fields.get("architectures"), &fields["model_type"]), (None, &json!("grove_vit")));
+        assert_eq!(VitConfig::from_json(fields).unwrap().pooling, Pooling::MeanThenNorm);
+        let fields = VitConfig::default().to_json().unwrap();
+        assert_eq!((&fields["architectures"], &fields["model_type"]), (&json!(["ViTModel"]), &json!("vit")));
+    }
 
     /// timm would apply that norm to the class token.
     #[test]

@@ -1,0 +1,60 @@
+//! The programs that read a family of models.
+
+use grove::models::ModelKind;
+
+use crate::prelude::*;
+
+/// Refuses a model of a family that a program does not read, and names the programs that do.
+pub fn check_kind(path: &Path, expected: &[ModelKind]) -> Result<(), Exit> {
+    // If the family is unknown, the loader's error has more to tell.
+    let Ok(kind) = ModelKind::of(path) else { return Ok(()) };
+    if expected.contains(&kind) {
+        return Ok(());
+    }
+    let (name, examples, commands) = match kind {
+        ModelKind::Gpt2 => ("a GPT-2", "gpt2, train_gpt2", "generate, train gpt2"),
+        ModelKind::GptNeo => ("a GPT-Neo", "gpt_neo", "generate"),
+        ModelKind::Llama => ("a LLaMA", "llama, train_llama", "generate, chat, train llama"),
+        ModelKind::RnnLm => ("a recurrent language model", "rnn, train_rnn lm", "generate, train rnn"),
+        ModelKind::RnnClassifier => ("a recurrent classifier", "train_rnn classify", "classify texts, evaluate texts"),
+        ModelKind::Bert => {
+            ("a BERT", "bert, train_bert, finetune_bert", "fill, embed, search, classify texts, tag, answer, finetune texts")
+        }
+        ModelKind::ResNet => ("a ResNet", "resnet, finetune_vision", "classify images, finetune images"),
+        ModelKind::Vit => ("a ViT", "vit, finetune_vision", "classify images, finetune images"),
+        _ => return Ok(()),
+    };
+    Err(failure(format!(
+        "{} is {name}, which this program does not read; the examples {examples} and the commands of grove {commands} do",
+        path.display()
+    )))
+}
+
+/// The task of BERT for which the head of a model was made, by the class in its `config.json`.
+pub(crate) fn task_of_head(path: &Path) -> Option<&'static str> {
+    let directory = if path.is_dir() { path } else { path.parent()? };
+    let text = std::fs::read_to_string(directory.join("config.json")).ok()?;
+    let config: Value = serde_json::from_str(&text).ok()?;
+    let class = config["architectures"][0].as_str()?;
+    let tasks = [
+        ("ForMaskedLM", "fill-mask"),
+        ("ForSequenceClassification", "classify"),
+        ("ForTokenClassification", "tokens"),
+        ("ForQuestionAnswering", "answer"),
+    ];
+    tasks.into_iter().find(|(head, _)| class.ends_with(head)).map(|(_, task)| task)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_model_leads_to_the_right_program() {
+        let bert = shipped("bert-austen");
+        assert!(check_kind(&bert, &[ModelKind::Bert]).is_ok());
+        let Err(Exit::Failure(message)) = check_kind(&bert, &[ModelKind::Gpt2]) else { panic!("refused") };
+        assert!(message.contains("is a BERT") && message.contains("grove fill"), "{message}");
+        assert_eq!(task_of_head(&bert), Some("fill-mask"));
+    }
+}
