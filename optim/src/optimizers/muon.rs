@@ -37,7 +37,7 @@ pub struct Muon<B: Backend> {
     pub nesterov: bool,
     /// If true, updates are multiplied by their inner product with the momentum. Default false.
     pub adaptive: bool,
-    /// Normalisation of matrices before the iteration. Default [`Preconditioning::Frobenius`].
+    /// Normalisation of matrices to a norm of at most 1, before the iteration. Default [`Preconditioning::Frobenius`].
     #[serde(skip)]
     pub preconditioning: Preconditioning,
     /// Adam's `b1`, for parameters that are not matrices. Default 0.9.

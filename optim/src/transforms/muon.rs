@@ -32,7 +32,7 @@ pub struct ScaleByMuon<B: Backend> {
     pub nesterov: bool,
     /// If true, updates are multiplied by their inner product with the momentum. Default false.
     pub adaptive: bool,
-    /// Normalisation of matrices before the iteration. Default [`Preconditioning::Frobenius`].
+    /// Normalisation of matrices to a norm of at most 1, before the iteration. Default [`Preconditioning::Frobenius`].
     pub preconditioning: Preconditioning,
     /// Input and output axes of each leaf as a matrix. By default, leaves with two axes are matrices `[inputs,
     /// outputs]`, or `[outputs, inputs]` in recurrent cells; other leaves are not matrices.
