@@ -18,7 +18,7 @@ fn main() {
     let mut state = optimizer.init(&params);
     let mut times = Vec::new();
     for _ in 0..30 {
-        // A copy: in a train step, nothing else holds the gradients.
+        // A copy, because nothing else holds the gradients in a train step.
         let grads = map::<Flex, _>(grads.clone(), |leaf| leaf.mul_scalar(1.0));
         let begin = Instant::now();
         let (updates, next) = optimizer.update(grads, state, &params);

@@ -12,10 +12,11 @@ use crate::{
 
 /// An optimizer with its schedule, masks and wrappers, as plain data.
 ///
-/// In a file it is one object with the fields of this struct, of which only `name` and `learning_rate` are required, and
-/// the fields of the optimizer's options, such as those of [`Adamw`](crate::Adamw). Missing ones have optax's defaults.
-/// A mask is `"all"`, `"matrices"` or a list of path patterns, and is always called `weight_decay_mask`.
-/// [`build`](Self::build) makes the chain. Accumulation is an option of the training loop, `grove_train::FitOptions`.
+/// A file contains one object with the fields of this struct and the options of the optimizer, such as those of
+/// [`Adamw`](crate::Adamw). Only `name` and `learning_rate` are required; the other fields have optax's defaults. The
+/// mask of weight decay is called `weight_decay_mask` in every optimizer: `"all"`, `"matrices"` or a list of path
+/// patterns. [`build`](Self::build) makes the chain. Gradient accumulation is an option of the training loop,
+/// `grove_train::FitOptions`.
 ///
 /// ```
 /// use grove_optim::{GradientTransformation, OptimizerConfig};
@@ -43,18 +44,18 @@ use crate::{
 pub struct OptimizerConfig {
     /// The optimizer.
     pub name: OptimizerName,
-    /// The learning rate: in a file a number, or a schedule as [`Schedule`] describes.
+    /// The learning rate. In a file: a number, or a schedule in the format of [`Schedule`].
     pub learning_rate: Schedule,
-    /// Largest global norm of the gradients; `None` for no clipping.
+    /// Maximum global norm of the gradients; `None` for no clipping.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clip: Option<f64>,
-    /// Path patterns of the parameters that are not trained.
+    /// Path patterns of the frozen parameters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub frozen: Vec<String>,
     /// Number of consecutive non-finite gradients that are ignored; `None` ignores none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apply_if_finite: Option<u64>,
-    /// The optimizer's other options, which in a file are fields of the same object. A null value is the default.
+    /// The optimizer's own options; in a file, fields of the same object. A null value selects the default.
     #[serde(flatten)]
     pub options: Map<String, Value>,
 }
@@ -99,8 +100,8 @@ impl OptimizerConfig {
         Ok(config)
     }
 
-    /// Builds the chain: gradient clipping, then the optimizer. The options `apply_if_finite` and `frozen` wrap the
-    /// chain, in this order from the inside out.
+    /// Builds the chain: gradient clipping, then the optimizer. `apply_if_finite` wraps this chain, and `frozen` wraps
+    /// the result.
     ///
     /// # Errors
     /// [`OptimError`] if the configuration is invalid.
@@ -137,7 +138,7 @@ impl OptimizerConfig {
         })
     }
 
-    /// The optimizer's own options.
+    /// Parses the optimizer's own options.
     fn options<T: DeserializeOwned>(&self) -> Result<T, OptimError> {
         let given = self.options.iter().filter(|(_, value)| !value.is_null());
         read(given.map(|(name, value)| (name.clone(), value.clone())).collect())
@@ -156,7 +157,7 @@ impl OptimizerConfig {
     }
 }
 
-/// Reads a value; the error names the field.
+/// Deserializes a value. The error names the field.
 fn read<T: DeserializeOwned>(value: Value) -> Result<T, OptimError> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let field = error.path().to_string();

@@ -15,7 +15,7 @@ pub enum OptimError {
         /// Description of the valid values.
         expected: &'static str,
     },
-    /// A pattern of frozen parameters fits no path.
+    /// A pattern of frozen parameters matches no path.
     #[error("{pattern}: nothing in the model is called so; its first parts are {}", first.join(", "))]
     UnmatchedPattern {
         /// The pattern.
@@ -45,7 +45,7 @@ pub enum OptimError {
         /// The paths of all hyperparameters.
         known: Vec<String>,
     },
-    /// The hyperparameter has no value because the state is a skeleton, or that of a part without leaves.
+    /// The hyperparameter has no value: the state is a skeleton, or no parameter uses it.
     #[error("the hyperparameter `{path}` has no value: the state is a skeleton, or no parameter uses it")]
     AbsentHyperparameter {
         /// Path of the hyperparameter.
@@ -64,7 +64,7 @@ fn listed(names: &[String]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// `, did you mean …?` for a name that resembles a known one, or the last part of a known path.
+/// Returns `, did you mean …?` if the name resembles the last segment of a known path.
 fn meant(name: &str, known: &[String]) -> String {
     fn last(path: &str) -> &str {
         path.rsplit('.').next().unwrap_or(path)

@@ -1,19 +1,19 @@
-//! Walking updates and states leaf by leaf. Ranks are erased there; element-wise mathematics is written on the
-//! flattened leaf, `[n]`, where a scalar of the state, `[1]`, broadcasts.
+//! Leaf-by-leaf traversal of updates and states. Ranks are erased: element-wise formulas use the flattened leaf, `[n]`,
+//! against which a scalar of the state, `[1]`, broadcasts.
 
 use burn::tensor::{DType, FloatDType, Tensor};
 use grove_backend::{AnyTensor, Backend, ops};
 use grove_tree::{AnyArray, Path, Tree, map, map_together};
 use std::collections::VecDeque;
 
-/// Applies element-wise mathematics to the leaves of several trees of one structure: the updates, then states or
-/// parameters. The function gets one leaf of each tree, flattened to `[n]`, and returns the new ones.
+/// Applies an element-wise function to the leaves of several trees of one structure: the updates, then states or
+/// parameters. The function gets the corresponding leaves, flattened to `[n]`, and returns the new ones.
 ///
-/// The leaves of a row are f32, or f64 where one of them is. Where the updates have no floating-point leaf, the whole
-/// row stays unchanged.
+/// Corresponding leaves are cast to f32, or to f64 if one of them is f64. If an update is absent or not floating-point,
+/// it stays unchanged, as do its states.
 ///
 /// # Panics
-/// If the trees do not have the same structure, or a state has no leaf, or one of another shape, for an update.
+/// If the structures of the trees differ, or if an update has no state or a state of another shape.
 #[track_caller]
 pub fn elementwise<B: Backend, P: Tree<B>, const N: usize>(
     trees: [P; N],
@@ -26,7 +26,7 @@ pub fn elementwise<B: Backend, P: Tree<B>, const N: usize>(
     })
 }
 
-/// As [`elementwise`], with leaves in their own shape and their path.
+/// Like [`elementwise`], but the function gets the path and the leaves in their own shapes.
 pub(crate) fn leafwise<B: Backend, P: Tree<B>, const N: usize>(
     trees: [P; N],
     mut f: impl FnMut(&Path, [AnyArray<B>; N]) -> [AnyArray<B>; N],
@@ -46,14 +46,15 @@ pub(crate) fn leafwise<B: Backend, P: Tree<B>, const N: usize>(
     })
 }
 
-/// A row of leaves that is changed together with others, as [`all_at_once`] wants it, or one that stays.
+/// Corresponding leaves of several trees: input of the update in [`all_at_once`], or unchanged.
 pub(crate) enum Row<T, L> {
     Changes(T),
     Stays(L),
 }
 
-/// Changes rows of leaves of several trees all at once, so that a backend can take many in one launch. `take` gives what is
-/// wanted of a row, or the row where it stays; `change` gives a new row for each that was taken, in order.
+/// Updates the leaves of several trees in one call, so that a backend can process many leaves in one launch. `take`
+/// returns the input of the update for corresponding leaves, or the leaves if they stay unchanged. `change` returns the
+/// new leaves for each input, in order.
 pub(crate) fn all_at_once<B: Backend, P: Tree<B>, T, const N: usize>(
     trees: [P; N],
     mut take: impl FnMut(&Path, [AnyArray<B>; N]) -> Row<T, [AnyArray<B>; N]>,
@@ -79,7 +80,7 @@ pub(crate) fn all_at_once<B: Backend, P: Tree<B>, T, const N: usize>(
     })
 }
 
-/// All floating-point leaves times a factor, in f32, or f64 where they are.
+/// Multiplies all floating-point leaves by a factor, in f32, or in f64 for f64 leaves.
 pub(crate) fn scaled<B: Backend, P: Tree<B>>(tree: P, factor: &Tensor<B, 1>) -> P {
     let take = |_: &Path, row: [AnyArray<B>; 1]| if takes_part(&row[0]) { Row::Changes(row) } else { Row::Stays(row) };
     let change = |rows: Vec<[AnyArray<B>; 1]>| {
@@ -95,7 +96,7 @@ pub(crate) fn scaled<B: Backend, P: Tree<B>>(tree: P, factor: &Tensor<B, 1>) -> 
     scaled
 }
 
-/// Applies a function to the items of each kind together. The results are in the order of the items.
+/// Groups items by kind and applies a function to each group. Returns the results in the order of the items.
 pub(crate) fn by_kind<K: PartialEq, T, R>(items: Vec<(K, T)>, mut f: impl FnMut(&K, Vec<T>) -> Vec<R>) -> Vec<R> {
     let mut results: Vec<Option<R>> = items.iter().map(|_| None).collect();
     let mut rest: Vec<(usize, (K, T))> = items.into_iter().enumerate().collect();
@@ -119,13 +120,13 @@ pub(crate) fn by_kind<K: PartialEq, T, R>(items: Vec<(K, T)>, mut f: impl FnMut(
     results.into_iter().map(|result| result.expect("a result for each item")).collect()
 }
 
-/// True for the matrices of recurrent cells, which have PyTorch's names and layout, `[outputs, inputs]`. Linear layers have
-/// `[inputs, outputs]`.
+/// Returns true for the matrices of recurrent cells, which have PyTorch's names and layout, `[outputs, inputs]`. Linear
+/// layers have `[inputs, outputs]`.
 pub(crate) fn is_outputs_first(path: &Path) -> bool {
     ["weight_ih", "weight_hh", "weight_hr"].contains(&path.last())
 }
 
-/// Refuses a state that was made for another model.
+/// Panics if gradient and state differ in shape: the state was made for another model.
 #[track_caller]
 pub(crate) fn check_shape(path: &Path, gradient: &[usize], state: &[usize]) {
     assert!(
@@ -135,7 +136,7 @@ pub(crate) fn check_shape(path: &Path, gradient: &[usize], state: &[usize]) {
     );
 }
 
-/// [`map_together`] for trees whose structures have to agree.
+/// [`map_together`] that panics if the structures of the trees differ.
 #[track_caller]
 pub(crate) fn together<B: Backend, P: Tree<B>, const N: usize>(
     trees: [P; N],
@@ -146,13 +147,13 @@ pub(crate) fn together<B: Backend, P: Tree<B>, const N: usize>(
     })
 }
 
-/// The type in which leaves of these types are computed together: f32, or f64 where one of them is.
+/// Returns the dtype in which leaves of these dtypes are computed together: f32, or f64 if one of them is f64.
 pub(crate) fn widest(dtypes: impl IntoIterator<Item = DType>) -> FloatDType {
     if dtypes.into_iter().any(|dtype| dtype == DType::F64) { FloatDType::F64 } else { FloatDType::F32 }
 }
 
-/// The type in which numbers are computed that belong to all leaves of a tree, absent ones too, so that a skeleton's
-/// state is that of the parameters.
+/// Returns the dtype of values that all leaves share, such as a learning rate: f32, or f64 if a leaf is f64. Absent
+/// leaves count, so that the state of a skeleton has the dtypes of the parameters' state.
 pub(crate) fn precision<B: Backend, P: Tree<B>>(tree: &P) -> FloatDType {
     let mut dtype = FloatDType::F32;
     tree.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| {
@@ -163,7 +164,7 @@ pub(crate) fn precision<B: Backend, P: Tree<B>>(tree: &P) -> FloatDType {
     dtype
 }
 
-/// A tree for sums and averages: floating-point leaves in f32, or f64 where they are.
+/// Casts floating-point leaves to f32 for sums and averages; f64 leaves stay f64.
 pub(crate) fn widened<B: Backend, P: Tree<B>>(tree: P) -> P {
     map(tree, AnyArray::widen)
 }
@@ -173,14 +174,14 @@ pub(crate) fn takes_part<B: Backend>(leaf: &AnyArray<B>) -> bool {
     leaf.is_present() && leaf.dtype().is_float()
 }
 
-/// Zeros in f32, or f64 where the leaf is, for each floating-point leaf, absent where the parameter is; other leaves are
-/// absent. The initial state of a moment.
+/// Returns zeros for each floating-point leaf, in f32, or f64 for an f64 leaf: the initial state of a moment. Absent
+/// leaves and leaves that are not floating-point are absent in the result.
 pub fn zeros_like<B: Backend, P: Tree<B>>(params: &P) -> P {
     filled_like(params, 0.0)
 }
 
-/// One value in f32, or f64 where the leaf is, for each floating-point leaf, absent where the parameter is; other leaves
-/// are absent.
+/// Fills each floating-point leaf with one value, in f32, or f64 for an f64 leaf. Absent leaves and leaves that are not
+/// floating-point are absent in the result.
 pub(crate) fn filled_like<B: Backend, P: Tree<B>>(params: &P, value: f64) -> P {
     map(params.clone(), |leaf| {
         let (shape, dtype) = (leaf.shape().to_vec(), DType::from(widest([leaf.dtype()])));
@@ -195,39 +196,39 @@ pub(crate) fn filled_like<B: Backend, P: Tree<B>>(params: &P, value: f64) -> P {
     })
 }
 
-/// A present floating-point leaf as `[n]` in f32, or f64 where it is.
+/// Flattens a present floating-point leaf to `[n]`, in f32, or f64 for an f64 leaf.
 pub(crate) fn flat<B: Backend>(leaf: AnyArray<B>) -> Tensor<B, 1> {
     let len = leaf.len();
     shaped(leaf, [len])
 }
 
-/// A present floating-point leaf in f32, or f64 where it is, and another shape of as many elements.
+/// Reshapes a present floating-point leaf, in f32, or f64 for an f64 leaf.
 pub(crate) fn shaped<B: Backend, const D: usize>(leaf: AnyArray<B>, shape: [usize; D]) -> Tensor<B, D> {
     let dtype = widest([leaf.dtype()]);
     float(leaf.cast_float(dtype)).reshape(shape).into_float().expect("`float` gives one")
 }
 
-/// A tensor as a leaf of a shape of as many elements.
+/// Converts a tensor to a leaf of a shape with the same number of elements.
 pub(crate) fn unflat<B: Backend, const D: usize>(tensor: Tensor<B, D>, shape: &[usize]) -> AnyArray<B> {
     AnyArray::present(tensor.into()).reshape(shape)
 }
 
-/// A leaf with its axes in another order.
+/// Permutes the axes of a leaf.
 pub(crate) fn permuted<B: Backend>(leaf: AnyArray<B>, order: &[usize]) -> AnyArray<B> {
     AnyArray::present(float(leaf).permute(order))
 }
 
-/// Sums along axes, each of which stays with one element.
+/// Sums along axes, which keep size 1.
 pub(crate) fn sum_axes<B: Backend>(leaf: AnyArray<B>, axes: &[usize]) -> AnyArray<B> {
     AnyArray::present(axes.iter().fold(float(leaf), |x, &axis| x.sum_axis(axis)))
 }
 
-/// Means along an axis, which stays with one element.
+/// Averages along an axis, which keeps size 1.
 pub(crate) fn mean_axis<B: Backend>(leaf: AnyArray<B>, axis: usize) -> AnyArray<B> {
     AnyArray::present(float(leaf).mean_axis(axis))
 }
 
-/// The tensor of a present floating-point leaf.
+/// Returns the tensor of a present floating-point leaf.
 pub(crate) fn float<B: Backend>(leaf: AnyArray<B>) -> AnyTensor<B> {
     match leaf.into_value() {
         Some(x @ AnyTensor::Float(_)) => x,

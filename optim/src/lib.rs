@@ -1,21 +1,21 @@
 //! Optimizers as chains of gradient transformations, in optax's terms.
 //!
-//! Every part implements [`GradientTransformation`]: a state initialised from the parameters, and a function from
-//! updates and state to updates and state. The mathematics is in the `scale_by_*` functions; optimizers only chain
-//! them. States are trees. Hyperparameters that change are arrays of the state or [`Schedule`]s of its step count, so
-//! that a whole train step is one function of arrays.
+//! Every part implements [`GradientTransformation`]: `init` makes a state from the parameters, and `update` maps
+//! updates and state to new updates and a new state. The mathematics is in the `scale_by_*` functions; optimizers only
+//! chain them. States are trees. Hyperparameters that change are arrays in the state or [`Schedule`]s of its step
+//! count, so that a whole train step is one function of arrays.
 //!
-//! | what | where |
+//! | topic | items |
 //! |---|---|
 //! | optimizers | [`sgd`], [`adam`], [`adamw`], [`nadamw`], [`amsgrad`], [`adagrad`], [`rmsprop`], [`lion`], [`lamb`], [`lars`], [`radam`], [`adabelief`], [`adafactor`], [`muon`], [`schedule_free_adamw`] |
-//! | of one's own | [`stateless`], [`gradient_transformation`], or a struct with [`GradientTransformation`]; [`elementwise`], [`zeros_like`], [`zero_count`], [`increment`], [`has_no_leaves`], [`device_of`] |
+//! | custom transformations | [`stateless`], [`gradient_transformation`], or a struct with [`GradientTransformation`]; [`elementwise`], [`zeros_like`], [`zero_count`], [`increment`], [`has_no_leaves`], [`device_of`] |
 //! | chains | tuples ([`chain`]), [`named_chain`], [`partition`], vectors of [`boxed`] parts, [`OptimizerConfig`] |
-//! | which parameters | [`masked`], [`freeze`], [`selective_transform`]; [`matrices`], [`by_rank`], [`by_role`], [`by_path`](grove_tree::by_path) |
-//! | around an optimizer | [`multi_steps`], [`apply_if_finite`], [`inject_hyperparams`], [`lookahead`], [`schedule_free`] |
-//! | schedules | [`Schedule`] and the functions that make one |
-//! | several ranks | [`all_reduce_gradients`] as a link of a chain; [`zero1`] divides state and updates |
+//! | parameter masks | [`masked`], [`freeze`], [`selective_transform`]; [`matrices`], [`by_rank`], [`by_role`], [`by_path`](grove_tree::by_path) |
+//! | wrappers | [`multi_steps`], [`apply_if_finite`], [`inject_hyperparams`], [`lookahead`], [`schedule_free`] |
+//! | schedules | [`Schedule`] and the functions that construct one |
+//! | several ranks | [`all_reduce_gradients`] as the first part of a chain; [`zero1`] shards the optimizer state |
 //!
-//! Options are structs whose [`Default`] has optax's values, with a method for each field: `rmsprop(1e-3,
+//! Options are structs with a setter for each field. Their [`Default`] has optax's values: `rmsprop(1e-3,
 //! Rmsprop::default().decay(0.95))`. Results and states are tested against optax 0.2.8.
 //!
 //! ```

@@ -1,4 +1,4 @@
-//! Filters of parameters by rank and role. [`by_path`](grove_tree::by_path) selects them by path.
+//! Parameter filters by rank and role. [`by_path`](grove_tree::by_path) filters by path.
 
 use grove_backend::Backend;
 use grove_tree::{AnyArray, Filter, Node, Path, Tree, Visitor, by_path, is_param, path_fits, paths};
@@ -7,7 +7,7 @@ use std::{collections::HashSet, ops::RangeBounds};
 
 use crate::OptimError;
 
-/// Passes parameters with two axes or more, the usual ones for weight decay. Biases and the scales of norms do not
+/// Passes parameters with at least two axes: the usual mask of weight decay. Biases and the scales of norms do not
 /// pass.
 pub fn matrices<B: Backend>() -> Filter<B> {
     by_rank(2..)
@@ -26,9 +26,9 @@ pub fn by_rank<B: Backend>(rank: impl RangeBounds<usize> + Send + Sync + 'static
     Filter::new(move |path, leaf| leaf.dtype().is_float() && !path.is_buffer() && rank.contains(&leaf.shape().len()))
 }
 
-/// Passes all parameters but those whose paths fit one of the patterns of [`by_path`], which are frozen.
+/// Passes all parameters except the frozen ones: those whose paths match one of the patterns of [`by_path`].
 ///
-/// Patterns may leave out `prefix`, the path of a part of the model, with its dot.
+/// A pattern may omit `prefix`, the path of a submodule including its final dot.
 ///
 /// ```
 /// # use grove_optim::except;
@@ -42,7 +42,7 @@ pub fn by_rank<B: Backend>(rank: impl RangeBounds<usize> + Send + Sync + 'static
 /// ```
 ///
 /// # Errors
-/// If a pattern fits no path of the parameters.
+/// If a pattern matches no path of the parameters.
 pub fn except<B: Backend>(
     params: &impl Tree<B>,
     patterns: &[impl AsRef<str>],
@@ -72,13 +72,13 @@ pub enum Role {
     /// Embedding vectors of tokens or positions: any leaf in a struct with `Embed` in its name, or with `embed` in
     /// its own name.
     Embedding,
-    /// A leaf whose name begins with `bias`, outside of norms.
+    /// A leaf whose name begins with `bias`, outside of norms and embeddings.
     Bias,
     /// Everything else.
     Weight,
 }
 
-/// Passes the parameters of a model that have a role.
+/// Passes the parameters of a model with a given role.
 ///
 /// Roles are determined by the names of the structs that contain a leaf and by the leaf's own name, in one walk over
 /// the parameters. The filter is valid for these parameters, and for updates and states of the same structure.

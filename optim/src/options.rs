@@ -1,4 +1,4 @@
-//! Options of optimizers: methods that set them, and their valid values in files.
+//! Options of optimizers: setters, and validation of values in files.
 
 use grove_backend::Backend;
 use grove_tree::{Filter, by_path, is_inexact};
@@ -10,8 +10,9 @@ use serde_json::Value;
 
 use crate::{Scalar, ScalarOrSchedule, Schedule, matrices};
 
-/// Writes a method for each option, so that `Adamw::default().weight_decay(0.1)` needs no conversion. `into` takes what
-/// converts into the type, `some` what converts into the content of an `Option`.
+/// Generates a setter for each option, so that `Adamw::default().weight_decay(0.1)` needs no conversion. An `into`
+/// setter accepts everything that converts into the type, a `some` setter everything that converts into the content of
+/// the `Option`.
 macro_rules! setters {
     ($Options:ident: $($how:ident $field:ident: $Type:ty,)*) => {
         impl<B: Backend> $Options<B> {
@@ -42,14 +43,14 @@ macro_rules! setters {
 }
 pub(crate) use setters;
 
-/// A number from 0 on, a constant.
+/// A constant of at least 0.
 impl<'de, B: Backend> Deserialize<'de> for Scalar<B> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         nonnegative(deserializer)
     }
 }
 
-/// A number from 0 on, or a schedule.
+/// A constant of at least 0, or a schedule.
 impl<'de, B: Backend> Deserialize<'de> for ScalarOrSchedule<B> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(deserializer)?;
@@ -62,7 +63,7 @@ impl<'de, B: Backend> Deserialize<'de> for ScalarOrSchedule<B> {
     }
 }
 
-/// A number from 0 on.
+/// A number of at least 0.
 pub(crate) fn nonnegative<'de, D: Deserializer<'de>, T: From<f64>>(deserializer: D) -> Result<T, D::Error> {
     number(deserializer, |x| x >= 0.0, "a number from 0 on")
 }
@@ -77,12 +78,12 @@ pub(crate) fn positive<'de, D: Deserializer<'de>, T: From<f64>>(deserializer: D)
     number(deserializer, |x| x > 0.0, "a positive number")
 }
 
-/// [`fraction`] for an option that may be left out.
+/// [`fraction`] for an option that may be absent.
 pub(crate) fn some_fraction<'de, D: Deserializer<'de>, T: From<f64>>(deserializer: D) -> Result<Option<T>, D::Error> {
     fraction(deserializer).map(Some)
 }
 
-/// [`positive`] for an option that may be left out.
+/// [`positive`] for an option that may be absent.
 pub(crate) fn some_positive<'de, D: Deserializer<'de>, T: From<f64>>(deserializer: D) -> Result<Option<T>, D::Error> {
     positive(deserializer).map(Some)
 }
@@ -99,7 +100,7 @@ fn number<'de, D: Deserializer<'de>, T: From<f64>>(
     }
 }
 
-/// Number of iterations that are computed in each step.
+/// Number of iterations in each step, from 1 to 100.
 pub(crate) fn iterations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
     let count = u64::deserialize(deserializer)?;
     match count {
@@ -108,7 +109,7 @@ pub(crate) fn iterations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u
     }
 }
 
-/// A selection of parameters: `"all"`, `"matrices"` or a list of path patterns.
+/// A parameter mask: `"all"`, `"matrices"` or a list of path patterns.
 pub(crate) fn mask<'de, D: Deserializer<'de>, B: Backend>(deserializer: D) -> Result<Option<Filter<B>>, D::Error> {
     let value = Value::deserialize(deserializer)?;
     Ok(Some(match value.as_str() {
@@ -122,7 +123,7 @@ pub(crate) fn mask<'de, D: Deserializer<'de>, B: Backend>(deserializer: D) -> Re
     }))
 }
 
-/// Passes the leaves whose path fits one of the patterns.
+/// Passes the leaves whose paths match one of the patterns.
 pub(crate) fn any_path<B: Backend>(patterns: &[String]) -> Filter<B> {
     let nothing = Filter::new(|_, _| false);
     patterns.iter().fold(nothing, |filter, pattern| filter | by_path(pattern))

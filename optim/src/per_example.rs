@@ -6,23 +6,25 @@ use grove_tree::{AnyArray, Key, Tree, map};
 /// Settings of [`per_example_clip`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PerExampleClip {
-    /// Largest norm of the gradient of one example, all leaves together.
+    /// Maximum norm of the gradient of one example, over all leaves.
     pub max_norm: f64,
-    /// Standard deviation of the noise of the sum over the examples, in units of `max_norm`; 0 for none.
+    /// Standard deviation of the noise that is added to the sum over the examples, in units of `max_norm`; 0 for no
+    /// noise.
     pub noise_multiplier: f64,
 }
 
-/// Returns the mean of the gradients of the examples of a batch, each scaled down to a norm of at most `max_norm`, with normally
-/// distributed noise: `optax.contrib.differentially_private_aggregate`. With the gradients of `per_example_grads` of
-/// grove-compile and any optimizer, this is DP-SGD.
+/// Averages the gradients of the examples of a batch, each scaled down to a norm of at most `max_norm`, and adds
+/// normally distributed noise, as `optax.contrib.differentially_private_aggregate` does. With the gradients of
+/// `per_example_grads` of grove-compile and any optimizer, this is DP-SGD.
 ///
 /// Abadi et al., "Deep Learning with Differential Privacy" (2016).
 ///
-/// The key is split, one for each leaf. Norms and sums of gradients of 16 bits are computed in f32. Leaves that are not
-/// floating-point, or absent, come back absent.
+/// The key is split into one key per leaf. Norms and sums of 16-bit gradients are computed in f32. Absent leaves and
+/// leaves that are not floating-point are absent in the result.
 ///
 /// # Shapes
-/// - leaf of the gradients `[examples, ...]`, of the mean `[...]`
+/// - leaf of `grads` `[examples, ...]`
+/// - leaf of the output `[...]`
 ///
 /// # Panics
 /// If `max_norm` is not positive, or `noise_multiplier` is negative.
@@ -32,7 +34,7 @@ pub fn per_example_clip<B: Backend, P: Tree<B>>(grads: Stacked<B, P>, settings: 
     assert!(noise_multiplier >= 0.0, "the standard deviation of noise cannot be {noise_multiplier}");
     let examples = grads.len();
     let (one, leaves) = grads.into_leaves();
-    // Each in f32 or more, as rows of examples.
+    // One row per example, in f32, or f64 for an f64 leaf.
     let rows = |leaf: &AnyArray<B>| -> Option<Tensor<B, 2>> {
         let size = leaf.len() / examples;
         leaf.clone().widen().into_value()?.reshape([examples, size]).into_float()

@@ -19,7 +19,7 @@ pub enum Scalar<B: Backend> {
 }
 
 impl<B: Backend> Scalar<B> {
-    /// Product with a tensor `[n]`.
+    /// Multiplies a tensor `[n]` by the value.
     pub(crate) fn times(&self, x: Tensor<B, 1>) -> Tensor<B, 1> {
         match self {
             Self::Number(number) => x.mul_scalar(*number),
@@ -27,7 +27,7 @@ impl<B: Backend> Scalar<B> {
         }
     }
 
-    /// Sum with a tensor `[n]`. The constant 0 launches nothing.
+    /// Adds the value to a tensor `[n]`. The constant 0 launches no kernel.
     pub(crate) fn plus(&self, x: Tensor<B, 1>) -> Tensor<B, 1> {
         match self {
             Self::Number(0.0) => x,
@@ -39,7 +39,7 @@ impl<B: Backend> Scalar<B> {
         }
     }
 
-    /// 1 minus this.
+    /// Returns 1 minus the value.
     pub(crate) fn complement(&self) -> Self {
         match self {
             Self::Number(number) => Self::Number(1.0 - number),
@@ -47,7 +47,7 @@ impl<B: Backend> Scalar<B> {
         }
     }
 
-    /// The negated value.
+    /// Returns the negated value.
     pub(crate) fn negated(&self) -> Self {
         match self {
             Self::Number(number) => Self::Number(-number),
@@ -55,7 +55,7 @@ impl<B: Backend> Scalar<B> {
         }
     }
 
-    /// Converts to an array `[1]` of a type.
+    /// Converts to an array `[1]` of a dtype.
     pub(crate) fn array(&self, device: &B::Device, dtype: FloatDType) -> Tensor<B, 1> {
         match self {
             Self::Number(number) => Tensor::full([1], *number, (device, DType::from(dtype))),
@@ -64,7 +64,7 @@ impl<B: Backend> Scalar<B> {
         }
     }
 
-    /// Converts to an array `[1]` of the type of a tensor, on its device.
+    /// Converts to an array `[1]` with the dtype and device of a tensor.
     pub(crate) fn array_like(&self, x: &Tensor<B, 1>) -> Tensor<B, 1> {
         self.array(&x.device(), x.dtype().into())
     }
@@ -87,18 +87,18 @@ impl<B: Backend> From<Tensor<B, 1>> for Scalar<B> {
     }
 }
 
-/// Casts a value `[1]` to the type of a tensor `[n]`: a tree may have leaves of f32 and of f64.
+/// Casts a value `[1]` to the dtype of a tensor `[n]`: a tree may have f32 and f64 leaves.
 fn like<B: Backend>(number: Tensor<B, 1>, x: &Tensor<B, 1>) -> Tensor<B, 1> {
     if number.dtype() == x.dtype() { number } else { number.cast(x.dtype()) }
 }
 
-/// Product of `[n]` and a value `[1]` of any type.
+/// Multiplies `[n]` by a value `[1]` of any dtype.
 pub(crate) fn scaled<B: Backend>(x: Tensor<B, 1>, factor: Tensor<B, 1>) -> Tensor<B, 1> {
     let factor = like(factor, &x);
     x * factor
 }
 
-/// Quotient of `[n]` and a value `[1]` of any type.
+/// Divides `[n]` by a value `[1]` of any dtype.
 pub(crate) fn divided<B: Backend>(x: Tensor<B, 1>, divisor: Tensor<B, 1>) -> Tensor<B, 1> {
     let divisor = like(divisor, &x);
     x / divisor
@@ -107,20 +107,20 @@ pub(crate) fn divided<B: Backend>(x: Tensor<B, 1>, divisor: Tensor<B, 1>) -> Ten
 /// A hyperparameter, such as a learning rate, that may follow a schedule.
 #[derive(Clone, Debug)]
 pub enum ScalarOrSchedule<B: Backend> {
-    /// The same at each step, unless it is an injected hyperparameter that is set.
+    /// A constant, or the current value of an injected hyperparameter.
     Scalar(Scalar<B>),
     /// A function of the step count.
     Schedule(Schedule),
 }
 
 impl<B: Backend> ScalarOrSchedule<B> {
-    /// Initial state: the step count for a schedule, `None` otherwise.
+    /// Returns the initial state: the step count for a schedule, `None` otherwise.
     pub(crate) fn init<P: Tree<B>>(&self, params: &P) -> Option<Count<B>> {
         matches!(self, Self::Schedule(_)).then(|| zero_count(params))
     }
 
-    /// Returns the value at this step, and the count for the next one. A schedule is computed in the precision of the
-    /// updates; without leaves its value is 0, which nothing uses.
+    /// Returns the value at this step, and the count for the next one. A schedule is evaluated in the precision of the
+    /// updates. Without leaves its value is 0 and unused.
     #[track_caller]
     pub(crate) fn step<P: Tree<B>>(&self, count: Option<Count<B>>, updates: &P) -> (Scalar<B>, Option<Count<B>>) {
         match (self, count) {
@@ -154,7 +154,7 @@ impl<B: Backend> From<Tensor<B, 1>> for ScalarOrSchedule<B> {
     }
 }
 
-/// A closure of the step count is a schedule.
+/// Converts a closure of the step count into a schedule.
 impl<B: Backend, F: Fn(u64) -> f64 + Send + Sync + 'static> From<F> for ScalarOrSchedule<B> {
     fn from(function: F) -> Self {
         Self::Schedule(function.into())

@@ -6,9 +6,9 @@ use grove_tree::{AnyArray, Tree};
 
 use crate::leafwise::{flat, takes_part, together};
 
-/// Selects one of two trees of the same structure: `then` if the condition holds, else `otherwise`. Floats, integers
-/// and booleans are selected unchanged, including NaN and infinity. Nothing is read from the device. A leaf that is
-/// present in only one of the trees comes from that one.
+/// Returns `then` if the condition holds, else `otherwise`. Selected values are unchanged, including NaN, infinity,
+/// integers and booleans. The host reads nothing from the device. A leaf that is present in only one of the trees comes
+/// from that tree.
 ///
 /// # Shapes
 /// - condition `[1]`
@@ -31,7 +31,8 @@ fn select_leaf<B: Backend>(condition: &Tensor<B, 1, Bool>, then: AnyArray<B>, ot
     AnyArray::present(selected.expect("both are present"))
 }
 
-/// Returns whether all elements of all floating-point leaves are finite, `[1]`; `None` if no leaf is present.
+/// Returns `[1]`, true if all elements of all floating-point leaves are finite; `None` if no floating-point leaf is
+/// present.
 pub fn all_finite<B: Backend, T: Tree<B>>(tree: &T) -> Option<Tensor<B, 1, Bool>> {
     let leaves = grove_tree::leaves(tree).into_iter().filter(|(_, leaf)| takes_part(leaf));
     // NaN and infinity fail this comparison. A compiler might remove arithmetic such as x * 0.

@@ -4,24 +4,27 @@ use grove_tree::{AnyArray, Array, Filter, Path, Tree};
 
 use crate::leafwise::{takes_part, together, widest};
 
-/// A function from gradients to updates, possibly with state. Every part of an optimizer implements this trait.
+/// A gradient transformation: a pair of pure functions, `init` and `update`, that map gradients to updates with a
+/// state. Every part of an optimizer implements this trait.
 ///
 /// The first part of an optimizer gets the gradients. Each later part gets the output of the part before it.
 /// [`apply_updates`] adds the last output to the parameters. The state is a tree, so saving, loading and moving it
 /// needs no extra code.
 ///
-/// Updates are f32 from the first transformation on, and so are states, whatever the parameters' dtype; f64 stays f64.
-/// Leaves that are absent from the updates, and leaves that are not floating-point, stay unchanged and have absent
-/// states. On a skeleton, [`init`](Self::init) returns the skeleton of the state.
+/// Updates and states are f32 from the first transformation on, whatever the parameters' dtype; f64 stays f64. Absent
+/// updates and leaves that are not floating-point stay unchanged and have absent states. [`init`](Self::init) of a
+/// skeleton returns the skeleton of the state.
 ///
-/// A part of an optimizer may have no leaves: all parameters are matrices, or all are frozen. There is no device then, so
-/// that its state is a skeleton too, counts included. Its updates are empty, and the state stays as it is.
+/// A part of an optimizer may have no leaves, because all parameters are matrices or all are frozen. Its device is
+/// unknown, so its state is a skeleton, including step counts. `update` then returns the empty updates and the
+/// unchanged state.
 ///
-/// # A transformation of one's own
-/// A function of updates and parameters is one by [`stateless`](crate::stateless), and two functions by
-/// [`gradient_transformation`](crate::gradient_transformation). With hyperparameters it is a struct;
-/// [`elementwise`](crate::elementwise) walks over the leaves, and [`zeros_like`](crate::zeros_like), [`zero_count`] and
-/// [`increment`] make states. One that reads its count asks [`has_no_leaves`] first. Momentum by signs:
+/// # Custom transformations
+/// [`stateless`](crate::stateless) makes a transformation from a function of updates and parameters, and
+/// [`gradient_transformation`](crate::gradient_transformation) from two functions. A transformation with
+/// hyperparameters is a struct: [`elementwise`](crate::elementwise) maps over the leaves, and
+/// [`zeros_like`](crate::zeros_like), [`zero_count`] and [`increment`] make states. A transformation that reads its
+/// count calls [`has_no_leaves`] first. This example returns the sign of the momentum:
 ///
 /// ```
 /// use grove_backend::Backend;
@@ -59,21 +62,21 @@ use crate::leafwise::{takes_part, together, widest};
     note = "`{P}` has to be a tree on the backend `{B}`: `#[derive(Tree)]`"
 )]
 pub trait GradientTransformation<B: Backend, P: Tree<B>> {
-    /// The state that is carried from step to step.
+    /// State that is carried from step to step.
     type State: Tree<B>;
 
-    /// The state before the first step.
+    /// Returns the state before the first step.
     fn init(&self, params: &P) -> Self::State;
 
-    /// One step: new updates and the next state. Updates and state are taken by value so that their memory can be
-    /// used again.
+    /// Returns the new updates and the next state. Takes updates and state by value, so that their memory can be
+    /// reused.
     ///
     /// # Panics
     /// If updates, state and parameters do not have the same structure.
     fn update(&self, updates: P, state: Self::State, params: &P) -> (P, Self::State);
 
-    /// One step and the parameters after it: [`update`](Self::update), then [`apply_updates`]. The end of an optimizer may
-    /// do both in one pass over each leaf, within rounding.
+    /// Makes one step and returns the new parameters: [`update`](Self::update), then [`apply_updates`]. The last part
+    /// of an optimizer may fuse both into one pass over each leaf; results agree within rounding.
     ///
     /// # Panics
     /// As [`update`](Self::update).
@@ -83,7 +86,7 @@ pub trait GradientTransformation<B: Backend, P: Tree<B>> {
     }
 }
 
-/// Applies transformations one after the other. A tuple already is a chain; this function returns it unchanged.
+/// Applies transformations in sequence. A tuple already is a chain; this function returns it unchanged.
 ///
 /// ```
 /// use grove_optim::{GradientTransformation, apply_updates, chain, clip_by_global_norm, scale};
@@ -121,7 +124,7 @@ pub fn apply_updates<B: Backend, P: Tree<B>>(params: P, updates: P) -> P {
     params
 }
 
-/// Notes on a backend that records that the step of a loop which made these parameters ends.
+/// Marks the end of the train step that computed these parameters, on lazy backends.
 pub(crate) fn end_step<B: Backend, P: Tree<B>>(params: &P) {
     if B::LAZY
         && let Some(device) = device_of(params)
@@ -130,7 +133,7 @@ pub(crate) fn end_step<B: Backend, P: Tree<B>>(params: &P) {
     }
 }
 
-/// Panics if a pattern of a mask matches no parameter.
+/// Panics if a path pattern of a mask matches no parameter.
 #[track_caller]
 pub(crate) fn check_mask<B: Backend, P: Tree<B>>(mask: &Filter<B>, params: &P) {
     if let Err(error) = mask.check(params) {
@@ -138,10 +141,10 @@ pub(crate) fn check_mask<B: Backend, P: Tree<B>>(mask: &Filter<B>, params: &P) {
     }
 }
 
-/// A step count: one whole number, on the device of the parameters.
+/// A step count: an integer `[1]` on the device of the parameters.
 pub type Count<B> = Array<B, 1, Int>;
 
-/// The count before the first step; absent for a skeleton, and where there are no leaves.
+/// Returns the count before the first step, 0. It is absent for a skeleton and for a tree without leaves.
 pub fn zero_count<B: Backend, P: Tree<B>>(params: &P) -> Count<B> {
     match device_of(params) {
         Some(device) => Array::new(Tensor::zeros([1], &device)),
@@ -149,13 +152,13 @@ pub fn zero_count<B: Backend, P: Tree<B>>(params: &P) -> Count<B> {
     }
 }
 
-/// The count after one more step. An absent one stays absent.
+/// Increments a count. An absent count stays absent.
 pub fn increment<B: Backend>(count: Count<B>) -> Count<B> {
     if count.is_present() { Array::new(count.val().add_scalar(1)) } else { count }
 }
 
-/// True if there is nothing to update and the count of the state is absent, so that it cannot be read: the part of an
-/// optimizer has no leaves.
+/// Returns true if the count of the state is absent, so that it cannot be read, and there is nothing to update: this
+/// part of the optimizer has no leaves.
 ///
 /// # Panics
 /// If the count is absent and there is a gradient.
@@ -174,17 +177,17 @@ pub fn has_no_leaves<B: Backend, P: Tree<B>>(updates: &P, count: &Count<B>) -> b
     true
 }
 
-/// A count as f32 or f64, whatever the device's usual type is: f32 is exact up to 2^24.
+/// Converts a count to f32 or f64, whatever the device's default dtype. f32 is exact up to 2^24.
 pub(crate) fn steps<B: Backend>(count: &Count<B>, dtype: FloatDType) -> Tensor<B, 1> {
     ops::int_into_float(count.val(), dtype)
 }
 
-/// A number of steps to compare counts with. Not every device has integers of more than 32 bits.
+/// Clamps a number of steps to compare counts with: not every device has integers of more than 32 bits.
 pub(crate) fn bound(steps: u64) -> i64 {
     steps.min(i32::MAX as u64) as i64
 }
 
-/// The device of the first present leaf; `None` for a skeleton, and where there are no leaves.
+/// Returns the device of the first present leaf; `None` for a skeleton and for a tree without leaves.
 pub fn device_of<B: Backend, P: Tree<B>>(params: &P) -> Option<B::Device> {
     let mut device = None;
     params.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| {
@@ -237,7 +240,7 @@ mod chains {
     chains!(T0 0, T1 1, T2 2, T3 3, T4 4, T5 5, T6 6, > T7 7);
 }
 
-/// `None` changes nothing.
+/// `None` returns updates unchanged.
 impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransformation<B, P> for Option<T> {
     type State = Option<T::State>;
 

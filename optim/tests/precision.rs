@@ -55,7 +55,7 @@ fn close(name: &str, found: [Vec<f64>; 2], expected: [f64; 3]) {
     }
 }
 
-/// Adam by its definition, with decoupled weight decay, at a rate for each step.
+/// Computes Adam by its definition, with decoupled weight decay and a learning rate for each step.
 fn adam_by_hand(rate: impl Fn(usize) -> f64, decay: f64) -> [f64; 3] {
     let (mut p, mut mu, mut nu) = (START, [0.0; 3], [0.0; 3]);
     for i in 0..5 {
@@ -120,7 +120,7 @@ fn other_chains_in_f64() {
     close("accumulated", run(accumulated), std::array::from_fn(|k| START[k] - 0.01 * mean(k)));
 }
 
-/// Updates, states and parameters of the others are f64 throughout.
+/// All other chains keep updates, states and parameters in f64.
 #[test]
 fn all_chains_keep_f64() {
     let _ = run(scale_by_rms(ScaleByRms { bias_correction: true, ..ScaleByRms::default() }));
@@ -138,7 +138,7 @@ fn all_chains_keep_f64() {
     let _ = run(apply_if_finite(adam(0.01, Adam::default().nesterov(true)), 3));
 }
 
-/// Leaves of both types in one tree.
+/// Leaves of several dtypes in one tree.
 #[test]
 fn each_leaf_in_its_own_type() {
     let params = (leaf(&START, DType::F64), leaf(&START, DType::F32), leaf(&START, DType::BF16));
@@ -194,7 +194,7 @@ fn finds_what_is_not_finite<D: Backend>() {
             DType::F16 => 65_504.0,
             _ => 3.0e38,
         };
-        // These are finite, but their sums and squares are not.
+        // These elements are finite, but their sums and squares are not.
         assert!(finite::<D>(&[most, most, -most, -most, 0.0, 1e-45], dtype), "{dtype:?}");
         for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
             assert!(!finite::<D>(&[bad], dtype) && !finite::<D>(&[1.0, bad, -most], dtype), "{dtype:?} {bad}");
@@ -211,7 +211,7 @@ fn finite_is_what_is_neither_nan_nor_infinite() {
     finds_what_is_not_finite::<grove_backend::Autodiff<Flex>>();
 }
 
-/// A mask by path that matches nothing is misspelt; a predicate may pass nothing.
+/// A path pattern that matches nothing is a misspelling; a predicate may match nothing.
 #[derive(Tree, Clone, Debug)]
 struct Layer<B: Backend> {
     weight: Array<B, 2>,
@@ -249,6 +249,6 @@ fn misspelt_masks_are_named() {
     let nothing = || by_rank::<B>(7..) & by_path("wieght").optional();
     GradientTransformation::<B, _>::init(&freeze(nothing()), &layer());
     adamw(0.1, Adamw::default().mask(nothing())).init(&layer());
-    // A part of a model has the paths of the whole.
+    // A masked model keeps the paths of the whole, so this inner mask matches a path.
     masked(adamw(0.1, Adamw::default().mask(by_path::<B>("bias"))), by_path("weight")).init(&layer());
 }

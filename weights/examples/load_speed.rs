@@ -1,6 +1,7 @@
-//! Time and peak memory of loading a GPT-2 sized file: `cargo run -p grove-weights --example load_speed -- FILE`.
+//! Measures time and peak memory of loading a GPT-2 sized file: `cargo run -p grove-weights --example load_speed --
+//! FILE`.
 //!
-//! The tensors become leaves of a tree of their own shapes on flex, as f32.
+//! The tensors become leaves of a tree with their own shapes on flex, as f32.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -9,7 +10,7 @@ use burn_flex::Flex;
 use grove_tree::Array;
 use grove_weights::{LoadOptions, NameMap, Step, TensorFiles, load};
 
-/// A line of `/proc/self/status`, in MB.
+/// Returns a line of `/proc/self/status`, in MB.
 fn status(key: &str) -> f64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':')).unwrap_or_default();
@@ -27,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut matrices = BTreeMap::new();
     let mut names = NameMap::new();
     for name in checkpoint.names() {
-        // Tree paths split at dots; a flat map of names without them will do here.
+        // Tree paths split at dots; a flat map of names without dots suffices here.
         let path = name.replace('.', "_");
         match checkpoint.info(name)?.shape[..] {
             [a] => {

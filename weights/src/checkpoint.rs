@@ -18,13 +18,12 @@ use crate::mapped::MappedFile;
 use crate::view::{View, check_decodable, materialise};
 
 /// Named tensors on disk: safetensors or PyTorch files, single or sharded, numpy's `.npz` and `.npy`, or llama.cpp's
-/// GGUF, whole or split. Both of PyTorch's containers are read: the zip archive, and the stream used before version
-/// 1.6.
+/// GGUF, whole or split. Both containers of PyTorch are read: the zip archive, and the stream of versions before 1.6.
 ///
-/// Opening reads tables of contents only and maps the files into memory; the values of a tensor are read on request.
+/// Opening reads only tables of contents and maps the files into memory; the values of a tensor are read on request.
 /// Files are not trusted: [`open`](Self::open) checks them, so that every listed tensor can be read, with two
-/// exceptions. A compressed array (of `numpy.savez_compressed`) is unpacked, and its checksum compared, only when it
-/// is read. A type without an implementation, such as 8-bit floats or GGUF's `IQ4_XS`, is listed, so that the file's
+/// exceptions. A compressed array (from `numpy.savez_compressed`) is unpacked, and its checksum compared, only when it
+/// is read. A tensor of an unsupported type, such as 8-bit floats or GGUF's `IQ4_XS`, is listed, so that the file's
 /// other tensors can be used; reading it is an error.
 #[derive(Debug)]
 pub struct TensorFiles {
@@ -32,37 +31,40 @@ pub struct TensorFiles {
     files: Vec<Arc<MappedFile>>,
     /// Maps tensor names to the index of the file and the entry in it.
     tensors: BTreeMap<String, (usize, Entry)>,
-    /// Tensors that an index names, and that its shard does not hold: published checkpoints list parts that they do not have.
+    /// Maps tensors that an index names but their shard lacks to that shard: published indexes may list missing
+    /// tensors.
     absent: BTreeMap<String, String>,
     metadata: BTreeMap<String, String>,
     gguf: Option<GgufMetadata>,
 }
 
-/// What stands before the names of models that were wrapped while they were trained: by torch.compile, anywhere, and by
-/// DataParallel and its like, before all of them.
+/// Prefixes of the names of models that were wrapped in training: by torch.compile, in any segment, and by DataParallel
+/// and similar wrappers, at the start of every name.
 const COMPILED: &str = "_orig_mod.";
 const PARALLEL: &str = "module.";
 
 impl TensorFiles {
     /// Opens a directory or a file.
     ///
-    /// In a directory, `open` looks for these files in this order: `model.safetensors`,
-    /// `model.safetensors.index.json`, `pytorch_model.bin`, `pytorch_model.bin.index.json`, a single `*.safetensors`,
-    /// `*.bin`, `*.pt`, `*.pth`, `*.npz` or `*.gguf`. A file may be any of these, or an `.npy`: one array, named
-    /// after its file. Names in an `.npz` are those of its entries without `.npy`, and may contain slashes. For a
-    /// split GGUF (`…-00001-of-00003.gguf`) give the first part; the others must be in the same directory. The format
-    /// is detected from the content, not from the name.
+    /// In a directory, `open` looks for these files in this order: `model.safetensors`, `model.safetensors.index.json`,
+    /// `pytorch_model.bin`, `pytorch_model.bin.index.json`, a single `*.safetensors`, `*.bin`, `*.pt`, `*.pth`, `*.npz`
+    /// or `*.gguf`. A file may be any of these, or an `.npy`, which is one array named after its file. Names in an
+    /// `.npz` are the names of its entries without `.npy`, and may contain slashes. For a split GGUF
+    /// (`…-00001-of-00003.gguf`), pass the first part; the others must be in the same directory. The format is detected
+    /// from the content, not from the name.
     ///
-    /// Averaged weights, `state_dict_ema` or `model_ema`, are taken before plain ones; a note on standard error says so.
+    /// Averaged weights, `state_dict_ema` or `model_ema`, have precedence over plain ones; a note on standard error
+    /// says so.
     ///
-    /// Names are those of the model: what torch.compile (`_orig_mod.`) and DataParallel (`module.`) put before them is left out.
+    /// Names are those of the model: the prefixes of torch.compile (`_orig_mod.`) and DataParallel (`module.`) are
+    /// removed.
     ///
-    /// In a PyTorch file the state dict may be the whole content, or an entry of a training checkpoint: `state_dict`,
-    /// `model_state_dict`, `model_state`, `model` and the like. In the second case names are relative to that entry.
+    /// In a PyTorch file, the state dict may be the whole content, or an entry of a training checkpoint: `state_dict`,
+    /// `model_state_dict`, `model_state`, `model` and similar names. Names are then relative to that entry.
     ///
     /// # Errors
-    /// One of the variants of [`WeightsError`] that name a file. No malformed file panics, and memory is never
-    /// allocated by a length that a file only claims.
+    /// A variant of [`WeightsError`] that names a file. No malformed file causes a panic, and no allocation has a size
+    /// that a file merely claims.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let about = std::fs::metadata(path).map_err(WeightsError::io("open", path))?;
@@ -86,7 +88,7 @@ impl TensorFiles {
         Ok(checkpoint)
     }
 
-    /// Removes what wrappers have put into the names, unless two tensors would have one name then.
+    /// Removes the prefixes of wrappers from names, unless two tensors would then have the same name.
     fn unwrap_names(&mut self) {
         let parallel = self.tensors.keys().all(|name| name.replace(COMPILED, "").starts_with(PARALLEL));
         let unwrapped = |name: &String| {
@@ -156,8 +158,8 @@ impl TensorFiles {
         Ok(gguf)
     }
 
-    /// The same tensors, and others of another file: in place of those of the same name, or beside them. `named` gives a name of the
-    /// other file its name here, or `None` for a tensor that is left out.
+    /// Adds the tensors of another file, replacing those of the same name. `named` maps a name of the other file to its
+    /// name here, or to `None` to skip the tensor.
     pub fn with_tensors_of(mut self, other: &Self, named: impl Fn(&str) -> Option<String>) -> Self {
         let offset = self.files.len();
         self.files.extend(other.files.iter().cloned());
@@ -201,7 +203,7 @@ impl TensorFiles {
         self.gguf.as_ref()
     }
 
-    /// The directory of the weights, usually also of `config.json` and the tokenizer.
+    /// Directory of the weights, usually also of `config.json` and the tokenizer.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -209,8 +211,8 @@ impl TensorFiles {
     /// Reads a tensor in its stored type, or as `f32` if it is quantized.
     ///
     /// # Errors
-    /// If there is no tensor of this name, its type is not supported (8-bit floats, complex numbers, some block
-    /// types), or its compressed data is corrupted.
+    /// If there is no tensor of this name, if its type is not supported (8-bit floats, complex numbers, some block
+    /// types), or if its compressed data is corrupted.
     pub fn tensor(&self, name: &str) -> Result<TensorData> {
         let view = self.view(name, DType::F32)?;
         let dtype = view.dtype();
@@ -235,7 +237,7 @@ impl TensorFiles {
         entry.quantized().map_or(Ok(()), |kind| check_decodable(name, file, kind))
     }
 
-    /// The shard in which an index says that a tensor lies, where the shard does not hold it.
+    /// Returns the shard that an index names for a tensor but that lacks the tensor.
     pub(crate) fn promised(&self, name: &str) -> Option<&str> {
         self.absent.get(name).map(String::as_str)
     }

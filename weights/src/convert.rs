@@ -11,8 +11,8 @@ compile_error!("weights files are little-endian and are read in place");
 /// Number of elements converted at a time, on the stack.
 const LANE: usize = 512;
 
-/// Converts `source`, contiguous little-endian values of type `from`, into `target`, which has room for exactly as
-/// many values of type `to`. `source` need not be aligned.
+/// Converts contiguous little-endian values of type `from` into `target`, which has room for exactly as many values of
+/// type `to`. `source` need not be aligned.
 ///
 /// Floats are rounded to nearest (overflow becomes infinite, as in PyTorch), integers become floats, booleans become
 /// 0 and 1, and integers become booleans by comparison with 0.
@@ -21,7 +21,7 @@ const LANE: usize = 512;
 /// Returns the reason: floats do not convert to integers or booleans, and an integer must fit its new type.
 pub(crate) fn convert(source: &[u8], from: DType, target: &mut [u8], to: DType) -> Result<(), String> {
     debug_assert_eq!(source.len() / from.size(), target.len() / to.size());
-    // Booleans are never copied: any byte but 0 is true, and a `bool` of another value than 0 and 1 must never exist.
+    // Booleans are never copied: any nonzero byte means true, but a `bool` must be 0 or 1.
     if as_stored(from) == as_stored(to) && !from.is_bool() {
         target.copy_from_slice(source);
         return Ok(());
@@ -52,7 +52,7 @@ pub(crate) fn convert(source: &[u8], from: DType, target: &mut [u8], to: DType) 
     Ok(())
 }
 
-/// Maps types with the same bits in memory to one of them.
+/// Maps types with the same memory representation to one of them.
 fn as_stored(dtype: DType) -> DType {
     if dtype == DType::Flex32 { DType::F32 } else { dtype }
 }
@@ -66,14 +66,14 @@ fn lane<S: Pod, T: Pod>(source: &[u8], target: &mut [u8], convert: impl FnOnce(&
     target.copy_from_slice(bytemuck::cast_slice(&to[..count]));
 }
 
-/// Reads elements of `N` bytes.
+/// Reads elements of `N` bytes each.
 fn read<const N: usize, W>(source: &[u8], wide: &mut [W], value: impl Fn([u8; N]) -> W) {
     for (bytes, wide) in source.as_chunks::<N>().0.iter().zip(wide) {
         *wide = value(*bytes);
     }
 }
 
-/// Writes elements of `N` bytes; returns false if `bytes` fails for one of them.
+/// Writes elements of `N` bytes each. Returns false if `bytes` fails for one of them.
 fn write<const N: usize, W: Copy>(wide: &[W], target: &mut [u8], bytes: impl Fn(W) -> Option<[u8; N]>) -> bool {
     target
         .as_chunks_mut::<N>()

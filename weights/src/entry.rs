@@ -14,9 +14,9 @@ use crate::packed::Packed;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TensorInfo {
-    /// Sizes, outermost first; empty for a scalar. Counted in values, quantized or not.
+    /// Sizes of the axes, outermost first, counted in values, quantized or not; empty for a scalar.
     pub shape: Vec<usize>,
-    /// Type of the stored values. `F32` for a quantized tensor, which is read in that type.
+    /// Type of the stored values. `F32` for a quantized tensor, which is read as `f32`.
     pub dtype: StoredDtype,
     /// Block type of a quantized tensor; `None` if the tensor is not quantized.
     pub quantized: Option<BlockType>,
@@ -25,16 +25,16 @@ pub struct TensorInfo {
 }
 
 impl TensorInfo {
-    /// Shape of a leaf of bytes (u8) that holds this quantized tensor without decoding: its rows, and the bytes of
-    /// each. `None` if the tensor is not quantized.
+    /// Returns the shape of a leaf of bytes (u8) that contains this quantized tensor without decoding: its rows, with
+    /// the bytes of each row as the last axis. `None` if the tensor is not quantized.
     pub fn raw_shape(&self) -> Option<Vec<usize>> {
         let (&row, rows) = self.shape.split_last()?;
         Some([rows, &[self.quantized?.row_bytes(row)?]].concat())
     }
 }
 
-/// Position of the values of a tensor. The reader of each format creates it, and has checked that every element
-/// reached by `shape` and `strides` lies inside the file, or inside the unpacked content.
+/// Position of a tensor's values. The reader of each format creates it, and has checked that every element reached by
+/// `shape` and `strides` is inside the file, or inside the unpacked content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) dtype: StoredDtype,
@@ -51,25 +51,25 @@ pub(crate) struct Entry {
 pub(crate) enum Form {
     /// The same bytes as in memory.
     Plain,
-    /// An encoding that has to be decoded for the whole tensor before an element can be found.
+    /// Packed values: the whole tensor must be unpacked before an element can be located.
     Packed(Packed),
     /// Quantized, in blocks along the last axis. The tensor is row-major and its dtype `F32`.
     Blocks(BlockType),
 }
 
 impl Entry {
-    /// Block type; `None` if the values are not quantized.
+    /// Returns the block type; `None` if the values are not quantized.
     pub(crate) fn quantized(&self) -> Option<BlockType> {
         if let Form::Blocks(kind) = self.form { Some(kind) } else { None }
     }
 
-    /// Name of the type of the stored values, for messages.
+    /// Returns the name of the type of the stored values, for messages.
     pub(crate) fn type_name(&self) -> String {
         self.quantized().map_or_else(|| self.dtype.to_string(), |kind| kind.to_string())
     }
 }
 
-/// Strides of a row-major array of this shape, in elements.
+/// Returns the strides of a row-major array of this shape, in elements.
 pub(crate) fn row_major(shape: &[usize]) -> Vec<usize> {
     let mut strides = vec![1usize; shape.len()];
     for axis in (1..shape.len()).rev() {
@@ -78,7 +78,7 @@ pub(crate) fn row_major(shape: &[usize]) -> Vec<usize> {
     strides
 }
 
-/// Strides of a column-major array of this shape (Fortran's order), in elements.
+/// Returns the strides of a column-major (Fortran-order) array of this shape, in elements.
 pub(crate) fn column_major(shape: &[usize]) -> Vec<usize> {
     let mut strides = vec![1usize; shape.len()];
     for axis in 1..shape.len() {
@@ -87,7 +87,7 @@ pub(crate) fn column_major(shape: &[usize]) -> Vec<usize> {
     strides
 }
 
-/// Number of elements; `None` if it overflows.
+/// Returns the number of elements; `None` if it overflows.
 pub(crate) fn element_count(shape: &[usize]) -> Option<usize> {
     shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size))
 }
@@ -106,7 +106,7 @@ pub(crate) fn check_size(dtype: StoredDtype, shape: &[usize], bytes: usize) -> s
     }
 }
 
-/// Burn's type for a stored type; `None` where Burn has none (8-bit and smaller floats, complex numbers).
+/// Returns Burn's type for a stored type; `None` if Burn has none (8-bit and smaller floats, complex numbers).
 pub(crate) fn burn_dtype(dtype: StoredDtype) -> Option<DType> {
     Some(match dtype {
         StoredDtype::F64 => DType::F64,
@@ -126,7 +126,7 @@ pub(crate) fn burn_dtype(dtype: StoredDtype) -> Option<DType> {
     })
 }
 
-/// The stored type that represents values of a Burn type exactly; `None` for quantized values.
+/// Returns the stored type that represents a Burn type exactly; `None` for quantized values.
 pub(crate) fn stored_dtype(dtype: DType) -> Option<StoredDtype> {
     Some(match dtype {
         DType::F64 => StoredDtype::F64,

@@ -1,4 +1,4 @@
-//! Errors between a file, or a hub, and a model.
+//! Errors in files, hubs and the match between a checkpoint and a model.
 
 use std::path::PathBuf;
 
@@ -9,12 +9,12 @@ use crate::{report::Report, suggestions::did_you_mean};
 /// Result type of this crate.
 pub type Result<T> = std::result::Result<T, WeightsError>;
 
-/// An error of this crate. Each names the file, the tensor or the model that it concerns, in one sentence that says
-/// what to do; a report of names ([`WeightsError::Incompatible`]) takes a few lines.
+/// An error of this crate. Each error names the file, tensor or model in one sentence, and says how to fix the problem;
+/// a report of names ([`WeightsError::Incompatible`]) has several lines.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum WeightsError {
-    /// The operating system refused an operation.
+    /// The operating system reported an error.
     #[error(transparent)]
     Io(#[from] FileError),
 
@@ -29,7 +29,7 @@ pub enum WeightsError {
         foreign: Vec<String>,
     },
 
-    /// The file does not contain weights: it is empty, a git-lfs pointer, a web page, a directory, ….
+    /// The file contains no weights: it is empty, a git-lfs pointer, a web page, a directory or similar.
     #[error("{} is not a weights file: {found}", file.display())]
     NotWeights {
         /// The file.
@@ -47,23 +47,23 @@ pub enum WeightsError {
         reason: String,
     },
 
-    /// The file breaks its format's rules.
+    /// The file violates the rules of its format.
     #[error("{} is malformed: {reason}", file.display())]
     Malformed {
         /// The file.
         file: PathBuf,
-        /// The rule, and the way in which it is violated.
+        /// The violated rule, and the violation.
         reason: String,
     },
 
-    /// The file's entry for one tensor breaks the format's rules.
+    /// The file's entry for one tensor violates the rules of the format.
     #[error("{} is malformed: tensor `{tensor}`: {reason}", file.display())]
     MalformedTensor {
         /// The file.
         file: PathBuf,
         /// The tensor's name in the file.
         tensor: String,
-        /// The rule, and the way in which it is violated.
+        /// The violated rule, and the violation.
         reason: String,
     },
 
@@ -91,7 +91,7 @@ pub enum WeightsError {
         reason: String,
     },
 
-    /// A transpose, split, merge or reshape of the name map does not fit the tensor it is applied to.
+    /// A transpose, split, merge or reshape of the name map does not apply to the shape of the tensor.
     #[error("tensor `{tensor}`: the name map's {step} does not fit: {reason}")]
     Transform {
         /// The tensor's name in the file, or the model's path when saving.
@@ -102,11 +102,11 @@ pub enum WeightsError {
         reason: String,
     },
 
-    /// Names or shapes of checkpoint and model differ. The report lists every difference.
+    /// Names or shapes of the checkpoint and the model differ. The report lists every difference.
     #[error("the checkpoint does not fit the model\n{0}")]
     Incompatible(Box<Report>),
 
-    /// A leaf to be saved holds no values.
+    /// A leaf to be saved is absent.
     #[error("cannot save `{path}`: the leaf is absent (a skeleton, or a part cut away by `partition`)")]
     AbsentLeaf {
         /// The leaf.
@@ -131,7 +131,7 @@ pub enum WeightsError {
         reason: String,
     },
 
-    /// A hub id in a build without a client for hubs.
+    /// The program was built without the feature `hub`, and the source is a hub id.
     #[error(
         "cannot download {wanted} of `{id}`: this program was built without grove's feature `hub`; give a local file or directory (there is none of this name here), or add the feature to `grove` in Cargo.toml"
     )]
@@ -142,11 +142,11 @@ pub enum WeightsError {
         wanted: &'static str,
     },
 
-    /// An option of the hub cannot be used.
+    /// An option for the hub is invalid.
     #[error("{0}")]
     BadHubOption(String),
 
-    /// The hub has no such repository, or hides it from this user.
+    /// The hub has no such repository, or the user has no access to it.
     #[error(
         "no model `{id}` at {endpoint}, and no file or directory {id} here: check the spelling; if it is private, set HF_TOKEN"
     )]
@@ -179,7 +179,7 @@ pub enum WeightsError {
         endpoint: String,
     },
 
-    /// The hub refuses access without a token, or with this one (HTTP 401 and 403).
+    /// The hub refuses access without a token, or with the given token (HTTP 401 and 403).
     #[error(
         "{endpoint} refuses access to `{id}` (HTTP {status}): {}",
         if *had_token { "the token has no access to it; accept the model's licence on its page or use another HF_TOKEN" }
@@ -209,7 +209,7 @@ pub enum WeightsError {
         reason: String,
     },
 
-    /// Offline mode, and the files are not in the cache.
+    /// Offline mode, but the files are not in the cache.
     #[error("offline, and `{id}` at revision `{revision}` is not complete in the cache {}: {missing} is missing; unset HF_HUB_OFFLINE to download it, or give a local directory (there is none of this name here)", cache.display())]
     Offline {
         /// The hub id.
@@ -222,18 +222,18 @@ pub enum WeightsError {
         missing: String,
     },
 
-    /// The hub answers with an error of its own (HTTP 5xx), or with an invalid answer.
+    /// The hub answers with a server error (HTTP 5xx), or with an invalid response.
     #[error("{endpoint} failed to serve `{id}`: {reason}")]
     Server {
         /// The hub id.
         id: String,
         /// The hub.
         endpoint: String,
-        /// The HTTP status, or the problem with the answer.
+        /// The HTTP status, or the problem with the response.
         reason: String,
     },
 
-    /// A transfer broke, and broke again each time it was resumed.
+    /// A transfer failed, and failed again at each attempt to resume it.
     #[error("downloading {file} of `{id}` broke {attempts} times: {reason}; run again to resume")]
     Transfer {
         /// The hub id.
@@ -246,7 +246,7 @@ pub enum WeightsError {
         reason: String,
     },
 
-    /// The content of a file does not have the checksum announced by the hub.
+    /// The content of a file does not match the checksum announced by the hub.
     #[error(
         "{endpoint} sent a damaged {file} of `{id}`: its sha256 is {received} and should be {announced}; what arrived was removed, run again to download it anew"
     )]
@@ -272,7 +272,7 @@ impl std::fmt::Debug for WeightsError {
 }
 
 impl WeightsError {
-    /// For `map_err` on an operation of `std::io`: `.map_err(WeightsError::io("open", path))`.
+    /// Returns a function for `map_err` on a `std::io` operation: `.map_err(WeightsError::io("open", path))`.
     pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let named = FileError::io(action, path);
         move |source| named(source).into()
@@ -287,7 +287,7 @@ impl WeightsError {
     }
 }
 
-/// `; cannot read a.onnx (an ONNX model)`, or nothing.
+/// Returns `; cannot read a.onnx (an ONNX model)`, or an empty string.
 fn cannot_read(foreign: &[String]) -> String {
     if foreign.is_empty() { String::new() } else { format!("; cannot read {}", foreign.join(", ")) }
 }

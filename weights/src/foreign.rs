@@ -5,7 +5,7 @@ const EXPORT: &str = "load it there and save it with transformers' save_pretrain
 
 /// Magic bytes and name endings of a format, and its description.
 struct Kind {
-    /// Magic bytes and their position; a negative position counts from the end.
+    /// Magic bytes and their position; a negative position counts from the end of the file.
     magic: Option<(isize, &'static [u8])>,
     /// Endings of the file's name, after a dot.
     endings: &'static [&'static str],
@@ -38,9 +38,9 @@ const OLD_GGML: [&[u8]; 4] = [b"lmgg", b"fmgg", b"tjgg", b"algg"];
 
 /// Returns the format of another framework's file and the remedy; `None` if the file is not recognised.
 ///
-/// - `name`: name of the file, for formats that their content does not identify
+/// - `name`: file name, for formats that cannot be identified by content
 pub(crate) fn refusal(bytes: &[u8], name: &str) -> Option<String> {
-    // A safetensors header begins at byte 8 with a brace, and its length may begin with any bytes.
+    // A safetensors header starts with a brace at byte 8, and the length before it may have any bytes.
     if bytes.get(8) == Some(&b'{') {
         return None;
     }
@@ -60,14 +60,14 @@ pub(crate) fn refusal(bytes: &[u8], name: &str) -> Option<String> {
     Some(format!("{}; {advice}", kind.reason))
 }
 
-/// Returns the format of a file by its name alone; `None` if it is not another framework's.
+/// Returns the format of a file by its name alone; `None` if the format is not another framework's.
 pub(crate) fn by_name(name: &str) -> Option<&'static str> {
     kind_by_name(name).map(|kind| kind.reason)
 }
 
 fn kind_by_name(name: &str) -> Option<&'static Kind> {
     let name = name.to_ascii_lowercase();
-    // The data of a TensorFlow checkpoint has numbers after the ending.
+    // The data files of a TensorFlow checkpoint have numbers after the ending.
     let name = match name.split_once(".data-0") {
         Some((stem, _)) => format!("{stem}.ckpt.index"),
         None => name,
@@ -77,8 +77,8 @@ fn kind_by_name(name: &str) -> Option<&'static Kind> {
     })
 }
 
-/// Returns true if the bytes begin as an ONNX model does: the version of its format (field 1), then the producer's
-/// name (field 2) in letters. <https://github.com/onnx/onnx/blob/main/onnx/onnx.proto>
+/// Returns true if the bytes start like an ONNX model: the format version (field 1), then the producer's name (field 2)
+/// in letters. <https://github.com/onnx/onnx/blob/main/onnx/onnx.proto>
 fn is_onnx(bytes: &[u8]) -> bool {
     let [0x08, 3..=30, 0x12, length, rest @ ..] = bytes else { return false };
     let producer = rest.get(..usize::from(*length)).unwrap_or_default();
@@ -106,7 +106,7 @@ mod tests {
         let mut index = vec![0; 40];
         index.extend(b"\x57\xfb\x80\x8b\x24\x75\x47\xdb");
         assert!(said(&index, "x").contains("TensorFlow checkpoint"));
-        // A safetensors header of 0x0808 bytes, which begins as ONNX does; an unknown file; PyTorch's.
+        // A safetensors header of 0x0808 bytes, which starts like ONNX; an unknown file; a PyTorch file.
         assert_eq!(refusal(b"\x08\x08\0\0\0\0\0\0{\"a\"", "model.onnx"), None);
         assert_eq!(refusal(b"\x08\x08\x12\x02\0\0", "model.bin"), None);
         assert_eq!(refusal(b"\x80\x02", "model.pth"), None);

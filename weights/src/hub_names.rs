@@ -1,6 +1,6 @@
 //! Names of repositories, revisions and commits on the hub.
 
-/// Checks the hub's rules for the name of a repository; the error is the reason.
+/// Checks the hub's rules for repository names. The error is the reason.
 pub(crate) fn check_id(id: &str) -> std::result::Result<(), String> {
     let valid = |part: &str| {
         !part.is_empty()
@@ -22,7 +22,7 @@ pub(crate) fn check_id(id: &str) -> std::result::Result<(), String> {
     Ok(())
 }
 
-/// Checks git's rules for names of branches and tags that matter for paths and URLs; the error is the reason.
+/// Checks git's rules for branch and tag names, as far as they matter for paths and URLs. The error is the reason.
 pub(crate) fn check_revision(revision: &str) -> std::result::Result<(), String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'/');
     let valid = !revision.is_empty()
@@ -34,7 +34,7 @@ pub(crate) fn check_revision(revision: &str) -> std::result::Result<(), String> 
     if valid { Ok(()) } else { Err(format!("`{revision}` is not the name of a branch, a tag or a commit")) }
 }
 
-/// Returns true if the text can be a commit's hash, and so a directory name.
+/// Returns true if the text can be a commit hash, and so a directory name.
 #[cfg(feature = "hub")]
 pub(crate) fn is_commit(text: &str) -> bool {
     (7..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())

@@ -1,11 +1,11 @@
 //! Weights: loading models from files or the hub, and saving them.
 //!
-//! A [`TensorFiles`] is a set of named tensors on disk (safetensors or PyTorch files, single or sharded, also of
-//! PyTorch before version 1.6, numpy's `.npz` and `.npy`, or llama.cpp's GGUF). Opening it reads only the table of
-//! contents. A quantized tensor of a GGUF file is read as floats, or without decoding into a leaf of bytes. A
-//! [`NameMap`] maps published names to the paths of a model, and lists the transposes, splits and merges in between.
-//! [`load`] fills a skeleton and reports the result; [`save_model`] writes the published names back. [`Source`] is
-//! the place of a model: a directory, a file or a hub id; [`fetch`] downloads the latter.
+//! A [`TensorFiles`] is a set of named tensors on disk: safetensors or PyTorch files (single or sharded, including
+//! those of PyTorch before version 1.6), numpy's `.npz` and `.npy`, or llama.cpp's GGUF. Opening one reads only the
+//! table of contents. A quantized tensor of a GGUF file is read as floats, or without decoding into a leaf of bytes. A
+//! [`NameMap`] maps published names to the paths of a model, with the transposes, splits and merges between the two
+//! layouts. [`load`] fills a skeleton and reports the result; [`save_model`] writes the published names back.
+//! [`Source`] is the origin of a model: a directory, a file or a hub id; [`fetch`] downloads a hub id.
 //!
 //! ```
 //! use burn_flex::Flex;
@@ -34,10 +34,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The features `hub`, `pytorch` and `gguf`, all on by default, add the download of models, the reading of PyTorch's
-//! files, and the decoding of GGUF's quantized tensors. Without one, the error of what it would do names it.
+//! The features `hub`, `pytorch` and `gguf`, all on by default, add the download of models, the reading of PyTorch
+//! files, and the decoding of quantized GGUF tensors. An operation without its feature returns an error that names the
+//! feature.
 //!
-//! Files are not trusted. Any problem with one is a [`WeightsError`] that names file and tensor.
+//! Files are not trusted. Every problem with a file is a [`WeightsError`] that names the file and the tensor.
 #![warn(missing_docs)]
 
 mod checkpoint;

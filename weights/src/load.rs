@@ -11,44 +11,45 @@ use crate::placement::{Placement, Slot};
 use crate::plan::plan;
 use crate::report::Report;
 
-/// Device and types of the loaded leaves, and strictness.
+/// Device and dtypes of the loaded leaves, and strictness.
 #[derive(Clone, Debug)]
 pub struct LoadOptions<B: Backend> {
-    /// The device of the loaded leaves.
+    /// Device of the loaded leaves.
     pub device: B::Device,
-    /// Type of floating-point leaves. If `None`, each leaf keeps the type of the skeleton. Integer and boolean leaves
+    /// Dtype of floating-point leaves. If `None`, each leaf keeps the dtype of the skeleton. Integer and boolean leaves
     /// always keep theirs. Running statistics (`#[tree(buffer)]`) are at least f32.
     pub dtype: Option<DType>,
-    /// Returns true, given a path, for floating-point leaves that keep the type of the file instead of `dtype`.
+    /// Predicate on paths: floating-point leaves for which it returns true keep the dtype of the file instead of
+    /// `dtype`.
     pub stored: fn(&str) -> bool,
     /// If true (the default), missing, unexpected and mismatched names are errors.
     pub strict: bool,
 }
 
 impl<B: Backend> LoadOptions<B> {
-    /// Strict, with each leaf in the skeleton's type.
+    /// Creates strict options with the dtypes of the skeleton.
     pub fn new(device: &B::Device) -> Self {
         Self { device: device.clone(), dtype: None, stored: |_| false, strict: true }
     }
 
-    /// Sets the type of floating-point leaves.
+    /// Sets the dtype of floating-point leaves.
     pub fn dtype(self, dtype: DType) -> Self {
         Self { dtype: Some(dtype), ..self }
     }
 
-    /// Floating-point leaves for whose paths `keeps` returns true keep the type of the file: f32, f16 or bf16; f32
-    /// for f64, and for a merge of different types. Tensors that are quantized or not floats follow
+    /// Sets the predicate for floating-point leaves that keep the dtype of the file: f32, f16 or bf16, or f32 for f64
+    /// and for a merge of different dtypes. Tensors that are quantized or not floating-point follow
     /// [`dtype`](Self::dtype) like all other leaves.
     pub fn stored(self, keeps: fn(&str) -> bool) -> Self {
         Self { stored: keeps, ..self }
     }
 
-    /// If true, missing, unexpected and mismatched names are errors.
+    /// Sets strictness. If true, missing, unexpected and mismatched names are errors.
     pub fn strict(self, strict: bool) -> Self {
         Self { strict, ..self }
     }
 
-    /// The type in which a leaf is loaded.
+    /// Returns the dtype in which a leaf is loaded.
     fn dtype_of(&self, slot: &Slot, placement: &Placement, checkpoint: &TensorFiles) -> DType {
         if !slot.dtype.is_float() {
             return slot.dtype;
@@ -60,8 +61,9 @@ impl<B: Backend> LoadOptions<B> {
         }
     }
 
-    /// Rejects a leaf type that the device does not compute in. A matrix may have a type that the device only stores,
-    /// if the backend widens the weights of a matrix product: the activations have the types of the other leaves.
+    /// Returns an error if the device does not compute in a leaf's dtype. A matrix may have a dtype that the device
+    /// only stores if the backend widens the weights of matrix products: the activations then have the dtypes of the
+    /// other leaves.
     fn check_dtype(&self, slot: &Slot, dtype: DType, checkpoint: &TensorFiles) -> Result<()> {
         let held = B::MIXED_DTYPE_WEIGHTS && slot.shape.len() == 2 && B::supports_dtype(&self.device, dtype);
         if !dtype.is_float() || held || B::computes_in(&self.device, dtype) {
@@ -76,26 +78,25 @@ impl<B: Backend> LoadOptions<B> {
     }
 }
 
-/// Fills a skeleton, a model whose leaves may be absent, with the tensors of a checkpoint, and returns it with a
+/// Fills a skeleton, a model whose leaves may be absent, with the tensors of a checkpoint. Returns the model and a
 /// report of the names.
 ///
 /// All names and shapes are compared before any value is read, so that one error lists every difference. Each leaf is
-/// then read from the mapped file, converted and rearranged. No more than one leaf is held in memory in addition to
-/// the model.
+/// then read from the mapped file, converted and rearranged. In addition to the model, at most one leaf is in memory.
 ///
-/// A quantized tensor is decoded to floats. A model that computes with quantized blocks takes it without decoding: a
-/// leaf of u8 with the shape [`TensorInfo::raw_shape`](crate::TensorInfo::raw_shape) gets its bytes. Rules of the
-/// name map are written as for values, but must keep rows whole: no transpose, and no split or merge along the last
+/// A quantized tensor is decoded to floats. A model that computes with quantized blocks gets them without decoding: a
+/// leaf of u8 with the shape [`TensorInfo::raw_shape`](crate::TensorInfo::raw_shape) gets the bytes. The rules of the
+/// name map are the same as for values, but must keep rows whole: no transpose, and no split or merge along the last
 /// axis.
 ///
-/// If `options.strict` is false, leaves that are missing or of another shape keep the skeleton's values: give an
-/// initialised model to fine-tune with a new head.
+/// If `options.strict` is false, leaves that are missing or of another shape keep the skeleton's values. To fine-tune
+/// with a new head, pass an initialised model.
 ///
 /// # Errors
-/// [`WeightsError::Incompatible`] with the report, if strict and names or shapes differ;
-/// [`WeightsError::Conversion`], if the values cannot be converted to the type of the leaf (floats to integers);
-/// [`WeightsError::Unsupported`], if the device does not compute in the type of a leaf, or the block type of a tensor
-/// cannot be decoded.
+/// [`WeightsError::Incompatible`] with the report, if `strict` is true and names or shapes differ;
+/// [`WeightsError::Conversion`] if the values cannot be converted to the dtype of the leaf (floats to integers);
+/// [`WeightsError::Unsupported`] if the device does not compute in the dtype of a leaf, or if the block type of a
+/// tensor cannot be decoded.
 pub fn load<B: Backend, T: Tree<B>>(
     skeleton: T,
     checkpoint: &TensorFiles,

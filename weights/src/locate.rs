@@ -1,4 +1,4 @@
-//! Lookup of the weights in a directory, and of the shards named by an index.
+//! Finds the weights in a directory, and the shards named by an index.
 
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
@@ -11,23 +11,23 @@ use crate::gguf::part_of;
 use crate::shards::shard_of;
 use crate::unique::Unique;
 
-/// File names of published weights, in order of preference.
+/// File names of published weights, by precedence.
 pub(crate) const PUBLISHED: [&str; 4] =
     ["model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
 
-/// Extensions of weights files with other names, in order of preference.
+/// Extensions of weights files with other names, by precedence.
 pub(crate) const ENDINGS: [&str; 6] = ["safetensors", "bin", "pt", "pth", "npz", "gguf"];
 
-/// Files with these extensions that hold no weights.
+/// Files with these extensions that contain no weights.
 const NOT_WEIGHTS: [&str; 4] = ["training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt"];
 
-/// Largest size of an index in bytes. An index has one line per tensor; a larger file is not an index.
+/// Maximum size of an index in bytes. An index has one line per tensor; a larger file is not an index.
 const INDEX_LIMIT: u64 = 256 << 20;
 
-/// Returns the file of weights in `directory`, or the index of several.
+/// Returns the weights file in `directory`, or the index of its shards.
 ///
 /// # Errors
-/// If there is none, or several and no index.
+/// If there is no weights file, or several without an index.
 pub(crate) fn find(directory: &Path) -> Result<PathBuf> {
     if let Some(found) = PUBLISHED.iter().map(|name| directory.join(name)).find(|path| path.exists()) {
         return Ok(found);
@@ -37,7 +37,7 @@ pub(crate) fn find(directory: &Path) -> Result<PathBuf> {
     for item in listing {
         files.push(item.map_err(WeightsError::io("list", directory))?.path());
     }
-    // The first part of a split GGUF stands for all parts.
+    // The first part of a split GGUF represents all parts.
     let is_later_part = |path: &Path| part_of(&file_name(path)).is_some_and(|(_, number, _)| number > 1);
     files.retain(|path| {
         path.is_file()
@@ -49,7 +49,7 @@ pub(crate) fn find(directory: &Path) -> Result<PathBuf> {
         let with_ending: Vec<_> = files.iter().filter(|path| path.extension() == Some(OsStr::new(ending))).collect();
         match with_ending[..] {
             [] => {}
-            // Left by an unfinished save, or by a download of one file of several.
+            // Remains of an unfinished save, or a single downloaded shard.
             [single] if shard_of(&file_name(single)).is_some_and(|(_, count)| count > 1) && ending != "gguf" => {
                 let reason = "it is one of several files of a model, and the index that names them is not here";
                 return Err(WeightsError::Unsupported { file: single.clone(), reason: reason.into() });
@@ -78,7 +78,7 @@ pub(crate) fn find(directory: &Path) -> Result<PathBuf> {
     })
 }
 
-/// The last component of a path, for messages.
+/// Returns the last component of a path, for messages.
 pub(crate) fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
@@ -86,7 +86,7 @@ pub(crate) fn file_name(path: &Path) -> String {
 /// Content of `model.safetensors.index.json` and similar files: the shard of each tensor.
 #[derive(Debug)]
 pub(crate) struct ShardIndex {
-    /// Pairs of tensor and shard's file name, in the order of the file.
+    /// Pairs of tensor name and shard file name, in the order of the file.
     pub(crate) weight_map: Vec<(String, String)>,
 }
 
@@ -99,7 +99,7 @@ impl ShardIndex {
     /// Reads an index file.
     ///
     /// # Errors
-    /// If it is not valid, names a tensor twice, or names a shard outside its own directory.
+    /// If the index is not valid, names a tensor twice, or names a shard outside its own directory.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let about = std::fs::metadata(path).map_err(WeightsError::io("open", path))?;
         if !about.is_file() || about.len() > INDEX_LIMIT {
@@ -110,7 +110,7 @@ impl ShardIndex {
         Self::parse(&bytes).map_err(|reason| WeightsError::Malformed { file: path.into(), reason })
     }
 
-    /// Parses the content of an index file; the error is the reason.
+    /// Parses the content of an index file. The error is the reason.
     pub(crate) fn parse(bytes: &[u8]) -> std::result::Result<Self, String> {
         let index: IndexText = serde_json::from_slice(bytes).map_err(|error| format!("not a valid index: {error}"))?;
         let weight_map = index.weight_map.0;
@@ -123,7 +123,7 @@ impl ShardIndex {
         }
     }
 
-    /// The shards' names, each once, in order of first mention.
+    /// Returns the names of the shards without duplicates, in order of first mention.
     pub(crate) fn shards(&self) -> Vec<&str> {
         let mut seen = std::collections::HashSet::new();
         self.weight_map.iter().map(|(_, shard)| shard.as_str()).filter(|shard| seen.insert(*shard)).collect()

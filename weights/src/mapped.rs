@@ -1,4 +1,4 @@
-//! A memory-mapped file, whose pages can be released while it is read.
+//! A memory-mapped file whose pages can be released after reading.
 
 use std::fs::File;
 use std::ops::Range;
@@ -11,9 +11,9 @@ use crate::error::{Result, WeightsError};
 
 /// A weights file, mapped into memory for reading.
 ///
-/// The pages are the operating system's cache of the file; values are copied only when a tensor is read. The file
-/// must not be shortened while it is mapped, or the system ends the process with `SIGBUS`. Replace a file by renaming
-/// another over it, as [`write_atomically`](grove_files::write_atomically) does.
+/// The pages are the operating system's page cache; values are copied only when a tensor is read. The file must not be
+/// truncated while it is mapped, or the system ends the process with `SIGBUS`. Replace a file by renaming another over
+/// it, as [`write_atomically`](grove_files::write_atomically) does.
 #[derive(Debug)]
 pub(crate) struct MappedFile {
     path: PathBuf,
@@ -24,10 +24,10 @@ impl MappedFile {
     /// Maps a regular, non-empty file.
     ///
     /// # Errors
-    /// If it cannot be opened, is not a regular file, or is empty.
+    /// If the file cannot be opened, is not a regular file, or is empty.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let not_weights = |found: &str| WeightsError::NotWeights { file: path.into(), found: found.into() };
-        // Checked before opening: opening a pipe would wait for a writer.
+        // Checked before opening, because opening a pipe would wait for a writer.
         let about = std::fs::metadata(path).map_err(WeightsError::io("open", path))?;
         if about.is_dir() {
             return Err(not_weights("it is a directory"));
@@ -39,8 +39,8 @@ impl MappedFile {
             return Err(not_weights("it is empty"));
         }
         let file = File::open(path).map_err(WeightsError::io("open", path))?;
-        // SAFETY: the map is read-only. The documentation of `MappedFile` requires that the file is not shortened
-        // meanwhile.
+        // SAFETY: the mapping is read-only, and the file is not truncated while it is mapped, as the documentation of
+        // `MappedFile` requires.
         let map = unsafe { Mmap::map(&file) }.map_err(WeightsError::io("map", path))?;
         let mapped = Self { path: path.into(), map };
         match mapped.disguise() {
@@ -59,23 +59,23 @@ impl MappedFile {
         &self.map
     }
 
-    /// Tells the system that these bytes are read next, so that it maps their pages at once instead of a few at each
+    /// Advises the system that these bytes are read next, so that it maps their pages at once instead of a few per page
     /// fault.
     pub(crate) fn will_need(&self, bytes: Range<usize>) {
-        // Errors are ignored: this is advice, and systems before Linux 5.14 do not support it.
+        // Errors are ignored: this is only advice, and systems before Linux 5.14 do not support it.
         #[cfg(target_os = "linux")]
         let _ = self.map.advise_range(memmap2::Advice::PopulateRead, bytes.start, bytes.len());
         #[cfg(not(target_os = "linux"))]
         let _ = bytes;
     }
 
-    /// Tells the system that these bytes have been read and will not be read soon, so that a large file is never
-    /// resident as a whole beside its tensors. Reading them again works, at the cost of page faults.
+    /// Advises the system that these bytes have been read and will not be read soon, so that a large file is never
+    /// fully resident beside its tensors. Reading the bytes again works, at the cost of page faults.
     pub(crate) fn release(&self, bytes: Range<usize>) {
         #[cfg(unix)]
         {
             const PAGE: usize = 4096;
-            // Inner pages only: those at the edges may belong to neighbours that are being read.
+            // Inner pages only: the pages at the edges may belong to adjacent tensors that are being read.
             let (start, end) = (bytes.start.next_multiple_of(PAGE), bytes.end / PAGE * PAGE);
             if start < end {
                 // SAFETY: `open` makes the mapping shared and read-only, so a dropped page is read again from the
@@ -92,7 +92,8 @@ impl MappedFile {
     /// under the model's name; `None` for any other file.
     fn disguise(&self) -> Option<&'static str> {
         let head = self.bytes().get(..512).unwrap_or(self.bytes());
-        // With zero bytes it may be a safetensors file: a header length of 123 begins like an object, 91 like a list.
+        // With zero bytes, this may be a safetensors file: a header length of 123 starts like an object, 91 like a
+        // list.
         let json = || matches!(head.trim_ascii_start(), [b'{' | b'[', ..]) && !head.contains(&0);
         failed_download(head).or_else(|| json().then_some("it is JSON text"))
     }

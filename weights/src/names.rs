@@ -1,16 +1,16 @@
-//! The map between the names in published checkpoints and a model's own paths.
+//! The map between published names and a model's own paths.
 
 use crate::checkpoint::TensorFiles;
 use crate::entry::TensorInfo;
 use crate::pattern::{Captures, Pattern};
 use crate::step::Step;
 
-/// Map between published names and layouts and those of a model, in both directions.
+/// Maps between the names and layouts of published checkpoints and those of a model, in both directions.
 ///
-/// A map is a list of rules from published names to paths. Both may contain captures, `{i}`, which stand for one or
-/// more characters without a dot, at most once per segment. A leaf takes its values by the first rule for its path
-/// whose published names all exist. A path without a rule is its own published name, so that an empty map is right
-/// for trees saved under their own paths. Saving applies the first rule for a path in reverse.
+/// A map is a list of rules from published names to paths. Both may contain captures, `{i}`, which match one or more
+/// characters without a dot, at most once per segment. A leaf gets its values from the first rule for its path whose
+/// published names all exist. A path without a rule is its own published name, so an empty map suits trees saved under
+/// their own paths. Saving applies the first rule for a path in reverse.
 ///
 /// ```
 /// use grove_weights::{NameMap, Step};
@@ -32,16 +32,16 @@ pub struct NameMap {
     pub(crate) ignored: Vec<Pattern>,
 }
 
-/// One or several published names for one or several paths; at most one side has several.
+/// A rule between published names and paths; at most one side has several.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
     pub(crate) names: Vec<Pattern>,
     pub(crate) paths: Vec<Pattern>,
-    /// Axis along which the pieces of a split or merge are concatenated.
+    /// Concatenation axis of the pieces of a split or merge.
     pub(crate) axis: usize,
     /// Steps applied in order to each piece.
     pub(crate) steps: Vec<Step>,
-    /// If true, the rule is used for loading only, and its tensor is not reported as unexpected if unused.
+    /// If true, the rule applies only to loading, and its tensor is not reported as unexpected if unused.
     pub(crate) alias: bool,
 }
 
@@ -52,7 +52,7 @@ impl NameMap {
     }
 
     /// Adds an optional prefix of published names, such as `"transformer."`. Several prefixes may be stacked in any
-    /// order. Names in rules may be written with or without prefix; they are saved as written.
+    /// order. Names in rules may include the prefix or not; they are saved as written.
     pub fn prefix(mut self, prefix: &str) -> Self {
         self.prefixes.push(prefix.into());
         self
@@ -63,9 +63,9 @@ impl NameMap {
         self.push(&[name], 0, &[path], false)
     }
 
-    /// Adds another published name of the leaf `path`, such as an older spelling or a tied weight. It is used if the
-    /// names of earlier rules do not exist. It is not saved, and it is not reported as unexpected if it exists beside
-    /// the one used.
+    /// Adds another published name of the leaf `path`, such as an older spelling or a tied weight. The name is used if
+    /// the names of earlier rules do not exist. It is never saved, and not reported as unexpected if it exists but is
+    /// not used.
     pub fn alias(self, name: &str, path: &str) -> Self {
         self.push(&[name], 0, &[path], true)
     }
@@ -82,8 +82,8 @@ impl NameMap {
         self.push(names, axis, &[path], false)
     }
 
-    /// Adds a step to the rule that was added last; does nothing if there is none. For a split or merge, the step
-    /// applies to each of the smaller pieces.
+    /// Adds a step to the last rule; does nothing if there is no rule. For a split or merge, the step applies to each
+    /// of the smaller pieces.
     pub fn then(mut self, step: Step) -> Self {
         if let Some(rule) = self.rules.last_mut() {
             rule.steps.push(step);
@@ -91,16 +91,16 @@ impl NameMap {
         self
     }
 
-    /// Ignores published names that a model does not use, such as masks stored as buffers. In the pattern `*` stands
-    /// for one segment, `**` for any number.
+    /// Ignores published names that the model does not use, such as masks stored as buffers. In the pattern, `*`
+    /// matches one segment, `**` any number of segments.
     pub fn ignore(mut self, pattern: &str) -> Self {
         self.ignored.push(Pattern::new(pattern));
         self
     }
 
-    /// Returns the name and description of the tensor in `checkpoint` that the leaf `path` would take. For a merge,
-    /// those of the first part. Shapes are not compared, so that a model's structure, quantized or not, can be chosen
-    /// by the content of a file before there is a skeleton.
+    /// Returns the name and description of the tensor in `checkpoint` that would fill the leaf `path`; for a merge, the
+    /// first part. Shapes are not compared, so that the structure of a model, quantized or not, can be chosen by the
+    /// content of a file before there is a skeleton.
     ///
     /// `None` if the checkpoint has none of the leaf's published names.
     pub fn published<'a>(&self, checkpoint: &'a TensorFiles, path: &str) -> Option<(&'a str, TensorInfo)> {
@@ -122,7 +122,7 @@ impl NameMap {
     /// Returns the name under which the leaf `path` is saved, and the steps from the saved tensor to the leaf. A path without
     /// a rule is its own name.
     ///
-    /// `None` if the leaf is saved together with others, or in parts.
+    /// `None` if the leaf is saved together with others, or in several parts.
     pub fn saved(&self, path: &str) -> Option<(String, Vec<Step>)> {
         let mut rules = self.rules_for(path).filter(|(rule, ..)| !rule.alias).peekable();
         let Some((rule, captures, _)) = rules.peek() else { return Some((path.to_owned(), vec![])) };
@@ -130,8 +130,8 @@ impl NameMap {
         Some((name.expand(captures)?, rule.steps.clone()))
     }
 
-    /// All names under which files hold the leaf `path` alone, with the steps from the tensor to the leaf: that under which it is
-    /// [`saved`](Self::saved) first.
+    /// Returns all names under which a file may contain the leaf `path` alone, with the steps from the tensor to the
+    /// leaf. The name under which the leaf is [`saved`](Self::saved) is first.
     pub fn known(&self, path: &str) -> Vec<(String, Vec<Step>)> {
         let mut rules = self.rules_for(path).peekable();
         if rules.peek().is_none() {
@@ -156,7 +156,7 @@ impl NameMap {
         self
     }
 
-    /// Splits `name` into its prefixes and the rest; returns prefixes first.
+    /// Splits `name` into its prefixes and the remaining name, in this order.
     pub(crate) fn without_prefix<'a>(&self, name: &'a str) -> (&'a str, &'a str) {
         let mut rest = name;
         while let Some(shorter) = self.prefixes.iter().find_map(|prefix| match &**prefix {
@@ -168,7 +168,7 @@ impl NameMap {
         name.split_at(name.len() - rest.len())
     }
 
-    /// The rules for `path`, each with its captures and the index of the path among the rule's paths.
+    /// Returns the rules for `path`, each with its captures and the index of the path among the rule's paths.
     pub(crate) fn rules_for<'a>(&'a self, path: &'a str) -> impl Iterator<Item = (&'a Rule, Captures, usize)> {
         self.rules.iter().filter_map(move |rule| {
             rule.paths.iter().enumerate().find_map(|(part, pattern)| Some((rule, pattern.matches(path)?, part)))
@@ -177,12 +177,12 @@ impl NameMap {
 }
 
 impl Rule {
-    /// Shape of a published piece whose leaf has `shape`; `None` if the steps do not apply.
+    /// Returns the shape of a published piece whose leaf has `shape`; `None` if the steps do not apply.
     pub(crate) fn shape_before(&self, shape: &[usize]) -> Option<Vec<usize>> {
         self.steps.iter().rev().try_fold(shape.to_vec(), |shape, step| step.inverse().shape_after(&shape))
     }
 
-    /// Shape of the leaf for a published piece of `shape`; `None` if the steps do not apply.
+    /// Returns the shape of the leaf for a published piece of `shape`; `None` if the steps do not apply.
     pub(crate) fn shape_after(&self, shape: &[usize]) -> Option<Vec<usize>> {
         self.steps.iter().try_fold(shape.to_vec(), |shape, step| step.shape_after(&shape))
     }

@@ -1,6 +1,6 @@
-//! The files of published models, by name.
+//! File names of published models.
 
-/// Files of which each is a tokenizer, or the first half of one.
+/// Vocabulary files: each is a whole tokenizer, or the first half of one.
 pub const VOCABULARY_FILES: [&str; 7] = [
     "tokenizer.json",
     "tokenizer.model",
@@ -11,7 +11,7 @@ pub const VOCABULARY_FILES: [&str; 7] = [
     "vocab.txt",
 ];
 
-/// Files of a tokenizer and of its chat template, and files that say how they are used.
+/// Files of a tokenizer, its chat template and its settings.
 pub const TOKENIZER_FILES: [&str; 16] = [
     "tokenizer.json",
     "tokenizer.model",
@@ -31,7 +31,7 @@ pub const TOKENIZER_FILES: [&str; 16] = [
     "config_sentence_transformers.json",
 ];
 
-/// Other files beside the weights that change what a model does: its settings of generation, images and sentences.
+/// Other settings files that change the behaviour of a model: for generation, images and sentences.
 pub const SETTINGS_FILES: [&str; 6] = [
     "generation_config.json",
     "preprocessor_config.json",
@@ -41,11 +41,11 @@ pub const SETTINGS_FILES: [&str; 6] = [
     ADAPTER_FILE,
 ];
 
-/// The file of an adapter, which has no `config.json`: it names the model that it is added to.
+/// Settings of an adapter, which has no `config.json`: the file names the base model.
 pub const ADAPTER_FILE: &str = "adapter_config.json";
 
-/// True for a file of a part of a model in a folder of its own: a module of a sentence encoder, such as `1_Pooling/config.json`, or a
-/// chat template of another name.
+/// Returns true for a file in a subfolder that belongs to the model: a module of a sentence encoder, such as
+/// `1_Pooling/config.json`, or an additional chat template.
 #[cfg(feature = "hub")]
 pub(crate) fn is_part(file: &str) -> bool {
     let Some((folder, name)) = file.split_once('/') else { return false };

@@ -1,4 +1,4 @@
-//! The list of tensors that a model is saved as: the name map in reverse.
+//! The tensors that a model is saved as: the name map in reverse.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -20,14 +20,14 @@ pub(crate) struct Output {
     pub(crate) name: String,
     pub(crate) dtype: StoredDtype,
     pub(crate) shape: Vec<usize>,
-    /// Leaves or parts of leaves that are concatenated along `axis`.
+    /// Leaves, or parts of leaves, that are concatenated along `axis`.
     pieces: Vec<Piece>,
     axis: usize,
-    /// Values that belong to no leaf; if `Some`, `pieces` is empty.
+    /// Values without a leaf; if `Some`, `pieces` is empty.
     constant: Option<TensorData>,
 }
 
-/// A leaf, or a part of one.
+/// A leaf or a part of a leaf.
 #[derive(Debug)]
 struct Piece {
     leaf: usize,
@@ -40,7 +40,7 @@ struct Piece {
 pub(crate) type Leaf<B> = (String, AnyArray<B>);
 
 impl Output {
-    /// Size of the values in the file, in bytes.
+    /// Returns the size of the values in the file, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.shape.iter().product::<usize>() * self.dtype.bitsize() / 8
     }
@@ -103,7 +103,7 @@ pub(crate) fn outputs<B: Backend>(
             outputs.extend(divided(rule, &captures, number, leaf.shape(), dtype).ok_or_else(|| cannot(NO_INVERSE))?);
             continue;
         }
-        // The leaf is a part of a larger published tensor.
+        // The leaf is part of a larger published tensor.
         let parts: Option<Vec<usize>> =
             rule.paths.iter().map(|path| numbers.get(path.expand(&captures)?.as_str()).copied()).collect();
         let parts = parts
@@ -140,7 +140,7 @@ fn inverse(rule: &Rule) -> Vec<Step> {
     rule.steps.iter().rev().map(Step::inverse).collect()
 }
 
-/// Output of a leaf that is published as one tensor, or as several equal parts.
+/// Returns the outputs of a leaf that is published as one tensor, or as several equal parts.
 fn divided(rule: &Rule, captures: &Captures, leaf: usize, shape: &[usize], dtype: StoredDtype) -> Option<Vec<Output>> {
     let count = rule.names.len();
     let extent = if count == 1 { 0 } else { *shape.get(rule.axis)? };
@@ -166,7 +166,7 @@ fn divided(rule: &Rule, captures: &Captures, leaf: usize, shape: &[usize], dtype
     rule.names.iter().enumerate().map(output).collect()
 }
 
-/// Output of several leaves that are published as one tensor.
+/// Returns the output of several leaves that are published as one tensor.
 fn united(
     rule: &Rule,
     captures: &Captures,

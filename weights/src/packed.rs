@@ -9,20 +9,20 @@ use flate2::bufread::DeflateDecoder;
 use crate::mapped::MappedFile;
 use crate::zip::{Method, Record};
 
-/// Largest expansion of deflate: 258 bytes from two bits.
+/// Maximum expansion of deflate: 258 bytes from two bits.
 const MOST_PER_BYTE: usize = 258 * 8 / 2;
 
-/// An archive's entry that is unpacked each time its values are read.
+/// An archive entry that is unpacked each time its values are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Packed {
     /// The entry in the archive: position, size and compression.
     pub(crate) record: Record,
-    /// Size in bytes of the big-endian values; 1 if bytes are in native order.
+    /// Size in bytes of big-endian values; 1 if the bytes are in native order.
     pub(crate) reversed: usize,
 }
 
 impl Packed {
-    /// Returns the entry's content, with the values from byte `start` on in native byte order.
+    /// Returns the content of the entry, with the values from byte `start` on in native byte order.
     ///
     /// # Errors
     /// Returns the reason, if the compressed data is corrupted or does not match the archive's directory.
@@ -41,10 +41,10 @@ impl Packed {
     }
 }
 
-/// Returns up to `count` bytes from the start of an entry's content.
+/// Returns at most `count` bytes from the start of an entry's content.
 ///
 /// # Errors
-/// Returns the reason, if the compression method is not supported, the data is corrupted, or its claimed size is
+/// Returns the reason, if the compression method is not supported, the data is corrupted, or the claimed size is
 /// impossible.
 pub(crate) fn head<'a>(record: &Record, file: &'a [u8], count: usize) -> Result<Cow<'a, [u8]>, String> {
     let bytes = file.get(record.range.clone()).unwrap_or_default();
@@ -78,7 +78,7 @@ fn inflate(bytes: &[u8], size: usize, checksum: u32) -> Result<Vec<u8>, String> 
     }
 }
 
-/// Unpacks no more than `limit` bytes, into memory that grows with the actual content.
+/// Unpacks at most `limit` bytes, into memory that grows with the actual content.
 fn inflate_some(bytes: &[u8], limit: usize) -> Result<Vec<u8>, String> {
     let mut content = Vec::new();
     let limit = u64::try_from(limit).unwrap_or(u64::MAX);

@@ -2,8 +2,8 @@
 
 /// A dotted name with variable parts: `h.{i}.attn.c_attn.weight`.
 ///
-/// `{i}` stands for one or more characters without a dot, at most once per segment (`encoder_layer_{i}` is valid). A
-/// segment `*` stands for any one segment, and a segment `**` for any number of them, including none.
+/// `{i}` matches one or more characters without a dot, at most once per segment (`encoder_layer_{i}` is valid). A
+/// segment `*` matches any one segment, and a segment `**` any number of segments, including none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern {
     text: String,
@@ -36,19 +36,19 @@ impl Pattern {
         Self { text: text.into(), segments: text.split('.').map(segment).collect() }
     }
 
-    /// The pattern as written.
+    /// Returns the pattern as written.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// Returns the captures if the whole of `name` matches.
+    /// Returns the captures if all of `name` matches.
     pub(crate) fn matches(&self, name: &str) -> Option<Captures> {
         let parts: Vec<&str> = name.split('.').collect();
         let mut captures = Captures::new();
         fits(&self.segments, &parts, &mut captures).then_some(captures)
     }
 
-    /// Returns the name that the pattern describes with these captures; `None` if one is missing, or for wildcards.
+    /// Returns the name for these captures; `None` if a capture is missing, or for wildcards.
     pub(crate) fn expand(&self, captures: &Captures) -> Option<String> {
         let segment = |segment: &Segment| match segment {
             Segment::Literal(text) => Some(text.clone()),
@@ -78,7 +78,7 @@ fn fits(segments: &[Segment], parts: &[&str], captures: &mut Captures) -> bool {
         Segment::Capture { before, name, after } => {
             let inner = part.strip_prefix(&**before).and_then(|part| part.strip_suffix(&**after));
             match inner.filter(|inner| !inner.is_empty()) {
-                // A capture that occurs twice stands for the same text.
+                // A repeated capture must match the same text.
                 Some(inner) => match captures.iter().find(|(known, _)| known == name) {
                     Some((_, value)) => value == inner,
                     None => {

@@ -1,4 +1,4 @@
-//! The position of a leaf's values in a checkpoint, and reading them.
+//! The position of a leaf's values in a checkpoint, and how to read them.
 
 use std::ops::Range;
 
@@ -16,26 +16,26 @@ pub(crate) struct Slot {
     pub(crate) path: String,
     pub(crate) shape: Vec<usize>,
     pub(crate) dtype: DType,
-    /// True if the leaf is state rather than a parameter.
+    /// True if the leaf is a buffer, not a parameter.
     pub(crate) is_buffer: bool,
 }
 
-/// Position of one leaf's values, and the steps applied to them.
+/// Position of a leaf's values, and the steps applied to them.
 #[derive(Debug)]
 pub(crate) struct Placement {
     /// Names in the checkpoint; several are concatenated.
     pub(crate) names: Vec<String>,
-    /// Range of the leaf in a tensor that holds several leaves; `None` for the whole tensor.
+    /// Range of the leaf in a tensor that contains several leaves; `None` for the whole tensor.
     pub(crate) part: Option<Range<usize>>,
     /// Axis of the parts.
     pub(crate) axis: usize,
     pub(crate) steps: Vec<Step>,
-    /// True if the leaf takes quantized tensors without decoding.
+    /// True if the leaf gets quantized tensors without decoding.
     pub(crate) is_quantized: bool,
 }
 
 impl Placement {
-    /// Reads the leaf as values of type `to`.
+    /// Reads the leaf as values of dtype `to`.
     pub(crate) fn read(&self, checkpoint: &TensorFiles, to: DType) -> Result<TensorData> {
         let mut views = Vec::with_capacity(self.names.len());
         for name in &self.names {
@@ -54,8 +54,8 @@ impl Placement {
         if self.is_quantized { Ok(()) } else { self.names.iter().try_for_each(|name| checkpoint.check_decodable(name)) }
     }
 
-    /// Float type of the leaf's tensors in the checkpoint: f32, f16 or bf16; f32 for f64 and for a mixture of types.
-    /// `None` if one is quantized or not a float.
+    /// Returns the floating-point dtype of the leaf's tensors in the checkpoint: f32, f16 or bf16, or f32 for f64 and
+    /// for a mixture of dtypes. `None` if a tensor is quantized or not floating-point.
     pub(crate) fn stored_float(&self, checkpoint: &TensorFiles) -> Option<DType> {
         let stored = |name: &String| {
             let info = checkpoint.info(name).ok().filter(|info| info.quantized.is_none())?;

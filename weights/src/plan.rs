@@ -12,7 +12,7 @@ use crate::quantized;
 use crate::report::{Loaded, Mismatched, Missing, Report, Unexpected};
 use crate::step::Step;
 
-/// Largest number of missing, and of unexpected, names that get suggestions.
+/// Maximum number of missing names, and of unexpected names, that get suggestions.
 const SUGGESTED: usize = 20;
 
 /// Returns the placement of each leaf by its path, and the report of all names.
@@ -55,7 +55,7 @@ pub(crate) fn plan(leaves: &[Slot], checkpoint: &TensorFiles, names: &NameMap) -
     (placements, report)
 }
 
-/// Pairs missing names with similar unexpected ones. Prefixes are ignored.
+/// Pairs missing names with similar unexpected ones, ignoring prefixes.
 fn add_suggestions(report: &mut Report, map: &NameMap) {
     let left_over: Vec<String> = report.unexpected.iter().map(|unexpected| unexpected.name.clone()).collect();
     let wanted: Vec<String> = report.missing.iter().flat_map(|missing| missing.names.clone()).collect();
@@ -102,7 +102,7 @@ impl<'a> Matching<'a> {
         Self { checkpoint, map, slots, actual, patterns }
     }
 
-    /// The most frequent prefix of the names.
+    /// Returns the most frequent prefix of the names.
     fn prefix(&self) -> String {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for name in self.checkpoint.names() {
@@ -111,7 +111,7 @@ impl<'a> Matching<'a> {
         counts.into_iter().max_by_key(|&(_, count)| count).map(|(prefix, _)| prefix.to_string()).unwrap_or_default()
     }
 
-    /// The checkpoint's name for the name `name` of a rule.
+    /// Returns the checkpoint's name for a rule's name `name`.
     fn actual(&self, name: &str) -> Option<&'a str> {
         self.actual.get(self.map.without_prefix(name).1).copied()
     }
@@ -159,7 +159,7 @@ impl<'a> Matching<'a> {
         }
     }
 
-    /// Returns the range of the leaf in the tensor, the steps, and true if the leaf takes the quantized bytes without
+    /// Returns the range of the leaf in the tensor, the steps, and true if the leaf gets the quantized bytes without
     /// decoding. `None` if the resulting shape differs from the leaf's.
     fn placed(
         &self,
@@ -191,7 +191,7 @@ impl<'a> Matching<'a> {
         (joined(&pieces, rule.axis)? == wanted).then_some((range, steps, is_quantized))
     }
 
-    /// Range of part number `part` in a tensor that is divided among the rule's paths.
+    /// Returns the range of part number `part` in a tensor that is divided among the rule's paths.
     fn part(&self, rule: &Rule, captures: &Captures, part: usize, whole: &TensorInfo) -> Option<Range<usize>> {
         let extent = *whole.shape.get(rule.axis)?;
         let of_path = |path: &Pattern| {
@@ -199,7 +199,7 @@ impl<'a> Matching<'a> {
             rule.shape_before(&quantized::shape_in_values(slot, whole)?)?.get(rule.axis).copied()
         };
         let extents: Option<Vec<usize>> = rule.paths.iter().map(of_path).collect();
-        // If the model lacks some of the parts, their sizes are unknown: assume equal parts.
+        // If the model lacks some of the parts, their sizes are unknown; assume equal parts.
         let extents = extents.unwrap_or_else(|| vec![extent / rule.paths.len(); rule.paths.len()]);
         let start: usize = extents[..part].iter().sum();
         (extents.iter().sum::<usize>() == extent).then(|| start..start + extents[part])
@@ -221,7 +221,7 @@ impl<'a> Matching<'a> {
     }
 }
 
-/// The shape of pieces concatenated along `axis`; `None` if other axes differ.
+/// Returns the shape of pieces concatenated along `axis`; `None` if other axes differ.
 pub(crate) fn joined(pieces: &[Vec<usize>], axis: usize) -> Option<Vec<usize>> {
     let (first, others) = pieces.split_first()?;
     let mut shape = first.clone();

@@ -1,7 +1,7 @@
-//! Quantized tensors that a model holds without decoding: rows of bytes.
+//! Quantized tensors that a model stores without decoding: rows of bytes.
 //!
-//! Names and shapes are compared in values for these leaves too, so that one rule serves a model of floats and a
-//! model of quantized blocks. The steps of a rule must keep rows whole: a block cannot be divided or transposed.
+//! Names and shapes of these leaves are also compared in values, so that one rule serves a model of floats and a model
+//! of quantized blocks. The steps of a rule must keep rows whole: a block cannot be divided or transposed.
 
 use burn::tensor::DType;
 
@@ -11,27 +11,27 @@ use crate::names::Rule;
 use crate::placement::Slot;
 use crate::step::Step;
 
-/// The block type that a leaf takes without decoding; `None` unless the leaf has type u8 and the tensor is quantized.
+/// Returns the block type that a leaf gets without decoding; `None` unless the leaf is u8 and the tensor is quantized.
 pub(crate) fn kind(slot: &Slot, info: &TensorInfo) -> Option<BlockType> {
     info.quantized.filter(|_| slot.dtype == DType::U8)
 }
 
-/// A leaf's shape, counted in values of its tensor; `None` if its rows are not a whole number of blocks.
+/// Returns a leaf's shape, counted in values of its tensor; `None` if its rows are not a whole number of blocks.
 pub(crate) fn shape_in_values(slot: &Slot, info: &TensorInfo) -> Option<Vec<usize>> {
     let Some(kind) = kind(slot, info) else { return Some(slot.shape.clone()) };
     let (&bytes, rows) = slot.shape.split_last()?;
     Some([rows, &[kind.row_values(bytes)?]].concat())
 }
 
-/// A tensor's shape in the units of the leaf: bytes for a leaf of blocks, else values.
+/// Returns a tensor's shape in the units of the leaf: bytes for a leaf of blocks, otherwise values.
 pub(crate) fn shape_for(slot: &Slot, info: &TensorInfo) -> Vec<usize> {
     kind(slot, info).and_then(|_| info.raw_shape()).unwrap_or_else(|| info.shape.clone())
 }
 
-/// Converts a rule's steps for tensors of `shape`, in values, to steps on rows of blocks, with the bytes of a row in
-/// place of its values.
+/// Converts a rule's steps for tensors of `shape`, in values, to steps on rows of blocks, in which the last axis counts
+/// the bytes of a row.
 ///
-/// `None` if the rule does not keep rows whole, or the tensors differ in block type.
+/// Returns `None` if the rule does not keep rows whole, or if the tensors differ in block type.
 pub(crate) fn steps(rule: &Rule, infos: &[TensorInfo], shape: &[usize]) -> Option<Vec<Step>> {
     let kind = infos.first()?.quantized?;
     let bytes = kind.row_bytes(*shape.last()?)?;
@@ -68,7 +68,7 @@ mod tests {
     fn steps_that_leave_rows_whole() {
         let q4 = [info(Some(BlockType::Q4_0))];
         let rule = || NameMap::new().rule("w", "w");
-        // Explicit sizes count values; of rows of 64 there remain the bytes of two blocks.
+        // Explicit sizes count values; 64 values of a row become the bytes of two blocks.
         for last in [64, -1] {
             let halves = Step::Reshape { from: vec![8, 64], to: vec![2, 2, 2, last] };
             let rope = rule().then(halves).then(Step::Permute(vec![0, 2, 1, 3]));

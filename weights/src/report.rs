@@ -7,22 +7,21 @@ use crate::suggestions::did_you_mean;
 /// Number of lines printed per section.
 const SHOWN: usize = 10;
 
-/// The outcome of matching a checkpoint's names with a model's leaves. `Display` prints at most ten lines per
-/// section.
+/// The result of matching a checkpoint's names with a model's leaves. `Display` prints at most ten lines per section.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// Leaves that take values from the checkpoint.
+    /// Leaves with values from the checkpoint.
     pub loaded: Vec<Loaded>,
     /// Leaves without a tensor in the checkpoint.
     pub missing: Vec<Missing>,
-    /// Tensors of the checkpoint that belong to no leaf.
+    /// Tensors of the checkpoint without a leaf.
     pub unexpected: Vec<Unexpected>,
     /// Leaves whose tensor has another shape.
     pub mismatched: Vec<Mismatched>,
     /// Tensors that the name map ignores, or that repeat one that was used (tied weights).
     pub ignored: Vec<String>,
-    /// The optional prefix of most names in the checkpoint, such as `transformer.`; empty if there is none.
+    /// The most frequent optional prefix of the checkpoint's names, such as `transformer.`; empty if there is none.
     pub prefix: String,
 }
 
@@ -40,24 +39,24 @@ pub struct Loaded {
 pub struct Missing {
     /// The leaf's path in the model.
     pub path: String,
-    /// Its shape.
+    /// The leaf's shape.
     pub shape: Vec<usize>,
-    /// Names that were looked for.
+    /// Names that were searched.
     pub names: Vec<String>,
-    /// Unused names in the checkpoint that resemble `names` (given for the first few leaves).
+    /// Unused names in the checkpoint that resemble `names` (for the first few leaves only).
     pub suggestions: Vec<String>,
-    /// The shard in which the index of the checkpoint says that it lies, and which does not hold it.
+    /// Shard that the checkpoint's index names for the leaf, but that lacks it.
     pub shard: Option<String>,
 }
 
 /// A tensor without a leaf.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unexpected {
-    /// Its name in the checkpoint.
+    /// The tensor's name in the checkpoint.
     pub name: String,
-    /// Its shape.
+    /// The tensor's shape.
     pub shape: Vec<usize>,
-    /// Names of missing tensors that resemble it (given for the first few).
+    /// Names of missing tensors that resemble this name (for the first few tensors only).
     pub suggestions: Vec<String>,
 }
 

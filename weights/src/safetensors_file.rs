@@ -1,8 +1,7 @@
 //! The safetensors format: eight bytes of header length, a JSON header, the tensors' bytes.
-//!
-//! Source: <https://huggingface.co/docs/safetensors>. The `safetensors` crate makes the final check. The checks
-//! before it name the faulty tensor, and find duplicate names, which the crate overlooks. A header is read in place,
-//! after its length has been compared with the file's: nothing is allocated by a size that a header claims.
+//! Source: <https://huggingface.co/docs/safetensors>. The `safetensors` crate makes the final check. The earlier checks
+//! name the faulty tensor, and find duplicate names, which the crate overlooks. The header is parsed in place, after
+//! its length has been compared with the length of the file: no allocation has a size that a header claims.
 
 use serde::Deserialize;
 
@@ -14,7 +13,7 @@ use crate::unique::Unique;
 
 /// Bytes of the header's length field.
 const LENGTH_FIELD: usize = 8;
-/// Longest header in bytes, as in the `safetensors` crate; the parsed form takes many times the memory.
+/// Maximum header size in bytes, as in the `safetensors` crate; the parsed form takes many times the memory.
 const HEADER_LIMIT: usize = 100_000_000;
 
 /// A value of the header: the strings under `__metadata__`, or the description of a tensor.
@@ -35,7 +34,7 @@ struct HeaderTensor {
 /// Reads and checks the header.
 ///
 /// # Errors
-/// [`WeightsError::Malformed`] or [`WeightsError::MalformedTensor`] for everything the format forbids.
+/// [`WeightsError::Malformed`] or [`WeightsError::MalformedTensor`] for everything that the format forbids.
 pub(crate) fn read_contents(file: &MappedFile) -> Result<Contents> {
     let malformed = |reason: String| WeightsError::Malformed { file: file.path().into(), reason };
     let bytes = file.bytes();
@@ -89,7 +88,7 @@ pub(crate) fn read_contents(file: &MappedFile) -> Result<Contents> {
     Ok(contents)
 }
 
-/// Checks one tensor: offsets in order and inside the file, and as many bytes as shape and dtype need.
+/// Checks one tensor: its offsets are in order and inside the file, and its size in bytes matches shape and dtype.
 fn check_tensor(tensor: &HeaderTensor, data_len: usize) -> std::result::Result<(), String> {
     let (start, end) = tensor.data_offsets;
     if start > end {
@@ -101,7 +100,7 @@ fn check_tensor(tensor: &HeaderTensor, data_len: usize) -> std::result::Result<(
     check_size(tensor.dtype, &tensor.shape, end - start)
 }
 
-/// Checks that the tensors together cover the data without holes or overlaps.
+/// Checks that the tensors together cover the data without gaps or overlaps.
 fn check_cover(mut places: Vec<((usize, usize), String)>, data_len: usize, file: &MappedFile) -> Result<()> {
     places.sort();
     let mut position = 0;
@@ -132,7 +131,7 @@ mod tests {
 
     #[test]
     fn refuses_long_headers_before_reading_them() {
-        // A sparse file of zeros after the length; zeros are not valid JSON.
+        // A sparse file with zeros after the length; zeros are not valid JSON.
         for (length, words) in [(HEADER_LIMIT + 1, "the format allows 100000000"), (64, "the header is not valid")] {
             let file = tempfile::NamedTempFile::new().expect("a file");
             std::fs::write(file.path(), (length as u64).to_le_bytes()).expect("written");

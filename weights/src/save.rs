@@ -20,11 +20,11 @@ use crate::shards::{INDEX, SINGLE, crash_point, free_names, remove_stale};
 pub struct SaveOptions {
     /// Metadata in the files' headers. The default is `format: pt`, which transformers requires.
     pub metadata: BTreeMap<String, String>,
-    /// Largest size of one file, in bytes; a larger model is divided into several files with an index. `None`, the
+    /// Maximum size of one file, in bytes; a larger model is divided into several files with an index. `None`, the
     /// default, writes one file.
     pub max_shard_bytes: Option<usize>,
-    /// Additional tensors by published name, which no leaf holds and the reading library expects, such as counters
-    /// and masks. They are written unchanged.
+    /// Additional tensors by published name that belong to no leaf but are expected by the reading library, such as
+    /// counters and masks. They are written unchanged.
     pub constants: BTreeMap<String, TensorData>,
 }
 
@@ -35,7 +35,8 @@ impl Default for SaveOptions {
     }
 }
 
-/// Parses a size in bytes as transformers writes them, for [`SaveOptions::max_shard_bytes`]: 1 GB is 10^9 bytes, and 1 GiB 2^30.
+/// Parses a size in bytes as transformers writes it, for [`SaveOptions::max_shard_bytes`]: 1 GB is 10^9 bytes, 1 GiB is
+/// 2^30.
 ///
 /// ```
 /// # use grove_weights::parse_size;
@@ -60,7 +61,7 @@ pub fn parse_size(text: &str) -> Option<usize> {
 }
 
 /// Saves a tree, such as a model, an optimizer's state or a pair of them, in one file under its own paths, for
-/// [`load_tree`](crate::load_tree). An older file is replaced atomically.
+/// [`load_tree`](crate::load_tree). An existing file is replaced atomically.
 ///
 /// # Errors
 /// [`WeightsError::AbsentLeaf`], [`WeightsError::CannotSave`] or [`WeightsError::Io`].
@@ -70,13 +71,13 @@ pub fn save_tree<B: Backend, T: Tree<B>>(tree: &T, path: impl AsRef<Path>) -> Re
     write_file(path.as_ref(), &outputs, &leaves, &SaveOptions::default())
 }
 
-/// Saves a model under its published names and layouts. If `path` ends in `.safetensors`, it names the file.
-/// Otherwise it is a directory, which gets `model.safetensors`, or shards with an index if the model exceeds
+/// Saves a model under its published names and layouts. If `path` ends in `.safetensors`, it is the file. Otherwise it
+/// is a directory, which gets `model.safetensors`, or shards with an index if the model exceeds
 /// `options.max_shard_bytes`.
 ///
-/// All files are written completely before the first gets its final name, new shards never take the names of existing
-/// ones, and weights of an earlier save in the directory are removed at the end. If the process or the machine stops
-/// at any time, the directory loads as the old model or as the new one, never as a mixture.
+/// All files are written completely before the first one gets its final name, new shards never have the names of
+/// existing ones, and weights of an earlier save in the directory are removed at the end. If the process or the machine
+/// stops at any time, the directory loads as the old model or as the new one, never as a mixture.
 ///
 /// # Errors
 /// [`WeightsError::AbsentLeaf`], [`WeightsError::CannotSave`] or [`WeightsError::Io`].
@@ -148,8 +149,8 @@ fn shards(outputs: &[Output], limit: usize) -> Vec<Vec<&Output>> {
     shards
 }
 
-/// Writes the format: header length, header, values. Tensors are sorted by decreasing element size, so that each is
-/// aligned, then by name. One tensor's values are held in memory at a time.
+/// Writes the format: header length, header, values. Tensors are sorted by decreasing element size, which aligns them,
+/// then by name. The values of one tensor are in memory at a time.
 fn write_safetensors<B: Backend>(
     writer: &mut dyn Write,
     outputs: &[&Output],

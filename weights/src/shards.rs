@@ -1,9 +1,9 @@
 //! File names of a saved model, chosen so that a directory always loads as one save.
 //!
-//! Readers take `model.safetensors` if it exists, otherwise the files named in `model.safetensors.index.json`. New
-//! files never take the names of files in use: the last rename, or the removal of `model.safetensors`, replaces the
-//! old save by the new one. A crash before it leaves the old save, and a crash after it the new one; unused files are
-//! removed by the next save.
+//! Readers use `model.safetensors` if it exists, otherwise the files named in `model.safetensors.index.json`. New files
+//! never have the names of files in use: the last rename, or the removal of `model.safetensors`, replaces the old save
+//! with the new one. A crash before that leaves the old save, a crash after it the new one; the next save removes
+//! unused files.
 
 use std::path::{Path, PathBuf};
 
@@ -29,14 +29,14 @@ pub(crate) fn free_names(directory: &Path, count: usize) -> Vec<String> {
     names(save)
 }
 
-/// Removes weights files in `directory` that this crate or transformers would read instead of the new ones or
-/// together with them.
+/// Removes weights files in `directory` that this crate or transformers would read instead of, or together with, the
+/// new ones.
 pub(crate) fn remove_stale(directory: &Path, kept: &[String]) -> Result<()> {
     let listing = std::fs::read_dir(directory).map_err(WeightsError::io("list", directory))?;
     let names = listing.filter_map(|item| item.ok()?.file_name().into_string().ok());
     let mut stale: Vec<String> =
         names.filter(|name| (name == SINGLE || name == INDEX || is_shard(name)) && !kept.contains(name)).collect();
-    // Order matters: first a file that is read instead of the new ones, then an index, then its shards.
+    // The order matters: first a file that would be read instead of the new ones, then an index, then its shards.
     stale.sort_by_key(|name| (name != SINGLE, name != INDEX));
     for path in stale.iter().map(|name| directory.join(name)).collect::<Vec<PathBuf>>() {
         crash_point();
@@ -45,7 +45,7 @@ pub(crate) fn remove_stale(directory: &Path, kept: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Returns true for names that [`free_names`] can give.
+/// Returns true for names that [`free_names`] can return.
 fn is_shard(name: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let numbers = name.strip_prefix("model-").and_then(|name| name.strip_suffix(".safetensors"));
@@ -55,7 +55,7 @@ fn is_shard(name: &str) -> bool {
     })
 }
 
-/// Number and count of a shard's name in any format: `…-00001-of-00003.…`.
+/// Returns number and count of a shard from its name in any format: `…-00001-of-00003.…`.
 pub(crate) fn shard_of(name: &str) -> Option<(u64, u64)> {
     let digits = |text: &&str| text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
     let (stem, _) = name.rsplit_once('.')?;
@@ -64,11 +64,11 @@ pub(crate) fn shard_of(name: &str) -> Option<(u64, u64)> {
     Some((number.parse().ok()?, count.parse().ok()?))
 }
 
-/// Called before a directory changes. In unit tests the process can be made to crash there.
+/// Called before each change of a directory. Unit tests can make the process abort here.
 #[cfg(not(test))]
 pub(crate) fn crash_point() {}
 
-/// The number of the call of [`crash_point`], from 1, at which the process aborts.
+/// Number of the call of [`crash_point`], counted from 1, at which the process aborts.
 #[cfg(test)]
 const CRASH_AT: &str = "GROVE_TEST_CRASH_AT";
 
@@ -91,9 +91,9 @@ mod tests {
     use super::*;
     use crate::{NameMap, SaveOptions, TensorFiles, save_model};
 
-    /// Environment variable: the directory into which a child process saves.
+    /// Environment variable: the directory in which a child process saves.
     const DIRECTORY: &str = "GROVE_TEST_DIRECTORY";
-    /// Environment variable: the value of its model, and the largest number of bytes in a file.
+    /// Environment variable: the value of the saved model's elements, and the maximum number of bytes per file.
     const SAVE: &str = "GROVE_TEST_SAVE";
 
     /// Saves a model of four tensors in which every element is `value`.
@@ -105,7 +105,7 @@ mod tests {
         save_model(&model, &NameMap::new(), directory, &options).expect("saved");
     }
 
-    /// The value of all elements of all tensors in the directory.
+    /// Returns the value of all elements of all tensors in the directory.
     fn loaded(directory: &Path) -> f32 {
         let checkpoint = TensorFiles::open(directory).expect("opened");
         assert_eq!(checkpoint.names().count(), 4);
@@ -122,7 +122,7 @@ mod tests {
         files
     }
 
-    /// Not a test by itself: the child process of [`a_crash_at_any_rename_leaves_one_of_both_saves`], which crashes.
+    /// Not a test by itself: the crashing child process of [`a_crash_at_any_rename_leaves_one_of_both_saves`].
     #[test]
     fn child_that_saves() {
         let (Ok(directory), Ok(text)) = (std::env::var(DIRECTORY), std::env::var(SAVE)) else { return };
@@ -167,7 +167,7 @@ mod tests {
                 }
                 crash += 1;
             }
-            // The process crashed at least once before the new save took effect; after that the new save stays.
+            // The process crashed at least once before the new save took effect; from then on the new save is loaded.
             assert_eq!(seen[0], 1.0);
             assert!(seen.is_sorted(), "{seen:?}");
             assert!(seen.len() > 1, "{seen:?}");

@@ -1,4 +1,4 @@
-//! The place of a model: a path or a hub id.
+//! The origin of a model: a path or a hub id.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::hub::{FilePatterns, HubOptions, fetch};
 use crate::hub_names::{check_id, check_revision};
 use crate::locate::is_plain_file_name;
 
-/// Endings of file names, which hub ids hardly have.
+/// Endings of file names, which hub ids do not usually have.
 const FILE_ENDINGS: [&str; 10] =
     [".safetensors", ".bin", ".pt", ".pth", ".npz", ".npy", ".gguf", ".json", ".ckpt", ".zip"];
 
@@ -23,19 +23,19 @@ pub enum Source {
         id: String,
         /// Branch, tag or commit; `None` for the revision of the [`HubOptions`].
         revision: Option<String>,
-        /// One of its GGUF files: a name, or the quantization in it, such as `Q4_K_M`.
+        /// One of the repository's GGUF files: its name, or its quantization, such as `Q4_K_M`.
         gguf: Option<String>,
     },
 }
 
 impl Source {
-    /// Parses a directory, a file, or a hub id with an optional revision (`openai-community/gpt2`, `gpt2@main`). One of a
-    /// repository's GGUF files is chosen by its quantization (`user/repo:Q4_K_M`) or its name (`user/repo/model.gguf`). An
-    /// existing path has precedence over a hub id of the same spelling. A path into an existing directory
-    /// (`run/model` where there is a `run`) is never a hub id.
+    /// Parses a directory, a file, or a hub id with an optional revision (`openai-community/gpt2`, `gpt2@main`). A GGUF
+    /// file of a repository is chosen by its quantization (`user/repo:Q4_K_M`) or its name (`user/repo/model.gguf`). An
+    /// existing path has precedence over a hub id of the same spelling. A path into an existing directory (`run/model`
+    /// if `run` exists) is never a hub id.
     ///
     /// # Errors
-    /// [`WeightsError::BadSource`], if nothing of that name exists and it cannot be a hub id.
+    /// [`WeightsError::BadSource`], if nothing of that name exists and the text cannot be a hub id.
     pub fn parse(text: &str) -> Result<Self> {
         if !text.is_empty() && Path::new(text).exists() {
             return Ok(Self::Local(text.into()));
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn paths_into_directories_are_no_hub_ids() {
-        // Tests run in the directory of their package, which has a `src`.
+        // Tests run in the directory of their package, which contains `src`.
         for text in ["src/model", "src/model@main"] {
             let error = Source::parse(text).expect_err(text);
             assert!(matches!(error, WeightsError::BadSource { .. }), "{error}");

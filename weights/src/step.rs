@@ -1,4 +1,4 @@
-//! Rearrangements of a published tensor's elements on loading, and their inverses.
+//! Rearrangements of a published tensor's elements, and their inverses for saving.
 
 use std::fmt;
 
@@ -6,13 +6,14 @@ use crate::entry::element_count;
 use crate::error::{Result, WeightsError};
 use crate::view::View;
 
-/// A rearrangement of a tensor's elements. Each has an inverse, so that a model can be saved in its published layout.
+/// A rearrangement of a tensor's elements. Every step has an inverse, so that a model can be saved in its published
+/// layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Step {
-    /// Exchanges the two axes of a matrix: `[out, in]` becomes `[in, out]`.
+    /// Swaps the two axes of a matrix: `[out, in]` becomes `[in, out]`.
     Transpose,
-    /// Axes in another order: axis `i` of the result is axis `axes[i]` of the published tensor.
+    /// Permutes the axes: axis `i` of the result is axis `axes[i]` of the published tensor.
     Permute(Vec<usize>),
     /// Reshape in row-major order. In each shape one size may be −1, which is inferred from the others.
     Reshape {
@@ -41,7 +42,7 @@ impl Step {
         }
     }
 
-    /// Shape of the result for a tensor of this shape; `None` if the step does not apply.
+    /// Returns the shape of the result for a tensor of this shape; `None` if the step does not apply.
     pub(crate) fn shape_after(&self, shape: &[usize]) -> Option<Vec<usize>> {
         match self {
             Self::Transpose => match shape {
@@ -58,7 +59,7 @@ impl Step {
     }
 
     /// Converts the step to a tensor whose rows are `bytes` indivisible bytes instead of values of this shape; `None`
-    /// if the step does not keep the rows whole.
+    /// if the step does not keep rows whole.
     pub(crate) fn on_rows(&self, shape: &[usize], bytes: usize) -> Option<Self> {
         let bytes = isize::try_from(bytes).ok()?;
         let with_bytes = |sizes: &[isize]| {
@@ -129,7 +130,7 @@ mod tests {
         materialise(&[view], 0, DType::F32).expect("read")
     }
 
-    /// The rearrangement between Meta's and transformers' rotary layouts, for one head of four rows.
+    /// Returns the rearrangement between Meta's and transformers' rotary layouts, for one head of four rows.
     fn rope() -> Vec<Step> {
         vec![
             Step::Reshape { from: vec![-1, 2], to: vec![1, 2, 2, 2] },

@@ -5,8 +5,8 @@ use std::marker::PhantomData;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
-/// The entries of a JSON object in the order of the text. A duplicate key is an error: `serde`'s maps would silently
-/// keep the last value, and a file with two descriptions of one tensor is not to be trusted.
+/// Entries of a JSON object in the order of the text. A duplicate key is an error: `serde`'s maps would silently keep
+/// the last value, and a file that describes one tensor twice is not trustworthy.
 #[derive(Debug)]
 pub(crate) struct Unique<V>(pub(crate) Vec<(String, V)>);
 

@@ -1,4 +1,4 @@
-//! PyTorch's files in a build without the feature `pytorch`: they are recognised and refused.
+//! Without the feature `pytorch`, PyTorch's files are recognised and rejected.
 
 use std::collections::BTreeMap;
 
@@ -10,22 +10,23 @@ use crate::zip::Record;
 const REASON: &str = "it is one of PyTorch's files, and this program was built without grove's feature `pytorch`, \
                       which reads them; add the feature to `grove` in Cargo.toml, or save the model as safetensors";
 
-/// Refuses a zip archive that is not numpy's.
+/// Rejects a zip archive that is not numpy's.
 pub(crate) fn read_archive(file: &MappedFile, _: &BTreeMap<String, Record>) -> Result<Contents> {
     Err(WeightsError::Unsupported { file: file.path().into(), reason: REASON.into() })
 }
 
-/// Returns true if the content is a pickle, and not a safetensors header, whose length may begin with any bytes.
+/// Returns true if the content is a pickle. A safetensors header may start with the same bytes, but has a brace at byte
+/// 8.
 pub(crate) fn is_stream(bytes: &[u8]) -> bool {
     matches!(bytes, [0x80, 0..=5, ..]) && bytes.get(8) != Some(&b'{')
 }
 
-/// Refuses a pickle.
+/// Rejects a pickle.
 pub(crate) fn read_stream(file: &MappedFile) -> Result<Contents> {
     read_archive(file, &BTreeMap::new())
 }
 
-/// Reason for rejecting content of no known format whose extension is one of PyTorch's; `None` otherwise.
+/// Returns the reason for rejecting content of no known format with one of PyTorch's extensions; `None` otherwise.
 pub(crate) fn refusal(bytes: &[u8], extension: &str) -> Option<String> {
     let is_safetensors = bytes.get(8) == Some(&b'{');
     let is_named_so = matches!(extension, "bin" | "pt" | "pth" | "ckpt");

@@ -1,22 +1,22 @@
-//! The directory of a zip archive, as far as PyTorch's and numpy's files need it: position and compression of each
+//! The directory of a zip archive, as far as PyTorch's and numpy's files require: position and compression of each
 //! entry.
 //!
-//! Source: PKWARE's APPNOTE.TXT, sections 4.3 and 4.5.3. Entries are read in place, without allocating by a claimed
-//! count or length (the `zip` crate reserves room for as many entries as the directory claims). Checksums are not
-//! compared here; those of stored entries never are, so that their pages are touched only when they are read.
+//! Source: PKWARE's APPNOTE.TXT, sections 4.3 and 4.5.3. Entries are parsed in place, without allocations by a claimed
+//! count or length (the `zip` crate reserves space for as many entries as the directory claims). Checksums are not
+//! compared here. Those of stored entries are never compared, so that their pages are touched only when they are read.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Bytes of the end of central directory record: fixed part.
+/// Size of the fixed part of the end of central directory record, in bytes.
 const END: usize = 22;
-/// Bytes of the zip64 locator, which directly precedes the end of central directory record.
+/// Size of the zip64 locator, which directly precedes the end of central directory record, in bytes.
 const LOCATOR: usize = 20;
-/// Bytes of an entry of the central directory: fixed part.
+/// Size of the fixed part of a central directory entry, in bytes.
 const ENTRY: usize = 46;
-/// Bytes of the header before an entry's data: fixed part.
+/// Size of the fixed part of the header before an entry's data, in bytes.
 const LOCAL: usize = 30;
-/// Longest archive comment in bytes.
+/// Maximum length of the archive comment, in bytes.
 const LONGEST_COMMENT: usize = 0xffff;
 /// Identifier of the extra field of 64-bit sizes.
 const ZIP64: u64 = 1;
@@ -24,13 +24,13 @@ const ZIP64: u64 = 1;
 /// An entry of the archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// Range of its stored bytes in the file.
+    /// Range of the entry's stored bytes in the file.
     pub(crate) range: Range<usize>,
     /// Compression of the bytes.
     pub(crate) method: Method,
-    /// Size of its content in bytes, as claimed by the directory.
+    /// Size of the content in bytes, as claimed by the directory.
     pub(crate) size: usize,
-    /// CRC-32 of its content, as claimed by the directory.
+    /// CRC-32 of the content, as claimed by the directory.
     pub(crate) checksum: u32,
 }
 
@@ -45,7 +45,7 @@ pub(crate) enum Method {
     Other,
 }
 
-/// Returns true if the content is a zip archive. An archive without entries begins with its end record.
+/// Returns true if the content is a zip archive. An archive without entries starts with its end record.
 pub(crate) fn is_archive(bytes: &[u8]) -> bool {
     bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(b"PK\x05\x06")
 }
@@ -53,7 +53,7 @@ pub(crate) fn is_archive(bytes: &[u8]) -> bool {
 /// Returns all entries by name.
 ///
 /// # Errors
-/// Returns the reason, if the directory or an entry is malformed or reaches beyond the file.
+/// Returns the reason, if the directory or an entry is malformed or extends beyond the file.
 pub(crate) fn records(bytes: &[u8]) -> Result<BTreeMap<String, Record>, String> {
     let directory = directory(bytes).ok_or("its zip directory is missing or broken (truncated?)")?;
     let mut rest = directory;
@@ -70,7 +70,7 @@ pub(crate) fn records(bytes: &[u8]) -> Result<BTreeMap<String, Record>, String> 
     Ok(records)
 }
 
-/// A little-endian integer of up to eight bytes; `None` beyond the end.
+/// Reads a little-endian integer of at most eight bytes; `None` beyond the end.
 fn number(bytes: &[u8], at: usize, size: usize) -> Option<u64> {
     let mut number = [0; 8];
     number.get_mut(..size)?.copy_from_slice(bytes.get(at..at.checked_add(size)?)?);
@@ -82,7 +82,7 @@ fn part(bytes: &[u8], start: u64, length: u64) -> Option<&[u8]> {
     bytes.get(start..start.checked_add(usize::try_from(length).ok()?)?)
 }
 
-/// The bytes of the central directory.
+/// Returns the bytes of the central directory.
 fn directory(bytes: &[u8]) -> Option<&[u8]> {
     let earliest = bytes.len().saturating_sub(END + LONGEST_COMMENT);
     let end = (earliest..=bytes.len().checked_sub(END)?).rev().find(|&at| {
@@ -101,7 +101,7 @@ fn directory(bytes: &[u8]) -> Option<&[u8]> {
     part(bytes, start, length)
 }
 
-/// Parses the first entry of `rest`; also returns the bytes after it.
+/// Parses the first entry of `rest`. Also returns the bytes after it.
 fn record<'a>(bytes: &[u8], rest: &'a [u8]) -> Option<(String, Record, &'a [u8])> {
     if !rest.starts_with(b"PK\x01\x02") {
         return None;
@@ -146,7 +146,7 @@ fn record<'a>(bytes: &[u8], rest: &'a [u8]) -> Option<(String, Record, &'a [u8])
 mod tests {
     use super::*;
 
-    /// An archive with one stored entry; if `long`, its directory has the 64-bit form.
+    /// Returns an archive with one stored entry; if `long`, its directory has the 64-bit form.
     fn archive(name: &str, content: &[u8], long: bool) -> Vec<u8> {
         let number = |value: usize, size: usize| value.to_le_bytes()[..size].to_vec();
         let mut bytes =

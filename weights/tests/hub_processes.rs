@@ -1,4 +1,4 @@
-//! The hub's cache when several processes use it, or one of them dies.
+//! The hub's cache when several processes use it, or when one of them dies.
 
 mod server;
 
@@ -73,10 +73,10 @@ fn one_process_downloads_and_the_others_wait() {
     let mut children = [child(&server, cache.path()), child(&server, cache.path())];
     for child in &mut children {
         let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
-        // Of config.json one of them may wait for the other, too.
+        // One process may also wait for the other's config.json.
         let notice = "another process is downloading model.safetensors; waiting for it";
         assert!(lines.any(|line| line.is_ok_and(|line| line == notice)), "no notice");
-        // Read on, so that the child can write.
+        // Keeps reading, so that the child can write.
         std::thread::spawn(move || lines.count());
     }
     assert!(server.ranges().is_empty(), "nothing is downloaded while the lock is held");
@@ -115,7 +115,7 @@ fn a_killed_process_leaves_no_lock_and_a_part_to_resume() {
     let mut child = child(&server, cache.path());
     let part = cache.path().join("models--owner--model/blobs").join(etag(WEIGHTS) + ".incomplete");
     until(|| std::fs::metadata(&part).is_ok_and(|about| about.len() == 600));
-    // Without a chance to clean up.
+    // Kills the child without a chance to clean up.
     child.kill().expect("killed");
     child.wait().expect("ended");
     fetch(&options(server.endpoint(), cache.path(), false), ID, &FilePatterns::model()).expect("fetched");

@@ -1,10 +1,10 @@
 use crate::{CommError, Communicator, Result};
 
 impl Communicator {
-    /// Makes sure that all ranks have the same facts: names and values. What is long may be a digest.
+    /// Checks that all ranks have the same facts: pairs of name and value. Long values may be replaced by digests.
     ///
     /// # Errors
-    /// [`CommError::Differs`] on every rank, with the first fact that differs on the lowest rank that differs from rank 0.
+    /// [`CommError::Differs`] on every rank, with the first differing fact of the lowest rank that differs from rank 0.
     pub fn agree(&self, what: &str, facts: &[(String, String)]) -> Result<()> {
         if !self.is_shared() {
             return Ok(());
@@ -26,7 +26,7 @@ impl Communicator {
     }
 }
 
-/// The first fact that differs: its name, and both values.
+/// Returns the first fact that differs: its name, and both values.
 fn difference<'a>(first: &'a str, other: &'a str) -> Option<[&'a str; 3]> {
     if first == other {
         return None;

@@ -1,4 +1,4 @@
-//! The collectives of a communicator: sums, gathers, broadcasts and barriers.
+//! Collectives of a communicator: reductions, gathers, broadcasts and barriers.
 
 use bytemuck::Pod;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::{
 };
 
 impl Communicator {
-    /// The sums over all ranks, element by element, added in the order of the ranks.
+    /// Returns the element-wise sums over all ranks, added in the order of the ranks.
     ///
     /// # Errors
     /// [`CommError`](crate::CommError).
@@ -16,8 +16,8 @@ impl Communicator {
         self.start_all_reduce(what, values, Wire::Full)?.wait()
     }
 
-    /// Starts [`all_reduce`](Self::all_reduce). It moves on when it is [polled](PendingReduce::poll) or waited for. Several may
-    /// be under way; every rank has to wait for them in the same order.
+    /// Starts [`all_reduce`](Self::all_reduce). It makes progress when it is [polled](PendingReduce::poll) or awaited. Several
+    /// may be pending; every rank must wait for them in the same order.
     ///
     /// # Errors
     /// [`CommError`](crate::CommError).
@@ -25,13 +25,13 @@ impl Communicator {
         self.start_all_reduce_as(self.reserve(), what, values, wire)
     }
 
-    /// Reserves a collective, which may then start after others that are reserved or started later. Every rank reserves the
-    /// same ones in the same order. At most 2,048 may be reserved or under way.
+    /// Reserves a collective, which may start after others that are reserved or started later. Every rank must reserve the same
+    /// collectives in the same order. At most 2,048 may be reserved or pending.
     pub fn reserve(&self) -> Reserved {
         Reserved(self.tags())
     }
 
-    /// [`start_all_reduce`](Self::start_all_reduce) of a collective that was reserved.
+    /// [`start_all_reduce`](Self::start_all_reduce) for a reserved collective.
     ///
     /// # Errors
     /// [`CommError`](crate::CommError).
@@ -45,7 +45,7 @@ impl Communicator {
         PendingReduce::start(self, format!("all_reduce of {what}"), reserved.0, values, wire)
     }
 
-    /// The part of this rank, [`part`](Self::part), of the sums over all ranks.
+    /// Returns this rank's [`part`](Self::part) of the sums over all ranks.
     ///
     /// # Errors
     /// [`CommError`](crate::CommError).
@@ -54,20 +54,20 @@ impl Communicator {
         self.reduce_scatter_at(what, values, &ends)
     }
 
-    /// As [`reduce_scatter`](Self::reduce_scatter), where the part of each rank ends at `ends` and begins where that of the rank
-    /// before it ends. Parts may be empty.
+    /// Like [`reduce_scatter`](Self::reduce_scatter), but the part of each rank ends at `ends` and starts at the end of the
+    /// previous rank's part. Parts may be empty.
     ///
     /// # Errors
     /// [`CommError`](crate::CommError).
     ///
     /// # Panics
-    /// If there is not one end for each rank, in order, the last of them that of the values.
+    /// If `ends` does not have one ascending end for each rank, the last of which is the number of values.
     pub fn reduce_scatter_at<T: Number>(&self, what: &str, values: Vec<T>, ends: &[usize]) -> Result<Vec<T>> {
         let name = format!("reduce_scatter of {what}");
         crate::reduce::scatter(self, &name, self.tags(), values, ends)
     }
 
-    /// The arrays of all ranks, which may differ in length, in the order of the ranks.
+    /// Returns the arrays of all ranks, which may differ in length, in the order of the ranks.
     ///
     /// # Errors
     /// [`CommError`](crate::CommError).
@@ -94,7 +94,7 @@ impl Communicator {
         self.gather_parts(name, tags, values, length)
     }
 
-    /// The values of rank 0 on every rank. Their number may be another one elsewhere before.
+    /// Returns the values of rank 0 on every rank. The number of values given on other ranks may differ.
     ///
     /// # Errors
     /// [`CommError`](crate::CommError).
@@ -102,7 +102,7 @@ impl Communicator {
         if !self.is_shared() {
             return Ok(values);
         }
-        // Each rank gets a part from rank 0 and hands it on to all others: no rank sends more than twice the values.
+        // Each rank gets a part from rank 0 and forwards it to all others, so that no rank sends more than twice the values.
         let name = format!("broadcast of {what}");
         let (rank, tags) = (self.rank(), self.tags());
         let lengths = self.exchange(
@@ -144,7 +144,7 @@ impl Communicator {
         Ok(if rank == 0 { values } else { parts.concat() })
     }
 
-    /// Text of rank 0 on every rank.
+    /// Returns the text of rank 0 on every rank.
     ///
     /// # Errors
     /// [`CommError`](crate::CommError).
@@ -153,7 +153,7 @@ impl Communicator {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Returns when every rank has called it.
+    /// Waits until every rank has called it.
     ///
     /// # Errors
     /// [`CommError`](crate::CommError).
@@ -161,7 +161,7 @@ impl Communicator {
         self.meet(&format!("barrier {what}"))
     }
 
-    /// [`barrier`](Self::barrier) as a part of a collective.
+    /// [`barrier`](Self::barrier) inside a collective.
     pub(crate) fn meet(&self, name: &str) -> Result<()> {
         if !self.is_shared() {
             return Ok(());
@@ -178,12 +178,13 @@ impl Communicator {
         self.exchange(messages, Kind::Barrier, self.tags())
     }
 
-    /// The part of a rank where `length` things are divided: all parts in order make the whole, and differ by at most one.
+    /// Returns the range of a rank in an even division of `length` items: the ranges are consecutive, and their lengths differ by
+    /// at most one.
     pub fn part(&self, length: usize, rank: usize) -> std::ops::Range<usize> {
         part(length, rank, self.size())
     }
 
-    /// Parts of known lengths from all ranks, each its own.
+    /// Gathers parts of known lengths, one from each rank.
     pub(crate) fn gather_parts<T: Pod + Send + Sync>(
         &self,
         name: &str,
@@ -206,12 +207,12 @@ impl Communicator {
         Ok(parts)
     }
 
-    /// Bytes from rank 0, to which none come.
+    /// Returns the incoming bytes of a message from rank 0, which itself receives nothing.
     fn incoming_from_first(&self, bytes: usize) -> Vec<Option<usize>> {
         (0..self.size()).map(|from| (from == 0 && self.rank() != 0).then_some(bytes)).collect()
     }
 }
 
-/// A collective that is reserved and has not started; see [`Communicator::reserve`].
+/// A reserved collective that has not started; see [`Communicator::reserve`].
 #[derive(Debug)]
 pub struct Reserved(u16);

@@ -13,23 +13,22 @@ use crate::{
     transport::Messages, watch::Watch,
 };
 
-/// Name of the environment variable with the seconds that a collective waits for its ranks.
+/// Environment variable for the timeout of collectives, in seconds.
 pub const TIMEOUT_VARIABLE: &str = "GROVE_COMM_TIMEOUT";
 
-/// Seconds that a collective waits where the environment does not say it: one rank may write a checkpoint or compile a program
-/// meanwhile.
+/// Default timeout. It is long because one rank may write a checkpoint or compile a program in the meantime.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Tags of collectives go around; so many may be under way.
+/// Number of tags of collectives, which are reused cyclically: the maximum number of pending collectives.
 const TAGS: u32 = 1 << 11;
 
-/// Tags of all collectives of a communicator.
+/// Number of tags of a communicator.
 const TAGS_IN_ALL: u16 = 4 * TAGS as u16;
 
-/// Communicators over one transport: a communicator and its duplicates. Tags go to 32,000.
+/// Maximum number of communicators over one transport, including the first. Transports accept tags below 32,768.
 const DUPLICATES: u32 = 3;
 
-/// Collectives, as part of a tag: ranks that call different ones do not take each other's messages.
+/// Kind of collective, a part of the tag: ranks that call different collectives do not receive each other's messages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     Scatter = 0,
@@ -38,41 +37,41 @@ pub(crate) enum Kind {
     Barrier = 3,
 }
 
-/// The ranks of a job, and this one among them. Clones are the same.
+/// The ranks of a job, as seen from one of them. Clones are the same communicator.
 ///
-/// Every rank has to call the same collectives in the same order, with arrays of the same length. The first argument of each
-/// says for people what it is for, and is part of an error's sentence.
+/// Every rank must call the same collectives in the same order, with arrays of the same length. The first argument of each
+/// collective describes its purpose, and is part of error messages.
 #[derive(Clone, Default)]
 pub struct Communicator {
-    /// `None` where there is one rank.
+    /// `None` for a single rank.
     pub(crate) inner: Option<Arc<Inner>>,
-    /// True if what devices have put off stays so; see [`before_waiting`](Self::before_waiting).
+    /// If true, deferred work of devices is not run; see [`before_waiting`](Self::before_waiting).
     leaves_pending: bool,
 }
 
 pub(crate) struct Inner {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) timeout: Duration,
-    /// Collectives so far.
+    /// Number of collectives so far.
     sequence: AtomicU32,
     sent: Arc<AtomicU64>,
-    /// The first of its tags.
+    /// First tag of this communicator.
     first_tag: u16,
-    /// Communicators over the transport so far.
+    /// Number of communicators over the transport so far.
     duplicates: Arc<AtomicU32>,
-    /// The pairs that ranks have put into key-value stores, of all communicators over the transport.
+    /// The pairs in the key-value stores of all communicators over the transport.
     pub(crate) pairs: Arc<Pairs>,
-    /// Key-value stores so far.
+    /// Number of key-value stores so far.
     stores: AtomicU32,
     /// See [`Communicator::before_waiting`].
     before_waiting: Mutex<BTreeMap<usize, BeforeWaiting>>,
 }
 
-/// Runs what other ranks may wait for; an error is a sentence.
+/// Runs deferred work that other ranks may be waiting for. The error is a sentence.
 type BeforeWaiting = Arc<dyn Fn() -> std::result::Result<(), String> + Send + Sync>;
 
 impl Inner {
-    /// The number of another key-value store, among those of all communicators over the transport.
+    /// Returns the identifier of a new key-value store, unique among all communicators over the transport.
     pub(crate) fn next_store(&self) -> u32 {
         u32::from(self.first_tag) << 16 | self.stores.fetch_add(1, Ordering::Relaxed) & 0xffff
     }
@@ -83,16 +82,16 @@ impl Inner {
 }
 
 impl Communicator {
-    /// One rank: collectives return what they are given.
+    /// Returns the communicator of a single rank: collectives return their arguments.
     pub fn single() -> Self {
         Self::default()
     }
 
-    /// The ranks of a transport. The environment variable [`TIMEOUT_VARIABLE`] has the seconds after which a collective gives
-    /// up; 600 if it is not set.
+    /// Creates a communicator from a transport. The environment variable [`TIMEOUT_VARIABLE`] sets the timeout of collectives in
+    /// seconds; 600 if it is not set.
     ///
     /// # Errors
-    /// [`CommError::Timeout`] if that is no number of seconds.
+    /// [`CommError::Timeout`] if the variable is not a valid number of seconds.
     pub fn new(transport: impl Transport + 'static) -> Result<Self> {
         let timeout = match std::env::var(TIMEOUT_VARIABLE) {
             Err(_) => TIMEOUT,
@@ -104,7 +103,7 @@ impl Communicator {
         Ok(Self::with_timeout(transport, timeout))
     }
 
-    /// The ranks of a transport, and the time that a collective waits for them.
+    /// Creates a communicator from a transport, with a timeout of collectives.
     pub fn with_timeout(transport: impl Transport + 'static, timeout: Duration) -> Self {
         let inner = Inner {
             transport: Arc::new(transport),
@@ -120,11 +119,11 @@ impl Communicator {
         Self { inner: Some(Arc::new(inner)), leaves_pending: false }
     }
 
-    /// A communicator of the same ranks whose collectives do not mix with those of this one: another thread may call them, in
-    /// an order of its own. As `MPI_Comm_dup`. Every rank makes the same ones in the same order.
+    /// Returns a communicator of the same ranks whose collectives are independent of this one's, like `MPI_Comm_dup`: another
+    /// thread may call them, in its own order. Every rank must create the same duplicates in the same order.
     ///
     /// # Errors
-    /// [`CommError::Transport`] if there are two already.
+    /// [`CommError::Transport`] if there are two duplicates already.
     pub fn duplicate(&self) -> Result<Self> {
         let Some(inner) = &self.inner else { return Ok(Self::single()) };
         let number = inner.duplicates.fetch_add(1, Ordering::Relaxed);
@@ -145,32 +144,32 @@ impl Communicator {
         Ok(Self { inner: Some(Arc::new(duplicate)), leaves_pending: false })
     }
 
-    /// So many ranks, each for a thread of this process; for tests.
+    /// Creates `size` ranks, one for each thread of a test.
     pub fn threads(size: usize) -> Vec<Self> {
         Threads::ranks(size).into_iter().map(|transport| Self::with_timeout(transport, TIMEOUT)).collect()
     }
 
-    /// As [`threads`](Self::threads), with the time that a collective waits.
+    /// Like [`threads`](Self::threads), with a timeout of collectives.
     pub fn threads_with_timeout(size: usize, timeout: Duration) -> Vec<Self> {
         Threads::ranks(size).into_iter().map(|transport| Self::with_timeout(transport, timeout)).collect()
     }
 
-    /// The number of this rank, from 0.
+    /// Returns the number of this rank, counted from 0.
     pub fn rank(&self) -> usize {
         self.inner.as_ref().map_or(0, |inner| inner.transport.rank())
     }
 
-    /// The number of ranks.
+    /// Returns the number of ranks.
     pub fn size(&self) -> usize {
         self.inner.as_ref().map_or(1, |inner| inner.transport.size())
     }
 
-    /// The number of ranks that share this one's processors, itself included: a rank's share of its threads.
+    /// Returns the number of ranks that share this rank's processors, including itself; a rank may use its share of the threads.
     pub fn neighbours(&self) -> usize {
         self.inner.as_ref().map_or(1, |inner| inner.transport.neighbours().max(1))
     }
 
-    /// Waits for all ranks at the end of the program, and ends the transport. No collective may follow.
+    /// Waits for all ranks at the end of the program, and closes the transport. No collective may follow.
     ///
     /// # Errors
     /// [`CommError`].
@@ -182,17 +181,17 @@ impl Communicator {
         Ok(())
     }
 
-    /// True if there are other ranks.
+    /// Returns true if there are other ranks.
     pub fn is_shared(&self) -> bool {
         self.size() > 1
     }
 
-    /// Bytes that this rank has sent to others so far.
+    /// Returns the number of bytes that this rank has sent to others.
     pub fn bytes_sent(&self) -> u64 {
         self.inner.as_ref().map_or(0, |inner| inner.sent.load(Ordering::Relaxed))
     }
 
-    /// Tag of the next collective.
+    /// Returns the tag of the next collective.
     pub(crate) fn tags(&self) -> u16 {
         let Some(inner) = &self.inner else { return 0 };
         (inner.sequence.fetch_add(1, Ordering::Relaxed) % TAGS) as u16
@@ -205,19 +204,19 @@ impl Communicator {
         inner.transport.start(inner.first_tag + tag * 4 + kind as u16, messages)
     }
 
-    /// The same range for all other ranks.
+    /// Returns the same range for all other ranks.
     pub(crate) fn outgoing_to_others(&self, range: std::ops::Range<usize>) -> Vec<Option<std::ops::Range<usize>>> {
         (0..self.size()).map(|to| (to != self.rank()).then(|| range.clone())).collect()
     }
 
-    /// Bytes from all other ranks.
+    /// Returns the number of bytes from each other rank.
     pub(crate) fn incoming_from_others(&self, bytes: impl Fn(usize) -> usize) -> Vec<Option<usize>> {
         (0..self.size()).map(|from| (from != self.rank()).then(|| bytes(from))).collect()
     }
 
-    /// Has a function called before each wait of a collective of this communicator, on the thread that waits. A device that puts off
-    /// sums over ranks runs them there, as the others may wait in them. `device` tells devices apart: a second function of one is left
-    /// out. An error is a sentence.
+    /// Registers a function that is called before each wait of a collective of this communicator, on the waiting thread. A device
+    /// that defers all-reduces runs them there, because other ranks may be waiting in them. `device` identifies the device: a
+    /// second function for the same device is ignored. An error is a sentence.
     pub fn before_waiting(
         &self,
         device: usize,
@@ -229,13 +228,13 @@ impl Communicator {
         }
     }
 
-    /// The same ranks, whose collectives run nothing [before they wait](Self::before_waiting): for those that all ranks reach after
-    /// the same reads, in the middle of what is to be one program.
+    /// Returns a communicator of the same ranks whose collectives do not run [deferred work](Self::before_waiting), for
+    /// collectives that all ranks reach after the same reads, in the middle of what becomes one program.
     pub fn leaving_pending(&self) -> Self {
         Self { leaves_pending: true, ..self.clone() }
     }
 
-    /// Runs what devices have put off.
+    /// Runs the deferred work of devices.
     pub(crate) fn run_pending(&self, name: &str) -> Result<()> {
         let Some(inner) = self.inner.as_ref().filter(|_| !self.leaves_pending) else { return Ok(()) };
         let known: Vec<BeforeWaiting> =
@@ -243,7 +242,7 @@ impl Communicator {
         known.iter().try_for_each(|run| run().map_err(|reason| CommError::Transport(format!("{name}: {reason}"))))
     }
 
-    /// Waits for messages, until the time is over or a rank is gone.
+    /// Waits for messages, until the timeout or the loss of a rank.
     pub(crate) fn wait(&self, name: &str, mut exchange: Box<dyn Exchange>) -> Result<Vec<Words>> {
         self.run_pending(name)?;
         let mut watch = Watch::new();
@@ -259,7 +258,7 @@ impl Communicator {
     }
 }
 
-/// The exchange of one rank with nobody.
+/// An exchange of a single rank.
 struct Nothing;
 
 impl Exchange for Nothing {
@@ -288,7 +287,7 @@ impl fmt::Debug for Communicator {
     }
 }
 
-/// The same if they are clones.
+/// Communicators are equal if they are clones.
 impl PartialEq for Communicator {
     fn eq(&self, other: &Self) -> bool {
         match (&self.inner, &other.inner) {

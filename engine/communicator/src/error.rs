@@ -1,70 +1,70 @@
 use std::time::Duration;
 
-/// Errors of a collective. Each sentence names the collective and the rank that is the reason. After any of them the ranks are
-/// out of step: the job has to end, which [`Communicator::end_job`](crate::Communicator::end_job) does.
+/// Errors of a collective. Each message names the collective and the rank that caused the error. After an error the ranks are out
+/// of step, and the job must end; see [`Communicator::end_job`](crate::Communicator::end_job).
 #[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommError {
-    /// Ranks did not join a collective in time.
+    /// Ranks did not join a collective before the timeout.
     #[error(
         "{} did not take part in {collective} within {}: stopped, hung or slower than the others (GROVE_COMM_TIMEOUT sets the \
          seconds to wait)",
         ranks(missing), seconds(*waited)
     )]
     TimedOut {
-        /// The collective, and what for.
+        /// The collective and its purpose.
         collective: String,
-        /// The ranks from which, or to which, something is still under way.
+        /// The ranks with pending messages, to or from this rank.
         missing: Vec<Rank>,
-        /// Time since the collective began.
+        /// Time since the start of the collective.
         waited: Duration,
     },
 
-    /// A rank's process is no more.
+    /// The process of a rank has died.
     #[error("{rank} died during {collective}: the job ends with it")]
     Died {
-        /// The collective, and what for.
+        /// The collective and its purpose.
         collective: String,
         /// The rank.
         rank: Rank,
     },
 
-    /// A rank has ended its program with an error, which it tells itself.
+    /// A rank has ended its program with an error, which it prints itself.
     #[error("{rank} has failed, which ended {collective}; it says why itself")]
     Failed {
-        /// The collective, and what for.
+        /// The collective and its purpose.
         collective: String,
         /// The rank.
         rank: Rank,
     },
 
-    /// A rank has ended its program, where others still wait for it.
+    /// A rank has ended its program while others wait for it.
     #[error(
         "{rank} has ended its program, and the others wait for it in {collective}: every rank must run the same program"
     )]
     Left {
-        /// The collective, and what for.
+        /// The collective and its purpose.
         collective: String,
         /// The rank.
         rank: Rank,
     },
 
-    /// A rank sent something else than the others.
+    /// A rank sent a different number of bytes.
     #[error(
         "{rank} sent {found} bytes in {collective}, and {expected} are expected: every rank must run the same program on arrays of the same shape"
     )]
     OtherSize {
-        /// The collective, and what for.
+        /// The collective and its purpose.
         collective: String,
         /// The rank.
         rank: Rank,
-        /// Bytes that it sent, or at least so many.
+        /// Number of bytes received, or a lower bound of it.
         found: usize,
-        /// Bytes that belong to the collective.
+        /// Number of bytes that the collective expects.
         expected: usize,
     },
 
-    /// Ranks differ where they must not.
+    /// Ranks differ in a fact that must be the same on all.
     #[error(
         "{rank} differs from rank 0: {name} is {is} there and {was} on rank 0; every rank must run the same program with the same options on the same data"
     )]
@@ -73,31 +73,31 @@ pub enum CommError {
         rank: Rank,
         /// The name of the fact.
         name: String,
-        /// Its value on rank 0.
+        /// Value on rank 0.
         was: String,
-        /// Its value on that rank.
+        /// Value on this rank.
         is: String,
     },
 
-    /// No rank has put a key in time.
+    /// No rank has put the key before the timeout.
     #[error("no rank has put the key '{key}' within {}", seconds(*timeout))]
     NoKey {
         /// The key.
         key: String,
-        /// The time that it was waited for.
+        /// The timeout.
         timeout: Duration,
     },
 
-    /// A key that has a value was to be put.
+    /// The key already has a value.
     #[error("{rank} has put the key '{key}' before: a key is put once")]
     AlreadyPut {
         /// The key.
         key: String,
-        /// The rank that put it.
+        /// The rank that put the key first.
         rank: Rank,
     },
 
-    /// Two ranks have put different values under one key, at the same time.
+    /// Two ranks have put different values under the same key at the same time.
     #[error("{} and {} have put different values under the key '{key}': a key is put once", ranks[0], ranks[1])]
     TwoValues {
         /// The key.
@@ -106,24 +106,24 @@ pub enum CommError {
         ranks: Box<[Rank; 2]>,
     },
 
-    /// A key or a value is too large to be put.
+    /// A key or a value is too large.
     #[error("{part} the key '{key}' has {bytes} bytes, and {most} are the most")]
     TooLarge {
         /// The part that is too large.
         part: &'static str,
-        /// The key, cut.
+        /// The key, truncated.
         key: String,
-        /// Its bytes.
+        /// Size in bytes.
         bytes: usize,
-        /// The most bytes.
+        /// Maximum size in bytes.
         most: usize,
     },
 
-    /// The environment names a time-out that is none.
+    /// The timeout in the environment is invalid.
     #[error("GROVE_COMM_TIMEOUT is '{0}': give a number of seconds, greater than 0")]
     Timeout(String),
 
-    /// The library of the transport refuses.
+    /// The transport's library returned an error.
     #[error("{0}")]
     Transport(String),
 }
@@ -138,12 +138,12 @@ impl std::fmt::Debug for CommError {
 /// Result of a collective.
 pub type Result<T, E = CommError> = std::result::Result<T, E>;
 
-/// A rank, for people: its number, and where its process runs, where that is known.
+/// A rank for messages: its number, and the location of its process, if known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rank {
-    /// Its number.
+    /// Number of the rank.
     pub number: usize,
-    /// Its process, such as `process 1234 on node7`.
+    /// Process of the rank, such as `process 1234 on node7`.
     pub process: Option<String>,
 }
 
@@ -156,7 +156,7 @@ impl std::fmt::Display for Rank {
     }
 }
 
-/// At most three of them by name.
+/// Formats ranks, at most three of them by name.
 fn ranks(ranks: &[Rank]) -> String {
     let named: Vec<String> = ranks.iter().take(3).map(Rank::to_string).collect();
     match ranks.len() {

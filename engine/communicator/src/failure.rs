@@ -1,32 +1,32 @@
-//! Ranks that fail, and the one that says so.
+//! Failures of ranks, and the choice of the rank that reports one.
 
 use std::time::{Duration, Instant};
 
 use crate::{Absence, CommError, Communicator, Exchange, Result, watch::Watch};
 
-/// Time after which a message of a rank that has left is not awaited any more. What it sent before has arrived by then.
+/// Time to wait for messages of a rank that has left. Everything that it sent before has arrived by then.
 pub(crate) const AFTER_LEAVING: Duration = Duration::from_secs(2);
 
-/// Time in which it is seen that a rank on the same machine is dead.
+/// Time within which the death of a rank on the same machine is noticed.
 const SEEN_DEAD: Duration = Duration::from_secs(1);
 
-/// Time in which a rank that tells an error is ended by the one that speaks for all.
+/// Time within which the reporting rank ends the ranks that know of an error.
 const TO_BE_ENDED: Duration = Duration::from_secs(10);
 
 impl Communicator {
-    /// Tells the other ranks that this one has failed and says why itself, and ends the job. `error` is printed, as one
-    /// sentence, by one rank: the lowest of those that know it.
+    /// Notifies the other ranks that this rank has failed, and ends the job. The lowest of the ranks that know `error` prints it
+    /// as one sentence.
     pub fn end_job(&self, error: &CommError) -> ! {
         if self.speaks_for_all(error) {
-            // In one piece: other ranks write to the same place.
+            // Printed in one piece, because other ranks write to the same stream.
             let sentence = format!("error: {error}\n");
             eprint!("{sentence}");
         }
         self.abort(1)
     }
 
-    /// True if this rank is the one that tells an error of a collective. The others wait to be ended, and come back where
-    /// that does not happen.
+    /// Returns true if this rank must report an error of a collective. Other ranks wait to be ended, and return false if that
+    /// does not happen.
     pub fn speaks_for_all(&self, error: &CommError) -> bool {
         if self.inner.is_none() {
             return true;
@@ -34,10 +34,10 @@ impl Communicator {
         let gone: Vec<usize> = match error {
             CommError::TimedOut { missing, .. } => missing.iter().map(|rank| rank.number).collect(),
             CommError::Died { rank, .. } | CommError::Left { rank, .. } => vec![rank.number],
-            // All ranks have come to the same conclusion.
+            // All ranks have detected the same difference.
             CommError::Differs { .. } => vec![],
             CommError::Failed { .. } => (0..self.size()).collect(),
-            // Perhaps of this rank alone.
+            // Possibly an error of this rank only.
             CommError::NoKey { .. } | CommError::TwoValues { .. } => {
                 return self.fails_first() || {
                     std::thread::sleep(TO_BE_ENDED);
@@ -47,7 +47,7 @@ impl Communicator {
             _ => return true,
         };
         let first = (0..self.size()).find(|rank| !gone.contains(rank));
-        // Ranks in different collectives give each other up at the same time. The launcher ends the ranks soon where one has died.
+        // Ranks in different collectives time out at the same time. If a rank has died, the launcher soon ends the others.
         let timed_out = matches!(error, CommError::TimedOut { .. });
         if first == Some(self.rank()) && (!timed_out || self.fails_first()) {
             return true;
@@ -56,8 +56,8 @@ impl Communicator {
         false
     }
 
-    /// Tells the other ranks that this one has failed; false if a lower rank has done so already, so that one sentence is
-    /// enough where all ranks fail for the same reason.
+    /// Notifies the other ranks that this rank has failed. Returns false if a lower rank has already done so: if all ranks fail
+    /// for the same reason, one message is enough.
     pub fn fails_first(&self) -> bool {
         let Some(inner) = &self.inner else { return true };
         inner.transport.leave(Absence::Failed);
@@ -71,7 +71,7 @@ impl Communicator {
         true
     }
 
-    /// Ends all ranks' processes.
+    /// Ends the processes of all ranks.
     pub fn abort(&self, status: i32) -> ! {
         match &self.inner {
             Some(inner) => inner.transport.abort(status),
@@ -79,7 +79,7 @@ impl Communicator {
         }
     }
 
-    /// An error of a transport with the collective's name and the rank's process.
+    /// Adds the collective's name and the rank's process to an error of a transport.
     pub(crate) fn named(&self, name: &str, error: CommError) -> CommError {
         match error {
             CommError::OtherSize { rank, found, expected, .. } => {
@@ -90,12 +90,12 @@ impl Communicator {
         }
     }
 
-    /// Waits a little; an error if the exchange cannot come to an end any more.
+    /// Waits briefly. Returns an error if the exchange can no longer complete.
     pub(crate) fn check(&self, name: &str, exchange: &dyn Exchange, watch: &mut Watch) -> Result<()> {
         self.check_ranks(name, || exchange.missing(), watch)
     }
 
-    /// [`check`](Self::check) of what waits for some ranks.
+    /// [`check`](Self::check) for a wait for some ranks.
     pub(crate) fn check_ranks(&self, name: &str, missing: impl Fn() -> Vec<usize>, watch: &mut Watch) -> Result<()> {
         let Some(inner) = &self.inner else { return Ok(()) };
         if !watch.pause() {
@@ -119,7 +119,7 @@ impl Communicator {
         Ok(())
     }
 
-    /// Those of some ranks that have left; an error that names one that is dead or has failed.
+    /// Returns those of some ranks that have left. Returns an error that names a rank if one has died or failed.
     pub(crate) fn look_after(
         &self,
         name: &str,
@@ -131,7 +131,7 @@ impl Communicator {
         for number in ranks {
             let (collective, rank) = (|| name.to_owned(), || self.describe(number));
             match inner.transport.absence(number) {
-                // The others have given up this rank, and have said so.
+                // The others have already given up this rank, and have reported it.
                 Some(Absence::Died) if suspended => {
                     return Err(CommError::Failed { collective: collective(), rank: rank() });
                 }
@@ -144,10 +144,10 @@ impl Communicator {
         Ok(left)
     }
 
-    /// Runs a collective of the ranks' devices, such as one of NCCL's: starts it when all ranks are there, and waits until it is done.
-    /// `name` is the collective's; errors of `start` and `done` are sentences.
+    /// Runs a collective of the ranks' devices, such as one of NCCL: starts it when all ranks are ready, and waits for its end.
+    /// `name` is the name of the collective; errors of `start` and `done` are sentences.
     ///
-    /// A device waits for others without end, and cannot tell which of them is missing.
+    /// The check is necessary because a device waits for others indefinitely, and cannot determine which rank is missing.
     ///
     /// # Errors
     /// [`CommError`].
@@ -166,7 +166,7 @@ impl Communicator {
         Ok(())
     }
 
-    /// The error of a device, which may see that another rank is gone before this one does.
+    /// Converts the error of a device, which may notice the loss of another rank before this rank does.
     fn of_device(&self, name: &str, reason: &str) -> CommError {
         let begun = Instant::now();
         while self.is_shared() && begun.elapsed() < SEEN_DEAD {

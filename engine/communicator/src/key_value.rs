@@ -1,4 +1,4 @@
-//! Values that any rank puts under a key, and any rank gets.
+//! Values that any rank puts under a key and any rank gets.
 
 use std::{
     collections::HashMap,
@@ -10,26 +10,27 @@ use std::{
 
 use crate::{CommError, Communicator, Exchange, Result, Transport, failure::AFTER_LEAVING, watch::Watch};
 
-/// Largest value, in bytes. A message's length comes from another rank: without a limit it could ask for any amount of memory.
+/// Maximum size of a value in bytes. The length of a message comes from another rank: without a limit it could request any amount
+/// of memory.
 const MAX_VALUE: usize = 64 << 20;
 
-/// Longest key, in bytes.
+/// Maximum length of a key in bytes.
 const MAX_KEY: usize = 64 << 10;
 
-/// Bytes before the key of a message: the number of the store, and the length of the key.
+/// Bytes before the key of a message: the identifier of the store, and the length of the key.
 const HEAD: usize = 8;
 
 /// Name of a store in errors.
 const STORE: &str = "the key-value store";
 
-/// Time between looks after pairs that are on their way.
+/// Time between checks for undelivered pairs.
 const BETWEEN_LOOKS: Duration = Duration::from_micros(200);
 
-/// Values by key, which every rank can put and get; made by [`Communicator::key_value_store`]. Clones are the same store.
+/// Values by key, which every rank can put and get; created by [`Communicator::key_value_store`]. Clones are the same store.
 ///
-/// A value is put once, by one rank, which sends it to all others; it stays until the program ends. Any thread may put and get, also
-/// while collectives are under way. This is what XLA's plugins need of several processes, and it does as XLA's own store: a key that
-/// has a value already is an error, and nothing is overwritten.
+/// A value is put once, by one rank, which sends it to all others; it exists until the program ends. Any thread may put and get,
+/// even during collectives. XLA's plugins require such a store for several processes, and this one behaves like XLA's own:
+/// putting a key again is an error, and nothing is overwritten.
 #[derive(Clone)]
 pub struct KeyValueStore {
     comm: Communicator,
@@ -41,7 +42,7 @@ pub struct KeyValueStore {
 #[derive(Default)]
 pub(crate) struct Pairs {
     values: Mutex<Values>,
-    /// True while a thread moves on what this rank has sent.
+    /// True while a thread delivers what this rank has sent.
     moving: Mutex<bool>,
 }
 
@@ -50,14 +51,14 @@ type Values = HashMap<u32, HashMap<String, Value>>;
 
 struct Value {
     bytes: Vec<u8>,
-    /// The rank that put it.
+    /// The rank that put the value.
     from: usize,
-    /// A rank that put other bytes, as it did not know of these.
+    /// A rank that put different bytes, before it received these.
     other: Option<usize>,
 }
 
 impl Communicator {
-    /// Makes an empty store of values by key. Every rank makes the same ones in the same order, as with collectives.
+    /// Creates an empty key-value store. Every rank must create the same stores in the same order, as with collectives.
     pub fn key_value_store(&self) -> KeyValueStore {
         let (number, pairs) = match &self.inner {
             Some(inner) => (inner.next_store(), inner.pairs.clone()),
@@ -66,14 +67,14 @@ impl Communicator {
         KeyValueStore { comm: self.clone(), number, pairs }
     }
 
-    /// Returns when every rank has called it and no pair is on its way, so that the transport can end.
+    /// Waits until every rank has called it and all pairs are delivered, so that the transport can be closed.
     pub(crate) fn settle(&self, what: &str) -> Result<()> {
         let Some(inner) = self.inner.as_ref().filter(|_| self.is_shared()) else { return Ok(()) };
         let (name, mut watch) = (format!("barrier {what}"), Watch::new());
         let mut barrier: Option<Box<dyn Exchange>> = None;
         self.run_pending(&name)?;
         loop {
-            // Others wait until this rank has received all that they have sent.
+            // Other ranks wait until this rank has received everything that they sent.
             inner.pairs.receive(self)?;
             let Some(exchange) = &mut barrier else {
                 match inner.transport.delivered() {
@@ -96,11 +97,11 @@ impl Communicator {
 }
 
 impl KeyValueStore {
-    /// Puts a value under a key, on every rank. It does not wait for them.
+    /// Puts a value under a key, for every rank. Does not wait for other ranks.
     ///
     /// # Errors
-    /// [`CommError::AlreadyPut`] if the key has a value, as far as this rank knows; [`CommError::TooLarge`] beyond 64 MiB, or with a
-    /// key of more than 64 KiB; errors of the transport.
+    /// [`CommError::AlreadyPut`] if this rank knows a value of the key; [`CommError::TooLarge`] for values of more than 64 MiB or
+    /// keys of more than 64 KiB; errors of the transport.
     pub fn put(&self, key: &str, value: &[u8]) -> Result<()> {
         for (part, bytes, most) in [("the value of", value.len(), MAX_VALUE), ("the name of", key.len(), MAX_KEY)] {
             if bytes > most {
@@ -128,11 +129,11 @@ impl KeyValueStore {
         Ok(())
     }
 
-    /// The value of a key. Waits until a rank has put it, or the time is over.
+    /// Returns the value of a key. Waits until a rank has put it, or until the timeout.
     ///
     /// # Errors
-    /// [`CommError::NoKey`] if the time is over; [`CommError::TwoValues`] if two ranks have put different values;
-    /// [`CommError::Died`] and others that name a rank if one ends before, since it may be the one that had to put the key.
+    /// [`CommError::NoKey`] after the timeout; [`CommError::TwoValues`] if two ranks have put different values;
+    /// [`CommError::Died`] and others that name a rank if a rank ends before, since it may be the one that should put the key.
     pub fn get(&self, key: &str, timeout: Duration) -> Result<Vec<u8>> {
         let (mut watch, mut left_since) = (Watch::new(), None);
         loop {
@@ -148,7 +149,7 @@ impl KeyValueStore {
             }
             let name = format!("get of the key '{key}'");
             let left = self.comm.look_after(&name, self.comm.others(), watch.suspended)?;
-            // While another rank runs, it may put the key.
+            // As long as another rank runs, it may put the key.
             if left.len() < self.comm.size() - 1 {
                 left_since = None;
             } else if left_since.get_or_insert_with(Instant::now).elapsed() > AFTER_LEAVING {
@@ -157,7 +158,7 @@ impl KeyValueStore {
         }
     }
 
-    /// The value of a key, if a rank has put it and it has arrived.
+    /// Returns the value of a key if it has arrived from the rank that put it.
     ///
     /// # Errors
     /// [`CommError::TwoValues`] if two ranks have put different values; errors of the transport.
@@ -201,8 +202,8 @@ impl Pairs {
         receive(&mut self.values(), comm)
     }
 
-    /// Sees to it that what this rank has sent arrives, whatever the program does meanwhile: MPI moves large messages on only while it
-    /// is called, and a program may wait for the others in a library that is not MPI.
+    /// Ensures that everything sent by this rank arrives, whatever the program does in the meantime: MPI makes progress with
+    /// large messages only during its calls, and a program may wait for the others in another library.
     fn move_on(self: &Arc<Self>, transport: &Arc<dyn Transport>) {
         let mut moving = self.moving();
         if *moving || transport.delivered() {
@@ -221,12 +222,12 @@ impl Pairs {
                 thread::sleep(BETWEEN_LOOKS);
             }
         });
-        // Without a thread the next call moves them on.
+        // If the thread could not be started, the next call delivers the messages.
         *moving = thread.is_ok();
     }
 }
 
-/// Takes in what other ranks have put.
+/// Stores the pairs that other ranks have put.
 fn receive(values: &mut Values, comm: &Communicator) -> Result<()> {
     let Some(inner) = &comm.inner else { return Ok(()) };
     let next = || inner.transport.receive(HEAD + MAX_KEY + MAX_VALUE).map_err(|error| comm.named(STORE, error));
@@ -247,9 +248,9 @@ fn receive(values: &mut Values, comm: &Communicator) -> Result<()> {
     Ok(())
 }
 
-/// A pair as it is sent.
+/// Encodes a pair as a message.
 fn message(number: u32, key: &str, value: &[u8]) -> Vec<u8> {
-    // The key's length fits, as it was checked.
+    // The key's length has been checked, so it fits.
     [&number.to_le_bytes(), &(key.len() as u32).to_le_bytes(), key.as_bytes(), value].concat()
 }
 

@@ -1,9 +1,9 @@
-//! The environment that launchers give to a rank.
+//! Environment variables of launchers.
 
 use std::env;
 
-/// Variables with the number of a rank among those of its machine: Open MPI, MPICH and Intel MPI, MVAPICH, HPE's PALS, Slurm. Slurm's is
-/// last, since in its jobs other launchers' ranks have the one of the script.
+/// Variables of the local rank: Open MPI, MPICH and Intel MPI, MVAPICH, HPE's PALS, Slurm. Slurm's is last, because in its jobs
+/// the ranks of other launchers inherit the value of the script.
 const LOCAL_RANKS: [&str; 5] = [
     "OMPI_COMM_WORLD_LOCAL_RANK",
     "MPI_LOCALRANKID",
@@ -12,7 +12,7 @@ const LOCAL_RANKS: [&str; 5] = [
     "SLURM_LOCALID",
 ];
 
-/// The number of this rank among those of its machine, as its launcher says; 0 where the program runs alone.
+/// Returns the number of this rank among the ranks of its machine, as set by the launcher; 0 if the program runs alone.
 pub fn local_rank() -> usize {
     let values = LOCAL_RANKS.iter().filter_map(|name| env::var(name).ok());
     values.filter_map(|value| value.trim().parse().ok()).next().unwrap_or_default()

@@ -1,15 +1,15 @@
-//! Collectives between the processes of a job, the ranks, over slices of numbers.
+//! Collectives over slices of numbers between the ranks, the processes of a job.
 //!
-//! A [`Communicator`] knows its rank and the number of ranks, and has the collectives: [`all_reduce`](Communicator::all_reduce),
+//! A [`Communicator`] has the rank, the number of ranks, and the collectives: [`all_reduce`](Communicator::all_reduce),
 //! [`all_gather`](Communicator::all_gather), [`reduce_scatter`](Communicator::reduce_scatter),
-//! [`broadcast`](Communicator::broadcast), [`barrier`](Communicator::barrier). A [`KeyValueStore`] has values by key, which ranks
-//! put and get when they want to. The default has one rank, so that the same program runs alone. `grove-mpi` has the one over MPI;
-//! [`Communicator::threads`] makes ranks out of threads, for tests.
+//! [`broadcast`](Communicator::broadcast), [`barrier`](Communicator::barrier). A [`KeyValueStore`] maps keys to values, which
+//! ranks put and get at any time. The default communicator has one rank, so that the same program runs alone. `grove-mpi`
+//! provides a communicator over MPI; [`Communicator::threads`] makes ranks from threads, for tests.
 //!
-//! - **Results do not depend on timing.** Every reduction adds the ranks' values in the order of the ranks, whatever arrives
-//!   first and however an array is cut. The same ranks give the same bits.
-//! - **Nothing hangs.** A collective that a rank does not join ends with an error that names it; see [`CommError`].
-//! - **Bytes.** An all-reduce of `s` bytes over `n` ranks sends `2 s (n - 1) / n` bytes from each, the least that is possible.
+//! - **Results do not depend on timing.** Every reduction adds the values in the order of the ranks, whatever the order of
+//!   arrival and the division of an array. The same ranks give the same bits.
+//! - **Nothing hangs.** A collective that a rank does not join ends with an error that names the rank; see [`CommError`].
+//! - **Bytes.** In an all-reduce of `s` bytes over `n` ranks, each rank sends `2 s (n - 1) / n` bytes, the theoretical minimum.
 //!
 //! ```
 //! use grove_communicator::Communicator;

@@ -8,28 +8,28 @@ use crate::{
     watch::Watch,
 };
 
-/// Type of values on their way between ranks.
+/// Dtype of values in transit between ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wire {
-    /// Their own.
+    /// The dtype of the values.
     #[default]
     Full,
-    /// bf16, which halves the bytes of f32. Every rank's values are rounded once, are added in their own type, and the sum is
-    /// rounded once.
+    /// bf16, which halves the bytes of f32. The values of every rank are rounded once and added in their own dtype, and the sum
+    /// is rounded once.
     Bf16,
 }
 
-/// An all-reduce that is under way.
+/// A pending all-reduce.
 ///
-/// Each rank sends every other rank its part of the values and adds the parts that come in, in the order of the ranks; then it
-/// sends its sums to all. So a sum does not depend on where an array is cut.
+/// Each rank sends every other rank its part of the values, and adds the parts that it receives in the order of the ranks. Then
+/// it sends its sums to all ranks. A sum therefore does not depend on the division of the array.
 pub struct PendingReduce<T: Number> {
     comm: Communicator,
     name: String,
     tag: u16,
     wire: Wire,
     values: Arc<Vec<T>>,
-    /// Sums of this rank's part, when they are there.
+    /// Sums of this rank's part, once they are complete.
     sums: Vec<T>,
     phase: Phase,
 }
@@ -51,7 +51,7 @@ impl<T: Number> PendingReduce<T> {
         Ok(Self { comm: comm.clone(), name, tag, wire, values, sums: vec![], phase })
     }
 
-    /// Moves the messages on, without waiting. True if the sums are there.
+    /// Makes progress without waiting. Returns true if the sums are complete.
     ///
     /// # Errors
     /// [`CommError`](crate::CommError).
@@ -125,7 +125,7 @@ impl<T: Number> PendingReduce<T> {
 }
 
 impl Wire {
-    /// Bytes of a value.
+    /// Returns the bytes per value.
     fn size<T>(self) -> usize {
         match self {
             Self::Full => size_of::<T>(),
@@ -158,7 +158,7 @@ fn send_parts<T: Number>(
     comm.exchange(messages, Kind::Scatter, tag).map_err(|error| comm.named(name, error))
 }
 
-/// The sum of one's own part and those of the others, in the order of the ranks.
+/// Adds this rank's part and the received parts, in the order of the ranks.
 fn add<T: Number>(own: &[T], received: &[Words], rank: usize, wire: Wire) -> Vec<T> {
     let mut sums: Vec<T> = Vec::new();
     let rounded = |x: T| T::of_bf16(x.to_bf16());
@@ -179,7 +179,7 @@ fn add<T: Number>(own: &[T], received: &[Words], rank: usize, wire: Wire) -> Vec
     sums
 }
 
-/// The sums of the part of this rank, which ends at `ends`.
+/// Returns the sums of this rank's part, which ends at `ends`.
 pub(crate) fn scatter<T: Number>(
     comm: &Communicator,
     name: &str,
@@ -203,7 +203,7 @@ pub(crate) fn scatter<T: Number>(
     Ok(add(&values[start..ends[rank]], &received, rank, Wire::Full))
 }
 
-/// The part of a rank where `length` things are divided among `size`.
+/// Returns the range of a rank in an even division of `length` items among `size` ranks.
 pub(crate) fn part(length: usize, rank: usize, size: usize) -> std::ops::Range<usize> {
     let (each, rest) = (length / size, length % size);
     let start = rank * each + rank.min(rest);

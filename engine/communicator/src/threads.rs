@@ -14,15 +14,15 @@ use crate::{
 /// Sender, receiver and tag of a message.
 type Address = (usize, usize, u16);
 
-/// Messages that were posted, and the rank of each.
+/// Posted messages, each with the rank that sent it.
 type Posted = VecDeque<(usize, Arc<[u8]>)>;
 
-/// Messages that were sent and not received.
+/// Messages that were sent but not received.
 #[derive(Default)]
 struct Post {
     messages: HashMap<Address, Vec<Vec<u8>>>,
     absent: HashMap<usize, Absence>,
-    /// The messages posted for each rank.
+    /// Messages posted to each rank.
     posted: HashMap<usize, Posted>,
 }
 
@@ -117,7 +117,7 @@ impl Transport for Threads {
 struct Delivery {
     rank: usize,
     tag: u16,
-    /// Of those that have not arrived.
+    /// Sizes of the messages that have not arrived.
     incoming: Vec<Option<usize>>,
     received: Vec<Words>,
     post: Arc<Mutex<Post>>,

@@ -1,9 +1,9 @@
 use crate::{Result, Words};
 use std::sync::Arc;
 
-/// Bytes that are sent. They live until they have arrived.
+/// Bytes to be sent. They live until they have arrived.
 pub trait Payload: Send + Sync {
-    /// The bytes.
+    /// Returns the bytes.
     fn bytes(&self) -> &[u8];
 }
 
@@ -13,89 +13,89 @@ impl<T: bytemuck::Pod + Send + Sync> Payload for Vec<T> {
     }
 }
 
-/// Messages for and from every rank.
+/// Messages to and from every rank.
 pub struct Messages {
-    /// The bytes that are sent.
+    /// The bytes to be sent.
     pub payload: Arc<dyn Payload>,
-    /// The part of them for each rank; `None` where nothing is sent, as to oneself.
+    /// The range of the bytes for each rank; `None` if nothing is sent, as to this rank itself.
     pub outgoing: Vec<Option<std::ops::Range<usize>>>,
-    /// The number of bytes from each rank; `None` where nothing is to come.
+    /// The number of bytes from each rank; `None` if nothing is received.
     pub incoming: Vec<Option<usize>>,
 }
 
-/// Delivery of messages between ranks. Every rank starts the same exchanges under the same tags, in any order.
+/// Delivery of messages between ranks. Every rank must start the same exchanges under the same tags, in any order.
 pub trait Transport: Send + Sync {
-    /// The number of this rank, from 0.
+    /// Returns the number of this rank, counted from 0.
     fn rank(&self) -> usize;
 
-    /// The number of ranks.
+    /// Returns the number of ranks.
     fn size(&self) -> usize;
 
-    /// The process of a rank, for people.
+    /// Returns the process of a rank, for messages.
     fn process(&self, rank: usize) -> Option<String>;
 
-    /// Starts to send and to receive under a tag below 32,768.
+    /// Starts sending and receiving under a tag below 32,768.
     ///
     /// # Errors
     /// [`CommError::Transport`](crate::CommError::Transport).
     fn start(&self, tag: u16, messages: Messages) -> Result<Box<dyn Exchange>>;
 
-    /// Sends bytes to all other ranks, apart from all exchanges. Every rank [receives](Self::receive) them when it wants to.
+    /// Sends bytes to all other ranks, independent of exchanges. Every rank may [receive](Self::receive) them at any time.
     ///
     /// # Errors
     /// [`CommError::Transport`](crate::CommError::Transport).
     fn post(&self, message: Arc<[u8]>) -> Result<()>;
 
-    /// Moves on what was [posted](Self::post). True if nothing of it is on its way. What cannot arrive any more does not count: its
-    /// rank is gone, which is told to whoever waits for that rank.
+    /// Makes progress with [posted](Self::post) messages. Returns true if all are delivered. Messages to ranks that are gone do
+    /// not count; waiting for such a rank returns an error.
     fn delivered(&self) -> bool;
 
-    /// The next bytes that another rank has [posted](Self::post), and its number, if some have arrived.
+    /// Returns the next bytes that another rank has [posted](Self::post), with its number, if any have arrived.
     ///
     /// # Errors
-    /// [`CommError::Transport`](crate::CommError::Transport), also if they are more than `most`.
+    /// [`CommError::Transport`](crate::CommError::Transport), including for more than `most` bytes.
     fn receive(&self, most: usize) -> Result<Option<(usize, Vec<u8>)>>;
 
-    /// A rank that takes part in nothing any more, of those of whom it is known.
+    /// Returns the reason why a rank no longer takes part, if it is known to be absent.
     fn absence(&self, rank: usize) -> Option<Absence>;
 
-    /// Tells all other ranks that this one takes part in nothing any more.
+    /// Notifies all other ranks that this rank no longer takes part.
     fn leave(&self, absence: Absence);
 
-    /// The number of ranks that share this one's processors, itself included.
+    /// Returns the number of ranks that share this rank's processors, including itself.
     fn neighbours(&self) -> usize {
         1
     }
 
-    /// Ends the transport, when every rank calls it.
+    /// Closes the transport once every rank calls it.
     fn close(&self) {}
 
-    /// Ends all ranks' processes, with a status.
+    /// Ends the processes of all ranks, with an exit status.
     fn abort(&self, status: i32) -> !;
 }
 
-/// The reason for which a rank takes part in nothing any more.
+/// Reason why a rank no longer takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absence {
     /// Its program has ended.
     Left,
     /// Its program has ended with an error.
     Failed,
-    /// Its process is no more.
+    /// Its process has died.
     Died,
 }
 
-/// Messages on their way.
+/// Pending messages.
 pub trait Exchange: Send {
-    /// Moves the messages on. True if all have been sent and have arrived.
+    /// Makes progress. Returns true if all messages have been sent and received.
     ///
     /// # Errors
     /// [`CommError`](crate::CommError), with an empty name of the collective.
     fn poll(&mut self) -> Result<bool>;
 
-    /// The ranks whose messages are under way.
+    /// Returns the ranks with pending messages.
     fn missing(&self) -> Vec<usize>;
 
-    /// The bytes that have arrived, by rank.
+    /// Returns the received bytes, by rank.
     fn received(self: Box<Self>) -> Vec<Words>;
 }

@@ -1,25 +1,25 @@
 use std::time::{Duration, Instant};
 
-/// Polls, first often, then less.
+/// Polling with decreasing frequency.
 pub(crate) struct Watch {
-    /// The start of the wait, later by the time for which this process was stopped.
+    /// Start of the wait, postponed by the time for which this process was suspended.
     pub(crate) begun: Instant,
     polls: u32,
     looked: Instant,
-    /// The time since which the exchange waits for a rank that has left.
+    /// Start of the wait for a rank that has left.
     pub(crate) left: Option<Instant>,
-    /// True if this process was stopped meanwhile.
+    /// True if this process was suspended during the wait.
     pub(crate) suspended: bool,
 }
 
-/// Polls without sleep, of a microsecond or so each.
+/// Number of polls without sleep, of about a microsecond each.
 const EAGER_POLLS: u32 = 2_000;
 
-/// Time between looks after the other ranks.
+/// Time between checks of the other ranks.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
-/// Time between looks after which this process itself may have been stopped: it does not blame others for what is beyond it. A
-/// poll may also be slow, where memory is swapped out; so much of its time counts, and a wait ends.
+/// Time between checks after which this process itself may have been suspended; the excess does not count as waiting for others.
+/// A poll may also be slow because memory is swapped out: this much of its time counts, so that a wait ends.
 const SUSPENDED: Duration = Duration::from_millis(500);
 
 impl Watch {
@@ -28,7 +28,7 @@ impl Watch {
         Self { begun: now, polls: 0, looked: now, left: None, suspended: false }
     }
 
-    /// Waits a little; true if it is time to look after the other ranks.
+    /// Waits briefly. Returns true if it is time to check the other ranks.
     pub(crate) fn pause(&mut self) -> bool {
         self.polls = self.polls.saturating_add(1);
         match self.polls {
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
     use std::thread::sleep;
 
-    /// Waits for slow polls.
+    /// Returns the time counted for slow polls.
     fn waited(polls: &[u64]) -> Duration {
         let mut watch = Watch::new();
         for &milliseconds in polls {

@@ -1,11 +1,11 @@
 use bytemuck::Pod;
 use std::ops::AddAssign;
 
-/// Element of an array that is reduced.
+/// An element of an array in a reduction.
 pub trait Number: Pod + AddAssign + Send + Sync + 'static {
-    /// Rounds to bf16 and back, where that is a smaller type.
+    /// Rounds to bf16.
     fn to_bf16(self) -> half::bf16;
-    /// Reverses [`to_bf16`](Self::to_bf16), which may have rounded.
+    /// Converts back from bf16.
     fn of_bf16(value: half::bf16) -> Self;
 }
 
@@ -34,7 +34,7 @@ impl Number for f32 {
     }
 }
 
-/// Bytes that were received, aligned for any [`Number`].
+/// Received bytes, aligned for any [`Number`].
 #[derive(Debug, Default)]
 pub struct Words {
     words: Vec<u64>,
@@ -42,22 +42,22 @@ pub struct Words {
 }
 
 impl Words {
-    /// So many bytes, all 0.
+    /// Creates `bytes` zero bytes.
     pub fn zeros(bytes: usize) -> Self {
         Self { words: vec![0; bytes.div_ceil(8)], bytes }
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub fn bytes(&self) -> &[u8] {
         &bytemuck::cast_slice(&self.words)[..self.bytes]
     }
 
-    /// The bytes, to be filled.
+    /// Returns the bytes for writing.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut bytemuck::cast_slice_mut(&mut self.words)[..self.bytes]
     }
 
-    /// The elements, where there is a whole number of them.
+    /// Returns the elements, if the bytes are a whole number of them.
     pub(crate) fn elements<T: Pod>(&self) -> &[T] {
         bytemuck::cast_slice(self.bytes())
     }

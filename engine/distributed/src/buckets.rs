@@ -1,4 +1,4 @@
-//! Leaves as a few long arrays, since each message costs time of its own.
+//! Buckets of leaves: a few long arrays, because each message has a fixed cost.
 
 use burn::tensor::{DType, Element, TensorData};
 use grove_communicator::{Communicator, Number, PendingReduce, Reserved, Result, Wire};
@@ -8,19 +8,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Sums of leaves over the ranks, in buckets. A bucket leaves as soon as all of its leaves are there, whichever is first.
+/// Sums of leaves over the ranks, in buckets. A bucket is sent as soon as all its leaves are available, whichever bucket is
+/// first.
 pub(crate) struct Buckets {
     comm: Communicator,
     wire: Wire,
-    /// Of every value before the sum.
+    /// Factor of every value before the sum.
     pub(crate) factor: f64,
-    /// The place of each leaf that takes part.
+    /// Position of each leaf that takes part.
     places: Vec<Option<Place>>,
     buckets: Vec<Bucket>,
     begun: Instant,
 }
 
-/// The place of a leaf in a bucket.
+/// Position of a leaf in a bucket.
 struct Place {
     bucket: usize,
     begin: usize,
@@ -31,15 +32,15 @@ struct Place {
 struct Bucket {
     reserved: Option<Reserved>,
     values: Values,
-    /// Leaves that are not there yet.
+    /// Number of leaves that are not available yet.
     missing: usize,
     left: Duration,
     arrived: Option<Duration>,
 }
 
-/// Values of some leaves, one after the other.
+/// Concatenated values of some leaves.
 enum Values {
-    /// Nothing has come.
+    /// No values have been added yet.
     Empty {
         length: usize,
         dtype: DType,
@@ -50,20 +51,20 @@ enum Values {
     SumF64(PendingReduce<f64>),
 }
 
-/// When a bucket of gradients was on its way, from the begin of the step's gradients.
+/// Transfer times of a bucket of gradients, relative to the start of the step's gradients.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BucketTimes {
-    /// Bytes of the bucket, before any compression.
+    /// Size of the bucket in bytes, before any compression.
     pub bytes: usize,
-    /// When its last gradient was there, and it left.
+    /// Time at which its last gradient was available and the bucket was sent.
     pub left: Duration,
-    /// When its sums were there, as far as anybody looked.
+    /// Time at which its sums were seen to be complete.
     pub arrived: Duration,
 }
 
 impl Buckets {
-    /// Divides leaves of such lengths and types into buckets of at most so many bytes, or a leaf, in the given order. Every rank
-    /// gives the same.
+    /// Divides leaves of given lengths and dtypes into buckets of at most `bytes` bytes, or of one larger leaf, in the given
+    /// order. Every rank must pass the same arguments.
     pub(crate) fn new(
         leaves: &[Option<(usize, DType)>],
         order: impl Iterator<Item = usize>,
@@ -96,13 +97,13 @@ impl Buckets {
         Self { comm: comm.clone(), wire, factor, places, buckets, begun: Instant::now() }
     }
 
-    /// The leaves that take part and have not come.
+    /// Returns the leaves that take part and are not available yet.
     pub(crate) fn missing(&self) -> Vec<usize> {
         let missing = |place: &Option<Place>| place.as_ref().is_some_and(|place| !place.filled);
         (0..self.places.len()).filter(|&leaf| missing(&self.places[leaf])).collect()
     }
 
-    /// Takes the values of a leaf; zeros where there are none. Nothing if it takes no part, or has come before.
+    /// Adds the values of a leaf, or zeros for `None`. Does nothing if the leaf takes no part or was added before.
     pub(crate) fn fill(&mut self, leaf: usize, data: Option<&TensorData>) -> Result<()> {
         let Some(place) = self.places.get_mut(leaf).and_then(Option::as_mut).filter(|place| !place.filled) else {
             return Ok(());
@@ -126,14 +127,14 @@ impl Buckets {
             bucket.left = self.begun.elapsed();
             bucket.leave(&self.comm, self.wire)?;
         }
-        // The ones that are under way move on.
+        // Makes progress with the pending buckets.
         for bucket in &mut self.buckets {
             bucket.poll(self.begun)?;
         }
         Ok(())
     }
 
-    /// Waits for the sums: each leaf's, times a factor, if all leaves have come.
+    /// Waits for the sums and returns them times `after`. All leaves must have been added.
     pub(crate) fn wait(self, after: f64) -> Result<(Vec<Option<TensorData>>, Vec<BucketTimes>)> {
         let (mut sums, mut times) = (Vec::new(), Vec::new());
         for bucket in self.buckets {
@@ -193,7 +194,7 @@ impl Bucket {
 
 /// f32 or f64.
 trait Real: Number + Element + Mul<Output = Self> + PartialEq {
-    /// 1.
+    /// The number 1.
     const ONE: Self;
 }
 
@@ -205,7 +206,7 @@ impl Real for f64 {
     const ONE: Self = 1.0;
 }
 
-/// Copies values to their place, times a factor.
+/// Copies values to their position, times a factor.
 fn copy<T: Real>(place: &mut [T], data: &TensorData, factor: T) {
     match data.as_slice::<T>() {
         Ok(slice) if factor == T::ONE => place.copy_from_slice(slice),
@@ -214,7 +215,7 @@ fn copy<T: Real>(place: &mut [T], data: &TensorData, factor: T) {
     }
 }
 
-/// A leaf of a bucket, flat, times a factor.
+/// Returns a leaf of a bucket, flattened, times a factor.
 fn scaled<T: Real>(part: &[T], factor: T) -> TensorData {
     let values = if factor == T::ONE { part.to_vec() } else { part.iter().map(|&x| x * factor).collect() };
     TensorData::new(values, [part.len()])

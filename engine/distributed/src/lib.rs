@@ -1,11 +1,12 @@
-//! Collectives over trees: data parallel training on many processes.
+//! Collectives over trees: data-parallel training on many processes.
 //!
-//! A [`Communicator`] is the ranks of a job; [`world`] gives the one that `mpirun` has started, and one rank where a program runs
-//! alone. The functions of trees are collectives: every rank calls them in the same order, with trees of the same structure.
+//! A [`Communicator`] contains the ranks of a job. [`world`] returns the communicator of a job started by `mpirun`, or a single
+//! rank if the program runs alone. The functions on trees are collectives: every rank must call them in the same order, with
+//! trees of the same structure.
 //!
-//! | what | where |
+//! | topic | items |
 //! |---|---|
-//! | ranks, collectives over slices, time-outs | [`Communicator`], [`CommError`] |
+//! | ranks, collectives over slices, timeouts | [`Communicator`], [`CommError`] |
 //! | means of gradients | [`all_reduce_mean`], [`all_reduce_weighted_mean`] |
 //! | sums of gradients while the backward pass still runs | [`OverlappedSum`] |
 //! | the same model on all ranks | [`broadcast`] |
@@ -25,10 +26,10 @@
 //! # Ok::<(), grove_distributed::CommError>(())
 //! ```
 //!
-//! `grove_optim::all_reduce_gradients` is the mean as a link of an optimizer's chain, and `grove_optim::zero1` divides an optimizer's
-//! state among the ranks.
+//! `grove_optim::all_reduce_gradients` averages gradients as a part of an optimizer's chain, and `grove_optim::zero1` shards an
+//! optimizer's state over the ranks.
 //!
-//! `grove_train::fit` does all of this, and more, where its options have a communicator.
+//! `grove_train::fit` does all of this, and more, if its options have a communicator.
 #![warn(missing_docs)]
 
 mod buckets;

@@ -12,13 +12,13 @@ use crate::{
     trees::with_values,
 };
 
-/// Sums of gradients over all ranks that begin while the backward pass still runs.
+/// Sums of gradients over all ranks, overlapped with the backward pass.
 ///
-/// Gradients are [added](Self::add) as they become complete, in any order: `grove_transform::GradOptions::on_gradient` tells of
-/// most of them early. Each bucket leaves with its last one, and [`finish`](Self::finish) adds those that have not come. The sums
-/// are, bit for bit, those of [`all_reduce_sum`](crate::all_reduce_sum).
+/// Gradients are [added](Self::add) as they become complete, in any order; `grove_transform::GradOptions::on_gradient` reports
+/// most of them early. Each bucket is sent after its last gradient, and [`finish`](Self::finish) adds the missing ones. The sums
+/// are bit for bit those of [`all_reduce_sum`](crate::all_reduce_sum).
 ///
-/// Every rank makes one, for the same leaves, before it computes gradients, and finishes it.
+/// Every rank must create one for the same leaves before it computes gradients, and finish it.
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -45,8 +45,8 @@ pub struct OverlappedSum {
 }
 
 impl OverlappedSum {
-    /// For the leaves of a tree that are present and pass a filter, all of them floating-point. The last leaves, whose gradients
-    /// come first, are in the first bucket.
+    /// Creates the sums for the present leaves of a tree that pass a filter, all floating-point. The last leaves, whose gradients
+    /// are complete first, are in the first bucket.
     pub fn new<B: Backend, P: Tree<B>>(
         tree: &P,
         takes_part: impl Fn(&Path, &AnyArray<B>) -> bool,
@@ -65,23 +65,24 @@ impl OverlappedSum {
         Self { comm: comm.clone(), buckets: Mutex::new(buckets), times: Mutex::default() }
     }
 
-    /// Lets the gradients of this rank count for nothing, even if they are not finite. Before any is added.
+    /// Excludes the gradients of this rank, even if they are not finite. Must be called before any gradient is added.
     pub fn leave_out(&self) {
         if let Some(buckets) = &mut *self.lock() {
             buckets.factor = 0.0;
         }
     }
 
-    /// Adds the gradient of a leaf, by its number among all leaves of the tree. Nothing if it takes no part or was added before.
+    /// Adds the gradient of a leaf, by its index among all leaves of the tree. Does nothing if the leaf takes no part or was
+    /// added before.
     ///
-    /// A collective that fails ends the job, with a sentence; see [`Communicator::end_job`].
+    /// If a collective fails, the job ends with an error message; see [`Communicator::end_job`].
     pub fn add<B: Backend>(&self, leaf: usize, gradient: AnyTensor<B>) {
         if let Some(buckets) = &mut *self.lock() {
             self.fill(buckets, leaf, Some(gradient)).unwrap_or_else(|error| self.comm.end_job(&error));
         }
     }
 
-    /// The sums: those of all leaves that take part. The other leaves stay as they are.
+    /// Returns the sums of all leaves that take part. The other leaves stay unchanged.
     ///
     /// # Errors
     /// [`CommError`](crate::CommError).
@@ -107,13 +108,13 @@ impl OverlappedSum {
         }))
     }
 
-    /// When each bucket was on its way, once the sums are there.
+    /// Returns the transfer times of the buckets, once the sums are complete.
     pub fn times(&self) -> Vec<BucketTimes> {
         self.times.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn fill<B: Backend>(&self, buckets: &mut Buckets, leaf: usize, gradient: Option<AnyTensor<B>>) -> Result<()> {
-        // Times 0 would be NaN where the gradient is not finite.
+        // A gradient that is not finite times 0 would be NaN.
         let data = gradient.filter(|_| buckets.factor != 0.0).map(AnyTensor::into_data);
         buckets.fill(leaf, data.as_ref())
     }

@@ -8,9 +8,9 @@ use crate::buckets::Buckets;
 /// Options of a reduction of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReduceOptions {
-    /// Bytes of a bucket, in which leaves travel together; a larger leaf has one of its own. Default: 25 MiB.
+    /// Maximum size of a bucket of leaves in bytes; a larger leaf has its own bucket. Default: 25 MiB.
     pub bucket_bytes: usize,
-    /// Type of the values on their way. Default: their own. Devices that sum themselves add in it.
+    /// Dtype of the values in transit. Default: their own dtype. Devices that reduce by themselves add in this dtype.
     pub wire: Wire,
 }
 
@@ -24,15 +24,15 @@ impl ReduceOptions {
     /// [`all_reduce_mean`] with these options.
     ///
     /// # Errors
-    /// A collective fails.
+    /// If a collective fails.
     pub fn mean<B: Backend, P: Tree<B>>(self, tree: P, comm: &Communicator) -> Result<P> {
         reduce(tree, (1.0, 1.0 / comm.size() as f64), comm, self)
     }
 }
 
-/// The means of the floating-point leaves over all ranks, f32 at least. Other leaves, and absent ones, stay as they are.
+/// Returns the means of the floating-point leaves over all ranks, in at least f32. Other leaves and absent leaves stay unchanged.
 ///
-/// Every rank gets the same bits, however leaves are put into buckets.
+/// Every rank gets the same bits, whatever the division into buckets.
 ///
 /// # Errors
 /// [`CommError`].
@@ -40,7 +40,7 @@ pub fn all_reduce_mean<B: Backend, P: Tree<B>>(tree: P, comm: &Communicator) -> 
     reduce(tree, (1.0, 1.0 / comm.size() as f64), comm, ReduceOptions::default())
 }
 
-/// The sums of the floating-point leaves over all ranks, as [`all_reduce_mean`] has the means.
+/// Returns the sums of the floating-point leaves over all ranks, like the means of [`all_reduce_mean`].
 ///
 /// # Errors
 /// [`CommError`].
@@ -48,9 +48,9 @@ pub fn all_reduce_sum<B: Backend, P: Tree<B>>(tree: P, comm: &Communicator) -> R
     reduce(tree, (1.0, 1.0), comm, ReduceOptions::default())
 }
 
-/// The means over all ranks, each of which counts by its weight: the number of examples or tokens of which its leaves are the
-/// mean. A rank of weight 0 counts for nothing, even if its leaves are not finite; where all weights are 0 the ranks count the
-/// same.
+/// Returns the weighted means over all ranks. The weight of a rank is the number of examples or tokens over which its leaves are
+/// averaged. A rank of weight 0 is excluded, even if its leaves are not finite. If all weights are 0, all ranks have the same
+/// weight.
 ///
 /// # Errors
 /// [`CommError`].
@@ -69,8 +69,8 @@ pub fn all_reduce_weighted_mean<B: Backend, P: Tree<B>>(
     reduce(tree, (factor, after), comm, options)
 }
 
-/// The factor of a rank's values before they are summed, and of the sum. Weights are taken relative to the first that is not
-/// 0, so that equal ones change no bit.
+/// Returns the factor of a rank's values before the sum, and the factor of the sum. Weights are relative to the first nonzero
+/// weight, so that equal weights change no bit.
 pub(crate) fn factors(weights: &[f64], rank: usize) -> (f64, f64) {
     let Some(unit) = weights.iter().copied().find(|&weight| weight > 0.0) else {
         return (1.0, 1.0 / weights.len() as f64);
@@ -83,7 +83,7 @@ fn zeros<B: Backend>(leaf: AnyArray<B>) -> AnyArray<B> {
     if leaf.dtype().is_float() { leaf.zeros_like() } else { leaf }
 }
 
-/// Sums, with a factor before and one after.
+/// Sums the leaves, with a factor before the sum and one after it.
 pub(crate) fn reduce<B: Backend, P: Tree<B>>(
     tree: P,
     (factor, after): (f64, f64),
@@ -124,7 +124,7 @@ pub(crate) fn reduce<B: Backend, P: Tree<B>>(
     }))
 }
 
-/// As [`reduce`], where the device sums all leaves in one operation.
+/// Like [`reduce`], for a device that reduces all leaves in one operation.
 fn reduce_on_device<B: Backend, P: Tree<B>>(
     tree: P,
     (factor, after): (f64, f64),
@@ -158,12 +158,12 @@ fn reduce_on_device<B: Backend, P: Tree<B>>(
     })
 }
 
-/// An array of the shape of a leaf.
+/// Returns an array with the shape of a leaf.
 pub(crate) fn with_values<B: Backend>(values: TensorData, leaf: &AnyArray<B>, device: &B::Device) -> AnyArray<B> {
     AnyArray::from_data(TensorData::from_bytes(values.bytes, leaf.shape().to_vec(), values.dtype), device)
 }
 
-/// The tree of rank 0 on every rank: the values of all leaves that are present. Every rank must have the same leaves.
+/// Broadcasts the tree of rank 0 to every rank: the values of all present leaves. Every rank must have the same leaves.
 ///
 /// # Errors
 /// [`CommError`].
@@ -200,7 +200,7 @@ fn broadcast_data(data: TensorData, comm: &Communicator) -> Result<TensorData> {
     Ok(TensorData::from_bytes_vec(bytes, shape, dtype))
 }
 
-/// Types of leaves. Ranks tell each other their places, from 1.
+/// Dtypes of leaves. Ranks exchange their positions in this list, counted from 1.
 const TYPES: [DType; 15] = [
     DType::F64,
     DType::F32,
@@ -219,10 +219,10 @@ const TYPES: [DType; 15] = [
     DType::Bool(BoolStore::U32),
 ];
 
-/// A tree whose leaves are divided among the ranks, whole on every rank: a leaf that is absent here and present elsewhere is
-/// that of the lowest rank that has it. The state of `grove_optim::zero1` is such a tree.
+/// Completes a tree whose leaves are divided among the ranks: a leaf that is absent on this rank is taken from the lowest rank
+/// that has it. The state of `grove_optim::zero1` is such a tree.
 ///
-/// Types are those of the ranks that have the leaves: a rank without any does not know the device's types of integers and
+/// Dtypes are those of the ranks that have the leaves: a rank without them does not know the device's dtypes of integers and
 /// booleans.
 ///
 /// # Errors

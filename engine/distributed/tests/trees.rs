@@ -18,7 +18,7 @@ use std::{
     thread,
 };
 
-/// A model with leaves of several kinds and types.
+/// A model with leaves of several kinds and dtypes.
 type Model = (Vec<Array<Flex, 2>>, Array<Flex, 1>, Array<Flex, 1, Int>, Array<Flex, 1>);
 
 fn model(rank: usize) -> Model {
@@ -45,7 +45,7 @@ fn on_ranks<T: Send>(size: usize, body: impl Fn(&Communicator) -> Result<T, Comm
     })
 }
 
-/// The values of all present leaves.
+/// Returns the values of all present leaves.
 fn values<T: Tree<Flex>>(tree: &T) -> Vec<f64> {
     leaves(tree)
         .into_iter()
@@ -61,7 +61,7 @@ fn means_are_those_of_all_ranks_whatever_the_buckets() {
     let found = values(&all[0]);
     for (i, &found) in found.iter().enumerate() {
         let mean = (ranks[0][i] + ranks[1][i] + ranks[2][i]) / 3.0;
-        // Whole numbers stay as they are.
+        // Integers stay unchanged.
         assert!((found - mean).abs() < 1e-6 || i == found_count(&all[0]), "{i}: {found} {mean}");
     }
     assert_eq!(all.iter().map(|tree| values(&tree.2)[0]).collect::<Vec<_>>(), [0.0, 1.0, 2.0]);
@@ -74,7 +74,7 @@ fn means_are_those_of_all_ranks_whatever_the_buckets() {
     }
 }
 
-/// The place of the whole number among the values.
+/// Returns the index of the integer among the values.
 fn found_count(tree: &Model) -> usize {
     values(&tree.0).len() + 2
 }
@@ -86,7 +86,7 @@ fn means_are_weighted() {
     let all = on_ranks(3, |comm| {
         let mut tree = model(comm.rank());
         if comm.rank() == 1 {
-            // The mean over nothing.
+            // The mean over no examples.
             tree.0[0] = Array::new(tree.0[0].val() * f32::NAN);
         }
         all_reduce_weighted_mean::<Flex, _>(tree.0, weights[comm.rank()], comm, options)
@@ -106,7 +106,7 @@ fn broadcast_gives_all_leaves_of_rank_0() {
     assert!(all.iter().all(|tree| values(tree) == values(&model(0)) && tree.1.dtype() == DType::BF16));
 }
 
-/// Parameters and state after some steps.
+/// Returns parameters and state after some steps.
 fn steps<T: GradientTransformation<Flex, Model>>(optimizer: &T, comm: &Communicator) -> (Model, T::State) {
     let mut params = model(0);
     let mut state = optimizer.init(&params);
@@ -119,7 +119,7 @@ fn steps<T: GradientTransformation<Flex, Model>>(optimizer: &T, comm: &Communica
 #[test]
 fn zero1_gives_the_bits_of_the_undivided_optimizer_and_divides_its_state() {
     let adam = || adamw(0.01, Adamw::default().weight_decay(0.1).mask(matrices::<Flex>()));
-    // Of nine ranks some have no leaf.
+    // With nine ranks, some have no leaf.
     for size in [1, 2, 3, 5, 9] {
         let whole = on_ranks(size, |comm| Ok(steps(&chain((all_reduce_gradients(comm), adam())), comm)));
         let divided = on_ranks(size, |comm| {
@@ -144,7 +144,7 @@ fn zero1_gives_the_bits_of_the_undivided_optimizer_and_divides_its_state() {
     }
 }
 
-/// A model that is trained in part.
+/// A model that is partly trained.
 #[derive(Tree, Clone, Debug)]
 struct Partly<B: Backend> {
     #[tree(buffer)]
@@ -172,7 +172,7 @@ fn zero1_divides_alike_whatever_is_trained() {
         let trained = || is_param() & !by_path("frozen");
         let grads = || filter(tree(comm.rank() as f32 - 1.0), &trained());
         let model = tree(0.5);
-        // By hand, and as `fit` makes the state.
+        // The state of all parameters, and the state of the trained ones as `fit` makes it.
         let states = [optimizer.init(&model), optimizer.init(&filter(model.clone(), &trained()))];
         let [whole, of_trained] = states.map(|state| {
             let (params, state) = optimizer.step(grads(), state, model.clone());
@@ -195,7 +195,7 @@ fn zero1_divides_alike_whatever_is_trained() {
     }
 }
 
-/// Layers after each other, a bias that Burn adds, and a matrix that is used twice.
+/// A chain of layers, a bias that Burn adds, and a matrix that is used twice.
 fn layers(rank: usize) -> (Vec<Array<Flex, 2>>, Array<Flex, 1>) {
     let matrix = |i: usize| {
         let values = (0..16).map(|j| ((i * 7 + j * 5 + rank * 3) % 11) as f32 / 7.0 - 0.6).collect::<Vec<_>>();
@@ -204,7 +204,7 @@ fn layers(rank: usize) -> (Vec<Array<Flex, 2>>, Array<Flex, 1>) {
     ((0..6).map(matrix).collect(), Array::new(Tensor::from_floats([0.1, 0.2, 0.3, 0.4], &Default::default())))
 }
 
-/// A loss of the layers, `[1]`.
+/// Returns the loss of the layers, `[1]`.
 fn loss((layers, bias): (Vec<Array<Autodiff<Flex>, 2>>, Array<Autodiff<Flex>, 1>)) -> Tensor<Autodiff<Flex>, 1> {
     let x = ops::linear(layers[0].val(), layers[0].val(), None);
     let x = layers[1..].iter().fold(x, |x, layer| ops::linear(x, layer.val(), None));
@@ -235,7 +235,7 @@ fn sums_that_begin_during_the_backward_pass_are_the_same() {
             Ok((values(&after), values(&during)))
         });
         assert!(all.iter().all(|(after, during)| after == during && *after == all[0].0), "{size} ranks");
-        // The five matrices that one operation uses.
+        // The five matrices, each used by one operation.
         assert_eq!(early.into_inner(), 5 * size, "{size} ranks");
     }
 }

@@ -9,10 +9,10 @@ use tempfile::NamedTempFile;
 use crate::FileError;
 
 /// Writes a file atomically. A reader that opens `path`, at any time and after any failure, finds either the previous
-/// content or all that `write` wrote. Missing directories are created.
+/// content or the complete new content. Missing directories are created.
 ///
-/// The content goes to a temporary file in the same directory, is flushed to the disk, and is renamed to `path` at
-/// the end. If `write` fails, no file remains.
+/// The content is written to a temporary file in the same directory and flushed to the disk, and the file is then
+/// renamed to `path`. If `write` fails, no file remains.
 ///
 /// # Errors
 /// If `write` or the system reports an error.
@@ -24,10 +24,10 @@ pub fn write_atomically(
     Draft::write(path, |writer| write(writer).map_err(FileError::io("write", path)))?.publish()
 }
 
-/// A file that is complete on the disk and does not have its final name yet. Dropping it removes the file.
+/// A file that is complete on the disk but does not have its final name yet. Dropping it removes the file.
 ///
-/// With it, several files can be written completely before the first gets its name, and `write` can have errors of its
-/// own. [`write_atomically`] is the two steps at once.
+/// Drafts allow several files to be written completely before the first gets its name, and `write` to return other
+/// errors. [`write_atomically`] combines both steps.
 #[derive(Debug)]
 pub struct Draft {
     file: NamedTempFile,
@@ -38,7 +38,7 @@ impl Draft {
     /// Writes the content to a temporary file in the directory of `path`, which is created if it is missing.
     ///
     /// # Errors
-    /// Errors of `write`, and of the system.
+    /// Errors of `write`, and of the operating system.
     pub fn write<E: From<FileError>>(
         path: &Path,
         write: impl FnOnce(&mut dyn Write) -> Result<(), E>,
@@ -49,7 +49,7 @@ impl Draft {
         builder.prefix(".grove-").suffix(".tmp");
         #[cfg(unix)]
         {
-            // The permissions of any new file, less the umask; temporary files are private by default.
+            // The permissions of any new file, restricted by the umask; temporary files are private by default.
             use std::os::unix::fs::PermissionsExt;
             builder.permissions(std::fs::Permissions::from_mode(0o666));
         }
@@ -59,7 +59,7 @@ impl Draft {
             write(&mut writer)?;
             writer.flush().map_err(FileError::io("write", path))?;
         }
-        // Without the flush to the disk, a power failure after the rename may leave an empty file.
+        // Without this flush, a power failure after the rename may leave an empty file.
         file.as_file().sync_all().map_err(FileError::io("write", path))?;
         Ok(Self { file, path: path.into() })
     }
@@ -76,11 +76,11 @@ impl Draft {
     }
 }
 
-/// Makes a directory with its content atomically: `write` fills one beside it, which is renamed to `path` at the end. A directory
-/// of that name must be empty. Missing directories above are created.
+/// Creates a directory with its content atomically: `write` fills a temporary directory beside it, which is then
+/// renamed to `path`. An existing directory of that name must be empty. Missing parent directories are created.
 ///
 /// # Errors
-/// If `write` or the system reports an error, or the directory is not empty. Nothing remains then.
+/// If `write` or the system reports an error, or if the directory is not empty. In these cases nothing remains.
 pub fn create_directory(
     path: impl AsRef<Path>,
     write: impl FnOnce(&Path) -> std::io::Result<()>,
@@ -90,7 +90,7 @@ pub fn create_directory(
         let parent = directory_of(path);
         std::fs::create_dir_all(parent)?;
         let beside = tempfile::Builder::new().prefix(".grove-").tempdir_in(parent)?;
-        // Below the temporary one, which only its owner may read.
+        // Inside the temporary directory, which only its owner may read.
         let draft = beside.path().join("new");
         std::fs::create_dir(&draft)?;
         write(&draft)?;
@@ -102,8 +102,8 @@ pub fn create_directory(
     create().map_err(FileError::io("make directory", path))
 }
 
-/// Flushes a directory to the disk, so that new names in it survive a power failure. Some file systems cannot do this;
-/// their files are whole in any case, so that is no error.
+/// Flushes a directory to the disk, so that new names in it survive a power failure. Some file systems do not support
+/// this; that is no error, because their files are complete in any case.
 pub fn sync_directory(directory: &Path) {
     if cfg!(unix)
         && let Ok(directory) = File::open(directory)
@@ -112,12 +112,13 @@ pub fn sync_directory(directory: &Path) {
     }
 }
 
-/// The directory that contains a file: `.` for a name without one.
+/// Returns the directory that contains a file: `.` for a bare name.
 pub fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// The path itself if it is a directory, else the directory that contains the file: that of a model, given either.
+/// Returns the path itself if it is a directory, otherwise the directory that contains the file: the directory of a
+/// model, given either.
 pub fn directory_at(path: &Path) -> &Path {
     if path.is_dir() { path } else { directory_of(path) }
 }

@@ -1,5 +1,5 @@
-/// Description of what is commonly saved in place of a download, with the remedy: a git-lfs pointer, or a web page with
-/// an error. `None` for any other content.
+/// Describes content that is commonly saved in place of a download, with the remedy: a git-lfs pointer, or a web page
+/// with an error. `None` for any other content.
 ///
 /// ```
 /// let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n";

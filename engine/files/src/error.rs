@@ -1,14 +1,14 @@
 use std::path::PathBuf;
 
-/// An error of the system, with the operation and the path.
+/// An error of the operating system, with the operation and the path.
 #[derive(thiserror::Error)]
 #[error("cannot {action} {}: {source}", path.display())]
 pub struct FileError {
-    /// The operation: "open", "write", ….
+    /// The operation, such as "open" or "write".
     pub action: &'static str,
     /// The file or directory.
     pub path: PathBuf,
-    /// The system's error.
+    /// The operating system's error.
     pub source: std::io::Error,
 }
 
@@ -20,7 +20,7 @@ impl std::fmt::Debug for FileError {
 }
 
 impl FileError {
-    /// For `map_err` on an operation of `std::io`: `.map_err(FileError::io("open", path))`.
+    /// Returns a function for `map_err` on a `std::io` operation: `.map_err(FileError::io("open", path))`.
     pub fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self { action, path, source }

@@ -1,13 +1,14 @@
-//! JSON as other programs write it.
+//! JSON as written by other programs.
 
 use serde::de::DeserializeOwned;
 use std::borrow::Cow;
 
-/// Names that Python's `json` module writes for numbers that JSON does not know.
+/// Names that Python's `json` module writes for numbers that JSON does not support.
 const NO_NUMBERS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
 
-/// Parses JSON as Python's `json` module writes it. `NaN`, `Infinity` and `-Infinity`, which JSON does not know, become strings:
-/// they do no harm in a field that nobody reads, and no field of numbers takes them. A byte order mark is skipped.
+/// Parses JSON as written by Python's `json` module. `NaN`, `Infinity` and `-Infinity`, which are not valid JSON,
+/// become strings: they are harmless in a field that is not read, and invalid in a field of numbers. A byte order mark
+/// is skipped.
 ///
 /// ```
 /// let text = br#"{"time_step_limit": [0.0, Infinity], "layers": 2}"#;
@@ -17,7 +18,7 @@ const NO_NUMBERS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
 /// ```
 ///
 /// # Errors
-/// A sentence with the key, what was expected there, and the line.
+/// A sentence with the key, the expected value, and the line.
 pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let text = quoted(bytes);
@@ -30,19 +31,19 @@ pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
 /// Reads a value from parsed JSON.
 ///
 /// # Errors
-/// A sentence with the key, and what was expected there.
+/// A sentence with the key and the expected value.
 pub fn from_json<T: DeserializeOwned>(value: serde_json::Value) -> Result<T, String> {
     serde_path_to_error::deserialize(value).map_err(described)
 }
 
-/// An error with the key where it is, if it is about a value.
+/// Formats an error, with its key if it concerns a value.
 fn described(error: serde_path_to_error::Error<serde_json::Error>) -> String {
     let path = error.path().to_string();
     let error = error.into_inner();
     if path == "." || error.is_syntax() || error.is_eof() { error.to_string() } else { format!("`{path}`: {error}") }
 }
 
-/// The text with quotes around names in place of numbers.
+/// Returns the text with quotes around the names in place of numbers.
 fn quoted(bytes: &[u8]) -> Cow<'_, [u8]> {
     let name_at = |i: usize| NO_NUMBERS.iter().find(|name| bytes[i..].starts_with(name.as_bytes()));
     let (mut out, mut copied, mut inside, mut i) = (vec![], 0, false, 0);

@@ -1,43 +1,44 @@
-//! Keys of JSON files with settings.
+//! Keys of JSON settings files.
 //!
-//! Each key is in one of three sets, which stand where the file is read: followed; known to change no result, with the
-//! reason; or refused by name. The measure is the class that the file names in the reference library. A key that this
-//! class does not read cannot change its results, and people add notes and other programs' keys. Such a key is accepted and
-//! named once on standard error, so that a key of a newer version does not go by unseen. `null` means that a key is absent.
+//! Each key belongs to one of three sets, which are defined where the file is read: supported; known not to affect
+//! results, with the reason; or rejected by name. The criterion is the class that the file names in the reference
+//! library: a key that this class does not read cannot affect its results. People also add notes and keys of other
+//! programs. Such an unknown key is accepted and named once on standard error, so that a key of a newer version is
+//! noticed. `null` means that a key is absent.
 
 use serde_json::{Map, Value};
 use std::path::Path;
 
 use crate::{notes::say_once, printable::excerpt};
 
-/// Most characters of a value that a message repeats.
+/// Maximum number of characters of a value in a message.
 const LONGEST_VALUE: usize = 100;
 
 /// The keys of one kind of file.
 pub struct KnownKeys {
-    /// Keys that are read.
+    /// Supported keys.
     pub followed: &'static [&'static str],
-    /// Keys that change no result, each with the reason.
+    /// Keys that do not affect results, each with the reason.
     pub without_effect: &'static [(&'static str, &'static str)],
-    /// Keys that change results and are not supported.
+    /// Keys that affect results but are not supported.
     pub refused: &'static [RefusedKey],
 }
 
-/// A key that changes results and is not supported.
+/// A key that affects results but is not supported.
 pub struct RefusedKey {
     /// The key.
     pub key: &'static str,
-    /// Values that change nothing, in compact JSON: the reference's defaults.
+    /// Values without effect, in compact JSON: the reference's defaults.
     pub neutral: &'static [&'static str],
-    /// The way out.
+    /// The workaround.
     pub instead: &'static str,
 }
 
 impl KnownKeys {
-    /// Checks the keys of a file. It is named in the note about keys that are not known.
+    /// Checks the keys of a file. The note about unknown keys names `file`.
     ///
     /// # Errors
-    /// A sentence with the key, its value and the way out, for a key that is refused.
+    /// A sentence with the rejected key, its value and the workaround.
     pub fn check(&self, file: &Path, fields: &Map<String, Value>) -> Result<(), String> {
         let mut unknown = vec![];
         for (key, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
@@ -62,12 +63,12 @@ impl KnownKeys {
         Ok(())
     }
 
-    /// True if a key is in one of the sets.
+    /// Returns true if a key is in one of the sets.
     pub fn knows(&self, key: &str) -> bool {
         self.all().any(|known| known == key)
     }
 
-    /// Each key of the three sets.
+    /// Returns the keys of all three sets.
     pub fn all(&self) -> impl Iterator<Item = &'static str> {
         let quiet = self.without_effect.iter().map(|(key, _)| *key);
         self.followed.iter().copied().chain(quiet).chain(self.refused.iter().map(|refused| refused.key))

@@ -1,13 +1,13 @@
 //! Files: atomic writes, errors that name the path, and detection of failed downloads.
 //!
-//! - [`write_atomically`] and [`Draft`]: a file appears whole or not at all (`atomic.rs`)
-//! - [`create_directory`]: a directory appears whole or not at all
-//! - [`FileError`]: an error of the system with its path (`error.rs`)
+//! - [`write_atomically`] and [`Draft`]: a file appears complete or not at all (`atomic.rs`)
+//! - [`create_directory`]: a directory appears complete or not at all
+//! - [`FileError`]: an error of the operating system with its path (`error.rs`)
 //! - [`parse_json`]: JSON as Python writes it, with errors that name the key (`json.rs`)
 //! - [`failed_download`]: git-lfs pointers and web pages in place of data (`download.rs`)
-//! - [`KnownKeys`]: the keys of a settings file, each followed, without effect, or refused (`known_keys.rs`)
+//! - [`KnownKeys`]: the keys of a settings file, each supported, without effect, or rejected (`known_keys.rs`)
 //! - [`say_once`]: notes for the user (`notes.rs`)
-//! - [`printable`]: text of outsiders on a terminal (`printable.rs`)
+//! - [`printable`]: untrusted text on a terminal (`printable.rs`)
 //!
 //! ```
 //! # let directory = tempfile::tempdir()?;

@@ -1,22 +1,23 @@
-//! Text of outsiders on a person's terminal: without control characters, and not too long.
+//! Untrusted text on a terminal: without control characters, and of limited length.
 //!
-//! Escape sequences in a model's tokens, in names of files and tensors or in an error's quotation could move the cursor,
-//! change the window's title, or hide what was printed before.
+//! Escape sequences in a model's tokens, in names of files and tensors or in the text that an error quotes could move
+//! the cursor, change the window's title, or hide earlier output.
 
 use std::borrow::Cow;
 
-/// The longest line of an error that is shown, in characters.
+/// Maximum length of a displayed line of an error, in characters.
 const LONGEST_LINE: usize = 600;
 
-/// The most lines of an error that are shown. Reports of what is missing in a checkpoint have many.
+/// Maximum number of displayed lines of an error. Reports of a checkpoint's missing tensors have many.
 const MOST_LINES: usize = 200;
 
-/// True for characters that a terminal may interpret: a control character (C0, DEL or C1) other than line feed and tab.
+/// Returns true for characters that a terminal may interpret: control characters (C0, DEL and C1) other than line feed
+/// and tab.
 fn is_command(letter: char) -> bool {
     letter.is_control() && letter != '\n' && letter != '\t'
 }
 
-/// A text without the control characters that a terminal may take for commands. Line feeds and tabs stay.
+/// Removes control characters that a terminal may interpret. Line feeds and tabs stay.
 pub fn printable(text: &str) -> Cow<'_, str> {
     match text.contains(is_command) {
         false => Cow::Borrowed(text),
@@ -24,8 +25,8 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The beginning of a text from outside, for an error that quotes it: at most `longest` characters in one line, with what
-/// is cut off counted. Control characters are written as escapes.
+/// Returns the start of an untrusted text, for an error that quotes it: at most `longest` characters in one line,
+/// followed by the number of omitted characters. Control characters are escaped.
 pub fn excerpt(text: &str, longest: usize) -> String {
     let mut shown: String = text.chars().take(longest).flat_map(shown).collect();
     let left = text.chars().skip(longest).count();
@@ -41,7 +42,8 @@ fn shown(letter: char) -> impl Iterator<Item = char> {
     escaped.into_iter().flatten().chain(itself)
 }
 
-/// An error's message as a program shows it: without commands to a terminal, long lines cut, and not too many of them.
+/// Formats an error's message for display: without control characters, long lines shortened, and with a limited number
+/// of lines.
 pub fn error_message(message: &str) -> String {
     let mut lines = message.lines();
     let shown: Vec<String> = lines.by_ref().take(MOST_LINES).map(short_line).collect();
@@ -50,8 +52,7 @@ pub fn error_message(message: &str) -> String {
     shown.join("\n") + &more
 }
 
-/// A line with its middle left out where it is too long: errors say at the beginning where they are, and at the end what
-/// to do.
+/// Omits the middle of a line that is too long: errors name the place at the start, and the remedy at the end.
 fn short_line(line: &str) -> String {
     let line = printable(line);
     let length = line.chars().count();

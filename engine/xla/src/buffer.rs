@@ -16,35 +16,35 @@ pub struct Buffer {
     array: ArrayType,
 }
 
-// SAFETY: a buffer of PJRT may be used from any thread, and `raw` never changes.
+// SAFETY: a PJRT buffer may be used from any thread, and `raw` never changes.
 unsafe impl Send for Buffer {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Buffer {}
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // Nobody is left to hear of an error.
+        // `drop` cannot return an error.
         let _ = self.client.plugin.call(sys::BufferDestroy { buffer: self.raw, ..args() });
     }
 }
 
 impl Buffer {
-    /// Copies an array to a device. `data` has its elements in row-major order.
+    /// Copies an array to a device. `data` contains the elements in row-major order.
     ///
     /// # Errors
-    /// The bytes are not as many as the type has, or the device's memory does not suffice.
+    /// If the number of bytes does not match the type, or if the device is out of memory.
     pub fn from_host(device: &Device, array: &ArrayType, data: &[u8]) -> Result<Self> {
         use sys::host_buffer_semantics::IMMUTABLE_ONLY_DURING_CALL;
-        // SAFETY: the plugin reads the bytes during the call alone, and by the event that is waited for has done so.
+        // SAFETY: the plugin reads the bytes only during the call, and has finished when the awaited event is ready.
         let (buffer, done) = unsafe { Self::upload(device, array, data, IMMUTABLE_ONLY_DURING_CALL) }?;
         buffer.client.plugin.wait(done)?;
         Ok(buffer)
     }
 
-    /// Starts an upload; the event tells that the plugin is done with the bytes.
+    /// Starts an upload. The event is ready when the plugin no longer needs the bytes.
     ///
     /// # Safety
-    /// The bytes must stay alive and unchanged for as long as the semantics says.
+    /// The bytes must stay alive and unchanged for as long as `semantics` requires.
     pub(crate) unsafe fn upload(
         device: &Device,
         array: &ArrayType,
@@ -73,14 +73,14 @@ impl Buffer {
         Self { client, raw, array }
     }
 
-    /// A buffer that a program returned, of whatever type it has.
+    /// Wraps a buffer that a program returned, and queries its type.
     pub(crate) fn found(client: Arc<Inner>, raw: *mut c_void) -> Result<Self> {
-        // Freed in case of an error.
+        // Created first, so that the buffer is freed in case of an error.
         let mut buffer = Self::from_raw(client, raw, ArrayType::new(ElementType::Bool, []));
         let plugin = &buffer.client.plugin;
         let code = plugin.call(sys::BufferElementType { buffer: raw, ..args() })?.kind;
         let dims = plugin.call(sys::BufferDimensions { buffer: raw, ..args() })?;
-        // SAFETY: the list is the buffer's, and is copied.
+        // SAFETY: the buffer owns the list, which is copied.
         let dims = unsafe { slice(dims.dims, dims.num_dims) }.iter().map(|dim| *dim as usize);
         let unknown = || XlaError::Plugin {
             function: "PJRT_Buffer_ElementType",
@@ -91,15 +91,15 @@ impl Buffer {
         Ok(buffer)
     }
 
-    /// Its type.
+    /// Returns the type of the array.
     pub fn array_type(&self) -> &ArrayType {
         &self.array
     }
 
-    /// Copies the elements to the host, in row-major order, once they are computed.
+    /// Copies the elements to the host, in row-major order, after they are computed.
     ///
     /// # Errors
-    /// The program that computes it failed.
+    /// If the program that computes the buffer failed.
     pub fn to_host(&self) -> Result<Vec<u8>> {
         let minor_to_major: Vec<i64> = (0..self.array.dims.len() as i64).rev().collect();
         let tiled = sys::BufferMemoryLayoutTiled {
@@ -111,7 +111,7 @@ impl Buffer {
         let mut layout = Padded::new(sys::BufferMemoryLayout { tiled, ..args() });
         let bytes = self.array.bytes().unwrap_or(0);
         let mut data = Vec::<u8>::new();
-        // The size is one that the plugin has in memory already.
+        // The plugin already has this many bytes in memory.
         data.try_reserve_exact(bytes).map_err(|error| XlaError::Plugin {
             function: "PJRT_Buffer_ToHostBuffer",
             code: 0,
@@ -125,15 +125,15 @@ impl Buffer {
             ..args()
         })?;
         self.client.plugin.wait(copied.event)?;
-        // SAFETY: the plugin has written all of them, as the event says.
+        // SAFETY: the event is ready, so the plugin has written all bytes.
         unsafe { data.set_len(bytes) };
         Ok(data)
     }
 
-    /// A copy on another device of the same client.
+    /// Copies the buffer to another device of the same client.
     ///
     /// # Errors
-    /// The device is another client's, its memory does not suffice, or the program that computes the buffer failed.
+    /// If the device belongs to another client, if it is out of memory, or if the program that computes the buffer failed.
     pub fn to_device(&self, device: &Device) -> Result<Self> {
         if !Arc::ptr_eq(&self.client, &device.client) {
             return Err(XlaError::OtherClient("the device for the copy".into()));
@@ -143,19 +143,19 @@ impl Buffer {
         Ok(Self::from_raw(self.client.clone(), made.dst_buffer, self.array.clone()))
     }
 
-    /// Bytes on the device.
+    /// Returns the number of bytes on the device.
     ///
     /// # Errors
-    /// The plugin fails.
+    /// If the plugin fails.
     pub fn device_bytes(&self) -> Result<usize> {
         let found = self.client.plugin.call(sys::BufferOnDeviceSizeInBytes { buffer: self.raw, ..args() })?;
         Ok(found.on_device_size_in_bytes)
     }
 
-    /// Waits until its elements are computed.
+    /// Waits until the elements are computed.
     ///
     /// # Errors
-    /// The program that computes it failed.
+    /// If the program that computes the buffer failed.
     pub fn wait(&self) -> Result<()> {
         let event = self.client.plugin.call(sys::BufferReadyEvent { buffer: self.raw, ..args() })?.event;
         self.client.plugin.wait(event)

@@ -1,4 +1,4 @@
-//! Compiled programs on the disk, for later runs.
+//! Compiled programs on disk, for later runs.
 
 use sha2::{Digest, Sha256};
 use std::{
@@ -9,42 +9,43 @@ use std::{
 
 use crate::{Client, CompileOptions, Executable, Program, Result};
 
-/// A program that was compiled in less time is not stored.
+/// Minimum compile time of a stored program.
 const WORTH_STORING: Duration = Duration::from_millis(500);
 
-/// Bytes that the stored programs take together at most.
+/// Maximum total size of the stored programs, in bytes.
 const LIMIT: u64 = 2 << 30;
 
-/// End of the names of stored programs.
+/// File extension of stored programs.
 const EXTENSION: &str = "xla";
 
-/// A folder of compiled programs. What is damaged, or cannot be read or written, is compiled again.
+/// A folder of compiled programs. A program whose file is damaged, or cannot be read or written, is compiled again.
 #[derive(Clone, Debug)]
 pub struct ExecutableCache {
     folder: Option<PathBuf>,
 }
 
 impl ExecutableCache {
-    /// The cache in grove's folder of caches, `GROVE_CACHE` or the user's; no folder, no cache.
+    /// Returns the cache in grove's cache folder, `GROVE_CACHE` or the user's. Without such a folder, nothing is cached.
     pub fn of_user() -> Self {
         Self { folder: grove_backend::cache_folder().map(|folder| folder.join("xla")) }
     }
 
-    /// The cache in a folder, which is made where it is needed.
+    /// Returns the cache in a folder, which is created on demand.
     pub fn in_folder(folder: impl Into<PathBuf>) -> Self {
         Self { folder: Some(folder.into()) }
     }
 
-    /// A program, loaded if it was stored for this plugin, options and kind of device, or compiled, and then stored if that took long.
+    /// Loads a program that is stored for this plugin, these options and this kind of device, or compiles it. A compiled program
+    /// is stored if compilation took long.
     ///
     /// # Errors
-    /// As [`Client::compile`].
+    /// Those of [`Client::compile`].
     pub fn compile(&self, client: &Client, program: Program<'_>, options: &CompileOptions) -> Result<Executable> {
         let Some(path) = self.path(client, program, options) else { return client.compile(program, options) };
         if let Ok(bytes) = fs::read(&path)
             && let Ok(loaded) = client.load(&bytes, program.parameters, options.partitions())
         {
-            // For the order in which programs leave; where it cannot be written, they leave by when they came.
+            // Marks the program as used, for the order of removal. If this fails, programs are removed in the order of creation.
             drop(File::options().append(true).open(&path).and_then(|file| file.set_modified(SystemTime::now())));
             return Ok(loaded);
         }
@@ -53,14 +54,14 @@ impl ExecutableCache {
         if start.elapsed().is_ok_and(|time| time >= WORTH_STORING)
             && let Ok(bytes) = compiled.serialize()
         {
-            // A full disk costs the next start its time, and this one nothing.
+            // A full disk costs the next run its compile time, but does not affect this run.
             drop(grove_files::write_atomically(&path, |file| file.write_all(&bytes)));
             self.shrink();
         }
         Ok(compiled)
     }
 
-    /// The file of a program.
+    /// Returns the file of a program.
     fn path(&self, client: &Client, program: Program<'_>, options: &CompileOptions) -> Option<PathBuf> {
         let mut digest = Sha256::new();
         let device = client.device(0).ok()?;
@@ -76,7 +77,7 @@ impl ExecutableCache {
         Some(self.folder.as_ref()?.join(name).with_extension(EXTENSION))
     }
 
-    /// Removes the programs that were not used for the longest time, until the rest is small enough.
+    /// Removes the least recently used programs until the total size is within the limit.
     fn shrink(&self) {
         let Some(entries) = self.folder.as_ref().and_then(|folder| fs::read_dir(folder).ok()) else { return };
         let of_program = |entry: std::io::Result<fs::DirEntry>| {
@@ -97,7 +98,7 @@ impl ExecutableCache {
     }
 }
 
-/// The instructions of this processor, for which its plugin compiles: a folder may be seen by several machines.
+/// Returns the instruction sets of this CPU, for which its plugin compiles. Several machines may share a folder.
 fn instructions() -> String {
     let of_linux = fs::read_to_string("/proc/cpuinfo").ok();
     let flags = of_linux

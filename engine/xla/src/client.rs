@@ -10,57 +10,61 @@ use crate::{
     settings, sys,
 };
 
-/// The devices of a plugin in this process, which may be one of several that make a client together.
+/// The devices of a plugin in this process. Several processes may form one client.
 #[derive(Clone, Debug)]
 pub struct Client {
     pub(crate) inner: Arc<Inner>,
 }
 
-/// The part of a client that buffers and programs keep alive.
+/// The part of a client that its buffers and programs keep alive.
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub plugin: Arc<Plugin>,
     pub client: *mut c_void,
     platform: String,
     devices: Vec<*mut c_void>,
-    /// Read by the plugin at any time: a box does not move. It is dropped after the plugin's client, in `drop`.
+    /// Read by the plugin at any time; the box gives it a fixed address. Dropped after the plugin's client, which `drop`
+    /// destroys.
     _store: Option<Box<KeyValueStore>>,
 }
 
-// SAFETY: a client of PJRT may be used from any thread, and its list of devices never changes.
+// SAFETY: a PJRT client may be used from any thread, and its list of devices never changes.
 unsafe impl Send for Inner {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Inner {}
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Nobody is left to hear of an error.
+        // `drop` cannot return an error.
         let _ = self.plugin.call(sys::ClientDestroy { client: self.client, ..args() });
     }
 }
 
 impl Client {
-    /// Starts a plugin's devices. Options are the plugin's, such as `cpu_device_count` (an integer) of the CPU's.
+    /// Starts a plugin's devices. Options are specific to the plugin, such as `cpu_device_count` (an integer) of the CPU plugin.
     ///
     /// # Errors
-    /// An option is of another type than the CPU and CUDA plugins read it as, the plugin refuses one, or it finds no device.
+    /// If an option has another type than the CPU and CUDA plugins expect, if the plugin rejects an option, or if it finds no
+    /// device.
     pub fn new(plugin: &Arc<Plugin>, options: &[(String, NamedValue)]) -> Result<Self> {
         Self::start(plugin, options, None)
     }
 
-    /// Starts a plugin's devices as those of one process of several: every rank of a job calls it, and the plugins find each other
-    /// by a key-value store of the ranks. A program may then run on the devices of all ranks; see
-    /// [`global_devices`](Self::global_devices). Give each rank devices of its own, by the option `visible_devices` (integers) or
+    /// Starts a plugin's devices as those of one process of several: every rank of a job calls this function, and the plugins
+    /// find each other through a key-value store of the ranks. A program may then run on the devices of all ranks; see
+    /// [`global_devices`](Self::global_devices). Give each rank its own devices, with the option `visible_devices` (integers) or
     /// the variable `CUDA_VISIBLE_DEVICES`.
     ///
-    /// A plugin gets what JAX gives to it: CUDA's the store and the options `node_id` and `num_nodes`, which are the rank
-    /// and the number of ranks; the TPU's the store alone, as it knows its processes from its environment. The CPU's has no clients
-    /// of several processes: each rank has its own, as with [`new`](Self::new); and so has a job of one rank.
+    /// Each plugin gets the arguments that JAX passes: the CUDA plugin gets the store and the options `node_id` and `num_nodes`,
+    /// which are the rank and the number of ranks; the TPU plugin gets only the store, because it reads its processes from the
+    /// environment. The CPU plugin has no clients of several processes, so each rank starts its own client, as with
+    /// [`new`](Self::new). A job of one rank does the same.
     ///
-    /// This has not run on GPUs or TPUs: without devices their plugins refuse to start. Tests call the store as XLA's source does.
+    /// This has not run on GPUs or TPUs, whose plugins refuse to start without devices. Tests call the store in the same way as
+    /// XLA's source.
     ///
     /// # Errors
-    /// As [`new`](Self::new); the plugin waits in vain for another rank, or one has ended.
+    /// Those of [`new`](Self::new); the plugin's timeout while it waits for another rank; or another rank has ended.
     pub fn of_ranks(
         plugin: &Arc<Plugin>,
         platform: Platform,
@@ -70,7 +74,7 @@ impl Client {
         Self::of_ranks_with(plugin, platform, options, ranks, &ranks.key_value_store())
     }
 
-    /// [`of_ranks`](Self::of_ranks) with a store that every rank has made.
+    /// [`of_ranks`](Self::of_ranks) with a store that every rank has created.
     pub(crate) fn of_ranks_with(
         plugin: &Arc<Plugin>,
         platform: Platform,
@@ -110,7 +114,7 @@ impl Client {
         let client = inner.client;
         let platform = plugin.call(sys::ClientPlatformName { client, ..args() })?;
         let devices = plugin.call(sys::ClientAddressableDevices { client, ..args() })?;
-        // SAFETY: both are the client's, and are copied.
+        // SAFETY: the client owns name and list, which are copied.
         unsafe {
             inner.platform = text(platform.platform_name, platform.platform_name_size);
             inner.devices = slice(devices.addressable_devices, devices.num_addressable_devices).to_vec();
@@ -118,44 +122,44 @@ impl Client {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// True if both are one client.
+    /// Returns true if both are the same client.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// Name of the platform, such as `cpu`.
+    /// Returns the name of the platform, such as `cpu`.
     pub fn platform(&self) -> &str {
         &self.inner.platform
     }
 
-    /// Version of the platform: the plugin's text.
+    /// Returns the plugin's text for the version of the platform.
     ///
     /// # Errors
-    /// The plugin fails.
+    /// If the plugin fails.
     pub fn platform_version(&self) -> Result<String> {
         let found = self.inner.plugin.call(sys::ClientPlatformVersion { client: self.inner.client, ..args() })?;
-        // SAFETY: the text is the client's, and is copied.
+        // SAFETY: the client owns the text, which is copied.
         Ok(unsafe { text(found.platform_version, found.platform_version_size) })
     }
 
-    /// The number of this process among those of the client: the rank, where the client is [of ranks](Self::of_ranks), and else 0.
+    /// Returns the index of this process in the client: the rank if the client is [of ranks](Self::of_ranks), otherwise 0.
     ///
     /// # Errors
-    /// The plugin fails.
+    /// If the plugin fails.
     pub fn process_index(&self) -> Result<usize> {
         let found = self.inner.plugin.call(sys::ClientProcessIndex { client: self.inner.client, ..args() })?;
         Ok(usize::try_from(found.process_index).unwrap_or(0))
     }
 
-    /// The devices of all processes of the client, in the order of the processes, and of their numbers in each: the same on every
-    /// rank. On one process those of [`devices`](Self::devices).
+    /// Returns the devices of all processes of the client, ordered by process and by number in the process. The list is the same
+    /// on every rank. With one process, these are the devices of [`devices`](Self::devices).
     ///
     /// # Errors
-    /// The plugin fails.
+    /// If the plugin fails.
     pub fn global_devices(&self) -> Result<Vec<GlobalDevice>> {
         let plugin = &self.inner.plugin;
         let found = plugin.call(sys::ClientDevices { client: self.inner.client, ..args() })?;
-        // SAFETY: the list is the client's, which is alive.
+        // SAFETY: the client owns the list, and is alive.
         let devices = unsafe { slice(found.devices, found.num_devices) };
         let describe = |&device: &*mut c_void| {
             let device_description = plugin.call(sys::DeviceGetDescription { device, ..args() })?.device_description;
@@ -169,7 +173,8 @@ impl Client {
         Ok(devices)
     }
 
-    /// A device of each process, in their order, if there are several, and this process's is the given one.
+    /// Returns the first device of each process, in their order, if there are several processes and `own` is this process's first
+    /// device.
     pub(crate) fn replicas(&self, own: &Device) -> Option<Replicas> {
         let all = self.global_devices().ok()?;
         let processes = all.last()?.process + 1;
@@ -179,15 +184,15 @@ impl Client {
         (processes > 1 && devices.len() == processes && is_own).then_some(Replicas { devices, local: 1 })
     }
 
-    /// The devices of this process.
+    /// Returns the devices of this process.
     pub fn devices(&self) -> Vec<Device> {
         (0..self.inner.devices.len()).map(|index| Device { client: self.inner.clone(), index }).collect()
     }
 
-    /// A device by its place in [`devices`](Self::devices).
+    /// Returns the device at an index of [`devices`](Self::devices).
     ///
     /// # Errors
-    /// There are not so many.
+    /// If the index is out of range.
     pub fn device(&self, index: usize) -> Result<Device> {
         let count = self.inner.devices.len();
         match index < count {
@@ -200,11 +205,11 @@ impl Client {
 /// A device of any process of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GlobalDevice {
-    /// The number of its process.
+    /// Index of the device's process.
     pub process: usize,
-    /// Its number among the devices of all processes; see [`Device::id`].
+    /// Number of the device among the devices of all processes; see [`Device::id`].
     pub id: i32,
-    /// True if it is of this process, which then has it as a [`Device`].
+    /// True if the device belongs to this process, which then has a [`Device`] for it.
     pub addressable: bool,
 }
 
@@ -223,14 +228,14 @@ impl PartialEq for Device {
 
 impl Eq for Device {}
 
-/// Memory of a device, in bytes.
+/// Memory statistics of a device, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryStats {
-    /// In use now.
+    /// Bytes in use.
     pub in_use: u64,
-    /// In use at most so far.
+    /// Maximum of the bytes in use so far.
     pub peak: Option<u64>,
-    /// That can be used.
+    /// Bytes available to the process.
     pub limit: Option<u64>,
 }
 
@@ -239,40 +244,40 @@ impl Device {
         self.client.devices[self.index]
     }
 
-    /// The client that it is of.
+    /// Returns the client of the device.
     pub fn client(&self) -> Client {
         Client { inner: self.client.clone() }
     }
 
-    /// Its place among the client's.
+    /// Returns the index of the device among the client's devices.
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// Its number among the devices of all processes, as a device assignment has it.
+    /// Returns the number of the device among the devices of all processes, as used in a device assignment.
     ///
     /// # Errors
-    /// The plugin fails.
+    /// If the plugin fails.
     pub fn id(&self) -> Result<i32> {
         let device_description = self.description()?;
         Ok(self.client.plugin.call(sys::DeviceDescriptionId { device_description, ..args() })?.id)
     }
 
-    /// Its model, such as `NVIDIA H100 80GB HBM3`.
+    /// Returns the model of the device, such as `NVIDIA H100 80GB HBM3`.
     ///
     /// # Errors
-    /// The plugin fails.
+    /// If the plugin fails.
     pub fn kind(&self) -> Result<String> {
         let device_description = self.description()?;
         let found = self.client.plugin.call(sys::DeviceDescriptionKind { device_description, ..args() })?;
-        // SAFETY: the text is the description's, and is copied.
+        // SAFETY: the description owns the text, which is copied.
         Ok(unsafe { text(found.device_kind, found.device_kind_size) })
     }
 
-    /// Its memory; `None` where the platform does not count it, as the CPU's.
+    /// Returns memory statistics; `None` if the platform does not provide them, like the CPU platform.
     ///
     /// # Errors
-    /// The plugin fails.
+    /// If the plugin fails.
     pub fn memory(&self) -> Result<Option<MemoryStats>> {
         const UNIMPLEMENTED: u32 = 12;
         let found = match self.client.plugin.call(sys::DeviceMemoryStats { device: self.raw(), ..args() }) {

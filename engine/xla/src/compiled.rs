@@ -7,45 +7,45 @@ use crate::{
     sys,
 };
 
-/// A compiled program, which need not be on a device.
+/// A compiled program, which may have no device.
 #[derive(Debug)]
 pub struct Compiled {
     pub(crate) plugin: Arc<Plugin>,
     pub(crate) raw: *mut c_void,
 }
 
-// SAFETY: an executable of PJRT may be used from any thread, and the pointer never changes.
+// SAFETY: a PJRT executable may be used from any thread, and the pointer never changes.
 unsafe impl Send for Compiled {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Compiled {}
 
 impl Drop for Compiled {
     fn drop(&mut self) {
-        // Nobody is left to hear of an error.
+        // `drop` cannot return an error.
         let _ = self.plugin.call(sys::ExecutableDestroy { executable: self.raw, ..args() });
     }
 }
 
-/// Memory that a program needs on each device, in bytes. The peak leaves out temporaries on some platforms.
+/// Memory that a program needs on each device, in bytes. On some platforms, the sum excludes temporaries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompiledMemory {
-    /// Of the arguments.
+    /// Bytes of the arguments.
     pub arguments: u64,
-    /// Of the results.
+    /// Bytes of the results.
     pub outputs: u64,
-    /// Of results that lie in the memory of arguments.
+    /// Bytes of the results that reuse the memory of arguments.
     pub aliased: u64,
-    /// Of intermediate values.
+    /// Bytes of intermediate values.
     pub temporaries: u64,
-    /// Of the code.
+    /// Bytes of the code.
     pub code: u64,
 }
 
 impl Compiled {
-    /// Memory that it needs on each device.
+    /// Returns the memory that the program needs on each device.
     ///
     /// # Errors
-    /// The platform does not know.
+    /// If the platform does not provide the statistics.
     pub fn memory(&self) -> Result<CompiledMemory> {
         let call = sys::ExecutableGetCompiledMemoryStats { executable: self.raw, ..args() };
         let found = self.plugin.call(call)?;
@@ -59,57 +59,57 @@ impl Compiled {
         })
     }
 
-    /// XLA's estimates by name, such as `flops` and `bytes accessed`.
+    /// Returns XLA's cost estimates by name, such as `flops` and `bytes accessed`.
     ///
     /// # Errors
-    /// The platform does not know.
+    /// If the platform does not provide estimates.
     pub fn cost(&self) -> Result<Vec<(String, NamedValue)>> {
         let found = self.plugin.call(sys::ExecutableGetCostAnalysis { executable: self.raw, ..args() })?;
-        // SAFETY: the executable owns as many.
+        // SAFETY: the executable owns this many properties.
         Ok(unsafe { named_values(found.properties, found.num_properties) })
     }
 
-    /// The optimised program, as a serialised HLO module (a protobuf message).
+    /// Returns the optimised program as a serialised HLO module (a protobuf message).
     ///
     /// # Errors
-    /// The platform does not show it.
+    /// If the platform does not provide the program.
     pub fn optimized_program(&self) -> Result<Vec<u8>> {
         Ok(self.program()?.1)
     }
 
-    /// Types of the parameters on each device; `None` where the platform does not show them.
+    /// Returns the types of the parameters on each device; `None` if the platform does not provide the program.
     pub(crate) fn parameters(&self) -> Option<Vec<Parameter>> {
         let (format, program) = self.program().ok()?;
         signature::parameters(&format, &program)
     }
 
-    /// The optimised program, and the name of its format.
+    /// Returns the optimised program, and the name of its format.
     fn program(&self) -> Result<(String, Vec<u8>)> {
         let mut program = Padded::new(args::<sys::Program>());
         let mut code = vec![];
-        // The first call tells the size.
+        // The first call returns the size.
         for _ in 0..2 {
             code.resize(program.content.code_size, 0_u8);
             program.content.code = if code.is_empty() { ptr::null_mut() } else { code.as_mut_ptr().cast() };
             let program = &raw mut program.content;
             self.plugin.call(sys::ExecutableOptimizedProgram { executable: self.raw, program, ..args() })?;
         }
-        // SAFETY: the text is the executable's, and is copied.
+        // SAFETY: the executable owns the text, which is copied.
         let format = unsafe { text(program.content.format, program.content.format_size) };
         Ok((format, code))
     }
 }
 
-/// A program with a zero behind it, up to which MLIR's lexer reads, whatever size it is told.
+/// Appends a zero byte to a program: MLIR's lexer reads up to a zero, whatever the given size.
 pub(crate) fn terminated(text: &str) -> Vec<u8> {
     [text.as_bytes(), &[0]].concat()
 }
 
-/// A [terminated] program as the API takes it. It points into the text.
+/// Wraps a [terminated] program for the API. The struct points into the text.
 pub(crate) fn raw_program(text: &[u8]) -> Padded<sys::Program> {
     const FORMAT: &str = "mlir";
     Padded::new(sys::Program {
-        // The plugin only reads it.
+        // The plugin does not write to the text.
         code: text.as_ptr().cast_mut().cast(),
         code_size: text.len() - 1,
         format: FORMAT.as_ptr().cast(),

@@ -1,4 +1,4 @@
-//! The search for plugins.
+//! Search for plugins.
 
 use grove_communicator::Communicator;
 use std::{
@@ -15,24 +15,24 @@ use crate::{
     plugin::{NamedValue, Plugin},
 };
 
-/// A plugin that was found: its file, and why it was looked at.
+/// A plugin file, and the reason for trying it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// The library.
+    /// Path of the library.
     pub path: PathBuf,
-    /// The platform, where the place tells it.
+    /// The platform, if its location determines it.
     pub platform: Option<Platform>,
-    /// The variable, or folder, that led to it.
+    /// The variable or folder that contained it.
     pub source: String,
 }
 
-/// No plugin started.
+/// No plugin could be started.
 #[derive(Clone, thiserror::Error)]
 #[error("{}", self.sentence())]
 pub struct NotFound {
-    /// The platform that was asked for.
+    /// The requested platform.
     pub platform: Option<Platform>,
-    /// The plugins that were tried, and why each did not start.
+    /// The plugins that were tried, each with the reason why it did not start.
     pub tried: Vec<(Candidate, String)>,
 }
 
@@ -44,7 +44,7 @@ impl std::fmt::Debug for NotFound {
 }
 
 impl NotFound {
-    /// Returns what was tried, and the command that brings a plugin, in few words.
+    /// Returns a short list of the plugins tried, and the command that installs a plugin.
     pub fn short(&self) -> String {
         let tried: Vec<String> =
             self.tried.iter().map(|(candidate, reason)| format!("{}: {reason}", candidate.path.display())).collect();
@@ -77,18 +77,18 @@ impl NotFound {
     }
 }
 
-/// The plugins of this machine, in the order in which they are tried. `variable` gives environment variables, as
-/// [`std::env::var_os`] does, as text.
+/// Returns the plugins of this machine in the order in which they are tried. `variable` returns the text of an environment
+/// variable, like [`std::env::var_os`].
 ///
-/// In this order: `GROVE_PJRT_PLUGIN`; `PJRT_NAMES_AND_LIBRARY_PATHS` (`name:path`, with commas between them);
+/// The order is `GROVE_PJRT_PLUGIN`; `PJRT_NAMES_AND_LIBRARY_PATHS` (`name:path`, separated by commas);
 /// `PJRT_PLUGIN_LIBRARY_PATH`; `TPU_LIBRARY_PATH`; the Python packages of the active environment (`VIRTUAL_ENV`, `CONDA_PREFIX`);
-/// the folders of `LD_LIBRARY_PATH`; the system's folders of libraries, such as `/usr/local/lib`. Python is not run. A library that
-/// is found twice is tried once.
+/// the folders of `LD_LIBRARY_PATH`; the system's library folders, such as `/usr/local/lib`. Python is not run. A library that is
+/// found twice is tried once.
 pub fn candidates(platform: Option<Platform>, variable: impl Fn(&str) -> Option<String>) -> Vec<Candidate> {
     search(platform, variable, system_folders())
 }
 
-/// The folders in which a system keeps its libraries.
+/// Returns the system's library folders.
 fn system_folders() -> Vec<PathBuf> {
     let of_architecture = format!("{}-linux-gnu", env::consts::ARCH);
     let folders = ["/usr/local/lib", "/usr/local/lib64", "/usr/lib", "/usr/lib64"].map(PathBuf::from);
@@ -99,7 +99,7 @@ fn system_folders() -> Vec<PathBuf> {
         .collect()
 }
 
-/// [`candidates`] with the system's folders of libraries.
+/// [`candidates`] with given system library folders.
 fn search(
     platform: Option<Platform>,
     variable: impl Fn(&str) -> Option<String>,
@@ -128,7 +128,7 @@ fn search(
         let Some(root) = given(name) else { continue };
         for platform in Platform::ALL {
             for file in platform.files() {
-                // A `*` for lib64 too.
+                // The first `*` also matches lib64.
                 for path in matches(Path::new(&root), &format!("lib*/python*/site-packages/{file}")) {
                     found.push(Candidate { path, platform: Some(platform), source: name.into() });
                 }
@@ -136,7 +136,7 @@ fn search(
         }
     }
     let variable = given("LD_LIBRARY_PATH").unwrap_or_default();
-    // An empty entry would be the working directory.
+    // An empty entry would mean the working directory.
     let given = env::split_paths(&variable).filter(|folder| !folder.as_os_str().is_empty()).collect();
     for (source, folders) in [("LD_LIBRARY_PATH", given), ("the system's libraries", system)] {
         for platform in Platform::ALL {
@@ -148,16 +148,16 @@ fn search(
         }
     }
     found.retain(|candidate| candidate.platform.is_none() || platform.is_none() || candidate.platform == platform);
-    // In many environments lib64 is a link to lib.
+    // In many environments, lib64 is a link to lib.
     let mut seen = HashSet::new();
     found.retain(|candidate| seen.insert(candidate.path.canonicalize().unwrap_or_else(|_| candidate.path.clone())));
     found
 }
 
-/// Starts the first plugin that works, of one platform or of any, with options for its client.
+/// Starts the first working plugin, of one platform or of any, with options for its client.
 ///
 /// # Errors
-/// None starts: a sentence for each that was tried, and the commands that bring one.
+/// If no plugin starts: the error has a sentence for each plugin tried, and the commands that install one.
 pub fn find(
     platform: Option<Platform>,
     options: &[(String, NamedValue)],
@@ -165,22 +165,22 @@ pub fn find(
     first(platform, |plugin| Client::new(plugin, options))
 }
 
-/// As [`find`], for a client that all ranks of a job make together; see [`Client::of_ranks`]. Every rank calls it, with the same
-/// platform.
+/// Like [`find`], for a client that all ranks of a job create together; see [`Client::of_ranks`]. Every rank must call this
+/// function with the same platform.
 ///
 /// # Errors
-/// None starts, on this rank or another one.
+/// If no plugin starts, on this rank or another one.
 pub fn find_of_ranks(
     platform: Platform,
     options: &[(String, NamedValue)],
     ranks: &Communicator,
 ) -> Result<(Candidate, Arc<Plugin>, Client), NotFound> {
-    // One for all candidates, of which ranks may have different numbers.
+    // One store for all candidates, because ranks may have different numbers of candidates.
     let store = ranks.key_value_store();
     first(Some(platform), |plugin| Client::of_ranks_with(plugin, platform, options, ranks, &store))
 }
 
-/// The first plugin whose client starts.
+/// Returns the first plugin whose client starts.
 fn first(
     platform: Option<Platform>,
     start: impl Fn(&Arc<Plugin>) -> error::Result<Client>,
@@ -202,17 +202,17 @@ fn first(
     Err(NotFound { platform, tried })
 }
 
-/// True if a client's devices are of a platform.
+/// Returns true if the devices of a client belong to a platform.
 fn is_of(platform: Option<Platform>, client: &Client) -> bool {
     platform.is_none_or(|platform| client.platform().eq_ignore_ascii_case(&platform.to_string()))
 }
 
-/// The first line of an error.
+/// Returns the first line of an error.
 fn reason(error: &XlaError) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
 }
 
-/// The files below a folder whose path has this form; a `*` is any part of a name.
+/// Returns the files below a folder whose paths match a pattern; a `*` matches any part of a name.
 fn matches(root: &Path, pattern: &str) -> Vec<PathBuf> {
     let mut found = vec![root.to_owned()];
     for part in pattern.split('/') {

@@ -3,9 +3,9 @@ use std::fmt;
 
 use crate::sys::buffer_type as codes;
 
-/// Type of the elements of a buffer.
+/// Element type of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs)] // The names say it.
+#[allow(missing_docs)] // The names are self-explanatory.
 pub enum ElementType {
     Bool,
     I8,
@@ -39,12 +39,12 @@ impl ElementType {
         (Self::F64, codes::F64, 8, "f64"),
     ];
 
-    /// Bytes of an element.
+    /// Returns the size of an element in bytes.
     pub fn size(self) -> usize {
         self.entry().2
     }
 
-    /// The type of elements of grove's arrays.
+    /// Returns the corresponding dtype of grove's arrays.
     pub fn dtype(self) -> DType {
         match self {
             Self::Bool => DType::Bool(BoolStore::Native),
@@ -63,7 +63,7 @@ impl ElementType {
         }
     }
 
-    /// The type of a type of grove's arrays; `None` for quantized ones.
+    /// Returns the element type of a dtype of grove's arrays; `None` for quantized dtypes.
     pub fn of_dtype(dtype: DType) -> Option<Self> {
         match dtype {
             DType::Bool(_) => Some(Self::Bool),
@@ -72,12 +72,12 @@ impl ElementType {
         }
     }
 
-    /// True for floating-point numbers.
+    /// Returns true for floating-point types.
     pub fn is_float(self) -> bool {
         matches!(self, Self::F16 | Self::BF16 | Self::F32 | Self::F64)
     }
 
-    /// True for integers with a sign.
+    /// Returns true for signed integers.
     pub(crate) fn is_signed(self) -> bool {
         matches!(self, Self::I8 | Self::I16 | Self::I32 | Self::I64)
     }
@@ -86,12 +86,12 @@ impl ElementType {
         self.entry().1
     }
 
-    /// The type of a code; `None` if grove has no arrays of it.
+    /// Returns the type of a code of the API; `None` if grove has no arrays of the type.
     pub(crate) fn of_code(code: u32) -> Option<Self> {
         Self::ALL.iter().find(|entry| entry.1 == code).map(|entry| entry.0)
     }
 
-    /// The type of a code of XLA's `PrimitiveType`, which differs from the API's in that of bf16 alone.
+    /// Returns the type of a code of XLA's `PrimitiveType`, which differs from the API's code only for bf16.
     pub(crate) fn of_primitive(code: u32) -> Option<Self> {
         const BF16: u32 = 16;
         match code {
@@ -112,24 +112,24 @@ impl fmt::Display for ElementType {
     }
 }
 
-/// A type of Rust that elements of arrays have. Truth values are bytes: not all bytes are a `bool`.
+/// A Rust type of array elements. Booleans are bytes, because not every byte is a valid `bool`.
 ///
 /// # Safety
-/// All bits must be a value of the type, which must have the size of `TYPE`.
+/// Every bit pattern must be a valid value of the type, and the type must have the size of `TYPE`.
 pub unsafe trait Element: Copy + 'static {
-    /// The elements' type.
+    /// The element type.
     const TYPE: ElementType;
 
-    /// Bytes as values; `None` if they do not lie as values do.
+    /// Casts bytes to values; `None` if alignment or length do not match.
     fn of(bytes: &[u8]) -> Option<&[Self]> {
-        // SAFETY: by the contract of the trait, all bits are values.
+        // SAFETY: by the contract of the trait, every bit pattern is a valid value.
         let (before, values, after) = unsafe { bytes.align_to() };
         (before.is_empty() && after.is_empty()).then_some(values)
     }
 
-    /// As [`of`](Self::of), to be written.
+    /// Like [`of`](Self::of), for writing.
     fn of_mut(bytes: &mut [u8]) -> Option<&mut [Self]> {
-        // SAFETY: by the contract of the trait, all bits are values; all bytes are bytes.
+        // SAFETY: by the contract of the trait, every bit pattern is a valid value; values may be written as any bytes.
         let (before, values, after) = unsafe { bytes.align_to_mut() };
         (before.is_empty() && after.is_empty()).then_some(values)
     }
@@ -137,7 +137,7 @@ pub unsafe trait Element: Copy + 'static {
 
 macro_rules! elements {
     ($($type:ty: $name:ident),*) => {$(
-        // SAFETY: all bits are a number, of the size that the name says.
+        // SAFETY: every bit pattern is a valid number, and the sizes of both types are equal.
         unsafe impl Element for $type {
             const TYPE: ElementType = ElementType::$name;
         }
@@ -146,29 +146,29 @@ macro_rules! elements {
 
 elements!(i8: I8, i16: I16, i32: I32, i64: I64, u8: U8, u16: U16, u32: U32, u64: U64, f32: F32, f64: F64);
 
-/// Type of the elements and sizes of the axes.
+/// Element type and sizes of the axes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ArrayType {
-    /// Type of the elements.
+    /// Element type.
     pub element: ElementType,
     /// Sizes of the axes.
     pub dims: Vec<usize>,
 }
 
 impl ArrayType {
-    /// An array type.
+    /// Creates an array type.
     pub fn new(element: ElementType, dims: impl Into<Vec<usize>>) -> Self {
         Self { element, dims: dims.into() }
     }
 
-    /// Number of bytes; `None` if it is more than memory has addresses.
+    /// Returns the number of bytes; `None` if it overflows.
     pub fn bytes(&self) -> Option<usize> {
         self.dims.iter().try_fold(self.element.size(), |bytes, dim| bytes.checked_mul(*dim))
     }
 }
 
 impl fmt::Display for ArrayType {
-    /// As a jaxpr has it: `f32[2,3]`.
+    /// Formats like a jaxpr: `f32[2,3]`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dims: Vec<String> = self.dims.iter().map(usize::to_string).collect();
         write!(f, "{}[{}]", self.element, dims.join(","))

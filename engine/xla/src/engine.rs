@@ -20,22 +20,22 @@ use crate::{
 };
 
 impl Device {
-    /// Makes a device of grove's arrays of this one: operations on them are recorded, and compiled and run by XLA when a value is read.
-    /// Arrays stay on the device. The first one that a process makes is the default device of [`Xla`](crate::Xla).
+    /// Creates a device of grove's arrays from this device: operations are recorded, and XLA compiles and runs them when a value
+    /// is read. Arrays stay on the device. The first device that a process creates is the default device of [`Xla`](crate::Xla).
     pub fn lazy(&self) -> TraceDevice {
         self.lazy_with(ExecutableCache::of_user())
     }
 
-    /// [`lazy`](Self::lazy), with compiled programs kept in a folder.
+    /// [`lazy`](Self::lazy), with compiled programs stored in `cache`.
     pub fn lazy_with(&self, cache: ExecutableCache) -> TraceDevice {
         lazy_device(OnMesh::new(Mesh::of_one(self), cache))
     }
 }
 
-/// The programs that an engine compiled and that are kept, the last one last.
+/// The live programs that an engine compiled, most recent last.
 pub(crate) type Programs = Arc<Mutex<Vec<Weak<CompiledGraph>>>>;
 
-/// The specification of the first array of each type that was split on a mesh.
+/// The specification of the first split array of each type on a mesh.
 pub(crate) type Layouts = Arc<Mutex<HashMap<ArrayType, PartitionSpec>>>;
 
 /// The engine of a mesh.
@@ -45,11 +45,11 @@ pub(crate) struct OnMesh {
     pub programs: Programs,
     pub layouts: Layouts,
     pub order: Order,
-    /// The ranks' devices, where one client has them all.
+    /// The ranks' devices, if they belong to one client.
     pub replicas: Option<Replicas>,
 }
 
-/// The number that the last program with sums over ranks gave, for the next one to wait for.
+/// A token that the last program with all-reduces over ranks returned. The next such program waits for it.
 pub(crate) type Order = Arc<Mutex<Option<Buffer>>>;
 
 impl OnMesh {
@@ -61,7 +61,7 @@ impl OnMesh {
         Self { mesh, cache, programs: Arc::default(), layouts: Arc::default(), order: Arc::default(), replicas }
     }
 
-    /// The place of an array of which nobody has said how it lies: as the first one of its type that was split.
+    /// Returns the specification of an array without one: that of the first split array of its type.
     fn layout_of(&self, array: &ArrayType) -> PartitionSpec {
         self.layouts.lock().unwrap_or_else(PoisonError::into_inner).get(array).cloned().unwrap_or_default()
     }
@@ -73,9 +73,9 @@ pub(crate) struct CompiledGraph {
     executable: Executable,
     donated: Vec<bool>,
     mesh: Mesh,
-    /// Whole types of the results, and how they lie on the mesh.
+    /// Types of the whole results, and their specifications on the mesh.
     results: Vec<(ArrayType, PartitionSpec)>,
-    /// Of a program with sums over ranks.
+    /// For a program with all-reduces over ranks.
     order: Option<Order>,
 }
 
@@ -148,7 +148,7 @@ impl Engine for OnMesh {
         let mut options = CompileOptions { devices, shardy: several, ..CompileOptions::default() };
         if lowered.reduces && replicas > 0 {
             options.replicas = self.replicas.clone();
-            // Ranks with parts of different sizes compile different programs, and would wait for each other's choices.
+            // Ranks with parts of different sizes compile different programs, and would wait for each other's autotuning results.
             options.flags.insert("xla_gpu_shard_autotuning".into(), Flag::Bool(false));
         }
         let progress = Progress::show(graph.equations().len());
@@ -204,7 +204,7 @@ impl Program for CompiledGraph {
                 return Err(RunError { message: text(error), inputs: given_back(given, parts) });
             }
         };
-        // From lists of each device to lists of each result.
+        // Transposes lists per device into lists per result.
         let mut lists: Vec<_> = results.into_iter().map(Vec::into_iter).collect();
         let array = |(array, spec): &(ArrayType, PartitionSpec)| {
             let parts: Vec<Buffer> = lists.iter_mut().filter_map(Iterator::next).collect();
@@ -215,14 +215,14 @@ impl Program for CompiledGraph {
 }
 
 impl CompiledGraph {
-    /// Runs a program with sums over ranks, which waits for the one before it.
+    /// Runs a program with all-reduces over ranks, which waits for the previous such program.
     fn run_in_order(&self, arguments: &mut [Vec<Argument<'_>>], order: &Order) -> crate::Result<Vec<Vec<Buffer>>> {
         let mut order = order.lock().unwrap_or_else(PoisonError::into_inner);
         let before = match order.take() {
             Some(before) => before,
             None => Buffer::from_host(&self.mesh.devices()[0], &order_type(), &[0; 4])?,
         };
-        // The mesh has one device. Nobody else has the number, so that its memory may be taken.
+        // The mesh has one device. Only this function holds the token, so its memory may be donated.
         arguments[0].push(Argument::Donate(before));
         let mut results = self.executable.start(arguments)?;
         *order = results[0].pop();
@@ -232,13 +232,13 @@ impl CompiledGraph {
 
 /// An argument of a program.
 enum Given {
-    /// An array that nobody else holds; its parts are the program's.
+    /// An array with no other owner; its parts are donated.
     Whole(ShardedArray),
     Shared(Arc<ShardedArray>),
 }
 
 impl Given {
-    /// An array, and whether it is donated. One that somebody else holds after all is kept.
+    /// Wraps an array and its donation flag. An array with another owner is kept.
     fn new((array, donated): (DeviceArray, &bool)) -> Self {
         let array = array.downcast::<ShardedArray>().unwrap_or_else(|_| unreachable!("{FOREIGN}"));
         match donated {
@@ -248,7 +248,7 @@ impl Given {
     }
 }
 
-/// The donated arguments of each device, by their positions.
+/// Returns the donated arguments of each device by position.
 fn owned(arguments: Vec<Vec<Argument<'_>>>) -> Vec<Vec<Option<Buffer>>> {
     let buffer = |argument| match argument {
         Argument::Donate(buffer) => Some(buffer),
@@ -257,7 +257,7 @@ fn owned(arguments: Vec<Vec<Argument<'_>>>) -> Vec<Vec<Option<Buffer>>> {
     arguments.into_iter().map(|list| list.into_iter().map(buffer).collect()).collect()
 }
 
-/// The arrays that were given to a program, whose parts are the donated arguments of each device.
+/// Returns the arrays that were passed to a program, from the donated arguments of each device.
 fn given_back(given: Vec<Given>, mut parts: Vec<Vec<Option<Buffer>>>) -> Vec<Option<DeviceArray>> {
     let array = |(i, given): (usize, Given)| match given {
         Given::Shared(array) => Some(array as DeviceArray),
@@ -269,7 +269,7 @@ fn given_back(given: Vec<Given>, mut parts: Vec<Vec<Option<Buffer>>>) -> Vec<Opt
     given.into_iter().enumerate().map(array).collect()
 }
 
-/// Adds an array that is kept to the arguments of each device.
+/// Adds a kept array to the arguments of each device.
 fn keep<'a>(arguments: &mut [Vec<Argument<'a>>], array: &'a ShardedArray) {
     arguments.iter_mut().zip(&array.parts).for_each(|(list, part)| list.push(Argument::Keep(part)));
 }
@@ -280,15 +280,15 @@ pub(crate) fn sharded(array: &DeviceArray) -> Result<&ShardedArray, String> {
     array.downcast_ref::<ShardedArray>().ok_or_else(|| FOREIGN.into())
 }
 
-/// The memory that results take, and their places on a mesh.
+/// Memory reuse of the results, and their specifications on a mesh.
 struct Plan {
-    /// For each input that is given up the output that takes its memory, of the same type.
+    /// For each donated input, the output of the same type that reuses its memory.
     aliases: Vec<Option<usize>>,
     outputs: Vec<PartitionSpec>,
 }
 
-/// A result lies as the input whose memory it takes, or else as an input of its type that is split; others lie as arrays of their
-/// type do that nobody places.
+/// Plans the results. A result has the specification of the input whose memory it reuses, otherwise that of a split input of the
+/// same type, otherwise the default specification of its type.
 fn plan(
     graph: &Graph,
     given: &[PartitionSpec],
@@ -318,14 +318,14 @@ fn plan(
     Ok(Plan { aliases, outputs: outputs.collect() })
 }
 
-/// A note on a terminal that a program is being compiled, as long as this is there.
+/// A note on the terminal, shown while a program is compiled.
 struct Progress(bool);
 
 impl Progress {
     fn show(equations: usize) -> Self {
         let terminal = std::io::stderr().is_terminal();
         if terminal {
-            // Behind the cursor, which goes back to where a text is being written.
+            // Written after the cursor, which then returns to its position in the text.
             eprint!("\x1b7 [XLA compiles a program of {equations} operations]\x1b8");
         }
         Self(terminal)

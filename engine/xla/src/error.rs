@@ -6,15 +6,15 @@ pub type Result<T, E = XlaError> = std::result::Result<T, E>;
 /// An error of the XLA runtime.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum XlaError {
-    /// The library cannot be loaded, or is none of PJRT.
+    /// The library cannot be loaded, or is not a PJRT plugin.
     #[error("{}: not a PJRT plugin: {reason}; give the library of one, such as xla_cpu_pjrt.so", path.display())]
     NoPlugin {
         /// The file.
         path: PathBuf,
-        /// The linker's message, or what is missing.
+        /// The linker's message, or the missing function.
         reason: String,
     },
-    /// The plugin's API is not one that this version reads.
+    /// The version of the plugin's API is not supported.
     #[error(
         "{}: the plugin has version {found} of the PJRT API, and grove needs 0.{least} or a later 0.x: install another \
          version of the plugin", path.display()
@@ -24,10 +24,10 @@ pub enum XlaError {
         path: PathBuf,
         /// The plugin's version.
         found: String,
-        /// The least minor version.
+        /// The minimum minor version.
         least: i32,
     },
-    /// Devices do not form a mesh.
+    /// The devices do not form a mesh.
     #[error("the mesh {mesh} cannot be made: {reason}")]
     Mesh {
         /// The axes and their sizes.
@@ -35,21 +35,21 @@ pub enum XlaError {
         /// The reason.
         reason: String,
     },
-    /// An array cannot lie on a mesh as it was asked for.
+    /// An array cannot be split over a mesh as requested.
     #[error("the leaf `{leaf}`: {reason}")]
     Sharding {
-        /// Its path.
+        /// Path of the leaf.
         leaf: String,
         /// The reason.
         reason: String,
     },
-    /// A pattern of paths that fits no leaf.
+    /// A path pattern that matches no leaf.
     #[error("{0}")]
     Pattern(String),
     /// The plugin lacks a function.
     #[error("the plugin has no {0}: install a later version of it")]
     Missing(&'static str),
-    /// An error of the plugin, with its code, as absl's `StatusCode`.
+    /// An error of the plugin, with its code (absl's `StatusCode`).
     #[error("{function}: {message}")]
     Plugin {
         /// The function that failed.
@@ -59,77 +59,77 @@ pub enum XlaError {
         /// The plugin's message.
         message: String,
     },
-    /// Arguments do not fit a program.
+    /// An argument does not match the program.
     #[error("argument {index} of the program is {found}, and the program takes {expected}")]
     Argument {
-        /// Its number.
+        /// Index of the argument.
         index: usize,
         /// The argument's type.
         found: String,
-        /// The program's.
+        /// The type of the program's parameter.
         expected: String,
     },
-    /// A parameter that is declared for a program is not the program's.
+    /// A declared parameter differs from the program's.
     #[error("parameter {index} is declared as {found}, and that of the program is {expected}")]
     Parameter {
-        /// Its number.
+        /// Index of the parameter.
         index: usize,
-        /// The type that is declared.
+        /// The declared type.
         found: String,
-        /// The program's.
+        /// The type of the program's parameter.
         expected: String,
     },
-    /// An array, or a device, of another client, which has devices of its own. Its name is given.
+    /// An array or a device of another client. The field names it.
     #[error("{0} is of another client: copy the array by way of the host, with to_host and from_host")]
     OtherClient(String),
-    /// Another number of arguments than a program takes.
+    /// The number of arguments differs from the program's.
     #[error("the program takes {expected} {what}, and {found} are given")]
     ArgumentCount {
-        /// Their number.
+        /// The number given.
         found: usize,
-        /// The program's.
+        /// The number that the program takes.
         expected: usize,
-        /// Their name: arguments, parameters, or lists of arguments.
+        /// Name of the items: arguments, parameters, or lists of arguments.
         what: &'static str,
     },
-    /// The size of host data is not that of the shape.
+    /// The size of host data does not match the type.
     #[error("{found} bytes are given for {expected}")]
     HostSize {
-        /// Bytes that are given.
+        /// Number of bytes given.
         found: usize,
-        /// The type.
+        /// The type of the array.
         expected: String,
     },
-    /// Bytes of an executable that are not whole.
+    /// The bytes of a stored executable are damaged.
     #[error("the stored executable is damaged or of another version: compile it again")]
     Stored,
-    /// An option of a plugin has another type than the plugin reads, or is out of range.
+    /// An option of a plugin has another type than the plugin expects, or is out of range.
     #[error("the option {name} is {found}, and the plugin takes {expected}")]
     Option {
         /// The option.
         name: String,
-        /// Type and value that are given.
+        /// Type and value of the option.
         found: String,
-        /// The type that is needed.
+        /// The expected type.
         expected: String,
     },
-    /// A device is to run two partitions of one program.
+    /// A device is assigned to two partitions of one program.
     #[error("device {0} is named twice in the devices of a program: each partition needs a device of its own")]
     DeviceTwice(i32),
-    /// A function that cannot be registered for custom calls.
+    /// A function cannot be registered for custom calls.
     #[error("the function for custom calls @{name} cannot be registered: {reason}")]
     CustomCall {
-        /// Its name.
+        /// Name of the function.
         name: String,
-        /// Why not, or what is missing.
+        /// The reason.
         reason: String,
     },
-    /// A device that is not there.
+    /// A device that does not exist.
     #[error("there is no device {index}: the {platform} plugin has {count}")]
     NoDevice {
-        /// The number that was asked for.
+        /// The requested index.
         index: usize,
-        /// Devices of the client.
+        /// Number of devices of the client.
         count: usize,
         /// The platform's name.
         platform: String,
@@ -143,11 +143,11 @@ impl std::fmt::Debug for XlaError {
     }
 }
 
-/// Code of an error for memory that is used up.
+/// Error code of exhausted memory.
 const RESOURCE_EXHAUSTED: u32 = 8;
 
 impl XlaError {
-    /// True if a device's memory is used up.
+    /// Returns true if a device is out of memory.
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::Plugin { code: RESOURCE_EXHAUSTED, .. })
     }

@@ -12,12 +12,12 @@ use crate::{
     signature, sys,
 };
 
-/// A program to compile: StableHLO as text, and the types of its parameters on each device.
+/// A program to compile: StableHLO text, and the types of its parameters on each device.
 #[derive(Clone, Copy, Debug)]
 pub struct Program<'a> {
     /// The module, in MLIR's text form.
     pub text: &'a str,
-    /// Types of the arguments of `main`; of a partitioned program those of a device's part.
+    /// Types of the arguments of `main`; in a partitioned program, the types of each device's part.
     pub parameters: &'a [ArrayType],
 }
 
@@ -31,21 +31,21 @@ pub struct Executable {
     partitions: usize,
 }
 
-/// A program's hold on its devices.
+/// Ownership of a loaded program.
 #[derive(Debug)]
 struct Loaded {
     client: Arc<Inner>,
     raw: *mut c_void,
 }
 
-// SAFETY: an executable of PJRT may be used from any thread, and the pointer never changes.
+// SAFETY: a PJRT executable may be used from any thread, and the pointer never changes.
 unsafe impl Send for Loaded {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Loaded {}
 
 impl Drop for Loaded {
     fn drop(&mut self) {
-        // Nobody is left to hear of an error.
+        // `drop` cannot return an error.
         let _ = self.client.plugin.call(sys::LoadedExecutableDestroy { executable: self.raw, ..args() });
     }
 }
@@ -53,9 +53,9 @@ impl Drop for Loaded {
 /// An argument of a program.
 #[derive(Debug)]
 pub enum Argument<'a> {
-    /// An array that is used again.
+    /// An array that stays valid.
     Keep(&'a Buffer),
-    /// An array whose memory a result may take, where the program says which (`tf.aliasing_output`).
+    /// An array whose memory a result may reuse, if the program allows it (`tf.aliasing_output`).
     Donate(Buffer),
 }
 
@@ -68,14 +68,15 @@ impl Argument<'_> {
     }
 }
 
-/// The beginning of stored executables, before the hash of the rest.
+/// First bytes of stored executables, followed by the hash of the remaining bytes.
 const MAGIC: &[u8; 8] = b"grovexla";
 
 impl Client {
     /// Compiles a program.
     ///
     /// # Errors
-    /// The text is no program, with line and column, or takes other parameters; or a device is not there or named twice.
+    /// If the text is not a valid program (with line and column), if its parameters differ, or if a device does not exist or is
+    /// named twice.
     pub fn compile(&self, program: Program<'_>, options: &CompileOptions) -> Result<Executable> {
         let text = terminated(program.text);
         let text = raw_program(&text);
@@ -90,10 +91,10 @@ impl Client {
         Executable::new(self.inner.clone(), compiled.executable, program.parameters.to_vec(), options.partitions())
     }
 
-    /// Loads an executable that [`Executable::serialize`] stored, compiled by the same plugin for the same number of devices.
+    /// Loads an executable stored by [`Executable::serialize`], compiled by the same plugin for the same number of devices.
     ///
     /// # Errors
-    /// The bytes are damaged or cut, the plugin is of another version, or the program takes other parameters.
+    /// If the bytes are damaged or truncated, if the plugin has another version, or if the parameters differ.
     pub fn load(&self, stored: &[u8], parameters: &[ArrayType], partitions: usize) -> Result<Executable> {
         let bytes = stored.strip_prefix(MAGIC).and_then(|rest| rest.split_at_checked(32));
         // A plugin that reads damaged bytes may end the process.
@@ -120,28 +121,28 @@ impl Executable {
         Ok(Self { loaded, compiled, parameters, outputs, partitions })
     }
 
-    /// Types of the parameters on each device.
+    /// Returns the types of the parameters on each device.
     pub fn parameters(&self) -> &[ArrayType] {
         &self.parameters
     }
 
-    /// Number of devices that run it.
+    /// Returns the number of devices that run the program.
     pub fn partitions(&self) -> usize {
         self.partitions
     }
 
-    /// Starts the program with a list of arguments for each device and returns the results of each. The results can be used at
-    /// once, as arguments too; reading one waits for it.
+    /// Starts the program with a list of arguments for each device, and returns the results of each device. Results can be used
+    /// immediately, including as arguments; reading a result waits for it.
     ///
     /// # Errors
-    /// Arguments are not as many, or not of the types, that the program takes; one is on a device of another client, or on another
-    /// device than the program's; or memory does not suffice.
+    /// If number or types of the arguments do not match the program, if an argument is on a device of another client or on
+    /// another device than the program's, or if a device is out of memory.
     pub fn execute(&self, arguments: Vec<Vec<Argument<'_>>>) -> Result<Vec<Vec<Buffer>>> {
         self.start(&arguments)
     }
 
-    /// [`execute`](Self::execute), where arguments stay with the caller if the program does not start. Those that are donated are used up
-    /// by a program that starts.
+    /// [`execute`](Self::execute), but the caller keeps the arguments if the program does not start. A program that starts
+    /// consumes the donated arguments.
     pub(crate) fn start(&self, arguments: &[Vec<Argument<'_>>]) -> Result<Vec<Vec<Buffer>>> {
         let count = |found, expected, what| match found == expected {
             true => Ok(()),
@@ -161,7 +162,7 @@ impl Executable {
                 }
             }
         }
-        // What one device keeps, none gives away: the list is one for all.
+        // An argument that one device keeps is donated by no device, because all devices share one list.
         let kept = |index: &usize| arguments.iter().any(|list| matches!(list[*index], Argument::Keep(_)));
         let kept: Vec<i64> = (0..self.parameters.len()).filter(kept).map(|index| index as i64).collect();
         let mut options = Padded::new(sys::ExecuteOptions {
@@ -183,7 +184,7 @@ impl Executable {
             output_lists: outputs.as_ptr(),
             ..args()
         })?;
-        // All of them, so that each is freed if one of them fails.
+        // All results are collected first, so that each is freed if one of them fails.
         let found = |raw| Buffer::found(self.loaded.client.clone(), raw);
         let results: Vec<Vec<Result<Buffer>>> =
             results.into_iter().map(|list| list.into_iter().map(found).collect()).collect();
@@ -193,18 +194,18 @@ impl Executable {
     /// [`execute`](Self::execute) on one device.
     ///
     /// # Errors
-    /// As [`execute`](Self::execute).
+    /// Those of [`execute`](Self::execute).
     pub fn run(&self, arguments: Vec<Argument<'_>>) -> Result<Vec<Buffer>> {
         Ok(self.execute(vec![arguments])?.remove(0))
     }
 
-    /// The program as bytes, for [`Client::load`].
+    /// Serialises the program for [`Client::load`].
     ///
     /// # Errors
-    /// The plugin cannot store it.
+    /// If the plugin cannot serialise it.
     pub fn serialize(&self) -> Result<Vec<u8>> {
         let found = self.compiled.plugin.call(sys::ExecutableSerialize { executable: self.compiled.raw, ..args() })?;
-        // SAFETY: the plugin owns so many bytes until the deleter is called, which takes what came with it.
+        // SAFETY: the plugin owns this many bytes until the deleter is called on the object that was returned with them.
         let bytes = unsafe {
             let bytes = slice(found.serialized_bytes.cast::<u8>(), found.serialized_bytes_size).to_vec();
             type Deleter = unsafe extern "C" fn(*mut c_void);
@@ -217,7 +218,7 @@ impl Executable {
         Ok([&MAGIC[..], &Sha256::digest(&bytes), &bytes].concat())
     }
 
-    /// The compiled program: its memory, cost and optimised form.
+    /// Returns the compiled program, with its memory, cost and optimised form.
     pub fn compiled(&self) -> &Compiled {
         &self.compiled
     }

@@ -1,4 +1,4 @@
-//! Custom calls: functions of Rust that compiled programs call.
+//! Custom calls: Rust functions that compiled programs call.
 
 use std::{
     any::Any,
@@ -25,26 +25,26 @@ pub struct FfiBuffer<'a> {
 }
 
 impl FfiBuffer<'_> {
-    /// Its type.
+    /// Returns the type of the array.
     pub fn array_type(&self) -> &ArrayType {
         &self.array
     }
 
-    /// Its elements in row-major order, as bytes.
+    /// Returns the elements in row-major order, as bytes.
     pub fn bytes(&self) -> &[u8] {
         self.bytes
     }
 
-    /// Its elements in row-major order.
+    /// Returns the elements in row-major order.
     ///
     /// # Errors
-    /// They are of another type.
+    /// If the elements have another type.
     pub fn values<T: Element>(&self) -> Result<&[T], String> {
         T::of(self.bytes).filter(|_| self.array.element == T::TYPE).ok_or_else(|| other_type::<T>(&self.array))
     }
 }
 
-/// A result of a custom call, which the handler writes. Its elements have no particular values before.
+/// A result of a custom call, written by the handler. The initial elements are unspecified.
 #[derive(Debug)]
 pub struct FfiBufferMut<'a> {
     array: ArrayType,
@@ -52,20 +52,20 @@ pub struct FfiBufferMut<'a> {
 }
 
 impl FfiBufferMut<'_> {
-    /// Its type.
+    /// Returns the type of the array.
     pub fn array_type(&self) -> &ArrayType {
         &self.array
     }
 
-    /// Its elements in row-major order, as bytes.
+    /// Returns the elements in row-major order, as bytes.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.bytes
     }
 
-    /// Its elements in row-major order.
+    /// Returns the elements in row-major order.
     ///
     /// # Errors
-    /// They are of another type.
+    /// If the elements have another type.
     pub fn values_mut<T: Element>(&mut self) -> Result<&mut [T], String> {
         T::of_mut(self.bytes).filter(|_| self.array.element == T::TYPE).ok_or_else(|| other_type::<T>(&self.array))
     }
@@ -77,7 +77,7 @@ fn other_type<T: Element>(array: &ArrayType) -> String {
 
 type Handler = dyn Fn(&[FfiBuffer<'_>], &mut [FfiBufferMut<'_>]) -> Result<(), String> + Send + Sync;
 
-/// A handler under the name that programs call it by.
+/// A handler and its name in programs.
 struct Registered {
     /// Address of the plugin's API.
     plugin: usize,
@@ -85,10 +85,10 @@ struct Registered {
     handler: &'static Handler,
 }
 
-/// The handlers of this process by slot. They are never dropped, since programs may call them until the process ends.
+/// The handlers of this process by slot. They are never dropped, because programs may call them until the process ends.
 static HANDLERS: RwLock<Vec<Registered>> = RwLock::new(Vec::new());
 
-/// The functions that XLA calls, one for each slot: a call does not say which handler it is for.
+/// The functions that XLA calls, one per slot: a call does not identify its handler.
 const CALLS: [unsafe extern "C" fn(*mut CallFrame) -> *mut c_void; 32] = [
     call::<0>, call::<1>, call::<2>, call::<3>, call::<4>, call::<5>, call::<6>, call::<7>, call::<8>, call::<9>,
     call::<10>, call::<11>, call::<12>, call::<13>, call::<14>, call::<15>, call::<16>, call::<17>, call::<18>,
@@ -97,17 +97,17 @@ const CALLS: [unsafe extern "C" fn(*mut CallFrame) -> *mut c_void; 32] = [
 ];
 
 impl Plugin {
-    /// Registers a function that programs call by `stablehlo.custom_call @name(..) {api_version = 4 : i32}`, before they are compiled
-    /// or loaded. Of a call that does more than to compute its results, add `has_side_effect = true`. The function is called on the
-    /// plugin's threads, perhaps on several at once, and may block; an error of it, or a panic, is the error of the program's results.
-    /// It stays registered until the process ends.
+    /// Registers a function that programs call by `stablehlo.custom_call @name(..) {api_version = 4 : i32}`, before they are
+    /// compiled or loaded. If the call does more than compute its results, add `has_side_effect = true`. The function runs on the
+    /// plugin's threads, possibly on several at once, and may block. Its error or panic is the error of the program's results. It
+    /// stays registered until the process ends.
     ///
-    /// In a program on several devices with collectives, it has to fail on all of them or none: XLA ends the process a minute after one
-    /// has failed for which others wait.
+    /// In a program with collectives on several devices, the function must fail on all devices or on none: if devices wait for a
+    /// failed one, XLA ends the process after a minute.
     ///
     /// # Errors
-    /// The platform's arrays are not in the host's memory, the name is taken, 32 functions are registered in this process, or the
-    /// plugin has no custom calls.
+    /// If the platform's arrays are not in host memory, if the name is taken, if 32 functions are registered in this process, or
+    /// if the plugin has no custom calls.
     pub fn register_ffi(
         &self,
         name: &str,
@@ -118,14 +118,14 @@ impl Plugin {
         if platform != Platform::Cpu {
             return Err(refused(format!("it reads the host's memory, in which arrays of {platform} are not")));
         }
-        // XLA's name of the CPU.
+        // XLA's name for the CPU.
         let platform = "Host";
         let extension = self.extension(sys::extension_type::FFI).cast::<ffi::FfiExtension>();
-        // SAFETY: the type of the extension says that it is this struct.
+        // SAFETY: an extension of this type is this struct.
         let register = unsafe { extension.as_ref() }.and_then(|extension| extension.register_handler);
         let register = register.ok_or(XlaError::Missing("PJRT_FFI_Register_Handler"))?;
         let mut handlers = HANDLERS.write().unwrap_or_else(PoisonError::into_inner);
-        // A plugin may take a second function of one name, of which it calls one.
+        // A plugin may accept a second function of the same name, but calls only one of them.
         if handlers.iter().any(|other| other.plugin == self.address() && other.name == name) {
             return Err(refused("there is one of this name".into()));
         }
@@ -139,9 +139,9 @@ impl Plugin {
             platform_name_size: platform.len(),
             ..args()
         });
-        // SAFETY: the function reads the struct, and calls the handler for its version.
+        // SAFETY: the function only reads the struct, and calls the handler to query its version.
         let error = unsafe { register(&raw mut args.content) };
-        // SAFETY: the function returned it.
+        // SAFETY: the function returned this error.
         unsafe { self.check("PJRT_FFI_Register_Handler", error) }?;
         handlers.push(Registered {
             plugin: self.address(),
@@ -151,19 +151,19 @@ impl Plugin {
         Ok(())
     }
 
-    /// An extension of the plugin's API; null if it has none of this type.
+    /// Returns an extension of the plugin's API; null if there is none of this type.
     fn extension(&self, kind: u32) -> *mut ffi::Extension {
-        // SAFETY: the plugin's list of extensions never changes.
+        // SAFETY: the plugin's list of extensions is valid and never changes.
         unsafe { find(self.extensions().cast(), kind) }
     }
 }
 
-/// The extension of a type in a list; null if there is none.
+/// Returns the extension of a type in a list; null if there is none.
 ///
 /// # Safety
-/// The list must be one of the API.
+/// The list must be a valid list of the API, or null.
 unsafe fn find(mut extension: *mut ffi::Extension, kind: u32) -> *mut ffi::Extension {
-    // SAFETY: the caller's promise; the last one has no next.
+    // SAFETY: guaranteed by the caller; the list ends with a null `next`.
     while let Some(found) = unsafe { extension.as_ref() } {
         if found.kind == kind {
             break;
@@ -176,14 +176,14 @@ unsafe fn find(mut extension: *mut ffi::Extension, kind: u32) -> *mut ffi::Exten
 /// The function that XLA calls for the handler of a slot.
 ///
 /// # Safety
-/// The frame must be one of XLA's.
+/// The frame must come from XLA.
 unsafe extern "C" fn call<const SLOT: usize>(frame: *mut CallFrame) -> *mut c_void {
-    // SAFETY: the caller's promise. XLA alone has the frame during the call.
+    // SAFETY: guaranteed by the caller. XLA does not change the frame during the call.
     let frame = unsafe { &*frame };
-    // SAFETY: the frame's list of extensions.
+    // SAFETY: the list of extensions belongs to the frame.
     let metadata = unsafe { find(frame.extension_start, ffi::METADATA) }.cast::<ffi::MetadataExtension>();
     if !metadata.is_null() {
-        // SAFETY: the type of the extension says that it is this struct, which is there to be filled.
+        // SAFETY: an extension of this type is this struct, whose metadata the handler must fill.
         let metadata = unsafe { &mut *(*metadata).metadata };
         (metadata.major, metadata.minor) = ffi::VERSION;
         return ptr::null_mut();
@@ -194,12 +194,12 @@ unsafe extern "C" fn call<const SLOT: usize>(frame: *mut CallFrame) -> *mut c_vo
     // A panic must not unwind into XLA.
     let result = catch_unwind(AssertUnwindSafe(|| {
         let handler = HANDLERS.read().unwrap_or_else(PoisonError::into_inner)[SLOT].handler;
-        // SAFETY: XLA keeps the arrays of a frame for the call.
+        // SAFETY: XLA keeps the arrays of a frame alive during the call.
         unsafe { execute(frame, handler) }
     }));
     match result.unwrap_or_else(|panic| Err(format!("the handler panicked: {}", message(&*panic)))) {
         Ok(()) => ptr::null_mut(),
-        // SAFETY: the frame is XLA's.
+        // SAFETY: the frame comes from XLA.
         Err(error) => unsafe { raw_error(frame, &error) },
     }
 }
@@ -207,9 +207,9 @@ unsafe extern "C" fn call<const SLOT: usize>(frame: *mut CallFrame) -> *mut c_vo
 /// Calls a handler with the arrays of a frame.
 ///
 /// # Safety
-/// The frame must be one of XLA's that is to be executed.
+/// The frame must come from XLA, and must be in the execution stage.
 unsafe fn execute(frame: &CallFrame, handler: &Handler) -> Result<(), String> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (arguments, results) = unsafe { (arrays(&frame.arguments)?, arrays(&frame.results)?) };
     for (index, (array, result)) in results.iter().enumerate() {
         if arguments.iter().chain(&results[..index]).any(|(_, other)| overlap(other, result)) {
@@ -218,15 +218,15 @@ unsafe fn execute(frame: &CallFrame, handler: &Handler) -> Result<(), String> {
             ));
         }
     }
-    // SAFETY: the arrays are alive during the call, XLA writes to none of them, and no result overlaps another array. The memory is
-    // not Rust's, so that bytes that were not written have values, although unspecified ones.
+    // SAFETY: the arrays are alive during the call, XLA writes to none of them, and no result overlaps another array. The memory
+    // was not allocated by Rust, so unwritten bytes have unspecified but valid values.
     let arguments: Vec<FfiBuffer<'_>> = arguments
         .into_iter()
         .map(|(array, bytes)| FfiBuffer { array, bytes: unsafe { slice(bytes.cast_const().cast(), bytes.len()) } })
         .collect();
     let mut results: Vec<FfiBufferMut<'_>> = results
         .into_iter()
-        // SAFETY: as above.
+        // SAFETY: as for the arguments.
         .map(|(array, bytes)| FfiBufferMut {
             array,
             bytes: if bytes.is_empty() { &mut [] } else { unsafe { &mut *bytes } },
@@ -235,29 +235,29 @@ unsafe fn execute(frame: &CallFrame, handler: &Handler) -> Result<(), String> {
     handler(&arguments, &mut results)
 }
 
-/// Types and memory of the arguments, or the results.
+/// Returns types and memory of the arguments or results.
 ///
 /// # Safety
-/// They must be of a frame of XLA's.
+/// The list must belong to a frame from XLA.
 unsafe fn arrays(list: &Arrays) -> Result<Vec<(ArrayType, *mut [u8])>, String> {
     let len = usize::try_from(list.size).unwrap_or(0);
-    // SAFETY: the caller's promise; the lists have so many entries.
+    // SAFETY: guaranteed by the caller; both lists have `size` entries.
     let (kinds, items) = unsafe { (slice(list.kinds, len), slice(list.items, len)) };
     if kinds.iter().any(|kind| *kind != ffi::BUFFER) {
         return Err("an argument or a result is no array".into());
     }
-    // SAFETY: an item of this type is an array.
+    // SAFETY: an item of this kind is an array.
     items.iter().map(|item| unsafe { memory(&**item) }).collect()
 }
 
-/// Type and memory of an array.
+/// Returns type and memory of an array.
 ///
 /// # Safety
-/// It must be one of XLA's.
+/// The array must come from XLA.
 unsafe fn memory(array: &Array) -> Result<(ArrayType, *mut [u8]), String> {
     let unknown = || format!("grove has no arrays of the type with code {}", array.element);
     let element = ElementType::of_primitive(array.element).ok_or_else(unknown)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let dims = unsafe { slice(array.dims, usize::try_from(array.rank).unwrap_or(0)) };
     let dims: Vec<usize> = dims.iter().map(|dim| *dim as usize).collect();
     let found = ArrayType::new(element, dims);
@@ -270,16 +270,16 @@ fn overlap(x: &*mut [u8], y: &*mut [u8]) -> bool {
     start(x) < start(y) + y.len() && start(y) < start(x) + x.len()
 }
 
-/// The text of a panic.
+/// Returns the message of a panic.
 fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
 }
 
-/// An error of XLA's with a message.
+/// Creates an XLA error with a message.
 ///
 /// # Safety
-/// The frame must be one of XLA's.
+/// The frame must come from XLA.
 unsafe fn raw_error(frame: &CallFrame, message: &str) -> *mut c_void {
     let message = CString::new(message.replace('\0', " ")).unwrap_or_default();
     let mut error = ffi::ErrorCreate {
@@ -288,6 +288,6 @@ unsafe fn raw_error(frame: &CallFrame, message: &str) -> *mut c_void {
         code: ffi::INTERNAL,
         ..args()
     };
-    // SAFETY: the caller's promise; XLA copies the message.
+    // SAFETY: guaranteed by the caller; XLA copies the message.
     unsafe { ((*frame.api).error_create)(&raw mut error) }
 }

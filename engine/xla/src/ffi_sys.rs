@@ -1,11 +1,11 @@
-//! The parts of XLA's C API for custom calls that grove uses: `xla/ffi/api/c_api.h` and `xla/pjrt/c/pjrt_c_api_ffi_extension.h`, which
-//! come with no plugin. Written by hand; later versions only append fields.
+//! The parts of XLA's C API for custom calls that grove uses: `xla/ffi/api/c_api.h` and `xla/pjrt/c/pjrt_c_api_ffi_extension.h`,
+//! which no plugin includes. Written by hand; later versions only append fields.
 
 use std::ffi::{c_char, c_void};
 
 use crate::sys::Struct;
 
-/// The head of each extension, of PJRT and of a call.
+/// Head of each extension, of PJRT and of a call.
 #[repr(C)]
 pub struct Extension {
     pub struct_size: usize,
@@ -13,7 +13,7 @@ pub struct Extension {
     pub next: *mut Extension,
 }
 
-/// The extension of PJRT that registers handlers.
+/// The PJRT extension that registers handlers.
 #[repr(C)]
 pub struct FfiExtension {
     pub base: Extension,
@@ -34,13 +34,13 @@ pub struct RegisterHandler {
     pub traits: u32,
 }
 
-// SAFETY: of the header, with pointers and numbers only.
+// SAFETY: as in the header, with pointers and numbers only.
 unsafe impl Struct for RegisterHandler {}
 
-/// Type of the extension of a call that asks for the handler's version.
+/// Type of the extension of a call that queries the handler's version.
 pub const METADATA: u32 = 1;
 
-/// The version of the API whose structs these are: the oldest that plugins take.
+/// Version of the API of these structs: the oldest that plugins accept.
 pub const VERSION: (i32, i32) = (0, 1);
 
 #[repr(C)]
@@ -59,10 +59,10 @@ pub struct Metadata {
     pub traits: u32,
 }
 
-/// Stage of a call that computes.
+/// Execution stage of a call.
 pub const EXECUTE: u32 = 3;
 
-/// Type of an argument, or a result, that is an array.
+/// Type of an argument or a result that is an array.
 pub const BUFFER: u32 = 1;
 
 #[repr(C)]
@@ -76,7 +76,7 @@ pub struct CallFrame {
     pub results: Arrays,
 }
 
-/// The arguments, or the results.
+/// Arguments or results.
 #[repr(C)]
 pub struct Arrays {
     pub struct_size: usize,
@@ -96,7 +96,7 @@ pub struct Array {
     pub dims: *const i64,
 }
 
-/// The head of the table of functions.
+/// Head of the function table.
 #[repr(C)]
 pub struct FfiApi {
     pub struct_size: usize,
@@ -109,7 +109,7 @@ pub struct FfiApi {
     pub error_create: unsafe extern "C" fn(*mut ErrorCreate) -> *mut c_void,
 }
 
-/// Code of an error of a handler.
+/// Code of a handler's error.
 pub const INTERNAL: u32 = 13;
 
 #[derive(Clone, Copy)]
@@ -121,7 +121,7 @@ pub struct ErrorCreate {
     pub code: u32,
 }
 
-// SAFETY: of the header, with pointers and numbers only.
+// SAFETY: as in the header, with pointers and numbers only.
 unsafe impl Struct for ErrorCreate {}
 
 #[cfg(test)]
@@ -129,7 +129,8 @@ mod tests {
     use super::*;
     use std::mem::offset_of;
 
-    /// Sizes and places by a C compiler that reads the header. Of those that have more fields, the place of the last one here.
+    /// Sizes and offsets from a C compiler that reads the header. For structs with more fields, the offset of the last field
+    /// here.
     #[test]
     fn sizes_are_those_of_c() {
         assert_eq!(size_of::<Extension>(), 24);

@@ -1,7 +1,7 @@
 //! OpenXLA through the PJRT C API: plugins, devices, buffers, compiled programs.
 //!
-//! A plugin is a library with a compiler and a runtime for one kind of devices: `pip install xla-cpu-pjrt` brings that of the
-//! processor, JAX's and libtpu's packages those of GPUs and TPUs. [`find`] looks for one without running Python.
+//! A plugin is a library with a compiler and a runtime for one kind of device: `pip install xla-cpu-pjrt` installs the plugin for
+//! CPUs, the packages of JAX and libtpu those for GPUs and TPUs. [`find`] searches for a plugin without running Python.
 //!
 //! ```no_run
 //! use grove_xla::{Argument, ArrayType, Buffer, CompileOptions, ElementType, Program, find};
@@ -66,6 +66,6 @@ pub use run::{device, device_of_ranks, platform, run, use_ranks};
 pub use sharding::{MeshDevice, ProgramSummary, visualize};
 pub use topology::Topology;
 
-/// The backend of lazy arrays: operations are recorded, and XLA compiles and runs them when a value is read. [`Device::lazy`] makes its
-/// devices.
+/// The backend of lazy arrays: operations are recorded, and XLA compiles and runs them when a value is read. [`Device::lazy`]
+/// creates its devices.
 pub type Xla = grove_compile::Traced;

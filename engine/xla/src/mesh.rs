@@ -1,4 +1,4 @@
-//! Meshes of devices, and how arrays lie on them.
+//! Meshes of devices, and the distribution of arrays over them.
 
 use burn::tensor::Tensor;
 use grove_backend::{
@@ -9,7 +9,7 @@ use std::fmt;
 
 use crate::{Client, Device, Result, XlaError};
 
-/// Devices in a grid whose axes have names: `jax.sharding.Mesh`.
+/// Devices in a grid with named axes: `jax.sharding.Mesh`.
 #[derive(Clone, Debug)]
 pub struct Mesh {
     devices: Vec<Device>,
@@ -17,11 +17,11 @@ pub struct Mesh {
 }
 
 impl Mesh {
-    /// A mesh of devices of one client, in row-major order of the axes.
+    /// Creates a mesh of devices of one client, in row-major order of the axes.
     ///
     /// # Errors
-    /// The sizes of the axes are not those of so many devices; an axis has no name, or that of another one; or devices are of two
-    /// clients.
+    /// If the sizes of the axes do not match the number of devices, if an axis has no name or the name of another axis, or if
+    /// devices belong to two clients.
     pub fn new<'a>(devices: &[Device], axes: impl IntoIterator<Item = (&'a str, usize)>) -> Result<Self> {
         let axes: Vec<(String, usize)> = axes.into_iter().map(|(name, size)| (name.to_owned(), size)).collect();
         let places = axes.iter().try_fold(1_usize, |places, (_, size)| places.checked_mul(*size));
@@ -43,17 +43,17 @@ impl Mesh {
         Ok(mesh)
     }
 
-    /// A mesh of one device.
+    /// Creates a mesh of one device.
     pub(crate) fn of_one(device: &Device) -> Self {
         Self { devices: vec![device.clone()], axes: vec![] }
     }
 
-    /// The devices, in row-major order.
+    /// Returns the devices, in row-major order.
     pub fn devices(&self) -> &[Device] {
         &self.devices
     }
 
-    /// The axes and their sizes.
+    /// Returns the axes and their sizes.
     pub fn axes(&self) -> &[(String, usize)] {
         &self.axes
     }
@@ -67,7 +67,7 @@ impl Mesh {
         self.axes.iter().find(|(axis, _)| axis == name).map(|(_, size)| *size)
     }
 
-    /// Numbers of the parts of an array's axes that a device has: for each axis of the array, which of how many.
+    /// For each axis of an array, returns the index of the device's part and the number of parts.
     fn part(&self, spec: &PartitionSpec, rank: usize, device: usize) -> Vec<(usize, usize)> {
         let mut rest = device;
         let mut place = vec![0; self.axes.len()];
@@ -86,10 +86,11 @@ impl Mesh {
         (0..rank).map(of_axis).collect()
     }
 
-    /// Sizes of the parts that devices have of an array.
+    /// Returns the shape of the part of an array on each device.
     ///
     /// # Errors
-    /// The specification names an axis that the mesh lacks, or one twice; has more axes than the array; or does not divide one.
+    /// If the specification names an axis that the mesh lacks, or an axis twice, if it has more axes than the array, or if it
+    /// does not divide an axis.
     pub(crate) fn part_dims(&self, spec: &PartitionSpec, dims: &[usize]) -> std::result::Result<Vec<usize>, String> {
         if spec.0.len() > dims.len() {
             return Err(format!("{spec} has {} axes, and the array has {}", spec.0.len(), dims.len()));
@@ -111,7 +112,7 @@ impl Mesh {
         dims.iter().zip(parts).enumerate().map(size).collect()
     }
 
-    /// Of an array's part on a device, the ranges of its axes.
+    /// Returns the ranges of the axes of an array's part on a device.
     pub(crate) fn block(&self, spec: &PartitionSpec, dims: &[usize], device: usize) -> Vec<[usize; 2]> {
         let range = |(dim, (index, parts)): (&usize, (usize, usize))| {
             let size = dim / parts;
@@ -120,18 +121,18 @@ impl Mesh {
         dims.iter().zip(self.part(spec, dims.len(), device)).map(range).collect()
     }
 
-    /// The mesh in the text of a program.
+    /// Declares the mesh in the text of a program.
     pub(crate) fn declaration(&self) -> String {
         let axes: Vec<String> = self.axes.iter().map(|(name, size)| format!("{name:?}={size}")).collect();
         format!("sdy.mesh @mesh = <[{}]>", axes.join(", "))
     }
 
-    /// An attribute of an argument or a result of so many axes.
+    /// Returns the sharding attribute of an argument or a result with `rank` axes.
     pub(crate) fn attribute(&self, spec: &PartitionSpec, rank: usize) -> String {
         format!("sdy.sharding = #sdy.sharding{}", self.sharding(spec, rank))
     }
 
-    /// The place of an array of so many axes, as Shardy writes it.
+    /// Returns the sharding of an array with `rank` axes in Shardy's syntax.
     pub(crate) fn sharding(&self, spec: &PartitionSpec, rank: usize) -> String {
         let of_axis = |axis: usize| {
             let names = spec.0.get(axis).map_or(&[][..], Vec::as_slice);
@@ -143,15 +144,15 @@ impl Mesh {
 }
 
 impl fmt::Display for Mesh {
-    /// As `(data: 2, model: 4)`.
+    /// Formats as `(data: 2, model: 4)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let axes: Vec<String> = self.axes.iter().map(|(name, size)| format!("{name}: {size}")).collect();
         write!(f, "({})", axes.join(", "))
     }
 }
 
-/// The parts of an array on a mesh: for each of its axes the axes of the mesh over which it is split, none where it is whole. Axes
-/// that are not mentioned are whole. `jax.sharding.PartitionSpec`.
+/// Distribution of an array over a mesh: for each axis of the array, the mesh axes over which it is split; none if it is not
+/// split. Trailing axes may be omitted and are not split. `jax.sharding.PartitionSpec`.
 ///
 /// ```
 /// use grove_xla::PartitionSpec;
@@ -162,7 +163,7 @@ impl fmt::Display for Mesh {
 pub struct PartitionSpec(Vec<Vec<String>>);
 
 impl PartitionSpec {
-    /// A specification. Names with commas between them are of several axes, the first of which varies slowest.
+    /// Creates a specification. Comma-separated names are several mesh axes, the first of which varies slowest.
     pub fn new<'a>(axes: impl IntoIterator<Item = Option<&'a str>>) -> Self {
         let names = |axis: Option<&str>| {
             axis.map_or(vec![], |names| names.split(',').map(|name| name.trim().to_owned()).collect())
@@ -170,12 +171,12 @@ impl PartitionSpec {
         Self(axes.into_iter().map(names).collect())
     }
 
-    /// A copy of the whole array on each device.
+    /// Returns the specification of a replicated array: each device has a whole copy.
     pub fn replicated() -> Self {
         Self::default()
     }
 
-    /// True if no axis is split.
+    /// Returns true if no axis is split.
     pub fn is_replicated(&self) -> bool {
         self.0.iter().all(Vec::is_empty)
     }
@@ -187,10 +188,11 @@ impl From<ShardingConstraint> for PartitionSpec {
     }
 }
 
-/// Makes an array inside of a function lie on a mesh as specified, and its gradient too: `jax.lax.with_sharding_constraint`. On other
-/// devices, and in functions that [`vmap`](grove_compile::vmap()) maps, it is the array as it is.
+/// Constrains the sharding of an array inside a function, and of its gradient: `jax.lax.with_sharding_constraint`. On other
+/// devices, and in functions mapped by [`vmap`](grove_compile::vmap()), returns the array unchanged.
 ///
-/// A program whose mesh lacks an axis of the specification, or has one that does not divide the array, is refused when it is compiled.
+/// If the mesh lacks an axis of the specification, or an axis does not divide the array, the program is rejected when it is
+/// compiled.
 ///
 /// # Panics
 /// If the specification has more axes than the array.

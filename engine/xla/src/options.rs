@@ -1,37 +1,37 @@
-//! Options of a compilation, as the message that the API takes: XLA's compile_options.proto and xla_data.proto.
+//! Compile options, encoded as the API's message: XLA's compile_options.proto and xla_data.proto.
 
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{Result, XlaError};
 
-/// Options of a compilation.
+/// Compile options.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CompileOptions {
-    /// Numbers of the devices, one for each partition of the program; see [`Device::id`](crate::Device::id). Without any, the
-    /// first.
+    /// Numbers of the devices, one for each partition of the program; see [`Device::id`](crate::Device::id). If empty, the first
+    /// device.
     pub devices: Vec<i32>,
-    /// Replicas that run the program side by side and sum over themselves, instead of partitions.
+    /// Replicas that run the program in parallel and all-reduce among themselves, instead of partitions.
     pub replicas: Option<Replicas>,
-    /// If true, the program is partitioned by Shardy as its `sdy` annotations say.
+    /// If true, Shardy partitions the program by its `sdy` annotations.
     pub shardy: bool,
-    /// Flags of XLA for this program alone, such as `xla_cpu_enable_fast_math`. One that is unknown is an error here, where in
-    /// the variable `XLA_FLAGS` it ends the process.
+    /// XLA flags for this program only, such as `xla_cpu_enable_fast_math`. An unknown flag is an error here; in the variable
+    /// `XLA_FLAGS` it ends the process.
     pub flags: BTreeMap<String, Flag>,
 }
 
 /// The replicas of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replicas {
-    /// The number of each one's device, of all processes that the client is one of.
+    /// Numbers of the devices of all replicas, over all processes of the client.
     pub devices: Vec<i32>,
-    /// The number of them that are this process's.
+    /// Number of replicas in this process.
     pub local: usize,
 }
 
 /// The value of a flag.
 #[derive(Clone, Debug, PartialEq)]
-#[allow(missing_docs)] // The names say it.
+#[allow(missing_docs)] // The names are self-explanatory.
 pub enum Flag {
     String(String),
     Bool(bool),
@@ -40,32 +40,32 @@ pub enum Flag {
 }
 
 impl Default for CompileOptions {
-    /// For the first device.
+    /// Options for the first device.
     fn default() -> Self {
         Self { devices: vec![], replicas: None, shardy: false, flags: BTreeMap::new() }
     }
 }
 
 impl CompileOptions {
-    /// Number of this process's devices that run the program.
+    /// Returns the number of this process's devices that run the program.
     pub fn partitions(&self) -> usize {
         self.replicas.as_ref().map_or(self.devices.len().max(1), |replicas| replicas.local)
     }
 
-    /// These options, with a platform's flags that keep NaN in minima and maxima.
+    /// Returns these options with the platform's flags that propagate NaN in minima and maxima.
     pub(crate) fn on(&self, platform: &str) -> Self {
         let mut options = self.clone();
         if platform == "cpu" {
-            // Its default drops a NaN on the right: the maximum of 1 and NaN is 1.
+            // The CPU's default drops a NaN on the right: the maximum of 1 and NaN is 1.
             options.flags.entry("xla_cpu_enable_fast_min_max".into()).or_insert(Flag::Bool(false));
         }
         options
     }
 
-    /// The message.
+    /// Encodes the message.
     ///
     /// # Errors
-    /// A device is named twice, for which plugins end the process or fail when the program runs.
+    /// If a device is named twice: plugins would end the process, or fail when the program runs.
     pub(crate) fn encode(&self) -> Result<Vec<u8>> {
         let devices = self.replicas.as_ref().map_or(&self.devices, |replicas| &replicas.devices);
         let mut seen = BTreeSet::new();

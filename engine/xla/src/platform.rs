@@ -2,22 +2,22 @@
 
 use std::fmt;
 
-/// A kind of devices, each with a plugin of its own.
+/// A kind of device, with its own plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Platform {
     /// Google's TPUs.
     Tpu,
     /// NVIDIA's GPUs.
     Cuda,
-    /// The processor.
+    /// CPUs.
     Cpu,
 }
 
 impl Platform {
-    /// In the order in which they are preferred.
+    /// All platforms, by preference.
     pub const ALL: [Self; 3] = [Self::Tpu, Self::Cuda, Self::Cpu];
 
-    /// The command that brings the plugin.
+    /// Returns the command that installs the plugin.
     pub fn install(self) -> &'static str {
         match self {
             Self::Tpu => "pip install libtpu",
@@ -26,7 +26,7 @@ impl Platform {
         }
     }
 
-    /// Files of the plugin in a folder of Python packages; a `*` is any part of a name.
+    /// Returns the plugin's files in a folder of Python packages; a `*` matches any part of a name.
     pub(crate) fn files(self) -> &'static [&'static str] {
         match self {
             Self::Tpu => &["libtpu/libtpu.so"],
@@ -35,7 +35,7 @@ impl Platform {
         }
     }
 
-    /// Names of the plugin in a folder of libraries: that of the package, and that of OpenXLA's build.
+    /// Returns the plugin's file names in a library folder: that of the package, and that of OpenXLA's build.
     pub(crate) fn libraries(self) -> &'static [&'static str] {
         match self {
             Self::Tpu => &["libtpu.so"],

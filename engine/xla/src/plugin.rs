@@ -10,13 +10,13 @@ use crate::{
     sys::{self, Api, Args, Struct},
 };
 
-/// The oldest minor version of the API whose plugins were tried.
+/// Minor version of the API of the oldest plugin that was tested.
 const LEAST_MINOR: i32 = 81;
 
-/// Bytes behind each struct that a plugin of a later version may read. They are zero, which means "not given".
+/// Bytes after each struct that a plugin of a later version may read. Zeros mean "not given".
 const PADDING: usize = 256;
 
-/// A struct with padding behind it, which counts to its size.
+/// A struct with trailing padding that counts towards its size.
 #[repr(C)]
 pub(crate) struct Padded<T> {
     pub content: T,
@@ -32,16 +32,16 @@ impl<T: Struct> Padded<T> {
     }
 }
 
-/// A struct of the API with zeros in all fields.
+/// Returns a struct of the API with zeros in all fields.
 pub(crate) fn args<T: Struct>() -> T {
     // SAFETY: by the contract of `Struct`, zeros are valid.
     unsafe { std::mem::zeroed() }
 }
 
-/// The value of a setting, or of an attribute of a plugin.
+/// Value of an option, or of an attribute of a plugin.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NamedValue {
-    /// Text.
+    /// A string.
     String(String),
     /// An integer.
     Int(i64),
@@ -49,9 +49,9 @@ pub enum NamedValue {
     Ints(Vec<i64>),
     /// A floating-point number.
     Float(f32),
-    /// A flag.
+    /// A boolean.
     Bool(bool),
-    /// The number of a kind that a later version of the API has. Its value is not read.
+    /// A kind of a later version of the API, by its number. The value is not read.
     Unknown(u32),
 }
 
@@ -61,24 +61,24 @@ pub struct Plugin {
     api: *const Api,
 }
 
-// SAFETY: the table of functions never changes, and PJRT's functions may be called from any thread.
+// SAFETY: the function table never changes, and PJRT's functions may be called from any thread.
 unsafe impl Send for Plugin {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Plugin {}
 
 impl Plugin {
     /// Loads a plugin and initialises it.
     ///
     /// # Errors
-    /// The file is no library with `GetPjrtApi`, its version is too old, or it fails to start.
+    /// If the file is not a library with `GetPjrtApi`, if its version is too old, or if it fails to initialise.
     pub fn load(path: &Path) -> Result<Arc<Self>> {
         let refused = |reason: String| XlaError::NoPlugin { path: path.to_owned(), reason };
         if !path.is_file() {
             return Err(refused("there is no such file".into()));
         }
-        // SAFETY: initialisers of a library that is named as a plugin may do what they like; it is the user's choice.
+        // SAFETY: loading runs the initialisers of a library that the user named as a plugin; the user trusts it.
         let library = unsafe { libloading::Library::new(path) }.map_err(|error| refused(error.to_string()))?;
-        // Unloading a plugin while threads of it run ends the process.
+        // Unloading a plugin while its threads run ends the process.
         let library = Box::leak(Box::new(library));
         // SAFETY: the symbol has this type in every version of the API.
         let api = unsafe {
@@ -101,59 +101,59 @@ impl Plugin {
         Ok(Arc::new(plugin))
     }
 
-    /// A plugin that is a table of this process, for tests.
+    /// Wraps a table of this process, for tests.
     ///
     /// # Safety
-    /// The table stays until the process ends, and its functions do as the API says.
+    /// The table must stay valid until the process ends, and its functions must follow the API.
     #[cfg(test)]
     pub(crate) unsafe fn of_table(api: *const Api) -> Arc<Self> {
         Arc::new(Self { api })
     }
 
-    /// Major and minor version of the plugin's API.
+    /// Returns major and minor version of the plugin's API.
     pub fn version(&self) -> (i32, i32) {
         // SAFETY: `load` checked the pointer, and the head of the table is the same in every version.
         let version = unsafe { &(*self.api).version };
         (version.major_version, version.minor_version)
     }
 
-    /// A number that tells the libraries of a process apart.
+    /// Returns a number that identifies the library in this process.
     pub(crate) fn address(&self) -> usize {
         self.api as usize
     }
 
-    /// The list of the API's extensions.
+    /// Returns the list of the API's extensions.
     pub(crate) fn extensions(&self) -> *mut c_void {
         // SAFETY: `load` checked the pointer, and the head of the table is the same in every version.
         unsafe { (*self.api).extension_start }
     }
 
-    /// Attributes of the plugin, such as the version of StableHLO that it reads.
+    /// Returns attributes of the plugin, such as the version of StableHLO that it reads.
     ///
     /// # Errors
-    /// The plugin fails.
+    /// If the plugin fails.
     pub fn attributes(&self) -> Result<Vec<(String, NamedValue)>> {
         let found = self.call(args::<sys::PluginAttributes>())?;
-        // SAFETY: the plugin gives as many values.
+        // SAFETY: the plugin returned this many values.
         Ok(unsafe { named_values(found.attributes, found.num_attributes) })
     }
 
-    /// Calls a function of the API and returns its arguments with the results in them.
+    /// Calls a function of the API. Returns its arguments, which contain the results.
     pub(crate) fn call<A: Args>(&self, args: A) -> Result<A> {
         let mut padded = Padded::new(args);
         let function = self.function::<A>()?;
-        // SAFETY: later versions of the struct only append fields, for which there is padding. What pointers in it point to is
-        // the caller's business: all callers are in this crate.
+        // SAFETY: later versions of the struct only append fields, which the padding covers. Callers, all in this crate,
+        // guarantee that the pointers in it are valid.
         let error = unsafe { function((&raw mut padded).cast()) };
-        // SAFETY: the function returned it.
+        // SAFETY: the function returned this error.
         unsafe { self.check(A::NAME, error) }?;
         Ok(padded.content)
     }
 
-    /// The function of the table that takes this struct.
+    /// Returns the function of the table that takes this struct.
     fn function<A: Args>(&self) -> Result<unsafe extern "C" fn(*mut c_void) -> *mut c_void> {
         let end = size_of::<Api>() + (A::INDEX + 1) * size_of::<*const c_void>();
-        // SAFETY: the plugin says how long its table is, and all entries are pointers to functions of one form, or null.
+        // SAFETY: the table states its length, and all entries are function pointers of one type, or null.
         let function = unsafe {
             if end > (*self.api).struct_size {
                 return Err(XlaError::Missing(A::NAME));
@@ -163,19 +163,19 @@ impl Plugin {
         function.ok_or(XlaError::Missing(A::NAME))
     }
 
-    /// The error that a function returned, if it is one.
+    /// Converts and frees the error that a function returned, if any.
     ///
     /// # Safety
-    /// It must be null, or an error of this plugin that nobody else frees.
+    /// The error must be null, or an error of this plugin that is not freed elsewhere.
     pub(crate) unsafe fn check(&self, function: &'static str, error: *mut c_void) -> Result<()> {
         if error.is_null() {
             return Ok(());
         }
-        // These two return nothing, so that nothing is checked.
+        // These two functions return nothing to check.
         let mut message = Padded::new(sys::ErrorMessage { error: error.cast_const(), ..args() });
         let mut destroy = Padded::new(sys::ErrorDestroy { error, ..args() });
         let code = self.call(sys::ErrorGetCode { error: error.cast_const(), ..args() }).map_or(0, |found| found.code);
-        // SAFETY: the error is alive until it is destroyed, and its message is copied before.
+        // SAFETY: the error is alive until it is destroyed, and its message is copied before that.
         let message = unsafe {
             self.function::<sys::ErrorMessage>()?((&raw mut message).cast());
             let text = text(message.content.message, message.content.message_size);
@@ -196,34 +196,34 @@ impl Plugin {
     }
 }
 
-/// A copy of text of the API.
+/// Copies a text of the API.
 ///
 /// # Safety
-/// There must be so many bytes.
+/// The text must have `len` bytes.
 pub(crate) unsafe fn text(start: *const c_char, len: usize) -> String {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     String::from_utf8_lossy(unsafe { slice(start.cast(), len) }).into_owned()
 }
 
-/// A list of the API, which may be null if it is empty.
+/// Wraps a list of the API, which may be null if it is empty.
 ///
 /// # Safety
-/// There must be so many values, for as long as the slice is used.
+/// The list must have `len` values that are valid as long as the slice is used.
 pub(crate) unsafe fn slice<'a, T>(start: *const T, len: usize) -> &'a [T] {
     if len == 0 {
         return &[];
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { std::slice::from_raw_parts(start, len) }
 }
 
-/// Copies of named values.
+/// Copies named values.
 ///
 /// # Safety
-/// There must be so many.
+/// There must be `len` values.
 pub(crate) unsafe fn named_values(start: *const sys::NamedValue, len: usize) -> Vec<(String, NamedValue)> {
     use sys::named_value_type as kinds;
-    // SAFETY: the caller's promise; a value's kind says which field of the union it is.
+    // SAFETY: guaranteed by the caller; a value's kind determines the active field of the union.
     let value = |value: &sys::NamedValue| unsafe {
         let found = match value.kind {
             kinds::STRING => NamedValue::String(text(value.value.string, value.value_size)),
@@ -235,11 +235,11 @@ pub(crate) unsafe fn named_values(start: *const sys::NamedValue, len: usize) -> 
         };
         (text(value.name, value.name_size), found)
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { slice(start, len) }.iter().map(value).collect()
 }
 
-/// Named values as the API takes them. They point into the given ones.
+/// Converts named values for the API. The results point into `values`.
 pub(crate) fn raw_values(values: &[(String, NamedValue)]) -> Vec<sys::NamedValue> {
     use sys::named_value_type as kinds;
     let raw = |(name, value): &(String, NamedValue)| {
@@ -283,12 +283,12 @@ mod tests {
         ]
         .map(named);
         let mut raw = raw_values(&given);
-        // As of a later version of the API.
+        // As in a later version of the API.
         raw[6].kind = 5;
         raw[6].value.bool = 42;
-        // A byte of C++ that is true.
+        // A nonzero byte, which is true in C++.
         raw[4].value.bool = 2;
-        // SAFETY: there are so many, which point into `given`.
+        // SAFETY: there are this many values, which point into `given`.
         let found = unsafe { named_values(raw.as_ptr(), raw.len()) };
         assert_eq!(found[..6], given[..6]);
         assert_eq!(found[6], named(NamedValue::Unknown(5)));

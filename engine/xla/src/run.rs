@@ -1,4 +1,4 @@
-//! Programs on OpenXLA's devices.
+//! Running programs on OpenXLA's devices.
 
 use grove_backend::{BackendName, DeviceError, DeviceSpec, Program};
 use grove_communicator::{Communicator, local_rank};
@@ -10,10 +10,10 @@ use crate::{
     discovery::find_of_ranks,
 };
 
-/// Probes for a device of any backend, OpenXLA's among them, then runs the program on it.
+/// Probes for a device of any backend, including OpenXLA's, then runs the program on it.
 ///
 /// # Errors
-/// The backend is not compiled in, its driver, plugin or hardware is missing, or it has no such device.
+/// If the backend is not compiled in, if its driver, plugin or hardware is missing, or if the device does not exist.
 pub fn run<P: Program>(spec: DeviceSpec, program: P) -> Result<P::Output, DeviceError> {
     if !spec.backend.is_xla() {
         return spec.run(program);
@@ -22,28 +22,29 @@ pub fn run<P: Program>(spec: DeviceSpec, program: P) -> Result<P::Output, Device
     Ok(program.run::<Xla>(device(spec)?.lazy()))
 }
 
-/// Starts the plugin of a backend and gives one of its devices.
+/// Starts the plugin of a backend and returns one of its devices.
 ///
 /// # Errors
-/// No plugin starts, or it has no such device.
+/// If no plugin starts, or if the device does not exist.
 pub fn device(spec: DeviceSpec) -> Result<Device, DeviceError> {
     device_of_ranks(spec, RANKS.get().unwrap_or(&Communicator::single()))
 }
 
-/// The ranks of this program, if it has said so.
+/// The ranks of this program, if [`use_ranks`] was called.
 static RANKS: OnceLock<Communicator> = OnceLock::new();
 
-/// Has [`device`] and [`run`] from here on start clients that all ranks make together, where the platform has such ones. Every rank
-/// calls it, once, and then starts the same devices.
+/// Makes later calls of [`device`] and [`run`] start clients that all ranks create together, if the platform supports such
+/// clients. Every rank must call this function once, and then start the same devices.
 pub fn use_ranks(ranks: &Communicator) {
     let _ = RANKS.set(ranks.clone());
 }
 
-/// As [`device`], of a client that all ranks of a job make together where the platform has such ones; see [`Client::of_ranks`]. Every
-/// rank calls it for the same backend. The ranks of a machine take its GPUs in turn; an index above 0 is that of one GPU.
+/// Like [`device`], but with a client that all ranks of a job create together if the platform supports such clients; see
+/// [`Client::of_ranks`]. Every rank must call this function with the same backend. The ranks of a machine use its GPUs in turn;
+/// an index above 0 selects a particular GPU.
 ///
 /// # Errors
-/// No plugin starts, on this rank or another one, or it has no such device.
+/// If no plugin starts, on this rank or another one, or if the device does not exist.
 pub fn device_of_ranks(spec: DeviceSpec, ranks: &Communicator) -> Result<Device, DeviceError> {
     let DeviceSpec { backend, index } = spec;
     let client = start(platform(backend), index + 1, ranks)
@@ -52,7 +53,7 @@ pub fn device_of_ranks(spec: DeviceSpec, ranks: &Communicator) -> Result<Device,
     client.device(place).map_err(|_| DeviceError::Index { backend, count: client.devices().len(), index })
 }
 
-/// Returns the platform that a backend's name asks for, if it does.
+/// Returns the platform of a backend's name; `None` if the name selects no platform.
 pub fn platform(backend: BackendName) -> Option<Platform> {
     match backend {
         BackendName::XlaTpu => Some(Platform::Tpu),
@@ -62,22 +63,22 @@ pub fn platform(backend: BackendName) -> Option<Platform> {
     }
 }
 
-/// The GPU that a rank takes, among those that it sees: its only one, that of an index above 0, or by its number on its machine.
+/// Returns the GPU of a rank among its visible GPUs: the only one, that of an index above 0, or the one at its local rank.
 fn own_gpu(index: usize) -> i64 {
-    // A launcher may have given each rank its own.
+    // A launcher may have given each rank its own GPU.
     let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
     let given = visible.is_some_and(|list| !list.contains(','));
     (if given || index > 0 { index } else { local_rank() }) as i64
 }
 
-/// Starts the first plugin that works, of one platform or of any. The processor is as many devices as are asked for.
+/// Starts the first working plugin, of one platform or of any. The CPU provides the requested number of devices.
 fn start(platform: Option<Platform>, devices: usize, ranks: &Communicator) -> Result<Client, NotFound> {
     let mut tried = Vec::new();
     for one in Platform::ALL.into_iter().filter(|one| platform.is_none_or(|platform| platform == *one)) {
         let count = ("cpu_device_count".to_owned(), NamedValue::Int(devices as i64));
         let options = match one {
             Platform::Cpu => vec![count],
-            // Each rank takes a GPU's memory, and only of its own.
+            // A rank would reserve the memory of all visible GPUs, so each sees only its own.
             Platform::Cuda if ranks.is_shared() => {
                 vec![("visible_devices".to_owned(), NamedValue::Ints(vec![own_gpu(devices - 1)]))]
             }
@@ -88,7 +89,7 @@ fn start(platform: Option<Platform>, devices: usize, ranks: &Communicator) -> Re
             Err(error) => tried.extend(error.tried),
         }
     }
-    // A library that is of no platform was tried for each.
+    // A library without a platform was tried for each platform.
     let mut known = Vec::new();
     tried.retain(|(candidate, _)| {
         !known.contains(&candidate.path) && {

@@ -1,4 +1,4 @@
-//! The options that a plugin takes when a client or a topology is created.
+//! Options of a plugin when it creates a client or a topology.
 
 use crate::{
     error::{Result, XlaError},
@@ -6,16 +6,16 @@ use crate::{
     sys,
 };
 
-/// Virtual devices of the CPU plugin. Each has threads of its own: 100000 take minutes to start.
+/// Maximum number of virtual devices of the CPU plugin. Each has its own threads: 100000 devices take minutes to start.
 const MAX_CPU_DEVICES: i64 = 1024;
 
-/// The values that an option takes.
+/// Valid values of an option.
 #[derive(Clone, Copy)]
 enum Kind {
     Text,
     Flag,
     Float,
-    /// An integer from the least to the largest.
+    /// An integer from the minimum to the maximum.
     Int(i64, i64),
     Ints,
 }
@@ -46,7 +46,7 @@ impl Kind {
     }
 }
 
-/// Options of the CPU and CUDA plugins. A plugin that reads one as another type throws a C++ exception, which ends the process.
+/// Options of the CPU and CUDA plugins. A plugin that gets another type throws a C++ exception, which ends the process.
 const KNOWN: [(&str, Kind); 20] = [
     ("cpu_device_count", Kind::Int(1, MAX_CPU_DEVICES)),
     ("asynchronous", Kind::Flag),
@@ -70,7 +70,7 @@ const KNOWN: [(&str, Kind); 20] = [
     ("topology", Kind::Text),
 ];
 
-/// Options as the API takes them, if those whose types are known have these types. They point into the given ones.
+/// Converts options for the API after checking the types of the known ones. The results point into `options`.
 pub(crate) fn checked(options: &[(String, NamedValue)]) -> Result<Vec<sys::NamedValue>> {
     for (name, value) in options {
         if let NamedValue::Unknown(_) = value {

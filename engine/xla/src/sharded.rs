@@ -5,20 +5,20 @@ use std::sync::Arc;
 
 use crate::{ArrayType, Buffer, Mesh, PartitionSpec, lower::element_type};
 
-/// Bytes from which an array is not copied where the device can use the host's memory.
+/// Minimum size in bytes of an array that is not copied if the device can use host memory.
 const LARGE: usize = 1 << 16;
 
-/// An array of which each device of a mesh has a part.
+/// An array that is distributed over a mesh: each device has a part.
 #[derive(Debug)]
 pub(crate) struct ShardedArray {
-    /// The whole array.
+    /// Type of the whole array.
     pub array: ArrayType,
     pub spec: PartitionSpec,
-    /// In the order of the mesh's devices.
+    /// Parts, in the order of the mesh's devices.
     pub parts: Vec<Buffer>,
 }
 
-/// An array of the host that devices read where it is.
+/// A host array that devices read in place.
 struct Host(Arc<TensorData>);
 
 impl AsRef<[u8]> for Host {
@@ -28,7 +28,7 @@ impl AsRef<[u8]> for Host {
 }
 
 impl ShardedArray {
-    /// Copies an array of the host to the devices of a mesh.
+    /// Copies a host array to the devices of a mesh.
     pub fn upload(mesh: &Mesh, data: TensorData, spec: &PartitionSpec) -> Result<Self, String> {
         let array = ArrayType::new(element_type(data.dtype).map_err(text)?, data.shape.to_vec());
         let part_dims = mesh.part_dims(spec, &array.dims)?;
@@ -69,7 +69,7 @@ impl ShardedArray {
     }
 }
 
-/// The bytes of a block of an array.
+/// Copies the bytes of a block of an array.
 fn copied(data: &TensorData, array: &ArrayType, block: &[[usize; 2]]) -> Vec<u8> {
     let bytes = data.as_bytes();
     let mut part = Vec::new();
@@ -77,7 +77,7 @@ fn copied(data: &TensorData, array: &ArrayType, block: &[[usize; 2]]) -> Vec<u8>
     part
 }
 
-/// Bytes of a block's row: what lies one after another.
+/// Returns the number of contiguous bytes in a row of a block.
 fn row(array: &ArrayType, block: &[[usize; 2]]) -> usize {
     array.element.size() * block.last().map_or(1, |[start, end]| end - start)
 }
@@ -93,7 +93,7 @@ fn for_each_row(array: &ArrayType, block: &[[usize; 2]], mut f: impl FnMut(usize
     loop {
         let index = at.iter().zip(&array.dims).fold(0, |index, (at, dim)| index * dim + at);
         f(size * (index * array.dims[outer.len()] + last[0]), len);
-        // The next row, by the last of the outer axes that has one.
+        // The next row, along the last outer axis that is not exhausted.
         let Some(axis) = (0..outer.len()).rev().find(|axis| at[*axis] + 1 < outer[*axis][1]) else { return };
         at[axis] += 1;
         (axis + 1..outer.len()).for_each(|axis| at[axis] = outer[axis][0]);

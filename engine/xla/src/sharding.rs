@@ -21,16 +21,17 @@ pub struct MeshDevice {
 }
 
 impl Mesh {
-    /// Makes a device of grove's arrays of this mesh. What is made on it is whole on each device; [`MeshDevice::shard`] splits arrays,
-    /// and computation follows: XLA splits operations as their arguments are, and adds what devices have to tell each other.
+    /// Creates a device of grove's arrays from this mesh. New arrays are replicated; [`MeshDevice::shard`] splits arrays, and
+    /// computation follows: XLA partitions operations like their arguments, and inserts the required collectives.
     ///
-    /// Arrays that come later, and results, lie as the first array of their shape and type that was split: batches as the first
-    /// one, moments of an optimizer as parameters, parameters from a checkpoint as those that they replace.
+    /// Later arrays, and results, have the specification of the first split array of their shape and dtype: batches that of the
+    /// first batch, moments of an optimizer that of the parameters, parameters from a checkpoint that of the parameters that they
+    /// replace.
     pub fn lazy(&self) -> MeshDevice {
         self.lazy_with(ExecutableCache::of_user())
     }
 
-    /// [`lazy`](Self::lazy), with compiled programs kept in a folder.
+    /// [`lazy`](Self::lazy), with compiled programs stored in `cache`.
     pub fn lazy_with(&self, cache: ExecutableCache) -> MeshDevice {
         let programs = Programs::default();
         let layouts = Layouts::default();
@@ -41,21 +42,22 @@ impl Mesh {
 }
 
 impl MeshDevice {
-    /// The mesh.
+    /// Returns the mesh.
     pub fn mesh(&self) -> &Mesh {
         &self.mesh
     }
 
-    /// The device, for functions that take one.
+    /// Returns the device, for functions that take one.
     pub fn device(&self) -> &TraceDevice {
         &self.device
     }
 
-    /// Moves a tree onto the mesh: `jax.device_put` with a `NamedSharding` for each leaf. A leaf lies as the first pattern says that
-    /// matches its path, such as `**.c_attn.weight`; leaves that no pattern matches are whole on each device.
+    /// Moves a tree onto the mesh: `jax.device_put` with a `NamedSharding` for each leaf. A leaf gets the specification of the
+    /// first pattern that matches its path, such as `**.c_attn.weight`. Leaves that match no pattern are replicated.
     ///
     /// # Errors
-    /// A specification names an axis that the mesh lacks, or does not divide a leaf; a pattern fits none; or memory does not suffice.
+    /// If a specification names an axis that the mesh lacks, or does not divide a leaf; if a pattern matches no leaf; or if a
+    /// device is out of memory.
     pub fn shard<B: Backend, T: Tree<B>>(
         &self,
         tree: T,
@@ -85,7 +87,7 @@ impl MeshDevice {
         failed.map_or(Ok(tree), Err)
     }
 
-    /// Notes how an array that is split lies, for others of its type.
+    /// Records the specification of a split array for later arrays of its type.
     fn remember(&self, array: &ShardedArray) {
         if !array.spec.is_replicated() {
             let mut layouts = self.layouts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,21 +95,21 @@ impl MeshDevice {
         }
     }
 
-    /// The programs that were compiled for the mesh and are kept, the last one last.
+    /// Returns the live programs that were compiled for the mesh, most recent last.
     pub fn programs(&self) -> Vec<ProgramSummary> {
         let programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
         programs.iter().filter_map(Weak::upgrade).map(|program| ProgramSummary::of(program.compiled())).collect()
     }
 }
 
-/// Needs of a compiled program on each device.
+/// Memory, cost and collectives of a compiled program on each device.
 #[derive(Clone, Debug)]
 pub struct ProgramSummary {
-    /// Its memory on each device; `None` where the plugin does not tell.
+    /// Memory on each device; `None` if the plugin does not provide it.
     pub memory: Option<CompiledMemory>,
     /// XLA's estimates, such as `flops`.
     pub cost: Vec<(String, NamedValue)>,
-    /// Numbers of exchanges between devices, by the kinds that XLA has: `all-reduce`, `all-gather`, `reduce-scatter`, `all-to-all`,
+    /// Number of collectives of each of XLA's kinds: `all-reduce`, `all-gather`, `reduce-scatter`, `all-to-all`,
     /// `collective-permute`.
     pub collectives: Vec<(String, usize)>,
 }
@@ -129,22 +131,23 @@ impl ProgramSummary {
     }
 }
 
-/// Number of instructions of a kind in a serialised HLO module: its name as a field of its length, the second of an instruction.
+/// Returns the number of instructions of a kind in a serialised HLO module. Searches for the kind's name as a length-prefixed
+/// string in field 2 of an instruction.
 fn opcodes(program: &[u8], kind: &str) -> usize {
     let field = [&[0x12, kind.len() as u8], kind.as_bytes()].concat();
     program.windows(field.len()).filter(|window| *window == field).count()
 }
 
-/// Returns how an array lies on the mesh that it is on: a grid with the devices that have each part of the first two axes, as
-/// `jax.debug.visualize_array_sharding` prints it.
+/// Visualises the distribution of an array over its mesh: a grid with the devices of each part along the first two axes, like
+/// `jax.debug.visualize_array_sharding`.
 ///
 /// # Errors
-/// The array is not on a mesh, or what computes it failed.
+/// If the array is not on a mesh, or if the program that computes it failed.
 pub fn visualize(x: &AnyTensor<Xla>, mesh: &Mesh) -> std::result::Result<String, String> {
     let array = array_of(x)?;
     let array = sharded(&array)?;
     let dims = &array.array.dims;
-    // The parts, each with its devices; two axes of blocks are shown.
+    // The parts, each with its devices; only blocks of the first two axes are shown.
     let mut parts: Vec<(Vec<[usize; 2]>, Vec<String>)> = Vec::new();
     for (i, device) in mesh.devices().iter().enumerate() {
         let block = mesh.block(&array.spec, dims, i);

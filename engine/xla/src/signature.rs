@@ -1,4 +1,4 @@
-//! Types of a compiled program's parameters, from the message that it shows itself as: XLA's hlo.proto and xla_data.proto.
+//! Types of a compiled program's parameters, from its serialised form: XLA's hlo.proto and xla_data.proto.
 
 use prost::Message;
 
@@ -7,7 +7,7 @@ use crate::{
     error::{Result, XlaError},
 };
 
-/// Fails if the parameters that are declared for a program are not those that it has. `None` is a program that does not show them.
+/// Returns an error if the declared parameters differ from the program's. `None`: the program's parameters are unknown.
 pub(crate) fn check(declared: &[ArrayType], program: Option<Vec<Parameter>>) -> Result<()> {
     let Some(program) = program else { return Ok(()) };
     let (found, expected) = (declared.len(), program.len());
@@ -25,13 +25,13 @@ pub(crate) fn check(declared: &[ArrayType], program: Option<Vec<Parameter>>) -> 
 
 /// A parameter of a program.
 pub(crate) struct Parameter {
-    /// Its type; `None` if grove has no arrays of it.
+    /// Type of the parameter; `None` if grove has no arrays of this type.
     array: Option<ArrayType>,
     /// The type as text.
     text: String,
 }
 
-/// The parameters of a serialised program; `None` if it is in a format that is not known.
+/// Returns the parameters of a serialised program; `None` if the format is unknown.
 pub(crate) fn parameters(format: &str, program: &[u8]) -> Option<Vec<Parameter>> {
     let module = match format {
         "hlo" => HloModule::decode(program).ok()?,
@@ -59,7 +59,7 @@ impl Shape {
     }
 }
 
-// Fields that are not needed are left out, and skipped when a message is read.
+// Unneeded fields are omitted; decoding skips them.
 
 #[derive(Clone, PartialEq, Message)]
 struct HloModuleWithConfig {

@@ -9,30 +9,30 @@ use crate::{
     settings, signature, sys,
 };
 
-/// Devices that need not be there: programs are compiled for them, and cannot be run.
+/// Devices that may not exist: programs can be compiled for them, but not run.
 #[derive(Debug)]
 pub struct Topology {
     plugin: Arc<Plugin>,
     raw: *mut c_void,
 }
 
-// SAFETY: a topology of PJRT may be used from any thread, and the pointer never changes.
+// SAFETY: a PJRT topology may be used from any thread, and the pointer never changes.
 unsafe impl Send for Topology {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Topology {}
 
 impl Drop for Topology {
     fn drop(&mut self) {
-        // Nobody is left to hear of an error.
+        // `drop` cannot return an error.
         let _ = self.plugin.call(sys::TopologyDescriptionDestroy { topology: self.raw, ..args() });
     }
 }
 
 impl Topology {
-    /// Devices by the plugin's options, such as `target_config` and `topology` (`1x1x4`) of the CUDA plugin.
+    /// Creates devices from the plugin's options, such as `target_config` and `topology` (`1x1x4`) of the CUDA plugin.
     ///
     /// # Errors
-    /// An option is of another type than the plugin reads it as, or the plugin refuses it.
+    /// If an option has another type than the plugin expects, or if the plugin rejects it.
     pub fn new(plugin: &Arc<Plugin>, name: &str, options: &[(String, NamedValue)]) -> Result<Self> {
         let options = settings::checked(options)?;
         let made = plugin.call(sys::TopologyDescriptionCreate {
@@ -48,7 +48,8 @@ impl Topology {
     /// Compiles a program.
     ///
     /// # Errors
-    /// The text is no program or takes other parameters, a device is named twice, or the plugin's compiler lacks a tool.
+    /// If the text is not a valid program or its parameters differ, if a device is named twice, or if the plugin's compiler lacks
+    /// a tool.
     pub fn compile(&self, program: Program<'_>, options: &CompileOptions) -> Result<Compiled> {
         let text = terminated(program.text);
         let text = raw_program(&text);

@@ -1,6 +1,7 @@
-//! Values and derivatives that XLA computes, against JAX: functions and random programs of engine/compile/tests/against_jax.
+//! Compares values and derivatives computed by XLA with JAX: the functions and random programs of
+//! engine/compile/tests/against_jax.
 //!
-//! A program has all modes of a function, and runs at all kinds of its arguments.
+//! One program contains all modes of a function, and runs with all kinds of its arguments.
 #![recursion_limit = "256"]
 
 #[path = "../../compile/tests/against_jax/mod.rs"]
@@ -21,7 +22,7 @@ use std::{
 
 const DIFFERENCES: &str = "engine/xla/tests/against_jax.txt";
 
-/// The results of cases that have one program.
+/// Returns the results of cases that share one program.
 fn modes<'a>(client: &Client, cases: &[&'a Case]) -> Vec<(&'a Case, Vec<Mode>)> {
     let (graph, modes) = cases[0].in_one();
     let compile = || Compiled::new(client, &graph);
@@ -41,7 +42,7 @@ fn modes<'a>(client: &Client, cases: &[&'a Case]) -> Vec<(&'a Case, Vec<Mode>)> 
     cases.iter().map(of_case).collect()
 }
 
-/// The results of groups of cases, each of which has one program, on two threads.
+/// Returns the results of groups of cases, one program per group, on two threads.
 fn all<'a>(client: &Client, groups: &[Vec<&'a Case>]) -> Vec<(&'a Case, Vec<Mode>)> {
     let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
@@ -57,12 +58,12 @@ fn all<'a>(client: &Client, groups: &[Vec<&'a Case>]) -> Vec<(&'a Case, Vec<Mode
     results.into_inner().unwrap()
 }
 
-/// True where the environment asks for all cases, not for those that take a minute.
+/// Returns true if the environment requests all cases, not only those that take about a minute.
 fn all_are_wanted() -> bool {
     std::env::var_os("GROVE_EVERY_CASE").is_some()
 }
 
-/// Those of f64 where all are wanted.
+/// Includes the cases of f64 only if all cases are requested.
 #[test]
 fn every_function() {
     let Some(client) = shared() else { return };
@@ -75,7 +76,7 @@ fn each_difference_has_a_reason_in_the_documentation() {
     check_reasons(DIFFERENCES);
 }
 
-/// Of another file where `GROVE_PROGRAMS` names one; otherwise some.
+/// Reads the file of `GROVE_PROGRAMS` if set; otherwise runs some of the programs.
 #[test]
 fn random_programs() {
     let Some(client) = shared() else { return };

@@ -1,4 +1,4 @@
-//! Custom calls of compiled programs to functions of Rust. On the CPU plugin, as `cpu.rs`.
+//! Custom calls from compiled programs to Rust functions. On the CPU plugin, like `cpu.rs`.
 
 mod common;
 
@@ -8,7 +8,7 @@ use grove_xla::{
 };
 use std::{sync::Mutex, thread, time::Duration};
 
-/// A program that calls a function with a vector of four numbers and returns a vector of four numbers, negated.
+/// Compiles a program that passes a vector of four numbers to a function and returns the negated result.
 fn calling(client: &Client, name: &str) -> Result<Executable, XlaError> {
     let text = format!(
         "func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {{
@@ -41,7 +41,7 @@ fn programs_call_closures() {
     let triple = calling(&client, "test_triple").unwrap();
     assert_eq!(floats(&double.run(vec![Argument::Keep(&x)]).unwrap()[0]), [-2.0, -4.0, -6.0, -8.0]);
     assert_eq!(floats(&triple.run(vec![Argument::Keep(&x)]).unwrap()[0]), [-3.0, -6.0, -9.0, -12.0]);
-    // A stored program calls it too.
+    // A stored program also calls the function.
     let stored = client.load(&double.serialize().unwrap(), double.parameters(), 1).unwrap();
     assert_eq!(floats(&stored.run(vec![Argument::Keep(&x)]).unwrap()[0]), [-2.0, -4.0, -6.0, -8.0]);
     thread::scope(|scope| {
@@ -56,7 +56,7 @@ fn programs_call_closures() {
     });
 }
 
-/// Arrays of several types and ranks, one of them empty, and a function with a state of its own.
+/// Arrays of several types and ranks, one of them empty, and a handler with state.
 #[test]
 fn handlers_see_types_and_shapes() {
     static SEEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -105,13 +105,13 @@ fn handlers_see_types_and_shapes() {
     assert_eq!(*SEEN.lock().unwrap(), seen);
 }
 
-/// An error, and a panic, of a handler is the error of all that depends on it, and ends nothing else.
+/// An error or a panic of a handler is the error of everything that depends on it, and affects nothing else.
 #[test]
 fn failures_are_errors_of_the_results() {
     let Some((plugin, client)) = started(1) else { return };
     plugin
         .register_ffi("test_error", Platform::Cpu, |_, _| {
-            // The program has been started by now.
+            // The program has started by this time.
             thread::sleep(Duration::from_millis(20));
             Err("no route\0to host".into())
         })
@@ -142,16 +142,16 @@ fn failures_are_errors_of_the_results() {
                 fails(fine.run(vec![Argument::Donate(y)]).and_then(|z| z[0].wait()));
             }
         }
-        // Results that nobody reads, and an argument that is given away.
+        // Results that are never read, and a donated argument.
         drop(run(Argument::Keep(&x)));
         fails(run(Argument::Donate(upload(&client, &[1.0; 4]))).and_then(|y| y.to_host()).map(drop));
-        // What does not depend on it goes on.
+        // Independent programs continue.
         assert_eq!(floats(&fine.run(vec![Argument::Keep(&x)]).unwrap()[0]), [0.0; 4]);
     }
     assert_eq!(floats(&x), [1.0; 4]);
 }
 
-/// A call that writes its result where its argument is would give the handler one memory twice.
+/// A call whose result reuses the memory of its argument would give the handler the same memory twice.
 #[test]
 fn refuses_results_in_the_memory_of_arguments() {
     let Some((plugin, client)) = started(1) else { return };

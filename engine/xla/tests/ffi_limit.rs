@@ -1,4 +1,4 @@
-//! The limit of custom calls in a process, in a process of its own. On the CPU plugin, as `cpu.rs`.
+//! The limit of custom calls per process, tested in a separate process. On the CPU plugin, like `cpu.rs`.
 
 mod common;
 
@@ -10,7 +10,7 @@ fn refuses_more_functions_than_there_is_room_for() {
     let Some((plugin, _)) = started(1) else { return };
     let register = |name: &str| plugin.register_ffi(name, Platform::Cpu, |_, _| Ok(()));
     register("limit_0").unwrap();
-    // One that is refused takes no room.
+    // A rejected function takes no slot.
     register("limit_0").unwrap_err();
     for index in 1..32 {
         register(&format!("limit_{index}")).unwrap();

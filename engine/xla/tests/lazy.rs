@@ -15,7 +15,7 @@ use grove_tree::{Array, Key, Tree};
 use grove_xla::Xla;
 use std::{path::Path, sync::OnceLock};
 
-/// XLA's device of the tests of a program.
+/// Returns XLA's device, shared by the tests of a program.
 fn device() -> Option<TraceDevice> {
     static DEVICE: OnceLock<Option<TraceDevice>> = OnceLock::new();
     *DEVICE.get_or_init(|| Some(graphs::shared()?.device(0).unwrap().lazy()))
@@ -31,7 +31,7 @@ fn operations_run_when_a_value_is_read() {
     let x = Tensor::<Xla, 2>::from_floats([[1.0, 2.0], [3.0, 4.0]], &device);
     let y = (x.clone() * 2.0 + 1.0).matmul(x.clone().transpose());
     assert_eq!(numbers(y.clone()), [13.0, 29.0, 25.0, 57.0]);
-    // What was computed is there for what comes next, and is read again.
+    // Computed values are kept for later operations and later reads.
     let sum = y.clone().sum_dim(1);
     assert_eq!(numbers(y), [13.0, 29.0, 25.0, 57.0]);
     assert_eq!(numbers(sum), [42.0, 82.0]);
@@ -100,7 +100,7 @@ fn a_jitted_function_runs_where_it_is_told_to() {
 
 type Optimizer<B> = AdamwChain<B>;
 
-/// Losses of some steps of training.
+/// Returns the losses of some training steps.
 fn losses<B, M>(
     path: &str,
     device: &B::Device,
@@ -185,12 +185,12 @@ fn two_hundred_steps_follow_flex() {
     let (found, expected) = (run::<Xla>(&device), run::<Flex>(&Default::default()));
     assert!(expected[199] < 0.5 * expected[0], "{} and {}", expected[0], expected[199]);
     for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
-        // Rounding grows from step to step.
+        // Rounding errors grow from step to step.
         assert!((found - expected).abs() <= 1e-3 * expected.max(1.0), "step {i}: {found} for {expected}");
     }
 }
 
-/// Arrays are written to files in one row, and tensors are there after it.
+/// Files get arrays flattened to one axis; the tensors stay usable after such a read.
 #[test]
 fn reading_in_one_row_changes_nothing() {
     let Some(device) = device() else { return };
@@ -206,7 +206,7 @@ fn reading_in_one_row_changes_nothing() {
     assert_eq!((row(x), numbers(sum)), (vec![1.0, 2.0, 3.0, 4.0], vec![3.0, 6.0, 9.0, 12.0]));
 }
 
-/// Another key, or another number, is no reason for another program.
+/// Another key or another scalar needs no other program.
 #[test]
 fn keys_and_numbers_are_arguments() {
     let Some(device) = device() else { return };
@@ -224,7 +224,7 @@ fn keys_and_numbers_are_arguments() {
     }
 }
 
-/// An array that no memory holds is an error that says so, and the device goes on.
+/// An array that exceeds memory is an error with a message, and the device stays usable.
 #[test]
 fn arrays_too_large_for_memory_are_told() {
     let Some(device) = device() else { return };
@@ -236,7 +236,7 @@ fn arrays_too_large_for_memory_are_told() {
     assert_eq!(numbers(one + 1.0), [2.0]);
 }
 
-/// Values keep their types when arrays are read, moved to another backend or to another device.
+/// Arrays keep their dtypes when they are read, or moved to another backend or device.
 #[test]
 fn reads_keep_types() {
     let Some(device) = device() else { return };

@@ -1,6 +1,6 @@
-//! A run that is killed on four devices goes on on two, and ends where one that nobody disturbed does.
+//! A run that is killed on four devices continues on two, with the result of an undisturbed run.
 //!
-//! The killed process is this very test program, which its environment makes a training run: [`a_run`].
+//! The killed process is this test program, which environment variables turn into a training run: [`a_run`].
 #![cfg(unix)]
 #![recursion_limit = "256"]
 
@@ -27,7 +27,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The variables that name the directory of the run to be, and its number of devices.
+/// Environment variables of the killed run: its directory and its number of devices.
 const RUN: &str = "GROVE_TEST_MESH_RUN";
 const DEVICES: &str = "GROVE_TEST_MESH_DEVICES";
 const STEPS: u64 = 60;
@@ -51,7 +51,7 @@ fn optimizer<B: Backend>() -> impl GradientTransformation<B, Gpt2<B>> {
     adamw(0.01, Adamw { eps: 1e-3.into(), ..Default::default() })
 }
 
-/// Trains in a directory, and gives the bytes of the parameters.
+/// Trains in a directory, and returns the size of the parameters in bytes.
 fn train<B: Backend>(model: Gpt2<B>, device: &B::Device, directory: &Path) -> usize {
     let tokens = (0..600_u32).map(|i| i * 3 % 17).collect();
     let data = Arc::new(TokenWindows::new(TokenStream::new(tokens), COLUMNS, ROWS, Some(Key::new(5))).unwrap());
@@ -75,7 +75,7 @@ fn train<B: Backend>(model: Gpt2<B>, device: &B::Device, directory: &Path) -> us
     bytes
 }
 
-/// The program that is killed. It is a test in name only: it does nothing unless the test below starts it.
+/// The killed program. Not a test by itself: it does nothing unless the test below starts it.
 #[test]
 #[ignore = "a part of the other test"]
 fn a_run() {
@@ -87,11 +87,11 @@ fn a_run() {
     let model = model();
     let specs = fully_sharded(&model, &mesh, "data");
     let model = on.shard(model, &specs).unwrap();
-    // The first batch, as which others lie.
+    // Later batches have the specification of this first batch.
     let batch = Array::<Xla, 2, Int>::new(Tensor::zeros([ROWS, COLUMNS], on.device()));
     on.shard(batch, &[("**", PartitionSpec::new([Some("data")]))]).unwrap();
     let parameters = train(model, on.device(), &directory);
-    // Parameters and both moments are split, whether they are new or come from a checkpoint made on another mesh.
+    // Parameters and both moments are split, whether new or from a checkpoint of another mesh.
     let steps = on.programs().into_iter().filter_map(|program| Some(program.memory?.arguments as usize));
     let arguments = steps.max().unwrap();
     let whole = 3 * parameters;

@@ -1,5 +1,5 @@
-//! Programs that sum over the ranks of a job, by a call of a function of Rust, on the CPU plugin. Ranks are threads here, each with
-//! a client of its own.
+//! Programs that all-reduce over the ranks of a job, by calling a Rust function, on the CPU plugin. Ranks are threads here, each
+//! with its own client.
 #![recursion_limit = "256"]
 
 mod common;
@@ -16,7 +16,7 @@ use grove_tree::{Array, Key, Tree, leaves};
 use grove_xla::{Argument, Buffer, CompileOptions, LowerOptions, Program, Replicas, ToStableHlo, Xla, lower};
 use std::{sync::Arc, thread};
 
-/// The results of all ranks; `None`, which is said, where there is no plugin.
+/// Returns the results of all ranks; prints a note and returns `None` if there is no plugin.
 fn on_ranks<T: Send>(size: usize, body: impl Fn(&Communicator, TraceDevice) -> T + Sync) -> Option<Vec<T>> {
     let devices = (0..size).map(|_| Some(common::client(1)?.device(0).unwrap().lazy())).collect::<Option<Vec<_>>>()?;
     let body = &body;
@@ -31,8 +31,8 @@ fn numbers(x: AnyTensor<Xla>) -> Vec<f32> {
     x.into_data().iter::<f32>().collect()
 }
 
-/// Arrays of several types and shapes, one without elements, in one sum; and sums that do not depend on each other, many in a
-/// program and in programs that follow each other.
+/// Arrays of several types and shapes, one of them empty, in one all-reduce; and many independent all-reduces in one program and
+/// in consecutive programs.
 #[test]
 fn programs_sum_over_ranks() {
     let sums = on_ranks(3, |comm, device| {
@@ -55,7 +55,7 @@ fn programs_sum_over_ranks() {
         let many: Vec<_> = (0..40)
             .map(|i| ops::all_reduce(vec![of(&[i as f32; 3], DType::F32)], "one of many", comm).remove(0))
             .collect();
-        // Those that are read last are computed in another program, behind the others.
+        // Those that are read last are computed in another program, after the others.
         let later: Vec<_> = (0..40)
             .map(|i| {
                 let x = ops::all_reduce(vec![of(&[i as f32 + 0.5], DType::F32)], "one of many", comm).remove(0);
@@ -81,13 +81,13 @@ fn gradients_flow_through_sums() {
         let (value, grad) = value_and_grad(&x, loss);
         (value.into_data().iter::<f32>().next(), grad.val().into_data().iter::<f32>().collect::<Vec<_>>())
     });
-    // Sums of 3 and 4; each rank's loss counts.
+    // The sums are 3 and 4, and the loss of every rank contributes to the gradient.
     for (value, grad) in grads.into_iter().flatten() {
         assert_eq!((value, grad), (Some(25.0), vec![12.0, 16.0]));
     }
 }
 
-/// Rank 0 alone reads; the other one waits for it elsewhere, and then ends.
+/// Only rank 0 reads; the other rank waits for it elsewhere, and then ends.
 #[test]
 fn ranks_that_read_nothing_take_part() {
     let seen = on_ranks(2, |comm, device| {
@@ -108,7 +108,7 @@ fn ranks_that_read_nothing_take_part() {
     assert!(seen.is_none_or(|seen| seen == [vec![2.0, 4.0, 8.0, 16.0], vec![]]));
 }
 
-/// Programs of ranks that have a device each of one client: collectives of XLA. All of their devices are this process's here.
+/// Programs of ranks that have one device each of one client: XLA's collectives. Here, all devices belong to this process.
 #[test]
 fn replicas_sum_by_collectives() {
     type Arrays<B> = (Array<B, 2>, Array<B, 1>, Array<B, 1>);
@@ -137,12 +137,13 @@ fn replicas_sum_by_collectives() {
     }
 }
 
-/// The bytes of the leaves of a tree.
+/// Returns the bytes of the leaves of a tree.
 fn bytes_of(tree: &impl Tree<Flex>) -> Vec<Vec<u8>> {
     leaves(tree).into_iter().map(|(_, leaf)| leaf.into_data().unwrap().as_bytes().to_vec()).collect()
 }
 
-/// The results of a graph on replicas with collectives, on as many devices of one client; of the arguments of each.
+/// Returns the results of a graph on replicas with collectives, on as many devices of one client. `arguments` returns those of a
+/// replica.
 fn on_replicas(graph: &Graph, replicas: usize, arguments: impl Fn(usize) -> Vec<Vec<u8>>) -> Option<Vec<Vec<Buffer>>> {
     let client = common::client(replicas as i64)?;
     let devices = client.devices();
@@ -157,7 +158,7 @@ fn on_replicas(graph: &Graph, replicas: usize, arguments: impl Fn(usize) -> Vec<
         .iter()
         .enumerate()
         .map(|(i, device)| {
-            // The last argument is the order of the sums.
+            // The last argument is the order token of the all-reduces.
             let bytes = arguments(i).into_iter().chain([vec![0; 4]]);
             bytes.zip(&lowered.parameters).map(|(bytes, of)| Buffer::from_host(device, of, &bytes).unwrap()).collect()
         })
@@ -165,7 +166,7 @@ fn on_replicas(graph: &Graph, replicas: usize, arguments: impl Fn(usize) -> Vec<
     Some(program.execute(buffers.iter().map(|list| list.iter().map(Argument::Keep).collect()).collect()).unwrap())
 }
 
-/// A loop that sums in each round: the results of its rounds.
+/// A loop with an all-reduce in each iteration: returns the results of all iterations.
 fn scanned<B: Backend>(xs: Array<B, 2>, comm: &Communicator) -> Array<B, 2> {
     let step = |carry: Array<B, 1>, x: Array<B, 1>| {
         let next = Array::new(ops::all_reduce_wide(carry.val() * 0.25 + x.val(), "a round", comm));
@@ -175,7 +176,7 @@ fn scanned<B: Backend>(xs: Array<B, 2>, comm: &Communicator) -> Array<B, 2> {
     scan(step, Array::new(first), xs).1
 }
 
-/// Sums in the rounds of loops and in a branch, with others before and behind them, and a gradient through a loop.
+/// All-reduces in the iterations of loops and in a branch, with others before and after them, and a gradient through a loop.
 fn in_loops<B: Backend>(xs: Array<B, 2>, comm: &Communicator) -> [Array<B, 1>; 4] {
     let sum = |x: Tensor<B, 1>| Array::<B, 1>::new(ops::all_reduce_wide(x, "x", comm));
     let steps = scanned(xs.clone(), comm).val();
@@ -188,7 +189,7 @@ fn in_loops<B: Backend>(xs: Array<B, 2>, comm: &Communicator) -> [Array<B, 1>; 4
     [Array::new(steps.reshape([-1])), branch, sum(grown.val()), Array::new(gradient.val().reshape([-1]))]
 }
 
-/// Programs of XLA, by calls and by collectives, against Flex.
+/// XLA programs, with calls and with collectives, against flex.
 #[test]
 fn loops_and_branches_sum_over_ranks() {
     fn rows<B: Backend>(rank: usize, device: &B::Device) -> Array<B, 2> {
@@ -206,7 +207,7 @@ fn loops_and_branches_sum_over_ranks() {
         let threads: Vec<_> = ranks.into_iter().map(start).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    // 6 rounds' numbers, and every rank has a gradient of its own.
+    // 6 iterations' values; every rank has its own gradient.
     assert_eq!(expected[0].iter().map(Vec::len).collect::<Vec<_>>(), [6, 2, 2, 6]);
     let close = |found: &[Vec<Vec<f32>>]| {
         let pairs = found.iter().flatten().flatten().zip(expected.iter().flatten().flatten());
@@ -242,7 +243,7 @@ fn a_program_is_told_what_it_cannot_sum() {
 
 const EXAMPLES: usize = 24;
 
-/// Rows of nine tokens below 20.
+/// Trains on rows of nine tokens below 20.
 fn of_tokens<B: Backend>(device: &B::Device, ranks: &Communicator) -> Vec<f32> {
     let config = Gpt2Config {
         vocab_size: 20,
@@ -267,7 +268,7 @@ fn of_tokens<B: Backend>(device: &B::Device, ranks: &Communicator) -> Vec<f32> {
     trained(model, rows, ranks, loss)
 }
 
-/// Images of two channels, with batch normalisation over all ranks.
+/// Trains on images of two channels, with batch normalisation over all ranks.
 fn of_images<B: Backend>(device: &B::Device, ranks: &Communicator) -> Vec<f32> {
     let config = ResNetConfig {
         num_channels: 2,
@@ -292,7 +293,8 @@ fn of_images<B: Backend>(device: &B::Device, ranks: &Communicator) -> Vec<f32> {
     trained(model, images, ranks, loss)
 }
 
-/// Parameters and buffers after 12 steps of batches of 10, the last of an epoch with 4 examples, and the last loss.
+/// Returns parameters and buffers after 12 steps with batches of 10, the last batch of an epoch with 4 examples, and the last
+/// loss.
 fn trained<B: Backend, M: Tree<B>, T: Clone + Send + Sync + 'static, O: Into<Outcome<B, M>>>(
     model: M,
     examples: Vec<T>,
@@ -301,7 +303,7 @@ fn trained<B: Backend, M: Tree<B>, T: Clone + Send + Sync + 'static, O: Into<Out
 ) -> Vec<f32> {
     let data = Examples::new(examples, 10, |rows| rows.iter().map(|&row| row.clone()).collect::<Vec<T>>()).unwrap();
     let data = Arc::new(data.shuffle(Key::new(9)));
-    // Nothing is read after the first step, so that one program has two.
+    // Nothing is read after the first step, so that one program contains two steps.
     let options = FitOptions { length: RunDuration::Steps(12), ranks: ranks.clone(), ..FitOptions::default() };
     let optimizer = adamw(0.01, Adamw { eps: 1e-3.into(), ..Adamw::default() });
     let Fitted { model, steps, .. } =
@@ -313,7 +315,7 @@ fn trained<B: Backend, M: Tree<B>, T: Clone + Send + Sync + 'static, O: Into<Out
         .collect()
 }
 
-/// The parameters of each rank are the same, and those of one that trains on flex.
+/// Checks that the parameters of all ranks are the same, and equal to those of one rank that trains on flex.
 fn equal_one_rank(size: usize, expected: &[f32], train: impl Fn(&TraceDevice, &Communicator) -> Vec<f32> + Sync) {
     let all = on_ranks(size, |comm, device| train(&device, comm)).unwrap_or_default();
     for found in &all {

@@ -1,4 +1,4 @@
-//! Types that may be shared between threads, by the types alone.
+//! Types that may be shared between threads, checked at compile time.
 
 use grove_xla::{Argument, Buffer, Client, Compiled, Device, Executable, Plugin, Topology, XlaError};
 

@@ -23,7 +23,7 @@ fn load<M: Pretrained<B>>(path: &str) -> M {
     M::from_path(Path::new("../../models/tests/fixtures").join(path), &Default::default(), None).unwrap().0
 }
 
-/// Whole numbers below a limit.
+/// Returns integers below a limit.
 fn ids(shape: [usize; 2], below: i64) -> Array<B, 2, Int> {
     let ids = (0..shape[0] * shape[1]).map(|i| (i as i64 * 7919 + 13) % below).collect();
     Array::new(Tensor::from_data(TensorData::new(ids, shape), &Default::default()))
@@ -54,7 +54,7 @@ fn logits_of_decoders() {
     decoder::<RnnLm<B>>("rnn/lm_rnn_relu/model.safetensors");
 }
 
-/// A step of a token, with a cache of fixed size, whose position is an array.
+/// One decoding step with a cache of fixed size, whose position is an array.
 #[test]
 fn decoding_steps() {
     fn step<M: Pretrained<B> + TraceableLm<B>>(path: &str) {
@@ -95,7 +95,7 @@ type State<B, M> = <AdamwChain<B> as GradientTransformation<B, M>>::State;
 type Step<B, M> = (M, State<B, M>, Array<B, 1>);
 
 fn settings<B: Backend>() -> Adamw<B> {
-    // A gradient that is zero but for rounding, as that of a bias of keys, moves its parameter by the whole learning rate otherwise.
+    // Otherwise a gradient that is zero up to rounding, as for a bias of keys, moves its parameter by the whole learning rate.
     Adamw { eps: 1e-3.into(), ..Default::default() }
 }
 
@@ -113,13 +113,13 @@ fn lift<B: Backend, const D: usize>(x: &Array<B, D, Int>) -> Tensor<Autodiff<B>,
     Tensor::from_primitive(x.val().into_primitive())
 }
 
-/// A model in a trace that is differentiated.
+/// A traced model that is differentiated.
 type Differentiated<M> = <<M as Tree<B>>::On<Traced> as Tree<Traced>>::On<Autodiff<Traced>>;
 
 /// The loss of a batch.
 type Loss<M, X> = fn(Differentiated<M>, <X as Tree<B>>::On<Traced>) -> Tensor<Autodiff<Traced>, 1>;
 
-/// A training step of a model by its loss.
+/// Runs a training step of a model with its loss.
 fn training<M, X>(path: &str, batch: X, loss: Loss<M, X>)
 where
     M: Pretrained<B> + Tree<B>,

@@ -13,21 +13,21 @@ use crate::{
 #[derive(Clone, Deserialize)]
 #[serde(default, deny_unknown_fields, bound = "")]
 pub struct Adafactor<B: Backend> {
-    /// Smallest size of both of a leaf's two largest axes for its second moment to be factored. Default 128.
+    /// Minimum size of a leaf's two largest axes for its second moment to be factored. Default 128.
     pub min_dim_size_to_factor: usize,
     /// Exponent of the second moment's decay schedule. Default 0.8.
     pub decay_rate: Scalar<B>,
-    /// Step at which the count of steps begins, for fine-tuning. Default 0.
+    /// Subtracted from the step count: the first step of a fine-tuning phase. Default 0.
     pub decay_offset: u64,
     /// If true, updates are multiplied by the root mean square of their parameters. Default true.
     pub multiply_by_parameter_scale: bool,
-    /// Largest root mean square of a leaf's update before the learning rate; `None` for no clipping. Default 1.
+    /// Maximum root mean square of a leaf's update before the learning rate; `None` for no clipping. Default 1.
     #[serde(deserialize_with = "some_positive")]
     pub clipping_threshold: Option<Scalar<B>>,
-    /// Decay rate of the mean of updates; `None`, the default, for no momentum.
+    /// Decay rate of the moving average of updates; `None`, the default, for no momentum.
     #[serde(deserialize_with = "some_fraction")]
     pub momentum: Option<Scalar<B>>,
-    /// Multiple of the parameters that is subtracted at each step, independent of the learning rate; `None`, the
+    /// Weight decay: each step subtracts this times the parameter, independent of the learning rate; `None`, the
     /// default, for no decay.
     pub weight_decay_rate: Option<ScalarOrSchedule<B>>,
     /// Added to squared gradients for numerical stability. Default 1e-30.
@@ -81,11 +81,11 @@ pub type AdafactorChain<B> = (
     Scale<B>,
 );
 
-/// Adafactor: adaptive learning rates like Adam's, with memory sublinear in the number of parameters. Shazeer and
-/// Stern, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost" (2018).
+/// The Adafactor optimizer: adaptive learning rates like Adam's, with memory sublinear in the number of parameters.
+/// Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost" (2018).
 ///
-/// optax allows no learning rate, which corresponds to a learning rate of 1. In grove, a part that the options
-/// disable keeps its place in the chain, so that the paths of the other parts' states do not change.
+/// optax also accepts no learning rate, which corresponds to a learning rate of 1. In grove, a part that the options
+/// disable keeps its position in the chain, so that the state paths of the other parts do not change.
 pub fn adafactor<B: Backend>(
     learning_rate: impl Into<ScalarOrSchedule<B>>,
     options: Adafactor<B>,

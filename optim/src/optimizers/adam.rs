@@ -13,7 +13,7 @@ use crate::{
 /// Options of [`adam`].
 pub type Adam<B> = ScaleByAdam<B>;
 
-/// The chain of [`adam`]: two transformations, whose whole step is one pass over each leaf.
+/// The chain of [`adam`]: two transformations, whose `step` is one fused pass over each leaf.
 #[derive(Clone)]
 pub struct AdamChain<B: Backend>(ScaleByAdam<B>, ScaleByLearningRate<B>);
 
@@ -42,7 +42,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for AdamChain<B> {
     }
 }
 
-/// Adam. Kingma and Ba, "Adam: A Method for Stochastic Optimization" (2015).
+/// The Adam optimizer. Kingma and Ba, "Adam: A Method for Stochastic Optimization" (2015).
 pub fn adam<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options: Adam<B>) -> AdamChain<B> {
     AdamChain(options, scale_by_learning_rate(learning_rate))
 }
@@ -88,7 +88,7 @@ setters! {
     plain nesterov: bool,
 }
 
-/// The chain of [`adamw`]: three transformations, whose whole step is one pass over each leaf.
+/// The chain of [`adamw`]: three transformations, whose `step` is one fused pass over each leaf.
 #[derive(Clone)]
 pub struct AdamwChain<B: Backend>(ScaleByAdam<B>, AddDecayedWeights<B>, ScaleByLearningRate<B>);
 
@@ -119,7 +119,8 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for AdamwChain<B> {
     }
 }
 
-/// Adam with decoupled weight decay. Loshchilov and Hutter, "Decoupled Weight Decay Regularization" (2019).
+/// The AdamW optimizer: Adam with decoupled weight decay. Loshchilov and Hutter, "Decoupled Weight Decay
+/// Regularization" (2019).
 pub fn adamw<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options: Adamw<B>) -> AdamwChain<B> {
     let Adamw { b1, b2, eps, eps_root, weight_decay, mask, nesterov } = options;
     AdamwChain(
@@ -129,8 +130,8 @@ pub fn adamw<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options:
     )
 }
 
-/// AdamW with Nesterov momentum: sets `nesterov` regardless of the options. Dozat, "Incorporating Nesterov Momentum
-/// into Adam" (2016).
+/// The NAdamW optimizer: AdamW with Nesterov momentum, whatever `nesterov` in the options. Dozat, "Incorporating
+/// Nesterov Momentum into Adam" (2016).
 pub fn nadamw<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options: Adamw<B>) -> AdamwChain<B> {
     adamw(learning_rate, Adamw { nesterov: true, ..options })
 }
@@ -141,7 +142,7 @@ pub type Amsgrad<B> = ScaleByAmsgrad<B>;
 /// The chain of [`amsgrad`].
 pub type AmsgradChain<B> = (ScaleByAmsgrad<B>, ScaleByLearningRate<B>);
 
-/// AMSGrad. Reddi, Kale and Kumar, "On the Convergence of Adam and Beyond" (2018).
+/// The AMSGrad optimizer. Reddi, Kale and Kumar, "On the Convergence of Adam and Beyond" (2018).
 pub fn amsgrad<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options: Amsgrad<B>) -> AmsgradChain<B> {
     (options, scale_by_learning_rate(learning_rate))
 }
@@ -152,7 +153,7 @@ pub type Radam<B> = ScaleByRadam<B>;
 /// The chain of [`radam`].
 pub type RadamChain<B> = (ScaleByRadam<B>, ScaleByLearningRate<B>);
 
-/// Rectified Adam. Liu et al., "On the Variance of the Adaptive Learning Rate and Beyond" (2020).
+/// The Rectified Adam optimizer. Liu et al., "On the Variance of the Adaptive Learning Rate and Beyond" (2020).
 pub fn radam<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options: Radam<B>) -> RadamChain<B> {
     (options, scale_by_learning_rate(learning_rate))
 }
@@ -163,7 +164,8 @@ pub type Adabelief<B> = ScaleByBelief<B>;
 /// The chain of [`adabelief`].
 pub type AdabeliefChain<B> = (ScaleByBelief<B>, ScaleByLearningRate<B>);
 
-/// AdaBelief. Zhuang et al., "AdaBelief Optimizer: Adapting Stepsizes by the Belief in Observed Gradients" (2020).
+/// The AdaBelief optimizer. Zhuang et al., "AdaBelief Optimizer: Adapting Stepsizes by the Belief in Observed
+/// Gradients" (2020).
 pub fn adabelief<B: Backend>(
     learning_rate: impl Into<ScalarOrSchedule<B>>,
     options: Adabelief<B>,

@@ -9,15 +9,16 @@ use crate::{
     transforms::bias_correction,
 };
 
-/// Adam's rescaling, weight decay, the learning rate and their sum with the parameters, as one operation for each leaf.
+/// Fused Adam step: rescaling, weight decay, learning rate and addition to the parameters are one operation for each
+/// leaf.
 pub(super) struct Fused<'a, B: Backend> {
-    /// Without `nesterov`.
+    /// Hyperparameters of Adam. `nesterov` is false.
     pub adam: &'a ScaleByAdam<B>,
     /// Factor of the updates: minus the learning rate.
     pub factor: Scalar<B>,
     /// Weight decay: the fraction of a parameter that is added to its update.
     pub weight_decay: Scalar<B>,
-    /// The parameters that decay; all if `None`.
+    /// Mask of the parameters that decay; `None` for all.
     pub mask: Option<&'a Filter<B>>,
 }
 
@@ -57,7 +58,7 @@ impl<B: Backend> Fused<'_, B> {
         let step = |&(wide, decays): &(FloatDType, bool), rows: Vec<[AnyArray<B>; 4]>| {
             let numbers = others.as_ref().filter(|_| !decays).unwrap_or(&decaying).clone();
             let numbers = Scalar::Array(numbers).array(&steps.device(), wide);
-            // The gradients become absent leaves; of the old parameters only the dtype is needed.
+            // Gradients become absent leaves. Of the old parameters, only the dtype is needed.
             let kinds: Vec<_> = rows.iter().map(|[p, g, ..]| (g.clone().into_absent(), p.dtype())).collect();
             let rows = rows.into_iter().map(|row| row.map(|leaf| float(leaf.cast_float(wide)))).collect();
             let after = |((absent, dtype), new): ((AnyArray<B>, DType), [AnyTensor<B>; 3])| {
@@ -71,7 +72,7 @@ impl<B: Backend> Fused<'_, B> {
         (params, ScaleByAdamState { count, mu, nu })
     }
 
-    /// The hyperparameters and bias corrections of [`ops::AdamStep`], as one tensor.
+    /// Returns the hyperparameters and bias corrections of [`ops::AdamStep`] as one tensor.
     fn numbers(&self, weight_decay: Scalar<B>, steps: &Tensor<B, 1>) -> Tensor<B, 1> {
         let ScaleByAdam { b1, b2, eps, eps_root, .. } = self.adam;
         let [first, second] = [b1, b2].map(|decay| Scalar::Array(bias_correction(decay, steps.clone())));

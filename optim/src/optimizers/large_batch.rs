@@ -50,8 +50,8 @@ setters! {
 /// The chain of [`lamb`].
 pub type LambChain<B> = (ScaleByAdam<B>, AddDecayedWeights<B>, ScaleByTrustRatio<B>, ScaleByLearningRate<B>);
 
-/// LAMB: Adam's updates, scaled to the norm of each parameter. You et al., "Large Batch Optimization for Deep
-/// Learning: Training BERT in 76 minutes" (2020).
+/// The LAMB optimizer: Adam's updates, scaled by the trust ratio of each parameter. You et al., "Large Batch
+/// Optimization for Deep Learning: Training BERT in 76 minutes" (2020).
 pub fn lamb<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options: Lamb<B>) -> LambChain<B> {
     let Lamb { b1, b2, eps, eps_root, weight_decay, mask } = options;
     (
@@ -114,8 +114,8 @@ setters! {
 /// The chain of [`lars`].
 pub type LarsChain<B> = (AddDecayedWeights<B>, Masked<B, ScaleByTrustRatio<B>>, ScaleByLearningRate<B>, Trace<B>);
 
-/// LARS: gradients scaled to the norm of each parameter, with momentum. You, Gitman and Ginsburg, "Large Batch
-/// Training of Convolutional Networks" (2017).
+/// The LARS optimizer: gradients scaled by the trust ratio of each parameter, with momentum. You, Gitman and Ginsburg,
+/// "Large Batch Training of Convolutional Networks" (2017).
 pub fn lars<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options: Lars<B>) -> LarsChain<B> {
     let Lars { weight_decay, weight_decay_mask, trust_coefficient, eps, trust_ratio_mask, momentum, nesterov } =
         options;

@@ -42,8 +42,8 @@ setters! {
 /// The chain of [`lion`].
 pub type LionChain<B> = (ScaleByLion<B>, AddDecayedWeights<B>, ScaleByLearningRate<B>);
 
-/// Lion: updates are the signs of an interpolation between momentum and gradient. Its learning rates are 3 to 10
-/// times smaller than Adam's. Chen et al., "Symbolic Discovery of Optimization Algorithms" (2023).
+/// The Lion optimizer: updates are the signs of an interpolation between momentum and gradient. Suitable learning rates
+/// are 3 to 10 times smaller than Adam's. Chen et al., "Symbolic Discovery of Optimization Algorithms" (2023).
 pub fn lion<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options: Lion<B>) -> LionChain<B> {
     let Lion { b1, b2, weight_decay, mask } = options;
     (

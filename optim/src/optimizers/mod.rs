@@ -1,4 +1,4 @@
-//! Optimizers: chains named after the papers' methods. Names, options and defaults are optax's.
+//! Optimizers: chains of transformations. Names, options and defaults are optax's.
 
 mod adafactor;
 mod adam;

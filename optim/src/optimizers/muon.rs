@@ -20,10 +20,10 @@ pub struct Muon<B: Backend> {
     /// Number of Newton–Schulz iterations. Default 5.
     #[serde(deserialize_with = "iterations")]
     pub ns_steps: usize,
-    /// Decay rate of the mean of gradients. Default 0.95.
+    /// Decay rate of the moving average of gradients. Default 0.95.
     #[serde(deserialize_with = "fraction")]
     pub beta: Scalar<B>,
-    /// Added to the norm that matrices are divided by, and to Adam's denominator outside the square root. Default
+    /// Added to the Frobenius norm that divides each matrix, and to Adam's denominator outside the square root. Default
     /// 1e-8.
     #[serde(deserialize_with = "nonnegative")]
     pub eps: f64,
@@ -37,7 +37,7 @@ pub struct Muon<B: Backend> {
     pub nesterov: bool,
     /// If true, updates are multiplied by their inner product with the momentum. Default false.
     pub adaptive: bool,
-    /// Normalisation of matrices before the iteration, to a norm of at most 1. Default by their Frobenius norm.
+    /// Normalisation of matrices to a norm of at most 1, before the iteration. Default [`Preconditioning::Frobenius`].
     #[serde(skip)]
     pub preconditioning: Preconditioning,
     /// Adam's `b1`, for parameters that are not matrices. Default 0.9.
@@ -51,14 +51,15 @@ pub struct Muon<B: Backend> {
     /// Decoupled weight decay of the other parameters: each step subtracts this times their learning rate times the
     /// parameter. Default 0.
     pub adam_weight_decay: ScalarOrSchedule<B>,
-    /// Adam's learning rate; `None`, the default, for that of the matrices.
+    /// Adam's learning rate; `None`, the default, for the learning rate of the matrices.
     #[serde(deserialize_with = "some_positive")]
     pub adam_learning_rate: Option<ScalarOrSchedule<B>>,
-    /// Selection of the leaves that are matrices, with their input and output axes. Default leaves with two axes,
-    /// `[inputs, outputs]`, and `[outputs, inputs]` in recurrent cells.
+    /// Selects the leaves that are matrices, with their input and output axes. By default, leaves with two axes:
+    /// `[inputs, outputs]`, or `[outputs, inputs]` in recurrent cells.
     #[serde(skip)]
     pub muon_weight_dimension_numbers: WeightDimensionNumbers<B>,
-    /// Approximate root mean square that updates are scaled to (0.2 is Adam's); `None`, the default, scales by width.
+    /// Root mean square that updates are scaled to approximately (Adam's is about 0.2); `None`, the default, scales by
+    /// width.
     #[serde(deserialize_with = "some_positive")]
     pub consistent_rms: Option<f64>,
 }
@@ -112,10 +113,11 @@ pub type MuonChain<B> = (
     Masked<B, AdamwChain<B>>,
 );
 
-/// Muon for matrices, AdamW for all other parameters. Jordan et al., "Muon: An optimizer for hidden layers in neural
-/// networks" (2024).
+/// The Muon optimizer for matrices, and AdamW for all other parameters. Jordan et al., "Muon: An optimizer for hidden
+/// layers in neural networks" (2024).
 ///
-/// Embeddings and the last layer are better optimized by AdamW too, which `muon_weight_dimension_numbers` can select:
+/// AdamW also suits embeddings and the output layer better. Restrict Muon to hidden matrices with
+/// `muon_weight_dimension_numbers`:
 ///
 /// ```
 /// use grove_optim::{Muon, MuonDimensionNumbers, WeightDimensionNumbers, muon};

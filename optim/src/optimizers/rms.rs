@@ -15,8 +15,8 @@ pub type Adagrad<B> = ScaleByRss<B>;
 /// The chain of [`adagrad`].
 pub type AdagradChain<B> = (ScaleByRss<B>, ScaleByLearningRate<B>);
 
-/// AdaGrad. Duchi, Hazan and Singer, "Adaptive Subgradient Methods for Online Learning and Stochastic Optimization"
-/// (2011).
+/// The AdaGrad optimizer. Duchi, Hazan and Singer, "Adaptive Subgradient Methods for Online Learning and Stochastic
+/// Optimization" (2011).
 pub fn adagrad<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options: Adagrad<B>) -> AdagradChain<B> {
     (options, scale_by_learning_rate(learning_rate))
 }
@@ -25,12 +25,12 @@ pub fn adagrad<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, option
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields, bound = "")]
 pub struct Rmsprop<B: Backend> {
-    /// Decay rate of the mean of squares. Default 0.9.
+    /// Decay rate of the average of squares. Default 0.9.
     #[serde(deserialize_with = "fraction")]
     pub decay: Scalar<B>,
-    /// Added to the mean of squares or to its root, for numerical stability. Default 1e-8.
+    /// Added to the average of squares or to its square root, for numerical stability. Default 1e-8.
     pub eps: Scalar<B>,
-    /// Initial mean of squares. Default 0.
+    /// Initial average of squares. Default 0.
     #[serde(deserialize_with = "nonnegative")]
     pub initial_scale: f64,
     /// If true, the default, `eps` is added inside the square root; otherwise outside, as in PyTorch.
@@ -43,7 +43,7 @@ pub struct Rmsprop<B: Backend> {
     pub momentum: Option<Scalar<B>>,
     /// If true, uses Nesterov momentum. Default false.
     pub nesterov: bool,
-    /// If true, corrects the bias of means due to their initial value. Default false.
+    /// If true, corrects the bias of the averages. Default false.
     pub bias_correction: bool,
 }
 
@@ -70,7 +70,8 @@ setters! {
 /// The chain of [`rmsprop`].
 pub type RmspropChain<B> = (RmspropScale<B>, ScaleByLearningRate<B>, Option<Trace<B>>);
 
-/// RMSProp. Tieleman and Hinton (2012), and Graves, "Generating Sequences With Recurrent Neural Networks" (2013).
+/// The RMSProp optimizer. Tieleman and Hinton (2012), and Graves, "Generating Sequences With Recurrent Neural Networks"
+/// (2013).
 ///
 /// Momentum is applied after the learning rate, as in optax.
 pub fn rmsprop<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options: Rmsprop<B>) -> RmspropChain<B> {
@@ -94,9 +95,10 @@ pub enum RmspropScale<B: Backend> {
 pub struct RmspropScaleState<B: Backend, P> {
     /// Number of steps; `None` without bias correction.
     pub count: Option<Count<B>>,
-    /// Decaying mean of gradients, f32; `None` unless the scaling is by the standard deviation.
+    /// Moving average of gradients, f32, or f64 for f64 parameters; `None` unless the scaling is by the standard
+    /// deviation.
     pub mu: Option<P>,
-    /// Decaying mean of squared gradients, f32.
+    /// Moving average of squared gradients, f32, or f64 for f64 parameters.
     pub nu: P,
 }
 

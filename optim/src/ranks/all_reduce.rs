@@ -11,22 +11,23 @@ pub struct AllReduceGradients {
     options: ReduceOptions,
 }
 
-/// Replaces the gradients of this rank by their means over all ranks: data parallelism as the first link of a chain.
+/// Replaces the gradients of this rank by their means over all ranks. As the first part of a chain, this is
+/// data-parallel training.
 ///
-/// `chain((all_reduce_gradients(&comm), clip_by_global_norm(1.0), adamw(..)))`. Where a collective fails the link ends the job,
-/// with a sentence; see [`Communicator::end_job`].
+/// `chain((all_reduce_gradients(&comm), clip_by_global_norm(1.0), adamw(..)))`. If a collective fails, the job ends
+/// with an error message; see [`Communicator::end_job`].
 pub fn all_reduce_gradients(comm: &Communicator) -> AllReduceGradients {
     AllReduceGradients { comm: comm.clone(), options: ReduceOptions::default() }
 }
 
 impl AllReduceGradients {
-    /// Type of the values on their way.
+    /// Sets the dtype of the values in transit.
     pub fn wire(mut self, wire: Wire) -> Self {
         self.options.wire = wire;
         self
     }
 
-    /// Bytes of a bucket; see [`ReduceOptions`].
+    /// Sets the size of a bucket in bytes; see [`ReduceOptions`].
     pub fn bucket_bytes(mut self, bytes: usize) -> Self {
         self.options.bucket_bytes = bytes;
         self

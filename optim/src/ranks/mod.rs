@@ -1,6 +1,6 @@
 //! Optimizers on several ranks.
 //!
-//! Data parallel training with a loop of one's own:
+//! Data-parallel training with a custom loop:
 //!
 //! ```
 //! use burn::tensor::Tensor;

@@ -13,36 +13,40 @@ pub struct Zero1<T> {
     reduced: bool,
 }
 
-/// Divides an optimizer's state and its work among the ranks. Rajbhandari et al., "ZeRO" (2020), stage 1,
+/// Shards an optimizer's state and computation over the ranks. Rajbhandari et al., "ZeRO" (2020), stage 1,
 /// <https://arxiv.org/abs/1910.02054>.
 ///
-/// Each parameter belongs to one rank, by its size, so that all have about the same to do. A rank gets the mean gradients of its
-/// parameters from all ranks, computes their updates, and gives the result to all. So an optimizer that treats each parameter for
-/// itself, as all but [`clip_by_global_norm`](crate::clip_by_global_norm) do, gives the same bits as on one rank with
-/// gradients from [`all_reduce_mean`](grove_distributed::all_reduce_mean). States of other ranks' parameters are absent;
-/// [`gather_missing`](grove_distributed::gather_missing) brings them together.
+/// Each parameter belongs to one rank; the assignment balances the number of elements. A rank receives the mean
+/// gradients of its parameters from all ranks, computes their updates, and sends the result to all ranks. An optimizer
+/// that treats each parameter separately therefore gives the same bits as on one rank with gradients from
+/// [`all_reduce_mean`](grove_distributed::all_reduce_mean). Transformations that combine all gradients, such as
+/// [`clip_by_global_norm`](crate::clip_by_global_norm), do not: they see the parameters of one rank only. States of
+/// other ranks' parameters are absent; [`gather_missing`](grove_distributed::gather_missing) collects them.
 ///
-/// Buffers and frozen parameters belong to a rank too, and are not sent: the division is the same whatever is trained.
+/// Buffers and frozen parameters belong to a rank too, but are not sent: the assignment does not depend on which
+/// parameters are trained.
 ///
-/// A collective that fails ends the job, with a sentence; see [`Communicator::end_job`].
+/// If a collective fails, the job ends with an error message; see [`Communicator::end_job`].
 pub fn zero1<T>(optimizer: T, comm: &Communicator) -> Zero1<T> {
     Zero1 { inner: optimizer, comm: comm.clone(), reduced: false }
 }
 
-/// A bug, or another program on another rank.
+/// Panic message: a bug in grove, or another program on another rank.
 const FEWER: &str = "a rank has fewer elements than belong to it";
 
 impl<T> Zero1<T> {
-    /// For gradients that are means over the ranks already, as those that `grove_train::fit` gives to an optimizer, or behind
-    /// [`all_reduce_gradients`](crate::all_reduce_gradients) and clipping.
+    /// Expects gradients that are already means over the ranks: those that `grove_train::fit` passes to an optimizer,
+    /// or the output of [`all_reduce_gradients`](crate::all_reduce_gradients) and clipping.
     pub fn of_reduced(self) -> Self {
         Self { reduced: true, ..self }
     }
 }
 
-/// The rank of each leaf: largest leaves first, each to the rank that has least. `None` for leaves that are not floating-point.
+/// Returns the rank of each leaf; `None` for leaves that are not floating-point. Assigns leaves by decreasing size,
+/// each to the rank with the fewest elements.
 ///
-/// Absent leaves have one too: the state may be made for the trained parameters, and a step get them all.
+/// Absent leaves have a rank too: the state may be made from the trained parameters only, while a step gets all of
+/// them.
 fn owners<B: Backend, P: Tree<B>>(params: &P, ranks: usize) -> Vec<Option<usize>> {
     let leaves = leaves(params);
     let mut order: Vec<usize> = (0..leaves.len()).collect();
@@ -57,13 +61,13 @@ fn owners<B: Backend, P: Tree<B>>(params: &P, ranks: usize) -> Vec<Option<usize>
     owners
 }
 
-/// The owners of the leaves that have an update.
+/// Returns the owners of the leaves that have an update.
 fn updated<B: Backend, P: Tree<B>>(updates: &P, owners: &[Option<usize>]) -> Vec<Option<usize>> {
     let has_update = |leaf: &AnyArray<B>| leaf.is_present() && leaf.dtype().is_float();
     leaves(updates).iter().zip(owners).map(|((_, leaf), owner)| owner.filter(|_| has_update(leaf))).collect()
 }
 
-/// The tree with the leaves that belong to a rank; the others are absent.
+/// Keeps the leaves of one rank; the others become absent.
 fn owned<B: Backend, P: Tree<B>>(tree: P, owners: &[Option<usize>], rank: usize) -> P {
     let mut owners = owners.iter();
     map(tree, |leaf| match owners.next() {
@@ -73,13 +77,13 @@ fn owned<B: Backend, P: Tree<B>>(tree: P, owners: &[Option<usize>], rank: usize)
 }
 
 impl<T> Zero1<T> {
-    /// The mean gradients of this rank's parameters; the others are absent.
+    /// Returns the mean gradients of this rank's parameters; the others are absent.
     fn scatter<B: Backend, P: Tree<B>>(&self, updates: P, owners: &[Option<usize>]) -> Result<P, CommError> {
         let (comm, rank) = (&self.comm, self.comm.rank());
         if self.reduced {
             return Ok(owned(updates, owners, rank));
         }
-        // By owner, f32 and f64 apart.
+        // Sorted by owner, f32 and f64 separately.
         let leaves = leaves(&updates);
         let mut mine = Vec::new();
         for wide in [false, true] {
@@ -121,7 +125,8 @@ impl<T> Zero1<T> {
         }))
     }
 
-    /// The leaves of all ranks, each from its owner; `like` has what stays, and shapes, types and devices.
+    /// Gathers the leaves of all ranks, each from its owner. `like` has the shapes, dtypes and devices, and the leaves
+    /// that no rank updates.
     fn gather<B: Backend, P: Tree<B>>(
         &self,
         tree: P,
@@ -164,7 +169,7 @@ impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransforma
         }
         let owners = owners(params, self.comm.size());
         let updated = updated(&updates, &owners);
-        // Updates are f32, or f64 where the gradient is.
+        // Updates are f32, or f64 for f64 gradients.
         let like: Vec<AnyArray<B>> = leaves(&updates).into_iter().map(|(_, leaf)| leaf.widen()).collect();
         let params = owned(params.clone(), &owners, self.comm.rank());
         let mine = self.scatter(updates, &updated).unwrap_or_else(|error| self.comm.end_job(&error));
@@ -173,7 +178,7 @@ impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransforma
         (updates, state)
     }
 
-    /// The parameters themselves are gathered, since the end of an optimizer may compute them in one pass.
+    /// Gathers the parameters instead of the updates, since the inner `step` may compute them in one pass.
     fn step(&self, updates: P, state: Self::State, params: P) -> (P, Self::State) {
         if !self.comm.is_shared() {
             return self.inner.step(updates, state, params);

@@ -2,8 +2,8 @@ use super::Schedule;
 use crate::OptimError;
 
 impl Schedule {
-    /// Checks that the schedule is valid for a learning rate from a configuration file. Invalid are values that are
-    /// not finite, negative, or all 0, decays without steps, and parts that do not match their boundaries.
+    /// Checks that the schedule is valid as a learning rate in a configuration file. Invalid are values that are
+    /// negative, not finite or all 0, decays without steps, and parts that do not match their boundaries.
     ///
     /// # Errors
     /// [`OptimError::Value`] with the invalid value.
@@ -16,8 +16,7 @@ impl Schedule {
         }
     }
 
-    /// Checks everything except that some value is positive, and collects the values that the schedule takes or
-    /// approaches.
+    /// Checks everything except that some value is positive. Collects the values that the schedule takes or approaches.
     fn check_parts(&self, levels: &mut Vec<f64>) -> Result<(), OptimError> {
         let mut level = |name: &str, value: f64| {
             levels.push(value);
@@ -63,7 +62,7 @@ impl Schedule {
                 schedules.iter().try_for_each(|schedule| schedule.check_parts(levels))
             }
             Self::Table(values) => values.iter().try_for_each(|value| level("table", *value)),
-            // Its values are known only when it is called.
+            // The values of a closure are known only when it is called.
             Self::Function(_) => level("learning_rate", f64::MIN_POSITIVE),
             Self::Linear { .. }
             | Self::WarmupConstant { .. }

@@ -1,14 +1,15 @@
-//! Schedules with optax's names, and optax's required arguments in the same order. Optional arguments are fields of
-//! the variants of [`Schedule`].
+//! Constructors of schedules, with optax's names and optax's required arguments in the same order. Optional arguments
+//! are fields of the variants of [`Schedule`].
 
 use super::{Interpolation, Schedule};
 
-/// The constant `value`.
+/// Returns a constant schedule.
 pub fn constant_schedule(value: f64) -> Schedule {
     Schedule::Constant(value)
 }
 
-/// `(init - end) (1 - t)^power + end`, with `t` from 0 to 1 in `transition_steps` steps; constant if that is 0.
+/// Polynomial: `(init - end) (1 - t)^power + end`, with `t` from 0 to 1 in `transition_steps` steps; constant if
+/// `transition_steps` is 0.
 pub fn polynomial_schedule(init_value: f64, end_value: f64, power: f64, transition_steps: u64) -> Schedule {
     Schedule::Polynomial { init_value, end_value, power, transition_steps, transition_begin: 0 }
 }
@@ -18,7 +19,7 @@ pub fn linear_schedule(init_value: f64, end_value: f64, transition_steps: u64) -
     Schedule::Linear { init_value, end_value, transition_steps }
 }
 
-/// Piecewise constant: multiplied by a factor at each boundary.
+/// Piecewise constant: the value is multiplied by a scale at each boundary.
 pub fn piecewise_constant_schedule(
     init_value: f64,
     boundaries_and_scales: impl IntoIterator<Item = (u64, f64)>,
@@ -26,7 +27,7 @@ pub fn piecewise_constant_schedule(
     Schedule::PiecewiseConstant { init_value, boundaries_and_scales: boundaries_and_scales.into_iter().collect() }
 }
 
-/// Like [`piecewise_constant_schedule`], but interpolates between the values at boundaries.
+/// Like [`piecewise_constant_schedule`], but interpolates between the values at the boundaries.
 pub fn piecewise_interpolate_schedule(
     interpolation: Interpolation,
     init_value: f64,
@@ -42,20 +43,20 @@ pub fn cosine_decay_schedule(init_value: f64, decay_steps: u64, alpha: f64) -> S
     Schedule::Cosine { init_value, decay_steps, alpha, exponent: 1.0 }
 }
 
-/// Exponential decay: by the factor `decay_rate` in every `transition_steps` steps.
+/// Exponential decay: by the factor `decay_rate` every `transition_steps` steps.
 pub fn exponential_decay(init_value: f64, transition_steps: u64, decay_rate: f64) -> Schedule {
     let (transition_begin, staircase, end_value) = (0, false, None);
     Schedule::Exponential { init_value, transition_steps, decay_rate, transition_begin, staircase, end_value }
 }
 
-/// Linear warm-up to `peak_value` in `warmup_steps` steps, then constant. Without a warm-up it is `peak_value` from the first
-/// step on, where optax stays at `init_value`.
+/// Linear warm-up to `peak_value` in `warmup_steps` steps, then constant. If `warmup_steps` is 0, the value is
+/// `peak_value` from the first step on; optax stays at `init_value`.
 pub fn warmup_constant_schedule(init_value: f64, peak_value: f64, warmup_steps: u64) -> Schedule {
     Schedule::WarmupConstant { init_value, peak_value, warmup_steps }
 }
 
-/// Linear warm-up to `peak_value` in `warmup_steps` steps, then cosine decay to `end_value`. The end is reached at
-/// step `decay_steps`, which includes the warm-up.
+/// Linear warm-up to `peak_value` in `warmup_steps` steps, then cosine decay to `end_value`, which is reached at step
+/// `decay_steps`. `decay_steps` includes the warm-up.
 pub fn warmup_cosine_decay_schedule(
     init_value: f64,
     peak_value: f64,
@@ -127,14 +128,14 @@ pub fn cosine_onecycle_schedule_with(
     )
 }
 
-/// Warm restarts: a sequence of [`warmup_cosine_decay_schedule`]s, each given by its `(init_value, peak_value,
-/// warmup_steps, decay_steps, end_value)`. Loshchilov and Hutter, "SGDR" (2017).
+/// Cosine decay with warm restarts: a sequence of [`warmup_cosine_decay_schedule`]s with the arguments `(init_value,
+/// peak_value, warmup_steps, decay_steps, end_value)`. Loshchilov and Hutter, "SGDR" (2017).
 pub fn sgdr_schedule(cycles: impl IntoIterator<Item = (f64, f64, u64, u64, f64)>) -> Schedule {
     Schedule::Sgdr(cycles.into_iter().collect())
 }
 
-/// Joins schedules, each of which counts steps from its own start. `boundaries` are the first steps of all schedules
-/// but the first, so there is one less of them.
+/// Joins schedules, each of which counts steps from its own start. `boundaries` are the first steps of the second and
+/// all later schedules.
 pub fn join_schedules(schedules: Vec<Schedule>, boundaries: Vec<u64>) -> Schedule {
     Schedule::Join { schedules, boundaries }
 }

@@ -1,4 +1,4 @@
-//! The format of schedules in files: that of the variants of [`Schedule`], and numbers for constants.
+//! File format of schedules: the variants of [`Schedule`], and plain numbers for constants.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use serde_json::Value;
@@ -14,7 +14,7 @@ impl Serialize for Schedule {
     }
 }
 
-// serde's `untagged` would not say what is wrong with an object.
+// The errors of serde's `untagged` do not say which field is invalid.
 impl<'de> Deserialize<'de> for Schedule {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(deserializer)?;

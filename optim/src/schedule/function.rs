@@ -2,12 +2,12 @@ use std::{fmt, sync::Arc};
 
 use super::Schedule;
 
-/// A schedule that is a closure of the step, which begins at 0; made by `Schedule::from` or, where a hyperparameter is
-/// wanted, by `into`.
+/// A schedule that is a closure of the step, counted from 0. Constructed by `Schedule::from`, or by `into` as a
+/// hyperparameter.
 ///
-/// The closure runs on the host: a train step reads the step count from the device, so that a GPU is waited for.
-/// [`Schedule::table`] has the values of a known number of steps on the device. Two such schedules are equal if they are
-/// clones of one.
+/// The closure runs on the host: a train step reads the step count from the device, and so waits for a GPU.
+/// [`Schedule::table`] stores the values of a known number of steps on the device instead. Two such schedules are equal
+/// if one is a clone of the other.
 #[derive(Clone)]
 pub struct ScheduleFunction(Arc<dyn Fn(u64) -> f64 + Send + Sync>);
 

@@ -19,11 +19,11 @@ use std::f64::consts::PI;
 use crate::transformation::steps;
 use value::Value;
 
-/// A hyperparameter as a function of the step count, which begins at 0.
+/// A hyperparameter as a function of the step count, which starts at 0.
 ///
-/// The functions of this module make schedules under optax's names, and a closure of the step is a schedule too. In a
-/// train step a schedule is a function of arrays ([`at`](Self::at), in f32); for logs and plots there is
-/// [`value`](Self::value).
+/// The functions of this module construct schedules under optax's names, and a closure of the step is a schedule too.
+/// [`at`](Self::at) evaluates a schedule on arrays in a train step, in f32; [`value`](Self::value) evaluates it on the
+/// host, for logs and plots.
 ///
 /// ```
 /// use grove_optim::{Schedule, warmup_cosine_decay_schedule};
@@ -73,7 +73,7 @@ pub enum Schedule {
         init_value: f64,
         /// Value at the end of the transition and after it.
         end_value: f64,
-        /// Power of the remaining time; 1 is linear.
+        /// Power of the remaining fraction of the transition; 1 is linear.
         power: f64,
         /// Number of steps of the transition.
         transition_steps: u64,
@@ -100,7 +100,7 @@ pub enum Schedule {
     Exponential {
         /// Value until the decay begins.
         init_value: f64,
-        /// Number of steps in which the value is multiplied by `decay_rate` once.
+        /// Number of steps per factor `decay_rate`.
         transition_steps: u64,
         /// Factor per `transition_steps` steps.
         decay_rate: f64,
@@ -119,7 +119,7 @@ pub enum Schedule {
     PiecewiseConstant {
         /// Value before the first boundary.
         init_value: f64,
-        /// Boundaries, each with a factor that is applied from this step on.
+        /// Boundaries, each with the scale that is applied from that step on.
         boundaries_and_scales: Vec<(u64, f64)>,
     },
     /// Interpolation between values at boundaries; see [`piecewise_interpolate_schedule`].
@@ -129,7 +129,7 @@ pub enum Schedule {
         interpolation: Interpolation,
         /// Value at step 0.
         init_value: f64,
-        /// Boundaries, each with a factor that is fully applied at this step.
+        /// Boundaries, each with the scale that is fully applied at that step.
         boundaries_and_scales: Vec<(u64, f64)>,
     },
     /// Linear warm-up, then constant; see [`warmup_constant_schedule`].
@@ -169,7 +169,7 @@ pub enum Schedule {
         peak_value: f64,
         /// Number of steps of the warm-up.
         warmup_steps: u64,
-        /// Number of steps in which the value is multiplied by `decay_rate` once.
+        /// Number of steps per factor `decay_rate`.
         transition_steps: u64,
         /// Factor per `transition_steps` steps.
         decay_rate: f64,
@@ -196,14 +196,14 @@ pub enum Schedule {
     /// A sequence of schedules, each of which counts steps from its own start; see [`join_schedules`].
     #[serde(alias = "join_schedules")]
     Join {
-        /// The schedules, one more than boundaries.
+        /// The schedules, one more than `boundaries`.
         schedules: Vec<Schedule>,
-        /// The first step of each schedule but the first.
+        /// First steps of the second and all later schedules.
         boundaries: Vec<u64>,
     },
-    /// A value for each step; the last one holds from then on.
+    /// One value per step. The last value holds for all later steps.
     Table(Vec<f64>),
-    /// A closure, which no file can contain; see [`ScheduleFunction`].
+    /// A closure, which cannot be saved in a file; see [`ScheduleFunction`].
     #[serde(skip)]
     Function(ScheduleFunction),
 }
@@ -224,13 +224,13 @@ pub enum Interpolation {
 }
 
 impl Schedule {
-    /// Creates a schedule from a function, which is called once for each of `steps` steps (at least 1). The last
-    /// value holds from then on.
+    /// Creates a schedule from the values of a function at the first `steps` steps (at least 1). The last value holds
+    /// for all later steps.
     pub fn table(steps: u64, f: impl FnMut(u64) -> f64) -> Self {
         Self::Table((0..steps.max(1)).map(f).collect())
     }
 
-    /// Returns the value at a step, as an array of f32. A closure reads the count from the device.
+    /// Returns the value at a step as an f32 array. A schedule that is a closure reads the count from the device.
     ///
     /// # Shapes
     /// - count `[1]`
@@ -328,7 +328,7 @@ fn cosine<V: Value>(count: V, steps: f64) -> V {
     count.clamp(f64::NEG_INFINITY, steps).times(PI / steps).cos().plus(1.0).times(0.5)
 }
 
-/// The boundaries in ascending order, and the values: before the first boundary, and from each boundary on.
+/// Returns the boundaries in ascending order, and the values: before the first boundary, and from each boundary on.
 fn knots(init_value: f64, boundaries_and_scales: &[(u64, f64)]) -> (Vec<f64>, Vec<f64>) {
     let mut sorted = boundaries_and_scales.to_vec();
     sorted.sort_by_key(|(boundary, _)| *boundary);

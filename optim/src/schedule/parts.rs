@@ -1,4 +1,4 @@
-//! Schedules that are made of others.
+//! Schedules composed of other schedules.
 
 use super::{
     Schedule, constant_schedule, cosine_decay_schedule, cosine_onecycle_schedule_with, exponential_decay,
@@ -6,7 +6,7 @@ use super::{
 };
 
 impl Schedule {
-    /// The same schedule out of the variants that have a formula; itself if it is one of these.
+    /// Expands a schedule into variants that have a formula. Returns a clone of a schedule that is such a variant.
     pub(super) fn parts(&self) -> Schedule {
         match *self {
             Self::Linear { init_value, end_value, transition_steps } => {
@@ -36,7 +36,7 @@ impl Schedule {
     }
 }
 
-/// Linear warm-up to `peak_value`, then `decay`, which begins there.
+/// Linear warm-up to `peak_value`, followed by `decay`.
 fn warmed_up(init_value: f64, warmup_steps: u64, peak_value: f64, decay: Schedule) -> Schedule {
     join_schedules(vec![linear_schedule(init_value, peak_value, warmup_steps), decay], vec![warmup_steps])
 }

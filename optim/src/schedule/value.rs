@@ -1,5 +1,5 @@
-//! Arithmetic of schedules: floats on the host, for logs and plots, and arrays inside a train step. The formulas are
-//! written once, for both.
+//! Arithmetic of schedules, on floats for logs and plots, and on arrays in a train step. The formulas are written once,
+//! for both.
 
 use burn::tensor::{Tensor, TensorData};
 use grove_backend::Backend;
@@ -12,18 +12,18 @@ pub(super) trait Value: Clone {
     fn constant(&self, value: f64) -> Self;
     fn plus(self, term: f64) -> Self;
     fn times(self, factor: f64) -> Self;
-    /// A fraction, from 0 to 1, to the power of `exponent`.
+    /// Raises a fraction, from 0 to 1, to a power.
     fn power(self, exponent: f64) -> Self;
-    /// `base` to the power of `self`.
+    /// Raises `base` to the power `self`.
     fn exponent_of(self, base: f64) -> Self;
     fn cos(self) -> Self;
     fn floor(self) -> Self;
     fn clamp(self, low: f64, high: f64) -> Self;
-    /// `then` if `self` is below the bound, else `otherwise`.
+    /// Returns `then` if `self` is below the bound, else `otherwise`.
     fn below(&self, bound: f64, then: Self, otherwise: Self) -> Self;
-    /// The element of a table at index `self`; the last one for indices past the end.
+    /// Returns the element of a table at index `self`; the last element for indices past the end.
     fn lookup(self, table: &[f64]) -> Self;
-    /// The value of a closure at step `self`; that of step 0 for negative ones.
+    /// Returns the value of a closure at step `self`; negative steps count as step 0.
     fn function(self, function: &ScheduleFunction) -> Self;
 }
 
@@ -76,7 +76,7 @@ impl<B: Backend> Value for Tensor<B, 1> {
         self.mul_scalar(factor)
     }
     fn power(self, exponent: f64) -> Self {
-        // A GPU adds and multiplies with one rounding, so that a fraction that ends at 0 may be less, and its power NaN.
+        // Fused multiply-add on a GPU rounds once, so a fraction that ends at 0 may be negative, and its power NaN.
         if exponent == 1.0 { self } else { self.clamp_min(0.0).powf_scalar(exponent) }
     }
     fn exponent_of(self, base: f64) -> Self {

@@ -10,8 +10,9 @@ use crate::{
     transformation::{has_no_leaves, increment, steps, zero_count},
 };
 
-/// Adam's scaling: the mean of gradients divided by the root of the mean of their squares. Both means decay
-/// exponentially and are bias-corrected. The fields are the hyperparameters; [`Default`] has optax's values.
+/// Rescales updates according to the Adam algorithm: the moving average of gradients divided by the square root of the
+/// moving average of their squares. Both averages are exponential and bias-corrected. The fields are the
+/// hyperparameters; [`Default`] has optax's values.
 ///
 /// Kingma and Ba, "Adam: A Method for Stochastic Optimization" (2015); with `nesterov` Dozat, "Incorporating Nesterov
 /// Momentum into Adam" (2016).
@@ -47,7 +48,7 @@ setters! {
     plain nesterov: bool,
 }
 
-/// Adam's scaling with these options; see [`ScaleByAdam`].
+/// Rescales updates according to the Adam algorithm; see [`ScaleByAdam`].
 pub fn scale_by_adam<B: Backend>(options: ScaleByAdam<B>) -> ScaleByAdam<B> {
     options
 }

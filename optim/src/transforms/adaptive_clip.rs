@@ -6,32 +6,33 @@ use crate::{
     leafwise::{flat, is_outputs_first, leafwise, sum_axes, unflat},
 };
 
-/// Limits the norm of each unit's update to a fraction of the norm of the unit's parameters. The fields are the
+/// Clips the norm of each unit's update to `clipping` times the norm of the unit's parameters. The fields are the
 /// hyperparameters; `clipping` has no default.
 ///
-/// A unit spans the reduced axes. By default it is the whole leaf for a leaf with one axis of size other than 1, a
-/// column for two or three axes (axis 0 is reduced), and a slice of the last axis for four or five. This suits
-/// weights whose last axis is the outputs, as in JAX's and grove's linear layers. Of the matrices of recurrent cells,
-/// `[outputs, inputs]`, it is a row. For convolutions in PyTorch's order, `[out, in, h, w]`, set `axis` to 1, 2, 3 and
-/// use [`masked`](crate::masked).
+/// A unit spans the reduced axes. By default these are all axes if at most one of them has a size other than 1, axis 0
+/// of two or three axes (a unit is a column), and all axes but the last of four or five. This suits weights whose last
+/// axis is the outputs, as in JAX's and grove's linear layers. In the matrices of recurrent cells, `[outputs, inputs]`,
+/// a unit is a row. For convolution kernels in PyTorch's layout, `[out, in, h, w]`, set `axis` to 1, 2, 3 and use
+/// [`masked`](crate::masked).
 ///
 /// Brock et al., "High-Performance Large-Scale Image Recognition Without Normalization" (2021).
 #[derive(Clone, Debug)]
 pub struct AdaptiveGradClip<B: Backend> {
-    /// Largest ratio of the two norms.
+    /// Maximum ratio of the update's norm to the parameters' norm.
     pub clipping: Scalar<B>,
-    /// Lower bound of the norm of parameters. Default 1e-3.
+    /// Lower bound of the parameters' norm. Default 1e-3.
     pub eps: Scalar<B>,
-    /// The reduced axes; `None` selects them by the number of axes.
+    /// The reduced axes; `None` chooses them by the number of axes.
     pub axis: Option<Vec<usize>>,
 }
 
-/// Adaptive gradient clipping with `eps` 1e-3 and default units; see [`AdaptiveGradClip`].
+/// Clips updates to `clipping` times the norm of their parameters, unit by unit, with `eps` 1e-3 and default units; see
+/// [`AdaptiveGradClip`].
 pub fn adaptive_grad_clip<B: Backend>(clipping: impl Into<Scalar<B>>) -> AdaptiveGradClip<B> {
     AdaptiveGradClip { clipping: clipping.into(), eps: 1e-3.into(), axis: None }
 }
 
-/// Lower bound of the gradient norm as a divisor.
+/// Lower bound of the update's norm in the divisor.
 const LEAST_NORM: f64 = 1e-6;
 
 impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for AdaptiveGradClip<B> {
@@ -64,7 +65,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for AdaptiveGradClip<B
     }
 }
 
-/// The axes of a unit; `None` for leaves of other ranks.
+/// Returns the axes of a unit; `None` if the rank has no default.
 fn unit_axes(shape: &[usize], outputs_first: bool) -> Option<Vec<usize>> {
     let long = shape.iter().filter(|&&size| size != 1).count();
     match shape.len() {

@@ -10,9 +10,9 @@ use crate::{
     transformation::{has_no_leaves, increment, steps, zero_count},
 };
 
-/// AMSGrad's scaling: Adam's with the largest second moment so far instead of the current one, so that the step size
-/// never grows when the mean forgets a large gradient. The fields are the hyperparameters; [`Default`] has optax's
-/// values.
+/// Rescales updates according to the AMSGrad algorithm: Adam with the maximum of all second moments so far in place of
+/// the current one, so that the step size does not grow when the average forgets a large gradient. The fields are the
+/// hyperparameters; [`Default`] has optax's values.
 ///
 /// Reddi, Kale and Kumar, "On the Convergence of Adam and Beyond" (2018).
 #[derive(Clone, Debug, Deserialize)]
@@ -57,12 +57,12 @@ setters! {
     plain bias_correction_nu: bool,
 }
 
-/// AMSGrad's scaling with these options; see [`ScaleByAmsgrad`].
+/// Rescales updates according to the AMSGrad algorithm; see [`ScaleByAmsgrad`].
 pub fn scale_by_amsgrad<B: Backend>(options: ScaleByAmsgrad<B>) -> ScaleByAmsgrad<B> {
     options
 }
 
-/// Step count, moments, and the largest second moment.
+/// Step count, moments and the maximum second moment.
 #[derive(Tree, Clone, Debug)]
 pub struct ScaleByAmsgradState<B: Backend, P> {
     /// Number of steps.
@@ -71,7 +71,7 @@ pub struct ScaleByAmsgradState<B: Backend, P> {
     pub mu: P,
     /// Second moment, f32, or f64 for f64 parameters.
     pub nu: P,
-    /// Largest second moment so far, f32, or f64 for f64 parameters.
+    /// Maximum second moment so far, f32, or f64 for f64 parameters.
     pub nu_max: P,
 }
 

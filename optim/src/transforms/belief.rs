@@ -13,9 +13,9 @@ use crate::{
     transformation::{has_no_leaves, increment, steps},
 };
 
-/// AdaBelief's scaling: Adam's with the squared deviations of gradients from their mean instead of their squares, so
-/// that steps are large where gradients agree with their mean. The fields are the hyperparameters; [`Default`] has
-/// optax's values.
+/// Rescales updates according to the AdaBelief algorithm: Adam with the squared deviations of gradients from their
+/// moving average in place of their squares, so that steps are large where gradients agree with the average. The fields
+/// are the hyperparameters; [`Default`] has optax's values.
 ///
 /// Zhuang et al., "AdaBelief Optimizer: Adapting Stepsizes by the Belief in Observed Gradients" (2020).
 #[derive(Clone, Debug, Deserialize)]
@@ -29,7 +29,7 @@ pub struct ScaleByBelief<B: Backend> {
     pub b2: Scalar<B>,
     /// Added to the denominator outside the square root, for numerical stability. Default 1e-16.
     pub eps: Scalar<B>,
-    /// Added to the second moment at each step, and kept in the state. Default 1e-16.
+    /// Added to the second moment at each step, including the stored one. Default 1e-16.
     pub eps_root: Scalar<B>,
     /// If true, uses Nesterov momentum. Default false.
     pub nesterov: bool,
@@ -50,7 +50,7 @@ setters! {
     plain nesterov: bool,
 }
 
-/// AdaBelief's scaling with these options; see [`ScaleByBelief`].
+/// Rescales updates according to the AdaBelief algorithm; see [`ScaleByBelief`].
 pub fn scale_by_belief<B: Backend>(options: ScaleByBelief<B>) -> ScaleByBelief<B> {
     options
 }

@@ -7,17 +7,17 @@ use crate::{
     leafwise::{flat, leafwise, unflat},
 };
 
-/// Root of the sum of squares, `[1]`.
+/// Returns the L2 norm, `[1]`.
 fn norm<B: Backend>(x: Tensor<B, 1>) -> Tensor<B, 1> {
     (x.clone() * x).sum().sqrt()
 }
 
-/// Root of the mean of squares, `[1]`.
+/// Returns the root mean square, `[1]`.
 fn rms<B: Backend>(x: Tensor<B, 1>) -> Tensor<B, 1> {
     (x.clone() * x).mean().sqrt()
 }
 
-/// Multiplies each update by a factor `[1]`, a function of the update and the parameter.
+/// Multiplies each update by a factor `[1]` that is computed from the update and the parameter.
 fn scale_leaves<B: Backend, P: Tree<B>>(
     updates: P,
     params: &P,
@@ -35,8 +35,8 @@ fn scale_leaves<B: Backend, P: Tree<B>>(
     updates
 }
 
-/// Scales each update to the norm of its parameter: by `trust_coefficient |parameter| / (|update| + eps)`, or by 1 if
-/// one of the two norms is 0. The fields are the hyperparameters; [`Default`] has optax's values.
+/// Scales each update by its trust ratio, `trust_coefficient |parameter| / (|update| + eps)`, or by 1 if one of the two
+/// norms is 0. The fields are the hyperparameters; [`Default`] has optax's values.
 ///
 /// You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks" (2017); You et al., "Large Batch
 /// Optimization for Deep Learning: Training BERT in 76 minutes" (2020).
@@ -56,7 +56,7 @@ impl<B: Backend> Default for ScaleByTrustRatio<B> {
     }
 }
 
-/// The scaling of LARS and LAMB with these options; see [`ScaleByTrustRatio`].
+/// Scales updates by the trust ratio of LARS and LAMB; see [`ScaleByTrustRatio`].
 pub fn scale_by_trust_ratio<B: Backend>(options: ScaleByTrustRatio<B>) -> ScaleByTrustRatio<B> {
     options
 }
@@ -83,8 +83,8 @@ pub struct ScaleByParamBlockRms<B: Backend> {
     min_scale: Scalar<B>,
 }
 
-/// Multiplies each update by the root mean square of its parameter, or by `min_scale` if that is larger (1e-3 in
-/// optax). Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost" (2018).
+/// Multiplies each update by the root mean square of its parameter, or by `min_scale` if that is larger (optax's
+/// default is 1e-3). Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost" (2018).
 pub fn scale_by_param_block_rms<B: Backend>(min_scale: impl Into<Scalar<B>>) -> ScaleByParamBlockRms<B> {
     ScaleByParamBlockRms { min_scale: min_scale.into() }
 }
@@ -105,8 +105,7 @@ pub struct ClipByBlockRms<B: Backend> {
     threshold: Scalar<B>,
 }
 
-/// Scales down each leaf's update so that its root mean square is at most `threshold`. Shazeer and Stern, "Adafactor"
-/// (2018).
+/// Clips the update of each leaf to a root mean square of at most `threshold`. Shazeer and Stern, "Adafactor" (2018).
 pub fn clip_by_block_rms<B: Backend>(threshold: impl Into<Scalar<B>>) -> ClipByBlockRms<B> {
     ClipByBlockRms { threshold: threshold.into() }
 }

@@ -10,8 +10,8 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub struct Centralize;
 
-/// Subtracts from each row (all axes but the first) of leaves with two axes or more its mean. Yong et al., "Gradient
-/// Centralization: A New Optimization Technique for Deep Neural Networks" (2020).
+/// Centralizes gradients: subtracts from each row its mean, in leaves with at least two axes. A row spans all axes but
+/// the first. Yong et al., "Gradient Centralization: A New Optimization Technique for Deep Neural Networks" (2020).
 pub fn centralize() -> Centralize {
     Centralize
 }

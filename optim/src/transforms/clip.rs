@@ -13,7 +13,7 @@ pub struct Clip {
     max_delta: f64,
 }
 
-/// Limits each element to `[-max_delta, max_delta]`.
+/// Clips each element to `[-max_delta, max_delta]`.
 pub fn clip(max_delta: f64) -> Clip {
     Clip { max_delta }
 }
@@ -35,8 +35,8 @@ pub struct ClipByGlobalNorm<B: Backend> {
     max_norm: Scalar<B>,
 }
 
-/// Scales all updates down together so that their [`global_norm`] is at most `max_norm`. Pascanu, Mikolov and Bengio,
-/// "On the difficulty of training Recurrent Neural Networks" (2013).
+/// Clips updates by their [`global_norm`]: scales them all by one factor, so that the norm is at most `max_norm`.
+/// Pascanu, Mikolov and Bengio, "On the difficulty of training Recurrent Neural Networks" (2013).
 pub fn clip_by_global_norm<B: Backend>(max_norm: impl Into<Scalar<B>>) -> ClipByGlobalNorm<B> {
     ClipByGlobalNorm { max_norm: max_norm.into() }
 }
@@ -51,15 +51,15 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ClipByGlobalNorm<B
             return (updates, ());
         };
         let max_norm = self.max_norm.array_like(&norm);
-        // A norm of 0 is within a bound of 0, of which the quotient is NaN.
+        // A norm of 0 is within a bound of 0, but 0 / 0 is NaN.
         let within = norm.clone().lower_equal(max_norm.clone());
-        // Not a minimum: where the norm is NaN, all updates are to be.
+        // Not a minimum: if the norm is NaN, all updates must become NaN.
         (scaled(updates, &(max_norm / norm).mask_fill(within, 1.0)), ())
     }
 }
 
-/// The root of the sum of the squares of all elements of all floating-point leaves, `[1]`; `None` where no leaf is
-/// present.
+/// Returns the global norm, `[1]`: the square root of the sum of the squares of all floating-point elements; `None` if
+/// no floating-point leaf is present.
 pub fn global_norm<B: Backend, P: Tree<B>>(updates: &P) -> Option<Tensor<B, 1>> {
     let leaves: Vec<_> = leaves(updates).into_iter().map(|(_, leaf)| leaf).filter(takes_part).collect();
     let dtype = widest(leaves.iter().map(AnyArray::dtype));

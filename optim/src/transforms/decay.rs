@@ -10,9 +10,10 @@ pub struct AddDecayedWeights<B: Backend> {
     pub(crate) mask: Option<Filter<B>>,
 }
 
-/// Adds a multiple of the parameters to their updates. After a scaling this is decoupled weight decay (Loshchilov and
-/// Hutter, "Decoupled Weight Decay Regularization", 2019). A mask, such as [`matrices`](crate::matrices), restricts
-/// it to the parameters that pass. The state is the step count if the multiple is a schedule, and `None` otherwise.
+/// Adds `weight_decay` times the parameters to the updates. After a scaling, this is decoupled weight decay (Loshchilov
+/// and Hutter, "Decoupled Weight Decay Regularization", 2019). A mask, such as [`matrices`](crate::matrices), restricts
+/// the decay to the parameters that pass. The state is the step count if `weight_decay` is a schedule, and `None`
+/// otherwise.
 pub fn add_decayed_weights<B: Backend>(
     weight_decay: impl Into<ScalarOrSchedule<B>>,
     mask: Option<Filter<B>>,
@@ -42,7 +43,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for AddDecayedWeights<
         let Some(mask) = &self.mask else {
             return (add(updates, params.clone()), count);
         };
-        // The mask is a property of the parameter; the update has the same path and shape.
+        // The mask tests path, shape and dtype, which an update shares with its parameter.
         let (decaying, rest) = grove_tree::partition(updates, mask);
         let decaying = add(decaying, filter(params.clone(), mask));
         (grove_tree::combine(decaying, rest).expect("the parts of one tree"), count)

@@ -9,12 +9,12 @@ use crate::{
     transformation::{has_no_leaves, increment, steps, zero_count},
 };
 
-/// Adafactor's scaling: gradients divided by the root of the decaying mean of their squares. For large matrices only
-/// the means of rows and columns are kept. The fields are the hyperparameters; [`Default`] has optax's values.
+/// Rescales updates according to the Adafactor algorithm: gradients divided by the square root of the moving average of
+/// their squares. For large matrices, only the averages over rows and columns are stored. The fields are the
+/// hyperparameters; [`Default`] has optax's values.
 ///
-/// The decay rate at each step is `1 - (step - step_offset)^-decay_rate` with steps counted from 1, so the mean needs
-/// no bias correction. A leaf is factored along its two largest axes if both have at least `min_dim_size_to_factor`
-/// elements.
+/// The decay rate at step `t`, counted from 1, is `1 - (t - step_offset)^-decay_rate`, so the average needs no bias
+/// correction. A leaf is factored along its two largest axes if both have at least `min_dim_size_to_factor` elements.
 ///
 /// Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost" (2018).
 #[derive(Clone, Debug)]
@@ -23,9 +23,9 @@ pub struct ScaleByFactoredRms<B: Backend> {
     pub factored: bool,
     /// Exponent of the decay rate. Default 0.8.
     pub decay_rate: Scalar<B>,
-    /// Step at which the count of steps begins, for fine-tuning. Default 0.
+    /// Subtracted from the step count: the first step of a fine-tuning phase. Default 0.
     pub step_offset: u64,
-    /// Smallest size of both axes for a leaf to be factored. Default 128.
+    /// Minimum size of both axes for a leaf to be factored. Default 128.
     pub min_dim_size_to_factor: usize,
     /// Added to the squares for numerical stability. Default 1e-30.
     pub epsilon: Scalar<B>,
@@ -43,28 +43,28 @@ impl<B: Backend> Default for ScaleByFactoredRms<B> {
     }
 }
 
-/// Adafactor's scaling with these options; see [`ScaleByFactoredRms`].
+/// Rescales updates according to the Adafactor algorithm; see [`ScaleByFactoredRms`].
 pub fn scale_by_factored_rms<B: Backend>(options: ScaleByFactoredRms<B>) -> ScaleByFactoredRms<B> {
     options
 }
 
-/// Step count and means of squares, by the paths of the parameters. A parameter has either `v_row` and `v_col` or
-/// `v`. (optax has an array of one zero for the missing ones.)
+/// Step count and moving averages of squares, by parameter path. A parameter has either `v_row` and `v_col`, or `v`.
+/// (optax stores an array of one zero for the missing ones.)
 #[derive(Tree, Clone, Debug)]
 pub struct FactoredState<B: Backend> {
     /// Number of steps.
     pub count: Count<B>,
-    /// Means over the largest axis, which is removed from the shape.
+    /// Averages over the largest axis, which is removed from the shape.
     pub v_row: NamedLeaves<B>,
-    /// Means over the second-largest axis, which is removed from the shape.
+    /// Averages over the second-largest axis, which is removed from the shape.
     pub v_col: NamedLeaves<B>,
-    /// Unfactored means of the other leaves.
+    /// Unfactored averages of the other leaves.
     pub v: NamedLeaves<B>,
 }
 
 impl<B: Backend> ScaleByFactoredRms<B> {
-    /// The second-largest and the largest axis; `None` if the leaf is not factored. Of axes of equal size, the later
-    /// one counts as larger.
+    /// Returns the second-largest and the largest axis; `None` if the leaf is not factored. Of axes of equal size, the
+    /// later one counts as larger.
     fn axes(&self, shape: &[usize]) -> Option<(usize, usize)> {
         let mut axes: Vec<usize> = (0..shape.len()).collect();
         axes.sort_by_key(|&axis| shape[axis]);
@@ -121,7 +121,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByFactoredRms
                 return [unflat(update, &shape)];
             };
             let squares = unflat(squares, &shape);
-            // Means with the rank of the leaf, and size 1 along the reduced axis.
+            // Averages with the rank of the leaf, and size 1 along the reduced axis.
             let next = |means: &mut NamedLeaves<B>, axis: usize| {
                 let now = mean_axis(squares.clone(), axis);
                 let kept = now.shape().to_vec();
@@ -141,14 +141,14 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByFactoredRms
     }
 }
 
-/// A shape without one of its axes.
+/// Returns a shape without one of its axes.
 fn without(shape: &[usize], axis: usize) -> Vec<usize> {
     let mut shape = shape.to_vec();
     shape.remove(axis);
     shape
 }
 
-/// Zeros in f32, or f64 for an f64 leaf, on the leaf's device; absent for an absent leaf.
+/// Returns zeros in f32, or f64 for an f64 leaf, on the leaf's device; absent for an absent leaf.
 fn zeros<B: Backend>(leaf: &AnyArray<B>, shape: Vec<usize>) -> AnyArray<B> {
     let dtype = DType::from(widest([leaf.dtype()]));
     match leaf.device() {

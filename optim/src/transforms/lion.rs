@@ -9,11 +9,11 @@ use crate::{
     transformation::{increment, zero_count},
 };
 
-/// Lion's scaling: the sign of an interpolation between momentum and gradient. The fields are the hyperparameters;
-/// [`Default`] has optax's values.
+/// Rescales updates according to the Lion algorithm: the sign of an interpolation between momentum and gradient. The
+/// fields are the hyperparameters; [`Default`] has optax's values.
 ///
-/// The momentum decays by `b2`. The interpolation uses `b1`, which by default is smaller and so gives the current
-/// gradient more weight.
+/// The momentum decays by `b2`. The interpolation uses `b1`, which is smaller by default, so that the current gradient
+/// has more weight.
 ///
 /// Chen et al., "Symbolic Discovery of Optimization Algorithms" (2023).
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ pub struct ScaleByLion<B: Backend> {
     pub b1: Scalar<B>,
     /// Decay rate of the momentum. Default 0.99.
     pub b2: Scalar<B>,
-    /// The sign function. Default the exact sign.
+    /// Sign function. Default [`LionMode::Hard`].
     pub mode: LionMode,
 }
 
@@ -44,7 +44,7 @@ impl<B: Backend> Default for ScaleByLion<B> {
     }
 }
 
-/// Lion's scaling with these options; see [`ScaleByLion`].
+/// Rescales updates according to the Lion algorithm; see [`ScaleByLion`].
 pub fn scale_by_lion<B: Backend>(options: ScaleByLion<B>) -> ScaleByLion<B> {
     options
 }
@@ -54,7 +54,7 @@ pub fn scale_by_lion<B: Backend>(options: ScaleByLion<B>) -> ScaleByLion<B> {
 pub struct ScaleByLionState<B: Backend, P> {
     /// Number of steps.
     pub count: Count<B>,
-    /// Decaying mean of gradients, f32, or f64 for f64 parameters.
+    /// Moving average of gradients, f32, or f64 for f64 parameters.
     pub mu: P,
 }
 

@@ -1,4 +1,4 @@
-//! Exponentially decaying means, the memory of most transformations.
+//! Exponential moving averages, the state of most transformations.
 
 use burn::tensor::Tensor;
 use grove_backend::Backend;
@@ -18,16 +18,16 @@ pub(crate) fn decayed_square<B: Backend>(decay: &Scalar<B>, mean: Tensor<B, 1>, 
     decayed_mean(decay, mean, x.clone() * x)
 }
 
-/// `1 - decay^count`: the divisor that corrects the bias of a decaying mean that starts at zero.
+/// `1 - decay^count`: the divisor that corrects the bias of a moving average that starts at zero.
 ///
-/// It is a small difference of values near 1 (0.001 at the first step of Adam's second moment), of which f32 would
-/// keep four digits; `1 - exp(-2y) = 2 tanh(y) / (1 + tanh(y))` keeps full precision.
+/// This is a small difference of values near 1 (0.001 at the first step of Adam's second moment), of which f32 would
+/// keep four digits. `1 - exp(-2y) = 2 tanh(y) / (1 + tanh(y))` keeps full precision.
 pub(crate) fn bias_correction<B: Backend>(decay: &Scalar<B>, count: Tensor<B, 1>) -> Tensor<B, 1> {
     let tanh = half_exponent(decay, count).tanh();
     tanh.clone().mul_scalar(2.0) / tanh.add_scalar(1.0)
 }
 
-/// The `y` of `decay^count = exp(-2y)`.
+/// Returns `y` of `decay^count = exp(-2y)`.
 pub(crate) fn half_exponent<B: Backend>(decay: &Scalar<B>, count: Tensor<B, 1>) -> Tensor<B, 1> {
     match decay {
         // exp(-2 * 1e4) is 0 in f32; some backends' tanh does not handle infinity.
@@ -52,7 +52,7 @@ pub(crate) struct Ratio<'a, B: Backend> {
 impl<B: Backend> Ratio<'_, B> {
     /// `(mean / first) / (sqrt(square / second + eps_root) + eps)`
     ///
-    /// The corrections are single values, so combining them first saves passes over memory.
+    /// The corrections are scalars, so combining them first saves passes over memory.
     pub(crate) fn of(&self, mean: Tensor<B, 1>, square: Tensor<B, 1>) -> Tensor<B, 1> {
         let root = if self.eps_root.is_zero() {
             let factor = self.second.clone().map(|second| second.sqrt().recip());
@@ -83,7 +83,7 @@ fn product<B: Backend>(x: Option<Tensor<B, 1>>, y: Option<Tensor<B, 1>>) -> Opti
     }
 }
 
-/// Divides a mean by its bias correction, if there is one.
+/// Divides an average by its bias correction, if there is one.
 pub(crate) fn corrected<B: Backend>(mean: Tensor<B, 1>, correction: &Option<Tensor<B, 1>>) -> Tensor<B, 1> {
     match correction {
         Some(correction) => divided(mean, correction.clone()),

@@ -13,36 +13,36 @@ use crate::{
     transformation::{has_no_leaves, increment, steps, zero_count},
 };
 
-/// Muon's scaling: orthogonalised momentum, so that the update of a matrix has singular values near 1. The fields are
-/// the hyperparameters; [`Default`] has optax's values.
+/// Rescales updates according to the Muon algorithm: orthogonalised momentum, so that the update of a matrix has
+/// singular values near 1. The fields are the hyperparameters; [`Default`] has optax's values.
 ///
 /// Jordan et al., "Muon: An optimizer for hidden layers in neural networks" (2024).
 #[derive(Clone, Debug)]
 pub struct ScaleByMuon<B: Backend> {
-    /// Coefficients of the Newton–Schulz iteration `a x + b (x x') x + c (x x')^2 x`: either one triple for all
-    /// steps, or one for each step, in which case `ns_steps` is ignored. Default [`MUON_NS_COEFFS`].
+    /// Coefficients of the Newton–Schulz iteration `a x + b (x x') x + c (x x')^2 x`: one triple for all iterations, or
+    /// one for each. In the latter case `ns_steps` is ignored. Default [`MUON_NS_COEFFS`].
     pub ns_coeffs: Vec<[f64; 3]>,
     /// Number of iterations. Default 5.
     pub ns_steps: usize,
-    /// Decay rate of the mean of gradients. Default 0.95.
+    /// Decay rate of the moving average of gradients. Default 0.95.
     pub beta: Scalar<B>,
-    /// Added to the norm that matrices are divided by, for numerical stability. Default 1e-8.
+    /// Added to the Frobenius norm that divides each matrix, for numerical stability. Default 1e-8.
     pub eps: f64,
     /// If true, uses Nesterov momentum. Default true.
     pub nesterov: bool,
     /// If true, updates are multiplied by their inner product with the momentum. Default false.
     pub adaptive: bool,
-    /// Normalisation of matrices before the iteration, to a norm of at most 1. Default by their Frobenius norm.
+    /// Normalisation of matrices to a norm of at most 1, before the iteration. Default [`Preconditioning::Frobenius`].
     pub preconditioning: Preconditioning,
-    /// Input and output axes of the leaves as matrices. Default `[inputs, outputs]` for leaves with two axes, and
-    /// `[outputs, inputs]` in recurrent cells; others are not matrices.
+    /// Input and output axes of each leaf as a matrix. By default, leaves with two axes are matrices `[inputs,
+    /// outputs]`, or `[outputs, inputs]` in recurrent cells; other leaves are not matrices.
     pub weight_dimension_numbers: WeightDimensionNumbers<B>,
 }
 
 /// Jordan's coefficients, which converge fast to singular values between about 0.7 and 1.2.
 pub const MUON_NS_COEFFS: [f64; 3] = [3.4445, -4.7750, 2.0315];
 
-/// The coefficients of each of five steps in Dion (Ahn et al., "Dion: Distributed Orthonormalized Updates", 2025).
+/// Coefficients of the five iterations of Dion (Ahn et al., "Dion: Distributed Orthonormalized Updates", 2025).
 pub const DION_NS_COEFFS: [[f64; 3]; 5] = [
     [4.0848, -6.8946, 2.9270],
     [3.9505, -6.3029, 2.6377],
@@ -66,21 +66,21 @@ impl<B: Backend> Default for ScaleByMuon<B> {
     }
 }
 
-/// Muon's scaling with these options; see [`ScaleByMuon`].
+/// Rescales updates according to the Muon algorithm; see [`ScaleByMuon`].
 pub fn scale_by_muon<B: Backend>(options: ScaleByMuon<B>) -> ScaleByMuon<B> {
     options
 }
 
-/// Input and output axes of a leaf as a matrix. Further axes are batch axes, along which there are several matrices.
+/// Input and output axes of a leaf as a matrix. The remaining axes are batch axes of several matrices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MuonDimensionNumbers {
-    /// The axes of the inputs.
+    /// Axes of the inputs.
     pub reduction_axis: Vec<usize>,
-    /// The axes of the outputs.
+    /// Axes of the outputs.
     pub output_axis: Vec<usize>,
 }
 
-/// Function from leaves to their matrix axes.
+/// A function from leaves to their matrix axes.
 #[derive(Clone)]
 pub struct WeightDimensionNumbers<B: Backend>(Arc<DimensionNumbers<B>>);
 
@@ -92,7 +92,7 @@ impl<B: Backend> WeightDimensionNumbers<B> {
         Self(Arc::new(f))
     }
 
-    /// The matrix axes of a leaf; `None` if it is not a matrix.
+    /// Returns the matrix axes of a leaf; `None` if the leaf is not a matrix.
     pub fn of(&self, path: &Path, leaf: &AnyArray<B>) -> Option<MuonDimensionNumbers> {
         (self.0)(path, leaf)
     }
@@ -104,8 +104,8 @@ impl<B: Backend> WeightDimensionNumbers<B> {
     }
 }
 
-/// Leaves with two axes are matrices `[inputs, outputs]`, and `[outputs, inputs]` in recurrent cells; others are not
-/// matrices.
+/// Treats leaves with two axes as matrices `[inputs, outputs]`, or `[outputs, inputs]` in recurrent cells, and no other
+/// leaves.
 ///
 /// The weights of recurrent cells have PyTorch's names and layout: `weight_ih`, `weight_hh` and `weight_hr`.
 impl<B: Backend> Default for WeightDimensionNumbers<B> {
@@ -129,12 +129,12 @@ impl<B: Backend> fmt::Debug for WeightDimensionNumbers<B> {
 pub struct MuonState<B: Backend, P> {
     /// Number of steps.
     pub count: Count<B>,
-    /// Decaying mean of gradients, f32, or f64 for f64 parameters.
+    /// Moving average of gradients, f32, or f64 for f64 parameters.
     pub mu: P,
 }
 
 impl<B: Backend> ScaleByMuon<B> {
-    /// The coefficients of each step.
+    /// Returns the coefficients of each iteration.
     fn coefficients(&self) -> Vec<[f64; 3]> {
         match self.ns_coeffs[..] {
             [one] => vec![one; self.ns_steps],
@@ -208,8 +208,9 @@ pub struct ScaleByShape<B: Backend> {
 }
 
 /// Scales the update of each matrix by `sqrt(max(1, outputs / inputs))`, so that one learning rate suits all widths.
-/// With `consistent_rms`, the factor is instead `consistent_rms * sqrt(max(inputs, outputs))`, which gives the update
-/// about this root mean square (0.2 is Adam's). Liu et al., "Muon is Scalable for LLM Training" (2025).
+/// With `consistent_rms`, the factor is `consistent_rms * sqrt(max(inputs, outputs))` instead, which makes the root
+/// mean square of the update about `consistent_rms` (Adam's is about 0.2). Liu et al., "Muon is Scalable for LLM
+/// Training" (2025).
 pub fn scale_by_shape<B: Backend>(
     consistent_rms: Option<f64>,
     weight_dimension_numbers: WeightDimensionNumbers<B>,

@@ -16,11 +16,11 @@ pub struct AddNoise<B: Backend> {
     key: Key,
 }
 
-/// Adds normally distributed noise of variance `eta / count^gamma`, which decreases with the steps.
+/// Adds normally distributed noise of variance `eta / count^gamma`, which decreases over the steps.
 ///
-/// The key is part of the state and splits at each step, with the numbers of `jax.random`. Grove generates random
-/// numbers on the host, so this is the only transformation that reads from the device in a step: the two words of the
-/// key.
+/// The key is part of the state and is split at each step, with the random bits of `jax.random`. Grove generates random
+/// numbers on the host, so each step reads the two words of the key from the device. No other transformation reads from
+/// the device in a step, unless a schedule is a closure.
 ///
 /// Neelakantan et al., "Adding Gradient Noise Improves Learning for Very Deep Networks" (2015).
 pub fn add_noise<B: Backend>(eta: impl Into<Scalar<B>>, gamma: impl Into<Scalar<B>>, key: Key) -> AddNoise<B> {

@@ -1,21 +1,21 @@
 use burn::tensor::Tensor;
 use grove_backend::{Backend, matmul};
 
-/// Normalisation of matrices before the Newton–Schulz iteration, which it makes converge.
+/// Normalisation of matrices, which the Newton–Schulz iteration needs to converge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Preconditioning {
     /// Divides by the Frobenius norm. Jordan et al. (2024).
     #[default]
     Frobenius,
-    /// Divides each row by the root of the sum of absolute values in its row of `x x'`, in the first step. This needs
-    /// no additional product, and leaves singular values larger. Boissin et al., "Turbo-Muon" (2025).
+    /// Divides each row by the square root of the sum of absolute values in that row of `x x'`, in the first iteration.
+    /// Needs no additional matrix product, and leaves larger singular values. Boissin et al., "Turbo-Muon" (2025).
     Aol,
-    /// Divides by the root of the Frobenius norm of `x x'`, in the first step.
+    /// Divides by the square root of the Frobenius norm of `x x'`, in the first iteration.
     Schatten,
 }
 
-/// Moves the singular values of matrices towards 1 and keeps their singular vectors, by one step of the Newton–Schulz
-/// iteration `a x + b (x x') x + c (x x')^2 x` for each triple of coefficients.
+/// Moves the singular values of matrices towards 1 and keeps their singular vectors. Each triple of coefficients is one
+/// Newton–Schulz iteration, `a x + b (x x') x + c (x x')^2 x`.
 ///
 /// # Shapes
 /// - x `[matrices, m, n]`
@@ -27,7 +27,7 @@ pub fn orthogonalize<B: Backend>(
     eps: f64,
 ) -> Tensor<B, 3> {
     let [_, m, n] = x.dims();
-    // x x' is smaller with fewer rows.
+    // `x x'` is smaller if x has fewer rows than columns.
     let tall = m > n;
     let mut x = if tall { x.swap_dims(1, 2) } else { x };
     if preconditioning == Preconditioning::Frobenius {
@@ -55,7 +55,7 @@ pub fn orthogonalize<B: Backend>(
     if tall { x.swap_dims(1, 2) } else { x }
 }
 
-/// Lower bound of the first step's norms, as in optax.
+/// Lower bound of the norms in the first iteration, as in optax.
 const FIRST_EPS: f64 = 1e-8;
 
 /// Frobenius norm of each matrix, `[matrices, 1, 1]`.

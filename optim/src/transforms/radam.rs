@@ -15,12 +15,12 @@ use crate::{
     transformation::{has_no_leaves, increment, steps},
 };
 
-/// RAdam's scaling: Adam's, times a rectification that is small while the variance of few gradients is uncertain.
-/// While it is undefined, the update is the first moment alone. The fields are the hyperparameters; [`Default`] has
-/// optax's values.
+/// Rescales updates according to the Rectified Adam algorithm: Adam, times a factor that is small while the variance of
+/// few gradients is uncertain. While the factor is undefined, the update is the bias-corrected first moment alone. The
+/// fields are the hyperparameters; [`Default`] has optax's values.
 ///
-/// With `ro` the effective length of the mean of squares (its limit is `2 / (1 - b2) - 1`), the factor is `sqrt((ro -
-/// 4)(ro - 2) ro_limit / ((ro_limit - 4)(ro_limit - 2) ro))` if `ro` is at least the threshold.
+/// Let `ro` be the effective length of the moving average of squares; its limit is `2 / (1 - b2) - 1`. If `ro` is at
+/// least the threshold, the factor is `sqrt((ro - 4)(ro - 2) ro_limit / ((ro_limit - 4)(ro_limit - 2) ro))`.
 ///
 /// Liu et al., "On the Variance of the Adaptive Learning Rate and Beyond" (2020).
 #[derive(Clone, Debug, Deserialize)]
@@ -36,7 +36,7 @@ pub struct ScaleByRadam<B: Backend> {
     pub eps: Scalar<B>,
     /// Added to the denominator inside the square root. Default 0.
     pub eps_root: Scalar<B>,
-    /// Smallest effective length at which the second moment is used. Default 5.
+    /// Minimum effective length at which the second moment is used. Default 5.
     pub threshold: Scalar<B>,
     /// If true, uses Nesterov momentum. Default false.
     pub nesterov: bool,
@@ -65,7 +65,7 @@ setters! {
     plain nesterov: bool,
 }
 
-/// RAdam's scaling with these options; see [`ScaleByRadam`].
+/// Rescales updates according to the Rectified Adam algorithm; see [`ScaleByRadam`].
 pub fn scale_by_radam<B: Backend>(options: ScaleByRadam<B>) -> ScaleByRadam<B> {
     options
 }
@@ -109,12 +109,12 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByRadam<B> {
     }
 }
 
-/// Effective length of the mean of squares: its limit, `2 / (1 - b2) - 1`, and its value at a step, `limit - 2 t b2^t
-/// / (1 - b2^t)`.
+/// Returns the limit of the effective length of the moving average of squares, `2 / (1 - b2) - 1`, and the length at
+/// step `t`, `limit - 2 t b2^t / (1 - b2^t)`.
 ///
-/// The value is about `t`, and a difference of values near `limit` (1999), of which f32 would keep less than two
-/// digits after the point, whereas the method depends on the comparison with 5. With `b2^t = exp(-2y)` it is `(limit
-/// - t/y) + t - (t/y)(y coth(y) - 1)`. The first term is small and known beforehand, and the last is a series in `y`.
+/// The length, about `t`, is a difference of values near `limit` (1999), of which f32 would keep less than two digits
+/// after the point, whereas the method compares it with 5. With `b2^t = exp(-2y)` the length is `(limit - t/y) + t -
+/// (t/y)(y coth(y) - 1)`. The first term is small and known in advance; the last is a series in `y`.
 fn lengths<B: Backend>(b2: &Scalar<B>, steps: Tensor<B, 1>) -> (Tensor<B, 1>, Tensor<B, 1>) {
     let y = half_exponent(b2, steps.clone());
     let (limit, offset, inverse) = match b2 {

@@ -9,21 +9,21 @@ use crate::{
     transformation::{has_no_leaves, increment, steps, zero_count},
 };
 
-/// RMSProp's scaling: gradients divided by the root of the decaying mean of their squares. The fields are the
-/// hyperparameters; [`Default`] has optax's values.
+/// Rescales updates by the square root of the exponential moving average of their squares, as RMSProp does. The fields
+/// are the hyperparameters; [`Default`] has optax's values.
 ///
 /// Tieleman and Hinton, "Lecture 6.5 - RMSProp, Coursera: Neural Networks for Machine Learning" (2012).
 #[derive(Clone, Debug)]
 pub struct ScaleByRms<B: Backend> {
-    /// Decay rate of the mean of squares. Default 0.9.
+    /// Decay rate of the average of squares. Default 0.9.
     pub decay: Scalar<B>,
-    /// Added to the mean of squares or to its root, for numerical stability. Default 1e-8.
+    /// Added to the average of squares or to its square root, for numerical stability. Default 1e-8.
     pub eps: Scalar<B>,
-    /// Initial mean of squares. Default 0.
+    /// Initial average of squares. Default 0.
     pub initial_scale: f64,
     /// If true, the default, `eps` is added inside the square root; otherwise outside, as in PyTorch.
     pub eps_in_sqrt: bool,
-    /// If true, corrects the bias of the mean. Default false.
+    /// If true, corrects the bias of the average. Default false.
     pub bias_correction: bool,
 }
 
@@ -33,22 +33,22 @@ impl<B: Backend> Default for ScaleByRms<B> {
     }
 }
 
-/// RMSProp's scaling with these options; see [`ScaleByRms`].
+/// Rescales updates by the square root of the moving average of their squares; see [`ScaleByRms`].
 pub fn scale_by_rms<B: Backend>(options: ScaleByRms<B>) -> ScaleByRms<B> {
     options
 }
 
-/// The mean of squares, and the step count if it is bias-corrected.
+/// The average of squares, and the step count if the average is bias-corrected.
 #[derive(Tree, Clone, Debug)]
 pub struct ScaleByRmsState<B: Backend, P> {
     /// Number of steps; `None` without bias correction.
     pub count: Option<Count<B>>,
-    /// Decaying mean of squared gradients, f32, or f64 for f64 parameters.
+    /// Moving average of squared gradients, f32, or f64 for f64 parameters.
     pub nu: P,
 }
 
 impl<B: Backend> ScaleByRms<B> {
-    /// Returns the count for the next step, and the bias correction of the means.
+    /// Returns the count for the next step, and the bias correction of the averages.
     fn correction<P: Tree<B>>(&self, count: Option<Count<B>>, updates: &P) -> (Option<Count<B>>, Option<Tensor<B, 1>>) {
         let count = count.map(increment);
         let readable = count.as_ref().filter(|count| !has_no_leaves(updates, count));
@@ -56,7 +56,7 @@ impl<B: Backend> ScaleByRms<B> {
         (count, correction)
     }
 
-    /// 1 over the root of a variance, with `eps`.
+    /// Returns 1 over the square root of a variance, with `eps`.
     fn over_root(&self, variance: Tensor<B, 1>) -> Tensor<B, 1> {
         match self.eps_in_sqrt {
             true => self.eps.plus(variance).sqrt(),
@@ -90,20 +90,20 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByRms<B> {
 #[derive(Clone, Debug)]
 pub struct ScaleByStddev<B: Backend>(ScaleByRms<B>);
 
-/// Divides gradients by their standard deviation: [`scale_by_rms`] with the square of the decaying mean subtracted
-/// from the mean of squares. Graves, "Generating Sequences With Recurrent Neural Networks" (2013).
+/// Rescales updates by their standard deviation: [`scale_by_rms`] with the square of the moving average subtracted from
+/// the average of squares. Graves, "Generating Sequences With Recurrent Neural Networks" (2013).
 pub fn scale_by_stddev<B: Backend>(options: ScaleByRms<B>) -> ScaleByStddev<B> {
     ScaleByStddev(options)
 }
 
-/// Both means, and the step count if they are bias-corrected.
+/// Both averages, and the step count if they are bias-corrected.
 #[derive(Tree, Clone, Debug)]
 pub struct ScaleByStddevState<B: Backend, P> {
     /// Number of steps; `None` without bias correction.
     pub count: Option<Count<B>>,
-    /// Decaying mean of gradients, f32, or f64 for f64 parameters.
+    /// Moving average of gradients, f32, or f64 for f64 parameters.
     pub mu: P,
-    /// Decaying mean of squared gradients, f32, or f64 for f64 parameters.
+    /// Moving average of squared gradients, f32, or f64 for f64 parameters.
     pub nu: P,
 }
 

@@ -8,8 +8,8 @@ use crate::{
     options::{nonnegative, setters},
 };
 
-/// AdaGrad's scaling: gradients divided by the root of the sum of all their squares so far. The fields are the
-/// hyperparameters; [`Default`] has optax's values.
+/// Rescales updates according to the AdaGrad algorithm: gradients divided by the square root of the sum of all their
+/// squares so far. The fields are the hyperparameters; [`Default`] has optax's values.
 ///
 /// Duchi, Hazan and Singer, "Adaptive Subgradient Methods for Online Learning and Stochastic Optimization" (2011).
 #[derive(Clone, Debug, Deserialize)]
@@ -34,12 +34,12 @@ setters! {
     into eps: Scalar<B>,
 }
 
-/// AdaGrad's scaling with these options; see [`ScaleByRss`].
+/// Rescales updates according to the AdaGrad algorithm; see [`ScaleByRss`].
 pub fn scale_by_rss<B: Backend>(options: ScaleByRss<B>) -> ScaleByRss<B> {
     options
 }
 
-/// The sum of squares.
+/// Sum of squares.
 #[derive(Tree, Clone, Debug)]
 pub struct ScaleByRssState<P> {
     /// Sum of all squared gradients, f32, or f64 for f64 parameters.
@@ -56,7 +56,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByRss<B> {
     fn update(&self, updates: P, state: Self::State, _params: &P) -> (P, Self::State) {
         let [updates, sum_of_squares] = elementwise([updates, state.sum_of_squares], |[g, sum]| {
             let sum = sum + g.clone() * g.clone();
-            // An element without any gradient so far has an update of 0, whatever eps is.
+            // If all gradients of an element were 0 so far, its update is 0, whatever `eps` is.
             let factor = self.eps.plus(sum.clone()).sqrt().recip().mask_fill(sum.clone().lower_equal_elem(0.0), 0.0);
             [factor * g, sum]
         });

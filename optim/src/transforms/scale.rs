@@ -11,7 +11,7 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub struct Identity;
 
-/// The identity: returns updates unchanged.
+/// Returns updates unchanged.
 pub fn identity() -> Identity {
     Identity
 }
@@ -50,7 +50,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for SetToZero {
 #[derive(Clone, Copy, Debug)]
 pub struct Stateless<F>(F);
 
-/// A transformation without state, from a function of updates and parameters.
+/// Creates a transformation without state from a function of updates and parameters.
 pub fn stateless<F>(f: F) -> Stateless<F> {
     Stateless(f)
 }
@@ -72,8 +72,7 @@ pub struct FromFunctions<I, U> {
     update: U,
 }
 
-/// A transformation from the two functions of [`GradientTransformation`], as optax's
-/// `GradientTransformation(init, update)`.
+/// Creates a transformation from its two functions, like optax's `GradientTransformation(init, update)`.
 ///
 /// ```
 /// use grove_backend::Backend;
@@ -138,7 +137,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for Scale<B> {
 #[derive(Clone, Debug)]
 pub struct ScaleBySchedule(Schedule);
 
-/// Multiplies updates by the value of a schedule at the step. The state is the step count.
+/// Multiplies updates by the value of a schedule at the current step. The state is the step count.
 pub fn scale_by_schedule(step_size: impl Into<Schedule>) -> ScaleBySchedule {
     ScaleBySchedule(step_size.into())
 }
@@ -167,8 +166,8 @@ pub struct ScaleByLearningRate<B: Backend> {
     flip_sign: bool,
 }
 
-/// Multiplies updates by minus the learning rate: the last part of an optimizer that minimises. The state is the step
-/// count if the learning rate is a schedule, and `None` otherwise.
+/// Multiplies updates by the negative learning rate: the last part of an optimizer that minimises. The state is the
+/// step count if the learning rate is a schedule, and `None` otherwise.
 pub fn scale_by_learning_rate<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>) -> ScaleByLearningRate<B> {
     ScaleByLearningRate { learning_rate: learning_rate.into(), flip_sign: true }
 }
@@ -180,7 +179,8 @@ impl<B: Backend> ScaleByLearningRate<B> {
         (if self.flip_sign { rate.negated() } else { rate }, count)
     }
 
-    /// If true, the default, updates are multiplied by minus the learning rate, otherwise by the learning rate.
+    /// Sets the sign. If true, the default, updates are multiplied by the negative learning rate, otherwise by the
+    /// learning rate.
     pub fn flip_sign(self, flip_sign: bool) -> Self {
         Self { flip_sign, ..self }
     }

@@ -15,8 +15,8 @@ pub struct Trace<B: Backend> {
     nesterov: bool,
 }
 
-/// Momentum: the sum of all updates, multiplied by `decay` before each addition. With `nesterov`, the result is
-/// decayed once more and the current update is added again.
+/// Computes a trace of past updates, the momentum: `trace = decay * trace + update`. With `nesterov`, the result is
+/// `update + decay * trace`, otherwise `trace`.
 ///
 /// Polyak, "Some methods of speeding up the convergence of iteration methods" (1964); Nesterov (1983), in the form of
 /// Sutskever et al., "On the importance of initialization and momentum in deep learning" (2013).
@@ -60,17 +60,17 @@ pub struct Ema<B: Backend> {
     debias: bool,
 }
 
-/// Replaces updates by their exponentially decaying mean; with `debias`, the mean is bias-corrected.
+/// Replaces updates by their exponential moving average, which is bias-corrected if `debias` is true.
 pub fn ema<B: Backend>(decay: impl Into<Scalar<B>>, debias: bool) -> Ema<B> {
     Ema { decay: decay.into(), debias }
 }
 
-/// Step count and mean.
+/// Step count and moving average.
 #[derive(Tree, Clone, Debug)]
 pub struct EmaState<B: Backend, P> {
     /// Number of steps.
     pub count: Count<B>,
-    /// Decaying mean without bias correction, f32, or f64 for f64 parameters.
+    /// Moving average without bias correction, f32, or f64 for f64 parameters.
     pub ema: P,
 }
 

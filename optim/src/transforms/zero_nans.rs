@@ -11,7 +11,7 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub struct ZeroNans;
 
-/// Replaces NaN by 0, and records the leaves that had any.
+/// Replaces NaN by 0 and records the leaves that had any.
 pub fn zero_nans() -> ZeroNans {
     ZeroNans
 }
@@ -19,7 +19,7 @@ pub fn zero_nans() -> ZeroNans {
 /// State of [`zero_nans`].
 #[derive(Tree, Clone, Debug)]
 pub struct ZeroNansState<B: Backend> {
-    /// For each parameter, by its path: `[1]`, true if its last update had a NaN.
+    /// `[1]` for each parameter path: true if the last update had a NaN.
     pub found_nan: NamedLeaves<B>,
 }
 

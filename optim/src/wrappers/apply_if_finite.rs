@@ -16,11 +16,11 @@ pub struct ApplyIfFinite<T> {
     max_consecutive_errors: u64,
 }
 
-/// Ignores gradients that are not finite: updates are 0 and the inner state is unchanged. After
-/// `max_consecutive_errors` such gradients in a row, further ones are applied, so that the failure shows.
+/// Ignores gradients that are not finite: the updates are 0 and the inner state stays unchanged. After
+/// `max_consecutive_errors` such gradients in a row, further ones are applied, so that the failure becomes visible.
 ///
-/// The condition is evaluated on the device without a read: the inner step is always computed, and then taken or not.
-/// `grove_train::fit` ends a run at the first step that is not finite, unless its option `non_finite` is
+/// The condition is evaluated on the device without a read: the inner step is always computed, and then selected or
+/// discarded. `grove_train::fit` ends a run at the first step that is not finite, unless its option `non_finite` is
 /// `NonFinite::Optimizer`.
 pub fn apply_if_finite<T>(inner: T, max_consecutive_errors: u64) -> ApplyIfFinite<T> {
     ApplyIfFinite { inner, max_consecutive_errors }
@@ -29,7 +29,7 @@ pub fn apply_if_finite<T>(inner: T, max_consecutive_errors: u64) -> ApplyIfFinit
 /// Counts of ignored gradients, and the inner state.
 #[derive(Tree, Clone, Debug)]
 pub struct ApplyIfFiniteState<B: Backend, S> {
-    /// Number of consecutive non-finite steps up to now.
+    /// Number of consecutive non-finite steps so far.
     pub notfinite_count: Count<B>,
     /// True if the last step was finite, `[1]`.
     pub last_finite: Array<B, 1, Bool>,

@@ -6,8 +6,8 @@ use crate::{GradientTransformation, apply_updates};
 
 /// A transformation with an erased type, for chains that are built from a configuration.
 ///
-/// Its state holds the leaves of the inner state by their paths. The paths are the same, so that a state saved with
-/// either can be loaded with the other. A vector of boxed transformations is a chain.
+/// The state contains the leaves of the inner state by path. The paths are those of the inner state, so that a state
+/// saved with either can be loaded with the other. A vector of boxed transformations is a chain.
 ///
 /// ```
 /// use grove_optim::{Adam, Boxed, GradientTransformation, adam, boxed, clip_by_global_norm};
@@ -60,7 +60,7 @@ fn state_of<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>>(
     mut leaves: NamedLeaves<B>,
     params: &P,
 ) -> T::State {
-    // Only the structure of the state: absent leaves allocate nothing.
+    // Only the structure of the state is needed, and absent leaves allocate nothing.
     let frame = inner.init(&skeleton(params.clone()));
     let state = map_with_path(frame, |path, _| {
         leaves.remove(path.as_str()).unwrap_or_else(|| {
@@ -95,7 +95,7 @@ where
     }
 }
 
-/// All leaves by their paths, including absent ones.
+/// Returns all leaves by path, including absent ones.
 fn named<B: Backend, S: Tree<B>>(state: &S) -> NamedLeaves<B> {
     leaves(state).into_iter().collect()
 }

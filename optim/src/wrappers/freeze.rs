@@ -10,10 +10,10 @@ pub struct Freeze<B: Backend> {
     mask: Filter<B>,
 }
 
-/// Drops the updates of leaves that pass a filter, so that their parameters do not change. (optax replaces them by
-/// zeros; here they are absent, and later transformations skip them.)
+/// Drops the updates of the leaves that pass a filter, so that their parameters do not change. (optax replaces these
+/// updates by zeros; here they are absent, and later transformations skip them.)
 ///
-/// Later transformations still have states for these leaves; with [`selective_transform`] they do not.
+/// Later transformations still have states for these leaves; use [`selective_transform`] to avoid that.
 ///
 /// # Panics
 /// [`init`](GradientTransformation::init) panics if a pattern of the filter matches no path of the parameters.

@@ -17,10 +17,10 @@ pub struct InjectHyperparams<B: Backend, F> {
 }
 
 /// Makes hyperparameters part of the state, where they can be read ([`hyperparam`]), set during training
-/// ([`set_hyperparam`]), saved and loaded. Those with a schedule can be read, and are overwritten by it at each step.
+/// ([`set_hyperparam`]), saved and loaded. A hyperparameter with a schedule can be read; each step overwrites it.
 ///
-/// The function builds the transformation from the values of a step. It is called at each step, so it should do no
-/// work but chaining, and the structure of the result must not depend on the values.
+/// `inner_factory` builds the transformation from the values of a step. It is called at each step, so it should only
+/// chain transformations, and the structure of the result must not depend on the values.
 ///
 /// ```
 /// use grove_optim::{Adamw, GradientTransformation, adamw, hyperparam, inject_hyperparams, set_hyperparam};
@@ -53,7 +53,7 @@ impl<B: Backend> Hyperparams<B> {
     /// Returns a hyperparameter.
     ///
     /// # Panics
-    /// If there is none of this name.
+    /// If there is no hyperparameter of this name.
     #[track_caller]
     pub fn get(&self, name: &str) -> Scalar<B> {
         self.0.get(name).cloned().unwrap_or_else(|| {
@@ -68,7 +68,7 @@ impl<B: Backend> Hyperparams<B> {
 pub struct InjectHyperparamsState<B: Backend, S> {
     /// Number of steps.
     pub count: Count<B>,
-    /// The values of the last step, which are also those of the next step unless they follow a schedule; `[1]` each.
+    /// Values of the last step, `[1]` each. The next step uses them too, unless they follow a schedule.
     pub hyperparams: BTreeMap<String, Array<B, 1>>,
     /// The state of the inner transformation.
     pub inner_state: S,
@@ -119,7 +119,7 @@ where
     }
 }
 
-/// Paths and values of all hyperparameters that [`inject_hyperparams`] put into a state, at any depth.
+/// Returns the paths and values of all hyperparameters that [`inject_hyperparams`] put into a state, at any depth.
 fn paths<B: Backend, S: Tree<B>>(state: &S) -> Vec<(String, AnyArray<B>)> {
     let injected = |path: &str| {
         let mut segments = path.rsplit('.').skip(1);
@@ -128,7 +128,7 @@ fn paths<B: Backend, S: Tree<B>>(state: &S) -> Vec<(String, AnyArray<B>)> {
     leaves(state).into_iter().filter(|(path, _)| injected(path)).collect()
 }
 
-/// Finds the one hyperparameter of this name or path.
+/// Finds the only hyperparameter with this name or path.
 fn find<B: Backend, S: Tree<B>>(state: &S, name: &str) -> Result<(String, AnyArray<B>), OptimError> {
     let all = paths(state);
     let known: Vec<String> = all.iter().map(|(path, _)| path.clone()).collect();
@@ -141,20 +141,20 @@ fn find<B: Backend, S: Tree<B>>(state: &S, name: &str) -> Result<(String, AnyArr
     }
 }
 
-/// Reads a hyperparameter of a state that contains [`inject_hyperparams`] at any depth, by its name, or by its path
-/// if several have this name. Synchronises with the device.
+/// Reads a hyperparameter of a state that contains [`inject_hyperparams`] at any depth. `name` is its name, or its path
+/// if several have the same name. Synchronises with the device.
 ///
 /// # Errors
 /// [`OptimError::UnknownHyperparameter`] or [`OptimError::AmbiguousHyperparameter`] with the paths of all
-/// hyperparameters; [`OptimError::AbsentHyperparameter`] if the state is a skeleton, or its part has no leaves.
+/// hyperparameters; [`OptimError::AbsentHyperparameter`] if the state is a skeleton, or no parameter uses the value.
 pub fn hyperparam<B: Backend, S: Tree<B>>(state: &S, name: &str) -> Result<f64, OptimError> {
     let (path, leaf) = find(state, name)?;
     let data = leaf.into_data().ok_or(OptimError::AbsentHyperparameter { path })?;
     Ok(data.iter::<f64>().next().unwrap_or(f64::NAN))
 }
 
-/// Sets a hyperparameter of a state; see [`hyperparam`]. One with a schedule returns to the schedule at the next
-/// step.
+/// Sets a hyperparameter of a state; see [`hyperparam`]. A hyperparameter with a schedule returns to the schedule at
+/// the next step.
 ///
 /// # Errors
 /// Those of [`hyperparam`]; [`OptimError::Value`] if the value is not finite.

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use super::{Partition, partition};
 use crate::{Scale, scale};
 
-/// Layer-wise learning rate decay: updates of a leaf are multiplied by `factor` to the power of its depth below the head,
-/// as in ELECTRA and BEiT. It stands behind the optimizer in a chain.
+/// Layer-wise learning rate decay: multiplies the updates of a leaf by `factor` to the power of its depth below the
+/// head, as in ELECTRA and BEiT. Place it after the optimizer in a chain.
 ///
-/// `depth` gives the depth of a path, from 0 for the head to `deepest`.
+/// `depth` returns the depth of a path, from 0 for the head to `deepest`.
 ///
 /// ```
 /// use grove_optim::{GradientTransformation, layer_decay};
@@ -34,8 +34,8 @@ pub fn layer_decay<B: Backend>(
     partition(slower, move |path, _| depth(path.as_str()).to_string())
 }
 
-/// [`layer_decay`] for the parameters of a model, whose depths are looked up once: `depth` gives the depth of a path, 0 for
-/// the head. The deepest is found.
+/// [`layer_decay`] for the parameters of a model. `depth` returns the depth of a path, from 0 for the head; it is
+/// called once per path, and the maximum depth is found automatically.
 pub fn layer_decay_of<B: Backend>(
     model: &impl Tree<B>,
     factor: f64,

@@ -24,9 +24,8 @@ pub struct Lookahead<B: Backend, T> {
 /// Lookahead: after every `sync_period` steps of an optimizer, the slow parameters move towards the fast ones by the
 /// fraction `slow_step_size` of their distance, and the fast parameters are set to the slow ones.
 ///
-/// The parameters of the model are the fast ones. The slow ones are part of the state: use [`LookaheadState::slow`]
-/// for evaluation. (In optax both are parameters, a `LookaheadParams`, and updates are pairs; the values are the
-/// same.)
+/// The parameters of the model are the fast ones. The slow ones are part of the state: use [`LookaheadState::slow`] for
+/// evaluation. (In optax both are parameters, a `LookaheadParams`, and updates are pairs; the values are the same.)
 ///
 /// Zhang et al., "Lookahead Optimizer: k steps forward, 1 step back" (2019).
 ///
@@ -48,7 +47,7 @@ pub struct LookaheadState<B: Backend, S, P> {
     pub fast_state: S,
     /// Number of steps since the last synchronisation.
     pub steps_since_sync: Count<B>,
-    /// The slow parameters, f32, or f64 for f64 parameters; absent for absent ones.
+    /// The slow parameters, f32, or f64 for f64 parameters; absent for absent parameters.
     pub slow: P,
 }
 

@@ -13,8 +13,8 @@ pub struct Masked<B: Backend, T> {
     mask: Filter<B>,
 }
 
-/// Applies a transformation to the leaves that pass a filter. The others are returned unchanged, and have no state. Where
-/// no leaf passes, all updates are returned unchanged.
+/// Applies a transformation to the leaves that pass a filter. The other leaves are returned unchanged and have no
+/// state. If no leaf passes, all updates are returned unchanged.
 pub fn masked<B: Backend, T>(inner: T, mask: Filter<B>) -> Masked<B, T> {
     Masked { inner, mask }
 }
@@ -30,7 +30,7 @@ impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransforma
     fn update(&self, updates: P, state: Self::State, params: &P) -> (P, Self::State) {
         let (updates, rest) = partition(updates, &self.mask);
         let params = filter(params.clone(), &self.mask);
-        // Transformations of others may not expect the state that they have then.
+        // A custom transformation may not expect a state without leaves.
         if device_of(&params).is_none() && device_of(&updates).is_none() {
             return (rest, state);
         }

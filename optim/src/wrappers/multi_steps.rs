@@ -9,15 +9,15 @@ use crate::{
     transformation::{bound, has_no_leaves, increment, steps, zero_count},
 };
 
-/// Gradient accumulation: collects the gradients of several steps and makes one step of an optimizer with their mean,
+/// Gradient accumulation: averages the gradients of several steps and makes one step of an optimizer with the mean,
 /// equivalent to a larger batch that would not fit into memory. Updates in between are 0. See [`multi_steps`].
 ///
 /// All gradients have the same weight, as in optax. If their losses are means over different numbers of items, the
-/// result is not the mean over all items: `grove_train::fit` accumulates by itself, and weights them by
+/// result is not the mean over all items. `grove_train::fit` has its own accumulation, which weights gradients by
 /// `Outcome::weight`.
 ///
 /// [`update`](GradientTransformation::update) is one function of arrays, independent of the position in the cycle: it
-/// computes the inner step each time, and takes it or not. `fit` computes it once per step.
+/// always computes the inner step, and then selects or discards it. `fit` computes the inner step once per step.
 #[derive(Clone, Debug)]
 pub struct MultiSteps<T> {
     /// The optimizer.
@@ -26,7 +26,7 @@ pub struct MultiSteps<T> {
     pub every_k: EveryK,
     /// If true, the default, the optimizer gets the mean of the gradients, otherwise the sum.
     pub use_grad_mean: bool,
-    /// Gradients to skip. Default none.
+    /// Criterion for skipped gradients. Default: none are skipped.
     pub skip: SkipUpdates,
 }
 
@@ -51,7 +51,7 @@ impl From<Schedule> for EveryK {
     }
 }
 
-/// Criterion for gradients that are neither collected nor counted.
+/// Criterion for gradients that are neither accumulated nor counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum SkipUpdates {
     /// No gradient is skipped.
@@ -66,7 +66,7 @@ pub enum SkipUpdates {
     },
 }
 
-/// One step of an optimizer for each `every_k` gradients, with their mean; see [`MultiSteps`].
+/// Makes one step of an optimizer for each `every_k` gradients, with their mean; see [`MultiSteps`].
 ///
 /// ```
 /// use grove_optim::{Adam, GradientTransformation, adam, multi_steps};
@@ -84,16 +84,16 @@ pub fn multi_steps<T>(inner: T, every_k: impl Into<EveryK>) -> MultiSteps<T> {
     MultiSteps { inner, every_k, use_grad_mean: true, skip: SkipUpdates::Never }
 }
 
-/// State of [`MultiSteps`]: counts, the inner state and the collected gradients.
+/// State of [`MultiSteps`]: counts, the inner state and the accumulated gradients.
 #[derive(Tree, Clone, Debug)]
 pub struct MultiStepsState<B: Backend, S, P> {
-    /// Number of gradients collected for the next step.
+    /// Number of gradients accumulated for the next step.
     pub mini_step: Count<B>,
     /// Number of completed steps.
     pub gradient_step: Count<B>,
     /// The state of the optimizer.
     pub inner_opt_state: S,
-    /// Mean or sum of the collected gradients, f32, or f64 for f64 parameters.
+    /// Mean or sum of the accumulated gradients, f32, or f64 for f64 parameters.
     pub acc_grads: P,
 }
 
@@ -105,8 +105,8 @@ impl<B: Backend, S, P> MultiStepsState<B, S, P> {
 }
 
 impl<T> MultiSteps<T> {
-    /// Adds gradients to the collected ones. Returns the result twice: as updates, absent where the updates are, and
-    /// as state.
+    /// Adds gradients to the accumulated ones. Returns the result twice: as updates, absent where the given updates
+    /// are, and as state.
     fn collect<B: Backend, P: Tree<B>>(&self, updates: P, acc_grads: P, mini_step: &Count<B>) -> [P; 2] {
         let part = Scalar::Array(steps(mini_step, precision(&updates)).add_scalar(1.0).recip());
         elementwise([updates, acc_grads], |[g, acc]| {
@@ -118,7 +118,7 @@ impl<T> MultiSteps<T> {
         })
     }
 
-    /// Returns `[1]`, true if the gradients are to be skipped; `None` if they never are.
+    /// Returns `[1]`, true if the gradients are skipped; `None` if gradients are never skipped.
     fn skipped<B: Backend, P: Tree<B>>(&self, updates: &P) -> Option<Tensor<B, 1, Bool>> {
         match self.skip {
             SkipUpdates::Never => None,
@@ -152,7 +152,7 @@ impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransforma
         let emit = match &self.every_k {
             EveryK::Steps(every_k) => collected.val().greater_equal_elem(bound(*every_k)),
             EveryK::Schedule(schedule) => {
-                // Schedules are f32; numbers of steps are integers.
+                // A schedule returns f32, but `every_k` is an integer.
                 let every_k = schedule.at(state.gradient_step.val()).round();
                 steps(&collected, FloatDType::F32).greater_equal(every_k)
             }

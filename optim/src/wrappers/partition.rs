@@ -14,7 +14,7 @@ pub struct Partition<B: Backend, T> {
     labels: Arc<Labels<B>>,
 }
 
-/// Different transformations for different leaves: each leaf goes to the transformation whose name is its label.
+/// Applies different transformations to different leaves: each leaf gets the transformation whose name is its label.
 /// Transformations of several types are [`boxed`](crate::boxed). Paths in the state begin with the names,
 /// `head.0.count`.
 ///

@@ -19,15 +19,15 @@ pub struct ScheduleFree<B: Backend, T> {
     pub base_optimizer: T,
     /// The learning rate of the optimizer.
     pub learning_rate: ScalarOrSchedule<B>,
-    /// Position of the model's parameters between the optimizer's parameters (0) and their mean (1). Default 0.9.
+    /// Position of the model's parameters between the optimizer's parameters (0) and their average (1). Default 0.9.
     pub b1: Scalar<B>,
-    /// Exponent of the largest learning rate so far, as the weight of a step in the mean. Default 2.
+    /// Exponent of the largest learning rate so far, in the weight of a step in the average. Default 2.
     pub weight_lr_power: f64,
 }
 
 /// Schedule-free learning: the optimizer updates its own parameters `z` with gradients at the model's parameters `y`,
-/// which are an interpolation between `z` and the mean `x` of all `z` so far. [`schedule_free_eval_params`] returns
-/// `x`, the parameters for evaluation. `learning_rate` must be the optimizer's own.
+/// which are an interpolation between `z` and the average `x` of all `z` so far. [`schedule_free_eval_params`] returns
+/// `x`, the parameters for evaluation. `learning_rate` must be the learning rate of the optimizer.
 ///
 /// Defazio et al., "The Road Less Scheduled" (2024).
 pub fn schedule_free<B: Backend, T>(
@@ -117,8 +117,8 @@ impl<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>> GradientTransforma
     }
 }
 
-/// Returns the parameters for evaluation: the mean of the optimizer's. Untrained leaves and dtypes are those of
-/// `params`, the model in training; all of them where the optimizer has no leaves.
+/// Returns the parameters for evaluation: the average of the optimizer's parameters. Untrained leaves and dtypes are
+/// those of `params`, the model in training. If the optimizer has no leaves, returns `params`.
 pub fn schedule_free_eval_params<B: Backend, S, P: Tree<B>>(state: &ScheduleFreeState<B, S, P>, params: P) -> P {
     if !state.b1.is_present() {
         return params;

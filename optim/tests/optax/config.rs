@@ -23,7 +23,7 @@ fn built<B: Backend>(text: &str) -> Boxed<B, Leaves<B>> {
 fn same_as_written_out<B: Backend>(device: B::Device) {
     let check = |text: &str, expected: Leaves<B>| {
         let found = run(&built::<B>(text), &device);
-        // Where kernels are fused, what is fused, and so rounded, depends on what ran before.
+        // With kernel fusion, rounding depends on which operations ran before.
         let is_same = match B::FUSES {
             true => all_close(&found, &expected, 1e-6, 1e-7),
             false => eq(&found, &expected),
@@ -205,7 +205,7 @@ fn errors_name_the_field_and_the_valid_values() {
         let error = built.err().unwrap_or_else(|| panic!("{text} is valid")).to_string();
         assert!(error.contains(expected), "{text}: {error}");
     }
-    // A value that no file can contain.
+    // NaN, which no JSON file can contain.
     let config = OptimizerConfig::new(OptimizerName::Adam, f64::NAN);
     assert!(matches!(config.build::<Flex, Leaves<_>>(), Err(OptimError::Value { .. })));
 }

@@ -19,7 +19,7 @@ pub struct Leaves<B: Backend> {
 
 const STEPS: usize = 20;
 const KEPT: [usize; 3] = [1, 5, 20];
-/// Largest distance, relative to the largest value of the leaf.
+/// Maximum distance, relative to the largest value of the leaf.
 const TOLERANCE: f64 = 1e-5;
 
 fn file() -> &'static SafeTensors<'static> {
@@ -54,7 +54,7 @@ pub fn tree<B: Backend>(name: &str, device: &B::Device) -> Leaves<B> {
     map_with_path(absent(), |path, _| AnyArray::from_data(data(&format!("{name}.{path}")), device))
 }
 
-/// The gradients of a step, from 1.
+/// Returns the gradients of a step, counted from 1.
 pub fn grads<B: Backend>(name: &str, step: usize, device: &B::Device) -> Leaves<B> {
     map_with_path(absent(), |path, leaf| {
         let rows = data(&format!("{name}.{path}"));
@@ -64,7 +64,7 @@ pub fn grads<B: Backend>(name: &str, step: usize, device: &B::Device) -> Leaves<
     })
 }
 
-/// Compares the present leaves of a tree with the fixture's, all of them. Returns the largest relative distance.
+/// Compares all present leaves of a tree with the fixture. Returns the largest relative distance.
 pub fn compare<B: Backend, T: Tree<B>>(tree: &T, prefix: &str) -> f64 {
     let (largest, others) = compare_leaves(tree, prefix);
     // Frozen parameters have no state in grove, and zeros in optax.
@@ -72,7 +72,7 @@ pub fn compare<B: Backend, T: Tree<B>>(tree: &T, prefix: &str) -> f64 {
     largest
 }
 
-/// As [`compare`], with the names of the fixture's other leaves.
+/// Like [`compare`], but also returns the names of the fixture's other leaves.
 pub fn compare_leaves<B: Backend, T: Tree<B>>(tree: &T, prefix: &str) -> (f64, BTreeSet<String>) {
     let mut expected: BTreeSet<String> = file().names().iter().map(|name| name.to_string()).collect();
     expected
@@ -95,7 +95,7 @@ pub fn compare_leaves<B: Backend, T: Tree<B>>(tree: &T, prefix: &str) -> (f64, B
     (largest, expected)
 }
 
-/// A case whose gradients are the usual ones.
+/// Runs a case with the usual gradients.
 pub fn check<B, T>(name: &str, optimizer: T, device: &B::Device)
 where
     B: Backend,
@@ -104,11 +104,11 @@ where
     check_with::<B, _>(name, optimizer, "grads", |_, state| state, device);
 }
 
-/// Runs a case; `between` may change the state after each step. Returns parameters and state at the end.
+/// Runs a case; `between` may change the state after each step. Returns the final parameters and state.
 ///
-/// Also tests laws of every transformation: `init` of a skeleton gives the skeleton of the state, a tree without leaves
-/// has empty updates, absent updates stay absent, the boxed transformation gives the same results, and a whole step is as
-/// close to optax as its two parts.
+/// Also tests properties of every transformation: `init` of a skeleton returns the skeleton of the state, a tree
+/// without leaves has empty updates, absent updates stay absent, the boxed transformation gives the same results, and
+/// `step` is as close to optax as `update` and `apply_updates`.
 pub fn check_with<B, T>(
     name: &str,
     optimizer: T,
@@ -189,8 +189,8 @@ where
     (params, state)
 }
 
-/// Steps of a part of an optimizer that has no leaves, as where all others are masked or frozen: nothing is present before
-/// and after them.
+/// Steps of a part of an optimizer without leaves, as when all are masked or frozen: no leaf is present before or
+/// after.
 fn without_leaves<B: Backend, T: GradientTransformation<B, Leaves<B>>>(name: &str, optimizer: &T, params: &Leaves<B>) {
     fn check_absent<B: Backend>(name: &str, what: &str, tree: &impl Tree<B>) {
         let present: Vec<_> = leaves(tree).into_iter().filter(|(_, leaf)| leaf.is_present()).collect();

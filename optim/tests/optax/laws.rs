@@ -1,4 +1,4 @@
-//! Laws that hold for all values.
+//! Properties that hold for all values.
 
 use burn::tensor::{DType, FloatDType, Int, Tensor};
 use grove_optim::*;
@@ -107,7 +107,7 @@ fn what_is_not_trained_stays<B: Backend>(device: B::Device) {
         ids: Array::new(Tensor::from_ints([5, 6], &device)),
         mean: Array::new(Tensor::from_floats([7.0], &device)),
     };
-    // As from `value_and_grad`: absent for leaves that are not differentiated.
+    // As from `value_and_grad`: leaves that are not differentiated are absent.
     let grads = filter(model.clone(), &by_path("weight"));
     let inner = chain((clip_by_global_norm(1.0), zero_nans(), adafactor(0.1, Adafactor::default().momentum(0.9))));
     let optimizer = multi_steps(apply_if_finite(lookahead::<B, _>(inner, 2, 0.5), 3), 2);
@@ -141,7 +141,7 @@ fn states_are_f32<B: Backend>(device: B::Device) {
     assert!(dtypes(leaves(&params)).iter().all(|dtype| *dtype == DType::BF16));
 }
 
-/// A state of NaN where the condition does not hold, with integers and booleans.
+/// Selects against a state of NaN, with integers and booleans.
 fn selection<B: Backend>(device: B::Device) {
     type Parts<B> = (Array<B, 2>, Array<B, 1, Int>, Array<B, 1, burn::tensor::Bool>);
     let parts = |number: f32, integer: i32| -> Parts<B> {

@@ -1,4 +1,4 @@
-//! The layouts of layers: linear ones have `[inputs, outputs]`, recurrent cells `[outputs, inputs]`.
+//! Weight layouts: linear layers have `[inputs, outputs]`, recurrent cells `[outputs, inputs]`.
 
 use burn::tensor::Tolerance;
 use grove_optim::*;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 type Matrices<B> = BTreeMap<String, Array<B, 2>>;
 
-/// The matrices of a recurrent cell with a projection, and the same maps as linear layers.
+/// Returns the matrices of a recurrent cell with a projection, and the same maps as linear layers.
 fn cell_and_linear<B: Backend>(key: u64, device: &B::Device) -> [Matrices<B>; 2] {
     let shapes = [("ih", [12, 2]), ("hh", [12, 3]), ("hr", [3, 5])];
     let matrices = shapes.map(|(name, shape)| (name, Key::new(key).fold_in(shape[1] as u32).normal(shape, device)));
@@ -40,7 +40,7 @@ fn recurrent_cells_are_as_their_transposes<B: Backend>(device: B::Device) {
     check::<B, _>("muon of rows", muon(1.0, Muon::default().preconditioning(Preconditioning::Aol)), &device);
     check::<B, _>("adaptive clipping", adaptive_grad_clip(0.1), &device);
 
-    // Its two singular values are about 1, times sqrt(12 / 2) for twelve outputs of two inputs.
+    // Both singular values are about 1, times sqrt(12 / 2) for 12 outputs and 2 inputs.
     let [[cell, _], [grads, _]] = [0, 1].map(|key| cell_and_linear::<B>(key, &device));
     let updates = update(&muon(1.0, Muon::default()), grads, &cell);
     let norm = updates["weight_ih"].val().square().mean().sqrt().into_data().iter::<f64>().next().expect("a number");

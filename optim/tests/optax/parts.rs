@@ -1,4 +1,4 @@
-//! Parts of an optimizer without leaves: the others work as alone.
+//! Parts of an optimizer without leaves: the other parts work as if alone.
 
 use grove_backend::Flex;
 use grove_optim::*;
@@ -6,7 +6,7 @@ use grove_tree::{Array, Backend, Filter, Key, by_path, eq, everything, filter, i
 
 use crate::fixture::{Leaves, compare_leaves, grads, tree};
 
-/// Twenty steps of a tree of some leaves, compared with optax, where the other leaves are there too.
+/// Compares twenty steps with some of the leaves with optax's steps with all leaves.
 fn check_part<B, T>(name: &str, part: &str, optimizer: T, device: &B::Device)
 where
     B: Backend,
@@ -35,7 +35,7 @@ fn other_part_works_as_alone<B: Backend>(device: B::Device) {
     check_part::<B, _>("muon", "b", boxed, &device);
 }
 
-/// A schedule, state of all kinds and wrappers, none of which has a leaf.
+/// A schedule, all kinds of state and all wrappers, without any leaf.
 fn nothing_is_trained<B: Backend>(device: B::Device) {
     let (params, gradients) = (tree::<B>("params", &device), grads::<B>("grads", 1, &device));
     let inner = || {
@@ -70,7 +70,7 @@ fn nothing_is_trained<B: Backend>(device: B::Device) {
     assert!(eq(&schedule_free_eval_params(&state, params.clone()), &params));
 }
 
-/// Parts with labels of their own for the leaves that they get.
+/// Each part has labels only for its own leaves.
 fn labels_of_other_parts_are_not_asked_for<B: Backend>(device: B::Device) {
     let params = tree::<B>("params", &device);
     let of_part = |part: &'static str| {
@@ -83,7 +83,7 @@ fn labels_of_other_parts_are_not_asked_for<B: Backend>(device: B::Device) {
     optimizer.init(&filter(params, &!is_inexact()));
 }
 
-/// Its count is read, as the functions of grove do not.
+/// A custom transformation that reads its count unchecked, unlike grove's.
 fn transformation_of_ones_own<B: Backend>(device: B::Device) {
     let own = gradient_transformation(zero_count, |updates: Leaves<B>, count: Count<B>, _: &Leaves<B>| {
         let count = Array::new(count.val() + 1);

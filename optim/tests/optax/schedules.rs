@@ -60,7 +60,7 @@ fn schedules<B: Backend>(device: B::Device) {
 
 on_each_backend!(schedules);
 
-/// A warm-up of no steps is over before the first one. (optax 0.2.8 stays at `init_value` for ever in the first of these.)
+/// A warm-up of 0 steps starts at the peak. (optax 0.2.8 stays at `init_value` for ever in the first of these.)
 #[test]
 fn warm_ups_of_no_steps_begin_at_the_peak() {
     let schedules = [

@@ -5,13 +5,13 @@ use std::fmt;
 #[cfg(feature = "gguf")]
 use candle_core::quantized::GgmlDType;
 
-/// Quantization of a tensor: blocks of 32, 64, 128 or 256 consecutive values of a row, with common scales.
+/// Quantization type of a tensor: blocks of 32, 64, 128 or 256 consecutive values of a row, with common scales.
 ///
-/// The names are llama.cpp's. Types for which [`is_decodable`](Self::is_decodable) returns true are read as floats;
-/// all can be read without decoding, into a leaf of bytes.
+/// The names are llama.cpp's. Types for which [`is_decodable`](Self::is_decodable) returns true are read as floats; all
+/// types can be read without decoding, into a leaf of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
-#[allow(non_camel_case_types)] // their names everywhere else
+#[allow(non_camel_case_types)] // their names in llama.cpp
 pub enum BlockType {
     /// 4 bits, a scale for 32 values.
     Q4_0,
@@ -71,7 +71,7 @@ pub enum BlockType {
 type Facts = (u32, &'static str, usize, usize);
 
 impl BlockType {
-    /// All types, in the order of their numbers in the format.
+    /// All types, ordered by their numbers in the format.
     pub const ALL: [Self; 26] = [
         Self::Q4_0,
         Self::Q4_1,
@@ -133,39 +133,39 @@ impl BlockType {
         }
     }
 
-    /// The type with this number in the format; `None` if unknown.
+    /// Returns the type with this number in the format; `None` if unknown.
     pub(super) fn of_number(number: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.facts().0 == number)
     }
 
-    /// llama.cpp's name, such as `Q4_K`.
+    /// Returns llama.cpp's name, such as `Q4_K`.
     pub const fn name(self) -> &'static str {
         self.facts().1
     }
 
-    /// Number of values in a block.
+    /// Returns the number of values in a block.
     pub const fn values_per_block(self) -> usize {
         self.facts().2
     }
 
-    /// Number of bytes in a block.
+    /// Returns the number of bytes in a block.
     pub const fn bytes_per_block(self) -> usize {
         self.facts().3
     }
 
-    /// Bytes of a row of `values` values; `None` if they are not a whole number of blocks.
+    /// Returns the size in bytes of a row of `values` values; `None` if the row is not a whole number of blocks.
     pub fn row_bytes(self, values: usize) -> Option<usize> {
         let blocks = values.is_multiple_of(self.values_per_block()).then(|| values / self.values_per_block())?;
         blocks.checked_mul(self.bytes_per_block())
     }
 
-    /// Values of a row of `bytes` bytes; `None` if they are not a whole number of blocks.
+    /// Returns the number of values in a row of `bytes` bytes; `None` if the row is not a whole number of blocks.
     pub fn row_values(self, bytes: usize) -> Option<usize> {
         let blocks = bytes.is_multiple_of(self.bytes_per_block()).then(|| bytes / self.bytes_per_block())?;
         blocks.checked_mul(self.values_per_block())
     }
 
-    /// Returns true if tensors of this type can be read as floats. Without the feature `gguf` none can.
+    /// Returns true if tensors of this type can be read as floats. Without the feature `gguf`, no type can.
     pub fn is_decodable(self) -> bool {
         #[cfg(feature = "gguf")]
         return self.candle().is_some();
@@ -173,7 +173,7 @@ impl BlockType {
         return false;
     }
 
-    /// candle-core's type, if it can decode it. (candle-core lists `Q8_1` but panics on it.)
+    /// Returns candle-core's type, if candle-core can decode it. (candle-core lists `Q8_1` but panics on it.)
     #[cfg(feature = "gguf")]
     pub(super) fn candle(self) -> Option<GgmlDType> {
         Some(match self {

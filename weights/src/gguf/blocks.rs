@@ -12,7 +12,7 @@ use crate::convert::convert;
 use crate::entry::{Entry, element_count};
 use crate::mapped::MappedFile;
 
-/// Values decoded at a time: a whole number of blocks of every type, and small enough for a processor's cache.
+/// Number of values decoded at a time: a whole number of blocks of every type, and small enough for the cache.
 const CHUNK: usize = 1 << 14;
 
 /// The blocks of a quantized tensor, decoded on request.
@@ -27,7 +27,7 @@ pub(crate) struct Blocks<'a> {
 }
 
 impl<'a> Blocks<'a> {
-    /// The blocks of an entry; `None` if they reach beyond the file.
+    /// Creates the blocks of an entry; `None` if they extend beyond the file.
     pub(crate) fn new(file: &'a MappedFile, entry: &Entry, kind: BlockType) -> Option<Self> {
         let count = element_count(&entry.shape)?;
         let end = kind.row_bytes(count)?.checked_add(entry.offset)?;
@@ -38,7 +38,7 @@ impl<'a> Blocks<'a> {
         self.kind
     }
 
-    /// Number of values.
+    /// Returns the number of values.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
@@ -73,8 +73,7 @@ impl<'a> Blocks<'a> {
     }
 }
 
-/// Decodes whole blocks. They are copied into `room` first, since candle requires alignment, which a file need not
-/// have.
+/// Decodes whole blocks. They are first copied into `room`, because candle requires alignment, which a file may lack.
 #[cfg(feature = "gguf")]
 fn decode(kind: BlockType, bytes: &[u8], room: &mut Vec<u64>) -> Result<Vec<f32>, String> {
     let candle = kind.candle().ok_or_else(|| format!("blocks of {kind} are not decoded"))?;
@@ -89,7 +88,7 @@ fn decode(kind: BlockType, bytes: &[u8], room: &mut Vec<u64>) -> Result<Vec<f32>
     }
 }
 
-/// Refuses: a build without the feature `gguf` decodes nothing.
+/// Returns an error: without the feature `gguf`, nothing is decoded.
 #[cfg(not(feature = "gguf"))]
 fn decode(kind: BlockType, _: &[u8], _: &mut Vec<u64>) -> Result<Vec<f32>, String> {
     Err(format!("blocks of {kind} are decoded by grove's feature `gguf`, which this program was built without"))
@@ -102,7 +101,7 @@ mod tests {
 
     #[test]
     fn any_stretch_of_values_is_decoded() {
-        // More than two chunks of Q8_0, whose blocks are a scale (1) and 32 integers; the data begins at an odd byte.
+        // More than two chunks of Q8_0, whose blocks are a scale (1) and 32 integers; the data starts at an odd byte.
         let count = 2 * CHUNK + 3 * 32;
         let number = |value: usize| (value % 251) as u8 as i8;
         let mut content = vec![7u8; 5];

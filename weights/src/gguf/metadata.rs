@@ -9,18 +9,18 @@ use super::value::{GgufArray, GgufValue, ValueType, check, read};
 use crate::error::{Result, WeightsError};
 use crate::mapped::MappedFile;
 
-/// Longest name of a key or a tensor, in bytes: the format's limit for keys.
+/// Maximum length of the name of a key or a tensor, in bytes: the format's limit for keys.
 pub(super) const LONGEST_NAME: u64 = u16::MAX as u64;
-/// Smallest size of a key in bytes: the length of its name, its type, and a value.
+/// Minimum size of a key in bytes: the length of its name, its type, and a value.
 const SMALLEST_KEY: usize = 8 + 4 + 1;
-/// Largest number of keys; files have about fifty. The limit bounds the memory of the table of keys.
+/// Maximum number of keys; files have about fifty. The limit bounds the memory of the table of keys.
 const MOST_KEYS: u64 = 1 << 16;
 
-/// Typed keys and values at the beginning of a GGUF file, such as `llama.block_count` and `tokenizer.ggml.tokens`.
-/// The keys and their values are specified in <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
+/// Typed keys and values at the start of a GGUF file, such as `llama.block_count` and `tokenizer.ggml.tokens`,
+/// specified in <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 ///
-/// Values are read from the mapped file on request. A vocabulary of a hundred thousand strings takes no memory until
-/// then, and afterwards only the memory of references.
+/// Values are read from the mapped file on request: a vocabulary of a hundred thousand strings takes no memory until it
+/// is read, and then only the memory of references.
 #[derive(Debug)]
 pub struct GgufMetadata {
     file: Arc<MappedFile>,
@@ -54,7 +54,7 @@ impl GgufMetadata {
         Ok(Self { file: file.clone(), version, fields })
     }
 
-    /// Version of the format, 2 or 3.
+    /// Returns the version of the format, 2 or 3.
     pub fn version(&self) -> u32 {
         self.version
     }
@@ -64,17 +64,17 @@ impl GgufMetadata {
         self.value(*self.fields.get(key)?)
     }
 
-    /// Returns a string. Like the following methods, `None` if the key is missing or of another type.
+    /// Returns a string; `None`, here and in the following methods, if the key is missing or of another type.
     pub fn string(&self, key: &str) -> Option<&str> {
         self.get(key)?.string()
     }
 
-    /// Returns an integer of any width, signed or not; `None` if it is negative.
+    /// Returns an integer of any width, signed or unsigned; `None` if it is negative.
     pub fn integer(&self, key: &str) -> Option<u64> {
         self.get(key)?.integer()
     }
 
-    /// Returns a float of 32 or 64 bits. A 32-bit float is widened, and `as f32` restores it exactly.
+    /// Returns a 32-bit or 64-bit float. A 32-bit float is widened, and `as f32` restores it exactly.
     pub fn float(&self, key: &str) -> Option<f64> {
         self.get(key)?.float()
     }
@@ -84,7 +84,7 @@ impl GgufMetadata {
         self.get(key)?.boolean()
     }
 
-    /// Returns an array, whose values are read one after another.
+    /// Returns an array, whose values are read one at a time.
     pub fn array(&self, key: &str) -> Option<GgufArray<'_>> {
         self.get(key)?.array()
     }
@@ -104,12 +104,12 @@ impl GgufMetadata {
         self.array(key)?.all(GgufValue::float)
     }
 
-    /// All keys, sorted, with their values.
+    /// Iterates over all keys, sorted, with their values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, GgufValue<'_>)> {
         self.fields.iter().filter_map(|(key, field)| Some((key.as_str(), self.value(*field)?)))
     }
 
-    /// `None` if the file has changed since it was opened and checked.
+    /// Returns `None` if the file has changed since it was opened and checked.
     fn value(&self, (kind, place): (ValueType, usize)) -> Option<GgufValue<'_>> {
         read(&mut Reader::new(self.file.bytes(), place), kind).ok()
     }

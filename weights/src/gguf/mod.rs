@@ -1,11 +1,11 @@
 //! llama.cpp's GGUF files: typed keys and values, a table of tensors, and the tensors' data.
 //!
-//! Source: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>. Versions 2 and 3 are read, little-endian. The
-//! header is read in place, and every size in it is compared with the file before use.
+//! Source: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>. Supports versions 2 and 3, little-endian. The
+//! header is parsed in place, and every size in it is compared with the file before use.
 //!
-//! Quantized tensors are decoded by `candle-core` ([`blocks`]). Its reader of headers is not used: it allocates any
-//! claimed length, follows nested arrays of any depth, overlooks duplicate names, replaces invalid UTF-8, and rejects
-//! files whose tensors include integers, 64-bit floats or newer block types.
+//! Quantized tensors are decoded by `candle-core` ([`blocks`]). Its header parser is not used: it allocates any claimed
+//! length, follows nested arrays of any depth, overlooks duplicate names, replaces invalid UTF-8, and rejects files
+//! whose tensors include integers, 64-bit floats or newer block types.
 
 pub(crate) mod block_type;
 mod blocks;
@@ -37,7 +37,7 @@ const MAGIC: &[u8] = b"GGUF";
 const REVERSED: &[u8] = b"FUGG";
 
 const ALIGNMENT_KEY: &str = "general.alignment";
-/// Alignment in bytes if the key is missing.
+/// Default alignment in bytes.
 const USUAL_ALIGNMENT: usize = 32;
 
 /// Returns true if the content is a GGUF file, of any version and byte order.
@@ -71,7 +71,7 @@ pub(crate) fn read_contents(file: &Arc<MappedFile>) -> Result<Contents> {
     Ok(Contents { entries, metadata, gguf: Some(gguf) })
 }
 
-/// Reason for rejecting an unsupported version or byte order; `None` if the file is supported.
+/// Returns the reason for rejecting an unsupported version or byte order; `None` if the file is supported.
 fn refusal(bytes: &[u8]) -> Option<String> {
     let version = u32::from_le_bytes(*bytes.get(MAGIC.len()..)?.first_chunk()?);
     // Big-endian files without the reversed magic are recognised by their version.
@@ -85,7 +85,7 @@ fn refusal(bytes: &[u8]) -> Option<String> {
     }
 }
 
-/// Alignment of the tensors' offsets, in bytes; the error is the reason.
+/// Returns the alignment of the tensors' offsets, in bytes. The error is the reason.
 fn alignment(metadata: &GgufMetadata) -> std::result::Result<usize, String> {
     let Some(value) = metadata.get(ALIGNMENT_KEY) else { return Ok(USUAL_ALIGNMENT) };
     let alignment = value.integer().and_then(|alignment| usize::try_from(alignment).ok());

@@ -8,22 +8,23 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Reads `bytes` from `position` on.
+    /// Creates a cursor over `bytes` at `position`.
     pub(super) fn new(bytes: &'a [u8], position: usize) -> Self {
         Self { bytes, position: position.min(bytes.len()) }
     }
 
-    /// Position of the next byte.
+    /// Returns the position of the next byte.
     pub(super) fn position(&self) -> usize {
         self.position
     }
 
-    /// Number of remaining bytes.
+    /// Returns the number of remaining bytes.
     pub(super) fn left(&self) -> usize {
         self.bytes.len() - self.position
     }
 
-    /// Checks that `count` items of at least `size` bytes each can follow, and that there are no more than `most`.
+    /// Checks that `count` items of at least `size` bytes each fit into the remaining bytes, and that there are at most
+    /// `most` items.
     ///
     /// # Errors
     /// Returns the reason.
@@ -41,7 +42,7 @@ impl<'a> Reader<'a> {
     /// Returns the next `count` bytes.
     ///
     /// # Errors
-    /// Returns the reason, if there are fewer.
+    /// Returns the reason, if fewer bytes remain.
     pub(super) fn take(&mut self, count: u64) -> Result<&'a [u8], String> {
         let left = &self.bytes[self.position..];
         let taken = usize::try_from(count)
@@ -55,7 +56,7 @@ impl<'a> Reader<'a> {
     /// Returns the next `N` bytes, for an integer or float.
     ///
     /// # Errors
-    /// Returns the reason, if there are fewer.
+    /// Returns the reason, if fewer bytes remain.
     pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], String> {
         let left = self.bytes[self.position..].first_chunk().ok_or("the file ends within it (truncated?)")?;
         self.position += N;
@@ -70,10 +71,10 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Returns a string of at most `longest` bytes, which follows its length.
+    /// Returns a string of at most `longest` bytes, which is preceded by its length.
     ///
     /// # Errors
-    /// Returns the reason, if it is longer, reaches beyond the end, or is not UTF-8.
+    /// Returns the reason, if the string is longer, extends beyond the end, or is not UTF-8.
     pub(super) fn text(&mut self, longest: u64) -> Result<&'a str, String> {
         let length = self.u64()?;
         if length > longest {

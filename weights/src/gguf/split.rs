@@ -1,4 +1,4 @@
-//! Models divided into several files by llama.cpp's `gguf-split`.
+//! Models split into several files by llama.cpp's `gguf-split`.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ const MERGE: &str = "or join the parts with `llama-gguf-split --merge`";
 #[derive(Debug)]
 pub(crate) struct Split {
     first: PathBuf,
-    /// Common beginning of the parts' names.
+    /// Common prefix of the parts' names.
     stem: String,
     /// Number of parts, at least two.
     count: u64,
@@ -25,7 +25,7 @@ impl Split {
     /// Reads the description of a split from a file's metadata; `None` if the file is the whole model.
     ///
     /// # Errors
-    /// [`WeightsError::Unsupported`], if it is not the first part, or is not named like one.
+    /// [`WeightsError::Unsupported`], if the file is not the first part, or is not named like one.
     pub(crate) fn of(path: &Path, metadata: &GgufMetadata) -> Result<Option<Self>> {
         let Some(count) = metadata.integer("split.count").filter(|&count| count > 1) else { return Ok(None) };
         let number = metadata.integer("split.no").map_or(1, |number| number.saturating_add(1));
@@ -45,7 +45,7 @@ impl Split {
         Ok(Some(Self { first: path.into(), stem: stem.into(), count, tensors }))
     }
 
-    /// Paths of the other parts, each with its number.
+    /// Returns the paths of the other parts, each with its number.
     ///
     /// # Errors
     /// [`WeightsError::Malformed`] for a missing part.
@@ -60,7 +60,7 @@ impl Split {
         })
     }
 
-    /// Checks by its metadata that a file is the part that its name says.
+    /// Checks with its metadata that a file is the part that its name claims.
     ///
     /// # Errors
     /// [`WeightsError::Malformed`].
@@ -73,7 +73,7 @@ impl Split {
         Err(WeightsError::Malformed { file: path.into(), reason })
     }
 
-    /// Checks that all parts together hold as many tensors as the first one states.
+    /// Checks that all parts together have the number of tensors that the first part states.
     ///
     /// # Errors
     /// [`WeightsError::Malformed`].
@@ -88,12 +88,12 @@ impl Split {
     }
 }
 
-/// `model-00002-of-00003.gguf`
+/// Returns the name of a part: `model-00002-of-00003.gguf`.
 pub(crate) fn part_name(stem: &str, number: u64, count: u64) -> String {
     format!("{stem}-{number:05}-of-{count:05}.gguf")
 }
 
-/// Stem, number and count of a name made by [`part_name`]; `None` for other names.
+/// Returns stem, number and count of a name made by [`part_name`]; `None` for other names.
 pub(crate) fn part_of(name: &str) -> Option<(&str, u64, u64)> {
     let digits = |text: &str| text.len() >= 5 && text.bytes().all(|byte| byte.is_ascii_digit());
     let (rest, count) = name.strip_suffix(".gguf")?.rsplit_once("-of-").filter(|(_, count)| digits(count))?;

@@ -9,21 +9,21 @@ use super::reader::Reader;
 use crate::entry::{Entry, Form, StoredDtype, element_count, row_major};
 use crate::error::{Result, WeightsError};
 
-/// Largest number of axes, by the format.
+/// Maximum number of axes in the format.
 const MOST_AXES: u32 = 4;
-/// Smallest row of the table in bytes: the length of its name, its rank, its type and its offset.
+/// Minimum size of a row of the table in bytes: the length of its name, its rank, its type and its offset.
 const SMALLEST_ROW: usize = 8 + 4 + 4 + 8;
-/// Largest number of tensors; the largest models have some thousands. The limit bounds the memory of the table.
+/// Maximum number of tensors; the largest models have some thousands. The limit bounds the memory of the table.
 const MOST_TENSORS: u64 = 1 << 20;
 
 /// A tensor's row in the table.
 #[derive(Debug)]
 pub(super) struct Row<'a> {
     name: &'a str,
-    /// Outermost first, unlike in the file.
+    /// Shape, outermost axis first, unlike in the file.
     shape: Vec<usize>,
     kind: Kind,
-    /// Offset from the beginning of the tensor data, in bytes.
+    /// Offset from the start of the tensor data, in bytes.
     offset: u64,
 }
 
@@ -48,7 +48,7 @@ impl Kind {
         }))
     }
 
-    /// Size in bytes of a tensor of this shape.
+    /// Returns the size in bytes of a tensor of this shape.
     fn bytes(self, shape: &[usize]) -> std::result::Result<usize, String> {
         let too_many = || format!("its shape {shape:?} has more elements than can be counted");
         let count = element_count(shape).ok_or_else(too_many)?;
@@ -70,8 +70,8 @@ impl Kind {
 /// Reads `count` rows.
 ///
 /// # Errors
-/// [`WeightsError::Malformed`] up to a tensor's name; then [`WeightsError::MalformedTensor`], and
-/// [`WeightsError::Unsupported`] for types that are not known.
+/// [`WeightsError::Malformed`] before the tensor's name is known; then [`WeightsError::MalformedTensor`], and
+/// [`WeightsError::Unsupported`] for unknown types.
 pub(super) fn rows<'a>(path: &Path, count: u64, reader: &mut Reader<'a>) -> Result<Vec<Row<'a>>> {
     let malformed = |reason| WeightsError::Malformed { file: path.into(), reason };
     reader.check_count(count, SMALLEST_ROW, MOST_TENSORS, "tensors").map_err(malformed)?;
@@ -98,7 +98,7 @@ pub(super) fn rows<'a>(path: &Path, count: u64, reader: &mut Reader<'a>) -> Resu
     Ok(rows)
 }
 
-/// Shape, type's number and offset.
+/// Reads shape, type number and offset.
 fn facts(reader: &mut Reader<'_>) -> std::result::Result<(Vec<usize>, u32, u64), String> {
     let rank = reader.u32()?;
     if rank > MOST_AXES {
@@ -113,10 +113,10 @@ fn facts(reader: &mut Reader<'_>) -> std::result::Result<(Vec<usize>, u32, u64),
     Ok((shape, reader.u32()?, reader.u64()?))
 }
 
-/// Returns the positions of the tensors in a file of `len` bytes whose tensor data begins at `start`.
+/// Returns the positions of the tensors in a file of `len` bytes whose tensor data starts at `start`.
 ///
 /// # Errors
-/// [`WeightsError::MalformedTensor`], if a tensor lies outside the file, overlaps another one, or is not aligned.
+/// [`WeightsError::MalformedTensor`], if a tensor is outside the file, overlaps another tensor, or is not aligned.
 pub(super) fn places(
     path: &Path,
     rows: Vec<Row<'_>>,

@@ -2,7 +2,7 @@
 
 use super::reader::Reader;
 
-/// Largest nesting depth of arrays; llama.cpp itself never nests them.
+/// Maximum nesting depth of arrays; llama.cpp itself never nests them.
 const DEEPEST: usize = 8;
 
 /// Value types of the format.
@@ -24,7 +24,7 @@ pub(super) enum ValueType {
 }
 
 impl ValueType {
-    /// All types, in the order of the format's numbers.
+    /// All types, ordered by their numbers in the format.
     const ALL: [Self; 13] = [
         Self::U8,
         Self::I8,
@@ -41,17 +41,17 @@ impl ValueType {
         Self::F64,
     ];
 
-    /// Reads a type's number.
+    /// Reads the number of a type.
     ///
     /// # Errors
-    /// Returns the reason, if there is no such type.
+    /// Returns the reason, if the number is unknown.
     pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, String> {
         let number = reader.u32()?;
         let known = usize::try_from(number).ok().and_then(|number| Self::ALL.get(number).copied());
         known.ok_or_else(|| format!("its value is of type {number}; 0 to 12 are known"))
     }
 
-    /// Size of a value in bytes. For a string or an array the smallest size: that of the fields before the content.
+    /// Returns the size of a value in bytes; for a string or an array, the minimum size: the fields before the content.
     fn size(self) -> usize {
         match self {
             Self::U8 | Self::I8 | Self::Bool => 1,
@@ -71,9 +71,9 @@ pub enum GgufValue<'a> {
     Unsigned(u64),
     /// A signed integer of 8 to 64 bits.
     Signed(i64),
-    /// A float of 32 or 64 bits.
+    /// A 32-bit or 64-bit float.
     Float(f64),
-    /// True or false.
+    /// A boolean.
     Boolean(bool),
     /// A string.
     String(&'a str),
@@ -82,7 +82,7 @@ pub enum GgufValue<'a> {
 }
 
 impl<'a> GgufValue<'a> {
-    /// Returns the integer, of any integer type; `None` if negative, or for other types.
+    /// Returns an integer of any width; `None` if the value is negative or of another type.
     pub fn integer(&self) -> Option<u64> {
         match *self {
             Self::Unsigned(value) => Some(value),
@@ -121,7 +121,7 @@ pub struct GgufArray<'a> {
 }
 
 impl<'a> GgufArray<'a> {
-    /// Number of values.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         self.count
     }
@@ -131,13 +131,13 @@ impl<'a> GgufArray<'a> {
         self.count == 0
     }
 
-    /// The values in order.
+    /// Iterates over the values in order.
     pub fn iter(&self) -> impl Iterator<Item = GgufValue<'a>> + use<'a> {
         let (mut reader, element) = (Reader::new(self.bytes, 0), self.element);
         (0..self.count).map_while(move |_| read(&mut reader, element).ok())
     }
 
-    /// Returns `of` of all values; `None` if it is `None` for any of them.
+    /// Returns `of` of all values; `None` if it returns `None` for any of them.
     pub(super) fn all<T>(&self, of: impl Fn(&GgufValue<'a>) -> Option<T>) -> Option<Vec<T>> {
         let values: Vec<T> = self.iter().map(|value| of(&value)).collect::<Option<_>>()?;
         (values.len() == self.count).then_some(values)
@@ -180,7 +180,7 @@ fn check_booleans(bytes: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Element type and number of elements of an array. The number is checked against the remaining bytes.
+/// Reads the element type and the number of elements of an array. The number is checked against the remaining bytes.
 fn array_head(reader: &mut Reader<'_>) -> Result<(ValueType, usize), String> {
     let element = ValueType::read(reader)?;
     let (count, size, left) = (reader.u64()?, element.size(), reader.left());
@@ -223,7 +223,7 @@ pub(super) fn read<'a>(reader: &mut Reader<'a>, kind: ValueType) -> Result<GgufV
 mod tests {
     use super::*;
 
-    /// Header of an array: element type and count.
+    /// Returns the header of an array: element type and count.
     fn head(element: u32, count: u64) -> Vec<u8> {
         [&element.to_le_bytes()[..], &count.to_le_bytes()].concat()
     }

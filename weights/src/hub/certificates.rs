@@ -8,13 +8,13 @@ use ureq::tls::{Certificate, PemItem, RootCerts, parse_pem};
 use super::options::Certificates;
 use crate::error::{Result, WeightsError};
 
-/// Largest file of certificates in bytes; those of a whole system have some hundred kilobytes.
+/// Maximum size of a certificates file in bytes; the certificates of a whole system have some hundred kilobytes.
 const FILE_LIMIT: u64 = 16 << 20;
 
-/// Returns the authorities as `ureq` takes them.
+/// Returns the authorities as `ureq`'s root certificates.
 ///
 /// # Errors
-/// [`WeightsError::BadHubOption`] if the file cannot be read or has no certificates.
+/// [`WeightsError::BadHubOption`] if the file cannot be read or contains no certificates.
 pub(super) fn roots(certificates: &Certificates) -> Result<RootCerts> {
     match certificates {
         Certificates::Public => Ok(RootCerts::WebPki),

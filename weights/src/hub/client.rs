@@ -1,5 +1,5 @@
-//! Requests to the hub. Redirects are followed here, so that the token is sent to the hub's own origin only, and
-//! every wait has a time-out.
+//! Requests to the hub. The client follows redirects itself, so that the token is sent only to the hub's own origin,
+//! and every wait has a timeout.
 
 use std::io::Read;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use super::redirect::{same_origin, target};
 use crate::error::{Result as WeightsResult, WeightsError};
 use crate::hub_names::is_commit;
 
-/// Largest number of consecutive redirects.
+/// Maximum number of consecutive redirects.
 const MOST_REDIRECTS: usize = 10;
-/// Largest description of a repository in bytes; those of 100,000 files have some ten megabytes.
+/// Maximum size of a repository description in bytes; descriptions of 100,000 files have some ten megabytes.
 const LISTING_LIMIT: u64 = 64 << 20;
-/// Longest time for a description of a repository, as a multiple of the etag time-out.
+/// Maximum time for a repository description, as a multiple of the etag timeout.
 const LISTING_WAITS: u32 = 6;
 
 /// HTTP client for one hub.
@@ -29,11 +29,11 @@ pub(super) struct Client {
     loading: TimedAgent,
 }
 
-/// An agent and its time-out.
+/// An HTTP agent and its timeout.
 struct TimedAgent {
     agent: Agent,
     timeout: Duration,
-    /// Environment variable of the time-out, for messages.
+    /// Environment variable of the timeout, for messages.
     variable: &'static str,
 }
 
@@ -63,7 +63,7 @@ impl TimedAgent {
 /// A kind of request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ask {
-    /// A description of the repository.
+    /// The description of a repository.
     Listing,
     /// A file's headers.
     Headers,
@@ -71,12 +71,12 @@ enum Ask {
     Content(u64),
 }
 
-/// The hub's headers about a file.
+/// The hub's headers for a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Metadata {
     /// Commit of the file, in hexadecimal digits.
     pub(super) commit: String,
-    /// Identifier of the content, in hexadecimal digits: the sha256 of a file in LFS, else git's hash.
+    /// Identifier of the content, in hexadecimal digits: the sha256 of an LFS file, otherwise git's hash.
     pub(super) etag: String,
     /// Size of the file in bytes; `None` if the hub does not send it.
     pub(super) size: Option<u64>,
@@ -96,7 +96,7 @@ impl Client {
     /// Creates a client for the hub of the options.
     ///
     /// # Errors
-    /// [`WeightsError::BadHubOption`] for options that cannot be used.
+    /// [`WeightsError::BadHubOption`] for invalid options.
     pub(super) fn new(options: &HubOptions) -> WeightsResult<Self> {
         let endpoint = options.checked_endpoint()?;
         let unusable =
@@ -127,7 +127,7 @@ impl Client {
         Ok(text)
     }
 
-    /// Returns the hub's headers for a file. The storage that the hub redirects to is not contacted.
+    /// Returns the hub's headers for a file, without contacting the storage that the hub redirects to.
     pub(super) fn metadata(&self, url: &str) -> Result<Metadata, Failure> {
         let mut found = None;
         self.follow(url, Ask::Headers, |response| {
@@ -142,7 +142,7 @@ impl Client {
     pub(super) fn content(&self, url: &str, start: u64, metadata: &Metadata) -> Result<Content, Failure> {
         let mut found = None;
         let response = self.follow(url, Ask::Content(start), |response| {
-            // As in `metadata`, the first response with the hub's headers counts.
+            // As in `metadata`, the first response with the hub's headers is used.
             if found.is_none() {
                 found = Metadata::of(response)?;
             }
@@ -173,23 +173,23 @@ impl Client {
         Ok(Content { start, size, body: response.into_body().into_reader() })
     }
 
-    /// Converts an error of reading a content's body.
+    /// Converts an error from reading the body of a content.
     pub(super) fn reading_failed(&self, error: std::io::Error) -> Failure {
         Failure::of_request(error.into(), || self.stalled())
     }
 
-    /// Message about a transfer that has stalled.
+    /// Returns the message for a stalled transfer.
     pub(super) fn stalled(&self) -> String {
         self.loading.waited("the transfer stalled for")
     }
 
-    /// Time after which a transfer counts as stalled.
+    /// Returns the time after which a transfer counts as stalled.
     pub(super) fn stall(&self) -> Duration {
         self.loading.timeout
     }
 
     /// Sends a request and follows redirects, until a response is successful or `enough` returns true for a response,
-    /// be it a redirect or the last one.
+    /// whether a redirect or the last one.
     fn follow(
         &self,
         url: &str,
@@ -213,7 +213,7 @@ impl Client {
         Err(Failure::Answer(format!("it redirects more than {MOST_REDIRECTS} times")))
     }
 
-    /// Sends one request and returns the response, whose body is not read yet.
+    /// Sends one request. Returns the response before its body is read.
     fn send(&self, address: &Uri, ask: Ask) -> Result<Response<Body>, Failure> {
         let timed = if matches!(ask, Ask::Content(_)) { &self.loading } else { &self.asking };
         let mut request = match ask {
@@ -231,7 +231,8 @@ impl Client {
 }
 
 impl Metadata {
-    /// The hub's headers; `None` if the response has none, as from the storage that a hub redirects to.
+    /// Parses the hub's headers; `None` if the response has none, such as a response of the storage that a hub
+    /// redirects to.
     fn of(response: &Response<Body>) -> Result<Option<Self>, Failure> {
         let headers = response.headers();
         let text = |name: &str| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
@@ -250,14 +251,14 @@ impl Metadata {
         Ok(Some(Self { commit, etag, size }))
     }
 
-    /// The sha256 of the content; `None` if the ETag is not one.
+    /// Returns the sha256 of the content; `None` if the ETag is not a sha256.
     pub(super) fn sha256(&self) -> Option<String> {
         (self.etag.len() == 64).then(|| self.etag.to_ascii_lowercase())
     }
 }
 
-/// The hexadecimal digits of an ETag, without the quotes and the prefix of a weak one; `None` for anything else. The
-/// digits become a file name.
+/// Returns the hexadecimal digits of an ETag, without the quotes and the prefix of a weak ETag; `None` for anything
+/// else. The digits become a file name.
 fn clean_etag(text: &str) -> Option<String> {
     let text = text.trim();
     let text = text.strip_prefix("W/").unwrap_or(text);
@@ -266,12 +267,12 @@ fn clean_etag(text: &str) -> Option<String> {
     valid.then(|| digits.to_string())
 }
 
-/// The Content-Length of a response; `None` if absent or invalid.
+/// Returns the Content-Length of a response; `None` if absent or invalid.
 fn length(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
 }
 
-/// First byte of a range, and the size of the whole file if it is known: `bytes 500-999/1000`.
+/// Returns the first byte of a range, and the size of the whole file if known: `bytes 500-999/1000`.
 fn content_range(headers: &HeaderMap) -> Option<(u64, Option<u64>)> {
     let (range, size) =
         headers.get(header::CONTENT_RANGE)?.to_str().ok()?.trim().strip_prefix("bytes ")?.split_once('/')?;

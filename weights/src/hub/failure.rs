@@ -1,18 +1,18 @@
-//! Reasons for which a request or a transfer fails, and retries of temporary failures.
+//! Failures of requests and transfers, and retries of temporary failures.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Pause before the first retry; each later one is twice as long.
+/// Pause before the first retry; each later pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// Longest pause.
+/// Maximum pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// The reason for which a request failed.
+/// The reason why a request failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The hub answered with an error.
+    /// The hub answered with an HTTP error.
     Status(u16),
     /// The connection failed.
     Unreachable(String),
@@ -22,9 +22,9 @@ pub(super) enum Failure {
     Broken(String),
     /// The partial file does not match; it has been removed.
     Resume(String),
-    /// The response is not that of a hub.
+    /// The response does not come from a hub.
     Answer(String),
-    /// More bytes arrived than announced; they have been removed.
+    /// More bytes arrived than announced; the file has been removed.
     Excess(String),
     /// The content's sha256 differs from the announced one; the content has been removed.
     Checksum {
@@ -37,7 +37,7 @@ pub(super) enum Failure {
     Disk {
         /// The file or directory.
         path: PathBuf,
-        /// The system's error.
+        /// The operating system's error.
         source: std::io::Error,
     },
 }
@@ -54,13 +54,13 @@ impl Failure {
         }
     }
 
-    /// For `map_err` on an operation on the cache's files.
+    /// Returns a function for `map_err` on an operation on the cache's files.
     pub(super) fn disk(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Disk { path, source }
     }
 
-    /// Converts an error of a request or of reading its response. `waited` gives the message for time-outs.
+    /// Converts an error of a request or of reading its response. `waited` returns the message for timeouts.
     pub(super) fn of_request(error: ureq::Error, waited: impl FnOnce() -> String) -> Self {
         match error {
             ureq::Error::Timeout(_) => Self::TimedOut(waited()),
@@ -71,7 +71,7 @@ impl Failure {
                 | ErrorKind::ConnectionAborted
                 | ErrorKind::BrokenPipe
                 | ErrorKind::Interrupted => Self::Broken(error.to_string()),
-                // Connection refused, no route, a failed name lookup (which has no kind of its own), TLS, ….
+                // Connection refused, no route, a failed name lookup (which has no error kind), TLS and others.
                 _ => Self::Unreachable(with_advice(&error)),
             },
             ureq::Error::HostNotFound => Self::Unreachable("the host's name is not known".into()),
@@ -86,7 +86,7 @@ impl Failure {
     }
 }
 
-/// The error's text, with advice if it is about a certificate.
+/// Returns the error's text, with advice if it concerns a certificate.
 fn with_advice(error: &dyn std::error::Error) -> String {
     let text = error.to_string();
     match text.to_ascii_lowercase().contains("certificate") {

@@ -7,17 +7,18 @@ use std::time::Duration;
 
 use super::failure::Failure;
 
-/// Pause between two attempts to take the lock.
+/// Pause between two attempts to acquire the lock.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A file lock, held while this exists. The system releases the lock when the process ends, even by a crash.
+/// A file lock, held as long as the value exists. The system releases the lock when the process ends, even after a
+/// crash.
 pub(super) struct Lock {
     /// `None` if the file system does not support locks.
     file: Option<File>,
 }
 
 impl Lock {
-    /// Waits for the lock of `path`; calls `waiting` once if another process holds it.
+    /// Waits for the lock of `path`. Calls `waiting` once if another process holds the lock.
     pub(super) fn acquire(path: &Path, waiting: impl FnOnce()) -> Result<Self, Failure> {
         if let Some(directory) = path.parent() {
             std::fs::create_dir_all(directory).map_err(Failure::disk(directory))?;

@@ -1,12 +1,12 @@
-//! The hub: repositories of models, over HTTP, with a local cache.
+//! The hub: repositories of models over HTTP, with a local cache.
 //!
 //! `hf-hub` defines the description of a repository, its URLs and the layout of the cache. This module adds the
-//! selection of files, one snapshot for all of them even if the branch moves meanwhile, transfers that are resumed,
-//! verified and done by one process at a time, the cache as fallback without a network, and error messages that say
-//! what to do.
+//! selection of files, one snapshot for all of them even if the branch moves in the meantime, transfers that are
+//! resumed, verified and done by one process at a time, the cache as a fallback without a network, and error messages
+//! with a remedy.
 //!
-//! A server is not trusted: the token is sent to the hub's own origin only, a name from the server becomes a path
-//! only if it is hexadecimal, and every response has a size limit and a time limit.
+//! A server is not trusted: the token is sent only to the hub's own origin, a name from the server becomes a path only
+//! if it is hexadecimal, and every response has a size limit and a time limit.
 
 #[cfg(feature = "hub")]
 mod certificates;
@@ -37,12 +37,13 @@ use crate::locate::is_plain_file_name;
 #[cfg(feature = "hub")]
 use repository::download;
 
-/// Downloads the wanted files of the repository `id` into the cache, as far as they are not there, and returns their
-/// directory: the snapshot of one commit.
+/// Downloads the requested files of the repository `id` that the cache lacks, and returns their directory: the snapshot
+/// of one commit.
 ///
 /// The hub resolves the revision to a commit. Only files that the cache lacks are downloaded, and a broken or stalled
-/// transfer is resumed. If another process downloads a file, this one waits for it. If the hub cannot be reached and
-/// the cache has all wanted files, the cached snapshot is returned. With `options.offline` the hub is not contacted.
+/// transfer is resumed. If another process is downloading a file, this process waits for it. If the hub cannot be
+/// reached and the cache has all requested files, the cached snapshot is returned. With `options.offline`, the hub is
+/// not contacted.
 ///
 /// # Errors
 /// [`WeightsError::UnknownRepository`], [`UnknownRevision`](WeightsError::UnknownRevision),
@@ -64,7 +65,7 @@ pub fn fetch(options: &HubOptions, id: &str, wanted: &FilePatterns) -> Result<Pa
     download(options, id, wanted)
 }
 
-/// Refuses: a build without the feature `hub` has no client.
+/// Returns an error: without the feature `hub`, there is no client.
 #[cfg(not(feature = "hub"))]
 fn download(_: &HubOptions, id: &str, wanted: &FilePatterns) -> Result<PathBuf> {
     Err(WeightsError::WithoutHub { id: id.into(), wanted: wanted.description() })

@@ -8,45 +8,45 @@ use crate::error::{Result, WeightsError};
 
 /// Address of the hub, credentials, cache directory and limits.
 ///
-/// The cache has the layout of `huggingface_hub`, so that the downloads of Python and of this crate are shared.
+/// The cache has the layout of `huggingface_hub`, so downloads are shared with Python.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HubOptions {
     /// Branch, tag or commit.
     pub revision: String,
-    /// Access token, for private and gated models. It is sent to the endpoint's own scheme, host and port only.
+    /// Access token for private and gated models. It is sent only to the endpoint's own scheme, host and port.
     pub token: Option<String>,
-    /// The directory of `models--owner--name`; `None` if no home directory is known, which is an error on use.
+    /// Directory of `models--owner--name`; `None` if no home directory is known, which is an error on use.
     pub cache_dir: Option<PathBuf>,
     /// URL of the hub.
     pub endpoint: String,
     /// If true, the network is not used.
     pub offline: bool,
-    /// If true, downloads show progress bars on standard error, provided that it is a terminal.
+    /// If true, downloads show progress bars on standard error, if that is a terminal.
     pub progress: bool,
     /// Number of times that a broken or stalled transfer is resumed.
     pub retries: usize,
-    /// Time-out of a response about a repository or a file, and of its connection.
+    /// Timeout of a response about a repository or a file, and of its connection.
     pub etag_timeout: Duration,
-    /// Time-out of the next bytes of a transfer, of its connection and of the beginning of its response.
+    /// Timeout of the next bytes of a transfer, of its connection and of the start of its response.
     pub download_timeout: Duration,
-    /// The trusted certificate authorities.
+    /// Trusted certificate authorities.
     pub certificates: Certificates,
 }
 
-/// The certificate authorities trusted for `https` connections to a hub, and to the storage it redirects to.
+/// Certificate authorities that are trusted for `https` connections to a hub and to the storage that it redirects to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Certificates {
-    /// Mozilla's list of public authorities, as of this build.
+    /// Mozilla's list of public authorities at the time of the build.
     #[default]
     Public,
     /// The operating system's authorities, by its own rules.
     System,
-    /// Only the authorities in a file of certificates in PEM format.
+    /// Only the authorities in a PEM file.
     File(PathBuf),
 }
 
-/// Default of both time-outs, as in `huggingface_hub`.
+/// Default of both timeouts, as in `huggingface_hub`.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Default for HubOptions {
@@ -71,12 +71,11 @@ impl std::fmt::Debug for HubOptions {
 
 impl HubOptions {
     /// Reads the options from the environment variables of `huggingface_hub`: `HF_ENDPOINT`, `HF_TOKEN` (or the token
-    /// that `hf auth login` stored, at `HF_TOKEN_PATH`), `HF_HUB_CACHE`, `HF_HOME`, `XDG_CACHE_HOME`,
-    /// `HF_HUB_OFFLINE`, `HF_HUB_DISABLE_PROGRESS_BARS`, `HF_HUB_ETAG_TIMEOUT` and `HF_HUB_DOWNLOAD_TIMEOUT`
-    /// (seconds).
+    /// stored by `hf auth login`, at `HF_TOKEN_PATH`), `HF_HUB_CACHE`, `HF_HOME`, `XDG_CACHE_HOME`, `HF_HUB_OFFLINE`,
+    /// `HF_HUB_DISABLE_PROGRESS_BARS`, `HF_HUB_ETAG_TIMEOUT` and `HF_HUB_DOWNLOAD_TIMEOUT` (seconds).
     ///
-    /// Certificate authorities are the system's if `GROVE_SYSTEM_CERTS=1`, else those of the PEM file
-    /// `SSL_CERT_FILE`, else Mozilla's. Proxies are those of `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`.
+    /// Certificate authorities are the system's if `GROVE_SYSTEM_CERTS=1`, otherwise those of the PEM file
+    /// `SSL_CERT_FILE`, otherwise Mozilla's. Proxies come from `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`.
     pub fn from_env() -> Self {
         let mut options = Self::from_variables(|name| std::env::var(name).ok());
         if options.token.is_none() {
@@ -122,13 +121,13 @@ impl HubOptions {
     }
 }
 
-/// Checks of the client.
+/// Validation for the client.
 #[cfg(feature = "hub")]
 impl HubOptions {
     /// Returns the URL without trailing slashes.
     ///
     /// # Errors
-    /// [`WeightsError::BadHubOption`], unless it is an `http` or `https` address with a host.
+    /// [`WeightsError::BadHubOption`], unless the endpoint is an `http` or `https` URL with a host.
     pub(super) fn checked_endpoint(&self) -> Result<&str> {
         let endpoint = self.endpoint.trim_end_matches('/');
         let address: Option<ureq::http::Uri> = endpoint.parse().ok();
@@ -157,10 +156,10 @@ impl HubOptions {
         }
     }
 
-    /// Returns the time-outs of metadata requests and of downloads.
+    /// Returns the timeouts of metadata requests and of downloads.
     ///
     /// # Errors
-    /// [`WeightsError::BadHubOption`] if one is zero.
+    /// [`WeightsError::BadHubOption`] if a timeout is zero.
     pub(super) fn checked_timeouts(&self) -> Result<(Duration, Duration)> {
         for (name, timeout) in
             [("HF_HUB_ETAG_TIMEOUT", self.etag_timeout), ("HF_HUB_DOWNLOAD_TIMEOUT", self.download_timeout)]
@@ -173,7 +172,7 @@ impl HubOptions {
         Ok((self.etag_timeout, self.download_timeout))
     }
 
-    /// The cache directory, as an absolute path.
+    /// Returns the cache directory as an absolute path.
     pub(super) fn checked_cache(&self) -> Result<PathBuf> {
         let Some(cache) = &self.cache_dir else {
             let reason = "there is no home directory to keep downloads in; set HF_HOME";
@@ -183,7 +182,7 @@ impl HubOptions {
     }
 }
 
-/// `HF_HOME`, or its default.
+/// Returns `HF_HOME`, or its default.
 fn home(variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     let variable = |name: &str| variable(name).and_then(non_empty).map(PathBuf::from);
     variable("HF_HOME").or_else(|| {

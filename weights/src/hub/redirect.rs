@@ -21,7 +21,7 @@ pub(super) fn same_origin(a: &Uri, b: &Uri) -> bool {
 /// Returns the URL that a response from `from` redirects to.
 ///
 /// # Errors
-/// [`Failure::Answer`] unless it is an `http` or `https` URL, and not a downgrade of `from` to `http`.
+/// [`Failure::Answer`] unless the target is an `http` or `https` URL, and not a downgrade of `from` to `http`.
 pub(super) fn target(from: &Uri, headers: &HeaderMap) -> Result<Uri, Failure> {
     let odd = |reason: &str| Failure::Answer(format!("it redirects {reason}"));
     let location = headers.get(header::LOCATION).ok_or_else(|| odd("without saying where to"))?;
@@ -51,7 +51,7 @@ pub(super) fn target(from: &Uri, headers: &HeaderMap) -> Result<Uri, Failure> {
     }
 }
 
-/// Returns true if a location begins with a scheme, such as `https:`.
+/// Returns true if a location starts with a scheme, such as `https:`.
 fn has_scheme(location: &str) -> bool {
     location.split_once(':').is_some_and(|(scheme, _)| {
         scheme.starts_with(|first: char| first.is_ascii_alphabetic())

@@ -1,4 +1,4 @@
-//! A repository at a hub, and its snapshots in the cache.
+//! A repository on a hub, and its snapshots in the cache.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::hub_names::is_commit;
 use crate::locate::ShardIndex;
 use crate::names_of_files::is_part;
 
-/// Downloads the wanted files as far as the cache lacks them; see [`fetch`](super::fetch).
+/// Downloads the requested files that the cache lacks; see [`fetch`](super::fetch).
 pub(super) fn download(options: &HubOptions, id: &str, wanted: &FilePatterns) -> Result<PathBuf> {
     let hub = Hub::new(options, id)?;
     if options.offline {
@@ -32,7 +32,7 @@ pub(super) fn download(options: &HubOptions, id: &str, wanted: &FilePatterns) ->
     let client = Client::new(options)?;
     let info = match hub.info(&client) {
         Ok(info) => info,
-        // If the hub fails, the cache serves when it is complete.
+        // If the hub fails, a complete cache is used.
         Err(error @ (WeightsError::Network { .. } | WeightsError::Server { .. })) => {
             return hub.cached(wanted).map_err(|_| error);
         }
@@ -41,7 +41,7 @@ pub(super) fn download(options: &HubOptions, id: &str, wanted: &FilePatterns) ->
     hub.download(&client, &info, wanted)
 }
 
-/// A repository at a hub.
+/// A repository on a hub.
 struct Hub<'a> {
     options: &'a HubOptions,
     id: &'a str,
@@ -59,17 +59,17 @@ impl<'a> Hub<'a> {
         Repo::with_revision(self.id.into(), RepoType::Model, revision.into())
     }
 
-    /// Directory of the files of a commit.
+    /// Returns the directory of the files of a commit.
     fn snapshot(&self, commit: &str) -> PathBuf {
         self.cache.repo(self.repo(commit)).pointer_path(commit)
     }
 
-    /// File that holds the commit of a revision.
+    /// Returns the file that contains the commit of a revision.
     fn reference(&self, revision: &str) -> PathBuf {
         self.cache.path().join(self.repo(revision).folder_name()).join("refs").join(revision)
     }
 
-    /// Returns the cached snapshot of the revision if it has all wanted files, else a description of the first
+    /// Returns the cached snapshot of the revision if it has all requested files, otherwise a description of the first
     /// missing one.
     fn cached(&self, wanted: &FilePatterns) -> std::result::Result<PathBuf, String> {
         let revision = &self.options.revision;
@@ -139,7 +139,7 @@ impl<'a> Hub<'a> {
         }
     }
 
-    /// Prints a failure that is retried on standard error, if progress is shown there.
+    /// Prints a failure that is retried on standard error, if progress is shown.
     fn tell(&self, failure: &Failure, next: &str) {
         let reason = match failure {
             _ if !self.options.progress => return,
@@ -150,7 +150,7 @@ impl<'a> Hub<'a> {
         eprintln!("{}: {reason}; {next}", self.endpoint);
     }
 
-    /// Downloads the wanted files that the cache lacks.
+    /// Downloads the requested files that the cache lacks.
     fn download(&self, client: &Client, info: &RepoInfo, wanted: &FilePatterns) -> Result<PathBuf> {
         let listed: Vec<&str> = info.siblings.iter().map(|sibling| sibling.rfilename.as_str()).collect();
         let exists: HashSet<&str> = listed.iter().copied().collect();
@@ -162,7 +162,7 @@ impl<'a> Hub<'a> {
         let weights = wanted.weights.then(|| wanted.weights_among(&listed));
         let of_gguf = match &weights {
             Some(Ok(weights)) => is_gguf(weights),
-            // The message is about the choice among them.
+            // The message then concerns the choice among them.
             Some(Err(_)) => listed.iter().any(|file| is_gguf(file)),
             None => false,
         };

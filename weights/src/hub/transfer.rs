@@ -14,29 +14,29 @@ use super::lock::Lock;
 
 /// Bytes per read.
 const CHUNK: usize = 256 << 10;
-/// Bytes that must arrive within a time-out; a slower transfer counts as stalled.
+/// Minimum number of bytes per timeout; a slower transfer counts as stalled.
 const LEAST_PROGRESS: u64 = 1 << 10;
 
 /// A file to be downloaded, and its paths in the cache.
 pub(super) struct Download<'a> {
-    /// Its path in the repository.
+    /// Path of the file in the repository.
     pub(super) file: &'a str,
-    /// Its URL at the hub.
+    /// URL of the file at the hub.
     pub(super) url: &'a str,
-    /// The commit of the file.
+    /// Commit of the file.
     pub(super) commit: &'a str,
-    /// The directory of contents, `…/models--owner--name/blobs`.
+    /// Directory of contents, `…/models--owner--name/blobs`.
     pub(super) blobs: &'a Path,
-    /// The directory of locks, `…/.locks/models--owner--name`.
+    /// Directory of locks, `…/.locks/models--owner--name`.
     pub(super) locks: &'a Path,
-    /// Its name in the snapshot, `…/models--owner--name/snapshots/commit/file`.
+    /// Path in the snapshot, `…/models--owner--name/snapshots/commit/file`.
     pub(super) pointer: &'a Path,
     /// If true, progress and waits for other processes are shown on standard error.
     pub(super) progress: bool,
 }
 
 impl Download<'_> {
-    /// Downloads the file, resuming an earlier attempt, and moves it to its place in the cache.
+    /// Downloads the file, resuming an earlier attempt, and moves it to its final path in the cache.
     pub(super) fn run(&self, client: &Client) -> Result<(), Failure> {
         let metadata = client.metadata(self.url)?;
         if !metadata.commit.eq_ignore_ascii_case(self.commit) {
@@ -50,7 +50,7 @@ impl Download<'_> {
             }
         })?;
         if self.pointer.exists() {
-            // Another process completed it while this one waited.
+            // Another process completed the file while this one waited.
             return Ok(());
         }
         if !is_complete(&blob, metadata.size) {
@@ -64,8 +64,7 @@ impl Download<'_> {
         link(&blob, self.pointer).map_err(Failure::disk(self.pointer))
     }
 
-    /// Completes a partial file, verifies its content, and flushes it to the disk. A partial file that cannot be used
-    /// is removed.
+    /// Completes a partial file, verifies its content, and flushes it to the disk. An unusable partial file is removed.
     fn receive(&self, client: &Client, metadata: &Metadata, partial: &Path) -> Result<(), Failure> {
         let result = Partial::open(partial).and_then(|mut file| self.complete(client, metadata, &mut file));
         if let Err(Failure::Resume(_) | Failure::Checksum { .. } | Failure::Excess(_)) = result {
@@ -182,7 +181,7 @@ impl Partial {
         Ok(())
     }
 
-    /// The sha256 of the content so far, in hexadecimal digits.
+    /// Returns the sha256 of the content so far, in hexadecimal digits.
     fn sha256(&self) -> String {
         self.hash.clone().finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -200,7 +199,7 @@ impl Pace {
         Self { window, since: Instant::now(), bytes: 0 }
     }
 
-    /// Counts bytes. Returns false if a time window has passed in which too few arrived.
+    /// Counts bytes. Returns false if too few bytes arrived in a past time window.
     fn holds(&mut self, count: usize) -> bool {
         self.bytes += count as u64;
         if self.since.elapsed() < self.window {
@@ -212,13 +211,13 @@ impl Pace {
     }
 }
 
-/// Returns true if the cache has the content in its full length.
+/// Returns true if the cache has the full content.
 fn is_complete(blob: &Path, size: Option<u64>) -> bool {
     std::fs::metadata(blob).is_ok_and(|about| about.is_file() && size.is_none_or(|size| about.len() == size))
 }
 
-/// Links the name in a snapshot to a content, by a relative link as `huggingface_hub` makes it. `pointer` must lie
-/// below the parent of `blob`'s directory.
+/// Links the path in a snapshot to a content, by a relative link like `huggingface_hub`'s. `pointer` must be below the
+/// parent of `blob`'s directory.
 fn link(blob: &Path, pointer: &Path) -> std::io::Result<()> {
     if let Some(directory) = pointer.parent() {
         std::fs::create_dir_all(directory)?;
@@ -239,7 +238,7 @@ fn link(blob: &Path, pointer: &Path) -> std::io::Result<()> {
     std::fs::hard_link(blob, pointer).or_else(|_| std::fs::copy(blob, pointer).map(drop))
 }
 
-/// A progress bar on standard error; `indicatif` draws nothing if that is not a terminal.
+/// Creates a progress bar on standard error; `indicatif` draws nothing if standard error is not a terminal.
 fn bar(file: &str, size: u64, start: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg:30} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}");
     let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());

@@ -20,20 +20,20 @@ pub struct FilePatterns {
     pub(super) optional: Vec<String>,
     pub(crate) weights: bool,
     pub(super) tokenizer: bool,
-    /// One of several GGUF files: its name, or the quantization in it.
+    /// One of several GGUF files: its name, or its quantization.
     pub(super) gguf: Option<String>,
 }
 
 impl FilePatterns {
-    /// All files of a model: `config.json`, the weights in one format (safetensors if there are any, else PyTorch's,
-    /// else numpy's, else a single GGUF file, which needs no `config.json`; all shards), and the available tokenizer, generation
-    /// and preprocessing files.
+    /// Selects all files of a model: `config.json`, the weights in one format, and the available tokenizer, generation
+    /// and preprocessing files. The format of the weights is safetensors if present, else PyTorch, else numpy, else a
+    /// single GGUF file, which needs no `config.json`; all shards are included.
     pub fn model() -> Self {
         let optional = TOKENIZER_FILES.iter().chain(&SETTINGS_FILES).map(|name| (*name).to_string()).collect();
         Self { required: vec!["config.json".into()], optional, weights: true, tokenizer: false, gguf: None }
     }
 
-    /// Only the files `names`, all required.
+    /// Selects only the files `names`, all required.
     pub fn files<S: Into<String>>(names: impl IntoIterator<Item = S>) -> Self {
         Self {
             required: names.into_iter().map(Into::into).collect(),
@@ -44,13 +44,13 @@ impl FilePatterns {
         }
     }
 
-    /// The same with one of a repository's GGUF files as the weights: by its name, or by the quantization in it, such as `Q4_K_M`.
+    /// Selects one of a repository's GGUF files as the weights, by its name or by its quantization, such as `Q4_K_M`.
     pub fn with_gguf(self, choice: impl Into<String>) -> Self {
         Self { gguf: Some(choice.into()), ..self }
     }
 
-    /// The files of a model's tokenizer, without its weights. A repository without any of them lacks a required file;
-    /// one of GGUF files has the tokenizer in its weights.
+    /// Selects the files of a model's tokenizer, without the weights. A repository without any of them lacks a required
+    /// file; a repository of GGUF files has the tokenizer in its weights.
     pub fn tokenizer() -> Self {
         let optional = TOKENIZER_FILES.map(str::to_owned).into();
         Self { required: Vec::new(), optional, weights: false, tokenizer: true, gguf: None }
@@ -62,7 +62,7 @@ impl FilePatterns {
         self
     }
 
-    /// Description of the files, for messages.
+    /// Returns a description of the files, for messages.
     #[cfg(not(feature = "hub"))]
     pub(super) fn description(&self) -> &'static str {
         match self {
@@ -73,7 +73,7 @@ impl FilePatterns {
     }
 }
 
-/// Returns true if files with these names hold a tokenizer.
+/// Returns true if files with these names include a tokenizer.
 #[cfg(feature = "hub")]
 pub(super) fn has_tokenizer(exists: impl Fn(&str) -> bool) -> bool {
     VOCABULARY_FILES.into_iter().any(exists)
@@ -81,22 +81,22 @@ pub(super) fn has_tokenizer(exists: impl Fn(&str) -> bool) -> bool {
 
 #[cfg(not(feature = "hub"))]
 impl FilePatterns {
-    /// Without a client nothing is downloaded.
+    /// Returns `None`: without a client, nothing is downloaded.
     pub(crate) fn weights_in(&self, _: &std::path::Path) -> Option<std::path::PathBuf> {
         None
     }
 }
 
-/// Checks of the client.
+/// Checks for the client.
 #[cfg(feature = "hub")]
 impl FilePatterns {
-    /// The first required file that does not exist. A GGUF file and an adapter need no `config.json`.
+    /// Returns the first required file that does not exist. A GGUF file and an adapter need no `config.json`.
     pub(super) fn missing(&self, of_gguf: bool, exists: impl Fn(&str) -> bool) -> Option<&String> {
         let needs_none = of_gguf || self.weights && exists(ADAPTER_FILE);
         self.required.iter().find(|name| !(exists(name) || needs_none && *name == "config.json"))
     }
 
-    /// Describes the first required file that a directory lacks; `None` if it has all of them.
+    /// Describes the first required file that a directory lacks; `None` if all exist.
     pub(super) fn lacking(&self, directory: &Path) -> Option<String> {
         let weights = if self.weights { Some(self.weights_in(directory)) } else { None };
         let of_gguf = self.gguf.is_some() || matches!(&weights, Some(Some(weights)) if is_gguf(&file_name(weights)));
@@ -122,7 +122,7 @@ impl FilePatterns {
         }
     }
 
-    /// The weights in a directory: a file, or the index of several.
+    /// Returns the weights in a directory: a file, or the index of several.
     pub(crate) fn weights_in(&self, directory: &Path) -> Option<PathBuf> {
         let Some(choice) = &self.gguf else { return find(directory).ok() };
         let names = |folder: &Path, before: &str| -> Vec<String> {
@@ -136,7 +136,7 @@ impl FilePatterns {
         gguf_among(&files, choice).map(|file| directory.join(file))
     }
 
-    /// The file of weights in a list of a repository's files, or the index of several.
+    /// Returns the weights file in a list of a repository's files, or the index of several.
     ///
     /// # Errors
     /// A description of what is missing.
@@ -164,11 +164,11 @@ pub(super) fn is_gguf(file: &str) -> bool {
     file.ends_with(".gguf")
 }
 
-/// More parts than any model has; the number is the server's.
+/// More parts than any model has; the number comes from the server.
 #[cfg(feature = "hub")]
 const MOST_PARTS: u64 = 10_000;
 
-/// The names of all parts of a GGUF file, given the first.
+/// Returns the names of all parts of a GGUF file, from the name of the first.
 #[cfg(feature = "hub")]
 pub(super) fn parts_of(file: &str) -> Vec<String> {
     let (folder, name) = file.rsplit_once('/').map_or(("", file), |(folder, name)| (&file[..=folder.len()], name));
@@ -180,8 +180,8 @@ pub(super) fn parts_of(file: &str) -> Vec<String> {
     }
 }
 
-/// The quantization in the name of a GGUF file, such as `Q4_K_M` in `model-Q4_K_M.gguf`. `None` for a later part of a model, and
-/// for a file that is no model.
+/// Returns the quantization in the name of a GGUF file, such as `Q4_K_M` in `model-Q4_K_M.gguf`; `None` for a later
+/// part of a model, and for a file that is not a model.
 #[cfg(feature = "hub")]
 fn quantization(file: &str) -> Option<&str> {
     let name = file.rsplit('/').next()?;
@@ -190,7 +190,7 @@ fn quantization(file: &str) -> Option<&str> {
         Some((stem, ..)) => stem,
         None => name.strip_suffix(".gguf")?,
     };
-    // The part for images of a model that has one.
+    // The image encoder of a multimodal model.
     if stem.starts_with("mmproj") {
         return None;
     }
@@ -205,7 +205,7 @@ fn quantization(file: &str) -> Option<&str> {
     begins(&stem[at..]).then_some(&stem[at..])
 }
 
-/// The GGUF file of a name or a quantization among files.
+/// Returns the GGUF file with a name or a quantization.
 #[cfg(feature = "hub")]
 fn gguf_among<'a>(files: &[&'a str], choice: &str) -> Option<&'a str> {
     if is_gguf(choice) {
@@ -215,7 +215,7 @@ fn gguf_among<'a>(files: &[&'a str], choice: &str) -> Option<&'a str> {
     files.iter().filter(fits).min_by_key(|file| (file.matches('/').count(), file.len(), **file)).copied()
 }
 
-/// The file of weights, or the index of several, in a list of a repository's files; `None` if there is none.
+/// Returns the weights file, or the index of several, in a list of a repository's files; `None` if there is none.
 #[cfg(feature = "hub")]
 pub(super) fn weights_among<'a>(files: &[&'a str]) -> Option<&'a str> {
     let published = PUBLISHED.iter().find_map(|name| files.iter().find(|file| *file == name));

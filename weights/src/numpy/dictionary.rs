@@ -1,4 +1,4 @@
-//! The dictionary of an array's header: the subset of Python's literals that numpy writes, parsed without recursion.
+//! The dictionary in an array's header: the subset of Python's literals that numpy writes, parsed without recursion.
 
 /// A value of the dictionary.
 pub(super) enum Literal<'a> {
@@ -9,8 +9,8 @@ pub(super) enum Literal<'a> {
     List,
 }
 
-/// The values of `descr`, `fortran_order` and `shape`; `None` unless the text has exactly these three keys, each
-/// once.
+/// Returns the values of `descr`, `fortran_order` and `shape`; `None` unless the text has exactly these three keys,
+/// each once.
 pub(super) fn dictionary(text: &str) -> Option<[Literal<'_>; 3]> {
     let mut rest = text.trim_start().strip_prefix('{')?.trim_start();
     let (mut descr, mut order, mut shape) = (None, None, None);
@@ -36,7 +36,7 @@ pub(super) fn dictionary(text: &str) -> Option<[Literal<'_>; 3]> {
     rest[1..].trim().is_empty().then_some([descr?, order?, shape?])
 }
 
-/// The value at the start of the text, and the rest of the text.
+/// Parses the literal at the start of the text. Also returns the remaining text.
 fn literal(text: &str) -> Option<(Literal<'_>, &str)> {
     if let Some(later) = text.strip_prefix("True") {
         return Some((Literal::Truth(true), later));
@@ -58,7 +58,7 @@ fn literal(text: &str) -> Option<(Literal<'_>, &str)> {
     }
 }
 
-/// The sizes between a tuple's parentheses.
+/// Parses the sizes between a tuple's parentheses.
 fn tuple(inner: &str) -> Option<Vec<usize>> {
     let inner = inner.trim();
     if inner.is_empty() {
@@ -77,7 +77,7 @@ fn tuple(inner: &str) -> Option<Vec<usize>> {
     inner.split(',').map(size).collect()
 }
 
-/// The text after the list at its start.
+/// Returns the text after the list at its start.
 fn after_list(text: &str) -> Option<&str> {
     let (mut depth, mut quote) = (0usize, None);
     for (position, letter) in text.char_indices() {

@@ -7,10 +7,10 @@ use crate::entry::StoredDtype;
 /// The first bytes of every array.
 pub(super) const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// Longest header text in bytes; numpy itself rejects longer ones unless the file is trusted.
+/// Maximum length of the header text in bytes; numpy itself rejects longer texts unless the file is trusted.
 const LONGEST_TEXT: usize = 10_000;
 
-/// Longest header in bytes: magic bytes, two of version, up to four of length, and the text.
+/// Maximum length of the header in bytes: magic bytes, two of version, up to four of length, and the text.
 pub(super) const LONGEST: usize = MAGIC.len() + 2 + 4 + LONGEST_TEXT;
 
 /// A header.
@@ -18,10 +18,10 @@ pub(super) const LONGEST: usize = MAGIC.len() + 2 + 4 + LONGEST_TEXT;
 pub(super) struct Header {
     /// numpy's name of the element type, such as `<f4`; `None` for structured types.
     type_name: Option<String>,
-    /// True for column-major order (Fortran's).
+    /// True for column-major (Fortran) order.
     pub(super) is_fortran: bool,
     pub(super) shape: Vec<usize>,
-    /// Length of the header, which is the position of the data.
+    /// Length of the header, which is also the position of the data.
     pub(super) length: usize,
 }
 
@@ -42,7 +42,7 @@ impl Header {
             return Err(format!("its header claims {size} bytes; no array of numbers needs more than {LONGEST_TEXT}"));
         }
         let text = rest.get(start..start + size).ok_or("it ends within its header")?;
-        // Non-ASCII letters occur only in names of fields, which are not read.
+        // Non-ASCII characters occur only in field names, which are not read.
         let text = String::from_utf8_lossy(text);
         let [type_name, order, shape] = dictionary(&text)
             .ok_or("its header is not a dictionary of `descr`, `fortran_order` and `shape`, each once")?;
@@ -83,7 +83,7 @@ impl Header {
             "u2" => (StoredDtype::U16, 2),
             "u1" => (StoredDtype::U8, 1),
             "b1" => (StoredDtype::BOOL, 1),
-            // Complex numbers: two floats of four bytes.
+            // A complex number is two 4-byte floats.
             "c8" => (StoredDtype::C64, 4),
             code => return Err(no_number(name, code)),
         };
@@ -91,7 +91,7 @@ impl Header {
     }
 }
 
-/// Message about an unsupported type.
+/// Returns the message about an unsupported type.
 fn no_number(name: &str, code: &str) -> String {
     let name = name.escape_debug();
     match code.chars().next() {

@@ -1,9 +1,9 @@
 //! numpy's `.npz` and `.npy` files: a zip archive of arrays, and one array.
 //!
 //! Source: <https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>. Arrays of `numpy.savez` are read
-//! from the memory map, column-major ones through strides. Arrays of `numpy.savez_compressed`, and big-endian ones,
-//! are unpacked into memory when they are read. (`candle_core::npy` allocates as many elements as a header claims,
-//! and supports neither column-major order nor booleans.)
+//! from the memory map, column-major ones through strides. Arrays of `numpy.savez_compressed`, and big-endian ones, are
+//! unpacked into memory when they are read. (`candle_core::npy` allocates as many elements as a header claims, and
+//! supports neither column-major order nor booleans.)
 
 mod dictionary;
 mod header;
@@ -24,7 +24,7 @@ pub use write::write_npy;
 /// Extension of an archive's arrays, which is not part of their names.
 const ENDING: &str = ".npy";
 
-/// Returns true if an archive is numpy's: it holds arrays and is not PyTorch's.
+/// Returns true if an archive is numpy's: it contains arrays and is not PyTorch's.
 pub(crate) fn is_npz(records: &BTreeMap<String, Record>, extension: &str) -> bool {
     let any = |ending| records.keys().any(|name| name.ends_with(ending));
     !any("data.pkl") && (extension == "npz" || any(ENDING))
@@ -42,7 +42,7 @@ pub(crate) fn is_array(bytes: &[u8]) -> bool {
 pub(crate) fn read_archive(file: &MappedFile, records: &BTreeMap<String, Record>) -> Result<Contents> {
     let mut contents = Contents::default();
     for (path, record) in records {
-        // An entry for a folder, as `zip -r` writes them.
+        // A directory entry, as `zip -r` writes it.
         if path.ends_with('/') && record.size == 0 {
             continue;
         }
@@ -96,6 +96,6 @@ fn entry(file: &MappedFile, name: &str, record: &Record) -> Result<Entry> {
 #[derive(Debug, PartialEq, Eq)]
 struct Number {
     dtype: StoredDtype,
-    /// Size in bytes of the big-endian values; 1 if bytes are in native order.
+    /// Size in bytes of big-endian values; 1 if the bytes are in native order.
     reversed: usize,
 }

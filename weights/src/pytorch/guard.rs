@@ -1,24 +1,24 @@
 //! Validation of a pickle before it is interpreted.
 //!
 //! `candle-core`'s interpreter trusts lengths, copies memoized values each time they are recalled, and drops nested
-//! values recursively. The guard executes the same opcodes with the same effects on stack and memo, but tracks only
-//! the size and depth of each value. It rejects pickles whose values would take much more memory than the pickle's
-//! length.
+//! values recursively. The guard executes the same opcodes with the same effects on stack and memo, but tracks only the
+//! size and depth of each value. It rejects pickles whose values would take much more memory than the length of the
+//! pickle.
 
 use std::collections::HashMap;
 
 use super::CONVERT;
 
-/// Largest nesting depth of values; a state dict needs about ten.
+/// Maximum nesting depth of values; a state dict needs about ten.
 const DEEPEST: usize = 64;
-/// Allowed size of all values regardless of the pickle's length, in bytes.
+/// Allowed size of all values, whatever the pickle's length, in bytes.
 const ALWAYS: usize = 16 << 20;
 /// Additional allowed size per byte of pickle read.
 const PER_BYTE: usize = 256;
 /// Size of a value without its text, in bytes.
 const VALUE: usize = 64;
 
-/// Size in bytes and nesting depth of a value that the interpreter would hold.
+/// Size in bytes and nesting depth of a value in the interpreter.
 #[derive(Clone, Copy)]
 struct Extent {
     size: usize,
@@ -27,7 +27,7 @@ struct Extent {
 
 const LEAF: Extent = Extent { size: VALUE, depth: 1 };
 
-/// `None` is a mark.
+/// Stack and memo of the interpreter. A stack entry `None` is a mark.
 #[derive(Default)]
 struct Machine {
     stack: Vec<Option<Extent>>,
@@ -36,7 +36,7 @@ struct Machine {
     held: usize,
 }
 
-/// Validates the pickle at the beginning of the bytes, and returns its length.
+/// Validates the pickle at the start of the bytes, and returns its length.
 ///
 /// # Errors
 /// Returns the reason: an unknown opcode, a length beyond the end, or values that are too large or nested too deep.
@@ -50,7 +50,7 @@ pub(super) fn check(bytes: &[u8]) -> Result<usize, String> {
         if is_last {
             return Ok(length);
         }
-        // Relative to the bytes read, not to those available: gigabytes of other data may follow the pickle.
+        // Relative to the bytes read, not to the available bytes: gigabytes of other data may follow the pickle.
         if machine.held > length.saturating_mul(PER_BYTE).saturating_add(ALWAYS) {
             return Err("its pickle would grow far beyond its length".into());
         }
@@ -68,7 +68,7 @@ fn skip(rest: &mut &[u8], count: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Skips a line, which must end, and returns its length.
+/// Skips a line, which must be terminated, and returns its length.
 fn skip_line(rest: &mut &[u8]) -> Result<usize, String> {
     let length = rest.iter().position(|&byte| byte == b'\n').ok_or("its pickle ends within a line")?;
     skip(rest, length + 1)?;
@@ -192,7 +192,7 @@ impl Machine {
 
     fn remember(&mut self, id: u32) -> Result<(), String> {
         let top = self.stack.last().copied().flatten().ok_or("its pickle remembers a value where there is none")?;
-        // An overwritten entry still counts, since the interpreter copied it too. PyTorch never uses an id twice.
+        // An overwritten entry still counts, because the interpreter copied it too. PyTorch never uses an id twice.
         self.memo.insert(id, top);
         self.held = self.held.saturating_add(top.size);
         Ok(())

@@ -1,10 +1,10 @@
-//! PyTorch's `.bin`, `.pt` and `.pth` files: a pickle that describes tensors, and the tensors' storages. Since
-//! version 1.6 the container is a zip archive ([`archive`]); before, it was a stream ([`stream`]).
+//! PyTorch's `.bin`, `.pt` and `.pth` files: a pickle that describes tensors, and the tensors' storages. Since version
+//! 1.6 the container is a zip archive ([`archive`]); before that, it was a stream ([`stream`]).
 //!
 //! The pickle is interpreted by `candle-core`, which builds plain values and never runs code. Before that, [`guard`]
-//! validates it: it rejects pickles that would make an interpreter allocate by a claimed length, duplicate a value
-//! exponentially, or nest without limit. Storages are not compressed, so that tensors are read from the memory map
-//! like those of safetensors. Every storage, offset, size and stride is checked against the file.
+//! validates it: it rejects pickles that would make an interpreter allocate a claimed length, duplicate a value
+//! exponentially, or nest without limit. Storages are not compressed, so tensors are read from the memory map like
+//! those of safetensors. Every storage, offset, size and stride is checked against the file.
 
 mod archive;
 mod guard;
@@ -29,16 +29,16 @@ pub(crate) use stream::{is_stream, read_stream};
 use state_dict::{Named, PickledTensor};
 use storage::PickledStorage;
 
-/// Largest size in bytes of a tensor that repeats its elements (stride 0), if it is larger than its file.
+/// Maximum size in bytes of a tensor with repeated elements (stride 0) that is larger than its file.
 const EXPANDED_LIMIT: usize = 1 << 20;
 
 /// Advice on converting an unsupported file.
 const CONVERT: &str = "convert it in Python: torch.save(torch.load(old, map_location='cpu'), new)";
 
-/// Reason for rejecting content that is in an unsupported format of PyTorch, or that is in no known format although
-/// its extension is one of PyTorch's; `None` otherwise.
+/// Returns the reason for rejecting content in an unsupported format of PyTorch, or in no known format despite one of
+/// PyTorch's extensions; `None` otherwise.
 pub(crate) fn refusal(bytes: &[u8], extension: &str) -> Option<String> {
-    // A safetensors header begins at byte 8 with a brace, and its length may begin with any bytes.
+    // A safetensors header starts with a brace at byte 8, and the length before it may have any bytes.
     if bytes.get(8) == Some(&b'{') {
         return None;
     }
@@ -58,16 +58,16 @@ pub(crate) fn refusal(bytes: &[u8], extension: &str) -> Option<String> {
     }
 }
 
-/// Interprets the pickle at the beginning of the bytes; also returns the bytes after it.
+/// Interprets the pickle at the start of the bytes. Also returns the bytes after it.
 fn unpickle(bytes: &[u8]) -> std::result::Result<(Object, &[u8]), String> {
     let (mut pickle, rest) = bytes.split_at(guard::check(bytes)?);
     let broken = |error: candle_core::Error| {
-        // With RUST_BACKTRACE set, candle's errors include a backtrace, which is of no use to a user.
+        // With RUST_BACKTRACE set, candle's errors include a backtrace, which is useless to a user.
         let error = match error {
             candle_core::Error::WithBacktrace { inner, .. } => *inner,
             error => error,
         };
-        // candle's message quotes the value it found, which may be the whole file.
+        // candle's message quotes the offending value, which may be the whole file.
         let shown: String = error.to_string().chars().take(500).collect();
         format!("its pickle is broken: {shown}")
     };
@@ -98,7 +98,7 @@ fn contents(
     Ok(contents)
 }
 
-/// Returns the range of the described part of a storage, given the range of the whole.
+/// Returns the range of the described part of a storage, from the range of the whole.
 fn part(storage: &PickledStorage, whole: Range<usize>) -> std::result::Result<Range<usize>, String> {
     let Some((offset, count)) = storage.part else { return Ok(whole) };
     let unit = storage.unit().ok_or_else(|| format!("its storage is of unknown type {}", storage.class))?;
@@ -195,7 +195,7 @@ mod tests {
         let mut tar = vec![0; 512];
         tar[257..262].copy_from_slice(b"ustar");
         assert!(refusal(&tar, "pt").is_some_and(|text| text.contains("tar archive")));
-        // A safetensors header of 0x280 bytes begins like a pickle.
+        // A safetensors header of 0x280 bytes starts like a pickle.
         assert!(refusal(b"\x80\x02\0\0\0\0\0\0{\"a\"", "bin").is_none());
     }
 }

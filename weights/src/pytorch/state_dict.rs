@@ -8,8 +8,8 @@ use crate::entry::StoredDtype;
 
 use super::storage::{PickledStorage, storage_dtype, torch_dtype, whole};
 
-/// Keys of the state dict in training checkpoints, in order of preference: averages first, as in timm, which training programs
-/// evaluate.
+/// Keys of the state dict in training checkpoints, by precedence. As in timm, averages come first, since training
+/// programs evaluate them.
 const KEYS: [&str; 11] = [
     "state_dict_ema",
     "model_ema",
@@ -24,16 +24,16 @@ const KEYS: [&str; 11] = [
     "params",
 ];
 
-/// The first keys, under which averages are stored.
+/// Number of leading keys under which averages are stored.
 const AVERAGES: usize = 2;
 
-/// A counter that `torch.optim.swa_utils.AveragedModel` has among its weights.
+/// A counter that `torch.optim.swa_utils.AveragedModel` stores among its weights.
 const COUNTER: &str = "n_averaged";
 
-/// Largest number of wrappers around a tensor (parameter, subclass, …).
+/// Maximum number of wrappers around a tensor (parameter, subclass and others).
 const WRAPPED: usize = 4;
 
-/// A tensor as the pickle describes it, not yet checked against the file.
+/// A tensor as described by the pickle, not yet checked against the file.
 #[derive(Debug)]
 pub(super) struct PickledTensor {
     pub(super) dtype: StoredDtype,
@@ -45,11 +45,12 @@ pub(super) struct PickledTensor {
     pub(super) storage: PickledStorage,
 }
 
-/// Names, each with its tensor or the reason why it cannot be read.
+/// Names, each with its tensor or the reason why the tensor cannot be read.
 pub(super) type Named = Vec<(String, Result<PickledTensor, String>)>;
 
-/// Returns the tensors of a state dict, or of the one inside a training checkpoint. A malformed tensor is listed with
-/// the reason; values that are not tensors are skipped. `file` is named if there are averaged weights beside others.
+/// Returns the tensors of a state dict, or of the state dict inside a training checkpoint. A malformed tensor is listed
+/// with the reason; values that are not tensors are skipped. If averaged weights exist beside others, a note names
+/// `file`.
 ///
 /// # Errors
 /// Returns the reason, if there is no state dict.
@@ -61,7 +62,7 @@ pub(super) fn tensors(object: Object, file: &Path) -> Result<Named, String> {
         _ => return Err("it holds no state dict".into()),
     };
     let named = named_tensors(&entries);
-    // Training scripts keep numbers beside the state dict, such as the best loss, and some are tensors.
+    // Training scripts store numbers beside the state dict, such as the best loss, and some are tensors.
     let is_number = |tensor: &PickledTensor| tensor.shape.iter().product::<usize>() == 1;
     let beside = named.iter().all(|(_, tensor)| tensor.as_ref().is_ok_and(is_number))
         && entries.iter().any(|(_, value)| holds_tensors(value));
@@ -99,7 +100,7 @@ pub(super) fn tensors(object: Object, file: &Path) -> Result<Named, String> {
     }
 }
 
-/// True for a dict with a tensor.
+/// Returns true for a dict with a tensor.
 fn holds_tensors(value: &Object) -> bool {
     matches!(value, Object::Dict(entries) if !named_tensors(entries).is_empty())
 }
@@ -113,7 +114,7 @@ fn whole_object(object: Object) -> String {
     format!("it holds a whole Python object ({class}), not a state dict; in Python, save model.state_dict() instead")
 }
 
-/// Name of a class. Older files store a class with its source: ("module", class, file, source).
+/// Returns the name of a class. Older files store a class with its source: ("module", class, file, source).
 fn class_name(object: Object) -> Option<String> {
     let object = match object {
         Object::PersistentLoad(id) => id.tuple().ok()?.into_iter().nth(1)?,
@@ -133,7 +134,7 @@ fn named_tensors(entries: &[(Object, Object)]) -> Named {
         .collect()
 }
 
-/// Returns the tensor that an object describes; `None` if it describes something else.
+/// Returns the tensor that an object describes; `None` if the object is not a tensor.
 fn tensor(object: Object, wrapped: usize) -> Option<Result<PickledTensor, String>> {
     let Object::Reduce { callable, args } = object else { return None };
     let (Object::Class { module_name, class_name }, Object::Tuple(args)) = (*callable, *args) else { return None };
@@ -158,8 +159,8 @@ fn tensor(object: Object, wrapped: usize) -> Option<Result<PickledTensor, String
     }
 }
 
-/// Builds a tensor from the arguments of `_rebuild_tensor_v2`: storage, offset, size, stride, …. Version 3 adds the
-/// element type at index 6.
+/// Builds a tensor from the arguments of `_rebuild_tensor_v2`: storage, offset, size, stride and others. Version 3 adds
+/// the element type at index 6.
 fn rebuilt(args: Vec<Object>) -> Option<PickledTensor> {
     let dtype = args.get(6).cloned();
     let mut args = args.into_iter();

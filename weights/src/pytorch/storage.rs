@@ -4,23 +4,23 @@ use candle_core::pickle::Object;
 
 use crate::entry::StoredDtype;
 
-/// A storage as a persistent id describes it, not yet checked against the file.
+/// A storage as described by a persistent id, not yet checked against the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PickledStorage {
     /// Class of `torch.storage`, which determines the element type.
     pub(super) class: String,
     /// Key of the storage in the file.
     pub(super) key: String,
-    /// Number of its elements.
+    /// Number of elements.
     pub(super) count: usize,
-    /// Offset and number of elements, if the id describes a part of the storage; `None` for all of it. In PyTorch's
-    /// first versions a storage could be a view of another.
+    /// Offset and number of elements, if the id describes a part of the storage; `None` for the whole storage. In
+    /// PyTorch's first versions, a storage could be a view of another.
     pub(super) part: Option<(usize, usize)>,
 }
 
 impl PickledStorage {
-    /// Parses the id `("storage", class, key, location, count)`. Files from before version 1.6 add `None` or `(key of
-    /// the part, offset, count)`. Returns `None` for any other object.
+    /// Parses the id `("storage", class, key, location, count)`. Files from before version 1.6 append `None` or `(key
+    /// of the part, offset, count)`. Returns `None` for any other object.
     pub(super) fn read(id: &Object) -> Option<Self> {
         let Object::Tuple(items) = id else { return None };
         let (kind, class, key, count, part) = match &items[..] {
@@ -41,8 +41,8 @@ impl PickledStorage {
         }
     }
 
-    /// Size of an element in bytes; `None` if the class is unknown. Some classes have a size although their elements
-    /// cannot be read: in a stream, the position of the next storage depends on it.
+    /// Returns the size of an element in bytes; `None` if the class is unknown. Some classes have a size although their
+    /// elements cannot be read: in a stream, the position of the next storage depends on it.
     pub(super) fn unit(&self) -> Option<usize> {
         match &*self.class {
             "UntypedStorage" | "QInt8Storage" | "QUInt8Storage" | "QUInt4x2Storage" | "QUInt2x4Storage" => Some(1),
@@ -53,7 +53,7 @@ impl PickledStorage {
     }
 }
 
-/// A non-negative integer; `None` for other objects.
+/// Returns a non-negative integer; `None` for other objects.
 pub(super) fn whole(object: &Object) -> Option<usize> {
     match object {
         Object::Int(number) => usize::try_from(*number).ok(),
@@ -62,7 +62,7 @@ pub(super) fn whole(object: &Object) -> Option<usize> {
     }
 }
 
-/// The element type of a class of `torch.storage`; `None` if unknown.
+/// Returns the element type of a class of `torch.storage`; `None` if unknown.
 pub(super) fn storage_dtype(class: &str) -> Option<StoredDtype> {
     Some(match class {
         "DoubleStorage" => StoredDtype::F64,
@@ -80,7 +80,7 @@ pub(super) fn storage_dtype(class: &str) -> Option<StoredDtype> {
     })
 }
 
-/// The element types without a storage class of their own, by their names in `torch`; `None` if unknown.
+/// Returns an element type without a storage class, by its name in `torch`; `None` if unknown.
 pub(super) fn torch_dtype(name: &str) -> Option<StoredDtype> {
     Some(match name {
         "uint16" => StoredDtype::U16,

@@ -1,10 +1,10 @@
-//! The container before version 1.6 (and of `_use_new_zipfile_serialization=False` since): pickles, then storages.
+//! The container before version 1.6 (and with `_use_new_zipfile_serialization=False` since): pickles, then storages.
 //!
-//! The file contains five pickles: a magic number, the version of the protocol, a dictionary about the system, the
-//! saved object, and the list of the storages' keys. Then follow the storages in the order of the keys, each as its
-//! number of elements in eight bytes and the elements. The position of a storage thus depends on the sizes of all
-//! storages before it, and the size of an element on the object's description of its storage. Only the pickles and
-//! the numbers of elements are read; the elements stay in the file until a tensor is read.
+//! The file contains five pickles: a magic number, the protocol version, a dictionary about the system, the saved
+//! object, and the list of the storages' keys. The storages follow in the order of the keys, each as its number of
+//! elements in eight bytes and the elements. The position of a storage thus depends on the sizes of all earlier
+//! storages, and the size of an element on the object's description of its storage. Only the pickles and the numbers of
+//! elements are read; the elements stay in the file until a tensor is read.
 //!
 //! Source: `_legacy_save` and `_legacy_load` in PyTorch's `torch/serialization.py`, `THPStorage_writeFileRaw` in
 //! `torch/csrc/serialization.cpp`.
@@ -21,12 +21,12 @@ use crate::mapped::MappedFile;
 use super::storage::{PickledStorage, whole};
 use super::{contents, state_dict, unpickle};
 
-/// The pickle of 0x1950a86a20f9469cfc6c, without its two bytes of protocol. A safetensors file cannot begin like
-/// this: its header length would be exabytes.
+/// The pickle of 0x1950a86a20f9469cfc6c, without its two protocol bytes. A safetensors file cannot start with it: its
+/// header length would be exabytes.
 const MAGIC: &[u8] = b"\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.";
-/// The only version of the protocol that exists.
+/// The only existing version of the protocol.
 const VERSION: usize = 1001;
-/// Size of a storage's number of elements, in bytes.
+/// Size in bytes of the number of elements before each storage.
 const COUNT: usize = 8;
 
 /// A problem with the storage `key`.
@@ -74,7 +74,7 @@ pub(crate) fn read_stream(file: &MappedFile) -> Result<Contents> {
     if let Err(Fault { key, reason }) = found
         && all_understood
     {
-        // Name a tensor if one is in that storage; the storage may also be part of an optimizer's state.
+        // Names a tensor if one is in that storage; the storage may also be part of an optimizer's state.
         let tensor = tensors.iter().find(|(_, tensor)| tensor.as_ref().is_ok_and(|tensor| tensor.storage.key == key));
         let reason = format!("storage {key}: {reason}");
         return Err(match tensor {
@@ -87,7 +87,7 @@ pub(crate) fn read_stream(file: &MappedFile) -> Result<Contents> {
     })
 }
 
-/// The `little_endian` entry of the system's dictionary; `None` if it is missing or contradictory.
+/// Returns the `little_endian` entry of the system's dictionary; `None` if the entry is missing or contradictory.
 fn is_little_endian(system: &Object) -> Option<bool> {
     let Object::Dict(entries) = system else { return None };
     let mut said = entries.iter().filter_map(|(key, value)| match (key, value) {
@@ -103,13 +103,13 @@ fn keys_of(object: Object) -> Option<Vec<String>> {
     keys.into_iter().map(|key| key.unicode().ok()).collect()
 }
 
-/// Collects the storages that an object describes, at any depth, by their keys. The guard has limited the depth.
+/// Collects the storages that an object describes, at any depth, by key. The guard has limited the depth.
 fn collect(object: &Object, named: &mut HashMap<String, PickledStorage>) -> std::result::Result<(), Fault> {
     match object {
         Object::PersistentLoad(id) => {
             let Some(storage) = PickledStorage::read(id) else { return Ok(()) };
             match named.get(&storage.key) {
-                // Descriptions of a storage may differ in the part they refer to.
+                // Descriptions of a storage may differ in the described part.
                 Some(other) if (&other.class, other.count) != (&storage.class, storage.count) => {
                     let reason = format!(
                         "it is said to be {} elements of a {}, and {} of a {}",
@@ -137,7 +137,7 @@ fn collect(object: &Object, named: &mut HashMap<String, PickledStorage>) -> std:
     }
 }
 
-/// Visits the storages in order, and records the range of each one's elements.
+/// Visits the storages in order and records the range of the elements of each.
 fn locate(
     keys: Vec<String>,
     named: &HashMap<String, PickledStorage>,
@@ -164,7 +164,7 @@ fn locate(
     Ok(())
 }
 
-/// Range of the elements of the storage that begins, with its number of elements, at `position`.
+/// Returns the range of the elements of a storage whose number of elements is at `position`.
 fn place(storage: &PickledStorage, bytes: &[u8], position: usize) -> std::result::Result<Range<usize>, String> {
     let unit = storage.unit().ok_or_else(|| format!("it is of unknown type {}", storage.class))?;
     let rest = bytes.get(position..).unwrap_or_default();

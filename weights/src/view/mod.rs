@@ -31,12 +31,12 @@ pub(crate) struct View<'a> {
 enum Storage<'a> {
     Mapped(&'a MappedFile),
     Memory(Cow<'a, Bytes>),
-    /// Decoded while reading. Shape, strides and dtype of the view are those of the decoded values.
+    /// Blocks that are decoded while reading. Shape, strides and dtype of the view are those of the decoded values.
     Blocks(Blocks<'a>),
 }
 
 impl Storage<'_> {
-    /// The bytes of the elements; `None` if they have to be decoded.
+    /// Returns the bytes of the elements; `None` if the elements must be decoded.
     fn plain(&self) -> Option<&[u8]> {
         match self {
             Self::Mapped(file) => Some(file.bytes()),
@@ -47,12 +47,12 @@ impl Storage<'_> {
 }
 
 impl<'a> View<'a> {
-    /// Creates a view of the tensor `name` at `entry`, to be read as values of type `to`. Packed data is unpacked
+    /// Creates a view of the tensor `name` at `entry` that is read as values of dtype `to`. Packed data is unpacked
     /// into memory.
     ///
     /// # Errors
-    /// If Burn has no counterpart of its stored type, the entry reaches beyond the file, or it cannot be unpacked or
-    /// decoded.
+    /// If Burn has no counterpart of the stored type, if the entry extends beyond the file, or if it cannot be unpacked
+    /// or decoded.
     pub(crate) fn of_file(name: &'a str, file: &'a MappedFile, entry: &Entry, to: DType) -> Result<Self> {
         let wrong = |reason| WeightsError::MalformedTensor { file: file.path().into(), tensor: name.into(), reason };
         let outside = || wrong("its elements lie outside the file".into());
@@ -72,7 +72,7 @@ impl<'a> View<'a> {
             Form::Blocks(kind) => {
                 check_decodable(name, file, *kind)?;
                 let bytes = Storage::Blocks(Blocks::new(file, entry, *kind).ok_or_else(outside)?);
-                // Intermediate values are not kept in a wider type than requested.
+                // Intermediate values do not need a wider dtype than requested.
                 let dtype = if matches!(to, DType::F16 | DType::BF16) { to } else { dtype };
                 return Ok(Self { name, bytes, dtype, shape, strides, offset: 0 });
             }
@@ -87,7 +87,7 @@ impl<'a> View<'a> {
     /// Creates a view of the quantized tensor `name` without decoding: its rows as bytes.
     ///
     /// # Errors
-    /// If the tensor is not quantized, or lies outside the file.
+    /// If the tensor is not quantized, or is outside the file.
     pub(crate) fn of_rows(name: &'a str, file: &'a MappedFile, entry: &Entry) -> Result<Self> {
         let wrong = |reason: &str| {
             let (file, reason) = (file.path().into(), reason.into());
@@ -105,7 +105,7 @@ impl<'a> View<'a> {
         Ok(Self { name, bytes: Storage::Mapped(file), dtype: DType::U8, shape, strides, offset: entry.offset })
     }
 
-    /// Creates a view of values in memory, row-major.
+    /// Creates a view of row-major values in memory.
     pub(crate) fn of_data(name: &'a str, data: &'a TensorData) -> Self {
         let shape = data.shape.to_vec();
         let strides = row_major(&shape);
@@ -124,7 +124,7 @@ impl<'a> View<'a> {
         &self.shape
     }
 
-    /// Name of the stored type, for messages.
+    /// Returns the name of the stored type, for messages.
     fn stored_name(&self) -> &'static str {
         if let Storage::Blocks(blocks) = &self.bytes { blocks.kind().name() } else { self.dtype.name() }
     }
@@ -133,7 +133,7 @@ impl<'a> View<'a> {
         WeightsError::Transform { tensor: self.name.into(), step: step.into(), reason }
     }
 
-    /// Reorders the axes: axis `i` of the result is axis `axes[i]` of this view.
+    /// Permutes the axes: axis `i` of the result is axis `axes[i]` of this view.
     pub(crate) fn permute(mut self, axes: &[usize]) -> Result<Self> {
         let mut sorted = axes.to_vec();
         sorted.sort_unstable();
@@ -145,7 +145,7 @@ impl<'a> View<'a> {
         Ok(self)
     }
 
-    /// Returns the part `range` along `axis`.
+    /// Returns the slice `range` along `axis`.
     pub(crate) fn slice(mut self, axis: usize, range: Range<usize>) -> Result<Self> {
         if self.shape.get(axis).is_none_or(|&size| range.end > size || range.start > range.end) {
             return Err(self.misfit("split", format!("no part {range:?} along axis {axis} of {:?}", self.shape)));
@@ -189,7 +189,7 @@ pub(crate) fn check_decodable(name: &str, file: &MappedFile, kind: BlockType) ->
     Err(WeightsError::Unsupported { file: file.path().into(), reason })
 }
 
-/// Returns true if every element reached by the entry's shape and strides lies below `len` bytes.
+/// Returns true if every element reached by the entry's shape and strides ends within `len` bytes.
 pub(crate) fn reaches_inside(entry: &Entry, size: usize, len: usize) -> bool {
     let last = || -> Option<usize> {
         let mut last = 0usize;

@@ -1,4 +1,4 @@
-//! Reading of views into memory; no other module reads the values of stored tensors.
+//! Reads views into memory. No other module reads the values of stored tensors.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -12,11 +12,11 @@ use crate::error::{Result, WeightsError};
 
 /// Bytes converted between two calls to [`MappedFile::release`].
 const CHUNK: usize = 4 << 20;
-/// Elements gathered at a time if neighbours of the view are not neighbours in the file.
+/// Elements gathered at a time if neighbours in the view are not neighbours in the file.
 const GATHER: usize = 1 << 16;
-/// Bytes of a cache line. A matrix is transposed in square tiles, whose sides are as long.
+/// Bytes of a cache line, and of a side of the square tiles in which a matrix is transposed.
 const LINE: usize = 64;
-/// Runs of fewer bytes than this are gathered.
+/// Runs of fewer bytes are gathered.
 const SHORT_RUN: usize = 256;
 
 impl View<'_> {
@@ -30,22 +30,22 @@ impl View<'_> {
         self.offset + elements * self.dtype.size()
     }
 
-    /// Number of trailing axes that are contiguous in memory.
+    /// Returns the number of trailing axes that are contiguous in memory.
     fn contiguous_axes(&self) -> usize {
         let expected = row_major(&self.shape);
         let fits = |&axis: &usize| self.shape[axis] == 1 || self.strides[axis] == expected[axis];
         (0..self.shape.len()).rev().take_while(fits).count()
     }
 
-    /// Contiguous runs of the view, given that pieces have `lead` leading axes in common. Returns the first axis of a
-    /// run, and the number of its elements.
+    /// Returns the first axis of a contiguous run, and the number of its elements, if the pieces share `lead` leading
+    /// axes.
     fn runs(&self, lead: usize) -> (usize, usize) {
         let head = (self.shape.len() - self.contiguous_axes()).max(lead);
         (head, self.shape[head..].iter().product())
     }
 
-    /// Returns a view of decoded values in memory if the blocks would otherwise be decoded repeatedly, for runs
-    /// shorter than a block; else the view itself.
+    /// Returns a view of decoded values in memory if the blocks would otherwise be decoded repeatedly, for runs shorter
+    /// than a block; otherwise the view itself.
     fn decoded(&self, lead: usize) -> std::result::Result<Cow<'_, Self>, String> {
         let Storage::Blocks(blocks) = &self.bytes else { return Ok(Cow::Borrowed(self)) };
         let (head, run) = self.runs(lead);
@@ -59,8 +59,8 @@ impl View<'_> {
         Ok(Cow::Owned(Self { bytes: Storage::Memory(Cow::Owned(values)), ..self.clone() }))
     }
 
-    /// Writes the elements `rows` in row-major order into `target`. Rows are counted along the first `lead` axes, and
-    /// contain all elements of the other axes.
+    /// Writes the elements of `rows` in row-major order into `target`. Rows are counted along the first `lead` axes,
+    /// and contain all elements of the other axes.
     fn write(&self, lead: usize, rows: Range<usize>, target: &mut [u8], to: DType) -> std::result::Result<(), String> {
         let (head, run) = self.runs(lead);
         let inner: usize = self.shape[lead..head].iter().product();
@@ -113,7 +113,7 @@ impl View<'_> {
         Ok(())
     }
 
-    /// Gathers short runs in a buffer, and converts the buffer.
+    /// Gathers short runs in a buffer and converts the buffer.
     fn write_gathered(
         &self,
         bytes: &[u8],
@@ -156,8 +156,8 @@ impl View<'_> {
     }
 }
 
-/// Gathers rows of `row` elements that are `stride` elements apart, in square tiles. In a transposed matrix the rows' elements are
-/// neighbours, so that each cache line, read or written, is fetched once.
+/// Gathers rows of `row` elements, which are `stride` elements apart, in square tiles. In a transposed matrix the
+/// elements of adjacent rows are neighbours, so that each cache line, read or written, is fetched once.
 fn gather_elements<const N: usize>(bytes: &[u8], starts: &[usize], stride: usize, row: usize, buffer: &mut [u8]) {
     let Some(offset) = starts.first().map(|start| start % N) else { return };
     let (elements, _) = bytes[offset..].as_chunks::<N>();
@@ -189,7 +189,7 @@ fn gather_elements<const N: usize>(bytes: &[u8], starts: &[usize], stride: usize
     }
 }
 
-/// Reads views into memory, concatenated along `axis`, as values of type `to`. No other copy of a tensor is made.
+/// Reads views into memory, concatenated along `axis`, as values of dtype `to`. Makes no other copy of a tensor.
 ///
 /// # Errors
 /// If the shapes cannot be concatenated, or a value cannot be converted to `to`.
@@ -241,8 +241,8 @@ pub(crate) fn materialise(views: &[View<'_>], axis: usize, to: DType) -> Result<
     Ok(TensorData::from_bytes(bytes, shape, to))
 }
 
-/// Zeroed memory for `count` values, aligned for their type, so that backends take it without a copy; `None` if there
-/// is not enough memory.
+/// Returns zeroed memory for `count` values, aligned for their type, so that backends can use it without a copy; `None`
+/// if there is not enough memory.
 fn zeroed(count: usize, dtype: DType) -> Option<Bytes> {
     fn room<T: Clone + Default + bytemuck::NoUninit + Send + Sync>(count: usize) -> Option<Bytes> {
         // Checked first because `vec!` aborts without memory. `vec!` gets zeroed pages from the system and does not
@@ -267,7 +267,7 @@ mod tests {
         TensorData::new((0..shape.iter().product::<usize>() as i32).collect::<Vec<_>>(), shape)
     }
 
-    /// The element at each index of a view, by definition.
+    /// Computes the element at each index of a view, by definition.
     fn by_definition(shape: &[usize], element: impl Fn(&[usize]) -> i32) -> TensorData {
         let count = shape.iter().product::<usize>();
         let index = |mut number: usize| {
@@ -304,7 +304,7 @@ mod tests {
     }
 
     fn gathers<const N: usize>() {
-        // Sizes that are no multiples of a tile's side, and bytes that do not begin at an element.
+        // Sizes that are not multiples of a tile's side, and bytes that do not start at an element.
         let (rows, row, offset) = (77, 131, 3);
         let bytes: Vec<u8> = (0..offset + N * rows * row + N).map(|i| (i * 7 + i / 256) as u8).collect();
         let neighbours = |i: usize| offset + i * N;

@@ -1,4 +1,4 @@
-//! GGUF files that lie: about lengths, counts, shapes, types and places.
+//! GGUF files with false lengths, counts, shapes, types and offsets.
 
 use grove_weights::{TensorFiles, WeightsError};
 use proptest::prelude::*;
@@ -12,12 +12,12 @@ fn text(text: &[u8]) -> Vec<u8> {
     [&(text.len() as u64).to_le_bytes()[..], text].concat()
 }
 
-/// A key of a type with the bytes of its value.
+/// Returns a key of a type with the bytes of its value.
 fn key(name: &str, kind: u32, value: &[u8]) -> Vec<u8> {
     [&text(name.as_bytes())[..], &kind.to_le_bytes(), value].concat()
 }
 
-/// A tensor's row; sizes are innermost first.
+/// Returns a tensor's row; sizes are innermost first.
 fn row(name: &str, sizes: &[u64], kind: u32, offset: u64) -> Vec<u8> {
     let sizes: Vec<u8> = (sizes.len() as u32)
         .to_le_bytes()
@@ -31,7 +31,7 @@ fn head(version: u32, tensors: u64, keys: u64) -> Vec<u8> {
     [&b"GGUF"[..], &version.to_le_bytes(), &tensors.to_le_bytes(), &keys.to_le_bytes()].concat()
 }
 
-/// A file with so many bytes of data after its aligned header.
+/// Returns a file with `data` bytes after its aligned header.
 fn file(keys: &[Vec<u8>], rows: &[Vec<u8>], data: usize) -> Vec<u8> {
     let mut bytes = [head(3, rows.len() as u64, keys.len() as u64), keys.concat(), rows.concat()].concat();
     bytes.resize(bytes.len().next_multiple_of(32) + data, 1);
@@ -57,7 +57,7 @@ fn what_is_right_is_read() {
         (one(&[2, 3], F32, 0, 24), 1),
         (one(&[], F32, 0, 4), 1),
         (one(&[32, 2], Q4_0, 32, 68), 1),
-        // Without values there is nothing to lie about.
+        // A tensor without values cannot be out of bounds.
         (one(&[0, 1 << 60], Q4_0, 0, 0), 1),
         (file(&[], &[row("b", &[2], F32, 64), row("a", &[2], F32, 0)], 72), 2),
         (aligned(4, &8u32.to_le_bytes()), 1),
@@ -108,7 +108,7 @@ fn every_rule_of_the_head_and_the_keys_is_kept() {
         let error = read_all("bad.gguf", &bytes).expect_err(word).to_string();
         assert!(error.contains(word), "{error}");
     }
-    // A power of two, and beyond the end of the file.
+    // A power of two beyond the end of the file.
     let error = read_all("bad.gguf", &aligned(10, &(1u64 << 63).to_le_bytes())).expect_err("too large").to_string();
     assert!(error.contains("ends beyond the file's"), "{error}");
 }
@@ -149,7 +149,7 @@ fn every_rule_of_tensors_is_kept() {
 #[test]
 fn no_shortened_file_is_read_beyond_its_end() {
     let bytes = std::fs::read(fixture("gguf/aligned.gguf")).expect("read");
-    // The last tensor's data is followed by padding, which need not be there.
+    // The last tensor's data is followed by optional padding.
     let data = bytes.len() - 256 + 8;
     for length in 0..bytes.len() {
         let result = read_all("short.gguf", &bytes[..length]);

@@ -1,5 +1,5 @@
-//! Files that lie. Whatever is in them, opening and reading ends in a value or an error that names the file, and
-//! never allocates by what the file claims.
+//! Malformed files. Opening and reading any content returns a value or an error that names the file, and never
+//! allocates a size that the file claims.
 
 mod gguf;
 mod numpy;
@@ -20,7 +20,7 @@ thread_local! {
 }
 
 fn note(size: usize) {
-    // The cell is gone while a thread ends.
+    // The cell no longer exists while a thread ends.
     let _ = LARGEST.try_with(|largest| largest.set(largest.get().max(size)));
 }
 
@@ -28,24 +28,28 @@ fn note(size: usize) {
 unsafe impl GlobalAlloc for Watched {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note(layout.size());
-        // SAFETY: the caller keeps `GlobalAlloc`'s contract, which is that of the system's allocator.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc`, which is also the contract of the system's
+        // allocator.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps `GlobalAlloc`'s contract, which is that of the system's allocator.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc`, which is also the contract of the system's
+        // allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         note(layout.size());
-        // SAFETY: the caller keeps `GlobalAlloc`'s contract, which is that of the system's allocator.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc`, which is also the contract of the system's
+        // allocator.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         note(size);
-        // SAFETY: the caller keeps `GlobalAlloc`'s contract, which is that of the system's allocator.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc`, which is also the contract of the system's
+        // allocator.
         unsafe { System.realloc(pointer, layout, size) }
     }
 }
@@ -53,14 +57,14 @@ unsafe impl GlobalAlloc for Watched {
 #[global_allocator]
 static ALLOCATOR: Watched = Watched;
 
-/// No file here is longer than some kilobytes; a tensor that repeats its elements may take a megabyte. With
-/// `RUST_BACKTRACE` set, candle's errors read the program's symbols, which takes some more.
+/// Maximum allocation in bytes. Files in these tests have at most some kilobytes; a tensor with repeated elements may
+/// take a megabyte. With `RUST_BACKTRACE` set, candle's errors read the program's symbols, which takes more.
 fn allowed() -> usize {
     let backtraces = std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0");
     if backtraces { 64 << 20 } else { 2 << 20 }
 }
 
-/// The tensor that an error names.
+/// Returns the tensor that an error names.
 fn tensor_of(error: &WeightsError) -> Option<&str> {
     match error {
         WeightsError::MalformedTensor { tensor, .. } => Some(tensor),
@@ -72,8 +76,8 @@ fn fixture(name: &str) -> PathBuf {
     Path::new("tests/fixtures").join(name)
 }
 
-/// Opens the bytes as a file of this name and reads all its tensors. Whatever is listed can be read, except that
-/// compressed data may turn out to be broken.
+/// Opens the bytes as a file of this name and reads all its tensors. Every listed tensor can be read, except that
+/// compressed data may turn out to be corrupted.
 fn read_all(name: &str, bytes: &[u8]) -> Result<usize, WeightsError> {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join(name);
@@ -84,9 +88,9 @@ fn read_all(name: &str, bytes: &[u8]) -> Result<usize, WeightsError> {
         for name in &names {
             match checkpoint.tensor(name) {
                 Ok(data) => assert_eq!(data.bytes.len(), data.num_elements() * data.dtype.size()),
-                // Types that no backend has, such as 8-bit floats.
+                // Types that no backend supports, such as 8-bit floats.
                 Err(WeightsError::Conversion { .. }) => {}
-                // Kinds of blocks that are listed and not decoded.
+                // Block types that are listed but not decoded.
                 Err(WeightsError::Unsupported { reason, .. }) if reason.contains("is quantized as") => {}
                 Err(error) if error.to_string().contains("its compressed data") => return Err(error),
                 Err(error) => panic!("an accepted file must be readable: {error}"),
@@ -101,7 +105,7 @@ fn read_all(name: &str, bytes: &[u8]) -> Result<usize, WeightsError> {
     result
 }
 
-/// A safetensors file of this header and so many bytes of data.
+/// Returns a safetensors file with this header and `data` bytes of data.
 fn file(header: &str, data: usize) -> Vec<u8> {
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.extend(header.as_bytes());
@@ -177,14 +181,14 @@ fn the_crate_agrees_about_what_is_valid() {
     }
 }
 
-/// A change to a file.
+/// A modification of a file.
 #[derive(Clone, Debug)]
 enum Change {
     Set(prop::sample::Index, u8),
     Cut(prop::sample::Index),
     Remove(prop::sample::Index, usize),
     Insert(prop::sample::Index, Vec<u8>),
-    /// Repeats a stretch, as broken copies do.
+    /// Repeats a range, as broken copies do.
     Repeat(prop::sample::Index, usize),
 }
 

@@ -1,4 +1,4 @@
-//! numpy's archives with false shapes, sizes, and sizes of compressed data.
+//! numpy archives with false shapes, sizes, and sizes of compressed data.
 
 use std::io::Read;
 
@@ -33,7 +33,7 @@ fn kept(name: &str, content: &[u8], method: u16) -> Kept {
     Kept { name: name.into(), bytes, method, flags: 0, size: content.len() as u32, checksum: crc.sum() }
 }
 
-/// A valid zip archive of the entries.
+/// Returns a valid zip archive of the entries.
 fn archive(entries: &[Kept]) -> Vec<u8> {
     let (mut file, mut directory) = (Vec::new(), Vec::new());
     for Kept { name, bytes, method, flags, size, checksum } in entries {
@@ -58,7 +58,7 @@ fn archive(entries: &[Kept]) -> Vec<u8> {
     [&file[..], &directory, b"PK\x05\x06\0\0\0\0", &count, &count, &length, &start, &[0; 2]].concat()
 }
 
-/// An array of 32-bit floats with this shape in its header and so many bytes of data.
+/// Returns an array of 32-bit floats with this shape in its header and `data` bytes of data.
 fn array(shape: &str, data: usize) -> Vec<u8> {
     array_of("<f4", "False", shape, data)
 }
@@ -99,7 +99,7 @@ fn every_rule_is_kept() {
         let error = read_all("x.npz", &archive(&[twice.clone(), twice])).expect_err("twice");
         assert!(error.to_string().contains("lists w.npy twice"), "{error}");
     }
-    // The same rules where there is no archive.
+    // The same rules for a single array.
     assert_eq!(read_all("x.npy", &array("(2,)", 8)).ok(), Some(1));
     let error = read_all("x.npy", &array("(2,)", 7)).expect_err("too short");
     assert_eq!(tensor_of(&error), Some("x"), "{error}");
@@ -129,7 +129,7 @@ fn directories_that_lie_are_found_out() {
     assert!(error.contains("neither data.pkl (PyTorch) nor .npy arrays"), "{error}");
 }
 
-/// `read_all` watches what is allocated.
+/// `read_all` checks the size of allocations.
 #[test]
 fn bombs_do_not_go_off() {
     // 64 MB of data in 64 kB, of which header and directory admit 16 bytes.
@@ -139,7 +139,7 @@ fn bombs_do_not_go_off() {
     let error = read_all("x.npz", &archive(&[bomb])).expect_err("too much").to_string();
     assert!(error.contains("holds more bytes"), "{error}");
 
-    // Header and directory promise 64 MB, which so many bytes could hold; they hold less.
+    // Header and directory claim 64 MB, which this many compressed bytes could contain, but the content is smaller.
     let shape = format!("({},)", 16 << 20);
     let promise = (array(&shape, 0).len() + (64 << 20)) as u32;
     let mut hollow = Kept { size: promise, ..kept("w.npy", &array(&shape, 1000), DEFLATED) };
@@ -147,7 +147,7 @@ fn bombs_do_not_go_off() {
     let error = read_all("x.npz", &archive(&[hollow.clone()])).expect_err("too little").to_string();
     assert!(error.contains("holds 1"), "{error}");
 
-    // So few cannot, and that is seen before anything is read.
+    // This few compressed bytes cannot contain 64 MB, which is detected before anything is read.
     hollow.bytes.truncate(1000);
     let error = read_all("x.npz", &archive(&[hollow])).expect_err("impossible").to_string();
     assert!(error.contains("too many for deflate"), "{error}");
@@ -202,7 +202,7 @@ proptest! {
         data in prop::option::of(0..64usize),
         method in prop_oneof![Just(STORED), Just(DEFLATED)],
     ) {
-        // As much data as is needed, where that is little.
+        // Exactly the required data, if that is small.
         let count = shape.iter().try_fold(1u64, |count, size| count.checked_mul(*size)).filter(|count| *count < 1000);
         let size: u64 = descr.chars().last().and_then(|digit| digit.to_digit(10)).unwrap_or(1).into();
         let data = data.or(count.map(|count| (count * size) as usize)).unwrap_or(8);

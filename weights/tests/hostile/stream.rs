@@ -1,11 +1,11 @@
-//! PyTorch's files from before version 1.6 that lie: about what follows what, and how much of it.
+//! PyTorch files from before version 1.6 with false orders and sizes of their parts.
 
 use grove_weights::{TensorFiles, WeightsError};
 use proptest::prelude::*;
 
 use super::{LARGEST, allowed, change, changed, fixture, read_all, tensor_of};
 
-/// The pickle of the magic number.
+/// Pickle of the magic number.
 const MAGIC: &[u8] = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.";
 
 const FIXTURES: [&str; 6] =
@@ -36,27 +36,27 @@ fn pickle(value: &[u8]) -> Vec<u8> {
     [b"\x80\x02", value, b"."].concat()
 }
 
-/// A storage of this class, and what it is a part of.
+/// Returns a storage of this class; `part` describes a view of another storage.
 fn storage(class: &str, key: &str, count: i64, part: Option<(i64, i64)>) -> Vec<u8> {
     let class = format!("ctorch\n{class}\n").into_bytes();
     let part = part.map_or(b"N".to_vec(), |(offset, count)| tuple(&[text("part"), number(offset), number(count)]));
     [&tuple(&[text("storage"), class, text(key), text("cpu"), number(count), part])[..], b"Q"].concat()
 }
 
-/// A tensor of one axis.
+/// Returns a tensor with one axis.
 fn tensor(storage: &[u8], offset: i64, size: i64) -> Vec<u8> {
     let args = tuple(&[storage.to_vec(), number(offset), tuple(&[number(size)]), tuple(&[number(1)])]);
     [b"ctorch._utils\n_rebuild_tensor\n", &args[..], b"R"].concat()
 }
 
-/// The parts of a file.
+/// Parts of a file.
 #[derive(Clone)]
 struct File {
     version: Vec<u8>,
     system: Vec<u8>,
     object: Vec<u8>,
     keys: Vec<u8>,
-    /// Numbers of elements, and elements.
+    /// Number of elements and elements of each storage.
     data: Vec<(i64, Vec<u8>)>,
 }
 
@@ -68,7 +68,8 @@ impl File {
     }
 }
 
-/// Two tensors of five floats, each in its own storage, and an optimizer's state in one more.
+/// Returns a file with two tensors of five floats, each in its own storage, and one more storage of an optimizer's
+/// state.
 fn good() -> File {
     let float = |key: &str| tensor(&storage("FloatStorage", key, 5, None), 0, 5);
     let state = dictionary(&[("exp_avg", tensor(&storage("HalfStorage", "b", 3, None), 0, 3))]);
@@ -81,7 +82,7 @@ fn good() -> File {
     }
 }
 
-/// With one tensor in one storage of floats.
+/// Returns a file with one tensor in one storage of floats.
 fn single(tensor: Vec<u8>, count: i64) -> File {
     let data = vec![(count, vec![1; 4 * count as usize])];
     File { object: dictionary(&[("w", tensor)]), keys: list(&[text("a")]), data, ..good() }
@@ -137,14 +138,14 @@ fn every_rule_is_kept() {
 
 #[test]
 fn absurd_storages_are_not_believed() {
-    // A count as large as it can be, in pickle and file, that does not overflow, and one that does.
+    // Counts in pickle and file that are as large as possible without overflow, and one that overflows.
     for count in [i64::MAX, 1 << 61, 1 << 40] {
         let mut file = single(tensor(&storage("FloatStorage", "a", count, None), 0, 5), 5);
         file.data[0].0 = count;
         let error = read_all("x.pt", &file.bytes()).expect_err("not there");
         assert!(error.to_string().contains("beyond the file") && tensor_of(&error) == Some("w"), "{error}");
     }
-    // Two tensors that do not agree about the storage they share.
+    // Two tensors that disagree about their shared storage.
     for (class, count) in [("FloatStorage", 4), ("HalfStorage", 5)] {
         let other = tensor(&storage(class, "a", count, None), 0, 1);
         let mut file = good();
@@ -152,7 +153,7 @@ fn absurd_storages_are_not_believed() {
         let error = read_all("x.pt", &file.bytes()).expect_err("one lies");
         assert!(error.to_string().contains("storage a: it is said to be"), "{error}");
     }
-    // An optimizer's storage whose elements nobody knows: what lies behind it cannot be found.
+    // An optimizer's storage with unknown elements: the storages after it cannot be located.
     let mut file = good();
     let state = dictionary(&[("exp_avg", tensor(&storage("TriStorage", "b", 3, None), 0, 3))]);
     file.object = dictionary(&[("w", tensor(&storage("FloatStorage", "a", 5, None), 0, 5)), ("optimizer", state)]);
@@ -172,7 +173,7 @@ fn a_name_may_not_appear_twice() {
 
 #[test]
 fn elements_stay_in_the_file() {
-    // A gigabyte that takes no room on the disk, and five floats behind it.
+    // A gigabyte that takes no space on the disk, followed by five floats.
     let count = 1i64 << 28;
     let mut file = good();
     file.object = dictionary(&[

@@ -1,6 +1,6 @@
-//! A hub on the loopback address: enough of HTTP and of the hub's answers to serve one repository, with faults.
+//! A hub on the loopback address: enough of HTTP and of the hub's responses to serve one repository, with faults.
 
-// Each test program uses a part of this.
+// Each test program uses only a part of this module.
 #![allow(dead_code)]
 
 use std::collections::BTreeMap;
@@ -16,9 +16,9 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 /// The commit of every revision of the repository.
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
-/// Connections after which a server stops answering.
+/// Number of connections after which a server stops answering.
 const MOST_CONNECTIONS: usize = 500;
-/// Longest request line and headers in bytes.
+/// Maximum length of request line and headers in bytes.
 const MOST_HEAD: u64 = 1 << 16;
 
 /// A request of a client.
@@ -40,20 +40,20 @@ impl Request {
     }
 }
 
-/// A way of sending, until the client or the server ends.
+/// How a response is sent, until the client or the server ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Manner {
     #[default]
     Whole,
-    /// Only so many bytes of the body are sent before the connection closes.
+    /// Only this many bytes of the body are sent before the connection closes.
     Cut(usize),
-    /// So many bytes of the body are sent, then nothing.
+    /// This many bytes of the body are sent, then nothing.
     Stall(usize),
-    /// Nothing at all, not even a status.
+    /// Nothing is sent, not even a status.
     Silence,
-    /// A byte of the body each 20 ms.
+    /// One byte of the body every 20 ms.
     Trickle,
-    /// The body is repeated, up to so many bytes.
+    /// The body is repeated, up to this many bytes.
     Endless(usize),
 }
 
@@ -87,7 +87,7 @@ impl Reply {
     }
 }
 
-/// Files of a repository called `owner/model`.
+/// Files of a repository named `owner/model`.
 #[derive(Clone, Default)]
 pub struct Repository {
     pub files: BTreeMap<String, Vec<u8>>,
@@ -98,7 +98,7 @@ impl Repository {
         Self { files: files.iter().map(|(name, bytes)| ((*name).to_string(), bytes.to_vec())).collect() }
     }
 
-    /// The hub's response; 404 for URLs outside the repository.
+    /// Returns the hub's response; 404 for URLs outside the repository.
     pub fn answer(&self, request: &Request) -> Reply {
         if request.path == "/api/models/owner/model/revision/main"
             || request.path == format!("/api/models/owner/model/revision/{COMMIT}")
@@ -117,7 +117,7 @@ impl Repository {
         Reply::body(serde_json::json!({ "sha": commit, "siblings": siblings }).to_string())
     }
 
-    /// The requested range of the bytes if `ranges` is true; otherwise all of them, as partial content.
+    /// Returns the requested range of the bytes if `ranges` is true; otherwise all of them, as partial content.
     pub fn file(bytes: &[u8], request: &Request, ranges: bool) -> Reply {
         let range = request.header("range").and_then(|range| range.strip_prefix("bytes=")?.strip_suffix('-'));
         let reply = match range.map(|start| if ranges { start.parse().expect("a number") } else { 0 }) {
@@ -130,7 +130,7 @@ impl Repository {
     }
 }
 
-/// An identifier of content that is not a sha256.
+/// Returns an identifier of the content that is not a sha256.
 pub fn etag(bytes: &[u8]) -> String {
     let sum = bytes.iter().fold(7u64, |sum, &byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
     format!("{sum:016x}{:08x}", bytes.len())
@@ -208,12 +208,12 @@ impl Server {
         self.address.port()
     }
 
-    /// All requests so far.
+    /// Returns all requests so far.
     pub fn log(&self) -> Vec<Request> {
         self.log.lock().expect("the log").clone()
     }
 
-    /// The ranges of the requests for the weights' content, `None` for the whole.
+    /// Returns the ranges of the requests for the weights' content, `None` for the whole.
     pub fn ranges(&self) -> Vec<Option<String>> {
         let log = self.log();
         log.iter()

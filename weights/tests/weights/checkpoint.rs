@@ -11,14 +11,14 @@ fn fixture(name: &str) -> PathBuf {
     Path::new("tests/fixtures").join(name)
 }
 
-/// The files of a folder of fixtures, each with its expected content.
+/// Returns the files of a fixture folder, each with its expected content.
 fn expected(folder: &str) -> Vec<(String, Value)> {
     let text = std::fs::read_to_string(fixture(folder).join("expected.json")).expect("expected.json");
     let files: serde_json::Map<String, Value> = serde_json::from_str(&text).expect("JSON");
     files.into_iter().map(|(file, tensors)| (format!("{folder}{file}"), tensors)).collect()
 }
 
-/// Values as text that names each exactly.
+/// Formats values so that each is identified exactly.
 fn values(data: &TensorData) -> Vec<String> {
     match data.dtype {
         dtype if dtype.is_float() => data.iter::<f64>().map(|v| format!("{v:?}")).collect(),
@@ -28,13 +28,13 @@ fn values(data: &TensorData) -> Vec<String> {
     }
 }
 
-/// Python's spelling of a number in Rust's.
+/// Converts Python's spelling of a number to Rust's.
 fn spelled(text: &Value, is_float: bool) -> String {
     let text = text.as_str().expect("a number as text");
     if is_float { format!("{:?}", text.parse::<f64>().expect("a float")) } else { text.to_string() }
 }
 
-/// PyTorch's name of a type, and numpy's.
+/// Returns PyTorch's name of a type, which is also numpy's.
 fn python_name(data: &TensorData) -> &'static str {
     use burn::tensor::DType;
     match data.dtype {
@@ -121,7 +121,7 @@ fn refuses_with_reasons() {
     }
 }
 
-/// A copy of a sharded fixture that a test may break.
+/// Returns a copy of a sharded fixture that a test may modify.
 fn sharded_copy() -> tempfile::TempDir {
     let directory = tempfile::tempdir().expect("a directory");
     for item in std::fs::read_dir(fixture("sharded")).expect("listed") {
@@ -145,7 +145,7 @@ fn an_index_that_lies_is_found_out() {
     let index = directory.path().join("model.safetensors.index.json");
     let text = std::fs::read_to_string(&index).expect("read");
     std::fs::write(&index, text.replace("layers.1.bias", "layers.1.other")).expect("written");
-    // It matters where a model needs the tensor: see `names_of_an_index_that_no_file_has`.
+    // The missing tensor is an error only if a model needs it: see `names_of_an_index_that_no_file_has`.
     let opened = TensorFiles::open(directory.path()).expect("the tensors that are there");
     assert!(!opened.contains("layers.1.other") && opened.contains("layers.1.bias"));
 
@@ -155,7 +155,7 @@ fn an_index_that_lies_is_found_out() {
     assert!(error.contains("beside the index"), "{error}");
 }
 
-/// Errors name the format of other frameworks' files, given a file or its directory.
+/// Errors name the format of other frameworks' files, for a file and for its directory.
 #[test]
 fn files_of_other_frameworks_are_named() {
     let directory = tempfile::tempdir().unwrap();
@@ -168,7 +168,7 @@ fn files_of_other_frameworks_are_named() {
     }
     let of_file = message(&directory.path().join("model.onnx"));
     assert!(of_file.contains("model.onnx") && of_file.contains("ONNX") && of_file.contains("safetensors"), "{of_file}");
-    // The name makes no difference.
+    // The file name makes no difference.
     std::fs::rename(directory.path().join("model.onnx"), directory.path().join("model.safetensors")).unwrap();
     assert!(message(directory.path()).contains("ONNX"));
 }

@@ -1,4 +1,4 @@
-//! GGUF files written by llama.cpp's gguf-py (`tools/fixtures/gguf_files.py`), read back: as floats and as they are.
+//! GGUF files written by llama.cpp's gguf-py (`tools/fixtures/gguf_files.py`), read back as floats and as blocks.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ fn open(name: &str) -> TensorFiles {
     TensorFiles::open(fixture(name)).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// An entry of the script's description of the files: `tensors`, `metadata`, `sizes`.
+/// Returns an entry of the script's description of the files: `tensors`, `metadata` or `sizes`.
 fn expected(what: &str) -> serde_json::Map<String, Value> {
     let text = std::fs::read_to_string(fixture("expected.json")).expect("expected.json");
     let all: Value = serde_json::from_str(&text).expect("JSON");
@@ -99,7 +99,7 @@ fn kinds_of_blocks_have_the_sizes_that_gguf_py_gives_them() {
     assert_eq!(sizes.len() - BlockType::ALL.len(), 8);
 }
 
-/// A value as JSON has it.
+/// Converts a value to JSON.
 fn json(value: GgufValue<'_>) -> Value {
     match value {
         GgufValue::Unsigned(value) => value.into(),
@@ -174,7 +174,7 @@ where
     leaf.val().into_data()
 }
 
-/// Meta's order of rotary halves, for heads of four rows. `heads` or `values` may be -1.
+/// Adds the steps for Meta's order of rotary halves, for heads of four rows. `heads` or `values` may be -1.
 fn rope(names: NameMap, heads: isize, values: isize) -> NameMap {
     let (rows, apart) = (if heads > 0 { 4 * heads } else { -1 }, vec![heads, 2, 2, values]);
     names
@@ -192,7 +192,7 @@ fn quantized_tensors_become_floats_of_any_layout() {
         (rope(short("blocks.Q4_K"), -1, 256), floats([("w", [8, 256])])),
         (rope(short("blocks.Q4_0"), 2, -1), floats([("w", [8, 64])])),
         (rope(short("blocks.Q5_K"), -1, 256).then(Step::Transpose), floats([("w", [256, 8])])),
-        // Rows that are cut within blocks, and an order in which no two values stay neighbours.
+        // Rows that are cut within blocks, and a permutation that separates all neighbouring values.
         (short("blocks.Q2_K").then(Step::Reshape { from: vec![8, 256], to: vec![64, 32] }), floats([("w", [64, 32])])),
         (short("cube.Q5_1").then(Step::Permute(vec![1, 2, 0])).then(reshape([96, 2])), floats([("w", [96, 2])])),
         (NameMap::new().split("blocks.Q8_0", 0, &["a", "b"]), floats([("a", [3, 64]), ("b", [5, 64])])),
@@ -225,7 +225,7 @@ fn reshape<const N: usize>(to: [isize; N]) -> Step {
     Step::Reshape { from: vec![-1], to: to.into() }
 }
 
-/// The bytes written by gguf-py, through rules that count bytes.
+/// Loads the bytes written by gguf-py, through rules that count bytes.
 fn raw_by_python(names: &NameMap, leaves: &Bytes) -> Bytes {
     load(leaves.clone(), &open("expected.safetensors"), names, &options()).expect("loaded").0
 }
@@ -282,7 +282,7 @@ fn a_model_may_hold_one_tensor_as_floats_and_as_it_is() {
     assert_eq!(data(&model.1["b"]), TensorData::new(raw, [5, 68]));
 }
 
-/// The report of a load that is to fail.
+/// Returns the report of a load that must fail.
 fn report_of<T: grove_tree::Tree<Flex>>(skeleton: T, names: &NameMap) -> Report {
     let names = names.clone().ignore("**");
     let strict = options().strict(true);
@@ -296,7 +296,7 @@ fn report_of<T: grove_tree::Tree<Flex>>(skeleton: T, names: &NameMap) -> Report 
 #[test]
 fn rows_are_not_cut_or_turned() {
     let rule = || NameMap::new().rule("blocks.Q8_0", "w");
-    // Two blocks of 34 bytes a row.
+    // Two blocks of 34 bytes per row.
     let report = report_of(bytes([("w", [8, 64])]), &rule());
     assert_eq!(report.mismatched[0].found, [("blocks.Q8_0".to_string(), vec![8, 68])], "counted in bytes, as the leaf");
     for (names, leaves) in [
@@ -316,7 +316,7 @@ fn what_is_not_decoded_is_refused_before_anything_is_read() {
     let skeleton = floats([("a", [8, 64]), ("w", [2, 256])]);
     let error = load(skeleton, &open("types.gguf"), &names, &options()).expect_err("IQ4_NL").to_string();
     assert!(error.contains("types.gguf cannot be read: its tensor `other.IQ4_NL` is quantized as IQ4_NL"), "{error}");
-    // Floats are no whole numbers, quantized or not.
+    // Floats do not convert to integers, quantized or not.
     let skeleton: (Array<Flex, 2, Int>,) = (Array::absent([8, 64]),);
     let names = NameMap::new().rule("blocks.Q8_0", "0");
     let error = load(skeleton, &open("types.gguf"), &names, &options()).expect_err("no whole numbers");
@@ -389,7 +389,7 @@ fn published_names_are_found_without_shapes() {
     }
 }
 
-/// A copy of the split model that a test may break.
+/// Returns a copy of the split model that a test may modify.
 fn split_copy() -> tempfile::TempDir {
     let directory = tempfile::tempdir().expect("a directory");
     for item in std::fs::read_dir(fixture("split")).expect("listed") {

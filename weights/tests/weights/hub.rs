@@ -34,7 +34,7 @@ fn downloads_tokenizer_without_weights() {
     assert!(matches!(error, WeightsError::MissingFile { .. }), "{error}");
 }
 
-/// Repositories of GGUF files hold several, and no `config.json`.
+/// A repository of GGUF files contains several files, and no `config.json`.
 #[test]
 fn one_of_several_gguf_files_is_downloaded() {
     let repository = || {
@@ -67,7 +67,7 @@ fn one_of_several_gguf_files_is_downloaded() {
     assert!(error.contains("Q4_K_M, Q8_0: name one, as id:Q4_K_M"), "{error}");
 }
 
-/// Options without anything from the environment.
+/// Returns options that are independent of the environment.
 fn options(endpoint: String, cache: &Path) -> HubOptions {
     HubOptions {
         endpoint,
@@ -85,7 +85,7 @@ fn cache() -> tempfile::TempDir {
     tempfile::tempdir().expect("a directory")
 }
 
-/// An address without a listener.
+/// Returns an address without a listener.
 fn nobody() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     format!("http://{}", listener.local_addr().expect("an address"))
@@ -131,7 +131,7 @@ fn follows_redirects_and_keeps_the_token_to_the_hub() {
     assert!(!elsewhere.is_empty() && elsewhere.iter().all(|request| request.header("authorization").is_none()));
 }
 
-/// A server whose first `faults` transfers of the weights are changed by `fault`.
+/// Starts a server whose first `faults` transfers of the weights are changed by `fault`.
 fn faulty(faults: usize, fault: impl Fn(Reply) -> Reply + Send + Sync + 'static) -> Server {
     let count = AtomicUsize::new(0);
     Server::start(move |request| {
@@ -269,7 +269,7 @@ fn a_server_in_trouble_is_asked_again() {
     fetch(&options(server.endpoint(), cache_of.path()), ID, &FilePatterns::model()).expect("fetched");
 
     for answer in [500u16, 200] {
-        // 200 with a page that is not the hub's.
+        // Status 200 with a page that does not come from the hub.
         let server = Server::start(move |_| Reply { status: answer, ..Reply::body("<html>welcome</html>") });
         let cache = cache();
         let error = fetch(&options(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect_err("no hub");
@@ -329,7 +329,7 @@ fn hostile_answers_stay_outside_the_cache() {
             fetch(&options(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect_err("no commit");
         assert!(matches!(error, WeightsError::Server { .. }), "{error}");
     }
-    // A redirect that leads nowhere, and one file's answer that claims another commit.
+    // A redirect without a target, and a response for one file that claims another commit.
     for fault in 0..2 {
         let server = Server::start(move |request| match (request.path.ends_with("config.json"), fault) {
             (true, 0) => Reply::status(302).header("etag", "\"ab\"").header("x-repo-commit", COMMIT),

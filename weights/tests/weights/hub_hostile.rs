@@ -1,4 +1,4 @@
-//! The hub when servers are slow, broken or hostile, against servers on the loopback address.
+//! Slow, broken or hostile hubs, simulated by servers on the loopback address.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 const WEIGHTS: &[u8] = include_bytes!("../fixtures/dtypes.safetensors");
 const ID: &str = "owner/model";
-/// Time-outs of the tests that wait for one.
+/// Timeouts of the tests that wait for one.
 const SHORT: Duration = Duration::from_millis(300);
 
 fn repository() -> Repository {
@@ -29,14 +29,14 @@ fn cache() -> tempfile::TempDir {
     tempfile::tempdir().expect("a directory")
 }
 
-/// A way to answer every request.
+/// Returns the response to every request.
 type Answer = Box<dyn Fn() -> Reply + Send + Sync>;
 
 fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The files of the repository's directory of contents.
+/// Returns the files in the repository's directory of contents.
 fn blobs(cache: &Path) -> Vec<PathBuf> {
     let listing = std::fs::read_dir(cache.join("models--owner--model/blobs"));
     let mut files: Vec<_> = listing.into_iter().flatten().flatten().map(|item| item.path()).collect();
@@ -50,7 +50,7 @@ fn assert_complete(cache: &Path) {
     assert!(blobs(cache).iter().all(|path| path.extension().is_none()), "nothing partial remains");
 }
 
-/// A server that answers about the weights as `about` says, and as the hub does about everything else.
+/// Starts a server that answers requests for the weights with `about`, and all others like the hub.
 fn hub(about: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Server {
     Server::start(move |request| match request.path.ends_with(".safetensors") {
         true => about(request),
@@ -58,7 +58,7 @@ fn hub(about: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Server {
     })
 }
 
-/// The same, of which the first `faults` answers to requests of one method for the weights are sent in a manner.
+/// Starts a server that sends the first `faults` responses to requests of one method for the weights in a given manner.
 fn faulty(faults: usize, method: &'static str, manner: Manner) -> Server {
     let count = AtomicUsize::new(0);
     hub(move |request| {
@@ -68,7 +68,7 @@ fn faulty(faults: usize, method: &'static str, manner: Manner) -> Server {
     })
 }
 
-/// A redirect of the weights, as the hub sends it for files in LFS.
+/// Returns a redirect of the weights, as the hub sends it for LFS files.
 fn redirect(location: &str) -> Reply {
     Reply::status(302)
         .header("location", location)
@@ -142,10 +142,10 @@ fn names_from_a_server_are_no_paths() {
         assert_eq!(std::fs::read_to_string(&victim).expect("read"), "untouched");
         assert_eq!(std::fs::read_dir(outer.path()).expect("listed").count(), 2, "nothing beside the cache");
         assert!(server.ranges().is_empty(), "nothing is transferred");
-        // The content of config.json, and nothing of the weights.
+        // The content of config.json, but nothing of the weights.
         assert_eq!(blobs(&inner).len(), 1);
     }
-    // Files whose names lead elsewhere are not those of a model.
+    // Files whose names point elsewhere do not belong to a model.
     for name in ["../../model.safetensors", "/tmp/model.safetensors", "C:\\model.safetensors", "a/model.safetensors"] {
         let server =
             Server::start(move |request| Repository::new(&[("config.json", b"{}"), (name, WEIGHTS)]).answer(request));
@@ -185,7 +185,7 @@ fn the_cache_has_the_layout_of_huggingface_hub() {
     assert_eq!(std::fs::read(directory.join("vocab.txt")).expect("read"), b"", "an empty file is a file");
     assert_eq!(std::fs::read_to_string(model.join("refs/main")).expect("read"), COMMIT);
     assert!(cache.path().join(".locks/models--owner--model").join(etag(WEIGHTS) + ".lock").exists());
-    // A link whose content was removed is made anew.
+    // A link whose content was removed is recreated.
     std::fs::remove_file(model.join("blobs").join(etag(WEIGHTS))).expect("removed");
     fetch(&options(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect("fetched");
     assert_complete(cache.path());
@@ -193,7 +193,7 @@ fn the_cache_has_the_layout_of_huggingface_hub() {
 
 #[test]
 fn silence_is_waited_for_and_asked_again() {
-    // At the question about the repository, and at the one about a file.
+    // Silent for the description of the repository, and for a file.
     let silent = Server::start(|_| Reply::status(200).in_manner(Manner::Silence));
     let cache_of = cache();
     let error =
@@ -219,7 +219,7 @@ fn silence_is_waited_for_and_asked_again() {
 
 #[test]
 fn a_listener_that_never_accepts_a_connection_is_left() {
-    // The system completes the connection; the handshake waits for ever.
+    // The system completes the connection, but the handshake never finishes.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let endpoint = format!("https://{}", listener.local_addr().expect("an address"));
     let cache = cache();
@@ -236,7 +236,7 @@ fn a_stalled_transfer_is_resumed() {
     assert_complete(cache_of.path());
     assert_eq!(server.ranges(), [None, Some("bytes=500-".into()), Some("bytes=1000-".into())]);
 
-    // One that never gets on, and one that gives a byte now and then.
+    // A transfer that never proceeds, and one that sends a byte now and then.
     for manner in [Manner::Stall(0), Manner::Trickle] {
         let server = faulty(usize::MAX, "GET", manner);
         let cache = cache();
@@ -256,7 +256,7 @@ fn a_slow_description_of_a_repository_has_an_end() {
     assert!(matches!(error, WeightsError::Network { .. }), "{error}");
 }
 
-/// Serves the weights from a storage that the hub redirects to.
+/// Starts servers that serve the weights from a storage that the hub redirects to.
 fn stored(content: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> (Server, Server) {
     let storage = Server::start(content);
     let location = storage.endpoint() + "/blob";
@@ -287,7 +287,7 @@ fn the_sha256_of_lfs_files_is_compared() {
 fn partial_files_are_continued_only_if_they_fit() {
     let damaged: Vec<u8> = WEIGHTS[..700].iter().map(|byte| !byte).collect();
     for (kept, requests) in [
-        // Right so far, right and whole, longer than the file, not of this file.
+        // A correct prefix, the whole file, a longer file, and another content.
         (WEIGHTS[..700].to_vec(), vec![Some("bytes=700-")]),
         (WEIGHTS.to_vec(), vec![]),
         ([WEIGHTS, b"more"].concat(), vec![None]),
@@ -309,7 +309,7 @@ fn partial_files_are_continued_only_if_they_fit() {
 
 #[test]
 fn a_file_that_changes_is_begun_anew() {
-    // The hub announces one content and sends the other, the first time.
+    // At first, the hub announces one content and sends another.
     let count = AtomicUsize::new(0);
     let server = hub(move |request| match request.method == "HEAD" && count.fetch_add(1, Ordering::SeqCst) == 0 {
         true => Repository::file(b"the older content", request, true),
@@ -373,7 +373,7 @@ fn answers_of_any_length_are_not_held() {
     }
 }
 
-/// The authority that signed the servers' certificate.
+/// Returns the authority that signed the servers' certificate.
 fn authority() -> Certificates {
     Certificates::File("tests/fixtures/tls/authority.pem".into())
 }
@@ -391,7 +391,7 @@ fn certificates_are_checked_against_the_authorities_chosen() {
     let trusting = HubOptions { certificates: authority(), ..public.clone() };
     fetch(&trusting, ID, &FilePatterns::model()).expect("fetched");
     assert_complete(cache_of.path());
-    // A certificate is good for its own name only: not for the address, which is the same server.
+    // A certificate is valid only for its own name, not for the address of the same server.
     let other = HubOptions { endpoint: format!("https://127.0.0.1:{}", server.port()), ..trusting.clone() };
     let error = fetch(&other, "owner/other", &FilePatterns::model()).expect_err("another name").to_string();
     assert!(error.contains("certificate"), "{error}");
@@ -404,7 +404,7 @@ fn certificates_are_checked_against_the_authorities_chosen() {
 fn https_does_not_become_http() {
     let plain = Server::start(|request| repository().answer(request));
     let (lower, same) = (plain.endpoint(), plain.endpoint() + "/blob");
-    // At the first question, and at the content.
+    // A downgrade at the first request, and at the content.
     let whole =
         Server::start_tls(move |request| Reply::status(307).header("location", &(lower.clone() + &request.path)));
     let content = Server::start_tls(move |request| match request.path.ends_with(".safetensors") {
@@ -423,7 +423,7 @@ fn https_does_not_become_http() {
         assert!(error.to_string().contains("from https to http"), "{error}");
     }
     assert!(plain.log().is_empty(), "it was not asked");
-    // Upwards is fine, without the token: it is another origin.
+    // A redirect to `https` is allowed, but without the token: it is another origin.
     let safe = Server::start_tls(|request| repository().answer(request));
     let upper = safe.endpoint();
     let server = Server::start(move |request| Reply::status(301).header("location", &(upper.clone() + &request.path)));

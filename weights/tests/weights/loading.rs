@@ -1,4 +1,4 @@
-//! Checkpoints into models and back: names, shapes, types, rearrangements, reports.
+//! Loading and saving of models: names, shapes, types, rearrangements, reports.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ fn linear(outputs: usize, inputs: usize) -> Linear<Flex> {
     Linear { weight: Array::absent([outputs, inputs]), bias: Array::absent([outputs]) }
 }
 
-/// The shape of the fixture `sharded`.
+/// Returns the skeleton of the fixture `sharded`.
 fn skeleton() -> Model<Flex> {
     Model { layers: vec![linear(16, 8), linear(16, 8), linear(16, 8)] }
 }
@@ -40,7 +40,7 @@ fn fixture(name: &str) -> PathBuf {
     Path::new("tests/fixtures").join(name)
 }
 
-/// Values that PyTorch reads from a fixture.
+/// Returns the values that PyTorch reads from a fixture.
 fn expected(file: &str, tensor: &str) -> Vec<f32> {
     let text = std::fs::read_to_string(fixture("expected.json")).expect("expected.json");
     let all: Value = serde_json::from_str(&text).expect("JSON");
@@ -52,7 +52,7 @@ fn floats<const D: usize>(array: &Array<Flex, D>) -> Vec<f32> {
     array.val().into_data().convert::<f32>().to_vec().expect("floats")
 }
 
-/// A safetensors file made by the `safetensors` crate.
+/// Writes a safetensors file with the `safetensors` crate.
 fn write(path: &Path, tensors: &[(&str, &[usize], &[f32])]) {
     let bytes: Vec<Vec<u8>> =
         tensors.iter().map(|(_, _, values)| values.iter().flat_map(|v| v.to_le_bytes()).collect()).collect();
@@ -86,7 +86,7 @@ fn loads_shards_of_both_formats() {
     }
 }
 
-/// An index may name tensors of parts that a checkpoint does not have. Where the model has such a part, the error says so.
+/// An index may name tensors of parts that a checkpoint lacks. If the model has such a part, the error says so.
 #[test]
 fn names_of_an_index_that_no_file_has() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -114,7 +114,7 @@ fn names_of_an_index_that_no_file_has() {
 
 #[test]
 fn the_container_does_not_matter() {
-    // The same state in PyTorch's containers since and before version 1.6, alone and beside an optimizer's.
+    // The same state in PyTorch's containers since and before version 1.6, alone and beside an optimizer's state.
     for file in ["state_dict.bin", "nested.pt", "old_format.pt", "old_nested.pt", "wrapped.pt"] {
         let checkpoint = TensorFiles::open(fixture(file)).expect("opened");
         let (model, report) = load(linear(2, 3), &checkpoint, &NameMap::new(), &options()).expect(file);
@@ -124,7 +124,7 @@ fn the_container_does_not_matter() {
     }
 }
 
-/// Of averaged weights and those of the last step, the averaged ones are read, as timm does; their counter is no weight.
+/// Averaged weights have precedence over those of the last step, as in timm; their counter is not a weight.
 #[test]
 fn averages_come_before_the_last_step() {
     for file in ["averaged.pt", "averaged_module.pt"] {
@@ -222,7 +222,7 @@ fn aliases_stand_in_and_repeat() {
     }
 }
 
-/// Query, key and value of unequal sizes (grouped queries), and what must come of a fused `[out, in]` matrix.
+/// Matrices by name: query, key and value of unequal sizes (grouped queries), or one fused matrix.
 type Attention = BTreeMap<String, Array<Flex, 2>>;
 
 fn attention<const N: usize>(rows: [(&str, [usize; 2]); N]) -> Attention {
@@ -239,7 +239,7 @@ fn splits_and_merges_along_every_axis_and_back() {
         TensorFiles::open(&out).expect("opened")
     };
 
-    // [8, 3] rows: four of q, two of k, two of v; the model wants them transposed.
+    // [8, 3] rows: four of q, two of k, two of v; the model's layout is transposed.
     let fused = checkpoint(&directory, &[("qkv.weight", &[8, 3], &all)]);
     let names = NameMap::new().split("qkv.weight", 0, &["q", "k", "v"]).then(Step::Transpose);
     let skeleton = attention([("q", [3, 4]), ("k", [3, 2]), ("v", [3, 2])]);
@@ -249,7 +249,7 @@ fn splits_and_merges_along_every_axis_and_back() {
     let back = saved(&model, &names).tensor("qkv.weight").expect("read");
     assert_eq!(back, TensorData::new(all.clone(), [8, 3]));
 
-    // The same values as [3, 8] columns, as GPT-2's Conv1D has them.
+    // The same values as [3, 8] columns, the layout of GPT-2's Conv1D.
     let fused = checkpoint(&directory, &[("qkv.weight", &[3, 8], &all)]);
     let names = NameMap::new().split("qkv.weight", 1, &["q", "k", "v"]);
     let skeleton = attention([("q", [3, 4]), ("k", [3, 2]), ("v", [3, 2])]);
@@ -280,7 +280,7 @@ fn arrays_of_numpy_are_placed() {
         let stored = |name: &str| -> Vec<f32> {
             checkpoint.tensor(name).expect("read").convert::<f32>().into_vec().expect("floats")
         };
-        // Names with slashes, a kernel that lies [in, out], and arrays that lie column by column.
+        // Names with slashes, an `[in, out]` kernel, and column-major arrays.
         let names = NameMap::new()
             .rule("params/encoder/layer_{i}/kernel", "{i}")
             .then(Step::Transpose)

@@ -7,10 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Time that no get of these tests takes.
+/// A timeout that no get of these tests reaches.
 const LONG: Duration = Duration::from_secs(30);
 
-/// The results of all ranks, which have a store each.
+/// Returns the results of all ranks, each of which has a store.
 fn on_ranks<T: Send>(size: usize, body: impl Fn(&Communicator, KeyValueStore) -> T + Sync) -> Vec<T> {
     thread::scope(|scope| {
         let run = |comm: Communicator| {
@@ -31,7 +31,7 @@ fn key(i: usize) -> String {
 fn every_rank_gets_what_any_has_put() {
     for size in 1..5 {
         let found = on_ranks(size, |comm, store| -> Result<Vec<Vec<u8>>> {
-            // A get that comes before the put: the lower ranks are the later ones.
+            // Some gets precede the put, because lower ranks put later.
             thread::sleep(Duration::from_millis(20 * (size - comm.rank()) as u64));
             store.put(&key(comm.rank()), &[comm.rank() as u8; 3])?;
             let values = (0..size).map(|rank| store.get(&key(rank), LONG)).collect();
@@ -68,7 +68,7 @@ fn a_key_is_put_once() {
         }
         store.get("an oak", LONG)?;
         let again = store.put("an oak", b"1");
-        // Another store has keys of its own.
+        // Another store has its own keys.
         comm.key_value_store().put(&key(comm.rank()), b"2")?;
         store.put(&key(comm.rank()), b"3")?;
         comm.barrier("of the test")?;
@@ -87,17 +87,17 @@ fn a_key_is_put_once() {
 fn two_values_of_one_key_are_told() {
     let together = Barrier::new(2);
     let found = on_ranks(2, |comm, store| -> Result<_> {
-        // Of the same bytes a rank cannot tell which came first.
+        // For equal bytes, a rank cannot determine which came first.
         let put = (store.put("same", b"0"), store.put("other", &[comm.rank() as u8]));
         together.wait();
         comm.barrier("of the test")?;
-        // What is looked for has not come, so that all that has come is taken in.
+        // The key does not exist, so this call receives everything that has arrived.
         store.try_get("nothing")?;
         Ok((put, store.get("same", LONG)?, store.get("other", LONG)))
     });
     let found: Vec<_> = found.into_iter().map(|result| result.expect("values")).collect();
     assert!(found.iter().all(|(_, same, _)| same == b"0"), "{found:?}");
-    // Either a put was refused, or both ranks have found out.
+    // Either a put was rejected, or both ranks have noticed the conflict.
     if found.iter().all(|((_, put), ..)| put.is_ok()) {
         for (.., value) in found {
             let said = value.expect_err("two values").to_string();
@@ -175,7 +175,7 @@ fn ranks_that_are_gone_end_a_get() {
     let error = found.into_iter().flatten().next().expect("rank 0").expect_err("the others have left");
     assert!(matches!(&error, CommError::Left { .. }), "{error:?}");
     assert!(error.to_string().contains("get of the key 'an oak'"), "{error}");
-    // One that has left may be the one that has nothing to put.
+    // A rank that has left may have had nothing to put.
     let found = on_ranks(3, |comm, store| match comm.rank() {
         0 => Some(store.get("an oak", LONG)),
         1 => None,

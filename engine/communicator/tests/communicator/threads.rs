@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-/// The results of all ranks.
+/// Returns the results of all ranks.
 fn on_ranks<T: Send>(size: usize, body: impl Fn(Communicator) -> T + Sync) -> Vec<T> {
     on(Communicator::threads(size), body)
 }
@@ -20,12 +20,12 @@ fn on<T: Send>(ranks: Vec<Communicator>, body: impl Fn(Communicator) -> T + Sync
     })
 }
 
-/// Numbers whose sum depends on the order of addition.
+/// Returns numbers whose sum depends on the order of addition.
 fn numbers(rank: usize, length: usize) -> Vec<f32> {
     (0..length).map(|i| ((rank * 31 + i * 7) % 13) as f32 * 10f32.powi((rank + i) as i32 % 7 - 3)).collect()
 }
 
-/// The sums in the order of the ranks.
+/// Returns the sums in the order of the ranks.
 fn sums(size: usize, length: usize) -> Vec<f32> {
     let mut sums = numbers(0, length);
     (1..size).for_each(|rank| sums.iter_mut().zip(numbers(rank, length)).for_each(|(sum, x)| *sum += x));
@@ -79,7 +79,7 @@ fn several_reductions_are_under_way_at_once() {
     let found = on_ranks(2, |comm| -> Result<_> {
         let start = |i| comm.start_all_reduce("numbers", vec![i as f64 + comm.rank() as f64], Wire::Full);
         let mut pending = (0..5).map(start).collect::<Result<Vec<_>>>()?;
-        // One rank waits for them in order, the other moves on whichever can be moved.
+        // One rank waits in order; the other polls all of them.
         while comm.rank() == 1 && !pending.iter_mut().try_fold(true, |all, next| Ok(next.poll()? && all))? {
             thread::yield_now();
         }

@@ -1,11 +1,11 @@
-//! The ranks of a job that `mpirun` or `srun` has started.
+//! The ranks of a job started by `mpirun` or `srun`.
 //!
-//! [`world`] gives the [`Communicator`] of the job. A program that was started alone is one rank, and MPI is not touched. The
-//! feature `mpi` needs an installed MPI, such as Open MPI or MPICH, and clang; without it, a program that is started as one of
-//! several ranks is refused.
+//! [`world`] returns the [`Communicator`] of the job. A program that was started alone is a single rank, and MPI is not used. The
+//! feature `mpi` requires an installed MPI, such as Open MPI or MPICH, and clang; without the feature, a program that is started
+//! as one of several ranks gets an error.
 //!
-//! A rank that dies is noticed within some hundredths of a second by the ranks on its machine, through Linux's pidfd, and on
-//! other machines by what the launcher does about it, or after the time that a collective waits.
+//! The death of a rank is noticed within some hundredths of a second by the ranks on its machine, through Linux's pidfd. On other
+//! machines it is noticed through the launcher, or after the timeout of a collective.
 #![warn(missing_docs)]
 
 #[cfg(feature = "mpi")]
@@ -20,16 +20,16 @@ mod transport;
 use grove_communicator::{CommError, Communicator};
 use std::sync::OnceLock;
 
-/// Variables by which launchers tell a program the number of ranks or its own: Open MPI, MPICH and others with PMI, PMIx (also
-/// Slurm's), MVAPICH.
+/// Environment variables in which launchers pass the number of ranks, or the rank's number: Open MPI, MPICH and others with PMI,
+/// PMIx (including Slurm's), MVAPICH.
 const LAUNCHERS: [&str; 4] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "MV2_COMM_WORLD_SIZE"];
 
-/// The ranks of this job: all that `mpirun` has started, or one where the program was started alone. The first call starts MPI;
-/// [`Communicator::close`] ends it.
+/// Returns the ranks of this job: all that `mpirun` has started, or a single rank if the program was started alone. The first
+/// call starts MPI; [`Communicator::close`] ends it.
 ///
 /// # Errors
-/// The program is one of several ranks and was built without the feature `mpi`; MPI does not start; the environment has no
-/// valid time-out.
+/// If the program is one of several ranks but was built without the feature `mpi`, if MPI does not start, or if the environment
+/// has an invalid timeout.
 pub fn world() -> Result<Communicator, CommError> {
     static WORLD: OnceLock<Result<Communicator, CommError>> = OnceLock::new();
     WORLD.get_or_init(start).clone()
@@ -47,7 +47,7 @@ fn start() -> Result<Communicator, CommError> {
     #[cfg(not(feature = "mpi"))]
     match std::env::var(launcher) {
         Ok(count) if launcher.ends_with("SIZE") && count.trim() == "1" => Ok(Communicator::single()),
-        // `srun` of one task, which has PMIx's number alone.
+        // `srun` of one task, which sets only PMIx's rank.
         Ok(_)
             if *launcher == "PMIX_RANK"
                 && std::env::var("SLURM_STEP_NUM_TASKS").is_ok_and(|count| count.trim() == "1") =>

@@ -1,4 +1,4 @@
-//! Bytes that ranks post to each other, apart from all exchanges.
+//! Messages that ranks post to each other, independent of exchanges.
 
 use grove_communicator::{CommError, Result};
 use mpi::{ffi, raw::AsRaw, topology::SimpleCommunicator};
@@ -10,13 +10,14 @@ use std::{
 
 use crate::status::check;
 
-/// Tag of bytes that are posted. Collectives have tags below 32,000, and an absence has that one.
+/// Tag of posted messages. Collectives have tags below 32,000, which is the tag of absences.
 const POST: c_int = 32_001;
 
-/// The right to call MPI.
+/// Guard that allows calls of MPI.
 pub(crate) type Calls = MutexGuard<'static, ()>;
 
-/// The messages that this rank has posted, and the one that it receives. MPI reads and writes the bytes until the requests are done.
+/// The messages that this rank has posted, and the one that it is receiving. MPI accesses the bytes until the requests are
+/// complete.
 #[derive(Default)]
 pub(crate) struct Post {
     outgoing: Vec<Outgoing>,
@@ -34,7 +35,7 @@ struct Incoming {
     request: ffi::MPI_Request,
 }
 
-// SAFETY: handles of requests are plain values or pointers of MPI's, which is called by one thread at a time (`Calls`).
+// SAFETY: request handles are plain values or pointers of MPI, which only the holder of `Calls` calls.
 unsafe impl Send for Post {}
 
 impl Post {
@@ -44,12 +45,13 @@ impl Post {
         let mut outgoing = Outgoing { message, requests: Vec::new() };
         let sent = ranks.map(|to| to as c_int).try_for_each(|to| {
             let mut request = MaybeUninit::uninit();
-            // SAFETY: there are `count` bytes, which stay until the request is done, as `drop` sees to; MPI does not write to them.
+            // SAFETY: the message has `count` bytes, which `drop` keeps alive until the request is complete; MPI does not write
+            // to them.
             check(unsafe {
                 let world = SimpleCommunicator::world().as_raw();
                 ffi::MPI_Isend(start, count, ffi::RSMPI_UINT8_T, to, POST, world, request.as_mut_ptr())
             })?;
-            // SAFETY: the call has succeeded and so written the request.
+            // SAFETY: the call succeeded, so it has initialised the request.
             outgoing.requests.push(unsafe { request.assume_init() });
             Ok(())
         });
@@ -57,12 +59,12 @@ impl Post {
         sent
     }
 
-    /// Moves on what was sent. True if all has arrived, or failed to.
+    /// Makes progress with sent messages. Returns true if all have arrived or failed.
     pub(crate) fn delivered(&mut self, _: &Calls) -> bool {
         self.outgoing.retain_mut(|outgoing| {
             outgoing.requests.retain_mut(|request| {
                 let mut flag = 0;
-                // SAFETY: the request is one that is under way.
+                // SAFETY: the request is active.
                 let code = unsafe { ffi::MPI_Test(request, &mut flag, ffi::RSMPI_STATUS_IGNORE) };
                 code == ffi::MPI_SUCCESS as c_int && flag == 0
             });
@@ -71,35 +73,35 @@ impl Post {
         self.outgoing.is_empty()
     }
 
-    /// The next message that has arrived, and the rank that sent it.
+    /// Returns the next message that has arrived, and the rank that sent it.
     pub(crate) fn receive(&mut self, most: usize, _: &Calls) -> Result<Option<(usize, Vec<u8>)>> {
         if self.incoming.is_none() {
             self.incoming = begin(most)?;
         }
         let Some(incoming) = &mut self.incoming else { return Ok(None) };
         let mut flag = 0;
-        // SAFETY: the request is under way.
+        // SAFETY: the request is active.
         let code = unsafe { ffi::MPI_Test(&mut incoming.request, &mut flag, ffi::RSMPI_STATUS_IGNORE) };
         if code == ffi::MPI_SUCCESS as c_int && flag == 0 {
             return Ok(None);
         }
-        // Arrived, or over with an error.
+        // The message has arrived, or the request failed.
         let incoming = self.incoming.take();
         check(code)?;
         Ok(incoming.map(|incoming| (incoming.from, incoming.message)))
     }
 }
 
-/// Begins to receive a message, if one is there.
+/// Starts to receive a message, if one is available.
 fn begin(most: usize) -> Result<Option<Incoming>> {
     let (mut flag, mut status, mut count) = (0, MaybeUninit::uninit(), 0);
     let world = SimpleCommunicator::world().as_raw();
-    // SAFETY: the pointers are those of live variables.
+    // SAFETY: the pointers refer to live variables.
     check(unsafe { ffi::MPI_Iprobe(ffi::RSMPI_ANY_SOURCE, POST, world, &mut flag, status.as_mut_ptr()) })?;
     if flag == 0 {
         return Ok(None);
     }
-    // SAFETY: the call has found a message and so written the status.
+    // SAFETY: the call has found a message, so it has initialised the status.
     let source = unsafe {
         check(ffi::MPI_Get_count(status.as_ptr(), ffi::RSMPI_UINT8_T, &mut count))?;
         status.assume_init_ref().MPI_SOURCE
@@ -109,19 +111,19 @@ fn begin(most: usize) -> Result<Option<Incoming>> {
         return Err(CommError::Transport(format!("rank {from} sent {length} bytes, and {most} are the most")));
     }
     let (mut message, mut request) = (vec![0u8; length], MaybeUninit::uninit());
-    // SAFETY: the buffer has `count` bytes and stays until the request is done, as `drop` sees to. It takes the message that was
-    // found: the first of its sender under this tag, as nobody else calls MPI meanwhile.
+    // SAFETY: the buffer has `count` bytes, and `drop` keeps it alive until the request is complete. The request receives the
+    // probed message: it is the first of its sender under this tag, and no other thread calls MPI in between.
     check(unsafe {
         let start = message.as_mut_ptr().cast();
         ffi::MPI_Irecv(start, count, ffi::RSMPI_UINT8_T, source, POST, world, request.as_mut_ptr())
     })?;
-    // SAFETY: the call has succeeded and so written the request.
+    // SAFETY: the call succeeded, so it has initialised the request.
     Ok(Some(Incoming { from, message, request: unsafe { request.assume_init() } }))
 }
 
 impl Drop for Post {
     fn drop(&mut self) {
-        // While MPI may still read and write them; the program ends.
+        // MPI may still access the bytes, so they are leaked; the program is ending.
         self.outgoing.drain(..).for_each(|outgoing| mem::forget(outgoing.message));
         self.incoming.take().into_iter().for_each(|incoming| mem::forget(incoming.message));
     }

@@ -22,16 +22,16 @@ use crate::{
     status::{check, class, describe},
 };
 
-/// Tag of a message that says that a rank takes part in nothing any more. Collectives have tags below it.
+/// Tag of a message that announces the absence of a rank. Collectives have lower tags.
 const ABSENCE: c_int = 32_000;
 
-/// Largest part of a message: MPI counts in 32 bits.
+/// Maximum size of a part of a message: MPI counts in 32 bits.
 const LARGEST: usize = 1 << 30;
 
-/// Time for a last message to leave before the job is aborted.
+/// Time for a last message to be sent before the job is aborted.
 const LAST_MESSAGE: Duration = Duration::from_millis(200);
 
-/// Every call of MPI holds it: MPI is started for calls of one thread at a time.
+/// Held during every MPI call: MPI is initialised for calls from one thread at a time.
 static CALLS: Mutex<()> = Mutex::new(());
 
 fn calls() -> Calls {
@@ -48,15 +48,15 @@ pub(crate) struct Mpi {
     universe: Mutex<Option<Universe>>,
 }
 
-/// The absences that ranks have told of themselves.
+/// The absences that ranks have announced.
 struct Told {
     absent: Vec<Option<Absence>>,
-    /// True if this rank has told it to the others.
+    /// True if this rank has announced its absence.
     own: bool,
 }
 
 impl Mpi {
-    /// Starts MPI, and learns the ranks' processes.
+    /// Starts MPI and exchanges the ranks' processes.
     pub(crate) fn start() -> Result<Self> {
         let _calls = calls();
         let (universe, threading) = mpi::initialize_with_threading(Threading::Serialized)
@@ -67,7 +67,7 @@ impl Mpi {
             ));
         }
         let world = universe.world();
-        // SAFETY: the world exists, and the handler is a constant of MPI's. Errors then come back as codes.
+        // SAFETY: the world exists, and the handler is a constant of MPI. Errors are then returned as codes.
         unsafe { ffi::MPI_Comm_set_errhandler(world.as_raw(), ffi::RSMPI_ERRORS_RETURN) };
         let (rank, size) = (world.rank() as usize, world.size() as usize);
         let own = Process::own();
@@ -90,7 +90,7 @@ impl Mpi {
         self.post.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An error if MPI has ended, after which a call of it ends the process.
+    /// Returns an error if MPI has ended: a later MPI call would end the process.
     fn running(&self) -> Result<()> {
         match &*self.universe.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(_) => Ok(()),
@@ -98,7 +98,7 @@ impl Mpi {
         }
     }
 
-    /// Receives what other ranks tell of themselves.
+    /// Receives the absences that other ranks announce.
     fn listen(&self, told: &mut Told) {
         let _calls = calls();
         if self.running().is_err() {
@@ -106,7 +106,7 @@ impl Mpi {
         }
         loop {
             let (mut flag, mut status) = (0, MaybeUninit::uninit());
-            // SAFETY: the pointers are those of live variables, and the status is read only where the call has written it.
+            // SAFETY: the pointers refer to live variables, and the status is read only if the call has initialised it.
             let (code, source) = unsafe {
                 let world = SimpleCommunicator::world().as_raw();
                 let code = ffi::MPI_Iprobe(ffi::RSMPI_ANY_SOURCE, ABSENCE, world, &mut flag, status.as_mut_ptr());
@@ -118,7 +118,7 @@ impl Mpi {
                 return;
             }
             let mut byte = 0u8;
-            // SAFETY: one byte is received into one byte; the probe says that it has arrived.
+            // SAFETY: one byte is received into one byte; the probe has found the message.
             let code = unsafe {
                 let world = SimpleCommunicator::world().as_raw();
                 ffi::MPI_Recv(
@@ -209,14 +209,14 @@ impl Transport for Mpi {
         if mem::replace(&mut told.own, true) {
             return;
         }
-        // Read by MPI until the messages have left, whenever that is.
+        // MPI may read them until the messages are sent, at any later time.
         static BYTES: [u8; 2] = [0, 1];
         let byte = &BYTES[usize::from(absence != Absence::Left)];
         let _calls = calls();
         let mut requests = Vec::new();
         for to in (0..self.size()).filter(|&to| to != self.rank) {
             let mut request = MaybeUninit::uninit();
-            // SAFETY: the byte is static, and MPI does not write to what it sends.
+            // SAFETY: the byte is static, and MPI does not write to sent data.
             let code = unsafe {
                 ffi::MPI_Isend(
                     ptr::from_ref(byte).cast(),
@@ -229,7 +229,7 @@ impl Transport for Mpi {
                 )
             };
             if code == ffi::MPI_SUCCESS as c_int {
-                // SAFETY: the call has succeeded and so written the request.
+                // SAFETY: the call succeeded, so it has initialised the request.
                 requests.push(unsafe { request.assume_init() });
             }
         }
@@ -237,7 +237,7 @@ impl Transport for Mpi {
         while begun.elapsed() < LAST_MESSAGE && !requests.is_empty() {
             requests.retain_mut(|request| {
                 let mut flag = 0;
-                // SAFETY: the request is one that is under way.
+                // SAFETY: the request is active.
                 let code = unsafe { ffi::MPI_Test(request, &mut flag, ffi::RSMPI_STATUS_IGNORE) };
                 code == ffi::MPI_SUCCESS as c_int && flag == 0
             });
@@ -247,7 +247,7 @@ impl Transport for Mpi {
 
     fn close(&self) {
         let _calls = calls();
-        // Dropping it ends MPI.
+        // Dropping the universe ends MPI.
         drop(self.universe.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
@@ -257,27 +257,27 @@ impl Transport for Mpi {
     }
 }
 
-/// A message, or a part of a large one.
+/// A message, or a part of a large message.
 struct Request {
     rank: usize,
     raw: ffi::MPI_Request,
-    /// Bytes that are received; `None` where it is sent.
+    /// Number of bytes to receive; `None` for a sent message.
     incoming: Option<usize>,
 }
 
-/// Messages on their way. MPI reads and writes the buffers until the requests are done.
+/// Pending messages. MPI accesses the buffers until the requests are complete.
 struct Delivery {
     payload: Arc<dyn Payload>,
     received: Vec<Words>,
     requests: Vec<Request>,
 }
 
-// SAFETY: handles of requests are plain values or pointers of MPI's, which is called by one thread at a time (`CALLS`).
+// SAFETY: request handles are plain values or pointers of MPI, which is called by one thread at a time (`CALLS`).
 unsafe impl Send for Delivery {}
 
 impl Delivery {
-    /// Starts to send from, or to receive into, `length` bytes at `start`, which have to stay there until the requests are
-    /// done: the payload and the received words do, as `drop` sees to.
+    /// Starts to send from, or to receive into, `length` bytes at `start`. They must stay alive until the requests are complete,
+    /// which `drop` ensures for the payload and the received words.
     fn start(&mut self, start: *mut u8, length: usize, rank: usize, tag: u16, incoming: bool) -> Result<()> {
         let mut begin = 0;
         loop {
@@ -293,7 +293,7 @@ impl Delivery {
                 }
             };
             check(code)?;
-            // SAFETY: the call has succeeded and so written the request.
+            // SAFETY: the call succeeded, so it has initialised the request.
             let raw = unsafe { raw.assume_init() };
             self.requests.push(Request { rank, raw, incoming: incoming.then_some(size) });
             begin += size;
@@ -313,7 +313,7 @@ impl Exchange for Delivery {
                 return true;
             }
             let (mut flag, mut status) = (0, MaybeUninit::<ffi::MPI_Status>::uninit());
-            // SAFETY: the request is under way; the status is read only where the call has written it.
+            // SAFETY: the request is active; the status is read only if the call has initialised it.
             let code = unsafe { ffi::MPI_Test(&mut request.raw, &mut flag, status.as_mut_ptr()) };
             let other_size = |found| {
                 let (rank, expected) = (Rank { number: request.rank, process: None }, request.incoming.unwrap_or(0));
@@ -325,7 +325,7 @@ impl Exchange for Delivery {
                     true => other_size(expected + 1),
                     false => describe(code),
                 });
-                // The request is done, with an error.
+                // The request is complete, with an error.
                 return false;
             }
             if flag == 0 {
@@ -333,7 +333,7 @@ impl Exchange for Delivery {
             }
             if let Some(expected) = request.incoming {
                 let mut count = 0;
-                // SAFETY: the request is done, so that its status is written.
+                // SAFETY: the request is complete, so its status is initialised.
                 unsafe { ffi::MPI_Get_count(status.as_ptr(), ffi::RSMPI_UINT8_T, &mut count) };
                 if count as usize != expected {
                     failure = Some(other_size(count as usize));
@@ -363,7 +363,7 @@ impl Exchange for Delivery {
 impl Drop for Delivery {
     fn drop(&mut self) {
         if !self.requests.is_empty() {
-            // After an error, while MPI may still read and write them; the job ends.
+            // After an error, MPI may still access the buffers, so they are leaked; the job is ending.
             mem::forget(self.payload.clone());
             mem::forget(mem::take(&mut self.received));
         }

@@ -1,4 +1,4 @@
-//! Ranks under `mpirun`, and what they do when one of them is hung or dies.
+//! Ranks under `mpirun`, and their behaviour when one of them hangs or dies.
 
 use std::{
     io::{BufRead, BufReader},
@@ -7,10 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// No run takes longer; one that does is hung.
+/// Timeout of a run, which counts as hung after it.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// A task whose name ends with ` over TCP` does not use shared memory.
+/// Builds the command of a task. A task whose name ends with ` over TCP` does not use shared memory.
 fn mpirun(ranks: usize, task: &str, timeout: f64) -> Command {
     let mut command = Command::new("mpirun");
     let task = match task.strip_suffix(" over TCP") {
@@ -31,7 +31,7 @@ fn mpirun(ranks: usize, task: &str, timeout: f64) -> Command {
     command
 }
 
-/// Runs it to its end. `signal` is sent to the process of a rank, some time after all have started.
+/// Runs a task to its end. `signal` is sent to the process of a rank, some time after all ranks have started.
 fn run(ranks: usize, task: &str, timeout: f64, signal: Option<(usize, i32, Duration)>) -> (Output, Vec<u32>) {
     let begun = Instant::now();
     let mut child = mpirun(ranks, task, timeout).spawn().expect("mpirun (is openmpi-bin installed?)");
@@ -47,14 +47,14 @@ fn run(ranks: usize, task: &str, timeout: f64, signal: Option<(usize, i32, Durat
     }
     if let Some((rank, signal, after)) = signal {
         thread::sleep(after);
-        // SAFETY: a signal to a process of this test.
+        // SAFETY: sends a signal to a process of this test.
         assert_eq!(unsafe { libc::kill(processes[rank] as i32, signal) }, 0, "the rank has ended before");
     }
     let reader = thread::spawn(move || lines.map_while(Result::ok).map(|line| line + "\n").collect::<String>());
     while child.try_wait().expect("a child").is_none() {
         if begun.elapsed() > LONGEST {
             processes.iter().for_each(|&process| {
-                // SAFETY: signals to processes of this test.
+                // SAFETY: sends signals to processes of this test.
                 unsafe { libc::kill(process as i32, libc::SIGKILL) };
             });
             child.kill().expect("killed");
@@ -73,13 +73,13 @@ fn run(ranks: usize, task: &str, timeout: f64, signal: Option<(usize, i32, Durat
     (output, processes)
 }
 
-/// True if there is such a process, which is no zombie.
+/// Returns true if the process exists and is not a zombie.
 fn runs(process: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))
 }
 
-/// The one sentence of the ranks. What mpirun says itself is not counted.
+/// Returns the only error message of the ranks. Messages of mpirun itself do not count.
 fn sentence(output: &Output) -> String {
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     let errors: Vec<&str> = stderr.lines().filter(|line| line.starts_with("error: ")).collect();
@@ -99,7 +99,7 @@ fn collectives() {
 
 #[test]
 fn values_by_key() {
-    // Over TCP large values move on only while MPI is called.
+    // Over TCP, large values make progress only during MPI calls.
     for (ranks, task) in [(1, "pairs"), (2, "pairs"), (3, "pairs"), (3, "pairs over TCP")] {
         let (output, _) = run(ranks, task, 50.0, None);
         let stdout = String::from_utf8_lossy(&output.stdout);
@@ -123,7 +123,7 @@ fn a_rank_that_is_killed_while_others_wait_for_a_key_is_named() {
         assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     }
     for i in 0..10u64 {
-        // While values are on their way.
+        // Kills a rank while values are in transit.
         let (rank, after) = (i as usize % 3, Duration::from_micros(100_000 + i * i * 977 % 50_000));
         let (output, processes) = run(3, "pairs_forever", 30.0, Some((rank, libc::SIGKILL, after)));
         let said = sentence(&output);
@@ -135,7 +135,7 @@ fn a_rank_that_is_killed_while_others_wait_for_a_key_is_named() {
 #[test]
 fn a_rank_that_is_killed_at_any_moment_is_named() {
     for i in 0..30u64 {
-        // Moments that are not multiples of each other, and every rank in turn.
+        // Kills every rank in turn, at irregular moments.
         let (rank, after) = (i as usize % 3, Duration::from_micros(300 + i * i * 977 % 150_000));
         let (output, processes) = run(3, "forever", 30.0, Some((rank, libc::SIGKILL, after)));
         assert!(!output.status.success());

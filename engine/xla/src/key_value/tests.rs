@@ -1,5 +1,5 @@
-//! A plugin in Rust whose client is of several processes, made as XLA's source makes that of CUDA: each process puts its devices under
-//! a key, the first gets them all and puts the whole, which the others get.
+//! A fake plugin in Rust whose client spans several processes, created as in XLA's CUDA source: each process puts its devices
+//! under a key; the first process gets them all and puts the whole, which the others get.
 
 use grove_communicator::Communicator;
 use std::{
@@ -16,10 +16,10 @@ use crate::{
     sys::{Api, ApiVersion, Args},
 };
 
-/// Devices of each process.
+/// Number of devices of each process.
 const DEVICES: usize = 2;
 
-/// Entries of the table, which are more than the tests use.
+/// Number of table entries, more than the tests use.
 const ENTRIES: usize = 128;
 
 type Function = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
@@ -44,11 +44,11 @@ struct FakeClient {
     own: Vec<*mut c_void>,
 }
 
-/// The table of the plugin. Its head is read through a pointer that is never written.
+/// The function table of the plugin. Its head is read through a pointer that is never written.
 struct Shared(*const Table);
 // SAFETY: the table never changes.
 unsafe impl Send for Shared {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Shared {}
 
 fn plugin() -> Arc<Plugin> {
@@ -56,7 +56,7 @@ fn plugin() -> Arc<Plugin> {
     let table = TABLE.get_or_init(|| {
         let mut functions = [None; ENTRIES];
         fn set<A: Args>(functions: &mut [Option<Function>], function: unsafe extern "C" fn(*mut A) -> *mut c_void) {
-            // SAFETY: pointers to functions of one form, but for the type of the struct that they get a pointer to.
+            // SAFETY: all are function pointers that take one pointer; only the type of the pointed-to struct differs.
             functions[A::INDEX] =
                 Some(unsafe { std::mem::transmute::<unsafe extern "C" fn(*mut A) -> *mut c_void, Function>(function) });
         }
@@ -80,47 +80,47 @@ fn plugin() -> Arc<Plugin> {
     unsafe { Plugin::of_table(table.0.cast()) }
 }
 
-/// The callbacks as a plugin calls them. Errors are the plugin's.
+/// The callbacks, called as a plugin calls them.
 struct Store(sys::ClientCreate);
 
 // SAFETY: the callbacks may be called from any thread.
 unsafe impl Sync for Store {}
 
 unsafe extern "C" fn make_error(code: u32, message: *const c_char, size: usize) -> *mut c_void {
-    // SAFETY: there are so many bytes.
+    // SAFETY: the message has this many bytes.
     let message = unsafe { crate::plugin::text(message, size) };
     Box::into_raw(Box::new(FakeError(code, message))).cast()
 }
 
-/// A struct with anything in it, as C++ leaves it.
+/// Returns a struct with arbitrary bytes, as C++ leaves it.
 fn uninitialized<T: sys::Struct>() -> T {
     let mut args = MaybeUninit::<T>::uninit();
-    // SAFETY: any bytes are valid.
+    // SAFETY: any bytes are valid for these structs.
     unsafe {
         args.as_mut_ptr().cast::<u8>().write_bytes(0xa5, size_of::<T>());
         args.assume_init()
     }
 }
 
-/// The error, taken.
+/// Takes ownership of an error.
 ///
 /// # Safety
-/// It must be null, or come from `make_error`.
+/// The error must be null, or come from `make_error`.
 unsafe fn taken(error: *mut c_void) -> Result<(), Failure> {
     if error.is_null() {
         return Ok(());
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let FakeError(code, message) = *unsafe { Box::from_raw(error.cast::<FakeError>()) };
     Err((code, message))
 }
 
-/// The value, copied and freed by its deleter.
+/// Copies a value and frees it with its deleter.
 ///
 /// # Safety
-/// All three must come from a callback.
+/// All three arguments must come from a callback.
 unsafe fn value(value: *mut c_char, size: usize, delete: *mut c_void) -> Vec<u8> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let copy = slice(value.cast::<u8>(), size).to_vec();
         std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_char)>(delete)(value);
@@ -140,7 +140,7 @@ impl Store {
             user_arg: self.0.kv_get_user_arg,
             ..uninitialized()
         };
-        // SAFETY: the callback is of this type.
+        // SAFETY: the callback has this type.
         unsafe {
             taken(std::mem::transmute::<*mut c_void, Callback>(self.0.kv_get_callback)(&mut args))?;
             Ok(value(args.value, args.value_size, args.value_deleter_callback))
@@ -157,7 +157,7 @@ impl Store {
             user_arg: self.0.kv_try_get_user_arg,
             ..uninitialized()
         };
-        // SAFETY: the callback is of this type.
+        // SAFETY: the callback has this type.
         unsafe {
             taken(std::mem::transmute::<*mut c_void, Callback>(self.0.kv_try_get_callback)(&mut args))?;
             Ok(value(args.value, args.value_size, args.value_deleter_callback))
@@ -176,12 +176,12 @@ impl Store {
             user_arg: self.0.kv_put_user_arg,
             ..uninitialized()
         };
-        // SAFETY: the callback is of this type.
+        // SAFETY: the callback has this type.
         unsafe { taken(std::mem::transmute::<*mut c_void, Callback>(self.0.kv_put_callback)(&mut args)) }
     }
 }
 
-/// The numbers of the processes of all devices, by XLA's exchange of topologies.
+/// Returns the process indices of all devices, by XLA's exchange of topologies.
 fn exchange(store: &Store, node: i64, nodes: i64, timeout: i32) -> Result<Vec<u8>, Failure> {
     let key = |node: i64| format!("local_topology/fake/{node}").into_bytes();
     store.put(&key(node), &[node as u8; DEVICES])?;
@@ -216,7 +216,7 @@ unsafe extern "C" fn create(args: *mut sys::ClientCreate) -> *mut c_void {
     let devices: Vec<FakeDevice> = processes.iter().enumerate().map(device).collect();
     let raw =
         |device: FakeDevice| (i64::from(device.process) == node, Box::into_raw(Box::new(device)).cast::<c_void>());
-    // In another order than that of the processes.
+    // In another order than the order of the processes.
     let devices: Vec<_> = devices.into_iter().rev().map(raw).collect();
     let own = devices.iter().filter(|(own, _)| *own).map(|(_, device)| *device).collect();
     let devices = devices.into_iter().map(|(_, device)| device).collect();
@@ -225,23 +225,23 @@ unsafe extern "C" fn create(args: *mut sys::ClientCreate) -> *mut c_void {
     ptr::null_mut()
 }
 
-/// The client of a plugin.
+/// Returns the client of the fake plugin.
 ///
 /// # Safety
-/// It must be one that is alive.
+/// The client must be alive.
 unsafe fn client<'a>(raw: *mut c_void) -> &'a FakeClient {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { &*raw.cast() }
 }
 
-/// Functions of the table, which fill their arguments.
+/// Defines functions of the table, which write their results into their arguments.
 macro_rules! functions {
     ($($name:ident($args:ident: $kind:ty) $body:block)*) => {
         $(unsafe extern "C" fn $name(args: *mut $kind) -> *mut c_void {
-            // SAFETY: the arguments are valid for the call, and so are the plugin's own objects in them.
+            // SAFETY: the arguments, and the plugin's own objects in them, are valid during the call.
             let $args = unsafe { &mut *args };
             #[allow(unused_unsafe)]
-            // SAFETY: as above.
+            // SAFETY: as for `Send`.
             unsafe { $body }
             ptr::null_mut()
         })*
@@ -250,7 +250,7 @@ macro_rules! functions {
 functions! {
     destroy(args: sys::ClientDestroy) {
         let client = Box::from_raw(args.client.cast::<FakeClient>());
-        // The store is there until the client is gone.
+        // The store exists until the client is destroyed.
         if !client.create.kv_try_get_callback.is_null() {
             assert_eq!(Store(client.create).try_get(b"none").unwrap_err().0, codes::NOT_FOUND);
         }
@@ -281,7 +281,7 @@ functions! {
     error_destroy(args: sys::ErrorDestroy) { drop(Box::from_raw(args.error.cast::<FakeError>())); }
 }
 
-/// The results of all ranks.
+/// Runs `body` on each rank and returns all results.
 fn on_ranks<T: Send>(size: usize, body: impl Fn(&Communicator) -> T + Sync) -> Vec<T> {
     thread::scope(|scope| {
         let body = &body;
@@ -296,7 +296,7 @@ fn processes_of_a_client_find_each_other() {
     for size in [1, 2, 3] {
         on_ranks(size, |comm| {
             let given = [("node_id".to_owned(), NamedValue::Int(7))];
-            // Twice: each client has a store of its own.
+            // Twice, because each client has its own store.
             for _ in 0..2 {
                 let options = if size > 1 { &given[..] } else { &[] };
                 let client = Client::of_ranks(&plugin(), Platform::Cuda, options, comm).unwrap();
@@ -354,7 +354,7 @@ fn callbacks_get_wait_and_refuse() {
         let own = Box::new(comm.key_value_store());
         let store = Store(with_store(crate::plugin::args(), &own));
         if comm.rank() == 0 {
-            // Asked for before it is put, by several threads.
+            // Several threads ask for the key before it is put.
             thread::scope(|scope| {
                 let getters: Vec<_> = (0..3).map(|_| scope.spawn(|| store.get(b"late", 30_000))).collect();
                 getters.into_iter().for_each(|getter| assert_eq!(getter.join().unwrap(), Ok(vec![0, 1, 0xff])));

@@ -1,5 +1,5 @@
-//! Sums over the ranks of a job: calls of a function of Rust, which meets the other ranks, or collectives of XLA where one client has
-//! the devices of all.
+//! All-reduces over the ranks of a job: calls of a Rust function that communicates with the other ranks, or XLA's collectives if
+//! one client has the devices of all ranks.
 
 use burn::tensor::TensorData;
 use grove_backend::ops::{AllReduce, Ranks};
@@ -11,14 +11,15 @@ use std::{
 use super::{LowerError, Lowering, Result, Value, joined, order_type, types};
 use crate::{ArrayType, ElementType, FfiBuffer, FfiBufferMut, Platform, Plugin};
 
-/// The name by which programs call the function.
+/// Name of the function in programs.
 const NAME: &str = "grove_all_reduce";
 
-/// Arguments of a call before the arrays: the number of the ranks, whether f32 is added in f64, what is summed, and the order.
+/// Number of arguments before the arrays: the identifier of the ranks, a flag for adding f32 in f64, the description of the sum,
+/// and the order token.
 const BEFORE: usize = 4;
 
 impl Lowering<'_> {
-    /// The sums. Each waits for the one before it, so that all ranks meet in the same order.
+    /// Lowers the all-reduces. Each waits for the one before it, so that all ranks communicate in the same order.
     pub(super) fn all_reduce(&mut self, sum: &AllReduce, inputs: &[Option<Value>]) -> Result<Vec<Option<Value>>> {
         let refused = |reason: &str| LowerError { operation: "all_reduce".into(), reason: reason.into() };
         if self.mesh.is_some() {
@@ -34,7 +35,7 @@ impl Lowering<'_> {
         Ok(results.into_iter().map(Some).collect())
     }
 
-    /// A collective of replicas, one on each rank. What has 16 bits is added in f32.
+    /// Emits a collective of replicas, one on each rank. 16-bit values are added in f32.
     fn collective(&mut self, inputs: Vec<Value>, order: Value, replicas: usize) -> Vec<Value> {
         let lines = &mut self.lines;
         let types: Vec<ElementType> = inputs.iter().map(Value::element).collect();
@@ -54,7 +55,7 @@ impl Lowering<'_> {
         values.iter().zip(types.iter().chain([&ElementType::F32])).map(|(x, to)| lines.convert(x, *to)).collect()
     }
 
-    /// A call of the function.
+    /// Emits a call of the function.
     fn call(&mut self, sum: &AllReduce, inputs: Vec<Value>, order: Value) -> Vec<Value> {
         let lines = &mut self.lines;
         let number = lines.scalar(ElementType::I32, i64::from(sum.ranks.number()));
@@ -75,7 +76,7 @@ impl Lowering<'_> {
     }
 }
 
-/// Lets programs of a plugin for the processor call the function.
+/// Registers the function for programs of a CPU plugin.
 pub(crate) fn register(plugin: &Plugin) -> crate::Result<()> {
     static REGISTERED: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
     let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,11 +1,11 @@
-//! StableHLO as text, one operation a line.
+//! StableHLO as text, one operation per line.
 
 use std::fmt::{self, Write};
 
 use super::literal::Literal;
 use crate::{ArrayType, ElementType};
 
-/// A value of a program: the name of what gives it, and its type.
+/// A value of a program: its name and type.
 #[derive(Clone, Debug)]
 pub(super) struct Value {
     name: String,
@@ -25,7 +25,7 @@ impl Value {
         self.array.element
     }
 
-    /// Its type, with other sizes.
+    /// Returns the type with other sizes.
     pub fn with_dims(&self, dims: impl Into<Vec<usize>>) -> ArrayType {
         ArrayType::new(self.element(), dims)
     }
@@ -37,7 +37,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// A type as MLIR has it: `tensor<2x3xf32>`.
+/// A type in MLIR's syntax: `tensor<2x3xf32>`.
 pub(super) struct Mlir<'a>(pub &'a ArrayType);
 
 impl fmt::Display for Mlir<'_> {
@@ -48,7 +48,7 @@ impl fmt::Display for Mlir<'_> {
     }
 }
 
-/// The name of a type of elements.
+/// Returns the MLIR name of an element type.
 pub(super) fn element(element: ElementType) -> &'static str {
     use ElementType::*;
     match element {
@@ -68,7 +68,7 @@ pub(super) fn element(element: ElementType) -> &'static str {
     }
 }
 
-/// Numbers with commas between them.
+/// Comma-separated numbers.
 pub(super) struct List<'a>(pub &'a [usize]);
 
 impl fmt::Display for List<'_> {
@@ -78,7 +78,7 @@ impl fmt::Display for List<'_> {
     }
 }
 
-/// A list of numbers as an attribute: `array<i64: 1, 2>`.
+/// Formats a list of numbers as an attribute: `array<i64: 1, 2>`.
 pub(super) fn attribute(items: &[usize]) -> String {
     match items {
         [] => "array<i64>".into(),
@@ -86,17 +86,17 @@ pub(super) fn attribute(items: &[usize]) -> String {
     }
 }
 
-/// Names, or types, with commas between them.
+/// Joins names or types with commas.
 pub(super) fn joined<T: fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
     items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// Types of values, with commas between them.
+/// Joins the types of values with commas.
 pub(super) fn types<'a>(values: impl IntoIterator<Item = &'a Value>) -> String {
     joined(values.into_iter().map(|value| Mlir(&value.array)))
 }
 
-/// The text of a function, and what was written so far.
+/// Builder of a function's text.
 #[derive(Debug, Default)]
 pub(super) struct Builder {
     text: String,
@@ -105,23 +105,23 @@ pub(super) struct Builder {
 }
 
 impl Builder {
-    /// The lines.
+    /// Returns the text.
     pub fn into_text(self) -> String {
         self.text
     }
 
-    /// A line of its own, such as the end of a region.
+    /// Appends a line without a value, such as the end of a region.
     pub fn line(&mut self, line: impl fmt::Display) {
         // Writing to a string does not fail.
         let _ = writeln!(self.text, "{:width$}{line}", "", width = 2 * (self.depth + 1));
     }
 
-    /// Indents the lines that follow further, or less.
+    /// Changes the indentation of the following lines.
     pub fn nest(&mut self, by: isize) {
         self.depth = self.depth.saturating_add_signed(by);
     }
 
-    /// Lines that are indented further.
+    /// Indents the lines that a function appends.
     pub fn indented<T>(&mut self, lines: impl FnOnce(&mut Self) -> T) -> T {
         self.nest(1);
         let result = lines(self);
@@ -129,25 +129,25 @@ impl Builder {
         result
     }
 
-    /// A value that has no line of its own, such as an argument of a region.
+    /// Returns a value without a line, such as an argument of a region.
     pub fn argument(&mut self, array: ArrayType) -> Value {
         self.count += 1;
         Value { name: format!("%{}", self.count - 1), array }
     }
 
-    /// An argument with a name.
+    /// Returns an argument with a name.
     pub fn named(name: String, array: ArrayType) -> Value {
         Value { name, array }
     }
 
-    /// A line that gives a value of a type.
+    /// Appends a line that defines a value of a type.
     pub fn emit(&mut self, operation: impl fmt::Display, array: &ArrayType) -> Value {
         let value = self.argument(array.clone());
         self.line(format_args!("{value} = {operation}"));
         value
     }
 
-    /// Values with one name that an operation with several results gives, and the name.
+    /// Returns the name of an operation with several results, and the results.
     pub fn results(&mut self, arrays: &[ArrayType]) -> (String, Vec<Value>) {
         self.count += 1;
         let name = format!("%{}", self.count - 1);
@@ -156,17 +156,17 @@ impl Builder {
         (name, values)
     }
 
-    // Functions of elements.
+    // Element-wise functions.
 
     /// An operation whose result has the type of its operand, such as `stablehlo.negate`.
     pub fn unary(&mut self, name: &str, x: &Value) -> Value {
         let ty = Mlir(&x.array);
-        // The operations of CHLO have both types in their text.
+        // CHLO operations state both types.
         let ty = if name.starts_with("chlo.") { format!("{ty} -> {ty}") } else { ty.to_string() };
         self.emit(format_args!("{name} {x} : {ty}"), &x.array)
     }
 
-    /// An operation of two operands of one type, such as `stablehlo.add`.
+    /// An operation with two operands of one type, such as `stablehlo.add`.
     pub fn binary(&mut self, name: &str, a: &Value, b: &Value) -> Value {
         self.emit(format_args!("stablehlo.{name} {a}, {b} : {}", Mlir(&a.array)), &a.array)
     }
@@ -184,13 +184,13 @@ impl Builder {
         self.emit(text, &array)
     }
 
-    /// Elements of `a` where the mask is true, and of `b` elsewhere.
+    /// Selects elements of `a` where the mask is true, and of `b` elsewhere.
     pub fn select(&mut self, mask: &Value, a: &Value, b: &Value) -> Value {
         let text = format!("stablehlo.select {mask}, {a}, {b} : {}, {}", Mlir(&mask.array), Mlir(&a.array));
         self.emit(text, &a.array)
     }
 
-    /// Elements of another type.
+    /// Converts elements to another type.
     pub fn convert(&mut self, x: &Value, to: ElementType) -> Value {
         if x.element() == to {
             return x.clone();
@@ -199,13 +199,13 @@ impl Builder {
         self.emit(format_args!("stablehlo.convert {x} : ({}) -> {}", Mlir(&x.array), Mlir(&array)), &array)
     }
 
-    /// An array that lies on the mesh as said.
+    /// Constrains the sharding of an array on the mesh.
     pub fn constrained(&mut self, x: &Value, sharding: &str) -> Value {
         let array = x.array.clone();
         self.emit(format_args!("sdy.sharding_constraint {x} {sharding} : {}", Mlir(&array)), &array)
     }
 
-    /// The same bits as another type.
+    /// Reinterprets the bits as another type.
     pub fn bitcast(&mut self, x: &Value, to: ElementType) -> Value {
         let array = ArrayType::new(to, x.dims());
         self.emit(format_args!("stablehlo.bitcast_convert {x} : ({}) -> {}", Mlir(&x.array), Mlir(&array)), &array)
@@ -213,18 +213,18 @@ impl Builder {
 
     // Arrays without operands.
 
-    /// A number everywhere.
+    /// Returns an array filled with one number.
     pub fn full(&mut self, array: ArrayType, value: impl Into<Literal>) -> Value {
         let value = if array.dims.contains(&0) { String::new() } else { value.into().text(array.element) };
         self.emit(format_args!("stablehlo.constant dense<{value}> : {}", Mlir(&array)), &array)
     }
 
-    /// A number, without axes.
+    /// Returns a scalar.
     pub fn scalar(&mut self, element: ElementType, value: impl Into<Literal>) -> Value {
         self.full(ArrayType::new(element, []), value)
     }
 
-    /// An array of given elements, in row-major order.
+    /// Returns an array of given elements, in row-major order.
     pub fn values(&mut self, array: ArrayType, values: impl IntoIterator<Item = impl Into<Literal>>) -> Value {
         let values: Vec<String> = values.into_iter().map(|value| value.into().text(array.element)).collect();
         let flat = array.dims.iter().product::<usize>();
@@ -233,7 +233,7 @@ impl Builder {
         self.reshape(&x, &array.dims)
     }
 
-    /// An array of given bytes of its elements, little-endian, in row-major order.
+    /// Returns an array from the little-endian bytes of its elements, in row-major order.
     pub fn bytes(&mut self, array: ArrayType, bytes: &[u8]) -> Value {
         let mut digits = String::with_capacity(2 * bytes.len());
         for byte in bytes {
@@ -243,19 +243,19 @@ impl Builder {
         self.emit(format_args!("stablehlo.constant dense<\"0x{digits}\"> : {}", Mlir(&array)), &array)
     }
 
-    /// A number in all places of another array.
+    /// Returns an array of the same type filled with one number.
     pub fn full_like(&mut self, x: &Value, value: impl Into<Literal>) -> Value {
         self.full(x.array.clone(), value)
     }
 
-    /// The index along an axis.
+    /// Returns the index along an axis.
     pub fn iota(&mut self, array: ArrayType, axis: usize) -> Value {
         self.emit(format_args!("stablehlo.iota dim = {axis} : {}", Mlir(&array)), &array)
     }
 
     // Shapes.
 
-    /// An array whose axes are the given ones of a shape.
+    /// Broadcasts an array; `axes` are the positions of its axes in the shape `dims`.
     pub fn broadcast(&mut self, x: &Value, dims: &[usize], axes: &[usize]) -> Value {
         if x.dims() == dims {
             return x.clone();
@@ -265,19 +265,19 @@ impl Builder {
         self.emit(format_args!("stablehlo.broadcast_in_dim {x}, dims = [{}] : {types}", List(axes)), &array)
     }
 
-    /// An array whose axes are the last ones of a shape, where those of size 1 are repeated.
+    /// Broadcasts an array along its last axes; axes of size 1 are repeated.
     pub fn broadcast_to(&mut self, x: &Value, dims: &[usize]) -> Value {
         let axes: Vec<usize> = (dims.len() - x.rank()..dims.len()).collect();
         self.broadcast(x, dims, &axes)
     }
 
-    /// Two arrays of as many axes, of which those of size 1 are repeated.
+    /// Broadcasts two arrays of the same rank against each other; axes of size 1 are repeated.
     pub fn broadcast_together(&mut self, a: &Value, b: &Value) -> (Value, Value) {
         let dims: Vec<usize> = a.dims().iter().zip(b.dims()).map(|(a, b)| if *a == 1 { *b } else { *a }).collect();
         (self.broadcast_to(a, &dims), self.broadcast_to(b, &dims))
     }
 
-    /// The same elements in another shape.
+    /// Reshapes an array.
     pub fn reshape(&mut self, x: &Value, dims: &[usize]) -> Value {
         if x.dims() == dims {
             return x.clone();
@@ -286,7 +286,7 @@ impl Builder {
         self.emit(format_args!("stablehlo.reshape {x} : ({}) -> {}", Mlir(&x.array), Mlir(&array)), &array)
     }
 
-    /// Axes in another order.
+    /// Permutes the axes.
     pub fn transpose(&mut self, x: &Value, axes: &[usize]) -> Value {
         if axes.iter().copied().eq(0..axes.len()) {
             return x.clone();
@@ -296,12 +296,12 @@ impl Builder {
         self.emit(format_args!("stablehlo.transpose {x}, dims = [{}] : {types}", List(axes)), &array)
     }
 
-    /// Axes reversed.
+    /// Reverses axes.
     pub fn reverse(&mut self, x: &Value, axes: &[usize]) -> Value {
         self.emit(format_args!("stablehlo.reverse {x}, dims = [{}] : {}", List(axes), Mlir(&x.array)), &x.array)
     }
 
-    /// Of each axis the elements from a start up to a limit, in steps.
+    /// Slices each axis from a start to a limit with a step.
     pub fn slice(&mut self, x: &Value, ranges: &[[usize; 3]]) -> Value {
         let dims: Vec<usize> = ranges.iter().map(|[start, limit, step]| (limit - start).div_ceil(*step)).collect();
         let array = x.with_dims(dims);
@@ -312,14 +312,14 @@ impl Builder {
         self.emit(format_args!("stablehlo.slice {x} [{ranges}] : ({}) -> {}", Mlir(&x.array), Mlir(&array)), &array)
     }
 
-    /// A part of one axis.
+    /// Slices one axis.
     pub fn slice_axis(&mut self, x: &Value, axis: usize, [start, limit]: [usize; 2]) -> Value {
         let mut ranges: Vec<[usize; 3]> = x.dims().iter().map(|dim| [0, *dim, 1]).collect();
         ranges[axis] = [start, limit, 1];
         self.slice(x, &ranges)
     }
 
-    /// Arrays one after another along an axis.
+    /// Concatenates arrays along an axis.
     pub fn concatenate(&mut self, parts: &[Value], axis: usize) -> Value {
         if let [one] = parts {
             return one.clone();
@@ -331,8 +331,7 @@ impl Builder {
         self.emit(format_args!("stablehlo.concatenate {}, dim = {axis} : {text}", joined(parts)), &array)
     }
 
-    /// An array with a number before, between and behind the elements of each axis.
-    /// Fewer than none before or behind cut elements off.
+    /// Pads with a number before, after and between the elements of each axis. Negative padding before or after removes elements.
     pub fn pad(&mut self, x: &Value, value: &Value, [low, high, interior]: [&[i64]; 3]) -> Value {
         let sizes = x.dims().iter().zip(low).zip(high).zip(interior);
         let size = |(((dim, low), high), interior): (((&usize, &i64), &i64), &i64)| {
@@ -346,7 +345,7 @@ impl Builder {
         self.emit(format_args!("stablehlo.pad {x}, {value}, {text} : {types}"), &array)
     }
 
-    /// A part of sizes that begins at positions, which are values without axes.
+    /// Slices of given sizes at positions that are scalar values.
     pub fn dynamic_slice(&mut self, x: &Value, starts: &[Value], sizes: &[usize]) -> Value {
         let array = x.with_dims(sizes);
         let types = format!("({}, {}) -> {}", Mlir(&x.array), types(starts), Mlir(&array));
@@ -354,16 +353,16 @@ impl Builder {
         self.emit(text, &array)
     }
 
-    /// An array with a part replaced, from positions on, which are values without axes.
+    /// Replaces a part of an array at positions that are scalar values.
     pub fn dynamic_update_slice(&mut self, x: &Value, part: &Value, starts: &[Value]) -> Value {
         let types = format!("({}, {}, {}) -> {}", Mlir(&x.array), Mlir(&part.array), types(starts), Mlir(&x.array));
         let text = format!("stablehlo.dynamic_update_slice {x}, {part}, {} : {types}", joined(starts));
         self.emit(text, &x.array)
     }
 
-    // Sums.
+    // Reductions.
 
-    /// A reduction over axes, which are gone. `op` is the operation of two elements.
+    /// Reduces over axes, which are removed. `op` is the operation of two elements.
     pub fn reduce(&mut self, x: &Value, op: &str, init: impl Into<Literal>, axes: &[usize]) -> Value {
         let init = self.scalar(x.element(), init);
         let kept = x.dims().iter().enumerate().filter(|(axis, _)| !axes.contains(axis)).map(|(_, dim)| *dim);
@@ -373,7 +372,7 @@ impl Builder {
         self.emit(format_args!("stablehlo.reduce({x} init: {init}) {text}"), &array)
     }
 
-    /// A product of arrays: pairs of axes that both have in the result, first, and pairs that are summed over.
+    /// A product of arrays, with pairs of batch axes, which come first in the result, and pairs of contracted axes.
     pub fn dot_general(&mut self, a: &Value, b: &Value, batch: [&[usize]; 2], contract: [&[usize]; 2]) -> Value {
         let free = |x: &Value, side: usize| {
             let gone = |axis: &usize| batch[side].contains(axis) || contract[side].contains(axis);
@@ -390,7 +389,7 @@ impl Builder {
         self.emit(format_args!("stablehlo.dot_general {a}, {b}, {axes} : {types}"), &array)
     }
 
-    /// An operation in MLIR's general form, with one region of a function of two elements.
+    /// An operation in MLIR's generic form, with a region for a function of two elements.
     pub fn with_reducer(
         &mut self,
         head: &str,
@@ -407,7 +406,7 @@ impl Builder {
         result
     }
 
-    /// The values, none of which is there before all are.
+    /// Returns the values after a barrier: no result is available before all operands are computed.
     pub fn barrier(&mut self, values: &[Value]) -> Vec<Value> {
         let arrays: Vec<ArrayType> = values.iter().map(|x| x.array.clone()).collect();
         let (name, results) = self.results(&arrays);
@@ -416,7 +415,7 @@ impl Builder {
         results
     }
 
-    /// The sums over replicas of arrays of one type of elements.
+    /// All-reduces arrays of one element type over the replicas.
     pub fn all_reduce(&mut self, values: &[Value], attributes: &str) -> Vec<Value> {
         let arrays: Vec<ArrayType> = values.iter().map(|x| x.array.clone()).collect();
         let scalar = values[0].with_dims([]);
@@ -428,7 +427,7 @@ impl Builder {
         results
     }
 
-    /// The region of a function of two elements.
+    /// Appends the region of a function of two elements.
     fn reducer(&mut self, scalar: &ArrayType, name: &str) {
         let (a, b) = (self.argument(scalar.clone()), self.argument(scalar.clone()));
         let ty = Mlir(scalar);

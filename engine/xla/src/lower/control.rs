@@ -1,4 +1,4 @@
-//! Control flow: operations with sub-graphs. Their regions use values from outside of them.
+//! Control flow: operations with sub-graphs, whose regions may use values defined outside.
 
 use grove_compile::{
     Graph,
@@ -25,7 +25,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The lines of a branch, which end with its results and, if some branch sums over ranks, the order after its sums.
+    /// Appends the lines of a branch, which end with its results and, if some branch all-reduces over ranks, the order token.
     fn branch(&mut self, graph: &Graph, arguments: Vec<Value>, order: Option<&Value>) -> Result<()> {
         self.lines.nest(1);
         self.order = order.cloned();
@@ -38,13 +38,13 @@ impl Lowering<'_> {
 
     fn cond(&mut self, branches: &[SubGraph], mut inputs: Vec<Value>) -> Result<Vec<Value>> {
         let operands = inputs.split_off(1);
-        // What is to be computed again is not taken from where it was computed first.
+        // Rematerialisation: the barrier keeps XLA from reusing the values of the first computation.
         if let [branch] = branches {
             let operands = if operands.is_empty() { operands } else { self.lines.barrier(&operands) };
             return self.graph(branch, operands);
         }
         let which = self.lines.reshape(&inputs[0], &[]);
-        // Of a truth value the second branch is that of true.
+        // For a boolean, the second branch is the true branch.
         let which = self.lines.convert(&which, ElementType::I32);
         let last = branches.len() as i64 - 1;
         let which = self.lines.clamp(&which, 0_i64.into(), last.into());
@@ -69,7 +69,7 @@ impl Lowering<'_> {
         Ok(results)
     }
 
-    /// A loop over some values, by what it lasts for and what it does. With sums over ranks in the body, the order is one more
+    /// A loop over some values, with a condition and a body. If the body all-reduces over ranks, the order token is one more
     /// value.
     fn repeated(
         &mut self,
@@ -134,7 +134,7 @@ impl Lowering<'_> {
         let (consts, rest) = inputs.split_at(consts);
         let (carry, xs) = rest.split_at(carries);
         let steps: Vec<ArrayType> = self.outputs(body)?.split_off(carries);
-        // The carry, and the results of each step.
+        // The carry, and the stacked results of the steps.
         let mut init = carry.to_vec();
         for step in &steps {
             let all = ArrayType::new(step.element, [&[length], &step.dims[..]].concat());
@@ -154,8 +154,8 @@ impl Lowering<'_> {
         })
     }
 
-    /// A loop of so many rounds over some values. The body gets the count of rounds before and the values, and gives the next ones.
-    /// It may sum over ranks if `sums` says so.
+    /// A loop of `rounds` iterations over some values. The body gets the index of the iteration and the values, and returns the
+    /// next values. It may all-reduce over ranks if `sums` is true.
     pub(super) fn counted(
         &mut self,
         init: &[Value],
@@ -183,7 +183,7 @@ impl Lowering<'_> {
 }
 
 impl Builder {
-    /// The position of a round, from the first on or from the last.
+    /// Returns the position of an iteration, counted from the start or from the end.
     pub(super) fn at(&mut self, count: &Value, rounds: usize, reverse: bool) -> Value {
         if !reverse {
             return count.clone();
@@ -192,14 +192,14 @@ impl Builder {
         self.binary("subtract", &last, count)
     }
 
-    /// An array with a row replaced, which is given without the first axis.
+    /// Replaces a row of an array; the given row lacks the first axis.
     pub(super) fn with_row(&mut self, all: &Value, row: &Value, at: &Value) -> Value {
         let row = self.reshape(row, &[&[1], row.dims()].concat());
         let starts = self.starts(all, at);
         self.dynamic_update_slice(all, &row, &starts)
     }
 
-    /// A row of an array, without the first axis.
+    /// Returns a row of an array, without the first axis.
     pub(super) fn row(&mut self, x: &Value, at: &Value) -> Value {
         let starts = self.starts(x, at);
         let dims = x.dims()[1..].to_vec();
@@ -207,13 +207,13 @@ impl Builder {
         self.reshape(&row, &dims)
     }
 
-    /// Positions of a row.
+    /// Returns the start positions of a row.
     fn starts(&mut self, x: &Value, at: &Value) -> Vec<Value> {
         let zero = self.scalar(ElementType::I32, 0_usize);
         (0..x.rank()).map(|axis| if axis == 0 { at.clone() } else { zero.clone() }).collect()
     }
 
-    /// The end of a region.
+    /// Appends the end of a region.
     fn returns(&mut self, results: &[Value]) {
         self.line(format_args!("stablehlo.return {} : {}", joined(results), types(results)));
     }

@@ -1,4 +1,4 @@
-//! Values that programs print: calls of a function of Rust.
+//! Debug printing of values: calls of a Rust function.
 
 use burn::tensor::TensorData;
 use grove_compile::debug_text;
@@ -10,11 +10,11 @@ use std::{
 use super::{Builder, Value, joined, types};
 use crate::{ArrayType, ElementType, FfiBuffer, FfiBufferMut, Platform, Plugin};
 
-/// The name by which programs call the function.
+/// Name of the function in programs.
 const NAME: &str = "grove_debug_print";
 
 impl Builder {
-    /// The array, after the call that prints it.
+    /// Returns the array after the call that prints it.
     pub(super) fn printed(&mut self, name: &str, x: Value) -> Value {
         let text = self.bytes(ArrayType::new(ElementType::U8, [name.len()]), name.as_bytes());
         let (result, results) = self.results(std::slice::from_ref(&x.array));
@@ -30,7 +30,7 @@ impl Builder {
     }
 }
 
-/// Lets programs of a plugin for the processor call the function.
+/// Registers the function for programs of a CPU plugin.
 pub(crate) fn register(plugin: &Plugin) -> crate::Result<()> {
     static REGISTERED: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
     let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);

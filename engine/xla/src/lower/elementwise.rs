@@ -1,4 +1,4 @@
-//! Functions of elements.
+//! Element-wise functions.
 
 use grove_compile::primitive::{Binary, Unary};
 
@@ -52,8 +52,8 @@ impl Builder {
         }
     }
 
-    /// The error function. Far out it is 1 and -1 exactly, where XLA's polynomial in single precision stops short, which products such as
-    /// that of `gelu` make large.
+    /// The error function. For large arguments it is exactly 1 or -1; XLA's single-precision polynomial stops short of that, an
+    /// error that products such as that of `gelu` enlarge.
     fn erf(&mut self, x: &Value) -> Value {
         let near = self.unary("chlo.erf", x);
         if x.element() == ElementType::F64 {
@@ -64,7 +64,7 @@ impl Builder {
         self.select(&is_far, &sign, &near)
     }
 
-    /// A function of pairs of elements of two arrays, which are broadcast against each other.
+    /// An element-wise function of two arrays, which are broadcast against each other.
     pub(super) fn pairwise(&mut self, op: Binary, a: &Value, b: &Value) -> Value {
         let (a, b) = self.broadcast_together(a, b);
         match op {
@@ -93,13 +93,13 @@ impl Builder {
         }
     }
 
-    /// A function of each element and a number.
+    /// An element-wise function of an array and a number.
     pub(super) fn with_number(&mut self, op: Binary, x: &Value, number: Literal) -> Value {
         let number = self.full_like(x, number);
         self.pairwise(op, x, &number)
     }
 
-    /// The remainder with the sign of the divisor; of integers by 0 it is 0, as `jax.numpy.remainder` gives.
+    /// The remainder with the sign of the divisor; for integers divided by 0 it is 0, as in `jax.numpy.remainder`.
     fn remainder(&mut self, a: &Value, b: &Value) -> Value {
         let zero = self.full_like(a, 0_i64);
         let divisor = match a.element().is_float() {
@@ -122,7 +122,7 @@ impl Builder {
         self.select(&both, &other, &cut)
     }
 
-    /// Elements of `y` where the mask is true, of `x` elsewhere; all are broadcast against each other.
+    /// Selects elements of `y` where the mask is true, and of `x` elsewhere; all three are broadcast against each other.
     pub(super) fn choose(&mut self, x: &Value, mask: &Value, y: &Value) -> Value {
         let dims: Vec<usize> = (0..x.rank())
             .map(|axis| [x, mask, y].iter().map(|value| value.dims()[axis]).find(|dim| *dim != 1).unwrap_or(1))
@@ -131,14 +131,14 @@ impl Builder {
         self.select(&mask, &y, &x)
     }
 
-    /// Elements kept between two numbers.
+    /// Clamps elements between two numbers.
     pub(super) fn clamp(&mut self, x: &Value, min: Literal, max: Literal) -> Value {
         let [min, max] = [min, max].map(|bound| self.full_like(x, bound));
         let above = self.binary("maximum", x, &min);
         self.binary("minimum", &above, &max)
     }
 
-    /// Elements of at least 32 bits.
+    /// Converts elements to at least 32 bits.
     pub(super) fn at_least_f32(&mut self, x: &Value) -> Value {
         match x.element() {
             ElementType::F16 | ElementType::BF16 => self.convert(x, ElementType::F32),

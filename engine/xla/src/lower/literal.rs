@@ -4,14 +4,14 @@ use burn_ir::ScalarIr;
 
 use crate::ElementType;
 
-/// A number that an array of any type may have.
+/// A number for an array of any type.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Literal {
     Float(f64),
     Int(i128),
-    /// Less than every number of the type.
+    /// Less than or equal to every value of the type.
     Lowest,
-    /// More than every number of the type.
+    /// Greater than or equal to every value of the type.
     Highest,
 }
 
@@ -51,7 +51,7 @@ impl From<ScalarIr> for Literal {
 }
 
 impl Literal {
-    /// The number as an element of a type, rounded or cut as Rust's `as` does.
+    /// Formats the number as an element of a type, rounded or truncated like Rust's `as`.
     pub fn text(self, element: ElementType) -> String {
         match (self, element) {
             (Self::Lowest, element) if element.is_float() => float(f64::NEG_INFINITY, element),
@@ -68,7 +68,7 @@ impl Literal {
     }
 }
 
-/// The least and the largest integer of a type.
+/// Returns the minimum and maximum integer of a type.
 fn bounds(element: ElementType) -> [i128; 2] {
     let bits = 8 * element.size();
     match element {
@@ -78,7 +78,7 @@ fn bounds(element: ElementType) -> [i128; 2] {
     }
 }
 
-/// A floating-point number: its shortest digits, or its bits where it has none.
+/// Formats a floating-point number: its shortest digits, or its bits if it is not finite.
 fn float(x: f64, element: ElementType) -> String {
     let (value, bits, digits) = match element {
         ElementType::F16 => {
@@ -95,9 +95,9 @@ fn float(x: f64, element: ElementType) -> String {
     if !value.is_finite() {
         return format!("0x{bits:0digits$X}");
     }
-    // An f32's digits are fewer as an f32.
+    // An f32 has fewer digits when formatted as f32.
     let text = if element == ElementType::F64 { format!("{value:?}") } else { format!("{:?}", value as f32) };
-    // MLIR's numbers have a point.
+    // MLIR's floats require a decimal point.
     match text.split_once('e') {
         Some((mantissa, exponent)) if !mantissa.contains('.') => format!("{mantissa}.0e{exponent}"),
         _ => text,

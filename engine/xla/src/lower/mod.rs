@@ -1,4 +1,4 @@
-//! Graphs as StableHLO, the language of OpenXLA's compilers.
+//! Lowering of graphs to StableHLO, the input language of OpenXLA's compilers.
 
 mod all_reduce;
 mod builder;
@@ -23,13 +23,13 @@ pub(crate) use all_reduce::register;
 use builder::{Builder, Mlir, Value, joined, types};
 pub(crate) use debug_print::register as register_prints;
 
-/// A graph that cannot be written as StableHLO.
+/// A graph that cannot be expressed in StableHLO.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the operation {operation} cannot be lowered to StableHLO: {reason}")]
 pub struct LowerError {
     /// Name of the operation.
     pub operation: String,
-    /// The thing in it that StableHLO, or grove's translation, lacks.
+    /// The feature that StableHLO, or grove's lowering, lacks.
     pub reason: String,
 }
 
@@ -45,21 +45,21 @@ type Result<T> = std::result::Result<T, LowerError>;
 /// A graph as a module of StableHLO: `jax.jit(f).lower(args)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lowered {
-    /// The module, in MLIR's text form. Its function `main` takes the graph's inputs and then its random keys, two words each;
-    /// and returns the outputs and then the keys of the result. With sums over ranks there is a last number in both, which
-    /// puts them in order.
+    /// The module, in MLIR's text form. Its function `main` takes the graph's inputs, followed by its random keys of two words
+    /// each, and returns the outputs, followed by the keys of the result. If the graph all-reduces over ranks, the last parameter
+    /// and the last result are the token that orders the all-reduces.
     pub text: String,
     /// Types of the parameters of `main`.
     pub parameters: Vec<ArrayType>,
-    /// Types of its results.
+    /// Types of the results of `main`.
     pub results: Vec<ArrayType>,
-    /// True if it has sums over ranks; see [`text`](Self::text).
+    /// True if the program all-reduces over ranks; see [`text`](Self::text).
     pub reduces: bool,
-    /// True if it has debug prints.
+    /// True if the program has debug prints.
     pub prints: bool,
 }
 
-/// The number that puts sums over ranks in order.
+/// Returns the type of the token that orders all-reduces over ranks.
 pub(crate) fn order_type() -> ArrayType {
     ArrayType::new(ElementType::F32, [])
 }
@@ -67,43 +67,43 @@ pub(crate) fn order_type() -> ArrayType {
 /// Options of [`lower`].
 #[derive(Clone, Debug, Default)]
 pub struct LowerOptions<'a> {
-    /// For each input of the graph, in order, the output that may take its memory: `donate_argnums` of JAX. Inputs that are not
-    /// mentioned are kept.
+    /// For each input of the graph, in order, the output that may reuse its memory: JAX's `donate_argnums`. Missing inputs are
+    /// not donated.
     pub donated: Vec<Option<usize>>,
-    /// The places of arrays on a mesh, for a program of several devices.
+    /// Distribution of arrays over a mesh, for a program on several devices.
     pub shardings: Option<Shardings<'a>>,
-    /// The number of replicas that sums over ranks go over, by collectives of XLA. 0: they are calls of a function that the CPU
-    /// plugin finds.
+    /// Number of replicas for all-reduces over ranks, which then are XLA's collectives. If 0, they are calls of a function
+    /// registered with the CPU plugin.
     pub replicas: usize,
-    /// True if debug prints are calls of a function that the CPU plugin finds. Otherwise they print nothing.
+    /// If true, debug prints are calls of a function registered with the CPU plugin. Otherwise they print nothing.
     pub prints: bool,
 }
 
-/// The places of a graph's inputs and outputs on a mesh. Random keys are whole on each device, and so are arrays that are not mentioned.
+/// Distribution of a graph's inputs and outputs over a mesh. Random keys and arrays without a specification are replicated.
 #[derive(Clone, Copy, Debug)]
 pub struct Shardings<'a> {
     /// The mesh.
     pub mesh: &'a Mesh,
-    /// Of the inputs, in order.
+    /// Specifications of the inputs, in order.
     pub inputs: &'a [PartitionSpec],
-    /// Of the outputs.
+    /// Specifications of the outputs.
     pub outputs: &'a [PartitionSpec],
 }
 
 impl Shardings<'_> {
-    /// The attribute of an array.
+    /// Returns the sharding attribute of an array.
     fn attribute(&self, specs: &[PartitionSpec], i: usize, rank: usize) -> String {
         self.mesh.attribute(specs.get(i).unwrap_or(&PartitionSpec::replicated()), rank)
     }
 }
 
-/// Graphs as text of StableHLO.
+/// Conversion of graphs to StableHLO text.
 pub trait ToStableHlo {
-    /// Returns the graph as a module of StableHLO, in MLIR's text form, which the plugins of OpenXLA and JAX's compiler read.
-    /// Arguments have their paths as locations.
+    /// Returns the graph as a StableHLO module in MLIR's text form, which OpenXLA's plugins and JAX's compiler read. The
+    /// locations of arguments are their paths.
     ///
     /// # Errors
-    /// An operation has no counterpart.
+    /// If an operation has no counterpart.
     fn to_stablehlo(&self) -> std::result::Result<String, LowerError>;
 }
 
@@ -113,13 +113,12 @@ impl ToStableHlo for Graph {
     }
 }
 
-/// Lowers a graph to StableHLO. Of the operations that grove owns those with a counterpart are written as such, others as their
-/// compositions.
+/// Lowers a graph to StableHLO. Grove's own operations are lowered directly if they have a counterpart, otherwise decomposed.
 ///
-/// Indices out of range, for which a backend of Burn panics, are moved into the range, as in JAX.
+/// Indices out of range, for which Burn's backends panic, are clamped, as in JAX.
 ///
 /// # Errors
-/// An operation has no counterpart.
+/// If an operation has no counterpart.
 pub fn lower(graph: &Graph, options: &LowerOptions<'_>) -> Result<Lowered> {
     let graph = graph.clone().decomposed_except(stays);
     let mesh = options.shardings.map(|shardings| shardings.mesh);
@@ -190,19 +189,19 @@ pub fn lower(graph: &Graph, options: &LowerOptions<'_>) -> Result<Lowered> {
         joined(&results),
         types(&results),
     );
-    // MLIR's `return` of nothing has no types.
+    // MLIR's `return` without values has no types.
     let text = text.replace("    return  : \n", "    return\n");
     let (parameters, results) = (all.iter().map(array).collect(), results.iter().map(array).collect());
     Ok(Lowered { text, parameters, results, reduces, prints: lowering.printed })
 }
 
-/// Attributes of an argument or a result; nothing where there are none.
+/// Formats the attributes of an argument or a result; empty if there are none.
 fn attributes(list: impl IntoIterator<Item = String>) -> String {
     let list: Vec<String> = list.into_iter().collect();
     if list.is_empty() { String::new() } else { format!(" {{{}}}", list.join(", ")) }
 }
 
-/// True for operations of grove's that are lowered as they are.
+/// Returns true for grove's operations that are lowered directly.
 fn stays(call: &Call) -> bool {
     let (Call::Run(operation, _) | Call::Vjp(operation, ..)) = call;
     if recurrent::is_loop(operation) {
@@ -225,37 +224,37 @@ fn stays(call: &Call) -> bool {
     )
 }
 
-/// The type of a variable.
+/// Returns the type of a variable.
 fn array_type(graph: &Graph, var: Var) -> Result<ArrayType> {
     Ok(ArrayType::new(element_type(graph.dtype(var))?, &graph.shape(var)[..]))
 }
 
-/// The type of elements.
+/// Returns the element type of a dtype.
 pub(crate) fn element_type(dtype: DType) -> Result<ElementType> {
     ElementType::of_dtype(dtype)
         .ok_or_else(|| LowerError { operation: format!("{dtype:?}"), reason: "arrays of it have no type there".into() })
 }
 
-/// The state of a translation.
+/// State of the lowering.
 struct Lowering<'a> {
     lines: Builder,
-    /// Random keys, by the words that stand for them in the graph.
+    /// Random keys by the words that represent them in the graph.
     keys: HashMap<[u32; 2], Value>,
-    /// The mesh that the program is for, if it is for several devices.
+    /// The mesh of the program, if it runs on several devices.
     mesh: Option<&'a Mesh>,
-    /// The number that the last sum over ranks gave, for the next one to wait for; nothing where there is none in a graph, and in
+    /// The token of the last all-reduce over ranks, for the next one to wait for; `None` if the graph has no all-reduces, and in
     /// the conditions of loops.
     order: Option<Value>,
     /// See [`LowerOptions::replicas`].
     replicas: usize,
     /// See [`LowerOptions::prints`].
     prints: bool,
-    /// True if something is printed.
+    /// True if the program prints.
     printed: bool,
 }
 
 impl Lowering<'_> {
-    /// The results of a graph, whose lines are written, of arguments.
+    /// Appends the lines of a graph and returns its results for `arguments`.
     fn graph(&mut self, graph: &Graph, arguments: Vec<Value>) -> Result<Vec<Value>> {
         let inputs = graph.inputs().iter().map(|(_, var)| *var);
         let mut values: HashMap<Var, Value> = inputs.zip(arguments).collect();
@@ -292,16 +291,16 @@ impl Lowering<'_> {
         Ok(graph.outputs().iter().map(|(_, var)| values[var].clone()).collect())
     }
 
-    /// Types of the results of a graph.
+    /// Returns the types of the results of a graph.
     fn outputs(&self, graph: &Graph) -> Result<Vec<ArrayType>> {
         graph.outputs().iter().map(|(_, var)| array_type(graph, *var)).collect()
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     fn key(&mut self, words: [u32; 2]) -> Value {
         match self.keys.get(&words) {
             Some(key) => key.clone(),
-            // One that is fixed in the graph.
+            // A constant key of the graph.
             None => self.lines.key(words),
         }
     }
@@ -318,7 +317,7 @@ impl Lowering<'_> {
             | Call::Vjp(Operation::ShardingConstraint(constraint), ..),
         ) = &equation.primitive
         {
-            // No residuals, but the gradient.
+            // Without residuals; the last input is the gradient.
             let x = inputs.into_iter().flatten().next_back().ok_or_else(|| refused("it has no input"))?;
             let spec = PartitionSpec::from(constraint.clone());
             return Ok(vec![match self.mesh {
@@ -404,8 +403,8 @@ impl Lowering<'_> {
         Ok(vec![one])
     }
 
-    /// One of grove's operations that [stays](stays), with a key that is its first input or in its static parameters; nothing for
-    /// others.
+    /// Lowers one of grove's operations for which [stays](stays) returns true. Its key is its first input or a static parameter.
+    /// `None` for other operations.
     fn grove(
         &mut self,
         call: &Call,
@@ -422,7 +421,7 @@ impl Lowering<'_> {
         let lines = &mut self.lines;
         match (call, key, &inputs[..]) {
             (Call::Run(Operation::Dropout(dropout), _), Some(key), [x]) => Some(lines.dropout(dropout, &key, x)),
-            // No residuals, but the gradient.
+            // Without residuals; the last input is the gradient.
             (Call::Vjp(Operation::Dropout(dropout), ..), Some(key), [.., grad]) => {
                 Some(lines.dropout(dropout, &key, grad))
             }

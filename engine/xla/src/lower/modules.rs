@@ -1,4 +1,4 @@
-//! Products, images and embeddings.
+//! Products, convolutions, pooling and embeddings.
 
 use grove_compile::primitive::{AvgPool2d, Conv, MaxPool2d, Module, Reduction};
 
@@ -10,7 +10,7 @@ use super::{
 use crate::{ArrayType, ElementType};
 
 impl Builder {
-    /// One of Burn's module operations, with outputs of given types.
+    /// Lowers one of Burn's module operations, with outputs of given types.
     pub(super) fn module(&mut self, module: &Module, inputs: &[Value], outputs: &[ArrayType]) -> Vec<Value> {
         let one = match (module, inputs) {
             (Module::Embedding, [weight, positions]) => self.take(weight, positions, 0),
@@ -66,13 +66,13 @@ impl Builder {
         vec![one]
     }
 
-    /// A product that sums over pairs of axes, in a type.
+    /// A product with pairs of contracted axes, computed in an element type.
     fn contract(&mut self, a: &Value, b: &Value, axes: [&[usize]; 2], element: ElementType) -> Value {
         let (a, b) = (self.convert(a, element), self.convert(b, element));
         self.dot_general(&a, &b, [&[], &[]], axes)
     }
 
-    /// A sum with a vector along an axis.
+    /// Adds a vector along an axis.
     fn with_bias(&mut self, y: Value, bias: Option<&Value>, axis: usize) -> Value {
         let Some(bias) = bias else { return y };
         let bias = self.convert(bias, y.element());
@@ -80,7 +80,8 @@ impl Builder {
         self.binary("add", &y, &bias)
     }
 
-    /// A convolution, whose first two axes have names, such as `b, f`; others are spatial. `groups` are of the batch and of the features.
+    /// A convolution. The first two axes have names, such as `b, f`; the others are spatial. `groups` are those of the batch and
+    /// of the features.
     fn convolution(
         &mut self,
         [x, weight]: [&Value; 2],
@@ -110,7 +111,7 @@ impl Builder {
         self.emit(text, array)
     }
 
-    /// The gradient of the input: a convolution of the gradient, spread by the stride, with the kernel reversed.
+    /// The gradient of the input: a convolution of the gradient, dilated by the stride, with the reversed kernel.
     fn conv_input_grad(&mut self, conv: &Conv, x: &Value, weight: &Value, grad: &Value) -> Value {
         let spatial: Vec<usize> = (2..x.rank()).collect();
         let weight = self.reverse(weight, &spatial);
@@ -172,7 +173,7 @@ impl Builder {
         let wide = self.at_least_f32(grad);
         let counts = self.counts(pool, x.dims(), &wide);
         let shares = self.binary("divide", &wide, &counts);
-        // Each element gets the shares of the windows that it is in.
+        // Each element gets the sum of the shares of its windows.
         let zero = self.scalar(shares.element(), 0.0);
         let (mut low, mut high, mut interior) = (vec![0; 2], vec![0; 2], vec![0; 2]);
         for i in 0..2 {
@@ -190,11 +191,11 @@ impl Builder {
         self.convert(&sums, x.element())
     }
 
-    /// For each window of an average the number of elements that it counts, as an array like another.
+    /// Returns the number of elements that each window of an average counts, broadcast like another array.
     fn counts(&mut self, pool: &AvgPool2d, dims: &[usize], like: &Value) -> Value {
         let along = |i: usize| -> Vec<usize> {
             let (size, padding) = (dims[i + 2], pool.padding[i]);
-            // From where to where elements count, in the coordinates of the image with its padding.
+            // Range of the counted elements, in the coordinates of the padded image.
             let [first, last] =
                 if pool.count_include_pad { [0, size + 2 * padding] } else { [padding, size + padding] };
             let window = |at: usize| {
@@ -209,8 +210,8 @@ impl Builder {
         self.broadcast(&counts, like.dims(), &[2, 3])
     }
 
-    /// Averages over as many parts of each axis as a size says, or, of a gradient, the shares of what it is the average of. No element
-    /// is multiplied with 0, so that NaN and infinities stay in their parts.
+    /// Averages over `size` parts of each axis, or, transposed, distributes a gradient over the averaged elements. No element is
+    /// multiplied by 0, so NaN and infinity stay in their parts.
     fn adaptive(&mut self, x: &Value, size: [usize; 2], transposed: bool) -> Value {
         let mut y = self.at_least_f32(x);
         for (axis, size) in [2, 3].into_iter().zip(size) {
@@ -261,7 +262,7 @@ impl Builder {
         self.reduce_window(x, &lowest, "maximum", &window)
     }
 
-    /// Maxima of windows and the positions of the first of them in the image.
+    /// Maxima of windows, and the position of the first maximum of each window in the image.
     fn max_pool_with_positions(&mut self, pool: &MaxPool2d, x: &Value, outputs: &[ArrayType]) -> Vec<Value> {
         let (dims, element) = (&outputs[0].dims, outputs[1].element);
         let window = images(pool.kernel_size, pool.stride, pool.dilation, pool.padding, x.dims(), dims);
@@ -299,12 +300,12 @@ impl Builder {
     }
 }
 
-/// Starts and ends of the parts of an axis that adaptive pooling averages over, which are rounded outwards.
+/// Returns starts and ends of the parts of an axis in adaptive pooling, rounded outwards.
 fn parts(size: usize, count: usize) -> impl Iterator<Item = [usize; 2]> {
     (0..count).map(move |part| [part * size / count, ((part + 1) * size).div_ceil(count)])
 }
 
-/// Windows of a convolution: the distance of one to the next, what is added at both ends, and the distances of elements.
+/// Windows of a convolution: strides, padding at both ends, and dilations.
 struct Dilated<'a> {
     stride: &'a [usize],
     padding: Vec<[i64; 2]>,
@@ -312,8 +313,7 @@ struct Dilated<'a> {
     rhs: &'a [usize],
 }
 
-/// Windows over the last two axes of four, of which there are as many as a result has; where these reach beyond the padding, there is
-/// more of it.
+/// Windows over the last two axes of four, as many as the result has; padding is added at the end if they extend beyond it.
 fn images(
     size: [usize; 2],
     stride: [usize; 2],

@@ -6,7 +6,7 @@ use super::builder::{Builder, List, Mlir, Value, attribute, types};
 use crate::{ArrayType, ElementType};
 
 impl Builder {
-    /// Windows along an axis: their elements are the last axis.
+    /// Extracts windows along an axis; their elements become the last axis.
     pub(super) fn unfold(&mut self, x: &Value, axis: usize, size: usize, step: usize) -> Value {
         let windows = x.dims()[axis].checked_sub(size).map_or(0, |rest| rest / step + 1);
         if windows == 0 {
@@ -15,7 +15,7 @@ impl Builder {
             dims.push(size);
             return self.full(x.with_dims(dims), 0_i64);
         }
-        // The elements at one place of every window.
+        // The elements at one position of every window.
         let places: Vec<Value> = (0..size)
             .map(|place| {
                 let mut ranges: Vec<[usize; 3]> = x.dims().iter().map(|dim| [0, *dim, 1]).collect();
@@ -28,7 +28,7 @@ impl Builder {
         self.concatenate(&places, x.rank())
     }
 
-    /// A part of each axis; a negative step takes the elements of the range from the last on.
+    /// Slices each axis; a negative step takes the elements of the range in reverse.
     pub(super) fn part(&mut self, x: &Value, ranges: &[Slice]) -> Value {
         if x.dims().iter().zip(ranges).any(|(dim, range)| range.output_size(*dim) == 0) {
             let sizes = x.dims().iter().enumerate();
@@ -55,7 +55,7 @@ impl Builder {
         self.slice(&x, &taken)
     }
 
-    /// An array with a part replaced.
+    /// Replaces a slice of an array.
     pub(super) fn with_part(&mut self, x: &Value, part: &Value, ranges: &[Slice]) -> Value {
         if part.dims().contains(&0) {
             return x.clone();
@@ -78,7 +78,7 @@ impl Builder {
             let starts: Vec<Value> = low.iter().map(|start| self.scalar(ElementType::I32, *start)).collect();
             return self.dynamic_update_slice(x, &part, &starts);
         }
-        // With gaps between its elements, and a mask of where it is.
+        // The part, with gaps between its elements, and a mask of its positions.
         let zero = self.scalar(x.element(), 0_i64);
         let (inside, outside) =
             (self.full(ArrayType::new(ElementType::Bool, part.dims()), true), self.scalar(ElementType::Bool, false));
@@ -87,7 +87,7 @@ impl Builder {
         self.select(&mask, &spread, x)
     }
 
-    /// Slices at positions of an axis, which may have several axes: these come in the place of the axis.
+    /// Takes slices at positions of an axis. The axes of `positions` replace this axis.
     pub(super) fn take(&mut self, x: &Value, positions: &Value, axis: usize) -> Value {
         let (rank, count) = (x.rank(), positions.rank());
         let dims = [&x.dims()[..axis], positions.dims(), &x.dims()[axis + 1..]].concat();
@@ -101,7 +101,7 @@ impl Builder {
         self.gathered(x, positions, &numbers, &sizes, &dims)
     }
 
-    /// An array with slices combined at positions of an axis.
+    /// Adds slices to an array at positions of an axis.
     pub(super) fn take_add(&mut self, x: &Value, positions: &Value, part: &Value, axis: usize) -> Value {
         let count = positions.rank();
         let windows: Vec<usize> = (0..axis).chain(axis + count..x.rank() + count - 1).collect();
@@ -113,7 +113,7 @@ impl Builder {
         self.scattered(x, positions, part, &numbers)
     }
 
-    /// Elements at positions along an axis.
+    /// Gathers elements at positions along an axis.
     pub(super) fn gather(&mut self, x: &Value, positions: &Value, axis: usize) -> Value {
         let x = self.common(x, positions, axis);
         let others: Vec<usize> = (0..x.rank()).filter(|other| *other != axis).collect();
@@ -126,7 +126,7 @@ impl Builder {
         self.gathered(&x, positions, &numbers, &vec![1; x.rank()], positions.dims())
     }
 
-    /// An array with elements combined at positions along an axis.
+    /// Adds elements to an array at positions along an axis.
     pub(super) fn scatter_add(&mut self, x: &Value, positions: &Value, part: &Value, axis: usize) -> Value {
         let common = self.common(x, positions, axis);
         let others: Vec<usize> = (0..x.rank()).filter(|other| *other != axis).collect();
@@ -144,7 +144,7 @@ impl Builder {
         self.dynamic_update_slice(x, &sums, &vec![zero; x.rank()])
     }
 
-    /// The part of an array that has positions, from the first element on, in the axes other than one.
+    /// Slices the axes other than `axis` to the sizes of `positions`, from the first element on.
     fn common(&mut self, x: &Value, positions: &Value, axis: usize) -> Value {
         if (0..x.rank()).all(|other| other == axis || x.dims()[other] == positions.dims()[other]) {
             return x.clone();
@@ -163,7 +163,7 @@ impl Builder {
         self.emit(format_args!("\"stablehlo.gather\"({x}, {positions}) <{{{attributes}}}> : {types}"), &array)
     }
 
-    /// Of booleans, "or"; of others, sums.
+    /// A scatter that combines booleans by "or", and other elements by addition.
     fn scattered(&mut self, x: &Value, positions: &Value, part: &Value, numbers: &str) -> Value {
         let attributes =
             format!("scatter_dimension_numbers = {numbers}, indices_are_sorted = false, unique_indices = false");
@@ -173,7 +173,7 @@ impl Builder {
         self.with_reducer(&head, &attributes, reducer, &types, x.array.clone())
     }
 
-    /// Copies along an axis.
+    /// Repeats an array along an axis.
     pub(super) fn repeat(&mut self, x: &Value, axis: usize, times: usize) -> Value {
         let mut with = x.dims().to_vec();
         with.insert(axis, times);
@@ -184,11 +184,12 @@ impl Builder {
         self.reshape(&copies, &dims)
     }
 
-    /// The product of matrices `[.., m, k]` and `[.., k, n]`, whose other axes are broadcast against each other, of a type.
+    /// The product of matrices `[.., m, k]` and `[.., k, n]`, whose other axes are broadcast against each other, computed in an
+    /// element type.
     pub(super) fn matmul(&mut self, a: &Value, b: &Value, element: ElementType) -> Value {
         let (a, b) = (self.convert(a, element), self.convert(b, element));
         let rank = a.rank();
-        // One matrix for all: its axes of size 1 are no axes of the product.
+        // One matrix for the whole batch: its axes of size 1 are not axes of the product.
         if b.dims()[..rank - 2].iter().all(|dim| *dim == 1) {
             let matrix = self.reshape(&b, &b.dims()[rank - 2..]);
             return self.dot_general(&a, &matrix, [&[], &[]], [&[rank - 1], &[0]]);

@@ -1,4 +1,4 @@
-//! Quantized matrices as numbers, in GGML's formats: the layouts are those of `ggml-common.h`.
+//! Dequantization of matrices in GGML's formats, whose layouts are defined in `ggml-common.h`.
 
 use grove_backend::ops::Quantization;
 
@@ -6,7 +6,7 @@ use super::builder::{Builder, Value};
 use crate::{ArrayType, ElementType};
 
 impl Builder {
-    /// The matrix of rows of blocks, in f32.
+    /// Returns the matrix of rows of blocks, in f32.
     pub(super) fn dequantized(&mut self, format: Quantization, blocks: &Value) -> Value {
         let (rows, bytes) = (blocks.dims()[0], blocks.dims()[1]);
         let each = bytes / format.block_bytes();
@@ -30,7 +30,7 @@ impl Builder {
         self.reshape(&weights, &[rows, each * format.block_len()])
     }
 
-    /// 32 weights: a scale, a minimum, the fifth bits of the codes, and the others in pairs of four bits.
+    /// Blocks of 32 weights: a scale, a minimum, the fifth bits of the codes, and pairs of the lower four bits.
     fn small_blocks(&mut self, bytes: &Value, has_minimum: bool, has_fifth: bool) -> Value {
         let (count, scale) = (bytes.dims()[0], self.half(bytes, 0));
         let minimum = has_minimum.then(|| self.half(bytes, 2));
@@ -59,7 +59,7 @@ impl Builder {
         }
     }
 
-    /// 256 weights in groups of 32, each with a scale and a minimum of six bits.
+    /// Blocks of 256 weights in groups of 32, each with a six-bit scale and minimum.
     fn large_blocks(&mut self, bytes: &Value, has_fifth: bool) -> Value {
         let count = bytes.dims()[0];
         let (scale, minimum) = (self.half(bytes, 0), self.half(bytes, 2));
@@ -91,7 +91,7 @@ impl Builder {
         self.binary("subtract", &scaled, &minima)
     }
 
-    /// 256 weights of six bits in groups of 16, each with a scale.
+    /// Blocks of 256 six-bit weights in groups of 16, each with a scale.
     fn blocks_of_six_bits(&mut self, bytes: &Value) -> Value {
         let count = bytes.dims()[0];
         let [low, high] = [[0, 128], [128, 192]].map(|range| self.slice_axis(bytes, 1, range));
@@ -109,7 +109,7 @@ impl Builder {
         self.scaled(&codes, &scales)
     }
 
-    /// The f16 at a byte of each block, in f32.
+    /// Returns the f16 at a byte of each block, in f32.
     fn half(&mut self, bytes: &Value, at: usize) -> Value {
         let [low, high] = [at, at + 1].map(|at| self.slice_axis(bytes, 1, [at, at + 1]));
         let bits = self.with_high_bits(low, Some(high), 256);
@@ -118,14 +118,14 @@ impl Builder {
         self.convert(&number, ElementType::F32)
     }
 
-    /// Some bits of integers.
+    /// Extracts a bit field of integers.
     fn field(&mut self, x: &Value, shift: usize, mask: usize) -> Value {
         let (shift, mask) = (self.full_like(x, shift), self.full_like(x, mask));
         let shifted = self.binary("shift_right_logical", x, &shift);
         self.binary("and", &shifted, &mask)
     }
 
-    /// Fields of `width` bits of integers, one after another along an axis on which the integers are broadcast.
+    /// Extracts consecutive fields of `width` bits along an axis on which the integers are broadcast.
     fn fields(&mut self, x: &Value, dims: &[usize], [axis, width]: [usize; 2], mask: usize) -> Value {
         let x = self.broadcast_to(x, dims);
         let index = self.iota(ArrayType::new(ElementType::I32, dims), axis);
@@ -135,7 +135,7 @@ impl Builder {
         self.binary("and", &shifted, &mask)
     }
 
-    /// Integers with more bits, which count `unit` each.
+    /// Adds high bits with the weight `unit` to integers.
     fn with_high_bits(&mut self, low: Value, high: Option<Value>, unit: usize) -> Value {
         let Some(high) = high else { return low };
         let unit = self.full_like(&high, unit);
@@ -143,7 +143,7 @@ impl Builder {
         self.binary("add", &low, &high)
     }
 
-    /// Bytes as integers from -128 to 127.
+    /// Reinterprets bytes as integers from -128 to 127.
     fn signed(&mut self, x: &Value) -> Value {
         let sign = self.full_like(x, 128_usize);
         let flipped = self.binary("xor", x, &sign);
@@ -155,7 +155,7 @@ impl Builder {
         self.binary("add", x, &by)
     }
 
-    /// Integers times scales, in f32.
+    /// Multiplies integers by scales, in f32.
     fn scaled(&mut self, codes: &Value, scale: &Value) -> Value {
         let codes = self.convert(codes, ElementType::F32);
         let scale = self.broadcast_to(scale, codes.dims());

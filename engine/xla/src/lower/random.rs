@@ -1,4 +1,4 @@
-//! Random numbers: Threefry, as `jax.random` and grove's host have it, bit for bit.
+//! Random numbers: Threefry, bit for bit equal to `jax.random` and to grove on the host.
 
 use grove_backend::ops::{Dropout, RandomBits, RandomSamples};
 use grove_kernels::random::Distribution;
@@ -13,16 +13,16 @@ const PARITY: usize = 0x1BD1_1BDA;
 /// Rotations of the rounds, four of them between two additions of the key.
 const ROTATIONS: [[usize; 4]; 2] = [[13, 15, 26, 6], [17, 29, 16, 24]];
 
-/// Random bits of an element that do not form a fraction: 32 less the 23 that do.
+/// Random bits of an element that are not part of the fraction: 32 minus 23.
 const OTHER_BITS: usize = 9;
 
 impl Builder {
-    /// The key of two words.
+    /// Returns a key of two words.
     pub(super) fn key(&mut self, words: [u32; 2]) -> Value {
         self.values(ArrayType::new(ElementType::U32, [2]), words.map(|word| word as usize))
     }
 
-    /// Child `index` of a key.
+    /// Returns child `index` of a key.
     pub(super) fn child_key(&mut self, key: &Value, index: u64) -> Value {
         let one = ArrayType::new(ElementType::U32, [1]);
         let [high, low] = [index >> 32, index & 0xFFFF_FFFF].map(|word| self.full(one.clone(), word as usize));
@@ -30,7 +30,7 @@ impl Builder {
         self.concatenate(&words, 0)
     }
 
-    /// The children of a key, or of as many, for integers `[n]`.
+    /// Returns the children of one key, or of `n` keys, for integers `[n]`.
     pub(super) fn child_keys(&mut self, key: &Value, data: &Value) -> Value {
         let low = self.convert(data, ElementType::U32);
         let high = self.full_like(&low, 0_usize);
@@ -38,7 +38,7 @@ impl Builder {
         self.concatenate(&columns, 1)
     }
 
-    /// The words of blocks of two words, encrypted with a key, or with one for each of the blocks `[n]`.
+    /// Encrypts blocks of two words with one key, or with one key per block `[n]`.
     fn threefry(&mut self, key: &Value, [mut a, mut b]: [Value; 2]) -> [Value; 2] {
         let dims = a.dims().to_vec();
         let word = |lines: &mut Self, i: usize| {
@@ -74,9 +74,9 @@ impl Builder {
         [a, b]
     }
 
-    /// 32 random bits for each element of a shape.
+    /// Returns 32 random bits for each element of a shape.
     fn bits(&mut self, key: &Value, dims: &[usize]) -> Value {
-        // Indices of two words: of less than 2^32 elements the high ones are zero.
+        // Indices as two words; the high words are zero for less than 2^32 elements.
         let count: usize = dims.iter().product();
         let index = self.iota(ArrayType::new(ElementType::U64, [count]), 0);
         let half = self.full_like(&index, 32_usize);
@@ -87,7 +87,7 @@ impl Builder {
         self.reshape(&bits, dims)
     }
 
-    /// The upper bits of random ones, which form a fraction.
+    /// Returns the upper random bits, which form a fraction.
     fn fraction_bits(&mut self, key: &Value, dims: &[usize]) -> Value {
         let bits = self.bits(key, dims);
         let shift = self.full_like(&bits, OTHER_BITS);
@@ -96,7 +96,7 @@ impl Builder {
 
     pub(super) fn random_bits(&mut self, operation: &RandomBits, key: &Value, array: &ArrayType) -> Value {
         let bits = self.bits(key, &operation.shape);
-        // As many bits stay as they are, whatever number they are.
+        // An i32 has the same width: the bits are reinterpreted, not converted.
         if array.element == ElementType::I32 {
             self.bitcast(&bits, array.element)
         } else {
@@ -149,7 +149,7 @@ impl Builder {
         self.convert(&samples, array.element)
     }
 
-    /// Samples in [0, 1).
+    /// Returns samples in [0, 1).
     fn unit(&mut self, key: &Value, dims: &[usize]) -> Value {
         let fraction = self.fraction_bits(key, dims);
         let one = self.full_like(&fraction, 1.0_f32.to_bits() as usize);
@@ -159,7 +159,7 @@ impl Builder {
         self.binary("subtract", &float, &one)
     }
 
-    /// Samples in [0, 1) as samples between two numbers.
+    /// Scales samples in [0, 1) to samples between two numbers.
     fn between(&mut self, unit: &Value, low: &Value, high: &Value) -> Value {
         let span = self.binary("subtract", high, low);
         let [low, span] = [low, &span].map(|x| self.broadcast(x, unit.dims(), &[]));
@@ -179,7 +179,7 @@ impl Builder {
         self.binary("multiply", &root, &inverse)
     }
 
-    /// Integers as remainders of 64 random bits.
+    /// Returns integers as remainders of 64 random bits.
     fn integers(&mut self, key: &Value, dims: &[usize], low: i32, high: i32) -> Value {
         let span = if high > low { high.abs_diff(low) } else { 1 };
         let root = (1 << 16) % span;

@@ -1,6 +1,6 @@
-//! Recurrent layers as loops: a step is the layer over one step, whose composition grove has anyway.
+//! Recurrent layers as loops: each step is the layer over one step, decomposed.
 //!
-//! Sequences of several lengths have rows of zeros behind their ends in the loop, where their states stay as they are.
+//! Sequences of different lengths are padded with rows of zeros in the loop; their states stay constant in the padding.
 
 use grove_backend::{
     AnyTensor, Backend,
@@ -16,21 +16,21 @@ use super::{
 };
 use crate::{ArrayType, ElementType};
 
-/// A layer over several steps.
+/// A recurrent layer over several steps.
 struct Layer {
-    /// The same over one step.
+    /// The layer over one step.
     step: Operation,
-    /// Arrays of a state.
+    /// Number of arrays in a state.
     states: usize,
-    /// Steps and sequences.
+    /// Number of steps and number of sequences.
     time: usize,
     batch: usize,
     reverse: bool,
-    /// Sequences in each step.
+    /// Number of sequences in each step.
     sizes: Vec<usize>,
 }
 
-/// Steps of a recurrent operation.
+/// Returns the steps of a recurrent operation.
 fn steps(operation: &Operation) -> Option<&Steps> {
     match operation {
         Operation::Lstm(Lstm { steps }) | Operation::Gru(Gru { steps, .. }) | Operation::Rnn(Rnn { steps, .. }) => {
@@ -40,7 +40,7 @@ fn steps(operation: &Operation) -> Option<&Steps> {
     }
 }
 
-/// True for recurrent layers that are lowered as loops: of several steps.
+/// Returns true for recurrent layers that are lowered as loops: those with several steps.
 pub(super) fn is_loop(operation: &Operation) -> bool {
     steps(operation).is_some_and(|steps| steps.sizes().len() > 1)
 }
@@ -63,12 +63,12 @@ impl Layer {
         self.sizes.iter().sum()
     }
 
-    /// True if some sequence ends before others.
+    /// Returns true if some sequence is shorter than others.
     fn is_ragged(&self) -> bool {
         self.sizes.iter().any(|size| *size != self.batch)
     }
 
-    /// Packed rows by steps, with zeros behind the ends of sequences.
+    /// Unpacks rows into steps, with zeros after the ends of sequences.
     fn by_steps(&self, lines: &mut Builder, x: &Value) -> Value {
         let dims = [self.time, self.batch, x.dims()[1]];
         if !self.is_ragged() {
@@ -97,7 +97,7 @@ impl Layer {
         lines.take(&all, &positions, 0)
     }
 
-    /// For each step and sequence whether it goes on, `[time, batch, 1]`; nothing where all have one length.
+    /// Returns a mask of the active sequences in each step, `[time, batch, 1]`; `None` if all sequences have the same length.
     fn alive(&self, lines: &mut Builder) -> Option<Value> {
         if !self.is_ragged() {
             return None;
@@ -110,7 +110,7 @@ impl Layer {
     }
 }
 
-/// The graph of one step of arguments of these types. Its results are those that are there.
+/// Traces the graph of one step for arguments of these types. Its results are the present arrays.
 fn graph_of(
     arrays: &[&ArrayType],
     step: impl FnOnce(Vec<AnyTensor<Traced>>) -> Vec<Option<AnyTensor<Traced>>>,
@@ -129,7 +129,7 @@ fn values(list: impl IntoIterator<Item = AnyTensor<Traced>>) -> Values<Traced> {
 }
 
 impl Lowering<'_> {
-    /// A recurrent layer, or its derivative, as a loop over its steps; nothing for other operations.
+    /// Lowers a recurrent layer, or its derivative, to a loop over its steps; `None` for other operations.
     pub(super) fn recurrent(&mut self, call: &Call, inputs: &[Option<Value>]) -> Result<Option<Vec<Option<Value>>>> {
         let (Call::Run(operation, _) | Call::Vjp(operation, ..)) = call;
         let Some(layer) = Layer::of(operation) else { return Ok(None) };
@@ -140,7 +140,7 @@ impl Lowering<'_> {
         }))
     }
 
-    /// Inputs are those of the layer: `x`, two weights, the bias and the states.
+    /// Lowers the layer. The inputs are `x`, two weights, the bias and the states.
     fn layer(&mut self, layer: &Layer, needs: &[bool], inputs: &[Value]) -> Result<Vec<Option<Value>>> {
         let Layer { step, states, time, batch, reverse, .. } = layer;
         let lines = &mut self.lines;
@@ -152,7 +152,7 @@ impl Lowering<'_> {
             let Outcome { outputs, saved } = Traced::run(step, values(arguments), needs);
             outputs.into_values().into_iter().chain(saved.into_values()).collect()
         });
-        // The rows of the output, and what is saved, of all steps.
+        // Output rows and residuals of all steps.
         let results = self.outputs(&graph)?;
         let stacked = |array: &ArrayType| ArrayType::new(array.element, [*time, *batch, array.dims[1]]);
         let mut init = state.to_vec();
@@ -182,7 +182,7 @@ impl Lowering<'_> {
         Ok([output].into_iter().chain(ys).map(Some).collect())
     }
 
-    /// Inputs are those of the layer, its output, what it saved, and the gradient of the output.
+    /// Lowers the derivative. The inputs are those of the layer, its output, its residuals, and the gradient of the output.
     fn layer_vjp(&mut self, layer: &Layer, wanted: &Wanted, inputs: &[Value]) -> Result<Vec<Option<Value>>> {
         let Layer { step, states, time, batch, reverse, .. } = layer;
         let rows = layer.rows();
@@ -190,16 +190,16 @@ impl Lowering<'_> {
         let Some((grad, [output, saved @ ..])) = rest.split_last() else { return Ok(vec![]) };
         let lines = &mut self.lines;
         let alive = layer.alive(lines);
-        // Outputs of the steps, and the states before each.
+        // Outputs of the steps, and the states before each step.
         let output = lines.slice_axis(output, 0, [0, rows]);
         let of_grad = lines.slice_axis(grad, 0, [0, rows]);
         let [x, output, of_grad] = [&of_layer[0], &output, &of_grad].map(|x| layer.by_steps(lines, x));
         let saved: Vec<Value> = saved.iter().map(|x| layer.by_steps(lines, x)).collect();
         let mut before = Vec::new();
-        // The state of an LSTM that is no output is what it saved last.
+        // The cell state of an LSTM is not an output, but its last residual.
         for (state, all) in of_layer[4..].iter().zip([&output].into_iter().chain(saved.last())) {
             let first = lines.reshape(state, &[&[1], state.dims()].concat());
-            // Behind its end a sequence that is walked from there has its first state.
+            // In reverse, a sequence starts at its end, so its state in the padding is the initial state.
             let all = match &alive {
                 Some(alive) => {
                     let first = lines.broadcast_to(&first, all.dims());
@@ -211,7 +211,7 @@ impl Lowering<'_> {
             let parts = [first, lines.slice_axis(&all, 0, range)];
             before.push(lines.concatenate(&order.map(|i| parts[i].clone()), 0));
         }
-        // All gradients of a step: those of the states are needed for the next.
+        // All gradients of a step, because those of the states are needed for the next step.
         let row = |x: &Value| ArrayType::new(x.element(), &x.dims()[1..]);
         let whole = ArrayType::new(output.element(), [(1 + states) * batch, output.dims()[2]]);
         let of_step: Vec<ArrayType> = [row(&x)]
@@ -229,7 +229,7 @@ impl Lowering<'_> {
             let grads = arguments.split_off(residuals);
             Traced::run_vjp(step, values(arguments), values(grads), &all).into_values()
         });
-        // The gradients of the states, sums of those of the weights, and those of `x`.
+        // The gradients of the states, the sums of those of the weights, and those of `x`.
         let wanted: Vec<bool> = (0..4).map(|i| wanted.get(i).is_some()).collect();
         let of_weights: Vec<usize> = (1..4).filter(|i| wanted[*i]).collect();
         let mut init = Vec::new();
@@ -248,9 +248,9 @@ impl Lowering<'_> {
             let alive = alive.as_ref().map(|alive| lines.row(alive, &at));
             let (d_states, sums) = current.split_at(*states);
             let step_output = lines.row(&output, &at);
-            // Of the output only the rows are read.
+            // Only the rows of the output are read.
             let whole = lines.concatenate(&vec![step_output; 1 + states], 0);
-            // A sequence that has ended has no part in this step's gradients.
+            // A sequence that has ended does not contribute to this step's gradients.
             let mut parts = vec![lines.row(&of_grad, &at)];
             for d_state in d_states {
                 let zero = lines.full_like(d_state, 0_usize);
@@ -289,7 +289,7 @@ impl Lowering<'_> {
 }
 
 impl Builder {
-    /// A new array where sequences go on, and the old one of others.
+    /// Selects the new array for active sequences, and the old one for others.
     fn where_alive(&mut self, alive: Option<&Value>, new: Value, old: &Value) -> Value {
         match alive {
             Some(alive) => self.choose(old, alive, &new),

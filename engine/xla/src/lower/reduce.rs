@@ -1,4 +1,4 @@
-//! Reductions, the positions of extremes, and sums along an axis.
+//! Reductions, positions of extremes, sorting, and cumulative reductions.
 
 use grove_backend::ops::Argsort;
 use grove_compile::primitive::Reduction;
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{ArrayType, ElementType};
 
-/// The operation of two elements, and what it leaves as it is.
+/// Returns the operation of two elements, and its neutral element.
 fn operation(op: Reduction) -> (&'static str, Literal) {
     match op {
         Reduction::Sum | Reduction::Mean => ("add", Literal::Int(0)),
@@ -20,7 +20,7 @@ fn operation(op: Reduction) -> (&'static str, Literal) {
 }
 
 impl Builder {
-    /// A reduction over an axis, which stays with size 1, or over all, to `[1]`. Sums of 16 bits are computed in f32.
+    /// Reduces over an axis, which keeps size 1, or over all axes, to `[1]`. 16-bit sums are computed in f32.
     pub(super) fn reduction(&mut self, op: Reduction, x: &Value, axis: Option<usize>) -> Value {
         let (axes, dims): (Vec<usize>, Vec<usize>) = match axis {
             Some(axis) => {
@@ -42,15 +42,15 @@ impl Builder {
         self.reshape(&sum, &dims)
     }
 
-    /// Sums over axes, which are gone, of 16 bits in f32.
+    /// Sums over axes, which are removed; 16-bit sums are computed in f32.
     pub(super) fn sum(&mut self, x: &Value, axes: &[usize]) -> Value {
         let wide = self.at_least_f32(x);
         let sum = self.reduce(&wide, "add", Literal::Int(0), axes);
         self.convert(&sum, x.element())
     }
 
-    /// The position of the first largest element along an axis (the first that is no number, if there is one), or of the
-    /// smallest; the axis stays with size 1.
+    /// Returns the position of the first maximum along an axis (of the first NaN, if any), or of the minimum; the axis keeps size
+    /// 1.
     pub(super) fn arg_extreme(&mut self, x: &Value, axis: usize, op: Reduction, element: ElementType) -> Value {
         let extreme = self.reduction(op, x, Some(axis));
         let extreme = self.broadcast_to(&extreme, x.dims());
@@ -65,7 +65,7 @@ impl Builder {
         self.reduction(Reduction::Min, &positions, Some(axis))
     }
 
-    /// The `k` largest elements along an axis, from the largest on, and their positions. What is no number comes first.
+    /// Returns the `k` largest elements along an axis, in descending order, and their positions. NaN comes first.
     pub(super) fn largest(&mut self, x: &Value, axis: usize, k: usize, element: ElementType) -> [Value; 2] {
         let sorted = self.sorted(x, axis, element, |lines, a, b| {
             let greater = lines.compare("GT", a, b);
@@ -79,7 +79,7 @@ impl Builder {
         sorted.map(|x| self.slice_axis(&x, axis, [0, k]))
     }
 
-    /// Positions of the elements in order, with NaN as the largest.
+    /// Returns the positions that sort the elements, with NaN as the largest.
     pub(super) fn argsort(&mut self, argsort: &Argsort, x: &Value, element: ElementType) -> Value {
         let [_, positions] = self.sorted(x, argsort.axis, element, |lines, a, b| {
             let (a, b) = if argsort.descending { (b, a) } else { (a, b) };
@@ -91,7 +91,7 @@ impl Builder {
         positions
     }
 
-    /// The elements along an axis in an order, and their positions.
+    /// Sorts the elements along an axis by an order; also returns their positions.
     fn sorted(
         &mut self,
         x: &Value,
@@ -119,7 +119,7 @@ impl Builder {
         [sorted[0].clone(), sorted[1].clone()]
     }
 
-    /// Sums, products or extremes up to each element along an axis.
+    /// Cumulative sums, products or extremes along an axis.
     pub(super) fn cumulative(&mut self, op: Reduction, x: &Value, axis: usize) -> Value {
         let wide = self.at_least_f32(x);
         let (name, init) = operation(op);
@@ -141,7 +141,7 @@ impl Builder {
         self.convert(&sums, x.element())
     }
 
-    /// A reduction over the windows of an array.
+    /// Reduces over the windows of an array.
     pub(super) fn reduce_window(&mut self, x: &Value, init: &Value, op: &str, window: &Window) -> Value {
         let dims: Vec<usize> = (0..x.rank())
             .map(|i| {
@@ -169,8 +169,7 @@ impl Builder {
     }
 }
 
-/// Windows of an array: for each axis their size, the distance of one to the next, the distance of their elements, and what is added
-/// before and behind.
+/// Windows of an array: size, stride, dilation, and padding before and after, for each axis.
 pub(super) struct Window {
     pub size: Vec<usize>,
     pub strides: Vec<usize>,
@@ -178,7 +177,7 @@ pub(super) struct Window {
     pub padding: Vec<[usize; 2]>,
 }
 
-/// Pairs of numbers as an attribute.
+/// Formats pairs of numbers as an attribute.
 fn pairs(pairs: &[[usize; 2]]) -> String {
     let rows = joined(pairs.iter().map(|[low, high]| format!("[{low}, {high}]")));
     format!("dense<[{rows}]> : tensor<{}x2xi64>", pairs.len())

@@ -1,10 +1,10 @@
-//! NVIDIA's H200, which need not be there, by the CUDA plugin where it is installed.
-#![allow(dead_code)] // Each test uses some of it.
+//! An NVIDIA H200, which need not exist, for the CUDA plugin if it is installed.
+#![allow(dead_code)] // Each test uses a part of this module.
 
 use grove_xla::{NamedValue, Platform, Plugin, Topology, candidates};
 use std::{env, fs, path::Path, sync::Arc};
 
-/// The plugin and its file; `None`, which is said, where there is none.
+/// Returns the plugin and its file; prints a note and returns `None` if it is not installed.
 pub fn plugin() -> Option<(Arc<Plugin>, std::path::PathBuf)> {
     let found = candidates(Some(Platform::Cuda), |name| env::var(name).ok()).into_iter();
     let Some(candidate) = found.into_iter().find(|candidate| candidate.platform == Some(Platform::Cuda)) else {
@@ -15,7 +15,7 @@ pub fn plugin() -> Option<(Arc<Plugin>, std::path::PathBuf)> {
     Some((Plugin::load(&candidate.path).unwrap(), candidate.path))
 }
 
-/// The description of an H200 that the plugin has in itself, as text.
+/// Returns the description of an H200 that the plugin contains, as text.
 fn h200(plugin: &Path) -> String {
     let bytes = fs::read(plugin).unwrap();
     let position = |needle: &[u8], from: usize| {
@@ -28,13 +28,13 @@ fn h200(plugin: &Path) -> String {
     String::from_utf8(bytes[start..end].to_vec()).unwrap()
 }
 
-/// Options of a topology of H200s, such as `1x1x1`.
+/// Returns the options of a topology of H200s, such as `1x1x1`.
 pub fn options(plugin: &Path, topology: &str) -> [(String, NamedValue); 2] {
     let text = |name: &str, value: &str| (name.to_owned(), NamedValue::String(value.to_owned()));
     [text("target_config", &h200(plugin)), text("topology", topology)]
 }
 
-/// One H200.
+/// Returns the topology of one H200.
 pub fn one() -> Option<Topology> {
     let (plugin, path) = plugin()?;
     Some(Topology::new(&plugin, "", &options(&path, "1x1x1")).unwrap())

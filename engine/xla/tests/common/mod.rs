@@ -7,12 +7,12 @@ use grove_xla::{
 };
 use std::{env, sync::Arc};
 
-/// A client of so many virtual devices; `None`, which is said, where there is no plugin.
+/// Starts a client with `devices` virtual devices; prints a note and returns `None` if there is no plugin.
 pub fn client(devices: i64) -> Option<Client> {
     Some(started(devices)?.1)
 }
 
-/// A plugin, and a client of it with so many virtual devices.
+/// Starts a plugin, and a client of it with `devices` virtual devices.
 pub fn started(devices: i64) -> Option<(Arc<Plugin>, Client)> {
     let options = [("cpu_device_count".to_owned(), NamedValue::Int(devices))];
     match find(Some(Platform::Cpu), &options) {
@@ -38,14 +38,14 @@ pub fn floats(buffer: &Buffer) -> Vec<f32> {
     data.chunks_exact(4).map(|value| f32::from_le_bytes(value.try_into().unwrap())).collect()
 }
 
-/// `x + y` of vectors of four numbers; the result may take the memory of `x`.
+/// `x + y` of vectors of four numbers; the result may reuse the memory of `x`.
 pub const ADD: &str =
     "func.func @main(%x: tensor<4xf32> {tf.aliasing_output = 0 : i32}, %y: tensor<4xf32>) -> tensor<4xf32> {
     %z = stablehlo.add %x, %y : tensor<4xf32>
     return %z : tensor<4xf32>
 }";
 
-/// The first device, the type of a vector of four numbers, and the program that adds two of them.
+/// Returns the first device, the type of a vector of four numbers, and the program that adds two such vectors.
 pub fn add(client: &Client) -> (Device, ArrayType, Executable) {
     let array = f32s(&[4]);
     let program = Program { text: ADD, parameters: &[array.clone(), array.clone()] };

@@ -1,5 +1,5 @@
-//! Graphs on OpenXLA's plugin for the processor.
-#![allow(dead_code)] // Each test uses some of it.
+//! Graphs on OpenXLA's CPU plugin.
+#![allow(dead_code)] // Each test uses a part of this module.
 
 #[path = "../common/mod.rs"]
 pub mod common;
@@ -15,13 +15,13 @@ use grove_xla::{
 };
 use std::{env, sync::OnceLock};
 
-/// The client of one device that the tests of a program share.
+/// Returns the client of one device that the tests of a program share.
 pub fn shared() -> Option<&'static Client> {
     static CLIENT: OnceLock<Option<Client>> = OnceLock::new();
     CLIENT.get_or_init(|| common::client(1)).as_ref()
 }
 
-/// The arrays of a tree that are present.
+/// Returns the present arrays of a tree.
 pub fn arrays<T: Tree<Flex>>(tree: &T) -> Vec<TensorData> {
     let mut values: Vec<AnyTensor<Flex>> = Vec::new();
     tree.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<Flex>| values.extend(leaf.value().cloned()));
@@ -44,14 +44,14 @@ pub fn check<A: Tree<Flex>, O: Tree<Traced>>(
         write_case(std::path::Path::new(&folder), what, &graph, (&arrays(args), &keys(args)), &expected, tolerance);
     }
     for ((found, expected), (path, _)) in found.iter().zip(&expected).zip(graph.outputs()) {
-        // Integers and truth values are exact.
+        // Integers and booleans are exact.
         let tolerance = if expected.dtype.is_float() { tolerance } else { 0.0 };
         close(&format!("{what}, {path}"), found, expected, tolerance, 1e-3);
     }
     Some(graph)
 }
 
-/// Compiles a program for a GPU that is not there, where the tests are asked for it.
+/// Compiles a program for a GPU that need not exist, if the environment requests it.
 fn compile_for_gpu(what: &str, graph: &Graph) {
     static GPU: OnceLock<Option<Topology>> = OnceLock::new();
     if env::var_os("GROVE_REQUIRE_PJRT_CUDA").is_none() {
@@ -81,7 +81,7 @@ fn write_case(
     let types = |list: &[grove_xla::ArrayType]| -> Vec<serde_json::Value> {
         list.iter().map(|array| serde_json::json!([array.element.to_string(), array.dims])).collect()
     };
-    // Results that are keys follow those that are compared.
+    // Keys follow the compared results.
     let results = &lowered.results[..expected.len()];
     let spec = serde_json::json!({
         "arguments": types(&lowered.parameters), "results": types(results), "tolerance": tolerance
@@ -94,17 +94,17 @@ fn write_case(
     std::fs::write(file(".out"), bytes(expected)).unwrap();
 }
 
-/// The keys of a tree.
+/// Returns the keys of a tree.
 fn keys<T: Tree<Flex>>(tree: &T) -> Vec<Key> {
     take_keys(|| tree.clone().map(&mut Path::root(), &mut |_, leaf| leaf)).1
 }
 
-/// Results of a graph of arrays and keys, compiled by XLA.
+/// Returns the results of a graph of arrays and keys, compiled by XLA.
 pub fn run(client: &Client, graph: &Graph, arrays: &[TensorData], keys: &[Key]) -> Vec<TensorData> {
     Compiled::new(client, graph).run(client, arrays, keys)
 }
 
-/// A graph that XLA has compiled.
+/// A graph compiled by XLA.
 pub struct Compiled {
     program: Executable,
     parameters: Vec<ArrayType>,
@@ -123,7 +123,7 @@ impl Compiled {
         Self { program, parameters: lowered.parameters }
     }
 
-    /// The results for arrays and keys.
+    /// Returns the results for arrays and keys.
     pub fn run(&self, client: &Client, arrays: &[TensorData], keys: &[Key]) -> Vec<TensorData> {
         let device = client.device(0).unwrap();
         let of_arrays = arrays.iter().map(|data| data.as_bytes().to_vec());
@@ -138,13 +138,14 @@ impl Compiled {
     }
 }
 
-/// The content of a buffer.
+/// Returns the content of a buffer.
 pub fn data(buffer: &Buffer) -> TensorData {
     let array = buffer.array_type();
     TensorData::from_bytes_vec(buffer.to_host().unwrap(), array.dims.clone(), array.element.dtype())
 }
 
-/// Fails unless two arrays have one shape and agree within a part of the largest element, which counts as at least `least`.
+/// Panics unless two arrays have the same shape and agree up to `tolerance` times the largest element, which counts as at least
+/// `least`.
 pub fn close(what: &str, found: &TensorData, expected: &TensorData, tolerance: f64, least: f64) {
     assert_eq!(found.shape, expected.shape, "{what}");
     let (found, expected): (Vec<f64>, Vec<f64>) = (found.iter().collect(), expected.iter().collect());

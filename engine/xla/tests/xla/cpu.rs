@@ -1,5 +1,5 @@
-//! The plugin of the processor, where it is installed: `GROVE_PJRT_PLUGIN`, or an active virtual environment. With
-//! `GROVE_REQUIRE_PJRT=1` its absence is a failure.
+//! The CPU plugin, if it is installed: in `GROVE_PJRT_PLUGIN` or an active virtual environment. With `GROVE_REQUIRE_PJRT=1` its
+//! absence is a failure.
 
 use crate::common::{ADD, add, bytes, client, f32s, floats};
 use grove_xla::{Argument, ArrayType, Buffer, CompileOptions, ElementType, Flag, Plugin, Program, XlaError};
@@ -16,13 +16,13 @@ fn programs_run_with_and_without_donation() {
         let z = program.run(vec![Argument::Keep(&x), Argument::Keep(&y)]).unwrap();
         assert_eq!(floats(&z[0]), [1.5, 2.5, 3.5, 4.5]);
     }
-    // One array as both.
+    // One array as both arguments.
     assert_eq!(floats(&program.run(vec![Argument::Keep(&x), Argument::Keep(&x)]).unwrap()[0]), [2.0, 4.0, 6.0, 8.0]);
     let mut sum = x;
     for _ in 0..100 {
         sum = program.run(vec![Argument::Donate(sum), Argument::Keep(&y)]).unwrap().remove(0);
     }
-    // The client lives as long as its buffers.
+    // Buffers keep their client alive.
     drop((client, device, program));
     assert_eq!(floats(&sum), [51.0, 52.0, 53.0, 54.0]);
     assert_eq!(sum.device_bytes().unwrap(), 16);
@@ -50,7 +50,7 @@ fn every_type_comes_back_as_it_went() {
     assert_eq!(error.to_string(), "there is no device 2: the cpu plugin has 2");
 }
 
-/// A sum over an array in four parts, which needs a collective.
+/// A sum over an array in four parts, which requires a collective.
 #[test]
 fn partitioned_programs_run_on_several_devices() {
     let Some(client) = client(4) else { return };

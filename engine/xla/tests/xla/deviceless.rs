@@ -1,5 +1,5 @@
-//! Compilation for a GPU that is not there, by the CUDA plugin where it is installed. With `GROVE_REQUIRE_PJRT_CUDA=1` its absence is
-//! a failure.
+//! Compilation for a GPU that need not exist, by the CUDA plugin if it is installed. With `GROVE_REQUIRE_PJRT_CUDA=1` its absence
+//! is a failure.
 
 use crate::gpu::{options, plugin};
 use grove_xla::{ArrayType, Client, CompileOptions, ElementType, NamedValue, Platform, Program, Topology};
@@ -8,13 +8,13 @@ use grove_xla::{ArrayType, Client, CompileOptions, ElementType, NamedValue, Plat
 fn programs_compile_for_gpus_that_are_not_there() {
     let Some((plugin, path)) = plugin() else { return };
     assert!(plugin.version().1 >= 81);
-    // Without a GPU there is no client, which is an error and no end of the process.
+    // Without a GPU, creating a client is an error, and does not end the process.
     if let Err(error) = Client::new(&plugin, &[]) {
         assert!(error.to_string().contains("GPU") || error.to_string().contains("CUDA"), "{error}");
     }
     let error = Topology::new(&plugin, "", &[("topology".to_owned(), NamedValue::Int(1))]).unwrap_err();
     assert_eq!(error.to_string(), "the option topology is the integer 1, and the plugin takes a string");
-    // Its versions of the structs of custom calls, for what a GPU's program computes on the host.
+    // Checks the plugin's versions of the structs of custom calls, for the parts of a GPU program that run on the host.
     plugin.register_ffi("deviceless_test", Platform::Cpu, |_, _| Ok(())).unwrap();
     let topology = Topology::new(&plugin, "", &options(&path, "1x1x1")).unwrap();
     let array = ArrayType::new(ElementType::F32, [256, 256]);

@@ -15,7 +15,7 @@ fn ints<const N: usize>(values: [i32; N]) -> Ints<Flex> {
     Array::new(Tensor::from_ints(values, &Default::default()))
 }
 
-/// As jitted on flex, which is tested against JAX.
+/// Compares with jitted functions on flex, which are tested against JAX.
 #[test]
 fn integers_are_divided_as_on_flex() {
     let f = |(a, b): (Ints<Traced>, Ints<Traced>)| {
@@ -35,7 +35,7 @@ fn updated(update: Update) -> impl Fn(Updated<Traced>) -> [Array<Traced, 1>; 2] 
     }
 }
 
-/// As in JAX, nothing is updated out of range.
+/// As in JAX, updates out of range are dropped.
 #[test]
 fn updates_out_of_range_are_dropped() {
     let Some(client) = shared() else { return };

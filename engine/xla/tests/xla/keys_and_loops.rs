@@ -85,7 +85,7 @@ fn orders_and_scans() {
     check("orders and scans", f, &(x(), i), 1e-5);
 }
 
-/// A jitted function on a device captures arrays of the device, and keys go through loops of one that records.
+/// A jitted function captures arrays of the device, and keys pass through loops on a recording device.
 #[test]
 fn arrays_and_keys_of_a_device() {
     let Some(device) = device() else { return };

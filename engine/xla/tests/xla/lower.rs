@@ -1,4 +1,4 @@
-//! Graphs lowered to StableHLO give the results of Burn's backends, by OpenXLA's compiler for the processor.
+//! Graphs lowered to StableHLO and compiled by OpenXLA for CPUs give the results of Burn's backends.
 
 use crate::graphs::{check, run, shared};
 use crate::programs;
@@ -13,10 +13,10 @@ type B = Flex;
 
 type X = Tensor<Traced, 2>;
 
-/// A case.
+/// A test case.
 type F<T> = fn(T) -> T;
 
-/// Of a matrix `[3, 4]`.
+/// Checks a function of a matrix `[3, 4]`.
 fn of_matrix(what: &str, f: impl FnOnce(X) -> X) {
     let x = Array::<B, 2>::new(Key::new(7).normal([3, 4], &Default::default()));
     check(what, |x: Array<Traced, 2>| Array::<_, 2>::new(f(x.val())), &x, 1e-5);
@@ -76,7 +76,7 @@ fn functions_of_elements() {
     }
 }
 
-/// Halves, of which the even neighbour is the rounded one.
+/// Halves, which round to the even neighbour.
 fn x_halves() -> X {
     Tensor::<Traced, 1>::from_floats(
         [-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 3.5, 4.5, 0.0, 1.0, 2.0, 3.0],
@@ -200,7 +200,7 @@ fn integers_and_truth_values() {
     }
 }
 
-/// As in JAX, whatever order the elements come in.
+/// As in JAX, for every order of the elements.
 #[test]
 fn what_is_no_number_is_the_largest() {
     let Some(client) = shared() else { return };

@@ -1,5 +1,5 @@
-//! The tests of this crate in one program, which is linked once. Those that set what a whole process shares, measure its memory or
-//! kill it are programs of their own, in the files beside this folder.
+//! The tests of this crate in one program, which is linked once. Tests that set process-wide state, measure memory or kill a
+//! process are separate programs, in the files beside this folder.
 #![recursion_limit = "256"]
 
 #[path = "../graphs/mod.rs"]

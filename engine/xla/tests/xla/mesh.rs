@@ -1,4 +1,4 @@
-//! Training on meshes of virtual devices: losses and parameters are those of one device, and each device holds its part.
+//! Training on meshes of virtual devices: losses and parameters are those of one device, and each device stores its part.
 
 use crate::graphs;
 use crate::graphs::common::client;
@@ -20,21 +20,21 @@ use grove_xla::{
 type State<B, M> = <AdamwChain<B> as GradientTransformation<B, M>>::State;
 type A4<B> = Array<B, 4>;
 
-/// A gradient that is zero but for rounding moves its parameter by the whole learning rate otherwise.
+/// A larger `eps`: otherwise a gradient that is zero up to rounding moves its parameter by the whole learning rate.
 fn optimizer<B: Backend>() -> AdamwChain<B> {
     adamw(0.01, Adamw { eps: 1e-3.into(), ..Default::default() })
 }
 
-/// A way to train a model on a mesh: the leaves that are split, and the axis of each.
+/// A strategy for training on a mesh: the split leaves, and the axis of each.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Plan {
-    /// The batch alone.
+    /// Splits only the batch.
     Data,
-    /// And the state of the optimizer.
+    /// Also splits the state of the optimizer.
     ShardedOptimizer,
-    /// And the parameters.
+    /// Also splits the parameters.
     FullySharded,
-    /// The batch over one axis, products over another one.
+    /// Splits the batch over one axis, and matrix products over another.
     Tensor,
 }
 
@@ -64,7 +64,7 @@ impl Plan {
     }
 }
 
-/// Three steps of training: losses, and the model.
+/// Runs three training steps; returns the losses and the model.
 fn train<B: Backend, M: Tree<B>, X: Tree<B>>(
     mut model: M,
     mut state: State<B, M>,
@@ -90,7 +90,7 @@ fn close<B: Backend, M: Tree<B>, N: Tree<Flex>>(what: &str, found: (Vec<f32>, M)
     }
 }
 
-/// Trains a model on one device, and on meshes of several by every plan, and compares.
+/// Trains a model on one device, and on meshes of several devices with every plan, and compares.
 macro_rules! on_meshes {
     ($what:literal, $model:expr, $batch:expr, $loss:ident, $sizes:expr) => {
         on_meshes!($what, $model, $batch, $loss, $sizes, Plan::ALL)
@@ -119,7 +119,7 @@ macro_rules! on_meshes {
                 println!("{what}: {} KiB of arguments a device, {:?}", memory.arguments / 1024, last.collectives);
             }
         }
-        // Split parameters and states take less.
+        // Split parameters and states take less memory.
         let of = |plan, devices| table.iter().find(|row| (row.0, row.1) == (plan, devices)).unwrap().2;
         for devices in $sizes {
             let [data, optimizer, full] =
@@ -169,7 +169,7 @@ fn gpt2() {
     on_meshes!("gpt2", model, ids([8, 6], 64), gpt2_loss, [2, 4, 8]);
 }
 
-/// A model on four devices is saved as one on the host is, and goes on on two.
+/// A model on four devices is saved like one on the host, and continues on two devices.
 #[test]
 fn trees_move_from_mesh_to_mesh() {
     let config =
@@ -316,14 +316,14 @@ fn arrays_lie_as_they_are_asked_to() {
     );
     assert_eq!(show(PartitionSpec::replicated()), "┌─────────────────┐\n│ 0,1,2,3,4,5,6,7 │\n└─────────────────┘");
     assert!(show(PartitionSpec::new([Some("data,model")])).contains("│ 7 │"));
-    // A program follows its arguments.
+    // Programs are partitioned like their arguments.
     let x = on.shard(whole.clone(), &[("**", PartitionSpec::new([Some("data"), Some("model")]))]).unwrap();
     let sum = (x.val() * x.val()).sum();
     assert_eq!(sum.into_data().to_vec::<f32>().unwrap(), [(0..48).map(|i| (i * i) as f32).sum::<f32>()]);
     assert!(on.programs().last().unwrap().collectives.iter().any(|(kind, _)| kind == "all-reduce"));
 }
 
-/// Later arrays lie as the first one of their type that was split.
+/// Later arrays have the specification of the first split array of their type.
 #[test]
 fn later_arrays_lie_as_the_first_of_their_type() {
     let Some(client) = client(2) else { return };
@@ -365,7 +365,7 @@ fn arrays_inside_of_a_function_lie_as_they_are_asked_to() {
         for (found, expected) in found.iter().flatten().zip(expected.iter().flatten()) {
             assert!((found - expected).abs() < 1e-5 * expected.abs().max(1.0), "{spec:?}: {found} {expected}");
         }
-        // The sum over what is split is added up.
+        // A sum over a split axis requires an all-reduce.
         let reduced =
             on.programs().iter().flat_map(|program| program.collectives.clone()).any(|(kind, _)| kind == "all-reduce");
         assert_eq!(reduced, collective, "{spec:?}");

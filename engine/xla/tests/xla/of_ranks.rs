@@ -1,4 +1,4 @@
-//! Clients of several ranks on the CPU plugin, which has none: each rank has its own.
+//! Clients of several ranks on the CPU plugin, which does not support them: each rank has its own client.
 
 use crate::common;
 use crate::common::{add, bytes, floats};
@@ -7,7 +7,7 @@ use grove_communicator::Communicator;
 use grove_xla::{Argument, Buffer, Client, GlobalDevice, NamedValue, Platform, device_of_ranks, find_of_ranks};
 use std::thread;
 
-/// Runs on two ranks.
+/// Runs `body` on two ranks.
 fn on_ranks(body: impl Fn(&Communicator) + Sync) {
     thread::scope(|scope| {
         let body = &body;
@@ -27,12 +27,12 @@ fn check(client: &Client) {
 
 #[test]
 fn each_rank_has_a_client_of_its_own() {
-    // It is said where there is no plugin.
+    // `started` prints a note if there is no plugin.
     let Some((plugin, _)) = common::started(1) else { return };
     on_ranks(|comm| {
         let options = [("cpu_device_count".to_owned(), NamedValue::Int(2))];
         check(&Client::of_ranks(&plugin, Platform::Cpu, &options, comm).unwrap());
-        // It does not look at what other plugins are given.
+        // The CPU plugin ignores the options of other plugins.
         check(&Client::of_ranks(&plugin, Platform::Cuda, &options, comm).unwrap());
         check(&find_of_ranks(Platform::Cpu, &options, comm).unwrap().2);
         let device = device_of_ranks(DeviceSpec::new(BackendName::XlaCpu, 1), comm).unwrap();

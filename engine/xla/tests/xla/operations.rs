@@ -23,7 +23,7 @@ fn normal<const D: usize>(shape: [usize; D], seed: u64) -> Array<B, D> {
     Array::new(Key::new(seed).normal(shape, &Default::default()))
 }
 
-/// The gradient of a weighted sum of a function's result, so that all elements count differently.
+/// Returns the gradient of a weighted sum of a function's result, so that every element has a different weight.
 fn gradient<T: Tree<Traced>>(args: T, f: impl FnOnce(T::On<Autodiff<Traced>>) -> Tensor<Autodiff<Traced>, 4>) -> T {
     grad(&args, |args| {
         let y = f(args);
@@ -107,7 +107,7 @@ fn embeddings() {
     check("embedding", f, &(table, ids), 1e-5);
 }
 
-/// Of f16 and bf16, sums and products included.
+/// f16 and bf16, including sums and products.
 #[test]
 fn narrow_types() {
     for (dtype, tolerance) in [(DType::F16, 3e-3), (DType::BF16, 3e-2)] {
@@ -167,7 +167,7 @@ fn draws_are_those_of_the_host() {
     check("gradient of dropout", f, &(normal([16, 32], 4), Key::new(9)), 1e-6);
 }
 
-/// The arguments of a recurrent layer: `x`, both weights, the bias and two states.
+/// Arguments of a recurrent layer: `x`, both weights, the bias and two states.
 type Recurrent<B> = (Array<B, 2>, Array<B, 2>, Array<B, 2>, Array<B, 1>, Array<B, 2>, Array<B, 2>);
 
 fn recurrent<B: Backend>(kind: usize, (x, w_ih, w_hh, bias, h, c): Recurrent<B>, steps: &Steps) -> Tensor<B, 2> {
@@ -181,7 +181,7 @@ fn recurrent<B: Backend>(kind: usize, (x, w_ih, w_hh, bias, h, c): Recurrent<B>,
     }
 }
 
-/// As loops, of sequences of one length and of several; forwards and backwards, with all gradients.
+/// Recurrent layers as loops, for sequences of equal and of different lengths, forwards and backwards, with all gradients.
 #[test]
 fn recurrent_layers() {
     for (kind, gates, of_bias) in [(0, 4, 4), (1, 3, 4), (2, 3, 4), (3, 1, 1), (4, 1, 1)] {
@@ -200,7 +200,7 @@ fn recurrent_layers() {
                 let f = |args: Recurrent<Traced>| {
                     let forward = Array::<_, 2>::new(recurrent(kind, args.clone(), &steps));
                     let loss = |args: Recurrent<Autodiff<Traced>>| {
-                        // Of the GRU and the plain layer the second state is no argument.
+                        // In the GRU and the plain RNN, the second state is not an argument.
                         let unused = args.5.val().sum() * 0.0;
                         recurrent(kind, args, &steps).powi_scalar(2).sum() + unused
                     };
@@ -212,7 +212,7 @@ fn recurrent_layers() {
     }
 }
 
-/// The program of a layer and its gradients does not grow with its steps.
+/// The program of a layer and its gradients does not grow with the number of steps.
 #[test]
 fn a_packed_recurrent_layer_is_one_loop() {
     let lines = |sizes: Vec<usize>| {
@@ -256,7 +256,7 @@ fn recurrent_layers_in_forward_mode_and_mapped() {
     check("LSTM, its tangent and mapped", f, &of(normal([2, 9, 3], 1)), 1e-5);
 }
 
-/// Blocks of a format, `[rows, bytes of a row]`, with scales of moderate size.
+/// Returns blocks of a format, `[rows, bytes per row]`, with scales of moderate size.
 fn blocks(format: Quantization, rows: usize, columns: usize) -> Array<B, 2, Int> {
     let (bytes, count) = (format.block_bytes(), rows * columns / format.block_len());
     let mut data: Vec<u8> = (0..count * bytes).map(|i| ((i * 37 + i / 7 * 91) % 256) as u8).collect();
@@ -273,7 +273,7 @@ fn blocks(format: Quantization, rows: usize, columns: usize) -> Array<B, 2, Int>
     Array::new(Tensor::from_data(data, (&Default::default(), DType::U8)))
 }
 
-/// Unpacked, multiplied, differentiated in both modes and mapped.
+/// Dequantized, multiplied, differentiated in both modes and mapped.
 #[test]
 fn quantized_matrices() {
     type Args<B> = (Array<B, 2>, Array<B, 2, Int>);
@@ -296,7 +296,7 @@ fn quantized_matrices() {
     }
 }
 
-/// `2 x`, with a derivative of its own.
+/// `2 x`, with a custom derivative.
 #[derive(Clone, Debug)]
 struct Doubled;
 

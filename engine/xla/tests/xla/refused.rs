@@ -1,4 +1,5 @@
-//! Mistakes that plugins do not check, and end the process for or misread: each is an error of grove's. On the CPU plugin, as `cpu.rs`.
+//! Mistakes that plugins do not check, and that end the process or are misread: each is an error in grove. On the CPU plugin,
+//! like `cpu.rs`.
 
 use crate::common::{ADD, add, bytes, client, f32s, floats, started};
 use grove_xla::{
@@ -20,7 +21,7 @@ fn refuses_options_of_another_type() {
         (NamedValue::Int(-1), "the integer -1"),
         (NamedValue::Int(0), "the integer 0"),
         (NamedValue::Int(1025), "the integer 1025"),
-        // The plugin reads 32 bits of it.
+        // The plugin reads only 32 bits of it.
         (NamedValue::Int((1 << 32) + 1), "the integer 4294967297"),
         (NamedValue::Int(i64::MAX), "the integer 9223372036854775807"),
     ] {
@@ -63,7 +64,7 @@ fn refuses_arrays_and_devices_of_another_client() {
         error.to_string(),
         "the device for the copy is of another client: copy the array by way of the host, with to_host and from_host"
     );
-    // A copy of the same client's handle is the same client.
+    // A clone of a client's handle is the same client.
     let same = client.clone().device(0).unwrap();
     assert_eq!(floats(&x.to_device(&same).unwrap()), [0.0; 4]);
 }
@@ -89,7 +90,7 @@ fn refuses_parameters_that_are_not_the_programs() {
     assert_eq!(compile(&[]), "the program takes 2 parameters, and 0 are given");
     assert_eq!(compile(&parameters[..1]), "the program takes 2 parameters, and 1 are given");
     assert_eq!(compile(&parameters), "the program takes 2 parameters, and 3 are given");
-    // As many bytes, which is all that the plugin looks at.
+    // The same number of bytes, which is all that the plugin checks.
     let error = "parameter 1 is declared as i32[4], and that of the program is f32[4]";
     assert_eq!(pair(ArrayType::new(ElementType::I32, [4])), error);
     assert_eq!(pair(f32s(&[2, 2])), "parameter 1 is declared as f32[2,2], and that of the program is f32[4]");
@@ -100,7 +101,7 @@ fn refuses_parameters_that_are_not_the_programs() {
     assert!(load(program.parameters()).is_ok());
 }
 
-/// A program of one parameter of each type, given back as it is.
+/// A program that returns its parameters unchanged, one of each type.
 #[test]
 fn reads_parameters_of_every_type() {
     use ElementType::*;

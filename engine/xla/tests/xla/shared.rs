@@ -1,4 +1,4 @@
-//! Arrays in memory of the host, without a copy. On the CPU plugin, as `cpu.rs`.
+//! Arrays in host memory, without a copy. On the CPU plugin, like `cpu.rs`.
 
 use crate::common::{ADD, add, bytes, client, f32s, floats};
 use grove_xla::{Argument, ArrayType, Buffer, Client, CompileOptions, Executable, Program, XlaError};
@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Four numbers at an address that plugins read from; one later, at one they do not.
+/// Four numbers at an address that plugins read in place; one number later, at an address that they do not.
 #[repr(align(64))]
 struct Aligned([u8; 32]);
 
@@ -33,7 +33,7 @@ impl Drop for Owner {
     }
 }
 
-/// Bytes of the numbers 1, 2, 3, 4, and the count of the owners that were dropped.
+/// Bytes of the numbers 1, 2, 3, 4, and the number of dropped owners.
 struct Source {
     data: Arc<Aligned>,
     start: usize,
@@ -55,7 +55,7 @@ impl Source {
         Buffer::from_shared(&client.device(0).unwrap(), &f32s(&[4]), self.owner()).unwrap()
     }
 
-    /// Waits for so many drops.
+    /// Waits until `count` owners are dropped.
     fn assert_drops(&self, count: usize) {
         let end = Instant::now() + Duration::from_secs(20);
         while self.drops.load(SeqCst) != count && Instant::now() < end {
@@ -87,7 +87,7 @@ fn the_owner_lives_as_long_as_the_buffer() {
     source.assert_drops(0);
     drop(x);
     source.assert_drops(1);
-    // The buffer outlives its client's handle.
+    // The buffer outlives the handle of its client.
     let x = source.buffer(&client);
     drop((client, program, sum));
     assert_eq!(floats(&x), [1.0, 2.0, 3.0, 4.0]);
@@ -105,7 +105,7 @@ fn unaligned_bytes_are_copied() {
     assert_eq!(floats(&x), [1.0, 2.0, 3.0, 4.0]);
 }
 
-/// A program that may overwrite its argument makes a copy of one that it shares.
+/// A program that may overwrite its argument copies a shared one.
 #[test]
 fn donated_bytes_are_not_written() {
     let Some(client) = client(2) else { return };
@@ -113,7 +113,7 @@ fn donated_bytes_are_not_written() {
     let identity = identity(&client);
     let y = Buffer::from_host(&client.device(0).unwrap(), &f32s(&[4]), &bytes(&[1.0; 4])).unwrap();
     let source = Source::new(0);
-    // Each way to get at the memory, and then a program that writes into what it is given.
+    // Each way to access the memory, followed by a program that writes to its argument.
     let shared = || source.buffer(&client);
     let device = |index| client.device(index).unwrap();
     let ways: [&dyn Fn() -> Buffer; 6] = [
@@ -187,7 +187,7 @@ fn a_panic_of_the_owner_stays_in_its_thread() {
     drop(x);
 }
 
-/// The bytes outlive the programs that read them, though buffers and the client are dropped before these are done.
+/// The bytes outlive the programs that read them, although the buffers and the client are dropped earlier.
 #[test]
 fn running_programs_keep_the_owner() {
     let Some(client) = client(1) else { return };

@@ -1,8 +1,8 @@
-//! The readers of files from outside, each as a function of the bytes of a file. Whatever these are, it ends with a value or
-//! an error: no panic, no abort, no allocation by what the file claims.
+//! Readers of untrusted files, each as a function of the bytes of a file. For any bytes, a reader returns a value or an
+//! error: no panic, no abort, no allocation of a size that the file claims.
 //!
-//! The targets of `cargo fuzz` in `tools/fuzz/` call them, and so do this crate's tests, with changed copies of the files in
-//! `tools/fuzz/seeds`.
+//! The targets of `cargo fuzz` in `tools/fuzz/` call these functions, and so do this crate's tests, with modified
+//! copies of the files in `tools/fuzz/seeds`.
 #![warn(missing_docs)]
 
 mod models;
@@ -13,15 +13,15 @@ pub use models::{chat_template, config, generation_config, image, preprocessor, 
 pub use runs::{metrics, run};
 pub use weights::{gguf, npz, pickle, safetensors, shard_index};
 
-/// Why a reader refused a file.
+/// Reason why a reader rejected a file.
 pub type Refused = Box<dyn std::error::Error + Send + Sync>;
 
 /// A reader of files.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader {
-    /// The name of its target, and of the folder of its seeds.
+    /// Name of the fuzz target, and of the folder of its seeds.
     pub name: &'static str,
-    /// Reads a file of these bytes.
+    /// Reads a file with these bytes.
     pub read: fn(&[u8]) -> Result<(), Refused>,
 }
 
@@ -43,7 +43,7 @@ pub const READERS: [Reader; 14] = [
     Reader { name: "tokenizer_model", read: tokenizer_model },
 ];
 
-/// A directory with one file of these bytes, and the file's path.
+/// Creates a directory with one file of these bytes. Also returns the path of the file.
 fn file(name: &str, bytes: &[u8]) -> Result<(tempfile::TempDir, std::path::PathBuf), Refused> {
     let directory = tempfile::tempdir()?;
     let path = directory.path().join(name);

@@ -1,4 +1,4 @@
-//! Files beside a model's weights.
+//! Files that accompany a model's weights.
 
 use std::path::Path;
 
@@ -12,10 +12,10 @@ use grove_models::{
 
 use crate::{Refused, file};
 
-/// A model's `config.json`, read as that of each architecture.
+/// Reads a model's `config.json` as the configuration of each architecture.
 ///
 /// # Errors
-/// All of them refuse it.
+/// If all of them reject the file.
 pub fn config(bytes: &[u8]) -> Result<(), Refused> {
     let (_directory, path) = file("config.json", bytes)?;
     let read = [
@@ -38,27 +38,27 @@ pub fn config(bytes: &[u8]) -> Result<(), Refused> {
     refused.map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// A model's `generation_config.json`.
+/// Reads a model's `generation_config.json`.
 ///
 /// # Errors
-/// It is refused.
+/// If the file is rejected.
 pub fn generation_config(bytes: &[u8]) -> Result<(), Refused> {
     let (directory, _path) = file("generation_config.json", bytes)?;
     GenerateOptions::published(directory.path(), Sampling::default())?;
     Ok(())
 }
 
-/// A model's `preprocessor_config.json`, or timm's `config.json`.
+/// Reads a model's `preprocessor_config.json`, or timm's `config.json`.
 ///
 /// # Errors
-/// It is refused.
+/// If the file is rejected.
 pub fn preprocessor(bytes: &[u8]) -> Result<(), Refused> {
     let (_directory, path) = file("preprocessor_config.json", bytes)?;
     Preprocessor::from_file(&path)?;
     Ok(())
 }
 
-/// Texts that tokenizers have to get through: words, other scripts, spaces, what looks like their own tokens, repetitions.
+/// Texts that every tokenizer must process: words, other scripts, spaces, apparent special tokens, repetitions.
 const TEXTS: [&str; 5] = [
     "The quick brown fox, isn't it? 1,234.5\n\n\tIndented  twice.",
     "Żółw 数学 🦀\u{301}e\u{301} \u{200b}\u{fffd}",
@@ -80,28 +80,28 @@ pub(crate) fn tokenizer(path: &Path) -> Result<(), Refused> {
     refused.map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// A `tokenizer.json`.
+/// Reads a `tokenizer.json`.
 ///
 /// # Errors
-/// It is refused, or what it makes of a text is.
+/// If the file is rejected, or if encoding or decoding a text fails.
 pub fn tokenizer_json(bytes: &[u8]) -> Result<(), Refused> {
     let (_directory, path) = file("tokenizer.json", bytes)?;
     tokenizer(&path)
 }
 
-/// SentencePiece's `tokenizer.model`.
+/// Reads SentencePiece's `tokenizer.model`.
 ///
 /// # Errors
-/// It is refused, or what it makes of a text is.
+/// If the file is rejected, or if encoding or decoding a text fails.
 pub fn tokenizer_model(bytes: &[u8]) -> Result<(), Refused> {
     let (_directory, path) = file("tokenizer.model", bytes)?;
     tokenizer(&path)
 }
 
-/// A chat template, and a conversation by it.
+/// Parses a chat template and renders a conversation.
 ///
 /// # Errors
-/// It is refused, or refuses the conversation.
+/// If the template or the conversation is rejected.
 pub fn chat_template(bytes: &[u8]) -> Result<(), Refused> {
     let template = ChatTemplate::new(std::str::from_utf8(bytes)?, [("bos_token", "<s>"), ("eos_token", "</s>")])?;
     let messages = [("system", "Be brief."), ("user", "Hello!"), ("assistant", " Hi. "), ("user", "<s>{{ 1 }}")];
@@ -109,10 +109,10 @@ pub fn chat_template(bytes: &[u8]) -> Result<(), Refused> {
     Ok(())
 }
 
-/// An image file, of at most four million pixels.
+/// Decodes an image file of at most four million pixels.
 ///
 /// # Errors
-/// It is refused.
+/// If the file is rejected.
 pub fn image(bytes: &[u8]) -> Result<(), Refused> {
     let limits = Limits { max_pixels: 1 << 22, max_side: 1 << 14, max_file_bytes: 1 << 24 };
     let image = grove_images::decode(bytes, Path::new("the image in memory"), &limits)?;

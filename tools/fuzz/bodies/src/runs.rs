@@ -1,4 +1,4 @@
-//! Files of a training run that are read again.
+//! Files of a training run that are read back.
 
 use grove_backend::Flex;
 use grove_train::{CheckpointManager, log::read_metrics};
@@ -8,17 +8,17 @@ use sha2::{Digest, Sha256};
 
 use crate::{Refused, file};
 
-/// The records of a run, `metrics.jsonl`.
+/// Reads the records of a run, `metrics.jsonl`.
 ///
 /// # Errors
-/// It is refused.
+/// If the file is rejected.
 pub fn metrics(bytes: &[u8]) -> Result<(), Refused> {
     let (_directory, path) = file("metrics.jsonl", bytes)?;
     read_metrics(&path)?;
     Ok(())
 }
 
-/// The arrays of the run: two numbers each.
+/// Returns the arrays of the run: two numbers each.
 fn state() -> Vec<u8> {
     let header = br#"{"0":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"1":{"dtype":"F32","shape":[2],"data_offsets":[8,16]}}"#;
     [&(header.len() as u64).to_le_bytes()[..], header, &[0; 16]].concat()
@@ -28,10 +28,10 @@ fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The manifest of a run's checkpoint, `checkpoint.json`: as it is, and with the checksums that it ought to have.
+/// Reads the manifest of a run's checkpoint, `checkpoint.json`: unchanged, and with the correct checksums.
 ///
 /// # Errors
-/// With its checksums it is refused.
+/// If the manifest with correct checksums is rejected.
 pub fn run(bytes: &[u8]) -> Result<(), Refused> {
     let _ = load(bytes);
     let Ok(mut manifest) = serde_json::from_slice::<Map<String, Value>>(bytes) else { return load(bytes) };
@@ -42,7 +42,7 @@ pub fn run(bytes: &[u8]) -> Result<(), Refused> {
     load(text.replacen(&zeros, &digest(text.as_bytes()), 1).as_bytes())
 }
 
-/// Reads a run of one checkpoint with this manifest.
+/// Loads a run with one checkpoint and this manifest.
 fn load(manifest: &[u8]) -> Result<(), Refused> {
     let directory = tempfile::tempdir()?;
     let checkpoint = directory.path().join("step-0000000007");

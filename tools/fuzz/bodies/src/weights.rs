@@ -6,7 +6,7 @@ use grove_weights::TensorFiles;
 
 use crate::{Refused, file};
 
-/// Opens a file and reads all its tensors. Of one that is accepted, each has as many bytes as it says.
+/// Opens a file and reads all its tensors. Each accepted tensor must have the claimed number of bytes.
 fn tensors(path: &Path) -> Result<(), Refused> {
     let checkpoint = TensorFiles::open(path)?;
     let names: Vec<String> = checkpoint.names().map(String::from).collect();
@@ -14,26 +14,26 @@ fn tensors(path: &Path) -> Result<(), Refused> {
     for name in names {
         match checkpoint.tensor(&name) {
             Ok(data) => assert_eq!(data.bytes.len(), data.num_elements() * data.dtype.size(), "{name}"),
-            // Types that no backend has, blocks that are not decoded, and broken compressed data.
+            // Types that no backend supports, blocks that are not decoded, and corrupted compressed data.
             Err(error) => refused = Some(error),
         }
     }
     refused.map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// A safetensors file.
+/// Reads a safetensors file.
 ///
 /// # Errors
-/// It is refused.
+/// If the file is rejected.
 pub fn safetensors(bytes: &[u8]) -> Result<(), Refused> {
     let (_directory, path) = file("model.safetensors", bytes)?;
     tensors(&path)
 }
 
-/// The index of a model in several files, `model.safetensors.index.json`. One of them is there, with tensors `a` and `b`.
+/// Reads the index of a sharded model, `model.safetensors.index.json`. One shard exists, with tensors `a` and `b`.
 ///
 /// # Errors
-/// It is refused.
+/// If the index is rejected.
 pub fn shard_index(bytes: &[u8]) -> Result<(), Refused> {
     let (directory, path) = file("model.safetensors.index.json", bytes)?;
     let header =
@@ -43,32 +43,32 @@ pub fn shard_index(bytes: &[u8]) -> Result<(), Refused> {
     tensors(&path)
 }
 
-/// A file of PyTorch's, new or old.
+/// Reads a PyTorch file, in the new or the old format.
 ///
 /// # Errors
-/// It is refused.
+/// If the file is rejected.
 pub fn pickle(bytes: &[u8]) -> Result<(), Refused> {
     let (_directory, path) = file("pytorch_model.bin", bytes)?;
     tensors(&path)
 }
 
-/// An archive of numpy's.
+/// Reads a numpy archive.
 ///
 /// # Errors
-/// It is refused.
+/// If the file is rejected.
 pub fn npz(bytes: &[u8]) -> Result<(), Refused> {
     let (_directory, path) = file("weights.npz", bytes)?;
     tensors(&path)
 }
 
-/// A GGUF file: its tensors and its tokenizer.
+/// Reads a GGUF file: its tensors and its tokenizer.
 ///
 /// # Errors
-/// One of them is refused.
+/// If the tensors are rejected.
 pub fn gguf(bytes: &[u8]) -> Result<(), Refused> {
     let (_directory, path) = file("model.gguf", bytes)?;
     let read = tensors(&path);
-    // Not every file has one.
+    // Not every file has a tokenizer.
     let _ = crate::models::tokenizer(&path);
     read
 }

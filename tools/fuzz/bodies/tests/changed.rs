@@ -1,5 +1,6 @@
-//! The seeds of all readers, and changed copies of them: each is read or refused. Always the same copies, so that a run that
-//! fails does so again; with `PROPTEST_CASES=100000` so many others. `tools/fuzz/run` knows better which to try.
+//! The seeds of all readers, and modified copies of them: each is read or rejected. The copies are always the same, so
+//! that a failure is reproducible; `PROPTEST_CASES=100000` sets their number. `tools/fuzz/run` chooses modifications by
+//! coverage.
 
 mod watched;
 
@@ -11,16 +12,16 @@ use proptest::{
     test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner},
 };
 
-/// Copies of a reader's seeds that are read.
+/// Number of modified copies per reader.
 const COPIES: u32 = 400;
-/// Bytes that no reader asks for at once: an image of four million pixels takes less.
+/// Allocation limit in bytes: an image of four million pixels takes less.
 const ALLOWED: usize = 512 << 20;
 
 fn reader(name: &str) -> Reader {
     READERS.into_iter().find(|reader| reader.name == name).expect("a reader of this name")
 }
 
-/// Names and contents, in the order of the names.
+/// Returns names and contents of the seeds, sorted by name.
 fn seeds(reader: Reader) -> Vec<(String, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../seeds").join(reader.name);
     let listing = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
@@ -32,7 +33,7 @@ fn seeds(reader: Reader) -> Vec<(String, Vec<u8>)> {
     seeds
 }
 
-/// A change to a file. Places are parts of its length.
+/// A modification of a file. Positions are fractions of its length.
 #[derive(Clone, Debug)]
 enum Change {
     Set(prop::sample::Index, u8),
@@ -40,13 +41,13 @@ enum Change {
     Cut(prop::sample::Index),
     Remove(prop::sample::Index, usize),
     Insert(prop::sample::Index, Vec<u8>),
-    /// A number that is an extreme of its kind.
+    /// An extreme number of an integer type.
     Number(prop::sample::Index, u8, u64),
-    /// In a text, a number for another.
+    /// In a text, replaces a number.
     Digits(prop::sample::Index, &'static str),
-    /// A stretch once more, many times.
+    /// Repeats a range many times.
     Repeat(prop::sample::Index, usize, usize),
-    /// A stretch of another seed.
+    /// Replaces a range by a range of another seed.
     Splice(prop::sample::Index, prop::sample::Index, prop::sample::Index, usize),
 }
 
@@ -122,7 +123,7 @@ impl Change {
     }
 }
 
-/// Reads a file, which is to end in a value or an error that says something, with little memory.
+/// Reads a file, which must return a value or an error with a message, with limited memory.
 fn read(reader: Reader, bytes: &[u8]) -> Result<(), String> {
     watched::forget();
     let read = (reader.read)(bytes).map_err(|error| error.to_string());
@@ -130,7 +131,7 @@ fn read(reader: Reader, bytes: &[u8]) -> Result<(), String> {
     if let Err(error) = &read {
         assert!(!error.is_empty(), "{}: an error without a word", reader.name);
         let shown: String = error.chars().take(300).collect();
-        // It may name what it found, but not repeat the file.
+        // An error may quote what it found, but not the whole file.
         assert!(error.len() < 2000 + 2 * bytes.len(), "{}: an error of {} bytes: {shown}", reader.name, error.len());
     }
     read

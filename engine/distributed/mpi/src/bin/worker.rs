@@ -1,4 +1,4 @@
-//! A rank of the tests: `grove-mpi-worker TASK`. It prints what the tests look for, one line each.
+//! A rank of the tests: `grove-mpi-worker TASK`. Prints one line for each result that the tests check.
 
 use grove_communicator::{CommError, Communicator, Wire};
 use std::{
@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Time that no get of these tests takes.
+/// A timeout that no get of these tests reaches.
 const LONG: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
@@ -30,10 +30,10 @@ fn run(comm: &Communicator, task: &str) -> Result<(), CommError> {
     match task {
         "collectives" => collectives(comm),
         "pairs" => pairs(comm),
-        // Nobody puts it.
+        // No rank puts this key.
         "wait_for_key" => comm.key_value_store().get("local_topology/cuda/7", LONG).map(drop),
         "no_key" => comm.key_value_store().get("an oak", Duration::from_millis(300)).map(drop),
-        // Large values, until somebody ends it.
+        // Puts large values until the process is ended.
         "pairs_forever" => {
             let store = comm.key_value_store();
             (0..).try_for_each(|i| {
@@ -41,13 +41,13 @@ fn run(comm: &Communicator, task: &str) -> Result<(), CommError> {
                 (0..comm.size()).try_for_each(|rank| store.get(&format!("{i} {rank}"), LONG).map(drop))
             })
         }
-        // Until somebody ends it.
+        // Runs until the process is ended.
         "forever" => loop {
             let numbers = vec![comm.rank() as f32; 100_000];
             comm.start_all_reduce("numbers", numbers, Wire::Bf16)?.wait()?;
             comm.broadcast("numbers", vec![1u64; 1000])?;
         },
-        // One rank fails by itself, the others wait for it.
+        // One rank fails, and the others wait for it.
         "failure" => {
             if comm.rank() == 1 && comm.fails_first() {
                 eprintln!("error: the disk is full");
@@ -55,7 +55,7 @@ fn run(comm: &Communicator, task: &str) -> Result<(), CommError> {
             }
             comm.barrier("before the checkpoint")
         }
-        // Every rank fails for the same reason.
+        // All ranks fail for the same reason.
         "same_failure" => {
             if comm.fails_first() {
                 eprintln!("error: no such file");
@@ -76,7 +76,7 @@ fn run(comm: &Communicator, task: &str) -> Result<(), CommError> {
 
 fn collectives(comm: &Communicator) -> Result<(), CommError> {
     let (rank, size) = (comm.rank(), comm.size());
-    // Sums that depend on the order of addition, of lengths that the ranks do not divide.
+    // Sums that depend on the order of addition, of lengths that are not multiples of the number of ranks.
     for length in [0, 1, 5, 1000, 300_001] {
         let numbers = |rank: usize| -> Vec<f32> {
             (0..length).map(|i| ((rank * 31 + i * 7) % 13) as f32 * 10f32.powi((rank + i) as i32 % 7 - 3)).collect()
@@ -96,12 +96,12 @@ fn collectives(comm: &Communicator) -> Result<(), CommError> {
     Ok(())
 }
 
-/// Values by key, while another thread adds up numbers.
+/// Key-value pairs, while another thread all-reduces.
 fn pairs(comm: &Communicator) -> Result<(), CommError> {
     let (rank, size) = (comm.rank(), comm.size());
     let (store, other) = (comm.key_value_store(), comm.key_value_store());
     let key = |i: usize| format!("local_topology/cuda/{i}");
-    // From what fits into a first packet to what is moved in many.
+    // Sizes from a single packet to many packets.
     let value = |i: usize| vec![i as u8; [0, 1, 300, 5_000, 70_000, 3_000_001][i % 6]];
     let keys = 30 * size;
     thread::scope(|scope| {
@@ -125,7 +125,7 @@ fn pairs(comm: &Communicator) -> Result<(), CommError> {
     })?;
     assert!(matches!(store.put(&key(0), b""), Err(CommError::AlreadyPut { .. })));
     assert_eq!(store.try_get("nothing")?, None);
-    // Stores do not mix, and a large value arrives while the program of its rank does nothing with MPI.
+    // Stores are independent, and a large value arrives while its rank's program makes no MPI calls.
     let begun = Instant::now();
     if rank == size - 1 {
         other.put(&key(0), &vec![7; 20_000_000])?;
@@ -134,7 +134,7 @@ fn pairs(comm: &Communicator) -> Result<(), CommError> {
         assert_eq!(other.get(&key(0), LONG)?, vec![7; 20_000_000]);
         assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
     }
-    // At the end some are on their way that nobody asks for.
+    // Pairs that no rank gets may be undelivered at the end.
     (0..5).try_for_each(|i| other.put(&format!("{rank} {i}"), &value(i)))?;
     println!("done {rank} of {size}");
     Ok(())

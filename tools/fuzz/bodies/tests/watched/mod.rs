@@ -1,4 +1,4 @@
-//! The largest allocation of the process.
+//! Maximum allocation of the process.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -7,10 +7,11 @@ use std::{
 
 struct Watched;
 
-/// Of all tests together, as readers have threads of their own: one that asks for too much may fail another too.
+/// Shared by all tests, because readers use their own threads: a test that allocates too much may fail another test
+/// too.
 static LARGEST: AtomicUsize = AtomicUsize::new(0);
 
-/// Bytes of the largest allocation since the last [`forget`].
+/// Returns the size of the largest allocation since the last [`forget`], in bytes.
 pub fn largest() -> usize {
     LARGEST.load(Ordering::Relaxed)
 }
@@ -19,28 +20,28 @@ pub fn forget() {
     LARGEST.store(0, Ordering::Relaxed);
 }
 
-// SAFETY: everything is passed on to the system's allocator.
+// SAFETY: every method forwards its arguments unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Watched {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LARGEST.fetch_max(layout.size(), Ordering::Relaxed);
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc`.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         LARGEST.fetch_max(layout.size(), Ordering::Relaxed);
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc`.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         LARGEST.fetch_max(size, Ordering::Relaxed);
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc`.
         unsafe { System.realloc(pointer, layout, size) }
     }
 }
