@@ -1,9 +1,11 @@
 //! A ResNet tells what is on images: `cargo run --example resnet -- --model microsoft/resnet-50 --image cat.jpg`.
 
 use clap::Parser;
-use grove::{prelude::*, weights::FilePatterns};
+use grove::{models::ModelKind, prelude::*, weights::FilePatterns};
 use grove_cli::{
-    Exit, finish, resolve,
+    Exit, finish,
+    kind::check_kind,
+    resolve,
     vision::{ClassifyArgs, classify},
 };
 use std::process::ExitCode;

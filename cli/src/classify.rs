@@ -141,12 +141,7 @@ impl ClassifyTexts {
     }
 
     /// The labels of each text, the most probable first.
-    fn bert<B: Backend>(
-        &self,
-        input: &Input,
-        bar: &ProgressBar,
-        device: &B::Device,
-    ) -> Result<Vec<Vec<Label>>, Exit> {
+    fn bert<B: Backend>(&self, input: &Input, bar: &ProgressBar, device: &B::Device) -> Result<Vec<Vec<Label>>, Exit> {
         let Encoder { path, config, tokenizer } = Encoder::open(self.input.model.as_deref())?;
         let files = with_adapter(&path, self.input.adapter.as_deref())?;
         let dtype = Some(self.input.device.dtype.into());
@@ -233,9 +228,9 @@ fn write_predictions(file: &Path, table: &TextTable, labels: &[Vec<Label>]) -> R
         let mut csv = csv::Writer::from_writer(writer);
         csv.write_record(padded(&names).iter().map(String::as_str).chain(["prediction", "score"]))?;
         for (cells, labels) in table.cells.iter().zip(labels) {
-            let (label, score) = labels.first().map_or((String::new(), String::new()), |best| {
-                (best.label.clone(), best.score.to_string())
-            });
+            let (label, score) = labels
+                .first()
+                .map_or((String::new(), String::new()), |best| (best.label.clone(), best.score.to_string()));
             csv.write_record(padded(cells).iter().chain([&label, &score]))?;
         }
         csv.flush()
@@ -258,10 +253,6 @@ mod tests {
         write_predictions(&output, &table, &[label("positive", 0.75), label("negative", 0.5)]).expect("written");
         let written = std::fs::read_to_string(&output).expect("a table");
         let lines: Vec<&str> = written.lines().collect();
-        assert_eq!(lines, [
-            "id,text,,prediction,score",
-            "7,\"good, very\",,positive,0.75",
-            "9,bad,more,negative,0.5"
-        ]);
+        assert_eq!(lines, ["id,text,,prediction,score", "7,\"good, very\",,positive,0.75", "9,bad,more,negative,0.5"]);
     }
 }

@@ -295,7 +295,9 @@ mod tests {
             assert!(parse(&given).is_err(), "{options:?} has no effect and is refused");
         }
         let search = parse(&["grove", "search", "--model", "m", "a query", "a text"]).expect("valid");
-        assert!(matches!(search, Task::Search(search) if search.query == "a query" && search.input.texts == ["a text"]));
+        assert!(
+            matches!(search, Task::Search(search) if search.query == "a query" && search.input.texts == ["a text"])
+        );
         let summary = parse(&["grove", "summary", "--model", "gpt2-xl"]).expect("valid");
         assert!(matches!(summary, Task::Summary(options) if options.summary));
         let chat = parse(&["grove", "chat", "--system", "Be brief."]);

@@ -258,7 +258,10 @@ impl Images {
         let files = with_adapter(path, self.adapter.as_deref())?;
         let preprocessor = |model: &M| preprocessor_of(self.preprocess.as_deref(), files.path(), model.channels());
         let (batch_size, dtype, json) = (self.batch_size, self.device.dtype, self.json);
-        ImageEvaluation { data: &self.data, sizes: &self.sizes, batch_size, dtype, json }
-            .run::<B, M>(&files, preprocessor, device)
+        ImageEvaluation { data: &self.data, sizes: &self.sizes, batch_size, dtype, json }.run::<B, M>(
+            &files,
+            preprocessor,
+            device,
+        )
     }
 }

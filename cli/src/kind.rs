@@ -17,9 +17,11 @@ pub fn check_kind(path: &Path, expected: &[ModelKind]) -> Result<(), Exit> {
         ModelKind::Llama => ("a LLaMA", "llama, train_llama", "generate, chat, train llama"),
         ModelKind::RnnLm => ("a recurrent language model", "rnn, train_rnn lm", "generate, train rnn"),
         ModelKind::RnnClassifier => ("a recurrent classifier", "train_rnn classify", "classify texts, evaluate texts"),
-        ModelKind::Bert => {
-            ("a BERT", "bert, train_bert, finetune_bert", "fill, embed, search, classify texts, tag, answer, finetune texts")
-        }
+        ModelKind::Bert => (
+            "a BERT",
+            "bert, train_bert, finetune_bert",
+            "fill, embed, search, classify texts, tag, answer, finetune texts",
+        ),
         ModelKind::ResNet => ("a ResNet", "resnet, finetune_vision", "classify images, finetune images"),
         ModelKind::Vit => ("a ViT", "vit, finetune_vision", "classify images, finetune images"),
         _ => return Ok(()),

@@ -12,10 +12,7 @@ use grove::{
     },
 };
 
-use crate::{
-    prelude::*,
-    training::TrainingArgs,
-};
+use crate::{prelude::*, training::TrainingArgs};
 
 /// Columns of files with texts.
 #[derive(Args, Debug)]

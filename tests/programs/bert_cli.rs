@@ -132,7 +132,8 @@ fn a_classifier_is_tuned_in_every_way_and_used() {
     assert_eq!(best["kept"], "best:macro_f1");
     let log = fs::read_to_string(place.path("best/metrics.jsonl")).expect("the log");
     let records: Vec<serde_json::Value> = log.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    let scored = records.iter().filter_map(|record| Some((record["eval/macro_f1"].as_f64()?, record["step"].as_u64()?)));
+    let scored =
+        records.iter().filter_map(|record| Some((record["eval/macro_f1"].as_f64()?, record["step"].as_u64()?)));
     let (greatest, step) = scored.fold((-1.0, 0), |best, found| if found.0 > best.0 { found } else { best });
     assert_eq!((best["best_step"].as_u64(), best["evaluation"]["macro_f1"].as_f64()), (Some(step), Some(greatest)));
 

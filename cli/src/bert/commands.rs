@@ -110,11 +110,7 @@ pub struct Search {
 
 impl Search {
     fn task(&self) -> Task {
-        Task::Similarity {
-            query: Some(self.query.clone()),
-            top_k: self.top_k,
-            prompt_name: self.prompt_name.clone(),
-        }
+        Task::Similarity { query: Some(self.query.clone()), top_k: self.top_k, prompt_name: self.prompt_name.clone() }
     }
 }
 

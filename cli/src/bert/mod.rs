@@ -181,9 +181,7 @@ impl Options {
         Ok(match task {
             FillMask => Task::FillMask { top_k: *top_k },
             Embed => Task::Embed { prompt_name: prompt_name.clone(), output: None },
-            Similarity => {
-                Task::Similarity { query: query.clone(), top_k: *top_k, prompt_name: prompt_name.clone() }
-            }
+            Similarity => Task::Similarity { query: query.clone(), top_k: *top_k, prompt_name: prompt_name.clone() },
             Classify => Task::Classify { top_k: *top_k },
             Tokens => Task::Tokens { stride: *stride },
             Answer => Task::Answer {

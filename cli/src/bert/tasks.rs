@@ -52,9 +52,7 @@ impl TextArgs {
         };
         let result = match task {
             Task::FillMask { top_k } => job.fill_mask::<B>(top_k.unwrap_or(5), device),
-            Task::Embed { prompt_name, output } => {
-                job.embed::<B>(prompt_name.as_deref(), output.as_deref(), device)
-            }
+            Task::Embed { prompt_name, output } => job.embed::<B>(prompt_name.as_deref(), output.as_deref(), device),
             Task::Similarity { query, top_k, prompt_name } => {
                 job.similarity::<B>(query.as_ref(), *top_k, prompt_name.as_deref(), device)
             }

@@ -36,7 +36,9 @@ pub fn texts(options: &TextArgs, task: &Task) -> Result<Vec<(String, String)>, E
 
 fn samples(task: &Task) -> Vec<String> {
     let texts: &[&str] = match task {
-        Task::FillMask { .. } => &["She was [MASK] happy to see her sister.", "He walked to the [MASK] and opened the door."],
+        Task::FillMask { .. } => {
+            &["She was [MASK] happy to see her sister.", "He walked to the [MASK] and opened the door."]
+        }
         Task::Embed { .. } | Task::Similarity { .. } => {
             &["A man is playing a guitar.", "Someone makes music.", "The stock market fell on Monday."]
         }

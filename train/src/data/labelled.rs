@@ -300,12 +300,7 @@ fn field(object: &Value, name: &str, label: bool) -> Result<String, String> {
 }
 
 /// A text with its label, or with an empty one if labels are not read.
-fn labelled(
-    label: Option<String>,
-    text: String,
-    pair: Option<String>,
-    place: Place,
-) -> Result<LabelledText, String> {
+fn labelled(label: Option<String>, text: String, pair: Option<String>, place: Place) -> Result<LabelledText, String> {
     let (needed, label) = (label.is_some(), label.unwrap_or_default());
     let (label, text, pair) =
         (label.trim().to_owned(), text.trim().to_owned(), pair.map(|pair| pair.trim().to_owned()));
@@ -370,10 +365,13 @@ mod tests {
         let file = directory.path().join("a.csv");
         std::fs::write(&file, "id,text\n7,\"a, b\"\n\n9, c\n").expect("written");
         let table = read_texts(&file, &columns()).expect("readable");
-        assert_eq!((table.names, table.cells), (vec!["id".into(), "text".into()], vec![
-            vec!["7".to_owned(), "a, b".into()],
-            vec!["9".into(), " c".into()],
-        ]));
+        assert_eq!(
+            (table.names, table.cells),
+            (
+                vec!["id".into(), "text".into()],
+                vec![vec!["7".to_owned(), "a, b".into()], vec!["9".into(), " c".into()],]
+            )
+        );
         assert_eq!(table.texts.iter().map(|text| &*text.text).collect::<Vec<_>>(), ["a, b", "c"]);
     }
 

@@ -76,7 +76,8 @@ impl<B: Backend, M: Tree<B>, S: Tree<B>> RunSetup<B, M, S> {
         };
         let mut remarks: Vec<String> = lock.remark().into_iter().collect();
         clear_drafts(directory, &lock)?;
-        let checkpoints = CheckpointManager::locked(directory.join("checkpoints"), options.keep_checkpoints, lock.clone())?;
+        let checkpoints =
+            CheckpointManager::locked(directory.join("checkpoints"), options.keep_checkpoints, lock.clone())?;
         let resume = options.resume || options.resume_anyway;
         if !resume && let Some((step, _)) = checkpoints.list()?.first() {
             return Err(TrainError::RunExists { directory: directory.clone(), step: *step });
