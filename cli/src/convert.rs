@@ -5,24 +5,29 @@ use grove::{
     files::directory_at,
     images::Preprocessor,
     models::{ConvertOptions, Converted, ModelKind, convert_files},
-    weights::parse_size,
+    weights::{TensorFiles, convert_tensors, parse_size},
 };
 
 use crate::{prelude::*, program::is_free};
 
-/// Converts a checkpoint to a directory that transformers and grove load.
+/// Converts a checkpoint to a directory that transformers and grove load, or any tensors to one safetensors file.
 ///
 /// It reads whatever grove reads: safetensors, sharded or not, PyTorch's .bin, .pt and .pth, GGUF; with the names of
 /// transformers, timm, torchvision or Meta. It writes config.json, safetensors under transformers' names, and the files of the
 /// tokenizer, the chat template, the generation or the preprocessing. An architecture that transformers does not have keeps the
-/// names that it came with.
+/// names that it came with. If the target ends in .safetensors, the tensors keep their names, whatever model they are of.
 #[derive(Parser, Debug)]
-#[command(name = "convert")]
+#[command(
+    name = "convert",
+    after_help = "Examples:
+  grove convert HuggingFaceTB/SmolLM2-135M smol --dtype bf16
+  grove convert pytorch_model.bin model.safetensors"
+)]
 pub struct Options {
     /// Directory, weights file, or hub id of the checkpoint
     source: String,
 
-    /// Directory to write, which is made
+    /// Directory to write, which is created, or a file that ends in .safetensors
     target: PathBuf,
 
     /// Adapter of peft (LoRA) that is merged into the weights: directory or hub id
@@ -63,6 +68,9 @@ impl Command for Options {
     }
 
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
+        if self.target.extension().is_some_and(|extension| extension == "safetensors") {
+            return self.convert_tensors();
+        }
         if !is_free(&self.target)? && !self.overwrite {
             let named = self.target.display();
             return Err(failure(format!("{named} is not empty: name another directory, or give --overwrite")));
@@ -90,6 +98,24 @@ impl Command for Options {
 }
 
 impl Options {
+    /// Converts tensors to one file, under their names.
+    fn convert_tensors(&self) -> Result<Ended, Exit> {
+        let target = self.target.display();
+        if self.adapter.is_some() || self.max_shard_size.is_some() {
+            return Err(usage(format!(
+                "--adapter and --max-shard-size need a model and a directory, and {target} is a file"
+            )));
+        }
+        if self.target.exists() && !self.overwrite {
+            return Err(failure(format!("{target} exists already: name another file, or give --overwrite")));
+        }
+        let files = TensorFiles::open(resolve_named(&self.source, &FilePatterns::model())?)?;
+        let (tensors, elements) = convert_tensors(&files, &self.target, self.dtype.map(Dtype::into))?;
+        let text = format!("{target}: {}, {}", counted(tensors, "tensor"), counted(elements, "element"));
+        let object = json!({ "tensors": tensors, "elements": elements, "file": self.target });
+        report(self.json, &object, &text)
+    }
+
     fn tell(&self, Converted { kind, dtype, parameters, .. }: &Converted) -> Result<Ended, Exit> {
         let target = self.target.display();
         let mut files: Vec<String> = std::fs::read_dir(&self.target)
@@ -97,7 +123,8 @@ impl Options {
             .map_err(|error| failure(format!("cannot list {target}: {error}")))?;
         files.sort();
         let (kind, dtype) = (format!("{kind:?}"), format!("{dtype:?}").to_lowercase());
-        let text = format!("{target}: {kind}, {parameters} parameters in {dtype}\n  {}", files.join("\n  "));
+        let count = counted(*parameters, "parameter");
+        let text = format!("{target}: {kind}, {count} in {dtype}\n  {}", files.join("\n  "));
         let object =
             json!({ "kind": kind, "dtype": dtype, "parameters": parameters, "model": self.target, "files": files });
         report(self.json, &object, &text)

@@ -97,7 +97,7 @@ impl ModelKind {
                 let reason = format!("model_type is '{name}', which grove does not have; it has {known}");
                 ModelError::Json { file, reason }
             }),
-            None => Self::of_tensors(&TensorFiles::open(path)?),
+            None => Self::of_tensors(&TensorFiles::open(path)?, path),
         }
     }
 
@@ -119,7 +119,7 @@ impl ModelKind {
         has_preset.into_iter().find(|(has, _)| *has).map(|(_, kind)| kind)
     }
 
-    fn of_tensors(files: &TensorFiles) -> Result<Self> {
+    fn of_tensors(files: &TensorFiles, path: &Path) -> Result<Self> {
         match TENSORS.iter().find(|(name, _)| find_name(files, &PREFIXES, name).is_some()) {
             Some((_, kind)) => Ok(*kind),
             None if files.gguf().is_some() => Ok(Self::Llama),
@@ -128,7 +128,7 @@ impl ModelKind {
             None => Err(ModelError::Config {
                 reason: format!(
                     "{} has no config.json with a model_type, and its tensors have the names of no model that grove has",
-                    files.directory().display()
+                    path.display()
                 ),
             }),
         }

@@ -89,6 +89,6 @@ pub use names::NameMap;
 pub use names_of_files::{ADAPTER_FILE, SETTINGS_FILES, TOKENIZER_FILES, VOCABULARY_FILES};
 pub use numpy::write_npy;
 pub use report::{Loaded, Mismatched, Missing, Report, Unexpected};
-pub use save::{SaveOptions, parse_size, save_model, save_tree};
+pub use save::{SaveOptions, convert_tensors, parse_size, save_model, save_tree};
 pub use source::Source;
 pub use step::Step;

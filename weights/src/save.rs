@@ -4,16 +4,19 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
-use burn::tensor::TensorData;
+use burn::tensor::{DType, FloatDType, TensorData};
 use grove_backend::Backend;
 use grove_files::Draft;
 use grove_tree::{AnyArray, Path as TreePath, Tree};
 use serde_json::{Map, Value, json};
 
+use crate::checkpoint::TensorFiles;
+use crate::entry::{StoredDtype, burn_dtype, stored_dtype};
 use crate::error::{Result, WeightsError};
 use crate::names::NameMap;
 use crate::outputs::{Leaf, Output, outputs};
 use crate::shards::{INDEX, SINGLE, crash_point, free_names, remove_stale};
+use crate::view::materialise;
 
 /// Metadata, sharding and additional tensors of a saved model.
 #[derive(Clone, Debug)]
@@ -123,6 +126,44 @@ fn write_file<B: Backend>(path: &Path, outputs: &[Output], leaves: &[Leaf<B>], o
     Ok(Draft::write(path, |writer| write_safetensors(writer, &outputs, leaves, options))?.publish()?)
 }
 
+/// Writes all tensors of files to one safetensors file, under their names. Returns their number and the number of their
+/// elements. An existing file is replaced atomically.
+///
+/// - `dtype`: type of tensors of floating-point numbers. `None` keeps each type; quantized blocks become f16
+///
+/// # Errors
+/// A tensor has a type that cannot be decoded, or a file cannot be read or written.
+pub fn convert_tensors(
+    files: &TensorFiles,
+    path: impl AsRef<Path>,
+    dtype: Option<FloatDType>,
+) -> Result<(usize, usize)> {
+    let mut infos = Vec::new();
+    for name in files.names() {
+        let info = files.info(name)?;
+        let kept = match (info.quantized, burn_dtype(info.dtype)) {
+            (Some(_), _) => DType::F16,
+            (None, Some(dtype)) => dtype,
+            (None, None) => {
+                let reason = format!("`{name}` is of type {}, which cannot be converted", info.dtype);
+                return Err(WeightsError::Unsupported { file: info.file, reason });
+            }
+        };
+        let is_float = info.quantized.is_some() || kept.is_float();
+        let target = dtype.filter(|_| is_float).map_or(kept, DType::from);
+        infos.push((name, target, info.shape));
+    }
+    let tensors = infos.iter().map(|(name, dtype, shape)| SavedTensor {
+        name,
+        dtype: stored_dtype(*dtype).unwrap_or(StoredDtype::F32),
+        shape,
+        read: Box::new(|| materialise(&[files.view(name, *dtype)?], 0, *dtype)),
+    });
+    let (tensors, metadata) = (tensors.collect(), SaveOptions::default().metadata);
+    Draft::write(path.as_ref(), |writer| write_tensors(writer, tensors, &metadata))?.publish()?;
+    Ok((infos.len(), infos.iter().map(|(.., shape)| shape.iter().product::<usize>()).sum()))
+}
+
 fn leaves<B: Backend, T: Tree<B>>(tree: &T) -> Vec<Leaf<B>> {
     let mut leaves = Vec::new();
     tree.visit(&mut TreePath::root(), &mut |path: &TreePath, leaf: &AnyArray<B>| {
@@ -149,26 +190,55 @@ fn shards(outputs: &[Output], limit: usize) -> Vec<Vec<&Output>> {
     shards
 }
 
-/// Writes the format: header length, header, values. Tensors are sorted by decreasing element size, which aligns them,
-/// then by name. The values of one tensor are in memory at a time.
+/// Writes models' tensors as safetensors.
 fn write_safetensors<B: Backend>(
     writer: &mut dyn Write,
     outputs: &[&Output],
     leaves: &[Leaf<B>],
     options: &SaveOptions,
 ) -> Result<()> {
-    let mut outputs = outputs.to_vec();
-    outputs.sort_by(|a, b| b.dtype.bitsize().cmp(&a.dtype.bitsize()).then_with(|| a.name.cmp(&b.name)));
+    let tensors = outputs.iter().map(|output| SavedTensor {
+        name: &output.name,
+        dtype: output.dtype,
+        shape: &output.shape,
+        read: Box::new(|| output.read(leaves)),
+    });
+    write_tensors(writer, tensors.collect(), &options.metadata)
+}
+
+/// A tensor to be written, whose values are read when it is.
+struct SavedTensor<'a> {
+    name: &'a str,
+    dtype: StoredDtype,
+    shape: &'a [usize],
+    read: Box<dyn Fn() -> Result<TensorData> + 'a>,
+}
+
+impl SavedTensor<'_> {
+    /// Size of the values in the file, in bytes.
+    fn bytes(&self) -> usize {
+        self.shape.iter().product::<usize>() * self.dtype.bitsize() / 8
+    }
+}
+
+/// Writes the format: header length, header, values. Tensors are sorted by decreasing element size, which aligns them,
+/// then by name. The values of one tensor are in memory at a time.
+fn write_tensors(
+    writer: &mut dyn Write,
+    mut tensors: Vec<SavedTensor<'_>>,
+    metadata: &BTreeMap<String, String>,
+) -> Result<()> {
+    tensors.sort_by(|a, b| b.dtype.bitsize().cmp(&a.dtype.bitsize()).then_with(|| a.name.cmp(b.name)));
     let mut header = Map::new();
-    if !options.metadata.is_empty() {
-        header.insert("__metadata__".into(), json!(options.metadata));
+    if !metadata.is_empty() {
+        header.insert("__metadata__".into(), json!(metadata));
     }
     let mut start = 0;
-    for output in &outputs {
-        let end = start + output.bytes();
-        let dtype = output.dtype.to_string();
-        let about = json!({ "dtype": dtype, "shape": output.shape, "data_offsets": [start, end] });
-        header.insert(output.name.clone(), about);
+    for tensor in &tensors {
+        let end = start + tensor.bytes();
+        let dtype = tensor.dtype.to_string();
+        let about = json!({ "dtype": dtype, "shape": tensor.shape, "data_offsets": [start, end] });
+        header.insert(tensor.name.to_owned(), about);
         start = end;
     }
     let mut header = Value::Object(header).to_string().into_bytes();
@@ -176,11 +246,11 @@ fn write_safetensors<B: Backend>(
     let failed = |error| WeightsError::io("write", "the temporary file of the weights")(error);
     writer.write_all(&(header.len() as u64).to_le_bytes()).map_err(failed)?;
     writer.write_all(&header).map_err(failed)?;
-    for output in outputs {
-        let data = output.read(leaves)?;
-        if data.bytes.len() != output.bytes() {
-            let reason = format!("the device gave {} bytes for {}", data.bytes.len(), output.bytes());
-            return Err(WeightsError::CannotSave { path: output.name.clone(), reason });
+    for tensor in tensors {
+        let data = (tensor.read)()?;
+        if data.bytes.len() != tensor.bytes() {
+            let reason = format!("the device gave {} bytes for {}", data.bytes.len(), tensor.bytes());
+            return Err(WeightsError::CannotSave { path: tensor.name.to_owned(), reason });
         }
         writer.write_all(&data.bytes).map_err(failed)?;
     }
@@ -189,7 +259,22 @@ fn write_safetensors<B: Backend>(
 
 #[cfg(test)]
 mod tests {
-    use super::parse_size;
+    use super::*;
+
+    #[test]
+    fn converts_tensors_of_any_names() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let [array, target] = ["w.npy", "out.safetensors"].map(|name| directory.path().join(name));
+        crate::write_npy(&array, &[2, 2], &[1.0, -2.5, 0.1, 3.0]).expect("written");
+        let files = TensorFiles::open(&array).expect("an array");
+        for (dtype, values) in [(None, [1.0, -2.5, 0.1, 3.0]), (Some(FloatDType::F16), [1.0, -2.5, 0.099_975_586, 3.0])]
+        {
+            assert_eq!(convert_tensors(&files, &target, dtype).expect("converted"), (1, 4));
+            let data = TensorFiles::open(&target).expect("weights").tensor("w").expect("readable");
+            assert_eq!(data.shape.as_slice(), [2, 2]);
+            assert_eq!(data.convert::<f32>().iter::<f32>().collect::<Vec<_>>(), values);
+        }
+    }
 
     #[test]
     fn sizes_of_files() {
