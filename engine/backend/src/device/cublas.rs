@@ -176,7 +176,7 @@ pub(crate) struct Product {
     pub calls: usize,
     /// Element type of operands and result. Sums are in f32.
     pub dtype: DType,
-    /// Whether f32 operands may be rounded to TF32.
+    /// True if f32 operands may be rounded to TF32.
     pub may_round: bool,
     pub lhs: Matrices,
     pub rhs: Matrices,
