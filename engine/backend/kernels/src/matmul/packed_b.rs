@@ -164,7 +164,7 @@ impl PackedB {
         });
     }
 
-    /// As [`add`](Self::add) for all panels, with `a` transposed: it has `depth` rows, `a_stride` apart, and its first
+    /// Like [`add`](Self::add) for all panels, with `a` transposed: `a` has `depth` rows, `a_stride` apart, and its first
     /// `rows` columns are used. `scratch` is any buffer.
     pub fn add_transposed(
         &self,
@@ -192,7 +192,7 @@ impl PackedB {
     }
 }
 
-/// Returns the rows of a block, of `pitch` rows from `start` on, that are among `depth`, relative to the block.
+/// Returns the range, relative to a block of `pitch` rows from `start` on, of its rows that are in `depth`.
 #[inline(always)]
 fn within(depth: &Range<usize>, start: usize, pitch: usize) -> Range<usize> {
     depth.start.saturating_sub(start)..depth.end.saturating_sub(start).min(pitch)
@@ -203,11 +203,10 @@ vectorized! {
         panels: &PackedB, from: usize, to: usize, depth: Range<usize>, columns: usize,
         a: &[f32], a_stride: usize, rows: usize, c: &mut [f32], c_stride: usize,
     ) {
-        /// Returns a function that gives column `k` of `M` rows of `a`.
+        /// Returns a function that returns column `k` of `M` rows of `a`.
         #[inline(always)]
         fn rows_of<const M: usize>(a: &[f32], stride: usize, start: usize, depth: usize) -> impl Fn(usize) -> [f32; M] + Copy {
-            // Loops, since neither `from_fn` nor `map` is always inlined, and the lengths must be known to the
-            // compiler.
+            // Loops, because neither `from_fn` nor `map` is always inlined, and the lengths must be known to the compiler.
             let mut rows: [&[f32]; M] = [&[]; M];
             for i in 0..M {
                 rows[i] = &a[start + i * stride..][..depth];
@@ -234,7 +233,7 @@ vectorized! {
                     )
                 };
             }
-            // With few rows a panel is read once, and several panels at a time keep enough sums in flight.
+            // With few rows a panel is read once, and several panels at once keep enough accumulators busy.
             match rows {
                 1 => remainder!(1, 4),
                 2 => remainder!(2, 2),
@@ -269,11 +268,10 @@ vectorized! {
     ) {
         let strips = rows.div_ceil(MR);
         for (start, depth, data) in panels.blocks() {
-            // The rows of `a` that a task reads are far apart, and are read once for each panel, so they are packed
-            // first.
+            // The rows of `a` that a task reads are far apart, and are read once per panel, so they are packed first.
             scratch.clear();
             scratch.resize(strips * depth, [0.0; MR]);
-            // Some rows at once, which stay in the first-level cache, so that the writes to a strip are adjacent.
+            // Several rows at once, which stay in the first-level cache, so that the writes to a strip are adjacent.
             for from in (0..depth).step_by(NR) {
                 let to = (from + NR).min(depth);
                 for strip in 0..rows / MR {
