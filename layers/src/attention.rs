@@ -154,8 +154,8 @@ fn counts<B: Backend>(numbers: impl Iterator<Item = usize>, device: &B::Device) 
     Tensor::from_data(TensorData::new(numbers, [count]), device)
 }
 
-/// Splits the output of a fused projection, `[b, t, 3 n_head head_dim]`, into queries, keys and values, each `[b, n_head,
-/// t, head_dim]`.
+/// Splits the output of a fused projection, `[b, t, 3 n_head head_dim]`, into queries, keys and values, each
+/// `[b, n_head, t, head_dim]`.
 pub fn split_heads<B: Backend>(qkv: Tensor<B, 3>, n_head: usize) -> [Tensor<B, 4>; 3] {
     let [b, t, size] = qkv.dims();
     let qkv = qkv.reshape([b, t, 3 * n_head, size / (3 * n_head)]);

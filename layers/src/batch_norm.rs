@@ -37,8 +37,8 @@ pub struct BatchNorm<B: Backend> {
     pub running_var: Array<B, 1>,
     /// Added to the variance for numerical stability.
     pub eps: f64,
-    /// Weight of the batch statistics in the update of the running statistics: `running * (1 - momentum) + batch *
-    /// momentum`.
+    /// Weight of the batch statistics in the update of the running statistics:
+    /// `running * (1 - momentum) + batch * momentum`.
     pub momentum: f64,
     /// Ranks whose images the batch statistics cover; `None` for this rank alone. See [`sync_batch_norm`].
     #[tree(static)]

@@ -17,8 +17,8 @@ pub enum RopeScaling {
     },
     /// Dynamic NTK: the base grows with the sequence length beyond that of training.
     Dynamic {
-        /// Scaling factor. The base is multiplied by `(factor * len / original - (factor - 1))^(head_dim / (head_dim
-        /// - 2))`.
+        /// Scaling factor. The base is multiplied by
+        /// `(factor * len / original - (factor - 1))^(head_dim / (head_dim - 2))`.
         factor: f64,
         /// Sequence length of training.
         original: usize,

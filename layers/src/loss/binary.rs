@@ -2,9 +2,9 @@ use super::{pair, step};
 use burn::tensor::Tensor;
 use grove_backend::Backend;
 
-/// Computes the sigmoid cross entropy of independent binary predictions, in nats: `-labels · log σ(logits) - (1 - labels) ·
-/// log σ(-logits)` (`optax.sigmoid_binary_cross_entropy`). Values and gradients are exact and finite for every finite
-/// logit.
+/// Computes the sigmoid cross entropy of independent binary predictions, in nats:
+/// `-labels · log σ(logits) - (1 - labels) · log σ(-logits)` (`optax.sigmoid_binary_cross_entropy`). Values and gradients
+/// are exact and finite for every finite logit.
 ///
 /// # Shapes
 /// - logits, any: unnormalised log-odds
@@ -32,8 +32,9 @@ pub fn sigmoid_binary_cross_entropy<B: Backend, const D: usize>(
 
 /// Computes the focal loss (Lin et al., 2017, <https://arxiv.org/abs/1708.02002>): the sigmoid cross entropy with lower
 /// weights for well-classified examples, `α_t · (1 - p_t)^gamma · cross entropy` (`optax.sigmoid_focal_loss`). With the
-/// probability p = `σ(logits)` and the label y, `1 - p_t = (1 - y) p + y (1 - p)` and `α_t = alpha · y + (1 - alpha) (1 -
-/// y)`, or 1 without `alpha`. Values and gradients are finite for every finite logit and every `gamma >= 0`.
+/// probability p = `σ(logits)` and the label y, `1 - p_t = (1 - y) p + y (1 - p)` and
+/// `α_t = alpha · y + (1 - alpha) (1 - y)`, or 1 without `alpha`. Values and gradients are finite for every finite logit
+/// and every `gamma >= 0`.
 ///
 /// Optax's defaults are `alpha` `None` and `gamma` 2. The paper uses 0.25 and 2.
 ///

@@ -35,9 +35,9 @@ pub fn l2_loss<B: Backend, const D: usize>(predictions: Tensor<B, D>, targets: T
     squared_error(predictions, targets).mul_scalar(0.5)
 }
 
-/// Computes the Huber loss (Huber, 1964; `optax.huber_loss`): quadratic near zero and linear beyond. With `e = |predictions
-/// - targets|`, the loss is `½ e²` if `e <= delta`, else `½ delta² + delta (e - delta)`. Its gradient is that of
-/// [`l2_loss`], clipped to `-delta..delta`. Optax's default for `delta` is 1.
+/// Computes the Huber loss (Huber, 1964; `optax.huber_loss`): quadratic near zero and linear beyond. With
+/// `e = |predictions - targets|`, the loss is `½ e²` if `e <= delta`, else `½ delta² + delta (e - delta)`. Its gradient is
+/// that of [`l2_loss`], clipped to `-delta..delta`. Optax's default for `delta` is 1.
 ///
 /// # Shapes
 /// - predictions, any
