@@ -114,7 +114,7 @@ pub struct AttentionOptions<B: Backend> {
 }
 
 impl<B: Backend> AttentionOptions<B> {
-    /// Creates options without a mask, bias or dropout.
+    /// Creates options with a scale and key ranges, without a mask, bias or dropout.
     pub fn new(scale: f64, visible: KeyRanges<B>) -> Self {
         Self { scale, visible, mask: None, bias: None, dropout: None }
     }

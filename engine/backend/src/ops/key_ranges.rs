@@ -22,7 +22,7 @@ pub struct KeyRanges<B: Backend> {
 }
 
 impl<B: Backend> KeyRanges<B> {
-    /// Creates ranges without window, padding or lengths.
+    /// Creates causal ranges if `causal` is true, else ranges of all keys, without window, padding or lengths.
     pub fn new(causal: bool) -> Self {
         Self { causal, ..Self::default() }
     }
