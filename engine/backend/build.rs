@@ -1,8 +1,8 @@
-//! Tells the crate if rustc shares its generic instantiations with other crates, as at the dev profile's level.
+//! Sets `cfg(shares_generics)` if rustc shares generic instantiations between crates, as at the dev profile's level.
 
 fn main() {
-    // Several crates have this script. A path is relative to a crate's folder, and a file that is not there makes cargo build the
-    // crate, and all above it, anew each time.
+    // No `rerun-if-changed`: several crates share this script, paths are relative to each crate's folder, and a missing
+    // file makes cargo rebuild the crate and its dependents every time.
     println!("cargo::rerun-if-env-changed=OPT_LEVEL");
     println!("cargo::rustc-check-cfg=cfg(shares_generics)");
     let level = std::env::var("OPT_LEVEL").unwrap_or_default();

@@ -7,22 +7,22 @@ use std::{
     str::FromStr,
 };
 
-/// Gaussian error linear unit (GELU), exact. Any shape.
+/// Applies the exact Gaussian error linear unit (GELU). Any shape.
 pub fn gelu<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     ops::gelu(x, GeluApproximation::None)
 }
 
-/// GELU in its tanh approximation, as in GPT-2. Any shape.
+/// Applies the tanh approximation of GELU, as in GPT-2. Any shape.
 pub fn gelu_tanh<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     ops::gelu(x, GeluApproximation::Tanh)
 }
 
-/// Scaled exponential linear unit (Klambauer et al., "Self-Normalizing Neural Networks", 2017). Any shape.
+/// Applies the scaled exponential linear unit (Klambauer et al., "Self-Normalizing Neural Networks", 2017). Any shape.
 pub fn selu<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     ops::selu(x)
 }
 
-/// Softmax over the last axis; zeros if all of its values are minus infinity. Any shape.
+/// Computes the softmax over the last axis. A row of minus infinities gives zeros. Any shape.
 pub fn softmax<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     let shape = x.dims();
     let columns = shape[D - 1];
@@ -30,31 +30,32 @@ pub fn softmax<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     ops::masked_softmax(x.reshape([1, 1, rows, columns]), 1.0, &KeyRanges::default()).reshape(shape)
 }
 
-/// `ln(1 + exp(x))`, which is about x for large numbers and neither overflows nor vanishes. Any shape.
+/// Computes `ln(1 + exp(x))` without overflow for large x and accurately for very negative x. Any shape.
 pub fn softplus<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     let e = x.clone().abs().neg().exp();
-    // candle's log1p is log(1 + e), which is 0 for small numbers.
+    // candle computes log1p as log(1 + e), which is 0 for small e.
     let small = e.clone().lower_elem(1e-4);
     let log1p = e.clone().log1p().mask_where(small, e.clone() * (e * -0.5 + 1.0));
     activation::relu(x) + log1p
 }
 
-/// An activation function chosen by a configuration: those of transformers that have no parameters.
+/// An activation function without parameters, named as in transformers' configurations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Activation {
-    /// `gelu`, `gelu_python`: exact.
+    /// `gelu`, `gelu_python`: exact GELU.
     Gelu,
-    /// `gelu_10`: exact, limited to ±10.
+    /// `gelu_10`: exact GELU, clamped to ±10.
     Gelu10,
-    /// `gelu_new`, `gelu_pytorch_tanh`, `gelu_fast` and others: the tanh approximation.
+    /// `gelu_new`, `gelu_pytorch_tanh`, `gelu_fast` and others: the tanh approximation of GELU.
     GeluTanh,
     /// `hardswish`: `x min(max(x + 3, 0), 6) / 6`.
     HardSwish,
-    /// `laplace`: the distribution function of a normal distribution with mean `sqrt(1/2)` (Ma et al., "Mega", 2023).
+    /// `laplace`: cumulative distribution function of a normal distribution with mean `sqrt(1/2)` (Ma et al., "Mega",
+    /// 2023).
     Laplace,
-    /// `leaky_relu`: with a slope of 0.01 below 0.
+    /// `leaky_relu`: slope 0.01 for negative values.
     LeakyRelu,
-    /// `linear`: the number itself.
+    /// `linear`: the identity.
     Linear,
     /// `mish`: `x tanh(softplus(x))` (Misra, 2019).
     Mish,
@@ -62,9 +63,9 @@ pub enum Activation {
     QuickGelu,
     /// `relu`.
     Relu,
-    /// `relu2`: its square (So et al., "Primer", 2021).
+    /// `relu2`: the square of ReLU (So et al., "Primer", 2021).
     Relu2,
-    /// `relu6`: limited to 6.
+    /// `relu6`: ReLU clamped to 6.
     Relu6,
     /// `selu`.
     Selu,
@@ -72,13 +73,13 @@ pub enum Activation {
     Sigmoid,
     /// `silu`, `swish`.
     Silu,
-    /// `sqrtsoftplus`: the root of softplus.
+    /// `sqrtsoftplus`: square root of softplus.
     SqrtSoftplus,
     /// `tanh`.
     Tanh,
 }
 
-/// Names in transformers' `config.json`, and what they stand for.
+/// Names in transformers' `config.json` and their functions.
 const NAMES: [(&str, Activation); 23] = [
     ("gelu", Activation::Gelu),
     ("gelu_python", Activation::Gelu),
@@ -136,7 +137,7 @@ impl Activation {
 impl FromStr for Activation {
     type Err = String;
 
-    /// Parses a name of transformers' `config.json`.
+    /// Parses a name from transformers' `config.json`.
     fn from_str(name: &str) -> Result<Self, String> {
         let found = NAMES.iter().find(|(known, _)| *known == name).map(|(_, activation)| *activation);
         found.ok_or_else(|| {

@@ -5,35 +5,36 @@ use std::ops::Range;
 
 use crate::KvCache;
 
-/// Positions that an attention layer must not look at, and a bias of its scores.
+/// Mask of attention scores, with an optional bias.
 #[derive(Clone, Debug)]
 pub enum AttentionMask<B: Backend> {
-    /// Each position sees itself and those before it; queries and keys end together.
+    /// Causal mask: each query attends to its own position and those before it. Queries and keys end at the same position.
     Causal,
-    /// Every position sees every other.
+    /// No mask: every query attends to every key.
     Full,
-    /// Each position sees a range of keys: a window, or all but padding. Nothing of the size of the scores is written down.
+    /// A range of keys per query, for sliding windows and padding. The score matrix is never materialised.
     Ranges(KeyRanges<B>),
-    /// True where a position must not look, `[b, 1, t, s]`. A position that must look nowhere gathers zeros.
+    /// Boolean mask, `[b, 1, t, s]`, true at masked scores. A fully masked query returns zeros.
     Masked(Tensor<B, 4, Bool>),
-    /// A mask, and what is added to the scaled scores; see [`with_bias`](AttentionMask::with_bias).
+    /// A mask, and a bias that is added to the scaled scores; see [`with_bias`](AttentionMask::with_bias).
     Biased(Box<Self>, Tensor<B, 4>),
 }
 
 impl<B: Backend> AttentionMask<B> {
-    /// The mask for `t` positions after `seen` others, in rows that begin with `padding[row]` positions of padding.
+    /// Creates the causal mask of `t` positions after `seen` earlier ones. Row r starts with `padding[r]` positions of
+    /// padding.
     ///
-    /// A position of padding sees only itself.
+    /// A padding position attends only to itself.
     pub fn causal(t: usize, seen: usize, padding: &[usize], device: &B::Device) -> Self {
         Self::within(None, t, 0..seen + t, padding, device)
     }
 
-    /// The same where a position sees no more than the last `window`, itself included, of the positions `keys`, which end
-    /// with the `t` that look.
+    /// Creates a causal sliding-window mask: each query attends to at most the last `window` keys up to and including its
+    /// own position. `keys` are the positions of the keys; the last `t` of them are the queries.
     ///
     /// # Panics
-    /// If there are fewer keys than positions that look, or the window is 0; [`attend`] where padding is given for another number
-    /// of rows than there are.
+    /// If there are fewer keys than queries, or the window is 0. [`attend`] panics if the length of `padding` is not the
+    /// number of rows.
     pub fn within(window: Option<usize>, t: usize, keys: Range<usize>, padding: &[usize], device: &B::Device) -> Self {
         let s = keys.len();
         assert!(t <= s, "{t} positions look at {s}");
@@ -48,12 +49,12 @@ impl<B: Backend> AttentionMask<B> {
         Self::Ranges(KeyRanges { causal: true, window, padding, lengths: None })
     }
 
-    /// The mask for `b` rows of `t` positions after those of a layer's cache, if there is one. Rows begin with `padding[row]`
-    /// positions of padding; an empty slice means none anywhere. The layer's window is that of its cache.
+    /// Creates the mask of `b` rows of `t` positions that follow the positions in a layer's cache, if any. Row r starts
+    /// with `padding[r]` positions of padding; an empty slice means no padding. The window is that of the cache.
     ///
-    /// It serves caches of [fixed size](KvCache::fixed), with which a model is traced, as well as growing ones.
+    /// Growing caches and caches of [fixed size](KvCache::fixed), which serve tracing, are both supported.
     ///
-    /// A position of padding sees only itself.
+    /// A padding position attends only to itself.
     pub fn after(cache: Option<&KvCache<B>>, [b, t]: [usize; 2], padding: &[usize], device: &B::Device) -> Self {
         let Some(cache) = cache else { return Self::causal(t, 0, padding, device) };
         let keys = cache.visible_range(t);
@@ -63,10 +64,10 @@ impl<B: Backend> AttentionMask<B> {
         }
     }
 
-    /// The mask for the positions `[t]`, given as an array, that look at a cache of `keys` positions, of which those behind are not
-    /// written yet: for a [cache of fixed size](crate::KvCache::fixed). `b` rows begin with `padding[row]` positions of padding.
+    /// Creates the mask of a [fixed-size cache](crate::KvCache::fixed) with `keys` slots. The queries' positions are an
+    /// array, `[t]`; slots after a query's position are masked. Row r of `b` starts with `padding[r]` positions of padding.
     ///
-    /// A position of padding sees only itself.
+    /// A padding position attends only to itself.
     pub fn at(window: Option<usize>, positions: Tensor<B, 1, Int>, [b, keys]: [usize; 2], padding: &[usize]) -> Self {
         let ([t], device) = (positions.dims(), positions.device());
         let unpadded = padding.iter().all(|&pad| pad == 0);
@@ -92,8 +93,8 @@ impl<B: Backend> AttentionMask<B> {
         Self::Masked(hidden.expand(shape).bool_or(before.bool_and(places.not_equal(own))))
     }
 
-    /// The mask of rows of `t` positions, of which only the first `lengths[row]` are looked at, as an encoder has it: behind them
-    /// there is padding. In a row of none each position gathers zeros.
+    /// Creates the padding mask of an encoder: queries of row r attend to its first `lengths[r]` positions of `t`. A row of
+    /// length 0 returns zeros.
     pub fn to_lengths(lengths: &[usize], t: usize, device: &B::Device) -> Self {
         if lengths.iter().all(|&length| length >= t) {
             return Self::Full;
@@ -102,10 +103,10 @@ impl<B: Backend> AttentionMask<B> {
         Self::Ranges(KeyRanges { lengths: Some(lengths), ..KeyRanges::default() })
     }
 
-    /// Adds a bias to the scaled scores, `[b or 1, n_head or 1, t or 1, s]`: `softmax(q k^T * scale + bias) v`, as relative
-    /// position biases (T5, Swin) and ALiBi do. It gets a gradient. Biases that are given one after the other add up.
+    /// Adds a bias to the scaled scores, `[b or 1, n_head or 1, t or 1, s]`: `softmax(q k^T * scale + bias) v`, for
+    /// relative position biases (T5, Swin) and ALiBi. The bias gets a gradient. Several biases are summed.
     ///
-    /// With a bias every backend writes the scores down.
+    /// A bias disables fused attention: every backend materialises the score matrix.
     pub fn with_bias(self, bias: Tensor<B, 4>) -> Self {
         match self {
             Self::Biased(mask, other) => Self::Biased(mask, other + bias),
@@ -113,7 +114,7 @@ impl<B: Backend> AttentionMask<B> {
         }
     }
 
-    /// The mask without its bias, and the bias.
+    /// Splits into the mask without its bias, and the bias.
     fn parts(&self) -> (&Self, Option<&Tensor<B, 4>>) {
         match self {
             Self::Biased(mask, bias) => (mask.parts().0, Some(bias)),
@@ -121,8 +122,8 @@ impl<B: Backend> AttentionMask<B> {
         }
     }
 
-    /// The mask of each layer by the window it has, if any; those that see alike share one. `keys(i)` are the positions that
-    /// layer `i` looks at, the same for layers of the same window.
+    /// Creates the mask of each layer from its window, if any. Layers with equal windows share a mask. `keys(i)` are the
+    /// positions of layer i's keys, equal for layers with equal windows.
     pub fn per_layer(
         windows: &[Option<usize>],
         t: usize,
@@ -133,7 +134,7 @@ impl<B: Backend> AttentionMask<B> {
         Self::by_window(windows, |i, window| Self::within(window, t, keys(i), padding, device))
     }
 
-    /// The mask that `mask` returns for the number of each layer and its window; those of the same window share the first one's.
+    /// Calls `mask` with the index and window of each layer. Layers with equal windows share the first one's mask.
     pub fn by_window(windows: &[Option<usize>], mask: impl Fn(usize, Option<usize>) -> Self) -> Vec<Self> {
         let mut masks: Vec<Self> = Vec::with_capacity(windows.len());
         for (i, window) in windows.iter().enumerate() {
@@ -146,14 +147,15 @@ impl<B: Backend> AttentionMask<B> {
     }
 }
 
-/// Numbers of positions on a device, each far below 2^31.
+/// Position counts as an array; each is far below 2^31.
 fn counts<B: Backend>(numbers: impl Iterator<Item = usize>, device: &B::Device) -> Tensor<B, 1, Int> {
     let numbers: Vec<i32> = numbers.map(|number| i32::try_from(number).unwrap_or(i32::MAX)).collect();
     let count = numbers.len();
     Tensor::from_data(TensorData::new(numbers, [count]), device)
 }
 
-/// Queries, keys and values that come out of one affine map, `[b, t, 3 n_head head_dim]`, each `[b, n_head, t, head_dim]`.
+/// Splits the output of a fused projection, `[b, t, 3 n_head head_dim]`, into queries, keys and values, each
+/// `[b, n_head, t, head_dim]`.
 pub fn split_heads<B: Backend>(qkv: Tensor<B, 3>, n_head: usize) -> [Tensor<B, 4>; 3] {
     let [b, t, size] = qkv.dims();
     let qkv = qkv.reshape([b, t, 3 * n_head, size / (3 * n_head)]);
@@ -161,12 +163,12 @@ pub fn split_heads<B: Backend>(qkv: Tensor<B, 3>, n_head: usize) -> [Tensor<B, 4
     parts.map(|part: Tensor<B, 4>| part.swap_dims(1, 2))
 }
 
-/// Scaled dot-product attention, `softmax(q k^T * scale + bias) v` (Vaswani et al., 2017), with dropout of the weights when
-/// a key is given. The bias, if there is one, is the mask's.
+/// Computes scaled dot-product attention, `softmax(q k^T * scale + bias) v` (Vaswani et al., 2017). `dropout` is the rate
+/// and key of attention dropout. The mask holds the bias, if any.
 ///
 /// # Shapes
 /// - queries `[b, n_head, t, head_dim]`
-/// - keys, values `[b, n_kv_head, s, head_dim]`, where each head serves `n_head / n_kv_head` heads of queries
+/// - keys, values `[b, n_kv_head, s, head_dim]`; each key-value head serves `n_head / n_kv_head` query heads
 /// - output `[b, n_head, t, head_dim]`
 pub fn attend<B: Backend>(
     queries: Tensor<B, 4>,

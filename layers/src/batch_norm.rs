@@ -3,12 +3,12 @@ use grove_backend::{Backend, at_least_f32, ops};
 use grove_communicator::Communicator;
 use grove_tree::{Array, Init, Path, Tree, layers_mut};
 
-/// Batch normalisation over images (Ioffe and Szegedy, 2015, <https://arxiv.org/abs/1502.03167>): normalises each
-/// channel to mean 0 and variance 1 over the batch, then scales and shifts it. Statistics and their names are those
-/// of PyTorch's `BatchNorm2d`.
+/// Batch normalisation over images (Ioffe and Szegedy, 2015, <https://arxiv.org/abs/1502.03167>): normalises each channel
+/// to mean 0 and variance 1 over the batch, then scales and shifts it. The statistics and their names are those of
+/// PyTorch's `BatchNorm2d`.
 ///
-/// f16 and bf16 images are normalised in f32, and their running statistics are f32: a variance may exceed the range
-/// of f16, and an update by `momentum` of a step may be below the resolution of bf16.
+/// f16 and bf16 images are normalised in f32, and the running statistics are always f32: a variance may exceed the range of
+/// f16, and an update weighted by `momentum` may be below the resolution of bf16.
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -29,27 +29,27 @@ pub struct BatchNorm<B: Backend> {
     pub weight: Array<B, 1>,
     /// Shift, `[channels]`.
     pub bias: Array<B, 1>,
-    /// Mean used in inference, `[channels]`.
+    /// Mean for inference, `[channels]`.
     #[tree(buffer)]
     pub running_mean: Array<B, 1>,
-    /// Variance used in inference, `[channels]`. Training updates it with the unbiased variance.
+    /// Variance for inference, `[channels]`. Training updates it with the unbiased variance.
     #[tree(buffer)]
     pub running_var: Array<B, 1>,
     /// Added to the variance for numerical stability.
     pub eps: f64,
-    /// Weight of the batch's statistics in the update of the running statistics: `running * (1 - momentum) + batch *
-    /// momentum`.
+    /// Weight of the batch statistics in the update of the running statistics:
+    /// `running * (1 - momentum) + batch * momentum`.
     pub momentum: f64,
-    /// Ranks over all of whose images the batch's statistics are taken; see [`sync_batch_norm`].
+    /// Ranks whose images the batch statistics cover; `None` for this rank alone. See [`sync_batch_norm`].
     #[tree(static)]
     pub ranks: Option<Communicator>,
 }
 
-/// A batch without a variance.
+/// Panic message for a batch with one value per channel, which has no variance.
 const ONE_NUMBER: &str = "batch normalisation of one number a channel: train with more than one image at a time";
 
 impl<B: Backend> BatchNorm<B> {
-    /// Creates a layer with scale 1, shift 0, running mean 0 and running variance 1; eps 1e-5 and momentum 0.1 as in
+    /// Creates a layer with scale 1, shift 0, running mean 0 and running variance 1. eps is 1e-5 and momentum 0.1, as in
     /// PyTorch.
     pub fn new(channels: usize, init: &Init<B>) -> Self {
         Self {
@@ -63,16 +63,16 @@ impl<B: Backend> BatchNorm<B> {
         }
     }
 
-    /// Normalises by the running statistics.
+    /// Normalises with the running statistics.
     ///
     /// # Shapes
     /// - input `[b, channels, h, w]`
-    /// - output as the input
+    /// - output, the shape of the input
     pub fn forward(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
         self.forward_then(x, None, false)
     }
 
-    /// Returns scale and shift of the inference pass, `y = x * scale + shift`, each `[channels]` and in at least f32.
+    /// Returns scale and shift for inference, `y = x * scale + shift`, each `[channels]` and at least f32.
     pub fn scale_and_shift(&self) -> [Tensor<B, 1>; 2] {
         let mean = at_least_f32(self.running_mean.val());
         let of_mean = |x: Tensor<B, 1>| if x.dtype() == mean.dtype() { x } else { x.cast(mean.dtype()) };
@@ -82,16 +82,16 @@ impl<B: Backend> BatchNorm<B> {
         [scale, shift]
     }
 
-    /// Normalises by the batch's own statistics, and returns the output and a layer with updated running statistics.
-    /// `residual`, if `Some`, is added to the output, and `rectify` applies a ReLU after it: `relu(norm(x) +
-    /// residual)`. Both are part of the same pass.
+    /// Normalises with the batch statistics. Returns the output and a layer with updated running statistics. `residual`, if
+    /// `Some`, is added to the output, and `rectify` applies a ReLU after the addition: `relu(norm(x) + residual)`. Both
+    /// are part of the same pass.
     ///
     /// # Shapes
     /// - input and residual `[b, channels, h, w]`
-    /// - output as the input
+    /// - output, the shape of the input
     ///
     /// # Panics
-    /// If there is only one value per channel, which has no variance.
+    /// If there is only one value per channel, because it has no variance.
     pub fn train(&self, x: Tensor<B, 4>, residual: Option<Tensor<B, 4>>, rectify: bool) -> (Tensor<B, 4>, Self) {
         if let Some(ranks) = self.ranks.as_ref().filter(|ranks| ranks.is_shared()) {
             return self.train_on_ranks(x, residual, rectify, ranks);
@@ -105,7 +105,7 @@ impl<B: Backend> BatchNorm<B> {
         (normed.output, self.successor(normed.mean, unbiased))
     }
 
-    /// The layer with running statistics that have moved towards a batch's mean and unbiased variance.
+    /// Returns the layer with running statistics moved towards a batch's mean and unbiased variance.
     fn successor(&self, mean: Tensor<B, 1>, variance: Tensor<B, 1>) -> Self {
         let moved = |running: &Array<B, 1>, new: Tensor<B, 1>| {
             let running = at_least_f32(running.val());
@@ -119,7 +119,7 @@ impl<B: Backend> BatchNorm<B> {
         }
     }
 
-    /// [`train`](Self::train) by the statistics of the images of all ranks. Ranks may have different numbers of images.
+    /// [`train`](Self::train) with the batch statistics of all ranks. Ranks may have different numbers of images.
     fn train_on_ranks(
         &self,
         x: Tensor<B, 4>,
@@ -132,7 +132,7 @@ impl<B: Backend> BatchNorm<B> {
         let ([b, c, h, w], wide) = (x.dims(), x.dtype());
         let all_reduce = |x: Tensor<B, 1>| ops::all_reduce_wide(x, "batch statistics", ranks);
         let own = Tensor::from_data(TensorData::from([(b * h * w) as f32]), (&x.device(), wide));
-        // In a program the number of other ranks' images is that of each run, so that it is an array.
+        // The other ranks' image counts may change from run to run of a compiled program, so the total is an array.
         let count = all_reduce(own);
         if !B::LAZY && !B::FUSES {
             let count = count.clone().into_data().iter::<f64>().next();
@@ -151,12 +151,12 @@ impl<B: Backend> BatchNorm<B> {
         };
         let y = if rectify { relu(y) } else { y };
         let y = if y.dtype() == dtype { y } else { y.cast(dtype) };
-        // No gradient flows through running statistics.
+        // Running statistics get no gradient.
         let unbiased = variance * (count.clone() / count.sub_scalar(1.0));
         (y, self.successor(mean.detach(), unbiased.detach()))
     }
 
-    /// [`forward`](Self::forward), then the optional addition of `residual`, then a ReLU if `rectify` is true.
+    /// Computes [`forward`](Self::forward), adds `residual` if it is `Some`, then applies a ReLU if `rectify` is true.
     pub fn forward_then(&self, x: Tensor<B, 4>, residual: Option<Tensor<B, 4>>, rectify: bool) -> Tensor<B, 4> {
         let (dtype, x) = (x.dtype(), at_least_f32(x));
         let [scale, shift] = self.scale_and_shift().map(|row| {
@@ -173,9 +173,10 @@ impl<B: Backend> BatchNorm<B> {
     }
 }
 
-/// The model with every [`BatchNorm`] normalising by the images of all ranks in training, as PyTorch's `SyncBatchNorm`: on n
-/// ranks with a part of the batch each, it trains as on one with the whole. `grove_train::fit` does it for its own ranks. One
-/// rank makes layers that normalise by their own images again.
+/// Returns the model with every [`BatchNorm`] using the batch statistics of all ranks in training, as PyTorch's
+/// `SyncBatchNorm`. Training on n ranks with a part of the batch each is then equivalent to training on one rank with the
+/// whole batch. `grove_train::fit` calls this function with its own ranks. A communicator of one rank restores per-rank
+/// statistics.
 pub fn sync_batch_norm<B: Backend, M: Tree<B>>(mut model: M, ranks: &Communicator) -> M {
     layers_mut::<B, M, BatchNorm<B>>(&mut model, |_: &Path, norm| {
         norm.ranks = ranks.is_shared().then(|| ranks.clone())

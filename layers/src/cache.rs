@@ -3,24 +3,25 @@ use grove_backend::{Backend, ops};
 use grove_tree::{Array, Tree};
 use std::ops::Range;
 
-/// Keys and values of the positions that one attention layer has seen, so that decoding does not recompute them.
+/// Key-value cache of one attention layer: the keys and values of all positions seen, so that decoding does not recompute
+/// them.
 ///
-/// Memory is allocated ahead: once if the number of positions is known, else it doubles when it runs out. Appending a
-/// position then writes only that position if the backend can write in place. The cache of a layer with a window keeps
-/// the window and a little room in which the window moves.
+/// Memory is allocated ahead: once if the number of positions is known, else the capacity doubles when it is exhausted.
+/// Appending a position writes only that position on backends that can write in place. The cache of a sliding-window layer
+/// holds the window and some slack in which the window moves.
 #[derive(Tree, Clone, Debug, Default)]
 pub struct KvCache<B: Backend> {
-    /// Keys and values, each `[b, n_kv_head, capacity, head_dim]`; none before the first position.
+    /// Keys and values, each `[b, n_kv_head, capacity, head_dim]`; `None` before the first append.
     buffers: Option<(Array<B, 4>, Array<B, 4>)>,
-    /// The position at the beginning of the buffers.
+    /// Position of the first slot of the buffers.
     first: usize,
     /// Number of positions seen.
     len: usize,
     /// Expected number of positions; 0 if unknown.
     room: usize,
-    /// Window: the number of positions that a query attends to, including its own; `None` for all.
+    /// Window size: number of positions that a query attends to, including its own; `None` for all.
     window: Option<usize>,
-    /// Number of positions seen, `[1]`, of a cache of fixed size, whose `room` is its size and whose `len` stays 0.
+    /// Number of positions seen, `[1]`, in a cache of fixed size. `room` is then the capacity, and `len` stays 0.
     position: Option<Array<B, 1, Int>>,
 }
 
@@ -30,26 +31,26 @@ const FIRST_CAPACITY: usize = 64;
 /// Extra positions in a window's buffer, so that the window is not moved at every step.
 const SLACK: usize = 64;
 
-/// The largest number of positions that can be removed from the end of a window's cache.
+/// Maximum number of positions that [`KvCache::truncate`] can remove from the cache of a sliding-window layer.
 pub const MAX_ROLLBACK: usize = 16;
 
 impl<B: Backend> KvCache<B> {
-    /// An empty cache, for layers that attend to all positions.
+    /// Creates an empty cache for a layer that attends to all positions.
     pub fn new() -> Self {
         Self { buffers: None, first: 0, len: 0, room: 0, window: None, position: None }
     }
 
-    /// An empty cache that allocates memory for `room` positions at once.
+    /// Creates an empty cache that allocates memory for `room` positions at once.
     pub fn with_room(room: usize) -> Self {
         Self { room, ..Self::new() }
     }
 
-    /// An empty cache for a layer in which a position attends to itself and the `window - 1` positions before it.
+    /// Creates an empty cache for a layer in which a position attends to itself and the `window - 1` positions before it.
     pub fn windowed(window: usize) -> Self {
         Self { window: Some(window), ..Self::new() }
     }
 
-    /// An empty cache for a layer with or without a window, for `room` expected positions (0: unknown).
+    /// Creates an empty cache for a layer with or without a window and for `room` expected positions (0 if unknown).
     pub fn for_window(window: Option<usize>, room: usize) -> Self {
         match window {
             Some(window) if room == 0 || window < room => Self::windowed(window),
@@ -57,26 +58,28 @@ impl<B: Backend> KvCache<B> {
         }
     }
 
-    /// An empty cache of fixed size for `capacity` positions, for a layer with or without a window. The number of positions seen
-    /// is an array, so that a traced decoding step serves every position: one program instead of one for each. In transformers
-    /// `StaticCache`.
+    /// Creates an empty cache of fixed size for `capacity` positions, for a layer with or without a window; transformers'
+    /// `StaticCache`. The number of positions seen is an array, so that one traced decoding step, hence one program, serves
+    /// every position.
     ///
-    /// Attention reads all of it at each step, whatever was seen. Positions beyond the capacity overwrite the last, and
-    /// [`truncate`](Self::truncate) takes any length: the caller counts. [`len`](Self::len) refuses, since the number is an array.
+    /// Attention reads the whole cache at each step. The caller must count positions: positions beyond the capacity
+    /// overwrite the last slots, [`truncate`](Self::truncate) accepts any length, and [`len`](Self::len) panics, because
+    /// the number is an array.
     pub fn fixed(window: Option<usize>, capacity: usize, device: &B::Device) -> Self {
         let position = Array::new(Tensor::zeros([1], device));
         Self { room: capacity, window, position: Some(position), ..Self::new() }
     }
 
-    /// Returns the positions of the next `t`, `[t]`, in a cache of [fixed](Self::fixed) size; `None` in others.
+    /// Returns the positions of the next `t` tokens, `[t]`, for a cache of [fixed](Self::fixed) size; `None` for other
+    /// caches.
     pub fn positions(&self, t: usize) -> Option<Tensor<B, 1, Int>> {
         let position = self.position.as_ref()?.val();
         let offsets = Tensor::<B, 1, Int>::arange(0..t as i64, &position.device());
         Some(offsets.cast(IntDType::from(position.dtype())) + position.expand([t]))
     }
 
-    /// Returns a cache of [fixed](Self::fixed) size with room for more positions, which holds what this one holds. Other caches,
-    /// and one that is as large already, stay.
+    /// Enlarges a cache of [fixed](Self::fixed) size to `capacity` and keeps its contents. Returns other caches, and caches
+    /// that are large enough, unchanged.
     pub fn with_capacity(self, capacity: usize) -> Self {
         if self.position.is_none() || capacity <= self.room {
             return self;
@@ -90,7 +93,7 @@ impl<B: Backend> KvCache<B> {
     }
 
     /// Bytes that the caches of layers with these windows take for `positions` positions. `numbers` is the number of
-    /// elements per position, keys and values together; `size` is the bytes of an element.
+    /// elements per position, keys and values together. `size` is the size of an element in bytes.
     pub fn bytes(windows: impl Iterator<Item = Option<usize>>, positions: usize, numbers: usize, size: usize) -> usize {
         let held = |window: Option<usize>| match window {
             Some(window) => positions.min(window + MAX_ROLLBACK + SLACK),
@@ -102,7 +105,7 @@ impl<B: Backend> KvCache<B> {
     /// Number of positions seen.
     ///
     /// # Panics
-    /// If the cache is of [fixed](Self::fixed) size: its number of positions is an array, which a traced program does not know.
+    /// If the cache is of [fixed](Self::fixed) size: the number of positions is an array, which is unknown while tracing.
     #[track_caller]
     pub fn len(&self) -> usize {
         assert!(
@@ -127,20 +130,20 @@ impl<B: Backend> KvCache<B> {
         self.len() == 0
     }
 
-    /// The positions whose keys an [`append`](Self::append) of `t` positions returns.
+    /// Positions whose keys [`append`](Self::append) would return for `t` new positions.
     pub fn visible_range(&self, t: usize) -> Range<usize> {
         if self.position.is_some() {
             return 0..self.room;
         }
         let from = match self.window {
-            // The first position that the first new query attends to.
+            // First position that the first new query attends to.
             Some(window) => (self.len + 1).saturating_sub(window).max(self.first),
             None => 0,
         };
         from..self.len + t
     }
 
-    /// Appends positions. Returns the keys and values that the new positions attend to, and the new cache.
+    /// Appends positions. Returns the keys and values that the new positions attend to, and the updated cache.
     ///
     /// # Shapes
     /// - keys, values `[b, n_kv_head, t, head_dim]`
@@ -152,7 +155,7 @@ impl<B: Backend> KvCache<B> {
         let [b, n_head, t, head_dim] = keys.dims();
         let seen = self.visible_range(t);
         let held = self.len - self.first;
-        // A full window's buffer is compacted: it keeps the positions that later queries attend to, also after a
+        // A full sliding-window buffer is compacted. It keeps the positions that later queries attend to, also after a
         // truncation.
         let capacity = self.window.map(|window| window + MAX_ROLLBACK + SLACK);
         let kept = match (self.window, capacity) {
@@ -161,14 +164,14 @@ impl<B: Backend> KvCache<B> {
         };
         let (dropped, len) = (held - kept, self.len + t);
         let place = |at: usize, count: usize| [0..b, 0..n_head, at..at + count, 0..head_dim];
-        // The arrays are taken apart here, so that each handle is the only one and the buffer is written in place.
+        // Taking the arrays out of the cache leaves one handle to each buffer, so that the backend can write in place.
         let (old_keys, old_values) = self.buffers.map(|(keys, values)| (keys.into_val(), values.into_val())).unzip();
         let (old_keys, old_values) = (old_keys.flatten(), old_values.flatten());
         if let Some(capacity) = capacity.filter(|&capacity| kept + t > capacity) {
-            // More positions than the buffer holds: all are concatenated for this call, and the last of them are kept.
+            // The new positions exceed the buffer: all are concatenated for this call, and the last of them are kept.
             let begin = |buffer: Option<Tensor<B, 4>>, new: Tensor<B, 4>| {
                 let old = buffer.map(|buffer| buffer.slice(place(dropped, kept)));
-                let all = Tensor::cat(old.into_iter().chain([new]).collect(), 2); // from position first + dropped
+                let all = Tensor::cat(old.into_iter().chain([new]).collect(), 2); // starts at position first + dropped
                 let end = all.dims()[2];
                 let keep = end.min(capacity - SLACK);
                 let empty = Tensor::zeros([b, n_head, capacity, head_dim], (&all.device(), all.dtype()));
@@ -220,7 +223,7 @@ impl<B: Backend> KvCache<B> {
         (keys, values, Self { buffers, room, window, position, ..Self::new() })
     }
 
-    /// Appends positions in place, as [`append`](Self::append). Returns the keys and values that the new positions attend
+    /// Appends positions in place, like [`append`](Self::append). Returns the keys and values that the new positions attend
     /// to.
     pub fn update(&mut self, keys: Tensor<B, 4>, values: Tensor<B, 4>) -> [Tensor<B, 4>; 2] {
         let (keys, values, cache) = std::mem::replace(self, Self::new()).append(keys, values);
@@ -228,11 +231,11 @@ impl<B: Backend> KvCache<B> {
         [keys, values]
     }
 
-    /// Returns the cache without the positions from `len` on. Returns `None` if it has fewer positions, or if its
-    /// window no longer holds what the next position attends to. At most [`MAX_ROLLBACK`] positions can be taken
-    /// back from the furthest one seen.
+    /// Removes the positions from `len` on. Returns `None` if the cache has fewer positions, or if it no longer holds the
+    /// window of the next position. At most [`MAX_ROLLBACK`] positions before the furthest one seen can be removed from a
+    /// sliding-window cache.
     pub fn truncate(self, len: usize) -> Option<Self> {
-        // One of fixed size holds all positions, with or without a window.
+        // A cache of fixed size holds all positions, with or without a window.
         if let Some(position) = self.position {
             let position = position.val();
             let seen =
@@ -262,7 +265,7 @@ mod tests {
     use super::*;
     use burn_flex::Flex;
 
-    /// Positions are told apart by their number.
+    /// Keys whose values are their positions.
     fn positions(range: Range<usize>) -> Tensor<Flex, 4> {
         let numbers =
             Tensor::<Flex, 1, burn::tensor::Int>::arange(range.start as i64..range.end as i64, &Default::default());
@@ -288,7 +291,7 @@ mod tests {
     fn a_window_keeps_what_is_seen() {
         for window in [1, 2, 7, 100] {
             let mut cache = KvCache::windowed(window);
-            // One at a time beyond the capacity, then many at once, then after a truncation.
+            // Single positions beyond the capacity, then many at once, then after truncations.
             let steps = [3, 1, 1].into_iter().chain([1; 200]).chain([2, 5, 300, 1, 40]).chain([1; 90]);
             for (i, t) in steps.enumerate() {
                 let new = positions(cache.len()..cache.len() + t);
@@ -302,7 +305,7 @@ mod tests {
                 assert!(next.buffers.as_ref().is_some_and(|(keys, _)| keys.shape()[2] <= most));
                 cache = next;
                 if i % 5 == 3 {
-                    // Positions that were taken back are appended again, unchanged.
+                    // Removed positions are appended again, unchanged.
                     let (len, back) = (cache.len(), MAX_ROLLBACK.min(cache.len()));
                     cache = cache.truncate(len - back).expect("few positions are taken back");
                     let seen = cache.visible_range(back);

@@ -17,9 +17,9 @@ use grove_tree::{Array, Init, Tree};
 /// ```
 #[derive(Tree, Clone, Debug)]
 pub struct Conv2d<B: Backend> {
-    /// `[out, in / groups, kernel height, kernel width]`, as in PyTorch's files.
+    /// Kernel, `[out, in / groups, kernel height, kernel width]`, as in PyTorch's files.
     pub weight: Array<B, 4>,
-    /// `[out]`; `None` for a convolution without a bias.
+    /// Bias, `[out]`; `None` for a convolution without a bias.
     pub bias: Option<Array<B, 1>>,
     /// Stride, padding, dilation and groups.
     #[tree(static)]
@@ -27,9 +27,9 @@ pub struct Conv2d<B: Backend> {
 }
 
 impl<B: Backend> Conv2d<B> {
-    /// Creates a convolution without a bias. Weights are normally distributed so that the variance of gradients is
-    /// preserved through a ReLU (He et al., 2015, <https://arxiv.org/abs/1502.01852>; PyTorch's `kaiming_normal_`
-    /// with `fan_out`).
+    /// Creates a convolution without a bias. Weights are normally distributed with the standard deviation that preserves
+    /// the variance of gradients through a ReLU (He et al., 2015, <https://arxiv.org/abs/1502.01852>; PyTorch's
+    /// `kaiming_normal_` with `fan_out`).
     ///
     /// # Panics
     /// If the groups do not divide the channels.

@@ -16,9 +16,9 @@ use grove_tree::{Array, Init, Tree};
 /// ```
 #[derive(Tree, Clone, Debug)]
 pub struct Conv1d<B: Backend> {
-    /// `[out, in / groups, kernel]`, as in PyTorch's files.
+    /// Kernel, `[out, in / groups, kernel]`, as in PyTorch's files.
     pub weight: Array<B, 3>,
-    /// `[out]`; `None` for a convolution without a bias.
+    /// Bias, `[out]`; `None` for a convolution without a bias.
     pub bias: Option<Array<B, 1>>,
     /// Stride, padding, dilation and groups.
     #[tree(static)]
@@ -28,13 +28,13 @@ pub struct Conv1d<B: Backend> {
 /// Options of a 1-D convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conv1dOptions {
-    /// Positions from one window to the next.
+    /// Distance between the starts of neighbouring windows.
     pub stride: usize,
-    /// Zeros before and after a sequence.
+    /// Number of zeros added to each end of a sequence.
     pub padding: usize,
-    /// Distance of the positions of a window.
+    /// Distance between the positions within a window.
     pub dilation: usize,
-    /// Groups of channels that are convolved separately.
+    /// Number of groups of channels, each convolved separately.
     pub groups: usize,
 }
 
@@ -68,7 +68,7 @@ impl<B: Backend> Conv1d<B> {
     pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         let Conv1dOptions { stride, padding, dilation, groups } = self.options;
         let options = Conv2dOptions { stride: [1, stride], padding: [0, padding], dilation: [1, dilation], groups };
-        // An image of one row.
+        // A sequence is an image of height 1.
         let y = ops::conv2d(x.unsqueeze_dim::<4>(2), self.weight.val().unsqueeze_dim(2), options).squeeze_dim::<3>(2);
         match &self.bias {
             Some(bias) => y + bias.val().reshape([1, bias.shape()[0], 1]),

@@ -4,7 +4,7 @@ use grove_tree::{Init, Tree};
 
 use crate::{BatchNorm, Conv2d};
 
-/// A convolution without a bias, followed by batch normalisation. Inference is one fused pass on backends with a
+/// A convolution without a bias, followed by batch normalisation. Inference is a single fused operation on backends with a
 /// kernel for it.
 #[derive(Tree, Clone, Debug)]
 pub struct ConvBn<B: Backend> {
@@ -15,14 +15,14 @@ pub struct ConvBn<B: Backend> {
 }
 
 impl<B: Backend> ConvBn<B> {
-    /// See [`Conv2d::kaiming`] and [`BatchNorm::new`].
+    /// Creates the convolution with [`Conv2d::kaiming`] and the normalisation with [`BatchNorm::new`].
     pub fn new(inputs: usize, outputs: usize, kernel: [usize; 2], options: Conv2dOptions, init: &Init<B>) -> Self {
         let conv = Conv2d::kaiming(inputs, outputs, kernel, options, &init.named("conv"));
         Self { conv, norm: BatchNorm::new(outputs, &init.named("norm")) }
     }
 
-    /// Inference by the running statistics: `relu(norm(conv(x)) + residual)`. The addition takes place if `residual`
-    /// is `Some`, the ReLU if `rectify` is true.
+    /// Normalises with the running statistics: `relu(norm(conv(x)) + residual)`. The residual is added if it is `Some`, and
+    /// the ReLU applied if `rectify` is true.
     ///
     /// # Shapes
     /// - input `[b, in, h, w]`
@@ -36,7 +36,7 @@ impl<B: Backend> ConvBn<B> {
         ops::conv2d_fused(x, self.conv.weight.val(), epilogue, self.conv.options)
     }
 
-    /// Normalises by the batch's own statistics; also returns the layer with updated running statistics. See
+    /// Normalises with the batch statistics. Returns the output and a layer with updated running statistics. See
     /// [`BatchNorm::train`].
     pub fn train(&self, x: Tensor<B, 4>, residual: Option<Tensor<B, 4>>, rectify: bool) -> (Tensor<B, 4>, Self) {
         let (y, norm) = self.norm.train(self.conv.forward(x), residual, rectify);

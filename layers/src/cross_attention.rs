@@ -4,8 +4,8 @@ use grove_tree::{Array, Key, Tree};
 
 use crate::{AttentionMask, attend};
 
-/// Keys and values of an encoder's states, for the cross-attention of a decoder (Vaswani et al., "Attention Is All You
-/// Need", 2017). They are computed once, and used in every step of decoding.
+/// Keys and values of an encoder's output, for the cross-attention of a decoder (Vaswani et al., "Attention Is All You
+/// Need", 2017). They are computed once and read by every decoding step.
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -21,14 +21,14 @@ use crate::{AttentionMask, attend};
 /// ```
 #[derive(Tree, Clone, Debug)]
 pub struct CrossCache<B: Backend> {
-    /// `[b, n_kv_head, s, head_dim]`.
+    /// Keys, `[b, n_kv_head, s, head_dim]`.
     pub keys: Array<B, 4>,
-    /// `[b, n_kv_head, s, head_dim]`.
+    /// Values, `[b, n_kv_head, s, head_dim]`.
     pub values: Array<B, 4>,
 }
 
 impl<B: Backend> CrossCache<B> {
-    /// Creates a cache of keys and values, `[b, n_kv_head, s, head_dim]`.
+    /// Creates a cache from keys and values, `[b, n_kv_head, s, head_dim]`.
     ///
     /// # Panics
     /// If their shapes differ.
@@ -37,7 +37,7 @@ impl<B: Backend> CrossCache<B> {
         Self { keys: Array::new(keys), values: Array::new(values) }
     }
 
-    /// Number of positions of the encoder.
+    /// Number of encoder positions.
     pub fn len(&self) -> usize {
         self.keys.shape()[2]
     }
@@ -47,9 +47,8 @@ impl<B: Backend> CrossCache<B> {
         self.len() == 0
     }
 
-    /// Attention of any number of queries to the encoder's positions, by [`attend`]. The mask is
-    /// [`AttentionMask::Full`], or [`AttentionMask::to_lengths`] where the encoder's sequences are padded; either may have a
-    /// bias.
+    /// Attends from any number of queries to the encoder's positions with [`attend`]. The mask is [`AttentionMask::Full`],
+    /// or [`AttentionMask::to_lengths`] if the encoder's sequences are padded. Either may have a bias.
     ///
     /// # Shapes
     /// - queries and output `[b, n_head, t, head_dim]`

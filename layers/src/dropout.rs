@@ -2,13 +2,13 @@ use burn::tensor::Tensor;
 use grove_backend::{Backend, Dropout};
 use grove_tree::Key;
 
-/// Key of a numbered part of a model; none without a key, which is inference. Parts of different numbers have independent
+/// Derives the key of part number `part` of a model; `None` (inference) stays `None`. Different parts have independent
 /// keys.
 pub fn part_key(key: Option<Key>, part: usize) -> Option<Key> {
     key.map(|key| key.fold_in(part as u32))
 }
 
-/// Keys of the first `N` parts; see [`part_key`].
+/// Derives the keys of the first `N` parts; see [`part_key`].
 ///
 /// ```
 /// use grove_layers::part_keys;
@@ -20,11 +20,11 @@ pub fn part_keys<const N: usize>(key: Option<Key>) -> [Option<Key>; N] {
     std::array::from_fn(|part| part_key(key, part))
 }
 
-/// Sets elements to 0 with probability `rate` and divides the others by `1 - rate`, so that the mean stays
-/// (Srivastava et al., 2014). Without a key, or with rate 0, nothing happens. Any shape.
+/// Sets elements to 0 with probability `rate` and divides the others by `1 - rate`, so that the expectation is unchanged
+/// (Srivastava et al., 2014). Returns the input without a key, or with rate 0. Any shape.
 ///
-/// The elements that stay are those of `key.bernoulli(shape, 1 - rate)`. Nothing is kept for the backward pass, which draws
-/// them again.
+/// The kept elements are those of `key.bernoulli(shape, 1 - rate)`. No mask is stored for the backward pass, which
+/// generates it again.
 pub fn dropout<B: Backend, const D: usize>(x: Tensor<B, D>, rate: f64, key: Option<Key>) -> Tensor<B, D> {
     match key.and_then(|key| Dropout::new(key.words(), rate)) {
         Some(dropout) => grove_backend::dropout(x, dropout),

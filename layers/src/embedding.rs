@@ -2,10 +2,10 @@ use burn::tensor::{Int, Tensor};
 use grove_backend::{Backend, ops};
 use grove_tree::{Array, Init, Tree};
 
-/// An embedding table: one row for each symbol.
+/// An embedding table with one row per symbol.
 #[derive(Tree, Clone, Debug)]
 pub struct Embedding<B: Backend> {
-    /// `[symbols, size]`.
+    /// Table, `[symbols, size]`.
     pub weight: Array<B, 2>,
 }
 
@@ -15,7 +15,7 @@ impl<B: Backend> Embedding<B> {
         Self { weight: init.named("weight").normal([symbols, size], std) }
     }
 
-    /// Looks up rows. Symbols must lie in `0..symbols`, which is not checked here; callers check outside input.
+    /// Looks up rows. Symbols must be in `0..symbols`. The range is not checked here; callers check untrusted input.
     ///
     /// # Shapes
     /// - input `[b, t]`
@@ -24,7 +24,7 @@ impl<B: Backend> Embedding<B> {
         ops::embedding(self.weight.val(), symbols)
     }
 
-    /// Output layer of a language model with tied weights: the product of `x` with each row of the table.
+    /// Applies the table as the output layer of a language model with tied weights: the product of `x` with each row.
     ///
     /// # Shapes
     /// - input `[b, t, size]`

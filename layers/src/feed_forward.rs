@@ -4,7 +4,7 @@ use grove_tree::Array;
 
 use crate::{Activation, Linear};
 
-/// The feed-forward layer of a transformer: a linear layer, an activation, a linear layer.
+/// Applies the feed-forward block of a transformer: a linear layer, an activation, a linear layer.
 ///
 /// # Shapes
 /// - input `[..., in]`, `up` `[in, inner]`, `down` `[inner, out]`
@@ -18,8 +18,8 @@ pub fn feed_forward<B: Backend, const D: usize>(
     down.forward(activation.forward(up.forward(x)))
 }
 
-/// Layer scale (Touvron et al., "Going deeper with Image Transformers", 2021, <https://arxiv.org/abs/2103.17239>): multiplies
-/// each channel of a residual branch, the last axis, by a trained factor. `None` changes nothing.
+/// Applies layer scale (Touvron et al., "Going deeper with Image Transformers", 2021, <https://arxiv.org/abs/2103.17239>):
+/// multiplies each channel (last axis) of a residual branch by a trained factor. `None` returns the input.
 ///
 /// # Shapes
 /// - input and output `[..., size]`, factors `[size]`

@@ -15,7 +15,7 @@ pub fn to_heads<B: Backend>(x: Tensor<B, 3>, n_head: usize) -> Tensor<B, 4> {
     x.reshape([b, t, n_head, size / n_head]).swap_dims(1, 2)
 }
 
-/// Concatenates attention heads; the reverse of [`to_heads`].
+/// Concatenates attention heads; the inverse of [`to_heads`].
 ///
 /// # Shapes
 /// - input `[b, n_head, t, head_dim]`

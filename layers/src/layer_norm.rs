@@ -31,7 +31,7 @@ impl<B: Backend> LayerNorm<B> {
         row_norm(x, &self.weight, self.bias.as_ref(), RowNorm { centred: true, eps: self.eps })
     }
 
-    /// Applies the normalisation to the channels of each pixel of images, as in ConvNeXt.
+    /// Normalises the channels of each pixel of images, as in ConvNeXt.
     ///
     /// # Shapes
     /// - input `[b, size, h, w]`

@@ -1,7 +1,7 @@
-//! Layers: structs of arrays with a `forward` method. A layer is a tree, without a training mode, a name or hidden
-//! state.
+//! Neural-network layers: structs of arrays with a `forward` method. A layer is a tree. It has no training mode, no name
+//! and no hidden state.
 //!
-//! Randomness is passed as a key: `Option<Key>`, where `None` means inference.
+//! Randomness is passed as an `Option<Key>`; `None` selects inference.
 #![warn(missing_docs)]
 
 pub mod activation;

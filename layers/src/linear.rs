@@ -4,39 +4,39 @@ use grove_tree::{Array, Init, Key, Tree, cast};
 
 use crate::Lora;
 
-/// A linear map of the last axis, `y = x W + b`, with an optional low-rank update (LoRA).
+/// A linear layer, `y = x W + b` over the last axis, with an optional low-rank update (LoRA).
 #[derive(Tree, Clone, Debug)]
 #[tree(layer)]
 pub struct Linear<B: Backend> {
-    /// `[in, out]`, the layout of GPT-2's files; PyTorch's `nn.Linear` has `[out, in]`.
+    /// Weight, `[in, out]`, the layout of GPT-2's files. PyTorch's `nn.Linear` has `[out, in]`.
     pub weight: Array<B, 2>,
-    /// `[out]`; `None` for no bias.
+    /// Bias, `[out]`; `None` for a layer without a bias.
     pub bias: Option<Array<B, 1>>,
-    /// Low-rank update that is trained in place of the weight; `None` for a plain linear map. See
+    /// Low-rank update, trained in place of the weight; `None` for a plain linear layer. See
     /// [`with_lora`](Self::with_lora).
     pub low_rank: Option<Lora<B>>,
 }
 
 impl<B: Backend> Linear<B> {
-    /// Creates a map from its weight, `[in, out]`, and its bias, `[out]`.
+    /// Creates a layer from a weight `[in, out]` and a bias `[out]`.
     pub fn new(weight: Array<B, 2>, bias: Option<Array<B, 1>>) -> Self {
         Self { weight, bias, low_rank: None }
     }
 
-    /// Creates a map with normally distributed weights of standard deviation `std`, and a bias of zeros.
+    /// Creates a layer with normally distributed weights of standard deviation `std` and a zero bias.
     pub fn normal(inputs: usize, outputs: usize, std: f64, init: &Init<B>) -> Self {
         let weight = init.named("weight").normal([inputs, outputs], std);
         Self::new(weight, Some(init.named("bias").zeros([outputs])))
     }
 
-    /// Creates a map with weights and bias uniform in `±1 / sqrt(inputs)`, PyTorch's default for `nn.Linear`.
+    /// Creates a layer with weight and bias uniform in `±1 / sqrt(inputs)`, PyTorch's default for `nn.Linear`.
     pub fn torch_default(inputs: usize, outputs: usize, init: &Init<B>) -> Self {
         let bound = 1.0 / (inputs as f32).sqrt();
         let weight = init.named("weight").uniform([inputs, outputs], -bound, bound);
         Self::new(weight, Some(init.named("bias").uniform([outputs], -bound, bound)))
     }
 
-    /// Adds a low-rank update, which is zero at first; see [`Lora::new`].
+    /// Adds a low-rank update, initially zero; see [`Lora::new`].
     ///
     /// # Panics
     /// If the weight is absent.
@@ -47,7 +47,7 @@ impl<B: Backend> Linear<B> {
         Self { low_rank: Some(cast(low_rank, self.weight.dtype().into())), ..self }
     }
 
-    /// Adds the low-rank update, if there is one, to the weight.
+    /// Merges the low-rank update, if any, into the weight.
     pub fn merge_lora(self) -> Self {
         match self.low_rank {
             Some(change) => Self::new(Array::new(self.weight.val() + change.matrix()), self.bias),
@@ -55,7 +55,7 @@ impl<B: Backend> Linear<B> {
         }
     }
 
-    /// Applies the map.
+    /// Applies the layer.
     ///
     /// # Shapes
     /// - input `[..., in]`

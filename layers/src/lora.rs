@@ -1,7 +1,7 @@
-//! LoRA: low-rank updates that are trained in place of the weights of a model's linear layers (Hu et al., "LoRA: Low-Rank
-//! Adaptation of Large Language Models", 2021, <https://arxiv.org/abs/2106.09685>). Reference: Hugging Face's peft.
+//! LoRA: low-rank updates that are trained in place of the weights of linear layers (Hu et al., "LoRA: Low-Rank Adaptation
+//! of Large Language Models", 2021, <https://arxiv.org/abs/2106.09685>). Reference: Hugging Face's peft.
 //!
-//! The functions work on any tree with [`Linear`] layers, by their paths.
+//! The functions select [`Linear`] layers of any tree by their paths.
 //!
 //! ```
 //! use grove_layers::{Linear, lora};
@@ -26,21 +26,21 @@ use thiserror::Error;
 
 use crate::{Linear, linear::affine};
 
-/// Low-rank update of a linear map, `x -> scale * (x A) B`.
+/// Low-rank update of a linear layer, `x -> scale * (x A) B`.
 #[derive(Tree, Clone, Debug)]
 pub struct Lora<B: Backend> {
-    /// `[in, rank]`.
+    /// Down-projection `A`, `[in, rank]`.
     pub a: Array<B, 2>,
-    /// `[rank, out]`.
+    /// Up-projection `B`, `[rank, out]`.
     pub b: Array<B, 2>,
-    /// Factor of the product: `alpha / rank`, or `alpha / sqrt(rank)` for rank-stabilised LoRA (Kalajdzievski, 2023,
+    /// Scale of the product: `alpha / rank`, or `alpha / sqrt(rank)` for rank-stabilised LoRA (Kalajdzievski, 2023,
     /// <https://arxiv.org/abs/2312.03732>).
     pub scale: f64,
 }
 
 impl<B: Backend> Lora<B> {
-    /// Creates an update that is zero: `A` uniform in `±1 / sqrt(inputs)` and `B` zero, as in peft. The factor is
-    /// `alpha / rank`.
+    /// Creates an update that is initially zero: `A` is uniform in `±1 / sqrt(inputs)` and `B` is zero, as in peft. The
+    /// scale is `alpha / rank`.
     ///
     /// # Panics
     /// If the rank is 0.
@@ -63,13 +63,13 @@ impl<B: Backend> Lora<B> {
         affine(affine(x, &self.a, None).mul_scalar(self.scale), &self.b, None)
     }
 
-    /// The update as a matrix, `[in, out]`.
+    /// Returns the update as a matrix, `[in, out]`.
     pub fn matrix(&self) -> Tensor<B, 2> {
         matmul(self.a.val(), self.b.val()).mul_scalar(self.scale)
     }
 }
 
-/// Options of [`add`] that describe no adapters.
+/// Errors of [`add`].
 #[derive(Error, PartialEq, Eq)]
 pub enum LoraError {
     /// The rank is 0.
@@ -83,7 +83,7 @@ pub enum LoraError {
         /// Some paths of linear layers.
         paths: Vec<String>,
     },
-    /// A target has an adapter.
+    /// A matching layer already has an adapter.
     #[error("the linear layer `{path}` has an adapter; merge it first")]
     Adapted {
         /// The path of the layer.
@@ -98,11 +98,11 @@ impl std::fmt::Debug for LoraError {
     }
 }
 
-/// Adds adapters, initially zero, to each linear layer whose path matches one of the targets, which are patterns as of
-/// [`by_path`]. The layers' weights must be present.
+/// Adds adapters, initially zero, to each linear layer whose path matches one of the targets, which are [`by_path`]
+/// patterns. The layers' weights must be present.
 ///
 /// # Errors
-/// [`LoraError`] if the rank is 0, a target matches no linear layer, or a matching layer has an adapter.
+/// [`LoraError`] if the rank is 0, a target matches no linear layer, or a matching layer already has an adapter.
 pub fn add<B: Backend, T: Tree<B>, S: AsRef<str>>(
     mut model: T,
     targets: &[S],
@@ -138,7 +138,7 @@ pub fn add<B: Backend, T: Tree<B>, S: AsRef<str>>(
     }
 }
 
-/// Adds each adapter to the weight of its layer, and removes it.
+/// Merges each adapter into the weight of its layer and removes it.
 pub fn merge<B: Backend, T: Tree<B>>(mut model: T) -> T {
     layers_mut::<B, _, Linear<B>>(&mut model, |_, linear| {
         if linear.low_rank.is_some() {
@@ -148,7 +148,7 @@ pub fn merge<B: Backend, T: Tree<B>>(mut model: T) -> T {
     model
 }
 
-/// The leaves of adapters.
+/// Selects the leaves of adapters.
 pub fn trainable<B: Backend>() -> Filter<B> {
     by_path("**.low_rank.**")
 }
@@ -188,7 +188,7 @@ mod tests {
         let difference = (output(&trained) - output(&merged)).abs().max().into_scalar();
         assert!(difference < 1e-5, "apart by {difference}");
         assert!((output(&trained) - output(&before)).abs().max().into_scalar() > 0.1);
-        // Adapters of different layers are different, and the same for the same key.
+        // Adapters of different layers differ. The same key gives the same adapters.
         let a = |model: &Model, i: usize| model.0[i].low_rank.as_ref().unwrap().a.val().into_data();
         assert_ne!(a(&adapted, 0), a(&adapted, 1));
         assert!(eq(&adapted, &add(before, &["0.*", "1.head"], 2, 3.0, Key::new(1)).unwrap()));

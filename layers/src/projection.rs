@@ -1,4 +1,4 @@
-//! Linear maps and embedding tables of large models, with weights that may be quantized.
+//! Linear layers and embedding tables with weights that may be quantized, for large models.
 
 use burn::tensor::{DType, Int, Tensor};
 use grove_backend::{Backend, Quantization, ops};
@@ -7,20 +7,20 @@ use std::any::Any;
 
 use crate::{Embedding, Linear};
 
-/// A quantized matrix in blocks of GGML's formats. The length of a row is a multiple of the block's.
+/// A quantized weight matrix in blocks of a GGML format. The row length is a multiple of the block length.
 #[derive(Tree, Clone, Debug)]
 pub struct Quantized<B: Backend> {
-    /// u8, `[out, bytes of a row]`.
+    /// Blocks, u8, `[out, bytes per row]`.
     pub blocks: Array<B, 2, Int>,
-    /// Added to the product, `[out]`; `None` for no bias.
+    /// Bias, added to the product, `[out]`; `None` for no bias.
     pub bias: Option<Array<B, 1>>,
-    /// The format of the blocks.
+    /// GGML format of the blocks.
     #[tree(static)]
     pub kind: Quantization,
 }
 
 impl<B: Backend> Quantized<B> {
-    /// Creates a matrix without values, of `rows` rows (a map's outputs) and `columns` columns (its inputs).
+    /// Creates a matrix without values, of `rows` rows (outputs of the layer) and `columns` columns (inputs).
     pub fn absent(rows: usize, columns: usize, kind: Quantization) -> Self {
         let bytes = columns / kind.block_len() * kind.block_bytes();
         Self { blocks: Array::absent_of([rows, bytes], DType::U8), bias: None, kind }
@@ -37,7 +37,7 @@ impl<B: Backend> Quantized<B> {
         self.len() == 0
     }
 
-    /// Applies the linear map.
+    /// Applies the matrix as a linear layer.
     ///
     /// # Shapes
     /// - input `[..., in]`
@@ -50,7 +50,7 @@ impl<B: Backend> Quantized<B> {
         }
     }
 
-    /// Dequantized rows of the matrix, in f32.
+    /// Looks up rows, dequantized to f32.
     ///
     /// # Shapes
     /// - input `[b, t]`, each in `0..rows`
@@ -64,7 +64,7 @@ impl<B: Backend> Quantized<B> {
     }
 }
 
-/// Weights of a layer in the form of its file: dense or quantized.
+/// Weights of a layer as its file stores them: dense or quantized.
 #[derive(Clone, Debug)]
 pub enum MaybeQuantized<D, Q> {
     /// Unquantized values.
@@ -73,7 +73,7 @@ pub enum MaybeQuantized<D, Q> {
     Quantized(Q),
 }
 
-/// Leaves have the paths of the variant's content: `weight`, or `blocks`.
+/// The leaves have the paths of the variant's content: `weight` or `blocks`.
 impl<B: Backend, D: Tree<B>, Q: Tree<B>> Tree<B> for MaybeQuantized<D, Q> {
     type On<C: Backend> = MaybeQuantized<D::On<C>, Q::On<C>>;
 
@@ -106,14 +106,14 @@ impl<B: Backend, D: Tree<B>, Q: Tree<B>> Tree<B> for MaybeQuantized<D, Q> {
     }
 }
 
-/// A linear map of a large model.
+/// A linear layer with dense or quantized weights.
 pub type QuantLinear<B> = MaybeQuantized<Linear<B>, Quantized<B>>;
 
-/// An embedding table, which may also serve as output layer.
+/// An embedding table with dense or quantized weights, which may also serve as the output layer.
 pub type QuantEmbedding<B> = MaybeQuantized<Embedding<B>, Quantized<B>>;
 
 impl<B: Backend> QuantLinear<B> {
-    /// Applies the linear map.
+    /// Applies the linear layer.
     ///
     /// # Shapes
     /// - input `[..., in]`
@@ -125,7 +125,7 @@ impl<B: Backend> QuantLinear<B> {
         }
     }
 
-    /// Size of the output.
+    /// Number of output features.
     pub fn outputs(&self) -> usize {
         match self {
             Self::Dense(map) => map.weight.shape()[1],
@@ -135,7 +135,7 @@ impl<B: Backend> QuantLinear<B> {
 }
 
 impl<B: Backend> QuantEmbedding<B> {
-    /// Looks up rows; those of a quantized table are f32.
+    /// Looks up rows. The rows of a quantized table are f32.
     ///
     /// # Shapes
     /// - input `[b, t]`, each in `0..symbols`
@@ -147,7 +147,7 @@ impl<B: Backend> QuantEmbedding<B> {
         }
     }
 
-    /// Output layer of a language model: the product of `x` with each row.
+    /// Applies the table as the output layer of a language model: the product of `x` with each row.
     ///
     /// # Shapes
     /// - input `[b, t, size]`
@@ -159,7 +159,7 @@ impl<B: Backend> QuantEmbedding<B> {
         }
     }
 
-    /// The device of the table.
+    /// Returns the device of the table.
     ///
     /// # Panics
     /// If the table is absent.

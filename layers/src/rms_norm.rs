@@ -4,8 +4,8 @@ use grove_tree::{Array, Init, Tree};
 
 use crate::row_norm::row_norm;
 
-/// Root mean square normalisation (Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019): divides the
-/// last axis by the root of its mean square, then scales it.
+/// Root mean square normalisation (Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019): divides the last axis
+/// by its root mean square, then scales it.
 #[derive(Tree, Clone, Debug)]
 pub struct RmsNorm<B: Backend> {
     /// Scale, `[size]`.

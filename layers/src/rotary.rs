@@ -4,7 +4,7 @@ use burn::tensor::{DType, Int, Tensor, TensorData};
 use grove_backend::{Backend, ops};
 use std::f64::consts::PI;
 
-/// Scaling of the angles for sequences longer than those of training.
+/// Scaling of the rotation angles for sequences longer than those of training.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RopeScaling {
     /// No scaling.
@@ -15,22 +15,22 @@ pub enum RopeScaling {
         /// The factor.
         factor: f64,
     },
-    /// The base grows with the length of the sequence beyond that of training ("dynamic NTK").
+    /// Dynamic NTK: the base grows with the sequence length beyond that of training.
     Dynamic {
-        /// Scaling factor. The base is multiplied by `(factor * len / original - (factor - 1))^(head_dim / (head_dim
-        /// - 2))`.
+        /// Scaling factor. The base is multiplied by
+        /// `(factor * len / original - (factor - 1))^(head_dim / (head_dim - 2))`.
         factor: f64,
         /// Sequence length of training.
         original: usize,
     },
-    /// Scaling of LLaMA 3.1: low frequencies are divided, high ones are unchanged, and those between are
+    /// LLaMA 3.1's scaling: low frequencies are divided by `factor`, high ones are unchanged, and those between are
     /// interpolated.
     Llama3 {
         /// Divisor of low frequencies.
         factor: f64,
-        /// Frequencies with fewer turns than this within the sequence length of training are low.
+        /// Frequencies with fewer rotations than this over the training sequence length are low.
         low_freq_factor: f64,
-        /// Frequencies with more turns than this within the sequence length of training are high.
+        /// Frequencies with more rotations than this over the training sequence length are high.
         high_freq_factor: f64,
         /// Sequence length of training.
         original: usize,
@@ -39,49 +39,48 @@ pub enum RopeScaling {
     Yarn {
         /// Divisor of low frequencies.
         factor: f64,
-        /// Frequencies with more turns than this within the sequence length of training are unchanged.
+        /// Frequencies with more rotations than this over the training sequence length are unchanged.
         beta_fast: f64,
-        /// Frequencies with fewer turns than this within the sequence length of training are divided by `factor`.
+        /// Frequencies with fewer rotations than this over the training sequence length are divided by `factor`.
         beta_slow: f64,
         /// Sequence length of training.
         original: usize,
-        /// Factor of queries and keys, each. If `None`, `0.1 ln(factor) + 1`, or 1 if `factor` is at most 1.
+        /// Factor of queries and of keys. `None` selects `0.1 ln(factor) + 1`, or 1 if `factor` is at most 1.
         attention_factor: Option<f64>,
-        /// If true, the bounds of the frequencies between are whole numbers.
+        /// If true, the bounds of the interpolated range are rounded to whole numbers.
         truncate: bool,
     },
-    /// LongRoPE (Ding et al., "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens", 2024): each angle is divided by
-    /// its own factor, of one list up to the sequence length of training and of another beyond it.
+    /// LongRoPE (Ding et al., "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens", 2024): each angle is
+    /// divided by its own factor, from one list up to the training sequence length and from another beyond it.
     LongRope {
-        /// Factors up to the sequence length of training.
+        /// Factors up to the training sequence length.
         short: Vec<f32>,
-        /// Factors beyond it.
+        /// Factors beyond the training sequence length.
         long: Vec<f32>,
         /// Sequence length of training.
         original: usize,
-        /// Factor of queries and keys, each.
+        /// Factor of queries and of keys.
         attention_factor: f64,
     },
-    /// Each angle is divided by its own factor, as in GGUF files.
+    /// Each angle is divided by its own factor. GGUF files store these factors.
     Factors(Vec<f32>),
 }
 
 /// Rotary position embedding: the angles by which pairs of elements of queries and keys are rotated at each position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
-    /// Size of a head, an even number.
+    /// Head dimension, an even number.
     pub head_dim: usize,
-    /// The angle of pair `j` at position `p` is `p * base^(-2 j / head_dim)`.
+    /// Base of the frequencies: the angle of pair `j` at position `p` is `p * base^(-2 j / head_dim)`.
     pub base: f64,
     /// Scaling of the angles.
     pub scaling: RopeScaling,
-    /// If true, the elements of a pair are neighbours, as in Meta's files; otherwise half a head apart, as in
-    /// transformers.
+    /// If true, the elements of a pair are adjacent, as in Meta's files; otherwise half a head apart, as in transformers.
     pub interleaved: bool,
 }
 
 impl Rope {
-    /// Angle per position of each pair, in a sequence of `len` positions, and the factor of cosine and sine.
+    /// Angle per position of each pair in a sequence of `len` positions, and the factor of cosine and sine.
     fn angles(&self, len: usize) -> (Vec<f32>, f32) {
         let half = self.head_dim / 2;
         let with = |base: f64| -> Vec<f32> {
@@ -117,7 +116,7 @@ impl Rope {
                 (angles, *attention_factor as f32)
             }
             RopeScaling::Yarn { factor, beta_fast, beta_slow, original, attention_factor, truncate } => {
-                // The pair with this number of turns within the sequence length of training.
+                // Index of the pair with this number of rotations over the training sequence length.
                 let pair = |turns: f64| {
                     self.head_dim as f64 * (*original as f64 / (turns * 2.0 * PI)).ln() / (2.0 * self.base.ln())
                 };
@@ -142,14 +141,15 @@ impl Rope {
         plain.angles(0).0.iter().zip(self.angles(0).0).map(|(plain, scaled)| plain / scaled).collect()
     }
 
-    /// True if the angles of a position depend on the length of the sequence, so that a sequence must be read at once for all of
-    /// its positions to have the same angles.
+    /// Returns true if the angles of a position depend on the sequence length. All positions then have the same angles only
+    /// if the whole sequence is processed at once.
     pub fn depends_on_length(&self) -> bool {
         matches!(self.scaling, RopeScaling::Dynamic { .. } | RopeScaling::LongRope { .. })
     }
 
-    /// Computes the rotations at the positions from 0 to `len`, each as that of the last position of a sequence of at least
-    /// `least` positions: a table from which the positions of a step of `least` tokens are selected.
+    /// Computes a table of the rotations at positions `0..len`, from which the positions of a decoding step are selected.
+    /// If the angles depend on the sequence length, position p uses the angles of a sequence of `max(p + 1, least)`
+    /// positions.
     pub fn table<B: Backend>(&self, len: usize, least: usize, dtype: DType, device: &B::Device) -> RopeAngles<B> {
         let positions: Vec<usize> = (0..len).collect();
         if !self.depends_on_length() {
@@ -169,8 +169,8 @@ impl Rope {
         RopeAngles { cos: table(cos), sin: table(sin), interleaved: self.interleaved }
     }
 
-    /// Computes the rotations at positions. `positions` holds `rows` rows of equal length, one after the other:
-    /// either one row for all sequences of a batch, or one for each.
+    /// Computes the rotations at positions. `positions` holds `rows` concatenated rows of equal length: one row for all
+    /// sequences of a batch, or one row per sequence.
     pub fn at<B: Backend>(&self, positions: &[usize], rows: usize, dtype: DType, device: &B::Device) -> RopeAngles<B> {
         let len = positions.iter().max().map_or(0, |last| last + 1);
         let (angles, magnitude) = self.angles(len);
@@ -186,17 +186,17 @@ impl Rope {
     }
 }
 
-/// Cosines and sines that rotate the queries and keys at some positions; the same in every layer.
+/// Cosines and sines that rotate the queries and keys at given positions, shared by all layers.
 #[derive(Clone, Debug)]
 pub struct RopeAngles<B: Backend> {
-    /// `[b or 1, t, head_dim / 2]`
+    /// `[b or 1, t, head_dim / 2]`.
     cos: Tensor<B, 3>,
     sin: Tensor<B, 3>,
     interleaved: bool,
 }
 
 impl<B: Backend> RopeAngles<B> {
-    /// Returns the rotations at positions, given as an array, out of those at the positions from 0 on.
+    /// Selects the rotations at positions, given as an array. `self` must hold the rotations at positions `0..len`.
     ///
     /// # Shapes
     /// - positions `[b or 1, t]`

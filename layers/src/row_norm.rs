@@ -5,8 +5,7 @@ use grove_backend::{
 };
 use grove_tree::Array;
 
-/// Normalisation of the last axis for tensors of any rank, shared by [`LayerNorm`](crate::LayerNorm) and
-/// [`RmsNorm`](crate::RmsNorm).
+/// Normalises the last axis of a tensor of any rank, for [`LayerNorm`](crate::LayerNorm) and [`RmsNorm`](crate::RmsNorm).
 pub(crate) fn row_norm<B: Backend, const D: usize>(
     x: Tensor<B, D>,
     weight: &Array<B, 1>,

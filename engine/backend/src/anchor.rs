@@ -1,8 +1,8 @@
-//! One instantiation of each backend, so that programs need none.
+//! Instantiates the generic code of each backend once, so that programs need not.
 //!
-//! At the dev profile's `opt-level = 1` rustc shares generic instantiations between crates. [`exercise`] makes this
-//! crate hold one of every operation in use, for every backend, with and without differentiation; a program that
-//! uses them links to these. It is never called. At other levels nothing is shared, and `build.rs` leaves this out.
+//! At the dev profile's `opt-level = 1` rustc shares generic instantiations between crates. [`exercise`] makes this crate
+//! instantiate every operation in use, for every backend, with and without differentiation; programs link to these
+//! instantiations. It is never called. At other levels nothing is shared, and `build.rs` omits this module.
 
 use burn::tensor::{Bool, Int, Tensor, TensorData, activation, backend::AutodiffBackend};
 
@@ -12,7 +12,7 @@ use crate::{
     ops::{self, AttentionOptions, BatchNorm, RecurrentInputs, RowNorm},
 };
 
-/// Floating-point, integer and boolean operations that models use, results folded into one tensor.
+/// Floating-point, integer and boolean operations that models use, with results folded into one tensor.
 fn forward<B: Backend>(device: &B::Device) -> Tensor<B, 2> {
     let x = Tensor::<B, 2>::from_data(TensorData::from([[0.5f32, 0.25], [0.125, 1.0]]), device);
     let ids = Tensor::<B, 2, Int>::from_data(TensorData::from([[0i64, 1], [1, 0]]), device);
@@ -41,14 +41,14 @@ fn forward<B: Backend>(device: &B::Device) -> Tensor<B, 2> {
     weights.reshape([2, 2]) + loss.unsqueeze()
 }
 
-/// Attention of a linear map.
+/// Attention and a linear layer.
 fn layers<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
     let bias = Tensor::<B, 1>::zeros([2], &x.device());
     let y = ops::linear(x.clone(), x, Some(bias)).reshape([1, 1, 2, 2]);
     ops::attention(y.clone(), y.clone(), y, AttentionOptions::new(1.0, KeyRanges::new(true))).reshape([2, 2])
 }
 
-/// Further operations of LLaMA: a norm, a rotation, a gate, and a product with quantized weights.
+/// Operations of LLaMA: normalisation, rotary embedding, gating, and a product with quantized weights.
 fn large<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
     let (x, angles) = (x.clone().reshape([1, 2, 1, 2]), x.narrow(1, 0, 1).reshape([1, 2, 1]));
     let y = ops::apply_rope(x, angles.clone(), angles, false).reshape([1, 2, 2]);
@@ -62,7 +62,7 @@ fn large<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
     y + product + ops::dequantize(blocks, format).narrow(1, 0, 2)
 }
 
-/// A convolution, a batch norm and a pooling of an image.
+/// Convolution, batch normalisation and pooling of an image.
 fn images<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
     let image = x.clone().reshape([1, 1, 2, 2]);
     let ones = || Tensor::<B, 1>::ones([1], &x.device());
@@ -75,7 +75,7 @@ fn images<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
     ops::max_pool2d(y, Pool2dOptions { kernel: [1, 1], stride: [1, 1], padding: [0, 0] }).reshape([2, 2])
 }
 
-/// Each kind of recurrent layer, one step of two sequences.
+/// One step of two sequences through each kind of recurrent layer.
 fn recurrent<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
     let inputs = |gates: usize, bias: usize| RecurrentInputs {
         x: x.clone(),
@@ -91,7 +91,7 @@ fn recurrent<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
     lstm + gru + rnn
 }
 
-/// Forward, backward and reading back, on one device.
+/// Forward pass, backward pass and readback on one device.
 fn exercise<B: Backend>(device: &B::Device) -> Vec<TensorData> {
     let plain = forward::<B>(device).cast(burn::tensor::FloatDType::F32);
     let leaf = forward::<Autodiff<B>>(device).require_grad();

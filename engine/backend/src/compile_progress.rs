@@ -1,5 +1,5 @@
-//! Progress of the compilation of a GPU's kernels, which takes a while at the first start; on standard error, if it is a
-//! terminal.
+//! Progress display of kernel compilation on a GPU, which takes a while on the first run. Written to standard error if it
+//! is a terminal.
 
 use std::{
     io::{IsTerminal, Write},
@@ -19,7 +19,7 @@ impl log::Log for Listener {
     fn log(&self, record: &log::Record<'_>) {
         if self.enabled(record.metadata()) && record.args().as_str() == Some("Compiling kernel") {
             let count = COMPILED.fetch_add(1, Ordering::Relaxed) + 1;
-            // Behind the cursor, which goes back to where a text is being written.
+            // Saves and restores the cursor, so that text being written continues where it was.
             eprint!("\x1b7 [compiling kernels: {count}]\x1b8");
         }
     }
@@ -27,15 +27,15 @@ impl log::Log for Listener {
     fn flush(&self) {}
 }
 
-/// Shows the number of compiled kernels from here on. It sets the logger of the crate `log`; where a program has one, nothing
-/// is shown.
+/// Starts showing the number of compiled kernels. Sets the logger of the crate `log`; if the program already has one,
+/// nothing is shown.
 pub fn show() {
     if std::io::stderr().is_terminal() && log::set_logger(&Listener).is_ok() {
         log::set_max_level(log::LevelFilter::Trace);
     }
 }
 
-/// Clears the number, before something else is written to the terminal.
+/// Clears the displayed number, before other output to the terminal.
 pub fn clear() {
     if COMPILED.load(Ordering::Relaxed) > 0 && std::io::stderr().is_terminal() {
         let mut stderr = std::io::stderr().lock();

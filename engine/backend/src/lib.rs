@@ -1,16 +1,16 @@
-//! Backends: what grove computes on, and how a program picks one at run time.
+//! Backends, and their selection at run time.
 //!
-//! [`Backend`] is Burn's backend trait plus one method that runs the [operations](ops) that grove owns; everything in
-//! grove is generic over it. [`DeviceSpec`] is what a person names at the edge of a program (`flex`, `candle`, `cuda`, `wgpu`,
-//! `rocm`); [`DeviceSpec::run`] probes for it and calls a [`Program`] with the concrete backend.
+//! [`Backend`] is Burn's backend trait plus one method that runs the [operations](ops) that grove defines. All of grove is
+//! generic over it. [`DeviceSpec`] is a device as a user names it (`flex`, `candle`, `cuda`, `wgpu`, `rocm`).
+//! [`DeviceSpec::run`] checks that the device is available and calls a [`Program`] with the concrete backend.
 //!
 //! # Build time
-//! CUDA's backend takes minutes to instantiate. In the dev profile (`opt-level = 1`) rustc shares instantiations
-//! between crates, so this crate instantiates the operations of every backend once (`src/anchor.rs`), the facade
-//! `grove` the models, and programs link to those. docs/environment.md has what takes how long.
+//! The CUDA backend takes minutes to instantiate. In the dev profile (`opt-level = 1`) rustc shares instantiations between
+//! crates, so this crate instantiates the operations of every backend once (`src/anchor.rs`), the facade `grove`
+//! instantiates the models, and programs link to those. docs/environment.md lists the build times.
 #![warn(missing_docs)]
 #![recursion_limit = "256"]
-// A build without any backend has nothing to dispatch to.
+// Without any backend, dispatch code is unused.
 #![cfg_attr(
     not(any(feature = "flex", feature = "candle", feature = "cuda", feature = "wgpu", feature = "rocm")),
     allow(unused_variables, dead_code)

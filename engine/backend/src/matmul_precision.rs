@@ -1,4 +1,4 @@
-//! Precision of products of f32 on GPUs whose tensor cores would round them.
+//! Precision of f32 products on GPUs whose tensor cores round the factors.
 
 use std::{
     fmt,
@@ -7,19 +7,18 @@ use std::{
 };
 use thiserror::Error;
 
-/// Precision in which matrix products and convolutions of f32 are computed, as `default_matmul_precision` in JAX and
+/// Precision of f32 matrix products and convolutions, like `default_matmul_precision` in JAX and
 /// `set_float32_matmul_precision` in PyTorch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MatmulPrecision {
-    /// In f32 on every device.
+    /// f32 on every device.
     #[default]
     Highest,
-    /// On a GPU with tensor cores for TF32 the factors may be rounded to 10 bits behind the point; sums are in f32. Other
-    /// devices compute in f32.
+    /// GPUs with TF32 tensor cores may round the factors to 10 mantissa bits and sum in f32. Other devices compute in f32.
     High,
 }
 
-/// No precision has this name.
+/// Error: no precision has this name.
 #[derive(Clone, Error, PartialEq, Eq)]
 #[error("unknown precision '{name}'; choose one of highest, high")]
 pub struct UnknownPrecision {
@@ -38,7 +37,7 @@ impl MatmulPrecision {
     /// Every precision.
     pub const ALL: [Self; 2] = [Self::Highest, Self::High];
 
-    /// The name a person types.
+    /// Returns the name that a user types.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Highest => "highest",
@@ -62,10 +61,10 @@ impl FromStr for MatmulPrecision {
     }
 }
 
-/// The environment variable that is read where a program has not called [`set_matmul_precision`].
+/// Environment variable that is read if the program has not called [`set_matmul_precision`].
 pub(crate) const VARIABLE: &str = "GROVE_MATMUL_PRECISION";
 
-/// Nobody has asked or answered yet.
+/// Neither the program nor the environment has been consulted.
 const UNKNOWN: u8 = 0;
 const HIGHEST: u8 = 1;
 const HIGH: u8 = 2;
@@ -79,22 +78,22 @@ fn state_of(precision: MatmulPrecision) -> u8 {
     }
 }
 
-/// Sets the precision of the products and convolutions of f32 that follow, those of backward passes too. Before the first
-/// call the environment decides, by `GROVE_MATMUL_PRECISION=highest` or `high`; without it the precision is
+/// Sets the precision of subsequent f32 products and convolutions, including those of backward passes. Until the first
+/// call, `GROVE_MATMUL_PRECISION=highest` or `high` in the environment sets the precision; the default is
 /// [highest](MatmulPrecision::Highest).
 ///
-/// At the highest precision a GPU with tensor cores uses none of them for f32, and no product of f32 is fused with what
-/// follows it. Numbers of 16 bits are not affected, nor are devices without TF32.
+/// At the highest precision a GPU uses no tensor cores for f32, and no f32 product is fused with later operations. 16-bit
+/// dtypes and devices without TF32 are not affected.
 pub fn set_matmul_precision(precision: MatmulPrecision) {
     STATE.store(state_of(precision), Ordering::Relaxed);
 }
 
-/// The precision of products and convolutions of f32; see [`set_matmul_precision`].
+/// Returns the precision of f32 products and convolutions; see [`set_matmul_precision`].
 pub fn matmul_precision() -> MatmulPrecision {
     let state = match STATE.load(Ordering::Relaxed) {
         UNKNOWN => {
             let state = state_of(from_environment().unwrap_or_default());
-            // Unless somebody has set it meanwhile.
+            // Another thread may have set it meanwhile.
             STATE
                 .compare_exchange(UNKNOWN, state, Ordering::Relaxed, Ordering::Relaxed)
                 .map_or_else(|set| set, |_| state)
@@ -104,10 +103,10 @@ pub fn matmul_precision() -> MatmulPrecision {
     if state == HIGH { MatmulPrecision::High } else { MatmulPrecision::Highest }
 }
 
-/// The environment's precision, or the default without one.
+/// Returns the environment's precision, or the default if the variable is unset or empty.
 ///
 /// # Errors
-/// The variable holds no precision's name.
+/// [`UnknownPrecision`] if the variable holds another name.
 pub(crate) fn from_environment() -> Result<MatmulPrecision, UnknownPrecision> {
     match std::env::var_os(VARIABLE).filter(|value| !value.is_empty()) {
         Some(value) => value.to_string_lossy().trim().parse(),

@@ -1,6 +1,6 @@
-//! A panic hook for programs: one sentence with a likely cause, in place of a backtrace of every thread.
+//! A panic hook for programs: prints one sentence with a likely cause instead of a backtrace per thread.
 //!
-//! Burn's backends panic where a device fails: its memory is full, its driver refuses a kernel, a kernel is at fault.
+//! Burn's backends panic if a device fails: out of memory, a kernel rejected by the driver, a faulty kernel.
 
 use std::{
     any::Any,
@@ -12,21 +12,21 @@ use std::{
     },
 };
 
-/// The beginning of the sentence about a device that has no memory left, with what takes less of it.
+/// Start of the message for an out-of-memory device, with remedies.
 pub const OUT_OF_MEMORY: &str =
     "the device's memory is full: a smaller batch, a shorter context or a type of 16 bits takes less";
 
-/// True once a panic was reported.
+/// True once a panic has been reported.
 static TOLD: AtomicBool = AtomicBool::new(false);
 
-/// True if any thread has panicked since [`install`]. Later output may be wrong, since a device's thread continues without
-/// the failed kernel.
+/// Returns true if any thread has panicked since [`install`]. Later output may be wrong, because a device's thread
+/// continues without the failed kernel.
 pub fn panicked() -> bool {
     TOLD.load(Ordering::Relaxed)
 }
 
-/// Has the first panic, on whichever thread, hand one sentence with a likely cause to `report`. The panics that follow from
-/// it are silent. With `RUST_BACKTRACE` set, Rust's own hook runs instead.
+/// Installs a hook that passes one sentence with a likely cause to `report` on the first panic of any thread. Later panics,
+/// which usually follow from the first, are silent. With `RUST_BACKTRACE` set, Rust's own hook runs instead.
 pub fn install(report: fn(&str)) {
     let backtraces = std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0");
     let default = panic::take_hook();
@@ -48,12 +48,12 @@ thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls a function, and returns the message of a panic as an error. No hook reports the panic.
+/// Calls a function and returns the message of a panic as an error. The panic hook does not run.
 ///
-/// In a program that is compiled with `panic = "abort"`, a panic still ends it.
+/// In a program compiled with `panic = "abort"`, a panic still ends the process.
 pub fn catch<T>(f: impl FnOnce() -> T) -> Result<T, String> {
     static FILTER: Once = Once::new();
-    // Whichever hook the program has set before. One that it sets later reports these panics too, but for `install`'s.
+    // Wraps the hook that is set at the first call. A hook set later also reports these panics, except `install`'s.
     FILTER.call_once(|| {
         let hook = panic::take_hook();
         panic::set_hook(Box::new(move |panic| {
@@ -86,7 +86,7 @@ fn sentence(panic: &PanicHookInfo<'_>) -> String {
     }
 }
 
-/// The first lines, cut to a part of a screen: a compiler's message comes with the whole kernel.
+/// Returns the first lines, cut to fit a screen: a compiler's message includes the whole kernel.
 fn beginning(text: &str) -> String {
     const LINES: usize = 6;
     const LETTERS: usize = 600;
@@ -98,7 +98,7 @@ fn beginning(text: &str) -> String {
     beginning
 }
 
-/// The cause of a panic of the fusing backends, by its message, and the remedy.
+/// Returns the likely cause of a fusing backend's panic and its remedy, from the message.
 fn likely_cause(text: &str) -> Option<&'static str> {
     let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
     if has(&["OUT_OF_MEMORY", "OutOfMemory", "out of memory"]) {
@@ -127,7 +127,7 @@ fn likely_cause(text: &str) -> Option<&'static str> {
             "a kernel failed on the device, which ends all work there: start again, and tell grove's developers",
         );
     }
-    // Burn says no more.
+    // Burn's message has no further details.
     if text == "not implemented" {
         return Some(
             "Burn lacks an operation: its methods `scatter` and `select_assign` have the update `Add` alone, where the functions of \

@@ -2,7 +2,7 @@
 
 use crate::Backend;
 
-/// Something to run on a backend that is chosen at run time; see [`DeviceSpec::run`](crate::DeviceSpec::run).
+/// A computation for a backend that is chosen at run time; see [`DeviceSpec::run`](crate::DeviceSpec::run).
 pub trait Program: Send {
     /// Result of the program.
     type Output: Send;

@@ -1,4 +1,4 @@
-//! Products and convolutions of f32 by the kernels without tensor cores, on any device, against flex.
+//! f32 products and convolutions with the kernels without tensor cores, on any device, against flex.
 #![recursion_limit = "256"]
 #![cfg(all(feature = "flex", feature = "candle"))]
 
@@ -20,7 +20,7 @@ fn list<B: Backend, const D: usize>(x: Tensor<B, D>) -> Vec<f64> {
     x.into_data().iter().collect()
 }
 
-/// Fails unless the values equal those of flex up to the order of sums in f32.
+/// Fails unless the values equal flex's, up to the rounding of f32 sums in another order.
 #[track_caller]
 fn same(found: &[Vec<f64>], expected: &[Vec<f64>], what: &str) {
     for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
@@ -29,7 +29,7 @@ fn same(found: &[Vec<f64>], expected: &[Vec<f64>], what: &str) {
     }
 }
 
-/// Returns the product and the gradients of both factors, some of which are transposed in memory.
+/// Returns the product and the gradients of both operands, some of which are transposed in memory.
 fn product<B: Backend>([batch, m, k, n]: [usize; 4], transposed: [bool; 2], device: &B::Device) -> Vec<Vec<f64>> {
     let factor = |[rows, columns]: [usize; 2], transposed: bool, seed| {
         let shape = if transposed { [batch, columns, rows] } else { [batch, rows, columns] };
@@ -38,7 +38,7 @@ fn product<B: Backend>([batch, m, k, n]: [usize; 4], transposed: [bool; 2], devi
         (leaf, used)
     };
     let ((lhs, a), (rhs, b)) = (factor([m, k], transposed[0], 1), factor([k, n], transposed[1], 2));
-    // Something that would be fused with the product.
+    // Operations that would be fused with the product.
     let y = matmul(a, b).mul_scalar(0.5) + 1.0;
     let weights = Tensor::from_inner(values([batch, m, n], 3, device));
     let grads = (y.clone() * weights).sum().backward();
@@ -59,7 +59,7 @@ fn products<B: Backend>(device: B::Device) {
     }
 }
 
-/// One matrix for a whole batch, and a linear map with a bias.
+/// A broadcast matrix, and a linear layer with a bias.
 fn broadcasts<B: Backend>(device: B::Device) {
     #[cfg(feature = "cuda")]
     grove_backend::use_f32_kernels_on_every_device();
@@ -97,9 +97,9 @@ fn convolutions<B: Backend>(device: B::Device) {
     for (size, kernel, options) in [
         ([3, 10, 5, 6], [12, 1, 1], Conv2dOptions::default()),
         ([4, 9, 7, 5], [10, 3, 3], Conv2dOptions { padding: [1, 1], ..Default::default() }),
-        // The last column of pixels is never seen.
+        // No window covers the last column of pixels.
         ([2, 3, 14, 12], [9, 5, 3], Conv2dOptions { stride: [2, 2], padding: [2, 1], ..Default::default() }),
-        // Some pixels are between the kernel's positions.
+        // Some pixels are between windows.
         ([2, 12, 9, 9], [16, 1, 1], Conv2dOptions { stride: [2, 2], ..Default::default() }),
         (
             [2, 18, 8, 7],

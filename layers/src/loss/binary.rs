@@ -2,9 +2,9 @@ use super::{pair, step};
 use burn::tensor::Tensor;
 use grove_backend::Backend;
 
-/// Sigmoid cross entropy of independent binary predictions, in nats:
-/// `-labels · log σ(logits) - (1 - labels) · log σ(-logits)` (`optax.sigmoid_binary_cross_entropy`). Values and
-/// gradients are exact and finite for every finite logit.
+/// Computes the sigmoid cross entropy of independent binary predictions, in nats:
+/// `-labels · log σ(logits) - (1 - labels) · log σ(-logits)` (`optax.sigmoid_binary_cross_entropy`). Values and gradients
+/// are exact and finite for every finite logit.
 ///
 /// # Shapes
 /// - logits, any: unnormalised log-odds
@@ -30,13 +30,13 @@ pub fn sigmoid_binary_cross_entropy<B: Backend, const D: usize>(
     cross_entropy(logits, labels, step, tail)
 }
 
-/// Focal loss (Lin et al., 2017, <https://arxiv.org/abs/1708.02002>): the sigmoid cross entropy, with a lower weight
-/// for examples that are already predicted well: `α_t · (1 - p_t)^gamma · cross entropy`
-/// (`optax.sigmoid_focal_loss`). With p the probability `σ(logits)` and y the label, `1 - p_t = (1 - y) p + y (1 - p)`
-/// and `α_t = alpha · y + (1 - alpha) (1 - y)`, or 1 without `alpha`. Values and gradients are finite for every finite
-/// logit and every `gamma` from 0 on.
+/// Computes the focal loss (Lin et al., 2017, <https://arxiv.org/abs/1708.02002>): the sigmoid cross entropy with lower
+/// weights for well-classified examples, `α_t · (1 - p_t)^gamma · cross entropy` (`optax.sigmoid_focal_loss`). With the
+/// probability p = `σ(logits)` and the label y, `1 - p_t = (1 - y) p + y (1 - p)` and
+/// `α_t = alpha · y + (1 - alpha) (1 - y)`, or 1 without `alpha`. Values and gradients are finite for every finite logit
+/// and every `gamma >= 0`.
 ///
-/// Optax's defaults are `alpha` `None` and `gamma` 2; the paper takes 0.25 and 2.
+/// Optax's defaults are `alpha` `None` and `gamma` 2. The paper uses 0.25 and 2.
 ///
 /// # Shapes
 /// - logits, any: unnormalised log-odds
@@ -52,12 +52,12 @@ pub fn sigmoid_focal_loss<B: Backend, const D: usize>(
     let step = step(&logits);
     let sign = sign(step.clone());
     let magnitude = logits.clone() * sign.clone(); // |x|
-    let unlikely = magnitude.clone().neg().exp(); // ratio of the less to the more likely answer's probability
+    let unlikely = magnitude.clone().neg().exp(); // ratio of the smaller to the larger class probability
     let tail = unlikely.clone().log1p();
 
-    // log(1 - p_t) = log(wrong + (1 - wrong) · exp(-|x|)) - log(1 + exp(-|x|)), where `wrong` is the part of the
-    // label that contradicts the more likely answer. If it is 0, exp(-|x|) may underflow to 0, so its logarithm -|x|
-    // is used directly.
+    // log(1 - p_t) = log(wrong + (1 - wrong) · exp(-|x|)) - log(1 + exp(-|x|)), where `wrong` is the share of the label
+    // that contradicts the more likely class. If `wrong` is 0, exp(-|x|) may underflow to 0, so its logarithm is set to
+    // -|x|.
     let wrong = step.clone() - sign * labels.clone();
     let right = wrong.clone().equal_elem(0.0);
     let mixed = wrong.clone().mask_fill(right.clone(), 1.0) + wrong.neg().add_scalar(1.0) * unlikely;
@@ -76,8 +76,8 @@ fn sign<B: Backend, const D: usize>(step: Tensor<B, D>) -> Tensor<B, D> {
     step.mul_scalar(2.0).sub_scalar(1.0)
 }
 
-/// `max(x, 0) - x·y + log(1 + exp(-|x|))`. The first two terms are one product, so that it is exactly 0 for a
-/// confident right answer, and the small last term keeps its precision in the value and in the gradient.
+/// `max(x, 0) - x·y + log(1 + exp(-|x|))`. The first two terms are a single product, which is exactly 0 for a confident
+/// correct prediction, so the small last term keeps its precision in the value and in the gradient.
 fn cross_entropy<B: Backend, const D: usize>(
     logits: Tensor<B, D>,
     labels: Tensor<B, D>,

@@ -2,10 +2,10 @@ use super::pair;
 use burn::tensor::Tensor;
 use grove_backend::Backend;
 
-/// Cosine of the angle between vectors along the last axis: `Σ a·b / (‖a‖ ‖b‖)` (`optax.cosine_similarity`).
+/// Computes the cosine similarity of vectors along the last axis: `Σ a·b / (‖a‖ ‖b‖)` (`optax.cosine_similarity`).
 ///
-/// `epsilon` is a lower bound of the **squared** norms in the denominator, as in optax, whose default is 0. For a
-/// zero vector the similarity is 0 and the gradient finite, even with `epsilon` 0, where optax gives NaN.
+/// `epsilon` is a lower bound of the **squared** norms in the denominator, as in optax, whose default is 0. A zero vector
+/// has similarity 0 and a finite gradient, even with `epsilon` 0, for which optax gives NaN.
 ///
 /// # Shapes
 /// - predictions `[..., dim]`
@@ -31,7 +31,7 @@ pub fn cosine_similarity<B: Backend, const D: usize>(
     (unit(predictions, epsilon) * unit(targets, epsilon)).sum_dim(D - 1)
 }
 
-/// `1 - ` [`cosine_similarity`] (`optax.cosine_distance`): from 0 for one direction to 2 for opposite ones, and 1 for a
+/// Computes `1 - ` [`cosine_similarity`] (`optax.cosine_distance`): 0 for equal directions, 2 for opposite ones and 1 for a
 /// zero vector.
 ///
 /// # Shapes
@@ -49,7 +49,7 @@ pub fn cosine_distance<B: Backend, const D: usize>(
 fn unit<B: Backend, const D: usize>(x: Tensor<B, D>, epsilon: f64) -> Tensor<B, D> {
     let squared = x.clone().square().sum_dim(D - 1); // [..., 1]
     let small = squared.clone().lower_equal_elem(epsilon);
-    // Filled before the square root, whose gradient at 0 is infinite.
+    // Filled before the square root, because the gradient of the root at 0 is infinite.
     let least = if epsilon > 0.0 { epsilon } else { 1.0 };
     x / squared.mask_fill(small, least).sqrt()
 }

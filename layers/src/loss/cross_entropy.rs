@@ -2,10 +2,10 @@ use super::pair;
 use burn::tensor::{Int, Tensor};
 use grove_backend::{Backend, at_least_f32, ops};
 
-/// The label of positions to be ignored.
+/// Label of positions that the loss ignores.
 pub const IGNORE_INDEX: i64 = -100;
 
-/// Cross entropy of distributions over the last axis, in nats: `-Σ_c labels[c] · log_softmax(logits)[c]`
+/// Computes the cross entropy of distributions over the last axis, in nats: `-Σ_c labels[c] · log_softmax(logits)[c]`
 /// (`optax.softmax_cross_entropy`). A class of label 0 contributes 0 even if its logit is `-inf`.
 ///
 /// # Shapes
@@ -15,13 +15,13 @@ pub const IGNORE_INDEX: i64 = -100;
 pub fn softmax_cross_entropy<B: Backend, const D: usize>(logits: Tensor<B, D>, labels: Tensor<B, D>) -> Tensor<B, D> {
     let (logits, labels) = pair(("logits", logits), ("labels", labels));
     let log_probs = log_softmax(logits);
-    // Otherwise a masked class would give 0 · -inf = NaN.
+    // A masked class with label 0 would give 0 · -inf = NaN.
     let impossible = log_probs.clone().equal_elem(f64::NEG_INFINITY).bool_and(labels.clone().equal_elem(0.0));
     (labels * log_probs.mask_fill(impossible, 0.0)).sum_dim(D - 1).neg()
 }
 
-/// Logarithm of the softmax over the last axis. Maxima and sums pass through an operation that is not fused: where Burn 0.21
-/// fuses a reduction with those that follow, it may take the layout of an output for that of an input, and panic
+/// Logarithm of the softmax over the last axis. Maxima and sums pass through an unfused operation: if Burn 0.21 fuses a
+/// reduction with later operations, it may confuse the layouts of output and input, and panic
 /// (`reduce_broadcasted/launch.rs`).
 fn log_softmax<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     let unfused = |statistics| ops::chunk(statistics, 1, D - 1).remove(0); // [..., 1]
@@ -31,12 +31,12 @@ fn log_softmax<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     shifted - log_sum
 }
 
-/// Cross entropy of integer labels, in nats: `-log_softmax(logits)[label]`
-/// (`optax.softmax_cross_entropy_with_integer_labels`). For labels that are to be ignored see [`CrossEntropy`].
+/// Computes the cross entropy of integer labels, in nats: `-log_softmax(logits)[label]`
+/// (`optax.softmax_cross_entropy_with_integer_labels`). See [`CrossEntropy`] for labels to be ignored.
 ///
 /// # Shapes
 /// - logits `[..., classes]`, unnormalised
-/// - labels `[...]`, one rank less, each in `0..classes`; this is not checked, which would wait for the device
+/// - labels `[...]`, one rank less, each in `0..classes`; not checked, because the check would wait for the device
 /// - output `[...]`
 pub fn softmax_cross_entropy_with_integer_labels<B: Backend, const D: usize, const L: usize>(
     logits: Tensor<B, D>,
@@ -45,9 +45,9 @@ pub fn softmax_cross_entropy_with_integer_labels<B: Backend, const D: usize, con
     integer_labels(logits, labels, 0.0)
 }
 
-/// Labels mixed with the uniform distribution: `(1 - alpha) · labels + alpha / classes` (`optax.smooth_labels`;
-/// Müller et al., 2019, <https://arxiv.org/abs/1906.02629>). Integer labels are smoothed by
-/// [`CrossEntropy::label_smoothing`] without being made one-hot.
+/// Mixes labels with the uniform distribution: `(1 - alpha) · labels + alpha / classes` (`optax.smooth_labels`; Müller et
+/// al., 2019, <https://arxiv.org/abs/1906.02629>). For integer labels use [`CrossEntropy::label_smoothing`], which needs no
+/// one-hot labels.
 ///
 /// # Shapes
 /// - labels `[..., classes]`, one-hot
@@ -72,9 +72,9 @@ pub fn smooth_labels<B: Backend, const D: usize>(labels: Tensor<B, D>, alpha: f6
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CrossEntropy {
-    /// Part of each label that is distributed evenly over all classes, from 0 to 1. Default 0.
+    /// Label smoothing: the share of each label that is distributed evenly over all classes, from 0 to 1. Default: 0.
     pub label_smoothing: f64,
-    /// The label of positions to be ignored. Default [`IGNORE_INDEX`].
+    /// Label of positions to be ignored. Default: [`IGNORE_INDEX`].
     pub ignore_index: i64,
 }
 
@@ -85,7 +85,7 @@ impl Default for CrossEntropy {
 }
 
 impl CrossEntropy {
-    /// The loss of each position, 0 for ignored ones (`reduction="none"`).
+    /// Computes the loss of each position; 0 for ignored ones (`reduction="none"`).
     ///
     /// # Shapes
     /// - logits `[..., classes]`, unnormalised
@@ -102,7 +102,8 @@ impl CrossEntropy {
         losses.mask_fill(ignored, 0.0)
     }
 
-    /// The mean over the positions that are not ignored (`reduction="mean"`). NaN if all are ignored, as in PyTorch.
+    /// Computes the mean over the positions that are not ignored (`reduction="mean"`). NaN if all are ignored, as in
+    /// PyTorch.
     ///
     /// # Shapes
     /// - logits `[..., classes]`, unnormalised
@@ -120,9 +121,8 @@ impl CrossEntropy {
     }
 }
 
-/// Mean cross entropy of integer labels, in nats: `-log_softmax(logits)[label]`, over the rows whose label is not
-/// [`IGNORE_INDEX`]. NaN if all are ignored, as in PyTorch. Equal to [`CrossEntropy::mean`] with the defaults, for one
-/// axis of examples.
+/// Computes the mean cross entropy of integer labels, in nats: `-log_softmax(logits)[label]`, over the rows whose label is
+/// not [`IGNORE_INDEX`]. NaN if all are ignored, as in PyTorch. Equal to [`CrossEntropy::mean`] with the default options.
 ///
 /// # Shapes
 /// - logits `[n, classes]`, unnormalised
@@ -132,8 +132,8 @@ pub fn cross_entropy<B: Backend>(logits: Tensor<B, 2>, labels: Tensor<B, 1, Int>
     CrossEntropy::default().mean(logits, labels)
 }
 
-/// Weighted sum of `-log_softmax(logits)[label]`, with weight `1 - smoothing`, and the mean of `-log_softmax(logits)`
-/// over the classes, with weight `smoothing`.
+/// Weighted sum of `-log_softmax(logits)[label]` (weight `1 - smoothing`) and the mean of `-log_softmax(logits)` over the
+/// classes (weight `smoothing`).
 fn integer_labels<B: Backend, const D: usize, const L: usize>(
     logits: Tensor<B, D>,
     labels: Tensor<B, L, Int>,
@@ -150,9 +150,9 @@ fn integer_labels<B: Backend, const D: usize, const L: usize>(
     if smoothing == 0.0 {
         return losses;
     }
-    // Replaces a part of the label's logit by the mean over the classes.
+    // Adds `smoothing` times the difference of the label's logit and the mean logit.
     let label = logits.clone().gather(D - 1, labels.unsqueeze_dim::<D>(L)); // [..., 1]
-    // The loss of a label of probability 0 is infinite already.
+    // The loss of a label with probability 0 is already infinite.
     let impossible = label.clone().equal_elem(f32::NEG_INFINITY);
     let difference = (label - logits.mean_dim(D - 1)).mask_fill(impossible, 0.0);
     losses + difference.squeeze_dim::<L>(L).mul_scalar(smoothing)

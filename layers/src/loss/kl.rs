@@ -2,11 +2,11 @@ use super::pair;
 use burn::tensor::Tensor;
 use grove_backend::Backend;
 
-/// Kullback-Leibler divergence of predicted distributions from target distributions, over the last axis, in nats:
-/// `Σ_c targets[c] · (log targets[c] - log_predictions[c])` (`optax.kl_divergence`; Kullback and Leibler, 1951).
+/// Computes the Kullback-Leibler divergence of predicted distributions from target distributions over the last axis, in
+/// nats: `Σ_c targets[c] · (log targets[c] - log_predictions[c])` (`optax.kl_divergence`; Kullback and Leibler, 1951).
 ///
-/// A class of target 0 contributes 0 and gets the gradient 0, even if its predicted probability is 0 (`-inf`), where
-/// optax gives NaN.
+/// A class of target 0 contributes 0 and gets gradient 0, even if its predicted probability is 0 (`-inf`), for which optax
+/// gives NaN.
 ///
 /// # Shapes
 /// - log_predictions `[..., classes]`, normalised, as from `log_softmax`
@@ -25,16 +25,16 @@ use grove_backend::Backend;
 pub fn kl_divergence<B: Backend, const D: usize>(log_predictions: Tensor<B, D>, targets: Tensor<B, D>) -> Tensor<B, D> {
     let (log_predictions, targets) = pair(("log_predictions", log_predictions), ("targets", targets));
     let nothing = targets.clone().equal_elem(0.0);
-    // Filled before the logarithm too: the gradient of log at 0 is infinite, and 0 times infinity is NaN.
+    // Also filled before the logarithm: the gradient of log at 0 is infinite, and 0 times infinity is NaN.
     let log_targets = targets.clone().mask_fill(nothing.clone(), 1.0).log();
     let ratio = (log_targets - log_predictions).mask_fill(nothing, 0.0);
     (targets * ratio).sum_dim(D - 1)
 }
 
-/// [`kl_divergence`] with targets given as logarithms:
-/// `Σ_c exp(log_targets[c]) · (log_targets[c] - log_predictions[c])` (`optax.losses.kl_divergence_with_log_targets`).
+/// Computes [`kl_divergence`] with targets as logarithms: `Σ_c exp(log_targets[c]) · (log_targets[c] - log_predictions[c])`
+/// (`optax.losses.kl_divergence_with_log_targets`).
 ///
-/// A class of log target `-inf` contributes 0, where optax gives NaN.
+/// A class of log target `-inf` contributes 0; optax gives NaN.
 ///
 /// # Shapes
 /// - log_predictions `[..., classes]`, normalised, as from `log_softmax`

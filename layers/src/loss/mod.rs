@@ -1,14 +1,13 @@
 //! Losses. Names, arguments and defaults are optax's; [`CrossEntropy`] and [`cross_entropy`] are PyTorch's.
 //!
-//! A function named as in optax returns one loss for each example and reduces nothing: the caller takes `.mean()`.
-//! Elementwise losses keep the shape of their inputs. Losses over the last axis keep that axis with size 1, as Burn's
-//! `sum_dim` does, because Rust cannot express the rank `D - 1` of a result; with integer labels the losses have the
-//! labels' shape. Shapes must be equal: combinations that another library would broadcast silently, such as `[n, 1]`
-//! with `[n, n]`, are an error.
+//! Functions with optax's names return one loss per example and reduce nothing: the caller takes `.mean()`. Elementwise
+//! losses have the shape of their inputs. Losses over the last axis keep that axis with size 1, as Burn's `sum_dim` does,
+//! because Rust cannot express the rank `D - 1` of a result. Losses of integer labels have the labels' shape. Shapes must
+//! be equal: combinations that another library would broadcast silently, such as `[n, 1]` with `[n, n]`, are an error.
 //!
-//! f16 and bf16 inputs are converted to f32 first and the loss is f32, as in PyTorch under autocast: a mean over
-//! thousands of examples, or a sum over thousands of classes, exceeds the precision of 8 bits of mantissa. Gradients
-//! have the types of the inputs.
+//! f16 and bf16 inputs are converted to f32 first and the loss is f32, as in PyTorch under autocast: a mean over thousands
+//! of examples, or a sum over thousands of classes, exceeds the precision of an 8-bit significand. Gradients have the
+//! inputs' dtypes.
 //!
 //! ```
 //! use burn::tensor::{Int, Tensor};
@@ -42,7 +41,7 @@ pub use regression::{huber_loss, l2_loss, log_cosh, squared_error};
 use burn::tensor::Tensor;
 use grove_backend::{Backend, at_least_f32};
 
-/// Checks that both have the same shape, and converts them to at least f32.
+/// Checks that both tensors have the same shape, and converts them to at least f32.
 fn pair<B: Backend, const D: usize>(
     (a_name, a): (&str, Tensor<B, D>),
     (b_name, b): (&str, Tensor<B, D>),
@@ -55,9 +54,9 @@ fn pair<B: Backend, const D: usize>(
     (at_least_f32(a), at_least_f32(b))
 }
 
-/// 1 where `x >= 0`, else 0, without a gradient. `|x|` and `max(x, 0)` written with this step have consistent slopes
-/// at 0. The backends' own functions have slope 0 there, which gives a sum such as `max(x, 0) + log1p(exp(-|x|))` a
-/// wrong gradient.
+/// 1 where `x >= 0`, else 0, without a gradient. `|x|` and `max(x, 0)` written with this step have consistent slopes at 0.
+/// The backends' own functions have slope 0 there, so the gradient of a sum such as `max(x, 0) + log1p(exp(-|x|))` would be
+/// wrong.
 fn step<B: Backend, const D: usize>(x: &Tensor<B, D>) -> Tensor<B, D> {
     x.clone().greater_equal_elem(0.0).float().cast(x.dtype())
 }

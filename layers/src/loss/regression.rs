@@ -2,7 +2,7 @@ use super::{pair, step};
 use burn::tensor::Tensor;
 use grove_backend::Backend;
 
-/// `(predictions - targets)²` (`optax.squared_error`); its mean is the mean squared error.
+/// Computes `(predictions - targets)²` (`optax.squared_error`). Its mean is the mean squared error.
 ///
 /// # Shapes
 /// - predictions, any
@@ -25,7 +25,7 @@ pub fn squared_error<B: Backend, const D: usize>(predictions: Tensor<B, D>, targ
     errors(predictions, targets).square()
 }
 
-/// `½ (predictions - targets)²` (`optax.l2_loss`): half of [`squared_error`], so that the gradient is the error.
+/// Computes `½ (predictions - targets)²` (`optax.l2_loss`): half of [`squared_error`], so that the gradient is the error.
 ///
 /// # Shapes
 /// - predictions, any
@@ -35,9 +35,9 @@ pub fn l2_loss<B: Backend, const D: usize>(predictions: Tensor<B, D>, targets: T
     squared_error(predictions, targets).mul_scalar(0.5)
 }
 
-/// Huber loss (Huber, 1964; `optax.huber_loss`): quadratic near zero and linear beyond. With `e = |predictions -
-/// targets|`, it is `½ e²` where `e <= delta` and `½ delta² + delta (e - delta)` elsewhere. Its gradient is that of
-/// [`l2_loss`], clipped to `-delta..delta`. Optax's default for `delta` is 1.
+/// Computes the Huber loss (Huber, 1964; `optax.huber_loss`): quadratic near zero and linear beyond. With
+/// `e = |predictions - targets|`, the loss is `½ e²` if `e <= delta`, else `½ delta² + delta (e - delta)`. Its gradient is
+/// that of [`l2_loss`], clipped to `-delta..delta`. Optax's default for `delta` is 1.
 ///
 /// # Shapes
 /// - predictions, any
@@ -54,8 +54,8 @@ pub fn huber_loss<B: Backend, const D: usize>(
     quadratic.square().mul_scalar(0.5) + linear.mul_scalar(delta)
 }
 
-/// `log(cosh(predictions - targets))` (`optax.log_cosh`; Chen et al., 2019,
-/// <https://openreview.net/pdf?id=rkglvsC9Ym>): close to `½ e²` near zero and to `|e| - log 2` beyond, smooth
+/// Computes `log(cosh(e))` of the errors `e = predictions - targets` (`optax.log_cosh`; Chen et al., 2019,
+/// <https://openreview.net/pdf?id=rkglvsC9Ym>): close to `½ e²` near zero and to `|e| - log 2` beyond, and smooth
 /// everywhere.
 ///
 /// # Shapes
@@ -66,7 +66,7 @@ pub fn log_cosh<B: Backend, const D: usize>(predictions: Tensor<B, D>, targets: 
     let errors = errors(predictions, targets);
     let sign = step(&errors).mul_scalar(2.0).sub_scalar(1.0);
     let magnitude = errors * sign;
-    // cosh itself overflows beyond 89.
+    // cosh itself overflows f32 for errors above 89.
     let tail = magnitude.clone().mul_scalar(-2.0).exp().log1p();
     magnitude + tail.sub_scalar(std::f64::consts::LN_2)
 }

@@ -2,24 +2,24 @@ use burn::tensor::Tensor;
 use grove_backend::{Backend, Steps};
 use grove_tree::{Array, Init, Tree};
 
-/// The state of a recurrent network: the hidden state and, for an LSTM, the cell state after it. Each is `[b, n]` for a
-/// cell, and `[layers * directions, b, n]` in PyTorch's order for layers (`D = 3`).
+/// State of a recurrent network: the hidden state, followed by the cell state for an LSTM. Each is `[b, n]` for a cell, and
+/// `[layers * directions, b, n]` in PyTorch's order for layers (`D = 3`).
 pub type State<B, const S: usize, const D: usize = 2> = [Array<B, D>; S];
 
-/// The recurrence of one layer in one direction, with `S` states.
+/// Recurrence of one layer in one direction, with `S` states.
 pub trait Cell<B: Backend, const S: usize>: Tree<B> {
-    /// Sizes of the states; the first is that of the output.
+    /// Sizes of the states. The first is the output size.
     fn state_sizes(&self) -> [usize; S];
 
     /// Runs over a packed batch: one operation for all steps.
-    ///
+    /// Runs over a packed batch. All steps are one backend operation.
     /// # Shapes
     /// - x `[rows, inputs]`
-    /// - state before the first step, and after each sequence's last, each `[b, n]`
+    /// - state before the first step, and after each sequence's last step, each `[b, n]`
     /// - output `[rows, n]`
     fn run(&self, x: Tensor<B, 2>, steps: &Steps, state: State<B, S>) -> (Tensor<B, 2>, State<B, S>);
 
-    /// One step of `b` sequences, `(state, x) -> (state, y)`, the signature that `scan` takes.
+    /// Runs one step of `b` sequences, `(state, x) -> (state, y)`, the signature of `scan`'s argument.
     ///
     /// # Shapes
     /// - state, each `[b, n]`
@@ -31,14 +31,13 @@ pub trait Cell<B: Backend, const S: usize>: Tree<B> {
         (state, Array::new(y))
     }
 
-    /// States of zeros for `b` sequences.
+    /// Returns zero states for `b` sequences, with the dtype and device of `like`.
     fn zeros(&self, b: usize, like: &Tensor<B, 2>) -> State<B, S> {
         self.state_sizes().map(|n| Array::new(Tensor::zeros([b, n], (&like.device(), like.dtype()))))
     }
 }
 
-/// The weights that all cells have, under PyTorch's names, as PyTorch initialises them: uniform up to one over the root of
-/// the hidden size.
+/// Weights that all cells have, under PyTorch's names and with PyTorch's initial values: uniform in `±1 / sqrt(hidden)`.
 pub(super) struct Weights<B: Backend> {
     pub w_ih: Array<B, 2>,
     pub w_hh: Array<B, 2>,
@@ -47,7 +46,7 @@ pub(super) struct Weights<B: Backend> {
 }
 
 impl<B: Backend> Weights<B> {
-    /// `wide` is the number of gates times the hidden size; `state` the size of the hidden state that is fed back.
+    /// `wide` is the number of gates times the hidden size. `state` is the size of the hidden state that is fed back.
     pub fn new([inputs, hidden, state, wide]: [usize; 4], bias: bool, init: &Init<B>) -> Self {
         let bound = 1.0 / (hidden as f32).sqrt();
         let vector = |name: &str| bias.then(|| init.named(name).uniform([wide], -bound, bound));
@@ -60,7 +59,7 @@ impl<B: Backend> Weights<B> {
     }
 }
 
-/// A bias, zeros where there is none.
+/// The bias, or zeros if it is `None`.
 pub(super) fn bias_or_zeros<B: Backend>(bias: &Option<Array<B, 1>>, weight: &Array<B, 2>) -> Tensor<B, 1> {
     match bias {
         Some(bias) => bias.val(),
@@ -71,7 +70,7 @@ pub(super) fn bias_or_zeros<B: Backend>(bias: &Option<Array<B, 1>>, weight: &Arr
     }
 }
 
-/// The states behind the packed rows of what an operation of the backend gave.
+/// Splits an operation's output into the packed rows and the final states, which follow the rows.
 pub(super) fn split_states<B: Backend, const S: usize>(
     output: Tensor<B, 2>,
     steps: &Steps,

@@ -5,11 +5,11 @@ use grove_tree::{Array, Init, Key, Tree};
 use super::{Cell, PackError, PackedSequence, Packing, RnnOptions, State, pack_padded_sequence, pad_packed_sequence};
 use crate::dropout;
 
-/// Layers of recurrent cells, one above the other, in one or two directions: [`Rnn`](super::Rnn), [`Gru`](super::Gru) and
+/// A stack of recurrent layers in one or two directions: [`Rnn`](super::Rnn), [`Gru`](super::Gru) and
 /// [`Lstm`](super::Lstm).
 #[derive(Tree, Clone, Debug)]
 pub struct Recurrent<C> {
-    /// The layers, from the lowest to the highest.
+    /// The layers, from the first (lowest) to the last.
     pub layers: Vec<Directions<C>>,
     /// Number of layers, directions, dropout and layout.
     #[tree(static)]
@@ -19,14 +19,14 @@ pub struct Recurrent<C> {
 /// The cells of one layer.
 #[derive(Tree, Clone, Debug)]
 pub struct Directions<C> {
-    /// Reads each sequence from its beginning; with [`RnnOptions::reverse`] from its end.
+    /// Cell that reads each sequence from its start, or from its end with [`RnnOptions::reverse`].
     pub forward: C,
-    /// Reads each sequence from its end.
+    /// Cell that reads each sequence from its end; `None` for unidirectional layers.
     pub backward: Option<C>,
 }
 
 impl<C> Recurrent<C> {
-    /// Layers of cells; `n` is the size of a cell's output.
+    /// Builds the layers. `n` is the output size of a cell.
     pub(super) fn build<B: Backend>(
         inputs: usize,
         n: usize,
@@ -46,12 +46,12 @@ impl<C> Recurrent<C> {
         Self { layers: (0..options.layers).map(layer).collect(), options: options.clone() }
     }
 
-    /// Reads a padded batch of sequences of equal length. Without `state` it begins with zeros; with a `key` there is
-    /// dropout between the layers.
+    /// Runs over a padded batch of sequences of equal length. The initial state is zero if `state` is `None`. With a `key`,
+    /// dropout is applied between the layers.
     ///
     /// # Shapes
     /// - x `[t, b, inputs]`, or `[b, t, inputs]` with `batch_first`; t and b at least 1
-    /// - states, before and after, `[layers * directions, b, n]`
+    /// - initial and final states `[layers * directions, b, n]`
     /// - output `[t, b, directions * n]`, or `[b, t, …]`
     pub fn forward<B: Backend, const S: usize>(
         &self,
@@ -71,14 +71,15 @@ impl<C> Recurrent<C> {
         (turned(y.reshape([t, b, n])), state)
     }
 
-    /// Reads a padded batch of sequences of these lengths, in any order: it is packed, so that no padded step is computed.
-    /// Outputs beyond a sequence's end are 0, and the states after are those of its own last step.
+    /// Runs over a padded batch of sequences of these lengths, in any order. The batch is packed, so that no padded step is
+    /// computed. Outputs beyond the end of a sequence are 0, and the final states are those of the sequence's own last
+    /// step.
     ///
     /// # Shapes
     /// As [`forward`](Self::forward).
     ///
     /// # Errors
-    /// A length is 0 or longer than the batch, or there are not as many as sequences.
+    /// If a length is 0 or longer than the batch, or the number of lengths is not the number of sequences.
     pub fn forward_lengths<B: Backend, const S: usize>(
         &self,
         x: Tensor<B, 3>,
@@ -97,11 +98,11 @@ impl<C> Recurrent<C> {
         Ok((y, state))
     }
 
-    /// Reads a packed batch.
+    /// Runs over a packed batch.
     ///
     /// # Shapes
     /// - x `[rows, inputs]`, packed
-    /// - states, before and after, `[layers * directions, b, n]`, in the order of the sequences before packing
+    /// - initial and final states `[layers * directions, b, n]`, in the order of the sequences before packing
     /// - output `[rows, directions * n]`, packed in the same way
     pub fn forward_packed<B: Backend, const S: usize>(
         &self,
@@ -157,7 +158,7 @@ impl<C> Recurrent<C> {
     }
 }
 
-/// `[1, b, n]` as `[b, n]`.
+/// Reshapes `[1, b, n]` to `[b, n]`.
 fn first_of<B: Backend>(x: Tensor<B, 3>) -> Array<B, 2> {
     let [_, b, n] = x.dims();
     Array::new(x.reshape([b, n]))

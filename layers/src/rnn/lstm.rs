@@ -13,28 +13,28 @@ use super::{
     cell::{Weights, bias_or_zeros, split_states},
 };
 
-/// Layers of long short-term memory, as `torch.nn.LSTM`.
+/// Layers of long short-term memory, like `torch.nn.LSTM`.
 pub type Lstm<B> = Recurrent<LstmCell<B>>;
 
-/// Long short-term memory (Hochreiter and Schmidhuber, 1997), as `torch.nn.LSTMCell`: with gates in the order input `i`,
-/// forget `f`, cell `g`, output `o`, `c' = f c + i g` and `h' = o tanh(c')`; with a projection `h' = W_hr (o tanh(c'))`
+/// Long short-term memory (Hochreiter and Schmidhuber, 1997), like `torch.nn.LSTMCell`: gates in the order input `i`,
+/// forget `f`, cell `g`, output `o`; `c' = f c + i g` and `h' = o tanh(c')`. With a projection, `h' = W_hr (o tanh(c'))`
 /// (Sak et al., 2014).
 #[derive(Tree, Clone, Debug)]
 pub struct LstmCell<B: Backend> {
-    /// `[4 n, inputs]`.
+    /// Input weights of all gates, `[4 n, inputs]`.
     pub weight_ih: Array<B, 2>,
-    /// `[4 n, n]`; with a projection `[4 n, p]`.
+    /// State weights of all gates, `[4 n, n]`, or `[4 n, p]` with a projection.
     pub weight_hh: Array<B, 2>,
-    /// `[4 n]`.
+    /// Input bias, `[4 n]`; `None` for no biases.
     pub bias_ih: Option<Array<B, 1>>,
-    /// `[4 n]`.
+    /// State bias, `[4 n]`; `None` for no biases.
     pub bias_hh: Option<Array<B, 1>>,
-    /// The projection, `[p, n]`.
+    /// Projection of the hidden state, `[p, n]`; `None` for no projection.
     pub weight_hr: Option<Array<B, 2>>,
 }
 
 impl<B: Backend> LstmCell<B> {
-    /// Initial weights as PyTorch's.
+    /// Creates a cell with PyTorch's initial weights. `projection` is the size of the projected hidden state.
     pub fn new(inputs: usize, n: usize, projection: Option<usize>, bias: bool, init: &Init<B>) -> Self {
         let state = projection.unwrap_or(n);
         let Weights { w_ih, w_hh, b_ih, b_hh } = Weights::new([inputs, n, state, 4 * n], bias, init);
@@ -47,7 +47,7 @@ impl<B: Backend> LstmCell<B> {
         bias_or_zeros(&self.bias_ih, &self.weight_ih) + bias_or_zeros(&self.bias_hh, &self.weight_hh)
     }
 
-    /// One step after another, with the projection in each.
+    /// Runs step by step, with the projection in each step.
     fn run_projected(
         &self,
         w_hr: Tensor<B, 2>,
@@ -98,12 +98,12 @@ impl<B: Backend> Cell<B, 2> for LstmCell<B> {
 }
 
 impl<B: Backend> Lstm<B> {
-    /// Layers with initial weights as PyTorch's.
+    /// Creates layers with PyTorch's initial weights.
     pub fn new(inputs: usize, n: usize, options: &RnnOptions, init: &Init<B>) -> Self {
         Self::build(inputs, n, options, init, |inputs, init| LstmCell::new(inputs, n, None, options.bias, init))
     }
 
-    /// Layers whose hidden states are projected to a smaller size, PyTorch's `proj_size`.
+    /// Creates layers whose hidden states are projected to size `projection`, PyTorch's `proj_size`.
     pub fn projected(inputs: usize, n: usize, projection: usize, options: &RnnOptions, init: &Init<B>) -> Self {
         Self::build(inputs, projection, options, init, |inputs, init| {
             LstmCell::new(inputs, n, Some(projection), options.bias, init)

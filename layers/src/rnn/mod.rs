@@ -1,9 +1,9 @@
-//! Recurrent networks: cells, layers of them, and packed batches of sequences of different lengths.
+//! Recurrent networks: cells, stacks of layers, and packed batches of sequences of different lengths.
 //!
-//! [`Rnn`], [`Gru`] and [`Lstm`] are PyTorch's, gate for gate. They read a padded batch, with or without lengths, or a
-//! [`PackedSequence`], in which no padded step is ever computed; either way each layer and direction is one operation of
-//! the backend. The cells [`RnnCell`], [`GruCell`] and [`LstmCell`] make one step, `(state, x) -> (state, y)`, and so are
-//! what `grove_transform::scan` takes.
+//! [`Rnn`], [`Gru`] and [`Lstm`] compute the same gates as PyTorch's. They run over a padded batch, with or without
+//! lengths, or over a [`PackedSequence`], which has no padded steps. In both cases each layer and direction is one backend
+//! operation. The cells [`RnnCell`], [`GruCell`] and [`LstmCell`] compute one step, `(state, x) -> (state, y)`, the
+//! signature of `grove_transform::scan`'s argument.
 //!
 //! ```
 //! use burn::tensor::Tensor;

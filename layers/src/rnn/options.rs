@@ -5,16 +5,16 @@ pub struct RnnOptions {
     pub layers: usize,
     /// If true, cells have biases. Default: true.
     pub bias: bool,
-    /// If true, a second cell in each layer reads the sequences in reverse; both outputs are concatenated. Default:
-    /// false.
+    /// If true, a second cell in each layer reads the sequences in reverse, and the outputs of both cells are concatenated.
+    /// Default: false.
     pub bidirectional: bool,
-    /// If true, the only cell of each layer reads in reverse. Ignored with `bidirectional`. Default: false. (Not in
-    /// PyTorch.)
+    /// If true, the only cell of each layer reads in reverse. Ignored if `bidirectional` is true. Not in PyTorch. Default:
+    /// false.
     pub reverse: bool,
-    /// Dropout rate between the layers, not after the last, if a key is given. Default: 0.
+    /// Dropout rate between layers, not after the last one. Applies only if a key is passed. Default: 0.
     pub dropout: f64,
-    /// If true, padded batches are `[b, t, …]`, else `[t, b, …]`. Default: false. States are `[layers * directions, b,
-    /// n]` either way.
+    /// If true, padded batches are `[b, t, …]`, else `[t, b, …]`. States are `[layers * directions, b, n]` either way.
+    /// Default: false.
     pub batch_first: bool,
 }
 

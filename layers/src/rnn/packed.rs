@@ -4,26 +4,27 @@ use grove_tree::{Array, Kind, Tree};
 
 use super::{PackError, Packing, packing::pick};
 
-/// A batch of sequences of different lengths without padding, as PyTorch's `PackedSequence`.
+/// A batch of sequences of different lengths without padding, like PyTorch's `PackedSequence`.
 ///
-/// `A` is the array of the packed rows: `[rows, …]`, the first steps of all sequences first.
+/// `A` is the array of packed rows, `[rows, …]`: the first steps of all sequences, then all second steps, and so on.
 #[derive(Tree, Clone, Debug)]
 pub struct PackedSequence<A> {
-    /// `[rows, …]`.
+    /// Packed rows, `[rows, …]`.
     pub data: A,
-    /// Maps each row to its sequence and step.
+    /// Layout: maps each row to its sequence and step.
     #[tree(static)]
     pub packing: Packing,
 }
 
-/// Packs a padded batch. `P` is `D - 1`: the axes of time and batch become one.
+/// Packs a padded batch. `P` is `D - 1`: the time and batch axes become one.
 ///
 /// # Shapes
 /// - x `[t, b, …]`, or `[b, t, …]` with `batch_first`
 /// - output `[rows, …]`
 ///
 /// # Errors
-/// A length is 0 or more than t, there are not b of them, or they increase though `enforce_sorted` says that they do not.
+/// If a length is 0 or more than t, the number of lengths is not b, or the lengths increase although `enforce_sorted` is
+/// true.
 pub fn pack_padded_sequence<B: Backend, const D: usize, const P: usize, K: Kind>(
     x: Tensor<B, D, K::On<B>>,
     lengths: &[usize],
@@ -53,15 +54,15 @@ pub fn pack_padded_sequence<B: Backend, const D: usize, const P: usize, K: Kind>
     Ok(PackedSequence { data: Array::from(data), packing })
 }
 
-/// Pads a packed batch of numbers, and gives the lengths. `D` is `P + 1`. The result has `total_length` steps, or as many
-/// as the longest sequence.
+/// Pads a packed batch. Returns the padded batch and the lengths. `D` is `P + 1`. The result has `total_length` steps, by
+/// default the length of the longest sequence.
 ///
 /// # Shapes
 /// - input `[rows, …]`
 /// - output `[t, b, …]`, or `[b, t, …]` with `batch_first`
 ///
 /// # Errors
-/// [`PackError::TotalLength`] where the longest sequence has more steps.
+/// [`PackError::TotalLength`] if the longest sequence has more steps than `total_length`.
 pub fn pad_packed_sequence<B: Backend, const P: usize, const D: usize>(
     packed: &PackedSequence<Array<B, P>>,
     batch_first: bool,
@@ -85,7 +86,7 @@ pub fn pad_packed_sequence<B: Backend, const P: usize, const D: usize>(
         let y = data.reshape(shape);
         return Ok((if batch_first { y.swap_dims(0, 1) } else { y }, lengths));
     }
-    // Every padded step takes the row behind the last.
+    // Every padded step selects the padding row, which is appended after the last row.
     let rows = packing.rows();
     let mut from = vec![rows; b * t];
     for (source, (i, step)) in packing.positions().enumerate() {
@@ -99,11 +100,11 @@ pub fn pad_packed_sequence<B: Backend, const P: usize, const D: usize>(
     Ok((y.reshape(shape), lengths))
 }
 
-/// Packs sequences that lie apart, each `[steps, …]`.
+/// Packs a list of sequences, each `[steps, …]`, like PyTorch's `pack_sequence`.
 ///
 /// # Errors
-/// There are none, one has no steps, their rows differ in shape, or their lengths increase though `enforce_sorted` says
-/// that they do not.
+/// If the list is empty, a sequence has no steps, the row shapes differ, or the lengths increase although `enforce_sorted`
+/// is true.
 pub fn pack_sequence<B: Backend, const P: usize, K: Kind>(
     sequences: &[Tensor<B, P, K::On<B>>],
     enforce_sorted: bool,

@@ -2,30 +2,30 @@ use burn::tensor::{BasicOps, Int, Tensor, TensorData};
 use grove_backend::Backend;
 use std::sync::Arc;
 
-/// An error of packing sequences into a batch.
+/// Errors of packing sequences into a batch.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PackError {
-    /// No sequences.
+    /// The list of sequences is empty.
     #[error("there are no sequences to pack")]
     Empty,
-    /// A sequence without steps.
+    /// A sequence has no steps.
     #[error("sequence {index} has length 0: sequences have at least one step; leave it out of the batch")]
     ZeroLength {
         /// Index of the sequence.
         index: usize,
     },
-    /// A sequence longer than the padded batch.
+    /// A sequence is longer than the padded batch.
     #[error("sequence {index} has length {length}, but the padded batch has only {steps} steps")]
     TooLong {
         /// Index of the sequence.
         index: usize,
-        /// Its length.
+        /// Length of the sequence.
         length: usize,
-        /// Steps of the batch.
+        /// Number of steps of the batch.
         steps: usize,
     },
-    /// Lengths for another number of sequences.
+    /// The number of lengths is not the number of sequences.
     #[error("{lengths} lengths for a batch of {sequences} sequences: give one length for each sequence")]
     Count {
         /// Number of lengths.
@@ -33,7 +33,7 @@ pub enum PackError {
         /// Number of sequences.
         sequences: usize,
     },
-    /// Sequences in the wrong order.
+    /// The lengths increase although `enforce_sorted` is true.
     #[error(
         "sequence {index} is longer than the one before it ({length} against {before}), but enforce_sorted asks for \
          decreasing lengths; sort them, or pass false to have them sorted here"
@@ -41,27 +41,27 @@ pub enum PackError {
     NotSorted {
         /// Index of the sequence.
         index: usize,
-        /// Its length.
+        /// Length of the sequence.
         length: usize,
-        /// The length of the sequence before.
+        /// Length of the sequence before.
         before: usize,
     },
-    /// Fewer steps asked for than the longest sequence has.
+    /// The total length is shorter than the longest sequence.
     #[error("total length {total} is shorter than the longest sequence, {longest} steps")]
     TotalLength {
-        /// Steps asked for.
+        /// Requested number of steps.
         total: usize,
-        /// Steps of the longest sequence.
+        /// Number of steps of the longest sequence.
         longest: usize,
     },
-    /// Sequences of different sizes.
+    /// The rows of two sequences differ in shape.
     #[error("sequence {index} has rows of shape {found:?}, the first one of {expected:?}")]
     RowShape {
         /// Index of the sequence.
         index: usize,
-        /// The shape of its rows.
+        /// Row shape of the sequence.
         found: Vec<usize>,
-        /// The shape of the first one's rows.
+        /// Row shape of the first sequence.
         expected: Vec<usize>,
     },
 }
@@ -73,22 +73,23 @@ impl std::fmt::Debug for PackError {
     }
 }
 
-/// The layout of packed sequences of different lengths, as in PyTorch. Sequences are sorted by length, longest first.
-/// Then come all first steps, all second steps, and so on, each with only the sequences that are long enough. The
-/// indices live on the host.
+/// Layout of packed sequences of different lengths, as in PyTorch. Sequences are sorted by length, longest first. All first
+/// steps come first, then all second steps, and so on, each with only the sequences that are long enough. The indices are
+/// on the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packing {
     batch_sizes: Arc<[usize]>,
-    /// Original index of each sorted sequence; `None` where the sequences came sorted.
+    /// Original index of each sorted sequence; `None` if the sequences were required to be sorted.
     sorted: Option<Arc<[usize]>>,
     lengths: Arc<[usize]>,
 }
 
 impl Packing {
-    /// For sequences of these lengths. With `enforce_sorted` they must not increase, and nothing is sorted.
+    /// Creates the layout of sequences of these lengths. With `enforce_sorted` the lengths must not increase, and are not
+    /// sorted.
     ///
     /// # Errors
-    /// There is no length, one is 0, or they are not sorted though they should be.
+    /// If there are no lengths, a length is 0, or the lengths increase although `enforce_sorted` is true.
     pub fn new(lengths: &[usize], enforce_sorted: bool) -> Result<Self, PackError> {
         if lengths.is_empty() {
             return Err(PackError::Empty);
@@ -101,7 +102,7 @@ impl Packing {
         }
         let mut sorted: Vec<usize> = (0..lengths.len()).collect();
         sorted.sort_by_key(|&i| std::cmp::Reverse(lengths[i]));
-        // Sequences that reach each step: the sorted lengths give it from the longest down.
+        // Number of sequences that reach each step, filled from the shortest sequence up.
         let mut batch_sizes = vec![0; lengths[sorted[0]]];
         let mut from = batch_sizes.len();
         for (rank, &i) in sorted.iter().enumerate().rev() {
@@ -113,17 +114,17 @@ impl Packing {
         Ok(Self { batch_sizes: batch_sizes.into(), sorted, lengths: lengths.into() })
     }
 
-    /// Sequences that reach each step.
+    /// Number of sequences that reach each step.
     pub fn batch_sizes(&self) -> &[usize] {
         &self.batch_sizes
     }
 
-    /// The original index of each sorted sequence; `None` where the sequences had to come sorted.
+    /// Original index of each sorted sequence; `None` if the sequences were required to be sorted.
     pub fn sorted_indices(&self) -> Option<&[usize]> {
         self.sorted.as_deref()
     }
 
-    /// The sorted index of each sequence; `None` where the sequences had to come sorted.
+    /// Sorted index of each sequence; `None` if the sequences were required to be sorted.
     pub fn unsorted_indices(&self) -> Option<Vec<usize>> {
         let sorted = self.sorted.as_ref()?;
         let mut unsorted = vec![0; sorted.len()];
@@ -133,7 +134,7 @@ impl Packing {
         Some(unsorted)
     }
 
-    /// The lengths, in the original order.
+    /// Lengths in the original order.
     pub fn lengths(&self) -> &[usize] {
         &self.lengths
     }
@@ -143,30 +144,30 @@ impl Packing {
         self.lengths.len()
     }
 
-    /// Steps of the longest sequence.
+    /// Number of steps of the longest sequence.
     pub fn longest(&self) -> usize {
         self.batch_sizes.len()
     }
 
-    /// Packed rows: the sum of the lengths.
+    /// Number of packed rows: the sum of the lengths.
     pub fn rows(&self) -> usize {
         self.lengths.iter().sum()
     }
 
-    /// All sequences have the same length, and lie in their original order.
+    /// Returns true if all sequences have the same length and are in their original order.
     pub(super) fn is_dense(&self) -> bool {
         let in_order = self.sorted.as_ref().is_none_or(|sorted| sorted.iter().enumerate().all(|(i, &j)| i == j));
         in_order && self.batch_sizes.last() == self.batch_sizes.first()
     }
 
-    /// The sequence and the step of each packed row.
+    /// Sequence and step of each packed row.
     pub fn positions(&self) -> impl Iterator<Item = (usize, usize)> {
         self.batch_sizes.iter().enumerate().flat_map(move |(step, &size)| {
             (0..size).map(move |rank| (self.sorted.as_ref().map_or(rank, |sorted| sorted[rank]), step))
         })
     }
 
-    /// Something that lies sequence by sequence along `axis`, in sorted order.
+    /// Sorts an array with one entry per sequence along `axis`.
     pub fn sort<B: Backend, const D: usize>(&self, x: Tensor<B, D>, axis: usize) -> Tensor<B, D> {
         match &self.sorted {
             Some(sorted) if sorted.windows(2).any(|pair| pair[0] > pair[1]) => pick(x, axis, sorted.iter().copied()),
@@ -174,7 +175,7 @@ impl Packing {
         }
     }
 
-    /// The inverse of [`sort`](Self::sort).
+    /// Restores the original order; the inverse of [`sort`](Self::sort).
     pub fn unsort<B: Backend, const D: usize>(&self, x: Tensor<B, D>, axis: usize) -> Tensor<B, D> {
         match self.unsorted_indices() {
             Some(unsorted) if unsorted.windows(2).any(|pair| pair[0] > pair[1]) => pick(x, axis, unsorted.into_iter()),
@@ -183,7 +184,7 @@ impl Packing {
     }
 }
 
-/// Some of the slices along an axis, by their indices.
+/// Selects slices along an axis by their indices.
 pub(super) fn pick<B: Backend, const D: usize, K: BasicOps<B>>(
     x: Tensor<B, D, K>,
     axis: usize,

@@ -10,27 +10,27 @@ use super::{
     cell::{Weights, bias_or_zeros, split_states},
 };
 
-/// Layers of plain recurrent cells, as `torch.nn.RNN`.
+/// Layers of plain recurrent cells, like `torch.nn.RNN`.
 pub type Rnn<B> = Recurrent<RnnCell<B>>;
 
-/// `h' = f(W_ih x + b_ih + W_hh h + b_hh)` (Elman, 1990), as `torch.nn.RNNCell`.
+/// An Elman cell, `h' = f(W_ih x + b_ih + W_hh h + b_hh)` (Elman, 1990), like `torch.nn.RNNCell`.
 #[derive(Tree, Clone, Debug)]
 pub struct RnnCell<B: Backend> {
-    /// `[n, inputs]`.
+    /// Input weights, `[n, inputs]`.
     pub weight_ih: Array<B, 2>,
-    /// `[n, n]`.
+    /// State weights, `[n, n]`.
     pub weight_hh: Array<B, 2>,
-    /// `[n]`.
+    /// Input bias, `[n]`; `None` for no biases.
     pub bias_ih: Option<Array<B, 1>>,
-    /// `[n]`.
+    /// State bias, `[n]`; `None` for no biases.
     pub bias_hh: Option<Array<B, 1>>,
-    /// The function `f`.
+    /// Activation function `f`.
     #[tree(static)]
     pub activation: RnnActivation,
 }
 
 impl<B: Backend> RnnCell<B> {
-    /// Initial weights as PyTorch's.
+    /// Creates a cell with PyTorch's initial weights.
     pub fn new(inputs: usize, n: usize, activation: RnnActivation, bias: bool, init: &Init<B>) -> Self {
         let Weights { w_ih, w_hh, b_ih, b_hh } = Weights::new([inputs, n, n, n], bias, init);
         Self { weight_ih: w_ih, weight_hh: w_hh, bias_ih: b_ih, bias_hh: b_hh, activation }
@@ -50,7 +50,7 @@ impl<B: Backend> Cell<B, 1> for RnnCell<B> {
 }
 
 impl<B: Backend> Rnn<B> {
-    /// Layers with initial weights as PyTorch's.
+    /// Creates layers with PyTorch's initial weights.
     pub fn new(inputs: usize, n: usize, activation: RnnActivation, options: &RnnOptions, init: &Init<B>) -> Self {
         Self::build(inputs, n, options, init, |inputs, init| RnnCell::new(inputs, n, activation, options.bias, init))
     }

@@ -1,4 +1,4 @@
-//! Reference results by case and part: `{case}.{part}` in a safetensors file.
+//! Reference results, stored as `{case}.{part}` in a safetensors file.
 
 use burn::tensor::{DType, Tensor, TensorData};
 use grove_backend::Backend;
@@ -12,7 +12,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// A case of `tests/fixtures/{file}.safetensors`.
+    /// Opens a case of `tests/fixtures/{file}.safetensors`.
     pub fn of(file: &str, name: &'static str) -> Self {
         Self { name, file: std::fs::read(format!("tests/fixtures/{file}.safetensors")).unwrap() }
     }

@@ -1,4 +1,4 @@
-//! Attention with padding, with a cache and with dropout, against plain attention.
+//! Attention with padding, caches and dropout against plain attention.
 
 use crate::common;
 use burn::tensor::{Int, Tensor, TensorData};
@@ -6,7 +6,7 @@ use grove_backend::Backend;
 use grove_layers::{AttentionMask, KvCache, attend};
 use grove_tree::Key;
 
-/// Size of a head of queries, keys and values.
+/// Head dimension of queries, keys and values.
 const HEAD_DIM: usize = 5;
 
 /// Random queries, keys and values, `[b, 3, t, HEAD_DIM]`.
@@ -22,7 +22,7 @@ fn values<B: Backend, const D: usize>(x: Tensor<B, D>) -> Vec<f64> {
     x.into_data().iter().collect()
 }
 
-/// Asserts that all values are within 1e-5: both sides are the same computation in another order.
+/// Asserts that all values are within 1e-5: both sides are the same computation in different orders.
 fn assert_same<B: Backend>(what: &str, a: Tensor<B, 4>, b: Tensor<B, 4>) {
     assert_eq!(a.dims(), b.dims(), "{what}");
     let (apart, _) = common::distance(&values(a), &values(b));
@@ -30,7 +30,7 @@ fn assert_same<B: Backend>(what: &str, a: Tensor<B, 4>, b: Tensor<B, 4>) {
     assert!(apart <= 1e-5, "{what}: apart by {apart}");
 }
 
-/// Rows padded on the left give the same as each row alone; so does the last position with a cache.
+/// Left-padded rows give the same results as each row alone; so does the last position with a cache.
 fn padding_is_not_seen<B: Backend>(device: B::Device) {
     let (t, padding) = (7, [0, 3, 6, 1]);
     let [q, k, v] = heads::<B>(1, padding.len(), t, &device);
@@ -60,7 +60,7 @@ fn padding_is_not_seen<B: Backend>(device: B::Device) {
     }
 }
 
-/// Decoding in steps gives the same as the whole sequence at once.
+/// Decoding in steps gives the same result as the whole sequence at once.
 fn a_cache_changes_nothing<B: Backend>(device: B::Device) {
     for (steps, padding) in [([1, 1, 1, 1], &[][..]), ([2, 1, 3, 1], &[]), ([2, 1, 3, 1], &[0, 3])] {
         let t = steps.iter().sum();
@@ -79,8 +79,8 @@ fn a_cache_changes_nothing<B: Backend>(device: B::Device) {
     }
 }
 
-/// A cache returns the values it was given, also where it grows (beyond 64 positions, beyond 128, and from nothing to
-/// more than 64 at once).
+/// A cache returns the appended values, also when it grows: beyond 64 positions, beyond 128, and from empty to more than 64
+/// at once.
 fn a_cache_grows<B: Backend>(device: B::Device) {
     for steps in [&[1, 62, 1, 1, 3, 70][..], &[100, 1], &[64, 1]] {
         let [keys, values, _] = heads::<B>(7, 2, steps.iter().sum(), &device);
@@ -96,12 +96,12 @@ fn a_cache_grows<B: Backend>(device: B::Device) {
     }
 }
 
-/// Dropout of the attention weights keeps their mean, keeps the causal mask, and follows its key.
+/// Dropout of the attention weights preserves their mean and the causal mask, and depends on its key.
 fn dropout_keeps_the_mean<B: Backend>(device: B::Device) {
     let (rows, t, rate) = (800, 6, 0.25);
     let one = heads::<B>(3, 1, t, &device);
     let many = one.clone().map(|x| x.repeat_dim(0, rows));
-    // The mask for all rows, and for the one row that they repeat.
+    // The mask for all rows, and for the single row that they repeat.
     let padded = |rows: usize| AttentionMask::causal(t, 0, &vec![2; rows], &device);
     let masks = [
         (AttentionMask::Causal, AttentionMask::Causal),
@@ -115,7 +115,8 @@ fn dropout_keeps_the_mean<B: Backend>(device: B::Device) {
         };
         let plain = attend_to(one.clone(), &single);
         let dropped = drop(4);
-        // An element's variance is at most rate / (1 - rate) * max |v|^2, about 1.5^2: 0.03 is its standard error.
+        // An element's variance is at most rate / (1 - rate) * max |v|^2; with max |v| about 1.5, the standard error is
+        // 0.03.
         let (apart, _) = common::distance(&values(dropped.clone().mean_dim(0)), &values(plain.clone()));
         println!("{} mean of {rows}: apart by {apart:.1e}", B::name(&device));
         assert!(apart < 0.15, "the mean is {apart} off");
@@ -125,7 +126,7 @@ fn dropout_keeps_the_mean<B: Backend>(device: B::Device) {
         assert_ne!(values(dropped), values(drop(5)));
     }
 
-    // The first position sees itself alone: its weight is 0 or 1 / (1 - rate).
+    // The first position attends only to itself: its weight is 0 or 1 / (1 - rate).
     let [q, k, v] = many;
     let y = attend(q, k, v.clone(), &AttentionMask::Causal, 1.0, Some((rate, Key::new(4))));
     let first = |x: Tensor<B, 4>| values(x.narrow(2, 0, 1));
@@ -134,7 +135,7 @@ fn dropout_keeps_the_mean<B: Backend>(device: B::Device) {
     }
 }
 
-/// Hidden positions carry exactly no weight: a causal mask and the same mask written out agree.
+/// Masked positions have exactly zero weight: a causal mask and the equivalent boolean mask agree.
 fn masks_agree<B: Backend>(device: B::Device) {
     let t = 6;
     let all = heads::<B>(6, 2, t, &device);
@@ -147,7 +148,7 @@ fn masks_agree<B: Backend>(device: B::Device) {
     assert_same("the last position", last(attend_to(all, &AttentionMask::Full)), last(expected));
 }
 
-/// Ranges of keys are the masks that they stand for, positions of padding included, which see only themselves.
+/// Key ranges agree with the equivalent masks, including padding positions, which attend only to themselves.
 fn ranges_agree_with_masks<B: Backend>(device: B::Device) {
     let padding = [0, 3, 11, 1];
     let explicit = |t: usize, s: usize, hides: &dyn Fn(usize, usize, usize) -> bool| {
@@ -155,7 +156,7 @@ fn ranges_agree_with_masks<B: Backend>(device: B::Device) {
         let data = TensorData::new(hidden, [4, 1, t, s]);
         AttentionMask::<B>::Masked(Tensor::<B, 4, Int>::from_data(data, &device).equal_elem(1))
     };
-    // Queries of all keys, of the last, and of the last of a cache that has forgotten the first.
+    // Queries at all positions, at the last ones, and with a cache that has dropped its first positions.
     for (t, keys) in [(12, 0..12), (5, 0..12), (1, 0..12), (5, 4..12), (1, 4..12)] {
         for window in [None, Some(1), Some(2), Some(5), Some(100)] {
             let (s, seen) = (keys.len(), keys.end - t);

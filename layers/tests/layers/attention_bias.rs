@@ -1,4 +1,4 @@
-//! Attention with an additive bias against torch at realistic sizes, and T5's self-attention and cross-attention with their
+//! Attention with an additive bias against torch at realistic sizes, and T5's self-attention and cross-attention with
 //! caches against transformers, with gradients. Fixtures: tools/fixtures/attention.py.
 
 use crate::common;
@@ -10,7 +10,7 @@ use grove_tree::{Array, Tree, leaves};
 
 use crate::case::Case;
 
-/// Every so many elements of a result are in the fixture.
+/// The fixture holds every 61st element of a result.
 const STRIDE: usize = 61;
 
 fn assert_close(what: &str, found: &[f64], expected: &TensorData, tolerance: f64) {
@@ -81,7 +81,7 @@ struct T5Attention<B: Backend> {
     k: Linear<B>,
     v: Linear<B>,
     o: Linear<B>,
-    /// `[buckets, n_head]`; none in cross-attention.
+    /// `[buckets, n_head]`; `None` in cross-attention.
     relative_attention_bias: Option<Embedding<B>>,
 }
 
@@ -123,7 +123,7 @@ impl<B: Backend> T5Attention<B> {
     }
 }
 
-/// A decoder layer's attentions and their inputs.
+/// Attention layers of a decoder block and their inputs.
 #[derive(Tree, Clone)]
 struct T5<B: Backend> {
     own: T5Attention<B>,
@@ -133,7 +133,7 @@ struct T5<B: Backend> {
 }
 
 impl<B: Backend> T5<B> {
-    /// Outputs of self-attention and cross-attention, of all positions at once.
+    /// Outputs of self-attention and cross-attention, all positions at once.
     fn outputs(&self, buckets: Tensor<B, 2, Int>, lengths: &[usize]) -> [Tensor<B, 3>; 2] {
         let x = self.x.val();
         let [q, k, v] = [&self.own.q, &self.own.k, &self.own.v].map(|layer| T5Attention::heads(layer, x.clone()));
@@ -145,7 +145,7 @@ impl<B: Backend> T5<B> {
         [own, self.cross.output(cache.attend(q, &mask, 1.0, None))]
     }
 
-    /// The same outputs, position by position with caches.
+    /// The same outputs, one position at a time with caches.
     fn decoded(&self, buckets: Tensor<B, 2, Int>, lengths: &[usize]) -> [Tensor<B, 3>; 2] {
         let bias = self.own.bias(buckets);
         let encoder = self.cross.cross_cache(self.states.val());

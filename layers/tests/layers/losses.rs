@@ -22,8 +22,8 @@ impl Case {
         assert_close(&format!("{} {} {part}", B::name(device), self.name), found, self.data(part), tolerance);
     }
 
-    /// Compares the losses of two inputs, with and without differentiation, and the gradients of both, or of the
-    /// first only if the reference has no other.
+    /// Compares the losses of two inputs, with and without differentiation, and the gradients of both inputs, or of the
+    /// first only if the reference has no second gradient.
     fn check_loss<B: Backend, const D: usize>(
         &self,
         names: [&str; 2],
@@ -48,7 +48,7 @@ impl Case {
         }
     }
 
-    /// The same for losses of integer labels.
+    /// Does the same for losses of integer labels.
     fn check_integers<B: Backend, const D: usize, const L: usize, const O: usize>(
         &self,
         device: &B::Device,
@@ -121,7 +121,7 @@ fn torch_cross_entropies<B: Backend>(device: B::Device) {
         |x: Tensor<B, 3>, y: Tensor<_, 2, Int>| other.mean(x, y),
         tracked,
     );
-    // As in PyTorch, infinite where a class is impossible, the label's own or another one.
+    // As in PyTorch, the loss is infinite if any class is impossible, the label's own or another one.
     let logits = Tensor::<B, 2>::from_floats([[0.0, f32::NEG_INFINITY, 1.0], [0.0, f32::NEG_INFINITY, 1.0]], &device);
     let labels = Tensor::<B, 1, Int>::from_ints([1, 2], &device);
     let losses = smooth.per_example(logits, labels).into_data().iter::<f32>().collect::<Vec<_>>();
@@ -197,8 +197,8 @@ fn cosines<B: Backend>(device: B::Device) {
     );
 }
 
-/// Losses and gradients of the first input where a careless formula overflows or gives NaN. Expected values follow
-/// from the definition.
+/// Losses and gradients of the first input at values for which a naive formula overflows or gives NaN. The expected values
+/// follow from the definition.
 fn at<B: Backend, const N: usize, const M: usize>(
     what: &str,
     device: &B::Device,
@@ -215,7 +215,7 @@ fn at<B: Backend, const N: usize, const M: usize>(
     assert_each(&format!("{what}, gradients"), grad.val().into_data(), &slopes);
 }
 
-/// Asserts that each value is within 1e-5 of the expected one, relative to it if it is larger than 1.
+/// Asserts that each value is within 1e-5 of the expected one, relative if the expected value is larger than 1.
 fn assert_each(what: &str, found: TensorData, expected: &[f32]) {
     let found: Vec<f32> = found.iter().collect();
     assert_eq!(found.len(), expected.len(), "{what}");
@@ -256,7 +256,7 @@ fn extremes<B: Backend>(device: B::Device) {
     let expected = ([0.0], [0.0, -0.5, -0.5]);
     at::<B, 3, 1>("kl, zero target", &device, [halves, [0.0, 0.5, 0.5]], expected, loss::kl_divergence);
     at::<B, 3, 1>("kl, zero log target", &device, [halves, halves], expected, loss::kl_divergence_with_log_targets);
-    // As a function of the targets, too: the derivative of t log t is 1 + log t.
+    // Gradient of the targets: the derivative of t log t is 1 + log t.
     let targets = [[0.0, 0.5, 0.5], [-1.0, -ln2, -ln2]];
     at::<B, 3, 1>("kl of targets", &device, targets, ([0.0], [0.0, 1.0, 1.0]), |t, p| loss::kl_divergence(p, t));
     let expected = ([0.0], [0.0, 0.5, 0.5]);
@@ -288,7 +288,7 @@ fn extremes<B: Backend>(device: B::Device) {
     );
 }
 
-/// Ignored rows may hold any finite value or `-inf`; if all rows are ignored, the mean is NaN.
+/// Ignored rows may hold any finite value or `-inf`. If all rows are ignored, the mean is NaN.
 fn ignored<B: Backend>(device: B::Device) {
     let never = f32::NEG_INFINITY;
     let rows = [[0.0, 3f32.ln()], [never, 0.0], [9.0, 1e30]];
@@ -306,7 +306,7 @@ fn ignored<B: Backend>(device: B::Device) {
     assert!(nothing.into_data().iter::<f32>().all(f32::is_nan), "torch gives NaN");
 }
 
-/// bf16 keeps 8 bits of mantissa: ln 3000 = 8.00637 would be 8, and a sum of 3000 ones 256 or so.
+/// bf16 has an 8-bit significand: ln 3000 = 8.00637 would be 8, and a sum of 3000 ones about 256.
 fn half_precision<B: Backend>(device: B::Device) {
     let logits = Array::<B, 2>::new(Tensor::<B, 2>::zeros([2, 3000], &device).cast(DType::BF16));
     let (mean, grad) =

@@ -29,8 +29,8 @@ impl Case {
         )
     }
 
-    /// Compares the output, with and without differentiation, and the gradients. `names` are the fixture's names of
-    /// the tree's leaves, in order.
+    /// Compares the output, with and without differentiation, and the gradients. `names` are the fixture's names of the
+    /// tree's leaves, in order.
     fn check<B: Backend, T: Tree<B>, const D: usize>(
         &self,
         names: &[&str],
@@ -147,7 +147,7 @@ fn convolutions_1d<B: Backend>(device: B::Device) {
 
 type Heads<B> = Array<B, 4>;
 
-/// Attention of the last positions, whose keys and values are the last ones, with an optional dropout.
+/// Attention of the last positions to all keys and values, with optional dropout.
 fn attention<B: Backend>(
     (q, k, v): (Heads<B>, Heads<B>, Heads<B>),
     padding: &[usize],
@@ -160,7 +160,7 @@ fn attention<B: Backend>(
 }
 
 fn attentions<B: Backend>(device: B::Device) {
-    // A rate so small drops nothing, but takes the training path.
+    // A rate this small drops nothing, but takes the training path.
     let none_dropped = Some((1e-9, Key::new(0)));
     for name in ["attention", "attention_cached"] {
         let case = Case::new(name);
@@ -284,7 +284,7 @@ fn pools<B: Backend>(device: B::Device) {
     }
 }
 
-/// Every function of transformers' table, and its derivative. Fixture: tools/fixtures/activations.py.
+/// Every function of transformers' table and its derivative. Fixture: tools/fixtures/activations.py.
 fn activations<B: Backend>(device: B::Device) {
     let text = std::fs::read_to_string("tests/fixtures/activations.json").unwrap();
     let mut cases: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
@@ -309,9 +309,9 @@ fn activations<B: Backend>(device: B::Device) {
     }
 }
 
-/// As in torch: the values of an ignored row do not matter, and the mean of ignored rows only is NaN.
+/// As in torch: the values of an ignored row do not matter, and the mean over ignored rows only is NaN.
 fn ignored_rows<B: Backend>(device: B::Device) {
-    let masked = f32::NEG_INFINITY; // a token that was made impossible
+    let masked = f32::NEG_INFINITY; // logit of a masked token
     let logits = Array::<B, 2>::new(Tensor::from_data([[0.0, 3f32.ln()], [masked, 0.0], [9.0, 1e30]], &device));
     let (value, grad, ()) = value_and_grad_aux(&logits, |logits| {
         let labels = Tensor::from_data([0i64, loss::IGNORE_INDEX, loss::IGNORE_INDEX], &device);

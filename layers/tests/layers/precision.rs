@@ -6,7 +6,7 @@ use grove_backend::{Backend, Conv2dOptions};
 use grove_layers::{BatchNorm, ConvBn, global_average_pool};
 use grove_tree::{Array, Init, Key, cast};
 
-/// The 16-bit types that a backend computes in, each with its distance from 1 to the next value.
+/// The 16-bit dtypes that a backend computes in, each with its machine epsilon.
 fn types<B: Backend>(device: &B::Device) -> Vec<(FloatDType, f64)> {
     let all = [(FloatDType::F16, 2f64.powi(-10)), (FloatDType::BF16, 2f64.powi(-7))];
     all.into_iter().filter(|(dtype, _)| B::computes_in(device, (*dtype).into())).collect()
@@ -21,7 +21,7 @@ fn close(what: &str, found: &[f64], expected: &[f64], tolerance: f64) {
     assert!(apart <= tolerance * largest, "{what}: apart by {apart} of {largest}");
 }
 
-/// Two planes of 112 x 112 pixels of each channel, around its own mean, as numbers of a type.
+/// Two images of 112 x 112 pixels whose channels have different means, in a dtype, and the rounded values.
 fn planes<B: Backend>(dtype: FloatDType, device: &B::Device) -> (Tensor<B, 4>, Vec<f64>) {
     let [means, deviations] = [[700.0f32, -50.0, 0.0], [900.0f32, 300.0, 1.0]];
     let size = 112 * 112;
@@ -47,8 +47,8 @@ fn statistics(x: &[f64]) -> [Vec<f64>; 2] {
     [means, variances]
 }
 
-/// Variances of 270,000, which exceed the range of f16 even when divided by four, and updates of a hundredth, below
-/// the resolution of bf16.
+/// Variances of 270,000, which exceed the range of f16 even when divided by four, and updates of a hundredth, which are
+/// below the resolution of bf16.
 fn running_statistics_are_f32<B: Backend>(device: B::Device) {
     for (dtype, ulp) in types::<B>(&device) {
         let (x, given) = planes::<B>(dtype, &device);
@@ -59,7 +59,7 @@ fn running_statistics_are_f32<B: Backend>(device: B::Device) {
         let both = |norm: &BatchNorm<B>| [norm.running_mean.dtype(), norm.running_var.dtype()];
         assert_eq!(both(&norm), [DType::F32; 2], "a cast leaves running statistics");
 
-        // Three updates with the same batch: 1 - 0.99^3 of the way.
+        // Three updates with the same batch: 1 - 0.99^3 of the way to its statistics.
         let mut trained = norm;
         for _ in 0..3 {
             let (y, successor) = trained.train(x.clone(), None, false);

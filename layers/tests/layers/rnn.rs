@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::case::Case;
 
-/// A case and its settings.
+/// A case and its options.
 struct Setting {
     case: Case,
     json: Value,
@@ -41,7 +41,7 @@ impl Setting {
         Some(self.json["lengths"].as_array()?.iter().map(|length| length.as_u64().unwrap() as usize).collect())
     }
 
-    /// The layers, their weights those of the fixture.
+    /// The layers with the fixture's weights.
     fn filled<B: Backend, T: Tree<B>>(&self, layers: T, device: &B::Device) -> T {
         layers.map(&mut Path::root(), &mut |path, leaf| {
             let data = self.case.data(&published(&path.to_string()));
@@ -74,7 +74,7 @@ fn published(path: &str) -> String {
 
 type Batch<B, C, const S: usize> = (Array<B, 3>, Option<State<B, S, 3>>, Recurrent<C>);
 
-/// The layers as the setting asks for them: padded, with lengths, or packed.
+/// Runs the layers as the setting requires: padded, with lengths, or packed.
 fn run<B: Backend, C: Cell<B, S>, const S: usize>(
     setting: &Setting,
     (x, state, layers): Batch<B, C, S>,
@@ -96,7 +96,7 @@ fn run<B: Backend, C: Cell<B, S>, const S: usize>(
     }
 }
 
-/// Forward, final states and all gradients.
+/// Compares outputs, final states and all gradients.
 fn check<B: Backend, C, const S: usize>(setting: &Setting, layers: Recurrent<C>, device: &B::Device)
 where
     C: Cell<B, S>,
@@ -160,7 +160,7 @@ fn check_setting<B: Backend>(setting: &Setting, device: &B::Device) {
     }
 }
 
-/// wgpu runs a subset, one case of every kind, since software Vulkan compiles for every shape.
+/// wgpu runs a subset, one case of every kind, because software Vulkan compiles kernels for every shape.
 fn layers<B: Backend>(device: B::Device) {
     let part = B::name(&device).contains("wgpu");
     let mut seen = std::collections::BTreeSet::new();
@@ -198,7 +198,7 @@ fn packing<B: Backend>(device: B::Device) {
     }
 }
 
-/// Integers, of which sequences of tokens consist, and other ranks.
+/// Packing of integers (token sequences) of another rank.
 fn packing_of_tokens<B: Backend>(device: B::Device) {
     use burn::tensor::Int;
     let ids = Tensor::<B, 2, Int>::from_data(TensorData::from([[1i64, 2, 3], [4, 0, 0]]), &device);
@@ -225,7 +225,7 @@ fn a_layer_that_reads_from_the_end_is_the_second_direction() {
     assert_eq!(y.into_data(), all.narrow(2, 5, 5).into_data());
     assert_eq!(h.val().into_data(), states.val().narrow(0, 1, 1).into_data());
 
-    // Dropout follows its key, and only the layers above the first see it.
+    // Dropout depends on its key, and does not apply to the first layer.
     both.options.dropout = 0.5;
     assert_eq!(
         both.forward(x.clone(), None, Some(Key::new(1))).0.into_data(),

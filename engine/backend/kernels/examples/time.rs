@@ -38,7 +38,7 @@ fn main() {
     time("nll 256 rows of 4096", || grove_kernels::nll(&x, &labels, &mut loss, &mut normaliser));
     time("nll backward", || drop(grove_kernels::nll_backward(&x, &labels, &normaliser, &loss)));
 
-    // An LSTM layer, 50 steps of 32 sequences with 256 units: its recurrent part, without the product of the inputs.
+    // An LSTM layer, 50 steps of 32 sequences with 256 units: the recurrent part only, without the projection of the inputs.
     let (b, n) = (32, 256);
     let steps = grove_kernels::Steps::new(&[b; 50], false);
     let (w, mut gates) = (x[..4 * n * n].to_vec(), vec![0.0; 50 * b * 4 * n]);

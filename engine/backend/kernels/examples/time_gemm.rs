@@ -1,12 +1,11 @@
-//! Times matrix products, some common ones or one of given sizes:
-//! `cargo run -p grove-kernels --example time_gemm -- 512 768 3072`
+//! Times matrix products, some common sizes or a given one: `cargo run -p grove-kernels --example time_gemm -- 512 768 3072`
 
 use grove_kernels::{Matrix, matmul};
 use std::time::Instant;
 
 const SIZES: [[usize; 3]; 5] =
     [[128, 768, 768], [512, 768, 3072], [512, 3072, 768], [2048, 2048, 2048], [3000, 3000, 3000]];
-/// Approximate number of operations that are measured for each.
+/// Approximate number of operations that are measured per size.
 const OPERATIONS: f64 = 2e11;
 
 fn main() {

@@ -1,5 +1,5 @@
-//! Times products with weights of few bits, and for comparison plain reading and products in f32:
-//! `cargo run -p grove-kernels --example time_weights`, with parts of names and shapes to select some.
+//! Times products with quantized and 16-bit weights, compared with plain reads and f32 products:
+//! `cargo run -p grove-kernels --example time_weights`. Arguments select cases by parts of their names and shapes.
 
 use std::{hint::black_box, time::Instant};
 
@@ -8,7 +8,7 @@ use grove_kernels::{
 };
 use rayon::prelude::*;
 
-/// Returns the best time of several rounds, in seconds, since others may be using the machine.
+/// Returns the best time of several rounds, in seconds, because other processes may be using the machine.
 fn time(mut f: impl FnMut()) -> f64 {
     f();
     let (mut times, begun) = (Vec::new(), Instant::now());
@@ -37,7 +37,7 @@ fn blocks(kind: Quantization, weights: usize) -> Vec<u8> {
     data
 }
 
-/// Consecutive copies of weights in more memory than any cache holds, so that each round reads others.
+/// Consecutive copies of weights, in more memory than any cache holds, so that each round reads other copies.
 struct Many<T> {
     data: Vec<T>,
     len: usize,

@@ -2,7 +2,7 @@ use rayon::prelude::*;
 
 use crate::dispatch::{TASK, vectorized};
 
-/// Hyperparameters and bias corrections of an AdamW step, the same for all elements (Loshchilov and Hutter, 2019).
+/// Hyperparameters and bias corrections of an AdamW step (Loshchilov and Hutter, 2019), shared by all elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamStep {
     /// Decay rate of the first moment, and the weight of the gradient in it.
@@ -13,9 +13,9 @@ pub struct AdamStep {
     pub eps: f32,
     /// Added to the second moment under the square root.
     pub eps_root: f32,
-    /// Bias corrections of the two moments, by which they are divided.
+    /// Bias corrections: the divisors of the two moments.
     pub correction: [f32; 2],
-    /// The learning rate.
+    /// Learning rate.
     pub rate: f32,
     /// Decoupled weight decay: `rate * decay` times the parameter is subtracted from it.
     pub decay: f32,
@@ -51,7 +51,7 @@ vectorized! {
     }
 }
 
-/// The sum of the squares of all elements, in an order that does not depend on threads.
+/// Returns the sum of the squares of all elements. The summation order does not depend on the number of threads.
 pub fn sum_of_squares(x: &[f32]) -> f32 {
     let parts: Vec<f64> = x.par_chunks(TASK).map(|x| f64::from(squares(x))).collect();
     parts.into_iter().sum::<f64>() as f32
@@ -95,8 +95,8 @@ mod tests {
         }
     }
 
-    /// The decay is far below the last digit of the values. Applied with updates that are above it, the values decay
-    /// correctly on average.
+    /// The decay is far below the last digit of the values. Combined with larger updates, the values decay correctly on
+    /// average.
     #[test]
     fn small_rates_decay_too() {
         for (rate, decay) in [(1e-4, 1e-4), (3e-6, 0.01), (1e-5, 0.01), (1e-3, 1e-4)] {

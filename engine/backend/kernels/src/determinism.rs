@@ -9,13 +9,13 @@ const ON: u8 = 2;
 
 static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-/// Turns deterministic mode on or off. In this mode, results of grove's CPU kernels are the same with any number of
-/// threads, and those of a convolution are the same for an image whatever else is in its batch. Winograd's minimal
-/// filtering, through which an infinity or NaN reaches all results of a tile of 4 x 4, is not used. Before the first
-/// call, the environment decides: `GROVE_DETERMINISTIC=1` (or `true`, `on`, `yes`) turns the mode on.
+/// Enables or disables deterministic mode. In this mode, the results of grove's CPU kernels do not depend on the number of
+/// threads, and the convolution of an image does not depend on the rest of its batch. Winograd's minimal filtering, in which
+/// an infinity or NaN affects a whole tile of 4 x 4 results, is not used. Before the first call, the environment decides:
+/// `GROVE_DETERMINISTIC=1` (or `true`, `on`, `yes`) enables the mode.
 ///
-/// Large convolutions of 3 x 3 take up to twice as long, and gradients of convolutions' weights a little longer. Burn's
-/// and candle's own operations are not affected, nor are GPUs.
+/// Large 3 x 3 convolutions take up to twice as long, and weight gradients of convolutions slightly longer. Burn's and
+/// candle's own operations are not affected, nor are GPUs.
 pub fn set_deterministic(on: bool) {
     STATE.store(if on { ON } else { OFF }, Ordering::Relaxed);
 }
@@ -25,7 +25,7 @@ pub fn deterministic() -> bool {
     match STATE.load(Ordering::Relaxed) {
         UNKNOWN => {
             let on = std::env::var("GROVE_DETERMINISTIC").is_ok_and(|value| truth(&value));
-            // Unless it has been set meanwhile.
+            // Another thread may have set it meanwhile.
             let state = if on { ON } else { OFF };
             let before = STATE.compare_exchange(UNKNOWN, state, Ordering::Relaxed, Ordering::Relaxed);
             before.map_or_else(|set| set == ON, |_| on)

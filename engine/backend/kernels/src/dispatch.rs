@@ -1,12 +1,12 @@
-//! Compilation of loops for several instruction sets with dispatch at run time, and division of work among threads.
+//! Compilation of loops for several instruction sets, dispatch at run time, and division of work among threads.
 
 use rayon::prelude::*;
 
-/// Defines a function whose body is also compiled with AVX2 and FMA, and with AVX-512. It calls the best version that
-/// the CPU supports; see [`CpuCapability`].
+/// Defines a function whose body is also compiled with AVX2 and FMA, and with AVX-512. Calls the best version that the CPU
+/// supports; see [`CpuCapability`].
 ///
-/// A name in angle brackets is a constant, true if products and sums can be fused: without the instruction, `mul_add`
-/// is a call into the C library. A type may follow.
+/// The name in angle brackets is a constant, true if fused multiply-add is available: without the instruction, `mul_add`
+/// calls the C library. A type parameter may follow.
 macro_rules! vectorized {
     (
         $(#[$attribute:meta])*
@@ -32,10 +32,10 @@ macro_rules! vectorized {
                     body::<$($type,)? true>($($arg),*)
                 }
                 match $crate::dispatch::CpuCapability::get() {
-                    // SAFETY: `get` returns a level only if the CPU has its instruction sets, which are those that the
-                    // function is compiled for.
+                    // SAFETY: `get` returns a level only if the CPU has its instruction sets, and the function is compiled
+                    // for exactly these.
                     $crate::dispatch::CpuCapability::Avx512 => return unsafe { with_avx512$(::<$type>)?($($arg),*) },
-                    // SAFETY: as above.
+                    // SAFETY: as for AVX-512.
                     $crate::dispatch::CpuCapability::Avx2 => return unsafe { with_avx2$(::<$type>)?($($arg),*) },
                     $crate::dispatch::CpuCapability::Baseline => {}
                 }
@@ -46,10 +46,10 @@ macro_rules! vectorized {
 }
 pub(crate) use vectorized;
 
-/// Instruction sets that loops are compiled for, each a superset of the one before.
+/// Instruction sets for which loops are compiled. Each level is a superset of the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CpuCapability {
-    /// Those of every CPU of the target.
+    /// Instruction sets of every CPU of the target.
     Baseline,
     /// AVX2 and FMA.
     Avx2,
@@ -58,11 +58,11 @@ pub enum CpuCapability {
 }
 
 impl CpuCapability {
-    /// Returns the best level that this CPU supports, or less if the environment variable `GROVE_CPU_CAPABILITY` is
-    /// `avx2` or `baseline` at the first call. This shows whether an instruction set causes a problem. Every loop of
-    /// grove's that is compiled for several instruction sets asks here.
+    /// Returns the best level that this CPU supports, or a lower one if the environment variable `GROVE_CPU_CAPABILITY` is
+    /// `avx2` or `baseline` at the first call, which helps to find out if an instruction set causes a problem. All of grove's
+    /// loops that are compiled for several instruction sets use this function.
     ///
-    /// A level above [`Baseline`](Self::Baseline) is returned only on a CPU that has all its instruction sets.
+    /// A level above [`Baseline`](Self::Baseline) is returned only if the CPU has all its instruction sets.
     #[inline(always)]
     pub fn get() -> Self {
         static CAPABILITY: std::sync::OnceLock<CpuCapability> = std::sync::OnceLock::new();
@@ -93,12 +93,12 @@ impl CpuCapability {
     }
 }
 
-/// Runs a closure on each chunk of a slice, on the pool's threads. It gets the chunk's number.
+/// Runs a closure on each chunk of a slice, on the threads of the pool. The closure gets the index and the chunk.
 pub fn for_chunks<T: Send>(items: &mut [T], chunk: usize, run: impl Fn(usize, &mut [T]) + Sync) {
     items.par_chunks_mut(chunk).enumerate().for_each(|(i, chunk)| run(i, chunk));
 }
 
-/// Prefetches memory that is read soon. The address may be invalid: nothing is read.
+/// Prefetches memory that will be read soon. The address may be invalid: nothing is dereferenced.
 #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
 #[inline(always)]
 pub(crate) fn prefetch<T>(place: *const T) {
@@ -109,10 +109,10 @@ pub(crate) fn prefetch<T>(place: *const T) {
     }
 }
 
-/// Number of elements that is worth a task of its own: some tens of microseconds.
+/// Number of elements that justifies a separate task: some tens of microseconds.
 pub(crate) const TASK: usize = 1 << 14;
 
-/// Number of elements that stay in the first-level cache from being zeroed until they are computed.
+/// Number of elements that stay in the first-level cache between zeroing and computation.
 pub(crate) const PIECE: usize = 1 << 11;
 
 /// Returns the number of rows of `columns` elements in a piece.
@@ -125,20 +125,20 @@ pub(crate) fn rows_per_task(columns: usize) -> usize {
     (TASK / columns.max(1)).max(1)
 }
 
-/// Runs a closure on a thread of the pool. Use it around several parallel parts: each part that is started from outside
-/// the pool would put a thread to sleep and wake others, and the system may wake two of them on one core.
+/// Runs a closure on a thread of the pool. Use it around several parallel regions: each region that is started from outside
+/// the pool puts one thread to sleep and wakes others, and the system may wake two of them on one core.
 pub fn in_pool<R: Send>(run: impl FnOnce() -> R + Send) -> R {
     rayon::scope(|_| run())
 }
 
-/// Bytes of a thread's stack, as many as a program's first thread usually has.
+/// Stack size of a thread in bytes, the usual size for a program's first thread.
 const STACK: usize = 8 << 20;
 
-/// Runs a whole program on a thread of the pool; see [`in_pool`]. Its kernels then wake only the threads that help
-/// them. Builds the pool if there is none yet.
+/// Runs a whole program on a thread of the pool; see [`in_pool`]. Its kernels then wake only the threads that help them.
+/// Builds the pool if it does not exist yet.
 pub fn as_worker<R: Send>(run: impl FnOnce() -> R + Send) -> R {
     // If the pool has been built before, it keeps its stack size.
     let _ = rayon::ThreadPoolBuilder::new().stack_size(STACK).build_global();
-    // The only thread of a pool would wait in vain for others that need its help, such as those that read data.
+    // With one thread, the program would block the pool for other threads that need it, such as data loaders.
     if rayon::current_num_threads() == 1 { run() } else { in_pool(run) }
 }

@@ -6,27 +6,26 @@ use crate::{
     threefry::{bits, counter},
 };
 
-/// Random bits of an element that form a fraction in [0, 1): the upper 23, as in JAX.
+/// Number of random bits of an element that form a fraction in [0, 1): the upper 23, as in JAX.
 const FRACTION_BITS: u32 = 23;
 
 /// Dropout (Srivastava et al., 2014): sets elements to 0 with probability `rate` and divides the others by `1 - rate`.
 ///
-/// Element `i`, in row-major order, is kept if the `i`-th value of `jax.random.uniform(key)` is below `1 - rate`. A
-/// mask need not be stored: drawn again from the same key, it is the same.
+/// Element `i`, in row-major order, is kept if the `i`-th value of `jax.random.uniform(key)` is below `1 - rate`. The mask
+/// need not be stored: the same key generates the same mask.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Dropout {
-    /// The two words of the random key, the high one first.
+    /// Words of the random key, high word first.
     pub key: [u32; 2],
     /// An element is kept if the upper 23 of its 32 random bits are below this threshold.
     pub threshold: u32,
-    /// Factor of the elements that are kept.
+    /// Factor of the kept elements.
     #[serde(with = "crate::exact")]
     pub scale: f32,
 }
 
 impl Dropout {
-    /// Returns dropout with a rate; `None` at a rate of 0, where it is the identity. At a rate of 1 all elements are
-    /// dropped.
+    /// Creates dropout with a rate; `None` at rate 0, at which dropout is the identity. At rate 1 all elements are dropped.
     ///
     /// # Panics
     /// If the rate is NaN.
@@ -38,13 +37,13 @@ impl Dropout {
         }
         let keep = 1.0 - rate;
         let scale = if keep > 0.0 { (1.0 / keep) as f32 } else { 0.0 };
-        // A fraction is an integer multiple of 2^-23, so that comparing in f32 is the same as comparing integers. The
-        // threshold is 0 for negative values.
+        // Fractions are integer multiples of 2^-23, so comparing integers is equivalent to comparing in f32. Negative values
+        // give the threshold 0.
         let threshold = (f64::from(keep as f32) * f64::from(1 << FRACTION_BITS)).ceil() as u32;
         Some(Self { key, threshold, scale })
     }
 
-    /// Returns the factor of an element, given its index as two words, the high one first.
+    /// Returns the factor of an element from its index as two words, high word first.
     #[inline(always)]
     fn factor_at(&self, counter: [u32; 2]) -> f32 {
         if bits(self.key, counter) >> (32 - FRACTION_BITS) < self.threshold { self.scale } else { 0.0 }
@@ -65,7 +64,7 @@ impl Dropout {
         x.par_chunks_mut(TASK).enumerate().for_each(|(i, x)| multiply(x, (i * TASK) as u64, self));
     }
 
-    /// [`apply`](Self::apply) into a new vector.
+    /// Like [`apply`](Self::apply), into a new vector.
     pub fn applied(&self, x: &[f32]) -> Vec<f32> {
         by_chunks(x.len(), TASK, |i, values| {
             let from = i * TASK;
@@ -74,19 +73,18 @@ impl Dropout {
         })
     }
 
-    /// Multiplies elements by their factors on this thread, from index `first` on.
+    /// Multiplies elements, whose first index is `first`, by their factors on this thread.
     pub(crate) fn apply_from(&self, first: usize, x: &mut [f32]) {
         multiply(x, first as u64, self);
     }
 
-    /// Writes factors on this thread, from index `first` on.
+    /// Writes the factors of elements from index `first` on, on this thread.
     pub(crate) fn fill_from(&self, first: usize, factors: &mut [f32]) {
         fill(factors, first as u64, self);
     }
 }
 
-// 64-bit counters would halve the width of the vectors, so two words with a carry are used. A call is for less than
-// 2^32 elements.
+// 64-bit counters would halve the vector width, so two words with a carry are used. A call covers fewer than 2^32 elements.
 
 vectorized! {
     fn multiply<FUSED>(x: &mut [f32], first: u64, dropout: &Dropout) {
@@ -108,7 +106,7 @@ vectorized! {
     }
 }
 
-/// Returns 32 random bits for each of `len` elements: `jax.random.bits(key)`.
+/// Returns 32 random bits per element for `len` elements: `jax.random.bits(key)`.
 pub fn random_bits(key: [u32; 2], len: usize) -> Vec<u32> {
     let mut values = vec![0; len];
     values.par_chunks_mut(TASK).enumerate().for_each(|(i, values)| fill_bits(values, (i * TASK) as u64, key));

@@ -5,16 +5,16 @@ use std::mem::MaybeUninit;
 
 use crate::dispatch::TASK;
 
-/// Returns a new vector, filled in chunks by `change`, which also gets the chunk's number. Each chunk is zeroed by the
-/// thread that then runs `change`, so that it is in that thread's cache: the first-level one for chunks of at most
-/// [`PIECE`](crate::dispatch::PIECE) elements. A vector that is zeroed in advance goes to memory twice, and by one
-/// thread.
+/// Returns a new vector, filled in chunks by `change`, which gets the chunk's index and the chunk. Each chunk is zeroed by
+/// the thread that then runs `change`, so that the chunk is in that thread's cache: in the first-level cache for chunks of at
+/// most [`PIECE`](crate::dispatch::PIECE) elements. A vector that is zeroed in advance would be written to memory twice, the
+/// first time by a single thread.
 pub(crate) fn by_chunks(len: usize, chunk: usize, change: impl Fn(usize, &mut [f32]) + Sync + Send) -> Vec<f32> {
     let chunks = len.div_ceil(chunk.max(1));
     by_chunks_with(len, chunk, repeat_n((), chunks), |i, values, ()| change(i, values))
 }
 
-/// As [`by_chunks`], with an item of `others` for each chunk, such as another output.
+/// Like [`by_chunks`], with an item of `others` for each chunk, such as another output.
 ///
 /// # Panics
 /// If the number of items differs from the number of chunks.
@@ -29,7 +29,7 @@ pub(crate) fn by_chunks_with<T: Send>(
     assert_eq!(chunks.len(), others.len(), "not as many as chunks");
     let chunks = chunks.zip(others).enumerate().with_min_len(TASK / chunk.max(1));
     chunks.for_each(|(i, (places, other))| change(i, zeroed(places), other));
-    // SAFETY: the chunks cover the first `len` elements, one item goes with each as asserted above, and `zeroed`
+    // SAFETY: the chunks cover the first `len` elements, the assertion above shows that each chunk has an item, and `zeroed`
     // initialised each chunk.
     unsafe { values.set_len(len) };
     values
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn every_element_once() {
-        // Several tasks; Miri takes minutes for as many elements as a task has.
+        // Several tasks. Miri would take minutes for as many elements as a task has.
         let many = if cfg!(miri) { (300, 99) } else { (50_000, 999) };
         for (len, chunk) in [(0, 3), (1, 1), (10, 3), many, (7, 0)] {
             let values = by_chunks(len, chunk, |i, values| {

@@ -14,17 +14,17 @@ const CUBIC: f32 = 0.044_715;
 /// 1/sqrt(2 pi)
 const FRAC_1_SQRT_2PI: f32 = 0.398_942_3;
 
-/// GELU, exact: `x/2 (1 + erf(x/sqrt 2))`.
+/// Computes the exact GELU: `x/2 (1 + erf(x/sqrt 2))`.
 pub fn gelu_erf(x: &[f32]) -> Vec<f32> {
     by_chunks(x.len(), PIECE, |i, y| forward_erf(&x[i * PIECE..][..y.len()], y))
 }
 
-/// As [`gelu_erf`], in place.
+/// Like [`gelu_erf`], in place.
 pub fn gelu_erf_in_place(x: &mut [f32]) {
     x.par_chunks_mut(TASK).for_each(in_place_erf);
 }
 
-/// The gradient of [`gelu_erf`] at `x` times `grad`, in place of `grad`.
+/// Multiplies `grad` by the derivative of [`gelu_erf`] at `x`, in place.
 ///
 /// # Panics
 /// If the slices differ in length.
@@ -33,18 +33,17 @@ pub fn gelu_erf_backward(x: &[f32], grad: &mut [f32]) {
     x.par_chunks(TASK).zip(grad.par_chunks_mut(TASK)).for_each(|(x, grad)| backward_erf(x, grad));
 }
 
-/// GELU by its tanh approximation: `x/2 (1 + tanh(u))` with `u = sqrt(2/pi) (x + 0.044715 x^3)`, computed as
-/// `x sigmoid(2u)`.
+/// Computes the tanh approximation of GELU, `x/2 (1 + tanh(u))` with `u = sqrt(2/pi) (x + 0.044715 x^3)`, as `x sigmoid(2u)`.
 pub fn gelu_tanh(x: &[f32]) -> Vec<f32> {
     by_chunks(x.len(), PIECE, |i, y| forward(&x[i * PIECE..][..y.len()], y))
 }
 
-/// As [`gelu_tanh`], in place.
+/// Like [`gelu_tanh`], in place.
 pub fn gelu_tanh_in_place(x: &mut [f32]) {
     x.par_chunks_mut(TASK).for_each(in_place_tanh);
 }
 
-/// The gradient of [`gelu_tanh`] at `x` times `grad`, in place of `grad`.
+/// Multiplies `grad` by the derivative of [`gelu_tanh`] at `x`, in place.
 ///
 /// # Panics
 /// If the slices differ in length.
@@ -53,7 +52,7 @@ pub fn gelu_tanh_backward(x: &[f32], grad: &mut [f32]) {
     x.par_chunks(TASK).zip(grad.par_chunks_mut(TASK)).for_each(|(x, grad)| backward(x, grad));
 }
 
-/// Standard normal distribution function.
+/// CDF of the standard normal distribution.
 #[inline(always)]
 fn normal_cdf<const FUSED: bool>(x: f32) -> f32 {
     0.5 + 0.5 * erf::<FUSED>(x * std::f32::consts::FRAC_1_SQRT_2)
@@ -88,7 +87,7 @@ vectorized! {
 vectorized! {
     fn backward_erf<FUSED>(x: &[f32], grad: &mut [f32]) {
         for (&x, grad) in x.iter().zip(grad) {
-            // Beyond 14 the slope is 0 or 1; infinity times the density would be NaN. NaN propagates.
+            // Beyond ±14 the derivative is 0 or 1; infinity times the density would be NaN. NaN propagates.
             let x = if x < -14.0 { -14.0 } else { x };
             let x = if x > 14.0 { 14.0 } else { x };
             let density = FRAC_1_SQRT_2PI * exp_below_88::<FUSED>(-0.5 * x * x);
@@ -116,7 +115,7 @@ vectorized! {
 vectorized! {
     fn backward<FUSED>(x: &[f32], grad: &mut [f32]) {
         for (&x, grad) in x.iter().zip(grad) {
-            // Beyond 12 the slope is 0 or 1; larger values would overflow. NaN propagates.
+            // Beyond ±12 the derivative is 0 or 1; larger values would overflow. NaN propagates.
             let x = if x < -12.0 { -12.0 } else { x };
             let x = if x > 12.0 { 12.0 } else { x };
             let square = x * x;

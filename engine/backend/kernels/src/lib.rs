@@ -1,12 +1,12 @@
-//! CPU kernels: functions of slices of f32 that make one pass over memory where Burn's operations make many.
+//! CPU kernels: functions of f32 slices that make one pass over memory instead of the many of Burn's operations.
 //!
-//! They do not depend on tensors. `grove-backend` calls them for its flex backend. They are a separate crate so that
-//! they can be compiled at the highest optimisation level while `grove-backend` shares its instantiations.
+//! They do not depend on tensors. `grove-backend` calls them for its flex backend. This is a separate crate so that it can be
+//! compiled at the highest optimisation level while `grove-backend` shares its instantiations.
 //!
-//! The loops are plain Rust that the compiler vectorises. They are compiled for any CPU of the target, with AVX2 and
-//! FMA, and with AVX-512; one version is chosen at run time (`GROVE_CPU_CAPABILITY=avx2` or `baseline` chooses less).
-//! Rows are divided among rayon's threads; [`set_deterministic`] says which results depend on their number and turns
-//! this off. NaN in the inputs propagates to the outputs.
+//! The loops are plain Rust that the compiler vectorises. They are compiled for any CPU of the target, with AVX2 and FMA, and
+//! with AVX-512. One version is selected at run time (`GROVE_CPU_CAPABILITY=avx2` or `baseline` selects a lower one). Rows
+//! are divided among rayon's threads. [`set_deterministic`] documents the results that depend on the number of threads, and
+//! disables this dependence. NaN in the inputs propagates to the outputs.
 #![warn(missing_docs)]
 
 mod adam;

@@ -1,23 +1,23 @@
 //! Elementary functions that the compiler can vectorise, and reductions in a fixed order.
 
-/// Independent sums or maxima that are held at once: two registers of AVX2.
+/// Number of independent sums or maxima that are accumulated at once: two AVX2 registers.
 pub(crate) const LANES: usize = 16;
 
-/// `x * y + z`, in one instruction if there is one.
+/// `x * y + z`, in one instruction if available.
 #[inline(always)]
 pub(crate) fn fma<const FUSED: bool>(x: f32, y: f32, z: f32) -> f32 {
     if FUSED { x.mul_add(y, z) } else { x * y + z }
 }
 
-/// `e^x` with a relative error below 3e-7 from -87.3 on; 0 below that, infinity where it is beyond f32.
+/// `e^x` with a relative error below 3e-7 for `x >= -87.3`; 0 for smaller `x`, infinity if the result exceeds f32.
 #[inline(always)]
 pub(crate) fn exp<const FUSED: bool>(x: f32) -> f32 {
-    // Near the largest f32 the power of 2 is none itself.
+    // Near the largest f32, the power of 2 itself would overflow.
     let (x, factor) = if x > 88.0 { (x - 1.0, std::f32::consts::E) } else { (x, 1.0) };
     exp_below_88::<FUSED>(x) * factor
 }
 
-/// [`exp`], but infinity from 88.3 on, which takes fewer instructions.
+/// Like [`exp`], but infinity from 88.3 on, with fewer instructions.
 #[inline(always)]
 pub(crate) fn exp_below_88<const FUSED: bool>(x: f32) -> f32 {
     let (low, high) = (x < -87.3, x > 88.3);
@@ -27,20 +27,20 @@ pub(crate) fn exp_below_88<const FUSED: bool>(x: f32) -> f32 {
     if high { f32::INFINITY } else { value }
 }
 
-/// `e^x - 1` for `x` of at most 88, which near 0 loses no digits.
+/// `e^x - 1` for `x <= 88`, accurate near 0.
 #[inline(always)]
 pub(crate) fn exp_m1<const FUSED: bool>(x: f32) -> f32 {
-    // Below, -1 is the nearest f32. NaN stays.
+    // Below -20, -1 is the nearest f32. NaN propagates.
     let x = if x < -20.0 { -20.0 } else { x };
     let (p, power) = exp_parts::<FUSED>(x);
     fma::<FUSED>(p, power, power - 1.0)
 }
 
-/// `e^r - 1` and `2^n`, whose exponential is `e^x`: `x = n ln 2 + r` with `|r| <= ln 2 / 2`. `e^r` is a polynomial, and `2^n` is
-/// assembled from its bits. (Cody and Waite, "Software Manual for the Elementary Functions", 1980.)
+/// Returns `e^r - 1` and `2^n`, where `x = n ln 2 + r` with `|r| <= ln 2 / 2`, so that `e^x = 2^n e^r`. `e^r` is a
+/// polynomial, and `2^n` is assembled from its bits (Cody and Waite, "Software Manual for the Elementary Functions", 1980).
 #[inline(always)]
 fn exp_parts<const FUSED: bool>(x: f32) -> (f32, f32) {
-    /// 1.5 * 2^23. Adding it rounds to an integer, which is then in the low bits.
+    /// 1.5 * 2^23. Adding it rounds to an integer, which then occupies the low bits.
     const ROUND: f32 = 12_582_912.0;
     /// ln 2 in two parts. The first has so few digits that its multiples are exact.
     const LN_2_HIGH: f32 = 0.693_359_4;
@@ -48,7 +48,7 @@ fn exp_parts<const FUSED: bool>(x: f32) -> (f32, f32) {
     let shifted = fma::<FUSED>(x, std::f32::consts::LOG2_E, ROUND);
     let n = shifted - ROUND;
     let r = fma::<FUSED>(n, -LN_2_LOW, fma::<FUSED>(n, -LN_2_HIGH, x));
-    // Taylor series, which on this interval is as good as any: the first omitted term is below 6e-9.
+    // Taylor series, which is sufficient on this interval: the first omitted term is below 6e-9.
     let p = 1.0 / 5040.0;
     let p = fma::<FUSED>(p, r, 1.0 / 720.0);
     let p = fma::<FUSED>(p, r, 1.0 / 120.0);
@@ -59,13 +59,13 @@ fn exp_parts<const FUSED: bool>(x: f32) -> (f32, f32) {
     (fma::<FUSED>(p * r, r, r), f32::from_bits((power << 23) as u32))
 }
 
-/// `1 / (1 + e^-x)`
+/// `1 / (1 + e^-x)`.
 #[inline(always)]
 pub(crate) fn sigmoid<const FUSED: bool>(x: f32) -> f32 {
     1.0 / (1.0 + exp_below_88::<FUSED>(-x))
 }
 
-/// The hyperbolic tangent, with an error below 5e-7.
+/// Hyperbolic tangent, with an error below 5e-7.
 ///
 /// Uses Eigen's rational approximation.
 #[inline(always)]
@@ -103,7 +103,7 @@ pub(crate) fn tanh<const FUSED: bool>(x: f32) -> f32 {
     if high { 1.0 } else { value }
 }
 
-/// The error function, with an error below 4e-7.
+/// Error function, with an error below 4e-7.
 ///
 /// Uses XLA's rational approximation. Beyond the clamp the result rounds to 1.
 #[inline(always)]
@@ -171,7 +171,7 @@ pub(crate) fn dot(x: &[f32], y: &[f32]) -> f32 {
     total
 }
 
-/// Replaces each element by `f` of it, and returns their sum as [`sum`] does.
+/// Applies `f` to each element in place. Returns the sum of the results, as [`sum`] does.
 #[inline(always)]
 pub(crate) fn change_and_sum(x: &mut [f32], f: impl Fn(f32) -> f32) -> f32 {
     let mut lanes = [0.0f32; LANES];
@@ -193,13 +193,13 @@ pub(crate) fn change_and_sum(x: &mut [f32], f: impl Fn(f32) -> f32) -> f32 {
     total
 }
 
-/// Returns the largest element; minus infinity if there are no elements. The result is unspecified if there is a NaN.
+/// Returns the maximum; minus infinity if there are no elements. The result is unspecified if an element is NaN.
 #[inline(always)]
 pub(crate) fn max(values: &[f32]) -> f32 {
     max_of(values, |x| x)
 }
 
-/// Returns the largest `f` of the elements, as [`max`].
+/// Returns the maximum of `f` over the elements, like [`max`].
 #[inline(always)]
 pub(crate) fn max_of(values: &[f32], f: impl Fn(f32) -> f32) -> f32 {
     let larger = |a: f32, b: f32| if a > b { a } else { b };

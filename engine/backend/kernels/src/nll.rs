@@ -6,12 +6,11 @@ use crate::{
     math::{exp_below_88, max, sum},
 };
 
-/// Negative log-likelihood of each row's label under the softmax of the row:
-/// `loss[i] = normaliser[i] - x[i][label[i]]`. The normaliser, which is written too, is the logarithm of the sum of
-/// exponentials.
+/// Computes the negative log-likelihood of each row's label under the softmax of the row:
+/// `loss[i] = normaliser[i] - x[i][label[i]]`. Also writes the normaliser, which is the logarithm of the sum of exponentials.
 ///
 /// # Panics
-/// If the slices do not fit each other, or a label is not a column.
+/// If the sizes do not match, or a label is not a column index.
 pub fn nll(x: &[f32], labels: &[i64], loss: &mut [f32], normaliser: &mut [f32]) {
     let rows = labels.len();
     assert!(loss.len() == rows && normaliser.len() == rows, "{rows} labels, {} losses", loss.len());
@@ -23,10 +22,10 @@ pub fn nll(x: &[f32], labels: &[i64], loss: &mut [f32], normaliser: &mut [f32]) 
         .for_each(|((x, labels), (loss, normaliser))| forward(x, labels, loss, normaliser, columns));
 }
 
-/// The gradient of [`nll`] with respect to `x`, given the losses' gradients: `(softmax - [label]) grad[i]`.
+/// Computes the gradient of [`nll`] with respect to `x` from the gradient of the losses: `(softmax - [label]) grad[i]`.
 ///
 /// # Panics
-/// If the slices do not fit each other, or a label is not a column.
+/// If the sizes do not match, or a label is not a column index.
 pub fn nll_backward(x: &[f32], labels: &[i64], normaliser: &[f32], grad: &[f32]) -> Vec<f32> {
     let rows = labels.len();
     assert!(normaliser.len() == rows && grad.len() == rows, "{rows} labels");
@@ -38,7 +37,7 @@ pub fn nll_backward(x: &[f32], labels: &[i64], normaliser: &[f32], grad: &[f32])
     })
 }
 
-/// Returns the elements of a row; `None` if there are no rows.
+/// Returns the number of columns; `None` if there are no rows.
 fn columns(len: usize, labels: &[i64]) -> Option<usize> {
     if labels.is_empty() {
         assert_eq!(len, 0, "elements without labels");
@@ -60,7 +59,7 @@ vectorized! {
             let total = sum(row, |x| exp_below_88::<FUSED>(x - largest));
             let log = total.ln();
             normaliser[i] = largest + log;
-            // The differences first: with large logits, the normaliser has fewer digits after the point.
+            // The differences first: for large logits, the normaliser has fewer fractional digits.
             loss[i] = log - (row[labels[i] as usize] - largest);
         }
     }

@@ -16,11 +16,11 @@ pub struct RowNorm {
 }
 
 impl RowNorm {
-    /// Returns `(x - mean) / sqrt(variance + eps) * weight + bias` of each row, and the statistics: the mean and the
-    /// inverse square root, two values for each row.
+    /// Returns `(x - mean) / sqrt(variance + eps) * weight + bias` for each row, and the statistics: the mean and the inverse
+    /// square root, two values per row.
     ///
     /// # Panics
-    /// If the slices do not fit each other.
+    /// If the sizes do not match.
     pub fn forward(&self, x: &[f32], weight: &[f32], bias: Option<&[f32]>) -> (Vec<f32>, Vec<f32>) {
         let columns = weight.len();
         assert!(bias.is_none_or(|bias| bias.len() == columns), "a bias of another size than {columns}");
@@ -36,12 +36,12 @@ impl RowNorm {
         (y, stats)
     }
 
-    /// Computes the gradients of [`forward`](Self::forward), given its input and `stats`. Replaces `grad` by the
-    /// gradient of the input. Adds those of weight and bias to `d_weight` and `d_bias`, in an order that does not
-    /// depend on threads.
+    /// Computes the gradients of [`forward`](Self::forward) from its input and `stats`. Replaces `grad` by the gradient of
+    /// the input. Adds the gradients of weight and bias to `d_weight` and `d_bias`, in an order that does not depend on the
+    /// number of threads.
     ///
     /// # Panics
-    /// If the slices do not fit each other.
+    /// If the sizes do not match.
     pub fn backward(
         &self,
         x: &[f32],
@@ -75,7 +75,7 @@ impl RowNorm {
     }
 }
 
-/// Returns true if there is any element.
+/// Returns true if there are any elements.
 fn check(x: usize, y: usize, stats: usize, columns: usize) -> bool {
     assert!(x == y && x * 2 == stats * columns, "{x} and {y} elements in {} rows of {columns}", stats / 2);
     x > 0

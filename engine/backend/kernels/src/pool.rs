@@ -5,21 +5,21 @@ use crate::{
     fresh::by_chunks_with,
 };
 
-/// The sizes of a two-dimensional pooling of planes.
+/// Sizes of a two-dimensional pooling of planes.
 #[derive(Clone, Copy, Debug)]
 pub struct Pool2d {
-    /// Rows and columns of a plane.
+    /// Height and width of a plane.
     pub size: [usize; 2],
-    /// Rows and columns of a window.
+    /// Height and width of a window.
     pub kernel: [usize; 2],
-    /// Rows and columns from one window to the next.
+    /// Vertical and horizontal stride.
     pub stride: [usize; 2],
     /// Rows and columns of padding on each side of a plane, which do not affect the results.
     pub padding: [usize; 2],
 }
 
 impl Pool2d {
-    /// Returns the rows and columns of the output of a plane.
+    /// Returns the height and width of the output of a plane.
     pub fn output(&self) -> [usize; 2] {
         [0, 1].map(|i| {
             let size = self.size[i] + 2 * self.padding[i];
@@ -27,7 +27,7 @@ impl Pool2d {
         })
     }
 
-    /// Returns the number of elements of a plane and of its output.
+    /// Returns the numbers of elements of a plane and of its output.
     fn elements(&self) -> [usize; 2] {
         assert!(self.stride.iter().all(|&step| step > 0), "a stride of 0: {self:?}");
         assert!((0..2).all(|i| self.padding[i] * 2 <= self.kernel[i]), "windows without elements: {self:?}");
@@ -42,10 +42,10 @@ impl Pool2d {
         [first.saturating_sub(self.padding[i]), (first + self.kernel[i] - self.padding[i]).min(self.size[i])]
     }
 
-    /// Returns the maximum of each window, for planes one after another.
+    /// Returns the maximum of each window, for consecutive planes.
     ///
     /// # Panics
-    /// If the sizes do not fit each other, or the padding is more than half of the kernel.
+    /// If the sizes do not match, or the padding is more than half of the kernel.
     pub fn max(&self, x: &[f32]) -> Vec<f32> {
         let [plane, out] = self.elements();
         let len = x.len() / plane.max(1) * out;
@@ -57,11 +57,11 @@ impl Pool2d {
         })
     }
 
-    /// Returns the gradient of [`max`](Self::max), given its output. Of equal elements the first in row-major order
-    /// gets it.
+    /// Returns the gradient of [`max`](Self::max), from its output. The first of equal maxima, in row-major order, gets the
+    /// gradient.
     ///
     /// # Panics
-    /// If the sizes do not fit each other, or the padding is more than half of the kernel.
+    /// If the sizes do not match, or the padding is more than half of the kernel.
     pub fn max_backward(&self, x: &[f32], y: &[f32], grad: &[f32]) -> Vec<f32> {
         assert_eq!(grad.len(), y.len(), "a gradient of another size: {self:?}");
         let Some([plane, out]) = self.check(x.len(), y.len()) else { return vec![0.0; x.len()] };
@@ -75,7 +75,7 @@ impl Pool2d {
         })
     }
 
-    /// Returns the number of elements of a plane and of its output; `None` if the output is empty.
+    /// Returns the numbers of elements of a plane and of its output; `None` if the output is empty.
     fn check(&self, x: usize, y: usize) -> Option<[usize; 2]> {
         let [plane, out] = self.elements();
         assert!(x * out == y * plane && (y > 0 || x * out == 0), "{x} and {y} elements: {self:?}");
@@ -98,14 +98,14 @@ impl Pool2d {
     }
 }
 
-/// Returns true if a value replaces the maximum so far. NaN does, and is then replaced only by NaN.
+/// Returns true if a value replaces the current maximum. NaN replaces any value, and is replaced only by NaN.
 #[inline(always)]
 fn larger(value: f32, than: f32) -> bool {
     value > than || value.is_nan()
 }
 
 vectorized! {
-    /// Maximum of each column of the windows of a row, in `line`, then of each window.
+    /// Computes the maximum of each column of the windows of a row, in `line`, then of each window.
     fn largest<_FUSED>(pool: &Pool2d, x: &[f32], y: &mut [f32], line: &mut [f32]) {
         let (width, [_, columns]) = (pool.size[1], pool.output());
         let [kernel, stride, padding] = [pool.kernel[1], pool.stride[1], pool.padding[1]];
@@ -128,7 +128,7 @@ vectorized! {
                 }
             }
             let y = &mut y[first..last];
-            // Without such windows, the first of them would begin beyond the line.
+            // Without such windows, the first of them would start beyond the line.
             if y.is_empty() {
                 continue;
             }
@@ -158,7 +158,7 @@ mod tests {
             ([4, 4], [4, 5], [3, 1], [2, 2]),
             ([2, 1], [4, 3], [2, 1], [2, 1]),
         ];
-        // Each side alone, with all strides and paddings that a small window can have.
+        // Each side separately, with all strides and paddings that a small window can have.
         let sides = (1..6).flat_map(|size| (1..6).map(move |kernel| (size, kernel)));
         let sides = sides.flat_map(|(size, kernel)| (1..7).map(move |stride| (size, kernel, stride)));
         let sides = sides.flat_map(|(size, kernel, stride)| {

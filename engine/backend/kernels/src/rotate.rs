@@ -2,16 +2,16 @@ use rayon::prelude::*;
 
 use crate::dispatch::{rows_per_task, vectorized};
 
-/// Rotary position embedding, in place: each pair `(a, b)` of a head becomes `(a cos - b sin, b cos + a sin)`. (Su et
-/// al., "RoFormer", 2021.)
+/// Applies rotary position embedding in place: each pair `(a, b)` of a head becomes `(a cos - b sin, b cos + a sin)` (Su et
+/// al., "RoFormer", 2021).
 ///
-/// `x` is rows of `heads * 2 * half` elements. `cos` and `sin` are rows of `half`; row `i` of `x` uses row
-/// `i % (cos.len() / half)`: the positions of a sequence, the same for each sequence. The pairs are `(j, j + half)` of
-/// each head, as in transformers' Llama; with `interleaved` they are `(2j, 2j + 1)`, as in Meta's code and in GPT-J.
-/// With `-sin` this is the inverse, and so the gradient.
+/// `x` has rows of `heads * 2 * half` elements. `cos` and `sin` have rows of `half`. Row `i` of `x` uses row
+/// `i % (cos.len() / half)`: the positions of a sequence, shared by all sequences. The pairs of each head are
+/// `(j, j + half)`, as in transformers' Llama; with `interleaved` they are `(2j, 2j + 1)`, as in Meta's code and in GPT-J.
+/// With `-sin` this computes the inverse, and thus the gradient.
 ///
 /// # Panics
-/// If the slices do not fit each other.
+/// If the sizes do not match.
 pub fn rotate(x: &mut [f32], cos: &[f32], sin: &[f32], half: usize, heads: usize, interleaved: bool) {
     if x.is_empty() {
         return;
@@ -33,7 +33,7 @@ pub fn rotate(x: &mut [f32], cos: &[f32], sin: &[f32], half: usize, heads: usize
 }
 
 vectorized! {
-    /// Rotates some rows; the first one is row `first`.
+    /// Rotates some rows, starting at row `first`.
     fn turn<_FUSED>(
         x: &mut [f32], cos: &[f32], sin: &[f32], half: usize, heads: usize, interleaved: bool, first: usize,
     ) {

@@ -11,17 +11,18 @@ const SCALE: f32 = 1.050_701;
 /// Negative inputs approach `-SCALE * ALPHA`.
 const ALPHA: f32 = 1.673_263_2;
 
-/// Scaled exponential linear unit, `scale x` above 0 and `scale alpha (e^x - 1)` below (Klambauer et al., 2017).
+/// Computes the scaled exponential linear unit: `scale x` for positive x and `scale alpha (e^x - 1)` otherwise (Klambauer et
+/// al., 2017).
 pub fn selu(x: &[f32]) -> Vec<f32> {
     by_chunks(x.len(), PIECE, |i, y| forward(&x[i * PIECE..][..y.len()], y))
 }
 
-/// As [`selu`], in place.
+/// Like [`selu`], in place.
 pub fn selu_in_place(x: &mut [f32]) {
     x.par_chunks_mut(TASK).for_each(in_place);
 }
 
-/// The gradient of [`selu`] at `x` times `grad`, in place of `grad`.
+/// Multiplies `grad` by the derivative of [`selu`] at `x`, in place.
 ///
 /// # Panics
 /// If the slices differ in length.

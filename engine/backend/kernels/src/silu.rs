@@ -6,8 +6,8 @@ use crate::{
     math::{exp_below_88, sigmoid},
 };
 
-/// `gate = silu(gate) * up`, where `silu(x) = x / (1 + e^-x)`: the activation between the products of a SwiGLU layer.
-/// (Shazeer, "GLU Variants Improve Transformer", 2020.)
+/// Computes `gate = silu(gate) * up`, where `silu(x) = x / (1 + e^-x)`: the activation of a SwiGLU layer (Shazeer, "GLU
+/// Variants Improve Transformer", 2020).
 ///
 /// # Panics
 /// If the slices differ in length.
@@ -19,8 +19,8 @@ pub fn silu_mul(gate: &mut [f32], up: &[f32]) {
     gate.par_chunks_mut(TASK).zip(up.par_chunks(TASK)).for_each(|(gate, up)| forward(gate, up));
 }
 
-/// Returns the gradient of [`silu_mul`] with respect to `gate`, given its inputs and the gradient of its output.
-/// Replaces the latter by the gradient with respect to `up`.
+/// Returns the gradient of [`silu_mul`] with respect to `gate`, from its inputs and the gradient of its output. Replaces
+/// `grad` by the gradient with respect to `up`.
 ///
 /// # Panics
 /// If the slices differ in length.
@@ -45,7 +45,7 @@ vectorized! {
         let (up, grad, d_gate) = (&up[..n], &mut grad[..n], &mut d_gate[..n]);
         for i in 0..n {
             let s = sigmoid::<FUSED>(gate[i]);
-            // Beyond 88 the slope is 0 or 1; infinity times 0 would be NaN. NaN propagates.
+            // Beyond ±88 the derivative is 0 or 1; infinity times 0 would be NaN. NaN propagates.
             let x = if gate[i] < -88.0 { -88.0 } else { gate[i] };
             let x = if x > 88.0 { 88.0 } else { x };
             d_gate[i] = grad[i] * up[i] * s * (1.0 + x * (1.0 - s));

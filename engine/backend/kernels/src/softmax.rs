@@ -6,13 +6,14 @@ use crate::{
     math::{change_and_sum, dot, exp_below_88, max_of},
 };
 
-/// Softmax of each row times `scale`, in place.
+/// Computes the softmax of each row times `scale`, in place.
 ///
-/// `queries` is given for causal attention: row `i` is query `i % queries`, and of the last `queries` columns it sees
-/// those up to its own; the others become 0. With `None`, every row is whole.
+/// `queries` is the number of queries of causal attention: row `i` is query `i % queries`, aligned with the last `queries`
+/// columns, and attends to the columns up to its own; later columns become 0. With `None`, every query attends to all
+/// columns.
 ///
-/// A row that is minus infinity everywhere after the product with `scale`, as for a query that sees no key, becomes
-/// zeros; so does its gradient.
+/// A row that is minus infinity everywhere after the product with `scale` (a fully masked query) becomes zeros, and so does
+/// its gradient.
 ///
 /// # Panics
 /// If the rows are not whole, or there are more queries than columns.
@@ -25,10 +26,10 @@ pub fn softmax_rows(x: &mut [f32], columns: usize, scale: f32, queries: Option<u
     x.par_chunks_mut(rows * columns).enumerate().for_each(|(task, x)| forward(x, columns, scale, queries, task * rows));
 }
 
-/// As [`softmax_rows`], in newly allocated memory.
+/// Like [`softmax_rows`], in newly allocated memory.
 ///
 /// # Panics
-/// As [`softmax_rows`].
+/// If the rows are not whole, or there are more queries than columns.
 pub fn softmax_rows_of(x: &[f32], columns: usize, scale: f32, queries: Option<usize>) -> Vec<f32> {
     if x.is_empty() {
         return vec![];
@@ -41,7 +42,7 @@ pub fn softmax_rows_of(x: &[f32], columns: usize, scale: f32, queries: Option<us
     })
 }
 
-/// The gradient with respect to the input of [`softmax_rows`], given its output `y`, in place of `grad`.
+/// Computes the gradient with respect to the input of [`softmax_rows`] from its output `y`, in place of `grad`.
 ///
 /// # Panics
 /// If the slices differ in length or the rows are not whole.
@@ -60,7 +61,7 @@ fn check(len: usize, columns: usize, queries: Option<usize>) {
     assert!(queries.is_none_or(|queries| (1..=columns).contains(&queries)), "{queries:?} queries of {columns} keys");
 }
 
-/// Softmax of one row times `scale`; zeros where all of it is minus infinity.
+/// Softmax of one row times `scale`; zeros if the whole row is minus infinity.
 #[inline(always)]
 pub(crate) fn softmax_row<const FUSED: bool>(row: &mut [f32], scale: f32) {
     // A negative scale would reverse the order, so the scale is applied first.
@@ -157,7 +158,7 @@ mod tests {
                 softmax_rows_backward(&x, &mut grad, columns, scale);
                 assert!(grad[..columns].iter().all(|&x| x == 0.0));
 
-                // A NaN among them propagates.
+                // A single NaN propagates to the whole row.
                 let mut x = vec![least; columns];
                 x[columns / 2] = f32::NAN;
                 softmax_rows(&mut x, columns, scale, None);

@@ -1,16 +1,16 @@
-//! Threefry-2x32 with 20 rounds, the block cipher behind every random key. Reference: Salmon et al., "Parallel random
-//! numbers: as easy as 1, 2, 3" (2011).
+//! Threefry-2x32 with 20 rounds, the block cipher of all random keys. Reference: Salmon et al., "Parallel random numbers: as
+//! easy as 1, 2, 3" (2011).
 
 /// Constant of the key schedule; the third word of the schedule is the parity of the key with it.
 const PARITY: u32 = 0x1BD1_1BDA;
 
-/// The two words of a 64-bit counter, the high one first.
+/// Returns the two words of a 64-bit counter, high word first.
 #[inline(always)]
 pub const fn counter(index: u64) -> [u32; 2] {
     [(index >> 32) as u32, index as u32]
 }
 
-/// Encrypts a counter with a key: the two words of one block.
+/// Encrypts a counter with a key. Returns the two words of the block.
 #[inline(always)]
 pub fn threefry2x32(key: [u32; 2], counter: [u32; 2]) -> [u32; 2] {
     let [k0, k1] = key;
@@ -23,7 +23,7 @@ pub fn threefry2x32(key: [u32; 2], counter: [u32; 2]) -> [u32; 2] {
     inject(four_rounds(x, [13, 15, 26, 6]), k2, k0, 5)
 }
 
-/// The 32 random bits that JAX derives from one block.
+/// Returns the 32 random bits that JAX derives from one block.
 #[inline(always)]
 pub fn bits(key: [u32; 2], counter: [u32; 2]) -> u32 {
     let [high, low] = threefry2x32(key, counter);
@@ -53,7 +53,7 @@ fn inject([a, b]: [u32; 2], k0: u32, k1: u32, step: u32) -> [u32; 2] {
 mod tests {
     use super::*;
 
-    // Known answers for Threefry-2x32-20 that the authors of Random123 publish with it.
+    // Known answers for Threefry-2x32-20, published by the authors of Random123.
     #[test]
     fn known_answers() {
         assert_eq!(threefry2x32([0, 0], [0, 0]), [0x6b20_0159, 0x99ba_4efe]);

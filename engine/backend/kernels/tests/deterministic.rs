@@ -1,4 +1,4 @@
-//! Tests of deterministic mode, and of the guarantee that always holds: the same bits on any number of threads.
+//! Tests of deterministic mode, and of the unconditional guarantee: the same bits with any number of threads.
 
 #[allow(dead_code)] // The layers in f64 are for another test.
 mod common;
@@ -11,7 +11,7 @@ use grove_kernels::{
     deterministic, gru, gru_backward, lstm, lstm_backward, rnn, rnn_backward, set_deterministic,
 };
 
-/// Sets the mode, which is global to the process, and locks out the other tests.
+/// Sets the mode, which is global to the process, and excludes other tests while the guard is held.
 fn mode(on: bool) -> MutexGuard<'static, ()> {
     static MODE: Mutex<()> = Mutex::new(());
     let guard = MODE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -51,8 +51,8 @@ fn weights(conv: &Conv2d) -> usize {
     conv.channels_out * conv.channels_in / conv.groups * conv.kernel[0] * conv.kernel[1]
 }
 
-/// Convolutions for Winograd, pointwise and in-place ones, strided ones, and some with one column more than whole
-/// panels; with few channels and many pixels, whose weight gradients have several shares, and the other way round.
+/// Convolutions for Winograd, pointwise and in-place ones, strided ones, and some with one column more than whole panels;
+/// with few channels and many pixels, whose weight gradients have several shares, and vice versa.
 fn convolutions() -> Vec<Conv2d> {
     vec![
         conv([5, 33, 18, 21, 38], 1, 3, 1, 1),
@@ -109,7 +109,8 @@ fn the_rest_of_a_batch_does_not_change_an_image() {
     }
 }
 
-/// Infinities and NaN reach the outputs whose windows contain them, and the gradients of the weights that meet them.
+/// Infinities and NaN propagate to the outputs whose windows contain them, and to the gradients of the weights that they are
+/// multiplied with.
 #[test]
 fn what_is_not_finite_stays_in_its_window() {
     let _mode = mode(true);
@@ -137,7 +138,7 @@ fn what_is_not_finite_stays_in_its_window() {
             conv2d_backward_weight(&x, &grad, &conv, &mut gradient);
             for (at, gradient) in gradient.iter().enumerate() {
                 let [tap_row, tap_column] = [at / 3 % 3, at % 3];
-                // The output pixel that meets the value by this weight, if there is one.
+                // The output pixel that uses the value with this weight, if any.
                 let meets = |input: usize, tap: usize, size: usize| {
                     (input + conv.padding[0]).checked_sub(tap).is_some_and(|output| output < size)
                 };
@@ -166,8 +167,8 @@ fn the_mode_makes_a_difference() {
     }
 }
 
-/// Forward and backward of all kinds, with batches so small that threads share products, so large that they do, and
-/// such that threads take sequences of their own. Holds in any mode.
+/// Forward and backward passes of all kinds, with batches so small or so large that threads share products, and batches for
+/// which threads process separate sequences. Holds in any mode.
 #[test]
 fn threads_do_not_change_recurrent_layers() {
     for kind in [Kind::Lstm, Kind::GruAfter, Kind::GruBefore, Kind::Tanh, Kind::Relu] {
@@ -189,7 +190,7 @@ fn layer(case: &Case) -> Vec<Vec<u32>> {
     let [mut x, h0, c0, w, b] = [0, 1, 2, 3, 4].map(|i| numbers(lens[i], i as u64));
     let rows = case.lengths.iter().sum::<usize>() * case.n;
     let (grad, mut gh, mut gc) = (numbers(rows, 5), numbers(h0.len(), 6), numbers(c0.len(), 7));
-    // So small that not all gates saturate.
+    // Small enough that not all gates saturate.
     let w: Vec<f32> = w.iter().map(|w| w / (case.n as f32).sqrt()).collect();
     let (mut h, mut c, mut out, mut saved) = (h0.clone(), c0.clone(), vec![0.0; rows], vec![0.0; rows]);
     let (mut gw, mut gb) = (vec![0.0; w.len()], vec![0.0; b.len()]);

@@ -42,18 +42,18 @@ fn cases() {
     println!("memory: all cases hold");
 }
 
-/// Keeps memory, and checks it in glibc's own statistics.
+/// Keeps freed memory, and checks this in glibc's statistics.
 fn kept() {
     println!("kept: {}", keep_freed_memory());
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         // More than the threshold of a new process, less than the smallest one that is set.
         let tensor = std::hint::black_box(vec![1u8; 24 << 20]);
-        // SAFETY: `mallinfo` takes no arguments. It only reads the allocator's statistics, and returns them by value.
+        // SAFETY: `mallinfo` takes no arguments, only reads the allocator's statistics, and returns them by value.
         let held = unsafe { libc::mallinfo() };
         assert!(held.hblks == 0 && held.uordblks >= 24 << 20, "in a mapping of its own: {held:?}");
         drop(std::hint::black_box(tensor));
-        // SAFETY: as above.
+        // SAFETY: as for the first call.
         let freed = unsafe { libc::mallinfo() };
         assert!(freed.fordblks >= 24 << 20, "given back to the system: {freed:?}");
     }

@@ -5,7 +5,7 @@ mod common;
 use common::{Case, Inputs, Kind, narrow, values};
 use grove_kernels::{GruReset, RnnActivation, Steps, gru, gru_backward, lstm, lstm_backward, rnn, rnn_backward};
 
-/// Returns output and last states, then the gradients of the inputs, given those of output and last states.
+/// Returns the output and final states, then the gradients of the inputs, from the gradients of output and final states.
 fn kernels(case: &Case, inputs: &Inputs, grads: &[Vec<f64>; 3]) -> ([Vec<f32>; 3], [Vec<f32>; 5]) {
     let steps = Steps::new(&case.sizes(), case.reverse);
     let [mut x, h0, c0, w, b] = [0, 1, 2, 3, 4].map(|i| narrow(&inputs[i]));
@@ -48,7 +48,7 @@ fn check(case: &Case, coordinates: usize) {
     let expected = case.forward(&inputs);
     let mut grads = [0, 1, 2].map(|i| values(expected[i].len(), 11 + i as u64));
     if case.kind != Kind::Lstm {
-        // There is no cell; the kernel passes the gradient through.
+        // Layers without a cell state: the kernel passes the gradient through.
         grads[2].fill(0.0);
     }
     let (found, found_grads) = kernels(case, &inputs, &grads);
@@ -69,7 +69,7 @@ fn check(case: &Case, coordinates: usize) {
         }
         let largest = found.iter().fold(1.0f64, |m, &g| m.max(f64::from(g).abs()));
         for k in 0..coordinates {
-            // The first and the last element always: errors are likely at the edges.
+            // Always includes the first and the last element: errors are likely at the edges.
             let at = [0, found.len() - 1].get(k).copied().unwrap_or(k * 7919 % found.len());
             let mut moved = |by: f64| {
                 let old = std::mem::replace(&mut inputs[which][at], f64::NAN);
@@ -109,7 +109,7 @@ fn sizes_lengths_directions_and_threads() {
             for (i, n) in [1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 24, 31, 33, 48, 64, 65, 70].into_iter().enumerate() {
                 for kind in KINDS {
                     for reverse in [false, true] {
-                        // Over all threads and kinds, every size meets most of the lengths.
+                        // Over all threads and kinds, every size is combined with most of the lengths.
                         for skip in [0, 4] {
                             let lengths = lengths[(i + threads * 2 + skip + usize::from(reverse)) % lengths.len()];
                             check(&Case { kind, n, lengths: lengths.to_vec(), reverse }, if n < 32 { 12 } else { 4 });
@@ -143,7 +143,7 @@ fn nan_stays_and_stays_where_it_is() {
         // In the input of sequence 1 at step 1, which is packed row 6.
         inputs[0][6 * kind.gates() * 19 + 3] = f64::NAN;
         let ([out, h, _], [grad_x, ..]) = kernels(&case, &inputs, &grads);
-        // Steps hold 5, 4, 3 and 2 sequences.
+        // The steps have 5, 4, 3 and 2 sequences.
         for (row, sequence, step) in
             [(0, 0, 0), (1, 1, 0), (5, 0, 1), (6, 1, 1), (10, 1, 2), (11, 2, 2), (12, 0, 3), (13, 1, 3)]
         {
@@ -151,7 +151,7 @@ fn nan_stays_and_stays_where_it_is() {
             assert_eq!(nan, sequence == 1 && step >= 1, "{kind:?} row {row}");
         }
         assert!(h[19..2 * 19].iter().all(|h| h.is_nan()) && !h[..19].iter().any(|h| h.is_nan()));
-        // The slope of max(x, 0) is 0 or 1 even there, in PyTorch too.
+        // The derivative of max(x, 0) is 0 or 1 even for NaN, also in PyTorch.
         let nan = grad_x[6 * kind.gates() * 19..][..19 * kind.gates()].iter().any(|g| g.is_nan());
         assert!(nan || kind == Kind::Relu, "{kind:?}");
     }

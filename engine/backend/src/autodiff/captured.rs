@@ -1,8 +1,9 @@
-//! Arrays that a function uses without having them as arguments.
+//! Arrays that a function captures instead of receiving them as arguments.
 //!
-//! An operation with sub-graphs, such as a branch of `cond`, differentiates its arguments. Where a gradient flows to an array that its
-//! function captured, that array becomes an argument: [`capturing`] finds such arrays while the function runs, and [`Captured::replaced`]
-//! runs it again with others in their places. Both see the arguments of each method of [`Autodiff`](super::Autodiff).
+//! An operation with sub-graphs, such as a branch of `cond`, differentiates its arguments. If a gradient flows to an array
+//! that its function captured, that array becomes an argument: [`capturing`] records such arrays while the function runs,
+//! and [`Captured::replaced`] runs the function again with other arrays in their place. Both intercept the arguments of
+//! each method of [`Autodiff`](super::Autodiff).
 
 use burn_autodiff::NodeId;
 use std::{
@@ -16,26 +17,26 @@ use burn::tensor::ops::FloatTensor;
 use super::Float;
 use crate::{Backend, ops::AnyTensor};
 
-/// Arrays that a function captured and that gradients flow to.
+/// Captured arrays of a function to which gradients flow.
 #[derive(Clone, Debug)]
 pub struct Captured<B: Backend> {
     nodes: Vec<u64>,
     arrays: Vec<AnyTensor<B>>,
 }
 
-/// A function that runs.
+/// A running function.
 struct Frame {
-    /// Type of the tensors that are looked at: one level of differentiation.
+    /// Type of the intercepted tensors: one level of differentiation.
     level: TypeId,
-    /// The first node that was made while the function ran. Those before it are captured.
+    /// First node that the function creates. Tensors with earlier nodes are captured.
     start: u64,
     arrays: Arrays,
 }
 
 enum Arrays {
-    /// Those that were found, in order.
+    /// Captured arrays, in order of first use.
     Found(Vec<(u64, Box<dyn Any>)>),
-    /// Those that stand for others, by the nodes of these.
+    /// Replacements of captured arrays, by node.
     Given(HashMap<u64, Box<dyn Any>>),
 }
 
@@ -43,7 +44,7 @@ thread_local! {
     static FRAMES: RefCell<Vec<Frame>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs a function, and finds the arrays that it captured and that gradients flow to.
+/// Runs a function and records the captured arrays to which gradients flow.
 pub fn capturing<B: Backend, R>(f: impl FnOnce() -> R) -> (R, Captured<B>) {
     let frame = Frame::new::<B>(Arrays::Found(Vec::new()));
     let (result, arrays) = frame.during(f);
@@ -60,7 +61,7 @@ impl<B: Backend> Default for Captured<B> {
 }
 
 impl<B: Backend> Captured<B> {
-    /// Those for which a function is true. While one function runs, others may run on its thread.
+    /// Retains the arrays that satisfy a predicate. Other functions may run on the thread of the running function.
     pub fn only(self, keep: impl Fn(&AnyTensor<B>) -> bool) -> Self {
         let pairs = self.nodes.into_iter().zip(self.arrays);
         let (nodes, arrays) = pairs.filter(|(_, x)| keep(x)).unzip();
@@ -72,7 +73,7 @@ impl<B: Backend> Captured<B> {
         &self.arrays
     }
 
-    /// Runs a function with other arrays in the places of these.
+    /// Runs a function with other arrays in place of the captured ones.
     pub fn replaced<R>(&self, arrays: Vec<AnyTensor<B>>, f: impl FnOnce() -> R) -> R {
         let boxed = |x| match x {
             AnyTensor::Float(x) => Some(Box::new(x) as Box<dyn Any>),
@@ -89,7 +90,7 @@ impl Frame {
         Self { level, start: NodeId::new().value, arrays }
     }
 
-    /// Runs a function within the frame, which ends however the function does.
+    /// Runs a function within the frame. The frame ends even if the function panics.
     fn during<R>(self, f: impl FnOnce() -> R) -> (R, Arrays) {
         /// Ends the frame of a function that panics.
         struct OnPanic;
@@ -110,7 +111,7 @@ impl Frame {
         }
     }
 
-    /// What stands for a tensor in the function.
+    /// Returns the replacement of a tensor, or the tensor itself.
     fn used<B: Backend>(&mut self, x: Float<B>) -> Float<B> {
         let node = x.node.id.value;
         if self.level != TypeId::of::<Float<B>>() || node >= self.start {
@@ -132,7 +133,7 @@ impl Frame {
     }
 }
 
-/// True while a function runs on this thread whose captured arrays are found or replaced.
+/// Returns true while captured arrays are recorded or replaced on this thread.
 pub fn is_capturing() -> bool {
     FRAMES.with_borrow(|frames| !frames.is_empty())
 }
@@ -141,7 +142,7 @@ fn pop() -> Option<Arrays> {
     FRAMES.with_borrow_mut(Vec::pop).map(|frame| frame.arrays)
 }
 
-/// What stands for an argument of a method: a tensor, an optional one, or several. Other arguments are returned as they are.
+/// Replaces an argument of a method: a tensor, an optional tensor, or several. Other arguments are returned unchanged.
 pub(crate) fn used<B: Backend, T: 'static>(argument: T) -> T {
     if !is_capturing() {
         return argument;
@@ -161,7 +162,7 @@ pub(crate) fn used<B: Backend, T: 'static>(argument: T) -> T {
     }
 }
 
-/// What stands for a tensor, by the outermost function first.
+/// Replaces a tensor, by the outermost function first.
 pub(crate) fn tensor<B: Backend>(x: Float<B>) -> Float<B> {
     if !is_capturing() {
         return x;

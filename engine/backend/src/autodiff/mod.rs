@@ -1,6 +1,6 @@
 //! Reverse-mode differentiation of any backend.
 
-/// Methods that are Burn's, of arguments that no gradient flows to.
+/// Methods delegated to Burn, whose arguments get no gradient.
 macro_rules! burn {
     ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
         $(fn $name($($argument: $type),*) -> $result {
@@ -9,7 +9,7 @@ macro_rules! burn {
     };
 }
 
-/// Methods that are Burn's.
+/// Methods delegated to Burn.
 macro_rules! differentiated {
     ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
         $(fn $name($($argument: $type),*) -> $result {
@@ -52,11 +52,12 @@ type Int<B> = IntTensor<B>;
 type Bool<B> = BoolTensor<B>;
 type Quantized<B> = QuantizedTensor<B>;
 
-/// A backend that records operations on another backend, for gradients.
+/// A backend that records the operations of another backend for reverse-mode gradients.
 ///
-/// It is Burn's, but for derivatives that Burn 0.21 gets wrong: those of `repeat`, of products and powers with zeros and negative
-/// numbers, of roots of -0, of `gelu`, of maxima that occur more than once, which share their gradient as in JAX, of divisions by a
-/// number in f64, of `topk`, and of convolutions of lines in groups. Reverse, forward and jitted mode thus agree.
+/// It is Burn's autodiff backend, except for derivatives that are wrong in Burn 0.21: those of `repeat`, of products and
+/// powers with zeros and negative values, of roots of -0, of `gelu`, of repeated maxima (which share their gradient, as in
+/// JAX), of divisions by a scalar in f64, of `topk`, and of 1-D convolutions in groups. Reverse, forward and jitted mode
+/// thus agree.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Autodiff<B, C = NoCheckpointing> {
     marker: PhantomData<(B, C)>,

@@ -1,4 +1,4 @@
-//! Derivatives in place of Burn's. Compositions are differentiated as they are; a [`Function`] has a rule.
+//! Derivatives that replace Burn's. Compositions are differentiated by Burn; a [`Function`] has its own rule.
 
 use burn::tensor::{
     DType, FloatDType, Scalar, Shape, TensorData, TensorMetadata,
@@ -13,7 +13,7 @@ use crate::{
     ops::{AnyTensor, Function, FunctionVjp, Gelu, GeluApproximation, Outcome, Values, Wanted, part_of_axis},
 };
 
-/// Copies one after another. Burn 0.21 adds up the gradient as though each element were repeated.
+/// Repeats a tensor along an axis. Burn 0.21 sums the gradient as if each element were repeated in place.
 pub(super) fn repeat_dim<B: Backend>(x: FloatTensor<B>, dim: usize, times: usize) -> FloatTensor<B> {
     let sizes = x.shape().to_vec();
     let (mut single, mut copies, mut repeated) = (sizes.clone(), sizes.clone(), sizes.clone());
@@ -24,18 +24,18 @@ pub(super) fn repeat_dim<B: Backend>(x: FloatTensor<B>, dim: usize, times: usize
     B::float_reshape(copies, repeated.into())
 }
 
-/// The product of all elements, `[1]`.
+/// Product of all elements, `[1]`.
 pub(super) fn prod<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
     let count = x.shape().num_elements();
     prod_dim::<B>(B::float_reshape(x, [count].into()), 0)
 }
 
-/// Products along an axis, of size 1. Burn 0.21 takes the exponential of a sum of logarithms.
+/// Product along an axis, which keeps size 1. Burn 0.21 computes the exponential of a sum of logarithms.
 pub(super) fn prod_dim<B: Backend>(x: FloatTensor<B>, dim: usize) -> FloatTensor<B> {
     B::run_function(&Product { dim }, Values::floats([x])).take_float(0)
 }
 
-/// Products up to each element along an axis: in `log n` steps, of which each doubles the number of factors. Burn 0.21 divides by the
+/// Cumulative product along an axis, in `log n` steps that each double the number of factors. Burn 0.21 divides by the
 /// elements.
 pub(super) fn cumprod<B: Backend, C: CheckpointStrategy>(
     x: FloatTensor<Autodiff<B, C>>,
@@ -56,12 +56,13 @@ pub(super) fn cumprod<B: Backend, C: CheckpointStrategy>(
     products
 }
 
-/// Powers. In Burn 0.21 the derivatives at a base of 0 are not finite.
+/// Power. In Burn 0.21 the derivatives at base 0 are not finite.
 pub(super) fn powf<B: Backend>(base: FloatTensor<B>, exponent: FloatTensor<B>) -> FloatTensor<B> {
     B::run_function(&Power, Values::floats([base, exponent])).take_float(0)
 }
 
-/// Powers with a number. Burn 0.21 takes `x^-2` for `1 / (x x)`, whose derivative is not defined at 0 and at infinities.
+/// Power with a scalar exponent. Burn 0.21 computes `x^-2` as `1 / (x x)`, whose derivative is undefined at 0 and at
+/// infinities.
 pub(super) fn powi_scalar<B: Backend, C: CheckpointStrategy>(
     base: FloatTensor<Autodiff<B, C>>,
     exponent: Scalar,
@@ -72,18 +73,19 @@ pub(super) fn powi_scalar<B: Backend, C: CheckpointStrategy>(
     }
 }
 
-/// Square roots. In Burn 0.21 the derivative is that of a power, which at -0 has another sign.
+/// Square root. In Burn 0.21 the derivative is that of a power, which has the opposite sign at -0.
 pub(super) fn sqrt<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
     B::run_function(&Sqrt, Values::floats([x])).take_float(0)
 }
 
-/// The Gaussian error linear unit. In Burn 0.21 the derivative is that of its approximation by tanh, on backends that have no other.
+/// Exact GELU. On backends without their own rule, Burn 0.21 differentiates the tanh approximation.
 pub(super) fn gelu<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
     let gelu = Gelu { approximate: GeluApproximation::None };
     B::run(&gelu.into(), Values::floats([x]), &[true]).outputs.take_float(0)
 }
 
-/// A convolution of groups of channels. Burn 0.21 writes the gradient of the weight to wrong places where the stride leaves a rest.
+/// 1-D convolution. Burn 0.21 misplaces the gradient of a grouped convolution's weight if the stride does not divide the
+/// input.
 pub(super) fn conv1d<B: Backend>(
     x: FloatTensor<B>,
     weight: FloatTensor<B>,
@@ -102,17 +104,18 @@ pub(super) fn conv1d<B: Backend>(
     B::float_reshape(y, [b, channels, length].into())
 }
 
-/// Maxima or minima along an axis, of size 1. Elements that are equal share the gradient, as in JAX; in Burn 0.21 the first gets all.
+/// Maximum or minimum along an axis, which keeps size 1. Equal elements share the gradient, as in JAX; in Burn 0.21 the
+/// first gets all of it.
 pub(super) fn extreme<B: Backend>(x: FloatTensor<B>, dim: usize, max: bool) -> FloatTensor<B> {
     B::run_function(&Extreme { dim, max }, Values::floats([x])).take_float(0)
 }
 
-/// The largest elements along an axis, which Burn 0.21 does not differentiate.
+/// Largest elements along an axis, which Burn 0.21 does not differentiate.
 pub(super) fn topk<B: Backend>(x: FloatTensor<B>, dim: usize, k: usize) -> FloatTensor<B> {
     B::run_function(&Largest { dim, k }, Values::floats([x])).take_float(0)
 }
 
-/// A quotient by a number. In Burn 0.21 the number of the gradient is one of f32.
+/// Division by a scalar. Burn 0.21 rounds the scalar to f32 in the gradient.
 pub(super) fn div_scalar<B: Backend, C: CheckpointStrategy>(
     x: FloatTensor<Autodiff<B, C>>,
     number: Scalar,
@@ -123,18 +126,18 @@ pub(super) fn div_scalar<B: Backend, C: CheckpointStrategy>(
     Autodiff::<B, C>::run_function(&Quotient { number: number.elem() }, Values::floats([x])).take_float(0)
 }
 
-/// A part of an axis.
+/// Slice of an axis.
 fn slice<B: Backend>(x: &FloatTensor<B>, dim: usize, from: usize, to: usize) -> FloatTensor<B> {
     B::float_slice(x.clone(), &part_of_axis(x.shape().num_dims(), dim, from..to))
 }
 
-/// A sum over the axes along which a value of a shape was repeated.
+/// Sums over the axes along which a value of this shape was broadcast.
 fn summed<B: Backend>(x: FloatTensor<B>, shape: &Shape) -> FloatTensor<B> {
     let sizes = x.shape();
     (0..sizes.num_dims()).filter(|&i| sizes[i] != shape[i]).fold(x, |x, i| B::float_sum_dim(x, i))
 }
 
-/// True where an element equals a number.
+/// True where an element equals a scalar.
 fn equals<B: Backend>(x: &FloatTensor<B>, number: f64) -> BoolTensor<B> {
     let settings = get_device_settings::<B>(&B::float_device(x));
     B::float_equal_elem(x.clone(), number.into(), settings.bool_dtype)
@@ -159,7 +162,7 @@ impl Function for Product {
 }
 
 impl FunctionVjp for Product {
-    /// The products of all others: of those before each element and of those behind it.
+    /// Multiplies the products of all elements before and after each element.
     fn vjp<B: Backend>(&self, mut saved: Values<B>, mut grads: Values<B>, _: &Wanted) -> Values<B> {
         let (x, grad) = (saved.take_float(0), grads.take_float(0));
         let size = x.shape()[self.dim];
@@ -199,7 +202,7 @@ impl FunctionVjp for Power {
         let (base, exponent, grad) = (saved.take_float(0), saved.take_float(1), grads.take_float(0));
         let [of_base, of_exponent] = wanted.needs();
         let of_base = of_base.then(|| {
-            // At a base of 0 and an exponent of 0 the derivative is 0, that of the constant 1, and not 0 times infinity.
+            // At base 0 and exponent 0 the derivative is 0 (that of the constant 1), not 0 times infinity.
             let magnitudes = B::float_add(B::float_abs(base.clone()), B::float_abs(exponent.clone()));
             let constant = equals::<B>(&magnitudes, 0.0);
             let lower = B::float_expand(B::float_sub_scalar(exponent.clone(), 1.0.into()), magnitudes.shape());
@@ -208,7 +211,7 @@ impl FunctionVjp for Power {
             summed::<B>(B::float_mul(grad.clone(), slope), &base.shape())
         });
         let of_exponent = of_exponent.then(|| {
-            // A power of 0 is flat in its exponent.
+            // A power of 0 does not depend on its exponent.
             let zero = equals::<B>(&base, 0.0);
             let log = B::float_log(B::float_mask_fill(base.clone(), zero, 1.0.into()));
             let slope = B::float_mul(B::float_powf(base.clone(), exponent.clone()), log);
@@ -271,7 +274,7 @@ impl FunctionVjp for Extreme {
         let settings = get_device_settings::<B>(&B::float_device(&x));
         let places = B::float_equal(x, B::float_expand(y, shape.clone()), settings.bool_dtype);
         let count = B::float_sum_dim(B::bool_into_float(places.clone(), dtype), self.dim);
-        // Of a NaN there are no places, and no count to divide by.
+        // A NaN equals nothing, so its count is 0.
         let shares = B::float_expand(B::float_div(grad, count), shape);
         Values::floats([B::float_mask_fill(shares, B::bool_not(places), 0.0.into())])
     }
@@ -339,7 +342,7 @@ impl FunctionVjp for Quotient {
     }
 }
 
-/// Average pooling in two dimensions.
+/// 2-D average pooling.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AvgPool {
     pub kernel_size: [usize; 2],
@@ -349,8 +352,8 @@ pub(super) struct AvgPool {
 }
 
 impl AvgPool {
-    /// Burn 0.21 divides the gradients of windows that end beyond the image by the size of the kernel, and their values by fewer
-    /// pixels.
+    /// In Burn 0.21, the forward pass divides a window that ends beyond the image by its number of pixels, but the backward
+    /// pass by the kernel size.
     pub fn pool<B: Backend, C: CheckpointStrategy>(
         self,
         x: FloatTensor<Autodiff<B, C>>,
@@ -363,11 +366,11 @@ impl AvgPool {
         Autodiff::<B, C>::run_function(&self, Values::floats([x])).take_float(0)
     }
 
-    /// Numbers of pixels that windows along an axis are divided by.
+    /// Divisors of the windows along an axis, in pixels.
     fn counts(&self, axis: usize, size: usize, windows: usize) -> Vec<usize> {
         let (kernel, padding) = (self.kernel_size[axis], self.padding[axis]);
         let count = |i: usize| {
-            // From the beginning of the padding.
+            // Offsets from the start of the padding.
             let begin = i * self.stride[axis];
             let end = (begin + kernel).min(size + 2 * padding);
             match self.count_include_pad {
@@ -393,7 +396,7 @@ impl Function for AvgPool {
     }
 }
 
-/// The derivative of [`AvgPool`] whose last windows end beyond the image.
+/// Derivative of [`AvgPool`] with windows that end beyond the image.
 #[derive(Clone, Debug)]
 pub(super) struct AvgPoolVjp {
     pool: AvgPool,
@@ -401,7 +404,7 @@ pub(super) struct AvgPoolVjp {
 }
 
 impl FunctionVjp for AvgPoolVjp {
-    /// That of an image in which all windows end, and are divided by the size of the kernel.
+    /// Rescales the gradient to full windows, then pools backwards as if all windows were full.
     fn vjp<B: Backend>(&self, _: Values<B>, mut grads: Values<B>, _: &Wanted) -> Values<B> {
         let Self { pool, shape } = self;
         let AvgPool { kernel_size, stride, padding, .. } = *pool;

@@ -1,19 +1,19 @@
-//! Autotuning level: the effort spent on choosing among kernels for the same operation.
+//! Autotuning level: the effort spent on choosing the fastest kernel for an operation.
 
 use std::{
     fmt,
     sync::{Mutex, PoisonError},
 };
 
-/// Level of a fusing backend's autotuning: the number of kernels that are compiled and measured when an operation first
-/// occurs. The fastest one is used from then on.
+/// Autotuning level of a fusing backend: the number of kernels compiled and measured when an operation first occurs. The
+/// fastest one is used from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AutotuneLevel {
-    /// As few kernels as Burn's operations allow; for a product of matrices still several.
+    /// As few kernels as Burn's operations allow; several for a matrix product.
     Minimal,
-    /// The kernels that are likely to be fast.
+    /// Kernels that are likely to be fast.
     Balanced,
-    /// Also kernels that may be fast.
+    /// Kernels that may be fast, too.
     Extensive,
     /// All kernels.
     Full,
@@ -23,7 +23,7 @@ impl AutotuneLevel {
     /// All levels, from the quickest start to the fastest kernels.
     pub const ALL: [Self; 4] = [Self::Minimal, Self::Balanced, Self::Extensive, Self::Full];
 
-    /// Returns the name that a user types, which is CubeCL's.
+    /// Returns the name that a user types, as in CubeCL.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Minimal => "minimal",
@@ -42,8 +42,8 @@ impl fmt::Display for AutotuneLevel {
 
 static LEVEL: Mutex<Option<AutotuneLevel>> = Mutex::new(None);
 
-/// Sets the level of autotuning for devices that are [probed](crate::DeviceSpec::probe) later. It overrides
-/// `CUBECL_AUTOTUNE_LEVEL` and CubeCL's configuration file. It has no effect once a GPU was probed, nor on CPUs.
+/// Sets the autotuning level of devices that are [probed](crate::DeviceSpec::probe) later. Overrides
+/// `CUBECL_AUTOTUNE_LEVEL` and CubeCL's configuration file. Has no effect once a GPU has been probed, nor on CPUs.
 pub fn set_autotune_level(level: AutotuneLevel) {
     *LEVEL.lock().unwrap_or_else(PoisonError::into_inner) = Some(level);
 }

@@ -1,7 +1,8 @@
-//! cuBLAS, NVIDIA's library of matrix products, and the driver's calls that go with it. Both libraries are loaded at run time.
+//! Bindings of cuBLAS, NVIDIA's matrix-product library, and of the required driver functions. Both libraries are loaded at
+//! run time.
 //!
-//! cuBLAS computes on a stream of its own. The streams of CubeCL are not known here, so that a product comes after all
-//! earlier work of the device's context, and before all later work; no thread waits.
+//! cuBLAS runs on its own stream. CubeCL's streams are not accessible here, so a product waits for all earlier work of the
+//! device's context, and all later work waits for the product. No host thread blocks.
 
 use burn::tensor::DType;
 use std::{
@@ -17,11 +18,11 @@ use super::{
     driver::{NON_BLOCKING, SharedLibrary, WITHOUT_TIME, functions, load_any, of_driver},
 };
 
-/// Name of the environment variable that leaves cuBLAS out, if it is 0.
+/// Environment variable that disables cuBLAS if it is 0.
 const VARIABLE: &str = "GROVE_CUBLAS";
 
 functions! {
-    /// The driver's functions, of CUDA 12.5 and later.
+    /// Driver functions, CUDA 12.5 or later.
     Driver {
         init = b"cuInit\0" (c_uint),
         device = b"cuDeviceGet\0" (*mut c_int, c_int),
@@ -41,7 +42,7 @@ functions! {
 }
 
 functions! {
-    /// cuBLAS's functions, of 12.0 and later.
+    /// cuBLAS functions, version 12.0 or later.
     Functions {
         create = b"cublasCreate_v2\0" (*mut *mut c_void),
         set_stream = b"cublasSetStream_v2\0" (*mut c_void, *mut c_void),
@@ -74,13 +75,13 @@ functions! {
     }
 }
 
-/// Sums of products of 16-bit numbers stay in f32, where parts of a sum are added too.
+/// Accumulate 16-bit products in f32, including the reduction of partial sums.
 const DISALLOW_REDUCED_PRECISION_REDUCTION: c_int = 16;
 
 const COMPUTE_F32: c_int = 68;
 const COMPUTE_F32_BY_TF32: c_int = 77;
 
-/// cuBLAS chooses an algorithm.
+/// cuBLAS chooses the algorithm.
 const DEFAULT_ALGORITHM: c_int = -1;
 
 struct Libraries {
@@ -89,13 +90,13 @@ struct Libraries {
     library: SharedLibrary,
 }
 
-/// The libraries, or the reason why products do without them. The first result is kept.
+/// Returns the libraries, or the reason why cuBLAS is not used. The first result is kept.
 fn libraries() -> Result<&'static Libraries, String> {
     static LIBRARIES: OnceLock<Result<Libraries, String>> = OnceLock::new();
     LIBRARIES.get_or_init(load).as_ref().map_err(Clone::clone)
 }
 
-/// The reason why matrix products on CUDA do without cuBLAS, if they do.
+/// Returns the reason why matrix products on CUDA do not use cuBLAS; `None` if they do.
 pub fn without_cublas() -> Option<String> {
     libraries().err()
 }
@@ -123,23 +124,23 @@ fn load() -> Result<Libraries, String> {
     Ok(Libraries { driver, functions, library })
 }
 
-/// Loads cuBLAS by its path, after the library that it looks for by name.
+/// Loads cuBLAS by its path, after cuBLASLt, which it looks up by name.
 fn load_by_path(path: &Path, major: c_int) -> Option<SharedLibrary> {
     if !path.is_file() {
         return None;
     }
-    // If it does not load, cuBLAS may find another one.
+    // If this fails, cuBLAS may still find another copy.
     let _ = SharedLibrary::load(path.with_file_name(format!("libcublasLt.so.{major}")));
     SharedLibrary::load(path)
 }
 
 impl Libraries {
-    /// cuBLAS's words for a status.
+    /// Converts a cuBLAS status to a result with cuBLAS's description.
     fn check(&self, function: &str, status: c_int) -> Result<(), String> {
         if status == 0 {
             return Ok(());
         }
-        // SAFETY: the signature is the documented one, and the call gives a text that stays.
+        // SAFETY: the signature is the documented one, and cuBLAS returns a static string.
         let text = unsafe {
             let describe = self.library.get::<unsafe extern "C" fn(c_int) -> *const c_char>(b"cublasGetStatusString\0");
             let text = describe.map_or(ptr::null(), |describe| describe(status));
@@ -149,41 +150,41 @@ impl Libraries {
     }
 }
 
-/// A factor of a product, or the product: matrices of one size, one after the other.
+/// Operand or result of a batched product: matrices of equal size at constant strides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Matrices {
-    /// The address of the first one.
+    /// Address of the first matrix.
     pub address: u64,
-    /// True if the columns lie one after the other, false if the rows do.
+    /// True for column-major, false for row-major.
     pub by_columns: bool,
-    /// Elements from a row (or column) to the next.
+    /// Leading dimension: elements from one row (or column) to the next.
     pub stride: c_int,
-    /// Elements from a matrix to the next; 0 repeats the first one.
+    /// Elements from one matrix to the next; 0 broadcasts the first.
     pub batch_stride: i64,
-    /// Elements from the first matrix of a call to that of the next call.
+    /// Elements from the first matrix of one call to that of the next call.
     pub call_stride: i64,
 }
 
-/// Products `[m, k]` by `[k, n]`.
+/// Batched products `[m, k]` by `[k, n]`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Product {
     pub m: c_int,
     pub k: c_int,
     pub n: c_int,
-    /// Products of a call.
+    /// Batch size of one call.
     pub count: c_int,
     pub calls: usize,
-    /// The element type of the factors and the product. Sums are in f32.
+    /// Element type of operands and result. Sums are in f32.
     pub dtype: DType,
-    /// Factors of f32 may be rounded to TF32.
+    /// True if f32 operands may be rounded to TF32.
     pub may_round: bool,
     pub lhs: Matrices,
     pub rhs: Matrices,
-    /// Its rows lie one after the other.
+    /// Result, row-major.
     pub out: Matrices,
 }
 
-/// cuBLAS on a device. It stays until the process ends.
+/// cuBLAS on one device. It lives until the process ends.
 pub(crate) struct Cublas {
     found: &'static Libraries,
     context: *mut c_void,
@@ -191,18 +192,18 @@ pub(crate) struct Cublas {
     before: *mut c_void,
     after: *mut c_void,
     handle: *mut c_void,
-    /// A handle is for one thread at a time.
+    /// A handle must not be used by two threads at once.
     lock: Mutex<()>,
-    /// The element types that were tried, and whether the device multiplies them.
+    /// Element types that were tried, and whether the device supports them.
     tried: Mutex<HashMap<DType, bool>>,
 }
 
-// SAFETY: the pointers never change, and may be used from any thread; `lock` is held where they are.
+// SAFETY: the pointers never change and may be used from any thread. Calls with the handle and events hold `lock`.
 unsafe impl Send for Cublas {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Cublas {}
 
-/// cuBLAS on a device, if it can multiply elements of a type there.
+/// Returns cuBLAS for a device, if it supports an element type there.
 pub(crate) fn on_device(index: usize, dtype: DType) -> Option<Arc<Cublas>> {
     static DEVICES: LazyLock<Mutex<HashMap<usize, Option<Arc<Cublas>>>>> = LazyLock::new(Mutex::default);
     number_of(dtype)?;
@@ -222,7 +223,7 @@ impl Cublas {
         let (driver, null) = (&found.driver, ptr::null_mut());
         let mut device = 0;
         let (mut context, mut stream, mut before, mut after, mut handle) = (null, null, null, null, null);
-        // SAFETY: the calls write to live variables, and get what earlier ones gave.
+        // SAFETY: the out-pointers refer to live variables, and the handles come from earlier calls.
         unsafe {
             of_driver("cuInit", (driver.init)(0))?;
             of_driver("cuDeviceGet", (driver.device)(&raw mut device, index as c_int))?;
@@ -239,7 +240,7 @@ impl Cublas {
         Ok(Self { found, context, stream, before, after, handle, lock: Mutex::default(), tried: Mutex::default() })
     }
 
-    /// Tries a small product of elements of a type, once: old devices refuse some types.
+    /// Returns whether the device supports an element type, tried once on a small product: old devices reject some types.
     fn takes(&self, dtype: DType) -> bool {
         let mut tried = self.tried.lock().unwrap_or_else(PoisonError::into_inner);
         *tried.entry(dtype).or_insert_with(|| {
@@ -252,9 +253,9 @@ impl Cublas {
         const SIZE: usize = 16;
         let driver = &self.found.driver;
         let mut address = 0;
-        // SAFETY: the calls write to live variables.
+        // SAFETY: the out-pointers refer to live variables, and the context comes from `start`.
         let _current = unsafe { Current::set(driver, self.context) }?;
-        // SAFETY: as above.
+        // SAFETY: `address` is a live variable, and the context is current.
         of_driver("cuMemAlloc", unsafe { (driver.allocate)(&raw mut address, 3 * SIZE * SIZE * dtype.size()) })?;
         let matrix = |i: usize| Matrices {
             address: address + (i * SIZE * SIZE * dtype.size()) as u64,
@@ -276,7 +277,7 @@ impl Cublas {
             rhs: matrix(1),
             out: matrix(2),
         };
-        // SAFETY: the memory was allocated above, and is freed after the product.
+        // SAFETY: the memory was allocated above for three matrices, and is freed after the product.
         unsafe {
             let multiplied = self.multiply(&sizes);
             let done = of_driver("cuStreamSynchronize", (driver.synchronize)(self.stream));
@@ -285,7 +286,7 @@ impl Cublas {
         }
     }
 
-    /// Starts products after all that was started on the device before, and before all that is started on it later.
+    /// Enqueues products after all earlier work of the device and before all later work.
     ///
     /// # Safety
     /// The addresses must be those of matrices of these sizes in the device's memory.
@@ -297,14 +298,14 @@ impl Cublas {
         let compute = if may_round && dtype == DType::F32 { COMPUTE_F32_BY_TF32 } else { COMPUTE_F32 };
         let (one, zero) = (1f32, 0f32);
         let _held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the context, the stream, the events and the handle come from `start`; the caller vouches for the addresses.
+        // SAFETY: the context, stream, events and handle come from `start`. The caller guarantees the addresses.
         unsafe {
             let _current = Current::set(driver, context)?;
             of_driver("cuCtxRecordEvent", (driver.record_context)(context, before))?;
             of_driver("cuStreamWaitEvent", (driver.wait)(stream, before, 0))?;
             for call in 0..calls as u64 {
                 let at = |x: Matrices| x.address + call * (x.call_stride as u64) * dtype.size() as u64;
-                // cuBLAS's matrices are by columns: it computes the transposed product, whose columns are the rows wanted here.
+                // cuBLAS is column-major: the transposed product is computed, whose columns are the rows of the result.
                 let status = (functions.multiply)(
                     handle,
                     c_int::from(rhs.by_columns),
@@ -338,7 +339,7 @@ impl Cublas {
     }
 }
 
-/// A context that is this thread's until it is dropped.
+/// Makes a context current on this thread until it is dropped.
 struct Current<'a> {
     driver: &'a Driver,
     earlier: *mut c_void,
@@ -349,7 +350,7 @@ impl<'a> Current<'a> {
     /// `context` must be one of the driver's.
     unsafe fn set(driver: &'a Driver, context: *mut c_void) -> Result<Self, String> {
         let mut earlier = ptr::null_mut();
-        // SAFETY: the first call writes to a live variable, and the caller vouches for the context.
+        // SAFETY: the out-pointer refers to a live variable, and the caller guarantees the context.
         unsafe {
             of_driver("cuCtxGetCurrent", (driver.get_context)(&raw mut earlier))?;
             of_driver("cuCtxSetCurrent", (driver.set_context)(context))?;
@@ -360,12 +361,12 @@ impl<'a> Current<'a> {
 
 impl Drop for Current<'_> {
     fn drop(&mut self) {
-        // SAFETY: the context was this thread's before.
+        // SAFETY: `earlier` was this thread's current context.
         unsafe { (self.driver.set_context)(self.earlier) };
     }
 }
 
-/// CUDA's number of a type that cuBLAS multiplies here.
+/// Returns cuBLAS's code (`cudaDataType_t`) of an element type, if products of that type run on cuBLAS.
 fn number_of(dtype: DType) -> Option<c_int> {
     match dtype {
         DType::F32 => Some(0),

@@ -1,5 +1,5 @@
-//! Checks of CUDA's installation before the fusing backend is used. The backend would panic, on a thread of its own, if
-//! something is missing.
+//! Checks of the CUDA installation before the fusing backend is used. If something is missing, the backend would panic on a
+//! thread of its own.
 
 use std::{
     collections::BTreeSet,
@@ -24,8 +24,8 @@ pub(super) fn devices() -> Result<usize, String> {
 fn prepare() -> Result<usize, String> {
     const LIBRARIES: [&str; 3] = ["libcuda.so.1", "libcuda.so", "nvcuda.dll"];
     let missing = |missing: Missing| missing.explain("NVIDIA", "libcuda.so.1");
-    // Compiler and headers are found before the driver is initialised, which may start threads; but what they lack is reported
-    // last, since the driver is missing on most machines. The driver tells its version uninitialised.
+    // Compiler and headers are located before the driver is initialised, which may start threads. Their errors are reported
+    // last, because the driver is missing on most machines. The driver reports its version without initialisation.
     let library = load_any(&LIBRARIES).ok_or(Missing::Library).map_err(missing)?;
     let driver_version = driver_version(&library).map_err(missing)?;
     let compiler = Compiler::find(driver_version);
@@ -113,8 +113,8 @@ struct Compiler {
 }
 
 impl Compiler {
-    /// Loads the compiler that the backend will use. The backend takes the first of its names that the dynamic loader knows;
-    /// the loader knows a library by its own name, too, once it was loaded by its path.
+    /// Loads the compiler that the backend will use. The backend takes the first candidate name that the dynamic loader
+    /// knows. The loader also knows a library by name once the library was loaded by path.
     fn find(driver: Version) -> Result<Self, String> {
         let names = cudarc::get_lib_name_candidates("nvrtc");
         let named: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -146,7 +146,7 @@ impl Compiler {
         Ok(Self { library, version })
     }
 
-    /// Checks that the driver accepts the compiler's output, and that it compiles for each GPU.
+    /// Checks that the driver accepts the compiler's output and that the compiler supports each GPU.
     fn check(&self, driver: Version, gpus: &[Gpu]) -> Result<(), String> {
         let version = self.version;
         if version > driver {
@@ -172,7 +172,7 @@ impl Compiler {
         }
     }
 
-    /// Returns the compute capabilities that it compiles for, times ten, if it lists them.
+    /// Returns the supported compute capabilities times ten, if the compiler lists them.
     fn architectures(&self) -> Option<Vec<c_int>> {
         let mut count = 0;
         // SAFETY: the signatures are the documented ones, and the second call writes as many values as the first one
@@ -201,20 +201,20 @@ fn compiler_version(library: &SharedLibrary) -> Result<Version, Missing> {
     Ok(Version { major, minor })
 }
 
-/// Loads a compiler by its path. It looks for the library of its built-in headers by name; that one is loaded first, so that
-/// the dynamic loader need not know the folder.
+/// Loads a compiler by its path. The compiler looks up the library of its built-in headers by name, so that library is
+/// loaded first, in case its folder is not on the dynamic loader's path.
 fn load_compiler(path: &Path) -> Option<SharedLibrary> {
     let folder = fs::read_dir(path.parent()?).ok()?;
     for file in folder.flatten() {
         if file.file_name().to_string_lossy().starts_with("libnvrtc-builtins.so.") {
-            // A library that does not load is not the compiler's.
+            // A library that does not load belongs to another compiler.
             let _ = SharedLibrary::load(file.path());
         }
     }
     SharedLibrary::load(path)
 }
 
-/// Returns paths of a library outside of the dynamic loader's folders: in toolkits, and in packages of Python environments.
+/// Returns candidate paths of a library outside of the dynamic loader's folders: in toolkits and in Python packages.
 pub(super) fn library_paths(packages: &[&str], library: &str) -> Vec<PathBuf> {
     let inside = |root: PathBuf| ["lib64", "lib", "targets/x86_64-linux/lib"].map(|folder| root.join(folder));
     let toolkits = cuda_headers::toolkits().into_iter().flat_map(inside);

@@ -1,4 +1,4 @@
-//! CUDA's headers, which kernels include when they are compiled at run time.
+//! CUDA's headers, which run-time compilation of kernels includes.
 
 use std::{
     collections::{BTreeMap, hash_map::DefaultHasher},
@@ -12,18 +12,18 @@ use std::{
 
 use super::cache_folder;
 
-/// Command that installs CUDA 12.8's run-time compiler and its headers. Newer drivers accept its output.
+/// Command that installs CUDA 12.8's run-time compiler and its headers. Drivers of that version or later accept its output.
 pub(super) const PIP: &str = "`pip install nvidia-cuda-nvrtc-cu12==12.8.93 nvidia-cuda-runtime-cu12==12.8.90 \
                               nvidia-cuda-nvcc-cu12==12.8.93 nvidia-cuda-cccl-cu12==12.8.90` in a virtual environment that \
                               is active";
 
-/// Headers without which kernels do not compile, or silently lose tensor cores.
+/// Headers that kernels need to compile, or to use tensor cores.
 const HEADERS: [&str; 6] = ["cuda_runtime.h", "cuda_fp16.h", "cuda_bf16.h", "mma.h", "crt/mma.h", "cuda/barrier"];
 
-/// Makes sure that the backend finds all headers, of the compiler's major version: in its default location, in another toolkit,
-/// or in a Python environment, whose packages are joined in a folder. `CUDA_PATH` names what is not in the default location.
-/// That variable is set only while the process has a single thread: call this before the driver is initialised, which may
-/// start some.
+/// Makes sure that the backend finds all headers of the compiler's major version: in its default location, in another
+/// toolkit, or in a Python environment, whose packages are merged into one folder. `CUDA_PATH` is set if the headers are
+/// not in the default location. The variable is set only while the process has a single thread: call this before the driver
+/// is initialised, which may start threads.
 pub(super) fn find(major: c_int) -> Result<(), String> {
     let root = usual_root();
     let lacking = match &root {
@@ -58,7 +58,7 @@ pub(super) fn find(major: c_int) -> Result<(), String> {
              nvidia-cuda-toolkit`"
         ));
     };
-    // Windows' environment is synchronised.
+    // On Windows, access to the environment is synchronised.
     if !cfg!(windows) && !grove_kernels::is_single_threaded() {
         return Err(format!(
             "CUDA's headers are in {0}, and CubeCL looks for them where CUDA_PATH says, which a process with several threads \
@@ -66,24 +66,25 @@ pub(super) fn find(major: c_int) -> Result<(), String> {
             found.display()
         ));
     }
-    // SAFETY: except on Windows, where the call is safe, the check above shows that no other thread may read the
-    // environment. Nothing in between starts one.
+    // SAFETY: except on Windows, where the call is safe, the check above shows that this is the only thread, so no other
+    // thread can read the environment. Nothing in between starts a thread.
     unsafe { env::set_var("CUDA_PATH", found) };
     Ok(())
 }
 
-/// Returns true if there are headers of a compiler's major version.
+/// Returns true if complete headers of a compiler's major version were found.
 pub(super) fn exist(major: c_int) -> bool {
     let toolkits = usual_root().into_iter().chain(toolkits());
     toolkits.into_iter().any(|root| is_complete(&root, major)) || !folders_of_wheels(major).is_empty()
 }
 
-/// Returns true if a toolkit has all headers, of a compiler's major version. NVRTC 12 does not compile those of CUDA 13.
+/// Returns true if a toolkit has all headers, of a compiler's major version. NVRTC 12 cannot compile the headers of CUDA
+/// 13.
 fn is_complete(toolkit: &Path, major: c_int) -> bool {
     lacking_in(toolkit).is_empty() && major_of(toolkit).is_none_or(|found| found == major)
 }
 
-/// Returns the major version of a toolkit's headers, if they tell it.
+/// Returns the major version of a toolkit's headers, if `cuda_runtime_api.h` states it.
 fn major_of(toolkit: &Path) -> Option<c_int> {
     let text = fs::read_to_string(toolkit.join("include/cuda_runtime_api.h")).ok()?;
     let line = text.lines().find_map(|line| line.trim_start().strip_prefix("#define CUDART_VERSION"))?;
@@ -91,18 +92,18 @@ fn major_of(toolkit: &Path) -> Option<c_int> {
     Some(version / 1000)
 }
 
-/// Returns the headers that a toolkit lacks.
+/// Returns the missing headers of a toolkit.
 fn lacking_in(toolkit: &Path) -> Vec<&'static str> {
     lacking(&[toolkit.join("include"), toolkit.join("include/cccl")])
 }
 
-/// Returns the headers that are in none of the folders.
+/// Returns the headers that none of the folders has.
 fn lacking(folders: &[PathBuf]) -> Vec<&'static str> {
     let is_there = |header: &&str| folders.iter().any(|folder| folder.join(header).is_file());
     HEADERS.into_iter().filter(|header| !is_there(header)).collect()
 }
 
-/// Returns the folder in which CubeCL looks for a toolkit, by its rule.
+/// Returns the folder in which CubeCL looks for a toolkit, by CubeCL's rule.
 fn usual_root() -> Option<PathBuf> {
     if let Some(path) = env::var_os("CUDA_PATH") {
         return Some(path.into());
@@ -115,8 +116,8 @@ fn usual_root() -> Option<PathBuf> {
     folders.into_iter().find(|path| path.exists()).or_else(nvcc)
 }
 
-/// Returns folders that may be toolkits, best first: those that variables name, the one of `nvcc`, those in the usual places
-/// from the newest version on, and conda's.
+/// Returns folders that may be toolkits, best first: from environment variables, of `nvcc`, in the usual locations from the
+/// newest version on, and conda's.
 pub(super) fn toolkits() -> Vec<PathBuf> {
     let variables = ["CUDA_PATH", "CUDA_HOME", "CUDA_ROOT"].into_iter().filter_map(env::var_os).map(PathBuf::from);
     let of_nvcc = on_path("nvcc")
@@ -139,13 +140,13 @@ fn versions(folder: &Path) -> Vec<PathBuf> {
     found.into_iter().map(|(_, path)| path).collect()
 }
 
-/// Returns the files of a name in the folders of PATH.
+/// Returns the files with a name in the folders of PATH.
 fn on_path(name: &str) -> Vec<PathBuf> {
     let folders = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&folders).map(|folder| folder.join(name)).filter(|file| file.is_file()).collect()
 }
 
-/// Returns the folders of NVIDIA's packages in the active Python environments, and in those of the `python3` on PATH.
+/// Returns the folders of NVIDIA's packages in the active Python environments and in that of the `python3` on PATH.
 pub(super) fn wheels() -> Vec<PathBuf> {
     let active = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(env::var_os).map(PathBuf::from);
     let on_path = on_path("python3").into_iter().filter_map(|python| python.ancestors().nth(2).map(Path::to_owned));
@@ -158,19 +159,19 @@ pub(super) fn wheels() -> Vec<PathBuf> {
     packages.filter(|folder| folder.is_dir()).collect()
 }
 
-/// Returns a folder with the layout of a toolkit that has the headers of the Python packages.
+/// Returns a folder with a toolkit's layout that holds the headers of the Python packages.
 fn from_wheels(major: c_int) -> io::Result<Option<PathBuf>> {
     let folders = folders_of_wheels(major);
     match (&folders[..], major) {
         ([], _) => Ok(None),
-        // The packages of CUDA 13 share a folder, which has the layout of a toolkit.
+        // The packages of CUDA 13 share one folder with a toolkit's layout.
         ([toolkit], 13..) => Ok(Some(toolkit.clone())),
         _ => together(&folders).map(Some),
     }
 }
 
-/// Returns the first folders of Python packages that have all headers of a major version together: of CUDA 13 a toolkit, of
-/// CUDA 12 the folders of headers.
+/// Returns the first folders of Python packages that together have all headers of a major version: one toolkit folder for
+/// CUDA 13, several include folders for CUDA 12.
 fn folders_of_wheels(major: c_int) -> Vec<PathBuf> {
     let complete = |wheels: PathBuf| {
         if major >= 13 {
@@ -184,7 +185,7 @@ fn folders_of_wheels(major: c_int) -> Vec<PathBuf> {
     wheels().into_iter().find_map(complete).unwrap_or_default()
 }
 
-/// Creates, in grove's cache, a folder whose `include` has links to the content of all the folders.
+/// Creates a folder in grove's cache whose `include` links to the contents of all the folders.
 fn together(folders: &[PathBuf]) -> io::Result<PathBuf> {
     let entries = entries(folders);
     let mut hasher = DefaultHasher::new();
@@ -194,7 +195,7 @@ fn together(folders: &[PathBuf]) -> io::Result<PathBuf> {
     if lacking(&[root.join("include")]).is_empty() {
         return Ok(root);
     }
-    // A concurrent process creates the same content.
+    // A concurrent process creates the same contents.
     fs::create_dir_all(&cache)?;
     let own = cache.join(format!("cuda-headers-{}", std::process::id()));
     fs::create_dir_all(own.join("include"))?;
@@ -205,7 +206,7 @@ fn together(folders: &[PathBuf]) -> io::Result<PathBuf> {
     Ok(root)
 }
 
-/// Returns the paths of the folders' files and subfolders by name.
+/// Returns the paths of the folders' files and subfolders, grouped by name.
 fn entries(folders: &[PathBuf]) -> BTreeMap<PathBuf, Vec<PathBuf>> {
     let mut entries = BTreeMap::<PathBuf, Vec<PathBuf>>::new();
     for entry in folders.iter().flat_map(|folder| fs::read_dir(folder).into_iter().flatten()).flatten() {
@@ -214,7 +215,8 @@ fn entries(folders: &[PathBuf]) -> BTreeMap<PathBuf, Vec<PathBuf>> {
     entries
 }
 
-/// Creates links to the entries. If several folders have an entry of the same name, a folder with links is created.
+/// Creates links to the entries. If several folders have a subfolder of the same name, that subfolder is created and its
+/// entries are linked.
 fn link(entries: &BTreeMap<PathBuf, Vec<PathBuf>>, to: &Path) -> io::Result<()> {
     for (name, places) in entries {
         let folders: Vec<PathBuf> = places.iter().filter(|place| place.is_dir()).cloned().collect();

@@ -1,4 +1,4 @@
-//! Detection of GPUs by the vendor's driver library, loaded at run time.
+//! Detection of GPUs through the vendor's driver library, loaded at run time.
 
 use libloading::{Library, Symbol};
 use std::{
@@ -6,19 +6,19 @@ use std::{
     mem::ManuallyDrop,
 };
 
-/// The two calls of a driver that count its devices. Both vendors use the same signatures.
+/// Driver library and its two functions that count devices. NVIDIA's and AMD's have the same signatures.
 pub(super) struct Driver {
-    /// Names of the library, best first.
+    /// Names of the library, most specific first.
     pub libraries: &'static [&'static str],
     /// `int init(unsigned flags)`.
     pub init: &'static [u8],
     /// `int device_count(int *count)`.
     pub count: &'static [u8],
-    /// Status that means 'no device'.
+    /// Status code for "no device".
     pub no_device: c_int,
 }
 
-/// Reason for which the driver gave no count.
+/// Reason why the device count is not available.
 pub(super) enum Missing {
     Library,
     Symbol(String),
@@ -27,7 +27,7 @@ pub(super) enum Missing {
 }
 
 impl Missing {
-    /// The reason in words, for a library of a vendor.
+    /// Describes the reason, for a vendor's driver library.
     pub fn explain(self, vendor: &str, library: &str) -> String {
         match self {
             Self::Library => {
@@ -42,7 +42,7 @@ impl Missing {
 
 #[cfg(feature = "cuda")]
 impl Missing {
-    /// The reason in a few words, for a library that only makes something faster.
+    /// Describes the reason briefly, for an optional library.
     pub fn lacks(self, library: &str) -> String {
         match self {
             Self::Symbol(error) => format!("{library} is too old ({error})"),
@@ -78,19 +78,18 @@ impl Driver {
     }
 }
 
-/// A library that is never unloaded: an initialised driver has threads and handlers of its own, whose code must stay in
-/// memory.
+/// A library that is never unloaded: an initialised driver has threads and handlers whose code must stay in memory.
 pub(super) struct SharedLibrary(ManuallyDrop<Library>);
 
 impl SharedLibrary {
     /// Loads a library by its name, as the dynamic loader finds it, or by its path.
     pub fn load(name: impl AsRef<OsStr>) -> Option<Self> {
-        // SAFETY: loading runs the library's initialisers. The callers in this module tree name vendors' libraries
+        // SAFETY: loading runs the library's initialisers. All callers are in this module tree and name vendors' libraries
         // only.
         unsafe { Library::new(name.as_ref()) }.ok().map(|library| Self(ManuallyDrop::new(library)))
     }
 
-    /// Returns a function of the library. Its name must end with a zero byte.
+    /// Returns a function of the library. The name must end with a zero byte.
     ///
     /// # Safety
     /// `F` must be a pointer to a function with the signature that the library documents for this name.
@@ -100,12 +99,12 @@ impl SharedLibrary {
     }
 }
 
-/// Loads the first of the libraries that the dynamic loader finds.
+/// Loads the first library that the dynamic loader finds.
 pub(super) fn load_any(names: &[&str]) -> Option<SharedLibrary> {
     names.iter().find_map(SharedLibrary::load)
 }
 
-/// A table of functions of a library that return a status.
+/// Declares a table of a library's functions that return a status.
 #[cfg(feature = "cuda")]
 macro_rules! functions {
     ($(#[$doc:meta])* $table:ident { $($function:ident = $name:literal ($($argument:ty),*)),* $(,)? }) => {
@@ -116,7 +115,7 @@ macro_rules! functions {
 
         impl $table {
             fn of(library: &$crate::device::driver::SharedLibrary) -> Result<Self, $crate::device::driver::Missing> {
-                // SAFETY: the signatures are the documented ones. The library is never unloaded.
+                // SAFETY: the signatures are the documented ones, and the library is never unloaded.
                 unsafe { Ok(Self { $($function: *library.get($name)?,)* }) }
             }
         }
@@ -126,15 +125,15 @@ macro_rules! functions {
 #[cfg(feature = "cuda")]
 pub(super) use functions;
 
-/// The NVIDIA driver's flag of a stream that does not wait for the default one.
+/// `CU_STREAM_NON_BLOCKING`: the stream does not synchronise with the default stream.
 #[cfg(feature = "cuda")]
 pub(super) const NON_BLOCKING: c_uint = 1;
 
-/// Its flag of an event without a time.
+/// `CU_EVENT_DISABLE_TIMING`.
 #[cfg(feature = "cuda")]
 pub(super) const WITHOUT_TIME: c_uint = 2;
 
-/// The error of a call of the NVIDIA driver.
+/// Converts a status of the NVIDIA driver to a result.
 #[cfg(feature = "cuda")]
 pub(super) fn of_driver(function: &str, status: c_int) -> Result<(), String> {
     if status == 0 { Ok(()) } else { Err(format!("{function} of the NVIDIA driver fails (status {status})")) }
@@ -146,7 +145,7 @@ mod tests {
 
     #[test]
     fn the_library_stays_loaded() {
-        // A library of glibc's that nothing here uses.
+        // A glibc library that nothing else here uses.
         let driver = Driver {
             libraries: &["libNoSuchDriver.so.1", "libBrokenLocale.so.1"],
             init: b"no_such_init\0",

@@ -12,10 +12,10 @@ use super::{
     cache_folder,
 };
 
-/// Makes CubeCL cache compiled kernels, if all its devices are of the `same` kind, and its autotuning results. The
-/// folder is specific to this kind of `device`, since CubeCL itself does not distinguish kinds. A configuration of
-/// CubeCL set by the program stays as it is. One from a file (`cubecl.toml`) stays except for missing cache folders and
-/// the [level](super::set_autotune_level) of autotuning that the program has set.
+/// Configures CubeCL's cache of autotuning results, and of compiled kernels if all its devices are of the `same` kind. The
+/// folder is specific to this kind of `device`, because CubeCL's cache does not distinguish kinds. A configuration set by
+/// the program is left unchanged. A configuration file (`cubecl.toml`) is respected, except for missing cache folders and
+/// the [autotuning level](super::set_autotune_level) that the program has set.
 ///
 /// # Errors
 /// If a configuration file of CubeCL is invalid.
@@ -47,8 +47,8 @@ fn cubecl_level(level: AutotuneLevel) -> autotune::AutotuneLevel {
     }
 }
 
-/// Returns the configuration in the first of CubeCL's files, in this folder or those above. CubeCL itself panics if it
-/// cannot read one.
+/// Returns the configuration in the first of CubeCL's files in this folder or its parents. CubeCL itself panics on an
+/// unreadable file.
 fn configured() -> Result<CubeClRuntimeConfig, String> {
     let here = env::current_dir().unwrap_or_default();
     for folder in here.ancestors() {
@@ -65,7 +65,7 @@ fn configured() -> Result<CubeClRuntimeConfig, String> {
     Ok(CubeClRuntimeConfig::default())
 }
 
-/// Returns the configuration in a file, or in a section of it, if there is that section.
+/// Parses a file, or one section of it; `None` if the section is missing.
 fn parsed(text: &str, section: Option<&str>) -> Result<Option<CubeClRuntimeConfig>, toml::de::Error> {
     let Some(section) = section else { return toml::from_str(text).map(Some) };
     let mut table: toml::Table = toml::from_str(text)?;
@@ -77,7 +77,7 @@ fn folder_of(device: &str) -> PathBuf {
     cache_folder().unwrap_or_else(env::temp_dir).join("kernels").join(name.collect::<String>())
 }
 
-/// Returns the folder, or one for this process alone if it is not writable: CubeCL would retry for half a minute.
+/// Returns the folder, or a folder for this process if it is not writable: CubeCL would retry for half a minute.
 fn usable(folder: &Path) -> PathBuf {
     let probe = folder.join(format!("write-{}", std::process::id()));
     let written =
@@ -91,8 +91,8 @@ fn usable(folder: &Path) -> PathBuf {
     }
 }
 
-/// Removes the locks of killed processes. CubeCL holds a lock only for moments, but waits half a minute for one of
-/// another process.
+/// Removes the locks of killed processes. CubeCL holds a lock only briefly, but waits half a minute for another process's
+/// lock.
 fn remove_old_locks(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -102,7 +102,7 @@ fn remove_old_locks(folder: &Path) {
         } else if path.extension().is_some_and(|end| end == "lock")
             && age().is_some_and(|age| age > Duration::from_secs(60))
         {
-            // Another process may have removed it already.
+            // Another process may have removed the lock already.
             let _ = fs::remove_file(&path);
         }
     }

@@ -1,4 +1,4 @@
-//! Selection of a device by name, with a check that it is available before Burn is used (Burn panics).
+//! Selection of a device by name, with a check that the device is available, because Burn panics if it is not.
 
 mod autotune;
 mod cache_folder;
@@ -34,12 +34,12 @@ pub use cublas::without_cublas;
 #[cfg(feature = "wgpu")]
 pub use probe::wgpu_device;
 
-/// candle's CPU backend. Upstream marks it deprecated; grove keeps it, and names it here alone.
+/// candle's CPU backend. Upstream marks it deprecated. grove keeps it and names it only here.
 #[cfg(feature = "candle")]
 #[allow(deprecated)]
 pub type Candle = burn_candle::Candle<f32, i64>;
 
-/// A backend, by the name that a user types.
+/// Backend name, as a user types it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum BackendName {
     /// Pure-Rust CPU backend.
@@ -53,9 +53,9 @@ pub enum BackendName {
     Wgpu,
     /// AMD GPUs, JIT-fusing.
     Rocm,
-    /// OpenXLA, on the best devices that there are.
+    /// OpenXLA on the best available devices.
     Xla,
-    /// OpenXLA on the processor.
+    /// OpenXLA on the CPU.
     XlaCpu,
     /// OpenXLA on NVIDIA GPUs.
     XlaCuda,
@@ -97,7 +97,7 @@ impl BackendName {
         matches!(self, Self::Xla | Self::XlaCpu | Self::XlaCuda | Self::XlaTpu)
     }
 
-    /// Returns the feature of Cargo that brings the backend.
+    /// Returns the Cargo feature that enables the backend.
     pub fn feature(self) -> &'static str {
         if self.is_xla() { "xla" } else { self.as_str() }
     }
@@ -139,14 +139,14 @@ pub struct DeviceSpec {
     pub index: usize,
 }
 
-/// Reason for which a device cannot be used.
+/// Reasons why a device cannot be used.
 #[derive(Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeviceError {
     /// No backend has this name.
     #[error("unknown backend '{name}'; choose one of flex, candle, cuda, wgpu, rocm, xla, xla:cpu, xla:cuda, xla:tpu")]
     Unknown {
-        /// The name that was given.
+        /// The rejected name.
         name: String,
     },
     /// The backend is not part of this build.
@@ -160,7 +160,7 @@ pub enum DeviceError {
     Unavailable {
         /// The requested backend.
         backend: BackendName,
-        /// The missing part, and the remedy.
+        /// Missing part and its remedy.
         reason: String,
     },
     /// The backend has fewer devices.
@@ -168,7 +168,7 @@ pub enum DeviceError {
     Index {
         /// The requested backend.
         backend: BackendName,
-        /// Number of its devices.
+        /// Number of the backend's devices.
         count: usize,
         /// The requested index.
         index: usize,
@@ -178,15 +178,15 @@ pub enum DeviceError {
     Precision {
         /// The environment variable.
         variable: &'static str,
-        /// Error about its value.
+        /// Error about the variable's value.
         error: UnknownPrecision,
     },
-    /// The backend lacks operations for a data type.
+    /// The backend lacks operations for a dtype.
     #[error("backend '{backend}' cannot compute in {dtype}: choose another backend or another type of numbers")]
     Dtype {
         /// The requested backend.
         backend: BackendName,
-        /// Name of the data type.
+        /// Name of the dtype.
         dtype: &'static str,
     },
 }
@@ -204,8 +204,8 @@ impl DeviceSpec {
         Self { backend, index }
     }
 
-    /// The GPU of a rank, by its number among the ranks of its machine, which take the GPUs in turn. Of other backends, and of
-    /// OpenXLA's, the first device.
+    /// Returns the device of a rank, from its index among the ranks of its machine: CUDA and ROCm GPUs are assigned
+    /// round-robin. For other backends, including OpenXLA's, returns the first device.
     pub fn of_rank(backend: BackendName, local_rank: usize) -> Self {
         let shares =
             matches!(backend, BackendName::Cuda | BackendName::Rocm) && backend.is_compiled() && local_rank > 0;
@@ -213,15 +213,15 @@ impl DeviceSpec {
         Self::new(backend, local_rank % count.max(1))
     }
 
-    /// Checks, without using Burn, that the device is available.
+    /// Checks that the device is available, without using Burn.
     ///
-    /// For the fusing backends this also prepares the first kernel: it enables the cache of compiled kernels and finds
-    /// CUDA's headers in a Python environment. Call this or [`run`](Self::run) before a program creates its first
-    /// tensor there.
+    /// For the fusing backends this also prepares the first kernel: it enables the cache of compiled kernels and looks for
+    /// CUDA's headers in Python environments. Call this or [`run`](Self::run) before a program creates its first tensor on
+    /// the device.
     ///
     /// # Errors
-    /// The backend is not compiled in, its driver or hardware is missing, or it has no such device; or the environment's
-    /// `GROVE_MATMUL_PRECISION` names no [precision](crate::MatmulPrecision).
+    /// [`DeviceError`] if the backend is not compiled in, its driver or hardware is missing, it has no such device, or
+    /// `GROVE_MATMUL_PRECISION` does not name a [precision](crate::MatmulPrecision).
     pub fn probe(self) -> Result<(), DeviceError> {
         let Self { backend, index } = self;
         if !backend.is_compiled() {
@@ -236,12 +236,12 @@ impl DeviceSpec {
         Ok(())
     }
 
-    /// Checks early that the backend has the operations for a floating-point type; see
-    /// [`Backend::computes_in`](crate::Backend::computes_in). For a GPU this is known only at run time, and not checked
-    /// here.
+    /// Checks early that the backend has the operations for a floating-point dtype; see
+    /// [`Backend::computes_in`](crate::Backend::computes_in). GPUs are not checked here, because their support is known
+    /// only at run time.
     ///
     /// # Errors
-    /// [`DeviceError::Dtype`].
+    /// [`DeviceError::Dtype`] if it does not.
     pub fn computes_in(self, dtype: DType) -> Result<(), DeviceError> {
         let Self { backend, .. } = self;
         let computes = match backend {
@@ -254,13 +254,12 @@ impl DeviceSpec {
         if computes { Ok(()) } else { Err(DeviceError::Dtype { backend, dtype: dtype.name() }) }
     }
 
-    /// Probes for the device, then runs the program on it. On a CPU, it runs on one of the threads of the kernels'
-    /// pool.
+    /// Probes for the device, then runs the program on it. On a CPU, the program runs on a thread of the kernels' pool.
     ///
-    /// OpenXLA's devices are beyond this crate: `grove::run` runs programs on them as on all others.
+    /// This crate does not contain OpenXLA's backend; `grove::run` runs programs on all devices.
     ///
-    /// Does not configure the allocator. To keep freed memory for later tensors, without which training takes up to a
-    /// third longer, call [`keep_freed_memory`](crate::keep_freed_memory) first.
+    /// Does not configure the allocator. Call [`keep_freed_memory`](crate::keep_freed_memory) first to reuse freed memory
+    /// for later tensors; otherwise training takes up to a third longer.
     ///
     /// # Errors
     /// As [`probe`](Self::probe).
@@ -287,7 +286,7 @@ impl DeviceSpec {
     }
 }
 
-/// Runs a program on the thread pool that its kernels share.
+/// Runs a program on the thread pool that the kernels share.
 #[cfg(any(feature = "flex", feature = "candle"))]
 fn on_cpu<R: Send>(run: impl FnOnce() -> R + Send) -> R {
     grove_kernels::as_worker(run)

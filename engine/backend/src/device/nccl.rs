@@ -1,4 +1,5 @@
-//! NCCL, NVIDIA's collectives between GPUs, and the driver's calls that go with it. Both libraries are loaded at run time.
+//! Bindings of NCCL, NVIDIA's collectives between GPUs, and of the required driver functions. Both libraries are loaded at
+//! run time.
 
 use std::{
     ffi::{CStr, c_char, c_int, c_uint, c_void},
@@ -13,16 +14,16 @@ use super::{
     driver::{NON_BLOCKING, SharedLibrary, WITHOUT_TIME, functions, load_any, of_driver},
 };
 
-/// Bytes of the number by which ranks find each other.
+/// Size of a unique ID, by which ranks find each other, in bytes.
 pub(crate) const ID_BYTES: usize = 128;
 
-/// As NCCL has it: it is passed by value.
+/// `ncclUniqueId`, which is passed by value.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct UniqueId([u8; ID_BYTES]);
 
 functions! {
-    /// The driver's functions, of CUDA 11 and later.
+    /// Driver functions, CUDA 11 or later.
     Driver {
         init = b"cuInit\0" (c_uint),
         device = b"cuDeviceGet\0" (*mut c_int, c_int),
@@ -40,7 +41,7 @@ functions! {
 }
 
 functions! {
-    /// NCCL's functions, of 2.4 and later.
+    /// NCCL functions, version 2.4 or later.
     Nccl {
         unique_id = b"ncclGetUniqueId\0" (*mut UniqueId),
         start = b"ncclCommInitRank\0" (*mut *mut c_void, c_int, UniqueId, c_int),
@@ -52,10 +53,10 @@ functions! {
     }
 }
 
-/// The status of an event that has not happened.
+/// `CUDA_ERROR_NOT_READY`: the event has not completed.
 const NOT_READY: c_int = 600;
 
-/// The status of a collective that is starting.
+/// `ncclInProgress`: a collective is starting.
 const IN_PROGRESS: c_int = 7;
 
 const SUM: c_int = 0;
@@ -66,7 +67,7 @@ struct Libraries {
     library: SharedLibrary,
 }
 
-/// The libraries, or the one that is missing. The first result is kept.
+/// Returns the libraries, or names the missing one. The first result is kept.
 fn libraries() -> Result<&'static Libraries, String> {
     static LIBRARIES: OnceLock<Result<Libraries, String>> = OnceLock::new();
     LIBRARIES.get_or_init(load).as_ref().map_err(Clone::clone)
@@ -86,19 +87,19 @@ fn load() -> Result<Libraries, String> {
 }
 
 impl Libraries {
-    /// NCCL's words for a status.
+    /// Converts an NCCL status to a result with NCCL's description.
     fn check(&self, function: &str, status: c_int) -> Result<(), String> {
         if status == 0 {
             return Ok(());
         }
-        // SAFETY: the signatures are the documented ones, and both give texts that stay.
+        // SAFETY: the signatures are the documented ones, and both functions return static strings.
         let [error, last] = unsafe {
             let describe = self.library.get::<unsafe extern "C" fn(c_int) -> *const c_char>(b"ncclGetErrorString\0");
             let last = self.library.get::<unsafe extern "C" fn(*mut c_void) -> *const c_char>(b"ncclGetLastError\0");
             [describe.ok().map(|f| f(status)), last.ok().map(|f| f(ptr::null_mut()))]
         };
         let words = [error, last].into_iter().flatten().filter(|text| !text.is_null()).map(|text| {
-            // SAFETY: it is no null pointer, and NCCL ends its texts with zero.
+            // SAFETY: the pointer is not null, and NCCL's strings end with a zero byte.
             unsafe { CStr::from_ptr(text) }.to_string_lossy().trim().to_owned()
         });
         let words: Vec<String> = words.filter(|text| !text.is_empty()).collect();
@@ -106,11 +107,12 @@ impl Libraries {
     }
 }
 
-/// The number of a GPU in the world, as text, if NCCL can be used on it; else the reason why not.
+/// Returns the UUID of a GPU in hexadecimal, if NCCL can be used on it; otherwise the reason.
 pub(crate) fn gpu(index: usize) -> Result<String, String> {
     let Libraries { driver, .. } = libraries()?;
     let (mut device, mut uuid) = (0, [0; 16]);
-    // SAFETY: the calls write to live variables. CubeCL may not have started the driver yet; a second start does nothing.
+    // SAFETY: the out-pointers refer to live variables. CubeCL may not have initialised the driver yet; a second call of
+    // cuInit does nothing.
     unsafe {
         of_driver("cuInit", (driver.init)(0))?;
         of_driver("cuDeviceGet", (driver.device)(&raw mut device, index as c_int))?;
@@ -119,27 +121,27 @@ pub(crate) fn gpu(index: usize) -> Result<String, String> {
     Ok(uuid.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// The number by which ranks find each other. One of them makes it.
+/// Creates a unique ID, by which ranks find each other. One rank calls this and shares the ID.
 pub(crate) fn unique_id() -> Result<Vec<u8>, String> {
     let found = libraries()?;
     let mut id = UniqueId([0; ID_BYTES]);
-    // SAFETY: the call writes so many bytes.
+    // SAFETY: the call writes exactly `ID_BYTES` bytes.
     found.check("ncclGetUniqueId", unsafe { (found.nccl.unique_id)(&raw mut id) })?;
     Ok(id.0.to_vec())
 }
 
-/// An array that ranks sum.
+/// Operand of an all-reduce.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeviceArray {
-    /// The address of this rank's values.
+    /// Address of this rank's values.
     pub send: u64,
-    /// The address for the sums, which may be the same.
+    /// Address of the sums; may equal `send`.
     pub receive: u64,
     pub count: usize,
     pub dtype: DType,
 }
 
-/// The GPUs of some ranks, seen from one of them, and a stream of its own. The pointers are null until they are made.
+/// A communicator with the GPUs of several ranks, with its own stream. The pointers are null until they are created.
 pub(crate) struct Group {
     found: &'static Libraries,
     device: c_int,
@@ -149,13 +151,14 @@ pub(crate) struct Group {
     event: *mut c_void,
 }
 
-// SAFETY: NCCL and the driver may be called from any thread, and the pointers never change. Ranks sum one after the other.
+// SAFETY: NCCL and the driver may be called from any thread, and the pointers never change. Collectives are issued one at a
+// time.
 unsafe impl Send for Group {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Group {}
 
 impl Group {
-    /// Meets the other ranks, for which it waits.
+    /// Joins the group. Blocks until all ranks have joined.
     pub fn start(index: usize, id: &[u8], rank: usize, size: usize) -> Result<Self, String> {
         Self::start_with(libraries()?, index, id, rank, size)
     }
@@ -171,7 +174,7 @@ impl Group {
         let driver = &found.driver;
         let null = ptr::null_mut();
         let mut group = Self { found, device: 0, context: null, comm: null, stream: null, event: null };
-        // SAFETY: the calls write to live variables, and get what earlier ones gave.
+        // SAFETY: the out-pointers refer to live variables, and the handles come from earlier calls.
         unsafe {
             of_driver("cuDeviceGet", (driver.device)(&raw mut group.device, index as c_int))?;
             of_driver("cuDevicePrimaryCtxRetain", (driver.retain_context)(&raw mut group.context, group.device))?;
@@ -187,13 +190,14 @@ impl Group {
         Ok(group)
     }
 
-    /// Starts the sums of arrays that are computed. Their memory must stay until it [is done](Self::is_done).
+    /// Starts all-reduces of arrays whose values are already computed. Their memory must stay valid until
+    /// [`is_done`](Self::is_done).
     pub fn all_reduce(&self, arrays: &[DeviceArray]) -> Result<(), String> {
         let Self { found, context, comm, stream, event, .. } = self;
         let Libraries { driver, nccl, .. } = found;
         let types: Vec<c_int> = arrays.iter().map(|array| number_of(array.dtype)).collect::<Result<_, _>>()?;
-        // SAFETY: the addresses are those of the device's memory with so many elements, by the caller's promise; the rest comes
-        // from the calls above.
+        // SAFETY: the caller guarantees that the addresses refer to this many elements of device memory. The handles come
+        // from `start`.
         unsafe {
             of_driver("cuCtxSetCurrent", (driver.set_context)(*context))?;
             found.check("ncclGroupStart", (nccl.group_start)())?;
@@ -202,18 +206,18 @@ impl Group {
                 let status = (nccl.all_reduce)(send, receive, array.count, dtype, SUM, *comm, *stream);
                 found.check("ncclAllReduce", status)
             });
-            // NCCL puts off all calls of this thread until the group ends, so that it has to, even where a sum is refused.
+            // NCCL queues all calls of this thread until the group ends, so the group must end even if a call fails.
             let ended = found.check("ncclGroupEnd", (nccl.group_end)());
             queued.and(ended)?;
             of_driver("cuEventRecord", (driver.record)(*event, *stream))
         }
     }
 
-    /// True if the sums that were started last are there.
+    /// Returns true if the all-reduces that were started last are complete.
     pub fn is_done(&self) -> Result<bool, String> {
         let Self { found, comm, event, .. } = self;
         let mut error = 0;
-        // SAFETY: as above.
+        // SAFETY: the communicator and event come from `start`, and the out-pointer refers to a live variable.
         let status = unsafe {
             found.check("ncclCommGetAsyncError", (found.nccl.async_error)(*comm, &raw mut error))?;
             (found.driver.query)(*event)
@@ -229,14 +233,15 @@ impl Group {
 }
 
 impl Drop for Group {
-    /// Without waiting for other ranks, which may be gone.
+    /// Aborts without waiting for other ranks, which may have exited.
     fn drop(&mut self) {
         let Self { found, device, context, comm, stream, event } = self;
         let Libraries { driver, nccl, .. } = found;
         if context.is_null() {
             return;
         }
-        // SAFETY: `start` made what is not null, and nobody else has it. An error leaves something to the end of the process.
+        // SAFETY: `start` created every handle that is not null, and `self` owns them. An error leaks a handle until the
+        // process ends.
         unsafe {
             (driver.set_context)(*context);
             if !comm.is_null() {
@@ -253,7 +258,7 @@ impl Drop for Group {
     }
 }
 
-/// NCCL's number of a type.
+/// Returns NCCL's code (`ncclDataType_t`) of a dtype.
 fn number_of(dtype: DType) -> Result<c_int, String> {
     match dtype {
         DType::F16 => Ok(6),
@@ -270,11 +275,11 @@ mod tests {
     use std::cell::RefCell;
 
     thread_local! {
-        /// The calls of this thread, and the one that fails.
+        /// Calls of this thread, and the name of the call that fails.
         static CALLS: RefCell<(Vec<&'static str>, &'static str)> = const { RefCell::new((Vec::new(), "")) };
     }
 
-    /// The status of a call.
+    /// Records a call and returns its status.
     fn called(name: &'static str) -> c_int {
         CALLS.with_borrow_mut(|(calls, fails)| {
             calls.push(name);
@@ -282,7 +287,7 @@ mod tests {
         })
     }
 
-    /// The calls since the last time, after which the named one fails.
+    /// Returns the calls since the last time, and makes the named function fail from then on.
     fn calls(fails: &'static str) -> Vec<&'static str> {
         CALLS.with_borrow_mut(|(calls, failing)| {
             *failing = fails;
@@ -290,11 +295,11 @@ mod tests {
         })
     }
 
-    /// A call that gives something, unless it fails.
+    /// Records a call that writes its result, unless it fails.
     fn given<T>(name: &'static str, to: *mut T, value: T) -> c_int {
         let status = called(name);
         if status == 0 {
-            // SAFETY: the calls of this file give pointers to live variables.
+            // SAFETY: the code under test passes pointers to live variables.
             unsafe { to.write(value) };
         }
         status
@@ -367,7 +372,7 @@ mod tests {
             query,
         };
         let nccl = Nccl { unique_id, start, abort, all_reduce, group_start, group_end, async_error };
-        // A library without functions of NCCL.
+        // Any library without NCCL's functions.
         let library = SharedLibrary::load("libc.so.6").expect("glibc");
         Box::leak(Box::new(Libraries { driver, nccl, library }))
     }

@@ -1,15 +1,15 @@
-//! Number of a backend's devices on this machine, or the reason for which there is none.
+//! Number of a backend's devices on this machine, or the reason why it has none.
 
 #[cfg(feature = "wgpu")]
 use std::collections::BTreeSet;
 
 use super::BackendName;
 
-/// Returns the number of devices, at least one, or an error that says what is missing.
+/// Returns the number of devices, at least one, or an error that names the missing part.
 pub(super) fn device_count(backend: BackendName) -> Result<usize, String> {
     match backend {
         BackendName::Flex | BackendName::Candle => Ok(1),
-        // Their number is known when the plugin has started.
+        // The number is known only after the PJRT plugin has started.
         backend if backend.is_xla() => Ok(usize::MAX),
         #[cfg(feature = "cuda")]
         BackendName::Cuda => super::cuda::devices(),
@@ -64,7 +64,7 @@ fn wgpu() -> Result<usize, String> {
                 .to_owned(),
         );
     }
-    // The cache distinguishes kinds of devices only by its folder.
+    // CubeCL's cache distinguishes kinds of devices only by its folder.
     let names: BTreeSet<String> = adapters
         .iter()
         .map(|adapter| {
@@ -77,7 +77,7 @@ fn wgpu() -> Result<usize, String> {
     Ok(count)
 }
 
-/// Returns the wgpu device with an index as on the command line, or wgpu's default if there is none.
+/// Returns the wgpu device with an index as on the command line, or wgpu's default if the index is out of range.
 #[cfg(feature = "wgpu")]
 pub fn wgpu_device(index: usize) -> burn_wgpu::WgpuDevice {
     wgpu_devices(&wgpu_adapters()).into_iter().nth(index).unwrap_or_default()

@@ -1,16 +1,16 @@
-//! One step of AdamW.
+//! The AdamW update.
 
 use burn::tensor::{Shape, TensorMetadata, ops::FloatTensor};
 
 use super::{Backend, Differentiation, Outcome, Rules, Shapes, Values, flat, float, primitive};
 
-/// One step of AdamW (Loshchilov and Hutter, 2019) for any number of leaves: parameters and both moments after it.
+/// One step of AdamW (Loshchilov and Hutter, 2019) for any number of leaves. Returns the updated parameters and moments.
 ///
 /// # Shapes
-/// - inputs: of each leaf the parameters, their gradients, and the first and second moments, all f32 and of one shape; after
-///   all leaves the hyperparameters `[10]`, f32: `b1` and `1 - b1`; `b2` and `1 - b2`; `eps`, added to the root, and
-///   `eps_root`, added below it; the bias corrections of both moments; the learning rate; the weight decay
-/// - outputs: of each leaf the parameters and the first and second moments
+/// - inputs: for each leaf the parameters, gradient, first and second moment, all f32 and of one shape; after all leaves
+///   the hyperparameters `[10]`, f32: `b1`, `1 - b1`, `b2`, `1 - b2`, `eps` (added to the square root), `eps_root` (added
+///   under the square root), the bias corrections of the first and second moment, the learning rate, the weight decay
+/// - outputs: for each leaf the parameters, first and second moment
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct AdamStep;
 
@@ -32,7 +32,7 @@ impl Rules for AdamStep {
     }
 }
 
-/// The inputs of each leaf, and the hyperparameters.
+/// Splits the inputs into those of each leaf and the hyperparameters.
 pub(super) fn leaves_of<B: Backend>(inputs: Values<B>) -> (Vec<[FloatTensor<B>; 4]>, FloatTensor<B>) {
     let mut inputs = inputs.into_floats();
     let hyperparameters = inputs.pop().expect("hyperparameters behind the leaves");
@@ -41,7 +41,7 @@ pub(super) fn leaves_of<B: Backend>(inputs: Values<B>) -> (Vec<[FloatTensor<B>; 
     (std::iter::from_fn(next).collect(), hyperparameters)
 }
 
-/// The step of one leaf.
+/// Computes the step of one leaf.
 pub(super) fn step<B: Backend>(leaf: [FloatTensor<B>; 4], hyperparameters: FloatTensor<B>) -> [FloatTensor<B>; 3] {
     let shape = leaf[0].shape();
     let [p, g, mu, nu] = leaf.map(flat::<B>);

@@ -6,36 +6,37 @@ use std::sync::{Mutex, PoisonError};
 
 use super::{AnyTensor, Backend, Differentiation, Outcome, Rules, Shapes, Spec, Values, Wanted};
 
-/// The sums of some arrays over all ranks. Those of f16 and bf16 are added in f32, but by NCCL in their own type.
+/// All-reduce: the sum of each array over all ranks. f16 and bf16 are summed in f32, except by NCCL, which sums in the
+/// input dtype.
 ///
-/// All ranks run the same ones in the same order. A collective that fails ends the job, with a sentence: no rank can go on
-/// without the others. The derivative is the sum of all ranks' gradients, of which every rank must use
-/// one.
+/// All ranks run the same all-reduces in the same order. A failed collective ends the job with an error message, because no
+/// rank can continue without the others. The derivative is the sum of all ranks' gradients, so every rank must run the
+/// backward pass.
 ///
 /// # Shapes
-/// - inputs: any number of arrays of any shapes, the same on all ranks, of floating-point numbers
-/// - outputs: as the inputs
+/// - inputs: any number of floating-point arrays of any shapes, equal on all ranks
+/// - outputs: the shapes of the inputs
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct AllReduce {
     /// The ranks.
     pub ranks: Ranks,
-    /// The thing that is summed, in an error's sentence.
+    /// Description of the summed arrays, for error messages.
     pub what: String,
-    /// If true, f32 is added in f64, and the sum rounded once, where the host adds.
+    /// If true, sums of f32 on the host are accumulated in f64 and rounded once.
     pub wide: bool,
 }
 
-/// The ranks of a job, as an operation has them: a number in this process.
+/// The ranks of a job, as a parameter of an operation: an index into this process's communicators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Ranks(u32);
 
-/// A communicator for each number, and the one that operations use: programs run on threads of their own.
+/// For each index the communicator and its duplicate for operations, because programs run on threads of their own.
 static RANKS: Mutex<Vec<(Communicator, Communicator)>> = Mutex::new(Vec::new());
 
 impl Ranks {
-    /// Those of a communicator. Every rank asks for those of the same communicators in the same order.
+    /// Returns the ranks of a communicator. Every rank must request the same communicators in the same order.
     ///
-    /// A communicator without a [duplicate](Communicator::duplicate) left ends the job.
+    /// Ends the job if the communicator cannot be [duplicated](Communicator::duplicate).
     pub fn of(comm: &Communicator) -> Self {
         let mut all = RANKS.lock().unwrap_or_else(PoisonError::into_inner);
         let known = all.iter().position(|(other, _)| other == comm);
@@ -46,10 +47,10 @@ impl Ranks {
         }) as u32)
     }
 
-    /// The communicator that operations use.
+    /// Returns the communicator that operations use.
     ///
     /// # Panics
-    /// If the process has none of this number, as where a graph comes from another one.
+    /// If this process has no communicator with this index, for example because a graph was built by another process.
     #[track_caller]
     pub fn communicator(self) -> Communicator {
         let all = RANKS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,28 +62,28 @@ impl Ranks {
         }
     }
 
-    /// The communicator that they were made of, if it is of this process.
+    /// Returns the communicator that the ranks were created from, if it belongs to this process.
     pub fn origin(self) -> Option<Communicator> {
         let all = RANKS.lock().unwrap_or_else(PoisonError::into_inner);
         all.get(self.0 as usize).map(|(origin, _)| origin.clone())
     }
 
-    /// Their number in this process.
+    /// Returns the index in this process.
     pub fn number(self) -> u32 {
         self.0
     }
 
-    /// Those of a [number](Self::number).
+    /// Creates ranks from an [index](Self::number).
     pub fn numbered(number: u32) -> Self {
         Self(number)
     }
 }
 
-/// A bug.
+/// Panic message for an internal error.
 const FEWER: &str = "fewer sums than there are elements";
 
 impl AllReduce {
-    /// The sums of arrays of the host.
+    /// Sums arrays in host memory.
     pub fn on_host(&self, arrays: Vec<TensorData>) -> Vec<TensorData> {
         let comm = self.ranks.communicator();
         let is_wide = |array: &TensorData| array.dtype == DType::F64 || self.wide;
@@ -101,7 +102,7 @@ impl AllReduce {
         arrays.into_iter().map(sum).collect()
     }
 
-    /// Starts the sums of arrays, one after the other.
+    /// Starts the sum of the concatenated arrays.
     fn start<'a, T: Number + Element>(
         &self,
         comm: &Communicator,
@@ -139,14 +140,14 @@ impl Rules for AllReduce {
         sums.collect::<Values<B>>().into()
     }
 
-    /// Sums that this rank does not use have zeros: other ranks may use them.
+    /// Outputs without a gradient on this rank contribute zeros, because other ranks may have one.
     fn compose_vjp<B: Backend>(&self, _residuals: Values<B>, mut grads: Values<B>, wanted: &Wanted) -> Values<B> {
         let wanted: Vec<Option<&Spec>> = (0..wanted.all_needs().len()).map(|i| wanted.get(i)).collect();
         let given: Vec<_> = (0..wanted.len()).map(|i| grads.take_optional_float(i)).collect();
-        // Other ranks wait for the sum even where this one uses none of them.
+        // Other ranks wait for the sum even if this rank uses none of the outputs.
         let device = given.iter().flatten().next().map(B::float_device).unwrap_or_default();
         let zeros = |spec: &Spec| B::float_zeros(spec.shape.clone(), &device, spec.dtype.into());
-        // What is not wanted is not sent, by any rank.
+        // Gradients of unwanted inputs are sent by no rank.
         let pairs = wanted.iter().zip(given).filter_map(|(spec, grad)| Some((spec.as_ref()?, grad)));
         let sent: Vec<_> = pairs.map(|(spec, grad)| grad.unwrap_or_else(|| zeros(spec))).collect();
         let mut sums = B::run(&self.clone().into(), Values::floats(sent), &[]).outputs.into_floats().into_iter();

@@ -6,10 +6,10 @@ use burn::tensor::{
 
 use super::{Chunk, Values, apply, float, part_of_axis};
 
-/// A tensor of any kind and rank, the form in which operations and leaves of trees hold one.
+/// A tensor of any kind and rank, as held by operations and leaves of trees.
 ///
-/// Cloning copies a handle, not the values. Functions of floating-point values leave other kinds unchanged, or return
-/// `None` for them.
+/// Cloning copies a handle, not the values. Functions of floating-point values return other kinds unchanged, or `None` if
+/// they return an option.
 #[derive(Clone, Debug)]
 pub enum AnyTensor<B: Backend> {
     /// Floating-point values.
@@ -20,7 +20,7 @@ pub enum AnyTensor<B: Backend> {
     Bool(BoolTensor<B>),
 }
 
-/// Applies the one of Burn's three families of functions that fits the kind of a tensor, which it keeps.
+/// Applies the function for the tensor's kind and keeps the kind.
 macro_rules! by_kind {
     ($tensor:expr, $x:ident => $float:expr, $int:expr, $bool:expr) => {
         match $tensor {
@@ -32,7 +32,7 @@ macro_rules! by_kind {
 }
 
 impl<B: Backend> AnyTensor<B> {
-    /// Moves values to a device. The dtype of the data determines the kind, and is kept.
+    /// Copies values to a device. The data's dtype determines the kind and is kept.
     pub fn from_data(data: TensorData, device: &<B as BackendTypes>::Device) -> Self {
         match data.dtype {
             dtype if dtype.is_float() => Self::Float(B::float_from_data(data, device)),
@@ -41,7 +41,7 @@ impl<B: Backend> AnyTensor<B> {
         }
     }
 
-    /// The shape.
+    /// Returns the shape.
     pub fn shape(&self) -> Shape {
         match self {
             Self::Float(x) => x.shape(),
@@ -50,7 +50,7 @@ impl<B: Backend> AnyTensor<B> {
         }
     }
 
-    /// Type of the elements.
+    /// Returns the dtype.
     pub fn dtype(&self) -> DType {
         match self {
             Self::Float(x) => x.dtype(),
@@ -59,7 +59,7 @@ impl<B: Backend> AnyTensor<B> {
         }
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn device(&self) -> <B as BackendTypes>::Device {
         match self {
             Self::Float(x) => B::float_device(x),
@@ -68,7 +68,7 @@ impl<B: Backend> AnyTensor<B> {
         }
     }
 
-    /// The floating-point tensor; `None` for another kind or rank.
+    /// Returns the floating-point tensor; `None` for another kind or rank.
     pub fn into_float<const D: usize>(self) -> Option<Tensor<B, D>> {
         match self {
             Self::Float(x) if x.rank() == D => Some(float(x)),
@@ -76,7 +76,7 @@ impl<B: Backend> AnyTensor<B> {
         }
     }
 
-    /// The integer tensor; `None` for another kind or rank.
+    /// Returns the integer tensor; `None` for another kind or rank.
     pub fn into_int<const D: usize>(self) -> Option<Tensor<B, D, Int>> {
         match self {
             Self::Int(x) if x.rank() == D => Some(Tensor::from_primitive(x)),
@@ -84,7 +84,7 @@ impl<B: Backend> AnyTensor<B> {
         }
     }
 
-    /// The boolean tensor; `None` for another kind or rank.
+    /// Returns the boolean tensor; `None` for another kind or rank.
     pub fn into_bool<const D: usize>(self) -> Option<Tensor<B, D, Bool>> {
         match self {
             Self::Bool(x) if x.rank() == D => Some(Tensor::from_primitive(x)),
@@ -97,12 +97,12 @@ impl<B: Backend> AnyTensor<B> {
         by_kind!(self, x => B::float_to_device(x, device), B::int_to_device(x, device), B::bool_to_device(x, device))
     }
 
-    /// Zeros (false for booleans) of the same shape and dtype on the same device, whatever the values are.
+    /// Returns zeros (false for booleans) of the same shape and dtype on the same device.
     pub fn zeros_like(&self) -> Self {
         self.zeros(self.shape())
     }
 
-    /// [`zeros_like`](Self::zeros_like) of another shape.
+    /// Returns [`zeros_like`](Self::zeros_like) of another shape.
     fn zeros(&self, shape: Shape) -> Self {
         let (device, dtype) = (self.device(), self.dtype());
         match self {
@@ -112,25 +112,25 @@ impl<B: Backend> AnyTensor<B> {
         }
     }
 
-    /// The elements in another shape of as many.
+    /// Reshapes to a shape with the same number of elements.
     pub fn reshape(self, shape: impl Into<Shape>) -> Self {
         let shape = shape.into();
         if shape.num_elements() == 0 && self.shape().num_elements() == 0 {
-            // Burn 0.21 takes a size of 0 for one that stays.
+            // Burn 0.21 interprets a size of 0 as "unchanged".
             return self.zeros(shape);
         }
         by_kind!(self, x => B::float_reshape(x, shape), B::int_reshape(x, shape), B::bool_reshape(x, shape))
     }
 
-    /// The axes in another order.
+    /// Permutes the axes.
     pub fn permute(self, order: &[usize]) -> Self {
         by_kind!(self, x => B::float_permute(x, order), B::int_permute(x, order), B::bool_permute(x, order))
     }
 
-    /// The part of the tensor in a range of the first axis.
+    /// Slices a range of the first axis.
     pub fn rows(self, range: std::ops::Range<usize>) -> Self {
         if range.is_empty() {
-            // Burn 0.21 launches a kernel without blocks for an empty slice, which CUDA refuses.
+            // For an empty slice, Burn 0.21 launches a kernel without blocks, which CUDA rejects.
             let shape = Shape::from([&[0], &self.shape()[1..]].concat());
             return self.zeros(shape);
         }
@@ -138,16 +138,16 @@ impl<B: Backend> AnyTensor<B> {
         by_kind!(self, x => B::float_slice(x, &slices), B::int_slice(x, &slices), B::bool_slice(x, &slices))
     }
 
-    /// A row of the first axis, without that axis.
+    /// Selects an index of the first axis and removes that axis.
     pub fn row(self, index: usize) -> Self {
         let shape = self.shape()[1..].to_vec();
         self.rows(index..index + 1).reshape(shape)
     }
 
-    /// Tensors of one kind and shape along a new first axis.
+    /// Stacks tensors of one kind and shape along a new first axis.
     ///
     /// # Panics
-    /// If there is no tensor, or they are of several kinds.
+    /// If the list is empty or the kinds differ.
     #[track_caller]
     pub fn stack(tensors: Vec<Self>) -> Self {
         let row = |x: Self| {
@@ -157,10 +157,10 @@ impl<B: Backend> AnyTensor<B> {
         Self::cat(tensors.into_iter().map(row).collect(), 0)
     }
 
-    /// Tensors of one kind, and of one shape but for an axis, joined along that axis.
+    /// Concatenates tensors of one kind along an axis. The shapes must be equal except for that axis.
     ///
     /// # Panics
-    /// If there is no tensor, or they are of several kinds.
+    /// If the list is empty or the kinds differ.
     #[track_caller]
     pub fn cat(tensors: Vec<Self>, axis: usize) -> Self {
         let (mut floats, mut ints, mut bools) = (vec![], vec![], vec![]);
@@ -179,7 +179,8 @@ impl<B: Backend> AnyTensor<B> {
         }
     }
 
-    /// The elements of `self` where the condition `[1]` holds, else those of `otherwise`, unchanged, also NaN and infinity.
+    /// Returns `self` if the condition `[1]` is true, else `otherwise`. The values are unchanged, including NaN and
+    /// infinity.
     ///
     /// # Panics
     /// If the kinds differ.
@@ -199,72 +200,72 @@ impl<B: Backend> AnyTensor<B> {
         }
     }
 
-    /// Floating-point values in another floating-point type.
+    /// Casts floating-point values to another floating-point dtype.
     pub fn cast_float(self, dtype: FloatDType) -> Self {
         self.map_float(|x| B::float_cast(x, dtype))
     }
 
-    /// Sum of two floating-point tensors.
+    /// Adds two floating-point tensors.
     pub fn try_add(self, other: Self) -> Option<Self> {
         self.binary(other, B::float_add)
     }
 
-    /// Difference of two floating-point tensors.
+    /// Subtracts two floating-point tensors.
     pub fn try_sub(self, other: Self) -> Option<Self> {
         self.binary(other, B::float_sub)
     }
 
-    /// Element-wise product of two floating-point tensors.
+    /// Multiplies two floating-point tensors elementwise.
     pub fn try_mul(self, other: Self) -> Option<Self> {
         self.binary(other, B::float_mul)
     }
 
-    /// Element-wise quotient of two floating-point tensors.
+    /// Divides two floating-point tensors elementwise.
     pub fn try_div(self, other: Self) -> Option<Self> {
         self.binary(other, B::float_div)
     }
 
-    /// Floating-point values times a number.
+    /// Multiplies floating-point values by a scalar.
     pub fn mul_scalar(self, factor: f64) -> Self {
         self.map_float(|x| B::float_mul_scalar(x, Scalar::from(factor)))
     }
 
-    /// Floating-point values plus a number.
+    /// Adds a scalar to floating-point values.
     pub fn add_scalar(self, term: f64) -> Self {
         self.map_float(|x| B::float_add_scalar(x, Scalar::from(term)))
     }
 
-    /// Square roots of floating-point values.
+    /// Computes the square roots of floating-point values.
     pub fn sqrt(self) -> Self {
         self.map_float(B::float_sqrt)
     }
 
-    /// Signs of floating-point values: -1, 0 or 1.
+    /// Computes the signs of floating-point values: -1, 0 or 1.
     pub fn sign(self) -> Self {
         self.map_float(B::float_sign)
     }
 
-    /// Absolute floating-point values.
+    /// Computes the absolute values of floating-point values.
     pub fn abs(self) -> Self {
         self.map_float(B::float_abs)
     }
 
-    /// Sum of all floating-point values, `[1]`.
+    /// Sums all floating-point values, `[1]`.
     pub fn sum(self) -> Self {
         self.map_float(B::float_sum)
     }
 
-    /// Mean of all floating-point values, `[1]`.
+    /// Computes the mean of all floating-point values, `[1]`.
     pub fn mean(self) -> Self {
         self.map_float(B::float_mean)
     }
 
-    /// Sum of floating-point values along an axis, which stays with one element.
+    /// Sums floating-point values along an axis, which keeps size 1.
     pub fn sum_axis(self, axis: usize) -> Self {
         self.map_float(|x| B::float_sum_dim(x, axis))
     }
 
-    /// Mean of floating-point values along an axis, which stays with one element.
+    /// Computes the mean of floating-point values along an axis, which keeps size 1.
     pub fn mean_axis(self, axis: usize) -> Self {
         self.map_float(|x| B::float_mean_dim(x, axis))
     }
@@ -285,11 +286,11 @@ impl<B: Backend> AnyTensor<B> {
 }
 
 impl<B: super::Backend> AnyTensor<B> {
-    /// The rows of the first axis, each without that axis; the inverse of [`stack`](Self::stack).
+    /// Splits the first axis into tensors without that axis; the inverse of [`stack`](Self::stack).
     pub fn unstack(self) -> Vec<Self> {
         let (shape, count) = (Shape::from(self.shape()[1..].to_vec()), self.shape()[0]);
         match self {
-            // The gradient of a slice has the size of the whole tensor; that of a chunk does not.
+            // The gradient of a slice has the size of the whole tensor; that of a chunk has the size of the chunk.
             Self::Float(x) if count > 0 => {
                 let chunks = apply::<B>(Chunk { count, axis: 0 }, Values::floats([x]));
                 chunks.into_floats().into_iter().map(|x| Self::Float(x).reshape(shape.clone())).collect()
@@ -317,7 +318,7 @@ impl<B: Backend, const D: usize> From<Tensor<B, D, Bool>> for AnyTensor<B> {
     }
 }
 
-/// Converts host booleans via integers, since not every backend takes booleans directly.
+/// Converts host booleans through integers, because not every backend accepts booleans directly.
 fn bool_from_data<B: Backend>(data: TensorData, device: &<B as BackendTypes>::Device) -> BoolTensor<B> {
     let (shape, count) = (data.shape.clone(), data.num_elements());
     let numbers = TensorData::new(data.iter::<bool>().map(i64::from).collect(), [count]);
@@ -326,7 +327,7 @@ fn bool_from_data<B: Backend>(data: TensorData, device: &<B as BackendTypes>::De
 }
 
 impl<B: super::Backend> AnyTensor<B> {
-    /// Reads the values, in their type.
+    /// Reads the values in their dtype.
     ///
     /// # Panics
     /// If the device reports an error.

@@ -1,4 +1,4 @@
-//! The order of elements along an axis.
+//! Sorting indices along an axis.
 
 use burn::tensor::{Shape, TensorData};
 use burn_backend::get_device_settings;
@@ -6,12 +6,12 @@ use std::cmp::Ordering;
 
 use super::{AnyTensor, Backend, Differentiation, Outcome, Rules, Shapes, Spec, Values};
 
-/// Positions of the elements along an axis in the order of their values: `jax.numpy.argsort`. Equal elements stay in order, 0 and
-/// -0 are equal, and NaN is larger than all others. Elements are sorted on the host.
+/// Indices that sort the elements along an axis: `jax.numpy.argsort`. The sort is stable, 0 and -0 are equal, and NaN is
+/// larger than all other values. Elements are sorted on the host.
 ///
 /// # Shapes
 /// - input: any shape, floating-point or integer
-/// - output: the shape of the input, of the backend's default integer type
+/// - output: the shape of the input, in the backend's default integer dtype
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Argsort {
     /// The axis.
@@ -21,12 +21,12 @@ pub struct Argsort {
 }
 
 impl Argsort {
-    /// Shape and type of the output.
+    /// Returns shape and dtype of the output.
     pub(super) fn spec<B: Backend>(&self, x: &AnyTensor<B>) -> Spec {
         Spec { shape: x.shape(), dtype: get_device_settings::<B>(&x.device()).int_dtype.into() }
     }
 
-    /// The order of the elements of each row.
+    /// Returns the sorting indices of each row.
     fn positions<T: Copy>(&self, x: &[T], shape: &[usize], compare: impl Fn(&T, &T) -> Ordering) -> Vec<i64> {
         let (size, stride) = (shape[self.axis], shape[self.axis + 1..].iter().product::<usize>());
         let mut positions = vec![0; x.len()];

@@ -13,27 +13,27 @@ use super::{
     primitive,
 };
 
-/// Scaled dot-product attention, `softmax(q k^T * scale + bias) v` (Vaswani et al., 2017); [`attention`](super::attention())
-/// runs it.
+/// Scaled dot-product attention, `softmax(q k^T * scale + bias) v` (Vaswani et al., 2017);
+/// [`attention`](super::attention()) runs it.
 ///
-/// A query from which all keys are hidden gathers zeros, and gives and gets gradients of zero.
+/// A fully masked query returns zeros, and its gradients are zero.
 ///
 /// # Shapes
-/// - inputs: queries `[b, n_head, t, head_dim]`; keys and values `[b, n_kv_head, s, head_dim]`, where each head serves
-///   `n_head / n_kv_head` heads of queries; optional padding and lengths `[b]`, see [`KeyRanges`]; optional mask
-///   `[b or 1, n_head or 1, t or 1, s]`, true where a query must not look; optional bias of the scaled scores, of the mask's
-///   shape, which gets a gradient. No kernel takes a bias: with one, every backend runs the composition
+/// - inputs: queries `[b, n_head, t, head_dim]`; keys and values `[b, n_kv_head, s, head_dim]`, each head of which serves
+///   `n_head / n_kv_head` query heads; optional padding and lengths `[b]`, see [`KeyRanges`]; optional mask
+///   `[b or 1, n_head or 1, t or 1, s]`, true at masked scores; optional bias of the scaled scores with the mask's shape,
+///   which gets a gradient. No kernel supports a bias: with a bias, every backend runs the composition
 /// - output `[b, n_head, t, head_dim]`
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Attention {
-    /// Factor of the scores.
+    /// Scale of the scores.
     #[serde(with = "grove_kernels::exact")]
     pub scale: f64,
-    /// True if each query sees its own key and those before it; see [`KeyRanges::causal`].
+    /// If true, each query attends to its own key and those before it; see [`KeyRanges::causal`].
     pub causal: bool,
     /// Sliding window; see [`KeyRanges::window`].
     pub window: Option<usize>,
-    /// Dropout of the weights, `[b, n_head, t, s]`.
+    /// Dropout of the attention weights, `[b, n_head, t, s]`.
     pub dropout: Option<Dropout>,
 }
 
@@ -94,7 +94,8 @@ impl Rules for Attention {
             needs[2].then(|| summed(matmul(drop(float(weights.clone())).swap_dims(2, 3), grad.clone()), n_kv_head));
         let [dq, dk, dbias] = if needs[0] || needs[1] || needs[6] {
             let slope = drop(matmul(grad, v.swap_dims(2, 3)));
-            // Of the scaled scores if there is a bias, which is added to them; otherwise of the scores.
+            // With a bias, the gradient of the scaled scores, to which the bias is added; otherwise the gradient of the
+            // scores.
             let (factor, rest) = if needs[6] { (1.0, self.scale) } else { (self.scale, 1.0) };
             let slope = masked_softmax_vjp(float(weights), slope, factor); // [b, n_head, t, s]
             let dbias = wanted.get(6).map(|bias| summed_to(slope.clone(), &bias.shape));
@@ -109,13 +110,14 @@ impl Rules for Attention {
 }
 
 impl Attention {
-    /// The keys that queries see. Padding and lengths are taken out of the inputs from `first` on.
+    /// Returns the keys that queries attend to. Takes padding and lengths from the inputs at `first` and `first + 1`.
     pub(super) fn ranges<B: Backend>(&self, inputs: &mut Values<B>, first: usize) -> KeyRanges<B> {
         let (padding, lengths) = (inputs.take_optional_int(first), inputs.take_optional_int(first + 1));
         KeyRanges { causal: self.causal, window: self.window, padding, lengths }
     }
 
-    /// The operation on inputs that were cast from 16 bits to f32, whose dropout is as it is in 16 bits.
+    /// Returns the operation for inputs that were cast from a 16-bit dtype to f32. The scale of dropout is rounded as in
+    /// that dtype.
     #[cfg(any(feature = "flex", feature = "candle"))]
     pub(super) fn for_f32(self, dtype: burn::tensor::DType) -> Self {
         let rounded = |dropout: Dropout| {
@@ -126,26 +128,26 @@ impl Attention {
     }
 }
 
-/// The optional mask and bias of the scores.
+/// Optional mask and bias of the scores.
 struct Added<B: Backend> {
     mask: Option<Tensor<B, 4, Bool>>,
     bias: Option<Tensor<B, 4>>,
 }
 
 impl<B: Backend> Added<B> {
-    /// Takes both out of the inputs.
+    /// Takes both from the inputs.
     fn take(inputs: &mut Values<B>) -> Self {
         Self { mask: inputs.take_optional_bool(5), bias: inputs.take_optional_float(6).map(float) }
     }
 }
 
-/// Sums a gradient over the axes in which `shape` has size 1.
+/// Sums a gradient over the axes along which `shape` has size 1.
 fn summed_to<B: Backend>(x: Tensor<B, 4>, shape: &Shape) -> Tensor<B, 4> {
     let sizes = x.dims();
     (0..4).filter(|&axis| shape[axis] < sizes[axis]).fold(x, Tensor::sum_dim)
 }
 
-/// Keys or values with each head once for every head of queries that it serves, `[b, n_head, s, head_dim]`.
+/// Repeats each key-value head for the query heads that it serves, `[b, n_head, s, head_dim]`.
 fn repeated<B: Backend>(x: Tensor<B, 4>, n_head: usize) -> Tensor<B, 4> {
     let [b, n_kv_head, s, head_dim] = x.dims();
     if n_kv_head == n_head {
@@ -155,7 +157,7 @@ fn repeated<B: Backend>(x: Tensor<B, 4>, n_head: usize) -> Tensor<B, 4> {
     x.unsqueeze_dim::<5>(2).expand([b, n_kv_head, group, s, head_dim]).reshape([b, n_head, s, head_dim])
 }
 
-/// The reverse of [`repeated`] for a gradient.
+/// Sums a gradient over the repeated heads; the transpose of [`repeated`].
 fn summed<B: Backend>(x: Tensor<B, 4>, n_kv_head: usize) -> Tensor<B, 4> {
     let [b, n_head, s, head_dim] = x.dims();
     if n_kv_head == n_head {
@@ -164,7 +166,7 @@ fn summed<B: Backend>(x: Tensor<B, 4>, n_kv_head: usize) -> Tensor<B, 4> {
     x.reshape([b, n_kv_head, n_head / n_kv_head, s, head_dim]).sum_dim(2).reshape([b, n_kv_head, s, head_dim])
 }
 
-/// The output, and the weights before dropout if they are to be kept.
+/// Computes the output, and the weights before dropout if `keep` is true.
 fn attend<B: Backend>(
     [q, k, v]: [Tensor<B, 4>; 3],
     options: Attention,
@@ -175,20 +177,21 @@ fn attend<B: Backend>(
     let ([b, n_head, t, head_dim], [_, n_kv_head, s, _]) = (q.dims(), k.dims());
     let for_all_heads = mask.as_ref().is_none_or(|mask| mask.dims()[1] == 1);
     if n_kv_head < n_head && t == 1 && !keep && for_all_heads && options.dropout.is_none() && bias.is_none() {
-        // A group's heads are the queries of one: nothing is copied.
+        // The query heads of a group become the queries of one key-value head, so that keys and values are not copied.
         let q = q.reshape([b, n_kv_head, n_head / n_kv_head, head_dim]);
         let ranges = ranges.of_one_query([b, s], &q.device());
         let (output, _) = attend([q, k, v], options, ranges, Added { mask, bias }, false);
         return (primitive(float::<B, 4>(output).reshape([b, n_head, t, head_dim])), None);
     }
     let (k, v) = (repeated(k, n_head), repeated(v, n_head));
-    // In f16 a product of a query and a key may be too large before it is scaled.
+    // In f16 the product of a query and a key may overflow before it is scaled.
     let (q, scale) = if is_half(q.dtype()) { (q.mul_scalar(options.scale), 1.0) } else { (q, options.scale) };
-    // Where the weights need not be kept, a backend may never write them down. The fusing ones do: Burn's attention with a scale
-    // is there a composition, with masks in memory and a softmax in many launches. Without one it is a choice by speed among
-    // that and the kernels of cubek-attention 0.2.0, which divide by the root of head_dim, hold queries, keys, values and weights
-    // in f16 whatever their type is, and count a causal mask from the first key instead of the last: no two candidates agree.
-    // The first of more queries than there are keys see nothing, which backends treat differently.
+    // If the weights are not kept, a backend may avoid materialising them. The fusing backends do not: with a scale, Burn's
+    // attention is a composition there, with a materialised mask and a softmax of many launches. Without a scale,
+    // autotuning chooses between that composition and the kernels of cubek-attention 0.2.0, whose results differ: those
+    // scale by 1/sqrt(head_dim), convert queries, keys, values and weights to f16 whatever their dtype, and align a causal
+    // mask with the first key instead of the last. If there are more queries than keys, the first ones attend to nothing,
+    // which backends treat differently.
     let (whole, sees_keys) =
         (options.dropout.is_none() && bias.is_none() && !B::BROKEN_FUSED_GEMV, !ranges.causal || t <= s);
     if !keep && whole && sees_keys {

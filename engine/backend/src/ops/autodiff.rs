@@ -53,7 +53,7 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
         if kind == Differentiation::None {
             return untracked(B::run(operation, inner(inputs), &[]).outputs).into();
         }
-        // If this backend is differentiated itself, the values that the derivative uses must be differentiable too.
+        // If this backend is itself differentiated, the values that the derivative uses must be differentiable too.
         if kind == Differentiation::Composed || needs.contains(&true) && operation.saves() {
             return operation.compose_differentiable(inputs, needs);
         }
@@ -116,7 +116,7 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
     }
 }
 
-/// An operation of more floating-point inputs than Burn's graph has parents for.
+/// An operation with more floating-point inputs than a node of Burn's graph can have parents.
 #[derive(Clone, Debug)]
 struct ManyInputs(Operation);
 
@@ -157,7 +157,7 @@ impl FunctionVjp for ManyInputs {
     }
 }
 
-/// What stands for the inputs of an operation; see [`Backend::in_place_of`].
+/// Returns the replacements of an operation's inputs; see [`Backend::in_place_of`].
 fn in_place<B: Backend>(inputs: Values<B>) -> Values<B> {
     if !captured::is_capturing() {
         return inputs;
@@ -170,16 +170,16 @@ fn in_place<B: Backend>(inputs: Values<B>) -> Values<B> {
 /// A tensor in the graph.
 type Tracked<B> = FloatTensor<Autodiff<B>>;
 
-/// A residual until the backward pass.
+/// A residual, held until the backward pass.
 #[derive(Clone, Debug)]
 enum Held<B: Backend> {
-    /// Kept, or computed again by its node.
+    /// Retained or recomputed by its node.
     Checkpoint(NodeId),
-    /// Kept.
+    /// Retained.
     Value(Option<AnyTensor<B>>),
 }
 
-/// Residuals, and slots where there are parts.
+/// Residuals, and slots if the operation has several outputs.
 #[derive(Clone, Debug)]
 struct State<B: Backend> {
     residuals: Vec<Held<B>>,
@@ -190,7 +190,7 @@ struct State<B: Backend> {
 #[derive(Debug)]
 struct CustomVjp<const N: usize> {
     operation: Operation,
-    /// Positions of the parents among the inputs.
+    /// Input positions of the parents.
     parents: [usize; N],
     wanted: Wanted,
 }
@@ -215,7 +215,7 @@ impl<B: Backend, const N: usize> Backward<B, N> for CustomVjp<N> {
         if self.operation.differentiation() == Differentiation::Accumulating
             && let Some(node) = &ops.parents[0]
         {
-            // A gradient is removed by a tensor of its node, which holds any values.
+            // Gradients are removed by a tensor of their node, whose values do not matter.
             let rc = Arc::new(node.id);
             let place = Tracked::<B> { primitive: given.float(0).clone(), node: node.clone(), rc };
             given = given.with_optional(grads.remove::<B>(&place).map(AnyTensor::Float));
@@ -233,7 +233,7 @@ impl<B: Backend, const N: usize> Backward<B, N> for CustomVjp<N> {
     }
 }
 
-/// Computes the output of a [memory-bound](Differentiation::MemoryBound) operation again.
+/// Recomputes the output of a [memory-bound](Differentiation::MemoryBound) operation.
 #[derive(Debug)]
 struct Recompute<B> {
     operation: Operation,
@@ -250,7 +250,7 @@ impl<B: Backend> RetroForward for Recompute<B> {
 }
 
 /// Runs an operation on the inner backend and records it in the graph with its residuals. `parents` are the positions of
-/// the inputs that gradients flow to.
+/// the inputs that need a gradient.
 fn record<B: Backend, C: CheckpointStrategy, const N: usize>(
     operation: &Operation,
     inputs: Values<Autodiff<B, C>>,
@@ -258,8 +258,8 @@ fn record<B: Backend, C: CheckpointStrategy, const N: usize>(
 ) -> Outcome<Autodiff<B, C>> {
     let parents: [usize; N] = parents.try_into().unwrap_or_else(|_| unreachable!("`run` chooses by their number"));
     let kind = operation.differentiation();
-    // The inputs' nodes must outlive the operation, which is not in the graph yet: a backward pass on another thread, even
-    // of another model, removes nodes that nothing else holds.
+    // The inputs' nodes must stay alive until the operation is in the graph: a backward pass on another thread, even of
+    // another model, removes nodes without other owners.
     let _keep_alive = parents.map(|i| inputs.float(i).rc.clone());
     let nodes = parents.map(|i| inputs.float(i).node.clone());
     let mut wanted = vec![None; inputs.len()];
@@ -288,7 +288,7 @@ fn record<B: Backend, C: CheckpointStrategy, const N: usize>(
     };
     let checkpointed = matches!(kind, Differentiation::Checkpointed | Differentiation::MemoryBound);
     let residuals = operation.residuals(&needs);
-    // Inputs are held before the operation runs: it may write in place what nothing else holds.
+    // Inputs are retained before the operation runs, which may overwrite tensors without other owners.
     let mut held: Vec<_> = residuals
         .iter()
         .map(|residual| match residual {
@@ -313,7 +313,7 @@ fn record<B: Backend, C: CheckpointStrategy, const N: usize>(
     if kind == Differentiation::AllOutputs {
         let slots: Slots<B> = Arc::new(Mutex::new(vec![None; outputs.len()]));
         let state = State { residuals: held, slots: Some(slots.clone()) };
-        // The operation's own node has no gradient, and so no value; any tensor stands for it.
+        // The operation's own node has no gradient, and thus no value; any tensor serves as its value.
         let whole: FloatTensor<Autodiff<B, C>> = step.finish(state, outputs.float(0).clone());
         let track = |(i, part)| match Part.prepare::<C>([whole.node.clone()]).compute_bound().stateful() {
             OpsKind::Tracked(step) => step.finish((slots.clone(), i), part),
@@ -325,7 +325,7 @@ fn record<B: Backend, C: CheckpointStrategy, const N: usize>(
     with_first(first, outputs).into()
 }
 
-/// The first output, and the others, through which no gradient flows.
+/// Combines the first output with the others, which get no gradient.
 fn with_first<B: Backend, C: CheckpointStrategy>(
     first: FloatTensor<Autodiff<B, C>>,
     rest: Values<B>,

@@ -1,4 +1,4 @@
-//! Gradients of leaves as soon as they are complete, while the rest of a backward pass goes on.
+//! Gradients of leaves as soon as they are complete, while the backward pass continues.
 
 use burn::tensor::ops::FloatTensor;
 use burn_autodiff::{NodeId, checkpoint::strategy::CheckpointStrategy};
@@ -12,28 +12,29 @@ use std::{
 use super::{AnyTensor, Backend};
 use crate::Autodiff;
 
-/// Told of a leaf, by its number, and of its gradient.
+/// Callback with the index of a leaf and its gradient.
 pub type GradientListener<B> = Arc<dyn Fn(usize, AnyTensor<B>) + Send + Sync>;
 
-/// Told of an [`AnyTensor`] of some backend.
+/// Callback with an [`AnyTensor`] of some backend.
 type Tell = Box<dyn Fn(&dyn Any) + Send + Sync>;
 
-/// The listeners of leaves. A node is of one graph of the process.
+/// Callbacks by node. Node IDs are unique in the process.
 static AWAITED: LazyLock<Mutex<HashMap<NodeId, Tell>>> = LazyLock::new(Mutex::default);
 
 fn awaited() -> MutexGuard<'static, HashMap<NodeId, Tell>> {
     AWAITED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Gradients that are awaited as long as this lives; see [`await_gradients`].
+/// Registration of callbacks, which ends when this is dropped; see [`await_gradients`].
 #[must_use = "gradients are awaited as long as it lives"]
 pub struct AwaitedGradients(Vec<NodeId>);
 
-/// Tells a listener of the gradients of leaves as soon as they are complete, on the thread of the backward pass.
+/// Calls a listener with the gradient of each leaf as soon as that gradient is complete, on the thread of the backward
+/// pass.
 ///
-/// Each leaf has its number. No more than one operation may use it, or what is told is a part of its gradient:
-/// [`count_of_holders`] counts them. Those that are not among [`Operation`](super::Operation) and
-/// [`Function`](super::Function) tell of nothing.
+/// Each leaf has an index. At most one operation may use a leaf, otherwise the listener gets only a part of the gradient;
+/// [`count_of_holders`] counts the uses. Only operations of [`Operation`](super::Operation) and
+/// [`Function`](super::Function) notify.
 pub fn await_gradients<'a, B: Backend, C: CheckpointStrategy>(
     leaves: impl IntoIterator<Item = (usize, &'a FloatTensor<Autodiff<B, C>>)>,
     listener: &GradientListener<B>,
@@ -52,14 +53,14 @@ pub fn await_gradients<'a, B: Backend, C: CheckpointStrategy>(
     AwaitedGradients(leaves.into_iter().map(insert).collect())
 }
 
-/// The number of tensors and of operations of a graph that hold the node of a tensor.
+/// Number of tensors and graph operations that hold the node of a tensor.
 pub fn count_of_holders<B: Backend, C: CheckpointStrategy>(x: &FloatTensor<Autodiff<B, C>>) -> usize {
     Arc::strong_count(&x.node)
 }
 
-/// Tells of the gradient that the operation of a node has computed for an input.
+/// Notifies the listener of a node, if any, of the gradient that an operation has computed.
 pub(super) fn tell<B: Backend>(input: NodeId, gradient: &FloatTensor<B>) {
-    // Removed, so that the lock is not held meanwhile, and none is told twice.
+    // Removed first, so that the lock is not held during the call and each listener is called once.
     let listener = awaited().remove(&input);
     if let Some(listener) = listener {
         listener(&AnyTensor::<B>::Float(gradient.clone()));

@@ -9,17 +9,17 @@ use super::{
     primitive,
 };
 
-/// Batch normalisation in training (Ioffe and Szegedy, 2015): each channel to mean 0 and variance 1 over the batch and the
-/// image, scaled and shifted, and what follows it in a residual network, `relu(weight * normal + bias + residual)`. A batch
-/// of 16 bits is normalised in f32.
+/// Batch normalisation in training (Ioffe and Szegedy, 2015): normalises each channel to mean 0 and variance 1 over batch
+/// and pixels, scales and shifts it, and applies the epilogue of a residual network,
+/// `relu(weight * normal + bias + residual)`. 16-bit batches are normalised in f32.
 ///
 /// # Shapes
-/// - inputs: `x` `[b, c, h, w]`; weight and bias `[c]`; optional residual as `x`
-/// - outputs: as `x`; mean and mean squared distance from the mean of each channel `[c]`, in f32 where the batch has 16
-///   bits, through which no gradient flows
+/// - inputs: `x` `[b, c, h, w]`; weight and bias `[c]`; optional residual, the shape of `x`
+/// - outputs: the shape of `x`; mean and biased variance of each channel `[c]`, in f32 for 16-bit batches, which get no
+///   gradient
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct BatchNorm {
-    /// True if a ReLU comes last.
+    /// If true, a ReLU is applied last.
     pub relu: bool,
     /// Added to the variance for numerical stability.
     #[serde(with = "grove_kernels::exact")]
@@ -85,14 +85,14 @@ impl Rules for BatchNorm {
     }
 }
 
-/// A value of each channel, to be broadcast.
+/// Reshapes one value per channel for broadcasting.
 fn each<B: Backend>(x: FloatTensor<B>) -> Tensor<B, 4> {
     let x = float::<B, 1>(x);
     let channels = x.dims()[0];
     x.reshape([1, channels, 1, 1])
 }
 
-/// The sum of each channel, `[c]`.
+/// Sums each channel, `[c]`.
 fn channel_sums<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 1> {
     let [b, c, h, w] = x.dims();
     x.reshape([b, c, h * w]).sum_dim(2).sum_dim(0).reshape([c])

@@ -1,4 +1,4 @@
-//! The candle backend: what it does not have itself, by other operations.
+//! The candle backend. Operations that candle lacks are composed of others.
 
 use burn::tensor::DType;
 
@@ -11,7 +11,7 @@ use super::{
 impl Backend for crate::Candle {
     const MIXED_DTYPE_WEIGHTS: bool = true;
 
-    /// On a CPU, where grove has it, candle multiplies no matrices of bf16.
+    /// candle's CPU backend, the only one that grove uses, cannot multiply bf16 matrices.
     fn computes_in(device: &Self::Device, dtype: DType) -> bool {
         dtype.is_float()
             && dtype != DType::BF16
@@ -20,16 +20,16 @@ impl Backend for crate::Candle {
 
     fn run(operation: &Operation, inputs: Values<Self>, needs: &[bool]) -> Outcome<Self> {
         match operation {
-            // candle takes two batch axes at most.
+            // candle supports at most two batch axes.
             Operation::Matmul(_) => matmul::with_one_batch_axis(inputs),
-            // candle copies a matrix for each of a batch with which it is multiplied.
+            // candle copies a broadcast matrix for each element of the batch.
             Operation::Linear(_) => linear::by_rows(inputs),
             Operation::QuantizedLinear(linear) => quantized::linear_on_host(*linear, inputs),
-            // candle sums values of 16 bits in 16 bits.
+            // candle sums 16-bit values in 16 bits.
             Operation::Attention(attention) if inputs.is_half() => {
                 run_in_f32(attention.for_f32(inputs.dtype(0)), inputs, needs)
             }
-            // candle has one stride, padding and dilation for both axes.
+            // candle has the same stride, padding and dilation for both axes.
             Operation::Conv2d(options) if !options.is_square() => conv2d_by_taps::forward(*options, inputs),
             _ => operation.compose(inputs, needs),
         }
@@ -43,7 +43,7 @@ impl Backend for crate::Candle {
             Operation::Conv2d(options) if !options.is_square() => {
                 conv2d_by_taps::vjp(*options, residuals, grads, wanted)
             }
-            // Nor has it a transposed convolution of groups.
+            // candle has no grouped transposed convolution.
             Operation::Conv2d(options) => options.gradients_by_groups(residuals, grads, wanted),
             _ => operation.compose_vjp(residuals, grads, wanted),
         }

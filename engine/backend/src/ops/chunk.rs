@@ -4,8 +4,8 @@ use burn::tensor::{Shape, Slice, TensorMetadata};
 
 use super::{Backend, Concat, Differentiation, Outcome, Rules, Shapes, Values, Wanted};
 
-/// Equal parts of a tensor along an axis. Their gradients are joined in one pass, where those of slices would be as many
-/// tensors of the whole size, to be added up.
+/// Splits a tensor into equal parts along an axis. The gradients of the parts are joined in one pass; gradients of slices
+/// would each have the size of the whole tensor and be added up.
 ///
 /// # Shapes
 /// - input: `count` divides the size of the axis
@@ -41,7 +41,7 @@ impl Rules for Chunk {
         }))
     }
 
-    /// Parts that were not used have zeros.
+    /// Unused parts have zero gradients.
     fn compose_vjp<B: Backend>(&self, _residuals: Values<B>, mut grads: Values<B>, _wanted: &Wanted) -> Values<B> {
         let parts: Vec<_> = (0..self.count).map(|i| grads.take_optional_float(i)).collect();
         let Some(some) = parts.iter().flatten().next() else { return Values::default() };

@@ -1,17 +1,17 @@
-//! Joining tensors along an axis.
+//! Concatenation along an axis.
 
 use burn::tensor::Shape;
 
 use super::{Backend, Differentiation, Outcome, Rules, Shapes, Values};
 
-/// The reverse of [`Chunk`](super::Chunk): parts of one shape and type, one after the other along an axis.
+/// Concatenates parts of one shape and dtype along an axis; the inverse of [`Chunk`](super::Chunk).
 ///
 /// # Shapes
 /// - inputs: any number of parts of one shape
-/// - output: their shape, with as many times the size of the axis
+/// - output: their shape, with the axis multiplied by the number of parts
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Concat {
-    /// Axis that is joined.
+    /// Axis of concatenation.
     pub axis: usize,
 }
 

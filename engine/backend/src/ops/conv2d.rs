@@ -7,20 +7,20 @@ use burn::tensor::{
 
 use super::{Backend, Outcome, Residuals, Rules, Shapes, Values, Wanted, float, primitive};
 
-/// Convolution of images as it is called (the kernel is not flipped), without a bias.
+/// 2-D cross-correlation, as PyTorch's `conv2d` (the kernel is not flipped), without a bias.
 ///
 /// # Shapes
 /// - inputs: `x` `[b, in, h, w]`; weight `[out, in / groups, kh, kw]`
 /// - output `[b, out, h', w']`; see [`output_size`](Self::output_size)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Conv2dOptions {
-    /// Pixels from one output pixel to the next, vertically and horizontally.
+    /// Vertical and horizontal stride in pixels.
     pub stride: [usize; 2],
-    /// Zeros around the image: above and below, left and right.
+    /// Number of zeros on each side: top and bottom, left and right.
     pub padding: [usize; 2],
-    /// Pixels between neighbours of the kernel, vertically and horizontally: 1 without gaps.
+    /// Vertical and horizontal distance between kernel elements in pixels; 1 without gaps.
     pub dilation: [usize; 2],
-    /// Number of parts of the channels, each of which is convolved by itself.
+    /// Number of groups of channels, each convolved separately.
     pub groups: usize,
 }
 
@@ -31,7 +31,7 @@ impl Default for Conv2dOptions {
 }
 
 impl Conv2dOptions {
-    /// Height and width of the output.
+    /// Returns height and width of the output.
     ///
     /// # Panics
     /// If the kernel is larger than the padded image.
@@ -43,12 +43,12 @@ impl Conv2dOptions {
         })
     }
 
-    /// Pixels from the first to the last that a kernel sees along an axis.
+    /// Extent of the dilated kernel along an axis, in pixels.
     fn reach(&self, kernel: [usize; 2], axis: usize) -> usize {
         self.dilation[axis] * (kernel[axis] - 1) + 1
     }
 
-    /// True if stride, padding and dilation are the same vertically and horizontally.
+    /// Returns true if stride, padding and dilation are equal vertically and horizontally.
     #[cfg(feature = "candle")]
     pub(super) fn is_square(&self) -> bool {
         [self.stride, self.padding, self.dilation].iter().all(|[down, right]| down == right)
@@ -97,7 +97,7 @@ impl Conv2dOptions {
         [dx, dw]
     }
 
-    /// Gradients of each group by itself.
+    /// Computes the gradients group by group.
     #[cfg(feature = "candle")]
     pub(super) fn gradients_by_groups<B: Backend>(
         &self,
@@ -134,9 +134,9 @@ impl Conv2dOptions {
     ) -> FloatTensor<B> {
         let (size, kernel, out) = (x.shape(), weight.shape(), grad.shape());
         let reach = [0, 1].map(|i| self.reach([kernel[2], kernel[3]], i));
-        // Pixels at the end that no position of the kernel reaches.
+        // Number of pixels at the end that no window reaches.
         let beyond = [0, 1].map(|i| size[2 + i] + 2 * self.padding[i] - ((out[2 + i] - 1) * self.stride[i] + reach[i]));
-        // Burn 0.21's own passes give zeros on GPUs if pixels lie between the kernel's positions.
+        // If the stride exceeds the kernel's extent, Burn 0.21's backward pass gives zeros on GPUs.
         if (0..2).any(|i| reach[i] < self.stride[i]) {
             let lengths = [0, 1].map(|i| (out[2 + i] - 1) * self.stride[i] + 1 + beyond[i]);
             let grad = spread(float::<B, 4>(grad), self.stride, lengths);
@@ -146,7 +146,8 @@ impl Conv2dOptions {
         if beyond[0] == beyond[1] {
             return B::conv2d_x_backward(x, weight, grad, self.burn());
         }
-        // candle takes as many below as to the right. An image with more, whose pixels do not matter, has them; they are cut off again.
+        // candle has one output padding for both axes, so the input is enlarged to equal paddings. Only its shape matters;
+        // the gradient is cropped.
         let most = beyond[0].max(beyond[1]);
         let larger = [size[0], size[1], size[2] + most - beyond[0], size[3] + most - beyond[1]];
         let x = B::float_zeros(larger.into(), &B::float_device(&x), x.dtype().into());
@@ -155,7 +156,7 @@ impl Conv2dOptions {
     }
 }
 
-/// An image with its pixels `stride` apart, and zeros between them and at the end.
+/// Dilates an image: moves its pixels `stride` apart, with zeros between and after them.
 fn spread<B: Backend>(x: Tensor<B, 4>, [down, right]: [usize; 2], [rows, columns]: [usize; 2]) -> Tensor<B, 4> {
     let [b, c, h, w] = x.dims();
     let zeros = Tensor::<B, 6>::zeros([b, c, h, down, w, right], &x.device()).cast(x.dtype());

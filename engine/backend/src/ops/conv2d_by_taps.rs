@@ -1,5 +1,5 @@
-//! A convolution as a sum of matrix products, one for each pixel of the kernel: for backends whose own convolutions lack
-//! options. Nothing is computed in vain.
+//! Convolution as a sum of matrix products, one per kernel element, for backends whose own convolutions lack options. No
+//! product is wasted on zeros.
 
 use burn::tensor::Tensor;
 
@@ -10,7 +10,7 @@ use super::{
     strided::{Strided, pixels},
 };
 
-/// The sizes of a convolution.
+/// Sizes of a convolution.
 #[derive(Clone, Copy)]
 struct Sizes {
     options: Conv2dOptions,
@@ -29,26 +29,26 @@ impl Sizes {
         Strided::new(x, self.out, reach, self.options.stride, self.options.padding, 0.0)
     }
 
-    /// Each pixel of the kernel, and its distance from the first.
+    /// Kernel elements and their offsets in pixels from the first one.
     fn pixels(&self) -> impl Iterator<Item = ([usize; 2], [usize; 2])> {
         let [down, right] = self.options.dilation;
         pixels(self.kernel).map(move |(row, column)| ([row, column], [row * down, column * right]))
     }
 
-    /// `[b, channels, h', w']` as a matrix for each group, `[groups, channels / groups, b h' w']`.
+    /// Reshapes `[b, channels, h', w']` to a matrix per group, `[groups, channels / groups, b h' w']`.
     fn columns<B: Backend>(&self, x: Tensor<B, 4>) -> Tensor<B, 3> {
         let ([b, c, h, w], groups) = (x.dims(), self.options.groups);
         x.swap_dims(0, 1).reshape([groups, c / groups, b * h * w])
     }
 
-    /// The reverse of [`columns`](Self::columns).
+    /// The inverse of [`columns`](Self::columns).
     fn image<B: Backend>(&self, x: Tensor<B, 3>) -> Tensor<B, 4> {
         let ([groups, c, columns], [h, w]) = (x.dims(), self.out);
         x.reshape([groups * c, columns / (h * w), h, w]).swap_dims(0, 1)
     }
 }
 
-/// The weights at one pixel of the kernel, `[groups, out / groups, in / groups]`.
+/// Weights of one kernel element, `[groups, out / groups, in / groups]`.
 fn at<B: Backend>(weight: &Tensor<B, 4>, [row, column]: [usize; 2], groups: usize) -> Tensor<B, 3> {
     let [outputs, inputs, ..] = weight.dims();
     weight.clone().narrow(2, row, 1).narrow(3, column, 1).reshape([groups, outputs / groups, inputs])

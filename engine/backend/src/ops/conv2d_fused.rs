@@ -1,4 +1,4 @@
-//! A convolution and what follows it in inference.
+//! Convolution with an epilogue, for inference.
 
 use burn::tensor::{Shape, Tensor, activation};
 
@@ -7,18 +7,18 @@ use super::{
     precision::cast, primitive,
 };
 
-/// [`Conv2dOptions`] and its epilogue in one pass: `relu(scale * conv + shift + residual)`. After a convolution of 16 bits
-/// the epilogue is computed in f32, and its result is rounded at the end.
+/// Convolution ([`Conv2dOptions`]) with an epilogue in one pass: `relu(scale * conv + shift + residual)`. For 16-bit inputs
+/// the epilogue is computed in f32 and rounded once.
 ///
 /// # Shapes
-/// - inputs: `x` `[b, in, h, w]`; weight `[out, in / groups, kh, kw]`; scale and shift `[out]`; optional residual as the
-///   output
+/// - inputs: `x` `[b, in, h, w]`; weight `[out, in / groups, kh, kw]`; scale and shift `[out]`; optional residual, the
+///   output's shape
 /// - output `[b, out, h', w']`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Conv2dFused {
     /// The convolution.
     pub conv: Conv2dOptions,
-    /// True if a ReLU comes last.
+    /// If true, a ReLU is applied last.
     pub relu: bool,
 }
 

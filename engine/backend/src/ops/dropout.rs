@@ -1,13 +1,13 @@
-//! Dropout, drawn from a key on the device that computes with it.
+//! Dropout with bits generated from a key on the device.
 
 use burn::tensor::{Shape, Tensor, TensorData, TensorMetadata};
 use grove_kernels::Dropout;
 
 use super::{Backend, Outcome, Rules, Shapes, Values, Wanted, precision::cast, primitive};
 
-/// [`Dropout`] of all elements, by the random bits of their indices in row-major order. Any shape; the shape stays.
+/// [`Dropout`] of all elements, with the random bits of their row-major indices. Any shape.
 ///
-/// The gradient is dropped as the input was, by bits that are drawn again: nothing is kept.
+/// The backward pass generates the same bits again, so no mask is retained.
 impl Rules for Dropout {
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         inputs.given().cloned().collect()
@@ -17,7 +17,7 @@ impl Rules for Dropout {
         Some(&mut self.key)
     }
 
-    /// A product with factors from the host.
+    /// Multiplies by a mask from the host.
     fn compose<B: Backend>(&self, mut inputs: Values<B>, _needs: &[bool]) -> Outcome<B> {
         let x = inputs.take_float(0);
         let shape = x.shape();

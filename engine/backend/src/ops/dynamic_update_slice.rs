@@ -1,17 +1,16 @@
-//! Replacing a part of an array whose position is an array.
+//! Replacement of a slice whose position is an array.
 
 use burn::tensor::{Int, IntDType, Shape, Tensor, TensorMetadata};
 
 use super::{Backend, Differentiation, Outcome, Rules, Shapes, Values};
 
-/// An array with a part along one axis replaced, at a position that is an array: `jax.lax.dynamic_update_slice` in one axis.
-/// One program then serves every position. As in JAX, a position at which the part would reach beyond the array counts as the
-/// nearest at which it does not.
+/// Replaces a slice along one axis, at a position given as an array: `jax.lax.dynamic_update_slice` for one axis. One
+/// program thus serves every position. As in JAX, the position is clamped so that the slice stays within the array.
 ///
 /// # Shapes
-/// - inputs: the array `[.., n, ..]`, floating-point; the part `[.., t, ..]` with `t` at most `n` in the axis and the same sizes
-///   elsewhere; the position `[1]`, integer
-/// - output as the array
+/// - inputs: the array `[.., n, ..]`, floating-point; the slice `[.., t, ..]`, with `t <= n` and equal other sizes; the
+///   position `[1]`, integer
+/// - output: the shape of the array
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct DynamicUpdateSlice {
     /// The axis.
@@ -37,7 +36,7 @@ impl Rules for DynamicUpdateSlice {
         vec![whole.to_vec().into()]
     }
 
-    /// Of each position the element of the part, or the one that was there.
+    /// Selects for each position the element of the slice or of the array.
     fn compose<B: Backend>(&self, mut inputs: Values<B>, _needs: &[bool]) -> Outcome<B> {
         let (whole, part) = (inputs.take_float(0), inputs.take_float(1));
         let position = Tensor::<B, 1, Int>::from_primitive(inputs.take_int(2));
@@ -54,7 +53,7 @@ impl Rules for DynamicUpdateSlice {
         let spread = match t {
             1 => B::float_expand(part, shape.clone()),
             _ => {
-                // candle selects from contiguous tensors alone, which a reshaped one is.
+                // candle selects from contiguous tensors only; reshaping makes the tensor contiguous.
                 let (shape, count) = (part.shape(), part.shape().num_elements());
                 let part = B::float_reshape(B::float_reshape(part, [count].into()), shape);
                 B::float_select(part, self.axis, offsets.clamp(0, t as i64 - 1).into_primitive())

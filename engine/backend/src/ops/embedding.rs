@@ -1,4 +1,4 @@
-//! Rows of a table, whose gradient is added to what the table's other uses have left.
+//! Embedding lookup. The gradient is added to that of the table's other uses.
 
 use burn::tensor::{Shape, TensorMetadata, ops::ModuleOps};
 
@@ -7,7 +7,7 @@ use super::{
     precision::{cast, widened},
 };
 
-/// Rows of a table, one for each index.
+/// Looks up the row of a table for each index.
 ///
 /// # Shapes
 /// - inputs: table `[rows, size]`; indices `[b, t]`
@@ -16,8 +16,8 @@ use super::{
 pub struct Embedding;
 
 impl Rules for Embedding {
-    /// An output layer that is tied to the table has left a gradient already. To add some rows to that takes no time; to
-    /// make another table for them, and to add the two, would be three passes over all rows.
+    /// With tied weights, the output layer has already computed a gradient of the table. Adding rows to that gradient is
+    /// cheap; a separate gradient, and the sum of both, would take three passes over all rows.
     const DIFFERENTIATION: Differentiation = Differentiation::Accumulating;
 
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
@@ -33,7 +33,7 @@ impl Rules for Embedding {
         Outcome::new([<B as ModuleOps<B>>::embedding(inputs.take_float(0), inputs.take_int(1))])
     }
 
-    /// One index may be in thousands of places.
+    /// In f32, because one index may occur thousands of times.
     fn compose_vjp<B: Backend>(&self, mut residuals: Values<B>, mut grads: Values<B>, wanted: &Wanted) -> Values<B> {
         let (sum, grad) = sum_before::<B>(&mut grads, wanted);
         let indices = residuals.take_int(0);
@@ -46,7 +46,7 @@ impl Rules for Embedding {
     }
 }
 
-/// The gradient of the table so far, zeros where there is none, and that of the rows.
+/// Returns the gradient of the table so far (zeros if none) and the gradient of the output.
 pub(super) fn sum_before<B: Backend>(
     grads: &mut Values<B>,
     wanted: &Wanted,

@@ -1,4 +1,4 @@
-//! Functions with derivatives of their own, written outside of this crate: control flow in traces, rules of users.
+//! Functions with custom derivatives, defined outside of this crate: control flow in traces, and users' rules.
 
 use burn::tensor::{TensorMetadata, ops::FloatTensor};
 use burn_autodiff::{
@@ -19,40 +19,40 @@ use super::{
 };
 use crate::Autodiff;
 
-/// A function of tensors with a derivative of its own: the counterpart of [`Operation`](super::Operation) for crates above this
-/// one. [`Backend::run_function`] runs it on any backend.
+/// A function of tensors with a custom derivative: the counterpart of [`Operation`](super::Operation) for dependent crates.
+/// [`Backend::run_function`] runs it on any backend.
 pub trait Function: Clone + Debug + Send + Sync + 'static {
     /// The derivative.
     type Vjp: FunctionVjp;
-    /// False if no gradient flows through the function.
+    /// False if the function is not differentiable.
     const DIFFERENTIABLE: bool = true;
 
     /// Returns the outputs.
     fn run<B: Backend>(&self, inputs: Values<B>) -> Values<B>;
 
-    /// Returns the outputs, what the derivative needs, and the derivative. `wanted` are the inputs that need a gradient.
+    /// Returns the outputs with the residuals, and the derivative. `wanted` are the inputs that need a gradient.
     fn forward<B: Backend>(&self, inputs: Values<B>, wanted: &Wanted) -> (Outcome<B>, Self::Vjp);
 
-    /// Returns the outputs on a differentiating backend if their derivative is that of the operations which compute them, and
-    /// `None` if it is [`forward`](Self::forward)'s. `tracked[i]` is true where a gradient flows to input `i`.
+    /// Returns the outputs on a differentiating backend if they are differentiated through their composition; `None` if
+    /// [`forward`](Self::forward) provides the derivative. `tracked[i]` is true if input `i` needs a gradient.
     fn run_differentiable<B: Backend>(&self, _inputs: &Values<B>, _tracked: &[bool]) -> Option<Values<B>> {
         None
     }
 }
 
-/// The derivative of a [`Function`].
+/// Derivative (vector-Jacobian product) of a [`Function`].
 pub trait FunctionVjp: Clone + Debug + Send + Sync + 'static {
-    /// Returns the gradients of the inputs, by their positions, from what was saved and the gradients of the outputs. A gradient
-    /// of an output that nothing depends on is missing.
+    /// Returns the gradients of the inputs, by position, from the residuals and the gradients of the outputs. An output
+    /// that the loss does not depend on has no gradient.
     fn vjp<B: Backend>(&self, saved: Values<B>, grads: Values<B>, wanted: &Wanted) -> Values<B>;
 }
 
-/// Backward step of a function. Its parent is a [`Join`] of the inputs' nodes, since their number varies.
+/// Backward step of a function. Its single parent is a [`Join`] of the inputs' nodes, because the number of inputs varies.
 #[derive(Debug)]
 struct Step<V> {
     vjp: V,
     wanted: Wanted,
-    /// Nodes of the inputs, by position.
+    /// Nodes of the inputs, by input position.
     inputs: Vec<Option<NodeId>>,
 }
 
@@ -79,8 +79,8 @@ impl<B: Backend, V: FunctionVjp> Backward<B, 1> for Step<V> {
     }
 }
 
-/// A node with two parents and no gradient. It stands between a function and its inputs, to which the function gives their
-/// gradients itself.
+/// A node with two parents and no gradient. It connects a function to its inputs, whose gradients the function registers
+/// itself.
 #[derive(Debug)]
 struct Join;
 
@@ -90,7 +90,7 @@ impl<B: Backend> Backward<B, 2> for Join {
     fn backward(self, _: Ops<(), 2>, _: &mut Gradients, _: &mut Checkpointer) {}
 }
 
-/// Runs a function on the inner backend and records it with its derivative, where a gradient flows to an input.
+/// Runs a function on the inner backend, and records it with its derivative if an input needs a gradient.
 pub(super) fn run<B: Backend, C: CheckpointStrategy, F: Function>(
     function: &F,
     inputs: Values<Autodiff<B, C>>,
@@ -110,8 +110,8 @@ pub(super) fn run<B: Backend, C: CheckpointStrategy, F: Function>(
     let spec = |x: &FloatTensor<Autodiff<B, C>>| Spec { shape: x.shape(), dtype: x.dtype() };
     let wanted = Wanted::new(tracked.iter().map(|x| x.map(spec)).collect());
     let nodes = tracked.iter().map(|x| x.map(|x| x.node.id)).collect();
-    // The inputs' nodes must outlive the function, which is not in the graph yet: a backward pass on another thread, even of
-    // another model, removes nodes that nothing else holds.
+    // The inputs' nodes must stay alive until the function is in the graph: a backward pass on another thread, even of
+    // another model, removes nodes without other owners.
     let _keep_alive: Vec<_> = tracked.iter().flatten().map(|x| x.rc.clone()).collect();
     let join = |a: FloatTensor<Autodiff<B, C>>, b: &&FloatTensor<Autodiff<B, C>>| {
         let prepared = Backward::<B, 2>::prepare::<C>(Join, [a.node.clone(), b.node.clone()]);
@@ -127,7 +127,7 @@ pub(super) fn run<B: Backend, C: CheckpointStrategy, F: Function>(
     let outputs = outputs.into_values();
     let slots: Slots<B> = Arc::new(Mutex::new(vec![None; outputs.len()]));
     let step = Step { vjp, wanted, inputs: nodes };
-    // The function's own node has no gradient, and so no value; any tensor stands for it.
+    // The function's own node has no gradient, and thus no value; any tensor serves as its value.
     let whole: FloatTensor<Autodiff<B, C>> = match step.prepare::<C>([joined.node.clone()]).compute_bound().stateful() {
         OpsKind::Tracked(step) => step.finish((saved.into_values(), slots.clone()), place),
         OpsKind::UnTracked(step) => step.finish(place),

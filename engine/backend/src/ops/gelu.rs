@@ -1,4 +1,4 @@
-//! GELU in its two forms, with exact gradients: Burn's own default differentiates the tanh form whichever form the
+//! GELU in both variants, with exact gradients. Burn's default differentiates the tanh approximation whichever variant the
 //! forward pass used.
 
 use burn::tensor::{Scalar, Shape, ops::FloatTensor};
@@ -17,17 +17,17 @@ const SQRT_2_OVER_PI: f64 = 0.797_884_560_802_865_4;
 /// Weight of the cubic term in the tanh form.
 const CUBIC: f64 = 0.044_715;
 
-/// Form of GELU, as `approximate` in PyTorch.
+/// Variant of GELU, as `approximate` in PyTorch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum GeluApproximation {
-    /// Exactly, by the error function.
+    /// Exact, with the error function.
     #[default]
     None,
-    /// By `x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))`; `gelu_new` in transformers.
+    /// The approximation `x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))`; `gelu_new` in transformers.
     Tanh,
 }
 
-/// Gaussian error linear unit, `x * Phi(x)` with the normal distribution function `Phi` (Hendrycks and Gimpel, 2016).
+/// Gaussian error linear unit, `x * Phi(x)` with the normal CDF `Phi` (Hendrycks and Gimpel, 2016).
 ///
 /// # Shapes
 /// - input and output of any shape
@@ -83,7 +83,7 @@ pub(super) fn shift<B: Backend>(x: FloatTensor<B>, term: f64) -> FloatTensor<B> 
     B::float_add_scalar(x, Scalar::from(term))
 }
 
-/// `(1 + erf(x/sqrt 2)) / 2`, the normal distribution function.
+/// `(1 + erf(x/sqrt 2)) / 2`, the normal CDF.
 fn normal_cdf<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
     scale::<B>(shift::<B>(B::float_erf(scale::<B>(x, FRAC_1_SQRT_2)), 1.0), 0.5)
 }

@@ -1,24 +1,24 @@
-//! Arrays with elements or slices at indices updated: `x.at[indices]` of JAX, with each of its updates.
+//! Scatter updates at indices: JAX's `x.at[indices]` with all of its updates.
 //!
-//! Burn's methods of these names have sums alone. Here indices are sorted, equal ones are combined in their order, and each element
-//! gathers its own value, so that all backends, traces and derivatives have the same rule.
+//! Burn's methods of these names only support sums. Here the indices are sorted, updates of equal indices are combined in
+//! order, and each element then gathers its own value. All backends, traces and derivatives thus follow the same rule.
 
 use burn::tensor::{Bool, IndexingUpdateOp as Update, Int, Tensor};
 use burn_backend::tensor::Ordered;
 
 use super::{Backend, argsort_int};
 
-/// Returns an array with slices along an axis updated: `x.at[indices].set(values)` of JAX and its `add`, `multiply`, `min` and
-/// `max`, along any axis. Where an index occurs several times, the last of the slices that are set stays, and others are combined.
+/// Updates slices along an axis: JAX's `x.at[indices].set(values)`, `add`, `multiply`, `min` and `max`, along any axis. If
+/// an index occurs several times, `set` keeps the last slice, and the other updates are combined.
 ///
-/// Values that do not stay have a gradient of zero. Of equal minima and maxima the array's element gets the gradient, and then the
-/// first of the values. NaN stays.
+/// Overwritten values have gradient zero. Of equal minima or maxima, the array's element gets the gradient, then the first
+/// of the values. NaN propagates.
 ///
 /// # Shapes
 /// - x `[.., n, ..]`, indices `[k]`, values `[.., k, ..]`
 ///
 /// # Panics
-/// If the shapes do not fit, or an index is out of range; on XLA nothing is updated there.
+/// If the shapes do not match, or an index is out of range. XLA ignores updates out of range.
 #[track_caller]
 pub fn select_assign<B: Backend, const D: usize, K: Ordered<B>>(
     x: Tensor<B, D, K>,
@@ -50,14 +50,14 @@ pub fn select_assign<B: Backend, const D: usize, K: Ordered<B>>(
     x.mask_where(is_updated.reshape(along(shape[axis])).expand(shape), values.select(axis, slots))
 }
 
-/// Returns an array with elements along an axis updated, at indices of their own: as [`select_assign`], with
-/// `x.at[i, indices[i, j]]` of JAX for an axis 1 of two.
+/// Updates elements along an axis at elementwise indices. Otherwise like [`select_assign`]; JAX's `x.at[i, indices[i, j]]`
+/// for axis 1 of two.
 ///
 /// # Shapes
 /// - x `[.., n, ..]`, indices and values `[.., k, ..]`
 ///
 /// # Panics
-/// If the shapes do not fit, or an index is out of range; on XLA nothing is updated there.
+/// If the shapes do not match, or an index is out of range. XLA ignores updates out of range.
 #[track_caller]
 pub fn scatter<B: Backend, const D: usize, K: Ordered<B>>(
     x: Tensor<B, D, K>,
@@ -87,13 +87,13 @@ pub fn scatter<B: Backend, const D: usize, K: Ordered<B>>(
     x.mask_where(is_updated, values.gather(axis, slots))
 }
 
-/// Returns an array with slices along an axis replaced: [`select_assign`] of what is set, `index_copy` of PyTorch.
+/// Replaces slices along an axis: [`select_assign`] with `set`, PyTorch's `index_copy`.
 ///
 /// # Shapes
 /// - x `[.., n, ..]`, indices `[k]`, values `[.., k, ..]`
 ///
 /// # Panics
-/// If the shapes do not fit, or an index is out of range; on XLA nothing is replaced there.
+/// If the shapes do not match, or an index is out of range. XLA ignores updates out of range.
 #[track_caller]
 pub fn index_copy<B: Backend, const D: usize, K: Ordered<B>>(
     x: Tensor<B, D, K>,
@@ -109,12 +109,12 @@ fn with_size<const D: usize>(mut shape: [usize; D], axis: usize, size: usize) ->
     shape
 }
 
-/// A function of two arrays of one shape.
+/// A function of two arrays of the same shape.
 type Combination<B, const D: usize, K> = fn(Tensor<B, D, K>, Tensor<B, D, K>) -> Tensor<B, D, K>;
 
-/// The combination of an earlier and a later value; none where the later one stays.
+/// Returns the combination of an earlier and a later value; `None` if the later value replaces the earlier.
 fn combination<B: Backend, const D: usize, K: Ordered<B>>(update: Update) -> Option<Combination<B, D, K>> {
-    /// The earlier value where the mask is true or it is NaN.
+    /// Selects the earlier value if the mask is true or the earlier value is NaN.
     fn either<B: Backend, const D: usize, K: Ordered<B>>(
         [a, b]: [Tensor<B, D, K>; 2],
         is_earlier: Tensor<B, D, Bool>,
@@ -131,7 +131,7 @@ fn combination<B: Backend, const D: usize, K: Ordered<B>>(update: Update) -> Opt
     }
 }
 
-/// Combines each element along an axis with those before it that have the same index. Indices are sorted.
+/// Combines each element along an axis with all earlier elements of the same index. Indices are sorted.
 fn accumulated<B: Backend, const D: usize, K: Ordered<B>>(
     mut values: Tensor<B, D, K>,
     sorted: &Tensor<B, D, Int>,
@@ -140,7 +140,7 @@ fn accumulated<B: Backend, const D: usize, K: Ordered<B>>(
 ) -> Tensor<B, D, K> {
     let k = values.dims()[axis];
     let mut step = 1;
-    // An element has combined the `step` elements up to it.
+    // Each element combines the last `step` elements up to itself.
     while step < k {
         let pair = |start: usize| values.clone().narrow(axis, start, k - step);
         let index = |start: usize| sorted.clone().narrow(axis, start, k - step);
@@ -151,7 +151,8 @@ fn accumulated<B: Backend, const D: usize, K: Ordered<B>>(
     values
 }
 
-/// For each element along an axis of a size, the last place that has its index, and true if there is one. Indices are sorted.
+/// For each element along an axis of length `size`: the last position with its index, and whether one exists. Indices are
+/// sorted.
 fn slots<B: Backend, const D: usize>(
     sorted: Tensor<B, D, Int>,
     axis: usize,

@@ -1,42 +1,42 @@
-//! The contiguous range of keys that each query sees, for which no mask need be written.
+//! Contiguous key ranges of queries, which replace a materialised mask.
 
 use burn::tensor::{Bool, Int, IntDType, Tensor};
 
 use super::{Backend, Shapes};
 
-/// The keys that queries see: all by default, else a range for each query, given by a few parameters.
+/// Keys that queries attend to: all by default, else a range per query, described by a few parameters.
 ///
-/// A query whose range is empty gathers zeros, and gives and gets gradients of zero.
+/// A query with an empty range returns zeros, and its gradients are zero.
 #[derive(Clone, Debug, Default)]
 pub struct KeyRanges<B: Backend> {
-    /// The queries are the last `t` of the `s` positions, and each sees its own key and those before it.
+    /// If true, the queries are the last `t` of the `s` positions, and each attends to its own key and those before it.
     pub causal: bool,
-    /// Sliding window: with `causal`, a query sees no more than the last `window` keys, its own included.
+    /// Sliding window: with `causal`, a query attends to at most the last `window` keys, including its own.
     pub window: Option<usize>,
-    /// Keys of padding before each sequence, `[b]`, which no query sees. With `causal`, a query among them, one of padding, sees
-    /// its own key alone. Numbers beyond `0..=s` count as the nearest of these.
+    /// Number of padding keys before each sequence, `[b]`, which no query attends to. With `causal`, a padding query
+    /// attends only to its own key. Values are clamped to `0..=s`.
     pub padding: Option<Tensor<B, 1, Int>>,
-    /// Keys of each sequence, padding before it included, `[b]`: no query sees those behind. Numbers beyond `0..=s` count as the
-    /// nearest of these.
+    /// Number of keys of each sequence, including padding before it, `[b]`. No query attends to later keys. Values are
+    /// clamped to `0..=s`.
     pub lengths: Option<Tensor<B, 1, Int>>,
 }
 
 impl<B: Backend> KeyRanges<B> {
-    /// Every query sees its own key and those before it if `causal`, else all.
+    /// Creates causal ranges if `causal` is true, else ranges of all keys, without window, padding or lengths.
     pub fn new(causal: bool) -> Self {
         Self { causal, ..Self::default() }
     }
 
-    /// True where `causal` says everything.
+    /// Returns true if only `causal` restricts the keys.
     pub(super) fn is_plain(&self) -> bool {
         self.window.is_none() && self.padding.is_none() && self.lengths.is_none()
     }
 
-    /// True where a key is hidden from a query, `[b or 1, 1, t or 1, s]`, made on the device; `None` where none is.
+    /// Computes the mask on the device, `[b or 1, 1, t or 1, s]`, true at masked keys; `None` if no key is masked.
     pub(super) fn hidden(&self, [t, s]: [usize; 2], device: &B::Device) -> Option<Tensor<B, 4, Bool>> {
         let keys = Tensor::<B, 1, Int>::arange(0..s as i64, device).reshape([1, 1, 1, s]);
         let dtype = IntDType::from(keys.dtype());
-        // One number for each sequence, beside all keys.
+        // Broadcasts a value per sequence against all keys.
         let beside = |numbers: &Tensor<B, 1, Int>| {
             let numbers = numbers.clone();
             let numbers = if IntDType::from(numbers.dtype()) == dtype { numbers } else { numbers.cast(dtype) };
@@ -72,11 +72,11 @@ impl<B: Backend> KeyRanges<B> {
         }
     }
 
-    /// Ranges of several queries that see the same as the one query of each of `b` sequences.
+    /// Returns the ranges for several queries that each attend to the keys of the single query of one of `b` sequences.
     pub(super) fn of_one_query(self, [b, s]: [usize; 2], device: &B::Device) -> Self {
         let from = self.window.map_or(0, |window| s.saturating_sub(window));
         let padding = match self.padding {
-            // A query of padding sees its own key, the last.
+            // A padding query attends to its own key, which is the last.
             Some(padding) if self.causal && s > 0 => Some(padding.clamp(from as i64, s as i64 - 1)),
             None if from > 0 => Some(Tensor::full([b], from as i64, device)),
             padding => padding,
@@ -85,10 +85,10 @@ impl<B: Backend> KeyRanges<B> {
     }
 }
 
-/// Checks the static parameters of ranges, and the shapes of padding and lengths, which are the inputs from `first` on.
+/// Checks the static parameters of ranges, and the shapes of padding and lengths, the inputs at `first` and `first + 1`.
 ///
 /// # Panics
-/// If there is a window of 0, or one without `causal`, or not one number for each of `b` sequences.
+/// If the window is 0 or used without `causal`, or a shape is not `[b]`.
 pub(super) fn check(causal: bool, window: Option<usize>, b: usize, inputs: &Shapes, first: usize) {
     if let Some(window) = window {
         assert!(window > 0, "a window of 0 keys: a query sees at least its own");
@@ -101,20 +101,20 @@ pub(super) fn check(causal: bool, window: Option<usize>, b: usize, inputs: &Shap
     }
 }
 
-/// Both with the sizes of either, where one has 1.
+/// Broadcasts two masks against each other.
 fn broadcast<B: Backend>(a: Tensor<B, 4, Bool>, b: Tensor<B, 4, Bool>) -> [Tensor<B, 4, Bool>; 2] {
     let (of_a, of_b) = (a.dims(), b.dims());
     let sizes: [usize; 4] = std::array::from_fn(|i| if of_a[i] == 1 { of_b[i] } else { of_a[i] });
     [a.expand(sizes), b.expand(sizes)]
 }
 
-/// True where one of two masks is.
+/// Logical or of two masks.
 pub(super) fn either<B: Backend>(a: Tensor<B, 4, Bool>, b: Tensor<B, 4, Bool>) -> Tensor<B, 4, Bool> {
     let [a, b] = broadcast(a, b);
     a.bool_or(b)
 }
 
-/// True where two masks are.
+/// Logical and of two masks.
 fn both<B: Backend>(a: Tensor<B, 4, Bool>, b: Tensor<B, 4, Bool>) -> Tensor<B, 4, Bool> {
     let [a, b] = broadcast(a, b);
     a.bool_and(b)

@@ -1,4 +1,4 @@
-//! Linear map of the last axis: one product for all rows, forwards and backwards.
+//! Linear layer: one product for all rows, in the forward and the backward pass.
 
 use burn::tensor::{
     DType, Shape, Tensor, TensorMetadata,
@@ -10,8 +10,8 @@ use super::{
     operation::needed, precision::cast, primitive, shapes::with_last,
 };
 
-/// Linear map of the last axis, `x W + b`, correct on every backend. The weight may have another floating-point type than
-/// the input, whose type the product is computed in.
+/// Linear layer over the last axis, `x W + b`, correct on every backend. The weight may have another floating-point dtype
+/// than the input; the product is computed in the input's dtype.
 ///
 /// # Shapes
 /// - inputs: `x` `[.., in]`; weight `[in, out]`; optional bias `[out]`
@@ -20,7 +20,7 @@ use super::{
 pub struct Linear;
 
 impl Rules for Linear {
-    /// A cheap input, such as an activation, may be computed again instead of kept.
+    /// A cheap input, such as an activation, may be recomputed instead of retained.
     const DIFFERENTIATION: Differentiation = Differentiation::Checkpointed;
 
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
@@ -52,7 +52,7 @@ impl Rules for Linear {
     }
 }
 
-/// The gradients, with a function that sums a matrix over its rows, for the bias.
+/// Computes the gradients. `sum` sums a matrix over its rows, for the bias.
 pub(super) fn vjp<B: Backend>(
     mut residuals: Values<B>,
     mut grads: Values<B>,
@@ -70,14 +70,14 @@ pub(super) fn vjp<B: Backend>(
     ])
 }
 
-/// The inputs, all of the first one's type.
+/// Casts weight and bias to the input's dtype.
 fn in_one_dtype<B: Backend>(mut inputs: Values<B>) -> (FloatTensor<B>, FloatTensor<B>, Option<FloatTensor<B>>) {
     let (x, weight, bias) = (inputs.take_float(0), inputs.take_float(1), inputs.take_optional_float(2));
     let dtype = x.dtype();
     (x, cast::<B>(weight, dtype), bias.map(|bias| cast::<B>(bias, dtype)))
 }
 
-/// The composition as one product of two matrices.
+/// Composes the layer as one product of two matrices.
 pub(super) fn by_rows<B: Backend>(inputs: Values<B>) -> Outcome<B> {
     let (x, weight, bias) = in_one_dtype(inputs);
     let shape = x.shape();
@@ -89,7 +89,7 @@ pub(super) fn by_rows<B: Backend>(inputs: Values<B>) -> Outcome<B> {
     Outcome::new([unflatten(y, shape)])
 }
 
-/// `[.., n]` as `[rows, n]`.
+/// Reshapes `[.., n]` to `[rows, n]`.
 pub(super) fn rows<B: Backend>(x: FloatTensor<B>) -> Tensor<B, 2> {
     let shape = x.shape();
     let n = shape[shape.num_dims() - 1];
@@ -97,7 +97,7 @@ pub(super) fn rows<B: Backend>(x: FloatTensor<B>) -> Tensor<B, 2> {
     float(B::float_reshape(x, Shape::from([rows, n])))
 }
 
-/// `[rows, n]` in the shape of another tensor but for its last axis.
+/// Reshapes `[rows, n]` to `shape` with its last axis replaced by `n`.
 pub(super) fn unflatten<B: Backend>(y: Tensor<B, 2>, shape: Shape) -> FloatTensor<B> {
     let shape = with_last(&shape[..], y.dims()[1]);
     B::float_reshape(primitive(y), shape)

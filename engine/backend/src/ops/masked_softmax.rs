@@ -1,4 +1,4 @@
-//! Softmax of attention's scores.
+//! Softmax of attention scores.
 
 use burn::tensor::{Shape, Tensor};
 
@@ -9,26 +9,27 @@ use super::{
     primitive,
 };
 
-/// Softmax over the last axis of `scale * scores`, of the keys that each query sees; the others' weights are 0.
+/// Softmax of `scale * scores` over the last axis, restricted to the keys that each query attends to; masked keys get
+/// weight 0.
 ///
-/// A row that is minus infinity everywhere, a query from which all is hidden, becomes zeros, and its gradient too.
+/// A row of minus infinities (a fully masked query) gives zeros, and its gradient is zero.
 ///
 /// # Shapes
 /// - inputs: scores `[b, n_head, t, s]`; optional padding and lengths `[b]`, see [`KeyRanges`]
-/// - output as the scores
+/// - output: the shape of the scores
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct MaskedSoftmax {
-    /// Factor of the scores.
+    /// Scale of the scores.
     #[serde(with = "grove_kernels::exact")]
     pub scale: f64,
-    /// True if each query sees its own key and those before it; see [`KeyRanges::causal`].
+    /// If true, each query attends to its own key and those before it; see [`KeyRanges::causal`].
     pub causal: bool,
     /// Sliding window; see [`KeyRanges::window`].
     pub window: Option<usize>,
 }
 
 impl MaskedSoftmax {
-    /// The keys that queries see. Padding and lengths are taken out of the inputs.
+    /// Returns the keys that queries attend to. Takes padding and lengths from the inputs.
     pub(super) fn ranges<B: Backend>(&self, inputs: &mut Values<B>) -> KeyRanges<B> {
         let (padding, lengths) = (inputs.take_optional_int(1), inputs.take_optional_int(2));
         KeyRanges { causal: self.causal, window: self.window, padding, lengths }
@@ -57,7 +58,7 @@ impl Rules for MaskedSoftmax {
             Some(hidden) => scores.mask_fill(hidden.expand(sizes), f32::NEG_INFINITY),
             None => scores,
         };
-        // The largest is finite and the sum is not 0, so that a row from which all is hidden becomes zeros.
+        // The maximum is clamped to finite values and the sum to positive ones, so that a fully masked row gives zeros.
         let largest = scores.clone().detach().max_dim(3).clamp_min(f32::MIN);
         let exponentials = (scores - largest).exp();
         let sums = exponentials.clone().sum_dim(3).clamp_min(f32::MIN_POSITIVE);
@@ -74,9 +75,9 @@ impl Rules for MaskedSoftmax {
     }
 }
 
-/// Gradient of the scores, given the weights and theirs.
+/// Gradient of the scores, from the weights and their gradient.
 pub(super) fn masked_softmax_vjp<B: Backend>(weights: Tensor<B, 4>, grad: Tensor<B, 4>, scale: f64) -> Tensor<B, 4> {
-    // The ranges do not matter: the weights of hidden keys are 0.
+    // The ranges are irrelevant here, because masked keys have weight 0.
     let softmax = MaskedSoftmax { scale, causal: false, window: None };
     let dtype = grad.dtype();
     let wanted = Wanted::new(vec![Some(super::Spec { shape: grad.shape(), dtype })]);

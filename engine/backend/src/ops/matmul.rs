@@ -1,13 +1,13 @@
-//! Products of matrices with a backward pass of products that are correct, and as precise, on every backend.
+//! Matrix products whose backward pass is correct, and equally precise, on every backend.
 
 use burn::tensor::{Shape, Slice, TensorMetadata, ops::FloatTensor};
 
 use super::{Backend, Outcome, Residuals, Rules, Shapes, Values, Wanted, operation::needed};
 
-/// Product of matrices of one type, correct on every backend; [`matmul`](crate::matmul()) runs it.
+/// Product of matrices of one dtype, correct on every backend; [`matmul`](crate::matmul()) runs it.
 ///
 /// # Shapes
-/// - inputs `[.., m, k]` and `[.., k, n]`, whose other axes are equal or 1
+/// - inputs `[.., m, k]` and `[.., k, n]`; the batch axes are equal or 1
 /// - output `[.., m, n]`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Matmul;
@@ -48,14 +48,14 @@ impl Rules for Matmul {
     }
 }
 
-/// Sums a gradient over the axes in which its input has one matrix for all of a batch.
+/// Sums a gradient over the batch axes along which its input was broadcast.
 fn sum_to<B: Backend>(grad: FloatTensor<B>, shape: &Shape) -> FloatTensor<B> {
     (0..shape.num_dims()).fold(grad, |grad, axis| {
         if shape[axis] == 1 && grad.shape()[axis] > 1 { B::float_sum_dim(grad, axis) } else { grad }
     })
 }
 
-/// The product of matrices whose batch axes are joined to one, where they are more than two.
+/// Computes the product with all batch axes joined, if there are more than two.
 #[cfg(feature = "candle")]
 pub(super) fn with_one_batch_axis<B: Backend>(inputs: Values<B>) -> Outcome<B> {
     let [lhs, rhs] = inputs.take_floats();
@@ -75,8 +75,8 @@ pub(super) fn with_one_batch_axis<B: Backend>(inputs: Values<B>) -> Outcome<B> {
     Outcome::new([B::float_reshape(y, with_batch(a[batch], b[batch + 1]))])
 }
 
-/// The product by Burn's own. Where [`Backend::BROKEN_FUSED_GEMV`], a product with one row or one column is computed with
-/// two of them, of which one is dropped.
+/// Computes the product with Burn's operation. With [`Backend::BROKEN_FUSED_GEMV`], a single row or column is duplicated,
+/// and the duplicate is dropped from the result.
 fn by_pairs<B: Backend>(lhs: FloatTensor<B>, rhs: FloatTensor<B>) -> FloatTensor<B> {
     if !B::BROKEN_FUSED_GEMV {
         return B::float_matmul(lhs, rhs);

@@ -1,4 +1,4 @@
-//! Max pooling of images, by Burn's operations that every backend has.
+//! Max pooling of images, composed of Burn operations that every backend has.
 
 use burn::tensor::{Bool, Shape, Tensor};
 
@@ -7,7 +7,7 @@ use super::{
     strided::{self, Strided},
 };
 
-/// Largest value of each window. Of equal values in a window the first gets the gradient.
+/// Maximum of each window. Of equal maxima in a window, the first gets the gradient.
 ///
 /// # Shapes
 /// - input `[b, c, h, w]`
@@ -16,17 +16,17 @@ use super::{
 pub struct Pool2dOptions {
     /// Height and width of a window.
     pub kernel: [usize; 2],
-    /// Pixels from one window to the next, vertically and horizontally.
+    /// Vertical and horizontal stride in pixels.
     pub stride: [usize; 2],
-    /// Pixels around the image that are never the largest: at most half of a window.
+    /// Padding on each side in pixels, at most half of the kernel. Padding pixels are never the maximum.
     pub padding: [usize; 2],
 }
 
 impl Pool2dOptions {
-    /// Height and width of the output.
+    /// Returns height and width of the output.
     ///
     /// # Panics
-    /// If a window is larger than the padded image, or the padding than half of a window.
+    /// If a window is larger than the padded image, or the padding larger than half of a window.
     pub fn output_size(&self, size: [usize; 2]) -> [usize; 2] {
         [0, 1].map(|i| {
             let (padded, kernel) = (size[i] + 2 * self.padding[i], self.kernel[i]);
@@ -42,7 +42,7 @@ impl Pool2dOptions {
     }
 }
 
-/// The larger one of each two elements, or the one that is NaN.
+/// Elementwise maximum. NaN propagates.
 fn larger<B: Backend>(a: Tensor<B, 4>, b: Tensor<B, 4>) -> Tensor<B, 4> {
     let is_first = a.clone().greater_equal(b.clone()).bool_or(a.clone().is_nan());
     b.mask_where(is_first, a)
@@ -73,7 +73,7 @@ impl Rules for Pool2dOptions {
         let mut open: Option<Tensor<B, 4, Bool>> = None;
         for (row, column) in strided::pixels(self.kernel) {
             let differs = x.at(row, column).not_equal(output.clone());
-            // Of equal values the first counts.
+            // The first of equal maxima gets the gradient.
             let passed = match &open {
                 Some(open) => differs.clone().bool_or(open.clone().bool_not()),
                 None => differs.clone(),

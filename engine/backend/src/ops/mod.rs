@@ -1,9 +1,9 @@
-//! The operations that grove owns.
+//! The operations that grove defines.
 //!
-//! An [`Operation`] is a value: a struct of static parameters in one enum, as a primitive in JAX. Its file holds the
-//! contract, the shape rule, the composition out of Burn's operations and the derivative. [`Backend::run`] runs any of
-//! them; the functions of this module, such as [`linear`] and [`attention()`], are the operations on tensors, and all that
-//! layers and models call. `engine/backend/README.md` says how to add an operation, a kernel or a backend.
+//! An [`Operation`] is a value: an enum of structs of static parameters, like a primitive in JAX. The file of an operation
+//! contains its contract, its shape rule, its composition of Burn's operations and its derivative. [`Backend::run`] runs
+//! any operation. Layers and models call only the functions of this module, such as [`linear`] and [`attention()`].
+//! `engine/backend/README.md` explains how to add an operation, a kernel or a backend.
 
 mod adam_step;
 mod all_reduce;
@@ -132,110 +132,112 @@ fn primitive<B: burn::tensor::backend::Backend, const D: usize>(x: Tensor<B, D>)
     x.into_primitive().tensor()
 }
 
-/// A range of one axis, and all of the others.
+/// Slices for a range of one axis and all of the others.
 pub(crate) fn part_of_axis(rank: usize, dim: usize, range: Range<usize>) -> Vec<Slice> {
     let mut slices = vec![Slice::full(); rank];
     slices[dim] = Slice::from(range);
     slices
 }
 
-/// A tensor's elements in one row.
+/// Flattens a tensor to one axis.
 fn flat<B: burn::tensor::backend::Backend>(x: FloatTensor<B>) -> Tensor<B, 1> {
     let count = x.shape().num_elements();
     float(B::float_reshape(x, [count].into()))
 }
 
-/// Burn's backend trait plus one method that runs the operations that grove owns.
+/// Burn's backend trait plus one method that runs grove's operations.
 ///
-/// By default an operation is composed of Burn's own, so that a backend joins with an empty `impl`. A backend answers
-/// operations for which it has kernels; [`Autodiff`](crate::Autodiff) differentiates all of them in one place.
+/// By default an operation is composed of Burn's own, so a backend joins with an empty `impl`. A backend overrides the
+/// operations for which it has kernels. [`Autodiff`](crate::Autodiff) differentiates all of them in one place.
 pub trait Backend: burn::tensor::backend::Backend {
-    /// True if the backend compiles consecutive operations into one kernel. What is fused, and so rounded, may depend on
-    /// what ran before.
+    /// True if the backend compiles consecutive operations into one kernel. The fused operations, and hence the rounding,
+    /// may depend on earlier operations.
     const FUSES: bool = false;
 
-    /// True if a matrix times a vector may come out wrong when the backend fuses the product with later operations.
+    /// True if a matrix-vector product may be wrong when the backend fuses the product with later operations.
     ///
-    /// Burn 0.21's fused autotuning counts a kernel among the candidates that reads the matrix as though it were row-major
-    /// ([m = 1](https://github.com/tracel-ai/cubek/pull/262), [n = 1](https://github.com/tracel-ai/burn/issues/5122)), and
-    /// takes it where it is the fastest. [`matmul`](crate::matmul()) avoids that.
+    /// Fused autotuning of Burn 0.21 includes a kernel that reads every matrix as row-major (for
+    /// [m = 1](https://github.com/tracel-ai/cubek/pull/262) and
+    /// [n = 1](https://github.com/tracel-ai/burn/issues/5122)), and selects that kernel if it is the fastest.
+    /// [`matmul`](crate::matmul()) avoids the problem.
     const BROKEN_FUSED_GEMV: bool = false;
 
-    /// True if a product takes a weight of 16 bits, or a quantized one, with an input of f32, and computes in f32.
+    /// True if products accept 16-bit or quantized weights with f32 inputs, and compute in f32.
     const MIXED_DTYPE_WEIGHTS: bool = false;
 
-    /// True if [`sample`](Self::sample) draws tokens.
+    /// True if [`sample`](Self::sample) is implemented.
     const SAMPLES: bool = false;
 
-    /// Returns true if a device has matrix products, convolutions and sums of a floating-point type, so that layers can
-    /// compute in it and not only store it.
+    /// Returns true if a device supports matrix products, convolutions and sums of a floating-point dtype, so that layers
+    /// can compute in that dtype and not only store it.
     ///
-    /// Loading a model refuses other types; [`DeviceSpec::computes_in`](crate::DeviceSpec::computes_in) tells a program early.
+    /// Loading a model rejects other dtypes. [`DeviceSpec::computes_in`](crate::DeviceSpec::computes_in) checks this before
+    /// loading.
     fn computes_in(device: &Self::Device, dtype: DType) -> bool {
         dtype.is_float() && Self::supports_dtype(device, dtype)
     }
 
-    /// Runs an operation on inputs of shapes that [fit](Operation::shapes). `needs[i]` is true if the gradient of input `i`
-    /// will be wanted; the outcome then has what the derivative needs besides inputs and outputs. Inputs that are not
-    /// mentioned need none.
+    /// Runs an operation on inputs whose shapes [match](Operation::shapes). `needs[i]` is true if the gradient of input `i`
+    /// will be computed; the outcome then includes the saved residuals. Inputs beyond the end of `needs` need no gradient.
     fn run(operation: &Operation, inputs: Values<Self>, needs: &[bool]) -> Outcome<Self> {
         operation.compose(inputs, needs)
     }
 
-    /// Gradients of an operation's inputs, by their positions, from its [residuals](Operation::residuals) and the gradients
-    /// of its outputs. One may have another floating-point type than its input.
+    /// Computes the gradients of an operation's inputs, by position, from its [residuals](Operation::residuals) and the
+    /// gradients of its outputs. A gradient may have another floating-point dtype than its input.
     fn run_vjp(operation: &Operation, residuals: Values<Self>, grads: Values<Self>, wanted: &Wanted) -> Values<Self> {
         operation.compose_vjp(residuals, grads, wanted)
     }
 
-    /// True if operations are recorded, and run as one program when a value is read: programs that differ in a shape are compiled each.
+    /// True if operations are recorded, and compiled and run as one program when a value is read. Each combination of
+    /// shapes is compiled separately.
     const LAZY: bool = false;
 
-    /// Notes that a step of a loop ends, where operations are [recorded](Self::LAZY): a step runs as one program when the next one with
-    /// the same label has ended, or a value is read. A differentiating backend has no steps.
+    /// Marks the end of an iteration of a loop, if operations are [recorded](Self::LAZY). An iteration runs as one program
+    /// when the next one with the same label ends or a value is read. Differentiating backends ignore this call.
     fn end_step(_device: &Self::Device, _label: u64) {}
 
-    /// False for a device whose tensors have no values: that of a trace.
+    /// Returns false for a device whose tensors have no values: that of a trace.
     fn has_values(_device: &Self::Device) -> bool {
         true
     }
 
-    /// True if a device runs [`AllReduce`] itself, or as a part of a program, so that sums need not go through the host's
-    /// memory. Every rank asks for the same communicators in the same order.
+    /// Returns true if a device runs [`AllReduce`] itself, or as part of a program, without a copy through host memory.
+    /// Every rank must call this for the same communicators in the same order.
     fn reduces(_device: &Self::Device, _comm: &Communicator) -> bool {
         false
     }
 
-    /// True if the backend runs [chains](Self::run_chain) of functions of elements in one pass over memory.
+    /// True if the backend runs [chains](Self::run_chain) of elementwise functions in one pass over memory.
     const CHAINS: bool = false;
 
-    /// Runs a chain of functions of elements on floating-point tensors of f32. The outputs, and then the sums, have the given
-    /// shapes. Is called only where [`CHAINS`](Self::CHAINS) is true.
+    /// Runs a chain of elementwise functions on f32 tensors. `shapes` are the shapes of the outputs, followed by those of
+    /// the sums. Called only if [`CHAINS`](Self::CHAINS) is true.
     fn run_chain(_chain: &chain::Chain, _inputs: Vec<AnyTensor<Self>>, _shapes: &[Shape]) -> Vec<AnyTensor<Self>> {
         unreachable!("a backend without chains is asked for one")
     }
 
-    /// True if arrays are in the host's memory, and [`loops`] compute what the backend's operations compute, bit for bit: loops over
-    /// small arrays run as such programs.
+    /// True if arrays are in host memory, and [`loops`] give bitwise the same results as the backend's operations. Loops
+    /// over small arrays then run as such programs.
     const LOOPS: bool = false;
 
-    /// Reads a tensor of one row, in its type: Burn's `into_data` gives f32 on backends that record.
+    /// Reads a tensor with one axis, in its dtype. Burn's `into_data` gives f32 on backends that record.
     ///
     /// # Errors
-    /// The device reports an error.
+    /// If the device reports an error.
     fn read(x: FloatTensor<Self>) -> Result<TensorData, ExecutionError> {
         float::<Self, 1>(x).try_into_data()
     }
 
-    /// Starts to read a tensor of any shape, so that [`PendingRead::wait`] waits for the operations before this call and not
-    /// for those after it: an effect on the host, not an operation. Other backends than the fusing ones read when they wait.
+    /// Starts reading a tensor of any shape. [`PendingRead::wait`] waits for the operations before this call, not for later
+    /// ones. This is a host effect, not an operation. Only the fusing backends read asynchronously; others read in `wait`.
     fn start_read(x: FloatTensor<Self>) -> PendingRead {
         let x = primitive(flat::<Self>(x));
         PendingRead::new(move || Self::read(x))
     }
 
-    /// A token for each row of logits, drawn on the device and on its way to the host; see [`sample`]. `None` where it is
-    /// left to the host, whose memory the logits are in anyway.
+    /// Samples a token for each row of logits on the device and starts copying the tokens to the host; see [`sample`].
+    /// `None` for backends that leave sampling to the host, in whose memory the logits are.
     fn sample(
         _logits: FloatTensor<Self>,
         _occurred: Option<IntTensor<Self>>,
@@ -244,32 +246,33 @@ pub trait Backend: burn::tensor::backend::Backend {
         None
     }
 
-    /// Runs a function that has a derivative of its own. A differentiating backend records the derivative.
+    /// Runs a function with a custom derivative. A differentiating backend records the derivative.
     fn run_function<F: Function>(function: &F, inputs: Values<Self>) -> Values<Self> {
         function.run(inputs)
     }
 
-    /// Positions of the `k` largest elements along an axis, the largest first. Burn 0.21's `argtopk` is missing on some backends.
+    /// Indices of the `k` largest elements along an axis, largest first. Burn 0.21's `argtopk` is missing on some backends.
     fn argtopk(x: FloatTensor<Self>, dim: usize, k: usize, dtype: IntDType) -> IntTensor<Self> {
         let sorted = Self::float_argsort(x, dim, true, dtype);
         let part = part_of_axis(sorted.shape().num_dims(), dim, 0..k);
         Self::int_slice(sorted, &part)
     }
 
-    /// What stands for an array, where [`Captured::replaced`](crate::Captured::replaced) has put others in the places of such arrays. Methods of a differentiating
-    /// backend do this with their arguments; this is for what a function returns as it is.
+    /// Returns the replacement of an array during [`Captured::replaced`](crate::Captured::replaced), else the array itself.
+    /// The methods of a differentiating backend replace their arguments themselves; this is for arrays that a function
+    /// returns unchanged.
     fn in_place_of(x: AnyTensor<Self>) -> AnyTensor<Self> {
         x
     }
 
-    /// The tensor on the innermost of the decorated backends, an [`AnyTensor`] of it, and true if a gradient flows through the
-    /// tensor. For a backend that decorates no other, the tensor itself.
+    /// Returns the tensor on the innermost of nested backends, as its [`AnyTensor`], and whether the tensor needs a
+    /// gradient. A backend that wraps no other returns the tensor itself.
     fn into_innermost(x: AnyTensor<Self>) -> (Box<dyn Any>, bool) {
         (Box::new(x), false)
     }
 
-    /// A tensor of the innermost of the decorated backends on this one, without a gradient: the inverse of
-    /// [`into_innermost`](Self::into_innermost). `None` if the tensor is of another backend.
+    /// Lifts a tensor of the innermost backend to this one, without a gradient; the inverse of
+    /// [`into_innermost`](Self::into_innermost). `None` if the tensor belongs to another backend.
     fn from_innermost(x: Box<dyn Any>) -> Option<AnyTensor<Self>> {
         x.downcast().ok().map(|x| *x)
     }

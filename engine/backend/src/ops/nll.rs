@@ -11,11 +11,10 @@ use super::{
 /// Negative log-likelihood of labels under the softmax of logits.
 ///
 /// # Shapes
-/// - inputs: logits `[rows, classes]`; labels `[rows]`, each one of the classes
-/// - outputs `[rows]`: the losses; the logarithms of the sums of exponentials, in f32 if logits have 16 bits, through
-///   which no gradient flows
+/// - inputs: logits `[rows, classes]`; labels `[rows]`, each a class index
+/// - outputs `[rows]`: the losses; the log-sum-exp of each row, in f32 for 16-bit logits, which gets no gradient
 ///
-/// A label that is no class is an error on CPUs, and its row's loss is NaN on GPUs.
+/// An out-of-range label is an error on CPUs and gives a NaN loss on GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Nll;
 
@@ -41,7 +40,7 @@ impl Rules for Nll {
         let rows = labels.dims()[0];
         let largest = logits.clone().detach().max_dim(1);
         let shifted = logits - largest.clone(); // [rows, classes], at most 0
-        // The normaliser is subtracted from the label's logit alone, not from every class.
+        // The log-sum is subtracted from the label's logit only, not from every class.
         let log = shifted.clone().exp().sum_dim(1).log(); // [rows, 1]
         let label = shifted.gather(1, labels.reshape([rows, 1]));
         let normaliser = (log.clone() + largest).reshape([rows]);

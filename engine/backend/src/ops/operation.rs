@@ -1,4 +1,4 @@
-//! The operations that grove owns, as values.
+//! The operations that grove defines, as values.
 
 use burn::tensor::Shape;
 use std::fmt::Debug;
@@ -10,76 +10,76 @@ use super::{
     Selu, Shapes, ShardingConstraint, SumOfSquares, SwiGlu, UpdateCache, Values, Wanted, precision::cast,
 };
 
-/// The rules of an operation, written in its file. The composition out of Burn's operations is every backend's default.
+/// Rules of an operation, implemented in its file. The composition of Burn's operations is the default of every backend.
 pub(crate) trait Rules: Clone + Debug + PartialEq {
-    /// Kind of differentiation.
+    /// Method of differentiation.
     const DIFFERENTIATION: Differentiation = Differentiation::Rule;
-    /// Leading inputs that gradients flow to, where they are floating-point tensors.
+    /// Number of leading inputs that are differentiable if they are floating-point.
     const DIFFERENTIABLE_INPUTS: usize = usize::MAX;
-    /// True if the derivative uses computed values besides the first output: saved ones, or other outputs. No gradient
-    /// flows through them, so that derivatives of derivatives differentiate the composition.
+    /// True if the derivative uses computed values other than the first output: saved values or other outputs. They get no
+    /// gradient, so higher derivatives differentiate the composition.
     const SAVES: bool = false;
 
     /// Returns the shapes of the outputs.
     ///
     /// # Panics
-    /// If the shapes of the inputs do not fit, with a sentence that names the operation, the shapes and the rule.
+    /// If the shapes of the inputs do not match, with a message that names the operation, the shapes and the rule.
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape>;
 
-    /// The two words of the random key that the operation draws with, if it draws.
+    /// Returns the two words of the operation's random key, if it has one.
     fn key_mut(&mut self) -> Option<&mut [u32; 2]> {
         None
     }
 
-    /// Runs the operation. The result has the saved values of [`residuals`](Self::residuals) if `needs` is true for any input.
+    /// Runs the operation. The outcome includes the saved [`residuals`](Self::residuals) if `needs` is true for any input.
     fn compose<B: Backend>(&self, inputs: Values<B>, needs: &[bool]) -> Outcome<B>;
 
-    /// Names the values that the derivative is computed from, given which inputs need a gradient.
+    /// Returns the residuals of the derivative, given the inputs that need a gradient.
     fn residuals(&self, _needs: &[bool]) -> Residuals {
         Residuals::default()
     }
 
-    /// Gradients of the inputs, by their positions, from [`residuals`](Self::residuals) and the gradients of the outputs.
-    /// One may have another floating-point type than its input, to which it is cast then.
+    /// Computes the gradients of the inputs, by position, from the [`residuals`](Self::residuals) and the gradients of the
+    /// outputs. A gradient whose dtype differs from its input's is cast afterwards.
     fn compose_vjp<B: Backend>(&self, _residuals: Values<B>, _grads: Values<B>, _wanted: &Wanted) -> Values<B> {
         unreachable!("{self:?} has no rule of differentiation")
     }
 }
 
-/// Kind of differentiation of an operation.
+/// Method of differentiation of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Differentiation {
-    /// By its derivative, with respect to the first output. No gradient flows through other outputs.
+    /// By the operation's rule, for the first output. Other outputs get no gradient.
     Rule,
-    /// As `Rule`; inputs among the residuals may be computed again by what gave them (Burn's checkpointing).
+    /// Like `Rule`. Inputs among the residuals may be recomputed (Burn's checkpointing).
     Checkpointed,
-    /// As `Checkpointed`; the output may be computed again too. For cheap operations of one input.
+    /// Like `Checkpointed`. The output may be recomputed too. For cheap operations of one input.
     MemoryBound,
-    /// As `Rule`, with respect to all outputs together.
+    /// Like `Rule`, for all outputs together.
     AllOutputs,
-    /// As `Rule`; the derivative adds to the gradient that the first input already has, which follows the gradients of
-    /// the outputs if there is one.
+    /// Like `Rule`. The derivative adds to the existing gradient of the first input, which is passed after the gradients of
+    /// the outputs, if there is one.
     Accumulating,
     /// By differentiating its composition.
     Composed,
-    /// Not at all.
+    /// Not differentiable.
     None,
 }
 
-/// A value that a derivative is computed from.
+/// A residual: a value that a derivative uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Residual {
-    /// The input at a position.
+    /// Input at a position.
     Input(usize),
-    /// The output at a position.
+    /// Output at a position.
     Output(usize),
-    /// The value that the backend saved at a position, which may be missing.
+    /// Value saved by the backend, at a position; may be missing.
     Saved(usize),
-    /// Nothing.
+    /// No value.
     Absent,
 }
 
-/// The values that a derivative is computed from, in the order in which it gets them.
+/// Residuals of a derivative, in the order in which it receives them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Residuals(Vec<Residual>);
 
@@ -90,7 +90,7 @@ impl Residuals {
         self
     }
 
-    /// Adds an input, or nothing where it is not needed.
+    /// Adds an input, or an absent value if the input is not needed.
     pub(crate) fn input_if(mut self, needed: bool, position: usize) -> Self {
         self.0.push(if needed { Residual::Input(position) } else { Residual::Absent });
         self
@@ -102,19 +102,19 @@ impl Residuals {
         self
     }
 
-    /// Adds values that the backend saves besides.
+    /// Adds values that the backend saves.
     pub(crate) fn saved(mut self, count: usize) -> Self {
         self.0.extend((0..count).map(Residual::Saved));
         self
     }
 
-    /// The residuals in order.
+    /// Iterates over the residuals in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Residual> + '_ {
         self.0.iter().copied()
     }
 }
 
-/// True if the gradient of the input at a position is wanted.
+/// Returns true if the input at a position needs a gradient.
 pub(crate) fn needed(needs: &[bool], position: usize) -> bool {
     needs.get(position).copied().unwrap_or_default()
 }
@@ -123,7 +123,7 @@ macro_rules! operations {
     ($($name:ident($rules:ty)),* $(,)?) => {
         /// An operation with its static parameters.
         ///
-        /// It holds no tensors, so that it can stand in a graph.
+        /// It holds no tensors, so it can be part of a graph.
         #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
         #[non_exhaustive]
         pub enum Operation {
@@ -137,7 +137,7 @@ macro_rules! operations {
         })*
 
         impl Operation {
-            /// The names of all operations.
+            /// Names of all operations.
             pub const NAMES: &'static [&'static str] = &[$(stringify!($name)),*];
 
             /// Returns the name.
@@ -145,17 +145,16 @@ macro_rules! operations {
                 match self { $(Self::$name(_) => stringify!($name),)* }
             }
 
-            /// Returns the shapes of the outputs, given those of the inputs.
+            /// Returns the shapes of the outputs from those of the inputs.
             ///
             /// # Panics
-            /// If the shapes of the inputs do not fit the operation.
+            /// If the shapes of the inputs do not match the operation.
             #[track_caller]
             pub fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
                 match self { $(Self::$name(rules) => rules.shapes(inputs),)* }
             }
 
-            /// Returns the two words of the random key that the operation draws with, if it draws. A trace puts the words of
-            /// another key in their place.
+            /// Returns the two words of the operation's random key, if it has one. A trace replaces them.
             pub fn key_mut(&mut self) -> Option<&mut [u32; 2]> {
                 match self { $(Self::$name(rules) => rules.key_mut(),)* }
             }
@@ -165,12 +164,12 @@ macro_rules! operations {
                 match self { $(Self::$name(_) => <$rules>::DIFFERENTIATION,)* }
             }
 
-            /// Returns the number of leading inputs that gradients flow to.
+            /// Returns the number of leading inputs that are differentiable.
             pub(crate) fn differentiable_inputs(&self) -> usize {
                 match self { $(Self::$name(_) => <$rules>::DIFFERENTIABLE_INPUTS,)* }
             }
 
-            /// Names the values that the derivative is computed from, given which inputs need a gradient.
+            /// Returns the residuals of the derivative, given the inputs that need a gradient.
             pub fn residuals(&self, needs: &[bool]) -> Residuals {
                 match self { $(Self::$name(rules) => rules.residuals(needs),)* }
             }
@@ -180,13 +179,13 @@ macro_rules! operations {
                 match self { $(Self::$name(rules) => rules.compose(inputs, needs),)* }
             }
 
-            /// Returns true if the derivative uses computed values besides the first output.
+            /// Returns true if the derivative uses computed values other than the first output.
             pub(crate) fn saves(&self) -> bool {
                 match self { $(Self::$name(_) => <$rules>::SAVES,)* }
             }
 
-            /// [`compose`](Self::compose) of the operations whose compositions are differentiated. For others no code is
-            /// generated: each would be compiled for each differentiating backend.
+            /// Calls [`compose`](Self::compose) for operations that are differentiated through their composition. The
+            /// restriction to these saves compile time: each composition is instantiated for each differentiating backend.
             pub(crate) fn compose_differentiable<B: Backend>(&self, inputs: Values<B>, needs: &[bool]) -> Outcome<B> {
                 match self {
                     $(Self::$name(rules) => {
@@ -199,7 +198,7 @@ macro_rules! operations {
                 }
             }
 
-            /// Computes the gradients of the inputs by Burn's operations.
+            /// Computes the gradients of the inputs with Burn's operations.
             pub fn compose_vjp<B: Backend>(&self, residuals: Values<B>, grads: Values<B>, wanted: &Wanted) -> Values<B> {
                 match self { $(Self::$name(rules) => rules.compose_vjp(residuals, grads, wanted),)* }
             }
@@ -245,8 +244,8 @@ operations! {
     Argsort(Argsort),
 }
 
-/// Runs an operation whose inputs have 16 bits in f32. The first output gets the type of the first input; other outputs
-/// and what is saved stay in f32.
+/// Runs an operation with 16-bit inputs in f32. The first output is cast to the dtype of the first input; other outputs and
+/// saved values stay in f32.
 pub(crate) fn run_in_f32<B: Backend>(operation: impl Into<Operation>, inputs: Values<B>, needs: &[bool]) -> Outcome<B> {
     let dtype = inputs.dtype(0);
     let Outcome { mut outputs, saved } = B::run(&operation.into(), inputs.widened(), needs);
@@ -255,7 +254,7 @@ pub(crate) fn run_in_f32<B: Backend>(operation: impl Into<Operation>, inputs: Va
     Outcome { outputs, saved }
 }
 
-/// Derivative of an operation whose outputs have 16 bits, in f32, in which the gradients stay.
+/// Computes the derivative of an operation with 16-bit outputs in f32. The gradients stay in f32.
 pub(crate) fn run_vjp_in_f32<B: Backend>(
     operation: impl Into<Operation>,
     residuals: Values<B>,

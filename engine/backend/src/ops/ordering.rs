@@ -1,23 +1,24 @@
-//! Functions of the order and the positions of elements: sorts, the largest elements, and ones at indices.
+//! Sorting, top-k and one-hot encoding.
 
 use burn::tensor::{Int, Tensor};
 
 use super::{Argsort, Backend, Values, functions::apply};
 
-/// Returns the positions of the elements along an axis in the order of their values; see [`Argsort`]. Burn's method of this name
-/// reads its tensor, which a trace has no values for.
+/// Returns the indices that sort the elements along an axis; see [`Argsort`]. Burn's method of this name reads the values
+/// of its tensor, which do not exist in a trace.
 ///
 /// # Panics
+/// If the axis is out of range.
 /// If there is no such axis.
 #[track_caller]
 pub fn argsort<B: Backend, const D: usize>(x: Tensor<B, D>, axis: usize, descending: bool) -> Tensor<B, D, Int> {
     Tensor::from_primitive(apply::<B>(Argsort { axis, descending }, Values::default().with(x)).take_int(0))
 }
 
-/// As [`argsort`], of integers.
+/// Sorts integers like [`argsort`].
 ///
 /// # Panics
-/// If there is no such axis.
+/// If the axis is out of range.
 #[track_caller]
 pub fn argsort_int<B: Backend, const D: usize>(
     x: Tensor<B, D, Int>,
@@ -27,10 +28,11 @@ pub fn argsort_int<B: Backend, const D: usize>(
     Tensor::from_primitive(apply::<B>(Argsort { axis, descending }, Values::default().with(x)).take_int(0))
 }
 
-/// Returns the elements along an axis in order: `jax.numpy.sort`. Each element gets the gradient of its place. Equal elements
-/// stay in order, and NaN is larger than all others.
+/// Sorts the elements along an axis: `jax.numpy.sort`. Each element gets the gradient of its sorted position. The sort is
+/// stable, and NaN is larger than all other values.
 ///
 /// # Panics
+/// If the axis is out of range.
 /// If there is no such axis.
 #[track_caller]
 pub fn sort<B: Backend, const D: usize>(x: Tensor<B, D>, axis: usize, descending: bool) -> Tensor<B, D> {
@@ -38,15 +40,16 @@ pub fn sort<B: Backend, const D: usize>(x: Tensor<B, D>, axis: usize, descending
     x.gather(axis, order)
 }
 
-/// Returns the `k` largest elements along an axis, the largest first, and their positions: `jax.lax.top_k` along any axis. Of
-/// equal elements the first comes first, NaN is larger than all others, and each element gets the gradient of its place.
+/// Returns the `k` largest elements along an axis, largest first, and their indices: `jax.lax.top_k` along any axis. Of
+/// equal elements the first comes first, NaN is larger than all other values, and each element gets the gradient of its
+/// output position.
 ///
 /// # Shapes
 /// - x `[.., n, ..]`
 /// - outputs `[.., k, ..]`
 ///
 /// # Panics
-/// If there is no such axis, or `k` is larger than it.
+/// If the axis is out of range, or `k` exceeds its size.
 #[track_caller]
 pub fn top_k<B: Backend, const D: usize>(x: Tensor<B, D>, axis: usize, k: usize) -> (Tensor<B, D>, Tensor<B, D, Int>) {
     let size = x.dims().get(axis).copied().unwrap_or_default();
@@ -55,12 +58,11 @@ pub fn top_k<B: Backend, const D: usize>(x: Tensor<B, D>, axis: usize, k: usize)
     (x.gather(axis, positions.clone()), positions)
 }
 
-/// Returns 1 at the position of each index along a new last axis, and 0 elsewhere: `jax.nn.one_hot`. An index out of range has no
-/// 1.
+/// Encodes each index as a one-hot vector along a new last axis: `jax.nn.one_hot`. An index out of range gives zeros.
 ///
 /// # Shapes
 /// - indices `[..]`
-/// - output `[.., classes]`, so that `E` is `D + 1`
+/// - output `[.., classes]`; `E` is `D + 1`
 pub fn one_hot<B: Backend, const D: usize, const E: usize>(indices: Tensor<B, D, Int>, classes: usize) -> Tensor<B, E> {
     let device = indices.device();
     let along: [usize; E] = std::array::from_fn(|axis| if axis + 1 == E { classes } else { 1 });

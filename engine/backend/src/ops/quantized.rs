@@ -1,4 +1,4 @@
-//! Products with weights that stay quantized. The compositions unpack a layer's weights each time.
+//! Products with quantized weights. The compositions dequantize a layer's weights at each call.
 
 use burn::tensor::{DType, Int, Shape, Tensor, TensorData, TensorMetadata, ops::IntTensor};
 use grove_kernels::{self as kernels, Quantization};
@@ -7,14 +7,14 @@ use super::{
     AnyTensor, Backend, Differentiation, Outcome, Residuals, Rules, Shapes, Values, Wanted, apply, shapes::with_last,
 };
 
-/// Product with the transpose of a quantized matrix, `x W^T`, without unpacking all of it where the backend can.
+/// Product with the transpose of a quantized matrix, `x W^T`. Backends with a kernel do not dequantize the whole matrix.
 ///
 /// # Shapes
-/// - inputs: `x` `[.., in]`; blocks of u8 `[out, bytes of a row]`, see [`Quantization`]
+/// - inputs: `x` `[.., in]`; u8 blocks `[out, bytes per row]`, see [`Quantization`]
 /// - output `[.., out]`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct QuantizedLinear {
-    /// The format of the blocks.
+    /// Format of the blocks.
     pub format: Quantization,
 }
 
@@ -48,14 +48,14 @@ impl Rules for QuantizedLinear {
     }
 }
 
-/// A quantized matrix in f32.
+/// Dequantizes a matrix to f32.
 ///
 /// # Shapes
-/// - input: blocks of u8 `[rows, bytes of a row]`
+/// - input: u8 blocks `[rows, bytes per row]`
 /// - output `[rows, columns]`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Dequantize {
-    /// The format of the blocks.
+    /// Format of the blocks.
     pub format: Quantization,
 }
 
@@ -69,7 +69,7 @@ impl Rules for Dequantize {
         vec![Shape::from([rows, columns_of(self.format, bytes)])]
     }
 
-    /// By way of the host.
+    /// Dequantizes on the host.
     fn compose<B: Backend>(&self, mut inputs: Values<B>, _needs: &[bool]) -> Outcome<B> {
         let blocks = Tensor::<B, 2, Int>::from_primitive(inputs.take_int(0));
         let ([rows, bytes], device) = (blocks.dims(), blocks.device());
@@ -85,14 +85,14 @@ fn columns_of(format: Quantization, bytes: usize) -> usize {
     bytes / format.block_bytes() * format.block_len()
 }
 
-/// The matrix, `[out, in]`, in a type of floating-point numbers.
+/// Dequantizes the matrix, `[out, in]`, to a floating-point dtype.
 fn dequantized<B: Backend>(blocks: IntTensor<B>, format: Quantization, dtype: DType) -> Tensor<B, 2> {
     let blocks = Values::default().with(AnyTensor::Int(blocks));
     apply(Dequantize { format }, blocks).take_tensor::<2>(0).cast(dtype)
 }
 
-/// [`QuantizedLinear`] where the device is the host: rows and blocks are copied out of their tensors, and nothing is
-/// unpacked.
+/// [`QuantizedLinear`] for tensors in host memory: rows and blocks are copied out of their tensors, and the matrix is not
+/// dequantized.
 #[cfg(feature = "candle")]
 pub(super) fn linear_on_host<B: Backend>(linear: QuantizedLinear, mut inputs: Values<B>) -> Outcome<B> {
     if inputs.dtype(0) != DType::F32 {

@@ -5,15 +5,15 @@ use grove_kernels as kernels;
 
 use super::{AnyTensor, Backend, Differentiation, Outcome, Rules, Shapes, Values};
 
-/// 32 random bits for each element, u32: those of `jax.random.bits(key)`, the same on every backend. The bits of an element
-/// depend on the key and on the element's index in row-major order.
+/// 32 random bits per element, u32: those of `jax.random.bits(key)`, the same on every backend. The bits depend on the key
+/// and on the element's row-major index.
 ///
 /// # Shapes
-/// - no inputs, but a [device](Values::on)
+/// - no inputs, only a [device](Values::on)
 /// - output: `shape`
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct RandomBits {
-    /// The two words of a random key, the high one first.
+    /// Words of the random key, high word first.
     pub key: [u32; 2],
     /// Shape of the output.
     #[serde(with = "super::shapes::sizes")]
@@ -31,7 +31,7 @@ impl Rules for RandomBits {
         Some(&mut self.key)
     }
 
-    /// By way of the host.
+    /// Generates the bits on the host.
     fn compose<B: Backend>(&self, inputs: Values<B>, _needs: &[bool]) -> Outcome<B> {
         let bits = kernels::random_bits(self.key, self.shape.num_elements());
         let bits = B::int_from_data(TensorData::new(bits, self.shape.clone()), inputs.device());

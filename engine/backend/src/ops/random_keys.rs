@@ -1,4 +1,4 @@
-//! Random keys as arrays of two words, u32: those of traced functions, whose values are not known.
+//! Random keys as arrays of two u32 words, for traced functions, in which the words are unknown.
 
 use burn::tensor::{Shape, TensorData};
 use grove_kernels::threefry::{counter, threefry2x32};
@@ -8,19 +8,19 @@ use super::{AnyTensor, Backend, Differentiation, Outcome, Rules, Shapes, Values}
 /// The two words of a random key: `jax.random.key_data`.
 ///
 /// # Shapes
-/// - no inputs, but a [device](Values::on)
+/// - no inputs, only a [device](Values::on)
 /// - output: `[2]`, u32
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct RandomKeyData {
-    /// The words, the high one first.
+    /// Words of the key, high word first.
     pub key: [u32; 2],
 }
 
-/// A key derived from a key and each of several integers, of which the low 32 bits count: `jax.random.fold_in`, and
-/// `jax.random.split` where the integers are `0..n`. They are computed on the host.
+/// Derives a key from a key and each of several integers: `jax.random.fold_in`, and `jax.random.split` for the integers
+/// `0..n`. The low 32 bits of the integers are used. The keys are computed on the host.
 ///
 /// # Shapes
-/// - inputs: the words of one key `[2]`, or of a key for each integer `[n, 2]`, u32; the integers `[n]`
+/// - inputs: one key `[2]`, or a key per integer `[n, 2]`, u32; the integers `[n]`
 /// - output: `[n, 2]`, u32
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct RandomFoldIn;

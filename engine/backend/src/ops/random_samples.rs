@@ -6,15 +6,15 @@ use grove_kernels::random::{Distribution, Samples};
 
 use super::{AnyTensor, Backend, Differentiation, Outcome, Rules, Shapes, Spec, Values, primitive};
 
-/// Samples of a distribution: those of `jax.random` with the key, the same on every backend. A sample depends on the key and
-/// on its index in row-major order. They are drawn on the host.
+/// Samples of a distribution: those of `jax.random` for the key, the same on every backend. A sample depends on the key and
+/// on its row-major index. Samples are drawn on the host.
 ///
 /// # Shapes
-/// - no inputs, but a [device](Values::on)
-/// - output: `shape`, of the backend's default type: floating-point, for integers integer, for Bernoulli's boolean
+/// - no inputs, only a [device](Values::on)
+/// - output: `shape`, in the backend's default dtype: floating-point, integer for integers, boolean for Bernoulli samples
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct RandomSamples {
-    /// The two words of a random key, the high one first.
+    /// Words of the random key, high word first.
     pub key: [u32; 2],
     /// The distribution.
     pub distribution: Distribution,
@@ -24,7 +24,7 @@ pub struct RandomSamples {
 }
 
 impl RandomSamples {
-    /// Shape and type of the output on a device.
+    /// Returns shape and dtype of the output on a device.
     pub(super) fn spec<B: Backend>(&self, device: &B::Device) -> Spec {
         let settings = get_device_settings::<B>(device);
         let dtype = match self.distribution {
@@ -56,7 +56,7 @@ impl Rules for RandomSamples {
             Samples::Integers(x) => {
                 AnyTensor::Int(Tensor::<B, 1, Int>::from_data(TensorData::new(x, [count]), device).into_primitive())
             }
-            // By way of integers, since some backends take no booleans of the host.
+            // Converted through integers, because some backends do not accept host booleans.
             Samples::Booleans(x) => AnyTensor::from_data(TensorData::new(x, [count]), device),
         };
         Values::default().with(flat.reshape(self.shape.clone())).into()

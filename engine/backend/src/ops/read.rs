@@ -1,13 +1,13 @@
-//! Reading results while the device goes on computing.
+//! Asynchronous reads of results.
 
 use burn::tensor::{TensorData, backend::ExecutionError};
 use std::{fmt, thread};
 
 type Wait = Box<dyn FnOnce() -> Result<TensorData, ExecutionError> + Send>;
 
-/// A read of a tensor that was started by [`Backend::start_read`](crate::Backend::start_read).
+/// A pending read of a tensor, started by [`Backend::start_read`](crate::Backend::start_read).
 ///
-/// Dropping it waits too: the device may be writing into memory that the read owns.
+/// Dropping it also waits: the device may still be writing into memory that the read owns.
 pub struct PendingRead {
     wait: Option<Wait>,
 }
@@ -17,7 +17,7 @@ impl PendingRead {
         Self { wait: Some(Box::new(wait)) }
     }
 
-    /// The elements, `[n]`. Waits until the device has computed them.
+    /// Waits until the device has computed the elements, and returns them, `[n]`.
     ///
     /// # Panics
     /// If the device failed.
@@ -31,9 +31,9 @@ impl PendingRead {
 impl Drop for PendingRead {
     fn drop(&mut self) {
         match self.wait.take() {
-            // A device that failed may never answer.
+            // A failed device may never answer.
             Some(wait) if thread::panicking() => std::mem::forget(wait),
-            // The values are not wanted, so that an error is none.
+            // Errors are ignored, because the values are not used.
             Some(wait) => drop(wait()),
             None => {}
         }

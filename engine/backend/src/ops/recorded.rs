@@ -1,4 +1,4 @@
-//! The recording backend: one method that hands any operation to whatever records Burn's.
+//! The recording backend: one method that passes any operation to the recorder of Burn's operations.
 
 use burn::tensor::{
     DType, IntDType, TensorData, TensorMetadata,
@@ -12,35 +12,35 @@ use grove_communicator::Communicator;
 
 use super::{AnyTensor, Backend, Operation, Outcome, RandomBits, Spec, Values, Wanted};
 
-/// A call of an operation that grove owns.
+/// A call of one of grove's operations.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum Call {
-    /// [`Backend::run`], and which inputs will need a gradient. Outputs are followed by what is saved for the derivative.
+    /// [`Backend::run`], with the inputs that need a gradient. The saved residuals follow the outputs.
     Run(Operation, Vec<bool>),
-    /// [`Backend::run_vjp`] of so many residuals, which the gradients of the outputs follow.
+    /// [`Backend::run_vjp`], with the number of residuals. The gradients of the outputs follow the residuals.
     Vjp(Operation, usize, Wanted),
 }
 
 impl Call {
-    /// Returns the two words of the random key that the call draws with, if it draws; see [`Operation::key_mut`].
+    /// Returns the two words of the call's random key, if it has one; see [`Operation::key_mut`].
     pub fn key_mut(&mut self) -> Option<&mut [u32; 2]> {
         let (Self::Run(operation, _) | Self::Vjp(operation, ..)) = self;
         operation.key_mut()
     }
 }
 
-/// A client of a router that records operations instead of running them.
+/// A router client that records operations instead of running them.
 pub trait Recorder: RunnerClient {
-    /// True if what is recorded may hold sums over ranks; see [`Backend::reduces`].
+    /// Returns true if recorded programs may contain all-reduces; see [`Backend::reduces`].
     fn reduces(&self) -> bool;
 
     /// See [`Backend::end_step`].
     fn end_step(&self, label: u64);
 
-    /// False if tensors have no values, as in a trace.
+    /// Returns false if tensors have no values, as in a trace.
     fn has_values(&self) -> bool;
 
-    /// Returns the result of a function, and forgets the operations that it recorded.
+    /// Runs a function and discards the operations that it recorded.
     fn forget<T>(&self, f: impl FnOnce() -> T) -> T;
 
     /// Records a call. A missing input or output is `None`.
@@ -52,7 +52,7 @@ pub trait Recorder: RunnerClient {
     ) -> Vec<Option<RouterTensor<Self>>>;
 }
 
-/// A router whose client records; grove-compile has it.
+/// A router with a recording client; see grove-compile.
 impl<C: RunnerChannel> Backend for BackendRouter<C>
 where
     C::Client: Recorder,
@@ -88,7 +88,7 @@ where
     fn run(operation: &Operation, inputs: Values<Self>, needs: &[bool]) -> Outcome<Self> {
         let client = client_of(&inputs);
         let (outputs, saved) = match operation {
-            // Their compositions draw on the host, and only shapes and types are asked for.
+            // Their compositions generate values on the host, but only shapes and dtypes are needed.
             Operation::RandomBits(RandomBits { shape, .. }) => {
                 (vec![Some(Spec { shape: shape.clone(), dtype: DType::U32 })], vec![])
             }
@@ -98,17 +98,17 @@ where
             }
             Operation::RandomSamples(samples) => (vec![Some(samples.spec::<Self>(inputs.device()))], vec![]),
             Operation::Dropout(_) => (vec![inputs.get(0).map(spec)], vec![]),
-            // Its composition sorts on the host.
+            // The composition sorts on the host.
             Operation::Argsort(argsort) => (vec![inputs.get(0).map(|x| argsort.spec(x))], vec![]),
-            // Its composition unpacks blocks on the host.
+            // The composition dequantizes blocks on the host.
             Operation::Dequantize(_) => {
                 let shapes = operation.shapes(&inputs.shapes()).into_iter();
                 (shapes.map(|shape| Some(Spec { shape, dtype: DType::F32 })).collect(), vec![])
             }
-            // Its composition meets the other ranks.
+            // The composition communicates with the other ranks.
             Operation::AllReduce(_) => ((0..inputs.len()).map(|i| inputs.get(i).map(spec)).collect(), vec![]),
             _ => match operation.first_step() {
-                // Of many steps, all alike.
+                // All steps are alike, so the first one determines the dtypes.
                 Some((first, steps)) => {
                     let shapes = operation.shapes(&inputs.shapes());
                     let outcome = client.forget(|| first.compose(steps.first_of_inputs(inputs.clone()), needs));
@@ -177,7 +177,7 @@ fn in_order<C: RunnerChannel>(values: Values<BackendRouter<C>>) -> Vec<Option<Te
     values.into_values().into_iter().map(|value| value.map(ir)).collect()
 }
 
-/// Tensors with the kinds of their types.
+/// Wraps each tensor in the kind of its dtype.
 fn values<C: RunnerChannel>(tensors: Vec<Option<RouterTensor<C::Client>>>) -> Values<BackendRouter<C>> {
     let kind = |x: RouterTensor<C::Client>| match x.dtype() {
         dtype if dtype.is_float() => AnyTensor::Float(x),

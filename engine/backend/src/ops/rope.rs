@@ -4,15 +4,15 @@ use burn::tensor::{Shape, Tensor};
 
 use super::{AnyTensor, Backend, Outcome, Residuals, Rules, Shapes, Values, Wanted, primitive};
 
-/// Rotary position embedding (Su et al., 2021): rotates pairs of values, as points of a plane, by the angles of their
-/// position. No gradient flows to the angles.
+/// Rotary position embedding (Su et al., 2021): rotates pairs of values by the angles of their position. The angles get no
+/// gradient.
 ///
 /// # Shapes
 /// - inputs: `x` `[b, t, n_head, head_dim]`; `cos` and `sin` `[b or 1, t, head_dim / 2]`
-/// - output as `x`
+/// - output: the shape of `x`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Rope {
-    /// True if the values of a pair are neighbours; else they are half of the last axis apart.
+    /// If true, the values of a pair are adjacent; otherwise half of the last axis apart.
     pub interleaved: bool,
 }
 
@@ -39,7 +39,7 @@ impl Rules for Rope {
         let [b, t, n_head, head_dim] = shape;
         let half = head_dim / 2;
         let [cos, sin] = [1, 2].map(|i| inputs.take_tensor::<3>(i).unsqueeze_dim::<4>(2)); // [b or 1, t, 1, half]
-        // Interleaved, the partners are columns of pairs.
+        // In the interleaved layout, a pair is a row of two columns.
         let pairs = x.clone().reshape([b, t, n_head * half, 2]);
         let part = |i: usize| match self.interleaved {
             true => pairs.clone().narrow(3, i, 1).reshape([b, t, n_head, half]),
@@ -57,7 +57,7 @@ impl Rules for Rope {
         Outcome::new([primitive(y)])
     }
 
-    /// Rotates the gradient back.
+    /// Rotates the gradient by the negative angles.
     fn compose_vjp<B: Backend>(&self, mut residuals: Values<B>, mut grads: Values<B>, _wanted: &Wanted) -> Values<B> {
         let (cos, sin) = (residuals.take(0), B::float_neg(residuals.take_float(1)));
         let inputs = [grads.take(0), cos, Some(AnyTensor::Float(sin))].into_iter().collect();

@@ -9,15 +9,15 @@ use super::{
     primitive,
 };
 
-/// Each row less its mean, over the root of its variance plus `eps`, scaled and shifted: a layer norm (Ba et al., 2016).
-/// Not centred, an RMS norm (Zhang and Sennrich, 2019). Rows of 16 bits are normalised in f32.
+/// Layer norm (Ba et al., 2016): subtracts the mean of each row, divides by the square root of its variance plus `eps`,
+/// scales and shifts. Without centring, an RMS norm (Zhang and Sennrich, 2019). 16-bit rows are normalised in f32.
 ///
 /// # Shapes
 /// - inputs: `x` `[rows, size]`; weight and optional bias `[size]`
-/// - outputs: as `x`; means and inverse roots `[rows, 2]`, in f32 where rows have 16 bits, through which no gradient flows
+/// - outputs: the shape of `x`; means and inverse roots `[rows, 2]`, in f32 for 16-bit rows, which get no gradient
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct RowNorm {
-    /// True if the mean is subtracted from each row first: in a layer norm, but not in an RMS norm.
+    /// If true, the mean is subtracted from each row first: layer norm. If false, RMS norm.
     pub centred: bool,
     /// Added to the variance for numerical stability.
     #[serde(with = "grove_kernels::exact")]
@@ -48,7 +48,7 @@ impl Rules for RowNorm {
         let mean = if self.centred { x.clone().mean_dim(1) } else { x.clone().narrow(1, 0, 1).zeros_like() }; // [rows, 1]
         let centred = if self.centred { x - mean.clone() } else { x };
         let inverse = centred.clone().powi_scalar(2).mean_dim(1).add_scalar(self.eps).sqrt().recip(); // [rows, 1]
-        // LLaMA's layers round before they scale.
+        // Rounded before scaling, as in LLaMA's layers.
         let y = (centred * inverse.clone()).cast(dtype) * scale_or_shift(inputs.take_float(1));
         let y = match inputs.take_optional_float(2) {
             Some(bias) => y + scale_or_shift(bias),

@@ -1,44 +1,43 @@
-//! Drawing tokens from logits where the logits lie, so that a token is all that the host reads.
+//! Sampling of tokens on the device of the logits, so that the host reads only token ids.
 
 use burn::tensor::{Int, Tensor, ops::IntTensor};
 
 use super::{Backend, PendingRead};
 
-/// Settings of [`Backend::sample`]. The steps follow each other in the order of the fields, as in transformers.
+/// Options of [`Backend::sample`]. They are applied in the order of the fields, as in transformers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SampleOptions {
-    /// Divides positive logits, and multiplies negative ones, of tokens that have occurred.
+    /// Divisor of positive logits, and factor of negative logits, of tokens that have occurred.
     pub repetition_penalty: f32,
-    /// Divides the logits; with 0 the largest logit is taken, and what follows does not count.
+    /// Divisor of the logits. With 0 the largest logit is selected, and the options below are ignored.
     pub temperature: f32,
-    /// Keeps the k largest logits, and those equal to the last of them.
+    /// Retains the k largest logits, and those equal to the k-th.
     pub top_k: Option<usize>,
-    /// Keeps the fewest largest logits whose probabilities add up to this.
+    /// Retains the smallest set of most likely tokens whose probabilities sum to at least this.
     pub top_p: Option<f32>,
-    /// Keeps tokens at least this times as likely as the likeliest.
+    /// Retains tokens whose probability is at least this fraction of the largest.
     pub min_p: Option<f32>,
-    /// The two words of the random key, the high one first. Row `i` draws with what `fold_in(key, i)` is in JAX.
+    /// Words of the random key, high word first. Row `i` uses JAX's `fold_in(key, i)`.
     pub key: [u32; 2],
 }
 
 /// Result of [`sample`].
 #[derive(Debug)]
 pub struct Sampled<B: Backend> {
-    /// The tokens, `[rows]`, on the device. 0 where none could be drawn.
+    /// Tokens on the device, `[rows]`; 0 for rows that cannot be sampled.
     pub tokens: Tensor<B, 1, Int>,
-    /// The tokens that have occurred, with those that were drawn.
+    /// Tokens that have occurred, including the sampled ones.
     pub occurred: Option<Tensor<B, 2, Int>>,
-    /// The tokens on their way to the host.
+    /// Copy of the tokens to the host, in progress.
     pub pending: PendingTokens,
 }
 
-/// Tokens on their way from a device to the host. Dropping it waits too, as for [`PendingRead`].
+/// A pending copy of tokens from a device to the host. Dropping it also waits, like [`PendingRead`].
 #[derive(Debug)]
 pub struct PendingTokens(pub(super) PendingRead);
 
 impl PendingTokens {
-    /// Waits for the tokens of all rows. `None` where a row had NaN or infinity among its logits, or nothing but minus
-    /// infinity.
+    /// Waits for the tokens of all rows. `None` for rows whose logits contain NaN or infinity, or are all minus infinity.
     ///
     /// # Panics
     /// If the device failed.
@@ -50,19 +49,19 @@ impl PendingTokens {
 /// The primitives of [`Sampled`].
 pub type SampledPrimitives<B> = (IntTensor<B>, Option<IntTensor<B>>, PendingTokens);
 
-/// Draws a token for each row of logits on the device: the largest of processed logit plus Gumbel noise, the first of equal
-/// ones. `None` on backends that leave it to the host; see [`Backend::SAMPLES`].
+/// Samples a token for each row of logits on the device: the argmax of processed logits plus Gumbel noise, the first of
+/// equal maxima. `None` on backends that leave sampling to the host; see [`Backend::SAMPLES`].
 ///
-/// Random bits, counts and thresholds of top-k are those of the host. Probabilities are summed in f32, in another order, and
-/// a device may round divisions and logarithms differently, so that a token can be another than the host's where two are as
-/// good as equal.
+/// Random bits, counts and top-k thresholds equal the host's. Probabilities are summed in f32 in another order, and a
+/// device may round divisions and logarithms differently, so a token may differ from the host's if two candidates are
+/// almost equal.
 ///
 /// # Shapes
 /// - logits `[rows, classes]`
-/// - occurred `[rows, classes]`: not 0 for tokens that have occurred; needed where the repetition penalty is not 1
+/// - occurred `[rows, classes]`: nonzero for tokens that have occurred; required if the repetition penalty is not 1
 ///
 /// # Panics
-/// If a repetition penalty comes without the tokens that have occurred.
+/// If a repetition penalty is given without the tokens that have occurred.
 pub fn sample<B: Backend>(
     logits: Tensor<B, 2>,
     occurred: Option<Tensor<B, 2, Int>>,

@@ -1,14 +1,14 @@
-//! Several tensors times one factor.
+//! Multiplication of several tensors by one factor.
 
 use burn::tensor::{Shape, TensorMetadata, ops::FloatTensor};
 
 use super::{Backend, Differentiation, Outcome, Rules, Shapes, Values, flat, primitive};
 
-/// Several tensors, each times one factor, all of one type.
+/// Multiplies several tensors by one factor. All have the same dtype.
 ///
 /// # Shapes
 /// - inputs: the factor `[1]`; any number of tensors of any shapes
-/// - outputs: as the tensors
+/// - outputs: the shapes of the tensors
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Scale;
 

@@ -9,7 +9,7 @@ use super::{
     primitive,
 };
 
-/// Factor of all values, and a further one of `exp(x) - 1` for negative `x`.
+/// Scale of all values; `ALPHA` also multiplies `exp(x) - 1` for negative `x`.
 const SCALE: f64 = 1.050_700_987_355_480_5;
 const ALPHA: f64 = 1.673_263_242_354_377_2;
 
@@ -36,7 +36,7 @@ impl Rules for Selu {
             return run_in_f32(*self, inputs, needs);
         }
         let x = inputs.take_float(0);
-        // With a derivative of 0 at 0, where the other part has one.
+        // Derivative 0 at 0, where the negative branch has its own derivative.
         let negative = flat::<B>(x.clone()).lower_equal_elem(0.0);
         let above = B::float_reshape(primitive(flat::<B>(x.clone()).mask_fill(negative, 0.0)), x.shape());
         let below = shift::<B>(B::float_exp(B::float_clamp_max(x, Scalar::from(0.0))), -1.0);

@@ -1,8 +1,8 @@
-//! Shapes of an operation's inputs, and the rules that they keep.
+//! Input shapes of an operation and their checks.
 
 use burn::tensor::{DType, Shape};
 
-/// Shapes of the inputs of an operation, by position.
+/// Shapes of an operation's inputs, by position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shapes(Vec<Option<Shape>>);
 
@@ -13,29 +13,29 @@ impl FromIterator<Option<Shape>> for Shapes {
 }
 
 impl Shapes {
-    /// The number of positions.
+    /// Number of positions.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Returns the sizes at a position; none where nothing is given.
+    /// Returns the sizes at a position; `None` if the input is missing.
     pub fn get(&self, position: usize) -> Option<&[usize]> {
         self.0.get(position)?.as_ref().map(|shape| &shape[..])
     }
 
-    /// Returns all shapes that are given.
+    /// Iterates over all present shapes.
     pub fn given(&self) -> impl Iterator<Item = &Shape> {
         self.0.iter().flatten()
     }
 
-    /// The sizes at a position; panics where the tensor is missing or has not `D` axes.
+    /// Returns the sizes at a position. Panics if the tensor is missing or its rank is not `D`.
     #[track_caller]
     pub(super) fn dims<const D: usize>(&self, operation: &str, position: usize) -> [usize; D] {
         let dims = self.get(position).and_then(|sizes| sizes.try_into().ok());
         dims.unwrap_or_else(|| self.refuse(operation, &format!("input {position} has {D} axes")))
     }
 
-    /// Panics with the operation, the shapes and the rule unless the rule holds.
+    /// Panics with the operation, the shapes and the rule if the rule does not hold.
     #[track_caller]
     pub(super) fn require(&self, holds: bool, operation: &str, rule: &str) {
         if !holds {
@@ -43,7 +43,7 @@ impl Shapes {
         }
     }
 
-    /// Panics unless an optional input is missing or has a shape.
+    /// Panics unless an optional input is missing or has the wanted shape.
     #[track_caller]
     pub(super) fn require_optional(&self, position: usize, wanted: &[usize], operation: &str, rule: &str) {
         self.require(self.get(position).is_none_or(|sizes| sizes == wanted), operation, rule);
@@ -56,49 +56,49 @@ impl Shapes {
     }
 }
 
-/// Shape and type of a tensor.
+/// Shape and dtype of a tensor.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Spec {
-    /// The shape.
+    /// Shape.
     #[serde(with = "sizes")]
     pub shape: Shape,
-    /// The type of the elements.
+    /// Dtype of the elements.
     pub dtype: DType,
 }
 
-/// Inputs whose gradients are wanted, by position, with their shapes and types.
+/// Inputs that need a gradient, by position, with their shapes and dtypes.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Wanted(Vec<Option<Spec>>);
 
 impl Wanted {
-    /// Creates it from the inputs whose gradients are wanted.
+    /// Creates the list; `None` marks inputs that need no gradient.
     pub fn new(inputs: Vec<Option<Spec>>) -> Self {
         Self(inputs)
     }
 
-    /// Returns the input at a position, if its gradient is wanted.
+    /// Returns the input at a position, if it needs a gradient.
     pub fn get(&self, position: usize) -> Option<&Spec> {
         self.0.get(position)?.as_ref()
     }
 
-    /// Returns for each of `N` inputs whether its gradient is wanted.
+    /// Returns for each of the first `N` inputs if it needs a gradient.
     pub fn needs<const N: usize>(&self) -> [bool; N] {
         std::array::from_fn(|position| self.get(position).is_some())
     }
 
-    /// Returns for each input whether its gradient is wanted.
+    /// Returns for each input if it needs a gradient.
     pub fn all_needs(&self) -> Vec<bool> {
         self.0.iter().map(Option::is_some).collect()
     }
 
-    /// Returns the input at a position whose gradient is wanted.
+    /// Returns the input at a position, which must need a gradient.
     #[track_caller]
     pub fn spec(&self, position: usize) -> &Spec {
         self.get(position).expect("an input whose gradient is wanted")
     }
 }
 
-/// Shape with another last axis.
+/// Replaces the last axis of a shape.
 pub(super) fn with_last(sizes: &[usize], last: usize) -> Shape {
     let mut shape = Shape::from(sizes.to_vec());
     let axis = shape.num_dims() - 1;
@@ -106,7 +106,7 @@ pub(super) fn with_last(sizes: &[usize], last: usize) -> Shape {
     shape
 }
 
-/// Shapes in files: lists of sizes.
+/// Serialised shapes: lists of sizes.
 pub(super) mod sizes {
     use burn::tensor::Shape;
     use serde::{Deserialize, Deserializer, Serializer};

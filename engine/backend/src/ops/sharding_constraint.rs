@@ -1,17 +1,18 @@
-//! Places of arrays on meshes of devices, inside of functions.
+//! Sharding of arrays within functions.
 
 use burn::tensor::Shape;
 
 use super::{Backend, Outcome, Rules, Shapes, Values, Wanted};
 
-/// The input as it is. A compiler for several devices makes it lie as said on their mesh; its gradient lies as it does.
+/// Returns the input unchanged. A compiler for several devices shards the value over their mesh as specified, and its
+/// gradient in the same way.
 ///
 /// # Shapes
-/// - input: of any rank, of floating-point numbers
-/// - output as the input
+/// - input: floating-point, any rank
+/// - output: the shape of the input
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ShardingConstraint {
-    /// For each axis of the array the names of the mesh's axes over which it is split. Axes that are not mentioned are whole.
+    /// Names of the mesh axes over which each array axis is split; none if it is not split. Trailing axes may be omitted.
     pub axes: Vec<Vec<String>>,
 }
 

@@ -1,24 +1,24 @@
-//! Images seen from the pixels of a window that steps over them.
+//! Sliding windows over images.
 
 use burn::tensor::Tensor;
 use std::ops::Range;
 
 use super::Backend;
 
-/// An image whose rows and columns are divided by the strides, so that what all windows have at one of their pixels is a part
-/// of it without gaps.
+/// A padded image with rows and columns split by the stride, so that the values at one offset of all windows form a
+/// contiguous slice.
 pub(super) struct Strided<B: Backend> {
     /// `[b, c, rows, stride, columns, stride]`.
     x: Tensor<B, 6>,
-    /// Windows, down and right.
+    /// Number of windows, vertically and horizontally.
     out: [usize; 2],
     padding: [usize; 2],
     size: [usize; 2],
 }
 
 impl<B: Backend> Strided<B> {
-    /// An image `[b, c, h, w]`, around which `outside` stands. `reach` is the height and width of a window, and `out` the
-    /// number of windows, down and right.
+    /// Pads an image `[b, c, h, w]` with the value `outside`. `reach` is the height and width of a window, and `out` the
+    /// number of windows, vertically and horizontally.
     pub(super) fn new(
         x: Tensor<B, 4>,
         out: [usize; 2],
@@ -29,7 +29,7 @@ impl<B: Backend> Strided<B> {
     ) -> Self {
         let [b, c, h, w] = x.dims();
         let ([down, right], [top, left]) = (stride, padding);
-        // As far as a window may reach, in whole strides.
+        // Large enough for every window, in multiples of the stride.
         let rows = [0, 1].map(|i| out[i] - 1 + reach[i].div_ceil(stride[i]));
         let rows = [0, 1].map(|i| rows[i].max(([h, w][i] + padding[i]).div_ceil(stride[i])));
         let whole = Tensor::<B, 4>::full([b, c, rows[0] * down, rows[1] * right], outside, &x.device());
@@ -44,13 +44,13 @@ impl<B: Backend> Strided<B> {
         [0..b, 0..c, range(0), place[0]..place[0] + 1, range(1), place[1]..place[1] + 1]
     }
 
-    /// The values of all windows at one of their pixels, `[b, c, h_out, w_out]`.
+    /// Values of all windows at one offset, `[b, c, h_out, w_out]`.
     pub(super) fn at(&self, row: usize, column: usize) -> Tensor<B, 4> {
         let [b, c, ..] = self.x.dims();
         self.x.clone().slice(self.ranges(row, column)).reshape([b, c, self.out[0], self.out[1]])
     }
 
-    /// Adds to the values of all windows at one of their pixels.
+    /// Adds to the values of all windows at one offset.
     pub(super) fn add_at(&mut self, row: usize, column: usize, y: Tensor<B, 4>) {
         let [b, c, ..] = self.x.dims();
         let sum = self.at(row, column) + y;
@@ -58,7 +58,7 @@ impl<B: Backend> Strided<B> {
         self.x = self.x.clone().slice_assign(self.ranges(row, column), sum);
     }
 
-    /// The image, `[b, c, h, w]`.
+    /// Returns the image without padding, `[b, c, h, w]`.
     pub(super) fn image(self) -> Tensor<B, 4> {
         let [b, c, rows, down, columns, right] = self.x.dims();
         let ([h, w], [top, left]) = (self.size, self.padding);
@@ -66,7 +66,7 @@ impl<B: Backend> Strided<B> {
     }
 }
 
-/// The pixels of a window, row by row.
+/// Offsets of a window's pixels, in row-major order.
 pub(super) fn pixels(kernel: [usize; 2]) -> impl Iterator<Item = (usize, usize)> {
     (0..kernel[0]).flat_map(move |row| (0..kernel[1]).map(move |column| (row, column)))
 }

@@ -4,10 +4,10 @@ use burn::tensor::{Shape, ops::FloatTensor};
 
 use super::{Backend, Differentiation, Outcome, Rules, Shapes, Values, at_least_f32, flat, primitive};
 
-/// Sum of the squares of all elements of several tensors of one type, in f32 of values of 16 bits.
+/// Sum of the squares of all elements of several tensors of one dtype; 16-bit values are summed in f32.
 ///
 /// # Shapes
-/// - inputs: at least one tensor, of any shapes
+/// - inputs: at least one tensor, any shapes
 /// - output `[1]`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SumOfSquares;
@@ -25,7 +25,7 @@ impl Rules for SumOfSquares {
     }
 }
 
-/// The sum of what a function gives for each tensor.
+/// Sums the results of a function over all tensors.
 pub(super) fn sum<B: Backend>(inputs: Values<B>, f: impl Fn(FloatTensor<B>) -> FloatTensor<B>) -> Outcome<B> {
     Outcome::new(inputs.into_floats().into_iter().map(f).reduce(B::float_add))
 }

@@ -1,4 +1,4 @@
-//! The gate of LLaMA's feed-forward layers.
+//! The gated activation of LLaMA's feed-forward layers.
 
 use burn::tensor::{Shape, activation};
 
@@ -8,7 +8,7 @@ use super::{
     primitive,
 };
 
-/// `silu(gate) * up`, with `silu(x) = x / (1 + exp(-x))`: SwiGLU between its linear maps (Shazeer, 2020).
+/// `silu(gate) * up` with `silu(x) = x / (1 + exp(-x))`: the activation of SwiGLU (Shazeer, 2020).
 ///
 /// # Shapes
 /// - inputs: gate and up, and the output, `[b, t, size]`
@@ -34,7 +34,8 @@ impl Rules for SwiGlu {
         Outcome::new([primitive(activation::silu(gate) * up)])
     }
 
-    /// In f16 a large gate times a gradient is infinite, and times a sigmoid of 0 then NaN, hence f32.
+    /// 16-bit gradients are computed in f32: in f16 a large gate times a gradient may be infinite, and infinity times a
+    /// sigmoid of 0 is NaN.
     fn compose_vjp<B: Backend>(&self, residuals: Values<B>, mut grads: Values<B>, wanted: &Wanted) -> Values<B> {
         if grads.is_half() {
             return run_vjp_in_f32(*self, residuals, grads, wanted);

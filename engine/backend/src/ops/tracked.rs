@@ -1,4 +1,4 @@
-//! Tensors in the graph of a differentiating backend, and operations with several outputs there.
+//! Graph tensors of a differentiating backend, and operations with several outputs.
 
 use burn::tensor::{backend::AutodiffBackend, ops::FloatTensor};
 use burn_autodiff::{
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::{AnyTensor, Backend, Values};
 use crate::Autodiff;
 
-/// Tensors without their nodes of the graph.
+/// Removes the graph nodes from tensors.
 pub(super) fn inner<B: Backend, C: CheckpointStrategy>(values: Values<Autodiff<B, C>>) -> Values<B> {
     let device = values.given_device().cloned();
     let inner = |value: AnyTensor<Autodiff<B, C>>| match value {
@@ -22,12 +22,12 @@ pub(super) fn inner<B: Backend, C: CheckpointStrategy>(values: Values<Autodiff<B
     values.into_values().into_iter().map(|value| value.map(inner)).collect::<Values<B>>().on_device(device)
 }
 
-/// Tensors through which no gradient flows.
+/// Wraps tensors without gradients.
 pub(super) fn untracked<B: Backend, C: CheckpointStrategy>(values: Values<B>) -> Values<Autodiff<B, C>> {
     values.into_values().into_iter().map(|value| value.map(lifted)).collect()
 }
 
-/// A tensor through which no gradient flows.
+/// Wraps a tensor without a gradient.
 pub(super) fn lifted<B: Backend, C: CheckpointStrategy>(value: AnyTensor<B>) -> AnyTensor<Autodiff<B, C>> {
     match value {
         AnyTensor::Float(x) => AnyTensor::Float(<Autodiff<B, C> as AutodiffBackend>::from_inner(x)),
@@ -36,10 +36,10 @@ pub(super) fn lifted<B: Backend, C: CheckpointStrategy>(value: AnyTensor<B>) -> 
     }
 }
 
-/// Gradients of the outputs of an operation whose derivative needs all of them, left here by [`Part`]s.
+/// Gradients of the outputs of an operation whose derivative needs all of them, stored by its [`Part`]s.
 pub(super) type Slots<B> = Arc<Mutex<Vec<Option<FloatTensor<B>>>>>;
 
-/// Backward step of one of several outputs. Its parent is the step of the operation, which the graph runs after all of them.
+/// Backward step of one of several outputs. Its parent is the step of the operation, which the graph runs after all parts.
 #[derive(Debug)]
 pub(super) struct Part;
 

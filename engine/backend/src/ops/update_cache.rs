@@ -1,22 +1,22 @@
-//! Writing new positions into a cache of keys and values.
+//! Appending positions to a key-value cache.
 
 use burn::tensor::{Shape, Slice, TensorMetadata, ops::FloatTensor};
 use std::ops::Range;
 
 use super::{Backend, Differentiation, Outcome, Rules, Shapes, Values};
 
-/// Writes the keys and values of new positions into a cache's buffers, in place where nothing else holds a buffer; gives
-/// the buffers, and of each the positions that are seen.
+/// Writes the keys and values of new positions into a cache's buffers, in place if nothing else holds the buffer. Returns
+/// the buffers and the requested slices of them.
 ///
 /// # Shapes
 /// - inputs: buffers of keys and of values `[b, n_kv_head, capacity, head_dim]`; new keys and values
 ///   `[b, n_kv_head, t, head_dim]`
-/// - outputs: the buffers; keys and values that are seen `[b, n_kv_head, seen, head_dim]`
+/// - outputs: the buffers; the requested slices of keys and values, `[b, n_kv_head, seen, head_dim]`
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct UpdateCache {
-    /// Position of the buffers that the first new one is written to.
+    /// Buffer position of the first new position.
     pub at: usize,
-    /// Positions of the buffers that are given back.
+    /// Buffer positions to return.
     pub seen: Range<usize>,
 }
 
@@ -49,7 +49,7 @@ impl Rules for UpdateCache {
 }
 
 impl UpdateCache {
-    /// A buffer with new positions in it, and those that are seen.
+    /// Returns the updated buffer and its slice `seen`.
     fn write<B: Backend>(&self, buffer: FloatTensor<B>, new: FloatTensor<B>) -> [FloatTensor<B>; 2] {
         let positions = |range: Range<usize>| [Slice::full(), Slice::full(), range.into(), Slice::full()];
         let t = new.shape()[2];

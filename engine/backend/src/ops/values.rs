@@ -11,9 +11,9 @@ use super::{
     precision::{is_half, widened},
 };
 
-/// Inputs, outputs, residuals or gradients of an operation, by position. Optional ones that are not given are `None`.
+/// Inputs, outputs, residuals or gradients of an operation, by position. Missing optional values are `None`.
 ///
-/// Values are taken out by move: a kernel writes in place where it gets the only handle of a tensor.
+/// Values are taken by move: a kernel can write in place if it receives the only handle of a tensor.
 #[derive(Clone, Debug)]
 pub struct Values<B: Backend> {
     values: Vec<Option<AnyTensor<B>>>,
@@ -33,7 +33,7 @@ impl<B: Backend> FromIterator<Option<AnyTensor<B>>> for Values<B> {
 }
 
 impl<B: Backend> Values<B> {
-    /// Creates an empty list on a device, as the inputs of an operation that only creates.
+    /// Creates an empty list with a device, for operations without inputs.
     pub fn on(device: &<B as BackendTypes>::Device) -> Self {
         Self { values: Vec::new(), device: Some(device.clone()) }
     }
@@ -43,39 +43,39 @@ impl<B: Backend> Values<B> {
         values.into_iter().map(|x| Some(AnyTensor::Float(x))).collect()
     }
 
-    /// Creates a list of floating-point tensors, some of which are not given.
+    /// Creates a list of floating-point tensors, some of which may be missing.
     pub fn optional_floats(values: impl IntoIterator<Item = Option<FloatTensor<B>>>) -> Self {
         values.into_iter().map(|x| x.map(AnyTensor::Float)).collect()
     }
 
-    /// Adds a value at the end.
+    /// Appends a value.
     pub fn with(self, value: impl Into<AnyTensor<B>>) -> Self {
         self.with_optional(Some(value))
     }
 
-    /// Adds a value at the end, or a position without one.
+    /// Appends a value or an empty position.
     pub fn with_optional(mut self, value: Option<impl Into<AnyTensor<B>>>) -> Self {
         self.values.push(value.map(Into::into));
         self
     }
 
-    /// The number of positions.
+    /// Number of positions.
     pub(crate) fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// Returns the device that was [given](Self::on) in place of inputs.
+    /// Returns the [device](Self::on) of an operation without inputs.
     #[track_caller]
     pub fn device(&self) -> &<B as BackendTypes>::Device {
         self.device.as_ref().expect("an operation without inputs has a device")
     }
 
-    /// Returns the device that was [given](Self::on), if any.
+    /// Returns the [device](Self::on), if the list was created with one.
     pub(super) fn given_device(&self) -> Option<&<B as BackendTypes>::Device> {
         self.device.as_ref()
     }
 
-    /// The same values on a device, if one is given.
+    /// Sets the device.
     pub(super) fn on_device(self, device: Option<<B as BackendTypes>::Device>) -> Self {
         Self { device, ..self }
     }
@@ -105,18 +105,18 @@ impl<B: Backend> Values<B> {
         self.given(position).shape()
     }
 
-    /// Returns the type of the value at a position.
+    /// Returns the dtype of the value at a position.
     #[track_caller]
     pub fn dtype(&self, position: usize) -> DType {
         self.given(position).dtype()
     }
 
-    /// Takes the value out of a position.
+    /// Takes the value at a position.
     pub fn take(&mut self, position: usize) -> Option<AnyTensor<B>> {
         self.values.get_mut(position)?.take()
     }
 
-    /// Takes the floating-point tensor out of a position.
+    /// Takes the floating-point tensor at a position.
     #[track_caller]
     pub fn take_float(&mut self, position: usize) -> FloatTensor<B> {
         match self.take(position) {
@@ -125,23 +125,23 @@ impl<B: Backend> Values<B> {
         }
     }
 
-    /// Takes the floating-point tensor out of a position, if there is one.
+    /// Takes the floating-point tensor at a position, if present.
     pub fn take_optional_float(&mut self, position: usize) -> Option<FloatTensor<B>> {
         self.get(position).is_some().then(|| self.take_float(position))
     }
 
-    /// Takes the floating-point tensor out of a position.
+    /// Takes the floating-point tensor at a position, with rank `D`.
     #[track_caller]
     pub fn take_tensor<const D: usize>(&mut self, position: usize) -> Tensor<B, D> {
         float(self.take_float(position))
     }
 
-    /// Puts a floating-point tensor into a position.
+    /// Sets the floating-point tensor at a position.
     pub(super) fn put_float(&mut self, position: usize, x: FloatTensor<B>) {
         self.values[position] = Some(AnyTensor::Float(x));
     }
 
-    /// Takes the integer tensor out of a position.
+    /// Takes the integer tensor at a position.
     #[track_caller]
     pub fn take_int(&mut self, position: usize) -> IntTensor<B> {
         match self.take(position) {
@@ -150,7 +150,7 @@ impl<B: Backend> Values<B> {
         }
     }
 
-    /// Takes the boolean tensor out of a position.
+    /// Takes the boolean tensor at a position.
     #[track_caller]
     pub fn take_bool(&mut self, position: usize) -> BoolTensor<B> {
         match self.take(position) {
@@ -159,12 +159,12 @@ impl<B: Backend> Values<B> {
         }
     }
 
-    /// Takes the integer tensor out of a position, if there is one.
+    /// Takes the integer tensor at a position, if present.
     pub fn take_optional_int<const D: usize>(&mut self, position: usize) -> Option<Tensor<B, D, Int>> {
         self.get(position).is_some().then(|| Tensor::from_primitive(self.take_int(position)))
     }
 
-    /// Takes the boolean tensor out of a position, if there is one.
+    /// Takes the boolean tensor at a position, if present.
     pub fn take_optional_bool<const D: usize>(&mut self, position: usize) -> Option<Tensor<B, D, Bool>> {
         match self.take(position)? {
             AnyTensor::Bool(x) => Some(Tensor::from_primitive(x)),
@@ -172,13 +172,13 @@ impl<B: Backend> Values<B> {
         }
     }
 
-    /// Takes the first `N` values, all of them floating-point tensors.
+    /// Takes the first `N` values, which must be floating-point tensors.
     #[track_caller]
     pub fn take_floats<const N: usize>(mut self) -> [FloatTensor<B>; N] {
         std::array::from_fn(|position| self.take_float(position))
     }
 
-    /// Takes all values, each of them a floating-point tensor.
+    /// Takes all values, which must be floating-point tensors.
     #[track_caller]
     pub fn into_floats(mut self) -> Vec<FloatTensor<B>> {
         (0..self.len()).map(|position| self.take_float(position)).collect()
@@ -189,7 +189,7 @@ impl<B: Backend> Values<B> {
         self.values
     }
 
-    /// Returns true if all floating-point tensors have 32 bits.
+    /// Returns true if all floating-point tensors are f32.
     pub fn all_f32(&self) -> bool {
         let is_f32 = |value: &AnyTensor<B>| !matches!(value, AnyTensor::Float(x) if x.dtype() != DType::F32);
         self.values.iter().flatten().all(is_f32)
@@ -200,7 +200,7 @@ impl<B: Backend> Values<B> {
         self.get(0).is_some_and(|x| is_half(x.dtype()))
     }
 
-    /// Casts floating-point tensors of 16 bits to f32.
+    /// Casts 16-bit floating-point tensors to f32.
     pub(super) fn widened(self) -> Self
     where
         B: super::Backend,
@@ -212,7 +212,7 @@ impl<B: Backend> Values<B> {
         Self { values: self.values.into_iter().map(|value| value.map(wide)).collect(), ..self }
     }
 
-    /// Returns true if all values are given and have these shapes.
+    /// Returns true if the present values have these shapes.
     pub(super) fn have(&self, shapes: &[Shape]) -> bool {
         self.values.iter().flatten().map(AnyTensor::shape).eq(shapes.iter().cloned())
     }
@@ -237,9 +237,9 @@ fn wrong<B: Backend>(wanted: &str, position: usize, found: Option<&AnyTensor<B>>
 /// Result of an operation.
 #[derive(Clone, Debug)]
 pub struct Outcome<B: Backend> {
-    /// The outputs.
+    /// Outputs.
     pub outputs: Values<B>,
-    /// Saved for the derivative, apart from inputs and outputs; see [`Residuals`](super::Residuals).
+    /// Values saved for the derivative, in addition to inputs and outputs; see [`Residuals`](super::Residuals).
     pub saved: Values<B>,
 }
 
@@ -249,7 +249,7 @@ impl<B: Backend> Outcome<B> {
         Self { outputs: Values::floats(outputs), saved: Values::default() }
     }
 
-    /// The same result with what is saved for the derivative, if anything.
+    /// Adds values saved for the derivative.
     pub fn saving(self, saved: impl IntoIterator<Item = FloatTensor<B>>) -> Self {
         Self { saved: Values::floats(saved), ..self }
     }

@@ -5,7 +5,7 @@ use grove_backend::{AnyTensor, Autodiff, Backend};
 
 use crate::common;
 
-/// Returns pseudo-random numbers, the same on every backend.
+/// Returns pseudo-random values, the same on every backend.
 pub fn numbers<B: Backend, const D: usize>(shape: [usize; D], seed: u64, device: &B::Device) -> Tensor<B, D> {
     let count = shape.iter().product::<usize>() as u64;
     let hash = |i: u64| (i + seed).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
@@ -17,7 +17,7 @@ pub fn float<B: Backend, const D: usize>(x: AnyTensor<B>) -> Tensor<B, D> {
     x.into_float().expect("a floating-point tensor")
 }
 
-/// The numbers of a tensor, in order.
+/// Returns the values of a tensor, in row-major order.
 pub fn values<B: Backend, const D: usize>(x: Tensor<B, D>) -> Vec<f64> {
     x.into_data().iter().collect()
 }
@@ -25,7 +25,7 @@ pub fn values<B: Backend, const D: usize>(x: Tensor<B, D>) -> Vec<f64> {
 /// A function of flat tensors on the differentiating backend.
 pub type Function<'a, B> = &'a dyn Fn(&[Tensor<Autodiff<B>, 1>]) -> Tensor<Autodiff<B>, 1>;
 
-/// Compares the values of two functions and their gradients, for each choice of the inputs that need one.
+/// Compares the values of two functions and their gradients, for each subset of inputs that need a gradient.
 pub fn compare<B: Backend>(what: &str, inputs: &[Tensor<B, 1>], ours: Function<'_, B>, theirs: Function<'_, B>) {
     for needs in 1..1 << inputs.len() {
         let needed = |i: usize| needs >> i & 1 == 1;

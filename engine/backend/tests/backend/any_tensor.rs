@@ -12,7 +12,7 @@ fn tensors<B: Backend>(device: &B::Device) -> [AnyTensor<B>; 3] {
     [floats.into(), ints.into(), AnyTensor::from_data(bools, device)]
 }
 
-/// The shape, and the values as text, by which NaN equals itself.
+/// Returns the shape, and the values as text, so that NaN equals itself.
 fn told<B: Backend>(x: AnyTensor<B>) -> (Vec<usize>, String) {
     let data = x.into_data();
     (data.shape.to_vec(), format!("{:?}", data.iter::<f64>().collect::<Vec<_>>()))

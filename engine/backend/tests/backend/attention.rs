@@ -1,5 +1,5 @@
-//! Attention and linear maps: kernels and exact backward passes against the same mathematics written with Burn's
-//! operations, which Burn differentiates. (Comparisons with torch are where layers use them.)
+//! Attention and linear layers: kernels and exact backward passes against the same mathematics composed of Burn's operations,
+//! which Burn differentiates. (Comparisons with torch are in the crates of the layers.)
 #![cfg(all(feature = "flex", feature = "candle"))]
 
 use crate::against::{compare, flat, numbers};
@@ -14,7 +14,7 @@ fn linear<B: Backend>(device: B::Device) {
         ([1, 1, 9, 1], true),
         ([3, 31, 40, 33], true),
         ([4, 1, 6, 5], true),
-        // The sums for the bias are of parts.
+        // The bias gradient is summed in parts.
         ([2, 70, 4, 35], false),
     ] {
         let inputs = [
@@ -22,7 +22,7 @@ fn linear<B: Backend>(device: B::Device) {
             numbers::<B, 1>([i * o], 2, &device),
             numbers::<B, 1>([o], 3, &device),
         ];
-        // Weights in PyTorch's layout, and inputs that are not contiguous either.
+        // Weights in PyTorch's layout, and non-contiguous inputs.
         let weight = |x: Tensor<Autodiff<B>, 1>| match turned {
             true => x.reshape([o, i]).swap_dims(0, 1),
             false => x.reshape([i, o]),
@@ -43,7 +43,7 @@ fn linear<B: Backend>(device: B::Device) {
     }
 }
 
-/// Returns a mask that is true where `f` of sequence, query and key is.
+/// Returns a mask that is true if `f` of sequence, query and key is true.
 fn mask<B: Backend>(
     [b, t, s]: [usize; 3],
     device: &B::Device,
@@ -59,7 +59,7 @@ fn attention<B: Backend>(device: B::Device) {
         [2, 3, 3, 1, 6, 4],
         [2, 2, 2, 7, 7, 5],
         [1, 3, 3, 19, 35, 8],
-        // Key and value heads that are shared by several query heads.
+        // Key and value heads shared by several query heads.
         [2, 4, 2, 1, 6, 4],
         [2, 6, 2, 9, 9, 5],
         [1, 3, 1, 19, 35, 8],
@@ -128,7 +128,7 @@ fn attend_without_scale<B: Backend>([q, k, v]: [Tensor<B, 4>; 3], hidden: Tensor
     ops::attention(q, k, v, AttentionOptions { scale: 0.0, visible, mask, bias: None, dropout: None })
 }
 
-/// With a scale of 0 each query takes the mean of the values that it sees.
+/// With a scale of 0 each query returns the mean of its visible values.
 fn a_scale_of_zero<B: Backend>(device: B::Device) {
     let [q, k, v] = [1, 2, 3].map(|seed| numbers::<B, 1>([12], seed, &device).reshape([1, 1, 3, 4]));
     let hidden = mask::<B>([1, 3, 3], &device, |_, _, key| key == 1);

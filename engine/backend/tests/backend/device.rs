@@ -4,7 +4,7 @@
 use burn::tensor::{Tensor, TensorData};
 use grove_backend::{Backend, BackendName, DeviceError, DeviceSpec, Program};
 
-/// Returns the backend's own name, and `x x^T` of a row.
+/// A program that returns the backend's name, and `x x^T` of a row.
 struct Square([f32; 3]);
 
 impl Program for Square {
@@ -63,7 +63,7 @@ fn a_backend_outside_this_build_names_its_feature() {
     }
 }
 
-/// Without a driver the result is an error in one sentence with a remedy, not Burn's panic.
+/// Without a driver the result is a one-sentence error with a remedy, not Burn's panic.
 #[test]
 fn cuda_without_a_driver_is_one_sentence() {
     if !BackendName::Cuda.is_compiled() {

@@ -11,7 +11,7 @@ fn fixture() -> HashMap<String, Vec<f64>> {
     serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()
 }
 
-/// CPU backends: 1e-5. A GPU's tanh and exp are approximations, so there 1e-4 of the largest value.
+/// The tolerance is 1e-5 on CPU backends, and 1e-4 of the largest value on GPUs, whose tanh and exp are approximations.
 fn assert_close<B: Backend>(what: &str, device: &B::Device, a: Tensor<B, 1>, b: &[f64]) {
     let a: Vec<f64> = a.into_data().iter().collect();
     let (apart, largest) = common::distance(&a, b);
@@ -29,7 +29,7 @@ fn matches_torch<B: Backend>(device: B::Device) {
         let y = ops::gelu(Tensor::<B, 1>::from_data(data(), &device), approximate);
         assert_close(form, &device, y, &fixture[form]);
 
-        // The derivative, times a factor that alternates: 1, 1.5, 1, 1.5, …
+        // The derivative times an alternating factor: 1, 1.5, 1, 1.5, …
         let factors: Vec<f32> = (0..numbers.len()).map(|i| if i % 2 == 0 { 1.0 } else { 1.5 }).collect();
         let x = Tensor::<Autodiff<B>, 1>::from_data(data(), &device).require_grad();
         let y = ops::gelu(x.clone(), approximate);

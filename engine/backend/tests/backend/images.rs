@@ -1,5 +1,5 @@
-//! Image operations on flex: kernels and exact backward passes against Burn's own operations on the same backend, which
-//! Burn differentiates. (Comparisons with torch are where layers use them.)
+//! Image operations on flex: kernels and exact backward passes against Burn's own operations on the same backend, which Burn
+//! differentiates. (Comparisons with torch are in the crates of the layers.)
 #![cfg(feature = "flex")]
 
 use crate::against::values;
@@ -12,7 +12,7 @@ use grove_backend::{
 type Diff = Autodiff<Flex>;
 type Image = Tensor<Diff, 4>;
 
-/// Returns pseudo-random numbers.
+/// Returns pseudo-random values.
 fn numbers<const D: usize>(shape: [usize; D], seed: u64) -> Tensor<Diff, D> {
     let count = shape.iter().product::<usize>() as u64;
     let hash = |i: u64| (i + seed * 1_000_003).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
@@ -28,12 +28,12 @@ fn close(what: &str, found: &[f64], expected: &[f64]) {
     }
 }
 
-/// Compares outputs and gradients of two functions of inputs of given shapes.
+/// Compares outputs and gradients of two functions, for inputs of these shapes.
 fn compare(what: &str, shapes: &[[usize; 4]], ours: &dyn Fn(&[Image]) -> Image, theirs: &dyn Fn(&[Image]) -> Image) {
     let run = |f: &dyn Fn(&[Image]) -> Image| {
         let inputs: Vec<Image> =
             shapes.iter().zip(1..).map(|(shape, seed)| numbers(*shape, seed).require_grad()).collect();
-        // Also with inputs that are not contiguous.
+        // Also with non-contiguous inputs.
         let turned: Vec<Image> = inputs.iter().map(|x| x.clone().swap_dims(2, 3)).collect();
         let mut found = vec![];
         for x in [&inputs, &turned] {

@@ -1,6 +1,6 @@
-//! Operations of large language models: weights of 16 bits and quantized ones, rotary embeddings, gates, RMS norms,
-//! decoding with a cache. Kernels and exact backward passes against the same mathematics written with Burn's
-//! operations, which Burn differentiates.
+//! Operations of large language models: 16-bit and quantized weights, rotary embeddings, gates, RMS norms, decoding with a
+//! cache. Kernels and exact backward passes against the same mathematics composed of Burn's operations, which Burn
+//! differentiates.
 #![cfg(all(feature = "flex", feature = "candle"))]
 
 use crate::against::{compare, flat, numbers};
@@ -11,7 +11,7 @@ use grove_backend::{
     ops::{self, Attention, Values},
 };
 
-/// Kernels of f32 with weights of 16 bits, in both layouts, against the product with the same weights widened.
+/// f32 kernels with 16-bit weights, in both layouts, against the product with the same weights widened.
 fn narrow_weights<B: Backend>(device: B::Device) {
     for dtype in [DType::F16, DType::BF16] {
         for (rows, i, o) in [(1, 1, 1), (1, 40, 33), (5, 7, 50), (37, 300, 20)] {
@@ -39,7 +39,7 @@ fn blocks<B: Backend>(kind: Quantization, rows: usize, columns: usize, device: &
     let bytes = columns / kind.block_len() * kind.block_bytes();
     let hash = |i: u64| (i.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8;
     let mut data: Vec<u8> = (0..(rows * bytes) as u64).map(hash).collect();
-    // Scales are f16: at the beginning of a block, in some formats two of them, in Q6_K at its end.
+    // Scales are f16: at the start of a block (two of them in some formats), or at its end in Q6_K.
     let scales: &[usize] = match kind {
         Quantization::Q6K => &[208],
         Quantization::Q4_0 | Quantization::Q5_0 | Quantization::Q8_0 => &[0],
@@ -84,7 +84,7 @@ fn rotations<B: Backend>(device: B::Device) {
                 let x = x[0].clone().reshape([b, t, n_head, d]);
                 flat(ops::apply_rope(x, cos.clone(), sin.clone(), interleaved))
             };
-            // As complex numbers.
+            // With complex arithmetic.
             let theirs = |x: &[Tensor<Autodiff<B>, 1>]| {
                 let x = x[0].clone();
                 let pairs = match interleaved {
@@ -116,7 +116,7 @@ fn gates<B: Backend>(device: B::Device) {
     }
 }
 
-/// Attention of few queries without a backward pass, against attention that keeps its weights.
+/// Attention of few queries without a backward pass, against attention that retains its weights.
 fn decoding<B: Backend>(device: B::Device) {
     for ([b, n_head, n_kv_head, t, s, d], causal, masked) in [
         ([1, 1, 1, 1, 1, 1], true, None),
@@ -126,12 +126,12 @@ fn decoding<B: Backend>(device: B::Device) {
         ([2, 6, 2, 3, 40, 80], false, Some([2, 1, 3])),
         ([2, 2, 1, 8, 9, 256], true, Some([2, 2, 1])),
     ] {
-        // Positions before heads, as layers have them.
+        // The head axis follows the positions in memory, as in layers.
         let heads = |n: usize, len: usize, seed: u64| numbers::<B, 4>([b, len, n, d], seed, &device).swap_dims(1, 2);
         let [q, k, v] = [heads(n_head, t, 1), heads(n_kv_head, s, 2), heads(n_kv_head, s, 3)];
         let hidden = masked.map(|[b, n_head, t]| {
             let hidden = numbers::<B, 4>([b, n_head, t, s], 4, &device).greater_elem(0.0);
-            // One query of the last sequence sees nothing.
+            // One query of the last sequence is fully masked.
             let all = Tensor::<B, 4, Bool>::full([1, 1, 1, s], true, &device);
             hidden.slice_assign([b - 1..b, 0..1, t - 1..t, 0..s], all)
         });
@@ -158,7 +158,7 @@ fn decoding<B: Backend>(device: B::Device) {
     }
 }
 
-/// Positions are written at the right index, the rest of a buffer is unchanged, and a shared buffer is not modified.
+/// Positions are written at the right index, the rest of the buffer is unchanged, and a shared buffer is not modified.
 fn caches<B: Backend>(device: B::Device) {
     let (shape, seen) = ([2, 3, 40, 5], 2..21);
     for (t, at) in [(1, 20), (4, 17), (7, 33)] {
@@ -182,7 +182,7 @@ fn caches<B: Backend>(device: B::Device) {
     }
 }
 
-/// Parts of an axis, at offsets that a device allows for a view and at others.
+/// Parts of an axis, at offsets for which a device supports views, and at others.
 fn parts<B: Backend>(device: B::Device) {
     for (shape, count, axis) in
         [([2, 3, 6, 4], 3, 2), ([1, 2, 3, 256], 2, 3), ([1, 1, 6, 128], 3, 2), ([4, 1, 2, 7], 4, 0)]

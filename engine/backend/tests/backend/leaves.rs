@@ -5,9 +5,9 @@ use crate::against::{float, numbers, values};
 use burn::tensor::{DType, Tensor};
 use grove_backend::{AnyTensor, Backend, ops};
 
-/// More leaves than a launch takes, of odd sizes; one is large enough for several cubes, and some are empty.
+/// More leaves than fit into a launch, of odd sizes; one is large enough for several cubes, and some are empty.
 fn sizes<B: Backend>() -> Vec<usize> {
-    // CUDA's driver refuses allocations of zero bytes, which CubeCL 0.10 requests.
+    // CUDA's driver rejects allocations of zero bytes, which CubeCL 0.10 requests.
     let least = usize::from(B::FUSES);
     let odd = [least, 1, 2, 31, 33, 255, 257, 2047, 2049, 10_001];
     (0..130).map(|i| odd[i % odd.len()] + usize::from(i % 7 == 3)).collect()
@@ -17,7 +17,7 @@ fn leaves<B: Backend>(seed: u64, device: &B::Device) -> Vec<Tensor<B, 1>> {
     sizes::<B>().into_iter().enumerate().map(|(i, n)| numbers::<B, 1>([n], seed + 977 * i as u64, device)).collect()
 }
 
-/// Shapes of matrices whose rows are padded in a copy that CubeCL makes on CUDA.
+/// Shapes of matrices whose rows CubeCL pads in a copy on CUDA.
 const MATRICES: [[usize; 2]; 3] = [[3, 5], [37, 53], [100, 129]];
 
 fn matrices<B: Backend>(seed: u64, device: &B::Device) -> Vec<Tensor<B, 2>> {
@@ -29,7 +29,7 @@ fn squared_norm<B: Backend>(device: B::Device) {
         if !B::computes_in(&device, dtype) {
             continue;
         }
-        // Squares of these overflow 16 bits.
+        // Their squares overflow 16 bits.
         let leaves: Vec<_> = leaves::<B>(1, &device).into_iter().map(|x| x.mul_scalar(300.0).cast(dtype)).collect();
         let exact: f64 = leaves.iter().flat_map(|x| values(x.clone())).map(|x| x * x).sum();
         let sum = ops::sum_of_squares::<B>(leaves.into_iter().map(AnyTensor::from).collect()).expect("a sum");
@@ -37,12 +37,12 @@ fn squared_norm<B: Backend>(device: B::Device) {
         let sum = values(sum)[0];
         assert!((sum - exact).abs() <= 1e-5 * exact, "{dtype:?}: {sum}, and it is {exact}");
     }
-    // Not contiguous, and alone.
+    // A single, non-contiguous tensor.
     let x = numbers::<B, 2>([37, 53], 5, &device);
     let exact: f64 = values(x.clone()).iter().map(|x| x * x).sum();
     let sum = values(ops::sum_of_squares::<B>(vec![AnyTensor::from(x.swap_dims(0, 1))]).expect("a sum"))[0];
     assert!((sum - exact).abs() <= 2e-6 * exact, "{sum}, and it is {exact}");
-    // NaN and infinity reach the sum, from the last leaf too.
+    // NaN and infinity propagate to the sum, also from the last leaf.
     for bad in [f32::NAN, f32::INFINITY] {
         let mut leaves = leaves::<B>(1, &device);
         leaves.push(Tensor::from_floats([1.0, bad, 2.0], &device));
@@ -50,7 +50,7 @@ fn squared_norm<B: Backend>(device: B::Device) {
             values(ops::sum_of_squares::<B>(leaves.into_iter().map(AnyTensor::from).collect()).expect("a sum"))[0];
         assert!(if bad.is_nan() { sum.is_nan() } else { sum == f64::INFINITY }, "{bad}: {sum}");
     }
-    // Nothing, and leaves without elements.
+    // An empty list, and leaves without elements.
     assert!(ops::sum_of_squares::<B>(vec![]).is_none());
     let empty = vec![
         AnyTensor::from(Tensor::<B, 2>::zeros([0, 3], &device)),
@@ -62,7 +62,7 @@ fn squared_norm<B: Backend>(device: B::Device) {
 fn scaling<B: Backend>(device: B::Device) {
     let factor = || Tensor::<B, 1>::from_floats([-0.37], &device);
     let leaves = leaves::<B>(2, &device);
-    // Some leaves are shared, and must not change.
+    // Some leaves are shared, and must not be modified.
     let held: Vec<_> = leaves.iter().step_by(3).cloned().collect();
     let before: Vec<_> = leaves.iter().map(|x| values(x.clone())).collect();
     let scaled = ops::scale(leaves.into_iter().map(AnyTensor::from).collect(), factor());
@@ -74,14 +74,14 @@ fn scaling<B: Backend>(device: B::Device) {
     for (x, before) in held.into_iter().zip(before.iter().step_by(3)) {
         assert_eq!(&values(x), before);
     }
-    // Matrices that are shared.
+    // Shared matrices.
     let held = matrices::<B>(6, &device);
     let scaled = ops::scale(held.iter().cloned().map(AnyTensor::from).collect(), factor());
     for (x, held) in scaled.into_iter().zip(held) {
         let expected: Vec<f64> = values(held).iter().map(|x| f64::from(*x as f32 * -0.37)).collect();
         assert_eq!(values(float::<B, 2>(x)), expected);
     }
-    // A shape of several axes, which is not contiguous.
+    // A non-contiguous tensor of rank 3.
     let x = numbers::<B, 3>([3, 5, 7], 3, &device).swap_dims(0, 2);
     let scaled = ops::scale(vec![AnyTensor::from(x.clone())], factor()).remove(0);
     assert_eq!(scaled.shape().to_vec(), [7, 5, 3]);
@@ -107,7 +107,7 @@ fn scaling_of_16_bits<B: Backend>(device: B::Device) {
     }
 }
 
-/// The first of two equal leaves must not be scaled twice, and the second one exactly once.
+/// The first of two equal leaves must not be scaled twice, and the second one must be scaled exactly once.
 fn scaling_of_one_tensor_twice<B: Backend>(device: B::Device) {
     let x = numbers::<B, 1>([300], 8, &device);
     let expected: Vec<f64> = values(x.clone()).iter().map(|x| x * 0.5).collect();
@@ -152,7 +152,7 @@ fn adam<B: Backend>(device: B::Device) {
     for (held, before) in held.into_iter().zip(before.iter().step_by(5)) {
         assert_eq!(&held.map(values), before);
     }
-    // Matrices give what their elements give in one row. Their parameters and moments are shared, or they are not.
+    // Matrices give the same results as their flattened elements, with shared and unshared parameters and moments.
     for shared in [false, true] {
         let trees = [40, 41, 42, 43].map(|seed| matrices::<B>(seed, &device));
         let rows = || {
@@ -173,7 +173,7 @@ fn adam<B: Backend>(device: B::Device) {
             assert_eq!(found, expected.map(|x| values(float::<B, 1>(x))), "shared: {shared}");
         }
     }
-    // One tensor in all places, and a leaf of one element.
+    // The same tensor as all four operands of a leaf with one element.
     let x = Tensor::<B, 1>::from_floats([0.5], &device);
     let leaf = [(); 4].map(|()| AnyTensor::from(x.clone()));
     let leaf = ops::adam_step(vec![leaf], Tensor::<B, 1>::from_floats(numbers, &device)).remove(0);
@@ -186,7 +186,7 @@ fn adam<B: Backend>(device: B::Device) {
     assert_eq!(values(x), [0.5]);
 }
 
-/// Parts with strides of their own, as the gradients of queries, keys and values have them.
+/// Parts with arbitrary strides, like the gradients of queries, keys and values.
 fn joining<B: Backend>(device: B::Device) {
     for (count, axis, [a, b, c, d]) in
         [(1, 0, [2, 3, 4, 5]), (3, 2, [2, 7, 4, 5]), (2, 3, [1, 1, 3, 70]), (4, 0, [3, 2, 1, 9]), (6, 1, [2, 1, 3, 2])]

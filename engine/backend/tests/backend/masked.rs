@@ -1,4 +1,4 @@
-//! Queries from which all keys are masked: their outputs and gradients are zeros on every path.
+//! Fully masked queries: their outputs and gradients are zeros on every path.
 #![cfg(all(feature = "flex", feature = "candle"))]
 
 use crate::against::{numbers, values};
@@ -6,7 +6,7 @@ use crate::common;
 use burn::tensor::{Bool, DType, Int, Tensor, TensorData};
 use grove_backend::{AttentionOptions, Autodiff, Backend, Dropout, KeyRanges, ops};
 
-/// Attention in f64, where fully masked queries give zeros, and its gradients for an output's gradient.
+/// Attention in f64, in which fully masked queries give zeros, and its gradients for a gradient of the output.
 struct Reference {
     y: Vec<f64>,
     grads: [Vec<f64>; 3],
@@ -65,10 +65,10 @@ fn attention<B: Backend>(device: B::Device) {
         {
             for case in 0..12 {
                 let size = Sizes { b, heads, kv, t, s, d };
-                // More queries than keys: with causal attention the first ones see nothing.
+                // More queries than keys: with causal attention the first queries attend to nothing.
                 let causal = case % 2 == 1;
-                // Masked for all queries, for some queries of each sequence, and for all of one sequence, as if it were
-                // only padding.
+                // Masked for all queries, for some queries of each sequence, or for all queries of one sequence, as if it
+                // consisted of padding.
                 let kind = case / 2 % 3;
                 let hidden = |[i, head, query, key]: [usize; 4]| match kind {
                     0 => true,
@@ -110,7 +110,7 @@ fn attention<B: Backend>(device: B::Device) {
                 let options = AttentionOptions { scale: 0.4, visible, mask: Some(mask.clone()), bias: None, dropout };
                 let [q, k, v] = inputs.clone();
                 let y = values(ops::attention(q, k, v, options));
-                // Exactly zero, not small.
+                // Exactly zero, not just small.
                 assert!(kind != 0 || y.iter().all(|&y| y == 0.0), "{what}");
                 close("alone", y, &reference.y);
 
@@ -131,7 +131,7 @@ fn attention<B: Backend>(device: B::Device) {
     }
 }
 
-/// Scores that are all minus infinity, with a row next to them that is not.
+/// A row of scores that are all minus infinity, next to a row of others.
 fn weights<B: Backend>(device: B::Device) {
     for dtype in [DType::F32, DType::F16, DType::BF16].into_iter().filter(|dtype| B::computes_in(&device, *dtype)) {
         let row = [0.5f32, f32::NEG_INFINITY, 0.5, f32::NEG_INFINITY];
@@ -142,7 +142,7 @@ fn weights<B: Backend>(device: B::Device) {
         let slopes = Tensor::<Autodiff<B>, 4>::from_data([[[[1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0]]]], &device);
         let grads = (y.clone().cast(DType::F32) * slopes).sum().backward();
         assert_eq!(values(y.inner()), [0.0, 0.0, 0.0, 0.0, 0.5, 0.0, 0.5, 0.0]);
-        // The mean slope is 2: 0.5 * 0.5 * (1 - 2), and so on.
+        // The mean of the gradients is 2: 0.5 * 0.5 * (1 - 2), and so on.
         let grad = values(leaf.grad(&grads).expect("a gradient"));
         assert_eq!(grad, [0.0, 0.0, 0.0, 0.0, -0.25, 0.0, 0.25, 0.0]);
     }

@@ -1,24 +1,24 @@
-//! Products with vectors, after which a JIT-fusing backend fuses further operations.
+//! Products with vectors, followed by operations that a JIT-fusing backend fuses.
 #![cfg(all(feature = "flex", feature = "candle"))]
 
 use crate::common;
 use burn::tensor::{Distribution, Tensor, TensorData};
 use grove_backend::{Autodiff, Backend, Flex, matmul};
 
-/// Integers, so that the order of a sum does not matter.
+/// Integers, so that the summation order does not matter.
 fn numbers<B: Backend>(shape: [usize; 2], seed: usize, device: &B::Device) -> Tensor<B, 2> {
     let values = (0..shape[0] * shape[1]).map(|i| ((i * 7919 + seed * 104_729) % 17) as f32 - 8.0).collect();
     Tensor::from_data(TensorData::new(values, shape), device)
 }
 
-/// Returns a product with fused operations, and the gradients of both factors.
+/// Returns a product with fused operations, and the gradients of both operands.
 fn run<B: Backend>([m, k, n]: [usize; 3], transposed: bool, narrowed: bool, device: &B::Device) -> [Vec<f32>; 3] {
     let lhs = Tensor::<Autodiff<B>, 2>::from_inner(numbers::<B>([m + 3, k], 1, device)).require_grad();
     let rhs = if transposed { [n, k] } else { [k, n] };
     let rhs = Tensor::<Autodiff<B>, 2>::from_inner(numbers::<B>(rhs, 2, device)).require_grad();
     let x = lhs.clone().narrow(0, if narrowed { 2 } else { 0 }, m);
     let w = if transposed { rhs.clone().transpose() } else { rhs.clone() };
-    // Any operation between the product and these would prevent their fusion.
+    // Any operation between the product and the following ones would prevent their fusion.
     let bias = Tensor::from_inner(numbers::<B>([m, n], 3, device));
     let y = matmul(x, w) + bias;
     let y = y.clone() * y.mul_scalar(0.5);
@@ -37,7 +37,7 @@ fn vectors<B: Backend>(device: B::Device) {
     }
 }
 
-/// A state that fewer and fewer sequences write to, the case in which the wrong kernel was found.
+/// A state to which fewer and fewer sequences write, the case that revealed the wrong kernel.
 fn states<B: Backend>(device: B::Device) {
     fn walk<B: Backend>(device: &B::Device) -> Vec<f64> {
         let (x, w) = (numbers::<B>([18, 4], 1, device), numbers::<B>([4, 4], 2, device).transpose());
@@ -56,7 +56,7 @@ fn states<B: Backend>(device: B::Device) {
     assert!(apart <= 1e-5 * largest, "apart by {apart} of {largest}");
 }
 
-/// Three axes, as in products of a batch of attention's heads with their keys.
+/// Rank 3, as in products of attention heads with their keys.
 fn batches<B: Backend>(device: B::Device) {
     let random = |shape: [usize; 3]| Tensor::<B, 3>::random(shape, Distribution::Uniform(-1.0, 1.0), &device);
     let (query, keys) = (random([3, 1, 8]), random([3, 6, 8]));
@@ -67,7 +67,7 @@ fn batches<B: Backend>(device: B::Device) {
     assert!(apart <= 1e-5 * largest, "apart by {apart} of {largest}");
 }
 
-/// Batches of matrices in every layout, on the CPU's kernels beside Burn's product. Integers, so that both are exact.
+/// Batches of matrices in every layout: the CPU kernels against Burn's product. Integers, so that both are exact.
 #[test]
 fn layouts_of_batches_flex() {
     type T = Tensor<Flex, 4>;
@@ -88,7 +88,7 @@ fn layouts_of_batches_flex() {
     ];
     for [m, k, n] in [[1, 5, 3], [3, 4, 1], [7, 6, 9], [40, 33, 18], [2, 0, 3], [0, 2, 3]] {
         for [a, b] in [[[2, 3], [2, 3]], [[2, 1], [1, 3]], [[1, 1], [2, 3]], [[2, 3], [1, 1]], [[0, 3], [0, 3]]] {
-            // Burn takes no part of what is empty.
+            // Burn does not slice empty tensors.
             let possible = if m * k * n == 0 { &layouts[..2] } else { &layouts[..] };
             for (left, of_left) in possible {
                 for (right, of_right) in possible {
@@ -96,7 +96,7 @@ fn layouts_of_batches_flex() {
                     let y = of_right(new([b[0], b[1], k, n], 2));
                     let found = matmul(x.clone(), y.clone());
                     let shape = [if a[0] == 1 { b[0] } else { a[0] }, a[1].max(b[1])];
-                    // Burn does not broadcast what is empty.
+                    // Burn does not broadcast empty tensors.
                     let empty = x.shape().num_elements() == 0 || y.shape().num_elements() == 0;
                     let expected = match empty {
                         true => T::zeros([shape[0], shape[1], m, n], &device),
@@ -111,7 +111,7 @@ fn layouts_of_batches_flex() {
     }
 }
 
-/// Three batch axes, of which each factor lacks one, as in gradients of attention for each example.
+/// Three batch axes, of which each operand lacks one, as in per-example gradients of attention.
 fn many_batch_axes<B: Backend>(device: B::Device) {
     let value = |i: usize, seed: usize| ((i * 7919 + seed * 104_729) % 17) as f32 - 8.0;
     let values = |count: usize, seed| (0..count).map(|i| value(i, seed)).collect::<Vec<f32>>();

@@ -1,6 +1,6 @@
-//! Sums over ranks from one GPU to another. Each rank is a thread with a GPU of its own, so that there have to be two: on emulated
-//! ones, `tools/cuda_emulator/emulate --devices 3 cargo test --workspace --features grove-backend/cuda_tests --test nccl`. With
-//! `GROVE_REQUIRE_GPUS=1` their absence is a failure.
+//! All-reduces between GPUs. Each rank is a thread with its own GPU, so at least two GPUs are required. On emulated GPUs:
+//! `tools/cuda_emulator/emulate --devices 3 cargo test --workspace --features grove-backend/cuda_tests --test nccl`. With
+//! `GROVE_REQUIRE_GPUS=1` missing GPUs are a failure.
 #![cfg(feature = "cuda_tests")]
 
 use burn::tensor::{DType, Tensor};
@@ -10,7 +10,7 @@ use std::{env, thread};
 
 type Device = <Cuda as burn::tensor::backend::BackendTypes>::Device;
 
-/// The results of all ranks; nothing, which is said, where there are not so many GPUs.
+/// Returns the results of all ranks; nothing, with a message, if there are not enough GPUs.
 fn on_ranks<T: Send>(size: usize, body: impl Fn(&Communicator, Device) -> T + Sync) -> Vec<T> {
     for index in 0..size {
         if let Err(error) = DeviceSpec::new(BackendName::Cuda, index).probe() {
@@ -31,7 +31,7 @@ fn numbers(x: AnyTensor<Cuda>) -> Vec<f32> {
     x.into_data().iter::<f32>().collect()
 }
 
-/// Arrays of several types, one that lies transposed, and one that somebody else has, who keeps his values.
+/// Arrays of several dtypes, one of them transposed, and one shared with another owner, whose values must not change.
 #[test]
 fn ranks_sum_by_nccl_on_cuda() {
     for size in [2, 3] {
@@ -54,7 +54,7 @@ fn ranks_sum_by_nccl_on_cuda() {
             }
             let shapes: Vec<_> = sums.iter().map(|sum| (sum.shape().to_vec(), sum.dtype())).collect();
             assert_eq!((&shapes[0].0[..], shapes[1].1, shapes[2].1), (&[3, 2][..], DType::BF16, DType::F16));
-            // In a program that goes on.
+            // In a program that continues.
             let later = kept.clone() + sums[3].clone().into_float().expect("a row");
             (sums.into_iter().map(numbers).collect::<Vec<_>>(), numbers(later.into()), own)
         });

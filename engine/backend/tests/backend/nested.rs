@@ -1,4 +1,4 @@
-//! Derivatives of derivatives: the differentiating backend differentiated.
+//! Higher derivatives: the differentiating backend differentiated.
 #![cfg(feature = "flex")]
 
 use burn::tensor::{Tensor, TensorData};
@@ -15,7 +15,7 @@ fn numbers<B: Backend>(count: usize) -> Tensor<B, 1> {
     Tensor::from_data(TensorData::new(values, [count]), &Default::default())
 }
 
-/// The gradient of a function's sum, and along it the derivative of the gradient by central differences.
+/// Checks the gradient of a function's sum, and the directional derivative of the gradient against central differences.
 fn check(what: &str, count: usize, f: impl Fn(Tensor<Twice, 1>) -> Tensor<Twice, 1>) {
     let direction = numbers::<Once>(count).mul_scalar(0.3).add_scalar(0.1);
     let gradient = |x: Tensor<Once, 1>| {
@@ -26,7 +26,7 @@ fn check(what: &str, count: usize, f: impl Fn(Tensor<Twice, 1>) -> Tensor<Twice,
     let leaf = numbers::<Once>(count).require_grad();
     let along = (gradient(leaf.clone()) * direction.clone()).sum();
     let found: Vec<f32> = leaf.grad(&along.backward()).expect("a second gradient").into_data().iter().collect();
-    // The Hessian is symmetric: it times the direction is the derivative of the gradient along the direction.
+    // The Hessian is symmetric: its product with the direction is the derivative of the gradient along the direction.
     let at = |step: f32| -> Vec<f32> {
         let x = numbers::<Once>(count) + direction.clone().mul_scalar(step);
         gradient(x).inner().into_data().iter().collect()

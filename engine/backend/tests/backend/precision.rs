@@ -1,4 +1,4 @@
-//! 16-bit floats at the magnitudes that networks have: results and gradients against f64 arithmetic on the same rounded
+//! 16-bit floats at magnitudes that occur in networks: results and gradients against f64 arithmetic on the same rounded
 //! inputs.
 #![cfg(all(feature = "flex", feature = "candle"))]
 
@@ -10,13 +10,13 @@ use grove_backend::{
     ops::{self, BatchNorm, RowNorm},
 };
 
-/// Returns the types that a backend computes in, with the distance from 1 to the next number.
+/// Returns the dtypes that a backend computes in, with their machine epsilons.
 fn types<B: Backend>(device: &B::Device) -> Vec<(DType, f64)> {
     let all = [(DType::F16, 2f64.powi(-10)), (DType::BF16, 2f64.powi(-7))];
     all.into_iter().filter(|(dtype, _)| B::computes_in(device, *dtype)).collect()
 }
 
-/// Returns pseudo-random numbers between -1 and 1, scaled, shifted and rounded to a type: the tensor and its values.
+/// Returns pseudo-random values between -1 and 1, scaled, shifted and rounded to a dtype: the tensor and its values.
 fn numbers<B: Backend, const D: usize>(
     shape: [usize; D],
     seed: u64,
@@ -38,7 +38,7 @@ fn lift<B: Backend, const D: usize>(x: &Tensor<B, D>) -> Tensor<Autodiff<B>, D> 
     Tensor::from_inner(x.clone()).require_grad()
 }
 
-/// The gradient of `x` as numbers, which has the type of `x`.
+/// Returns the values of the gradient of `x`, which must have the dtype of `x`.
 fn gradient<B: Backend, const D: usize>(
     x: &Tensor<Autodiff<B>, D>,
     grads: &<Autodiff<B> as burn::tensor::backend::AutodiffBackend>::Gradients,
@@ -76,7 +76,7 @@ fn row_norms_with_large_deviations<B: Backend>(device: B::Device) {
             let (rows, size) = (5, 320);
             let (mut x, _) = numbers::<B, 2>([rows, size], 1, [factor, term], dtype, &device);
             if factor == 1.0 && term == 0.0 {
-                // One channel stands out, as in GPT-2.
+                // One channel is an outlier, as in GPT-2.
                 x = x.slice_assign([0..rows, 7..8], Tensor::<B, 2>::full([rows, 1], 2500.0, &device).cast(dtype));
             }
             let given = values(x.clone());
@@ -102,7 +102,7 @@ fn row_norms_with_large_deviations<B: Backend>(device: B::Device) {
     }
 }
 
-/// Planes of 112 x 112 numbers in the hundreds, whose sums f16 does not hold, with another type for scale and shift.
+/// Planes of 112 x 112 values in the hundreds, whose sums exceed f16, with another dtype for scale and shift.
 fn batch_norm_of_large_planes<B: Backend>(device: B::Device) {
     for (dtype, ulp) in types::<B>(&device) {
         for of_weight in [dtype, DType::F32] {
@@ -133,7 +133,7 @@ fn batch_norm_of_large_planes<B: Backend>(device: B::Device) {
                 let normal = |p: usize| (given[p] - mean) * inverse;
                 for &p in &places {
                     expected[p] = (normal(p) * weight[channel] + bias[channel] + residual[p]).max(0.0);
-                    // If the rounded output is 0, the slope is 0 too.
+                    // If the rounded output is 0, the derivative is 0 too.
                     dr[p] = if found[p] > 0.0 { slopes[p] } else { 0.0 };
                     dw[channel] += dr[p] * normal(p);
                     db[channel] += dr[p];
@@ -157,14 +157,14 @@ fn batch_norm_of_large_planes<B: Backend>(device: B::Device) {
     }
 }
 
-/// The epilogue of a convolution takes f32 parameters with 16-bit inputs, and its intermediate results may exceed the
-/// range of f16.
+/// The epilogue of a convolution takes f32 parameters with 16-bit inputs, and its intermediate results may exceed the range
+/// of f16.
 fn epilogue_in_f32<B: Backend>(device: B::Device) {
     for (dtype, ulp) in types::<B>(&device) {
         let (x, given) = numbers::<B, 4>([1, 1, 4, 4], 1, [1000.0, 0.0], dtype, &device);
         let weight = Tensor::<B, 4>::full([1, 1, 1, 1], 32.0, &device).cast(dtype);
         let row = |value: f32| Tensor::<B, 1>::full([1], value, &device);
-        // 32 x - 40000 where x is up to 1000, times 16, over 16.
+        // 32 x - 40000 for x up to 1000, times 16, divided by 16.
         let epilogue = Epilogue { scale: row(0.0625), shift: row(-400.0), residual: None, relu: false };
         let y = ops::conv2d_fused(x, weight, epilogue, Conv2dOptions::default());
         assert_eq!(y.dtype(), dtype);
@@ -177,7 +177,8 @@ fn softmax_of_many<B: Backend>(device: B::Device) {
     for (dtype, ulp) in types::<B>(&device) {
         let (rows, size) = (3, 4096);
         let (x, given) = numbers::<B, 4>([1, 1, rows, size], 1, [2000.0, 0.0], dtype, &device);
-        // The first row is all equal: 4096 ones are a sum that neither type adds up to.
+        // The elements of the first row are equal: neither dtype can represent the sum of 4096 ones when accumulated in
+        // order.
         let x =
             x.slice_assign([0..1, 0..1, 0..1, 0..size], Tensor::<B, 4>::zeros([1, 1, 1, size], &device).cast(dtype));
         let (dy, slopes) = numbers::<B, 4>([1, 1, rows, size], 2, [1.0, 0.0], dtype, &device);
@@ -227,19 +228,19 @@ fn attention_of_large_queries<B: Backend>(device: B::Device) {
                 ops::attention(q.clone(), k.clone(), v.clone(), AttentionOptions::new(0.125, KeyRanges::new(true)))
             };
             assert_eq!(y.dtype(), dtype);
-            // GPUs round the scores to 16 bits, where tensor cores leave them.
+            // GPUs round the scores to 16 bits when tensor cores store them.
             let tolerance = if B::FUSES { 1.0 } else { 4.0 * ulp };
             close(&format!("{dtype:?} {kv} {t} {keep}"), &values(y), &expected, tolerance);
         }
     }
 }
 
-/// Sums of thousands of equal numbers, which are wrong if accumulated in 16 bits.
+/// Sums of thousands of equal values, which are wrong if accumulated in 16 bits.
 fn long_sums<B: Backend>(device: B::Device) {
     let count = 6144;
     for (dtype, ulp) in types::<B>(&device) {
         let ones = |shape: [usize; 3]| Tensor::<B, 3>::ones(shape, &device).cast(dtype);
-        // Of a table's one row that all places name, and of a bias.
+        // Gradients of a table row that all indices select, and of a bias.
         let table = lift(&Tensor::<B, 2>::zeros([3, 2], &device).cast(dtype));
         let indices = Tensor::<Autodiff<B>, 2, Int>::from_data(TensorData::new(vec![1i64; count], [1, count]), &device);
         let grads = ops::embedding(table.clone(), indices).cast(DType::F32).sum().backward();
@@ -255,7 +256,7 @@ fn long_sums<B: Backend>(device: B::Device) {
         let squares =
             ops::sum_of_squares::<B>(vec![AnyTensor::from(ones([1, count, 1]).mul_scalar(300.0))]).expect("a sum");
         assert_eq!(squares.dtype(), DType::F32);
-        // candle adds f32 one after another.
+        // candle sums f32 values in order.
         close("squares", &values(squares), &[90_000.0 * count as f64], 1e-3);
 
         let logits = lift(&Tensor::<B, 2>::zeros([2, count], &device).cast(dtype));
@@ -271,7 +272,7 @@ fn long_sums<B: Backend>(device: B::Device) {
     }
 }
 
-/// Activations and their slopes far from 0, where squares overflow, and near 0, where `1 + erf` loses small values.
+/// Activations and their derivatives far from 0, where squares overflow, and near 0, where `1 + erf` loses small values.
 fn activations_everywhere<B: Backend>(device: B::Device) {
     let gelu = |x: f64| 0.5 * x * (1.0 + (0.797_884_560_802_865_4 * (x + 0.044_715 * x.powi(3))).tanh());
     let slope = |x: f64| {
@@ -301,7 +302,7 @@ fn activations_everywhere<B: Backend>(device: B::Device) {
         assert!(found.iter().all(|x| x.is_finite()), "{found:?}");
         assert_eq!([found[0], found[5], found[9]], [0.0, 0.5, 1.0]);
 
-        // A large gate, a large other half and a gradient.
+        // A large gate, a large `up` and a large gradient.
         let gate = x.clone().reshape([1, 1, 10]);
         let up = lift(&Tensor::<B, 3>::full([1, 1, 10], 100.0, &device).cast(dtype));
         let y = ops::swiglu(gate, up.clone());
@@ -317,7 +318,7 @@ fn activations_everywhere<B: Backend>(device: B::Device) {
     }
 }
 
-/// Weights of 16 bits with inputs of f32 have gradients of 16 bits.
+/// 16-bit weights with f32 inputs have 16-bit gradients.
 fn gradients_have_their_leafs_type<B: Backend>(device: B::Device) {
     if !B::MIXED_DTYPE_WEIGHTS {
         return;
@@ -332,7 +333,7 @@ fn gradients_have_their_leafs_type<B: Backend>(device: B::Device) {
             let y = ops::linear(x.clone(), matrix, Some(b.clone()));
             assert_eq!(y.dtype(), DType::F32);
             let grads = y.sum().backward();
-            // With a gradient of ones: sums over the rows of x, and over the columns of the weight.
+            // For a gradient of ones: sums over the rows of x, and over the columns of the weight.
             let sums: Vec<f64> = (0..3).map(|i| (0..5).map(|row| given[3 * row + i]).sum()).collect();
             let dw: Vec<f64> = (0..9).map(|i| sums[if turned { i % 3 } else { i / 3 }]).collect();
             let of_input =
@@ -342,7 +343,7 @@ fn gradients_have_their_leafs_type<B: Backend>(device: B::Device) {
             close("db", &gradient(&b, &grads), &[5.0; 3], 1e-9);
             close("dx", &gradient(&x, &grads), &dx, 1e-6);
 
-            // A norm's scale and shift likewise.
+            // The same for scale and shift of a norm.
             let (x, scale, shift) = (lift(&x.inner()), lift(&b.clone().inner()), lift(&b.inner()));
             for centred in [true, false] {
                 let bias = centred.then(|| shift.clone());

@@ -1,4 +1,4 @@
-//! Random bits and dropout: the same on every backend, bit for bit, and as a product with factors from the host.
+//! Random bits and dropout: bitwise the same on every backend, and equal to a product with a mask from the host.
 #![cfg(all(feature = "flex", feature = "candle"))]
 
 use crate::against::numbers;
@@ -12,7 +12,7 @@ fn values<B: Backend, const D: usize>(x: Tensor<B, D>) -> Vec<u32> {
     x.into_data().convert::<f32>().iter::<f32>().map(f32::to_bits).collect()
 }
 
-/// Those of Threefry-2x32 as JAX joins its two words.
+/// The bits of Threefry-2x32, whose two words are combined as in JAX.
 fn bits<B: Backend>(device: B::Device) {
     for size in SIZES {
         let found: Vec<u32> = random_bits::<B, 1>(KEY, [size], &device).into_data().to_vec().expect("numbers of u32");
@@ -22,12 +22,12 @@ fn bits<B: Backend>(device: B::Device) {
     let square = random_bits::<B, 2>(KEY, [5, 7], &device).into_data();
     let row = random_bits::<B, 1>(KEY, [35], &device).into_data();
     assert_eq!((square.shape.to_vec(), square.as_bytes()), (vec![5, 7], row.as_bytes()));
-    // Known answer of Threefry-2x32-20 that the authors of Random123 publish.
+    // Known answer of Threefry-2x32-20, published by the authors of Random123.
     let zero: Vec<u32> = random_bits::<B, 1>([0, 0], [1], &device).into_data().to_vec().expect("numbers of u32");
     assert_eq!(zero, [0x6b20_0159 ^ 0x99ba_4efe]);
 }
 
-/// A tensor with NaN, infinities and both signs, in a type of numbers.
+/// Returns a tensor with NaN, infinities and both signs, in a dtype.
 fn input<B: Backend>(size: usize, dtype: DType, device: &B::Device) -> Tensor<B, 1> {
     let mut x: Vec<f32> = numbers::<B, 1>([size], 3, device).into_data().iter().collect();
     for (i, special) in [f32::NAN, f32::INFINITY, -0.0, f32::NEG_INFINITY].into_iter().enumerate() {
@@ -38,7 +38,7 @@ fn input<B: Backend>(size: usize, dtype: DType, device: &B::Device) -> Tensor<B,
     Tensor::<B, 1>::from_data(TensorData::new(x, [size]), device).cast(dtype)
 }
 
-/// NaNs have many bits.
+/// Compares bits. NaN has many representations, which are treated as equal.
 fn same(what: &str, found: &[u32], expected: &[u32]) {
     assert_eq!(found.len(), expected.len(), "{what}");
     for (i, (&found, &expected)) in found.iter().zip(expected).enumerate() {
@@ -55,7 +55,7 @@ fn drop_elements<B: Backend>(device: B::Device) {
             let factors = || Tensor::<B, 1>::from_data(factors.clone(), &device).cast(dtype);
             let x = || input::<B>(size, dtype, &device);
             let what = format!("{dtype:?}, {size} elements, rate {rate}");
-            // An input that nobody else holds, and one that somebody does.
+            // An unshared input, and a shared one.
             let held = x();
             let expected = values(x() * factors());
             same(&what, &values(dropout(x(), drop)), &expected);
@@ -74,7 +74,7 @@ fn drop_elements<B: Backend>(device: B::Device) {
     assert!(Dropout::new(KEY, 0.0).is_none());
 }
 
-/// Elements are counted in row-major order, however they lie in memory.
+/// Elements are counted in row-major order, whatever their layout in memory.
 fn drop_views<B: Backend>(device: B::Device) {
     let drop = Dropout::new(KEY, 0.5).expect("a rate above 0");
     let x = numbers::<B, 3>([4, 6, 5], 1, &device);

@@ -1,4 +1,4 @@
-//! Reads that are started before they are waited for.
+//! Reads that are started before they are awaited.
 #![cfg(all(feature = "flex", feature = "candle"))]
 
 use crate::against::{self, numbers};
@@ -8,7 +8,7 @@ use grove_backend::{AnyTensor, Backend, ops};
 fn later_operations_leave_a_started_read_alone<B: Backend>(device: B::Device) {
     let x = numbers::<B, 2>([7, 33], 1, &device);
     let expected: Vec<f64> = x.clone().into_data().iter().collect();
-    // The operation before the read is not carried out yet, and the last holder of its result is given away after it.
+    // The operation before the read has not run yet, and the last owner of its result is consumed after the read starts.
     let y = x * 2.0;
     let read = ops::start_read(y.clone());
     let zeros = ops::scale(vec![AnyTensor::from(y)], Tensor::<B, 1>::from_floats([0.0], &device));
@@ -35,7 +35,7 @@ fn reads_are_waited_for_in_any_order<B: Backend>(device: B::Device) {
     let one = |i: usize| Tensor::<B, 1>::from_floats([i as f32], &device) + 0.5;
     let mut reads: Vec<_> = (0..20).map(|i| (i, ops::start_read(one(i)))).collect();
     reads.reverse();
-    // Some are never asked for.
+    // Some reads are never awaited.
     for (i, read) in reads.into_iter().filter(|(i, _)| i % 3 != 1) {
         assert_eq!(read.wait().iter::<f64>().collect::<Vec<_>>(), [i as f64 + 0.5]);
     }

@@ -1,4 +1,4 @@
-//! Layers of LSTM and GRU with their backward passes on every backend against flex, over packed batches.
+//! LSTM and GRU layers with their backward passes on every backend against flex, over packed batches.
 #![cfg(all(feature = "flex", feature = "candle"))]
 
 use crate::against::numbers;
@@ -22,13 +22,13 @@ const CASES: [Case; 5] = [
     (3, 5, &[1, 1, 1], false),
     (4, 7, &[3, 3, 2, 1], false),
     (4, 7, &[3, 3, 2, 1], true),
-    // More sequences than a cube has, more summands than a tile.
+    // More sequences than a cube processes, and more terms than a tile.
     (6, 37, &[19, 19, 17, 2], true),
     (6, 40, &[18, 16, 16], false),
 ];
 
-/// Returns results without and with residuals for a backward pass, and the gradients of all inputs, which were rounded
-/// to a type.
+/// Returns the results without and with residuals for a backward pass, and the gradients of all inputs. The inputs are
+/// rounded to a dtype.
 fn run<B: Backend>(layer: Layer, case: Case, [rounded, dtype]: [DType; 2], device: &B::Device) -> Vec<Vec<f64>> {
     let (inputs, n, sizes, reverse) = case;
     let steps = Steps::new(sizes.to_vec(), reverse);
@@ -36,7 +36,7 @@ fn run<B: Backend>(layer: Layer, case: Case, [rounded, dtype]: [DType; 2], devic
         Layer::Lstm => (4, 2),
         Layer::Gru(_) => (3, 1),
     };
-    // Roundings grow with the weights from step to step.
+    // Rounding errors grow with the weights from step to step.
     let scale = if rounded == DType::F32 { 0.5 } else { 0.1 };
     let leaf = |shape: [usize; 2], seed| {
         let x = numbers::<B, 2>(shape, seed, device).mul_scalar(scale).cast(rounded).cast(dtype);
@@ -62,7 +62,7 @@ fn run<B: Backend>(layer: Layer, case: Case, [rounded, dtype]: [DType; 2], devic
     let inference = layer_of(&untracked);
     let y = layer_of(&leaves);
     let factors = Tensor::from_inner(numbers::<B, 2>(y.dims(), 77, device).cast(rounded).cast(dtype));
-    let grads = (y.clone() * factors).cast(DType::F32).sum().backward(); // candle sums no 16 bits
+    let grads = (y.clone() * factors).cast(DType::F32).sum().backward(); // candle would sum in 16 bits
     let mut found = vec![list(inference.inner()), list(y.inner())];
     found.extend(leaves.iter().map(|leaf| list(leaf.grad(&grads).expect("a gradient"))));
     found

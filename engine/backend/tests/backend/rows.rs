@@ -1,5 +1,5 @@
-//! Operations on rows: kernels and exact backward passes against the same mathematics written with Burn's operations,
-//! which Burn differentiates. (Comparisons with torch are where layers use them.)
+//! Row operations: kernels and exact backward passes against the same mathematics composed of Burn's operations, which Burn
+//! differentiates. (Comparisons with torch are in the crates of the layers.)
 #![cfg(all(feature = "flex", feature = "candle"))]
 
 use crate::common;
@@ -9,7 +9,7 @@ use grove_backend::{
     ops::{self, RowNorm},
 };
 
-/// Returns pseudo-random numbers, the same on every backend.
+/// Returns pseudo-random values, the same on every backend.
 fn numbers<B: Backend, const D: usize>(shape: [usize; D], seed: u64, device: &B::Device) -> Tensor<B, D> {
     let count = shape.iter().product::<usize>() as u64;
     let hash = |i: u64| (i + seed).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
@@ -17,7 +17,7 @@ fn numbers<B: Backend, const D: usize>(shape: [usize; D], seed: u64, device: &B:
     Tensor::from_data(TensorData::new(values, shape), device)
 }
 
-/// Values and gradients of two functions of one tensor, which is also given transposed and with an offset.
+/// Compares values and gradients of two functions of one tensor, which is also passed transposed and with an offset.
 fn compare<B: Backend, const D: usize>(
     what: &str,
     x: Tensor<Autodiff<B>, D>,
@@ -66,7 +66,8 @@ fn masked_softmax<B: Backend>(device: B::Device) {
     }
 }
 
-/// The rows of `[rows + 2, size]` but for the last two, which are scale and shift, so that all have gradients.
+/// Normalises all rows of `[rows + 2, size]` except the last two, which are scale and shift, so that all of them have
+/// gradients.
 fn row_norm<B: Backend>(device: B::Device) {
     for (shape, centred) in
         [[1, 1], [3, 5], [33, 192], [7, 17], [150, 35]].into_iter().flat_map(|shape| [(shape, true), (shape, false)])
@@ -115,11 +116,11 @@ fn selu<B: Backend>(device: B::Device) {
     }
 }
 
-/// A step with hyperparameters that all differ, against the formula.
+/// A step with distinct hyperparameters, against the formula.
 fn adam_step<B: Backend>(device: B::Device) {
     let numbers_of_step = [0.8f32, 0.25, 0.99, 0.02, 1e-3, 1e-4, 0.3, 0.05, 0.1, 0.2];
     for shape in [[1, 1], [3, 5], [130, 193]] {
-        // Transposed, and so not contiguous.
+        // Transposed, and thus not contiguous.
         let leaf = |seed: u64| numbers::<B, 2>([shape[1], shape[0]], seed, &device).swap_dims(0, 1);
         let leaf = [leaf(1), leaf(2), leaf(3), leaf(4).abs()];
         let leaves = vec![leaf.clone().map(AnyTensor::from)];
@@ -157,8 +158,8 @@ fn nll<B: Backend>(device: B::Device) {
     }
 }
 
-/// A label that is no class: an error on a CPU. On a GPU, which cannot stop, that row's loss is NaN and nothing outside
-/// the logits is read.
+/// An out-of-range label is an error on a CPU. On a GPU, which cannot abort, the loss of that row is NaN, and nothing outside
+/// of the logits is read.
 fn nll_of_no_class<B: Backend>(device: B::Device) {
     for wrong in [3, -1, i64::from(i32::MIN), i64::from(i32::MAX)] {
         let losses = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -176,8 +177,8 @@ fn nll_of_no_class<B: Backend>(device: B::Device) {
     }
 }
 
-/// Looking rows up as a product with ones and zeros, where the table is used once, or also as an output layer, which leaves
-/// it a gradient before or after.
+/// Embedding lookup against a product with a one-hot matrix. The table is used once, or also as an output layer that computes
+/// its gradient before or after.
 fn embedding<B: Backend>(device: B::Device) {
     let (symbols, size, ids) = (11usize, 6usize, [3i64, 0, 10, 3, 3, 7, 0, 1]);
     let numbers_of = Tensor::<Autodiff<B>, 2, Int>::from_data(TensorData::new(ids.to_vec(), [2, 4]), &device);
@@ -200,7 +201,7 @@ fn embedding<B: Backend>(device: B::Device) {
     );
 }
 
-/// More places than are looked through at once, most of one index, and rows wider than a cube.
+/// More positions than are searched at once, most of them with the same index, and rows wider than a cube.
 fn embedding_of_many_places<B: Backend>(device: B::Device) {
     let (symbols, size, places) = (40usize, 300usize, 2500usize);
     let ids: Vec<i64> = (0..places as i64).map(|i| if i % 3 == 0 { i * 7 % 39 } else { 5 }).collect();

@@ -1,4 +1,4 @@
-//! Shape rules: what does not fit is refused with the operation, the shapes and the rule.
+//! Shape rules: mismatched shapes are rejected with the operation, the shapes and the rule.
 
 use grove_backend::{
     Conv2dOptions, Pool2dOptions, Quantization, Steps,
@@ -9,7 +9,7 @@ use grove_backend::{
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Output shapes of an operation on inputs of some shapes, of which an empty one stands for an input that is not given.
+/// Returns the output shapes of an operation for these input shapes. An empty input shape represents a missing input.
 fn shapes(operation: impl Into<Operation>, inputs: &[&[usize]]) -> Result<Vec<Vec<usize>>, String> {
     let inputs: Shapes = inputs.iter().map(|sizes| (!sizes.is_empty()).then(|| sizes.to_vec().into())).collect();
     let operation = operation.into();
@@ -50,7 +50,7 @@ fn gives_output_shapes() {
 
 #[test]
 fn refuses_what_does_not_fit() {
-    // By divisibility alone this would pass as 20 classes.
+    // A check of divisibility only would accept this as 20 classes.
     refused(Nll, &[&[4, 10], &[2]], "nll of shapes [4, 10], [2]: labels [rows] for logits [rows, classes]");
     refused(Matmul, &[&[2, 3], &[4, 5]], "matmul of shapes [2, 3], [4, 5]");
     refused(Matmul, &[&[2, 3, 4], &[3, 4, 5]], "of one batch");

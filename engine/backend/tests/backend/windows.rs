@@ -11,7 +11,7 @@ fn values<B: Backend, const D: usize>(x: Tensor<B, D>) -> Vec<f64> {
     x.into_data().iter().collect()
 }
 
-/// Returns the image pixel at a window's pixel, unless it is in the padding.
+/// Returns the image pixel at an offset in a window, unless it is in the padding.
 fn pixel(window: usize, stride: usize, at: usize, padding: usize, size: usize) -> Option<usize> {
     (window * stride + at).checked_sub(padding).filter(|&pixel| pixel < size)
 }
@@ -69,7 +69,7 @@ fn convolutions<B: Backend>(device: B::Device) {
     }
 }
 
-/// Windows down and right of all small sizes, strides and paddings, in turn with others.
+/// All combinations of small sizes, strides and paddings vertically, combined with others horizontally.
 fn max_pools<B: Backend>(device: B::Device) {
     let sides = (1..6).flat_map(|size| (1..5).map(move |kernel| (size, kernel)));
     let sides = sides.flat_map(|(size, kernel)| (1..6).map(move |stride| (size, kernel, stride)));
@@ -84,7 +84,7 @@ fn max_pools<B: Backend>(device: B::Device) {
         let (stride, padding) = ([down.2, right.2], [down.3, right.3]);
         let options = Pool2dOptions { kernel, stride, padding };
         let out = options.output_size(size);
-        // Some numbers are equal, all are negative: the padding must not contribute.
+        // Some values are equal, and all are negative: the padding must not contribute.
         let x = numbers::<B, 4>([2, 1, size[0], size[1]], i as u64, &device).mul_scalar(3.0).floor().sub_scalar(9.0);
         let dy = numbers::<B, 4>([2, 1, out[0], out[1]], 3, &device);
         let (gx, gy) = (values(x.clone()), values(dy.clone()));

@@ -1,9 +1,9 @@
-//! Helpers shared by the tests of several crates: one test on every backend, and comparison with a reference. Other
+//! Helpers shared by the tests of several crates: running a test on every backend, and comparison with a reference. Other
 //! crates include this file by its path.
 
 /// Generates a `#[test]` for each backend in this build from each function `fn name<B: Backend>(device: B::Device)`.
 ///
-/// The functions are called with concrete types: `DeviceSpec::run` would compile every test for CUDA too.
+/// The functions are called with concrete types, because `DeviceSpec::run` would compile every test for CUDA too.
 macro_rules! on_each_backend {
     ($($test:ident),* $(,)?) => {$(
         mod $test {
@@ -37,8 +37,8 @@ macro_rules! on_each_backend {
     )*};
 }
 
-/// Returns the largest distance between two lists of numbers, and the largest absolute value in the second one. NaN if
-/// any is NaN.
+/// Returns the maximum absolute difference of two lists, and the maximum absolute value of the second one. NaN if any value
+/// is NaN.
 pub fn distance(a: &[f64], b: &[f64]) -> (f64, f64) {
     assert_eq!(a.len(), b.len(), "as many numbers");
     let max = |max: f64, x: f64| if x.is_nan() { x } else { max.max(x.abs()) };

@@ -1,9 +1,9 @@
-//! The host's work at each launch on CUDA, compiled once and with optimisation.
+//! Host work of each kernel launch on CUDA, compiled once and with optimisation.
 //!
-//! rustc shares instantiations of generic functions between crates at the dev profile's level: a function that one crate has
-//! instantiated, the crates above it do not compile again. This crate instantiates what runs at each launch: the client of the
-//! device, its queue and its memory, and the plans of fused elementwise kernels. `grove-cuda-kernels` above it has the kernels
-//! themselves. Nothing here is called, and at other levels, where nothing is shared, the crate is empty.
+//! At the dev profile's level, rustc shares instantiations of generic functions between crates: dependent crates do not
+//! compile a function again that this crate has instantiated. This crate instantiates the code of each launch: the device's
+//! client, its queue and its memory, and the plans of fused elementwise kernels. `grove-cuda-kernels`, which depends on it,
+//! instantiates the kernels themselves. Nothing here is called. At other levels nothing is shared, and the crate is empty.
 #![cfg(shares_generics)]
 
 use burn_backend::{
@@ -23,38 +23,38 @@ use std::ops::Range;
 type B = CubeBackend<R, f32, i32, u8>;
 type Handles = HandleContainer<CubeFusionHandle<R>>;
 
-/// A fused elementwise kernel.
+/// Instantiates fused elementwise kernels.
 pub fn elementwise(fused: &ElemwiseOptimization<R>, context: &mut Context<CubeFusionHandle<R>>) {
     fused.execute(context);
 }
 
-/// Copies of tensors into contiguous memory.
+/// Instantiates copies of tensors into contiguous memory.
 pub fn contiguous(x: CubeTensor<R>) -> CubeTensor<R> {
     kernel::into_contiguous_aligned(kernel::into_contiguous(x))
 }
 
-/// Conversions.
+/// Instantiates conversions.
 pub fn cast(x: CubeTensor<R>, dtype: DType) -> CubeTensor<R> {
     kernel::cast(x, dtype)
 }
 
-/// Parts of tensors.
+/// Instantiates slices.
 pub fn slice(x: CubeTensor<R>, parts: &[Range<usize>]) -> CubeTensor<R> {
     kernel::slice(x, parts)
 }
 
-/// The sum of two tensors, the operation that is most often left unfused: residual connections.
+/// Instantiates the sum of two tensors, the operation that is most often left unfused (residual connections).
 pub fn sum(x: CubeTensor<R>, y: CubeTensor<R>) -> CubeTensor<R> {
     B::float_add(x, y)
 }
 
-/// Rows of a table.
+/// Instantiates lookups of table rows.
 pub fn select(x: CubeTensor<R>, indices: [CubeTensor<R>; 2]) -> [CubeTensor<R>; 2] {
     let [of_floats, of_integers] = indices;
     [B::float_select(x, 0, of_floats.clone()), B::int_select(of_floats, 0, of_integers)]
 }
 
-/// The tensors of fused operations, by their numbers.
+/// Instantiates the handles of fused operations, by tensor ID.
 pub fn handles(known: &mut Handles, x: &TensorIr, y: TensorId) -> [CubeTensor<R>; 3] {
     let handle = known.get_handle(&x.id, &x.status);
     known.register_handle(y, handle.clone());
@@ -67,13 +67,13 @@ pub fn handles(known: &mut Handles, x: &TensorIr, y: TensorId) -> [CubeTensor<R>
     tensors
 }
 
-/// Copies of what an operation holds.
+/// Instantiates copies of the parts of an operation.
 pub fn copies(x: &CubeTensor<R>, client: &ComputeClient<R>, operations: &[OperationIr]) -> (CubeTensor<R>, usize) {
     drop((client.clone(), operations.to_vec(), x.meta.shape().clone(), x.meta.strides().clone()));
     (x.clone(), x.meta.num_elements())
 }
 
-/// The ends of what is made at each launch.
+/// Instantiates the destructors of the objects created at each launch.
 pub fn ends(fused: Vec<CubeOptimization<R>>, context: Context<CubeFusionHandle<R>>, operations: Vec<OperationIr>) {
     drop((fused, context, operations));
 }

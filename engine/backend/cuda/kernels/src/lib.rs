@@ -1,9 +1,9 @@
-//! Burn's kernels on CUDA, compiled once and without optimisation.
+//! Burn's CUDA kernels, compiled once and without optimisation.
 //!
-//! A kernel of CubeCL is a Rust function that writes the kernel's source: it runs once for each kernel, however often that is
-//! launched. There are 7 million lines of LLVM's intermediate code of them, which rustc optimised for three minutes. This
-//! crate is at level 0 and instantiates them; `grove-backend` above it, at level 1, takes them from here (see
-//! `grove-cuda-client` for how, and for what the host does at each launch). Nothing here is called.
+//! A CubeCL kernel is a Rust function that generates the kernel's source. It runs once per kernel, however often the kernel
+//! is launched. These functions amount to 7 million lines of LLVM IR, which rustc would optimise for three minutes. This
+//! crate instantiates them at level 0. `grove-backend`, at level 1, depends on it and uses these instantiations (see
+//! `grove-cuda-client` for the mechanism, and for the host work of each launch). Nothing here is called.
 #![cfg(shares_generics)]
 
 pub mod operations;
@@ -30,17 +30,17 @@ use grove_cuda_client as _;
 type X = CubeTensor<R>;
 type Fallback = fn(usize) -> Box<dyn FallbackOperation<R>>;
 
-/// A matrix product, fused with elementwise operations.
+/// Instantiates matrix products fused with elementwise operations.
 pub fn fused_matmul(fused: &mut MatmulOptimization<R>, context: &mut Context<CubeFusionHandle<R>>, fallback: Fallback) {
     fused.execute(context, fallback);
 }
 
-/// A reduction, fused with elementwise operations.
+/// Instantiates reductions fused with elementwise operations.
 pub fn fused_reduce(fused: &mut ReduceOptimization<R>, context: &mut Context<CubeFusionHandle<R>>, fallback: Fallback) {
     fused.execute(context, fallback);
 }
 
-/// Several reductions of the same rows, fused with elementwise operations.
+/// Instantiates several reductions of the same rows, fused with elementwise operations.
 pub fn fused_reductions(
     fused: &mut ReduceBroadcastedOptimization<R>,
     context: &mut Context<CubeFusionHandle<R>>,
@@ -49,43 +49,43 @@ pub fn fused_reductions(
     fused.execute(context, fallback);
 }
 
-/// A matrix product.
+/// Instantiates matrix products.
 pub fn product(a: X, b: X, out: Option<X>, dtype: DType) -> Option<X> {
     matmul::matmul(a, b, out, Default::default(), dtype).ok()
 }
 
-/// A convolution.
+/// Instantiates convolutions.
 pub fn convolution(x: X, weight: X, bias: Option<X>, options: ConvOptions<2>) -> Option<X> {
     conv::conv_forward(x, weight, bias, options, Default::default()).ok()
 }
 
-/// The gradient of a convolution's input.
+/// Instantiates the input gradient of convolutions.
 pub fn convolution_input(grad: X, weight: X, shape: Shape, options: ConvOptions<2>) -> Option<X> {
     conv::conv_data_backward(grad, weight, shape, options, Default::default()).ok()
 }
 
-/// The gradient of a convolution's weight.
+/// Instantiates the weight gradient of convolutions.
 pub fn convolution_weight(x: X, grad: X, shape: Shape, options: ConvOptions<2>) -> Option<X> {
     conv::conv_weight_backward(x, grad, shape, options, Default::default()).ok()
 }
 
-/// A transposed convolution.
+/// Instantiates transposed convolutions.
 pub fn transposed_convolution(x: X, weight: X, bias: Option<X>, options: ConvTransposeOptions<2>) -> Option<X> {
     conv::conv_transpose2d(x, weight, bias, options, Default::default()).ok()
 }
 
-/// Reductions of all of a tensor, and along an axis.
+/// Instantiates reductions of a whole tensor and along an axis.
 pub fn reductions(x: X, dtype: Option<DType>, axis: usize, config: ReduceOperationConfig) -> [Option<X>; 2] {
     let all = reduce::reduce(x.clone(), dtype, Default::default(), config).ok();
     [all, reduce::reduce_dim(x, dtype, axis, Default::default(), config).ok()]
 }
 
-/// The sum of all of a tensor.
+/// Instantiates the sum of a whole tensor.
 pub fn sum(x: X) -> Option<X> {
     reduce::sum(x, Default::default()).ok()
 }
 
-/// Attention.
+/// Instantiates attention.
 pub fn attention([q, k, v]: [X; 3], mask: Option<X>, bias: Option<X>, options: AttentionModuleOptions) -> Option<X> {
     attention::attention(q, k, v, mask, bias, options, Default::default()).ok()
 }

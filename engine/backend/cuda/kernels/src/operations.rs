@@ -1,4 +1,4 @@
-//! Burn's single operations, each a function of tensors. Fusion runs one of them where it does not fuse it with others.
+//! Burn's single operations as functions of tensors. Fusion runs such an operation if it does not fuse it with others.
 #![allow(clippy::type_complexity)] // each type occurs once
 
 use burn_backend::{
@@ -80,7 +80,7 @@ pub static OF_TWO: &[fn(X, X) -> X] = &[
     B::bool_equal,
 ];
 
-/// Functions of a tensor and a number.
+/// Functions of a tensor and a scalar.
 pub static OF_A_NUMBER: &[fn(X, Scalar) -> X] = &[
     B::float_add_scalar,
     B::float_sub_scalar,
@@ -114,7 +114,7 @@ pub static COMPARISONS: &[fn(X, X, BoolDType) -> X] = &[
     B::int_lower_equal,
 ];
 
-/// Comparisons with a number.
+/// Comparisons with a scalar.
 pub static COMPARISONS_WITH_A_NUMBER: &[fn(X, Scalar, BoolDType) -> X] = &[
     B::float_equal_elem,
     B::float_greater_elem,
@@ -152,84 +152,84 @@ pub static ALONG_AN_AXIS: &[fn(X, usize) -> X] = &[
     B::int_cummin,
 ];
 
-/// Positions of the largest and the smallest values.
+/// Indices of the largest and smallest values.
 pub static POSITIONS: &[fn(X, usize, IntDType) -> X] = &[B::float_argmax, B::float_argmin];
 
-/// The largest values of an axis.
+/// Largest values along an axis.
 pub static LARGEST: &[fn(X, usize, usize) -> X] = &[B::float_topk, B::int_topk];
 
-/// Their positions.
+/// Indices of the largest values along an axis.
 pub static POSITIONS_OF_LARGEST: &[fn(X, usize, usize, IntDType) -> X] = &[B::float_argtopk];
 
-/// Positions in integers.
+/// Indices of the largest and smallest integers.
 pub static POSITIONS_IN_INTEGERS: &[fn(X, usize) -> X] = &[B::int_argmax, B::int_argmin];
 
-/// Values at given positions.
+/// Gathers of elements.
 pub static AT_POSITIONS: &[fn(usize, X, X) -> X] = &[B::float_gather, B::int_gather, B::bool_gather];
 
-/// Slices at given positions.
+/// Selections of slices by index.
 pub static SELECTED: &[fn(X, usize, X) -> X] = &[B::float_select, B::int_select, B::bool_select];
 
-/// Sums at given positions.
+/// Scatter-adds of elements.
 pub static SUMS_AT_POSITIONS: &[fn(usize, X, X, X) -> X] =
     &[B::float_scatter_add, B::int_scatter_add, B::bool_scatter_or];
 
-/// Sums of slices at given positions.
+/// Scatter-adds of slices.
 pub static SUMS_SELECTED: &[fn(X, usize, X, X) -> X] = &[B::float_select_add, B::int_select_add, B::bool_select_or];
 
-/// Parts of a tensor.
+/// Slices.
 pub static PARTS: &[fn(X, &[Slice]) -> X] = &[B::float_slice, B::int_slice, B::bool_slice];
 
-/// A tensor with parts of another one.
+/// Slice assignments.
 pub static WITH_PARTS: &[fn(X, &[Slice], X) -> X] = &[B::float_slice_assign, B::int_slice_assign, B::bool_slice_assign];
 
-/// Values of two tensors, chosen by a mask.
+/// Selections between two tensors by a mask.
 pub static MASKED: &[fn(X, X, X) -> X] = &[B::float_mask_where, B::int_mask_where, B::bool_mask_where];
 
-/// Values or a number, chosen by a mask.
+/// Fills with a scalar by a mask.
 pub static MASKED_BY_A_NUMBER: &[fn(X, X, Scalar) -> X] = &[B::float_mask_fill, B::int_mask_fill, B::bool_mask_fill];
 
-/// A tensor several times along an axis.
+/// Repetitions along an axis.
 pub static REPEATED: &[fn(X, usize, usize) -> X] = &[B::float_repeat_dim, B::int_repeat_dim, B::bool_repeat_dim];
 
-/// A tensor in the opposite order.
+/// Reversals of axes.
 pub static FLIPPED: &[fn(X, &[usize]) -> X] = &[B::float_flip, B::int_flip, B::bool_flip];
 
-/// Numbers clamped between two others.
+/// Clamps between two scalars.
 pub static CLAMPED: &[fn(X, Scalar, Scalar) -> X] = &[B::float_clamp, B::int_clamp];
 
-/// Conversions into integers.
+/// Conversions to integers.
 pub static INTO_INTEGERS: &[fn(X, IntDType) -> X] = &[B::float_into_int, B::int_cast, B::bool_into_int];
 
-/// Conversions into floating-point numbers.
+/// Conversions to floating-point values.
 pub static INTO_FLOATS: &[fn(X, FloatDType) -> X] = &[B::float_cast, B::int_into_float, B::bool_into_float];
 
-/// Tests of floating-point numbers.
+/// Tests of floating-point values.
 pub static TESTS: &[fn(X, BoolDType) -> X] = &[B::float_is_nan, B::float_is_inf];
 
-/// Windows along an axis.
+/// Sliding windows along an axis.
 pub static WINDOWS: &[fn(X, usize, usize, usize) -> X] = &[B::float_unfold, B::int_unfold, B::bool_unfold];
 
-/// Convolutions along one axis.
+/// 1-D convolutions.
 pub static CONVOLUTIONS: &[fn(X, X, Option<X>, ConvOptions<1>) -> X] = &[B::conv1d];
 
-/// Gradients of their inputs and weights.
+/// Input and weight gradients of 1-D convolutions.
 pub static CONVOLUTION_GRADIENTS: &[fn(X, X, X, ConvOptions<1>) -> X] =
     &[B::conv1d_x_backward, B::conv1d_weight_backward];
 
 type Pair = [usize; 2];
 
-/// Means of windows of images.
+/// 2-D average pooling.
 pub static MEANS: &[fn(X, Pair, Pair, Pair, bool, bool) -> X] = &[B::avg_pool2d];
 
-/// Their gradients.
+/// Gradients of 2-D average pooling.
 pub static MEAN_GRADIENTS: &[fn(X, X, Pair, Pair, Pair, bool, bool) -> X] = &[B::avg_pool2d_backward];
 
-/// Largest values of windows of images.
+/// 2-D max pooling.
 pub static MAXIMA: &[fn(X, Pair, Pair, Pair, Pair, bool) -> X] = &[B::max_pool2d];
 
-/// Means that give images of a size.
+/// Adaptive average pooling.
 pub static MEANS_OF_A_SIZE: &[fn(X, Pair) -> X] = &[B::adaptive_avg_pool2d];
 
-/// Their gradients.
+/// Gradients of adaptive average pooling.
 pub static MEANS_OF_A_SIZE_GRADIENTS: &[fn(X, X) -> X] = &[B::adaptive_avg_pool2d_backward];

@@ -11,13 +11,13 @@ use crate::{
 struct Scratch {
     /// Attention weights of a block of queries.
     weights: Vec<f32>,
-    /// Dropout factors of the block.
+    /// Dropout mask of the block.
     factors: Vec<f32>,
     /// Weights of the block after dropout.
     dropped: Vec<f32>,
     /// Gradients of the weights after dropout, then of the scores.
     grad: Vec<f32>,
-    /// Gradients of the queries of a block. `dk` and `dv` are those of all keys and values.
+    /// Gradients of a block of queries. `dk` and `dv` are those of all keys and values.
     dq: Vec<f32>,
     dk: Vec<f32>,
     dv: Vec<f32>,
@@ -26,12 +26,11 @@ struct Scratch {
 }
 
 impl Attention<'_> {
-    /// Computes the gradients of queries, `[b, t, n_head, head_dim]`, keys and values, `[b, s, n_kv_head, head_dim]`,
-    /// as far as they are needed, given the gradient of the output of [`forward`](Self::forward). The weights are
-    /// recomputed.
+    /// Computes the gradients of queries, `[b, t, n_head, head_dim]`, keys and values, `[b, s, n_kv_head, head_dim]`, if
+    /// needed, from the gradient of the output of [`forward`](Self::forward). The weights are recomputed.
     ///
     /// # Panics
-    /// If the sizes do not fit each other.
+    /// If the sizes do not match.
     pub fn backward(&self, q: Heads<'_>, k: Heads<'_>, v: Heads<'_>, grad: Heads<'_>, grads: [Option<&mut [f32]>; 3]) {
         self.check(q, k, v);
         let (b, d, n_kv_head, group) = (self.b, self.head_dim, self.n_kv_head, self.group());
@@ -45,7 +44,7 @@ impl Attention<'_> {
                     grad.fill(0.0);
                     rows_of_heads(grad, sizes)
                 }
-                // Empty where they are not needed.
+                // Empty if not needed.
                 None => (0..b * sizes[2]).map(|_| Rows::new()).collect(),
             });
         }
@@ -53,8 +52,7 @@ impl Attention<'_> {
             return;
         }
         let [mut dq, dk, dv] = <[Vec<Rows<'_>>; 3]>::try_from(rows).unwrap_or_else(|_| unreachable!("three were made"));
-        // A task is a key head and all query heads that share it, one after the other, so that the sums have a fixed
-        // order.
+        // A task is a key head with all query heads that share it, in order, so that the summation order is fixed.
         let rows = dq.par_chunks_mut(group).zip(dk).zip(dv).with_min_len(self.heads_per_task().div_ceil(group));
         rows.enumerate().for_each_init(Scratch::default, |scratch, (at, ((dq, mut dk), mut dv))| {
             let (i, kv_head) = (at / n_kv_head, at % n_kv_head);
@@ -74,7 +72,7 @@ impl Attention<'_> {
         });
     }
 
-    /// Packs the keys and values that a group of query heads shares: both as columns, and keys also as rows.
+    /// Packs the keys and values that a group of query heads shares: both as columns, and the keys also as rows.
     fn pack(&self, (k, k_stride): (&[f32], usize), (v, v_stride): (&[f32], usize)) -> [PackedB; 3] {
         let (s, d) = (self.s, self.head_dim);
         let columns = |x, stride| PackedB::new(x, d, s, Layout { stride, transposed: true });
@@ -85,7 +83,7 @@ impl Attention<'_> {
         ]
     }
 
-    /// Computes the gradients of a head's queries and adds its part to those of keys and values.
+    /// Computes the gradients of a head's queries and adds the head's contribution to those of keys and values.
     fn head_backward(
         &self,
         [i, head]: [usize; 2],
@@ -109,7 +107,7 @@ impl Attention<'_> {
             let weights = zeros(weights, n * seen);
             keys_turned.add_block(0..d, keys_seen.clone(), q, q_stride, n, weights, seen);
             weigh(self, [i, head, query], keys_seen.clone(), weights);
-            // Drawn once for both uses.
+            // Generated once for both uses.
             let factors = zeros(factors, if self.dropout.is_some() { n * seen } else { 0 });
             self.dropout_factors(factors, keys_seen.clone(), i, head, query);
             if values_needed {

@@ -19,7 +19,7 @@ impl Attention<'_> {
     /// Writes the attention output of each query to `output`, `[b, t, n_head, head_dim]`.
     ///
     /// # Panics
-    /// If the sizes do not fit each other.
+    /// If the sizes do not match.
     pub fn forward(&self, q: Heads<'_>, k: Heads<'_>, v: Heads<'_>, output: &mut [f32]) {
         self.check(q, k, v);
         assert_eq!(output.len(), self.b * self.t * self.n_head * self.head_dim);
@@ -44,14 +44,14 @@ impl Attention<'_> {
         );
     }
 
-    /// Returns the number of query heads of a group that form a task: the whole group if the threads stay as busy,
-    /// since keys and values are then packed or read only once; otherwise 1.
+    /// Returns the number of query heads of a group that form a task: the whole group if this leaves no thread idle, because
+    /// keys and values are then packed or read only once; otherwise 1.
     fn together(&self) -> usize {
         let (tasks, threads) = (self.b * self.n_kv_head, rayon::current_num_threads());
         if tasks.is_multiple_of(threads) || tasks >= 4 * threads { self.group() } else { 1 }
     }
 
-    /// Computes some heads of a group, from `first` on.
+    /// Computes the heads of a group from `first` on.
     fn gather(
         &self,
         [i, first]: [usize; 2],

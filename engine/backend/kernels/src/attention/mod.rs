@@ -1,4 +1,4 @@
-//! Multi-head attention, computed block by block while the scores stay in cache.
+//! Multi-head attention, computed block by block with the scores in cache.
 
 mod backward;
 mod forward;
@@ -37,7 +37,7 @@ impl<'a> Heads<'a> {
     }
 }
 
-/// Mask of keys: a query cannot see a key if the element at
+/// Mask of keys: a query does not attend to a key if the element at
 /// `i * strides[0] + head * strides[1] + query * strides[2] + key` is not 0. A stride of 0 broadcasts the mask.
 #[derive(Clone, Copy)]
 pub struct Hidden<'a> {
@@ -61,32 +61,32 @@ pub struct Attention<'a> {
     pub t: usize,
     /// Number of keys and values.
     pub s: usize,
-    /// Components of each head.
+    /// Head dimension.
     pub head_dim: usize,
-    /// Factor of the scores.
+    /// Scale of the scores.
     pub scale: f32,
-    /// If true, the queries are the last `t` of `s` positions, and each sees itself and the positions before it.
+    /// If true, the queries are the last `t` of `s` positions, and each attends to itself and the positions before it.
     pub causal: bool,
-    /// Sliding window: with `causal`, a query sees no more than the last `window` keys, its own included.
+    /// Sliding window: with `causal`, a query attends to at most the last `window` keys, including its own.
     pub window: Option<usize>,
-    /// Number of padding keys before each sequence, `[b]`, which no query sees. With `causal`, a query among them sees
-    /// its own key.
+    /// Number of padding keys before each sequence, `[b]`, which no query attends to. With `causal`, a padding query attends
+    /// to its own key.
     pub padding: Option<&'a [usize]>,
-    /// Lengths of the sequences, `[b]`, including padding before them. No query sees the keys from there on.
+    /// Lengths of the sequences, `[b]`, including padding before them. No query attends to later keys.
     pub lengths: Option<&'a [usize]>,
-    /// Mask of further keys. The output of a query that sees no key is 0.
+    /// Additional mask of keys. A fully masked query returns 0.
     pub hidden: Option<Hidden<'a>>,
     /// Dropout of the weights, `[b, n_head, t, s]`.
     pub dropout: Option<Dropout>,
 }
 
 impl<'a> Attention<'a> {
-    /// Returns the largest number of keys that the queries of a block see together.
+    /// Returns the maximum number of keys that the queries of a block attend to together.
     fn reach(&self) -> usize {
         self.window.map_or(self.s, |window| window.saturating_add(16 * MR).min(self.s))
     }
 
-    /// Returns the number of queries whose scores are held at once. The scores stay in the second-level cache.
+    /// Returns the number of queries per block. Their scores stay in the second-level cache.
     fn block(&self) -> usize {
         ((1 << 15) / self.reach().max(1)).clamp(MR, 16 * MR) / MR * MR
     }
@@ -101,7 +101,7 @@ impl<'a> Attention<'a> {
         self.n_head / self.n_kv_head.max(1)
     }
 
-    /// Returns the keys that a query of sequence `i` sees. Neither end decreases from one query to the next.
+    /// Returns the keys that a query of sequence `i` attends to. Neither end decreases from one query to the next.
     fn visible(&self, i: usize, query: usize) -> Range<usize> {
         let padding = self.padding.map_or(0, |padding| padding[i]);
         let length = self.lengths.map_or(self.s, |lengths| lengths[i].min(self.s));
@@ -115,8 +115,8 @@ impl<'a> Attention<'a> {
         start.min(end)..end
     }
 
-    /// Returns the keys whose scores with `n` queries from `query` on are computed: all keys that these see, and a few
-    /// before them, so that the range begins with a panel. Empty if the queries see nothing.
+    /// Returns the keys whose scores are computed for `n` queries from `query` on: all keys that these attend to, and a few
+    /// before them, so that the range starts at a panel. Empty if the queries attend to nothing.
     fn keys(&self, i: usize, query: usize, n: usize) -> Range<usize> {
         let (first, last) = (self.visible(i, query), self.visible(i, query + n - 1));
         if first.start == last.end { 0..0 } else { first.start / NR * NR..last.end }
@@ -158,16 +158,16 @@ impl<'a> Attention<'a> {
     }
 }
 
-// Both ranges begin with a multiple of `LANES`: a row is summed in the same lanes as a row of all keys.
+// Both ranges start at a multiple of `LANES`, so that a row is summed in the same lanes as a row of all keys.
 const _: () = assert!(NR.is_multiple_of(LANES));
 
 vectorized! {
-    /// Turns the scores of queries and `keys` into weights, before dropout. `at` is the sequence, the head and the
+    /// Computes the weights, before dropout, from the scores of queries and `keys`. `at` is the sequence, the head and the
     /// first query.
     fn weigh<FUSED>(attention: &Attention<'_>, at: [usize; 3], keys: Range<usize>, scores: &mut [f32]) {
         let [i, head, query] = at;
         let scale = attention.scale;
-        // A masked score becomes minus infinity after the product with the scale.
+        // The product with the scale turns a masked score into minus infinity.
         let least = f32::NEG_INFINITY * scale.signum();
         for (query, row) in (query..).zip(scores.chunks_exact_mut(keys.len())) {
             let visible = attention.visible(i, query);

@@ -3,10 +3,10 @@
 use super::{Attention, Heads, Rows, forward::Scratch, weigh, zeros};
 use crate::{dispatch::vectorized, math::fma};
 
-/// Keys or values that all heads of a group use before the next ones are read.
+/// Number of keys or values that all heads of a group process before the next ones are read.
 const BLOCK: usize = 64;
 
-/// Lanes of a sum.
+/// Number of lanes of a sum.
 const LANES: usize = 8;
 
 impl Attention<'_> {
@@ -49,8 +49,8 @@ impl Attention<'_> {
 vectorized! {
     /// Computes the dot products of a query with keys.
     fn score<FUSED>(q: &[f32], k: &[f32], stride: usize, scores: &mut [f32]) {
-        // Written so that the sums stay in registers whatever the compiler decides about unrolling and inlining: no index of them
-        // is a variable, and no call sees their address.
+        // Written so that the sums stay in registers whatever the compiler decides about unrolling and inlining: they are
+        // indexed only by constants, and no call takes their address.
         #[inline(always)]
         fn add<const FUSED: bool>(sum: [f32; LANES], k: &[f32; LANES], q: &[f32; LANES]) -> [f32; LANES] {
             let mut next = [0.0; LANES];
@@ -74,7 +74,7 @@ vectorized! {
         let (chunks, rest) = q.as_chunks::<LANES>();
         let (count, last) = (chunks.len(), scores.len().max(1) - 1);
         for (i, scores) in scores.chunks_mut(4).enumerate() {
-            // If fewer than four keys are left, the last one fills up the group.
+            // If fewer than four keys are left, the last one is repeated.
             let row = |j: usize| {
                 let row = &k[last.min(4 * i + j) * stride..][..q.len()];
                 (&row.as_chunks::<LANES>().0[..count], &row[count * LANES..])
@@ -99,7 +99,7 @@ vectorized! {
 }
 
 vectorized! {
-    /// Adds the values, weighted.
+    /// Adds the weighted values.
     fn sum<FUSED>(weights: &[f32], v: &[f32], stride: usize, row: &mut [f32]) {
         let (fours, rest) = weights.as_chunks::<4>();
         for (i, &[a, b, c, d]) in fours.iter().enumerate() {

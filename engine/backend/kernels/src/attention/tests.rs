@@ -4,7 +4,7 @@ fn values(len: usize, seed: usize) -> Vec<f32> {
     (0..len).map(|i| ((i * 7919 + seed * 104_729 + 13) % 1013) as f32 / 500.0 - 1.0).collect()
 }
 
-/// Returns true if a query sees a key, by the definitions of the masks.
+/// Returns true if a query attends to a key, by the definitions of the masks.
 fn sees(sizes: &Attention<'_>, at: [usize; 4]) -> bool {
     let [i, head, query, key] = at;
     let own = sizes.s - sizes.t.min(sizes.s) + query;
@@ -18,7 +18,7 @@ fn sees(sizes: &Attention<'_>, at: [usize; 4]) -> bool {
         })
 }
 
-/// Returns the output and the gradients of queries, keys and values, in f64, computed directly.
+/// Returns the output and the gradients of queries, keys and values, computed directly in f64.
 fn reference(sizes: &Attention<'_>, [q, k, v, g]: [Heads<'_>; 4]) -> [Vec<f64>; 4] {
     let Attention { b, n_head, n_kv_head, t, s, head_dim: d, .. } = *sizes;
     let group = n_head / n_kv_head;
@@ -67,7 +67,7 @@ fn close(what: &str, found: &[f32], expected: &[f64]) {
 
 fn check(sizes: &Attention<'_>) {
     let Attention { b, n_head, n_kv_head, t, s, head_dim: d, .. } = *sizes;
-    // Queries as a projection returns them, keys as a cache holds them, values with gaps.
+    // Queries in a projection's layout, keys in a cache's layout, values with gaps.
     let (wide, narrow, far) = (n_head * d, n_kv_head * d, n_kv_head * (d + 3));
     let data = [values(b * t * wide, 1), values(b * narrow * s, 2), values(b * s * far, 3), values(b * t * wide, 4)];
     let strides = [[t * wide, d, wide], [narrow * s, s * d, d], [s * far, d + 3, far], [t * wide, d, wide]];
@@ -127,7 +127,7 @@ fn values_and_gradients() {
         [1, 2, 1, 130, 500, 4],
     ] {
         let plain = attention([b, n_head, n_kv_head, t, s, head_dim]);
-        // The first query of the last sequence sees nothing. A mask of keys alone always leaves one.
+        // The first query of the last sequence is fully masked. A mask of keys only leaves at least one key.
         let mask: Vec<u8> = (0..b * t * s).map(|i| u8::from(i % 3 == 1 || i / s == t * b - t)).collect();
         let ends: Vec<u8> = (0..b * s).map(|i| u8::from(i % s > i / s)).collect();
         let of_queries = Some(Hidden { data: &mask, strides: [t * s, 0, s] });
@@ -141,7 +141,7 @@ fn values_and_gradients() {
     }
 }
 
-/// Returns the mask that equals [`sees`].
+/// Returns the mask equivalent to [`sees`].
 fn written_out(sizes: &Attention<'_>) -> Vec<u8> {
     let Attention { b, t, s, .. } = *sizes;
     (0..b * t * s).map(|n| u8::from(!sees(sizes, [n / (t * s), 0, n / s % t, n % s]))).collect()
@@ -159,7 +159,7 @@ fn ranges_of_keys() {
     ] {
         let plain = attention([b, n_head, n_kv_head, t, s, head_dim]);
         let causal = Attention { causal: true, ..plain };
-        // Only padding, none, and some; more than there are keys.
+        // Sequences with only padding, none, and some; counts beyond the number of keys.
         let (padding, lengths) = ([s + 3, 0, s / 2], [s - s / 3, 0, s + 5]);
         let few = [2 * s / 3, s / 3, 1];
         let [padding, lengths, few] = [&padding, &lengths, &few].map(|x| Some(&x[3 - b..]));
@@ -184,7 +184,7 @@ fn ranges_of_keys() {
     }
 }
 
-/// Ranges leave out only keys that would add zeros.
+/// Ranges skip only keys that would add zeros.
 #[test]
 fn ranges_are_bit_equal_to_masks() {
     let (b, n_head, head_dim) = (3, 2, 8);
@@ -196,7 +196,7 @@ fn ranges_are_bit_equal_to_masks() {
         for (sizes, backward) in [
             (Attention { padding, ..causal }, true),
             (Attention { lengths, padding, ..causal }, true),
-            // The blocks of queries, whose gradients are summed together, are different ones.
+            // The blocks of queries, whose gradients are summed together, differ.
             (Attention { window, padding, ..causal }, false),
         ] {
             let mask = written_out(&sizes);

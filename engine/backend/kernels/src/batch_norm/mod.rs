@@ -9,7 +9,7 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
-/// Minimum number of elements of an image in a task, so that memory is not accessed in short pieces.
+/// Minimum number of elements per image in a task, so that memory is accessed in long runs.
 const PIECE: usize = 512;
 /// Number of elements whose sums are accumulated in f32.
 const CHUNK: usize = 4096;
@@ -17,9 +17,9 @@ const CHUNK: usize = 4096;
 /// Batch norm of images, `[batch, channels, plane]`, with an optional residual and ReLU.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchNorm<'a> {
-    /// Channels of an image.
+    /// Number of channels of an image.
     pub channels: usize,
-    /// Elements of a channel of an image.
+    /// Number of elements of a channel of an image.
     pub plane: usize,
     /// Scale of each channel.
     pub weight: &'a [f32],
@@ -28,11 +28,11 @@ pub struct BatchNorm<'a> {
 }
 
 impl BatchNorm<'_> {
-    /// Computes `relu((x - mean) / sqrt(variance + eps) * weight + bias + residual)`. Writes the mean and the biased
+    /// Computes `relu((x - mean) / sqrt(variance + eps) * weight + bias + residual)`. Also writes the mean and the biased
     /// variance of each channel over batch and plane.
     ///
     /// # Panics
-    /// If the slices do not fit each other.
+    /// If the sizes do not match.
     pub fn forward(
         &self,
         x: &[f32],
@@ -78,11 +78,11 @@ impl BatchNorm<'_> {
         out
     }
 
-    /// Returns the gradient of `x` and writes those of weight and bias, given `grad`, the gradient of `y`, which
-    /// becomes that of the residual. `y` is only read if `relu` is true.
+    /// Returns the gradient of `x` and writes those of weight and bias, from `grad`, the gradient of `y`. `grad` becomes the
+    /// gradient of the residual. `y` is read only if `relu` is true.
     ///
     /// # Panics
-    /// If the slices do not fit each other.
+    /// If the sizes do not match.
     #[allow(clippy::too_many_arguments)]
     pub fn backward(
         &self,
@@ -155,7 +155,7 @@ impl BatchNorm<'_> {
         PIECE.div_ceil(self.plane.max(1)).clamp(1, self.channels.div_ceil(rayon::current_num_threads()).max(1))
     }
 
-    /// Returns, for each block of `block` channels, its part of every image.
+    /// Returns the part of every image for each block of `block` channels.
     ///
     /// # Panics
     /// If the parts do not cover `x`.
@@ -173,8 +173,8 @@ impl BatchNorm<'_> {
     }
 }
 
-/// Running mean and variance, merged from those of chunks: T. F. Chan and others, "Updating formulae and a pairwise
-/// algorithm for computing sample variances", 1982.
+/// Running mean and variance, merged from those of chunks (T. F. Chan and others, "Updating formulae and a pairwise algorithm
+/// for computing sample variances", 1982).
 #[derive(Clone, Default)]
 struct Moments {
     count: f64,
@@ -204,7 +204,7 @@ impl Moments {
 }
 
 vectorized! {
-    /// Returns the sum, the rounded mean, and the sum of the squared deviations from it.
+    /// Returns the sum, the rounded mean, and the sum of the squared deviations from the rounded mean.
     fn chunk_moments<_FUSED>(x: &[f32]) -> [f32; 3] {
         let total = sum(x, |x| x);
         let mean = total / x.len() as f32;

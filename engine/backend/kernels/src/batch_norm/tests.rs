@@ -62,7 +62,7 @@ fn check(batch: usize, channels: usize, plane: usize, with_residual: bool, relu:
 #[test]
 fn values_and_gradients() {
     let sizes = [(0, 3, 4), (2, 1, 1), (7, 5, 1), (3, 70, 49), (2, 3, 5000), (5, 16, 30), (2, 2, 700)];
-    // Miri would take an hour for the others.
+    // Miri would take an hour for the other sizes.
     let sizes = if cfg!(miri) { &sizes[..3] } else { &sizes[..] };
     for &(batch, channels, plane) in sizes {
         for (with_residual, relu) in [(false, false), (false, true), (true, false), (true, true)] {

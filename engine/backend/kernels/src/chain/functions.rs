@@ -1,4 +1,4 @@
-//! Functions of the elements of a tile.
+//! Elementwise functions over a tile.
 
 use std::mem::MaybeUninit;
 
@@ -9,7 +9,7 @@ use crate::{
     selu::selu_of,
 };
 
-/// A function of one element. Truth values are 1 and 0.
+/// A function of one element. Booleans are 1 and 0.
 #[allow(missing_docs)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Map {
@@ -66,13 +66,13 @@ pub(super) fn zip(a: &[f32], b: &[f32], y: &mut [MaybeUninit<f32>], f: impl Fn(f
     }
 }
 
-/// A truth value as a number.
+/// Converts a boolean to a number.
 #[inline(always)]
 fn truth(condition: bool) -> f32 {
     f32::from(u8::from(condition))
 }
 
-/// `a` where the mask is true, else `b`. By bits: a branch would keep the loop from being vectorised without AVX-512.
+/// Selects `a` if the mask is true, else `b`, by bits: a branch would prevent vectorisation without AVX-512.
 #[inline(always)]
 fn choice(mask: f32, a: f32, b: f32) -> f32 {
     let all = 0_u32.wrapping_sub(u32::from(mask > 0.0));
@@ -156,7 +156,7 @@ vectorized! {
 vectorized! {
     fn apply_clamp<FUSED>(x: &[f32], min: f32, max: f32, y: &mut [MaybeUninit<f32>]) {
         map(x, y, |x| {
-            // The comparisons are false for NaN, which stays.
+            // The comparisons are false for NaN, so that NaN propagates.
             let x = if x < min { min } else { x };
             if x > max { max } else { x }
         });

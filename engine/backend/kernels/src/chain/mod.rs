@@ -1,4 +1,4 @@
-//! Chains of functions of elements in one pass over memory.
+//! Chains of elementwise functions in one pass over memory.
 
 mod functions;
 mod plan;
@@ -13,22 +13,22 @@ pub use run::{Input, Output};
 pub(crate) use run::{apply as apply_step, as_uninit};
 pub use source::Access;
 
-/// A step of a chain. Numbers name values: the inputs, and then the results of the steps before.
+/// A step of a chain. Values are numbered: first the inputs, then the results of the steps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {
     /// A function of a value.
     Map(Map, usize),
     /// A function of two values.
     Pair(Pair, usize, usize),
-    /// A function of a value and a number.
+    /// A function of a value and a constant.
     Number(Pair, usize, f32),
-    /// A value to the power of an integer.
+    /// A value raised to an integer power.
     Power(usize, i32),
-    /// A value kept between two numbers.
+    /// A value clamped between two constants.
     Clamp(usize, f32, f32),
-    /// The second value where the first is true, else the third.
+    /// The second value if the first is true, else the third.
     Select(usize, usize, usize),
-    /// The number where the first value is true, else the second value.
+    /// The constant if the first value is true, else the second value.
     Fill(usize, usize, f32),
 }
 
@@ -46,20 +46,20 @@ impl Step {
 /// Sums of consecutive elements of a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sum {
-    /// The value, a step's result.
+    /// Index of the value, a step's result.
     pub value: usize,
-    /// Number of elements of each sum.
+    /// Number of elements per sum.
     pub row: usize,
-    /// The number that the sums are divided by.
+    /// Divisor of the sums.
     pub divisor: f32,
 }
 
-/// Functions of elements, each of the inputs or of earlier results, as one pass over memory.
+/// A sequence of elementwise functions of inputs and earlier results, computed in one pass over memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chain {
     inputs: Vec<Access>,
     steps: Vec<Step>,
-    /// The values that are outputs.
+    /// Indices of the values that are outputs.
     outputs: Vec<usize>,
     len: usize,
     sums: Vec<Sum>,
@@ -67,11 +67,10 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// Creates a chain of inputs, of which each output has `len` elements. `outputs` are numbers of steps' results, without
-    /// repetitions.
+    /// Creates a chain whose outputs have `len` elements each. `outputs` are indices of steps' results, without repetitions.
     ///
     /// # Panics
-    /// If a step uses a value that does not come before it, an output is no step's result, or an input does not fit the length.
+    /// If a step uses a later value, an output is not a step's result, or an input's length does not match `len`.
     pub fn new(inputs: Vec<Access>, steps: Vec<Step>, outputs: &[usize], len: usize) -> Self {
         let count = inputs.len();
         for access in &inputs {
@@ -94,10 +93,10 @@ impl Chain {
         Self { inputs, steps, outputs: outputs.to_vec(), len, sums: Vec::new(), plan }
     }
 
-    /// The chain with sums as further outputs. The order in which numbers are added does not depend on the number of threads.
+    /// Adds sums as further outputs. The summation order does not depend on the number of threads.
     ///
     /// # Panics
-    /// If the rows differ in length or do not fit, or a value is no step's result.
+    /// If the row lengths differ or do not divide the length, or a value is not a step's result.
     pub fn with_sums(self, sums: Vec<Sum>) -> Self {
         let count = self.inputs.len();
         for Sum { value, row, .. } in &sums {
@@ -108,37 +107,37 @@ impl Chain {
         Self { sums, plan, ..self }
     }
 
-    /// The inputs' elements that belong to the outputs'.
+    /// Returns the mapping from output elements to elements of each input.
     pub fn inputs(&self) -> &[Access] {
         &self.inputs
     }
 
-    /// The steps.
+    /// Returns the steps.
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
 
-    /// Numbers of the steps' results that are outputs.
+    /// Returns the indices of the steps' results that are outputs.
     pub fn outputs(&self) -> &[usize] {
         &self.outputs
     }
 
-    /// The sums, which are outputs after the others.
+    /// Returns the sums, which follow the other outputs.
     pub fn sums(&self) -> &[Sum] {
         &self.sums
     }
 
-    /// True if each sum is computed at once: as `sum_of_row` of the whole row.
+    /// Returns true if each sum is computed in one piece, as `sum_of_row` of the whole row.
     pub fn sums_whole_rows(&self) -> bool {
         self.len <= run::TILE && self.period() >= self.len
     }
 
-    /// Number of elements of each output that is no sum.
+    /// Number of elements of each output, except sums.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// True if the outputs have no elements.
+    /// Returns true if the outputs have no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -149,7 +148,7 @@ mod tests {
     use super::*;
     use crate::dispatch::TASK;
 
-    /// The outputs of inputs of which none is donated.
+    /// Outputs for inputs that are all shared.
     fn run(chain: &Chain, inputs: &[&[f32]]) -> Vec<Vec<f32>> {
         let outputs = chain.run(inputs.iter().map(|x| Input::Shared(x)).collect()).into_iter();
         let new = |output| match output {
@@ -163,7 +162,7 @@ mod tests {
         (0..len).map(|i| ((i * 7919 + seed * 31) % 1000) as f32 / 250.0 - 2.0).collect()
     }
 
-    /// Every kind of access and of place, in tiles and tasks that are not full.
+    /// Every kind of access and place, with partial tiles and tasks.
     #[test]
     fn chains_of_every_length() {
         let lengths = if cfg!(miri) { [(1, 1, 1), (3, 5, 7)] } else { [(1, 1, 1), (7, 33, 101)] };
@@ -187,7 +186,7 @@ mod tests {
                 Step::Clamp(10, -1.0, 1.0),     // 11
                 Step::Fill(8, 11, 0.25),        // 12
                 Step::Power(12, 3),             // 13, an output
-                Step::Pair(Pair::Mul, 13, 13),  // 14, which nothing uses
+                Step::Pair(Pair::Mul, 13, 13),  // 14, unused
             ];
             let found =
                 run(&Chain::new(inputs, steps, &[9, 13], len), &data.iter().map(|x| &x[..]).collect::<Vec<_>>());
@@ -203,7 +202,7 @@ mod tests {
         }
     }
 
-    /// Two steps in one loop give the bits of two loops, which a chain has whose every result is an output.
+    /// Two steps in one loop give the same bits as two loops, which a chain has if every result is an output.
     #[test]
     fn steps_in_one_loop_keep_bits() {
         let arithmetic = [Pair::Add, Pair::Sub, Pair::Mul];
@@ -261,7 +260,7 @@ mod tests {
         }
     }
 
-    /// A result that is used twice, is an output or is summed is written.
+    /// A result that is used twice, is an output or is summed is written to memory.
     #[test]
     fn results_that_are_needed_are_written() {
         let full = Access { repeat: 1, len: 40 };
@@ -278,14 +277,14 @@ mod tests {
         assert_eq!(run(&twice, &[&[1.0; 40]]), [[5.0; 40]]);
     }
 
-    /// Outputs over inputs: of one step, where they are read after, with more outputs than donated inputs, and with fewer.
+    /// Outputs overwrite inputs: within one step, after later reads, and with more or fewer outputs than donated inputs.
     #[test]
     fn outputs_overwrite_donated_inputs() {
         for len in if cfg!(miri) { vec![1, 70] } else { vec![1, 70, 1024, 5000, 3 * TASK + 7] } {
             let full = Access { repeat: 1, len };
             let inputs = vec![full, Access { repeat: 1, len: 1 }, full];
             let steps = vec![
-                Step::Map(Map::Abs, 0),          // 3, an output, before 0 and 2 are read for the last time
+                Step::Map(Map::Abs, 0),          // 3, an output, before the last reads of 0 and 2
                 Step::Pair(Pair::Sub, 0, 2),     // 4
                 Step::Pair(Pair::Mul, 4, 1),     // 5, an output
                 Step::Number(Pair::Add, 2, 1.0), // 6, an output
@@ -303,7 +302,7 @@ mod tests {
                 let found = chain.run(given);
                 let places: Vec<_> = found.iter().map(|output| matches!(output, Output::Input(_))).collect();
                 let donated = outputs.len().min(2);
-                // An input of one element is one for each output where they have one, too.
+                // An input with one element also matches each output with one element.
                 assert!(len == 1 || places.iter().filter(|place| **place).count() == donated, "{places:?}");
                 let memory = [a, b, c];
                 let found: Vec<Vec<f32>> = found
@@ -318,7 +317,7 @@ mod tests {
         }
     }
 
-    /// Sums over short rows, rows longer than a tile and than a task, and over all; of a value that is an output, and of one that is not.
+    /// Sums over short rows, rows longer than a tile and than a task, and over all elements; of outputs and of other values.
     #[test]
     fn sums_of_rows() {
         let sizes = if cfg!(miri) {

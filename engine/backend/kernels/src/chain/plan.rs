@@ -1,26 +1,26 @@
-//! The order in which a tile is computed, and the places of values meanwhile.
+//! The order of computation within a tile, and the places of its values.
 
 use super::{Map, Pair, Step, Sum, several::Arithmetic};
 
-/// Place of a value while a tile is computed.
+/// Place of a value during the computation of a tile.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Place {
     Input(usize),
     Slot(usize),
     Output(usize),
-    /// In registers only: the next step of its pass is the only one to use it.
+    /// In registers only: the next step of the same pass is its only use.
     Nowhere,
 }
 
 /// A loop over a tile.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Pass {
-    /// Steps that are computed together. The last one's result is written, and each other one's is used by the next step alone.
+    /// Steps that are computed together. The last step's result is written. Each other result is used only by the next step.
     pub steps: Vec<usize>,
 }
 
 impl Pass {
-    /// The step whose result is written.
+    /// Returns the step whose result is written.
     pub fn last(&self) -> usize {
         self.steps[self.steps.len() - 1]
     }
@@ -29,14 +29,14 @@ impl Pass {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Plan {
     pub passes: Vec<Pass>,
-    /// Places of the inputs and then of the steps' results.
+    /// Places of the inputs, followed by those of the steps' results.
     pub places: Vec<Place>,
     /// Number of slots.
     pub slots: usize,
 }
 
 impl Plan {
-    /// The plan of steps after `count` inputs.
+    /// Plans the steps after `count` inputs.
     pub fn new(count: usize, steps: &[Step], outputs: &[usize], sums: &[Sum]) -> Self {
         let passes =
             passes(count, steps, |value| outputs.contains(&value) || sums.iter().any(|sum| sum.value == value));
@@ -56,7 +56,7 @@ impl Plan {
         let (mut free, mut slots) = (Vec::new(), 0);
         for (i, pass) in passes.iter().enumerate() {
             let value = count + pass.last();
-            // Before the operands' places are free: a pass never writes where it reads.
+            // Assigned before the operands' places are freed: a pass never writes to a place that it reads.
             places[value] = match outputs.iter().position(|output| *output == value) {
                 Some(output) => Place::Output(output),
                 None => Place::Slot(free.pop().unwrap_or_else(|| {
@@ -76,7 +76,7 @@ impl Plan {
     }
 }
 
-/// The steps in their order, in groups that there are loops for.
+/// Groups the steps, in order, into passes for which loops exist.
 fn passes(count: usize, steps: &[Step], kept: impl Fn(usize) -> bool) -> Vec<Pass> {
     let mut uses = vec![0; count + steps.len()];
     for x in steps.iter().flat_map(|step| step.operands()) {
@@ -96,7 +96,7 @@ fn passes(count: usize, steps: &[Step], kept: impl Fn(usize) -> bool) -> Vec<Pas
     groups.into_iter().flatten().map(|steps| Pass { steps }).collect()
 }
 
-/// True if there is a loop for steps, each of which uses the result of the one before, and another one that uses theirs.
+/// Returns true if a loop exists for `steps`, each of which uses the result of the one before, followed by `next`.
 fn fit(steps: &[Step], next: Step) -> bool {
     let affine = |steps: &[Step]| matches!(steps, [Step::Pair(Pair::Mul, ..), Step::Pair(Pair::Add, ..)]);
     match (steps, next) {
@@ -112,7 +112,7 @@ fn fit(steps: &[Step], next: Step) -> bool {
 }
 
 impl Map {
-    /// True for functions of many instructions, which are worth a loop of their own for each operation that may follow.
+    /// Returns true for functions of many instructions, which justify a loop of their own for each operation that may follow.
     fn is_long(self) -> bool {
         matches!(self, Self::Exp | Self::Erf | Self::Tanh | Self::GeluErf | Self::GeluTanh | Self::Selu)
     }

@@ -1,4 +1,4 @@
-//! The pass over memory.
+//! Execution of a chain.
 
 use rayon::prelude::*;
 use std::mem::MaybeUninit;
@@ -12,46 +12,46 @@ use super::{
 };
 use crate::dispatch::{TASK, prefetch};
 
-/// Elements that are computed at once: values of all steps stay in the first cache.
+/// Number of elements computed at once, so that the values of all steps stay in the first-level cache.
 pub(super) const TILE: usize = 1 << 10;
 
-/// Elements of a cache line.
+/// Number of elements of a cache line.
 const LINE: usize = 16;
 
-/// Shorter rows are no tiles of their own.
+/// Minimum length of rows that end tiles.
 const LEAST_ROW: usize = 1 << 8;
 
 /// An input of a chain.
 #[derive(Debug)]
 pub enum Input<'a> {
-    /// Elements that stay as they are.
+    /// Elements that are only read.
     Shared(&'a [f32]),
-    /// Elements that an output may overwrite, if there is one for each element of the outputs.
+    /// Elements that an output may overwrite, if the input has one for each output element.
     Donated(&'a mut [f32]),
 }
 
 /// An output of a chain.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
-    /// In memory of its own.
+    /// In newly allocated memory.
     New(Vec<f32>),
-    /// In the memory of the input of this number.
+    /// In the memory of the input with this index.
     Input(usize),
 }
 
 impl Chain {
-    /// True if an output can be written over an input, which has an element for each of the output's.
+    /// Returns true if an output can overwrite an input: the input has one element for each output element.
     pub fn can_donate(&self, input: usize) -> bool {
         self.inputs[input] == Access { repeat: 1, len: self.len }
     }
 
-    /// Returns the outputs, and then the sums. Outputs are in the memory of donated inputs as far as there are any.
+    /// Computes the outputs, followed by the sums. Outputs are written to the memory of donated inputs as far as possible.
     ///
     /// # Panics
-    /// If the inputs are not as many, and of as many elements, as the chain was created for.
+    /// If the number of inputs or their lengths differ from those that the chain was created for.
     pub fn run(&self, inputs: Vec<Input<'_>>) -> Vec<Output> {
         assert_eq!(inputs.len(), self.inputs.len(), "inputs do not fit the chain");
-        // The output of each input that is overwritten.
+        // For each input, the output that overwrites it.
         let (mut donated, mut memory) = (vec![None; inputs.len()], Vec::new());
         let mut shared: Vec<&[f32]> = Vec::with_capacity(inputs.len());
         for (i, input) in inputs.into_iter().enumerate() {
@@ -87,7 +87,7 @@ impl Chain {
             _ => tasks.into_par_iter().map(|task| self.task(task, inputs)).collect(),
         };
         for output in &mut outputs {
-            // SAFETY: the tasks cover the first `len` elements, and each initialised its own.
+            // SAFETY: the tasks cover the first `len` elements, and each task has initialised its own.
             unsafe { output.set_len(self.len) };
         }
         let overwritten = |output| inputs.donated.iter().position(|donated| *donated == Some(output));
@@ -102,7 +102,7 @@ impl Chain {
         outputs
     }
 
-    /// Number of elements of the task that begins with an element: whole rows of the sums, or a part of one.
+    /// Number of elements of the task that starts at an element: whole rows of the sums, or a part of a row.
     fn task_size(&self, start: usize) -> usize {
         let size = match self.sums.first() {
             Some(Sum { row, .. }) if *row > TASK => TASK.min(row - start % row),
@@ -112,15 +112,15 @@ impl Chain {
         size.min(self.len - start)
     }
 
-    /// The length of the rows at whose ends tiles end, so that one that belongs to every row is read in place.
+    /// Length of the rows whose ends also end tiles, so that an input that repeats for every row is read in place.
     pub(super) fn period(&self) -> usize {
         let rows =
             self.inputs.iter().filter(|access| access.repeat == 1 && (LEAST_ROW..self.len).contains(&access.len));
         rows.map(|access| access.len).min().unwrap_or(usize::MAX)
     }
 
-    /// Asks for the memory of the next tile while one is computed: passes that compute much hide the wait of those that
-    /// compute little. `outputs` are what is left of them.
+    /// Prefetches the next tile during the computation of the current one: compute-bound passes hide the latency of
+    /// memory-bound ones. `outputs` are the remaining parts of the outputs.
     fn prefetch(&self, inputs: &Inputs<'_>, outputs: &[&mut [MaybeUninit<f32>]], from: usize, size: usize) {
         for i in (0..self.inputs.len()).filter(|i| self.can_donate(*i) && inputs.donated[*i].is_none()) {
             let next = inputs.shared[i].get(from..).unwrap_or_default();
@@ -131,14 +131,14 @@ impl Chain {
         }
     }
 
-    /// Computes some elements of the outputs, and returns the sums over them.
+    /// Computes the elements of a task, and returns the sums over them.
     fn task(&self, Task { start, count, mut outputs }: Task<'_>, inputs: &Inputs<'_>) -> Vec<Vec<f32>> {
         let rows = |sum: &Sum| vec![0.0; count.div_ceil(sum.row)];
         let mut sums: Vec<Vec<f32>> = self.sums.iter().map(rows).collect();
         let tile = TILE.min(count);
         let mut memory = vec![MaybeUninit::uninit(); self.plan.slots * (tile + LINE) + LINE];
         let aligned = memory.as_ptr().align_offset(LINE * size_of::<f32>()).min(LINE);
-        // A line between them, since places a page apart hinder each other.
+        // Slots are a cache line apart, because slots at multiples of the page size would compete for the same cache sets.
         let mut slots: Vec<&mut [MaybeUninit<f32>]> =
             memory[aligned..].chunks_exact_mut(tile + LINE).take(self.plan.slots).collect();
         let mut sources: Vec<Source> = self.inputs.iter().map(|access| Source::new(*access)).collect();
@@ -146,7 +146,7 @@ impl Chain {
         let mut done = 0;
         while done < count {
             let from = start + done;
-            // To the end of the tile, of the row, or of all.
+            // Up to the end of the tile, the row or the task.
             let size = tile.min(count - done).min(period - from % period);
             let mut tiles: Vec<&mut [MaybeUninit<f32>]> = Vec::with_capacity(outputs.len());
             for output in &mut outputs {
@@ -156,7 +156,7 @@ impl Chain {
             }
             for ((source, input), donated) in sources.iter_mut().zip(&inputs.shared).zip(&inputs.donated) {
                 match donated {
-                    // SAFETY: the output is in the memory of the input, whose elements were written before.
+                    // SAFETY: the output is in the memory of the input, whose elements are initialised.
                     Some(output) => source.hold(unsafe { written(tiles[*output]) }),
                     None => source.advance(input, from, size),
                 }
@@ -173,16 +173,16 @@ impl Chain {
                 let y = &mut taken[..size];
                 let read = |x: usize| match self.plan.places[x] {
                     Place::Input(input) => sources[input].values(inputs.shared[input], size),
-                    // SAFETY: a pass uses values of passes before it only, as `new` asserts, and each of these has written the
-                    // first `size` elements of its place, since it was given as many of each value.
+                    // SAFETY: a pass uses only values of earlier passes, as `new` asserts, and each of these has written the
+                    // first `size` elements of its place, because all values have `size` elements per tile.
                     Place::Slot(slot) => unsafe { written(&slots[slot][..size]) },
-                    // SAFETY: as above.
+                    // SAFETY: as for slots.
                     Place::Output(output) => unsafe { written(&tiles[output][..size]) },
                     Place::Nowhere => unreachable!("the pass that uses the value computes it"),
                 };
                 self.apply_pass(&pass.steps, read, y);
                 for (sum, sums) in self.sums.iter().zip(&mut sums).filter(|(sum, _)| sum.value == value) {
-                    // SAFETY: the pass has just written them.
+                    // SAFETY: the pass has just written these elements.
                     add_rows(unsafe { written(&taken[..size]) }, from, start, sum.row, sums);
                 }
                 match place {
@@ -226,7 +226,7 @@ pub(crate) fn apply<'a>(step: Step, read: impl Fn(usize) -> &'a [f32], y: &mut [
     }
 }
 
-/// Computes two steps, of which the second uses the first one's result, the value `inner`.
+/// Computes two steps; the second uses the result of the first, the value `inner`.
 fn apply_two_steps<'a>(
     first: Step,
     inner: usize,
@@ -249,7 +249,7 @@ fn apply_two_steps<'a>(
     }
 }
 
-/// A function of two values as one of the value `inner` and the other, and the other value.
+/// Expresses a function of two values as one of `inner` and the other value. Returns it with the other value.
 fn other(step: Step, inner: usize) -> (Arithmetic, usize) {
     match step {
         Step::Pair(pair, a, b) if a == inner => (arithmetic(pair), b),
@@ -264,37 +264,37 @@ fn arithmetic(pair: Pair) -> Arithmetic {
 
 const NO_PASS: &str = "the plan has no such pass";
 
-/// The inputs of a run.
+/// Inputs of a run.
 struct Inputs<'a> {
-    /// Their elements; none of those that are donated.
+    /// Elements of each input; empty for donated inputs.
     shared: Vec<&'a [f32]>,
-    /// The output that overwrites each input, if there is one.
+    /// For each input, the output that overwrites it, if any.
     donated: Vec<Option<usize>>,
 }
 
-/// Elements that are computed by one thread.
+/// Elements that one thread computes.
 struct Task<'a> {
     start: usize,
     count: usize,
     outputs: Vec<&'a mut [MaybeUninit<f32>]>,
 }
 
-/// Elements that are overwritten.
+/// Views elements that will be overwritten.
 pub(crate) fn as_uninit(elements: &mut [f32]) -> &mut [MaybeUninit<f32>] {
-    // SAFETY: the layouts are the same, and no uninitialised element is ever written: `task` writes the results of steps.
+    // SAFETY: the layouts are the same, and no uninitialised element is ever written: `task` writes results of steps.
     unsafe { &mut *(std::ptr::from_mut(elements) as *mut [MaybeUninit<f32>]) }
 }
 
-/// The elements of a place.
+/// Views the elements of a place.
 ///
 /// # Safety
-/// All of them must have been written.
+/// All of them must be initialised.
 unsafe fn written(place: &[MaybeUninit<f32>]) -> &[f32] {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that all elements are initialised.
     unsafe { &*(std::ptr::from_ref(place) as *const [f32]) }
 }
 
-/// Adds the elements from `from` on to the sums of the rows that they belong to; the first sum is that of the row of `start`.
+/// Adds the elements from `from` on to the sums of their rows. The first sum is that of the row of `start`.
 fn add_rows(x: &[f32], from: usize, start: usize, row: usize, sums: &mut [f32]) {
     let mut at = 0;
     while at < x.len() {

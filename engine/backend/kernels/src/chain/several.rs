@@ -1,4 +1,4 @@
-//! Several functions of the elements of a tile in one loop. The results are those of a loop for each, bit for bit.
+//! Several functions in one loop over a tile. The results are bitwise those of a loop per function.
 
 use std::mem::MaybeUninit;
 
@@ -10,12 +10,12 @@ use crate::{
     selu::selu_of,
 };
 
-/// A function of two elements of one instruction.
+/// A function of two elements that is a single instruction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Arithmetic {
     Add,
     Sub,
-    /// The second minus the first.
+    /// The second operand minus the first.
     From,
     Mul,
 }
@@ -30,7 +30,7 @@ impl Arithmetic {
         }
     }
 
-    /// The function whose operands are in the other order.
+    /// Returns the function with its operands exchanged.
     pub fn swapped(self) -> Self {
         match self {
             Self::Sub => Self::From,
@@ -54,7 +54,7 @@ fn zip_3(a: &[f32], b: &[f32], c: &[f32], y: &mut [MaybeUninit<f32>], f: impl Fn
     }
 }
 
-/// Evaluates an expression with the closure that an operation is.
+/// Evaluates an expression with the closure of an operation.
 macro_rules! with {
     ($op:expr, $f:ident => $run:expr) => {
         match $op {
@@ -91,7 +91,7 @@ vectorized! {
     }
 }
 
-/// Evaluates an expression with the function that a [long](Map::is_long) one is.
+/// Evaluates an expression with a [long](Map::is_long) function.
 macro_rules! long {
     ($map:expr, $f:ident => $run:expr) => {
         match $map {
@@ -131,7 +131,7 @@ vectorized! {
 }
 
 vectorized! {
-    /// A function of `a b + c`, given these three, and perhaps another one of that and `d`.
+    /// A function of `a b + c`, optionally followed by a function of the result and `d`.
     fn apply_affine_map<FUSED>(
         affine: [&[f32]; 3], map: Map, second: Option<(Arithmetic, &[f32])>, y: &mut [MaybeUninit<f32>],
     ) {

@@ -1,22 +1,22 @@
 //! Elements of an input, tile by tile.
 
-/// The element of an input that belongs to element `i` of the outputs: `(i / repeat) % len`.
+/// Mapping from output elements to an input: output element `i` uses input element `(i / repeat) % len`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// Consecutive elements of the outputs that share an element of the input.
+    /// Number of consecutive output elements that share an input element.
     pub repeat: usize,
     /// Number of elements of the input.
     pub len: usize,
 }
 
-/// An input, and the place of its elements for a tile.
+/// An input and its elements for the current tile.
 pub(super) struct Source {
     access: Access,
-    /// The first of them in the input, where they lie in order.
+    /// Index of the first element in the input, if the tile's elements are contiguous there.
     at: Option<usize>,
-    /// Else they are gathered here.
+    /// Otherwise a copy of the tile's elements.
     copy: Vec<f32>,
-    /// The element that fills the copy, if it is one.
+    /// Index of the element that fills the copy, if it is a single one.
     filled: Option<usize>,
 }
 
@@ -25,7 +25,7 @@ impl Source {
         Self { access, at: None, copy: Vec::new(), filled: None }
     }
 
-    /// Goes to the tile that begins with an element of the outputs.
+    /// Moves to the tile that starts at output element `from`.
     pub fn advance(&mut self, input: &[f32], from: usize, size: usize) {
         let Access { repeat, len } = self.access;
         self.at = (repeat == 1 && from % len + size <= len).then_some(from % len);
@@ -46,7 +46,7 @@ impl Source {
         }
     }
 
-    /// Keeps the elements for the tile, which are about to be overwritten.
+    /// Copies the tile's elements, which are about to be overwritten.
     pub fn hold(&mut self, elements: &[f32]) {
         self.at = None;
         self.filled = None;
@@ -54,7 +54,7 @@ impl Source {
         self.copy.extend_from_slice(elements);
     }
 
-    /// The elements for the tile.
+    /// Returns the tile's elements.
     pub fn values<'a>(&'a self, input: &'a [f32], size: usize) -> &'a [f32] {
         match self.at {
             Some(at) => &input[at..at + size],
@@ -63,7 +63,7 @@ impl Source {
     }
 }
 
-/// Gathers the elements of an input that belong to the outputs' from `from` on.
+/// Gathers the input elements for the output elements from `from` on.
 fn gather(Access { repeat, len }: Access, x: &[f32], from: usize, y: &mut [f32]) {
     if repeat == 1 {
         let (mut at, mut rest) = (from % len, y);

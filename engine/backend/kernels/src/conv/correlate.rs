@@ -1,4 +1,4 @@
-//! The correlation that all convolutions are computed as, divided among threads.
+//! The correlation that implements all convolutions, divided among threads.
 
 use rayon::prelude::*;
 use std::{cell::Cell, mem::MaybeUninit};
@@ -18,24 +18,24 @@ use crate::{
     matmul::{NR, has_avx512},
 };
 
-/// Maximum number of rows of a panel that are processed at once (KC), unless one channel has more.
+/// Maximum number of panel rows that are processed at once (KC), unless a single channel has more.
 pub(super) const KC: usize = 384;
-/// Rows of panels that a task holds at once: 256 KiB.
+/// Panel rows that a task holds at once: 256 KiB.
 const HELD: usize = 4096;
 /// Factor of `HELD` with AVX-512 microkernels, which need not read panels from the first-level cache.
 const WIDER: usize = 2;
-/// Number of columns of the last panel up to which computing each column alone is faster than the whole panel.
+/// Maximum number of columns of the last panel for which computing each column separately is faster than the whole panel.
 const FEW: usize = 6;
-/// Rows of the matrix that stay in the second-level cache while all panels of a task pass (MC).
+/// Matrix rows that stay in the second-level cache while all panels of a task are processed (MC).
 pub(super) const MC: usize = 48;
 
 /// Algorithm of a correlation.
 enum Algorithm {
-    /// Winograd's minimal filtering, with a fourth of the products.
+    /// Winograd's minimal filtering, with a quarter of the products.
     Winograd(Winograd),
-    /// Reads the window in place, with these blocks of the matrix.
+    /// Reads the window in place, with these packed blocks of the matrix.
     InPlace(Vec<Rows>),
-    /// Copies the elements that the output pixels see into packed panels (im2col).
+    /// Copies the inputs of the output pixels into packed panels (im2col).
     Im2col,
 }
 
@@ -52,8 +52,8 @@ impl Correlation<'_> {
             let written = self.run_in(x, finish, &mut out.spare_capacity_mut()[..len]);
             assert_eq!(written, len, "results of a convolution are missing");
         }
-        // SAFETY: `tasks` gives each output pixel of each row of each image to exactly one task, and the assertion
-        // above shows that `len` results were written.
+        // SAFETY: `tasks` assigns each output pixel of each row of each image to exactly one task, and the assertion above
+        // shows that `len` results were written.
         unsafe { out.set_len(len) };
         out
     }
@@ -92,7 +92,7 @@ impl Correlation<'_> {
         self.channels.div_ceil(self.channels.div_ceil(most).max(1)).max(1)
     }
 
-    /// Returns the boundaries of the tasks' output pixels, and those of their shares of rows.
+    /// Returns the boundaries of the tasks' output pixels and of their shares of rows.
     fn cuts(&self, algorithm: &Algorithm) -> (Vec<usize>, Vec<usize>) {
         let (each, wanted) = (self.geometry.output_pixels(), rayon::current_num_threads().div_ceil(self.groups));
         let pixels = self.batch * each;
@@ -104,7 +104,7 @@ impl Correlation<'_> {
         let panels = pixels.div_ceil(NR);
         let held = HELD * if has_avx512() { WIDER } else { 1 };
         let held = (held / (self.block() * self.geometry.taps.len()).max(1)).clamp(4, 32);
-        // At least one task per thread, and a number that is divisible among the threads.
+        // At least one task per thread, and a multiple of the number of threads.
         let few = panels.div_ceil(held);
         let many = few.next_multiple_of(wanted);
         let (columns, shares) = if panels / many < 4 { (few, wanted.min(self.rows)) } else { (many, 1) };
@@ -149,20 +149,20 @@ impl Correlation<'_> {
         let [from, to] = task.pixels;
         let pixels = OutputPixels::new(&self.geometry, self.groups * self.channels, from, to - from, NR);
         let count = pixels.count();
-        // If the last panel has few columns, each is computed as a product of its own, whose sums have another order.
-        // The output pixels concerned depend on the batch.
+        // If the last panel has few columns, each is computed separately, with another summation order. The affected output
+        // pixels depend on the batch.
         let few = match (to - from) % NR {
             few if few <= FEW && !deterministic() => few,
             _ => 0,
         };
         let whole = count - few.min(1);
         let block = self.block();
-        // The sums of a block of rows can be discarded if they are not accumulated over several blocks of channels.
+        // The sums of a block of rows can be discarded unless they are accumulated over several blocks of channels.
         let held = if block < self.channels { rows } else { rows.min(MC) };
         grow(sums, held * count, [0.0; NR]);
         offsets.clear();
         offsets.extend((0..rows.min(MC)).map(|row| row * stride));
-        // At least one block, as there are results even if there is nothing to sum.
+        // At least one block, because results exist even without channels.
         for channel in (0..self.channels.max(1)).step_by(block) {
             let channels = block.min(self.channels - channel);
             pixels.pack(x, [task.group * self.channels + channel, channels], window, panels);
@@ -185,7 +185,7 @@ impl Correlation<'_> {
         }
     }
 
-    /// Writes the results of a block of rows that begins at `row`.
+    /// Writes the results of a block of rows from `row` on.
     pub fn finish(&self, finish: &Finish<'_>, task: &mut Task<'_>, row: usize, sums: &[[f32; NR]]) {
         let (each, [first, last]) = (self.geometry.output_pixels(), task.rows);
         let (rows, count) = (last - first, (task.pixels[1] - task.pixels[0]).div_ceil(NR));

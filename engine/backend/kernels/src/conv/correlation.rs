@@ -1,4 +1,4 @@
-//! A correlation, and what a task of it has.
+//! A correlation and its tasks.
 
 use std::mem::MaybeUninit;
 
@@ -14,11 +14,11 @@ pub(super) struct Correlation<'a> {
     /// Rows of a group.
     pub rows: usize,
     pub geometry: Im2colGeometry,
-    /// `[groups, rows, channels, taps]`
+    /// Matrix, `[groups, rows, channels, taps]`.
     pub matrix: &'a [f32],
 }
 
-/// Buffers of a thread. They are reused since filling fresh memory would cost as much again.
+/// Buffers of a thread, reused because first-touch page faults of fresh memory would cost as much as the work.
 #[derive(Default)]
 pub(super) struct Scratch {
     pub window: Vec<f32>,
@@ -28,7 +28,7 @@ pub(super) struct Scratch {
     pub offsets: Vec<usize>,
 }
 
-/// Some output pixels and rows of one group, and the slices for their results.
+/// Some output pixels and rows of one group, with the slices for their results.
 pub(super) struct Task<'a> {
     pub group: usize,
     pub rows: [usize; 2],

@@ -12,12 +12,12 @@ use crate::matmul::NR;
 
 /// Maximum number of rows for which the images are read in place.
 const ROWS: usize = 64;
-/// Maximum number of rows of the grid that are then processed at once.
+/// Maximum number of grid rows that are processed at once in this case.
 const BAND: usize = 16;
 
 impl Correlation<'_> {
-    /// Returns true if the output pixels of a line read the window in place. With few rows, copying them into panels
-    /// takes longer than the products that are wasted between the lines.
+    /// Returns true if the output pixels of a line read the window in place. With few rows, copying inputs into panels takes
+    /// longer than the wasted products between the lines.
     pub fn direct(&self) -> bool {
         self.geometry.lines() && self.rows <= ROWS && self.channels * self.geometry.taps.len() <= 2 * KC
     }
@@ -31,7 +31,7 @@ impl Correlation<'_> {
         let (pitch, channel) = (self.geometry.pitch(), self.geometry.channel(band.rows));
         let count = (band.rows * pitch).div_ceil(NR);
         let plane = self.geometry.plane[0] * self.geometry.plane[1];
-        // With room behind it, as the last panel extends beyond the last line.
+        // With some slack, because the last panel extends beyond the last line.
         grow(window, self.channels * channel + 2 * NR + pitch, 0.0);
         let first = (band.image * self.groups + task.group) * self.channels;
         let taps = self.geometry.offsets();
@@ -54,7 +54,7 @@ impl Correlation<'_> {
         }
     }
 
-    /// Returns the packed matrix: the blocks of rows of one group after another.
+    /// Returns the packed matrix: the blocks of rows of each group in turn.
     pub fn blocks(&self) -> Vec<Rows> {
         let stride = self.channels * self.geometry.taps.len();
         let first = |group: usize| (0..self.rows).step_by(MC).map(move |row| (group, row));
@@ -65,10 +65,10 @@ impl Correlation<'_> {
         (0..self.groups).flat_map(first).map(block).collect()
     }
 
-    /// Returns the boundaries of the bands of lines, with as many for each image as keep `wanted` threads busy.
+    /// Returns the boundaries of the bands of lines: enough bands per image to occupy `wanted` threads.
     pub fn bands(&self, wanted: usize) -> Vec<usize> {
         let [rows, columns] = self.geometry.grid;
-        // Not so few lines that most are read for several bands.
+        // Not so few lines per band that most lines are read for several bands.
         let bands = (wanted * 2).div_ceil(self.batch).max(rows.div_ceil(BAND)).min(rows.div_ceil(4));
         let line = |i: usize| (i / bands * rows + i % bands * rows / bands) * columns;
         (0..=self.batch * bands).map(line).collect()

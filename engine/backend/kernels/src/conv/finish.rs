@@ -1,11 +1,11 @@
-//! Epilogue of a convolution: applied to its sums.
+//! Epilogue of a convolution, applied to its sums.
 
 use std::mem::MaybeUninit;
 
 use super::Epilogue;
 use crate::{dispatch::vectorized, fresh::zeroed};
 
-/// An [`Epilogue`] with a scale and a shift for each channel.
+/// An [`Epilogue`] with a scale and a shift per channel.
 pub(super) struct Finish<'a> {
     scale: Option<Vec<f32>>,
     shift: Option<&'a [f32]>,
@@ -26,14 +26,14 @@ impl<'a> Finish<'a> {
         self.scale.is_none() && self.residual.is_none() && !self.relu
     }
 
-    /// Returns a channel's scale and shift, if there are any.
+    /// Returns a channel's scale and shift, if any.
     #[inline(always)]
     pub fn factors(&self, channel: usize) -> Option<(f32, f32)> {
         self.scale.as_ref().map(|scale| (scale[channel], self.shift.map_or(0.0, |shift| shift[channel])))
     }
 
-    /// Writes the results of one channel from the sums `y`. The first result is at index `at` of the output. With
-    /// lines, only the first `lines[0]` of each `lines[1]` sums are results.
+    /// Writes the results of one channel from the sums `y`. The first result is at index `at` of the output. Only the first
+    /// `lines[0]` of each `lines[1]` sums are results.
     pub fn apply(&self, y: &[f32], lines: [usize; 2], channel: usize, at: usize, out: &mut [MaybeUninit<f32>]) {
         let factors = self.factors(channel);
         let residual = self.residual.map(|residual| &residual[at..at + out.len()]);

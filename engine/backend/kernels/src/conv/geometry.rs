@@ -1,9 +1,9 @@
-//! Geometry of im2col: the elements of an image that each output pixel sees.
+//! Geometry of im2col: the input elements of each output pixel.
 
 use crate::{dispatch::vectorized, matmul::NR};
 
-/// Output pixel `(y, x)` of a grid sees, for each tap, the element `(y * stride + dy, x * stride + dx)` of a plane; 0
-/// outside of the plane.
+/// For each tap, output pixel `(y, x)` of a grid uses the element `(y * stride + dy, x * stride + dx)` of a plane; 0 outside
+/// of the plane.
 pub(super) struct Im2colGeometry {
     /// Rows and columns of the plane.
     pub plane: [usize; 2],
@@ -13,15 +13,15 @@ pub(super) struct Im2colGeometry {
     pub taps: Vec<[isize; 2]>,
     /// True if the grid is the plane itself.
     pub pointwise: bool,
-    /// Least offset of the taps.
+    /// Minimum offset of the taps.
     low: [isize; 2],
     /// Residues of the offsets modulo the stride.
     residues: [Vec<usize>; 2],
-    /// Largest distance of a tap from the least offset, in strides.
+    /// Maximum distance of a tap from the minimum offset, in strides.
     reach: [usize; 2],
 }
 
-/// Some rows of the grid of one image.
+/// Some grid rows of one image.
 #[derive(Clone, Copy)]
 pub(super) struct Band {
     pub image: usize,
@@ -32,7 +32,7 @@ pub(super) struct Band {
 impl Im2colGeometry {
     pub fn new(plane: [usize; 2], grid: [usize; 2], stride: [usize; 2], taps: Vec<[isize; 2]>) -> Self {
         let pointwise = taps == [[0, 0]] && stride == [1, 1] && grid == plane;
-        // Treated as one row, since the division into rows does not matter then.
+        // Treated as one row, because the division into rows does not matter.
         let one_row = |[rows, columns]: [usize; 2]| if pointwise { [1, rows * columns] } else { [rows, columns] };
         let low = [0, 1].map(|i| taps.iter().map(|tap| tap[i]).min().unwrap_or(0));
         let steps = |i: usize| taps.iter().map(move |tap| (tap[i] - low[i]) as usize);
@@ -46,7 +46,7 @@ impl Im2colGeometry {
         Self { plane: one_row(plane), grid: one_row(grid), stride, taps, pointwise, low, residues, reach }
     }
 
-    /// Returns true if adjacent output pixels see adjacent elements.
+    /// Returns true if adjacent output pixels use adjacent elements.
     pub fn dense(&self) -> bool {
         self.stride == [1, 1]
     }
@@ -56,22 +56,22 @@ impl Im2colGeometry {
         self.grid[0] * self.grid[1]
     }
 
-    /// Returns true if the output pixels of a line are adjacent in a window, and there is little between the lines.
+    /// Returns true if the output pixels of a line are adjacent in a window, and the gaps between lines are small.
     pub fn lines(&self) -> bool {
         !self.pointwise && self.residues.iter().all(|some| some.len() == 1) && self.grid[1] * 8 >= self.columns() * 7
     }
 
-    /// Returns the columns of a window: those of the grid, and those that further taps reach.
+    /// Returns the number of columns of a window: those of the grid, and the further ones that taps reach.
     fn columns(&self) -> usize {
         self.grid[1] + self.reach[1]
     }
 
-    /// Returns the number of elements from one row of the grid to the next in a window.
+    /// Returns the distance from one grid row to the next in a window, in elements.
     pub fn pitch(&self) -> usize {
         if self.pointwise { self.plane[1] } else { self.residues[0].len() * self.residues[1].len() * self.columns() }
     }
 
-    /// Returns the number of elements of a channel in a window of `rows` rows of the grid.
+    /// Returns the size of a channel in a window of `rows` grid rows, in elements.
     pub fn channel(&self, rows: usize) -> usize {
         if self.pointwise { self.plane[1] } else { (rows + self.reach[0]) * self.pitch() }
     }
@@ -93,9 +93,9 @@ impl Im2colGeometry {
         self.taps.iter().map(offset).collect()
     }
 
-    /// Copies the elements that a band sees of a channel into a window:
-    /// `[row of the grid][residue of rows][residue of columns][column of the grid]`. No output pixel is outside of it,
-    /// and adjacent pixels are adjacent whatever the stride. Elements behind the window may be overwritten.
+    /// Copies the elements of a channel that a band uses into a window:
+    /// `[row of the grid][residue of rows][residue of columns][column of the grid]`. The window includes all padding, and
+    /// adjacent output pixels are adjacent whatever the stride. Elements after the window may be overwritten.
     pub fn window(&self, band: Band, plane: &[f32], window: &mut [f32]) {
         fill_window(self, band, plane, window);
     }
@@ -117,7 +117,7 @@ vectorized! {
                         continue;
                     }
                     let first = *right as isize + low[1];
-                    // Columns of the line left of the plane, and columns not right of it.
+                    // Number of columns left of the plane, and number of columns not right of the plane.
                     let left = ((-first).max(0) as usize).div_ceil(step).min(columns);
                     let inside = ((width as isize - first).max(0) as usize).div_ceil(step).clamp(left, columns);
                     zeros(window, at, at + left);
@@ -133,7 +133,7 @@ vectorized! {
     }
 }
 
-/// Writes zeros from `from` to `to`. Some more may be written.
+/// Writes zeros from `from` to `to`. May write further elements.
 #[inline(always)]
 fn zeros(line: &mut [f32], mut from: usize, to: usize) {
     while from < to {
@@ -142,7 +142,7 @@ fn zeros(line: &mut [f32], mut from: usize, to: usize) {
     }
 }
 
-/// Copies every `step`th element of the source from `from` on. Some more may be written.
+/// Copies every `step`th element of the source from `from` on. May write further elements.
 #[inline(always)]
 fn copy_steps(source: &[f32], from: usize, step: usize, line: &mut [f32], at: usize, len: usize) {
     match step {
@@ -171,8 +171,8 @@ fn copy_steps(source: &[f32], from: usize, step: usize, line: &mut [f32], at: us
     }
 }
 
-/// Copies `NR` elements, or as many as there are. Excess elements are overwritten by the next copy. Arrays, since a
-/// copy of a slice is a call.
+/// Copies `NR` elements, or fewer at the end of the source. Excess elements are overwritten by the next copy. Uses arrays,
+/// because copying a slice is a function call.
 #[inline(always)]
 pub(super) fn copy(source: &[f32], from: usize, to: &mut [f32], at: usize) {
     let to = to[at..].first_chunk_mut::<NR>().expect("room behind the last row");

@@ -7,7 +7,7 @@ use crate::{
     matmul::{MR, MR_AVX512, NR, PackedA, has_avx512},
 };
 
-/// Packed rows (packed A).
+/// Packed rows (packed A) for the microkernels of this CPU.
 pub(super) enum Rows {
     Portable(PackedA<MR>),
     Avx512(PackedA<MR_AVX512>),
@@ -21,7 +21,7 @@ impl Rows {
             strips.pack(a, |row| row * depth, rows, depth);
             strips
         }
-        // With few rows, several panels at once keep more sums in flight.
+        // With few rows, several panels at once keep more accumulators busy.
         if rows >= 4 && has_avx512() {
             Self::Avx512(strips(a, rows, depth))
         } else {
@@ -29,8 +29,8 @@ impl Rows {
         }
     }
 
-    /// The product of some rows, which must be those of whole strips, and as many columns as there are offsets from `first`
-    /// on, with a window, read at each of the offsets, for so many panels of pixels.
+    /// Multiplies rows, which must form whole strips, by a window. Uses as many columns of the rows as there are offsets,
+    /// from `first` on. The window is read at each of the offsets, for `count` panels of pixels.
     pub fn multiply(
         &self,
         rows: [usize; 2],
@@ -46,7 +46,7 @@ impl Rows {
         }
     }
 
-    /// Returns the boundaries of `parts` parts of whole strips with about as many rows each.
+    /// Returns the boundaries of `parts` parts of whole strips, with about equal numbers of rows.
     pub fn cuts(&self, parts: usize) -> Vec<usize> {
         match self {
             Self::Portable(strips) => strips.cuts(parts),
@@ -55,9 +55,9 @@ impl Rows {
     }
 }
 
-/// The product of `M` rows and a window, read at each of the offsets.
+/// Product of `M` rows and a window, read at each of the offsets.
 ///
-/// The innermost loop is that of `tile` in the matrix product.
+/// The innermost loop is that of the matrix product's microkernel.
 #[inline(always)]
 fn microkernel_in_place<const FUSED: bool, const M: usize, const P: usize>(
     a: &[[f32; MR]],
@@ -69,7 +69,7 @@ fn microkernel_in_place<const FUSED: bool, const M: usize, const P: usize>(
     let (a, window) = (&a[..offsets.len()], &window[at..]);
     for k in 0..offsets.len() {
         let pixels = &window[offsets[k]..offsets[k] + P * NR];
-        // One element at a time: otherwise all would be loaded before they are broadcast to registers.
+        // One element at a time; otherwise the compiler would load all of them before broadcasting.
         for i in 0..M {
             let x = a[k][i];
             for p in 0..P {

@@ -2,16 +2,16 @@ use rayon::prelude::*;
 
 use super::{Conv2d, Epilogue, Finish, correlation::Correlation, geometry::Im2colGeometry, transpose::transpose};
 
-/// Rows of a matrix that are gathered from the weights at once: as many elements as a cache line holds.
+/// Number of matrix rows that are gathered from the weights at once: the number of elements of a cache line.
 const LINES: usize = 16;
 
-/// Returns the gradient of a convolution with respect to its input, given that of its output.
+/// Returns the gradient of a convolution with respect to its input, from that of its output.
 ///
-/// Input pixels whose coordinates have the same remainders modulo the stride meet the same elements of the kernel. For
-/// each pair of remainders, the gradient is a convolution of the output's gradient with a part of the kernel.
+/// Input pixels whose coordinates have the same remainders modulo the stride use the same kernel elements. For each pair of
+/// remainders, the gradient is a convolution of the output's gradient with a part of the kernel.
 ///
 /// # Panics
-/// If the sizes do not fit each other.
+/// If the sizes do not match.
 pub fn conv2d_backward_input(weight: &[f32], grad: &[f32], conv: &Conv2d) -> Vec<f32> {
     conv.check(None, Some(weight.len()), Some(grad.len()));
     let inputs = conv.elements()[0];
@@ -25,7 +25,7 @@ pub fn conv2d_backward_input(weight: &[f32], grad: &[f32], conv: &Conv2d) -> Vec
     }
     for first in (0..down).flat_map(|y| (0..right).map(move |x| [y, x])) {
         let [rows, columns] = grid(conv, first);
-        // Pixels that no element of the kernel meets stay 0.
+        // Pixels that no kernel element reaches stay 0.
         let Some(part) = remainders(weight, grad, conv, first) else { continue };
         out.par_chunks_mut(plane).enumerate().for_each(|(i, out)| {
             let part = &part[i * rows * columns..][..rows * columns];
@@ -39,15 +39,15 @@ pub fn conv2d_backward_input(weight: &[f32], grad: &[f32], conv: &Conv2d) -> Vec
     out
 }
 
-/// Returns the rows and columns of the input pixels with these remainders.
+/// Returns the numbers of rows and columns of the input pixels with these remainders.
 fn grid(conv: &Conv2d, first: [usize; 2]) -> [usize; 2] {
     [0, 1].map(|i| [conv.height, conv.width][i].saturating_sub(first[i]).div_ceil(conv.stride[i]))
 }
 
-/// Returns the gradient of those pixels; `None` if no element of the kernel meets them.
+/// Returns the gradient of these pixels; `None` if no kernel element reaches them.
 fn remainders(weight: &[f32], grad: &[f32], conv: &Conv2d, first: [usize; 2]) -> Option<Vec<f32>> {
     let Conv2d { kernel, stride, padding, dilation, groups, .. } = *conv;
-    // The output pixel from which an element of the kernel meets the first input pixel; `None` if there is none.
+    // Output pixel from which a kernel element reaches the first input pixel; `None` if there is none.
     let pixel = |i: usize, at: usize| {
         let from = (first[i] + padding[i]) as isize - (at * dilation[i]) as isize;
         (from % stride[i] as isize == 0).then(|| from / stride[i] as isize)
@@ -65,7 +65,7 @@ fn remainders(weight: &[f32], grad: &[f32], conv: &Conv2d, first: [usize; 2]) ->
     let (channels, rows, each) = (conv.channels_out / groups, conv.channels_in / groups, kernel[0] * kernel[1]);
     let mut matrix = vec![0.0; groups * rows * channels * taps.len()];
     let depth = channels * taps.len();
-    // Some rows at once, since the elements that they gather are adjacent in memory.
+    // Several rows at once, because the elements that they gather are adjacent in memory.
     matrix.par_chunks_mut((LINES * depth).max(1)).enumerate().for_each(|(chunk, lines)| {
         if each == 1 && groups == 1 {
             return transpose(&weight[chunk * LINES..], rows, [channels, lines.len() / depth], lines, depth, false);

@@ -1,5 +1,5 @@
-//! Convolutions of images as matrix products by implicit im2col: the column matrix is never whole in memory. It is
-//! packed some output pixels and channels at a time, in the order in which the microkernels read it.
+//! Convolutions of images as matrix products with implicit im2col: the column matrix is never materialised. Parts of it are
+//! packed, a few output pixels and channels at a time, in the order in which the microkernels read them.
 
 mod correlate;
 mod correlation;
@@ -29,24 +29,23 @@ pub use weight::conv2d_backward_weight;
 pub struct Conv2d {
     /// Batch size.
     pub batch: usize,
-    /// Input channels.
+    /// Number of input channels.
     pub channels_in: usize,
-    /// Rows of an image.
+    /// Height of an image.
     pub height: usize,
-    /// Columns of an image.
+    /// Width of an image.
     pub width: usize,
-    /// Output channels.
+    /// Number of output channels.
     pub channels_out: usize,
-    /// Rows and columns of the kernel.
+    /// Height and width of the kernel.
     pub kernel: [usize; 2],
-    /// Rows and columns from one window to the next.
+    /// Vertical and horizontal stride.
     pub stride: [usize; 2],
     /// Rows and columns of zeros added on each side of an image.
     pub padding: [usize; 2],
-    /// Rows and columns from one element of a window to the next.
+    /// Vertical and horizontal dilation: the distance between kernel elements.
     pub dilation: [usize; 2],
-    /// Number of groups into which input and output channels are split. Each group of outputs sees only its own group
-    /// of inputs.
+    /// Number of groups of input and output channels. The outputs of a group depend only on the inputs of that group.
     pub groups: usize,
 }
 
@@ -57,14 +56,14 @@ pub struct Epilogue<'a> {
     pub scale: Option<&'a [f32]>,
     /// Shift of each channel.
     pub shift: Option<&'a [f32]>,
-    /// Added to the outputs, element by element.
+    /// Residual, added elementwise.
     pub residual: Option<&'a [f32]>,
-    /// If true, applies ReLU.
+    /// If true, a ReLU is applied last.
     pub relu: bool,
 }
 
 impl Conv2d {
-    /// Returns the rows and columns of an output; 0 if the kernel does not fit into the image.
+    /// Returns the height and width of the output; 0 if the kernel does not fit into the image.
     pub fn output(&self) -> [usize; 2] {
         [0, 1].map(|i| {
             let size = [self.height, self.width][i] + 2 * self.padding[i];
@@ -73,7 +72,7 @@ impl Conv2d {
         })
     }
 
-    /// Returns the number of elements of inputs, weights and outputs.
+    /// Returns the numbers of elements of the input, the weight and the output.
     fn elements(&self) -> [usize; 3] {
         let [rows, columns] = self.output();
         [
@@ -83,7 +82,7 @@ impl Conv2d {
         ]
     }
 
-    /// Returns the number of weights of an output channel.
+    /// Returns the number of weights per output channel.
     fn depth(&self) -> usize {
         self.channels_in / self.groups * self.kernel[0] * self.kernel[1]
     }
@@ -111,12 +110,11 @@ impl Conv2d {
     }
 }
 
-/// Convolves `x`, `[batch, channels_in, height, width]`, with `weight`,
-/// `[channels_out, channels_in / groups, kernel..]`, and applies the epilogue. Returns
-/// `[batch, channels_out, output..]`.
+/// Convolves `x`, `[batch, channels_in, height, width]`, with `weight`, `[channels_out, channels_in / groups, kernel..]`, and
+/// applies the epilogue. Returns `[batch, channels_out, output..]`.
 ///
 /// # Panics
-/// If the sizes do not fit each other.
+/// If the sizes do not match.
 pub fn conv2d(x: &[f32], weight: &[f32], conv: &Conv2d, epilogue: Epilogue<'_>) -> Vec<f32> {
     conv.check(Some(x.len()), Some(weight.len()), None);
     for values in [epilogue.scale, epilogue.shift].into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! Packing of the elements that output pixels see into panels of columns (im2col).
+//! Packing of the inputs of output pixels into panels of columns (im2col).
 
 use super::geometry::{Band, Im2colGeometry, copy};
 use crate::{
@@ -6,33 +6,33 @@ use crate::{
     matmul::NR,
 };
 
-/// Consecutive output pixels of one row of the grid in one panel.
+/// Consecutive output pixels of one grid row in one panel.
 struct Run {
-    /// Column of the first one in the panel.
+    /// Panel column of the first pixel.
     column: usize,
-    /// Index in the source for the first channel and a tap with offset 0.
+    /// Source index of the first channel for a tap with offset 0.
     at: usize,
     len: usize,
 }
 
-/// Some of the output pixels of all images, one grid after another, and the source of the elements that they see:
-/// windows, or for a pointwise convolution the images themselves.
+/// Some output pixels of all images, one grid after another, and the source of their inputs: windows, or the images
+/// themselves for a pointwise convolution.
 pub(super) struct OutputPixels<'a> {
     geometry: &'a Im2colGeometry,
-    /// Channels of an image.
+    /// Number of channels of an image.
     channels: usize,
     /// Bands of the grids that contain the output pixels.
     bands: Vec<Band>,
     runs: Vec<Run>,
     /// First run of each panel, and the end.
     panels: Vec<usize>,
-    /// Elements from one channel to the next in the windows of all bands.
+    /// Distance from one channel to the next in the windows of all bands, in elements.
     window: usize,
     offsets: Vec<usize>,
 }
 
 impl<'a> OutputPixels<'a> {
-    /// Takes `count` output pixels from `first` on, of images of `channels` channels, in panels of `width`.
+    /// Takes `count` output pixels from `first` on, of images with `channels` channels, in panels of `width`.
     pub fn new(geometry: &'a Im2colGeometry, channels: usize, first: usize, count: usize, width: usize) -> Self {
         let (each, columns) = (geometry.output_pixels(), geometry.grid[1]);
         let offsets = geometry.offsets();
@@ -59,25 +59,25 @@ impl<'a> OutputPixels<'a> {
         pixels
     }
 
-    /// Returns the number of panels side by side.
+    /// Returns the number of panels.
     pub fn count(&self) -> usize {
         self.panels.len() - 1
     }
 
-    /// Returns the number of rows of memory from one panel to the next: one more than the panel has, since a copy may
-    /// write too much.
+    /// Returns the distance from one panel to the next, in rows: one more than a panel has, because a copy may write beyond
+    /// the end.
     pub fn pitch(&self, channels: usize) -> usize {
         channels * self.offsets.len() + 1
     }
 
-    /// Packs some channels into panels; the rows of each panel are the taps of each channel.
+    /// Packs some channels into panels. The rows of each panel are the taps of each channel.
     pub fn pack(&self, x: &[f32], channels: [usize; 2], window: &mut Vec<f32>, panels: &mut Vec<[f32; NR]>) {
         let (source, step) = self.source(x, channels, window);
         grow(panels, self.pitch(channels[1]) * self.count(), [0.0; NR]);
         pack(self, source, step, channels[1], panels);
     }
 
-    /// Writes some channels as rows, one for each tap of each channel.
+    /// Writes some channels as rows, one per tap of each channel.
     pub fn rows(&self, x: &[f32], channels: [usize; 2], window: &mut Vec<f32>, rows: &mut Vec<f32>) {
         let (source, step) = self.source(x, channels, window);
         let len: usize = self.runs.iter().map(|run| run.len).sum();
@@ -85,7 +85,7 @@ impl<'a> OutputPixels<'a> {
         lay(self, source, step, channels[1], rows, len);
     }
 
-    /// Returns the source of some channels, and the number of its elements from one channel to the next.
+    /// Returns the source of some channels, and the distance from one channel to the next, in elements.
     fn source<'b>(&self, x: &'b [f32], [first, channels]: [usize; 2], window: &'b mut Vec<f32>) -> (&'b [f32], usize) {
         let plane = self.geometry.plane[0] * self.geometry.plane[1];
         if self.geometry.pointwise {

@@ -14,16 +14,16 @@ use crate::{
     matmul::{MR_AVX512, Matrix, NR, PackedA, Start, Target, avx512_microkernel, by_height, has_avx512},
 };
 
-/// Minimum number of pixels of a plane, so that computing the overlap of the last panels twice costs little.
+/// Minimum number of pixels of a plane, so that recomputing the overlap of the last panels costs little.
 const PIXELS: usize = 128;
 /// Maximum number of elements of the matrix, which is read for each pair of panels.
 const MATRIX: usize = 1 << 19;
 /// Maximum number of channels, so that a pair of panels stays in the second-level cache.
 const CHANNELS: usize = 2048;
-/// Pixels whose results are computed together.
+/// Number of pixels whose results are computed together.
 const PAIR: usize = 2 * NR;
 
-/// Packed rows of each group, in the order in which microkernels read them.
+/// Packed rows of each group, in the order in which the microkernels read them.
 pub(super) struct Pointwise(Vec<PackedA<MR_AVX512>>);
 
 impl Pointwise {
@@ -31,7 +31,7 @@ impl Pointwise {
     pub fn new(correlation: &Correlation<'_>) -> Option<Self> {
         let Correlation { groups, channels, rows, ref geometry, matrix, .. } = *correlation;
         let fits = channels * rows <= MATRIX && channels <= CHANNELS;
-        // Narrow microkernels read panels too often for their rows to be far apart.
+        // Narrow microkernels read panels too often for rows that are far apart in memory.
         if !(has_avx512() && geometry.pointwise && geometry.output_pixels() >= PIXELS && fits) {
             return None;
         }
@@ -74,8 +74,8 @@ impl Pointwise {
                 channel: plane % groups * rows,
                 finish,
             };
-            // SAFETY: `new` returns `Pointwise` only if the CPU has AVX-512. Two tasks differ
-            // in their plane, in their strips of it, or in their pixels.
+            // SAFETY: `new` returns `Pointwise` only if the CPU has AVX-512. Any two tasks differ in their plane, in their
+            // strips of it, or in their pixels.
             unsafe { piece.run(&target) }
         });
         tasks.sum()
@@ -87,13 +87,13 @@ struct Piece<'a> {
     strips: &'a PackedA<MR_AVX512>,
     rows: [usize; 2],
     pixels: [usize; 2],
-    /// Planes of the group.
+    /// Input planes of the group.
     x: &'a [f32],
-    /// Pixels of a plane.
+    /// Number of pixels of a plane.
     each: usize,
-    /// Plane of the output that belongs to the group's first row.
+    /// Output plane of the group's first row.
     first: usize,
-    /// Channel of the output that belongs to the group's first row.
+    /// Output channel of the group's first row.
     channel: usize,
     finish: &'a Finish<'a>,
 }
@@ -102,21 +102,21 @@ impl Piece<'_> {
     /// Writes the results. Returns their number.
     ///
     /// # Panics
-    /// If the rows are not those of whole strips, or there are fewer pixels than a pair: the last one would overlap
-    /// with another task.
+    /// If the rows are not whole strips, or there are fewer pixels than a pair: the last pair would overlap with another
+    /// task.
     ///
     /// # Safety
-    /// The CPU must have AVX-512, and no other thread may use these rows and pixels of the target.
+    /// The CPU must have AVX-512, and no other thread may access these rows and pixels of the target.
     #[target_feature(enable = "avx512f,avx2,fma")]
     unsafe fn run(&self, target: &Target<'_>) -> usize {
         let Self { strips, rows, pixels: [from, to], x, each, first, channel, finish } = *self;
         assert!(from <= to && to - from >= PAIR && to <= each, "pixels {from} to {to} of {each}");
         assert!(strips.begin_and_end(rows), "rows {rows:?} are not whole strips");
-        // From the first row of the plane's results on: `rows[1]` rows of `each` pixels, which `first` checks.
+        // Starts at the first row of the plane's results. `first` checks that there are `rows[1]` rows of `each` pixels.
         let target = target.from(first, 0).first(rows[1], each);
         for pixel in (from..to).step_by(PAIR) {
             let pair = to - pixel > NR;
-            // The overlap of the last panels with those before is computed again.
+            // The overlap of the last panels with the previous ones is recomputed.
             let pixel = pixel.min(to - if pair { PAIR } else { NR });
             for (row, height, a) in strips.within(rows) {
                 let at = row * each + pixel;
@@ -127,8 +127,8 @@ impl Piece<'_> {
                     pixels.first_chunk().expect("room up to the end of the last plane")
                 };
                 by_height!(pair, height, {
-                    // SAFETY: the assertions above show that the strip's `M` rows end before `rows[1]` and that `P`
-                    // panels from this pixel on end before `to`. The caller guarantees that no other thread uses them.
+                    // SAFETY: the assertions above show that the strip's `M` rows end before `rows[1]`, and that `P` panels
+                    // from this pixel on end before `to`. The caller guarantees that no other thread accesses them.
                     unsafe { avx512_microkernel::<M, P>(a, b, target.add(at), each, P * NR, Start::Zero) }
                 });
                 if finish.nothing() {
@@ -150,7 +150,7 @@ impl Piece<'_> {
 }
 
 impl Finish<'_> {
-    /// Applies the epilogue to consecutive sums of a channel. The first one is at index `at` of the output.
+    /// Applies the epilogue to consecutive sums of a channel. The first sum is at index `at` of the output.
     #[target_feature(enable = "avx512f,avx2,fma")]
     #[inline]
     fn lanes(&self, channel: usize, at: usize, mut sum: __m512) -> __m512 {
@@ -162,7 +162,7 @@ impl Finish<'_> {
             // SAFETY: `residual` is an array of 16 elements.
             sum = _mm512_add_ps(sum, unsafe { _mm512_loadu_ps(residual.as_ptr()) });
         }
-        // `_mm512_max_ps` returns its second operand if either one is NaN, so that NaN propagates.
+        // `_mm512_max_ps` returns its second operand if either operand is NaN, so that NaN propagates.
         if self.relu { _mm512_max_ps(_mm512_setzero_ps(), sum) } else { sum }
     }
 }
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(run([112, 128], [0, 14]), None);
         assert_eq!(run([32, 63], [0, 14]), None);
         assert_eq!(run([96, 129], [0, 14]), None);
-        // 14 rows are strips of 7.
+        // 14 rows form strips of 7.
         assert_eq!(run([96, 128], [0, 12]), None);
     }
 }

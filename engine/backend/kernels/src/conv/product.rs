@@ -6,10 +6,10 @@ use crate::{
     matmul::{MR, NR, Start, has_avx512, microkernel, with_strips},
 };
 
-/// Returns a function that gives column `k` of `M` rows of length `depth`, which begin at `starts` in `a`.
+/// Returns a function that returns column `k` of `M` rows of length `depth`, which start at `starts` in `a`.
 #[inline(always)]
 fn rows_of<const M: usize>(a: &[f32], starts: &[usize], depth: usize) -> impl Fn(usize) -> [f32; M] + Copy {
-    // Loops, since neither `from_fn` nor `map` is always inlined, and the lengths must be known to the compiler.
+    // Loops, because neither `from_fn` nor `map` is always inlined, and the lengths must be known to the compiler.
     let mut rows: [&[f32]; M] = [&[]; M];
     for i in 0..M {
         rows[i] = &a[starts[i]..][..depth];
@@ -23,9 +23,9 @@ fn rows_of<const M: usize>(a: &[f32], starts: &[usize], depth: usize) -> impl Fn
     }
 }
 
-/// Stores the sums of a microkernel, or adds them to `c`.
+/// Stores the accumulators of a microkernel, or adds them to `c`.
 ///
-/// By value and without iterators: see `add_tile` of the matrix product.
+/// By value and without iterators; see `add_tile` of the matrix product.
 #[inline(always)]
 pub(super) fn store<const M: usize, const P: usize>(
     sums: [[[f32; NR]; P]; M],
@@ -50,8 +50,8 @@ pub(super) fn store<const M: usize, const P: usize>(
 /// Minimum number of panels for which rows are packed.
 const COLUMNS: usize = 6;
 
-/// Multiplies rows of length `depth`, which begin at `starts` in `a`, by panels, `pitch` apart. Writes the results to
-/// `c`, or adds them if `add` is true. A row of `c` holds one row of each panel; rows are `c_stride` apart.
+/// Multiplies rows of length `depth`, which start at `starts` in `a`, by panels, `pitch` apart. Writes the results to `c`, or
+/// adds them if `add` is true. A row of `c` holds one row of each panel; rows are `c_stride` apart.
 #[allow(clippy::too_many_arguments)]
 pub(super) fn product(
     a: &[f32],
@@ -93,7 +93,7 @@ vectorized! {
                 store(sums, &mut c[$row * c_stride + $panel..], c_stride, add);
             }};
         }
-        // With few rows a panel is read once, and several panels at a time keep enough sums in flight.
+        // With few rows a panel is read once, and several panels at a time keep enough accumulators busy.
         macro_rules! remainder {
             ($height:literal, $panels:literal) => {{
                 let mut panel = 0;
@@ -114,7 +114,7 @@ vectorized! {
             3 => remainder!(3, 2),
             _ => for panel in 0..count {
                 for i in 0..tiles {
-                    // Heights as even as possible.
+                    // Strip heights as even as possible.
                     let (row, end) = (rows * i / tiles, rows * (i + 1) / tiles);
                     match end - row {
                         6 => strip!(6, 1, row, panel),
@@ -161,8 +161,8 @@ fn dots<const FUSED: bool, const M: usize>(a: &[f32], stride: usize, column: &[f
 }
 
 vectorized! {
-    /// As [`product`], for one column, which is column `at` of the first panel in `c`. In a panel of few columns, most
-    /// of the products would be wasted.
+    /// Like [`product`], for a single column, which is column `at` of the first panel in `c`. In a panel with few columns,
+    /// most of the products would be wasted.
     fn product_of_column<FUSED>(
         a: &[f32], a_stride: usize, rows: usize, column: &[f32], c: &mut [[f32; NR]], c_stride: usize, at: usize,
         add: bool,

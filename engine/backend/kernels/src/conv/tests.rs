@@ -71,7 +71,7 @@ fn check(conv: &Conv2d) {
 
 #[test]
 fn values_and_gradients() {
-    // Batch, channels, rows, columns, channels of the output, groups.
+    // Batch, input channels, height, width, output channels, groups.
     let sizes = [
         [0, 2, 5, 5, 3, 1],
         [1, 1, 1, 1, 1, 1],
@@ -94,7 +94,7 @@ fn values_and_gradients() {
         [[7, 7], [2, 2], [3, 3], [1, 1]],
         [[4, 2], [1, 3], [3, 3], [1, 2]],
     ];
-    // Miri would take hours for the others.
+    // Miri would take hours for the other sizes.
     let sizes = if cfg!(miri) { &sizes[..4] } else { &sizes[..] };
     for &[batch, channels_in, height, width, channels_out, groups] in sizes {
         for [kernel, stride, padding, dilation] in shapes {
@@ -114,8 +114,7 @@ fn values_and_gradients() {
     }
 }
 
-/// Large enough for Winograd; with tiles that do not fit, several images in a task, several tasks, and several threads
-/// for one.
+/// Large enough for Winograd; with partial tiles, several images per task, several tasks, and several threads per image.
 #[test]
 fn minimal_filtering() {
     let sizes = [[1, 32, 33, 20, 32], [2, 35, 17, 75, 40], [5, 33, 6, 7, 39], [20, 32, 3, 3, 38], [8, 64, 7, 7, 70]];
@@ -128,11 +127,11 @@ fn minimal_filtering() {
     }
 }
 
-/// Large enough to be read in place; with planes that end within a panel and within a pair, several images and groups,
-/// and several threads for one.
+/// Large enough to be read in place; with planes that end within a panel and within a pair, several images and groups, and
+/// several threads per image.
 #[test]
 fn planes() {
-    // Batch, channels, rows, columns, channels of the output, groups.
+    // Batch, input channels, height, width, output channels, groups.
     let sizes = [[1, 8, 33, 20, 64, 1], [3, 50, 16, 17, 23, 1], [2, 6, 21, 13, 4, 2], [1, 0, 16, 16, 3, 1]];
     for [batch, channels_in, height, width, channels_out, groups] in sizes {
         let conv = Conv2d { groups, ..dense([batch, channels_in, height, width, channels_out], [1, 1], [0, 0]) };
@@ -141,14 +140,14 @@ fn planes() {
     }
 }
 
-/// The kernel is so large that gradients are divided by channels, and one thread has none.
+/// The kernel is so large that gradients are divided by channels, and one thread gets no channels.
 #[test]
 fn a_thread_without_channels() {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
     pool.install(|| check(&dense([1, 1, 25, 25, 20], [23, 23], [0, 0])));
 }
 
-/// Asserts that results are the same with any number of threads.
+/// Asserts that the results do not depend on the number of threads.
 fn same_with_threads(conv: &Conv2d) {
     let [inputs, weights, outputs] = conv.elements();
     let (x, weight) = (values(inputs, 1), values(weights, 2));

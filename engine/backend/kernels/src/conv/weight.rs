@@ -13,13 +13,13 @@ use crate::{
     matmul::{Layout, NR, pack},
 };
 
-/// Output pixels that are processed at once.
+/// Number of output pixels that are processed at once.
 const KC: usize = 384;
-/// Number of pixels of a plane from which on reading parts of it in place is worthwhile.
+/// Minimum number of pixels of a plane for which reading parts of it in place is worthwhile.
 const PLANE: usize = 128;
-/// Rows that stay in the second-level cache while all panels pass.
+/// Rows that stay in the second-level cache while all panels are processed.
 const MC: usize = 48;
-/// Maximum number of shares, and minimum number of output pixels of each, if they must not depend on the threads.
+/// Maximum number of shares, and minimum number of output pixels per share, in deterministic mode.
 const SHARES: usize = 8;
 const SHARE: usize = 8 * KC;
 
@@ -35,13 +35,13 @@ thread_local! {
     static SCRATCH: Cell<Scratch> = Cell::default();
 }
 
-/// Writes the gradient of a convolution with respect to its weights to `out`, given that of its output.
+/// Writes the gradient of a convolution with respect to its weights to `out`, from the gradient of its output.
 ///
-/// The gradient is the product of the im2col matrix, with a row for each weight of a channel, and the gradients of the
-/// output pixels, with a column for each output channel.
+/// The gradient is the product of the im2col matrix, with a row per weight of a channel, and the gradients of the output
+/// pixels, with a column per output channel.
 ///
 /// # Panics
-/// If the sizes do not fit each other.
+/// If the sizes do not match.
 pub fn conv2d_backward_weight(x: &[f32], grad: &[f32], conv: &Conv2d, out: &mut [f32]) {
     conv.check(Some(x.len()), Some(out.len()), Some(grad.len()));
     if out.is_empty() {
@@ -51,7 +51,7 @@ pub fn conv2d_backward_weight(x: &[f32], grad: &[f32], conv: &Conv2d, out: &mut 
     let (taps, pixels) = (geometry.taps.len(), conv.batch * geometry.output_pixels());
     let (channels, columns) = (conv.channels_in / conv.groups, conv.channels_out / conv.groups);
     let panels = columns.div_ceil(NR);
-    // Each thread takes some channels. If there are too few, it takes some output pixels, and the results are summed in
+    // Each thread takes some channels. If there are too few, threads take some output pixels, and the results are summed in
     // the order of the pixels: the sums depend only on the shares of pixels.
     let wanted = threads.div_ceil(conv.groups);
     let by_channel = channels * taps >= 256 * wanted;
@@ -100,8 +100,8 @@ pub fn conv2d_backward_weight(x: &[f32], grad: &[f32], conv: &Conv2d, out: &mut 
     });
 }
 
-/// Returns true if windows are read in place, including the elements between the lines. The gradients are 0 there, but
-/// times an infinity or NaN they become NaN.
+/// Returns true if windows are read in place, including the elements between the lines. The gradients are 0 there, but times
+/// infinity or NaN they would give NaN.
 fn in_lines(geometry: &Im2colGeometry) -> bool {
     geometry.lines() && !deterministic()
 }
@@ -110,7 +110,7 @@ fn in_lines(geometry: &Im2colGeometry) -> bool {
 struct Task<'a> {
     conv: &'a Conv2d,
     geometry: &'a Im2colGeometry,
-    /// If true, shares are of lines; see [`in_lines`].
+    /// If true, shares consist of lines; see [`in_lines`].
     lines: bool,
     group: usize,
     channels: [usize; 2],
@@ -118,7 +118,7 @@ struct Task<'a> {
 }
 
 impl Task<'_> {
-    /// Returns the gradients of each weight of a channel for all output channels, in panels side by side.
+    /// Returns the gradients of each weight of a channel for all output channels, in panels.
     fn run(&self, x: &[f32], grad: &[f32], scratch: &mut Scratch) -> Vec<[f32; NR]> {
         let panels = (self.conv.channels_out / self.conv.groups).div_ceil(NR);
         let mut sums = vec![[0.0; NR]; (self.channels[1] - self.channels[0]) * self.geometry.taps.len() * panels];
@@ -142,7 +142,7 @@ impl Task<'_> {
         let mut from = self.share[0];
         while from < self.share[1] {
             let (image, pixel) = (from / each, from % each);
-            // The rest of the plane in parts as even as possible.
+            // The rest of the plane, in parts as even as possible.
             let left = (each - pixel).min(self.share[1] - from);
             let depth = left.div_ceil(left.div_ceil(KC + KC / 8));
             grow(panels, depth * count, [0.0; NR]);
@@ -157,7 +157,7 @@ impl Task<'_> {
         }
     }
 
-    /// Adds the gradients, with the windows copied into rows without gaps.
+    /// Adds the gradients, with the windows copied into contiguous rows.
     fn add_places(&self, x: &[f32], grad: &[f32], scratch: &mut Scratch, sums: &mut [[f32; NR]]) {
         let Scratch { window, rows, panels, starts } = scratch;
         let (conv, taps, [first, last]) = (self.conv, self.geometry.taps.len(), self.channels);
@@ -185,8 +185,7 @@ impl Task<'_> {
         }
     }
 
-    /// Adds the gradients, reading the windows in place, including the elements between the lines. The gradients are 0
-    /// there.
+    /// Adds the gradients, reading the windows in place, including the elements between the lines, where the gradients are 0.
     fn add_lines(&self, x: &[f32], grad: &[f32], scratch: &mut Scratch, sums: &mut [[f32; NR]]) {
         let Scratch { window, panels, starts, .. } = scratch;
         let (conv, geometry, [first, last]) = (self.conv, self.geometry, self.channels);
@@ -198,7 +197,7 @@ impl Task<'_> {
         while line < self.share[1] {
             let (image, row) = (line / lines, line % lines);
             let rows = (KC / pitch).max(1).min(lines - row).min(self.share[1] - line);
-            // Up to the last pixel of the last line: elements behind it are not part of this window.
+            // Up to the last pixel of the last line: later elements do not belong to this window.
             let (band, depth) = (Band { image, row, rows }, (rows - 1) * pitch + columns);
             grow(panels, depth * count, [0.0; NR]);
             for i in 0..rows {
@@ -227,8 +226,8 @@ impl Task<'_> {
         }
     }
 
-    /// Packs the gradients of output pixels of one image, with a row for each pixel and a column for each channel, into
-    /// panels that are `pitch` apart.
+    /// Packs the gradients of output pixels of one image, with a row per pixel and a column per channel, into panels that are
+    /// `pitch` apart.
     fn transpose(&self, grad: &[f32], image: usize, pixel: usize, len: usize, panels: &mut [[f32; NR]], pitch: usize) {
         let (each, groups) = (self.geometry.output_pixels(), self.conv.groups);
         let columns = self.conv.channels_out / groups;

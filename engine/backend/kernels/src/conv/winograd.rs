@@ -1,11 +1,11 @@
-//! Convolutions with kernels of 3 x 3 that need a fourth of the products, by Winograd's minimal filtering F(4 x 4, 3 x
-//! 3): Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", <https://arxiv.org/abs/1509.09308>.
+//! Convolutions with 3 x 3 kernels and a quarter of the products, by Winograd's minimal filtering F(4 x 4, 3 x 3): Lavin and
+//! Gray, "Fast Algorithms for Convolutional Neural Networks", <https://arxiv.org/abs/1509.09308>.
 //!
-//! A tile of 4 x 4 results sees 6 x 6 elements. As polynomials, both these and the kernel are evaluated at 6 points in
-//! each direction (the input and filter transforms). The convolution is then one product for each of the 36 values,
-//! summed over the channels, and the output transform turns the sums into results. The points are 0, ±5/8, ±3/2 and
-//! infinity. Compared with the usual 0, ±1, ±2, the largest error is a sixth: 2.6e-6 of the largest result with 256
-//! channels, where a direct convolution has 0.4e-6.
+//! A tile of 4 x 4 results depends on 6 x 6 elements. As polynomials, both these and the kernel are evaluated at 6 points in
+//! each direction (the input and filter transforms). The convolution is then one product for each of the 36 values, summed
+//! over the channels, and the output transform computes the results from the sums. The points are 0, ±5/8, ±3/2 and infinity.
+//! They reduce the largest error of the usual points 0, ±1, ±2 to a sixth: 2.6e-6 of the largest result with 256 channels; a
+//! direct convolution has 0.4e-6.
 
 use super::{
     correlation::{Correlation, Scratch, Task},
@@ -20,22 +20,22 @@ use crate::{
     matmul::{Filling, NR, PackedA, has_avx512},
 };
 
-/// Results of a tile in each direction.
+/// Number of results of a tile in each direction.
 const TILE: usize = 4;
-/// Elements that a tile sees in each direction.
+/// Number of input elements of a tile in each direction.
 const SEEN: usize = TILE + 2;
-/// Values of a transformed input tile.
+/// Number of values of a transformed input tile.
 const VALUES: usize = SEEN * SEEN;
 /// Minimum number of input and output channels for which the transforms pay off.
 const CHANNELS: usize = 32;
-/// Minimum number of tiles for which transforming the kernels pays off, and the number of kernels that require one more
-/// tile: kernels whose values do not stay in a cache take longer.
+/// Minimum number of tiles for which transforming the kernels pays off, and the number of kernels that require one more tile:
+/// kernels whose values do not stay in a cache take longer.
 const TILES: usize = 16;
 const KERNELS: usize = 1 << 13;
-/// Elements that a task holds: 2 MiB of transformed inputs and of sums.
+/// Number of elements that a task holds: 2 MiB of transformed inputs and of sums.
 const HELD: usize = 1 << 19;
 
-/// The absolute values of the points that are neither 0 nor infinite, and their squares.
+/// Absolute values of the points that are neither 0 nor infinite, and their squares.
 const A: f32 = 0.625;
 const B: f32 = 1.5;
 const AA: f32 = A * A;
@@ -43,17 +43,17 @@ const BB: f32 = B * B;
 
 /// Transformed kernels, and the division of images into tiles.
 pub(super) struct Winograd {
-    /// Rows and columns of an image.
+    /// Height and width of an image.
     plane: [usize; 2],
-    /// Rows and columns of tiles.
+    /// Numbers of rows and columns of tiles.
     grid: [usize; 2],
-    /// Row and column of the first element that the first tile sees.
+    /// Row and column of the first input element of the first tile.
     low: [isize; 2],
-    /// Packed rows of the matrix. The columns of each of the values follow those of the previous one.
+    /// Packed rows of the matrix. The columns of each value follow those of the previous one.
     rows: Rows,
 }
 
-/// Returns the offset of the first tap if the taps are a kernel of 3 x 3, and the index of each element in `taps`.
+/// Returns the offset of the first tap if the taps form a 3 x 3 kernel, and the index of each kernel element in `taps`.
 fn kernel(taps: &[[isize; 2]]) -> Option<([isize; 2], [usize; 9])> {
     let low = [0, 1].map(|i| taps.iter().map(|tap| tap[i]).min().unwrap_or(0));
     let mut order = [0; 9];
@@ -65,9 +65,9 @@ fn kernel(taps: &[[isize; 2]]) -> Option<([isize; 2], [usize; 9])> {
 }
 
 impl Winograd {
-    /// Transforms the kernels of a convolution; `None` if it is too small or its kernel is not 3 x 3. The choice does
-    /// not depend on the number of threads, as the results differ slightly from those of other algorithms. It does
-    /// depend on the batch. Infinities and NaN reach a whole tile.
+    /// Transforms the kernels of a convolution; `None` if it is too small or its kernel is not 3 x 3. The choice does not
+    /// depend on the number of threads, because the results differ slightly from those of other algorithms. It does depend on
+    /// the batch. An infinity or NaN affects a whole tile.
     pub fn new(correlation: &Correlation<'_>) -> Option<Self> {
         let Correlation { batch, groups, channels, rows, ref geometry, matrix } = *correlation;
         let grid = geometry.grid.map(|size| size.div_ceil(TILE));
@@ -84,14 +84,13 @@ impl Winograd {
         Some(Self { plane: geometry.plane, grid, low, rows })
     }
 
-    /// Returns the number of columns of a window for each remainder of a column modulo the size of a tile.
+    /// Returns the number of window columns for each remainder of a column modulo the tile size.
     fn columns(&self) -> usize {
         self.grid[1] + 1
     }
 
-    /// Returns the index in an image of each element of the window of some rows of tiles:
-    /// `[row][remainder of columns][columns]`, so that the elements that adjacent tiles see are adjacent. Indices
-    /// outside of the image are behind its end.
+    /// Returns the image index of each element of the window of some rows of tiles: `[row][remainder of columns][columns]`,
+    /// so that adjacent tiles use adjacent elements. Indices outside of the image are beyond its end.
     fn window(&self, band: Band) -> Vec<usize> {
         let [height, width] = self.plane;
         let mut window = Vec::with_capacity((band.rows * TILE + 2) * TILE * self.columns());
@@ -106,7 +105,7 @@ impl Winograd {
         window
     }
 
-    /// Returns the offset in a window of each element that a tile sees from the first one.
+    /// Returns the window offset of each input element of a tile, relative to the first one.
     fn taps(&self) -> [usize; VALUES] {
         let columns = self.columns();
         std::array::from_fn(|i| {
@@ -115,12 +114,12 @@ impl Winograd {
         })
     }
 
-    /// Returns the boundaries of the tasks' output pixels, and those of their shares of rows.
+    /// Returns the boundaries of the tasks' output pixels and of their shares of rows.
     pub fn cuts(&self, correlation: &Correlation<'_>, wanted: usize) -> (Vec<usize>, Vec<usize>) {
         let (units, columns) = (correlation.batch * self.grid[0], self.grid[1]);
         let most = (HELD / (VALUES * (correlation.channels + correlation.rows))).max(2 * NR);
         let lanes = |rows: usize| (rows * columns).next_multiple_of(NR);
-        // The number of rows of tiles that leaves the fewest columns of panels unused.
+        // The number of rows of tiles that leaves the fewest panel columns unused.
         let unused = |rows: usize| (lanes(rows) - rows * columns) as f64 / lanes(rows) as f64;
         let held = (1..=units).take_while(|&rows| rows == 1 || lanes(rows) <= most);
         let held = held.reduce(|best, rows| if unused(rows) <= unused(best) { rows } else { best }).unwrap_or(1);
@@ -148,7 +147,7 @@ impl Winograd {
         let unit = |pixel: usize| pixel / each * self.grid[0] + (pixel % each / width).div_ceil(TILE);
         let bands = bands([unit(from), unit(to)], self.grid[0]);
         let count = ((unit(to) - unit(from)) * columns).div_ceil(NR);
-        // One more between the values, so that those of one column fall into different cache sets.
+        // One more panel between the values, so that those of one column map to different cache sets.
         let (seen, summed) = (channels * count + 1, (last - first) * count + 1);
         grow(panels, VALUES * seen, [0.0; NR]);
         grow(sums, VALUES * summed + TILE * TILE * count, [0.0; NR]);
@@ -206,11 +205,11 @@ fn bands([mut from, to]: [usize; 2], rows: usize) -> Vec<Band> {
     bands
 }
 
-/// Channels of kernels that are transformed at once: few enough for the first-level cache.
+/// Number of channels of kernels that are transformed at once: few enough for the first-level cache.
 const BLOCK: usize = 8;
 
-/// Returns the transformed kernels, packed; the columns of each strip are channels. `order` gives the index of each
-/// element of a kernel.
+/// Returns the transformed kernels, packed. The columns of each strip are channels. `order` maps each kernel element to its
+/// tap.
 fn strips<const H: usize>(matrix: &[f32], rows: usize, channels: usize, order: [usize; 9]) -> PackedA<H> {
     let depth = channels * 9;
     let fill = |row: usize, height: usize, strip: &mut Filling<'_, H>| {
@@ -236,8 +235,8 @@ fn strips<const H: usize>(matrix: &[f32], rows: usize, channels: usize, order: [
 }
 
 vectorized! {
-    /// Transforms kernels whose elements are `step` apart, and so are the values. `step` must be a multiple of a
-    /// panel's columns.
+    /// Transforms kernels. Their elements, and the values, are `step` apart. `step` must be a multiple of the columns of a
+    /// panel.
     fn evaluate<_FUSED>(kernels: &[f32], step: usize, values: &mut [f32]) {
         for from in (0..step).step_by(NR) {
             let kernel = |y, x| *kernels[(y * 3 + x) * step + from..].first_chunk().expect("whole panels");
@@ -251,8 +250,8 @@ vectorized! {
 /// Values of one column, or of adjacent tiles.
 type Lanes = [f32; NR];
 
-/// Applies a one-dimensional transform in both directions: to the columns first and then to the lines of the result.
-/// `from` and `to` take a line and a column.
+/// Applies a one-dimensional transform in both directions: first to the columns, then to the lines of the result. `from` and
+/// `to` take a line and a column.
 // The loops index both directions alike, and neither `from_fn` nor `map` is always inlined.
 #[allow(clippy::needless_range_loop)]
 #[inline(always)]
@@ -280,8 +279,8 @@ fn in_both<const I: usize, const O: usize>(
     }
 }
 
-/// Filter transform: evaluates a polynomial of three coefficients at the points, divided by the denominators of
-/// interpolation.
+/// Filter transform in one direction: evaluates a polynomial with three coefficients at the points, divided by the
+/// denominators of the interpolation.
 #[inline(always)]
 fn kernel_at_points(g: [Lanes; 3]) -> [Lanes; SEEN] {
     const ZERO: f32 = 1.0 / (AA * BB);
@@ -334,8 +333,8 @@ fn results_of(m: [Lanes; SEEN]) -> [Lanes; TILE] {
 }
 
 vectorized! {
-    /// Input transform of the tiles of some rows of a window. Writes the values of the first tile from `at` on, `step`
-    /// apart, followed by those of other tiles. Elements behind them may be overwritten.
+    /// Input transform of the tiles of some rows of a window. Writes the values of the first tile from `at` on, `step` apart,
+    /// followed by those of the other tiles. Elements after them may be overwritten.
     fn see<_FUSED>(
         window: &[f32], taps: &[usize; VALUES], grid: [usize; 2], values: &mut [f32], step: usize, at: usize,
     ) {
@@ -345,7 +344,7 @@ vectorized! {
             for column in (0..columns).step_by(NR) {
                 let window = &window[row * pitch + column..];
                 let values = &mut values[at + row * columns + column..];
-                // Lines first: `in_both` asks for columns as though they were lines.
+                // The roles of lines and columns are exchanged: `in_both` requests the columns first.
                 let seen = |x, y| *window[taps[y * SEEN + x]..].first_chunk().expect("room behind the last tile");
                 in_both(seen, seen_at_points, |x, y, value| {
                     let to = values[(y * SEEN + x) * step..].first_chunk_mut();
@@ -357,7 +356,7 @@ vectorized! {
 }
 
 vectorized! {
-    /// Output transform of `count` panels of sums of each value, which are `step` apart. Writes `[TILE, TILE, count]`.
+    /// Output transform of `count` panels of sums of each value, `step` apart. Writes `[TILE, TILE, count]`.
     fn result<_FUSED>(sums: &[[f32; NR]], step: usize, count: usize, tiles: &mut [[f32; NR]]) {
         for panel in 0..count {
             let value = |y, x| sums[(y * SEEN + x) * step + panel];
@@ -367,8 +366,8 @@ vectorized! {
 }
 
 vectorized! {
-    /// Writes the lines of a row of tiles, `lines[0]` lines of width `lines[1]`, from the results of tiles from `tile`
-    /// on, which are `step` apart. Elements behind the last line may be overwritten.
+    /// Writes a row of tiles as `lines[0]` lines of width `lines[1]`, from the results of the tiles from `tile` on, `step`
+    /// apart. Elements after the last line may be overwritten.
     fn interleave<_FUSED>(tiles: &[f32], step: usize, tile: usize, columns: usize, lines: [usize; 2], out: &mut [f32]) {
         let [lines, width] = lines;
         for y in 0..lines {

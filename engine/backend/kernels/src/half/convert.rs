@@ -1,4 +1,4 @@
-//! Conversion of 16-bit floats to f32, which represents them all exactly.
+//! Conversion of 16-bit floats to f32, which is exact.
 
 use rayon::prelude::*;
 use std::hint::black_box;
@@ -20,11 +20,11 @@ pub enum HalfFormat {
 /// Converts an f16 to f32 exactly, whether normal, subnormal, infinite or NaN.
 #[inline(always)]
 pub(crate) fn from_f16(bits: u16) -> f32 {
-    /// 2^112, the ratio of the exponent biases. Subnormals are correct too, as numbers below 2^-126 are products.
+    /// 2^112, the ratio of the exponent biases. The product is also correct for subnormals.
     const SCALE: f32 = f32::from_bits((127 + 112) << 23);
-    /// Exponent of infinity and NaN, after the shift.
+    /// Exponent of infinity and NaN after the shift.
     const LARGEST: u32 = 0x1f << 23;
-    // The sign is copied by the shift, so that one shift moves both sign and magnitude.
+    // The arithmetic shift copies the sign, so that one shift moves both sign and magnitude.
     let moved = ((i32::from(bits as i16)) << 13) as u32 & 0x8fff_e000;
     let special = if moved & LARGEST == LARGEST { 0xff << 23 } else { 0 };
     f32::from_bits((f32::from_bits(moved) * SCALE).to_bits() | special)
@@ -67,7 +67,7 @@ pub fn widen(format: HalfFormat, x: &[u16], out: &mut [f32]) {
 }
 
 vectorized! {
-    /// As [`widen`], on this thread.
+    /// Like [`widen`], on this thread.
     fn widen_part<_FUSED>(format: HalfFormat, x: &[u16], out: &mut [f32]) {
         #[inline(always)]
         fn each<E: Element<Bits = u16>>(x: &[u16], out: &mut [f32]) {
@@ -83,7 +83,7 @@ vectorized! {
 }
 
 vectorized! {
-    /// Converts the first `width` elements of each row; the rest of a row of the panel becomes 0.
+    /// Converts the first `width` elements of each row. The rest of a panel row becomes 0.
     fn widen_columns<_FUSED>(format: HalfFormat, x: &[u16], stride: usize, width: usize, panel: &mut [[f32; NR]]) {
         #[inline(always)]
         fn each<E: Element<Bits = u16>>(x: &[u16], stride: usize, width: usize, panel: &mut [[f32; NR]]) {
@@ -109,16 +109,16 @@ vectorized! {
 }
 
 vectorized! {
-    /// As [`widen_columns`], for contiguous columns.
+    /// Like [`widen_columns`], for contiguous columns.
     fn widen_turned<_FUSED>(format: HalfFormat, x: &[u16], stride: usize, width: usize, panel: &mut [[f32; NR]]) {
         #[inline(always)]
         fn each<E: Element<Bits = u16>>(x: &[u16], stride: usize, width: usize, panel: &mut [[f32; NR]]) {
             let n = panel.len();
-            // The last column fills up missing ones; its results there are not used.
+            // The last column is repeated for missing ones, whose results are not used.
             let columns: [&[u16]; NR] = std::array::from_fn(|j| &x[j.min(width - 1) * stride..][..n]);
             let (pairs, rest) = panel.as_chunks_mut::<2>();
             for (k, pair) in pairs.iter_mut().enumerate() {
-                // Hidden from the compiler, which would otherwise put eight elements of one column into a register.
+                // Hidden from the compiler, which would otherwise load eight elements of one column into a register.
                 let k = black_box(k);
                 let mut words = [0; NR];
                 for j in 0..NR {
@@ -149,7 +149,7 @@ vectorized! {
 mod tests {
     use super::*;
 
-    /// From the definition: sign, exponent and fraction.
+    /// By the definition: sign, exponent and fraction.
     fn f16(bits: u16) -> f64 {
         let sign = if bits >> 15 == 0 { 1.0 } else { -1.0 };
         let (exponent, fraction) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023) / 1024.0);

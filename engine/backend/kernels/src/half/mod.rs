@@ -1,5 +1,5 @@
-//! Products with matrices of 16-bit floats, which are converted as they are used: this reads half of the memory of f32,
-//! and a copy in f32 never exists.
+//! Products with matrices of 16-bit floats, which are converted when they are used: only half as much memory is read as for
+//! f32, and no copy in f32 is made.
 
 mod convert;
 #[cfg(test)]
@@ -14,22 +14,22 @@ use crate::matmul::{Element, GEMV_ROWS, GemvMatrix, Matrix, NR, Source, gemv, ma
 /// A matrix of 16-bit floats in a slice.
 #[derive(Clone, Copy)]
 pub struct HalfMatrix<'a> {
-    /// Bits of the elements; there may be further ones between the rows.
+    /// Bits of the elements. The rows may be separated by unused elements.
     pub data: &'a [u16],
     /// Format of the elements.
     pub format: HalfFormat,
-    /// Rows of the matrix.
+    /// Number of rows of the matrix.
     pub rows: usize,
-    /// Columns of the matrix.
+    /// Number of columns of the matrix.
     pub columns: usize,
-    /// Elements from one row in memory to the next.
+    /// Distance from one row in memory to the next, in elements.
     pub stride: usize,
     /// If true, the rows in memory are the columns of the matrix.
     pub transposed: bool,
 }
 
 impl<'a> HalfMatrix<'a> {
-    /// Returns `data` as `rows` rows of `columns`.
+    /// Views `data` as `rows` rows of `columns`.
     pub fn new(data: &'a [u16], format: HalfFormat, rows: usize, columns: usize) -> Self {
         Self { data, format, rows, columns, stride: columns, transposed: false }
     }
@@ -52,10 +52,10 @@ impl<'a> HalfMatrix<'a> {
     }
 }
 
-/// Computes `c = a b + bias` in f32. `c` is `[a.rows, b.columns]`; the bias, if there is one, is added to each row.
+/// Computes `c = a b + bias` in f32. `c` is `[a.rows, b.columns]`. The bias, if any, is added to each row.
 ///
 /// # Panics
-/// If the sizes do not fit each other.
+/// If the sizes do not match.
 pub fn matmul_half(a: Matrix<'_>, b: HalfMatrix<'_>, bias: Option<&[f32]>, c: &mut [f32]) {
     a.check();
     b.check();

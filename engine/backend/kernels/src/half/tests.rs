@@ -1,6 +1,6 @@
 use super::*;
 
-/// Returns the bits of finite numbers of various magnitudes, with subnormal ones of f16.
+/// Returns the bits of finite numbers of various magnitudes, including subnormals of f16.
 fn bits(len: usize) -> Vec<u16> {
     (0..len as u32)
         .map(|i| {

@@ -1,8 +1,8 @@
-//! Functions of elements. They compute what Burn's flex backend computes, bit for bit.
+//! Elementwise functions. They compute bitwise the same results as Burn's flex backend.
 
 use super::{Binary, Bounds, Comparison, Element, Memory, Place, Unary};
 
-/// `y = f(x)`
+/// `y = f(x)`.
 #[inline(always)]
 fn map<T: Copy, R>(x: &[T], y: &mut [R], f: impl Fn(T) -> R) {
     for (&x, y) in x.iter().zip(y) {
@@ -10,7 +10,7 @@ fn map<T: Copy, R>(x: &[T], y: &mut [R], f: impl Fn(T) -> R) {
     }
 }
 
-/// `y = f(a, b)`, where an operand of one element belongs to all.
+/// `y = f(a, b)`; an operand with one element is broadcast.
 #[inline(always)]
 fn zip<T: Copy, R>(a: &[T], b: &[T], y: &mut [R], f: impl Fn(T, T) -> R) {
     match (a, b) {
@@ -44,7 +44,7 @@ fn undefined(op: impl std::fmt::Debug) -> ! {
 macro_rules! floats {
     ($type:ident, $unary:ident, $binary:ident) => {
         pub(super) fn $unary(memory: &mut Memory, op: Unary, x: Place, y: Place) {
-            /// To the nearest integer, of two equally near ones to the even one.
+            /// Rounds to the nearest integer, and ties to even.
             fn round(x: $type) -> $type {
                 let rounded = x.round();
                 if (x - rounded).abs() == 0.5 && rounded as i64 % 2 != 0 { rounded - x.signum() } else { rounded }
@@ -103,10 +103,10 @@ macro_rules! floats {
 floats!(f32, unary_f32, binary_f32);
 floats!(f64, unary_f64, binary_f64);
 
-/// An integer that computes in 64 bits.
+/// An integer type whose arithmetic is done in 64 bits.
 pub(super) trait Int: Element {
     fn wide(self) -> i64;
-    /// The low bits.
+    /// Truncates to the low bits.
     fn narrow(x: i64) -> Self;
 }
 
@@ -151,7 +151,7 @@ pub(super) fn binary_int<T: Int>(memory: &mut Memory, op: Binary, operands: [Pla
         Binary::Add => wide::<T>(memory, operands, y, i64::wrapping_add),
         Binary::Sub => wide::<T>(memory, operands, y, i64::wrapping_sub),
         Binary::Mul => wide::<T>(memory, operands, y, i64::wrapping_mul),
-        // By 0 the quotient is -1, and the remainder 0, as in JAX.
+        // Division by 0 gives the quotient -1 and the remainder 0, as in JAX.
         Binary::Div => wide::<T>(memory, operands, y, |a, b| if b == 0 { -1 } else { a.wrapping_div(b) }),
         Binary::Rem => wide::<T>(memory, operands, y, |a, b| match b {
             0 => 0,
@@ -199,26 +199,26 @@ pub(super) fn compare_bools(memory: &mut Memory, op: Comparison, operands: [Plac
     }
 }
 
-/// Panics if the first bound is above the second.
+/// Panics if the minimum exceeds the maximum.
 pub(super) fn clamp_f32(memory: &mut Memory, bounds: Bounds, x: Place, y: Place) {
     let Bounds::Float(min, max) = bounds else { undefined(bounds) };
     let (min, max) = (min as f32, max as f32);
     map_in(memory, x, y, |x: f32| x.clamp(min, max));
 }
 
-/// Panics if the first bound is above the second.
+/// Panics if the minimum exceeds the maximum.
 pub(super) fn clamp_f64(memory: &mut Memory, bounds: Bounds, x: Place, y: Place) {
     let Bounds::Float(min, max) = bounds else { undefined(bounds) };
     map_in(memory, x, y, |x: f64| x.clamp(min, max));
 }
 
-/// Panics if the first bound is above the second.
+/// Panics if the minimum exceeds the maximum.
 pub(super) fn clamp_int<T: Int>(memory: &mut Memory, bounds: Bounds, x: Place, y: Place) {
     let Bounds::Int(min, max) = bounds else { undefined(bounds) };
     map_in(memory, x, y, |x: T| T::narrow(x.wide().clamp(min, max)));
 }
 
-/// `y = yes` where the mask is true, else `no`.
+/// `y = yes` if the mask is true, else `no`.
 #[inline(always)]
 pub(super) fn select<T: Copy>(mask: &[bool], yes: &[T], no: &[T], y: &mut [T]) {
     let at = |x: &[T], i: usize| if x.len() == 1 { x[0] } else { x[i] };
@@ -227,8 +227,8 @@ pub(super) fn select<T: Copy>(mask: &[bool], yes: &[T], no: &[T], y: &mut [T]) {
     }
 }
 
-/// Numbers of another type, as Burn converts them: floating-point numbers to integers through f64, to the nearest one in range
-/// towards 0, and NaN to 0.
+/// Converts elements to another type, as Burn does: floating-point values to integers through f64, truncated and clamped to
+/// the range, and NaN to 0.
 pub(super) fn convert(memory: &mut Memory, x: Place, y: Place) {
     use super::Kind::{Bool, F32, F64, I32, I64};
     macro_rules! between {

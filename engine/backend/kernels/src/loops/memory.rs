@@ -1,8 +1,8 @@
-//! The memory of a program, and places in it.
+//! Memory of a program and places in it.
 
 use std::ops::Range;
 
-/// Type of the elements of a place.
+/// Element type of a place.
 #[allow(missing_docs)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -13,19 +13,19 @@ pub enum Kind {
     Bool,
 }
 
-/// A part of a memory: consecutive elements of one type.
+/// A slice of a memory: consecutive elements of one type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Type of the elements.
+    /// Element type.
     pub kind: Kind,
-    /// Number of the first element among those of its type.
+    /// Index of the first element among those of its type.
     pub start: usize,
     /// Number of elements.
     pub len: usize,
 }
 
 impl Place {
-    /// Some of the elements.
+    /// Returns a slice of the place.
     ///
     /// # Panics
     /// If the range is not within the place.
@@ -34,7 +34,7 @@ impl Place {
         Self { start: self.start + range.start, len: range.len(), ..self }
     }
 
-    /// True if an element is in both places.
+    /// Returns true if the places share an element.
     pub fn overlaps(self, other: Self) -> bool {
         self.kind == other.kind && self.start < other.start + other.len && other.start < self.start + self.len
     }
@@ -45,12 +45,12 @@ impl Place {
     }
 }
 
-/// How many elements of each type a memory has: as many as the places that were given away.
+/// Number of elements of each type in a memory: the total size of the allocated places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sizes([usize; 5]);
 
 impl Sizes {
-    /// A new place behind all others.
+    /// Allocates a new place after all others.
     pub fn place(&mut self, kind: Kind, len: usize) -> Place {
         let size = &mut self.0[kind as usize];
         let start = *size;
@@ -58,13 +58,13 @@ impl Sizes {
         Place { kind, start, len }
     }
 
-    /// Number of elements of all types.
+    /// Total number of elements of all types.
     pub fn total(&self) -> usize {
         self.0.iter().sum()
     }
 }
 
-/// The elements of all places.
+/// Elements of all places.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     pub(super) f32s: Vec<f32>,
@@ -75,7 +75,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Zeros everywhere.
+    /// Creates a memory of zeros.
     pub fn new(sizes: &Sizes) -> Self {
         let [f32s, f64s, i32s, i64s, bools] = sizes.0;
         Self {
@@ -87,7 +87,7 @@ impl Memory {
         }
     }
 
-    /// The elements of a place.
+    /// Returns the elements of a place.
     ///
     /// # Panics
     /// If the place is not within the memory.
@@ -96,7 +96,7 @@ impl Memory {
         &T::all(self)[place.range()]
     }
 
-    /// The elements of a place, to be written.
+    /// Returns the elements of a place, mutably.
     ///
     /// # Panics
     /// If the place is not within the memory.
@@ -105,7 +105,7 @@ impl Memory {
         &mut T::all_mut(self)[place.range()]
     }
 
-    /// The elements before a place, and those of the place.
+    /// Returns the elements before a place, and those of the place mutably.
     #[inline(always)]
     pub(super) fn split<T: Element>(&mut self, place: Place) -> (&[T], &mut [T]) {
         let (before, rest) = T::all_mut(self).split_at_mut(place.start);
@@ -113,13 +113,13 @@ impl Memory {
     }
 }
 
-/// A type of elements.
+/// An element type.
 pub trait Element: Copy {
-    /// The type's name.
+    /// Kind of the type.
     const KIND: Kind;
-    /// The elements of a memory of this type.
+    /// Returns all elements of this type in a memory.
     fn all(memory: &Memory) -> &[Self];
-    /// The elements of a memory of this type, to be written.
+    /// Returns all elements of this type in a memory, mutably.
     fn all_mut(memory: &mut Memory) -> &mut [Self];
 }
 

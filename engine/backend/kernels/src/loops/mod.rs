@@ -1,11 +1,13 @@
-//! Loops over small arrays: lists of instructions over one memory that is allocated once.
+//! Loops over small arrays: lists of instructions over one memory, which is allocated once.
 //!
-//! An operation on tensors allocates memory, makes a handle and dispatches, which takes longer than its work on a few elements. Here
-//! each value of a loop's body has a [`Place`] in a [`Memory`], and an [`Instruction`] reads and writes places. The functions of
-//! elements are those of the flex backend and of [chains](crate::chain), so that results are the same bit for bit.
+//! An operation on tensors allocates memory, creates a handle and dispatches, which takes longer than the computation on a
+//! few elements. Here each value of a loop's body has a [`Place`] in a [`Memory`], and an [`Instruction`] reads and writes
+//! places. The elementwise functions are those of the flex backend and of [chains](crate::chain), so that results are bitwise
+//! the same.
 //!
-//! An instruction writes behind what it reads: places are given away in the order of the instructions. [`Instruction::Copy`] alone
-//! writes anywhere, which is how a step's results become the carry of the next one. A loop's body ends with these moves.
+//! An instruction writes to a place after those that it reads, because places are allocated in the order of the instructions.
+//! Only [`Instruction::Copy`] may write anywhere: it moves a step's results to the carry of the next one. A loop's body ends
+//! with these moves.
 
 mod functions;
 mod memory;
@@ -18,8 +20,8 @@ pub use single::Single;
 
 use crate::chain::Step;
 
-/// A function of one element. [`Not`](Self::Not) is of integers and truth values, [`Abs`](Self::Abs) of numbers, and the others are
-/// of floating-point numbers.
+/// A function of one element. [`Not`](Self::Not) is defined for integers and booleans, [`Abs`](Self::Abs) for integers and
+/// floating-point values, and the others for floating-point values.
 #[allow(missing_docs)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unary {
@@ -49,8 +51,9 @@ pub enum Unary {
     Not,
 }
 
-/// A function of two elements of a type. [`And`](Self::And) and [`Or`](Self::Or) are of integers and truth values, [`Pow`](Self::Pow)
-/// of numbers, [`Atan2`](Self::Atan2) of floating-point numbers, [`Xor`](Self::Xor) and shifts of integers.
+/// A function of two elements of one type. [`And`](Self::And) and [`Or`](Self::Or) are defined for integers and booleans,
+/// [`Pow`](Self::Pow) for integers and floating-point values, [`Atan2`](Self::Atan2) for floating-point values,
+/// [`Xor`](Self::Xor) and shifts for integers.
 #[allow(missing_docs)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Binary {
@@ -68,7 +71,7 @@ pub enum Binary {
     ShiftRight,
 }
 
-/// A comparison of two elements of a type. Truth values are only compared for equality.
+/// A comparison of two elements of one type. Booleans are only compared for equality.
 #[allow(missing_docs)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
@@ -79,119 +82,120 @@ pub enum Comparison {
     Le,
 }
 
-/// The bounds of a clamp.
+/// Bounds of a clamp.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bounds {
-    /// Of floating-point numbers.
+    /// Bounds of floating-point values.
     Float(f64, f64),
-    /// Of integers.
+    /// Bounds of integers.
     Int(i64, i64),
 }
 
-/// An array, and a row of it: the one for the step that runs.
+/// An array and its row for the current step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rows {
-    /// The place of all rows.
+    /// Place of all rows.
     pub array: Place,
-    /// The place of one row.
+    /// Place of one row.
     pub row: Place,
 }
 
 /// An axis of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Axis {
-    /// Number of elements along it.
+    /// Number of elements along the axis.
     pub size: usize,
     /// Product of the sizes of the axes after it.
     pub inner: usize,
 }
 
-/// Most f32 elements that flex adds up in their order, whatever the CPU: more are added in vectors.
+/// Maximum number of f32 elements that flex sums in order on every CPU; more are summed in vectors.
 pub const IN_ORDER: usize = 3;
 
 /// A list of instructions.
 pub type Block = Vec<Instruction>;
 
-/// A part of a program. Where an operand of a function has one element and the result has several, it belongs to each.
+/// An instruction of a program. If an operand has one element and the result has several, the operand is broadcast.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Instruction {
-    /// A function of each element.
+    /// Applies a function to each element.
     Unary(Unary, Place, Place),
-    /// A function of pairs of elements: operands and result.
+    /// Applies a function to pairs of elements: operands and result.
     Binary(Binary, [Place; 2], Place),
-    /// Truth values of pairs of elements.
+    /// Compares pairs of elements, with boolean results.
     Compare(Comparison, [Place; 2], Place),
-    /// True for NaN.
+    /// Tests for NaN.
     IsNan(Place, Place),
-    /// True for both infinities.
+    /// Tests for positive or negative infinity.
     IsInf(Place, Place),
-    /// Elements kept between two numbers.
+    /// Clamps elements.
     Clamp(Bounds, Place, Place),
-    /// For each truth value, the first place's element where it is true and the second one's elsewhere.
+    /// Selects the element of the first operand if the mask (first place) is true, else that of the second.
     Select(Place, [Place; 2], Place),
-    /// Elements of another type.
+    /// Converts elements to another type.
     Convert(Place, Place),
-    /// A step of a chain on f32 elements. Its operands are numbers of the places, which have as many elements as the result.
+    /// Runs a step of a chain on f32 elements. Its operands are indices into the places, which have as many elements as the
+    /// result.
     Chain(Step, [Place; 3], Place),
-    /// Sums over rows of f32 elements, divided by a number; as many as the result has elements.
+    /// Sums rows of f32 elements and divides by a constant. The result has one element per row.
     Sums(f32, Place, Place),
-    /// Sums over an axis, one element after the other. Of f32, sums of all elements, of which there are up to [`IN_ORDER`].
+    /// Sums over an axis in order. For f32, only the sum of all elements, if there are at most [`IN_ORDER`].
     Sum(Axis, Place, Place),
-    /// Slices at positions of an axis, which are integers of the second place.
+    /// Selects slices of an axis by indices, which are the integers of the second place.
     Take {
-        /// The axis.
+        /// Axis.
         axis: Axis,
-        /// The array and the positions.
+        /// Array and indices.
         operands: [Place; 2],
-        /// The result.
+        /// Result.
         y: Place,
-        /// The call that computes the result where a position is out of range.
+        /// Number of the call that computes the result if an index is out of range.
         otherwise: usize,
     },
-    /// The same elements. The result may be anywhere.
+    /// Copies elements. The result may be anywhere.
     Copy(Place, Place),
-    /// Elements at positions of a place.
+    /// Gathers elements at indices of a place.
     Gather(Box<[u32]>, Place, Place),
-    /// Elements written to positions of the result, whose others stay.
+    /// Scatters elements to indices of the result. Other elements are unchanged.
     Scatter(Box<[u32]>, Place, Place),
-    /// A block while a truth value holds that another block computes.
+    /// Runs a block while a boolean is true. Another block computes the boolean.
     While {
-        /// Computes the truth value.
+        /// Block that computes the boolean.
         condition: Block,
-        /// The place of the truth value.
+        /// Place of the boolean.
         holds: Place,
-        /// The step.
+        /// Body of the loop.
         body: Block,
     },
-    /// A block for each row of some arrays.
+    /// Runs a block for each row of some arrays.
     Scan {
         /// Number of steps.
         length: usize,
-        /// True if the last row comes first.
+        /// If true, starts with the last row.
         reverse: bool,
-        /// Rows that are read before a step.
+        /// Rows that are read before each step.
         read: Vec<Rows>,
-        /// The step.
+        /// Body of the loop.
         body: Block,
-        /// Rows that are written after a step.
+        /// Rows that are written after each step.
         write: Vec<Rows>,
-        /// Runs after that.
+        /// Block that runs after the rows are written.
         then: Block,
     },
-    /// One of several blocks, by a truth value or an index, which is clamped to the blocks that there are.
+    /// Runs one of several blocks, selected by a boolean or an index, which is clamped to the valid range.
     Switch(Place, Vec<Block>),
-    /// What the caller of [`Program::run`] does under this number.
+    /// Runs a call of the caller of [`Program::run`] with this number.
     Call(usize),
-    /// A block, and then another one as long as a truth value holds that both compute. A [`Program`] has it in place of
+    /// Runs a block, then another block while a boolean is true, which both blocks compute. [`Program`]s use it instead of
     /// [`While`](Self::While).
     Repeat {
-        /// Computes the truth value.
+        /// Block that computes the boolean first.
         first: Block,
-        /// The place of the truth value.
+        /// Place of the boolean.
         holds: Place,
-        /// The step, and the truth value after it.
+        /// Body of the loop, which also recomputes the boolean.
         then: Block,
     },
-    /// A function of the elements of these numbers. A [`Program`] has it in place of other instructions.
+    /// Applies a function to single elements by index. [`Program`]s use it in place of other instructions.
     Single(Single, [u32; 2], u32),
 }

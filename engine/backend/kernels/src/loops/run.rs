@@ -1,4 +1,4 @@
-//! Running a program.
+//! Execution of a program.
 
 use super::{
     Axis, Block, Element, Instruction, Kind, Memory, Place, Rows,
@@ -10,22 +10,22 @@ use super::{
 };
 use crate::chain::{Step, apply_step, as_uninit, sum_of_row};
 
-/// Instructions in the form in which they run.
+/// A list of instructions, prepared for execution.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program(Block);
 
 impl Program {
-    /// Creates a program of instructions. The bodies of its loops end with the moves of results to the carry, and what they move is
-    /// not read after the loop from where it was.
+    /// Prepares instructions. The bodies of loops must end with the moves of results to the carry, and the sources of these
+    /// moves must not be read after the loop.
     pub fn new(block: Block) -> Self {
         Self(with_singles(block))
     }
 
-    /// Runs the instructions, one after the other. `call` does what a [call](Instruction::Call) of a number stands for.
+    /// Runs the instructions in order. `call` performs the [call](Instruction::Call) with a number.
     ///
     /// # Panics
-    /// If a place is not within the memory, or an instruction is not defined for the types of its places; where the bounds of a
-    /// clamp are in the wrong order.
+    /// If a place is not within the memory, an instruction is not defined for the types of its places, or the minimum of a
+    /// clamp exceeds its maximum.
     pub fn run(&self, memory: &mut Memory, call: &mut dyn FnMut(usize, &mut Memory)) {
         run(&self.0, memory, call);
     }
@@ -191,7 +191,7 @@ fn copy(memory: &mut Memory, x: Place, y: Place) {
     }
 }
 
-/// What is done for elements of any type.
+/// A computation that is generic over the element type.
 trait ForElements {
     fn run<T: Element>(self);
 }
@@ -218,7 +218,7 @@ fn sum<T: Element>(memory: &mut Memory, axis: Axis, x: Place, y: Place, zero: T,
     }
 }
 
-/// A position; none if it is negative.
+/// Returns an index; `None` if it is negative.
 #[inline(always)]
 fn position(memory: &Memory, positions: Place, i: usize) -> Option<usize> {
     match positions.kind {
@@ -318,7 +318,7 @@ mod tests {
         assert_eq!(then.len(), 6, "the next count is written to the carry: {then:?}");
     }
 
-    /// Sums up to each row, from the last row on, with a call in each step.
+    /// Cumulative sums from the last row on, with a call in each step.
     #[test]
     fn reverse_scan_with_a_call() {
         let mut sizes = Sizes::default();

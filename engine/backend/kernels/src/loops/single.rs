@@ -1,11 +1,11 @@
-//! Instructions for single elements, which most loops over numbers consist of: there is nothing to do but the function.
+//! Instructions for single elements, the majority in scalar loops: they consist of the function only.
 
 use super::{Binary, Block, Comparison, Instruction, Kind, Memory, Place, Unary};
 
-/// Lists the functions of two elements of a type.
+/// Lists the functions of two elements of each type.
 macro_rules! singles {
     ($($name:ident: $from:ident $to:ident |$a:ident, $b:ident| $f:expr;)*) => {
-        /// A function of one or two elements, by its type.
+        /// A function of one or two elements, for one type.
         #[allow(missing_docs)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Single {
@@ -13,7 +13,7 @@ macro_rules! singles {
         }
 
         impl Single {
-            /// Computes element `y` from elements `a` and `b`. It may be one of them.
+            /// Computes element `y` from elements `a` and `b`. `y` may be one of them.
             #[inline(always)]
             pub(super) fn run(self, memory: &mut Memory, [a, b]: [u32; 2], y: u32) {
                 match self {
@@ -73,7 +73,7 @@ singles! {
 }
 
 impl Single {
-    /// The function that an instruction computes, its operands and its result, if all of them have one element.
+    /// Returns the function, operands and result of an instruction, if all of them have one element.
     fn of(instruction: &Instruction) -> Option<(Self, [Place; 2], Place)> {
         let (single, operands, y) = match *instruction {
             Instruction::Binary(op, operands, y) => (Self::binary(op, y.kind)?, operands, y),
@@ -145,7 +145,7 @@ impl Single {
     }
 }
 
-/// The places that an instruction reads; none where it has blocks or calls.
+/// Returns the places that an instruction reads; `None` if it has blocks or calls.
 fn reads(instruction: &Instruction) -> Option<Vec<Place>> {
     Some(match instruction {
         Instruction::Unary(_, x, _)
@@ -157,7 +157,7 @@ fn reads(instruction: &Instruction) -> Option<Vec<Place>> {
         | Instruction::Sum(_, x, _)
         | Instruction::Copy(x, _)
         | Instruction::Gather(_, x, _) => vec![*x],
-        // What a scatter does not write stays.
+        // Elements that a scatter does not write are retained, so the result is also read.
         Instruction::Scatter(_, x, y) => vec![*x, *y],
         Instruction::Binary(_, operands, _) | Instruction::Compare(_, operands, _) => operands.to_vec(),
         Instruction::Select(mask, [yes, no], _) => vec![*mask, *yes, *no],
@@ -166,7 +166,7 @@ fn reads(instruction: &Instruction) -> Option<Vec<Place>> {
     })
 }
 
-/// Lets the functions whose results are only moved to the carry write there themselves. The block ends with the moves.
+/// Makes functions whose results are only moved to the carry write to the carry directly. The block ends with the moves.
 fn without_moves(mut block: Block) -> Block {
     let Some(mut all) = block.iter().map(reads).collect::<Option<Vec<_>>>() else { return block };
     let mut at = block.len();
@@ -194,7 +194,7 @@ fn without_moves(mut block: Block) -> Block {
     block
 }
 
-/// The same block with instructions for single elements, and loops as they run.
+/// Returns the block with single-element instructions, and loops in executable form.
 pub(super) fn with_singles(block: Block) -> Block {
     let single = |instruction: Instruction| match Single::of(&instruction) {
         Some((single, [a, b], y)) => Instruction::Single(single, [a.start as u32, b.start as u32], y.start as u32),

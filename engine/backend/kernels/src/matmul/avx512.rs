@@ -1,5 +1,5 @@
-//! AVX-512 microkernels. The registers hold tiles four times as large: 12 rows by two panels. Each element that is read
-//! serves more products, and panels may come from the second-level cache.
+//! AVX-512 microkernels. The registers hold tiles four times as large: 12 rows by two panels. Each loaded element is used in
+//! more products, so panels may be read from the second-level cache.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{
@@ -15,14 +15,15 @@ use super::{microkernel::NR, packed_a::PackedA};
 #[cfg(target_arch = "x86_64")]
 use crate::dispatch::{CpuCapability, prefetch};
 
-/// Rows of the largest AVX-512 microkernel (MR): 24 registers of sums.
+/// Number of rows of the largest AVX-512 microkernel (MR): 24 accumulator registers.
 pub(crate) const MR_AVX512: usize = 12;
 
 thread_local! {
     static STRIPS: Cell<PackedA<MR_AVX512>> = Cell::default();
 }
 
-/// Lends this thread's buffer of packed rows. It is reused since filling fresh memory would cost as much again.
+/// Lends this thread's buffer of packed rows. It is reused, because first-touch page faults of fresh memory would cost as
+/// much as packing.
 pub(crate) fn with_strips<R>(run: impl FnOnce(&mut PackedA<MR_AVX512>) -> R) -> R {
     let mut strips = STRIPS.take();
     let result = run(&mut strips);
@@ -30,7 +31,7 @@ pub(crate) fn with_strips<R>(run: impl FnOnce(&mut PackedA<MR_AVX512>) -> R) -> 
     result
 }
 
-/// Returns true if this CPU has AVX-512 and its use is allowed; see [`CpuCapability::get`].
+/// Returns true if this CPU has AVX-512 and its use is not disabled; see [`CpuCapability::get`].
 #[inline(always)]
 pub(crate) fn usable() -> bool {
     #[cfg(target_arch = "x86_64")]
@@ -39,7 +40,7 @@ pub(crate) fn usable() -> bool {
     false
 }
 
-/// Evaluates an expression with the number of panels `P` (2 or 1) and the height of a strip `M` as constants.
+/// Evaluates an expression with the number of panels `P` (2 or 1) and the strip height `M` as constants.
 #[cfg(target_arch = "x86_64")]
 macro_rules! by_height {
     ($pair:expr, $height:expr, $run:expr) => {
@@ -66,8 +67,7 @@ macro_rules! by_height {
 pub(crate) use by_height;
 
 impl PackedA<MR_AVX512> {
-    /// Computes the product with panels, `pitch` apart, which have `columns` columns in total. The rows of `c` are
-    /// `stride` apart.
+    /// Multiplies by panels, `pitch` apart, with `columns` columns in total. The rows of `c` are `stride` apart.
     ///
     /// # Panics
     /// If the CPU has no AVX-512 (see [`usable`]), or `c` is too small.
@@ -89,9 +89,9 @@ impl PackedA<MR_AVX512> {
         }
     }
 
-    /// Writes the product of packed rows and a window that is read in place. Of each row, it uses as many columns as
-    /// there are offsets, from `first` on. Row `k` of the right-hand matrix is `count` panels of elements of the window
-    /// from `offsets[k]` on. The rows must be those of whole strips.
+    /// Writes the product of packed rows and a window that is read in place. Of each row, as many columns as there are
+    /// offsets are used, from `first` on. Row `k` of the right-hand matrix consists of `count` panels of window elements from
+    /// `offsets[k]` on. The rows must form whole strips.
     ///
     /// # Panics
     /// If the CPU has no AVX-512; see [`usable`].
@@ -109,16 +109,15 @@ impl PackedA<MR_AVX512> {
         assert!(self.begin_and_end(rows), "rows {rows:?} are not whole strips");
         let c = &mut c[..(rows[1] - rows[0]) * count];
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the assertions above show that the CPU has AVX-512 and that the rows are those of whole strips. `c`
-        // was cut to `count` panels for each of the rows.
+        // SAFETY: the assertions above show that the CPU has AVX-512 and that the rows form whole strips. `c` has been cut to
+        // `count` panels per row.
         unsafe {
             self.multiply_in_place_at(rows, first, window, offsets, count, c);
         }
     }
 
     /// # Safety
-    /// The CPU must have AVX-512, the rows must be those of whole strips, and `c` must have `count` panels for each of
-    /// them.
+    /// The CPU must have AVX-512, the rows must form whole strips, and `c` must have `count` panels per row.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx2,fma")]
     unsafe fn multiply_in_place_at(
@@ -135,31 +134,31 @@ impl PackedA<MR_AVX512> {
             let window = &window[panel * NR..];
             for (row, height, a) in self.within(rows) {
                 let a = &a[first..][..offsets.len()];
-                // SAFETY: `row` is within `rows` and `panel` is less than `count`, so that the offset is within `c`,
-                // which the caller guarantees to have `count` panels for each row.
+                // SAFETY: `row` is within `rows` and `panel` is less than `count`, so the offset is within `c`, which has
+                // `count` panels per row, as the caller guarantees.
                 let c = unsafe { c.add(((row - rows[0]) * count + panel) * NR) };
                 by_height!(panel + 2 <= count, height, {
                     let b = |k: usize, p: usize| {
                         let strip_bounds = &window[offsets[k] + p * NR..];
                         strip_bounds.first_chunk().expect("room behind the last place")
                     };
-                    // SAFETY: the strip's `M` rows are within `rows`, which are whole strips, and `P` panels from
-                    // `panel` on are within `count`. `c` is borrowed exclusively.
+                    // SAFETY: the strip's `M` rows are within `rows`, which form whole strips, and `P` panels from `panel` on
+                    // are within `count`. `c` is borrowed exclusively.
                     unsafe { microkernel::<M, P>(a, b, c, count * NR, P * NR, Start::Zero) }
                 });
             }
         }
     }
 
-    /// As [`multiply`](Self::multiply), for the strips from row `rows[0]` to row `rows[1]`, which must be boundaries of
-    /// strips. The results of row 0 belong at the target's beginning even if row 0 is not among them.
+    /// Like [`multiply`](Self::multiply), for the strips from row `rows[0]` to row `rows[1]`, which must be strip boundaries.
+    /// The target starts with the results of row 0 even if row 0 is not included.
     ///
     /// # Panics
-    /// If the rows are not those of whole strips, or the target is too small.
+    /// If the rows do not form whole strips, or the target is too small.
     ///
     /// # Safety
-    /// The CPU must have AVX-512, no other thread may use these rows and columns of the target, and with
-    /// [`Start::There`] they must be initialised.
+    /// The CPU must have AVX-512, no other thread may access these rows and columns of the target, and with [`Start::There`]
+    /// they must be initialised.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx2,fma")]
     pub unsafe fn multiply_at(
@@ -180,14 +179,14 @@ impl PackedA<MR_AVX512> {
             let second = if pair { &panels[(panel + 1) * pitch..][..depth] } else { first };
             let (start, width) = (start.from(panel * NR), columns - panel * NR);
             for (row, height, a) in self.within(rows) {
-                // SAFETY: `first` checked that the target has `rows[1]` rows of `columns`; `row` is less than `rows[1]`
-                // and the column is less than `columns`.
+                // SAFETY: `first` checked that the target has `rows[1]` rows of `columns`; `row` is less than `rows[1]`, and
+                // the column less than `columns`.
                 let c = unsafe { c.add(row * stride + panel * NR) };
                 let a = &a[..depth];
                 by_height!(pair, height, {
                     let b = |k: usize, p: usize| if p == 0 { &first[k] } else { &second[k] };
                     // SAFETY: the strip's `M` rows end before `rows[1]`, and `width` columns are left of `columns`. The
-                    // caller guarantees that no other thread uses them.
+                    // caller guarantees that no other thread accesses them.
                     unsafe { microkernel::<M, P>(a, b, c, stride, width, start) }
                 });
             }
@@ -195,13 +194,13 @@ impl PackedA<MR_AVX512> {
     }
 }
 
-/// Initial values of the sums.
+/// Initial values of the accumulators.
 #[derive(Clone, Copy)]
 pub(crate) enum Start<'a> {
     Zero,
-    /// The values in memory.
+    /// Values in memory.
     There,
-    /// These values in each row, one for each column.
+    /// A value per column, the same in each row.
     Bias(&'a [f32]),
 }
 
@@ -215,23 +214,23 @@ impl<'a> Start<'a> {
     }
 }
 
-/// Returns the mask of the lanes of panel `p` before column `width`.
+/// Returns the mask of the lanes of panel `p` that are before column `width`.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn lanes(p: usize, width: usize) -> u16 {
     ((1_u32 << width.saturating_sub(p * NR).min(NR)) - 1) as u16
 }
 
-/// Computes the product of `M` rows of a strip and `P` panels, where `b(k, p)` is row `k` of panel `p`, for the first
-/// `width` columns of `c`.
+/// Computes the product of `M` rows of a strip and `P` panels, where `b(k, p)` is row `k` of panel `p`, for the first `width`
+/// columns of `c`.
 ///
 /// # Safety
-/// The CPU must have AVX-512. `c` must point to `M` rows, `stride` apart, with as many columns as the panels but at
-/// most `width`, which no other thread uses. With [`Start::There`] they must be initialised.
+/// The CPU must have AVX-512. `c` must point to `M` rows, `stride` apart, with as many columns as the panels but at most
+/// `width`, which no other thread accesses. With [`Start::There`] they must be initialised.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx2,fma")]
 #[inline]
-// The sums stay in registers if only constants index them.
+// The accumulators stay in registers only if they are indexed by constants.
 #[allow(clippy::needless_range_loop)]
 pub(crate) unsafe fn microkernel<'a, const M: usize, const P: usize>(
     a: &[[f32; MR_AVX512]],
@@ -241,7 +240,7 @@ pub(crate) unsafe fn microkernel<'a, const M: usize, const P: usize>(
     width: usize,
     start: Start<'_>,
 ) {
-    // The results are far apart: they are prefetched during the computation.
+    // The results are far apart, so they are prefetched during the computation.
     for i in 0..M {
         for p in 0..P {
             prefetch(c.wrapping_add(i * stride + p * NR));
@@ -275,8 +274,8 @@ pub(crate) unsafe fn microkernel<'a, const M: usize, const P: usize>(
     if width >= P * NR {
         for i in 0..M {
             for p in 0..P {
-                // SAFETY: row `i` is less than `M`, and `(p + 1) * NR` is at most `width`, so that the caller
-                // guarantees these elements.
+                // SAFETY: row `i` is less than `M`, and `(p + 1) * NR` is at most `width`, so the caller guarantees that
+                // these elements are valid.
                 unsafe {
                     let c = c.add(i * stride + p * NR);
                     let sum = if add { _mm512_add_ps(_mm512_loadu_ps(c), sums[i][p]) } else { sums[i][p] };
@@ -288,8 +287,8 @@ pub(crate) unsafe fn microkernel<'a, const M: usize, const P: usize>(
         for i in 0..M {
             for p in 0..P {
                 let (c, mask) = (c.wrapping_add(i * stride + p * NR), lanes(p, width));
-                // SAFETY: the mask selects only lanes within the row's first `width` columns, which the caller
-                // guarantees. Masked lanes are not accessed.
+                // SAFETY: the mask selects only lanes within the row's first `width` columns, which the caller guarantees to
+                // be valid. Masked lanes are not accessed.
                 unsafe {
                     let before = if add { _mm512_maskz_loadu_ps(mask, c) } else { _mm512_setzero_ps() };
                     _mm512_mask_storeu_ps(c, mask, _mm512_add_ps(before, sums[i][p]));

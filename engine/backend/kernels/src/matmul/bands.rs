@@ -1,10 +1,9 @@
-//! Division of the columns of results among threads.
+//! Division of result columns among threads.
 
 use rayon::prelude::*;
 
-/// Runs `run` for each band of `width` columns of `c`, a matrix with rows of `columns`. It gets the band's first column
-/// and the band's slice of each row. A single band runs on the calling thread, so that no thread is woken for little
-/// work.
+/// Calls `run` for each band of `width` columns of `c`, a matrix with rows of `columns`. `run` gets the band's first column
+/// and the band's slice of each row. A single band runs on the calling thread, so that no thread is woken for little work.
 pub(crate) fn for_bands(
     c: &mut [f32],
     columns: usize,

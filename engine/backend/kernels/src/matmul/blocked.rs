@@ -1,6 +1,6 @@
 //! Matrix products with AVX-512 microkernels ([`avx512`](super::avx512)). The left-hand matrix is packed once, for all
-//! threads. Each thread takes some columns of the right-hand one and packs two panels at a time. Those stay in its
-//! second-level cache while all rows pass, and each result is written once.
+//! threads. Each thread takes some columns of the right-hand matrix and packs two panels at a time, which stay in its
+//! second-level cache while all rows are processed. Each result is written once.
 
 use rayon::prelude::*;
 use std::cell::Cell;
@@ -17,26 +17,28 @@ use crate::dispatch::prefetch;
 
 /// Maximum number of rows of two panels that are processed at once (KC): an eighth of a second-level cache of 1 MiB.
 const KC: usize = 1024;
-/// Rows of panels that are packed at once if they have fewer rows: with more columns, memory is read in longer runs.
+/// Total number of rows of the panels that are packed at once, if they have fewer rows: with more columns, memory is read in
+/// longer runs.
 const GROUP: usize = 4096;
-/// Elements of the left-hand matrix that are packed at once: 4 MiB.
+/// Number of elements of the left-hand matrix that are packed at once: 4 MiB.
 const HELD: usize = 1 << 20;
 /// Distance in rows at which the right-hand matrix is prefetched.
 const AHEAD: usize = 6;
-/// Number of products that is worth waking a thread for.
+/// Number of products that justifies waking a thread.
 const TASK: usize = 1 << 18;
 /// Minimum number of rows for which two panels are packed.
 const ROWS: usize = 4 * MR_AVX512;
 
 thread_local! {
-    /// Buffer of the last panels. It is reused since filling fresh memory would cost as much again.
+    /// Buffer of the last panels, reused because first-touch page faults of fresh memory would cost as much as packing.
     static PANELS: Cell<Vec<[f32; NR]>> = Cell::default();
 }
 
-/// Computes `c = a b + bias`, as `matmul`, for non-empty matrices. Writes all of the target's first `a.rows` rows of
-/// `b.columns`.
+/// Computes `c = a b + bias`, like `matmul`, for non-empty matrices. Writes the target's first `a.rows` rows of `b.columns`
+/// completely.
 ///
 /// # Panics
+/// If the CPU does not have AVX-512 (see [`avx512::usable`](super::avx512::usable)), or the target is too small.
 /// If the CPU has no AVX-512 (see [`avx512::usable`](super::avx512::usable)), or the target is too small.
 pub(super) fn multiply(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, c: &Target<'_>) {
     assert!(usable(), "no AVX-512");
@@ -62,13 +64,13 @@ pub(super) fn multiply(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, c: &T
     }
 }
 
-/// Multiplies packed rows by a matrix with as many rows as they have columns. With [`Start::There`], all of the target
-/// must have been written before. Returns the number of results written.
+/// Multiplies packed rows by a matrix that has as many rows as they have columns. With [`Start::There`], the whole target
+/// must be initialised. Returns the number of results written.
 fn block(strips: &PackedA<MR_AVX512>, b: Matrix<'_>, start: Start<'_>, c: &Target<'_>) -> usize {
     let (rows, pairs) = (strips.rows(), b.columns.div_ceil(2 * NR));
     let threads = rayon::current_num_threads();
     let worth = (rows * b.rows * b.columns).div_ceil(TASK);
-    // Enough tasks to balance the load. Rows are only divided if there are few columns.
+    // Enough tasks for load balance. Rows are divided only if there are few columns.
     let wanted = worth.min(if threads == 1 { 1 } else { 8 * threads });
     let share = pairs.div_ceil(wanted);
     let bands = pairs.div_ceil(share);
@@ -88,8 +90,8 @@ fn block(strips: &PackedA<MR_AVX512>, b: Matrix<'_>, start: Start<'_>, c: &Targe
             let width = (end - column).min(together * 2 * NR);
             // SAFETY: `multiply`, the only caller of `block`, asserts that the CPU has AVX-512.
             unsafe { pack_panels(b, column, width, &mut panels) };
-            // SAFETY: as above for AVX-512. Each task has its own pair of a band of columns and a part of the rows, so
-            // that no other task uses these elements, and `multiply` holds the exclusive borrow of the target. With
+            // SAFETY: as above for AVX-512. Each task has a different combination of a column band and a part of the rows, so
+            // no other task accesses these elements, and `multiply` holds the exclusive borrow of the target. With
             // `Start::There`, the product of an earlier part of the depth has written all of them.
             unsafe {
                 strips.multiply_at(part, &panels, b.rows, width, &c.from(0, column), start.from(column));
@@ -114,7 +116,7 @@ fn pack_panels(b: Matrix<'_>, column: usize, width: usize, panels: &mut [[f32; N
         }
         return;
     }
-    // Each row may be in another page of memory, which no hardware prefetcher anticipates.
+    // Each row may be in another page of memory, which hardware prefetchers do not anticipate.
     for k in 0..depth {
         let row = &b.data[k * b.stride + column..][..width];
         for p in 0..count {

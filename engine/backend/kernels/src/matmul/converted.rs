@@ -1,4 +1,4 @@
-//! Products with a matrix that is converted to f32 part by part.
+//! Products with a matrix that is converted to f32 in parts.
 
 use std::cell::Cell;
 
@@ -6,19 +6,19 @@ use super::{Matrix, NR, PackedB, bands::for_bands, microkernel::MR};
 
 /// Right-hand matrix whose elements are converted while they are packed.
 pub(crate) trait Source: Sync {
-    /// Packs one panel: the rows from `row` on of the [`NR`] columns from `column` on. Columns beyond the matrix may
-    /// be filled with any finite values or with those of other columns. `row` is a multiple of [`KC`].
+    /// Packs one panel: the rows from `row` on of the [`NR`] columns from `column` on. Columns beyond the matrix may be
+    /// filled with any finite values. `row` is a multiple of [`KC`].
     fn pack(&self, row: usize, column: usize, panel: &mut [[f32; NR]]);
 }
 
-/// Rows of the right-hand matrix that are converted at once (KC). A panel of them fills half of the first-level cache,
-/// and they are whole blocks of every quantized format.
+/// Number of rows of the right-hand matrix that are converted at once (KC). A panel of them fills half of the first-level
+/// cache, and they are whole blocks of every quantized format.
 pub(crate) const KC: usize = 256;
-/// Panels that a task converts at once. With the rows that pass, they stay in the second-level cache.
+/// Number of panels that a task converts at once. With the left-hand rows, they stay in the second-level cache.
 const PANELS: usize = 4;
-/// Rows of the left-hand matrix that pass all panels of a task before others do.
+/// Number of left-hand rows that are processed with all panels of a task before the next ones.
 const PASS: usize = 16 * MR;
-/// Rows of the left-hand matrix per conversion of the right-hand matrix, whose cost is then negligible.
+/// Number of left-hand rows per conversion of the right-hand matrix, so that the cost of the conversion is negligible.
 const ROWS: usize = 5 * PASS;
 
 /// Buffers of a thread.
@@ -32,14 +32,14 @@ struct Scratch {
 }
 
 thread_local! {
-    /// Buffers of the last task. They are reused since filling fresh memory would cost as much again.
+    /// Buffers of the last task, reused because first-touch page faults of fresh memory would cost as much as packing.
     static SCRATCH: Cell<Scratch> = Cell::default();
 }
 
 /// Computes `c = a b + bias`, where `b` is `[a.columns, columns]`. Each task converts some columns of `b`, a part of
 /// the depth at a time, and multiplies all rows.
 pub(crate) fn matmul_converted(a: Matrix<'_>, b: &impl Source, bias: Option<&[f32]>, columns: usize, c: &mut [f32]) {
-    // Wide bands read the rows less often, but each thread should get several for balance.
+    // Wide bands read the left-hand rows less often, but each thread should get several bands for balance.
     let share = columns.div_ceil(NR) / (8 * rayon::current_num_threads());
     let width = share.clamp(1, PANELS) * NR;
     for (i, c) in c.chunks_mut(ROWS * columns).enumerate() {

@@ -9,7 +9,7 @@ pub(crate) trait Element {
     fn number(bits: Self::Bits) -> f32;
 }
 
-/// Elements of 32 bits, as they are.
+/// 32-bit elements, stored as f32.
 pub(crate) struct F32;
 
 impl Element for F32 {

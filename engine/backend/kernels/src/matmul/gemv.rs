@@ -1,5 +1,4 @@
-//! Products of few rows (gemv). Reading the matrix takes most of the time, and its elements are used as they are read,
-//! without packing.
+//! Products of few rows (gemv). They are limited by reading the matrix, whose elements are used directly, without packing.
 
 use rayon::prelude::*;
 
@@ -9,10 +8,10 @@ use crate::{
     math::{LANES, fma},
 };
 
-/// Number of rows up to which the matrix is not packed. Packing it costs about as much as this number of uses.
+/// Maximum number of rows for which the matrix is not packed. Packing costs about as much as this number of uses.
 pub(crate) const GEMV_ROWS: usize = 4;
 
-/// Right-hand matrix, as [`Matrix`] describes it.
+/// Right-hand matrix, with the fields of [`Matrix`].
 pub(crate) struct GemvMatrix<'a, E: Element> {
     pub(crate) data: &'a [E::Bits],
     pub(crate) rows: usize,
@@ -21,7 +20,7 @@ pub(crate) struct GemvMatrix<'a, E: Element> {
     pub(crate) transposed: bool,
 }
 
-/// Computes `c = a b + bias`, where `a` has at most [`GEMV_ROWS`] rows and nothing is empty.
+/// Computes `c = a b + bias`. `a` has at most [`GEMV_ROWS`] rows, and no matrix is empty.
 pub(crate) fn gemv<E: Element>(a: Matrix<'_>, b: GemvMatrix<'_, E>, bias: Option<&[f32]>, c: &mut [f32]) {
     let rows = a.contiguous();
     if b.transposed {
@@ -31,15 +30,15 @@ pub(crate) fn gemv<E: Element>(a: Matrix<'_>, b: GemvMatrix<'_, E>, bias: Option
     }
 }
 
-/// Elements of the matrix in a task: some microseconds of reading.
+/// Number of matrix elements per task: some microseconds of reading.
 const TASK: usize = 1 << 15;
-/// Number of elements that no cache holds. Such a matrix is read row by row, which is faster from memory than four rows
-/// at a time.
+/// Minimum number of elements of a matrix that exceeds all caches. Such a matrix is read row by row, which is faster from
+/// memory than four rows at a time.
 const FAR: usize = 1 << 22;
 /// Distance in elements at which a row is prefetched.
 const AHEAD: usize = 1 << 10;
 
-/// Computes `c = a b + bias`, where the columns of `b` are contiguous. `a` is contiguous rows.
+/// Computes `c = a b + bias` for a matrix `b` with contiguous columns. `a` consists of contiguous rows.
 fn dots<E: Element>(a: &[f32], b: &GemvMatrix<'_, E>, bias: Option<&[f32]>, c: &mut [f32]) {
     let width = (TASK / b.rows.max(1)).max(4).next_multiple_of(4);
     for_bands(c, b.columns, width, |first, rows| {
@@ -56,8 +55,8 @@ fn dots<E: Element>(a: &[f32], b: &GemvMatrix<'_, E>, bias: Option<&[f32]>, c: &
 vectorized! {
     /// Computes the dot products of rows of `a`, of length `depth`, with rows of `w`.
     fn dots_band<FUSED, E: Element>(w: &[E::Bits], stride: usize, a: &[f32], depth: usize, c: &mut [&mut [f32]], far: bool) {
-        // Written so that the sums stay in registers however the compiler unrolls and inlines: they are only indexed by
-        // constants, and no call sees their address.
+        // Written so that the sums stay in registers however the compiler unrolls and inlines: they are indexed only by
+        // constants, and no call takes their address.
         #[inline(always)]
         fn add<E: Element, const FUSED: bool>(
             sum: [f32; LANES], w: &[E::Bits; LANES], a: &[f32; LANES],
@@ -138,7 +137,7 @@ vectorized! {
             }
             return;
         }
-        // The rows of `a` take turns with the same rows of `w`, which are then in cache.
+        // The rows of `a` are processed alternately with the same rows of `w`, which are then in cache.
         for first in (0..width).step_by(4) {
             for (i, c) in c.iter_mut().enumerate() {
                 let c = &mut c[first..width.min(first + 4)];
@@ -148,21 +147,21 @@ vectorized! {
     }
 }
 
-/// Columns of a task if the rows of the matrix are contiguous: enough for long runs of reading.
+/// Columns per task if the rows of the matrix are contiguous: enough for long runs of reading.
 const BAND: usize = 1024;
-/// Columns of a task for matrices of many columns.
+/// Columns per task for matrices with many columns.
 const WIDE_BAND: usize = 4096;
-/// Rows of a task. Both depend only on the sizes, so that the sums are the same with any number of threads.
+/// Rows per task. Both depend only on the sizes, so that the sums do not depend on the number of threads.
 const PART: usize = 256;
-/// Rows that are added at once.
+/// Number of rows that are added at once.
 const STEP: usize = 8;
 
-/// As [`dots`], for contiguous rows of `b`. A task sums some rows of some columns.
+/// Like [`dots`], for contiguous rows of `b`. A task sums some rows of some columns.
 fn sums<E: Element>(a: &[f32], b: &GemvMatrix<'_, E>, bias: Option<&[f32]>, c: &mut [f32]) {
     let (depth, columns) = (b.rows, b.columns);
     let band = if columns >= 4 * WIDE_BAND { WIDE_BAND } else { BAND.min(columns) };
     let (parts, bands, rows) = (depth.div_ceil(PART), columns.div_ceil(band), c.len() / columns);
-    // `[part][band][row][column of the band]`
+    // `[part][band][row][column of the band]`.
     let size = rows * band;
     let mut sums = vec![0.0; parts * bands * size];
     let run = |(task, sums): (usize, &mut [f32])| {

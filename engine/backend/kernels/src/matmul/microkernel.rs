@@ -2,9 +2,10 @@
 
 use crate::math::fma;
 
-/// Columns of the microkernel (NR): two registers of AVX2.
+/// Number of columns of the microkernel (NR): two AVX2 registers.
 pub(crate) const NR: usize = 16;
-/// Rows of the largest microkernel (MR): 12 registers of sums, which leaves two for the columns and two for the rows.
+/// Number of rows of the largest microkernel (MR): 12 accumulator registers, which leaves two for the columns and two for the
+/// rows.
 pub(crate) const MR: usize = 6;
 
 /// Returns the product of `M` rows and `P` panels of columns. `a(k)` is column `k` of the rows; `b[p][k]` is row `k` of
@@ -18,7 +19,7 @@ pub(crate) fn microkernel<const FUSED: bool, const M: usize, const P: usize>(
     a: impl Fn(usize) -> [f32; M],
     mut b: [&[[f32; NR]]; P],
 ) -> [[[f32; NR]; P]; M] {
-    // Shows the compiler that no index of the loop is out of range. Not in `map`, which is not always inlined.
+    // Shows the compiler that all indices of the loop are in range. Not in `map`, which is not always inlined.
     for panel in &mut b {
         *panel = &panel[..depth];
     }

@@ -1,4 +1,4 @@
-//! Products of matrices in slices.
+//! Matrix products on slices.
 
 mod avx512;
 mod bands;
@@ -37,20 +37,20 @@ pub(crate) use target::Target;
 /// A matrix in a slice.
 #[derive(Clone, Copy)]
 pub struct Matrix<'a> {
-    /// The elements; there may be further ones between the rows.
+    /// Elements. The rows may be separated by unused elements.
     pub data: &'a [f32],
-    /// Rows of the matrix.
+    /// Number of rows of the matrix.
     pub rows: usize,
-    /// Columns of the matrix.
+    /// Number of columns of the matrix.
     pub columns: usize,
-    /// Elements from one row in memory to the next.
+    /// Distance from one row in memory to the next, in elements.
     pub stride: usize,
     /// If true, the rows in memory are the columns of the matrix.
     pub transposed: bool,
 }
 
 impl<'a> Matrix<'a> {
-    /// Returns `data` as `rows` rows of `columns`.
+    /// Views `data` as `rows` rows of `columns`.
     pub fn new(data: &'a [f32], rows: usize, columns: usize) -> Self {
         Self { data, rows, columns, stride: columns, transposed: false }
     }
@@ -68,7 +68,7 @@ impl<'a> Matrix<'a> {
         Self { data, rows: rows.min(self.rows - row), columns: columns.min(self.columns - column), ..self }
     }
 
-    /// Returns the elements in row-major order without gaps. For few rows, since this may copy.
+    /// Returns the elements in row-major order, contiguously. For few rows, because this may copy.
     pub(crate) fn contiguous(self) -> Cow<'a, [f32]> {
         let Self { data, rows, columns, stride, .. } = self;
         if !self.transposed && (stride == columns || rows <= 1) {
@@ -89,10 +89,10 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// Computes `c = a b + bias`. `c` is `[a.rows, b.columns]`; the bias, if there is one, is added to each row.
+/// Computes `c = a b + bias`. `c` is `[a.rows, b.columns]`. The bias, if any, is added to each row.
 ///
 /// # Panics
-/// If the sizes do not fit each other.
+/// If the sizes do not match.
 pub fn matmul(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, c: &mut [f32]) {
     check(&a, &b, bias);
     let columns = b.columns;
@@ -115,10 +115,10 @@ pub fn matmul(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, c: &mut [f32])
     accumulate(a, b, c);
 }
 
-/// As [`matmul`], in newly allocated memory.
+/// Like [`matmul`], in newly allocated memory.
 ///
 /// # Panics
-/// If the sizes do not fit each other.
+/// If the sizes do not match.
 pub fn product(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>) -> Vec<f32> {
     check(&a, &b, bias);
     let (rows, columns) = (a.rows, b.columns);
@@ -131,8 +131,7 @@ pub fn product(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>) -> Vec<f32> {
     if has_avx512() && b.rows > 0 {
         let mut c = Vec::with_capacity(rows * columns);
         blocked::multiply(a, b, bias, &Target::new(&mut c.spare_capacity_mut()[..rows * columns], columns));
-        // SAFETY: the capacity is at least `rows * columns`, and `multiply` asserts that it has written all rows and
-        // columns.
+        // SAFETY: the capacity is at least `rows * columns`, and `multiply` asserts that it has written all rows and columns.
         unsafe { c.set_len(rows * columns) };
         return c;
     }
@@ -153,10 +152,10 @@ fn check(a: &Matrix<'_>, b: &Matrix<'_>, bias: Option<&[f32]>) {
     assert!(bias.is_none_or(|bias| bias.len() == columns), "a bias of another size than {columns}");
 }
 
-/// Adds the product to `c`, for more than a few rows.
+/// Adds the product to `c`. For more than a few rows.
 fn accumulate(a: Matrix<'_>, b: Matrix<'_>, c: &mut [f32]) {
     let columns = b.columns;
-    // Part by part of the depth, so that the panels stay in the last-level cache while all rows pass.
+    // Part by part of the depth, so that the panels stay in the last-level cache while all rows are processed.
     let depth = (PANELS / columns / KC * KC).max(KC);
     let mut memory = MEMORY.take();
     for from in (0..b.rows).step_by(depth) {
@@ -170,19 +169,19 @@ fn accumulate(a: Matrix<'_>, b: Matrix<'_>, c: &mut [f32]) {
     }
 }
 
-/// Maximum number of elements of panels that are held at once, where possible: 4 MiB.
+/// Maximum number of panel elements that are held at once, where possible: 4 MiB.
 const PANELS: usize = 1 << 20;
 
 thread_local! {
-    /// Buffer of the last panels. It is reused since filling fresh memory would cost as much again.
+    /// Buffer of the last panels, reused because first-touch page faults of fresh memory would cost as much as packing.
     static MEMORY: Cell<Vec<[f32; NR]>> = const { Cell::new(Vec::new()) };
 }
 
 /// Adds the product of a matrix and panels to `c`.
 fn add(a: Matrix<'_>, panels: &PackedB, c: &mut [f32]) {
     let columns = c.len() / a.rows;
-    // Few enough rows to stay in the second-level cache. A transposed matrix is read in pieces of its rows, which
-    // should not be short; otherwise there are many tasks for balance.
+    // Few enough rows to stay in the second-level cache. A transposed matrix is read in pieces of its rows, which should not
+    // be short; otherwise there are many tasks for balance.
     let most = (96 * 256 / a.columns.max(1)).clamp(8 * MR, 32 * MR);
     let threads = rayon::current_num_threads();
     let tasks = if a.transposed { threads * a.rows.div_ceil(threads * 96) } else { threads * 8 };
@@ -199,10 +198,10 @@ fn add(a: Matrix<'_>, panels: &PackedB, c: &mut [f32]) {
     });
 }
 
-/// Writes the sum of a matrix's rows. Each thread takes some of the columns, so that the order of the sums is fixed.
+/// Writes the sum of a matrix's rows. Each thread takes some of the columns, so that the summation order is fixed.
 ///
 /// # Panics
-/// If the sizes do not fit each other, or the matrix is transposed.
+/// If the sizes do not match, or the matrix is transposed.
 pub fn sum_rows(a: Matrix<'_>, sums: &mut [f32]) {
     a.check();
     assert!(!a.transposed && a.columns == sums.len(), "{} sums of {} columns", sums.len(), a.columns);
@@ -274,7 +273,7 @@ mod tests {
             (7, 2100, 70),
             (1100, 1030, 40),
         ] {
-            // Miri would take hours for the others.
+            // Miri would take hours for the other sizes.
             if cfg!(miri) && m * k * n > 1000 {
                 continue;
             }

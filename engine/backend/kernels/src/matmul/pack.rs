@@ -5,18 +5,17 @@ use super::{microkernel::NR, packed_a::pack_rows};
 /// Layout of a matrix in memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Layout {
-    /// Elements from one row to the next, or with `transposed` from one column to the next.
+    /// Distance from one row to the next in elements, or with `transposed` from one column to the next.
     pub stride: usize,
     /// If true, columns are contiguous instead of rows.
     pub transposed: bool,
 }
 
-/// Packs one panel: the rows from `row` on of the [`NR`] columns from `column` on. Columns beyond `columns` become
-/// 0.
+/// Packs one panel: the rows from `row` on of the [`NR`] columns from `column` on. Columns beyond `columns` become 0.
 pub(crate) fn pack(b: &[f32], layout: Layout, row: usize, column: usize, columns: usize, data: &mut [[f32; NR]]) {
     let width = NR.min(columns - column);
     if !layout.transposed && width == NR {
-        // Separate from the general case, as a copy of unknown length is a call.
+        // A separate case, because a copy of unknown length is a function call.
         for (k, data) in data.iter_mut().enumerate() {
             data.copy_from_slice(&b[(row + k) * layout.stride + column..][..NR]);
         }

@@ -10,8 +10,8 @@ use rayon::prelude::*;
 use super::{Matrix, microkernel::NR};
 use crate::dispatch::TASK;
 
-/// Packed rows of a left-hand matrix for microkernels of at most `H` rows: the columns of each strip one after another.
-/// The unused elements of a strip of fewer rows may hold anything.
+/// Packed rows of a left-hand matrix for microkernels of at most `H` rows: the columns of each strip in turn. The unused
+/// elements of a strip with fewer rows are arbitrary.
 #[derive(Default)]
 pub(crate) struct PackedA<const H: usize> {
     rows: usize,
@@ -29,11 +29,11 @@ impl<const H: usize> PackedA<H> {
         }
     }
 
-    /// Packs `rows` rows, whose columns are `parts` parts of `each` columns. `fill` fills the strips on several
-    /// threads; it gets the first row and the height of each.
+    /// Packs `rows` rows whose columns consist of `parts` parts of `each` columns. `fill` fills the strips on several
+    /// threads; it gets the first row and the height of each strip.
     ///
     /// # Panics
-    /// If a strip is not filled.
+    /// If a strip is not filled completely.
     pub fn written(
         rows: usize,
         [parts, each]: [usize; 2],
@@ -52,13 +52,13 @@ impl<const H: usize> PackedA<H> {
                 assert!(filling.filled.iter().all(|&filled| filled == each), "a strip has unfilled columns");
             });
         }
-        // SAFETY: the strips cover the first `len` elements, and each is asserted to be filled, which only
-        // `Filling::push` counts, after writing.
+        // SAFETY: the strips cover the first `len` elements, and each strip is asserted to be full. Only `Filling::push`
+        // counts elements, after writing them.
         unsafe { data.set_len(len) };
         Self { rows, depth, data }
     }
 
-    /// Returns true if the rows exist, strips begin at `from`, and strips end at `to`.
+    /// Returns true if the rows exist, a strip starts at `from`, and a strip ends at `to`.
     pub fn begin_and_end(&self, [from, to]: [usize; 2]) -> bool {
         let edge = |at: usize| at == self.rows || strip_bounds::<H>(self.rows).any(|(row, _)| row == at);
         from <= to && edge(from) && edge(to)
@@ -74,21 +74,21 @@ impl<const H: usize> PackedA<H> {
         self.depth
     }
 
-    /// Returns each strip: its first row, its height, which is as even as possible, and its columns.
+    /// Returns each strip: its first row, its height (heights are as even as possible) and its columns.
     #[inline(always)]
     pub fn each(&self) -> impl Iterator<Item = (usize, usize, &[[f32; H]])> {
         let strip = |i: usize| &self.data[i * self.depth..][..self.depth];
         strip_bounds::<H>(self.rows).enumerate().map(move |(i, (row, height))| (row, height, strip(i)))
     }
 
-    /// Returns those of [`each`](Self::each) that are within `from..to`. The range should begin and end at the
-    /// boundaries of strips.
+    /// Returns the strips of [`each`](Self::each) that are within `from..to`. The range should start and end at strip
+    /// boundaries.
     #[inline(always)]
     pub fn within(&self, [from, to]: [usize; 2]) -> impl Iterator<Item = (usize, usize, &[[f32; H]])> {
         self.each().skip_while(move |strip| strip.0 < from).take_while(move |&(row, height, _)| row + height <= to)
     }
 
-    /// Packs rows of `a`. `start` gives the index at which a row begins.
+    /// Packs rows of `a`. `start` returns the index at which a row starts.
     pub fn pack(&mut self, a: &[f32], start: impl Fn(usize) -> usize, rows: usize, depth: usize) {
         self.clear(rows, depth);
         for (number, (row, height)) in strip_bounds::<H>(rows).enumerate() {
@@ -116,7 +116,7 @@ impl<const H: usize> PackedA<H> {
         });
     }
 
-    /// Returns the boundaries of `parts` parts of whole strips with about as many rows each.
+    /// Returns the boundaries of `parts` parts of whole strips, with about equal numbers of rows.
     pub fn cuts(&self, parts: usize) -> Vec<usize> {
         let strips = self.rows.div_ceil(H);
         let parts = parts.clamp(1, strips.max(1));
@@ -126,7 +126,7 @@ impl<const H: usize> PackedA<H> {
     /// Packs the first `columns` columns of `depth` rows that are `stride` apart.
     pub fn pack_columns(&mut self, a: &[f32], stride: usize, columns: usize, depth: usize) {
         self.clear(columns, depth);
-        // Some rows at once, which stay in the first-level cache, so that the writes to a strip are adjacent.
+        // Several rows at once, which stay in the first-level cache, so that the writes to a strip are adjacent.
         for from in (0..depth).step_by(NR) {
             let to = (from + NR).min(depth);
             for (number, (column, width)) in strip_bounds::<H>(columns).enumerate() {
@@ -137,7 +137,7 @@ impl<const H: usize> PackedA<H> {
     }
 }
 
-/// The columns of a strip during packing, in parts of equal length. Each part is filled from its beginning to its end.
+/// Columns of a strip during packing, in parts of equal length. Each part is filled from its start to its end.
 pub(crate) struct Filling<'a, const H: usize> {
     strip: &'a mut [MaybeUninit<[f32; H]>],
     each: usize,
@@ -149,7 +149,7 @@ impl<const H: usize> Filling<'_, H> {
     /// Appends columns to a part.
     ///
     /// # Panics
-    /// If there is no such part, or it has no room.
+    /// If the part does not exist or has no room.
     #[inline]
     pub fn push(&mut self, part: usize, columns: &[[f32; H]]) {
         let from = self.filled[part];
@@ -176,12 +176,12 @@ pub(super) fn pack_rows<'a, const H: usize>(row: impl Fn(usize) -> &'a [f32], he
     }
 }
 
-/// Packs the first `width` columns of the rows from `from` on, which are `stride` apart, into a part of a strip.
+/// Packs the first `width` columns of the rows from `from` on, `stride` apart, into a part of a strip.
 fn take_columns<const H: usize>(a: &[f32], stride: usize, width: usize, from: usize, strip: &mut [[f32; H]]) {
     for (k, to) in strip.iter_mut().enumerate() {
         let values = &a[(from + k) * stride..];
         match values.first_chunk::<H>() {
-            // The excess elements are not used, and a copy of a constant length is not a call.
+            // The excess elements are not used, and a copy of constant length is not a function call.
             Some(values) => *to = *values,
             None => to[..width].copy_from_slice(&values[..width]),
         }
@@ -210,11 +210,11 @@ fn transpose_four<const H: usize>(rows: [&[f32]; 4], at: usize, strip: &mut [[f3
     }
 }
 
-/// Transposes a matrix of 4 x 4 in registers.
+/// Transposes a 4 x 4 matrix in registers.
 #[inline(always)]
 pub(crate) fn transposed(rows: [[f32; 4]; 4]) -> [[f32; 4]; 4] {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: each load and store is of four elements of an array of four. Every x86-64 CPU has SSE.
+    // SAFETY: each load and store accesses four elements of an array of four. Every x86-64 CPU has SSE.
     unsafe {
         let [mut w, mut x, mut y, mut z]: [__m128; 4] = [
             _mm_loadu_ps(rows[0].as_ptr()),
@@ -274,7 +274,7 @@ mod tests {
     fn knows_where_strips_begin_and_end() {
         let mut strips = PackedA::<6>::default();
         strips.pack(&[0.0; 20], |row| row, 20, 1);
-        // 20 rows are strips of 5.
+        // 20 rows form strips of 5.
         assert!(strips.begin_and_end([0, 20]) && strips.begin_and_end([5, 15]) && strips.begin_and_end([20, 20]));
         assert!(!strips.begin_and_end([0, 6]) && !strips.begin_and_end([1, 20]) && !strips.begin_and_end([0, 25]));
         assert!(!strips.begin_and_end([15, 5]));

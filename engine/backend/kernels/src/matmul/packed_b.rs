@@ -12,8 +12,8 @@ use super::{
 };
 use crate::dispatch::vectorized;
 
-/// Rows of a panel that are processed at once (KC): 24 KiB, so that the panel stays in the first-level cache while the
-/// rows of the left-hand matrix pass, and results are accumulated in memory as rarely as possible.
+/// Number of panel rows that are processed at once (KC): 24 KiB, so that the panel stays in the first-level cache while the
+/// left-hand rows are processed, and results are accumulated in memory as rarely as possible.
 pub(super) const KC: usize = 384;
 /// KC for [`avx512`] microkernels, which need not read panels from the first-level cache.
 const KC_AVX512: usize = 768;
@@ -23,12 +23,12 @@ fn kc() -> usize {
     if avx512::usable() { KC_AVX512 } else { KC }
 }
 
-/// A matrix `[depth, columns]` packed into panels of [`NR`] columns, in blocks of at most [`kc`] rows:
+/// A matrix `[depth, columns]`, packed into panels of [`NR`] columns, in blocks of at most [`kc`] rows:
 /// `[block][panel][row of the block][column of the panel]`. Missing columns of the last panel are 0.
 pub(crate) struct PackedB {
     depth: usize,
     columns: usize,
-    /// Rows of each block but the last, which may be shorter.
+    /// Number of rows of each block except the last, which may be shorter.
     block: usize,
     data: Vec<[f32; NR]>,
 }
@@ -39,24 +39,24 @@ impl PackedB {
         Self::reusing(vec![], b, depth, columns, layout)
     }
 
-    /// Returns the memory, to be reused for another matrix.
+    /// Returns the memory for reuse by another matrix.
     pub fn into_memory(self) -> Vec<[f32; NR]> {
         self.data
     }
 
-    /// As [`new`](Self::new), in existing memory, which is overwritten.
+    /// Like [`new`](Self::new), in existing memory, which is overwritten.
     pub fn reusing(mut data: Vec<[f32; NR]>, b: &[f32], depth: usize, columns: usize, layout: Layout) -> Self {
         let block = depth.div_ceil(depth.div_ceil(kc()).max(1)).max(1);
         let panels = columns.div_ceil(NR);
         if data.is_empty() {
-            // Zeroed memory from the system costs nothing.
+            // The system provides zeroed memory for free.
             data = vec![[0.0; NR]; depth * panels];
         } else {
             data.resize(depth * panels, [0.0; NR]);
         }
         for (i, data) in data.chunks_mut((block * panels).max(1)).enumerate() {
             let rows = data.len() / panels;
-            // A task is some tens of microseconds of copying.
+            // A task copies for some tens of microseconds.
             data.par_chunks_mut(rows).with_min_len(KC.div_ceil(rows) * 2).enumerate().for_each(|(panel, data)| {
                 pack(b, layout, i * block, panel * NR, columns, data);
             });
@@ -64,8 +64,8 @@ impl PackedB {
         Self { depth, columns, block, data }
     }
 
-    /// Returns panels of a single block, packed by `fill`. It gets the number of each panel and must overwrite all of
-    /// it.
+    /// Returns panels of a single block, packed by `fill`, which gets the index of each panel and must overwrite all of the
+    /// panel.
     pub fn filled(
         mut data: Vec<[f32; NR]>,
         depth: usize,
@@ -79,20 +79,20 @@ impl PackedB {
         Self { depth, columns, block: depth.max(1), data }
     }
 
-    /// Returns the number of panels side by side.
+    /// Returns the number of panels.
     pub fn count(&self) -> usize {
         self.columns.div_ceil(NR)
     }
 
-    /// Adds to `c` the product of `rows` rows of `a` and the panels `from..to` of this matrix, whose first column is
-    /// the first of `c`. The strides are elements from one row to the next.
+    /// Adds to `c` the product of `rows` rows of `a` and the panels `from..to`. The first column of these panels is the first
+    /// column of `c`. The strides are distances from one row to the next, in elements.
     #[allow(clippy::too_many_arguments)]
     pub fn add(&self, from: usize, to: usize, a: &[f32], a_stride: usize, rows: usize, c: &mut [f32], c_stride: usize) {
         self.add_part(0..self.depth, [from, to], self.columns, a, a_stride, rows, c, c_stride);
     }
 
-    /// As [`add`](Self::add), for a block of this matrix: the rows `depth` and some columns, which begin with a panel.
-    /// The first column of `a` belongs to the first of these rows.
+    /// Like [`add`](Self::add), for a block of this matrix: the rows `depth` and some columns, starting at a panel. The first
+    /// column of `a` corresponds to the first of these rows.
     ///
     /// # Panics
     /// If the first column is not a multiple of [`NR`], or the block is not within the matrix.
@@ -131,7 +131,7 @@ impl PackedB {
         if rows == 0 {
             return;
         }
-        // With fewer rows a panel is read once, and packing the rows would be a large part of the work.
+        // With fewer rows a panel is read only once, and packing the rows would be a large part of the work.
         if rows < 4 || !avx512::usable() {
             return add_rows(self, from, to, depth, columns, a, a_stride, rows, c, c_stride);
         }
@@ -142,9 +142,8 @@ impl PackedB {
         });
     }
 
-    /// Adds the product of packed rows and the panels from `from` on, of which only the rows `depth` are used. `pack`
-    /// packs the columns of the left-hand matrix that belong to a range of these rows, given its first row and their
-    /// number.
+    /// Adds the product of packed rows and the rows `depth` of the panels from `from` on. `pack` packs the left-hand columns
+    /// that correspond to a range of these rows, from its first row and length.
     fn add_avx512(
         &self,
         from: usize,
@@ -165,7 +164,7 @@ impl PackedB {
         });
     }
 
-    /// As [`add`](Self::add) for all panels, with `a` transposed: it has `depth` rows, `a_stride` apart, and its first
+    /// Like [`add`](Self::add) for all panels, with `a` transposed: `a` has `depth` rows, `a_stride` apart, and its first
     /// `rows` columns are used. `scratch` is any buffer.
     pub fn add_transposed(
         &self,
@@ -193,7 +192,7 @@ impl PackedB {
     }
 }
 
-/// Returns the rows of a block, of `pitch` rows from `start` on, that are among `depth`, relative to the block.
+/// Returns the range, relative to a block of `pitch` rows from `start` on, of its rows that are in `depth`.
 #[inline(always)]
 fn within(depth: &Range<usize>, start: usize, pitch: usize) -> Range<usize> {
     depth.start.saturating_sub(start)..depth.end.saturating_sub(start).min(pitch)
@@ -204,11 +203,10 @@ vectorized! {
         panels: &PackedB, from: usize, to: usize, depth: Range<usize>, columns: usize,
         a: &[f32], a_stride: usize, rows: usize, c: &mut [f32], c_stride: usize,
     ) {
-        /// Returns a function that gives column `k` of `M` rows of `a`.
+        /// Returns a function that returns column `k` of `M` rows of `a`.
         #[inline(always)]
         fn rows_of<const M: usize>(a: &[f32], stride: usize, start: usize, depth: usize) -> impl Fn(usize) -> [f32; M] + Copy {
-            // Loops, since neither `from_fn` nor `map` is always inlined, and the lengths must be known to the
-            // compiler.
+            // Loops, because neither `from_fn` nor `map` is always inlined, and the lengths must be known to the compiler.
             let mut rows: [&[f32]; M] = [&[]; M];
             for i in 0..M {
                 rows[i] = &a[start + i * stride..][..depth];
@@ -235,7 +233,7 @@ vectorized! {
                     )
                 };
             }
-            // With few rows a panel is read once, and several panels at a time keep enough sums in flight.
+            // With few rows a panel is read once, and several panels at once keep enough accumulators busy.
             match rows {
                 1 => remainder!(1, 4),
                 2 => remainder!(2, 2),
@@ -270,11 +268,10 @@ vectorized! {
     ) {
         let strips = rows.div_ceil(MR);
         for (start, depth, data) in panels.blocks() {
-            // The rows of `a` that a task reads are far apart, and are read once for each panel, so they are packed
-            // first.
+            // The rows of `a` that a task reads are far apart, and are read once per panel, so they are packed first.
             scratch.clear();
             scratch.resize(strips * depth, [0.0; MR]);
-            // Some rows at once, which stay in the first-level cache, so that the writes to a strip are adjacent.
+            // Several rows at once, which stay in the first-level cache, so that the writes to a strip are adjacent.
             for from in (0..depth).step_by(NR) {
                 let to = (from + NR).min(depth);
                 for strip in 0..rows / MR {

@@ -5,8 +5,8 @@ use crate::dispatch::prefetch;
 
 /// Adds the first `height` rows and `width` columns of a tile to `c`.
 ///
-/// By value and without iterators: if any remaining call could see the address of the sums, they are written to memory
-/// in every iteration of the innermost loop, which then takes three times as long.
+/// By value and without iterators: if any remaining call could take the address of the accumulators, they would be written to
+/// memory in every iteration of the innermost loop, which then takes three times as long.
 #[inline(always)]
 pub(super) fn add_tile<const M: usize, const P: usize>(
     sums: [[[f32; NR]; P]; M],

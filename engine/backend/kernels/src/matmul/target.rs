@@ -2,8 +2,8 @@
 
 use std::{marker::PhantomData, mem::MaybeUninit};
 
-/// Output memory: rows that begin `stride` elements apart. Each task writes rows or columns of its own. The memory is
-/// borrowed exclusively for the lifetime of the target, and every pointer into it is checked against its length.
+/// Output memory with rows `stride` elements apart. Each task writes its own rows or columns. The memory is borrowed
+/// exclusively for the lifetime of the target, and every pointer into it is checked against its length.
 pub(crate) struct Target<'a> {
     data: *mut f32,
     len: usize,
@@ -11,42 +11,42 @@ pub(crate) struct Target<'a> {
     memory: PhantomData<&'a mut [MaybeUninit<f32>]>,
 }
 
-// SAFETY: a `Target` stands for an exclusive borrow of f32, held by its lifetime, and `&mut [f32]` is `Send`.
+// SAFETY: a `Target` represents an exclusive borrow of f32 for its lifetime, and `&mut [f32]` is `Send`.
 unsafe impl Send for Target<'_> {}
-// SAFETY: the safe functions only compute addresses. Code that writes through one must justify, in its unsafe block,
-// that no other thread uses these elements.
+// SAFETY: the safe functions only compute addresses. Code that writes through such an address must justify, in its unsafe
+// block, that no other thread accesses these elements.
 unsafe impl Sync for Target<'_> {}
 
 impl<'a> Target<'a> {
-    /// Takes memory that need not be initialised.
+    /// Creates a target of memory that need not be initialised.
     pub fn new(out: &'a mut [MaybeUninit<f32>], stride: usize) -> Self {
         Self { data: out.as_mut_ptr().cast(), len: out.len(), stride, memory: PhantomData }
     }
 
-    /// Takes initialised memory.
+    /// Creates a target of initialised memory.
     pub fn of(out: &'a mut [f32], stride: usize) -> Self {
         Self { data: out.as_mut_ptr(), len: out.len(), stride, memory: PhantomData }
     }
 
-    /// Returns the rest of the memory, from a column of a row on.
+    /// Returns the memory from a column of a row on.
     ///
     /// # Panics
-    /// If that is behind the end.
+    /// If the position is beyond the end.
     pub fn from(&self, row: usize, column: usize) -> Target<'_> {
         let at = row * self.stride + column;
         assert!(at <= self.len, "row {row}, column {column} of {} elements", self.len);
         Target { data: self.data.wrapping_add(at), len: self.len - at, stride: self.stride, memory: PhantomData }
     }
 
-    /// Elements from one row to the next.
+    /// Distance from one row to the next, in elements.
     pub fn stride(&self) -> usize {
         self.stride
     }
 
-    /// Returns a pointer to the first element, from which on there are `rows` rows of `columns` columns.
+    /// Returns a pointer to the first element, which is followed by `rows` rows of `columns` columns.
     ///
     /// # Panics
-    /// If there are not, or if rows overlap.
+    /// If the memory is too small, or the rows overlap.
     pub fn first(&self, rows: usize, columns: usize) -> *mut f32 {
         let needed = if rows == 0 { 0 } else { (rows - 1) * self.stride + columns };
         let apart = rows < 2 || columns <= self.stride;
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn rejects_what_lies_outside() {
         let room = || vec![0.0; 23];
-        // Three rows of 7 that begin 8 apart.
+        // Three rows of 7, 8 apart.
         assert!(!panics(|| Target::of(&mut room(), 8).first(3, 7)));
         assert!(panics(|| Target::of(&mut room(), 8).first(3, 8)));
         assert!(panics(|| Target::of(&mut room(), 8).first(4, 1)));

@@ -1,10 +1,10 @@
-//! Products of few rows with quantized matrices (gemv). The speed is that of reading the blocks, which are multiplied
-//! without unpacking.
+//! Products of few rows with quantized matrices (gemv). They are limited by reading the blocks, which are multiplied without
+//! unpacking.
 //!
-//! A byte of each lane becomes a float by masking the other bytes and converting the lane. The result is 2^8, 2^16 or
-//! 2^24 times too large for all bytes but the lowest. The left-hand row, laid out once in the order of the bytes,
-//! compensates for this. So 8 weights take three instructions. The shift of the codes and the offsets are sums of the
-//! left-hand row, multiplied by a scale.
+//! A byte of each lane is converted to a float by masking the other bytes and converting the lane. The result is 2^8, 2^16 or
+//! 2^24 times too large for all bytes except the lowest. The left-hand row, laid out once in the order of the bytes,
+//! compensates for this factor, so 8 weights take three instructions. The shift of the codes and the offsets become sums of
+//! the left-hand row, multiplied by a scale.
 
 use super::{
     QuantizedMatrix,
@@ -20,10 +20,10 @@ use crate::{
     matmul::{Matrix, for_bands},
 };
 
-/// Weights of a task: some microseconds.
+/// Number of weights per task: some microseconds.
 const TASK: usize = 1 << 16;
 
-/// Computes `c = a b^T + bias` for few rows.
+/// Computes `c = a b^T + bias` for few rows of `a`.
 pub(super) fn product(a: Matrix<'_>, b: QuantizedMatrix<'_>, bias: Option<&[f32]>, c: &mut [f32]) {
     let mut rows = Vec::with_capacity(a.rows);
     for i in 0..a.rows {
@@ -31,7 +31,7 @@ pub(super) fn product(a: Matrix<'_>, b: QuantizedMatrix<'_>, bias: Option<&[f32]
     }
     let width = (TASK / b.columns).max(1);
     for_bands(c, b.rows, width, |first, c| {
-        // The left-hand rows take turns with the same rows of blocks, which are then in cache.
+        // The left-hand rows are processed alternately with the same rows of blocks, which are then in cache.
         for (row, c) in rows.iter().zip(c) {
             dots(b, first, row, c);
             if let Some(bias) = bias {
@@ -52,7 +52,7 @@ vectorized! {
     }
 }
 
-/// As [`dots`], for CPUs without FMA, for which compiling the formats is not worthwhile.
+/// Like [`dots`], for CPUs without FMA, for which compiling every format is not worthwhile.
 pub(super) fn plain_dots(b: QuantizedMatrix<'_>, first: usize, x: &[f32], c: &mut [f32]) {
     let mut weights = vec![0.0; x.len()];
     for (j, c) in c.iter_mut().enumerate() {
@@ -65,8 +65,7 @@ pub(super) fn plain_dots(b: QuantizedMatrix<'_>, first: usize, x: &[f32], c: &mu
 fn dots_for<F: Format, const FUSED: bool>(b: QuantizedMatrix<'_>, first: usize, row: &Row<'_>, c: &mut [f32]) {
     let (depth, unit) = (b.columns, F::STRIPS * STRIP);
     let bytes = |weights: usize| weights * size_of::<F::Unit>() / unit;
-    // Short rows are processed together as one that repeats the left-hand row, unless there are half units between
-    // them.
+    // Short rows are processed together as one row that repeats the left-hand row, unless units extend across them.
     let rows = if depth.is_multiple_of(unit) { (CHUNK / depth).max(1) } else { 1 };
     let mut scratch = Scratch::new();
     for (j, c) in c.chunks_mut(rows).enumerate() {

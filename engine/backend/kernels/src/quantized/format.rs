@@ -2,27 +2,27 @@
 
 use crate::half::from_f16;
 
-/// Lanes of a sum: one register of AVX2.
+/// Number of lanes of a sum: one AVX2 register.
 pub(super) const LANES: usize = 8;
-/// A value for each lane.
+/// A value per lane.
 pub(super) type Lanes = [f32; LANES];
-/// Codes of 32 weights, a byte each: four to a lane.
+/// Codes of 32 weights, one byte each: four per lane.
 pub(super) type Codes = [u32; LANES];
 
-/// Weights of a strip: two [`Codes`].
+/// Number of weights of a strip: two [`Codes`].
 pub(super) const STRIP: usize = 64;
-/// Weights of a row that are processed at once. Their factors and sums stay in the first-level cache.
+/// Number of weights of a row that are processed at once. Their factors and sums stay in the first-level cache.
 pub(super) const CHUNK: usize = 4096;
 
-/// A block format, as the products read it: units of one or two blocks, cut into strips of 64 weights. A strip is two
-/// halves; lanes `0..4` and `4..8` of a half are its two parts. The bytes of the four lanes of a part are the codes of
-/// 16 consecutive weights.
+/// A block format, as the products read it: units of one or two blocks, divided into strips of 64 weights. A strip has two
+/// halves; lanes `0..4` and `4..8` of a half are its two parts. The bytes of the four lanes of a part are the codes of 16
+/// consecutive weights.
 ///
 /// A weight is `(code - SHIFT) * scale + offset`, rounded in that order.
 pub(super) trait Format: Sized {
-    /// Smallest number of blocks that fills whole strips.
+    /// The smallest group of blocks that fills whole strips.
     type Unit: Copy;
-    /// Packed rows of a unit.
+    /// Number of strips of a unit.
     const STRIPS: usize;
     /// Subtracted from the codes.
     const SHIFT: f32;
@@ -30,17 +30,17 @@ pub(super) trait Format: Sized {
     const SIGNED: bool = false;
     /// If true, the halves of a strip have the same scales.
     const SHARED: bool = false;
-    /// If true, the parts of a half have scales of their own.
+    /// If true, the parts of a half have different scales.
     const SPLIT: bool = false;
-    /// If true, there are as many offsets as scales; otherwise none.
+    /// If true, there are as many offsets as scales; otherwise there are none.
     const OFFSETS: bool = false;
 
     /// Number of sums of a strip that are multiplied by different scales.
     const SUMS: usize = if Self::SHARED { 1 } else { 2 };
-    /// Scales of a unit.
+    /// Number of scales of a unit.
     const SCALES: usize = Self::STRIPS * Self::SUMS * if Self::SPLIT { 2 } else { 1 };
 
-    /// Returns the units of some blocks. The last unit is padded with zeros if half of it is missing.
+    /// Returns the units of some blocks. The last unit is padded with zeros if its second half is missing.
     fn units(blocks: &[u8]) -> Units<'_, Self>;
 
     /// Returns the codes of one lane of each half of a strip.
@@ -63,7 +63,7 @@ pub(super) trait Format: Sized {
     }
 }
 
-/// Whole units, and a padded one if there is any.
+/// Whole units, and a padded one if necessary.
 pub(super) type Units<'a, F> = (&'a [<F as Format>::Unit], Option<<F as Format>::Unit>);
 
 /// A part of a unit.
@@ -85,11 +85,11 @@ pub(super) fn parts(strip: usize) -> [Place; 4] {
 
 /// Scales and offsets of the weights of a chunk.
 pub(super) struct Factors {
-    /// At most one for 16 weights.
+    /// Scales, at most one per 16 weights.
     pub scales: [f32; CHUNK / 16],
-    /// At most one for 32 weights.
+    /// Offsets, at most one per 32 weights.
     pub offsets: [f32; CHUNK / 32],
-    /// Recorded f16 values, with an offset in the upper half, so that many are converted at once.
+    /// Recorded f16 scales, with an offset in the upper half, so that many are converted at once.
     pub bits: [u32; CHUNK / 32],
 }
 
@@ -99,7 +99,7 @@ impl Factors {
     }
 }
 
-/// Converts the bits of scales and offsets.
+/// Converts the bits of scales (lower halves) and offsets (upper halves).
 #[inline(always)]
 pub(super) fn convert(bits: [u32; LANES]) -> [Lanes; 2] {
     let (mut low, mut high) = ([0.0; LANES], [0.0; LANES]);
@@ -122,7 +122,7 @@ pub(super) fn chunks<const N: usize>(blocks: &[u8]) -> (&[[u8; N]], Option<[u8; 
     (units, Some(last))
 }
 
-/// Returns the bits of the f16 at a byte.
+/// Returns the bits of the f16 at a byte offset.
 #[inline(always)]
 pub(super) fn f16(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes(bytes[at..].as_chunks().0[0])
@@ -131,7 +131,7 @@ pub(super) fn f16(bytes: &[u8], at: usize) -> u16 {
 /// Returns four bytes as a little-endian integer.
 #[inline(always)]
 pub(super) fn word(bytes: &[u8], at: usize) -> u32 {
-    // Not byte by byte: the compiler would read only the bytes that are used, one by one.
+    // Not byte by byte: the compiler would load only the bytes that are used, one by one.
     u32::from_le_bytes(bytes[at..].as_chunks().0[0])
 }
 

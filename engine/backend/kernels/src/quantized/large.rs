@@ -1,16 +1,16 @@
-//! Formats with blocks of 256 weights, each of which is a unit. (ggml's `block_q4_K`, `block_q5_K` and `block_q6_K`.)
+//! Formats with blocks of 256 weights; each block is a unit. (ggml's `block_q4_K`, `block_q5_K` and `block_q6_K`.)
 
 use super::format::{Factors, Format, LANES, Place, Units, chunks, convert, f16, nibbles, word};
 
-/// d, m, 12 bytes of scales and minima of 8 times 32 weights, 4 times 32 bytes whose lower halves are the first 32 of
-/// 64 weights: `d scale code - m minimum`.
+/// d, m, 12 bytes of scales and minima of 8 groups of 32 weights, 4 times 32 bytes whose lower halves are the first 32 of 64
+/// weights: `d scale code - m minimum`.
 pub(super) struct Q4K;
-/// As [`Q4K`], with 32 bytes of fifth bits before the others: bit `i` of byte `j` belongs to weight `32 i + j`.
+/// Like [`Q4K`], with 32 bytes of fifth bits before the others: bit `i` of byte `j` belongs to weight `32 i + j`.
 pub(super) struct Q5K;
 /// 128 bytes of lower halves, 64 of fifth and sixth bits, 16 signed scales of 16 weights each, d: `d scale (code - 32)`.
 pub(super) struct Q6K;
 
-/// Records the scales and minima of 8 times 32 weights, six bits each. The upper bits of the last four are in the bytes
+/// Records the scales and minima of 8 groups of 32 weights, six bits each. The upper bits of the last four are in the bytes
 /// of the first four.
 #[inline(always)]
 fn note(unit: &[u8], i: usize, factors: &mut Factors) {
@@ -45,7 +45,7 @@ fn finish(units: usize, Factors { scales, offsets, bits }: &mut Factors) {
     }
 }
 
-/// Implements a format, given the bytes of its block and its codes.
+/// Implements a format, given the size of its block in bytes and its codes.
 macro_rules! with_minima {
     ($name:ident, $bytes:literal, |$unit:ident, $strip:ident, $lane:ident| $codes:expr) => {
         impl Format for $name {
@@ -97,7 +97,7 @@ impl Format for Q6K {
     }
     #[inline(always)]
     fn lane(unit: &Self::Unit, strip: usize, lane: usize) -> [u32; 2] {
-        // Of each 128 weights, the first strip has the lower halves of 64 bytes, and the second one the upper halves.
+        // For each 128 weights, the first strip has the lower halves of 64 bytes, and the second strip the upper halves.
         let (part, upper) = (strip / 2, strip % 2);
         let bits = word(unit, 128 + 32 * part + 4 * lane) >> (4 * upper);
         let [low, high] = [0, 32].map(|at| word(unit, 64 * part + at + 4 * lane) >> (4 * upper) & 0x0f0f_0f0f);
@@ -105,7 +105,7 @@ impl Format for Q6K {
     }
     #[inline(always)]
     fn note(unit: &Self::Unit, i: usize, factors: &mut Factors) {
-        // All are read before any is stored, since the compiler must assume that scales and bytes may overlap.
+        // All are read before any is stored, because the compiler must assume that scales and bytes may alias.
         let (bytes, mut scales) = (unit[192..].as_chunks::<16>().0[0], [0.0; 16]);
         for j in 0..16 {
             scales[j] = f32::from(bytes[j] as i8);

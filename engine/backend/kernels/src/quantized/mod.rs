@@ -1,6 +1,6 @@
 //! Products with quantized matrices: codes of a few bits in blocks that share a scale, in GGML's formats.
 //!
-//! The arithmetic is f32. The results are those of a product with the dequantized matrix, which is never in memory as a
+//! The arithmetic is f32. The results are those of a product with the dequantized matrix, which is never materialised as a
 //! whole.
 
 mod direct;
@@ -18,27 +18,27 @@ mod unpack;
 use crate::matmul::{Matrix, matmul_converted};
 pub use unpack::dequantize;
 
-/// GGML's block formats. The name gives the bits of a weight; `K` formats have two levels of scales.
+/// GGML's block formats. The number in the name is the number of bits per weight; `K` formats have two levels of scales.
 ///
 /// The layouts are those of `ggml-common.h` in <https://github.com/ggml-org/ggml>.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Quantization {
-    /// 32 weights in 18 bytes: a scale.
+    /// 32 weights in 18 bytes, with one scale.
     Q4_0,
-    /// 32 weights in 20 bytes: a scale and a minimum.
+    /// 32 weights in 20 bytes, with a scale and a minimum.
     Q4_1,
-    /// 32 weights in 22 bytes: a scale.
+    /// 32 weights in 22 bytes, with one scale.
     Q5_0,
-    /// 32 weights in 24 bytes: a scale and a minimum.
+    /// 32 weights in 24 bytes, with a scale and a minimum.
     Q5_1,
-    /// 32 weights in 34 bytes: a scale.
+    /// 32 weights in 34 bytes, with one scale.
     Q8_0,
-    /// 256 weights in 144 bytes: scales and minima of 32 each.
+    /// 256 weights in 144 bytes, with a scale and a minimum per 32.
     Q4K,
-    /// 256 weights in 176 bytes: scales and minima of 32 each.
+    /// 256 weights in 176 bytes, with a scale and a minimum per 32.
     Q5K,
-    /// 256 weights in 210 bytes: scales of 16 each.
+    /// 256 weights in 210 bytes, with a scale per 16.
     Q6K,
 }
 
@@ -83,7 +83,7 @@ impl Quantization {
         }
     }
 
-    /// Returns the format with a name of GGML's.
+    /// Returns the format with a GGML name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
@@ -103,11 +103,11 @@ impl std::fmt::Display for Quantization {
 /// A quantized matrix: contiguous rows of whole blocks.
 #[derive(Clone, Copy)]
 pub struct QuantizedMatrix<'a> {
-    /// The blocks.
+    /// Blocks.
     pub data: &'a [u8],
-    /// Rows of the matrix: the outputs of a layer.
+    /// Number of rows of the matrix: the outputs of a layer.
     pub rows: usize,
-    /// Columns of the matrix, a multiple of the length of a block: the inputs of a layer.
+    /// Number of columns of the matrix, a multiple of the block length: the inputs of a layer.
     pub columns: usize,
     /// Format of the blocks.
     pub kind: Quantization,
@@ -121,14 +121,14 @@ impl<'a> QuantizedMatrix<'a> {
     }
 }
 
-/// Number of rows up to which the blocks are multiplied without unpacking. Packing them costs about as much as this
+/// Maximum number of rows for which the blocks are multiplied without unpacking. Packing them costs about as much as this
 /// number of uses.
 const FEW: usize = 4;
 
-/// Computes `c = a b^T + bias` in f32. `c` is `[a.rows, b.rows]`; the bias, if there is one, is added to each row.
+/// Computes `c = a b^T + bias` in f32. `c` is `[a.rows, b.rows]`. The bias, if any, is added to each row.
 ///
 /// # Panics
-/// If the sizes do not fit each other, or `a` is transposed.
+/// If the sizes do not match, or `a` is transposed.
 pub fn matmul_quantized(a: Matrix<'_>, b: QuantizedMatrix<'_>, bias: Option<&[f32]>, c: &mut [f32]) {
     a.check();
     let QuantizedMatrix { rows: columns, columns: depth, kind, .. } = b;

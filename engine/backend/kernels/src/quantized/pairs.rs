@@ -6,11 +6,11 @@ use super::format::{Factors, Format, LANES, Place, Units, chunks, convert, nibbl
 
 /// d, 16 bytes whose lower halves are the first 16 weights: `d (code - 8)`.
 pub(super) struct Q4_0;
-/// d and m, then as [`Q4_0`]: `d code + m`.
+/// d and m, then like [`Q4_0`]: `d code + m`.
 pub(super) struct Q4_1;
-/// d, 32 fifth bits, then as [`Q4_0`]: `d (code - 16)`.
+/// d, 32 fifth bits, then like [`Q4_0`]: `d (code - 16)`.
 pub(super) struct Q5_0;
-/// d, m, 32 fifth bits, then as [`Q4_0`]: `d code + m`.
+/// d, m, 32 fifth bits, then like [`Q4_0`]: `d code + m`.
 pub(super) struct Q5_1;
 /// d, 32 signed bytes: `d code`.
 pub(super) struct Q8_0;
@@ -21,11 +21,11 @@ fn place(bytes: usize, lane: usize) -> usize {
     bytes * (lane / 4) + bytes - 16 + 4 * (lane % 4)
 }
 
-/// Returns the codes of a lane: four bits of `word`, with the fifth bits that belong to them.
+/// Returns the codes of a lane: four bits of `word` each, with their fifth bits.
 #[inline(always)]
 fn five(word: u32, bits: u32, lane: usize) -> [u32; 2] {
-    /// Multiplying by this puts copies of four bits so far apart that bit `k` of one of them is the fifth bit of byte
-    /// `k`.
+    /// Multiplication by this constant spreads copies of four bits so far apart that bit `k` of one copy becomes the fifth
+    /// bit of byte `k`.
     const SPREAD: u32 = 1 << 4 | 1 << 11 | 1 << 18 | 1 << 25;
     let (bits, [low, high]) = (bits >> (4 * (lane % 4)), nibbles(word));
     [low | ((bits & 15) * SPREAD) & 0x1010_1010, high | (((bits >> 16) & 15) * SPREAD) & 0x1010_1010]
@@ -35,7 +35,7 @@ fn five(word: u32, bits: u32, lane: usize) -> [u32; 2] {
 #[inline(always)]
 fn finish<const OFFSETS: bool>(blocks: usize, Factors { scales, offsets, bits }: &mut Factors) {
     for i in 0..blocks.div_ceil(LANES) {
-        // Hidden from the compiler, which would otherwise put the same lane of eight iterations into one register.
+        // Hidden from the compiler, which would otherwise combine the same lane of eight iterations in one register.
         let i = black_box(i);
         let [low, high] = convert(bits.as_chunks().0[i]);
         scales.as_chunks_mut().0[i] = low;
@@ -45,7 +45,7 @@ fn finish<const OFFSETS: bool>(blocks: usize, Factors { scales, offsets, bits }:
     }
 }
 
-/// Implements a format, given the bytes of its block, its shift, whether it has offsets, and its codes. The parts of a
+/// Implements a format, given the size of its block in bytes, its shift, a flag for offsets, and its codes. The parts of a
 /// half belong to different blocks.
 macro_rules! halves {
     ($name:ident, $bytes:literal, $shift:literal, $offsets:literal, |$unit:ident, $lane:ident| $codes:expr) => {

@@ -20,8 +20,7 @@ impl Source for QuantizedMatrix<'_> {
 }
 
 vectorized! {
-    /// Packs the weights from `row` on of the rows of `b` from `column` on into a panel. A row of blocks becomes a
-    /// column.
+    /// Packs the weights from `row` on of the rows of `b` from `column` on into a panel. Each row of blocks becomes a column.
     fn pack<FUSED>(b: &QuantizedMatrix<'_>, row: usize, column: usize, panel: &mut [[f32; NR]]) {
         if FUSED {
             for_kind!(b.kind, pack_for[](b, row, column, panel));
@@ -31,7 +30,7 @@ vectorized! {
     }
 }
 
-/// As [`pack`], for CPUs without FMA, for which compiling the formats is not worthwhile.
+/// Like [`pack`], for CPUs without FMA, for which compiling every format is not worthwhile.
 pub(super) fn plain_pack(b: &QuantizedMatrix<'_>, row: usize, column: usize, panel: &mut [[f32; NR]]) {
     let (depth, width) = (panel.len(), NR.min(b.rows - column));
     let mut weights = vec![0.0; width * depth];
@@ -46,7 +45,7 @@ fn pack_for<F: Format>(b: &QuantizedMatrix<'_>, row: usize, column: usize, panel
     const { assert!(CONVERTED_KC.is_multiple_of(256) && CONVERTED_KC <= CHUNK, "whole blocks") };
     let mut table = Table { scales: [[0.0; LANES]; CONVERTED_KC / 16], offsets: [[0.0; LANES]; CONVERTED_KC / 32] };
     for side in 0..NR / LANES {
-        // If fewer than eight rows are left, the last one fills up the group; its results there are not used.
+        // If fewer than eight rows are left, the last one is repeated; the repeated results are not used.
         let rows: [_; LANES] = std::array::from_fn(|j| {
             let row_of_blocks = (column + side * LANES + j).min(b.rows - 1);
             F::units(b.part(row_of_blocks, row, panel.len()))
@@ -59,7 +58,7 @@ fn pack_for<F: Format>(b: &QuantizedMatrix<'_>, row: usize, column: usize, panel
             let panel = &mut panel[i * F::STRIPS * STRIP..];
             for strip in 0..F::STRIPS {
                 for lane in 0..LANES {
-                    // Hidden from the compiler, which would otherwise put the lanes of one row into a register.
+                    // Hidden from the compiler, which would otherwise combine the lanes of one row in a register.
                     pack_lane::<F>(units, [i, strip, black_box(lane)], &table, side, panel);
                 }
             }
@@ -67,7 +66,7 @@ fn pack_for<F: Format>(b: &QuantizedMatrix<'_>, row: usize, column: usize, panel
     }
 }
 
-/// Scales and offsets of eight rows side by side.
+/// Scales and offsets of eight rows, interleaved.
 struct Table {
     scales: [Lanes; CONVERTED_KC / 16],
     offsets: [Lanes; CONVERTED_KC / 32],
@@ -109,7 +108,7 @@ fn pack_lane<F: Format>(
     for (half, codes) in codes.iter().enumerate() {
         let at = Place { strip, half, part: lane / 4 };
         let which = i * F::SCALES + F::scale(at);
-        // A unit may lack whole blocks, and so whole parts.
+        // A padded unit may lack whole blocks, and thus whole parts.
         let first = (F::first(at) + lane % 4 * 4).min(panel.len());
         let Some(panel) = panel[first..].first_chunk_mut::<4>() else { continue };
         let (scales, offsets) = (table.scales[which], if F::OFFSETS { table.offsets[which] } else { [0.0; LANES] });

@@ -10,25 +10,24 @@ use crate::dispatch::vectorized;
 /// A left-hand row.
 pub(super) struct Row<'a> {
     pub numbers: &'a [f32],
-    /// The numbers, laid out in the order of the codes.
+    /// The values, laid out in the order of the codes.
     pub strips: Vec<Strip>,
-    /// For each scale, and so for each offset, the sum of the numbers that belong to it.
+    /// For each scale (and offset), the sum of its values.
     pub sums: Vec<f32>,
 }
 
-/// Numbers that a strip of weights is multiplied by, aligned so that no register's load crosses a cache line.
+/// Values that a strip of weights is multiplied by, aligned so that no register load crosses a cache line.
 #[derive(Clone, Copy, Default)]
 #[repr(align(64))]
 pub(super) struct Strip {
-    /// The numbers for each half and each byte of a lane, multiplied by the factor that compensates for the byte's
-    /// position.
+    /// The values for each half and each byte of a lane, multiplied by the factor that compensates for the byte's position.
     pub x: [[Lanes; 4]; 2],
     /// Initial values of the sums of each half, which account for the shift of the codes.
     pub start: [Lanes; 2],
 }
 
 impl<'a> Row<'a> {
-    /// Lays out a row for products with a matrix of as many columns.
+    /// Lays out a row for products with a matrix that has as many columns.
     pub fn new(numbers: &'a [f32], b: QuantizedMatrix<'_>) -> Self {
         let mut row = Self { numbers, strips: Vec::new(), sums: Vec::new() };
         lay_out(b, &mut row);
@@ -54,7 +53,7 @@ fn lay_out_for<F: Format>(row: &mut Row<'_>) {
     for (i, (x, strips)) in x.chunks(F::STRIPS * STRIP).zip(strips).enumerate() {
         for (strip, laid) in strips.iter_mut().enumerate() {
             for at in parts(strip) {
-                // A unit may lack whole blocks, and so whole parts.
+                // A padded unit may lack whole blocks, and thus whole parts.
                 let Some(x) = x[F::first(at).min(x.len())..].first_chunk::<16>() else { continue };
                 let sum = lay_out_part::<F>(x, laid, at);
                 row.sums[i * F::SCALES + F::scale(at)] += sum;
@@ -63,7 +62,7 @@ fn lay_out_for<F: Format>(row: &mut Row<'_>) {
     }
 }
 
-/// Lays out a part, and returns the sum of its numbers.
+/// Lays out a part and returns the sum of its values.
 #[inline(always)]
 fn lay_out_part<F: Format>(x: &[f32; 16], laid: &mut Strip, at: Place) -> f32 {
     /// Factors that compensate for the position of each byte in its lane.

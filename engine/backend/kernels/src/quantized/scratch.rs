@@ -1,4 +1,4 @@
-//! Sums of products of codes and numbers, for some rows of blocks.
+//! Sums of products of codes and values, for some rows of blocks.
 
 use std::hint::black_box;
 
@@ -11,7 +11,7 @@ use crate::math::fma;
 /// Buffers for some rows of blocks, or for a part of one.
 #[repr(align(64))]
 pub(super) struct Scratch {
-    /// For each strip, the sums of its halves, or of both if they have the same scales.
+    /// For each strip, the sum of each half, or a single sum if the halves share their scales.
     sums: [Lanes; CHUNK / 32],
     factors: Factors,
 }
@@ -21,14 +21,14 @@ impl Scratch {
         Self { sums: [ZEROS; CHUNK / 32], factors: Factors::new() }
     }
 
-    /// Multiplies codes by numbers, which repeat for each row, without scales and offsets. Also records and converts
-    /// these.
+    /// Multiplies codes by the values of a row, which repeat for each row of blocks, without scales and offsets. Also records
+    /// and converts the scales and offsets.
     #[inline(always)]
     pub fn add_codes<F: Format, const FUSED: bool>(&mut self, blocks: &[u8], x: &[Strip]) {
         let (units, last) = F::units(blocks);
         let mut at = 0;
         for (i, unit) in units.iter().enumerate() {
-            // The index is hidden from the compiler, which would otherwise put the same lane of eight units into one
+            // The index is hidden from the compiler, which would otherwise combine the same lane of eight units in one
             // register.
             self.add_unit::<F, FUSED>(unit, black_box(i), &x[at..][..F::STRIPS]);
             at += F::STRIPS;
@@ -42,8 +42,8 @@ impl Scratch {
         F::finish(count, &mut self.factors);
     }
 
-    /// Stores the sums in memory: adjacent stores are vectorised, while sums of all lanes that are carried through such
-    /// a long loop are not.
+    /// Stores the sums in memory: adjacent stores are vectorised, but sums of all lanes that are carried through such a long
+    /// loop are not.
     #[inline(always)]
     fn add_unit<F: Format, const FUSED: bool>(&mut self, unit: &F::Unit, place: usize, x: &[Strip]) {
         F::note(unit, place, &mut self.factors);
@@ -57,8 +57,8 @@ impl Scratch {
         }
     }
 
-    /// Returns the result of row `i` from its `count` sums: the sums times their scales, and the offsets times the sums
-    /// of the numbers that they are added to.
+    /// Returns the result of row `i` from its `count` sums: the sums times their scales, plus the offsets times the sums of
+    /// their values.
     #[inline(always)]
     pub fn total<F: Format, const FUSED: bool>(&self, i: usize, count: usize, numbers: &[f32]) -> f32 {
         let sums = &self.sums[i * count..][..count];
@@ -68,7 +68,7 @@ impl Scratch {
             add_product::<FUSED>(start, sums[i], [a, a, a, a, b, b, b, b])
         };
         let mut lanes = ZEROS;
-        // Four at a time, since each sum waits for the previous one.
+        // Four at a time, because each accumulation waits for the previous one.
         for i in (0..count / 4 * 4).step_by(4) {
             let (low, high) = (weighed(i + 1, weighed(i, ZEROS)), weighed(i + 3, weighed(i + 2, ZEROS)));
             lanes = add(lanes, add(low, high));
@@ -117,7 +117,7 @@ fn half_of<F: Format, const FUSED: bool>(codes: Codes, x: &[Lanes; 4], start: La
     add_product::<FUSED>(sums, numbers::<F, 3>(codes), x[3])
 }
 
-/// Converts byte `K` of each lane, in its position in the lane unless codes are signed.
+/// Converts byte `K` of each lane, at its position in the lane unless codes are signed.
 #[inline(always)]
 fn numbers<F: Format, const K: u32>(codes: Codes) -> Lanes {
     let mut numbers = [0.0; LANES];

@@ -1,7 +1,7 @@
 use super::*;
 use crate::matmul::NR;
 
-/// Converts a finite f16, from the definition.
+/// Converts a finite f16 by the definition.
 fn f16(block: &[u8], at: usize) -> f32 {
     let bits = u16::from_le_bytes([block[at], block[at + 1]]);
     let (exponent, fraction) = (i32::from(bits >> 10 & 31), f32::from(bits & 1023) / 1024.0);
@@ -9,7 +9,7 @@ fn f16(block: &[u8], at: usize) -> f32 {
     sign * if exponent == 0 { fraction * 2f32.powi(-14) } else { (1.0 + fraction) * 2f32.powi(exponent - 15) }
 }
 
-/// Returns weight `j` of a block, as ggml's `dequantize_row` of the format.
+/// Returns weight `j` of a block, like ggml's `dequantize_row` of the format.
 fn weight(kind: Quantization, block: &[u8], j: usize) -> f32 {
     let nibble = |byte: u8, upper: bool| if upper { byte >> 4 } else { byte & 15 };
     // Formats with blocks of 32 weights.
@@ -47,8 +47,7 @@ fn weight(kind: Quantization, block: &[u8], j: usize) -> f32 {
     }
 }
 
-/// Returns blocks of arbitrary bytes except for their factors, which have several magnitudes, with subnormal ones and
-/// 0.
+/// Returns blocks of arbitrary bytes, except for their factors, which have several magnitudes, including subnormals and 0.
 fn blocks(kind: Quantization, count: usize) -> Vec<u8> {
     let noise = |i: usize| ((i as u32).wrapping_mul(2_654_435_761) >> 13) as u8;
     let mut data: Vec<u8> = (0..count * kind.block_bytes()).map(noise).collect();

@@ -9,10 +9,10 @@ use super::{
 };
 use crate::dispatch::{TASK, vectorized};
 
-/// Dequantizes blocks, with the roundings of GGML's own functions.
+/// Dequantizes blocks, with the same roundings as GGML's functions.
 ///
 /// # Panics
-/// If `blocks` is not the blocks of `out.len()` weights.
+/// If `blocks` does not consist of the blocks of `out.len()` weights.
 pub fn dequantize(kind: Quantization, blocks: &[u8], out: &mut [f32]) {
     let whole = out.len().is_multiple_of(kind.block_len()) && blocks.len() == kind.bytes(out.len());
     assert!(whole, "{} bytes of {kind} for {} weights", blocks.len(), out.len());
@@ -26,7 +26,7 @@ pub fn dequantize(kind: Quantization, blocks: &[u8], out: &mut [f32]) {
 }
 
 vectorized! {
-    /// As [`dequantize`], on this thread.
+    /// Like [`dequantize`], on this thread.
     fn unpack<_FUSED>(kind: Quantization, blocks: &[u8], out: &mut [f32]) {
         for_kind!(kind, unpack_for[](blocks, out));
     }
@@ -48,7 +48,7 @@ fn unpack_for<F: Format>(blocks: &[u8], out: &mut [f32]) {
             for strip in 0..F::STRIPS {
                 let codes = codes::<F>(unit, strip);
                 for at in parts(strip) {
-                    // A unit may lack whole blocks, and so whole parts.
+                    // A padded unit may lack whole blocks, and thus whole parts.
                     let first = F::first(at).min(out.len());
                     let Some(out) = out[first..].first_chunk_mut::<16>() else { continue };
                     let which = i * F::SCALES + F::scale(at);

@@ -1,9 +1,9 @@
-//! Fills vectors with the items of a random stream: in blocks, with vector instructions if the processor has them,
-//! and on the kernels' threads for long vectors.
+//! Fills vectors with the items of a random stream, in blocks: with vector instructions if the CPU has them, and on the
+//! kernels' threads for long vectors.
 
 use crate::{CpuCapability, for_chunks, threefry};
 
-/// A sequence of random items, each a function of its index alone.
+/// A sequence of random items, each a function of its index only.
 ///
 /// Implementations mark `item` and its callees `#[inline(always)]`, so that they are compiled with vector
 /// instructions inside the loops below.
@@ -11,18 +11,18 @@ pub(super) trait Stream: Sync {
     /// Type of the items.
     type Item: Copy + Default + Send;
 
-    /// The item at an index, given as two words, the high one first.
+    /// Returns the item at an index, which is two words, high word first.
     fn item(&self, counter: [u32; 2]) -> Self::Item;
 }
 
-/// Below this many items, waking threads costs more than it saves.
+/// Minimum number of items for which waking threads pays off.
 const PARALLEL_FROM: usize = 1 << 18;
 
-/// Items computed by one call of the loop over a block; small enough for the output to stay in the L1 cache, and for
-/// a 32-bit index.
+/// Number of items computed by one call of the loop over a block: small enough for the output to stay in the L1 cache, and
+/// for a 32-bit index.
 const BLOCK: usize = 1 << 12;
 
-/// Items of a thread's task: some blocks.
+/// Number of items of a thread's task: several blocks.
 const TASK: usize = 16 * BLOCK;
 
 /// Returns the first `n` items.
@@ -42,7 +42,7 @@ fn fill_from<S: Stream>(stream: &S, first: usize, items: &mut [S::Item]) {
         let first = (first + i * BLOCK) as u64;
         #[cfg(target_arch = "x86_64")]
         if CpuCapability::get() >= CpuCapability::Avx2 {
-            // SAFETY: `CpuCapability::get` returns this level only if the CPU has AVX2 and FMA, the function's features.
+            // SAFETY: `CpuCapability::get` returns this level only if the CPU has AVX2 and FMA, the features of the function.
             unsafe { fill_block_avx2(stream, first, block) };
             continue;
         }
@@ -56,7 +56,7 @@ fn fill_block_avx2<S: Stream>(stream: &S, first: u64, block: &mut [S::Item]) {
     fill_block(stream, first, block);
 }
 
-// 64-bit counters would halve the number of lanes, so the loop counts in 32 bits with carry.
+// 64-bit counters would halve the number of lanes, so the loop counts in 32 bits with a carry.
 #[inline(always)]
 fn fill_block<S: Stream>(stream: &S, first: u64, block: &mut [S::Item]) {
     let [high, low] = threefry::counter(first);

@@ -22,9 +22,9 @@ pub enum Distribution {
         #[serde(with = "crate::exact")]
         high: f32,
     },
-    /// Normal, of mean 0 and variance 1.
+    /// Normal with mean 0 and variance 1.
     Normal,
-    /// Normal, of mean 0 and variance 1, between two bounds.
+    /// Normal with mean 0 and variance 1, truncated to an interval.
     TruncatedNormal {
         /// Lower bound, in standard deviations.
         #[serde(with = "crate::exact")]
@@ -35,17 +35,17 @@ pub enum Distribution {
     },
     /// Standard Gumbel.
     Gumbel,
-    /// True with a probability.
+    /// True with probability `p`.
     Bernoulli {
-        /// The probability.
+        /// Probability of true.
         #[serde(with = "crate::exact")]
         p: f32,
     },
-    /// Integers from `low` to `high - 1`, all equally likely.
+    /// Integers from `low` to `high - 1`, with equal probabilities.
     Integers {
-        /// The least integer.
+        /// Smallest integer.
         low: i32,
-        /// One more than the largest integer.
+        /// Largest integer plus one.
         high: i32,
     },
 }
@@ -53,16 +53,16 @@ pub enum Distribution {
 /// Samples of a [`Distribution`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Samples {
-    /// Of distributions of real numbers.
+    /// Samples of floating-point distributions.
     Floats(Vec<f32>),
-    /// Of [`Distribution::Integers`].
+    /// Samples of [`Distribution::Integers`].
     Integers(Vec<i32>),
-    /// Of [`Distribution::Bernoulli`].
+    /// Samples of [`Distribution::Bernoulli`].
     Booleans(Vec<bool>),
 }
 
 impl Distribution {
-    /// Returns the first `n` samples of a key, whose high word comes first.
+    /// Returns the first `n` samples for a key (high word first).
     pub fn samples(self, key: [u32; 2], n: usize) -> Samples {
         match self {
             Self::Uniform { low, high } => Samples::Floats(uniform(key, n, low, high)),
@@ -75,41 +75,41 @@ impl Distribution {
     }
 }
 
-/// `n` words of 32 random bits.
+/// Returns `n` words of 32 random bits.
 pub fn bits(key: [u32; 2], n: usize) -> Vec<u32> {
     crate::random_bits(key, n)
 }
 
-/// `n` samples of the uniform distribution on `[low, high)`.
+/// Returns `n` samples of the uniform distribution on `[low, high)`.
 pub fn uniform(key: [u32; 2], n: usize, low: f32, high: f32) -> Vec<f32> {
     fill(&Uniform::new(key, low, high), n)
 }
 
-/// `n` Bernoulli samples, each true with probability `p`.
+/// Returns `n` Bernoulli samples, each true with probability `p`.
 pub fn bernoulli(key: [u32; 2], n: usize, p: f32) -> Vec<bool> {
     fill(&Bernoulli { uniform: Uniform::new(key, 0.0, 1.0), p }, n)
 }
 
-/// `n` samples of the standard normal distribution.
+/// Returns `n` samples of the standard normal distribution.
 pub fn normal(key: [u32; 2], n: usize) -> Vec<f32> {
     // The interval is open at both ends, where the inverse of erf is infinite.
     fill(&Normal { uniform: Uniform::new(key, (-1.0_f32).next_up(), 1.0) }, n)
 }
 
-/// `n` samples of the standard normal distribution truncated to `lower..upper`.
+/// Returns `n` samples of the standard normal distribution truncated to `lower..upper`.
 pub fn truncated_normal(key: [u32; 2], n: usize, lower: f32, upper: f32) -> Vec<f32> {
     let (low, high) = (erf(lower * FRAC_1_SQRT_2), erf(upper * FRAC_1_SQRT_2));
     let uniform = Uniform::new(key, low, high);
     fill(&TruncatedNormal { uniform, smallest: lower.next_up(), largest: upper.next_down() }, n)
 }
 
-/// `n` samples of the standard Gumbel distribution.
+/// Returns `n` samples of the standard Gumbel distribution.
 pub fn gumbel(key: [u32; 2], n: usize) -> Vec<f32> {
-    // The smallest normal number is the lower bound, since the logarithm of zero is infinite.
+    // The lower bound is the smallest normal number, because the logarithm of zero is infinite.
     fill(&Gumbel { uniform: Uniform::new(key, f32::MIN_POSITIVE, 1.0) }, n)
 }
 
-/// `n` integers from `low` to `high - 1`.
+/// Returns `n` integers from `low` to `high - 1`.
 pub fn integers(key: [u32; 2], n: usize, low: i32, high: i32) -> Vec<i32> {
     fill(&Integers::new(key, low, high), n)
 }

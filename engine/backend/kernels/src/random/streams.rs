@@ -93,7 +93,7 @@ impl Stream for Gumbel {
     }
 }
 
-/// Integers as remainders of 64 random bits, which makes the bias towards small ones negligible.
+/// Integers as remainders of 64 random bits, so that the bias towards small integers is negligible.
 pub(super) struct Integers {
     high_bits: [u32; 2],
     low_bits: [u32; 2],

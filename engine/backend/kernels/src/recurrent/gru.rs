@@ -9,25 +9,26 @@ use crate::{
 /// Position of a GRU's reset gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GruReset {
-    /// Applied to the product with the hidden state, as in `torch.nn.GRU`: `n = tanh(x_n + r (W_hn h + b_hn))`.
+    /// After the product with the state weights, as in `torch.nn.GRU`: `n = tanh(x_n + r (W_hn h + b_hn))`.
     After,
-    /// Applied to the hidden state: `n = tanh(x_n + W_hn (r h) + b_hn)`, as in Cho et al., 2014.
+    /// Before the product: `n = tanh(x_n + W_hn (r h) + b_hn)`, as in Cho et al., 2014.
     Before,
 }
 
 /// Runs a GRU layer over packed sequences, in one direction, as `torch.nn.GRU`.
 ///
-/// `b` is the number of sequences, `s` that of packed rows, `n` that of hidden units.
+/// `b` is the number of sequences, `s` the number of packed rows, `n` the number of hidden units.
 ///
-/// - `w_hh` `[3 n, n]`: the recurrent weights; gates in the order reset, update, new.
-/// - `b_hn` `[n]`: the recurrent bias of the new gate; the others are part of `gates`.
-/// - `gates` `[s, 3 n]`: the projected inputs with their biases; becomes the gates after their non-linearities.
-/// - `h` `[b, n]`: the states before the first step; becomes those after each sequence's last.
+/// - `w_hh` `[3 n, n]`: state weights; gates in the order reset, update, new.
+/// - `b_hn` `[n]`: state bias of the new gate; the other biases are part of `gates`.
+/// - `gates` `[s, 3 n]`: projected inputs with their biases; overwritten with the gates after their activations.
+/// - `h` `[b, n]`: initial states; overwritten with the states after each sequence's last step.
 /// - `output` `[s, n]`: receives the hidden states.
-/// - `saved` `[s, n]`: receives what [`gru_backward`](super::gru_backward) needs: `W_hn h + b_hn`, or `r h` for [`GruReset::Before`].
+/// - `saved` `[s, n]`: receives the residual of [`gru_backward`](super::gru_backward): `W_hn h + b_hn`, or `r h` for
+///   [`GruReset::Before`].
 ///
 /// # Panics
-/// If a slice has another size.
+/// If the size of a slice does not match.
 #[allow(clippy::too_many_arguments)]
 pub fn gru(
     steps: &Steps,
@@ -89,7 +90,7 @@ pub fn gru(
     });
 }
 
-// The loops are over arguments of a function that is not inlined, so that the compiler knows that they do not overlap.
+// The loops are over arguments of a function that is not inlined, so that the compiler knows that they do not alias.
 vectorized! {
     fn after_row<FUSED>(r: &mut [f32], z: &mut [f32], new: &mut [f32], hidden: &[f32], h: &[f32], output: &mut [f32]) {
         let n = output.len();

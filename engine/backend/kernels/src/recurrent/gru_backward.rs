@@ -8,16 +8,16 @@ use crate::{
 
 /// Computes the gradients of [`gru`](crate::gru).
 ///
-/// - `gates`, `saved`, `output`: as [`gru`](crate::gru) left them; `gates` becomes the gradient of the projected inputs;
-///   `saved` is used up.
-/// - `h0` `[b, n]`: the states before the first step.
-/// - `grad_output` `[s, n]`: the gradient of the output.
-/// - `grad_h` `[b, n]`: the gradient of the states after the last steps; becomes that of the states before the first.
-/// - `grad_w_hh` `[3 n, n]`: receives the gradient of the weights, if it is wanted.
+/// - `gates`, `saved`, `output`: the results of [`gru`](crate::gru); `gates` is overwritten with the gradient of the
+///   projected inputs, and `saved` is overwritten.
+/// - `h0` `[b, n]`: initial states.
+/// - `grad_output` `[s, n]`: gradient of the output.
+/// - `grad_h` `[b, n]`: gradient of the final states; overwritten with that of the initial states.
+/// - `grad_w_hh` `[3 n, n]`: receives the gradient of the weights, if `Some`.
 /// - `grad_b_hn` `[n]`: receives the gradient of the bias.
 ///
 /// # Panics
-/// If a slice has another size.
+/// If the size of a slice does not match.
 #[allow(clippy::too_many_arguments)]
 pub fn gru_backward(
     steps: &Steps,
@@ -88,7 +88,7 @@ pub fn gru_backward(
             }
         });
 
-        // The new gate's gradient reaches its weights through the reset gate, or its weights through a reset state.
+        // The gradient of the new gate's weights uses the gradient after the reset gate, or the state after it.
         let rows = steps.rows();
         let new = Matrix { data: &gates[2 * n..], rows, columns: n, stride: 3 * n, transposed: false };
         let (new, state) = match reset {
@@ -105,8 +105,8 @@ pub fn gru_backward(
 }
 
 vectorized! {
-    // Replaces the update and the new gate by their gradients, and `grad_h` by its part that goes straight to the
-    // previous state.
+    // Replaces the update gate and the new gate by their gradients, and `grad_h` by its direct contribution to the previous
+    // state.
     fn update_row<FUSED>(z: &mut [f32], new: &mut [f32], before: &[f32], grad_output: &[f32], grad_h: &mut [f32]) {
         let n = grad_h.len();
         let (z, new, before, grad_output) = (&mut z[..n], &mut new[..n], &before[..n], &grad_output[..n]);

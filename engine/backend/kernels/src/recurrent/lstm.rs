@@ -8,16 +8,16 @@ use crate::{
 
 /// Runs an LSTM layer over packed sequences, in one direction, as `torch.nn.LSTM`.
 ///
-/// `b` is the number of sequences, `s` that of packed rows, `n` that of hidden units.
+/// `b` is the number of sequences, `s` the number of packed rows, `n` the number of hidden units.
 ///
-/// - `w_hh` `[4 n, n]`: the recurrent weights; gates in the order input, forget, cell, output.
-/// - `gates` `[s, 4 n]`: the projected inputs with both biases; becomes the gates after their non-linearities.
-/// - `h`, `c` `[b, n]`: the states before the first step; become those after each sequence's last.
-/// - `output` `[s, n]`: receives the hidden states; its previous content is ignored.
-/// - `cells` `[s, n]`: receives the cell states, which [`lstm_backward`] needs.
+/// - `w_hh` `[4 n, n]`: state weights; gates in the order input, forget, cell, output.
+/// - `gates` `[s, 4 n]`: projected inputs with both biases; overwritten with the gates after their activations.
+/// - `h`, `c` `[b, n]`: initial states; overwritten with the states after each sequence's last step.
+/// - `output` `[s, n]`: receives the hidden states; its previous contents are ignored.
+/// - `cells` `[s, n]`: receives the cell states, a residual of [`lstm_backward`].
 ///
 /// # Panics
-/// If a slice has another size.
+/// If the size of a slice does not match.
 pub fn lstm(
     steps: &Steps,
     w_hh: &[f32],
@@ -55,16 +55,15 @@ pub fn lstm(
 
 /// Computes the gradients of [`lstm`].
 ///
-/// - `gates`, `output`, `cells`: as [`lstm`] left them; `gates` becomes the gradient of the projected inputs, the sum of
-///   whose rows is that of each bias.
-/// - `h0`, `c0` `[b, n]`: the states before the first step.
-/// - `grad_output` `[s, n]`: the gradient of the output.
-/// - `grad_h`, `grad_c` `[b, n]`: the gradients of the states after the last steps; become those of the states before the
-///   first.
-/// - `grad_w_hh` `[4 n, n]`: receives the gradient of the weights, if it is wanted.
+/// - `gates`, `output`, `cells`: the results of [`lstm`]; `gates` is overwritten with the gradient of the projected inputs,
+///   whose sum over the rows is the gradient of each bias.
+/// - `h0`, `c0` `[b, n]`: initial states.
+/// - `grad_output` `[s, n]`: gradient of the output.
+/// - `grad_h`, `grad_c` `[b, n]`: gradients of the final states; overwritten with those of the initial states.
+/// - `grad_w_hh` `[4 n, n]`: receives the gradient of the weights, if `Some`.
 ///
 /// # Panics
-/// If a slice has another size.
+/// If the size of a slice does not match.
 #[allow(clippy::too_many_arguments)]
 pub fn lstm_backward(
     steps: &Steps,
@@ -129,8 +128,8 @@ fn forward(n: usize, gates: &mut [f32], c: &mut [f32], h: &mut [f32]) {
     }
 }
 
-/// For all rows of a step, replaces the gates by their gradients, sets `grad_h` to 0, and replaces `grad_c` by that of
-/// the previous step.
+/// For all rows of a step: replaces the gates by their gradients, sets `grad_h` to 0, and replaces `grad_c` by the gradient
+/// of the previous cell state.
 fn backward(
     n: usize,
     gates: &mut [f32],
@@ -149,7 +148,7 @@ fn backward(
     }
 }
 
-// The loops are over arguments of a function that is not inlined, so that the compiler knows that they do not overlap.
+// The loops are over arguments of a function that is not inlined, so that the compiler knows that they do not alias.
 vectorized! {
     fn forward_row<FUSED>(
         i: &mut [f32], f: &mut [f32], g: &mut [f32], o: &mut [f32], c: &mut [f32], h: &mut [f32],

@@ -1,4 +1,4 @@
-//! Layers of recurrent networks over packed sequences: each layer is one call, forward or backward.
+//! Recurrent layers over packed sequences: each layer is one call, forward or backward.
 
 mod gru;
 mod gru_backward;

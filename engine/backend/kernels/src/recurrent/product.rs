@@ -1,4 +1,4 @@
-//! Product with the recurrent weights, computed at every step.
+//! Product with the state weights, computed at every step.
 
 use rayon::prelude::*;
 
@@ -9,18 +9,18 @@ use crate::{
     recurrent::steps::Steps,
 };
 
-/// Maximum number of rows beyond one in a step, summed over the steps, for which the weights are not packed but read
-/// once for each row. Packing them into panels, which are read once for all rows of a step, costs about as much as this
-/// number of reads.
+/// Maximum number of rows beyond the first of each step, summed over the steps, for which the weights are not packed but read
+/// once per row. Packing them into panels, which are read once for all rows of a step, costs about as much as this number of
+/// reads.
 const GEMV_ROWS: usize = 4;
 
 /// Division of a layer's work among threads.
 pub(crate) struct Plan {
-    /// Sequences of each task, which runs all steps alone.
+    /// Sequences of each task, which runs all steps independently.
     pub groups: Vec<std::ops::Range<usize>>,
-    /// If true, there is one group, and the threads share each of its products instead: then no thread reads all the
-    /// weights, but they wait for each other at every step. Does not depend on the number of threads, as shared
-    /// products are summed in another order.
+    /// If true, there is one group, and the threads share each of its products: then no thread reads all the weights, but the
+    /// threads synchronise at every step. Does not depend on the number of threads, because shared products have another
+    /// summation order.
     pub shared: bool,
 }
 
@@ -29,7 +29,7 @@ impl Plan {
     pub fn new(steps: &Steps, weights: usize) -> Self {
         let threads = rayon::current_num_threads();
         let batch = steps.batch();
-        // Waiting costs some microseconds. That is little if a step takes a hundred, and less than it saves if a step
+        // Synchronisation costs some microseconds. That is little if a step takes a hundred, and less than it saves if a step
         // has many weights and few rows.
         let long = batch * weights >= 1 << 26;
         let few = batch <= 6 && weights >= 1 << 18;
@@ -38,7 +38,7 @@ impl Plan {
         Self { groups: steps.groups(count), shared }
     }
 
-    /// Runs a task for each group, with the group's item of `tasks`.
+    /// Runs a task per group, with the group's item of `tasks`.
     pub fn run<T: Send>(&self, tasks: Vec<T>, run: impl Fn(T) + Sync + Send) {
         match tasks.len() {
             1 => tasks.into_iter().for_each(run),
@@ -47,7 +47,7 @@ impl Plan {
     }
 }
 
-/// A matrix `[depth, columns]` that is multiplied by rows repeatedly.
+/// A matrix `[depth, columns]` that is repeatedly multiplied by rows.
 pub(crate) struct Product<'a> {
     depth: usize,
     columns: usize,
@@ -61,22 +61,23 @@ enum Form<'a> {
 }
 
 impl<'a> Product<'a> {
-    /// Prepares for products with the rows of all steps.
+    /// Prepares the matrix for products with the rows of all steps.
     pub fn new(w: &'a [f32], depth: usize, columns: usize, layout: Layout, steps: &Steps, plan: &Plan) -> Self {
         let plain = steps.rows() - steps.len() <= GEMV_ROWS;
         let form = if plain { Form::Plain(w, layout) } else { Form::Packed(PackedB::new(w, depth, columns, layout)) };
         Self { depth, columns, shared: plan.shared, form }
     }
 
-    /// Adds the product of `rows` rows of `a` to `c`. The strides are elements from row to row.
+    /// Adds the product of `rows` rows of `a` to `c`. The strides are distances from one row to the next, in elements.
     pub fn add(&self, a: &[f32], a_stride: usize, rows: usize, c: &mut [f32], c_stride: usize) {
-        // A thread gets whole panels, and enough of them to be worth waking it.
+        // A thread gets whole panels, and enough of them to justify waking it.
         let panels = self.columns.div_ceil(NR);
         let most = (rows * self.depth * self.columns) >> 15;
         if !self.shared || most < 2 {
             return self.add_part(0, panels, a, a_stride, rows, c, c_stride);
         }
-        // On one thread too, the product is computed separately and then added, so that all numbers of threads agree.
+        // Even with one thread, the product is computed separately and then added, so that the results do not depend on the
+        // number of threads.
         let share = panels.div_ceil(rayon::current_num_threads().min(most));
         let stride = share * NR;
         let mut parts = vec![0.0; panels.div_ceil(share) * rows * stride];
@@ -122,14 +123,14 @@ impl<'a> Product<'a> {
     }
 }
 
-/// Lanes of a sum.
+/// Number of lanes of a sum.
 const LANES: usize = 8;
 
 vectorized! {
     /// Adds the dot product of `a` with each row of `w` to `c`.
     fn add_dots<FUSED>(w: &[f32], stride: usize, a: &[f32], c: &mut [f32]) {
-        // Written so that the sums stay in registers however the compiler unrolls and inlines: they are only indexed by
-        // constants, and no call sees their address.
+        // Written so that the sums stay in registers however the compiler unrolls and inlines: they are indexed only by
+        // constants, and no call takes their address.
         #[inline(always)]
         fn add<const FUSED: bool>(sum: [f32; LANES], w: &[f32; LANES], a: &[f32; LANES]) -> [f32; LANES] {
             let mut next = [0.0; LANES];
@@ -159,7 +160,7 @@ vectorized! {
         let (eights, others) = c.as_chunks_mut::<8>();
         let done = eights.len() * 8;
         for (i, c) in eights.iter_mut().enumerate() {
-            // Eight rows at once keep enough sums in flight.
+            // Eight rows at once keep enough accumulators busy.
             macro_rules! eight {
                 ($($number:literal $w:ident $rest:ident $sum:ident)*) => {
                     $(let ($w, $rest) = row(i * 8 + $number);)*

@@ -6,25 +6,25 @@ use crate::{
     recurrent::steps::Steps,
 };
 
-/// Non-linearity of a plain recurrent layer.
+/// Activation function of a plain recurrent layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RnnActivation {
-    /// The hyperbolic tangent.
+    /// Hyperbolic tangent.
     Tanh,
-    /// `max(x, 0)`
+    /// `max(x, 0)`.
     Relu,
 }
 
 /// Runs a plain recurrent layer over packed sequences, in one direction, as `torch.nn.RNN`: `h = f(x + W_hh h)`.
 ///
-/// `b` is the number of sequences, `s` that of packed rows, `n` that of hidden units.
+/// `b` is the number of sequences, `s` the number of packed rows, `n` the number of hidden units.
 ///
-/// - `w_hh` `[n, n]`: the recurrent weights.
-/// - `output` `[s, n]`: the projected inputs with both biases; becomes the hidden states.
-/// - `h` `[b, n]`: the states before the first step; becomes those after each sequence's last.
+/// - `w_hh` `[n, n]`: state weights.
+/// - `output` `[s, n]`: projected inputs with both biases; overwritten with the hidden states.
+/// - `h` `[b, n]`: initial states; overwritten with the states after each sequence's last step.
 ///
 /// # Panics
-/// If a slice has another size.
+/// If the size of a slice does not match.
 pub fn rnn(steps: &Steps, activation: RnnActivation, w_hh: &[f32], output: &mut [f32], h: &mut [f32]) {
     let Some(n) = steps.hidden(output.len(), w_hh.len(), 1) else { return };
     in_pool(|| {
@@ -47,14 +47,14 @@ pub fn rnn(steps: &Steps, activation: RnnActivation, w_hh: &[f32], output: &mut 
 
 /// Computes the gradients of [`rnn`].
 ///
-/// - `output`: as [`rnn`] left it.
-/// - `h0` `[b, n]`: the states before the first step.
-/// - `grad` `[s, n]`: the gradient of the output; becomes that of the projected inputs.
-/// - `grad_h` `[b, n]`: the gradient of the states after the last steps; becomes that of the states before the first.
-/// - `grad_w_hh` `[n, n]`: receives the gradient of the weights, if it is wanted.
+/// - `output`: the result of [`rnn`].
+/// - `h0` `[b, n]`: initial states.
+/// - `grad` `[s, n]`: gradient of the output; overwritten with that of the projected inputs.
+/// - `grad_h` `[b, n]`: gradient of the final states; overwritten with that of the initial states.
+/// - `grad_w_hh` `[n, n]`: receives the gradient of the weights, if `Some`.
 ///
 /// # Panics
-/// If a slice has another size.
+/// If the size of a slice does not match.
 #[allow(clippy::too_many_arguments)]
 pub fn rnn_backward(
     steps: &Steps,

@@ -5,7 +5,7 @@ use std::ops::Range;
 /// still active.
 #[derive(Clone, Debug)]
 pub struct Steps {
-    /// First packed row of each step, and the number of rows at the end.
+    /// First packed row of each step, followed by the total number of rows.
     offsets: Vec<usize>,
     reverse: bool,
 }
@@ -15,7 +15,7 @@ impl Steps {
     /// its own end.
     ///
     /// # Panics
-    /// If the numbers increase, or one is 0.
+    /// If the sizes increase, or a size is 0.
     pub fn new(batch_sizes: &[usize], reverse: bool) -> Self {
         let falling = batch_sizes.windows(2).all(|pair| pair[0] >= pair[1]);
         assert!(falling && !batch_sizes.contains(&0), "batch sizes are positive and never increase: {batch_sizes:?}");
@@ -46,8 +46,8 @@ impl Steps {
         self.len() == 0
     }
 
-    /// Returns the number of hidden units of a layer, given the sizes of its outputs and weights and its number of
-    /// gates; `None` if there is nothing to compute.
+    /// Returns the number of hidden units of a layer, from the sizes of its outputs and weights and its number of gates;
+    /// `None` if there is nothing to compute.
     pub(crate) fn hidden(&self, outputs: usize, weights: usize, gates: usize) -> Option<usize> {
         let hidden = outputs / self.rows().max(1);
         assert_eq!(outputs, hidden * self.rows(), "outputs are no rows");
@@ -72,9 +72,8 @@ impl Steps {
         start + group.start.min(size)..start + group.end.min(size)
     }
 
-    /// Returns the states of sequences `group` before a step, as parts of `packed`, which holds the states after each
-    /// step, and of `initial`, which holds those before the first one. The sequences that were active at the previous
-    /// step come first.
+    /// Returns the states of the sequences `group` before a step, as slices of `packed` (the states after each step) and of
+    /// `initial` (the states before the first step). The sequences that were active at the previous step come first.
     pub(crate) fn before<'a>(
         &self,
         step: usize,
@@ -102,7 +101,7 @@ impl Steps {
         out
     }
 
-    /// Divides the sequences into at most `count` groups with about as many rows each.
+    /// Divides the sequences into at most `count` groups with about equal numbers of rows.
     pub(crate) fn groups(&self, count: usize) -> Vec<Range<usize>> {
         let mut groups = Vec::new();
         let (mut start, mut taken, mut length) = (0, 0, self.len());

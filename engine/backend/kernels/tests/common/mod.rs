@@ -1,4 +1,4 @@
-//! Recurrent layers in f64, one sequence after another, by the formulas of PyTorch's documentation.
+//! Recurrent layers in f64, one sequence at a time, by the formulas of PyTorch's documentation.
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
@@ -26,7 +26,7 @@ pub struct Case {
     pub reverse: bool,
 }
 
-/// x, h0, c0, w, b_hn; also used for their gradients.
+/// x, h0, c0, w, b_hn, or their gradients.
 pub type Inputs = [Vec<f64>; 5];
 
 impl Case {
@@ -40,7 +40,7 @@ impl Case {
         [rows * g * n, batch * n, batch * n, g * n * n, n]
     }
 
-    /// Returns the output of the packed rows, and the last states.
+    /// Returns the output of the packed rows, and the final states.
     pub fn forward(&self, [x, h0, c0, w, b]: &Inputs) -> [Vec<f64>; 3] {
         let (n, wide) = (self.n, self.n * self.kind.gates());
         let sizes = self.sizes();
@@ -85,7 +85,7 @@ impl Case {
     }
 }
 
-/// Returns numbers between -1 and 1 that f32 represents exactly.
+/// Returns values between -1 and 1 that f32 represents exactly.
 pub fn values(len: usize, seed: u64) -> Vec<f64> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let next = || {

@@ -1,4 +1,4 @@
-//! Attention of a few queries, as in decoding, in one launch without scores in memory.
+//! Attention of a few queries, as in decoding, in one launch. The scores are not materialised.
 
 use burn::tensor::{DType, Shape, Tensor, TensorMetadata};
 use burn_cubecl::{CubeRuntime, tensor::CubeTensor};
@@ -13,12 +13,12 @@ use super::{
 };
 use crate::ops::{Attention, Values};
 
-/// Maximum number of queries of a head for this kernel. Each query reads all keys and values.
+/// Maximum number of queries per head for this kernel. Each query reads all keys and values.
 const MOST_QUERIES: usize = 8;
 const UNITS: usize = 256;
 
-/// One cube per query. It processes the visible keys 256 at a time: it computes their scores, updates the running
-/// maximum and the sum of exponentials, and adds their values. Each unit accumulates one component for some of the
+/// One cube per query, which processes the visible keys in blocks of 256: it computes their scores, updates the running
+/// maximum and the sum of exponentials, and accumulates their values. Each unit accumulates one component for some of the
 /// keys.
 #[cube(launch_unchecked, address_type = "dynamic")]
 #[allow(clippy::collapsible_if)] // one is taken when the kernel is generated, the other when it runs
@@ -120,13 +120,13 @@ fn attention_kernel<X: Float, M: Int, P: Int, L: Int>(
         for j in 0..slices {
             all += shared[j * head_dim + unit];
         }
-        // The output of a query that sees no key is 0.
+        // A fully masked query gives 0.
         let divisor = select(sum > 0.0f32, sum, 1.0f32);
         y[((b * t + i) * n_head + head) * head_dim + unit] = X::cast_from(all / divisor);
     }
 }
 
-/// Parameters of attention.
+/// Options of the kernel.
 #[derive(Clone, Copy)]
 struct Options {
     scale: f32,
@@ -144,18 +144,18 @@ fn launch<R: CubeRuntime>(inputs: Vec<CubeTensor<R>>, options: Options) -> CubeT
     let shape = q.shape();
     let [b, n_head, t, head_dim] = [0, 1, 2, 3].map(|i| shape[i]);
     let (n_kv_head, s) = (k.meta.shape()[1], k.meta.shape()[2]);
-    // Positions before heads in memory, as the layer uses it, so that nothing is copied there.
+    // The head axis follows the positions in memory, as the layer uses the output, so that the layer copies nothing.
     let mut y = empty(&q, [b, t, n_head, head_dim], q.dtype);
     let [mask_batch, mask_head, mask_position, mask_number] = mask.as_ref().map_or([0; 4], |mask| {
         let (shape, strides) = (mask.meta.shape(), mask.meta.strides());
-        // An axis of one element is broadcast.
+        // An axis of size 1 is broadcast.
         [0, 1, 2, 3].map(|i| if shape[i] == 1 { 0 } else { strides[i] })
     });
-    // Without a mask another array is passed in its place, and is not read.
+    // Without a mask another array is passed as a placeholder, and is not read.
     let (m, m_type) = mask.as_ref().map_or((&q, DType::U32.into()), |mask| (mask, mask.dtype.into()));
-    // SAFETY: the indices of batches, heads, positions and components are below the sizes of the arrays that they
-    // index, where the heads of keys and values are fewer by the size of a group. Padding and lengths have an element
-    // for each sequence, if they are read. The output has an element for each component of each query.
+    // SAFETY: batch, head, position and component indices are below the sizes of the indexed arrays; the head index of keys
+    // and values is divided by the group size. Padding and lengths have one element per sequence if they are read. The
+    // output has an element for each component of each query.
     unsafe {
         attention_kernel::launch_unchecked(
             &q.client,
@@ -190,13 +190,13 @@ fn launch<R: CubeRuntime>(inputs: Vec<CubeTensor<R>>, options: Options) -> CubeT
     y
 }
 
-/// Returns true for the sizes that this module supports.
+/// Returns true for sizes that this kernel supports.
 pub(super) fn is_small(q: &Shape, k: &Shape, causal: bool) -> bool {
     let ([t, s], head_dim) = ([q[2], k[2]], q[3]);
     (1..=MOST_QUERIES).contains(&t) && (1..=UNITS).contains(&head_dim) && s > 0 && (!causal || t <= s)
 }
 
-/// Computes `softmax(q k^T * scale) v` of a few queries, without dropout.
+/// Computes `softmax(q k^T * scale) v` for a few queries, without dropout.
 pub(super) fn attention<R: CubeRuntime, B: Fusing<R>>(attention: Attention, mut values: Values<B>) -> Lazy<R> {
     let (q, s, dtype) = (values.shape(0), values.shape(1)[2], values.dtype(0));
     let counts = [3, 4].map(|i| values.take_optional_int::<1>(i).map(Tensor::into_primitive));

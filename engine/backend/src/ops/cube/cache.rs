@@ -1,4 +1,4 @@
-//! Key-value cache. Keys and values are written in place in one launch, and the visible part is not copied.
+//! Key-value cache: keys and values are written in place in one launch, and the visible part is a view.
 
 use burn::tensor::TensorMetadata;
 use burn_cubecl::{CubeRuntime, tensor::CubeTensor};
@@ -51,13 +51,13 @@ fn write<R: CubeRuntime>(
     at: usize,
     seen: Range<usize>,
 ) -> [CubeTensor<R>; 4] {
-    // A tensor that is shared or overlaps with itself is copied before it is written.
+    // A tensor that is shared or overlaps itself is copied before it is written.
     let own = |x: CubeTensor<R>| if x.can_mut() && x.is_nonoverlapping() { x } else { x.copy() };
     let (keys, values) = (own(keys), own(values));
     let shape = new_keys.shape();
     let count = shape.num_elements();
     // SAFETY: each new element is read by its strides and written to an element of the buffers, which have room for `t`
-    // positions from `at` on.
+    // positions from `at` on, as `append` asserts.
     unsafe {
         append_kernel::launch_unchecked(
             &keys.client,

@@ -1,4 +1,4 @@
-//! Splitting a tensor along an axis, without a copy if the device allows it, and joining the parts in one launch.
+//! Splitting a tensor along an axis, without a copy if the device supports the offsets, and joining parts in one launch.
 
 use burn::tensor::TensorMetadata;
 use burn_cubecl::{CubeRuntime, tensor::CubeTensor};
@@ -23,7 +23,7 @@ pub(super) fn chunk<R: CubeRuntime>(x: Lazy<R>, count: usize, axis: usize) -> Ve
     })
 }
 
-/// Each unit copies `span` adjacent elements of the last axis of the result, for which it divides once.
+/// Each unit copies `span` adjacent elements of the last axis, so that it decodes its index only once.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn join_kernel<X: Numeric>(
     parts: &Sequence<Tensor<X>>,
@@ -71,9 +71,9 @@ fn join<R: CubeRuntime>(parts: Vec<CubeTensor<R>>, axis: usize) -> CubeTensor<R>
     let last = parts[0].shape()[rank - 1];
     let span = [4, 2].into_iter().find(|span| last.is_multiple_of(*span)).unwrap_or(1);
     let address = addresses(&parts.iter().chain([&joined]).collect::<Vec<_>>());
-    // SAFETY: the parts have one shape, and the result is contiguous with that shape, times the number of parts along
-    // the axis. Each unit reads an element within a part's shape by the part's strides, and those that
-    // follow along the last axis of the same part, whose size is a multiple of the span.
+    // SAFETY: the parts have one shape. The result is contiguous and has that shape, with the axis multiplied by the number
+    // of parts. Each unit reads an element within a part's shape by the part's strides, and the following elements along
+    // the last axis of the same part, whose size is a multiple of the span.
     unsafe {
         join_kernel::launch_unchecked(
             &joined.client,
@@ -92,7 +92,7 @@ fn join<R: CubeRuntime>(parts: Vec<CubeTensor<R>>, axis: usize) -> CubeTensor<R>
     joined
 }
 
-/// Maximum number of parts that [`unchunk`] joins in one launch, given by the device with the fewest bindings.
+/// Maximum number of parts that [`unchunk`] joins in one launch, limited by the device with the fewest bindings.
 pub(super) const MOST_PARTS: usize = 4;
 
 /// See [`Concat`](crate::ops::Concat).

@@ -1,7 +1,7 @@
-//! Sums over the rows of a matrix, as in the gradients of a bias and of a norm's weight.
+//! Sums over the rows of a matrix, for the gradients of a bias and of a norm's weight.
 //!
-//! The rows are divided into parts, so that there are cubes for the whole device where a matrix has few columns. A second
-//! launch adds the parts up.
+//! The rows are divided into parts, so that a matrix with few columns still occupies the whole device. A second launch sums
+//! the parts.
 
 use burn::tensor::{DType, TensorMetadata};
 use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
@@ -12,15 +12,15 @@ use super::{
     tensor::{addresses, array, cubes, empty},
 };
 
-/// Columns of a cube, which adjacent units read.
+/// Columns per cube, read by adjacent units.
 const COLUMNS: usize = 32;
 const UNITS: usize = 256;
-/// Cubes that keep a large device busy.
+/// Number of cubes that occupies a large device.
 const CUBES: usize = 1024;
-/// Rows of a part, at least.
+/// Minimum number of rows per part.
 const ROWS: usize = 64;
 
-/// Sums of a matrix's columns over a part of the rows, and if `normal`, of their products with the normal rows of `x`.
+/// Sums a matrix's columns over a part of the rows and, if `normal`, their products with the normalised rows of `x`.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn column_sums_kernel<X: Float, G: Float, S: Float>(
     x: &Array<X>,
@@ -76,7 +76,8 @@ fn column_sums_kernel<X: Float, G: Float, S: Float>(
     }
 }
 
-/// Returns the sums of `part_rows` rows each, and of the products with the normal rows of `norm`, a matrix and its statistics.
+/// Returns the sums of `part_rows` rows each, and of the products with the normalised rows of `norm`, a matrix and its
+/// statistics.
 fn parts<R: CubeRuntime>(
     grad: &CubeTensor<R>,
     norm: Option<[&CubeTensor<R>; 2]>,
@@ -89,9 +90,9 @@ fn parts<R: CubeRuntime>(
     let sums = empty(grad, [count, size], dtype);
     let products = if norm.is_some() { empty(grad, [count, size], dtype) } else { sums.clone() };
     let [x, stats] = norm.unwrap_or([grad; 2]);
-    // SAFETY: all tensors are contiguous. Rows and columns are below those of the gradient, which `x` shares; there is a pair
-    // of statistics for each row, and there are as many parts as were allocated. `x`, `stats` and `products` are not reached
-    // where there is no norm.
+    // SAFETY: all tensors are contiguous. Row and column indices are below those of the gradient, whose shape `x` has.
+    // There is a pair of statistics per row, and an output row per part. Without a norm, `x`, `stats` and `products` are
+    // not accessed.
     unsafe {
         column_sums_kernel::launch_unchecked(
             &grad.client,
@@ -115,13 +116,13 @@ fn parts<R: CubeRuntime>(
     [products, sums]
 }
 
-/// Rows of a part.
+/// Number of rows per part.
 fn rows_of_a_part(rows: usize, size: usize) -> usize {
     let wanted = (CUBES / size.div_ceil(COLUMNS).max(1)).max(1);
     rows.div_ceil(wanted).max(ROWS)
 }
 
-/// All rows in one part.
+/// Sums all rows as a single part.
 fn total<R: CubeRuntime>(parts_of: &CubeTensor<R>, dtype: DType) -> CubeTensor<R> {
     let shape = parts_of.shape();
     let [_, mut sums] = parts(parts_of, None, shape[0].max(1), dtype);
@@ -147,14 +148,14 @@ fn norm_sums<R: CubeRuntime>(inputs: [CubeTensor<R>; 3], dtype: DType) -> [CubeT
         .map(|of_parts| total(&of_parts, dtype))
 }
 
-/// Returns the sums over the rows of `[rows, size]`, `[size]`. They are in f32 until they are rounded to the type.
+/// Returns the sums over the rows of `[rows, size]`, `[size]`. Sums are accumulated in f32 and rounded to the dtype.
 pub(super) fn column_sums<R: CubeRuntime>(grad: Lazy<R>, dtype: DType) -> Lazy<R> {
     let output = [([grad.shape()[1]].into(), dtype)];
     let [y] = register("grove_column_sums", [grad], output, move |[grad]| [sums(grad, dtype)]);
     y
 }
 
-/// Returns the gradients of a norm's weight and bias, `[size]`, of rows `x`, their statistics and the gradient.
+/// Returns the gradients of a norm's weight and bias, `[size]`, from the rows `x`, their statistics and the gradient.
 pub(super) fn norm_column_sums<R: CubeRuntime>(inputs: [Lazy<R>; 3], dtype: DType) -> [Lazy<R>; 2] {
     let size = inputs[0].shape()[1];
     let outputs = [(); 2].map(|()| ([size].into(), dtype));

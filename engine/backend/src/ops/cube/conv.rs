@@ -1,7 +1,7 @@
-//! Convolutions as matrix products by im2col: the elements that the kernel sees at a position are a row.
+//! Convolutions as matrix products by im2col: each row holds the elements of one window.
 //!
-//! Of 16 bits too: some of Burn 0.21's own kernels for convolutions add up in the tensors' type (`conv2d_direct`), which is wrong
-//! in the second digit for a sum of 4,608 values of f16. The products here add up in f32.
+//! Also for 16-bit dtypes: some of Burn 0.21's convolution kernels (`conv2d_direct`) accumulate in the tensor's dtype,
+//! which makes the second digit wrong for a sum of 4,608 f16 values. The products here accumulate in f32.
 
 use burn::tensor::{Tensor, TensorMetadata};
 use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
@@ -23,15 +23,15 @@ use crate::{
 
 const UNITS: usize = 256;
 
-/// Maximum number of elements of the rows of one pass: 512 MiB in f32.
+/// Maximum number of im2col elements per pass: 512 MiB in f32.
 const MOST_ELEMENTS: usize = 1 << 27;
 
-/// Number of tiles that gives each of a GPU's multiprocessors several. A gradient of weights is computed as a sum of as
-/// many products.
+/// Number of tiles that gives each multiprocessor of a GPU several. A weight gradient is split into partial sums to reach
+/// this number.
 const TILES: usize = 512;
 const TILE: usize = 64;
 
-/// Sizes of a convolution: of one group's channels, the images, the output and the kernel.
+/// Sizes of a convolution; `channels` are those of one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Conv {
     options: Conv2dOptions,
@@ -57,13 +57,13 @@ impl Conv {
         self.kernel[0] * self.kernel[1] * self.channels
     }
 
-    /// Returns the number of images whose rows are held at once.
+    /// Returns the number of images whose im2col rows are in memory at once.
     fn images_at_once(&self) -> usize {
         let of_one = self.output[0] * self.output[1] * self.columns() * self.options.groups;
         (MOST_ELEMENTS / of_one.max(1)).clamp(1, self.images.max(1))
     }
 
-    /// Returns true if the rows are the pixels.
+    /// Returns true if the im2col rows are the pixels themselves.
     fn is_pointwise(&self) -> bool {
         self.options == Conv2dOptions::default() && self.kernel == [1, 1]
     }
@@ -118,7 +118,7 @@ struct ImageStrides {
     column: usize,
 }
 
-/// im2col: each unit writes one element of the rows. The matrices are row-major if `by_rows`, otherwise column-major.
+/// im2col: each unit writes one element. The matrices are row-major if `by_rows`, otherwise column-major.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn unfold_kernel<F: Float>(
     x: &Array<F>,
@@ -162,8 +162,8 @@ fn unfold_kernel<F: Float>(
     rows[i] = value;
 }
 
-/// col2im: each pixel of each channel sums the elements of the rows that belong to it. Channels are adjacent in memory.
-#[allow(clippy::manual_is_multiple_of)] // not known to kernels
+/// col2im: each unit sums the im2col elements of one pixel of one channel. Channels are adjacent in memory.
+#[allow(clippy::manual_is_multiple_of)] // the method does not exist in kernels
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn fold_kernel<F: Float>(
     rows: &Array<F>,
@@ -208,7 +208,7 @@ fn fold_kernel<F: Float>(
     x[i] = F::cast_from(sum);
 }
 
-/// im2col: returns `[b, c, h, w]` as rows, `[parts * groups, rows / parts, kh * kw * c / groups]`.
+/// im2col: converts `[b, c, h, w]` to rows, `[parts * groups, rows / parts, kh * kw * c / groups]`.
 fn unfolded<R: CubeRuntime>(mut x: CubeTensor<R>, conv: &Conv, parts: usize) -> CubeTensor<R> {
     let groups = conv.options.groups;
     let (rows, columns) = (conv.rows() / parts, conv.columns());
@@ -225,8 +225,7 @@ fn unfolded<R: CubeRuntime>(mut x: CubeTensor<R>, conv: &Conv, parts: usize) -> 
         *out.meta = Metadata::new(shape, [rows * columns, 1, rows]);
     }
     let count = shape.iter().product();
-    // SAFETY: each element of the rows has a unit, and the element of the image that it reads is within the image, by
-    // its strides.
+    // SAFETY: each element of the rows has a unit. A unit reads only elements within the image, by the image's strides.
     unsafe {
         unfold_kernel::launch_unchecked(
             &x.client,
@@ -247,8 +246,7 @@ fn unfolded<R: CubeRuntime>(mut x: CubeTensor<R>, conv: &Conv, parts: usize) -> 
     out
 }
 
-/// col2im: returns the sums of the elements that belong to each pixel, `[b, c, h, w]`, of rows
-/// `[groups, rows, kh * kw * c / groups]`.
+/// col2im: sums the elements of rows `[groups, rows, kh * kw * c / groups]` that belong to each pixel, `[b, c, h, w]`.
 fn folded<R: CubeRuntime>(rows: CubeTensor<R>, conv: &Conv) -> CubeTensor<R> {
     let rows = into_contiguous(rows);
     let ([height, width], channels) = (conv.size, conv.channels * conv.options.groups);
@@ -256,7 +254,7 @@ fn folded<R: CubeRuntime>(rows: CubeTensor<R>, conv: &Conv) -> CubeTensor<R> {
     let mut x = empty(&rows, shape, rows.dtype);
     *x.meta = Metadata::new(shape, [height * width * channels, 1, width * channels, channels]);
     let count = shape.iter().product();
-    // SAFETY: each pixel of each channel has a unit, and reads only positions of the output, which have rows.
+    // SAFETY: each pixel of each channel has a unit, which reads only rows of existing output pixels.
     unsafe {
         fold_kernel::launch_unchecked(
             &x.client,
@@ -289,20 +287,20 @@ fn fold<R: CubeRuntime>(rows: Lazy<R>, conv: Conv) -> Lazy<R> {
     x
 }
 
-/// Reshapes a tensor to more axes. Burn 0.21 gives a view of a strided tensor wrong strides if the last axis has one element
-/// (`split_strides` of burn-std), as with a group for each channel: such a tensor is copied first.
+/// Reshapes a tensor to more axes. In Burn 0.21 a view of a strided tensor gets wrong strides if the last axis has size 1
+/// (`split_strides` of burn-std), as in depthwise convolutions: such a tensor is copied first.
 fn with_more_axes<B: Backend, const D: usize, const E: usize>(x: Tensor<B, D>, shape: [usize; E]) -> Tensor<B, E> {
     let count = x.shape().num_elements();
     if x.dims()[D - 1] == 1 { x.reshape([count]).reshape(shape) } else { x.reshape(shape) }
 }
 
-/// Returns the weight `[o, c / groups, kh, kw]` as matrices `[groups, o / groups, kh * kw * c / groups]`.
+/// Reshapes the weight `[o, c / groups, kh, kw]` to matrices `[groups, o / groups, kh * kw * c / groups]`.
 fn matrices<B: Backend>(weight: Tensor<B, 4>, conv: &Conv) -> Tensor<B, 3> {
     let (groups, out) = (conv.options.groups, weight.dims()[0]);
     weight.permute([0, 2, 3, 1]).reshape([groups, out / groups, conv.columns()])
 }
 
-/// Returns a tensor of the output's shape, `[b, o, h', w']`, as `[groups, rows, o / groups]`.
+/// Reshapes a tensor of the output's shape, `[b, o, h', w']`, to `[groups, rows, o / groups]`.
 fn positions<B: Backend>(y: Tensor<B, 4>, conv: &Conv) -> Tensor<B, 3> {
     let (groups, out) = (conv.options.groups, y.dims()[1]);
     let y = y.permute([0, 2, 3, 1]);
@@ -312,7 +310,7 @@ fn positions<B: Backend>(y: Tensor<B, 4>, conv: &Conv) -> Tensor<B, 3> {
     y.reshape([conv.rows(), groups, out / groups]).swap_dims(0, 1)
 }
 
-/// Splits the batch into pieces of images whose rows fit into memory.
+/// Splits the batch so that the im2col rows of each piece fit into memory.
 fn pieces<B: Backend>(x: &Tensor<B, 4>, conv: &Conv) -> Vec<(Conv, Tensor<B, 4>, usize)> {
     let each = conv.images_at_once();
     let starts = (0..conv.images).step_by(each);
@@ -329,7 +327,7 @@ fn joined<B: Backend>(mut pieces: Vec<Tensor<B, 4>>) -> Tensor<B, 4> {
     if pieces.len() == 1 { pieces.remove(0) } else { Tensor::cat(pieces, 0) }
 }
 
-/// Returns true for convolutions that must not be left to Burn's choice of kernels.
+/// Returns true if Burn's choice of kernels must not be used.
 pub(super) fn takes<R: CubeRuntime>(x: &Lazy<R>) -> bool {
     must_stay_f32(x) || is_half(x.dtype())
 }
@@ -352,13 +350,13 @@ where
     primitive(joined(outputs.collect()))
 }
 
-/// Returns true for convolutions that Burn may compute as a product that is [ours](super::matmul::takes).
+/// Returns true for convolutions that Burn may compute as a product that [must use our kernels](super::matmul::takes).
 pub(super) fn is_product<R: CubeRuntime>(x: &Lazy<R>, weight: &Lazy<R>, options: Conv2dOptions) -> bool {
     let conv = Conv::new(&x.shape(), &weight.shape(), options);
     conv.is_pointwise() && super::matmul::takes(x, [conv.rows(), conv.channels, weight.shape()[0]])
 }
 
-/// Convolution with a kernel of one pixel, as a product. Of any type.
+/// Computes a convolution with a 1x1 kernel as a matrix product, in any dtype.
 pub(super) fn pointwise<B, R>(x: Lazy<R>, weight: Lazy<R>) -> Lazy<R>
 where
     B: Backend<FloatTensorPrimitive = Lazy<R>>,
@@ -385,7 +383,7 @@ where
     joined(inputs.collect())
 }
 
-/// Returns the gradient of the weight. A sum over all positions that gives few tiles is computed in parts.
+/// Returns the gradient of the weight. If there are few tiles, the sum over all output pixels is computed in parts.
 fn weight_gradient<B, R>(x: &Tensor<B, 4>, grad: &Tensor<B, 4>, conv: &Conv) -> Tensor<B, 4>
 where
     B: Backend<FloatTensorPrimitive = Lazy<R>>,

@@ -1,4 +1,4 @@
-//! Matrix products by cuBLAS, where it is found.
+//! Matrix products with cuBLAS, if it is available.
 
 use burn::tensor::DType;
 use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
@@ -28,17 +28,17 @@ use crate::device::cublas::{self, Cublas, Matrices, Product};
 type Server = <CudaRuntime as Runtime>::Server;
 type Compiler = <CudaRuntime as Runtime>::Compiler;
 
-/// Calls of cuBLAS for one product, at most, where the axes of the batch cannot be joined, as those of attention's heads.
+/// Maximum number of cuBLAS calls for one product whose batch axes cannot be joined, such as that of attention heads.
 const MOST_CALLS: usize = 16;
 
 static LEFT_OUT: AtomicBool = AtomicBool::new(false);
 
-/// Leaves cuBLAS out from now on, for tests of other kernels.
+/// Disables cuBLAS from now on, for tests of other kernels.
 pub(super) fn leave_out() {
     LEFT_OUT.store(true, Ordering::Relaxed);
 }
 
-/// cuBLAS on a device of a runtime, if it multiplies elements of a type there.
+/// Returns cuBLAS for a device of a runtime, if it supports an element type there.
 pub(super) fn on_device<R: CubeRuntime>(device: &R::Device, dtype: DType) -> Option<Arc<Cublas>> {
     let is_cuda = (device as &dyn Any).is::<<CudaRuntime as Runtime>::Device>();
     if !is_cuda || LEFT_OUT.load(Ordering::Relaxed) {
@@ -47,9 +47,9 @@ pub(super) fn on_device<R: CubeRuntime>(device: &R::Device, dtype: DType) -> Opt
     cublas::on_device(device.to_id().index_id as usize, dtype)
 }
 
-/// Computes the product of `[.., m, k]` and `[.., k, n]` into a contiguous `[.., m, n]`. An axis before the last two may
-/// be 1 in one factor. Factors of f32 may be rounded to TF32 if `may_round`. False if the sizes are beyond cuBLAS's, and
-/// nothing was computed.
+/// Multiplies `[.., m, k]` and `[.., k, n]` into a contiguous `[.., m, n]`. A batch axis may be 1 in one operand. f32
+/// operands may be rounded to TF32 if `may_round`. Returns false, without computing anything, if a size exceeds cuBLAS's
+/// integers.
 pub(super) fn multiply<R: CubeRuntime>(
     cublas: &Arc<Cublas>,
     lhs: &CubeTensor<R>,
@@ -76,17 +76,17 @@ pub(super) fn multiply<R: CubeRuntime>(
     let cublas = cublas.clone();
     DeviceHandle::<Server>::new(out.device.to_id()).submit(move |server| {
         if let Err(reason) = start(server, &cublas, product, handles) {
-            // The server reports the error when something is read, as it does for a kernel that does not start.
+            // The server reports the error at the next read, as for a kernel that fails to launch.
             let kernel = Box::new(Failed { reason });
             let (count, arguments) = (CubeCount::new_single(), KernelArguments::new());
-            // SAFETY: there is no kernel that could read or write.
+            // SAFETY: the kernel fails to compile, so nothing is read or written.
             unsafe { server.launch(kernel, count, arguments, ExecutionMode::Unchecked, StreamId::current()) }
         }
     });
     true
 }
 
-/// Sizes as cuBLAS takes them.
+/// Converts sizes to cuBLAS's integers.
 fn small<const N: usize>(sizes: [usize; N]) -> Option<[c_int; N]> {
     let mut converted = [0; N];
     for (converted, size) in converted.iter_mut().zip(sizes) {
@@ -95,8 +95,8 @@ fn small<const N: usize>(sizes: [usize; N]) -> Option<[c_int; N]> {
     Some(converted)
 }
 
-/// A factor's matrices, with an address to be filled in, and the tensor that holds them: a copy if cuBLAS cannot read them
-/// where they are. `None` if a size is beyond cuBLAS's.
+/// Returns the layout of an operand, without its address, and the tensor that holds it: a copy if cuBLAS cannot read the
+/// operand in place. `None` if a size exceeds cuBLAS's integers.
 fn factor<R: CubeRuntime>(x: &CubeTensor<R>, batch: &[usize], outer: usize) -> Option<(CubeTensor<R>, Matrices)> {
     let in_place = matrices(x.meta.shape(), x.meta.strides(), batch, outer);
     if let Some(found) = in_place {
@@ -107,14 +107,14 @@ fn factor<R: CubeRuntime>(x: &CubeTensor<R>, batch: &[usize], outer: usize) -> O
     Some((x, found))
 }
 
-/// The layout of matrices `[.., rows, columns]`, repeated along axes of `batch` where they have one, in a call for each
-/// element of the `outer` first axes, 0 or 1; `None` if cuBLAS does not know such a layout.
+/// Returns the layout of matrices `[.., rows, columns]`, broadcast along axes of `batch`, with one call per element of the
+/// first `outer` axes (0 or 1). `None` if cuBLAS does not support the layout.
 fn matrices(shape: &[usize], strides: &[usize], batch: &[usize], outer: usize) -> Option<Matrices> {
     let d = batch.len();
     let repeated: Vec<usize> = (0..d).map(|axis| if shape[axis] == 1 { 0 } else { strides[axis] }).collect();
     let (_, batch_stride) = joined(&batch[outer..], &repeated[outer..])?;
     let call_stride: usize = repeated[..outer].iter().sum();
-    // A stride along an axis of one element means nothing.
+    // The stride of an axis of size 1 is arbitrary.
     let stride = |axis: usize, least: usize| if shape[axis] == 1 { least } else { strides[axis] };
     let (rows, columns) = (shape[d], shape[d + 1]);
     let by_rows = stride(d + 1, 1) == 1 && stride(d, columns) >= columns;
@@ -133,7 +133,7 @@ fn matrices(shape: &[usize], strides: &[usize], batch: &[usize], outer: usize) -
     })
 }
 
-/// Starts a product on the thread of the device's server, where everything is started in order.
+/// Starts a product on the thread of the device's server, which preserves the order of all work.
 fn start(server: &mut Server, cublas: &Cublas, mut product: Product, handles: [Handle; 3]) -> Result<(), String> {
     let stream = StreamId::current();
     let mut held = Vec::new();
@@ -142,12 +142,12 @@ fn start(server: &mut Server, cublas: &Cublas, mut product: Product, handles: [H
         matrices.address = memory.resource().ptr;
         held.push(memory);
     }
-    // SAFETY: the addresses are those of the tensors, whose layouts were read from them. Their memory may be given to later
-    // work, which comes after the product.
+    // SAFETY: the addresses and layouts are those of the tensors. Their memory may be reused only by later work, which runs
+    // after the product.
     unsafe { cublas.multiply(&product) }
 }
 
-/// What stands in place of a product that was refused: a kernel that does not compile, for a reason.
+/// Placeholder for a failed product: a kernel whose compilation fails with the reason.
 struct Failed {
     reason: String,
 }

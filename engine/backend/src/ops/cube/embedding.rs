@@ -1,4 +1,4 @@
-//! The gradient of a table of which some rows were taken: one cube for each row that occurs.
+//! Gradient of an embedding table: one cube per position, of which the first one of each index writes a row.
 
 use burn::tensor::TensorMetadata;
 use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
@@ -10,11 +10,11 @@ use super::{
     tensor::{addresses, array, cubes, owned, units_for},
 };
 
-/// Positions that are looked through for an index at once.
+/// Number of positions that are searched for an index at once.
 const CHUNK: usize = 2048;
 
-/// The cube of the first position of an index adds up the gradients of all its positions, in their order, and the cubes of
-/// the others end.
+/// The cube of the first position of an index sums the gradients of all positions of that index, in order. The other cubes
+/// of the index exit.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn embedding_grad_kernel<I: Int, G: Float, S: Float>(
     indices: &Array<I>,
@@ -32,7 +32,7 @@ fn embedding_grad_kernel<I: Int, G: Float, S: Float>(
     }
     let unit = UNIT_POS as usize;
     let index = indices[position];
-    // A negative index is a large number here.
+    // A negative index wraps to a large number.
     let row = usize::cast_from(index);
     let mut shared = SharedMemory::<f32>::new(units);
     let mut earlier = 0.0f32;
@@ -60,7 +60,7 @@ fn embedding_grad_kernel<I: Int, G: Float, S: Float>(
             if cube_max(&mut shared, here, units) > 0.0f32 && column < size {
                 let mut i = start;
                 while i < end {
-                    // Loads of four positions at once.
+                    // Reads four positions at a time, to overlap the loads.
                     let mut of_four = 0.0f32;
                     #[unroll]
                     for j in 0..4 {
@@ -87,8 +87,7 @@ fn launch<R: CubeRuntime>([sums, indices, grad]: [CubeTensor<R>; 3]) -> CubeTens
     let (rows, size) = (shape[0], shape[1]);
     let count = indices.meta.num_elements();
     let units = units_for(size);
-    // SAFETY: all tensors are contiguous. There is a row of the gradient for each index, and only an index below the number
-    // of rows is written to.
+    // SAFETY: all tensors are contiguous. There is a gradient row per index, and only rows below `rows` are written.
     unsafe {
         embedding_grad_kernel::launch_unchecked(
             &sums.client,
@@ -108,7 +107,7 @@ fn launch<R: CubeRuntime>([sums, indices, grad]: [CubeTensor<R>; 3]) -> CubeTens
     sums
 }
 
-/// Adds the gradients `[b, t, size]` of rows to those of the table, `[rows, size]`, which it returns.
+/// Adds the gradients `[b, t, size]` of looked-up rows to the gradient of the table, `[rows, size]`, and returns it.
 pub(super) fn embedding_backward<R: CubeRuntime>(sums: Lazy<R>, indices: Lazy<R>, grad: Lazy<R>) -> Lazy<R> {
     let output = [(sums.shape(), sums.dtype())];
     let [sums] = register("grove_embedding_grad", [sums, indices, grad], output, |inputs| [launch(inputs)]);

@@ -1,4 +1,4 @@
-//! Products of a few rows with a matrix (gemv), as in decoding, in one launch with the bias.
+//! Products of a few rows with a matrix (gemv), as in decoding, in one launch including the bias.
 
 use burn::tensor::{DType, Shape, TensorMetadata};
 use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
@@ -9,7 +9,7 @@ use super::{
     tensor::{addresses, array, cubes, empty, joined},
 };
 
-/// Maximum number of rows for this kernel. Each row is one more sum per unit, while the matrix is read once.
+/// Maximum number of rows for this kernel. Each row needs one more accumulator per unit; the matrix is read once.
 pub(super) const MOST_ROWS: usize = 8;
 
 const UNITS: usize = 256;
@@ -30,8 +30,8 @@ struct Sizes {
     y_column: usize,
 }
 
-/// A cube computes `columns` columns of all rows. Its units share the sums over `k`. Adjacent units read adjacent
-/// memory: columns if the rows of the matrix are contiguous (`row_major`), otherwise summands.
+/// A cube computes `columns` columns of all rows. Its units split the sums over `k`. Adjacent units read adjacent memory:
+/// columns if the rows of the matrix are contiguous (`row_major`), otherwise terms of a sum.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn gemv_kernel<X: Float, W: Float, B: Float>(
     x: &Array<X>,
@@ -104,7 +104,7 @@ fn gemv_kernel<X: Float, W: Float, B: Float>(
     }
 }
 
-/// A matrix for each element of the batch, with the strides of batch, rows and columns.
+/// A batch of matrices, with the strides of batch, rows and columns.
 struct Matrices<R: CubeRuntime> {
     tensor: CubeTensor<R>,
     batch: usize,
@@ -113,7 +113,7 @@ struct Matrices<R: CubeRuntime> {
 }
 
 impl<R: CubeRuntime> Matrices<R> {
-    /// The last two axes are the matrix. Copies only if the axes before them cannot be joined.
+    /// Takes the last two axes as the matrix. Copies only if the batch axes cannot be joined.
     fn new(tensor: CubeTensor<R>) -> Self {
         let read = |x: &CubeTensor<R>| {
             let (shape, strides, d) = (x.meta.shape(), x.meta.strides(), x.meta.num_dims());
@@ -124,7 +124,7 @@ impl<R: CubeRuntime> Matrices<R> {
         Self { tensor, batch, sizes, strides }
     }
 
-    /// The last axis is the columns, and all others are joined as rows of one matrix.
+    /// Takes the last axis as columns and joins all others into the rows of a single matrix.
     fn of_rows(tensor: CubeTensor<R>) -> Self {
         let read = |x: &CubeTensor<R>| {
             let (shape, strides, d) = (x.meta.shape(), x.meta.strides(), x.meta.num_dims());
@@ -164,7 +164,7 @@ fn launch<R: CubeRuntime>(
 ) {
     let ([rows, k], [_, n]) = (x.sizes, weight.sizes);
     let row_major = weight.strides[2] <= weight.strides[1];
-    // At least a whole sector of memory, and enough cubes to keep a device busy.
+    // At least a whole memory sector per row, and enough cubes to occupy the device.
     let columns = match n {
         _ if !row_major => 8,
         0..2048 => 8,
@@ -187,10 +187,10 @@ fn launch<R: CubeRuntime>(
         y_strides[2],
     );
     let bias = bias.map(into_contiguous);
-    // Without a bias another array is passed in its place, and is not read.
+    // Without a bias another array is passed as a placeholder, and is not read.
     let (b, has_bias) = bias.as_ref().map_or((&x.tensor, false), |bias| (bias, true));
-    // SAFETY: `x` is read at rows and columns below its sizes, and the weight and the bias at columns below `n`, each
-    // by its own strides. `y` has an element for each row and column.
+    // SAFETY: `x` is read at rows and columns below its sizes, and weight and bias at columns below `n`, each by its own
+    // strides. `y` has an element for each row and column.
     unsafe {
         gemv_kernel::launch_unchecked(
             &y.client,
@@ -213,12 +213,12 @@ fn launch<R: CubeRuntime>(
     }
 }
 
-/// Returns true for a product `[m, k]` by `[k, n]` that this module supports.
+/// Returns true for a product `[m, k]` by `[k, n]` that this kernel supports.
 pub(super) fn is_narrow(m: usize, k: usize, n: usize) -> bool {
     m.min(n) <= MOST_ROWS && m * n * k > 0
 }
 
-/// Returns the product of matrices, `[.., m, k]` and `[.., k, n]` of the same batch, where `m` or `n` is small.
+/// Returns the product of matrices, `[.., m, k]` and `[.., k, n]`, of the same batch. `m` or `n` must be small.
 fn multiply<R: CubeRuntime>(lhs: CubeTensor<R>, rhs: CubeTensor<R>) -> CubeTensor<R> {
     let mut shape = lhs.shape();
     let d = shape.num_dims();
@@ -234,7 +234,7 @@ fn multiply<R: CubeRuntime>(lhs: CubeTensor<R>, rhs: CubeTensor<R>) -> CubeTenso
     y
 }
 
-/// Returns the product of `[.., m, k]` and `[.., k, n]` of one data type, where `m` or `n` is small.
+/// Returns the product of `[.., m, k]` and `[.., k, n]`, of one dtype. `m` or `n` must be small.
 pub(super) fn matmul<R: CubeRuntime>(lhs: Lazy<R>, rhs: Lazy<R>) -> Lazy<R> {
     let (mut shape, dtype) = (lhs.shape(), lhs.dtype());
     let d = shape.num_dims();
@@ -253,7 +253,7 @@ fn linear_rows<R: CubeRuntime>(x: CubeTensor<R>, weight: CubeTensor<R>, bias: Op
     y
 }
 
-/// Returns `x W + b` for a few rows, `[.., k]`, in the data type of `x`. The weight and the bias may have other types.
+/// Returns `x W + b` for a few rows, `[.., k]`, in the dtype of `x`. Weight and bias may have other dtypes.
 pub(super) fn linear<R: CubeRuntime>(x: Lazy<R>, weight: Lazy<R>, bias: Option<Lazy<R>>) -> Lazy<R> {
     let (mut shape, dtype): (Shape, DType) = (x.shape(), x.dtype());
     let d = shape.num_dims();

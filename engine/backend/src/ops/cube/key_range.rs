@@ -1,4 +1,4 @@
-//! Range of keys that a query sees, computed in kernels; see [`KeyRanges`](crate::KeyRanges).
+//! Range of keys that a query attends to, computed in kernels; see [`KeyRanges`](crate::KeyRanges).
 
 use burn::tensor::DType;
 use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
@@ -13,7 +13,7 @@ pub(super) struct KeyRange {
     pub end: usize,
 }
 
-/// The limits of ranges that are present. A kernel is compiled for each combination.
+/// Limits of the ranges that are present. A kernel is compiled for each combination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Limits {
     causal: bool,
@@ -22,7 +22,7 @@ pub(super) struct Limits {
     bounded: bool,
 }
 
-/// Returns the keys, out of `s`, that one of `t` queries sees.
+/// Returns the keys, out of `s`, that one of `t` queries attends to.
 #[cube]
 #[allow(clippy::collapsible_if)] // one is taken when the kernel is generated, the other when it runs
 pub(super) fn visible_keys<P: Int, L: Int>(
@@ -38,7 +38,7 @@ pub(super) fn visible_keys<P: Int, L: Int>(
     let mut start = 0usize;
     let mut end = s;
     if comptime!(limits.causal) {
-        // With more queries than keys, the first queries see nothing.
+        // With more queries than keys, the first queries attend to nothing.
         let reach = s + query + 1;
         end = 0;
         if reach > t {
@@ -56,7 +56,7 @@ pub(super) fn visible_keys<P: Int, L: Int>(
             let first = usize::cast_from(before);
             start = select(first > start, first, start);
             if comptime!(limits.causal) {
-                // A query of the padding sees its own key.
+                // A padding query attends to its own key.
                 if end > 0 && start >= end {
                     start = end - 1;
                 }
@@ -80,7 +80,7 @@ pub(super) struct Ranges {
 }
 
 impl Ranges {
-    /// Returns the ranges of operations on `s` keys, and adds their tensors to the operation's inputs.
+    /// Returns the ranges of an operation on `s` keys, and appends their tensors to the operation's inputs.
     pub(super) fn register<R: CubeRuntime>(
         (causal, window): (bool, Option<usize>),
         [padding, lengths]: [Option<Lazy<R>>; 2],
@@ -94,8 +94,8 @@ impl Ranges {
         Self { limits, window: window.unwrap_or(s) }
     }
 
-    /// Returns padding and lengths from the rest of an operation's inputs. If there are none, `other` is passed in
-    /// their place, and is not read.
+    /// Returns padding and lengths from the remaining inputs of an operation. `other` is a placeholder for missing ones,
+    /// and is not read.
     pub(super) fn tensors<R: CubeRuntime>(
         &self,
         mut inputs: impl Iterator<Item = CubeTensor<R>>,

@@ -1,7 +1,7 @@
 //! Optimizer operations on many leaves in one launch.
 //!
-//! A kernel takes a sequence of arrays, is compiled for its length, and gives each leaf a range of cubes. A launch
-//! takes as many leaves as the device has bindings for.
+//! A kernel takes a sequence of arrays, is compiled for its length, and assigns a range of cubes to each leaf. The device's
+//! number of bindings limits the leaves per launch.
 
 use burn::tensor::{DType, Shape, TensorMetadata};
 use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
@@ -16,22 +16,22 @@ use super::{
 const UNITS: usize = 256;
 /// Elements per unit.
 const PER_UNIT: usize = 8;
-/// Maximum number of leaves of a registered operation, whose memory is held until it is done, and of a launch. An array
-/// is a pointer and two lengths among the parameters of a CUDA kernel, at most 24 bytes, and all parameters must fit
-/// into 4 KB: 40 leaves of four arrays, and one for the hyperparameters, take 3,864 bytes.
+/// Maximum number of leaves per launch and per registered operation, whose memory is held until the operation has run. CUDA
+/// limits kernel parameters to 4 KB. An array takes at most 24 bytes (a pointer and two lengths): 40 leaves of four arrays,
+/// and the hyperparameters, take 3,864 bytes.
 const MOST_LEAVES: usize = 40;
 
-/// Returns the number of leaves that fit into a launch, where each needs `bindings` bindings and there are at most
-/// three others.
+/// Returns the number of leaves that fit into a launch, if each needs `bindings` bindings and there are at most three
+/// others.
 fn leaves_of_launch<R: CubeRuntime>(like: &CubeTensor<R>, bindings: usize) -> usize {
     let most = like.client.properties().hardware.max_bindings as usize;
     (most.saturating_sub(4) / bindings).clamp(1, MOST_LEAVES)
 }
 
-/// Returns the elements of a contiguous tensor.
+/// Returns the elements of a contiguous tensor as a kernel argument.
 fn elements<R: CubeRuntime>(x: &CubeTensor<R>) -> ArrayArg<R> {
     let count = x.meta.shape().num_elements();
-    // SAFETY: the tensor is contiguous, and its memory has an element for each one of its shape.
+    // SAFETY: the tensor is contiguous, and its memory has an element for each element of its shape.
     unsafe { ArrayArg::from_raw_parts(x.handle.clone(), count) }
 }
 
@@ -43,12 +43,12 @@ fn cubes_of(count: usize) -> usize {
     count.div_ceil(UNITS * PER_UNIT)
 }
 
-/// Returns the number of cubes for all leaves of a launch.
+/// Returns the number of cubes of a launch over these leaves.
 fn cube_count<R: CubeRuntime>(leaves: &[&CubeTensor<R>]) -> usize {
     leaves.iter().map(|leaf| cubes_of(leaf.meta.shape().num_elements())).sum()
 }
 
-/// Writes each cube's sum of squares.
+/// Writes the sum of squares of each cube.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn squares_kernel<X: Float>(leaves: &Sequence<Array<X>>, sums: &mut Array<f32>, #[define(X)] _dtype: StorageType) {
     let mut shared = SharedMemory::<f32>::new(UNITS);
@@ -79,7 +79,7 @@ fn squares_kernel<X: Float>(leaves: &Sequence<Array<X>>, sums: &mut Array<f32>, 
     }
 }
 
-/// Adds sums, in one cube, to the previous total.
+/// Adds the cubes' sums to the previous total, in one cube.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn total_kernel(
     sums: &Array<f32>,
@@ -106,7 +106,7 @@ fn total_kernel(
     }
 }
 
-/// Returns the sum of the squares of all elements of leaves, added to the previous total.
+/// Returns the sum of the squares of all elements of leaves, plus the previous total.
 fn launch_squares<R: CubeRuntime>(before: Option<CubeTensor<R>>, leaves: &[&CubeTensor<R>]) -> CubeTensor<R> {
     let like = leaves[0];
     let (count, total) = (cube_count(leaves), empty(like, [1], DType::F32));
@@ -158,7 +158,7 @@ pub(super) fn sum_of_squares<R: CubeRuntime>(leaves: Vec<Lazy<R>>) -> Option<Laz
     total
 }
 
-/// Divides leaves into groups, each of which becomes one operation.
+/// Divides leaves into groups, one operation each.
 fn groups<T>(leaves: Vec<T>) -> Vec<Vec<T>> {
     let mut rest = leaves.into_iter();
     std::iter::from_fn(|| Some(rest.by_ref().take(MOST_LEAVES).collect::<Vec<_>>()).filter(|group| !group.is_empty()))
@@ -199,7 +199,7 @@ pub(super) fn scale<R: CubeRuntime>(leaves: Vec<Lazy<R>>, factor: Lazy<R>) -> Ve
             let leaves: Vec<_> = inputs.into_iter().map(owned).collect();
             let filled: Vec<_> = leaves.iter().filter(|leaf| has_elements(leaf)).collect();
             for part in filled.chunks(leaves_of_launch(&factor, 1)) {
-                // SAFETY: leaves are contiguous and not shared, as `owned` returns them. There is one factor.
+                // SAFETY: leaves are contiguous and not shared, as `owned` guarantees. `factor` has one element.
                 unsafe {
                     scale_kernel::launch_unchecked(
                         &factor.client,
@@ -218,7 +218,7 @@ pub(super) fn scale<R: CubeRuntime>(leaves: Vec<Lazy<R>>, factor: Lazy<R>) -> Ve
     groups(leaves).into_iter().flat_map(scaled).collect()
 }
 
-/// AdamW step. The hyperparameters are those of [`AdamStep`](crate::ops::AdamStep).
+/// AdamW step. `numbers` are the hyperparameters of [`AdamStep`](crate::ops::AdamStep).
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn adam_kernel(
     params: &mut Sequence<Array<f32>>,
@@ -258,8 +258,8 @@ fn adam_kernel(
     }
 }
 
-/// Returns the leaves after a step: parameters, then first moments, then second ones. `inputs` are the hyperparameters
-/// and the leaves' four tensors one after the other.
+/// Returns the leaves after a step: all parameters, then all first moments, then all second moments. `inputs` are the
+/// hyperparameters and the four tensors of each leaf.
 fn launch_adam<R: CubeRuntime>(mut inputs: Vec<CubeTensor<R>>) -> Vec<CubeTensor<R>> {
     let numbers = into_contiguous(inputs.remove(0));
     let (mut params, mut grads, mut firsts, mut seconds) = (vec![], vec![], vec![], vec![]);
@@ -272,13 +272,13 @@ fn launch_adam<R: CubeRuntime>(mut inputs: Vec<CubeTensor<R>>) -> Vec<CubeTensor
         firsts.push(owned(first));
         seconds.push(owned(second));
     }
-    // A row is a leaf's parameter, gradient and two moments.
+    // A row holds a leaf's parameters, gradient and two moments.
     let rows = params.iter().zip(&grads).zip(firsts.iter().zip(&seconds));
     let rows: Vec<_> = rows.map(|((p, g), (mu, nu))| [p, g, mu, nu]).filter(|[p, ..]| has_elements(p)).collect();
     for part in rows.chunks(leaves_of_launch(&numbers, 4)) {
         let list = |column: usize| part.iter().map(|row| elements(row[column])).collect();
-        // SAFETY: a leaf's four tensors have one shape and are contiguous, and those that are written are not shared.
-        // There are ten hyperparameters.
+        // SAFETY: a leaf's four tensors have one shape and are contiguous, and those that are written are not shared. There
+        // are ten hyperparameters.
         unsafe {
             adam_kernel::launch_unchecked(
                 &numbers.client,

@@ -1,7 +1,7 @@
-//! Matrix products by cuBLAS where it is found, or else by a choice of CubeK's kernels where those that Burn would choose
-//! from are not correct: f32 products on devices whose tensor cores would round the factors to TF32, products that
-//! double-buffered kernels [overrun](overruns), and products whose kernels want [more shared memory](lacks_shared_memory)
-//! than there is.
+//! Matrix products with cuBLAS if it is available, otherwise with a selection of CubeK's kernels wherever some kernel that
+//! Burn may choose is wrong: f32 products on devices whose tensor cores would round the operands to TF32, products that
+//! double-buffered kernels [overrun](overruns), and products whose kernels need [more shared memory](lacks_shared_memory)
+//! than the device has.
 
 use burn::tensor::{DType, Shape, TensorMetadata};
 use burn_cubecl::{CubeRuntime, CubeTuneId, tensor::CubeTensor};
@@ -38,8 +38,7 @@ use crate::matmul_precision::{MatmulPrecision, matmul_precision};
 
 static ON_EVERY_DEVICE: AtomicBool = AtomicBool::new(false);
 
-/// Makes devices without TF32 use the same kernels at the highest precision, and leaves cuBLAS out, for tests of these
-/// kernels.
+/// Makes devices without TF32 use these kernels at the highest precision, and disables cuBLAS, for tests.
 #[doc(hidden)]
 pub fn use_f32_kernels_on_every_device() {
     ON_EVERY_DEVICE.store(true, Ordering::Relaxed);
@@ -47,25 +46,25 @@ pub fn use_f32_kernels_on_every_device() {
     super::cublas::leave_out();
 }
 
-/// Returns true for tensors whose products and convolutions would be rounded on their device, and must not be.
+/// Returns true for tensors whose products and convolutions must be computed in f32, but would be rounded on their device.
 pub(super) fn must_stay_f32<R: CubeRuntime>(x: &Lazy<R>) -> bool {
     x.dtype == DType::F32
         && matmul_precision() == MatmulPrecision::Highest
         && (ON_EVERY_DEVICE.load(Ordering::Relaxed) || facts::<R>(x.client.device()).has_tf32)
 }
 
-/// Facts about a device.
+/// Properties of a device.
 #[derive(Clone, Copy)]
 struct Facts {
-    /// Tensor cores compute in TF32.
+    /// True if tensor cores support TF32.
     has_tf32: bool,
-    /// Units of a plane, the most that it may have.
+    /// Maximum number of units per plane.
     plane: usize,
-    /// Bytes of shared memory that a cube may have.
+    /// Shared memory per cube, in bytes.
     shared_memory: usize,
 }
 
-/// Returns the facts about a device. Each device is queried once.
+/// Returns the properties of a device. Each device is queried once.
 fn facts<R: CubeRuntime>(device: &R::Device) -> Facts {
     static KNOWN: RwLock<Vec<((TypeId, DeviceId), Facts)>> = RwLock::new(Vec::new());
     let id = (TypeId::of::<R>(), device.to_id());
@@ -87,29 +86,30 @@ fn facts<R: CubeRuntime>(device: &R::Device) -> Facts {
 
 /// Returns true for a product `[m, k]` by `[k, n]` that CubeK's double-buffered kernels compute wrongly.
 ///
-/// They read an even number of stages along `k`, but check for its end only where it is no multiple of one stage. With an
-/// odd number of whole stages they add a stage of whatever follows in memory (CubeK 0.2; issue 434 and pull request 441 of
-/// tracel-ai/cubek). A stage is a power of two: at most as long as a plane for matrices, and eight times that for vectors.
+/// They read an even number of stages along `k`, but check for the end of `k` only if it is not a multiple of one stage.
+/// For an odd number of whole stages, they also add a stage of unrelated memory after the operand (CubeK 0.2; issue 434 and
+/// pull request 441 of tracel-ai/cubek). A stage is a power of two: at most the plane size for matrices, and eight times
+/// that for vectors.
 fn overruns<R: CubeRuntime>(x: &Lazy<R>, sizes: [usize; 3]) -> bool {
     has_odd_stages(facts::<R>(x.client.device()).plane, sizes)
 }
 
-/// Returns true if some kernels for factors of `x`'s type are refused by its device, or may be.
+/// Returns true if the device rejects, or may reject, some kernels for operands of `x`'s dtype.
 ///
-/// Tiles of 16-bit elements take up to 64 KiB, those of f32 48 (CubeK 0.2). Autotuning leaves out what is refused, but one
-/// measurement stands for all products of about one size, some of which want more than that which was measured. A
-/// refused launch writes nothing, and is reported when something is read.
+/// 16-bit tiles take up to 64 KiB of shared memory, f32 tiles 48 KiB (CubeK 0.2). Autotuning skips rejected kernels, but
+/// one measurement stands for all products of similar size, and some of these need more memory than the measured one. A
+/// rejected launch writes nothing, and is reported at the next read.
 fn lacks_shared_memory<R: CubeRuntime>(x: &Lazy<R>) -> bool {
     const MOST: usize = 64 << 10;
     matches!(x.dtype, DType::F16 | DType::BF16) && facts::<R>(x.client.device()).shared_memory < MOST
 }
 
-/// Returns true for a product `[m, k]` by `[k, n]`, with `x` as a factor, that must not be left to Burn's choice of kernels.
+/// Returns true for a product `[m, k]` by `[k, n]`, with operand `x`, for which Burn's choice of kernels must not be used.
 pub(super) fn takes<R: CubeRuntime>(x: &Lazy<R>, sizes: [usize; 3]) -> bool {
     must_stay_f32(x) || overruns(x, sizes) || lacks_shared_memory(x) || has_cublas(x)
 }
 
-/// Returns true if cuBLAS multiplies factors of `x`'s type on its device.
+/// Returns true if cuBLAS supports operands of `x`'s dtype on its device.
 fn has_cublas<R: CubeRuntime>(x: &Lazy<R>) -> bool {
     #[cfg(feature = "cuda")]
     return super::cublas::on_device::<R>(x.client.device(), x.dtype).is_some();
@@ -120,7 +120,7 @@ fn has_cublas<R: CubeRuntime>(x: &Lazy<R>) -> bool {
 fn has_odd_stages(plane: usize, [m, k, n]: [usize; 3]) -> bool {
     const LONGEST_OF_UNITS: usize = 32;
     let longest = plane.max(LONGEST_OF_UNITS) * if m == 1 || n == 1 { 8 } else { 1 };
-    // The only stage of which k has an odd number.
+    // The only stage length that fits into k an odd number of times.
     let stage = k & k.wrapping_neg();
     k == 1 || (2..=longest).contains(&stage)
 }
@@ -135,7 +135,7 @@ fn launch<R: CubeRuntime>(strategy: &Strategy, (lhs, rhs, out): Inputs<R>) -> Re
     launch_ref(strategy, &client, lhs, rhs, out.binding(), &mut types).map_err(|error| format!("{error:?}"))
 }
 
-/// The kernels among which autotuning chooses.
+/// Set of kernels among which autotuning chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Kernels {
     tensor_cores: bool,
@@ -143,7 +143,7 @@ struct Kernels {
     large_tiles: bool,
 }
 
-/// Returns kernels for autotuning, in the order in which Burn tries them. The first one runs everywhere.
+/// Returns kernels for autotuning, in the order in which Burn tries them. The first one runs on every device.
 fn candidates<R: CubeRuntime>(kernels: Kernels) -> TunableSet<MatmulAutotuneKey, Inputs<R>, ()> {
     const BEST: i8 = 2;
     const GOOD: i8 = 1;
@@ -214,7 +214,7 @@ fn candidates<R: CubeRuntime>(kernels: Kernels) -> TunableSet<MatmulAutotuneKey,
 }
 
 fn multiply<R: CubeRuntime>(lhs: CubeTensor<R>, rhs: CubeTensor<R>, shape: Shape, kernels: Kernels) -> CubeTensor<R> {
-    // A tuner's key stands for products of about one size, so each choice of kernels has its own.
+    // A tuner's key covers products of similar size, so each set of kernels has its own tuner.
     static OF_F32: LocalTuner<MatmulAutotuneKey, CubeTuneId> = local_tuner!("f32");
     static OF_F32_SINGLE: LocalTuner<MatmulAutotuneKey, CubeTuneId> = local_tuner!("f32_single_buffered");
     static SINGLE: LocalTuner<MatmulAutotuneKey, CubeTuneId> = local_tuner!("single_buffered");
@@ -239,8 +239,8 @@ fn multiply<R: CubeRuntime>(lhs: CubeTensor<R>, rhs: CubeTensor<R>, shape: Shape
     out
 }
 
-/// Returns the product of `[.., m, k]` and `[.., k, n]`, of the same rank and type. An axis before the last two may be 1 in
-/// one of them. No size may be zero.
+/// Returns the product of `[.., m, k]` and `[.., k, n]`, of the same rank and dtype. A batch axis may be 1 in one operand.
+/// No size may be zero.
 pub(super) fn matmul<R: CubeRuntime>(lhs: Lazy<R>, rhs: Lazy<R>) -> Lazy<R> {
     let (mut shape, other) = (lhs.shape(), rhs.shape());
     let d = shape.num_dims();
@@ -265,7 +265,7 @@ mod tests {
     use cubecl::{Runtime, bytes::Bytes, cuda::CudaRuntime as R};
     use cubek::matmul::routines::double_buffering::DoubleBufferingArgs;
 
-    /// Kernels that may be chosen for a product: those of tensor cores where there are some.
+    /// Kernels that may be chosen for a product, including those of tensor cores if the device has them.
     fn kernels([m, k, n]: [usize; 3], dtype: DType) -> Vec<Strategy> {
         let facts = facts::<R>(&Default::default());
         let all_fit = dtype == DType::F32 || facts.shared_memory >= 64 << 10;
@@ -327,7 +327,7 @@ mod tests {
         }
     }
 
-    /// A factor `[batch, rows, columns]`, whose memory is that of its transpose if `transposed`.
+    /// An operand `[batch, rows, columns]`, stored as its transpose if `transposed`.
     fn factor(values: &[f32], [batch, rows, columns]: [usize; 3], transposed: bool, dtype: DType) -> CubeTensor<R> {
         if !transposed {
             return tensor(values, [batch, rows, columns], dtype);
@@ -342,7 +342,7 @@ mod tests {
         x
     }
 
-    /// Autotuning chooses a kernel by time, so a wrong one would be wrong on some machines, on some days.
+    /// Autotuning chooses kernels by time, so a wrong kernel would give wrong results only on some machines, at some times.
     #[test]
     fn every_kernel_that_may_be_chosen_is_right_cuda() {
         let (mut ran, mut wrong) = (0, vec![]);
@@ -378,9 +378,9 @@ mod tests {
             {
                 let lhs = factor(&a, [batch, m, k], transposed.0, dtype);
                 let rhs = factor(&b, [batch, k, n], transposed.1, dtype);
-                // NaN wherever a kernel writes nothing.
+                // NaN marks elements that a kernel does not write.
                 let out = tensor(&vec![f32::NAN; expected.len()], [batch, m, n], dtype);
-                // Some kernels take vectors only, and some need tensor cores.
+                // Some kernels support vectors only, and some need tensor cores.
                 let launched = launch(&kernel, (lhs, rhs, out.clone()));
                 if launched.is_ok() {
                     ran += 1;

@@ -1,11 +1,11 @@
 //! CubeCL kernels of grove for Burn's fusing backends (CUDA, wgpu, ROCm).
 //!
-//! A fusing backend collects operations and fuses them into kernels. Operations that it does not fuse well, with many
-//! small launches or copies, are registered here as one [custom operation](register) with one kernel. The kernels need
-//! no device feature but shared memory: no planes, no tensor cores, no atomics. They sum in f32.
+//! A fusing backend collects operations and fuses them into kernels. Operations that it does not fuse well, with many small
+//! launches or copies, are registered here as one [custom operation](register) with one kernel. The kernels use no device
+//! feature except shared memory: no planes, no tensor cores, no atomics. They accumulate in f32.
 //!
-//! Products are custom operations too where cuBLAS computes them, and those of f32 that tensor cores would
-//! [round](matmul), with kernels of CubeK. So are convolutions.
+//! Products are custom operations too, if cuBLAS computes them or if tensor cores would [round](matmul) f32 operands; the
+//! latter use CubeK's kernels. So are convolutions.
 
 mod attention;
 mod cache;
@@ -224,7 +224,7 @@ fn run_vjp<R: CubeRuntime, B: Fusing<R>>(
         Operation::Gru(gru) if gru.reset == GruReset::After && residuals.all_f32() && grads.all_f32() => {
             let [x, w_ih, w_hh, bias, h, output, gates, saved] = residuals.take_floats();
             let (inputs, saved, grad) = ([x, w_ih, w_hh, bias, h.clone(), h], [gates, saved], grads.take_float(0));
-            // There is no sixth input.
+            // A GRU has no sixth input; `h` is a placeholder.
             let needs = wanted.needs();
             let grads = recurrent::backward::<B, R>(Cell::Gru, inputs, saved, output, grad, &gru.steps, needs);
             Values::optional_floats(grads)
@@ -233,7 +233,7 @@ fn run_vjp<R: CubeRuntime, B: Fusing<R>>(
     }
 }
 
-/// True for operations whose kernels add up in f32.
+/// Returns true for operations whose kernels accumulate in f32.
 fn adds_up_in_f32(operation: &Operation) -> bool {
     matches!(
         operation,
@@ -247,7 +247,7 @@ fn adds_up_in_f32(operation: &Operation) -> bool {
     )
 }
 
-/// True if the first of the gradients has no elements.
+/// Returns true if the first gradient has no elements.
 fn is_empty<B: Backend>(grads: &Values<B>) -> bool {
     grads.shape(0).num_elements() == 0
 }

@@ -1,4 +1,4 @@
-//! Sums over ranks by NCCL, from the memory of one GPU to that of others.
+//! All-reduces with NCCL, from GPU memory to GPU memory.
 
 use burn::tensor::TensorMetadata;
 use burn_cubecl::{kernel::into_contiguous, tensor::CubeTensor};
@@ -21,13 +21,13 @@ use super::{
 };
 use crate::device::nccl::{self, DeviceArray, Group};
 
-/// Name of the environment variable that leaves NCCL out, if it is 0.
+/// Environment variable that disables NCCL if it is 0.
 const VARIABLE: &str = "GROVE_NCCL";
 
-/// Groups by the number of the ranks and the GPU; none where sums go through the host.
+/// Groups by index of the ranks and of the GPU; `None` if the sums go through the host.
 type Groups = HashMap<(u32, usize), Option<Arc<Group>>>;
 
-/// The groups of this process's ranks.
+/// NCCL groups of this process.
 static GROUPS: LazyLock<Mutex<Groups>> = LazyLock::new(Mutex::default);
 
 /// See [`Backend::reduces`](crate::Backend::reduces).
@@ -35,7 +35,7 @@ pub(super) fn reduces(device: &CudaDevice, comm: &Communicator) -> bool {
     comm.is_shared() && group_of(Ranks::of(comm), device).is_some()
 }
 
-/// The group of some ranks, who meet when they first ask for it.
+/// Returns the group of some ranks, which join it at the first call.
 fn group_of(ranks: Ranks, device: &CudaDevice) -> Option<Arc<Group>> {
     let key = (ranks.number(), device.index);
     let lock = || GROUPS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -48,7 +48,7 @@ fn group_of(ranks: Ranks, device: &CudaDevice) -> Option<Arc<Group>> {
     group
 }
 
-/// Meets the other ranks, if all of them have NCCL and a GPU of their own.
+/// Joins the other ranks in a group, if all of them have NCCL and a GPU of their own.
 fn meet(comm: &Communicator, index: usize) -> Result<Option<Group>, CommError> {
     let own = match std::env::var(VARIABLE) {
         Ok(value) if value.trim() == "0" => Err(format!("{VARIABLE} is 0")),
@@ -69,7 +69,7 @@ fn meet(comm: &Communicator, index: usize) -> Result<Option<Group>, CommError> {
     let failed = |reason: String| CommError::Transport(format!("the start of NCCL: {reason}"));
     let id = if comm.rank() == 0 { nccl::unique_id().map_err(failed)? } else { vec![] };
     let id = comm.broadcast("the id of NCCL", id)?;
-    // NCCL waits for the other ranks, and would not see that one of them is gone.
+    // NCCL blocks until all ranks have joined, and does not notice a rank that has exited.
     let (sender, receiver) = sync_channel(1);
     let (rank, size) = (comm.rank(), comm.size());
     let start = || {
@@ -88,7 +88,7 @@ fn meet(comm: &Communicator, index: usize) -> Result<Option<Group>, CommError> {
     Ok(group)
 }
 
-/// The reason for which ranks do not use NCCL, given each one's GPU (behind a `+`) or its own reason (`-`).
+/// Returns the reason not to use NCCL, if any, from each rank's GPU (after a `+`) or its own reason (after a `-`).
 fn reason_against(all: &[String]) -> Option<String> {
     for (rank, told) in all.iter().enumerate() {
         if let Some(reason) = told.strip_prefix('-') {
@@ -110,7 +110,7 @@ pub(super) fn all_reduce(sum: &AllReduce, inputs: Values<Cuda>, needs: &[bool]) 
     };
     let comm = sum.ranks.communicator();
     let name = format!("all_reduce of {}", sum.what);
-    // Arrays without elements have no memory there, and are their own sums.
+    // Empty arrays have no device memory, and are their own sums.
     let is_empty: Vec<bool> = inputs.iter().map(|x| x.shape().num_elements() == 0).collect();
     let (empty, given): (Vec<_>, Vec<_>) = inputs.into_iter().partition(|x| x.shape().num_elements() == 0);
     let sums = sums(&group, &comm, &name, given).unwrap_or_else(|error| comm.end_job(&error));
@@ -131,7 +131,7 @@ fn sums(
         into_contiguous(client.resolve_tensor_float::<Inner<CudaRuntime>>(x))
     };
     let own: Vec<CubeTensor<CudaRuntime>> = inputs.into_iter().map(resolved).collect();
-    // In place, where nobody else has the array.
+    // In place, if nothing else holds the array.
     let in_place = |x: &CubeTensor<CudaRuntime>| x.handle.can_mut();
     let sums: Vec<Option<CubeTensor<CudaRuntime>>> =
         own.iter().map(|x| (!in_place(x)).then(|| empty(x, x.shape(), x.dtype))).collect();
@@ -147,7 +147,7 @@ fn sums(
         let receive = sum.as_ref().map_or(Ok(send), &mut address)?;
         arrays.push(DeviceArray { send, receive, count: x.shape().num_elements(), dtype: x.dtype });
     }
-    // NCCL's stream is another one than that of the kernels which compute the arrays.
+    // NCCL's stream is not that of the kernels that compute the arrays, so wait for them.
     if let Some(x) = own.first() {
         block_on(x.client.sync()).map_err(|error| failed(format!("{error:?}")))?;
     }

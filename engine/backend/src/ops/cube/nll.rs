@@ -47,12 +47,12 @@ fn nll_kernel<X: Float, L: Int>(
     let total = cube_sum(&mut shared, sum, units);
     let log = f32::ln(total);
     if unit == 0 {
-        // A negative label is a large number here.
+        // A negative label wraps to a large number.
         let label = usize::cast_from(labels[row]);
-        // The logarithm of a negative number is NaN. Compilers for GPUs refuse NaN as a constant.
+        // The logarithm of a negative number is NaN. GPU compilers reject NaN constants.
         let mut loss = f32::ln(-total);
         if label < classes {
-            // The normaliser is subtracted from the shifted logit, which loses few digits.
+            // The log-sum is subtracted from the shifted logit, which loses few digits.
             loss = log - (f32::cast_from(logits[start + label]) - largest);
         }
         losses[row] = X::cast_from(loss);
@@ -66,8 +66,8 @@ fn launch<R: CubeRuntime>(inputs: [CubeTensor<R>; 2]) -> [CubeTensor<R>; 2] {
     let (rows, classes) = (shape[0], shape[1]);
     let (losses, normaliser) = (empty(&logits, [rows], logits.dtype), empty(&logits, [rows], DType::F32));
     let units = units_for(classes);
-    // SAFETY: rows are below those of the logits, which all other tensors share, and classes are below theirs. A label
-    // is an index only if it is a class.
+    // SAFETY: row indices are below the number of rows of the logits, which all other tensors share, and class indices
+    // below the number of classes. A label is used as an index only if it is a valid class.
     unsafe {
         nll_kernel::launch_unchecked(
             &logits.client,
@@ -124,8 +124,8 @@ fn launch_grad<R: CubeRuntime>(inputs: [CubeTensor<R>; 4]) -> CubeTensor<R> {
     let (count, classes) = (shape.num_elements(), shape[1]);
     let slope = empty(&logits, shape, logits.dtype);
     let dtypes = [&logits, &labels, &normaliser, &grad].map(|x| x.dtype.into());
-    // SAFETY: element indices are below the number of logits, which is that of the result. The other tensors have one
-    // element for each row.
+    // SAFETY: element indices are below the number of logits, which the result shares. The other tensors have one element
+    // per row.
     unsafe {
         nll_grad_kernel::launch_unchecked(
             &logits.client,

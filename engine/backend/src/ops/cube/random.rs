@@ -1,4 +1,4 @@
-//! Random bits, and dropout by them: one unit per element, whose index is the counter that Threefry encrypts.
+//! Random bits and dropout: one unit per element, whose index is the Threefry counter.
 
 use burn::tensor::{DType, Shape, TensorMetadata};
 use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
@@ -27,7 +27,7 @@ fn four_rounds(a: u32, b: u32, #[comptime] odd: bool) -> (u32, u32) {
     round(a, b, comptime!(if odd { 24u32 } else { 6u32 }))
 }
 
-/// A block of Threefry-2x32. Its counterpart on the host is [`threefry2x32`](grove_kernels::threefry::threefry2x32).
+/// Computes a block of Threefry-2x32. The host's counterpart is [`threefry2x32`](grove_kernels::threefry::threefry2x32).
 #[cube]
 pub(super) fn threefry(high: u32, low: u32, k0: u32, k1: u32) -> (u32, u32) {
     let k2 = k0 ^ k1 ^ 0x1BD11BDAu32;
@@ -42,14 +42,14 @@ pub(super) fn threefry(high: u32, low: u32, k0: u32, k1: u32) -> (u32, u32) {
 /// Returns the random bits of an element: both words of a block, combined as in JAX.
 #[cube]
 pub(super) fn bits_of(index: usize, k0: u32, k1: u32) -> u32 {
-    // Two divisions, since an index may have only 32 bits.
+    // Two divisions, because an index may have only 32 bits, so that a shift by 32 is not possible.
     let high = u32::cast_from(index / 65536 / 65536);
     let (a, b) = threefry(high, u32::cast_from(index), k0, k1);
     a ^ b
 }
 
-/// Natural logarithm of a positive, finite, normal number, with the polynomial and the roundings of the host's keys,
-/// which are JAX's.
+/// Natural logarithm of a positive, finite, normal number, with the same polynomial and roundings as the host's keys, which
+/// are JAX's.
 #[cube]
 fn log(x: f32) -> f32 {
     // x = (1 + m) * 2^e with 1 + m between sqrt(1/2) and sqrt(2)
@@ -65,17 +65,16 @@ fn log(x: f32) -> f32 {
     let middle = fma(fma(-0.12420141f32, m, 0.14249323f32), m, -0.16668057f32);
     let low = fma(fma(0.20000714f32, m, -0.24999994f32), m, 0.3333333f32);
     let tail = fma(fma(high, cubed, middle), cubed, low);
-    // ln 2 is added in two parts, so that no digits of e * ln 2 are lost.
+    // ln 2 is added in two parts, so that e * ln 2 loses no digits.
     let correction = fma(tail, cubed, e * -0.00021219444f32);
     fma(e, 0.6933594f32, (m - 0.5f32 * square) + correction)
 }
 
-/// Returns a sample of the standard Gumbel distribution. Its counterpart on the host is an element of
-/// `Key::gumbel_vec`.
+/// Returns a sample of the standard Gumbel distribution. The host's counterpart is an element of `Key::gumbel_vec`.
 #[cube]
 pub(super) fn gumbel_of(index: usize, k0: u32, k1: u32) -> f32 {
     let fraction = bits_of(index, k0, k1) >> 9u32;
-    // Zero, whose logarithm is infinite, becomes the smallest normal number.
+    // Zero, whose logarithm is infinite, is replaced by the smallest normal number.
     let uniform = f32::reinterpret(fraction | 0x3f800000u32) - 1.0f32;
     let uniform = select(fraction == 0u32, f32::reinterpret(0x00800000u32 + fraction), uniform);
     -log(-log(uniform))
@@ -96,7 +95,7 @@ fn launch_bits<R: CubeRuntime>([k0, k1]: [u32; 2], shape: Shape, device: &R::Dev
     let handle = client.empty(count * DType::U32.size());
     let values = CubeTensor::new_contiguous(client, device.clone(), shape, handle, DType::U32);
     if count > 0 {
-        // SAFETY: each of the `count` elements is written by one unit.
+        // SAFETY: `values` has `count` elements, and each is written by one unit.
         unsafe {
             bits_kernel::launch_unchecked(
                 &values.client,
@@ -140,7 +139,7 @@ fn dropout_kernel<X: Float>(
         terminate!();
     }
     let factor = select(bits_of(i, k0, k1) >> 9u32 < threshold, scale, 0.0f32);
-    // A product, so that NaN propagates.
+    // Multiplied, not selected, so that NaN propagates.
     y[i] = x[i] * X::cast_from(factor);
 }
 
@@ -151,7 +150,7 @@ fn launch_dropout<R: CubeRuntime>(x: CubeTensor<R>, dropout: Dropout) -> CubeTen
     let y = empty(&x, shape, dtype);
     if count > 0 {
         let Dropout { key: [k0, k1], threshold, scale } = dropout;
-        // SAFETY: both are contiguous, with `count` elements.
+        // SAFETY: both tensors are contiguous, with `count` elements.
         unsafe {
             dropout_kernel::launch_unchecked(
                 &x.client,

@@ -21,10 +21,11 @@ pub(super) fn start_read<R: CubeRuntime>(x: Lazy<R>) -> PendingRead {
     PendingRead::new(move || block_on(read))
 }
 
-/// Queues the copy of a contiguous tensor to the host at once, before any later operation. The future waits for it.
+/// Queues the copy of a contiguous tensor to the host immediately, before any later operation. The returned future waits
+/// for the copy.
 ///
-/// Burn's own read is not suitable: its future does nothing until it is polled, and on CUDA the poll that queues the
-/// copy also waits for it. This one queues the copy when it is first polled, and waits when it is polled again.
+/// Burn's own read is not suitable: its future does nothing until it is polled, and on CUDA the poll that queues the copy
+/// also waits for it. This future queues the copy at the first poll, and waits at the second.
 pub(super) fn queue_read<R: CubeRuntime>(x: CubeTensor<R>) -> DynFut<Result<TensorData, ExecutionError>> {
     let (count, dtype) = (x.meta.shape().num_elements(), x.dtype);
     // The future owns the client that the copy borrows.
@@ -38,7 +39,7 @@ pub(super) fn queue_read<R: CubeRuntime>(x: CubeTensor<R>) -> DynFut<Result<Tens
             Err(error) => Err(ExecutionError::WithContext { reason: error.to_string() }),
         }
     });
-    // Always pending: the future stops once it has queued the copy.
+    // Always pending: the future yields once it has queued the copy.
     let _ = read.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     read
 }

@@ -1,7 +1,7 @@
 //! LSTM and GRU layers: one launch per step, forward and backward.
 //!
-//! A cube computes some hidden units of some sequences: first the products with the recurrent weights, in tiles, then
-//! the cells. A launch waits for the previous one, so that steps need no other synchronisation.
+//! A cube computes some hidden units of some sequences: first the products with the recurrent weights, in tiles, then the
+//! cells. A launch starts after the previous one has finished, so the steps need no other synchronisation.
 
 use burn::tensor::{DType, Tensor, TensorMetadata};
 use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
@@ -17,11 +17,11 @@ use crate::{
     ops::{Outcome, float, primitive, recurrent as composed},
 };
 
-/// The cell of a layer.
+/// Cell of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Cell {
     Lstm,
-    /// With the reset gate after the product with the state.
+    /// GRU with the reset gate after the product with the state.
     Gru,
 }
 
@@ -33,7 +33,7 @@ impl Cell {
         }
     }
 
-    /// Number of states: the hidden one, and that of the cell.
+    /// Number of states: the hidden state, and the cell state of an LSTM.
     fn states(self) -> usize {
         match self {
             Self::Lstm => 2,
@@ -42,7 +42,7 @@ impl Cell {
     }
 }
 
-/// Returns true for inputs that the kernels support: all of f32. Layers of 16 bits are computed by Burn's operations.
+/// Returns true for inputs that the kernels support: all f32. 16-bit layers are composed of Burn's operations.
 pub(super) fn takes<R: CubeRuntime>(inputs: &[Lazy<R>]) -> bool {
     inputs.iter().all(|x| x.dtype() == DType::F32)
 }
@@ -71,8 +71,8 @@ fn launch_args<R: CubeRuntime>(step: &Step) -> StepLaunch<R> {
     StepLaunch::new(step.start, step.alive, step.before, step.held, step.after, step.going_on)
 }
 
-/// Computes all steps from `projected` `[rows, gates n]`, `w_hh` `[gates n, n]`, the bias of the new gate's state and
-/// the initial states. Returns outputs and states, and, if `keep`, gates and cells.
+/// Computes all steps from `projected` `[rows, gates n]`, `w_hh` `[gates n, n]`, the state bias of the new gate and the
+/// initial states. Returns outputs and states, and, if `keep`, gates and cells.
 fn forward_steps<R: CubeRuntime>(
     inputs: [CubeTensor<R>; 5],
     cell: Cell,
@@ -88,8 +88,8 @@ fn forward_steps<R: CubeRuntime>(
     let dtype = projected.dtype.into();
     for step in steps {
         let count = n.div_ceil(HIDDEN) * step.alive.div_ceil(ROWS);
-        // SAFETY: all tensors are contiguous. The kernel checks rows and hidden units against those of the step and the
-        // layer. A cube writes its own elements of this step, and reads those of other steps.
+        // SAFETY: all tensors are contiguous. The kernel checks row and hidden-unit indices against the sizes of the step
+        // and the layer. A cube writes its own elements of this step, and reads those of earlier launches.
         unsafe {
             forward_kernel::launch_unchecked(
                 &projected.client,
@@ -118,9 +118,9 @@ fn forward_steps<R: CubeRuntime>(
     [output, gates, saved]
 }
 
-/// Computes the backward pass. Returns the gradients of the products with the state `[rows, gates n]` and of a GRU's
-/// new gate `[rows, n]`, the states before each row `[rows, n]`, the direct part of the gradient of the initial states
-/// `[b, n]`, and the first of these gradients for each sequence's first step `[b, gates n]`.
+/// Computes the backward pass. Returns the gradients of the products with the state `[rows, gates n]` and of a GRU's new
+/// gate `[rows, n]`, the states before each row `[rows, n]`, the direct part of the gradient of the initial states
+/// `[b, n]`, and the gradients of the products with the state at each sequence's first step `[b, gates n]`.
 fn backward_steps<R: CubeRuntime>(inputs: [CubeTensor<R>; 7], cell: Cell, steps: &[Step]) -> [CubeTensor<R>; 5] {
     let [w_hh, gates, saved, output, h0, c0, grad] = inputs.map(into_contiguous);
     let (b, n) = (h0.meta.shape()[0], h0.meta.shape()[1]);
@@ -163,7 +163,7 @@ fn backward_steps<R: CubeRuntime>(inputs: [CubeTensor<R>; 7], cell: Cell, steps:
     [d_state, d_new, before, straight, d_first]
 }
 
-/// Computes a layer; see [`Lstm`](crate::ops::Lstm) and [`Gru`](crate::ops::Gru). `bias` is that of the input's projection.
+/// Computes a layer; see [`Lstm`](crate::ops::Lstm) and [`Gru`](crate::ops::Gru). `bias` is the operation's bias input.
 pub(super) fn forward<B, R>(cell: Cell, inputs: [Lazy<R>; 6], steps: &Steps, keep: bool) -> Outcome<B>
 where
     B: Backend<FloatTensorPrimitive = Lazy<R>>,

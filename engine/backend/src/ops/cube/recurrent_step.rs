@@ -2,10 +2,10 @@
 
 use cubecl::prelude::*;
 
-/// Sequences and hidden units of a cube.
+/// Sequences and hidden units per cube.
 pub(super) const ROWS: usize = 16;
 pub(super) const HIDDEN: usize = 4;
-/// Summands of a tile, for each of the units that share a sum.
+/// Terms per tile, for each of the units that share a sum.
 const DEPTH: usize = 32;
 /// Units that share a sum over the gates in a backward pass.
 pub(super) const SLICES: usize = 4;
@@ -24,8 +24,8 @@ pub(super) struct Step {
     pub going_on: usize,
 }
 
-/// Rows of a product's left factor, of `k` elements each: the first `split` are in one array, the others up to `limit`
-/// in another. Rows beyond `limit` are zeros.
+/// Rows of the left operand, of `k` elements each: the first `split` are in one array, the others up to `limit` in another.
+/// Rows from `limit` on are zeros.
 #[derive(CubeType)]
 struct Rows {
     first: usize,
@@ -35,14 +35,15 @@ struct Rows {
     k: usize,
 }
 
-/// Rows of the right factor for the columns of a cube: `gates` times `HIDDEN` of them, `n` apart.
+/// Rows of the right operand for the columns of a cube: `gates` times `HIDDEN` of them, `n` apart.
 #[derive(CubeType)]
 struct Columns {
     first: usize,
     n: usize,
 }
 
-/// Returns sums over `k`. Each unit has the part of one row, one column and one slice: `[ROWS, columns, slices]`.
+/// Computes partial sums over `k`: each unit computes the part of one row, one column and one slice,
+/// `[ROWS, columns, slices]`.
 #[cube]
 fn multiply<X: Float>(
     near: &Array<X>,
@@ -57,7 +58,7 @@ fn multiply<X: Float>(
     let wide = comptime!(gates * HIDDEN);
     let units = comptime!(ROWS * gates * HIDDEN * slices);
     let depth = comptime!(DEPTH * slices);
-    // Padded, so that adjacent rows begin in different banks.
+    // Padded, so that adjacent rows start in different banks.
     let pitch = comptime!(DEPTH * slices + slices);
     let mut left = SharedMemory::<f32>::new(comptime!(ROWS * DEPTH * slices));
     let mut right = SharedMemory::<f32>::new(comptime!(gates * HIDDEN * (DEPTH * slices + slices)));
@@ -108,7 +109,7 @@ fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + f32::exp(-x))
 }
 
-/// Forward step: the gates of each sequence and hidden unit, and the cell's new state.
+/// Forward step: computes the gates of each sequence and hidden unit, and the cell's new state.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(super) fn forward_kernel<X: Float>(
     projected: &Array<X>,
@@ -190,7 +191,7 @@ pub(super) fn forward_kernel<X: Float>(
     }
 }
 
-/// Backward step: the gradients of the gates of each sequence and hidden unit, given those of the next step.
+/// Backward step: computes the gradients of the gates of each sequence and hidden unit from those of the next step.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(super) fn backward_kernel<X: Float>(
     weight: &Array<X>,

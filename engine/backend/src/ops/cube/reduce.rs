@@ -1,25 +1,26 @@
-//! Sums and maxima over the units of a cube, in shared memory: on every device, whatever the size of its planes.
+//! Sums and maxima over the units of a cube, through shared memory: works on every device, whatever its plane size.
 
 use cubecl::prelude::*;
 
-/// Returns the sum over the units to each of them. `shared` has as many elements as there are units, a power of two.
+/// Returns the sum over the units to every unit. `shared` has one element per unit; the number of units is a power of two.
 #[cube]
 pub(super) fn cube_sum(shared: &mut SharedMemory<f32>, x: f32, #[comptime] units: usize) -> f32 {
     reduce(shared, x, units, false)
 }
 
-/// Returns the maximum over the units to each of them.
+/// Returns the maximum over the units to every unit.
 #[cube]
 pub(super) fn cube_max(shared: &mut SharedMemory<f32>, x: f32, #[comptime] units: usize) -> f32 {
     reduce(shared, x, units, true)
 }
 
-/// In two steps, since units wait for each other after each: a few units reduce a column each, then every unit all columns.
+/// Reduces in only two steps, because each step needs a barrier: a few units reduce a column each, then every unit reduces
+/// all columns.
 #[cube]
 fn reduce(shared: &mut SharedMemory<f32>, x: f32, #[comptime] units: usize, #[comptime] largest: bool) -> f32 {
     let unit = UNIT_POS as usize;
     let columns = comptime!(1usize << units.trailing_zeros().div_ceil(2));
-    // Before this, all units have read the previous result.
+    // Barrier: all units must have read the previous result.
     sync_cube();
     shared[unit] = x;
     sync_cube();

@@ -1,4 +1,4 @@
-//! Custom operations of a fusing backend, which it executes in order without fusing them.
+//! Custom operations of a fusing backend, which executes them in order without fusing them.
 
 use burn::tensor::{DType, Shape, TensorMetadata};
 use burn_cubecl::{CubeBackend, CubeRuntime, fusion::FusionCubeRuntime, tensor::CubeTensor};
@@ -13,7 +13,7 @@ use std::fmt;
 /// A tensor of a fusing backend, which may not be computed yet.
 pub(crate) type Lazy<R> = FusionTensor<FusionCubeRuntime<R>>;
 
-/// The backend below the fusing one, for any element type: handles are the same for all types.
+/// The backend below the fusing one. Handles are the same for all element types.
 pub(super) type Inner<R> = CubeBackend<R, f32, i32, u8>;
 
 type Handles<R> = HandleContainer<<FusionCubeRuntime<R> as FusionRuntime>::FusionHandle>;
@@ -43,8 +43,8 @@ where
     }
 }
 
-/// Registers an operation by its name and the shapes and types of its outputs. `compute` gets the inputs, of any
-/// element type, when the fusing backend executes it. An input that is not shared may be written in place.
+/// Registers an operation by its name and the shapes and dtypes of its outputs. The fusing backend calls `compute` with the
+/// inputs, of any element type, when it executes the operation. An input that is not shared may be written in place.
 ///
 /// # Panics
 /// If there are no inputs.
@@ -57,7 +57,7 @@ pub(super) fn register_list<R: CubeRuntime>(
     register_with(inputs[0].client.clone(), name, inputs, outputs, compute)
 }
 
-/// [`register_list`] for a constant number of inputs.
+/// [`register_list`] for a fixed number of inputs.
 pub(super) fn register_all<R: CubeRuntime, const N: usize>(
     name: &'static str,
     inputs: [Lazy<R>; N],
@@ -82,7 +82,7 @@ pub(super) fn register_source<R: CubeRuntime, const M: usize>(
     outputs.try_into().unwrap_or_else(|_| unreachable!("as many outputs as were described"))
 }
 
-/// Tensors that are computed already, as those of a fusing backend.
+/// Wraps computed tensors as tensors of a fusing backend.
 #[cfg(feature = "cuda")]
 pub(super) fn register_ready<R: CubeRuntime>(
     client: GlobalFusionClient<FusionCubeRuntime<R>>,
@@ -109,7 +109,7 @@ fn register_with<R: CubeRuntime>(
     client.register(streams, OperationIr::Custom(desc), operation)
 }
 
-/// [`register_all`] for a constant number of outputs.
+/// [`register_all`] for a fixed number of outputs.
 pub(super) fn register<R: CubeRuntime, const N: usize, const M: usize>(
     name: &'static str,
     inputs: [Lazy<R>; N],

@@ -22,7 +22,7 @@ struct Sizes {
     position: usize,
     head: usize,
     number: usize,
-    /// From one sequence's angles to the next one's; 0 if all sequences share them.
+    /// Stride of the angles from one sequence to the next; 0 if all sequences share them.
     angles: usize,
 }
 
@@ -63,8 +63,8 @@ fn launch<R: CubeRuntime>([x, cos, sin]: [CubeTensor<R>; 3], interleaved: bool) 
     let y = empty(&x, shape, x.dtype);
     let angles = if cos.meta.shape()[0] == 1 { 0 } else { t * half };
     let sizes = SizesLaunch::new(pairs, t, n_head, half, strides[0], strides[1], strides[2], strides[3], angles);
-    // SAFETY: each pair is within `x`, by its strides, and within `y`, which is contiguous. Its angle is that of a
-    // position of its sequence, or of the shared angles.
+    // SAFETY: each pair is within `x`, by its strides, and within `y`, which is contiguous. Its angle belongs to a position
+    // of its sequence or of the shared angles.
     unsafe {
         rotate_kernel::launch_unchecked(
             &x.client,

@@ -1,4 +1,4 @@
-//! Norms of rows: one cube per row.
+//! Normalisation of rows: one cube per row.
 
 use burn::tensor::{DType, TensorMetadata};
 use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
@@ -12,7 +12,7 @@ use super::{
     tensor::{addresses, array, cubes, empty, units_for},
 };
 
-/// If `rounds`, rows of 16 bits are rounded before they are scaled, and again before they are shifted.
+/// If `rounds`, 16-bit rows are rounded before they are scaled, and again before they are shifted.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn row_norm_kernel<X: Float, W: Float, B: Float>(
     x: &Array<X>,
@@ -95,8 +95,8 @@ fn forward<R: CubeRuntime>(
     let (b, has_bias) = bias.as_ref().map_or((&weight, false), |bias| (bias, true));
     let units = units_for(size);
     let rounds = !options.centred && is_half(x.dtype);
-    // SAFETY: rows and columns are below those of `x`, which `y` shares. There is a weight and a bias for each column,
-    // and a pair of statistics for each row.
+    // SAFETY: row and column indices are below those of `x`, whose shape `y` has. There is a weight and a bias per column,
+    // and a pair of statistics per row.
     unsafe {
         row_norm_kernel::launch_unchecked(
             &x.client,
@@ -191,7 +191,7 @@ fn input_grad<R: CubeRuntime>(inputs: [CubeTensor<R>; 4], options: RowNorm) -> C
     let (rows, size) = (shape[0], shape[1]);
     let dx = empty(&x, shape, grad.dtype);
     let units = units_for(size);
-    // SAFETY: all tensors are contiguous. Rows and columns are below those of `x`, which the gradients share.
+    // SAFETY: all tensors are contiguous. Row and column indices are below those of `x`, whose shape the gradients have.
     unsafe {
         input_grad_kernel::launch_unchecked(
             &x.client,

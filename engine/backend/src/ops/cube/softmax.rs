@@ -1,4 +1,4 @@
-//! Softmax of attention's scores and its gradient: one cube per row.
+//! Softmax of attention scores and its gradient: one cube per row.
 
 use burn::tensor::{Tensor, TensorMetadata};
 use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
@@ -53,7 +53,7 @@ fn softmax_kernel<X: Float, P: Int, L: Int>(
         i += units;
     }
     let sum = cube_sum(&mut shared, sum, units);
-    // A row that is entirely masked becomes zeros. A NaN sum propagates.
+    // A fully masked row gives zeros. A NaN sum propagates.
     let divisor = select(sum == 0.0f32, 1.0f32, sum);
     let mut i = unit;
     while i < s {
@@ -75,8 +75,8 @@ fn launch<R: CubeRuntime>(inputs: Vec<CubeTensor<R>>, scale: f32, ranges: Ranges
     let rows = shape[..3].iter().product::<usize>();
     let weights = empty(&scores, shape, scores.dtype);
     let units = units_for(s);
-    // SAFETY: scores and weights are contiguous, with `rows` rows of `s` elements. Padding and lengths have an element
-    // for each sequence, if they are read.
+    // SAFETY: scores and weights are contiguous, with `rows` rows of `s` elements. Padding and lengths have one element per
+    // sequence if they are read.
     unsafe {
         softmax_kernel::launch_unchecked(
             &scores.client,

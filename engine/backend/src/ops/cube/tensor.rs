@@ -1,14 +1,14 @@
-//! Access to tensors, whose rows may be padded and whose axes may be in any order.
+//! Access to tensors with padded rows or permuted axes.
 
 use burn::tensor::{DType, Shape};
 use burn_cubecl::{CubeRuntime, kernel, tensor::CubeTensor};
 use cubecl::{calculate_cube_count_elemwise, client::ComputeClient, prelude::*};
 use std::ops::Range;
 
-/// Returns all of a tensor's memory from its first element on. A kernel indexes it by strides.
+/// Returns all of a tensor's memory from its first element on. Kernels index it by strides.
 pub(super) fn array<R: CubeRuntime>(x: &CubeTensor<R>) -> ArrayArg<R> {
     let len = x.handle.size_in_used() as usize / x.dtype.size();
-    // SAFETY: the length is that of the handle, as it was allocated.
+    // SAFETY: the length is that of the handle's allocation.
     unsafe { ArrayArg::from_raw_parts(x.handle.clone(), len) }
 }
 
@@ -32,14 +32,14 @@ impl<R: Runtime> StridesLaunch<R> {
     }
 }
 
-/// Returns the type of indices that reach the last element of each tensor.
+/// Returns the index type that can address the last element of each tensor.
 pub(super) fn addresses<R: CubeRuntime>(tensors: &[&CubeTensor<R>]) -> AddressType {
     tensors.iter().map(|x| x.required_address_type()).max().unwrap_or_default()
 }
 
-/// Returns a contiguous tensor that may be written in place: this one, or a copy.
+/// Returns a contiguous tensor that may be written in place: the tensor itself, or a copy.
 ///
-/// `CubeTensor::copy` is not suitable for a shared tensor: on CUDA it pads rows of the copy.
+/// `CubeTensor::copy` is not suitable for a shared tensor, because it pads the rows of the copy on CUDA.
 pub(super) fn owned<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
     if x.can_mut() {
         return kernel::into_contiguous(x);
@@ -56,7 +56,7 @@ pub(super) fn empty<R: CubeRuntime>(like: &CubeTensor<R>, shape: impl Into<Shape
     CubeTensor::new_contiguous(like.client.clone(), like.device.clone(), shape, handle, dtype)
 }
 
-/// Returns the size and the stride of adjacent axes joined into one; `None` if they are not joinable in memory.
+/// Joins adjacent axes. Returns the size and stride of the joined axis; `None` if the axes cannot be joined without a copy.
 pub(super) fn joined(shape: &[usize], strides: &[usize]) -> Option<(usize, usize)> {
     let mut axes = shape.iter().zip(strides).rev().filter(|(size, _)| **size != 1);
     let Some((&size, &stride)) = axes.next() else { return Some((1, 0)) };
@@ -66,7 +66,7 @@ pub(super) fn joined(shape: &[usize], strides: &[usize]) -> Option<(usize, usize
     .map(|(all, _)| (all, stride))
 }
 
-/// Returns a part of an axis, in the tensor's own memory if the device allows that offset.
+/// Returns a slice of an axis, as a view if the device supports the offset, otherwise as a copy.
 pub(super) fn view<R: CubeRuntime>(mut x: CubeTensor<R>, axis: usize, part: Range<usize>) -> CubeTensor<R> {
     let offset = (part.start * x.meta.strides()[axis] * x.dtype.size()) as u64;
     if offset.is_multiple_of(x.client.properties().memory.alignment) {
@@ -79,8 +79,8 @@ pub(super) fn view<R: CubeRuntime>(mut x: CubeTensor<R>, axis: usize, part: Rang
     kernel::slice(x, &parts)
 }
 
-/// Returns a number of cubes, in as many axes as the device needs. A kernel must check
-/// [`CUBE_POS`](cubecl::prelude::CUBE_POS): there may be a few more.
+/// Returns a cube count, in as many axes as the device needs. Kernels must check [`CUBE_POS`](cubecl::prelude::CUBE_POS),
+/// because the count may be rounded up.
 pub(super) fn cubes<R: CubeRuntime>(client: &ComputeClient<R>, count: usize) -> CubeCount {
     calculate_cube_count_elemwise(client, count, CubeDim::new_single())
 }

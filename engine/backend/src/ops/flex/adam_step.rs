@@ -1,4 +1,4 @@
-//! AdamW step on flex, for f32: one pass over each leaf, in place if nothing else holds it.
+//! AdamW step on flex, for f32: one pass over each leaf, in place if nothing else holds the leaf.
 
 use burn_flex::{Flex, FlexTensor};
 use grove_kernels as kernels;

@@ -8,13 +8,13 @@ use grove_kernels::{self as kernels, Heads, Hidden};
 use super::{contiguous, is_f32, tensor};
 use crate::ops::{AnyTensor, Attention, Operation, Outcome, Values, Wanted};
 
-/// Returns the strides of all axes but the last, if that is contiguous.
+/// Returns the strides of all axes except the last, if the last axis is contiguous.
 fn strides(x: &FlexTensor) -> Option<[usize; 3]> {
     let [a, b, c, 1] = x.layout().strides()[..] else { return None };
     Some([usize::try_from(a).ok()?, usize::try_from(b).ok()?, usize::try_from(c).ok()?])
 }
 
-/// Returns a tensor itself if its last axis is contiguous, otherwise a copy.
+/// Returns a tensor unchanged if its last axis is contiguous, otherwise a copy.
 fn plain(x: FlexTensor) -> FlexTensor {
     let size = x.layout().shape()[3];
     match strides(&x) {
@@ -42,14 +42,14 @@ struct Prepared {
     mask: Option<FlexTensor>,
 }
 
-/// Reads numbers of positions; negative ones become 0.
+/// Reads position counts; negative ones become 0.
 fn counts(value: &AnyTensor<Flex>) -> Option<Vec<usize>> {
     let AnyTensor::Int(x) = value else { return None };
     let counts = Tensor::<Flex, 1, Int>::from_primitive(x.clone()).into_data();
     Some(counts.iter::<i64>().map(|count| usize::try_from(count).unwrap_or(0)).collect())
 }
 
-/// Returns the kernel's options, or `None` if the kernel does not support them. `values` begin with the inputs.
+/// Returns the kernel's options, or `None` if the kernel does not support them. `values` start with the inputs.
 fn prepare(attention: Attention, values: &Values<Flex>) -> Option<Prepared> {
     let [q, k, v] = [0, 1, 2].map(|i| values.float(i));
     let (t, s) = (q.layout().shape()[2], k.layout().shape()[2]);
@@ -96,7 +96,7 @@ impl Prepared {
     }
 }
 
-/// Saves nothing: the derivative computes the weights again.
+/// Saves nothing, because the derivative recomputes the weights.
 pub(super) fn forward(attention: Attention, mut inputs: Values<Flex>, needs: &[bool]) -> Outcome<Flex> {
     let Some(prepared) = prepare(attention, &inputs) else {
         return Operation::from(attention).compose(inputs, needs);

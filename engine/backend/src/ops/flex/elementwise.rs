@@ -6,7 +6,8 @@ use grove_kernels::{self as kernels, Dropout};
 use super::{contiguous, elements, map_in_place, shape, tensor};
 use crate::ops::{Gelu, GeluApproximation, Outcome, Rope, Values};
 
-/// Applies a function to each element. A new tensor costs more than the function, since its pages come from the system.
+/// Applies an elementwise function, in place if possible: allocating a tensor, with its page faults, costs more than the
+/// function.
 pub(super) fn map(mut inputs: Values<Flex>, in_place: fn(&mut [f32]), fresh: fn(&[f32]) -> Vec<f32>) -> Outcome<Flex> {
     let x = inputs.take_float(0);
     if x.is_unique() {
@@ -16,7 +17,7 @@ pub(super) fn map(mut inputs: Values<Flex>, in_place: fn(&mut [f32]), fresh: fn(
     Outcome::new([tensor(fresh(elements(&x)), shape(&x))])
 }
 
-/// Computes the derivative of [`map`] from the input and the gradient, in place of the gradient.
+/// Computes the derivative of [`map`] from the input and the gradient, in place.
 pub(super) fn map_vjp(
     mut residuals: Values<Flex>,
     mut grads: Values<Flex>,

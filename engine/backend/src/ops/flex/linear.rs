@@ -1,5 +1,5 @@
-//! Linear maps on flex, for f32 inputs. The sums of the product begin with the bias. Weights of 16 bits and quantized
-//! ones are unpacked panel by panel.
+//! Linear layers on flex, for f32 inputs. The accumulators of the product start with the bias. 16-bit and quantized weights
+//! are unpacked panel by panel.
 
 use burn::tensor::{DType, Shape, ops::FloatTensorOps};
 use burn_flex::{Flex, FlexTensor};
@@ -16,8 +16,7 @@ fn rows(x: &FlexTensor) -> Matrix<'_> {
     Matrix::new(elements(x), shape[..shape.num_dims() - 1].iter().product(), n)
 }
 
-/// Returns a tensor itself if the rows or columns of its matrices, which the last two axes are, are contiguous, otherwise a
-/// copy.
+/// Returns a tensor unchanged if the rows or columns of its matrices (the last two axes) are contiguous, otherwise a copy.
 pub(super) fn plain(x: FlexTensor) -> FlexTensor {
     let (shape, strides) = (x.layout().shape(), x.layout().strides());
     let d = shape.num_dims();
@@ -26,25 +25,25 @@ pub(super) fn plain(x: FlexTensor) -> FlexTensor {
     if matrices && strides[..d - 2].iter().all(|stride| *stride >= 0) { x } else { contiguous(x) }
 }
 
-/// Views a result of [`plain`] as a matrix, the first one if it has several.
+/// Views a result of [`plain`] as a matrix; the first one if it has several.
 fn matrix(x: &FlexTensor) -> Matrix<'_> {
     matrix_at(x, 0)
 }
 
-/// Views the matrix of a result of [`plain`] that begins some elements after the first one.
+/// Views the matrix of a result of [`plain`] that starts `offset` elements after the first one.
 pub(super) fn matrix_at(x: &FlexTensor, offset: usize) -> Matrix<'_> {
     let (shape, strides) = (x.layout().shape(), x.layout().strides());
     let d = shape.num_dims();
     let data = &x.storage::<f32>()[(x.layout().start_offset() + offset).min(x.storage::<f32>().len())..];
     let ([rows, columns], [down, right]) = ([shape[d - 2], shape[d - 1]], [strides[d - 2], strides[d - 1]]);
-    // The stride of a single row is arbitrary, and so is that of a single column.
+    // The stride of a single row or a single column is arbitrary.
     if right == 1 && down >= columns as isize {
         return Matrix { stride: down as usize, ..Matrix::new(data, rows, columns) };
     }
     Matrix { stride: right as usize, ..Matrix::new(data, columns, rows).transpose() }
 }
 
-/// As [`matrix`], for 16-bit floats.
+/// Like [`matrix`], for 16-bit floats.
 fn half_matrix(x: &FlexTensor) -> Option<HalfMatrix<'_>> {
     let (data, format): (&[u16], _) = match x.dtype() {
         DType::F16 => (x.storage::<f16>().reinterpret_cast(), HalfFormat::F16),
@@ -100,8 +99,8 @@ pub(super) fn vjp(mut residuals: Values<Flex>, mut grads: Values<Flex>, wanted: 
     let transposed = weight.as_ref().is_some_and(|weight| matrix(weight).transposed);
     let dw = x.as_ref().map(rows).map(|x| {
         if transposed {
-            // In the layout of the weight, so that gradients of other uses are added in one pass, and an optimizer can
-            // iterate over both.
+            // In the weight's layout, so that gradients of other uses are added in one pass, and an optimizer can iterate
+            // over both in order.
             let shape = Shape::from([grads.columns, x.columns]);
             return Flex::float_swap_dims(product(grads.transpose(), x, None, shape), 0, 1);
         }

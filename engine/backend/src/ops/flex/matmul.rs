@@ -1,4 +1,4 @@
-//! Products of batches of matrices on flex, for f32. Transposed and broadcast ones are read where they lie.
+//! Batched matrix products on flex, for f32. Transposed and broadcast operands are read without a copy.
 
 use burn::tensor::{Shape, TensorMetadata};
 use burn_flex::{Flex, FlexTensor};
@@ -26,7 +26,7 @@ pub(super) fn forward(mut inputs: Values<Flex>) -> Outcome<Flex> {
     Outcome::new([tensor(out, shape)])
 }
 
-/// Elements from the first matrix of a tensor to the one that belongs to number `i` of a batch.
+/// Offset in elements from the first matrix of a tensor to the one for batch index `i`.
 fn offset(x: &FlexTensor, batch: &[usize], mut i: usize) -> usize {
     let (shape, strides) = (x.layout().shape(), x.layout().strides());
     let mut offset = 0;

@@ -126,7 +126,7 @@ impl Backend for Flex {
     }
 }
 
-/// Writes in place where nothing else holds the array: the position is in the host's memory.
+/// Writes in place if nothing else holds the array. The position is in host memory.
 fn dynamic_update_slice(op: DynamicUpdateSlice, mut inputs: Values<Flex>) -> Outcome<Flex> {
     let (whole, part, position) = (inputs.take_float(0), inputs.take_float(1), inputs.take_int(2));
     let (shape, t) = (whole.shape(), part.shape()[op.axis]);
@@ -165,17 +165,17 @@ fn shape(x: &FlexTensor) -> Shape {
     x.layout().shape().clone()
 }
 
-/// A tensor that [owns its elements](owns_elements) can be written to.
+/// Panic message: a tensor that [owns its elements](owns_elements) can be written to.
 const OWNED: &str = "the only handle of its memory";
 
-/// True if a contiguous f32 tensor is the only handle of its memory, which holds its elements and no others.
+/// Returns true if a contiguous f32 tensor is the only handle of its memory, and its elements fill that memory.
 fn owns_elements(x: &mut FlexTensor) -> bool {
     let count = x.layout().shape().num_elements();
     let whole = x.layout().contiguous_offsets() == Some((0, count));
     whole && x.try_storage_mut::<f32>().is_some_and(|values| values.len() == count)
 }
 
-/// Changes the elements in place, or in a copy if the tensor is shared or not contiguous.
+/// Modifies the elements in place, or in a copy if the tensor is shared or not contiguous.
 fn map_in_place(x: FlexTensor, f: impl FnOnce(&mut [f32])) -> FlexTensor {
     let mut x = contiguous(x);
     let shape = shape(&x);

@@ -7,7 +7,7 @@ use grove_kernels::{self as kernels, Matrix};
 use super::{contiguous, elements, map_in_place, tensor};
 use crate::ops::{Gru, GruReset, Lstm, Outcome, Rnn, RnnActivation, Steps, Values, Wanted};
 
-/// Numbers of rows, sequences, inputs and hidden units.
+/// Numbers of packed rows, sequences, inputs and hidden units.
 struct Sizes {
     rows: usize,
     b: usize,
@@ -25,13 +25,13 @@ fn walk(steps: &Steps) -> kernels::Steps {
     kernels::Steps::new(steps.sizes(), steps.is_reverse())
 }
 
-/// Projects the inputs of all steps by their weights.
+/// Applies the input weights to all steps.
 fn project(x: &FlexTensor, w_ih: &FlexTensor, bias: &[f32], sizes: &Sizes) -> Vec<f32> {
     let w_ih = Matrix::new(elements(w_ih), bias.len(), sizes.i);
     kernels::product(Matrix::new(elements(x), sizes.rows, sizes.i), w_ih.transpose(), Some(bias))
 }
 
-/// Returns the gradients of `x` and `w_ih`, as far as they are needed, given that of their product, `[rows, wide]`.
+/// Returns the gradients of `x` and `w_ih`, if needed, from that of their product, `[rows, wide]`.
 fn project_backward(
     x: &FlexTensor,
     w_ih: &FlexTensor,
@@ -50,12 +50,12 @@ fn project_backward(
     ]
 }
 
-/// Allocates the gradient of recurrent weights if it is needed.
+/// Allocates the gradient of the recurrent weights, if needed.
 fn room(w_hh: &FlexTensor, needed: bool) -> Option<Vec<f32>> {
     needed.then(|| vec![0.0; elements(w_hh).len()])
 }
 
-/// Returns a tensor of the shape of another.
+/// Creates a tensor with the shape of another.
 fn like(values: Option<Vec<f32>>, x: &FlexTensor) -> Option<FlexTensor> {
     values.map(|values| tensor(values, x.layout().shape().clone()))
 }

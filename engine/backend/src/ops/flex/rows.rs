@@ -7,8 +7,8 @@ use grove_kernels as kernels;
 use super::{contiguous, elements, map_in_place, shape, tensor};
 use crate::ops::{MaskedSoftmax, Outcome, RowNorm, Values, Wanted, embedding::sum_before};
 
-/// Returns true for a softmax that the kernel supports: no windows, padding or lengths, and no query without keys, which
-/// the first of more queries than keys are.
+/// Returns true if the kernel supports a softmax: no window, padding or lengths, and no causal query without keys (more
+/// queries than keys).
 pub(super) fn takes(softmax: &MaskedSoftmax, inputs: &Values<Flex>) -> bool {
     let scores = inputs.float(0).layout().shape();
     let plain = softmax.window.is_none() && inputs.get(1).is_none() && inputs.get(2).is_none();

@@ -11,18 +11,18 @@ use super::{
 };
 use crate::{Backend, matmul};
 
-/// A layer of GRU (Cho et al., 2014), in one direction, over a packed batch; as [`Lstm`](super::Lstm), with gates in the
-/// order reset, update, new.
+/// A GRU layer (Cho et al., 2014) in one direction over a packed batch, with gates in the order reset, update, new. Sizes
+/// as in [`Lstm`](super::Lstm).
 ///
 /// # Shapes
-/// - inputs: `x` `[rows, i]`; `w_ih` `[3 n, i]`; `w_hh` `[3 n, n]`; the bias `[4 n]`: the sum of both for the reset and
-///   update gates, and for the new gate that of the input followed by that of the state; `h` `[b, n]`
+/// - inputs: `x` `[rows, i]`; `w_ih` `[3 n, i]`; `w_hh` `[3 n, n]`; bias `[4 n]`: the sums of both biases of the reset and
+///   update gates, then the input bias and the state bias of the new gate; `h` `[b, n]`
 /// - output `[rows + b, n]`: the hidden states of each row, then those after each sequence's last step
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Gru {
     /// Position of the reset gate.
     pub reset: GruReset,
-    /// Rows of each step.
+    /// Rows of each step of the packed batch.
     pub steps: Steps,
 }
 
@@ -33,7 +33,7 @@ impl Rules for Gru {
         vec![shape_of("gru", inputs, &self.steps, [3, 4, 1]).into()]
     }
 
-    /// Saved are the gates `[rows, 3 n]`, and `W_hn h + b_hn` or, for [`GruReset::Before`], `r h`.
+    /// Saves the gates `[rows, 3 n]`, and `W_hn h + b_hn` (for [`GruReset::Before`]: `r h`).
     fn residuals(&self, _needs: &[bool]) -> Residuals {
         Residuals::default().inputs(0..5).outputs([0]).saved(2)
     }
@@ -85,7 +85,7 @@ impl Rules for Gru {
         let before = self.steps.before(&output.narrow(0, 0, rows), &h0);
         let (w_rz, w_n) = (w_hh.clone().narrow(0, 0, 2 * n), w_hh.narrow(0, 2 * n, n));
 
-        // Factors that do not depend on the step after are computed for all steps at once.
+        // Factors that do not depend on the next step are computed for all steps at once.
         let [r, z, new] = [0, 1, 2].map(|k| gate(&gates, k, n));
         let one_minus = |x: &Tensor<B, 2>| x.clone().neg().add_scalar(1.0);
         let slope = |y: &Tensor<B, 2>| y.clone() * one_minus(y);
@@ -101,7 +101,7 @@ impl Rules for Gru {
             let at = |x: &Tensor<B, 2>| x.clone().narrow(0, rows.start, rows.len());
             let d_output = dh.clone().narrow(0, 0, rows.len()) + at(&grad);
             let (d_z, d_new) = (d_output.clone() * at(&to_z), d_output.clone() * at(&to_new));
-            // Through the update gate straight to the state before.
+            // Gradient of the previous state through the update gate.
             let straight = d_output * at(&z);
             let (d_r, through_new) = match self.reset {
                 GruReset::After => {
@@ -119,7 +119,7 @@ impl Rules for Gru {
             grad_gates.push((step, vec![Tensor::cat(vec![d_rz, d_new], 1)]));
         }
         let grad_gates = in_order(grad_gates); // [rows, 3 n]
-        // The new gate's weights see the gradient behind the reset gate, or the state behind it.
+        // The gradient of the new gate's weights uses the gradient after the reset gate, or the state after it.
         let (grad_new, state) = match self.reset {
             GruReset::After => (in_order(grad_hidden), before.clone()),
             GruReset::Before => (gate(&grad_gates, 2, n), saved),

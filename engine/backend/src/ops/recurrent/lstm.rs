@@ -9,17 +9,17 @@ use super::{
 };
 use crate::{Backend, matmul};
 
-/// A layer of LSTM (Hochreiter and Schmidhuber, 1997), in one direction, over a packed batch.
+/// An LSTM layer (Hochreiter and Schmidhuber, 1997) in one direction over a packed batch, with gates in the order input,
+/// forget, cell, output.
 ///
 /// # Shapes
-/// With `b` sequences of together `rows` steps, `i` inputs and `n` hidden units, gates in the order input, forget, cell,
-/// output:
-/// - inputs: `x` `[rows, i]`; `w_ih` `[4 n, i]`; `w_hh` `[4 n, n]`; the sum of both biases `[4 n]`; the states before the
-///   first step, `h` and `c`, each `[b, n]`
+/// With `b` sequences of `rows` steps in total, `i` inputs and `n` hidden units:
+/// - inputs: `x` `[rows, i]`; `w_ih` `[4 n, i]`; `w_hh` `[4 n, n]`; the sum of both biases `[4 n]`; the initial states `h`
+///   and `c`, each `[b, n]`
 /// - output `[rows + 2 b, n]`: the hidden states of each row, then `h` and then `c` after each sequence's last step
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Lstm {
-    /// Rows of each step.
+    /// Rows of each step of the packed batch.
     pub steps: Steps,
 }
 
@@ -30,7 +30,7 @@ impl Rules for Lstm {
         vec![shape_of("lstm", inputs, &self.steps, [4, 4, 2]).into()]
     }
 
-    /// Saved are the gates `[rows, 4 n]` and the cells `[rows, n]`.
+    /// Saves the gates `[rows, 4 n]` and the cell states `[rows, n]`.
     fn residuals(&self, _needs: &[bool]) -> Residuals {
         Residuals::default().inputs(0..6).outputs([0]).saved(2)
     }
@@ -70,7 +70,7 @@ impl Rules for Lstm {
         let mut dh = grad.clone().narrow(0, rows, b);
         let mut dc = grad.clone().narrow(0, rows + b, b);
         let c_before = self.steps.before(&cells, &c0);
-        // Factors that do not depend on the step after are computed for all steps at once.
+        // Factors that do not depend on the next step are computed for all steps at once.
         let [i, f, g, o] = [0, 1, 2, 3].map(|k| gate(&gates, k, n));
         let squashed = tanh(cells);
         let one_minus = |x: &Tensor<B, 2>| x.clone().neg().add_scalar(1.0);

@@ -1,7 +1,7 @@
-//! Layers of recurrent networks, each one operation, composed one step after another.
+//! Recurrent layers. Each is one operation, composed step by step.
 //!
-//! The derivatives follow the same walk in reverse, and leave what is one product over all steps to the end: the gradients
-//! of weights, biases and inputs.
+//! The derivatives run the steps in reverse. The gradients of weights, biases and inputs are products over all steps,
+//! computed at the end.
 
 mod gru;
 mod lstm;
@@ -21,25 +21,26 @@ use crate::matmul;
 /// Position of a GRU's reset gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub enum GruReset {
-    /// On the product with the hidden state, as in PyTorch and cuDNN: `n = tanh(x_n + r (W_hn h + b_hn))`.
+    /// After the product with the state weights, as in PyTorch and cuDNN: `n = tanh(x_n + r (W_hn h + b_hn))`.
     #[default]
     After,
-    /// On the hidden state: `n = tanh(x_n + W_hn (r h) + b_hn)`, as in Cho et al., 2014.
+    /// Before the product: `n = tanh(x_n + W_hn (r h) + b_hn)`, as in Cho et al., 2014.
     Before,
 }
 
-/// The non-linearity of a plain recurrent layer.
+/// Activation function of a plain recurrent layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub enum RnnActivation {
-    /// The hyperbolic tangent.
+    /// Hyperbolic tangent.
     #[default]
     Tanh,
-    /// `max(x, 0)`
+    /// `max(x, 0)`.
     Relu,
 }
 
 impl Operation {
-    /// A recurrent layer over the first of its steps, if there are several, and the steps. It has results of the same types.
+    /// Returns a recurrent layer restricted to its first step, if it has several, and the steps. Dtypes of the results are
+    /// the same.
     pub(super) fn first_step(&self) -> Option<(Self, &Steps)> {
         let (Self::Lstm(Lstm { steps }) | Self::Gru(Gru { steps, .. }) | Self::Rnn(Rnn { steps, .. })) = self else {
             return None;
@@ -68,24 +69,24 @@ fn shape_of(operation: &str, inputs: &Shapes, steps: &Steps, [gates, bias, state
     [rows + states * b, n]
 }
 
-/// The inputs of all steps through their weights, `[rows, gates n]`.
+/// Applies the input weights to all steps, `[rows, gates n]`.
 pub(super) fn project<B: Backend>(x: Tensor<B, 2>, w_ih: Tensor<B, 2>, bias: Tensor<B, 1>) -> Tensor<B, 2> {
     matmul(x, w_ih.transpose()) + bias.unsqueeze()
 }
 
-/// Columns of gate `i` of those that lie side by side.
+/// Columns of gate `i`.
 fn gate<B: Backend>(gates: &Tensor<B, 2>, i: usize, n: usize) -> Tensor<B, 2> {
     gates.clone().narrow(1, i * n, n)
 }
 
-/// `[rows, n]` to `[1, n]`, added up in at least f32.
+/// Sums rows, `[rows, n]` to `[1, n]`, in at least f32.
 pub(super) fn sum_rows<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
     let dtype = x.dtype();
     let sum = at_least_f32(x).sum_dim(0);
     if sum.dtype() == dtype { sum } else { sum.cast(dtype) }
 }
 
-/// The gradients of what precedes the recurrence, of `x`, `w_ih` and the bias, as far as they are needed.
+/// Computes the gradients of `x`, `w_ih` and the bias, if needed, from that of their product.
 pub(super) fn project_backward<B: Backend>(
     x: Tensor<B, 2>,
     w_ih: Tensor<B, 2>,

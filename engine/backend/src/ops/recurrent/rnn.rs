@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{Backend, matmul};
 
-/// A plain recurrent layer, `h' = f(W_ih x + W_hh h + b)` (Elman, 1990), in one direction, over a packed batch; as
+/// A plain recurrent layer, `h' = f(W_ih x + W_hh h + b)` (Elman, 1990), in one direction over a packed batch. Sizes as in
 /// [`Lstm`](super::Lstm).
 ///
 /// # Shapes
@@ -18,9 +18,9 @@ use crate::{Backend, matmul};
 /// - output `[rows + b, n]`: the hidden states of each row, then those after each sequence's last step
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Rnn {
-    /// The function `f`.
+    /// Activation function `f`.
     pub activation: RnnActivation,
-    /// Rows of each step.
+    /// Rows of each step of the packed batch.
     pub steps: Steps,
 }
 

@@ -4,8 +4,8 @@ use std::{ops::Range, sync::Arc};
 use super::{Values, primitive};
 use crate::Backend;
 
-/// The rows of a packed batch by their steps, as in PyTorch's `PackedSequence`: the sequences are sorted, longest
-/// first, and the rows of step 0 come first, then those of step 1, and so on, with only those still alive.
+/// Rows of a packed batch by step, as in PyTorch's `PackedSequence`: the sequences are sorted, longest first. The rows of
+/// step 0 come first, then those of step 1, and so on, each with only the sequences that are long enough.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(try_from = "StepsFields", into = "StepsFields")]
 pub struct Steps {
@@ -13,7 +13,7 @@ pub struct Steps {
     reverse: bool,
 }
 
-/// The form of [`Steps`] in files.
+/// Serialised form of [`Steps`].
 #[derive(serde::Serialize, serde::Deserialize)]
 struct StepsFields {
     sizes: Vec<usize>,
@@ -35,10 +35,11 @@ impl TryFrom<StepsFields> for Steps {
 }
 
 impl Steps {
-    /// From the number of sequences alive at each step. With `reverse` each sequence is walked from its own end.
+    /// Creates the steps from the number of sequences that reach each step. With `reverse` each sequence is processed from
+    /// its own end.
     ///
     /// # Panics
-    /// If there is no step, the numbers increase, or one is 0.
+    /// If there are no steps, the sizes increase, or a size is 0.
     pub fn new(sizes: impl Into<Arc<[usize]>>, reverse: bool) -> Self {
         match Self::checked(sizes.into(), reverse) {
             Ok(steps) => steps,
@@ -54,12 +55,12 @@ impl Steps {
         }
     }
 
-    /// Sequences alive at each step.
+    /// Number of sequences that reach each step.
     pub fn sizes(&self) -> &[usize] {
         &self.sizes
     }
 
-    /// Returns true if each sequence is walked from its end.
+    /// Returns true if each sequence is processed from its end.
     pub fn is_reverse(&self) -> bool {
         self.reverse
     }
@@ -69,12 +70,12 @@ impl Steps {
         self.sizes[0]
     }
 
-    /// Packed rows: the sum of the lengths.
+    /// Number of packed rows: the sum of the lengths.
     pub fn rows(&self) -> usize {
         self.sizes.iter().sum()
     }
 
-    /// The steps in the order in which they are walked, with their rows.
+    /// Steps in processing order, with their row ranges.
     pub fn walk(&self) -> Vec<(usize, Range<usize>)> {
         let mut start = 0;
         let mut steps = Vec::with_capacity(self.sizes.len());
@@ -88,18 +89,19 @@ impl Steps {
         steps
     }
 
-    /// The first step, of all sequences.
+    /// Returns the first step of all sequences.
     pub(super) fn first(&self) -> Self {
         Self { sizes: [self.batch()].into(), reverse: false }
     }
 
-    /// The inputs of a layer's first step: those of the layer, of `x` the first rows.
+    /// Returns the inputs of a layer's first step: the layer's inputs, with the first rows of `x`.
     pub(in super::super) fn first_of_inputs<B: Backend>(&self, mut inputs: Values<B>) -> Values<B> {
         self.narrow(&mut inputs, 0, self.batch());
         inputs
     }
 
-    /// The residuals and the gradient of a layer's first step: the inputs, the output, which ends with the states, and what was saved.
+    /// Returns the residuals and the gradient of a layer's first step: the inputs, the output with the final states, and
+    /// the saved values.
     pub(in super::super) fn first_of_residuals<B: Backend>(
         &self,
         mut residuals: Values<B>,
@@ -122,8 +124,8 @@ impl Steps {
         values.put_float(position, primitive(first));
     }
 
-    /// The values that the sequences of each step held before it, for all packed rows: the `packed` rows of the step before, and
-    /// `initial` for those that begin.
+    /// Values of each sequence before each step, for all packed rows: the `packed` rows of the previous step, and `initial`
+    /// for sequences at their first step.
     pub(super) fn before<B: Backend>(&self, packed: &Tensor<B, 2>, initial: &Tensor<B, 2>) -> Tensor<B, 2> {
         let mut parts = vec![];
         let mut earlier = 0..0;
@@ -143,13 +145,13 @@ impl Steps {
     }
 }
 
-/// Parts that were made in the order of the walk, as rows in the order of the steps.
+/// Joins parts, created in processing order, as rows in step order.
 pub(super) fn in_order<B: Backend>(mut parts: Vec<(usize, Vec<Tensor<B, 2>>)>) -> Tensor<B, 2> {
     parts.sort_by_key(|(step, _)| *step);
     Tensor::cat(parts.into_iter().flat_map(|(_, part)| part).collect(), 0)
 }
 
-/// A state with its first rows replaced.
+/// Replaces the first rows of a state.
 pub(super) fn replace<B: Backend>(state: Tensor<B, 2>, first: Tensor<B, 2>) -> Tensor<B, 2> {
     let (all, new) = (state.dims()[0], first.dims()[0]);
     if new == all { first } else { Tensor::cat(vec![first, state.narrow(0, new, all - new)], 0) }

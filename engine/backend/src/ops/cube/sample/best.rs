@@ -1,20 +1,20 @@
-//! The best token of a part of a row, and the best of a row's parts.
+//! The best token of each part of a row, and of each row.
 
 use cubecl::prelude::*;
 
 use super::thresholds::{Processing, rank_of, value_at};
 use crate::ops::cube::random::{gumbel_of, threefry};
 
-/// Units that find the best token of a part.
+/// Units per part.
 pub(super) const UNITS: usize = 256;
 
 /// Maximum number of parts of a row.
 pub(super) const PARTS: usize = 64;
 
-/// The bits of minus infinity, which is an allowed logit, unlike other non-finite ones.
+/// Bits of minus infinity, the only valid non-finite logit.
 const MINUS_INFINITY: u32 = 0xff80_0000;
 
-/// Reduces the units to the first one: the largest score, the first index among equal ones, and all flags combined.
+/// Reduces over the units to the first one: the largest score, the first index of equal ones, and the union of all flags.
 #[cube]
 fn keep_best(
     scores: &mut SharedMemory<f32>,
@@ -38,7 +38,7 @@ fn keep_best(
     }
 }
 
-/// Finds the best token of each part. Flags parts with invalid logits (1) and with finite ones (2).
+/// Finds the best token of each part. Flags parts that contain invalid logits (1) and finite ones (2).
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(super) fn best_of_parts_kernel<X: Float, S: Numeric>(
     logits: &Array<X>,
@@ -105,7 +105,7 @@ pub(super) fn best_of_parts_kernel<X: Float, S: Numeric>(
     }
 }
 
-/// Writes the best token of each row for the device, where it is 0 if there is none, and for the host, where it is -1.
+/// Writes the best token of each row for the device (0 if there is none) and for the host (-1 if there is none).
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(super) fn best_of_rows_kernel<S: Numeric>(
     best: &Array<f32>,

@@ -1,5 +1,5 @@
 //! Sampling of tokens from logits, `[rows, classes]`. Each row is divided into parts. A cube finds the best token of a
-//! part, and another one the best of the parts. If only some tokens may be drawn, a cube first finds their thresholds.
+//! part, and another cube the best of the parts. With top-k, top-p or min-p, a cube first computes thresholds.
 
 mod best;
 mod thresholds;
@@ -23,10 +23,10 @@ use super::{
 };
 use crate::ops::{PendingRead, PendingTokens, SampleOptions, SampledPrimitives};
 
-/// Least number of tokens of a part.
+/// Minimum number of tokens per part.
 const PART: usize = 2048;
 
-/// Returns the drawn tokens for the device and for the host, and the tokens that have occurred, if they are used.
+/// Returns the sampled tokens for the device and for the host, and the tokens that have occurred, if tracked.
 fn launch<R: CubeRuntime>(
     logits: CubeTensor<R>,
     occurred: Option<CubeTensor<R>>,
@@ -36,7 +36,7 @@ fn launch<R: CubeRuntime>(
     // A shared tensor is copied before it is written.
     let occurred = occurred.map(owned);
     let (rows, classes) = (logits.meta.shape()[0], logits.meta.shape()[1]);
-    // In place of a missing array another one is passed, and is not read.
+    // Another array serves as placeholder for a missing one, and is not read.
     let flags = occurred.as_ref().unwrap_or(&logits);
     let thresholds = thresholds(&logits, flags, options);
     let part = classes.div_ceil(PARTS).max(PART);
@@ -48,8 +48,8 @@ fn launch<R: CubeRuntime>(
     let limits = thresholds.as_ref().unwrap_or(&unused);
     let written = occurred.as_ref().unwrap_or(&unused);
     let [k0, k1] = options.key;
-    // SAFETY: logits and the occurred tokens have `rows` rows of `classes` elements. Each part of a row has its
-    // elements in `best` and `tokens`, and each row in `drawn` and `read`. A token that is written is below `classes`.
+    // SAFETY: logits and occurred tokens have `rows` rows of `classes` elements. Each part of a row has its elements in
+    // `best` and `tokens`, and each row in `drawn` and `read`. A written token is below `classes`.
     unsafe {
         best_of_parts_kernel::launch_unchecked(
             &logits.client,
@@ -92,7 +92,7 @@ fn launch<R: CubeRuntime>(
     (drawn, read, occurred)
 }
 
-/// Slot in which an operation stores the queued copy of its result once it has been executed.
+/// Slot in which an operation stores the queued copy of its result once the operation has been executed.
 type Slot = Arc<Mutex<Option<DynFut<Result<TensorData, ExecutionError>>>>>;
 
 fn begin_read<R: CubeRuntime>(x: CubeTensor<R>, slot: &Slot) {

@@ -1,5 +1,5 @@
-//! Thresholds of tokens that may be drawn, by bisection of bits: the value of a given rank, or the value below which there
-//! is a given probability.
+//! Thresholds of the tokens that may be sampled, by bisection of bits: the value of a given rank, or the value below which
+//! the total probability is a given one.
 
 use burn::tensor::DType;
 use burn_cubecl::{CubeRuntime, tensor::CubeTensor};
@@ -13,7 +13,7 @@ use crate::ops::{
     },
 };
 
-/// Conversion of a logit into the value that tokens are compared by.
+/// Conversion of a logit into the value by which tokens are compared.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 pub(super) struct Processing {
     penalty: f32,
@@ -44,14 +44,14 @@ pub(super) fn value_at<X: Float, S: Numeric>(
     value
 }
 
-/// Returns an integer with the order of the values, -0 before 0.
+/// Returns an integer with the same order as the values, with -0 before 0.
 #[cube]
 pub(super) fn rank_of(value: f32) -> u32 {
     let bits = u32::reinterpret(value);
     select(bits >> 31u32 == 1u32, bits ^ 0xffffffffu32, bits | 0x80000000u32)
 }
 
-/// Returns the least rank whose value is not below that of a rank: both zeros are equal.
+/// Returns the smallest rank whose value is not less than that of a rank: both zeros are equal.
 #[cube]
 fn no_less(rank: u32) -> u32 {
     select(rank == 0x80000000u32, 0x7fffffffu32, rank)
@@ -64,7 +64,7 @@ const MASS: u32 = 1;
 /// Sum over indices: the number of tokens with a rank.
 const INDEX: u32 = 2;
 
-/// Returns the largest number below which the sum is at most a limit. Determines 2 bits at a time.
+/// Returns the largest number below which the sum is at most a limit. Determines 2 bits per iteration.
 #[cube]
 fn search<X: Float, S: Numeric>(
     logits: &Array<X>,
@@ -120,7 +120,7 @@ fn search<X: Float, S: Numeric>(
     found
 }
 
-/// Computes, for each row, the rank from which on tokens may be drawn, and the index of the first token with that rank.
+/// Computes for each row the minimum rank of tokens that may be sampled, and the index of the first token with that rank.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn thresholds_kernel<X: Float, S: Numeric>(
     logits: &Array<X>,
@@ -169,11 +169,12 @@ fn thresholds_kernel<X: Float, S: Numeric>(
         }
         let limit = mass_left_out * cube_sum(&mut shared, mass, units);
         let found = search(logits, occurred, &by, start, classes, largest, least, limit, &mut shared, MASS, units);
-        // The likeliest token is kept, however small the kept probability is.
+        // The most likely token is always retained, however small the retained probability.
         let top = rank_of(largest);
         let found = select(found > top, top, found);
         let bound = select(found < least, least, found);
-        // Of equally likely tokens the first ones are left out first, until too much would be left out.
+        // Of equally likely tokens, the first ones are removed first, as long as the removed probability stays within the
+        // limit.
         let mut below = 0.0f32;
         let mut ties = 0.0f32;
         let mut each = 0.0f32;
@@ -214,7 +215,7 @@ pub(super) fn processing<R: CubeRuntime>(options: &SampleOptions) -> ProcessingL
     ProcessingLaunch::new(penalty, temperature, penalty != 1.0, ![0.0, 1.0].contains(&temperature))
 }
 
-/// Returns the thresholds of rows, `[rows, 2]`; `None` if all tokens may be drawn.
+/// Returns the thresholds of rows, `[rows, 2]`; `None` if all tokens may be sampled.
 pub(super) fn thresholds<R: CubeRuntime>(
     logits: &CubeTensor<R>,
     occurred: &CubeTensor<R>,
@@ -230,8 +231,7 @@ pub(super) fn thresholds<R: CubeRuntime>(
     let thresholds = empty(logits, [rows, 2], DType::U32);
     let most = logits.client.properties().hardware.max_units_per_cube as usize;
     let units = classes.next_power_of_two().clamp(32, if most >= 1024 { 1024 } else { 256 });
-    // SAFETY: logits and the occurred tokens have `rows` rows of `classes` elements, and thresholds have 2 for each
-    // row.
+    // SAFETY: logits and occurred tokens have `rows` rows of `classes` elements, and thresholds have 2 per row.
     unsafe {
         thresholds_kernel::launch_unchecked(
             &logits.client,
