@@ -2,7 +2,10 @@
 
 use clap::Parser;
 use grove::{
-    models::generation::{check_prompt, generate_with_draft, score_text},
+    models::{
+        ModelKind,
+        generation::{check_prompt, generate_with_draft, score_text},
+    },
     prelude::*,
     train::Ended,
     weights::FilePatterns,
@@ -14,6 +17,7 @@ use grove_cli::{
         decoder::{DecoderArgs, Family, Gpt2s, print_summary_of},
         print_score,
     },
+    kind::check_kind,
     program::{Command, finish_run},
     resolve, with_adapter,
 };
@@ -48,6 +52,7 @@ impl Program for Run<'_> {
         }
         // The model's directory, downloaded where it is a hub id.
         let path = resolve(model.as_deref(), Gpt2s::SHIPS, &FilePatterns::model())?;
+        check_kind(&path, &[ModelKind::Gpt2])?;
         // The prompt by the model's tokenizer, and settings completed by its generation_config.json.
         let prompt = Prompt::read(generation, &path)?;
 

@@ -43,12 +43,13 @@ fn main() -> ExitCode {
     let options = Options::parse();
     finish(|| {
         options.classify.check()?;
-        let several = options.classify.image.len() > 1 || options.classify.image.iter().any(|path| path.is_dir());
+        let paths = options.classify.paths();
+        let several = paths.len() > 1 || paths.iter().any(|path| path.is_dir());
         if options.attention.is_some() && several {
             return Err(usage("--attention draws over one image: give one --image"));
         }
         if let Some(file) = &options.attention {
-            check_attention(file, &options.classify.paths())?;
+            check_attention(file, &paths)?;
         }
         grove::run(options.classify.device.spec()?, Run(&options))?
     })
@@ -103,5 +104,7 @@ fn draw_attention<B: Backend>(
     let data = TensorData::new(values, [1, preprocessor.channels(), h as usize, w as usize]);
     let weights: Vec<f32> = model.attention_map(Tensor::from_data(data, device)).into_data().iter().collect();
     let patch = model.config.patch_size as u32;
-    Ok(save_png(&heatmap(&seen, &weights, [h / patch, w / patch], SHORTER)?, file)?)
+    save_png(&heatmap(&seen, &weights, [h / patch, w / patch], SHORTER)?, file)?;
+    eprintln!("the attention map is in {}", file.display());
+    Ok(())
 }

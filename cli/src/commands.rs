@@ -17,6 +17,7 @@ use crate::{
     prelude::*,
     program,
     rnn::ClassifyOptions,
+    summary,
     train_bert, train_vision,
     vision::{ClassifyArgs, classify, not_for_images},
 };
@@ -67,9 +68,8 @@ pub enum Task {
         #[command(flatten)]
         chat: ChatArgs,
     },
-    /// Print the table of a decoder's parameters, and the memory they need
-    #[command(mut_arg("dtype", |arg| arg.default_value("auto")))]
-    Summary(Box<DecoderArgs>),
+    /// Print the table of a model's parameters, and the memory they need
+    Summary(summary::Options),
     /// Fill in masked words, with BERT
     Fill(Box<bert::Fill>),
     /// Embed texts as vectors, with BERT
@@ -172,21 +172,12 @@ pub fn arguments(given: impl IntoIterator<Item = String>) -> Vec<String> {
     given
 }
 
-impl Grove {
-    /// Completes the options by what the command stands for.
-    pub fn completed(mut self) -> Self {
-        if let Command::Task(Task::Summary(options)) = &mut self.command {
-            options.summary = true;
-        }
-        self
-    }
-}
-
 /// Evaluates an expression for the options of whichever command was given.
 macro_rules! each {
     ($task:expr, $options:ident => $result:expr) => {
         match $task {
-            Task::Generate($options) | Task::Summary($options) => $result,
+            Task::Generate($options) => $result,
+            Task::Summary($options) => $result,
             Task::Chat { decoder, chat } => {
                 let $options = &Run { options: decoder, chat: Some(chat), family: Llamas };
                 $result
@@ -277,7 +268,7 @@ mod tests {
 
     fn parse(arguments_given: &[&str]) -> Result<Task, clap::Error> {
         let grove = Grove::try_parse_from(arguments(arguments_given.iter().map(|&word| word.to_owned())))?;
-        match grove.completed().command {
+        match grove.command {
             Command::Task(task) => Ok(task),
             other => panic!("{other:?} computes nothing"),
         }
@@ -298,8 +289,8 @@ mod tests {
         assert!(
             matches!(search, Task::Search(search) if search.query == "a query" && search.input.texts == ["a text"])
         );
-        let summary = parse(&["grove", "summary", "--model", "gpt2-xl"]).expect("valid");
-        assert!(matches!(summary, Task::Summary(options) if options.summary));
+        let summary = parse(&["grove", "summary", "gpt2-xl"]).expect("valid");
+        assert!(matches!(summary, Task::Summary(options) if options.model == "gpt2-xl"));
         let chat = parse(&["grove", "chat", "--system", "Be brief."]);
         assert!(matches!(chat, Ok(Task::Chat { chat, .. }) if chat.chat));
     }

@@ -10,7 +10,7 @@
 //! | [`devices`] | the devices of each backend |
 //! | [`new`] | new projects that depend on grove |
 //! | [`generation`], [`language`], [`bert`], [`rnn`], [`vision`] | tasks of models |
-//! | [`classify`], [`evaluate`] | tasks of classifiers and language models, whichever their family |
+//! | [`classify`], [`evaluate`], [`summary`] | tasks of classifiers and language models, whichever their family |
 #![warn(missing_docs)]
 // Docs of options are texts of `--help`, with brackets as a shell's user writes them.
 #![allow(rustdoc::broken_intra_doc_links, rustdoc::invalid_html_tags)]
@@ -33,6 +33,7 @@ mod prelude;
 pub mod program;
 pub mod ranks;
 pub mod rnn;
+pub mod summary;
 pub mod train_bert;
 pub mod train_vision;
 pub mod training;

@@ -9,7 +9,7 @@ use grove_cli::{
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let grove = Grove::parse_from(arguments(std::env::args())).completed();
+    let grove = Grove::parse_from(arguments(std::env::args()));
     program::finish_run(|| match &grove.command {
         Command::Task(task) => program::run(task),
         Command::Bench(options) => {

@@ -64,7 +64,7 @@ pub struct ClassifyOptions {
     #[arg(long, default_value_t = 0.3, value_name = "RATE", help_heading = "Model")]
     pub dropout: f64,
 
-    /// Directory of a tokenizer; without it one is learned from the data
+    /// Directory or hub id of a tokenizer; without it one is learned from the data
     #[arg(long, value_name = "DIR", conflicts_with = "model", help_heading = "Model")]
     pub tokenizer: Option<PathBuf>,
 

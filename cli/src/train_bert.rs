@@ -49,7 +49,7 @@ const CONTEXT: usize = 128;
     mut_arg("context", |arg| arg.help("Tokens that the model sees at once [default: 128, or what --model has]")),
     mut_arg("dropout", |arg| arg.help("Dropout, everywhere [default: 0.1, or what --model has]")),
     mut_arg("tokenizer", |arg| arg.conflicts_with("model").help(
-        "Directory of a tokenizer; without it a new model learns one from the data"
+        "Directory or hub id of a tokenizer; without it a new model learns one from the data"
     )),
     mut_arg("vocab_size", |arg| arg.help("Size of the vocabulary that is learned")),
     mut_arg("batch_size", |arg| arg.default_value("32").help("Texts of a batch")),

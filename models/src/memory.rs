@@ -72,7 +72,8 @@ pub fn weight_bytes<B: Backend>(skeleton: &impl Tree<B>) -> Vec<(&'static str, u
     [("f32", plain(DType::F32)), ("f16 or bf16", plain(DType::F16))].into_iter().chain(kinds).collect()
 }
 
-/// Table of a model's parameters, with the memory of its weights and of a sequence's cache. Computed without weights.
+/// Table of a model's parameters, with the memory of its weights and, of a decoder, of a sequence's cache. Computed
+/// without weights.
 /// `Display` is for people; the JSON form is for scripts.
 #[derive(Clone, Debug, Serialize)]
 pub struct ModelSummary {
@@ -82,8 +83,9 @@ pub struct ModelSummary {
     pub shapes: Map<String, Value>,
     /// Bytes of the weights by dtype; see [`weight_bytes`].
     pub memory: Map<String, Value>,
-    /// Length of a sequence, and bytes of its cache.
-    pub memory_of_text: TextMemory,
+    /// Length of a sequence, and bytes of its cache; `None` for models without a cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_of_text: Option<TextMemory>,
     #[serde(skip)]
     table: String,
 }
@@ -98,24 +100,32 @@ pub struct TextMemory {
 }
 
 impl ModelSummary {
-    /// Summarises a language model without weights. The sequence fills the model's context, or has `tokens` tokens if
+    /// Summarises a decoder without weights. The sequence fills the model's context, or has `tokens` tokens if
     /// the context is unlimited.
     ///
     /// # Errors
     /// As [`Pretrained::skeleton`].
     pub fn new<B: Backend, M: CausalLm<B> + Pretrained<B>>(skeleton: &M, tokens: usize) -> Result<Self> {
+        let tokens = skeleton.context().unwrap_or(tokens);
+        let bytes = skeleton.cache_bytes(tokens).unwrap_or(0);
+        Ok(Self { memory_of_text: Some(TextMemory { tokens, bytes }), ..Self::of(skeleton)? })
+    }
+
+    /// Summarises a model without weights.
+    ///
+    /// # Errors
+    /// As [`Pretrained::skeleton`].
+    pub fn of<B: Backend, M: Pretrained<B>>(skeleton: &M) -> Result<Self> {
         // The leaves of a quantized model are bytes, so the parameters are counted in a dense skeleton.
         let parameters = count_params(&M::skeleton(skeleton.config())?);
         let mut table = summary(skeleton);
         if parameters != count_params(skeleton) {
             table += &format!("\n{} parameters, counting those in quantized blocks", thousands(parameters));
         }
-        let tokens = skeleton.context().unwrap_or(tokens);
-        let bytes = skeleton.cache_bytes(tokens).unwrap_or(0);
         let shapes = leaves(skeleton).into_iter().map(|(path, leaf)| (path, leaf.shape().into()));
         let memory = weight_bytes(skeleton).into_iter().map(|(dtype, bytes)| (dtype.into(), bytes.into()));
-        let memory_of_text = TextMemory { tokens, bytes };
-        Ok(Self { parameters, shapes: shapes.collect(), memory: memory.collect(), memory_of_text, table })
+        let (shapes, memory) = (shapes.collect(), memory.collect());
+        Ok(Self { parameters, shapes, memory, memory_of_text: None, table })
     }
 }
 
@@ -124,9 +134,11 @@ impl fmt::Display for ModelSummary {
         let bytes = |value: &Value| format_bytes(value.as_u64().unwrap_or(0) as usize);
         let weights: Vec<String> =
             self.memory.iter().map(|(dtype, value)| format!("{} ({dtype})", bytes(value))).collect();
-        let TextMemory { tokens, bytes } = self.memory_of_text;
-        let (table, weights, text) = (&self.table, weights.join(", "), format_bytes(bytes));
-        write!(f, "{table}\nmemory: weights {weights}; a text of {tokens} tokens {text}")
+        write!(f, "{}\nmemory: weights {}", self.table, weights.join(", "))?;
+        match self.memory_of_text {
+            Some(TextMemory { tokens, bytes }) => write!(f, "; a text of {tokens} tokens {}", format_bytes(bytes)),
+            None => Ok(()),
+        }
     }
 }
 

@@ -45,8 +45,8 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
     let settings = options.settings(path)?;
     let live = !options.json;
     let ask = live && typed;
-    let input = options.prompt.is_none().then(|| std::iter::from_fn(move || next_line(ask)));
-    let mut lines = options.prompt.clone().map(Ok).into_iter().chain(input.into_iter().flatten());
+    let input = options.prompt().is_none().then(|| std::iter::from_fn(move || next_line(ask)));
+    let mut lines = options.prompt().map(str::to_owned).map(Ok).into_iter().chain(input.into_iter().flatten());
     let mut session = ChatSession::new(&model, &tokenizer, &template, chat.system.as_deref());
     let mut turns = vec![];
     // Of a full context, at most a quarter is for the reply.
@@ -111,7 +111,7 @@ const NO_MESSAGE: &str = "there is no message: give one with --prompt, or a line
 
 /// Fails where no message will come, before the model is read.
 fn check_input(options: &GenerationArgs, typed: bool) -> Result<(), Exit> {
-    match options.prompt.is_some() || typed {
+    match options.prompt().is_some() || typed {
         true => Ok(()),
         false if !input::is_given() => Err(failure(NO_MESSAGE)),
         false => match std::io::stdin().lock().fill_buf() {

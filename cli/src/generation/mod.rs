@@ -91,8 +91,8 @@ impl Prompt {
         let ids = match (&options.prompt_ids, &tokenizer) {
             (Some(ids), _) => ids.clone(),
             (None, None) => Vec::new(),
-            (None, Some(tokenizer)) => tokenizer.encode(&match &options.prompt {
-                Some(text) => text.clone(),
+            (None, Some(tokenizer)) => tokenizer.encode(&match options.prompt() {
+                Some(text) => text.to_owned(),
                 None => input::text()?.unwrap_or_else(|| DEFAULT_PROMPT.into()),
             })?,
         };

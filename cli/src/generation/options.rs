@@ -12,7 +12,11 @@ pub const MAX_NEW_TOKENS: usize = 128;
 /// Prompt and generation settings.
 #[derive(Args, Debug)]
 pub struct GenerationArgs {
-    /// Text to continue; without it, standard input is read, or a small text of our own is used
+    /// Text to continue; without one, standard input is read, or a small text of our own is used
+    #[arg(value_name = "PROMPT", conflicts_with_all = ["prompt", "prompt_ids"])]
+    pub text: Option<String>,
+
+    /// Text to continue, as PROMPT
     #[arg(long, conflicts_with = "prompt_ids")]
     pub prompt: Option<String>,
 
@@ -20,30 +24,30 @@ pub struct GenerationArgs {
     #[arg(long, value_delimiter = ',', value_name = "IDS")]
     pub prompt_ids: Option<Vec<u32>>,
 
-    /// Most tokens to generate [default: what generation_config.json says, or 128]
-    #[arg(long, value_name = "N", help_heading = "Generation")]
+    /// Largest number of new tokens [default: that of generation_config.json, or 128]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Generation")]
     pub max_new_tokens: Option<usize>,
 
     /// Sampling temperature; 0 always takes the most likely token [default: 0.8]
     ///
     /// Settings that are not given here or below are taken from the model's generation_config.json.
-    #[arg(long, value_name = "T", help_heading = "Generation")]
+    #[arg(long, value_name = "T", allow_negative_numbers = true, help_heading = "Generation")]
     pub temperature: Option<f32>,
 
-    /// Draw among the K likeliest tokens
-    #[arg(long, value_name = "K", help_heading = "Generation")]
+    /// Sample among the K most probable tokens; 0 samples among all
+    #[arg(long, value_name = "K", allow_negative_numbers = true, help_heading = "Generation")]
     pub top_k: Option<usize>,
 
-    /// Draw among the likeliest tokens that make up this probability
-    #[arg(long, value_name = "P", help_heading = "Generation")]
+    /// Sample among the most probable tokens whose probabilities add up to P
+    #[arg(long, value_name = "P", allow_negative_numbers = true, help_heading = "Generation")]
     pub top_p: Option<f32>,
 
-    /// Draw among tokens at least this times as likely as the likeliest
-    #[arg(long, value_name = "P", help_heading = "Generation")]
+    /// Sample among the tokens that have at least P times the probability of the most probable one
+    #[arg(long, value_name = "P", allow_negative_numbers = true, help_heading = "Generation")]
     pub min_p: Option<f32>,
 
-    /// Make tokens that have occurred less likely; 1 does not [default: 1]
-    #[arg(long, value_name = "R", help_heading = "Generation")]
+    /// Lower the probability of tokens that have occurred; 1 does not [default: 1]
+    #[arg(long, value_name = "R", allow_negative_numbers = true, help_heading = "Generation")]
     pub repetition_penalty: Option<f32>,
 
     /// Number of continuations to generate
@@ -59,10 +63,10 @@ pub struct GenerationArgs {
     pub ignore_eos: bool,
 
     /// Seed of the random numbers
-    #[arg(long, default_value_t = 0, help_heading = "Generation")]
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true, help_heading = "Generation")]
     pub seed: u64,
 
-    /// Generate so often, and report the last time: what a device compiles, it compiles the first time
+    /// Generate this many times and report the last: a GPU compiles its kernels in the first
     #[arg(long, default_value_t = 1, value_name = "N", help_heading = "Generation", conflicts_with = "score")]
     pub repeat: usize,
 
@@ -97,10 +101,18 @@ impl GenerationArgs {
     pub fn check(&self) -> Result<(), Exit> {
         let stride = self.stride.unwrap_or(1);
         at_least_one([("samples", self.samples), ("repeat", self.repeat), ("stride", stride)])?;
-        if self.prompt.as_deref() == Some("") || self.prompt_ids.as_ref().is_some_and(Vec::is_empty) {
+        if self.stop.iter().any(String::is_empty) {
+            return Err(usage("--stop is empty: give the text before which the generation ends"));
+        }
+        if self.prompt() == Some("") || self.prompt_ids.as_ref().is_some_and(Vec::is_empty) {
             return Err(usage(ModelError::EmptyPrompt));
         }
         self.sampling(DEFAULT_SAMPLING).validate().map_err(usage)
+    }
+
+    /// The text to continue, if one was given.
+    pub fn prompt(&self) -> Option<&str> {
+        self.text.as_deref().or(self.prompt.as_deref())
     }
 
     /// Positions that the cache of a model holds at most, in all rows, after a prompt of this many tokens.
@@ -127,7 +139,8 @@ impl GenerationArgs {
     fn sampling(&self, default: Sampling) -> Sampling {
         Sampling {
             temperature: self.temperature.unwrap_or(default.temperature),
-            top_k: self.top_k.or(default.top_k),
+            // As in transformers, 0 is off.
+            top_k: self.top_k.or(default.top_k).filter(|top_k| *top_k > 0),
             top_p: self.top_p.or(default.top_p),
             min_p: self.min_p.or(default.min_p),
             repetition_penalty: self.repetition_penalty.unwrap_or(default.repetition_penalty),

@@ -87,16 +87,18 @@ impl Prompt {
         }
         let count: usize = generated.iter().map(|row| row.ids.len()).sum();
         let is = |finish| generated.iter().any(|row| row.finish == finish);
-        let ended = match (is(Finish::Stop) || is(Finish::Callback), is(Finish::Context)) {
-            (true, _) => ", ended by itself",
-            (false, true) => ", and the model's context is full: --max-new-tokens asks for more than it holds",
-            (false, false) => "",
+        let ended = match (is(Finish::Callback), is(Finish::Stop), is(Finish::Context)) {
+            (true, ..) => ", ended at a stop text",
+            (_, true, _) => ", ended by itself",
+            (.., true) => ", and the model's context is full: --max-new-tokens asks for more than it holds",
+            _ => "",
         };
         let speed = tokens_per_second.map_or_else(String::new, |speed| format!(", {speed:.1} tokens per second"));
         let draft = drafted.map_or_else(String::new, |Drafted { proposed, accepted }| {
             format!("; of {proposed} tokens that the draft proposed {accepted} were taken")
         });
-        eprintln!("[{count} tokens{ended}; loaded in {load_seconds:.2} s{speed}{draft}]");
+        let count = counted(count, "token");
+        eprintln!("[{count}{ended}; loaded in {load_seconds:.2} s{speed}{draft}]");
         Ok(())
     }
 }

@@ -42,7 +42,7 @@ pub struct LanguageArgs {
     #[arg(long, value_name = "RATE", help_heading = "Model")]
     pub dropout: Option<f64>,
 
-    /// Directory of a tokenizer; without it a new model learns one from the data, and a model to fine-tune has its own
+    /// Directory or hub id of a tokenizer; without it a new model learns one from the data, and a model to fine-tune has its own
     #[arg(long, value_name = "DIR", help_heading = "Model")]
     pub tokenizer: Option<PathBuf>,
 

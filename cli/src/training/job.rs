@@ -28,7 +28,8 @@ pub fn new_tokenizer<T: From<Tokenizer>>(
 ) -> Result<T, Exit> {
     match (resumed, named) {
         (Some(tokenizer), _) => Ok(tokenizer.into()),
-        (None, Some(path)) => Ok(Tokenizer::from_path(path)?.into()),
+        (None, Some(path)) if path.exists() => Ok(Tokenizer::from_path(path)?.into()),
+        (None, Some(id)) => Ok(Tokenizer::from_pretrained(&id.to_string_lossy())?.into()),
         (None, None) => learn().map_err(|error| match error {
             ModelError::Option { value, range, .. } => usage(format!("--vocab-size is {value}; it must be {range}")),
             error => error.into(),
@@ -117,14 +118,14 @@ impl<B: Backend> Setup<'_, B> {
         if let Some(classes) = classes {
             told += &format!("; {classes} classes");
         }
-        let (steps, each) = (HumanCount(steps), HumanCount((batch * training.accumulate) as u64));
+        let (steps, each) = (counted(steps as usize, "step"), HumanCount((batch * training.accumulate) as u64));
         let shared = match settings.ranks.size() {
             1 => String::new(),
             size => format!(" on {size} ranks"),
         };
         if settings.ranks.rank() == 0 {
             eprintln!(
-                "{told}; {count} {unit} to train on, {held_out} held out; {steps} steps of {each} {unit}{shared}"
+                "{told}; {count} {unit} to train on, {held_out} held out; {steps} of {each} {unit}{shared}"
             );
         }
         let key = Key::new(run.seed).fold_in(3);

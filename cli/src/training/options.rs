@@ -21,10 +21,6 @@ pub struct RunArgs {
     #[arg(long, requires = "output")]
     pub resume_anyway: bool,
 
-    /// Device and type.
-    #[command(flatten)]
-    pub device: DeviceArgs,
-
     /// Trace loss and gradients once for each shape of a batch, and run the program; GROVE_LOG_COMPILES=1 shows when
     #[arg(long)]
     pub jit: bool,
@@ -40,6 +36,10 @@ pub struct RunArgs {
     /// Training hyperparameters.
     #[command(flatten)]
     pub training: TrainingArgs,
+
+    /// Device and type.
+    #[command(flatten)]
+    pub device: DeviceArgs,
 }
 
 impl RunArgs {
@@ -156,6 +156,12 @@ impl TrainingArgs {
         let positive = [("learning-rate", self.learning_rate), ("epochs", self.epochs.unwrap_or(1.0))];
         check(positive, |value| value > 0.0 && value.is_finite(), "a number greater than 0")?;
         fraction([("beta2", self.beta2), ("ema", self.ema.unwrap_or(0.0))])?;
+        if let (Some(warmup), Some(steps)) = (self.warmup, self.steps)
+            && warmup >= steps
+            && warmup > 0
+        {
+            return Err(usage(format!("--warmup is {warmup}; it must be less than --steps, {steps}")));
+        }
         at_least_one([
             ("batch-size", self.batch_size),
             ("accumulate", self.accumulate),

@@ -32,6 +32,10 @@ impl SizeArgs {
 #[derive(Args, Debug)]
 pub struct ClassifyArgs {
     /// Images, and folders of images; - is standard input [default: an image that ships with grove]
+    #[arg(value_name = "IMAGE")]
+    pub images: Vec<PathBuf>,
+
+    /// Images and folders, as IMAGE
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub image: Vec<PathBuf>,
 
@@ -73,11 +77,12 @@ impl ClassifyArgs {
 
     /// The images and folders that are looked at.
     pub fn paths(&self) -> Vec<PathBuf> {
-        if self.image.is_empty() { vec![shipped("images/digit.png")] } else { self.image.clone() }
+        let given = [&*self.images, &*self.image].concat();
+        if given.is_empty() { vec![shipped("images/digit.png")] } else { given }
     }
 
     /// The images, with those that folders hold; `-` is standard input.
-    fn images(&self) -> Result<Vec<PathBuf>, Exit> {
+    fn files(&self) -> Result<Vec<PathBuf>, Exit> {
         let images = self.paths().into_iter().map(|path| match path.as_os_str() == "-" {
             true => Ok(vec![path]),
             false => match files(&path)? {
@@ -151,7 +156,7 @@ pub fn classify<B: Backend, M: ImageClassifier<B>>(
         )));
     }
     let preprocessor = preprocessor_of(options.preprocess.as_deref(), path, model.channels())?;
-    let paths = options.images()?;
+    let paths = options.files()?;
     let progress = progress_bar(paths.len(), "{wide_bar} {human_pos} of {human_len} images, {eta} left");
     let (mut all, mut unreadable) = (Vec::new(), Vec::new());
     for batch in paths.chunks(options.batch_size) {
@@ -190,7 +195,8 @@ pub fn classify<B: Backend, M: ImageClassifier<B>>(
         return write_json(&json!({ "model": named.to_string(), "skipped": skipped, "images": all }));
     }
     if skipped > 0 {
-        eprintln!("{skipped} images were left out, as they cannot be read");
+        let were = if skipped == 1 { "was" } else { "were" };
+        eprintln!("{} {were} left out, as they cannot be read", counted(skipped, "image"));
     }
     Ok(())
 }

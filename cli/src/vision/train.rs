@@ -146,7 +146,9 @@ where
     let unreadable = sums.unwrap_or_else(|error| ranks.end_job(&error))[0] as usize;
     if unreadable > 0 {
         let first = first.map_or(String::new(), |first| format!("; the first: {first}"));
-        tell(format_args!("{unreadable} images were left out of the training, as they cannot be read{first}"));
+        let were = if unreadable == 1 { "was" } else { "were" };
+        let images = counted(unreadable, "image");
+        tell(format_args!("{images} {were} left out of the training, as they cannot be read{first}"));
     }
     let found = held_out.as_ref().map(|held_out| score_images_on(&ranks, &model, held_out, device)).transpose()?;
     let evaluation = found.as_ref().zip(held_out.as_ref()).map(|(found, images)| score_json(found, images)).into();

@@ -16,10 +16,12 @@ pub fn shipped(name: &str) -> PathBuf {
 /// A file or directory of the repository, which is found from the package that cargo runs, from the current folder, or from where
 /// the program was built.
 pub fn in_repository(path: &str) -> PathBuf {
-    let mut places = vec![PathBuf::from("."), PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))];
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap_or(Path::new("."));
+    let mut places = vec![PathBuf::from("."), built.to_path_buf()];
     if let Some(package) = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from) {
         // The packages of examples and commands are folders of the repository.
-        places.splice(0..0, [package.join(".."), package]);
+        let above = package.parent().map_or_else(|| package.join(".."), Path::to_path_buf);
+        places.splice(0..0, [above, package]);
     }
     let candidates: Vec<PathBuf> = places.iter().map(|place| place.join(path)).collect();
     candidates.iter().find(|path| path.exists()).unwrap_or(&candidates[0]).clone()

@@ -27,24 +27,35 @@ fn bytes_of<B: Backend>(leaf: &AnyArray<B>) -> usize {
     leaf.len().saturating_mul(leaf.dtype().size())
 }
 
-/// Returns a table with one line per leaf (path, type, elements) and a line of totals. Works on skeletons too.
+/// Returns a table with one line per leaf (path, type, elements) and a line of totals. Consecutive elements of a sequence
+/// that have the same leaves, such as the blocks of a model, share their lines: `h.0-11.attn.weight`. Works on skeletons
+/// too.
+///
+/// ```
+/// use grove_tree::{Array, summary};
+/// # type B = burn_flex::Flex;
+///
+/// let layer = || (Array::<B, 2>::absent([4, 2]), Array::<B, 1>::absent([2]));
+/// let table = "0-2.0  f32[4,2]  3 x 8\n0-2.1  f32[2]    3 x 2\n30 parameters, 120 B";
+/// assert_eq!(summary(&vec![layer(), layer(), layer()]), table);
+/// ```
 pub fn summary<B: Backend, T: Tree<B>>(tree: &T) -> String {
     let mut rows = Vec::new();
     let (mut params, mut buffers, mut bytes) = (0_usize, 0_usize, 0_usize);
     let mut add = |path: &Path, leaf: &AnyArray<B>| {
         let role = if path.is_buffer() { " (buffer)" } else { "" };
-        rows.push((path.to_string(), leaf.to_string(), format!("{}{role}", thousands(leaf.len()))));
+        let segments = path.to_string().split('.').map(str::to_owned).collect();
+        rows.push(Row { segments, about: [leaf.to_string(), format!("{}{role}", thousands(leaf.len()))], times: 1 });
         bytes = bytes.saturating_add(bytes_of(leaf));
         let sum = if path.is_buffer() || !leaf.dtype().is_float() { &mut buffers } else { &mut params };
         *sum = sum.saturating_add(leaf.len());
     };
     tree.visit(&mut Path::root(), &mut add);
-    let width = |column: fn(&(String, String, String)) -> &String| {
-        rows.iter().map(|row| column(row).chars().count()).max().unwrap_or(0)
-    };
-    let (paths, types, counts) = (width(|row| &row.0), width(|row| &row.1), width(|row| &row.2));
+    let rows: Vec<[String; 3]> = fold(&rows, 0).into_iter().map(Row::cells).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let (paths, types, counts) = (width(0), width(1), width(2));
     let mut table = String::new();
-    for (path, ty, count) in &rows {
+    for [path, ty, count] in &rows {
         // Writing to a string cannot fail.
         let _ = writeln!(table, "{path:<paths$}  {ty:<types$}  {count:>counts$}");
     }
@@ -54,6 +65,59 @@ pub fn summary<B: Backend, T: Tree<B>>(tree: &T) -> String {
     }
     let _ = write!(table, ", {}", size(bytes));
     table
+}
+
+/// A line of the table: a leaf, or the same leaf of consecutive elements of sequences.
+#[derive(Clone)]
+struct Row {
+    segments: Vec<String>,
+    /// Type and number of elements of a leaf.
+    about: [String; 2],
+    /// Number of leaves.
+    times: usize,
+}
+
+impl Row {
+    fn cells(self) -> [String; 3] {
+        let [ty, count] = self.about;
+        let count = if self.times > 1 { format!("{} x {count}", self.times) } else { count };
+        [self.segments.join("."), ty, count]
+    }
+}
+
+/// Joins the rows of consecutive elements of sequences that have the same leaves. Segments before `depth` are joined
+/// already.
+fn fold(rows: &[Row], depth: usize) -> Vec<Row> {
+    let is_index = |segment: &String| segment.parse::<usize>().is_ok();
+    let mut folded = Vec::new();
+    let mut rest = rows;
+    while let Some(first) = rest.first() {
+        let Some(k) = (depth..first.segments.len()).find(|k| is_index(&first.segments[*k])) else {
+            folded.push(first.clone());
+            rest = &rest[1..];
+            continue;
+        };
+        let in_sequence = |row: &Row| {
+            row.segments.get(k).is_some_and(is_index) && row.segments[..k] == first.segments[..k]
+        };
+        let length = rest.iter().take_while(|row| in_sequence(row)).count();
+        let elements: Vec<&[Row]> = rest[..length].chunk_by(|a, b| a.segments[k] == b.segments[k]).collect();
+        let same = |a: &[Row], b: &[Row]| {
+            let inner = |row: &Row| (row.segments[k + 1..].to_vec(), row.about.clone());
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| inner(a) == inner(b))
+        };
+        for run in elements.chunk_by(|a, b| same(a, b)) {
+            let (begin, end) = (&run[0][0].segments[k], &run[run.len() - 1][0].segments[k]);
+            let index = if run.len() > 1 { format!("{begin}-{end}") } else { begin.clone() };
+            folded.extend(fold(run[0], k + 1).into_iter().map(|mut row| {
+                row.segments[k].clone_from(&index);
+                row.times *= run.len();
+                row
+            }));
+        }
+        rest = &rest[length..];
+    }
+    folded
 }
 
 /// Formats `1234567` as `1,234,567`.

@@ -141,7 +141,9 @@ impl Progress {
 impl Sink for Progress {
     fn record(&mut self, record: &Record) -> Result<(), LogError> {
         for ((_, loss), name) in self.losses.iter_mut().zip([TRAIN_LOSS, EVAL_LOSS]) {
-            *loss = record.get(name).or(*loss);
+            let shown = if self.plain.is_some() && name == EVAL_LOSS { None } else { *loss };
+            // A plain line has the loss of an evaluation once.
+            *loss = record.get(name).or(shown);
         }
         let measured = |(name, rate): (&String, &f64)| Some((name.strip_suffix("_per_second")?.into(), *rate));
         self.rate = record.values.iter().find_map(measured).or(self.rate.take());
