@@ -61,7 +61,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         tokenizer.encode_text(&text.text, None, Some(128), Truncation::LongestFirst).map(|encoded| encoded.text)
     };
     let examples =
-        encode_examples(texts, &names, encode)?.into_iter().map(|example| (example.class, example)).collect();
+        encode_examples(texts, &names, encode)?.into_iter().map(|example| (example.class(), example)).collect();
     let (training, held_out) = split_by_class(examples, 0.1, key.fold_in(0));
 
     // Model: the pretrained encoder with a new head.
@@ -84,7 +84,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let loss = |model: BertForSequenceClassification<Autodiff<B>>, batch: &Vec<TextExample>, key: Key| {
         let texts: Vec<TextIds> = batch.iter().map(|example| example.text.clone()).collect();
         let texts = TextBatch::new(&texts, &model.bert.config, &device).expect("tokens of this model");
-        let classes: Vec<i64> = batch.iter().map(|example| example.class as i64).collect();
+        let classes: Vec<i64> = batch.iter().map(|example| example.class() as i64).collect();
         model.loss(&texts, Tensor::from_data(&classes[..], &device), Some(key))
     };
     let step = train_step(loss, &optimizer, StepOptions::default());

@@ -17,8 +17,7 @@ use crate::{
     prelude::*,
     program,
     rnn::ClassifyOptions,
-    summary,
-    train_bert, train_vision,
+    summary, train_bert, train_vision,
     vision::{ClassifyArgs, classify, not_for_images},
 };
 

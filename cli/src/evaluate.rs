@@ -3,7 +3,7 @@
 use grove::{
     models::{
         GptNeo, ModelKind,
-        bert::{BertForMaskedLm, masked_lm_sequences},
+        bert::{BertForMaskedLm, ProblemType, masked_lm_sequences},
         vision::ImageClassifier,
     },
     train::data::{LmText, read_documents},
@@ -11,7 +11,7 @@ use grove::{
 
 use crate::{
     bert::Encoder,
-    finetune_bert,
+    finetune_bert::{self, Targets},
     labelled::{self, LabelledArgs},
     language::{context, encode_text, print_evaluation},
     prelude::*,
@@ -136,6 +136,10 @@ pub struct Texts {
     #[command(flatten)]
     pub labelled: LabelledArgs,
 
+    /// Character between the labels of a text, of a model for several
+    #[arg(long, value_name = "CHARACTER", default_value_t = ',', help_heading = "Data")]
+    pub label_separator: char,
+
     /// Adapter of peft (LoRA) that is added to the model: directory or hub id
     #[arg(long, value_name = "DIR|ID")]
     pub adapter: Option<String>,
@@ -167,15 +171,17 @@ impl Command for Texts {
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let path = resolve_named(&self.model, &FilePatterns::model())?;
         let dtype = Some(self.device.dtype.into());
-        let texts = || self.labelled.read(&self.labelled.data);
+        let texts = |problem| self.labelled.read(&self.labelled.data, problem);
         match ModelKind::of(&path)? {
             ModelKind::Bert => {
                 let encoder = Encoder::open(Some(&self.model))?;
                 let files = with_adapter(&encoder.path, self.adapter.as_deref())?;
                 let (model, _) = files.load::<B, BertForSequenceClassification<B>>(device, dtype)?;
+                let problem = encoder.config.problem()?;
                 let reader = finetune_bert::TextReader { encoder: &encoder, max_length: self.max_length };
-                let examples = reader.examples(texts()?, &encoder.config.labels)?;
-                labelled::print_evaluation(&model, &examples, self.batch_size, self.json)
+                let targets = Targets { problem, labels: &encoder.config.labels, separator: self.label_separator };
+                let examples = reader.examples(texts(problem)?, &targets)?;
+                labelled::print_evaluation(&model, &examples, problem, self.batch_size, self.json)
             }
             ModelKind::RnnClassifier if self.adapter.is_some() => {
                 Err(usage("--adapter: a recurrent classifier has no adapters"))
@@ -185,8 +191,9 @@ impl Command for Texts {
                 let tokenizer = Tokenizer::beside(&path)?;
                 let max_length = self.max_length.unwrap_or(rnn::MAX_LENGTH);
                 let reader = rnn::TextReader { tokenizer: &tokenizer, config: &model.config, max_length };
-                let examples = reader.examples(texts()?)?;
-                labelled::print_evaluation(&model, &examples, self.batch_size, self.json)
+                let problem = ProblemType::SingleLabel;
+                let examples = reader.examples(texts(problem)?)?;
+                labelled::print_evaluation(&model, &examples, problem, self.batch_size, self.json)
             }
             other => Err(failure(format!(
                 "the model is a {other:?}; labelled texts evaluate a BERT or a recurrent classifier"

@@ -3,11 +3,11 @@
 use clap::builder::ArgPredicate;
 use grove::{
     layers::lora,
-    models::{TextClassifier, Truncation},
+    models::{TextClassifier, Truncation, bert::ProblemType},
     optim::except,
     train::{
-        classify::{TextExample, encode_examples},
-        data::{LabelledText, have_labels, labels as labels_of},
+        classify::{TextExample, encode_examples, encode_multi_label, encode_regression},
+        data::{LabelledText, have_labels, labels as labels_of, multi_labels},
     },
     tree::by_path,
 };
@@ -59,6 +59,14 @@ pub struct Options {
     #[arg(long, requires_all = ["model", "data"], conflicts_with_all = ["output", "held_out", "val_fraction", "steps", "epochs", "jit"])]
     pub evaluate: bool,
 
+    /// Problem: one class a text, several labels a text, or a number a text (regression) [default: single_label_classification]
+    #[arg(long, value_enum, value_name = "NAME", help_heading = "Data")]
+    pub problem_type: Option<Problem>,
+
+    /// Character between the labels of a text, with multi_label_classification
+    #[arg(long, value_name = "CHARACTER", default_value_t = ',', help_heading = "Data")]
+    pub label_separator: char,
+
     /// Labels in the order that they are to have [default: those that occur, sorted]
     #[arg(long, value_delimiter = ',', value_name = "NAMES", help_heading = "Data")]
     pub labels: Vec<String>,
@@ -106,12 +114,38 @@ pub struct Options {
     pub run: RunArgs,
 }
 
+/// Problem type, by transformers' names.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+#[value(rename_all = "snake_case")]
+pub enum Problem {
+    /// Each text has one class
+    SingleLabelClassification,
+    /// Each text has any number of labels
+    MultiLabelClassification,
+    /// Each text has a number
+    Regression,
+}
+
+impl From<Problem> for ProblemType {
+    fn from(problem: Problem) -> Self {
+        match problem {
+            Problem::SingleLabelClassification => Self::SingleLabel,
+            Problem::MultiLabelClassification => Self::MultiLabel,
+            Problem::Regression => Self::Regression,
+        }
+    }
+}
+
 type Classifier<B> = BertForSequenceClassification<B>;
 
 impl Command for Options {
     fn check(&self) -> Result<DeviceSpec, Exit> {
         self.run.training.check()?;
-        self.texts.check(&self.run.training)?;
+        let problem = self.problem();
+        self.texts.check(&self.run.training, problem)?;
+        if problem == ProblemType::Regression && !self.labels.is_empty() {
+            return Err(usage("--labels names classes, and --problem-type is regression"));
+        }
         check_layer_decay(self.layer_decay)?;
         at_least_one([("lora-rank", self.lora_rank.unwrap_or(1))])?;
         if self.lora_alpha.is_some_and(|alpha| !(alpha > 0.0 && alpha.is_finite())) {
@@ -124,7 +158,9 @@ impl Command for Options {
         }
         match self.labels.iter().enumerate().find(|(i, label)| self.labels[..*i].contains(label)) {
             Some((_, label)) => Err(usage(format!("--labels names '{label}' twice"))),
-            None if self.labels.len() == 1 => Err(usage("--labels names one label; a classifier needs at least two")),
+            None if self.labels.len() == 1 && problem == ProblemType::SingleLabel => {
+                Err(usage("--labels names one label; a classifier needs at least two"))
+            }
             None => self.run.device.spec(),
         }
     }
@@ -136,25 +172,23 @@ impl Command for Options {
         }
         let output = self.run.directory()?;
         let encoder = Encoder::open(self.model.as_deref())?;
-        let texts = self.read()?;
+        let problem = self.problem();
+        let texts = self.read(problem)?;
         let labels = match output.config()? {
             Some(file) => BertConfig::from_file(file)?.labels,
-            // A model that knows all of them keeps its own.
-            None if self.labels.is_empty() && have_labels(&texts, &encoder.config.labels) => {
-                encoder.config.labels.clone()
-            }
-            None if self.labels.is_empty() => labels_of(&texts)?,
-            None => self.labels.clone(),
+            None => self.new_labels(&texts, &encoder)?,
         };
         let reader = TextReader { encoder: &encoder, max_length: self.max_length };
-        let training = reader.examples(texts, &labels)?;
-        let split = self.texts.split(training, self.run.seed, |texts| reader.examples(texts, &labels))?;
+        let targets = Targets { problem, labels: &labels, separator: self.label_separator };
+        let training = reader.examples(texts, &targets)?;
+        let split = self.texts.split(training, problem, self.run.seed, |texts| reader.examples(texts, &targets))?;
         let (model, new) = self.prepare::<B>(&encoder, labels, device)?;
         let (run, epochs, trainable) = (&self.run, 3.0, Some(self.trainable(&model, &new)?));
         let optimizer = |model: &Classifier<B>, schedule: &_| {
             run.training.optimizer_by_layer(schedule, model, self.layer_decay, Classifier::depth)
         };
         let settings = RunSettings::new()
+            .with("problem-type", problem.name())
             .with("balance", self.texts.balance)
             .with("freeze", self.freeze.join(","))
             .with_option("lora-rank", self.lora_rank)
@@ -162,16 +196,48 @@ impl Command for Options {
             .with("lora-targets", self.lora_targets.join(","))
             .with("layer-decay", self.layer_decay);
         let setup = Setup { run, output, epochs, settings, trainable };
-        labelled::train(setup, model, split, &encoder.tokenizer, self.texts.balance, optimizer, lora::merge)
+        labelled::train(setup, model, split, problem, &encoder.tokenizer, self.texts.balance, optimizer, lora::merge)
     }
 }
 
 impl Options {
+    fn problem(&self) -> ProblemType {
+        self.problem_type.map_or(ProblemType::SingleLabel, ProblemType::from)
+    }
+
     /// Reads the training data; without files, sentences that ship with grove.
-    fn read(&self) -> Result<Vec<LabelledText>, Exit> {
+    fn read(&self, problem: ProblemType) -> Result<Vec<LabelledText>, Exit> {
         let demonstration = [shipped("bert-austen/speech.csv")];
         let LabelledArgs { data, .. } = &self.texts.labelled;
-        self.texts.labelled.read(if data.is_empty() { &demonstration } else { data })
+        self.texts.labelled.read(if data.is_empty() { &demonstration } else { data }, problem)
+    }
+
+    /// The labels of a model that is not resumed.
+    fn new_labels(&self, texts: &[LabelledText], encoder: &Encoder) -> Result<Vec<String>, Exit> {
+        let problem = self.problem();
+        if problem == ProblemType::Regression {
+            return Ok(vec!["LABEL_0".into()]);
+        }
+        if !self.labels.is_empty() {
+            return Ok(self.labels.clone());
+        }
+        if problem == ProblemType::MultiLabel {
+            return Ok(multi_labels(texts, self.label_separator)?);
+        }
+        // A model that knows all of them keeps its own.
+        if have_labels(texts, &encoder.config.labels) {
+            return Ok(encoder.config.labels.clone());
+        }
+        let labels = labels_of(texts)?;
+        let is_number = |label: &String| label.parse::<f64>().is_ok_and(|value| value.fract() != 0.0);
+        if self.problem_type.is_none() && labels.len() > 2 && labels.iter().any(is_number) {
+            let [first, second, ..] = &labels[..] else { return Ok(labels) };
+            return Err(failure(format!(
+                "the labels are numbers, such as {first} and {second}: --problem-type regression predicts them, and \
+                 --problem-type single_label_classification takes each for a class"
+            )));
+        }
+        Ok(labels)
     }
 
     /// The published encoder with a head for these labels, with the model's own weights for those that it knows, and with
@@ -189,7 +255,7 @@ impl Options {
         }
         let mut config = encoder.config.clone();
         config.labels = labels;
-        config.problem_type = Some("single_label_classification".into());
+        config.problem_type = Some(self.problem().name().into());
         let key = Key::new(self.run.seed).fold_in(1);
         let files = with_adapter(&encoder.path, self.adapter.as_deref())?;
         let (model, report) = Classifier::with_new_head_of(&files, &config, key, device, None)?;
@@ -227,9 +293,21 @@ impl Options {
         let files = with_adapter(&encoder.path, self.adapter.as_deref())?;
         let (model, _) = files.load::<B, Classifier<B>>(device, dtype)?;
         let reader = TextReader { encoder: &encoder, max_length: self.max_length };
-        let examples = reader.examples(self.read()?, &encoder.config.labels)?;
-        labelled::print_evaluation(&model, &examples, self.run.training.batch_size, self.run.json)
+        let problem = encoder.config.problem()?;
+        let targets = Targets { problem, labels: &encoder.config.labels, separator: self.label_separator };
+        let examples = reader.examples(self.read(problem)?, &targets)?;
+        labelled::print_evaluation(&model, &examples, problem, self.run.training.batch_size, self.run.json)
     }
+}
+
+/// Targets of labelled texts.
+pub struct Targets<'a> {
+    /// Problem type.
+    pub problem: ProblemType,
+    /// Labels of the model.
+    pub labels: &'a [String],
+    /// Character between the labels of a text.
+    pub separator: char,
 }
 
 /// Reads labelled texts as a BERT does.
@@ -242,21 +320,26 @@ pub struct TextReader<'a> {
 
 impl TextReader<'_> {
     /// Encodes texts, and says how many of them are cut.
-    pub fn examples(&self, texts: Vec<LabelledText>, labels: &[String]) -> Result<Vec<TextExample>, Exit> {
+    pub fn examples(&self, texts: Vec<LabelledText>, targets: &Targets<'_>) -> Result<Vec<TextExample>, Exit> {
         let Encoder { config, tokenizer, .. } = self.encoder;
         let (positions, mut cut) = (config.positions(), 0);
         let most = self.max_length.unwrap_or(MAX_LENGTH.min(positions));
         if most > positions {
             return Err(usage(format!("--max-length is {most}, and the model has {positions} positions")));
         }
-        let examples = encode_examples(texts, labels, |LabelledText { text, pair, .. }| {
+        let encode = |LabelledText { text, pair, .. }: &LabelledText| {
             let mut encoded = tokenizer.encode_text(text, pair.as_deref(), Some(most), Truncation::LongestFirst)?;
             cut += usize::from(encoded.truncated);
             if config.type_vocab_size < 2 {
                 encoded.text.token_types.clear();
             }
             Ok::<_, ModelError>(encoded.text)
-        })?;
+        };
+        let examples = match targets.problem {
+            ProblemType::SingleLabel => encode_examples(texts, targets.labels, encode),
+            ProblemType::MultiLabel => encode_multi_label(texts, targets.labels, targets.separator, encode),
+            ProblemType::Regression => encode_regression(texts, encode),
+        }?;
         if cut > 0 {
             let are = if cut == 1 { "is" } else { "are" };
             tell(format_args!("{} {are} cut: longer than {most} tokens (--max-length)", counted(cut, "text")));

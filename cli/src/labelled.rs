@@ -1,14 +1,15 @@
 //! Classifiers of texts: the options of their data, training, evaluation.
 
 use grove::{
-    models::{TextClassifier, check_finite},
+    distributed::Communicator,
+    models::{TextClassifier, bert::ProblemType, check_finite},
     train::{
-        ClassifierScore,
+        ClassifierScore, ValueScore,
         classify::{
-            TextExample, TextTask, TrainableTextClassifier, class_weights, fit_texts, labels_without_examples,
-            score_texts, score_texts_on, texts_identity,
+            TextExample, TextTarget, TextTask, TrainableTextClassifier, class_weights, fit_texts,
+            labels_without_examples, score_texts, score_texts_on, score_values_on, texts_identity,
         },
-        data::{Columns, Examples, LabelledText, read_labelled, split_by_class},
+        data::{Columns, Examples, LabelledText, read_labelled, read_multi_labelled, split_by_class},
     },
 };
 
@@ -52,7 +53,7 @@ pub struct LabelledArgs {
 
 impl LabelledArgs {
     /// Reads labelled texts from files.
-    pub fn read(&self, files: &[PathBuf]) -> Result<Vec<LabelledText>, Exit> {
+    pub fn read(&self, files: &[PathBuf], problem: ProblemType) -> Result<Vec<LabelledText>, Exit> {
         let columns = Columns {
             text: self.columns.text_column.clone(),
             pair: self.columns.pair_column.clone(),
@@ -60,7 +61,10 @@ impl LabelledArgs {
             header: !self.columns.no_header,
             delimiter: self.columns.delimiter,
         };
-        Ok(read_labelled(files, &columns)?)
+        Ok(match problem {
+            ProblemType::MultiLabel => read_multi_labelled(files, &columns)?,
+            _ => read_labelled(files, &columns)?,
+        })
     }
 }
 
@@ -89,23 +93,36 @@ pub type TextSplit = (Vec<TextExample>, Vec<TextExample>);
 
 impl SplitArgs {
     /// Checks the options alone, before any file is read.
-    pub fn check(&self, training: &TrainingArgs) -> Result<(), Exit> {
+    pub fn check(&self, training: &TrainingArgs, problem: ProblemType) -> Result<(), Exit> {
         training.check_held_out("val-fraction", self.val_fraction)?;
-        training.check_keep(&["loss", "accuracy", "macro_f1"])
+        if self.balance && problem != ProblemType::SingleLabel {
+            return Err(usage("--balance needs texts with one class each"));
+        }
+        training.check_keep(match problem {
+            ProblemType::SingleLabel => &["loss", "accuracy", "macro_f1"],
+            ProblemType::MultiLabel => &["loss", "accuracy", "micro_f1"],
+            ProblemType::Regression => &["loss", "mae", "pearson"],
+        })
     }
 
     /// Splits the examples of `--data`, or reads those of `--held-out`.
     pub fn split(
         &self,
         examples: Vec<TextExample>,
+        problem: ProblemType,
         seed: u64,
         encode: impl FnOnce(Vec<LabelledText>) -> Result<Vec<TextExample>, Exit>,
     ) -> Result<TextSplit, Exit> {
         if !self.held_out.is_empty() {
-            return Ok((examples, encode(self.labelled.read(&self.held_out)?)?));
+            return Ok((examples, encode(self.labelled.read(&self.held_out, problem)?)?));
         }
+        // Without classes, all examples are split as one class.
+        let class = |example: &TextExample| match example.target {
+            TextTarget::Class(class) => class,
+            TextTarget::Values(_) => 0,
+        };
         let option = ("val-fraction", self.val_fraction);
-        hold_out(examples, |example| example.class, option, seed, ("texts", &self.labelled.data))
+        hold_out(examples, class, option, seed, ("texts", &self.labelled.data))
     }
 }
 
@@ -171,25 +188,34 @@ pub fn hold_out<T>(
     Ok((training, held_out))
 }
 
-/// Scores a model on examples.
-pub fn evaluate<B: Backend, M: TextClassifier<B>>(
+/// Scores a model of single-label classification on examples.
+fn evaluate<B: Backend, M: TextClassifier<B>>(
     model: &M,
     examples: &[TextExample],
     batch_size: usize,
 ) -> Result<ClassifierScore, Exit> {
-    tell_unheld(model.labels(), examples.iter().map(|example| example.class));
+    tell_unheld(model.labels(), examples.iter().map(TextExample::class));
     let score = score_texts(model, examples, batch_size)?;
     check_finite(model, [score.loss()])?;
     Ok(score)
 }
 
-/// Prints how well a model classifies examples.
+/// Prints how well a model does on examples.
 pub fn print_evaluation<B: Backend, M: TextClassifier<B>>(
     model: &M,
     examples: &[TextExample],
+    problem: ProblemType,
     batch_size: usize,
     as_json: bool,
 ) -> Result<Ended, Exit> {
+    if problem != ProblemType::SingleLabel {
+        let score = score_values_on(&Communicator::single(), model, problem, examples, batch_size)?;
+        check_finite(model, [score.loss()])?;
+        let metrics = score.metrics().into_iter().map(|(name, value)| format!("{} {value:.4}", spoken(name)));
+        let metrics: Vec<String> = metrics.collect();
+        let text = format!("{}, {}", counted(score.count(), "text"), metrics.join(", "));
+        return report(as_json, &score.json(), &text);
+    }
     let score = evaluate(model, examples, batch_size)?;
     let (texts, accuracy) = (score.confusion.count(), 100.0 * score.confusion.accuracy());
     let (f1, loss, table) = (100.0 * score.confusion.macro_f1(), score.loss(), score.confusion.table());
@@ -198,6 +224,17 @@ pub fn print_evaluation<B: Backend, M: TextClassifier<B>>(
         counted(texts, "text")
     );
     report(as_json, &json(&score), &text)
+}
+
+/// Name of a metric for people.
+fn spoken(metric: &str) -> &str {
+    match metric {
+        "mae" => "mean absolute error",
+        "pearson" => "Pearson correlation",
+        "micro_f1" => "micro F1",
+        "accuracy" => "exact matches",
+        other => other,
+    }
 }
 
 /// Metrics of a text classifier, for scripts.
@@ -213,6 +250,7 @@ pub fn train<B, M, T>(
     mut setup: Setup<'_, B>,
     model: M,
     (training, held_out): TextSplit,
+    problem: ProblemType,
     tokenizer: &Tokenizer,
     balance: bool,
     optimizer: impl FnOnce(&M, &Schedule) -> T,
@@ -225,20 +263,41 @@ where
 {
     let (run, labels) = (setup.run, model.labels().len());
     let (key, batch_size) = (Key::new(run.seed), run.training.batch_size);
-    tell_unheld(model.labels(), held_out.iter().map(|example| example.class));
+    let classes = |examples: &[TextExample]| -> Vec<usize> {
+        if problem == ProblemType::SingleLabel { examples.iter().map(TextExample::class).collect() } else { vec![] }
+    };
+    if problem == ProblemType::SingleLabel {
+        tell_unheld(model.labels(), classes(&held_out));
+    }
     let config = model.published_config()?.into();
     setup.output.begin(&config, Some(tokenizer))?;
     let [data, other] = [&training, &held_out].map(|examples| texts_identity::<B, M>(examples));
     setup.settings = setup.settings.with_model(&config).with("data", data).with("held-out", other);
-    let classes = training.iter().map(|example| example.class);
-    let weights = if balance { class_weights(classes, labels) } else { vec![1.0; labels] };
+    let weights = if balance { class_weights(classes(&training), labels) } else { vec![1.0; labels] };
     let counts = [training.len(), held_out.len()];
     let data = Examples::bucketed(training, batch_size, |example| example.text.ids.len(), key.fold_in(2))?;
-    let job = setup.job(&model, data, Some(labels), ("texts", batch_size), counts)?;
+    let job = setup.job(
+        &model,
+        data,
+        (problem != ProblemType::Regression).then_some(labels),
+        ("texts", batch_size),
+        counts,
+    )?;
     let optimizer = optimizer(&model, &job.schedule);
-    let task = TextTask { weights: &weights, held_out: &held_out, batch_size, jit: run.jit };
+    let task = TextTask { problem, weights: &weights, held_out: &held_out, batch_size, jit: run.jit };
     let fitted = fit_texts(model, &optimizer, &job.data, task, job.key, &job.settings)?;
     let (model, summary) = job.save(fitted, |model: M, directory| finished(model).save_pretrained(directory))?;
+    if problem != ProblemType::SingleLabel {
+        let score = match held_out.is_empty() {
+            true => None,
+            false => Some(score_values_on(&ranks(), &model, problem, &held_out, batch_size)?),
+        };
+        let metrics = score.iter().flat_map(|score| score.metrics().into_iter().skip(1));
+        let rows = metrics.map(|(name, value)| (spoken(name).to_owned(), format!("{value:.4}")));
+        let unit = if problem == ProblemType::Regression { "" } else { "label" };
+        let scripts = [("evaluation", score.as_ref().map(ValueScore::json).into())];
+        return summary.report_rows(run, unit, rows.collect(), scripts);
+    }
     let found = if held_out.is_empty() { None } else { Some(score_texts_on(&ranks(), &model, &held_out, batch_size)?) };
     let scripts = [("evaluation", found.as_ref().map(json).into())];
     summary.report_classifier(run, &job.output, found.as_ref(), ("text", 1), scripts)

@@ -2,7 +2,7 @@
 
 use clap::ArgGroup;
 use grove::{
-    models::check_finite,
+    models::{bert::ProblemType, check_finite},
     train::{
         classify::{TextExample, encode_examples},
         data::{LabelledText, labels as labels_of},
@@ -84,7 +84,7 @@ pub struct ClassifyOptions {
 impl Command for ClassifyOptions {
     fn check(&self) -> Result<DeviceSpec, Exit> {
         self.run.training.check()?;
-        self.texts.check(&self.run.training)?;
+        self.texts.check(&self.run.training, ProblemType::SingleLabel)?;
         if self.texts.labelled.columns.pair_column.is_some() {
             return Err(usage("--pair-column: a recurrent classifier reads single texts; pairs need a BERT"));
         }
@@ -111,8 +111,8 @@ impl Command for ClassifyOptions {
             true => {
                 let (labelled, batch_size) = (&self.texts.labelled, self.run.training.batch_size);
                 let reader = TextReader { tokenizer: &tokenizer, config: &model.config, max_length: self.max_length };
-                let examples = reader.examples(labelled.read(&labelled.data)?)?;
-                labelled::print_evaluation(&model, &examples, batch_size, self.run.json)
+                let examples = reader.examples(labelled.read(&labelled.data, ProblemType::SingleLabel)?)?;
+                labelled::print_evaluation(&model, &examples, ProblemType::SingleLabel, batch_size, self.run.json)
             }
             false => self.print_predictions(&model, &tokenizer),
         }
@@ -123,7 +123,7 @@ impl ClassifyOptions {
     fn train<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let output = self.run.directory()?;
         let labelled = &self.texts.labelled;
-        let texts = labelled.read(&labelled.data)?;
+        let texts = labelled.read(&labelled.data, ProblemType::SingleLabel)?;
         let resumed = output.config()?.map(RnnClassifierConfig::from_file).transpose()?;
         let labels = if resumed.is_none() { labels_of(&texts)? } else { vec![] };
         let tokenizer = new_tokenizer(output.tokenizer()?, self.tokenizer.as_deref(), || {
@@ -153,7 +153,9 @@ impl ClassifyOptions {
         };
         let model: RnnClassifier<B> = new_model(&self.run, &config, device)?;
         let reader = TextReader { tokenizer: &tokenizer, config: &config, max_length: self.max_length };
-        let split = self.texts.split(reader.examples(texts)?, self.run.seed, |texts| reader.examples(texts))?;
+        let split = self
+            .texts
+            .split(reader.examples(texts)?, ProblemType::SingleLabel, self.run.seed, |texts| reader.examples(texts))?;
         let settings = RunSettings::new()
             .with("max-length", self.max_length)
             .with("dropout", self.dropout)
@@ -163,7 +165,8 @@ impl ClassifyOptions {
         let (run, epochs, trainable) = (&self.run, 10.0, None);
         let optimizer = |_: &_, schedule: &_| run.training.optimizer(schedule);
         let setup = Setup { run, output, epochs, settings, trainable };
-        labelled::train(setup, model, split, &tokenizer, self.texts.balance, optimizer, |model| model)
+        let problem = ProblemType::SingleLabel;
+        labelled::train(setup, model, split, problem, &tokenizer, self.texts.balance, optimizer, |model| model)
     }
 
     /// Does what `--predict` asks for.

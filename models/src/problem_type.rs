@@ -26,6 +26,11 @@ const NAMES: [(&str, ProblemType); 3] = [
 pub(crate) const KNOWN: &str = "single_label_classification, multi_label_classification and regression";
 
 impl ProblemType {
+    /// Name in transformers' `config.json`.
+    pub fn name(self) -> &'static str {
+        NAMES.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
+    }
+
     /// Returns the type with a transformers name; `None` if the name is unknown.
     pub(crate) fn named(name: &str) -> Option<Self> {
         NAMES.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)

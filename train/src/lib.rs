@@ -26,7 +26,7 @@ mod settings;
 mod step;
 
 pub use checkpoint::{CheckpointManager, Restored, RunProgress};
-pub use confusion::{ClassifierScore, ConfusionMatrix};
+pub use confusion::{ClassifierScore, ConfusionMatrix, ValueScore};
 pub use ema::{ema_model, ema_step};
 pub use error::{Result, TrainError};
 pub use evaluate::{token_loss, token_loss_on};

@@ -4,12 +4,12 @@ use burn::tensor::FloatDType;
 use grove_backend::{Flex, set_deterministic};
 use grove_models::{
     Pretrained, ResNet, ResNetConfig, Vit, VitConfig,
-    bert::{BertConfig, BertForMaskedLm, BertForSequenceClassification, Masking, TextIds},
+    bert::{BertConfig, BertForMaskedLm, BertForSequenceClassification, Masking, ProblemType, TextIds},
 };
 use grove_optim::{Adamw, adamw};
 use grove_train::{
     FitOptions, Fitted, MaskedLmTask, RunDuration, StepOptions,
-    classify::{TextExample, TextTask, fit_texts},
+    classify::{TextExample, TextTarget, TextTask, fit_texts},
     data::Examples,
     fit_masked_lm,
 };
@@ -65,13 +65,21 @@ fn classifiers_of_texts_train_alike() {
         let config = BertConfig { hidden_dropout_prob: dropout, attention_probs_dropout_prob: dropout, ..bert() };
         let model = BertForSequenceClassification::<Flex>::init(&config, Key::new(0), &Default::default()).unwrap();
         let examples = |from| {
-            (from..from + 30).map(|i| TextExample { text: text(i, len(i)), class: i % 3 }).collect::<Vec<TextExample>>()
+            (from..from + 30)
+                .map(|i| TextExample { text: text(i, len(i)), target: TextTarget::Class(i % 3) })
+                .collect::<Vec<TextExample>>()
         };
         let held_out = examples(100);
         let data = Examples::bucketed(examples(0), 8, |example| example.text.ids.len(), Key::new(1)).unwrap();
         let (data, optimizer) = (Arc::new(data), adamw(0.01, settings()));
         let [expected, found] = [false, true].map(|jit| {
-            let task = TextTask { weights: &[1.0, 0.5, 2.0], held_out: &held_out, batch_size: 7, jit };
+            let task = TextTask {
+                problem: ProblemType::SingleLabel,
+                weights: &[1.0, 0.5, 2.0],
+                held_out: &held_out,
+                batch_size: 7,
+                jit,
+            };
             fit_texts(model.clone(), &optimizer, &data, task, Key::new(2), &options(compute)).unwrap()
         });
         same(&found, &expected, &model, compute);

@@ -124,9 +124,7 @@ impl<B: Backend> Setup<'_, B> {
             size => format!(" on {size} ranks"),
         };
         if settings.ranks.rank() == 0 {
-            eprintln!(
-                "{told}; {count} {unit} to train on, {held_out} held out; {steps} of {each} {unit}{shared}"
-            );
+            eprintln!("{told}; {count} {unit} to train on, {held_out} held out; {steps} of {each} {unit}{shared}");
         }
         let key = Key::new(run.seed).fold_in(3);
         Ok(Job { data: Arc::new(data), schedule, key, settings, output, save_dtype: training.save_dtype })

@@ -23,23 +23,21 @@ impl Summary {
         }
     }
 
-    /// Prints an object for scripts, with other measures by their names; or a table, whose loss has a unit, with another
-    /// measure for people.
+    /// Prints an object for scripts, with more metrics by their names; or a table for people, whose loss is per `unit`, with more
+    /// rows.
     fn print(
         &self,
         json: bool,
         measures: impl IntoIterator<Item = (&'static str, Value)>,
         unit: &str,
-        measure: Option<(&str, String)>,
+        more_rows: Vec<(String, String)>,
     ) -> Result<Ended, Exit> {
         let mut object = json!(self.run);
         measures.into_iter().for_each(|(name, value)| object[name] = value);
         object["model"] = json!(self.directory);
         let mut rows = self.run.rows(unit);
+        rows.extend(more_rows);
         let mut add = |name: &str, value: String| rows.push((name.into(), value));
-        if let Some((name, value)) = measure {
-            add(name, value);
-        }
         match self.run.ended {
             Ended::Interrupted if self.kept => add("stopped", "the same command with --resume goes on".into()),
             Ended::EarlyStop => add("stopped", "the held-out loss did not get better".into()),
@@ -62,7 +60,19 @@ impl Summary {
         (name, value): (&'static str, Option<f64>),
         text: impl Fn(f64) -> String,
     ) -> Result<Ended, Exit> {
-        self.print(run.json, [(name, value.into())], unit, value.map(|x| (name, text(x))))
+        let row = value.map(|value| (name.to_owned(), text(value)));
+        self.print(run.json, [(name, value.into())], unit, row.into_iter().collect())
+    }
+
+    /// Prints the results of a run: an object for scripts, or a table for people with more rows.
+    pub fn report_rows(
+        &self,
+        run: &RunArgs,
+        unit: &str,
+        rows: Vec<(String, String)>,
+        scripts: impl IntoIterator<Item = (&'static str, Value)>,
+    ) -> Result<Ended, Exit> {
+        self.print(run.json, scripts, unit, rows)
     }
 
     /// Tells how well a classifier does, by its accuracy with so many decimals: prints `scripts` with the rest for scripts, or
@@ -79,9 +89,9 @@ impl Summary {
             score.confusion.save_svg(file).map_err(failure)?;
         }
         let accuracy = score.map(|score| score.confusion.accuracy());
-        let measure = accuracy.map(|accuracy| ("accuracy", format!("{:.decimals$} %", 100.0 * accuracy)));
+        let row = accuracy.map(|accuracy| ("accuracy".to_owned(), format!("{:.decimals$} %", 100.0 * accuracy)));
         let scripts = [("accuracy", accuracy.into())].into_iter().chain(scripts);
-        let ended = self.print(run.json, scripts, unit, measure)?;
+        let ended = self.print(run.json, scripts, unit, row.into_iter().collect())?;
         if let Some(score) = score.filter(|_| !run.json) {
             write_line(&format!("\n{}", score.confusion.table()))?;
         }

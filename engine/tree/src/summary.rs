@@ -97,9 +97,8 @@ fn fold(rows: &[Row], depth: usize) -> Vec<Row> {
             rest = &rest[1..];
             continue;
         };
-        let in_sequence = |row: &Row| {
-            row.segments.get(k).is_some_and(is_index) && row.segments[..k] == first.segments[..k]
-        };
+        let in_sequence =
+            |row: &Row| row.segments.get(k).is_some_and(is_index) && row.segments[..k] == first.segments[..k];
         let length = rest.iter().take_while(|row| in_sequence(row)).count();
         let elements: Vec<&[Row]> = rest[..length].chunk_by(|a, b| a.segments[k] == b.segments[k]).collect();
         let same = |a: &[Row], b: &[Row]| {

@@ -11,8 +11,9 @@ pub use image::{
     score_images_on,
 };
 pub use text::{
-    TextExample, TextTargets, TextTask, TrainableTextClassifier, class_weights, encode_examples, fit_texts,
-    score_texts, score_texts_on, text_loss, texts_identity,
+    TextExample, TextTarget, TextTargets, TextTask, TrainableTextClassifier, class_weights, encode_examples,
+    encode_multi_label, encode_regression, fit_texts, score_texts, score_texts_on, score_values_on, text_loss,
+    texts_identity,
 };
 
 use burn::tensor::{Int, Tensor, TensorData};

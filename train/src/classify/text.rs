@@ -2,27 +2,52 @@ use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::{Autodiff, Backend};
 use grove_compile::{Traceable, Traced};
 use grove_distributed::Communicator;
-use grove_layers::loss::CrossEntropy;
-use grove_models::{TextClassifier, bert::TextIds};
+use grove_layers::loss::{CrossEntropy, sigmoid_binary_cross_entropy, squared_error};
+use grove_models::{
+    TextClassifier,
+    bert::{ProblemType, TextIds},
+};
 use grove_optim::{GradientTransformation, device_of};
 use grove_tree::{Array, Key, Tree};
 use std::sync::Arc;
 
 use super::classes_on;
 use crate::{
-    ClassifierScore, DataIdentity, Differentiated, FitOptions, Fitted, JitLoss, Outcome, Result,
-    data::{DataError, Examples, LabelledText, with_classes},
+    ClassifierScore, DataIdentity, Differentiated, FitOptions, Fitted, JitLoss, Outcome, Result, ValueScore,
+    data::{DataError, Examples, LabelledText, labels_in, with_classes},
     fit, fit_jitted,
     ranks::or_end,
 };
 
-/// A text as a classifier reads it, and its class.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Tokens of a text and its target.
+#[derive(Clone, Debug, PartialEq)]
 pub struct TextExample {
-    /// Its tokens.
+    /// Tokens.
     pub text: TextIds,
-    /// Index of its label.
-    pub class: usize,
+    /// Target.
+    pub target: TextTarget,
+}
+
+/// Target of a text.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TextTarget {
+    /// Index of the label, for single-label classification.
+    Class(usize),
+    /// A value for each label: 1 or 0 for multi-label classification, any number for regression.
+    Values(Vec<f32>),
+}
+
+impl TextExample {
+    /// Index of the label.
+    ///
+    /// # Panics
+    /// If the target is not a class.
+    pub fn class(&self) -> usize {
+        match &self.target {
+            TextTarget::Class(class) => *class,
+            TextTarget::Values(_) => panic!("the target of a text is a list of values, not a class"),
+        }
+    }
 }
 
 /// Encodes labelled texts, with the indices of their labels. `encode` gives the tokens of a text, or says what is wrong
@@ -36,21 +61,76 @@ pub fn encode_examples<E: std::fmt::Display>(
     mut encode: impl FnMut(&LabelledText) -> Result<TextIds, E>,
 ) -> Result<Vec<TextExample>, DataError> {
     let example = |(class, text): (usize, LabelledText)| match encode(&text) {
-        Ok(text) => Ok(TextExample { text, class }),
+        Ok(text) => Ok(TextExample { text, target: TextTarget::Class(class) }),
         Err(reason) => Err(DataError::other(format!("{}: {reason}", text.place))),
     };
     with_classes(texts, labels)?.into_iter().map(example).collect()
 }
 
+/// Encodes texts whose labels are numbers, for regression.
+///
+/// # Errors
+/// The first error of `encode`, with the place of the text; a label that is not a finite number.
+pub fn encode_regression<E: std::fmt::Display>(
+    texts: Vec<LabelledText>,
+    encode: impl FnMut(&LabelledText) -> Result<TextIds, E>,
+) -> Result<Vec<TextExample>, DataError> {
+    encode_values(texts, encode, |text| match text.label.parse::<f32>() {
+        Ok(value) if value.is_finite() => Ok(vec![value]),
+        _ => Err(format!("the label '{}' is not a number", text.label)),
+    })
+}
+
+/// Encodes texts that have any number of labels each, for multi-label classification.
+///
+/// - `separator`: character between the labels of a text
+///
+/// # Errors
+/// The first error of `encode`, with the place of the text; a label that is not in the list.
+pub fn encode_multi_label<E: std::fmt::Display>(
+    texts: Vec<LabelledText>,
+    labels: &[String],
+    separator: char,
+    encode: impl FnMut(&LabelledText) -> Result<TextIds, E>,
+) -> Result<Vec<TextExample>, DataError> {
+    encode_values(texts, encode, |text| {
+        let mut values = vec![0.0; labels.len()];
+        for label in labels_in(&text.label, separator) {
+            let known = labels.iter().position(|known| known == label);
+            let unknown = || format!("the label '{label}' is not one of the model's, which are {}", labels.join(", "));
+            values[known.ok_or_else(unknown)?] = 1.0;
+        }
+        Ok(values)
+    })
+}
+
+fn encode_values<E: std::fmt::Display>(
+    texts: Vec<LabelledText>,
+    mut encode: impl FnMut(&LabelledText) -> Result<TextIds, E>,
+    values: impl Fn(&LabelledText) -> Result<Vec<f32>, String>,
+) -> Result<Vec<TextExample>, DataError> {
+    let example = |text: LabelledText| {
+        let failed = |reason: String| DataError::other(format!("{}: {reason}", text.place));
+        let target = TextTarget::Values(values(&text).map_err(failed)?);
+        Ok(TextExample { text: encode(&text).map_err(|reason| failed(reason.to_string()))?, target })
+    };
+    texts.into_iter().map(example).collect()
+}
+
 /// The number of examples and a digest of what a model reads of them, for the settings of a run.
 pub fn texts_identity<B: Backend, M: TextClassifier<B>>(examples: &[TextExample]) -> String {
     let mut identity = DataIdentity::new();
-    for TextExample { text, class } in examples {
+    for TextExample { text, target } in examples {
         identity.add_tokens(&text.ids);
         if M::TOKEN_TYPES {
             identity.add_tokens(&text.token_types);
         }
-        identity.add_tokens(&[*class as u32]);
+        match target {
+            TextTarget::Class(class) => identity.add_tokens(&[*class as u32]),
+            TextTarget::Values(values) => {
+                identity.add_tokens(&values.iter().map(|value| value.to_bits()).collect::<Vec<_>>())
+            }
+        }
     }
     identity.describe(examples.len(), "texts")
 }
@@ -71,11 +151,13 @@ pub fn class_weights(examples: impl IntoIterator<Item = usize>, classes: usize) 
     counts.into_iter().map(|count| all as f32 / (classes * count.max(1)) as f32).collect()
 }
 
-/// Classes and loss weights of a batch of texts.
+/// Targets and loss weights of a batch of texts.
 #[derive(Tree, Clone, Debug)]
 pub struct TextTargets<B: Backend> {
-    /// Index of each text's class, `[b]`.
-    pub classes: Array<B, 1, Int>,
+    /// Index of each text's class, `[b]`, for single-label classification.
+    pub classes: Option<Array<B, 1, Int>>,
+    /// Value of each label, `[b, labels]`, for multi-label classification and regression.
+    pub values: Option<Array<B, 2>>,
     /// Loss weight of each text, `[b]`.
     pub weights: Array<B, 1>,
 }
@@ -83,21 +165,51 @@ pub struct TextTargets<B: Backend> {
 impl<B: Backend> TextTargets<B> {
     /// The targets of examples, each with the weight of its class, and the sum of their weights.
     fn new(batch: &[TextExample], weights: &[f32], device: &B::Device) -> (Self, f64) {
-        let classes: Vec<i64> = batch.iter().map(|example| example.class as i64).collect();
-        let weights: Vec<f32> = batch.iter().map(|example| weights[example.class]).collect();
-        let total = weights.iter().sum::<f32>();
-        let weights = Tensor::from_data(TensorData::new(weights, [batch.len()]), device);
-        (Self { classes: classes_on(&classes, device), weights: Array::new(weights) }, f64::from(total))
+        let (mut classes, mut values, mut all) = (vec![], vec![], vec![]);
+        for example in batch {
+            match &example.target {
+                TextTarget::Class(class) => {
+                    classes.push(*class as i64);
+                    all.push(weights[*class]);
+                }
+                TextTarget::Values(row) => {
+                    values.extend(row);
+                    all.push(1.0);
+                }
+            }
+        }
+        let (total, b) = (all.iter().sum::<f32>(), batch.len());
+        let weights = Array::new(Tensor::from_data(TensorData::new(all, [b]), device));
+        let values = (!values.is_empty()).then(|| {
+            let labels = values.len() / b;
+            Array::new(Tensor::from_data(TensorData::new(values, [b, labels]), device))
+        });
+        let classes = (!classes.is_empty()).then(|| classes_on(&classes, device));
+        (Self { classes, values, weights }, f64::from(total))
     }
 }
 
-/// Mean cross-entropy of a batch, in nats. Each text counts by its weight.
+/// Weighted mean of the losses of a batch. The loss of a text is the cross entropy of its class in nats, the mean binary
+/// cross entropy of its labels in nats, or for [`ProblemType::Regression`] the mean squared error.
 ///
 /// # Shapes
-/// - logits `[b, classes]`
+/// - logits `[b, labels]`
 /// - output `[1]`
-pub fn text_loss<B: Backend>(logits: Tensor<B, 2>, targets: &TextTargets<B>) -> Tensor<B, 1> {
-    let losses = CrossEntropy::default().per_example(logits, targets.classes.val());
+///
+/// # Panics
+/// If the targets are not those of the problem type.
+pub fn text_loss<B: Backend>(problem: ProblemType, logits: Tensor<B, 2>, targets: &TextTargets<B>) -> Tensor<B, 1> {
+    let dtype = logits.dtype();
+    let losses = match (problem, &targets.classes, &targets.values) {
+        (ProblemType::SingleLabel, Some(classes), _) => CrossEntropy::default().per_example(logits, classes.val()),
+        (ProblemType::MultiLabel, _, Some(values)) => {
+            sigmoid_binary_cross_entropy(logits, values.val().cast(dtype)).mean_dim(1).squeeze_dim(1)
+        }
+        (ProblemType::Regression, _, Some(values)) => {
+            squared_error(logits, values.val().cast(dtype)).mean_dim(1).squeeze_dim(1)
+        }
+        _ => panic!("the targets of the texts are not those of {problem:?}"),
+    };
     let (weights, dtype) = (targets.weights.val(), losses.dtype());
     let total = weights.clone().sum().cast(dtype);
     (losses * weights.cast(dtype)).sum() / total
@@ -130,14 +242,47 @@ pub fn score_texts_on<B: Backend, M: TextClassifier<B>>(
     // Texts of similar length together, for less padding and fewer packed steps.
     order.sort_by_key(|example| example.text.ids.len());
     let mut score = ClassifierScore::new(model.labels());
-    for batch in order.chunks(batch_size).skip(ranks.rank()).step_by(ranks.size()) {
+    for_logits(model, &order, batch_size, ranks, |logits, example| score.add(logits, example.class()))?;
+    Ok(or_end(score.over(ranks), ranks))
+}
+
+/// Scores a model of multi-label classification or regression on examples, as [`score_texts_on`] does.
+///
+/// # Errors
+/// The model refuses a text.
+pub fn score_values_on<B: Backend, M: TextClassifier<B>>(
+    ranks: &Communicator,
+    model: &M,
+    problem: ProblemType,
+    examples: &[TextExample],
+    batch_size: usize,
+) -> Result<ValueScore> {
+    let order: Vec<&TextExample> = examples.iter().collect();
+    let mut score = ValueScore::new(problem);
+    for_logits(model, &order, batch_size, ranks, |logits, example| {
+        if let TextTarget::Values(values) = &example.target {
+            score.add(logits, values);
+        }
+    })?;
+    Ok(or_end(score.over(ranks), ranks))
+}
+
+/// Calls a function with the logits of each example of this rank.
+fn for_logits<B: Backend, M: TextClassifier<B>>(
+    model: &M,
+    examples: &[&TextExample],
+    batch_size: usize,
+    ranks: &Communicator,
+    mut each: impl FnMut(&[f64], &TextExample),
+) -> Result<()> {
+    for batch in examples.chunks(batch_size).skip(ranks.rank()).step_by(ranks.size()) {
         let texts = model.texts(&ids(batch.iter().copied()))?;
         let logits: Vec<f64> = model.logits(&texts, None).into_data().iter().collect();
         for (logits, example) in logits.chunks(model.labels().len()).zip(batch) {
-            score.add(logits, example.class);
+            each(logits, example);
         }
     }
-    Ok(or_end(score.over(ranks), ranks))
+    Ok(())
 }
 
 /// A text classifier that [`fit_texts`] trains, traced or not: every one that is generic in its backend.
@@ -170,6 +315,8 @@ impl<B: Backend, M> TrainableTextClassifier<B> for M where
 /// Loss and evaluation of [`fit_texts`].
 #[derive(Clone, Copy, Debug)]
 pub struct TextTask<'a> {
+    /// Problem type. The targets of all examples are of it.
+    pub problem: ProblemType,
     /// Weight of each class in the training loss and in the evaluation's loss; see [`class_weights`]. A batch counts by the sum of
     /// its texts' weights.
     pub weights: &'a [f32],
@@ -203,8 +350,12 @@ where
     M: TrainableTextClassifier<B>,
     T: GradientTransformation<B, M>,
 {
-    let TextTask { weights, held_out, batch_size, jit } = task;
+    let TextTask { problem, weights, held_out, batch_size, jit } = task;
     let evaluate = |model: &M| {
+        if problem != ProblemType::SingleLabel {
+            let score = score_values_on(&options.ranks, model, problem, held_out, batch_size)?;
+            return Ok(score.metrics().into_iter().map(|(name, value)| (name.to_owned(), value)).collect());
+        }
         let found = score_texts_on(&options.ranks, model, held_out, batch_size)?;
         let measures = [found.weighted_loss(weights), found.confusion.accuracy(), found.confusion.macro_f1()];
         Ok(["loss", "accuracy", "macro_f1"].map(String::from).into_iter().zip(measures).collect())
@@ -214,7 +365,7 @@ where
         let loss = |model: M::On<Autodiff<B>>, batch: &Vec<TextExample>, key: Key| {
             let logits = model.logits(&model.texts(&ids(batch)).expect(refused), Some(key));
             let (targets, weight) = TextTargets::new(batch, weights, &logits.device());
-            Outcome::<B, M>::new(text_loss(logits, &targets)).weight(weight)
+            Outcome::<B, M>::new(text_loss(problem, logits, &targets)).weight(weight)
         };
         return fit(model, optimizer, data, loss, evaluate, key, options);
     }
@@ -224,7 +375,7 @@ where
         ((texts, targets), weight)
     };
     let loss = |model: Differentiated<B, M>, (texts, targets): (_, TextTargets<_>), key| {
-        text_loss(model.logits(&texts, Some(key)), &targets)
+        text_loss(problem, model.logits(&texts, Some(key)), &targets)
     };
     fit_jitted::<B, _, _, _, _, _, _, _>(model, optimizer, data, JitLoss { arrays, loss }, evaluate, key, options)
 }

@@ -3,12 +3,14 @@
 #[cfg(feature = "plots")]
 mod plot;
 mod score;
+mod values;
 
 use serde_json::{Map, Value, json};
 use unicode_width::UnicodeWidthStr;
 
 use crate::log::printable;
 pub use score::ClassifierScore;
+pub use values::ValueScore;
 
 /// Characters of a class's name in a table.
 const LONGEST_NAME: usize = 60;

@@ -3,7 +3,7 @@
 use csv::{ByteRecord, ReaderBuilder};
 use serde_json::Value;
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     fmt,
     path::{Path, PathBuf},
     sync::Arc,
@@ -65,11 +65,22 @@ const LONGEST_LABEL: usize = 1000;
 /// Each names the file and the line: a file that cannot be read, is empty or has another extension, a missing column, an empty
 /// text or label, another encoding than UTF-8.
 pub fn read_labelled(files: &[PathBuf], columns: &Columns) -> Result<Vec<LabelledText>, DataError> {
-    let label = columns.label.clone();
-    let wanted = Wanted { columns, label: Some(&label) };
+    read_all(files, &Wanted { columns, label: Some(&columns.label), empty_label: false })
+}
+
+/// Reads texts that may have several labels or none, in the formats of [`read_labelled`]. A field of JSON may be a list of
+/// labels, which become one with commas between.
+///
+/// # Errors
+/// As [`read_labelled`], except that labels may be empty.
+pub fn read_multi_labelled(files: &[PathBuf], columns: &Columns) -> Result<Vec<LabelledText>, DataError> {
+    read_all(files, &Wanted { columns, label: Some(&columns.label), empty_label: true })
+}
+
+fn read_all(files: &[PathBuf], wanted: &Wanted<'_>) -> Result<Vec<LabelledText>, DataError> {
     let mut all = Vec::new();
     for file in files {
-        all.extend(rows(file, &wanted, "a labelled text")?.rows.into_iter().map(|(_, text)| text));
+        all.extend(rows(file, wanted, "a labelled text")?.rows.into_iter().map(|(_, text)| text));
     }
     Ok(all)
 }
@@ -90,7 +101,7 @@ pub struct TextTable {
 /// # Errors
 /// As [`read_labelled`].
 pub fn read_texts(file: &Path, columns: &Columns) -> Result<TextTable, DataError> {
-    let Rows { names, rows } = rows(file, &Wanted { columns, label: None }, "a text")?;
+    let Rows { names, rows } = rows(file, &Wanted { columns, label: None, empty_label: true }, "a text")?;
     let (cells, texts) = rows.into_iter().unzip();
     Ok(TextTable { names, texts, cells })
 }
@@ -100,6 +111,8 @@ struct Wanted<'a> {
     columns: &'a Columns,
     /// Column of the labels; `None` for texts without labels.
     label: Option<&'a String>,
+    /// True if a label may be empty.
+    empty_label: bool,
 }
 
 /// The rows of a file: all cells of each, and its text.
@@ -151,6 +164,23 @@ pub fn labels(texts: &[LabelledText]) -> Result<Vec<String>, DataError> {
         ))),
         _ => Ok(labels),
     }
+}
+
+/// Returns the sorted labels that occur in texts with any number of labels each.
+///
+/// # Errors
+/// No text has a label.
+pub fn multi_labels(texts: &[LabelledText], separator: char) -> Result<Vec<String>, DataError> {
+    let all: BTreeSet<&str> = texts.iter().flat_map(|text| labels_in(&text.label, separator)).collect();
+    match (all.is_empty(), texts.first()) {
+        (true, Some(first)) => Err(DataError::other(format!("{}: no text from here on has a label", first.place))),
+        _ => Ok(all.into_iter().map(str::to_owned).collect()),
+    }
+}
+
+/// Returns the labels of a text that has any number of them.
+pub fn labels_in(list: &str, separator: char) -> impl Iterator<Item = &str> {
+    list.split(separator).map(str::trim).filter(|label| !label.is_empty())
 }
 
 /// The index of each label. Where transformers named the classes, `LABEL_0` and so on, their numbers are names too.
@@ -249,6 +279,7 @@ fn table(bytes: &[u8], file: &Arc<PathBuf>, delimiter: u8, wanted: &Wanted<'_>) 
             record.get(index).ok_or_else(missing).and_then(|cell| utf8(cell).map_err(wrong))
         };
         let (label, pair) = (label.map(cell).transpose()?, pair.map(cell).transpose());
+        let label = Label { text: label.unwrap_or_default(), may_be_empty: wanted.empty_label };
         let text = labelled(label, cell(text)?, pair?, place.clone()).map_err(wrong)?;
         all.push((record.iter().map(|cell| String::from_utf8_lossy(cell).into_owned()).collect(), text));
     }
@@ -277,7 +308,8 @@ fn objects(bytes: &[u8], file: &Arc<PathBuf>, wanted: &Wanted<'_>) -> Result<Row
             .and_then(|line| serde_json::from_str(&line).map_err(|error| format!("this is not JSON: {error}")));
         let one = object.and_then(|object| {
             let pair = columns.pair.as_ref().map(|name| field(&object, name, false)).transpose();
-            let label = wanted.label.map(|name| field(&object, name, true)).transpose()?;
+            let label = wanted.label.map(|name| field(&object, name, true)).transpose()?.unwrap_or_default();
+            let label = Label { text: label, may_be_empty: wanted.empty_label };
             labelled(label, field(&object, &columns.text, false)?, pair?, place.clone())
         });
         let text = one.map_err(|reason| DataError::other(format!("{place}: {reason}")))?;
@@ -291,6 +323,9 @@ fn field(object: &Value, name: &str, label: bool) -> Result<String, String> {
         Some(Value::String(text)) => Ok(text.clone()),
         // A class may have a number for a name.
         Some(number @ (Value::Number(_) | Value::Bool(_))) if label => Ok(number.to_string()),
+        Some(Value::Array(labels)) if label && labels.iter().all(Value::is_string) => {
+            Ok(labels.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(","))
+        }
         Some(_) => Err(format!("\"{name}\" is not a string")),
         None => {
             let known: Vec<&str> = object.as_object().into_iter().flatten().map(|(name, _)| &**name).collect();
@@ -299,14 +334,20 @@ fn field(object: &Value, name: &str, label: bool) -> Result<String, String> {
     }
 }
 
-/// A text with its label, or with an empty one if labels are not read.
-fn labelled(label: Option<String>, text: String, pair: Option<String>, place: Place) -> Result<LabelledText, String> {
-    let (needed, label) = (label.is_some(), label.unwrap_or_default());
+/// A label as it is in the file.
+struct Label {
+    text: String,
+    may_be_empty: bool,
+}
+
+/// Checks a text and its label.
+fn labelled(label: Label, text: String, pair: Option<String>, place: Place) -> Result<LabelledText, String> {
+    let Label { text: label, may_be_empty } = label;
     let (label, text, pair) =
         (label.trim().to_owned(), text.trim().to_owned(), pair.map(|pair| pair.trim().to_owned()));
     let length = label.chars().count();
     match (&*label, &*text, pair.as_deref()) {
-        ("", ..) if needed => Err("the label is empty".into()),
+        ("", ..) if !may_be_empty => Err("the label is empty".into()),
         _ if length > LONGEST_LABEL => Err(format!(
             "the label has {length} characters, more than {LONGEST_LABEL}; is it a column of texts? It begins: {}…",
             label.chars().take(40).collect::<String>()

@@ -45,7 +45,8 @@ mod token_windows;
 pub use error::DataError;
 pub use examples::Examples;
 pub use labelled::{
-    Columns, LabelledText, Place, TextTable, have_labels, labels, read_labelled, read_texts, with_classes,
+    Columns, LabelledText, Place, TextTable, have_labels, labels, labels_in, multi_labels, read_labelled,
+    read_multi_labelled, read_texts, with_classes,
 };
 pub use lm_text::LmText;
 pub use order::Order;

@@ -5,9 +5,9 @@ use std::{
 };
 
 /// Metrics of which a greater value is better.
-const GREATER_IS_BETTER: [&str; 3] = ["accuracy", "macro_f1", "top5"];
+const GREATER_IS_BETTER: [&str; 5] = ["accuracy", "macro_f1", "micro_f1", "top5", "pearson"];
 /// Metrics of which a lower value is better.
-const LOWER_IS_BETTER: [&str; 2] = ["loss", "perplexity"];
+const LOWER_IS_BETTER: [&str; 3] = ["loss", "perplexity", "mae"];
 
 /// The model that a run keeps: the one with the best evaluation, or the last one. transformers'
 /// `metric_for_best_model` and `greater_is_better`.
@@ -55,6 +55,9 @@ impl KeepModel {
         let superlative = if matches!(self, Self::Greatest(_)) { "greatest" } else { "lowest" };
         let metric = match self.metric() {
             "macro_f1" => "macro F1",
+            "micro_f1" => "micro F1",
+            "mae" => "mean absolute error",
+            "pearson" => "Pearson correlation",
             "top5" => "top-5 accuracy",
             other => other,
         };
@@ -80,7 +83,8 @@ impl Serialize for KeepModel {
 impl FromStr for KeepModel {
     type Err = String;
 
-    /// Parses `last` or `best:METRIC`, where the metric is `loss`, `perplexity`, `accuracy`, `macro_f1` or `top5`.
+    /// Parses `last` or `best:METRIC`, where the metric is `loss`, `perplexity`, `mae`, `accuracy`, `macro_f1`,
+    /// `micro_f1`, `top5` or `pearson`.
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "last" {
             return Ok(Self::Last);

@@ -279,8 +279,8 @@ pub struct RunSummary {
 }
 
 impl RunSummary {
-    /// Rows of a [`summary_table`](crate::log::summary_table): steps, time, the held-out loss in nats per `unit`, and the model that was
-    /// kept.
+    /// Rows of a [`summary_table`](crate::log::summary_table): steps, time, the held-out loss in nats per `unit` (without a unit if that is
+    /// empty), and the model that was kept.
     pub fn rows(&self, unit: &str) -> Vec<(String, String)> {
         let row = |name: &str, value: String| (name.to_owned(), value);
         let mut rows = vec![row("steps", self.steps.to_string()), row("time", duration(self.seconds))];
@@ -293,8 +293,9 @@ impl RunSummary {
         }
         if let Some(loss) = self.held_out_loss {
             let article = if unit.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
+            let per = if unit.is_empty() { String::new() } else { format!(" nats {article} {unit}") };
             let step = self.best_step.unwrap_or(self.steps);
-            rows.push(row("held-out loss", format!("{loss:.4} nats {article} {unit}, at step {step}")));
+            rows.push(row("held-out loss", format!("{loss:.4}{per}, at step {step}")));
         }
         if let Some(step) = self.best_step {
             rows.push(row("kept", format!("the model of step {step}, which has {}", self.kept.reason())));
