@@ -156,6 +156,80 @@ fn a_classifier_is_tuned_in_every_way_and_used() {
     assert!(adapted(&query) != before(&query));
 }
 
+#[test]
+fn regression_and_several_labels_a_text() {
+    let place = Place::new();
+    let model = pretrained(&place);
+    let rows = fs::read_to_string(place.labelled("rows", |label, text| format!("{label}\t{text}\n"))).expect("rows");
+    let rows: Vec<(&str, &str)> = rows.lines().filter_map(|line| line.split_once('\t')).collect();
+    let settings = ["--epochs", "12", "--batch-size", "8", "--learning-rate", "5e-3", "--val-fraction", "0.25", "--json"];
+    let tune = |data: &str, run: &str, more: &[&str]| {
+        FINETUNE.json(&[&["--model", &model, "--data", data, "--output", run], &settings[..], more].concat())
+    };
+
+    // A number for each kind.
+    let value = |label: &str| if label == "fruit" { "2.5" } else { "-1.25" };
+    let lines: Vec<String> = rows.iter().map(|(label, text)| format!("{}\t{text}\n", value(label))).collect();
+    let data = place.write("numbers.tsv", "label\ttext\n".to_owned() + &lines.concat());
+    let regression = ["--problem-type", "regression", "--keep", "best:pearson"];
+    let made = tune(&data, &place.named("numbers"), &regression);
+    assert!(made["evaluation"]["pearson"].as_f64() > Some(0.9) && made["kept"] == "best:pearson", "{made}");
+    assert!(made["evaluation"]["mae"].as_f64() < Some(0.9), "{made}");
+    let config = json_file(place.path("numbers/model/config.json"));
+    assert_eq!((&config["problem_type"], &config["id2label"]["0"]), (&"regression".into(), &"LABEL_0".into()));
+    let evaluated = FINETUNE.json(&["--evaluate", "--model", &place.named("numbers/model"), "--data", &data, "--json"]);
+    assert!(evaluated["texts"] == 120 && evaluated["pearson"].as_f64() > Some(0.9), "{evaluated}");
+    let several = format!("label\ttext\n0.5\t{}\n1.5\tb\n2\tc\n", rows[0].1);
+    let several = place.write("several.tsv", several);
+    FINETUNE.assert_refused(&["--model", &model, "--data", &several], 1, &["numbers", "--problem-type regression"]);
+    let words = ["numbers.tsv", "line 2", "'animal' is not a number"];
+    let named = place.write("numbers.tsv", format!("label\ttext\nanimal\t{}\n", rows[0].1));
+    FINETUNE.assert_refused(&["--model", &model, "--data", &named, "--problem-type", "regression"], 1, &words);
+
+    // Texts with no label, one or two.
+    let labels = |i: usize, label: &str| match (i % 5 == 4, label) {
+        (true, "fruit") => "fruit;long".to_owned(),
+        (true, _) => "long".to_owned(),
+        (false, "fruit") => "fruit".to_owned(),
+        (false, _) => String::new(),
+    };
+    let lines = rows.iter().enumerate().map(|(i, (label, text))| format!("{}\t{text}\n", labels(i, label)));
+    let data = place.write("labels.tsv", "label\ttext\n".to_owned() + &lines.collect::<String>());
+    let several = ["--problem-type", "multi_label_classification", "--label-separator", ";"];
+    let made = tune(&data, &place.named("labels"), &several);
+    assert!(made["evaluation"]["micro_f1"].as_f64() > Some(0.7), "{made}");
+    let config = json_file(place.path("labels/model/config.json"));
+    assert_eq!(config["problem_type"], "multi_label_classification");
+    assert_eq!(config["id2label"], serde_json::json!({ "0": "fruit", "1": "long" }));
+    let balanced = [&["--model", &model, "--data", &data, "--balance"], &several[..]].concat();
+    FINETUNE.assert_refused(&balanced, 2, &["--balance", "one class each"]);
+}
+
+#[test]
+fn options_of_other_tasks_are_refused() {
+    for (arguments, words) in [
+        (&["--query", "a cat", "a [MASK]"][..], &["--query", "--task fill-mask", "similarity"][..]),
+        (&["--task", "embed", "--model", "m", "--top-k", "3", "a text"], &["--top-k", "--task embed"]),
+        (&["--task", "classify", "--model", "m", "--question", "who", "a text"], &["--question", "answer"]),
+        (&["--stride", "3", "a [MASK]"], &["--stride", "tokens, answer"]),
+    ] {
+        BERT.assert_refused(arguments, 2, words);
+    }
+}
+
+#[test]
+fn frozen_parameters_that_are_new_are_trained() {
+    let place = Place::new();
+    let model = pretrained(&place);
+    let data = place.labelled_table();
+    let run = place.named("run");
+    let options = ["--model", &model, "--data", &data, "--output", &run, "--freeze", "bert.**,head.**", "--steps", "3"];
+    let output = FINETUNE.run(&options, "");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && said.contains("trained although frozen"), "{said}");
+    assert!(said.contains("head.classifier.weight"), "{said}");
+}
+
 /// Names and bytes of the tensors of a file.
 fn safetensors(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
     let length = u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes")) as usize;
