@@ -162,7 +162,8 @@ fn regression_and_several_labels_a_text() {
     let model = pretrained(&place);
     let rows = fs::read_to_string(place.labelled("rows", |label, text| format!("{label}\t{text}\n"))).expect("rows");
     let rows: Vec<(&str, &str)> = rows.lines().filter_map(|line| line.split_once('\t')).collect();
-    let settings = ["--epochs", "12", "--batch-size", "8", "--learning-rate", "5e-3", "--val-fraction", "0.25", "--json"];
+    let settings =
+        ["--epochs", "12", "--batch-size", "8", "--learning-rate", "5e-3", "--val-fraction", "0.25", "--json"];
     let tune = |data: &str, run: &str, more: &[&str]| {
         FINETUNE.json(&[&["--model", &model, "--data", data, "--output", run], &settings[..], more].concat())
     };
@@ -320,7 +321,7 @@ fn labelled_texts_that_cannot_be_used() {
     let options = ["--val-fraction", "0", "--steps", "1", "--json"];
     let output = FINETUNE.run(&[&["--model", &model, "--data", &long], &options[..]].concat(), "");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success() && said.contains("1 texts are cut"), "{said}");
+    assert!(output.status.success() && said.contains("1 text is cut"), "{said}");
 }
 
 #[test]
@@ -337,7 +338,7 @@ fn texts_and_models_that_do_not_fit() {
     let lines = place.write("lines.txt", "a [MASK]\n\nthe cat sings\n[MASK]\n");
     with(&["--file", &lines], 1, &["lines.txt, line 3: the text has no [MASK]"]);
     with(&["a [MASK]", "the cat sings"], 1, &["text 2: the text has no [MASK]"]);
-    with(&["--task", "classify", "fine"], 1, &["classifier"]);
+    with(&["--task", "classify", "fine"], 1, &["another task", "grove fill"]);
     with(&["--top-k", "0", "a [MASK]"], 2, &["--top-k is 0"]);
     BERT.assert_refused(&["--task", "classify", "fine"], 2, &["--model", "fill-mask"]);
     BERT.assert_refused(&["--model", "./nowhere", "a [MASK]"], 1, &["./nowhere"]);

@@ -533,7 +533,7 @@ fn sizes_that_no_machine_holds_are_refused() {
     refused("train_llama", &[&llama[..], &["--kv-heads", "4"]].concat());
     refused("train_rnn", &["lm", "--hidden", "100000000", "--layers", "1000"]);
     refused("train_bert", &["--hidden", "60000000", "--layers", "10000", "--heads", "1"]);
-    let labelled = place.write("labelled.tsv", b"a\tone text\nb\tanother\na\tthree\nb\tfour\n");
+    let labelled = place.write("labelled.tsv", b"label\ttext\na\tone text\nb\tanother\na\tthree\nb\tfour\n");
     let classify = ["classify", "--data", &labelled, "--hidden", "100000000", "--layers", "1000"];
     Example("train_rnn").assert_refused(&classify, 1, &["of memory", "choose smaller sizes"]);
 }

@@ -209,8 +209,14 @@ impl ImageEvaluation<'_> {
     ) -> Result<Ended, Exit> {
         let (model, _) = files.load::<B, M>(device, Some(self.dtype.into()))?;
         let preprocessor = preprocessor(&model)?;
-        let data = of_model(self.images()?, model.labels())?;
+        let (all, part) = open_labelled(self.data, |warning| tell(format_args!("{warning}")))?;
+        let has_part = part.is_some();
+        let data = of_model(part.unwrap_or(all), model.labels())?;
         let size = output_size(&preprocessor, &model, self.sizes, self.batch_size.min(data.examples.len()))?;
+        if has_part {
+            let (count, place) = (counted(data.examples.len(), "image"), self.data.display());
+            tell(format_args!("evaluating the {count} of the evaluation part of {place}"));
+        }
         tell_unheld(model.labels(), data.examples.iter().map(|example| example.class));
         let images = ImageBatches::new(data, self.batch_size, preprocessor, size)?;
         let score = score_images(&model, &images, device)?;
@@ -227,14 +233,5 @@ impl ImageEvaluation<'_> {
             counted(count, "image")
         );
         report(self.json, &score_json(&score, &images), &text)
-    }
-
-    fn images(&self) -> Result<LabelledImages, Exit> {
-        let (all, evaluation_part) = open_labelled(self.data, |warning| tell(format_args!("{warning}")))?;
-        if let Some(part) = &evaluation_part {
-            let (count, data) = (counted(part.examples.len(), "image"), self.data.display());
-            tell(format_args!("evaluating the {count} of the evaluation part of {data}"));
-        }
-        Ok(evaluation_part.unwrap_or(all))
     }
 }
