@@ -91,11 +91,62 @@ pub mod prelude {
     pub use grove_xla::Xla;
 }
 
-/// Pages of `docs/` whose code is tested.
+/// Pages of the book, `docs/`, whose code is tested.
 #[cfg(doctest)]
 mod pages {
+    #[doc = include_str!("../docs/candle_burn.md")]
+    struct CandleBurn;
+    #[cfg(feature = "images")]
+    #[doc = include_str!("../docs/data.md")]
+    struct Data;
+    #[doc = include_str!("../docs/errors.md")]
+    struct Errors;
+    #[doc = include_str!("../docs/families/bert.md")]
+    struct Bert;
+    #[doc = include_str!("../docs/families/gpt2.md")]
+    struct Gpt2;
+    #[doc = include_str!("../docs/families/gpt_neo.md")]
+    struct GptNeo;
+    #[doc = include_str!("../docs/families/llama.md")]
+    struct Llama;
+    #[doc = include_str!("../docs/families/recurrent.md")]
+    struct Recurrent;
+    #[doc = include_str!("../docs/families/resnet.md")]
+    struct Resnet;
+    #[cfg(feature = "images")]
+    #[doc = include_str!("../docs/families/vit.md")]
+    struct Vit;
+    #[doc = include_str!("../docs/first_hour.md")]
+    struct FirstHour;
+    #[doc = include_str!("../docs/fit.md")]
+    struct Fit;
+    #[doc = include_str!("../docs/freezing.md")]
+    struct Freezing;
+    #[doc = include_str!("../docs/gpus.md")]
+    struct Gpus;
+    #[doc = include_str!("../docs/jax.md")]
+    struct Jax;
     #[doc = include_str!("../docs/library.md")]
     struct Library;
+    #[doc = include_str!("../docs/lora.md")]
+    struct Lora;
+    #[doc = include_str!("../docs/losses.md")]
+    struct Losses;
+    #[doc = include_str!("../docs/mixed_precision.md")]
+    struct MixedPrecision;
+    #[doc = include_str!("../docs/models.md")]
+    struct Models;
+    #[doc = include_str!("../docs/optimizers.md")]
+    struct Optimizers;
+    #[cfg(feature = "images")]
+    #[doc = include_str!("../docs/pytorch.md")]
+    struct Pytorch;
+    #[doc = include_str!("../docs/recipes.md")]
+    struct Recipes;
+    #[doc = include_str!("../docs/transformations.md")]
+    struct Transformations;
+    #[doc = include_str!("../docs/trees.md")]
+    struct Trees;
     #[cfg(feature = "xla")]
     #[doc = include_str!("../docs/xla.md")]
     struct Xla;
