@@ -6,18 +6,18 @@
 //! |---|---|
 //! | import the common names | [`prelude`] |
 //! | load, run and save models | [`models`], [`models::Pretrained`], [`models::AutoModel`] |
-//! | generate text, hold a conversation | [`models::generate`], [`models::generation`], [`models::chat`] |
+//! | generate text, hold a conversation | [`models::generate()`], [`models::generation`], [`models::chat`] |
 //! | fill masks, classify, tag, answer, embed | [`models::bert::tasks`] |
-//! | build a model | [`layers`], [`layers::activation`], [`layers::rnn`], [`tree::Tree`], [`tree::Array`], [`tree::Init`] |
+//! | build a model | [`layers`], [`layers::activation`], [`layers::rnn`], [`tree::Tree`](trait@tree::Tree), [`tree::Array`], [`tree::Init`] |
 //! | select, split, print and change models | [`tree`] |
 //! | draw random numbers | [`tree::Key`] |
 //! | compute a loss | [`layers::loss`] |
-//! | differentiate | [`transform::value_and_grad`], [`compile::jvp`], [`compile::hessian`] |
-//! | compile, map over a batch, loop | [`compile::jit`], [`compile::vmap`], [`compile::scan`], [`compile::cond`] |
+//! | differentiate | [`transform::value_and_grad()`], [`compile::jvp()`], [`compile::hessian()`] |
+//! | compile, map over a batch, loop | [`compile::jit()`], [`compile::vmap()`], [`compile::scan()`], [`compile::cond()`] |
 //! | optimize | [`optim`] |
-//! | train | [`train::train_step`], [`train::fit`], [`train::data`], [`train::classify`], [`train::log`] |
+//! | train | [`train::train_step()`], [`train::fit()`], [`train::data`], [`train::classify`], [`train::log`] |
 //! | adapt with LoRA | [`layers::lora`], [`models::peft`] |
-//! | read and write files of tensors | [`weights::TensorFiles`], [`weights::load`], [`weights::save_tree`], [`weights::NameMap`] |
+//! | read and write files of tensors | [`weights::TensorFiles`], [`weights::load()`], [`weights::save_tree()`], [`weights::NameMap`] |
 //! | choose a device | [`run()`], [`backend::DeviceSpec`], [`backend::Program`] |
 //! | train on several processes | [`distributed`] |
 //!
