@@ -16,6 +16,12 @@ use crate::{
 /// Sizes and options of a BERT, a RoBERTa or a DistilBERT: the fields of BERT's published `config.json`, with the same
 /// names. For the names in the other families' files, see [`Family`]. Fields that a file lacks default to the values of
 /// BERT base.
+///
+/// ```
+/// use grove_models::{BertConfig, PretrainedConfig};
+/// assert_eq!(BertConfig::preset("bert-base-uncased")?.hidden_size, 768);
+/// # Ok::<(), grove_models::ModelError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BertConfig {

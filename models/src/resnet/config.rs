@@ -14,6 +14,12 @@ use crate::{
 
 /// Sizes and options of a ResNet: the fields of transformers' `config.json`, and options for which it has no field.
 /// Fields that a file lacks default to the values of ResNet-50.
+///
+/// ```
+/// use grove_models::{ResNetConfig, PretrainedConfig};
+/// assert_eq!(ResNetConfig::preset("resnet50")?.depths, [3, 4, 6, 3]);
+/// # Ok::<(), grove_models::ModelError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ResNetConfig {
