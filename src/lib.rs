@@ -1,4 +1,28 @@
 #![doc = include_str!("../README.md")]
+//!
+//! # Map of the crate
+//!
+//! | to | see |
+//! |---|---|
+//! | import the common names | [`prelude`] |
+//! | load, run and save models | [`models`], [`models::Pretrained`], [`models::AutoModel`] |
+//! | generate text, hold a conversation | [`models::generate()`], [`models::generation`], [`models::chat`] |
+//! | fill masks, classify, tag, answer, embed | [`models::bert::tasks`] |
+//! | build a model | [`layers`], [`layers::activation`], [`layers::rnn`], [`tree::Tree`](trait@tree::Tree), [`tree::Array`], [`tree::Init`] |
+//! | select, split, print and change models | [`tree`] |
+//! | draw random numbers | [`tree::Key`] |
+//! | compute a loss | [`layers::loss`] |
+//! | differentiate | [`transform::value_and_grad()`], [`compile::jvp()`], [`compile::hessian()`] |
+//! | compile, map over a batch, loop | [`compile::jit()`], [`compile::vmap()`], [`compile::scan()`], [`compile::cond()`] |
+//! | optimize | [`optim`] |
+//! | train | [`train::train_step()`], [`train::fit()`], [`train::data`], [`train::classify`], [`train::log`] |
+//! | adapt with LoRA | [`layers::lora`], [`models::peft`] |
+//! | read and write files of tensors | [`weights::TensorFiles`], [`weights::load()`], [`weights::save_tree()`], [`weights::NameMap`] |
+//! | choose a device | [`run()`], [`backend::DeviceSpec`], [`backend::Program`] |
+//! | train on several processes | [`distributed`] |
+//!
+//! The modules `images` (decoding, preprocessing, augmentation) and `xla` (OpenXLA) need the features of these names, which are on
+//! by default. The book in the folder `docs` explains all of them, with programs to copy.
 #![warn(missing_docs)]
 #![recursion_limit = "256"]
 
@@ -91,11 +115,62 @@ pub mod prelude {
     pub use grove_xla::Xla;
 }
 
-/// Pages of `docs/` whose code is tested.
+/// Pages of the book, `docs/`, whose code is tested.
 #[cfg(doctest)]
 mod pages {
+    #[doc = include_str!("../docs/candle_burn.md")]
+    struct CandleBurn;
+    #[cfg(feature = "images")]
+    #[doc = include_str!("../docs/data.md")]
+    struct Data;
+    #[doc = include_str!("../docs/errors.md")]
+    struct Errors;
+    #[doc = include_str!("../docs/families/bert.md")]
+    struct Bert;
+    #[doc = include_str!("../docs/families/gpt2.md")]
+    struct Gpt2;
+    #[doc = include_str!("../docs/families/gpt_neo.md")]
+    struct GptNeo;
+    #[doc = include_str!("../docs/families/llama.md")]
+    struct Llama;
+    #[doc = include_str!("../docs/families/recurrent.md")]
+    struct Recurrent;
+    #[doc = include_str!("../docs/families/resnet.md")]
+    struct Resnet;
+    #[cfg(feature = "images")]
+    #[doc = include_str!("../docs/families/vit.md")]
+    struct Vit;
+    #[doc = include_str!("../docs/first_hour.md")]
+    struct FirstHour;
+    #[doc = include_str!("../docs/fit.md")]
+    struct Fit;
+    #[doc = include_str!("../docs/freezing.md")]
+    struct Freezing;
+    #[doc = include_str!("../docs/gpus.md")]
+    struct Gpus;
+    #[doc = include_str!("../docs/jax.md")]
+    struct Jax;
     #[doc = include_str!("../docs/library.md")]
     struct Library;
+    #[doc = include_str!("../docs/lora.md")]
+    struct Lora;
+    #[doc = include_str!("../docs/losses.md")]
+    struct Losses;
+    #[doc = include_str!("../docs/mixed_precision.md")]
+    struct MixedPrecision;
+    #[doc = include_str!("../docs/models.md")]
+    struct Models;
+    #[doc = include_str!("../docs/optimizers.md")]
+    struct Optimizers;
+    #[cfg(feature = "images")]
+    #[doc = include_str!("../docs/pytorch.md")]
+    struct Pytorch;
+    #[doc = include_str!("../docs/recipes.md")]
+    struct Recipes;
+    #[doc = include_str!("../docs/transformations.md")]
+    struct Transformations;
+    #[doc = include_str!("../docs/trees.md")]
+    struct Trees;
     #[cfg(feature = "xla")]
     #[doc = include_str!("../docs/xla.md")]
     struct Xla;

@@ -25,6 +25,17 @@ pub fn part_keys<const N: usize>(key: Option<Key>) -> [Option<Key>; N] {
 ///
 /// The kept elements are those of `key.bernoulli(shape, 1 - rate)`. No mask is stored for the backward pass, which
 /// generates it again.
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_layers::dropout;
+/// use grove_tree::Key;
+/// # type B = burn_flex::Flex;
+/// let x = Tensor::<B, 1>::ones([1000], &Default::default());
+/// assert_eq!(dropout(x.clone(), 0.5, None).to_data(), x.to_data()); // inference
+/// let dropped = dropout(x, 0.5, Some(Key::new(0))); // training
+/// assert_eq!(dropped.max().into_scalar(), 2.0);
+/// ```
 pub fn dropout<B: Backend, const D: usize>(x: Tensor<B, D>, rate: f64, key: Option<Key>) -> Tensor<B, D> {
     match key.and_then(|key| Dropout::new(key.words(), rate)) {
         Some(dropout) => grove_backend::dropout(x, dropout),

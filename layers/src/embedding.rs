@@ -3,6 +3,16 @@ use grove_backend::{Backend, ops};
 use grove_tree::{Array, Init, Tree};
 
 /// An embedding table with one row per symbol.
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_layers::Embedding;
+/// use grove_tree::{Init, Key};
+/// # type B = burn_flex::Flex;
+/// let device = Default::default();
+/// let table = Embedding::<B>::normal(10, 4, 0.02, &Init::new(Key::new(0), &device));
+/// assert_eq!(table.forward(Tensor::from_ints([[1, 2, 3]], &device)).dims(), [1, 3, 4]);
+/// ```
 #[derive(Tree, Clone, Debug)]
 pub struct Embedding<B: Backend> {
     /// Table, `[symbols, size]`.

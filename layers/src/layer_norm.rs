@@ -6,6 +6,17 @@ use crate::row_norm::row_norm;
 
 /// Layer normalisation (Ba et al., 2016): normalises the last axis to mean 0 and variance 1, then scales and shifts
 /// it.
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_layers::LayerNorm;
+/// use grove_tree::{Init, Key};
+/// # type B = burn_flex::Flex;
+/// let device = Default::default();
+/// let norm = LayerNorm::<B>::new(4, 1e-5, &Init::new(Key::new(0), &device));
+/// let y = norm.forward(Tensor::<B, 2>::from_floats([[1.0, 2.0, 3.0, 4.0]], &device));
+/// assert!(y.mean().into_scalar().abs() < 1e-6);
+/// ```
 #[derive(Tree, Clone, Debug)]
 pub struct LayerNorm<B: Backend> {
     /// Scale, `[size]`.

@@ -5,6 +5,16 @@ use grove_tree::{Array, Init, Key, Tree, cast};
 use crate::Lora;
 
 /// A linear layer, `y = x W + b` over the last axis, with an optional low-rank update (LoRA).
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_layers::Linear;
+/// use grove_tree::{Init, Key};
+/// # type B = burn_flex::Flex;
+/// let device = Default::default();
+/// let linear = Linear::<B>::torch_default(3, 2, &Init::new(Key::new(0), &device));
+/// assert_eq!(linear.forward(Tensor::<B, 2>::ones([4, 3], &device)).dims(), [4, 2]);
+/// ```
 #[derive(Tree, Clone, Debug)]
 #[tree(layer)]
 pub struct Linear<B: Backend> {

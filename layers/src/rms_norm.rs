@@ -6,6 +6,17 @@ use crate::row_norm::row_norm;
 
 /// Root mean square normalisation (Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019): divides the last axis
 /// by its root mean square, then scales it.
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_layers::RmsNorm;
+/// use grove_tree::{Init, Key};
+/// # type B = burn_flex::Flex;
+/// let device = Default::default();
+/// let norm = RmsNorm::<B>::new(2, 1e-6, &Init::new(Key::new(0), &device));
+/// let y = norm.forward(Tensor::<B, 2>::from_floats([[3.0, 4.0]], &device));
+/// assert!((y.square().mean().into_scalar() - 1.0).abs() < 1e-4);
+/// ```
 #[derive(Tree, Clone, Debug)]
 pub struct RmsNorm<B: Backend> {
     /// Scale, `[size]`.

@@ -9,6 +9,13 @@ use crate::OptimError;
 
 /// Passes parameters with at least two axes: the usual mask of weight decay. Biases and the scales of norms do not
 /// pass.
+///
+/// ```
+/// use grove_optim::{Adamw, matrices};
+/// # type B = burn_flex::Flex;
+/// let options = Adamw::<B>::default().weight_decay(0.1).mask(matrices());
+/// # let _ = options;
+/// ```
 pub fn matrices<B: Backend>() -> Filter<B> {
     by_rank(2..)
 }

@@ -107,6 +107,16 @@ pub fn chain<T>(transformations: T) -> T {
 
 /// Adds updates to parameters. A parameter whose update is absent stays unchanged. Parameters keep their dtype.
 ///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_optim::apply_updates;
+/// use grove_tree::Array;
+/// # type B = burn_flex::Flex;
+/// let params = Array::<B, 1>::new(Tensor::from_floats([1.0, 2.0], &Default::default()));
+/// let updates = Array::<B, 1>::new(Tensor::from_floats([0.5, -1.0], &Default::default()));
+/// assert_eq!(apply_updates(params, updates).val().to_data().to_vec::<f32>().unwrap(), [1.5, 1.0]);
+/// ```
+///
 /// # Panics
 /// If parameters and updates do not have the same structure.
 pub fn apply_updates<B: Backend, P: Tree<B>>(params: P, updates: P) -> P {

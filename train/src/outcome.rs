@@ -6,6 +6,18 @@ use grove_tree::{Array, Filter, Tree, is_param};
 use std::collections::BTreeMap;
 
 /// Result of a loss function: the loss, and auxiliary metrics. A loss alone converts with `into`.
+///
+/// ```
+/// use grove_backend::Autodiff;
+/// use grove_train::Outcome;
+/// use grove_tree::Array;
+/// # type B = burn_flex::Flex;
+/// fn loss(model: Array<Autodiff<B>, 1>, target: f64) -> Outcome<B, Array<B, 1>> {
+///     let error = model.val() - target;
+///     Outcome::new(error.clone().square().mean()).metric("error", error.abs().mean())
+/// }
+/// # let _ = loss;
+/// ```
 pub struct Outcome<B: Backend, M: Tree<B>> {
     pub(crate) loss: Tensor<Autodiff<B>, 1>,
     pub(crate) successor: Option<M::On<Autodiff<B>>>,
@@ -58,6 +70,15 @@ impl<B: Backend, M: Tree<B>> From<Tensor<Autodiff<B>, 1>> for Outcome<B, M> {
 pub(crate) type Measured<B> = (Array<B, 1>, BTreeMap<String, Array<B, 1>>);
 
 /// Options of a train step.
+///
+/// ```
+/// use burn::tensor::FloatDType;
+/// use grove_train::StepOptions;
+/// use grove_tree::by_path;
+/// # type B = burn_flex::Flex;
+/// let options = StepOptions::<B> { trainable: by_path("head.**"), compute: Some(FloatDType::BF16) };
+/// # let _ = options;
+/// ```
 #[derive(Clone)]
 pub struct StepOptions<B: Backend> {
     /// Filter of the trainable leaves; the others cost no gradient. Default: all parameters.

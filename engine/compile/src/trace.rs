@@ -22,6 +22,16 @@ use crate::{
 /// captured values, become constants of the graph. Random keys are arguments: the program samples with the keys that it is
 /// called with. Keys in `#[tree(static)]` fields are constants. Equations that no result depends on are removed.
 ///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_compile::{Traced, trace};
+/// use grove_tree::Array;
+/// # type B = burn_flex::Flex;
+/// let x = Array::<B, 1>::new(Tensor::from_floats([1.0, 2.0], &Default::default()));
+/// let graph = trace(|x: Array<Traced, 1>| Array::<_, 1>::new(x.val().tanh()), &x);
+/// assert_eq!(graph.counts()["tanh"], 1);
+/// ```
+///
 /// # Panics
 /// If the function reads a value, uses arrays of another trace, or calls an operation that cannot be traced. The message ends
 /// with the file and line of the call, or with the function if the program has no line tables.

@@ -164,6 +164,17 @@ pub(crate) fn one_number<C: burn::tensor::backend::Backend>(loss: &Tensor<C, 1>)
 /// starts first uses all threads. A backward pass that starts during another one uses a single thread, so the order of
 /// its sums may differ.
 ///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_transform::value_and_grad;
+/// use grove_tree::Array;
+/// # type B = burn_flex::Flex;
+/// let x = Array::<B, 1>::new(Tensor::from_floats([1.0, 2.0, 3.0], &Default::default()));
+/// let (loss, grad) = value_and_grad(&x, |x| x.val().powf_scalar(2.0).sum());
+/// assert_eq!(loss.into_scalar(), 14.0);
+/// assert_eq!(grad.val().to_data().to_vec::<f32>().unwrap(), [2.0, 4.0, 6.0]);
+/// ```
+///
 /// # Panics
 /// If the loss does not have exactly one value.
 #[track_caller]
@@ -178,6 +189,20 @@ pub fn value_and_grad<B: Backend, T: Tree<B>>(
 /// Like [`value_and_grad`], for a function that also returns an auxiliary tree, such as metrics or a model with updated
 /// running statistics.
 ///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_transform::value_and_grad_aux;
+/// use grove_tree::Array;
+/// # type B = burn_flex::Flex;
+/// let x = Array::<B, 1>::new(Tensor::from_floats([1.0, 2.0, 3.0], &Default::default()));
+/// let (loss, _grad, squares) = value_and_grad_aux(&x, |x| {
+///     let squares = x.val().powf_scalar(2.0);
+///     (squares.clone().sum(), Array::<_, 1>::new(squares))
+/// });
+/// assert_eq!(loss.into_scalar(), 14.0);
+/// assert_eq!(squares.val().to_data().to_vec::<f32>().unwrap(), [1.0, 4.0, 9.0]);
+/// ```
+///
 /// # Panics
 /// Same as [`value_and_grad`].
 #[track_caller]
@@ -189,6 +214,16 @@ pub fn value_and_grad_aux<B: Backend, T: Tree<B>, A: Tree<Autodiff<B>>>(
 }
 
 /// Returns the gradient of a function of a tree (`jax.grad`); see [`value_and_grad`].
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_transform::grad;
+/// use grove_tree::Array;
+/// # type B = burn_flex::Flex;
+/// let x = Array::<B, 1>::new(Tensor::from_floats([1.0, 2.0, 3.0], &Default::default()));
+/// let slope = grad(&x, |x| x.val().powf_scalar(2.0).sum());
+/// assert_eq!(slope.val().to_data().to_vec::<f32>().unwrap(), [2.0, 4.0, 6.0]);
+/// ```
 ///
 /// # Panics
 /// Same as [`value_and_grad`].

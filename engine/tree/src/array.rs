@@ -60,6 +60,15 @@ impl Kind for Bool {
 ///
 /// If present, it holds a tensor. If absent, it holds only its shape and dtype. Absent leaves allow partitions,
 /// skeletons for loading, and parameter counts of models that exceed the machine's memory, all with the same struct.
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_tree::Array;
+/// # type B = burn_flex::Flex;
+/// let weight = Array::<B, 2>::new(Tensor::ones([3, 4], &Default::default()));
+/// assert_eq!((weight.to_string().as_str(), weight.val().sum().into_scalar()), ("f32[3,4]", 12.0));
+/// assert!(!Array::<B, 2>::absent([3, 4]).is_present());
+/// ```
 #[derive(Clone)]
 pub struct Array<B: Backend, const D: usize, K: Kind = Float> {
     state: State<B, D, K>,

@@ -12,6 +12,22 @@ use crate::{AnyArray, Path, StaticValue};
 ///
 /// The methods are low-level walks. Programs call the functions of this crate instead, such as [`map`](crate::map) and
 /// [`partition`](crate::partition).
+///
+/// ```
+/// use grove_backend::Backend;
+/// use grove_tree::{Array, Tree, paths};
+///
+/// #[derive(Tree, Clone)]
+/// struct Scale<B: Backend> {
+///     factor: Array<B, 1>,
+///     #[tree(buffer)]
+///     seen: Array<B, 1>,
+///     name: String,
+/// }
+/// # type B = burn_flex::Flex;
+/// let scale = Scale::<B> { factor: Array::absent([3]), seen: Array::absent([1]), name: "scale".into() };
+/// assert_eq!(paths(&scale), ["factor", "seen"]);
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a tree on the backend `{B}`",
     label = "this is neither an array, nor made of arrays, nor a plain number or string",

@@ -15,6 +15,12 @@ use crate::{
 
 /// Configuration of a BERT, RoBERTa or DistilBERT: the fields of BERT's published `config.json`, with the same names.
 /// [`Family`] handles the other families' names. Fields that are absent from a file default to the values of BERT base.
+///
+/// ```
+/// use grove_models::{BertConfig, PretrainedConfig};
+/// assert_eq!(BertConfig::preset("bert-base-uncased")?.hidden_size, 768);
+/// # Ok::<(), grove_models::ModelError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BertConfig {

@@ -12,6 +12,21 @@ use crate::{error::Result, shifted::check_shifted};
 ///
 /// A model provides its hidden states, with or without a cache, and its output layer. Logits, losses, generation and
 /// scoring have default implementations. `examples/own_model.rs` defines a model from scratch.
+///
+/// ```
+/// use burn::tensor::{Int, Tensor};
+/// use grove_models::{CausalLm, Gpt2, Gpt2Config, Pretrained};
+/// use grove_tree::Key;
+/// # type B = burn_flex::Flex;
+/// # let device = Default::default();
+/// # let config = Gpt2Config { n_embd: 8, n_layer: 1, n_head: 2, vocab_size: 16, n_positions: 32, ..Default::default() };
+/// # let model = Gpt2::<B>::init(&config, Key::new(0), &device)?;
+/// let ids = Tensor::<B, 2, Int>::from_ints([[1, 2, 3]], &device);
+/// assert_eq!(model.forward(ids.clone(), None).dims(), [1, 3, 16]); // logits
+/// assert_eq!(model.features(ids.clone(), None).dims(), [1, 3, 8]); // hidden states
+/// assert!(model.loss(ids.clone(), ids, None).into_scalar() > 0.0); // nats
+/// # Ok::<(), grove_models::ModelError>(())
+/// ```
 pub trait CausalLm<B: Backend>: Tree<B> {
     /// State of the positions read so far: keys and values, or the state of a recurrent network.
     type Cache: DecodeCache<B>;

@@ -6,6 +6,14 @@ use grove_tree::Key;
 use super::{CausalLm, Sampling, TokenRules};
 
 /// Options for generation.
+///
+/// ```
+/// use grove_models::{GenerateOptions, generation::Sampling};
+/// use grove_tree::Key;
+/// let sampling = Sampling { temperature: 0.8, top_k: Some(40), ..Default::default() };
+/// let options = GenerateOptions { max_new_tokens: 40, sampling, key: Key::new(1), ..Default::default() };
+/// # let _ = options;
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct GenerateOptions {
     /// Maximum number of new tokens per prompt.

@@ -20,6 +20,18 @@ use crate::{
 /// `on_token(row, token)` is called with each new token. If it returns false, the row ends, including that token.
 /// Random numbers are a function of the key, the row and the position.
 ///
+/// ```
+/// use grove_models::{GenerateOptions, Gpt2, Gpt2Config, Pretrained, generate, generation::Sampling};
+/// use grove_tree::Key;
+/// # type B = burn_flex::Flex;
+/// # let config = Gpt2Config { n_embd: 8, n_layer: 1, n_head: 2, vocab_size: 16, n_positions: 32, ..Default::default() };
+/// # let model = Gpt2::<B>::init(&config, Key::new(0), &Default::default())?;
+/// let options = GenerateOptions { max_new_tokens: 4, sampling: Sampling::greedy(), ..Default::default() };
+/// let texts = generate(&model, &[vec![1, 2, 3], vec![4]], &options, |_row, _token| true)?;
+/// assert_eq!(texts.iter().map(|text| text.ids.len()).collect::<Vec<_>>(), [4, 4]);
+/// # Ok::<(), grove_models::ModelError>(())
+/// ```
+///
 /// # Errors
 /// A prompt is empty, has a token outside the vocabulary, or does not fit into the context; an option is out of range;
 /// the logits are not finite.

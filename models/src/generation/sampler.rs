@@ -9,6 +9,12 @@ use crate::error::{ModelError, Result};
 /// CPU backends sample on the host, the others on the device. The same key gives the same token on both, with two
 /// exceptions: two tokens that are nearly equally likely, and a token at the edge of top-p. The device sums
 /// probabilities in f32 and may round a division, an exponential or a logarithm differently.
+///
+/// ```
+/// use grove_models::generation::Sampling;
+/// let sampling = Sampling { temperature: 0.8, top_p: Some(0.95), ..Default::default() };
+/// assert!(sampling.validate().is_ok());
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampling {
     /// Divides the logits; 0 selects the most likely token.

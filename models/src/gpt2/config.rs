@@ -19,6 +19,12 @@ use crate::{
 
 /// Configuration of a GPT-2: the fields of the published `config.json`, with the same names. Fields that are absent
 /// from a file default to the values of the 124M model.
+///
+/// ```
+/// use grove_models::{Gpt2Config, PretrainedConfig};
+/// assert_eq!(Gpt2Config::preset("gpt2-medium")?.n_layer, 24);
+/// # Ok::<(), grove_models::ModelError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Gpt2Config {

@@ -18,6 +18,16 @@ use crate::{
 };
 
 /// GPT-2 with its language-modelling head.
+///
+/// ```
+/// use grove_models::{CausalLm, Gpt2, Gpt2Config, Pretrained};
+/// use grove_tree::Key;
+/// # type B = burn_flex::Flex;
+/// let config = Gpt2Config { n_embd: 8, n_layer: 1, n_head: 2, vocab_size: 16, n_positions: 32, ..Default::default() };
+/// let gpt2 = Gpt2::<B>::init(&config, Key::new(0), &Default::default())?;
+/// assert_eq!((gpt2.h.len(), gpt2.vocab_size(), gpt2.context()), (1, 16, Some(32)));
+/// # Ok::<(), grove_models::ModelError>(())
+/// ```
 #[derive(Tree, Clone, Debug)]
 pub struct Gpt2<B: Backend> {
     /// Token embedding, `[vocab_size, n_embd]`.

@@ -19,6 +19,12 @@ use crate::{
 
 /// Configuration of a GPT-Neo: the fields of the published `config.json`, with the same names. Fields that are absent
 /// from a file default to the values of the 1.3B model.
+///
+/// ```
+/// use grove_models::{GptNeoConfig, PretrainedConfig};
+/// assert_eq!(GptNeoConfig::preset("gpt-neo-125m")?.num_layers, 12);
+/// # Ok::<(), grove_models::ModelError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GptNeoConfig {

@@ -19,6 +19,15 @@ use crate::{
 };
 
 /// GPT-Neo with its language-modelling head.
+///
+/// ```
+/// use grove_models::{GptNeo, GptNeoConfig, Pretrained, PretrainedConfig};
+/// use grove_tree::count_params;
+/// # type B = burn_flex::Flex;
+/// let skeleton = GptNeo::<B>::skeleton(&GptNeoConfig::preset("gpt-neo-125m")?)?; // without weights
+/// assert_eq!(count_params(&skeleton), 125_198_592);
+/// # Ok::<(), grove_models::ModelError>(())
+/// ```
 #[derive(Tree, Clone, Debug)]
 pub struct GptNeo<B: Backend> {
     /// Token embedding, `[vocab_size, hidden_size]`.

@@ -17,6 +17,12 @@ use crate::{
 /// Configuration of a LLaMA: the fields of the published `config.json`, with the same names. Fields that are absent
 /// from a file default to the values of transformers' class for its `model_type`: those of LLaMA 2 7B, Mistral 7B or
 /// Qwen2.
+///
+/// ```
+/// use grove_models::{LlamaConfig, PretrainedConfig};
+/// assert_eq!(LlamaConfig::preset("smollm2-135m")?.num_hidden_layers, 30);
+/// # Ok::<(), grove_models::ModelError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LlamaConfig {

@@ -23,6 +23,15 @@ use crate::{
 };
 
 /// LLaMA, or a model with its architecture, with its language-modelling head.
+///
+/// ```
+/// use grove_models::{Llama, LlamaConfig, Pretrained, PretrainedConfig};
+/// use grove_tree::count_params;
+/// # type B = burn_flex::Flex;
+/// let skeleton = Llama::<B>::skeleton(&LlamaConfig::preset("smollm2-135m")?)?; // without weights
+/// assert_eq!(count_params(&skeleton), 134_515_008);
+/// # Ok::<(), grove_models::ModelError>(())
+/// ```
 #[derive(Tree, Clone, Debug)]
 pub struct Llama<B: Backend> {
     /// Token embedding, `[vocab_size, hidden_size]`.

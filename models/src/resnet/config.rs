@@ -18,6 +18,12 @@ pub(super) const OTHER_NAMES: &str = "grove_resnet";
 
 /// Configuration of a ResNet: the fields of transformers' `config.json`, and options for which it has no field. Fields
 /// that are absent from a file default to the values of ResNet-50.
+///
+/// ```
+/// use grove_models::{ResNetConfig, PretrainedConfig};
+/// assert_eq!(ResNetConfig::preset("resnet50")?.depths, [3, 4, 6, 3]);
+/// # Ok::<(), grove_models::ModelError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ResNetConfig {

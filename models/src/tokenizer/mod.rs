@@ -33,6 +33,14 @@ use crate::{
 };
 
 /// Converts text to tokens and back, from the files published with a model.
+///
+/// ```
+/// use grove_models::Tokenizer;
+/// let tokenizer = Tokenizer::train_bpe(&["the cat sat on the mat"], 300)?;
+/// let ids = tokenizer.encode("the cat")?;
+/// assert_eq!(tokenizer.decode(&ids)?, "the cat");
+/// # Ok::<(), grove_models::ModelError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
     inner: HfTokenizer,

@@ -14,6 +14,12 @@ use crate::{
 
 /// Configuration of a ViT: the fields of transformers' `config.json`, and options for which it has no field. Fields
 /// that are absent from a file default to the values of ViT base.
+///
+/// ```
+/// use grove_models::{VitConfig, PretrainedConfig};
+/// assert_eq!(VitConfig::preset("vit-base-patch16")?.num_hidden_layers, 12);
+/// # Ok::<(), grove_models::ModelError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct VitConfig {

@@ -48,6 +48,13 @@ pub fn adam<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options: 
 }
 
 /// Options of [`adamw`].
+///
+/// ```
+/// use grove_optim::{Adamw, adamw};
+/// # type B = burn_flex::Flex;
+/// let optimizer = adamw(3e-4, Adamw::<B>::default().weight_decay(0.1));
+/// # let _ = optimizer;
+/// ```
 #[derive(Clone, Deserialize)]
 #[serde(default, deny_unknown_fields, bound = "")]
 pub struct Adamw<B: Backend> {
@@ -121,6 +128,21 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for AdamwChain<B> {
 
 /// The AdamW optimizer: Adam with decoupled weight decay. Loshchilov and Hutter, "Decoupled Weight Decay
 /// Regularization" (2019).
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_optim::{Adamw, GradientTransformation, adamw};
+/// use grove_tree::Array;
+/// # type B = burn_flex::Flex;
+/// let optimizer = adamw(0.1, Adamw::default());
+/// let mut x = Array::<B, 1>::new(Tensor::from_floats([5.0], &Default::default()));
+/// let mut state = optimizer.init(&x);
+/// for _ in 0..200 {
+///     let grads = Array::<B, 1>::new(x.val() * 2.0); // of x squared
+///     (x, state) = optimizer.step(grads, state, x);
+/// }
+/// assert!(x.val().into_scalar().abs() < 0.5);
+/// ```
 pub fn adamw<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options: Adamw<B>) -> AdamwChain<B> {
     let Adamw { b1, b2, eps, eps_root, weight_decay, mask, nesterov } = options;
     AdamwChain(

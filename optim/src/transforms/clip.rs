@@ -37,6 +37,17 @@ pub struct ClipByGlobalNorm<B: Backend> {
 
 /// Clips updates by their [`global_norm`]: scales them all by one factor, so that the norm is at most `max_norm`.
 /// Pascanu, Mikolov and Bengio, "On the difficulty of training Recurrent Neural Networks" (2013).
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_optim::{GradientTransformation, clip_by_global_norm};
+/// use grove_tree::Array;
+/// # type B = burn_flex::Flex;
+/// let grads = Array::<B, 1>::new(Tensor::from_floats([3.0, 4.0], &Default::default()));
+/// let clip = clip_by_global_norm::<B>(1.0);
+/// let (clipped, _state) = clip.update(grads.clone(), clip.init(&grads), &grads);
+/// clipped.val().to_data().assert_approx_eq::<f32>(&[0.6f32, 0.8].into(), Default::default());
+/// ```
 pub fn clip_by_global_norm<B: Backend>(max_norm: impl Into<Scalar<B>>) -> ClipByGlobalNorm<B> {
     ClipByGlobalNorm { max_norm: max_norm.into() }
 }

@@ -51,6 +51,13 @@ impl NonFinite {
 }
 
 /// Options of [`fit`](crate::fit). [`Default`] is a short run that writes nothing to the disk.
+///
+/// ```
+/// use grove_train::{FitOptions, RunDuration};
+/// # type B = burn_flex::Flex;
+/// let options = FitOptions::<B> { length: RunDuration::Epochs(2.0), evaluate_every: 100, ..Default::default() };
+/// # let _ = options;
+/// ```
 #[derive(Clone)]
 pub struct FitOptions<B: Backend> {
     /// Length of the run. Default: 1 epoch.

@@ -42,6 +42,29 @@ use crate::{
 /// divided ([`zero1`](grove_optim::zero1()) of gradients that are [reduced](grove_optim::Zero1::of_reduced))
 /// stays so; a checkpoint holds all of it.
 ///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_backend::Autodiff;
+/// use grove_optim::{Sgd, sgd};
+/// use grove_train::{FitOptions, RunDuration, data::Examples, fit};
+/// use grove_tree::{Array, Key};
+/// use std::sync::Arc;
+/// # type B = burn_flex::Flex;
+/// let slope = Array::<B, 1>::new(Tensor::from_floats([0.0], &Default::default()));
+/// let points = vec![(1.0, 2.0), (2.0, 4.0), (3.0, 6.0)];
+/// let collate = |batch: &[&(f64, f64)]| batch.iter().map(|point| **point).collect::<Vec<_>>();
+/// let data = Arc::new(Examples::new(points, 3, collate)?);
+/// let loss = |slope: Array<Autodiff<B>, 1>, batch: &Vec<(f64, f64)>, _key: Key| {
+///     let losses = batch.iter().map(|(x, y)| (slope.val() * *x - *y).square());
+///     losses.reduce(|sum, loss| sum + loss).expect("a point") / 3.0
+/// };
+/// let options = FitOptions { length: RunDuration::Steps(100), ..FitOptions::default() };
+/// let optimizer = sgd(0.05, Sgd::default());
+/// let fitted = fit(slope, &optimizer, &data, loss, |_| Ok(Default::default()), Key::new(0), &options)?;
+/// assert!((fitted.model.val().into_scalar() - 2.0).abs() < 1e-2);
+/// # Ok::<(), grove_train::TrainError>(())
+/// ```
+///
 /// # Errors
 /// See [`TrainError`]. After an error the newest checkpoint is as it was.
 pub fn fit<B, M, T, D, O>(

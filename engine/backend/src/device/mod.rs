@@ -40,6 +40,13 @@ pub use probe::wgpu_device;
 pub type Candle = burn_candle::Candle<f32, i64>;
 
 /// Backend name, as a user types it.
+///
+/// ```
+/// use grove_backend::BackendName;
+/// let backend: BackendName = "xla:tpu".parse()?;
+/// assert_eq!((backend.as_str(), backend.feature()), ("xla:tpu", "xla"));
+/// # Ok::<(), grove_backend::DeviceError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum BackendName {
     /// Pure-Rust CPU backend.
@@ -131,6 +138,14 @@ impl FromStr for BackendName {
 }
 
 /// A backend and the index of one of its devices, as given on a command line.
+///
+/// ```
+/// use grove_backend::{BackendName, DeviceSpec};
+/// let device = DeviceSpec::new("flex".parse()?, 0);
+/// assert_eq!((device.backend, device.index), (BackendName::Flex, 0));
+/// device.probe()?; // an error if there is none
+/// # Ok::<(), grove_backend::DeviceError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DeviceSpec {
     /// The backend.

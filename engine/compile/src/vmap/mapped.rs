@@ -41,6 +41,18 @@ pub trait Mapped<B: Backend> {
 }
 
 /// An argument that all examples share: `None` in the `in_axes` of `jax.vmap`.
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_compile::{Shared, Traced, vmap};
+/// use grove_tree::Array;
+/// # type B = burn_flex::Flex;
+/// # let device = Default::default();
+/// let scaled = vmap(|(scale, x): (Array<Traced, 1>, Array<Traced, 1>)| Array::<_, 1>::new(scale.val() * x.val()));
+/// let scale = Array::<B, 1>::new(Tensor::from_floats([2.0, 3.0], &device));
+/// let xs = Array::<B, 2>::new(Tensor::ones([5, 2], &device));
+/// assert_eq!(scaled.call((Shared(scale), xs)).shape(), [5, 2]);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Shared<T>(pub T);
 

@@ -46,6 +46,14 @@ use grove_backend::threefry::{self, threefry2x32};
 ///
 /// Keys are `Copy` and immutable; see the [module](self) for their use. Reference: Salmon et al., "Parallel random
 /// numbers: as easy as 1, 2, 3" (2011), for Threefry-2x32-20, and `jax.random` for everything built on it.
+///
+/// ```
+/// use grove_tree::Key;
+/// let key = Key::new(0);
+/// assert_eq!(key.normal_vec(2), key.normal_vec(2));
+/// let (first, second) = key.split();
+/// assert_ne!(first.normal_vec(2), second.normal_vec(2));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Key {
     words: [u32; 2],
