@@ -186,7 +186,7 @@ mod tests {
         // scikit-learn: f1_score([0, 0, 0, 0, 1, 1], [0, 0, 0, 1, 1, 2], average="macro")
         close(found.macro_f1(), (6.0 / 7.0 + 0.5) / 3.0);
         let lines: Vec<String> = found.table().lines().map(str::to_owned).collect();
-        assert_eq!(lines[1], "a    100.0 %  75.0 %  85.7 %         4");
+        assert_eq!(lines[1], "a    100.0 %   75.0 %   85.7 %         4");
         assert_eq!(found.json()["classes"]["b"]["predicted"]["c"], 1);
     }
 

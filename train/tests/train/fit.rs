@@ -17,7 +17,7 @@ use grove_distributed::Communicator;
 use grove_layers::{BatchNorm, Linear, dropout};
 use grove_optim::{Adamw, GradientTransformation, Sgd, adamw, chain, clip_by_global_norm, constant_schedule, sgd};
 use grove_train::{
-    Ended, Evaluation, FitOptions, Fitted, JitLoss, Outcome, Result, RunDuration, StepOptions, TrainError,
+    Ended, Evaluation, FitOptions, Fitted, JitLoss, KeepModel, Outcome, Result, RunDuration, StepOptions, TrainError,
     data::Examples,
     fit, fit_jitted,
     log::{Record, read_metrics},
@@ -520,6 +520,34 @@ fn a_run_is_not_overwritten() {
 }
 
 #[test]
+fn the_kept_model_is_the_one_that_was_asked_for() {
+    // The loss is the lowest at step 1, the accuracy the greatest at step 2.
+    let measures = [(1.0, 0.2), (2.0, 0.9), (3.0, 0.5)];
+    let run = |keep_model: KeepModel| {
+        let mut evaluations = measures.into_iter();
+        let evaluate = |_: &Net<Flex>| {
+            let (loss, accuracy) = evaluations.next().expect("three evaluations");
+            Ok(Evaluation::from([("loss".to_owned(), loss), ("accuracy".to_owned(), accuracy)]))
+        };
+        let options = FitOptions { keep_model, evaluate_every: 1, ..options(3) };
+        fit(net(), &sgd(0.1, Sgd::default()), &Arc::new(points(8)), loss, evaluate, Key::new(0), &options)
+    };
+    for (keep_model, step, held_out) in [
+        (KeepModel::default(), Some(1), 1.0),
+        (KeepModel::Greatest("accuracy"), Some(2), 2.0),
+        (KeepModel::Last, None, 3.0),
+    ] {
+        let fitted = run(keep_model).expect("trained");
+        let summary = fitted.summary();
+        assert_eq!((summary.best_step, summary.held_out_loss), (step, Some(held_out)), "{keep_model}");
+        let last = fitted.model.clone();
+        assert_eq!(eq(&fitted.into_model(), &last), step.is_none(), "{keep_model}");
+    }
+    let error = run(KeepModel::Greatest("macro_f1")).expect_err("there is no macro F1").to_string();
+    assert!(error.contains("`keep_model` compares the `macro_f1`") && error.contains("only accuracy, loss"), "{error}");
+}
+
+#[test]
 fn options_that_make_no_sense_are_refused() {
     let refused = |options: FitOptions<Flex>, part: &str| {
         let error = simple(points(8), 0.1, &options).expect_err(part);
@@ -537,7 +565,7 @@ fn options_that_make_no_sense_are_refused() {
     }
     refused(FitOptions { patience: Some(3), ..options(1) }, "early stopping goes by evaluations");
     let unjudged = FitOptions { patience: Some(3), evaluate_every: 1, ..options(1) };
-    refused(unjudged, "this one gives nothing: name a number that is to become small `loss`");
+    refused(unjudged, "`patience` compares the `loss` of evaluations, and this evaluation has nothing");
     let nothing = StepOptions { trainable: by_path("third.**"), ..StepOptions::default() };
     let misspelt = "`trainable`: the pattern `third.**` fits no path of this tree; near it are: ";
     refused(FitOptions { step: nothing, ..options(1) }, misspelt);

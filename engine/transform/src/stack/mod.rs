@@ -141,7 +141,11 @@ mod tests {
         let stacked = stack(steps.clone());
         assert_eq!(
             display(&stacked),
-            "((f32[5,2], i32[5,3], (), bool[5,1,2]), [[f32[5,2], f32[5,2]], [f32[5,2], f32[5,2]]], f32[5,1,1,2,1,1])"
+            "(
+  (f32[5,2], i32[5,3], (), bool[5,1,2]),
+  [[f32[5,2], f32[5,2]], [f32[5,2], f32[5,2]]],
+  f32[5,1,1,2,1,1],
+)"
         );
         assert_eq!(stacked_len(&stacked), Some(5));
         for (back, step) in unstack(stacked).iter().zip(&steps) {
