@@ -1,6 +1,10 @@
 //! `grove summary`: the parameters of a model and the memory that they need, whichever its family.
 
-use grove::models::{GptNeo, ModelKind, bert::Bert, memory::ModelSummary};
+use grove::models::{
+    GptNeo, ModelKind,
+    bert::{Bert, BertForMaskedLm, BertForQuestionAnswering},
+    memory::ModelSummary,
+};
 
 use crate::{kind::task_of_head, prelude::*};
 

@@ -165,7 +165,7 @@ pub struct TextTargets<B: Backend> {
 impl<B: Backend> TextTargets<B> {
     /// The targets of examples, each with the weight of its class, and the sum of their weights.
     fn new(batch: &[TextExample], weights: &[f32], device: &B::Device) -> (Self, f64) {
-        let (mut classes, mut values, mut all) = (vec![], vec![], vec![]);
+        let (mut classes, mut values, mut all) = (vec![], Vec::<f32>::new(), Vec::<f32>::new());
         for example in batch {
             match &example.target {
                 TextTarget::Class(class) => {
