@@ -86,7 +86,7 @@ impl Program for Run<'_> {
             generation,
             begun.elapsed().as_secs_f64(),
             &mut |prompts, settings, show| match (&small, &jitted) {
-                (_, Some(jitted)) => Ok((jitted.generate(prompts, settings, show)?, None)),
+                (_, Some(jitted)) => Ok((jitted.generate_with(prompts, settings, show)?, None)),
                 (None, None) => Ok((generate(&model, prompts, settings, show)?, None)),
                 (Some(small), None) => {
                     let show = |token| show(0, token);

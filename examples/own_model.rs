@@ -138,7 +138,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     if let Some(directory) = &options.output {
         model.save_pretrained(directory)?; // `Decoder::from_path` or `from_pretrained` loads it
     }
-    let written = model.generate(&[b"She was ".map(u32::from).to_vec()], &GenerateOptions::default(), |_, _| true)?;
+    let written = model.generate(&[b"She was ".map(u32::from).to_vec()], &GenerateOptions::default())?;
     let text: String = written[0].ids.iter().map(|&byte| byte as u8 as char).collect();
     match options.json {
         true => println!("{}", serde_json::json!({ "held_out_loss": loss, "text": text })),

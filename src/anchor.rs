@@ -51,7 +51,7 @@ impl<F: Decoders> Program for UseDecoder<'_, F> {
         let (model, _) = F::Model::<B>::from_path(self.0, &device, None)?;
         let options = GenerateOptions::default();
         let generated = generate(&model, &[vec![0, 1]], &options, |_, _| true)?;
-        let jitted = model.jitted().generate(&[vec![0, 1]], &options, |_, _| true)?;
+        let jitted = model.jitted().generate(&[vec![0, 1]], &options)?;
         let drafted = generate_with_draft(&model, &model, &[0, 1], 2, &options, |_| true)?;
         let (spoken, _) = generate_with_cache(&model, DecodeSession::new(&model, 0), &[0, 1], &options, |_| true)?;
         let score = score_text(&model, &[0, 1], None)?;
@@ -79,7 +79,7 @@ impl Program for UseRnn<'_> {
         let (model, _) = RnnLm::<B>::from_path(self.0, &device, None)?;
         let options = GenerateOptions::default();
         let generated = generate(&model, &[vec![0, 1]], &options, |_, _| true)?;
-        let jitted = model.jitted().generate(&[vec![0, 1]], &options, |_, _| true)?;
+        let jitted = model.jitted().generate(&[vec![0, 1]], &options)?;
         let (loss, grads) = value_and_grad(&model, |m| {
             let ids = burn::tensor::Tensor::from_ints([[0, 1]], &device);
             m.next_token_loss(ids.clone(), ids, Some(grove_tree::Key::new(0)))

@@ -97,19 +97,27 @@ pub mod prelude {
     pub use grove_backend::Flex;
     pub use grove_backend::{Autodiff, Backend, BackendName, DeviceSpec, Program};
     pub use grove_compile::{Graph, Shared, Traced, jit, jvp, per_example_grads, trace, vmap};
-    pub use grove_layers::{Conv2d, Embedding, LayerNorm, Linear, RmsNorm, dropout};
+    pub use grove_layers::{
+        Activation, BatchNorm, Conv2d, Embedding, LayerNorm, Linear, Lora, RmsNorm,
+        activation::{gelu, relu, sigmoid, silu, softmax, tanh},
+        dropout,
+        loss::cross_entropy,
+    };
     pub use grove_models::bert::{BertForSequenceClassification, BertForTokenClassification, SentenceEncoder};
     pub use grove_models::{
-        Bert, BertConfig, CausalLm, GenerateOptions, Generated, Gpt2, Gpt2Config, GptNeo, GptNeoConfig, Llama,
-        LlamaConfig, Pretrained, PretrainedConfig, ResNet, ResNetConfig, RnnClassifier, RnnClassifierConfig, RnnKind,
-        RnnLm, RnnLmConfig, Tokenizer, Vit, VitConfig, generate,
+        AutoModel, Bert, BertConfig, CausalLm, GenerateOptions, Generated, Gpt2, Gpt2Config, GptNeo, GptNeoConfig,
+        Llama, LlamaConfig, Pretrained, PretrainedConfig, ResNet, ResNetConfig, RnnClassifier, RnnClassifierConfig,
+        RnnKind, RnnLm, RnnLmConfig, Tokenizer, Vit, VitConfig, generate,
         generation::{Sampling, TraceableLm},
     };
-    pub use grove_optim::{Adamw, GradientTransformation, adamw, apply_updates, chain, clip_by_global_norm, matrices};
-    pub use grove_train::{
-        FitOptions, JitLoss, Outcome, StepOptions, TrainState, Trainable, fit, fit_jitted, train_step,
+    pub use grove_optim::{
+        Adam, Adamw, GradientTransformation, Schedule, Sgd, adam, adamw, apply_updates, chain, clip_by_global_norm,
+        matrices, sgd,
     };
-    pub use grove_transform::{eval_shape, grad, value_and_grad, value_and_grad_aux};
+    pub use grove_train::{
+        FitOptions, JitLoss, KeepModel, Outcome, StepOptions, TrainState, Trainable, fit, fit_jitted, train_step,
+    };
+    pub use grove_transform::{eval_shape, grad, value_and_grad, value_and_grad_aux, value_and_grad_with};
     pub use grove_tree::{self as tree, Array, Init, Key, Keys, Tree};
     #[cfg(feature = "xla")]
     pub use grove_xla::Xla;

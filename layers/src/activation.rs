@@ -1,5 +1,8 @@
-//! Activation functions, named as in published configurations.
+//! Activation functions. [`Activation`] has them by their names in published configurations.
 
+pub use burn::tensor::activation::{
+    hard_sigmoid, leaky_relu, log_sigmoid, log_softmax, mish, relu, sigmoid, silu, softmin, tanh,
+};
 use burn::tensor::{Tensor, activation};
 use grove_backend::{Backend, GeluApproximation, KeyRanges, ops};
 use std::{

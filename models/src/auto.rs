@@ -145,7 +145,7 @@ impl ModelKind {
 /// let id = "HuggingFaceTB/SmolLM2-135M";
 /// let (model, tokenizer) = (AutoModel::<B>::from_pretrained(id, &Default::default())?, Tokenizer::from_pretrained(id)?);
 /// let prompt = tokenizer.encode("Once upon a time")?;
-/// let generated = model.generate(&[prompt], &GenerateOptions::default(), |_, _| true)?;
+/// let generated = model.generate(&[prompt], &GenerateOptions::default())?;
 /// println!("{}", tokenizer.decode(&generated[0].ids)?);
 /// # Ok::<(), grove_models::ModelError>(())
 /// ```
@@ -287,17 +287,25 @@ impl<B: Backend> AutoModel<B> {
     ///
     /// # Errors
     /// The model is not a causal language model; otherwise as [`CausalLm::generate`].
-    pub fn generate(
+    pub fn generate(&self, prompts: &[Vec<u32>], options: &GenerateOptions) -> Result<Vec<Generated>> {
+        self.generate_with(prompts, options, |_row, _token| true)
+    }
+
+    /// Continues prompts and calls a function with the row and the id of each new token; see [`CausalLm::generate_with`].
+    ///
+    /// # Errors
+    /// As [`generate`](Self::generate).
+    pub fn generate_with(
         &self,
         prompts: &[Vec<u32>],
         options: &GenerateOptions,
         on_token: impl FnMut(usize, u32) -> bool,
     ) -> Result<Vec<Generated>> {
         match self {
-            Self::Gpt2(model) => model.generate(prompts, options, on_token),
-            Self::GptNeo(model) => model.generate(prompts, options, on_token),
-            Self::Llama(model) => model.generate(prompts, options, on_token),
-            Self::RnnLm(model) => model.generate(prompts, options, on_token),
+            Self::Gpt2(model) => model.generate_with(prompts, options, on_token),
+            Self::GptNeo(model) => model.generate_with(prompts, options, on_token),
+            Self::Llama(model) => model.generate_with(prompts, options, on_token),
+            Self::RnnLm(model) => model.generate_with(prompts, options, on_token),
             other => Err(ModelError::Config {
                 reason: format!("a model of kind {:?} generates no text; use a causal language model", other.kind()),
             }),

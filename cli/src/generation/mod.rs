@@ -44,7 +44,7 @@ pub fn write<B: Backend, M: TraceableLm<B>>(
         options,
         begun.elapsed().as_secs_f64(),
         &mut |prompts, settings, on_token| match (&draft, &jitted) {
-            (_, Some(jitted)) => Ok((jitted.generate(prompts, settings, on_token)?, None)),
+            (_, Some(jitted)) => Ok((jitted.generate_with(prompts, settings, on_token)?, None)),
             (None, None) => Ok((generate(&model, prompts, settings, on_token)?, None)),
             (Some(draft), None) => {
                 let on_token = |token| on_token(0, token);

@@ -186,6 +186,34 @@ pub fn value_and_grad<B: Backend, T: Tree<B>>(
     (value, grads)
 }
 
+/// Returns the value of a function of a tree and data, and its gradient with respect to the tree. The function receives
+/// both on the autodiff backend; the data is constant.
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_transform::value_and_grad_with;
+/// use grove_tree::Array;
+/// # type B = burn_flex::Flex;
+/// let vector = |x: [f32; 2]| Array::<B, 1>::new(Tensor::from_floats(x, &Default::default()));
+/// let (weight, batch) = (vector([1.0, 2.0]), (vector([3.0, 4.0]), vector([0.0, 1.0])));
+/// let loss = |w: Array<_, 1>, (x, y): (Array<_, 1>, Array<_, 1>)| (w.val() * x.val() - y.val()).square().sum();
+/// let (loss, grad) = value_and_grad_with(&weight, &batch, loss);
+/// assert_eq!(loss.into_scalar(), 58.0);
+/// assert_eq!(grad.val().into_data().to_vec::<f32>().unwrap(), [18.0, 56.0]);
+/// ```
+///
+/// # Panics
+/// If the loss does not have exactly one value.
+#[track_caller]
+pub fn value_and_grad_with<B: Backend, T: Tree<B>, D: Tree<B>>(
+    tree: &T,
+    data: &D,
+    f: impl FnOnce(T::On<Autodiff<B>>, D::On<Autodiff<B>>) -> Tensor<Autodiff<B>, 1>,
+) -> (Tensor<B, 1>, T) {
+    let constants = data.clone().lift(&mut Path::root(), &mut |_, leaf| lift_leaf::<B, NoRecompute>(leaf, None));
+    value_and_grad(tree, |tree| f(tree, constants))
+}
+
 /// Like [`value_and_grad`], for a function that also returns an auxiliary tree, such as metrics or a model with updated
 /// running statistics.
 ///

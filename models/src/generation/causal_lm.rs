@@ -179,11 +179,19 @@ pub trait CausalLm<B: Backend>: Tree<B> {
         cross_entropy(logits, targets.reshape([b * t]))
     }
 
-    /// Continues prompts; see [`generate`].
+    /// Continues prompts; see [`generate()`].
     ///
     /// # Errors
-    /// As [`generate`].
-    fn generate(
+    /// As [`generate()`].
+    fn generate(&self, prompts: &[Vec<u32>], options: &GenerateOptions) -> Result<Vec<Generated>> {
+        self.generate_with(prompts, options, |_row, _token| true)
+    }
+
+    /// Continues prompts and calls a function with the row and the id of each new token; see [`generate()`].
+    ///
+    /// # Errors
+    /// As [`generate()`].
+    fn generate_with(
         &self,
         prompts: &[Vec<u32>],
         options: &GenerateOptions,

@@ -76,7 +76,7 @@ fn step<M: CausalLm<Traced>>(args: Args<M, M::Cache>) -> Results<M::Cache> {
 /// let model = Gpt2::<B>::init(&config, Key::new(0), &device)?;
 /// let options = GenerateOptions { max_new_tokens: 4, ..GenerateOptions::default() };
 /// let jitted = model.jitted();
-/// let rows = jitted.generate(&[vec![1, 2]], &options, |_, _| true)?;
+/// let rows = jitted.generate(&[vec![1, 2]], &options)?;
 /// assert_eq!(rows, generate(&model, &[vec![1, 2]], &options, |_, _| true)?);
 /// assert_eq!(jitted.graphs().len(), 1);
 /// # Ok::<(), grove_models::ModelError>(())
@@ -92,7 +92,16 @@ impl<B: Backend, M: TraceableLm<B>> JittedLm<'_, B, M> {
     ///
     /// # Errors
     /// As [`generate`](super::generate).
-    pub fn generate(
+    pub fn generate(&self, prompts: &[Vec<u32>], options: &GenerateOptions) -> Result<Vec<Generated>> {
+        self.generate_with(prompts, options, |_row, _token| true)
+    }
+
+    /// Continues prompts as [`generate`](Self::generate) does, and calls a function with the row and the id of each new
+    /// token. The generation ends if it returns false.
+    ///
+    /// # Errors
+    /// As [`generate`](super::generate).
+    pub fn generate_with(
         &self,
         prompts: &[Vec<u32>],
         options: &GenerateOptions,

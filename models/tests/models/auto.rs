@@ -69,11 +69,11 @@ fn generates_as_the_family_does() {
     let (path, device) = (fixture("gpt2/tiny_a"), Default::default());
     let options = GenerateOptions { max_new_tokens: 8, sampling: Sampling::greedy(), ..GenerateOptions::default() };
     let prompts = [vec![5, 17], vec![40]];
-    let found = load(&path).generate(&prompts, &options, |_, _| true);
+    let found = load(&path).generate(&prompts, &options);
     let (model, _) = Gpt2::<Flex>::from_path(&path, &device, None).unwrap();
-    assert_eq!(found.unwrap(), model.generate(&prompts, &options, |_, _| true).unwrap());
+    assert_eq!(found.unwrap(), model.generate(&prompts, &options).unwrap());
 
-    let error = load(fixture("bert/bert_model")).generate(&prompts, &options, |_, _| true).unwrap_err().to_string();
+    let error = load(fixture("bert/bert_model")).generate(&prompts, &options).unwrap_err().to_string();
     assert!(error.contains("kind Bert generates no text"), "{error}");
 }
 

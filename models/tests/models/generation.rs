@@ -156,7 +156,7 @@ fn rules_are_those_of_transformers() {
         assert_eq!(batch[0], rows[0], "{config}");
         let session = DecodeSession::new(&model, 0);
         assert_eq!(generate_with_cache(&model, session, &prompt, &options, |_| true).unwrap().0, rows[0]);
-        assert_eq!(model.jitted().generate(&prompts, &options, |_, _| true).unwrap(), rows);
+        assert_eq!(model.jitted().generate(&prompts, &options).unwrap(), rows);
         assert_eq!(generate_with_draft(&model, &model, &prompt, 3, &options, |_| true).unwrap().0, rows[0]);
     }
 }
@@ -241,7 +241,7 @@ fn each_row_has_the_context_to_itself() {
             let same = generate(&model, std::slice::from_ref(prompt), &alone, |_, _| true).unwrap().remove(0);
             assert_eq!(*row, same);
         }
-        assert_eq!(model.jitted().generate(&prompts, &options, |_, _| true).unwrap(), together);
+        assert_eq!(model.jitted().generate(&prompts, &options).unwrap(), together);
     }
 }
 

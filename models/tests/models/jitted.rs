@@ -30,7 +30,7 @@ fn same_texts<B: Backend, M: TraceableLm<B>>(name: &str, model: &M) {
             };
             let expected = generate(model, &prompts, &options, |_, _| true).unwrap();
             let mut seen = vec![vec![]; prompts.len()];
-            let found = jitted.generate(&prompts, &options, |row, token| {
+            let found = jitted.generate_with(&prompts, &options, |row, token| {
                 seen[row].push(token);
                 true
             });
@@ -72,7 +72,7 @@ fn a_long_text() {
     let model = Gpt2::<Flex>::init(&config, Key::new(0), &Default::default()).unwrap();
     let options = GenerateOptions { max_new_tokens: 1000, ignore_eos: true, ..GenerateOptions::default() };
     let (jitted, prompt) = (model.jitted(), vec![(0..50).collect::<Vec<u32>>()]);
-    let found = jitted.generate(&prompt, &options, |_, _| true).unwrap();
+    let found = jitted.generate(&prompt, &options).unwrap();
     assert_eq!(found, generate(&model, &prompt, &options, |_, _| true).unwrap());
     assert_eq!((found[0].ids.len(), jitted.graphs().len()), (101, 3));
 }
@@ -83,8 +83,8 @@ fn errors_are_those_of_generate() {
     let options = GenerateOptions::default();
     for prompt in [vec![], vec![1_000_000], vec![0; 10_000]] {
         let expected = generate(&model, std::slice::from_ref(&prompt), &options, |_, _| true).unwrap_err();
-        let found = model.jitted().generate(&[prompt], &options, |_, _| true).unwrap_err();
+        let found = model.jitted().generate(&[prompt], &options).unwrap_err();
         assert_eq!(found.to_string(), expected.to_string());
     }
-    assert_eq!(model.jitted().generate(&[], &options, |_, _| true).unwrap(), []);
+    assert_eq!(model.jitted().generate(&[], &options).unwrap(), []);
 }

@@ -94,7 +94,7 @@ fn texts_go_on_beyond_the_length_of_training() {
             let options = greedy(12);
             let eager = generate(&model, std::slice::from_ref(&prompt), &options, |_, _| true).unwrap();
             assert_eq!(eager[0].ids.len(), 12);
-            let jitted = model.jitted().generate(std::slice::from_ref(&prompt), &options, |_, _| true).unwrap();
+            let jitted = model.jitted().generate(std::slice::from_ref(&prompt), &options).unwrap();
             assert_eq!(jitted[0].ids, eager[0].ids, "{length}");
         }
     }
@@ -138,7 +138,7 @@ fn without_a_cache_the_whole_text_is_read_for_each_token() {
         let prompts = std::slice::from_ref(&prompt);
         let found = generate(&model, prompts, &options, |_, _| true).unwrap();
         assert_eq!(found[0].ids, expected);
-        assert_eq!(model.jitted().generate(prompts, &options, |_, _| true).unwrap()[0].ids, expected);
+        assert_eq!(model.jitted().generate(prompts, &options).unwrap()[0].ids, expected);
         let session = DecodeSession::new(&model, 0);
         assert_eq!(generate_with_cache(&model, session, &prompt, &options, |_| true).unwrap().0.ids, expected);
         let cached = generate(&model, prompts, &greedy(20), |_, _| true).unwrap();

@@ -160,12 +160,12 @@ mod own_decoder {
         let model = decoder::<Flex>(2, &Init::new(Key::new(0), &Default::default()));
         let model = train(model, &ids.unsqueeze(), 150);
         let options = GenerateOptions { max_new_tokens: text.len() - 9, ..Default::default() };
-        let written = model.generate(&[bytes[..9].to_vec()], &options, |_, _| true).expect("generated");
+        let written = model.generate(&[bytes[..9].to_vec()], &options).expect("generated");
         assert_eq!(written[0].ids, bytes[9..]);
         // With a cache of fixed size, whose number of positions is an array; the second prompt begins with padding.
         let prompts = [bytes[..9].to_vec(), bytes[4..9].to_vec()];
-        let written = model.generate(&prompts, &options, |_, _| true).expect("generated");
-        let jitted = model.jitted().generate(&prompts, &options, |_, _| true).expect("generated");
+        let written = model.generate(&prompts, &options).expect("generated");
+        let jitted = model.jitted().generate(&prompts, &options).expect("generated");
         assert_eq!(jitted[0].ids, bytes[9..]);
         assert_eq!(jitted[1].ids, written[1].ids);
     }

@@ -189,7 +189,15 @@ fn arm(constructor: &TokenStream, name: &Ident, fields: &Fields, source: &Type) 
         let binding = format_ident!("field_{}", i, span = Span::call_site());
         let segment = field.ident.as_ref().map_or_else(|| i.to_string(), unraw);
         let ty = &field.ty;
-        let within = match role(field)? {
+        let role = role(field)?;
+        if role != Role::Static && is_tensor(ty) {
+            return Err(Error::new_spanned(
+                ty,
+                "a field of a tree is an `Array`, not a `Tensor`: write `Array<B, D>`, make it by `Array::new(tensor)`, and \
+                 read it by `.val()`",
+            ));
+        }
+        let within = match role {
             Role::Tree => quote!(within),
             Role::Buffer => quote!(within_buffer),
             Role::Static => {
@@ -237,6 +245,11 @@ fn is_layer(input: &DeriveInput) -> Result<bool> {
         })?;
     }
     Ok(found)
+}
+
+/// Returns true if a type is named `Tensor`.
+fn is_tensor(ty: &Type) -> bool {
+    matches!(ty, Type::Path(path) if path.path.segments.last().is_some_and(|segment| segment.ident == "Tensor"))
 }
 
 fn unraw(ident: &Ident) -> String {
