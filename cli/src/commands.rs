@@ -55,10 +55,27 @@ pub enum Command {
 #[derive(Subcommand, Debug)]
 pub enum Task {
     /// Continue a text with GPT-2, GPT-Neo, a model of LLaMA's architecture or a recurrent one
-    #[command(mut_arg("dtype", |arg| arg.default_value("auto")))]
+    #[command(mut_arg("dtype", |arg| arg.default_value("auto")), after_help = "Examples:
+  grove generate \"The old apple tree\"
+  grove generate --model openai-community/gpt2 --max-new-tokens 50 --temperature 0 \"Once upon a time\"")]
     Generate(Box<DecoderArgs>),
     /// Talk with a model of LLaMA's architecture
-    #[command(mut_arg("dtype", |arg| arg.default_value("auto")), mut_arg("chat", |arg| arg.hide(true)))]
+    #[command(
+        mut_arg("dtype", |arg| arg.default_value("auto")),
+        mut_arg("chat", |arg| arg.hide(true)),
+        mut_arg("prompt_ids", |arg| arg.hide(true)),
+        mut_arg("samples", |arg| arg.hide(true)),
+        mut_arg("score", |arg| arg.hide(true)),
+        mut_arg("stride", |arg| arg.hide(true)),
+        mut_arg("summary", |arg| arg.hide(true)),
+        mut_arg("draft", |arg| arg.hide(true)),
+        mut_arg("draft_tokens", |arg| arg.hide(true)),
+        mut_arg("repeat", |arg| arg.hide(true)),
+        mut_arg("jit", |arg| arg.hide(true)),
+        after_help = "Examples:
+  grove chat --model HuggingFaceTB/SmolLM2-135M-Instruct
+  grove chat --model ./Llama-3.2-1B-Instruct-Q4_K_M.gguf --system \"Answer in one sentence.\""
+    )]
     Chat {
         /// Model, prompt and settings.
         #[command(flatten)]
@@ -106,7 +123,9 @@ pub enum Classify {
 
 /// Options of `grove classify images`.
 #[derive(Args, Debug)]
-#[command(about = None)]
+#[command(about = None, after_help = "Examples:
+  grove classify images cat.jpg photos/
+  grove classify images --model google/vit-base-patch16-224 --top-k 3 cat.jpg")]
 pub struct ImageCommand {
     /// Directory, weights file, or hub id, such as microsoft/resnet-50 [default: a small network that ships with grove]
     #[arg(long)]
@@ -121,12 +140,24 @@ pub struct ImageCommand {
 #[derive(Subcommand, Debug)]
 pub enum Language {
     /// GPT-2, on text
+    #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
+  grove train gpt2 --data books/ --output run --n-layer 6 --n-embd 192 --context 256
+  grove train gpt2 --model openai-community/gpt2 --data notes.txt --output run --learning-rate 5e-5")]
     Gpt2(Box<Gpt2Options>),
     /// LLaMA, on text
+    #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
+  grove train llama --data books/ --output run --layers 6 --hidden-size 192
+  grove train llama --model HuggingFaceTB/SmolLM2-135M --data notes.txt --output run --learning-rate 5e-5")]
     Llama(Box<LlamaOptions>),
     /// Recurrent language model, on text
+    #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
+  grove train rnn --data books/ --output run
+  grove train rnn --data books/ --output run --cell gru --hidden 512 --vocab-size 2048")]
     Rnn(Box<LmOptions>),
     /// BERT, on text with masked words
+    #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
+  grove train bert --data books/ --output run --layers 4 --hidden 256
+  grove train bert --model google-bert/bert-base-uncased --data notes.txt --output run")]
     Bert(Box<train_bert::Options>),
 }
 
@@ -137,8 +168,18 @@ pub enum Train {
     #[command(flatten)]
     Language(Language),
     /// Recurrent classifier, on labelled texts
+    #[command(
+        mut_arg("evaluate", |arg| arg.hide(true)),
+        mut_arg("predict", |arg| arg.hide(true)),
+        after_help = "Examples:
+  grove train texts --data reviews.csv --output run
+  grove train texts --data reviews.csv --text-column review --label-column sentiment --balance --output run"
+    )]
     Texts(Box<ClassifyOptions>),
     /// ResNet or ViT, on labelled images
+    #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
+  grove train images --data mnist/ --output run
+  grove train images --data flowers/ --arch vit --image-size 64 --epochs 30 --output run")]
     Images(Box<train_vision::Options>),
 }
 
@@ -146,8 +187,14 @@ pub enum Train {
 #[derive(Subcommand, Debug)]
 pub enum Finetune {
     /// BERT, on labelled texts
+    #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
+  grove finetune texts --model google-bert/bert-base-uncased --data reviews.csv --output run
+  grove finetune texts --model ./bert --data pairs.tsv --pair-column second --lora-rank 8 --output run")]
     Texts(Box<finetune_bert::Options>),
     /// ResNet, ViT or DINOv2, on labelled images
+    #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
+  grove finetune images --model microsoft/resnet-50 --data flowers/ --output run
+  grove finetune images --model facebook/dinov2-small --data flowers/ --freeze backbone --output run")]
     Images(Box<finetune_vision::Options>),
 }
 

@@ -277,3 +277,17 @@ fn role(field: &Field) -> Result<Role> {
     }
     Ok(role)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tensor_field_leads_to_an_array() {
+        for field in ["w: Tensor<B, 2>", "#[tree(buffer)] w: burn::tensor::Tensor<B, 1>"] {
+            let input = syn::parse_str(&format!("struct Layer<B: Backend> {{ {field} }}")).expect("a struct");
+            let error = expand(&input).expect_err("refused").to_string();
+            assert!(error.contains("write `Array<B, D>`"), "{error}");
+        }
+    }
+}
