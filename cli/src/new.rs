@@ -1,7 +1,7 @@
 //! New projects that depend on grove.
 
 use grove::files::create_directory;
-use std::fs;
+use std::{fmt, fs};
 
 use crate::{prelude::*, program::is_free};
 
@@ -10,6 +10,9 @@ const LIBRARY_PAGE: &str = include_str!("../../docs/library.md");
 
 /// The program of a new project, an example of tests/facade.
 const MAIN: &str = include_str!("../template/main.rs");
+
+/// cargo's settings of grove, which a project needs for CUDA.
+const CARGO_CONFIG: &str = include_str!("../../.cargo/config.toml");
 
 /// Options of `grove new`.
 #[derive(Args, Debug)]
@@ -39,37 +42,77 @@ pub fn create(options: &Options) -> Result<(), Exit> {
     if !is_free(path)? {
         return Err(failure(format!("{named} is not empty: name another directory")));
     }
-    let mut manifest = manifest(name, &source(options.grove.as_deref())?);
+    let source = Source::of(options.grove.as_deref())?;
+    let mut manifest = manifest(name, &source);
     let above = std::path::absolute(path).unwrap_or_else(|_| path.clone());
     if above.ancestors().skip(1).any(|above| above.join("Cargo.toml").is_file()) {
         manifest += "\n# Profiles count at the root of a workspace only.\n[workspace]\n";
     }
     create_directory(path, |project| {
         fs::create_dir(project.join("src"))?;
+        fs::create_dir(project.join(".cargo"))?;
+        fs::write(project.join(".cargo/config.toml"), CARGO_CONFIG)?;
         fs::write(project.join("Cargo.toml"), manifest)?;
+        // The versions that grove was tested with, which a shared target directory has compiled already.
+        if let Some(lock) = source.lock() {
+            fs::write(project.join("Cargo.lock"), lock)?;
+        }
         fs::write(project.join(".gitignore"), "/target\n")?;
         fs::write(project.join("src/main.rs"), MAIN)
     })?;
-    write_line(&format!("{named}: a project that depends on grove; `cargo run` there trains a tiny model"))
+    write_line(&format!(
+        "{named}: a project that depends on grove; `cargo run` there trains a tiny model. Its first build compiles grove's backends: \
+         some ten minutes on two cores"
+    ))
 }
 
-/// The dependency's source, as Cargo.toml has it.
-fn source(grove: Option<&str>) -> Result<String, Exit> {
-    let built_from = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let path = match grove {
-        Some(url) if url.contains("://") || url.starts_with("git@") => return Ok(format!("git = {}", json!(url))),
-        Some(path) => PathBuf::from(path),
-        None if built_from.join("Cargo.toml").is_file() => built_from,
-        None => return Ok("git = \"…\"".to_owned()),
-    };
-    match path.canonicalize().ok().filter(|path| path.join("Cargo.toml").is_file()) {
-        Some(path) => Ok(format!("path = {}", json!(path.to_string_lossy()))),
-        None => Err(failure(format!("{} is no checkout of grove: it has no Cargo.toml", path.display()))),
+/// Source of grove for a project.
+enum Source {
+    /// A checkout.
+    Path(PathBuf),
+    /// URL of a git repository.
+    Git(String),
+}
+
+impl Source {
+    fn of(grove: Option<&str>) -> Result<Self, Exit> {
+        let built_from = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let path = match grove {
+            Some(url) if url.contains("://") || url.starts_with("git@") => return Ok(Self::Git(url.into())),
+            Some(path) => PathBuf::from(path),
+            None if built_from.join("Cargo.toml").is_file() => built_from,
+            None => {
+                return Err(failure(format!(
+                    "the checkout that this program was built from, {}, is gone: name a checkout or a git repository with --grove",
+                    built_from.display()
+                )));
+            }
+        };
+        match path.canonicalize().ok().filter(|path| path.join("Cargo.toml").is_file()) {
+            Some(path) => Ok(Self::Path(path)),
+            None => Err(failure(format!("{} is no checkout of grove: it has no Cargo.toml", path.display()))),
+        }
+    }
+
+    /// The content of the checkout's Cargo.lock.
+    fn lock(&self) -> Option<String> {
+        let Self::Path(path) = self else { return None };
+        fs::read_to_string(path.join("Cargo.lock")).ok()
+    }
+}
+
+impl fmt::Display for Source {
+    /// The source as Cargo.toml has it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(path) => write!(f, "path = {}", json!(path.to_string_lossy())),
+            Self::Git(url) => write!(f, "git = {}", json!(url)),
+        }
     }
 }
 
 /// Cargo.toml of a project. Its profile is the one that the library's page documents.
-fn manifest(name: &str, source: &str) -> String {
+fn manifest(name: &str, source: &Source) -> String {
     let block = LIBRARY_PAGE.split("```").find_map(|block| block.strip_prefix("toml\n[profile.dev]\n"));
     let profile = block.unwrap_or_default();
     format!(
