@@ -85,7 +85,7 @@ fn the_summary_reads_no_weights() {
     let model = directory.path().to_str().expect("text");
     let output = GPT2.run(&["--model", model, "--summary"], "");
     let table = String::from_utf8_lossy(&output.stdout);
-    assert!(table.contains("h.2.mlp.c_proj.weight") && table.contains("24,216 parameters"), "{table}");
+    assert!(table.contains("h.0-2.mlp.c_proj.weight") && table.contains("24,216 parameters"), "{table}");
     let counted = GPT2.json(&["--model", "gpt2-xl", "--summary", "--json"]);
     assert_eq!(counted["parameters"], 1_557_611_200u64);
 }
@@ -106,7 +106,11 @@ fn wrong_usage_has_status_two() {
     GPT2.assert_refused(&["--prompt", ""], 2, &["prompt is empty"]);
     GPT2.assert_refused(&["--temperature", "NaN"], 2, &["temperature"]);
     GPT2.assert_refused(&["--top-p", "1.5"], 2, &["top-p"]);
-    GPT2.assert_refused(&["--top-k", "0"], 2, &["top-k"]);
+    GPT2.assert_refused(&["--temperature", "-1"], 2, &["temperature"]);
+    GPT2.assert_refused(&["--stop", ""], 2, &["--stop is empty"]);
+    let sampled =
+        |top_k: &str| GPT2.json(&["--json", "--max-new-tokens", "6", "--top-k", top_k])["generated_ids"].clone();
+    assert_eq!(sampled("0"), GPT2.json(&["--json", "--max-new-tokens", "6"])["generated_ids"], "0 is off");
     GPT2.assert_refused(&["--samples", "0"], 2, &["--samples"]);
     GPT2.assert_refused(&["--prompt-ids", "5,x"], 2, &["--prompt-ids"]);
     GPT2.assert_refused(&["--no-such-option"], 2, &["--no-such-option"]);
