@@ -14,7 +14,7 @@ use grove::{
 
 use crate::{
     bert::Encoder,
-    labelled::{self, LabelledArgs, SplitArgs, tell_new_labels},
+    labelled::{self, LabelledArgs, SplitArgs, TextProblem, tell_new_labels},
     prelude::*,
     training::with_new_parameters,
 };
@@ -196,7 +196,8 @@ impl Command for Options {
             .with("lora-targets", self.lora_targets.join(","))
             .with("layer-decay", self.layer_decay);
         let setup = Setup { run, output, epochs, settings, trainable };
-        labelled::train(setup, model, split, problem, &encoder.tokenizer, self.texts.balance, optimizer, lora::merge)
+        let problem = TextProblem { kind: problem, balance: self.texts.balance };
+        labelled::train(setup, model, split, problem, &encoder.tokenizer, optimizer, lora::merge)
     }
 }
 

@@ -244,15 +244,22 @@ pub fn json(score: &ClassifierScore) -> Value {
     found
 }
 
-/// Trains a model and prints how well it does. With `balance` each class counts the same in the losses. `finished` makes the model that
+/// Problem of a training run.
+pub struct TextProblem {
+    /// Problem type.
+    pub kind: ProblemType,
+    /// True if each class counts the same in the losses.
+    pub balance: bool,
+}
+
+/// Trains a model and prints how well it does.  `finished` makes the model that
 /// is saved.
 pub fn train<B, M, T>(
     mut setup: Setup<'_, B>,
     model: M,
     (training, held_out): TextSplit,
-    problem: ProblemType,
+    TextProblem { kind: problem, balance }: TextProblem,
     tokenizer: &Tokenizer,
-    balance: bool,
     optimizer: impl FnOnce(&M, &Schedule) -> T,
     finished: impl FnOnce(M) -> M,
 ) -> Result<Ended, Exit>

@@ -10,7 +10,7 @@ use grove::{
 };
 
 use crate::{
-    labelled::{self, SplitArgs},
+    labelled::{self, SplitArgs, TextProblem},
     language::RnnSizes,
     prelude::*,
     training::{new_model, new_tokenizer},
@@ -165,8 +165,8 @@ impl ClassifyOptions {
         let (run, epochs, trainable) = (&self.run, 10.0, None);
         let optimizer = |_: &_, schedule: &_| run.training.optimizer(schedule);
         let setup = Setup { run, output, epochs, settings, trainable };
-        let problem = ProblemType::SingleLabel;
-        labelled::train(setup, model, split, problem, &tokenizer, self.texts.balance, optimizer, |model| model)
+        let problem = TextProblem { kind: ProblemType::SingleLabel, balance: self.texts.balance };
+        labelled::train(setup, model, split, problem, &tokenizer, optimizer, |model| model)
     }
 
     /// Does what `--predict` asks for.
