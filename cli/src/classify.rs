@@ -13,6 +13,7 @@ use indicatif::ProgressBar;
 
 use crate::{
     bert::{Encoder, Task, TextArgs, texts},
+    kind::wrong_kind,
     labelled::ColumnArgs,
     prelude::*,
     program::progress_bar,
@@ -79,9 +80,7 @@ impl Command for ClassifyTexts {
         let labels = match kind {
             ModelKind::Bert => self.bert::<B>(&input, &bar, device)?,
             ModelKind::RnnClassifier => self.recurrent::<B>(&path, &input, &bar, device)?,
-            other => Err(failure(format!(
-                "the model is a {other:?}; texts are classified by a BERT or a recurrent classifier"
-            )))?,
+            other => Err(wrong_kind(path.display(), other))?,
         };
         bar.finish_and_clear();
         self.report(&input, &labels)

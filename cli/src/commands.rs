@@ -12,13 +12,14 @@ use crate::{
         chat::ChatArgs,
         decoder::{DecoderArgs, Family, Gpt2s, GptNeos, Llamas, Rnns, Run},
     },
+    kind::wrong_kind,
     language::{Gpt2Options, LlamaOptions, LmOptions},
     new,
     prelude::*,
     program,
     rnn::ClassifyOptions,
     summary, train_bert, train_vision,
-    vision::{ClassifyArgs, classify, not_for_images},
+    vision::{ClassifyArgs, classify},
 };
 
 /// Runs, trains and evaluates neural networks: GPT-2, GPT-Neo, LLaMA, BERT, ResNet, ViT, recurrent networks.
@@ -284,7 +285,7 @@ impl program::Command for DecoderArgs {
             ModelKind::GptNeo => Run { options, chat, family: GptNeos }.run::<B>(device),
             ModelKind::Llama => Run { options, chat, family: Llamas }.run::<B>(device),
             ModelKind::RnnLm => Run { options, chat, family: Rnns }.run::<B>(device),
-            other => Err(failure(format!("the model is a {other:?}, which continues no text"))),
+            other => Err(wrong_kind(name, other)),
         }
     }
 }
@@ -301,7 +302,7 @@ impl program::Command for ImageCommand {
         match ModelKind::of(&path)? {
             ModelKind::ResNet => classify::<B, ResNet<B>>(&self.classify, &path, device, |_, _, _| Ok(())),
             ModelKind::Vit => classify::<B, Vit<B>>(&self.classify, &path, device, |_, _, _| Ok(())),
-            other => Err(not_for_images(other)),
+            other => Err(wrong_kind(path.display(), other)),
         }?;
         Ok(Ended::Finished)
     }

@@ -12,12 +12,13 @@ use grove::{
 use crate::{
     bert::Encoder,
     finetune_bert::{self, Targets},
+    kind::wrong_kind,
     labelled::{self, LabelledArgs},
     language::{context, encode_text, print_evaluation},
     prelude::*,
     rnn,
     train_bert::print_masked_evaluation,
-    vision::{ImageEvaluation, SizeArgs, not_for_images, preprocessor_of},
+    vision::{ImageEvaluation, SizeArgs, preprocessor_of},
 };
 
 /// Prints the loss and the perplexity of a language model on text; of a BERT, the loss on masked words.
@@ -77,9 +78,7 @@ impl Command for Language {
             ModelKind::Llama => self.decoder::<B, Llama<B>>(&path, device),
             ModelKind::RnnLm => self.decoder::<B, RnnLm<B>>(&path, device),
             ModelKind::Bert => self.bert::<B>(device),
-            other => Err(failure(format!(
-                "the model is a {other:?}, which is no language model; `grove evaluate texts` and `images` measure classifiers"
-            ))),
+            other => Err(wrong_kind(path.display(), other)),
         }
     }
 }
@@ -195,9 +194,7 @@ impl Command for Texts {
                 let examples = reader.examples(texts(problem)?)?;
                 labelled::print_evaluation(&model, &examples, problem, self.batch_size, self.json)
             }
-            other => Err(failure(format!(
-                "the model is a {other:?}; labelled texts evaluate a BERT or a recurrent classifier"
-            ))),
+            other => Err(wrong_kind(path.display(), other)),
         }
     }
 }
@@ -255,7 +252,7 @@ impl Command for Images {
         match ModelKind::of(&path)? {
             ModelKind::ResNet => self.classifier::<B, ResNet<B>>(&path, device),
             ModelKind::Vit => self.classifier::<B, Vit<B>>(&path, device),
-            other => Err(not_for_images(other)),
+            other => Err(wrong_kind(path.display(), other)),
         }
     }
 }

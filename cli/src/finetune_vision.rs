@@ -4,10 +4,11 @@ use clap::builder::ArgPredicate;
 use grove::{models::ModelKind, optim::except, train::classify::TrainableImageClassifier, tree::by_path};
 
 use crate::{
+    kind::wrong_kind,
     labelled::tell_new_labels,
     prelude::*,
     training::with_new_parameters,
-    vision::{ImageArgs, Split, VisionJob, not_for_images, output_size, preprocessor_of, train},
+    vision::{ImageArgs, Split, VisionJob, output_size, preprocessor_of, train},
 };
 
 /// Name for all parts but the head in `--freeze`.
@@ -90,7 +91,7 @@ impl Command for Options {
         match ModelKind::of(&path)? {
             ModelKind::ResNet => self.run_model::<B, ResNet<B>>(&path, device),
             ModelKind::Vit => self.run_model::<B, Vit<B>>(&path, device),
-            other => Err(not_for_images(other)),
+            other => Err(wrong_kind(path.display(), other)),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The programs that read a family of models.
 
 use grove::models::ModelKind;
+use std::fmt::Display;
 
 use crate::prelude::*;
 
@@ -8,9 +9,11 @@ use crate::prelude::*;
 pub fn check_kind(path: &Path, expected: &[ModelKind]) -> Result<(), Exit> {
     // If the family is unknown, the loader's error has more to tell.
     let Ok(kind) = ModelKind::of(path) else { return Ok(()) };
-    if expected.contains(&kind) {
-        return Ok(());
-    }
+    if expected.contains(&kind) { Ok(()) } else { Err(wrong_kind(path.display(), kind)) }
+}
+
+/// The error for a model of a family that a program does not read: it names the programs that do.
+pub fn wrong_kind(model: impl Display, kind: ModelKind) -> Exit {
     let (name, examples, commands) = match kind {
         ModelKind::Gpt2 => ("a GPT-2", "gpt2, train_gpt2", "generate, train gpt2"),
         ModelKind::GptNeo => ("a GPT-Neo", "gpt_neo", "generate"),
@@ -24,12 +27,11 @@ pub fn check_kind(path: &Path, expected: &[ModelKind]) -> Result<(), Exit> {
         ),
         ModelKind::ResNet => ("a ResNet", "resnet, finetune_vision", "classify images, finetune images"),
         ModelKind::Vit => ("a ViT", "vit, finetune_vision", "classify images, finetune images"),
-        _ => return Ok(()),
+        other => return failure(format!("{model} is a {other:?}, which this program does not read")),
     };
-    Err(failure(format!(
-        "{} is {name}, which this program does not read; the examples {examples} and the commands of grove {commands} do",
-        path.display()
-    )))
+    failure(format!(
+        "{model} is {name}, which this program does not read; the examples {examples} and the commands of grove {commands} do"
+    ))
 }
 
 /// The task of BERT for which the head of a model was made, by the class in its `config.json`.

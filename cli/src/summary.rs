@@ -15,7 +15,7 @@ use crate::{kind::task_of_head, prelude::*};
   grove summary gpt2-xl
   grove summary meta-llama/Llama-3.1-8B --tokens 8192")]
 pub struct Options {
-    /// Directory, weights file, hub id, or name of a published size, such as gpt2-xl or vit-base-patch16-224
+    /// Directory, weights file, hub id, or name of a published size, such as gpt2-xl or vit-base-patch16
     #[arg(value_name = "MODEL")]
     pub model: String,
 

@@ -4,7 +4,7 @@ mod classify;
 mod options;
 mod train;
 
-use grove::{images::Preprocessor, models::ModelKind};
+use grove::images::Preprocessor;
 
 use crate::prelude::*;
 pub use classify::{ClassifyArgs, NamedImage, SizeArgs, classify};
@@ -34,9 +34,4 @@ pub fn preprocessor_of(asked: Option<&str>, model: &Path, channels: usize) -> Re
             "images are prepared with {found} channels, and the model wants {channels}: choose with --preprocess"
         ))),
     }
-}
-
-/// The error for a model that does not classify images.
-pub fn not_for_images(kind: ModelKind) -> Exit {
-    failure(format!("the model is a {kind:?}, which is neither a ResNet nor a ViT; images need one of those"))
 }
