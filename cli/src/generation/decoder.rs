@@ -17,10 +17,6 @@ pub struct DecoderArgs {
     #[arg(long, value_name = "DIR|ID")]
     pub adapter: Option<String>,
 
-    /// Device and type.
-    #[command(flatten)]
-    pub device: DeviceArgs,
-
     /// Prompt and generation settings.
     #[command(flatten)]
     pub generation: GenerationArgs,
@@ -29,6 +25,10 @@ pub struct DecoderArgs {
     /// name will do as the model
     #[arg(long, conflicts_with = "score")]
     pub summary: bool,
+
+    /// Device and type.
+    #[command(flatten)]
+    pub device: DeviceArgs,
 }
 
 /// A family of models.
