@@ -16,7 +16,7 @@ use crate::{
     bert::Encoder,
     labelled::{self, LabelledArgs, SplitArgs, TextProblem, tell_new_labels},
     prelude::*,
-    training::with_new_parameters,
+    training::{check_lora, with_new_parameters},
 };
 
 /// Tokens of a text where nothing else is given.
@@ -147,10 +147,7 @@ impl Command for Options {
             return Err(usage("--labels names classes, and --problem-type is regression"));
         }
         check_layer_decay(self.layer_decay)?;
-        at_least_one([("lora-rank", self.lora_rank.unwrap_or(1))])?;
-        if self.lora_alpha.is_some_and(|alpha| !(alpha > 0.0 && alpha.is_finite())) {
-            return Err(usage("--lora-alpha must be a number greater than 0"));
-        }
+        check_lora(self.lora_rank, self.lora_alpha)?;
         if self.max_length.is_some_and(|length| length < 3) {
             return Err(usage(
                 "--max-length must leave room for a token between those that mark beginning and end: at least 3",

@@ -25,6 +25,9 @@ use crate::{
 /// Tokens that a new model sees at once.
 const CONTEXT: usize = 128;
 
+/// Linear layers that get an adapter unless the options name others.
+const LORA_TARGETS: [&str; 2] = ["bert.encoder.layer.*.attention.query", "bert.encoder.layer.*.attention.value"];
+
 /// Trains a BERT on text as a masked language model: a new one of any size, or one that exists.
 ///
 /// Each line is a text; of those that are too long each part is. Without arguments it trains a tiny model for half a
@@ -105,7 +108,9 @@ impl Command for Options {
             return print_masked_evaluation(&model, &tokenizer, &training, batch_size, run.json);
         }
         let (key, config) = (Key::new(run.seed), model.bert.config.to_json().into());
-        let settings = RunSettings::new()
+        let (model, trainable) = language.adapted(model, &LORA_TARGETS, "bert.")?;
+        let settings = language
+            .trained_settings()
             .with_model(&config)
             .with("mask", self.mask)
             .with("layers", self.layers)
@@ -119,13 +124,13 @@ impl Command for Options {
         output.begin(&config, Some(&tokenizer))?;
         let counts = [training.len(), held_out.len()];
         let data = Examples::bucketed(training, batch_size, |text| text.ids.len(), key.fold_in(2))?;
-        let setup = Setup { run, output, epochs: language.epochs(2.0), settings, trainable: None };
+        let setup = Setup { run, output, epochs: language.epochs(2.0), settings, trainable };
         let job = setup.job(&model, data, None, ("texts", batch_size), counts)?;
         let optimizer = run.training.optimizer::<B, BertForMaskedLm<B>>(&job.schedule);
         let Job { data, settings, .. } = &job;
         let task = MaskedLmTask { masking: &masking, held_out: &held_out, batch_size, jit: run.jit };
         let fitted = fit_masked_lm(model, &optimizer, data, task, job.key, settings)?;
-        let (model, summary) = job.save(fitted, |model, directory| model.save_pretrained(directory))?;
+        let (model, summary) = job.save(fitted, |model, directory| language.save_adapted(model, "", directory))?;
         let found = summary.run.held_out_loss.map(|_| score(&model, &held_out)).transpose()?;
         let accuracy = found.map(|found| found.accuracy);
         summary.report(run, "masked token", ("accuracy", accuracy), |accuracy| {

@@ -141,6 +141,43 @@ fn a_run_leaves_model_checkpoints_and_logs() {
 }
 
 #[test]
+fn adapters_are_trained_and_saved_beside_the_merged_model() {
+    let place = Place::new();
+    TRAIN.json(&place.arguments(&["--steps", "5", "--json"]));
+    let (base, book, run) = (place.named("run/model"), place.named("book.txt"), place.named("lora"));
+    let options = ["--model", &base, "--data", &book, "--output", &run, "--batch-size", "4", "--context", "16"];
+    let lora = ["--lora-rank", "2", "--learning-rate", "5e-2", "--steps", "6"];
+    let output = TRAIN.run(&[&options[..], &lora].concat(), "");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    // 2 x (16 + 48) parameters of the projection to queries, keys and values.
+    assert!(output.status.success() && said.contains("of which 128 are trained"), "{said}");
+
+    let config = json_file(place.path("lora/adapter/adapter_config.json"));
+    assert_eq!((&config["r"], &config["lora_alpha"]), (&2.into(), &4.0.into()), "{config}");
+    let tokens = |more: &[&str]| {
+        let greedy = ["--prompt", "The cat", "--temperature", "0", "--max-new-tokens", "12", "--json"];
+        Example("gpt2").json(&[more, &greedy].concat())["generated_ids"].clone()
+    };
+    let merged = tokens(&["--model", &place.named("lora/model")]);
+    assert_eq!(tokens(&["--model", &base, "--adapter", &place.named("lora/adapter")]), merged);
+    let tensors = |file: &str| TensorFiles::open(place.path(file)).expect("weights");
+    let [before, after] = ["run/model", "lora/model"].map(tensors);
+    for name in before.names() {
+        let same = before.tensor(name).expect("a tensor") == after.tensor(name).expect("a tensor");
+        assert_eq!(same, !name.ends_with("attn.c_attn.weight"), "{name}");
+    }
+
+    let frozen = [&options[..4], &["--steps", "2", "--freeze", "wte.**,wpe.**", "--batch-size", "4"]].concat();
+    let said = TRAIN.run(&frozen, "");
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.contains("of which") && !said.contains("error"), "{said}");
+    TRAIN.assert_refused(&["--lora-rank", "2"], 2, &["--model"]);
+    TRAIN.assert_refused(&[&options[..4], &["--lora-rank", "0"]].concat(), 2, &["--lora-rank is 0"]);
+    let targets = ["--lora-rank", "2", "--lora-targets", "h.*.nowhere"];
+    TRAIN.assert_refused(&[&options[..4], &targets].concat(), 2, &["--lora-targets", "h.*.nowhere"]);
+}
+
+#[test]
 fn without_output_nothing_is_kept() {
     let place = Place::new();
     let data = place.path("book.txt");

@@ -35,6 +35,9 @@ impl LanguageOptions for Gpt2Options {
     type Model<B: Backend> = Gpt2<B>;
     type Config = Gpt2Config;
 
+    const LORA_TARGETS: &'static [&'static str] = &["h.*.attn.c_attn"];
+    const PEFT_PREFIX: &'static str = "transformer.";
+
     fn language(&self) -> &LanguageArgs {
         &self.language
     }

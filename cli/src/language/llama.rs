@@ -43,6 +43,9 @@ impl LanguageOptions for LlamaOptions {
     type Model<B: Backend> = Llama<B>;
     type Config = LlamaConfig;
 
+    const LORA_TARGETS: &'static [&'static str] = &["layers.*.self_attn.q_proj", "layers.*.self_attn.v_proj"];
+    const PEFT_PREFIX: &'static str = "";
+
     fn language(&self) -> &LanguageArgs {
         &self.language
     }

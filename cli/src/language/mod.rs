@@ -40,6 +40,12 @@ pub trait LanguageOptions: Sync {
     /// Its configuration.
     type Config: PretrainedConfig;
 
+    /// Linear layers that get an adapter unless the options name others.
+    const LORA_TARGETS: &'static [&'static str];
+
+    /// Prefix of the names of peft's adapters, which the published names lack.
+    const PEFT_PREFIX: &'static str;
+
     /// The options that all of them have.
     fn language(&self) -> &LanguageArgs;
 
@@ -77,7 +83,7 @@ impl<O: LanguageOptions> Command for O {
                 fit_jitted(model, &optimizer, &job.data, loss, evaluate, job.key, &job.settings)?
             }
         };
-        run.report(fitted)
+        run.report(fitted, O::PEFT_PREFIX)
     }
 }
 
@@ -120,7 +126,9 @@ impl<'a, B: Backend> LanguageRun<'a, B> {
             return Ok(None);
         }
         let config = config_json(model.config())?;
-        let settings = RunSettings::new()
+        let (model, trainable) = options.adapted(model, O::LORA_TARGETS, "")?;
+        let settings = options
+            .trained_settings()
             .with_model(&config)
             .with("context", context)
             .with("vocabulary", model.vocab_size())
@@ -136,7 +144,7 @@ impl<'a, B: Backend> LanguageRun<'a, B> {
         if let (Some(source), Some(directory)) = (source, output.model()) {
             copy_generation_config(source, directory)?;
         }
-        let setup = Setup { run, output, epochs: options.epochs(6.0), settings, trainable: None };
+        let setup = Setup { run, output, epochs: options.epochs(6.0), settings, trainable };
         let job = setup.job(&model, data, None, ("tokens", batch_size * context), counts)?;
         Ok(Some((model, Self { options, tokenizer, held_out, context, device: device.clone(), job })))
     }
@@ -156,8 +164,9 @@ impl<'a, B: Backend> LanguageRun<'a, B> {
     }
 
     /// Saves the best model, and tells what came of the run.
-    pub fn report<M: CausalLm<B> + Pretrained<B>>(&self, fitted: Fitted<M>) -> Result<Ended, Exit> {
-        let (model, summary) = self.job.save(fitted, |model: M, directory| model.save_pretrained(directory))?;
+    pub fn report<M: CausalLm<B> + Pretrained<B>>(&self, fitted: Fitted<M>, prefix: &str) -> Result<Ended, Exit> {
+        let save = |model: M, directory: &Path| self.options.save_adapted(model, prefix, directory);
+        let (model, summary) = self.job.save(fitted, save)?;
         let (run, perplexity) = (&self.options.run, summary.run.held_out_loss.map(f64::exp));
         let ended =
             summary.report(run, "token", ("perplexity", perplexity), |perplexity| format!("{perplexity:.2}"))?;

@@ -1,8 +1,9 @@
 //! The options of examples that train a language model.
 
+use grove::{layers::lora, models::peft::save_adapters, optim::except};
 use std::fmt::Display;
 
-use crate::prelude::*;
+use crate::{prelude::*, training::check_lora};
 
 /// Tokens of a window where neither the options nor the model say it.
 pub const DEFAULT_CONTEXT: usize = 128;
@@ -34,6 +35,23 @@ pub struct LanguageArgs {
     #[arg(long, value_name = "DIR|ID", requires = "model", help_heading = "Model")]
     pub adapter: Option<String>,
 
+    /// Parameters of --model that are not trained, by path: "wte.**,h.0.**" of a GPT-2
+    #[arg(long, value_delimiter = ',', value_name = "PATTERNS", requires = "model", help_heading = "Model")]
+    pub freeze: Vec<String>,
+
+    /// Freeze --model and train adapters of this rank in it (LoRA). The run gets the merged model and, in adapter/, the
+    /// adapters in peft's format
+    #[arg(long, value_name = "RANK", requires = "model", help_heading = "Model")]
+    pub lora_rank: Option<usize>,
+
+    /// Scale of the adapters: their product is multiplied by this over the rank [default: twice the rank]
+    #[arg(long, value_name = "ALPHA", requires = "lora_rank", help_heading = "Model")]
+    pub lora_alpha: Option<f64>,
+
+    /// Linear layers that get an adapter [default: the projections to queries and values]
+    #[arg(long, value_delimiter = ',', value_name = "PATTERNS", requires = "lora_rank", help_heading = "Model")]
+    pub lora_targets: Vec<String>,
+
     /// Tokens that the model sees at once [default: 128, or what the model or --config has]
     #[arg(long, value_name = "N", help_heading = "Model")]
     pub context: Option<usize>,
@@ -61,6 +79,7 @@ impl LanguageArgs {
         self.run.training.check()?;
         self.run.training.check_held_out("val-fraction", self.val_fraction)?;
         self.run.training.check_keep(&["loss"])?;
+        check_lora(self.lora_rank, self.lora_alpha)?;
         fraction([("dropout", self.dropout.unwrap_or(0.0))])?;
         at_least_one([("context", self.context.unwrap_or(1))])
     }
@@ -68,6 +87,59 @@ impl LanguageArgs {
     /// Files of the data: those that are given, or the text that ships.
     pub fn data(&self) -> Vec<PathBuf> {
         if self.data.is_empty() { vec![shipped("gpt2-austen/held_out.txt")] } else { self.data.clone() }
+    }
+
+    /// Settings of a run that decide what is trained.
+    pub fn trained_settings(&self) -> RunSettings {
+        RunSettings::new()
+            .with("freeze", self.freeze.join(","))
+            .with_option("lora-rank", self.lora_rank)
+            .with_option("lora-alpha", self.lora_alpha)
+            .with("lora-targets", self.lora_targets.join(","))
+    }
+
+    /// The model with the adapters that are asked for, and the leaves that are trained; `None` for all parameters.
+    ///
+    /// - `targets`: linear layers that get an adapter unless the options name others
+    /// - `prefix`: of all paths, which the options may leave out
+    pub fn adapted<B: Backend, M: Tree<B>>(
+        &self,
+        model: M,
+        targets: &[&str],
+        prefix: &str,
+    ) -> Result<(M, Option<Filter<B>>), Exit> {
+        let frozen =
+            |model: &M| except(model, &self.freeze, prefix).map_err(|error| usage(format!("--freeze {error}")));
+        let Some(rank) = self.lora_rank else {
+            let filter = if self.freeze.is_empty() { None } else { Some(frozen(&model)?) };
+            return Ok((model, filter));
+        };
+        if targets.is_empty() && self.lora_targets.is_empty() {
+            return Err(usage("--lora-rank: this model has no linear layers for adapters; --lora-targets names some"));
+        }
+        let named = self.lora_targets.iter().map(String::as_str);
+        let targets: Vec<&str> = if self.lora_targets.is_empty() { targets.to_vec() } else { named.collect() };
+        let alpha = self.lora_alpha.unwrap_or(2.0 * rank as f64);
+        let key = Key::new(self.run.seed).fold_in(5);
+        let model =
+            lora::add(model, &targets, rank, alpha, key).map_err(|error| usage(format!("--lora-targets: {error}")))?;
+        let filter = frozen(&model)? & lora::trainable();
+        Ok((model, Some(filter)))
+    }
+
+    /// Saves a model with its adapters merged, and beside its directory the adapters themselves.
+    pub fn save_adapted<B: Backend, M: Pretrained<B>>(
+        &self,
+        model: M,
+        prefix: &str,
+        directory: &Path,
+    ) -> Result<(), ModelError> {
+        if self.lora_rank.is_some() {
+            let names = M::published_names(model.config());
+            let adapters = directory.with_file_name("adapter");
+            save_adapters(&model, &names, prefix, self.model.as_deref(), adapters)?;
+        }
+        lora::merge(model).save_pretrained(directory)
     }
 
     /// Passes over the data where the options do not say it: one, or so many over the text that ships with grove.

@@ -69,6 +69,9 @@ impl LanguageOptions for LmOptions {
     type Model<B: Backend> = RnnLm<B>;
     type Config = RnnLmConfig;
 
+    const LORA_TARGETS: &'static [&'static str] = &[];
+    const PEFT_PREFIX: &'static str = "";
+
     fn language(&self) -> &LanguageArgs {
         &self.language
     }

@@ -6,6 +6,6 @@ mod report;
 mod settings;
 
 pub use job::{Job, Setup, new_model, new_tokenizer, with_new_parameters};
-pub use options::{RunArgs, TrainingArgs, at_least_one, check_layer_decay, fraction, not_negative};
+pub use options::{RunArgs, TrainingArgs, at_least_one, check_layer_decay, check_lora, fraction, not_negative};
 pub use report::Summary;
 pub use settings::config_json;

@@ -231,6 +231,15 @@ pub fn at_least_one(options: impl IntoIterator<Item = (&'static str, usize)>) ->
     check(options, |value| value > 0, "at least 1")
 }
 
+/// Refuses a rank or a scale of adapters that is not positive.
+pub fn check_lora(rank: Option<usize>, alpha: Option<f64>) -> Result<(), Exit> {
+    at_least_one([("lora-rank", rank.unwrap_or(1))])?;
+    match alpha.is_some_and(|alpha| !(alpha > 0.0 && alpha.is_finite())) {
+        true => Err(usage("--lora-alpha must be a number greater than 0")),
+        false => Ok(()),
+    }
+}
+
 /// Refuses a factor between layers' learning rates that is none.
 pub fn check_layer_decay(value: f64) -> Result<(), Exit> {
     check([("layer-decay", value)], |value| value > 0.0 && value <= 1.0, "greater than 0 and at most 1")
