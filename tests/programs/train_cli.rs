@@ -1,6 +1,7 @@
 //! The examples `train_gpt2` and `train_llama` as a person uses them: what a run leaves behind, how it is taken up
 //! again, and what it says about bad input.
 
+use grove::weights::TensorFiles;
 use serde_json::Value;
 use std::{
     fs,
@@ -8,7 +9,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-use crate::common::{Example, TINY, damaged, fixture, text};
+use crate::common::{Example, TINY, damaged, fixture, json_file, text};
 #[cfg(unix)]
 use crate::common::{signal, wait_until};
 
@@ -144,7 +145,8 @@ fn a_run_leaves_model_checkpoints_and_logs() {
 fn adapters_are_trained_and_saved_beside_the_merged_model() {
     let place = Place::new();
     TRAIN.json(&place.arguments(&["--steps", "5", "--json"]));
-    let (base, book, run) = (place.named("run/model"), place.named("book.txt"), place.named("lora"));
+    let named = |name: &str| text(&place.path(name)).to_owned();
+    let (base, book, run) = (named("run/model"), named("book.txt"), named("lora"));
     let options = ["--model", &base, "--data", &book, "--output", &run, "--batch-size", "4", "--context", "16"];
     let lora = ["--lora-rank", "2", "--learning-rate", "5e-2", "--steps", "6"];
     let output = TRAIN.run(&[&options[..], &lora].concat(), "");
@@ -158,8 +160,8 @@ fn adapters_are_trained_and_saved_beside_the_merged_model() {
         let greedy = ["--prompt", "The cat", "--temperature", "0", "--max-new-tokens", "12", "--json"];
         Example("gpt2").json(&[more, &greedy].concat())["generated_ids"].clone()
     };
-    let merged = tokens(&["--model", &place.named("lora/model")]);
-    assert_eq!(tokens(&["--model", &base, "--adapter", &place.named("lora/adapter")]), merged);
+    let merged = tokens(&["--model", &named("lora/model")]);
+    assert_eq!(tokens(&["--model", &base, "--adapter", &named("lora/adapter")]), merged);
     let tensors = |file: &str| TensorFiles::open(place.path(file)).expect("weights");
     let [before, after] = ["run/model", "lora/model"].map(tensors);
     for name in before.names() {
