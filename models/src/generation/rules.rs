@@ -69,6 +69,20 @@ impl TokenRules {
         *self == Self::default()
     }
 
+    /// Names of the rules that exclude tokens.
+    pub(super) fn excluding(&self) -> Vec<&'static str> {
+        let rules = [
+            (self.no_repeat_ngram_size > 0, "no_repeat_ngram_size"),
+            (!self.bad_words_ids.is_empty(), "bad_words_ids"),
+            (self.min_length > 0, "min_length"),
+            (self.min_new_tokens > 0, "min_new_tokens"),
+            (!self.forced_eos_token_id.is_empty(), "forced_eos_token_id"),
+            (!self.suppress_tokens.is_empty(), "suppress_tokens"),
+            (!self.begin_suppress_tokens.is_empty(), "begin_suppress_tokens"),
+        ];
+        rules.into_iter().filter(|(is_set, _)| *is_set).map(|(_, name)| name).collect()
+    }
+
     /// Samples the next token; returns `None` if the rules exclude all tokens.
     pub(super) fn draw(&self, sampling: &Sampling, logits: &mut [f32], place: Place<'_>, key: Key) -> Option<u32> {
         self.reward(logits, &place.ids[..place.prompt]);

@@ -226,9 +226,9 @@ pub(super) fn draw<B: Backend, M: CausalLm<B>>(
     let drawn = options.rules.draw(&options.sampling, logits, place, key);
     drawn.ok_or_else(|| ModelError::Config {
         reason: format!(
-            "the rules of the generation, from generation_config.json, leave no token after {} tokens: loosen {}",
+            "the rules of generation_config.json exclude every token after {} tokens: loosen one of {}",
             seen.len(),
-            "suppress_tokens, bad_words_ids or no_repeat_ngram_size"
+            options.rules.excluding().join(", ")
         ),
     })
 }

@@ -169,6 +169,12 @@ fn rules_that_leave_no_token_are_an_error() {
     let options = GenerateOptions { rules, ..GenerateOptions::default() };
     let error = generate(&model, &[vec![1]], &options, |_, _| true).unwrap_err().to_string();
     assert!(error.contains("suppress_tokens"), "{error}");
+
+    // The last token is to be one that must not be the first: each rule is named.
+    let rules = TokenRules { forced_eos_token_id: vec![2], begin_suppress_tokens: vec![2, 7], ..TokenRules::default() };
+    let options = GenerateOptions { rules, max_new_tokens: 1, ..GenerateOptions::default() };
+    let error = generate(&model, &[vec![1]], &options, |_, _| true).unwrap_err().to_string();
+    assert!(error.contains("loosen one of forced_eos_token_id, begin_suppress_tokens"), "{error}");
 }
 
 /// Models of different sizes have embeddings padded to different numbers of rows.
