@@ -1,6 +1,6 @@
 //! The options of every run.
 
-use std::fmt::Display;
+use std::{fmt::Display, str::FromStr};
 
 use grove::train::KeepModel;
 
@@ -45,7 +45,7 @@ pub struct RunArgs {
 impl RunArgs {
     /// The directory of `--output`, for this program alone until it ends; or none, where nothing is kept.
     pub fn directory(&self) -> Result<RunDirectory, Exit> {
-        RunDirectory::open_on(&ranks(), self.output.clone(), self.resumes(), self.training.keep_checkpoints)
+        RunDirectory::open_on(&ranks(), self.output.clone(), self.resumes(), self.training.keep_checkpoints())
             .map_err(|error| failure(format!("--output: {error}")))
     }
 
@@ -122,13 +122,10 @@ pub struct TrainingArgs {
     #[arg(long, default_value_t = 200, value_name = "N", help_heading = "Training")]
     pub checkpoint_every: u64,
 
-    /// Number of checkpoints to keep
-    #[arg(long, default_value_t = 2, value_name = "N", help_heading = "Training")]
-    pub keep_checkpoints: usize,
-
-    /// Model to save: last, or best: and a metric of the evaluation, such as best:loss, best:accuracy or best:macro_f1
-    #[arg(long, default_value_t, value_name = "MODEL", help_heading = "Training")]
-    pub keep: KeepModel,
+    /// Model to save: last, or best: and a metric of the evaluation, such as best:loss (the default), best:accuracy or
+    /// best:macro_f1. Or the number of checkpoints to keep [default: 2]. It can be given twice
+    #[arg(long, value_name = "MODEL|N", help_heading = "Training")]
+    pub keep: Vec<Keep>,
 
     /// Steps between records in the logs
     #[arg(long, default_value_t = 10, value_name = "N", help_heading = "Training")]
@@ -137,6 +134,26 @@ pub struct TrainingArgs {
     /// Type in which the trained model is written
     #[arg(long, value_enum, default_value_t = Dtype::F32, value_name = "TYPE", help_heading = "Training")]
     pub save_dtype: Dtype,
+}
+
+/// A value of `--keep`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// The model to save.
+    Model(KeepModel),
+    /// Number of checkpoints.
+    Checkpoints(usize),
+}
+
+impl FromStr for Keep {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(count) => Ok(Self::Checkpoints(count)),
+            Err(_) => Ok(Self::Model(text.parse()?)),
+        }
+    }
 }
 
 /// Decay of the learning rate.
@@ -167,7 +184,7 @@ impl TrainingArgs {
             ("accumulate", self.accumulate),
             ("log-every", self.log_every as usize),
             ("checkpoint-every", self.checkpoint_every as usize),
-            ("keep-checkpoints", self.keep_checkpoints),
+            ("keep", self.keep_checkpoints()),
             ("steps", self.steps.unwrap_or(1) as usize),
             ("evaluate-every", self.evaluate_every.unwrap_or(1) as usize),
             ("patience", self.patience.unwrap_or(1) as usize),
@@ -177,13 +194,32 @@ impl TrainingArgs {
         not_negative([("weight-decay", decay), ("clip", self.clip), ("final-learning-rate", last)])
     }
 
+    /// The model to save.
+    pub fn keep_model(&self) -> KeepModel {
+        let models = self.keep.iter().filter_map(|keep| match keep {
+            Keep::Model(model) => Some(*model),
+            Keep::Checkpoints(_) => None,
+        });
+        models.last().unwrap_or_default()
+    }
+
+    /// Number of checkpoints to keep.
+    pub fn keep_checkpoints(&self) -> usize {
+        let counts = self.keep.iter().filter_map(|keep| match keep {
+            Keep::Model(_) => None,
+            Keep::Checkpoints(count) => Some(*count),
+        });
+        counts.last().unwrap_or(2)
+    }
+
     /// Checks that `--keep` names a metric of the command's evaluation.
     pub fn check_keep(&self, metrics: &[&str]) -> Result<(), Exit> {
-        match self.keep == KeepModel::Last || metrics.contains(&self.keep.metric()) {
+        let keep = self.keep_model();
+        match keep == KeepModel::Last || metrics.contains(&keep.metric()) {
             true => Ok(()),
             false => {
                 let choices: Vec<String> = metrics.iter().map(|metric| format!("best:{metric}")).collect();
-                Err(usage(format!("--keep is {}; here it is last, or one of {}", self.keep, choices.join(", "))))
+                Err(usage(format!("--keep is {keep}; here it is last, or one of {}", choices.join(", "))))
             }
         }
     }
@@ -197,7 +233,7 @@ impl TrainingArgs {
         if self.patience.is_some() {
             return Err(usage(format!("--patience needs an evaluation, and --{name} is 0")));
         }
-        match self.keep {
+        match self.keep_model() {
             KeepModel::Last | KeepModel::Lowest("loss") => Ok(()),
             keep => Err(usage(format!("--keep {keep} needs an evaluation, and --{name} is 0"))),
         }
