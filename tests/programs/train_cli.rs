@@ -452,7 +452,7 @@ fn wrong_usage_has_status_two() {
         ("--checkpoint-every", "0"),
         ("--evaluate-every", "0"),
         ("--patience", "0"),
-        ("--keep-checkpoints", "0"),
+        ("--keep", "0"),
         ("--batch-size", "many"),
         ("--batch-size", "-4"),
         ("--n-layer", "0"),
