@@ -109,7 +109,7 @@ impl Options {
         };
         let args = &self.images;
         if args.evaluate {
-            return args.evaluation(&args.path()).run::<B, M>(&files, preprocessor, device);
+            return args.evaluation()?.run::<B, M>(&files, preprocessor, device);
         }
         // While training, the model itself stays in f32.
         let (model, _) = files.load::<B, M>(device, None)?;

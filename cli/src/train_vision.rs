@@ -152,7 +152,7 @@ impl Options {
         let path = resolve(self.model.as_deref(), "mnist-resnet", &FilePatterns::model())?;
         let files = with_adapter(&path, None)?;
         let preprocessor = |model: &M| preprocessor_of(None, files.path(), model.channels());
-        self.images.evaluation(&self.images.path()).run::<B, M>(&files, preprocessor, device)
+        self.images.evaluation()?.run::<B, M>(&files, preprocessor, device)
     }
 
     /// Preprocessing of the images: grey ones as MNIST's, others as ImageNet's.

@@ -9,7 +9,7 @@ use grove::images::Preprocessor;
 use crate::prelude::*;
 pub use classify::{ClassifyArgs, NamedImage, SizeArgs, classify};
 pub use options::ImageArgs;
-pub use train::{ImageEvaluation, Split, VisionJob, output_size, train};
+pub use train::{EvaluationImages, ImageEvaluation, Split, VisionJob, output_size, train};
 
 /// Preprocessing of the images of the model at a path: by `--preprocess`, a name or a file; else by the files beside the
 /// model; else as torchvision does it. `channels` is the number of channels that the model takes.

@@ -2,7 +2,7 @@
 
 use grove::images::augment::{Mix, Recipe, TrainTransform};
 
-use super::{ImageEvaluation, SizeArgs};
+use super::{EvaluationImages, ImageEvaluation, SizeArgs, Split};
 use crate::prelude::*;
 
 /// Data, run and hyperparameters.
@@ -23,12 +23,13 @@ pub struct ImageArgs {
     #[arg(long, value_name = "PATH")]
     pub held_out: Option<PathBuf>,
 
-    /// Fraction of each class that is held out, where no other data is; with 0 there is no evaluation
-    #[arg(long, default_value_t = 0.1, value_name = "FRACTION", conflicts_with = "held_out")]
-    pub val_fraction: f64,
+    /// Fraction of each class that is held out if no other data is; with 0 there is no evaluation [default: 0.1]
+    #[arg(long, value_name = "FRACTION", conflicts_with = "held_out")]
+    pub val_fraction: Option<f64>,
 
-    /// Do not train: print how well --model classifies all images of --data, or its evaluation part if it has one
-    #[arg(long, requires = "model", conflicts_with_all = ["output", "held_out", "val_fraction", "steps", "epochs", "jit"])]
+    /// Do not train: print how well --model classifies all images of --data, or its evaluation part if it has one; with
+    /// --held-out or --val-fraction those that are held out
+    #[arg(long, requires = "model", conflicts_with_all = ["output", "steps", "epochs", "jit"])]
     pub evaluate: bool,
 
     /// Limits of image sizes.
@@ -77,7 +78,7 @@ impl ImageArgs {
         let training = &self.run.training;
         training.check_keep(&["loss", "accuracy", "macro_f1", "top5"])?;
         // The data may have an evaluation part of its own.
-        fraction([("val-fraction", self.val_fraction)])
+        fraction([("val-fraction", self.val_fraction())])
     }
 
     /// Path of the images: that of `--data`, or the digits that ship with grove.
@@ -85,10 +86,22 @@ impl ImageArgs {
         self.data.clone().unwrap_or_else(|| shipped("digits"))
     }
 
-    /// What `--evaluate` asks for.
-    pub fn evaluation<'a>(&'a self, data: &'a Path) -> ImageEvaluation<'a> {
+    /// Fraction of each class that is held out.
+    pub fn val_fraction(&self) -> f64 {
+        self.val_fraction.unwrap_or(0.1)
+    }
+
+    /// The evaluation of `--evaluate`.
+    pub fn evaluation(&self) -> Result<ImageEvaluation<'_>, Exit> {
+        let images = match self.held_out.is_some() || self.val_fraction.is_some() {
+            true => {
+                let split = Split::open(self)?;
+                EvaluationImages { images: split.held_out.unwrap_or(split.training), part_of: None }
+            }
+            false => EvaluationImages::open(&self.path())?,
+        };
         let (batch_size, dtype, json) = (self.run.training.batch_size, self.run.device.dtype, self.run.json);
-        ImageEvaluation { data, sizes: &self.sizes, batch_size, dtype, json }
+        Ok(ImageEvaluation { images, sizes: &self.sizes, batch_size, dtype, json })
     }
 
     /// Augmentation among the settings of a run.

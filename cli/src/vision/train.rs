@@ -44,11 +44,11 @@ impl Split {
             Some(path) => Some(open(path)?.0),
             None => found,
         };
-        if held_out.is_some() || args.val_fraction == 0.0 {
+        if held_out.is_some() || args.val_fraction() == 0.0 {
             let held_out = held_out.map(|held_out| held_out.relabelled(&training.labels)).transpose()?;
             return Ok(Self { training, held_out });
         }
-        let option = ("val-fraction", args.val_fraction);
+        let option = ("val-fraction", args.val_fraction());
         let examples = training.examples.clone();
         let (rest, held) = hold_out(examples, |example| example.class, option, args.run.seed, ("images", &[path]))?;
         let part = |examples| LabelledImages { examples, ..training.clone() };
@@ -184,10 +184,29 @@ fn of_model(images: LabelledImages, labels: &[String]) -> Result<LabelledImages,
     )))
 }
 
+/// Images of an evaluation.
+pub struct EvaluationImages {
+    /// The images.
+    pub images: LabelledImages,
+    /// Path of the data set of which the images are the evaluation part, if they are one.
+    pub part_of: Option<PathBuf>,
+}
+
+impl EvaluationImages {
+    /// Opens the evaluation part of a data set, or all of its images if it has no such part.
+    pub fn open(path: &Path) -> Result<Self, Exit> {
+        let (all, part) = open_labelled(path, |warning| tell(format_args!("{warning}")))?;
+        Ok(match part {
+            Some(images) => Self { images, part_of: Some(path.into()) },
+            None => Self { images: all, part_of: None },
+        })
+    }
+}
+
 /// An evaluation of an image classifier.
 pub struct ImageEvaluation<'a> {
-    /// Path of the labelled images.
-    pub data: &'a Path,
+    /// Labelled images.
+    pub images: EvaluationImages,
     /// Limits of image sizes.
     pub sizes: &'a SizeArgs,
     /// Images of a batch.
@@ -199,23 +218,20 @@ pub struct ImageEvaluation<'a> {
 }
 
 impl ImageEvaluation<'_> {
-    /// Prints how well a model classifies the evaluation part of the data, or all of it if it has no such part. Classes go by
-    /// their names.
+    /// Prints how well a model classifies the images. Classes go by their names.
     pub fn run<B: Backend, M: ImageClassifier<B>>(
-        &self,
+        self,
         files: &ModelFiles,
         preprocessor: impl FnOnce(&M) -> Result<Preprocessor, Exit>,
         device: &B::Device,
     ) -> Result<Ended, Exit> {
         let (model, _) = files.load::<B, M>(device, Some(self.dtype.into()))?;
         let preprocessor = preprocessor(&model)?;
-        let (all, part) = open_labelled(self.data, |warning| tell(format_args!("{warning}")))?;
-        let has_part = part.is_some();
-        let data = of_model(part.unwrap_or(all), model.labels())?;
+        let data = of_model(self.images.images, model.labels())?;
         let size = output_size(&preprocessor, &model, self.sizes, self.batch_size.min(data.examples.len()))?;
-        if has_part {
-            let (count, place) = (counted(data.examples.len(), "image"), self.data.display());
-            tell(format_args!("evaluating the {count} of the evaluation part of {place}"));
+        if let Some(place) = &self.images.part_of {
+            let count = counted(data.examples.len(), "image");
+            tell(format_args!("evaluating the {count} of the evaluation part of {}", place.display()));
         }
         tell_unheld(model.labels(), data.examples.iter().map(|example| example.class));
         let images = ImageBatches::new(data, self.batch_size, preprocessor, size)?;
