@@ -18,7 +18,7 @@ use crate::{
     prelude::*,
     rnn,
     train_bert::print_masked_evaluation,
-    vision::{ImageEvaluation, SizeArgs, preprocessor_of},
+    vision::{EvaluationImages, ImageEvaluation, SizeArgs, preprocessor_of},
 };
 
 /// Prints the loss and the perplexity of a language model on text; of a BERT, the loss on masked words.
@@ -262,7 +262,8 @@ impl Images {
         let files = with_adapter(path, self.adapter.as_deref())?;
         let preprocessor = |model: &M| preprocessor_of(self.preprocess.as_deref(), files.path(), model.channels());
         let (batch_size, dtype, json) = (self.batch_size, self.device.dtype, self.json);
-        ImageEvaluation { data: &self.data, sizes: &self.sizes, batch_size, dtype, json }.run::<B, M>(
+        let images = EvaluationImages::open(&self.data)?;
+        ImageEvaluation { images, sizes: &self.sizes, batch_size, dtype, json }.run::<B, M>(
             &files,
             preprocessor,
             device,
