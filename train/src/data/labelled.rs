@@ -250,7 +250,10 @@ fn table(bytes: &[u8], file: &Arc<PathBuf>, delimiter: u8, wanted: &Wanted<'_>) 
     let column = |name: &String| -> Result<usize, DataError> {
         let number = || name.parse::<usize>().ok().filter(|number| *number > 0).map(|number| number - 1);
         names.iter().position(|known| known == name).or_else(number).ok_or_else(|| {
-            let known = if columns.header { names.join(", ") } else { "no names, for there is no header".into() };
+            let known = match columns.header {
+                true => format!("{} (if these are not names, the file has no header)", names.join(", ")),
+                false => "no names, for there is no header".into(),
+            };
             let problem = format!("{}: there is no column '{name}'; the file has: {known}", file.display());
             no_column(problem, &names, delimiter)
         })
