@@ -67,7 +67,7 @@ pub struct Options {
     #[arg(long, value_name = "CHARACTER", default_value_t = ',', help_heading = "Data")]
     pub label_separator: char,
 
-    /// Labels, in the order of the classes [default: the labels in the data, sorted]
+    /// Labels, in the order of the classes [default: the model's if it has all labels of the data, else those, sorted]
     #[arg(long, value_delimiter = ',', value_name = "NAMES", help_heading = "Data")]
     pub labels: Vec<String>,
 

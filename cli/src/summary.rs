@@ -13,13 +13,13 @@ use crate::{kind::task_of_head, prelude::*};
 #[command(after_help = "Examples:
   grove summary run/model
   grove summary gpt2-xl
-  grove summary meta-llama/Llama-3.1-8B --tokens 8192")]
+  grove summary meta-llama/Llama-3.1-8B")]
 pub struct Options {
     /// Directory, weights file, hub id, or name of a published size, such as gpt2-xl or vit-base-patch16
     #[arg(value_name = "MODEL")]
     pub model: String,
 
-    /// Context length, in tokens, for the memory of the key-value cache [default: 128]
+    /// Sequence length, in tokens, for the memory of the cache, if the model has no context limit [default: 128]
     #[arg(long, value_name = "N", default_value_t = 128, hide_default_value = true)]
     pub tokens: usize,
 
