@@ -1,4 +1,4 @@
-//! `grove classify texts`: classes of texts, by a BERT or a recurrent classifier.
+//! `grove classify texts`: text classification with a BERT or a recurrent classifier.
 
 use grove::{
     models::{
@@ -22,13 +22,13 @@ use crate::{
 
 /// Classifies texts, or pairs of texts, with BERT or a recurrent classifier.
 ///
-/// Texts come from the command line, from --file or standard input, one a line, or from a column of --data.
+/// Texts come from the command line, from --file or standard input (one per line), or from a column of --data.
 #[derive(Parser, Debug)]
 #[command(
-    mut_arg("texts", |arg| arg.help("Texts to classify; a tab divides a pair").conflicts_with_all(["data", "output"])),
-    mut_arg("file", |arg| arg.help("File with a text on each line").conflicts_with_all(["data", "output"])),
+    mut_arg("texts", |arg| arg.help("Texts to classify; a tab separates a pair").conflicts_with_all(["data", "output"])),
+    mut_arg("file", |arg| arg.help("File with one text per line").conflicts_with_all(["data", "output"])),
     mut_arg("max_length", |arg| {
-        arg.help("Largest number of tokens of a text; longer ones are cut [default: the model's; 512 of a recurrent one]")
+        arg.help("Maximum length of a text in tokens; longer texts are cut [default: the model's; 512 for a recurrent one]")
     }),
     mut_arg("model", |arg| {
         arg.required(true).help("Directory, weights file, or hub id of a classifier, such as run/model")
@@ -58,7 +58,7 @@ pub struct ClassifyTexts {
     #[command(flatten)]
     pub columns: ColumnArgs,
 
-    /// Write the table to this CSV file, with the columns prediction and score
+    /// Write the table to this CSV file, with added columns prediction and score
     #[arg(long, value_name = "FILE.csv", requires = "data", help_heading = "Data")]
     pub output: Option<PathBuf>,
 }
@@ -68,7 +68,7 @@ impl Command for ClassifyTexts {
         self.input.check(&self.task())
     }
 
-    /// Classifies texts with the kind of model that the weights are of.
+    /// Classifies texts with the model family of the weights.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let path = resolve(self.input.model.as_deref(), "bert-austen", &FilePatterns::model())?;
         let kind = ModelKind::of(&path)?;
@@ -90,9 +90,9 @@ impl Command for ClassifyTexts {
 /// Texts, or pairs of texts, to classify.
 struct Input {
     texts: Vec<(String, Option<String>)>,
-    /// Place of each text, such as a line of a file.
+    /// Location of each text, such as a line of a file.
     places: Vec<String>,
-    /// The file that they are from.
+    /// Table of the texts, if they come from `--data`.
     table: Option<TextTable>,
 }
 
@@ -102,7 +102,7 @@ impl Input {
         Self { texts, places: table.texts.iter().map(|text| text.place.to_string()).collect(), table: Some(table) }
     }
 
-    /// Texts with their places. A tab divides a pair.
+    /// Splits texts at tabs into pairs. Each line comes with its location.
     fn of_lines(lines: Vec<(String, String)>) -> Self {
         let pair = |text: String| match text.split_once('\t') {
             Some((first, second)) => (first.to_owned(), Some(second.to_owned())),
@@ -112,7 +112,7 @@ impl Input {
         Self { texts: texts.into_iter().map(pair).collect(), places, table: None }
     }
 
-    /// An error in one of the texts, with its place.
+    /// Converts an error. An error in one of the texts gets the location of the text.
     fn failed(&self, error: ModelError) -> Exit {
         match &error {
             ModelError::InText { number, error: inner } => match self.places.get(number.saturating_sub(1)) {
@@ -139,7 +139,7 @@ impl ClassifyTexts {
         }
     }
 
-    /// The labels of each text, the most probable first.
+    /// Returns the labels of each text, the most probable first.
     fn bert<B: Backend>(&self, input: &Input, bar: &ProgressBar, device: &B::Device) -> Result<Vec<Vec<Label>>, Exit> {
         let Encoder { path, config, tokenizer } = Encoder::open(self.input.model.as_deref())?;
         let files = with_adapter(&path, self.input.adapter.as_deref())?;
@@ -189,7 +189,7 @@ impl ClassifyTexts {
         Ok(all)
     }
 
-    /// Prints the labels, or writes the table with a prediction for each row.
+    /// Prints the labels, or writes the table with the prediction of each row.
     fn report(&self, input: &Input, labels: &[Vec<Label>]) -> Result<Ended, Exit> {
         let shown = self.top_k.unwrap_or(usize::MAX);
         let first = |labels: &[Label]| labels[..labels.len().min(shown)].to_vec();
@@ -211,7 +211,7 @@ impl ClassifyTexts {
     }
 }
 
-/// Writes the rows of a table with the most probable label of each and its score.
+/// Writes the rows of a table, each with its most probable label and the score.
 fn write_predictions(file: &Path, table: &TextTable, labels: &[Vec<Label>]) -> Result<(), Exit> {
     let width = table.cells.iter().map(Vec::len).max().unwrap_or(0);
     let names = match table.names.is_empty() {

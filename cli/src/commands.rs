@@ -1,4 +1,4 @@
-//! The program `grove`: its commands and what they run.
+//! The commands of the program `grove`.
 
 use clap::Subcommand;
 use clap_complete::Shell;
@@ -34,18 +34,18 @@ pub struct Grove {
 /// A command of the program `grove`.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// One that computes on a device.
+    /// A command that computes on a device.
     #[command(flatten)]
     Task(Task),
     /// Measure the speed of operations and models, beside PyTorch, JAX and candle
     Bench(Box<grove_bench::Options>),
-    /// Compare the results of a device with those of the CPU: operations, gradients, models, training steps
+    /// Compare a device's results with the CPU's: operations, gradients, models, training steps
     Parity(Box<grove_bench::parity::Options>),
-    /// List the devices of each backend, and why one has none
+    /// List the devices of each backend, or the reason why it has none
     Devices(devices::Options),
-    /// Make a new project that depends on grove, with a program that trains a tiny model
+    /// Create a project that depends on grove and trains a tiny model
     New(new::Options),
-    /// Print a script that completes this program's commands and options in a shell
+    /// Print the completion script of a shell
     Completions {
         /// The shell
         shell: Shell,
@@ -55,12 +55,12 @@ pub enum Command {
 /// A command that computes on a device.
 #[derive(Subcommand, Debug)]
 pub enum Task {
-    /// Continue a text with GPT-2, GPT-Neo, a model of LLaMA's architecture or a recurrent one
+    /// Continue a text with GPT-2, GPT-Neo, a LLaMA-architecture model or a recurrent model
     #[command(mut_arg("dtype", |arg| arg.default_value("auto")), after_help = "Examples:
   grove generate \"The old apple tree\"
   grove generate --model openai-community/gpt2 --max-new-tokens 50 --temperature 0 \"Once upon a time\"")]
     Generate(Box<DecoderArgs>),
-    /// Talk with a model of LLaMA's architecture
+    /// Chat with a LLaMA-architecture model
     #[command(
         mut_arg("dtype", |arg| arg.default_value("auto")),
         mut_arg("chat", |arg| arg.hide(true)),
@@ -81,39 +81,39 @@ pub enum Task {
         /// Model, prompt and settings.
         #[command(flatten)]
         decoder: Box<DecoderArgs>,
-        /// The conversation.
+        /// Options of the conversation.
         #[command(flatten)]
         chat: ChatArgs,
     },
-    /// Print the table of a model's parameters, and the memory they need
+    /// Print the parameter table of a model and the memory it needs
     Summary(summary::Options),
     /// Fill in masked words, with BERT
     Fill(Box<bert::Fill>),
     /// Embed texts as vectors, with BERT
     Embed(Box<bert::Embed>),
-    /// Rank texts by the similarity of their meaning to a query, with BERT
+    /// Rank texts by semantic similarity to a query, with BERT
     Search(Box<bert::Search>),
     /// Label the words of texts, such as names, with BERT
     Tag(Box<bert::Tag>),
-    /// Answer a question from texts, with BERT
+    /// Answer a question from given texts, with BERT
     Answer(Box<bert::Answer>),
     /// Classify images or texts
     #[command(subcommand)]
     Classify(Classify),
-    /// Train a model from scratch, or go on with one
+    /// Train a model from scratch, or continue training one
     #[command(subcommand)]
     Train(Train),
     /// Train a classifier on top of a pretrained model
     #[command(subcommand)]
     Finetune(Finetune),
-    /// Print how good a model is on data
+    /// Evaluate a model on data
     #[command(subcommand)]
     Evaluate(Evaluate),
-    /// Convert a checkpoint to a directory of safetensors
+    /// Convert a checkpoint to safetensors
     Convert(convert::Options),
 }
 
-/// The data that is classified.
+/// Kind of data to classify.
 #[derive(Subcommand, Debug)]
 pub enum Classify {
     /// Images, with a ResNet, a ViT or a DINOv2
@@ -137,7 +137,7 @@ pub struct ImageCommand {
     pub classify: ClassifyArgs,
 }
 
-/// A language model that is trained.
+/// Language model to train.
 #[derive(Subcommand, Debug)]
 pub enum Language {
     /// GPT-2, on text
@@ -155,14 +155,14 @@ pub enum Language {
   grove train rnn --data books/ --output run
   grove train rnn --data books/ --output run --cell gru --hidden 512 --vocab-size 2048")]
     Rnn(Box<LmOptions>),
-    /// BERT, on text with masked words
+    /// BERT, as a masked language model on text
     #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
   grove train bert --data books/ --output run --layers 4 --hidden 256
   grove train bert --model google-bert/bert-base-uncased --data notes.txt --output run")]
     Bert(Box<train_bert::Options>),
 }
 
-/// The model that is trained.
+/// Model to train.
 #[derive(Subcommand, Debug)]
 pub enum Train {
     /// Language models.
@@ -184,7 +184,7 @@ pub enum Train {
     Images(Box<train_vision::Options>),
 }
 
-/// The classifier that is fine-tuned.
+/// Classifier to fine-tune.
 #[derive(Subcommand, Debug)]
 pub enum Finetune {
     /// BERT, on labelled texts
@@ -199,7 +199,7 @@ pub enum Finetune {
     Images(Box<finetune_vision::Options>),
 }
 
-/// The data on which a model is evaluated.
+/// Kind of model to evaluate.
 #[derive(Subcommand, Debug)]
 pub enum Evaluate {
     /// Loss and perplexity of a language model on text
@@ -210,7 +210,7 @@ pub enum Evaluate {
     Images(Box<evaluate::Images>),
 }
 
-/// The arguments of the program, with the option that `grove chat` stands for.
+/// Returns the arguments of the program. `grove chat` gets the option `--chat`.
 pub fn arguments(given: impl IntoIterator<Item = String>) -> Vec<String> {
     let mut given: Vec<String> = given.into_iter().collect();
     if given.get(1).is_some_and(|word| word == "chat") {
@@ -219,7 +219,7 @@ pub fn arguments(given: impl IntoIterator<Item = String>) -> Vec<String> {
     given
 }
 
-/// Evaluates an expression for the options of whichever command was given.
+/// Evaluates an expression for the options of the command that was given.
 macro_rules! each {
     ($task:expr, $options:ident => $result:expr) => {
         match $task {
@@ -270,7 +270,7 @@ impl program::Command for DecoderArgs {
         self.device.spec()
     }
 
-    /// Continues a text, or prints a summary, with the model's family.
+    /// Continues a text or prints a summary, for the family of the model.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let name = self.model.as_deref().unwrap_or_default();
         let elsewhere = !name.is_empty() && !Path::new(name).exists();
@@ -296,7 +296,7 @@ impl program::Command for ImageCommand {
         self.classify.device.spec()
     }
 
-    /// Classifies images with the kind of model that the weights are of.
+    /// Classifies images with the model family of the weights.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let path = resolve(self.model.as_deref(), "mnist-resnet", &FilePatterns::model())?;
         match ModelKind::of(&path)? {

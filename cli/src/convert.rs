@@ -1,4 +1,4 @@
-//! Conversion of checkpoints to transformers' names and safetensors.
+//! Conversion of checkpoints to safetensors with transformers' names.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use grove::{
@@ -12,10 +12,10 @@ use crate::{prelude::*, program::is_free};
 
 /// Converts a checkpoint to a directory that transformers and grove load, or any tensors to one safetensors file.
 ///
-/// It reads whatever grove reads: safetensors, sharded or not, PyTorch's .bin, .pt and .pth, GGUF; with the names of
-/// transformers, timm, torchvision or Meta. It writes config.json, safetensors under transformers' names, and the files of the
-/// tokenizer, the chat template, the generation or the preprocessing. An architecture that transformers does not have keeps the
-/// names that it came with. If the target ends in .safetensors, the tensors keep their names, whatever model they are of.
+/// Reads safetensors (sharded or not), PyTorch's .bin, .pt and .pth, and GGUF, with the parameter names of transformers, timm,
+/// torchvision or Meta. Writes config.json, safetensors with transformers' names, and the model's files for tokenizer, chat
+/// template, generation and preprocessing. An architecture that transformers does not have keeps its original names. If the
+/// target ends in .safetensors, tensors of any model are converted and keep their names.
 #[derive(Parser, Debug)]
 #[command(
     name = "convert",
@@ -27,22 +27,22 @@ pub struct Options {
     /// Directory, weights file, or hub id of the checkpoint
     source: String,
 
-    /// Directory to write, which is created, or a file that ends in .safetensors
+    /// Directory to create, or a file that ends in .safetensors
     target: PathBuf,
 
-    /// Adapter of peft (LoRA) that is merged into the weights: directory or hub id
+    /// LoRA adapter (peft) to merge into the weights: directory or hub id
     #[arg(long, value_name = "DIR|ID")]
     adapter: Option<String>,
 
-    /// Type of the weights [default: that of the checkpoint; of quantized blocks f16]
+    /// Type of the weights [default: that of the checkpoint; f16 for quantized weights]
     #[arg(long, value_name = "TYPE", value_parser = dtypes())]
     dtype: Option<Dtype>,
 
-    /// Largest size of a file, such as 5GB or 500MB; larger models get several, with an index [default: one file]
+    /// Maximum size of a file, such as 5GB or 500MB; larger models are split into shards with an index [default: one file]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     max_shard_size: Option<usize>,
 
-    /// Write to a directory that has files already, and replace those of the same names
+    /// Write to a directory that is not empty, or over an existing file; files of the same names are replaced
     #[arg(long)]
     overwrite: bool,
 
@@ -51,19 +51,19 @@ pub struct Options {
     json: bool,
 }
 
-/// For clap: a type of weights in a file.
+/// Parses the type of the weights in a file, for clap.
 fn dtypes() -> impl TypedValueParser<Value = Dtype> {
     PossibleValuesParser::new(["f32", "f16", "bf16"]).try_map(|name| Dtype::from_str(&name, false))
 }
 
-/// For clap: a size as people say it.
+/// Parses a size in bytes, with a unit such as GB or GiB, for clap.
 fn bytes(text: &str) -> Result<usize, String> {
     parse_size(text).ok_or_else(|| "give a number of bytes, such as 5GB, 500MB or 2GiB".into())
 }
 
 impl Command for Options {
     fn check(&self) -> Result<DeviceSpec, Exit> {
-        // Nothing is computed but types.
+        // The conversion only changes names and types, for which the default device is enough.
         Ok(DeviceSpec::default())
     }
 
@@ -82,7 +82,7 @@ impl Command for Options {
         if target.is_some() && target == source {
             return Err(failure(format!("{} is the checkpoint itself: name another directory", self.target.display())));
         }
-        // Read before anything is written, since it may be broken.
+        // Read before anything is written, because the file may be broken.
         let preprocessor = match ModelKind::of(model_files.path())? {
             ModelKind::ResNet | ModelKind::Vit => Preprocessor::beside(directory)?,
             _ => None,
@@ -98,7 +98,7 @@ impl Command for Options {
 }
 
 impl Options {
-    /// Converts tensors to one file, under their names.
+    /// Converts tensors to one file, without renaming them.
     fn convert_tensors(&self) -> Result<Ended, Exit> {
         let target = self.target.display();
         if self.adapter.is_some() || self.max_shard_size.is_some() {

@@ -1,4 +1,4 @@
-//! `grove devices`: the devices of each backend, or why there is none.
+//! `grove devices`: the devices of each backend, or the reason why it has none.
 
 use clap::Args;
 use grove::{
@@ -13,12 +13,12 @@ use crate::{Exit, program::report, quiet_plugins};
 #[derive(Args, Debug)]
 #[command(about = None)]
 pub struct Options {
-    /// Print one JSON object instead
+    /// Print one JSON object
     #[arg(long)]
     pub json: bool,
 }
 
-/// A device of a backend, or the reason for which it has none.
+/// A device of a backend, or the reason why the backend has none.
 struct Line {
     backend: BackendName,
     found: Result<String, String>,
@@ -48,7 +48,7 @@ pub fn list(options: &Options) -> Result<Ended, Exit> {
     report(options.json, &json!({ "devices": object }), text.collect::<String>().trim_end())
 }
 
-/// The reason why a backend is slower than it could be.
+/// Returns the reason why a backend is slower than possible, if there is one.
 fn note(backend: BackendName) -> Option<String> {
     #[cfg(feature = "cuda")]
     if backend == BackendName::Cuda {
@@ -74,7 +74,7 @@ fn of_backend(backend: BackendName) -> Vec<Line> {
         Err(error) if index == 0 => Some(Err(reason(error))),
         Err(_) => None,
     });
-    // After a reason there is nothing to count.
+    // If device 0 is missing, no further device is probed.
     let mut lines: Vec<Line> = Vec::new();
     for name in names {
         let missing = name.is_err();
@@ -86,7 +86,7 @@ fn of_backend(backend: BackendName) -> Vec<Line> {
     lines
 }
 
-/// The missing part, without the backend's name.
+/// Returns the message of an error without the backend's name.
 fn reason(error: DeviceError) -> String {
     match error {
         DeviceError::Unavailable { reason, .. } => reason,
@@ -97,7 +97,7 @@ fn reason(error: DeviceError) -> String {
 #[cfg(feature = "xla")]
 fn of_xla(backend: BackendName) -> Vec<Result<String, String>> {
     use grove::xla::{NamedValue, find, platform};
-    // Of `xla` alone the devices are those of the others.
+    // `xla` without a platform has the devices of the other XLA backends.
     let Some(platform) = platform(backend) else { return vec![] };
     let options = match backend {
         BackendName::XlaCpu => vec![("cpu_device_count".to_owned(), NamedValue::Int(1))],

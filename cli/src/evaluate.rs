@@ -1,4 +1,4 @@
-//! `grove evaluate`: how good a model is on data, whichever its family.
+//! `grove evaluate`: metrics of a model of any family on data.
 
 use grove::{
     models::{
@@ -21,7 +21,7 @@ use crate::{
     vision::{EvaluationImages, ImageEvaluation, SizeArgs, preprocessor_of},
 };
 
-/// Prints the loss and the perplexity of a language model on text; of a BERT, the loss on masked words.
+/// Prints the loss and perplexity of a language model on text, or the loss and accuracy of a BERT on masked tokens.
 #[derive(Parser, Debug)]
 #[command(
     mut_arg("dtype", |arg| arg.default_value("auto")),
@@ -38,19 +38,19 @@ pub struct Language {
     #[arg(long, value_name = "PATH", num_args = 1.., required = true)]
     pub data: Vec<PathBuf>,
 
-    /// Adapter of peft (LoRA) that is added to the model: directory or hub id
+    /// LoRA adapter (peft) to add to the model: directory or hub id
     #[arg(long, value_name = "DIR|ID")]
     pub adapter: Option<String>,
 
-    /// Directory of a tokenizer [default: the model's]
+    /// Directory of a tokenizer [default: the model's own]
     #[arg(long, value_name = "DIR")]
     pub tokenizer: Option<PathBuf>,
 
-    /// Tokens that the model sees at once [default: the model's context; 128 of a recurrent one]
+    /// Context length in tokens [default: the model's maximum; 128 for a recurrent model]
     #[arg(long, value_name = "N")]
     pub context: Option<usize>,
 
-    /// Rows of a batch
+    /// Sequences per batch
     #[arg(long, default_value_t = 16, value_name = "N")]
     pub batch_size: usize,
 
@@ -69,7 +69,7 @@ impl Command for Language {
         self.device.spec()
     }
 
-    /// Evaluates the kind of model that the weights are of.
+    /// Evaluates a model of the family of the weights.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let path = resolve_named(&self.model, &FilePatterns::model())?;
         match ModelKind::of(&path)? {
@@ -118,7 +118,7 @@ impl Language {
     }
 }
 
-/// Prints how well a classifier does on labelled texts: accuracy, F1 and a table of its classes.
+/// Prints the metrics of a classifier on labelled texts: accuracy, F1 and a table of the classes.
 #[derive(Parser, Debug)]
 #[command(
     mut_arg("data", |arg| arg.required(true)),
@@ -135,19 +135,20 @@ pub struct Texts {
     #[command(flatten)]
     pub labelled: LabelledArgs,
 
-    /// Character between the labels of a text, of a model for several
+    /// Separator of the labels of a text, for a multi-label model
     #[arg(long, value_name = "CHARACTER", default_value_t = ',', help_heading = "Data")]
     pub label_separator: char,
 
-    /// Adapter of peft (LoRA) that is added to the model: directory or hub id
+    /// LoRA adapter (peft) to add to the model: directory or hub id
     #[arg(long, value_name = "DIR|ID")]
     pub adapter: Option<String>,
 
-    /// Tokens of a text that are read; longer ones are cut [default: 128, or what the model has; 512 of a recurrent one]
+    /// Maximum length of a text in tokens; longer texts are truncated [default: 128, or the model's maximum if that is less;
+    /// 512 for a recurrent classifier]
     #[arg(long, value_name = "N")]
     pub max_length: Option<usize>,
 
-    /// Texts of a batch
+    /// Texts per batch
     #[arg(long, default_value_t = 32, value_name = "N")]
     pub batch_size: usize,
 
@@ -166,7 +167,7 @@ impl Command for Texts {
         self.device.spec()
     }
 
-    /// Evaluates the kind of classifier that the weights are of.
+    /// Evaluates a classifier of the family of the weights.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let path = resolve_named(&self.model, &FilePatterns::model())?;
         let dtype = Some(self.device.dtype.into());
@@ -199,7 +200,7 @@ impl Command for Texts {
     }
 }
 
-/// Prints how well a classifier does on labelled images: accuracy, F1 and a table of its classes.
+/// Prints the metrics of a classifier on labelled images: accuracy, F1 and a table of the classes.
 #[derive(Parser, Debug)]
 #[command(after_help = "Examples:
   grove evaluate images --model run/model --data flowers/test
@@ -209,12 +210,12 @@ pub struct Images {
     #[arg(long)]
     pub model: String,
 
-    /// Images: a folder with one folder for each class, MNIST's idx files, or CIFAR's binary files. All are measured, or
-    /// if the data set has an evaluation part (val, or the test files), that part
+    /// Images: a folder with one folder per class, MNIST's idx files, or CIFAR's binary files. If the data set has an
+    /// evaluation part (val, or the test files), only that part is used
     #[arg(long, value_name = "PATH")]
     pub data: PathBuf,
 
-    /// Adapter of peft (LoRA) that is added to the model: directory or hub id
+    /// LoRA adapter (peft) to add to the model: directory or hub id
     #[arg(long, value_name = "DIR|ID")]
     pub adapter: Option<String>,
 
@@ -227,7 +228,7 @@ pub struct Images {
     #[command(flatten)]
     pub sizes: SizeArgs,
 
-    /// Images of a batch
+    /// Images per batch
     #[arg(long, default_value_t = 32, value_name = "N")]
     pub batch_size: usize,
 
@@ -246,7 +247,7 @@ impl Command for Images {
         self.device.spec()
     }
 
-    /// Evaluates the kind of model that the weights are of.
+    /// Evaluates a model of the family of the weights.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let path = resolve_named(&self.model, &FilePatterns::model())?;
         match ModelKind::of(&path)? {

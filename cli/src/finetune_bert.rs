@@ -19,33 +19,33 @@ use crate::{
     training::{check_lora, with_new_parameters},
 };
 
-/// Tokens of a text where nothing else is given.
+/// Default maximum length of a text, in tokens.
 const MAX_LENGTH: usize = 128;
 
-/// Trains a BERT, RoBERTa or DistilBERT to classify texts, or pairs of texts.
+/// Fine-tunes a BERT, RoBERTa or DistilBERT to classify texts, or pairs of texts.
 ///
-/// Without arguments it fine-tunes the small model that ships with grove on sentences that ship too, to show what
-/// happens. The result is a directory that `--example bert -- --task classify` and transformers load. Ctrl-C ends a run
-/// after a checkpoint, and the same command with --resume goes on.
+/// Without arguments, fine-tunes the small model that ships with grove on sample sentences, as a demonstration. The
+/// result is a directory that `--example bert -- --task classify` and transformers load. Ctrl-C writes a checkpoint and
+/// stops; the same command with --resume continues.
 #[derive(Parser, Debug)]
 #[command(
     name = "finetune_bert",
     version,
     allow_negative_numbers = true,
-    mut_arg("epochs", |arg| arg.help("Passes over the data, parts of one too [default: 3]")),
-    mut_arg("batch_size", |arg| arg.default_value("32").help("Texts of a batch")),
+    mut_arg("epochs", |arg| arg.help("Number of passes over the data; may be a fraction [default: 3]")),
+    mut_arg("batch_size", |arg| arg.default_value("32").help("Texts per batch")),
     mut_arg("learning_rate", |arg| {
         let given = ArgPredicate::IsPresent;
         arg.default_value_ifs([("lora_rank", given.clone(), "1e-3"), ("model", given, "5e-5")])
             .default_value("1e-3")
             .hide_default_value(true)
-            .help("Highest learning rate [default: 5e-5; 1e-3 with --lora-rank, and for the small model that ships]")
+            .help("Peak learning rate [default: 5e-5; 1e-3 with --lora-rank or without --model]")
     }),
     mut_arg("schedule", |arg| arg.default_value("linear")),
     mut_arg("final_learning_rate", |arg| arg.default_value("0")),
     mut_arg("weight_decay", |arg| arg.default_value("0.01")),
     mut_arg("data", |arg| arg.help(
-        "Labelled texts: .csv, .tsv (without quotes) or .jsonl [default: sentences that ship with grove]"
+        "Labelled texts: .csv, .tsv (without quotes) or .jsonl [default: sample sentences that ship with grove]"
     )),
     mut_arg("beta2", |arg| arg.default_value("0.999")),
     mut_arg("checkpoint_every", |arg| arg.default_value("500")),
@@ -55,23 +55,23 @@ pub struct Options {
     #[command(flatten)]
     pub texts: SplitArgs,
 
-    /// Do not train: print how well the model classifies the data
+    /// Print the model's metrics on the data instead of training
     #[arg(long, requires_all = ["model", "data"], conflicts_with_all = ["output", "held_out", "val_fraction", "steps", "epochs", "jit"])]
     pub evaluate: bool,
 
-    /// Problem: one class a text, several labels a text, or a number a text (regression) [default: single_label_classification]
+    /// Problem type: one class, several labels, or a number per text [default: single_label_classification]
     #[arg(long, value_enum, value_name = "NAME", help_heading = "Data")]
     pub problem_type: Option<Problem>,
 
-    /// Character between the labels of a text, with multi_label_classification
+    /// Separator of the labels of a text, for multi_label_classification
     #[arg(long, value_name = "CHARACTER", default_value_t = ',', help_heading = "Data")]
     pub label_separator: char,
 
-    /// Labels in the order that they are to have [default: those that occur, sorted]
+    /// Labels, in the order of the classes [default: the model's if it has all labels of the data, else those, sorted]
     #[arg(long, value_delimiter = ',', value_name = "NAMES", help_heading = "Data")]
     pub labels: Vec<String>,
 
-    /// Tokens of a text that are read; the rest of a longer one is not [default: 128, or what the model has]
+    /// Maximum length of a text in tokens; longer texts are truncated [default: 128, or the model's maximum if that is less]
     #[arg(long, value_name = "N", help_heading = "Data")]
     pub max_length: Option<usize>,
 
@@ -79,23 +79,23 @@ pub struct Options {
     #[arg(long, help_heading = "Model")]
     pub model: Option<String>,
 
-    /// Adapter of peft (LoRA) that is merged into the model: directory or hub id
+    /// LoRA adapter (peft) to merge into the model before training: directory or hub id
     #[arg(long, value_name = "DIR|ID", help_heading = "Model")]
     pub adapter: Option<String>,
 
-    /// Parameters that are not trained, by path: "embeddings.**,encoder.layer.0.**". New ones, such as a new head, are trained
+    /// Parameters to freeze, as path patterns: "embeddings.**,encoder.layer.0.**". New parameters, as of a new head, are trained
     #[arg(long, value_delimiter = ',', value_name = "PATTERNS", help_heading = "Model")]
     pub freeze: Vec<String>,
 
-    /// Freeze the encoder and train adapters of this rank in it (LoRA), which end up in the weights
+    /// Freeze the encoder and train LoRA adapters of this rank, which are merged into the weights at the end
     #[arg(long, value_name = "RANK", help_heading = "Model")]
     pub lora_rank: Option<usize>,
 
-    /// Scale of the adapters: their product is multiplied by this over the rank [default: twice the rank]
+    /// LoRA alpha: adapters are scaled by ALPHA / RANK [default: twice the rank]
     #[arg(long, value_name = "ALPHA", requires = "lora_rank", help_heading = "Model")]
     pub lora_alpha: Option<f64>,
 
-    /// Linear maps that get an adapter
+    /// Linear layers that get a LoRA adapter, as path patterns
     #[arg(
         long,
         value_delimiter = ',',
@@ -105,7 +105,7 @@ pub struct Options {
     )]
     pub lora_targets: Vec<String>,
 
-    /// Factor from the learning rate of a layer to that of the layer below it, such as 0.9
+    /// Layer-wise learning-rate decay: factor for each layer below the head, such as 0.9; 1 disables it
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR", help_heading = "Training")]
     pub layer_decay: f64,
 
@@ -114,7 +114,7 @@ pub struct Options {
     pub run: RunArgs,
 }
 
-/// Problem type, by transformers' names.
+/// Problem type, with transformers' names.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 #[value(rename_all = "snake_case")]
 pub enum Problem {
@@ -122,7 +122,7 @@ pub enum Problem {
     SingleLabelClassification,
     /// Each text has any number of labels
     MultiLabelClassification,
-    /// Each text has a number
+    /// Each text has a number as its target
     Regression,
 }
 
@@ -162,7 +162,7 @@ impl Command for Options {
         }
     }
 
-    /// Trains a classifier, or evaluates it, as the options ask.
+    /// Trains the classifier, or evaluates it with `--evaluate`.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         if self.evaluate {
             return self.evaluate::<B>(device);
@@ -203,14 +203,14 @@ impl Options {
         self.problem_type.map_or(ProblemType::SingleLabel, ProblemType::from)
     }
 
-    /// Reads the training data; without files, sentences that ship with grove.
+    /// Reads the training data, by default the sentences that ship with grove.
     fn read(&self, problem: ProblemType) -> Result<Vec<LabelledText>, Exit> {
         let demonstration = [shipped("bert-austen/speech.csv")];
         let LabelledArgs { data, .. } = &self.texts.labelled;
         self.texts.labelled.read(if data.is_empty() { &demonstration } else { data }, problem)
     }
 
-    /// The labels of a model that is not resumed.
+    /// Returns the labels of a new run.
     fn new_labels(&self, texts: &[LabelledText], encoder: &Encoder) -> Result<Vec<String>, Exit> {
         let problem = self.problem();
         if problem == ProblemType::Regression {
@@ -222,7 +222,7 @@ impl Options {
         if problem == ProblemType::MultiLabel {
             return Ok(multi_labels(texts, self.label_separator)?);
         }
-        // A model that knows all of them keeps its own.
+        // A model that has all labels of the data keeps its own list and head.
         if have_labels(texts, &encoder.config.labels) {
             return Ok(encoder.config.labels.clone());
         }
@@ -238,15 +238,15 @@ impl Options {
         Ok(labels)
     }
 
-    /// The published encoder with a head for these labels, with the model's own weights for those that it knows, and with
-    /// adapters if they are asked for. Also patterns of the parameters that are new, which have random values.
+    /// Loads the pretrained encoder with a head for `labels`, which keeps the model's weights for the labels that it has, and with
+    /// LoRA adapters for `--lora-rank`. Also returns path patterns of the new parameters, whose values are random.
     fn prepare<B: Backend>(
         &self,
         encoder: &Encoder,
         labels: Vec<String>,
         device: &B::Device,
     ) -> Result<(Classifier<B>, Vec<String>), Exit> {
-        // No matrix has a higher rank than its smaller side; a mistyped one would ask for memory without end.
+        // The rank of a matrix is at most its smaller dimension. A mistyped rank would exhaust the memory.
         let width = encoder.config.hidden_size;
         if let Some(rank) = self.lora_rank.filter(|rank| *rank > width) {
             return Err(usage(format!("--lora-rank is {rank}, and the model's matrices have at most rank {width}")));
@@ -273,8 +273,8 @@ impl Options {
         Ok((Classifier { bert, head: model.head }, new))
     }
 
-    /// The leaves that are trained: all but the frozen ones; with adapters the adapters, the pooler and the head. New parameters
-    /// are always trained, as their values are random.
+    /// Returns the filter of the trained leaves: all except the frozen ones, and with `--lora-rank` only the adapters, the pooler
+    /// and the head. New parameters are always trained, because their values are random.
     fn trainable<B: Backend>(&self, model: &Classifier<B>, new: &[String]) -> Result<Filter<B>, Exit> {
         let trained = except(model, &self.freeze, "bert.").map_err(|error| usage(format!("--freeze {error}")))?;
         let trained = match self.lora_rank {
@@ -284,7 +284,7 @@ impl Options {
         Ok(with_new_parameters(model, trained, new))
     }
 
-    /// Does what `--evaluate` asks for.
+    /// Prints the evaluation of `--evaluate`.
     fn evaluate<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let encoder = Encoder::open(self.model.as_deref())?;
         let dtype = Some(self.run.device.dtype.into());
@@ -304,20 +304,20 @@ pub struct Targets<'a> {
     pub problem: ProblemType,
     /// Labels of the model.
     pub labels: &'a [String],
-    /// Character between the labels of a text.
+    /// Separator of the labels of a text.
     pub separator: char,
 }
 
-/// Reads labelled texts as a BERT does.
+/// Encodes labelled texts for a BERT.
 pub struct TextReader<'a> {
     /// The model's configuration and tokenizer.
     pub encoder: &'a Encoder,
-    /// `--max-length`.
+    /// Value of `--max-length`.
     pub max_length: Option<usize>,
 }
 
 impl TextReader<'_> {
-    /// Encodes texts, and says how many of them are cut.
+    /// Encodes texts and prints the number of truncated texts.
     pub fn examples(&self, texts: Vec<LabelledText>, targets: &Targets<'_>) -> Result<Vec<TextExample>, Exit> {
         let Encoder { config, tokenizer, .. } = self.encoder;
         let (positions, mut cut) = (config.positions(), 0);

@@ -11,17 +11,17 @@ use crate::{
     vision::{ImageArgs, Split, VisionJob, output_size, preprocessor_of, train},
 };
 
-/// Name for all parts but the head in `--freeze`.
+/// Name for all parameters except the head's in `--freeze`.
 const BACKBONE: &str = "backbone";
 
 /// Pattern of the head's parameters.
 const HEAD: &str = "head.**";
 
-/// Fine-tunes a ResNet, a ViT or a DINOv2 on images of classes of one's own.
+/// Fine-tunes a ResNet, a ViT or a DINOv2 to classify your own images.
 ///
-/// Without arguments it teaches the small network that ships with grove, trained on MNIST's digits, the 8x8 digits that
-/// ship too. The result is a directory that `--example resnet` or `--example vit` loads, and the library whose names the
-/// model came with. Ctrl-C ends a run after a checkpoint, and the same command with --resume goes on.
+/// Without arguments, fine-tunes the small network that ships with grove, which was trained on MNIST, on 8x8 digits that
+/// ship too. The result is a directory that `--example resnet` or `--example vit` loads; so does the library whose
+/// parameter names the model has. Ctrl-C writes a checkpoint and stops; the same command with --resume continues.
 #[derive(Parser, Debug)]
 #[command(
     name = "finetune_vision",
@@ -29,15 +29,15 @@ const HEAD: &str = "head.**";
     allow_negative_numbers = true,
     mut_arg("evaluate", |arg| {
         arg.requires("data").help(
-            "Do not train: print how well the model classifies all images of --data, or its evaluation part if it has one",
+            "Print the model's metrics on --data, or on its evaluation part if it has one, instead of training",
         )
     }),
-    mut_arg("epochs", |arg| arg.help("Passes over the data, parts of one too [default: 5]")),
-    mut_arg("batch_size", |arg| arg.default_value("32").help("Images of a batch")),
+    mut_arg("epochs", |arg| arg.help("Number of passes over the data; may be a fraction [default: 5]")),
+    mut_arg("batch_size", |arg| arg.default_value("32").help("Images per batch")),
     mut_arg("learning_rate", |arg| arg.default_value("5e-4")),
     mut_arg("augment", |arg| {
         arg.default_value_if("data", ArgPredicate::IsPresent, "standard").default_value("shift").hide_default_value(true).help(
-            "What is done to each image [default: standard; shift for the digits that ship]",
+            "Augmentation of each image [default: standard; shift without --data]",
         )
     }),
 )]
@@ -51,7 +51,7 @@ pub struct Options {
     #[arg(long, value_name = "NAME")]
     pub preprocess: Option<String>,
 
-    /// Height and width of the images, in pixels, in place of what the preprocessing says
+    /// Height and width of the images, in pixels [default: that of the preprocessing]
     #[arg(long, value_name = "N")]
     pub image_size: Option<u32>,
 
@@ -59,20 +59,20 @@ pub struct Options {
     #[arg(long, help_heading = "Model")]
     pub model: Option<String>,
 
-    /// Adapter of peft (LoRA) that is merged into the model: directory or hub id
+    /// LoRA adapter (peft) to merge into the model before training: directory or hub id
     #[arg(long, value_name = "DIR|ID", help_heading = "Model")]
     pub adapter: Option<String>,
 
-    /// Give the model a new head even where it has one for these classes
+    /// Replace the model's head even if it already has these classes
     #[arg(long, help_heading = "Model")]
     pub new_head: bool,
 
-    /// Parameters that are not trained: backbone (all but the head), or paths such as "stem.**,stages.0.**". A new head is
-    /// trained
+    /// Parameters to freeze: backbone (all except the head), or path patterns such as "stem.**,stages.0.**". A new head is
+    /// always trained
     #[arg(long, value_delimiter = ',', value_name = "PATTERNS", help_heading = "Model")]
     pub freeze: Vec<String>,
 
-    /// Factor from the learning rate of a layer to that of the layer below it, such as 0.8
+    /// Layer-wise learning-rate decay: factor for each layer below the head, such as 0.8; 1 disables it
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR", help_heading = "Training")]
     pub layer_decay: f64,
 }
@@ -85,7 +85,7 @@ impl Command for Options {
         self.images.run.device.spec()
     }
 
-    /// Trains a model, or evaluates one.
+    /// Trains the model, or evaluates it with `--evaluate`.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let path = resolve(self.model.as_deref(), "mnist-resnet", &FilePatterns::model())?;
         match ModelKind::of(&path)? {
@@ -111,14 +111,14 @@ impl Options {
         if args.evaluate {
             return args.evaluation()?.run::<B, M>(&files, preprocessor, device);
         }
-        // While training, the model itself stays in f32.
+        // Trained weights stay f32; `--dtype` is the compute type.
         let (model, _) = files.load::<B, M>(device, None)?;
         let preprocessor = preprocessor(&model)?;
         let mut split = Split::open(args)?;
         let batch_size = args.run.training.batch_size.min(split.training.examples.len());
         let size = output_size(&preprocessor, &model, &args.sizes, batch_size)?;
         let mut model = model.for_size(size)?;
-        // Parameters with random values.
+        // Patterns of the parameters with random values.
         let mut new = vec![];
         let (labels, key) = (split.training.labels.clone(), Key::new(args.run.seed).fold_in(1));
         if self.new_head || !labels.iter().any(|label| model.labels().contains(label)) {
@@ -126,7 +126,7 @@ impl Options {
             model = model.with_new_head(labels, key);
             new.push(HEAD.to_owned());
         } else if labels.iter().all(|label| model.labels().contains(label)) {
-            // A model that knows all of the classes keeps its own.
+            // A model that has all classes of the data keeps its own list and head.
             split = split.relabelled(model.labels())?;
         } else {
             tell_new_labels(model.labels(), &labels);
@@ -143,7 +143,7 @@ impl Options {
         train(job, split, model, optimizer, device)
     }
 
-    /// The leaves that are trained: all but the frozen ones, and all new ones.
+    /// Returns the filter of the trained leaves: all except the frozen ones, and all new parameters.
     fn trainable<B: Backend, M: Tree<B>>(&self, model: &M, new: &[String]) -> Result<Filter<B>, Exit> {
         let (backbone, named): (Vec<_>, Vec<_>) = self.freeze.iter().partition(|pattern| *pattern == BACKBONE);
         let trained = except(model, &named, "").map_err(|error| usage(format!("--freeze {error}")))?;

@@ -1,18 +1,18 @@
-//! The programs that read a family of models.
+//! Errors that name the right program for a family of models.
 
 use grove::models::ModelKind;
 use std::fmt::Display;
 
 use crate::prelude::*;
 
-/// Refuses a model of a family that a program does not read, and names the programs that do.
+/// Rejects a model whose family a program does not read, and names the programs that do.
 pub fn check_kind(path: &Path, expected: &[ModelKind]) -> Result<(), Exit> {
-    // If the family is unknown, the loader's error has more to tell.
+    // If the family is unknown, the loader's error is more precise.
     let Ok(kind) = ModelKind::of(path) else { return Ok(()) };
     if expected.contains(&kind) { Ok(()) } else { Err(wrong_kind(path.display(), kind)) }
 }
 
-/// The error for a model of a family that a program does not read: it names the programs that do.
+/// Returns the error for a model whose family a program does not read. It names the programs that do.
 pub fn wrong_kind(model: impl Display, kind: ModelKind) -> Exit {
     let (name, examples, commands) = match kind {
         ModelKind::Gpt2 => ("a GPT-2", "gpt2, train_gpt2", "generate, train gpt2"),
@@ -34,7 +34,7 @@ pub fn wrong_kind(model: impl Display, kind: ModelKind) -> Exit {
     ))
 }
 
-/// The task of BERT for which the head of a model was made, by the class in its `config.json`.
+/// Returns the task of a BERT's head, from the class in its `config.json`.
 pub(crate) fn task_of_head(path: &Path) -> Option<&'static str> {
     let directory = if path.is_dir() { path } else { path.parent()? };
     let text = std::fs::read_to_string(directory.join("config.json")).ok()?;

@@ -1,4 +1,4 @@
-//! Classifiers of texts: the options of their data, training, evaluation.
+//! Text classifiers: data options, training and evaluation.
 
 use grove::{
     distributed::Communicator,
@@ -15,22 +15,22 @@ use grove::{
 
 use crate::{prelude::*, training::TrainingArgs};
 
-/// Columns of files with texts.
+/// Columns of text files.
 #[derive(Args, Debug)]
 pub struct ColumnArgs {
-    /// Column, or JSON field, of the texts: its name, or its number from 1
+    /// Column (or JSON field) of the texts: a name, or a number from 1
     #[arg(long, default_value = "text", value_name = "NAME", help_heading = "Data")]
     pub text_column: String,
 
-    /// Column of the second texts, if the texts are pairs
+    /// Column of the second text, for pairs of texts
     #[arg(long, value_name = "NAME", help_heading = "Data")]
     pub pair_column: Option<String>,
 
-    /// The first line of the files has no names; columns are given by their numbers
+    /// Read the first line as data, not as column names; columns are then given by number
     #[arg(long, help_heading = "Data")]
     pub no_header: bool,
 
-    /// Character between the columns of tables, or tab; with tabs, quotes mean nothing [default: a tab in .tsv, else a comma]
+    /// Column separator, or tab; tab-separated files have no quoting [default: tab for .tsv, else a comma]
     #[arg(long, value_name = "CHARACTER", value_parser = delimiter, help_heading = "Data")]
     pub delimiter: Option<u8>,
 }
@@ -68,22 +68,22 @@ impl LabelledArgs {
     }
 }
 
-/// Labelled texts of a command that trains: training data, held-out data, and the weight of each class.
+/// Labelled texts of a training command: training data, held-out data and class balancing.
 #[derive(Args, Debug)]
 pub struct SplitArgs {
     /// Training data.
     #[command(flatten)]
     pub labelled: LabelledArgs,
 
-    /// Labelled texts for the evaluation; without them, some of --data are held out
+    /// Labelled texts for evaluation [default: a part of --data]
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub held_out: Vec<PathBuf>,
 
-    /// Fraction of each class that is held out if --held-out is not given; with 0 there is no evaluation
+    /// Fraction of each class to hold out for evaluation, without --held-out; 0 disables evaluation
     #[arg(long, default_value_t = 0.1, value_name = "FRACTION", conflicts_with = "held_out")]
     pub val_fraction: f64,
 
-    /// Let each class count the same in both losses, however many texts it has
+    /// Weight the classes so that each counts the same in the training and held-out losses
     #[arg(long, help_heading = "Data")]
     pub balance: bool,
 }
@@ -105,7 +105,7 @@ impl SplitArgs {
         })
     }
 
-    /// Splits the examples of `--data`, or reads those of `--held-out`.
+    /// Splits the examples of `--data`, or reads the held-out examples from `--held-out`.
     pub fn split(
         &self,
         examples: Vec<TextExample>,
@@ -116,7 +116,7 @@ impl SplitArgs {
         if !self.held_out.is_empty() {
             return Ok((examples, encode(self.labelled.read(&self.held_out, problem)?)?));
         }
-        // Without classes, all examples are split as one class.
+        // Examples without classes are split as one class.
         let class = |example: &TextExample| match example.target {
             TextTarget::Class(class) => class,
             TextTarget::Values(_) => 0,
@@ -126,7 +126,7 @@ impl SplitArgs {
     }
 }
 
-/// Parses the character between columns, for clap.
+/// Parses a column separator, for clap.
 pub fn delimiter(text: &str) -> Result<u8, String> {
     match text.as_bytes() {
         b"tab" | b"\\t" => Ok(b'\t'),
@@ -135,10 +135,10 @@ pub fn delimiter(text: &str) -> Result<u8, String> {
     }
 }
 
-/// Largest number of names in a message.
+/// Maximum number of names in a message.
 pub const TOLD: usize = 10;
 
-/// Warns of classes without an example in the evaluation.
+/// Warns about classes without an example in the evaluation.
 pub fn tell_unheld(labels: &[String], held_out: impl IntoIterator<Item = usize>) {
     let unheld = labels_without_examples(labels, held_out);
     // The evaluation is empty on purpose.
@@ -151,7 +151,7 @@ pub fn tell_unheld(labels: &[String], held_out: impl IntoIterator<Item = usize>)
     tell(format_args!("warning: the evaluation has no example of these classes: {named}{more}"));
 }
 
-/// Names the classes that a model's head gets and loses.
+/// Prints the classes that the model's head gains and loses.
 pub fn tell_new_labels(old: &[String], new: &[String]) {
     let list = |labels: &[String], others: &[String]| {
         let labels: Vec<&str> = labels.iter().filter(|label| !others.contains(label)).map(String::as_str).collect();
@@ -167,7 +167,8 @@ pub fn tell_new_labels(old: &[String], new: &[String]) {
     }
 }
 
-/// Splits examples of files into training examples and held-out ones: a fraction of each class, by the option of this name.
+/// Splits examples into training and held-out examples. Holds out a fraction of each class; `option` names the command-line
+/// option in errors, `files` the source of the examples.
 pub fn hold_out<T>(
     examples: Vec<T>,
     class: impl Fn(&T) -> usize,
@@ -200,7 +201,7 @@ fn evaluate<B: Backend, M: TextClassifier<B>>(
     Ok(score)
 }
 
-/// Prints how well a model does on examples.
+/// Prints the metrics of a model on examples.
 pub fn print_evaluation<B: Backend, M: TextClassifier<B>>(
     model: &M,
     examples: &[TextExample],
@@ -226,7 +227,7 @@ pub fn print_evaluation<B: Backend, M: TextClassifier<B>>(
     report(as_json, &json(&score), &text)
 }
 
-/// Name of a metric for people.
+/// Returns the readable name of a metric.
 fn spoken(metric: &str) -> &str {
     match metric {
         "mae" => "mean absolute error",
@@ -237,23 +238,22 @@ fn spoken(metric: &str) -> &str {
     }
 }
 
-/// Metrics of a text classifier, for scripts.
+/// Returns the metrics of a text classifier as JSON.
 pub fn json(score: &ClassifierScore) -> Value {
     let mut found = score.json();
     found["texts"] = json!(score.confusion.count());
     found
 }
 
-/// Problem of a training run.
+/// Problem type of a training run and its class balancing.
 pub struct TextProblem {
     /// Problem type.
     pub kind: ProblemType,
-    /// True if each class counts the same in the losses.
+    /// If true, weights the classes so that each counts the same in the losses.
     pub balance: bool,
 }
 
-/// Trains a model and prints how well it does.  `finished` makes the model that
-/// is saved.
+/// Trains a model and prints its metrics. `finished` converts the trained model to the model that is saved.
 pub fn train<B, M, T>(
     mut setup: Setup<'_, B>,
     model: M,

@@ -1,18 +1,18 @@
-//! The command line of grove: options, progress, reports and the tasks behind the program `grove` and the examples.
+//! The command line of grove: options, progress, reports and tasks of the program `grove` and of the examples.
 //!
 //! | module | job |
 //! |---|---|
 //! | [`commands`] | the program `grove` |
-//! | [`program`] | a command, whichever it is |
-//! | [`ranks`] | the ranks of a program that `mpirun` has started |
-//! | [`training`] | options, directory and report of a run |
+//! | [`program`] | running a command on a device |
+//! | [`ranks`] | the ranks of a program started by `mpirun` |
+//! | [`training`] | options, directory and report of a training run |
 //! | `grove_terminal` | options of the device, exit status, standard input and output |
 //! | [`devices`] | the devices of each backend |
 //! | [`new`] | new projects that depend on grove |
-//! | [`generation`], [`language`], [`bert`], [`rnn`], [`vision`] | tasks of models |
-//! | [`classify`], [`evaluate`], [`summary`] | tasks of classifiers and language models, whichever their family |
+//! | [`generation`], [`language`], [`bert`], [`rnn`], [`vision`] | tasks of one family of models |
+//! | [`classify`], [`evaluate`], [`summary`] | tasks of classifiers and language models of any family |
 #![warn(missing_docs)]
-// Docs of options are texts of `--help`, with brackets as a shell's user writes them.
+// The docs of options are also the texts of `--help`, where `[default: …]` and `<mask>` are not links or HTML.
 #![allow(rustdoc::broken_intra_doc_links, rustdoc::invalid_html_tags)]
 #![recursion_limit = "256"]
 

@@ -5,29 +5,28 @@ use std::{fmt, fs};
 
 use crate::{prelude::*, program::is_free};
 
-/// The page that documents the lines of a profile.
+/// Page of the documentation that has the lines of a profile.
 const LIBRARY_PAGE: &str = include_str!("../../docs/library.md");
 
-/// The program of a new project, an example of tests/facade.
+/// Program of a new project. It is also an example of tests/facade.
 const MAIN: &str = include_str!("../template/main.rs");
 
-/// cargo's settings of grove, which a project needs for CUDA.
+/// Cargo settings of grove, which a project with CUDA needs too.
 const CARGO_CONFIG: &str = include_str!("../../.cargo/config.toml");
 
 /// Options of `grove new`.
 #[derive(Args, Debug)]
 pub struct Options {
-    /// Directory of the project, which is made; its name is the package's
+    /// Directory to create; its last component is the name of the package
     pub path: PathBuf,
 
-    /// Source of grove for the project: a checkout, or the URL of a git repository [default: the checkout that this
-    /// program was built from]
+    /// Checkout or git URL of grove to depend on [default: the checkout from which this program was built]
     #[arg(long, value_name = "PATH|URL")]
     pub grove: Option<String>,
 }
 
-/// Makes a project: Cargo.toml with the dependency and its profile, and a src/main.rs that trains a tiny model. All of it is
-/// written beside the directory and renamed.
+/// Creates a project: Cargo.toml with the dependency and its profile, and a src/main.rs that trains a tiny model. The files are
+/// written to a temporary directory beside the target, which is then renamed.
 pub fn create(options: &Options) -> Result<(), Exit> {
     let (path, named) = (&options.path, options.path.display());
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -53,7 +52,7 @@ pub fn create(options: &Options) -> Result<(), Exit> {
         fs::create_dir(project.join(".cargo"))?;
         fs::write(project.join(".cargo/config.toml"), CARGO_CONFIG)?;
         fs::write(project.join("Cargo.toml"), manifest)?;
-        // The versions that grove was tested with, which a shared target directory has compiled already.
+        // The versions that grove was tested with. A shared target directory has already compiled them.
         if let Some(lock) = source.lock() {
             fs::write(project.join("Cargo.lock"), lock)?;
         }
@@ -66,9 +65,9 @@ pub fn create(options: &Options) -> Result<(), Exit> {
     ))
 }
 
-/// Source of grove for a project.
+/// Source of the dependency on grove.
 enum Source {
-    /// A checkout.
+    /// Path of a checkout.
     Path(PathBuf),
     /// URL of a git repository.
     Git(String),
@@ -94,7 +93,7 @@ impl Source {
         }
     }
 
-    /// The content of the checkout's Cargo.lock.
+    /// Returns the content of the checkout's Cargo.lock.
     fn lock(&self) -> Option<String> {
         let Self::Path(path) = self else { return None };
         fs::read_to_string(path.join("Cargo.lock")).ok()
@@ -102,7 +101,7 @@ impl Source {
 }
 
 impl fmt::Display for Source {
-    /// The source as Cargo.toml has it.
+    /// Writes the source as a field of a dependency in Cargo.toml.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Path(path) => write!(f, "path = {}", json!(path.to_string_lossy())),
@@ -111,7 +110,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// Cargo.toml of a project. Its profile is the one that the library's page documents.
+/// Returns the Cargo.toml of a project, with the profile of docs/library.md.
 fn manifest(name: &str, source: &Source) -> String {
     let block = LIBRARY_PAGE.split("```").find_map(|block| block.strip_prefix("toml\n[profile.dev]\n"));
     let profile = block.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Imports of every command.
+//! Imports shared by all commands.
 
 pub use clap::{Args, Parser, ValueEnum};
 pub use grove::{

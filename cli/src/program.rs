@@ -1,4 +1,4 @@
-//! Commands, whichever they are.
+//! Running a command on a device, and its output.
 
 use grove::{backend::DeviceSpec, prelude::*, train::Ended};
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
@@ -7,19 +7,19 @@ use std::{path::Path, process::ExitCode};
 
 use crate::{Exit, failure, finish, ranks};
 
-/// Exit status of a program that was ended by Ctrl-C.
+/// Exit status of a program ended by Ctrl-C.
 const INTERRUPTED: u8 = 130;
 
-/// Options of a command that computes.
+/// Options of a command that computes on a device.
 pub trait Command: Sync {
-    /// Checks the options alone, before any file is read. Gives the device, which may turn out not to be there.
+    /// Checks the options before any file is read. Returns the device, which may not exist.
     fn check(&self) -> Result<DeviceSpec, Exit>;
 
-    /// Does what the options ask for.
+    /// Runs the command.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit>;
 }
 
-/// A command as a program for whichever backend is chosen.
+/// Runs a command on the chosen backend.
 struct OnDevice<'a, C>(&'a C);
 
 impl<C: Command> Program for OnDevice<'_, C> {
@@ -30,13 +30,13 @@ impl<C: Command> Program for OnDevice<'_, C> {
     }
 }
 
-/// Checks the options of a command and runs it on the device that they name. It is compiled for every backend where it is
-/// called, in the program.
+/// Checks the options of a command and runs it on their device. The function is generic, so each program that calls it compiles
+/// the command for every backend.
 pub fn run<C: Command>(command: &C) -> Result<Ended, Exit> {
     grove::run(command.check()?, OnDevice(command))?
 }
 
-/// As [`finish`], for a run that may have been interrupted.
+/// As [`finish`], for a run that can be interrupted.
 pub fn finish_run(body: impl FnOnce() -> Result<Ended, Exit>) -> ExitCode {
     let mut interrupted = false;
     let status = finish(|| {
@@ -47,30 +47,30 @@ pub fn finish_run(body: impl FnOnce() -> Result<Ended, Exit>) -> ExitCode {
     if interrupted { ExitCode::from(INTERRUPTED) } else { status }
 }
 
-/// The body of a program that is one command.
+/// Main function of a program with one command.
 pub fn main<C: Command>(command: &C) -> ExitCode {
     finish_run(|| run(command))
 }
 
-/// Prints the result of a command: an object for scripts, or a text for people.
+/// Prints the result of a command: `object` if `json` is true, otherwise `text`.
 pub fn report(json: bool, object: &Value, text: &str) -> Result<Ended, Exit> {
     grove_terminal::report(json, object, text)?;
     Ok(Ended::Finished)
 }
 
-/// A number of things, such as `1 text` and `1,024 texts`.
+/// Formats a count with its noun, such as `1 text` and `1,024 texts`.
 pub fn counted(count: usize, noun: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{} {noun}{plural}", HumanCount(count as u64))
 }
 
-/// A progress bar on standard error, where that is a terminal.
+/// Returns a progress bar on standard error, which is hidden unless standard error is a terminal.
 pub(crate) fn progress_bar(length: usize, template: &str) -> ProgressBar {
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(length as u64).with_style(style)
 }
 
-/// True if a directory is empty, or does not exist yet. Fails where it is a file.
+/// Returns true if a directory is empty or does not exist. A file at this path is an error.
 pub(crate) fn is_free(directory: &Path) -> Result<bool, Exit> {
     match std::fs::read_dir(directory) {
         Ok(mut entries) => Ok(entries.next().is_none()),

@@ -1,4 +1,4 @@
-//! The ranks of a program that `mpirun` has started.
+//! The ranks of a program started by `mpirun`.
 
 use grove::{
     distributed::{Communicator, world},
@@ -10,27 +10,27 @@ use crate::{Exit, failure};
 
 static RANKS: OnceLock<Communicator> = OnceLock::new();
 
-/// Time in which the launcher ends this rank, where another one has told why.
+/// Time within which the launcher ends this rank after another rank has reported the error.
 const TO_BE_ENDED: Duration = Duration::from_secs(10);
 
-/// The ranks of this program; one where it runs alone.
+/// Returns the communicator of this program's ranks, which is a single rank outside `mpirun`.
 pub fn ranks() -> Communicator {
     RANKS.get().cloned().unwrap_or_default()
 }
 
-/// Tells a person something, once and not by every rank.
+/// Prints a message to standard error, on rank 0 only.
 pub fn tell(text: impl std::fmt::Display) {
     if ranks().rank() == 0 {
         eprintln!("{text}");
     }
 }
 
-/// Starts the ranks, and gives each its share of the threads of the processors that it shares with others.
+/// Starts the ranks. Ranks of one machine share its processors, so each rank gets an equal part of the threads.
 pub(crate) fn start() -> Result<(), Exit> {
     let ranks = world().map_err(failure)?;
     if ranks.is_shared() && std::env::var_os("RAYON_NUM_THREADS").is_none() {
         let threads = thread::available_parallelism().map_or(1, |threads| threads.get() / ranks.neighbours());
-        // It fails only where the threads have been started before, with their number.
+        // Fails only if the pool has been started before, in which case its size stays.
         let _ = rayon::ThreadPoolBuilder::new().num_threads(threads.max(1)).build_global();
     }
     #[cfg(feature = "xla")]
@@ -42,11 +42,11 @@ pub(crate) fn start() -> Result<(), Exit> {
     Ok(())
 }
 
-/// Ends the ranks together. Where this one has failed, the others end too, and the lowest rank that has the error tells it.
+/// Ends all ranks together. If this rank has failed, the other ranks end too, and the lowest failed rank reports the error.
 pub(crate) fn end(result: Result<Ended, Exit>) -> Result<Ended, Exit> {
     let ranks = ranks();
     match result {
-        // One rank that mpirun has started ends MPI too.
+        // A single rank started by `mpirun` must finalise MPI too.
         Ok(ended) => match ranks.close() {
             Ok(()) => Ok(ended),
             Err(error) => ranks.end_job(&error),

@@ -1,4 +1,4 @@
-//! Recurrent classifiers of texts.
+//! Recurrent text classifiers.
 
 use clap::ArgGroup;
 use grove::{
@@ -16,22 +16,22 @@ use crate::{
     training::{new_model, new_tokenizer},
 };
 
-/// Tokens of a text that are read unless the options say otherwise.
+/// Default maximum length of a text, in tokens.
 pub const MAX_LENGTH: usize = 512;
 
-/// Trains a classifier of texts, or uses one.
+/// Trains a recurrent text classifier, or uses a trained one.
 ///
-/// A token is a character (to be exact, a byte), unless --vocab-size or --tokenizer asks for more. Texts are batched by
-/// length and packed, so that no padding is ever computed.
+/// Tokens are bytes, unless --vocab-size or --tokenizer is given. Texts are batched by length and packed, so that no
+/// padding is computed.
 #[derive(Parser, Debug)]
 #[command(
     allow_negative_numbers = true,
     group = ArgGroup::new("use").args(["evaluate", "predict"]).requires("model"),
     mut_arg("data", |arg| arg.required_unless_present("predict")),
-    mut_arg("layers", |arg| arg.help("Recurrent layers, one above the other [default: 1]")),
-    mut_arg("hidden", |arg| arg.help("Size of hidden states in each direction [default: 128]")),
-    mut_arg("epochs", |arg| arg.help("Passes over the data, parts of one too [default: 10]")),
-    mut_arg("batch_size", |arg| arg.default_value("32").help("Texts of a batch")),
+    mut_arg("layers", |arg| arg.help("Number of recurrent layers [default: 1]")),
+    mut_arg("hidden", |arg| arg.help("Size of the hidden state in each direction [default: 128]")),
+    mut_arg("epochs", |arg| arg.help("Number of passes over the data; may be a fraction [default: 10]")),
+    mut_arg("batch_size", |arg| arg.default_value("32").help("Texts per batch")),
     mut_arg("learning_rate", |arg| arg.default_value("2e-3")),
     mut_arg("weight_decay", |arg| arg.default_value("0.01")),
 )]
@@ -44,11 +44,11 @@ pub struct ClassifyOptions {
     #[arg(long, requires = "use")]
     pub model: Option<String>,
 
-    /// Do not train: print the model's accuracy and loss on the data
+    /// Print the model's accuracy and loss on the data instead of training
     #[arg(long, requires = "data", conflicts_with_all = ["output", "held_out", "val_fraction", "steps", "epochs"])]
     pub evaluate: bool,
 
-    /// Do not train: print the class of this text; can be given several times
+    /// Print the class of this text instead of training; can be given several times
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["data", "output", "steps", "epochs"])]
     pub predict: Vec<String>,
 
@@ -56,23 +56,23 @@ pub struct ClassifyOptions {
     #[command(flatten)]
     pub sizes: RnnSizes,
 
-    /// Read texts from their beginning only, not from both ends
+    /// Use a unidirectional network instead of a bidirectional one
     #[arg(long, conflicts_with = "model", help_heading = "Model")]
     pub one_direction: bool,
 
-    /// Dropout, everywhere
+    /// Dropout rate of all layers
     #[arg(long, default_value_t = 0.3, value_name = "RATE", help_heading = "Model")]
     pub dropout: f64,
 
-    /// Directory or hub id of a tokenizer; without it one is learned from the data
+    /// Directory or hub id of a tokenizer [default: one trained on the data]
     #[arg(long, value_name = "DIR", conflicts_with = "model", help_heading = "Model")]
     pub tokenizer: Option<PathBuf>,
 
-    /// Size of the vocabulary that is learned: 257 is characters, more joins frequent ones
+    /// Vocabulary size of the tokenizer to train; 257 is bytes only, a larger one merges frequent sequences
     #[arg(long, default_value_t = 257, value_name = "N", conflicts_with = "model", help_heading = "Model")]
     pub vocab_size: usize,
 
-    /// Tokens of a text that are read; the rest of a longer one is not
+    /// Maximum length of a text in tokens; longer texts are truncated
     #[arg(long, default_value_t = MAX_LENGTH, value_name = "N", help_heading = "Model")]
     pub max_length: usize,
 
@@ -101,7 +101,7 @@ impl Command for ClassifyOptions {
         }
     }
 
-    /// Trains a classifier, or uses one, as the options ask.
+    /// Trains a classifier, or runs `--evaluate` or `--predict`.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let Some(model) = &self.model else { return self.train::<B>(device) };
         let path = resolve_named(model, &FilePatterns::model())?;
@@ -169,7 +169,7 @@ impl ClassifyOptions {
         labelled::train(setup, model, split, problem, &tokenizer, optimizer, |model| model)
     }
 
-    /// Does what `--predict` asks for.
+    /// Prints the predictions for the texts of `--predict`.
     fn print_predictions<B: Backend>(&self, model: &RnnClassifier<B>, tokenizer: &Tokenizer) -> Result<Ended, Exit> {
         let vocab_size = model.config.vocab_size;
         let ids = |text: &String| Ok(tokenizer.encode_for(text.trim(), self.max_length, vocab_size)?.ids);
@@ -185,13 +185,13 @@ impl ClassifyOptions {
     }
 }
 
-/// Reads labelled texts as a recurrent classifier does.
+/// Encodes labelled texts for a recurrent classifier.
 pub struct TextReader<'a> {
     /// The model's tokenizer.
     pub tokenizer: &'a Tokenizer,
     /// The model's configuration.
     pub config: &'a RnnClassifierConfig,
-    /// Number of tokens of a text that are read.
+    /// Maximum length of a text, in tokens.
     pub max_length: usize,
 }
 

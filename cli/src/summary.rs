@@ -1,4 +1,4 @@
-//! `grove summary`: the parameters of a model and the memory that they need, whichever its family.
+//! `grove summary`: parameters and memory needs of a model of any family.
 
 use grove::models::{
     GptNeo, ModelKind,
@@ -8,24 +8,20 @@ use grove::models::{
 
 use crate::{kind::task_of_head, prelude::*};
 
-/// Prints the table of a model's parameters, and the memory they need. No weights are read.
+/// Prints the parameter table of a model and the memory it needs, without reading the weights.
 #[derive(Parser, Debug)]
 #[command(after_help = "Examples:
   grove summary run/model
   grove summary gpt2-xl
-  grove summary meta-llama/Llama-3.1-8B --tokens 8192")]
+  grove summary meta-llama/Llama-3.1-8B")]
 pub struct Options {
     /// Directory, weights file, hub id, or name of a published size, such as gpt2-xl or vit-base-patch16
     #[arg(value_name = "MODEL")]
     pub model: String,
 
-    /// Tokens of the text of which the cache's memory is printed, of a model without a limit [default: 128]
+    /// Sequence length, in tokens, for the memory of the cache, if the model has no context limit [default: 128]
     #[arg(long, value_name = "N", default_value_t = 128, hide_default_value = true)]
     pub tokens: usize,
-
-    /// Type of the weights in the table: f32, f16, bf16, or auto for that of the file
-    #[arg(long, value_enum, value_name = "TYPE", default_value_t = Dtype::Auto)]
-    pub dtype: Dtype,
 
     /// Print one JSON object
     #[arg(long)]
@@ -38,12 +34,12 @@ impl Command for Options {
         Ok(DeviceSpec::default())
     }
 
-    /// Summarises the kind of model that the files are of.
+    /// Prints the summary for the model family of the files.
     fn run<B: Backend>(&self, _: &B::Device) -> Result<Ended, Exit> {
         let size = (!Path::new(&self.model).exists()).then(|| ModelKind::of_preset(&self.model)).flatten();
         let path = match size {
             Some(_) => None,
-            // Of a model on the hub its configuration is enough.
+            // The configuration is enough for a model on the hub.
             None if !Path::new(&self.model).exists() => {
                 Some(resolve_named(&self.model, &FilePatterns::files(["config.json"]))?)
             }
@@ -84,13 +80,13 @@ impl Options {
         Ok(ModelSummary::of(&self.skeleton::<B, M>(path)?)?)
     }
 
-    /// The model without its weights: of a path, or of a published size.
+    /// Returns the model without its weights, from a path or from a published size.
     fn skeleton<B: Backend, M: Pretrained<B>>(&self, path: Option<&Path>) -> Result<M, Exit> {
         let Some(path) = path else { return Ok(M::skeleton(&M::Config::preset(&self.model)?)?) };
-        // A configuration alone, from the hub.
+        // A model on the hub was resolved to its configuration only.
         let weights = grove::weights::TensorFiles::open(path).is_ok();
         match weights {
-            true => Ok(M::skeleton_at(path, self.dtype.wanted())?),
+            true => Ok(M::skeleton_at(path, None)?),
             false => Ok(M::skeleton(&M::Config::from_file(path.join("config.json"))?)?),
         }
     }

@@ -1,4 +1,4 @@
-//! Training of BERT by masked words.
+//! Training of BERT as a masked language model.
 
 use grove::{
     models::{
@@ -22,40 +22,40 @@ use crate::{
     training::{Job, new_model, new_tokenizer},
 };
 
-/// Tokens that a new model sees at once.
+/// Default context length of a new model, in tokens.
 const CONTEXT: usize = 128;
 
 /// Linear layers that get an adapter unless the options name others.
 const LORA_TARGETS: [&str; 2] = ["bert.encoder.layer.*.attention.query", "bert.encoder.layer.*.attention.value"];
 
-/// Trains a BERT on text as a masked language model: a new one of any size, or one that exists.
+/// Trains a BERT on text as a masked language model, from scratch or from a pretrained model.
 ///
-/// Each line is a text; of those that are too long each part is. Without arguments it trains a tiny model for half a
-/// minute on the text that ships with grove, to show what happens. Ctrl-C ends a run after a checkpoint, and the same
-/// command with --resume goes on.
+/// Each line is one text; lines longer than the context are split. Without arguments, trains a tiny model on a text that
+/// ships with grove, as a demonstration of half a minute. Ctrl-C writes a checkpoint and stops; the same command with
+/// --resume continues.
 #[derive(Parser, Debug)]
 #[command(
     name = "train_bert",
     version,
     allow_negative_numbers = true,
     mut_arg("data", |arg| arg.help("Text files, or folders of .txt files")),
-    mut_arg("held_out", |arg| arg.help("Text for the evaluation; without it, some of the texts are held out")),
+    mut_arg("held_out", |arg| arg.help("Text for evaluation [default: a random part of --data]")),
     mut_arg("val_fraction", |arg| arg.help(
-        "Fraction of the texts that is held out, where --held-out is not given; with 0 there is no evaluation"
+        "Fraction of the texts to hold out for evaluation, without --held-out; 0 disables evaluation"
     )),
     mut_arg("evaluate", |arg| arg.help(
-        "Do not train: print the model's loss and accuracy on the masked tokens of the data"
+        "Print the model's loss and accuracy on masked tokens of the data instead of training"
     )),
     mut_arg("model", |arg| arg.help(
-        "Model to train on: directory, weights file, or hub id. Without it, a new one is made"
+        "Model to continue training: directory, weights file, or hub id [default: a new model]"
     )),
-    mut_arg("context", |arg| arg.help("Tokens that the model sees at once [default: 128, or what --model has]")),
-    mut_arg("dropout", |arg| arg.help("Dropout, everywhere [default: 0.1, or what --model has]")),
+    mut_arg("context", |arg| arg.help("Context length in tokens [default: that of --model, else 128]")),
+    mut_arg("dropout", |arg| arg.help("Dropout rate of all layers [default: that of --model, else 0.1]")),
     mut_arg("tokenizer", |arg| arg.conflicts_with("model").help(
-        "Directory or hub id of a tokenizer; without it a new model learns one from the data"
+        "Directory or hub id of a tokenizer for a new model [default: one trained on the data]"
     )),
-    mut_arg("vocab_size", |arg| arg.help("Size of the vocabulary that is learned")),
-    mut_arg("batch_size", |arg| arg.default_value("32").help("Texts of a batch")),
+    mut_arg("vocab_size", |arg| arg.help("Vocabulary size of the tokenizer to train")),
+    mut_arg("batch_size", |arg| arg.default_value("32").help("Texts per batch")),
     mut_arg("weight_decay", |arg| arg.default_value("0.01")),
     mut_arg("beta2", |arg| arg.default_value("0.98")),
 )]
@@ -64,24 +64,24 @@ pub struct Options {
     #[command(flatten)]
     pub language: LanguageArgs,
 
-    /// Fraction of the tokens that is masked in training; an evaluation masks 0.15
+    /// Fraction of tokens to mask in training; evaluation always masks 0.15
     #[arg(long, default_value_t = 0.15, value_name = "FRACTION")]
     pub mask: f32,
 
-    /// Layers of a new model
+    /// Number of layers of a new model
     #[arg(long, default_value_t = 2, value_name = "N", conflicts_with = "model", help_heading = "Model")]
     pub layers: usize,
 
-    /// Width of a new model; the feed-forward layers are four times as wide
+    /// Width of a new model; its feed-forward layers are four times as wide
     #[arg(long, default_value_t = 128, value_name = "N", conflicts_with = "model", help_heading = "Model")]
     pub hidden: usize,
 
-    /// Attention heads of a new model's layers
+    /// Number of attention heads per layer of a new model
     #[arg(long, default_value_t = 4, value_name = "N", conflicts_with = "model", help_heading = "Model")]
     pub heads: usize,
 }
 
-/// Model, tokenizer and data: what is trained on, or evaluated, and what is held out.
+/// Model, tokenizer, and the texts for training (or for `--evaluate`) and for the held-out evaluation.
 type Prepared<B> = (BertForMaskedLm<B>, Tokenizer, (Vec<TextIds>, Vec<TextIds>));
 
 impl Command for Options {
@@ -97,7 +97,7 @@ impl Command for Options {
         self.language.run.device.spec()
     }
 
-    /// Trains a model, or evaluates it, as the options ask.
+    /// Trains the model, or evaluates it with `--evaluate`.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let (language, run) = (&self.language, &self.language.run);
         let (output, batch_size) = (run.directory()?, run.training.batch_size);
@@ -139,13 +139,13 @@ impl Command for Options {
     }
 }
 
-/// The masking of BERT's paper, with a tokenizer's mask token.
+/// Returns the masking of the BERT paper, with the tokenizer's mask token.
 fn masking<B: Backend>(tokenizer: &Tokenizer, model: &BertForMaskedLm<B>) -> Result<Masking, Exit> {
     let mask = tokenizer.mask_token().ok_or_else(|| failure("the tokenizer has neither [MASK] nor <mask>"))?;
     Ok(Masking::new(mask, tokenizer.special_tokens(), model.bert.config.vocab_size))
 }
 
-/// Prints the loss and the accuracy of a model on masked tokens of texts.
+/// Prints the loss and accuracy of a model on masked tokens of texts.
 pub fn print_masked_evaluation<B: Backend>(
     model: &BertForMaskedLm<B>,
     tokenizer: &Tokenizer,
@@ -162,7 +162,7 @@ pub fn print_masked_evaluation<B: Backend>(
 }
 
 impl Options {
-    /// Reads what the options and the run that is resumed name.
+    /// Loads model, tokenizer and data, from the options and from the run to resume.
     fn prepare<B: Backend>(&self, output: &RunDirectory, device: &B::Device) -> Result<Prepared<B>, Exit> {
         let language = &self.language;
         let data = read_documents(&language.data())?;
@@ -188,7 +188,7 @@ impl Options {
         Ok((model, tokenizer, split))
     }
 
-    /// A model that knows nothing yet, of the sizes that are asked for or that the resumed run has.
+    /// Initialises a model with the sizes of the run to resume or of the options.
     fn new_model<B: Backend>(
         &self,
         data: &[String],
@@ -207,7 +207,7 @@ impl Options {
                 num_attention_heads: self.heads,
                 intermediate_size: self.hidden.saturating_mul(4),
                 max_position_embeddings: language.context.unwrap_or(CONTEXT),
-                // The published 0.02 is for 768 units; narrower models of that spread take long to begin to learn.
+                // The published 0.02 is for width 768. With it, the loss of narrower models falls only after many steps.
                 initializer_range: 0.02 * (768.0 / self.hidden as f64).sqrt(),
                 pad_token_id: tokenizer.token_to_id("[PAD]").unwrap_or(0),
                 ..BertConfig::default()

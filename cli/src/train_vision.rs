@@ -13,18 +13,18 @@ use crate::{
     vision::{ImageArgs, Split, VisionJob, preprocessor_of, train},
 };
 
-/// Trains a ResNet or a ViT from scratch to tell classes of images apart.
+/// Trains a ResNet or a ViT from scratch as an image classifier.
 ///
-/// Without arguments it trains a small ResNet on 8x8 handwritten digits that ship with grove. The result is a directory
-/// that `--example resnet` or `--example vit` loads. Ctrl-C ends a run after a checkpoint, and the same command with
-/// --resume goes on.
+/// Without arguments, trains a small ResNet on 8x8 handwritten digits that ship with grove. The result is a directory
+/// that `--example resnet` or `--example vit` loads. Ctrl-C writes a checkpoint and stops; the same command with --resume
+/// continues.
 #[derive(Parser, Debug)]
 #[command(
     name = "train_vision",
     version,
     allow_negative_numbers = true,
-    mut_arg("epochs", |arg| arg.help("Passes over the data, parts of one too [default: 10]")),
-    mut_arg("batch_size", |arg| arg.default_value("64").help("Images of a batch")),
+    mut_arg("epochs", |arg| arg.help("Number of passes over the data; may be a fraction [default: 10]")),
+    mut_arg("batch_size", |arg| arg.default_value("64").help("Images per batch")),
     mut_arg("learning_rate", |arg| arg.default_value("2e-3")),
     mut_arg("augment", |arg| arg.default_value("shift")),
 )]
@@ -41,31 +41,31 @@ pub struct Options {
     #[arg(long, value_enum, value_name = "NAME", default_value_t = Arch::Resnet, help_heading = "Model")]
     pub arch: Arch,
 
-    /// Height and width of the images, in pixels [default: the data's, at least 16, or 64 where they differ]
+    /// Height and width of the images, in pixels [default: the size of the data, at least 16, or 64 if sizes differ]
     #[arg(long, value_name = "N", help_heading = "Model")]
     pub image_size: Option<usize>,
 
-    /// Channels of the ResNet's stages
+    /// Channels of each stage of the ResNet
     #[arg(long, value_delimiter = ',', value_name = "NUMBERS", default_value = "16,32,64", help_heading = "Model")]
     pub channels: Vec<usize>,
 
-    /// Blocks of the ResNet's stages
+    /// Number of blocks of each stage of the ResNet
     #[arg(long, value_delimiter = ',', value_name = "NUMBERS", default_value = "2,2,2", help_heading = "Model")]
     pub depths: Vec<usize>,
 
-    /// Height and width of the ViT's patches, in pixels [default: what makes seven or eight of them]
+    /// Height and width of the ViT's patches, in pixels [default: 1/7 or 1/8 of the image height]
     #[arg(long, value_name = "N", help_heading = "Model")]
     pub patch_size: Option<usize>,
 
-    /// Width of the ViT's states
+    /// Width of the ViT
     #[arg(long, value_name = "N", default_value_t = 64, help_heading = "Model")]
     pub hidden_size: usize,
 
-    /// Blocks of the ViT
+    /// Number of blocks of the ViT
     #[arg(long, value_name = "N", default_value_t = 6, help_heading = "Model")]
     pub layers: usize,
 
-    /// Attention heads of a block of the ViT
+    /// Number of attention heads per block of the ViT
     #[arg(long, value_name = "N", default_value_t = 4, help_heading = "Model")]
     pub heads: usize,
 
@@ -86,9 +86,9 @@ pub enum Arch {
 /// Input of the ViT's head.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pool {
-    /// The mean of all patches; the model is saved as timm names things
+    /// The mean of all patches; the model is saved with timm's names
     Mean,
-    /// A class token; the model is saved as transformers names things
+    /// A class token; the model is saved with transformers' names
     Class,
 }
 
@@ -115,7 +115,7 @@ impl Command for Options {
         self.images.run.device.spec()
     }
 
-    /// Trains a model, or evaluates one.
+    /// Trains a model, or evaluates one with `--evaluate`.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         match (self.images.evaluate, self.arch) {
             (true, Arch::Resnet) => self.evaluate::<B, ResNet<B>>(device),
@@ -126,7 +126,7 @@ impl Command for Options {
     }
 }
 
-/// Makes the configuration of a new model for images and their preprocessing.
+/// Function that returns the configuration of a new model for images and their preprocessing.
 type NewConfig<C> = fn(&Options, &LabelledImages, &Preprocessor) -> Result<C, Exit>;
 
 impl Options {
@@ -147,7 +147,7 @@ impl Options {
         train(job, split, model, optimizer, device)
     }
 
-    /// Does what `--evaluate` asks for.
+    /// Prints the evaluation of `--evaluate`.
     fn evaluate<B: Backend, M: ImageClassifier<B>>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let path = resolve(self.model.as_deref(), "mnist-resnet", &FilePatterns::model())?;
         let files = with_adapter(&path, None)?;
@@ -155,14 +155,14 @@ impl Options {
         self.images.evaluation()?.run::<B, M>(&files, preprocessor, device)
     }
 
-    /// Preprocessing of the images: grey ones as MNIST's, others as ImageNet's.
+    /// Returns the preprocessing of the images: MNIST's for greyscale images, otherwise ImageNet's.
     fn preprocessor(&self, data: &LabelledImages) -> Result<Preprocessor, Exit> {
         let size = self.image_size.unwrap_or_else(|| data.size.map_or(64, |[_, h, w]| h.max(w).max(16)));
         let side = u32::try_from(size).map_err(|_| usage(format!("--image-size {size} is too large")))?;
         Preprocessor::for_images(data.size, side).map_err(|error| usage(format!("--image-size: {error}")))
     }
 
-    /// A network of basic blocks.
+    /// Returns the configuration of a ResNet of basic blocks.
     fn resnet(&self, data: &LabelledImages, preprocessor: &Preprocessor) -> Result<ResNetConfig, Exit> {
         let [height, _] = preprocessor.size().unwrap_or([usize::MAX; 2]);
         let (channels, depths) = (self.channels.clone(), self.depths.clone());
@@ -170,7 +170,7 @@ impl Options {
         Ok(config.with_labels(data.labels.clone()))
     }
 
-    /// A model of which timm or transformers has the like.
+    /// Returns the configuration of a ViT that timm or transformers can load, depending on `--pool`.
     fn vit(&self, data: &LabelledImages, preprocessor: &Preprocessor) -> Result<VitConfig, Exit> {
         let [height, width] = preprocessor.size().unwrap_or([64; 2]);
         let patch_size = self.patch_size.unwrap_or_else(|| VitConfig::patch_size_for(height));

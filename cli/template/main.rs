@@ -32,7 +32,7 @@ fn main() {
     let step = train_step(loss, &optimizer, StepOptions::default());
     let mut state = optimizer.init(&model);
     for i in 0..=500 {
-        let key = key.fold_in(1).fold_in(i); // other numbers in each step, and the same in each run
+        let key = key.fold_in(1).fold_in(i); // new numbers in each step, the same in each run
         let x = key.uniform([64, 2], -1.0, 1.0, &device);
         let metrics;
         (model, state, metrics) = step(model, state, &x, key);

@@ -1,4 +1,4 @@
-//! The image: a bar for each program, as long as it is fast.
+//! Bar chart of the speeds of all programs.
 
 use plotters::prelude::{
     Color, IntoDrawingArea, IntoFont, PathElement, RGBColor, Rectangle, SVGBackend, Text, TextStyle, WHITE,
@@ -9,15 +9,15 @@ use std::error::Error;
 use crate::{markdown::time, results::Results};
 
 const WIDTH: u32 = 960;
-/// Start of the bars, and length of the bar of the fastest peer.
+/// Left end of the bars, in pixels; `UNIT` is the bar length of the fastest peer.
 const LEFT: i32 = 300;
 const UNIT: f64 = 260.0;
-/// Bars that would be longer are cut off.
+/// Speed at which bars are cut off, relative to the fastest peer.
 const LONGEST: f64 = 2.2;
 const BAR: i32 = 10;
 const GAP: i32 = 10;
 const HEADER: i32 = 60;
-/// Okabe and Ito's palette, which people who do not see all colours can tell apart too.
+/// Palette after Okabe and Ito, which colour-blind readers can distinguish.
 const COLORS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -29,7 +29,7 @@ const COLORS: [RGBColor; 7] = [
 ];
 const INK: RGBColor = RGBColor(51, 51, 51);
 
-/// The rows that `shows` picks, as SVG.
+/// Returns the chart of the rows that `shows` selects, as SVG.
 pub fn draw(results: &Results, shows: impl Fn(&str) -> bool) -> Result<String, Box<dyn Error>> {
     let rows: Vec<_> = results.rows.iter().filter(|row| shows(&row.name)).collect();
     let mut names: Vec<&str> = Vec::new();
@@ -59,7 +59,7 @@ pub fn draw(results: &Results, shows: impl Fn(&str) -> bool) -> Result<String, B
         for row in &rows {
             let middle = y + row.columns.len() as i32 * BAR / 2;
             write(&row.name, (LEFT - 10, middle), 13, HPos::Right)?;
-            // Without a peer, grove's own speed is the measure.
+            // Without a peer, speeds are relative to grove.
             let peer = row.fastest_peer().map(|(_, peer)| peer);
             let unit = peer.or_else(|| row.grove()?.measured()).map_or(f64::NAN, |measured| measured.median_seconds);
             for (i, column) in row.columns.iter().enumerate() {

@@ -1,26 +1,26 @@
-//! Least cost of a row: operations counted from its sizes, and bytes that have to be moved.
+//! Minimum cost of a row: operations, counted from its sizes, and bytes that must be moved.
 
 use serde_json::Value;
 
 use crate::work::{Text, VitSizes, Work, is_gpt2};
 
-/// The least that a row needs of a machine.
+/// Minimum cost of a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
-    /// Floating-point operations of products and convolutions, a multiplication and an addition each counting one; of
-    /// element-wise rows, a handful for each element.
+    /// Floating-point operations of products and convolutions, where a multiply-add counts as two. Element-wise rows count an
+    /// estimate per element.
     pub operations: f64,
-    /// Bytes that are read and written at least once, weights and results included, in numbers of four bytes.
+    /// Bytes that must be read or written at least once, including weights and results, at four bytes per value.
     pub bytes: f64,
-    /// Numbers among the weights.
+    /// Number of parameters.
     pub parameters: f64,
 }
 
-/// Operations for an exponential and what goes with it, roughly.
+/// Approximate number of operations of an exponential and the arithmetic around it.
 const EXPONENTIAL: f64 = 15.0;
 
 impl Work {
-    /// The work's cost.
+    /// Returns the cost of the work.
     pub fn cost(&self) -> Cost {
         match self {
             &Self::Gemm { m, k, n } => product(m, k, n),
@@ -30,7 +30,7 @@ impl Work {
             &Self::LayerNorm { rows, columns } => passes(rows * columns, 8.0, 2),
             &Self::Ffn { rows, width, hidden, .. } => affine(rows, width, hidden) + affine(rows, hidden, width),
             &Self::FfnStep { rows, width, hidden, .. } => {
-                // Gradients of the input are not asked for.
+                // The gradient of the input is not computed.
                 (affine(rows, width, hidden) + affine(rows, hidden, width)) * 3.0 - product(rows, width, hidden)
             }
             &Self::Attention { batch, heads, tokens, head_dim, causal } => {
@@ -47,7 +47,7 @@ impl Work {
                 let rows = lengths.as_ref().map_or(batch * steps, |lengths| lengths.iter().sum());
                 let forward =
                     affine(rows, *inputs, cell.gates() * hidden) + affine(rows, *hidden, cell.gates() * hidden);
-                // Gradients of the input are not asked for.
+                // The gradient of the input is not computed.
                 if *train { forward * 3.0 - product(rows, *inputs, cell.gates() * hidden) } else { forward }
             }
             &Self::While { steps } => passes(steps, 3.0, 0),
@@ -58,7 +58,7 @@ impl Work {
                 step(resnet(depths, *widths, *classes, *size, *batch), *train)
             }
             Self::Vit { sizes, train } => step(vit(*sizes), *train),
-            // Each example writes gradients of its own, and there is no optimizer.
+            // Each example writes its own gradients, and there is no optimizer step.
             Self::VitPerExample(sizes) => {
                 let (forward, cost) = (vit(*sizes), vit(*sizes) * 3.0);
                 let bytes = cost.bytes + 4.0 * forward.parameters * sizes.batch as f64;
@@ -74,7 +74,7 @@ impl Work {
                     true => transformer(&text(tokens), "n_layer", "n_embd", 2, true),
                     false => transformer(&text(tokens), "num_hidden_layers", "hidden_size", 3, true),
                 };
-                // The first new token comes with the prompt, of which only the last logits are needed.
+                // The forward pass of the prompt gives the first new token and needs the logits of the last position only.
                 let number = |name: &str| config[name].as_u64().unwrap_or_default() as usize;
                 let width = number(if is_gpt2(config) { "n_embd" } else { "hidden_size" });
                 let logits = |tokens: usize| product(batch * tokens, width, number("vocab_size"));
@@ -126,7 +126,7 @@ impl std::ops::Mul<f64> for Cost {
     }
 }
 
-/// So many operations for each element, and so many passes over memory.
+/// Cost of element-wise work: operations per element, and passes over memory.
 fn passes(elements: usize, operations: f64, passes: usize) -> Cost {
     let elements = elements as f64;
     Cost { operations: elements * operations, bytes: 4.0 * elements * passes as f64, parameters: 0.0 }
@@ -141,7 +141,7 @@ fn affine(rows: usize, inputs: usize, outputs: usize) -> Cost {
     Cost { parameters: (inputs * outputs + outputs) as f64, ..product(rows, inputs, outputs) }
 }
 
-/// Both products of attention; with a causal mask, of half of the scores. The scores need not go to memory.
+/// Cost of both matrix products of attention. A causal mask halves the scores, which are not written to memory.
 fn attention(batch: usize, tokens: usize, width: usize, causal: bool) -> Cost {
     let [rows, tokens, width] = [batch * tokens, tokens, width].map(|size| size as f64);
     let seen = if causal { (tokens + 1.0) / 2.0 } else { tokens };
@@ -190,8 +190,8 @@ fn vit(VitSizes { size, patch, width, depth, mlp, classes, batch, .. }: VitSizes
     patches + blocks + affine(batch, width, classes)
 }
 
-/// A block of a transformer; `matrices` are those of its feed-forward layer. Only its weights count as bytes: what passes
-/// from one operation to the next may stay in the caches.
+/// Cost of a transformer block with `matrices` matrices in its feed-forward layer. Only the weights count as bytes, because
+/// activations between operations can stay in the caches.
 fn block(batch: usize, tokens: usize, width: usize, kv: usize, inner: usize, matrices: usize, causal: bool) -> Cost {
     let rows = batch * tokens;
     let mut cost = affine(rows, width, 2 * width + 2 * kv) + attention(batch, tokens, width, causal);
@@ -230,12 +230,12 @@ fn gpt2_parameters(config: &Value) -> f64 {
     transformer(&text, "n_layer", "n_embd", 2, true).parameters
 }
 
-/// AdamW reads weights, gradients and both moments, and writes all but the gradients.
+/// Cost of an AdamW step, which reads weights, gradients and both moments, and writes weights and moments.
 fn adamw(parameters: f64) -> Cost {
     Cost { operations: 12.0 * parameters, bytes: 7.0 * 4.0 * parameters, parameters }
 }
 
-/// A whole step of training, if it is one: backward passes are two products for each.
+/// Cost of a training step if `train` is true, else of the forward pass. The backward pass has two products per forward product.
 fn step(forward: Cost, train: bool) -> Cost {
     let parameters = forward.parameters;
     if train { Cost { parameters, ..forward * 3.0 + adamw(parameters) } } else { forward }
@@ -245,12 +245,12 @@ fn step(forward: Cost, train: bool) -> Cost {
 mod tests {
     use crate::rows;
 
-    /// Figures published for these networks, within the parts that they leave out.
+    /// Tolerances cover the parts that the published values leave out.
     #[test]
     fn published_networks_cost_what_is_published() {
         let rows = rows::all(false);
         let of = |name: &str| rows.iter().find(|row| row.name == name).expect(name).work.cost();
-        // torchvision: 4.09 and 17.56 billion multiplications with an addition; 25.6 and 86.6 million parameters.
+        // torchvision: 4.09 and 17.56 billion multiply-adds; 25.6 and 86.6 million parameters.
         let known = [
             ("resnet-50, batch 1", 8.18e9, 25.56e6),
             ("vit-b/16, batch 1", 35.1e9, 86.57e6),

@@ -1,8 +1,8 @@
-//! The benchmark: rows of operations, layers and models, measured in turn with other libraries.
+//! Benchmark of operations, layers and models against other libraries.
 //!
-//! [`Options`] is its command line and [`run`] the program; `cargo run --example bench` and `grove bench` run it. Rows
-//! are in `rows`, the computations of grove in `compute`, those of the other libraries in `benches/peers` and
-//! `benches/candle`. [`parity`] compares the results of a device with those of the CPU.
+//! [`Options`] is the command line and [`run`] the program of `cargo run --example bench` and `grove bench`. The module `rows`
+//! defines the rows, `compute` their computation in grove; `benches/peers` and `benches/candle` have the computation in the
+//! other libraries. [`parity`] compares a device's results with the CPU's.
 #![warn(missing_docs)]
 
 mod chart;
@@ -40,11 +40,12 @@ use program::{Column, Peer, Start};
 use results::Results;
 use rows::{Group, Row};
 
-/// Answers how fast grove is here, and against what: operations, layers, models, training steps, loading.
+/// Measures the speed of grove on this machine, alone or against PyTorch, JAX and candle: operations, layers, models, training
+/// steps, loading.
 ///
-/// Each program computes each row in a process of its own, on random numbers; those of one row take turns. Tables
-/// (Markdown), all figures (JSON) and an image (SVG) are written to --output. The whole table takes about an hour with
-/// PyTorch and JAX; --only picks rows. Peers: pip install -r benches/requirements.txt
+/// Each library computes each row in its own process, on random inputs; the processes of a row take turns. Tables (Markdown),
+/// all measurements (JSON) and a chart (SVG) are written to --output. All rows with PyTorch and JAX take about an hour; --only
+/// selects rows. To install the peers: pip install -r benches/requirements.txt
 #[derive(Parser, Debug)]
 #[command(name = "bench", version)]
 pub struct Options {
@@ -56,15 +57,15 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 0)]
     device_index: usize,
 
-    /// Type of the numbers
+    /// Type of the weights and of the computation: f32 or bf16
     #[arg(long, value_enum, value_name = "TYPE", default_value_t = Dtype::F32)]
     dtype: Dtype,
 
-    /// Precision of everyone's matrix products and convolutions of f32 [default: grove's highest, the peers' as they have it]
+    /// Precision of f32 matrix products and convolutions, in all libraries [default: highest for grove, the peers' own default]
     #[arg(long, value_enum, value_name = "NAME")]
     precision: Option<Precision>,
 
-    /// Effort of choosing grove's fastest kernels on GPUs [default: as CubeCL is configured, or balanced]
+    /// Effort of autotuning grove's GPU kernels [default: CubeCL's configuration, or balanced]
     #[arg(long, value_enum, value_name = "LEVEL")]
     autotune: Option<Autotune>,
 
@@ -72,11 +73,11 @@ pub struct Options {
     #[arg(long, value_enum, value_name = "NAMES", value_delimiter = ',')]
     peers: Vec<Peer>,
 
-    /// Python that has the peers' packages
+    /// Python interpreter with the peers' packages
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
     python: PathBuf,
 
-    /// candle's side; by default the one that is built from benches/candle
+    /// Program that measures candle [default: the one built in benches/candle]
     #[arg(long, value_name = "PROGRAM")]
     candle: Option<PathBuf>,
 
@@ -84,31 +85,31 @@ pub struct Options {
     #[command(flatten)]
     only: Only,
 
-    /// Only rows of these parts of the table
+    /// Only rows of these groups
     #[arg(long, value_enum, value_name = "NAMES", value_delimiter = ',')]
     group: Vec<Group>,
 
-    /// Threads of each program; as many as there are cores by default
+    /// Number of threads of each process [default: the number of cores]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
 
-    /// Seconds that each program computes in each row, after two runs that are told apart
+    /// Seconds of steady-state runs of each library in each row, after the first two runs, which are reported separately
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     seconds: f64,
 
-    /// Turns that these are divided into
+    /// Number of turns that --seconds is divided into
     #[arg(long, value_name = "N", default_value_t = 5)]
     rounds: usize,
 
-    /// Seconds after which a program that gives no answer is ended
+    /// Seconds to wait for an answer of a process before it is killed
     #[arg(long, value_name = "SECONDS", default_value_t = 900)]
     timeout: u64,
 
-    /// Begin no row after so many seconds; with --resume another run measures the others
+    /// Start no row after this many seconds; --resume measures the remaining rows later
     #[arg(long, value_name = "SECONDS")]
     limit: Option<u64>,
 
-    /// Keep the rows that results.json in --output has, and measure the others
+    /// Keep the rows in --output/results.json and measure only the others
     #[arg(long)]
     resume: bool,
 
@@ -116,28 +117,28 @@ pub struct Options {
     #[arg(long, value_name = "DIR", default_value = "target/bench")]
     output: PathBuf,
 
-    /// List the rows with their operations and bytes, and measure nothing
+    /// List the rows with their operations and bytes, without measuring
     #[arg(long)]
     dry_run: bool,
 
-    /// Run every row in tiny sizes, to see whether it runs
+    /// Run every row with tiny sizes, as a test
     #[arg(long)]
     smoke: bool,
 
-    /// Write one JSON object to standard output: all results, or with --dry-run the rows
+    /// Print one JSON object: all results, or the rows with --dry-run
     #[arg(long)]
     json: bool,
 
-    /// Compute one row, described in JSON, and answer questions on standard input
+    /// Compute one row, described in JSON, and answer requests on standard input
     #[arg(long, value_name = "JSON", hide = true)]
     worker: Option<String>,
 }
 
 /// Runs the benchmark, or one of its workers.
 ///
-/// Workers are this same program, started with `--worker` and the description of their row; `subcommand` comes before it
-/// where the benchmark is one of a program's commands. `serve` and `write` run a program on a device; they are given by the
-/// caller so that this crate need not be compiled for every backend where nothing is measured.
+/// Workers are processes of the same executable, started with `--worker` and the description of a row. `subcommand` is the name
+/// of the benchmark's command if the executable has several. `serve` and `write` run a program on a device. The caller passes
+/// them, so that this crate is compiled for every backend only in executables that run the benchmark.
 pub fn run(
     options: &Options,
     subcommand: Option<&str>,
@@ -200,7 +201,7 @@ impl Options {
         }
     }
 
-    /// Results without rows yet. The product that rows are compared with is of the CPU.
+    /// Returns results without rows. On a CPU, measures the matrix product that defines the machine's peak speed.
     fn begin(&self, plan: &Plan, command: String, write_model: WriteFn<'_>) -> Result<Results, Exit> {
         let mut machine = machine::describe(plan.threads, self.on_gpu());
         let work = machine::product();
@@ -216,7 +217,7 @@ impl Options {
         Ok(Results { date: today(), command, dtype, precision, machine, rows: Vec::new() })
     }
 
-    /// The results in --output that --resume keeps; `None` where there are none.
+    /// Returns the results in `--output` that `--resume` keeps, or `None`.
     fn resumed(&self, plan: &Plan) -> Result<Option<Results>, Exit> {
         let path = self.output.join("results.json");
         if !self.resume || !path.exists() {
@@ -238,7 +239,7 @@ impl Options {
         let works = rows::all(self.smoke);
         for row in &results.rows {
             let Some(known) = works.iter().find(|known| known.name == row.name) else { continue };
-            // Not equal to the last digit, which JSON may lose.
+            // Compared with a tolerance, because JSON may lose the last digit.
             if (known.work.cost().bytes / row.bytes - 1.0).abs() > 1e-9 {
                 return Err(Exit::Usage(named(&format!(
                     "'{}' was measured with other sizes there (--smoke): give another --output",
@@ -256,7 +257,7 @@ impl Options {
         Ok(Some(results))
     }
 
-    /// The rows that were asked for.
+    /// Returns the rows selected by the options.
     fn rows(&self) -> Result<Vec<Row>, Exit> {
         let mut rows = rows::all(self.smoke);
         self.only.keep(&mut rows, |row| &row.name, "row has that in its name; --dry-run lists them")?;
@@ -271,7 +272,7 @@ impl Options {
         Ok(rows)
     }
 
-    /// True if the first backend, and so the peers, compute on a GPU that PyTorch and JAX know.
+    /// Returns true if the first backend uses a GPU that PyTorch and JAX support. The peers then use it too.
     fn on_gpu(&self) -> bool {
         self.backend.first().is_some_and(|name| name == "cuda" || name == "rocm")
     }
@@ -287,7 +288,7 @@ impl Options {
         Ok(())
     }
 
-    /// grove's columns and those of the peers, all of which are there.
+    /// Returns the columns of grove and of the peers. Fails if a device or a peer is missing.
     fn columns(&self, subcommand: Option<&str>) -> Result<Vec<Column>, Exit> {
         let own = std::env::current_exe().map_err(failure)?;
         let mut columns = Vec::new();
@@ -360,7 +361,7 @@ impl Options {
         Ok(())
     }
 
-    /// Writes all three files.
+    /// Writes results.md, results.json and results.svg.
     fn save(&self, results: &Results) -> Result<(), Exit> {
         let json = serde_json::to_value(results).map_err(failure)?;
         let image = chart::draw(results, |_| true).map_err(failure)?;
@@ -376,7 +377,7 @@ impl Options {
         Ok(())
     }
 
-    /// Writes the table of rows, or all results as JSON, to standard output.
+    /// Prints the summary table, or all results as JSON.
     fn tell(&self, results: &Results) -> Result<(), Exit> {
         if self.json {
             return write_json(&serde_json::to_value(results).map_err(failure)?);
@@ -388,7 +389,7 @@ impl Options {
         Ok(())
     }
 
-    /// The first thing that failed, as opposed to what is not there or has no memory.
+    /// Returns the message of the first failed measurement. Unsupported rows and rows out of memory are no failures.
     fn broken(&self, results: &Results) -> Option<String> {
         results.rows.iter().find_map(|row| {
             row.columns.iter().find_map(|column| match &column.outcome {
@@ -401,10 +402,10 @@ impl Options {
     }
 }
 
-/// Writes a model of a configuration to a directory.
+/// Function that writes a model with a configuration to a directory.
 type WriteFn<'a> = &'a dyn Fn(&serde_json::Value, &Path) -> Result<(), Exit>;
 
-/// A program that writes a model, for the rows that read one.
+/// Program that writes a model, for the rows that load one.
 pub struct WriteModel<'a> {
     config: &'a serde_json::Value,
     directory: &'a Path,
@@ -422,7 +423,7 @@ fn today() -> String {
     jiff::Zoned::now().strftime("%-d %B %Y").to_string()
 }
 
-/// The command that started the benchmark, as a person types it.
+/// Returns the command line that started the benchmark.
 fn command_line(subcommand: Option<&str>) -> String {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let program = if subcommand.is_some() { "grove" } else { "cargo run --example bench --" };

@@ -1,4 +1,4 @@
-//! The machine and its peak speeds.
+//! Description of the machine and its peak speeds.
 
 use rayon::prelude::*;
 use std::{process::Command, time::Instant};
@@ -6,11 +6,11 @@ use sysinfo::System;
 
 use crate::{results::Machine, work::Work};
 
-/// Numbers that are read to measure the memory's speed: far more than caches hold.
+/// Number of 4-byte words to read for measuring the memory bandwidth, far more than caches hold.
 const NUMBERS: usize = 1 << 26;
 const READINGS: usize = 5;
 
-/// The machine, with the speed of its memory; the speed of its arithmetic comes from the rows.
+/// Returns the machine with its memory bandwidth. The peak arithmetic speed is measured by the rows.
 pub fn describe(threads: usize, on_gpu: bool) -> Machine {
     let mut system = System::new();
     system.refresh_memory();
@@ -27,7 +27,7 @@ pub fn describe(threads: usize, on_gpu: bool) -> Machine {
     }
 }
 
-/// Name and driver of the first NVIDIA GPU, where its tool tells.
+/// Returns the name and driver of the first NVIDIA GPU, if `nvidia-smi` is available.
 fn gpu() -> Option<String> {
     let query = ["--query-gpu=name,driver_version", "--format=csv,noheader", "--id=0"];
     let output = Command::new("nvidia-smi").args(query).output().ok().filter(|output| output.status.success())?;
@@ -36,7 +36,7 @@ fn gpu() -> Option<String> {
     Some(format!("{name}, driver {driver}"))
 }
 
-/// The best of some readings of a large array by all threads.
+/// Returns the memory bandwidth in bytes per second: the best of several reads of a large array by all threads.
 fn bytes_per_second(threads: usize) -> f64 {
     let numbers: Vec<u64> = (0..NUMBERS as u64 / 2).collect();
     let share = numbers.len().div_ceil(threads.max(1));
@@ -50,7 +50,7 @@ fn bytes_per_second(threads: usize) -> f64 {
     (size_of::<u64>() * numbers.len()) as f64 / least
 }
 
-/// A product whose speed stands for that of the machine's arithmetic.
+/// Returns the matrix product that measures the machine's peak arithmetic speed.
 pub fn product() -> Work {
     let size = 2048;
     Work::Gemm { m: size, k: size, n: size }

@@ -1,4 +1,4 @@
-//! The tables.
+//! Tables in Markdown.
 
 use std::fmt::{self, Write};
 
@@ -7,7 +7,7 @@ use crate::{
     worker::ErrorKind,
 };
 
-/// A time as people say it.
+/// Formats a time with a readable unit.
 pub fn time(seconds: f64) -> String {
     match seconds {
         s if !s.is_finite() => "–".to_owned(),
@@ -24,7 +24,7 @@ fn mebibytes(bytes: Option<u64>) -> String {
     bytes.map_or_else(|| "–".to_owned(), |bytes| format!("{:.0}", bytes as f64 / (1 << 20) as f64))
 }
 
-/// Both tables, with what they were measured on.
+/// Returns both tables with a description of the machine and the versions.
 pub fn report(results: &Results) -> Result<String, fmt::Error> {
     let mut out = String::new();
     let Machine { gpu, cpu, threads, memory_bytes, system, bytes_per_second, operations_per_second } = &results.machine;
@@ -49,7 +49,7 @@ pub fn report(results: &Results) -> Result<String, fmt::Error> {
     Ok(out)
 }
 
-/// Versions of the measured programs, each once.
+/// Returns the versions of the measured programs, without duplicates.
 fn versions(results: &Results) -> Vec<String> {
     let mut versions: Vec<String> = Vec::new();
     for measured in results.rows.iter().flat_map(|row| &row.columns).filter_map(ColumnResult::measured) {
@@ -60,12 +60,12 @@ fn versions(results: &Results) -> Vec<String> {
     versions
 }
 
-/// The rows of each group, with their headings.
+/// Returns the rows of each group with its heading.
 fn groups(results: &Results) -> impl Iterator<Item = (&'static str, &[RowResult])> {
     results.rows.chunk_by(|a, b| a.group == b.group).map(|rows| (rows[0].group.title(), rows))
 }
 
-/// grove against the fastest peer, a line for each row.
+/// Writes the table of grove against the fastest peer, one line per row.
 pub fn summary(out: &mut String, results: &Results) -> fmt::Result {
     writeln!(
         out,
@@ -100,7 +100,7 @@ pub fn summary(out: &mut String, results: &Results) -> fmt::Result {
     Ok(())
 }
 
-/// Of a GPU's the speed of the memory is not known.
+/// Formats the fraction of the roofline, which is unknown for a GPU: its memory bandwidth is not measured.
 fn roofline(row: &RowResult, column: &ColumnResult, machine: &Machine) -> String {
     match column.measured() {
         Some(measured) if !column.on_gpu => {
@@ -110,7 +110,7 @@ fn roofline(row: &RowResult, column: &ColumnResult, machine: &Machine) -> String
     }
 }
 
-/// Every program's figures.
+/// Writes the table of all measurements of all programs.
 fn details(out: &mut String, results: &Results) -> fmt::Result {
     writeln!(
         out,
@@ -143,7 +143,7 @@ fn details(out: &mut String, results: &Results) -> fmt::Result {
     Ok(())
 }
 
-/// Why there is no figure.
+/// Formats the reason why there is no measurement.
 fn nothing(column: &ColumnResult) -> String {
     match &column.outcome {
         Outcome::Measured(_) => String::new(),

@@ -1,4 +1,4 @@
-//! Measuring: all programs of a row are there together and take turns, so that whatever slows the machine slows them alike.
+//! Measurement. All programs of a row run at the same time and take turns, so that a slowdown of the machine affects all equally.
 
 use grove::models::memory;
 use grove_terminal::{Autotune, Exit, Precision, failure};
@@ -17,33 +17,33 @@ use crate::{
     worker::{ErrorKind, Event, Question, Spec},
 };
 
-/// Plan of a measurement.
+/// Settings of a measurement.
 pub struct Plan {
     pub columns: Vec<Column>,
     pub threads: usize,
     pub device_index: usize,
     pub dtype: String,
-    /// Precision of products in f32, where one was asked for.
+    /// Precision of f32 products, if `--precision` is given.
     pub precision: Option<Precision>,
-    /// Effort of choosing grove's kernels, where one was asked for.
+    /// Effort of autotuning grove's kernels, if `--autotune` is given.
     pub autotune: Option<Autotune>,
-    /// For each program in a row.
+    /// Seconds of steady-state runs of each program in a row.
     pub seconds: f64,
     pub rounds: usize,
     pub patience: Duration,
-    /// When no further row is begun.
+    /// Time after which no further row is started.
     pub until: Option<Instant>,
 }
 
-/// Bytes of weights from which programs do not share a GPU.
+/// Size of weights and training state, in bytes, above which programs do not share a GPU.
 const LARGE: f64 = 1e9;
 
-/// Most runs in a turn.
+/// Maximum number of runs in a turn.
 const MAX_RUNS: usize = 200;
 
 impl Plan {
-    /// Measures rows from the first on, takes them out of the list, and gives their number. `write` makes the files that a
-    /// row reads, in a directory; `done` gets each row's results at once.
+    /// Measures rows from the first, removes them from the list, and returns their number. `write` writes the model that a row
+    /// loads to a directory; `done` receives the results of each row as soon as it is measured.
     pub fn measure(
         &self,
         rows: &mut Vec<Row>,
@@ -86,7 +86,7 @@ impl Plan {
         let columns: Vec<&Column> = self.columns.iter().filter(|column| column.has(&row.work)).collect();
         // Weights and, in training, gradients and two moments.
         let each = cost.parameters * 4.0 * if row.work.trains() { 4.0 } else { 1.0 };
-        // Of a GPU's memory nothing is known beforehand.
+        // A GPU's free memory is unknown, so the limit is fixed there.
         let on_gpu = columns.iter().any(|column| column.on_gpu);
         let together = match memory::available() {
             Some(_) if on_gpu && each > LARGE => false,
@@ -96,7 +96,7 @@ impl Plan {
         if together {
             result.columns = self.take_turns(&row.work, &columns);
         } else {
-            // There is no room for all: one after another.
+            // The memory is too small for all programs at once, so they run one after another.
             result.columns = columns.iter().flat_map(|column| self.take_turns(&row.work, &[column])).collect();
         }
         result
@@ -106,7 +106,7 @@ impl Plan {
         let mut running: Vec<Running> = columns.iter().map(|column| self.start(work, column)).collect();
         let run_seconds = self.seconds / self.rounds as f64;
         for round in 0..self.rounds {
-            // Nobody is always the first.
+            // Rotates the order, so that no program is always first.
             for i in 0..running.len() {
                 let at = (i + round) % columns.len();
                 running[at].turn(Question::Run { run_seconds, max_runs: MAX_RUNS });
@@ -150,7 +150,7 @@ impl Plan {
     }
 }
 
-/// A program in the middle of a row.
+/// State of a program during a row.
 struct Running {
     worker: Result<Worker, Trouble>,
     measured: Measured,
@@ -199,7 +199,7 @@ fn unexpected(event: &Event) -> Trouble {
 }
 
 impl Column {
-    /// True if the program can do this work.
+    /// Returns true if the column includes this work.
     pub fn has(&self, work: &Work) -> bool {
         let images = matches!(work, Work::Conv { .. } | Work::Resnet { .. });
         let compiled = !matches!(
@@ -213,7 +213,7 @@ impl Column {
         }
     }
 
-    /// Device name for a peer.
+    /// Returns the device name for a peer.
     fn device(&self) -> &'static str {
         if self.on_gpu { "cuda" } else { "cpu" }
     }
@@ -230,7 +230,7 @@ impl Work {
     }
 }
 
-/// A row in a line, for whoever watches.
+/// Formats the results of a row as one line of progress.
 fn line(result: &RowResult) -> String {
     let column = |column: &ColumnResult| match &column.outcome {
         Outcome::Measured(measured) => format!("{} {}", column.name, crate::markdown::time(measured.median_seconds)),

@@ -1,20 +1,20 @@
-//! `--only`: rows of the benchmark and cases of the comparison, by parts of their names.
+//! `--only`: selects rows of the benchmark and cases of the comparison by name.
 
 use grove_terminal::Exit;
 
-/// The rows or cases that a person asks for.
+/// Selection of rows or cases by name.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct Only {
-    /// Only those whose names contain one of these texts: `gpt2,bert`. A comma before a space belongs to a text
+    /// Only names that contain one of these texts, such as gpt2,bert; a comma before a space does not separate texts
     #[arg(long, value_name = "TEXTS")]
     only: Vec<String>,
 }
 
 impl Only {
-    /// Drops the others.
+    /// Removes the items that are not selected.
     ///
     /// # Errors
-    /// A text is in no name. `all` says what is looked in, and where to find the names.
+    /// A text occurs in no name. `all` completes the message: what was searched, and where to find the names.
     pub fn keep<T>(&self, items: &mut Vec<T>, name: impl Fn(&T) -> &str, all: &str) -> Result<(), Exit> {
         let texts: Vec<String> = self.only.iter().flat_map(|texts| split(texts)).collect();
         if let Some(text) = texts.iter().find(|text| !items.iter().any(|item| name(item).contains(&***text))) {
@@ -25,7 +25,7 @@ impl Only {
     }
 }
 
-/// Splits at commas before anything but a space: names have commas and spaces, as `gpt2 small, 1x16`.
+/// Splits at commas that are not followed by a space, because names such as `gpt2 small, 1x16` contain a comma and a space.
 fn split(texts: &str) -> Vec<String> {
     let mut parts: Vec<String> = Vec::new();
     for piece in texts.split(',') {

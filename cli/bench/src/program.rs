@@ -1,4 +1,4 @@
-//! Programs that are measured, each a process for each row.
+//! Measured programs. Each runs as one process per row.
 
 use clap::ValueEnum;
 use std::{
@@ -13,7 +13,7 @@ use std::{
 
 use crate::worker::{ErrorKind, Event, Question, Spec};
 
-/// A library that grove is compared with.
+/// Library to compare grove with.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     Torch,
@@ -21,20 +21,20 @@ pub enum Peer {
     Candle,
 }
 
-/// A program in one of its ways to compute: a column of the table.
+/// Column of the table: a program in one of its modes.
 #[derive(Clone, Debug)]
 pub struct Column {
-    /// As people say it.
+    /// Displayed name.
     pub name: String,
-    /// `None` is grove.
+    /// Library; `None` for grove.
     pub peer: Option<Peer>,
     pub form: String,
     pub start: Start,
-    /// True if it computes on a GPU.
+    /// True if the column computes on a GPU.
     pub on_gpu: bool,
 }
 
-/// Start of a column's process, before the row is named.
+/// Command line of a column's process, without the row.
 #[derive(Clone, Debug)]
 pub struct Start {
     pub program: PathBuf,
@@ -42,13 +42,13 @@ pub struct Start {
 }
 
 impl Start {
-    /// A command line that says nothing of the row yet.
+    /// Returns a command line without the row.
     pub fn new(program: impl Into<PathBuf>, arguments: impl IntoIterator<Item = String>) -> Self {
         Self { program: program.into(), arguments: arguments.into_iter().collect() }
     }
 }
 
-/// Why a column has no figure in a row.
+/// Reason why a column has no measurement in a row.
 #[derive(Clone, Debug)]
 pub struct Trouble {
     pub kind: ErrorKind,
@@ -61,7 +61,7 @@ impl Trouble {
     }
 }
 
-/// A running process.
+/// Running process that computes a row.
 pub struct Worker {
     child: Child,
     stdin: ChildStdin,
@@ -71,10 +71,10 @@ pub struct Worker {
     patience: Duration,
 }
 
-/// Time limit for a process to end after its last message.
+/// Maximum time for a process to exit after its last message.
 const FAREWELL: Duration = Duration::from_secs(10);
 
-/// Last lines of a process's messages that are kept to say what went wrong.
+/// Number of last lines of standard error to search for the reason of a failure.
 const LINES: usize = 20;
 
 impl Worker {
@@ -104,7 +104,7 @@ impl Worker {
         Ok(Self { child, stdin, events, messages, started, patience })
     }
 
-    /// The next thing the process says, and how long after its start.
+    /// Waits for the next event of the process. Returns it with the time since the process was started.
     pub fn next(&mut self) -> Result<(Event, Duration), Trouble> {
         let line = match self.events.recv_timeout(self.patience) {
             Ok(line) => line,
@@ -122,7 +122,7 @@ impl Worker {
         }
     }
 
-    /// Asks the process something.
+    /// Sends a request to the process.
     pub fn ask(&mut self, question: Question) -> Result<(), Trouble> {
         let line = serde_json::to_string(&question).map_err(|error| Trouble::failed(error.to_string()))?;
         match writeln!(self.stdin, "{line}").and_then(|()| self.stdin.flush()) {
@@ -131,13 +131,13 @@ impl Worker {
         }
     }
 
-    /// Panic message of a thread of a grove process, after waiting a while for it. A device's thread that panics leaves
-    /// the process running, with results of kernels that never ran.
+    /// Returns the panic message of a thread of a grove process, if one arrives within a short time. If a device's thread panics,
+    /// the process keeps running and returns results of kernels that never ran.
     pub fn panicked(&self) -> Option<Trouble> {
         let mut heading = false;
         while let Ok(line) = self.messages.recv_timeout(Duration::from_millis(50)) {
             let line = line.trim();
-            // As the example's own hook has it, and as Rust's has it, with what it was on the next line.
+            // grove's panic hook prints the message after `error: `, Rust's on the line after `panicked at`.
             if let Some(message) = line.strip_prefix("error: ") {
                 return Some(Trouble::failed(message));
             }
@@ -149,7 +149,7 @@ impl Worker {
         heading.then(|| Trouble::failed("a thread of it panicked"))
     }
 
-    /// Why the process ended without a word.
+    /// Returns the reason why the process ended without an event.
     fn end(&mut self) -> Trouble {
         let given_up = Instant::now() + self.patience.min(FAREWELL);
         let status = loop {
@@ -160,7 +160,7 @@ impl Worker {
                 Err(error) => return Trouble::failed(error.to_string()),
             }
         };
-        // Processes of its own may hold the other end long after it.
+        // A timeout, because child processes of the process may keep the pipe open.
         let mut lines = VecDeque::new();
         while let Ok(line) = self.messages.recv_timeout(Duration::from_millis(200)) {
             if lines.len() == LINES {
@@ -168,7 +168,7 @@ impl Worker {
             }
             lines.push_back(line);
         }
-        // Of a panic the line after its heading says what it was; else the last line does.
+        // The message of a panic is the line after its heading. Other errors are on the last line.
         let heading = lines.iter().position(|line| line.contains("panicked at"));
         let said = heading
             .and_then(|at| lines.get(at + 1))
@@ -184,13 +184,13 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // It has nothing more to say, whatever it still computes.
+        // The results are complete, so a computation that still runs is not needed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// True if the system ended a process because memory ran out.
+/// Returns true if a process was killed by SIGKILL, which the system sends when memory runs out.
 fn killed(status: &std::process::ExitStatus) -> bool {
     #[cfg(unix)]
     {
@@ -205,7 +205,7 @@ fn killed(status: &std::process::ExitStatus) -> bool {
     }
 }
 
-/// Passes lines on until either side ends.
+/// Sends the lines of a stream to a channel until either end closes.
 fn lines_to(stream: impl Read, sender: &Sender<String>) {
     for line in BufReader::new(stream).lines().map_while(Result::ok) {
         if sender.send(line).is_err() {
@@ -215,7 +215,7 @@ fn lines_to(stream: impl Read, sender: &Sender<String>) {
 }
 
 impl Peer {
-    /// Its columns.
+    /// Returns the columns of the library.
     pub fn columns(self, python: &Path, peers: &Path, candle: &Path, on_gpu: bool) -> Vec<Column> {
         let column = |name: &str, form: &str, start: Start| Column {
             name: name.to_owned(),

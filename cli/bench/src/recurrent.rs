@@ -1,4 +1,4 @@
-//! Three ways to run a recurrent network over sequences of different lengths, side by side: `--compare` of the example `rnn`.
+//! Comparison of three ways to run a recurrent network over sequences of different lengths: `--compare` of the example `rnn`.
 
 use clap::{Args, ValueEnum};
 use grove::{
@@ -12,37 +12,37 @@ use std::time::{Duration, Instant};
 
 use grove_terminal::{Dtype, Exit, failure, report};
 
-/// The largest difference, as a part of the largest number, by which two forms may differ in f32.
+/// Maximum difference between two forms in f32, relative to the largest value.
 const TOLERANCE: f64 = 1e-3;
 
-/// Sizes of the comparison.
+/// Options of the comparison.
 #[derive(Args, Debug)]
 pub struct CompareArgs {
-    /// Do not generate: time packed, padded and scanned sequences of random lengths, with random weights
+    /// Time packed, padded and scanned sequences of random lengths, with random weights, instead of generating
     #[arg(long, conflicts_with_all = ["model", "prompt", "prompt_ids", "score", "summary"], help_heading = "Comparison")]
     pub compare: bool,
 
-    /// Kind of cells
+    /// Type of recurrent cell
     #[arg(long, value_enum, default_value_t = CellKind::Lstm, requires = "compare", help_heading = "Comparison")]
     cell: CellKind,
 
-    /// Size of inputs and hidden states
+    /// Size of the inputs and of the hidden state
     #[arg(long, default_value_t = 256, value_name = "N", requires = "compare", help_heading = "Comparison")]
     hidden: usize,
 
-    /// Recurrent layers, one above the other
+    /// Number of recurrent layers
     #[arg(long, default_value_t = 1, value_name = "N", requires = "compare", help_heading = "Comparison")]
     layers: usize,
 
-    /// Sequences
+    /// Number of sequences
     #[arg(long, default_value_t = 32, value_name = "N", requires = "compare", help_heading = "Comparison")]
     batch: usize,
 
-    /// Steps of the padded batch: lengths are uniform from 1 to this
+    /// Number of steps of the padded batch; lengths are uniform from 1 to N
     #[arg(long, default_value_t = 100, value_name = "N", requires = "compare", help_heading = "Comparison")]
     steps: usize,
 
-    /// Time for one measurement, after a run that does not count; three runs are made in any case
+    /// Seconds of runs for each measurement, after one warm-up run; at least three runs are made
     #[arg(long, default_value_t = 1.0, value_name = "SECONDS", requires = "compare", help_heading = "Comparison")]
     budget: f64,
 }
@@ -53,14 +53,14 @@ enum CellKind {
     Gru,
 }
 
-/// The ways to run.
+/// Way to run the network.
 #[derive(Clone, Copy)]
 enum Form {
-    /// No padded step is computed.
+    /// Packed sequences: padding is not computed.
     Packed,
-    /// All steps of all sequences.
+    /// Padded batch: all steps of all sequences.
     Padded,
-    /// The same by a loop over the cell's steps, as one writes it in JAX.
+    /// Padded batch, computed by `scan` over the cell, as in JAX.
     Scan,
 }
 
@@ -80,7 +80,7 @@ impl CompareArgs {
         }
     }
 
-    /// Does what `--compare` asks for.
+    /// Runs the comparison and prints it.
     pub fn run<B: Backend>(&self, dtype: Dtype, seed: u64, json: bool, device: &B::Device) -> Result<(), Exit> {
         let key = Key::new(seed);
         let options = RnnOptions { layers: self.layers, ..RnnOptions::default() };
@@ -146,11 +146,11 @@ impl CompareArgs {
     }
 }
 
-/// The sequences, and what their outputs are multiplied with.
+/// Input sequences and the cotangent of their outputs.
 struct Given<B: Backend> {
-    /// `[t, b, n]`.
+    /// Inputs, `[t, b, n]`.
     x: Tensor<B, 3>,
-    /// `[t, b, n]`, 0 beyond the end of a sequence, where the forms differ.
+    /// Cotangent of the outputs, `[t, b, n]`; 0 after the end of a sequence, where the forms differ.
     dy: Tensor<B, 3>,
     lengths: Vec<usize>,
 }
@@ -167,7 +167,7 @@ impl<B: Backend> Given<B> {
         given
     }
 
-    /// `[t, b, 1]`: 1 where a sequence has a step.
+    /// Returns the mask of valid steps, `[t, b, 1]`: 1 within a sequence, 0 in padding.
     fn valid(&self) -> Tensor<B, 3> {
         let [t, b, _] = self.x.dims();
         let valid: Vec<f32> =
@@ -178,7 +178,7 @@ impl<B: Backend> Given<B> {
 
 /// Results of the comparison.
 struct Compared {
-    /// Milliseconds of each form, forward and both ways.
+    /// Milliseconds of each form: forward, and forward with backward.
     times: [[f64; 2]; 3],
     /// Largest difference between packed and scan, in outputs and in gradients.
     apart: [f64; 2],
@@ -212,7 +212,7 @@ where
     Compared { times, apart: [outputs, gradients].map(|[a, b]| difference(&a, &b)) }
 }
 
-/// The outputs of the uppermost layer, `[t, b, n]`.
+/// Returns the outputs of the last layer, `[t, b, n]`.
 fn outputs<B: Backend, C: Cell<B, S>, const S: usize>(
     form: Form,
     layers: &Recurrent<C>,
@@ -234,12 +234,12 @@ fn outputs<B: Backend, C: Cell<B, S>, const S: usize>(
     }
 }
 
-/// Milliseconds that something takes on the device: the median of some runs after the first.
+/// Returns the median time of `run` on the device in milliseconds, after one warm-up run.
 fn median_ms<B: Backend>(device: &B::Device, budget: f64, run: impl Fn()) -> f64 {
     let timed = || {
         let begun = Instant::now();
         run();
-        // A device that fails tells it with the next result that is read.
+        // An error of the device is reported when the next result is read.
         let _ = B::sync(device);
         begun.elapsed()
     };
@@ -256,7 +256,7 @@ fn numbers<B: Backend>(x: Tensor<B, 3>) -> Vec<f64> {
     x.into_data().iter().collect()
 }
 
-/// The largest difference, as a part of the largest number.
+/// Returns the largest difference relative to the largest value of `a`.
 fn difference(a: &[f64], b: &[f64]) -> f64 {
     let largest = a.iter().fold(0f64, |most, x| most.max(x.abs()));
     let apart =

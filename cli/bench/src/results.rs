@@ -1,4 +1,4 @@
-//! Measurements, as written to `results.json`.
+//! Results, as written to `results.json`.
 
 use grove_terminal::Precision;
 use serde::{Deserialize, Serialize};
@@ -9,19 +9,19 @@ use crate::{
     worker::ErrorKind,
 };
 
-/// A whole run.
+/// Results of a run of the benchmark.
 #[derive(Serialize, Deserialize, Debug)]
 pub struct Results {
     pub date: String,
     pub command: String,
     pub dtype: String,
-    /// Precision of products in f32, where one was asked for.
+    /// Precision of f32 products, if `--precision` is given.
     pub precision: Option<Precision>,
     pub machine: Machine,
     pub rows: Vec<RowResult>,
 }
 
-/// The machine of the measurements.
+/// Machine of the measurements.
 #[derive(Serialize, Deserialize, Clone, Debug)]
 pub struct Machine {
     /// Name and driver of the GPU, if the rows were computed on one.
@@ -30,13 +30,13 @@ pub struct Machine {
     pub threads: usize,
     pub memory_bytes: u64,
     pub system: String,
-    /// Bytes a second that all threads together read from memory.
+    /// Memory bandwidth of all threads, in bytes per second.
     pub bytes_per_second: f64,
-    /// Floating-point operations a second of the fastest product that any program of this run computed.
+    /// Floating-point operations per second of the fastest matrix product of this run, by any program.
     pub operations_per_second: f64,
 }
 
-/// A row of the table.
+/// Results of a row.
 #[derive(Serialize, Deserialize, Debug)]
 pub struct RowResult {
     pub name: String,
@@ -46,7 +46,7 @@ pub struct RowResult {
     pub columns: Vec<ColumnResult>,
 }
 
-/// A program's figures in a row, or why there are none.
+/// Measurement of a program in a row, or the reason why there is none.
 #[derive(Serialize, Deserialize, Debug)]
 pub struct ColumnResult {
     pub name: String,
@@ -63,11 +63,11 @@ pub enum Outcome {
     Nothing { error: ErrorKind, message: String },
 }
 
-/// Seconds and bytes.
+/// Measured times and memory.
 #[derive(Serialize, Deserialize, Clone, Debug, Default)]
 pub struct Measured {
     pub version: String,
-    /// From the process's start to its first result.
+    /// Time from the start of the process to the first result.
     pub start_seconds: f64,
     pub first_seconds: f64,
     pub second_seconds: f64,
@@ -80,7 +80,7 @@ pub struct Measured {
 }
 
 impl Results {
-    /// Adds a row at its place in the table.
+    /// Adds a row, in the order of the table.
     pub fn add(&mut self, row: RowResult, order: &[Row]) {
         let machine = &mut self.machine;
         machine.operations_per_second = machine.operations_per_second.max(operations_per_second([&row]));
@@ -90,10 +90,10 @@ impl Results {
 }
 
 impl Measured {
-    /// With the steady state of these runs.
+    /// Sets the steady-state statistics from the times of the runs.
     pub fn steady(self, mut seconds: Vec<f64>) -> Self {
         seconds.sort_by(f64::total_cmp);
-        // Of an even number of runs the lower one of the two in the middle: a time that was measured.
+        // For an even number of runs, the lower of the two middle values, which is a measured time.
         let at =
             |part: f64| seconds.get(((seconds.len().max(1) - 1) as f64 * part) as usize).copied().unwrap_or(f64::NAN);
         Self {
@@ -107,7 +107,7 @@ impl Measured {
 }
 
 impl ColumnResult {
-    /// The most memory: on a GPU its own, as far as the program tells.
+    /// Returns the peak memory in bytes: the device's on a GPU, if the program reports it.
     pub fn memory(&self) -> Option<u64> {
         let measured = self.measured()?;
         if self.on_gpu { measured.device_peak_bytes } else { measured.peak_bytes }
@@ -122,37 +122,37 @@ impl ColumnResult {
 }
 
 impl RowResult {
-    /// A row without figures yet.
+    /// Returns a row without measurements.
     pub fn new(name: String, group: Group, cost: Cost) -> Self {
         Self { name, group, operations: cost.operations, bytes: cost.bytes, columns: Vec::new() }
     }
 
-    /// The first of grove's columns.
+    /// Returns the first column of grove.
     pub fn grove(&self) -> Option<&ColumnResult> {
         self.columns.iter().find(|column| column.is_grove)
     }
 
-    /// The peer whose steady state is the fastest.
+    /// Returns the peer with the lowest median time.
     pub fn fastest_peer(&self) -> Option<(&ColumnResult, &Measured)> {
         let peers = self.columns.iter().filter(|column| !column.is_grove);
         let measured = peers.filter_map(|column| Some((column, column.measured()?)));
         measured.min_by(|(_, a), (_, b)| a.median_seconds.total_cmp(&b.median_seconds))
     }
 
-    /// The least memory that a peer took.
+    /// Returns the lowest peak memory of a peer, in bytes.
     pub fn least_memory(&self) -> Option<u64> {
         let peers = self.columns.iter().filter(|column| !column.is_grove);
         peers.filter_map(ColumnResult::memory).min()
     }
 
-    /// Fraction of the machine's peak that a time reaches; more than 1 where the data stays in the caches.
+    /// Returns the fraction of the machine's roofline that a time reaches. It exceeds 1 if the data stays in the caches.
     pub fn of_roofline(&self, seconds: f64, machine: &Machine) -> f64 {
         let least = (self.operations / machine.operations_per_second).max(self.bytes / machine.bytes_per_second);
         least / seconds
     }
 }
 
-/// Operations a second of the fastest program in the fastest product.
+/// Returns the operations per second of the fastest program in the fastest matrix product.
 pub fn operations_per_second<'a>(rows: impl IntoIterator<Item = &'a RowResult>) -> f64 {
     let products = rows.into_iter().filter(|row| row.name.starts_with("gemm"));
     let speed = |row: &RowResult| {

@@ -1,4 +1,4 @@
-//! The rows of the table.
+//! Rows of the benchmark.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -6,17 +6,17 @@ use std::path::PathBuf;
 
 use crate::work::{Cell, Function, Text, VitSizes, Work, bert, gpt_neo, gpt2, llama};
 
-/// A row: its name, which `--only` looks in, and its work.
+/// Row of the benchmark: a name, which `--only` searches, and the work to measure.
 #[derive(Clone, Debug)]
 pub struct Row {
     pub name: String,
     pub group: Group,
     pub work: Work,
-    /// Sized for a GPU, and too large for a CPU.
+    /// If true, the row is too large for a CPU.
     pub needs_gpu: bool,
 }
 
-/// A part of the table.
+/// Group of rows.
 #[derive(ValueEnum, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Group {
@@ -28,7 +28,7 @@ pub enum Group {
 }
 
 impl Group {
-    /// Its heading.
+    /// Returns the heading of the group.
     pub fn title(self) -> &'static str {
         match self {
             Self::Operations => "Operations",
@@ -48,7 +48,7 @@ fn on_gpu(group: Group, name: &str, work: Work) -> Row {
     Row { needs_gpu: true, ..row(group, name, work) }
 }
 
-/// All rows, or with `tiny` the same ones so small that they only show whether everything runs.
+/// Returns all rows. With `tiny`, their sizes are tiny, for tests.
 pub fn all(tiny: bool) -> Vec<Row> {
     let groups = [operations(), recurrent(), models(), training(), rest()];
     let rows = groups.into_iter().flatten();
@@ -76,7 +76,7 @@ fn operations() -> Vec<Row> {
         ("softmax 1024x1024", Work::Softmax { rows, columns }),
         ("layer norm 4096x768", Work::LayerNorm { rows: 4096, columns: 768 }),
         ("ffn 512x768x3072", Work::Ffn { rows: 512, width: 768, hidden: 3072, jit: false }),
-        // So small that calls take the time.
+        // Sizes at which call overhead dominates.
         ("ffn 32x64x64", Work::Ffn { rows: 32, width: 64, hidden: 64, jit: false }),
         ("ffn 32x64x64, jit", Work::Ffn { rows: 32, width: 64, hidden: 64, jit: true }),
         ("ffn train step 32x64x64", Work::FfnStep { rows: 32, width: 64, hidden: 64, jit: false }),
@@ -86,7 +86,7 @@ fn operations() -> Vec<Row> {
         ("mha 4x128x768", mha(4, 128, false)),
         ("mha 1x1024x768 causal", mha(1, 1024, true)),
     ];
-    // So small that what is around a step takes the time.
+    // Sizes at which the overhead of a step dominates.
     let loops = [
         ("while 100k", Work::While { steps: 100_000 }),
         ("scan 10k", Work::Scan { steps: 10_000, size: 3, train: false }),
@@ -130,10 +130,10 @@ fn operations() -> Vec<Row> {
 
 fn recurrent() -> Vec<Row> {
     let (batch, steps, size) = (32, 50, 256);
-    // As uneven as sentences are.
+    // Varied lengths, like those of sentences.
     let lengths: Vec<usize> = (0..batch).map(|i| 1 + (i * 7919 + 13) * 104_729 % steps).collect();
     let mut rows = Vec::new();
-    // One sequence is bound by the weights' reading, wide layers by their products.
+    // A single sequence is bound by reading the weights, a wide layer by its matrix products.
     for (batch, size, train) in [(1, 256, false), (32, 1024, false), (32, 1024, true)] {
         let cell = Cell::Lstm;
         let work = Work::Rnn { cell, batch, steps, inputs: size, hidden: size, lengths: None, train };
@@ -161,7 +161,7 @@ fn vit_b_16(batch: usize, train: bool) -> Work {
     Work::Vit { sizes, train }
 }
 
-/// The widths of ViT-Ti, half as deep.
+/// ViT with the widths of ViT-Ti and half of its depth.
 fn vit_per_example() -> Work {
     let sizes = VitSizes { size: 64, patch: 8, width: 192, depth: 6, heads: 3, mlp: 768, classes: 100, batch: 16 };
     Work::VitPerExample(sizes)
@@ -179,12 +179,12 @@ fn gpt2_small() -> serde_json::Value {
     gpt2(50257, 1024, 768, 12, 12)
 }
 
-/// The sizes of SmolLM2-135M.
+/// Configuration with the sizes of SmolLM2-135M.
 fn llama_135m() -> serde_json::Value {
     llama(49152, 576, 1536, 30, [9, 3], 2048)
 }
 
-/// The sizes of LLaMA-3.2-1B.
+/// Configuration with the sizes of LLaMA-3.2-1B.
 fn llama_1b() -> serde_json::Value {
     llama(128_256, 2048, 8192, 16, [32, 8], 8192)
 }
@@ -211,7 +211,7 @@ fn models() -> Vec<Row> {
         ("gpt2 small, 8x1024", Work::Gpt2(text(gpt2_small(), 8, 1024, false))),
     ];
     rows.extend(large.map(|(name, work)| on_gpu(Group::Models, name, work)));
-    // The sizes of LLaMA-3.1-8B, but for its longer positions.
+    // The sizes of LLaMA-3.1-8B, with a shorter context.
     let mut config = llama(128_256, 4096, 14_336, 32, [32, 8], 8192);
     config["tie_word_embeddings"] = false.into();
     let work = Work::Llama(text(config, 1, 128, false));

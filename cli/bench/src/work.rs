@@ -1,32 +1,32 @@
-//! Computation of a row. Peers get it as JSON, so that names and fields are those of `benches/peers`.
+//! Computation of a row. Peers read it as JSON, so names and fields must match `benches/peers`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// One piece of work, with all its sizes.
+/// Computation with all its sizes.
 #[derive(Serialize, Deserialize, Clone, Debug)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Work {
-    /// `[m, k]` times `[k, n]`.
+    /// Matrix product of `[m, k]` and `[k, n]`.
     Gemm { m: usize, k: usize, n: usize },
-    /// An activation function, as the library has it.
+    /// Activation function of the library.
     Activation { function: Function, rows: usize, columns: usize },
-    /// `f(x * scale + shift) + x`; with `jit` as one program here, where JAX and `torch.compile` have one anyway.
+    /// `f(x * scale + shift) + x`. `jit` compiles it in grove; JAX and `torch.compile` always compile it.
     Chain { function: Function, rows: usize, columns: usize, jit: bool },
-    /// Over the last axis.
+    /// Softmax over the last axis.
     Softmax { rows: usize, columns: usize },
-    /// With scale and shift.
+    /// Layer normalisation with scale and shift.
     LayerNorm { rows: usize, columns: usize },
-    /// Linear, exact GELU, linear, with biases; with `jit` as one program here.
+    /// Linear, exact GELU, linear, with biases. `jit` compiles it in grove.
     Ffn { rows: usize, width: usize, hidden: usize, jit: bool },
-    /// A train step of the same: the mean of squared errors, AdamW, and the loss read; with `jit` as one program here.
+    /// Training step of `Ffn`: mean squared error, AdamW, and reading the loss. `jit` compiles it in grove.
     FfnStep { rows: usize, width: usize, hidden: usize, jit: bool },
-    /// Self-attention with its projections.
+    /// Multi-head self-attention with its projections.
     Mha { batch: usize, tokens: usize, width: usize, heads: usize, causal: bool },
-    /// Scaled dot-product attention alone.
+    /// Scaled dot-product attention without projections.
     Attention { batch: usize, heads: usize, tokens: usize, head_dim: usize, causal: bool },
-    /// Of images, without a bias.
+    /// 2D convolution without bias.
     Conv {
         batch: usize,
         #[serde(rename = "in")]
@@ -38,7 +38,7 @@ pub enum Work {
         stride: usize,
         padding: usize,
     },
-    /// One layer in one direction, time first; packed where there are lengths.
+    /// Unidirectional recurrent layer, time first; the input is packed if there are lengths.
     Rnn {
         cell: Cell,
         batch: usize,
@@ -48,39 +48,40 @@ pub enum Work {
         lengths: Option<Vec<usize>>,
         train: bool,
     },
-    /// `x * 0.999 + 0.5` of one number, so many times while a counter is below: `jax.lax.while_loop`, as one program.
+    /// `x * 0.999 + 0.5` of a scalar, repeated in a while loop as `jax.lax.while_loop`, in one program.
     While { steps: usize },
-    /// `tanh(c / 2 + x)` of a carry and each row, and its results: `jax.lax.scan`, as one program; or the gradients of their sum.
+    /// `tanh(c / 2 + x)` of a carry and each row, as `jax.lax.scan`, in one program; with `train`, the gradients of the sum of the
+    /// results.
     Scan { steps: usize, size: usize, train: bool },
-    /// Of bottleneck blocks, as torchvision's.
+    /// ResNet of bottleneck blocks, as torchvision's.
     Resnet { depths: Vec<usize>, widths: usize, classes: usize, size: usize, batch: usize, train: bool },
-    /// As torchvision's.
+    /// ViT, as torchvision's.
     Vit {
         #[serde(flatten)]
         sizes: VitSizes,
         train: bool,
     },
-    /// Gradients of a ViT for each image by itself: `jax.vmap(jax.grad(loss), in_axes=(None, 0, 0))`.
+    /// Per-example gradients of a ViT: `jax.vmap(jax.grad(loss), in_axes=(None, 0, 0))`.
     VitPerExample(VitSizes),
-    /// The encoder with its pooler; trained with a head for two labels.
+    /// BERT encoder with its pooler; training uses a head with two labels.
     Bert(Text),
-    /// Logits of all positions.
+    /// Logits of a GPT-2 at all positions.
     Gpt2(Text),
-    /// Logits of all positions.
+    /// Logits of a GPT-Neo at all positions.
     GptNeo(Text),
-    /// Logits of all positions.
+    /// Logits of a LLaMA at all positions.
     Llama(Text),
-    /// A GPT-2 or a LLaMA continues prompts of one length, greedily, with a cache.
+    /// Greedy decoding of a GPT-2 or LLaMA with a key-value cache, from prompts of equal length.
     Decode { config: Value, batch: usize, prompt: usize, new_tokens: usize },
-    /// AdamW's step alone.
+    /// AdamW step without a model.
     Optimizer { shapes: Vec<Vec<usize>> },
-    /// Reads a GPT-2 from a directory.
+    /// Loading of a GPT-2 from a directory.
     Load { path: PathBuf, config: Value },
-    /// The same, and the logits of one text.
+    /// Loading of a GPT-2, and the logits of one sequence.
     Start { path: PathBuf, config: Value, tokens: usize },
 }
 
-/// Sizes of a ViT and of its batch.
+/// Sizes of a ViT and its batch.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug)]
 pub struct VitSizes {
     pub size: usize,
@@ -93,7 +94,7 @@ pub struct VitSizes {
     pub batch: usize,
 }
 
-/// A model of text: its published configuration and its input.
+/// Configuration of a language model, with the published names of fields, and its input.
 #[derive(Serialize, Deserialize, Clone, Debug)]
 pub struct Text {
     pub config: Value,
@@ -117,7 +118,7 @@ pub enum Cell {
 }
 
 impl Cell {
-    /// Gates of a cell.
+    /// Returns the number of gates of the cell.
     pub fn gates(self) -> usize {
         match self {
             Self::Lstm => 4,
@@ -129,14 +130,14 @@ impl Cell {
 impl VitSizes {
     const TINY: Self = Self { size: 16, patch: 4, width: 12, depth: 2, heads: 3, mlp: 20, classes: 5, batch: 2 };
 
-    /// Shape of its images.
+    /// Returns the shape of the images, `[b, 3, h, w]`.
     pub fn images(self) -> [usize; 4] {
         [self.batch, 3, self.size, self.size]
     }
 }
 
 impl Work {
-    /// The same work so small that it only shows whether it runs.
+    /// Returns the same work with tiny sizes, for tests.
     pub fn tiny(self) -> Self {
         let text = |config: Value, text: Text| Text { config, batch: 2, tokens: 5, train: text.train };
         match self {
@@ -177,7 +178,7 @@ impl Work {
         }
     }
 
-    /// The same widths with few layers, positions and classes, so that a CPU computes it in a second.
+    /// Returns the same work with the same widths but few layers, positions and classes, so that a CPU needs about a second.
     pub fn shallow(self) -> Self {
         let text = |mut row: Text| {
             for (name, value) in [("n_layer", 2), ("num_hidden_layers", 2), ("num_layers", 2), ("vocab_size", 1999)] {
@@ -193,7 +194,7 @@ impl Work {
         let vit = |sizes: VitSizes| VitSizes { depth: 2, batch: sizes.batch.min(2), classes: 10, ..sizes };
         match self {
             Self::Resnet { widths, batch, train, .. } => {
-                // Batch normalisation of a few values is ill-conditioned: the last stage has 8 of each image and channel or more.
+                // Batch normalisation over few values is ill-conditioned: the last stage has at least 8 per image and channel.
                 Self::Resnet { depths: vec![1, 1, 1, 1], widths, classes: 10, size: 128, batch: batch.min(8), train }
             }
             Self::Vit { sizes, train } => Self::Vit { sizes: vit(sizes), train },
@@ -207,12 +208,12 @@ impl Work {
         }
     }
 
-    /// True for loops of many small steps, which take long on a device.
+    /// Returns true for loops of many small steps, which are slow on a device.
     pub fn is_loop(&self) -> bool {
         matches!(self, Self::While { .. } | Self::Scan { .. })
     }
 
-    /// The directory of a model that has to be there before the work begins, and the model's configuration.
+    /// Returns the directory and configuration of the model that must be written before the work starts, if it needs one.
     pub fn reads(&mut self) -> Option<(&mut PathBuf, &Value)> {
         match self {
             Self::Load { path, config } | Self::Start { path, config, .. } => Some((path, config)),
@@ -221,12 +222,12 @@ impl Work {
     }
 }
 
-/// True if a configuration is a GPT-2's, whose fields have names of their own.
+/// Returns true if a configuration has the field names of GPT-2.
 pub fn is_gpt2(config: &Value) -> bool {
     config.get("n_embd").is_some()
 }
 
-/// `config.json` of a BERT: vocabulary, width, layers, heads, inner width, positions.
+/// Returns the `config.json` of a BERT: vocabulary size, width, layers, heads, feed-forward width, positions.
 pub fn bert(vocab: usize, width: usize, layers: usize, heads: usize, inner: usize, positions: usize) -> Value {
     json!({
         "vocab_size": vocab, "hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads,
@@ -234,12 +235,12 @@ pub fn bert(vocab: usize, width: usize, layers: usize, heads: usize, inner: usiz
     })
 }
 
-/// `config.json` of a GPT-2: vocabulary, positions, width, layers, heads.
+/// Returns the `config.json` of a GPT-2: vocabulary size, positions, width, layers, heads.
 pub fn gpt2(vocab: usize, positions: usize, width: usize, layers: usize, heads: usize) -> Value {
     json!({"vocab_size": vocab, "n_positions": positions, "n_embd": width, "n_layer": layers, "n_head": heads})
 }
 
-/// `config.json` of a GPT-Neo: vocabulary, positions, width, layers (an even number), heads, window.
+/// Returns the `config.json` of a GPT-Neo: vocabulary size, positions, width, layers (an even number), heads, window.
 pub fn gpt_neo(vocab: usize, positions: usize, width: usize, layers: usize, heads: usize, window: usize) -> Value {
     json!({
         "vocab_size": vocab, "max_position_embeddings": positions, "hidden_size": width, "num_layers": layers,
@@ -248,7 +249,7 @@ pub fn gpt_neo(vocab: usize, positions: usize, width: usize, layers: usize, head
     })
 }
 
-/// `config.json` of a LLaMA: vocabulary, width, inner width, layers, heads of queries and of keys, positions.
+/// Returns the `config.json` of a LLaMA: vocabulary size, width, feed-forward width, layers, query and key-value heads, positions.
 pub fn llama(vocab: usize, width: usize, inner: usize, layers: usize, heads: [usize; 2], positions: usize) -> Value {
     json!({
         "vocab_size": vocab, "hidden_size": width, "intermediate_size": inner, "num_hidden_layers": layers,

@@ -1,7 +1,7 @@
-//! The other side of a measurement: a process that computes one row, grove's as those in `benches/peers` are.
+//! Worker process that computes one row. It uses the same protocol as the programs in `benches/peers`.
 //!
-//! It writes a JSON object a line: after the first run, after the second, then the times of as many runs as it is asked for,
-//! and at its end the memory that it took. Its questions come the same way.
+//! A worker writes one JSON object per line: after the first run, after the second run, with the times of the runs that each
+//! request asks for, and at the end with its peak memory. Requests on standard input are JSON lines too.
 
 use grove::{backend::DeviceError, prelude::*};
 use serde::{Deserialize, Serialize};
@@ -21,17 +21,17 @@ use crate::{
 #[derive(Serialize, Deserialize, Clone, Debug)]
 pub struct Spec {
     pub row: Work,
-    /// Mode of a program that has several; for grove the name of the backend.
+    /// Mode of the program; the name of the backend for grove.
     pub form: String,
     pub threads: usize,
     /// `cpu` or `cuda`.
     pub device: String,
     pub device_index: usize,
     pub dtype: String,
-    /// Precision of products in f32: `highest`, `high`, or the library's own where there is none.
+    /// Precision of f32 products; `None` for the library's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub precision: Option<Precision>,
-    /// Effort of choosing kernels; not for peers.
+    /// Effort of autotuning kernels, which peers ignore.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub autotune: Option<Autotune>,
 }
@@ -55,7 +55,7 @@ pub enum Event {
     Error { kind: ErrorKind, message: String },
 }
 
-/// Why a row has no figure.
+/// Kind of reason why a row has no measurement.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
@@ -64,7 +64,7 @@ pub enum ErrorKind {
     Failed,
 }
 
-/// Computes a row and answers questions until there are no more.
+/// Computes a row and answers requests until standard input ends.
 pub fn serve(
     spec: &str,
     run: impl FnOnce(DeviceSpec, Serve<'_>) -> Result<Result<(), String>, DeviceError>,
@@ -80,7 +80,7 @@ pub fn serve(
     }
 }
 
-/// A worker, for whichever backend was chosen: computes a row and answers questions about it.
+/// Worker on the chosen backend, which computes a row and answers requests.
 pub struct Serve<'a> {
     spec: &'a Spec,
     begun: Instant,
@@ -125,7 +125,7 @@ fn say(event: &Event) -> Result<(), Exit> {
     writeln!(out, "{line}").and_then(|()| out.flush()).map_err(failure)
 }
 
-/// The largest resident size of this process so far, where the system tells.
+/// Returns the peak resident memory of this process in bytes, if /proc is available.
 fn peak_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

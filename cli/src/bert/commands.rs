@@ -1,9 +1,9 @@
-//! The commands of the program `grove` for the tasks of BERT.
+//! Commands of the program `grove` for BERT's tasks.
 
 use super::{Task, TextArgs};
 use crate::prelude::*;
 
-/// Implements [`Command`] for options that have a `task` and texts.
+/// Implements [`Command`] for options with a method `task` and a field `input`.
 macro_rules! command {
     ($($options:ty),*) => {
         $(impl Command for $options {
@@ -23,8 +23,8 @@ command!(Fill, Embed, Search, Tag, Answer);
 /// Fills in the masked words of texts.
 #[derive(Parser, Debug)]
 #[command(
-    mut_arg("texts", |arg| arg.help("Texts with [MASK] (RoBERTa: <mask>) in place of words")),
-    mut_arg("max_length", |arg| arg.help("Largest number of tokens of a text; longer ones are cut [default: the model's]")),
+    mut_arg("texts", |arg| arg.help("Texts with [MASK] (RoBERTa: <mask>) in place of the words to fill in")),
+    mut_arg("max_length", |arg| arg.help("Maximum length of a text in tokens; longer texts are truncated [default: the model's]")),
     mut_arg("model", |arg| arg.help("Directory, weights file, or hub id [default: a small model that ships with grove]")),
     after_help = "Examples:
   grove fill \"She was very [MASK] to see her sister.\"
@@ -35,7 +35,7 @@ pub struct Fill {
     #[command(flatten)]
     pub input: TextArgs,
 
-    /// Number of words for each mask
+    /// Number of words to show for each mask
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub top_k: usize,
 }
@@ -46,11 +46,11 @@ impl Fill {
     }
 }
 
-/// Embeds texts: prints a vector for each, or writes all to a file.
+/// Embeds texts: prints one vector per text, or writes all vectors to a file.
 #[derive(Parser, Debug)]
 #[command(
     mut_arg("texts", |arg| arg.help("Texts to embed")),
-    mut_arg("max_length", |arg| arg.help("Largest number of tokens of a text; longer ones are cut [default: the model's]")),
+    mut_arg("max_length", |arg| arg.help("Maximum length of a text in tokens; longer texts are truncated [default: the model's]")),
     mut_arg("model", |arg| {
         arg.required(true).help("Directory, weights file, or hub id, such as sentence-transformers/all-MiniLM-L6-v2")
     }),
@@ -63,11 +63,11 @@ pub struct Embed {
     #[command(flatten)]
     pub input: TextArgs,
 
-    /// Write the vectors to this file, [texts, size], in numpy's format
+    /// Write the vectors to this .npy file, with shape [texts, size]
     #[arg(long, value_name = "FILE.npy")]
     pub output: Option<PathBuf>,
 
-    /// Name of the prompt that is put before each text, such as query [default: the model's default prompt, if it has one]
+    /// Name of the prompt to put before each text, such as query [default: the model's default prompt, if any]
     #[arg(long, value_name = "NAME")]
     pub prompt_name: Option<String>,
 }
@@ -78,11 +78,11 @@ impl Embed {
     }
 }
 
-/// Ranks texts by the similarity of their meaning to a query.
+/// Ranks texts by semantic similarity to a query.
 #[derive(Parser, Debug)]
 #[command(
     mut_arg("texts", |arg| arg.help("Texts to rank")),
-    mut_arg("max_length", |arg| arg.help("Largest number of tokens of a text; longer ones are cut [default: the model's]")),
+    mut_arg("max_length", |arg| arg.help("Maximum length of a text in tokens; longer texts are truncated [default: the model's]")),
     mut_arg("model", |arg| {
         arg.required(true).help("Directory, weights file, or hub id, such as sentence-transformers/all-MiniLM-L6-v2")
     }),
@@ -91,7 +91,7 @@ impl Embed {
   grove search --model ./all-MiniLM-L6-v2 --file lines.txt --top-k 5 \"making music\"",
 )]
 pub struct Search {
-    /// Query, to which the texts are compared
+    /// Query to compare the texts with
     #[arg(value_name = "QUERY")]
     pub query: String,
 
@@ -103,7 +103,7 @@ pub struct Search {
     #[arg(long, value_name = "N")]
     pub top_k: Option<usize>,
 
-    /// Name of the prompt that is put before each text, such as query [default: the model's default prompt, if it has one]
+    /// Name of the prompt to put before each text, such as query [default: the model's default prompt, if any]
     #[arg(long, value_name = "NAME")]
     pub prompt_name: Option<String>,
 }
@@ -119,7 +119,7 @@ impl Search {
 #[command(
     mut_arg("texts", |arg| arg.help("Texts to label")),
     mut_arg("max_length", |arg| {
-        arg.help("Largest number of tokens of a window; longer texts are read in several [default: the model's]")
+        arg.help("Maximum length of a window in tokens; longer texts are split into windows [default: the model's]")
     }),
     mut_arg("model", |arg| {
         arg.required(true).help("Directory, weights file, or hub id of a model for token classification, such as dslim/bert-base-NER")
@@ -133,7 +133,7 @@ pub struct Tag {
     #[command(flatten)]
     pub input: TextArgs,
 
-    /// Tokens that windows of a long text share
+    /// Overlap of the windows of a long text, in tokens
     #[arg(long, value_name = "N", default_value_t = 128)]
     pub stride: usize,
 }
@@ -144,12 +144,12 @@ impl Tag {
     }
 }
 
-/// Answers a question by a part of each text.
+/// Answers a question with a span of each text.
 #[derive(Parser, Debug)]
 #[command(
-    mut_arg("texts", |arg| arg.help("Texts that may have the answer")),
+    mut_arg("texts", |arg| arg.help("Texts in which to look for the answer")),
     mut_arg("max_length", |arg| {
-        arg.help("Largest number of tokens of a window; longer texts are read in several [default: 384]")
+        arg.help("Maximum length of a window in tokens; longer texts are split into windows [default: 384]")
     }),
     mut_arg("model", |arg| {
         arg.required(true)
@@ -168,15 +168,15 @@ pub struct Answer {
     #[command(flatten)]
     pub input: TextArgs,
 
-    /// Number of answers for each text
+    /// Number of answers to show for each text
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub top_k: usize,
 
-    /// Tokens that windows of a long text share
+    /// Overlap of the windows of a long text, in tokens
     #[arg(long, value_name = "N", default_value_t = 128)]
     pub stride: usize,
 
-    /// Allow an empty answer if the text does not answer the question, for models of SQuAD 2
+    /// Allow an empty answer if the text has none, for models trained on SQuAD 2
     #[arg(long)]
     pub handle_impossible_answer: bool,
 }

@@ -1,4 +1,4 @@
-//! Tasks of BERT: filled masks, embeddings, similarity, classes, entities, answers.
+//! Tasks of BERT: mask filling, embeddings, similarity, classification, entities, answers.
 
 mod commands;
 mod tasks;
@@ -13,9 +13,9 @@ use crate::{kind::check_kind, prelude::*};
 pub use commands::{Answer, Embed, Fill, Search, Tag};
 pub(crate) use texts::texts;
 
-/// Reads texts with BERT, RoBERTa or DistilBERT: fills in words, embeds, compares, classifies, labels words, answers.
+/// Runs a task of BERT, RoBERTa or DistilBERT on texts: fill in masked words, embed, compare, classify, label words, answer.
 ///
-/// Texts come from the command line, from --file, or from standard input, one a line.
+/// Texts come from the command line, from --file, or from standard input, one per line.
 #[derive(Parser, Debug)]
 #[command(name = "bert", version)]
 pub struct Options {
@@ -27,7 +27,7 @@ pub struct Options {
     #[command(flatten)]
     pub input: TextArgs,
 
-    /// similarity: text to compare the others with [default: the first text]
+    /// similarity: text to compare the texts with [default: the first text]
     #[arg(long, value_name = "TEXT")]
     pub query: Option<String>,
 
@@ -35,20 +35,20 @@ pub struct Options {
     #[arg(long, value_name = "TEXT", required_if_eq("task", "answer"))]
     pub question: Option<String>,
 
-    /// embed, similarity: name of the prompt that is put before each text, such as query [default: the model's default
-    /// prompt, if it has one]
+    /// embed, similarity: name of the prompt to put before each text, such as query [default: the model's default prompt, if
+    /// any]
     #[arg(long, value_name = "NAME")]
     pub prompt_name: Option<String>,
 
-    /// answer: allow an empty answer if the text does not answer the question, for models of SQuAD 2
+    /// answer: allow an empty answer if the text has none, for models trained on SQuAD 2
     #[arg(long)]
     pub handle_impossible_answer: bool,
 
-    /// Number of results to show [default: 5 of fill-mask, 1 of answer, all of the others]
+    /// Number of results to show [default: 5 for fill-mask, 1 for answer, all for other tasks]
     #[arg(long, value_name = "N")]
     pub top_k: Option<usize>,
 
-    /// tokens, answer: tokens that windows of a long text share [default: 128]
+    /// tokens, answer: overlap of the windows of a long text, in tokens [default: 128]
     #[arg(long, value_name = "N")]
     pub stride: Option<usize>,
 }
@@ -56,20 +56,20 @@ pub struct Options {
 /// Texts, model and device of a task.
 #[derive(Args, Debug)]
 pub struct TextArgs {
-    /// Texts; of similarity the first is compared with the others, unless --query is given
+    /// Texts; similarity compares the first text with the others, unless --query is given
     #[arg(value_name = "TEXT")]
     pub texts: Vec<String>,
 
-    /// File with a text on each line
+    /// File with one text per line
     #[arg(long, value_name = "FILE", conflicts_with = "texts")]
     pub file: Option<PathBuf>,
 
-    /// Directory, weights file, or hub id, such as sentence-transformers/all-MiniLM-L6-v2 [default: a small model that
-    /// ships with grove, for fill-mask]
+    /// Directory, weights file, or hub id, such as sentence-transformers/all-MiniLM-L6-v2 [default for fill-mask: a small model
+    /// that ships with grove]
     #[arg(long)]
     pub model: Option<String>,
 
-    /// Adapter of peft (LoRA) that is added to the model: directory or hub id
+    /// LoRA adapter (peft) to add to the model: directory or hub id
     #[arg(long, value_name = "DIR|ID")]
     pub adapter: Option<String>,
 
@@ -77,12 +77,12 @@ pub struct TextArgs {
     #[command(flatten)]
     pub device: DeviceArgs,
 
-    /// Texts that are read at once
+    /// Texts per batch
     #[arg(long, value_name = "N", default_value_t = 32)]
     pub batch_size: usize,
 
-    /// Largest number of tokens of a text; answer and tokens read longer texts in windows [default: 384 of answer, else
-    /// the model's]
+    /// Maximum length of a text in tokens; answer and tokens split longer texts into windows, other tasks truncate them
+    /// [default: 384 for answer, else the model's]
     #[arg(long, value_name = "N")]
     pub max_length: Option<usize>,
 
@@ -94,17 +94,17 @@ pub struct TextArgs {
 /// Name of a task of BERT.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskName {
-    /// The most probable words in place of [MASK] (RoBERTa: <mask>)
+    /// The most probable words for each [MASK] (RoBERTa: <mask>)
     FillMask,
-    /// A vector for each text
+    /// One vector per text
     Embed,
-    /// Similarity of meaning between texts
+    /// Semantic similarity between texts
     Similarity,
-    /// Labels of each text, or of each pair: two texts with a tab between
+    /// Labels of each text, or of each pair of texts separated by a tab
     Classify,
     /// Labels of words, such as names of people and places
     Tokens,
-    /// The part of a text that answers a question
+    /// The span of a text that answers a question
     Answer,
 }
 
@@ -113,50 +113,50 @@ pub enum TaskName {
 pub enum Task {
     /// Fills in masked words.
     FillMask {
-        /// Number of words for each mask.
+        /// Number of words to show for each mask.
         top_k: Option<usize>,
     },
     /// Embeds texts.
     Embed {
-        /// Name of the prompt before each text.
+        /// Name of the prompt to put before each text.
         prompt_name: Option<String>,
-        /// File of the vectors, in numpy's format.
+        /// File to write the vectors to, in numpy's format.
         output: Option<PathBuf>,
     },
-    /// Ranks texts by their similarity to one.
+    /// Ranks texts by similarity to a query.
     Similarity {
-        /// The one text; the first of the texts if it is missing.
+        /// Query; `None` for the first text.
         query: Option<String>,
-        /// Number of texts.
+        /// Number of texts to show.
         top_k: Option<usize>,
-        /// Name of the prompt before each text.
+        /// Name of the prompt to put before each text.
         prompt_name: Option<String>,
     },
     /// Classifies texts.
     Classify {
-        /// Number of labels for each text.
+        /// Number of labels to show for each text.
         top_k: Option<usize>,
     },
     /// Labels words.
     Tokens {
-        /// Tokens that windows share.
+        /// Overlap of the windows of a long text, in tokens.
         stride: Option<usize>,
     },
     /// Answers a question.
     Answer {
         /// The question.
         question: String,
-        /// Number of answers.
+        /// Number of answers to show.
         top_k: Option<usize>,
-        /// Tokens that windows share.
+        /// Overlap of the windows of a long text, in tokens.
         stride: Option<usize>,
-        /// If true, the empty answer is among the answers.
+        /// If true, an empty answer is allowed.
         handle_impossible_answer: bool,
     },
 }
 
 impl Options {
-    /// The task with its settings. Refuses options of other tasks.
+    /// Returns the task with its settings. Rejects options of other tasks.
     fn task(&self) -> Result<Task, Exit> {
         use TaskName::{Answer, Classify, Embed, FillMask, Similarity, Tokens};
         let Self { query, question, prompt_name, top_k, stride, .. } = self;
@@ -195,7 +195,7 @@ impl Options {
 }
 
 impl TaskName {
-    /// Name on the command line.
+    /// Returns the name on the command line.
     fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
@@ -213,7 +213,7 @@ impl Command for Options {
         self.input.check(&task)
     }
 
-    /// Does the task.
+    /// Runs the task.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         self.input.run::<B>(&self.task()?, device)
     }
@@ -221,16 +221,16 @@ impl Command for Options {
 
 /// Files, configuration and tokenizer of a BERT.
 pub struct Encoder {
-    /// Directory or weights file.
+    /// Path of the model's directory or weights file.
     pub path: PathBuf,
-    /// Sizes.
+    /// Configuration.
     pub config: BertConfig,
-    /// Its tokenizer.
+    /// Tokenizer.
     pub tokenizer: Tokenizer,
 }
 
 impl Encoder {
-    /// Opens the model that `--model` names, downloaded if needed, or the one that ships.
+    /// Opens the model of `--model`, which is downloaded if needed, or the one that ships with grove.
     pub fn open(model: Option<&str>) -> Result<Self, Exit> {
         let path = resolve(model, "bert-austen", &FilePatterns::model())?;
         check_kind(&path, &[ModelKind::Bert])?;

@@ -1,4 +1,4 @@
-//! The tasks and their output.
+//! BERT's tasks and their output.
 
 use grove::models::bert::{
     BertForMaskedLm, BertForQuestionAnswering, Similarity,
@@ -24,7 +24,7 @@ impl TextArgs {
         self.device.spec()
     }
 
-    /// Does a task.
+    /// Runs a task.
     pub(super) fn run<B: Backend>(&self, task: &Task, device: &B::Device) -> Result<Ended, Exit> {
         let (texts, places): (Vec<_>, Vec<_>) = texts(self, task)?.into_iter().unzip();
         let Encoder { path, config, tokenizer } = Encoder::open(self.model.as_deref())?;
@@ -81,7 +81,7 @@ impl TextArgs {
     }
 }
 
-/// Tokens that windows of a long text share.
+/// Default overlap of the windows of a long text, in tokens.
 const STRIDE: usize = 128;
 
 struct Job<'a> {
@@ -89,16 +89,16 @@ struct Job<'a> {
     task: &'a Task,
     path: &'a Path,
     texts: &'a [String],
-    /// Place of each text, such as a line of a file.
+    /// Location of each text, such as a line of a file.
     places: &'a [String],
     batching: BatchOptions<'a>,
     bar: &'a ProgressBar,
-    /// When the model had been read.
+    /// Time at which the model was loaded.
     loaded: OnceCell<Instant>,
 }
 
 impl Job<'_> {
-    /// The error for a model that was made for another task, by its `config.json`.
+    /// Returns the error for a model whose `config.json` names a head for another task.
     fn other_task(&self) -> Option<Exit> {
         let made_for = task_of_head(self.path)?;
         let asked = match self.task {
@@ -120,7 +120,7 @@ impl Job<'_> {
         })
     }
 
-    /// Unwraps a result. An error in one of the texts gets its place.
+    /// Converts the error of a result. An error in one of the texts gets the location of the text.
     fn done<T>(&self, result: Result<T, ModelError>) -> Result<T, Exit> {
         result.map_err(|error| match &error {
             ModelError::InText { number, error: inner } => match self.places.get(number.saturating_sub(1)) {
@@ -139,14 +139,14 @@ impl Job<'_> {
         with_adapter(self.path, self.options.adapter.as_deref())
     }
 
-    /// A model with what its loading reports; the clock begins to run.
+    /// Unwraps a loaded model and starts the timer.
     fn model<M, R>(&self, loaded: Result<(M, R), ModelError>) -> Result<M, Exit> {
         let (model, _) = loaded?;
         self.loaded.get_or_init(Instant::now);
         Ok(model)
     }
 
-    /// Does a task whose texts are read one after the other, in windows.
+    /// Runs a task on one text at a time, each split into windows if it is long.
     fn each<T>(
         &self,
         task: impl Fn(BatchOptions<'_>, &str) -> Result<T, ModelError>,
@@ -160,7 +160,7 @@ impl Job<'_> {
         })
     }
 
-    /// Prints lines about what was found in each text. Gives all of it for scripts, by the name `key`.
+    /// Prints the results of each text as lines. Returns them as JSON, under the name `key`.
     fn tell<T: Serialize>(
         &self,
         key: &str,
@@ -175,7 +175,7 @@ impl Job<'_> {
         self.texts.iter().zip(found).map(tell).collect()
     }
 
-    /// Prints a text, except above its answers, and lines about it, unless there is to be JSON.
+    /// Prints a text, which answers omit, and lines about it. Prints nothing with `--json`.
     fn say(&self, text: &str, lines: impl IntoIterator<Item = String>) -> Result<(), Exit> {
         let text = (!matches!(self.task, Task::Answer { .. })).then(|| text.to_owned());
         let mut lines = text.into_iter().chain(lines);
@@ -194,7 +194,7 @@ impl Job<'_> {
         Ok(json!({ "texts": self.tell("masks", filled.into_iter().map(Ok), lines)? }))
     }
 
-    /// Vectors of texts, and the similarity for which they were trained.
+    /// Returns the vectors of texts and the similarity function they were trained for.
     fn vectors<B: Backend>(
         &self,
         texts: &[String],
@@ -206,7 +206,7 @@ impl Job<'_> {
             encoder = self.done(encoder.with_adapter(adapter))?;
         }
         let batching = BatchOptions { max_len: self.batching.max_len.min(encoder.max_len), ..self.batching };
-        // A query of its own stands before the texts.
+        // `texts` begins with the query, if there is one, so positions in errors are shifted.
         let before = texts.len() - self.texts.len();
         let prompt = encoder.prompt(prompt_name)?;
         let vectors =

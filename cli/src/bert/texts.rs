@@ -9,8 +9,8 @@ use crate::{
     prelude::*,
 };
 
-/// The texts of the command line, of the file, or of standard input; where there are none, some that show what is done. Each
-/// with its place, for errors.
+/// Returns the texts of the command line, of `--file` or of standard input, or sample texts if there are none. Each text comes with
+/// its location, for errors.
 pub fn texts(options: &TextArgs, task: &Task) -> Result<Vec<(String, String)>, Exit> {
     let numbered = |texts: &[String]| texts.iter().cloned().zip((1..).map(|number| format!("text {number}"))).collect();
     if !options.texts.is_empty() {

@@ -1,4 +1,4 @@
-//! A conversation in the terminal.
+//! Conversation in the terminal.
 
 use grove::models::{
     chat::{ChatSession, chat_template},
@@ -15,8 +15,8 @@ use crate::{input, prelude::*, show};
 /// Options of a conversation.
 #[derive(Args, Debug)]
 pub struct ChatArgs {
-    /// Talk with a model that was made for conversations: each line that is typed (or that --prompt, or standard input,
-    /// gives) is a message, and the model answers. What is typed ends with an empty line; in a file or pipe those are skipped
+    /// Chat with a model that has a chat template: --prompt, or each line of standard input, is a message. In a terminal, an
+    /// empty line ends the conversation; in a file or pipe, empty lines are skipped
     #[arg(long, conflicts_with_all = ["prompt_ids", "score", "samples", "draft", "jit"], help_heading = "Conversation")]
     pub chat: bool,
 
@@ -25,7 +25,7 @@ pub struct ChatArgs {
     pub system: Option<String>,
 }
 
-/// Talks until there is nothing left to say.
+/// Runs the conversation until the input ends.
 pub fn chat<B: Backend, M: CausalLm<B>>(
     options: &GenerationArgs,
     chat: &ChatArgs,
@@ -49,7 +49,7 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
     let mut lines = options.prompt().map(str::to_owned).map(Ok).into_iter().chain(input.into_iter().flatten());
     let mut session = ChatSession::new(&model, &tokenizer, &template, chat.system.as_deref());
     let mut turns = vec![];
-    // Of a full context, at most a quarter is for the reply.
+    // Reserves at most a quarter of the context for the reply.
     let room = settings.max_new_tokens.min(model.context().unwrap_or(usize::MAX) / 4);
     let mut forgotten = 0;
     while let Some(line) = lines.next().transpose()? {
@@ -57,7 +57,7 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
             if typed { break } else { continue }
         }
         match session.say_within(&line, room) {
-            // A person can write another message.
+            // The user can type another message.
             Err(error) if ask => {
                 eprintln!("{error}");
                 continue;
@@ -102,14 +102,14 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
     Ok(Ended::Finished)
 }
 
-/// `message was` or `4 messages were`.
+/// Returns `message was` or `4 messages were`.
 fn counted_were(count: usize) -> String {
     if count == 1 { "message was".into() } else { format!("{count} messages were") }
 }
 
 const NO_MESSAGE: &str = "there is no message: give one with --prompt, or a line for each on standard input";
 
-/// Fails where no message will come, before the model is read.
+/// Fails if the input has no message, before the model is loaded.
 fn check_input(options: &GenerationArgs, typed: bool) -> Result<(), Exit> {
     match options.prompt().is_some() || typed {
         true => Ok(()),
@@ -122,7 +122,7 @@ fn check_input(options: &GenerationArgs, typed: bool) -> Result<(), Exit> {
     }
 }
 
-/// The next line of standard input, which a person is asked for.
+/// Reads the next line of standard input, after printing a prompt if `ask` is true.
 fn next_line(ask: bool) -> Option<std::io::Result<String>> {
     if ask {
         eprint!("> ");

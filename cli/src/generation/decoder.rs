@@ -1,4 +1,4 @@
-//! The program of every decoder: GPT-2, GPT-Neo, LLaMA, recurrent networks.
+//! The text-generation program of all decoders: GPT-2, GPT-Neo, LLaMA, recurrent networks.
 
 use grove::models::{ModelKind, memory::ModelSummary};
 
@@ -9,11 +9,11 @@ use crate::{kind::check_kind, memory, prelude::*};
 /// Options of a program that generates text.
 #[derive(Args, Debug)]
 pub struct DecoderArgs {
-    /// Directory, weights file, or hub id (as `user/model@revision`). Without it, the small model that ships with grove
+    /// Directory, weights file, or hub id (user/model@revision) [default: a small model that ships with grove]
     #[arg(long)]
     pub model: Option<String>,
 
-    /// Adapter of peft (LoRA) that is added to the model: directory or hub id
+    /// LoRA adapter (peft) to add to the model: directory or hub id
     #[arg(long, value_name = "DIR|ID")]
     pub adapter: Option<String>,
 
@@ -21,8 +21,8 @@ pub struct DecoderArgs {
     #[command(flatten)]
     pub generation: GenerationArgs,
 
-    /// Do not generate: print the table of parameters, and the memory they need. No weights are read; a published size's
-    /// name will do as the model
+    /// Print the parameter table and the memory needed instead of generating. Reads no weights; --model may name a published
+    /// size
     #[arg(long, conflicts_with = "score")]
     pub summary: bool,
 
@@ -33,13 +33,13 @@ pub struct DecoderArgs {
 
 /// A family of models.
 pub trait Family: Sync {
-    /// On a backend.
+    /// Model type on a backend.
     type Model<B: Backend>: TraceableLm<B> + Pretrained<B>;
-    /// The model where nothing else is given: a small one that grove trained itself.
+    /// Default model: a small model that ships with grove.
     const SHIPS: &'static str;
-    /// A hub id of a published one.
+    /// Hub id of a published model, for a hint.
     const PUBLISHED: &'static str;
-    /// The family, as files name it.
+    /// Kind of the family's models.
     const KIND: ModelKind;
 }
 
@@ -63,7 +63,7 @@ impl Family for GptNeos {
     const KIND: ModelKind = ModelKind::GptNeo;
 }
 
-/// LLaMA, and models of its architecture.
+/// LLaMA and other models of its architecture.
 pub struct Llamas;
 
 impl Family for Llamas {
@@ -73,7 +73,7 @@ impl Family for Llamas {
     const KIND: ModelKind = ModelKind::Llama;
 }
 
-/// Recurrent language models, such as the example `train_rnn` makes.
+/// Recurrent language models, as trained by the example `train_rnn`.
 pub struct Rnns;
 
 impl Family for Rnns {
@@ -87,7 +87,7 @@ impl Family for Rnns {
 pub struct Run<'a, F> {
     /// The command line.
     pub options: &'a DecoderArgs,
-    /// Options of a conversation, where the program has them.
+    /// Options of a conversation, if the program has any.
     pub chat: Option<&'a ChatArgs>,
     /// Family of the model.
     pub family: F,
@@ -105,7 +105,7 @@ impl<F: Family> Command for Run<'_, F> {
         }
         let path = resolve(model.as_deref(), F::SHIPS, &FilePatterns::model())?;
         check_kind(&path, &[F::KIND])?;
-        // The draft has no adapter.
+        // The adapter belongs to the model, not to the draft.
         let model_path = path.clone();
         let files_of = |path: &Path| with_adapter(path, adapter.as_deref().filter(|_| path == model_path));
         let load = |path: &Path, prompt: usize| -> Result<F::Model<B>, Exit> {
@@ -121,14 +121,14 @@ impl<F: Family> Command for Run<'_, F> {
     }
 }
 
-/// Does what `--summary` asks for: prints the table of the parameters, and the memory that they need.
+/// Prints the summary of `--summary`: the parameter table and the memory needed.
 pub fn print_summary_of<B: Backend, F: Family>(options: &DecoderArgs) -> Result<Ended, Exit> {
     let DecoderArgs { model, device, generation, .. } = options;
     let resolve = |wanted: &FilePatterns| resolve(model.as_deref(), F::SHIPS, wanted);
     let elsewhere = model.as_deref().filter(|model| !Path::new(model).exists());
     let skeleton = match elsewhere.map(<F::Model<B> as Pretrained<B>>::Config::preset) {
         Some(Ok(config)) => F::Model::<B>::skeleton(&config)?,
-        // Of a model on the hub its configuration is enough.
+        // The configuration is enough for a model on the hub.
         Some(Err(_)) => {
             F::Model::<B>::skeleton(&PretrainedConfig::from_file(resolve(&FilePatterns::files(["config.json"]))?)?)?
         }
@@ -139,15 +139,15 @@ pub fn print_summary_of<B: Backend, F: Family>(options: &DecoderArgs) -> Result<
 }
 
 impl DecoderArgs {
-    /// Refuses a model that needs more memory than the machine has to give: its weights, and the cache of the prompt, of this many
-    /// tokens, and of the new ones.
+    /// Rejects a model that needs more memory than is available, for its weights and the cache of a prompt of `prompt` tokens and
+    /// the new tokens.
     pub fn fits<B: Backend, F: Family>(&self, path: &Path, prompt: usize) -> Result<(), Exit> {
         let skeleton = F::Model::<B>::skeleton_at(path, self.device.dtype.wanted())?;
         let positions = self.generation.positions(prompt, skeleton.context());
         memory::fits(&self.device, &skeleton, skeleton.cache_bytes(positions).unwrap_or(0))
     }
 
-    /// Names a published model to whoever has seen grove's own small one write.
+    /// Suggests a published model after text was generated with the small model that ships.
     pub fn tell_published(&self, published: &str) {
         if self.model.is_none() && !self.generation.score && !self.generation.json {
             eprintln!("[this was grove's own small model; for a published one: --model {published}]");

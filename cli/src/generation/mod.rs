@@ -1,4 +1,4 @@
-//! Code shared by the examples that generate text: from a prompt to the printed continuation.
+//! Text generation, from the prompt to the printed continuation.
 
 pub mod chat;
 pub mod decoder;
@@ -12,11 +12,11 @@ use crate::{input, prelude::*};
 pub use options::GenerationArgs;
 pub use speak::Write;
 
-/// Prompt where none is given.
+/// Default prompt.
 const DEFAULT_PROMPT: &str = "The next morning brought a letter from her sister,";
 
-/// Continues the prompt, with a smaller model's help if one is named, or scores it. `load` gives the model at a
-/// path, for a prompt of so many tokens.
+/// Continues the prompt, with a draft model if one is named, or scores it. `load` loads the model at a path; its second argument
+/// is the number of prompt tokens.
 pub fn write<B: Backend, M: TraceableLm<B>>(
     options: &GenerationArgs,
     path: &Path,
@@ -29,7 +29,7 @@ pub fn write<B: Backend, M: TraceableLm<B>>(
         let score = score_text(&model, &prompt.ids, options.stride)?;
         return print_score(options, &model, &prompt.ids, score);
     }
-    // Before the prompt is shown.
+    // Checked before the prompt is printed.
     check_prompt(&model, &prompt.ids)?;
     let draft = options.draft.as_deref();
     let draft = draft
@@ -57,7 +57,7 @@ pub fn write<B: Backend, M: TraceableLm<B>>(
     Ok(Ended::Finished)
 }
 
-/// Inputs of the generation that need no weights.
+/// Prompt, tokenizer and settings of a generation, which need no weights.
 pub struct Prompt {
     tokenizer: Option<Tokenizer>,
     /// Tokens of the prompt.
@@ -66,7 +66,7 @@ pub struct Prompt {
 }
 
 impl Prompt {
-    /// Refuses a draft with other tokens than the model's. Where a model has no tokenizer, its user answers for the tokens.
+    /// Rejects a draft whose vocabulary differs from the model's. Models without a tokenizer are not checked.
     pub fn same_tokens(&self, model: &Path, draft: &Path) -> Result<(), Exit> {
         let (Some(own), Ok(drafts)) = (&self.tokenizer, Tokenizer::beside(draft)) else { return Ok(()) };
         match own.same_tokens(&drafts) {
@@ -75,14 +75,14 @@ impl Prompt {
         }
     }
 
-    /// The prompt of the options, or of standard input, by the tokenizer of the model at a path; and the settings: those of
-    /// the options, completed by the model's files.
+    /// Reads the prompt from the options or from standard input and encodes it with the tokenizer of the model at `path`. Settings
+    /// missing from the options come from the model's files.
     pub fn read(options: &GenerationArgs, path: &Path) -> Result<Self, Exit> {
         let tokenizer = match Tokenizer::beside(path) {
             Ok(tokenizer) => Some(tokenizer),
-            // The prompt is given in numbers.
+            // The prompt is given as token ids.
             Err(_) if options.prompt_ids.is_some() && options.stop.is_empty() => None,
-            // It is the model's own file that is broken.
+            // The model has a tokenizer, but its file is broken.
             Err(error @ ModelError::Weights(_)) => return Err(failure(error)),
             Err(error) => {
                 return Err(failure(format!("{error}; without a tokenizer, give the prompt as --prompt-ids 5,17,400")));
@@ -100,7 +100,7 @@ impl Prompt {
     }
 }
 
-/// Prints how likely a text is to a model.
+/// Prints the loss and perplexity of a text.
 pub fn print_score<B: Backend>(
     options: &GenerationArgs,
     model: &impl CausalLm<B>,

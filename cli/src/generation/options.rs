@@ -1,36 +1,36 @@
-//! The options of examples that generate text.
+//! Options of text generation.
 
 use crate::prelude::*;
 
-/// Sampling where neither the options nor the model's files set it.
+/// Default sampling, if neither the options nor the model's files set it.
 pub const DEFAULT_SAMPLING: Sampling =
     Sampling { temperature: 0.8, top_k: None, top_p: None, min_p: None, repetition_penalty: 1.0 };
 
-/// Most new tokens where neither the options nor the model's files say.
+/// Default maximum number of new tokens, if neither the options nor the model's files set it.
 pub const MAX_NEW_TOKENS: usize = 128;
 
 /// Prompt and generation settings.
 #[derive(Args, Debug)]
 pub struct GenerationArgs {
-    /// Text to continue; without one, standard input is read, or a small text of our own is used
+    /// Text to continue [default: standard input if it is a pipe or file, else a sample text]
     #[arg(value_name = "PROMPT", conflicts_with_all = ["prompt", "prompt_ids"])]
     pub text: Option<String>,
 
-    /// Text to continue, as PROMPT
+    /// Text to continue, same as PROMPT
     #[arg(long, conflicts_with = "prompt_ids")]
     pub prompt: Option<String>,
 
-    /// Tokens to continue, as numbers: 5,17,400. No tokenizer is needed then
+    /// Token ids to continue, such as 5,17,400; the model then needs no tokenizer
     #[arg(long, value_delimiter = ',', value_name = "IDS")]
     pub prompt_ids: Option<Vec<u32>>,
 
-    /// Largest number of new tokens [default: that of generation_config.json, or 128]
+    /// Maximum number of new tokens [default: generation_config.json, or 128]
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Generation")]
     pub max_new_tokens: Option<usize>,
 
     /// Sampling temperature; 0 always takes the most likely token [default: 0.8]
     ///
-    /// Settings that are not given here or below are taken from the model's generation_config.json.
+    /// The defaults of this and the following sampling options come from the model's generation_config.json, if it has them.
     #[arg(long, value_name = "T", allow_negative_numbers = true, help_heading = "Generation")]
     pub temperature: Option<f32>,
 
@@ -46,7 +46,7 @@ pub struct GenerationArgs {
     #[arg(long, value_name = "P", allow_negative_numbers = true, help_heading = "Generation")]
     pub min_p: Option<f32>,
 
-    /// Lower the probability of tokens that have occurred; 1 does not [default: 1]
+    /// Penalty for tokens that have already occurred; 1 disables it [default: 1]
     #[arg(long, value_name = "R", allow_negative_numbers = true, help_heading = "Generation")]
     pub repetition_penalty: Option<f32>,
 
@@ -54,32 +54,31 @@ pub struct GenerationArgs {
     #[arg(long, default_value_t = 1, value_name = "N", help_heading = "Generation")]
     pub samples: usize,
 
-    /// End before this text; can be given several times
+    /// Stop before this text; can be given several times
     #[arg(long, value_name = "TEXT", help_heading = "Generation")]
     pub stop: Vec<String>,
 
-    /// Go on after the model has ended its text
+    /// Continue after end-of-text tokens
     #[arg(long, help_heading = "Generation")]
     pub ignore_eos: bool,
 
-    /// Seed of the random numbers
+    /// Random seed
     #[arg(long, default_value_t = 0, allow_negative_numbers = true, help_heading = "Generation")]
     pub seed: u64,
 
-    /// Generate this many times and report the last: a GPU compiles its kernels in the first
+    /// Generate N times and report the last; the first includes compiling a GPU's kernels
     #[arg(long, default_value_t = 1, value_name = "N", help_heading = "Generation", conflicts_with = "score")]
     pub repeat: usize,
 
-    /// Trace the decoding step once and run the program; GROVE_LOG_COMPILES=1 shows when. The cache has a fixed size, which doubles
+    /// Compile the decoding step, once for each cache size (64 tokens, then doubling); GROVE_LOG_COMPILES=1 logs each trace
     #[arg(long, conflicts_with_all = ["score", "draft"], help_heading = "Generation")]
     pub jit: bool,
 
-    /// Do not generate: print the prompt's mean negative log-likelihood (nats a token) and perplexity
+    /// Print the prompt's loss (mean negative log-likelihood in nats per token) and perplexity instead of generating
     #[arg(long)]
     pub score: bool,
 
-    /// With --score, of a text longer than the model's context: how many tokens the window moves on each time [default: half
-    /// the context]
+    /// With --score: distance between the windows of a text longer than the context, in tokens [default: half the context]
     #[arg(long, value_name = "N", requires = "score")]
     pub stride: Option<usize>,
 
@@ -87,11 +86,11 @@ pub struct GenerationArgs {
     #[arg(long)]
     pub json: bool,
 
-    /// A smaller model with the same tokens that proposes what comes next; the text stays the one without it
+    /// Draft model for speculative decoding: a smaller model with the same vocabulary. The text stays the same
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["samples", "score"], help_heading = "Draft")]
     pub draft: Option<String>,
 
-    /// Number of tokens that the draft proposes at once
+    /// Number of tokens that the draft proposes per step, at most 16
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = draft_tokens, help_heading = "Draft")]
     pub draft_tokens: usize,
 }
@@ -110,18 +109,18 @@ impl GenerationArgs {
         self.sampling(DEFAULT_SAMPLING).validate().map_err(usage)
     }
 
-    /// The text to continue, if one was given.
+    /// Returns the text to continue, if one was given.
     pub fn prompt(&self) -> Option<&str> {
         self.text.as_deref().or(self.prompt.as_deref())
     }
 
-    /// Positions that the cache of a model holds at most, in all rows, after a prompt of this many tokens.
+    /// Returns the maximum number of cache positions, over all rows, after a prompt of `prompt` tokens.
     pub fn positions(&self, prompt: usize, context: Option<usize>) -> usize {
         let new = self.max_new_tokens.unwrap_or(MAX_NEW_TOKENS);
         prompt.saturating_add(new).min(context.unwrap_or(usize::MAX)).saturating_mul(self.samples)
     }
 
-    /// Settings of the generation: the options, completed by those in the model's files.
+    /// Returns the settings of the generation. Settings missing from the options come from the model's files.
     pub fn settings(&self, path: &Path) -> Result<GenerateOptions, Exit> {
         let published = GenerateOptions::published(path, DEFAULT_SAMPLING)?;
         Ok(GenerateOptions {
@@ -135,7 +134,7 @@ impl GenerationArgs {
         })
     }
 
-    /// Sampling by the options, completed by a default.
+    /// Returns the sampling of the options, with missing settings from `default`.
     fn sampling(&self, default: Sampling) -> Sampling {
         Sampling {
             temperature: self.temperature.unwrap_or(default.temperature),
@@ -148,7 +147,7 @@ impl GenerationArgs {
     }
 }
 
-/// Parses the number of draft tokens, so that a wrong one is refused before any model is read.
+/// Parses the number of draft tokens, so that an invalid one is rejected before any model is loaded.
 fn draft_tokens(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(number @ 1..=16) => Ok(number),

@@ -1,11 +1,11 @@
-//! A model writes.
+//! Prints generated text.
 
 use grove::models::generation::{Drafted, Finish, TextStream, Timing, timed};
 
 use super::{GenerationArgs, Prompt};
 use crate::{prelude::*, show};
 
-/// Continues prompts and hands each token to a callback. With figures of the draft, if there was one.
+/// Function that continues prompts and passes each token to a callback. Returns statistics of the draft, if there was one.
 pub type Write<'a> = dyn FnMut(
         &[Vec<u32>],
         &GenerateOptions,
@@ -14,7 +14,7 @@ pub type Write<'a> = dyn FnMut(
     + 'a;
 
 impl Prompt {
-    /// Shows the text that `write` generates while it comes, or prints it as JSON.
+    /// Prints the text that `write` generates, token by token, or as JSON at the end.
     pub fn speak(self, options: &GenerationArgs, load_seconds: f64, write: &mut Write<'_>) -> Result<(), Exit> {
         let Self { tokenizer, ids, settings } = &self;
         let prompts = vec![ids.clone(); options.samples];
@@ -46,7 +46,7 @@ impl Prompt {
         };
         let written = timed(&mut on_token, |on_token| write(&prompts, settings, on_token));
         if live && written.is_err() {
-            // The error begins a line of its own, below the text so far.
+            // Ends the line of the text, so that the error starts a new one.
             write_line("")?;
         }
         let (generated, drafted, times) = written?;
@@ -103,7 +103,7 @@ impl Prompt {
     }
 }
 
-/// The reason why a text ended, for scripts.
+/// Returns the reason why a text ended, for JSON.
 fn reason(finish: Finish) -> &'static str {
     match finish {
         Finish::Stop => "stop",

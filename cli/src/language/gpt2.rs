@@ -1,12 +1,12 @@
-//! GPT-2, as the loop takes it.
+//! Options and configuration of training a GPT-2.
 
 use super::{LanguageArgs, LanguageOptions, check_resumed, options::named_config};
 use crate::prelude::*;
 
-/// Trains a GPT-2 on text: a new one of any size, or one that exists.
+/// Trains a GPT-2 on text, from scratch or from a pretrained model.
 ///
-/// Without arguments it trains a tiny model for a minute or two on the text that ships with grove, to show what happens.
-/// Ctrl-C ends a run after a checkpoint, and the same command with --resume goes on.
+/// Without arguments, trains a tiny model on a text that ships with grove, as a demonstration of a minute or two.
+/// Ctrl-C writes a checkpoint and stops; the same command with --resume continues.
 #[derive(Parser, Debug)]
 #[command(name = "train_gpt2", version, allow_negative_numbers = true)]
 pub struct Gpt2Options {
@@ -14,19 +14,19 @@ pub struct Gpt2Options {
     #[command(flatten)]
     pub language: LanguageArgs,
 
-    /// Sizes of a new model: a config.json, or a published size such as gpt2; the options below override it
+    /// Sizes of a new model: a config.json, or a published size such as gpt2; the following options override it
     #[arg(long, value_name = "FILE|NAME", conflicts_with = "model", help_heading = "Model")]
     config: Option<String>,
 
-    /// Number of blocks [default: 4, or what --config says]
+    /// Number of blocks [default: that of --config, else 4]
     #[arg(long, value_name = "N", conflicts_with = "model", help_heading = "Model")]
     n_layer: Option<usize>,
 
-    /// Attention heads of a block [default: 4, or what --config says]
+    /// Number of attention heads per block [default: that of --config, else 4]
     #[arg(long, value_name = "N", conflicts_with = "model", help_heading = "Model")]
     n_head: Option<usize>,
 
-    /// Width of the model [default: 128, or what --config says]
+    /// Width of the model [default: that of --config, else 128]
     #[arg(long, value_name = "N", conflicts_with = "model", help_heading = "Model")]
     n_embd: Option<usize>,
 }

@@ -1,12 +1,12 @@
-//! LLaMA, as the loop takes it.
+//! Options and configuration of training a LLaMA.
 
 use super::{LanguageArgs, LanguageOptions, check_resumed, options::named_config};
 use crate::prelude::*;
 
-/// Trains a LLaMA on text: a new one of any size, or one that exists.
+/// Trains a LLaMA on text, from scratch or from a pretrained model.
 ///
-/// Without arguments it trains a tiny model for a minute or two on the text that ships with grove, to show what happens.
-/// Ctrl-C ends a run after a checkpoint, and the same command with --resume goes on.
+/// Without arguments, trains a tiny model on a text that ships with grove, as a demonstration of a minute or two.
+/// Ctrl-C writes a checkpoint and stops; the same command with --resume continues.
 #[derive(Parser, Debug)]
 #[command(name = "train_llama", version, allow_negative_numbers = true)]
 pub struct LlamaOptions {
@@ -14,27 +14,27 @@ pub struct LlamaOptions {
     #[command(flatten)]
     pub language: LanguageArgs,
 
-    /// Sizes of a new model: a config.json, or a published size such as smollm2-135m; the options below override it
+    /// Sizes of a new model: a config.json, or a published size such as smollm2-135m; the following options override it
     #[arg(long, value_name = "FILE|NAME", conflicts_with = "model", help_heading = "Model")]
     config: Option<String>,
 
-    /// Number of layers [default: 4, or what --config says]
+    /// Number of layers [default: that of --config, else 4]
     #[arg(long, value_name = "N", conflicts_with = "model", help_heading = "Model")]
     layers: Option<usize>,
 
-    /// Heads of queries of a layer [default: 4, or what --config says]
+    /// Number of query heads per layer [default: that of --config, else 4]
     #[arg(long, value_name = "N", conflicts_with = "model", help_heading = "Model")]
     heads: Option<usize>,
 
-    /// Heads of keys and values, each of which serves as many heads of queries [default: 2, or what --config says]
+    /// Number of key-value heads per layer; must divide the number of query heads [default: that of --config, else 2]
     #[arg(long, value_name = "N", conflicts_with = "model", help_heading = "Model")]
     kv_heads: Option<usize>,
 
-    /// Width of the model [default: 128, or what --config says]
+    /// Width of the model [default: that of --config, else 128]
     #[arg(long, value_name = "N", conflicts_with = "model", help_heading = "Model")]
     hidden_size: Option<usize>,
 
-    /// Width inside the feed-forward layers [default: 352, or what --config says]
+    /// Hidden width of the feed-forward layers [default: that of --config, else 352]
     #[arg(long, value_name = "N", conflicts_with = "model", help_heading = "Model")]
     intermediate_size: Option<usize>,
 }

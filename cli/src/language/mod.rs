@@ -1,4 +1,4 @@
-//! Training language models on text: what GPT-2, LLaMA and recurrent networks have in common.
+//! Training of language models on text, shared by GPT-2, LLaMA and recurrent networks.
 
 mod gpt2;
 mod llama;
@@ -32,12 +32,12 @@ pub use rnn::{LmOptions, RnnSizes};
 
 /// Options of a command that trains a language model.
 pub trait LanguageOptions: Sync {
-    /// The model on a backend.
+    /// Model type on a backend.
     type Model<B: Backend>: CausalLm<B>
         + Pretrained<B, Config = Self::Config>
         + Tree<B, On<Autodiff<B>>: CausalLm<Autodiff<B>>>
         + Traceable<B, OnTraced: Tree<Traced, On<Autodiff<Traced>>: CausalLm<Autodiff<Traced>>>>;
-    /// Its configuration.
+    /// Configuration of the model.
     type Config: PretrainedConfig;
 
     /// Linear layers that get an adapter unless the options name others.
@@ -46,13 +46,13 @@ pub trait LanguageOptions: Sync {
     /// Prefix of the names of peft's adapters, which the published names lack.
     const PEFT_PREFIX: &'static str;
 
-    /// The options that all of them have.
+    /// Returns the options shared by all language models.
     fn language(&self) -> &LanguageArgs;
 
-    /// Sizes of a new model for the tokens of a tokenizer, or of `--vocab-size`.
+    /// Returns the configuration of a new model, with the vocabulary size of the tokenizer or of `--vocab-size`.
     fn new_config(&self, tokenizer: Option<&Tokenizer>) -> Result<Self::Config, Exit>;
 
-    /// Refuses to resume a run of other sizes than the options ask for.
+    /// Rejects a run to resume whose sizes differ from those of the options.
     fn check_resumed(&self, config: &Self::Config) -> Result<(), Exit>;
 }
 
@@ -62,7 +62,7 @@ impl<O: LanguageOptions> Command for O {
         self.language().run.device.spec()
     }
 
-    /// Trains a model, or evaluates it, as the options ask.
+    /// Trains the model, or evaluates it with `--evaluate`.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let Some((model, run)) = LanguageRun::<B>::new(self, device)? else { return Ok(Ended::Finished) };
         let job = &run.job;
@@ -87,7 +87,7 @@ impl<O: LanguageOptions> Command for O {
     }
 }
 
-/// The loss of a batch in a trace: its inputs and their targets.
+/// Returns the loss of a batch in a trace, from its token ids and targets.
 fn traced_loss<M: CausalLm<Autodiff<Traced>>>(
     model: M,
     [ids, targets]: [Array<Autodiff<Traced>, 2, Int>; 2],
@@ -96,25 +96,25 @@ fn traced_loss<M: CausalLm<Autodiff<Traced>>>(
     model.next_token_loss(ids.val(), targets.val(), Some(key))
 }
 
-/// Tokens of a byte-level tokenizer that has merged nothing: the bytes, and the end of a text.
+/// Vocabulary size of a byte-level tokenizer without merges: 256 bytes and the end-of-text token.
 const CHARACTERS: usize = 257;
 
-/// A run: its data, settings and directory.
+/// Data, settings and directory of a run.
 pub struct LanguageRun<'a, B: Backend> {
     options: &'a LanguageArgs,
     tokenizer: Option<Tokenizer>,
     held_out: Option<TokenStream>,
     context: usize,
     device: B::Device,
-    /// Windows of the text, learning rates, settings of the loop.
+    /// Training windows, learning-rate schedule and settings of the loop.
     pub job: Job<B, TokenWindows>,
 }
 
-/// A model to train and its run.
+/// Model to train and its run.
 type Started<'a, B, O> = (<O as LanguageOptions>::Model<B>, LanguageRun<'a, B>);
 
 impl<'a, B: Backend> LanguageRun<'a, B> {
-    /// The model to train and the run, as the options ask. `None` where the model was to be evaluated, which is done.
+    /// Returns the model to train and its run. With `--evaluate`, prints the evaluation and returns `None`.
     pub fn new<O: LanguageOptions>(asked: &'a O, device: &B::Device) -> Result<Option<Started<'a, B, O>>, Exit> {
         let options = asked.language();
         let (run, batch_size) = (&options.run, options.run.training.batch_size);
@@ -149,12 +149,12 @@ impl<'a, B: Backend> LanguageRun<'a, B> {
         Ok(Some((model, Self { options, tokenizer, held_out, context, device: device.clone(), job })))
     }
 
-    /// Number of tokens that are predicted in a batch.
+    /// Returns the number of tokens predicted in a batch.
     pub fn tokens(&self, batch: &TokenBatch) -> f64 {
         (batch.rows * (batch.columns - 1)) as f64
     }
 
-    /// Loss and perplexity on the held-out text; empty where there is none.
+    /// Returns loss and perplexity on the held-out text, or an empty evaluation without one.
     pub fn evaluate(&self, loss: impl FnMut(Tensor<B, 2, Int>, Tensor<B, 2, Int>) -> Tensor<B, 1>) -> Evaluation {
         let Some(stream) = &self.held_out else { return Evaluation::new() };
         let batch_size = self.options.run.training.batch_size;
@@ -163,7 +163,7 @@ impl<'a, B: Backend> LanguageRun<'a, B> {
         Evaluation::from([("loss".into(), loss), ("perplexity".into(), loss.exp())])
     }
 
-    /// Saves the best model, and tells what came of the run.
+    /// Saves the model selected by `--keep` and prints the results of the run.
     pub fn report<M: CausalLm<B> + Pretrained<B>>(&self, fitted: Fitted<M>, prefix: &str) -> Result<Ended, Exit> {
         let save = |model: M, directory: &Path| self.options.save_adapted(model, prefix, directory);
         let (model, summary) = self.job.save(fitted, save)?;
@@ -171,7 +171,7 @@ impl<'a, B: Backend> LanguageRun<'a, B> {
         let ended =
             summary.report(run, "token", ("perplexity", perplexity), |perplexity| format!("{perplexity:.2}"))?;
         if let Some(tokenizer) = self.tokenizer.as_ref().filter(|_| ended != Ended::Interrupted && !run.json) {
-            // A token of a character model is a letter.
+            // Character models need more tokens for a text of similar length.
             let settings = GenerateOptions {
                 max_new_tokens: if tokenizer.vocab_size() <= CHARACTERS { 300 } else { 60 },
                 sampling: Sampling { temperature: 0.8, ..Sampling::default() },
@@ -184,7 +184,7 @@ impl<'a, B: Backend> LanguageRun<'a, B> {
     }
 }
 
-/// Fails where there is nothing to predict.
+/// Fails if a text has no token to predict.
 fn check_evaluation(what: &str, stream: &TokenStream) -> Result<(), Exit> {
     match stream.len() {
         tokens @ (0 | 1) => Err(failure(format!("{what} has {tokens} tokens, and an evaluation needs at least 2"))),
@@ -192,7 +192,7 @@ fn check_evaluation(what: &str, stream: &TokenStream) -> Result<(), Exit> {
     }
 }
 
-/// Prints the loss and the perplexity of a model on a text.
+/// Prints the loss and perplexity of a model on a text.
 pub(crate) fn print_evaluation<B: Backend>(
     model: &impl CausalLm<B>,
     stream: &TokenStream,

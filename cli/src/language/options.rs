@@ -1,11 +1,11 @@
-//! The options of examples that train a language model.
+//! Options of training a language model.
 
 use grove::{layers::lora, models::peft::save_adapters, optim::except};
 use std::fmt::Display;
 
 use crate::{prelude::*, training::check_lora};
 
-/// Tokens of a window where neither the options nor the model say it.
+/// Default context length in tokens, if neither the options nor the model set it.
 pub const DEFAULT_CONTEXT: usize = 128;
 
 /// Model, data and hyperparameters.
@@ -15,23 +15,23 @@ pub struct LanguageArgs {
     #[arg(long, value_name = "PATH", num_args = 1..)]
     pub data: Vec<PathBuf>,
 
-    /// Text for the evaluation; without it, the last part of the data is held out
+    /// Text for evaluation [default: the last part of --data]
     #[arg(long, value_name = "PATH", num_args = 1..)]
     pub held_out: Vec<PathBuf>,
 
-    /// Fraction of the data that is held out, where --held-out is not given; with 0 there is no evaluation
+    /// Fraction of the data to hold out for evaluation, without --held-out; 0 disables evaluation
     #[arg(long, default_value_t = 0.05, value_name = "FRACTION", conflicts_with = "held_out")]
     pub val_fraction: f64,
 
-    /// Do not train: print the model's loss and perplexity on the data
+    /// Print the model's loss and perplexity on the data instead of training
     #[arg(long, requires = "model", conflicts_with_all = ["output", "held_out", "val_fraction", "steps", "epochs", "jit"])]
     pub evaluate: bool,
 
-    /// Model to fine-tune: directory, weights file, or hub id. Without it, a new one is made
+    /// Model to fine-tune: directory, weights file, or hub id [default: a new model]
     #[arg(long, help_heading = "Model")]
     pub model: Option<String>,
 
-    /// Adapter of peft (LoRA) that is merged into the model before it is trained: directory or hub id
+    /// LoRA adapter (peft) to merge into the model before training: directory or hub id
     #[arg(long, value_name = "DIR|ID", requires = "model", help_heading = "Model")]
     pub adapter: Option<String>,
 
@@ -52,19 +52,19 @@ pub struct LanguageArgs {
     #[arg(long, value_delimiter = ',', value_name = "PATTERNS", requires = "lora_rank", help_heading = "Model")]
     pub lora_targets: Vec<String>,
 
-    /// Tokens that the model sees at once [default: 128, or what the model or --config has]
+    /// Context length in tokens [default: that of the model or --config, else 128]
     #[arg(long, value_name = "N", help_heading = "Model")]
     pub context: Option<usize>,
 
-    /// Dropout, everywhere [default: 0.1, or what the model or --config has]
+    /// Dropout rate of all layers [default: that of the model or --config, else 0.1]
     #[arg(long, value_name = "RATE", help_heading = "Model")]
     pub dropout: Option<f64>,
 
-    /// Directory or hub id of a tokenizer; without it a new model learns one from the data, and a model to fine-tune has its own
+    /// Directory or hub id of a tokenizer [default: the model's; for a new model, one trained on the data]
     #[arg(long, value_name = "DIR", help_heading = "Model")]
     pub tokenizer: Option<PathBuf>,
 
-    /// Size of the vocabulary that is learned, or that a token file has
+    /// Vocabulary size of the tokenizer to train, or of a token file
     #[arg(long, default_value_t = 2048, value_name = "N", conflicts_with = "model", help_heading = "Model")]
     pub vocab_size: usize,
 
@@ -84,7 +84,7 @@ impl LanguageArgs {
         at_least_one([("context", self.context.unwrap_or(1))])
     }
 
-    /// Files of the data: those that are given, or the text that ships.
+    /// Returns the data files, by default the text that ships with grove.
     pub fn data(&self) -> Vec<PathBuf> {
         if self.data.is_empty() { vec![shipped("gpt2-austen/held_out.txt")] } else { self.data.clone() }
     }
@@ -142,13 +142,13 @@ impl LanguageArgs {
         lora::merge(model).save_pretrained(directory)
     }
 
-    /// Passes over the data where the options do not say it: one, or so many over the text that ships with grove.
+    /// Returns the default number of epochs: `demonstration` for a new model on the text that ships with grove, otherwise 1.
     pub fn epochs(&self, demonstration: f64) -> f64 {
         if self.data.is_empty() && self.model.is_none() { demonstration } else { 1.0 }
     }
 }
 
-/// Tokens of a window: those of `--context`, or the model's largest number.
+/// Returns the context length in tokens: `--context`, or the model's maximum, or [`DEFAULT_CONTEXT`].
 pub(crate) fn context(asked: Option<usize>, most: Option<usize>) -> Result<usize, Exit> {
     match (asked, most) {
         (Some(context), Some(most)) if context > most => {
@@ -159,7 +159,7 @@ pub(crate) fn context(asked: Option<usize>, most: Option<usize>) -> Result<usize
     }
 }
 
-/// The sizes of a new model that `--config` names: a file, or a published size.
+/// Returns the configuration of `--config`: a file, or the name of a published size.
 pub(super) fn named_config<C: PretrainedConfig>(named: &str) -> Result<C, Exit> {
     if Path::new(named).exists() {
         return Ok(C::from_file(named)?);
@@ -168,8 +168,8 @@ pub(super) fn named_config<C: PretrainedConfig>(named: &str) -> Result<C, Exit> 
         .map_err(|error| usage(format!("--config '{named}' is not a file that exists, nor a published size: {error}")))
 }
 
-/// Refuses sizes that the run to resume has otherwise: options by their names, and what the run has. They may show in no
-/// shape, so the checkpoint alone would not tell.
+/// Rejects sizes that differ from those of the run to resume. Each item is the name of an option, its value and the run's value.
+/// Some sizes, such as the number of heads, appear in no parameter's shape, so loading the checkpoint would not detect them.
 pub(crate) fn check_resumed<T: Display + PartialEq>(
     sizes: impl IntoIterator<Item = (&'static str, Option<T>, T)>,
 ) -> Result<(), Exit> {

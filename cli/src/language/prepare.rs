@@ -1,4 +1,4 @@
-//! Model, tokenizer and data, from the options and from the run that is resumed.
+//! Model, tokenizer and data of a run, from the options and from the run to resume.
 
 use grove::{
     models::generation::document_end,
@@ -16,12 +16,12 @@ use crate::{
 /// Model and data at the start of a run.
 pub struct Prepared<M> {
     pub model: M,
-    /// `None` where the data is tokens already, and no tokenizer came with the model.
+    /// `None` if the data is a token file and the model has no tokenizer.
     pub tokenizer: Option<Tokenizer>,
     /// Training data, or the data of `--evaluate`.
     pub training: TokenStream,
     pub held_out: Option<TokenStream>,
-    /// Directory of the model that is fine-tuned.
+    /// Path of the model to fine-tune.
     pub source: Option<PathBuf>,
 }
 
@@ -68,9 +68,9 @@ pub fn prepare<B: Backend, O: LanguageOptions>(
     Ok(Prepared { model, tokenizer, training, held_out, source })
 }
 
-/// Encodes the documents of a text one after the other, each followed by the model's end-of-text token.
+/// Encodes the documents of a text one after another, each followed by the model's end-of-text token.
 ///
-/// - `source`: path of the model's files, which may name that token
+/// - `source`: path of the model's files, which may name the end-of-text token
 pub fn encode_text<B: Backend, M: CausalLm<B>>(
     text: LmText,
     model: &M,
@@ -86,7 +86,7 @@ pub fn encode_text<B: Backend, M: CausalLm<B>>(
     Ok(text.encode(tokenizer, end, model.vocab_size())?)
 }
 
-/// Reads a token file, or text.
+/// Reads a token file or text files.
 fn read(paths: &[PathBuf]) -> Result<LmText, Exit> {
     LmText::read(paths).map_err(|error| match error {
         DataError::SeveralTokenFiles { .. } => usage(error),
@@ -94,12 +94,12 @@ fn read(paths: &[PathBuf]) -> Result<LmText, Exit> {
     })
 }
 
-/// The name of a checkpoint's first quantized tensor, if there is one.
+/// Returns the name of the first quantized tensor of a checkpoint, if there is one.
 fn first_quantized(checkpoint: &TensorFiles) -> Option<&str> {
     checkpoint.names().find(|name| checkpoint.info(name).is_ok_and(|info| info.quantized.is_some()))
 }
 
-/// A model to fine-tune or to evaluate, and its tokenizer.
+/// Loads a model to fine-tune or evaluate, and its tokenizer.
 fn existing<B: Backend, M: Pretrained<B>>(
     options: &LanguageArgs,
     path: &Path,
@@ -116,7 +116,7 @@ fn existing<B: Backend, M: Pretrained<B>>(
             path.display()
         )));
     }
-    // What is trained is in f32, whatever the file has: steps are too small for 16 bits. --dtype is the type of computing.
+    // Trained weights are f32 whatever the file's type, because updates are too small for 16 bits. `--dtype` is the compute type.
     let dtype = (!options.evaluate).then_some(DType::F32);
     let (model, _) = files.load::<B, M>(device, dtype)?;
     let tokenizer = match (resumed, &options.tokenizer) {

@@ -1,19 +1,19 @@
-//! The recurrent language model, as the loop takes it.
+//! Options and configuration of training a recurrent language model.
 
 use super::{LanguageArgs, LanguageOptions, check_resumed};
 use crate::prelude::*;
 
-/// Trains a language model on text: a new one of any size, or one that exists.
+/// Trains a recurrent language model on text, from scratch or from a trained model.
 ///
-/// A token is a character (to be exact, a byte), unless --vocab-size or --tokenizer asks for more.
+/// Tokens are bytes, unless --vocab-size or --tokenizer is given.
 #[derive(Parser, Debug)]
 #[command(
     allow_negative_numbers = true,
-    mut_arg("context", |arg| arg.help("Tokens of a window of text, each of which begins anew [default: 128]")),
-    mut_arg("dropout", |arg| arg.help("Dropout, everywhere [default: 0.1, or what the model has]")),
+    mut_arg("context", |arg| arg.help("Training window in tokens; the recurrent state is reset between windows [default: 128]")),
+    mut_arg("dropout", |arg| arg.help("Dropout rate of all layers [default: that of the model, else 0.1]")),
     mut_arg("vocab_size", |arg| arg.default_value("257").help(
-        "Size of the vocabulary that is learned: 257 is characters, more joins frequent ones; or the size that a token \
-         file has"
+        "Vocabulary size of the tokenizer to train, or of a token file; 257 is bytes only, a larger one merges frequent \
+         sequences"
     )),
     mut_arg("batch_size", |arg| arg.default_value("32")),
     mut_arg("learning_rate", |arg| arg.default_value("2e-3")),
@@ -28,7 +28,7 @@ pub struct LmOptions {
     #[command(flatten)]
     pub sizes: RnnSizes,
 
-    /// Make the token embedding the output layer too
+    /// Tie the output layer to the token embedding
     #[arg(long, conflicts_with = "model", help_heading = "Model")]
     tie: bool,
 }
@@ -36,25 +36,25 @@ pub struct LmOptions {
 /// Sizes of a new model.
 #[derive(Args, Debug)]
 pub struct RnnSizes {
-    /// Kind of cells: lstm, gru, rnn_tanh or rnn_relu [default: lstm]
+    /// Type of recurrent cell: lstm, gru, rnn_tanh or rnn_relu [default: lstm]
     #[arg(long, value_name = "KIND", conflicts_with = "model", help_heading = "Model")]
     pub cell: Option<RnnKind>,
 
-    /// Recurrent layers, one above the other [default: 2]
+    /// Number of recurrent layers [default: 2]
     #[arg(long, value_name = "N", conflicts_with = "model", help_heading = "Model")]
     pub layers: Option<usize>,
 
-    /// Size of hidden states [default: 256]
+    /// Size of the hidden state [default: 256]
     #[arg(long, value_name = "N", conflicts_with = "model", help_heading = "Model")]
     pub hidden: Option<usize>,
 
-    /// Size of token embeddings [default: that of hidden states]
+    /// Size of the token embeddings [default: the value of --hidden]
     #[arg(long, value_name = "N", conflicts_with = "model", help_heading = "Model")]
     pub embedding: Option<usize>,
 }
 
 impl RnnSizes {
-    /// Refuses to resume a run with other cells or sizes than it has.
+    /// Rejects a run to resume whose cell or sizes differ from those of the options.
     pub fn check_resumed(&self, cell: RnnKind, [layers, hidden, embedding]: [usize; 3]) -> Result<(), Exit> {
         check_resumed([("cell", self.cell, cell)])?;
         check_resumed([

@@ -1,4 +1,4 @@
-//! A run: what the commands that train have in common.
+//! Setup of a training run, shared by all training commands.
 
 use grove::{
     train::{Fitted, data::Data},
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::Summary;
 use crate::{memory, prelude::*};
 
-/// A model with initial weights, of sizes that were asked for; unless its training needs more memory than there is.
+/// Initialises a model. Fails if the configuration is invalid or training needs more memory than is available.
 pub fn new_model<B: Backend, M: Pretrained<B>>(
     run: &RunArgs,
     config: &M::Config,
@@ -20,7 +20,7 @@ pub fn new_model<B: Backend, M: Pretrained<B>>(
     M::init(config, Key::new(run.seed).fold_in(1), device).map_err(usage)
 }
 
-/// The tokenizer of a new model: that of the run that is resumed, the one that `--tokenizer` names, or one that is learned.
+/// Returns the tokenizer of a new model: that of the run to resume, that of `--tokenizer`, or the one that `learn` trains.
 pub fn new_tokenizer<T: From<Tokenizer>>(
     resumed: Option<Tokenizer>,
     named: Option<&Path>,
@@ -37,7 +37,8 @@ pub fn new_tokenizer<T: From<Tokenizer>>(
     }
 }
 
-/// The leaves of a filter and all new parameters, by their patterns. Says which new ones are trained although they are frozen.
+/// Extends a filter by the new parameters, which `new` has as patterns. Prints the new parameters that `--freeze` would freeze:
+/// they are trained because their values are random.
 pub fn with_new_parameters<B: Backend>(model: &impl Tree<B>, trained: Filter<B>, new: &[String]) -> Filter<B> {
     let paths = |filter: &Filter<B>| -> Vec<String> {
         let leaves = tree::leaves(&tree::filter(model.clone(), filter));
@@ -58,21 +59,21 @@ pub struct Setup<'a, B: Backend> {
     pub run: &'a RunArgs,
     /// Directory of the run.
     pub output: RunDirectory,
-    /// Passes over the data where the options do not say it.
+    /// Default number of epochs.
     pub epochs: f64,
-    /// Settings of the run besides the options of every run.
+    /// Settings of the run in addition to the options of every run.
     pub settings: RunSettings,
-    /// The leaves that are trained; `None` for all parameters.
+    /// Leaves to train; `None` for all parameters.
     pub trainable: Option<Filter<B>>,
 }
 
-/// A run that is ready to begin, for [`fit`](grove::train::fit).
+/// A prepared run, for [`fit`](grove::train::fit).
 pub struct Job<B: Backend, D> {
     /// Training data.
     pub data: Arc<D>,
-    /// Learning rates.
+    /// Learning-rate schedule.
     pub schedule: Schedule,
-    /// Key of the steps: dropout, for instance.
+    /// Key of the training steps, for example for dropout.
     pub key: Key,
     /// Settings of the loop.
     pub settings: FitOptions<B>,
@@ -82,9 +83,11 @@ pub struct Job<B: Backend, D> {
 }
 
 impl<B: Backend> Setup<'_, B> {
-    /// Prepares the run of a model on data, and says on standard error what it is. `classes` is their number, where the model
-    /// tells some apart; `unit` what the data is counted in, such as `texts`, and how many a batch has; `counts` how many are
-    /// trained on, and how many are held out.
+    /// Prepares a training run and prints its sizes to standard error.
+    ///
+    /// - `classes`: number of classes, if the model is a classifier
+    /// - `unit`, `batch`: unit of the data, such as `texts`, and number of units per batch
+    /// - `counts`: number of training units and of held-out units
     pub fn job<D: Data>(
         self,
         model: &impl Tree<B>,
@@ -132,7 +135,7 @@ impl<B: Backend> Setup<'_, B> {
 }
 
 impl<B: Backend, D> Job<B, D> {
-    /// Saves the model of a run that is not interrupted. Gives it back as it was trained, with what is to be told.
+    /// Saves the model unless the run was interrupted. Returns the trained model and the summary of the run.
     pub fn save<M: Tree<B>>(
         &self,
         fitted: Fitted<M>,

@@ -1,4 +1,4 @@
-//! Code shared by the commands that train: options, the run, and the report at its end.
+//! Code shared by the training commands: options, the run, and its final report.
 
 mod job;
 mod options;

@@ -1,4 +1,4 @@
-//! The options of every run.
+//! Options of every training run.
 
 use std::{fmt::Display, str::FromStr};
 
@@ -9,23 +9,23 @@ use crate::prelude::*;
 /// Directory, device and hyperparameters of a run.
 #[derive(Args, Debug)]
 pub struct RunArgs {
-    /// Directory of the run: checkpoints, logs, and at the end the model. Without it nothing is kept
+    /// Directory for checkpoints, logs and the trained model [default: nothing is saved]
     #[arg(long, value_name = "DIR")]
     pub output: Option<PathBuf>,
 
-    /// Go on with the run in --output, if there is one; give it the options that it began with
+    /// Resume the run in --output, or start it if there is none; pass the same options as before
     #[arg(long, requires = "output")]
     pub resume: bool,
 
-    /// As --resume, also where the run began with other options, another seed or other data
+    /// Resume the run in --output even if its options, seed or data differ
     #[arg(long, requires = "output")]
     pub resume_anyway: bool,
 
-    /// Trace loss and gradients once for each shape of a batch, and run the program; GROVE_LOG_COMPILES=1 shows when
+    /// Compile loss and gradients, once for each batch shape; GROVE_LOG_COMPILES=1 logs each trace
     #[arg(long)]
     pub jit: bool,
 
-    /// Seed of the random numbers: initial weights, order of the data, dropout
+    /// Random seed of the initial weights, the order of the data, and dropout
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
 
@@ -43,13 +43,13 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    /// The directory of `--output`, for this program alone until it ends; or none, where nothing is kept.
+    /// Opens the directory of `--output` on all ranks, and locks it until the program ends. Without `--output`, nothing is saved.
     pub fn directory(&self) -> Result<RunDirectory, Exit> {
         RunDirectory::open_on(&ranks(), self.output.clone(), self.resumes(), self.training.keep_checkpoints())
             .map_err(|error| failure(format!("--output: {error}")))
     }
 
-    /// True if a run that is there is to go on.
+    /// Returns true if an existing run is resumed.
     pub fn resumes(&self) -> bool {
         self.resume || self.resume_anyway
     }
@@ -58,63 +58,63 @@ impl RunArgs {
 /// Training hyperparameters.
 #[derive(Args, Debug)]
 pub struct TrainingArgs {
-    /// Steps of the optimizer, in place of --epochs
+    /// Number of optimizer steps, instead of --epochs
     #[arg(long, value_name = "N", conflicts_with = "epochs", help_heading = "Training")]
     pub steps: Option<u64>,
 
-    /// Passes over the data, parts of one too [default: 1]
+    /// Number of passes over the data; may be a fraction [default: 1]
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub epochs: Option<f64>,
 
-    /// Rows of a batch
+    /// Sequences per batch
     #[arg(long, default_value_t = 16, value_name = "N", help_heading = "Training")]
     pub batch_size: usize,
 
-    /// Batches whose mean gradient makes one step
+    /// Gradient accumulation: batches per optimizer step
     #[arg(long, default_value_t = 1, value_name = "N", help_heading = "Training")]
     pub accumulate: usize,
 
-    /// Highest learning rate
+    /// Peak learning rate
     #[arg(long, default_value_t = 1e-3, value_name = "RATE", help_heading = "Training")]
     pub learning_rate: f64,
 
-    /// Decay of the learning rate after the warm-up
+    /// Learning-rate decay after the warm-up
     #[arg(long, value_enum, value_name = "NAME", default_value_t = Decay::Cosine, help_heading = "Training")]
     pub schedule: Decay,
 
-    /// Learning rate at the end, as a part of the highest
+    /// Final learning rate, as a fraction of the peak
     #[arg(long, default_value_t = 0.1, value_name = "FRACTION", help_heading = "Training")]
     pub final_learning_rate: f64,
 
-    /// Steps in which the learning rate rises from 0 [default: a twentieth of all, at most 1000]
+    /// Steps of linear warm-up from 0 [default: 5 % of all steps, at most 1000]
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub warmup: Option<u64>,
 
-    /// Fraction of each matrix, times the learning rate, that is subtracted from it at each step
+    /// Weight decay of AdamW, applied to matrices only
     #[arg(long, default_value_t = 0.1, value_name = "RATE", help_heading = "Training")]
     pub weight_decay: f64,
 
-    /// Decay rate of the second moment
+    /// AdamW's beta2: decay rate of the second moment
     #[arg(long, default_value_t = 0.99, value_name = "B", help_heading = "Training")]
     pub beta2: f64,
 
-    /// Largest norm of a gradient; 0 does not clip
+    /// Maximum global norm of the gradient; 0 disables clipping
     #[arg(long, default_value_t = 1.0, value_name = "NORM", help_heading = "Training")]
     pub clip: f64,
 
-    /// Leave out steps whose loss or gradient is not a number, at most so many in a row, in place of ending the run
+    /// Skip up to N consecutive steps with a non-finite loss or gradient [default: end the run at the first]
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub skip_non_finite: Option<u64>,
 
-    /// Keep a moving average of the model with this decay, such as 0.999, and evaluate and save that
+    /// Decay of an exponential moving average of the model, such as 0.999; the average is evaluated and saved
     #[arg(long, value_name = "DECAY", help_heading = "Training")]
     pub ema: Option<f64>,
 
-    /// Steps between evaluations [default: a tenth of all]
+    /// Steps between evaluations [default: 10 % of all steps]
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub evaluate_every: Option<u64>,
 
-    /// End after this many evaluations without improvement, by the metric of --keep
+    /// Stop after N evaluations without improvement of the metric of --keep
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub patience: Option<u64>,
 
@@ -122,16 +122,16 @@ pub struct TrainingArgs {
     #[arg(long, default_value_t = 200, value_name = "N", help_heading = "Training")]
     pub checkpoint_every: u64,
 
-    /// Model to save: last, or best: and a metric of the evaluation, such as best:loss (the default), best:accuracy or
-    /// best:macro_f1. Or the number of checkpoints to keep [default: 2]. It can be given twice
+    /// Model to save: last, or best:METRIC for a metric of the evaluation, such as best:loss (the default), best:accuracy or
+    /// best:macro_f1. A number is the number of checkpoints to keep [default: 2]. The option can be given twice
     #[arg(long, value_name = "MODEL|N", help_heading = "Training")]
     pub keep: Vec<Keep>,
 
-    /// Steps between records in the logs
+    /// Steps between log records
     #[arg(long, default_value_t = 10, value_name = "N", help_heading = "Training")]
     pub log_every: u64,
 
-    /// Type in which the trained model is written
+    /// Type of the weights in the saved model
     #[arg(long, value_enum, default_value_t = Dtype::F32, value_name = "TYPE", help_heading = "Training")]
     pub save_dtype: Dtype,
 }
@@ -156,14 +156,14 @@ impl FromStr for Keep {
     }
 }
 
-/// Decay of the learning rate.
+/// Learning-rate decay.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decay {
-    /// Along half a cosine
+    /// Half a cosine
     Cosine,
-    /// In a straight line
+    /// Linear decay
     Linear,
-    /// Not at all
+    /// No decay
     Constant,
 }
 
@@ -224,7 +224,7 @@ impl TrainingArgs {
         }
     }
 
-    /// Checks the option of this name: the fraction of the data that is held out.
+    /// Checks the held-out fraction of the data, an option called `name`, against `--patience` and `--keep`.
     pub fn check_held_out(&self, name: &'static str, held_out: f64) -> Result<(), Exit> {
         fraction([(name, held_out)])?;
         if held_out > 0.0 {
@@ -240,7 +240,7 @@ impl TrainingArgs {
     }
 }
 
-/// Refuses values of options, by their names, that are not what they must be.
+/// Rejects options with an invalid value. `must` describes the valid values.
 fn check<T: Display + Copy>(
     options: impl IntoIterator<Item = (&'static str, T)>,
     valid: impl Fn(T) -> bool,
@@ -252,17 +252,17 @@ fn check<T: Display + Copy>(
     }
 }
 
-/// Refuses values that are no number, or less than 0.
+/// Rejects values that are negative or not finite.
 pub fn not_negative(options: impl IntoIterator<Item = (&'static str, f64)>) -> Result<(), Exit> {
     check(options, |value| value >= 0.0 && value.is_finite(), "a number, at least 0")
 }
 
-/// Refuses values that are no part of a whole.
+/// Rejects values outside `0.0..1.0`.
 pub fn fraction(options: impl IntoIterator<Item = (&'static str, f64)>) -> Result<(), Exit> {
     check(options, |value| (0.0..1.0).contains(&value), "at least 0 and less than 1")
 }
 
-/// Refuses values that are 0.
+/// Rejects values of 0.
 pub fn at_least_one(options: impl IntoIterator<Item = (&'static str, usize)>) -> Result<(), Exit> {
     check(options, |value| value > 0, "at least 1")
 }
@@ -276,7 +276,7 @@ pub fn check_lora(rank: Option<usize>, alpha: Option<f64>) -> Result<(), Exit> {
     }
 }
 
-/// Refuses a factor between layers' learning rates that is none.
+/// Rejects a `--layer-decay` outside `(0, 1]`.
 pub fn check_layer_decay(value: f64) -> Result<(), Exit> {
     check([("layer-decay", value)], |value| value > 0.0 && value <= 1.0, "greater than 0 and at most 1")
 }

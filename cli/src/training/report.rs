@@ -1,4 +1,4 @@
-//! Report at the end of a run.
+//! Final report of a run.
 
 use grove::train::{ClassifierScore, Fitted, RunSummary, log::summary_table};
 
@@ -6,15 +6,15 @@ use crate::prelude::*;
 
 /// Results of a run, apart from its model.
 pub struct Summary {
-    /// Steps, time, best evaluation, reason for the end.
+    /// Steps, time, best evaluation and reason for stopping.
     pub run: RunSummary,
-    /// Directory of the saved model.
+    /// Directory of the saved model; `None` if the run was interrupted or saves nothing.
     pub directory: Option<PathBuf>,
     kept: bool,
 }
 
 impl Summary {
-    /// The results of a run.
+    /// Summarises the results of a run.
     pub fn new<M>(fitted: &Fitted<M>, output: &RunDirectory) -> Self {
         Self {
             run: fitted.summary(),
@@ -23,8 +23,7 @@ impl Summary {
         }
     }
 
-    /// Prints an object for scripts, with more metrics by their names; or a table for people, whose loss is per `unit`, with more
-    /// rows.
+    /// Prints the results as JSON with the additional `measures`, or as a table with `more_rows`, whose loss is per `unit`.
     fn print(
         &self,
         json: bool,
@@ -52,7 +51,7 @@ impl Summary {
         Ok(self.run.ended)
     }
 
-    /// Tells what came of a run, with the measure of this name, which people get as a text.
+    /// Prints the results of a run with one additional measure: its value in JSON, or its formatted `text` in the table.
     pub fn report(
         &self,
         run: &RunArgs,
@@ -64,7 +63,7 @@ impl Summary {
         self.print(run.json, [(name, value.into())], unit, row.into_iter().collect())
     }
 
-    /// Prints the results of a run: an object for scripts, or a table for people with more rows.
+    /// Prints the results of a run: as JSON with the fields of `scripts`, or as a table with additional rows.
     pub fn report_rows(
         &self,
         run: &RunArgs,
@@ -75,8 +74,8 @@ impl Summary {
         self.print(run.json, scripts, unit, rows)
     }
 
-    /// Tells how well a classifier does, by its accuracy with so many decimals: prints `scripts` with the rest for scripts, or
-    /// a table; and draws the confusion matrix.
+    /// Prints the results of a classifier and saves the confusion matrix as an image. JSON has the fields of `scripts`; the table
+    /// has the accuracy with `decimals` digits after the point.
     pub fn report_classifier(
         &self,
         run: &RunArgs,

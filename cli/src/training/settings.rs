@@ -1,4 +1,4 @@
-//! From options to what the loop takes.
+//! Optimizer, schedule and loop settings from the options.
 
 use grove::{
     optim::{join_schedules, layer_decay_of, linear_schedule, warmup_constant_schedule, warmup_cosine_decay_schedule},
@@ -9,20 +9,20 @@ use serde::Serialize;
 use super::{TrainingArgs, options::Decay};
 use crate::prelude::*;
 
-/// The content of a model's config.json.
+/// Returns the content of a model's config.json.
 pub fn config_json(config: &impl Serialize) -> Result<Value, Exit> {
-    // By its text, whose numbers are those of the file: an f32 has fewer digits there than as an f64.
+    // Converted through text, so that the numbers equal those of the file: an f32 prints fewer digits than its f64 value.
     serde_json::to_string(config).and_then(|text| serde_json::from_str(&text)).map_err(Exit::from)
 }
 
 impl TrainingArgs {
-    /// Steps of the run; so many `epochs` where the options do not say it.
+    /// Returns the number of steps of the run; `epochs` is the default length.
     pub fn steps(&self, epochs: f64, batches_per_epoch: usize) -> Result<u64, Exit> {
         let length = self.steps.map_or(RunDuration::Epochs(self.epochs.unwrap_or(epochs)), RunDuration::Steps);
         Ok(length.steps(batches_per_epoch, self.accumulate)?)
     }
 
-    /// Up in a straight line, down as `--schedule` says.
+    /// Returns the schedule: linear warm-up, then the decay of `--schedule`.
     pub fn schedule(&self, steps: u64) -> Result<Schedule, Exit> {
         let warmup = self.warmup.unwrap_or((steps / 20).min(1000));
         if warmup >= steps && warmup > 0 {
@@ -39,7 +39,7 @@ impl TrainingArgs {
         })
     }
 
-    /// AdamW, which decays matrices only, after clipping.
+    /// Returns gradient clipping followed by AdamW, whose weight decay applies to matrices only.
     pub fn optimizer<B: Backend, M: Tree<B>>(
         &self,
         schedule: &Schedule,
@@ -50,8 +50,8 @@ impl TrainingArgs {
         ))
     }
 
-    /// AdamW as [`optimizer`](Self::optimizer) has it, slower the lower a layer lies. `factor` is from the rate of a layer to
-    /// that of the layer below it, and `depth` the number of layers between a leaf and the head.
+    /// Returns [`optimizer`](Self::optimizer) with layer-wise learning-rate decay: each layer below the head multiplies the
+    /// learning rate by `factor`. `depth` returns the depth of the layer of a path, from 0 for the head.
     pub fn optimizer_by_layer<B: Backend, M: Tree<B>>(
         &self,
         schedule: &Schedule,
@@ -65,7 +65,7 @@ impl TrainingArgs {
 }
 
 impl RunArgs {
-    /// The settings of a run that are here: all options but those that may change when it is resumed, such as its length.
+    /// Returns the options that must not change when the run is resumed. The length, logs and evaluations may change.
     fn settings(&self) -> RunSettings {
         let training = &self.training;
         RunSettings::new()
@@ -82,11 +82,11 @@ impl RunArgs {
             .with("clip", training.clip)
     }
 
-    /// Options of [`fit`](grove::train::fit) but for the directory of the run and what depends on its data.
+    /// Returns the options of [`fit`](grove::train::fit), except those that depend on the data or on the lock of the directory.
     pub fn fit_options<B: Backend>(&self, steps: u64, settings: RunSettings) -> Result<FitOptions<B>, Exit> {
         let (training, dtype) = (&self.training, self.device.dtype);
         let skip = |max_consecutive| NonFinite::Skip { max_consecutive };
-        // In f32 the loss is computed in the model's own type.
+        // `None` computes the loss in the type of the parameters, which is f32.
         let compute = (dtype != Dtype::F32).then(|| dtype.into());
         Ok(FitOptions {
             length: RunDuration::Steps(steps),

@@ -1,4 +1,4 @@
-//! Classifying images, whichever the model.
+//! Image classification with any model family.
 
 use grove::{
     images::{ImageError, Limits, Preprocessor, RgbImage, files, open, read},
@@ -12,13 +12,13 @@ use crate::{prelude::*, program::progress_bar};
 /// Limits of image sizes.
 #[derive(Args, Debug, Clone, Copy)]
 pub struct SizeArgs {
-    /// Most patches of an image for a ViT, whose work grows with the square of their number
+    /// Maximum number of patches per image for a ViT, whose cost grows with the square of that number
     #[arg(long, value_name = "N", default_value_t = 16384)]
     pub max_patches: usize,
 }
 
 impl SizeArgs {
-    /// Refuses images of a height and width that the model cannot read, or that are beyond the limit.
+    /// Rejects an image size (height, width) that the model cannot process or that exceeds the limit.
     pub fn check<B: Backend, M: ImageClassifier<B>>(&self, model: &M, size: [usize; 2]) -> Result<(), String> {
         model.check_size(size, self.max_patches).map_err(|error| {
             let patches = size.iter().all(|&side| side > 0) && model.check_size(size, usize::MAX).is_ok();
@@ -31,11 +31,11 @@ impl SizeArgs {
 /// Options of every program that classifies images.
 #[derive(Args, Debug)]
 pub struct ClassifyArgs {
-    /// Images, and folders of images; - is standard input [default: an image that ships with grove]
+    /// Images or folders of images; - is standard input [default: an image that ships with grove]
     #[arg(value_name = "IMAGE")]
     pub images: Vec<PathBuf>,
 
-    /// Images and folders, as IMAGE
+    /// Images or folders of images, same as IMAGE
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub image: Vec<PathBuf>,
 
@@ -43,7 +43,7 @@ pub struct ClassifyArgs {
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub top_k: usize,
 
-    /// Images that are looked at together
+    /// Images per batch
     #[arg(long, value_name = "N", default_value_t = 16)]
     pub batch_size: usize,
 
@@ -52,7 +52,7 @@ pub struct ClassifyArgs {
     #[arg(long, value_name = "NAME")]
     pub preprocess: Option<String>,
 
-    /// Adapter of peft (LoRA) that is added to the model: directory or hub id
+    /// LoRA adapter (peft) to add to the model: directory or hub id
     #[arg(long, value_name = "DIR|ID")]
     pub adapter: Option<String>,
 
@@ -75,13 +75,13 @@ impl ClassifyArgs {
         at_least_one([("top-k", self.top_k), ("batch-size", self.batch_size)])
     }
 
-    /// The images and folders that are looked at.
+    /// Returns the given images and folders, or an image that ships with grove.
     pub fn paths(&self) -> Vec<PathBuf> {
         let given = [&*self.images, &*self.image].concat();
         if given.is_empty() { vec![shipped("images/digit.png")] } else { given }
     }
 
-    /// The images, with those that folders hold; `-` is standard input.
+    /// Returns the images, with folders replaced by their images; `-` is standard input.
     fn files(&self) -> Result<Vec<PathBuf>, Exit> {
         let images = self.paths().into_iter().map(|path| match path.as_os_str() == "-" {
             true => Ok(vec![path]),
@@ -93,7 +93,7 @@ impl ClassifyArgs {
         Ok(images.collect::<Result<Vec<_>, Exit>>()?.concat())
     }
 
-    /// Classes of images, the likeliest first.
+    /// Returns the classes of each image, the most probable first.
     fn predict<B: Backend, M: ImageClassifier<B>>(
         &self,
         model: &M,
@@ -112,7 +112,7 @@ impl ClassifyArgs {
     }
 }
 
-/// An image and where it came from.
+/// Image and its source.
 pub struct NamedImage {
     /// File name, or `-`.
     pub name: String,
@@ -129,17 +129,17 @@ impl NamedImage {
         Ok(Self { name: path.display().to_string(), image: image? })
     }
 
-    /// Error that the image caused.
+    /// Returns an error with the name of the image.
     pub fn failed(&self, error: impl std::fmt::Display) -> Exit {
         failure(format!("{}: {error}", self.name))
     }
 }
 
-/// Names of images that could not be read are told up to this many; all are counted.
+/// Maximum number of unreadable images whose errors are printed; all are counted.
 const TOLD: usize = 20;
 
-/// Loads a model and tells what it takes images for; those that cannot be read are named on standard error and left out.
-/// `look` gets each image that was read, with the model, before it is told.
+/// Loads a model and prints the classes of the images. Unreadable images are reported on standard error and skipped. `look` is
+/// called for each image, with the model and the preprocessing, before its classes are printed.
 pub fn classify<B: Backend, M: ImageClassifier<B>>(
     options: &ClassifyArgs,
     path: &Path,
@@ -201,10 +201,10 @@ pub fn classify<B: Backend, M: ImageClassifier<B>>(
     Ok(())
 }
 
-/// Characters of a bar that stands for 1.
+/// Length of the bar of probability 1, in characters.
 const WIDTH: usize = 30;
 
-/// A line for each prediction: how likely, which class.
+/// Formats one line per prediction: probability, bar and class.
 fn bars(predictions: &[Prediction]) -> String {
     let line = |Prediction { probability, label, .. }: &Prediction| {
         format!("{:5.1} %  {:<WIDTH$}  {label}", 100.0 * probability, bar(*probability, WIDTH))

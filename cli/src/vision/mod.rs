@@ -1,4 +1,4 @@
-//! Code shared by the examples for images.
+//! Image classification: options, preprocessing, training and evaluation.
 
 mod classify;
 mod options;
@@ -11,8 +11,8 @@ pub use classify::{ClassifyArgs, NamedImage, SizeArgs, classify};
 pub use options::ImageArgs;
 pub use train::{EvaluationImages, ImageEvaluation, Split, VisionJob, output_size, train};
 
-/// Preprocessing of the images of the model at a path: by `--preprocess`, a name or a file; else by the files beside the
-/// model; else as torchvision does it. `channels` is the number of channels that the model takes.
+/// Returns the preprocessing of the model at a path: that of `--preprocess` (a name or a file), else that of the files beside the
+/// model, else torchvision's. Fails unless it gives images with the model's number of `channels`.
 pub fn preprocessor_of(asked: Option<&str>, model: &Path, channels: usize) -> Result<Preprocessor, Exit> {
     let preprocessor = match asked {
         Some(file) if Path::new(file).exists() => Preprocessor::from_file(file)?,

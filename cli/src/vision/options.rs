@@ -1,4 +1,4 @@
-//! Options of every command that trains on images.
+//! Options of all commands that train on images.
 
 use grove::images::augment::{Mix, Recipe, TrainTransform};
 
@@ -14,21 +14,21 @@ use crate::prelude::*;
     mut_arg("checkpoint_every", |arg| arg.default_value("500")),
 )]
 pub struct ImageArgs {
-    /// Images: a folder with one folder for each class (or with such in train and val), MNIST's idx files (a folder of
-    /// them, or the one of the images), or CIFAR's binary files. Without any, digits that ship with grove
+    /// Images: a folder with one folder per class (or with folders train and val of such folders), MNIST's idx files (their
+    /// folder, or the file of the images), or CIFAR's binary files [default: digits that ship with grove]
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
 
-    /// Images for the evaluation, in the form of --data; without them, those that --data has for it, else some of its own
+    /// Images for evaluation, in a format of --data [default: the evaluation part of --data, else --val-fraction of it]
     #[arg(long, value_name = "PATH")]
     pub held_out: Option<PathBuf>,
 
-    /// Fraction of each class that is held out if no other data is; with 0 there is no evaluation [default: 0.1]
+    /// Fraction of each class to hold out if there are no other images for evaluation; 0 disables evaluation [default: 0.1]
     #[arg(long, value_name = "FRACTION", conflicts_with = "held_out")]
     pub val_fraction: Option<f64>,
 
-    /// Do not train: print how well --model classifies all images of --data, or its evaluation part if it has one; with
-    /// --held-out or --val-fraction those that are held out
+    /// Print the metrics of --model instead of training: on --data, on its evaluation part if it has one, or on the images
+    /// that --held-out or --val-fraction holds out
     #[arg(long, requires = "model", conflicts_with_all = ["output", "steps", "epochs", "jit"])]
     pub evaluate: bool,
 
@@ -40,27 +40,27 @@ pub struct ImageArgs {
     #[arg(long, value_enum, value_name = "NAME", default_value_t = Changes::Standard, help_heading = "Augmentation")]
     pub augment: Changes,
 
-    /// Blend images of a batch: both parameters of the beta distribution, such as 0.2; 0 does not (mixup)
+    /// Mixup: alpha of the beta distribution, such as 0.2; 0 disables it
     #[arg(long, value_name = "ALPHA", default_value_t = 0.0, help_heading = "Augmentation")]
     pub mixup: f64,
 
-    /// Put parts of images into others: both parameters of the beta distribution, such as 1; 0 does not (CutMix)
+    /// CutMix: alpha of the beta distribution, such as 1; 0 disables it
     #[arg(long, value_name = "ALPHA", default_value_t = 0.0, help_heading = "Augmentation")]
     pub cutmix: f64,
 
-    /// Probability that a part of an image is erased
+    /// Random erasing: probability of erasing a rectangle of an image
     #[arg(long, value_name = "FRACTION", default_value_t = 0.0, help_heading = "Augmentation")]
     pub erasing: f64,
 
-    /// Largest relative change of brightness, contrast and saturation, such as 0.4
+    /// Colour jitter: maximum relative change of brightness, contrast and saturation, such as 0.4
     #[arg(long, value_name = "FRACTION", default_value_t = 0.0, help_heading = "Augmentation")]
     pub jitter: f64,
 
-    /// Largest rotation of images in degrees; they are stretched and sheared by up to a tenth, too
+    /// Random affine transform: maximum rotation in degrees, with scaling and shear of up to 10 %; 0 disables it
     #[arg(long, value_name = "DEGREES", default_value_t = 0.0, help_heading = "Augmentation")]
     pub affine: f64,
 
-    /// Fraction of a label that is spread over all classes
+    /// Label smoothing: fraction of the target spread over all classes
     #[arg(long, value_name = "FRACTION", default_value_t = 0.0, help_heading = "Augmentation")]
     pub label_smoothing: f64,
 
@@ -77,11 +77,11 @@ impl ImageArgs {
         not_negative([("mixup", self.mixup), ("cutmix", self.cutmix), ("affine", self.affine)])?;
         let training = &self.run.training;
         training.check_keep(&["loss", "accuracy", "macro_f1", "top5"])?;
-        // The data may have an evaluation part of its own.
+        // Only the range is checked: with 0, the data can still have an evaluation part.
         fraction([("val-fraction", self.val_fraction())])
     }
 
-    /// Path of the images: that of `--data`, or the digits that ship with grove.
+    /// Returns the path of the images: `--data`, or the digits that ship with grove.
     pub fn path(&self) -> PathBuf {
         self.data.clone().unwrap_or_else(|| shipped("digits"))
     }
@@ -91,7 +91,7 @@ impl ImageArgs {
         self.val_fraction.unwrap_or(0.1)
     }
 
-    /// The evaluation of `--evaluate`.
+    /// Returns the evaluation of `--evaluate`.
     pub fn evaluation(&self) -> Result<ImageEvaluation<'_>, Exit> {
         let images = match self.held_out.is_some() || self.val_fraction.is_some() {
             true => {
@@ -104,7 +104,7 @@ impl ImageArgs {
         Ok(ImageEvaluation { images, sizes: &self.sizes, batch_size, dtype, json })
     }
 
-    /// Augmentation among the settings of a run.
+    /// Returns the augmentation as settings of a run.
     pub fn run_settings(&self) -> RunSettings {
         RunSettings::new()
             .with("augment", format!("{:?}", self.augment).to_lowercase())
@@ -116,13 +116,13 @@ impl ImageArgs {
             .with("label-smoothing", self.label_smoothing)
     }
 
-    /// Mixing of batches; `None` for none.
+    /// Returns the mixing of images in a batch, or `None` if mixup and CutMix are off.
     pub fn mix(&self) -> Option<Mix> {
         let any = self.mixup > 0.0 || self.cutmix > 0.0;
         any.then(|| Mix { mixup_alpha: self.mixup, cutmix_alpha: self.cutmix, ..Mix::default() })
     }
 
-    /// Transform of each image.
+    /// Returns the random transform of each image.
     pub fn transform(&self) -> TrainTransform {
         let recipe = match self.augment {
             Changes::None => Recipe::None,
@@ -138,14 +138,14 @@ impl ImageArgs {
 /// Augmentation of each image.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Changes {
-    /// Nothing
+    /// No augmentation
     None,
-    /// It is shifted by up to a tenth
+    /// Shift by up to a tenth
     Shift,
-    /// It is shifted by up to an eighth, and half are mirrored
+    /// Shift by up to an eighth, and horizontal flip with probability 0.5
     ShiftFlip,
-    /// A part of random size and shape is cut out, and half are mirrored
+    /// Random resized crop, and horizontal flip with probability 0.5
     Standard,
-    /// As standard, and then RandAugment: two of fourteen changes
+    /// Standard, followed by RandAugment
     Rand,
 }

@@ -1,4 +1,4 @@
-//! Training and evaluation of classifiers of images, whichever the model.
+//! Training and evaluation of image classifiers of any model family.
 
 use std::collections::HashSet;
 
@@ -57,15 +57,17 @@ impl Split {
 }
 
 impl Split {
-    /// The same images, with classes numbered by these labels.
+    /// Returns the same images with class indices by these labels.
     pub fn relabelled(self, labels: &[String]) -> Result<Self, Exit> {
         let held_out = self.held_out.map(|held_out| held_out.relabelled(labels)).transpose()?;
         Ok(Self { training: self.training.relabelled(labels)?, held_out })
     }
 }
 
-/// The size in which images come out, which must be one for all, which the model must read, and of which a batch must fit
-/// into memory.
+/// Returns the size (height, width) of the preprocessed images.
+///
+/// # Errors
+/// Images get different sizes, the model cannot process the size, or a batch does not fit into memory.
 pub fn output_size<B: Backend, M: ImageClassifier<B>>(
     preprocessor: &Preprocessor,
     model: &M,
@@ -92,13 +94,13 @@ pub struct VisionJob<'a, B: Backend> {
     pub args: &'a ImageArgs,
     /// Preprocessing of the images.
     pub preprocessor: Preprocessor,
-    /// The run.
+    /// Setup of the run.
     pub setup: Setup<'a, B>,
-    /// If true, the model stays in inference mode, as where all but its head is frozen.
+    /// If true, the model stays in inference mode, because only its head is trained.
     pub inference: bool,
 }
 
-/// Trains a model and tells how well it does.
+/// Trains a model and prints its metrics.
 pub fn train<B, M, T>(
     job: VisionJob<'_, B>,
     split: Split,
@@ -156,18 +158,18 @@ where
     summary.report_classifier(run, &job.output, found.as_ref(), ("image", 2), scripts)
 }
 
-/// The measures of a classifier of images, for scripts.
+/// Returns the metrics of an image classifier as JSON.
 fn score_json(score: &ClassifierScore, images: &ImageBatches) -> Value {
     let mut found = score.json();
     found["top5"] = json!(score.top5());
     found["images"] = json!(score.confusion.count());
-    // Each rank knows of its own only.
+    // Computed from the counts, because each rank knows only its own unreadable images.
     let images: usize = images.order(0).iter().map(Vec::len).sum();
     found["unreadable"] = json!(images - score.confusion.count());
     found
 }
 
-/// Images with the numbers that their classes have in a model.
+/// Returns the images with the class indices of the model. Fails if the model does not have one of the classes.
 fn of_model(images: LabelledImages, labels: &[String]) -> Result<LabelledImages, Exit> {
     let known: HashSet<&String> = labels.iter().collect();
     let unknown: Vec<&str> = images.labels.iter().filter(|label| !known.contains(label)).map(String::as_str).collect();
@@ -209,7 +211,7 @@ pub struct ImageEvaluation<'a> {
     pub images: EvaluationImages,
     /// Limits of image sizes.
     pub sizes: &'a SizeArgs,
-    /// Images of a batch.
+    /// Images per batch.
     pub batch_size: usize,
     /// Type of the weights and of the computation.
     pub dtype: Dtype,
@@ -218,7 +220,7 @@ pub struct ImageEvaluation<'a> {
 }
 
 impl ImageEvaluation<'_> {
-    /// Prints how well a model classifies the images. Classes go by their names.
+    /// Prints the metrics of a model on the images. Classes are matched by name.
     pub fn run<B: Backend, M: ImageClassifier<B>>(
         self,
         files: &ModelFiles,
@@ -238,7 +240,7 @@ impl ImageEvaluation<'_> {
         let score = score_images(&model, &images, device)?;
         check_finite(&model, [score.loss()])?;
         let (count, accuracy) = (score.confusion.count(), 100.0 * score.confusion.accuracy());
-        // With five classes at most, each is among the first five.
+        // With at most five classes, top-5 accuracy is always 100 %.
         let top5 = match model.labels().len() > 5 {
             true => format!("top-5 {:.2} %, ", 100.0 * score.top5()),
             false => String::new(),

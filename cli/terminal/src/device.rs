@@ -1,4 +1,4 @@
-//! Options of every program that computes: the device, the type of floating-point values, kernels of GPUs.
+//! Options of the device, the dtype and the kernels of GPUs.
 
 use clap::{Args, ValueEnum};
 use grove::{
@@ -13,51 +13,52 @@ use serde::{Deserialize, Serialize};
 
 use crate::Exit;
 
-/// The least level of messages that plugins of XLA print; 0 is that of what they do, 1 of warnings.
+/// Environment variable with the lowest level of messages that XLA's plugins print: 0 is info, 1 is warnings.
 const PLUGIN_LOG: &str = "TF_CPP_MIN_LOG_LEVEL";
 
-/// Has plugins of XLA print no messages below warnings, unless the environment says what they print. To be called before threads start.
+/// Silences messages of XLA's plugins below warnings, unless the environment sets the level. Must be called before threads start.
 pub fn quiet_plugins() {
     if std::env::var_os(PLUGIN_LOG).is_none() {
-        // SAFETY: a program calls it as it reads its options, before it starts threads.
+        // SAFETY: no other thread reads or writes the environment: programs call this while they read their options, before they
+        // start threads.
         unsafe { std::env::set_var(PLUGIN_LOG, "1") };
     }
 }
 
-/// Device, dtype, and options of a GPU's kernels.
+/// Device, dtype and kernel options.
 #[derive(Args, Debug, Clone)]
 pub struct DeviceArgs {
     /// Backend: flex, candle, cuda, wgpu, rocm, xla, xla:cpu, xla:cuda or xla:tpu
     #[arg(long, value_name = "NAME", default_value = "flex", help_heading = "Device")]
     pub backend: String,
 
-    /// Index of the backend's device, from 0 [default: 0, or under mpirun a GPU for each rank of a machine]
+    /// Index of the backend's device, from 0 [default: 0; under mpirun, each rank of a machine uses its own GPU]
     #[arg(long, value_name = "N", help_heading = "Device")]
     pub device_index: Option<usize>,
 
-    /// Type of the model's numbers
+    /// Type of the weights and of the computation
     #[arg(long, value_enum, value_name = "TYPE", default_value_t = Dtype::F32, help_heading = "Device")]
     pub dtype: Dtype,
 
-    /// Kernels of GPUs.
+    /// Kernel options of GPUs.
     #[command(flatten)]
     pub kernels: KernelArgs,
 }
 
-/// Precision of a GPU's kernels, and the effort of choosing among them.
+/// Precision and autotuning of a GPU's kernels.
 #[derive(Args, Debug, Clone)]
 pub struct KernelArgs {
-    /// Precision of matrix products and convolutions of f32 on GPUs [default: GROVE_MATMUL_PRECISION, or highest]
+    /// Precision of f32 matrix products and convolutions on GPUs [default: GROVE_MATMUL_PRECISION, or highest]
     #[arg(long, value_enum, value_name = "NAME", help_heading = "Device")]
     pub precision: Option<Precision>,
 
-    /// Effort of choosing the fastest kernels on GPUs, at their first use [default: as CubeCL is configured, or balanced]
+    /// Effort of autotuning GPU kernels at their first use [default: CubeCL's configuration, or balanced]
     #[arg(long, value_enum, value_name = "LEVEL", help_heading = "Device")]
     pub autotune: Option<Autotune>,
 }
 
 impl KernelArgs {
-    /// Has the devices that are probed from here on compute so.
+    /// Applies the options to all devices probed from now on.
     pub fn set(&self) {
         if let Some(precision) = self.precision {
             set_matmul_precision(precision.into());
@@ -69,7 +70,7 @@ impl KernelArgs {
 }
 
 impl DeviceArgs {
-    /// The device, which may turn out not to be there; it will compute as the options say.
+    /// Applies the options and returns the device, which may not exist.
     pub fn spec(&self) -> Result<DeviceSpec, Exit> {
         self.kernels.set();
         let backend = self.backend.parse()?;
@@ -86,24 +87,24 @@ impl DeviceArgs {
     }
 }
 
-/// A type of floating-point values.
+/// Floating-point type.
 #[allow(missing_docs)] // Docs of variants would be shown by --help.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dtype {
     F32,
     F16,
     Bf16,
-    /// As the file has them, where the model is made for that; else f32
+    /// The type in the file if the model supports it, else f32
     Auto,
 }
 
 impl Dtype {
-    /// Its name on the command line.
+    /// Returns the name on the command line.
     pub fn name(self) -> String {
         format!("{self:?}").to_lowercase()
     }
 
-    /// The type that was asked for, if one was.
+    /// Returns the requested type; `None` for `Auto`.
     pub fn wanted(self) -> Option<DType> {
         (self != Self::Auto).then(|| self.into())
     }
@@ -125,18 +126,18 @@ impl From<Dtype> for DType {
     }
 }
 
-/// Precision of matrix products and convolutions of f32, as `torch.set_float32_matmul_precision` has it.
+/// Precision of f32 matrix products and convolutions, with the names of `torch.set_float32_matmul_precision`.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Precision {
-    /// Computed in f32
+    /// Full f32
     Highest,
-    /// Factors may be rounded to TF32 where a GPU has tensor cores for it
+    /// TF32 on GPUs with tensor cores for it
     High,
 }
 
 impl Precision {
-    /// Its name on the command line.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         MatmulPrecision::from(self).as_str()
     }
@@ -155,13 +156,13 @@ impl From<Precision> for MatmulPrecision {
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Autotune {
-    /// The first kernel that runs: the quickest start
+    /// Use the first kernel that runs: fastest start
     Minimal,
-    /// The fastest of those that are likely to be fast
+    /// Try kernels that are likely to be fast
     Balanced,
-    /// The fastest of those that may be fast too
+    /// Also try kernels that may be fast
     Extensive,
-    /// The fastest of all
+    /// Try all kernels
     Full,
 }
 

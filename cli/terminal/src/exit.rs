@@ -1,4 +1,4 @@
-//! The end of a program: its exit status, and one sentence about what went wrong.
+//! Exit status and error message of a program.
 
 use grove::{
     backend::{
@@ -18,17 +18,17 @@ use std::{
 
 use crate::terminal::WITHIN_LINE;
 
-/// Why a program ends early: `Usage` (exit status 2) is for the command line, `Failure` (1) for everything else.
+/// Error that ends a program, with exit status 2 (`Usage`) or 1 (`Failure`).
 #[derive(Debug)]
 pub enum Exit {
-    /// The command line is wrong.
+    /// Error of the command line, or a missing device.
     Usage(String),
-    /// Something else went wrong.
+    /// Any other error.
     Failure(String),
 }
 
-/// A device that is not there is a wrong command line; every other error is a failure. An error of the library gets the options
-/// that do what it asks for.
+/// A missing device is a usage error, every other error a failure. The message of a library error also names the command-line
+/// options that help.
 impl<E: Error + 'static> From<E> for Exit {
     fn from(error: E) -> Self {
         match (&error as &dyn Error).is::<DeviceError>() {
@@ -41,7 +41,7 @@ impl<E: Error + 'static> From<E> for Exit {
     }
 }
 
-/// The options that do what an error of the library asks for.
+/// Returns the command-line options that help with an error of the library.
 fn options(error: &(dyn Error + 'static)) -> Option<String> {
     let options = match (error.downcast_ref(), error.downcast_ref(), error.downcast_ref()) {
         (Some(TrainError::Data(error)), ..) => return options(error),
@@ -57,12 +57,12 @@ fn options(error: &(dyn Error + 'static)) -> Option<String> {
     Some(options.to_owned())
 }
 
-/// Runs a program's body, prints the one sentence that says what went wrong, and gives the exit status. Before it, while
-/// there are no threads, the allocator is told to keep freed memory.
+/// Runs the body of a program, prints its error as one sentence, and returns the exit status. First configures the allocator to
+/// keep freed memory, which must happen before threads start.
 pub fn finish(body: impl FnOnce() -> Result<(), Exit>) -> ExitCode {
     grove::backend::keep_freed_memory();
     panic_hook::install(say_panic);
-    // Nothing of the body is used after a panic, which has been told by then.
+    // No state of the body is used after a panic. The panic hook has already printed the message.
     let Ok(ended) = catch_unwind(AssertUnwindSafe(body)) else { return ExitCode::from(1) };
     compile_progress::clear();
     match ended {
@@ -79,22 +79,22 @@ pub fn finish(body: impl FnOnce() -> Result<(), Exit>) -> ExitCode {
     }
 }
 
-/// Any error, as a failure.
+/// Converts any error to a failure.
 pub fn failure(error: impl std::fmt::Display) -> Exit {
     Exit::Failure(error.to_string())
 }
 
-/// Any error, as one of the command line.
+/// Converts any error to a usage error.
 pub fn usage(error: impl std::fmt::Display) -> Exit {
     Exit::Usage(error.to_string())
 }
 
-/// Prints the sentence about a panic, with the option that takes less of a device's memory where that is full.
+/// Prints the message of a panic. If the device is out of memory, suggests the option that needs less.
 fn say_panic(sentence: &str) {
     say_error(&sentence.replace(OUT_OF_MEMORY, &format!("{OUT_OF_MEMORY} (--dtype bf16)")));
 }
 
-/// Prints an error, on a line of its own.
+/// Prints an error on its own line.
 fn say_error(message: &str) {
     let begin = if WITHIN_LINE.load(Ordering::Relaxed) { "\n" } else { "" };
     eprintln!("{begin}error: {}", error_message(message));

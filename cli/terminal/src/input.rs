@@ -4,8 +4,8 @@ use std::io::{IsTerminal, Read};
 
 use crate::{Exit, failure};
 
-/// True if standard input is data that somebody provided: a pipe or a file. False for a terminal and for the null
-/// device, which also replaces a closed standard input.
+/// Returns true if standard input is a pipe or a file. Returns false for a terminal and for the null device, which also
+/// replaces a closed standard input.
 pub fn is_given() -> bool {
     !std::io::stdin().is_terminal() && !is_device()
 }
@@ -23,12 +23,12 @@ fn is_device() -> bool {
     false
 }
 
-/// The error for standard input that was given and has nothing in it.
+/// Returns the error for a pipe or file without content.
 pub fn is_empty() -> Exit {
     failure("standard input is empty, though a pipe or a file was given; write a text to it, or leave it out")
 }
 
-/// All of standard input as text, if it was given.
+/// Reads all of standard input as text, if it is a pipe or a file.
 pub fn text() -> Result<Option<String>, Exit> {
     if !is_given() {
         return Ok(None);

@@ -1,13 +1,13 @@
-//! Helpers that the programs of grove share: the command line (`cli`) and the benchmark (`cli/bench`).
+//! Helpers shared by the programs of grove: the command line (`cli`) and the benchmark (`cli/bench`).
 //!
 //! | item | job |
 //! |---|---|
-//! | [`DeviceArgs`] | options of the device, the type of floating-point values and a GPU's kernels |
-//! | [`finish`], [`Exit`] | the end of a program: one sentence, an exit status |
+//! | [`DeviceArgs`] | options of the device, the dtype and a GPU's kernels |
+//! | [`finish`], [`Exit`] | error message and exit status |
 //! | [`show`], [`write_line`], [`write_json`], [`report`] | standard output |
 //! | [`input`] | standard input |
-//! | [`resolve()`], [`shipped`] | where models and data are |
-//! | [`memory`] | check of the memory that a model needs |
+//! | [`resolve()`], [`shipped`] | paths of models and data |
+//! | [`memory`] | check of a model's memory needs |
 #![warn(missing_docs)]
 
 mod device;

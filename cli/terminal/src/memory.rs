@@ -1,4 +1,4 @@
-//! Check of a model's memory needs against the machine, before its weights are read.
+//! Checks a model's memory needs against the machine before its weights are read.
 
 use grove::{
     backend::BackendName,
@@ -9,13 +9,13 @@ use grove::{
 
 use crate::{DeviceArgs, Exit, failure};
 
-/// The memory that there is, where it is less than a model needs. Of a GPU's memory nothing is known.
+/// Returns the available memory in bytes if it is less than `needed`. A GPU's free memory is unknown, so `None` is returned.
 fn shortage_on(device: &DeviceArgs, needed: usize) -> Option<usize> {
     let on_cpu = matches!(device.backend.parse(), Ok(BackendName::Flex | BackendName::Candle));
     if on_cpu { shortage(needed) } else { None }
 }
 
-/// Refuses a model that needs more memory than the machine has to give: its weights, and a cache of `cache` bytes.
+/// Rejects a model whose weights, with a key-value cache of `cache` bytes, need more memory than is available.
 pub fn fits<B: Backend>(device: &DeviceArgs, skeleton: &impl Tree<B>, cache: usize) -> Result<(), Exit> {
     let weights = count_bytes(skeleton);
     let Some(available) = shortage_on(device, weights.saturating_add(cache)) else { return Ok(()) };
@@ -26,8 +26,8 @@ pub fn fits<B: Backend>(device: &DeviceArgs, skeleton: &impl Tree<B>, cache: usi
     )))
 }
 
-/// Refuses a new model whose training needs more memory than the machine has to give; what is kept of a batch comes on top.
-/// An allocation that fails ends the program without a sentence.
+/// Rejects a new model if weights, gradients and optimizer state need more memory than is available. Activations, which need
+/// memory too, are not counted. Without this check, a failed allocation aborts the program without an error message.
 pub fn trains<B: Backend>(device: &DeviceArgs, skeleton: &impl Tree<B>) -> Result<(), Exit> {
     let needed = training_bytes(skeleton);
     let Some(available) = shortage_on(device, needed) else { return Ok(()) };

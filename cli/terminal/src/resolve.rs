@@ -1,4 +1,4 @@
-//! Models and data: those that options name, and those that ship with grove.
+//! Paths of models and data that options name or that ship with grove.
 
 use grove::{
     models::ModelFiles,
@@ -8,18 +8,18 @@ use std::path::{Path, PathBuf};
 
 use crate::{Exit, failure};
 
-/// A file or directory that ships with grove, below `models/assets`.
+/// Returns the path of a file or directory that ships with grove, in `models/assets`.
 pub fn shipped(name: &str) -> PathBuf {
     in_repository(&format!("models/assets/{name}"))
 }
 
-/// A file or directory of the repository, which is found from the package that cargo runs, from the current folder, or from where
-/// the program was built.
+/// Returns the path of a file or directory of the repository. The repository is looked for at the package that cargo runs, in the
+/// current directory, and at the place where the program was built.
 pub fn in_repository(path: &str) -> PathBuf {
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap_or(Path::new("."));
     let mut places = vec![PathBuf::from("."), built.to_path_buf()];
     if let Some(package) = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from) {
-        // The packages of examples and commands are folders of the repository.
+        // Examples and commands are in packages one level below the root of the repository.
         let above = package.parent().map_or_else(|| package.join(".."), Path::to_path_buf);
         places.splice(0..0, [above, package]);
     }
@@ -27,7 +27,7 @@ pub fn in_repository(path: &str) -> PathBuf {
     candidates.iter().find(|path| path.exists()).unwrap_or(&candidates[0]).clone()
 }
 
-/// Directory or file of the model: the one that `--model` names, downloaded if needed, or the one that ships.
+/// Returns the directory or file of the model that `--model` names, downloaded if needed, or of the model `ships`.
 pub fn resolve(model: Option<&str>, ships: &str, wanted: &FilePatterns) -> Result<PathBuf, Exit> {
     if let Some(model) = model {
         return resolve_named(model, wanted);
@@ -42,14 +42,14 @@ pub fn resolve(model: Option<&str>, ships: &str, wanted: &FilePatterns) -> Resul
     }
 }
 
-/// The directory of the training run that a path is, or in whose `checkpoints` or `best` it is.
+/// Returns the directory of the training run if a path is one, or is in the `checkpoints` or `best` of one.
 fn run_of(path: &Path) -> Option<&Path> {
     let is_run = |directory: &&Path| directory.join("checkpoints").is_dir() && directory.join("model").is_dir();
     let run = path.ancestors().take(3).find(is_run)?;
     (path.is_dir() && !path.starts_with(run.join("model"))).then_some(run)
 }
 
-/// The files of a model that was found, with the adapter that `--adapter` names, downloaded if needed.
+/// Returns the files of the model at a path, with the adapter that `--adapter` names, downloaded if needed.
 pub fn with_adapter(path: &Path, adapter: Option<&str>) -> Result<ModelFiles, Exit> {
     let files = ModelFiles::at(path)?;
     Ok(match adapter {
@@ -58,7 +58,7 @@ pub fn with_adapter(path: &Path, adapter: Option<&str>) -> Result<ModelFiles, Ex
     })
 }
 
-/// Directory or file of a named model, downloaded if needed. The directory of a training run stands for its trained model.
+/// Returns the directory or file of a named model, downloaded if needed. The directory of a training run names its trained model.
 pub fn resolve_named(model: &str, wanted: &FilePatterns) -> Result<PathBuf, Exit> {
     if let Some(run) = run_of(Path::new(model)) {
         let trained = run.join("model");

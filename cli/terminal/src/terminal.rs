@@ -9,19 +9,19 @@ use std::{
 
 use crate::Exit;
 
-/// True if the last output to the terminal did not end a line.
+/// True if the last output to the terminal did not end with a newline.
 pub(crate) static WITHIN_LINE: AtomicBool = AtomicBool::new(false);
 
-/// True if this program's standard output is nobody's concern.
+/// True if this process writes nothing to standard output.
 static SILENT: AtomicBool = AtomicBool::new(false);
 
-/// Keeps this program from writing to standard output: another one of the same job does.
+/// Disables standard output of this process, for ranks other than 0 of a job.
 pub fn keep_silent() {
     SILENT.store(true, Ordering::Relaxed);
 }
 
-/// Writes a piece of text to standard output at once. A terminal gets it without control characters: it may be a model's,
-/// or a file's name.
+/// Writes text to standard output and flushes it. Control characters are removed for a terminal, because the text may come from a
+/// model or from a file name.
 pub fn show(text: &str) -> Result<(), Exit> {
     compile_progress::clear();
     if SILENT.load(Ordering::Relaxed) {
@@ -42,7 +42,7 @@ pub fn write_line(line: &str) -> Result<(), Exit> {
     show(&format!("{line}\n"))
 }
 
-/// Writes the one object that scripts read. JSON leaves some control characters as they are; they are escaped too.
+/// Writes a JSON object on one line. Also escapes the control characters that JSON does not have to escape.
 pub fn write_json(value: &serde_json::Value) -> Result<(), Exit> {
     let mut text = String::new();
     for letter in value.to_string().chars() {
@@ -54,12 +54,12 @@ pub fn write_json(value: &serde_json::Value) -> Result<(), Exit> {
     write_line(&text)
 }
 
-/// Writes an object for scripts, or a text for people.
+/// Writes `object` if `json` is true, otherwise `text`.
 pub fn report(json: bool, object: &serde_json::Value, text: &str) -> Result<(), Exit> {
     if json { write_json(object) } else { write_line(text) }
 }
 
-/// The reader of our output went away, as `head` does: that is no failure of ours.
+/// Ends the program without an error if the reader of the output has closed the pipe, as `head` does.
 fn broken_pipe(error: std::io::Error) -> Exit {
     if error.kind() == std::io::ErrorKind::BrokenPipe {
         std::process::exit(0);

@@ -15,7 +15,7 @@ use grove::{
 use super::{Place, Run};
 use crate::work::{Cell, Function, Work};
 
-/// `f(x * scale + shift) + x`.
+/// Computes `f(x * scale + shift) + x`.
 fn chain<B: Backend>(function: Function, (x, scale, shift): (Array<B, 2>, Array<B, 1>, Array<B, 1>)) -> Array<B, 2> {
     let y = x.val() * scale.val().unsqueeze() + shift.val().unsqueeze();
     Array::new(apply(function, y) + x.val())
@@ -138,7 +138,7 @@ where
     })
 }
 
-/// Packing and padding are part of it where there are lengths.
+/// Runs a recurrent layer. With lengths, the time includes packing and padding.
 fn forward<B: Backend, C: RnnCell<B, S>, const S: usize>(
     layer: &Recurrent<C>,
     x: Tensor<B, 3>,

@@ -8,7 +8,7 @@ use grove::{
 use super::{Place, Run};
 use crate::work::Work;
 
-/// A number, after so many steps.
+/// Repeats `x * 0.999 + 0.5` for `steps` steps.
 fn repeat<B: Backend>(steps: usize, x: Array<B, 1>) -> Array<B, 1> {
     let zero = Array::new(Tensor::<B, 1, Int>::zeros([1], &x.val().device()));
     let holds = |(i, _): (Array<B, 1, Int>, Array<B, 1>)| i.val().lower_elem(steps as i64);
@@ -16,7 +16,7 @@ fn repeat<B: Backend>(steps: usize, x: Array<B, 1>) -> Array<B, 1> {
     while_loop(holds, step, (zero, x)).1
 }
 
-/// The last carry, and the carries of all steps.
+/// Scans `tanh(c / 2 + x)`. Returns the last carry and the carries of all steps.
 fn filter<B: Backend>((init, xs): (Array<B, 1>, Array<B, 2>)) -> (Array<B, 1>, Array<B, 2>) {
     let step = |c: Array<B, 1>, x: Array<B, 1>| {
         let c = Array::<B, 1>::new((c.val() * 0.5 + x.val()).tanh());

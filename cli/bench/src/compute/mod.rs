@@ -1,4 +1,4 @@
-//! grove's side of the rows: what is measured, as closures.
+//! Computation of the rows in grove, as closures to measure.
 
 mod layers;
 mod loops;
@@ -13,20 +13,20 @@ use grove::{
 
 use crate::work::Work;
 
-/// One run of a row's work, finished on the device when it returns.
+/// Runs the work of a row once and returns when the device has finished.
 pub type Run = Box<dyn FnMut() -> Result<Outputs, String>>;
 
-/// Results of a run, which are read from the device only where someone asks for them.
+/// Results of a run, which are copied from the device only by [`Outputs::read`].
 pub struct Outputs(Box<dyn FnOnce() -> Vec<(String, TensorData)>>);
 
 impl Outputs {
-    /// The leaves of a tree.
+    /// Outputs with the leaves of a tree.
     fn new<B: Backend>(tree: impl Tree<B> + 'static) -> Self {
         let read = |(path, leaf): (String, AnyArray<B>)| Some((path, leaf.into_data()?));
         Self(Box::new(move || leaves(&tree).into_iter().filter_map(read).collect()))
     }
 
-    /// No results that could be compared.
+    /// Outputs of a run whose results are not compared.
     fn none() -> Self {
         Self(Box::new(Vec::new))
     }
@@ -41,7 +41,7 @@ impl Outputs {
 pub struct Place<B: Backend> {
     pub device: B::Device,
     pub dtype: FloatDType,
-    /// Type to which weights and inputs are rounded before they get `dtype`.
+    /// Type to which weights and inputs are rounded before they are cast to `dtype`.
     pub rounding: Option<FloatDType>,
 }
 
@@ -52,7 +52,7 @@ impl<B: Backend> Clone for Place<B> {
 }
 
 impl<B: Backend> Place<B> {
-    /// Random numbers; other ones for each number of theirs.
+    /// Returns normal random values, which differ for each `number`.
     fn normal<const D: usize>(&self, number: u32, shape: [usize; D]) -> Tensor<B, D> {
         let x = Key::new(1).fold_in(number).normal::<B, D>(shape, &self.device);
         match self.rounding {
@@ -61,7 +61,7 @@ impl<B: Backend> Place<B> {
         }
     }
 
-    /// Weights in the row's dtype.
+    /// Casts weights to the dtype of the row.
     fn cast<T: Tree<B>>(&self, weights: T) -> T {
         match self.rounding {
             Some(rounding) => cast(cast(weights, rounding), self.dtype),
@@ -69,36 +69,36 @@ impl<B: Backend> Place<B> {
         }
     }
 
-    /// Random tokens or labels below `bound`.
+    /// Returns random tokens or labels below `bound`.
     fn integers<const D: usize>(&self, number: u32, shape: [usize; D], bound: usize) -> Tensor<B, D, Int> {
         Key::new(2).fold_in(number).randint(shape, 0, bound as i32, &self.device)
     }
 
-    /// Initializer of layers.
+    /// Returns the initializer of layer `number`.
     fn init(&self, number: u32) -> Init<B> {
         Init::new(Key::new(3).fold_in(number), &self.device)
     }
 
-    /// Runs a function and waits for its result, which stays until it is there: a backend that fuses would else not
-    /// compute it.
+    /// Runs a function and waits until the device has finished. The result is kept alive until then, because a fusing backend
+    /// would skip the computation of a dropped tensor.
     fn finish<T>(&self, compute: impl FnOnce() -> T) -> Result<T, String> {
         let result = compute();
         B::sync(&self.device).map_err(|error| error.to_string())?;
         Ok(result)
     }
 
-    /// A run that computes a tree.
+    /// Returns a run that computes a tree.
     fn run<T: Tree<B> + 'static>(self, mut compute: impl FnMut() -> T + 'static) -> Run {
         Box::new(move || self.finish(&mut compute).map(Outputs::new))
     }
 
-    /// A run that computes a tensor.
+    /// Returns a run that computes a tensor.
     fn run_tensor<const D: usize>(self, mut compute: impl FnMut() -> Tensor<B, D> + 'static) -> Run {
         self.run(move || Array::new(compute()))
     }
 }
 
-/// Makes inputs and weights, and says how the work is done.
+/// Creates inputs and weights, and returns the run of the work.
 pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> {
     match work {
         Work::Gemm { .. }

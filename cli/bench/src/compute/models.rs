@@ -1,4 +1,4 @@
-//! Models without training: forward passes, decoding, loading.
+//! Models in inference: forward passes, decoding, loading.
 
 use grove::{
     models::{
@@ -88,7 +88,7 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
     })
 }
 
-/// A run that continues prompts greedily.
+/// Returns a run of greedy decoding.
 fn decode<B: Backend, M: CausalLm<B> + 'static>(model: M, prompts: Vec<Vec<u32>>, new_tokens: usize) -> Run {
     let options = GenerateOptions {
         max_new_tokens: new_tokens,
@@ -107,7 +107,7 @@ fn open<B: Backend>(path: &Path, place: &Place<B>) -> Result<Gpt2<B>, String> {
     opened.map(|(model, _)| model).map_err(text_of)
 }
 
-/// Reads a model and every byte of it.
+/// Loads a model and reads every byte of its weights.
 fn load<B: Backend>(path: &Path, place: &Place<B>) -> Result<Gpt2<B>, String> {
     let model = open::<B>(path, place)?;
     let sums = leaves(&model).into_iter().filter_map(|(_, leaf)| match leaf.into_value() {
@@ -118,14 +118,14 @@ fn load<B: Backend>(path: &Path, place: &Place<B>) -> Result<Gpt2<B>, String> {
     Ok(model)
 }
 
-/// Writes a GPT-2 of random weights, as it is published.
+/// Writes a GPT-2 with random weights, in transformers' format.
 pub fn write_gpt2<B: Backend>(fields: &Value, directory: &Path, device: &B::Device) -> Result<(), String> {
     let config: Gpt2Config = config(fields)?;
     let model = Gpt2::<B>::init(&config, Key::new(0), device).map_err(text_of)?;
     model.save_pretrained(directory).map_err(text_of)
 }
 
-/// A configuration of published fields; those that a row leaves out are the published defaults.
+/// Parses a configuration with the published names. Missing fields have their published defaults.
 pub fn config<C: DeserializeOwned>(fields: &Value) -> Result<C, String> {
     C::deserialize(fields).map_err(|error| format!("the row's configuration: {error}"))
 }
@@ -134,7 +134,7 @@ pub fn text_of(error: ModelError) -> String {
     error.to_string()
 }
 
-/// Random tokens.
+/// Returns random tokens, `[b, t]`.
 pub fn ids<B: Backend>(text: &Text, place: &Place<B>) -> Tensor<B, 2, Int> {
     place.integers(0, [text.batch, text.tokens], vocabulary(&text.config))
 }
@@ -143,7 +143,7 @@ fn vocabulary(config: &Value) -> usize {
     config["vocab_size"].as_u64().unwrap_or(1) as usize
 }
 
-/// Random texts, all of one length.
+/// Returns random sequences of equal length.
 pub fn texts<B: Backend>(text: &Text, config: &BertConfig, place: &Place<B>) -> Result<TextBatch<B>, String> {
     let one = |row: usize| {
         let numbers = Key::new(2).fold_in(row as u32).randint_vec(text.tokens, 0, config.vocab_size as i32);

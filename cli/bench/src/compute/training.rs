@@ -1,4 +1,4 @@
-//! Whole steps of training, and the optimizer alone.
+//! Training steps, and optimizer steps without a model.
 
 use grove::{
     compile::per_example_grads,
@@ -118,11 +118,11 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
     })
 }
 
-/// Two linear layers and the state of their optimizer.
+/// Two linear layers.
 type Ffn<B> = (Linear<B>, Linear<B>);
 type FfnState<B> = <AdamwChain<B> as GradientTransformation<B, Ffn<B>>>::State;
 
-/// Linear, exact GELU, linear; the mean of squared errors; a step of AdamW. Returns the loss before it.
+/// Runs one AdamW step on the mean squared error of linear, exact GELU, linear. Returns the loss before the step.
 fn ffn_step<B: Backend>(
     (model, state, x, y): (Ffn<B>, FfnState<B>, Array<B, 2>, Array<B, 2>),
 ) -> (Ffn<B>, FfnState<B>, Array<B, 1>) {
@@ -138,8 +138,8 @@ fn optimizer<B: Backend>() -> AdamwChain<B> {
     adamw(1e-4, Adamw::default().weight_decay(0.01))
 }
 
-/// A run is a step: gradients, AdamW, and the loss read. The outputs are loss, model and moments; after the first step the first
-/// moments are a tenth of the gradients.
+/// Returns a run of one training step: gradients, AdamW, and reading the loss. The outputs are loss, model and moments. After the
+/// first step, the first moments are a tenth of the gradients.
 fn steps<B: Backend, M>(model: M, place: Place<B>, loss: impl Fn(M::On<Autodiff<B>>) -> Outcome<B, M> + 'static) -> Run
 where
     M: Tree<B> + 'static,

@@ -1,7 +1,7 @@
-//! The results of a device beside those of the CPU.
+//! Comparison of a device's results with the CPU's.
 //!
-//! Each case is computed by flex in f32, and by the device. Both get the same weights and inputs, which are rounded to the
-//! device's dtype first.
+//! Each case is computed by flex in f32 and by the device. Both use the same weights and inputs, which are first rounded to the
+//! device's dtype.
 
 mod operations;
 
@@ -26,12 +26,12 @@ use crate::{
 use grove_terminal::{DeviceArgs, Dtype, Exit, Precision, failure, write_json, write_line};
 use operations::OperationCase;
 
-/// Compares the results of a device with those of the CPU: each operation and its gradients, layers, and forward passes and
-/// training steps of all models.
+/// Compares a device's results with the CPU's: operations and their gradients, layers, and forward passes and training steps of
+/// all models.
 ///
-/// flex computes each case in f32, the device in --dtype; weights and inputs are the same, rounded to --dtype. The distance is
-/// the norm of the difference over the norm of flex's result. The exit status is 1 where a case is further away than rounding
-/// explains.
+/// flex computes each case in f32, the device in --dtype; weights and inputs are the same, rounded to --dtype. The error of a
+/// case is the norm of the difference divided by the norm of flex's result. The exit status is 1 if the error of a case exceeds
+/// the tolerance for rounding.
 #[derive(Parser, Debug)]
 #[command(name = "parity", version)]
 pub struct Options {
@@ -47,7 +47,7 @@ pub struct Options {
     #[command(flatten)]
     only: Only,
 
-    /// Write a JSON object for each case to standard output as soon as it is there, and one for all of them at the end
+    /// Print one JSON object per case as soon as it is computed, and a summary object at the end
     #[arg(long)]
     json: bool,
 }
@@ -56,17 +56,17 @@ pub struct Options {
 #[derive(clap::ValueEnum, Serialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// An operation of grove's own, and its gradients.
+    /// grove's own operations and their gradients
     Operations,
-    /// Operations and layers of the benchmark, recurrent ones included.
+    /// Operations and layers of the benchmark, including recurrent layers
     Layers,
-    /// Forward passes of models.
+    /// Forward passes of models
     Models,
-    /// Training steps: the loss of the first and the second, and the moments of the gradients.
+    /// Training steps: the losses of the first and second step, and the moments of the gradients
     Training,
 }
 
-/// A computation whose results are compared.
+/// Computation whose results are compared.
 struct Case {
     name: String,
     kind: Kind,
@@ -78,7 +78,7 @@ enum CaseWork {
     Row(Work),
 }
 
-/// All cases.
+/// Returns all cases.
 fn cases() -> Vec<Case> {
     let operations = operations::all();
     let operations = operations.into_iter().map(|case| Case {
@@ -105,13 +105,13 @@ fn cases() -> Vec<Case> {
     operations.chain(rows).collect()
 }
 
-/// One result of a case: its path and values.
+/// Result of a case: its path and values.
 pub type Output = (String, TensorData);
 
-/// Path of a training step's loss, before the step.
+/// Path of the loss in the outputs of a training step, computed before the update.
 const LOSS: &str = "0";
 
-/// Computes a case, for whichever backend was chosen.
+/// Program that computes a case on the chosen backend.
 pub struct Compute<'a> {
     case: &'a Case,
     dtype: FloatDType,
@@ -129,7 +129,7 @@ impl Program for Compute<'_> {
                 let mut run = prepare(work, place)?;
                 let mut outputs = run()?.read();
                 if self.case.kind == Kind::Training {
-                    // The loss of a second step shows what the first one did to the weights.
+                    // The loss of the second step depends on the weights after the first.
                     let loss = run()?.read().into_iter().find(|(path, _)| path == LOSS);
                     outputs.extend(loss.map(|(_, data)| ("second loss".to_owned(), data)));
                 }
@@ -139,23 +139,23 @@ impl Program for Compute<'_> {
     }
 }
 
-/// The result of a comparison.
+/// Result of a comparison.
 #[derive(Serialize, Debug)]
 struct Row {
     name: String,
     kind: Kind,
-    /// Norm of the difference over the norm of flex's result, of the output where it is the largest.
+    /// Norm of the difference divided by the norm of flex's result, for the output with the largest such error.
     distance: Option<f64>,
-    /// The largest difference over the largest value of flex's result, of the same output.
+    /// Largest difference divided by the largest value of flex's result, for the same output.
     largest: Option<f64>,
-    /// Path of that output.
+    /// Path of the output with the largest error.
     output: String,
-    /// The distance that rounding explains.
+    /// Maximum `distance` explained by rounding.
     tolerance: f64,
-    /// Reason for which the device has no result.
+    /// Reason why the device has no result.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    /// Time of the device, compiling included.
+    /// Time of the device in seconds, including compilation.
     seconds: f64,
 }
 
@@ -166,11 +166,11 @@ impl Row {
     }
 }
 
-/// Compares the cases. `compute` runs one on a device; it is given by the caller so that this crate need not be compiled for
-/// every backend.
+/// Compares the cases. `compute` runs a case on a device. The caller passes it, so that this crate is compiled for every backend
+/// only in executables that run the comparison.
 ///
 /// # Errors
-/// The device is not there, or a case is further away than rounding explains.
+/// The device is missing, or the error of a case exceeds its tolerance.
 pub fn run(
     options: &Options,
     compute: impl Fn(DeviceSpec, Compute<'_>) -> Result<Result<Vec<Output>, String>, DeviceError>,
@@ -226,8 +226,8 @@ pub fn run(
     }
 }
 
-/// The distance that rounding explains. Products in TF32 keep 10 bits behind the point, values in f16 as many, in bf16 7. In
-/// models rounding adds up. A ReLU whose input is zero but for rounding switches a value's gradient on or off.
+/// Returns the maximum distance explained by rounding. TF32 and f16 have 10 bits of mantissa, bf16 has 7. Rounding errors
+/// accumulate in models, and a ReLU whose input is near zero can switch the gradient of a value on or off.
 fn tolerance(case: &Case, dtype: Dtype, rounds_products: bool) -> f64 {
     let of_an_operation = match dtype {
         Dtype::F16 => 4e-3,
@@ -237,8 +237,8 @@ fn tolerance(case: &Case, dtype: Dtype, rounds_products: bool) -> f64 {
     };
     match (case.kind, &case.work) {
         (Kind::Operations | Kind::Layers, _) => of_an_operation,
-        // PyTorch's own gradients of such a ResNet in 16 bits are as far from those in f32: the squares of f16's by 0.13 to 0.17, of
-        // bf16's by 0.37 to 0.49 (torchvision's bottlenecks, one in each of four stages).
+        // PyTorch's gradients of such a ResNet differ from f32 by as much: the squares of gradients by 0.13 to 0.17 in f16 and by
+        // 0.37 to 0.49 in bf16 (torchvision's bottlenecks, one in each of four stages).
         (Kind::Training, CaseWork::Row(Work::Resnet { .. })) => match dtype {
             Dtype::Bf16 => 0.6,
             Dtype::F16 => 0.25,
@@ -289,7 +289,7 @@ fn compare(
     }
     for (output, difference) in groups {
         let distance = difference.distance();
-        // NaN is the largest.
+        // NaN counts as the largest distance.
         if distance.is_nan() || row.distance.is_none_or(|before| distance > before) {
             (row.distance, row.largest, row.output) = (Some(distance), Some(difference.largest()), output);
         }
@@ -297,9 +297,9 @@ fn compare(
     row
 }
 
-/// The group of a training step's output, all of whose leaves are compared together: the gradient of some biases is zero but for
-/// rounding, and has no relative distance of its own. `None` for weights: where the gradient is rounding, so is the direction in
-/// which AdamW moves them.
+/// Returns the group of an output of a training step. All leaves of a group are compared together, because the gradient of some
+/// biases is only rounding error and has no meaningful relative distance. Returns `None` for weights, which are not compared: if
+/// a gradient is rounding error, so is the direction of AdamW's update.
 fn group_of(path: &str) -> Option<String> {
     let parts: Vec<&str> = path.split('.').collect();
     match parts.iter().position(|part| ["mu", "nu"].contains(part)) {
@@ -309,7 +309,7 @@ fn group_of(path: &str) -> Option<String> {
     }
 }
 
-/// The difference between results, of one or several leaves.
+/// Difference between results, over one or several leaves.
 #[derive(Default)]
 struct Difference {
     squares: f64,
@@ -319,7 +319,7 @@ struct Difference {
 }
 
 impl Difference {
-    /// Adds the values of a leaf. Equal values are no difference, infinities included.
+    /// Adds the values of a leaf. Equal values, including infinities, have no difference.
     fn add(&mut self, reference: &TensorData, computed: &TensorData) {
         for (a, b) in values(reference).into_iter().zip(values(computed)) {
             let difference = if a == b { 0.0 } else { (a - b).abs() };
@@ -332,12 +332,12 @@ impl Difference {
         }
     }
 
-    /// Norm of the difference over the norm of the reference.
+    /// Returns the norm of the difference divided by the norm of the reference.
     fn distance(&self) -> f64 {
         if self.squares == 0.0 { 0.0 } else { self.squares.sqrt() / self.norm.sqrt() }
     }
 
-    /// The largest difference over the largest value of the reference.
+    /// Returns the largest difference divided by the largest value of the reference.
     fn largest(&self) -> f64 {
         if self.largest == 0.0 { 0.0 } else { self.largest / self.most }
     }
@@ -346,7 +346,7 @@ impl Difference {
 fn values(data: &TensorData) -> Vec<f64> {
     match data.dtype {
         DType::F64 | DType::F32 | DType::F16 | DType::BF16 => data.iter::<f64>().collect(),
-        // Random bits fill u32, which is i32 on some backends.
+        // Random bits are u32, which some backends store as i32.
         DType::Bool(_) => data.iter::<bool>().map(f64::from).collect(),
         _ => data.iter::<i64>().map(|value| value as u32 as f64).collect(),
     }
@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn every_operation_is_compared() {
-        // They move data between devices alone, of which there is one here.
+        // These operations only move data between devices, and the test has one device.
         let elsewhere = ["ShardingConstraint", "AllReduce"];
         for name in Operation::NAMES.iter().filter(|name| !elsewhere.contains(name)) {
             assert!(operations::all().iter().any(|case| case.operation.name() == *name), "{name} has no case");

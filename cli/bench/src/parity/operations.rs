@@ -1,4 +1,4 @@
-//! Operations of grove's own as values, with the shapes of their inputs.
+//! Cases of grove's own operations, with their inputs.
 
 use grove::{
     backend::{
@@ -19,7 +19,7 @@ use grove::{
 
 use super::Output;
 
-/// An operation and its inputs.
+/// Operation and its inputs.
 pub struct OperationCase {
     pub name: String,
     pub operation: Operation,
@@ -28,32 +28,32 @@ pub struct OperationCase {
     gradients: Vec<usize>,
 }
 
-/// An input, by its position.
+/// Input of an operation.
 #[derive(Clone)]
 enum Input {
-    /// Normal values.
+    /// Standard normal values.
     Normal(Vec<usize>),
-    /// Normal values, scaled so that a sum of as many as the last axis has is of variance 1: weights of a layer.
+    /// Weights of a layer: normal values divided by the square root of the fan-in, the product of all axes except the first.
     Weights(Vec<usize>),
-    /// The squares of normal values.
+    /// Squares of normal values.
     Square(Vec<usize>),
-    /// Values around a number and its negative in turn, with a standard deviation of a tenth of the number.
+    /// Values that alternate around a number and its negative, with a standard deviation of a tenth of the number.
     Signs(Vec<usize>, f32),
-    /// Values that are given, in f32 whatever the dtype.
+    /// Given values, in f32 for every dtype.
     Values(Vec<f32>, Vec<usize>),
-    /// Integers below a bound.
+    /// Random integers below a bound.
     Integers(Vec<usize>, i32),
-    /// Integers that are given.
+    /// Given integers.
     Given(Vec<i32>),
-    /// True with a probability of a half, and for the first value of each row.
+    /// Booleans that are true with probability 0.5; the first value of each row is false.
     Booleans(Vec<usize>),
-    /// Rows of quantized blocks: rows, values of a row.
+    /// Quantized blocks: format, number of rows, and values per row.
     Blocks(Quantization, usize, usize),
-    /// Not given.
+    /// Absent optional input.
     Absent,
 }
 
-/// Hyperparameters of a step of AdamW, by their positions (see [`AdamStep`]), at its first step.
+/// Hyperparameters of the first AdamW step, in the order of [`AdamStep`].
 const ADAM: [f32; 10] = [0.9, 0.1, 0.999, 0.001, 1e-8, 0.0, 0.1, 0.001, 1e-3, 0.01];
 
 use Input::{Absent, Blocks, Booleans, Given, Integers, Normal, Signs, Square, Weights};
@@ -63,7 +63,7 @@ fn normal<const D: usize>(shape: [usize; D]) -> Input {
 }
 
 impl Input {
-    /// The values, the same for each dtype but for rounding.
+    /// Returns the values of the input at `position`, rounded to `rounding`; `None` if absent.
     fn data(&self, position: usize, rounding: DType) -> Option<TensorData> {
         let key = Key::new(7).fold_in(position as u32);
         let count = |shape: &[usize]| shape.iter().product::<usize>();
@@ -99,11 +99,11 @@ impl Input {
     }
 }
 
-/// Blocks of random bytes with scales of about 1e-3.
+/// Returns blocks of random bytes with scales of about 1e-3.
 fn blocks(format: Quantization, rows: usize, columns: usize, key: Key) -> TensorData {
     let bytes = columns / format.block_len() * format.block_bytes();
     let mut data: Vec<u8> = key.bits(rows * bytes).into_iter().map(|bits| bits as u8).collect();
-    // Scales are f16: at the beginning of a block, in some formats two of them, in Q6_K at its end.
+    // Scales are f16, one or two at the start of a block, or one at the end for Q6_K.
     let scales: &[usize] = match format {
         Quantization::Q6K => &[208],
         Quantization::Q4_0 | Quantization::Q5_0 | Quantization::Q8_0 => &[0],
@@ -128,14 +128,14 @@ pub fn all() -> Vec<OperationCase> {
         };
         cases.push(OperationCase { name: name.to_owned(), operation, inputs: inputs.to_vec(), gradients });
     };
-    // The more kernels a case compiles, the later it comes.
+    // Cases that compile more kernels come later.
     rows(&mut add);
     random(&mut add);
     attention(&mut add);
     images(&mut add);
     recurrent(&mut add);
     products(&mut add);
-    // No gradients flow through a step of an optimizer, nor through a cache.
+    // Optimizer steps and caches are not differentiated.
     for case in &mut cases {
         if matches!(case.operation, Operation::AdamStep(_) | Operation::UpdateCache(_)) {
             case.gradients.clear();
@@ -174,7 +174,7 @@ fn products(add: &mut Add<'_>) {
 
 fn attention(add: &mut Add<'_>) {
     let dropout = Dropout::new([1, 2], 0.1);
-    // Batch, heads of queries, heads of keys, queries, keys, values of a head.
+    // Batch, query heads, key-value heads, query length, key length, head size.
     for [b, heads, kv_heads, t, s, size] in
         [[1, 1, 1, 1, 1, 4], [2, 3, 3, 7, 7, 5], [2, 12, 12, 128, 128, 64], [1, 8, 2, 65, 65, 64], [2, 4, 2, 1, 77, 64]]
     {
@@ -212,7 +212,7 @@ fn attention(add: &mut Add<'_>) {
 }
 
 fn images(add: &mut Add<'_>) {
-    // Batch, channels in and out, size, kernel, stride, padding, dilation, groups.
+    // Batch, input and output channels, image size, kernel, stride, padding, dilation, groups.
     for [b, inputs, outputs, size, kernel, stride, padding, dilation, groups] in [
         [2, 3, 5, 9, 3, 1, 1, 1, 1],
         [2, 16, 32, 14, 1, 1, 0, 1, 1],
@@ -227,7 +227,7 @@ fn images(add: &mut Add<'_>) {
         let name =
             format!("conv2d {b}x{inputs}x{size}x{size} to {outputs}, {kernel}x{kernel} by {stride}, groups {groups}");
         add(&name, conv.into(), &xw);
-        // The ReLU's inputs are about 4 or -4: one at zero would switch its gradient by rounding.
+        // The inputs of the ReLU are about 4 or -4, so that rounding cannot switch its gradient.
         let weight = Weights(vec![outputs, inputs / groups, kernel, kernel]);
         let fused = Conv2dFused { conv, relu: true };
         let inputs = [xw[0].clone(), weight, Signs(vec![outputs], 1.0), Signs(vec![outputs], 4.0)];
@@ -244,7 +244,7 @@ fn images(add: &mut Add<'_>) {
 }
 
 fn rows(add: &mut Add<'_>) {
-    // A norm of one value has a gradient of zero, but for rounding.
+    // Sizes of at least 3: the gradient of the norm of a single value is only rounding error.
     for [rows, size] in [[1, 3], [7, 17], [65, 768], [3, 4096]] {
         for (name, centred) in [("layer norm", true), ("rms norm", false)] {
             let x = [normal([rows, size]), normal([size]), normal([size])];
@@ -286,7 +286,7 @@ fn recurrent(add: &mut Add<'_>) {
             for activation in [RnnActivation::Tanh, RnnActivation::Relu] {
                 let mut inputs = layer(1, 1, 1);
                 if activation == RnnActivation::Relu {
-                    // The ReLU's inputs stay far from zero, for the same reason as those of fused convolutions.
+                    // The inputs of the ReLU stay far from zero, for the same reason as in fused convolutions.
                     inputs[2] = Signs(vec![n, n], 0.005);
                     inputs[3] = Signs(vec![n], 10.0);
                 }
@@ -318,9 +318,9 @@ fn random(add: &mut Add<'_>) {
 }
 
 impl OperationCase {
-    /// Outputs and gradients. The gradients are those of the sum of all floating-point outputs, each times a weight.
+    /// Computes the outputs, and the gradients of a weighted sum of all floating-point outputs.
     pub fn compute<B: Backend>(&self, device: &B::Device, dtype: FloatDType, rounding: FloatDType) -> Vec<Output> {
-        // The optimizer's step is in f32 whatever the model's dtype.
+        // The optimizer step is in f32 for every dtype of the model.
         let dtype = if matches!(self.operation, Operation::AdamStep(_)) { FloatDType::F32 } else { dtype };
         let given = |(position, input): (usize, &Input)| {
             let data = input.data(position, rounding.into())?;
@@ -366,7 +366,7 @@ impl OperationCase {
     }
 }
 
-/// The same values, without a gradient.
+/// Converts a tensor to the autodiff backend as a constant, without a gradient.
 fn constant<B: Backend>(x: AnyTensor<B>) -> AnyTensor<Autodiff<B>> {
     match x {
         AnyTensor::Float(x) => AnyTensor::Float(Autodiff::<B>::from_inner(x)),
@@ -375,7 +375,7 @@ fn constant<B: Backend>(x: AnyTensor<B>) -> AnyTensor<Autodiff<B>> {
     }
 }
 
-/// The sum of the values times weights between 0.5 and 1.5, in f32; `None` of other kinds.
+/// Returns the sum of the values times weights between 0.5 and 1.5, in f32, or `None` for tensors that are not floating-point.
 fn weighted_sum<B: Backend>(position: usize, x: AnyTensor<B>) -> Option<Tensor<B, 1>> {
     let count = x.shape().num_elements();
     let x = x.reshape([count]).into_float::<1>()?.cast(FloatDType::F32);
