@@ -39,7 +39,9 @@ impl Summary {
         let mut add = |name: &str, value: String| rows.push((name.into(), value));
         match self.run.ended {
             Ended::Interrupted if self.kept => add("stopped", "the same command with --resume goes on".into()),
-            Ended::EarlyStop => add("stopped", "the held-out loss did not get better".into()),
+            Ended::EarlyStop => {
+                add("stopped", format!("the held-out {} did not improve", self.run.kept.metric()));
+            }
             _ => {}
         }
         match &self.directory {
