@@ -16,9 +16,9 @@ pub type Stop = Arc<AtomicBool>;
 /// one to the process and one to its group.
 const ONE_WISH: Duration = Duration::from_secs(2);
 
-/// Installs a handler that sets a [`Stop`] on Ctrl-C or SIGTERM, so that the run ends with a checkpoint. Another signal
-/// two seconds later or more ends the program at once, with status 130. For programs, not for libraries: a process has
-/// only one such handler.
+/// Installs a handler that sets a [`Stop`] on Ctrl-C, SIGTERM or SIGHUP, so that the run ends with a checkpoint.
+/// Another signal two seconds later or more ends the program at once, with status 130. For programs, not for libraries:
+/// a process has only one such handler.
 ///
 /// # Errors
 /// A message, if the program already has such a handler.
