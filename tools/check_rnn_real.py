@@ -48,7 +48,7 @@ WORDS = """
 
 
 class Difference:
-    """The largest difference so far, as a part of the reference's largest value."""
+    """The largest difference so far, relative to the largest value of the reference."""
 
     largest = 0.0
 
@@ -69,7 +69,7 @@ def package(source: Path, name: str, scratch: Path) -> Path:
 
 
 def load(path: Path, module: str, without: list[str]) -> ModuleType:
-    """A module of the package, neither its __init__ nor the modules in `without`."""
+    """Imports a module of the package without its __init__ and the modules in `without`."""
     parent = ModuleType(path.name)
     parent.__path__ = [str(path)]
     sys.modules[path.name] = parent
@@ -82,7 +82,7 @@ def resemblyzer(path: Path, out: Path) -> float:
     encoder = load(path, "voice_encoder", ["resemblyzer.audio"]).VoiceEncoder("cpu", verbose=False)
     generator = torch.Generator().manual_seed(3)
 
-    # Powers in mel bands: never negative, a few large ones.
+    # Mel band powers: non-negative, with a few large values.
     def mels(*shape: int) -> Tensor:
         return torch.rand(*shape, 40, generator=generator) ** 4
 
@@ -131,7 +131,7 @@ def g2p(path: Path, out: Path) -> float:
         assert (x[0] == model.enc_emb[ids]).all()
         return ids, model.gru(x, len(ids), model.enc_w_ih, model.enc_w_hh, model.enc_b_ih, model.enc_b_hh)[0]
 
-    # The package's own loop gives no logits; this is it again, and must end in the same phonemes.
+    # The package's decoding loop returns no logits. This copy must produce the same phonemes.
     def decode(word: str, h: np.ndarray) -> tuple[list[int], np.ndarray, np.ndarray, list[int]]:
         inputs, ys, logits, phonemes = [2], [], [], []
         for _ in range(20):

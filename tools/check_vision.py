@@ -56,7 +56,7 @@ def randomize(model: nn.Module, seed: int) -> None:
     with torch.no_grad():
         for name, module in model.named_modules():
             if isinstance(module, (nn.BatchNorm2d, nn.LayerNorm)):
-                # A smaller last norm of each residual branch keeps the sum from growing.
+                # A small weight of the last norm in each residual branch limits the growth of activations.
                 module.weight.copy_((0.5 if name.endswith("bn3") else 1.0) + noise(module.weight, 0.1))
                 module.bias.copy_(noise(module.bias, 0.1))
                 if isinstance(module, nn.BatchNorm2d):
@@ -74,7 +74,8 @@ def randomize(model: nn.Module, seed: int) -> None:
 
 
 def spread(model: nn.Module, head: nn.Linear, pixels, logits_of) -> torch.Tensor:
-    """Takes from the head what all images have in common, and scales the rest to a deviation of 2."""
+    """Rescales the head: removes the part of the logits that all images share, and scales the rest to a deviation of 2.
+    Returns the logits."""
     with torch.no_grad():
         logits = logits_of(model, pixels)
         common = logits.mean(0)
@@ -123,7 +124,7 @@ def count(names, pattern: str) -> int:
 
 
 class TorchvisionResNet(nn.Module):
-    """Of torchvision's blocks, with the sizes of some weights."""
+    """A ResNet of torchvision's blocks, with the sizes of given weights."""
 
     def __init__(self, weights: dict):
         super().__init__()
@@ -192,7 +193,7 @@ def torchvision_vit(weights: dict, heads: int | None) -> nn.Module:
 
 
 def build(folder: Path, kind: str, heads: int | None):
-    """A model with its weights, strictly, and how it gives logits."""
+    """Loads a model strictly, and returns it with a function to its logits."""
     family, library = kind.split("-")
     if library == "timm":
         import timm
