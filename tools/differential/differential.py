@@ -3,18 +3,18 @@
     python tools/differential/differential.py --programs target/debug/examples [--seed SEED] [--count COUNT] [--family NAME]...
     python tools/differential/differential.py --programs target/debug/examples --case FOLDER/case.json
 
-A case is drawn from a seed: a family, a valid configuration over the keys of the reference's class, tiny random weights, a way of
-saving them, a tokenizer, a text and options. The reference libraries (transformers, sentence-transformers, timm, torchvision)
+A case is drawn from a seed: a family, a valid configuration over the keys of the reference class, tiny random weights, their
+file format, a tokenizer, a text and options. The reference libraries (transformers, sentence-transformers, timm, torchvision)
 and grove read the same files. Each case has one of these outcomes:
 
     equal    losses, tokens, texts, vectors and scores agree
-    refused  grove says which key, file or option it does not follow
-    wrong    anything else: other values, a crash, a hang, a refusal that names no key
-    invalid  the reference refuses the case; it is not counted, and another one is drawn
+    refused  grove names the key, file or option that it does not support
+    wrong    anything else: different values, a crash, a hang, an error that names no key
+    invalid  the reference rejects the case; it is not counted, and another one is drawn
 
-Of a wrong case, keys are dropped one at a time while it stays wrong. The smallest case stays in the folder `--out`, with
+A wrong case is reduced by dropping keys while it stays wrong. The smallest case is saved in the folder `--out`, with
 `case.json`, the files of the model, and the command that repeats it. Ends with counts by family and the refused keys by frequency.
-The exit status is 1 where a case is wrong.
+The exit status is 1 if a case is wrong.
 """
 
 import argparse
