@@ -122,7 +122,7 @@ pub enum TrainError {
     Evaluation(Box<dyn std::error::Error + Send + Sync>),
 }
 
-// `fn main() -> Result<(), Box<dyn Error>>` prints `Debug`.
+// `main` prints a returned error with `Debug`, so `Debug` shows the message.
 impl std::fmt::Debug for TrainError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Display::fmt(self, f)

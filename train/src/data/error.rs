@@ -201,7 +201,7 @@ pub enum DataError {
     Other(Box<dyn std::error::Error + Send + Sync>),
 }
 
-// `fn main() -> Result<(), Box<dyn Error>>` prints `Debug`.
+// `main` prints a returned error with `Debug`, so `Debug` shows the message.
 impl std::fmt::Debug for DataError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Display::fmt(self, f)

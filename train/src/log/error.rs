@@ -49,7 +49,7 @@ pub enum LogError {
     },
 }
 
-// `fn main() -> Result<(), Box<dyn Error>>` prints `Debug`.
+// `main` prints a returned error with `Debug`, so `Debug` shows the message.
 impl std::fmt::Debug for LogError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Display::fmt(self, f)
