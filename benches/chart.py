@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws docs/images/speed.svg, the chart of README and book, from benches/results/results.json.
+"""Draws docs/images/speed.svg, the chart of the README and the book, from benches/results/results.json.
 
     python3 benches/chart.py
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Rows of the table, and what they are.
+# Names of rows in the table, and their labels in the chart.
 ROWS = [
     ("resnet-50, batch 16", "ResNet-50, 16 images"),
     ("bert-base, 8x128", "BERT-base, 8 x 128 tokens"),
@@ -18,7 +18,7 @@ ROWS = [
     ("train gpt2 small, 2x128", "train GPT-2 small, 2 x 128 tokens"),
     ("train resnet-50, batch 8", "train ResNet-50, 8 images"),
 ]
-# Name, columns of which the fastest counts, class of the bar.
+# Label, columns of which the fastest is shown, CSS class of the bar.
 PROGRAMS = [
     ("grove", ["grove, flex"], "grove"),
     ("PyTorch, the fastest of its modes", ["PyTorch", "PyTorch, channels last", "torch.compile"], "torch"),
@@ -36,7 +36,7 @@ text { font: 13px system-ui, sans-serif; fill: #24292f }
 }
 """
 WIDTH, LEFT, TOP, BAR, GAP = 760, 250, 64, 13, 16
-# Length of the axis in times of grove's; longer bars are cut, and their ratio is written.
+# Length of the axis, relative to grove's time; longer bars are cut and labelled with their ratio.
 LONGEST = 3.0
 
 

@@ -3,12 +3,12 @@
     python benches/llama_decode.py --model FILE.gguf [--prompt-ids 5,17,40] [--max-new-tokens 128] [--threads N]
     python benches/llama_decode.py --model FILE.gguf --tokenize TEXT.txt        (prints the text's ids)
 
-Needs llama-cpp-python, for its bindings of llama.cpp's own functions. Prints one JSON line. Nothing is warmed up, because
-the example is not either, and ends are ignored. `tokens_per_second` counts the tokens after the first,
-`first_token_seconds` is the time from the prompt's ids to the first new id, `load_seconds` that of reading the model and
-making the context, `peak_rss_mib` the largest resident size of the whole process, the mapped file included.
+Requires llama-cpp-python, for its bindings of llama.cpp's functions. Prints one JSON line. There is no warm-up, as in
+the example, and end tokens are ignored. `tokens_per_second` covers the tokens after the first, `first_token_seconds`
+is the time from the prompt's ids to the first new id, `load_seconds` the time to load the model and create the
+context, and `peak_rss_mib` the peak resident size of the process, including the mapped file.
 
-The loop is written out on llama.cpp's functions, because the class `Llama` copies logits and keeps books.
+The loop calls llama.cpp's functions directly, because the class `Llama` copies logits and adds bookkeeping.
 """
 
 import argparse

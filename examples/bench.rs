@@ -1,6 +1,7 @@
-//! Measures grove beside other libraries: `cargo run --example bench -- --peers torch,jax --only gpt2`, as `grove bench`.
+//! Benchmarks grove against other libraries: `cargo run --example bench -- --peers torch,jax --only gpt2`, as `grove
+//! bench`.
 //!
-//! The rows, the measuring and the charts are in `cli/bench`.
+//! The benchmarks and charts are in `cli/bench`.
 
 use clap::Parser;
 use grove_bench::Options;

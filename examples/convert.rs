@@ -10,6 +10,6 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    // Nothing is computed but types, for which a CPU will do.
+    // Conversion only casts dtypes, so the CPU suffices.
     finish_run(|| options.run::<Flex>(&Default::default()))
 }

@@ -1,4 +1,4 @@
-//! Curvature: the trace of a Hessian by Hutchinson's estimate, and a network fitted by Gauss-Newton steps.
+//! Second-order methods: Hutchinson's estimate of the trace of a Hessian, and a network fitted by Gauss-Newton steps.
 //! `cargo run --example curvature`
 
 use clap::Parser;
@@ -13,10 +13,10 @@ use grove::{
 #[derive(Parser)]
 #[command(name = "curvature", version)]
 struct Options {
-    /// Random directions of the estimate of the trace
+    /// Number of random directions for the estimate of the trace
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
     directions: u32,
-    /// Gauss-Newton steps
+    /// Number of Gauss-Newton steps
     #[arg(long, default_value_t = 15)]
     steps: usize,
     /// Print one JSON object at the end
@@ -26,10 +26,11 @@ struct Options {
 
 const POINTS: usize = 64;
 const WIDTH: usize = 16;
-/// Weights and biases of a layer to the hidden width and one back.
+/// Number of parameters: weights and biases of the hidden layer, weights and bias of the output.
 const PARAMETERS: usize = 3 * WIDTH + 1;
 
-/// Errors of a network with one hidden layer at points between -1 and 1, where a sine is wanted. Its parameters are one vector.
+/// Returns the residuals of a network with one hidden layer, fitted to a sine at points from -1 to 1. All parameters
+/// are one vector.
 fn errors<B: Backend>(parameters: Array<B, 1>) -> Array<B, 1> {
     let p = parameters.val();
     let part = |from: usize| p.clone().narrow(0, from * WIDTH, WIDTH).unsqueeze::<2>(); // [1, width]
@@ -39,7 +40,7 @@ fn errors<B: Backend>(parameters: Array<B, 1>) -> Array<B, 1> {
     Array::new(y - (x * 3.0).sin())
 }
 
-/// Half of the sum of squared errors.
+/// Returns half the sum of squared residuals.
 fn loss<B: Backend>(parameters: Array<B, 1>) -> Tensor<B, 1> {
     errors(parameters).val().square().sum() * 0.5
 }
@@ -76,7 +77,8 @@ fn main() {
     let device = Default::default();
     let mut parameters = Array::<Flex, 1>::new(Key::new(0).normal([PARAMETERS], &device) * 0.5);
 
-    // The mean of v H v over random signs v is the trace of H. A product with H costs some gradients, whatever its size.
+    // Hutchinson: E[v' H v] = trace(H) for random signs v. `hvp` costs about as much as a few gradients and never
+    // builds H.
     let estimate = (0..directions).map(|i| {
         let signs = Key::new(1).fold_in(i).bernoulli::<Flex, 1>([PARAMETERS], 0.5, &device).float() * 2.0 - 1.0;
         let product = hvp(loss, &parameters, &Array::new(signs.clone()));
@@ -88,7 +90,7 @@ fn main() {
     let trace = number(diagonal.sum());
     println!("trace of the Hessian: {trace:.3}; from {directions} random directions: {estimate:.3}");
 
-    // With J the Jacobian of the errors e, the step d solves (J' J + damping) d = J' e (Levenberg and Marquardt).
+    // Levenberg-Marquardt: with the Jacobian J of the residuals e, the step d solves (J' J + damping I) d = J' e.
     let (mut damping, mut before) = (1.0_f32, number(loss(parameters.clone())));
     println!("loss before the first step: {before:.6}");
     for step in 1..=steps {
@@ -98,7 +100,7 @@ fn main() {
         let curved = |v: &Tensor<Flex, 1>| transposed(jacobian.call(&Array::new(v.clone()))) + v.clone() * damping;
         let next = Array::new(parameters.val() - conjugate_gradients(curved, slope));
         let after = number(loss(next.clone()));
-        // A step that makes the loss larger was too long: the next one is damped more.
+        // Reject a step that increases the loss, and increase the damping, which shortens the next step.
         if after < before {
             (parameters, before, damping) = (next, after, damping * 0.3);
         } else {

@@ -1,7 +1,8 @@
-//! Fine-tunes BERT to tell classes of texts apart, with nothing but the library: a template to copy.
+//! Fine-tunes BERT for text classification, with an explicit training loop: a template to copy.
 //!
-//! `cargo run --example finetune_by_hand` teaches the small model that ships with grove to tell speech from narration.
-//! `finetune_bert` is the same with checkpoints, resumption, adapters and all options.
+//! `cargo run --example finetune_by_hand` trains the small model that ships with grove to distinguish speech from
+//! narration.
+//! The example `finetune_bert` adds checkpoints, resumption, adapters and more options.
 
 use clap::Parser;
 use grove::{
@@ -19,14 +20,14 @@ use grove::{
 };
 use std::{error::Error, path::PathBuf};
 
-/// The backend: flex is the CPU. `Cuda` and `Candle` are others, and `Program` chooses at run time.
+/// Backend of the program. `Flex` runs on the CPU; others are `Cuda` and `Candle`. `Program` selects one at run time.
 type B = Flex;
 
-/// Fine-tunes a classifier of texts.
+/// Fine-tunes BERT for text classification.
 #[derive(Parser)]
 #[command(name = "finetune_by_hand", version)]
 struct Options {
-    /// Directory of a BERT, RoBERTa or DistilBERT
+    /// Directory of a BERT, RoBERTa or DistilBERT model
     #[arg(long, default_value = "models/assets/bert-austen")]
     model: PathBuf,
 
@@ -38,7 +39,7 @@ struct Options {
     #[arg(long)]
     output: Option<PathBuf>,
 
-    /// Passes over the data
+    /// Number of passes over the data
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     epochs: u64,
 
@@ -52,7 +53,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let device = Default::default();
     let key = Key::new(0);
 
-    // Data: texts and the indices of their labels, a tenth of each class held out.
+    // Data: tokenized texts with class indices. A tenth of each class is held out.
     let columns = Columns { text: "text".into(), label: "label".into(), pair: None, header: true, delimiter: None };
     let texts = read_labelled(&[options.data], &columns)?;
     let names = labels(&texts)?;
@@ -64,23 +65,24 @@ fn main() -> Result<(), Box<dyn Error>> {
         encode_examples(texts, &names, encode)?.into_iter().map(|example| (example.class(), example)).collect();
     let (training, held_out) = split_by_class(examples, 0.1, key.fold_in(0));
 
-    // Model: the pretrained encoder with a new head.
+    // Model: the pretrained encoder with a randomly initialised classification head.
     let mut config = BertConfig::beside(&options.model)?;
     config.labels = names;
     let (mut model, _) =
         BertForSequenceClassification::<B>::with_new_head(&options.model, &config, key.fold_in(1), &device, None)?;
 
-    // Batches in a new order in each epoch, texts of similar length together.
+    // Batches: shuffled in each epoch, with texts of similar length together to reduce padding.
     let data = Examples::bucketed(training, 32, |example| example.text.ids.len(), key.fold_in(2))?;
 
-    // Optimizer: AdamW behind clipping, with warm-up and cosine decay; only matrices decay.
+    // Optimizer: gradient clipping, then AdamW with linear warm-up and cosine decay. Weight decay applies to matrices
+    // only.
     let steps = options.epochs * data.batches_per_epoch() as u64;
     let schedule = warmup_cosine_decay_schedule(0.0, 1e-3, steps / 10, steps, 0.0);
     let decay = Adamw::default().weight_decay(0.01).mask(matrices());
     let optimizer = chain((clip_by_global_norm::<B>(1.0), adamw(schedule, decay)));
     let mut state = optimizer.init(&model);
 
-    // A step is a pure function of model, optimizer state, batch and key. The key draws the dropout.
+    // A train step is a pure function of model, optimizer state, batch and key. The key seeds the dropout.
     let loss = |model: BertForSequenceClassification<Autodiff<B>>, batch: &Vec<TextExample>, key: Key| {
         let texts: Vec<TextIds> = batch.iter().map(|example| example.text.clone()).collect();
         let texts = TextBatch::new(&texts, &model.bert.config, &device).expect("tokens of this model");

@@ -1,4 +1,4 @@
-//! Fine-tunes a classifier of images: `cargo run --example finetune_vision -- --model DIR --data images --output run`.
+//! Fine-tunes an image classifier: `cargo run --example finetune_vision -- --model DIR --data images --output run`.
 
 use clap::Parser;
 use grove_cli::{finetune_vision::Options, program};

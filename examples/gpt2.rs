@@ -1,4 +1,4 @@
-//! GPT-2 continues a text: `cargo run --example gpt2 -- --prompt "The letter was"`.
+//! Generates text with GPT-2: `cargo run --example gpt2 -- --prompt "The letter was"`.
 
 use clap::Parser;
 use grove::{
@@ -34,12 +34,12 @@ struct Options {
 fn main() -> ExitCode {
     let Options { decoder } = Options::parse();
     finish_run(|| {
-        // The backend is chosen at run time: the program is compiled for each.
+        // `grove::run` selects the backend at run time; the program is compiled for each backend.
         grove::run(decoder.check()?, Run(&decoder))?
     })
 }
 
-/// The program, for whichever backend was chosen.
+/// The program, generic in the backend.
 struct Run<'a>(&'a DecoderArgs);
 
 impl Program for Run<'_> {
@@ -50,10 +50,10 @@ impl Program for Run<'_> {
         if *summary {
             return print_summary_of::<B, Gpt2s>(self.0);
         }
-        // The model's directory, downloaded where it is a hub id.
+        // Directory of the model, downloaded if `--model` is a hub id.
         let path = resolve(model.as_deref(), Gpt2s::SHIPS, &FilePatterns::model())?;
         check_kind(&path, &[ModelKind::Gpt2])?;
-        // The prompt by the model's tokenizer, and settings completed by its generation_config.json.
+        // Tokenizes the prompt, and takes missing settings from the model's generation_config.json.
         let prompt = Prompt::read(generation, &path)?;
 
         let begun = Instant::now();
@@ -70,7 +70,7 @@ impl Program for Run<'_> {
             return print_score(generation, &model, &prompt.ids, score);
         }
         check_prompt(&model, &prompt.ids)?;
-        // A smaller model that proposes what comes next.
+        // Speculative decoding: a smaller draft model proposes tokens, which the model verifies.
         let small = match &generation.draft {
             Some(draft) => {
                 let draft = resolve(Some(draft), "", &FilePatterns::model())?;
@@ -79,8 +79,8 @@ impl Program for Run<'_> {
             }
             None => None,
         };
-        // Each token is handed to `show`, which tells whether to go on.
-        // With --jit the step of a token is traced once, and runs as a program.
+        // `show` prints each token, and returns false to stop.
+        // With --jit, the step of a token is traced once and compiled.
         let jitted = generation.jit.then(|| model.jitted());
         prompt.speak(
             generation,

@@ -1,4 +1,5 @@
-//! GPT-Neo continues a text: `cargo run --example gpt_neo -- --model EleutherAI/gpt-neo-125m --prompt "The letter was"`.
+//! Generates text with GPT-Neo: `cargo run --example gpt_neo -- --model EleutherAI/gpt-neo-125m --prompt "The letter
+//! was"`.
 
 use clap::Parser;
 use grove_cli::{

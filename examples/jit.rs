@@ -1,4 +1,5 @@
-//! Functions as programs: SELU traced, printed, jitted, mapped and differentiated, and a whole train step of AdamW in one graph.
+//! Transformations of functions: SELU traced, printed, compiled, mapped and differentiated, and a whole train step of
+//! AdamW as one graph.
 //! `cargo run --example jit`
 
 use clap::Parser;
@@ -6,14 +7,14 @@ use grove::prelude::*;
 use grove::{backend::Flex, layers::activation::selu, optim::AdamwChain, tensor::backend::Backend as _};
 use std::time::Instant;
 
-/// Traces SELU and a train step, prints the graphs, and compares jitted calls with eager ones.
+/// Traces SELU and a train step, prints the graphs, and compares compiled calls with eager ones.
 #[derive(Parser)]
 #[command(name = "jit", version)]
 struct Options {
-    /// Elements of SELU's argument
+    /// Number of elements of SELU's argument
     #[arg(long, default_value_t = 1_000_000)]
     elements: usize,
-    /// Steps of training
+    /// Number of training steps
     #[arg(long, default_value_t = 200)]
     steps: usize,
     /// Print one JSON object at the end
@@ -21,20 +22,21 @@ struct Options {
     json: bool,
 }
 
-/// SELU out of elementary operations, as a textbook writes it.
+/// SELU in elementary operations, as in a textbook.
 fn textbook<B: Backend>(x: Array<B, 1>) -> Array<B, 1> {
     let x = x.val();
     let negative = x.clone().exp().sub_scalar(1.0) * 1.673_263_242_354_377_2;
     Array::new(x.clone().mask_where(x.lower_elem(0.0), negative) * 1.050_700_987_355_480_5)
 }
 
-/// Two layers with the state of their optimizer.
+/// Two linear layers, and their optimizer state.
 type Mlp<B> = (Linear<B>, Linear<B>);
 type State<B> = <AdamwChain<B> as GradientTransformation<B, Mlp<B>>>::State;
 
 type Args<B> = (Mlp<B>, State<B>, Array<B, 2>, Array<B, 2>);
 
-/// One step of AdamW, with the loss before it. Everything is in the graph: loss, backward pass, optimizer.
+/// Computes one step of AdamW, and the loss before it. The graph contains the loss, the backward pass and the
+/// optimizer.
 fn step<B: Backend>((model, state, x, y): Args<B>) -> (Mlp<B>, State<B>, Array<B, 1>) {
     let (loss, grads) = value_and_grad(&model, |(up, down): Mlp<Autodiff<B>>| {
         let hidden = selu(up.forward(Tensor::from_inner(x.val())));
@@ -44,7 +46,7 @@ fn step<B: Backend>((model, state, x, y): Args<B>) -> (Mlp<B>, State<B>, Array<B
     (model, state, Array::new(loss))
 }
 
-/// The result of a function and its time in milliseconds.
+/// Returns the result of a function and its time in milliseconds.
 fn timed<T>(f: impl FnOnce() -> T) -> (T, f64) {
     let start = Instant::now();
     let result = f();
@@ -52,7 +54,7 @@ fn timed<T>(f: impl FnOnce() -> T) -> (T, f64) {
     (result, start.elapsed().as_secs_f64() * 1e3)
 }
 
-/// The shortest time of ten calls in milliseconds.
+/// Returns the shortest time of ten calls, in milliseconds.
 fn best_of_ten(f: impl Fn()) -> f64 {
     (0..10).map(|_| timed(&f).1).fold(f64::INFINITY, f64::min)
 }
@@ -71,14 +73,14 @@ fn main() {
         tree::all_close::<Flex, _>(&y, &expected, 1e-6, 1e-6),
         "a jitted function computes the same but for rounding"
     );
-    // Memory is warm now.
+    // Measure the steady state, with memory already allocated.
     let steady = best_of_ten(|| drop(jitted.call::<Flex>(x.clone())));
     let eager_steady = best_of_ten(|| drop(textbook(x.clone())));
     println!("SELU of {elements}: first call {first:.2} ms, second {second:.2} ms, eager {eager:.2} ms");
     println!("  the best of ten more: jitted {steady:.2} ms, eager {eager_steady:.2} ms");
     println!("  as it ran: {}\n", jitted.graph().expect("a program was used"));
 
-    // The slope at each point: the derivative of one number, for many.
+    // Slope at each point: `jvp` differentiates the function of one number, and `vmap` maps it over the points.
     let points = Array::<Flex, 2>::new(Tensor::from_floats([[-1.0], [0.5], [2.0]], &device));
     let slope = |x: Array<Traced, 1>| jvp(textbook, &x, &Array::new(x.val().ones_like())).1;
     println!(

@@ -1,4 +1,5 @@
-//! LLaMA, and models of its architecture, continue a text or talk: `cargo run --example llama -- --model HuggingFaceTB/SmolLM2-135M-Instruct --chat`.
+//! Generates text or chats with LLaMA and models of its architecture: `cargo run --example llama -- --model
+//! HuggingFaceTB/SmolLM2-135M-Instruct --chat`.
 
 use clap::Parser;
 use grove_cli::{
@@ -10,7 +11,8 @@ use grove_cli::{
 };
 use std::process::ExitCode;
 
-/// Generates text, or talks, with LLaMA 2 and 3, TinyLlama, SmolLM2, Mistral and Qwen2: files of transformers, of Meta, and GGUF.
+/// Generates text or chats with LLaMA 2 and 3, TinyLlama, SmolLM2, Mistral and Qwen2, from files of transformers, of
+/// Meta, or GGUF.
 #[derive(Parser, Debug)]
 #[command(name = "llama", version, mut_arg("dtype", |arg| arg.default_value("auto")))]
 struct Options {

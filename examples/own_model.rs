@@ -1,5 +1,5 @@
-//! A decoder of one's own: its definition, names of its weights in files, training, generation. `cargo run --example
-//! own_model` trains it for some seconds on the bytes of the text that ships with grove.
+//! A custom decoder: its definition, the names of its weights in files, training and generation. `cargo run --example
+//! own_model` trains it for a few seconds on the bytes of the text that ships with grove.
 
 use clap::Parser;
 use grove::layers::{AttentionMask, KvCache, activation::gelu, attend, split_heads};
@@ -8,14 +8,14 @@ use grove::train::data::{TokenBatch, TokenStream, TokenWindows, epoch};
 use grove::{models::Result, train::token_loss, weights::NameMap};
 use serde::{Deserialize, Serialize};
 
-/// Trains a small decoder on bytes of text, and lets it write.
+/// Trains a small decoder on the bytes of a text, and generates text.
 #[derive(Parser)]
 #[command(name = "own_model", version)]
 struct Options {
     /// Directory for the trained model
     #[arg(long)]
     output: Option<std::path::PathBuf>,
-    /// Steps of 16 windows of 64 bytes
+    /// Number of training steps, each on 16 windows of 64 bytes
     #[arg(long, default_value_t = 100)]
     steps: usize,
     /// Print one JSON object at the end
@@ -25,7 +25,7 @@ struct Options {
 
 const WIDTH: usize = 64;
 const HEADS: usize = 4;
-/// The content of `config.json`.
+/// Model configuration, the content of `config.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Config {
     layers: usize,
@@ -33,7 +33,8 @@ struct Config {
 
 impl PretrainedConfig for Config {}
 
-/// A decoder of bytes. Its output layer is its token embedding, and only the causal mask tells it positions.
+/// Byte-level decoder. The output layer shares the token embedding, and there are no position embeddings: only the
+/// causal mask encodes positions.
 #[derive(Tree, Clone, Debug)]
 struct Decoder<B: Backend> {
     tokens: Embedding<B>,
@@ -54,7 +55,7 @@ struct Block<B: Backend> {
 }
 
 impl<B: Backend> Block<B> {
-    /// `[b, t, WIDTH]` to the same; with a cache, the positions follow those in it.
+    /// Maps `[b, t, WIDTH]` to `[b, t, WIDTH]`. With a cache, the positions follow those in it.
     fn forward(&self, x: Tensor<B, 3>, mask: &AttentionMask<B>, cache: Option<&mut KvCache<B>>) -> Tensor<B, 3> {
         let [q, k, v] = split_heads(self.qkv.forward(self.norms[0].forward(x.clone())), HEADS);
         let [k, v] = cache.map_or([k.clone(), v.clone()], |cache| cache.update(k, v));
@@ -83,7 +84,7 @@ impl<B: Backend> Pretrained<B> for Decoder<B> {
         &self.config
     }
 
-    /// Names in files, with the paths of their leaves; other leaves have their paths as names.
+    /// Maps names in checkpoints to paths of leaves. A leaf without a rule has its path as its name.
     fn published_names(_: &Config) -> NameMap {
         NameMap::new().rule("wte", "tokens.weight").rule("layer.{i}.{part}.{leaf}", "blocks.{i}.{part}.{leaf}")
     }
@@ -97,7 +98,7 @@ impl<B: Backend> CausalLm<B> for Decoder<B> {
         ids: Tensor<B, 2, Int>,
         padding: &[usize],
         cache: Option<&mut Self::Cache>,
-        _: Option<Key>, // of dropout
+        _: Option<Key>, // key of the dropout, unused
     ) -> Tensor<B, 3> {
         let first = cache.as_ref().and_then(|caches| caches.first());
         let mask = AttentionMask::after(first, ids.dims(), padding, &ids.device());

@@ -1,4 +1,4 @@
-//! A ResNet tells what is on images: `cargo run --example resnet -- --model microsoft/resnet-50 --image cat.jpg`.
+//! Classifies images with a ResNet: `cargo run --example resnet -- --model microsoft/resnet-50 --image cat.jpg`.
 
 use clap::Parser;
 use grove::{models::ModelKind, prelude::*, weights::FilePatterns};
@@ -10,10 +10,10 @@ use grove_cli::{
 };
 use std::process::ExitCode;
 
-/// Tells what is on images with a ResNet, wide ResNet or ResNeXt of torchvision, timm or transformers.
+/// Classifies images with a ResNet, wide ResNet or ResNeXt of torchvision, timm or transformers.
 ///
-/// Images are JPEG, PNG, WebP, GIF, BMP or TIFF. Without arguments a small network that ships with grove, trained on
-/// handwritten digits, reads one.
+/// Images are JPEG, PNG, WebP, GIF, BMP or TIFF. Without arguments, a small network for handwritten digits, which ships
+/// with grove, classifies an example image.
 #[derive(Parser, Debug)]
 #[command(name = "resnet", version)]
 struct Options {
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// The program, for whichever backend was chosen.
+/// The program, generic in the backend.
 struct Run<'a>(&'a Options);
 
 impl Program for Run<'_> {

@@ -1,4 +1,4 @@
-//! A recurrent language model continues a text: `cargo run --example rnn -- --prompt "The letter was"`.
+//! Generates text with a recurrent language model: `cargo run --example rnn -- --prompt "The letter was"`.
 
 use clap::Parser;
 use grove::{prelude::*, train::Ended};
@@ -10,9 +10,9 @@ use grove_cli::{
 };
 use std::process::ExitCode;
 
-/// Generates text with a recurrent language model, such as the example `train_rnn` makes.
+/// Generates text with a recurrent language model, such as one trained by the example `train_rnn`.
 ///
-/// With --compare it times recurrent layers instead.
+/// With --compare, measures the time of recurrent layers instead.
 #[derive(Parser, Debug)]
 #[command(
     name = "rnn",

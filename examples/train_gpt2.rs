@@ -18,25 +18,25 @@ fn main() -> ExitCode {
     let options = Gpt2Options::parse();
     finish_run(|| {
         options.language.check()?;
-        // The backend is chosen at run time: the program is compiled for each.
+        // `grove::run` selects the backend at run time; the program is compiled for each backend.
         grove::run(options.language.run.device.spec()?, Run(&options))?
     })
 }
 
-/// The program, for whichever backend was chosen.
+/// The program, generic in the backend.
 struct Run<'a>(&'a Gpt2Options);
 
 impl Program for Run<'_> {
     type Output = Result<Ended, Exit>;
 
     fn run<B: Backend>(self, device: B::Device) -> Result<Ended, Exit> {
-        // A new model or a pretrained one, windows of the text's tokens, and the directory of the run.
+        // Sets up a new or pretrained model, windows of the tokenized text, and the directory of the run.
         let Some((model, run)) = LanguageRun::<B>::new(self.0, &device)? else {
             return Ok(Ended::Finished); // --evaluate
         };
         let job = &run.job;
 
-        // AdamW behind clipping; only matrices decay.
+        // Optimizer: gradient clipping, then AdamW. Weight decay applies to matrices only.
         let asked = &self.0.language.run.training;
         let optimizer = chain((
             (asked.clip > 0.0).then(|| clip_by_global_norm::<B>(asked.clip)),
@@ -46,14 +46,14 @@ impl Program for Run<'_> {
             ),
         ));
 
-        // The mean loss of a batch, by the model on the differentiating backend. The key draws the dropout.
+        // Loss: the mean over the tokens of a batch, with the model on the autodiff backend. The key seeds the dropout.
         let loss = |model: Gpt2<Autodiff<B>>, batch: &TokenBatch, key: Key| {
             let loss = model.next_token_loss(batch.inputs(&device), batch.targets(&device), Some(key));
             Outcome::<B, Gpt2<B>>::new(loss).weight(run.tokens(batch))
         };
         let evaluate = |model: &Gpt2<B>| Ok(run.evaluate(|ids, targets| model.next_token_loss(ids, targets, None)));
 
-        // The loop: steps, evaluations, checkpoints and logs, and resumption.
+        // `fit` runs the training loop with evaluations, checkpoints and logs, and resumes runs.
         let fitted = fit(model, &optimizer, &job.data, loss, evaluate, job.key, &job.settings)?;
         run.report(fitted)
     }

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 /// Trains recurrent networks: LSTM, GRU and plain cells.
 ///
-/// Without a task it trains a small model for half a minute on the text that ships with grove, to show what happens.
-/// Ctrl-C ends a run after a checkpoint, and the same command with --resume goes on.
+/// Without a subcommand, it trains a small model for half a minute on the text that ships with grove, as a
+/// demonstration. Ctrl-C ends a run with a checkpoint; the same command with --resume continues it.
 #[derive(Parser, Debug)]
 #[command(name = "train_rnn", version, args_conflicts_with_subcommands = true)]
 struct Options {
@@ -20,9 +20,9 @@ struct Options {
 
 #[derive(Subcommand, Debug)]
 enum Task {
-    /// A language model, which continues text; the example `rnn` uses it
+    /// Train a language model, which the example `rnn` uses to generate text
     Lm(Box<LmOptions>),
-    /// A classifier, which tells what kind of text something is
+    /// Train a text classifier
     Classify(Box<ClassifyOptions>),
 }
 

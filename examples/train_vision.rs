@@ -1,4 +1,5 @@
-//! Trains a classifier of images from scratch: `cargo run --example train_vision -- --arch vit --data images --output run`.
+//! Trains an image classifier from scratch: `cargo run --example train_vision -- --arch vit --data images --output
+//! run`.
 
 use clap::Parser;
 use grove_cli::{program, train_vision::Options};

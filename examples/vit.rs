@@ -1,4 +1,5 @@
-//! A ViT tells what is on images, and where it looked: `cargo run --example vit -- --image cat.jpg --attention seen.png`.
+//! Classifies images with a ViT, and shows its attention: `cargo run --example vit -- --image cat.jpg --attention
+//! seen.png`.
 
 use clap::Parser;
 use grove::{
@@ -19,10 +20,10 @@ use std::{
     process::ExitCode,
 };
 
-/// Tells what is on images with a ViT or a DINOv2 classifier of transformers, timm or torchvision.
+/// Classifies images with a ViT or a DINOv2 classifier of transformers, timm or torchvision.
 ///
-/// Images are JPEG, PNG, WebP, GIF, BMP or TIFF. Without arguments a small model that ships with grove, trained on
-/// handwritten digits, reads one.
+/// Images are JPEG, PNG, WebP, GIF, BMP or TIFF. Without arguments, a small model for handwritten digits, which ships
+/// with grove, classifies an example image.
 #[derive(Parser, Debug)]
 #[command(name = "vit", version)]
 struct Options {
@@ -31,7 +32,7 @@ struct Options {
     #[arg(long)]
     model: Option<String>,
 
-    /// Draw over the image where the model looked (attention rollout), as PNG; for one image
+    /// Write a PNG of the image with the model's attention (attention rollout); for a single image
     #[arg(long, value_name = "FILE")]
     attention: Option<PathBuf>,
 
@@ -55,7 +56,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// The program, for whichever backend was chosen.
+/// The program, generic in the backend.
 struct Run<'a>(&'a Options);
 
 impl Program for Run<'_> {
@@ -72,16 +73,16 @@ impl Program for Run<'_> {
     }
 }
 
-/// Pixels of the drawing's shorter side, at least.
+/// Minimum length of the shorter side of the heat map, in pixels.
 const SHORTER: u32 = 448;
 
-/// Refuses a file that cannot be written as a PNG, or that is one of the images that are looked at.
+/// Returns an error if the file is not named .png, or is one of the input images.
 fn check_attention(file: &Path, images: &[PathBuf]) -> Result<(), Exit> {
     let named = file.display();
     if !file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("png")) {
         return Err(usage(format!("--attention writes a PNG: {named} has to end in .png")));
     }
-    // A name that does not exist yet is not that of an image; links lead to the same file.
+    // A file that does not exist yet cannot be an input image. Canonical paths resolve links.
     let Ok(output) = file.canonicalize() else { return Ok(()) };
     if images.iter().any(|image| image.canonicalize().is_ok_and(|image| image == output)) {
         return Err(usage(format!("--attention would overwrite the image {named}: name another file")));
@@ -89,7 +90,7 @@ fn check_attention(file: &Path, images: &[PathBuf]) -> Result<(), Exit> {
     Ok(())
 }
 
-/// Writes the image as the model saw it, dark where it did not look.
+/// Writes the preprocessed image, darkened where the attention is low.
 fn draw_attention<B: Backend>(
     model: &Vit<B>,
     preprocessor: &Preprocessor,

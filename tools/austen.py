@@ -1,7 +1,7 @@
-"""The text that models/assets/gpt2-austen is trained on: Jane Austen's six novels, which are in the public domain.
+"""Extracts the training text of models/assets/gpt2-austen: Jane Austen's six novels, which are in the public domain.
 
-They come from the Debian package r-cran-janeaustenr (`apt-get download r-cran-janeaustenr`). Lines are joined to
-paragraphs; of each novel the last twentieth, cut at a paragraph, is held out.
+The text comes from the Debian package r-cran-janeaustenr (`apt-get download r-cran-janeaustenr`). Lines are joined to
+paragraphs. The last twentieth of each novel, split at a paragraph, is held out.
 
     python tools/austen.py r-cran-janeaustenr_*.deb OUTPUT_DIRECTORY        (needs: pip install rdata)
 
@@ -29,7 +29,7 @@ def r_object(data):
 
 
 def novels(package):
-    """Every novel's lines, from R's lazy-load database: an index of (offset, length), and compressed objects."""
+    """Reads the lines of every novel from R's lazy-load database: an index of (offset, length), and compressed objects."""
     with tempfile.TemporaryDirectory() as directory:
         subprocess.run(["dpkg", "-x", package, directory], check=True)
         base = pathlib.Path(directory, "usr/lib/R/site-library/janeaustenr/data/Rdata")
@@ -49,7 +49,7 @@ def novels(package):
 
 
 def paragraphs(lines):
-    """Joined lines; chapter headings stay paragraphs of their own."""
+    """Joins lines to paragraphs; chapter headings stay separate paragraphs."""
     for paragraph in re.split(r"\n\s*\n", "\n".join(line.rstrip() for line in lines)):
         text = re.sub(r"\s+", " ", paragraph).strip()
         if text:

@@ -1,12 +1,12 @@
-"""Writes checkpoints of full size to load: names, shapes and dtypes as published, contents random or none at all.
+"""Writes full-size checkpoints for loading tests: names, shapes and dtypes as published, with random or empty contents.
 
     python tools/big_gpt_neo.py DIR [--dtype f32|f16] [--shard-gb SIZE] [--no-buffers]
     python tools/big_gpt_neo.py DIR --llama-8b
 
-The first is EleutherAI/gpt-neo-1.3B with random weights (5.3 GB in f32), written in pieces of 64 MB. The same
-seed gives the same weights however they are sharded; those in f16 are those in f32, rounded.
-The second is LLaMA-3.1-8B in its four published shards, byte for byte as long as they are (16 GB), of which only the
-headers are written: the data are holes in the files, which read as zeros and take no room on the disk.
+The first command writes EleutherAI/gpt-neo-1.3B with random weights (5.3 GB in f32), in blocks of 64 MB. The same
+seed gives the same weights for any sharding; f16 weights are the rounded f32 weights. The second command writes
+LLaMA-3.1-8B in four shards with exactly the published sizes (16 GB). Only the headers are written: the data are holes
+in sparse files, which read as zeros and take no disk space.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-PIECE = 1 << 24  # numbers written at a time
+PIECE = 1 << 24  # values per write
 BYTES = dict(F32=4, F16=2, BF16=2, U8=1)
 
 GPT_NEO = {
@@ -77,7 +77,7 @@ LLAMA_8B = {
     "use_cache": True,
     "vocab_size": 128256,
 }
-LLAMA_8B_SHARDS = [4976698672, 4999802720, 4915916176, 1168138808]  # bytes of the published files
+LLAMA_8B_SHARDS = [4976698672, 4999802720, 4915916176, 1168138808]  # sizes of the published files in bytes
 
 Tensor = tuple[str, list[int]]  # dtype and shape
 
@@ -91,7 +91,7 @@ def gpt_neo_tensors(dtype: str, buffers: bool) -> dict[str, Tensor]:
         block |= {"attn.attention.out_proj.bias": [c], "ln_2.weight": [c], "ln_2.bias": [c]}
         block |= {"mlp.c_fc.weight": [inner, c], "mlp.c_fc.bias": [inner]}
         block |= {"mlp.c_proj.weight": [c, inner], "mlp.c_proj.bias": [c]}
-        if buffers and i % 2 == 0:  # a mask, which older transformers kept for the global layers
+        if buffers and i % 2 == 0:  # the mask buffer that older transformers saved for global layers
             tensors[f"h.{i}.attn.attention.bias"] = ("U8", [1, 1, 2048, 2048])
             tensors[f"h.{i}.attn.attention.masked_bias"] = ("F32", [])
         tensors |= {f"h.{i}.{name}": (dtype, shape) for name, shape in block.items()}
@@ -116,7 +116,7 @@ def size(tensor: Tensor) -> int:
 
 
 def shards(tensors: dict[str, Tensor], limit: int) -> list[dict[str, Tensor]]:
-    """As save_pretrained fills them: in order, the next one where the limit would be passed."""
+    """Distributes tensors as save_pretrained does: in order, with a new shard where the limit would be exceeded."""
     filled = [{}]
     for name, tensor in tensors.items():
         if filled[-1] and sum(map(size, filled[-1].values())) + size(tensor) > limit:
@@ -137,7 +137,7 @@ def header(tensors: dict[str, Tensor]) -> bytes:
 
 
 def numbers(name: str, tensor: Tensor, seed: int):
-    """The tensor's bytes, a piece at a time."""
+    """Yields the bytes of the tensor in blocks."""
     dtype, shape = tensor
     if dtype == "U8":
         yield np.tri(*shape[-2:], dtype=np.uint8).tobytes()
@@ -156,7 +156,7 @@ def numbers(name: str, tensor: Tensor, seed: int):
 
 
 def write(folder: Path, config: dict, files: list[dict[str, Tensor]], seed: int | None) -> None:
-    """config.json and the files, with their index if there are several; without a seed the data are holes."""
+    """Writes config.json and the weights files, with an index if there are several; without a seed the data are holes."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     weight_map = {}

@@ -1,9 +1,9 @@
-"""Compares what grove and transformers make of a classifier that examples/finetune_bert wrote.
+"""Compares grove's and transformers' predictions of a classifier that examples/finetune_bert wrote.
 
     cargo run --example finetune_bert -- --model MODEL_DIR --data train.csv --held-out held_out.csv --output run
     python tools/check_classifier.py run/model held_out.csv --bert target/debug/examples/bert
 
-Prints the largest difference of a probability, and fails above 1e-4, or where a label differs.
+Prints the largest difference of a probability. Fails if it exceeds 1e-4 or if a label differs.
 """
 
 import argparse

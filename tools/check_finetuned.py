@@ -1,10 +1,10 @@
-"""Compares what grove says about a GPT-2 that it trained with what transformers says.
+"""Compares grove's and transformers' losses of a GPT-2 that grove trained.
 
     python tools/check_finetuned.py DIR TEXT [--program target/debug/examples/train_gpt2]
 
-DIR is the model (`--output`'s `model`), TEXT a text file. transformers loads both model and tokenizer by their
-directory alone, as a person would. Its loss of the text, in windows of the model's context with the token that ends a
-text after the last, must be within 1e-4 of what the example says with --evaluate. Exit status 1 if it is not.
+DIR is the model (`--output`'s `model`), TEXT a text file. transformers loads model and tokenizer from the directory
+alone, as a user would. Its loss of the text, in windows of the model's context and with the end token after the text,
+must be within 1e-4 of the example's with --evaluate; otherwise the exit status is 1.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 
 def loss_of(directory: Path, text: str) -> tuple[float, int]:
-    """Mean loss of each token after the first, and their number."""
+    """Returns the mean loss over the tokens after the first, and their number."""
     model, info = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, output_loading_info=True)
     wrong = {kind: sorted(map(str, names)) for kind, names in info.items() if names}
     if wrong:
@@ -51,7 +51,7 @@ def main() -> None:
 
     command = [args.program, "--evaluate", "--model", str(args.dir), "--data", str(args.text), "--json"]
     ours = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-    # As it is: Python would make \n of \r\n.
+    # Without newline translation: Python would turn \r\n into \n.
     loss, tokens = loss_of(args.dir, args.text.read_bytes().decode())
     apart = abs(ours["loss"] - loss)
     same = apart <= 1e-4 and ours["tokens"] == tokens

@@ -1,8 +1,9 @@
-"""Compares a GPT-2 directory that grove wrote with the one it came from, both loaded by transformers.
+"""Compares a GPT-2 directory that grove wrote with its source, both loaded by transformers.
 
     python tools/check_gpt2_export.py DIR REFERENCE_DIR
 
-Exit status 1 if a tensor is missing or left over, or if logits differ by more than 1e-4 of the largest; else 0.
+The exit status is 1 if a tensor is missing or unexpected, or if logits differ by more than 1e-4 of the largest; else
+0.
 """
 
 import argparse
@@ -15,7 +16,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 from transformers import GPT2LMHeadModel
 
-# Buffers of old checkpoints that transformers itself drops.
+# Buffers of old checkpoints that transformers drops.
 IGNORED = (".attn.bias", ".attn.masked_bias")
 
 
@@ -57,7 +58,7 @@ def main() -> None:
     exact = all(torch.equal(x, y) for x, y in zip(ours.state_dict().values(), reference.state_dict().values()))
     verdict = "equal" if difference <= args.tolerance else "DIFFERENT"
     print(f"{verdict}: logits differ by {difference:.2e} of the largest; weights {'' if exact else 'not '}bit for bit the same")
-    # A nan compares false, so it fails too.
+    # NaN compares false, so it fails too.
     sys.exit(0 if difference <= args.tolerance else 1)
 
 

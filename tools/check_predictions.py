@@ -1,10 +1,10 @@
-"""Whether transformers says of images what grove said: for directories that `finetune_vision` wrote.
+"""Compares grove's and transformers' predictions of images, for directories that `finetune_vision` wrote.
 
     cargo run --example vit -- --model DIR --image IMAGES --top-k 1000 --json > said.json
     python tools/check_predictions.py DIR said.json
 
-The directory holds config.json, model.safetensors and preprocessor_config.json in transformers' names. Prints the largest
-difference of a probability, and how often the likeliest class is another.
+The directory has config.json, model.safetensors and preprocessor_config.json with transformers' names. Prints the
+largest difference of a probability, and the number of images whose most likely class differs.
 """
 
 import argparse

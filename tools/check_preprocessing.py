@@ -2,10 +2,10 @@
 
     ~/venv/ref/bin/python tools/check_preprocessing.py
 
-Builds and runs inputs/images/examples/preprocess.rs on the photographs that come with scikit-image and scikit-learn, as PNG
-and as JPEG, and prints the difference of the final tensors in grey levels (before they are divided by the standard
-deviation): the mean, and the largest of single values. Also has AutoImageProcessor read what grove saves, and times a
-12-megapixel JPEG against Pillow. Fails where a mean is over one level.
+Builds and runs inputs/images/examples/preprocess.rs on the photographs of scikit-image and scikit-learn, as PNG and
+JPEG. Prints the mean and the largest difference of the final tensors in grey levels (before division by the standard
+deviation). Also loads grove's saved preprocessing with AutoImageProcessor, and times a 12-megapixel JPEG against
+Pillow. Fails if a mean exceeds one level.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def transformers_run(config: dict):
 
 
 def pipelines() -> dict[str, tuple[object, object]]:
-    """Name → (grove's preset or the configuration, the reference)."""
+    """Returns name → (grove's preset or configuration, the reference)."""
     found = {}
     for name, preset, weights in [
         ("torchvision resnet18 V1", "torchvision", torchvision.models.ResNet18_Weights.IMAGENET1K_V1),
@@ -94,9 +94,9 @@ def grove(binary: Path, config, files: list[Path], folder: Path) -> tuple[list[n
 
 
 def levels(a: np.ndarray, reference: torch.Tensor, run) -> np.ndarray:
-    """The difference in grey levels: a level is a 255th of what lies between black and white."""
+    """Returns the difference in grey levels: 1 level is 1/255 of the range from black to white."""
     def middle(value: int) -> torch.Tensor:
-        # The middle of a large image, where there is no border.
+        # The centre of a large image, away from the border.
         tensor = run(Image.new("RGB", (512, 512), (value,) * 3))
         return tensor[:, tensor.shape[1] // 2, tensor.shape[2] // 2]
 
@@ -127,8 +127,8 @@ def main() -> None:
             most = {kind: float(max(d.max() for d in each)) for kind, each in off.items()}
             worst = max(worst, *mean.values())
             print(f"{title:<44}" + "".join(f" {mean[k]:>9.4f} {most[k]:>6.2f}" for k in off))
-        # transformers crops and resizes in its own way whatever a file says: the second pair is of grove's presets as
-        # they are, where a crop can lie a pixel aside; the first is of what grove makes of the same file in that way.
+        # transformers always uses its own crop and resize. The second pair has grove's presets unchanged, whose
+        # crop may be off by a pixel; the first has grove's reading of the same file in transformers' mode.
         print("\nwhat grove saves, as AutoImageProcessor reads it: by transformers' convention, by the preset's own")
         for preset in ["torchvision", "torchvision-v2", "vit", "timm", "timm-imagenet", "cifar10"]:
             saved = folder / "saved"

@@ -1,20 +1,20 @@
-"""Makes references for two recurrent networks whose trained weights PyPI ships, by those packages' own code.
+"""Makes references for two recurrent networks with trained weights on PyPI, by the code of their packages.
 
     pip download --no-deps resemblyzer g2p-en
     python tools/check_rnn_real.py --resemblyzer WHEEL_OR_DIR --g2p WHEEL_OR_DIR --out DIR
 
-Neither package needs to be installed: what they import for sound and text is left out. Either may be left out here.
+Neither package needs to be installed, because their imports for audio and text are stubbed. Either option may be omitted.
 
 DIR/resemblyzer: `pretrained.pt` as shipped (an old container, before zip; the weights are under `model_state`, "lstm.*"
-and "linear.*") and `reference.safetensors`: `mels` [5, 160, 40], `y` [5, 160, 256], what the last LSTM layer gives at
+and "linear.*") and `reference.safetensors`: `mels` [5, 160, 40], `y` [5, 160, 256], the outputs of the last LSTM layer at
 each step, `h_n` and `c_n` [3, 5, 256], `embeds` [5, 256] = normalised relu(linear(h_n[2])); the same for six utterances
 of `unequal.lengths` [6] in `unequal.mels` [6, 190, 40], random beyond the lengths, where `unequal.y` is 0; the package
-ran each alone.
+ran each utterance alone.
 
 DIR/g2p: `checkpoint20.npz` as shipped and `reference.safetensors`; `words.json` has the words and their phonemes.
 GRUs are PyTorch's: gates r, z, n, the reset gate after the product. `letter_ids` [words, t], ended by 2, padded with 0,
 `lengths` [words]; `encoder.y` [words, t, 256], 0 beyond the lengths, `encoder.h_n` [words, 256]; the greedy decoder
-begins with that state, token 2, and runs until it predicts 3, 20 steps at most: `decoder.input_ids`, `decoder.y`,
+starts with that state and token 2, and runs until it predicts 3, at most 20 steps: `decoder.input_ids`, `decoder.y`,
 `decoder.logits` [words, 20 (, 256 or 74)], 0 after `decoder.steps` [words]; `phoneme_ids` [words, 20], without the 3
 and padded with 0, `phoneme_lengths` [words].
 
@@ -48,7 +48,7 @@ WORDS = """
 
 
 class Difference:
-    """The largest difference so far, as a part of the reference's largest value."""
+    """The largest difference so far, relative to the largest value of the reference."""
 
     largest = 0.0
 
@@ -69,7 +69,7 @@ def package(source: Path, name: str, scratch: Path) -> Path:
 
 
 def load(path: Path, module: str, without: list[str]) -> ModuleType:
-    """A module of the package, neither its __init__ nor the modules in `without`."""
+    """Imports a module of the package without its __init__ and the modules in `without`."""
     parent = ModuleType(path.name)
     parent.__path__ = [str(path)]
     sys.modules[path.name] = parent
@@ -82,7 +82,7 @@ def resemblyzer(path: Path, out: Path) -> float:
     encoder = load(path, "voice_encoder", ["resemblyzer.audio"]).VoiceEncoder("cpu", verbose=False)
     generator = torch.Generator().manual_seed(3)
 
-    # Powers in mel bands: never negative, a few large ones.
+    # Mel band powers: non-negative, with a few large values.
     def mels(*shape: int) -> Tensor:
         return torch.rand(*shape, 40, generator=generator) ** 4
 
@@ -131,7 +131,7 @@ def g2p(path: Path, out: Path) -> float:
         assert (x[0] == model.enc_emb[ids]).all()
         return ids, model.gru(x, len(ids), model.enc_w_ih, model.enc_w_hh, model.enc_b_ih, model.enc_b_hh)[0]
 
-    # The package's own loop gives no logits; this is it again, and must end in the same phonemes.
+    # The package's decoding loop returns no logits. This copy must produce the same phonemes.
     def decode(word: str, h: np.ndarray) -> tuple[list[int], np.ndarray, np.ndarray, list[int]]:
         inputs, ys, logits, phonemes = [2], [], [], []
         for _ in range(20):

@@ -1,11 +1,12 @@
-"""Compares sentence embeddings of grove and of transformers, on a published model and a file of sentences.
+"""Compares sentence embeddings of grove and transformers, on a published model and a file of sentences.
 
     cargo build --example bert
     python tools/check_sentences.py MODEL_DIR SENTENCES.txt --bert target/debug/examples/bert
 
-The reference: transformers' AutoModel, the mean of the states of all tokens that are no padding, scaled to length 1, as the
-repository's modules.json prescribes for all-MiniLM-L6-v2. Prints the largest cosine distance between the two vectors of a
-sentence, and fails above 1e-5; and how long both took, batches of 32, tokenisation included, loading not.
+The reference is transformers' AutoModel, with hidden states averaged over non-padding tokens and normalised to unit
+length, as modules.json of all-MiniLM-L6-v2 prescribes. Prints the largest cosine distance between the two vectors of
+a sentence, and both times, for batches of 32, including tokenization but not loading. Fails if the distance exceeds
+1e-5.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""What transformers makes of a LLaMA in a GGUF file, SmolLM2-135M-Instruct say: logits and a greedy continuation.
+"""Computes transformers' logits and greedy continuation of a LLaMA in a GGUF file, such as SmolLM2-135M-Instruct.
 
     python tools/check_smollm2.py model.gguf [--prompt TEXT | --ids 1,4093,...] [--out logits.safetensors]
 
-The weights are gguf-py's dequantisation, in float32. A prompt goes through the file's own chat template, as one message
-of a user with the answer about to follow, and its own tokenizer (as transformers reads it); --ids needs neither.
-The file of --out: input_ids [1, t], logits [1, t, vocab] of every position, greedy_ids [up to --steps; one that ends
-the text is the last].
+The weights are gguf-py's dequantization, in float32. A prompt becomes one user message of the file's chat template,
+with a generation prompt, tokenized by the file's tokenizer (as transformers reads it); --ids needs neither. The file
+of --out has input_ids [1, t], logits [1, t, vocab] of every position, and greedy_ids [at most --steps], which end
+with an end token if one is reached.
 """
 
 import argparse
@@ -28,7 +28,8 @@ PROMPT = "What is the capital of France? Answer in one sentence."
 
 
 def tokenizer_of(file: Path):
-    """The tokenizer as transformers reads it from the file, with the file's chat template; None where it cannot."""
+    """Returns the tokenizer as transformers reads it from the file, with the file's chat template; None if transformers
+    cannot."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     except Exception as error:

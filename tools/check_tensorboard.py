@@ -3,8 +3,8 @@
     pip install tensorboard
     python tools/check_tensorboard.py RUN_DIRECTORY/tensorboard RUN_DIRECTORY/metrics.jsonl
 
-Every value of every record must be in TensorBoard, at its step and once: so a run that was killed and resumed shows
-no step twice. Prints what it found; exits with status 1 if anything differs.
+Every value of every record must be in TensorBoard exactly once, at its step; a run that was killed and resumed must
+show no step twice. Prints the results; the exit status is 1 if anything differs.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 
 def f32(number):
-    """The number as TensorBoard keeps it."""
+    """Rounds a number to f32, as TensorBoard stores it."""
     try:
         return struct.unpack("f", struct.pack("f", number))[0]
     except OverflowError:
@@ -25,7 +25,7 @@ def f32(number):
 
 
 def points_of_records(path):
-    """For each name the list of (step, value), NaN as None so that lists can be compared."""
+    """Returns the list of (step, value) of each name; NaN is None, so that lists can be compared."""
     points = {}
     for line in open(path):
         record = json.loads(line)
@@ -43,7 +43,7 @@ def main():
     parser.add_argument("metrics", help="metrics.jsonl of the same run")
     arguments = parser.parse_args()
 
-    # 0: keep every point.
+    # 0 keeps every point.
     reader = EventAccumulator(arguments.events, size_guidance={"scalars": 0, "tensors": 0}).Reload()
     expected = points_of_records(arguments.metrics)
     found = {

@@ -1,10 +1,10 @@
-"""Checks that transformers reads the tokenizer that grove saved beside a fine-tuned model as it reads the source's.
+"""Checks that transformers reads the tokenizer that grove saved with a fine-tuned model like that of the source.
 
     python tools/check_tokenizer.py SOURCE SAVED
 
-SOURCE is the directory that was fine-tuned, SAVED the model directory of the run. Compared are the class, the special
-tokens, the chat template, the tokens of some texts and what they decode to, and the end tokens of generation. Without
-SOURCE's files (a GGUF file, or none) give `-`: then only what SAVED says is printed.
+SOURCE is the directory that was fine-tuned, SAVED the model directory of the run. Compares the class, the special
+tokens, the chat template, the tokens of some texts and their decoding, and the end tokens of generation. If SOURCE
+has no such files (a GGUF file, or none), give `-`: the properties of SAVED are then only printed.
 """
 
 import os

@@ -1,19 +1,21 @@
-"""Full-size vision models for checks, and what other libraries say about models that grove saved.
+"""Makes full-size vision models for checks, and loads models that grove saved with other libraries.
 
     python tools/check_vision.py make DIR
     python tools/check_vision.py load DIR --kind KIND --pixels FILE --expect FILE
 
-`make` writes a ResNet-50 in torchvision's names (DIR/resnet50: model.safetensors, reference.safetensors) and a ViT-B/16 as
-transformers writes it (DIR/vit, with config.json and preprocessor_config.json too). Their weights are random: norms, biases
-and running statistics as well, and the heads such that logits have a deviation of 2 and images differ. The references
-hold `pixels` [4, 3, 224, 224], four photographs (DIR/images) as each library prepares them, and `logits`, in float32.
+`make` writes a ResNet-50 with torchvision's names (DIR/resnet50: model.safetensors, reference.safetensors) and a ViT-B/16
+in transformers' format (DIR/vit, with config.json and preprocessor_config.json too). All weights are random, including
+norms, biases and running statistics; the heads are scaled so that logits have a deviation of 2 and images differ. The
+references have `pixels` [4, 3, 224, 224], four photographs (DIR/images) preprocessed by each library, and `logits`, in
+float32.
 
-`load` builds KIND of what is in DIR (model.safetensors and, but for torchvision, config.json), strictly: a tensor too many
-or too few ends it, `num_batches_tracked` excepted where the library itself does without. It runs `pixels` of the one file
-and prints the largest difference to `logits` of the other, which may be the same; with --tolerance, a larger one fails.
+`load` loads the model of KIND in DIR (model.safetensors and, except for torchvision, config.json) strictly: a missing or
+unexpected tensor is an error, except `num_batches_tracked` if the library does not need it. It runs `pixels` of the first
+file and prints the largest difference from `logits` of the second, which may be the same file; with --tolerance, a larger
+difference fails.
 Kinds: resnet-torchvision, resnet-timm, resnet-transformers, vit-transformers (DINOv2 too), vit-timm, vit-torchvision.
-torchvision's have no configuration: sizes come from shapes, heads of attention from the published sizes or --heads. A stem of
-3x3 means no stride and no max pooling, as in the nets of train_vision.
+torchvision models have no configuration: sizes come from shapes, attention heads from the published sizes or --heads. A
+3x3 stem means no stride and no max pooling, as in the models of train_vision.
 """
 
 import argparse
@@ -56,7 +58,7 @@ def randomize(model: nn.Module, seed: int) -> None:
     with torch.no_grad():
         for name, module in model.named_modules():
             if isinstance(module, (nn.BatchNorm2d, nn.LayerNorm)):
-                # A smaller last norm of each residual branch keeps the sum from growing.
+                # A small weight of the last norm in each residual branch limits the growth of activations.
                 module.weight.copy_((0.5 if name.endswith("bn3") else 1.0) + noise(module.weight, 0.1))
                 module.bias.copy_(noise(module.bias, 0.1))
                 if isinstance(module, nn.BatchNorm2d):
@@ -74,7 +76,8 @@ def randomize(model: nn.Module, seed: int) -> None:
 
 
 def spread(model: nn.Module, head: nn.Linear, pixels, logits_of) -> torch.Tensor:
-    """Takes from the head what all images have in common, and scales the rest to a deviation of 2."""
+    """Rescales the head: removes the part of the logits that all images share, and scales the rest to a deviation of 2.
+    Returns the logits."""
     with torch.no_grad():
         logits = logits_of(model, pixels)
         common = logits.mean(0)
@@ -123,7 +126,7 @@ def count(names, pattern: str) -> int:
 
 
 class TorchvisionResNet(nn.Module):
-    """Of torchvision's blocks, with the sizes of some weights."""
+    """A ResNet of torchvision's blocks, with the sizes of given weights."""
 
     def __init__(self, weights: dict):
         super().__init__()
@@ -192,7 +195,7 @@ def torchvision_vit(weights: dict, heads: int | None) -> nn.Module:
 
 
 def build(folder: Path, kind: str, heads: int | None):
-    """A model with its weights, strictly, and how it gives logits."""
+    """Loads a model strictly, and returns it with a function to its logits."""
     family, library = kind.split("-")
     if library == "timm":
         import timm

@@ -1,4 +1,5 @@
-"""Turns scikit-learn's digits (1797 of 8x8, brightness 0 to 16) into idx files: 1,500 to train on, 297 held out.
+"""Converts scikit-learn's digits (1797 images of 8x8, brightness 0 to 16) to idx files: 1,500 for training, 297 held
+out.
 
     python tools/digits.py ~/data/digits
 """

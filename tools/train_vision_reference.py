@@ -1,10 +1,10 @@
-"""PyTorch's side of `train_vision`: a small ResNet or vision transformer learns digits from idx files.
+"""The PyTorch reference of `train_vision`: trains a small ResNet or vision transformer on digits from idx files.
 
     python tools/train_vision_reference.py --arch resnet ~/data/mnist
 
-The options of the two runs that benches/README.md compares are listed there.
+benches/README.md lists the options of the two runs that it compares.
 
-Prints a line for each epoch and at the end a JSON line: parameters, accuracy on what is held out, seconds, peak MiB.
+Prints a line for each epoch and finally a JSON line: parameters, held-out accuracy, seconds, peak MiB.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def read_idx(path: Path) -> torch.Tensor:
 
 
 class ResNet(nn.Module):
-    """timm's names and blocks; a stem of one 3x3 convolution without stride, and no max pooling."""
+    """timm's names and blocks; the stem is one 3x3 convolution without stride, and there is no max pooling."""
 
     def __init__(self, channels, depths, classes: int, in_chans: int = 1):
         super().__init__()
@@ -62,7 +62,7 @@ class ResNet(nn.Module):
 
 
 def affine(x: torch.Tensor, degrees: float, scale: float, shear: float, generator) -> torch.Tensor:
-    """Turns, stretches and slants each image by its own amounts, bilinear, with zeros from outside."""
+    """Rotates, scales and shears each image by random amounts, bilinearly, with zeros outside."""
     b = len(x)
 
     def within(limit: float):
@@ -75,7 +75,7 @@ def affine(x: torch.Tensor, degrees: float, scale: float, shear: float, generato
 
 
 def shift(x: torch.Tensor, pad: int, generator) -> torch.Tensor:
-    """A crop of the old size from each image padded with zeros, at its own place."""
+    """Takes a random crop of the original size from each zero-padded image."""
     b, c, h, w = x.shape
     padded = F.pad(x, [pad] * 4)
     top = torch.randint(0, 2 * pad + 1, (b, 1, 1, 1), generator=generator)
@@ -144,7 +144,7 @@ def main() -> None:
         optimizer = torch.optim.AdamW(groups, lr=given.lr)
     else:
         optimizer = torch.optim.SGD(groups, lr=given.lr, momentum=given.momentum, nesterov=True)
-    batches = len(images) // given.batch  # what is left over is left out of this epoch
+    batches = len(images) // given.batch  # the incomplete batch is dropped
     steps, warm = batches * given.epochs, int(batches * given.warmup)
 
     def rate(step: int) -> float:

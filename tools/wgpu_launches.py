@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""How often programs ask a wgpu device for something once they are warm: launches of a token and of a step of training, as
-CubeCL's log of executed kernels counts them.
+"""Counts the launches of warm programs on a wgpu device, per token and per training step, from CubeCL's log of executed
+kernels.
 
     tools/wgpu_launches.py               a Markdown table
     tools/wgpu_launches.py --kernels     with the launches of each kernel
 
-A row is the difference of two runs, one of them with more tokens or steps, divided by how many more. Any Vulkan device will
-do, Mesa's software one too: for its sake the models are narrow, since it has no buffer of more than 128 MiB, which does not
-change what is launched for a layer, and the level of autotuning is the least. Needs a build with the feature wgpu; it is made if there is none."""
+A row is the difference of two runs with different numbers of tokens or steps, divided by the difference of these
+numbers. Any Vulkan device works, including Mesa's software device. Because that has no buffers of more than 128 MiB,
+the models are narrow, which does not change the launches per layer, and autotuning is minimal. Needs a build with the
+feature wgpu, which is made if missing."""
 
 import argparse
 import os
@@ -24,10 +25,10 @@ import weights  # noqa: E402
 
 
 def executed(folder: Path, example: str, arguments: list[str]) -> Counter[str]:
-    """The number of launches of each kernel in a run."""
+    """Returns the number of launches of each kernel in a run."""
     log = folder / "kernels.log"
     log.unlink(missing_ok=True)
-    # CubeCL looks for its configuration where a program is started.
+    # CubeCL reads its configuration from the working directory.
     (folder / "cubecl.toml").write_text(f'[profiling]\nlogger = {{ level = "minimal", file = "{log}" }}\n')
     target = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent / "target")).resolve()
     command = [str(target / "debug/examples" / example), "--backend", "wgpu", "--autotune", "minimal", *arguments]
@@ -56,7 +57,7 @@ def main() -> None:
         }
         print("| | launches |\n|---|---|")
         for row, (example, arguments, less, more) in rows.items():
-            # The first run launches candidates of autotuning, which are kept for the others.
+            # The first run also launches candidates of autotuning; later runs use the cached choice.
             _, few, many = (executed(folder, example, [*arguments, str(n)]) for n in (less, less, more))
             many.subtract(few)
             print(f"| {row} | {many.total() / (more - less):g} |", flush=True)

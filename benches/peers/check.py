@@ -1,10 +1,10 @@
-"""Compares the peers with each other at tiny sizes, and fails where they compute different things.
+"""Compares the peers with each other at tiny sizes, and fails if they compute different functions.
 
     python benches/peers/check.py [NAME ...]
 
-PyTorch's weights are copied into JAX's functions. For each row prints the largest difference of outputs, as a part of
-the largest value; of training, of the losses of ten steps, as a part of what the loss changes in them. The ResNet is
-compared with torchvision's as well.
+PyTorch's weights are copied into JAX's functions. For each row, prints the largest difference of the outputs relative
+to the largest value. For training rows, prints the largest difference of the losses of ten steps relative to the
+change of the loss. The ResNet is also compared with torchvision's.
 """
 
 import os
@@ -28,7 +28,7 @@ import torch_ops
 from check_weights import weights
 
 LIMIT = 1e-4
-# The change of a loss in ten steps is a small part of it, and so is nearer to rounding.
+# The change of a loss in ten steps is small relative to the loss, so rounding matters more.
 TRAINING_LIMIT = 5e-4
 
 GPT2 = dict(vocab_size=97, n_positions=16, n_embd=32, n_layer=2, n_head=4)
@@ -54,7 +54,7 @@ CPU, F32 = torch.device("cpu"), torch.float32
 
 
 def difference(ours: object, theirs: object) -> float:
-    """The largest of all arrays, as a part of the largest value of its array."""
+    """Returns the largest relative difference of all arrays, each relative to the largest value of its array."""
     found = []
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         a, b = np.asarray(a), np.asarray(b)
@@ -64,7 +64,7 @@ def difference(ours: object, theirs: object) -> float:
 
 
 def alive(outputs: object) -> object:
-    """Raises where all examples of a batch have the same outputs: those say nothing of what a model computes."""
+    """Raises an error if all examples of a batch have the same outputs, which would make the comparison meaningless."""
     for x in jax.tree.leaves(outputs):
         assert np.ptp(x, axis=0).max() > 0.01 * abs(x).max(), "outputs do not depend on the input"
     return outputs
@@ -94,7 +94,7 @@ OPS = dict(
 
 
 def jax_arguments(kind: str, given: list) -> list:
-    """PyTorch's arguments of a row as JAX's function has them."""
+    """Converts PyTorch's arguments of a row to those of JAX's function."""
     if kind == "layer_norm":
         return [dict(scale=given[1], shift=given[2]), given[0]]
     if kind in ["ffn", "mha"]:
@@ -119,7 +119,7 @@ def check_op(row: dict) -> float:
 
 
 def check_rnn(cell: str, lengths: list[int] | None) -> float:
-    """The states of all steps, and the gradients of the weights."""
+    """Compares the hidden states of all steps, and the gradients of the weights."""
     steps, batch, inputs, hidden = 7, 4, 5, 6
     layer = dict(lstm=torch.nn.LSTM, gru=torch.nn.GRU)[cell](inputs, hidden)
     x, dy = torch.randn(steps, batch, inputs), torch.randn(steps, batch, hidden)
@@ -138,7 +138,7 @@ def check_rnn(cell: str, lengths: list[int] | None) -> float:
 
 
 def check_adamw() -> float:
-    """What three steps change."""
+    """Compares the changes of three steps."""
     before = 0.01 * torch.randn(5, 7)
     gradients = torch.randn(3, 5, 7)
     theirs = torch.nn.Parameter(before.clone())
@@ -157,7 +157,7 @@ def check_adamw() -> float:
 
 
 def enlarge(model: torch.nn.Module) -> None:
-    """Brings a small transformer's activations near 1, where one GELU differs from another, and positions matter."""
+    """Scales the activations of a small transformer to about 1, so that variants of GELU differ and positions matter."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() == 2 and "embed" not in name and not name.endswith(("wte.weight", "wpe.weight")):
@@ -165,12 +165,12 @@ def enlarge(model: torch.nn.Module) -> None:
 
 
 def made(row: dict) -> tuple:
-    """PyTorch's model, its weights for JAX, and input and labels for both."""
+    """Returns PyTorch's model, its weights for JAX, and the input and labels of both."""
     model = torch_models.fill(torch_models.MODELS[row["kind"]](row))
     if row["kind"] == "resnet":
         for name, values in model.named_buffers():
             if "running" in name:
-                # Means near zero: others leave nothing of the images behind the ReLUs.
+                # Means near zero: others would make ReLU cut off all differences between images.
                 values.normal_(std=0.1) if "mean" in name else values.uniform_(0.5, 1.5)
     if "config" in row:
         enlarge(model)
@@ -202,7 +202,7 @@ def check_training(row: dict) -> float:
 
 
 def check_running_statistics() -> float:
-    """Those of a ResNet after a pass in training."""
+    """Compares the running statistics of a ResNet after a forward pass in training mode."""
     row = MODELS["resnet"] | dict(train=True)
     model, parameters, (x, _), (given, _) = made(row)
     with torch.no_grad():
@@ -210,14 +210,14 @@ def check_running_statistics() -> float:
     state = model.state_dict()
     statistics = jax_runs.first_statistics(jax_models.resnet_shapes(row))
     _, ours = jax.jit(jax_models.resnet_training)(parameters, statistics, given)
-    # PyTorch has them in the order of the modules, where a shortcut comes last of its block too.
+    # PyTorch orders them by module, with the shortcut last in its block.
     means = [state[name].numpy() for name in state if name.endswith("running_mean")]
     variances = [state[name].numpy() for name in state if name.endswith("running_var")]
     return difference(([x["mean"] for x in ours], [x["variance"] for x in ours]), (means, variances))
 
 
 def check_torchvision() -> float:
-    """The ResNet with torchvision's, at torchvision's width: the same names, and the same logits."""
+    """Compares the ResNet with torchvision's, at torchvision's width: the parameter names and the logits."""
     import torchvision
 
     depths = [1, 2, 1, 1]
@@ -230,7 +230,7 @@ def check_torchvision() -> float:
 
 
 def gpt2() -> tuple:
-    """A model whose next token depends on more than the last one, and row and parameters of it."""
+    """Returns a model whose next token depends on more than the last one, with its row and its parameters."""
     row = dict(kind="gpt2", config=GPT2, train=False)
     model = torch_models.fill(torch_models.transformer(row)).eval()
     enlarge(model)
@@ -238,7 +238,8 @@ def gpt2() -> tuple:
 
 
 def check_decode() -> float:
-    """The share of tokens that differ, of several prompts; each is decoded twice, as runs are."""
+    """Returns the fraction of tokens that differ, over several prompts. Each prompt is decoded twice, as in the
+    benchmark."""
     model, _, parameters = gpt2()
     ours, theirs = [], []
     for prompt in torch.randint(GPT2["vocab_size"], (6, 1, 4)):
@@ -250,7 +251,7 @@ def check_decode() -> float:
 
 
 def check_load() -> float:
-    """The logits of a model that was written, with names that have the prefix and with names that have not."""
+    """Compares the logits of a saved model, with prefixed and unprefixed parameter names."""
     model, row, _ = gpt2()
     ids = torch.randint(GPT2["vocab_size"], (1, 9))
     found = []
@@ -284,9 +285,9 @@ def main() -> None:
     for name, (check, limit) in checks().items():
         if sys.argv[1:] and name not in sys.argv[1:]:
             continue
-        torch.manual_seed(0)  # For each, so that it finds the same whichever others run.
+        torch.manual_seed(0)  # Seed each check, so that results do not depend on which others run.
         found = check()
-        # Not a number is wrong too.
+        # NaN must fail too.
         right = found <= limit
         print(f"{name:20} {found:8.1e}" + ("" if right else f"  more than {limit:.0e}"), flush=True)
         wrong += [] if right else [name]

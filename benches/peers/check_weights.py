@@ -1,4 +1,4 @@
-"""PyTorch's weights in the structures of jax_models, for `check.py`."""
+"""Converts PyTorch's weights to the structures of jax_models, for `check.py`."""
 
 import jax
 import numpy as np
@@ -18,7 +18,7 @@ class Weights:
         return self.state[name]
 
     def linear(self, *paths: str) -> dict:
-        """One layer, or several of the same input side by side."""
+        """Returns one linear layer, or several layers with the same input, concatenated."""
         found = dict(weight=np.concatenate([self(f"{path}.weight") for path in paths]).T)
         if f"{paths[0]}.bias" in self.state:
             found["bias"] = np.concatenate([self(f"{path}.bias") for path in paths])

@@ -1,8 +1,9 @@
-"""Models of JAX as pure functions of their parameters, which are dicts and lists of arrays.
+"""JAX models as pure functions of their parameters, which are dicts and lists of arrays.
 
-Every model has a function `*_shapes` of its row, which gives shapes in the place of arrays, and a function of the
-parameters and the images or ids. Weights of linear layers are [in, out], of convolutions [h, w, in, out]; images
-are [batch, h, w, 3]. Layers are unrolled, since lax.scan over stacked ones keeps XLA from fusing across them.
+Every model has a function `*_shapes` of its row, which returns shapes in place of arrays, and a function of the
+parameters and the images or ids. Weights of linear layers are [in, out], those of convolutions [h, w, in, out];
+images are [batch, h, w, 3]. Layers are unrolled, because lax.scan over stacked layers prevents XLA from fusing across
+them.
 """
 
 import jax
@@ -58,7 +59,7 @@ def resnet_shapes(row: dict) -> dict:
 
 
 def resnet(p: dict, x: jax.Array, norm=lambda p, x: x * p["scale"] + p["shift"]) -> jax.Array:
-    """Without a `norm` of its own for training, scales and shifts have the running statistics in them already."""
+    """Returns the logits. Without a `norm` for training, the running statistics are folded into scales and shifts."""
 
     def unit(p: dict, x: jax.Array, stride: int = 1) -> jax.Array:
         return norm(p["norm"], convolution(x, p["kernel"], stride, p["kernel"].shape[0] // 2))
@@ -74,7 +75,7 @@ def resnet(p: dict, x: jax.Array, norm=lambda p, x: x * p["scale"] + p["shift"])
 
 
 def resnet_training(p: dict, running: list, x: jax.Array) -> tuple[jax.Array, list]:
-    """Logits with the statistics of the batch, and the running ones after it; `running` is in the order of use."""
+    """Returns the logits with batch statistics, and the updated running statistics; `running` is in the order of use."""
     updated = []
 
     def norm(p: dict, x: jax.Array) -> jax.Array:
@@ -133,7 +134,7 @@ def bert_shapes(row: dict) -> dict:
 
 
 def bert(row: dict, p: dict, ids: jax.Array):
-    """States and the pooled one, or with a head in the parameters the logits of two classes."""
+    """Returns the hidden states and the pooled state, or with a head in the parameters the logits of two classes."""
     x = p["words"][ids] + p["positions"][: ids.shape[1]] + p["types"][0]
     x = normed(p["norm"], x, 1e-12)
     for block in p["blocks"]:
@@ -175,7 +176,8 @@ def gpt_neo_shapes(row: dict) -> dict:
 
 
 def gpt_neo(row: dict, p: dict, ids: jax.Array) -> jax.Array:
-    """As GPT-2, but scores are not scaled, and the layers that `attention_types` calls local see a window only."""
+    """As GPT-2, but scores are not scaled, and the layers that `attention_types` calls local use sliding-window
+    attention."""
     c = row["config"]
     kinds = [kind for pattern, count in c["attention_types"] for _ in range(count) for kind in pattern]
     x = p["words"][ids] + p["positions"][: ids.shape[1]]
@@ -232,7 +234,7 @@ def llama(row: dict, p: dict, ids: jax.Array) -> jax.Array:
     return linear(p["head"], x) if "head" in p else x @ p["words"].T
 
 
-# Shapes, and the function of row, parameters and input.
+# Function of the shapes, and function of row, parameters and input.
 MODELS = dict(
     resnet=(resnet_shapes, lambda row, p, x: resnet(p, x)),
     vit=(vit_shapes, vit),

@@ -1,4 +1,4 @@
-"""Rows of JAX that are no models: a pure function of OPS and its arguments, for jit; a run of STEPS otherwise."""
+"""JAX rows of single operations: OPS are pure functions to jit, with their arguments; STEPS are complete runs."""
 
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,7 +13,7 @@ from jax import numpy as jnp
 
 @dataclass
 class Randoms:
-    """Makes inputs and weights on the host, since JAX's generator would be compiled for each shape."""
+    """Creates inputs and weights on the host, because JAX would compile its generator for each shape."""
 
     dtype: np.dtype
     generator: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
@@ -46,10 +46,10 @@ def gelu(x: jax.Array) -> jax.Array:
 
 
 def attend(q, k, v, causal: bool = False, window: int | None = None, scale: float | None = None) -> jax.Array:
-    """Attention of [batch, tokens, heads, size], with fewer heads of keys and values where queries share them.
+    """Attention of [batch, tokens, heads, size], with fewer key and value heads for grouped queries.
 
-    On a CPU the softmax written out with heads first is quicker than jax.nn.dot_product_attention, by a tenth to a half
-    at the sizes of GPT-2 and ViT-B/16; on a GPU the library has cuDNN's kernel for half precision.
+    On a CPU an explicit softmax with heads first is faster than jax.nn.dot_product_attention, by 10 to 50 percent at
+    the sizes of GPT-2 and ViT-B/16; on a GPU the library uses cuDNN's kernel for half precision.
     """
     batch, tokens, heads, size = q.shape
     scale = size**-0.5 if scale is None else scale
@@ -71,7 +71,7 @@ def attend(q, k, v, causal: bool = False, window: int | None = None, scale: floa
 
 
 def weigh(q, k, v, causal: bool, window: int | None = None) -> jax.Array:
-    """The mean of the values by the softmax of the scores, of [.., tokens, size] that is scaled already."""
+    """Returns softmax(scores) @ values, for [.., tokens, size] with queries scaled already."""
     tokens = q.shape[-2]
     scores = q @ k.swapaxes(-1, -2)
     if causal:
@@ -82,7 +82,7 @@ def weigh(q, k, v, causal: bool, window: int | None = None) -> jax.Array:
 
 
 def self_attention(p: dict, x: jax.Array, heads: int, **settings) -> jax.Array:
-    """With projections: of queries, keys and values in one product, and of what comes out."""
+    """Self-attention with projections: one product for queries, keys and values, and an output projection."""
     batch, tokens, width = x.shape
     qkv = linear(p["qkv"], x).reshape(batch, tokens, 3, heads, width // heads)
     mixed = attend(qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2], **settings)
@@ -139,7 +139,7 @@ def mha(row: dict, randn: Randoms):
 
 def attention(row: dict, randn: Randoms):
     batch, tokens, heads, size, causal = (row[name] for name in ["batch", "tokens", "heads", "head_dim", "causal"])
-    # The heads come first where they are computed so.
+    # Heads first for the explicit softmax.
     if jax.default_backend() == "cpu":
         shape, function = [batch, heads, tokens, size], lambda q, k, v: weigh(q * size**-0.5, k, v, causal)
     else:
@@ -155,11 +155,13 @@ def conv(row: dict, randn: Randoms):
 
 
 def rnn_forward(p: dict, x: jax.Array, lengths: jax.Array | None, cell: str, unroll: int) -> tuple:
-    """States of all steps, zero after a text's end, and the last state; no lengths leave the masks out."""
+    """Returns the hidden states of all steps, zero after the end of each sequence, and the last state. Without lengths
+    there are no masks."""
     steps, batch, _ = x.shape
     hidden = p["w_hh"].shape[0]
     lstm = cell == "lstm"
-    # The products of all inputs are one, before the loop; the GRU's second bias must be within it.
+    # The products with the inputs of all steps are one product before the loop. The GRU's second bias must stay
+    # within the loop.
     projected = x @ p["w_ih"] + (p["b_ih"] + p["b_hh"] if lstm else p["b_ih"])
 
     def next_state(state: tuple, projected: jax.Array) -> tuple:
@@ -189,7 +191,7 @@ def rnn_forward(p: dict, x: jax.Array, lengths: jax.Array | None, cell: str, unr
 
 
 def rnn(row: dict, randn: Randoms) -> Callable[[], object]:
-    """One layer, forward alone or with the gradients of its weights."""
+    """A recurrent layer, forward only or with the gradients of its weights."""
     cell, hidden, batch, train = row["cell"], row["hidden"], row["batch"], row["train"]
     wide, scale = dict(lstm=4, gru=3)[cell] * hidden, hidden**-0.5
     parameters = dict(
@@ -201,7 +203,7 @@ def rnn(row: dict, randn: Randoms) -> Callable[[], object]:
     x = randn(row["steps"], batch, row["inputs"])
     dy = randn(row["steps"], batch, hidden)
     lengths = None if row["lengths"] is None else jnp.array(row["lengths"])
-    # The fastest of 1, 2, 4 and 10 on two cores; more makes backward slower, and compiling a matter of minutes.
+    # Fastest of 1, 2, 4 and 10 on two cores. Larger values slow the backward pass, and compilation takes minutes.
     unroll = 4 if train and batch == 1 and hidden >= 256 else 1
 
     def forward(p: dict, x: jax.Array, lengths: jax.Array | None) -> tuple:
@@ -240,7 +242,7 @@ def optimizer(row: dict, randn: Randoms) -> Callable[[], object]:
 
 
 def ffn_step(row: dict, randn: Randoms) -> Callable[[], object]:
-    """Loss, gradients and AdamW of a feed-forward block; the loss is read."""
+    """Computes loss, gradients and AdamW of a feed-forward block, and reads the loss."""
     forward, (parameters, x) = ffn(row, randn)
     y = randn(row["rows"], row["width"])
     rule = adamw()

@@ -1,10 +1,10 @@
-"""A bench worker with JAX, its models written out as pure functions; `protocol.py` says how it is spoken to.
+"""A bench worker with JAX, whose models are pure functions; `protocol.py` describes the protocol.
 
     python benches/peers/jax_peer.py '{"row": {...}, "form": "jit", "threads": 2, "device": "cpu", "dtype": "f32"}'
 
-The only form is `jit`. Products of float32 are computed in it, on GPUs too, as PyTorch does by default, unless the
-specification has the `precision` `high`, with which they may round to TF32. A model that is trained in bf16 has its weights,
-its gradients and its optimizer's state in bf16.
+The only form is `jit`. float32 products are computed in float32, on GPUs too, as is PyTorch's default. If the
+specification has the `precision` `high`, they may round to TF32. A model trained in bf16 has its weights, gradients
+and optimizer state in bf16.
 """
 
 import os
@@ -13,7 +13,7 @@ from protocol import Unsupported, Work, pin, serve
 
 
 def check(row: dict, spec: dict, known: list[str]) -> None:
-    """Raises Unsupported for what this peer does not have."""
+    """Raises Unsupported for rows and options that this peer does not have."""
     if row["kind"] not in known:
         raise Unsupported(f"no rows of kind {row['kind']}")
     if spec["form"] != "jit":
@@ -21,15 +21,16 @@ def check(row: dict, spec: dict, known: list[str]) -> None:
 
 
 def prepare(spec: dict) -> Work:
-    # The presence of a GPU must not decide it, and a CPU must not replace a GPU that is wanted.
+    # Select the platform explicitly: it must not depend on the presence of a GPU, and a CPU must not replace a
+    # requested GPU.
     os.environ["JAX_PLATFORMS"] = spec["device"]
-    # Other programs wait on the same GPU for their turn.
+    # Other programs share the GPU and wait for their turn.
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     if spec["device"] == "cpu":
         pin(spec["threads"])
     import jax
 
-    # PyTorch's default; JAX's own would round the inputs of products on newer GPUs.
+    # PyTorch's default. JAX's default would round the operands of matrix products on newer GPUs.
     precision = dict(highest="float32", high="tensorfloat32")[spec.get("precision", "highest")]
     jax.config.update("jax_default_matmul_precision", precision)
 
@@ -38,7 +39,7 @@ def prepare(spec: dict) -> Work:
     try:
         device = jax.devices(spec["device"])[spec.get("device_index", 0)]
         jax.config.update("jax_default_device", device)
-    except (RuntimeError, AssertionError, IndexError) as error:  # An assertion of JAX's own where no platform is left.
+    except (RuntimeError, AssertionError, IndexError) as error:  # JAX raises AssertionError if no platform is left.
         raise Unsupported(f"JAX finds no {spec['device']} device") from error
 
     import jax_models

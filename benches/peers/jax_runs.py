@@ -1,4 +1,4 @@
-"""Runs of JAX's models: inference, training steps, decoding with a cache, and reading weights of a directory."""
+"""Runs of JAX models: inference, training steps, decoding with a cache, and loading weights."""
 
 import json
 from functools import partial
@@ -31,7 +31,7 @@ def random_parameters(shapes: dict, randn: Randoms) -> dict:
 
 
 def inputs(row: dict, randn: Randoms) -> tuple[jax.Array, jax.Array]:
-    """Images or ids, and random labels: a class of each, or for language models an id at each place."""
+    """Returns images or ids, and random labels: one class per example, or for language models one id per position."""
     batch, kind = row["batch"], row["kind"]
     if kind in ["resnet", "vit"]:
         return randn(batch, row["size"], row["size"], 3), randn.integers(row["classes"], batch)
@@ -45,14 +45,14 @@ def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
 
 
 def first_statistics(shapes: dict) -> list[dict]:
-    """Those of a ResNet's batch norms before the first step, in the order of their use."""
+    """Returns the initial running statistics of a ResNet's batch norms, in the order of use."""
     units = [shapes["stem"], *(unit for blocks in shapes["stages"] for block in blocks for unit in block)]
     widths = [unit["norm"]["scale"] for unit in units]
     return [dict(mean=jnp.zeros(width), variance=jnp.ones(width)) for width in widths]
 
 
 def trainer(row: dict, parameters: dict, x: jax.Array, labels: jax.Array) -> Callable[[], float]:
-    """A run of one training step, which gives its loss; everything that it changes is donated."""
+    """Returns a run of one training step, which returns its loss. All buffers that the step updates are donated."""
     shapes, model = MODELS[row["kind"]]
     rule = adamw()
     resnet = row["kind"] == "resnet"
@@ -91,9 +91,10 @@ def model_run(row: dict, randn: Randoms) -> Callable[[], object]:
 
 
 def gpt2_cached(p: dict, ids: jax.Array, at: jax.Array | int, cache: list | None, heads: int, length: int) -> tuple:
-    """The id that follows `ids`, which stand at `at` and after it, and the cache of [heads, `length`, size] with them.
+    """Returns the next id after `ids` at the positions from `at` on, and the updated cache of [heads, `length`, size].
 
-    Without a cache, `ids` are the prompt and see each other only, so that a prompt's pass does not pay for `length`.
+    Without a cache, `ids` are the prompt and attend only to each other, so that the cost of a prompt does not depend
+    on `length`.
     """
     tokens, width = ids.shape[0], p["words"].shape[1]
     size = width // heads
@@ -117,7 +118,7 @@ def gpt2_cached(p: dict, ids: jax.Array, at: jax.Array | int, cache: list | None
 
 
 def decoder(parameters: dict, prompt: jax.Array, heads: int, new_tokens: int) -> Callable[[], list[int]]:
-    """Greedy decoding with a cache of one size, which each step gives away and gets back."""
+    """Greedy decoding with a cache of fixed size, which each step donates and returns."""
     length = prompt.shape[0] + new_tokens
     settings = dict(heads=heads, length=length)
     prefill = jax.jit(lambda p, ids: gpt2_cached(p, ids, 0, None, **settings))
@@ -128,7 +129,7 @@ def decoder(parameters: dict, prompt: jax.Array, heads: int, new_tokens: int) ->
         found = []
         for at in range(prompt.shape[0], length - 1):
             following, cache = step(parameters, token, at, cache)
-            # Read while the next step is under way.
+            # Read while the next step runs.
             found.append(token.item())
             token = following
         return [*found, token.item()]
@@ -146,7 +147,7 @@ def decode(row: dict, randn: Randoms) -> Callable[[], object]:
 
 
 def gpt2_parameters(tensor: Callable[[str], jax.Array], layers: int) -> dict:
-    """Parameters from a function of transformers' names without prefix; its linear layers of GPT-2 are [in, out]."""
+    """Builds parameters from a function of transformers' names without prefix. GPT-2's linear layers are [in, out]."""
 
     def layer(path: str) -> dict:
         return dict(weight=tensor(f"{path}.weight"), bias=tensor(f"{path}.bias"))
@@ -180,20 +181,20 @@ def read(path: str, dtype: np.dtype) -> dict:
 
 
 def load(row: dict, randn: Randoms) -> Callable[[], object]:
-    """Reads a directory; the sums are what the other peers need to touch every byte."""
+    """Loads a directory and sums all weights, because the other peers need the sums to touch every byte."""
     sums = jax.jit(partial(jax.tree.map, jnp.sum))
     return lambda: jax.block_until_ready(sums(read(row["path"], randn.dtype)))
 
 
 def start(row: dict, randn: Randoms) -> Callable[[], object]:
-    """Reads a directory and computes the logits of one text."""
+    """Loads a directory and computes the logits of one text."""
     model = jax.jit(partial(gpt2, row))
     ids = randn.integers(row["config"]["vocab_size"], 1, row["tokens"])
     return lambda: jax.block_until_ready(model(read(row["path"], randn.dtype), ids))
 
 
 def vit_per_example(row: dict, randn: Randoms) -> Callable[[], object]:
-    """Gradients for each image by itself."""
+    """Computes per-example gradients."""
     shapes, model = MODELS["vit"]
     parameters = random_parameters(shapes(row), randn)
     x, labels = inputs(row | dict(kind="vit"), randn)

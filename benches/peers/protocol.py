@@ -1,14 +1,13 @@
 """The loop of a bench worker, shared by the Python peers: one process measures one row in one form.
 
-A peer is started with a specification as its only argument, and imports its framework only in `prepare`, once it knows
-for which device and how many threads:
+The only argument of a peer is a specification. It imports its framework only in `prepare`, once it knows the device
+and the number of threads:
 
     {"row": {"kind": "gemm", ...}, "form": "eager", "threads": 2, "device": "cpu", "dtype": "f32"}
 
-It answers in JSON lines on stdout, one event each: `first` and `second` for the first two runs, then `times` for every
-line {"run_seconds": S, "max_runs": N} that it reads from stdin, and `end` on {"quit": true} or at the end of stdin.
-Whatever goes wrong is an event `error`, and the process exits with 0 all the same, so that a harness can tell a peer
-that has no such row from one that was killed.
+It prints one JSON event per line on stdout: `first` and `second` for the first two runs, then `times` for every line
+{"run_seconds": S, "max_runs": N} on stdin, and `end` on {"quit": true} or at the end of stdin. Any failure is an
+event `error`, with exit status 0, so that the benchmark can tell an unsupported row from a killed process.
 """
 
 import json
@@ -23,22 +22,22 @@ OUT_OF_MEMORY = ["out of memory", "resource_exhausted", "allocate memory", "not 
 
 
 class Unsupported(Exception):
-    """The peer has no such row or form; the message says which."""
+    """The peer does not support the row or form that the message names."""
 
 
 @dataclass
 class Work:
-    """What a peer made of a specification."""
+    """A prepared row."""
 
     version: str
-    # One run, which returns once the device is done with it.
+    # One run, which returns after the device has finished.
     run: Callable[[], object]
-    # The most memory of the device that was in use, None on a CPU.
+    # Returns the peak device memory in bytes, or None on a CPU.
     device_peak: Callable[[], int | None]
 
 
 def serve(prepare: Callable[[dict], Work]) -> None:
-    """Runs the whole life of a worker; `prepare` imports the framework and makes weights and inputs."""
+    """Runs a worker from start to end; `prepare` imports the framework and creates weights and inputs."""
     begun = time.perf_counter()
     out = take_stdout()
 
@@ -62,14 +61,14 @@ def serve(prepare: Callable[[dict], Work]) -> None:
 
 
 def take_stdout() -> TextIO:
-    """Keeps stdout for events and sends what anything else prints there, C++ included, to stderr."""
+    """Reserves stdout for events and redirects all other output, including that of C++, to stderr."""
     events = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return events
 
 
 def pin(threads: int) -> None:
-    """Leaves the process the first of its CPUs if it has more, which is XLA's only setting for its number of threads."""
+    """Pins the process to its first CPUs, the only way to set XLA's number of threads."""
     if hasattr(os, "sched_setaffinity") and threads < len(os.sched_getaffinity(0)):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
 
@@ -81,7 +80,7 @@ def timed(run: Callable[[], object]) -> float:
 
 
 def times(run: Callable[[], object], seconds: float, most: int) -> list[float]:
-    """Times of at least one run and at most `most`, until they add up to `seconds`."""
+    """Returns the times of runs until they add up to `seconds`: at least one run, at most `most`."""
     found = [timed(run)]
     while sum(found) < seconds and len(found) < most:
         found.append(timed(run))
@@ -89,8 +88,8 @@ def times(run: Callable[[], object], seconds: float, most: int) -> list[float]:
 
 
 def peak_bytes() -> int:
-    """The largest resident size of the process; macOS counts it in bytes, Linux in KiB."""
-    # Not `ru_maxrss` where it can be helped: Linux counts in it what the process was before it became Python.
+    """Returns the peak resident size of the process in bytes; macOS reports bytes, Linux KiB."""
+    # Avoid `ru_maxrss`: on Linux it includes the memory of the process before it became Python.
     status = Path("/proc/self/status")
     if status.exists():
         return next(int(line.split()[1]) * 1024 for line in status.read_text().splitlines() if line.startswith("VmHWM:"))

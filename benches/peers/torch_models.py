@@ -1,4 +1,4 @@
-"""Rows of PyTorch that are models: transformers' and torchvision's, imported only for a row that needs them."""
+"""PyTorch rows of models: transformers' and torchvision's, imported only for a row that needs them."""
 
 from typing import Callable
 
@@ -15,12 +15,12 @@ NO_DROPOUT = dict(
     llama=dict(attention_dropout=0.0),
     bert=dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, classifier_dropout=0.0, num_labels=2),
 )
-# Marks of a text that the defaults put outside of a small vocabulary.
+# Special tokens whose default ids are outside a small vocabulary.
 NO_MARKS = dict(bos_token_id=None, eos_token_id=None, pad_token_id=None)
 
 
 class Bottleneck(nn.Module):
-    """torchvision's block, its stride at the 3x3 convolution."""
+    """torchvision's bottleneck block, with its stride at the 3x3 convolution."""
 
     def __init__(self, inputs: int, planes: int, stride: int, downsample: bool):
         super().__init__()
@@ -45,7 +45,7 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(nn.Module):
-    """torchvision's ResNet of bottlenecks with its names, and with a base width, which torchvision's has not."""
+    """torchvision's bottleneck ResNet with its parameter names, and with a base width, which torchvision lacks."""
 
     def __init__(self, depths: list[int], width: int, classes: int):
         super().__init__()
@@ -87,7 +87,7 @@ def vit(row: dict) -> nn.Module:
 
 
 def transformer(row: dict) -> nn.Module:
-    """transformers' model of a configuration, with the head that the row wants."""
+    """Returns transformers' model of a configuration, with the head of the row."""
     import transformers
 
     kind = row["kind"]
@@ -95,13 +95,13 @@ def transformer(row: dict) -> nn.Module:
     config = getattr(transformers, f"{name}Config")(**row["config"], **NO_DROPOUT[kind], **NO_MARKS, use_cache=False)
     head = "ForCausalLM" if kind != "bert" else "ForSequenceClassification" if row["train"] else "Model"
     head = {"GPT2ForCausalLM": "GPT2LMHeadModel"}.get(name + head, name + head)
-    # transformers has GPT-Neo without scaled_dot_product_attention.
+    # transformers' GPT-Neo does not support scaled_dot_product_attention.
     attention = "eager" if kind == "gpt_neo" else "sdpa"
     return getattr(transformers, head)._from_config(config, attn_implementation=attention)
 
 
 def outputs(kind: str, train: bool) -> Callable:
-    """A function of a model and its input to what the row is about: its logits, but for BERT's states."""
+    """Returns a function of a model and its input to the output of the row: the logits, or BERT's hidden states."""
     if kind in ["resnet", "vit"]:
         return lambda model, x: model(x)
     if kind == "bert" and not train:
@@ -120,7 +120,7 @@ MODELS = dict(
 
 
 def fill(model: nn.Module) -> nn.Module:
-    """Gives biases, and what else begins at zero, random values: zeros may be quicker."""
+    """Randomises biases and other parameters that are initialised to zero: zeros may be faster."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith("bias") or not parameter.any():
@@ -129,7 +129,7 @@ def fill(model: nn.Module) -> nn.Module:
 
 
 def inputs(row: dict, device: torch.device, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Images or ids, and random labels: a class of each, or for language models an id at each place."""
+    """Returns images or ids, and random labels: one class per example, or for language models one id per position."""
     batch, kind = row["batch"], row["kind"]
     if kind in ["resnet", "vit"]:
         x = torch.randn(batch, 3, row["size"], row["size"], device=device, dtype=dtype)
@@ -141,7 +141,7 @@ def inputs(row: dict, device: torch.device, dtype: torch.dtype) -> tuple[torch.T
 
 
 def trainer(model: nn.Module, output: Callable, x: torch.Tensor, labels: torch.Tensor) -> Callable[[], float]:
-    """A run of one training step, which gives its loss."""
+    """Returns a run of one training step, which returns its loss."""
     optimizer = adamw(list(model.parameters()))
     labels = labels.flatten()
 
@@ -169,8 +169,8 @@ def model_run(row: dict, form: str, device: torch.device, dtype: torch.dtype) ->
 
 
 def greedy(model: nn.Module, prompt: torch.Tensor, new_tokens: int) -> list[list[int]]:
-    """Greedy decoding in a plain loop, since `generate` spends a millisecond or two a token on bookkeeping. As there, and in
-    grove, the host reads each token, as it would to show it."""
+    """Greedy decoding in a plain loop, because `generate` spends one or two milliseconds per token on bookkeeping. As in
+    `generate` and grove, the host reads each token, as if to show it."""
     ids, cache, found = prompt, None, []
     with torch.inference_mode():
         for _ in range(new_tokens):
@@ -189,7 +189,7 @@ def decode(row: dict, form: str, device: torch.device, dtype: torch.dtype) -> Ca
         return lambda: greedy(model, prompt, row["new_tokens"])
     options = dict(max_new_tokens=row["new_tokens"], min_new_tokens=row["new_tokens"], do_sample=False, use_cache=True, pad_token_id=0)
     if form == "generate_static":
-        # transformers compiles the step of a token where the cache is of a fixed size.
+        # transformers compiles the decoding step if the cache has a fixed size.
         options["cache_implementation"] = "static"
     mask = torch.ones_like(prompt)
     return lambda: model.generate(prompt, attention_mask=mask, **options)
@@ -204,7 +204,7 @@ def reader(path: str, device: torch.device, dtype: torch.dtype) -> Callable[[], 
 
 
 def load(row: dict, device: torch.device, dtype: torch.dtype) -> Callable[[], object]:
-    """Reads a directory; the sums are there because a mapped file is not read before its values are wanted."""
+    """Loads a directory and sums all weights, because a mapped file is not read before its values are used."""
     read = reader(row["path"], device, dtype)
 
     def run() -> list[torch.Tensor]:
@@ -215,7 +215,7 @@ def load(row: dict, device: torch.device, dtype: torch.dtype) -> Callable[[], ob
 
 
 def start(row: dict, device: torch.device, dtype: torch.dtype) -> Callable[[], object]:
-    """Reads a directory and computes the logits of one text."""
+    """Loads a directory and computes the logits of one text."""
     read = reader(row["path"], device, dtype)
     ids = torch.randint(row["config"]["vocab_size"], (1, row["tokens"]), device=device)
 
@@ -227,7 +227,7 @@ def start(row: dict, device: torch.device, dtype: torch.dtype) -> Callable[[], o
 
 
 def vit_per_example(row: dict, device: torch.device, dtype: torch.dtype) -> Callable[[], object]:
-    """Gradients for each image by itself, by torch.func."""
+    """Computes per-example gradients with torch.func."""
     from torch.func import functional_call, grad, vmap
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -241,7 +241,7 @@ def vit_per_example(row: dict, device: torch.device, dtype: torch.dtype) -> Call
     gradients = vmap(grad(loss), in_dims=(None, 0, 0))
 
     def run() -> dict:
-        # The fused kernel has no batching rule for its gradient, and would be run in a loop.
+        # The gradient of the fused kernel has no batching rule; vmap would run it in a loop.
         with sdpa_kernel(SDPBackend.MATH):
             return gradients(parameters, x, labels)
 

@@ -1,4 +1,4 @@
-"""Rows of PyTorch that are no models: a function of OPS and its arguments for inference, a run of STEPS otherwise."""
+"""PyTorch rows of single operations: OPS are functions for inference, with their arguments; STEPS are complete runs."""
 
 from dataclasses import dataclass
 from typing import Callable
@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 @dataclass
 class Randoms:
-    """Makes the inputs and weights of a row."""
+    """Creates the inputs and weights of a row."""
 
     device: torch.device
     dtype: torch.dtype
@@ -19,7 +19,7 @@ class Randoms:
 
 
 def compiled(function: Callable, device: torch.device, train: bool = False) -> Callable:
-    """On a GPU with its kernels in a CUDA graph, as those do who want short passes to be quick."""
+    """Compiles a function; on a GPU with its kernels in a CUDA graph, the usual choice for short passes."""
     return torch.compile(function, mode="reduce-overhead" if device.type == "cuda" and not train else None)
 
 
@@ -98,7 +98,8 @@ def conv(row: dict, randn: Randoms):
 
 
 def rnn_forward(layer: torch.nn.Module, x: torch.Tensor, lengths: torch.Tensor | None) -> torch.Tensor:
-    """States of all steps, zero after a text's end; the padded tensor itself where all are equally long."""
+    """Returns the hidden states of all steps, zero after the end of each sequence; the padded tensor itself if all have
+    the same length."""
     if lengths is None:
         return layer(x)[0]
     packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
@@ -106,12 +107,12 @@ def rnn_forward(layer: torch.nn.Module, x: torch.Tensor, lengths: torch.Tensor |
 
 
 def rnn(row: dict, randn: Randoms) -> Callable[[], object]:
-    """One layer, forward alone or with the gradients of its weights."""
+    """A recurrent layer, forward only or with the gradients of its weights."""
     layer = dict(lstm=torch.nn.LSTM, gru=torch.nn.GRU)[row["cell"]](row["inputs"], row["hidden"])
     layer = layer.to(randn.device, randn.dtype)
     x = randn(row["steps"], row["batch"], row["inputs"])
     dy = randn(row["steps"], row["batch"], row["hidden"])
-    # On the CPU whatever the device, as packing wants them.
+    # Always on the CPU, as packing requires.
     lengths = None if row["lengths"] is None else torch.tensor(row["lengths"])
 
     def forward_and_backward() -> None:
@@ -133,7 +134,7 @@ def optimizer(row: dict, randn: Randoms) -> Callable[[], object]:
 
 
 def ffn_step(row: dict, randn: Randoms, compile: bool) -> Callable[[], object]:
-    """Loss, gradients and AdamW of a feed-forward block; the loss is read."""
+    """Computes loss, gradients and AdamW of a feed-forward block, and reads the loss."""
     forward, (x, *weights) = ffn(row, randn)
     parameters = [torch.nn.Parameter(weight) for weight in weights]
     y = randn(row["rows"], row["width"])

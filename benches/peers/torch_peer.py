@@ -1,28 +1,29 @@
-"""A bench worker with PyTorch, its models from transformers and torchvision; `protocol.py` says how it is spoken to.
+"""A bench worker with PyTorch, whose models are those of transformers and torchvision; `protocol.py` describes the
+protocol.
 
     python benches/peers/torch_peer.py '{"row": {...}, "form": "eager", "threads": 2, "device": "cpu", "dtype": "f32"}'
 
 Forms are `eager`, `compile` (torch.compile with its defaults, of the function or the model), `channels_last` (the
-memory format, for images), and for decoding `generate` and `generate_static` (transformers' `generate`, with a growing cache or one
-of a fixed size, for which it compiles; `eager` is a plain loop). Precision of products in float32 is PyTorch's default, on GPUs too, unless the
-specification has a `precision`: `highest`, or `high`, with which products and convolutions may round to TF32. A model that
-is trained in bf16 has its weights, its gradients and its optimizer's state in bf16.
+memory format, for images), and for decoding `generate` and `generate_static` (transformers' `generate` with a growing
+cache, or with a fixed-size cache, for which it compiles; `eager` is a plain loop). float32 products have PyTorch's
+default precision, on GPUs too, unless the specification has a `precision`: `highest`, or `high`, with which products
+and convolutions may round to TF32. A model trained in bf16 has its weights, gradients and optimizer state in bf16.
 """
 
 import os
 
 from protocol import Unsupported, Work, serve
 
-# Models are made from configurations and read from directories, so the hub has nothing to tell.
+# Models are created from configurations or loaded from directories, so the hub is not needed.
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 IMAGES = ["conv", "resnet"]
-# Layers of a C++ library, loops in Python, and reading a file are nothing to compile, nor is vmap.
+# Calls of C++ libraries, Python loops, loading and vmap do not benefit from torch.compile.
 EAGER_ONLY = ["rnn", "decode", "optimizer", "load", "start", "vit_per_example"]
 
 
 def check(row: dict, spec: dict, known: list[str]) -> None:
-    """Raises Unsupported for what this peer does not have."""
+    """Raises Unsupported for rows and options that this peer does not have."""
     import torch
 
     kind, form = row["kind"], spec["form"]
@@ -51,7 +52,7 @@ def prepare(spec: dict) -> Work:
     if "precision" in spec:
         rounds = dict(highest=False, high=True)[spec["precision"]]
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = rounds
-    torch.backends.cudnn.benchmark = True  # As anyone does whose sizes stay the same.
+    torch.backends.cudnn.benchmark = True  # Recommended for constant sizes.
     dtype = dict(f32=torch.float32, bf16=torch.bfloat16)[spec["dtype"]]
     kind = row["kind"]
 

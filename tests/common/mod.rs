@@ -1,6 +1,6 @@
-//! Helpers of the examples' tests: they run an example as a person does, away from any network.
+//! Helpers for the tests of the examples, which run an example as a user does, without a network.
 
-// Each test program uses a part of this.
+// Each test program uses some of these functions.
 #![allow(dead_code)]
 
 use serde_json::Value;
@@ -10,12 +10,12 @@ use std::{
     process::{Child, Command, Output, Stdio},
 };
 
-/// An example, by its name.
+/// An example program, by name.
 #[derive(Clone, Copy)]
 pub struct Example(pub &'static str);
 
 impl Example {
-    /// The binary, which `cargo test` builds beside the tests.
+    /// Returns the path of the binary, which `cargo test` builds next to the tests.
     pub fn program(self) -> PathBuf {
         let test = std::env::current_exe().expect("a running test has a path");
         let target = test.ancestors().nth(2).expect("tests lie in target/PROFILE/deps");
@@ -24,7 +24,7 @@ impl Example {
         program
     }
 
-    /// Starts it away from any network and any cache of this machine, with a pipe as its standard input.
+    /// Starts the example without a network and without the caches of this machine, with a pipe as its standard input.
     pub fn start(self, arguments: &[&str]) -> Child {
         self.start_with(arguments, Stdio::piped())
     }
@@ -36,7 +36,7 @@ impl Example {
         command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the example starts")
     }
 
-    /// Runs it to its end. Without input it has no standard input, which is something else than an empty one.
+    /// Runs the example to its end. Without input it has no standard input, which differs from an empty one.
     pub fn run(self, arguments: &[&str], input: &str) -> Output {
         if input.is_empty() {
             return self.start_with(arguments, Stdio::null()).wait_with_output().expect("the example ends");
@@ -44,15 +44,15 @@ impl Example {
         self.run_piped(arguments, input)
     }
 
-    /// Runs it to its end with a pipe as its standard input, which may be empty.
+    /// Runs the example to its end with a pipe as its standard input, which may be empty.
     pub fn run_piped(self, arguments: &[&str], input: &str) -> Output {
         let mut child = self.start(arguments);
-        // It may end without reading.
+        // The example may end without reading.
         let _ = std::io::Write::write_all(&mut child.stdin.take().expect("piped"), input.as_bytes());
         child.wait_with_output().expect("the example ends")
     }
 
-    /// The object that it prints.
+    /// Runs the example and returns the JSON object that it prints.
     #[track_caller]
     pub fn json(self, arguments: &[&str]) -> Value {
         let output = self.run(arguments, "");
@@ -60,14 +60,14 @@ impl Example {
         serde_json::from_slice(&output.stdout).expect("one JSON object on standard output")
     }
 
-    /// Fails unless it ends with the status and nothing but one sentence on standard error that has all the words.
+    /// Asserts that the example ends with the status and prints only one error message, which has all the words.
     #[track_caller]
     pub fn assert_refused(self, arguments: &[&str], status: i32, words: &[&str]) {
         let message = self.assert_fails(arguments, status, words);
         assert!(message.starts_with("error: "), "{arguments:?}: {message}");
     }
 
-    /// The same, where the sentence may come after others.
+    /// As [`assert_refused`](Self::assert_refused), but other messages may precede the error.
     #[track_caller]
     pub fn assert_fails(self, arguments: &[&str], status: i32, words: &[&str]) -> String {
         let output = self.run(arguments, "");
@@ -83,17 +83,18 @@ impl Example {
     }
 }
 
-/// Tests run in the folder of their package; a path compiled in would be that of whoever built last.
+/// Returns the path of a GPT-2 fixture. Tests run in the folder of their package, so the path is relative: a
+/// compiled-in absolute path would be that of the machine that built last.
 pub fn fixture(name: &str) -> String {
     format!("models/tests/fixtures/gpt2/{name}")
 }
 
-/// A path as an argument.
+/// Returns a path as an argument.
 pub fn text(path: &Path) -> &str {
     path.to_str().expect("a path that is text")
 }
 
-/// A copy of a fixture in which one file is changed.
+/// Copies a fixture and changes one of its files.
 pub fn damaged(fixture_name: &str, file: &str, change: impl FnOnce(Vec<u8>) -> Vec<u8>) -> tempfile::TempDir {
     let directory = tempfile::tempdir().expect("a temporary directory");
     for entry in fs::read_dir(fixture(fixture_name)).expect("a fixture") {
@@ -105,7 +106,7 @@ pub fn damaged(fixture_name: &str, file: &str, change: impl FnOnce(Vec<u8>) -> V
     directory
 }
 
-/// Options of a GPT-2 that trains in a moment; the batch size comes last.
+/// Options of a tiny GPT-2 that trains quickly; the batch size comes last.
 pub const TINY: [&str; 12] = [
     "--n-layer",
     "1",
@@ -121,7 +122,7 @@ pub const TINY: [&str; 12] = [
     "4",
 ];
 
-/// A directory for data and runs.
+/// A temporary directory for data and runs.
 pub struct Place {
     pub directory: tempfile::TempDir,
 }
@@ -136,7 +137,7 @@ impl Place {
         self.directory.path().join(name)
     }
 
-    /// The path as an argument.
+    /// Returns the path as an argument.
     pub fn named(&self, name: &str) -> String {
         text(&self.path(name)).to_owned()
     }
@@ -152,13 +153,13 @@ impl Place {
         self.write("book.txt", (0..150).map(sentence).collect::<String>())
     }
 
-    /// Sentences whose words tell the label.
-    /// A table with the columns `label` and `text`, `texts.tsv`.
+    /// Writes `texts.tsv`, a table with the columns `label` and `text`.
     pub fn labelled_table(&self) -> String {
         let rows = fs::read_to_string(self.labelled("rows", |label, text| format!("{label}\t{text}\n"))).expect("rows");
         self.write("texts.tsv", "label\ttext\n".to_owned() + &rows)
     }
 
+    /// Writes 120 sentences whose words determine the label.
     pub fn labelled(&self, name: &str, line: impl Fn(&str, String) -> String) -> String {
         let words = [("animal", ["cat", "dog", "hen"]), ("fruit", ["fig", "lime", "plum"])];
         let lines = (0..120).map(|i| {
@@ -169,12 +170,12 @@ impl Place {
     }
 }
 
-/// Content of a JSON file.
+/// Reads a JSON file.
 pub fn json_file(path: PathBuf) -> Value {
     serde_json::from_slice(&fs::read(path).expect("a file")).expect("JSON")
 }
 
-/// Waits until a condition holds; a minute at most.
+/// Waits until a condition holds, for at most a minute.
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = std::time::Instant::now();
     while !holds() {
@@ -190,15 +191,15 @@ pub fn signal(child: &Child, name: &str) {
     assert!(status.success(), "kill {name}");
 }
 
-/// Stops a child, and returns once all of its threads have stopped: `kill` returns before, and a thread that is in a system
-/// call finishes it first.
+/// Stops a child and waits until all of its threads have stopped. `kill` alone returns earlier, and a thread finishes
+/// its system call first.
 #[cfg(unix)]
 pub fn stop(child: &Child) {
     signal(child, "-STOP");
     let mut status = 0;
     let pid = child.id().cast_signed();
-    // SAFETY: `status` lives longer than the call. With WUNTRACED a child that has stopped is reported and not reaped, so
-    // that `child` still names it.
+    // SAFETY: `status` outlives the call. With WUNTRACED, `waitpid` reports a stopped child without reaping it, so the
+    // pid of `child` stays valid.
     let stopped = unsafe { libc::waitpid(pid, &raw mut status, libc::WUNTRACED) };
     assert!(stopped == pid && libc::WIFSTOPPED(status), "the child ended instead: status {status:#x}");
 }

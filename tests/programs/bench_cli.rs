@@ -1,5 +1,4 @@
-//! The example `bench` as a person uses it: rows, figures and files of a run, a peer of any kind, and what it says about bad
-//! input.
+//! End-to-end tests of the example `bench`: rows, figures and files of a run, peers of any kind, and error messages.
 
 use std::fs;
 
@@ -44,7 +43,7 @@ fn a_run_leaves_figures_tables_and_an_image() {
     assert!(image.starts_with("<svg") && image.trim_end().ends_with("</svg>"));
 }
 
-/// A stand-in for Python, of which only what is asked of every peer is known.
+/// A substitute for Python that implements only the protocol of peers.
 #[cfg(unix)]
 fn peer(place: &Place, body: &str) -> String {
     use std::os::unix::fs::PermissionsExt;

@@ -1,5 +1,5 @@
-//! The examples `train_bert`, `finetune_bert` and `bert` as a person uses them: from text to a model, from labelled texts to a
-//! classifier, what is done with both, and what they say about bad input.
+//! End-to-end tests of the examples `train_bert`, `finetune_bert` and `bert`: training a model on text, fine-tuning a
+//! classifier on labelled texts, using both, and error messages.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ const BERT: Example = Example("bert");
 const TRAIN: Example = Example("train_bert");
 const FINETUNE: Example = Example("finetune_bert");
 
-/// A model that is trained in a moment, on the words of the labelled texts too.
+/// Trains a tiny model, also on the words of the labelled texts.
 fn pretrained(place: &Place) -> String {
     let (book, run) = (place.book(), place.named("pretrained"));
     let words = "a cat, a dog and a hen like figs, limes and plums very much\n".repeat(20);
@@ -49,7 +49,7 @@ fn a_model_is_trained_and_fills_in_words() {
         "{scores:?}"
     );
 
-    // The same masks each time, so the same loss; and it goes on from there.
+    // Evaluations use the same masks and give the same loss. Training can continue from the model.
     let lines = place.named("lines.txt");
     let evaluate = ["--evaluate", "--model", &model, "--data", &lines, "--json"];
     let evaluated = TRAIN.json(&evaluate);
@@ -125,7 +125,7 @@ fn a_classifier_is_tuned_in_every_way_and_used() {
     let evaluated = FINETUNE.json(&["--evaluate", "--model", &tuned, "--data", &data, "--json"]);
     assert!(evaluated["accuracy"].as_f64() > Some(0.9) && evaluated["texts"] == 120, "{evaluated}");
 
-    // A table is classified to a table, and the best model is the one that --keep asks for.
+    // `--keep` selects the model that is kept.
     let last = tune(&data, &place.named("last"), &["--keep", "last"]);
     assert_eq!((&last["kept"], &last["best_step"]), (&"last".into(), &serde_json::Value::Null), "{last}");
     let best = tune(&data, &place.named("best"), &["--keep", "best:macro_f1", "--learning-rate", "3e-3"]);
@@ -137,7 +137,7 @@ fn a_classifier_is_tuned_in_every_way_and_used() {
     let (greatest, step) = scored.fold((-1.0, 0), |best, found| if found.0 > best.0 { found } else { best });
     assert_eq!((best["best_step"].as_u64(), best["evaluation"]["macro_f1"].as_f64()), (Some(step), Some(greatest)));
 
-    // Pairs, from the other format; frozen parts stay as they were, and adapters leave no trace but in the weights.
+    // Pairs, from JSON Lines. Frozen parameters do not change; merged adapters change only the adapted weights.
     let columns =
         ["--text-column", "first", "--pair-column", "second", "--label-column", "class", "--learning-rate", "1e-2"];
     let frozen =
@@ -168,7 +168,7 @@ fn regression_and_several_labels_a_text() {
         FINETUNE.json(&[&["--model", &model, "--data", data, "--output", run], &settings[..], more].concat())
     };
 
-    // A number for each kind.
+    // Regression: one number for each class.
     let value = |label: &str| if label == "fruit" { "2.5" } else { "-1.25" };
     let lines: Vec<String> = rows.iter().map(|(label, text)| format!("{}\t{text}\n", value(label))).collect();
     let data = place.write("numbers.tsv", "label\ttext\n".to_owned() + &lines.concat());
@@ -231,7 +231,7 @@ fn frozen_parameters_that_are_new_are_trained() {
     assert!(said.contains("head.classifier.weight"), "{said}");
 }
 
-/// Names and bytes of the tensors of a file.
+/// Returns the names and bytes of the tensors of a file.
 fn safetensors(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
     let length = u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes")) as usize;
     let header: serde_json::Map<String, serde_json::Value> =
@@ -299,7 +299,7 @@ fn labelled_texts_that_cannot_be_used() {
     usage(&["--layer-decay", "1.5"], &["--layer-decay is 1.5"]);
     usage(&["--delimiter", "ab"], &["--delimiter", "one character"]);
     usage(&["--lora-rank", "1000000000"], &["--lora-rank is 1000000000", "at most rank 16"]);
-    // Other delimiters; a comma and quotes are a part of the text then, or not.
+    // Other delimiters. Commas, and with tabs also quotes, are then part of the text.
     for (name, delimiter, content) in [
         ("semicolons.csv", ";", "text;label\n\"so; so, so\";good\nbad, bad;bad\nfine;good\nawful;bad\n"),
         ("tabs.txt", "tab", "text\tlabel\n\"so\tgood\nbad, bad\tbad\nfine\tgood\nawful\tbad\n"),
@@ -309,13 +309,13 @@ fn labelled_texts_that_cannot_be_used() {
         let made = FINETUNE.json(&[&["--model", &model, "--data", &data], &options[..]].concat());
         assert_eq!((&made["evaluation"]["texts"], &made["steps"]), (&2.into(), &1.into()), "{name}: {made}");
     }
-    // Nothing of a class with one text is held out, which is said, and does not count.
+    // A class with a single text has no held-out example; a message says so, and metrics ignore the class.
     let rare = place.write("rare.csv", "text,label\nfine,good\nnice,good\nbad,bad\nawful,bad\nso so,middling\n");
     let options = ["--val-fraction", "0.5", "--steps", "1", "--json"];
     let output = FINETUNE.run(&[&["--model", &model, "--data", &rare], &options[..]].concat(), "");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success() && said.contains("no example of these classes: middling"), "{said}");
-    // A text of 100,000 words is cut, and said to be.
+    // A text of 100,000 words is truncated, with a message.
     let long = format!("text,label\n{},good\nbad,bad\nfine,good\nawful,bad\n", "cat ".repeat(100_000));
     let long = place.write("long.csv", long);
     let options = ["--val-fraction", "0", "--steps", "1", "--json"];
@@ -343,10 +343,10 @@ fn texts_and_models_that_do_not_fit() {
     BERT.assert_refused(&["--task", "classify", "fine"], 2, &["--model", "fill-mask"]);
     BERT.assert_refused(&["--model", "./nowhere", "a [MASK]"], 1, &["./nowhere"]);
     BERT.assert_refused(&["--task", "answer", "--model", &model, "a text"], 2, &["--question"]);
-    // 100,000 words: cut for fill-mask, which finds no mask in the rest.
+    // 100,000 words are truncated, so fill-mask finds no mask.
     with(&["--file", &place.write("long.txt", "cat ".repeat(100_000) + "[MASK]")], 1, &["[MASK]"]);
 
-    // A configuration of fewer tokens than the weights have.
+    // A configuration with a smaller vocabulary than the weights.
     let config = place.path("pretrained/model/config.json");
     let smaller =
         fs::read_to_string(&config).expect("a config").replace("\"vocab_size\": ", "\"vocab_size\": 3, \"was\": ");

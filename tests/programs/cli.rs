@@ -1,4 +1,4 @@
-//! The example `gpt2` as a person uses it: what it prints, its exit status, and what it says about bad input.
+//! End-to-end tests of the example `gpt2`: output, exit status and error messages.
 
 use serde_json::Value;
 use std::{fs, path::Path};

@@ -1,4 +1,4 @@
-//! The example `convert` as a person uses it: what it writes, that it loads as before, and what it says about bad input.
+//! End-to-end tests of the example `convert`: the files that it writes, that they load, and error messages.
 
 use crate::common;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ const GPT2: Example = Example("gpt2");
 const LLAMA: Example = Example("llama");
 const RESNET: Example = Example("resnet");
 
-/// Names and types of the tensors of a file.
+/// Returns the header of a safetensors file: names, dtypes and shapes of the tensors.
 fn tensors(file: std::path::PathBuf) -> serde_json::Map<String, Value> {
     let bytes = fs::read(file).expect("weights");
     let length = u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes")) as usize;
@@ -29,7 +29,7 @@ fn assert_near(a: &Value, b: &Value, tolerance: f64) {
 #[test]
 fn gguf_becomes_safetensors_with_its_tokenizer() {
     let place = Place::new();
-    // The norms of a GGUF file are f32, and are rounded with the rest of the weights.
+    // The norms of a GGUF file are f32 and are rounded like the other weights.
     for (name, asked, dtype, stored, tolerance) in
         [("f16", &[][..], "f16", "F16", 1e-3), ("q8_0", &["--dtype", "f32"], "f32", "F32", 1e-6)]
     {
@@ -50,13 +50,13 @@ fn gguf_becomes_safetensors_with_its_tokenizer() {
         assert_eq!(before["prompt_ids"], after["prompt_ids"], "the tokenizer is the same");
         assert_near(&before["loss"], &after["loss"], tolerance);
     }
-    // One of bf16 stays so, and one without a tokenizer gets none.
+    // A bf16 file stays bf16; without a tokenizer in the file, none is written.
     let target = place.named("bf16");
     let output = CONVERT.run(&["models/tests/fixtures/llama/gguf/bf16.gguf", &target], "");
     let warning = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success() && warning.contains("no tokenizer is written"), "{warning}");
     assert!(tensors(place.path("bf16/model.safetensors")).values().all(|tensor| tensor["dtype"] == "BF16"));
-    // As a person reads it, in the type that quantized blocks get.
+    // Text output. Quantized blocks become f16.
     let target = place.named("told");
     let output = CONVERT.run(&["models/tests/fixtures/llama/gguf/q4_k_q5_k.gguf", &target], "");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -83,7 +83,7 @@ fn pytorch_files_become_safetensors_of_any_size() {
         Some(tensors(place.path("whole/model.safetensors")).len())
     );
 
-    // A sharded one becomes one file of 16 bits, and says so.
+    // A sharded checkpoint becomes one 16-bit file, with the dtype in its config.
     let halved = place.named("halved");
     CONVERT.json(&[&fixture("variants/sharded_bin"), &halved, "--dtype", "bf16", "--json"]);
     assert!(tensors(place.path("halved/model.safetensors")).values().all(|tensor| tensor["dtype"] == "BF16"));
@@ -102,12 +102,12 @@ fn files_beside_the_weights_come_along() {
     };
     assert_eq!(write(&fixture("tiny_text")), write(&target));
 
-    // torchvision's names become transformers'.
+    // torchvision's names are converted to transformers' names.
     let (source, target) = ("models/tests/fixtures/resnet/torchvision_basic", place.named("resnet"));
     CONVERT.json(&[source, &target, "--json"]);
     let tensors = tensors(place.path("resnet/model.safetensors"));
     assert!(tensors.keys().any(|name| name.starts_with("resnet.encoder.stages.0.")), "{:?}", tensors.keys());
-    // An architecture that transformers does not have keeps its names, and its preprocessing.
+    // An architecture that transformers lacks keeps its names and its preprocessing.
     let (source, target) = ("models/assets/mnist-resnet", place.named("mnist"));
     let made = CONVERT.json(&[source, &target, "--json"]);
     assert!(made["files"].as_array().expect("a list").contains(&"preprocessor_config.json".into()), "{made}");
@@ -142,7 +142,7 @@ fn bad_input_is_refused() {
     let kept = place.named(".");
     CONVERT.assert_refused(&[gguf, &kept], 1, &["not empty", "--overwrite"]);
 
-    // Asked for, it replaces the model that is there; but never its own source.
+    // --overwrite replaces an existing model, but never the source.
     CONVERT.json(&[gguf, &target, "--json"]);
     CONVERT.assert_refused(&[gguf, &target], 1, &["not empty", "--overwrite"]);
     let made = CONVERT.json(&[&fixture("tiny_a"), &target, "--overwrite", "--json"]);

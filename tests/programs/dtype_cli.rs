@@ -1,4 +1,4 @@
-//! `--dtype` in every example that trains or infers: numbers of 16 bits give what f32 gives, to their precision.
+//! `--dtype` in every example that trains or infers: 16-bit results match f32 within their precision.
 
 use grove::images::{RgbImage, save_png};
 use serde_json::Value;
@@ -8,7 +8,7 @@ use crate::common::{Example, Place};
 
 const HALVES: [&str; 2] = ["f16", "bf16"];
 
-/// Fails unless a field of both is a number, and they differ by at most this part of the second.
+/// Asserts that a field of both objects is a number, with a relative difference of at most `tolerance`.
 #[track_caller]
 fn near(found: &Value, expected: &Value, name: &str, tolerance: f64) {
     let number = |of: &Value| of[name].as_f64().unwrap_or_else(|| panic!("no {name} in {of}"));
@@ -16,7 +16,7 @@ fn near(found: &Value, expected: &Value, name: &str, tolerance: f64) {
     assert!((found - expected).abs() <= tolerance * expected.abs(), "{name}: {found}, in f32 {expected}");
 }
 
-/// Runs a program in f32 and in both halves, and compares a number that it prints.
+/// Runs a program in f32, f16 and bf16, and compares a number that it prints.
 #[track_caller]
 fn in_every_dtype(program: &'static str, arguments: &[&str], name: &str, tolerance: f64) {
     let run = |dtype: &str| Example(program).json(&[arguments, &["--json", "--dtype", dtype]].concat());
@@ -49,7 +49,7 @@ fn kernels_are_chosen_by_name() {
         let levels = ["'fast'", "--autotune", "minimal", "balanced", "extensive", "full"];
         example.assert_refused(&["--autotune", "fast"], 2, &levels);
     }
-    // On a CPU they change nothing.
+    // These options have no effect on a CPU.
     let score = ["--score", "--prompt", "It is a truth universally acknowledged", "--json"];
     let options = ["--precision", "high", "--autotune", "minimal"];
     let [plain, chosen] = [&score[..], &[&score[..], &options].concat()].map(|options| Example("gpt2").json(options));

@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::common::Example;
 
-/// The names of all examples: files and folders of `examples/`.
+/// Returns the names of all examples: files and folders of `examples/`.
 fn examples() -> Vec<String> {
     let entries = fs::read_dir("examples").expect("tests run in the folder of the package");
     let paths = entries.map(|entry| entry.expect("an entry").path());

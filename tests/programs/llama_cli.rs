@@ -1,5 +1,5 @@
-//! The examples `llama` and `gpt_neo` as a person uses them: files of several kinds, drafts, conversations, and what they say
-//! about bad input.
+//! End-to-end tests of the examples `llama` and `gpt_neo`: file formats, draft models, conversations and error
+//! messages.
 
 use serde_json::{Value, json};
 use std::fs;
@@ -13,7 +13,7 @@ fn llama(path: &str) -> String {
     format!("models/tests/fixtures/llama/{path}")
 }
 
-/// Reference for the tokenizer and the conversations of a GGUF file.
+/// Returns the reference for the tokenizer and the conversations of a GGUF file.
 fn of_tokenizer(file: &str) -> Value {
     let text = fs::read_to_string(llama("gguf/tokenizers.json")).expect("a fixture");
     serde_json::from_str::<Value>(&text).expect("JSON")[file].clone()
@@ -31,7 +31,7 @@ fn a_gguf_file_is_a_whole_model() {
         let made =
             LLAMA.json(&["--model", &model, "--json", "--prompt", prompt, "--max-new-tokens", "5", "--ignore-eos"]);
         assert_eq!(made["generated_ids"].as_array().map(Vec::len), Some(5), "{name}");
-        // Without the token that begins every text.
+        // The expected ids lack the token that begins every text.
         let ids = made["prompt_ids"].as_array().expect("tokens").clone();
         let expected = case["ids"].as_array().expect("tokens").clone();
         assert!(ids.ends_with(&expected), "{name}: {ids:?} {expected:?}");
@@ -51,12 +51,12 @@ fn a_draft_changes_nothing() {
         let count = |key: &str| helped["draft"][key].as_u64().expect("a number");
         assert!(count("proposed") > 10 && count("accepted") * 10 >= count("proposed") * 9, "{}", helped["draft"]);
     }
-    // One with a row more, where no tokenizer says which tokens they are.
+    // A draft with one more row of the vocabulary, without tokenizers to compare.
     let alone = LLAMA.json(&[&common[..], &["--temperature", "0"]].concat());
     let helped = LLAMA.json(&[&common[..], &["--temperature", "0", "--draft", &llama("mha")]].concat());
     assert_eq!(alone["generated_ids"], helped["generated_ids"]);
     for count in ["0", "17"] {
-        // Of the command line alone: no model is looked for.
+        // The error comes before any model is looked up.
         let wrong = ["--model", "nowhere", "--draft", "nowhere", "--draft-tokens", count];
         LLAMA.assert_fails(&wrong, 2, &["--draft-tokens", "between 1 and 16"]);
     }
@@ -82,17 +82,17 @@ fn a_published_size_is_summarised() {
     assert_eq!(table["parameters"], 8_030_261_248u64);
     assert_eq!(table["memory"]["f32"], 4 * 8_030_261_248u64);
     assert_eq!(table["memory"]["f16 or bf16"], 2 * 8_030_261_248u64);
-    // 32 layers have two norms each, and there is one more; all else is 18 bytes for 32 weights.
+    // Two norms in each of 32 layers, and a final norm; all other weights take 18 bytes per 32 weights.
     let norms = 4096 * 65u64;
     assert_eq!(table["memory"]["Q4_0"], (8_030_261_248 - norms) / 32 * 18 + 4 * norms);
-    // Keys and values of 8 heads of 128 in each layer.
+    // Keys and values of 8 heads of size 128 in each layer.
     assert_eq!(table["memory_of_text"], json!({ "tokens": 131_072, "bytes": 131_072u64 * 32 * 2 * 8 * 128 * 4 }));
     let stored = LLAMA.json(&["--model", &llama("gguf/q8_0.gguf"), "--summary", "--json"]);
     assert_eq!(
         stored["memory"].as_object().map(|memory| memory.keys().collect::<Vec<_>>()),
         Some(vec![&"as stored".to_owned()])
     );
-    // Values of the blocks by the file's own table, not their bytes.
+    // Counts the values of quantized blocks from the file's table of tensors, not their bytes.
     for file in ["gguf/q8_0.gguf", "gguf/q4_k_q5_k.gguf", "gguf/f16.gguf"] {
         let checkpoint = grove::weights::TensorFiles::open(llama(file)).expect("a fixture");
         let values = |name: &str| checkpoint.info(name).expect("listed").shape.iter().product::<usize>();
@@ -132,7 +132,7 @@ fn gpt_neo_ships_and_writes() {
 
 #[test]
 fn bad_input_is_one_sentence() {
-    // The model that ships was not made for conversations.
+    // The model that ships has no chat template.
     LLAMA.assert_fails(&["--chat"], 1, &["template"]);
     let directory = tempfile::tempdir().expect("a directory");
     let broken = directory.path().join("broken.gguf");

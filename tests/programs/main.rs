@@ -1,4 +1,4 @@
-//! The tests of this crate in one program, which is linked once.
+//! Tests of this crate, linked into one program.
 
 #[path = "../common/mod.rs"]
 mod common;

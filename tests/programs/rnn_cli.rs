@@ -1,5 +1,4 @@
-//! The examples `train_rnn` and `rnn` as a person uses them: what a run leaves behind, what is done with it, and what they
-//! say about bad input.
+//! End-to-end tests of the examples `train_rnn` and `rnn`: the files of a run, using its model, and error messages.
 
 use serde_json::Value;
 use std::fs;
@@ -9,7 +8,7 @@ use crate::common::{Example, Place, fixture, json_file, text};
 const TRAIN: Example = Example("train_rnn");
 const RNN: Example = Example("rnn");
 
-/// Of a model that trains in a moment.
+/// Options of a tiny model that trains quickly.
 const TINY: [&str; 8] = ["--layers", "1", "--hidden", "16", "--batch-size", "4", "--log-every", "1"];
 
 fn arguments<'a>(parts: &[&[&'a str]]) -> Vec<&'a str> {
@@ -21,7 +20,7 @@ fn a_language_model_is_trained_and_resumed_and_continues_a_text() {
     let place = Place::new();
     let (book, whole, parts) = (place.book(), place.named("whole"), place.named("parts"));
     let lm = |run: &str, more: &[&str]| {
-        // With a constant rate the number of steps has no influence on those before.
+        // With a constant learning rate, the number of steps does not influence earlier steps.
         let constant = ["--final-learning-rate", "1", "--warmup", "0", "--context", "16", "--json"];
         TRAIN.json(&arguments(&[&["lm", "--data", &book, "--output", run], &constant, more]))
     };
@@ -43,7 +42,7 @@ fn a_language_model_is_trained_and_resumed_and_continues_a_text() {
     let sizes = ["vocab_size", "embedding_size", "hidden_size", "num_layers"].map(|name| config[name].as_u64());
     assert_eq!((sizes, &config["cell"]), ([257, 16, 16, 1].map(Some), &"lstm".into()), "as asked for");
 
-    // The loss of the saved model on a text is the same in both examples, but for the token that ends a text.
+    // Both examples compute the same loss of the saved model, except for the token that ends a text.
     let model = place.named("whole/model");
     let sentence = "The cat sings by the river 3.";
     let tokens = (sentence.len() + 1).to_string();
@@ -86,7 +85,7 @@ fn other_cells_and_word_pieces() {
     let written = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success() && written.contains("--- sample 2 ---"), "{written}");
 
-    // It is tuned like any other.
+    // The model can be fine-tuned.
     let tuned = place.named("tuned");
     let tune = ["lm", "--model", &model, "--data", &book, "--output", &tuned, "--context", "16", "--dropout", "0"];
     let made = TRAIN.json(&[&tune[..], &["--steps", "2", "--batch-size", "4", "--json"]].concat());
@@ -149,7 +148,7 @@ fn a_classifier_is_trained_and_evaluated_and_predicts() {
     let log = fs::read_to_string(place.path("run/metrics.jsonl")).expect("the log");
     assert!(log.contains("eval/accuracy") && log.contains("eval/loss"), "{log}");
 
-    // The same texts in the other format are the same data.
+    // The same texts in JSON Lines are the same data.
     let again = TRAIN.json(&arguments(&[&["classify", "--data", &lines], &settings]));
     assert_eq!((&again["held_out_loss"], &again["accuracy"]), (&made["held_out_loss"], &made["accuracy"]));
 
@@ -165,7 +164,7 @@ fn a_classifier_is_trained_and_evaluated_and_predicts() {
     assert_eq!(labels, ["animal", "fruit"], "{predicted}");
     assert!(predicted["predictions"][0]["probability"].as_f64() > Some(0.5));
 
-    // As a person reads it.
+    // Text output.
     let output = TRAIN.run(&["classify", "--model", &model, "--evaluate", "--data", &data], "");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(said.starts_with("120 texts, ") && said.contains("precision") && said.contains("fruit"), "{said}");

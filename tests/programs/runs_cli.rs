@@ -1,5 +1,5 @@
-//! Runs in directories, whichever the example: one at a time, gone on with as they began, and through steps that are not
-//! finite.
+//! Directories of runs, for all training examples: exclusive use, resumption with the same settings, and non-finite
+//! steps.
 
 use std::fs;
 
@@ -22,7 +22,7 @@ fn a_live_run_is_not_joined() {
         entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.strip_prefix("step-")?.parse::<u64>().ok()).max()
     };
     wait_until("a checkpoint", || newest().is_some_and(|step| step >= 4));
-    // Stopped, so that it lives while the others try.
+    // Stop the run, so that it cannot end while the others start.
     stop(&live);
     let metrics = fs::read(place.path("run/metrics.jsonl")).expect("the log");
     let process = format!("process {}", live.id());
@@ -33,13 +33,13 @@ fn a_live_run_is_not_joined() {
     assert_eq!(fs::read(place.path("run/metrics.jsonl")).expect("the log"), metrics, "the log is as it was");
     signal(&live, "-KILL");
     live.wait().expect("it is dead");
-    // The lock is gone with the process.
+    // The lock is released with the process.
     let steps = (newest().expect("a checkpoint") + 2).to_string();
     let made = GPT2.json(&[&base[..], &["--steps", &steps, "--resume", "--json"]].concat());
     assert_eq!(made["steps"].to_string(), steps);
 }
 
-/// Begins a run, and resumes it with other options: each is refused, with the difference.
+/// Begins a run, then resumes it with changed options. Each change is an error that names the difference.
 fn other_settings(example: Example, base: &[&str], cases: &[(&[&str], &str)]) {
     example.json(&[base, &["--steps", "2", "--json"]].concat());
     for (options, difference) in cases {
@@ -152,7 +152,7 @@ fn classifiers_of_images_are_resumed_as_they_began() {
 fn steps_that_are_not_numbers_can_be_left_out() {
     let place = Place::new();
     let (book, run) = (place.book(), place.named("run"));
-    // After the first step all parameters are beyond what has a loss.
+    // The first step makes all parameters so large that the loss is not finite.
     let diverging = ["--learning-rate", "1e30", "--clip", "0", "--warmup", "0", "--weight-decay", "0"];
     let base = [&["--data", &book, "--output", &run, "--steps", "40"], &TINY[..], &diverging].concat();
     let words = ["at step 5, after 3 such steps in a row that were left out", "a lower learning rate"];

@@ -1,5 +1,5 @@
-//! Text in, text out, as a person meets it: what is piped in, texts longer than the context, files that ask for something,
-//! and damaged weights. All of the examples that generate text share this.
+//! End-to-end tests of all examples that generate text: piped input, texts longer than the context, generation settings
+//! from files, and damaged weights.
 
 use crate::common::{Example, Place, damaged, fixture, json_file, text};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use std::{
 const GPT2: Example = Example("gpt2");
 const LLAMA: Example = Example("llama");
 
-/// Fails unless the program ended with status 1 and one sentence that has the words.
+/// Asserts that the program ended with status 1 and one error message that has the words.
 #[track_caller]
 fn assert_failed(output: &Output, words: &[&str]) {
     let message = String::from_utf8_lossy(&output.stderr);
@@ -28,7 +28,7 @@ fn an_empty_pipe_is_no_prompt() {
         assert_failed(&GPT2.run_piped(arguments, ""), &["standard input is empty"]);
     }
     assert_failed(&Example("bert").run_piped(&[], ""), &["standard input"]);
-    // Without standard input there is a text of our own.
+    // Without standard input, the example uses a default prompt.
     let made = GPT2.json(&["--json", "--max-new-tokens", "2"]);
     assert!(made["prompt_ids"].as_array().is_some_and(|ids| ids.len() > 3), "{made}");
     let chat = ["--model", "models/tests/fixtures/llama/gguf/f16.gguf", "--chat"];
@@ -92,7 +92,7 @@ fn generation_config_says_how_to_generate() {
         let common = ["--model", text(model.path()), "--prompt-ids", &prompt, "--max-new-tokens", "20", "--json"];
         let made = GPT2.json(&common);
         let mut expected = case["ids"].as_array().expect("tokens").clone();
-        // transformers shows the token that ended the text.
+        // transformers includes the token that ended the text.
         if made["finish"] == "stop" {
             expected.pop();
         }
@@ -103,7 +103,7 @@ fn generation_config_says_how_to_generate() {
     }
 }
 
-/// The file with one number of a tensor replaced by NaN.
+/// Replaces one value of a tensor of the file by NaN.
 fn with_nan(file: Vec<u8>, tensor: &str) -> Vec<u8> {
     let mut file = file;
     let length = u64::from_le_bytes(file[..8].try_into().expect("eight bytes")) as usize;
@@ -141,7 +141,7 @@ fn errors_are_short_and_command_no_terminal() {
     assert!(object.trim_end().chars().all(|letter| !letter.is_control()), "{object:?}");
 }
 
-/// A terminal is a pseudo-terminal of `script`, from util-linux.
+/// Uses a pseudo-terminal of `script`, from util-linux.
 #[test]
 fn a_terminal_gets_no_control_characters() {
     let program = GPT2.program();
@@ -157,12 +157,12 @@ fn a_terminal_gets_no_control_characters() {
     assert!(shown.contains("red[31mtree"), "{shown:?}");
     let commands = shown.chars().filter(|letter| letter.is_control() && !"\r\n\t".contains(*letter));
     assert_eq!(commands.count(), 0, "{shown:?}");
-    // A file gets the text as it is.
+    // Output that is not a terminal keeps control characters.
     let piped = GPT2.run(&["--model", &fixture("tiny_text"), "--prompt", "red\u{1b}[31m", "--max-new-tokens", "1"], "");
     assert!(String::from_utf8_lossy(&piped.stdout).starts_with("red\u{1b}[31m"));
 }
 
-/// A tiny LLaMA with a tokenizer of letters whose texts end with `</s>`.
+/// Writes a tiny LLaMA with a tokenizer of letters, whose texts end with `</s>`.
 fn llama_of_letters(directory: &Path) {
     for name in ["config.json", "model.safetensors"] {
         fs::copy(Path::new("models/tests/fixtures/llama/gqa").join(name), directory.join(name)).expect("copied");
@@ -211,7 +211,7 @@ fn a_fine_tuned_model_keeps_its_tokenizer_and_learns_its_own_end() {
         fs::write(books.join(format!("{i}.txt")), line).expect("written");
     }
     let train = Example("train_llama");
-    // Each document's letters, and a token behind it, of which the first is not predicted.
+    // The letters of each document and an end token; the first token is not predicted.
     let data = ["--model", text(&source), "--data", text(&books), "--context", "16", "--json"];
     let evaluated = train.json(&[&data[..], &["--evaluate"]].concat());
     assert_eq!(evaluated["tokens"], lines[0].len() + lines[1].len() + 2 - 1);
@@ -223,7 +223,7 @@ fn a_fine_tuned_model_keeps_its_tokenizer_and_learns_its_own_end() {
         assert!(saved == fs::read(source.join(name)).expect("a file"), "{name}");
     }
     assert!(!place.path("run/model/special_tokens_map.json").exists(), "what was not there is not made up");
-    // The saved model ends a text as the source does.
+    // The saved model has the end token of the source.
     let made = LLAMA.json(&["--model", &place.named("run/model"), "--prompt", "the", "--json"]);
     assert!(["stop", "length", "context"].contains(&made["finish"].as_str().expect("a reason")), "{made}");
 }

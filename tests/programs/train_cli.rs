@@ -1,5 +1,4 @@
-//! The examples `train_gpt2` and `train_llama` as a person uses them: what a run leaves behind, how it is taken up
-//! again, and what it says about bad input.
+//! End-to-end tests of the examples `train_gpt2` and `train_llama`: the files of a run, resumption, and error messages.
 
 use grove::weights::TensorFiles;
 use serde_json::Value;
@@ -15,7 +14,7 @@ use crate::common::{signal, wait_until};
 
 const TRAIN: Example = Example("train_gpt2");
 
-/// A directory with a text, for a run.
+/// A temporary directory with a text, for a run.
 struct Place(TempDir);
 
 impl Place {
@@ -38,14 +37,14 @@ impl Place {
         self.path(name).exists()
     }
 
-    /// A run on the text, with more options.
+    /// Returns the arguments of a run on the text, with more options.
     fn arguments<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
         self.with_model(&[&TINY[..], &["--log-every", "1"], more].concat())
     }
 
-    /// The same, without the sizes.
+    /// Returns the arguments of a run without model sizes.
     fn with_model<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
-        // Leaked, as constants are; a test makes a few.
+        // Leaked to get a static lifetime; a test leaks only a few.
         let leaked = |name: &str| &*Box::leak(text(&self.path(name)).to_owned().into_boxed_str());
         [&["--data", leaked("book.txt"), "--output", leaked("run"), "--seed", "3"], more].concat()
     }
@@ -59,7 +58,7 @@ impl Place {
         self.records().iter().filter_map(|record| record["train/loss"].as_f64()).collect()
     }
 
-    /// The names of the checkpoints, in order.
+    /// Returns the sorted names of the checkpoints.
     fn checkpoints(&self) -> Vec<String> {
         let listing = fs::read_dir(self.path("run/checkpoints")).expect("a directory");
         let mut names: Vec<String> =
@@ -68,7 +67,7 @@ impl Place {
         names
     }
 
-    /// All files of the run and their bytes, which must not change when a command is refused.
+    /// Returns all files of the run and their bytes, which must not change when a command is rejected.
     fn contents(&self) -> Vec<(PathBuf, Vec<u8>)> {
         let (mut directories, mut files) = (vec![self.path("run")], Vec::new());
         while let Some(directory) = directories.pop() {
@@ -85,7 +84,7 @@ impl Place {
     }
 }
 
-/// A text with something to learn.
+/// Returns a text with a learnable pattern.
 fn sentences(count: usize) -> String {
     let (who, what) = (["The cat", "A dog", "My aunt", "The cook"], ["sleeps", "sings", "eats fish", "runs away"]);
     let sentence = |i: usize| format!("{} {} by the river {}. ", who[i * i % 4], what[(i / 3 + i) % 4], i % 7);
@@ -129,13 +128,13 @@ fn a_run_leaves_model_checkpoints_and_logs() {
         ["n_layer", "n_head", "n_embd", "n_positions", "vocab_size", "eos_token_id"].map(|name| config[name].as_u64());
     assert_eq!(sizes, [1, 2, 16, 16, 280, 0].map(Some), "as asked for");
 
-    // The loss that it says is the loss that the saved model has.
+    // The reported loss equals the loss of the saved model.
     let held_out = place.write("tokens.txt", b"The cat sings by the river 3. A dog runs away by the river 4.");
     let model = place.path("run/model");
     let evaluated = TRAIN.json(&["--evaluate", "--model", text(&model), "--data", &held_out, "--json"]);
     assert!(evaluated["loss"].as_f64() < Some(280f64.ln()), "{evaluated}");
 
-    // The other example takes it.
+    // The example `gpt2` loads the model.
     let made =
         Example("gpt2").json(&["--model", text(&model), "--prompt", "The cat", "--max-new-tokens", "5", "--json"]);
     assert!(made["text"].is_string(), "{made}");
@@ -195,7 +194,7 @@ fn without_output_nothing_is_kept() {
 
 #[test]
 fn a_resumed_run_goes_on_as_if_nothing_had_happened() {
-    // With a constant rate the number of steps has no influence on those before.
+    // With a constant learning rate, the number of steps does not influence earlier steps.
     let constant = ["--final-learning-rate", "1", "--warmup", "0", "--checkpoint-every", "4", "--json"];
     let (one, two) = (Place::new(), Place::new());
     TRAIN.json(&one.arguments(&[&["--steps", "12"], &constant[..]].concat()));
@@ -210,13 +209,13 @@ fn a_resumed_run_goes_on_as_if_nothing_had_happened() {
         |place: &Place| fs::read(place.path("run/checkpoints/step-0000000012/state.safetensors")).expect("a file");
     assert!(weights(&one) == weights(&two), "the same weights, bit for bit");
 
-    // With another text it is another run.
+    // Changed data makes the resumption an error.
     let before = weights(&two);
     two.write("book.txt", sentences(300).replace("river", "lake").as_bytes());
     let more = |resume| [&["--steps", "12", "--batch-size", "4", "--json", resume], &constant[..4]].concat();
     let words = ["other settings: ", "data was ", "held-out was ", "--resume-anyway"];
     TRAIN.assert_fails(&two.with_model(&more("--resume")), 1, &words);
-    // A finished run has nothing left to do; sizes come from the run.
+    // Resuming a finished run does nothing; model sizes come from the run.
     let third = TRAIN.json(&two.with_model(&more("--resume-anyway")));
     assert_eq!((&third["steps"], &third["ended"]), (&12.into(), &"finished".into()));
     assert!(weights(&two) == before, "the weights stay");
@@ -246,7 +245,7 @@ fn a_run_is_not_replaced() {
     other(&["--n-layer", "3"], 2, &["--n-layer is 3", "has 1"]);
     other(&["--context", "17"], 2, &["--context is 17", "16 positions"]);
 
-    // Without the run's config the checkpoint has the sizes.
+    // Without the run's config.json, the checkpoint determines the sizes.
     fs::remove_file(place.path("run/model/config.json")).expect("removed");
     let sizes = ["--n-layer", "1", "--n-head", "2", "--n-embd", "32", "--context", "16"];
     let resumed = |resume| [&["--steps", "4", "--batch-size", "4", resume], &sizes[..]].concat();
@@ -275,7 +274,7 @@ fn checkpoints_that_cannot_be_resumed() {
     TRAIN.assert_fails(&place.arguments(&resumed), 1, &["step-0000000004", "format 99", "update grove"]);
     fs::write(&manifest, &written).expect("written");
 
-    // A damaged one is skipped, and it is said.
+    // A damaged checkpoint is skipped, with a message.
     let state = newest.join("state.safetensors");
     let bytes = fs::read(&state).expect("the state");
     fs::write(&state, &bytes[..bytes.len() / 2]).expect("written");
@@ -340,7 +339,7 @@ fn a_published_model_is_tuned() {
     assert!(loss(&after) < loss(&before), "{before} {after}");
     assert!((after["perplexity"].as_f64().expect("a number") / loss(&after).exp() - 1.0).abs() < 1e-9);
 
-    // A resumed fine-tuning keeps its model without naming it again.
+    // A resumed fine-tuning run need not name its model again.
     let more =
         ["--steps", "14", "--context", "32", "--batch-size", "4", "--learning-rate", "3e-3", "--resume", "--json"];
     assert_eq!(TRAIN.json(&place.with_model(&more))["steps"], 14);
@@ -358,14 +357,15 @@ fn a_llama_is_trained_resumed_and_writes() {
         run("--steps 30 --layers 1 --heads 4 --kv-heads 2 --hidden-size 32 --intermediate-size 48 --context 16 \
                      --vocab-size 280");
     assert_eq!(train.json(&first)["steps"], 30);
-    // Queries and outputs of 4 heads of 8, keys and values of 2, three matrices of the feed-forward layer, norms, symbols.
+    // Query and output projections of 4 heads of size 8, keys and values of 2 heads, three feed-forward matrices,
+    // norms, embeddings.
     let model = place.path("run/model");
     let summary = Example("llama").json(&["--model", text(&model), "--summary", "--json"]);
     assert_eq!(summary["parameters"], 32 * (2 * 32 + 2 * 16 + 3 * 48) + 3 * 32 + 280 * 32);
     let config = fs::read_to_string(place.path("run/model/config.json")).expect("written");
     assert!(config.contains(r#""num_key_value_heads": 2"#) && config.contains("LlamaForCausalLM"), "{config}");
 
-    // A size that differs from the checkpoint's is refused; the other options are accepted.
+    // A size that differs from the checkpoint is an error; other options are accepted.
     let other = run("--steps 40 --kv-heads 4 --context 16 --resume");
     train.assert_refused(&other, 2, &["--kv-heads", "4", "2"]);
     assert_eq!(train.json(&run("--steps 40 --context 16 --resume"))["steps"], 40);
@@ -379,7 +379,7 @@ fn a_llama_is_trained_resumed_and_writes() {
 
 #[test]
 fn an_evaluation_says_what_transformers_says() {
-    // As tokens: to a text the example would add the one that ends it.
+    // Tokens, because the example would add an end token to a text.
     let reference: Vec<Value> =
         serde_json::from_slice(&fs::read(fixture("tiny_text/reference.json")).expect("a fixture")).expect("JSON");
     let (place, model) = (Place::new(), fixture("tiny_text"));
@@ -397,7 +397,7 @@ fn an_evaluation_says_what_transformers_says() {
     assert!(line.contains("nats a token") && line.contains("perplexity") && line.lines().count() == 1, "{line}");
 }
 
-/// Bytes that `TokenStream::write` would write.
+/// Returns the bytes that `TokenStream::write` writes.
 fn token_file(ids: &[u16]) -> Vec<u8> {
     let tokens: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
     [b"grovetok".as_slice(), &1u32.to_le_bytes(), &2u32.to_le_bytes(), &tokens, &(ids.len() as u64).to_le_bytes()]
@@ -524,7 +524,7 @@ fn models_that_cannot_be_tuned() {
     let tokenizer = damaged("tiny_text", "tokenizer.json", |_| b"{}".to_vec());
     refused(text(tokenizer.path()), &["tokenizer.json"]);
 
-    // A model in the place where the new one would be written.
+    // A model exists in the output directory.
     fs::create_dir_all(place.path("run/model")).expect("a directory");
     place.write("run/model/model.safetensors", b"precious");
     for more in [&[][..], &["--resume"]] {
@@ -557,7 +557,7 @@ fn an_interrupted_run_can_be_resumed() {
     assert_eq!(place.training_losses().len() as u64, step + 2, "no record is lost and none is twice");
 }
 
-/// An allocation that fails would end a program without a sentence.
+/// A failed allocation would abort the program without a message.
 #[test]
 fn sizes_that_no_machine_holds_are_refused() {
     let place = Place::new();

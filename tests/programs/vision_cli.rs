@@ -1,5 +1,5 @@
-//! The examples `train_vision`, `finetune_vision`, `resnet` and `vit` as a person uses them: from folders of images to a
-//! classifier, what is done with it, and what they say about bad input.
+//! End-to-end tests of the examples `train_vision`, `finetune_vision`, `resnet` and `vit`: training a classifier on
+//! folders of images, using it, and error messages.
 
 use grove::images::{RgbImage, open, save_png};
 use std::{fs, path::Path};
@@ -11,10 +11,10 @@ const FINETUNE: Example = Example("finetune_vision");
 const RESNET: Example = Example("resnet");
 const VIT: Example = Example("vit");
 
-/// Photographs of other formats.
+/// Photographs in various formats.
 const DECODE: &str = "inputs/images/tests/fixtures/decode";
 
-/// Light on the left or on the right, at random otherwise.
+/// Returns a random image that is lighter on the left or on the right.
 fn image(right: bool, number: u32, side: u32) -> RgbImage {
     RgbImage::from_fn(side, side, |x, y| {
         let noise = ((x * 31 + y * 17 + number * 97) % 64) as u8;
@@ -27,7 +27,7 @@ fn image_pixel<P: From<[u8; 3]>>(levels: [u8; 3]) -> P {
     levels.into()
 }
 
-/// A folder with a folder for each class.
+/// Writes a folder with a subfolder of images for each class.
 fn folder(place: &Place, name: &str, count: u32) -> String {
     for (class, right) in [("left", false), ("right", true)] {
         let directory = place.path(name).join(class);
@@ -43,7 +43,7 @@ fn folder(place: &Place, name: &str, count: u32) -> String {
 const SMALL: [&str; 10] =
     ["--image-size", "16", "--channels", "4,8", "--depths", "1,1", "--hidden-size", "16", "--layers", "2"];
 
-/// A classifier of such images, which is trained in a moment.
+/// Trains a tiny classifier of these images.
 fn trained(place: &Place, arch: &str) -> String {
     let (data, run) = (folder(place, "images", 40), place.named(arch));
     let options = ["--arch", arch, "--data", &data, "--output", &run, "--augment", "none", "--json"];
@@ -65,7 +65,7 @@ fn a_resnet_is_trained_and_used_and_tuned() {
     let prepared = json_file(Path::new(&model).join("preprocessor_config.json"));
     assert!(prepared["image_mean"].is_array(), "{prepared}");
 
-    // Files, folders and standard input; what cannot be read is named, counted and left out.
+    // Files, folders and standard input. Unreadable images are reported, counted and skipped.
     let right = place.path("images/right");
     let broken = place.write("images/right/notes.png", "this is no image");
     let found = RESNET.run(&["--model", &model, "--image", text(&right), "--json"], "");
@@ -80,13 +80,13 @@ fn a_resnet_is_trained_and_used_and_tuned() {
     let bars = String::from_utf8_lossy(&bars.stdout).into_owned();
     assert!(bars.contains('█') && bars.contains("right") && bars.contains('%'), "{bars}");
 
-    // Half of the classes' images as another task, with a frozen backbone and with everything.
+    // Fine-tune with a frozen backbone, and with all parameters.
     let tuned = place.named("tuned");
     let data = ["--data", &place.named("images"), "--augment", "none", "--image-size", "16", "--batch-size", "16"];
     let frozen = ["--model", &model, "--new-head", "--freeze", "backbone", "--steps", "30", "--learning-rate", "5e-2"];
     let made = FINETUNE.json(&[&data[..], &frozen, &["--json", "--output", &tuned]].concat());
     assert!(made["accuracy"].as_f64() >= Some(0.8) && made["evaluation"]["images"] == 8, "{made}");
-    // In order, so that it is not only met where the order of an epoch brings it.
+    // The unreadable image is counted at most once, if the run loads it at all.
     assert!(made["unreadable"].as_u64() <= Some(1), "{made}");
     let changes = ["--augment", "rand", "--mixup", "0.2", "--cutmix", "1", "--erasing", "0.2", "--jitter", "0.2"];
     let rates =
@@ -100,7 +100,7 @@ fn a_resnet_is_trained_and_used_and_tuned() {
     let (seen, unreadable) = (evaluated["images"].as_u64(), evaluated["unreadable"].as_u64());
     assert_eq!(seen.zip(unreadable).map(|(a, b)| a + b), Some(files.iter().sum::<usize>() as u64), "all are evaluated");
 
-    // Other classes than the model's.
+    // Classes that differ from the model's.
     let (other, second) = (place.path("other/up"), place.path("other/down"));
     for directory in [&other, &second] {
         fs::create_dir_all(directory).expect("a directory");
@@ -125,7 +125,7 @@ fn a_vit_is_trained_and_shows_where_it_looks() {
     assert!(colours.len() > 50, "{} colours", colours.len());
     VIT.assert_refused(&["--model", &model, "--attention", &drawn, "--image", &image, &image], 2, &["give one"]);
 
-    // The input stays as it is, by whatever name it is called, and only PNG is written.
+    // The input is never overwritten, under any path, and only PNG is written.
     let before = fs::read(&image).expect("the image");
     let roundabout = place.named("images/right/../left/002.png");
     for output in [&image, &roundabout] {
@@ -142,7 +142,7 @@ fn a_vit_is_trained_and_shows_where_it_looks() {
     assert_eq!(fs::read(&image).expect("the image"), before);
 }
 
-/// Grey images in MNIST's files, and a run that goes on where it was.
+/// Grey images in MNIST's file format, and resumption.
 #[test]
 fn files_of_mnist_and_resuming() {
     let place = Place::new();
@@ -156,11 +156,11 @@ fn files_of_mnist_and_resuming() {
     TRAIN.assert_refused(&[&options[..], &["--steps", "4"]].concat(), 1, &["run at step 4", "resume it"]);
     let resumed = TRAIN.json(&[&options[..], &["--steps", "6", "--resume"]].concat());
     assert_eq!(resumed["steps"], 6);
-    // An image in colour is made grey.
+    // A colour image is converted to grey.
     let photograph = format!("{DECODE}/chelsea.png");
     let found = RESNET.json(&["--model", &place.named("run/model"), "--image", &photograph, "--json"]);
     assert_eq!(found["images"][0]["predictions"].as_array().map(Vec::len), Some(5));
-    // Labels that do not belong to the images.
+    // The number of labels differs from the number of images.
     fs::copy("models/assets/digits/train-images-idx3-ubyte", place.path("train-images-idx3-ubyte")).expect("copied");
     fs::copy("models/assets/digits/t10k-labels-idx1-ubyte", place.path("train-labels-idx1-ubyte")).expect("copied");
     TRAIN.assert_refused(&["--data", &place.named("train-images-idx3-ubyte")], 1, &["297 labels", "1500 images"]);
@@ -177,7 +177,7 @@ fn bad_images_are_named() {
     refuse("empty.png", vec![], &["empty"]);
     let jpeg = fs::read(format!("{DECODE}/420.jpg")).expect("a fixture");
     refuse("half.jpg", jpeg[..jpeg.len() / 2].to_vec(), &["damaged"]);
-    // A bitmap's header that claims 60,000 x 60,000 pixels, and nothing after it.
+    // A BMP header of 60,000 x 60,000 pixels without pixel data.
     let numbers = [54, 40, 60_000, 60_000, 0x18_0001, 0, 0, 0, 0, 0, 0_u32];
     let header =
         [b"BM".to_vec(), vec![0; 8], numbers.iter().flat_map(|number| number.to_le_bytes()).collect()].concat();
@@ -185,7 +185,7 @@ fn bad_images_are_named() {
     RESNET.assert_refused(&["--image", &place.named("none.jpg")], 1, &["none.jpg"]);
     fs::create_dir(place.path("nothing")).expect("a directory");
     RESNET.assert_refused(&["--image", &place.named("nothing")], 1, &["no images"]);
-    // The smallest, and the longest.
+    // A tiny and a very long image.
     for (name, width, height) in [("dot.png", 1, 1), ("line.png", 30_000, 2)] {
         save_png(&RgbImage::new(width, height), place.path(name)).expect("written");
         let found = RESNET.json(&["--image", &place.named(name), "--json"]);
@@ -231,7 +231,7 @@ fn empty_folders_are_left_out() {
     let made: serde_json::Value = serde_json::from_slice(&made.stdout).expect("JSON");
     assert_eq!(made["evaluation"]["classes"].as_object().map(serde_json::Map::len), Some(2));
 
-    // The held-out images lack a class: its number is still that of the others, and it is named.
+    // The held-out images lack a class: the class indices do not change, and a message names the class.
     folder(&place, "split/train", 8);
     let other = place.path("split/train/above");
     fs::create_dir_all(&other).expect("a directory");
@@ -245,12 +245,12 @@ fn empty_folders_are_left_out() {
     let of = |class: &str| made["evaluation"]["classes"][class]["predicted"].as_object().expect("counts").values();
     let count = |class: &str| of(class).filter_map(serde_json::Value::as_u64).sum::<u64>();
     assert_eq!(["above", "left", "right"].map(count), [0, 4, 4]);
-    // One that is not trained on is refused.
+    // A held-out class without training images is an error.
     fs::rename(place.path("split/val/left"), place.path("split/val/under")).expect("renamed");
     TRAIN.assert_refused(&[&["--data", &data][..], &steps].concat(), 1, &["under", "above, left, right"]);
 }
 
-/// A preprocessing that comes with a model says a size of which the model sees nothing, or works for minutes.
+/// The preprocessing of a model may specify sizes that do not fit the model or take minutes to compute.
 #[test]
 fn impossible_sizes_are_refused() {
     let place = Place::new();
@@ -277,7 +277,7 @@ fn impossible_sizes_are_refused() {
     let wide = copy("wide", r#"{"height": 28, "width": 56}"#);
     VIT.assert_refused(&["--model", &wide, "--max-patches", "31"], 1, &["32 patches", "limit of 31"]);
     assert!(VIT.json(&["--model", &wide, "--max-patches", "32", "--json"])["images"].is_array());
-    // Sizes that no machine holds.
+    // Sizes beyond any machine's memory.
     TRAIN.assert_refused(&["--image-size", "65536", "--batch-size", "1000000"], 1, &["of memory", "--batch-size"]);
     TRAIN.assert_refused(&["--channels", "1000000,1000000", "--depths", "9,9"], 1, &["of memory", "smaller sizes"]);
     let vit = ["--arch", "vit", "--heads", "1", "--layers", "9999", "--hidden-size", "200000"];

@@ -1,4 +1,5 @@
-"""JAX's counterparts of functions of arrays: those of engine/compile/tests/against_jax/arrays.rs. Arguments and results are flat."""
+"""JAX counterparts of functions of arrays, those of engine/compile/tests/against_jax/arrays.rs. Arguments and results
+are flat."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ def flat(*parts):
 
 
 def of(shape, f):
-    """A function of one array of a shape."""
+    """Returns a function of one array of a shape."""
     return lambda x: flat(f(x.reshape(shape)))
 
 
@@ -77,7 +78,7 @@ def update(f):
 
 ROWS, COLUMNS = np.array([[0, 0], [1, 1]]), np.array([[0, 2], [1, 1]])
 def combined(f):
-    """Elements combined one after the other, of which JAX has no derivative where an index of a product occurs twice."""
+    """Combines elements one after the other. JAX has no derivative of a product in which an index occurs twice."""
     def run(m, part):
         for i in range(2):
             for j in range(2):

@@ -1,10 +1,10 @@
-"""Makes engine/compile/tests/fixtures/against_jax.json: values and derivatives that JAX gives for the functions of
+"""Writes engine/compile/tests/fixtures/against_jax.json: JAX's values and derivatives for the functions of
 engine/compile/tests/against_jax, at ordinary and special arguments.
 
     python tools/against_jax/derivatives.py
 
-Of each function f and its flat arguments x, with a direction t and weights w of the results: f(x), its derivative in the direction
-t, the gradient of sum(w f(x)), and the derivative of that gradient in the direction t.
+For each function f with flat arguments x, a direction t and weights w of the results: f(x), the derivative of f in
+the direction t, the gradient of sum(w f(x)), and the derivative of that gradient in the direction t.
 """
 
 import json
@@ -30,7 +30,7 @@ PAIRS = [-2.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0, 89.0, 1e30, INF, -INF, NAN]
 
 
 def tokens(x):
-    """Numbers as text, which JSON has none for where they are not finite."""
+    """Formats numbers as strings, because JSON has no non-finite numbers."""
     def one(value):
         text = repr(float(value)) if x.dtype == np.float64 else str(np.float32(value))
         return text.removesuffix(".0")
@@ -39,7 +39,7 @@ def tokens(x):
 
 
 def program(f):
-    """All that is compared, in one compiled function of arguments, direction and weights."""
+    """Returns one compiled function of arguments, direction and weights that computes all results to compare."""
     def run(x, t, w):
         gradient = lambda *x: jax.vjp(lambda *x: f(*x).reshape(-1), *x)[1](w)
         value, tangent = jax.jvp(lambda *x: f(*x).reshape(-1), x, t)
@@ -76,7 +76,7 @@ def drawn(draw, size):
 
 
 def special(draw, kind, size):
-    """An argument with special values."""
+    """Returns an argument with special values."""
     x = drawn(draw, size)
     place = int(draw.integers(size))
     match kind:

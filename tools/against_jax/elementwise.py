@@ -1,4 +1,4 @@
-"""JAX's counterparts of functions of each element: those of engine/compile/tests/against_jax/elementwise.rs."""
+"""JAX counterparts of elementwise functions, those of engine/compile/tests/against_jax/elementwise.rs."""
 
 import jax
 import jax.numpy as jnp

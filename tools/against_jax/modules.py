@@ -1,4 +1,4 @@
-"""JAX's counterparts of operations of neural networks: those of engine/compile/tests/against_jax/modules.rs."""
+"""JAX counterparts of neural-network operations, those of engine/compile/tests/against_jax/modules.rs."""
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +33,7 @@ def rms_norm(m, weight):
     return m * lax.rsqrt(jnp.mean(m * m, 1, keepdims=True) + 1e-5) * weight
 
 
-# Sizes of the arguments, and the function.
+# Shapes of the arguments, and the function.
 ROWS = {
     "softmax": ([8], rows(lambda m: nn.softmax(m, 1))),
     "softmin": ([8], rows(lambda m: nn.softmax(-m, 1))),
@@ -56,7 +56,7 @@ def conv(x, weight, stride, padding):
 
 
 def conv_transpose(x, weight, stride, padding):
-    """Of a weight [in, out, ...]."""
+    """Transposed convolution with a weight [in, out, ...]."""
     size = weight.shape[2:]
     weight = jnp.flip(jnp.swapaxes(weight, 0, 1), tuple(range(2, weight.ndim)))
     padding = [(k - 1 - p, k - 1 - p) for k, p in zip(size, padding)]
@@ -72,7 +72,7 @@ def with_bias(f, image, weight, stride, padding):
 
 
 def windows(x, kernel, stride, padding, fill):
-    """Values of each window [b, c, h, w, kh * kw]; `fill` outside."""
+    """Returns the values of each window, [b, c, h, w, kh * kw]; `fill` outside the image."""
     x = jnp.pad(x, ((0, 0), (0, 0)) + tuple((p, p) for p in padding), constant_values=fill)
     count = [(size - k) // s + 1 for size, k, s in zip(x.shape[2:], kernel, stride)]
     parts = [
@@ -112,7 +112,7 @@ def line(f):
 
 
 def bilinear_at(x, rows, columns):
-    """Pixels [c, h, w] at real positions; zeros outside."""
+    """Samples pixels [c, h, w] bilinearly at real positions; zeros outside the image."""
     def pixel(i, j):
         inside = (i >= 0) & (i < x.shape[1]) & (j >= 0) & (j < x.shape[2])
         i = jnp.clip(i, 0, x.shape[1] - 1).astype(int)
@@ -198,7 +198,7 @@ IMAGES = {
 
 
 def attention(scale, mask=None):
-    """Weights of visible keys; a query that sees none gives zeros."""
+    """Attention over visible keys; a fully masked query returns zeros."""
     def run(q, k, v, bias=None):
         q, k, v = (x.reshape(1, 2, 3, 2) for x in (q, k, v))
         scores = q @ jnp.swapaxes(k, 2, 3) * jnp.asarray(scale, q.dtype)
@@ -228,7 +228,7 @@ def rope(x, cos, sin):
 
 
 def recurrent(gates, cell):
-    """Two sequences, of two steps and of one."""
+    """Two sequences, of two steps and of one step."""
     def run(x, w_ih, w_hh, bias, *states):
         x, w_ih, w_hh = x.reshape(3, 2), w_ih.reshape(gates * 2, 2), w_hh.reshape(gates * 2, 2)
         states = [state.reshape(2, 2) for state in states]

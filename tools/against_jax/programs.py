@@ -1,10 +1,11 @@
-"""Random nested programs, with the values and derivatives that JAX gives them, for engine/compile/tests/against_jax/programs.rs.
+"""Writes random nested programs, with JAX's values and derivatives, for engine/compile/tests/against_jax/programs.rs.
 
     python tools/against_jax/programs.py [--seed SEED] [--count COUNT] [--out FILE]
 
-A program is a list of operations on vectors of four numbers, each of which adds values behind those that there are. Operations have
-programs of their own inside: jit, vmap, grad, jvp, scan, cond, switch, while, and functions with rules of their own. Programs
-whose results change much with small changes of their arguments, or in f32, are left out. The file has one program a line.
+A program is a list of operations on vectors of four numbers, each of which appends values to the existing ones.
+Operations may contain nested programs: jit, vmap, grad, jvp, scan, cond, switch, while, and functions with custom
+rules. Programs whose results are sensitive to small changes of their arguments, or to f32 rounding, are skipped. The
+file has one program per line.
 """
 
 import argparse
@@ -48,12 +49,12 @@ def floats(values, like):
 
 
 def vectors(f, body, captured):
-    """A program as a function of its inputs."""
+    """Returns a program as a function of its inputs."""
     return lambda *inputs: tuple(run(body, list(inputs) + captured, f))
 
 
 def run(body, env, keys):
-    """The outputs of a program on its inputs, with what it captures behind them."""
+    """Returns the outputs of a program on its inputs, which are followed by the captured values."""
     env = list(env)
     for op in body["ops"]:
         env.extend(apply(op, env, keys))
@@ -70,8 +71,8 @@ def weighted(stacked, weights):
 
 
 def steps_in_python(f, carry, xs, length, reverse):
-    """A scan. In JAX 0.10 the gradient of `lax.scan` forgets rules of functions in it, so that second derivatives are others than
-    those of a loop and of forward mode."""
+    """A scan as a Python loop. In JAX 0.10 the gradient of `lax.scan` ignores custom rules of functions in it, so its
+    second derivatives differ from those of a loop and of forward mode."""
     ys = [None] * length
     for i in reversed(range(length)) if reverse else range(length):
         carry, ys[i] = f(carry, tuple(x[i] for x in xs))
@@ -100,7 +101,8 @@ def apply(op, env, keys):
         case "argmax":
             return [floats(op["values"], a).reshape(-1, SIZE)[jnp.argmax(a)] + a]
         case "update":
-            # Not `a.at[1:3].set(..)`: XLA's CPU compiler of JAX 0.10 updates in place where both arrays are one.
+            # Avoid `a.at[1:3].set(..)`: XLA's CPU compiler in JAX 0.10 updates in place even if both arrays are the
+            # same.
             return [jnp.concatenate([a[:1], args[1][:2], a[3:]])]
         case "draw":
             key = keys
@@ -158,7 +160,7 @@ def apply(op, env, keys):
 
 
 class Generator:
-    """Draws programs that may be differentiated in forward mode, in reverse mode or in both."""
+    """Generates programs that are differentiable in forward mode, in reverse mode or in both."""
 
     def __init__(self, draw, forward, reverse):
         self.draw, self.forward, self.reverse = draw, forward, reverse
@@ -173,7 +175,7 @@ class Generator:
         return [float(x) for x in np.round(self.draw.normal(size=count), 2)]
 
     def body(self, inputs, around, depth, outputs, forward, reverse, bounded=False):
-        """A program inside of another, which captures values from those around it."""
+        """Generates a nested program, which may capture values of the enclosing programs."""
         captures = self.several(around, 0, 2) if around else []
         env = inputs + len(captures)
         ops = []
@@ -189,16 +191,16 @@ class Generator:
         return {"captures": captures, "ops": ops, "out": out}
 
     def last(self, env):
-        """One of the values, rather a late one."""
+        """Returns one of the values, preferably a late one."""
         return max(int(i) for i in self.draw.integers(env, size=2))
 
     def simple(self):
-        """A program of one value without others inside."""
+        """Generates a program of one value without nested programs."""
         return {"captures": [], "ops": [{"op": "unary", "f": self.pick(["sin", "tanh", "sigmoid", "recip"]), "a": [0]},
                                         {"op": "const", "a": [1], "values": self.values(SIZE), "more": self.values(SIZE)}], "out": [2]}
 
     def add(self, ops, env, depth, forward, reverse):
-        """Adds an operation; gives the number of values then."""
+        """Adds an operation and returns the number of values."""
         simple = ["unary", "unary", "unary", "binary", "binary", "const", "matvec", "select", "table", "argmax", "update", "draw"]
         nested = ["cond", "switch", "scan", "grad", "jvp", "vmap", "jit", "custom_jvp"]
         nested += ["while"] if not self.reverse and not reverse else []
@@ -275,7 +277,7 @@ class Generator:
 
 
 def made(seed, number):
-    """A program with its results; `None` where these say nothing."""
+    """Returns a program with its results; `None` if the results are not informative."""
     draw = np.random.default_rng([seed, number])
     forward, reverse = [(True, True), (True, False), (False, True), (True, True)][number % 4]
     body = Generator(draw, forward, reverse).top()
@@ -287,7 +289,8 @@ def made(seed, number):
     try:
         found = results(x, t, w)
     except Exception as error:
-        # A rule of reverse mode inside of what JAX differentiates in forward mode, or with what it captures.
+        # A custom reverse-mode rule inside a function that JAX differentiates in forward mode, or with captured
+        # values.
         if "custom_vjp" in str(error):
             return None
         raise
@@ -308,7 +311,7 @@ def made(seed, number):
 
 
 def quantities(f, forward, reverse):
-    """As `program`, where a function has them."""
+    """As `program`, for the derivatives that a function has."""
     def run(x, t, w):
         gradient = lambda *x: jax.vjp(f, *x)[1](w)
         value = f(*x)

@@ -1,5 +1,6 @@
-// Each thread of a block is a fiber on the calling thread, and runs until it waits for others or ends. So threads that
-// forget to wait for each other read what is not there yet, the more surely since they can run in either order.
+// Each thread of a block is a fiber on the calling thread, and runs until it waits for other threads or ends. A kernel
+// with a missing barrier therefore reads values before they are written, and is likely to fail in one of the two
+// thread orders.
 
 #include "blocks.hpp"
 
@@ -15,14 +16,14 @@
 
 extern "C" {
 EmulatedThread emulated;
-// Kernels declare it as their dynamic shared memory.
+// Dynamic shared memory of kernels.
 alignas(1024) unsigned char dynamic_shared_mem[MOST_SHARED_BYTES];
 void emulated_wait_for_block();
 void emulated_wait_for_warp();
 void switch_fiber(void **leaves, void *enters);
 }
 
-// Saves what a called function must keep, in the order in which `make_fiber` lays it out.
+// Saves the callee-saved registers, in the order in which `make_fiber` lays them out.
 asm(R"(
 .globl switch_fiber
 .type switch_fiber, @function
@@ -64,7 +65,7 @@ char *make_stacks() {
     void *memory = mmap(nullptr, MOST_THREADS * STACK, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (memory == MAP_FAILED) abort();
     auto bytes = static_cast<char *>(memory);
-    // Whoever needs more stops here, and not in another's.
+    // A guard page stops a stack overflow.
     for (unsigned i = 0; i < MOST_THREADS; i++) mprotect(bytes + i * STACK, PAGE, PROT_NONE);
     return bytes;
 }
@@ -90,7 +91,7 @@ void fiber() {
 
 void make_fiber(unsigned thread) {
     auto top = reinterpret_cast<uintptr_t *>(stacks + (thread + 1) * STACK);
-    // The stack is as after a call: nobody returns from `fiber`.
+    // Lay out the stack as after a call; `fiber` never returns.
     *--top = 0;
     *--top = reinterpret_cast<uintptr_t>(&fiber);
     top -= SAVED_REGISTERS;
@@ -106,7 +107,7 @@ bool backwards() {
 
 unsigned nth(unsigned i, unsigned count) { return backwards() ? count - 1 - i : i; }
 
-// Until all of its threads have ended or wait for the block.
+// Runs a warp until all of its threads have ended or wait at a block barrier.
 const char *run_warp(unsigned first) {
     const unsigned lanes = std::min(WARP, threads - first);
     const auto count = [&](State state) { return std::count(states + first, states + first + lanes, state); };
@@ -159,7 +160,7 @@ const char *run_blocks(const Kernel &kernel, Dim3 grid, Dim3 block, unsigned sha
         const auto index = backwards() ? blocks - 1 - i : i;
         emulated.block = {
             unsigned(index % grid.x), unsigned(index / grid.x % grid.y), unsigned(index / grid.x / grid.y)};
-        // NaN: nobody may count on what is there.
+        // Fill with NaN, so that no kernel relies on initial values.
         std::memset(dynamic_shared_mem, 0xff, shared_bytes);
         if (const char *wrong = run_block()) return wrong;
     }

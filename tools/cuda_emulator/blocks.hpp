@@ -1,26 +1,26 @@
-// Running the blocks of a kernel that g++ compiled.
+// Execution of the blocks of a kernel compiled by g++.
 #pragma once
 
 struct Dim3 {
     unsigned x, y, z;
 };
 
-// What a compiled kernel sees of the thread that runs; include/cuda_runtime.h declares the same.
+// State of the running thread, as compiled kernels see it; include/cuda_runtime.h declares the same struct.
 struct EmulatedThread {
     Dim3 thread, block, block_size, grid_size;
     unsigned lane, warp;
-    // What the lanes of each warp hand each other.
+    // Exchange buffer of the lanes of each warp.
     unsigned long long *exchanged;
 };
 
 struct Kernel {
     const char *name;
     void (*entry)(void **arguments);
-    // Whether its threads wait for each other.
+    // True if its threads synchronise with each other.
     bool waits;
 };
 
-// Null, or what is wrong with the kernel. One launch at a time.
+// Runs a kernel. Returns null, or an error message. Not reentrant.
 const char *run_blocks(const Kernel &kernel, Dim3 grid, Dim3 block, unsigned shared_bytes, void **arguments);
 
 constexpr unsigned MOST_SHARED_BYTES = 232448, MOST_THREADS = 1024;

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Runs an example on the CPU and on the emulated CUDA device, and compares the JSON that it prints.
+"""Runs an example on the CPU and on the emulated CUDA device, and compares the JSON output.
 
     tools/cuda_emulator/compare.py gpt2 --prompt "A tree" --max-new-tokens 8
     tools/cuda_emulator/compare.py --tolerance 1e-2 bert --dtype f16
 
-Numbers may differ by a part of the larger one (`--tolerance`, 1e-3), or by a millionth; words and whole numbers not at
-all. Fields that tell of time are left out. The options before the example are `emulate`'s as well: `--backwards`.
-The exit status is 1 where something differs."""
+Numbers may differ by `--tolerance` (1e-3) relative to the larger one, or by 1e-6; strings and integers must be equal.
+Fields with times are ignored. Options before the example are passed to `emulate` too: `--backwards`. The exit status
+is 1 if anything differs."""
 
 import argparse
 import json
@@ -28,7 +28,7 @@ def run(command: list[str]) -> object:
 
 
 def differences(cpu: object, cuda: object, tolerance: float, path: str = "") -> list[str]:
-    """What differs, each with the way to it."""
+    """Yields all differences, each with its path."""
     if isinstance(cpu, dict) and isinstance(cuda, dict) and cpu.keys() == cuda.keys():
         named = [name for name in cpu if not name.endswith(OF_TIME)]
         return [d for name in named for d in differences(cpu[name], cuda[name], tolerance, f"{path}.{name}")]

@@ -1,9 +1,9 @@
-// A libnvrtc.so that has g++ compile kernels for this machine, takes them as they are, or passes them on to the real one.
+// A libnvrtc.so that compiles kernels for the CPU with g++, stores them uncompiled, or forwards to the real library.
 //
-// Read from the environment (the script `emulate` sets it):
+// Environment variables (set by the script `emulate`):
 //   GROVE_CUDA_KERNELS   `run`, `count`, or the path of a real libnvrtc.so.12 or .13
-//   GROVE_CUDA_EMULATOR  the folder for what is compiled, with include/
-//   GROVE_CUDA_SOURCES   a folder for the source of each kernel, and for what a compiler says of it
+//   GROVE_CUDA_EMULATOR  folder for compiled kernels, with include/
+//   GROVE_CUDA_SOURCES   folder for the source of each kernel and the messages of the compiler
 //   GROVE_CUDA_NVRTC     the version that this library reports, times a hundred (the real one's, or 1208)
 
 #include <cstdint>
@@ -21,7 +21,7 @@ enum Status { SUCCESS = 0, COMPILATION = 6, INTERNAL_ERROR = 11 };
 
 struct Program {
     std::string source, code, log;
-    // Of the real compiler.
+    // Handle of the real compiler.
     void *real = nullptr;
 };
 
@@ -49,7 +49,7 @@ std::string read(const std::string &path) {
 
 bool exists(const std::string &path) { return access(path.c_str(), R_OK) == 0; }
 
-// The name before the list of parameters of the only kernel.
+// Returns the name of the only kernel of a source.
 std::string kernel_name(const std::string &source) {
     const size_t kernel = source.find("extern \"C\" __global__");
     const size_t end = kernel == std::string::npos ? kernel : source.find(" (", kernel);
@@ -58,7 +58,7 @@ std::string kernel_name(const std::string &source) {
     return source.substr(begin, end - begin);
 }
 
-// Compiles to a shared library, unless it is there from earlier.
+// Compiles to a shared library, unless it is cached.
 Status compile(Program &program) {
     const std::string name = kernel_name(program.source);
     if (name.empty()) {
@@ -72,7 +72,7 @@ Status compile(Program &program) {
     const std::string folder = setting("GROVE_CUDA_EMULATOR"), path = folder + "/kernels/" + hexadecimal(hash(source));
     const std::string library = path + ".so";
     if (!exists(library)) {
-        // Programs that run side by side compile the same kernel.
+        // Concurrent programs may compile the same kernel.
         const std::string own = path + "." + std::to_string(getpid());
         std::ofstream(own + ".cpp") << source;
         const std::string command = "g++ -std=c++17 -O2 -w -fno-strict-aliasing -ffp-contract=fast -march=native -fPIC -shared "
@@ -101,7 +101,7 @@ template <class F> F real(const char *name) {
     return reinterpret_cast<F>(dlsym(library, name));
 }
 
-// Hands the source to the real compiler, and keeps what it made.
+// Compiles with the real compiler, and saves its output.
 Status compile_really(Program &program, int count, const char *const *options) {
     using Create = Status (*)(void **, const char *, const char *, int, const char *const *, const char *const *);
     using Compile = Status (*)(void *, int, const char *const *);

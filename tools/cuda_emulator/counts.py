@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""Counts what a program asked of the emulated device, from the log of `emulate --log`.
+"""Counts a program's calls of the emulated device, from the log of `emulate --log`.
 
-    tools/cuda_emulator/counts.py LOG              all of it, and between the last downloads
+    tools/cuda_emulator/counts.py LOG              totals, and counts between the last downloads
     tools/cuda_emulator/counts.py LOG --kernels    with the launches of each kernel
     tools/cuda_emulator/counts.py LOG --json       for scripts
 
-A program is divided by its downloads (a token that is read, a loss): what it repeats lies between the last of them. The
-last piece is often an end, so the table shows the median of the last pieces, `--last N` of them (8), and the smallest and
-largest."""
+Downloads (reading a token or a loss) divide a program into pieces; repeated work is between the last downloads. The
+final piece is often irregular, so the table shows the median, minimum and maximum of the last pieces, `--last N` (8)."""
 
 import argparse
 import json
@@ -19,7 +18,8 @@ KINDS = ["launch", "upload", "download", "copy", "fill", "sync", "allocate", "mo
 
 
 def read(path: Path) -> list[list[list[str]]]:
-    """The events of each piece, without their times. Downloads without a launch between them are of one piece."""
+    """Returns the events of each piece, without times. Consecutive downloads without a launch in between belong to one
+    piece."""
     pieces: list[list[list[str]]] = [[]]
     ended = False
     for line in path.read_text().splitlines():

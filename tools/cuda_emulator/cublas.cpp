@@ -1,9 +1,9 @@
-// A libcublas.so.12 that multiplies on this CPU: the calls that grove makes. A product is work on its stream, done by a
-// thread of the handle, so that whoever reads it without waiting for the stream reads what was there before.
+// A libcublas.so.12 for the CPU, with the calls that grove makes. A thread of the handle computes products
+// asynchronously on their stream: a program that reads a result without waiting for the stream gets the old data.
 //
-// Read from the environment:
-//   GROVE_CUDA_CUBLAS_STATUS  what a product ends with (0), but for the small one by which a type is tried
-//   GROVE_CUDA_KERNELS        other than `run`: nothing is computed
+// Environment variables:
+//   GROVE_CUDA_CUBLAS_STATUS  status of products (0), except of the small product that probes a dtype
+//   GROVE_CUDA_KERNELS        if not `run`, nothing is computed
 
 #include "work.hpp"
 
@@ -28,7 +28,7 @@ enum Type { F32 = 0, F16 = 2, BF16 = 14 };
 
 size_t size_of(int type) { return type == F32 ? 4 : 2; }
 
-// A matrix by columns, or by rows if it is transposed.
+// A matrix in column-major order, or row-major if transposed.
 struct Matrix {
     const char *begin;
     int transposed, stride;
@@ -56,7 +56,7 @@ void store(char *begin, size_t index, int type, float x) {
     else reinterpret_cast<__nv_bfloat16 *>(begin)[index] = __nv_bfloat16(x);
 }
 
-// The matrix as [rows, columns] of floats, by rows.
+// Converts a matrix to floats [rows, columns] in row-major order.
 std::vector<float> floats(const Matrix &x, int64_t batch, int rows, int columns, int type) {
     std::vector<float> all(size_t(rows) * columns);
     const char *begin = x.begin + batch * x.batch_stride * int64_t(size_of(type));
@@ -86,7 +86,7 @@ void compute(const Product &product) {
     }
 }
 
-// Bytes from the first element of some matrices to the last.
+// Returns the number of bytes from the first to the last element of a batch of matrices.
 size_t extent(int rows, int columns, const Matrix &x, int count, int type) {
     const size_t lines = x.transposed ? rows : columns, line = x.transposed ? columns : rows;
     return size_of(type) * ((lines - 1) * x.stride + line + size_t(count - 1) * x.batch_stride);
@@ -103,7 +103,7 @@ size_t extent(int rows, int columns, const Matrix &x, int count, int type) {
     return status;
 }
 
-// Never destroyed: its thread may have work under way when the program ends.
+// Never destroyed: its thread may be working when the program ends.
 struct Handle {
     void *stream = nullptr;
     std::mutex lock;

@@ -1,15 +1,16 @@
-// A libcuda.so.1 without a GPU: the driver's calls that CubeCL makes, through cudarc. Memory is the host's, copies are
-// copies, and a launch runs its kernel here and now, or counts alone. What a driver refuses is refused. Work of other
-// libraries (work.hpp) may be under way on a stream; what comes after it on the stream first waits for it, in the call.
+// A libcuda.so.1 without a GPU, with the driver calls that CubeCL makes through cudarc. Device memory is host memory,
+// copies are memory copies, and a launch runs its kernel synchronously, or is only counted. Calls that a real driver
+// rejects are rejected. Other libraries (work.hpp) may have asynchronous work on a stream; later calls on the stream
+// wait for it.
 //
-// Read from the environment (the script `emulate` sets it):
+// Environment variables (set by the script `emulate`):
 //   GROVE_CUDA_CAPABILITY   compute capability times ten (61)
-//   GROVE_CUDA_DEVICES      how many devices there are (1)
-//   GROVE_CUDA_DRIVER       the version that the driver reports (13000)
-//   GROVE_CUDA_MEMORY       bytes of each device's memory (as a GPU of that capability)
-//   GROVE_CUDA_UUID         any text: processes with the same text have the same devices (each process has its own)
-//   GROVE_CUDA_LOG          a file for a line of every event
-//   GROVE_CUDA_LOAD_STATUS  what loading a module ends with (0)
+//   GROVE_CUDA_DEVICES      number of devices (1)
+//   GROVE_CUDA_DRIVER       driver version (13000)
+//   GROVE_CUDA_MEMORY       memory of each device in bytes (as a GPU of that capability)
+//   GROVE_CUDA_UUID         any text; processes with the same text share devices (default: each process has its own)
+//   GROVE_CUDA_LOG          log file, one line per event
+//   GROVE_CUDA_LOAD_STATUS  status of loading a module (0)
 
 #include "blocks.hpp"
 #include "work.hpp"
@@ -66,7 +67,7 @@ double now() {
 
 std::mutex log_lock;
 
-// A line of the log: seconds since the first, then what happened.
+// Writes a log line: seconds since the first event, then the event.
 [[gnu::format(printf, 1, 2)]] void log_event(const char *format, ...) {
     static FILE *const file = [] {
         const char *path = getenv("GROVE_CUDA_LOG");
@@ -83,7 +84,7 @@ std::mutex log_lock;
     fputc('\n', file);
 }
 
-// Says what is wrong, where a driver gives a number alone.
+// Logs an error message and returns the status, which is all that a driver reports.
 [[gnu::format(printf, 2, 3)]] Status refuse(Status status, const char *format, ...) {
     char text[1000];
     va_list values;
@@ -95,7 +96,7 @@ std::mutex log_lock;
     return status;
 }
 
-// A handle of something that is only ever named.
+// Returns an opaque handle without an object.
 void *new_handle() {
     static std::atomic<uintptr_t> last{0x2000};
     return reinterpret_cast<void *>(last += 16);
@@ -103,16 +104,16 @@ void *new_handle() {
 
 using Works = std::set<uint64_t>;
 
-// The work under way on streams.
+// Pending asynchronous work on streams.
 class Schedule {
     std::mutex lock;
     std::condition_variable changed;
     uint64_t last = 0;
-    // Each work under way, with the works that it comes after.
+    // Pending works, with the works that they depend on.
     std::map<uint64_t, Works> under_way;
-    // What each stream waits for, and each event since it was recorded.
+    // Works that each stream waits for, and each event since it was recorded.
     std::map<void *, Works> of_stream, of_event;
-    // What every stream waits for.
+    // Works that every stream waits for.
     Works of_context;
     // Streams that do not wait for the default stream.
     std::set<void *> non_blocking;
@@ -124,7 +125,7 @@ class Schedule {
         return true;
     }
 
-    // With what the default stream adds: it waits for the other streams, and they for it.
+    // Includes the dependencies of the default stream, which waits for other streams, as they wait for it.
     Works before(void *stream) const {
         Works works;
         for (const uint64_t work : of_context) {
@@ -171,14 +172,14 @@ public:
         works.insert(recorded.begin(), recorded.end());
         of_stream[stream] = works;
     }
-    // All work of the context, which has every stream.
+    // Records all work of the context, on every stream.
     void record_all(void *event) {
         const std::lock_guard<std::mutex> guard(lock);
         Works &works = of_event[event];
         works.clear();
         for (const auto &[work, earlier] : under_way) works.insert(work);
     }
-    // Streams that have had no work yet wait as well.
+    // Streams without work so far wait too.
     void add_event_to_all(void *event) {
         const std::lock_guard<std::mutex> guard(lock);
         const Works &recorded = of_event[event];
@@ -228,7 +229,7 @@ public:
     }
 };
 
-// Never destroyed: threads may have work under way when the program ends.
+// Never destroyed: threads may be working when the program ends.
 Schedule &schedule() {
     static Schedule &schedule = *new Schedule;
     return schedule;
@@ -260,7 +261,7 @@ size_t in_use;
 
 constexpr size_t PAGE = 4096;
 
-// Behind each block lies a page that nobody may touch.
+// A guard page follows each allocation.
 size_t with_guard(size_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE + PAGE; }
 
 Status allocate(Pointer *pointer, size_t bytes, bool on_device) {
@@ -296,13 +297,13 @@ struct Module {
 
 struct Function {
     std::string name;
-    // Null where kernels are counted alone.
+    // Null if kernels are only counted.
     Kernel kernel;
 };
 
 enum MemoryType { HOST = 1 };
 
-// As the driver has it.
+// Layout of the driver's struct.
 struct Copy2D {
     size_t from_x, from_y;
     int from_type;
@@ -328,7 +329,7 @@ Status cuDriverGetVersion(int *version) {
     return SUCCESS;
 }
 
-// NVIDIA's libraries ask for tables of undocumented functions; NVRTC 13 crashes where the call itself is missing.
+// NVIDIA's libraries request tables of undocumented functions; NVRTC 13 crashes if this call is missing.
 Status cuGetExportTable(const void **table, const void *) {
     *table = nullptr;
     return NOT_FOUND;
@@ -384,7 +385,7 @@ Status cuDeviceGetAttribute(int *value, int attribute, Device) {
     return SUCCESS;
 }
 
-// The text, hashed, and the device's index.
+// A hash of the text, with the device index.
 int cuDeviceGetUuid_v2(void *uuid, Device device) {
     const char *name = getenv("GROVE_CUDA_UUID");
     const std::string text = name ? name : "process " + std::to_string(getpid());
@@ -395,7 +396,7 @@ int cuDeviceGetUuid_v2(void *uuid, Device device) {
 }
 int cuDeviceGetUuid(void *uuid, Device device) { return cuDeviceGetUuid_v2(uuid, device); }
 
-// The only context of a device is a handle below those of `new_handle`.
+// Each device has one context, whose handle is below those of `new_handle`.
 constexpr uintptr_t FIRST_CONTEXT = 0x1000;
 static thread_local void *current_context;
 
@@ -533,7 +534,7 @@ Status cuMemcpyHtoDAsync_v2(Pointer to, const void *from, size_t bytes, void *st
     log_event("upload %zu", bytes);
     return SUCCESS;
 }
-// Where kernels are launched in name only, what is read is zero, so that no program stumbles over what memory held before.
+// If kernels are not executed, reads return zeros, so that programs do not fail on uninitialised memory.
 bool reads_zero() {
     static const char *const kernels = getenv("GROVE_CUDA_KERNELS");
     static const bool in_name_only = kernels && strcmp(kernels, "run") != 0;
@@ -591,7 +592,7 @@ Status cuModuleLoadData(void **module, const void *data) {
 }
 Status cuModuleUnload(void *) { return SUCCESS; }
 
-// A module is what this folder's compiler.cpp made: 'run' and a shared library, 'count' alone, or PTX.
+// A module is the output of compiler.cpp: 'run' and a shared library, 'count', or PTX.
 Status cuModuleGetFunction(void **function, void *module, const char *name) {
     const std::string &code = static_cast<Module *>(module)->code;
     auto made = new Function{name, {}};

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""How often programs ask a GPU for something once they are warm: launches, uploads and waits of a token and of a step of
-training, counted on the emulated CUDA device.
+"""Counts GPU calls of warm programs on the emulated CUDA device: launches, uploads and waits per token and per training
+step.
 
     tools/cuda_emulator/launches.py               a Markdown table
-    tools/cuda_emulator/launches.py --check       exit status 1 where there are more launches than the goal, or where tokens after
-                                                  the first few compile a kernel, as when something is tuned in a text
+    tools/cuda_emulator/launches.py --check       exit status 1 if there are more launches than the goal, or if tokens after
+                                                  the first few compile a kernel, as when autotuning runs during generation
 
-Kernels are launched in name only, so that full sizes take no time; autotuning has no times to go by there, so a kernel
-may be another than on a GPU, but not their number. Needs the examples gpt2, llama and train_gpt2."""
+Kernels are launched but not executed, so full sizes take no time. Autotuning has no times to compare, so the choice
+of kernels may differ from a GPU's, but not their number. Needs the examples gpt2, llama and train_gpt2."""
 
 import argparse
 import json
@@ -25,7 +25,7 @@ TOKENS = ["--ignore-eos", "--max-new-tokens", "24"]
 
 
 def training(features: int, context: int, batch: int) -> list[str]:
-    """Options of train_gpt2 for a model of 12 layers that is not evaluated."""
+    """Returns the options of train_gpt2 for a model of 12 layers without evaluation."""
     sizes = ["--n-layer", "12", "--n-embd", str(features), "--n-head", "12", "--context", str(context)]
     return ["--val-fraction", "0", *sizes, "--batch-size", str(batch)]
 
@@ -36,10 +36,10 @@ def counts(folder: Path, example: str, arguments: list[str], last: int) -> dict[
     command = ["cargo", "run", "--quiet", "--example", example, "--", "--backend", "cuda", *arguments]
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "GROVE_CACHE": str(folder / "cache")}
     ended = subprocess.run([*emulate, *command], stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment)
-    # A run looks at its parameters when it ends, and these are no numbers.
+    # A run checks its parameters when it ends; emulated values are not meaningful.
     if ended.returncode != 0 and "the norm of the parameters is" not in ended.stderr:
         sys.exit(f"{' '.join(command)}: exit status {ended.returncode}\n{ended.stderr[-2000:]}")
-    # All tokens but the first few, or all steps but the first two.
+    # Skip the first few tokens, or the first two steps.
     counted = [sys.executable, str(HERE / "counts.py"), str(log), "--json", "--last", str(last)]
     found = json.loads(subprocess.run(counted, check=True, stdout=subprocess.PIPE).stdout)
     return found["last"] | {"compiled": found["most"]["module"]}
@@ -65,7 +65,7 @@ def main() -> None:
             print(f"| {row} | {count['launch']} | {goal} | {' | '.join(map(str, kinds))} |")
             if count["launch"] > goal:
                 missed.append(row)
-            # At its end a run of training looks at its parameters.
+            # A training run checks its parameters at the end.
             if count["compiled"] and "token" in row:
                 compiled.append(row)
     if options.check and missed:

@@ -1,10 +1,10 @@
-// A libnccl.so.2 whose ranks are processes on this machine. Values are added in the order of the ranks, so that all
-// ranks have the same bits. A collective is work on its stream, done by a thread of the communicator. Where a peer is
-// gone it never ends, as on a GPU, until ncclCommAbort.
+// A libnccl.so.2 whose ranks are processes on this machine. Values are added in rank order, so that all ranks get the
+// same bits. A thread of the communicator runs collectives asynchronously on their stream. If a peer is gone, a
+// collective hangs until ncclCommAbort, as on a GPU.
 //
-// Read from the environment:
-//   GROVE_CUDA_NCCL     the version that this library gives (22809)
-//   GROVE_CUDA_KERNELS  other than `run`: the ranks wait for each other, but nothing is moved
+// Environment variables:
+//   GROVE_CUDA_NCCL     version that this library reports (22809)
+//   GROVE_CUDA_KERNELS  if not `run`, the ranks wait for each other, but no data is moved
 
 #include "peers.hpp"
 #include "work.hpp"
@@ -47,10 +47,10 @@ struct Id {
 };
 
 std::mutex error_lock;
-// Never destroyed: threads may refuse something when the program ends.
+// Never destroyed: threads may report errors when the program ends.
 std::string &last_error = *new std::string;
 
-// Adds the parts value by value, and rounds after each addition as NCCL does. The result may lie where a part lies.
+// Adds the parts elementwise, rounding after each addition as NCCL does. The result may overlap a part.
 template <class T> void reduce(char *to, const std::vector<const char *> &parts, size_t count, bool average) {
     const auto at = [&](size_t part) { return reinterpret_cast<const T *>(parts[part]); };
     const auto result = reinterpret_cast<T *>(to);
@@ -68,7 +68,7 @@ template <class T> void reduce(char *to, const std::vector<const char *> &parts,
     }
 }
 
-// In the order of NCCL's numbers.
+// Indexed by NCCL's type codes.
 const struct {
     const char *name;
     size_t size;
@@ -107,7 +107,7 @@ Status nccl::refuse(Status status, const char *format, ...) {
     return status;
 }
 
-// Its memory stays when it ends, for those who still name it.
+// Not freed when destroyed, because callers may still hold the handle.
 struct ncclComm {
     const int rank, ranks;
     const bool blocking;
@@ -120,7 +120,7 @@ private:
 
     std::mutex lock;
     std::condition_variable changed;
-    // The first is under way.
+    // The first one is running.
     std::deque<Collective> queue;
     bool met = false, finalized = false, ended = false;
     Status error = SUCCESS;
@@ -161,7 +161,7 @@ private:
             out.assign(ranks, {to + rank * bytes, bytes});
             return peers.exchange(call, out, in);
         }
-        // Each rank adds a piece of the array.
+        // Each rank reduces one piece of the array.
         const auto begin = [&](int piece) {
             const size_t even = count / ranks * piece + count % ranks * piece / ranks;
             return type.size * (call.kind == REDUCE_SCATTER ? count * piece : even);
@@ -192,7 +192,7 @@ private:
             if (status == REMOTE_ERROR) refuse(status, "rank %d: a peer is gone, in %s", rank, name_of(now).c_str());
             error = status;
             changed.notify_all();
-            // After an error nothing goes on, as on a GPU.
+            // After an error no further collective runs, as on a GPU.
             changed.wait(guard, [&] { return ended || (error == SUCCESS && !queue.empty()); });
             if (ended) break;
             const Collective next = queue.front();
@@ -214,7 +214,7 @@ private:
 public:
     ncclComm(const Id &id, int rank, int ranks, bool blocking)
         : rank(rank), ranks(ranks), blocking(blocking), peers(id.text, rank, ranks) {
-        // The device of the thread that creates the communicator.
+        // Use the device of the thread that creates the communicator.
         if (cuCtxGetDevice(&device) != 0) device = 0;
         thread = std::thread([this] { run(); });
     }
@@ -307,7 +307,7 @@ Status check(const Call &call, const void *from, const void *to, ncclComm *comm)
     return refuse(INVALID_ARGUMENT, "an array of %s lies outside of allocations", name_of(call).c_str());
 }
 
-// A call outside of groups is a group of its own.
+// A call outside a group forms its own group.
 Status enqueue(const Call &call, const void *from, void *to, ncclComm *comm, void *stream) {
     const Status status = check(call, from, to, comm);
     if (status != SUCCESS) group_status = status;
@@ -315,7 +315,7 @@ Status enqueue(const Call &call, const void *from, void *to, ncclComm *comm, voi
     return group_depth == 0 ? end_group() : status;
 }
 
-// As NCCL has it, up to what is read here.
+// Layout of NCCL's struct, up to the fields read here.
 struct Config {
     size_t size;
     unsigned magic, version;
@@ -337,7 +337,7 @@ Status ncclGetUniqueId(Id *id) {
     return SUCCESS;
 }
 
-// Waits for all ranks, in a group as well, unless the configuration says otherwise.
+// Waits for all ranks, also in a group, unless the configuration is non-blocking.
 Status ncclCommInitRankConfig(ncclComm **comm, int ranks, Id id, int rank, const Config *config) {
     *comm = nullptr;
     if (rank < 0 || rank >= ranks) return refuse(INVALID_ARGUMENT, "rank %d of %d", rank, ranks);

@@ -1,4 +1,4 @@
-// Ranks are on one machine, and each has a Unix socket to each other.
+// Ranks run on one machine; each pair is connected by a Unix socket.
 
 #include "peers.hpp"
 
@@ -14,7 +14,7 @@ namespace nccl {
 namespace {
 Span span_of(Call &call) { return {reinterpret_cast<char *>(&call), sizeof call}; }
 
-// Sends or receives what the socket takes now.
+// Sends or receives as many bytes as the socket accepts now.
 Status advance(int socket, Span &span, bool sends) {
     while (span.bytes != 0) {
         const ssize_t moved = sends ? send(socket, span.begin, span.bytes, MSG_NOSIGNAL | MSG_DONTWAIT)
@@ -31,7 +31,7 @@ Status advance(int socket, Span &span, bool sends) {
 
 Status socket_fails() { return refuse(SYSTEM_ERROR, "a socket fails: %s", strerror(errno)); }
 
-// The name of a socket that is no file, and goes with its process.
+// Returns an abstract socket address, which disappears with its process.
 std::pair<sockaddr_un, socklen_t> address_of(const std::string &name, int rank) {
     sockaddr_un address = {AF_UNIX, {}};
     const int length = snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "%.80s %d", name.c_str(), rank);
@@ -39,7 +39,7 @@ std::pair<sockaddr_un, socklen_t> address_of(const std::string &name, int rank) 
 }
 } // namespace
 
-// Until one of these is ready; false once aborted.
+// Waits until a descriptor is ready; returns false on abort.
 bool Peers::wait_for(std::vector<pollfd> descriptors, int milliseconds) const {
     descriptors.push_back({abort_event, POLLIN, 0});
     while (poll(descriptors.data(), descriptors.size(), milliseconds) < 0 && errno == EINTR) {
@@ -47,7 +47,7 @@ bool Peers::wait_for(std::vector<pollfd> descriptors, int milliseconds) const {
     return !aborted;
 }
 
-// From the ranks above, which say who they are.
+// Accepts connections of higher ranks, which send their rank.
 Status Peers::accept_all(int listener) {
     for (int missing = ranks - 1 - rank; missing > 0; missing--) {
         if (!wait_for({{listener, POLLIN, 0}})) return IN_PROGRESS;
@@ -78,7 +78,7 @@ Status Peers::meet() {
         const auto [address, length] = address_of(name, peer);
         sockets[peer] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
         while (status == SUCCESS && connect(sockets[peer], reinterpret_cast<const sockaddr *>(&address), length) != 0) {
-            // Refused while the peer is not there yet.
+            // The connection is refused until the peer listens.
             if (errno != ECONNREFUSED && errno != EINTR) status = socket_fails();
             else if (!wait_for({}, 2)) status = IN_PROGRESS;
         }

@@ -1,4 +1,4 @@
-// The processes of a communicator: how they find each other, and how bytes go between them.
+// The processes of a communicator: rendezvous, and data transfer between them.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@
 #include <vector>
 
 namespace nccl {
-// NCCL's numbers.
+// NCCL's status codes.
 enum Status {
     SUCCESS,
     CUDA_ERROR,
@@ -23,7 +23,7 @@ enum Status {
 };
 enum Kind : uint32_t { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, INIT };
 
-// Goes before all bytes that a rank sends, so that ranks find out when they do not call the same.
+// Header of all data that a rank sends, so that ranks detect mismatched calls.
 struct Call {
     Kind kind;
     uint32_t type, operation, root;
@@ -31,7 +31,7 @@ struct Call {
 };
 std::string name_of(const Call &call);
 
-// Says what is wrong, where NCCL gives a number alone.
+// Logs an error message and returns the status, which is all that NCCL reports.
 [[gnu::format(printf, 2, 3)]] Status refuse(Status status, const char *format, ...);
 
 struct Span {
@@ -44,7 +44,7 @@ class Peers {
     const int rank, ranks;
     std::vector<int> sockets;
     std::atomic<bool> aborted{false};
-    // Readable once aborted.
+    // Becomes readable on abort.
     const int abort_event = eventfd(0, EFD_CLOEXEC);
 
     bool wait_for(std::vector<pollfd> descriptors, int milliseconds = -1) const;
@@ -53,11 +53,11 @@ class Peers {
 public:
     Peers(const std::string &name, int rank, int ranks) : name(name), rank(rank), ranks(ranks), sockets(ranks, -1) {}
 
-    // Waits until all have come.
+    // Waits until all ranks are connected.
     Status meet();
-    // Moves a span to and from each peer, all at once.
+    // Sends a span to each peer and receives one from each, concurrently.
     Status exchange(const Call &call, std::vector<Span> out, std::vector<Span> in) const;
-    // What another thread waits for ends with IN_PROGRESS.
+    // Waits of other threads end with IN_PROGRESS.
     void abort();
     bool is_aborted() const { return aborted; }
     void close();

@@ -1,6 +1,7 @@
-"""Models of random weights in bf16, as transformers publishes them, and a file of random tokens. Standard library only.
+"""Writes models with random bf16 weights, in transformers' format, and a file of random tokens. Standard library only.
 
-A weight is of either sign and between 2^-7 and 2^-5 in size, a standard deviation of about 0.02; a norm's is from 1 to 1.12.
+Weights have a random sign and a magnitude from 2^-7 to 2^-5, a standard deviation of about 0.02; norm weights are
+from 1 to 1.12.
 """
 
 import json
@@ -12,12 +13,13 @@ from array import array
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-# Bytes of a piece that is made at once, and of a file of weights.
+# Size of a generated block, and of a weights file, in bytes.
 PIECE = 16 << 20
 FILE = 2 << 30
-# The upper byte of a weight from a random one: its sign, and an exponent of -7 or -6 with the lower byte's first bit.
+# Maps a random byte to the upper byte of a weight: its sign, and with the first bit of the lower byte an exponent
+# of -7 or -6.
 UPPER = bytes(0xBC if byte & 1 else 0x3C for byte in range(256))
-# The lower byte of a norm's weight.
+# Lower byte of a norm weight.
 NEAR_ONE = bytes(0x80 | byte & 0x0F for byte in range(256))
 
 
@@ -66,7 +68,7 @@ def llama(
     return config, shapes
 
 
-# Published sizes: GPT-2 124M, SmolLM2-135M, LLaMA-3.2-1B, LLaMA-3.1-8B; the tiny ones are small enough for the emulated device,
+# Published sizes: GPT-2 124M, SmolLM2-135M, LLaMA-3.2-1B, LLaMA-3.1-8B. The tiny models fit the emulated device,
 # and no array of the narrow one takes 128 MiB.
 MODELS = {
     "gpt2_124m": lambda: gpt2(12, 768, 12, 50257, 1024),
@@ -91,7 +93,7 @@ def is_norm(name: str) -> bool:
 
 
 def values(name: str, number: int, generator: random.Random):
-    """The bytes of a tensor's numbers, in pieces."""
+    """Yields the bytes of a tensor's values, in blocks."""
     for begin in range(0, number, PIECE // 2):
         size = min(PIECE // 2, number - begin)
         numbers, random_bytes = bytearray(2 * size), generator.randbytes(2 * size)
@@ -103,7 +105,7 @@ def values(name: str, number: int, generator: random.Random):
 
 
 def write_file(path: Path, shapes: dict[str, list[int]]) -> None:
-    """A safetensors file; its numbers depend on its name alone."""
+    """Writes a safetensors file; the values depend only on its name."""
     header, end = {"__metadata__": {"format": "pt"}}, 0
     for name, shape in shapes.items():
         begin, end = end, end + 2 * count(shape)
@@ -119,7 +121,7 @@ def write_file(path: Path, shapes: dict[str, list[int]]) -> None:
 
 
 def write_model(name: str, directory: Path) -> int:
-    """Writes a model, unless it is there, and gives the number of its parameters."""
+    """Writes a model, unless it exists, and returns its number of parameters."""
     config, shapes = MODELS[name]()
     parameters = sum(count(shape) for shape in shapes.values())
     if (directory / "complete").exists():
@@ -151,7 +153,7 @@ def write_model(name: str, directory: Path) -> int:
 
 
 def write_tokens(path: Path, number: int, vocab: int) -> None:
-    """A token file of grove, of random tokens."""
+    """Writes a grove token file of random tokens."""
     generator = random.Random(0)
     tokens = array("H", (int(generator.random() * vocab) for _ in range(number)))
     if sys.byteorder == "big":

@@ -1,4 +1,4 @@
-"""What is drawn for cases of language models: configurations, generation_config.json, questions."""
+"""Random cases of language models: configurations, generation_config.json, and requests."""
 
 import saving
 import vocabularies
@@ -10,7 +10,7 @@ ACTIVATIONS = ["gelu", "gelu_10", "gelu_fast", "gelu_new", "gelu_python", "gelu_
 
 
 def draw(draws: Draws, family: str) -> dict:
-    """A case. `sizes` and `ask` are needed; any other key can be dropped."""
+    """Draws a case. `sizes` and `ask` are required; any other key can be dropped."""
     heads, layers = draws.choice([1, 2, 3, 4]), draws.choice([1, 2, 2, 3])
     case = {"family": family, "weights": draws.randrange(1 << 30)}
     case["sizes"] = {
@@ -31,7 +31,7 @@ def draw(draws: Draws, family: str) -> dict:
     if draws.chance(0.1):
         case["head"] = draws.choice(["own", "copy", "absent"])
     if family not in ("gpt2", "gpt_neo") and draws.chance(0.12):
-        # Texts beyond the length of training.
+        # Texts longer than the training context.
         case["sizes"]["positions"] = draws.choice([12, 20, 28])
         case["sizes"]["beyond"] = True
     text = draws.chance(0.6)
@@ -46,7 +46,7 @@ def draw(draws: Draws, family: str) -> dict:
 
 
 def for_gguf(draws: Draws, config: dict) -> dict:
-    """The keys that GGUF's metadata can say."""
+    """Returns the keys that GGUF metadata can express."""
     kept = {
         key: config[key]
         for key in ("num_key_value_heads", "rms_norm_eps", "tie_word_embeddings", "rope_theta")
@@ -64,7 +64,7 @@ def for_gguf(draws: Draws, config: dict) -> dict:
 
 
 def general(draws: Draws) -> dict:
-    """Keys of every configuration."""
+    """Draws keys of every configuration."""
     return draws.some(
         {
             "use_cache": lambda: draws.choice([True, False]),
@@ -109,7 +109,7 @@ def general(draws: Draws) -> dict:
 
 
 def gpt(draws: Draws, family: str) -> dict:
-    """Keys of GPT-2 or of GPT-Neo."""
+    """Draws keys of GPT-2 or of GPT-Neo."""
     if family == "gpt2":
         rates, activation, epsilon = (
             ["resid_pdrop", "embd_pdrop", "attn_pdrop"],
@@ -141,7 +141,7 @@ def gpt(draws: Draws, family: str) -> dict:
 
 
 def llama(draws: Draws, family: str, heads: int, layers: int) -> dict:
-    """Keys of LLaMA, Mistral or Qwen2."""
+    """Draws keys of LLaMA, Mistral or Qwen2."""
     own = {
         "num_key_value_heads": lambda: draws.choice([n for n in range(1, heads + 1) if heads % n == 0] + [None]),
         "hidden_act": lambda: draws.choice(ACTIVATIONS),
@@ -187,7 +187,7 @@ def llama(draws: Draws, family: str, heads: int, layers: int) -> dict:
 
 
 def scaling(draws: Draws, name: str) -> dict:
-    """A scaling of rotary positions."""
+    """Draws a scaling of rotary positions."""
     kind = draws.choice(["default", "linear", "dynamic", "yarn", "longrope", "llama3"])
     factor = draws.choice([2.0, 4.0, 1.5, 8])
     original = {"original_max_position_embeddings": draws.choice([12, 16, 24])}
@@ -217,7 +217,7 @@ def scaling(draws: Draws, name: str) -> dict:
 
 
 def generation(draws: Draws) -> dict:
-    """A generation_config.json."""
+    """Draws a generation_config.json."""
     lists = lambda: sorted(draws.sample(range(60), draws.choice([1, 3, 8])))
     settings = {"do_sample": lambda: draws.choice([False, False, True])}
     settings |= {
@@ -280,7 +280,7 @@ def generation(draws: Draws) -> dict:
 
 
 def ask(draws: Draws, text: bool, case: dict) -> dict:
-    """The question. Exactly one of `prompt` and `ids` is there."""
+    """Draws the request. It has either `prompt` or `ids`."""
     asked = {}
     length = draws.choice([1, 3, 6, 10])
     if text:

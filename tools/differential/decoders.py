@@ -16,12 +16,12 @@ from decoder_draws import draw  # noqa: F401
 from programs import Invalid, Programs, Wrong
 
 FAMILIES = ["gpt2", "gpt_neo", "llama", "mistral", "qwen2"]
-# Relative differences of losses, and of logits that count as equal where two texts part.
+# Relative tolerances of losses, and of logits that count as equal where two continuations diverge.
 CLOSE, NEAR_TIE = 1e-4, 2e-4
-# The same for quantized weights, with which grove multiplies quantized numbers.
+# The same for quantized weights, which grove multiplies with quantized activations.
 CLOSE_QUANTIZED, NEAR_TIE_QUANTIZED = 2e-2, 5e-2
 
-# White space by Unicode, which Python's strip has more of.
+# Unicode white space; Python's strip removes more characters.
 SPACES = " \t\n\v\f\r\x85\u00a0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 
 
@@ -29,7 +29,7 @@ SPACES = " \t\n\v\f\r\x85\u00a0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(m
 
 
 def configuration(case: dict, vocabulary: int) -> dict:
-    """The config.json."""
+    """Returns the config.json."""
     family, sizes = case["family"], case["sizes"]
     config = dict(case["config"])
     names = {
@@ -48,7 +48,7 @@ def configuration(case: dict, vocabulary: int) -> dict:
             config["attention_layers"] = [kinds[i % len(kinds)] for i in range(sizes["layers"])]
     elif family != "gpt2":
         config.setdefault("intermediate_size", 2 * sizes["width"])
-        # The defaults of Mistral and Qwen2 do not suit few heads.
+        # The defaults of Mistral and Qwen2 do not fit few heads.
         config.setdefault("num_key_value_heads", sizes["heads"])
         half = (config.get("head_dim") or sizes["width"] // sizes["heads"]) // 2
         for key in ("rope_scaling", "rope_parameters"):
@@ -60,7 +60,7 @@ def configuration(case: dict, vocabulary: int) -> dict:
 
 
 def randomise(model, seed: int) -> None:
-    """Random parameters of sizes with which logits spread: no bias is zero, no weight of a norm is one."""
+    """Randomises parameters on a scale for which logits spread: no bias is zero, no norm weight is one."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -77,7 +77,7 @@ def randomise(model, seed: int) -> None:
 
 
 def build(case: dict, folder: Path) -> None:
-    """Writes `model`, the files for grove, and `reference`, the same in the form that transformers reads."""
+    """Writes `model`, the files for grove, and `reference`, the same model in a form that transformers reads."""
     reference, model_folder = folder / "reference", folder / "model"
     reference.mkdir(parents=True)
     size = 64
@@ -136,13 +136,14 @@ class Reference:
         if told["missing_keys"]:
             raise ValueError(f"missing weights: {told['missing_keys']}")
         self.model.eval()
-        # transformers has no end tokens where generation_config.json names none. grove has those of the model's configuration.
+        # Without end tokens in generation_config.json, transformers uses none, and grove those of the model's
+        # configuration.
         own = self.model.generation_config
         if own.eos_token_id is None:
             own.eos_token_id = self.model.config.eos_token_id
         self.tokenizer = None
         if "tokenizer" in case:
-            # Version 5 reads the SentencePiece model of a Mistral, or of files that name no class, by no class of SentencePiece's.
+            # Version 5 does not use a SentencePiece class for Mistral, or for files that name no class.
             reader = LlamaTokenizer if case["tokenizer"].get("form") == "model" else AutoTokenizer
             self.tokenizer = reader.from_pretrained(where)
         self.plain = None
@@ -156,7 +157,7 @@ class Reference:
             return self.model(torch.tensor([ids])).logits[0]
 
     def generate(self, ids: list[int], **more) -> tuple[list[int], list[torch.Tensor]]:
-        """A continuation, with the processed scores of each step."""
+        """Returns a continuation and the processed scores of each step."""
         x = torch.tensor([ids])
         with torch.no_grad():
             out = self.model.generate(
@@ -166,7 +167,7 @@ class Reference:
 
 
 def check(case: dict, folder: Path, programs: Programs) -> None:
-    """Raises `Wrong`, `Refused` or `Invalid`; returns where all is equal."""
+    """Raises `Wrong`, `Refused` or `Invalid`; returns if all results are equal."""
     try:
         build(case, folder)
         reference = Reference(case, folder)
@@ -209,7 +210,7 @@ class Comparison:
         self.text(ids)
 
     def tokens(self) -> list[int]:
-        """The tokens of the prompt."""
+        """Returns the tokens of the prompt."""
         right = self.asked.get("ids")
         if right is None:
             try:
@@ -220,7 +221,7 @@ class Comparison:
             raise Invalid("the prompt has no tokens, or does not fit")
         found, said = self.grove(*self.prompt(), "--max-new-tokens", "1", "--temperature", "0")
         if found["prompt_ids"] != right:
-            # transformers 4 and the file itself have other tokens than version 5, and grove says so.
+            # transformers 4 and the file itself have other tokens than version 5, and grove reports it.
             own = "makes this tokenizer anew" in said and self.reference.plain.encode(self.asked["prompt"]).ids
             if found["prompt_ids"] != own:
                 raise Wrong(
@@ -229,7 +230,7 @@ class Comparison:
         return found["prompt_ids"]
 
     def loss(self, ids: list[int]) -> None:
-        """The mean loss of the prompt."""
+        """Returns the mean loss of the prompt."""
         logits = self.reference.logits(ids).double()
         right = torch.nn.functional.cross_entropy(logits[:-1], torch.tensor(ids[1:])).item()
         found, _ = self.grove(*self.prompt(), "--score")
@@ -237,7 +238,7 @@ class Comparison:
             raise Wrong(f"loss is {found['loss']}; right is {right}")
 
     def options(self) -> tuple[list[str], dict]:
-        """The words for grove, and the settings for transformers, that say the same."""
+        """Returns equivalent arguments for grove and settings for transformers."""
         words, settings = [], {}
         drawn = self.generation.get("do_sample")
         if not (drawn is False or (drawn and self.generation.get("top_k") == 1)):
@@ -255,7 +256,7 @@ class Comparison:
         return words, settings
 
     def text(self, ids: list[int]) -> None:
-        """The greedy continuation."""
+        """Compares the greedy continuation."""
         words, settings = self.options()
         tokenizer = self.reference.tokenizer
         stops = self.generation.get("stop_strings") or []
@@ -318,7 +319,7 @@ class Comparison:
                     if token != own and token < len(scores[step])
                 ):
                     return
-            # A stop string may be complete before the end of its token: the text tells.
+            # A stop string may end within a token, so compare texts.
             if not (
                 stops
                 and self.reference.tokenizer is not None
@@ -332,8 +333,8 @@ class Comparison:
                 raise Wrong(f"text is {text!r}; right is {expected!r}")
 
     def same_text(self, found: str, right: str) -> bool:
-        """Text that is shown while it comes cannot take back bytes which later ones make invalid: any characters may stand
-        for those of the vocabulary's bytes that the whole text has as U+FFFD."""
+        """Streamed text cannot take back bytes that later ones make invalid: any characters may stand for the bytes that
+        the whole text has as U+FFFD."""
         if found == right or "byte_fallback" not in repr(getattr(self.reference.tokenizer, "backend_tokenizer", "")):
             return found == right
         pattern = re.sub("\ufffd+", ".+", re.escape(right))
@@ -349,7 +350,7 @@ class Comparison:
         return text[: min(places)] if places else text
 
     def chat(self) -> None:
-        """One or two turns of a conversation."""
+        """Compares one or two turns of a conversation."""
         words, settings = self.options()
         tokenizer, asked = self.reference.tokenizer, self.asked
         said = [asked["prompt"]] + ([asked["second"]] if "second" in asked else [])

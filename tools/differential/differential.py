@@ -3,18 +3,18 @@
     python tools/differential/differential.py --programs target/debug/examples [--seed SEED] [--count COUNT] [--family NAME]...
     python tools/differential/differential.py --programs target/debug/examples --case FOLDER/case.json
 
-A case is drawn from a seed: a family, a valid configuration over the keys of the reference's class, tiny random weights, a way of
-saving them, a tokenizer, a text and options. The reference libraries (transformers, sentence-transformers, timm, torchvision)
+A case is drawn from a seed: a family, a valid configuration over the keys of the reference class, tiny random weights, their
+file format, a tokenizer, a text and options. The reference libraries (transformers, sentence-transformers, timm, torchvision)
 and grove read the same files. Each case has one of these outcomes:
 
     equal    losses, tokens, texts, vectors and scores agree
-    refused  grove says which key, file or option it does not follow
-    wrong    anything else: other values, a crash, a hang, a refusal that names no key
-    invalid  the reference refuses the case; it is not counted, and another one is drawn
+    refused  grove names the key, file or option that it does not support
+    wrong    anything else: different values, a crash, a hang, an error that names no key
+    invalid  the reference rejects the case; it is not counted, and another one is drawn
 
-Of a wrong case, keys are dropped one at a time while it stays wrong. The smallest case stays in the folder `--out`, with
+A wrong case is reduced by dropping keys while it stays wrong. The smallest case is saved in the folder `--out`, with
 `case.json`, the files of the model, and the command that repeats it. Ends with counts by family and the refused keys by frequency.
-The exit status is 1 where a case is wrong.
+The exit status is 1 if a case is wrong.
 """
 
 import argparse
@@ -48,14 +48,14 @@ MODULES = {
     "sentence": "sentences",
     **dict.fromkeys(["vit", "resnet", "dinov2", "timm", "torchvision"], "vision"),
 }
-# Parts of a case that stay: without them there is no case.
+# Parts of a case that cannot be dropped.
 NEEDED = {"family", "weights", "sizes", "ask"}
-# Seconds for one case, reference included.
+# Timeout of one case in seconds, including the reference.
 PATIENCE = 180
 
 
 def outcome(case: dict, folder: Path, programs: Programs) -> tuple[str, str]:
-    """The outcome of a case, and its reason. The folder is made anew."""
+    """Returns the outcome of a case and its reason. The folder is created anew."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     module = importlib.import_module(MODULES[case["family"]])
@@ -81,7 +81,7 @@ def outcome(case: dict, folder: Path, programs: Programs) -> tuple[str, str]:
 
 
 def places(value, path: tuple = ()) -> list[tuple]:
-    """The paths of all keys that can be dropped, outer ones first."""
+    """Returns the paths of all keys that can be dropped, outer keys first."""
     if not isinstance(value, dict) or path[-1:] == ("added_tokens_decoder",) or "content" in value:
         return []
     own = [path + (key,) for key in value if path or key not in NEEDED]
@@ -98,12 +98,12 @@ def without(case: dict, path: tuple) -> dict:
 
 
 def kind_of(reason: str) -> str:
-    """The beginning of a reason, which tells what is wrong."""
+    """Returns the start of a reason, which identifies the failure."""
     return " ".join(reason.split()[:2])
 
 
 def shrink(case: dict, reason: str, folder: Path, programs: Programs) -> tuple[dict, str]:
-    """The smallest case that is wrong in the same way."""
+    """Returns the smallest case that fails in the same way."""
     progress = True
     while progress:
         progress = False
@@ -121,7 +121,7 @@ def shrink(case: dict, reason: str, folder: Path, programs: Programs) -> tuple[d
 
 
 def report(case: dict, reason: str, seed: str, out: Path, programs: Programs, shrinks: bool) -> str:
-    """Keeps a wrong case. Returns what there is to say."""
+    """Saves a failing case and returns the report."""
     place = out / f"{case['family']}_{seed}"
     if shrinks:
         case, reason = shrink(case, reason, place, programs)
@@ -141,7 +141,7 @@ def draw(seed: str, families: list[str]) -> dict:
 
 
 def work(arguments: tuple) -> list[tuple]:
-    """One draw, and others until one is valid."""
+    """Runs one draw, and redraws until one is valid."""
     number, options = arguments
     import torch
 
@@ -164,7 +164,7 @@ def work(arguments: tuple) -> list[tuple]:
 
 
 def summary(results: list[tuple]) -> dict:
-    """Counts by family, and the refused keys by frequency."""
+    """Returns counts by family, and the refused keys by frequency."""
     counts = collections.defaultdict(collections.Counter)
     keys = collections.Counter()
     for _, family, what, said, _ in results:
@@ -229,7 +229,7 @@ def main() -> None:
         sys.exit(what == "wrong")
     begun, results = time.time(), []
     log = open(options.results, "a") if options.results else None
-    # Each process imports the reference libraries once.
+    # Each process imports the reference libraries only once.
     with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
         for result in pool.imap_unordered(work, ((number, options) for number in range(options.count))):
             results.append(result)

@@ -4,24 +4,24 @@ import random
 
 
 class Draws(random.Random):
-    """A random generator with the choices that cases need."""
+    """A random generator with choices for cases."""
 
     def chance(self, probability: float) -> bool:
         return self.random() < probability
 
     def some(self, options: dict, probability: float) -> dict:
-        """Draws some of the keys, each with the same probability, and calls the function of each for its value."""
+        """Includes each key with the given probability, and calls its function for the value."""
         return {key: value() for key, value in options.items() if self.chance(probability)}
 
     def rare(self, options: dict, probability: float) -> dict:
-        """Draws at most one of the keys, with this probability."""
+        """Includes at most one of the keys, with the given probability."""
         if not self.chance(probability):
             return {}
         key = self.choice(list(options))
         return {key: options[key]()}
 
     def mostly(self, usual, others: list, probability: float = 0.2):
-        """The usual value, or with this probability one of the others."""
+        """Returns the usual value, or with the given probability one of the others."""
         return self.choice(others) if self.chance(probability) else usual
 
     def rate(self) -> float:

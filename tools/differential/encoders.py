@@ -1,4 +1,5 @@
-"""Cases of BERT, DistilBERT and RoBERTa: masked words, labels of texts and pairs, labels of words, answers."""
+"""Cases of BERT, DistilBERT and RoBERTa: masked words, text and pair classification, token classification, question
+answering."""
 
 import json
 import shutil
@@ -30,7 +31,7 @@ CLOSE = 2e-4
 
 
 def draw(draws: Draws, family: str) -> dict:
-    """A case. `sizes` and `ask` are needed; any other key can be dropped."""
+    """Draws a case. `sizes` and `ask` are required; any other key can be dropped."""
     task = draws.choice(list(TASKS))
     heads = draws.choice([1, 2, 3])
     case = {"family": family, "weights": draws.randrange(1 << 30)}
@@ -149,7 +150,7 @@ def near(found: float, right: float) -> bool:
 
 
 def check(case: dict, folder: Path, programs: Programs) -> None:
-    """Raises `Wrong`, `Refused` or `Invalid`; returns where all is equal."""
+    """Raises `Wrong`, `Refused` or `Invalid`; returns if all results are equal."""
     task, kind = case["ask"]["task"], TASKS[case["ask"]["task"]]
     try:
         build(case, folder, kind)
@@ -261,9 +262,9 @@ def words(model, tokenizer, case) -> list:
 
 
 def by_words(model, tokenizer, text: str) -> list:
-    """As the pipeline, but with the tokenizer's own words, whose first tokens are labelled when a model is trained (run_ner.py).
+    """As the pipeline, but with the tokenizer's words, whose first tokens are labelled in training (run_ner.py).
 
-    For RoBERTa the pipeline makes words by spaces, and an entity of no characters of a space that is a token.
+    For RoBERTa the pipeline splits words at spaces, and makes an empty entity of a space that is a token.
     """
     encoded = tokenizer(text, return_tensors="pt")
     whole = encoded[0]
@@ -280,7 +281,7 @@ def by_words(model, tokenizer, text: str) -> list:
         best = int(scores[i].argmax())
         parts.append(dict(entity=model.config.id2label[best], score=scores[i, best].item(), start=start, end=end))
     groups = []
-    # A space before a token of its own is a word of no characters.
+    # A space before an added token is a word without characters.
     for part in (part for part in parts if part["start"] < part["end"]):
         begin, _, name = (
             part["entity"].rpartition("-") if part["entity"][:2] in ("B-", "I-") else ("I", "", part["entity"])
@@ -305,7 +306,7 @@ def compare_words(found, right, said) -> None:
 
 
 def answers(model, tokenizer, case) -> list:
-    """The three likeliest spans of one window, of whole words, as transformers 4.57's pipeline has them."""
+    """Returns the three most likely spans of one window, of whole words, as transformers 4.57's pipeline."""
     import numpy as np
 
     found = []
@@ -317,7 +318,7 @@ def answers(model, tokenizer, case) -> list:
         desired = np.array([s == 1 for s in whole.sequence_ids])
 
         def normalised(logits):
-            # Each token that begins texts counts, also one inside of a text.
+            # Every begin token counts, also within a text.
             allowed = desired | (np.array(whole.ids) == tokenizer.cls_token_id)
             x = np.where(allowed, logits[0].numpy().astype(np.float64), -10000.0)
             x = np.exp(x - x.max())

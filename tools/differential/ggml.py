@@ -16,13 +16,13 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 import gguf_llama
 
-# The token that begins texts, by the kind of tokenizer.
+# Begin token, by kind of tokenizer.
 BEGIN = {"bpe": "<s>", "llama3": "<|endoftext|>", "digits": "<|endoftext|>"}
 SCALINGS = {"linear": gguf.RopeScalingType.LINEAR, "yarn": gguf.RopeScalingType.YARN}
 
 
 def write(file: Path, case: dict, config, state: dict, reference: Path) -> None:
-    """One file with weights, sizes and the tokenizer. The weights of `reference` become those that the file has."""
+    """Writes one file with weights, sizes and the tokenizer, and sets the weights of `reference` to those of the file."""
     rope, kind = config.rope_parameters, rope_kind(config)
     if config.attention_bias or config.mlp_bias or config.hidden_act != "silu":
         raise Invalid("GGUF has no such key")
@@ -103,7 +103,7 @@ def tie(state: dict, config) -> None:
 
 
 def tokenizer(drawn: dict, case: dict, reference: Path) -> int:
-    """Writes the reference's tokenizer, with the special tokens that the file's metadata will have. Returns their number."""
+    """Writes the reference's tokenizer, with the special tokens of the file's metadata. Returns their number."""
     size = write_tokenizer(drawn, reference)
     t = Tokenizer.from_file(str(reference / "tokenizer.json"))
     names = {"bos_token": BEGIN[drawn["kind"]], "eos_token": t.id_to_token(case["config"].get("eos_token_id", 2))}
@@ -113,7 +113,7 @@ def tokenizer(drawn: dict, case: dict, reference: Path) -> int:
 
 
 def vocabulary(writer: gguf.GGUFWriter, case: dict, reference: Path, config) -> None:
-    """The tokenizer that the reference has as tokenizer.json."""
+    """Adds the tokenizer of the reference's tokenizer.json to the metadata."""
     t = Tokenizer.from_file(str(reference / "tokenizer.json"))
     known = t.get_vocab()
     tokens = sorted(known, key=known.get)

@@ -1,4 +1,4 @@
-"""grove's programs, and what they answer."""
+"""Runs grove's programs and interprets their output."""
 
 import json
 import os
@@ -7,11 +7,11 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-# Seconds after which a program counts as hanging.
+# Timeout of a program in seconds.
 LIMIT = 60
-# One thread of a tiny model is faster than several.
+# For a tiny model, one thread is faster than several.
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "RAYON_NUM_THREADS": "1", "RUST_BACKTRACE": "0"}
-# Words that occur in sentences, and are keys too.
+# Keys that are also common words in messages.
 COMMON = {
     "model",
     "size",
@@ -30,11 +30,11 @@ COMMON = {
 
 
 class Wrong(Exception):
-    """grove's answer is not the reference's, or no answer at all."""
+    """grove's answer differs from the reference's, or grove gives no answer."""
 
 
 class Refused(Exception):
-    """grove refuses a case. `key` is the key or the file that its sentence names."""
+    """grove rejects a case. `key` is the key or the file that the message names."""
 
     def __init__(self, key: str, sentence: str):
         super().__init__(sentence)
@@ -42,18 +42,18 @@ class Refused(Exception):
 
 
 class Invalid(Exception):
-    """The reference library refuses the case, or the case has no one right answer."""
+    """The reference library rejects the case, or the case has no unique correct answer."""
 
 
 @dataclass
 class Programs:
-    """The folder of grove's programs."""
+    """Folder of grove's programs."""
 
     folder: Path
 
     def ask(self, program: str, *arguments: str, model: Path, options: tuple = (), stdin: str = "") -> tuple[dict, str]:
-        """The JSON object and the standard error of a program. `options` are words besides the keys of the model's files
-        that a refusal may name."""
+        """Returns the JSON output and the standard error of a program. `options` are further words that an error message
+        may name, besides the keys of the model's files."""
         command = [str(self.folder / program), "--model", str(model), "--json", *arguments]
         try:
             done = subprocess.run(
@@ -77,7 +77,7 @@ class Programs:
 
 
 def keys_of(value) -> set[str]:
-    """All keys of nested objects."""
+    """Returns all keys of nested objects."""
     if isinstance(value, dict):
         return set(value) | set().union(*(keys_of(part) for part in value.values()))
     if isinstance(value, list):
@@ -86,13 +86,13 @@ def keys_of(value) -> set[str]:
 
 
 def named(sentence: str, model: Path, options: tuple) -> str | None:
-    """The key of the model's files, or else the file, that a sentence names."""
+    """Returns the key of the model's files, or else the file, that a message names."""
     folder = model if model.is_dir() else model.parent
     keys = set(options)
     for file in folder.rglob("*.json"):
         if file.stat().st_size < 1 << 20 and not file.name.startswith(("vocab", "tokenizer.json")):
             keys |= keys_of(json.loads(file.read_text()))
-    # Notes stand before the error.
+    # Remarks precede the error.
     sentence = sentence[sentence.rfind("error: ") :].replace(str(folder), "")
     quoted = [key for key in re.findall(r"`([\w.]+)`", sentence) if key in keys or key.split(".")[-1] in keys]
     if quoted:
@@ -104,7 +104,7 @@ def named(sentence: str, model: Path, options: tuple) -> str | None:
     files = [file.name for file in folder.rglob("*") if file.is_file() and file.name in sentence]
     if "unexpected in the checkpoint" in sentence and "missing from" not in sentence:
         return "tensor"
-    # A file of weights, or of the tokenizer.
+    # A weights file or a tokenizer file.
     if files and not all(name.endswith(".json") for name in files):
         return files[0]
     return None

@@ -1,4 +1,4 @@
-"""The forms in which people save weights."""
+"""Formats in which people save weights."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ TYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 PREFIXES = ["_orig_mod.", "module.", "model.", "_orig_mod.module."]
 
 
-# Tensors that files have besides the weights, by family. None of them counts.
+# Tensors that files have besides the weights, by family. They have no effect.
 SPARE = {
     "gpt2": ["masked_bias", "mask"],
     "gpt_neo": ["masked_bias", "mask"],
@@ -22,12 +22,12 @@ SPARE = {
     "bert": ["positions"],
     "roberta": ["positions"],
 }
-# What stands before the names of an encoder without a head.
+# Prefixes of the names of an encoder without a head.
 BASES = {"gpt2": "transformer.", "gpt_neo": "transformer."}
 
 
 def draw(draws: Draws, family: str) -> dict:
-    """Each key makes the files less usual."""
+    """Draws a format; each key makes the files less usual."""
     drawn = {}
     if draws.chance(0.4):
         drawn["type"] = draws.choice(["f16", "bf16", "f64"])
@@ -51,13 +51,13 @@ def draw(draws: Draws, family: str) -> dict:
 
 
 def rounded(state: dict, drawn: dict) -> dict:
-    """The weights in the type of the file."""
+    """Returns the weights in the dtype of the file."""
     kind = torch.float64 if drawn.get("type") == "f64" else TYPES[drawn.get("type", "f32")]
     return {name: tensor.to(kind) if tensor.is_floating_point() else tensor for name, tensor in state.items()}
 
 
 def spares(kind: str, family: str) -> dict:
-    """Tensors of this kind."""
+    """Returns superfluous tensors of this kind."""
     inner = "transformer.h.0.attn." + ("attention." if family == "gpt_neo" else "")
     if kind == "masked_bias":
         return {inner + "masked_bias": torch.tensor(-1e4)}

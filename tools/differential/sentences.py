@@ -1,4 +1,4 @@
-"""Cases of sentence encoders: vectors of texts by folders of sentence-transformers."""
+"""Cases of sentence encoders: text embeddings by folders of sentence-transformers."""
 
 import json
 import shutil
@@ -151,7 +151,7 @@ def build(case: dict, folder: Path) -> None:
 
 
 def check(case: dict, folder: Path, programs: Programs) -> None:
-    """Raises `Wrong`, `Refused` or `Invalid`; returns where all is equal."""
+    """Raises `Wrong`, `Refused` or `Invalid`; returns if all results are equal."""
     asked = case["ask"]
     try:
         build(case, folder)
@@ -171,7 +171,7 @@ def check(case: dict, folder: Path, programs: Programs) -> None:
         arguments += ["--max-length", str(asked["max_length"])]
     if "batch_size" in asked:
         arguments += ["--batch-size", str(asked["batch_size"])]
-    # `--file` has a text on each line; these may have several lines.
+    # `--file` has one text per line, but these texts may have several lines.
     found, _ = programs.ask("bert", *arguments, "--", *asked["texts"], model=folder / "model")
     found = np.asarray(found["embeddings"])
     if found.shape != right.shape:

@@ -130,7 +130,7 @@ def resnet(draws: Draws, family: str) -> dict:
 
 
 def processor(draws: Draws) -> dict:
-    """A preprocessor_config.json."""
+    """Draws a preprocessor_config.json."""
     kind = draws.choice(PROCESSORS)
     side = lambda: draws.choice([16, 24, 32, 40])
     colours = lambda: draws.choice([[0.5, 0.5, 0.5], [0.485, 0.456, 0.406], [0.2, 0.3, 0.9]])
@@ -244,7 +244,7 @@ def configuration(case: dict) -> dict:
 
 
 def check(case: dict, folder: Path, programs: Programs) -> None:
-    """Raises `Wrong`, `Refused` or `Invalid`; returns where all is equal."""
+    """Raises `Wrong`, `Refused` or `Invalid`; returns if all results are equal."""
     (folder / "images").mkdir(parents=True)
     files = []
     for i, drawn in enumerate(case["ask"]["images"]):
@@ -399,7 +399,7 @@ def torchvision_reference(case: dict, folder: Path, files: list[Path]):
         with torch.no_grad():
             out.append((None, checked(model(transform(Image.open(file).convert("RGB"))[None])[0].softmax(-1))))
     if config["kind"] == "vit":
-        # No shape tells the number of heads.
+        # The number of heads does not follow from any shape.
         (where / "config.json").write_text(json.dumps({"num_attention_heads": 1}))
     return config["kind"], where / "model.pth", out
 

@@ -1,4 +1,4 @@
-"""Tokenizers of the kinds that models are published with, trained on a small text, and the files that describe them."""
+"""Tokenizers of the kinds that models are published with, trained on a small text, and their files."""
 
 import functools
 import io
@@ -50,7 +50,7 @@ TEMPLATES = {
 
 @functools.cache
 def byte_level(special: tuple[str, ...], size: int = 330) -> str:
-    """The tokenizer.json of a byte-level BPE with these special tokens first."""
+    """Returns the tokenizer.json of a byte-level BPE with these special tokens first."""
     t = Tokenizer(models.BPE())
     t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     t.decoder = decoders.ByteLevel()
@@ -64,7 +64,8 @@ def byte_level(special: tuple[str, ...], size: int = 330) -> str:
 
 @functools.cache
 def pieces() -> tuple[str, ...]:
-    """A vocabulary of word pieces: special tokens, letters in both of their forms, and words with and without capitals."""
+    """Returns a WordPiece vocabulary: special tokens, letters at the start and within words, and words with and without
+    capitals."""
     letters = sorted(set(CORPUS) - set(" \n🌳🌲"))
     words = [word.strip(".,;:?()[]") for word in CORPUS.split()]
     parts = [
@@ -80,7 +81,7 @@ def pieces() -> tuple[str, ...]:
 
 @functools.cache
 def sentencepieces(kind: str) -> bytes:
-    """A SentencePiece model as LLaMA's, by byte pairs or unigrams."""
+    """Returns a SentencePiece model like LLaMA's, of BPE or unigram type."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(CORPUS.splitlines()), model_writer=model, hard_vocab_limit=False, minloglevel=2, num_threads=1,
@@ -92,7 +93,7 @@ def sentencepieces(kind: str) -> bytes:
 
 
 def text(draws: Draws, words: int) -> str:
-    """A random text of words, spaces, line feeds and symbols."""
+    """Draws a random text of words, spaces, line feeds and symbols."""
     parts = [draws.choice(WORDS) for _ in range(words)]
     return "".join(part if draws.chance(0.1) or part.isspace() else " " + part for part in parts)[
         draws.choice([0, 1]) :
@@ -100,7 +101,7 @@ def text(draws: Draws, words: int) -> str:
 
 
 def entry(content: str, **more) -> dict:
-    """An added token as tokenizer_config.json has it."""
+    """Returns an added token in the form of tokenizer_config.json."""
     return (
         {"__type": "AddedToken"}
         | dict(content=content, lstrip=False, rstrip=False, normalized=False, single_word=False, special=True)
@@ -109,7 +110,7 @@ def entry(content: str, **more) -> dict:
 
 
 def splitting(name: str):
-    """Pre-tokenizers of published byte-level tokenizers."""
+    """Returns pre-tokenizers of published byte-level tokenizers."""
     if name == "digits":
         return pre_tokenizers.Sequence(
             [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
@@ -149,7 +150,7 @@ def general(draws: Draws, special: list[str]) -> dict:
             "split_special_tokens": lambda: draws.mostly(False, [True], 0.3),
             "extra_special_tokens": lambda: draws.choice([["<|user|>"], {"user_token": "<|user|>"}]),
             "truncation_side": lambda: draws.choice(["left", "right"]),
-            # Written with the next free number.
+            # Written with the next free id.
             "added_tokens_decoder": lambda: {"next": entry("<|late|>", special=draws.chance(0.5))},
         },
         0.15,
@@ -157,7 +158,7 @@ def general(draws: Draws, special: list[str]) -> dict:
 
 
 def of_decoder(draws: Draws, family: str) -> dict:
-    """The draw of a decoder's tokenizer: `kind`, `form` (the files) and the settings `config`, `map` and `added`."""
+    """Draws the tokenizer of a decoder: `kind`, `form` (the files) and the settings `config`, `map` and `added`."""
     if family in ("gpt2", "gpt_neo"):
         kind = "bytes"
     elif family == "qwen2":
@@ -212,7 +213,7 @@ def of_decoder(draws: Draws, family: str) -> dict:
 
 
 def of_encoder(draws: Draws, family: str) -> dict:
-    """The draw of an encoder's tokenizer."""
+    """Draws the tokenizer of an encoder."""
     if family == "roberta":
         drawn = {"kind": "roberta", "form": draws.choice(["json", "pair"])}
         classes = ["RobertaTokenizer", "RobertaTokenizerFast"]
@@ -271,23 +272,23 @@ def of_encoder(draws: Draws, family: str) -> dict:
 
 
 def write(drawn: dict, folder: Path) -> int:
-    """Writes a tokenizer's files. Returns the number of tokens that a model must have."""
+    """Writes the files of a tokenizer. Returns the vocabulary size that a model needs."""
     kind, form = drawn["kind"], drawn.get("form", "json")
     if kind in ("bpe", "unigram"):
         if form == "model":
-            # Version 5 puts no <s> before texts where this is left out, against its documentation and version 4.
+            # Version 5 adds no <s> before texts if this is missing, in contrast to its documentation and version 4.
             drawn = drawn | {"config": {"add_bos_token": True} | drawn.get("config", {})}
         size = write_pieces(kind, form, folder, drawn.get("older", False))
     elif kind == "pieces":
         if "Pre" in drawn.get("config", {}).get("tokenizer_class", ""):
-            # Version 4 gives token types, version 5 does not.
+            # Version 4 returns token types, version 5 does not.
             names = ["input_ids", "token_type_ids", "attention_mask"]
             drawn = drawn | {"config": {"model_input_names": names} | drawn["config"]}
         size = write_words(form, drawn.get("lower", True), folder)
     else:
         size = write_bytes(kind, form, folder)
     if "limits" in drawn and form == "json":
-        # Published files often keep the settings of some earlier call, which count for nothing.
+        # Published files often contain the settings of an earlier call, which have no effect.
         t = Tokenizer.from_file(str(folder / "tokenizer.json"))
         t.enable_truncation(drawn["limits"])
         t.enable_padding(length=drawn["limits"])
@@ -344,7 +345,8 @@ def write_words(form: str, lower: bool, folder: Path) -> int:
 
 
 def write_pieces(kind: str, form: str, folder: Path, older: bool) -> int:
-    """`older` is the form of tokenizer.json that transformers had for LLaMA before 4.40, without a pre-tokenizer."""
+    """Writes a SentencePiece tokenizer. `older` selects the form of tokenizer.json in transformers before 4.40, without
+    a pre-tokenizer."""
     model = sentencepieces(kind)
     reader = sentencepiece.SentencePieceProcessor(model_proto=model)
     if form == "model":
@@ -372,7 +374,7 @@ def write_pieces(kind: str, form: str, folder: Path, older: bool) -> int:
 
 
 def as_merges(reader, tokens: list[str]):
-    """The byte pairs of a SentencePiece model as merges, as transformers converts them."""
+    """Converts the BPE of a SentencePiece model to merges, as transformers does."""
     vocabulary = {token: i for i, token in enumerate(tokens)}
     merges = []
     for i, token in enumerate(tokens):

@@ -1,11 +1,12 @@
-"""Compiles ahead, on the emulated device with NVIDIA's own run-time compiler, the kernels that a session needs: a session of
-minutes should measure, not compile. The pack gets them as kernels.tar.xz.
+"""Compiles the kernels of a session ahead of time, on the emulated device with NVIDIA's run-time compiler: a session of
+minutes should measure, not compile. The pack includes the kernels as kernels.tar.xz.
 
     tools/gpu_quarter.sh compile --nvrtc LIB/libnvrtc.so.13 --cuda FOLDER
 
-LIB and FOLDER are of a toolkit, or of the packages nvidia-cuda-nvrtc, nvidia-cuda-runtime, nvidia-cuda-crt and nvidia-cuda-cccl from
-PyPI (site-packages/nvidia/cu13), of the version that the GPU machine has. The device is of capability 9.0 unless --capability says
-another. A kernel takes a third of a second to three seconds: some hours for everything, --limit ends sooner.
+LIB and FOLDER belong to a CUDA toolkit, or to the PyPI packages nvidia-cuda-nvrtc, nvidia-cuda-runtime,
+nvidia-cuda-crt and nvidia-cuda-cccl (site-packages/nvidia/cu13), of the version on the GPU machine. The compute
+capability is 9.0 unless --capability is given. A kernel takes 0.3 to 3 seconds, and all of them some hours; --limit
+stops earlier.
 """
 
 import argparse
@@ -24,7 +25,7 @@ EMULATE = ROOT / "tools/cuda_emulator/emulate"
 
 
 def jobs(program: Path, dtype: str, only: list[str]) -> list[tuple[str, list]]:
-    """Names and commands of a dtype: the rows of the steps, and parity."""
+    """Returns the names and commands of a dtype: the rows of the steps, and parity."""
     listed = subprocess.run([program, "bench", "--dry-run", "--json"], capture_output=True, text=True, check=True).stdout
     works = {row["name"]: row["work"] for row in json.loads(listed)["rows"]}
     precision = dict(precision="highest") if dtype == "f32" else {}
@@ -47,7 +48,7 @@ def compile(options: argparse.Namespace) -> None:
     environment = os.environ | {
         "CUDA_PATH": str(options.cuda),
         "CARGO_MANIFEST_DIR": str(ROOT),
-        # What a GPU would measure is compiled here, too.
+        # Candidates of autotuning are compiled too.
         "CUBECL_AUTOTUNE_LEVEL": "balanced",
     }
     caches = folder.with_name(folder.name + "_kernels")
@@ -61,7 +62,7 @@ def compile(options: argparse.Namespace) -> None:
             begun = time.monotonic()
             emulate = [EMULATE, "--kernels", options.nvrtc, "--capability", options.capability, options.program, *command]
             try:
-                # Kernels are launched in name only: what a program says of its results means nothing.
+                # Kernels are not executed, so results are meaningless.
                 subprocess.run(
                     [str(part) for part in emulate],
                     cwd=ROOT,
@@ -76,7 +77,7 @@ def compile(options: argparse.Namespace) -> None:
                 pass
             print(f"{dtype}, {name}: {time.monotonic() - begun:.0f} s", flush=True)
 
-    # Each dtype has a cache of its own, which one program at a time writes.
+    # Each dtype has its own cache, written by one program at a time.
     side_by_side([lambda dtype=dtype: compile_all(dtype) for dtype in options.dtypes], os.cpu_count() or 1)
     with tarfile.open(folder / "kernels.tar.xz", "w:xz", preset=6) as tar:
         for dtype in options.dtypes:

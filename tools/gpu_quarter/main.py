@@ -1,12 +1,12 @@
 """Runs the steps of a session on a GPU machine, the most important ones first.
 
     tools/gpu_quarter.sh run --minutes 8 --out DIR           all steps, until the time is over
-    tools/gpu_quarter.sh run --minutes 6 --out DIR2 --begin-with DIR      those that are not done, and what is left of others
-    tools/gpu_quarter.sh run train parity --minutes 5 --out DIR           these, again if they are done
-    tools/gpu_quarter.sh run --smoke --minutes 5 --out DIR   tiny sizes, to see whether everything runs
+    tools/gpu_quarter.sh run --minutes 6 --out DIR2 --begin-with DIR      the steps that are not finished in DIR
+    tools/gpu_quarter.sh run train parity --minutes 5 --out DIR           only these steps, even if they are finished
+    tools/gpu_quarter.sh run --smoke --minutes 5 --out DIR   tiny sizes, as a smoke test
 
-DIR gets results.json, summary.md and logs.tar.gz, after each step and each row. A step that fails leaves its message, and the
-others run all the same; the exit status is 1 then, and 2 for wrong arguments.
+DIR gets results.json, summary.md and logs.tar.gz, after each step and each row. A failed step leaves its error
+message and does not stop the other steps; the exit status is then 1, and 2 for wrong arguments.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from workers import works
 
 
 def unpack(pack: Path, given: Path | None) -> tuple[Path, dict]:
-    """The work folder with the program, and the pack's manifest. Another pack has another folder."""
+    """Returns the work folder with the program, and the manifest of the pack. Each pack has its own folder."""
     manifest = pack / "manifest.json"
     if not manifest.is_file() or not (pack / "grove.xz").is_file():
         raise Failure(f"there is no pack in {pack}: make one with tools/gpu_quarter.sh pack")
@@ -74,7 +74,7 @@ def run_step(session: Session, name: str, limit: float) -> dict:
 
 
 def torch_device(session: Session) -> str:
-    """The device of PyTorch: the GPU, or the CPU where it finds none."""
+    """Returns PyTorch's device: the GPU, or the CPU if PyTorch finds none."""
     code = "import torch; print('cuda' if torch.cuda.is_available() else 'cpu')"
     done = session.execute("torch", [session.python, "-c", code], 60)
     return done.stdout.split()[-1] if done.code == 0 and done.stdout.split() else "cpu"
@@ -106,7 +106,7 @@ def run(options: argparse.Namespace) -> int:
     if options.begin_with and (logs := options.begin_with / "logs.tar.gz").is_file():
         with tarfile.open(logs) as tar:
             tar.extractall(work, **(dict(filter="data") if hasattr(tarfile, "data_filter") else {}))
-    # The model that ships is looked for in ROOT.
+    # The shipped model is found relative to ROOT.
     session.environment |= {"CARGO_MANIFEST_DIR": str(ROOT), "RUST_BACKTRACE": "0", "HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     session.device = torch_device(session)
     states = session.results["steps"]
@@ -117,7 +117,7 @@ def run(options: argparse.Namespace) -> int:
         if session.left() < 5:
             print(f"==> {name}: not begun, the time is over", flush=True)
             continue
-        # The last step has all that is left.
+        # The last step gets all remaining time.
         limit = session.left() if name == names[-1] else max(20, STEPS[name].share * seconds)
         states[name] = run_step(session, name, limit)
         failed |= states[name]["state"] == "failed"
@@ -137,7 +137,7 @@ def tables(options: argparse.Namespace) -> int:
 
 
 def lacking(rows) -> int:
-    """Says which rows of the steps the benchmark does not have."""
+    """Names the rows of the steps that the benchmark lacks."""
     known = {row["name"] for row in json.load(rows)["rows"]}
     lost = [name for names, _ in PLAN.values() for name in names if name not in known]
     lost += [name for name, _ in PROFILED if name not in known]

@@ -1,7 +1,7 @@
-"""Packs the program `grove`, the scripts that measure it, and a small model: all that a GPU machine without cargo needs.
+"""Packs the program `grove`, its measuring scripts and a small model: all that a GPU machine without cargo needs.
 
-    tools/gpu_quarter.sh pack                    builds the program and packs it in .gpu_quarter
-    tools/gpu_quarter.sh pack --program FILE     packs a program that is built already
+    tools/gpu_quarter.sh pack                    builds and packs the program in .gpu_quarter
+    tools/gpu_quarter.sh pack --program FILE     packs an existing build
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from session import ROOT, Failure
 
-# What the programs use that need neither a model nor data from elsewhere.
+# Assets of the programs that need no other model or data.
 ASSETS = ["gpt2-austen", "llama-austen", "rnn-austen", "bert-austen", "mnist-resnet", "digits", "images"]
 FILES = ["tools/gpu_quarter.sh", "tools/gpu_quarter", "benches/peers", *(f"models/assets/{name}" for name in ASSETS)]
 LIMIT = 45 << 20

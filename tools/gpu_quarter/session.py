@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# A log is shortened in its middle to this many characters.
+# Maximum length of a log in characters; longer logs lose their middle.
 LOG_CHARACTERS = 64 << 10
-# Of the session's time, what writing the results needs at its end.
+# Time reserved for writing the results, in seconds.
 FAREWELL = 5
 
 
 class Failure(Exception):
-    """A step cannot go on; the message is for a person."""
+    """The step cannot continue; the message is for the user."""
 
 
 class OutOfTime(Failure):
@@ -39,7 +39,7 @@ class Done:
 
     def message(self) -> str:
         lines = [line.strip() for line in self.stderr.splitlines() if line.strip()]
-        # A panic's message is the line after its heading; errors of Python and of grove are in the last line.
+        # The message of a panic follows its heading; errors of Python and grove are on the last line.
         for line, following in zip(lines, [*lines[1:], ""]):
             if line.startswith("error: "):
                 return line[:500]
@@ -50,11 +50,11 @@ class Done:
         return lines[-1][:500] if lines else "no message"
 
     def failed(self) -> bool:
-        # A thread of CubeCL that panics leaves the program running, with results of kernels that never ran.
+        # If a CubeCL thread panics, the program continues with results of kernels that never ran.
         return self.code != 0 or re.search("^error: |panicked at", self.stderr, re.MULTILINE) is not None
 
     def check(self) -> "Done":
-        """Returns itself, if the program was successful."""
+        """Returns itself if the program was successful, else raises Failure."""
         if self.failed():
             ended = "was stopped after its time" if self.code == 124 else f"ended with status {self.code}"
             raise Failure(f"{self.name} {ended} after {self.seconds:.0f} s: {self.message()}")
@@ -63,7 +63,7 @@ class Done:
 
 @dataclass
 class Session:
-    """Everything that a step may ask for."""
+    """Services for steps: folders, time limits, programs and results."""
 
     work: Path
     out: Path
@@ -72,13 +72,13 @@ class Session:
     smoke: bool
     until: float
     results: dict
-    # Effort of choosing kernels, grove's default if None.
+    # Autotuning level; grove's default if None.
     autotune: str | None = None
-    # Of rows; all of a step's if None.
+    # Rows to measure; all rows of a step if None.
     dtypes: list[str] | None = None
     environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
     step: str = ""
-    # Held while files of `out` are written.
+    # Guards the files of `out`.
     saving: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -86,7 +86,7 @@ class Session:
         return self.work / "grove"
 
     def left(self) -> float:
-        """Seconds that the step still has."""
+        """Returns the remaining time of the step in seconds."""
         return self.until - time.monotonic()
 
     def folder(self, name: str) -> Path:
@@ -95,7 +95,7 @@ class Session:
         return path
 
     def start(self, command: list, **environment: str) -> subprocess.Popen:
-        """Starts a program in a process group of its own."""
+        """Starts a program in its own process group."""
         if self.left() < 1:
             raise OutOfTime("the time is over")
         try:
@@ -114,8 +114,8 @@ class Session:
             raise Failure(f"{command[0]}: {error.strerror}") from error
 
     def execute(self, name: str, command: list, limit: float, **environment: str) -> Done:
-        """Runs a program and writes a log. After `limit` seconds, or when the step's time is over, it is stopped with its
-        children; its status is 124 then."""
+        """Runs a program and writes a log. After `limit` seconds, or when the time of the step is over, stops it with
+        its children; the status is then 124."""
         begun = time.monotonic()
         process = self.start(command, **environment)
         try:
@@ -142,7 +142,7 @@ class Session:
             path.write_text(text)
 
     def save(self) -> None:
-        """Writes the results so far; each file as a whole. Several threads may call it."""
+        """Writes the results so far, each file atomically. Thread-safe."""
         with self.saving:
             write(self.out / "results.json", self.text() + "\n")
             logs = self.work / "logs"
@@ -157,7 +157,7 @@ class Session:
             try:
                 return json.dumps(self.results, indent=1)
             except RuntimeError:
-                # Another thread has added something meanwhile.
+                # Another thread has added results meanwhile.
                 continue
 
 
@@ -181,7 +181,7 @@ def side_by_side(tasks: list, workers: int) -> list:
 
 
 def json_lines(text: str) -> list[dict]:
-    """The objects that a program wrote, a line each. The last line may be cut."""
+    """Parses one object per line. The last line may be incomplete."""
     found = []
     for line in text.splitlines():
         if line.startswith("{"):
@@ -193,7 +193,7 @@ def json_lines(text: str) -> list[dict]:
 
 
 class DeviceMemory:
-    """The largest use of the first GPU's memory, by all programs, above its use at the beginning. `nvidia-smi` reports it
+    """Measures the peak memory use of the first GPU, by all programs, above its initial use. `nvidia-smi` reports it
     five times a second. `mebibytes` is None without `nvidia-smi`."""
 
     def __enter__(self) -> "DeviceMemory":
@@ -209,7 +209,7 @@ class DeviceMemory:
             return self
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
-        # The first value is from before the program.
+        # The first value is the memory use before the program.
         self.there.wait(2)
         return self
 
@@ -231,7 +231,7 @@ class DeviceMemory:
 
 
 def table(headings: list[str], rows: list[list], left: int = 1) -> str:
-    """A Markdown table, whose first columns are text and the others numbers. None is a dash."""
+    """Formats a Markdown table whose first columns are text and the others numbers. None is a dash."""
 
     def cell(value: object) -> str:
         match value:
@@ -247,7 +247,7 @@ def table(headings: list[str], rows: list[list], left: int = 1) -> str:
 
 
 def time_text(seconds: float | None) -> str | None:
-    """A time as people say it."""
+    """Formats a time for people."""
     if seconds is None:
         return None
     for unit, size in [("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)]:

@@ -1,4 +1,4 @@
-"""The steps of a session, the most important ones first. Each returns a sentence, or nothing; what it measured is in the
+"""The steps of a session, the most important ones first. Each returns a message or None; its measurements are in the
 session's results."""
 
 import json
@@ -16,12 +16,12 @@ from session import ROOT, Failure, OutOfTime, Session, json_lines, kill, side_by
 from workers import Worker, cache_of, device_folder, measure, rows_cache, specification, torch_rows, tuned, warm, works
 
 PROMPT = "The old apple tree"
-# Rows of each step. Those of training come in each dtype, the others in f32 and bf16.
+# Rows of each step. Training rows run in each dtype, the others in f32 and bf16.
 TRAINING = ["train gpt2 small, 8x1024", "train vit-b/16, batch 64", "train resnet-50, batch 64", "train bert-base, 32x128"]
 DECODING = [f"{model}, {batch} x 128 tokens after 64" for model in ["gpt2 small", "llama 1b"] for batch in [1, 16]]
 FORWARD = ["gpt2 small, 8x1024", "vit-b/16, batch 128", "resnet-50, batch 128", "bert-base, 32x512"]
 ROOFLINE = ["gemm 8192x8192x8192", "attention 8x12x1024x64 causal", "gelu 64M", "softmax 8192x8192", "gemm 512x768x3072"]
-# A row that compiles for longer is left for another run.
+# A row that compiles for longer is left to another run.
 ROW_SECONDS = 75
 GROVE, EAGER, COMPILED = "grove", "PyTorch", "torch.compile"
 
@@ -29,7 +29,7 @@ GROVE, EAGER, COMPILED = "grove", "PyTorch", "torch.compile"
 @dataclass
 class Step:
     about: str
-    # Of the session's time.
+    # Fraction of the session's time.
     share: float
     run: Callable[[Session], str | None]
 
@@ -49,7 +49,7 @@ print(json.dumps(found))
 
 
 def machine(session: Session) -> str | None:
-    """GPU, driver, CUDA, and whether grove finds a device."""
+    """Reports GPU, driver and CUDA, and whether grove finds a device."""
     query = ["--query-gpu=name,driver_version,memory.total,compute_cap", "--format=csv,noheader"]
     commands = {
         "gpus": ["nvidia-smi", *query],
@@ -88,7 +88,7 @@ def machine(session: Session) -> str | None:
 
 
 def first_token(session: Session, name: str, arguments: list, cache: Path, limit: float) -> dict:
-    """Runs what a person types, and notes when the first token is on the screen."""
+    """Runs a user's command and measures the time until the first token is on the screen."""
     command = [session.grove, "generate", "--prompt", PROMPT, *arguments]
     begun = time.monotonic()
     process = session.start(command, GROVE_CACHE=str(cache))
@@ -123,7 +123,7 @@ def first_token(session: Session, name: str, arguments: list, cache: Path, limit
 
 
 def command(session: Session) -> str | None:
-    """`grove generate --backend cuda`, as the example gpt2: the text is flex's."""
+    """Runs `grove generate --backend cuda` as the example gpt2; the text must equal that of flex."""
     found = session.results.setdefault("command", {})
     tokens = ["--max-new-tokens", 8 if session.smoke else 64, "--seed", 1]
     flex = first_token(session, "flex", tokens, session.work / "cache_flex", 60)
@@ -141,7 +141,7 @@ def command(session: Session) -> str | None:
 
     run("f32")
     told.append("the text is flex's" if found["f32 warm"]["text"] == flex["text"] else "THE TEXT IS NOT FLEX'S")
-    # Each compiles kernels on one core.
+    # Each job compiles kernels on one core.
     side_by_side([lambda: run("f16"), lambda: run("bf16")], 2)
     cold, warmed = found["f32 cold"], found["f32 warm"]
     told.append(f"first token after {cold['first_token_seconds']:.2f} s cold, {warmed['first_token_seconds']:.2f} s warm")
@@ -154,7 +154,7 @@ KINDS = ["training", "models", "operations", "layers"]
 
 
 def parity_jobs() -> list[tuple[str, list]]:
-    """Kinds of cases and dtypes, each with its options."""
+    """Returns kinds of cases and dtypes, each with its options."""
     jobs = []
     for kind in KINDS:
         for dtype in ["f32", "bf16", "f16", "tf32"]:
@@ -165,7 +165,7 @@ def parity_jobs() -> list[tuple[str, list]]:
 
 
 def parity(session: Session) -> str | None:
-    """Every operation, layer, model and training step against flex."""
+    """Compares every operation, layer, model and training step with flex."""
     found = session.results.setdefault("parity", {})
 
     def run(name: str, options: list) -> None:
@@ -179,7 +179,7 @@ def parity(session: Session) -> str | None:
         done = session.execute(f"parity_{name}", command, session.left(), GROVE_CACHE=cache, RAYON_NUM_THREADS="2")
         lines = json_lines(done.stdout)
         cases = [line for line in lines if "tolerance" in line]
-        # The last line is that of all cases. A panic on another thread ends in errors of single cases.
+        # The last line is the summary of all cases. A panic on another thread causes errors in single cases.
         whole = any("cases" in line for line in lines)
         found[name] = {"whole": whole, "cases": cases, "seconds": done.seconds, "message": None if whole else done.message()}
         session.save()
@@ -204,7 +204,7 @@ def passed(case: dict) -> bool:
 
 # -------------------------------------------------------------------------------------------------------------- programs
 
-# What a person types, with the models and data that ship, and the number or the list of its JSON that is compared.
+# Commands with the models and data that ship, and the number or list of the JSON output to compare.
 PROGRAMS = [
     ("generate --prompt Emma --max-new-tokens 32 --seed 1 --jit", "generated_ids"),
     ("generate --prompt Emma --max-new-tokens 32 --seed 1 --model models/assets/llama-austen", "generated_ids"),
@@ -221,7 +221,7 @@ PROGRAMS = [
 
 
 def programs(session: Session) -> str | None:
-    """Programs, each on the GPU and on flex. They take few steps, since more amplify how numbers are rounded."""
+    """Runs programs on the GPU and on flex. They take few steps, because more steps amplify rounding."""
     found = session.results.setdefault("programs", {})
 
     def run(line: str, field: str, backend: str) -> None:
@@ -270,7 +270,7 @@ def key_of(row: str, dtype: str, column: str) -> str:
     return f"{row}|{dtype}|{column}"
 
 
-# Rows and dtypes of each step that measures rows.
+# Rows and dtypes of each measuring step.
 PLAN = {
     "generate": (DECODING, ["bf16", "f32"]),
     "train": (TRAINING, ["f32", "bf16", "tf32"]),
@@ -316,7 +316,7 @@ def rows(step: str) -> Callable[[Session], str | None]:
         known = works(session)
         told = []
         column = grove_column(session)
-        # PyTorch first where time is short: it takes a tenth of the time.
+        # If time is short, PyTorch runs first: it takes a tenth of the time.
         if message := torch_column(session, f"torch_{step}", names, dtypes, EAGER, "eager", session.left() / 2):
             told.append(f"PyTorch: {message}")
         for dtype in dtypes:
@@ -327,7 +327,7 @@ def rows(step: str) -> Callable[[Session], str | None]:
                     raise OutOfTime("; ".join([*told, "not all rows were measured"]))
                 spec = specification(session, known[row]["work"], dtype, "cuda")
                 seconds = 0.05 if session.smoke else 1.0
-                # The emulated device compiles each kernel by g++.
+                # The emulated device compiles each kernel with g++.
                 limit = 5 * ROW_SECONDS if session.smoke else ROW_SECONDS
                 found = measure(session, key_of(row, dtype, column), dtype, spec, min(limit, session.left()), seconds)
                 if cold.get(row):
@@ -336,7 +336,7 @@ def rows(step: str) -> Callable[[Session], str | None]:
                 keep(session, row, dtype, column, found)
         failed = {key: found for key, found in session.results.get("rows", {}).items() if found["row"] in names and "error" in found}
         told += [f"{key}: {found['error']}" for key, found in failed.items()]
-        # A next run takes these up again.
+        # The next run repeats these.
         if any(found.get("late") for found in failed.values()):
             raise OutOfTime("; ".join(told))
         return "; ".join(told)
@@ -345,7 +345,7 @@ def rows(step: str) -> Callable[[Session], str | None]:
 
 
 def compile_rows(session: Session, names: list[str], dtype: str) -> dict[str, dict | None]:
-    """Compiles the kernels of rows side by side, each of them on one core. Returns their first runs."""
+    """Compiles the kernels of rows in parallel, one core each. Returns their first runs."""
     known, column, found = works(session), grove_column(session), {}
     limit = min(ROW_SECONDS, session.left() / 2)
 
@@ -360,7 +360,7 @@ def compile_rows(session: Session, names: list[str], dtype: str) -> dict[str, di
 
 
 def compiled(session: Session) -> str | None:
-    """PyTorch's compiled forms, which take long to start: training, passes forward, generation with a static cache."""
+    """Runs PyTorch's compiled forms, which start slowly: training, forward passes, generation with a static cache."""
     told = [torch_column(session, "torch_generate", DECODING, ["f32", "bf16"], "generate", "generate", session.left())]
     for step in ["train", "forward"]:
         names, dtypes = PLAN[step]
@@ -376,7 +376,7 @@ PROFILED = [("gpt2 small, 1 x 128 tokens after 64", "f32"), ("train gpt2 small, 
 
 
 def profiled(text: str) -> dict[str, list[float]]:
-    """Seconds of each launch of each kernel, from CubeCL's log."""
+    """Returns the seconds of each launch of each kernel, from CubeCL's log."""
     kernels: dict[str, list[float]] = {}
     for line in text.splitlines():
         if found := re.match(r"\| ([\d.]+)(ns|µs|ms|s) *\| (.*)", line):
@@ -385,7 +385,7 @@ def profiled(text: str) -> dict[str, list[float]]:
 
 
 def launches(session: Session) -> str | None:
-    """Launches and kernel times of one run of a row. CubeCL waits for each kernel while it takes its time."""
+    """Counts launches and measures kernel times of one run of a row. CubeCL waits for each kernel to time it."""
     known, profiles = works(session), session.results.setdefault("launches", {})
     for row, dtype in PROFILED:
         key = key_of(row, dtype, grove_column(session))
@@ -426,7 +426,7 @@ print(json.dumps(dict(found=found)))
 
 
 def xla(session: Session) -> str | None:
-    """JAX's own CUDA plugin: the same text, and rows beside CubeCL's."""
+    """Runs grove on JAX's CUDA plugin: the same text, and rows in comparison with CubeCL's."""
     done = session.execute("plugin", [session.python, "-c", FIND_PLUGIN], 30).check()
     plugins = json_lines(done.stdout)[-1]["found"]
     if not plugins:

@@ -140,13 +140,13 @@ def rows_table(results: dict, step: str, title: str, limits: dict) -> str:
 
 
 def tokens(name: str, seconds: float | None) -> float | None:
-    """Tokens a second of a row `MODEL, BATCH x NEW tokens after PROMPT`."""
+    """Returns tokens per second of a row `MODEL, BATCH x NEW tokens after PROMPT`."""
     batch, new = name.split(", ")[1].split(" tokens")[0].split(" x ")
     return int(batch) * int(new) / seconds if seconds else None
 
 
 def limits_of(results: dict) -> dict:
-    """The fastest product of each dtype, and the fastest pass over memory, of any program of the session."""
+    """Returns the fastest matrix product of each dtype and the fastest pass over memory, of any program of the session."""
     found, costs = results.get("rows", {}), results.get("costs", {})
     limits: dict = {}
     for row in found.values():
@@ -161,7 +161,7 @@ def limits_of(results: dict) -> dict:
 
 
 def bytes_of(cost: dict, dtype: str) -> float:
-    """Costs count values of four bytes."""
+    """Converts costs, which count values of four bytes."""
     return cost["bytes"] * (0.5 if dtype == "bf16" else 1)
 
 

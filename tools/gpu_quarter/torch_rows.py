@@ -1,7 +1,7 @@
-"""Measures rows of the benchmark with PyTorch, all in one process: importing takes longer than most rows.
+"""Measures rows of the benchmark with PyTorch in one process, because importing takes longer than most rows.
 
-Standard input is a JSON list of jobs, each with a key, the specification of benches/peers/torch_peer.py, and the seconds to
-measure. Each job gives one JSON line with its key.
+Standard input is a JSON list of jobs, each with a key, the specification of benches/peers/torch_peer.py, and the
+seconds to measure. Each job prints one JSON line with its key.
 """
 
 import gc
@@ -38,7 +38,7 @@ def measured(spec: dict, seconds: float) -> dict:
     times = protocol.times(work.run, seconds, 100)
     low, median, high = statistics.quantiles(times, n=4) if len(times) > 1 else times * 3
     found = dict(first=first, second=second, setup=setup, median=median, low=low, high=high, runs=len(times))
-    # What PyTorch keeps of the device's memory, and the context, which nvidia-smi reports for grove too.
+    # Memory reserved by PyTorch and the context, which nvidia-smi reports for grove too.
     memory = torch.cuda.max_memory_reserved() >> 20 if cuda else None
     return found | dict(memory=memory, version=work.version)
 

@@ -1,7 +1,7 @@
-"""Rows of the benchmark, by grove's worker (a process a row) and by PyTorch (one process for many rows).
+"""Rows of the benchmark, by grove's worker (one process per row) and by PyTorch (one process for many rows).
 
-A measurement is a dictionary: first, second, median, low and high are seconds; setup is the time before the first run;
-memory is in MiB. One that failed has an `error`.
+A measurement is a dictionary: first, second, median, low and high are in seconds; setup is the time before the first
+run; memory is in MiB. A failed measurement has an `error`.
 """
 
 import json
@@ -30,7 +30,7 @@ def specification(session: Session, work: dict, dtype: str, form: str) -> dict:
 
 
 def works(session: Session) -> dict[str, dict]:
-    """The work of each row, by its name."""
+    """Returns the work of each row by its name."""
     command = [session.grove, "bench", "--dry-run", "--json", *(["--smoke"] if session.smoke else [])]
     done = session.execute("rows", command, 30).check()
     return {row["name"]: row for row in json.loads(done.stdout)["rows"]}
@@ -63,7 +63,7 @@ class Worker:
             self.messages.append(line)
 
     def wait_for(self, name: str, until: float) -> dict:
-        """The next event, which has this name."""
+        """Returns the next event, which must have this name."""
         while True:
             left = min(until, self.session.until) - time.monotonic()
             if left <= 0:
@@ -71,7 +71,7 @@ class Worker:
             try:
                 event = self.events.get(timeout=min(left, 0.5))
             except queue.Empty:
-                # The program waits for ever for a kernel of a thread that has panicked.
+                # The program would wait forever for a kernel of a thread that has panicked.
                 if any("panicked at" in line for line in list(self.messages)):
                     time.sleep(0.5)
                     raise Failure(f"{self.name}: {self.panic()}") from None
@@ -113,7 +113,7 @@ class Worker:
 
 
 def device_folder(session: Session) -> str | None:
-    """The name of the folder that grove makes for this machine's GPU, driver and compiler in a cache of kernels."""
+    """Returns the name of grove's folder for this machine's GPU, driver and compiler in a kernel cache."""
     if "device_folder" not in session.results:
         cache = session.work / "cache_device"
         tokens = ["generate", "--backend", "cuda", "--max-new-tokens", 1, "--prompt", "A"]
@@ -124,7 +124,7 @@ def device_folder(session: Session) -> str | None:
 
 
 def cache_of(session: Session, key: str, dtype: str) -> Path:
-    """A cache of kernels of its own, which begins with those that were compiled ahead for the dtype, if there are some."""
+    """Creates a separate kernel cache, initialised with the kernels compiled ahead for the dtype, if any."""
     cache = session.work / "caches" / "".join(letter if letter.isalnum() else "_" for letter in key)
     ahead = session.work / "kernels" / ("f32" if dtype == "tf32" else dtype) / "kernels"
     if not cache.exists() and ahead.is_dir() and (name := device_folder(session)):
@@ -134,12 +134,12 @@ def cache_of(session: Session, key: str, dtype: str) -> Path:
 
 
 def rows_cache(session: Session, spec: dict, key: str, dtype: str) -> Path:
-    """The cache of a row. One program at a time uses it."""
+    """Returns the cache of a row. Only one program at a time uses it."""
     return cache_of(session, f"rows {key} {spec.get('autotune', '')}".strip(), dtype)
 
 
 def tuned(session: Session) -> None:
-    """Puts what autotuning measured beside the logs."""
+    """Copies the measurements of autotuning to the logs."""
     for file in (session.work / "caches").glob("*/kernels/*/autotune/**/*.log"):
         target = session.work / "logs" / "autotune" / file.relative_to(session.work / "caches").parts[0] / file.name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -147,7 +147,7 @@ def tuned(session: Session) -> None:
 
 
 def warm(session: Session, key: str, dtype: str, spec: dict, limit: float) -> dict | None:
-    """Runs a row twice, so that its kernels are compiled and chosen. Rows may do this side by side."""
+    """Runs a row twice, so that its kernels are compiled and tuned. Rows may run in parallel."""
     worker = Worker(session, f"warm {key}", spec, rows_cache(session, spec, key, dtype))
     try:
         until = time.monotonic() + limit
@@ -155,7 +155,7 @@ def warm(session: Session, key: str, dtype: str, spec: dict, limit: float) -> di
         worker.wait_for("second", until)
         return first
     except (OutOfTime, Failure):
-        # Whoever measures the row meets the same, and says so.
+        # The measurement of the row meets and reports the same error.
         return None
     finally:
         worker.close()
@@ -171,7 +171,7 @@ def measure(session: Session, key: str, dtype: str, spec: dict, limit: float, se
             first = worker.wait_for("first", until)
             started = time.monotonic() - worker.begun
             second = worker.wait_for("second", until)
-            # A few runs, so that autotuning and the clock settle.
+            # Warm-up runs for autotuning and the GPU clock.
             worker.ask({"run_seconds": seconds / 4, "max_runs": 20})
             worker.wait_for("times", until)
             worker.ask({"run_seconds": seconds, "max_runs": 100})
@@ -194,8 +194,8 @@ def summary(times: list[float]) -> dict:
 
 
 def torch_rows(session: Session, name: str, jobs: list[dict], limit: float, save, **environment: str) -> str | None:
-    """Measures rows of PyTorch, in one process. `save(key, measurement)` gets each as soon as it is there. Returns what went
-    wrong with the process."""
+    """Measures rows of PyTorch in one process. `save(key, measurement)` is called with each measurement as soon as it is
+    available. Returns the error of the process, if any."""
     command = [session.python, HERE / "torch_rows.py"]
     begun = time.monotonic()
     process = session.start(command, **environment)

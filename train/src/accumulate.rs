@@ -1,4 +1,4 @@
-//! The mean over the batches of a step, each of which counts by its weight.
+//! Gradient accumulation: the weighted mean over the batches of a step.
 
 use grove_backend::Backend;
 use grove_tree::{Array, Tree, map};
@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 
 use crate::{Metrics, gradients::sum, outcome::Measured};
 
-/// Sums over the batches of a step. Weights are taken relative to the first that is not 0, so that batches of one weight
-/// are only added, and none is scaled beyond the range of its type by a large count.
+/// Running sums over the batches of a step. Weights are relative to the first non-zero weight. Batches of equal weight
+/// are therefore added without scaling, and a large count does not scale a gradient beyond the range of its dtype.
 pub(crate) struct Accumulated<B: Backend, M> {
     grads: Option<M>,
     measured: Vec<(Measured<B>, f64)>,
-    /// The weight that counts 1; 0 as long as all weights are.
+    /// First non-zero weight; 0 until there is one.
     unit: f64,
-    /// The sum of the weights relative to it.
+    /// Sum of the weights, relative to `unit`.
     total: f64,
 }
 
@@ -22,10 +22,9 @@ impl<B: Backend, M: Tree<B>> Accumulated<B, M> {
         Self { grads: None, measured: Vec::new(), unit: 0.0, total: 0.0 }
     }
 
-    /// Adds a batch: its gradients, what it measured, and its weight.
+    /// Adds a batch: its gradients, its metrics and its weight.
     ///
-    /// A batch of weight 0 has nothing to say, and its mean over nothing may be NaN, so it is left out; unless there is
-    /// no other.
+    /// A batch of weight 0 is used only if all batches have weight 0: its mean over no items may be NaN.
     pub(crate) fn add(&mut self, grads: M, measured: Measured<B>, weight: f64) {
         if weight == 0.0 {
             if self.grads.is_none() {
@@ -47,7 +46,7 @@ impl<B: Backend, M: Tree<B>> Accumulated<B, M> {
         self.total += weight;
     }
 
-    /// The mean gradient, and the means of what was measured; `None` where nothing was added.
+    /// Returns the mean gradient and the mean metrics; `None` if no batch was added.
     pub(crate) fn finish(self, unscale: impl FnOnce(M) -> M) -> Option<(M, Metrics<B>)> {
         let grads = self.grads?;
         let grads = unscale(if self.total == 1.0 { grads } else { scaled(grads, 1.0 / self.total) });
@@ -64,7 +63,7 @@ impl<B: Backend, M: Tree<B>> Accumulated<B, M> {
     }
 }
 
-/// The mean of weighted numbers, which need not come with every batch.
+/// Weighted mean of a metric. Batches may lack the metric.
 struct Mean<B: Backend> {
     sum: Option<Array<B, 1>>,
     total: f64,

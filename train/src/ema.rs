@@ -1,11 +1,11 @@
 use grove_backend::Backend;
 use grove_tree::{AnyArray, Tree, map, map_together, zip_map};
 
-/// One step of an exponential moving average of a model: `decay * average + (1 - decay) * model`, leaf by leaf. Leaves
-/// that are not floating-point numbers are the model's.
+/// Updates an exponential moving average of a model: `decay * average + (1 - decay) * model`, leaf by leaf. Leaves that
+/// are not floating point are copied from the model.
 ///
-/// The average of a leaf of 16 bits is f32, and that of f64 is f64: in bf16 a step of less than a 256th of an average
-/// would be lost. [`ema_model`] gives the average in the model's own types.
+/// The average of a 16-bit leaf is f32, and that of an f64 leaf is f64: in bf16, an update of less than a 256th of the
+/// average would be lost. [`ema_model`] casts the average to the model's dtypes.
 pub fn ema_step<B: Backend, M: Tree<B>>(average: M, model: &M, decay: f64) -> M {
     let [average, _] = map_together([average, model.clone()], |_, [average, value]: [AnyArray<B>; 2]| {
         if !value.is_present() || !value.dtype().is_float() {
@@ -19,7 +19,7 @@ pub fn ema_step<B: Backend, M: Tree<B>>(average: M, model: &M, decay: f64) -> M 
     average
 }
 
-/// A moving average of a model as a model like it: each leaf in the type of the model's.
+/// Casts a moving average of a model to the dtypes of the model, leaf by leaf.
 pub fn ema_model<B: Backend, M: Tree<B>>(average: M, model: &M) -> M {
     let typed = zip_map(average, model, |_, average, value| match value.dtype() {
         dtype if dtype.is_float() => average.cast_float(dtype.into()),
@@ -28,12 +28,12 @@ pub fn ema_model<B: Backend, M: Tree<B>>(average: M, model: &M) -> M {
     typed.expect("an average of the model itself")
 }
 
-/// The average before the first step.
+/// Returns the initial average: the model, with 16-bit leaves as f32.
 pub(crate) fn ema_start<B: Backend, M: Tree<B>>(model: M) -> M {
     map(model, AnyArray::widen)
 }
 
-/// The decay of a step, counted from 0: less at the start, so that initial weights are soon forgotten.
+/// Returns the decay of a 0-based step. It is smaller at the start, so that the initial weights are forgotten quickly.
 pub(crate) fn ema_decay(decay: f64, step: u64) -> f64 {
     decay.min((1.0 + step as f64) / (10.0 + step as f64))
 }
@@ -49,7 +49,7 @@ mod tests {
         Array::new(Tensor::from_data([x], (&burn_flex::FlexDevice, dtype)))
     }
 
-    /// After 1,000 steps from 1 towards 2 with a decay of 0.999 an average is `2 - 0.999^1000`.
+    /// After 1,000 steps from 1 towards 2 with a decay of 0.999, the average is `2 - 0.999^1000`.
     #[test]
     fn averages_of_16_bits_move() {
         for (dtype, wide, tolerance) in

@@ -22,69 +22,69 @@ pub enum TrainError {
     #[error(transparent)]
     Weights(#[from] WeightsError),
 
-    /// A model's files could not be read or written, or it refuses its input.
+    /// A model's files could not be read or written, or the model rejects its input.
     #[error(transparent)]
     Model(#[from] ModelError),
 
-    /// The operating system refused.
+    /// Error of the operating system.
     #[error(transparent)]
     Io(#[from] FileError),
 
-    /// The checkpoint was written by a later grove.
+    /// The checkpoint was written by a later version of grove.
     #[error("{} has format {found}, and this grove reads format {known}: update grove, or train in another directory", path.display())]
     NewerCheckpoint {
-        /// The checkpoint's directory.
+        /// Directory of the checkpoint.
         path: PathBuf,
-        /// Its format.
+        /// Format version of the checkpoint.
         found: u64,
-        /// The format that this grove reads and writes.
+        /// Format version that this version of grove reads and writes.
         known: u64,
     },
 
-    /// The checkpoint is of another model, another optimizer or other options.
+    /// The checkpoint belongs to another model, another optimizer or other options.
     #[error(
         "{} is the checkpoint of another model or optimizer, and cannot be resumed with these options: {reason}",
         path.display()
     )]
     OtherModel {
-        /// The checkpoint's directory.
+        /// Directory of the checkpoint.
         path: PathBuf,
         /// The first leaves that differ.
         reason: String,
     },
 
-    /// No checkpoint of a directory is whole.
+    /// All checkpoints of a directory are damaged.
     #[error("none of the checkpoints in {} is whole: {reason}; remove them to begin anew", directory.display())]
     AllDamaged {
         /// The directory.
         directory: PathBuf,
-        /// The problem in the newest one.
+        /// Damage of the newest one.
         reason: String,
     },
 
-    /// A run lies where a new one was to begin.
+    /// The directory of a new run already has a run.
     #[error("{} already holds a run at step {step}: resume it, or name another directory", directory.display())]
     RunExists {
-        /// The run's directory.
+        /// Directory of the run.
         directory: PathBuf,
-        /// Its newest checkpoint's step.
+        /// Step of the newest checkpoint.
         step: u64,
     },
 
-    /// Another run writes to the directory.
+    /// Another run uses the directory.
     #[error(
         "{} is in use by another run{}: wait until it ends, or name another directory",
         directory.display(),
         holder.as_ref().map_or_else(String::new, |holder| format!(", {holder}"))
     )]
     RunLocked {
-        /// The run's directory.
+        /// Directory of the run.
         directory: PathBuf,
-        /// The process that holds the lock, where it is known.
+        /// Process that holds the lock, if known.
         holder: Option<String>,
     },
 
-    /// The run in the directory began with other settings.
+    /// The run in the directory was started with other settings.
     #[error(
         "{} belongs to a run with other settings: {}; give it the settings that it began with, or go on all the same \
          with `resume_anyway`",
@@ -92,28 +92,28 @@ pub enum TrainError {
         listed(differences)
     )]
     OtherSettings {
-        /// The checkpoint's directory.
+        /// Directory of the checkpoint.
         path: PathBuf,
-        /// The settings that differ.
+        /// Settings that differ.
         differences: Vec<SettingDifference>,
     },
 
-    /// The loss or the gradient is no longer a number.
+    /// The loss or the gradient is not finite.
     #[error("the {what} is {value} at step {step}{}; {}", in_a_row(*skipped), advice(kept))]
     NotFinite {
         /// `loss` or `norm of the gradient`.
         what: &'static str,
         /// NaN or infinity.
         value: f64,
-        /// The step, from 1.
+        /// 1-based step.
         step: u64,
-        /// Steps before this one, without a good one in between, that were left out for the same reason.
+        /// Number of consecutive steps directly before this one that were skipped for the same reason.
         skipped: u64,
-        /// The newest checkpoint, all of whose numbers are good.
+        /// Newest checkpoint, whose values are all finite.
         kept: Option<PathBuf>,
     },
 
-    /// Options that make no sense.
+    /// Invalid options.
     #[error("{0}")]
     Options(String),
 
@@ -122,14 +122,14 @@ pub enum TrainError {
     Evaluation(Box<dyn std::error::Error + Send + Sync>),
 }
 
-// `fn main() -> Result<(), Box<dyn Error>>` prints `Debug`.
+// `main` prints a returned error with `Debug`, so `Debug` shows the message.
 impl std::fmt::Debug for TrainError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Display::fmt(self, f)
     }
 }
 
-/// All differences, in one sentence.
+/// Lists all differences in one sentence.
 pub(crate) fn listed(differences: &[SettingDifference]) -> String {
     differences.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
@@ -151,12 +151,12 @@ fn advice(kept: &Option<PathBuf>) -> String {
 }
 
 impl TrainError {
-    /// For `map_err` of what the operating system says.
+    /// Returns a function for `map_err` on an error of the operating system.
     pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let named = FileError::io(action, path);
         move |source| named(source).into()
     }
 }
 
-/// Result of everything in this crate's loops and checkpoints.
+/// Result of the training loops and checkpoints of this crate.
 pub type Result<T, E = TrainError> = std::result::Result<T, E>;

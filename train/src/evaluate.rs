@@ -9,11 +9,11 @@ use crate::{
     ranks::or_end,
 };
 
-/// Mean loss, in nats, of all tokens of a stream but the first; and the number of those tokens.
+/// Returns the mean loss, in nats, over all tokens of a stream but the first, and the number of those tokens.
 ///
-/// The stream is cut into windows of `context` predictions, the last of which may be shorter. Within a window each
-/// token is predicted from the tokens before it. `loss` is the mean loss of targets `[b, t]`, the tokens after ids
-/// `[b, t]`, of at most `batch_size` windows. `progress` is told the number of tokens of each batch.
+/// The stream is cut into windows of `context` predictions; the last window may be shorter. Each token is predicted
+/// from the tokens before it in its window. `loss` computes the mean loss of token ids `[b, t]` with targets `[b, t]`,
+/// the next tokens, for at most `batch_size` windows. `progress` is called with the number of tokens of each batch.
 ///
 /// The result is NaN for a stream of fewer than two tokens.
 ///
@@ -30,8 +30,8 @@ pub fn token_loss<B: Backend>(
     token_loss_on(&Communicator::single(), stream, context, batch_size, device, loss, progress)
 }
 
-/// [`token_loss`] by all ranks of a job, among which the batches are divided. Each gets the loss of the whole stream. Where a
-/// collective fails it ends the job; see [`Communicator::end_job`].
+/// [`token_loss`] distributed over all ranks of a job: each rank evaluates its share of the batches and gets the loss
+/// of the whole stream. A failed collective ends the job; see [`Communicator::end_job`].
 pub fn token_loss_on<B: Backend>(
     ranks: &Communicator,
     stream: &TokenStream,
@@ -73,7 +73,7 @@ mod tests {
     fn every_token_but_the_first_counts_once() {
         let stream = TokenStream::new((0..24).collect());
         let mut told = 0;
-        // The loss of a token is its own number.
+        // The loss of a token is its id.
         let loss = |_, targets: Tensor<Flex, 2, Int>| targets.float().mean();
         let (mean, count) = token_loss::<Flex>(&stream, 5, 2, &Default::default(), loss, |tokens| told += tokens);
         assert_eq!((count, told), (23, 23));

@@ -7,37 +7,38 @@ use std::sync::Arc;
 
 use crate::{Outcome, StepOptions, outcome::Measured, ranks};
 
-/// Gradients and measurements of one batch.
+/// Gradients and metrics of one batch.
 pub(crate) struct Gradients<B: Backend, M: Tree<B>> {
-    /// Of the loss, or of the loss times a scale.
+    /// Gradients of the loss, or of the loss times the loss scale.
     pub(crate) grads: M,
-    /// The model with the new buffers.
+    /// Model with updated buffers.
     pub(crate) successor: Option<M>,
     pub(crate) measured: Measured<B>,
     /// See [`Outcome::weight`].
     pub(crate) weight: f64,
-    /// The sums of the gradients over all ranks, where they are under way already.
+    /// All-reduce of the gradients, if it was started during the backward pass.
     pub(crate) sums: Option<Arc<OverlappedSum>>,
 }
 
-/// The part of a rank in a batch.
+/// A rank's part of a batch.
 #[derive(Clone, Copy)]
 pub(crate) struct RankPart<'a> {
     pub(crate) ranks: &'a Communicator,
-    /// Its examples.
+    /// Number of examples of the part.
     pub(crate) examples: usize,
-    /// True if the batch is the only one of its step, so that its gradients may leave at once.
+    /// True if the batch is the only one of its step, so that its gradients can be all-reduced during the backward
+    /// pass.
     pub(crate) whole_step: bool,
 }
 
-/// Bytes of a bucket that leaves during the backward pass: small enough that most leave before its end, and larger on more ranks, to
-/// each of which it is a message.
+/// Bucket size, in bytes, of an all-reduce during the backward pass: small enough that most buckets are sent before the
+/// pass ends, and larger with more ranks, since each rank costs a message.
 fn early_bucket(ranks: usize) -> usize {
     ((4 << 20) * (ranks / 32).max(1)).min(ReduceOptions::default().bucket_bytes)
 }
 
-/// The gradients of the loss, or of the loss times a factor, `[1]`. On several ranks, of which this one has a part of the batch,
-/// they are its share of the mean over all ranks, and so is what is measured; the weight is that of all ranks.
+/// Computes the gradients of the loss, or of the loss times a factor `[1]`. With several ranks, the gradients and
+/// metrics are this rank's share of the means over all ranks, and the weight is the total of all ranks.
 pub(crate) fn gradients<B: Backend, M: Tree<B>, D: ?Sized, O: Into<Outcome<B, M>>>(
     model: &M,
     loss_fn: &impl Fn(M::On<Autodiff<B>>, &D, Key) -> O,
@@ -48,7 +49,8 @@ pub(crate) fn gradients<B: Backend, M: Tree<B>, D: ?Sized, O: Into<Outcome<B, M>
     part: Option<RankPart<'_>>,
 ) -> Gradients<B, M> {
     let (mut weight, mut share) = (1.0, 1.0);
-    // A device that computes behind the host's back would be waited for at every gradient; and a scaled gradient is not summed.
+    // Overlap would wait at every gradient on a device that executes asynchronously; and scaled gradients must be
+    // unscaled before the sum.
     let early = part.filter(|part| part.whole_step && !B::LAZY && !B::FUSES && factor.is_none());
     let sums = early.map(|part| {
         let takes_part = |path: &Path, leaf: &_| !path.is_buffer() && options.trainable.passes(path, leaf);
@@ -75,7 +77,7 @@ pub(crate) fn gradients<B: Backend, M: Tree<B>, D: ?Sized, O: Into<Outcome<B, M>
             Some(factor) => loss.clone() * Tensor::from_inner(factor.val()),
             None => loss.clone(),
         };
-        // Before the backward pass, in which layers add gradients of all ranks.
+        // Scale before the backward pass, because layers all-reduce gradients in it.
         let scaled = if share == 1.0 { scaled } else { scaled.mul_scalar(share) };
         (scaled, (Array::new(loss), successor, metrics))
     });
@@ -85,21 +87,21 @@ pub(crate) fn gradients<B: Backend, M: Tree<B>, D: ?Sized, O: Into<Outcome<B, M>
     Gradients { grads, successor, measured, weight, sums }
 }
 
-/// The share of a part of a batch in the whole, and the weight of the whole.
+/// Returns the share of a rank's part in the whole batch, and the weight of the whole batch.
 pub(crate) fn shared(weight: Option<f64>, part: Option<RankPart<'_>>) -> (f64, f64) {
     match (weight, part) {
         (weight, None) => (1.0, weight.unwrap_or(1.0)),
         (Some(_), Some(RankPart { ranks, examples: 0, .. })) => ranks::share(0.0, ranks),
         (Some(weight), Some(RankPart { ranks, .. })) => ranks::share(weight, ranks),
-        // A batch whose weight is not said counts the same as the others.
+        // All batches without a weight count the same.
         (None, Some(RankPart { ranks, examples, .. })) => (ranks::share(examples as f64, ranks).0, 1.0),
     }
 }
 
-/// A model as it comes back from the differentiating backend: the compiler does not know that it is an `M`.
+/// Type of a model returned from the autodiff backend, which the compiler does not recognise as `M`.
 type Successor<B, M> = <<M as Tree<B>>::On<Autodiff<B>> as Tree<Autodiff<B>>>::On<B>;
 
-/// The model with the buffers of its successor.
+/// Returns the model with the buffers of its successor, in the dtypes of the model.
 fn with_buffers<B: Backend, M: Tree<B>>(model: M, successor: Successor<B, M>) -> M {
     let taken = zip_map(model, &successor, |path, mine, theirs| match mine.dtype() {
         dtype if path.is_buffer() && dtype.is_float() => theirs.cast_float(dtype.into()),
@@ -109,7 +111,7 @@ fn with_buffers<B: Backend, M: Tree<B>>(model: M, successor: Successor<B, M>) ->
     taken.expect("a model and its successor have one structure")
 }
 
-/// The sum of two trees of gradients, in f32 where they have 16 bits.
+/// Adds two trees of gradients, in f32 if they are 16-bit.
 pub(crate) fn sum<B: Backend, M: Tree<B>>(left: M, right: M) -> M {
     let [sum, _] = map_together([left, right], |_, [x, y]: [AnyArray<B>; 2]| {
         let absent = y.clone().into_absent();

@@ -9,25 +9,25 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Becomes true when somebody wants the run to end: it then writes a checkpoint and returns.
+/// Flag that asks a run to end. The run then writes a checkpoint and returns.
 pub type Stop = Arc<AtomicBool>;
 
-/// Signals that come within this time of the first are the same wish. `timeout` sends two, one to the process and one
-/// to its group; so do terminals and job schedulers.
+/// Signals within this time of the first count as the same interrupt. `timeout`, terminals and job schedulers send two:
+/// one to the process and one to its group.
 const ONE_WISH: Duration = Duration::from_secs(2);
 
-/// Turns Ctrl-C (and a polite request of the system to end) into a [`Stop`], so that the run ends with a checkpoint; one
-/// more after two seconds ends the program at once, with status 130. For programs, not for libraries: a process has one
-/// such handler.
+/// Installs a handler that sets a [`Stop`] on Ctrl-C, SIGTERM or SIGHUP, so that the run ends with a checkpoint.
+/// Another signal two seconds later or more ends the program at once, with status 130. For programs, not for libraries:
+/// a process has only one such handler.
 ///
 /// # Errors
-/// A sentence, where the program already has a handler of its own.
+/// A message, if the program already has such a handler.
 pub fn stop_on_interrupt() -> Result<Stop, String> {
     stop_on_interrupt_of(&Communicator::single())
 }
 
-/// [`stop_on_interrupt`] for one of several ranks, which says nothing of it: the launcher sends the signal to all of them, also
-/// where one has died.
+/// [`stop_on_interrupt`] for one rank of a job. With several ranks no message is printed: the launcher sends the signal
+/// to all of them, also if one has died.
 ///
 /// # Errors
 /// As [`stop_on_interrupt`].
@@ -47,7 +47,7 @@ pub fn stop_on_interrupt_of(ranks: &Communicator) -> Result<Stop, String> {
             if !speaks {
                 return;
             }
-            // A terminal that was closed takes no words, and is no reason to panic.
+            // Standard error may be closed; ignore the error.
             let _ = writeln!(
                 std::io::stderr(),
                 "\nstopping after this step, with a checkpoint; Ctrl-C once more, {} seconds from now or later, ends at \
@@ -62,18 +62,18 @@ pub fn stop_on_interrupt_of(ranks: &Communicator) -> Result<Stop, String> {
     Ok(known.insert(stop).clone())
 }
 
-/// The request that a signal makes.
+/// Meaning of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wish {
-    /// To end, with a checkpoint.
+    /// End the run with a checkpoint.
     Stop,
-    /// The same as the signal before.
+    /// Repetition of the first signal.
     Same,
-    /// To end at once.
+    /// End the program at once.
     AtOnce,
 }
 
-/// The signals of a process.
+/// Interprets the signals of a process.
 #[derive(Default)]
 struct Signals {
     first: Option<Instant>,

@@ -1,7 +1,7 @@
 //! Training: data, steps, loops, checkpoints and logs.
 //!
-//! A train step is a pure function, [`train_step`]; [`fit`] is the loop around it that a long run needs: evaluation,
-//! checkpoints, logs, and going on after anything that may happen in between.
+//! [`train_step`] makes a train step, a pure function. [`fit`] is the training loop around it, with evaluation,
+//! checkpoints, logs and exact resumption.
 #![warn(missing_docs)]
 
 mod accumulate;

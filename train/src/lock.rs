@@ -8,17 +8,17 @@ use std::{
 
 use crate::{Result, TrainError};
 
-/// Name of the file that is locked.
+/// Name of the lock file.
 const NAME: &str = "run.lock";
 
-/// Longest description of a holder that is read.
+/// Maximum length of the holder's description, in bytes.
 const LONGEST_HOLDER: u64 = 200;
 
-/// The lock of a run's directory: as long as it lives, nobody else can take it, in this process or in another one. Only
-/// its holder writes there and clears away what is left over.
+/// Exclusive lock of a run's directory, in this process and across processes. Only its holder writes to the directory
+/// and removes incomplete files.
 ///
-/// It is a lock of the operating system on the file `run.lock`, so it ends with the process, however that ends. The file
-/// stays. Clones are the same lock.
+/// It is an operating-system lock on the file `run.lock`, so it is released when the process ends for any reason. The
+/// file stays. Clones share the lock.
 #[derive(Clone, Debug)]
 pub struct RunLock {
     held: Arc<Held>,
@@ -28,17 +28,17 @@ pub struct RunLock {
 struct Held {
     directory: PathBuf,
     file: File,
-    /// Why the file could not be locked, where the file system has no locks.
+    /// Error of locking, on a file system without locks.
     unlocked: Option<std::io::Error>,
 }
 
 impl RunLock {
-    /// Takes the lock of a directory, which is made if it does not exist.
+    /// Acquires the lock of a directory, which is created if it does not exist.
     ///
-    /// Some network file systems have no locks; there the lock is not exclusive, and [`remark`](Self::remark) says so.
+    /// On network file systems without locks the lock is not exclusive, and [`remark`](Self::remark) returns a message.
     ///
     /// # Errors
-    /// [`TrainError::RunLocked`] where another run holds it, and [`TrainError::Io`].
+    /// [`TrainError::RunLocked`] if another run holds the lock, and [`TrainError::Io`].
     pub fn acquire(directory: impl AsRef<Path>) -> Result<Self> {
         // A path such as `checkpoints` has the empty path as its parent.
         let directory = directory.as_ref();
@@ -63,7 +63,7 @@ impl RunLock {
             }
         };
         if unlocked.is_none() {
-            // Only for the message of a second run: a full disk is no reason to end the first.
+            // Only for the error message of a second run, so ignore errors such as a full disk.
             let name = gethostname::gethostname();
             let _ = file.set_len(0);
             let _ = write!(file, "process {} on {}", process::id(), name.to_string_lossy());
@@ -71,12 +71,12 @@ impl RunLock {
         Ok(Self { held: Arc::new(Held { directory: directory.into(), file, unlocked }) })
     }
 
-    /// The directory.
+    /// Returns the directory.
     pub fn directory(&self) -> &Path {
         &self.held.directory
     }
 
-    /// A sentence for people where the file system has no locks, so that this one keeps nobody away.
+    /// Returns a message for the user if the file system has no locks, so that the lock is not exclusive.
     pub fn remark(&self) -> Option<String> {
         let error = self.held.unlocked.as_ref()?;
         Some(format!(
@@ -89,13 +89,13 @@ impl RunLock {
 impl Drop for Held {
     fn drop(&mut self) {
         if self.unlocked.is_none() {
-            // Nobody holds it any more. A process that is killed leaves its name, which the next holder replaces.
+            // Clear the holder's name. A killed process leaves its name, which the next holder replaces.
             let _ = self.file.set_len(0);
         }
     }
 }
 
-/// The process that holds the lock, as far as the file tells.
+/// Returns the description of the holder in the lock file, if any.
 fn holder(file: &mut File) -> Option<String> {
     let mut text = String::new();
     file.rewind().ok()?;

@@ -10,27 +10,28 @@ use crate::{Evaluation, FitOptions, Fitted, JitLoss, Outcome, Result, data::Exam
 /// Loss and evaluation of [`fit_masked_lm`].
 #[derive(Clone, Copy, Debug)]
 pub struct MaskedLmTask<'a> {
-    /// Corruption of the sequences in training. An evaluation masks tokens at the published rates.
+    /// Corruption of training sequences. Evaluations mask tokens at the published rates.
     pub masking: &'a Masking,
-    /// Sequences for the evaluation.
+    /// Evaluation sequences.
     pub held_out: &'a [TextIds],
-    /// Number of sequences of an evaluation at once.
+    /// Evaluation batch size.
     pub batch_size: usize,
-    /// If true, loss and gradient are programs, as with [`fit_jitted`]. Sequences are padded to one of few lengths, for which other
-    /// dropout is drawn.
+    /// If true, the loss and its gradient are compiled, as in [`fit_jitted`]. Sequences are padded to a few fixed
+    /// lengths, so that few programs are compiled; the dropout masks differ from those of the eager loop.
     pub jit: bool,
 }
 
-/// Trains a BERT as a masked language model, with other tokens masked in each step, and evaluates it: `loss` and `accuracy`.
+/// Trains a BERT masked language model, with newly masked tokens in each step. Its evaluations have the metrics `loss`
+/// and `accuracy`.
 ///
-/// - `data`: sequences, each with a token that can be masked; see
+/// - `data`: sequences with at least one token that can be masked; see
 ///   [`masked_lm_sequences`](grove_models::bert::masked_lm_sequences)
 ///
 /// # Errors
-/// As [`fit`](crate::fit); the model refuses a held-out sequence.
+/// As [`fit`](crate::fit); the model rejects a held-out sequence.
 ///
 /// # Panics
-/// If the model refuses a sequence, or no token of a batch can be masked.
+/// If the model rejects a training sequence, or no token of a batch can be masked.
 pub fn fit_masked_lm<B: Backend, T: GradientTransformation<B, BertForMaskedLm<B>>>(
     model: BertForMaskedLm<B>,
     optimizer: &T,
@@ -62,12 +63,12 @@ pub fn fit_masked_lm<B: Backend, T: GradientTransformation<B, BertForMaskedLm<B>
     fit_jitted::<B, _, _, _, _, _, _, _>(model, optimizer, data, JitLoss { arrays, loss }, evaluate, key, options)
 }
 
-/// Key of the masked tokens of a step.
+/// Returns the key of the masking of a step.
 fn noise(key: Key) -> Key {
     key.fold_in(0)
 }
 
-/// The loss of a step with this key.
+/// Returns the loss of a step with this key.
 fn loss_of<B: Backend>(model: &BertForMaskedLm<B>, masked: &MaskedBatch<B>, key: Key) -> Tensor<B, 1> {
     model.loss_at(&masked.texts, masked.positions.val(), masked.tokens.val(), Some(key.fold_in(1)))
 }

@@ -1,11 +1,11 @@
-//! What a loss function returns, and options of its step.
+//! Results of loss functions, and options of a train step.
 
 use burn::tensor::{FloatDType, Tensor};
 use grove_backend::{Autodiff, Backend};
 use grove_tree::{Array, Filter, Tree, is_param};
 use std::collections::BTreeMap;
 
-/// Result of a loss function: the loss, and auxiliary metrics. A loss alone converts with `into`.
+/// Result of a loss function: the loss and optional metrics. A bare loss converts with `into`.
 ///
 /// ```
 /// use grove_backend::Autodiff;
@@ -22,24 +22,24 @@ pub struct Outcome<B: Backend, M: Tree<B>> {
     pub(crate) loss: Tensor<Autodiff<B>, 1>,
     pub(crate) successor: Option<M::On<Autodiff<B>>>,
     pub(crate) metrics: BTreeMap<String, Array<Autodiff<B>, 1>>,
-    /// `None` where the loss function does not say it.
+    /// `None` if the loss function does not set it.
     pub(crate) weight: Option<f64>,
 }
 
 impl<B: Backend, M: Tree<B>> Outcome<B, M> {
-    /// A loss, `[1]`, to be made small.
+    /// Creates an outcome from a loss `[1]` to minimise.
     pub fn new(loss: Tensor<Autodiff<B>, 1>) -> Self {
         Self { loss, successor: None, metrics: BTreeMap::new(), weight: None }
     }
 
-    /// The number of items that the loss is a mean of: examples, or tokens that are not padding or are masked. Where
-    /// [`fit`](crate::fit) accumulates several batches, gradients, loss and metrics of the step are means weighted by it,
-    /// so that they are those of one large batch. Without it each batch counts the same, and on several ranks the part of each rank
-    /// by its examples. A batch of weight 0 is left out,
-    /// unless all are.
+    /// Sets the number of items that the loss averages: examples, non-padding tokens or masked tokens. If
+    /// [`fit`](crate::fit) accumulates several batches, the gradients, loss and metrics of the step are means weighted
+    /// by this number, and so equal those of one large batch. Without a weight all batches count the same, and each
+    /// rank's part of a batch counts by its examples. A batch of weight 0 is skipped, unless all batches of the step
+    /// have weight 0.
     ///
     /// # Panics
-    /// If it is negative, infinite or NaN.
+    /// If `count` is negative, infinite or NaN.
     pub fn weight(self, count: f64) -> Self {
         assert!(
             count >= 0.0 && count.is_finite(),
@@ -48,12 +48,12 @@ impl<B: Backend, M: Tree<B>> Outcome<B, M> {
         Self { weight: Some(count), ..self }
     }
 
-    /// The model's successor, where it has running statistics: its buffers are taken over.
+    /// Sets the updated model of a model with buffers, such as running statistics. The step takes over its buffers.
     pub fn successor(self, model: M::On<Autodiff<B>>) -> Self {
         Self { successor: Some(model), ..self }
     }
 
-    /// A number worth logging, `[1]`.
+    /// Adds a named metric `[1]` for the logs.
     pub fn metric(mut self, name: &str, value: Tensor<Autodiff<B>, 1>) -> Self {
         self.metrics.insert(name.to_owned(), Array::new(value));
         self
@@ -81,9 +81,10 @@ pub(crate) type Measured<B> = (Array<B, 1>, BTreeMap<String, Array<B, 1>>);
 /// ```
 #[derive(Clone)]
 pub struct StepOptions<B: Backend> {
-    /// Filter of the trainable leaves; the others cost no gradient. Default: all parameters.
+    /// Filter of the trainable leaves; frozen leaves have no gradients. Default: all parameters.
     pub trainable: Filter<B>,
-    /// In which type the loss function computes; the model itself stays as it is. `None`: in the model's own.
+    /// Compute dtype of the loss function; the parameters keep their dtype. Default: `None`, the dtype of the
+    /// parameters.
     pub compute: Option<FloatDType>,
 }
 

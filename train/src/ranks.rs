@@ -1,4 +1,4 @@
-//! The steps of a run that its ranks take together. An error of a collective ends the job: no rank can go on without the others.
+//! Collectives of a run. A failed collective ends the job, because no rank can continue without the others.
 
 use burn::tensor::DType;
 use grove_backend::{AnyTensor, Backend, ops};
@@ -11,18 +11,18 @@ use std::{
 
 use crate::{Evaluation, FitOptions, RunProgress, TrainState, outcome::Measured};
 
-/// The result of a collective; where it fails the job ends.
+/// Returns the result of a collective, or ends the job if it failed.
 pub(crate) fn or_end<T>(result: Result<T, CommError>, ranks: &Communicator) -> T {
     result.unwrap_or_else(|error| ranks.end_job(&error))
 }
 
-/// The share of this rank in a mean over all ranks, by its weight, and the sum of all weights. Where all weights are 0 the ranks
-/// count the same.
+/// Returns the share of this rank in a weighted mean over all ranks, and the sum of all weights. If all weights are 0,
+/// all ranks have the same share.
 pub(crate) fn share(weight: f64, ranks: &Communicator) -> (f64, f64) {
     if !ranks.is_shared() {
         return (1.0, weight);
     }
-    // In the middle of the program of a step.
+    // Called while the operations of a step are being recorded, so leave them pending.
     let weights = ranks.leaving_pending().all_gather("the weights of a step", vec![weight]);
     let weights = or_end(weights, ranks).concat();
     match weights.iter().sum::<f64>() {
@@ -31,7 +31,8 @@ pub(crate) fn share(weight: f64, ranks: &Communicator) -> (f64, f64) {
     }
 }
 
-/// Gradients and measurements times the share of this rank. Those of a share of 0 are 0, even where they are not finite.
+/// Sets the gradients of a share of 0 to 0, and multiplies the metrics by the share. Values of a share of 0 become 0
+/// even if they are not finite.
 pub(crate) fn scaled<B: Backend, M: Tree<B>>(grads: M, (loss, others): Measured<B>, share: f64) -> (M, Measured<B>) {
     let number = |value: Array<B, 1>| {
         Array::new(if share == 0.0 { value.val().zeros_like() } else { value.val().mul_scalar(share) })
@@ -41,7 +42,7 @@ pub(crate) fn scaled<B: Backend, M: Tree<B>>(grads: M, (loss, others): Measured<
     (grads, (number(loss), others))
 }
 
-/// Measurements of all ranks, of which each has its share, and whether one of them is to stop.
+/// Sums the metrics of all ranks, each of which has its share, and returns true if any rank is asked to stop.
 pub(crate) fn reduce_measured<B: Backend>(
     loss: Array<B, 1>,
     others: BTreeMap<String, Array<B, 1>>,
@@ -52,7 +53,7 @@ pub(crate) fn reduce_measured<B: Backend>(
     let device = loss.val().device();
     let names: Vec<&str> = others.keys().map(String::as_str).collect();
     let names = names.join(", ");
-    // The first values of each rank: whether it stops, and its names' digest.
+    // First values of each rank: its stop flag and the digest of its metric names.
     let mut own = vec![f64::from(u8::from(stop)), f64::from(digest(&names))];
     let on_device = B::reduces(&device, ranks);
     if !on_device {
@@ -65,7 +66,7 @@ pub(crate) fn reduce_measured<B: Backend>(
     }
     let stop = all.iter().any(|values| values[0] > 0.0);
     if on_device {
-        // Nothing is read, so that the device goes on.
+        // Nothing is read back, so the device is not synchronised.
         let (names, others): (Vec<String>, Vec<_>) = others.into_iter().unzip();
         let values = [loss].into_iter().chain(others).map(|value| AnyTensor::from(value.val())).collect();
         let sums = ops::all_reduce(values, WHAT, ranks);
@@ -87,13 +88,13 @@ fn digest(text: &str) -> u32 {
     hasher.finish() as u32
 }
 
-/// The buffers of rank 0 on all ranks.
+/// Broadcasts the buffers of rank 0 to all ranks.
 pub(crate) fn same_buffers<B: Backend, M: Tree<B>>(buffers: M, ranks: &Communicator) -> M {
     let of_tree = leaves(&buffers);
     let device = of_tree.iter().find_map(|(_, leaf)| leaf.device());
     let all_float = of_tree.iter().all(|(_, leaf)| !leaf.is_present() || leaf.dtype().is_float());
     match device {
-        // The sum of rank 0's and zeros.
+        // Broadcast on the device: an all-reduce of the buffers of rank 0 and zeros.
         Some(device) if all_float && B::reduces(&device, ranks) => {
             let types: Vec<DType> = of_tree.iter().map(|(_, leaf)| leaf.dtype()).collect();
             let own = map(buffers, |leaf| if ranks.rank() == 0 { leaf } else { leaf.zeros_like() });
@@ -107,7 +108,7 @@ pub(crate) fn same_buffers<B: Backend, M: Tree<B>>(buffers: M, ranks: &Communica
     }
 }
 
-/// Makes sure that all ranks begin the same run.
+/// Ends the job unless all ranks begin the same run.
 pub(crate) fn agree<B: Backend, M: Tree<B>>(
     model: &M,
     (steps, batches_per_epoch): (u64, usize),
@@ -134,7 +135,7 @@ pub(crate) fn agree<B: Backend, M: Tree<B>>(
     or_end(ranks.agree("the settings of the run", &facts), ranks);
 }
 
-/// The state of rank 0 on all ranks, and how far it has come.
+/// Broadcasts the state and progress of rank 0 to all ranks.
 pub(crate) fn same_state<B: Backend, M: Tree<B>, S: Tree<B>>(
     state: TrainState<B, M, S>,
     progressed: RunProgress,
@@ -145,26 +146,26 @@ pub(crate) fn same_state<B: Backend, M: Tree<B>, S: Tree<B>>(
     Ok((state, serde_json::from_str(&text)?))
 }
 
-/// True if the optimizer's state is divided among the ranks, as by `zero1`.
+/// True if the optimizer state is sharded, as by `zero1`.
 pub(crate) fn is_divided<B: Backend, S: Tree<B>>(state: &S, ranks: &Communicator) -> bool {
     let present: Vec<u8> = leaves(state).iter().map(|(_, leaf)| u8::from(leaf.is_present())).collect();
     let all = or_end(ranks.all_gather("the places of the optimizer's state", present), ranks);
     all.iter().any(|other| *other != all[0])
 }
 
-/// A state that is divided among the ranks, whole.
+/// Gathers a sharded state, so that each rank has all of it.
 pub(crate) fn whole<B: Backend, S: Tree<B>, M: Tree<B>>(state: S, model: &M, ranks: &Communicator) -> S {
     let device = leaves(model).into_iter().find_map(|(_, leaf)| leaf.device()).unwrap_or_default();
     or_end(gather_missing(state, &device, ranks), ranks)
 }
 
-/// The leaves of a tree that are present in another of its structure; the others are absent.
+/// Returns the tree with only those leaves present that are present in `own`, a tree of the same structure.
 pub(crate) fn only_present<B: Backend, S: Tree<B>>(tree: S, own: &S) -> S {
     let mut present = leaves(own).into_iter().map(|(_, leaf)| leaf.is_present());
     map(tree, |leaf| if present.next() == Some(true) { leaf } else { leaf.into_absent() })
 }
 
-/// The evaluation of rank 0 on all ranks, bit by bit.
+/// Broadcasts the evaluation of rank 0 to all ranks, bit for bit.
 pub(crate) fn same_evaluation(evaluation: Evaluation, ranks: &Communicator) -> Evaluation {
     let lines = evaluation.iter().map(|(name, value)| format!("{:x} {name}\u{0}", value.to_bits()));
     let text = or_end(ranks.broadcast_text("the evaluation", lines.collect()), ranks);
@@ -175,7 +176,7 @@ pub(crate) fn same_evaluation(evaluation: Evaluation, ranks: &Communicator) -> E
     text.split_terminator('\u{0}').filter_map(line).collect()
 }
 
-/// The model of rank 0 on all ranks, if it has one.
+/// Broadcasts the model of rank 0 to all ranks, if it has one.
 pub(crate) fn same_model<B: Backend, M: Tree<B>>(model: Option<M>, like: &M, ranks: &Communicator) -> Option<M> {
     let has = or_end(ranks.broadcast("the best model", vec![u8::from(model.is_some())]), ranks);
     (has == [1]).then(|| or_end(broadcast(model.unwrap_or_else(|| like.clone()), ranks), ranks))

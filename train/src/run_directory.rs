@@ -13,11 +13,11 @@ use std::{
 
 use crate::{CheckpointManager, Ended, Fitted, Result, RunLock, TrainError, ranks::or_end};
 
-/// The directory of a training run, locked until the program ends: `checkpoints/` and logs, which [`fit`](crate::fit)
-/// writes, and `model/` with the trained model. Without a directory nothing is kept.
+/// Directory of a training run, locked until the value is dropped: `checkpoints/` and logs, which [`fit`](crate::fit)
+/// writes, and `model/` with the trained model. Without a directory nothing is saved.
 ///
-/// A new run writes the configuration and the tokenizer of its model when it [begins](Self::begin); a resumed one reads them
-/// from there, as data that has changed would give another tokenizer.
+/// A new run writes the configuration and the tokenizer of its model when it [begins](Self::begin). A resumed run reads
+/// them from there, because changed data could give another tokenizer.
 ///
 /// ```
 /// # use grove_train::RunDirectory;
@@ -30,36 +30,36 @@ use crate::{CheckpointManager, Ended, Fitted, Result, RunLock, TrainError, ranks
 /// ```
 pub struct RunDirectory {
     directory: Option<PathBuf>,
-    /// Only rank 0 writes.
+    /// Ranks of the job; only rank 0 writes.
     ranks: Communicator,
     resume: bool,
-    /// True if the directory holds a run that is resumed.
+    /// True if the directory has a run to resume.
     resumed: bool,
-    /// Empty until the directory exists: a run that is refused makes none.
+    /// Empty until the directory exists: a rejected run does not create it.
     lock: OnceCell<RunLock>,
 }
 
 impl RunDirectory {
-    /// Opens a directory, which is not made yet. `None` is a run of which nothing is kept.
+    /// Opens a directory, which is not created yet. With `None`, nothing is saved.
     ///
-    /// - `resume`: if true, a run in the directory is resumed; if false it is an error
+    /// - `resume`: if true, an existing run is resumed; if false, it is an error
     /// - `keep`: number of checkpoints that the run keeps
     ///
     /// # Errors
-    /// Another run writes there; the directory holds a run that is not resumed, or a model without checkpoints, which would
-    /// be replaced; it is a file, or cannot be read.
+    /// Another run uses the directory; the directory has a run that is not to be resumed, or a model without
+    /// checkpoints, which would be replaced; the path is a file or cannot be read.
     pub fn open(directory: Option<PathBuf>, resume: bool, keep: usize) -> Result<Self> {
         Self::open_on(&Communicator::single(), directory, resume, keep)
     }
 
-    /// As [`open`](Self::open), by all ranks of a job. Rank 0 alone writes; the others read the configuration and the tokenizer
-    /// of a run that is resumed, so that the directory has to be on a file system that they share.
+    /// As [`open`](Self::open), called by all ranks of a job. Only rank 0 writes. The other ranks read the
+    /// configuration and the tokenizer of a resumed run, so the directory must be on a shared file system.
     ///
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_on(ranks: &Communicator, directory: Option<PathBuf>, resume: bool, keep: usize) -> Result<Self> {
         let run = Self::opened(ranks, directory, resume, keep)?;
-        // Nothing is written before all have looked.
+        // No rank may write before all have checked the directory.
         or_end(ranks.barrier("before the run begins"), ranks);
         Ok(run)
     }
@@ -79,16 +79,16 @@ impl RunDirectory {
         Ok(run)
     }
 
-    /// True if this rank writes to the directory.
+    /// True if this rank writes.
     fn writes(&self) -> bool {
         self.ranks.rank() == 0
     }
 
-    /// The lock of the directory, which is made now if it does not exist; `None` where nothing is kept, and on
-    /// other ranks than 0.
+    /// Returns the lock of the directory, which is created if it does not exist. `None` without a directory, and on
+    /// ranks other than 0.
     ///
     /// # Errors
-    /// Another run has taken or written the directory since it was opened; it cannot be made.
+    /// Another run has locked or written the directory since it was opened; the directory cannot be created.
     pub fn lock(&self) -> Result<Option<RunLock>> {
         let Some(directory) = self.directory.as_ref().filter(|_| self.writes()) else { return Ok(None) };
         if let Some(lock) = self.lock.get() {
@@ -104,29 +104,29 @@ impl RunDirectory {
         Ok(Some(self.lock.get_or_init(|| lock).clone()))
     }
 
-    /// A file or directory of the run; `None` where nothing is kept, and on other ranks than 0.
+    /// Returns the path of a file or directory of the run. `None` without a directory, and on ranks other than 0.
     pub fn path(&self, name: &str) -> Option<PathBuf> {
         self.directory.as_ref().filter(|_| self.writes()).map(|directory| directory.join(name))
     }
 
-    /// The directory of the trained model.
+    /// Returns the directory of the trained model.
     pub fn model(&self) -> Option<PathBuf> {
         self.path("model")
     }
 
-    /// The `config.json` of the model of a run that is resumed.
+    /// Returns the path of the model's `config.json`, if the run is resumed.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The file cannot be read.
     pub fn config(&self) -> Result<Option<PathBuf>> {
         let Some(file) = self.resumed_model().map(|model| model.join("config.json")) else { return Ok(None) };
         Ok(exists(&file)?.then_some(file))
     }
 
-    /// The tokenizer of a run that is resumed.
+    /// Loads the tokenizer, if the run is resumed.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The file cannot be read.
     pub fn tokenizer(&self) -> Result<Option<Tokenizer>> {
         let Some(model) = self.resumed_model() else { return Ok(None) };
         for file in VOCABULARY_FILES {
@@ -137,8 +137,8 @@ impl RunDirectory {
         Ok(None)
     }
 
-    /// Writes what a resumed run needs and its checkpoints do not have: the content of the model's `config.json`, and its
-    /// tokenizer. Takes the lock.
+    /// Writes the files that a resumed run needs besides checkpoints: the model's `config.json` with the content
+    /// `config`, and its tokenizer. Acquires the lock.
     ///
     /// # Errors
     /// As [`lock`](Self::lock), or a file cannot be written.
@@ -150,10 +150,10 @@ impl RunDirectory {
         Ok(tokenizer.map_or(Ok(()), |tokenizer| tokenizer.save(&model))?)
     }
 
-    /// Saves the model of a run that was not interrupted, converted to `dtype`, to [`model`](Self::model): the best one, else the
-    /// average, else the last. Returns it as it was trained.
+    /// Saves the model of a run that was not interrupted to [`model`](Self::model), converted to `dtype`: the best one,
+    /// else the moving average, else the last. Returns the model in its training dtype.
     ///
-    /// - `save`: writes the model to a directory; `|model, directory| model.save_pretrained(directory)`, for instance
+    /// - `save`: writes the model to a directory, such as `|model, directory| model.save_pretrained(directory)`
     ///
     /// # Errors
     /// Those of `save`.
@@ -176,7 +176,7 @@ impl RunDirectory {
     }
 }
 
-/// True if a directory holds a run that is resumed.
+/// True if the directory has a run to resume.
 fn resumed(directory: &Path, resume: bool, keep: usize) -> Result<bool> {
     let checkpoints = CheckpointManager::open(directory.join("checkpoints"), keep)?;
     let newest = checkpoints.list()?.first().map(|(step, _)| *step);
@@ -193,7 +193,7 @@ fn resumed(directory: &Path, resume: bool, keep: usize) -> Result<bool> {
     Ok(newest.is_some())
 }
 
-/// True if there is a file. One that cannot be looked at is an error, not a missing file.
+/// True if the file exists. A file that cannot be accessed is an error, not a missing file.
 fn exists(path: &Path) -> Result<bool> {
     Ok(path.try_exists().map_err(FileError::io("read", path))?)
 }

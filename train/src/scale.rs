@@ -2,25 +2,25 @@ use burn::tensor::{Bool, DType, Int, Tensor};
 use grove_backend::Backend;
 use grove_tree::{AnyArray, Array, Tree, map};
 
-/// The factor's bounds: loss scaling with less than 1 would make gradients smaller, and a larger factor gains nothing.
+/// Bounds of the factor: a factor below 1 would shrink gradients, and a larger one gains nothing.
 const BOUNDS: (f64, f64) = (1.0, 16_777_216.0);
 
-/// Loss scaling for f16: gradients too small for the type are made with a loss that is multiplied by a large factor.
-/// If a gradient overflows, the step is skipped and the factor halved; after `growth_interval` good steps it doubles.
-/// Micikevicius et al., "Mixed Precision Training" (2018); the numbers are those of PyTorch's `GradScaler`. The factor
-/// stays between 1 and 2^24.
+/// Dynamic loss scaling for f16: the loss is multiplied by a large factor, so that small gradients do not underflow. If
+/// a gradient overflows, the step is skipped and the factor halved; after `growth_interval` finite steps it doubles.
+/// The factor stays between 1 and 2^24. Micikevicius et al., "Mixed Precision Training" (2018); the defaults are those
+/// of PyTorch's `GradScaler`.
 #[derive(Tree, Clone, Debug)]
 pub struct LossScale<B: Backend> {
-    /// The factor, `[1]`.
+    /// Factor of the loss, `[1]`.
     pub factor: Array<B, 1>,
-    /// Good steps since the factor changed, `[1]`.
+    /// Number of finite steps since the factor changed, `[1]`.
     pub good_steps: Array<B, 1, Int>,
-    /// Good steps before the factor doubles.
+    /// Number of finite steps after which the factor doubles.
     pub growth_interval: u64,
 }
 
 impl<B: Backend> LossScale<B> {
-    /// A factor of 65,536, doubling after 2,000 good steps.
+    /// Creates a loss scale with a factor of 65,536, which doubles after 2,000 finite steps.
     pub fn new(device: &B::Device) -> Self {
         Self {
             factor: Array::new(Tensor::full([1], 65_536.0, (device, DType::F32))),
@@ -29,7 +29,7 @@ impl<B: Backend> LossScale<B> {
         }
     }
 
-    /// Gradients of the loss itself, in f32 at least: in f16 they might vanish.
+    /// Divides gradients by the factor, in f32 or wider: in f16 they might underflow.
     pub(crate) fn unscale<P: Tree<B>>(&self, grads: P) -> P {
         let inverse = self.factor.val().recip();
         map(grads, |leaf| {
@@ -43,7 +43,7 @@ impl<B: Backend> LossScale<B> {
         })
     }
 
-    /// The next factor, given whether all gradients were finite.
+    /// Returns the loss scale for the next step, given whether all gradients were finite.
     pub(crate) fn adjusted(self, finite: Tensor<B, 1, Bool>) -> Self {
         let good_steps = (self.good_steps.val() + 1) * finite.clone().int();
         let grown = good_steps.clone().equal_elem(self.growth_interval as i64);
@@ -74,7 +74,7 @@ mod tests {
         }
     }
 
-    /// Factor and good steps after each of these steps.
+    /// Returns the factor and the number of finite steps after each step.
     fn history(mut scale: LossScale<Flex>, steps: &[bool]) -> Vec<(f32, i64)> {
         let mut seen = Vec::new();
         for finite in steps {
@@ -85,8 +85,8 @@ mod tests {
         seen
     }
 
-    /// Worked out by hand from the documentation of `torch.amp.GradScaler(init_scale=1024, growth_interval=3)`: halved
-    /// where something overflowed, doubled after 3 good steps in a row.
+    /// Computed by hand from the documentation of `torch.amp.GradScaler(init_scale=1024, growth_interval=3)`: halved
+    /// after an overflow, doubled after 3 consecutive finite steps.
     #[test]
     fn follows_grad_scaler() {
         let steps = [true, true, true, true, false, true, true, false, false, true, true, true];
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn unscales_in_f32() {
-        // 2^-20 is a subnormal number in f16, and 2^-20 / 65,536 is none at all.
+        // 2^-20 is subnormal in f16, and 2^-20 / 65,536 underflows to 0.
         let tiny = Tensor::<Flex, 1>::from_floats([2f32.powi(-20)], &Default::default()).cast(DType::F16);
         let grads = LossScale::new(&Default::default()).unscale(Array::<Flex, 1>::new(tiny));
         assert_eq!(grads.val().dtype(), DType::F32);

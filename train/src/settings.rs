@@ -6,15 +6,15 @@ use std::{
     fmt::{self, Display},
 };
 
-/// Fields of a `config.json` that do not change what is computed.
+/// Fields of a `config.json` that do not influence the computation.
 const IRRELEVANT_FIELDS: [&str; 5] =
     ["model._name_or_path", "model.architectures", "model.dtype", "model.torch_dtype", "model.transformers_version"];
 
-/// Longest value that is kept as it is; of longer ones there is a digest.
+/// Maximum length of a value, in characters; longer values are replaced by a digest.
 const LONGEST_VALUE: usize = 120;
 
-/// Everything that makes a run, by name: seed, data, learning rate, sizes of the model, …. A resumed run has to have the
-/// same, or it is another run. What may change freely, such as the number of steps or where it is logged, is not here.
+/// Named settings that determine a run: seed, data, learning rate, model sizes, …. A resumed run must have the same
+/// settings. Settings that may change, such as the number of steps or the log directory, are not included.
 ///
 /// ```
 /// use grove_train::RunSettings;
@@ -28,14 +28,14 @@ const LONGEST_VALUE: usize = 120;
 #[serde(transparent)]
 pub struct RunSettings(BTreeMap<String, String>);
 
-/// A setting that is another one now.
+/// A setting that has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingDifference {
-    /// The setting.
+    /// Name of the setting.
     pub name: String,
-    /// The value that the run began with.
+    /// Value at the start of the run.
     pub was: String,
-    /// The value now.
+    /// Current value.
     pub is: String,
 }
 
@@ -46,23 +46,23 @@ impl Display for SettingDifference {
 }
 
 impl RunSettings {
-    /// No settings.
+    /// Creates empty settings.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The settings with one more, in place of one of that name.
+    /// Adds a setting, replacing one of the same name.
     pub fn with(mut self, name: impl Into<String>, value: impl Display) -> Self {
         self.0.insert(name.into(), shortened(value.to_string()));
         self
     }
 
-    /// The settings with one more that may be missing, which is a value of its own.
+    /// Adds an optional setting; `None` is compared like any other value.
     pub fn with_option(self, name: impl Into<String>, value: Option<impl Display>) -> Self {
         self.with(name, value.map_or_else(|| "none".to_owned(), |value| value.to_string()))
     }
 
-    /// The settings with each field of a JSON object, `prefix.field`; with a value that is no object as a whole.
+    /// Adds each field of a JSON object as `prefix.field`; a value that is not an object is added as `prefix`.
     pub fn with_fields(self, prefix: &str, value: &serde_json::Value) -> Self {
         match value {
             serde_json::Value::Object(fields) => {
@@ -72,19 +72,19 @@ impl RunSettings {
         }
     }
 
-    /// The settings with the fields of a model's `config.json`, but for those that do not change what is computed, such as the
+    /// Adds the fields of a model's `config.json`, except those that do not influence the computation, such as the
     /// version of the program that wrote it.
     pub fn with_model(self, config: &serde_json::Value) -> Self {
         self.with_fields("model", config).without(&IRRELEVANT_FIELDS)
     }
 
-    /// The settings without those of these names.
+    /// Removes the settings of these names.
     pub fn without(mut self, names: &[&str]) -> Self {
         self.0.retain(|name, _| !names.contains(&&**name));
         self
     }
 
-    /// The settings and those of another collection whose names are not here yet.
+    /// Adds the settings of `others` whose names are not present yet.
     pub fn or(mut self, others: Self) -> Self {
         for (name, value) in others.0 {
             self.0.entry(name).or_insert(value);
@@ -92,18 +92,18 @@ impl RunSettings {
         self
     }
 
-    /// Names and values.
+    /// Returns all names and values.
     pub(crate) fn facts(&self) -> impl Iterator<Item = (String, String)> {
         self.0.iter().map(|(name, value)| (name.clone(), value.clone()))
     }
 
-    /// The value of this name.
+    /// Returns the value of this name.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    /// Those whose values differ, in the order of their names. A name that only one of the collections has is no
-    /// difference: a later program may know more settings than the one that began the run.
+    /// Returns the settings whose values differ, sorted by name. A name that only one side has is no difference: a
+    /// later version of a program may have more settings.
     pub fn differences(&self, now: &Self) -> Vec<SettingDifference> {
         let both = self.0.iter().filter_map(|(name, was)| Some((name, was, now.0.get(name)?)));
         both.filter(|(_, was, is)| was != is)
@@ -112,7 +112,7 @@ impl RunSettings {
     }
 }
 
-/// A value that fits into a sentence.
+/// Shortens a value for use in a sentence.
 fn shortened(value: String) -> String {
     if value.chars().count() <= LONGEST_VALUE && !value.contains(char::is_control) {
         return value;
@@ -123,7 +123,7 @@ fn shortened(value: String) -> String {
     format!("{start}… ({})", identity.finish())
 }
 
-/// The identity of data, by its content: the same data has the same, wherever it lies.
+/// Digest of the content of data, independent of its location.
 ///
 /// ```
 /// use grove_train::DataIdentity;
@@ -143,19 +143,19 @@ pub struct DataIdentity {
 }
 
 impl DataIdentity {
-    /// The identity of nothing.
+    /// Creates the digest of no data.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a part: a text, the bytes of an image, a label.
+    /// Adds a part, such as a text, the bytes of an image or a label.
     pub fn add(&mut self, part: &[u8]) {
         self.hasher.update((part.len() as u64).to_le_bytes());
         self.hasher.update(part);
         self.parts += 1;
     }
 
-    /// Adds whole numbers, such as tokens.
+    /// Adds integers, such as tokens.
     pub fn add_tokens(&mut self, tokens: &[u32]) {
         self.hasher.update((4 * tokens.len() as u64).to_le_bytes());
         let mut bytes = [0; 4096];
@@ -168,12 +168,12 @@ impl DataIdentity {
         self.parts += 1;
     }
 
-    /// The number of examples and the [digest](Self::finish), such as `100 texts (0123456789abcdef)`.
+    /// Returns the number of examples and the [digest](Self::finish), such as `100 texts (0123456789abcdef)`.
     pub fn describe(self, count: usize, unit: &str) -> String {
         format!("{count} {unit} ({})", self.finish())
     }
 
-    /// The number of texts and a digest of their tokens and segments, for the settings of a run.
+    /// Returns the number of texts and a digest of their tokens and segments, for the settings of a run.
     pub fn of_texts(texts: &[TextIds]) -> String {
         let mut identity = Self::new();
         for text in texts {
@@ -183,7 +183,7 @@ impl DataIdentity {
         identity.describe(texts.len(), "texts")
     }
 
-    /// Sixteen hexadecimal digits of a SHA-256 digest.
+    /// Returns the first sixteen hexadecimal digits of the SHA-256 digest.
     pub fn finish(mut self) -> String {
         self.hasher.update(self.parts.to_le_bytes());
         self.hasher.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()

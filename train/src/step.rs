@@ -11,27 +11,27 @@ use crate::{
 /// Metrics of a step. The values are still on the device.
 #[derive(Tree, Clone, Debug)]
 pub struct Metrics<B: Backend> {
-    /// The loss before the step, `[1]`.
+    /// Loss before the step, `[1]`.
     pub loss: Array<B, 1>,
-    /// Global norm of the gradients before the optimizer saw them, `[1]`.
+    /// Global norm of the gradients, before the optimizer, `[1]`.
     pub grad_norm: Array<B, 1>,
-    /// Metrics that the loss function added.
+    /// Metrics of the loss function.
     pub others: BTreeMap<String, Array<B, 1>>,
 }
 
 impl<B: Backend> Metrics<B> {
-    /// Of one step, whose gradient this is.
+    /// Creates the metrics of a step from its loss, other metrics and gradients.
     pub(crate) fn new<P: Tree<B>>(loss: Array<B, 1>, others: BTreeMap<String, Array<B, 1>>, grads: &P) -> Self {
         let grad_norm = Array::new(global_norm(grads).unwrap_or_else(|| loss.val().zeros_like()));
         Self { loss, grad_norm, others }
     }
 }
 
-/// Makes a train step: a pure function `(model, opt_state, batch, key) -> (model, opt_state, metrics)`. The options
-/// select the part of the model that is trained, and the type of the computation.
+/// Returns a train step: a pure function `(model, opt_state, batch, key) -> (model, opt_state, metrics)`. The options
+/// select the trainable part of the model and the compute dtype.
 ///
-/// The loss function gets the model on the differentiating backend, the batch and the key, and gives the loss or an
-/// [`Outcome`]; for a [`Trainable`] model it is `M::loss`. A training loop of one's own is three lines:
+/// The loss function takes the model on the autodiff backend, the batch and the key, and returns the loss or an
+/// [`Outcome`]. For a [`Trainable`] model it is `M::loss`. A custom training loop takes three lines:
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -51,7 +51,7 @@ impl<B: Backend> Metrics<B> {
 /// assert!((model.val().into_scalar() - 3.0).abs() < 1e-3);
 /// ```
 ///
-/// A part of a model:
+/// Training only a part of a model:
 ///
 /// ```
 /// # use burn::tensor::Tensor;
@@ -89,10 +89,10 @@ where
     }
 }
 
-/// A model with a loss of its own: the one bound of a function that trains any model.
+/// Model with its own loss: the only bound of a function that trains any model.
 ///
-/// Such a function would need a bound on the model and another on the model of the differentiating backend. This trait
-/// has the loss on the latter, so that the first is enough:
+/// Such a function would otherwise need a bound on the model and another on the model of the autodiff backend. This
+/// trait has the loss on the latter, so that one bound is enough:
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -137,9 +137,9 @@ where
             `train_step` or `fit` a closure"
 )]
 pub trait Trainable<B: Backend>: Tree<B> {
-    /// A batch of data.
+    /// Type of a batch.
     type Batch: ?Sized;
 
-    /// The loss of a batch, to be made small, with what else a step reports; see [`Outcome`].
+    /// Computes the loss of a batch, and optional metrics and buffers; see [`Outcome`].
     fn loss(model: Self::On<Autodiff<B>>, batch: &Self::Batch, key: Key) -> Outcome<B, Self>;
 }

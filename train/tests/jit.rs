@@ -1,4 +1,4 @@
-//! Tasks that are trained with traced losses: the same as without.
+//! Training with a compiled loss matches eager training.
 
 use burn::tensor::FloatDType;
 use grove_backend::{Flex, set_deterministic};
@@ -16,13 +16,13 @@ use grove_train::{
 use grove_tree::{Key, Tree, all_close};
 use std::sync::Arc;
 
-/// Six steps, computed in f32 or in another type.
+/// Options of six steps, in f32 or another compute dtype.
 fn options(compute: Option<FloatDType>) -> FitOptions<Flex> {
     let step = StepOptions { compute, ..StepOptions::default() };
     FitOptions { length: RunDuration::Steps(6), evaluate_every: 3, step, ..FitOptions::default() }
 }
 
-/// With the usual eps a gradient that is zero but for rounding moves its parameter by the whole learning rate.
+/// With the default eps, a gradient that is only rounding noise would move its parameter by the whole learning rate.
 fn settings() -> Adamw<Flex> {
     Adamw { eps: 1e-3.into(), ..Adamw::default() }
 }
@@ -40,13 +40,13 @@ fn bert() -> BertConfig {
     }
 }
 
-/// A text of so many tokens.
+/// Returns a text of `len` tokens.
 fn text(i: usize, len: usize) -> TextIds {
     (0..len).map(|j| ((i * 31 + j * 7) % 37 + 3) as u32).collect::<Vec<_>>().into()
 }
 
-/// Fails unless two runs ended with the same model and evaluations, and changed the model. In f32 they differ by rounding; in bf16,
-/// where a step moves a parameter by the learning rate of 0.01 at most, by a part of it.
+/// Asserts that two runs ended with the same model and evaluations, and changed the model. The tolerance covers
+/// rounding in f32, and in bf16 a part of a step, which moves a parameter by at most the learning rate of 0.01.
 fn same<M: Tree<Flex>>(found: &Fitted<M>, expected: &Fitted<M>, begun: &M, compute: Option<FloatDType>) {
     let (absolute, loss) = if compute.is_some() { (1e-2, 1e-2) } else { (1e-5, 1e-4) };
     assert!(all_close(&found.model, &expected.model, 1e-4, absolute), "{compute:?}");
@@ -55,7 +55,7 @@ fn same<M: Tree<Flex>>(found: &Fitted<M>, expected: &Fitted<M>, begun: &M, compu
     assert!((found - expected).abs() < loss, "{found} {expected}");
 }
 
-/// Of different lengths without dropout, and of those that need no padding with dropout.
+/// Texts of various lengths without dropout, and texts that need no padding with dropout.
 #[test]
 fn classifiers_of_texts_train_alike() {
     type Case = (f64, fn(usize) -> usize, Option<FloatDType>);
@@ -103,7 +103,7 @@ fn masked_language_models_train_alike() {
     }
 }
 
-/// A ResNet has running statistics, a ViT dropout; with mixed images and without.
+/// A ResNet has running statistics, a ViT dropout; with and without mixed images.
 #[cfg(feature = "images")]
 #[test]
 fn classifiers_of_images_train_alike() {

@@ -1,6 +1,6 @@
-//! Runs that are killed and go on: nothing but time is lost, and not a bit is different.
+//! Killed runs resume bitwise identically; only time is lost.
 //!
-//! The killed process is this very test program, which its environment makes a training run: [`a_run`].
+//! The killed process is this test program itself; an environment variable makes it a training run: [`a_run`].
 #![cfg(unix)]
 
 use std::{
@@ -27,13 +27,13 @@ use grove_train::{
 use grove_tree::{Init, Key, Tree};
 use tempfile::TempDir;
 
-/// The variable that names the directory of the run to be.
+/// Environment variable with the directory of the run.
 const RUN: &str = "GROVE_TEST_RUN";
 const STEPS: u64 = 200;
 const CHECKPOINT_EVERY: u64 = 2;
 const VOCABULARY: usize = 48;
 
-/// Predicts a token from the one before it.
+/// Predicts each token from the previous one.
 #[derive(Tree, Clone, Debug)]
 struct Bigram<B: Backend> {
     table: Embedding<B>,
@@ -50,7 +50,7 @@ impl<B: Backend> Bigram<B> {
         }
     }
 
-    /// Mean over the tokens, `[1]`.
+    /// Returns the mean loss over the tokens, `[1]`.
     fn loss(&self, batch: &TokenBatch, key: Option<Key>, device: &B::Device) -> Tensor<B, 1> {
         let x = dropout(self.table.forward(batch.inputs(device)), 0.1, key);
         let x = activation::tanh(self.hidden.forward(x));
@@ -59,7 +59,7 @@ impl<B: Backend> Bigram<B> {
     }
 }
 
-/// The program that is killed. It is a test in name only: it does nothing unless a test below starts it.
+/// Training run that the tests below start and kill. It does nothing unless a test starts it.
 #[test]
 #[ignore = "a part of the other tests"]
 fn a_run() {
@@ -83,7 +83,7 @@ fn a_run() {
         length: RunDuration::Steps(STEPS),
         accumulate: 2,
         ema: Some(0.99),
-        // None of these divides another, so that a run is killed in the middle of each.
+        // No interval divides another, so that a run is killed in the middle of each.
         log_every: 5,
         evaluate_every: 7,
         checkpoint_every: CHECKPOINT_EVERY,
@@ -91,7 +91,7 @@ fn a_run() {
         resume: true,
         learning_rate: Some(schedule),
         stop: Some(stop_on_interrupt().expect("no other handler")),
-        // The other tests read what it goes on from.
+        // The other tests read the step that the run resumes from.
         progress: true,
         ..FitOptions::default()
     };
@@ -117,7 +117,7 @@ fn start(directory: &Path) -> Child {
     command(directory).spawn().expect("started")
 }
 
-/// Standard error of a process that has ended.
+/// Returns the standard error of a process that has ended.
 fn said(output: Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -134,26 +134,26 @@ fn signal(child: &Child, name: &str) {
     assert!(status.success(), "kill {name}");
 }
 
-/// Stops a child, and returns once all of its threads have stopped: `kill` returns before, and a thread that is in a system
-/// call finishes it first.
+/// Stops a child and waits until all of its threads have stopped. `kill` alone returns earlier, and a thread finishes
+/// its system call first.
 fn stop(child: &Child) {
     signal(child, "-STOP");
     let mut status = 0;
     let pid = child.id().cast_signed();
-    // SAFETY: `status` lives longer than the call. With WUNTRACED a child that has stopped is reported and not reaped, so
-    // that `child` still names it.
+    // SAFETY: `status` outlives the call. With WUNTRACED, `waitpid` reports a stopped child without reaping it, so the
+    // pid of `child` stays valid.
     let stopped = unsafe { libc::waitpid(pid, &raw mut status, libc::WUNTRACED) };
     assert!(stopped == pid && libc::WIFSTOPPED(status), "the child ended instead: status {status:#x}");
 }
 
-/// The newest checkpoint's step.
+/// Returns the step of the newest checkpoint.
 fn newest(directory: &Path) -> Option<u64> {
     let entries = fs::read_dir(directory.join("checkpoints")).ok()?;
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     names.filter_map(|name| name.strip_prefix("step-")?.parse().ok()).max()
 }
 
-/// Waits until there is a checkpoint of at least this step; false if the process ended before.
+/// Waits for a checkpoint of at least this step; returns false if the process ended before.
 fn wait_for(child: &mut Child, directory: &Path, step: u64) -> bool {
     let begun = Instant::now();
     while newest(directory).is_none_or(|newest| newest < step) {
@@ -166,7 +166,7 @@ fn wait_for(child: &mut Child, directory: &Path, step: u64) -> bool {
     true
 }
 
-/// The whole of a run that nobody disturbed.
+/// Returns the directory of an uninterrupted run.
 fn undisturbed() -> &'static Path {
     static RUN: OnceLock<TempDir> = OnceLock::new();
     RUN.get_or_init(|| {
@@ -180,7 +180,7 @@ fn undisturbed() -> &'static Path {
     .path()
 }
 
-/// The lines of the metrics without what tells the time.
+/// Returns the lines of the metrics file without times.
 fn metrics(directory: &Path) -> Vec<serde_json::Value> {
     let text = fs::read_to_string(directory.join("metrics.jsonl")).expect("metrics");
     let timeless = |line: &str| {
@@ -192,7 +192,7 @@ fn metrics(directory: &Path) -> Vec<serde_json::Value> {
     text.lines().map(timeless).collect()
 }
 
-/// All files of a directory and those below.
+/// Returns all files of a directory, recursively.
 fn files(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).expect("listed") {
@@ -203,7 +203,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Fails unless two finished runs left the same files, except for times.
+/// Asserts that two finished runs left the same files, except for times.
 #[track_caller]
 fn assert_same(run: &Path, expected: &Path) {
     let names = |directory: &Path| -> Vec<String> {
@@ -224,7 +224,7 @@ fn assert_same(run: &Path, expected: &Path) {
     }
 }
 
-/// splitmix64.
+/// The splitmix64 generator.
 fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
@@ -233,7 +233,7 @@ fn random(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Number of kills: 10, or the environment's `GROVE_KILLS`.
+/// Returns the number of kills: 10, or `GROVE_KILLS`.
 fn wanted_kills() -> usize {
     std::env::var("GROVE_KILLS").map_or(10, |kills| kills.parse().expect("GROVE_KILLS is a number"))
 }
@@ -248,7 +248,7 @@ fn killed_runs_resume_bit_for_bit() {
         loop {
             let before = newest(directory);
             let mut child = start(directory);
-            // Every fourth while it starts, reads, and tidies up; the others between a checkpoint and some later one.
+            // Kill a quarter of the runs while they start, read and clean up, and the others between two checkpoints.
             let running = if random(&mut seed).is_multiple_of(4) {
                 sleep(Duration::from_micros(random(&mut seed) % 60_000));
                 true
@@ -287,7 +287,7 @@ fn killed_runs_resume_bit_for_bit() {
         finished += 1;
     }
     eprintln!("{kills} kills, {halfway} of them halfway through a file, {finished} runs finished");
-    // Of a few kills none may hit a checkpoint while it is written.
+    // With only a few kills, none may hit a checkpoint while it is written.
     assert!(halfway > 0 || kills < 50, "some kills hit a checkpoint that was being written");
 }
 
@@ -314,7 +314,7 @@ fn an_interrupt_writes_a_checkpoint_and_leaves() {
     assert_same(directory, undisturbed());
 }
 
-/// As `timeout` ends a program: it signals the process, and then the process group.
+/// `timeout` signals the process, and then its process group.
 #[test]
 fn two_signals_at_once_are_one_wish() {
     use std::os::unix::process::CommandExt;
@@ -347,7 +347,7 @@ fn a_second_run_in_the_directory_is_refused_while_the_first_lives() {
     let directory = directory.path();
     let mut first = start(directory);
     assert!(wait_for(&mut first, directory, 3), "it runs");
-    // Stopped, so that it is certain to live while the second one tries.
+    // Stop the first run, so that it cannot end while the second one starts.
     stop(&first);
     let before: Vec<_> = files(directory).into_iter().map(|path| (fs::read(&path).ok(), path)).collect();
     let output = command(directory).output().expect("started");
@@ -359,7 +359,7 @@ fn a_second_run_in_the_directory_is_refused_while_the_first_lives() {
     let after: Vec<_> = files(directory).into_iter().map(|path| (fs::read(&path).ok(), path)).collect();
     assert!(before == after, "it has touched nothing, drafts of the first run neither");
 
-    // Readers are no runs, and clear nothing away.
+    // Readers do not remove incomplete checkpoints.
     let draft = directory.join("checkpoints/.grove-abc.writing");
     fs::create_dir(&draft).expect("made");
     let reader = CheckpointManager::open(directory.join("checkpoints"), 1).expect("opened beside the run");
@@ -369,7 +369,7 @@ fn a_second_run_in_the_directory_is_refused_while_the_first_lives() {
     let error = reader.save::<Flex, _>(&like, &state).expect_err("the run is alive");
     assert!(matches!(error, TrainError::RunLocked { .. }), "{error:?}");
 
-    // The lock ends with the process, however that ends.
+    // The lock is released when the process ends, even by SIGKILL.
     signal(&first, "-KILL");
     first.wait().expect("waited");
     finish(directory);
@@ -387,7 +387,7 @@ fn a_full_disk_is_one_sentence_and_older_checkpoints_stay() {
     child.wait().expect("waited");
     let kept = newest(directory).expect("a checkpoint");
 
-    // No file may be larger than 50 KB: there is room for the logs, and not for a checkpoint.
+    // Limit files to 50 KB: enough for the logs, but not for a checkpoint.
     let mut shell = Command::new("sh");
     let program = std::env::current_exe().expect("this program");
     shell.args(["-c", r#"trap "" XFSZ; ulimit -f 100; exec "$0" "$@""#]).arg(program);
@@ -401,7 +401,7 @@ fn a_full_disk_is_one_sentence_and_older_checkpoints_stay() {
     let left: Vec<_> = files(directory).into_iter().filter(|path| path.to_string_lossy().contains(".grove-")).collect();
     assert!(left.is_empty(), "nothing half-written is left: {left:?}");
 
-    // There is room again.
+    // Resume without the limit.
     finish(directory);
     assert_same(directory, undisturbed());
 }

@@ -1,8 +1,8 @@
-//! candle's side of the benchmark in `cli/bench`: `candle-peer '<SPEC JSON>'` computes one row.
+//! The candle peer of the benchmark in `cli/bench`: `candle-peer '<SPEC JSON>'` computes one row.
 //!
-//! It writes a JSON object a line: after the first run, after the second, then the times of as many runs as it is asked
-//! for on standard input, and at its end the memory that it took. candle takes its number of threads from the
-//! environment variable RAYON_NUM_THREADS, which the benchmark sets.
+//! It prints one JSON object per line: after the first run, after the second, then the times of as many runs as
+//! requested on standard input, and at the end its peak memory. candle takes its number of threads from the environment
+//! variable RAYON_NUM_THREADS, which the benchmark sets.
 
 mod models;
 mod ops;
@@ -18,10 +18,10 @@ use std::{
     time::Instant,
 };
 
-/// One run of a row's work. On the CPU candle's results are there when its functions return.
+/// One run of a row. On the CPU, candle computes synchronously.
 pub type Run = Box<dyn FnMut() -> Result<()>>;
 
-/// Arguments of this process. The number of threads is among them, but candle reads it from the environment.
+/// Arguments of this process. They include the number of threads, but candle reads that from the environment.
 #[derive(Deserialize)]
 struct Spec {
     row: Row,
@@ -126,12 +126,12 @@ pub enum Row {
         config: Value,
         tokens: usize,
     },
-    /// A kind that came later than this program.
+    /// A kind added after this program was built.
     #[serde(other)]
     Unknown,
 }
 
-/// A model of text: its published configuration and its input.
+/// Text model: its published configuration and its input.
 #[derive(Deserialize)]
 pub struct Text {
     pub config: Value,
@@ -179,7 +179,7 @@ enum Event {
     Error { kind: ErrorKind, message: String },
 }
 
-/// Why a row has no figure. Where memory runs out a Rust program ends at once, so that it cannot say so itself.
+/// Kind of an error. Out of memory is missing, because it aborts a Rust program.
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
 enum ErrorKind {
@@ -187,7 +187,7 @@ enum ErrorKind {
     Failed,
 }
 
-/// A row, or a way to compute it, that there is not with candle, and why.
+/// A row or form that candle does not support, with the reason.
 #[derive(Debug)]
 struct Unsupported(String);
 
@@ -199,7 +199,7 @@ impl fmt::Display for Unsupported {
 
 impl std::error::Error for Unsupported {}
 
-/// The error of a row that there is not with candle.
+/// Returns the error of a row that candle does not support.
 pub fn unsupported(why: impl Into<String>) -> anyhow::Error {
     Unsupported(why.into()).into()
 }
@@ -212,7 +212,7 @@ fn main() -> ExitCode {
     };
     let Err(error) = serve(&spec, begun) else { return ExitCode::SUCCESS };
     let kind = if error.is::<Unsupported>() { ErrorKind::Unsupported } else { ErrorKind::Failed };
-    // Both candle and anyhow may say more in further lines.
+    // Errors of candle and anyhow may have several lines.
     let message = format!("{error:#}").lines().next().unwrap_or_default().to_owned();
     match say(&Event::Error { kind, message }) {
         Ok(()) => ExitCode::SUCCESS,
@@ -223,7 +223,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Computes a row and answers questions until there are no more.
+/// Computes a row and answers requests until there are no more.
 fn serve(spec: &str, begun: Instant) -> Result<()> {
     let spec: Spec = serde_json::from_str(spec).context("the row's description")?;
     if spec.form != "eager" || spec.device != "cpu" || spec.dtype != "f32" {
@@ -264,7 +264,7 @@ fn say(event: &Event) -> Result<()> {
     writeln!(out, "{line}").and_then(|()| out.flush()).context("nobody listens")
 }
 
-/// The largest resident size of this process so far, where the system tells.
+/// Returns the peak resident size of this process in bytes, if the system reports it.
 fn peak_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

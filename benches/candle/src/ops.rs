@@ -1,4 +1,4 @@
-//! Rows that are single operations or layers, forward alone, and the optimizer's step.
+//! Rows of single operations or layers, forward only, and the optimizer step.
 
 use anyhow::Result;
 use candle_core::{D, DType, Device, Shape, Tensor, Var};
@@ -11,7 +11,7 @@ use std::hint::black_box;
 
 use crate::{Cell, Function, Row, Run, unsupported};
 
-/// Makes the inputs and weights of an operation and says how it is done; `None` where the row is none of these.
+/// Creates the inputs and weights of an operation and returns its run; `None` for other rows.
 pub fn prepare(row: &Row) -> Result<Option<Run>> {
     Ok(Some(match *row {
         Row::Gemm { m, k, n } => {
@@ -66,7 +66,7 @@ pub fn prepare(row: &Row) -> Result<Option<Run>> {
         Row::Rnn { lengths: Some(_), .. } => return Err(unsupported("candle's recurrent layers take no lengths")),
         Row::Rnn { train: true, .. } => return Err(unsupported("candle's recurrent layers are measured forward only")),
         Row::Rnn { cell, batch, steps, inputs, hidden, .. } => {
-            // candle has the batch before the steps.
+            // candle expects `[batch, steps, inputs]`.
             let x = randn((batch, steps, inputs))?;
             match cell {
                 Cell::Lstm => states(candle_nn::rnn::lstm(inputs, hidden, LSTMConfig::default(), weights())?, x),
@@ -78,7 +78,7 @@ pub fn prepare(row: &Row) -> Result<Option<Run>> {
     }))
 }
 
-/// A run that computes a tensor and throws it away.
+/// Returns a run that computes a tensor and drops it.
 pub fn run(mut compute: impl FnMut() -> candle_core::Result<Tensor> + 'static) -> Run {
     Box::new(move || {
         black_box(compute()?);
@@ -86,15 +86,16 @@ pub fn run(mut compute: impl FnMut() -> candle_core::Result<Tensor> + 'static) -
     })
 }
 
-/// Normally distributed numbers.
+/// Returns a tensor of normally distributed values.
 pub fn randn(shape: impl Into<Shape>) -> candle_core::Result<Tensor> {
     Tensor::randn(0f32, 1f32, shape, &Device::Cpu)
 }
 
-/// Random weights wherever a layer asks for some.
+/// Source of random weights for layers.
 ///
-/// Layers begin as candle has them, but what would be constant, as biases and scales are, is spread a little: zeros may
-/// be quicker. What is not trained is no variable, as candle would keep all intermediate results of variables.
+/// Layers are initialised as in candle, except that constant parameters, such as biases and scales, get a small random
+/// spread: zeros may be faster. Frozen weights are not variables, because candle keeps all intermediate results of
+/// variables.
 #[derive(Clone, Default)]
 pub struct Random {
     /// Variables, in training.
@@ -123,13 +124,13 @@ impl SimpleBackend for Random {
 }
 
 impl Random {
-    /// Builder of layers.
+    /// Returns a builder of layers.
     pub fn builder(&self) -> VarBuilder<'static> {
         VarBuilder::from_backend(Box::new(self.clone()), DType::F32, Device::Cpu)
     }
 }
 
-/// Random weights that are not trained.
+/// Returns a source of frozen random weights.
 pub fn weights() -> VarBuilder<'static> {
     Random::default().builder()
 }
@@ -143,15 +144,15 @@ fn activate(function: Function, x: &Tensor) -> candle_core::Result<Tensor> {
     }
 }
 
-/// Mode of computation. candle's fused kernels of softmax and layer normalisation have no backward pass: gradients
-/// through them are silently missing. Training therefore uses plain operations.
+/// Inference or training. candle's fused kernels of softmax and layer normalisation have no backward pass, and silently
+/// give no gradients. Training therefore uses plain operations.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Pass {
     Forward,
     Train,
 }
 
-/// Scaled dot-product attention of `[batch, heads, tokens, head_dim]`, as candle-transformers' models write it.
+/// Scaled dot-product attention of `[batch, heads, tokens, head_dim]`, written as in candle-transformers' models.
 pub fn attend(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, pass: Pass) -> candle_core::Result<Tensor> {
     let scores = (q.matmul(&k.t()?)? / (q.dim(D::Minus1)? as f64).sqrt())?;
     let scores = match mask {
@@ -165,37 +166,37 @@ pub fn attend(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, pass: P
     shares.matmul(v)
 }
 
-/// Numbers that are added to scores so that no token sees those after it.
+/// Returns a causal mask that is added to attention scores.
 pub fn causal_mask(tokens: usize) -> candle_core::Result<Tensor> {
     let mask = (0..tokens).flat_map(|i| (0..tokens).map(move |j| if j > i { f32::NEG_INFINITY } else { 0.0 }));
     Tensor::from_vec(mask.collect(), (tokens, tokens), &Device::Cpu)
 }
 
-/// Queries, keys and values, each `[batch, heads, tokens, head_dim]`, of `[batch, tokens, 3 * width]`.
+/// Splits `[batch, tokens, 3 * width]` into queries, keys and values, each `[batch, heads, tokens, head_dim]`.
 pub fn split_heads(qkv: &Tensor, heads: usize) -> candle_core::Result<[Tensor; 3]> {
     let (batch, tokens, wide) = qkv.dims3()?;
     let qkv = qkv.reshape((batch, tokens, 3, heads, wide / 3 / heads))?.permute((2, 0, 3, 1, 4))?.contiguous()?;
     Ok([qkv.get(0)?, qkv.get(1)?, qkv.get(2)?])
 }
 
-/// The reverse: `[batch, tokens, width]` of `[batch, heads, tokens, head_dim]`.
+/// Merges heads: `[batch, heads, tokens, head_dim]` to `[batch, tokens, width]`.
 pub fn merge_heads(x: &Tensor) -> candle_core::Result<Tensor> {
     x.transpose(1, 2)?.flatten_from(2)
 }
 
-/// A run of a recurrent layer that gives its states of all steps.
+/// Returns a run of a recurrent layer that computes the hidden states of all steps.
 fn states(layer: impl RNN + 'static, x: Tensor) -> Run {
     run(move || layer.states_to_tensor(&layer.seq(&x)?))
 }
 
-/// The optimizer of all training.
+/// Returns the optimizer of all training rows.
 pub fn adamw(variables: Vec<Var>) -> candle_core::Result<AdamW> {
     AdamW::new(variables, ParamsAdamW { lr: 1e-4, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01 })
 }
 
-/// A run of one step over tensors of these shapes, with gradients that are there already.
+/// Returns a run of one optimizer step over tensors of these shapes, with given gradients.
 fn optimizer(shapes: &[Vec<usize>]) -> Result<Run> {
-    // candle makes stores of gradients in backward passes alone; this one's own gradient is of no use.
+    // candle creates gradient stores only in backward passes; the gradient of this one is not used.
     let mut gradients = Var::new(0f32, &Device::Cpu)?.backward()?;
     let mut variables = Vec::new();
     for shape in shapes {

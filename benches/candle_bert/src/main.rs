@@ -1,6 +1,7 @@
-//! Sentence embeddings by candle's BERT: `candle-bert MODEL_DIR SENTENCES.txt`, see benches/bert.sh.
+//! Sentence embeddings with candle's BERT: `candle-bert MODEL_DIR SENTENCES.txt`, see benches/bert.sh.
 //!
-//! Batches of 32 texts, the longest first; the mean of the states of all tokens that are no padding, scaled to length 1.
+//! Batches of 32 texts, longest first. Hidden states are averaged over non-padding tokens and normalised to unit
+//! length.
 
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;

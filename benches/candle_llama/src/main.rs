@@ -1,7 +1,7 @@
-//! Greedy decoding of a GGUF file by candle's quantized LLaMA: `candle-llama MODEL.gguf 5,17,40 NEW_TOKENS`, see
+//! Greedy decoding of a GGUF file with candle's quantized LLaMA: `candle-llama MODEL.gguf 5,17,40 NEW_TOKENS`, see
 //! benches/llama_decode.sh.
 //!
-//! The output means the same as that of `llama_decode.py`. Ends are ignored.
+//! The output has the fields of `llama_decode.py`. End tokens are ignored.
 
 use candle_core::{Device, Tensor, quantized::gguf_file::Content};
 use candle_transformers::models::quantized_llama::ModelWeights;

@@ -1,23 +1,23 @@
-//! An ensemble: models from several keys, trained in one step each, with mean and spread of their predictions.
+//! Deep ensemble: models from several keys, trained together, with the mean and spread of their predictions.
 
 use grove::{prelude::*, tensor::activation::tanh};
 
-/// Members with weights of their own. A vector of trees is a tree.
+/// Ensemble of independently initialised members. A vector of trees is a tree.
 pub type Ensemble<B> = Vec<(Linear<B>, Linear<B>)>;
 
-/// Two layers for each key.
+/// Creates `count` members of two layers.
 pub fn members<B: Backend>(key: Key, count: usize, device: &B::Device) -> Ensemble<B> {
     let inits = key.split_n(count).into_iter().map(|key| Init::new(key, device));
     let layer = |from, to, name, init: &Init<B>| Linear::torch_default(from, to, &init.named(name));
     inits.map(|init| (layer(1, 32, "up", &init), layer(32, 1, "down", &init))).collect()
 }
 
-/// Predictions of all members, `[members, b, 1]`, for inputs `[b, 1]`.
+/// Returns the predictions of all members, `[members, b, 1]`, for inputs `[b, 1]`.
 pub fn predict<B: Backend>(ensemble: &Ensemble<B>, x: &Tensor<B, 2>) -> Tensor<B, 3> {
     Tensor::stack(ensemble.iter().map(|(up, down)| down.forward(tanh(up.forward(x.clone())))).collect(), 0)
 }
 
-/// One step of all members at once: their losses are independent, so the sum has the gradient of each.
+/// Trains all members by one step: their losses are independent, so the gradient of the sum has the gradient of each.
 pub fn step<B: Backend>(ensemble: Ensemble<B>, x: &Tensor<B, 2>, y: &Tensor<B, 2>, rate: f64) -> Ensemble<B> {
     let (_, grads) = value_and_grad(&ensemble, |ensemble| {
         let errors = predict(&ensemble, &Tensor::from_inner(x.clone())) - Tensor::from_inner(y.clone()).unsqueeze();

@@ -2,7 +2,7 @@
 
 use grove::{prelude::*, tensor::activation::silu};
 
-/// The layers, and whether the input is added to the output.
+/// Gated MLP. If `residual` is true, the input is added to the output.
 #[derive(Tree, Clone, Debug)]
 #[allow(missing_docs)]
 pub struct GatedMlp<B: Backend> {
@@ -13,14 +13,14 @@ pub struct GatedMlp<B: Backend> {
 }
 
 impl<B: Backend> GatedMlp<B> {
-    /// Uniform weights, PyTorch's default.
+    /// Creates the layers with PyTorch's default initialisation.
     pub fn new(size: usize, hidden: usize, init: &Init<B>) -> Self {
         let [gate, up] = ["gate", "up"].map(|name| Linear::torch_default(size, hidden, &init.named(name)));
         let down = Linear::torch_default(hidden, size, &init.named("down"));
         Self { gate, up, down, residual: true }
     }
 
-    /// `[b, size]` to the same.
+    /// Maps `[b, size]` to `[b, size]`.
     pub fn forward(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
         let y = self.down.forward(silu(self.gate.forward(x.clone())) * self.up.forward(x.clone()));
         if self.residual { x + y } else { y }

@@ -1,5 +1,5 @@
-//! Code as a user writes it in a crate of their own, which depends on `grove` alone: six small programs, each no longer
-//! than a fifth more than the same program in Equinox.
+//! User code in a crate that depends only on `grove`: six small programs, each at most a fifth longer than the same
+//! program in Equinox.
 
 pub mod ensemble;
 pub mod gated_mlp;

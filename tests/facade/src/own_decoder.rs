@@ -1,14 +1,14 @@
-//! A decoder of bytes: causal attention with a cache, training, and generation.
+//! Byte-level decoder: causal attention with a cache, training, and generation.
 
 use grove::layers::{AttentionMask, KvCache, activation::gelu, attend, split_heads};
 use grove::prelude::*;
 
-/// Features of a position.
+/// Embedding width.
 pub const WIDTH: usize = 32;
-/// Heads of attention.
+/// Number of attention heads.
 pub const HEADS: usize = 4;
 
-/// The output layer is the token embedding, and only the causal mask tells positions.
+/// Byte-level decoder. The output layer shares the token embedding, and only the causal mask encodes positions.
 #[derive(Tree, Clone, Debug)]
 #[allow(missing_docs)]
 pub struct Decoder<B: Backend> {
@@ -29,7 +29,7 @@ pub struct Block<B: Backend> {
 }
 
 impl<B: Backend> Block<B> {
-    /// Normally distributed weights.
+    /// Creates a block with normally distributed weights.
     pub fn new(init: &Init<B>) -> Self {
         let (n, norm) = (WIDTH, || RmsNorm::new(WIDTH, 1e-6, init));
         let sizes = [("qkv", n, 3 * n), ("out", n, n), ("up", n, 4 * n), ("down", 4 * n, n)];
@@ -37,7 +37,7 @@ impl<B: Backend> Block<B> {
         Self { norms: [norm(), norm()], qkv, out, up, down }
     }
 
-    /// `[b, t, WIDTH]` to the same; with a cache, the positions follow those in it.
+    /// Maps `[b, t, WIDTH]` to `[b, t, WIDTH]`. With a cache, the positions follow those in it.
     pub fn forward(&self, x: Tensor<B, 3>, mask: &AttentionMask<B>, cache: Option<&mut KvCache<B>>) -> Tensor<B, 3> {
         let [q, k, v] = split_heads(self.qkv.forward(self.norms[0].forward(x.clone())), HEADS);
         let [k, v] = cache.map_or([k.clone(), v.clone()], |cache| cache.update(k, v));
@@ -47,7 +47,7 @@ impl<B: Backend> Block<B> {
     }
 }
 
-/// A decoder of `layers` blocks.
+/// Creates a decoder of `layers` blocks.
 pub fn decoder<B: Backend>(layers: u32, init: &Init<B>) -> Decoder<B> {
     let blocks = (0..layers).map(|i| Block::new(&init.fold_in(i))).collect();
     Decoder { tokens: Embedding::normal(256, WIDTH, 0.1, init), blocks, norm: RmsNorm::new(WIDTH, 1e-6, init) }
@@ -83,7 +83,7 @@ impl<B: Backend> CausalLm<B> for Decoder<B> {
     }
 }
 
-/// Trains on one text.
+/// Trains on one text for `steps` steps.
 pub fn train<B: Backend>(mut model: Decoder<B>, text: &Tensor<B, 2, Int>, steps: u32) -> Decoder<B> {
     let loss = |model: Decoder<_>, ids: &Tensor<B, 2, Int>, key| {
         let ids = Tensor::from_inner(ids.clone());

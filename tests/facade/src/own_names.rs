@@ -1,10 +1,10 @@
-//! A model whose file has other names and another layout than its fields: saved and loaded by a map of names.
+//! A model whose checkpoint has other names and another layout than its fields, saved and loaded by a name map.
 
 use grove::prelude::*;
 use grove::weights::{LoadOptions, NameMap, SaveOptions, Step, TensorFiles, WeightsError, load, save_model};
 use std::path::Path;
 
-/// Layers and a norm; the file says `encoder.0.weight`, `[out, in]`, and `ln.gamma`.
+/// Linear layers and a norm. In files they are `encoder.0.weight`, of shape `[out, in]`, and `ln.gamma`.
 #[derive(Tree, Clone, Debug)]
 #[allow(missing_docs)]
 pub struct Probe<B: Backend> {
@@ -12,13 +12,13 @@ pub struct Probe<B: Backend> {
     pub norm: RmsNorm<B>,
 }
 
-/// A new model, or, of `Init::skeleton()`, one to load into.
+/// Creates a model; with `Init::skeleton()`, one without values to load into.
 pub fn probe<B: Backend>(init: &Init<B>) -> Probe<B> {
     let layers = (0..2).map(|i| Linear::torch_default(4, 4, &init.fold_in(i))).collect();
     Probe { layers, norm: RmsNorm::new(4, 1e-6, init) }
 }
 
-/// Names in files, and the paths of the model.
+/// Maps names in files to paths in the model.
 pub fn names() -> NameMap {
     let names = NameMap::new().rule("ln.gamma", "norm.weight").rule("encoder.{i}.bias", "layers.{i}.bias");
     names.rule("encoder.{i}.weight", "layers.{i}.weight").then(Step::Transpose)

@@ -1,4 +1,4 @@
-//! A transformation of gradients of one's own: signs times the mean size of a leaf, with a count of the steps.
+//! A custom gradient transformation: signs times the mean absolute value of a leaf, with a step count.
 
 use grove::{optim::*, prelude::*};
 

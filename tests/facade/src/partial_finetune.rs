@@ -1,8 +1,8 @@
-//! Fine-tuning of a part of a pretrained model: its last block and the last norm.
+//! Partial fine-tuning of a pretrained model: its last block and the last norm.
 
 use grove::{prelude::*, tree::by_path};
 
-/// Trains the last block on batches of token ids, `[b, t]`.
+/// Trains the last block and the last norm on batches of token ids, `[b, t]`.
 pub fn finetune<B: Backend>(mut model: Gpt2<B>, batches: &[Tensor<B, 2, Int>]) -> Gpt2<B> {
     let optimizer = adamw(1e-2, Adamw::default().weight_decay(0.1));
     let trainable = by_path(&format!("h.{}.**", model.h.len() - 1)) | by_path("ln_f.**");

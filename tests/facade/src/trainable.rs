@@ -1,10 +1,10 @@
-//! A loss of a model's own: functions that train any model then have one bound, `M: Trainable<B>`.
+//! A model with its own loss: functions that train any model then need one bound, `M: Trainable<B>`.
 
 use grove::prelude::*;
 
 use crate::gated_mlp::GatedMlp;
 
-/// The squared distance of the output from the reversed input, `[b, size]`.
+/// Mean squared error between the output and the reversed input, `[b, size]`.
 impl<B: Backend> Trainable<B> for GatedMlp<B> {
     type Batch = Tensor<B, 2>;
 

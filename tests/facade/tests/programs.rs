@@ -1,9 +1,9 @@
-//! The programs of this crate do what they say, and are about as short as in Equinox.
+//! The programs of this crate work, and are about as short as in Equinox.
 
 use grove::prelude::*;
 use grove_facade_tests::gated_mlp::GatedMlp;
 
-/// Lines as a reader counts them: without imports, comments and blank lines.
+/// Counts lines without imports, comments and blank lines.
 fn lines(program: &str) -> usize {
     let mut in_import = false;
     let counts = |line: &&str| {
@@ -162,7 +162,7 @@ mod own_decoder {
         let options = GenerateOptions { max_new_tokens: text.len() - 9, ..Default::default() };
         let written = model.generate(&[bytes[..9].to_vec()], &options).expect("generated");
         assert_eq!(written[0].ids, bytes[9..]);
-        // With a cache of fixed size, whose number of positions is an array; the second prompt begins with padding.
+        // A compiled model has a cache of fixed size. The second prompt is padded at the start.
         let prompts = [bytes[..9].to_vec(), bytes[4..9].to_vec()];
         let written = model.generate(&prompts, &options).expect("generated");
         let jitted = model.jitted().generate(&prompts, &options).expect("generated");

@@ -1,2 +1,2 @@
-//! Training on several ranks, against training on one: `cargo test -p grove-rank-tests --features mpi`.
+//! Training on several ranks, compared with training on one: `cargo test -p grove-rank-tests --features mpi`.
 #![warn(missing_docs)]

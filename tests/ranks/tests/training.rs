@@ -1,4 +1,4 @@
-//! Tiny models trained on 2, 3 and 4 ranks, against one rank with the whole batch.
+//! Tiny models trained on 2, 3 and 4 ranks, compared with one rank on the whole batch.
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// No run takes longer; one that does is hung.
+/// Timeout of a run, which then hangs.
 const LONGEST: Duration = Duration::from_secs(120);
 
 fn mpirun(ranks: usize, words: &[&str], output: &Path) -> Command {
@@ -30,7 +30,7 @@ fn mpirun(ranks: usize, words: &[&str], output: &Path) -> Command {
     command
 }
 
-/// Trains to the end, and gives what it printed and the parameters. `words` are MODEL BATCH STEPS [WAY].
+/// Trains to the end, and returns the output and the parameters. `words` are MODEL BATCH STEPS [WAY].
 fn trained(ranks: usize, words: &[&str]) -> (String, Vec<f32>) {
     let directory = tempfile::tempdir().expect("a directory");
     let output = directory.path().join("parameters");
@@ -50,7 +50,8 @@ fn difference(left: &[f32], right: &[f32]) -> f32 {
     left.iter().zip(right).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
-/// Some steps with batches of 12, and with batches of 7 that no number of ranks divides; the last of an epoch has 5 examples.
+/// Asserts that several ranks match one rank, with batches of 12, and with batches of 7, which no number of ranks
+/// divides. The last batch of 7 in an epoch has 5 examples.
 fn equals_one_rank(model: &str, steps: &str) {
     for batch in ["12", "7"] {
         let words = [model, batch, steps];
@@ -83,11 +84,11 @@ fn lstm_equals_one_rank() {
 
 #[test]
 fn resnet_equals_one_rank() {
-    // Each step of a ResNet makes rounding larger: after 30 it decides which of two values is a maximum.
+    // Each step of a ResNet amplifies rounding: after 30 steps it decides the argmax of max pooling.
     equals_one_rank("resnet", "20");
 }
 
-/// On XLA's processor: programs that call MPI, from threads of the plugin. Where there is no plugin it is said.
+/// On XLA's CPU device: programs call MPI from threads of the plugin. Without a plugin the test prints a message.
 #[test]
 fn programs_of_xla_equal_one_rank() {
     for (model, ranks) in [("gpt2", 2), ("resnet", 3)] {
@@ -139,8 +140,8 @@ fn zero1_in_fit_gives_the_bits_of_the_whole_optimizer() {
     }
 }
 
-/// Checkpoints of a divided state are whole: killed on three ranks and resumed on three, the bits of a run that was not; on two
-/// ranks, and with the undivided optimizer, the same within rounding.
+/// Checkpoints contain the whole sharded state. A run killed on three ranks and resumed on three is bitwise identical
+/// to an uninterrupted one; resumed on two ranks, or without sharding, it matches within rounding.
 #[test]
 fn zero1_in_fit_resumes_on_any_number_of_ranks() {
     let directory = || tempfile::tempdir().expect("a directory");
@@ -170,15 +171,15 @@ fn bf16_sends_about_half_and_trains_nearly_the_same() {
     let (full, exact) = trained(2, &["gpt2", "12", "20", "chain"]);
     let (half, rounded) = trained(2, &["gpt2", "12", "20", "bf16"]);
     let (parameters, full, half) = (exact.len() as f64 * 4.0, sent(&full), sent(&half));
-    // The model is broadcast at the start and compared at the end; in between are 20 steps of 2 (n - 1) / n = 1 times the
-    // gradients.
+    // The model is broadcast at the start and compared at the end. In between, 20 steps each send 2 (n - 1) / n = 1
+    // times the gradients.
     assert!((18.0..24.0).contains(&(full / parameters)), "{full} of {parameters}");
     assert!((full - half) / parameters > 9.5, "{half} of {full}");
     assert!(difference(&exact, &rounded) < 2e-2, "{}", difference(&exact, &rounded));
     assert_ne!(exact, rounded);
 }
 
-/// The time of the last run in a directory, from the start of its ranks.
+/// Returns the time of the last run in a directory, from the start of its ranks.
 fn duration_of(directory: &Path) -> Duration {
     fs::read_to_string(directory.join("duration"))
         .expect("a duration")
@@ -187,7 +188,8 @@ fn duration_of(directory: &Path) -> Duration {
         .expect("seconds")
 }
 
-/// Runs with checkpoints in a directory, and kills a rank after some time, if there is one. True if the run came to its end.
+/// Runs with checkpoints in a directory, and kills a rank after a time if `kill` is given. Returns true if the run
+/// finished.
 fn run_in(directory: &Path, ranks: usize, way: &str, kill: Option<(usize, Duration)>) -> (bool, Output) {
     let begun = Instant::now();
     let mut command = mpirun(ranks, &["gpt2", "7", "30", way], &directory.join("parameters"));
@@ -203,7 +205,8 @@ fn run_in(directory: &Path, ranks: usize, way: &str, kill: Option<(usize, Durati
     let reader = thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
     if let Some((rank, after)) = kill {
         thread::sleep(after);
-        // SAFETY: a signal to a process of this test, which may have ended.
+        // SAFETY: `kill` accesses no memory. The process belongs to this test; if it has ended, the call returns an
+        // error.
         unsafe { libc::kill(processes[rank], libc::SIGKILL) };
     }
     while child.try_wait().expect("a child").is_none() {
@@ -216,7 +219,7 @@ fn run_in(directory: &Path, ranks: usize, way: &str, kill: Option<(usize, Durati
     (output.status.success(), output)
 }
 
-/// At least as many kills as the variable `GROVE_KILLS` says, in four rounds or more.
+/// At least `GROVE_KILLS` kills, in four rounds or more.
 #[test]
 fn killed_and_resumed_gives_the_bits_of_a_run_that_was_not() {
     let directory = || tempfile::tempdir().expect("a directory");
@@ -229,8 +232,8 @@ fn killed_and_resumed_gives_the_bits_of_a_run_that_was_not() {
     let (mut kills, mut round) = (0, 0u32);
     while round < 4 || kills < wanted {
         let mut killed = directory();
-        // Until a run has come to its end after kills: at moments that differ, of every rank in turn. A run that ends before its
-        // first kill is begun anew, and killed earlier.
+        // Repeat until a run finishes after kills, at various times and of each rank in turn. A run that ends before
+        // its first kill is started anew and killed earlier.
         let (mut kills_of_round, mut attempt) = (0, 0);
         loop {
             assert!(attempt < 60, "no run is killed and comes to its end");
@@ -289,7 +292,7 @@ fn a_corrupt_checkpoint_is_passed_over() {
     assert_eq!(read(&directory.path().join("parameters")), expected);
 }
 
-/// A file system without space under the checkpoints of rank 0: one sentence, from rank 0.
+/// A full file system under the checkpoints of rank 0: one message, from rank 0.
 #[test]
 fn a_full_disk_ends_the_job_with_one_sentence() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -316,7 +319,7 @@ fn ranks_with_other_options_are_refused() {
         let output = directory.path().join("parameters").display().to_string();
         ["-n", "1", program, "gpt2", batch, "30", &output].map(String::from)
     };
-    // Batches of another size are another number of batches in an epoch.
+    // Another batch size changes the number of batches in an epoch.
     let mut words = rank("7").to_vec();
     words.push(":".into());
     words.extend(rank("12"));

@@ -2,12 +2,12 @@
 
 #include "emulated_float16.hpp"
 
-// The upper half of a float.
+// bfloat16: the upper half of a float.
 struct EmulatedBfloat16 {
     static uint16_t pack(float value) {
         const uint32_t bits = emulated_bits<uint32_t>(value);
         if (std::isnan(value)) return 0x7fff;
-        // To nearest, and to even in the middle.
+        // Rounds to nearest, ties to even.
         return uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
     }
     static float unpack(uint16_t bits) { return emulated_bits<float>(uint32_t(bits) << 16); }

@@ -1,4 +1,4 @@
-// What generated kernels see in place of CUDA's headers, when g++ compiles them.
+// Replacement for CUDA's headers when g++ compiles generated kernels.
 #pragma once
 
 #include <cmath>
@@ -11,7 +11,7 @@
 #define __global__
 #define __device__
 #define __host__
-// The emulator has the array that kernels declare: dynamic_shared_mem.
+// The emulator defines the array that kernels declare, dynamic_shared_mem.
 #define __shared__
 #define __constant__ const
 #define __grid_constant__
@@ -27,7 +27,7 @@ struct uint3 {
 using dim3 = uint3;
 inline uint3 make_uint3(unsigned x, unsigned y, unsigned z) { return {x, y, z}; }
 
-// As in blocks.hpp, in libcuda.so.1.
+// Same as in blocks.hpp; defined in libcuda.so.1.
 struct EmulatedThread {
     uint3 thread, block, block_size, grid_size;
     unsigned lane, warp;
@@ -50,7 +50,7 @@ inline void __syncwarp(unsigned = ~0u) { emulated_wait_for_warp(); }
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 
-// Calls a kernel as the driver does, with the addresses of its arguments.
+// Calls a kernel with the addresses of its arguments, as the driver does.
 template <class... A, size_t... I>
 void emulated_call_with(void (*kernel)(A...), void **arguments, std::index_sequence<I...>) {
     kernel(*static_cast<std::remove_cv_t<std::remove_reference_t<A>> *>(arguments[I])...);
@@ -61,7 +61,7 @@ template <class... A> void emulated_call(void (*kernel)(A...), void **arguments)
 
 // --- between the lanes of a warp
 
-// What `from` finds in the values of all lanes, of which those that ended are as they were.
+// Returns the result of `from`, which reads the values of all lanes. Lanes that have ended keep their last values.
 template <class T, class F> auto emulated_exchange(T value, F from) {
     static_assert(sizeof(T) <= sizeof(unsigned long long));
     auto exchanged = emulated.exchanged + emulated.warp * warpSize;
@@ -73,12 +73,12 @@ template <class T, class F> auto emulated_exchange(T value, F from) {
         std::memcpy(&value, exchanged + lane, sizeof(T));
         return value;
     });
-    // Nobody writes the next value before all have read this one.
+    // Wait until all lanes have read the values before any lane writes the next one.
     emulated_wait_for_warp();
     return found;
 }
 
-// Lanes exchange within groups of `width`; who would look beyond keeps what it has.
+// Lanes exchange values within groups of `width`; a lane whose source is outside keeps its own value.
 template <class T> T __shfl_sync(unsigned, T value, int lane, int width = 32) {
     const int group = int(emulated.lane) / width * width;
     return emulated_exchange(value, [=](auto at) { return at(unsigned(group + (lane & (width - 1)))); });
@@ -95,7 +95,7 @@ template <class T> T __shfl_down_sync(unsigned, T value, unsigned offset, int wi
     const int own = int(emulated.lane), from = own + int(offset);
     return emulated_exchange(value, [=](auto at) { return at(unsigned(from >= own / width * width + width ? own : from)); });
 }
-// In blocks that are not whole warps, the lanes that are missing say no.
+// In an incomplete warp, missing lanes vote no.
 inline unsigned __ballot_sync(unsigned, int yes) {
     const unsigned threads = blockDim.x * blockDim.y * blockDim.z, first = emulated.warp * 32;
     return emulated_exchange(yes != 0, [=](auto at) {
@@ -150,7 +150,7 @@ using std::abs, std::acos, std::acosh, std::asin, std::asinh, std::atan, std::at
     std::isinf, std::isnan, std::log, std::log10, std::log1p, std::log2, std::pow, std::rint, std::round, std::sin, std::sinh,
     std::sqrt, std::tan, std::tanh, std::trunc;
 
-// Of two numbers one of which is NaN, the other.
+// If one argument is NaN, min and max return the other.
 template <class T, class U> using EmulatedCommon = std::enable_if_t<std::is_arithmetic_v<T> && std::is_arithmetic_v<U>, std::common_type_t<T, U>>;
 template <class T, class U> EmulatedCommon<T, U> min(T a, U b) {
     using R = std::common_type_t<T, U>;

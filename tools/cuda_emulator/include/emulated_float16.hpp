@@ -1,16 +1,16 @@
-// Numbers of 16 bits: stored so, computed in f32 and rounded to nearest, as the hardware's are.
+// 16-bit floating-point types: computed in f32 and rounded to nearest, as on the hardware.
 #pragma once
 
 #include "cuda_runtime.h"
 
-// `Format` has `pack` and `unpack`, between a float and its 16 bits.
+// `Format` has `pack` and `unpack`, which convert between a float and its 16-bit encoding.
 template <class Format> struct EmulatedFloat16 {
     uint16_t bits;
 
     EmulatedFloat16() = default;
     template <class T, class = std::enable_if_t<std::is_arithmetic_v<T>>>
     EmulatedFloat16(T value) : bits(Format::pack(float(value))) {}
-    // From the other format.
+    // Converts from the other format.
     template <class Other> explicit EmulatedFloat16(EmulatedFloat16<Other> value) : EmulatedFloat16(float(value)) {}
     operator float() const { return Format::unpack(bits); }
 };
@@ -51,7 +51,7 @@ EMULATED_COMPARISON(>=)
 template <class F> EmulatedFloat16<F> operator-(EmulatedFloat16<F> a) { return -float(a); }
 template <class F> EmulatedFloat16x2<F> operator-(EmulatedFloat16x2<F> a) { return {-a.x, -a.y}; }
 
-// A function of one number, and of each of two.
+// A function of a scalar, and its elementwise version for pairs.
 #define EMULATED_FUNCTION(name, name2, formula)                                                                        \
     template <class F> EmulatedFloat16<F> name(EmulatedFloat16<F> number) {                                            \
         const float x = number;                                                                                        \
@@ -88,7 +88,7 @@ template <class F> EmulatedFloat16x2<F> __hmax2(EmulatedFloat16x2<F> a, Emulated
 template <class F> EmulatedFloat16x2<F> __hmin2(EmulatedFloat16x2<F> a, EmulatedFloat16x2<F> b) {
     return {__hmin(a.x, b.x), __hmin(a.y, b.y)};
 }
-// The product is exact in f64, and so is rounded once.
+// The product is exact in f64, so only the sum and the conversion round.
 template <class F> EmulatedFloat16<F> __hfma(EmulatedFloat16<F> a, EmulatedFloat16<F> b, EmulatedFloat16<F> c) {
     return double(float(a)) * double(float(b)) + double(float(c));
 }

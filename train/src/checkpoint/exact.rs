@@ -1,5 +1,5 @@
-//! Numbers that come back from JSON as they were. serde_json does not promise the last bit of a number that it reads,
-//! and writes `null` for what is not finite; so these are written as texts. Plain numbers are read too.
+//! Exact round trip of f64 through JSON. serde_json does not guarantee the last bit of a number that it reads, and
+//! writes `null` for NaN and infinity. These modules write numbers as strings, and read both strings and JSON numbers.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ struct Exact(f64);
 
 impl Serialize for Exact {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // `{:?}` is the shortest text that is read as the same number.
+        // `{:?}` writes the shortest string that parses to the same number.
         serializer.serialize_str(&format!("{:?}", self.0))
     }
 }
@@ -44,7 +44,7 @@ pub(super) mod scored {
     }
 }
 
-/// A number that may be missing.
+/// An optional number.
 pub(super) mod number {
     use super::*;
 
@@ -57,7 +57,7 @@ pub(super) mod number {
     }
 }
 
-/// Sums and counts by name.
+/// Sum and count of each named metric.
 pub(super) mod sums {
     use super::*;
 

@@ -10,36 +10,36 @@ use std::{
 use super::exact;
 use crate::{Result, RunSettings, TrainError, data::Position};
 
-/// The format that this grove reads and writes.
+/// Version of the checkpoint format that this version of grove reads and writes.
 const FORMAT: u64 = 1;
 
-/// Progress of a run: everything besides the arrays.
+/// Progress of a run: the part of a checkpoint that is not arrays.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunProgress {
-    /// Steps made.
+    /// Number of completed steps.
     pub step: u64,
-    /// The next batch.
+    /// Position of the next batch.
     pub position: Position,
-    /// The run's key, from which each step's comes.
+    /// Key of the run, from which the key of each step is derived.
     pub key: [u32; 2],
-    /// Seconds of training, all resumes together.
+    /// Training time in seconds, summed over all resumes.
     pub seconds: f64,
-    /// The best evaluation: its step, and its value of the metric that [`FitOptions::keep_model`](crate::FitOptions::keep_model)
-    /// names.
+    /// Best evaluation: its step, and its value of the metric of
+    /// [`FitOptions::keep_model`](crate::FitOptions::keep_model).
     #[serde(with = "exact::scored")]
     pub best: Option<(u64, f64)>,
-    /// Evaluations since then.
+    /// Number of evaluations since the best one.
     pub stale: u64,
-    /// Loss of the evaluation of the model that the run keeps.
+    /// Evaluation loss of the model that the run keeps.
     #[serde(default, with = "exact::number", skip_serializing_if = "Option::is_none")]
     pub held_out_loss: Option<f64>,
-    /// Metrics since the last record in the logs: sums, and the number of steps of each.
+    /// Metrics since the last log record: the sum of each, and the number of steps in the sum.
     #[serde(default, with = "exact::sums")]
     pub unrecorded: BTreeMap<String, (f64, u64)>,
-    /// Steps that were left out, as their loss or gradient was not finite.
+    /// Number of steps that were skipped because their loss or gradient was not finite.
     #[serde(default)]
     pub skipped: u64,
-    /// Those of them since the last good step.
+    /// Number of steps skipped since the last finite step.
     #[serde(default)]
     pub skipped_in_a_row: u64,
     /// Settings of the run; `None` in checkpoints of earlier versions.
@@ -50,18 +50,18 @@ pub struct RunProgress {
 /// `checkpoint.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Manifest {
-    /// The layout of the directory.
+    /// Version of the checkpoint format.
     pub format: u64,
-    /// SHA-256 of the file of arrays, in hexadecimal digits.
+    /// SHA-256 of `state.safetensors`, in hexadecimal.
     pub state_sha256: String,
-    /// SHA-256 of this file as it was with zeros here.
+    /// SHA-256 of this file, computed with zeros in place of this value, in hexadecimal.
     pub manifest_sha256: String,
     /// Progress of the run.
     #[serde(flatten)]
     pub progressed: RunProgress,
 }
 
-/// The format alone: what follows may be anything in a later one.
+/// Only the format version: a later version may change all other fields.
 #[derive(Deserialize)]
 struct Format {
     format: u64,
@@ -83,10 +83,11 @@ impl Manifest {
         File::create(path).and_then(write).map_err(TrainError::io("write", path))
     }
 
-    /// The inner error says how the file is damaged; `checkpoint` is named where the format is newer.
+    /// Reads a manifest. The inner error describes the damage to the file. `checkpoint` is the path that
+    /// [`TrainError::NewerCheckpoint`] names.
     ///
     /// # Errors
-    /// Those that are no damage: [`TrainError::NewerCheckpoint`], and [`TrainError::Io`] where the file cannot be read now.
+    /// [`TrainError::NewerCheckpoint`], and [`TrainError::Io`] if reading fails for a reason other than damage.
     pub(super) fn read(path: &Path, checkpoint: &Path) -> Result<std::result::Result<Self, String>> {
         let damaged = |error: &dyn std::fmt::Display| Ok(Err(format!("{}: {error}", path.display())));
         let text = match std::fs::read_to_string(path) {
@@ -111,10 +112,10 @@ impl Manifest {
         Ok(Ok(manifest))
     }
 
-    /// Compares the arrays with those that were written; the inner error says how they are damaged.
+    /// Compares the arrays' file with its checksum; the inner error describes the damage.
     ///
     /// # Errors
-    /// [`TrainError::Io`] where the file cannot be read now.
+    /// [`TrainError::Io`] if reading fails for a reason other than damage.
     pub(super) fn check(&self, state: &Path) -> Result<std::result::Result<(), String>> {
         match File::open(state).and_then(sha256) {
             Ok(found) if found == self.state_sha256 => Ok(Ok(())),
@@ -125,14 +126,13 @@ impl Manifest {
     }
 }
 
-/// True if an error of reading says that the file is not there or not whole. All others, such as too many open files,
-/// no memory, no permission or a disk that does not answer, may be over the next time: what cannot be read now may be
-/// good.
+/// True if a read error means that the file is missing or incomplete. Other errors may be temporary (too many open
+/// files, no memory, no permission, an unresponsive disk), so the file may be intact.
 pub(super) fn is_damage(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidData | ErrorKind::UnexpectedEof)
 }
 
-/// As long as a digest.
+/// Placeholder of the length of a digest.
 fn zeros() -> String {
     "0".repeat(64)
 }

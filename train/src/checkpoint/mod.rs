@@ -1,11 +1,11 @@
-//! CheckpointManager: everything that a run needs to go on as if nothing had happened.
+//! Checkpoints: everything that a run needs to resume exactly.
 //!
-//! A checkpoint is a directory, `step-0000000120`, with the state's leaves in `state.safetensors` and the rest in
-//! `checkpoint.json`, checksum included. It is written beside and renamed, so it is there whole or not at all; the
-//! newest few are kept. A checkpoint that turns out damaged is skipped for the one before it; one that cannot be read
-//! for another reason is an error, as it may be good.
+//! A checkpoint is a directory, such as `step-0000000120`, with the leaves of the state in `state.safetensors` and the
+//! rest, including checksums, in `checkpoint.json`. It is written under a temporary name and renamed, so it is complete
+//! or absent. The newest few are kept. A damaged checkpoint is skipped in favour of the one before it. A checkpoint
+//! that cannot be read for another reason is an error, because it may be intact.
 //!
-//! Reading changes nothing. Who writes holds the [`RunLock`] of the directory above, and clears away what is left over.
+//! Reading changes nothing. A writer holds the [`RunLock`] of the parent directory and removes incomplete checkpoints.
 
 mod exact;
 mod manifest;
@@ -29,7 +29,7 @@ use manifest::is_damage;
 const STATE: &str = "state.safetensors";
 const MANIFEST: &str = "checkpoint.json";
 const PREFIX: &str = "step-";
-/// Prefix of directories while they are written.
+/// Prefix of directories that are being written.
 const TEMPORARY: &str = ".grove-";
 
 /// The checkpoints of a run.
@@ -37,26 +37,26 @@ const TEMPORARY: &str = ".grove-";
 pub struct CheckpointManager {
     directory: PathBuf,
     keep: usize,
-    /// Held from the first change on.
+    /// Lock of the run's directory, acquired at the first write.
     lock: Arc<Mutex<Option<RunLock>>>,
 }
 
-/// A checkpoint that was read.
+/// A restored checkpoint.
 #[derive(Debug)]
 pub struct Restored<T> {
     /// The tree that was saved.
     pub state: T,
     /// Progress of the run at the checkpoint.
     pub progressed: RunProgress,
-    /// Its directory.
+    /// Directory of the checkpoint.
     pub path: PathBuf,
-    /// Newer checkpoints that were skipped, and why: one sentence each.
+    /// Newer checkpoints that were skipped as damaged, with the reason: one sentence each.
     pub skipped: Vec<String>,
 }
 
 impl CheckpointManager {
-    /// The checkpoints in a directory, which need not exist; when one is saved, the oldest of more than `keep` (at least
-    /// 1) are removed. Opening, listing and loading change nothing, and may be done beside a run.
+    /// Opens a directory of checkpoints, which need not exist. [`save`](Self::save) keeps the newest `keep` checkpoints
+    /// (at least 1). Opening, listing and loading change nothing, and are allowed while a run writes.
     ///
     /// # Errors
     /// [`TrainError::Io`].
@@ -66,14 +66,13 @@ impl CheckpointManager {
         Ok(Self { directory, keep: keep.max(1), lock: Arc::default() })
     }
 
-    /// The checkpoints in a directory of a run whose lock is held. What an earlier process left half-written is cleared
-    /// away.
+    /// Opens the checkpoints of a run whose lock is held, and removes those that an earlier process left incomplete.
     pub(crate) fn locked(directory: PathBuf, keep: usize, lock: RunLock) -> Result<Self> {
         clear_drafts(&directory, &lock)?;
         Ok(Self { directory, keep: keep.max(1), lock: Arc::new(Mutex::new(Some(lock))) })
     }
 
-    /// Takes the lock, unless it is held already.
+    /// Acquires the lock, unless it is held already.
     fn lock(&self) -> Result<()> {
         let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         if lock.is_none() {
@@ -84,7 +83,7 @@ impl CheckpointManager {
         Ok(())
     }
 
-    /// The directories of the checkpoints, newest first.
+    /// Returns the step and directory of each checkpoint, newest first.
     ///
     /// # Errors
     /// [`TrainError::Io`].
@@ -96,15 +95,15 @@ impl CheckpointManager {
         Ok(found)
     }
 
-    /// Writes a checkpoint and removes those that are too many, and those of later steps: they were damaged, or belong
-    /// to a run that was gone back from. The new one's directory.
+    /// Writes a checkpoint and returns its directory. Removes the oldest checkpoints beyond `keep`, and those of later
+    /// steps, which are damaged or belong to a run that was resumed from an earlier step.
     ///
-    /// The first call takes the [`RunLock`] of the directory above this one, unless [`fit`](crate::fit) holds it, and
-    /// clears away what an earlier process left half-written; the lock is held until the last clone is dropped.
+    /// The first call acquires the [`RunLock`] of the parent directory, unless [`fit`](crate::fit) holds it, and
+    /// removes incomplete checkpoints of earlier processes. The lock is held until the last clone is dropped.
     ///
     /// # Errors
-    /// [`TrainError::RunLocked`] where another run writes there, [`TrainError::Io`], or the state cannot be written;
-    /// older checkpoints are still there then.
+    /// [`TrainError::RunLocked`] if another run uses the directory, [`TrainError::Io`], or an error of writing the
+    /// state. Older checkpoints are unaffected.
     pub fn save<B: Backend, T: Tree<B>>(&self, state: &T, progressed: &RunProgress) -> Result<PathBuf> {
         let path = self.write(state, progressed)?;
         for (_, later) in self.list()?.iter().filter(|(step, _)| *step > progressed.step) {
@@ -114,13 +113,13 @@ impl CheckpointManager {
         Ok(path)
     }
 
-    /// Of this step and those before it, removes those that are too many.
+    /// Removes the oldest checkpoints up to step `newest`, beyond `keep`. Later steps are not touched.
     pub(crate) fn thin(&self, newest: u64) -> Result<()> {
         let old = self.list()?.into_iter().filter(|(step, _)| *step <= newest);
         old.skip(self.keep).try_for_each(|(_, path)| self.remove(&path))
     }
 
-    /// Writes a checkpoint beside the others, and removes all but those of these steps.
+    /// Writes a checkpoint, then removes all checkpoints except those of `steps`.
     pub(crate) fn save_among<B: Backend, T: Tree<B>>(
         &self,
         state: &T,
@@ -131,21 +130,22 @@ impl CheckpointManager {
         self.retain(steps)
     }
 
-    /// Removes all but the checkpoints of these steps.
+    /// Removes all checkpoints except those of `steps`.
     pub(crate) fn retain(&self, steps: &[u64]) -> Result<()> {
         self.list()?.iter().filter(|(step, _)| !steps.contains(step)).try_for_each(|(_, path)| self.remove(path))
     }
 
-    /// Reads the newest checkpoint that is whole into a tree of the same structure; `None` where there is none at all.
+    /// Loads the newest intact checkpoint into a tree of the same structure; `None` if there is no checkpoint.
     ///
     /// # Errors
     /// [`TrainError::OtherModel`], [`TrainError::NewerCheckpoint`], [`TrainError::AllDamaged`] or [`TrainError::Io`].
-    /// A checkpoint that cannot be read for another reason than damage is not skipped: it may be the newest good one.
+    /// A checkpoint that cannot be read for a reason other than damage is not skipped: it may be the newest intact one.
     pub fn load<B: Backend, T: Tree<B>>(&self, like: &T, device: &B::Device) -> Result<Option<Restored<T>>> {
         self.load_if(like, device, |_, _| Ok(()))
     }
 
-    /// As [`load`](Self::load), unless `accept` refuses what was saved beside the arrays of the newest checkpoint.
+    /// As [`load`](Self::load). `accept` checks the path and progress of each checkpoint before its arrays are loaded;
+    /// its error is returned.
     pub(crate) fn load_if<B: Backend, T: Tree<B>>(
         &self,
         like: &T,
@@ -165,7 +165,7 @@ impl CheckpointManager {
         }
     }
 
-    /// Reads the checkpoint of one step; the inner error says how it is missing or damaged.
+    /// Loads the checkpoint of one step. The inner error says that it is missing or damaged.
     pub(crate) fn load_step<B: Backend, T: Tree<B>>(
         &self,
         step: u64,
@@ -179,15 +179,15 @@ impl CheckpointManager {
         self.directory.join(format!("{PREFIX}{step:010}"))
     }
 
-    /// Writes one checkpoint. Loading takes the newest whole one, so what has its name already is a damaged one, and
-    /// makes way.
+    /// Writes one checkpoint. An existing checkpoint of the same step is replaced: loading skipped it, so it is
+    /// damaged.
     fn write<B: Backend, T: Tree<B>>(&self, state: &T, progressed: &RunProgress) -> Result<PathBuf> {
         let path = self.path(progressed.step);
         self.lock()?;
         fs::create_dir_all(&self.directory).map_err(TrainError::io("make directory", &self.directory))?;
         let draft = self.draft()?;
         fill(draft.path(), state, progressed).map_err(|error| match error {
-            // The name that a person knows, not that of the draft.
+            // Report the final path, not that of the temporary directory.
             TrainError::Io(error) | TrainError::Weights(WeightsError::Io(error)) => {
                 TrainError::io("write", &path)(error.source)
             }
@@ -195,26 +195,26 @@ impl CheckpointManager {
         })?;
         self.remove(&path)?;
         fs::rename(draft.path(), &path).map_err(TrainError::io("write", &path))?;
-        // It has another name now, and is not to be removed.
+        // The directory was renamed, so dropping the guard must not remove it.
         let _ = draft.keep();
         sync_directory(&self.directory);
         Ok(path)
     }
 
-    /// A directory with a name that no checkpoint has, which is removed when it is dropped.
+    /// Creates a temporary directory, which is removed when the guard is dropped. No checkpoint has such a name.
     fn draft(&self) -> Result<tempfile::TempDir> {
         let mut builder = tempfile::Builder::new();
         builder.prefix(TEMPORARY).suffix(".writing");
         #[cfg(unix)]
         {
-            // Mode of a new directory by the umask; temporary directories are private by default.
+            // Let the umask decide: temporary directories are private by default.
             use std::os::unix::fs::PermissionsExt;
             builder.permissions(fs::Permissions::from_mode(0o777));
         }
         builder.tempdir_in(&self.directory).map_err(TrainError::io("write in", &self.directory))
     }
 
-    /// Removes a checkpoint, which is gone at once, whenever the process is killed.
+    /// Removes a checkpoint atomically: it is renamed first, so a killed process leaves no partial checkpoint.
     fn remove(&self, path: &Path) -> Result<()> {
         match fs::symlink_metadata(path) {
             Ok(_) => {}
@@ -237,8 +237,8 @@ fn fill<B: Backend, T: Tree<B>>(draft: &Path, state: &T, progressed: &RunProgres
     Ok(())
 }
 
-/// Removes what a process that was killed left half-written in a directory. The lock says that no other process is
-/// writing it still.
+/// Removes incomplete files and directories of killed processes. The lock guarantees that no other process is writing
+/// them.
 pub(crate) fn clear_drafts(directory: &Path, _lock: &RunLock) -> Result<()> {
     for (name, path) in entries(directory)? {
         if name.starts_with(TEMPORARY) {
@@ -249,7 +249,7 @@ pub(crate) fn clear_drafts(directory: &Path, _lock: &RunLock) -> Result<()> {
     Ok(())
 }
 
-/// Names and paths of what is in a directory, if there is one.
+/// Returns the names and paths of a directory's entries; none if the directory does not exist.
 fn entries(directory: &Path) -> Result<Vec<(String, PathBuf)>> {
     let listing = match fs::read_dir(directory) {
         Ok(listing) => listing,
@@ -259,18 +259,18 @@ fn entries(directory: &Path) -> Result<Vec<(String, PathBuf)>> {
     let mut found = Vec::new();
     for item in listing {
         let item = item.map_err(TrainError::io("list", directory))?;
-        // Names that are no text are not ours.
+        // grove writes only UTF-8 names.
         found.extend(item.file_name().into_string().ok().map(|name| (name, item.path())));
     }
     Ok(found)
 }
 
-/// Reads the checkpoint in the directory `path` into a tree of the same structure. The inner error says how it is
-/// damaged.
+/// Loads the checkpoint in the directory `path` into a tree of the same structure. The inner error describes the
+/// damage.
 ///
 /// # Errors
-/// Those that are no damage: [`TrainError::OtherModel`], [`TrainError::NewerCheckpoint`], [`TrainError::Io`], what the device
-/// cannot hold, and what `accept` says.
+/// Errors that are not damage: [`TrainError::OtherModel`], [`TrainError::NewerCheckpoint`], [`TrainError::Io`], an
+/// array that the device cannot hold, and the error of `accept`.
 fn read<B: Backend, T: Tree<B>>(
     like: &T,
     path: &Path,
@@ -293,7 +293,7 @@ fn read<B: Backend, T: Tree<B>>(
         Err(WeightsError::Io(error)) if !is_damage(&error.source) => return Err(error.into()),
         Err(error) => return Ok(Err(error.to_string())),
     };
-    // Loading converts, and a run that goes on in another type is another run.
+    // Loading would convert dtypes silently, but a run resumed in another dtype is a different run.
     for (name, leaf) in &names {
         let (Ok(info), dtype) = (file.info(name), leaf.dtype()) else { continue };
         let found = info.dtype.to_string().to_lowercase();
@@ -304,7 +304,7 @@ fn read<B: Backend, T: Tree<B>>(
     let leaves = match load(skeleton::<B, _>(names), &file, &NameMap::new(), &LoadOptions::new(device)) {
         Ok((leaves, _)) => leaves,
         Err(error @ WeightsError::Incompatible(_)) => return Err(other(error.to_string())),
-        // The checksum was right, so the file is not what is wrong.
+        // The checksum matched, so the file is intact.
         Err(error) => return Err(error.into()),
     };
     let state = with_named_leaves(like.clone(), leaves).map_err(|error| other(error.to_string()))?;

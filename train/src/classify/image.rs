@@ -25,17 +25,17 @@ use crate::{
     ranks::or_end,
 };
 
-/// Images that cannot be read are named on standard error up to this many; all are counted.
+/// Number of unreadable images that are reported on standard error; all are counted.
 const MOST_TOLD: usize = 20;
 
-/// Images that are tried in place of those of a batch that cannot be read.
+/// Number of images to try as a replacement for the unreadable images of a batch.
 const MOST_TRIED: usize = 64;
 
-/// Images as a model reads them, and their classes.
+/// A batch of preprocessed images and their classes.
 #[derive(Clone, Debug)]
 pub struct ImageBatch {
     pixels: Vec<f32>,
-    /// `[b, c, h, w]`.
+    /// Shape `[b, c, h, w]`.
     size: [usize; 4],
     /// Class of each image.
     pub classes: Vec<i64>,
@@ -44,12 +44,12 @@ pub struct ImageBatch {
 }
 
 impl ImageBatch {
-    /// The pixels on a device, `[b, c, h, w]`.
+    /// Returns the pixels on a device, `[b, c, h, w]`.
     pub fn pixels<B: Backend>(&self, device: &B::Device) -> Tensor<B, 4> {
         Tensor::from_data(TensorData::new(self.pixels.clone(), self.size), device)
     }
 
-    /// The classes on a device.
+    /// Returns the classes on a device.
     pub fn targets<B: Backend>(&self, device: &B::Device) -> ImageTargets<B> {
         let mixed = self.mixed.as_ref().map(|(others, lambda)| {
             (classes_on(others, device), Array::new(Tensor::from_data(TensorData::new(vec![*lambda], [1]), device)))
@@ -67,8 +67,9 @@ pub struct ImageTargets<B: Backend> {
     pub mixed: Option<(Array<B, 1, Int>, Array<B, 1>)>,
 }
 
-/// Labelled images in batches, read and preprocessed in parallel when they are needed. Images that cannot be read are left
-/// out, named on standard error, and counted. If only one image of a training batch can be read, one from outside of the batch joins it.
+/// Batches of labelled images, read and preprocessed in parallel on demand. Unreadable images are skipped, reported on
+/// standard error, and counted. If only one image of a training batch is readable, an image from outside the batch
+/// joins it.
 pub struct ImageBatches {
     data: LabelledImages,
     order: Order,
@@ -95,8 +96,8 @@ impl ImageBatches {
         Ok(Self { data, order, preprocessor, size, augment: None, unreadable: Mutex::default() })
     }
 
-    /// Batches for training: shuffled in each epoch, transformed at random, and mixed where `mix` is given. The last batch of
-    /// an epoch is left out if it is not whole, unless it is the only one.
+    /// Batches for training: shuffled in each epoch, randomly transformed, and mixed if `mix` is given. The incomplete
+    /// last batch of an epoch is dropped, unless it is the only one.
     ///
     /// # Errors
     /// As [`Order::drop_last`].
@@ -106,13 +107,13 @@ impl ImageBatches {
         Ok(Self { order, augment: Some((transform, mix, key.fold_in(1))), ..self })
     }
 
-    /// Number of images that could not be read so far, and the error of the first.
+    /// Number of images found unreadable so far, and the error of the first.
     pub fn unreadable(&self) -> (usize, Option<String>) {
         let unreadable = self.unreadable.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         (unreadable.len(), unreadable.values().next().cloned())
     }
 
-    /// The number of images and a digest of them, for the settings of a run; see [`LabelledImages::hash_into`].
+    /// Returns the number of images and a digest of them, for the settings of a run; see [`LabelledImages::hash_into`].
     pub fn identity(images: &LabelledImages) -> String {
         let mut identity = DataIdentity::new();
         images.hash_into(|part| identity.add(part));
@@ -155,7 +156,7 @@ impl Data for ImageBatches {
         let augment = self.augment.as_ref().map(|(_, mix, key)| (mix, key.fold_in(epoch as u32)));
         let key = augment.map(|(_, key)| key);
         let mut read: Vec<(Vec<f32>, i64)> = examples.par_iter().filter_map(|&i| self.read(i, key)).collect();
-        // Batch normalisation needs a second image.
+        // Batch normalisation needs at least two images.
         if let (Some(&last), 1, true) = (examples.last(), read.len(), key.is_some() && examples.len() > 1) {
             let count = self.data.examples.len();
             let others = (1..=count.min(MOST_TRIED)).map(|step| (last + step) % count);
@@ -186,7 +187,7 @@ impl Data for ImageBatches {
     }
 }
 
-/// Mean cross-entropy of a batch, in nats. Mixed images count both classes, each by its weight.
+/// Mean cross-entropy of a batch, in nats. The loss of a mixed image is the weighted mean over its two classes.
 ///
 /// # Shapes
 /// - logits `[b, classes]`
@@ -204,7 +205,7 @@ pub fn image_loss<B: Backend>(logits: Tensor<B, 2>, targets: &ImageTargets<B>, l
     }
 }
 
-/// Scores a model on images. Those that cannot be read do not count.
+/// Scores a model on images. Unreadable images do not count.
 ///
 /// # Errors
 /// No image of a batch can be read.
@@ -216,8 +217,8 @@ pub fn score_images<B: Backend, M: ImageClassifier<B>>(
     score_images_on(&Communicator::single(), model, images, device)
 }
 
-/// [`score_images`] by all ranks of a job, among which the batches are divided. Each gets the score of all images. Where a
-/// collective fails it ends the job; see [`Communicator::end_job`].
+/// [`score_images`] distributed over all ranks of a job: each rank scores its share of the batches and gets the score
+/// of all images. A failed collective ends the job; see [`Communicator::end_job`].
 ///
 /// # Errors
 /// No image of a batch can be read.
@@ -239,7 +240,8 @@ pub fn score_images_on<B: Backend, M: ImageClassifier<B>>(
     Ok(or_end(score.over(ranks), ranks))
 }
 
-/// An image classifier that [`fit_images`] trains, traced or not: every one that is generic in its backend.
+/// Image classifier that [`fit_images`] can train, eagerly or traced. Implemented for every classifier that is generic
+/// in its backend.
 pub trait TrainableImageClassifier<B: Backend>:
     ImageClassifier<B>
     + Tree<B, On<Autodiff<B>>: ImageClassifier<Autodiff<B>>>
@@ -257,18 +259,18 @@ impl<B: Backend, M> TrainableImageClassifier<B> for M where
 /// Loss and evaluation of [`fit_images`].
 #[derive(Clone, Copy)]
 pub struct ImageTask<'a> {
-    /// Images for the evaluation.
+    /// Evaluation images.
     pub held_out: Option<&'a ImageBatches>,
     /// Label smoothing of the loss.
     pub label_smoothing: f64,
-    /// If true, the model stays in inference mode, without dropout and with its running statistics, as where only its head is
-    /// trained.
+    /// If true, the model stays in inference mode, without dropout and with fixed running statistics, such as when only
+    /// the head is trained.
     pub inference: bool,
-    /// If true, loss and gradient are a program, as with [`fit_jitted`].
+    /// If true, the loss and its gradient are compiled, as in [`fit_jitted`].
     pub jit: bool,
 }
 
-/// Trains an image classifier and evaluates it: `loss`, `accuracy`, `macro_f1` and `top5`.
+/// Trains an image classifier. Its evaluations have the metrics `loss`, `accuracy`, `macro_f1` and `top5`.
 ///
 /// # Errors
 /// As [`fit`]; no image of a batch can be read.
@@ -292,7 +294,7 @@ where
         let measures = [found.loss(), found.confusion.accuracy(), found.confusion.macro_f1(), found.top5()];
         Ok(["loss", "accuracy", "macro_f1", "top5"].map(String::from).into_iter().zip(measures).collect())
     };
-    // Images that cannot be read are missing from their batch.
+    // Unreadable images are missing from the batch and have no weight.
     let weight = |batch: &ImageBatch| batch.classes.len() as f64;
     if !task.jit {
         let loss = |model: M::On<Autodiff<B>>, batch: &ImageBatch, key: Key| {
@@ -309,7 +311,8 @@ where
     fit_jitted::<B, M, _, _, _, _, _, _>(model, optimizer, data, JitLoss { arrays, loss }, evaluate, key, options)
 }
 
-/// The loss of a batch in training mode, and the model with new running statistics; or in inference mode.
+/// Returns the loss of a batch in training mode and the model with updated running statistics; or the loss in inference
+/// mode.
 fn outcome<B: Backend, M: Tree<B, On<Autodiff<B>>: ImageClassifier<Autodiff<B>>>>(
     model: &M::On<Autodiff<B>>,
     pixels: Tensor<Autodiff<B>, 4>,

@@ -1,5 +1,5 @@
-//! Training and evaluation of classifiers: of texts, and with the feature `images` of images. These are the parts of a
-//! training script that do not depend on the model: batches, weighted losses, scores.
+//! Training and evaluation of text classifiers and, with the feature `images`, image classifiers: the model-independent
+//! parts of a training script (batches, weighted losses, scores).
 
 #[cfg(feature = "images")]
 mod image;
@@ -20,7 +20,7 @@ use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
 use grove_tree::Array;
 
-/// Labels of which there is no example. An evaluation says nothing about these classes.
+/// Returns the labels without examples. An evaluation says nothing about these classes.
 ///
 /// ```
 /// let labels = ["cat", "dog", "owl"].map(String::from);

@@ -19,10 +19,10 @@ use crate::{
     ranks::or_end,
 };
 
-/// Tokens of a text and its target.
+/// A tokenized text and its target.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TextExample {
-    /// Tokens.
+    /// Token ids.
     pub text: TextIds,
     /// Target.
     pub target: TextTarget,
@@ -33,7 +33,7 @@ pub struct TextExample {
 pub enum TextTarget {
     /// Index of the label, for single-label classification.
     Class(usize),
-    /// A value for each label: 1 or 0 for multi-label classification, any number for regression.
+    /// One value per label: 1 or 0 for multi-label classification, any number for regression.
     Values(Vec<f32>),
 }
 
@@ -50,8 +50,7 @@ impl TextExample {
     }
 }
 
-/// Encodes labelled texts, with the indices of their labels. `encode` gives the tokens of a text, or says what is wrong
-/// with it.
+/// Tokenizes labelled texts and replaces each label by its index. `encode` returns the tokens of a text, or an error.
 ///
 /// # Errors
 /// The first error of `encode`, with the place of the text; a label that is not in the list.
@@ -67,7 +66,7 @@ pub fn encode_examples<E: std::fmt::Display>(
     with_classes(texts, labels)?.into_iter().map(example).collect()
 }
 
-/// Encodes texts whose labels are numbers, for regression.
+/// Tokenizes texts whose labels are numbers, for regression.
 ///
 /// # Errors
 /// The first error of `encode`, with the place of the text; a label that is not a finite number.
@@ -81,7 +80,7 @@ pub fn encode_regression<E: std::fmt::Display>(
     })
 }
 
-/// Encodes texts that have any number of labels each, for multi-label classification.
+/// Tokenizes texts that have any number of labels each, for multi-label classification.
 ///
 /// - `separator`: character between the labels of a text
 ///
@@ -117,7 +116,8 @@ fn encode_values<E: std::fmt::Display>(
     texts.into_iter().map(example).collect()
 }
 
-/// The number of examples and a digest of what a model reads of them, for the settings of a run.
+/// Returns the number of examples and a digest of the tokens and targets that the model reads, for the settings of a
+/// run.
 pub fn texts_identity<B: Backend, M: TextClassifier<B>>(examples: &[TextExample]) -> String {
     let mut identity = DataIdentity::new();
     for TextExample { text, target } in examples {
@@ -135,8 +135,8 @@ pub fn texts_identity<B: Backend, M: TextClassifier<B>>(examples: &[TextExample]
     identity.describe(examples.len(), "texts")
 }
 
-/// Loss weight of each class, inversely proportional to the number of its examples, with a mean of 1 per example; the
-/// `class_weight="balanced"` of scikit-learn.
+/// Returns the loss weight of each class, inversely proportional to its number of examples, with a mean of 1 per
+/// example: scikit-learn's `class_weight="balanced"`.
 ///
 /// ```
 /// # use grove_train::classify::class_weights;
@@ -163,7 +163,7 @@ pub struct TextTargets<B: Backend> {
 }
 
 impl<B: Backend> TextTargets<B> {
-    /// The targets of examples, each with the weight of its class, and the sum of their weights.
+    /// Returns the targets of a batch, each weighted by its class, and the sum of the weights.
     fn new(batch: &[TextExample], weights: &[f32], device: &B::Device) -> (Self, f64) {
         let (mut classes, mut values, mut all) = (vec![], Vec::<f32>::new(), Vec::<f32>::new());
         for example in batch {
@@ -189,15 +189,15 @@ impl<B: Backend> TextTargets<B> {
     }
 }
 
-/// Weighted mean of the losses of a batch. The loss of a text is the cross entropy of its class in nats, the mean binary
-/// cross entropy of its labels in nats, or for [`ProblemType::Regression`] the mean squared error.
+/// Weighted mean loss of a batch. The loss of a text is the cross-entropy in nats, the mean binary cross-entropy over
+/// the labels in nats, or for [`ProblemType::Regression`] the mean squared error.
 ///
 /// # Shapes
 /// - logits `[b, labels]`
 /// - output `[1]`
 ///
 /// # Panics
-/// If the targets are not those of the problem type.
+/// If the targets do not match the problem type.
 pub fn text_loss<B: Backend>(problem: ProblemType, logits: Tensor<B, 2>, targets: &TextTargets<B>) -> Tensor<B, 1> {
     let dtype = logits.dtype();
     let losses = match (problem, &targets.classes, &targets.values) {
@@ -215,10 +215,10 @@ pub fn text_loss<B: Backend>(problem: ProblemType, logits: Tensor<B, 2>, targets
     (losses * weights.cast(dtype)).sum() / total
 }
 
-/// Scores a model on examples, `batch_size` at once.
+/// Scores a model on examples, in batches of `batch_size`.
 ///
 /// # Errors
-/// The model refuses a text.
+/// The model rejects a text.
 pub fn score_texts<B: Backend, M: TextClassifier<B>>(
     model: &M,
     examples: &[TextExample],
@@ -227,11 +227,11 @@ pub fn score_texts<B: Backend, M: TextClassifier<B>>(
     score_texts_on(&Communicator::single(), model, examples, batch_size)
 }
 
-/// [`score_texts`] by all ranks of a job, among which the batches are divided. Each gets the score of all examples. Where a
-/// collective fails it ends the job; see [`Communicator::end_job`].
+/// [`score_texts`] distributed over all ranks of a job: each rank scores its share of the batches and gets the score of
+/// all examples. A failed collective ends the job; see [`Communicator::end_job`].
 ///
 /// # Errors
-/// The model refuses a text.
+/// The model rejects a text.
 pub fn score_texts_on<B: Backend, M: TextClassifier<B>>(
     ranks: &Communicator,
     model: &M,
@@ -239,7 +239,7 @@ pub fn score_texts_on<B: Backend, M: TextClassifier<B>>(
     batch_size: usize,
 ) -> Result<ClassifierScore> {
     let mut order: Vec<&TextExample> = examples.iter().collect();
-    // Texts of similar length together, for less padding and fewer packed steps.
+    // Batching texts of similar length reduces padding and the number of packed steps.
     order.sort_by_key(|example| example.text.ids.len());
     let mut score = ClassifierScore::new(model.labels());
     for_logits(model, &order, batch_size, ranks, |logits, example| score.add(logits, example.class()))?;
@@ -249,7 +249,7 @@ pub fn score_texts_on<B: Backend, M: TextClassifier<B>>(
 /// Scores a model of multi-label classification or regression on examples, as [`score_texts_on`] does.
 ///
 /// # Errors
-/// The model refuses a text.
+/// The model rejects a text.
 pub fn score_values_on<B: Backend, M: TextClassifier<B>>(
     ranks: &Communicator,
     model: &M,
@@ -267,7 +267,7 @@ pub fn score_values_on<B: Backend, M: TextClassifier<B>>(
     Ok(or_end(score.over(ranks), ranks))
 }
 
-/// Calls a function with the logits of each example of this rank.
+/// Calls `each` with the logits of each example of this rank.
 fn for_logits<B: Backend, M: TextClassifier<B>>(
     model: &M,
     examples: &[&TextExample],
@@ -285,7 +285,8 @@ fn for_logits<B: Backend, M: TextClassifier<B>>(
     Ok(())
 }
 
-/// A text classifier that [`fit_texts`] trains, traced or not: every one that is generic in its backend.
+/// Text classifier that [`fit_texts`] can train, eagerly or traced. Implemented for every classifier that is generic in
+/// its backend.
 pub trait TrainableTextClassifier<B: Backend>:
     TextClassifier<B, Texts: Traceable<B>>
     + Tree<B, On<Autodiff<B>>: TextClassifier<Autodiff<B>>>
@@ -315,28 +316,29 @@ impl<B: Backend, M> TrainableTextClassifier<B> for M where
 /// Loss and evaluation of [`fit_texts`].
 #[derive(Clone, Copy, Debug)]
 pub struct TextTask<'a> {
-    /// Problem type. The targets of all examples are of it.
+    /// Problem type, which the targets of all examples match.
     pub problem: ProblemType,
-    /// Weight of each class in the training loss and in the evaluation's loss; see [`class_weights`]. A batch counts by the sum of
-    /// its texts' weights.
+    /// Weight of each class in the training and evaluation losses; see [`class_weights`]. `fit` weights a batch by the
+    /// sum of the weights of its texts.
     pub weights: &'a [f32],
-    /// Examples for the evaluation.
+    /// Evaluation examples.
     pub held_out: &'a [TextExample],
-    /// Number of examples of an evaluation at once.
+    /// Evaluation batch size.
     pub batch_size: usize,
-    /// If true, loss and gradient are programs, as with [`fit_jitted`]. Texts are padded to one of few lengths, for which other
-    /// dropout is drawn.
+    /// If true, the loss and its gradient are compiled, as in [`fit_jitted`]. Texts are padded to a few fixed lengths,
+    /// so that few programs are compiled; the dropout masks differ from those of the eager loop.
     pub jit: bool,
 }
 
-/// Trains a text classifier on batches of examples, such as those of [`Examples::bucketed`], and evaluates it on others: `loss`,
-/// `accuracy` and `macro_f1`.
+/// Trains a text classifier on batches of examples, such as those of [`Examples::bucketed`], and evaluates it on
+/// held-out examples with the metrics `loss`, `accuracy` and `macro_f1`; for other problem types with those of
+/// [`ValueScore::metrics`].
 ///
 /// # Errors
-/// As [`fit`]; the model refuses a held-out text.
+/// As [`fit`]; the model rejects a held-out text.
 ///
 /// # Panics
-/// If a text is empty or has a token that the model does not have.
+/// If a training text is empty or has a token outside the model's vocabulary.
 pub fn fit_texts<B, M, T>(
     model: M,
     optimizer: &T,
@@ -380,7 +382,7 @@ where
     fit_jitted::<B, _, _, _, _, _, _, _>(model, optimizer, data, JitLoss { arrays, loss }, evaluate, key, options)
 }
 
-/// The tokens of examples.
+/// Returns the tokens of examples.
 fn ids<'a>(examples: impl IntoIterator<Item = &'a TextExample>) -> Vec<TextIds> {
     examples.into_iter().map(|example| example.text.clone()).collect()
 }

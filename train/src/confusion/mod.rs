@@ -12,7 +12,7 @@ use crate::log::printable;
 pub use score::ClassifierScore;
 pub use values::ValueScore;
 
-/// Characters of a class's name in a table.
+/// Maximum length of a class name in a table, in characters.
 const LONGEST_NAME: usize = 60;
 
 /// Confusion matrix: counts of predicted classes for each true class.
@@ -35,13 +35,13 @@ pub struct ConfusionMatrix {
 }
 
 impl ConfusionMatrix {
-    /// Matrix without examples, for classes of these names.
+    /// Creates an empty matrix for classes of these names.
     pub fn new(labels: Vec<String>) -> Self {
         let counts = vec![vec![0; labels.len()]; labels.len()];
         Self { labels, counts }
     }
 
-    /// Counts an example by its class and its predicted class.
+    /// Counts an example.
     ///
     /// # Panics
     /// If a class is out of range.
@@ -49,7 +49,7 @@ impl ConfusionMatrix {
         self.counts[class][predicted] += 1;
     }
 
-    /// All counts, row after row.
+    /// Returns all counts in row-major order.
     fn counts_mut(&mut self) -> Vec<&mut usize> {
         self.counts.iter_mut().flatten().collect()
     }
@@ -64,19 +64,19 @@ impl ConfusionMatrix {
         self.counts[class].iter().sum()
     }
 
-    /// Fraction of the examples whose class was predicted. NaN without examples.
+    /// Fraction of the examples that were predicted correctly. NaN without examples.
     pub fn accuracy(&self) -> f64 {
         let right: usize = (0..self.labels.len()).map(|class| self.counts[class][class]).sum();
         right as f64 / self.count() as f64
     }
 
-    /// Fraction of the examples with this predicted class that are of the class. 0 if there are none.
+    /// Fraction of the predictions of a class that are correct. 0 if the class was never predicted.
     pub fn precision(&self, class: usize) -> f64 {
         let predicted = self.counts.iter().map(|row| row[class]).sum();
         part(self.counts[class][class], predicted)
     }
 
-    /// Fraction of the examples of a class for which it was predicted. 0 if there are none.
+    /// Fraction of the examples of a class that were predicted correctly. 0 if the class has no examples.
     pub fn recall(&self, class: usize) -> f64 {
         part(self.counts[class][class], self.examples_of(class))
     }
@@ -88,8 +88,8 @@ impl ConfusionMatrix {
         part(2 * self.counts[class][class], predicted + all)
     }
 
-    /// Unweighted mean of the [`f1`](Self::f1) of the classes that occur among the examples or the predictions: scikit-learn's
-    /// `f1_score(average="macro")`. NaN without examples.
+    /// Unweighted mean of the [`f1`](Self::f1) over the classes that occur among the examples or the predictions, as
+    /// scikit-learn's `f1_score(average="macro")`. NaN without examples.
     pub fn macro_f1(&self) -> f64 {
         let occurs = |class: &usize| {
             let row = self.counts[*class].iter();
@@ -99,7 +99,7 @@ impl ConfusionMatrix {
         occurring.iter().map(|&class| self.f1(class)).sum::<f64>() / occurring.len() as f64
     }
 
-    /// Table for people, with a line for each class. Long names are shortened.
+    /// Formats a human-readable table with a line for each class. Long names are shortened.
     pub fn table(&self) -> String {
         let labels: Vec<String> = self.labels.iter().map(|label| shortened(&printable(label), LONGEST_NAME)).collect();
         let width = labels.iter().map(|label| label.width()).max().unwrap_or(0);
@@ -112,7 +112,8 @@ impl ConfusionMatrix {
         lines.join("\n")
     }
 
-    /// Object for scripts: accuracy, macro F1, and for each class its precision, recall, F1 and counts of predicted classes.
+    /// Returns a JSON object: accuracy, macro F1, and the precision, recall, F1 and counts of predicted classes of each
+    /// class.
     pub fn json(&self) -> Value {
         let classes: Map<String, Value> = (0..self.labels.len())
             .map(|i| {
@@ -127,10 +128,10 @@ impl ConfusionMatrix {
         json!({ "accuracy": self.accuracy(), "macro_f1": self.macro_f1(), "classes": classes })
     }
 
-    /// Writes the [image](Self::svg) to a file.
+    /// Writes the [SVG image](Self::svg) to a file.
     ///
     /// # Errors
-    /// The message of the drawing library, or of the system.
+    /// The message of the drawing library or of the operating system.
     #[cfg(feature = "plots")]
     pub fn save_svg(&self, file: impl AsRef<std::path::Path>) -> Result<(), String> {
         let file = file.as_ref();
@@ -138,7 +139,8 @@ impl ConfusionMatrix {
         written.map_err(|reason| format!("cannot write {}: {reason}", file.display()))
     }
 
-    /// SVG image with a row for each class and a column for each prediction. A cell is darker the larger its fraction of the row.
+    /// Draws an SVG image with a row for each class and a column for each prediction. The shade of a cell is its
+    /// fraction of the row.
     ///
     /// # Errors
     /// The message of the drawing library.
@@ -148,7 +150,7 @@ impl ConfusionMatrix {
     }
 }
 
-/// A name of at most so many characters, the last of which says that some are missing.
+/// Shortens a name to at most `most` characters, the last of which is then `…`.
 fn shortened(label: &str, most: usize) -> String {
     if label.chars().nth(most).is_none() {
         return label.to_owned();
@@ -168,7 +170,8 @@ mod tests {
         assert!((a - b).abs() < 1e-12, "{a} is not {b}");
     }
 
-    /// Three classes counted by hand: of "a" 3 of 4 are right, of "b" 1 of 2, "c" is never seen and once predicted.
+    /// Three classes counted by hand: 3 of 4 of "a" are correct and 1 of 2 of "b"; "c" has no examples and is predicted
+    /// once.
     #[test]
     fn parts_of_a_small_table() {
         let mut found = ConfusionMatrix::new(["a", "b", "c"].map(String::from).to_vec());
@@ -190,7 +193,7 @@ mod tests {
         assert_eq!(found.json()["classes"]["b"]["predicted"]["c"], 1);
     }
 
-    /// A class that neither has an example nor was predicted says nothing about a classifier that is right on all others.
+    /// A class that is neither among the examples nor predicted must not lower the mean.
     #[test]
     fn macro_f1_averages_over_classes_that_occur() {
         let mut found = ConfusionMatrix::new(["a", "b", "c", "d"].map(String::from).to_vec());

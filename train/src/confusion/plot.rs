@@ -1,4 +1,4 @@
-//! The image of a confusion matrix.
+//! SVG image of a confusion matrix.
 
 use plotters::{
     drawing::IntoDrawingArea,
@@ -15,18 +15,18 @@ use super::shortened;
 use crate::log::printable;
 
 const INK: RGBColor = RGBColor(51, 51, 51);
-/// Colour of a cell that has all of its row; an empty cell is white.
+/// Colour of a cell with all examples of its row; an empty cell is white.
 const FULL: [f64; 3] = [0.0, 114.0, 178.0];
-/// Room for the names of the classes, and a margin.
+/// Space for the class names, and the margin, in pixels.
 const NAMES: i32 = 160;
 const MARGIN: i32 = 24;
-/// Pixels of all cells together, and how small and how large one may be.
+/// Total size of the cells, and the minimum and maximum size of a cell, in pixels.
 const CELLS: i32 = 640;
 const SMALLEST: i32 = 12;
 const LARGEST: i32 = 110;
-/// Cells smaller than this have no room for a number.
+/// Minimum size of a cell that shows its count, in pixels.
 const WITH_NUMBER: i32 = 26;
-/// Letters of a name that there is room for.
+/// Maximum length of a name, in characters, before it is shortened.
 const LETTERS: usize = 18;
 
 pub(super) fn svg(labels: &[String], counts: &[Vec<usize>]) -> Result<String, Box<dyn Error>> {
@@ -48,7 +48,7 @@ pub(super) fn svg(labels: &[String], counts: &[Vec<usize>]) -> Result<String, Bo
         for (row, label) in (0..).zip(labels) {
             let middle = row * cell + cell / 2;
             write(short(label), (left - 8, top + middle), style(&INK, HPos::Right))?;
-            // Upright, so that narrow columns keep their names.
+            // Vertical, so that names fit narrow columns.
             let font = ("sans-serif", letters).into_font().transform(plotters::style::FontTransform::Rotate270);
             let upright = font.color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
             write(short(label), (left + middle, top - 8), upright)?;
@@ -73,7 +73,7 @@ pub(super) fn svg(labels: &[String], counts: &[Vec<usize>]) -> Result<String, Bo
     Ok(image)
 }
 
-/// A name that fits, without characters that XML forbids.
+/// Shortens a name and removes characters that XML forbids.
 fn short(label: &str) -> String {
     printable(&shortened(label, LETTERS + 1))
 }

@@ -4,7 +4,7 @@ use grove_distributed::{CommError, Communicator};
 
 use super::ConfusionMatrix;
 
-/// Metrics of a classifier, gathered example by example: loss, accuracy, top-5 accuracy.
+/// Metrics of a classifier, accumulated over examples: loss, accuracy, top-5 accuracy.
 ///
 /// ```
 /// use grove_train::ClassifierScore;
@@ -18,14 +18,14 @@ use super::ConfusionMatrix;
 pub struct ClassifierScore {
     /// Sum of the losses of each class's examples, in nats.
     sums: Vec<f64>,
-    /// Number of examples whose class is among the five most likely.
+    /// Number of examples whose class is among the five with the largest logits.
     in_five: usize,
-    /// Counts of classes by predicted classes.
+    /// Confusion matrix.
     pub confusion: ConfusionMatrix,
 }
 
 impl ClassifierScore {
-    /// The score of no examples, for classes of these names.
+    /// Creates an empty score for classes of these names.
     pub fn new(labels: &[String]) -> Self {
         Self { sums: vec![0.0; labels.len()], in_five: 0, confusion: ConfusionMatrix::new(labels.to_vec()) }
     }
@@ -40,7 +40,7 @@ impl ClassifierScore {
         self.in_five += usize::from(logits.iter().filter(|logit| **logit > logits[class]).count() < 5);
     }
 
-    /// The score of the examples of all ranks of a job, on every rank.
+    /// Sums the scores of all ranks of a job. Every rank gets the result.
     ///
     /// # Errors
     /// [`CommError`].
@@ -59,27 +59,27 @@ impl ClassifierScore {
         Ok(self)
     }
 
-    /// Fraction of the examples whose class is among the five most likely.
+    /// Top-5 accuracy: the fraction of the examples whose class is among the five with the largest logits.
     pub fn top5(&self) -> f64 {
         self.in_five as f64 / self.confusion.count() as f64
     }
 
-    /// For scripts: [`ConfusionMatrix::json`] with the `loss`.
+    /// Returns the JSON object of [`ConfusionMatrix::json`], with the `loss`.
     pub fn json(&self) -> serde_json::Value {
         let mut found = self.confusion.json();
         found["loss"] = self.loss().into();
         found
     }
 
-    /// Mean cross entropy, in nats.
+    /// Mean cross-entropy, in nats.
     pub fn loss(&self) -> f64 {
         self.sums.iter().sum::<f64>() / self.confusion.count() as f64
     }
 
-    /// Weighted mean of the cross entropy, in nats: each example counts by the weight of its class, as in
+    /// Weighted mean cross-entropy, in nats: each example has the weight of its class, as in
     /// `torch.nn.CrossEntropyLoss(weight=…)`.
     ///
-    /// - `weights`: one for each class; see [`class_weights`](crate::classify::class_weights)
+    /// - `weights`: weight of each class; see [`class_weights`](crate::classify::class_weights)
     pub fn weighted_loss(&self, weights: &[f32]) -> f64 {
         let weighted = |(class, weight): (usize, &f32)| {
             let weight = f64::from(*weight);

@@ -4,11 +4,11 @@ use grove_distributed::{CommError, Communicator};
 use grove_models::bert::ProblemType;
 use serde_json::{Map, Value};
 
-/// Decision threshold of a label's logit: a probability of one half.
+/// Decision threshold of a label's logit: a probability of 0.5.
 const THRESHOLD: f64 = 0.0;
 
-/// Metrics of a model that predicts values: of a multi-label classifier the loss, the micro-averaged F1 and the fraction
-/// of exact matches; of regression the mean squared error, the mean absolute error and Pearson's correlation.
+/// Metrics of multi-label classification (loss, micro-averaged F1, fraction of exact matches) or regression (mean
+/// squared error, mean absolute error, Pearson correlation).
 ///
 /// ```
 /// use grove_models::bert::ProblemType;
@@ -45,7 +45,7 @@ const XY: usize = 7;
 const LENGTH: usize = 8;
 
 impl ValueScore {
-    /// Score of no examples.
+    /// Creates an empty score.
     pub fn new(problem: ProblemType) -> Self {
         Self { problem, sums: [0.0; LENGTH] }
     }
@@ -82,7 +82,7 @@ impl ValueScore {
         sums[EXACT] += f64::from(u8::from(exact));
     }
 
-    /// The score of the examples of all ranks of a job, on every rank.
+    /// Sums the scores of all ranks of a job. Every rank gets the result.
     ///
     /// # Errors
     /// [`CommError`].
@@ -99,19 +99,19 @@ impl ValueScore {
         self.sums[COUNT] as usize
     }
 
-    /// Mean loss: the mean squared error, or the binary cross entropy of a label in nats.
+    /// Mean loss: the mean squared error, or the binary cross-entropy averaged over the labels, in nats.
     pub fn loss(&self) -> f64 {
         self.sums[LOSS] / self.sums[COUNT]
     }
 
-    /// Metrics by name: `loss`, and `mae` and `pearson`, or `micro_f1` and `accuracy`.
+    /// Returns the metrics by name: `loss`, then `mae` and `pearson` for regression, or `micro_f1` and `accuracy`.
     pub fn metrics(&self) -> Vec<(&'static str, f64)> {
         let (sums, n) = (&self.sums, self.sums[COUNT]);
         let loss = ("loss", self.loss());
         if self.problem == ProblemType::Regression {
             let covariance = n * sums[XY] - sums[X] * sums[Y];
             let variances = (n * sums[XX] - sums[X] * sums[X]) * (n * sums[YY] - sums[Y] * sums[Y]);
-            // Undefined if the predictions or the values are constant.
+            // The correlation is undefined if the predictions or the values are constant.
             let pearson = if variances > 0.0 { covariance / variances.sqrt() } else { 0.0 };
             return vec![loss, ("mae", sums[ABSOLUTE] / n), ("pearson", pearson)];
         }
@@ -121,7 +121,7 @@ impl ValueScore {
         vec![loss, ("micro_f1", micro_f1), ("accuracy", sums[EXACT] / n)]
     }
 
-    /// Object for scripts: the metrics, and the number of `texts`.
+    /// Returns a JSON object with the metrics and the number of examples, `texts`.
     pub fn json(&self) -> Value {
         let metrics = self.metrics().into_iter().map(|(name, value)| (name.to_owned(), value.into()));
         metrics.chain([("texts".to_owned(), self.count().into())]).collect::<Map<_, _>>().into()
@@ -143,7 +143,7 @@ mod tests {
         assert!(found.len() == expected.len() && close, "{found:?} is not {expected:?}");
     }
 
-    /// Expected values are those of scikit-learn and scipy.
+    /// Expected values from scikit-learn and scipy.
     #[test]
     fn regression_has_the_metrics_of_scikit_learn() {
         let examples: [(&[f64], &[f32]); 4] = [(&[1.0], &[1.5]), (&[2.0], &[1.5]), (&[3.0], &[3.5]), (&[5.0], &[4.0])];

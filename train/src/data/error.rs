@@ -6,19 +6,19 @@ use grove_files::FileError;
 
 use super::Position;
 
-/// An error of the data. Each is one sentence that names the file, where there is one, and what to do.
+/// Error of a data set. The message is one sentence that names the file, if any, and a remedy.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {
-    /// None of the examples of a batch, or of a rank's part of one, can be read; others may.
+    /// No example of a batch, or of a rank's part of a batch, can be read. Other batches may be readable.
     #[error("{0}")]
     NoneReadable(String),
 
-    /// The operating system refused.
+    /// Error of the operating system.
     #[error(transparent)]
     Io(#[from] FileError),
 
-    /// The file is something else than text: a directory, empty, in another encoding.
+    /// The file is not text: a directory, an empty file or a file in another encoding.
     #[error("{} cannot be read as text: {reason}", file.display())]
     NotText {
         /// The file.
@@ -27,23 +27,23 @@ pub enum DataError {
         reason: String,
     },
 
-    /// The file is something else than a token file, or a damaged one.
+    /// The file is not a token file, or is damaged.
     #[error("{} is not a whole token file: {reason}", file.display())]
     NotTokens {
         /// The file.
         file: PathBuf,
-        /// The problem in it, and a remedy.
+        /// Description of the problem, and a remedy.
         reason: String,
     },
 
-    /// A token file is given beside other files.
+    /// A token file was given together with other files.
     #[error("{} is a token file: give it alone, as one path", file.display())]
     SeveralTokenFiles {
         /// The token file.
         file: PathBuf,
     },
 
-    /// The file was written by a later grove.
+    /// The file was written by a later version of grove.
     #[error(
         "{} is a token file of version {version}, and this grove reads version {known}: update grove, or \
          make the file again",
@@ -52,13 +52,13 @@ pub enum DataError {
     NewerTokens {
         /// The file.
         file: PathBuf,
-        /// Its version.
+        /// Format version of the file.
         version: u32,
-        /// The version that this grove reads and writes.
+        /// Format version that this version of grove reads and writes.
         known: u32,
     },
 
-    /// A token that is to be written is not below the number of tokens there are.
+    /// A token to be written is outside the vocabulary.
     #[error(
         "cannot write {}: token {token} at position {position} is not in a vocabulary of {vocabulary}; give \
          the vocabulary of the tokenizer that made it",
@@ -71,11 +71,11 @@ pub enum DataError {
         token: u32,
         /// Position in the stream, from 0.
         position: u64,
-        /// The number of different tokens.
+        /// Vocabulary size.
         vocabulary: u32,
     },
 
-    /// A table lacks a column, and its single column has a character that divides columns in other files.
+    /// A table lacks a column, and its only column contains another common delimiter.
     #[error(
         "{problem}; if columns are divided by {}, give that delimiter",
         if *delimiter == '\t' { "tabs".to_owned() } else { format!("'{delimiter}'") }
@@ -87,11 +87,11 @@ pub enum DataError {
         delimiter: char,
     },
 
-    /// Documents are to be encoded without a tokenizer.
+    /// Documents cannot be encoded without a tokenizer.
     #[error("text needs a tokenizer: give one, or a file of tokens")]
     NoTokenizer,
 
-    /// The data has a token that the model does not have.
+    /// The data has a token outside the model's vocabulary.
     #[error(
         "the data has token {token}, and the model's vocabulary has {vocab_size} tokens, from 0 on: give a new model a larger \
          vocabulary, or the tokenizer that belongs to this one"
@@ -103,39 +103,39 @@ pub enum DataError {
         vocab_size: usize,
     },
 
-    /// There is less text than one context.
+    /// The text is shorter than one context.
     #[error(
         "{text} has {tokens} tokens and one context of {context} needs {}, as its last token needs a successor: \
          give a longer text or a shorter context",
         context.saturating_add(1)
     )]
     TooShort {
-        /// The stream: the text, its file, or a part of it.
+        /// Description of the stream: the text, its file, or a part of it.
         text: String,
-        /// Its tokens.
+        /// Number of tokens of the stream.
         tokens: usize,
-        /// The context asked for.
+        /// Requested context length, in tokens.
         context: usize,
     },
 
-    /// There are fewer examples than one batch has.
+    /// The batch size exceeds the number of examples.
     #[error(
         "a batch of {batch_size} is larger than the data, which has {examples} {what}: give a batch size of \
          at most {examples}, or more data"
     )]
     BatchTooLarge {
-        /// Examples in a batch.
+        /// Batch size.
         batch_size: usize,
-        /// Examples there are.
+        /// Number of examples.
         examples: usize,
-        /// Name of the examples: "examples", "windows of 129 tokens", ….
+        /// Noun for the examples: "examples", "windows of 129 tokens", ….
         what: String,
     },
 
-    /// A size that is zero and may not be.
+    /// A size is 0 but must be at least 1.
     #[error("the {what} is 0: it must be at least 1")]
     Zero {
-        /// The size.
+        /// Name of the size.
         what: &'static str,
     },
 
@@ -143,30 +143,30 @@ pub enum DataError {
     #[error("there are no examples: give at least one")]
     NoExamples,
 
-    /// There are more examples than can be shuffled.
+    /// There are too many examples to shuffle.
     #[error("{examples} examples are too many to shuffle: at most 2^32 can be; use a longer context or less data")]
     TooMany {
-        /// Examples there are.
+        /// Number of examples.
         examples: usize,
     },
 
-    /// The lengths for bucketing do not belong to the examples.
+    /// The number of lengths for bucketing differs from the number of examples.
     #[error("{lengths} lengths were given for {examples} examples: give one for each")]
     Lengths {
-        /// Lengths given.
+        /// Number of lengths.
         lengths: usize,
-        /// Examples there are.
+        /// Number of examples.
         examples: usize,
     },
 
-    /// The held-out part is not a part.
+    /// The held-out fraction is not from 0 to 1.
     #[error("the held-out part of the text is {fraction} of it: it must be from 0 to 1, such as 0.1")]
     Fraction {
-        /// The fraction asked for.
+        /// Requested fraction.
         fraction: f64,
     },
 
-    /// The position to go on from does not exist in this data.
+    /// The position to resume from does not exist in this data.
     #[error(
         "{position} does not exist, as an epoch has {batches} batches: resume with the data, batch size and \
          context that the run began with"
@@ -174,22 +174,22 @@ pub enum DataError {
     NoSuchPosition {
         /// The position.
         position: Position,
-        /// Batches in its epoch.
+        /// Number of batches in its epoch.
         batches: usize,
     },
 
-    /// An epoch has no batches, so that nothing can ever come.
+    /// An epoch has no batches, so the iterator would never return one.
     #[error("epoch {epoch} has no batches: give more data or a smaller batch size")]
     NoBatches {
         /// The epoch.
         epoch: u64,
     },
 
-    /// The thread that loads ahead could not be started.
+    /// The prefetching thread could not be started.
     #[error("cannot start the thread that loads data: {0}")]
     Thread(std::io::Error),
 
-    /// The thread that loads ahead panicked.
+    /// The prefetching thread panicked.
     #[error("loading data panicked: {message}")]
     Panicked {
         /// Message of the panic.
@@ -201,7 +201,7 @@ pub enum DataError {
     Other(Box<dyn std::error::Error + Send + Sync>),
 }
 
-// `fn main() -> Result<(), Box<dyn Error>>` prints `Debug`.
+// `main` prints a returned error with `Debug`, so `Debug` shows the message.
 impl std::fmt::Debug for DataError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Display::fmt(self, f)
@@ -209,7 +209,7 @@ impl std::fmt::Debug for DataError {
 }
 
 impl DataError {
-    /// For implementations of [`Data`](super::Data): an error of their own, or a sentence.
+    /// Wraps an error of an implementation of [`Data`](super::Data), or a message.
     ///
     /// ```
     /// let error = grove_train::data::DataError::other("cat.png is no image: it is empty");
@@ -219,7 +219,7 @@ impl DataError {
         Self::Other(error.into())
     }
 
-    /// For `map_err` on an operation of `std::io`: `.map_err(DataError::io("open", path))`.
+    /// Returns a function for `map_err` on an operation of `std::io`: `.map_err(DataError::io("open", path))`.
     pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let named = FileError::io(action, path);
         move |source| named(source).into()

@@ -6,10 +6,10 @@ use grove_tree::Key;
 
 use super::{Data, DataError, Order};
 
-/// Examples in memory, and the function that makes a batch of some of them.
+/// Data set of examples in memory, with a function that collates them into batches.
 ///
-/// The examples may be descriptions of what is to be loaded, such as the paths of images; then `collate` loads, and
-/// [`Examples::fallible`] lets it fail.
+/// The examples may also describe what to load, such as paths of images; `collate` then loads them, and
+/// [`Examples::fallible`] allows it to fail.
 ///
 /// ```
 /// use grove_train::data::{Examples, epoch, pad};
@@ -30,10 +30,10 @@ pub struct Examples<T, Batch> {
 type Collate<T, Batch> = dyn Fn(&[&T]) -> Result<Batch, DataError> + Send + Sync;
 
 impl<T, Batch> Examples<T, Batch> {
-    /// Examples as they stand, the last batch as small as it comes out.
+    /// Creates a data set in the given order, with a smaller last batch if necessary.
     ///
-    /// - `batch_size`: examples in a batch.
-    /// - `collate`: makes a batch of its examples; never called with none.
+    /// - `batch_size`: number of examples in a batch.
+    /// - `collate`: makes a batch from its examples; never called with an empty slice.
     ///
     /// # Errors
     /// If there are no items, or the batch size is 0.
@@ -57,12 +57,12 @@ impl<T, Batch> Examples<T, Batch> {
         Ok(Self { order: Order::new(items.len(), batch_size)?, items, collate: Box::new(collate) })
     }
 
-    /// Another random order in every epoch; see [`Order::shuffle`].
+    /// Shuffles the examples in each epoch; see [`Order::shuffle`].
     pub fn shuffle(self, key: Key) -> Self {
         Self { order: self.order.shuffle(key), ..self }
     }
 
-    /// Only whole batches; see [`Order::drop_last`].
+    /// Drops the incomplete last batch; see [`Order::drop_last`].
     ///
     /// # Errors
     /// If the batch size exceeds the number of examples.
@@ -70,7 +70,7 @@ impl<T, Batch> Examples<T, Batch> {
         Ok(Self { order: self.order.drop_last()?, ..self })
     }
 
-    /// Examples of similar `length` together, from pools of `pool` batches; see [`Order::bucket`].
+    /// Batches examples of similar `length` together, from pools of `pool` batches; see [`Order::bucket`].
     ///
     /// # Errors
     /// If `pool` is 0.
@@ -79,18 +79,18 @@ impl<T, Batch> Examples<T, Batch> {
         Ok(Self { order: self.order.bucket(lengths, pool)?, ..self })
     }
 
-    /// The examples, as they stand.
+    /// Returns the examples in their original order.
     pub fn items(&self) -> &[T] {
         &self.items
     }
 }
 
-/// Batches among which examples of similar length are brought together, by default.
+/// Default pool size of [`Examples::bucketed`], in batches.
 const POOL: usize = 50;
 
 impl<T: Clone> Examples<T, Vec<T>> {
-    /// Examples of similar `length` in each batch, in another random order in every epoch; see [`Order::bucket`]. A batch is a
-    /// vector of its examples.
+    /// Creates a data set that batches examples of similar `length` together and shuffles them in each epoch; see
+    /// [`Order::bucket`]. A batch is a vector of its examples.
     ///
     /// # Errors
     /// If there are no items, or the batch size is 0.

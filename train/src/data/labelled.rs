@@ -11,7 +11,7 @@ use std::{
 
 use super::DataError;
 
-/// A text or a pair of texts, its label, and where they stand.
+/// A text or a pair of texts, its label, and its place in a file.
 #[derive(Clone, Debug)]
 pub struct LabelledText {
     /// The label.
@@ -20,11 +20,11 @@ pub struct LabelledText {
     pub text: String,
     /// The second text of a pair.
     pub pair: Option<String>,
-    /// Line of the file.
+    /// File and line, for error messages.
     pub place: Place,
 }
 
-/// A line of a file.
+/// File and line of an example.
 #[derive(Clone, Debug)]
 pub struct Place {
     file: Arc<PathBuf>,
@@ -37,39 +37,39 @@ impl fmt::Display for Place {
     }
 }
 
-/// Columns of a table, or fields of an object, by name, or by number from 1.
+/// Columns of a table or fields of a JSON object: names, or column numbers from 1.
 #[derive(Clone, Debug)]
 pub struct Columns {
-    /// The texts.
+    /// Column of the texts.
     pub text: String,
-    /// The second texts, of pairs.
+    /// Column of the second texts, for pairs.
     pub pair: Option<String>,
-    /// The labels.
+    /// Column of the labels.
     pub label: String,
-    /// True if the first line of a table has the names.
+    /// True if the first line of a table has the column names.
     pub header: bool,
-    /// Stands between columns; `None`: a tab in .tsv files, else a comma.
+    /// Delimiter of the columns. `None`: a tab in `.tsv` files, a comma in others.
     pub delimiter: Option<u8>,
 }
 
-/// Characters of a label. A column of texts that is taken for the labels is found out by it.
+/// Maximum length of a label, in characters. It catches a column of texts given as the labels.
 const LONGEST_LABEL: usize = 1000;
 
 /// Reads labelled texts from files.
 ///
-/// A `.jsonl` file has an object on each line. A `.tsv` file has columns with tabs between and no quotes. A `.csv` or `.txt`
-/// file, or one without an extension, is CSV. [`Columns::delimiter`] overrides the character between columns. Empty lines are
-/// skipped.
+/// A `.jsonl` or `.ndjson` file has an object on each line. A `.tsv` file has columns separated by tabs, without
+/// quotes. A `.csv` or `.txt` file, or one without an extension, is CSV. [`Columns::delimiter`] overrides the
+/// delimiter. Empty lines are skipped.
 ///
 /// # Errors
-/// Each names the file and the line: a file that cannot be read, is empty or has another extension, a missing column, an empty
-/// text or label, another encoding than UTF-8.
+/// A file that cannot be read, is empty or has another extension; a missing column; an empty text or label; an encoding
+/// other than UTF-8. The message names the file and the line.
 pub fn read_labelled(files: &[PathBuf], columns: &Columns) -> Result<Vec<LabelledText>, DataError> {
     read_all(files, &Wanted { columns, label: Some(&columns.label), empty_label: false })
 }
 
-/// Reads texts that may have several labels or none, in the formats of [`read_labelled`]. A field of JSON may be a list of
-/// labels, which become one with commas between.
+/// Reads texts with any number of labels each, in the formats of [`read_labelled`]. A JSON field may be a list of
+/// labels, which is joined with commas.
 ///
 /// # Errors
 /// As [`read_labelled`], except that labels may be empty.
@@ -88,15 +88,15 @@ fn read_all(files: &[PathBuf], wanted: &Wanted<'_>) -> Result<Vec<LabelledText>,
 /// A table of texts without labels.
 #[derive(Clone, Debug)]
 pub struct TextTable {
-    /// Names of the columns; empty without a header and for JSON Lines.
+    /// Column names; empty without a header and for JSON Lines.
     pub names: Vec<String>,
-    /// Texts in the order of the file. Their labels are empty.
+    /// Texts in the order of the file, with empty labels.
     pub texts: Vec<LabelledText>,
-    /// All cells of each row. Of JSON Lines only the texts.
+    /// All cells of each row; for JSON Lines only the texts.
     pub cells: Vec<Vec<String>>,
 }
 
-/// Reads texts without labels from a file, in the formats of [`read_labelled`]. [`Columns::label`] is not looked for.
+/// Reads texts without labels from a file, in the formats of [`read_labelled`]. [`Columns::label`] is ignored.
 ///
 /// # Errors
 /// As [`read_labelled`].
@@ -111,18 +111,18 @@ struct Wanted<'a> {
     columns: &'a Columns,
     /// Column of the labels; `None` for texts without labels.
     label: Option<&'a String>,
-    /// True if a label may be empty.
+    /// If true, labels may be empty.
     empty_label: bool,
 }
 
-/// The rows of a file: all cells of each, and its text.
+/// The rows of a file: the cells and the text of each.
 #[derive(Default)]
 struct Rows {
     names: Vec<String>,
     rows: Vec<(Vec<String>, LabelledText)>,
 }
 
-/// Reads the rows of a file. `item` is what a line has to hold, for errors.
+/// Reads the rows of a file. `item` describes the content of a line in error messages.
 fn rows(file: &Path, wanted: &Wanted<'_>, item: &str) -> Result<Rows, DataError> {
     let bytes =
         std::fs::read(file).map_err(|error| DataError::other(format!("cannot read {}: {error}", file.display())))?;
@@ -146,7 +146,7 @@ fn rows(file: &Path, wanted: &Wanted<'_>, item: &str) -> Result<Rows, DataError>
     }
 }
 
-/// The labels that occur, sorted by name, or by value where all are integers.
+/// Returns the distinct labels, sorted by name, or by value if all are integers.
 ///
 /// # Errors
 /// If all texts have the same label.
@@ -169,7 +169,7 @@ pub fn labels(texts: &[LabelledText]) -> Result<Vec<String>, DataError> {
 /// Returns the sorted labels that occur in texts with any number of labels each.
 ///
 /// # Errors
-/// No text has a label.
+/// If no text has a label.
 pub fn multi_labels(texts: &[LabelledText], separator: char) -> Result<Vec<String>, DataError> {
     let all: BTreeSet<&str> = texts.iter().flat_map(|text| labels_in(&text.label, separator)).collect();
     match (all.is_empty(), texts.first()) {
@@ -183,7 +183,8 @@ pub fn labels_in(list: &str, separator: char) -> impl Iterator<Item = &str> {
     list.split(separator).map(str::trim).filter(|label| !label.is_empty())
 }
 
-/// The index of each label. Where transformers named the classes, `LABEL_0` and so on, their numbers are names too.
+/// Maps each label to its index. Labels named `LABEL_0` and so on, transformers' default names, can also be given as
+/// numbers.
 fn indices(labels: &[String]) -> HashMap<&str, usize> {
     let numbers = labels.iter().enumerate().filter_map(|(i, label)| {
         let number = label.strip_prefix("LABEL_")?;
@@ -192,14 +193,14 @@ fn indices(labels: &[String]) -> HashMap<&str, usize> {
     numbers.chain(labels.iter().enumerate().map(|(i, label)| (&**label, i))).collect()
 }
 
-/// True if the labels of all texts are in the list, as [`with_classes`] finds them there.
+/// True if [`with_classes`] finds the labels of all texts in the list.
 pub fn have_labels(texts: &[LabelledText], labels: &[String]) -> bool {
     let indices = indices(labels);
     texts.iter().all(|text| indices.contains_key(&*text.label))
 }
 
-/// Each text with the index of its label. The numbers 0, 1 and so on are found where the list has transformers' names for
-/// classes without one: `LABEL_0`, `LABEL_1`.
+/// Returns each text with the index of its label. The labels 0, 1 and so on match transformers' default names
+/// `LABEL_0`, `LABEL_1`.
 ///
 /// # Errors
 /// If the label of a text is not in the list.
@@ -231,7 +232,7 @@ fn table(bytes: &[u8], file: &Arc<PathBuf>, delimiter: u8, wanted: &Wanted<'_>) 
         .from_reader(bytes);
     let at = |record: &ByteRecord| {
         let (byte, line) = record.position().map_or((0, 0), |position| (position.byte() as usize, position.line()));
-        // The reader counts from where it began to look, before lines with nothing on them.
+        // The reader's line number is that of the first blank line before the record.
         let skipped = bytes[byte.min(bytes.len())..].iter().take_while(|byte| b"\r\n".contains(byte));
         Place { file: file.clone(), line: line + skipped.filter(|byte| **byte == b'\n').count() as u64 }
     };
@@ -289,7 +290,8 @@ fn table(bytes: &[u8], file: &Arc<PathBuf>, delimiter: u8, wanted: &Wanted<'_>) 
     Ok(Rows { names, rows: all })
 }
 
-/// An error about a column that is missing, maybe because a table with a single column uses another delimiter.
+/// Returns the error of a missing column. A table with a single column may use another delimiter, which the error then
+/// names.
 fn no_column(problem: String, columns: &[String], delimiter: u8) -> DataError {
     let [only] = columns else { return DataError::other(problem) };
     let is_other = |byte: &u8| *byte != delimiter && only.contains(char::from(*byte));
@@ -324,7 +326,7 @@ fn objects(bytes: &[u8], file: &Arc<PathBuf>, wanted: &Wanted<'_>) -> Result<Row
 fn field(object: &Value, name: &str, label: bool) -> Result<String, String> {
     match object.get(name) {
         Some(Value::String(text)) => Ok(text.clone()),
-        // A class may have a number for a name.
+        // Class names may be numbers or booleans.
         Some(number @ (Value::Number(_) | Value::Bool(_))) if label => Ok(number.to_string()),
         Some(Value::Array(labels)) if label && labels.iter().all(Value::is_string) => {
             Ok(labels.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(","))
@@ -337,7 +339,7 @@ fn field(object: &Value, name: &str, label: bool) -> Result<String, String> {
     }
 }
 
-/// A label as it is in the file.
+/// A label as read from the file.
 struct Label {
     text: String,
     may_be_empty: bool,
@@ -363,7 +365,7 @@ fn labelled(label: Label, text: String, pair: Option<String>, place: Place) -> R
 fn utf8(bytes: &[u8]) -> Result<String, String> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let at = error.valid_up_to();
-        // The byte order marks of UTF-16.
+        // Byte order marks of UTF-16.
         let encoding = if matches!(bytes[at..], [0xff, 0xfe, ..] | [0xfe, 0xff, ..]) { "UTF-16" } else { "ISO-8859-1" };
         format!(
             "0x{:02x} after \"{}\" is not UTF-8; convert the file from the encoding it has, such as `iconv -f {encoding} \

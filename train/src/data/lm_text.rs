@@ -1,4 +1,4 @@
-//! Text for language models, before it is tokens.
+//! Training text of language models, before tokenization.
 
 use std::path::Path;
 
@@ -11,15 +11,16 @@ use super::{DataError, TokenStream, read_documents};
 pub enum LmText {
     /// Documents.
     Documents(Vec<String>),
-    /// Tokens already.
+    /// Tokens of a token file.
     Tokens(TokenStream),
 }
 
 impl LmText {
-    /// Reads one token file, or text files and the `.txt` files of folders in the order of their names; see [`read_documents`].
+    /// Reads one token file, or text files and the `.txt` files of folders, sorted by name; see [`read_documents`].
     ///
     /// # Errors
-    /// Those of [`TokenStream::open`] and [`read_documents`]; [`DataError::SeveralTokenFiles`] for a token file beside others.
+    /// Those of [`TokenStream::open`] and [`read_documents`]; [`DataError::SeveralTokenFiles`] for a token file given
+    /// together with other files.
     pub fn read(paths: &[impl AsRef<Path>]) -> Result<Self, DataError> {
         match (paths, paths.iter().map(AsRef::as_ref).find(|path| Self::is_token_file(path))) {
             ([file], Some(_)) => Ok(Self::Tokens(TokenStream::open(file)?)),
@@ -33,11 +34,11 @@ impl LmText {
         file.extension().is_some_and(|extension| extension == "tokens")
     }
 
-    /// The tokens, for a model of `vocab_size` tokens: those of the file, or the documents by the tokenizer, each followed by the
-    /// token `end`; see [`TokenStream::encode`].
+    /// Returns the tokens for a model of `vocab_size` tokens: those of the token file, or the tokenized documents, each
+    /// followed by the token `end`; see [`TokenStream::encode`].
     ///
     /// # Errors
-    /// There are documents and no tokenizer, the tokenizer refuses one, or the model does not have a token.
+    /// Documents without a tokenizer, a document that the tokenizer rejects, or a token outside the vocabulary.
     pub fn encode(
         self,
         tokenizer: Option<&Tokenizer>,

@@ -1,12 +1,12 @@
-//! Data: what is trained on, in batches whose order is a function of a key and the epoch.
+//! Data sets and data loading. The order of batches is a function of a key and the epoch.
 //!
-//! A [`Data`] says which examples make the batches of an epoch and how they are loaded. Shipped are
-//! [`TokenWindows`] over a [`TokenStream`], in memory or mapped from a file, for language models, and
-//! [`Examples`] for everything that fits in memory; both take their order from an [`Order`], and so may a `Data` of
-//! your own. [`prefetch`] loads ahead on a thread, from any [`Position`], and [`epoch`] reads one epoch in place.
+//! A [`Data`] defines the batches of each epoch and loads them. grove has two implementations: [`TokenWindows`] over a
+//! [`TokenStream`], in memory or memory-mapped, for language models, and [`Examples`] for data that fits in memory.
+//! Both use an [`Order`], and so can a `Data` of your own. [`prefetch`] loads batches ahead on a thread, from any
+//! [`Position`]; [`epoch`] iterates over one epoch on the calling thread.
 //!
-//! As the batches depend on nothing but (key, epoch), a position is all that a run needs to save in order to go on
-//! with the batches that it would have seen:
+//! Batches depend only on the key and the epoch, so a run saves just its position in order to resume with the batches
+//! that it would have seen:
 //!
 //! ```
 //! use std::sync::Arc;

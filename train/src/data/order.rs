@@ -1,12 +1,12 @@
-//! In which order, and in which company, examples come.
+//! Order and batching of examples.
 
 use grove_tree::Key;
 
 use super::DataError;
 
-/// The batches of every epoch of some number of examples, as a function of (key, epoch).
+/// The batches of each epoch, as a function of the key and the epoch.
 ///
-/// Without more ado: all examples as they stand, the last batch as small as it comes out.
+/// By default, examples are in their original order and the last batch may be smaller.
 ///
 /// ```
 /// use grove_train::data::Order;
@@ -31,15 +31,16 @@ pub struct Order {
 #[derive(Clone, Debug)]
 struct Buckets {
     lengths: Vec<usize>,
-    /// Batches in a pool.
+    /// Number of batches in a pool.
     pool: usize,
 }
 
 impl Order {
-    /// Examples as they stand, `batch_size` to a batch, the rest in a last, smaller batch.
+    /// Batches of `batch_size` examples in their original order. The last batch may be smaller.
     ///
     /// # Errors
-    /// If there are no examples or the batch size is 0. A batch size beyond the number of examples is one batch.
+    /// If there are no examples or more than 2^32, or the batch size is 0. A batch size beyond the number of examples
+    /// makes one batch.
     pub fn new(examples: usize, batch_size: usize) -> Result<Self, DataError> {
         if batch_size == 0 {
             return Err(DataError::Zero { what: "batch size" });
@@ -47,19 +48,19 @@ impl Order {
         if examples == 0 {
             return Err(DataError::NoExamples);
         }
-        // Permutations count in 32 bits.
+        // Permutations use 32-bit indices.
         if examples as u64 > 1 << 32 {
             return Err(DataError::TooMany { examples });
         }
         Ok(Self { examples, batch_size, shuffle: None, drop_last: false, buckets: None })
     }
 
-    /// Another random order in every epoch.
+    /// Shuffles the examples, with a different order in each epoch.
     pub fn shuffle(self, key: Key) -> Self {
         Self { shuffle: Some(key), ..self }
     }
 
-    /// Only whole batches. With a key it is other examples in every epoch that are left out.
+    /// Drops the incomplete last batch. With [`shuffle`](Order::shuffle), different examples are dropped in each epoch.
     ///
     /// # Errors
     /// If the batch size exceeds the number of examples.
@@ -71,13 +72,13 @@ impl Order {
         Ok(Self { drop_last: true, ..self })
     }
 
-    /// Examples of similar length together, so that padding them to the longest of a batch wastes little.
+    /// Batches examples of similar length together, to reduce padding.
     ///
-    /// Pools of `pool` batches are taken from the (shuffled) examples, sorted by length and cut into batches; then
-    /// the batches are shuffled. A larger pool pads less and mixes less; 50 is a good start.
+    /// Pools of `pool` batches are taken from the (shuffled) examples, sorted by length and cut into batches; then the
+    /// batches are shuffled. A larger pool reduces padding but also randomness; 50 is a good start.
     ///
     /// # Errors
-    /// If there is not one length for each example, or `pool` is 0.
+    /// If the number of lengths differs from the number of examples, or `pool` is 0.
     pub fn bucket(self, lengths: Vec<usize>, pool: usize) -> Result<Self, DataError> {
         if lengths.len() != self.examples {
             return Err(DataError::Lengths { lengths: lengths.len(), examples: self.examples });
@@ -88,36 +89,36 @@ impl Order {
         Ok(Self { buckets: Some(Buckets { lengths, pool }), ..self })
     }
 
-    /// The number of examples.
+    /// Number of examples.
     pub fn examples(&self) -> usize {
         self.examples
     }
 
-    /// The number of batches in an epoch.
+    /// Number of batches in an epoch.
     pub fn batches_per_epoch(&self) -> usize {
         if self.drop_last { self.examples / self.batch_size } else { self.examples.div_ceil(self.batch_size) }
     }
 
-    /// The batches of an epoch, each the indices of its examples; every index occurs at most once, and exactly once
-    /// unless [`drop_last`](Order::drop_last) leaves some out.
+    /// Returns the batches of an epoch as indices of examples. Each index occurs once, except those that
+    /// [`drop_last`](Order::drop_last) drops.
     ///
     /// A million examples take about a fifth of a second.
     pub fn batches(&self, epoch: u64) -> Vec<Vec<usize>> {
-        // Epochs 2^32 apart share an order. Nobody will see it.
+        // Epochs are taken modulo 2^32.
         let keys = self.shuffle.map(|key| key.fold_in(epoch as u32).split());
         let mut order = match keys {
             Some((examples, _)) => examples.permutation(self.examples),
             None => (0..self.examples).collect(),
         };
         if self.drop_last {
-            // Before sorting by length, after which it would always be the longest that are left out.
+            // Before sorting by length, or the longest examples would always be dropped.
             order.truncate(self.batches_per_epoch() * self.batch_size);
         }
         let Some(Buckets { lengths, pool }) = &self.buckets else {
             return self.cut(&order);
         };
         for pool in order.chunks_mut(pool.saturating_mul(self.batch_size)) {
-            // Stable, so that examples of equal length stay shuffled.
+            // A stable sort keeps examples of equal length shuffled.
             pool.sort_by_key(|&example| lengths[example]);
         }
         let mut batches = self.cut(&order);

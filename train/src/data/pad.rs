@@ -1,23 +1,23 @@
-//! Rows of tokens of different lengths, made equal.
+//! Padding of token sequences.
 
 use burn::tensor::{Bool, Int, Tensor, TensorData};
 use grove_backend::Backend;
 
 use super::TokenBatch;
 
-/// Rows of tokens that were filled up to the length of the longest, on the host.
+/// Token sequences padded to the length of the longest, on the host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PaddedBatch {
-    /// The rows, padding behind.
+    /// Sequences, padded at the end.
     pub tokens: TokenBatch,
-    /// The length of each row without padding.
+    /// Length of each sequence without padding.
     pub lengths: Vec<usize>,
 }
 
-/// Fills rows up to the length of the longest, at their ends.
+/// Pads sequences at the end to the length of the longest.
 ///
-/// - `rows`: the tokens of each row.
-/// - `pad`: the token to fill up with.
+/// - `rows`: token sequences.
+/// - `pad`: padding token.
 ///
 /// ```
 /// use grove_train::data::pad;
@@ -38,7 +38,7 @@ pub fn pad(rows: &[&[u32]], pad: u32) -> PaddedBatch {
 }
 
 impl PaddedBatch {
-    /// All tokens and the padding.
+    /// Returns the padded tokens on a device.
     ///
     /// # Shapes
     /// - output: `[rows, columns]`
@@ -46,7 +46,7 @@ impl PaddedBatch {
         self.tokens.tokens(device)
     }
 
-    /// Mask of the tokens that are not padding (the `attention_mask` of transformers).
+    /// Returns the mask of the tokens that are not padding (transformers' `attention_mask`).
     ///
     /// # Shapes
     /// - output: `[rows, columns]`, true for a token
@@ -57,7 +57,7 @@ impl PaddedBatch {
         Tensor::from_data(TensorData::new(mask, [rows, columns]), device)
     }
 
-    /// Fraction of the batch that is padding, from 0 to 1.
+    /// Fraction of the tokens that are padding, from 0 to 1.
     pub fn padding(&self) -> f64 {
         let all = self.tokens.tokens.len();
         if all == 0 {

@@ -1,22 +1,23 @@
-//! Batches that are divided among the ranks of a job.
+//! Data sharding: batches divided among the ranks of a job.
 
 use grove_distributed::Communicator;
 use std::sync::Arc;
 
 use super::{Data, DataError};
 
-/// The part of a rank of a batch.
+/// A rank's part of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part<T> {
-    /// Its examples, as a batch.
+    /// Examples of the part, as a batch.
     pub batch: T,
-    /// The number of examples. 0 where a batch has fewer examples than there are ranks, or none of the part can be read: `batch` is
-    /// then an example of another rank, so that there is something to compute with, and is to count for nothing.
+    /// Number of examples. 0 if the batch has fewer examples than there are ranks, or if no example of the part is
+    /// readable. `batch` is then an example of another rank's part, so that this rank can take part in the step; it
+    /// must not count.
     pub examples: usize,
 }
 
-/// A data set whose batches are divided among the ranks of a job: each rank gets its [`Part`] of every batch, and each example
-/// of a batch goes to one rank. Order and batches are those of the data set, whatever the number of ranks.
+/// Data set that divides each batch among the ranks of a job. Each rank gets its [`Part`], and each example of a batch
+/// goes to one rank. Order and batches are those of the underlying data set, for any number of ranks.
 ///
 /// ```
 /// use grove_distributed::Communicator;
@@ -39,12 +40,12 @@ pub struct Parts<D> {
 }
 
 impl<D: Data> Parts<D> {
-    /// The parts of this rank.
+    /// Creates the data set of this rank's parts.
     pub fn new(data: Arc<D>, ranks: &Communicator) -> Self {
         Self { data, ranks: ranks.clone() }
     }
 
-    /// The first example of a batch that can be read, as a part that counts for nothing. `error` is returned where there is none.
+    /// Returns the first readable example of a batch as a part of 0 examples, or `error` if there is none.
     fn borrow(&self, epoch: u64, examples: &[usize], error: DataError) -> Result<Part<D::Batch>, DataError> {
         for example in examples {
             match self.data.load(epoch, std::slice::from_ref(example)) {

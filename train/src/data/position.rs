@@ -1,24 +1,24 @@
-//! Position of a run in its data.
+//! Position of a run in its data set.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Number of batches seen: `epoch` whole epochs, and `batch` batches of the next one.
+/// Number of batches seen: `epoch` complete epochs and `batch` batches of the next one.
 ///
-/// It is saved with a checkpoint; [`prefetch`](super::prefetch) goes on from it. The default is the beginning.
+/// It is saved in checkpoints; [`prefetch`](super::prefetch) resumes from it. The default is the start.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Position {
-    /// The epoch of the next batch, from 0.
+    /// Epoch of the next batch, from 0.
     pub epoch: u64,
-    /// The next batch of that epoch, from 0.
+    /// Index of the next batch in its epoch, from 0.
     pub batch: u64,
 }
 
 impl Position {
-    /// The position one batch later, where this epoch has `batches` batches.
+    /// Returns the position one batch later, in an epoch of `batches` batches.
     ///
-    /// There is one name for every position: after the last batch comes the first of the next epoch.
+    /// Positions are canonical: the first batch of the next epoch follows the last batch of an epoch.
     pub fn following(self, batches: usize) -> Self {
         if self.batch.saturating_add(1) < batches as u64 {
             Self { batch: self.batch + 1, ..self }
@@ -28,7 +28,7 @@ impl Position {
     }
 }
 
-/// As a person counts: `epoch 1, batch 1` is the beginning.
+/// Counts from 1: the start is `epoch 1, batch 1`.
 impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "epoch {}, batch {}", self.epoch.saturating_add(1), self.batch.saturating_add(1))

@@ -1,4 +1,4 @@
-//! Batches loaded ahead, on a thread.
+//! Prefetching of batches on a thread.
 
 use std::any::Any;
 use std::iter::FusedIterator;
@@ -11,29 +11,30 @@ use super::{Data, DataError, Position};
 /// A batch, and the position after it.
 type Item<D> = Result<(Position, <D as Data>::Batch), DataError>;
 
-/// An endless iterator over batches that a thread loads ahead; see [`prefetch`].
+/// Endless iterator over prefetched batches; see [`prefetch`].
 pub struct Prefetch<D: Data> {
     /// `None` once the iterator has ended.
     batches: Option<Receiver<Item<D>>>,
     thread: Option<JoinHandle<()>>,
-    /// Why there is no thread.
+    /// Error of starting the thread.
     refused: Option<DataError>,
 }
 
-/// The batches from a position on, through this epoch and all that follow, loaded ahead on a thread.
+/// Iterates over the batches from a position on, in this epoch and all following ones, and loads them ahead on a
+/// thread.
 ///
-/// Each comes with the position after it, which is what to save in order to go on behind that batch. An error, or
-/// a panic in the thread, comes as the last item. Dropping the iterator ends the thread, which first finishes the
-/// batch it is loading.
+/// Each item has the position after the batch, which a checkpoint saves in order to resume behind that batch. An error,
+/// or a panic in the thread, is the last item. Dropping the iterator ends the thread after the batch that it is
+/// loading.
 ///
-/// - `from`: the first batch; the default is the beginning.
-/// - `depth`: batches that wait; one more is being loaded or held by the thread. 2 is enough if no batch takes
-///   longer than a train step.
+/// - `from`: position of the first batch; the default is the start.
+/// - `depth`: number of batches to queue; the thread loads or holds one more. 2 is enough if loading a batch never
+///   takes longer than a train step.
 pub fn prefetch<D: Data>(data: Arc<D>, from: Position, depth: usize) -> Prefetch<D> {
     let (sender, batches) = sync_channel(depth);
     let work = move || {
         if let Err(error) = load(&*data, from, &sender) {
-            // Nobody listens if the iterator was dropped meanwhile.
+            // Sending fails if the iterator was dropped meanwhile.
             let _ = sender.send(Err(error));
         }
     };
@@ -43,7 +44,7 @@ pub fn prefetch<D: Data>(data: Arc<D>, from: Position, depth: usize) -> Prefetch
     }
 }
 
-/// Loads and sends until nobody listens any more, or something fails.
+/// Loads and sends batches until the receiver is dropped or loading fails.
 fn load<D: Data>(data: &D, from: Position, sender: &SyncSender<Item<D>>) -> Result<(), DataError> {
     let mut position = from;
     loop {
@@ -78,7 +79,7 @@ impl<D: Data> Iterator for Prefetch<D> {
                 self.batches = None;
                 Some(Err(error))
             }
-            // The thread hung up without a word: it panicked.
+            // The sender is gone without an error: the thread panicked.
             Err(_) => {
                 self.batches = None;
                 let panic = self.thread.take()?.join().err()?;
@@ -92,16 +93,16 @@ impl<D: Data> FusedIterator for Prefetch<D> {}
 
 impl<D: Data> Drop for Prefetch<D> {
     fn drop(&mut self) {
-        // In this order: it is the closed channel that ends the thread.
+        // First close the channel, which ends the thread.
         self.batches = None;
         if let Some(thread) = self.thread.take() {
-            // A panic of a batch that nobody asked for is no news.
+            // A panic does not matter here: its batch was not requested.
             let _ = thread.join();
         }
     }
 }
 
-/// Message of a panic.
+/// Returns the message of a panic.
 fn message(panic: &(dyn Any + Send)) -> String {
     match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
         (Some(message), _) => (*message).into(),

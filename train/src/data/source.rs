@@ -1,30 +1,30 @@
-//! The trait of everything that is trained on.
+//! The trait of data sets.
 
 use super::DataError;
 
-/// A data set: examples, grouped into new batches in every epoch.
+/// Data set: examples, grouped into new batches in each epoch.
 ///
-/// The batches of an epoch are a pure function of the data, its key and the epoch, so that a run that is resumed
-/// sees the batches that it would have seen. An implementation usually holds an [`Order`](super::Order) and answers
-/// the first two functions with it.
+/// The batches of an epoch are a pure function of the data, its key and the epoch, so a resumed run sees the batches
+/// that it would have seen. An implementation usually holds an [`Order`](super::Order) and implements the first two
+/// methods with it.
 pub trait Data: Send + Sync + 'static {
-    /// A batch in the host's memory, which the training loop moves to a device.
+    /// Type of a batch in host memory, which the training loop moves to a device.
     type Batch: Send + 'static;
 
-    /// The batches of an epoch, each the indices of its examples.
+    /// Returns the batches of an epoch as indices of examples.
     fn order(&self, epoch: u64) -> Vec<Vec<usize>>;
 
-    /// The number of batches in an epoch, the same for all epochs. Cheap.
+    /// Number of batches in an epoch, the same for all epochs. Must be cheap.
     fn batches_per_epoch(&self) -> usize;
 
-    /// One batch of an epoch; `examples` is one item of [`order`](Data::order) for the same epoch.
+    /// Loads one batch of an epoch; `examples` is one item of [`order`](Data::order) for the same epoch.
     ///
     /// # Errors
-    /// Whatever reading or decoding an example said; [`DataError::other`] wraps it.
+    /// Any error of reading or decoding an example; [`DataError::other`] wraps it.
     fn load(&self, epoch: u64, examples: &[usize]) -> Result<Self::Batch, DataError>;
 }
 
-/// The batches of one epoch in order, each loaded when it is asked for; for evaluation.
+/// Iterates over the batches of one epoch in order, and loads each on demand; for evaluation.
 ///
 /// ```
 /// use grove_train::data::{Examples, epoch};

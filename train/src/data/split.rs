@@ -1,11 +1,11 @@
-//! Splits of classified examples.
+//! Train/validation splits of examples.
 
 use grove_tree::Key;
 
-/// Splits examples, each with its class, into training data and held-out data.
+/// Splits examples with their classes into training data and held-out data, stratified by class.
 ///
-/// Of each class the same fraction is held out, drawn by the key. At least one example of each class stays in the training
-/// data. Both parts keep the order of the examples.
+/// The same fraction of each class is held out at random, by the key. At least one example of each class stays in the
+/// training data. Both parts keep the order of the examples.
 ///
 /// ```
 /// use grove_train::data::split_by_class;
@@ -35,8 +35,8 @@ pub fn split_by_class<T>(items: Vec<(usize, T)>, held_out: f64, key: Key) -> (Ve
     (rest.into_iter().map(item).collect(), held.into_iter().map(item).collect())
 }
 
-/// Splits examples into training data and held-out data, a fraction of all, rounded down, drawn by the key. Both parts keep
-/// the order of the examples.
+/// Splits examples at random, by the key, into training data and held-out data. `held_out` is the fraction held out,
+/// rounded down to whole examples. Both parts keep the order of the examples.
 ///
 /// ```
 /// use grove_train::data::split_at_random;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::DataError;
 
-/// Reads documents: text files, and the `.txt` files of folders in the order of their names.
+/// Reads documents: text files and the `.txt` files of folders, sorted by name.
 ///
 /// # Errors
 /// If a folder cannot be listed or has no `.txt` files; those of [`read_text`].
@@ -30,7 +30,7 @@ fn text_files(directory: &Path) -> Result<Vec<PathBuf>, DataError> {
     }
 }
 
-/// Lines of a text that are not blank, each with its place for errors: `name, line 3`.
+/// Returns the lines of a text that are not blank, each with its place for error messages: `name, line 3`.
 ///
 /// # Errors
 /// If a line is not UTF-8, or all are blank.
@@ -55,15 +55,15 @@ pub fn lines_with_places(bytes: &[u8], name: &str) -> Result<Vec<(String, String
     }
 }
 
-/// The whole of a UTF-8 text file.
+/// Reads a UTF-8 text file.
 ///
 /// # Errors
-/// If it cannot be read, is a directory, is empty, or is not UTF-8; then the error says at which byte, and how to
-/// convert it.
+/// If the file cannot be read, is a directory, is empty, or is not UTF-8; the error then names the first invalid byte
+/// and how to convert the file.
 pub fn read_text(path: impl AsRef<Path>) -> Result<String, DataError> {
     let path = path.as_ref();
     let not_text = |reason: &str| DataError::NotText { file: path.into(), reason: reason.into() };
-    // Only directories are refused: a pipe, such as a shell's `<(…)`, is a fine source of text.
+    // Refuse only directories: a pipe, such as a shell's `<(…)`, is a valid source of text.
     if std::fs::metadata(path).map_err(DataError::io("open", path))?.is_dir() {
         return Err(not_text("it is a directory; give one of the files in it"));
     }
@@ -77,7 +77,7 @@ pub fn read_text(path: impl AsRef<Path>) -> Result<String, DataError> {
     })
 }
 
-/// Description of bytes that are not UTF-8 from `offset` on, and of their conversion.
+/// Describes bytes that are not UTF-8 from `offset` on, with the command to convert them.
 fn what_instead(bytes: &[u8], offset: usize) -> String {
     let wrong = bytes.get(offset).copied().unwrap_or_default();
     let is_utf16 = bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]);

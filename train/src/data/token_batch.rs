@@ -1,12 +1,12 @@
-//! Rows of tokens, of equal length.
+//! Batches of token sequences of equal length.
 
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
 
-/// Rows of tokens of equal length, on the host.
+/// Batch of token sequences of equal length, on the host.
 ///
-/// In language modelling each row is one token longer than the context: all but its last tokens are the inputs, all
-/// but its first are the targets.
+/// In language modelling each row has one token more than the context. The inputs are all tokens of a row but the last;
+/// the targets are all but the first.
 ///
 /// ```
 /// use burn_flex::Flex;
@@ -19,16 +19,16 @@ use grove_backend::Backend;
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TokenBatch {
-    /// The tokens, row by row.
+    /// Tokens in row-major order.
     pub tokens: Vec<u32>,
-    /// The number of rows.
+    /// Number of rows.
     pub rows: usize,
-    /// Tokens in a row.
+    /// Number of tokens in a row.
     pub columns: usize,
 }
 
 impl TokenBatch {
-    /// All tokens.
+    /// Returns all tokens on a device.
     ///
     /// # Shapes
     /// - output: `[rows, columns]`
@@ -36,7 +36,7 @@ impl TokenBatch {
         Tensor::from_data(TensorData::new(self.tokens.clone(), [self.rows, self.columns]), device)
     }
 
-    /// All but the last token of each row.
+    /// Returns all but the last token of each row.
     ///
     /// # Shapes
     /// - output: `[rows, columns - 1]`
@@ -44,7 +44,7 @@ impl TokenBatch {
         self.without_one(|row| row.split_last().map_or(row, |(_, rest)| rest), device)
     }
 
-    /// All but the first token of each row: the successors of [`inputs`](TokenBatch::inputs).
+    /// Returns all but the first token of each row: the token after each of [`inputs`](TokenBatch::inputs).
     ///
     /// # Shapes
     /// - output: `[rows, columns - 1]`
@@ -52,7 +52,7 @@ impl TokenBatch {
         self.without_one(|row| row.split_first().map_or(row, |(_, rest)| rest), device)
     }
 
-    // Cut on the host: one copy of a few kilobytes, where a slice on a device is an operation.
+    // On the host this copies a few kilobytes; slicing on the device would be an operation.
     fn without_one<B: Backend>(&self, cut: impl Fn(&[u32]) -> &[u32], device: &B::Device) -> Tensor<B, 2, Int> {
         let tokens: Vec<u32> = self.tokens.chunks_exact(self.columns.max(1)).flat_map(cut).copied().collect();
         Tensor::from_data(TensorData::new(tokens, [self.rows, self.columns.saturating_sub(1)]), device)

@@ -1,4 +1,4 @@
-//! Tokens in a file.
+//! Files of tokens.
 //!
 //! The format, little-endian throughout:
 //!
@@ -10,8 +10,8 @@
 //! | count · width | the tokens |
 //! | 8 | count |
 //!
-//! The count stands at the end, so that a stream can be written whose length is not known when it begins; a file
-//! that was cut short ends in something else.
+//! The count is at the end, so that a stream of unknown length can be written. A truncated file has no valid count
+//! there.
 
 use std::fs::File;
 use std::ops::Range;
@@ -45,7 +45,7 @@ enum Width {
 impl TokenFile {
     pub(super) fn open(path: &Path) -> Result<Self, DataError> {
         let not_tokens = |reason: &str| DataError::NotTokens { file: path.into(), reason: reason.into() };
-        // Asked before opening: opening a pipe would wait for somebody to write into it.
+        // Checked before opening, because opening a pipe blocks until another process opens it for writing.
         let about = std::fs::metadata(path).map_err(DataError::io("open", path))?;
         if !about.is_file() {
             let what = if about.is_dir() { "it is a directory" } else { "it is not a regular file" };
@@ -55,7 +55,8 @@ impl TokenFile {
             return Err(not_tokens("it is empty; make it again"));
         }
         let file = File::open(path).map_err(DataError::io("open", path))?;
-        // SAFETY: the map is read-only; that nobody shortens the file meanwhile is the documented condition.
+        // SAFETY: the map is read-only, and `TokenStream::open` documents that no process may truncate the file while
+        // it is mapped.
         let map = unsafe { Mmap::map(&file) }.map_err(DataError::io("map", path))?;
         let (width, count) = parse(&map, path)?;
         Ok(Self { path: path.into(), map, width, count })
@@ -69,7 +70,7 @@ impl TokenFile {
         self.count
     }
 
-    /// Appends the tokens of a range, which must lie within the file.
+    /// Appends the tokens of a range, which must be within the file.
     pub(super) fn extend(&self, range: Range<usize>, tokens: &mut Vec<u32>) {
         let width = self.width as usize;
         let bytes = &self.map[HEADER..][range.start * width..range.end * width];
@@ -80,7 +81,7 @@ impl TokenFile {
     }
 }
 
-/// The width and number of the tokens in the bytes of a file, which then all lie within it.
+/// Returns the width and number of the tokens in the bytes of a file, and checks that all are within the file.
 fn parse(bytes: &[u8], path: &Path) -> Result<(Width, usize), DataError> {
     let not_tokens = |reason: String| DataError::NotTokens { file: path.into(), reason };
     if !bytes.starts_with(&MAGIC[..bytes.len().min(MAGIC.len())]) {
@@ -92,7 +93,7 @@ fn parse(bytes: &[u8], path: &Path) -> Result<(Width, usize), DataError> {
     let cut = || not_tokens(format!("it was cut short to {} bytes; make it again", bytes.len()));
     let word = |at: usize| bytes.get(at..).and_then(<[u8]>::first_chunk).copied().map(u32::from_le_bytes);
     let (version, width) = (word(8).ok_or_else(cut)?, word(12).ok_or_else(cut)?);
-    // Before everything that a later version may do otherwise.
+    // Check the version first: a later version may change all that follows.
     if version > VERSION {
         return Err(DataError::NewerTokens { file: path.into(), version, known: VERSION });
     }
@@ -117,19 +118,19 @@ fn parse(bytes: &[u8], path: &Path) -> Result<(Width, usize), DataError> {
 
 /// Writes a token file; see [`TokenStream::write`](super::TokenStream::write).
 pub(super) fn write(path: &Path, tokens: impl Iterator<Item = u32>, vocabulary: u32) -> Result<u64, DataError> {
-    // Tokens are below the vocabulary: 65536 of them fit two bytes.
+    // Tokens are less than the vocabulary size, so two bytes suffice up to 65536.
     let width = if vocabulary <= 1 << 16 { Width::Two } else { Width::Four };
     let mut count = 0;
     let mut stray = None;
     let written = write_atomically(path, |writer| {
         let mut put = |bytes: &[u8]| writer.write_all(bytes);
         put(&[&MAGIC[..], &VERSION.to_le_bytes(), &(width as u32).to_le_bytes()].concat())?;
-        // The writer is called through a pointer, so not for each token.
+        // The writer is a trait object, so tokens are written in blocks.
         let mut block = Vec::with_capacity(BLOCK);
         for token in tokens {
             if token >= vocabulary {
                 stray = Some(token);
-                // Replaced below; it is the way to have the draft thrown away.
+                // An error discards the temporary file; `stray` replaces it below.
                 return Err(std::io::ErrorKind::InvalidData.into());
             }
             match width {
@@ -151,7 +152,7 @@ pub(super) fn write(path: &Path, tokens: impl Iterator<Item = u32>, vocabulary: 
     }
 }
 
-/// Bytes written at once.
+/// Size of a write, in bytes.
 const BLOCK: usize = 1 << 16;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A long row of tokens, in memory or in a file.
+//! Streams of tokens, in memory or in a file.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,9 +11,9 @@ use super::DataError;
 use super::token_file::{self, TokenFile};
 use crate::DataIdentity;
 
-/// A long row of tokens, in memory or mapped from a file; or a part of one.
+/// Stream of tokens, in memory or memory-mapped from a file; or a part of one.
 ///
-/// Clones and parts share the tokens.
+/// Clones and parts share the memory of the tokens.
 ///
 /// ```
 /// use grove_train::data::TokenStream;
@@ -47,15 +47,15 @@ impl Tokens {
 }
 
 impl TokenStream {
-    /// Tokens in memory.
+    /// Creates a stream of tokens in memory.
     pub fn new(tokens: Vec<u32>) -> Self {
         Self::whole(Tokens::Memory(tokens))
     }
 
-    /// The tokens of a file that [`write`](TokenStream::write) made, which are read as they are needed.
+    /// Opens a file that [`write`](TokenStream::write) made. Tokens are read from the file on demand.
     ///
-    /// The file must not be shortened while it is in use (the system would end the process with `SIGBUS`).
-    /// `write` is safe in this respect: it puts a new file in the place of the old one.
+    /// The file must not be truncated while it is in use: the system would end the process with `SIGBUS`. `write` does
+    /// not truncate: it replaces an old file by a new one.
     ///
     /// # Errors
     /// If the file cannot be opened, is not a token file, is damaged, or is of a later version.
@@ -63,12 +63,12 @@ impl TokenStream {
         Ok(Self::whole(Tokens::File(TokenFile::open(path.as_ref())?)))
     }
 
-    /// Writes a token file, which appears whole or not at all, and returns the number of tokens.
+    /// Writes a token file atomically and returns the number of tokens.
     ///
-    /// A token takes two bytes if the vocabulary has at most 65536, and else four. The tokens are written as they
-    /// come: they need not fit in memory.
+    /// A token takes two bytes if the vocabulary has at most 65536 tokens, and four otherwise. Tokens are written as
+    /// the iterator returns them and need not fit in memory.
     ///
-    /// - `vocabulary`: the number of different tokens; every token is below it.
+    /// - `vocabulary`: vocabulary size, greater than every token.
     ///
     /// # Errors
     /// If a token is not in the vocabulary, or the file cannot be written.
@@ -80,11 +80,11 @@ impl TokenStream {
         token_file::write(path.as_ref(), tokens.into_iter(), vocabulary)
     }
 
-    /// The tokens of documents, one after the other, each followed by the token `end`, if there is one. A document that ends
-    /// with it already, as some tokenizers have it, gets no second one.
+    /// Tokenizes documents and concatenates the tokens. Each document is followed by the token `end`, if given, unless
+    /// the tokenizer has added it already.
     ///
     /// # Errors
-    /// If the tokenizer refuses a document.
+    /// If the tokenizer rejects a document.
     pub fn encode(documents: &[impl AsRef<str>], tokenizer: &Tokenizer, end: Option<u32>) -> Result<Self, DataError> {
         let mut tokens = Vec::new();
         for document in documents {
@@ -94,7 +94,8 @@ impl TokenStream {
         Ok(Self::new(tokens))
     }
 
-    /// The number of tokens and a digest of them, for the settings of a run: the same text by another tokenizer is other data.
+    /// Returns the number of tokens and a digest of them, for the settings of a run: a text tokenized differently is
+    /// different data.
     pub fn identity(&self) -> String {
         const BLOCK: usize = 1 << 20;
         let mut identity = DataIdentity::new();
@@ -108,7 +109,7 @@ impl TokenStream {
         Self { part: 0..tokens.len(), tokens: Arc::new(tokens) }
     }
 
-    /// The number of tokens.
+    /// Number of tokens.
     pub fn len(&self) -> usize {
         self.part.len()
     }
@@ -118,7 +119,7 @@ impl TokenStream {
         self.part.is_empty()
     }
 
-    /// Some of the tokens.
+    /// Returns a range of the tokens.
     ///
     /// # Panics
     /// If the range goes beyond the stream.
@@ -128,7 +129,7 @@ impl TokenStream {
         tokens
     }
 
-    /// Appends some of the tokens.
+    /// Appends a range of the tokens.
     pub(super) fn extend(&self, range: Range<usize>, tokens: &mut Vec<u32>) {
         let range = self.within(range);
         match &*self.tokens {
@@ -137,7 +138,7 @@ impl TokenStream {
         }
     }
 
-    /// A part of the stream as a stream of its own.
+    /// Returns a part of the stream as a stream.
     ///
     /// # Panics
     /// If the range goes beyond the stream.
@@ -145,9 +146,9 @@ impl TokenStream {
         Self { tokens: self.tokens.clone(), part: self.within(range) }
     }
 
-    /// The stream without its last part, and that part, which is held out from training.
+    /// Splits the stream into training tokens and held-out tokens, which are the last part.
     ///
-    /// - `held_out`: the size of the last part relative to the whole, from 0 to 1; rounded to whole tokens.
+    /// - `held_out`: fraction of the tokens held out, from 0 to 1; rounded to whole tokens.
     ///
     /// # Errors
     /// If `held_out` is not from 0 to 1.
@@ -155,14 +156,14 @@ impl TokenStream {
         if !(0.0..=1.0).contains(&held_out) {
             return Err(DataError::Fraction { fraction: held_out });
         }
-        // Beyond 2^53 tokens the product could come out larger than the stream.
+        // Beyond 2^53 tokens the product could exceed the length of the stream.
         let held_out = ((self.len() as f64 * held_out).round() as usize).min(self.len());
         let at = self.len() - held_out;
         Ok((self.part(0..at), self.part(at..self.len())))
     }
 
-    /// The largest token, which must be below the vocabulary of the model that reads this; `None` of an empty
-    /// stream. Reads the whole of it.
+    /// Returns the largest token, which must be less than the model's vocabulary size; `None` for an empty stream.
+    /// Reads the whole stream.
     pub fn largest(&self) -> Option<u32> {
         const BLOCK: usize = 1 << 16;
         let mut block = Vec::new();
@@ -175,14 +176,14 @@ impl TokenStream {
         largest
     }
 
-    /// From positions in this part to positions in the whole.
+    /// Converts positions in this part to positions in the whole stream.
     fn within(&self, range: Range<usize>) -> Range<usize> {
         let Range { start, end } = range;
         assert!(start <= end && end <= self.len(), "tokens {start}..{end} of a stream of {}", self.len());
         self.part.start + start..self.part.start + end
     }
 
-    /// Description of the stream for the start of an error message.
+    /// Describes the stream at the start of an error message.
     pub(super) fn description(&self) -> String {
         let whole = match &*self.tokens {
             Tokens::Memory(_) => "the text".into(),

@@ -1,18 +1,18 @@
-//! A stream of tokens, cut into rows for a language model.
+//! Windows of a token stream, for language models.
 
 use grove_tree::Key;
 
 use super::{Data, DataError, Order, TokenBatch, TokenStream};
 
-/// The windows of a token stream: rows of `context + 1` tokens, each beginning with the last token of the one
-/// before, so that every token is predicted once.
+/// Windows of a token stream: rows of `context + 1` tokens. Each window begins with the last token of the one before,
+/// so that each token is predicted once.
 ///
-/// With a key, for training: the first window begins at another random place among the first `context` tokens in
-/// each epoch, so that no token always stands at the beginning of a window; windows are shuffled; an incomplete
-/// batch is left out, and so are the tokens of one window in all (less than a context at either end).
+/// With a key, for training: in each epoch the windows start at a random offset among the first `context` tokens, so
+/// that window boundaries vary, and are shuffled. An incomplete batch is dropped. The offset drops less than a context
+/// of tokens at either end, one window in all.
 ///
-/// Without, for evaluation: the windows come in order from the first token on, and the last batch is as small as
-/// it comes out. Fewer tokens than a context at the end are left out.
+/// Without a key, for evaluation: the windows are in order from the first token on, and the last batch may be smaller.
+/// An incomplete window at the end is dropped.
 ///
 /// ```
 /// use grove_train::data::{TokenStream, TokenWindows, epoch};
@@ -27,19 +27,19 @@ pub struct TokenWindows {
     stream: TokenStream,
     context: usize,
     order: Order,
-    /// Key of the windows' offsets, for training.
+    /// Key of the random offsets; `None` for evaluation.
     offsets: Option<Key>,
 }
 
 impl TokenWindows {
     /// Cuts a stream into windows.
     ///
-    /// - `context`: tokens that a model sees at once; a window has one more.
-    /// - `batch_size`: windows in a batch.
-    /// - `key`: of the order and the places of the windows; `None` for evaluation.
+    /// - `context`: context length in tokens; a window has one more.
+    /// - `batch_size`: number of windows in a batch.
+    /// - `key`: key of the order and the offsets; `None` for evaluation.
     ///
     /// # Errors
-    /// If the stream is shorter than one window, either size is 0, or with a key there is not one whole batch.
+    /// If the stream is shorter than one window, a size is 0, or with a key the stream has less than one batch.
     pub fn new(stream: TokenStream, context: usize, batch_size: usize, key: Option<Key>) -> Result<Self, DataError> {
         if context == 0 {
             return Err(DataError::Zero { what: "context" });
@@ -51,8 +51,8 @@ impl TokenWindows {
             let windows = (stream.len() - 1) / context;
             return Ok(Self { stream, context, order: Order::new(windows, batch_size)?, offsets: None });
         };
-        // As many as fit at the largest offset, so that all epochs have the same number; of a stream that is
-        // too short for that, the one there is.
+        // As many windows as fit at the largest offset, so that all epochs have the same number. A stream too short for
+        // that has one window.
         let windows = (stream.len() / context - 1).max(1);
         let (offsets, shuffle) = key.split();
         let order = Order::new(windows, batch_size)?.shuffle(shuffle);
@@ -64,22 +64,22 @@ impl TokenWindows {
         Ok(Self { stream, context, order, offsets: Some(offsets) })
     }
 
-    /// The tokens.
+    /// Returns the token stream.
     pub fn stream(&self) -> &TokenStream {
         &self.stream
     }
 
-    /// Tokens that a model sees at once.
+    /// Context length, in tokens.
     pub fn context(&self) -> usize {
         self.context
     }
 
-    /// Offset of the first window of an epoch.
+    /// Returns the offset of the first window of an epoch, in tokens.
     fn offset(&self, epoch: u64) -> usize {
         let Some(key) = self.offsets else { return 0 };
         let bits = key.fold_in(epoch as u32).bits(2);
         let bits = (u64::from(bits[0]) << 32) | u64::from(bits[1]);
-        // At most `context` of them, so that the bias of the remainder is below 2^-32.
+        // At most `context` offsets, so that the modulo bias is below 2^-32.
         let slack = self.stream.len() - 1 - self.order.examples() * self.context;
         let offsets = self.context.min(slack + 1);
         (bits % offsets as u64) as usize
@@ -128,7 +128,7 @@ mod tests {
                     let last = windows.order.examples() - 1;
                     windows.load(epoch, &[0, last]).expect("within the stream");
                 }
-                // At most a window is lost, to what evaluation has.
+                // Training has at most one window less than evaluation.
                 assert!(windows.order.examples() + 1 >= (length - 1) / context);
             }
         }

@@ -16,17 +16,18 @@ pub(super) struct RunSetup<B: Backend, M, S> {
     pub(super) state: TrainState<B, M, S>,
     pub(super) progressed: RunProgress,
     pub(super) checkpoints: Option<CheckpointManager>,
-    /// The step and the directory of that checkpoint.
+    /// Step and directory of the newest checkpoint.
     pub(super) kept: Option<(u64, PathBuf)>,
     pub(super) best: Best<M>,
-    /// Remarks for the user, a sentence each.
+    /// Messages for the user, one sentence each.
     pub(super) remarks: Vec<String>,
-    /// The directory is this run's alone as long as this lives.
+    /// Lock of the run's directory, held as long as this value lives.
     pub(super) lock: Option<RunLock>,
 }
 
 impl<B: Backend, M: Tree<B>, S: Tree<B>> RunSetup<B, M, S> {
-    /// `init` makes the optimizer's state for the trained part of a model.
+    /// Sets up a new run, or restores its newest checkpoint. `init` creates the optimizer state for the trainable part
+    /// of a model.
     pub(super) fn new(
         model: M,
         init: impl FnOnce(&M) -> S,
@@ -37,7 +38,7 @@ impl<B: Backend, M: Tree<B>, S: Tree<B>> RunSetup<B, M, S> {
         if let Err(error) = options.step.trainable.check(&model) {
             return Err(TrainError::Options(format!("`trainable`: {error}")));
         }
-        // Frozen parameters need no state.
+        // Frozen parameters have no optimizer state.
         let trained = filter(model.clone(), &options.step.trainable);
         let mut present = leaves(&trained).into_iter().filter(|(_, leaf)| leaf.dtype().is_float());
         let Some((device, dtype)) = present.find_map(|(_, leaf)| Some((leaf.device()?, leaf.dtype()))) else {
@@ -69,7 +70,7 @@ impl<B: Backend, M: Tree<B>, S: Tree<B>> RunSetup<B, M, S> {
             let (best, remarks) = (Best::in_memory(), Vec::new());
             return Ok(Self { state, progressed, checkpoints: None, kept: None, best, remarks, lock: None });
         };
-        // Before anything is read: what another run writes meanwhile would be mixed with this one.
+        // Lock before reading, so that another run cannot write in between.
         let lock = match &options.lock {
             Some(lock) => lock.clone(),
             None => RunLock::acquire(directory)?,
@@ -93,7 +94,8 @@ impl<B: Backend, M: Tree<B>, S: Tree<B>> RunSetup<B, M, S> {
             remarks.push(format!("going on after step {} of {}", before.step, path.display()));
             remarks.extend(changes);
             (state, progressed) = (saved, before);
-            // Checkpoints of earlier versions have neither the setting nor the loss, and went by the loss.
+            // Checkpoints of earlier versions have neither this setting nor the loss; they kept the model with the
+            // lowest loss.
             let kept_by = |settings: Option<&RunSettings>| {
                 settings.and_then(|settings| settings.get("keep")).unwrap_or("best:loss").to_owned()
             };
@@ -107,7 +109,7 @@ impl<B: Backend, M: Tree<B>, S: Tree<B>> RunSetup<B, M, S> {
                 progressed.key = key.words();
                 progressed.position = within(progressed.position, batches_per_epoch);
             }
-            // A process that was killed right after writing a checkpoint has left older ones.
+            // A process killed right after writing a checkpoint leaves too many older ones.
             checkpoints.thin(progressed.step)?;
             kept = Some((progressed.step, path));
         }
@@ -119,8 +121,7 @@ impl<B: Backend, M: Tree<B>, S: Tree<B>> RunSetup<B, M, S> {
     }
 }
 
-/// Refuses to go on with a run of other settings, unless that is wanted `anyway`. A remark, where there is something to
-/// tell.
+/// Refuses to resume a run with other settings, unless `anyway`. Returns a message for the user, if any.
 fn same_run(
     path: &Path,
     saved: &RunProgress,
@@ -133,7 +134,7 @@ fn same_run(
         return Ok(Some(remark));
     };
     let mut differences = began.differences(settings);
-    // A program's seed decides the key, and is what a person can change.
+    // A program derives the key from its `seed`, so a changed seed is not reported twice.
     if saved.key != key.words() && !differences.iter().any(|difference| difference.name == "seed") {
         let [name, was, is] = ["key".into(), format!("{:?}", saved.key), format!("{:?}", key.words())];
         differences.push(SettingDifference { name, was, is });
@@ -145,7 +146,7 @@ fn same_run(
     }
 }
 
-/// The position, or the next epoch's begin where the epochs have become shorter.
+/// Returns the position, or the start of the next epoch if the position is beyond the (changed) end of its epoch.
 fn within(position: Position, batches_per_epoch: usize) -> Position {
     match position.batch < batches_per_epoch as u64 {
         true => position,

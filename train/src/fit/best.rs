@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use crate::{CheckpointManager, Result, RunLock, RunProgress};
 
-/// The best model so far, in memory and, where the run has a directory, on the disk.
+/// Best model so far, in memory and, if the run has a directory, on disk.
 pub(super) struct Best<M> {
     model: Option<M>,
     checkpoints: Option<CheckpointManager>,
-    /// The step of the model that the run's newest checkpoint calls the best: a run that goes on from there needs it,
-    /// whatever has turned out better since.
+    /// Step of the best model according to the run's newest checkpoint. A run resumed from that checkpoint needs this
+    /// model, even if a later one is better.
     pinned: Option<u64>,
 }
 
@@ -18,7 +18,7 @@ impl<M> Best<M> {
         Self { model: None, checkpoints: None, pinned: None }
     }
 
-    /// The best model of a run that goes on; where it cannot be read there is a remark, and none is the best.
+    /// Loads the best model of a resumed run. If it cannot be read, adds a remark and forgets it.
     pub(super) fn open<B: Backend>(
         directory: PathBuf,
         lock: &RunLock,
@@ -41,7 +41,7 @@ impl<M> Best<M> {
                 model = Some(best);
                 checkpoints.retain(&[step])?;
             }
-            // Replaced by that of a later step, which this run will come to.
+            // Replaced by the model of a later step, which the resumed run will reach again.
             Some(_) if checkpoints.list()?.iter().any(|(later, _)| *later > progressed.step) => {}
             Some((step, Err(damage))) => {
                 remarks.push(format!("the best model so far, of step {step}, is lost: {damage}"));
@@ -53,7 +53,7 @@ impl<M> Best<M> {
         Ok(Self { model, checkpoints: Some(checkpoints), pinned: progressed.best.map(|(step, _)| step) })
     }
 
-    /// The model of this step is the best.
+    /// Makes the model of this step the best one.
     pub(super) fn replace<B: Backend>(&mut self, model: &M, progressed: &RunProgress) -> Result<()>
     where
         M: Tree<B>,
@@ -66,7 +66,7 @@ impl<M> Best<M> {
         Ok(())
     }
 
-    /// A checkpoint of the run was written.
+    /// Removes earlier best models after a checkpoint of the run was written.
     pub(super) fn checkpointed(&mut self, progressed: &RunProgress) -> Result<()> {
         let best = progressed.best.map(|(step, _)| step);
         if self.pinned == best {

@@ -14,20 +14,20 @@ use crate::{
     ranks,
 };
 
-/// A tree of a backend in a trace, on the differentiating backend: what the loss of [`fit_jitted`] gets.
+/// Type of a tree inside the loss of [`fit_jitted`]: traced, on the autodiff backend.
 pub type Differentiated<B, T> = <<T as Traceable<B>>::OnTraced as Tree<Traced>>::On<Autodiff<Traced>>;
 
-/// The loss of [`fit_jitted`], in two parts: what the host does with a batch, and what is traced.
+/// Loss of [`fit_jitted`], in two parts: conversion of a batch to arrays on the host, and the traced loss.
 pub struct JitLoss<A, L> {
-    /// The arrays of a batch, given the model and the key of the step, and the number of items of which the loss is a mean; see
-    /// [`Outcome::weight`].
+    /// Converts a batch to arrays, given the model and the key of the step. Also returns the number of items that the
+    /// loss averages; see [`Outcome::weight`].
     pub arrays: A,
-    /// The loss of the model, these arrays and a key. A weight that it gives counts for nothing.
+    /// Computes the loss from the model, these arrays and a key. A weight in its outcome is ignored.
     pub loss: L,
 }
 
-/// [`fit`](crate::fit) with a loss whose gradient is traced once for each shape of a batch's arrays, and then runs as a program; see
-/// [`jit`](grove_compile::jit()). The optimizer's update runs as it does there.
+/// [`fit`](crate::fit) with a compiled gradient of the loss: traced once for each shape of a batch's arrays; see
+/// [`jit`](grove_compile::jit()). The optimizer's update runs as in [`fit`](crate::fit).
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -60,7 +60,7 @@ pub struct JitLoss<A, L> {
 /// As [`fit`](crate::fit).
 ///
 /// # Panics
-/// As [`trace`](grove_compile::trace()): the loss must not read values of arrays.
+/// As [`trace`](grove_compile::trace()): the loss must not read the values of arrays.
 pub fn fit_jitted<B, M, T, D, X, A, L, O>(
     model: M,
     optimizer: &T,
@@ -81,7 +81,7 @@ where
     O: Into<Outcome<Traced, M::OnTraced>>,
 {
     let JitLoss { arrays, loss } = loss;
-    // A filter may look at values, which a trace has not.
+    // A filter may read values, which do not exist in a trace.
     let trained = leaves(&filter(model.clone(), &options.step.trainable)).into_iter();
     let trained: BTreeSet<String> = trained.filter_map(|(path, leaf)| leaf.is_present().then_some(path)).collect();
     let trainable = Filter::new(move |path, _| trained.contains(path.as_str()));
@@ -98,7 +98,7 @@ where
         |model: &M, batch: &D::Batch, key: Key, factor: Option<&Array<B, 1>>, part: Option<RankPart<'_>>| {
             let (batch, weight) = arrays(model, batch, key);
             let (share, weight) = shared(Some(weight), part);
-            // A part of the loss, since layers add gradients of all ranks.
+            // Scale the loss, not the gradient, because layers all-reduce gradients inside the backward pass.
             let factor = match (factor, share) {
                 (factor, 1.0) => factor.cloned(),
                 (Some(factor), share) => Some(Array::new(factor.val().mul_scalar(share))),
@@ -114,7 +114,7 @@ where
     fit_by(model, optimizer, data, gradients, evaluate, key, options)
 }
 
-/// The share of a rank as an array on the device of its model.
+/// Returns the share of a rank as an array on the device of its model.
 fn share_of<B: Backend, M: Tree<B>>(model: &M, share: f64) -> Array<B, 1> {
     let device = leaves(model).iter().find_map(|(_, leaf)| leaf.device()).unwrap_or_default();
     Array::new(Tensor::from_floats([share as f32], &device))

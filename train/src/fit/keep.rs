@@ -4,12 +4,12 @@ use std::{
     str::FromStr,
 };
 
-/// Metrics of which a greater value is better.
+/// Metrics for which a greater value is better.
 const GREATER_IS_BETTER: [&str; 5] = ["accuracy", "macro_f1", "micro_f1", "top5", "pearson"];
-/// Metrics of which a lower value is better.
+/// Metrics for which a lower value is better.
 const LOWER_IS_BETTER: [&str; 3] = ["loss", "perplexity", "mae"];
 
-/// The model that a run keeps: the one with the best evaluation, or the last one. transformers'
+/// Model that a run keeps: the one with the best evaluation, or the last one. Corresponds to transformers'
 /// `metric_for_best_model` and `greater_is_better`.
 ///
 /// ```
@@ -21,11 +21,11 @@ const LOWER_IS_BETTER: [&str; 3] = ["loss", "perplexity", "mae"];
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeepModel {
-    /// The model after the last step, or its moving average if there is one.
+    /// Model after the last step, or its moving average if there is one.
     Last,
-    /// The model whose [`Evaluation`](crate::Evaluation) has the lowest value of this metric.
+    /// Model whose [`Evaluation`](crate::Evaluation) has the lowest value of this metric.
     Lowest(&'static str),
-    /// The model whose [`Evaluation`](crate::Evaluation) has the greatest value of this metric.
+    /// Model whose [`Evaluation`](crate::Evaluation) has the greatest value of this metric.
     Greatest(&'static str),
 }
 
@@ -36,7 +36,7 @@ impl Default for KeepModel {
 }
 
 impl KeepModel {
-    /// Name of the metric by which evaluations are compared: `loss` for [`Last`](Self::Last), for early stopping.
+    /// Metric that compares evaluations; `loss` for [`Last`](Self::Last), for early stopping.
     pub fn metric(self) -> &'static str {
         match self {
             Self::Last => "loss",
@@ -44,13 +44,13 @@ impl KeepModel {
         }
     }
 
-    /// True if a value of the metric is better than the best one so far. A value that is not finite is not.
+    /// True if a value of the metric is finite and better than the best one so far.
     pub(super) fn is_better(self, value: f64, best: Option<f64>) -> bool {
         let better = |best| if matches!(self, Self::Greatest(_)) { value > best } else { value < best };
         value.is_finite() && best.is_none_or(better)
     }
 
-    /// The reason for which a model was kept, such as `the lowest held-out loss`.
+    /// Describes why a model was kept, such as `the lowest held-out loss`.
     pub(super) fn reason(self) -> String {
         let superlative = if matches!(self, Self::Greatest(_)) { "greatest" } else { "lowest" };
         let metric = match self.metric() {

@@ -11,18 +11,18 @@ use crate::{
 };
 use grove_optim::Schedule;
 
-/// Logs of a run. The sums since the last record are in [`RunProgress`], so that a run that is resumed between two
-/// records writes the next one as if it had not been interrupted.
+/// Logs of a run. [`RunProgress`] has the sums since the last record, so that a resumed run writes the same records as
+/// an uninterrupted one.
 pub(super) struct Logs {
     sinks: Vec<Box<dyn Sink>>,
     progress: Option<Progress>,
     learning_rate: Option<Schedule>,
     unit: Option<(&'static str, u64)>,
-    /// True if steps may be left out, so that their number belongs into the records.
+    /// True if steps may be skipped, so that records include their number.
     skipping: bool,
-    /// Steps of this process since the last record, for the rate.
+    /// Number of steps of this process since the last record, for the rate.
     steps: u64,
-    /// When that was, but for the time that is not to count.
+    /// Time of the last record, plus pauses since then.
     since: Instant,
 }
 
@@ -55,7 +55,7 @@ impl Logs {
         Ok(Self { sinks, progress, learning_rate, unit, skipping, steps: 0, since: Instant::now() })
     }
 
-    /// Takes what one step measured.
+    /// Adds the metrics of one step.
     pub(super) fn measured(
         &mut self,
         progressed: &mut RunProgress,
@@ -69,7 +69,7 @@ impl Logs {
         self.stepped(step);
     }
 
-    /// A step was made of which there is nothing to record.
+    /// Counts a step without metrics.
     pub(super) fn stepped(&mut self, step: u64) {
         self.steps += 1;
         if let Some(progress) = &mut self.progress {
@@ -77,7 +77,7 @@ impl Logs {
         }
     }
 
-    /// Writes the means since the last record.
+    /// Writes a record with the means since the last one.
     pub(super) fn record(&mut self, progressed: &mut RunProgress, epoch: f64) -> Result<()> {
         if progressed.unrecorded.is_empty() && (self.steps == 0 || !self.skipping) {
             return Ok(());
@@ -101,7 +101,7 @@ impl Logs {
         self.write(&record)
     }
 
-    /// Leaves out of the rate what was no training.
+    /// Excludes time that was not training from the rate.
     pub(super) fn pause(&mut self, time: Duration) {
         self.since += time;
     }
@@ -137,7 +137,7 @@ fn loss_curve(directory: &Path, records: &[Record]) -> Option<Box<dyn Sink>> {
     Some(Box::new(crate::log::LossCurve::new(directory.join("loss.svg")).with_records(records)))
 }
 
-/// Nothing: a build without the feature `plots` draws none.
+/// No curve without the feature `plots`.
 #[cfg(not(feature = "plots"))]
 fn loss_curve(_: &Path, _: &[Record]) -> Option<Box<dyn Sink>> {
     None

@@ -1,4 +1,4 @@
-//! The loop of a long run.
+//! The training loop.
 
 mod begin;
 mod best;

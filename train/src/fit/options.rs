@@ -11,37 +11,36 @@ use crate::{LossScale, Result, RunLock, RunSettings, StepOptions, Stop, TrainErr
 /// Length of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RunDuration {
-    /// So many steps.
+    /// Number of steps.
     Steps(u64),
-    /// So many passes over the data; parts of one are possible. The last step is a whole one, so it may take batches
-    /// of the next pass.
+    /// Number of passes over the data, which may be fractional. The last step is complete, so it may use batches of the
+    /// next pass.
     Epochs(f64),
 }
 
-/// Treatment of a step whose loss, or whose gradient's norm, is not finite. Both are looked at on the device, so that a
-/// good step is none the slower.
+/// Treatment of a step whose loss or gradient norm is not finite. The check runs on the device and does not delay
+/// finite steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NonFinite {
-    /// It ends the run with [`TrainError::NotFinite`].
+    /// Ends the run with [`TrainError::NotFinite`].
     #[default]
     Stop,
-    /// It is left out: parameters, buffers, the optimizer's state and the loss scale's stay as they were. Such steps are
-    /// counted, in [`Fitted::skipped`] and in the logs.
+    /// Skips the step: parameters, buffers, and the states of the optimizer and the loss scale stay unchanged.
+    /// [`Fitted::skipped`] and the logs count such steps.
     Skip {
-        /// Such steps in a row; one more ends the run.
+        /// Number of consecutive such steps that are allowed; one more ends the run.
         max_consecutive: u64,
     },
-    /// It is handed to the optimizer, which deals with it as
-    /// [`apply_if_finite`](grove_optim::apply_if_finite) does; only buffers stay as they were. It is counted as with
-    /// `Skip`.
+    /// Passes the step to the optimizer, such as [`apply_if_finite`](grove_optim::apply_if_finite); only buffers stay
+    /// unchanged. Such steps are counted as with `Skip`.
     Optimizer {
-        /// Such steps in a row; one more ends the run.
+        /// Number of consecutive such steps that are allowed; one more ends the run.
         max_consecutive: u64,
     },
 }
 
 impl NonFinite {
-    /// Steps in a row that do not end the run.
+    /// Number of consecutive non-finite steps that do not end the run.
     pub(super) fn max_consecutive(self) -> u64 {
         match self {
             Self::Stop => 0,
@@ -50,7 +49,7 @@ impl NonFinite {
     }
 }
 
-/// Options of [`fit`](crate::fit). [`Default`] is a short run that writes nothing to the disk.
+/// Options of [`fit`](crate::fit). [`Default`] is a run of one epoch that writes nothing to disk.
 ///
 /// ```
 /// use grove_train::{FitOptions, RunDuration};
@@ -62,52 +61,53 @@ impl NonFinite {
 pub struct FitOptions<B: Backend> {
     /// Length of the run. Default: 1 epoch.
     pub length: RunDuration,
-    /// Batches whose mean gradient makes one step: 1. Each counts by its [`Outcome::weight`](crate::Outcome::weight).
+    /// Number of gradient-accumulation batches per step. Default: 1. The mean weights each batch by its
+    /// [`Outcome::weight`](crate::Outcome::weight).
     pub accumulate: usize,
-    /// Trainable leaves, and dtype of the computation.
+    /// Trainable leaves and compute dtype.
     pub step: StepOptions<B>,
     /// If true, the loss is scaled, which f16 needs. Default: false.
     pub loss_scaling: bool,
-    /// Treatment of a step whose loss or gradient is not finite: it ends the run.
+    /// Treatment of a step whose loss or gradient is not finite. Default: ends the run.
     pub non_finite: NonFinite,
-    /// Decay of an exponential moving average of the model, which is then what is evaluated: none.
+    /// Decay of an exponential moving average of the model. Evaluations then use the average. Default: no average.
     pub ema: Option<f64>,
-    /// Steps from one evaluation to the next; there is one at the end too. 0, the default, leaves them out.
+    /// Number of steps between evaluations; the last step is evaluated too. Default: 0, no evaluations.
     pub evaluate_every: u64,
-    /// Number of consecutive evaluations without improvement after which the run ends. Default: never. A value that is not finite
-    /// is no improvement. The metric is that of `keep_model`.
+    /// Number of consecutive evaluations without improvement after which the run ends. Default: never. `keep_model`
+    /// names the metric. A value that is not finite is no improvement.
     pub patience: Option<u64>,
-    /// The model that [`Fitted::into_model`] returns: the one with the best evaluation, or the last. Default: the one with the lowest
-    /// `loss`. Metrics other than `loss` must be in every [`Evaluation`].
+    /// Choice of the model that [`Fitted::into_model`] returns: the one with the best evaluation, or the last. Default:
+    /// the one with the lowest `loss`. Metrics other than `loss` must be in every [`Evaluation`].
     pub keep_model: KeepModel,
-    /// Steps from one record in the logs to the next: 10.
+    /// Number of steps between log records. Default: 10.
     pub log_every: u64,
-    /// Steps from one checkpoint to the next: 500. There is one at the end, and one where the run is stopped, too.
+    /// Number of steps between checkpoints. Default: 500. The run also writes one when it ends or is stopped.
     pub checkpoint_every: u64,
     /// Number of checkpoints to keep. Default: 2.
     pub keep_checkpoints: usize,
-    /// Ranks that train together: each computes the gradients of its part of every batch. Default: one. The others than rank
-    /// 0 write nothing, so the directory need not be shared. Where a collective fails, the job ends with a sentence and status 1;
-    /// see [`Communicator::end_job`].
+    /// Ranks that train together (data parallelism). Default: one. Each rank computes the gradients of its part of
+    /// every batch. Only rank 0 writes, so the directory need not be shared. A failed collective ends the job with a
+    /// message and status 1; see [`Communicator::end_job`].
     pub ranks: Communicator,
-    /// Directory of checkpoints and logs. Default: none. The directory gets `checkpoints/`, `best/`, `metrics.jsonl`,
+    /// Directory of checkpoints and logs. Default: none. The run writes `checkpoints/`, `best/`, `metrics.jsonl`,
     /// `tensorboard/`, `loss.svg` and `run.lock`.
     pub directory: Option<PathBuf>,
-    /// The [`RunLock`] of the directory, where the program holds it already: else the run takes it.
+    /// [`RunLock`] of the directory, if the program holds it already. Default: the run acquires the lock.
     pub lock: Option<RunLock>,
-    /// If true, resumes the run in that directory, if there is one; if false, a run in the directory is an error.
-    /// Default: false.
+    /// If true, resumes the run in the directory, if there is one; if false, an existing run is an error. Default:
+    /// false.
     pub resume: bool,
-    /// Goes on with it although it began with other settings, key or data: no.
+    /// If true, resumes a run despite changed settings, key or data. Default: false.
     pub resume_anyway: bool,
-    /// Settings of the run besides these options: seed, data, learning rate, sizes of the model. They are written into the
-    /// checkpoints, and a resumed run has to have the same. None are known by default.
+    /// Settings of the run besides these options: seed, data, learning rate, model sizes. They are saved in
+    /// checkpoints, and a resumed run must have the same. Default: none.
     pub settings: RunSettings,
-    /// Schedule of the learning rate, for the logs only.
+    /// Learning-rate schedule, for the logs only.
     pub learning_rate: Option<Schedule>,
-    /// Unit of the rate in the logs, and its number in a batch, such as `("tokens", 4096)`.
+    /// Unit of the throughput in the logs and the number of units per batch, such as `("tokens", 4096)`.
     pub unit: Option<(&'static str, u64)>,
-    /// Ends the run when it becomes true; see [`stop_on_interrupt`](crate::stop_on_interrupt).
+    /// Flag that ends the run when it becomes true; see [`stop_on_interrupt`](crate::stop_on_interrupt).
     pub stop: Option<Stop>,
     /// If true, shows a progress bar on standard error. Default: false.
     pub progress: bool,
@@ -143,7 +143,7 @@ impl<B: Backend> Default for FitOptions<B> {
 }
 
 impl<B: Backend> FitOptions<B> {
-    /// The number of steps, or what is wrong with the options.
+    /// Checks the options and returns the number of steps.
     pub(super) fn steps(&self, batches_per_epoch: usize) -> Result<u64> {
         let wrong = |what: &str| Err(TrainError::Options(what.to_owned()));
         if self.accumulate == 0 {
@@ -172,7 +172,7 @@ impl<B: Backend> FitOptions<B> {
         self.length.steps(batches_per_epoch, self.accumulate)
     }
 
-    /// The given settings, and those options that decide what is computed.
+    /// Returns the given settings and the options that influence the computation.
     pub(crate) fn all_settings(&self, batches_per_epoch: usize) -> RunSettings {
         let dtype = self.step.compute.map(|dtype| format!("{dtype:?}").to_lowercase());
         let own = RunSettings::new()
@@ -187,17 +187,17 @@ impl<B: Backend> FitOptions<B> {
 }
 
 impl RunDuration {
-    /// The number of steps, of which a schedule may want to know beforehand.
+    /// Returns the number of steps, for example for a learning-rate schedule.
     ///
     /// # Errors
-    /// [`TrainError::Options`] where there would be none.
+    /// [`TrainError::Options`] if the number of steps or epochs is not positive.
     pub fn steps(self, batches_per_epoch: usize, accumulate: usize) -> Result<u64> {
         let wrong = |what: String| Err(TrainError::Options(what));
         match self {
             Self::Steps(0) => wrong("0 steps: there is nothing to train".into()),
             Self::Steps(steps) => Ok(steps),
             Self::Epochs(epochs) if epochs.is_finite() && epochs > 0.0 => {
-                // A rounding error is not a step.
+                // A rounding error must not add a step.
                 let steps = epochs * batches_per_epoch as f64 / accumulate.max(1) as f64 - 1e-9;
                 Ok((steps.ceil() as u64).max(1))
             }
@@ -206,78 +206,78 @@ impl RunDuration {
     }
 }
 
-/// Metrics of an evaluation by name, such as `loss`. [`FitOptions::keep_model`] names the one by which models are compared.
+/// Metrics of an evaluation by name, such as `loss`. [`FitOptions::keep_model`] names the metric that compares models.
 pub type Evaluation = BTreeMap<String, f64>;
 
-/// The arrays of a run.
+/// State of a run that consists of arrays.
 #[derive(Tree, Clone, Debug)]
 pub struct TrainState<B: Backend, M, S> {
-    /// The model.
+    /// Model.
     pub model: M,
-    /// The optimizer's state.
+    /// Optimizer state.
     pub optimizer: S,
-    /// The moving average of the model, f32 where the model has 16 bits.
+    /// Moving average of the model; f32 for 16-bit leaves.
     pub ema: Option<M>,
-    /// The loss scale.
+    /// Loss scale.
     pub loss_scale: Option<LossScale<B>>,
 }
 
-/// Why a run ended.
+/// Reason for the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
-    /// All steps are made.
+    /// All steps are done.
     Finished,
-    /// The evaluation did not get better any more.
+    /// Evaluations stopped improving; see [`FitOptions::patience`].
     EarlyStop,
-    /// Somebody wanted it; the run can be resumed.
+    /// [`FitOptions::stop`] was set; the run can be resumed.
     Interrupted,
 }
 
 /// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Fitted<M> {
-    /// The model after the last step.
+    /// Model after the last step.
     pub model: M,
-    /// Its moving average, where there is one.
+    /// Moving average of the model, if any.
     pub ema: Option<M>,
-    /// The model (or its moving average, if there is one) with the best evaluation, the evaluation's step and its value of the metric
-    /// that [`FitOptions::keep_model`] names. `None` without evaluations and with [`KeepModel::Last`].
+    /// Model (or its moving average, if any) with the best evaluation, the step of that evaluation, and its value of
+    /// the metric of [`FitOptions::keep_model`]. `None` without evaluations and with [`KeepModel::Last`].
     pub best: Option<(M, u64, f64)>,
-    /// The choice of the model that [`into_model`](Self::into_model) returns.
+    /// Choice of the model that [`into_model`](Self::into_model) returns.
     pub kept: KeepModel,
-    /// Loss of that model's evaluation.
+    /// Evaluation loss of that model.
     pub held_out_loss: Option<f64>,
-    /// Steps made, those before a resume included.
+    /// Number of completed steps, including those before a resume.
     pub steps: u64,
-    /// Steps among them that were left out, as their loss or gradient was not finite; see [`NonFinite`].
+    /// Number of those steps that were skipped because their loss or gradient was not finite; see [`NonFinite`].
     pub skipped: u64,
-    /// Seconds of training, all resumes together.
+    /// Training time in seconds, summed over all resumes.
     pub seconds: f64,
-    /// Ranks that it ran on, the last time that it resumed.
+    /// Number of ranks, since the last resume.
     pub ranks: usize,
-    /// Why it ended.
+    /// Reason for the end of the run.
     pub ended: Ended,
-    /// Remarks on how it began, a sentence each: what it went on from, damaged checkpoints that were
-    /// passed over. With [`FitOptions::progress`] they were shown already.
+    /// Messages about the start of the run, one sentence each: the checkpoint that it resumed from, damaged checkpoints
+    /// that it skipped. [`FitOptions::progress`] shows them.
     pub remarks: Vec<String>,
 }
 
-/// Results of a run without its model.
+/// Results of a run, without the model.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RunSummary {
-    /// Steps made, those before a resume included.
+    /// Number of completed steps, including those before a resume.
     pub steps: u64,
-    /// Steps among them that were left out; see [`NonFinite`].
+    /// Number of those steps that were skipped; see [`NonFinite`].
     #[serde(rename = "skipped_steps")]
     pub skipped: u64,
-    /// Seconds of training, all resumes together.
+    /// Training time in seconds, summed over all resumes.
     pub seconds: f64,
-    /// Ranks that it ran on, the last time that it resumed.
+    /// Number of ranks, since the last resume.
     pub ranks: usize,
-    /// Why it ended.
+    /// Reason for the end of the run.
     pub ended: Ended,
-    /// The choice of the model that was kept.
+    /// Choice of the model that was kept.
     pub kept: KeepModel,
     /// Step of the model that was kept, if it has the best evaluation.
     pub best_step: Option<u64>,
@@ -286,8 +286,8 @@ pub struct RunSummary {
 }
 
 impl RunSummary {
-    /// Rows of a [`summary_table`](crate::log::summary_table): steps, time, the held-out loss in nats per `unit` (without a unit if that is
-    /// empty), and the model that was kept.
+    /// Returns the rows of a [`summary_table`](crate::log::summary_table): steps, time, the held-out loss in nats per
+    /// `unit` (without a unit if `unit` is empty), and the model that was kept.
     pub fn rows(&self, unit: &str) -> Vec<(String, String)> {
         let row = |name: &str, value: String| (name.to_owned(), value);
         let mut rows = vec![row("steps", self.steps.to_string()), row("time", duration(self.seconds))];
@@ -311,7 +311,7 @@ impl RunSummary {
     }
 }
 
-/// A number of seconds, in the units that people use: `12.3 s`, `4m 05s`, `2h 30m`.
+/// Formats a time in seconds: `12.3 s`, `4m 05s`, `2h 30m`.
 fn duration(seconds: f64) -> String {
     let whole = seconds as u64;
     match whole {
@@ -322,14 +322,14 @@ fn duration(seconds: f64) -> String {
 }
 
 impl<M> Fitted<M> {
-    /// The results of the run, apart from its model.
+    /// Returns the results of the run, without the model.
     pub fn summary(&self) -> RunSummary {
         let best_step = self.best.as_ref().map(|(_, step, _)| *step);
         let Self { steps, skipped, seconds, ranks, ended, kept, held_out_loss, .. } = *self;
         RunSummary { steps, skipped, seconds, ranks, ended, kept, best_step, held_out_loss }
     }
 
-    /// The model to keep, as [`FitOptions::keep_model`] chooses: the best one, else the moving average, else the last.
+    /// Returns the model chosen by [`FitOptions::keep_model`]: the best one, else the moving average, else the last.
     pub fn into_model(self) -> M {
         match (self.best, self.ema) {
             (Some((best, _, _)), _) => best,

@@ -1,4 +1,4 @@
-//! Metrics that are being read.
+//! Metrics that are being copied from the device.
 
 use burn::tensor::TensorData;
 use grove_backend::{Backend, PendingRead, ops};
@@ -6,19 +6,19 @@ use grove_tree::Array;
 
 use crate::Metrics;
 
-/// Metrics of a step, on their way from the device.
+/// Metrics of a step, in transfer from the device.
 pub(super) struct Pending {
-    /// From 1.
+    /// 1-based step.
     pub step: u64,
     pub loss: PendingRead,
     pub grad_norm: PendingRead,
     pub others: Vec<(String, PendingRead)>,
-    /// The factor of the loss.
+    /// Loss scale of the step.
     pub factor: Option<PendingRead>,
 }
 
 impl Pending {
-    /// Starts to read them, behind what is queued so far.
+    /// Starts the transfers, after all queued operations.
     pub fn start<B: Backend>(step: u64, metrics: Metrics<B>, factor: Option<Array<B, 1>>) -> Self {
         let Metrics { loss, grad_norm, others } = metrics;
         let start = |value: Array<B, 1>| ops::start_read(value.val());
@@ -32,7 +32,7 @@ impl Pending {
     }
 }
 
-/// The first of some elements.
+/// Returns the first element as f64.
 pub(super) fn first(values: &TensorData) -> f64 {
     values.iter::<f64>().next().unwrap_or(f64::NAN)
 }

@@ -24,23 +24,24 @@ use crate::{
     ranks::{agree, is_divided, only_present, same_evaluation, same_model, same_state, whole},
 };
 
-/// Trains a model: steps, evaluations, checkpoints and logs, until the run is over or somebody stops it.
+/// Trains a model, with evaluations, checkpoints and logs, until all steps are done, evaluations stop improving, or the
+/// run is stopped.
 ///
-/// The state of a run is its arrays and its place in the data; each step's key is `key.fold_in(step)`, and the order
-/// of the data is a function of the data's own key and the epoch. So a run that was killed and resumed gives, on a
-/// CPU, the same bits as one that was not.
+/// The state of a run is its arrays and its position in the data. The key of each step is `key.fold_in(step)`, and the
+/// order of the data is a function of the data's own key and the epoch. On a CPU, a run that is killed and resumed is
+/// therefore bitwise identical to an uninterrupted one.
 ///
-/// `loss_fn` is that of [`train_step`](crate::train_step). `evaluate` takes the model, or its moving average if there is one, and
-/// returns metrics by name. Early stopping and the best model go by the metric of [`FitOptions::keep_model`], which is `loss` by
-/// default.
+/// `loss_fn` is as in [`train_step`](crate::train_step). `evaluate` takes the model, or its moving average if there is
+/// one, and returns metrics by name. Early stopping and the choice of the best model use the metric of
+/// [`FitOptions::keep_model`], by default `loss`.
 ///
-/// On several [`ranks`](FitOptions::ranks) each takes its part of every batch, and the steps are those of one rank with the
-/// whole batch, within rounding, but for random numbers: the key of a step is folded with the rank. Batch normalisation
-/// takes its statistics over all ranks. The model and the state are those of rank 0, which alone reads and writes the
-/// directory; every rank evaluates, and what rank 0 finds counts. A run can be resumed with another number of ranks.
-/// Gradients are summed while the backward pass still runs, where the device computes as the host does. The state of an optimizer that is
-/// divided ([`zero1`](grove_optim::zero1()) of gradients that are [reduced](grove_optim::Zero1::of_reduced))
-/// stays so; a checkpoint holds all of it.
+/// With several [`ranks`](FitOptions::ranks), each rank takes its part of every batch. Apart from rounding and random
+/// numbers, the steps equal those of a single rank on the whole batch. The key of a step is folded with the rank. Batch
+/// normalisation computes its statistics over all ranks. The initial model and state are those of rank 0, and only rank
+/// 0 reads and writes the directory. Every rank evaluates; the evaluation of rank 0 is used. A run can be resumed with
+/// a different number of ranks. On devices that execute synchronously, gradients are all-reduced during the backward
+/// pass. A sharded optimizer state ([`zero1`](grove_optim::zero1()) of gradients that are
+/// [reduced](grove_optim::Zero1::of_reduced)) stays sharded; checkpoints contain the whole state.
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -66,7 +67,7 @@ use crate::{
 /// ```
 ///
 /// # Errors
-/// See [`TrainError`]. After an error the newest checkpoint is as it was.
+/// See [`TrainError`]. An error leaves the newest checkpoint intact.
 pub fn fit<B, M, T, D, O>(
     model: M,
     optimizer: &T,
@@ -89,7 +90,7 @@ where
     fit_by(model, optimizer, data, gradients, evaluate, key, options)
 }
 
-/// [`fit`] with a function that gives the gradients of a batch, of the loss times a factor where there is one.
+/// [`fit`] with a function that computes the gradients of the loss of a batch, times a factor if there is one.
 pub(super) fn fit_by<B, M, T, D>(
     model: M,
     optimizer: &T,
@@ -123,7 +124,7 @@ where
         }
         false => model,
     };
-    // The arrays of the state that are this rank's own.
+    // Arrays of the optimizer state that this rank owns.
     let mut own = None;
     let init = |trained: &M| {
         let state = optimizer.init(trained);
@@ -166,8 +167,8 @@ where
     run.train(state, data)
 }
 
-/// A run that is going on. Its arrays are not here but handed on, so that the optimizer gets the only handles and can
-/// use their memory again.
+/// A run in progress. Its arrays are passed by value and not stored here: the optimizer then has the only handles and
+/// can reuse their memory.
 pub(super) struct Run<'a, B: Backend, M, T, L, E> {
     pub(super) optimizer: &'a T,
     pub(super) gradients: L,
@@ -177,21 +178,21 @@ pub(super) struct Run<'a, B: Backend, M, T, L, E> {
     batches_per_epoch: usize,
     pub(super) progressed: RunProgress,
     checkpoints: Option<CheckpointManager>,
-    /// The newest checkpoint.
+    /// Step and path of the newest checkpoint.
     kept: Option<(u64, PathBuf)>,
     best: Best<M>,
     pub(super) logs: Logs,
-    /// The last step's metrics, which may not be computed yet.
+    /// Metrics of the last step, which may not be computed yet.
     pub(super) pending: Option<Pending>,
-    /// True if a rank of several is to stop.
+    /// With several ranks: true if one of them was asked to stop.
     pub(super) stopping: bool,
-    /// True if the optimizer's state is divided among the ranks.
+    /// True if the optimizer state is sharded.
     is_divided: bool,
     pub(super) begun: Instant,
-    /// Seconds of training before this process.
+    /// Training time in seconds before this process.
     pub(super) before: f64,
     remarks: Vec<String>,
-    /// Dropped last, when nothing is written any more.
+    /// Dropped last, after all writes.
     _lock: Option<RunLock>,
 }
 
@@ -251,7 +252,8 @@ where
         })
     }
 
-    /// True if the run ends here. Several ranks stop together, after the step in which one of them is told to.
+    /// True if the run ends before the next step. Several ranks stop together, after the step in which one of them is
+    /// asked to.
     fn is_to_stop(&self) -> bool {
         if self.options.ranks.is_shared() { self.stopping } else { self.told_to_stop() }
     }
@@ -265,7 +267,7 @@ where
         TrainError::NotFinite { what, value, step, skipped: self.progressed.skipped_in_a_row, kept }
     }
 
-    /// Evaluation, checkpoint and logs that are due after a step.
+    /// Runs the evaluation, checkpoint and log record that are due after a step.
     fn after_step(&mut self, state: &State<B, M, T>) -> Result<()> {
         let (step, every) = (self.progressed.step, self.options.evaluate_every);
         let last = step == self.steps;
@@ -284,7 +286,7 @@ where
         Ok(())
     }
 
-    /// Passes over the data so far.
+    /// Number of passes over the data so far.
     fn epoch(&self) -> f64 {
         let Position { epoch, batch } = self.progressed.position;
         epoch as f64 + batch as f64 / self.batches_per_epoch.max(1) as f64
@@ -332,10 +334,10 @@ where
         Ok(())
     }
 
-    /// Writes a checkpoint, unless the newest is of this step.
+    /// Writes a checkpoint, unless the newest one is of this step.
     fn save(&mut self, state: &State<B, M, T>) -> Result<()> {
         let step = self.progressed.step;
-        // Only rank 0 knows whether there is one, so all ranks take part.
+        // Only rank 0 knows whether it has this checkpoint already, so all ranks gather.
         let gathered = self.is_divided.then(|| {
             let optimizer = whole(state.optimizer.clone(), &state.model, &self.options.ranks);
             TrainState { optimizer, ..state.clone() }
@@ -346,7 +348,7 @@ where
         let begun = Instant::now();
         self.check(state)?;
         let Some(checkpoints) = &self.checkpoints else { return Ok(()) };
-        // The logs first: a checkpoint says that everything up to its step is on the disk.
+        // Flush the logs first: a checkpoint implies that all records up to its step are on disk.
         self.logs.flush()?;
         let path = checkpoints.save(gathered.as_ref().unwrap_or(state), &self.progressed)?;
         self.kept = Some((step, path));
@@ -355,7 +357,8 @@ where
         Ok(())
     }
 
-    /// Refuses parameters that are not finite: a step's loss and gradient say nothing about what it led to.
+    /// Returns an error if parameters are not finite. The loss and gradient of a step do not show whether its update
+    /// was finite.
     fn check(&self, state: &State<B, M, T>) -> Result<()> {
         let trained = filter(state.model.clone(), &self.options.step.trainable);
         let finite = all_finite(&trained).is_none_or(|finite| finite.into_data().iter::<bool>().all(|finite| finite));

@@ -43,12 +43,12 @@ where
         let TrainState { mut model, optimizer: mut state, ema, mut loss_scale } = state;
         let count = self.options.accumulate;
         let mut batch_sums = Accumulated::new();
-        // A batch that is not finite leaves its marks in running statistics before anybody looks.
+        // A non-finite batch would corrupt the running statistics before it is detected, so keep the model of before.
         let skips = self.options.non_finite != NonFinite::Stop;
         let untouched = skips.then(|| model.clone());
         let (mut has_successor, mut sums) = (false, None);
         for i in 0..count {
-            // The iterator is endless, unless it ends with an error.
+            // The iterator ends only after an error.
             let epoch = self.progressed.position.epoch;
             let (position, Part { batch, examples }) = batches.next().ok_or(DataError::NoBatches { epoch })??;
             self.progressed.position = position;
@@ -67,7 +67,7 @@ where
                 Some(scale) => scale.unscale(grads),
                 None => grads,
             };
-            // Each rank has its share of the mean.
+            // The gradients of each rank are its share of the mean, so the sum is the mean.
             match (ranks, &sums) {
                 (Some(ranks), Some(sums)) => or_end(sums.finish(grads), ranks),
                 (Some(ranks), None) => or_end(all_reduce_sum(grads, ranks), ranks),
@@ -81,7 +81,7 @@ where
             let (stop, Metrics { loss, grad_norm, others }) = (self.told_to_stop(), metrics);
             let (loss, others, stopping) = reduce_measured(loss, others, stop, ranks);
             (metrics, self.stopping) = (Metrics { loss, grad_norm, others }, stopping);
-            // Buffers that the ranks do not make the same themselves.
+            // Ranks may compute different buffers.
             if has_successor {
                 let (params, buffers) = partition(model, &!is_buffer());
                 let buffers = same_buffers(buffers, ranks);
@@ -89,7 +89,7 @@ where
             }
         }
         let factor = loss_scale.as_ref().map(|scale| scale.factor.clone());
-        // The same two numbers that `read_pending_metrics` reads a step later.
+        // The same two values that `read_pending_metrics` reads a step later.
         let good = skips.then(|| all_finite(&(metrics.loss.clone(), metrics.grad_norm.clone()))).flatten();
         if let (Some(good), Some(untouched), true) = (&good, untouched, has_successor) {
             model = select(good, model, untouched);
@@ -112,8 +112,8 @@ where
             (Some(ema), Some(decay)) => Some(ema_step(ema, &model, ema_decay(decay, step))),
             (ema, _) => ema,
         };
-        // The step before is waited for only now, when this one is queued; its own reads are queued behind it and before the
-        // next one.
+        // Wait for the previous step only now that this one is queued. The reads of this step are queued behind it and
+        // before the next one.
         let pending = Pending::start(step + 1, metrics, factor);
         self.read_pending_metrics()?;
         self.pending = Some(pending);
@@ -122,7 +122,7 @@ where
         Ok(TrainState { model, optimizer: state, ema, loss_scale })
     }
 
-    /// Waits for what the last step measured. Where it is not finite the step was left out, or the run ends.
+    /// Waits for the metrics of the last step. If they are not finite, the step was skipped, or the run ends.
     pub(super) fn read_pending_metrics(&mut self) -> Result<()> {
         let Some(Pending { step, loss, grad_norm, others, factor }) = self.pending.take() else { return Ok(()) };
         let (loss, grad_norm) = (first(&loss.wait()), first(&grad_norm.wait()));
@@ -134,7 +134,7 @@ where
             values.push((GRAD_NORM.to_owned(), grad_norm));
             self.progressed.skipped_in_a_row = 0;
         } else if factor.is_none_or(|factor| LossScale::<B>::is_least(first(&factor.wait()))) {
-            // Else the scaled loss was too large, and the step was left out.
+            // Otherwise the scaled loss overflowed, and the step was skipped.
             return self.left_out("norm of the gradient", grad_norm, step);
         }
         values.extend(others.into_iter().map(|(name, value)| (format!("train/{name}"), first(&value.wait()))));
@@ -142,7 +142,7 @@ where
         Ok(())
     }
 
-    /// Counts a step that is not finite, and refuses to go on where there are too many in a row.
+    /// Counts a non-finite step. Returns an error after too many consecutive ones.
     fn left_out(&mut self, what: &'static str, value: f64, step: u64) -> Result<()> {
         if self.progressed.skipped_in_a_row >= self.options.non_finite.max_consecutive() {
             return Err(self.not_finite(what, value, step));

@@ -1,11 +1,11 @@
-//! Axes: what range they show, and where their ticks are.
+//! Ranges and ticks of plot axes.
 
 use std::ops::Range;
 
 use indicatif::HumanCount;
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 
-/// An axis: where each number is, and which ones are named.
+/// Axis of a plot: range, scale and labelled ticks.
 pub(crate) struct Axis {
     range: Range<f64>,
     ticks: Vec<f64>,
@@ -13,16 +13,16 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    /// An axis that shows all of these steps.
+    /// Creates an axis that shows all of these steps.
     pub(crate) fn of_steps(steps: impl Iterator<Item = f64>) -> Self {
         let (low, high) = extent(steps).unwrap_or((0.0, 1.0));
-        // Otherwise it is a single step, or steps so large that neighbours are one number.
+        // False for a single step, or for steps too large to differ in f64.
         let several = high - low > high * 1e-9;
         let range = if several { low..high } else { low - 0.5 - low * 0.01..high + 0.5 + high * 0.01 };
         Self { ticks: linear_ticks(&range, 1.0), range, logarithmic: false }
     }
 
-    /// An axis that shows all of these values, with some room.
+    /// Creates a linear axis that shows all of these values, with a margin.
     pub(crate) fn linear(values: impl Iterator<Item = f64>) -> Self {
         let (low, high) = extent(values).unwrap_or((0.0, 1.0));
         let (span, size) = (high - low, low.abs().max(high.abs()));
@@ -31,15 +31,15 @@ impl Axis {
             _ if span > size * 1e-6 => span * 0.05,
             _ => size * 0.05,
         };
-        // Ranges of numbers too small to tell apart are no use to anybody.
+        // Smaller ranges are useless.
         let room = room.max(1e-9);
-        // Losses that are never negative have no use for an axis that is.
+        // Non-negative values need no negative part of the axis.
         let floor = if low >= 0.0 { 0.0 } else { f64::NEG_INFINITY };
         let range = (low - room).max(floor)..high + room;
         Self { ticks: linear_ticks(&range, 0.0), range, logarithmic: false }
     }
 
-    /// The same, logarithmic. The values are positive.
+    /// Creates a logarithmic axis. The values must be positive.
     pub(crate) fn logarithmic(values: impl Iterator<Item = f64>) -> Self {
         let (low, high) = extent(values).unwrap_or((0.1, 1.0));
         let low = low.max(1e-30);
@@ -47,15 +47,14 @@ impl Axis {
         Self { ticks: logarithmic_ticks(&range), range, logarithmic: true }
     }
 
-    /// The smallest number on it.
+    /// Returns the lower end of the range.
     pub(crate) fn start(&self) -> f64 {
         self.range.start
     }
 }
 
-/// Placement of values for the drawing library. Its own logarithmic axes have labels at powers of ten only, of which a
-/// range of losses may contain none. Values outside the range are moved to the edge, because the library does not clip
-/// them.
+/// Placement of values for the plotting library. Its own logarithmic axes have labels only at powers of ten, of which a
+/// range of losses may contain none. Values outside the range are clamped, because the library does not clip.
 impl Ranged for Axis {
     type FormatOption = DefaultFormatting;
     type ValueType = f64;
@@ -86,7 +85,7 @@ fn linear_ticks(range: &Range<f64>, finest: f64) -> Vec<f64> {
     (0..20).map(|i| (first + f64::from(i)) * gap).take_while(|tick| *tick <= range.end).collect()
 }
 
-/// Ticks at powers of ten, and between them where there are few.
+/// Ticks at powers of ten, and in between if there are few.
 fn logarithmic_ticks(range: &Range<f64>) -> Vec<f64> {
     let exponents = range.start.log10().floor() as i32..=range.end.log10().ceil() as i32;
     let factors: &[f64] = match range.end / range.start {
@@ -103,18 +102,18 @@ fn logarithmic_ticks(range: &Range<f64>) -> Vec<f64> {
         .collect()
 }
 
-/// A step at its tick.
+/// Formats the label of a step.
 pub(crate) fn step_label(step: f64) -> String {
     if (0.0..1e10).contains(&step) { HumanCount(step.round() as u64).to_string() } else { label(step) }
 }
 
-/// A value at its tick, without the digits that are rounding.
+/// Formats the label of a value, without rounding noise.
 pub(crate) fn label(value: f64) -> String {
     let rounded = format!("{value:.8e}").parse().unwrap_or(value);
     if value == 0.0 || (1e-3..1e6).contains(&value.abs()) { rounded.to_string() } else { format!("{rounded:e}") }
 }
 
-/// Smallest and largest of them, `None` if there are none.
+/// Returns the minimum and maximum, `None` if there are no values.
 fn extent(numbers: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     numbers.fold(None, |found, number| {
         let (low, high) = found.unwrap_or((number, number));

@@ -1,4 +1,4 @@
-//! An image of the losses, redrawn while the run goes on.
+//! Plot of the loss curves, redrawn during the run.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -9,11 +9,11 @@ use crate::log::plot::Plot;
 use crate::log::series::Series;
 use crate::log::{EVAL_LOSS, LogError, Record, Sink, TRAIN_LOSS};
 
-/// An SVG of curves by step: training and evaluation loss unless [`LossCurve::values`] says otherwise.
+/// SVG plot of values by step: training and evaluation loss, unless [`LossCurve::values`] selects others.
 ///
-/// The file is replaced at once each time, so that a viewer never sees half of it, and at most every ten seconds
-/// ([`LossCurve::every`]) and when [flushed](Sink::flush). Memory and the time to draw do not grow with the run: past
-/// a thousand points, neighbours become one point, with a band as wide as they spread.
+/// The file is replaced atomically, so that viewers never see a partial image, at most every ten seconds
+/// ([`LossCurve::every`]) and when [flushed](Sink::flush). Memory and drawing time do not grow with the run: beyond
+/// about a thousand points, neighbours are merged into one point with a band that spans their values.
 pub struct LossCurve {
     path: PathBuf,
     title: String,
@@ -21,12 +21,12 @@ pub struct LossCurve {
     every: Duration,
     curves: Vec<(String, Series)>,
     drawn: Option<Instant>,
-    /// True if there are points that are not drawn yet.
+    /// True if there are points that were not drawn yet.
     stale: bool,
 }
 
 impl LossCurve {
-    /// A plot for this file, which is written when there is something to draw.
+    /// Creates a plot. The file is written when there is something to draw.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -40,32 +40,31 @@ impl LossCurve {
         .values([TRAIN_LOSS, EVAL_LOSS])
     }
 
-    /// With this title; a run's name, say.
+    /// Sets the title, such as the name of the run.
     pub fn title(mut self, title: impl Into<String>) -> Self {
         self.title = title.into();
         self
     }
 
-    /// With a logarithmic axis of values. Values that are not positive are then marked and not drawn.
+    /// Sets whether the value axis is logarithmic. Values that are not positive are then marked instead of drawn.
     pub fn log_y(mut self, log_y: bool) -> Self {
         self.log_y = log_y;
         self
     }
 
-    /// Redrawn at most this often.
+    /// Sets the minimum time between redraws.
     pub fn every(mut self, every: Duration) -> Self {
         self.every = every;
         self
     }
 
-    /// With a curve for each of these names of values. Give it before records.
+    /// Selects the values to plot, one curve for each name. Call this before adding records.
     pub fn values<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         self.curves = names.into_iter().map(|name| (name.into(), Series::new())).collect();
         self
     }
 
-    /// With the records of a run that is resumed, or of one that ended; nothing is drawn before the next record or
-    /// flush.
+    /// Adds the records of a resumed or finished run. They are drawn with the next record or flush.
     pub fn with_records(mut self, records: &[Record]) -> Self {
         records.iter().for_each(|record| self.take(record));
         self
@@ -86,7 +85,7 @@ impl LossCurve {
     }
 
     fn draw(&mut self) -> Result<(), LogError> {
-        // An attempt that fails counts, lest a full disk make every step of the run slow.
+        // Failed attempts count too, so that a full disk does not slow every step.
         self.drawn = Some(Instant::now());
         let Self { path, title, log_y, curves, .. } = &*self;
         let svg = Plot { title, log_y: *log_y, curves }

@@ -4,36 +4,36 @@ use std::path::PathBuf;
 
 use grove_files::FileError;
 
-/// An error of this module. Each names the file it is about, in one sentence that a person can act on.
+/// Error of logging. The message is one sentence that names the file and a remedy.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
-    /// The operating system refused: the disk is full, the directory is read-only, ….
+    /// Error of the operating system: the disk is full, the directory is read-only, ….
     #[error(transparent)]
     Io(#[from] FileError),
 
-    /// A directory is needed where there is a file.
+    /// A file exists in place of a required directory.
     #[error("{} is not a directory: give another one, or move the file away", path.display())]
     NotADirectory {
         /// The file.
         path: PathBuf,
     },
 
-    /// A line of a metrics file is no record. The last line may be: a run that was killed may have torn it.
+    /// A line of a metrics file is not a record. An incomplete last line, left by a killed run, is no error.
     #[error("{}, line {line}, is not a record: {reason}; delete the line, or move the file away", path.display())]
     BadLine {
         /// The metrics file.
         path: PathBuf,
-        /// The line, counted from one.
+        /// 1-based line number.
         line: usize,
-        /// The problem in it.
+        /// Description of the problem.
         reason: String,
     },
 
-    /// A value has the name of one of a record's own fields.
+    /// A value has the name of a field of [`Record`](super::Record).
     #[error("a record of step {step} has a value named `{name}`, which is a field of every record: rename it")]
     ReservedName {
-        /// The record's step.
+        /// Step of the record.
         step: u64,
         /// The name.
         name: String,
@@ -49,7 +49,7 @@ pub enum LogError {
     },
 }
 
-// `fn main() -> Result<(), Box<dyn Error>>` prints `Debug`.
+// `main` prints a returned error with `Debug`, so `Debug` shows the message.
 impl std::fmt::Debug for LogError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Display::fmt(self, f)
@@ -57,7 +57,7 @@ impl std::fmt::Debug for LogError {
 }
 
 impl LogError {
-    /// For `map_err` on an operation of `std::io`: `.map_err(LogError::io("open", path))`.
+    /// Returns a function for `map_err` on an operation of `std::io`: `.map_err(LogError::io("open", path))`.
     pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let named = FileError::io(action, path);
         move |source| named(source).into()

@@ -1,13 +1,13 @@
-//! TensorBoard's event files: the messages they consist of, and how messages are framed.
+//! TensorBoard event files: protobuf messages and their framing.
 //!
-//! Messages are the parts that are used here of
+//! The messages are the required subset of
 //! <https://github.com/tensorflow/tensorboard/tree/master/tensorboard/compat/proto> (`event.proto`, `summary.proto`,
 //! `tensor.proto`); the framing is TFRecord, <https://www.tensorflow.org/tutorials/load_data/tfrecord>.
 
 use crc::{CRC_32_ISCSI, Crc};
 use prost::Message;
 
-/// CRC-32C, Castagnoli's.
+/// CRC-32C (Castagnoli).
 static CRC32C: Crc<u32> = Crc::<u32>::new(&CRC_32_ISCSI);
 
 /// Version string in the first event of every file.
@@ -35,7 +35,7 @@ pub(crate) enum What {
     SessionLog(SessionLog),
 }
 
-/// That a run started here: events of this step and later ones that came before are void.
+/// Start of a session. TensorBoard discards earlier events of this step and later ones.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct SessionLog {
     #[prost(enumeration = "Status", tag = "1")]
@@ -55,7 +55,7 @@ pub(crate) struct Summary {
     pub(crate) value: Vec<Value>,
 }
 
-/// A number or a tensor with a name. The metadata say how to show a tensor.
+/// A named scalar or tensor. The metadata select the plugin that shows a tensor.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Value {
     #[prost(string, tag = "1")]
@@ -112,12 +112,12 @@ pub(crate) struct Dimension {
 }
 
 impl Value {
-    /// A point of a curve.
+    /// Creates a scalar.
     pub(crate) fn scalar(tag: &str, value: f32) -> Self {
         Self { tag: tag.into(), metadata: None, content: Some(Content::Scalar(value)) }
     }
 
-    /// Text, for the page of texts, which reads it as Markdown.
+    /// Creates a text for the text plugin, which renders Markdown.
     pub(crate) fn text(tag: &str, markdown: &str) -> Self {
         let plugin_data = Some(PluginData { plugin_name: "text".into() });
         let shape = Some(Shape { dim: vec![Dimension { size: 1 }] });
@@ -126,7 +126,7 @@ impl Value {
     }
 }
 
-/// An event as it lies in the file: length, checksum of the length, message, checksum of the message.
+/// Encodes an event as in the file: length, checksum of the length, message, checksum of the message.
 pub(crate) fn frame(event: &Event) -> Vec<u8> {
     let message = event.encode_to_vec();
     let length = (message.len() as u64).to_le_bytes();
@@ -138,7 +138,7 @@ pub(crate) fn frame(event: &Event) -> Vec<u8> {
     bytes
 }
 
-/// TFRecord's checksum. It is masked because the checksum of bytes that contain their own checksum is a weak one.
+/// Masked checksum of TFRecord. The mask avoids the CRC of data that contains its own CRC, which is weak.
 fn masked_crc(bytes: &[u8]) -> u32 {
     CRC32C.checksum(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }

@@ -1,4 +1,4 @@
-//! `metrics.jsonl`: one record a line.
+//! `metrics.jsonl`: one record per line.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -9,20 +9,20 @@ use grove_files::write_atomically;
 use crate::log::append::{AppendFile, make_directory};
 use crate::log::{LogError, Record, Sink};
 
-/// Longest line that is read, in bytes. A record takes a few hundred; a file without line ends is not read into
-/// memory as one line.
+/// Maximum length of a line, in bytes. A record takes a few hundred bytes. The limit avoids reading a file without line
+/// ends into memory.
 const LONGEST_LINE: usize = 1 << 20;
 
-/// A file of JSON lines, one [`Record`] each, for programs to read: `pandas.read_json(path, lines=True)`.
+/// JSON Lines file with one [`Record`] per line, for `pandas.read_json(path, lines=True)` and other programs.
 ///
-/// A record is in the hands of the operating system when [`record`](Sink::record) returns, so that a killed run
-/// loses none; [`flush`](Sink::flush) makes them survive a power failure too.
+/// [`record`](Sink::record) passes the record to the operating system, so that a killed run loses none;
+/// [`flush`](Sink::flush) makes records survive a power failure too.
 pub struct MetricsFile {
     file: AppendFile,
 }
 
 impl MetricsFile {
-    /// A new file, in place of one that may be there. Missing directories are made.
+    /// Creates a new file, replacing an existing one. Missing directories are created.
     ///
     /// # Errors
     /// [`LogError::Io`] and [`LogError::NotADirectory`].
@@ -33,14 +33,14 @@ impl MetricsFile {
         Ok(Self { file: AppendFile::open(path, &mut File::options())? })
     }
 
-    /// Takes up the file of a run that resumes after `step` updates: keeps the records up to and with that step,
-    /// drops later ones and a last line that was torn, and returns those that remain. Without a file it is
+    /// Opens the file of a run that resumes after `step` updates. Keeps the records up to that step, drops later ones
+    /// and an incomplete last line, and returns the remaining records. If there is no file, this is
     /// [`MetricsFile::create`].
     ///
-    /// The last record's `seconds` is where the resumed run's clock starts.
+    /// The clock of the resumed run should continue from the `seconds` of the last record.
     ///
     /// # Errors
-    /// [`LogError::BadLine`] if a line other than the last is no record; the file is then left as it is.
+    /// [`LogError::BadLine`] if a line other than the last is not a record; the file is then unchanged.
     /// [`LogError::Io`] and [`LogError::NotADirectory`].
     pub fn resume(path: impl AsRef<Path>, step: u64) -> Result<(Self, Vec<Record>), LogError> {
         let path = path.as_ref();
@@ -50,7 +50,7 @@ impl MetricsFile {
         let (mut text, mut records) = (Vec::new(), Vec::new());
         each_record(path, |line, record| {
             if record.step <= step {
-                // The line as it was: reading and writing a number could change its last digit.
+                // Copy the line, because reading and writing a number could change its last digit.
                 text.extend_from_slice(line);
                 text.push(b'\n');
                 records.push(record);
@@ -82,7 +82,8 @@ impl Sink for MetricsFile {
     }
 }
 
-/// The records of a metrics file, of a run that ended, is killed, or still goes on: a torn last line is left out.
+/// Reads the records of a metrics file. The run may have ended, been killed, or still be writing: an incomplete last
+/// line is skipped.
 ///
 /// # Errors
 /// [`LogError::BadLine`] and [`LogError::Io`].
@@ -92,7 +93,7 @@ pub fn read_metrics(path: impl AsRef<Path>) -> Result<Vec<Record>, LogError> {
     Ok(records)
 }
 
-/// Calls `each` with every line, without its end, and the record on it.
+/// Calls `each` with every line, without its line end, and its record.
 fn each_record(path: &Path, mut each: impl FnMut(&[u8], Record)) -> Result<(), LogError> {
     let mut reader = BufReader::new(File::open(path).map_err(LogError::io("open", path))?);
     let bad = |line, reason| LogError::BadLine { path: path.into(), line, reason };
@@ -104,8 +105,8 @@ fn each_record(path: &Path, mut each: impl FnMut(&[u8], Record)) -> Result<(), L
             Ok(_) => {}
             Err(error) => return Err(LogError::io("read", path)(error)),
         }
-        // A line is written in one go with its end, so a line without one is where a run was killed, the disk
-        // was full, or the power failed (which can leave zeros).
+        // A line and its end are written in one call, so a line without an end was cut off by a killed run, a full disk
+        // or a power failure (which can leave zeros).
         let torn = bytes.last() != Some(&b'\n');
         let text = bytes.trim_ascii();
         if text.is_empty() {

@@ -1,16 +1,16 @@
 //! Progress and logs of a run.
 //!
-//! A training loop measures numbers and hands them, as [`Record`]s, to [`Sink`]s:
+//! A training loop writes its metrics as [`Record`]s to [`Sink`]s:
 //!
-//! | sink | a person gets |
+//! | sink | output |
 //! |---|---|
-//! | [`Progress`] | a bar with loss, rate and time left; plain lines where there is no terminal |
-//! | [`MetricsFile`] | `metrics.jsonl`, one JSON object a line |
-//! | [`TensorBoard`] | event files that TensorBoard reads |
-//! | [`LossCurve`] | an SVG of the losses, redrawn while the run goes on (feature `plots`, on by default) |
+//! | [`Progress`] | a bar with loss, rate and time left; plain lines if there is no terminal |
+//! | [`MetricsFile`] | `metrics.jsonl`, one JSON object per line |
+//! | [`TensorBoard`] | event files for TensorBoard |
+//! | [`LossCurve`] | an SVG plot of the losses, redrawn during the run (feature `plots`, on by default) |
 //!
-//! and [`summary_table`] and [`records_table`] print what came of it. Every sink can take up a run that was killed:
-//! records after the step that the run resumes from are dropped, so that no step is there twice.
+//! [`summary_table`] and [`records_table`] format the results. Every sink can resume a run that was killed: records
+//! after the step of the checkpoint are dropped, so that no step occurs twice.
 //!
 //! ```
 //! use grove_train::log::{EVAL_LOSS, LossCurve, MetricsFile, Record, Sink, TRAIN_LOSS, TensorBoard};

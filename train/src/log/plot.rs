@@ -1,7 +1,7 @@
 //! Drawing of loss curves.
 //!
-//! The library's SVG backend writes text as text, so that neither fonts nor a font library of the system are
-//! needed; whoever shows the image picks the font.
+//! The SVG backend of the plotting library writes text as text, so neither fonts nor a system font library are needed;
+//! the viewer chooses the font.
 
 use std::error::Error;
 
@@ -21,12 +21,12 @@ use crate::log::table::{number, printable};
 
 /// Width and height of the image in pixels.
 const SIZE: (u32, u32) = (960, 560);
-/// Pixels above the axes, for title and legend, and beside them.
+/// Space above the axes for title and legend, and to their left, in pixels.
 const HEADER: u32 = 72;
 const LEFT: u32 = 88;
-/// Pixels that stay empty at the left.
+/// Empty margin at the left, in pixels.
 const EDGE: u32 = 14;
-/// Okabe and Ito's palette, which people who do not see all colours can tell apart too: train, eval, others.
+/// Colour-blind-safe palette of Okabe and Ito: train, eval, others.
 const COLORS: [RGBColor; 5] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -38,14 +38,14 @@ const COLORS: [RGBColor; 5] = [
 const ALARM: RGBColor = RGBColor(200, 0, 0);
 const INK: RGBColor = RGBColor(51, 51, 51);
 const GRID: RGBColor = RGBColor(228, 228, 228);
-/// Up to this many points each gets a dot.
+/// Maximum number of points for which each point gets a dot.
 const DOTS: usize = 50;
 
 /// Content of a plot.
 pub(crate) struct Plot<'a> {
     pub(crate) title: &'a str,
     pub(crate) log_y: bool,
-    /// Names and curves. Those without points are left out.
+    /// Names and curves. Curves without points are skipped.
     pub(crate) curves: &'a [(String, Series)],
 }
 
@@ -54,7 +54,7 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axis, Axis>>;
 
 impl Plot<'_> {
-    /// The image, or what the library says is wrong.
+    /// Draws the image; the error is the message of the plotting library.
     pub(crate) fn svg(&self) -> Result<String, String> {
         self.draw().map_err(|error| error.to_string())
     }
@@ -66,7 +66,7 @@ impl Plot<'_> {
             root.fill(&WHITE)?;
             self.header(&root)?;
             let steps = Axis::of_steps(self.buckets().map(Bucket::step));
-            // The range is that of the means, lest one wild value flatten the curves.
+            // The range covers the means only, so that one outlier does not flatten the curves.
             let means = self.buckets().filter_map(|bucket| self.mean(bucket));
             let values = if self.log_y { Axis::logarithmic(means) } else { Axis::linear(means) };
             let bottom = values.start();
@@ -98,7 +98,7 @@ impl Plot<'_> {
         Ok(image)
     }
 
-    /// Title and legend, above the axes, where they hide nothing.
+    /// Draws title and legend above the axes, where they cover nothing.
     fn header(&self, root: &Area<'_>) -> Drawn {
         let (mut x, y) = (LEFT as i32, 50);
         let write = |text: &str, x, y, style: TextStyle<'static>| {
@@ -109,7 +109,7 @@ impl Plot<'_> {
             let label = format!("{name} {}", series.last().map_or_else(String::new, number));
             root.draw(&PathElement::new([(x, y), (x + 20, y)], color.stroke_width(3)))?;
             write(&label, x + 28, y, text(15))?;
-            // Nothing here knows how wide text will be; this is enough for the usual fonts.
+            // The width of text is unknown here; this is enough for common fonts.
             x += 28 + 8 * label.chars().count() as i32 + 24;
         }
         if self.buckets().any(|bucket| self.is_off(bucket)) {
@@ -120,8 +120,8 @@ impl Plot<'_> {
         Ok(())
     }
 
-    /// Draws a curve: a line through the means, with gaps where there are none; a band as wide as the values
-    /// spread; crosses on the axis for values that cannot be drawn.
+    /// Draws a curve: a line through the means, with gaps where there is no mean; a band that spans the values; crosses
+    /// on the axis for values that cannot be drawn.
     fn curve(&self, chart: &mut Chart<'_, '_>, bottom: f64, series: &Series, color: RGBColor) -> Drawn {
         let buckets = series.buckets();
         for run in buckets.split(|bucket| self.mean(bucket).is_none()) {
@@ -141,7 +141,7 @@ impl Plot<'_> {
         Ok(())
     }
 
-    /// The curves that have points, with their colours.
+    /// Returns the curves that have points, with their colours.
     fn shown(&self) -> impl Iterator<Item = (&str, &Series, RGBColor)> {
         let curves = self.curves.iter().zip(COLORS.iter().cycle());
         curves
@@ -153,7 +153,7 @@ impl Plot<'_> {
         self.curves.iter().flat_map(|(_, series)| series.buckets())
     }
 
-    /// A bucket's mean, if it has one that these axes can show.
+    /// Returns the mean of a bucket, if these axes can show it.
     fn mean(&self, bucket: &Bucket) -> Option<f64> {
         bucket.mean().filter(|mean| !self.log_y || *mean > 0.0)
     }

@@ -13,7 +13,7 @@ use indicatif::{HumanCount, HumanFloatCount, ProgressBar, ProgressFinish, Progre
 use crate::log::table::number;
 use crate::log::{EVAL_LOSS, LEARNING_RATE, LogError, Record, Sink, TRAIN_LOSS};
 
-/// A progress bar on standard error, with the losses, the rate and the time left:
+/// Progress bar on standard error, with the losses, the rate and the time left:
 ///
 /// ```text
 ///  24% ━━━━━━━━━━━╸━━━━━━━━━━━━━━━ 1,200/5,000  loss 2.3412  eval 2.4021  12,300 tokens/s  4m 12s left
@@ -24,30 +24,30 @@ pub struct Progress {
     bar: ProgressBar,
     plain: Option<Plain>,
     losses: [(&'static str, Option<f64>); 2],
-    /// The last measured rate and its unit; records of an evaluation have none.
+    /// Last rate and its unit. Records of evaluations have no rate.
     rate: Option<(String, f64)>,
-    /// The step at which the run began or resumed.
+    /// Step at which the run began or resumed.
     first: Arc<AtomicU64>,
 }
 
-/// Lines for readers that are no terminal.
+/// Plain lines, if there is no terminal.
 struct Plain {
     out: Box<dyn Write + Send>,
     every: Duration,
     written: Option<Instant>,
-    /// The line of the last record, if it was not written.
+    /// Line of the last record, if it was not written.
     pending: Option<String>,
 }
 
 impl Progress {
-    /// A bar for a run of so many steps in all.
+    /// Creates a bar for a run of `steps` steps in total.
     pub fn new(steps: u64) -> Self {
         let bar = ProgressBar::new(steps);
         let plain = bar.is_hidden().then(|| Plain::new(Box::new(std::io::stderr()), Duration::from_secs(30)));
         Self::with(bar, plain)
     }
 
-    /// Plain lines at most this often, whatever standard error is, to `out`.
+    /// Writes plain lines to `out`, at most once every `every`, whether or not standard error is a terminal.
     pub fn lines(steps: u64, out: impl Write + Send + 'static, every: Duration) -> Self {
         let bar = ProgressBar::hidden();
         bar.set_length(steps);
@@ -56,7 +56,7 @@ impl Progress {
 
     fn with(bar: ProgressBar, plain: Option<Plain>) -> Self {
         let template = "{percent:>3}% {wide_bar:.green/black.bright} {human_pos}/{human_len}{msg}  {left:.dim}";
-        // The template is a constant, and a test draws with it.
+        // A test checks that this constant template is valid.
         let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
         let first = Arc::new(AtomicU64::new(0));
         let begin = first.clone();
@@ -69,12 +69,12 @@ impl Progress {
             };
         };
         bar.set_style(style.progress_chars("━╸━").with_key("left", left));
-        // The last state stays on the screen, also if the run ends early.
+        // Keep the last state on the screen, also if the run ends early.
         let bar = bar.with_finish(ProgressFinish::Abandon);
         Self { bar, plain, losses: [("loss", None), ("eval", None)], rate: None, first }
     }
 
-    /// For a run that resumes after this step: rate and time left count from here.
+    /// Sets the step from which the run resumes. Rate and time left count from there.
     pub fn starting_at(mut self, step: u64) -> Self {
         self.first.store(step, Ordering::Relaxed);
         self.bar = self.bar.with_position(step);
@@ -82,12 +82,12 @@ impl Progress {
         self
     }
 
-    /// Steps since the run began or resumed.
+    /// Number of steps since the run began or resumed.
     fn done(&self) -> u64 {
         self.bar.position().saturating_sub(self.first.load(Ordering::Relaxed))
     }
 
-    /// Moves the bar to this step, between records.
+    /// Moves the bar to this step between records.
     pub fn step(&mut self, step: u64) {
         self.bar.set_position(step);
     }
@@ -100,12 +100,12 @@ impl Progress {
         }
     }
 
-    /// Removes the bar while `work` writes to the terminal, and draws it again.
+    /// Hides the bar while `work` writes to the terminal, then redraws it.
     pub fn suspend<T>(&self, work: impl FnOnce() -> T) -> T {
         self.bar.suspend(work)
     }
 
-    /// Losses and rate, each with two spaces before it.
+    /// Formats losses and rate, each preceded by two spaces.
     fn message(&self) -> String {
         let mut message = String::new();
         for (name, loss) in &self.losses {
@@ -122,7 +122,7 @@ impl Progress {
         message
     }
 
-    /// A whole line, where there is no bar.
+    /// Formats a plain line.
     fn line(&self, record: &Record) -> String {
         let steps = self.bar.length().unwrap_or(0);
         let percent = record.step.saturating_mul(100).checked_div(steps).unwrap_or(100);
@@ -142,7 +142,7 @@ impl Sink for Progress {
     fn record(&mut self, record: &Record) -> Result<(), LogError> {
         for ((_, loss), name) in self.losses.iter_mut().zip([TRAIN_LOSS, EVAL_LOSS]) {
             let shown = if self.plain.is_some() && name == EVAL_LOSS { None } else { *loss };
-            // A plain line has the loss of an evaluation once.
+            // Plain lines show each evaluation loss only once.
             *loss = record.get(name).or(shown);
         }
         let measured = |(name, rate): (&String, &f64)| Some((name.strip_suffix("_per_second")?.into(), *rate));
@@ -183,18 +183,19 @@ impl Plain {
         }
     }
 
-    /// A run must not end because nobody listens, so failures are passed over, as a bar passes over them.
+    /// A closed output must not end the run, so errors are ignored, as the bar does.
     fn write(&mut self, line: &str) {
         let _ = writeln!(self.out, "{line}");
         let _ = self.out.flush();
     }
 }
 
-/// More is no estimate.
+/// Maximum time left that is shown.
 const LONGEST: Duration = Duration::from_secs(1000 * 86_400);
 
-/// `4m 12s left`, by the mean time of the steps so far, evaluations included; nothing before the first step. indicatif's own
-/// estimate forgets within seconds, and would count an evaluation of some minutes as steps that last for hours.
+/// Formats the time left, such as `4m 12s left`, from the mean time per step so far, including evaluations; empty
+/// before the first step. indicatif's own estimate covers only the last seconds, so an evaluation of minutes would look
+/// like steps of hours.
 fn time_left(done: u64, elapsed: Duration, remaining: u64) -> String {
     match Duration::try_from_secs_f64(elapsed.as_secs_f64() / done as f64 * remaining as f64) {
         Ok(left) if left < LONGEST => format!("{} left", span(left)),
@@ -202,7 +203,7 @@ fn time_left(done: u64, elapsed: Duration, remaining: u64) -> String {
     }
 }
 
-/// `4m 12s`, `1h 05m`, `3d 02h`.
+/// Formats a duration: `4m 12s`, `1h 05m`, `3d 02h`.
 fn span(time: Duration) -> String {
     let seconds = time.as_secs();
     match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {

@@ -1,10 +1,10 @@
-//! One row of what was measured.
+//! Log records.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Mean training loss since the record before.
+/// Mean training loss since the previous record.
 pub const TRAIN_LOSS: &str = "train/loss";
 /// Mean loss over the evaluation data.
 pub const EVAL_LOSS: &str = "eval/loss";
@@ -12,55 +12,56 @@ pub const EVAL_LOSS: &str = "eval/loss";
 pub const LEARNING_RATE: &str = "learning_rate";
 /// Global norm of the gradient, before clipping.
 pub const GRAD_NORM: &str = "grad_norm";
-/// Steps that were left out so far, as their loss or gradient was not finite.
+/// Number of steps skipped so far because their loss or gradient was not finite.
 pub const SKIPPED_STEPS: &str = "skipped_steps";
-/// Tokens trained on per second. [`Progress`](crate::log::Progress) shows whatever ends in `_per_second`.
+/// Training throughput in tokens per second. [`Progress`](crate::log::Progress) shows any value whose name ends in
+/// `_per_second`.
 pub const TOKENS_PER_SECOND: &str = "tokens_per_second";
 
-/// One row of what was measured: when, and named numbers.
+/// Log record: the time in the run, and named values.
 ///
-/// As JSON it is one flat object, `{"step":20,"epoch":0.5,"seconds":1.2,"train/loss":2.31}`. JSON has no word for
-/// numbers that are not finite; they are the strings `"NaN"`, `"Infinity"` and `"-Infinity"`, which Python's
-/// `float` and JavaScript's `Number` understand. `null` is read as NaN.
+/// The JSON form is one flat object, `{"step":20,"epoch":0.5,"seconds":1.2,"train/loss":2.31}`. JSON has no non-finite
+/// numbers; they are the strings `"NaN"`, `"Infinity"` and `"-Infinity"`, which Python's `float` and JavaScript's
+/// `Number` parse. `null` is read as NaN.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct Record {
-    /// Updates made so far: 1 after the first.
+    /// Number of updates so far: 1 after the first.
     pub step: u64,
-    /// Passes over the training data so far, with the fraction of the current one.
+    /// Number of passes over the training data so far, including the fraction of the current one.
     #[serde(with = "number")]
     pub epoch: f64,
-    /// Seconds since the run began, summed over resumes.
+    /// Seconds since the start of the run, summed over resumes.
     #[serde(with = "number")]
     pub seconds: f64,
-    /// The numbers: [`TRAIN_LOSS`], [`EVAL_LOSS`], …. A name may be anything but one of the fields above.
+    /// Named values: [`TRAIN_LOSS`], [`EVAL_LOSS`], …. A name must not be that of a field above.
     #[serde(flatten, with = "numbers")]
     pub values: BTreeMap<String, f64>,
 }
 
 impl Record {
-    /// A record without values yet.
+    /// Creates a record without values.
     pub fn new(step: u64, epoch: f64, seconds: f64) -> Self {
         Self { step, epoch, seconds, values: BTreeMap::new() }
     }
 
-    /// The record with one more value, which replaces an earlier one of the same name.
+    /// Adds a value, replacing an earlier one of the same name.
     pub fn with(mut self, name: impl Into<String>, value: f64) -> Self {
         self.values.insert(name.into(), value);
         self
     }
 
-    /// The value of this name.
+    /// Returns the value of this name.
     pub fn get(&self, name: &str) -> Option<f64> {
         self.values.get(name).copied()
     }
 
-    /// A value's name that is a field's name too, which makes the record's JSON unreadable.
+    /// Returns the name of a value that is also the name of a field, which makes the JSON ambiguous.
     pub(crate) fn reserved_name(&self) -> Option<&'static str> {
         ["step", "epoch", "seconds"].into_iter().find(|name| self.values.contains_key(*name))
     }
 }
 
-/// A number as JSON can hold it.
+/// A number in JSON, finite or not.
 struct Number(f64);
 
 impl Serialize for Number {
@@ -112,7 +113,7 @@ impl<'de> Deserialize<'de> for Number {
     }
 }
 
-/// Serde format of fields that are one number.
+/// Serde format of a number.
 mod number {
     use super::*;
 
@@ -125,7 +126,7 @@ mod number {
     }
 }
 
-/// Serde format of named numbers.
+/// Serde format of named values.
 mod numbers {
     use super::*;
 

@@ -1,27 +1,27 @@
-//! A curve of any number of points in bounded memory.
+//! Curves of any number of points, in bounded memory.
 
-/// Most buckets that a series keeps; a plot has about as many pixels.
+/// Maximum number of buckets of a series: about the number of pixels of a plot.
 const CAPACITY: usize = 1024;
 
-/// Beyond this size a number is off every chart, as an infinite one is.
+/// Values larger than this are treated like infinity.
 const LARGEST: f64 = 1e30;
 
-/// The points of one curve, thinned: neighbours share a bucket, and buckets grow with the number of points, so that
-/// taking a point costs the same however long the run.
+/// Downsampled curve: neighbouring points share a bucket, and the bucket size grows with the number of points, so that
+/// adding a point has constant amortised cost.
 #[derive(Clone, Debug)]
 pub(crate) struct Series {
     buckets: Vec<Bucket>,
-    /// Points in a bucket that is full.
+    /// Number of points in a full bucket.
     full: u64,
     last: Option<f64>,
 }
 
-/// A few neighbouring points: their mean and how far they spread.
+/// Aggregate of neighbouring points: mean and range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Bucket {
     points: u64,
     steps: f64,
-    /// Points with a number that can be drawn; the fields below are about these.
+    /// Number of points that can be drawn; the fields below cover only these.
     drawn: u64,
     sum: f64,
     pub(crate) low: f64,
@@ -47,12 +47,12 @@ impl Series {
         }
     }
 
-    /// The buckets, by step.
+    /// Returns the buckets in the order of steps.
     pub(crate) fn buckets(&self) -> &[Bucket] {
         &self.buckets
     }
 
-    /// The value of the last point.
+    /// Returns the value of the last point.
     pub(crate) fn last(&self) -> Option<f64> {
         self.last
     }
@@ -81,13 +81,13 @@ impl Bucket {
         self.steps / self.points as f64
     }
 
-    /// Mean of the numbers that can be drawn, `None` if there are none.
+    /// Mean of the values that can be drawn, `None` if there are none.
     pub(crate) fn mean(&self) -> Option<f64> {
         // Rounding could push the mean of equal numbers out of their range.
         (self.drawn > 0).then(|| (self.sum / self.drawn as f64).clamp(self.low, self.high))
     }
 
-    /// True if a value among the points cannot be drawn.
+    /// True if a value of the bucket cannot be drawn.
     pub(crate) fn has_gap(&self) -> bool {
         self.drawn < self.points
     }

@@ -2,22 +2,22 @@
 
 use crate::log::{LogError, Record};
 
-/// Something that takes the records of a run: a file, a plot, a progress bar.
+/// Destination of the records of a run: a file, a plot, a progress bar.
 ///
-/// Records come with steps that do not decrease. Several records of one step are fine, each with other values, say
-/// one of training and one of the evaluation that followed.
+/// Steps of consecutive records do not decrease. Several records may have the same step with different values, such as
+/// a training record and the evaluation after it.
 pub trait Sink {
-    /// Takes one record.
+    /// Writes one record.
     ///
     /// # Errors
-    /// When the record cannot be written. The sink remains usable: what it wrote before is whole, and the next
-    /// record may succeed, for example when there is room on the disk again.
+    /// If the record cannot be written. The sink remains usable: earlier records are complete, and later ones may
+    /// succeed, for example when the disk has space again.
     fn record(&mut self, record: &Record) -> Result<(), LogError>;
 
-    /// Brings what is on the disk, or on the screen, up to date: for checkpoints and for the end of a run.
+    /// Writes all records to the disk or the screen: for checkpoints and at the end of a run.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If the records cannot be written.
     fn flush(&mut self) -> Result<(), LogError>;
 }
 
@@ -31,7 +31,7 @@ impl<S: Sink + ?Sized> Sink for Box<S> {
     }
 }
 
-/// All of them, in order. One that fails does not keep the record from the others; the first error is returned.
+/// Writes to all sinks in order, even if one fails, and returns the first error.
 impl<S: Sink> Sink for Vec<S> {
     fn record(&mut self, record: &Record) -> Result<(), LogError> {
         self.iter_mut().map(|sink| sink.record(record)).fold(Ok(()), Result::and)

@@ -7,7 +7,7 @@ use indicatif::HumanCount;
 
 use crate::log::Record;
 
-/// A table of names and what they are, one pair a line, the second column aligned. No line end after the last.
+/// Formats a table of names and values, one pair per line, with aligned values. The last line has no line end.
 ///
 /// ```
 /// # use grove_train::log::summary_table;
@@ -20,7 +20,8 @@ pub fn summary_table(rows: &[(String, String)]) -> String {
     lines.join("\n")
 }
 
-/// A horizontal bar of block characters, in eighths of a character: as long as `fraction`, from 0 to 1, of `width` characters.
+/// Formats a horizontal bar of block characters, with a resolution of an eighth of a character. Its length is
+/// `fraction` (from 0 to 1) times `width` characters.
 ///
 /// ```
 /// # use grove_train::log::bar;
@@ -32,8 +33,8 @@ pub fn bar(fraction: f32, width: usize) -> String {
     "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
 }
 
-/// A table of records, one a line under a line of names: step, epoch, and the values of these names, or of all
-/// names if none are given. A value that a record does not have is a dash. No line end after the last.
+/// Formats a table of records with a header line and one record per line: step, epoch, and the values of these names,
+/// or of all names if none are given. A missing value is a dash. The last line has no line end.
 ///
 /// ```
 /// # use grove_train::log::{Record, records_table};
@@ -65,7 +66,7 @@ pub fn records_table(records: &[Record], names: &[&str]) -> String {
     table
 }
 
-/// A measured number for a person: five digits or so.
+/// Formats a value with about five digits.
 pub(crate) fn number(value: f64) -> String {
     let size = value.abs();
     match size {
@@ -80,7 +81,7 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
-/// Text without the characters that XML forbids.
+/// Removes the characters that XML forbids.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control() && !matches!(c, '\u{fffe}' | '\u{ffff}')).collect()
 }

@@ -1,4 +1,4 @@
-//! Event files for TensorBoard.
+//! TensorBoard event files.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -8,20 +8,20 @@ use crate::log::append::{AppendFile, make_directory};
 use crate::log::event::{Event, FILE_VERSION, SessionLog, Status, Summary, Value, What, frame};
 use crate::log::{LogError, Record, Sink};
 
-/// Prefix of the names of event files.
+/// Prefix of the names of event files, required by TensorBoard.
 const PREFIX: &str = "events.out.tfevents.";
 
-/// A directory with event files, shown by `tensorboard --logdir DIRECTORY`.
+/// Writer of TensorBoard event files, shown by `tensorboard --logdir DIRECTORY`.
 ///
-/// Values of a record become points of the curves that bear their names, `epoch` one more. TensorBoard keeps
-/// numbers as f32. An event is in the hands of the operating system when [`record`](Sink::record) returns.
+/// Each value of a record is a point of the curve of that name; `epoch` has a curve too. TensorBoard stores values as
+/// f32. [`record`](Sink::record) passes the event to the operating system.
 pub struct TensorBoard {
     file: AppendFile,
 }
 
 impl TensorBoard {
-    /// Starts a run in this directory, which is made if it is missing. What earlier runs left there stays on the
-    /// disk, and TensorBoard shows the new one in their place.
+    /// Starts a run in this directory, which is created if missing. Event files of earlier runs stay, but TensorBoard
+    /// shows the new run in their place.
     ///
     /// # Errors
     /// [`LogError::Io`] and [`LogError::NotADirectory`].
@@ -29,8 +29,8 @@ impl TensorBoard {
         Self::start(directory.as_ref(), 0)
     }
 
-    /// Takes up the run in this directory after `step` updates, with a new file that tells TensorBoard to drop
-    /// what it has of later steps.
+    /// Resumes the run in this directory after `step` updates, with a new file that makes TensorBoard discard the
+    /// events of later steps.
     ///
     /// # Errors
     /// [`LogError::Io`] and [`LogError::NotADirectory`].
@@ -47,8 +47,8 @@ impl TensorBoard {
         Ok(board)
     }
 
-    /// Adds a text, such as the run's configuration. It is shown as Markdown: put what is to keep its lines between
-    /// lines of three backticks.
+    /// Adds a text, such as the run's configuration. TensorBoard renders Markdown; put text with significant line
+    /// breaks between lines of three backticks.
     ///
     /// # Errors
     /// [`LogError::Io`].
@@ -56,7 +56,7 @@ impl TensorBoard {
         self.write(step, What::Summary(Summary { value: vec![Value::text(name, markdown)] }))
     }
 
-    /// Path of the event file of this run since it started or resumed.
+    /// Path of the event file since this run started or resumed.
     pub fn path(&self) -> &Path {
         self.file.path()
     }
@@ -80,17 +80,17 @@ impl Sink for TensorBoard {
     }
 }
 
-/// A name for the next file, `events.out.tfevents.SECONDS.HOST.PID.grove`.
+/// Returns the name of the next file, `events.out.tfevents.SECONDS.HOST.PID.grove`.
 ///
-/// TensorBoard reads the files of a directory in the order of their names and does not go back to one that it has
-/// left. So the seconds are later than those of every file there, whatever the clock says: runs may resume within a
-/// second, or on a machine whose clock is behind.
+/// TensorBoard reads the files of a directory in the order of their names and does not return to an earlier one. The
+/// seconds must therefore exceed those of every existing file: a run may resume within a second, or on a machine whose
+/// clock is behind.
 fn next_path(directory: &Path) -> Result<PathBuf, LogError> {
     let mut seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     for entry in std::fs::read_dir(directory).map_err(LogError::io("list", directory))? {
         let name = entry.map_err(LogError::io("list", directory))?.file_name();
         let earlier = name.to_str().and_then(|name| name.strip_prefix(PREFIX)).and_then(|rest| rest.split('.').next());
-        // Ten digits last until the year 2286; a name with more is not a time.
+        // Ten digits suffice until the year 2286; a longer number is not a time.
         if let Some(earlier) = earlier.filter(|text| text.len() == 10).and_then(|text| text.parse::<u64>().ok()) {
             seconds = seconds.max(earlier.saturating_add(1));
         }

@@ -1,4 +1,4 @@
-//! CheckpointManager, seen from outside: what comes back, what is kept, and what damage does.
+//! Tests of `CheckpointManager` through its public interface: round trips, removal of old checkpoints, and damage.
 
 use std::{
     fs,
@@ -67,7 +67,7 @@ fn steps(checkpoints: &CheckpointManager) -> Vec<u64> {
     checkpoints.list().expect("listed").into_iter().map(|(step, _)| step).collect()
 }
 
-/// CheckpointManager of steps 1 and 2, and the path of the second.
+/// Creates checkpoints of steps 1 and 2; returns the manager and the path of the second.
 fn two(directory: &TempDir) -> (CheckpointManager, PathBuf) {
     let checkpoints = open(directory, 5);
     checkpoints.save(&state(1.0), &progressed(1)).expect("saved");
@@ -75,7 +75,7 @@ fn two(directory: &TempDir) -> (CheckpointManager, PathBuf) {
     (checkpoints, path)
 }
 
-/// The bytes of every leaf: NaN is not equal to itself.
+/// Returns the bytes of every leaf, because NaN does not equal itself.
 fn bytes(state: &State<Flex>) -> Vec<Option<Vec<u8>>> {
     leaves(state).into_iter().map(|(_, leaf)| Some(leaf.into_data()?.as_bytes().to_vec())).collect()
 }
@@ -131,7 +131,7 @@ fn going_back_forgets_what_came_after() {
     drop(checkpoints);
     let one = open(&directory, 1);
     assert_eq!(load(&one).expect("read").expect("one").progressed.step, 1);
-    // A run that goes on from step 1 with other options may write one that is older than the damaged.
+    // A run resumed from step 1 may write a checkpoint that is older than the damaged one.
     one.save(&state(3.0), &progressed(3)).expect("saved");
     assert_eq!(steps(&one), [3], "what was written is kept, what was damaged is not");
     assert_eq!(bytes(&load(&one).expect("read").expect("one").state), bytes(&state(3.0)));
@@ -262,7 +262,7 @@ fn what_is_half_written_is_cleared_away_by_who_writes() {
         names.sort();
         names
     };
-    // A reader beside the one that may still be writing it.
+    // Read while another manager may still be writing.
     let reader = open(&directory, 2);
     assert_eq!(load(&reader).expect("read").expect("one").progressed.step, 2);
     assert_eq!(names().len(), 5, "reading changes nothing");
@@ -274,8 +274,7 @@ fn what_is_half_written_is_cleared_away_by_who_writes() {
     assert_eq!(names(), ["notes.txt", "step-0000000002", "step-0000000003"]);
 }
 
-/// A file that is there and cannot be read now: a link that leads in a circle, or a directory in its place, both of which
-/// not even root can read.
+/// A file that exists but cannot be read: a circular link, or a directory in its place. Not even root can read these.
 #[cfg(unix)]
 #[test]
 fn what_cannot_be_read_is_not_damaged() {
@@ -293,7 +292,7 @@ fn what_cannot_be_read_is_not_damaged() {
             assert_eq!(named, &file, "{name}");
             assert!(error.to_string().starts_with(&format!("cannot read {}: ", file.display())), "{error}");
             assert_eq!(steps(&checkpoints), [2, 1], "nothing is removed");
-            // Readable again, it is the newest.
+            // Readable again, the checkpoint is the newest.
             let _ = fs::remove_file(&file);
             let _ = fs::remove_dir(&file);
             fs::rename(&aside, &file).expect("moved back");
@@ -350,7 +349,7 @@ fn a_directory_that_may_not_be_written_is_named() {
     assert_eq!(load(&checkpoints).expect("read").expect("one").progressed.step, 2, "the older one is good");
 }
 
-/// Text that looks more or less like a manifest.
+/// Generates texts that resemble a manifest.
 fn manifest() -> impl Strategy<Value = String> {
     let value = prop_oneof![
         any::<u64>().prop_map(|number| number.to_string()),
@@ -408,7 +407,7 @@ proptest! {
         fs::write(&file, &bytes).expect("written");
         match load(&checkpoints) {
             Ok(Some(restored)) => prop_assert_eq!(restored.progressed.step, 1, "byte {} of {}", place, file.display()),
-            // The digit of the format itself.
+            // The flipped bit changed the format version.
             Err(TrainError::NewerCheckpoint { .. }) => {}
             other => prop_assert!(false, "{:?}", other),
         }

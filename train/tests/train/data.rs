@@ -1,4 +1,4 @@
-//! Data, seen from outside: what a resumed run sees, what a thread does, what hostile files do.
+//! Tests of data sets through their public interface: resumption, prefetching and damaged files.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -99,7 +99,7 @@ fn buckets_save_padding() {
     };
     let (plain, bucketed) = (padding(examples()), padding(examples().bucket(Vec::len, 25).expect("a pool")));
     assert!(plain > 0.4 && bucketed < 0.05, "{plain} {bucketed}");
-    // Short and long batches are mixed, or training would see all short ones first.
+    // Short and long batches must be mixed, or training would see all short ones first.
     let data = examples().bucket(Vec::len, 25).expect("a pool");
     let lengths: Vec<usize> = epoch(&data, 0).map(|batch| batch.expect("loaded").tokens.columns).collect();
     assert!(lengths.windows(2).filter(|pair| pair[0] > pair[1]).count() > lengths.len() / 4);
@@ -167,7 +167,7 @@ fn texts_that_are_too_short() {
     assert!(error.starts_with("the part of the text from token 90 to 100 has 10 tokens"), "{error}");
 }
 
-/// Some batches from a position on, and the position after them.
+/// Returns some batches from a position on, and the position after them.
 fn run<D: Data>(data: &Arc<D>, from: Position, batches: usize) -> (Position, Vec<D::Batch>) {
     let mut position = from;
     let mut seen = Vec::new();
@@ -213,7 +213,7 @@ fn positions_that_do_not_exist() {
     assert!(batches.next().is_none());
 }
 
-/// Counts what is loaded, and fails as it is told to.
+/// Data set that counts its loads and fails as `fail` determines.
 struct Counting {
     loaded: AtomicU64,
     fail: fn(usize) -> Result<(), DataError>,
@@ -245,7 +245,7 @@ fn dropping_the_iterator_ends_the_thread() {
             assert_eq!(batches.next().expect("endless").expect("loaded").1, expected);
         }
         drop(batches);
-        // The thread held the other handle; and it never ran far ahead.
+        // The thread has dropped its handle, and never loaded far ahead.
         assert_eq!(Arc::strong_count(&data), 1);
         assert!(data.loaded.load(Ordering::SeqCst) <= 3 + depth as u64 + 2);
         drop(prefetch(data.clone(), Position::default(), depth));
@@ -283,7 +283,7 @@ fn errors_and_panics_come_as_the_last_item() {
 
 #[test]
 fn a_rank_whose_part_cannot_be_read_borrows_an_example() {
-    /// Examples of which some cannot be read.
+    /// Data set with unreadable examples.
     struct Damaged(&'static [usize]);
     impl Data for Damaged {
         type Batch = Vec<usize>;
@@ -305,7 +305,7 @@ fn a_rank_whose_part_cannot_be_read_borrows_an_example() {
         found.map(|part| part.map(|part| (part.batch, part.examples)).map_err(|error| error.to_string())).collect()
     };
     assert_eq!(parts(&[0, 1, 2], 3), [Ok((vec![3], 0)), Ok((vec![3], 2)), Ok((vec![4, 5], 2))]);
-    // More ranks than examples: the lent one is the first that can be read.
+    // More ranks than examples: a rank without examples borrows the first readable one.
     assert_eq!(parts(&[0], 8)[6..], [Ok((vec![1], 0)), Ok((vec![1], 0))]);
     assert_eq!(parts(&[0, 1, 2, 3, 4, 5], 2), [Err("[0, 1, 2]".into()), Err("[3, 4, 5]".into())]);
 }
@@ -368,7 +368,7 @@ fn a_stray_token_leaves_the_old_file() {
     assert!(error.contains("text.tokens"), "{error}");
 }
 
-/// Result of opening a file of these bytes.
+/// Opens a file of these bytes.
 fn open(bytes: &[u8]) -> (PathBuf, Result<TokenStream, DataError>) {
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
     std::fs::write(file.path(), bytes).expect("written");
@@ -434,7 +434,7 @@ proptest! {
     }
 }
 
-/// Batch normalisation needs a second image, also where others of the batch cannot be read.
+/// Batch normalisation needs at least two images, also if others of the batch are unreadable.
 #[test]
 fn a_training_batch_has_two_images_that_can_be_read() {
     use grove_images::{

@@ -1,4 +1,4 @@
-//! Types of numbers that a backend does not compute in.
+//! Dtypes that a backend cannot compute in.
 
 use burn::tensor::{DType, FloatDType, Tensor};
 use grove_backend::{Autodiff, Backend, Candle};
@@ -28,7 +28,7 @@ fn refuses_a_type_that_the_backend_does_not_compute_in() {
         assert!(error.contains("candle") && error.contains("bf16"), "{error}");
     }
     assert!(Candle::computes_in(&Default::default(), DType::F16));
-    // 1, then 1 - 0.1 * 2 or 1 - 0.1 * 8, and so on: it moves.
+    // 1, then 1 - 0.1 * 2 or 1 - 0.1 * 8, and so on.
     let moved = trained(model(), None).expect("f32").val().into_scalar();
     assert!(moved < 1.0);
 }

@@ -1,4 +1,4 @@
-//! The loop, seen from outside.
+//! Tests of the training loop through its public interface.
 
 use std::{
     collections::BTreeMap,
@@ -29,7 +29,7 @@ use tempfile::TempDir;
 
 type Ad = Autodiff<Flex>;
 
-/// Two layers, and how often they were trained.
+/// Two layers, and a buffer that counts training steps.
 #[derive(Tree, Clone, Debug)]
 struct Net<B: Backend> {
     first: Linear<B>,
@@ -43,7 +43,7 @@ impl<B: Backend> Net<B> {
         self.second.forward(activation::tanh(self.first.forward(x)))
     }
 
-    /// The mean square error, in the model's own type.
+    /// Returns the mean squared error, in the dtype of the model.
     fn loss(&self, batch: &Rows, key: Option<Key>) -> Tensor<B, 1> {
         let (x, y) = batch.tensors::<B>(self.first.weight.dtype());
         let x = dropout(x, 0.2, key);
@@ -79,7 +79,7 @@ impl Rows {
 
 type Points = Examples<[f32; 4], Rows>;
 
-/// 64 points of a plane, in batches, as they stand.
+/// Returns 64 points of a plane, in batches and in order.
 fn points(batch_size: usize) -> Points {
     let bits = Key::new(9).bits(64 * 3);
     let coordinate = |i: usize| bits[i] as f32 / u32::MAX as f32 - 0.5;
@@ -118,7 +118,7 @@ fn in_directory(directory: &TempDir, options: FitOptions<Flex>) -> FitOptions<Fl
     FitOptions { directory: Some(directory.path().into()), ..options }
 }
 
-/// With `sgd` and no evaluation.
+/// Trains with `sgd` and without evaluations.
 fn simple(data: Points, rate: f64, options: &FitOptions<Flex>) -> Result<Fitted<Net<Flex>>> {
     fit(net(), &sgd(rate, Sgd::default()), &Arc::new(data), loss, unevaluated, Key::new(0), options)
 }
@@ -132,7 +132,7 @@ fn directory() -> TempDir {
     TempDir::new().expect("a directory")
 }
 
-/// The number of a leaf `[1]` of the newest checkpoint.
+/// Returns the value of a leaf `[1]` of a checkpoint.
 fn saved(directory: &Path, step: u64, name: &str) -> f64 {
     let file = directory.join(format!("checkpoints/step-{step:010}/state.safetensors"));
     let data = TensorFiles::open(file).expect("opened").tensor(name).expect("there");
@@ -185,7 +185,7 @@ fn accumulated_batches_are_one_large_batch() {
     }
 }
 
-/// One number, from which sgd takes the same at each step.
+/// Loss with a constant gradient of 1.
 fn falling(model: Array<Ad, 1>, _: &Rows, _: Key) -> Tensor<Ad, 1> {
     model.val()
 }
@@ -202,8 +202,8 @@ fn the_average_is_that_of_the_formula() {
     let fitted =
         fit(number(10.0), &optimizer, &Arc::new(points(8)), falling, unevaluated, Key::new(0), &settings).expect("ok");
     assert_eq!(fitted.model.val().into_scalar(), 10.0 - 0.5 * 30.0);
-    // Sum over the steps t = 1..30 of what is left of the weight with which x_t = 10 - t / 2 came in; the decay is
-    // that of TensorFlow's ExponentialMovingAverage with `num_updates`.
+    // Closed form: each x_t = 10 - t / 2 enters with the weight 1 - decay_t, which later steps decay. The decay
+    // schedule is that of TensorFlow's ExponentialMovingAverage with `num_updates`.
     let decays: Vec<f64> = (0..30).map(|t| f64::min(decay, (1.0 + t as f64) / (10.0 + t as f64))).collect();
     let left = |t: usize| decays[t..].iter().product::<f64>();
     let terms = (1..=30).map(|t| (10.0 - 0.5 * t as f64) * (1.0 - decays[t - 1]) * left(t));
@@ -242,7 +242,7 @@ fn it_stops_when_it_gets_no_better_and_gives_the_best() {
     let names: Vec<_> = fs::read_dir(directory.path().join("best")).expect("listed").collect();
     assert_eq!(names.len(), 1, "one best model on the disk");
 
-    // A stopped run has stopped; its best model is there again.
+    // Resuming a run that stopped early trains nothing; its best model is restored.
     let settings = FitOptions { resume: true, ..settings };
     let evaluate = |_: &Net<Flex>| panic!("there is nothing to evaluate");
     let again = fit(net(), &optimizer, &Arc::new(points(8)), loss, evaluate, Key::new(0), &settings).expect("read");
@@ -295,7 +295,7 @@ fn the_best_model_of_a_checkpoint_outlives_better_ones() {
         names.into_iter().map(|name| name.expect("a name")).collect::<Vec<_>>()
     };
     let run = |data, settings: &FitOptions<Flex>| {
-        // Better at each evaluation.
+        // Each evaluation is better than the last.
         let mut value = 10.0;
         let evaluate = move |_: &Net<Flex>| {
             value -= 1.0;
@@ -313,11 +313,11 @@ fn the_best_model_of_a_checkpoint_outlives_better_ones() {
     assert_eq!(stopped.best.map(|(model, step, _)| (eq(&model, &stopped.model), step)), Some((true, 3)));
     assert_eq!(names(&directory), ["step-0000000003"], "what came after is forgotten");
     let finished = run(points(8), &settings).expect("trained");
-    // It was 7, and is now 9, 8, 7, 6, 5.
+    // The best value was 7; the evaluations are now 9, 8, 7, 6, 5.
     assert_eq!(finished.best.map(|(_, step, value)| (step, value)), Some((8, 5.0)));
     assert_eq!(names(&directory), ["step-0000000008"]);
 
-    // Files of a run that was killed before its first checkpoint are not taken for the best of the next run.
+    // Files of a run killed before its first checkpoint must not become the best model of the next run.
     let other = self::directory();
     let settings = FitOptions { checkpoint_every: 50, ..in_directory(&other, settings) };
     run(corrupted(), &settings).expect_err("the sixth loss is NaN");
@@ -326,7 +326,7 @@ fn the_best_model_of_a_checkpoint_outlives_better_ones() {
     assert_eq!(names(&other), ["step-0000000002"]);
 }
 
-/// Points of which one, in the batch of step 6, is not a number.
+/// Points with a NaN in the batch of step 6.
 fn corrupted() -> Points {
     let mut points: Vec<[f32; 4]> = points(8).items().to_vec();
     points[5 * 8 + 3][1] = f32::NAN;
@@ -356,7 +356,7 @@ fn a_loss_that_is_no_number_ends_the_run_and_spoils_nothing() {
         assert_eq!(said.contains("the last good checkpoint is"), newest.is_some(), "{said}");
         assert!(said.contains("a lower learning rate"), "{said}");
 
-        // With the data mended the run goes on, and is as if nothing had happened.
+        // With corrected data the run resumes and equals an uninterrupted one.
         let mended = simple(points(8), 0.1, &settings).expect("trained");
         let undisturbed = FitOptions { directory: None, ..settings };
         let undisturbed = simple(points(8), 0.1, &undisturbed).expect("trained");
@@ -366,7 +366,7 @@ fn a_loss_that_is_no_number_ends_the_run_and_spoils_nothing() {
 
 #[test]
 fn a_gradient_that_is_no_number_ends_the_run() {
-    // The root of 0 is 0, and its slope infinite.
+    // The square root of 0 is 0, and its derivative infinite.
     let root = |model: Array<Ad, 1>, _: &Rows, _: Key| (model.val() * 0.0).sqrt();
     let optimizer = sgd(0.5, Sgd::default());
     let error = fit(number(1.0), &optimizer, &Arc::new(points(8)), root, unevaluated, Key::new(0), &options(5))
@@ -378,7 +378,7 @@ fn a_gradient_that_is_no_number_ends_the_run() {
 fn parameters_that_are_no_numbers_are_not_saved() {
     let directory = directory();
     let settings = FitOptions { checkpoint_every: 1, ..in_directory(&directory, options(1)) };
-    // Loss and gradient are finite, and what they lead to is not.
+    // Loss and gradient are finite, but the updated parameter is not.
     let steep = |model: Array<Ad, 1>, _: &Rows, _: Key| model.val() * 10.0;
     let optimizer = sgd(1e38, Sgd::default());
     let error = fit(number(1.0), &optimizer, &Arc::new(points(8)), steep, unevaluated, Key::new(0), &settings)
@@ -455,7 +455,7 @@ fn half_precision_trains_parameters_in_f32() {
         }
         let losses = records(&directory, "train/loss");
         assert!(losses[56..].iter().sum::<f64>() < 0.3 * losses[..4].iter().sum::<f64>(), "{dtype:?}: {losses:?}");
-        // Beside f32: close, and not the same.
+        // Close to f32, but not identical.
         let exact = simple_adamw(&options(60)).expect("trained");
         assert!(all_close(&fitted.model, &exact, 0.1, 0.1) && !eq(&fitted.model, &exact), "{dtype:?}");
     }
@@ -471,7 +471,7 @@ fn a_step_that_overflows_is_left_out() {
     let directory = directory();
     let step = StepOptions { compute: Some(FloatDType::F16), ..StepOptions::default() };
     let settings = FitOptions { step, loss_scaling: true, ..in_directory(&directory, options(1)) };
-    // Its gradient is 1, or with the factor of 65,536 more than f16 holds.
+    // The gradient is 1; times the factor of 65,536 it overflows f16.
     let optimizer = adamw(0.5, Adamw::default());
     let run = |steps| {
         let settings = FitOptions { length: RunDuration::Steps(steps), resume: true, ..settings.clone() };
@@ -500,7 +500,7 @@ fn gradients_that_always_overflow_end_the_run() {
     let optimizer = sgd(0.5, Sgd::default());
     let error = fit(number(1.0), &optimizer, &Arc::new(points(8)), root, unevaluated, Key::new(0), &settings)
         .expect_err("no factor is small enough");
-    // 65,536 is 2^16: sixteen halvings, and one step with 1.
+    // 65,536 is 2^16: sixteen steps halve the factor, and one runs with a factor of 1.
     assert!(matches!(error, TrainError::NotFinite { what: "norm of the gradient", step: 17, .. }), "{error:?}");
 }
 
@@ -513,7 +513,7 @@ fn a_run_is_not_overwritten() {
     assert!(matches!(&error, TrainError::RunExists { step: 3, .. }), "{error:?}");
     let expected = format!("{} already holds a run at step 3: resume it, or name another", directory.path().display());
     assert!(error.to_string().starts_with(&expected), "{error}");
-    // With the checkpoints of another run beside it, what is asked for is an error too.
+    // Resuming with an incompatible state is an error too.
     let other = FitOptions { resume_anyway: true, ema: Some(0.9), ..settings };
     let error = simple(points(8), 0.1, &other).expect_err("that run had no average");
     assert!(matches!(&error, TrainError::OtherModel { .. }) && error.to_string().contains("ema.first"), "{error}");
@@ -521,7 +521,7 @@ fn a_run_is_not_overwritten() {
 
 #[test]
 fn the_kept_model_is_the_one_that_was_asked_for() {
-    // The loss is the lowest at step 1, the accuracy the greatest at step 2.
+    // The loss is lowest at step 1, the accuracy greatest at step 2.
     let measures = [(1.0, 0.2), (2.0, 0.9), (3.0, 0.5)];
     let run = |keep_model: KeepModel| {
         let mut evaluations = measures.into_iter();
@@ -688,8 +688,8 @@ fn arrays<B: Backend>(batch: &Rows) -> ([Array<B, 2>; 2], f64) {
     ([x, y].map(Array::new), batch.y.len() as f64)
 }
 
-/// Batches of 24, 24 and 16 points, each pair of them a step; without and with a loss that is scaled for f16, of all parameters and
-/// of a part.
+/// Batches of 24, 24 and 16 points, two per step: with all parameters, and with loss scaling for f16 and only some
+/// parameters trainable.
 #[test]
 fn a_traced_loss_trains_as_one_that_is_not() {
     let (data, optimizer) = (Arc::new(points(24)), adamw(0.01, Adamw { eps: 1e-3.into(), ..Adamw::default() }));
@@ -723,7 +723,7 @@ fn a_traced_loss_trains_as_one_that_is_not() {
 
 type Normed<B> = (Net<B>, BatchNorm<B>);
 
-/// The loss of points that are normalised first, with new running statistics.
+/// Returns the loss of batch-normalised points, with updated running statistics.
 fn normed<B: Backend>((net, norm): Normed<Autodiff<B>>, [x, y]: [Array<Autodiff<B>, 2>; 2]) -> Outcome<B, Normed<B>> {
     let (x, rows) = (x.val(), y.val().dims()[0]);
     let (x, norm) = norm.train(x.reshape([rows, 3, 1, 1]), None, false);
@@ -731,8 +731,8 @@ fn normed<B: Backend>((net, norm): Normed<Autodiff<B>>, [x, y]: [Array<Autodiff<
     Outcome::new(loss).successor((net, norm))
 }
 
-/// Batches of 24, 24 and 16 points on 1 to 4 ranks, and of 5, of which ranks have 3 and 2, or 2 and 1: batch statistics of all
-/// ranks within a program train as those of the whole batch do without one.
+/// Batches of 24, 24 and 16 points on 1 to 4 ranks, and batches of 5 points, divided into 3 and 2, or 2, 2 and 1.
+/// Compiled batch statistics over all ranks must match eager ones over the whole batch.
 #[test]
 fn a_traced_loss_normalises_over_all_ranks() {
     let init = Init::new(Key::new(2), &Default::default());

@@ -1,4 +1,4 @@
-//! Logs of a run, read back by readers that share no code with the writers.
+//! Tests of the logs of a run, with readers that share no code with the writers.
 
 use std::fs;
 use std::io::Write;
@@ -19,7 +19,7 @@ fn steps(records: &[Record]) -> Vec<u64> {
     records.iter().map(|record| record.step).collect()
 }
 
-/// A file with records of steps 1 to 6 and the text after them.
+/// Writes a metrics file with records of steps 1 to 6, followed by a text.
 fn metrics(directory: &Path, after: &str) -> PathBuf {
     let path = directory.join("run/metrics.jsonl");
     let mut file = MetricsFile::create(&path).expect("created");
@@ -71,7 +71,7 @@ fn a_resumed_file_has_no_step_twice() {
     assert!(before.lines().take(5).eq(after.lines().take(5)), "kept lines are as they were");
     assert_eq!(steps(&read_metrics(&path).expect("read")), [1, 2, 3, 4, 5, 6]);
 
-    // Whatever byte the kill falls on, and also where the record is whole and its line end is missing.
+    // Cut the file at every byte, including after a complete record without its line end.
     let whole = fs::read(&path).expect("read");
     for length in 0..=whole.len() {
         fs::write(&path, &whole[..length]).expect("written");
@@ -109,7 +109,7 @@ fn a_bad_line_is_named_and_nothing_is_lost() {
         assert!(error.to_string().contains("metrics.jsonl, line 7"), "{error}");
         assert_eq!(fs::read(&path).expect("read"), before);
     }
-    // Bytes that are no text, and a line that would not fit into memory in earnest.
+    // Bytes that are not UTF-8, and a line longer than the limit.
     let path = metrics(directory.path(), "");
     fs::write(&path, b"{\"step\":1,\xff\xfe\n").expect("written");
     assert!(matches!(read_metrics(&path), Err(LogError::BadLine { line: 1, .. })));
@@ -118,7 +118,7 @@ fn a_bad_line_is_named_and_nothing_is_lost() {
     assert!(matches!(read_metrics(&path), Err(LogError::BadLine { .. })));
     // A power failure leaves zeros at the end.
     assert_eq!(read_metrics(metrics(directory.path(), "\0\0\0\0")).expect("read").len(), 6);
-    // Empty lines and Windows' line ends do no harm.
+    // Empty lines and CRLF line ends are accepted.
     assert_eq!(read_metrics(metrics(directory.path(), "\r\n\n")).expect("read").len(), 6);
 }
 
@@ -152,7 +152,7 @@ fn a_full_disk_is_an_error_that_keeps_no_record_from_others() {
     assert_eq!(read_metrics(&path).expect("read").len(), 1);
 }
 
-/// CRC-32C bit by bit, from its definition.
+/// Computes CRC-32C bit by bit, from its definition.
 fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 })
@@ -164,7 +164,7 @@ fn masked(bytes: &[u8]) -> u32 {
     crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// The messages of an event file.
+/// Returns the messages of an event file.
 fn messages(path: &Path) -> Vec<Vec<u8>> {
     let bytes = fs::read(path).expect("read");
     let (mut rest, mut messages) = (&bytes[..], Vec::new());
@@ -192,7 +192,7 @@ fn varint(rest: &mut &[u8]) -> u64 {
     }
 }
 
-/// Fields of a protobuf message: number, and the bytes of the value (of a varint, its eight bytes).
+/// Returns the fields of a protobuf message: number, and the bytes of the value (eight bytes for a varint).
 fn fields(mut rest: &[u8]) -> Vec<(u64, Vec<u8>)> {
     let mut fields = Vec::new();
     while !rest.is_empty() {
@@ -254,7 +254,7 @@ fn event_files_are_what_the_format_says() {
 fn a_resumed_run_voids_later_events_in_a_file_that_sorts_later() {
     let directory = tempfile::tempdir().expect("a directory");
     fs::write(directory.path().join("events.out.tfevents.0099.x.1.grove"), "").expect("written");
-    // A machine whose clock was ahead.
+    // Written on a machine whose clock was ahead.
     fs::write(directory.path().join("events.out.tfevents.5000000000.x.1.grove"), "").expect("written");
     let paths: Vec<PathBuf> =
         (1..4).map(|step| TensorBoard::resume(directory.path(), step).expect("resumed").path().into()).collect();
@@ -265,8 +265,8 @@ fn a_resumed_run_voids_later_events_in_a_file_that_sorts_later() {
     assert!(name.ends_with(&format!(".{}.grove", std::process::id())), "{name}");
 }
 
-/// Kept for TensorBoard's own reader: `GROVE_KEEP=/tmp/keep cargo test --workspace --test log`, then
-/// `python tools/check_tensorboard.py /tmp/keep/killed/tensorboard /tmp/keep/killed/metrics.jsonl`.
+/// To check the files with TensorBoard's own reader, keep them: `GROVE_KEEP=/tmp/keep cargo test --workspace --test
+/// log`, then `python tools/check_tensorboard.py /tmp/keep/killed/tensorboard /tmp/keep/killed/metrics.jsonl`.
 #[test]
 fn a_killed_run_goes_on() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -282,12 +282,12 @@ fn a_killed_run_goes_on() {
         |step: u64, run: f64| record(step).with("run", run).with(EVAL_LOSS, if step == 4 { f64::NAN } else { run });
     (1..=20).for_each(|step| sinks.record(&row(step, 1.0)).expect("recorded"));
     drop(sinks);
-    // Killed in the middle of its last record.
+    // As if killed in the middle of the last record.
     for path in [&first, &metrics] {
         let file = fs::OpenOptions::new().write(true).open(path).expect("opened");
         file.set_len(file.metadata().expect("there").len() - 7).expect("cut");
     }
-    // Twice: the second time from before the first, which is killed too.
+    // Resume twice. The second resume starts before the first one, which is killed too.
     for (run, resumed, end) in [(2.0, 12, 18), (3.0, 8, 30)] {
         let (file, kept) = MetricsFile::resume(&metrics, resumed).expect("resumed");
         assert_eq!(kept.len() as u64, resumed);
@@ -302,7 +302,7 @@ fn a_killed_run_goes_on() {
     assert_eq!(fs::read_dir(&board).expect("listed").count(), 3);
 }
 
-/// Checks that tags are closed in order and text is escaped; returns the names of the elements.
+/// Checks that tags are closed in order and text is escaped; returns the element names.
 fn well_formed(svg: &str) -> Vec<String> {
     let (mut open, mut names) = (Vec::new(), Vec::new());
     let mut rest = svg.trim();
@@ -328,7 +328,7 @@ fn well_formed(svg: &str) -> Vec<String> {
     names
 }
 
-/// Draws these points and returns the image. With GROVE_KEEP=DIR it is kept there for a person to look at.
+/// Draws records and returns the image. With GROVE_KEEP=DIR the image is kept there for inspection.
 fn drawn(name: &str, log_y: bool, records: &[Record]) -> String {
     let directory = tempfile::tempdir().expect("a directory");
     let file: String = name.chars().map(|c| if c.is_alphanumeric() { c } else { '-' }).collect();
@@ -338,12 +338,12 @@ fn drawn(name: &str, log_y: bool, records: &[Record]) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// Noise from -0.5 to 0.5.
+/// Returns noise from -0.5 to 0.5.
 fn noise(step: u64) -> f64 {
     f64::from((step as u32).wrapping_mul(2_654_435_761) >> 8) / f64::from(1 << 24) - 0.5
 }
 
-/// A run as runs look: training loss of every step, evaluation now and then.
+/// Returns the records of a typical run: training loss at every step, and evaluations at intervals.
 fn run(steps: u64, every: u64) -> Vec<Record> {
     let loss = |step: u64| 2.2 + 8.5 * (-(step as f64) / (steps as f64 / 8.0)).exp();
     (1..=steps)
@@ -417,7 +417,7 @@ fn a_plot_is_redrawn_now_and_then() {
     assert_ne!(fs::read(&path).expect("read"), first);
 }
 
-/// Output of a sink, for the test to read.
+/// Shared output of a sink, which the test reads.
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);
 
@@ -448,13 +448,13 @@ fn plain_lines_say_where_the_run_is() {
     assert_eq!(lines.len(), 3, "{text}");
     assert!(lines[0].starts_with("step 1,200/5,000 (24%)  epoch 1.2  loss 2.3412  12,300 tokens/s  "), "{text}");
     assert!(lines[0].ends_with(" left"), "{text}");
-    // 3,800 steps at twenty a second, as measured since the run resumed: not at the 1,200 of which it knows nothing.
+    // 3,800 steps at twenty per second. The rate counts steps since the resume only, not the first 1,200.
     assert!(lines[0].contains("m "), "{text}");
     assert_eq!(lines[1], "saved step-1201");
     assert!(lines[2].contains("(24%)  epoch 1.2  loss 2.3000  eval NaN  "), "{text}");
 }
 
-/// To look at: `cargo test --workspace --test log -- --ignored --nocapture` in a terminal.
+/// For inspection in a terminal: `cargo test --workspace --test log -- --ignored --nocapture`.
 #[test]
 #[ignore = "for a person to look at, in a terminal"]
 fn a_bar() {

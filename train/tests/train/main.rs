@@ -1,5 +1,5 @@
-//! The tests of this crate in one program, which is linked once. Those that set what a whole process shares, measure its memory or
-//! kill it are programs of their own, in the files beside this folder.
+//! Tests of this crate, linked into one program. Tests that change process-wide state, measure memory or kill the
+//! process are separate programs, in the files next to this folder.
 #![recursion_limit = "256"]
 
 #[macro_use]

@@ -1,4 +1,5 @@
-//! Training against PyTorch: a tiny GPT-2 on the same batches for 200 steps, with AdamW, clipping, warm-up and cosine.
+//! Training parity with PyTorch: a tiny GPT-2 on the same batches for 200 steps, with AdamW, clipping, warm-up and
+//! cosine decay.
 //! Fixtures: tools/fixtures/train_gpt2.py.
 
 use crate::common;
@@ -17,7 +18,7 @@ use grove_weights::TensorFiles;
 use serde::Deserialize;
 use std::{fs, path::Path, sync::Arc};
 
-/// Largest difference of a loss from PyTorch's, at every step.
+/// Maximum difference of a loss from PyTorch's, at any step.
 const TOLERANCE: f64 = 1e-4;
 
 /// `settings.json`.
@@ -33,7 +34,7 @@ struct Settings {
     clip: f64,
 }
 
-/// PyTorch's run.
+/// Reference run of PyTorch.
 struct Reference {
     settings: Settings,
     tensors: TensorFiles,
@@ -77,7 +78,7 @@ impl Reference {
     }
 }
 
-/// The batches, in the order in which they were made.
+/// Returns the batches in their original order.
 struct Batches(Vec<TokenBatch>);
 
 impl Data for Batches {
@@ -120,15 +121,15 @@ fn assert_follows(what: &str, ours: &[f64], theirs: &[f64]) {
     println!("{what}: apart by {:.1e} at most, at step {}", worst.1, worst.0);
 }
 
-/// Fails unless each parameter is where PyTorch's ended.
+/// Asserts that each parameter matches PyTorch's final one.
 fn assert_ends_where_it_did<B: Backend>(model: &Gpt2<B>, reference: &Reference) {
     let n_embd = model.config.n_embd;
     for (path, leaf) in leaves(model) {
         let mut ours: Vec<f64> = leaf.into_data().expect("present").iter().collect();
         let mut theirs = reference.numbers(&format!("final.transformer.{path}"));
         if path.ends_with("c_attn.bias") {
-            // A bias of all keys adds the same to each score of a row, which softmax takes away: its gradient is
-            // nothing but rounding, and Adam makes steps of that.
+            // The key bias adds a constant to each row of scores, which softmax cancels. Its gradient is rounding
+            // noise, which Adam scales to full steps.
             ours.drain(n_embd..2 * n_embd);
             theirs.drain(n_embd..2 * n_embd);
         }

@@ -1,6 +1,6 @@
-//! Runs: what they count, leave out, refuse and remember.
+//! Tests of runs: weights, skipped steps, rejected options and saved settings.
 
-// A batch is a `Vec`, and loss functions get a reference to it.
+// Batches are `Vec`s, of which loss functions take a reference.
 #![allow(clippy::ptr_arg)]
 
 use std::{
@@ -29,7 +29,7 @@ type Ad = Autodiff<Flex>;
 
 type Loss = fn(Point<Ad>, &Vec<f32>, Key) -> Outcome<Flex, Point<Flex>>;
 
-/// A point, and the sum of all that it has seen.
+/// A point, and a buffer with the sum of its targets.
 #[derive(Tree, Clone, Debug)]
 struct Point<B: Backend> {
     place: Array<B, 1>,
@@ -43,7 +43,7 @@ fn point(dtype: DType) -> Point<Flex> {
     Point { place: Array::new(place), seen: Array::new(Tensor::zeros([1], &device)) }
 }
 
-/// Targets in batches that need not have one size.
+/// Batches of targets, of various sizes.
 struct Batches(Vec<Vec<f32>>);
 
 impl Data for Batches {
@@ -62,7 +62,7 @@ impl Data for Batches {
     }
 }
 
-/// Mean square distance of both coordinates from the targets, and what has been seen.
+/// Returns the mean squared distance of both coordinates from the targets, with the updated buffer.
 fn outcome(model: Point<Ad>, batch: &Vec<f32>, _: Key) -> Outcome<Flex, Point<Flex>> {
     let targets = Tensor::<Ad, 1>::from_floats(&batch[..], &Default::default());
     let place: Tensor<Ad, 2> = model.place.val().cast(DType::F32).unsqueeze_dim(1);
@@ -72,7 +72,7 @@ fn outcome(model: Point<Ad>, batch: &Vec<f32>, _: Key) -> Outcome<Flex, Point<Fl
     Outcome::new(loss).successor(Point { seen: Array::new(seen), ..model }).metric("target", largest)
 }
 
-/// The same, counting its targets.
+/// [`outcome`] weighted by the number of targets.
 fn weighted(model: Point<Ad>, batch: &Vec<f32>, key: Key) -> Outcome<Flex, Point<Flex>> {
     outcome(model, batch, key).weight(batch.len() as f64)
 }
@@ -135,7 +135,8 @@ fn unequal_batches_count_by_their_weights() {
         close(&records(&directories[0], name), &records(&directories[1], name));
     }
 
-    // One step by hand: the gradient of a coordinate is twice its distance from the mean of the targets, over the two.
+    // One step by hand: the gradient of a coordinate is twice its distance from the mean of the targets, divided by 2
+    // coordinates.
     let step = |loss: Loss| {
         place(&run(small.clone(), loss, &FitOptions { accumulate: 4, ..options(1) }).expect("trained").model)
     };
@@ -146,7 +147,7 @@ fn unequal_batches_count_by_their_weights() {
 
 #[test]
 fn a_batch_that_counts_nothing_is_left_out() {
-    // Its loss is a mean over nothing, which is NaN.
+    // The loss of an empty batch is a mean over no items, which is NaN.
     let empty = |model: Point<Ad>, batch: &Vec<f32>, key| match batch.is_empty() {
         true => Outcome::new(model.place.val().sum() * f32::NAN).successor(model).weight(0.0),
         false => weighted(model, batch, key),
@@ -161,7 +162,7 @@ fn a_batch_that_counts_nothing_is_left_out() {
 
 #[test]
 fn sums_of_sixteen_bits_lose_nothing_small() {
-    // 1 and then 300 gradients of 1/512: in bf16 each of them is less than half a unit in the last place of 1.
+    // One gradient of 1, then 300 of 1/512: in bf16 each of these is less than half a unit in the last place of 1.
     let batches: Vec<Vec<f32>> = (0..301).map(|i| vec![if i == 0 { 1.0 } else { 1.0 / 512.0 }]).collect();
     let linear = |model: Point<Ad>, batch: &Vec<f32>, _: Key| {
         Outcome::<Flex, Point<Flex>>::new(model.place.val().cast(DType::F32).sum() * batch[0] * 256.0)
@@ -178,7 +179,7 @@ fn sums_of_sixteen_bits_lose_nothing_small() {
     }
 }
 
-/// Eight batches, of which the sixth is not a number.
+/// Eight batches, the sixth with a NaN.
 fn corrupted() -> Vec<Vec<f32>> {
     (0..8).map(|i| vec![if i == 5 { f32::NAN } else { i as f32 }, 1.0]).collect()
 }
@@ -200,7 +201,7 @@ fn steps_that_are_not_finite_are_left_out_and_counted() {
     assert_eq!(records(&directory, SKIPPED_STEPS), counts);
     assert_eq!(records(&directory, "train/loss").len(), 14, "what was left out has no loss");
 
-    // As if those batches had not been there: parameters, running sums, and the optimizer's momentum.
+    // Parameters, running sums and momentum must equal those of a run without these batches.
     let optimizer = momentum();
     let step = train_step(outcome, &optimizer, StepOptions::default());
     let (mut model, mut state) = (point(DType::F32), optimizer.init(&point(DType::F32)));
@@ -302,7 +303,7 @@ fn another_run_is_not_gone_on_with() {
     let fitted = attempt(&anyway, 4).expect("it is wanted");
     let said = fitted.remarks.join("\n");
     assert!(fitted.steps == 7 && said.contains("learning-rate was 0.1 and is 0.2"), "{said}");
-    // From now on it is that run.
+    // From now on the run has the new settings.
     let same = FitOptions { resume_anyway: false, resume: true, length: RunDuration::Steps(8), ..anyway };
     assert!(attempt(&same, 4).expect("the same run").remarks.iter().all(|remark| !remark.contains(" was ")));
 }
@@ -321,7 +322,7 @@ fn a_checkpoint_without_settings_is_accepted_with_a_remark() {
     assert!(fitted.remarks.iter().any(|remark| remark.contains("nothing was compared")), "{:?}", fitted.remarks);
 }
 
-/// A manifest as earlier versions wrote it.
+/// Rewrites a manifest in the form of earlier versions, without settings.
 fn forget_settings(manifest: &Path) {
     use sha2::{Digest, Sha256};
     let mut fields: serde_json::Value = serde_json::from_slice(&fs::read(manifest).expect("read")).expect("JSON");
@@ -346,7 +347,7 @@ fn a_lock_that_the_program_holds_is_the_runs() {
     run(vec![vec![1.0]], outcome, &holding).expect("it is the program's own");
     RunLock::acquire(directory.path()).expect_err("the program holds it after the run too");
     drop((lock, holding));
-    // A run lets go of its own, also where it ends with an error or is stopped.
+    // A run releases its own lock, also after an error or when stopped.
     let stop = Some(Arc::new(AtomicBool::new(true)));
     run(vec![vec![1.0]], outcome, &FitOptions { resume: true, stop, ..without.clone() }).expect("stopped at once");
     run(vec![vec![f32::NAN]], outcome, &FitOptions { resume: true, length: RunDuration::Steps(3), ..without })

@@ -8,7 +8,7 @@ use std::hint::black_box;
 use super::{config, random_ids};
 use crate::{Run, Text, ops::weights};
 
-/// candle-transformers' BERT and, since it has none, the pooler.
+/// candle-transformers' BERT and a pooler, which candle-transformers lacks.
 pub(super) fn bert(text: &Text) -> Result<Run> {
     #[derive(Deserialize)]
     struct Fields {

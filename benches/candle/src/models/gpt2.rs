@@ -1,4 +1,4 @@
-//! GPT-2: forward passes, training, decoding and reading it from a file.
+//! GPT-2: forward passes, training, decoding and loading.
 
 use anyhow::{Context, Result};
 use candle_core::{DType, Device, Tensor, safetensors::MmapedSafetensors};
@@ -19,7 +19,7 @@ pub(super) struct Gpt2Config {
     n_head: usize,
 }
 
-/// GPT-2, which candle-transformers has not, written as its models are.
+/// GPT-2 in the style of candle-transformers, which does not have it.
 pub(super) struct Gpt2 {
     wte: Embedding,
     wpe: Tensor,
@@ -42,19 +42,20 @@ impl Gpt2 {
         })
     }
 
-    /// Logits of all positions.
+    /// Returns the logits of all positions.
     pub(super) fn forward(&self, ids: &Tensor) -> candle_core::Result<Tensor> {
         self.states(ids, None)?.apply(&self.head)
     }
 
-    /// States of all positions of `[batch, tokens]`, which come after those in the memories, where these are given.
+    /// Returns the hidden states of all positions of `[batch, tokens]`. With memories (KV caches), the positions follow
+    /// those in them.
     fn states(&self, ids: &Tensor, mut memories: Option<&mut [Memory]>) -> candle_core::Result<Tensor> {
         let past = match memories.as_deref() {
             Some([Some((k, _)), ..]) => k.dim(2)?,
             _ => 0,
         };
         let tokens = ids.dim(1)?;
-        // Several tokens come only at the beginning.
+        // Only the prompt has several tokens.
         let mask = (tokens > 1).then(|| causal_mask(tokens)).transpose()?;
         let mut x = ids.apply(&self.wte)?.broadcast_add(&self.wpe.narrow(0, past, tokens)?)?;
         for (i, block) in self.blocks.iter().enumerate() {
@@ -63,7 +64,7 @@ impl Gpt2 {
         x.apply(&self.ln_f)
     }
 
-    /// Goes on with one text greedily; each id is read as soon as it is there.
+    /// Decodes one sequence greedily, and reads each id back as soon as it is computed.
     pub(super) fn decode(&self, prompt: &Tensor, new_tokens: usize) -> candle_core::Result<Vec<u32>> {
         let mut memories = vec![None; self.blocks.len()];
         let (mut ids, mut found) = (prompt.clone(), Vec::new());
@@ -78,10 +79,11 @@ impl Gpt2 {
     }
 }
 
-/// Reads GPT-2 from a directory, with `touch` every byte of it: the tensors' sums are then part of the row.
+/// Loads GPT-2 from a directory. With `touch`, the row includes the sums of all tensors, which read every byte.
 pub(super) fn read(directory: &Path, config: &Gpt2Config, touch: bool) -> Result<Gpt2> {
     let path = directory.join("model.safetensors");
-    // SAFETY: the benchmark wrote the file before it started this process, and nobody changes it.
+    // SAFETY: the benchmark wrote the file before it started this process, and no process modifies it while it is
+    // mapped.
     let file = unsafe { MmapedSafetensors::new(&path) }.with_context(|| path.display().to_string())?;
     let mut tensors = HashMap::new();
     for (name, _) in file.tensors() {

@@ -1,4 +1,4 @@
-//! Rows that are whole models: forward passes, training steps, decoding, loading.
+//! Rows of whole models: forward passes, training steps, decoding, loading.
 
 mod bert;
 mod gpt2;
@@ -23,7 +23,7 @@ use crate::{
 use gpt2::{Gpt2, Gpt2Config, read};
 use vit::Vit;
 
-/// Makes a model and its input and says how the row is computed.
+/// Creates the model and input of a row, and returns its run.
 pub fn prepare(row: &Row) -> Result<Run> {
     Ok(match row {
         Row::Resnet { train: true, .. } => {
@@ -95,27 +95,27 @@ pub fn prepare(row: &Row) -> Result<Run> {
     })
 }
 
-/// The error of a model that candle-transformers can only infer with.
+/// Returns the error of a model that candle-transformers supports for inference only.
 fn no_backward(model: &str, what: &str) -> anyhow::Error {
     unsupported(format!("candle-transformers' {model} cannot be trained: its {what} no backward pass"))
 }
 
-/// A configuration of published fields.
+/// Parses a configuration in the published format.
 fn config<C: DeserializeOwned>(fields: &Value) -> Result<C> {
     C::deserialize(fields).context("the row's configuration")
 }
 
-/// Random whole numbers below `bound`.
+/// Returns random integers below `bound`.
 fn random_ids(bound: usize, shape: &[usize]) -> candle_core::Result<Tensor> {
     Tensor::rand(0f64, bound as f64, shape, &Device::Cpu)?.to_dtype(DType::U32)
 }
 
-/// Weights that are variables.
+/// Returns a source of trainable weights.
 fn trained() -> Random {
     Random { variables: Some(VarMap::new()) }
 }
 
-/// A run of one training step: forward, loss, backward, AdamW, and the loss read at the end.
+/// Returns a run of one training step: forward, loss, backward, AdamW, and the loss read at the end.
 fn trainer(
     random: &Random,
     labels: Tensor,
@@ -156,7 +156,7 @@ mod tests {
         let mut run = trainer(random, labels.clone(), move || again()).expect("a trainer");
         (0..20).for_each(|_| run().expect("a step"));
         for (name, before) in before {
-            // Embeddings that no token has may stay as they are.
+            // Embeddings of unused tokens may not change.
             assert!(largest_difference(&before, &variables[name]) > 1e-6, "{name} stays");
         }
         assert!(loss(&*forward) < first);

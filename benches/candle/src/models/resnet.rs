@@ -3,8 +3,8 @@
 use candle_core::D;
 use candle_nn::{Func, VarBuilder};
 
-/// candle-transformers' ResNet of bottlenecks, which is for inference, with any depths and any base width; it has those
-/// of the published sizes alone.
+/// candle-transformers' inference-only bottleneck ResNet, with any depths and base width; candle-transformers has only
+/// the published sizes.
 pub(super) fn resnet(
     depths: &[usize],
     width: usize,
@@ -23,7 +23,7 @@ pub(super) fn resnet(
     let classifier = candle_nn::linear(inputs, classes, vb.pp("fc"))?;
     Ok(Func::new(move |x| {
         let x = x.apply(&stem)?.relu()?;
-        // Pads with what is at the edges, which no maximum notices.
+        // Replicates the edges, which does not change a maximum.
         let mut x = x.pad_with_same(D::Minus1, 1, 1)?.pad_with_same(D::Minus2, 1, 1)?.max_pool2d_with_stride(3, 2)?;
         for block in &blocks {
             x = x.apply(block)?;
@@ -32,7 +32,7 @@ pub(super) fn resnet(
     }))
 }
 
-/// A block of three convolutions beside a way past them.
+/// Bottleneck block: three convolutions and a shortcut.
 fn bottleneck(inputs: usize, planes: usize, stride: usize, vb: VarBuilder) -> candle_core::Result<Func<'static>> {
     let outputs = 4 * planes;
     let narrow = conv_norm([inputs, planes, 1], 1, vb.pp("1"))?;
@@ -49,7 +49,7 @@ fn bottleneck(inputs: usize, planes: usize, stride: usize, vb: VarBuilder) -> ca
     }))
 }
 
-/// A convolution of inputs, outputs and size, without a bias, and batch normalisation.
+/// Convolution without a bias, of the given inputs, outputs and kernel size, with batch normalisation.
 fn conv_norm([inputs, outputs, size]: [usize; 3], stride: usize, vb: VarBuilder) -> candle_core::Result<Func<'static>> {
     let config = candle_nn::Conv2dConfig { stride, padding: size / 2, ..Default::default() };
     let conv = candle_nn::conv2d_no_bias(inputs, outputs, size, config, vb.pp("conv"))?;

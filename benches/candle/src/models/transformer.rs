@@ -1,11 +1,11 @@
-//! The blocks of GPT-2 and of the vision transformer that is trained.
+//! Transformer blocks of GPT-2 and of the trainable vision transformer.
 
 use candle_core::{Module, Tensor};
 use candle_nn::{Activation, Init, Linear, VarBuilder};
 
 use crate::ops::{Pass, attend, merge_heads, split_heads};
 
-/// Layer normalisation by candle's kernel, or in training by its plain operations.
+/// Layer normalisation with candle's kernel, or in training with its plain operations.
 pub(super) struct Norm {
     weight: Tensor,
     bias: Tensor,
@@ -41,7 +41,7 @@ pub(super) struct Sizes {
     pub(super) pass: Pass,
 }
 
-/// A block of a transformer that normalises first, with GPT-2's names and order of axes.
+/// Pre-norm transformer block, with GPT-2's names and order of axes.
 pub(super) struct Block {
     ln_1: Norm,
     c_attn: Linear,
@@ -52,7 +52,7 @@ pub(super) struct Block {
     sizes: Sizes,
 }
 
-/// Keys and values of the tokens so far, in one block.
+/// KV cache of one block.
 pub(super) type Memory = Option<(Tensor, Tensor)>;
 
 impl Block {
@@ -89,7 +89,7 @@ impl Block {
     }
 }
 
-/// A linear layer whose weights are written inputs first, as GPT-2's are.
+/// Linear layer with weights `[inputs, outputs]`, as in GPT-2.
 fn conv_1d(inputs: usize, outputs: usize, vb: VarBuilder) -> candle_core::Result<Linear> {
     let weight = vb.get_with_hints((inputs, outputs), "weight", NORMAL)?;
     Ok(Linear::new(weight.t()?, Some(vb.get(outputs, "bias")?)))

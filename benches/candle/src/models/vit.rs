@@ -1,4 +1,4 @@
-//! The vision transformer: the published model, and one that can be trained.
+//! Vision transformer: candle-transformers' model, and a trainable one.
 
 use candle_core::{Module, Tensor};
 use candle_nn::{Activation, Linear, VarBuilder};
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::transformer::{Block, NORMAL, Norm, Sizes};
 use crate::ops::{Pass, randn, weights};
 
-/// The row of a vision transformer.
+/// Row of a vision transformer.
 #[derive(Deserialize)]
 pub struct VitRow {
     size: usize,
@@ -27,7 +27,7 @@ impl VitRow {
         randn((self.batch, 3, self.size, self.size))
     }
 
-    /// candle-transformers' model, which is for inference alone.
+    /// Creates candle-transformers' model, which is for inference only.
     pub(super) fn published(&self) -> candle_core::Result<vit::Model> {
         let config = vit::Config {
             hidden_size: self.width,
@@ -45,7 +45,7 @@ impl VitRow {
     }
 }
 
-/// The same model, so that it can be trained.
+/// Trainable vision transformer.
 pub(super) struct Vit {
     patches: candle_nn::Conv2d,
     class: Tensor,

@@ -1,8 +1,9 @@
-//! A rank of the tests: `grove-rank MODEL BATCH STEPS OUTPUT [WAY]` trains a tiny model and has rank 0 write its parameters.
+//! A rank of the tests: `grove-rank MODEL BATCH STEPS OUTPUT [WAY]` trains a tiny model, and rank 0 writes its
+//! parameters.
 //!
-//! With `BACKEND=xla` in the environment it does so on XLA's processor.
+//! With `BACKEND=xla` in the environment, it runs on XLA's CPU device.
 //!
-//! WAY is `fit` or `fit_adam`, which become `fit_zero1` with a divided optimizer, or one of loops of its own: `chain`, `zero1`,
+//! WAY is `fit` or `fit_adam`, with a sharded optimizer `fit_zero1`, or a custom loop: `chain`, `zero1`,
 //! `zero1_reduced`, `clipped`, `bf16`.
 
 use grove::{
@@ -24,13 +25,13 @@ use std::{error::Error, fs, path::PathBuf, process::ExitCode, sync::Arc, time::I
 
 type Device<B> = <B as grove::tensor::backend::BackendTypes>::Device;
 
-/// Examples of every data set.
+/// Number of examples in every data set.
 const EXAMPLES: usize = 40;
 
-/// Tokens of a row.
+/// Number of tokens in a row.
 const ROW: usize = 9;
 
-/// Side of an image.
+/// Side length of an image, in pixels.
 const SIDE: usize = 16;
 
 fn main() -> ExitCode {
@@ -68,7 +69,7 @@ fn on_xla(ranks: &Communicator) -> Result<(), Box<dyn Error>> {
     run::<Xla>(ranks, &device.lazy())
 }
 
-/// The run that the command line asks for.
+/// Arguments of the command line.
 struct Job {
     ranks: Communicator,
     model: String,
@@ -114,8 +115,9 @@ fn run<B: Backend>(ranks: &Communicator, device: &Device<B>) -> Result<(), Box<d
     }
 }
 
-/// Time of a step of a GPT-2 of 11.5 million parameters, BATCH rows of 128 tokens on each rank, in its parts: medians. With the WAY
-/// `after` gradients are sent after the backward pass; with BUCKETS in the environment the last step's are listed.
+/// Measures the median time of the parts of a step of a GPT-2 of 11.5 million parameters, with BATCH rows of 128 tokens
+/// on each rank. With the WAY `after`, gradients are sent after the backward pass; with BUCKETS in the environment, the
+/// buckets of the last step are listed.
 fn bench<B: Backend>(job: &Job, key: Key, device: &Device<B>) -> Result<(), Box<dyn Error>> {
     const TOKENS: usize = 128;
     let config = Gpt2Config { vocab_size: 2048, n_positions: 256, n_embd: 384, n_layer: 6, n_head: 6, ..no_dropout() };
@@ -180,7 +182,7 @@ fn no_dropout() -> Gpt2Config {
     Gpt2Config { embd_pdrop: 0.0, attn_pdrop: 0.0, resid_pdrop: 0.0, ..Gpt2Config::default() }
 }
 
-/// Rows of tokens below 50.
+/// Returns rows of token ids below 50.
 fn rows() -> Vec<Vec<i64>> {
     (0..EXAMPLES).map(|i| (0..ROW).map(|j| ((i * 7 + j * j * 3 + i * j) % 50) as i64).collect()).collect()
 }
@@ -191,7 +193,7 @@ where
     M: CausalLm<B> + Tree<B, On<Autodiff<B>>: CausalLm<Autodiff<B>>>,
 {
     let data = Examples::new(rows(), job.batch, |rows| rows.iter().map(|&row| row.clone()).collect::<Vec<_>>())?;
-    // For the test of ranks that measure different things.
+    // For the test of ranks with different metrics.
     let measures_more = std::env::var_os("ODD_METRIC").is_some() && job.ranks.rank() == 1;
     let loss = |model: M::On<Autodiff<B>>, rows: &Vec<Vec<i64>>, key: Key| {
         let ids = |from: usize| {
@@ -219,7 +221,7 @@ fn bert<B: Backend>(job: &Job, key: Key, device: &Device<B>) -> Result<(), Box<d
         ..BertConfig::default()
     };
     let model = BertForSequenceClassification::<B>::init(&config, key, device)?;
-    // Texts of 3 to 9 tokens, so that ranks pad to other lengths than one rank does.
+    // Texts of 3 to 9 tokens, so that several ranks pad to other lengths than a single one.
     let texts: Vec<(Vec<u32>, usize)> = rows()
         .iter()
         .enumerate()
@@ -253,12 +255,13 @@ fn resnet<B: Backend>(job: &Job, key: Key, device: &Device<B>) -> Result<(), Box
     };
     let model = ResNet::<B>::init(&config, key, device)?;
     let images: Vec<(Vec<f32>, usize)> = (0..EXAMPLES)
-        // No two pixels are equal: rounding would decide which of them is a maximum, on one rank another than on two.
+        // No two pixels are equal: otherwise rounding, which depends on the number of ranks, would decide the argmax of
+        // max pooling.
         .map(|i| ((0..2 * SIDE * SIDE).map(|j| ((i * 37 + j * 11 + i * j) as f32).sin()).collect(), i % 3))
         .collect();
     let data =
         Examples::new(images, job.batch, |images| images.iter().map(|&image| image.clone()).collect::<Vec<_>>())?;
-    // Without a weight: each rank's part counts by its examples.
+    // Without a weight, each rank's part counts by its examples.
     let loss = |model: ResNet<Autodiff<B>>, images: &Vec<(Vec<f32>, usize)>, _: Key| {
         let (device, count) = (Device::<B>::default(), images.len());
         let pixels: Vec<f32> = images.iter().flat_map(|(pixels, _)| pixels.clone()).collect();
@@ -270,7 +273,7 @@ fn resnet<B: Backend>(job: &Job, key: Key, device: &Device<B>) -> Result<(), Box
     train(job, model, data.shuffle(Key::new(9)), loss)
 }
 
-/// Trains, and writes the parameters and buffers of the result.
+/// Trains, and writes the resulting parameters and buffers.
 fn train<B, M, T, O>(
     job: &Job,
     model: M,
@@ -319,7 +322,7 @@ where
     for (_, leaf) in leaves(&model) {
         bytes.extend(leaf.into_data().ok_or("a leaf is missing")?.as_bytes().to_vec());
     }
-    // Every rank has the same bits.
+    // All ranks must be bitwise identical.
     let all = ranks.all_gather("the parameters", bytes.clone())?;
     if all.iter().any(|other| *other != bytes) {
         return Err("the ranks' parameters differ".into());
@@ -331,7 +334,7 @@ where
     Ok(())
 }
 
-/// A loop of one's own, with batches that the ranks divide.
+/// A custom training loop, with batches divided among the ranks.
 fn by_hand<B, M, T, O, G>(
     job: &Job,
     model: M,

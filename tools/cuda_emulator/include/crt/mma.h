@@ -1,2 +1,2 @@
-// There so that the headers are complete.
+// Exists only so that includes resolve.
 #error "the emulator has no tensor cores, and nothing that is newer"
