@@ -83,7 +83,7 @@ impl<O: LanguageOptions> Command for O {
                 fit_jitted(model, &optimizer, &job.data, loss, evaluate, job.key, &job.settings)?
             }
         };
-        run.report(fitted, O::PEFT_PREFIX)
+        run.report(fitted)
     }
 }
 
@@ -106,6 +106,7 @@ pub struct LanguageRun<'a, B: Backend> {
     held_out: Option<TokenStream>,
     context: usize,
     device: B::Device,
+    peft_prefix: &'static str,
     /// Training windows, learning-rate schedule and settings of the loop.
     pub job: Job<B, TokenWindows>,
 }
@@ -146,7 +147,10 @@ impl<'a, B: Backend> LanguageRun<'a, B> {
         }
         let setup = Setup { run, output, epochs: options.epochs(6.0), settings, trainable };
         let job = setup.job(&model, data, None, ("tokens", batch_size * context), counts)?;
-        Ok(Some((model, Self { options, tokenizer, held_out, context, device: device.clone(), job })))
+        Ok(Some((
+            model,
+            Self { options, tokenizer, held_out, context, device: device.clone(), peft_prefix: O::PEFT_PREFIX, job },
+        )))
     }
 
     /// Returns the number of tokens predicted in a batch.
@@ -164,8 +168,8 @@ impl<'a, B: Backend> LanguageRun<'a, B> {
     }
 
     /// Saves the model selected by `--keep` and prints the results of the run.
-    pub fn report<M: CausalLm<B> + Pretrained<B>>(&self, fitted: Fitted<M>, prefix: &str) -> Result<Ended, Exit> {
-        let save = |model: M, directory: &Path| self.options.save_adapted(model, prefix, directory);
+    pub fn report<M: CausalLm<B> + Pretrained<B>>(&self, fitted: Fitted<M>) -> Result<Ended, Exit> {
+        let save = |model: M, directory: &Path| self.options.save_adapted(model, self.peft_prefix, directory);
         let (model, summary) = self.job.save(fitted, save)?;
         let (run, perplexity) = (&self.options.run, summary.run.held_out_loss.map(f64::exp));
         let ended =

@@ -196,20 +196,20 @@ impl TrainingArgs {
 
     /// The model to save.
     pub fn keep_model(&self) -> KeepModel {
-        let models = self.keep.iter().filter_map(|keep| match keep {
+        let mut models = self.keep.iter().rev().filter_map(|keep| match keep {
             Keep::Model(model) => Some(*model),
             Keep::Checkpoints(_) => None,
         });
-        models.last().unwrap_or_default()
+        models.next().unwrap_or_default()
     }
 
     /// Number of checkpoints to keep.
     pub fn keep_checkpoints(&self) -> usize {
-        let counts = self.keep.iter().filter_map(|keep| match keep {
+        let mut counts = self.keep.iter().rev().filter_map(|keep| match keep {
             Keep::Model(_) => None,
             Keep::Checkpoints(count) => Some(*count),
         });
-        counts.last().unwrap_or(2)
+        counts.next().unwrap_or(2)
     }
 
     /// Checks that `--keep` names a metric of the command's evaluation.
