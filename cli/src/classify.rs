@@ -7,7 +7,7 @@ use grove::{
         check_finite,
         vision::Prediction,
     },
-    train::data::{Columns, TextTable, read_texts},
+    train::data::{TextTable, read_texts},
 };
 use indicatif::ProgressBar;
 
@@ -73,7 +73,7 @@ impl Command for ClassifyTexts {
         let path = resolve(self.input.model.as_deref(), "bert-austen", &FilePatterns::model())?;
         let kind = ModelKind::of(&path)?;
         let input = match &self.data {
-            Some(file) => Input::of_table(read_texts(file, &self.text_columns())?),
+            Some(file) => Input::of_table(read_texts(file, &self.columns.with_label(""))?),
             None => Input::of_lines(texts(&self.input, &self.task())?),
         };
         let bar = progress_bar(input.texts.len(), "{bar:40} {human_pos} of {human_len} texts, {per_sec}, {eta} left");
@@ -127,16 +127,6 @@ impl Input {
 impl ClassifyTexts {
     fn task(&self) -> Task {
         Task::Classify { top_k: self.top_k }
-    }
-
-    fn text_columns(&self) -> Columns {
-        Columns {
-            text: self.columns.text_column.clone(),
-            pair: self.columns.pair_column.clone(),
-            label: String::new(),
-            header: !self.columns.no_header,
-            delimiter: self.columns.delimiter,
-        }
     }
 
     /// Returns the labels of each text, the most probable first.
@@ -239,6 +229,8 @@ fn write_predictions(file: &Path, table: &TextTable, labels: &[Vec<Label>]) -> R
 
 #[cfg(test)]
 mod tests {
+    use grove::train::data::Columns;
+
     use super::*;
 
     #[test]

@@ -35,6 +35,19 @@ pub struct ColumnArgs {
     pub delimiter: Option<u8>,
 }
 
+impl ColumnArgs {
+    /// Returns these columns and the column of the labels; unlabelled texts are read without it.
+    pub fn with_label(&self, label: &str) -> Columns {
+        Columns {
+            text: self.text_column.clone(),
+            pair: self.pair_column.clone(),
+            label: label.into(),
+            header: !self.no_header,
+            delimiter: self.delimiter,
+        }
+    }
+}
+
 /// Labelled texts of a command that trains or evaluates.
 #[derive(Args, Debug)]
 pub struct LabelledArgs {
@@ -54,13 +67,7 @@ pub struct LabelledArgs {
 impl LabelledArgs {
     /// Reads labelled texts from files.
     pub fn read(&self, files: &[PathBuf], problem: ProblemType) -> Result<Vec<LabelledText>, Exit> {
-        let columns = Columns {
-            text: self.columns.text_column.clone(),
-            pair: self.columns.pair_column.clone(),
-            label: self.label_column.clone(),
-            header: !self.columns.no_header,
-            delimiter: self.columns.delimiter,
-        };
+        let columns = self.columns.with_label(&self.label_column);
         Ok(match problem {
             ProblemType::MultiLabel => read_multi_labelled(files, &columns)?,
             _ => read_labelled(files, &columns)?,

@@ -40,7 +40,7 @@ impl Request {
     }
 }
 
-/// How a response is sent, until the client or the server ends.
+/// The manner of sending a response, until the client or the server ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Manner {
     #[default]
