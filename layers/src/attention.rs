@@ -56,11 +56,21 @@ impl<B: Backend> AttentionMask<B> {
     ///
     /// A padding position attends only to itself.
     pub fn after(cache: Option<&KvCache<B>>, [b, t]: [usize; 2], padding: &[usize], device: &B::Device) -> Self {
-        let Some(cache) = cache else { return Self::causal(t, 0, padding, device) };
-        let keys = cache.visible_range(t);
-        match cache.positions(t) {
-            Some(positions) => Self::at(cache.window(), positions, [b, keys.len()], padding),
-            None => Self::within(cache.window(), t, keys, padding, device),
+        Self::of_layer(cache.and_then(KvCache::window), cache, [b, t], padding, device)
+    }
+
+    /// Creates the mask of [`after`](Self::after) for a layer with this window.
+    pub(crate) fn of_layer(
+        window: Option<usize>,
+        cache: Option<&KvCache<B>>,
+        [b, t]: [usize; 2],
+        padding: &[usize],
+        device: &B::Device,
+    ) -> Self {
+        let keys = cache.map_or(0..t, |cache| cache.visible_range(t));
+        match cache.and_then(|cache| cache.positions(t)) {
+            Some(positions) => Self::at(window, positions, [b, keys.len()], padding),
+            None => Self::within(window, t, keys, padding, device),
         }
     }
 
@@ -120,30 +130,6 @@ impl<B: Backend> AttentionMask<B> {
             Self::Biased(mask, bias) => (mask.parts().0, Some(bias)),
             mask => (mask, None),
         }
-    }
-
-    /// Creates the mask of each layer from its window, if any. Layers with equal windows share a mask. `keys(i)` are the
-    /// positions of layer i's keys, equal for layers with equal windows.
-    pub fn per_layer(
-        windows: &[Option<usize>],
-        t: usize,
-        keys: impl Fn(usize) -> Range<usize>,
-        padding: &[usize],
-        device: &B::Device,
-    ) -> Vec<Self> {
-        Self::by_window(windows, |i, window| Self::within(window, t, keys(i), padding, device))
-    }
-
-    /// Calls `mask` with the index and window of each layer. Layers with equal windows share the first one's mask.
-    pub fn by_window(windows: &[Option<usize>], mask: impl Fn(usize, Option<usize>) -> Self) -> Vec<Self> {
-        let mut masks: Vec<Self> = Vec::with_capacity(windows.len());
-        for (i, window) in windows.iter().enumerate() {
-            masks.push(match windows[..i].iter().position(|other| other == window) {
-                Some(same) => masks[same].clone(),
-                None => mask(i, *window),
-            });
-        }
-        masks
     }
 }
 

@@ -1,23 +1,57 @@
 use burn::tensor::Tensor;
-use grove_backend::{Backend, Dropout};
-use grove_tree::Key;
+use grove_backend::Backend;
+use grove_tree::{Key, Tree};
 
-/// Derives the key of part number `part` of a model; `None` (inference) stays `None`. Different parts have independent
-/// keys.
+/// Dropout layer, like `equinox.nn.Dropout`: sets elements to 0 with probability `p` in training; see [`dropout`].
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_layers::Dropout;
+/// use grove_tree::Key;
+/// # type B = burn_flex::Flex;
+/// let (dropout, x) = (Dropout::new(0.5), Tensor::<B, 1>::ones([1000], &Default::default()));
+/// assert_eq!(dropout.forward(x.clone(), None).to_data(), x.to_data()); // inference
+/// assert_eq!(dropout.forward(x, Some(Key::new(0))).max().into_scalar(), 2.0); // training
+/// ```
+#[derive(Tree, Clone, Copy, Debug, PartialEq)]
+pub struct Dropout {
+    /// Probability that an element is set to 0.
+    pub p: f64,
+}
+
+impl Dropout {
+    /// Creates a layer that drops elements with probability `p`.
+    pub fn new(p: f64) -> Self {
+        Self { p }
+    }
+
+    /// Applies dropout if a `key` is given. Any shape.
+    pub fn forward<B: Backend, const D: usize>(self, x: Tensor<B, D>, key: Option<Key>) -> Tensor<B, D> {
+        dropout(x, self.p, key)
+    }
+
+    /// Returns the rate with a key, for [`attend`](crate::attend); `None` without a key.
+    pub fn with_key(self, key: Option<Key>) -> Option<(f64, Key)> {
+        key.map(|key| (self.p, key))
+    }
+}
+
+/// Derives the key of part number `part` of a model, such as a layer; `None` (inference) stays `None`. Different parts
+/// have independent keys.
 pub fn part_key(key: Option<Key>, part: usize) -> Option<Key> {
     key.map(|key| key.fold_in(part as u32))
 }
 
-/// Derives the keys of the first `N` parts; see [`part_key`].
+/// Derives the key of a named part of a model; `None` (inference) stays `None`. Different parts have independent keys.
 ///
 /// ```
-/// use grove_layers::part_keys;
+/// use grove_layers::named_key;
 /// use grove_tree::Key;
-/// assert_eq!(part_keys(Some(Key::new(0))), [0, 1].map(|part| Some(Key::new(0).fold_in(part))));
-/// assert_eq!(part_keys(None), [None, None]);
+/// assert_eq!(named_key(Some(Key::new(0)), "attention"), Some(Key::new(0).named("attention")));
+/// assert_eq!(named_key(None, "attention"), None);
 /// ```
-pub fn part_keys<const N: usize>(key: Option<Key>) -> [Option<Key>; N] {
-    std::array::from_fn(|part| part_key(key, part))
+pub fn named_key(key: Option<Key>, part: &str) -> Option<Key> {
+    key.map(|key| key.named(part))
 }
 
 /// Sets elements to 0 with probability `rate` and divides the others by `1 - rate`, so that the expectation is unchanged
@@ -37,7 +71,7 @@ pub fn part_keys<const N: usize>(key: Option<Key>) -> [Option<Key>; N] {
 /// assert_eq!(dropped.max().into_scalar(), 2.0);
 /// ```
 pub fn dropout<B: Backend, const D: usize>(x: Tensor<B, D>, rate: f64, key: Option<Key>) -> Tensor<B, D> {
-    match key.and_then(|key| Dropout::new(key.words(), rate)) {
+    match key.and_then(|key| grove_backend::Dropout::new(key.words(), rate)) {
         Some(dropout) => grove_backend::dropout(x, dropout),
         None => x,
     }

@@ -2,8 +2,7 @@
 
 use burn::tensor::{DType, Int, Tensor};
 use grove_backend::{Backend, Quantization, ops};
-use grove_tree::{AnyArray, Array, Path, Tree, Visitor};
-use std::any::Any;
+use grove_tree::{Array, Tree};
 
 use crate::{Embedding, Linear};
 
@@ -64,46 +63,15 @@ impl<B: Backend> Quantized<B> {
     }
 }
 
-/// Weights of a layer as its file stores them: dense or quantized.
-#[derive(Clone, Debug)]
+/// Weights of a layer as its file stores them: dense or quantized. The leaves have the paths of the variant's content:
+/// `weight` or `blocks`.
+#[derive(Tree, Clone, Debug)]
+#[tree(transparent)]
 pub enum MaybeQuantized<D, Q> {
     /// Unquantized values.
     Dense(D),
     /// Blocks of quantized values.
     Quantized(Q),
-}
-
-/// The leaves have the paths of the variant's content: `weight` or `blocks`.
-impl<B: Backend, D: Tree<B>, Q: Tree<B>> Tree<B> for MaybeQuantized<D, Q> {
-    type On<C: Backend> = MaybeQuantized<D::On<C>, Q::On<C>>;
-
-    fn visit(&self, path: &mut Path, visitor: &mut dyn Visitor<B>) {
-        match self {
-            Self::Dense(weights) => weights.visit(path, visitor),
-            Self::Quantized(weights) => weights.visit(path, visitor),
-        }
-    }
-
-    fn map(self, path: &mut Path, f: &mut dyn FnMut(&Path, AnyArray<B>) -> AnyArray<B>) -> Self {
-        match self {
-            Self::Dense(weights) => Self::Dense(weights.map(path, f)),
-            Self::Quantized(weights) => Self::Quantized(weights.map(path, f)),
-        }
-    }
-
-    fn lift<C: Backend>(self, path: &mut Path, f: &mut dyn FnMut(&Path, AnyArray<B>) -> AnyArray<C>) -> Self::On<C> {
-        match self {
-            Self::Dense(weights) => MaybeQuantized::Dense(weights.lift(path, f)),
-            Self::Quantized(weights) => MaybeQuantized::Quantized(weights.lift(path, f)),
-        }
-    }
-
-    fn visit_layers(&mut self, path: &mut Path, f: &mut dyn FnMut(&Path, &mut dyn Any)) {
-        match self {
-            Self::Dense(weights) => weights.visit_layers(path, f),
-            Self::Quantized(weights) => weights.visit_layers(path, f),
-        }
-    }
 }
 
 /// A linear layer with dense or quantized weights.

@@ -2,10 +2,10 @@
 
 use burn::tensor::DType;
 use grove_backend::Backend;
-use grove_tree::{AnyArray, Path as TreePath, Tree, Visitor, count_params};
+use grove_tree::{Tree, count_params};
 use grove_weights::TensorFiles;
 use serde_json::{Map, Value};
-use std::{any::Any, path::Path};
+use std::path::Path;
 
 use crate::{
     Bert, BertConfig, CausalLm, GenerateOptions, Generated, Gpt2, Gpt2Config, GptNeo, GptNeoConfig, Llama, LlamaConfig,
@@ -30,7 +30,7 @@ pub enum ModelKind {
     Gpt2,
     /// [`GptNeo`].
     GptNeo,
-    /// [`Llama`], including Mistral and Qwen2.
+    /// [`Llama`], including Mistral, Qwen2 and Qwen3.
     Llama,
     /// [`RnnLm`].
     RnnLm,
@@ -45,12 +45,13 @@ pub enum ModelKind {
 }
 
 /// Family of each `model_type` in a `config.json`.
-const MODEL_TYPES: [(&str, ModelKind); 18] = [
+const MODEL_TYPES: [(&str, ModelKind); 19] = [
     ("gpt2", ModelKind::Gpt2),
     ("gpt_neo", ModelKind::GptNeo),
     ("llama", ModelKind::Llama),
     ("mistral", ModelKind::Llama),
     ("qwen2", ModelKind::Llama),
+    ("qwen3", ModelKind::Llama),
     ("grove_rnn_lm", ModelKind::RnnLm),
     ("grove_rnn_classifier", ModelKind::RnnClassifier),
     ("bert", ModelKind::Bert),
@@ -149,14 +150,15 @@ impl ModelKind {
 /// println!("{}", tokenizer.decode(&generated[0].ids)?);
 /// # Ok::<(), grove_models::ModelError>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Tree, Clone, Debug)]
+#[tree(transparent)]
 #[non_exhaustive]
 pub enum AutoModel<B: Backend> {
     /// GPT-2.
     Gpt2(Gpt2<B>),
     /// GPT-Neo.
     GptNeo(GptNeo<B>),
-    /// LLaMA, Mistral or Qwen2.
+    /// LLaMA, Mistral, Qwen2 or Qwen3.
     Llama(Llama<B>),
     /// A recurrent language model.
     RnnLm(RnnLm<B>),
@@ -182,11 +184,8 @@ pub enum AutoModel<B: Backend> {
     Vit(Vit<B>),
 }
 
-/// Evaluates an expression on the model of any variant. With `variant`, wraps the result in the same variant again.
+/// Evaluates an expression on the model of any variant.
 macro_rules! each {
-    (@ $($family:ident)*; $auto:expr, variant $model:ident => $result:expr) => {
-        match $auto { $(AutoModel::$family($model) => AutoModel::$family($result),)* }
-    };
     (@ $($family:ident)*; $auto:expr, $model:ident => $result:expr) => {
         match $auto { $(AutoModel::$family($model) => $result,)* }
     };
@@ -321,29 +320,4 @@ fn load<B: Backend, M: Pretrained<B>>(files: &ModelFiles, device: &B::Device, dt
 fn head(config: &BertConfig) -> Option<&str> {
     let class = config.other.get("architectures")?.as_array()?.first()?.as_str()?;
     Some(class.split_once("For")?.1)
-}
-
-/// Written by hand: a derived implementation would add the variant's field, `0`, to every path.
-impl<B: Backend> Tree<B> for AutoModel<B> {
-    type On<C: Backend> = AutoModel<C>;
-
-    fn visit(&self, path: &mut TreePath, visitor: &mut dyn Visitor<B>) {
-        each!(self, model => model.visit(path, visitor));
-    }
-
-    fn map(self, path: &mut TreePath, f: &mut dyn FnMut(&TreePath, AnyArray<B>) -> AnyArray<B>) -> Self {
-        each!(self, variant model => model.map(path, f))
-    }
-
-    fn lift<C: Backend>(
-        self,
-        path: &mut TreePath,
-        f: &mut dyn FnMut(&TreePath, AnyArray<B>) -> AnyArray<C>,
-    ) -> AutoModel<C> {
-        each!(self, variant model => model.lift(path, f))
-    }
-
-    fn visit_layers(&mut self, path: &mut TreePath, f: &mut dyn FnMut(&TreePath, &mut dyn Any)) {
-        each!(self, model => Tree::<B>::visit_layers(model, path, f));
-    }
 }

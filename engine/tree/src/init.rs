@@ -34,12 +34,16 @@ impl<B: Backend> Init<B> {
 
     /// Derives the initializer of a named part of the model. The part has its own key.
     pub fn named(&self, name: &str) -> Self {
-        self.fold_in(fnv1a(name))
+        self.derived(|key| key.named(name))
     }
 
     /// Derives the initializer of a part of the model with this index. The part has its own key.
     pub fn fold_in(&self, number: u32) -> Self {
-        Self { source: self.source.as_ref().map(|(key, device)| (key.fold_in(number), device.clone())) }
+        self.derived(|key| key.fold_in(number))
+    }
+
+    fn derived(&self, key_of: impl Fn(Key) -> Key) -> Self {
+        Self { source: self.source.as_ref().map(|(key, device)| (key_of(*key), device.clone())) }
     }
 
     /// Samples a normal distribution with mean 0 and standard deviation `std`.
@@ -77,9 +81,4 @@ impl<B: Backend> Init<B> {
             None => Array::absent(shape),
         }
     }
-}
-
-/// Computes the 32-bit FNV-1a hash of a name (Fowler, Noll, Vo).
-fn fnv1a(name: &str) -> u32 {
-    name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }

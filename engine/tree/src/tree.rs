@@ -8,7 +8,8 @@ use crate::{AnyArray, Path, StaticValue};
 /// Write `#[derive(Tree)]` on a struct or an enum instead of implementing the trait. The fields are trees themselves;
 /// numbers, strings and booleans, which have no leaves; or values of any other type marked `#[tree(static)]`.
 /// `#[tree(buffer)]` marks leaves that are state rather than parameters (running statistics). `#[tree(layer)]` on the
-/// type makes [`layers_mut`](crate::layers_mut) find it.
+/// type makes [`layers_mut`](crate::layers_mut) find it. `#[tree(transparent)]` on an enum of layers gives the leaves the
+/// paths that they have without the enum.
 ///
 /// The methods are low-level walks. Programs call the functions of this crate instead, such as [`map`](crate::map) and
 /// [`partition`](crate::partition).

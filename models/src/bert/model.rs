@@ -5,8 +5,8 @@
 use burn::tensor::{DType, Int, Tensor, activation::tanh};
 use grove_backend::Backend;
 use grove_layers::{
-    Activation, AttentionMask, Embedding, LayerNorm, Linear, attend, dropout, feed_forward, join_heads, part_key,
-    part_keys, to_heads,
+    Activation, AttentionMask, Embedding, LayerNorm, Linear, attend, dropout, feed_forward, join_heads, named_key,
+    part_key, to_heads,
 };
 use grove_transform::eval_shape;
 use grove_tree::{Init, Key, Tree, cast};
@@ -217,11 +217,11 @@ impl<B: Backend> Bert<B> {
     /// States are computed lazily.
     pub fn states<'a>(&'a self, texts: &TextBatch<B>, key: Option<Key>) -> impl Iterator<Item = Tensor<B, 3>> + 'a {
         let mask = texts.attention_mask();
-        let x = dropout(self.embed(texts), self.config.hidden_dropout_prob, part_key(key, 0));
+        let x = dropout(self.embed(texts), self.config.hidden_dropout_prob, named_key(key, "embeddings"));
         let mut layers = self.encoder.layer.iter().enumerate();
         std::iter::successors(Some(x), move |x| {
             let (i, layer) = layers.next()?;
-            Some(layer.forward(x.clone(), &mask, &self.config, part_key(key, 1 + i)))
+            Some(layer.forward(x.clone(), &mask, &self.config, part_key(named_key(key, "layer"), i)))
         })
     }
 
@@ -264,16 +264,14 @@ pub(super) fn first<B: Backend>(states: Tensor<B, 3>) -> Tensor<B, 2> {
 
 impl<B: Backend> BertLayer<B> {
     fn forward(&self, x: Tensor<B, 3>, mask: &AttentionMask<B>, config: &BertConfig, key: Option<Key>) -> Tensor<B, 3> {
-        let [key_attention, key_output] = part_keys(key);
-        let x = self.attention.forward(x, mask, config, key_attention);
+        let x = self.attention.forward(x, mask, config, named_key(key, "attention"));
         let y = feed_forward(x.clone(), &self.intermediate, self.activation, &self.output);
-        self.layer_norm.forward(x + dropout(y, config.hidden_dropout_prob, key_output))
+        self.layer_norm.forward(x + dropout(y, config.hidden_dropout_prob, named_key(key, "output")))
     }
 }
 
 impl<B: Backend> BertAttention<B> {
     fn forward(&self, x: Tensor<B, 3>, mask: &AttentionMask<B>, config: &BertConfig, key: Option<Key>) -> Tensor<B, 3> {
-        let [key_weights, key_output] = part_keys(key);
         let heads = |layer: &Linear<B>| to_heads(layer.forward(x.clone()), self.n_head);
         let scale = 1.0 / ((x.dims()[2] / self.n_head) as f64).sqrt();
         let attended = attend(
@@ -282,10 +280,10 @@ impl<B: Backend> BertAttention<B> {
             heads(&self.value),
             mask,
             scale,
-            key_weights.map(|key| (config.attention_probs_dropout_prob, key)),
+            named_key(key, "weights").map(|key| (config.attention_probs_dropout_prob, key)),
         );
         let y = self.output.forward(join_heads(attended));
-        self.layer_norm.forward(x + dropout(y, config.hidden_dropout_prob, key_output))
+        self.layer_norm.forward(x + dropout(y, config.hidden_dropout_prob, named_key(key, "output")))
     }
 }
 

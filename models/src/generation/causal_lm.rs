@@ -215,8 +215,8 @@ pub trait DecodeCache<B: Backend>: Tree<B> {
     ///
     /// # Panics
     /// If the cache is [of fixed size](Self::fixed): its number of positions is an array or unknown. A model that
-    /// decodes with such a cache takes positions from [`cached_position_ids`](super::cached_position_ids) and masks
-    /// from [`layer_masks`](super::layer_masks) or [`AttentionMask::after`](grove_layers::AttentionMask::after).
+    /// decodes with such a cache takes positions and masks from a [`DecoderPass`](grove_layers::DecoderPass), or masks from
+    /// [`AttentionMask::after`](grove_layers::AttentionMask::after).
     fn seen(&self) -> usize;
 
     /// Returns the cache after the first `len` positions, or `None` if it no longer contains what the next position

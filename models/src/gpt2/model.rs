@@ -4,18 +4,14 @@
 use burn::tensor::{Int, Tensor};
 use grove_backend::Backend;
 use grove_layers::{
-    Activation, AttentionMask, Embedding, KvCache, LayerNorm, Linear, attend, dropout, feed_forward, join_heads,
-    part_key, part_keys, split_heads,
+    Activation, DecoderPass, Dropout, Embedding, KvCache, LayerNorm, LayerPass, Linear, feed_forward, join_heads,
+    split_heads,
 };
 use grove_tree::{Init, Key, Tree};
 use grove_weights::NameMap;
 
 use super::{Gpt2Config, published_names};
-use crate::{
-    CausalLm, Pretrained, PretrainedConfig,
-    error::Result,
-    generation::{cached_position_ids, layer_masks},
-};
+use crate::{CausalLm, Pretrained, PretrainedConfig, error::Result};
 
 /// GPT-2 with its language-modelling head.
 ///
@@ -34,6 +30,8 @@ pub struct Gpt2<B: Backend> {
     pub wte: Embedding<B>,
     /// Position embedding, `[n_positions, n_embd]`.
     pub wpe: Embedding<B>,
+    /// Dropout of the embeddings.
+    pub drop: Dropout,
     /// Transformer blocks.
     pub h: Vec<Block<B>>,
     /// Final layer norm.
@@ -43,6 +41,22 @@ pub struct Gpt2<B: Backend> {
     /// Configuration.
     #[tree(static)]
     pub config: Gpt2Config,
+}
+
+impl<B: Backend> Gpt2<B> {
+    /// Computes the hidden states after the final norm.
+    ///
+    /// # Shapes
+    /// - ids `[b, t]`, those of the pass
+    /// - output `[b, t, n_embd]`
+    pub fn hidden_states(&self, ids: Tensor<B, 2, Int>, mut pass: DecoderPass<'_, B>) -> Tensor<B, 3> {
+        let x = self.wte.forward(ids) + self.wpe.forward(pass.positions()); // [b, t, n_embd]
+        let mut x = self.drop.forward(x, pass.key("drop"));
+        for (i, block) in self.h.iter().enumerate() {
+            x = block.forward(x, &mut pass.layer(i));
+        }
+        self.ln_f.forward(x)
+    }
 }
 
 /// Transformer block: attention and a feed-forward layer, each preceded by a layer norm and added to the residual
@@ -59,6 +73,17 @@ pub struct Block<B: Backend> {
     pub mlp: Mlp<B>,
 }
 
+impl<B: Backend> Block<B> {
+    /// Computes the block's output.
+    ///
+    /// # Shapes
+    /// - x, output `[b, t, n_embd]`
+    pub fn forward(&self, x: Tensor<B, 3>, pass: &mut LayerPass<'_, B>) -> Tensor<B, 3> {
+        let x = x.clone() + self.attn.forward(self.ln_1.forward(x), pass);
+        x.clone() + self.mlp.forward(self.ln_2.forward(x), pass.key("mlp"))
+    }
+}
+
 /// Causal multi-head self-attention.
 #[derive(Tree, Clone, Debug)]
 pub struct Attention<B: Backend> {
@@ -70,6 +95,22 @@ pub struct Attention<B: Backend> {
     pub n_head: usize,
     /// Factor by which attention scores are multiplied.
     pub scale: f64,
+    /// Dropout of the attention weights.
+    pub attn_dropout: Dropout,
+    /// Dropout of the output.
+    pub resid_dropout: Dropout,
+}
+
+impl<B: Backend> Attention<B> {
+    /// Computes the attention over the cached positions and those of `x`.
+    ///
+    /// # Shapes
+    /// - x, output `[b, t, n_embd]`
+    pub fn forward(&self, x: Tensor<B, 3>, pass: &mut LayerPass<'_, B>) -> Tensor<B, 3> {
+        let [q, k, v] = split_heads(self.c_attn.forward(x), self.n_head); // each [b, n_head, t, head_dim]
+        let y = pass.attend(q, k, v, self.scale, self.attn_dropout); // [b, n_head, t, head_dim]
+        self.resid_dropout.forward(self.c_proj.forward(join_heads(y)), pass.key("attn"))
+    }
 }
 
 /// Feed-forward layer.
@@ -82,6 +123,18 @@ pub struct Mlp<B: Backend> {
     /// Activation between the two linear layers.
     #[tree(static)]
     pub activation: Activation,
+    /// Dropout of the output.
+    pub dropout: Dropout,
+}
+
+impl<B: Backend> Mlp<B> {
+    /// Applies the layer. Dropout is applied if a `key` is given.
+    ///
+    /// # Shapes
+    /// - x, output `[b, t, n_embd]`
+    pub fn forward(&self, x: Tensor<B, 3>, key: Option<Key>) -> Tensor<B, 3> {
+        self.dropout.forward(feed_forward(x, &self.c_fc, self.activation, &self.c_proj), key)
+    }
 }
 
 impl<B: Backend> Pretrained<B> for Gpt2<B> {
@@ -95,37 +148,37 @@ impl<B: Backend> Pretrained<B> for Gpt2<B> {
     fn new(config: &Gpt2Config, init: &Init<B>) -> Result<Self> {
         config.validate()?;
         let activation = config.activation()?;
-        let (n_embd, std) = (config.n_embd, config.initializer_range);
+        let (n_embd, eps, std) = (config.n_embd, config.layer_norm_epsilon, config.initializer_range);
         let residual_std = std / (2.0 * config.n_layer as f64).sqrt();
+        let resid_dropout = Dropout::new(config.resid_pdrop);
         let block = |i: usize| {
             let init = init.named("h").fold_in(i as u32);
             let (attn, mlp) = (init.named("attn"), init.named("mlp"));
-            let mut scale =
-                if config.scale_attn_weights { 1.0 / ((n_embd / config.n_head) as f64).sqrt() } else { 1.0 };
-            if config.scale_attn_by_inverse_layer_idx {
-                scale /= (i + 1) as f64;
-            }
             Block {
-                ln_1: LayerNorm::new(n_embd, config.layer_norm_epsilon, &init),
+                ln_1: LayerNorm::new(n_embd, eps, &init),
                 attn: Attention {
                     c_attn: Linear::normal(n_embd, 3 * n_embd, std, &attn.named("c_attn")),
                     c_proj: Linear::normal(n_embd, n_embd, residual_std, &attn.named("c_proj")),
                     n_head: config.n_head,
-                    scale,
+                    scale: config.attention_scale(i),
+                    attn_dropout: Dropout::new(config.attn_pdrop),
+                    resid_dropout,
                 },
-                ln_2: LayerNorm::new(n_embd, config.layer_norm_epsilon, &init),
+                ln_2: LayerNorm::new(n_embd, eps, &init),
                 mlp: Mlp {
                     c_fc: Linear::normal(n_embd, config.inner(), std, &mlp.named("c_fc")),
                     c_proj: Linear::normal(config.inner(), n_embd, residual_std, &mlp.named("c_proj")),
                     activation,
+                    dropout: resid_dropout,
                 },
             }
         };
         Ok(Self {
             wte: Embedding::normal(config.vocab_size, n_embd, std, &init.named("wte")),
             wpe: Embedding::normal(config.n_positions, n_embd, std, &init.named("wpe")),
+            drop: Dropout::new(config.embd_pdrop),
             h: (0..config.n_layer).map(block).collect(),
-            ln_f: LayerNorm::new(n_embd, config.layer_norm_epsilon, init),
+            ln_f: LayerNorm::new(n_embd, eps, init),
             lm_head: (!config.tie_word_embeddings)
                 .then(|| Embedding::normal(config.vocab_size, n_embd, std, &init.named("lm_head"))),
             config: config.clone(),
@@ -148,27 +201,18 @@ impl<B: Backend> CausalLm<B> for Gpt2<B> {
         &self,
         ids: Tensor<B, 2, Int>,
         padding: &[usize],
-        cache: Option<&mut Vec<KvCache<B>>>,
+        cache: Option<&mut Self::Cache>,
         key: Option<Key>,
     ) -> Tensor<B, 3> {
-        let (t, device) = (ids.dims()[1], ids.device());
-        let mask = layer_masks(&[None], ids.dims(), cache.as_deref(), padding, &device).remove(0);
-        let positions = cached_position_ids(cache.as_deref(), t, padding, &device);
-
-        let x = self.wte.forward(ids) + self.wpe.forward(positions); // [b, t, n_embd]
-        let mut x = dropout(x, self.config.embd_pdrop, part_key(key, 0));
-        let mut caches = cache.into_iter().flatten();
-        for (i, block) in self.h.iter().enumerate() {
-            x = block.forward(x, &mask, caches.next(), &self.config, part_key(key, 1 + i));
-        }
-        self.ln_f.forward(x)
+        let pass = DecoderPass::new(&ids, padding, cache, key);
+        self.hidden_states(ids, pass)
     }
 
     fn lm_head(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {
         self.lm_head.as_ref().unwrap_or(&self.wte).attend(hidden)
     }
 
-    fn new_cache(&self, room: usize) -> Vec<KvCache<B>> {
+    fn new_cache(&self, room: usize) -> Self::Cache {
         vec![KvCache::with_room(room); self.h.len()]
     }
 
@@ -178,8 +222,12 @@ impl<B: Backend> CausalLm<B> for Gpt2<B> {
     }
 
     fn with_dropout(mut self, rate: f64) -> Self {
-        let config = &mut self.config;
+        let (config, dropout) = (&mut self.config, Dropout::new(rate));
         (config.embd_pdrop, config.attn_pdrop, config.resid_pdrop) = (rate, rate, rate);
+        self.drop = dropout;
+        for Block { attn, mlp, .. } in &mut self.h {
+            (attn.attn_dropout, attn.resid_dropout, mlp.dropout) = (dropout, dropout, dropout);
+        }
         self
     }
 
@@ -197,62 +245,6 @@ impl<B: Backend> CausalLm<B> for Gpt2<B> {
 
     fn end_tokens(&self) -> Vec<u32> {
         self.config.eos_token_id.to_vec()
-    }
-}
-
-impl<B: Backend> Block<B> {
-    /// Computes the block's output. If there is a cache, `x` holds the positions that follow the cached ones, and their
-    /// keys and values are appended to the cache. Dropout is applied if a `key` is given.
-    ///
-    /// # Shapes
-    /// - x, output `[b, t, n_embd]`
-    pub fn forward(
-        &self,
-        x: Tensor<B, 3>,
-        mask: &AttentionMask<B>,
-        cache: Option<&mut KvCache<B>>,
-        config: &Gpt2Config,
-        key: Option<Key>,
-    ) -> Tensor<B, 3> {
-        let [key_weights, key_attn, key_mlp] = part_keys(key);
-        let weights = key_weights.map(|key| (config.attn_pdrop, key));
-        let y = self.attn.forward(self.ln_1.forward(x.clone()), mask, cache, weights);
-        let x = x + dropout(y, config.resid_pdrop, key_attn);
-        let y = self.mlp.forward(self.ln_2.forward(x.clone()));
-        x + dropout(y, config.resid_pdrop, key_mlp)
-    }
-}
-
-impl<B: Backend> Attention<B> {
-    /// Computes the attention of [`Block::forward`]. `weights` is the dropout rate of the attention weights, with its
-    /// key.
-    ///
-    /// # Shapes
-    /// - x, output `[b, t, n_embd]`
-    pub fn forward(
-        &self,
-        x: Tensor<B, 3>,
-        mask: &AttentionMask<B>,
-        cache: Option<&mut KvCache<B>>,
-        weights: Option<(f64, Key)>,
-    ) -> Tensor<B, 3> {
-        let [q, k, v] = split_heads(self.c_attn.forward(x), self.n_head); // each [b, n_head, t, head_dim]
-        let [k, v] = match cache {
-            Some(cache) => cache.update(k, v),
-            None => [k, v],
-        };
-        let y = attend(q, k, v, mask, self.scale, weights); // [b, n_head, t, head_dim]
-        self.c_proj.forward(join_heads(y))
-    }
-}
-
-impl<B: Backend> Mlp<B> {
-    /// Applies the layer.
-    ///
-    /// # Shapes
-    /// - x, output `[b, t, n_embd]`
-    pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        feed_forward(x, &self.c_fc, self.activation, &self.c_proj)
     }
 }
 

@@ -1,9 +1,10 @@
 //! GPT-Neo: EleutherAI's replication of GPT-3, in which every other block uses sliding-window attention.
+//! Its feed-forward layer is that of GPT-2.
 
 mod config;
 mod model;
 mod names;
 
 pub use config::{AttentionKind, GptNeoConfig};
-pub use model::{Attention, Block, GptNeo, Mlp};
+pub use model::{Attention, Block, GptNeo};
 pub use names::published_names;

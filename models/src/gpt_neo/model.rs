@@ -3,20 +3,12 @@
 
 use burn::tensor::{DType, Int, Tensor};
 use grove_backend::Backend;
-use grove_layers::{
-    Activation, AttentionMask, Embedding, KvCache, LayerNorm, Linear, attend, dropout, feed_forward, join_heads,
-    part_key, part_keys, to_heads,
-};
+use grove_layers::{DecoderPass, Dropout, Embedding, KvCache, LayerNorm, LayerPass, Linear, join_heads, to_heads};
 use grove_tree::{Init, Key, Tree};
 use grove_weights::{NameMap, TensorFiles};
 
 use super::{AttentionKind, GptNeoConfig, published_names};
-use crate::{
-    CausalLm, Pretrained, PretrainedConfig,
-    error::Result,
-    generation::{cached_position_ids, layer_masks},
-    pretrained::computing_in,
-};
+use crate::{CausalLm, Pretrained, PretrainedConfig, error::Result, gpt2::Mlp, pretrained::computing_in};
 
 /// GPT-Neo with its language-modelling head.
 ///
@@ -34,6 +26,8 @@ pub struct GptNeo<B: Backend> {
     pub wte: Embedding<B>,
     /// Position embedding, `[max_position_embeddings, hidden_size]`.
     pub wpe: Embedding<B>,
+    /// Dropout of the embeddings.
+    pub drop: Dropout,
     /// Transformer blocks.
     pub h: Vec<Block<B>>,
     /// Final layer norm.
@@ -45,8 +39,26 @@ pub struct GptNeo<B: Backend> {
     pub config: GptNeoConfig,
 }
 
-/// Transformer block: attention and a feed-forward layer, each preceded by a layer norm and added to the residual
-/// stream.
+impl<B: Backend> GptNeo<B> {
+    /// Computes the hidden states after the final norm.
+    ///
+    /// # Shapes
+    /// - ids `[b, t]`, those of the pass
+    /// - output `[b, t, hidden_size]`
+    pub fn hidden_states(&self, ids: Tensor<B, 2, Int>, mut pass: DecoderPass<'_, B>) -> Tensor<B, 3> {
+        // Activations have the dtype of the norms, which can be wider than that of the matrices.
+        let dtype = self.ln_f.weight.dtype();
+        let positions = self.wpe.forward(pass.positions()).cast(dtype);
+        let x = self.wte.forward(ids).cast(dtype) + positions; // [b, t, hidden_size]
+        let mut x = self.drop.forward(x, pass.key("drop"));
+        for (i, block) in self.h.iter().enumerate() {
+            x = block.forward(x, &mut pass.layer(i));
+        }
+        self.ln_f.forward(x)
+    }
+}
+
+/// Transformer block: that of GPT-2 with another attention.
 #[derive(Tree, Clone, Debug)]
 pub struct Block<B: Backend> {
     /// Layer norm before the attention.
@@ -57,6 +69,17 @@ pub struct Block<B: Backend> {
     pub ln_2: LayerNorm<B>,
     /// Feed-forward layer.
     pub mlp: Mlp<B>,
+}
+
+impl<B: Backend> Block<B> {
+    /// Computes the block's output.
+    ///
+    /// # Shapes
+    /// - x, output `[b, t, hidden_size]`
+    pub fn forward(&self, x: Tensor<B, 3>, pass: &mut LayerPass<'_, B>) -> Tensor<B, 3> {
+        let x = x.clone() + self.attn.forward(self.ln_1.forward(x), pass);
+        x.clone() + self.mlp.forward(self.ln_2.forward(x), pass.key("mlp"))
+    }
 }
 
 /// Causal multi-head self-attention over all positions or a sliding window. The scores are not scaled.
@@ -74,18 +97,28 @@ pub struct Attention<B: Backend> {
     pub num_heads: usize,
     /// Attention window: the number of positions that a query attends to, including its own; `None` for all.
     pub window: Option<usize>,
+    /// Dropout of the attention weights.
+    pub attn_dropout: Dropout,
+    /// Dropout of the output.
+    pub resid_dropout: Dropout,
 }
 
-/// Feed-forward layer.
-#[derive(Tree, Clone, Debug)]
-pub struct Mlp<B: Backend> {
-    /// First linear layer, `[hidden_size, intermediate_size]`.
-    pub c_fc: Linear<B>,
-    /// Second linear layer, `[intermediate_size, hidden_size]`.
-    pub c_proj: Linear<B>,
-    /// Activation between the two linear layers.
-    #[tree(static)]
-    pub activation: Activation,
+impl<B: Backend> Attention<B> {
+    /// Computes the attention over the cached positions and those of `x`. Scores are computed in f32: they are not scaled
+    /// and would exceed the precision of 16-bit floats.
+    ///
+    /// # Shapes
+    /// - x, output `[b, t, hidden_size]`
+    pub fn forward(&self, x: Tensor<B, 3>, pass: &mut LayerPass<'_, B>) -> Tensor<B, 3> {
+        let dtype = x.dtype();
+        let [q, k, v] = [&self.q_proj, &self.k_proj, &self.v_proj].map(|projection| {
+            let x = to_heads(projection.forward(x.clone()), self.num_heads); // [b, num_heads, t, head_dim]
+            if dtype.size() < 4 { x.cast(DType::F32) } else { x }
+        });
+        let y = pass.attend_within(self.window, q, k, v, 1.0, self.attn_dropout); // [b, num_heads, t, head_dim]
+        let y = if y.dtype() == dtype { y } else { y.cast(dtype) };
+        self.resid_dropout.forward(self.out_proj.forward(join_heads(y)), pass.key("attn"))
+    }
 }
 
 impl<B: Backend> Pretrained<B> for GptNeo<B> {
@@ -100,6 +133,7 @@ impl<B: Backend> Pretrained<B> for GptNeo<B> {
         config.validate()?;
         let activation = config.activation()?;
         let (size, std, eps) = (config.hidden_size, config.initializer_range, config.layer_norm_epsilon);
+        let resid_dropout = Dropout::new(config.resid_dropout);
         let block = |(i, kind): (usize, AttentionKind)| {
             let init = init.named("h").fold_in(i as u32);
             let (attn, mlp) = (init.named("attn"), init.named("mlp"));
@@ -113,18 +147,22 @@ impl<B: Backend> Pretrained<B> for GptNeo<B> {
                     out_proj: Linear::normal(size, size, std, &attn.named("out_proj")),
                     num_heads: config.num_heads,
                     window: (kind == AttentionKind::Local).then_some(config.window_size),
+                    attn_dropout: Dropout::new(config.attention_dropout),
+                    resid_dropout,
                 },
                 ln_2: LayerNorm::new(size, eps, &init),
                 mlp: Mlp {
                     c_fc: Linear::normal(size, config.inner(), std, &mlp.named("c_fc")),
                     c_proj: Linear::normal(config.inner(), size, std, &mlp.named("c_proj")),
                     activation,
+                    dropout: resid_dropout,
                 },
             }
         };
         Ok(Self {
             wte: Embedding::normal(config.vocab_size, size, std, &init.named("wte")),
             wpe: Embedding::normal(config.max_position_embeddings, size, std, &init.named("wpe")),
+            drop: Dropout::new(config.embed_dropout),
             h: config.kinds().take(config.num_layers).enumerate().map(block).collect(),
             ln_f: LayerNorm::new(size, eps, init),
             lm_head: (!config.tie_word_embeddings)
@@ -155,30 +193,18 @@ impl<B: Backend> CausalLm<B> for GptNeo<B> {
         &self,
         ids: Tensor<B, 2, Int>,
         padding: &[usize],
-        cache: Option<&mut Vec<KvCache<B>>>,
+        cache: Option<&mut Self::Cache>,
         key: Option<Key>,
     ) -> Tensor<B, 3> {
-        let (t, device) = (ids.dims()[1], ids.device());
-        let windows: Vec<Option<usize>> = self.h.iter().map(|block| block.attn.window).collect();
-        let masks = layer_masks(&windows, ids.dims(), cache.as_deref(), padding, &device);
-
-        // Activations have the dtype of the norms, which can be wider than that of the matrices.
-        let dtype = self.ln_f.weight.dtype();
-        let positions = cached_position_ids(cache.as_deref(), t, padding, &device);
-        let x = self.wte.forward(ids).cast(dtype) + self.wpe.forward(positions).cast(dtype); // [b, t, hidden_size]
-        let mut x = dropout(x, self.config.embed_dropout, part_key(key, 0));
-        let mut caches = cache.into_iter().flatten();
-        for (i, (block, mask)) in self.h.iter().zip(&masks).enumerate() {
-            x = block.forward(x, mask, caches.next(), &self.config, part_key(key, 1 + i));
-        }
-        self.ln_f.forward(x)
+        let pass = DecoderPass::new(&ids, padding, cache, key);
+        self.hidden_states(ids, pass)
     }
 
     fn lm_head(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {
         self.lm_head.as_ref().unwrap_or(&self.wte).attend(hidden)
     }
 
-    fn new_cache(&self, room: usize) -> Vec<KvCache<B>> {
+    fn new_cache(&self, room: usize) -> Self::Cache {
         self.h.iter().map(|block| KvCache::for_window(block.attn.window, room)).collect()
     }
 
@@ -188,8 +214,12 @@ impl<B: Backend> CausalLm<B> for GptNeo<B> {
     }
 
     fn with_dropout(mut self, rate: f64) -> Self {
-        let config = &mut self.config;
+        let (config, dropout) = (&mut self.config, Dropout::new(rate));
         (config.embed_dropout, config.attention_dropout, config.resid_dropout) = (rate, rate, rate);
+        self.drop = dropout;
+        for Block { attn, mlp, .. } in &mut self.h {
+            (attn.attn_dropout, attn.resid_dropout, mlp.dropout) = (dropout, dropout, dropout);
+        }
         self
     }
 
@@ -207,65 +237,5 @@ impl<B: Backend> CausalLm<B> for GptNeo<B> {
 
     fn end_tokens(&self) -> Vec<u32> {
         self.config.eos_token_id.to_vec()
-    }
-}
-
-impl<B: Backend> Block<B> {
-    /// Computes the block's output. If there is a cache, `x` holds the positions that follow the cached ones, and their
-    /// keys and values are appended to the cache. Dropout is applied if a `key` is given.
-    ///
-    /// # Shapes
-    /// - x, output `[b, t, hidden_size]`
-    pub fn forward(
-        &self,
-        x: Tensor<B, 3>,
-        mask: &AttentionMask<B>,
-        cache: Option<&mut KvCache<B>>,
-        config: &GptNeoConfig,
-        key: Option<Key>,
-    ) -> Tensor<B, 3> {
-        let [key_weights, key_attn, key_mlp] = part_keys(key);
-        let weights = key_weights.map(|key| (config.attention_dropout, key));
-        let y = self.attn.forward(self.ln_1.forward(x.clone()), mask, cache, weights);
-        let x = x + dropout(y, config.resid_dropout, key_attn);
-        let y = self.mlp.forward(self.ln_2.forward(x.clone()));
-        x + dropout(y, config.resid_dropout, key_mlp)
-    }
-}
-
-impl<B: Backend> Attention<B> {
-    /// Computes the attention of [`Block::forward`]. `weights` is the dropout rate of the attention weights, with its
-    /// key. Scores are computed in f32: they are not scaled and would exceed the precision of 16-bit floats.
-    ///
-    /// # Shapes
-    /// - x, output `[b, t, hidden_size]`
-    pub fn forward(
-        &self,
-        x: Tensor<B, 3>,
-        mask: &AttentionMask<B>,
-        cache: Option<&mut KvCache<B>>,
-        weights: Option<(f64, Key)>,
-    ) -> Tensor<B, 3> {
-        let [q, k, v] =
-            [&self.q_proj, &self.k_proj, &self.v_proj].map(|map| to_heads(map.forward(x.clone()), self.num_heads)); // each [b, num_heads, t, head_dim]
-        let [k, v] = match cache {
-            Some(cache) => cache.update(k, v),
-            None => [k, v],
-        };
-        let dtype = q.dtype();
-        let [q, k, v] = [q, k, v].map(|x| if dtype.size() < 4 { x.cast(DType::F32) } else { x });
-        let y = attend(q, k, v, mask, 1.0, weights); // [b, num_heads, t, head_dim]
-        let y = if y.dtype() == dtype { y } else { y.cast(dtype) };
-        self.out_proj.forward(join_heads(y))
-    }
-}
-
-impl<B: Backend> Mlp<B> {
-    /// Applies the layer.
-    ///
-    /// # Shapes
-    /// - x, output `[b, t, hidden_size]`
-    pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        feed_forward(x, &self.c_fc, self.activation, &self.c_proj)
     }
 }

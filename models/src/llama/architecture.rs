@@ -12,6 +12,8 @@ pub enum Architecture {
     Mistral,
     /// Qwen2, with biases in the query, key and value projections: Yang et al., "Qwen2 Technical Report" (2024).
     Qwen2,
+    /// Qwen3, with a norm of each query and key head: Yang et al., "Qwen3 Technical Report" (2025).
+    Qwen3,
 }
 
 impl Architecture {
@@ -21,6 +23,7 @@ impl Architecture {
             Self::Llama => "LlamaForCausalLM",
             Self::Mistral => "MistralForCausalLM",
             Self::Qwen2 => "Qwen2ForCausalLM",
+            Self::Qwen3 => "Qwen3ForCausalLM",
         }
     }
 }

@@ -15,8 +15,8 @@ use crate::{
 };
 
 /// Configuration of a LLaMA: the fields of the published `config.json`, with the same names. Fields that are absent
-/// from a file default to the values of transformers' class for its `model_type`: those of LLaMA 2 7B, Mistral 7B or
-/// Qwen2.
+/// from a file default to the values of transformers' class for its `model_type`: those of LLaMA 2 7B, Mistral 7B,
+/// Qwen2 or Qwen3.
 ///
 /// ```
 /// use grove_models::{LlamaConfig, PretrainedConfig};
@@ -71,10 +71,10 @@ pub struct LlamaConfig {
     /// Attention window in positions, including the query's own, for architectures that have a window; `None` for all
     /// positions. Always saved, since the default for Mistral's files is 4096.
     pub sliding_window: Option<usize>,
-    /// If true, Qwen2 uses its attention window.
+    /// If true, Qwen2 and Qwen3 use their attention window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub use_sliding_window: Option<bool>,
-    /// Number of leading layers of Qwen2 that attend to all positions.
+    /// Number of leading layers of Qwen2 and Qwen3 that attend to all positions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_window_layers: Option<usize>,
     /// Attention type of each layer, `full_attention` or `sliding_attention`, in the format of transformers 5.
@@ -137,10 +137,15 @@ impl LlamaConfig {
     /// Returns two flags: if the query, key and value projections have biases, and if the output projection has one.
     pub fn attention_biases(&self) -> [bool; 2] {
         match self.model_type {
-            Architecture::Llama => [self.attention_bias; 2],
+            Architecture::Llama | Architecture::Qwen3 => [self.attention_bias; 2],
             Architecture::Mistral => [false; 2],
             Architecture::Qwen2 => [true, false],
         }
+    }
+
+    /// Returns true if each query and key head is normalised before the rotation.
+    pub fn has_head_norms(&self) -> bool {
+        self.model_type == Architecture::Qwen3
     }
 
     /// Returns the attention window of a layer in positions, including the query's own; `None` for all positions.
@@ -149,7 +154,7 @@ impl LlamaConfig {
             (_, Architecture::Llama) => false,
             (Some(types), _) => types.get(layer).is_some_and(|name| name == "sliding_attention"),
             (None, Architecture::Mistral) => true,
-            (None, Architecture::Qwen2) => {
+            (None, Architecture::Qwen2 | Architecture::Qwen3) => {
                 self.use_sliding_window == Some(true) && layer >= self.max_window_layers.unwrap_or(28)
             }
         };
@@ -168,6 +173,15 @@ impl LlamaConfig {
 impl Architecture {
     /// Returns the defaults of absent fields that differ from LLaMA's.
     fn defaults(self) -> Vec<(&'static str, Value)> {
+        let qwen = vec![
+            ("vocab_size", json!(151936)),
+            ("intermediate_size", json!(22016)),
+            ("num_key_value_heads", json!(32)),
+            ("max_position_embeddings", json!(32768)),
+            ("sliding_window", json!(4096)),
+            ("bos_token_id", Value::Null),
+            ("eos_token_id", Value::Null),
+        ];
         match self {
             Self::Llama => vec![],
             Self::Mistral => vec![
@@ -176,14 +190,8 @@ impl Architecture {
                 ("max_position_embeddings", json!(131072)),
                 ("sliding_window", json!(4096)),
             ],
-            Self::Qwen2 => vec![
-                ("vocab_size", json!(151936)),
-                ("intermediate_size", json!(22016)),
-                ("max_position_embeddings", json!(32768)),
-                ("sliding_window", json!(4096)),
-                ("bos_token_id", Value::Null),
-                ("eos_token_id", Value::Null),
-            ],
+            Self::Qwen2 => qwen,
+            Self::Qwen3 => [qwen, vec![("head_dim", json!(128))]].concat(),
         }
     }
 }
@@ -286,7 +294,7 @@ mod tests {
     #[test]
     fn every_key_of_transformers_is_accounted_for() {
         let own = [("pretraining_tp", "rounding")];
-        for class in ["LlamaConfig", "MistralConfig", "Qwen2Config"] {
+        for class in ["LlamaConfig", "MistralConfig", "Qwen2Config", "Qwen3Config"] {
             crate::keys::assert_accounts_for::<LlamaConfig>(class, &own);
         }
     }

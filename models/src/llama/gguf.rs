@@ -8,7 +8,10 @@ use grove_weights::{GgufMetadata, GgufValue, NameMap, TensorFiles};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
-use super::{Architecture, EndTokens, Llama, LlamaConfig};
+use super::{
+    Architecture, EndTokens, Llama, LlamaConfig,
+    names::{LINEAR, with_linear},
+};
 use crate::{
     PretrainedConfig,
     error::{ModelError, Result},
@@ -138,8 +141,10 @@ pub(super) fn read(file: &Path, metadata: &GgufMetadata, checkpoint: &TensorFile
     let model_type = match architecture {
         "llama" => Architecture::Llama,
         "qwen2" => Architecture::Qwen2,
+        "qwen3" => Architecture::Qwen3,
         other => {
-            return wrong(format!("the file holds a model of architecture '{other}'; llama and qwen2 are read"));
+            let known = "llama, qwen2 and qwen3 are read";
+            return wrong(format!("the file holds a model of architecture '{other}'; {known}"));
         }
     };
     check_others(metadata, architecture, file)?;
@@ -249,6 +254,30 @@ fn scaling(keys: &Keys<'_>, checkpoint: &TensorFiles) -> Result<Option<Map<Strin
             return wrong(format!("the scaling of rotary angles is of kind '{other}'; known are none, linear, yarn"));
         }
     })
+}
+
+/// Adds the names of GGUF files. Those of LLaMA and Mistral store the rows of queries and keys for interleaved rotary
+/// embeddings.
+pub(super) fn with_names(mut names: NameMap, config: &LlamaConfig) -> NameMap {
+    const GGUF: [&str; 7] = ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"];
+    let interleaved = matches!(config.model_type, Architecture::Llama | Architecture::Mistral);
+    for (linear, gguf) in LINEAR.into_iter().zip(GGUF) {
+        names = with_linear(names, &format!("blk.{{i}}.{gguf}"), linear, config, interleaved);
+    }
+    let names = names
+        .alias("token_embd.weight", "embed_tokens.weight")
+        .alias("token_embd.weight", "embed_tokens.blocks")
+        .alias("blk.{i}.attn_norm.weight", "layers.{i}.input_layernorm.weight")
+        .alias("blk.{i}.attn_q_norm.weight", "layers.{i}.self_attn.q_norm.weight")
+        .alias("blk.{i}.attn_k_norm.weight", "layers.{i}.self_attn.k_norm.weight")
+        .alias("blk.{i}.ffn_norm.weight", "layers.{i}.post_attention_layernorm.weight")
+        .alias("output_norm.weight", "norm.weight")
+        // Scaled rotary angles are read with the configuration.
+        .ignore("rope_freqs.weight");
+    match config.tie_word_embeddings {
+        true => names.alias("output.weight", "embed_tokens.weight").ignore("output.weight"),
+        false => names.alias("output.weight", "lm_head.weight").alias("output.weight", "lm_head.blocks"),
+    }
 }
 
 /// Kind of scaling with an explicit list of factors.

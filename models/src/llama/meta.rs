@@ -1,12 +1,15 @@
-//! Configurations in Meta's format, `params.json`.
+//! Files in Meta's format: `params.json`, and the names of the weights.
 
 use grove_files::{KnownKeys, RefusedKey};
-use grove_weights::TensorFiles;
+use grove_weights::{NameMap, TensorFiles};
 use serde::Deserialize;
 use serde_json::json;
 use std::path::Path;
 
-use super::{EndTokens, LlamaConfig};
+use super::{
+    EndTokens, LlamaConfig,
+    names::{LINEAR, with_linear},
+};
 use crate::{
     PretrainedConfig,
     error::{ModelError, Result},
@@ -97,4 +100,30 @@ pub(super) fn read(file: &Path, checkpoint: &TensorFiles) -> Result<LlamaConfig>
     };
     config.validate().map_err(|error| wrong(error.to_string()))?;
     Ok(config)
+}
+
+/// Adds the names of Meta's files, which store the rows of queries and keys for interleaved rotary embeddings.
+pub(super) fn with_names(mut names: NameMap, config: &LlamaConfig) -> NameMap {
+    const META: [&str; 7] = [
+        "attention.wq",
+        "attention.wk",
+        "attention.wv",
+        "attention.wo",
+        "feed_forward.w1",
+        "feed_forward.w3",
+        "feed_forward.w2",
+    ];
+    for (linear, meta) in LINEAR.into_iter().zip(META) {
+        names = with_linear(names, &format!("layers.{{i}}.{meta}"), linear, config, true);
+    }
+    let names = names
+        .alias("tok_embeddings.weight", "embed_tokens.weight")
+        .alias("layers.{i}.attention_norm.weight", "layers.{i}.input_layernorm.weight")
+        .alias("layers.{i}.ffn_norm.weight", "layers.{i}.post_attention_layernorm.weight")
+        // Rotary angles follow from the configuration.
+        .ignore("rope.freqs");
+    match config.tie_word_embeddings {
+        true => names.alias("output.weight", "embed_tokens.weight").ignore("output.weight"),
+        false => names.alias("output.weight", "lm_head.weight"),
+    }
 }

@@ -1,8 +1,7 @@
-//! LLaMA and models with its architecture: TinyLlama, SmolLM2, Mistral, Qwen2.
+//! LLaMA and models with its architecture: TinyLlama, SmolLM2, Mistral, Qwen2 and Qwen3.
 
 mod architecture;
 mod config;
-mod feed_forward;
 mod gguf;
 mod meta;
 mod model;
@@ -14,6 +13,5 @@ mod rope;
 pub use crate::generation::EndTokens;
 pub use architecture::Architecture;
 pub use config::LlamaConfig;
-pub use feed_forward::Mlp;
-pub use model::{Attention, Layer, Llama};
+pub use model::{Attention, Layer, Llama, Mlp};
 pub use names::published_names;

@@ -2,25 +2,17 @@
 //! successors. Reference: transformers' `models/llama/modeling_llama.py`.
 
 use burn::tensor::{DType, Int, Tensor};
-use grove_backend::Backend;
+use grove_backend::{Backend, ops};
 use grove_layers::{
-    AttentionMask, Embedding, KvCache, MaybeQuantized, QuantEmbedding, QuantLinear, RmsNorm, Rope, RopeAngles, attend,
-    join_heads, part_key,
+    Activation, DecoderPass, Dropout, Embedding, KvCache, LayerPass, Linear, MaybeQuantized, QuantEmbedding,
+    QuantLinear, RmsNorm, Rope, RopeAngles, join_heads,
 };
 use grove_tree::{AnyArray, Init, Key, Path, Tree};
 use grove_weights::{NameMap, TensorFiles};
 use serde_json::{Map, Value};
 
-use super::{
-    LlamaConfig,
-    feed_forward::{Mlp, linear},
-    pretrained, published_names,
-};
-use crate::{
-    CausalLm, Pretrained, PretrainedConfig,
-    error::Result,
-    generation::{fixed_position_ids, layer_masks, row_positions},
-};
+use super::{LlamaConfig, pretrained, published_names};
+use crate::{CausalLm, Pretrained, PretrainedConfig, error::Result};
 
 /// LLaMA, or a model with its architecture, with its language-modelling head.
 ///
@@ -50,6 +42,30 @@ pub struct Llama<B: Backend> {
     pub config: LlamaConfig,
 }
 
+impl<B: Backend> Llama<B> {
+    /// Computes the hidden states after the final norm.
+    ///
+    /// # Shapes
+    /// - ids `[b, t]`, those of the pass
+    /// - output `[b, t, hidden_size]`
+    pub fn hidden_states(&self, ids: Tensor<B, 2, Int>, mut pass: DecoderPass<'_, B>) -> Tensor<B, 3> {
+        // Activations have the dtype of the norms, which can be wider than that of the matrices.
+        let mut x = self.embed_tokens.rows(ids).cast(self.norm.weight.dtype()); // [b, t, hidden_size]
+        let rotation = pass.rope(&self.rope, x.dtype());
+        for (i, layer) in self.layers.iter().enumerate() {
+            x = layer.forward(x, &rotation, &mut pass.layer(i));
+        }
+        self.norm.forward(x)
+    }
+
+    /// Returns true if some weights are quantized.
+    pub fn is_quantized(&self) -> bool {
+        let mut found = false;
+        self.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| found |= leaf.dtype() == DType::U8);
+        found
+    }
+}
+
 /// Decoder layer: attention and a feed-forward layer, each preceded by a norm and added to the residual stream.
 #[derive(Tree, Clone, Debug)]
 pub struct Layer<B: Backend> {
@@ -61,6 +77,17 @@ pub struct Layer<B: Backend> {
     pub post_attention_layernorm: RmsNorm<B>,
     /// Feed-forward layer.
     pub mlp: Mlp<B>,
+}
+
+impl<B: Backend> Layer<B> {
+    /// Computes the layer's output.
+    ///
+    /// # Shapes
+    /// - x, output `[b, t, hidden_size]`
+    pub fn forward(&self, x: Tensor<B, 3>, rotation: &RopeAngles<B>, pass: &mut LayerPass<'_, B>) -> Tensor<B, 3> {
+        let x = x.clone() + self.self_attn.forward(self.input_layernorm.forward(x), rotation, pass);
+        x.clone() + self.mlp.forward(self.post_attention_layernorm.forward(x))
+    }
 }
 
 /// Causal grouped-query self-attention: each key-value head serves a group of query heads. Ainslie et al., "GQA"
@@ -75,10 +102,73 @@ pub struct Attention<B: Backend> {
     pub v_proj: QuantLinear<B>,
     /// Output projection, `n_head * head_dim` to `hidden_size`.
     pub o_proj: QuantLinear<B>,
+    /// Norm of each query head, `[head_dim]`; Qwen3 alone has it.
+    pub q_norm: Option<RmsNorm<B>>,
+    /// Norm of each key head, `[head_dim]`; Qwen3 alone has it.
+    pub k_norm: Option<RmsNorm<B>>,
     /// Head dimension.
     pub head_dim: usize,
     /// Attention window: the number of positions that a query attends to, including its own; `None` for all.
     pub window: Option<usize>,
+    /// Dropout of the attention weights.
+    pub dropout: Dropout,
+}
+
+impl<B: Backend> Attention<B> {
+    /// Computes the attention over the cached positions and those of `x`.
+    ///
+    /// # Shapes
+    /// - x, output `[b, t, hidden_size]`
+    pub fn forward(&self, x: Tensor<B, 3>, rotation: &RopeAngles<B>, pass: &mut LayerPass<'_, B>) -> Tensor<B, 3> {
+        let ([b, t, _], head_dim) = (x.dims(), self.head_dim);
+        let heads = |projection: &QuantLinear<B>| {
+            let n = projection.outputs() / head_dim;
+            projection.forward(x.clone()).reshape([b, t, n, head_dim])
+        };
+        let [q, k, v] = [&self.q_proj, &self.k_proj, &self.v_proj].map(heads); // [b, t, n_head or n_kv_head, head_dim]
+        let q = rotation.apply(norm_heads(q, self.q_norm.as_ref()));
+        let k = rotation.apply(norm_heads(k, self.k_norm.as_ref()));
+        let [q, k, v] = [q, k, v].map(|x| x.swap_dims(1, 2)); // [b, n_head or n_kv_head, t, head_dim]
+        let scale = 1.0 / (head_dim as f64).sqrt();
+        let y = pass.attend_within(self.window, q, k, v, scale, self.dropout); // [b, n_head, t, head_dim]
+        self.o_proj.forward(join_heads(y))
+    }
+}
+
+fn norm_heads<B: Backend>(x: Tensor<B, 4>, norm: Option<&RmsNorm<B>>) -> Tensor<B, 4> {
+    match norm {
+        Some(norm) => norm.forward(x),
+        None => x,
+    }
+}
+
+/// Gated feed-forward layer: Shazeer, "GLU Variants Improve Transformer" (2020).
+#[derive(Tree, Clone, Debug)]
+pub struct Mlp<B: Backend> {
+    /// Gate projection, `hidden_size` to `intermediate_size`; its output is activated.
+    pub gate_proj: QuantLinear<B>,
+    /// Up projection, `hidden_size` to `intermediate_size`; its output is multiplied by the gate.
+    pub up_proj: QuantLinear<B>,
+    /// Down projection, `intermediate_size` to `hidden_size`.
+    pub down_proj: QuantLinear<B>,
+    /// Activation of the gate.
+    #[tree(static)]
+    pub activation: Activation,
+}
+
+impl<B: Backend> Mlp<B> {
+    /// Applies the layer.
+    ///
+    /// # Shapes
+    /// - x, output `[b, t, hidden_size]`
+    pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        let (gate, up) = (self.gate_proj.forward(x.clone()), self.up_proj.forward(x));
+        let inner = match self.activation {
+            Activation::Silu => ops::swiglu(gate, up),
+            other => other.forward(gate) * up,
+        };
+        self.down_proj.forward(inner)
+    }
 }
 
 impl<B: Backend> Pretrained<B> for Llama<B> {
@@ -91,14 +181,16 @@ impl<B: Backend> Pretrained<B> for Llama<B> {
     /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
     fn new(config: &LlamaConfig, init: &Init<B>) -> Result<Self> {
         config.validate()?;
-        let (hidden, std, eps) = (config.hidden_size, config.initializer_range, config.rms_norm_eps);
+        let (hidden, inner) = (config.hidden_size, config.intermediate_size);
+        let (std, eps) = (config.initializer_range, config.rms_norm_eps);
         let (queries, keys) = (config.num_attention_heads * config.head_dim(), config.n_kv_head() * config.head_dim());
         let [bias, output_bias] = config.attention_biases();
         let activation = config.activation()?;
         let table = |init: &Init<B>| MaybeQuantized::Dense(Embedding::normal(config.vocab_size, hidden, std, init));
+        let norm = |init: &Init<B>| config.has_head_norms().then(|| RmsNorm::new(config.head_dim(), eps, init));
         let layer = |i: usize| {
             let init = init.named("layers").fold_in(i as u32);
-            let attn = init.named("self_attn");
+            let (attn, mlp) = (init.named("self_attn"), init.named("mlp"));
             Layer {
                 input_layernorm: RmsNorm::new(hidden, eps, &init),
                 self_attn: Attention {
@@ -106,11 +198,19 @@ impl<B: Backend> Pretrained<B> for Llama<B> {
                     k_proj: linear(hidden, keys, std, bias, &attn.named("k_proj")),
                     v_proj: linear(hidden, keys, std, bias, &attn.named("v_proj")),
                     o_proj: linear(queries, hidden, std, output_bias, &attn.named("o_proj")),
+                    q_norm: norm(&attn),
+                    k_norm: norm(&attn),
                     head_dim: config.head_dim(),
                     window: config.window(i),
+                    dropout: Dropout::new(config.attention_dropout),
                 },
                 post_attention_layernorm: RmsNorm::new(hidden, eps, &init),
-                mlp: Mlp::new(config, activation, &init.named("mlp")),
+                mlp: Mlp {
+                    gate_proj: linear(hidden, inner, std, config.mlp_bias, &mlp.named("gate_proj")),
+                    up_proj: linear(hidden, inner, std, config.mlp_bias, &mlp.named("up_proj")),
+                    down_proj: linear(inner, hidden, std, config.mlp_bias, &mlp.named("down_proj")),
+                    activation,
+                },
             }
         };
         Ok(Self {
@@ -152,40 +252,18 @@ impl<B: Backend> CausalLm<B> for Llama<B> {
         &self,
         ids: Tensor<B, 2, Int>,
         padding: &[usize],
-        cache: Option<&mut Vec<KvCache<B>>>,
+        cache: Option<&mut Self::Cache>,
         key: Option<Key>,
     ) -> Tensor<B, 3> {
-        let (t, device) = (ids.dims()[1], ids.device());
-        let windows: Vec<Option<usize>> = self.layers.iter().map(|layer| layer.self_attn.window).collect();
-        let masks = layer_masks(&windows, ids.dims(), cache.as_deref(), padding, &device);
-
-        // Activations have the dtype of the norms, which can be wider than that of the matrices.
-        let mut x = self.embed_tokens.rows(ids).cast(self.norm.weight.dtype()); // [b, t, hidden_size]
-        let first = cache.as_ref().and_then(|cache| cache.first());
-        let rotation = match (fixed_position_ids(first, t, padding), first) {
-            (Some(positions), Some(cache)) => {
-                let all = cache.visible_range(t);
-                debug_assert_eq!(all.start, 0, "a cache of fixed size begins with the text");
-                self.rope.table(all.end, t, x.dtype(), &device).select(positions)
-            }
-            _ => {
-                let (positions, rows) = row_positions(first.map_or(0, KvCache::len), t, padding);
-                self.rope.at(&positions, rows, x.dtype(), &device)
-            }
-        };
-        let mut caches = cache.into_iter().flatten();
-        for (i, (layer, mask)) in self.layers.iter().zip(&masks).enumerate() {
-            let weights = part_key(key, i).map(|key| (self.config.attention_dropout, key));
-            x = layer.forward(x, &rotation, mask, caches.next(), weights);
-        }
-        self.norm.forward(x)
+        let pass = DecoderPass::new(&ids, padding, cache, key);
+        self.hidden_states(ids, pass)
     }
 
     fn lm_head(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {
         self.lm_head.as_ref().unwrap_or(&self.embed_tokens).attend(hidden)
     }
 
-    fn new_cache(&self, room: usize) -> Vec<KvCache<B>> {
+    fn new_cache(&self, room: usize) -> Self::Cache {
         self.layers.iter().map(|layer| KvCache::for_window(layer.self_attn.window, room)).collect()
     }
 
@@ -197,6 +275,9 @@ impl<B: Backend> CausalLm<B> for Llama<B> {
 
     fn with_dropout(mut self, rate: f64) -> Self {
         self.config.attention_dropout = rate;
+        for layer in &mut self.layers {
+            layer.self_attn.dropout = Dropout::new(rate);
+        }
         self
     }
 
@@ -226,59 +307,8 @@ impl<B: Backend> CausalLm<B> for Llama<B> {
     }
 }
 
-impl<B: Backend> Llama<B> {
-    /// Returns true if some weights are quantized.
-    pub fn is_quantized(&self) -> bool {
-        let mut found = false;
-        self.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| found |= leaf.dtype() == DType::U8);
-        found
-    }
-}
-
-impl<B: Backend> Layer<B> {
-    /// Computes the layer's output. If there is a cache, `x` holds the positions that follow the cached ones, and their
-    /// keys and values are appended to the cache. `weights` is the dropout rate of the attention weights, with its key.
-    ///
-    /// # Shapes
-    /// - x, output `[b, t, hidden_size]`
-    pub fn forward(
-        &self,
-        x: Tensor<B, 3>,
-        rotation: &RopeAngles<B>,
-        mask: &AttentionMask<B>,
-        cache: Option<&mut KvCache<B>>,
-        weights: Option<(f64, Key)>,
-    ) -> Tensor<B, 3> {
-        let y = self.self_attn.forward(self.input_layernorm.forward(x.clone()), rotation, mask, cache, weights);
-        let x = x + y;
-        let y = self.mlp.forward(self.post_attention_layernorm.forward(x.clone()));
-        x + y
-    }
-}
-
-impl<B: Backend> Attention<B> {
-    /// Computes the attention of [`Layer::forward`].
-    ///
-    /// # Shapes
-    /// - x, output `[b, t, hidden_size]`
-    pub fn forward(
-        &self,
-        x: Tensor<B, 3>,
-        rotation: &RopeAngles<B>,
-        mask: &AttentionMask<B>,
-        cache: Option<&mut KvCache<B>>,
-        weights: Option<(f64, Key)>,
-    ) -> Tensor<B, 3> {
-        let ([b, t, _], head_dim) = (x.dims(), self.head_dim);
-        let heads =
-            |linear: &QuantLinear<B>| linear.forward(x.clone()).reshape([b, t, linear.outputs() / head_dim, head_dim]);
-        let (q, k) = (rotation.apply(heads(&self.q_proj)), rotation.apply(heads(&self.k_proj))); // [b, t, n, head_dim]
-        let [q, k, v] = [q, k, heads(&self.v_proj)].map(|x| x.swap_dims(1, 2)); // [b, n_head or n_kv_head, t, head_dim]
-        let [k, v] = match cache {
-            Some(cache) => cache.update(k, v),
-            None => [k, v],
-        };
-        let y = attend(q, k, v, mask, 1.0 / (head_dim as f64).sqrt(), weights); // [b, n_head, t, head_dim]
-        self.o_proj.forward(join_heads(y))
-    }
+/// Creates a linear layer with the published initialisation, and a zero bias if it has one.
+fn linear<B: Backend>(inputs: usize, outputs: usize, std: f64, bias: bool, init: &Init<B>) -> QuantLinear<B> {
+    let linear = Linear::normal(inputs, outputs, std, init);
+    MaybeQuantized::Dense(if bias { linear } else { Linear { bias: None, ..linear } })
 }

@@ -5,7 +5,7 @@ use crate::error::{ModelError, Result};
 
 /// Published sizes by name: vocabulary size, hidden size, hidden width of the feed-forward layers, layers, query heads,
 /// key-value heads, maximum sequence length.
-const SIZES: [(&str, [usize; 7]); 17] = [
+const SIZES: [(&str, [usize; 7]); 21] = [
     ("llama-2-7b", [32000, 4096, 11008, 32, 32, 32, 4096]),
     ("llama-2-13b", [32000, 5120, 13824, 40, 40, 40, 4096]),
     ("llama-2-70b", [32000, 8192, 28672, 80, 64, 8, 4096]),
@@ -23,7 +23,14 @@ const SIZES: [(&str, [usize; 7]); 17] = [
     ("qwen2-0.5b", [151_936, 896, 4864, 24, 14, 2, 131_072]),
     ("qwen2-1.5b", [151_936, 1536, 8960, 28, 12, 2, 131_072]),
     ("qwen2-7b", [152_064, 3584, 18944, 28, 28, 4, 131_072]),
+    ("qwen3-0.6b", [151_936, 1024, 3072, 28, 16, 8, 40_960]),
+    ("qwen3-1.7b", [151_936, 2048, 6144, 28, 16, 8, 40_960]),
+    ("qwen3-4b", [151_936, 2560, 9728, 36, 32, 8, 40_960]),
+    ("qwen3-8b", [151_936, 4096, 12288, 36, 32, 8, 40_960]),
 ];
+
+/// Beginnings of the names of sizes whose output layer shares the weights of the token embedding.
+const TIED: [&str; 7] = ["llama-3.2", "smollm2", "qwen2-0", "qwen2-1", "qwen3-0", "qwen3-1", "qwen3-4"];
 
 impl LlamaConfig {
     /// Returns a published size, from `smollm2-135m` to `llama-3.1-405b`.
@@ -41,6 +48,8 @@ impl LlamaConfig {
             Architecture::Mistral
         } else if family("qwen2") {
             Architecture::Qwen2
+        } else if family("qwen3") {
+            Architecture::Qwen3
         } else {
             Architecture::Llama
         };
@@ -50,7 +59,7 @@ impl LlamaConfig {
             130_000.0
         } else if family("smollm2") {
             100_000.0
-        } else if family("qwen2") {
+        } else if family("qwen") {
             1e6
         } else {
             10_000.0
@@ -66,6 +75,7 @@ impl LlamaConfig {
             _ if family("llama-3") => (128_000, 128_001),
             _ if family("smollm2") => (0, 0),
             _ if family("qwen2") => (151_643, 151_643),
+            _ if family("qwen3") => (151_643, 151_645),
             _ => (1, 2),
         };
         let other: Map<String, Value> =
@@ -79,14 +89,15 @@ impl LlamaConfig {
             num_attention_heads: heads,
             num_key_value_heads: Some(kv_heads),
             max_position_embeddings: positions,
-            rms_norm_eps: if family("qwen2") { 1e-6 } else { 1e-5 },
+            rms_norm_eps: if family("qwen") { 1e-6 } else { 1e-5 },
             rope_theta: Some(base),
             rope_scaling: match name {
                 _ if family("llama-3.1") => Some(scaled(8.0)),
                 _ if family("llama-3.2") => Some(scaled(32.0)),
                 _ => None,
             },
-            tie_word_embeddings: family("llama-3.2") || family("smollm2") || family("qwen2-0") || family("qwen2-1"),
+            head_dim: family("qwen3").then_some(128),
+            tie_word_embeddings: TIED.iter().any(|name| family(name)),
             sliding_window: (model_type == Architecture::Mistral).then_some(4096),
             bos_token_id: Some(begin),
             eos_token_id: EndTokens::One(end),

@@ -1,7 +1,7 @@
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
 use grove_layers::{
-    dropout, part_keys,
+    dropout, named_key,
     rnn::{PackedSequence, Packing},
 };
 use grove_tree::{Array, Key, Tree};
@@ -51,7 +51,6 @@ impl<B: Backend> RnnLm<B> {
         key: Option<Key>,
     ) -> (Tensor<B, 3>, RnnState<B>) {
         let ([b, t], n, device) = (ids.dims(), self.config.hidden_size, ids.device());
-        let [key_in, key_rnn, key_out] = part_keys(key);
         let integers = |values: Vec<i64>| {
             let count = values.len();
             Tensor::<B, 1, Int>::from_data(TensorData::new(values, [count]), &device)
@@ -63,9 +62,11 @@ impl<B: Backend> RnnLm<B> {
         let mut packed_rows = vec![0; b * t];
         rows.iter().enumerate().for_each(|(row, &position)| packed_rows[position as usize] = row as i64);
         let x = embed(&self.encoder, ids.reshape([b * t]).select(0, integers(rows))); // [rows, embedding_size]
-        let x = PackedSequence { data: Array::new(dropout(x, self.config.dropout, key_in)), packing };
-        let (y, after) = self.rnn.forward_packed(&x, state, key_rnn); // [rows, hidden_size]
-        let hidden = dropout(y.data.val(), self.config.dropout, key_out).select(0, integers(packed_rows));
+        let x =
+            PackedSequence { data: Array::new(dropout(x, self.config.dropout, named_key(key, "embedding"))), packing };
+        let (y, after) = self.rnn.forward_packed(&x, state, named_key(key, "layers")); // [rows, hidden_size]
+        let hidden =
+            dropout(y.data.val(), self.config.dropout, named_key(key, "output")).select(0, integers(packed_rows));
         let hidden = hidden.reshape([b, t, n]);
         if pad.iter().all(|&pad| pad < t) {
             return (hidden, after);

@@ -2,7 +2,7 @@
 
 use burn::tensor::{DType, Int, Tensor};
 use grove_backend::Backend;
-use grove_layers::{Embedding, Linear, dropout, loss, part_keys, rnn::PackedSequence};
+use grove_layers::{Embedding, Linear, dropout, loss, named_key, rnn::PackedSequence};
 use grove_tree::{Array, Init, Key, Tree};
 use grove_weights::NameMap;
 
@@ -102,14 +102,13 @@ impl<B: Backend> RnnClassifier<B> {
     /// - ids `[rows]`, packed, each in `0..vocab_size`
     /// - output `[b, classes]`
     pub fn forward(&self, ids: &PackedSequence<Array<B, 1, Int>>, key: Option<Key>) -> Tensor<B, 2> {
-        let [key_in, key_rnn, key_out] = part_keys(key);
-        let x = dropout(embed(&self.embedding, ids.data.val()), self.config.dropout, key_in); // [rows, embedding_size]
+        let x = dropout(embed(&self.embedding, ids.data.val()), self.config.dropout, named_key(key, "embedding")); // [rows, embedding_size]
         let x = PackedSequence { data: Array::new(x), packing: ids.packing.clone() };
-        let (_, state) = self.rnn.forward_packed(&x, None, key_rnn);
+        let (_, state) = self.rnn.forward_packed(&x, None, named_key(key, "layers"));
         let (b, n, d) = (ids.packing.batch(), self.config.hidden_size, self.config.directions());
         let last = state.h.val().narrow(0, (self.config.num_layers - 1) * d, d); // [d, b, n]
         let last = last.swap_dims(0, 1).reshape([b, d * n]);
-        self.classifier.forward(dropout(last, self.config.dropout, key_out))
+        self.classifier.forward(dropout(last, self.config.dropout, named_key(key, "output")))
     }
 
     /// Computes the mean negative log-likelihood, in nats, of the texts' classes.

@@ -1,7 +1,7 @@
 use burn::tensor::Tensor;
 use grove_backend::Backend;
 use grove_layers::rnn::{Gru, Lstm, PackedSequence, Rnn, RnnActivation, RnnOptions};
-use grove_tree::{AnyArray, Array, Init, Key, Path, Tree, Visitor};
+use grove_tree::{Array, Init, Key, Tree};
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
@@ -53,7 +53,8 @@ impl FromStr for RnnKind {
 
 /// Recurrent layers whose cell is chosen at run time. As a tree it is the layers themselves: paths are
 /// `layers.0.forward.weight_ih` and so on.
-#[derive(Clone, Debug)]
+#[derive(Tree, Clone, Debug)]
+#[tree(transparent)]
 pub enum RnnLayers<B: Backend> {
     /// Elman layers.
     Rnn(Rnn<B>),
@@ -161,29 +162,4 @@ fn one<B: Backend, Y>((y, [h]): (Y, [Array<B, 3>; 1])) -> (Y, RnnState<B>) {
 
 fn two<B: Backend, Y>((y, [h, c]): (Y, [Array<B, 3>; 2])) -> (Y, RnnState<B>) {
     (y, RnnState { h, c: Some(c) })
-}
-
-/// Written by hand: a derived implementation would add the variant's field, `0`, to every path.
-impl<B: Backend> Tree<B> for RnnLayers<B> {
-    type On<C: Backend> = RnnLayers<C>;
-
-    fn visit(&self, path: &mut Path, visitor: &mut dyn Visitor<B>) {
-        match self {
-            Self::Rnn(layers) => layers.visit(path, visitor),
-            Self::Gru(layers) => layers.visit(path, visitor),
-            Self::Lstm(layers) => layers.visit(path, visitor),
-        }
-    }
-
-    fn map(self, path: &mut Path, f: &mut dyn FnMut(&Path, AnyArray<B>) -> AnyArray<B>) -> Self {
-        self.lift(path, f)
-    }
-
-    fn lift<C: Backend>(self, path: &mut Path, f: &mut dyn FnMut(&Path, AnyArray<B>) -> AnyArray<C>) -> RnnLayers<C> {
-        match self {
-            Self::Rnn(layers) => RnnLayers::Rnn(layers.lift(path, f)),
-            Self::Gru(layers) => RnnLayers::Gru(layers.lift(path, f)),
-            Self::Lstm(layers) => RnnLayers::Lstm(layers.lift(path, f)),
-        }
-    }
 }

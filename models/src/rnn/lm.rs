@@ -4,7 +4,7 @@
 
 use burn::tensor::{Int, Tensor};
 use grove_backend::{Backend, matmul};
-use grove_layers::{Embedding, dropout, loss, part_keys};
+use grove_layers::{Embedding, dropout, loss, named_key};
 use grove_tree::{Array, Init, Key, Tree};
 use grove_weights::NameMap;
 
@@ -206,11 +206,10 @@ impl<B: Backend> RnnLm<B> {
         state: Option<RnnState<B>>,
         key: Option<Key>,
     ) -> (Tensor<B, 3>, RnnState<B>) {
-        let [key_in, key_rnn, key_out] = part_keys(key);
         let x = self.encoder.forward(ids.swap_dims(0, 1)); // [t, b, embedding_size]
-        let x = dropout(x, self.config.dropout, key_in);
-        let (x, state) = self.rnn.forward(x, state, key_rnn); // [t, b, hidden_size]
-        (dropout(x, self.config.dropout, key_out), state)
+        let x = dropout(x, self.config.dropout, named_key(key, "embedding"));
+        let (x, state) = self.rnn.forward(x, state, named_key(key, "layers")); // [t, b, hidden_size]
+        (dropout(x, self.config.dropout, named_key(key, "output")), state)
     }
 
     /// Computes the logits: `[rows, hidden_size]` to `[rows, vocab_size]`.

@@ -362,6 +362,7 @@ fn class_of(named: Option<&str>, model_type: Option<&str>) -> Option<Class> {
         Some("bert" | "distilbert") => Some(Class::Bert { types: true }),
         Some("roberta") => Some(Class::Roberta),
         Some("gpt2" | "gpt_neo") => Some(Class::Gpt2),
+        Some("qwen3") => Some(Class::Qwen2),
         // Files of these models often name a wrong class, so transformers uses the model's own class.
         Some("qwen2") => return Some(Class::Qwen2),
         Some("mistral") => return Some(Class::Whole { types: false }),

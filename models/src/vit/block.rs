@@ -2,7 +2,7 @@ use burn::tensor::Tensor;
 use grove_backend::{Backend, KeyRanges, matmul, ops};
 use grove_layers::{
     Activation, AttentionMask, LayerNorm, Linear, attend, drop_path, dropout, feed_forward, join_heads, layer_scale,
-    part_key, part_keys, to_heads,
+    named_key, to_heads,
 };
 use grove_tree::{Array, Init, Key, Tree};
 
@@ -92,11 +92,10 @@ impl<B: Backend> VitBlock<B> {
 
     /// Computes the block's output, `[b, t, hidden_size]`. `rate` is the stochastic-depth rate.
     pub(super) fn forward(&self, x: Tensor<B, 3>, rate: f64, config: &VitConfig, key: Option<Key>) -> Tensor<B, 3> {
-        let [key_attention, key_path1, key_mlp, key_path2] = part_keys(key);
-        let attended = self.attention.forward(self.norm1.forward(x.clone()), config, key_attention);
-        let x = x + drop_path(layer_scale(attended, self.scale1.as_ref()), rate, key_path1);
-        let y = self.mlp.forward(self.norm2.forward(x.clone()), config, key_mlp);
-        x + drop_path(layer_scale(y, self.scale2.as_ref()), rate, key_path2)
+        let attended = self.attention.forward(self.norm1.forward(x.clone()), config, named_key(key, "attention"));
+        let x = x + drop_path(layer_scale(attended, self.scale1.as_ref()), rate, named_key(key, "drop_path1"));
+        let y = self.mlp.forward(self.norm2.forward(x.clone()), config, named_key(key, "mlp"));
+        x + drop_path(layer_scale(y, self.scale2.as_ref()), rate, named_key(key, "drop_path2"))
     }
 }
 
@@ -112,16 +111,15 @@ impl<B: Backend> VitAttention<B> {
     }
 
     fn forward(&self, x: Tensor<B, 3>, config: &VitConfig, key: Option<Key>) -> Tensor<B, 3> {
-        let [key_weights, key_output] = part_keys(key);
         let attended = attend(
             self.heads(&self.query, &x),
             self.heads(&self.key, &x),
             self.heads(&self.value, &x),
             &AttentionMask::Full,
             self.scale(),
-            key_weights.map(|key| (config.attention_probs_dropout_prob, key)),
+            named_key(key, "weights").map(|key| (config.attention_probs_dropout_prob, key)),
         );
-        dropout(self.output.forward(join_heads(attended)), config.hidden_dropout_prob, key_output)
+        dropout(self.output.forward(join_heads(attended)), config.hidden_dropout_prob, named_key(key, "output"))
     }
 
     /// Returns the attention weights, `[b, n_head, t, t]`.
@@ -137,6 +135,6 @@ impl<B: Backend> VitMlp<B> {
             Some(gate) => self.down.forward(self.activation.forward(gate.forward(x.clone())) * self.up.forward(x)),
             None => feed_forward(x, &self.up, self.activation, &self.down),
         };
-        dropout(y, config.hidden_dropout_prob, part_key(key, 0))
+        dropout(y, config.hidden_dropout_prob, key)
     }
 }

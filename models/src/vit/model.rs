@@ -5,7 +5,7 @@
 
 use burn::tensor::{Int, Tensor};
 use grove_backend::Backend;
-use grove_layers::{LayerNorm, Linear, dropout, loss, mean_of_axis, part_key};
+use grove_layers::{LayerNorm, Linear, dropout, loss, mean_of_axis, named_key, part_key};
 use grove_tree::{Array, Init, Key, Tree};
 use grove_weights::NameMap;
 use serde_json::{Map, Value};
@@ -189,11 +189,11 @@ impl<B: Backend> Vit<B> {
     }
 
     fn embed_and_drop(&self, pixels: Tensor<B, 4>, key: Option<Key>) -> Tensor<B, 3> {
-        dropout(self.embed(pixels), self.config.hidden_dropout_prob, part_key(key, 0))
+        dropout(self.embed(pixels), self.config.hidden_dropout_prob, named_key(key, "embeddings"))
     }
 
     fn step(&self, x: Tensor<B, 3>, i: usize, block: &VitBlock<B>, key: Option<Key>) -> Tensor<B, 3> {
-        block.forward(x, self.drop_path(i), &self.config, part_key(key, 1 + i))
+        block.forward(x, self.drop_path(i), &self.config, part_key(named_key(key, "blocks"), i))
     }
 
     fn pool(&self, x: Tensor<B, 3>) -> Tensor<B, 2> {

@@ -26,15 +26,20 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let (impl_generics, _, where_clause) = impl_generics.split_for_impl();
     let (_, ty_generics, _) = input.generics.split_for_impl();
     let on_arguments = on_arguments(&input.generics, backend.as_ref(), &source, &target);
+    let options = type_options(input)?;
+    let arm = |constructor: &TokenStream, name: &Ident, fields: &Fields| match options.transparent {
+        true => transparent_arm(constructor, name, fields, &source),
+        false => arm(constructor, name, fields, &source),
+    };
 
     let arms = match &input.data {
-        Data::Struct(data) => vec![arm(&quote!(#name), name, &data.fields, &source)?],
+        Data::Struct(data) => vec![arm(&quote!(#name), name, &data.fields)?],
         Data::Enum(data) => data
             .variants
             .iter()
             .map(|variant| {
                 let ident = &variant.ident;
-                arm(&quote!(#name::#ident), ident, &variant.fields, &source)
+                arm(&quote!(#name::#ident), ident, &variant.fields)
             })
             .collect::<Result<_>>()?,
         Data::Union(_) => return Err(Error::new(name.span(), "a union cannot be a tree; use a struct or an enum")),
@@ -43,7 +48,7 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let maps = arms.iter().map(|arm| &arm.map);
     let lifts = arms.iter().map(|arm| &arm.lift);
     let layers = arms.iter().map(|arm| &arm.layers);
-    let this = is_layer(input)?.then(|| quote!(f(path, self);));
+    let this = options.layer.then(|| quote!(f(path, self);));
 
     let root = root();
     Ok(quote! {
@@ -235,16 +240,44 @@ fn arm(constructor: &TokenStream, name: &Ident, fields: &Fields, source: &Type) 
     })
 }
 
-/// Returns true if the type is marked `#[tree(layer)]`.
-fn is_layer(input: &DeriveInput) -> Result<bool> {
-    let mut found = false;
+/// The arm of a `#[tree(transparent)]` type: walks the only field, without a node and a path segment of its own.
+fn transparent_arm(constructor: &TokenStream, name: &Ident, fields: &Fields, source: &Type) -> Result<Arm> {
+    let Some(field) = fields.iter().next().filter(|field| fields.len() == 1 && field.ident.is_none()) else {
+        let message = "a transparent tree has one unnamed field, as in `Linear(Linear<B>)`";
+        return Err(Error::new(name.span(), message));
+    };
+    if role(field)? != Role::Tree {
+        return Err(Error::new_spanned(field, "the field of a transparent tree is neither static nor a buffer"));
+    }
+    let ty = &field.ty;
+    Ok(Arm {
+        visit: quote!(#constructor(tree) => <#ty as __tree::Tree<#source>>::visit(tree, path, visitor),),
+        map: quote!(#constructor(tree) => #constructor(<#ty as __tree::Tree<#source>>::map(tree, path, f)),),
+        lift: quote!(#constructor(tree) => #constructor(<#ty as __tree::Tree<#source>>::lift(tree, path, f)),),
+        layers: quote!(#constructor(tree) => <#ty as __tree::Tree<#source>>::visit_layers(tree, path, f),),
+    })
+}
+
+/// Options of a type, from its `#[tree(…)]` attributes.
+#[derive(Default)]
+struct TypeOptions {
+    layer: bool,
+    transparent: bool,
+}
+
+fn type_options(input: &DeriveInput) -> Result<TypeOptions> {
+    let mut options = TypeOptions::default();
     for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("tree")) {
         attribute.parse_nested_meta(|meta| {
-            found = meta.path.is_ident("layer");
-            if found { Ok(()) } else { Err(meta.error("write `#[tree(layer)]` on a type")) }
+            match meta.path.get_ident().map(Ident::to_string).as_deref() {
+                Some("layer") => options.layer = true,
+                Some("transparent") => options.transparent = true,
+                _ => return Err(meta.error("write `#[tree(layer)]` or `#[tree(transparent)]` on a type")),
+            }
+            Ok(())
         })?;
     }
-    Ok(found)
+    Ok(options)
 }
 
 /// Returns true if a type is named `Tensor`.
@@ -281,6 +314,15 @@ fn role(field: &Field) -> Result<Role> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_transparent_tree_has_one_field() {
+        for fields in ["", "(A, B)", "{ a: A }", "(#[tree(static)] A)"] {
+            let input = format!("#[tree(transparent)] enum Layer<B: Backend> {{ One{fields} }}");
+            let input = syn::parse_str(&input).expect("an enum");
+            assert!(expand(&input).expect_err("refused").to_string().contains("transparent tree"), "{fields}");
+        }
+    }
 
     #[test]
     fn a_tensor_field_leads_to_an_array() {

@@ -15,6 +15,8 @@ use proc_macro::TokenStream;
 /// - `#[tree(static)]` marks a field of any other type. Static fields have no leaves, and their type must not depend on
 ///   the backend.
 /// - `#[tree(buffer)]` marks a field whose leaves are state rather than parameters, such as running statistics.
+/// - `#[tree(transparent)]` on a type whose struct or variants have one unnamed field: the leaves have the paths that the
+///   field's own leaves have, without a segment for the field.
 /// - `#[tree(layer)]` on the type makes `layers_mut` find it. Such a type must not borrow.
 #[proc_macro_derive(Tree, attributes(tree))]
 pub fn derive_tree(input: TokenStream) -> TokenStream {

@@ -103,6 +103,20 @@ impl Key {
         self.child(u64::from(data))
     }
 
+    /// Derives a new key from this one and a name: `fold_in` with the 32-bit FNV-1a hash of the name. Keys of different
+    /// names are independent.
+    ///
+    /// ```
+    /// # use grove_tree::Key;
+    /// let key = Key::new(0);
+    /// assert_eq!(key.named("attn"), key.named("attn"));
+    /// assert_ne!(key.named("attn"), key.named("mlp"));
+    /// ```
+    pub fn named(self, name: &str) -> Self {
+        let hash = name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+        self.fold_in(hash)
+    }
+
     // In JAX's partitionable mode `split` and `fold_in` are the same function of a 64-bit counter.
     fn child(self, index: u64) -> Self {
         let key = Self::from_words(threefry2x32(self.words, threefry::counter(index)));
