@@ -3,7 +3,7 @@
 use clap::Parser;
 use grove::{
     models::{
-        ModelKind,
+        ModelKind, family,
         generation::{check_prompt, generate_with_draft, score_text},
     },
     prelude::*,
@@ -14,7 +14,7 @@ use grove_cli::{
     DeviceArgs, Exit,
     generation::{
         Prompt,
-        decoder::{DecoderArgs, Family, Gpt2s, print_summary_of},
+        decoder::{DecoderArgs, print_summary_of, shipped_decoder},
         print_score,
     },
     kind::check_kind,
@@ -48,17 +48,17 @@ impl Program for Run<'_> {
     fn run<B: Backend>(self, device: B::Device) -> Result<Ended, Exit> {
         let DecoderArgs { model, device: DeviceArgs { dtype, .. }, generation, summary, adapter } = self.0;
         if *summary {
-            return print_summary_of::<B, Gpt2s>(self.0);
+            return print_summary_of::<B, family::Gpt2>(self.0);
         }
         // Directory of the model, downloaded if `--model` is a hub id.
-        let path = resolve(model.as_deref(), Gpt2s::SHIPS, &FilePatterns::model())?;
+        let path = resolve(model.as_deref(), shipped_decoder(ModelKind::Gpt2), &FilePatterns::model())?;
         check_kind(&path, &[ModelKind::Gpt2])?;
         // Tokenizes the prompt, and takes missing settings from the model's generation_config.json.
         let prompt = Prompt::read(generation, &path)?;
 
         let begun = Instant::now();
         let load = |path: &Path| -> Result<Gpt2<B>, Exit> {
-            self.0.fits::<B, Gpt2s>(path, prompt.ids.len())?;
+            self.0.fits::<B, family::Gpt2>(path, prompt.ids.len())?;
             Ok(Gpt2::from_path(path, &device, dtype.wanted())?.0)
         };
         let model = match adapter {
@@ -96,7 +96,7 @@ impl Program for Run<'_> {
                 }
             },
         )?;
-        self.0.tell_published(Gpt2s::PUBLISHED);
+        self.0.tell_published(ModelKind::Gpt2);
         Ok(Ended::Finished)
     }
 }

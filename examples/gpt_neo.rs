@@ -2,8 +2,9 @@
 //! was"`.
 
 use clap::Parser;
+use grove::models::family;
 use grove_cli::{
-    generation::decoder::{DecoderArgs, GptNeos, Run},
+    generation::decoder::{DecoderArgs, Run},
     program,
 };
 use std::process::ExitCode;
@@ -18,5 +19,5 @@ struct Options {
 
 fn main() -> ExitCode {
     let Options { decoder } = Options::parse();
-    program::main(&Run { options: &decoder, chat: None, family: GptNeos })
+    program::main(&Run { options: &decoder, chat: None, family: family::GptNeo })
 }

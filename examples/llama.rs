@@ -2,17 +2,18 @@
 //! HuggingFaceTB/SmolLM2-135M-Instruct --chat`.
 
 use clap::Parser;
+use grove::models::family;
 use grove_cli::{
     generation::{
         chat::ChatArgs,
-        decoder::{DecoderArgs, Llamas, Run},
+        decoder::{DecoderArgs, Run},
     },
     program,
 };
 use std::process::ExitCode;
 
-/// Generates text or chats with LLaMA 2 and 3, TinyLlama, SmolLM2, Mistral and Qwen2, from files of transformers, of
-/// Meta, or GGUF.
+/// Generates text or chats with LLaMA 2 and 3, TinyLlama, SmolLM2, Mistral, Qwen2 and Qwen3, from files of
+/// transformers, of Meta, or GGUF.
 #[derive(Parser, Debug)]
 #[command(name = "llama", version, mut_arg("dtype", |arg| arg.default_value("auto")))]
 struct Options {
@@ -25,5 +26,5 @@ struct Options {
 
 fn main() -> ExitCode {
     let Options { decoder, chat } = Options::parse();
-    program::main(&Run { options: &decoder, chat: Some(&chat), family: Llamas })
+    program::main(&Run { options: &decoder, chat: Some(&chat), family: family::Llama })
 }

@@ -1,11 +1,11 @@
 //! Generates text with a recurrent language model: `cargo run --example rnn -- --prompt "The letter was"`.
 
 use clap::Parser;
-use grove::{prelude::*, train::Ended};
+use grove::{models::family, prelude::*, train::Ended};
 use grove_bench::CompareArgs;
 use grove_cli::{
     Exit,
-    generation::decoder::{DecoderArgs, Rnns, Run},
+    generation::decoder::{DecoderArgs, Run},
     program::{self, Command},
 };
 use std::process::ExitCode;
@@ -45,6 +45,6 @@ impl Command for Options {
             self.compare.run::<B>(asked.dtype, generation.seed, generation.json, device)?;
             return Ok(Ended::Finished);
         }
-        Run { options: &self.decoder, chat: None, family: Rnns }.run::<B>(device)
+        Run { options: &self.decoder, chat: None, family: family::RnnLm }.run::<B>(device)
     }
 }

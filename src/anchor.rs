@@ -2,49 +2,27 @@
 //! does the same for operations. Never called.
 
 use burn::tensor::{Int, Tensor};
-use grove_backend::{Autodiff, Backend, DeviceError, DeviceSpec, Program};
+use grove_backend::{Backend, DeviceError, DeviceSpec, Program};
 use grove_layers::loss::cross_entropy;
 use grove_models::{
-    CausalLm, GenerateOptions, Gpt2, GptNeo, Llama, Pretrained, ResNet, RnnClassifier, RnnLm, Vit,
+    CausalLm, DecoderFamily, GenerateOptions, ImageFamily, ModelKind, Pretrained, RnnClassifier,
     bert::{
         BertForMaskedLm, BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification,
         SentenceEncoder, TextBatch,
     },
+    families::{WithDecoder, WithImageClassifier},
     generate,
     generation::{DecodeSession, TraceableLm, generate_with_cache, generate_with_draft, score_text},
     vision::{ImageClassifier, predictions},
 };
 use grove_transform::value_and_grad;
-use grove_tree::{Tree, summary};
+use grove_tree::summary;
 use std::path::Path;
 
 /// A program that uses a decoder.
 struct UseDecoder<'a, F>(&'a Path, F);
 
-/// A family of decoders, on any backend.
-trait Decoders: Send {
-    type Model<B: Backend>: TraceableLm<B> + Pretrained<B> + Tree<B, On<Autodiff<B>> = Self::Model<Autodiff<B>>>;
-}
-
-struct Gpt2s;
-
-impl Decoders for Gpt2s {
-    type Model<B: Backend> = Gpt2<B>;
-}
-
-struct Llamas;
-
-impl Decoders for Llamas {
-    type Model<B: Backend> = Llama<B>;
-}
-
-struct GptNeos;
-
-impl Decoders for GptNeos {
-    type Model<B: Backend> = GptNeo<B>;
-}
-
-impl<F: Decoders> Program for UseDecoder<'_, F> {
+impl<F: DecoderFamily> Program for UseDecoder<'_, F> {
     type Output = grove_models::Result<String>;
 
     fn run<B: Backend>(self, device: B::Device) -> Self::Output {
@@ -69,22 +47,13 @@ impl<F: Decoders> Program for UseDecoder<'_, F> {
     }
 }
 
-/// A program that uses the recurrent models.
+/// A program that uses the recurrent classifier.
 struct UseRnn<'a>(&'a Path);
 
 impl Program for UseRnn<'_> {
     type Output = grove_models::Result<String>;
 
     fn run<B: Backend>(self, device: B::Device) -> Self::Output {
-        let (model, _) = RnnLm::<B>::from_path(self.0, &device, None)?;
-        let options = GenerateOptions::default();
-        let generated = generate(&model, &[vec![0, 1]], &options, |_, _| true)?;
-        let jitted = model.jitted().generate(&[vec![0, 1]], &options)?;
-        let (loss, grads) = value_and_grad(&model, |m| {
-            let ids = burn::tensor::Tensor::from_ints([[0, 1]], &device);
-            m.next_token_loss(ids.clone(), ids, Some(grove_tree::Key::new(0)))
-        });
-        model.save_pretrained(self.0)?;
         let (classifier, _) = RnnClassifier::<B>::from_path(self.0, &device, None)?;
         let texts = classifier.pack(&[vec![0, 1], vec![0]])?;
         let (_, slopes) = value_and_grad(&classifier, |m| {
@@ -93,7 +62,7 @@ impl Program for UseRnn<'_> {
         });
         classifier.save_pretrained(self.0)?;
         let found = classifier.predict(&texts);
-        Ok(format!("{generated:?} {jitted:?} {} {} {} {found:?}", loss.into_data(), summary(&grads), summary(&slopes)))
+        Ok(format!("{} {found:?}", summary(&slopes)))
     }
 }
 
@@ -128,24 +97,7 @@ impl Program for UseBert<'_> {
 /// A program that uses an image model.
 struct UseImages<'a, F>(&'a Path, F);
 
-/// A family of image models, on any backend.
-trait Family: Send {
-    type Model<B: Backend>: ImageClassifier<B, On<Autodiff<B>> = Self::Model<Autodiff<B>>>;
-}
-
-struct ResNets;
-
-impl Family for ResNets {
-    type Model<B: Backend> = ResNet<B>;
-}
-
-struct Vits;
-
-impl Family for Vits {
-    type Model<B: Backend> = Vit<B>;
-}
-
-impl<F: Family> Program for UseImages<'_, F> {
+impl<F: ImageFamily> Program for UseImages<'_, F> {
     type Output = grove_models::Result<String>;
 
     fn run<B: Backend>(self, device: B::Device) -> Self::Output {
@@ -163,15 +115,32 @@ impl<F: Family> Program for UseImages<'_, F> {
     }
 }
 
+/// Every model on a device.
+struct Every<'a>(DeviceSpec, &'a Path);
+
+impl WithDecoder for &Every<'_> {
+    type Output = Result<grove_models::Result<String>, DeviceError>;
+
+    fn run<F: DecoderFamily>(self) -> Self::Output {
+        crate::run(self.0, UseDecoder(self.1, F::default()))
+    }
+}
+
+impl WithImageClassifier for &Every<'_> {
+    type Output = Result<grove_models::Result<String>, DeviceError>;
+
+    fn run<F: ImageFamily>(self) -> Self::Output {
+        crate::run(self.0, UseImages(self.1, F::default()))
+    }
+}
+
 /// Runs every model on a device.
 #[doc(hidden)]
-pub fn anchors(device: DeviceSpec, model: &Path) -> Result<grove_models::Result<String>, DeviceError> {
-    let gpt2 = crate::run(device, UseDecoder(model, Gpt2s))?;
-    let rnn = crate::run(device, UseRnn(model))?;
-    let bert = crate::run(device, UseBert(model))?;
-    let resnet = crate::run(device, UseImages(model, ResNets))?;
-    let vit = crate::run(device, UseImages(model, Vits))?;
-    let llama = crate::run(device, UseDecoder(model, Llamas))?;
-    let gpt_neo = crate::run(device, UseDecoder(model, GptNeos))?;
-    Ok(gpt2.and_then(|gpt2| Ok(gpt2 + &rnn? + &bert? + &resnet? + &vit? + &llama? + &gpt_neo?)))
+pub fn anchors(device: DeviceSpec, model: &Path) -> Result<Vec<grove_models::Result<String>>, DeviceError> {
+    let every = Every(device, model);
+    let others = [crate::run(device, UseRnn(model)), crate::run(device, UseBert(model))];
+    let kinds = || ModelKind::model_types().map(|(_, kind)| kind);
+    let decoders = kinds().filter_map(|kind| kind.with_decoder(&every).ok());
+    let images = kinds().filter_map(|kind| kind.with_image_classifier(&every).ok());
+    others.into_iter().chain(decoders).chain(images).collect()
 }

@@ -2,7 +2,11 @@
 
 use clap::Subcommand;
 use clap_complete::Shell;
-use grove::models::ModelKind;
+use grove::models::{
+    DecoderFamily, ImageFamily, ModelKind,
+    families::{WithDecoder, WithImageClassifier},
+    family,
+};
 
 use crate::{
     bert,
@@ -10,7 +14,7 @@ use crate::{
     convert, devices, evaluate, finetune_bert, finetune_vision,
     generation::{
         chat::ChatArgs,
-        decoder::{DecoderArgs, Family, Gpt2s, GptNeos, Llamas, Rnns, Run},
+        decoder::{DecoderArgs, Run, shipped_decoder},
     },
     kind::wrong_kind,
     language::{Gpt2Options, LlamaOptions, LmOptions},
@@ -226,7 +230,7 @@ macro_rules! each {
             Task::Generate($options) => $result,
             Task::Summary($options) => $result,
             Task::Chat { decoder, chat } => {
-                let $options = &Run { options: decoder, chat: Some(chat), family: Llamas };
+                let $options = &Run { options: decoder, chat: Some(chat), family: family::Llama };
                 $result
             }
             Task::Fill($options) => $result,
@@ -277,16 +281,24 @@ impl program::Command for DecoderArgs {
         let wanted = if self.summary { FilePatterns::files(["config.json"]) } else { FilePatterns::model() };
         let kind = match self.summary && elsewhere && !name.contains('/') {
             true => ModelKind::of_preset(name).unwrap_or(ModelKind::Llama),
-            false => ModelKind::of(resolve(self.model.as_deref(), Gpt2s::SHIPS, &wanted)?)?,
+            false => ModelKind::of(resolve(self.model.as_deref(), shipped_decoder(ModelKind::Gpt2), &wanted)?)?,
         };
-        let (options, chat) = (self, None);
-        match kind {
-            ModelKind::Gpt2 => Run { options, chat, family: Gpt2s }.run::<B>(device),
-            ModelKind::GptNeo => Run { options, chat, family: GptNeos }.run::<B>(device),
-            ModelKind::Llama => Run { options, chat, family: Llamas }.run::<B>(device),
-            ModelKind::RnnLm => Run { options, chat, family: Rnns }.run::<B>(device),
-            other => Err(wrong_kind(name, other)),
-        }
+        kind.with_decoder(Generate::<B> { options: self, device }).unwrap_or_else(|other| Err(wrong_kind(name, other)))
+    }
+}
+
+/// `generate` with a decoder of any family.
+struct Generate<'a, B: Backend> {
+    options: &'a DecoderArgs,
+    device: &'a B::Device,
+}
+
+impl<B: Backend> WithDecoder for Generate<'_, B> {
+    type Output = Result<Ended, Exit>;
+
+    fn run<F: DecoderFamily>(self) -> Self::Output {
+        let Self { options, device } = self;
+        program::Command::run::<B>(&Run { options, chat: None, family: F::default() }, device)
     }
 }
 
@@ -299,12 +311,26 @@ impl program::Command for ImageCommand {
     /// Classifies images with the model family of the weights.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let path = resolve(self.model.as_deref(), "mnist-resnet", &FilePatterns::model())?;
-        match ModelKind::of(&path)? {
-            ModelKind::ResNet => classify::<B, ResNet<B>>(&self.classify, &path, device, |_, _, _| Ok(())),
-            ModelKind::Vit => classify::<B, Vit<B>>(&self.classify, &path, device, |_, _, _| Ok(())),
-            other => Err(wrong_kind(path.display(), other)),
-        }?;
+        let classify = ClassifyImages::<B> { options: &self.classify, path: &path, device };
+        ModelKind::of(&path)?
+            .with_image_classifier(classify)
+            .unwrap_or_else(|other| Err(wrong_kind(path.display(), other)))?;
         Ok(Ended::Finished)
+    }
+}
+
+/// `classify images` with a model of any family.
+struct ClassifyImages<'a, B: Backend> {
+    options: &'a ClassifyArgs,
+    path: &'a Path,
+    device: &'a B::Device,
+}
+
+impl<B: Backend> WithImageClassifier for ClassifyImages<'_, B> {
+    type Output = Result<(), Exit>;
+
+    fn run<F: ImageFamily>(self) -> Self::Output {
+        classify::<B, F::Model<B>>(self.options, self.path, self.device, |_, _, _| Ok(()))
     }
 }
 

@@ -2,8 +2,9 @@
 
 use grove::{
     models::{
-        GptNeo, ModelKind,
+        DecoderFamily, ImageFamily, ModelKind,
         bert::{BertForMaskedLm, ProblemType, masked_lm_sequences},
+        families::{WithDecoder, WithImageClassifier},
         vision::ImageClassifier,
     },
     train::data::{LmText, read_documents},
@@ -72,14 +73,34 @@ impl Command for Language {
     /// Evaluates a model of the family of the weights.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let path = resolve_named(&self.model, &FilePatterns::model())?;
-        match ModelKind::of(&path)? {
-            ModelKind::Gpt2 => self.decoder::<B, Gpt2<B>>(&path, device),
-            ModelKind::GptNeo => self.decoder::<B, GptNeo<B>>(&path, device),
-            ModelKind::Llama => self.decoder::<B, Llama<B>>(&path, device),
-            ModelKind::RnnLm => self.decoder::<B, RnnLm<B>>(&path, device),
-            ModelKind::Bert => self.bert::<B>(device),
-            other => Err(wrong_kind(path.display(), other)),
+        match ModelKind::of(&path)?.with_decoder(Evaluate::<B, _> { options: self, path: &path, device }) {
+            Ok(evaluated) => evaluated,
+            Err(ModelKind::Bert) => self.bert::<B>(device),
+            Err(other) => Err(wrong_kind(path.display(), other)),
         }
+    }
+}
+
+/// A command with a model of any family.
+struct Evaluate<'a, B: Backend, O> {
+    options: &'a O,
+    path: &'a Path,
+    device: &'a B::Device,
+}
+
+impl<B: Backend> WithDecoder for Evaluate<'_, B, Language> {
+    type Output = Result<Ended, Exit>;
+
+    fn run<F: DecoderFamily>(self) -> Self::Output {
+        self.options.decoder::<B, F::Model<B>>(self.path, self.device)
+    }
+}
+
+impl<B: Backend> WithImageClassifier for Evaluate<'_, B, Images> {
+    type Output = Result<Ended, Exit>;
+
+    fn run<F: ImageFamily>(self) -> Self::Output {
+        self.options.classifier::<B, F::Model<B>>(self.path, self.device)
     }
 }
 
@@ -250,11 +271,9 @@ impl Command for Images {
     /// Evaluates a model of the family of the weights.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let path = resolve_named(&self.model, &FilePatterns::model())?;
-        match ModelKind::of(&path)? {
-            ModelKind::ResNet => self.classifier::<B, ResNet<B>>(&path, device),
-            ModelKind::Vit => self.classifier::<B, Vit<B>>(&path, device),
-            other => Err(wrong_kind(path.display(), other)),
-        }
+        ModelKind::of(&path)?
+            .with_image_classifier(Evaluate::<B, _> { options: self, path: &path, device })
+            .unwrap_or_else(|other| Err(wrong_kind(path.display(), other)))
     }
 }
 

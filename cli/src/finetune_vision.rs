@@ -1,7 +1,11 @@
 //! Fine-tuning of image classifiers.
 
 use clap::builder::ArgPredicate;
-use grove::{models::ModelKind, optim::except, train::classify::TrainableImageClassifier, tree::by_path};
+use grove::{
+    models::{ImageFamily, ModelKind, families::WithImageClassifier, vision::TrainableImageClassifier},
+    optim::except,
+    tree::by_path,
+};
 
 use crate::{
     kind::wrong_kind,
@@ -88,11 +92,24 @@ impl Command for Options {
     /// Trains the model, or evaluates it with `--evaluate`.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let path = resolve(self.model.as_deref(), "mnist-resnet", &FilePatterns::model())?;
-        match ModelKind::of(&path)? {
-            ModelKind::ResNet => self.run_model::<B, ResNet<B>>(&path, device),
-            ModelKind::Vit => self.run_model::<B, Vit<B>>(&path, device),
-            other => Err(wrong_kind(path.display(), other)),
-        }
+        ModelKind::of(&path)?
+            .with_image_classifier(Finetune::<B> { options: self, path: &path, device })
+            .unwrap_or_else(|other| Err(wrong_kind(path.display(), other)))
+    }
+}
+
+/// The command with a model of any family.
+struct Finetune<'a, B: Backend> {
+    options: &'a Options,
+    path: &'a Path,
+    device: &'a B::Device,
+}
+
+impl<B: Backend> WithImageClassifier for Finetune<'_, B> {
+    type Output = Result<Ended, Exit>;
+
+    fn run<F: ImageFamily>(self) -> Self::Output {
+        self.options.run_model::<B, F::Model<B>>(self.path, self.device)
     }
 }
 

@@ -14,24 +14,14 @@ pub fn check_kind(path: &Path, expected: &[ModelKind]) -> Result<(), Exit> {
 
 /// Returns the error for a model whose family a program does not read. It names the programs that do.
 pub fn wrong_kind(model: impl Display, kind: ModelKind) -> Exit {
-    let (name, examples, commands) = match kind {
-        ModelKind::Gpt2 => ("a GPT-2", "gpt2, train_gpt2", "generate, train gpt2"),
-        ModelKind::GptNeo => ("a GPT-Neo", "gpt_neo", "generate"),
-        ModelKind::Llama => ("a LLaMA", "llama, train_llama", "generate, chat, train llama"),
-        ModelKind::RnnLm => ("a recurrent language model", "rnn, train_rnn lm", "generate, train rnn"),
-        ModelKind::RnnClassifier => ("a recurrent classifier", "train_rnn classify", "classify texts, evaluate texts"),
-        ModelKind::Bert => (
-            "a BERT",
-            "bert, train_bert, finetune_bert",
-            "fill, embed, search, classify texts, tag, answer, finetune texts",
-        ),
-        ModelKind::ResNet => ("a ResNet", "resnet, finetune_vision", "classify images, finetune images"),
-        ModelKind::Vit => ("a ViT", "vit, finetune_vision", "classify images, finetune images"),
-        other => return failure(format!("{model} is a {other:?}, which this program does not read")),
+    let commands = match kind {
+        kind if kind.is_decoder() => "generate, grove evaluate language",
+        kind if kind.is_image_classifier() => "classify images, grove evaluate images, grove finetune images",
+        ModelKind::RnnClassifier => "classify texts, grove evaluate texts",
+        _ => "fill, grove embed, grove search, grove classify texts, grove tag, grove answer, grove finetune texts",
     };
-    failure(format!(
-        "{model} is {name}, which this program does not read; the examples {examples} and the commands of grove {commands} do"
-    ))
+    let name = kind.name();
+    failure(format!("{model} is {name}, which this program does not read; these commands do: grove {commands}"))
 }
 
 /// Returns the task of a BERT's head, from the class in its `config.json`.

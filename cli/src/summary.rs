@@ -1,12 +1,13 @@
 //! `grove summary`: parameters and memory needs of a model of any family.
 
 use grove::models::{
-    GptNeo, ModelKind,
-    bert::{Bert, BertForMaskedLm, BertForQuestionAnswering},
+    DecoderFamily, ModelKind,
+    families::{WithDecoder, WithModel, class_with_head},
     memory::ModelSummary,
 };
+use std::marker::PhantomData;
 
-use crate::{kind::task_of_head, prelude::*};
+use crate::prelude::*;
 
 /// Prints the parameter table of a model and the memory it needs, without reading the weights.
 #[derive(Parser, Debug)]
@@ -50,36 +51,45 @@ impl Command for Options {
             (None, Some(path)) => (ModelKind::of(path)?, Some(&**path)),
             (None, None) => return Err(failure(format!("{}: no such model", self.model))),
         };
-        let summary = match kind {
-            ModelKind::Gpt2 => self.decoder::<B, Gpt2<B>>(path),
-            ModelKind::GptNeo => self.decoder::<B, GptNeo<B>>(path),
-            ModelKind::Llama => self.decoder::<B, Llama<B>>(path),
-            ModelKind::RnnLm => self.decoder::<B, RnnLm<B>>(path),
-            ModelKind::RnnClassifier => self.other::<B, RnnClassifier<B>>(path),
-            ModelKind::ResNet => self.other::<B, ResNet<B>>(path),
-            ModelKind::Vit => self.other::<B, Vit<B>>(path),
-            ModelKind::Bert => match path.and_then(task_of_head) {
-                Some("fill-mask") => self.other::<B, BertForMaskedLm<B>>(path),
-                Some("classify") => self.other::<B, BertForSequenceClassification<B>>(path),
-                Some("tokens") => self.other::<B, BertForTokenClassification<B>>(path),
-                Some("answer") => self.other::<B, BertForQuestionAnswering<B>>(path),
-                _ => self.other::<B, Bert<B>>(path),
-            },
-            other => Err(failure(format!("the model is a {other:?}, of which there is no summary"))),
-        }?;
+        let summary =
+            kind.with_decoder(Decoder::<B> { options: self, path, backend: PhantomData }).or_else(|kind| {
+                let class = path.map(class_with_head).transpose()?.flatten();
+                Ok::<_, ModelError>(kind.with_model::<B, _>(class.as_deref(), Other { options: self, path }))
+            })??;
         report(self.json, &json!(summary), &summary.to_string())
     }
 }
 
+/// The summary of a decoder, with the memory of its cache.
+struct Decoder<'a, B> {
+    options: &'a Options,
+    path: Option<&'a Path>,
+    backend: PhantomData<B>,
+}
+
+impl<B: Backend> WithDecoder for Decoder<'_, B> {
+    type Output = Result<ModelSummary, Exit>;
+
+    fn run<F: DecoderFamily>(self) -> Self::Output {
+        Ok(ModelSummary::new(&self.options.skeleton::<B, F::Model<B>>(self.path)?, self.options.tokens)?)
+    }
+}
+
+/// The summary of any other model.
+struct Other<'a> {
+    options: &'a Options,
+    path: Option<&'a Path>,
+}
+
+impl<B: Backend> WithModel<B> for Other<'_> {
+    type Output = Result<ModelSummary, Exit>;
+
+    fn run<M: Pretrained<B>>(self) -> Self::Output {
+        Ok(ModelSummary::of(&self.options.skeleton::<B, M>(self.path)?)?)
+    }
+}
+
 impl Options {
-    fn decoder<B: Backend, M: CausalLm<B> + Pretrained<B>>(&self, path: Option<&Path>) -> Result<ModelSummary, Exit> {
-        Ok(ModelSummary::new(&self.skeleton::<B, M>(path)?, self.tokens)?)
-    }
-
-    fn other<B: Backend, M: Pretrained<B>>(&self, path: Option<&Path>) -> Result<ModelSummary, Exit> {
-        Ok(ModelSummary::of(&self.skeleton::<B, M>(path)?)?)
-    }
-
     /// Returns the model without its weights, from a path or from a published size.
     fn skeleton<B: Backend, M: Pretrained<B>>(&self, path: Option<&Path>) -> Result<M, Exit> {
         let Some(path) = path else { return Ok(M::skeleton(&M::Config::preset(&self.model)?)?) };

@@ -3,7 +3,7 @@
 use grove::{
     images::{Preprocessor, datasets::LabelledImages},
     models::vision::ImageClassifier,
-    train::classify::TrainableImageClassifier,
+    models::vision::TrainableImageClassifier,
     tree::is_param,
 };
 

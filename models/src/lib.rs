@@ -2,11 +2,11 @@
 //! its published names. Text generation and tokenizers are shared by all families.
 #![warn(missing_docs)]
 
-mod auto;
 pub mod bert;
 mod checks;
 mod convert;
 mod error;
+pub mod families;
 mod finite;
 mod format_bytes;
 pub mod generation;
@@ -31,10 +31,10 @@ mod tokenizer;
 pub mod vision;
 pub mod vit;
 
-pub use auto::{AutoModel, ModelKind};
 pub use bert::{Bert, BertConfig};
 pub use convert::{ConvertOptions, Converted, convert, convert_files};
 pub use error::{ModelError, Result};
+pub use families::{AutoModel, DecoderFamily, ImageFamily, ModelKind, family};
 pub use finite::{check_finite, first_not_finite};
 pub use generation::{CausalLm, GenerateOptions, Generated, generate};
 pub use gpt_neo::{GptNeo, GptNeoConfig};

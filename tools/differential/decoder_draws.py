@@ -141,7 +141,7 @@ def gpt(draws: Draws, family: str) -> dict:
 
 
 def llama(draws: Draws, family: str, heads: int, layers: int) -> dict:
-    """Draws keys of LLaMA, Mistral or Qwen2."""
+    """Draws keys of LLaMA, Mistral, Qwen2 or Qwen3."""
     own = {
         "num_key_value_heads": lambda: draws.choice([n for n in range(1, heads + 1) if heads % n == 0] + [None]),
         "hidden_act": lambda: draws.choice(ACTIVATIONS),
@@ -155,15 +155,12 @@ def llama(draws: Draws, family: str, heads: int, layers: int) -> dict:
             "mlp_bias": lambda: draws.choice([True, False]),
             "pretraining_tp": lambda: draws.choice([1, 2]),
         }
+    elif family == "qwen3":
+        own |= {"attention_bias": lambda: draws.choice([True, False])} | qwen_windows(draws, layers)
     elif family == "mistral":
         own |= {"sliding_window": lambda: draws.choice([None, 3, 7, 20, 4096])}
     else:
-        own |= {
-            "use_sliding_window": lambda: draws.choice([True, True, False]),
-            "sliding_window": lambda: draws.choice([None, 3, 7, 20]),
-            "max_window_layers": lambda: draws.choice([0, 1, 2, 28]),
-            "layer_types": lambda: [draws.choice(["full_attention", "sliding_attention"]) for _ in range(layers)],
-        }
+        own |= qwen_windows(draws, layers)
     config = draws.some(own, 0.35)
     if "layer_types" in config and not (config.get("use_sliding_window") and config.get("sliding_window")):
         config["layer_types"] = ["full_attention"] * layers
@@ -184,6 +181,15 @@ def llama(draws: Draws, family: str, heads: int, layers: int) -> dict:
                 "type": config["rope_scaling"].get("rope_type", config["rope_scaling"].get("type"))
             }
     return config
+
+
+def qwen_windows(draws: Draws, layers: int) -> dict:
+    return {
+        "use_sliding_window": lambda: draws.choice([True, True, False]),
+        "sliding_window": lambda: draws.choice([None, 3, 7, 20]),
+        "max_window_layers": lambda: draws.choice([0, 1, 2, 28]),
+        "layer_types": lambda: [draws.choice(["full_attention", "sliding_attention"]) for _ in range(layers)],
+    }
 
 
 def scaling(draws: Draws, name: str) -> dict:
@@ -289,7 +295,7 @@ def ask(draws: Draws, text: bool, case: dict) -> dict:
         asked["ids"] = [draws.randrange(60) for _ in range(2 * length + draws.choice([1, 5, 10]))]
     if draws.chance(0.8):
         asked["max_new_tokens"] = draws.choice([1, 6, 12, 16])
-    if text and case["family"] in ("llama", "mistral", "qwen2") and draws.chance(0.3):
+    if text and case["family"] in ("llama", "mistral", "qwen2", "qwen3") and draws.chance(0.3):
         name = draws.mostly("chatml", list(vocabularies.TEMPLATES), 0.85)
         if "gguf" in case["saving"] or draws.chance(0.5):
             case["tokenizer"]["template"] = name

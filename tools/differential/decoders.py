@@ -1,4 +1,4 @@
-"""Cases of GPT-2, GPT-Neo, LLaMA, Mistral and Qwen2: losses of texts, greedy continuations, chats."""
+"""Cases of GPT-2, GPT-Neo, LLaMA, Mistral, Qwen2 and Qwen3: losses of texts, greedy continuations, chats."""
 
 import json
 import re
@@ -15,7 +15,7 @@ import vocabularies
 from decoder_draws import draw  # noqa: F401
 from programs import Invalid, Programs, Wrong
 
-FAMILIES = ["gpt2", "gpt_neo", "llama", "mistral", "qwen2"]
+FAMILIES = ["gpt2", "gpt_neo", "llama", "mistral", "qwen2", "qwen3"]
 # Relative tolerances of losses, and of logits that count as equal where two continuations diverge.
 CLOSE, NEAR_TIE = 1e-4, 2e-4
 # The same for quantized weights, which grove multiplies with quantized activations.

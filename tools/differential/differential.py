@@ -43,7 +43,7 @@ from draws import Draws
 from programs import Invalid, Programs, Refused, Wrong
 
 MODULES = {
-    **dict.fromkeys(["gpt2", "gpt_neo", "llama", "mistral", "qwen2"], "decoders"),
+    **dict.fromkeys(["gpt2", "gpt_neo", "llama", "mistral", "qwen2", "qwen3"], "decoders"),
     **dict.fromkeys(["bert", "distilbert", "roberta"], "encoders"),
     "sentence": "sentences",
     **dict.fromkeys(["vit", "resnet", "dinov2", "timm", "torchvision"], "vision"),

@@ -19,6 +19,7 @@ SPARE = {
     "llama": ["mtp", "inv_freq"],
     "mistral": ["inv_freq"],
     "qwen2": ["mtp", "inv_freq"],
+    "qwen3": ["mtp", "inv_freq"],
     "bert": ["positions"],
     "roberta": ["positions"],
 }

@@ -161,7 +161,7 @@ def of_decoder(draws: Draws, family: str) -> dict:
     """Draws the tokenizer of a decoder: `kind`, `form` (the files) and the settings `config`, `map` and `added`."""
     if family in ("gpt2", "gpt_neo"):
         kind = "bytes"
-    elif family == "qwen2":
+    elif family in ("qwen2", "qwen3"):
         kind = "qwen2"
     else:
         kind = draws.choice(["bpe", "bpe", "unigram", "llama3", "digits"])

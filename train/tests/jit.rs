@@ -112,7 +112,8 @@ fn classifiers_of_images_train_alike() {
         augment::{Mix, Recipe, TrainTransform},
         datasets::open_labelled,
     };
-    use grove_train::classify::{ImageBatches, ImageTask, TrainableImageClassifier, fit_images};
+    use grove_models::vision::TrainableImageClassifier;
+    use grove_train::classify::{ImageBatches, ImageTask, fit_images};
 
     fn check<M: TrainableImageClassifier<Flex>>(
         model: &M,

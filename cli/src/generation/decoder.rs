@@ -1,6 +1,6 @@
 //! The text-generation program of all decoders: GPT-2, GPT-Neo, LLaMA, recurrent networks.
 
-use grove::models::{ModelKind, memory::ModelSummary};
+use grove::models::{DecoderFamily, ModelKind, memory::ModelSummary};
 
 use super::chat::{ChatArgs, chat};
 use super::{GenerationArgs, write};
@@ -31,56 +31,17 @@ pub struct DecoderArgs {
     pub device: DeviceArgs,
 }
 
-/// A family of models.
-pub trait Family: Sync {
-    /// Model type on a backend.
-    type Model<B: Backend>: TraceableLm<B> + Pretrained<B>;
-    /// Default model: a small model that ships with grove.
-    const SHIPS: &'static str;
-    /// Hub id of a published model, for a hint.
-    const PUBLISHED: &'static str;
-    /// Kind of the family's models.
-    const KIND: ModelKind;
-}
+/// The small model of each family that ships with grove, and the hub id of a published one.
+const MODELS: [(ModelKind, &str, &str); 4] = [
+    (ModelKind::Gpt2, "gpt2-austen", "openai-community/gpt2"),
+    (ModelKind::GptNeo, "gpt-neo-austen", "EleutherAI/gpt-neo-125m"),
+    (ModelKind::Llama, "llama-austen", "HuggingFaceTB/SmolLM2-135M-Instruct --chat"),
+    (ModelKind::RnnLm, "rnn-austen", "DIR, of one that `train_rnn` made"),
+];
 
-/// GPT-2.
-pub struct Gpt2s;
-
-impl Family for Gpt2s {
-    type Model<B: Backend> = Gpt2<B>;
-    const SHIPS: &'static str = "gpt2-austen";
-    const PUBLISHED: &'static str = "openai-community/gpt2";
-    const KIND: ModelKind = ModelKind::Gpt2;
-}
-
-/// GPT-Neo.
-pub struct GptNeos;
-
-impl Family for GptNeos {
-    type Model<B: Backend> = GptNeo<B>;
-    const SHIPS: &'static str = "gpt-neo-austen";
-    const PUBLISHED: &'static str = "EleutherAI/gpt-neo-125m";
-    const KIND: ModelKind = ModelKind::GptNeo;
-}
-
-/// LLaMA and other models of its architecture.
-pub struct Llamas;
-
-impl Family for Llamas {
-    type Model<B: Backend> = Llama<B>;
-    const SHIPS: &'static str = "llama-austen";
-    const PUBLISHED: &'static str = "HuggingFaceTB/SmolLM2-135M-Instruct --chat";
-    const KIND: ModelKind = ModelKind::Llama;
-}
-
-/// Recurrent language models, as trained by the example `train_rnn`.
-pub struct Rnns;
-
-impl Family for Rnns {
-    type Model<B: Backend> = RnnLm<B>;
-    const SHIPS: &'static str = "rnn-austen";
-    const PUBLISHED: &'static str = "DIR, of one that `train_rnn` made";
-    const KIND: ModelKind = ModelKind::RnnLm;
+/// Returns the name of the family's small model that ships with grove; of GPT-2's, if the family has none.
+pub fn shipped_decoder(kind: ModelKind) -> &'static str {
+    MODELS.iter().find(|(of, ..)| *of == kind).unwrap_or(&MODELS[0]).1
 }
 
 /// The command of a program that generates text.
@@ -89,11 +50,11 @@ pub struct Run<'a, F> {
     pub options: &'a DecoderArgs,
     /// Options of a conversation, if the program has any.
     pub chat: Option<&'a ChatArgs>,
-    /// Family of the model.
+    /// DecoderFamily of the model.
     pub family: F,
 }
 
-impl<F: Family> Command for Run<'_, F> {
+impl<F: DecoderFamily> Command for Run<'_, F> {
     fn check(&self) -> Result<DeviceSpec, Exit> {
         self.options.check()
     }
@@ -103,7 +64,7 @@ impl<F: Family> Command for Run<'_, F> {
         if *summary {
             return print_summary_of::<B, F>(self.options);
         }
-        let path = resolve(model.as_deref(), F::SHIPS, &FilePatterns::model())?;
+        let path = resolve(model.as_deref(), shipped_decoder(F::KIND), &FilePatterns::model())?;
         check_kind(&path, &[F::KIND])?;
         // The adapter belongs to the model, not to the draft.
         let model_path = path.clone();
@@ -116,15 +77,15 @@ impl<F: Family> Command for Run<'_, F> {
             return chat(generation, talk, &path, load);
         }
         write(generation, &path, load)?;
-        self.options.tell_published(F::PUBLISHED);
+        self.options.tell_published(F::KIND);
         Ok(Ended::Finished)
     }
 }
 
 /// Prints the summary of `--summary`: the parameter table and the memory needed.
-pub fn print_summary_of<B: Backend, F: Family>(options: &DecoderArgs) -> Result<Ended, Exit> {
+pub fn print_summary_of<B: Backend, F: DecoderFamily>(options: &DecoderArgs) -> Result<Ended, Exit> {
     let DecoderArgs { model, device, generation, .. } = options;
-    let resolve = |wanted: &FilePatterns| resolve(model.as_deref(), F::SHIPS, wanted);
+    let resolve = |wanted: &FilePatterns| resolve(model.as_deref(), shipped_decoder(F::KIND), wanted);
     let elsewhere = model.as_deref().filter(|model| !Path::new(model).exists());
     let skeleton = match elsewhere.map(<F::Model<B> as Pretrained<B>>::Config::preset) {
         Some(Ok(config)) => F::Model::<B>::skeleton(&config)?,
@@ -141,15 +102,18 @@ pub fn print_summary_of<B: Backend, F: Family>(options: &DecoderArgs) -> Result<
 impl DecoderArgs {
     /// Rejects a model that needs more memory than is available, for its weights and the cache of a prompt of `prompt` tokens and
     /// the new tokens.
-    pub fn fits<B: Backend, F: Family>(&self, path: &Path, prompt: usize) -> Result<(), Exit> {
+    pub fn fits<B: Backend, F: DecoderFamily>(&self, path: &Path, prompt: usize) -> Result<(), Exit> {
         let skeleton = F::Model::<B>::skeleton_at(path, self.device.dtype.wanted())?;
         let positions = self.generation.positions(prompt, skeleton.context());
         memory::fits(&self.device, &skeleton, skeleton.cache_bytes(positions).unwrap_or(0))
     }
 
     /// Suggests a published model after text was generated with the small model that ships.
-    pub fn tell_published(&self, published: &str) {
-        if self.model.is_none() && !self.generation.score && !self.generation.json {
+    pub fn tell_published(&self, kind: ModelKind) {
+        let published = MODELS.iter().find(|(of, ..)| *of == kind).map(|(.., published)| published);
+        if let Some(published) =
+            published.filter(|_| self.model.is_none() && !self.generation.score && !self.generation.json)
+        {
             eprintln!("[this was grove's own small model; for a published one: --model {published}]");
         }
     }

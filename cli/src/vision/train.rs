@@ -10,11 +10,11 @@ use grove::{
     models::{
         check_finite,
         memory::{format_bytes, shortage},
-        vision::ImageClassifier,
+        vision::{ImageClassifier, TrainableImageClassifier},
     },
     train::{
         ClassifierScore,
-        classify::{ImageBatches, ImageTask, TrainableImageClassifier, fit_images, score_images, score_images_on},
+        classify::{ImageBatches, ImageTask, fit_images, score_images, score_images_on},
         data::Data,
     },
 };

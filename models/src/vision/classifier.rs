@@ -1,6 +1,7 @@
 use burn::tensor::Tensor;
-use grove_backend::Backend;
-use grove_tree::Key;
+use grove_backend::{Autodiff, Backend};
+use grove_compile::{Traceable, Traced};
+use grove_tree::{Key, Tree};
 
 use crate::{
     Pretrained,
@@ -53,6 +54,22 @@ pub trait ImageClassifier<B: Backend>: Pretrained<B> {
     /// Returns the depth of the leaf at a path: the number of layers between the leaf and the head. The deepest leaves
     /// have the number of layers as their depth.
     fn depth(&self, path: &str) -> usize;
+}
+
+/// An image classifier that can be trained, eagerly or traced. Implemented for every classifier that is generic in its
+/// backend.
+pub trait TrainableImageClassifier<B: Backend>:
+    ImageClassifier<B>
+    + Tree<B, On<Autodiff<B>>: ImageClassifier<Autodiff<B>>>
+    + Traceable<B, OnTraced: Tree<Traced, On<Autodiff<Traced>>: ImageClassifier<Autodiff<Traced>>>>
+{
+}
+
+impl<B: Backend, M> TrainableImageClassifier<B> for M where
+    M: ImageClassifier<B>
+        + Tree<B, On<Autodiff<B>>: ImageClassifier<Autodiff<B>>>
+        + Traceable<B, OnTraced: Tree<Traced, On<Autodiff<Traced>>: ImageClassifier<Autodiff<Traced>>>>
+{
 }
 
 impl<B: Backend> ImageClassifier<B> for ResNet<B> {

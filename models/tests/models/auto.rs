@@ -27,6 +27,7 @@ fn files_of_each_family_give_its_model() {
         ("llama/gqa", ModelKind::Llama),
         ("llama/mistral", ModelKind::Llama),
         ("llama/qwen2", ModelKind::Llama),
+        ("llama/qwen3", ModelKind::Llama),
         ("llama/gguf/q8_0.gguf", ModelKind::Llama),
         ("rnn/lm_gru", ModelKind::RnnLm),
         ("rnn/classifier_lstm", ModelKind::RnnClassifier),

@@ -1,4 +1,4 @@
-//! LLaMA, Mistral and Qwen2 against transformers: grouped-query attention, all rotary scalings, windows, biases, tied
+//! LLaMA, Mistral, Qwen2 and Qwen3 against transformers: grouped-query attention, all rotary scalings, windows, biases, tied
 //! and untied output layers, all namings and formats. Fixtures: tools/fixtures/llama.py.
 
 use burn::tensor::{DType, Tensor};
@@ -16,7 +16,7 @@ use crate::arrays::same_arrays;
 use crate::decoder::{check_cache, check_forward, check_gradients, check_greedy, check_logits};
 use crate::reference::Reference;
 
-const ALL: [&str; 11] = [
+const ALL: [&str; 12] = [
     "mha",
     "gqa",
     "gqa2",
@@ -24,6 +24,7 @@ const ALL: [&str; 11] = [
     "biased",
     "mistral",
     "qwen2",
+    "qwen3",
     "rope_linear",
     "rope_dynamic",
     "rope_llama3",
@@ -31,19 +32,20 @@ const ALL: [&str; 11] = [
 ];
 
 /// Variants of naming and format, each with the model that has the same weights.
-const VARIANTS: [(&str, &str); 5] = [
+const VARIANTS: [(&str, &str); 6] = [
     ("no_prefix", "gqa"),
     ("with_inv_freq", "gqa"),
     ("sharded", "gqa"),
     ("meta", "gqa"),
     ("tied_lm_head_present", "mqa"),
+    ("qwen3.gguf", "qwen3"),
 ];
 
 /// GGUF files, named by the dtypes of their weights.
 const GGUF: [&str; 8] = ["f32", "f16", "bf16", "q8_0", "q4_0_to_q5_1", "q4_1_q6_k", "q4_k_q5_k", "q2_k_q3_k"];
 
 /// Models whose gradients are stored.
-const WITH_GRADIENTS: [&str; 3] = ["gqa2", "mqa", "biased"];
+const WITH_GRADIENTS: [&str; 4] = ["gqa2", "mqa", "biased", "qwen3"];
 
 fn fixtures() -> PathBuf {
     Path::new("tests/fixtures/llama").into()
@@ -85,7 +87,7 @@ fn greedy<B: Backend>(device: B::Device) {
 /// Decoding with a cache, in steps. Length-dependent scaling is only checked within the training length; beyond it,
 /// transformers keeps earlier keys with their old rotation too.
 fn cache<B: Backend>(device: B::Device) {
-    for name in ["mha", "gqa", "mistral", "rope_llama3", "rope_yarn"] {
+    for name in ["mha", "gqa", "mistral", "qwen3", "rope_llama3", "rope_yarn"] {
         let (reference, model) = load::<B>(name, &device);
         check_cache(&model, reference.tensor_of_ids("input_ids", &device), &[4, 1, 6, 1]);
     }
@@ -269,6 +271,8 @@ fn fields_that_a_file_lacks_are_those_of_its_family() {
     let qwen2 = read(r#"{"model_type": "qwen2", "use_sliding_window": true}"#);
     assert_eq!((qwen2.vocab_size, qwen2.intermediate_size, qwen2.max_position_embeddings), (151936, 22016, 32768));
     assert_eq!((qwen2.window(27), qwen2.window(28), qwen2.eos_token_id.to_vec()), (None, Some(4096), vec![]));
+    let qwen3 = read(r#"{"model_type": "qwen3", "hidden_size": 1024, "num_attention_heads": 32}"#);
+    assert_eq!((qwen3.head_dim(), qwen3.n_kv_head(), qwen3.window(40)), (128, 32, None));
     let llama = read("{}");
     assert_eq!((llama.intermediate_size, llama.n_kv_head(), llama.eos_token_id.to_vec()), (11008, 32, vec![2]));
 }

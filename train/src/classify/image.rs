@@ -1,6 +1,6 @@
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::{Autodiff, Backend};
-use grove_compile::{Traceable, Traced};
+use grove_compile::Traced;
 use grove_distributed::Communicator;
 use grove_images::{
     Preprocessor,
@@ -8,7 +8,7 @@ use grove_images::{
     datasets::LabelledImages,
 };
 use grove_layers::loss::CrossEntropy;
-use grove_models::vision::ImageClassifier;
+use grove_models::vision::{ImageClassifier, TrainableImageClassifier};
 use grove_optim::GradientTransformation;
 use grove_tree::{Array, Key, Tree};
 use rayon::prelude::*;
@@ -238,22 +238,6 @@ pub fn score_images_on<B: Backend, M: ImageClassifier<B>>(
         }
     }
     Ok(or_end(score.over(ranks), ranks))
-}
-
-/// Image classifier that [`fit_images`] can train, eagerly or traced. Implemented for every classifier that is generic
-/// in its backend.
-pub trait TrainableImageClassifier<B: Backend>:
-    ImageClassifier<B>
-    + Tree<B, On<Autodiff<B>>: ImageClassifier<Autodiff<B>>>
-    + Traceable<B, OnTraced: Tree<Traced, On<Autodiff<Traced>>: ImageClassifier<Autodiff<Traced>>>>
-{
-}
-
-impl<B: Backend, M> TrainableImageClassifier<B> for M where
-    M: ImageClassifier<B>
-        + Tree<B, On<Autodiff<B>>: ImageClassifier<Autodiff<B>>>
-        + Traceable<B, OnTraced: Tree<Traced, On<Autodiff<Traced>>: ImageClassifier<Autodiff<Traced>>>>
-{
 }
 
 /// Loss and evaluation of [`fit_images`].

@@ -7,8 +7,7 @@ mod text;
 
 #[cfg(feature = "images")]
 pub use image::{
-    ImageBatch, ImageBatches, ImageTargets, ImageTask, TrainableImageClassifier, fit_images, image_loss, score_images,
-    score_images_on,
+    ImageBatch, ImageBatches, ImageTargets, ImageTask, fit_images, image_loss, score_images, score_images_on,
 };
 pub use text::{
     TextExample, TextTarget, TextTargets, TextTask, TrainableTextClassifier, class_weights, encode_examples,

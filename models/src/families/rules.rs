@@ -1,0 +1,196 @@
+//! Macros that expand the table of families.
+
+/// Expands all rows: [`ModelKind`](super::ModelKind), [`AutoModel`](super::AutoModel) and the choices by kind.
+macro_rules! families {
+    (decoders { $($decoders:tt)* } images { $($images:tt)* } others { $($others:tt)* }) => {
+        every_family! { $($decoders)* $($images)* $($others)* }
+        decoders! { $($decoders)* }
+        image_classifiers! { $($images)* }
+    };
+}
+
+macro_rules! every_family {
+    ($(
+        $(#[$doc:meta])*
+        $kind:ident: $name:literal, $config:ident, [$($model_type:literal),*], [$($tensor:literal),*],
+        { $($class:literal => $with_head:ident,)* _ => $model:ident }
+    )*) => {
+        /// Model family.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum ModelKind {
+            $($(#[$doc])* $kind,)*
+        }
+
+        /// Types that stand for a family, on any backend.
+        pub mod family {
+            $(
+                #[doc = concat!("Stands for ", $name, ".")]
+                #[derive(Clone, Copy, Debug, Default)]
+                pub struct $kind;
+            )*
+        }
+
+        /// All families.
+        const FAMILIES: &[Family] = &[$(Family {
+            kind: ModelKind::$kind,
+            name: $name,
+            model_types: &[$($model_type),*],
+            tensors: &[$($tensor),*],
+            has_preset: |name| $config::preset(name).is_ok(),
+        },)*];
+
+        /// A model of the family that its files name.
+        ///
+        /// As a tree it is the model itself: paths are the family's.
+        ///
+        /// ```no_run
+        /// use grove_models::{AutoModel, GenerateOptions, Tokenizer};
+        /// # type B = burn_flex::Flex;
+        /// let (id, device) = ("HuggingFaceTB/SmolLM2-135M", Default::default());
+        /// let (model, tokenizer) = (AutoModel::<B>::from_pretrained(id, &device)?, Tokenizer::from_pretrained(id)?);
+        /// let prompt = tokenizer.encode("Once upon a time")?;
+        /// let generated = model.generate(&[prompt], &GenerateOptions::default())?;
+        /// println!("{}", tokenizer.decode(&generated[0].ids)?);
+        /// # Ok::<(), grove_models::ModelError>(())
+        /// ```
+        #[derive(Tree, Clone, Debug)]
+        #[tree(transparent)]
+        #[non_exhaustive]
+        #[allow(missing_docs)] // Each variant has the name of its model.
+        pub enum AutoModel<B: Backend> {
+            $($($with_head($with_head<B>),)* $model($model<B>),)*
+        }
+
+        impl<B: Backend> AutoModel<B> {
+            /// Loads a model and its adapter. `dtype` is as in the family's [`Pretrained::from_path`].
+            ///
+            /// # Errors
+            /// As [`ModelKind::of`] and [`ModelFiles::load`].
+            pub fn from_files(files: &ModelFiles, device: &B::Device, dtype: Option<DType>) -> Result<Self> {
+                let path = files.path();
+                Ok(match (ModelKind::of(path)?, class_with_head(path)?.as_deref()) {
+                    $(
+                        $((ModelKind::$kind, Some($class)) => Self::$with_head(files.load(device, dtype)?.0),)*
+                        (ModelKind::$kind, _) => Self::$model(files.load(device, dtype)?.0),
+                    )*
+                })
+            }
+
+            /// Returns the model's family.
+            pub fn kind(&self) -> ModelKind {
+                match self {
+                    $($(Self::$with_head(_) => ModelKind::$kind,)* Self::$model(_) => ModelKind::$kind,)*
+                }
+            }
+
+            fn saved(&self) -> &dyn Saved<B> {
+                match self {
+                    $($(Self::$with_head(model) => model,)* Self::$model(model) => model,)*
+                }
+            }
+        }
+
+        impl ModelKind {
+            /// Runs a computation with the family's type of model, for a class of transformers with a head such as
+            /// `MaskedLM`, if the family has a type for it.
+            pub fn with_model<B: Backend, V: WithModel<B>>(self, class: Option<&str>, visitor: V) -> V::Output {
+                match (self, class) {
+                    $(
+                        $((Self::$kind, Some($class)) => visitor.run::<$with_head<B>>(),)*
+                        (Self::$kind, _) => visitor.run::<$model<B>>(),
+                    )*
+                }
+            }
+        }
+    };
+}
+
+macro_rules! decoders {
+    ($(
+        $(#[$doc:meta])*
+        $kind:ident: $name:literal, $config:ident, [$($model_type:literal),*], [$($tensor:literal),*],
+        { _ => $model:ident }
+    )*) => {
+        $(impl DecoderFamily for family::$kind {
+            type Model<B: Backend> = $model<B>;
+            const KIND: ModelKind = ModelKind::$kind;
+        })*
+
+        impl ModelKind {
+            /// Returns true if the models are causal language models.
+            pub fn is_decoder(self) -> bool {
+                matches!(self, $(Self::$kind)|*)
+            }
+
+            /// Runs a computation with a decoder of this family.
+            ///
+            /// # Errors
+            /// The kind itself, if its models are no decoders.
+            pub fn with_decoder<V: WithDecoder>(self, visitor: V) -> std::result::Result<V::Output, Self> {
+                match self {
+                    $(Self::$kind => Ok(visitor.run::<family::$kind>()),)*
+                    other => Err(other),
+                }
+            }
+        }
+
+        impl<B: Backend> AutoModel<B> {
+            /// Continues prompts and calls a function with the row and the id of each new token; see
+            /// [`CausalLm::generate_with`].
+            ///
+            /// # Errors
+            /// As [`generate`](Self::generate).
+            pub fn generate_with(
+                &self,
+                prompts: &[Vec<u32>],
+                options: &GenerateOptions,
+                on_token: impl FnMut(usize, u32) -> bool,
+            ) -> Result<Vec<Generated>> {
+                match self {
+                    $(Self::$model(model) => model.generate_with(prompts, options, on_token),)*
+                    other => Err(ModelError::Config {
+                        reason: format!(
+                            "a model of kind {:?} generates no text; use a causal language model",
+                            other.kind()
+                        ),
+                    }),
+                }
+            }
+        }
+    };
+}
+
+macro_rules! image_classifiers {
+    ($(
+        $(#[$doc:meta])*
+        $kind:ident: $name:literal, $config:ident, [$($model_type:literal),*], [$($tensor:literal),*],
+        { _ => $model:ident }
+    )*) => {
+        $(impl ImageFamily for family::$kind {
+            type Model<B: Backend> = $model<B>;
+            const KIND: ModelKind = ModelKind::$kind;
+        })*
+
+        impl ModelKind {
+            /// Returns true if the models are image classifiers.
+            pub fn is_image_classifier(self) -> bool {
+                matches!(self, $(Self::$kind)|*)
+            }
+
+            /// Runs a computation with an image classifier of this family.
+            ///
+            /// # Errors
+            /// The kind itself, if its models are no image classifiers.
+            pub fn with_image_classifier<V: WithImageClassifier>(
+                self,
+                visitor: V,
+            ) -> std::result::Result<V::Output, Self> {
+                match self {
+                    $(Self::$kind => Ok(visitor.run::<family::$kind>()),)*
+                    other => Err(other),
+                }
+            }
+        }
+    };
+}
