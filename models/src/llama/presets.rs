@@ -135,6 +135,10 @@ mod tests {
             ("qwen2-0.5b", 494_032_768),
             ("qwen2-1.5b", 1_543_714_304),
             ("qwen2-7b", 7_615_616_512),
+            ("qwen3-0.6b", 596_049_920),
+            ("qwen3-1.7b", 1_720_574_976),
+            ("qwen3-4b", 4_022_468_096),
+            ("qwen3-8b", 8_190_735_360),
         ];
         for (name, count) in known {
             let config = LlamaConfig::preset(name).unwrap();

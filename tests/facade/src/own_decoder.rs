@@ -1,6 +1,6 @@
 //! Byte-level decoder: causal attention with a cache, training, and generation.
 
-use grove::layers::{AttentionMask, KvCache, activation::gelu, attend, split_heads};
+use grove::layers::{DecoderPass, Dropout, KvCache, LayerPass, activation::gelu, join_heads, split_heads};
 use grove::prelude::*;
 
 /// Embedding width.
@@ -38,11 +38,11 @@ impl<B: Backend> Block<B> {
     }
 
     /// Maps `[b, t, WIDTH]` to `[b, t, WIDTH]`. With a cache, the positions follow those in it.
-    pub fn forward(&self, x: Tensor<B, 3>, mask: &AttentionMask<B>, cache: Option<&mut KvCache<B>>) -> Tensor<B, 3> {
+    pub fn forward(&self, x: Tensor<B, 3>, pass: &mut LayerPass<'_, B>) -> Tensor<B, 3> {
         let [q, k, v] = split_heads(self.qkv.forward(self.norms[0].forward(x.clone())), HEADS);
-        let [k, v] = cache.map_or([k.clone(), v.clone()], |cache| cache.update(k, v));
-        let y = attend(q, k, v, mask, (HEADS as f64 / WIDTH as f64).sqrt(), None); // [b, HEADS, t, WIDTH / HEADS]
-        let x = x + self.out.forward(y.swap_dims(1, 2).flatten(2, 3));
+        let scale = (HEADS as f64 / WIDTH as f64).sqrt();
+        let y = pass.attend(q, k, v, scale, Dropout::new(0.0)); // [b, HEADS, t, WIDTH / HEADS]
+        let x = x + self.out.forward(join_heads(y));
         x.clone() + self.down.forward(gelu(self.up.forward(self.norms[1].forward(x))))
     }
 }
@@ -61,13 +61,14 @@ impl<B: Backend> CausalLm<B> for Decoder<B> {
         ids: Tensor<B, 2, Int>,
         padding: &[usize],
         cache: Option<&mut Self::Cache>,
-        _: Option<Key>,
+        key: Option<Key>,
     ) -> Tensor<B, 3> {
-        let first = cache.as_ref().and_then(|caches| caches.first());
-        let mask = AttentionMask::after(first, ids.dims(), padding, &ids.device());
-        let mut caches = cache.into_iter().flatten();
-        let x = self.tokens.forward(ids); // [b, t, WIDTH]
-        self.norm.forward(self.blocks.iter().fold(x, |x, block| block.forward(x, &mask, caches.next())))
+        let mut pass = DecoderPass::new(&ids, padding, cache, key);
+        let mut x = self.tokens.forward(ids); // [b, t, WIDTH]
+        for (i, block) in self.blocks.iter().enumerate() {
+            x = block.forward(x, &mut pass.layer(i));
+        }
+        self.norm.forward(x)
     }
 
     fn lm_head(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {

@@ -31,6 +31,17 @@ fn programs_are_about_as_short_as_in_equinox() {
 }
 
 #[test]
+fn the_page_of_models_has_every_model_type() {
+    let page = include_str!("../../../docs/models.md");
+    let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| ") && line.contains("](families/")).collect();
+    let cells = rows.iter().map(|row| row.split('|').nth(2).expect("a column of model types"));
+    let mut listed: Vec<&str> = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+    let mut known: Vec<&str> = grove::models::ModelKind::model_types().map(|(name, _)| name).collect();
+    (listed.sort_unstable(), known.sort_unstable());
+    assert_eq!(listed, known);
+}
+
+#[test]
 fn arrays_infer_rank_and_kind() {
     let device: Device<Flex> = Default::default();
     let floats = Array::new(Tensor::<Flex, 2>::ones([2, 3], &device));
