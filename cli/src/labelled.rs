@@ -267,7 +267,7 @@ pub fn train<B, M, T>(
     (training, held_out): TextSplit,
     TextProblem { kind: problem, balance }: TextProblem,
     tokenizer: &Tokenizer,
-    optimizer: impl FnOnce(&M, &Schedule) -> T,
+    optimizer: impl FnOnce(&M, &Schedule) -> Result<T, Exit>,
     finished: impl FnOnce(M) -> M,
 ) -> Result<Ended, Exit>
 where
@@ -297,7 +297,7 @@ where
         ("texts", batch_size),
         counts,
     )?;
-    let optimizer = optimizer(&model, &job.schedule);
+    let optimizer = optimizer(&model, &job.schedule)?;
     let task = TextTask { problem, weights: &weights, held_out: &held_out, batch_size, jit: run.jit };
     let fitted = fit_texts(model, &optimizer, &job.data, task, job.key, &job.settings)?;
     let (model, summary) = job.save(fitted, |model: M, directory| finished(model).save_pretrained(directory))?;

@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 use crate::{
-    Boxed, OptimError, Schedule, adabelief, adafactor, adagrad, adam, adamw, amsgrad, apply_if_finite, boxed,
-    clip_by_global_norm, lamb, lars, lion, muon, nadamw, options::any_path, radam, rmsprop, selective_transform, sgd,
+    Boxed, ForAnyTree, OptimError, Schedule, adabelief, adafactor, adagrad, adam, adamw, amsgrad, apply_if_finite,
+    boxed, clip_by_global_norm, lamb, lars, lion, muon, nadamw, options::any_path, radam, rmsprop, selective_transform,
+    sgd,
 };
 
 /// An optimizer with its schedule, masks and wrappers, as plain data.
@@ -116,6 +117,15 @@ impl OptimizerConfig {
             chain = boxed(selective_transform(chain, any_path(&self.frozen)));
         }
         Ok(chain)
+    }
+
+    /// Builds the chain for trees of any type; see [`build`](Self::build). Programs that train several types of models
+    /// compile the optimizers once.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build).
+    pub fn build_for_any_tree<B: Backend>(&self) -> Result<ForAnyTree<B>, OptimError> {
+        self.build().map(ForAnyTree::new)
     }
 
     fn optimizer<B: Backend, P: Tree<B> + 'static>(&self) -> Result<Boxed<B, P>, OptimError> {

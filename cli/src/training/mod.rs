@@ -1,6 +1,7 @@
 //! Code shared by the training commands: options, the run, and its final report.
 
 mod job;
+mod optimizer;
 mod options;
 mod report;
 mod settings;

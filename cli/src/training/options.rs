@@ -4,6 +4,7 @@ use std::{fmt::Display, str::FromStr};
 
 use grove::train::KeepModel;
 
+use super::optimizer::{Given, Optimizer};
 use crate::prelude::*;
 
 /// Directory, device and hyperparameters of a run.
@@ -58,6 +59,10 @@ impl RunArgs {
 /// Training hyperparameters.
 #[derive(Args, Debug)]
 pub struct TrainingArgs {
+    // First, because reading an option removes it.
+    #[command(flatten)]
+    pub(super) given: Given,
+
     /// Number of optimizer steps, instead of --epochs
     #[arg(long, value_name = "N", conflicts_with = "epochs", help_heading = "Training")]
     pub steps: Option<u64>,
@@ -73,6 +78,11 @@ pub struct TrainingArgs {
     /// Gradient accumulation: batches per optimizer step
     #[arg(long, default_value_t = 1, value_name = "N", help_heading = "Training")]
     pub accumulate: usize,
+
+    /// Optimizer: adamw, adafactor, lion, muon, sgd or another of the library's, or a file FILE.json with the optimizer, its
+    /// learning rate and its hyperparameters [default: adamw]
+    #[arg(long, value_name = "NAME|FILE", help_heading = "Training")]
+    pub optimizer: Option<Optimizer>,
 
     /// Peak learning rate
     #[arg(long, default_value_t = 1e-3, value_name = "RATE", help_heading = "Training")]
@@ -90,11 +100,11 @@ pub struct TrainingArgs {
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub warmup: Option<u64>,
 
-    /// Weight decay of AdamW, applied to matrices only
+    /// Weight decay, applied to matrices only. Without it, other optimizers than AdamW have their own default
     #[arg(long, default_value_t = 0.1, value_name = "RATE", help_heading = "Training")]
     pub weight_decay: f64,
 
-    /// AdamW's beta2: decay rate of the second moment
+    /// beta2 of AdamW and its relatives: decay rate of the second moment
     #[arg(long, default_value_t = 0.99, value_name = "B", help_heading = "Training")]
     pub beta2: f64,
 
@@ -172,6 +182,7 @@ impl TrainingArgs {
     pub fn check(&self) -> Result<(), Exit> {
         let positive = [("learning-rate", self.learning_rate), ("epochs", self.epochs.unwrap_or(1.0))];
         check(positive, |value| value > 0.0 && value.is_finite(), "a number greater than 0")?;
+        self.check_optimizer()?;
         fraction([("beta2", self.beta2), ("ema", self.ema.unwrap_or(0.0))])?;
         if let (Some(warmup), Some(steps)) = (self.warmup, self.steps)
             && warmup >= steps

@@ -1,7 +1,7 @@
 //! Optimizer, schedule and loop settings from the options.
 
 use grove::{
-    optim::{join_schedules, layer_decay_of, linear_schedule, warmup_constant_schedule, warmup_cosine_decay_schedule},
+    optim::{join_schedules, linear_schedule, warmup_constant_schedule, warmup_cosine_decay_schedule},
     train::{NonFinite, RunDuration, stop_on_interrupt_of},
 };
 use serde::Serialize;
@@ -22,8 +22,11 @@ impl TrainingArgs {
         Ok(length.steps(batches_per_epoch, self.accumulate)?)
     }
 
-    /// Returns the schedule: linear warm-up, then the decay of `--schedule`.
+    /// Returns the schedule: that of the file of `--optimizer`, or linear warm-up, then the decay of `--schedule`.
     pub fn schedule(&self, steps: u64) -> Result<Schedule, Exit> {
+        if let Some(config) = self.optimizer_file()? {
+            return Ok(config.learning_rate);
+        }
         let warmup = self.warmup.unwrap_or((steps / 20).min(1000));
         if warmup >= steps && warmup > 0 {
             return Err(usage(format!("--warmup is {warmup}; it must be less than all steps, which are {steps}")));
@@ -38,37 +41,13 @@ impl TrainingArgs {
             Decay::Constant => warmup_constant_schedule(0.0, peak, warmup),
         })
     }
-
-    /// Returns gradient clipping followed by AdamW, whose weight decay applies to matrices only.
-    pub fn optimizer<B: Backend, M: Tree<B>>(
-        &self,
-        schedule: &Schedule,
-    ) -> impl GradientTransformation<B, M> + use<B, M> {
-        chain((
-            (self.clip > 0.0).then(|| clip_by_global_norm::<B>(self.clip)),
-            adamw(schedule.clone(), Adamw::default().b2(self.beta2).weight_decay(self.weight_decay).mask(matrices())),
-        ))
-    }
-
-    /// Returns [`optimizer`](Self::optimizer) with layer-wise learning-rate decay: each layer below the head multiplies the
-    /// learning rate by `factor`. `depth` returns the depth of the layer of a path, from 0 for the head.
-    pub fn optimizer_by_layer<B: Backend, M: Tree<B>>(
-        &self,
-        schedule: &Schedule,
-        model: &M,
-        factor: f64,
-        depth: fn(&M, &str) -> usize,
-    ) -> impl GradientTransformation<B, M> + use<B, M> {
-        let decay = (factor < 1.0).then(|| layer_decay_of::<B>(model, factor, |path| depth(model, path)));
-        chain((self.optimizer::<B, M>(schedule), decay))
-    }
 }
 
 impl RunArgs {
     /// Returns the options that must not change when the run is resumed. The length, logs and evaluations may change.
-    fn settings(&self) -> RunSettings {
+    fn settings(&self) -> Result<RunSettings, Exit> {
         let training = &self.training;
-        RunSettings::new()
+        let settings = RunSettings::new()
             .with("seed", self.seed)
             .with_option("jit", self.jit.then_some(true))
             .with("dtype", self.device.dtype.name())
@@ -80,6 +59,8 @@ impl RunArgs {
             .with("weight-decay", training.weight_decay)
             .with("beta2", training.beta2)
             .with("clip", training.clip)
+            .with_option("optimizer", training.optimizer_setting()?);
+        Ok(settings)
     }
 
     /// Returns the options of [`fit`](grove::train::fit), except those that depend on the data or on the lock of the directory.
@@ -104,7 +85,7 @@ impl RunArgs {
             directory: self.output.clone(),
             resume: self.resumes(),
             resume_anyway: self.resume_anyway,
-            settings: settings.or(self.settings()),
+            settings: settings.or(self.settings()?),
             stop: Some(stop_on_interrupt_of(&ranks()).map_err(failure)?),
             ranks: ranks(),
             progress: true,

@@ -105,7 +105,7 @@ pub fn train<B, M, T>(
     job: VisionJob<'_, B>,
     split: Split,
     model: M,
-    optimizer: impl FnOnce(&M, &Schedule) -> T,
+    optimizer: impl FnOnce(&M, &Schedule) -> Result<T, Exit>,
     device: &B::Device,
 ) -> Result<Ended, Exit>
 where
@@ -131,7 +131,7 @@ where
     let data = images(split.training)?.training(args.transform(), args.mix(), key.fold_in(2))?;
     let held_out = split.held_out.map(images).transpose()?;
     let job = setup.job(&model, data, Some(model.labels().len()), ("images", batch_size), counts)?;
-    let optimizer = optimizer(&model, &job.schedule);
+    let optimizer = optimizer(&model, &job.schedule)?;
     let Job { data, settings, .. } = &job;
     let task =
         ImageTask { held_out: held_out.as_ref(), label_smoothing: args.label_smoothing, inference, jit: run.jit };

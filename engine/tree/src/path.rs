@@ -65,6 +65,19 @@ impl Path {
         result
     }
 
+    /// Like [`within`](Self::within), for all segments of another path. A buffer's path makes this one a buffer's.
+    pub fn within_path<R>(&mut self, other: &Self, walk: impl FnOnce(&mut Self) -> R) -> R {
+        let ends = other.marks.iter().skip(1).copied().chain([other.text.len()]);
+        for (&mark, end) in other.marks.iter().zip(ends) {
+            self.push(&other.text[mark + usize::from(mark > 0)..end]);
+        }
+        self.buffers += other.buffers;
+        let result = walk(self);
+        self.buffers -= other.buffers;
+        other.marks.iter().for_each(|_| self.pop());
+        result
+    }
+
     // Separate from the walks, which are instantiated for each field and backend: these functions are compiled once.
 
     fn push(&mut self, segment: &str) {
@@ -108,6 +121,23 @@ mod tests {
             assert_eq!(path.last(), "a.w");
             path.within("b.c", |path| assert_eq!((path.as_str(), path.last()), ("a.w.b.c", "b.c")));
         });
+    }
+
+    #[test]
+    fn segments_of_another_path() {
+        let (mut path, mut other) = (Path::root(), Path::root());
+        other.within("a.b", |other| {
+            other.within_buffer("mean", |other| {
+                path.within_index(0, |path| {
+                    path.within_path(other, |path| {
+                        assert_eq!((path.as_str(), path.last(), path.depth()), ("0.a.b.mean", "mean", 3));
+                        assert!(path.is_buffer());
+                    });
+                    path.within_path(&Path::root(), |path| assert_eq!(path.as_str(), "0"));
+                });
+            });
+        });
+        assert_eq!(path, Path::root());
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! Wrappers: transformations of transformations.
 
+mod any_tree;
 mod apply_if_finite;
 mod boxed;
+mod either;
 mod freeze;
 mod inject;
 mod layer_decay;
@@ -12,8 +14,10 @@ mod named_chain;
 mod partition;
 mod schedule_free;
 
+pub use any_tree::ForAnyTree;
 pub use apply_if_finite::{ApplyIfFinite, ApplyIfFiniteState, apply_if_finite};
 pub use boxed::{Boxed, boxed};
+pub use either::{Either, EitherState};
 pub use freeze::{Freeze, SelectiveTransform, freeze, selective_transform};
 pub use inject::{
     Hyperparams, InjectHyperparams, InjectHyperparamsState, hyperparam, inject_hyperparams, set_hyperparam,

@@ -77,6 +77,12 @@ fn defaults_are_those_of_the_functions() {
     for name in names.split(' ') {
         let config = OptimizerConfig::from_json(&format!(r#"{{"name": "{name}", "learning_rate": 0.1}}"#)).unwrap();
         assert!(eq(&run(&config.build().unwrap(), &device), &expected(config.name)), "{name}");
+        let any = config.build_for_any_tree().unwrap();
+        assert!(eq(&run(&any, &device), &expected(config.name)), "{name}");
+        // A state belongs to either.
+        let params = tree::<B>("params", &device);
+        let (typed, any) = (config.build().unwrap().init(&params), any.init(&params));
+        assert_eq!(typed.keys().collect::<Vec<_>>(), any.keys().collect::<Vec<_>>(), "{name}");
     }
 }
 

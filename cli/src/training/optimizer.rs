@@ -1,0 +1,163 @@
+//! The optimizer of a training run.
+
+use clap::{ArgMatches, Command as ClapCommand, FromArgMatches, parser::ValueSource};
+use grove::optim::{Either, ForAnyTree, OptimizerConfig, OptimizerName, layer_decay_of};
+use std::str::FromStr;
+
+use super::TrainingArgs;
+use crate::prelude::*;
+
+/// A value of `--optimizer`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Optimizer {
+    /// An optimizer with the hyperparameters of the command line, and Optax's defaults.
+    Named(OptimizerName),
+    /// A file with the optimizer, its learning rate and its hyperparameters.
+    File(PathBuf),
+}
+
+impl FromStr for Optimizer {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.ends_with(".json") {
+            return Ok(Self::File(text.into()));
+        }
+        let name = serde_json::from_value(Value::from(text));
+        name.map(Self::Named).map_err(|error| format!("{error}, or a file that ends in .json"))
+    }
+}
+
+/// The hyperparameters that the command line contains, as opposed to those with default values.
+#[derive(Debug, Clone, Default)]
+pub struct Given {
+    options: Vec<&'static str>,
+}
+
+/// Hyperparameters that a file of `--optimizer` contains.
+const HYPERPARAMETERS: [(&str, &str); 7] = [
+    ("learning_rate", "--learning-rate"),
+    ("schedule", "--schedule"),
+    ("final_learning_rate", "--final-learning-rate"),
+    ("warmup", "--warmup"),
+    ("weight_decay", "--weight-decay"),
+    ("beta2", "--beta2"),
+    ("clip", "--clip"),
+];
+
+impl FromArgMatches for Given {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let given = |id: &&(&str, &str)| matches.value_source(id.0) == Some(ValueSource::CommandLine);
+        Ok(Self { options: HYPERPARAMETERS.iter().filter(given).map(|(_, option)| *option).collect() })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// Adds no options: it looks at those of [`TrainingArgs`].
+impl Args for Given {
+    fn augment_args(command: ClapCommand) -> ClapCommand {
+        command
+    }
+
+    fn augment_args_for_update(command: ClapCommand) -> ClapCommand {
+        command
+    }
+}
+
+impl TrainingArgs {
+    /// Rejects hyperparameters beside a file that contains them.
+    pub(super) fn check_optimizer(&self) -> Result<(), Exit> {
+        match (&self.optimizer, self.given.options.first()) {
+            (Some(Optimizer::File(file)), Some(option)) => Err(usage(format!(
+                "{option}: {} contains the learning rate and the hyperparameters; write it there",
+                file.display()
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the optimizer of a file of `--optimizer`.
+    pub(super) fn optimizer_file(&self) -> Result<Option<OptimizerConfig>, Exit> {
+        let Some(Optimizer::File(file)) = &self.optimizer else { return Ok(None) };
+        let failed = |error: &dyn std::fmt::Display| failure(format!("--optimizer {}: {error}", file.display()));
+        let text = std::fs::read_to_string(file).map_err(|error| failed(&error))?;
+        OptimizerConfig::from_json(&text).map(Some).map_err(|error| failed(&error))
+    }
+
+    /// Returns the optimizer. AdamW, the default, has gradient clipping and weight decay of matrices only.
+    ///
+    /// # Errors
+    /// The file of `--optimizer` is not valid, or the optimizer does not have a given hyperparameter.
+    pub fn optimizer<B: Backend, M: Tree<B>>(
+        &self,
+        schedule: &Schedule,
+    ) -> Result<impl GradientTransformation<B, M> + use<B, M>, Exit> {
+        Ok(match &self.optimizer {
+            None | Some(Optimizer::Named(OptimizerName::Adamw)) => {
+                let options = Adamw::default().b2(self.beta2).weight_decay(self.weight_decay).mask(matrices());
+                let clip = (self.clip > 0.0).then(|| clip_by_global_norm::<B>(self.clip));
+                Either::Left(chain((clip, adamw(schedule.clone(), options))))
+            }
+            Some(_) => Either::Right(self.configured(schedule)?),
+        })
+    }
+
+    fn configured<B: Backend>(&self, schedule: &Schedule) -> Result<ForAnyTree<B>, Exit> {
+        let config = match (self.optimizer_file()?, &self.optimizer) {
+            (None, Some(Optimizer::Named(name))) => self.named(*name, schedule),
+            (file, _) => file.unwrap_or_else(|| self.named(OptimizerName::Adamw, schedule)),
+        };
+        config.build_for_any_tree().map_err(|error| match &self.optimizer {
+            Some(Optimizer::Named(_)) => usage(format!("--optimizer: {error}")),
+            _ => failure(format!("--optimizer: {error}")),
+        })
+    }
+
+    /// Returns a named optimizer, with the hyperparameters that the command line contains.
+    fn named(&self, name: OptimizerName, schedule: &Schedule) -> OptimizerConfig {
+        let mut config = OptimizerConfig::new(name, schedule.clone());
+        config.clip = (self.clip > 0.0).then_some(self.clip);
+        let mut set = |field: &str, value: Value| config.options.insert(field.into(), value);
+        let given = |option: &str| self.given.options.contains(&option);
+        if given("--beta2") {
+            set("b2", self.beta2.into());
+        }
+        if given("--weight-decay") {
+            let field = if name == OptimizerName::Adafactor { "weight_decay_rate" } else { "weight_decay" };
+            set(field, self.weight_decay.into());
+            set("weight_decay_mask", "matrices".into());
+        }
+        config
+    }
+
+    /// Returns [`optimizer`](Self::optimizer) with layer-wise learning-rate decay: each layer below the head multiplies the
+    /// learning rate by `factor`. `depth` returns the depth of the layer of a path, from 0 for the head.
+    ///
+    /// # Errors
+    /// As [`optimizer`](Self::optimizer).
+    pub fn optimizer_by_layer<B: Backend, M: Tree<B>>(
+        &self,
+        schedule: &Schedule,
+        model: &M,
+        factor: f64,
+        depth: fn(&M, &str) -> usize,
+    ) -> Result<impl GradientTransformation<B, M> + use<B, M>, Exit> {
+        let decay = (factor < 1.0).then(|| layer_decay_of::<B>(model, factor, |path| depth(model, path)));
+        Ok(chain((self.optimizer::<B, M>(schedule)?, decay)))
+    }
+
+    /// Returns the optimizer as a setting that must not change when the run is resumed; `None` for AdamW.
+    pub(super) fn optimizer_setting(&self) -> Result<Option<Value>, Exit> {
+        Ok(match (self.optimizer_file()?, &self.optimizer) {
+            (Some(config), _) => Some(json!(config)),
+            (None, Some(Optimizer::Named(name))) if *name != OptimizerName::Adamw => {
+                Some(json!(self.named(*name, &Schedule::from(self.learning_rate))))
+            }
+            _ => None,
+        })
+    }
+}
