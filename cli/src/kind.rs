@@ -14,14 +14,28 @@ pub fn check_kind(path: &Path, expected: &[ModelKind]) -> Result<(), Exit> {
 
 /// Returns the error for a model whose family a program does not read. It names the programs that do.
 pub fn wrong_kind(model: impl Display, kind: ModelKind) -> Exit {
-    let commands = match kind {
-        kind if kind.is_decoder() => "generate, grove evaluate language",
-        kind if kind.is_image_classifier() => "classify images, grove evaluate images, grove finetune images",
-        ModelKind::RnnClassifier => "classify texts, grove evaluate texts",
-        _ => "fill, grove embed, grove search, grove classify texts, grove tag, grove answer, grove finetune texts",
+    let examples = match kind {
+        ModelKind::Gpt2 => "gpt2, train_gpt2",
+        ModelKind::GptNeo => "gpt_neo",
+        ModelKind::Llama => "llama, train_llama",
+        ModelKind::RnnLm => "rnn, train_rnn",
+        ModelKind::RnnClassifier => "train_rnn",
+        ModelKind::Bert => "bert, train_bert, finetune_bert",
+        ModelKind::ResNet => "resnet, finetune_vision",
+        ModelKind::Vit => "vit, finetune_vision",
+        _ => "",
     };
-    let name = kind.name();
-    failure(format!("{model} is {name}, which this program does not read; these commands do: grove {commands}"))
+    let commands = match kind {
+        kind if kind.is_decoder() => "generate, evaluate language",
+        kind if kind.is_image_classifier() => "classify images, evaluate images, finetune images",
+        ModelKind::RnnClassifier => "classify texts, evaluate texts",
+        _ => "fill, embed, search, classify texts, tag, answer, finetune texts",
+    };
+    let (name, examples) =
+        (kind.name(), if examples.is_empty() { String::new() } else { format!("the examples {examples} and ") });
+    failure(format!(
+        "{model} is {name}, which this program does not read; {examples}the commands of grove {commands} do"
+    ))
 }
 
 /// Returns the task of a BERT's head, from the class in its `config.json`.

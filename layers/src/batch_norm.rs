@@ -51,7 +51,8 @@ const ONE_NUMBER: &str = "batch normalisation of one number a channel: train wit
 impl<B: Backend> BatchNorm<B> {
     /// Creates a layer with scale 1, shift 0, running mean 0 and running variance 1. eps is 1e-5 and momentum 0.1, as in
     /// PyTorch.
-    pub fn new(channels: usize, init: &Init<B>) -> Self {
+    pub fn new(channels: usize, init: impl Into<Init<B>>) -> Self {
+        let init = init.into();
         Self {
             weight: init.ones([channels]),
             bias: init.zeros([channels]),

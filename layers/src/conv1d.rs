@@ -11,7 +11,7 @@ use grove_tree::{Array, Init, Tree};
 /// # type B = burn_flex::Flex;
 /// let device = Default::default();
 /// let options = Conv1dOptions { stride: 2, padding: 1, ..Default::default() };
-/// let conv = Conv1d::<B>::torch_default(80, 384, 3, options, &Init::new(Key::new(0), &device));
+/// let conv = Conv1d::<B>::new(80, 384, 3, options, &Init::new(Key::new(0), &device));
 /// assert_eq!(conv.forward(Tensor::ones([1, 80, 100], &device)).dims(), [1, 384, 50]);
 /// ```
 #[derive(Tree, Clone, Debug)]
@@ -49,7 +49,8 @@ impl<B: Backend> Conv1d<B> {
     ///
     /// # Panics
     /// If the groups do not divide the channels.
-    pub fn torch_default(inputs: usize, outputs: usize, kernel: usize, options: Conv1dOptions, init: &Init<B>) -> Self {
+    pub fn new(inputs: usize, outputs: usize, kernel: usize, options: Conv1dOptions, init: impl Into<Init<B>>) -> Self {
+        let init = init.into();
         let groups = options.groups;
         assert!(inputs.is_multiple_of(groups) && outputs.is_multiple_of(groups), "{groups} groups of other channels");
         let bound = 1.0 / ((inputs / groups * kernel) as f32).sqrt();

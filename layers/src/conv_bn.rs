@@ -16,7 +16,14 @@ pub struct ConvBn<B: Backend> {
 
 impl<B: Backend> ConvBn<B> {
     /// Creates the convolution with [`Conv2d::kaiming`] and the normalisation with [`BatchNorm::new`].
-    pub fn new(inputs: usize, outputs: usize, kernel: [usize; 2], options: Conv2dOptions, init: &Init<B>) -> Self {
+    pub fn new(
+        inputs: usize,
+        outputs: usize,
+        kernel: [usize; 2],
+        options: Conv2dOptions,
+        init: impl Into<Init<B>>,
+    ) -> Self {
+        let init = init.into();
         let conv = Conv2d::kaiming(inputs, outputs, kernel, options, &init.named("conv"));
         Self { conv, norm: BatchNorm::new(outputs, &init.named("norm")) }
     }

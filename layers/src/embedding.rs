@@ -20,9 +20,15 @@ pub struct Embedding<B: Backend> {
 }
 
 impl<B: Backend> Embedding<B> {
+    /// Creates a table with rows from the standard normal distribution, as in PyTorch and Equinox. `init` is a key, or the
+    /// [`Init`] of a part of a model.
+    pub fn new(symbols: usize, size: usize, init: impl Into<Init<B>>) -> Self {
+        Self::normal(symbols, size, 1.0, init)
+    }
+
     /// Creates a table with normally distributed rows of standard deviation `std`.
-    pub fn normal(symbols: usize, size: usize, std: f64, init: &Init<B>) -> Self {
-        Self { weight: init.named("weight").normal([symbols, size], std) }
+    pub fn normal(symbols: usize, size: usize, std: f64, init: impl Into<Init<B>>) -> Self {
+        Self { weight: init.into().named("weight").normal([symbols, size], std) }
     }
 
     /// Looks up rows. Symbols must be in `0..symbols`. The range is not checked here; callers check untrusted input.

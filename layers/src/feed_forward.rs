@@ -41,8 +41,8 @@ mod tests {
 
     #[test]
     fn feed_forward_is_two_layers_with_an_activation_between() {
-        let up = Linear::new(Array::new(matrix([[1.0, -1.0, 2.0], [0.5, 1.0, -1.0]])), None);
-        let down = Linear::new(Array::new(matrix([[1.0], [10.0], [100.0]])), None);
+        let up = Linear::from_arrays(Array::new(matrix([[1.0, -1.0, 2.0], [0.5, 1.0, -1.0]])), None);
+        let down = Linear::from_arrays(Array::new(matrix([[1.0], [10.0], [100.0]])), None);
         let y = feed_forward(matrix([[2.0, 1.0], [0.0, 4.0]]), &up, Activation::Relu, &down);
         // relu(2.5, -1, 3) and relu(2, 4, -4).
         assert_eq!(y.into_data(), matrix([[302.5], [42.0]]).into_data());

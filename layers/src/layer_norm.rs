@@ -29,7 +29,8 @@ pub struct LayerNorm<B: Backend> {
 
 impl<B: Backend> LayerNorm<B> {
     /// Creates a layer with scale 1 and shift 0.
-    pub fn new(size: usize, eps: f64, init: &Init<B>) -> Self {
+    pub fn new(size: usize, eps: f64, init: impl Into<Init<B>>) -> Self {
+        let init = init.into();
         Self { weight: init.ones([size]), bias: Some(init.zeros([size])), eps }
     }
 

@@ -9,11 +9,10 @@ use crate::Lora;
 /// ```
 /// use burn::tensor::Tensor;
 /// use grove_layers::Linear;
-/// use grove_tree::{Init, Key};
+/// use grove_tree::Key;
 /// # type B = burn_flex::Flex;
-/// let device = Default::default();
-/// let linear = Linear::<B>::torch_default(3, 2, &Init::new(Key::new(0), &device));
-/// assert_eq!(linear.forward(Tensor::<B, 2>::ones([4, 3], &device)).dims(), [4, 2]);
+/// let linear = Linear::<B>::new(3, 2, Key::new(0)); // on the default device
+/// assert_eq!(linear.forward(Tensor::<B, 2>::ones([4, 3], &Default::default())).dims(), [4, 2]);
 /// ```
 #[derive(Tree, Clone, Debug)]
 #[tree(layer)]
@@ -28,22 +27,25 @@ pub struct Linear<B: Backend> {
 }
 
 impl<B: Backend> Linear<B> {
-    /// Creates a layer from a weight `[in, out]` and a bias `[out]`.
-    pub fn new(weight: Array<B, 2>, bias: Option<Array<B, 1>>) -> Self {
-        Self { weight, bias, low_rank: None }
+    /// Creates a layer with weight and bias uniform in `±1 / sqrt(inputs)`, as in PyTorch and Equinox. `init` is a key, or
+    /// the [`Init`] of a part of a model.
+    pub fn new(inputs: usize, outputs: usize, init: impl Into<Init<B>>) -> Self {
+        let init = init.into();
+        let bound = 1.0 / (inputs as f32).sqrt();
+        let weight = init.named("weight").uniform([inputs, outputs], -bound, bound);
+        Self::from_arrays(weight, Some(init.named("bias").uniform([outputs], -bound, bound)))
     }
 
     /// Creates a layer with normally distributed weights of standard deviation `std` and a zero bias.
-    pub fn normal(inputs: usize, outputs: usize, std: f64, init: &Init<B>) -> Self {
+    pub fn normal(inputs: usize, outputs: usize, std: f64, init: impl Into<Init<B>>) -> Self {
+        let init = init.into();
         let weight = init.named("weight").normal([inputs, outputs], std);
-        Self::new(weight, Some(init.named("bias").zeros([outputs])))
+        Self::from_arrays(weight, Some(init.named("bias").zeros([outputs])))
     }
 
-    /// Creates a layer with weight and bias uniform in `±1 / sqrt(inputs)`, PyTorch's default for `nn.Linear`.
-    pub fn torch_default(inputs: usize, outputs: usize, init: &Init<B>) -> Self {
-        let bound = 1.0 / (inputs as f32).sqrt();
-        let weight = init.named("weight").uniform([inputs, outputs], -bound, bound);
-        Self::new(weight, Some(init.named("bias").uniform([outputs], -bound, bound)))
+    /// Creates a layer from a weight `[in, out]` and a bias `[out]`.
+    pub fn from_arrays(weight: Array<B, 2>, bias: Option<Array<B, 1>>) -> Self {
+        Self { weight, bias, low_rank: None }
     }
 
     /// Adds a low-rank update, initially zero; see [`Lora::new`].
@@ -60,7 +62,7 @@ impl<B: Backend> Linear<B> {
     /// Merges the low-rank update, if any, into the weight.
     pub fn merge_lora(self) -> Self {
         match self.low_rank {
-            Some(change) => Self::new(Array::new(self.weight.val() + change.matrix()), self.bias),
+            Some(change) => Self::from_arrays(Array::new(self.weight.val() + change.matrix()), self.bias),
             None => self,
         }
     }

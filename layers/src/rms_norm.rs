@@ -27,7 +27,8 @@ pub struct RmsNorm<B: Backend> {
 
 impl<B: Backend> RmsNorm<B> {
     /// Creates a layer with scale 1.
-    pub fn new(size: usize, eps: f64, init: &Init<B>) -> Self {
+    pub fn new(size: usize, eps: f64, init: impl Into<Init<B>>) -> Self {
+        let init = init.into();
         Self { weight: init.ones([size]), eps }
     }
 

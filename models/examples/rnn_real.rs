@@ -38,7 +38,7 @@ struct Speller<T: grove_backend::Backend> {
 }
 
 fn linear(inputs: usize, outputs: usize) -> Linear<B> {
-    Linear::new(Array::absent([inputs, outputs]), Some(Array::absent([outputs])))
+    Linear::from_arrays(Array::absent([inputs, outputs]), Some(Array::absent([outputs])))
 }
 
 /// Comparison with reference values. Prints each difference.

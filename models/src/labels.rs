@@ -27,7 +27,7 @@ pub(crate) fn keep_classes<B: Backend>(
         let dtype = old.dtype();
         Array::new(Tensor::cat(vec![old.val(), new.val().cast(dtype)], 0).select(0, places))
     });
-    Linear::new(Array::new(weight), bias)
+    Linear::from_arrays(Array::new(weight), bias)
 }
 
 #[derive(Deserialize)]

@@ -72,6 +72,7 @@ fn a_language_model_is_resumed_as_it_began() {
             (&["--accumulate", "2"], "accumulate was 1 and is 2"),
             (&["--schedule", "linear"], "schedule was cosine and is linear"),
             (&["--warmup", "1"], "warmup was none and is 1"),
+            (&["--optimizer", "sgd"], "optimizer was none and is {"),
             (&["--held-out", &other], "held-out was "),
         ],
     );

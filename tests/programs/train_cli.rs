@@ -179,6 +179,35 @@ fn adapters_are_trained_and_saved_beside_the_merged_model() {
 }
 
 #[test]
+fn the_optimizer_has_a_name_or_a_file() {
+    let place = Place::new();
+    let book = text(&place.path("book.txt")).to_owned();
+    let base = [&["--data", &book, "--steps", "3", "--json"][..], &TINY].concat();
+    let loss = |more: &[&str]| TRAIN.json(&[&base[..], more].concat())["held_out_loss"].as_f64().expect("a loss");
+    let plain = loss(&["--schedule", "constant", "--warmup", "0"]);
+    for name in ["lion", "muon", "adafactor", "sgd"] {
+        let other = loss(&["--optimizer", name, "--schedule", "constant", "--warmup", "0"]);
+        assert!(other.is_finite() && (other - plain).abs() > 1e-6, "{name}: {other}");
+    }
+    // The default, written out.
+    let file = place.write(
+        "adamw.json",
+        br#"{"name": "adamw", "learning_rate": 1e-3, "b2": 0.99, "weight_decay": 0.1, "weight_decay_mask": "matrices", "clip": 1}"#,
+    );
+    let written_out = loss(&["--optimizer", &file]);
+    assert!((written_out - plain).abs() < 1e-5, "{written_out} is not {plain}");
+
+    let refused =
+        |more: &[&str], status, words: &[&str]| TRAIN.assert_fails(&[&base[..], more].concat(), status, words);
+    refused(&["--optimizer", &file, "--weight-decay", "0.1"], 2, &["--weight-decay", "adamw.json contains"]);
+    refused(&["--optimizer", "sgd", "--beta2", "0.9"], 2, &["unknown field `b2`", "`momentum`"]);
+    refused(&["--optimizer", "adamm"], 2, &["unknown variant `adamm`", "`lion`"]);
+    refused(&["--optimizer", "missing.json"], 1, &["missing.json"]);
+    let broken = place.write("broken.json", br#"{"name": "adamw", "learning_rate": 1e-3, "momentum": 0.9}"#);
+    refused(&["--optimizer", &broken], 1, &["unknown field `momentum`"]);
+}
+
+#[test]
 fn without_output_nothing_is_kept() {
     let place = Place::new();
     let data = place.path("book.txt");

@@ -21,6 +21,20 @@ pub struct Init<B: Backend> {
     source: Option<(Key, B::Device)>,
 }
 
+/// The initializer of a part of a model.
+impl<B: Backend> From<&Self> for Init<B> {
+    fn from(init: &Self) -> Self {
+        init.clone()
+    }
+}
+
+/// An initializer that samples from a key, on the default device.
+impl<B: Backend> From<Key> for Init<B> {
+    fn from(key: Key) -> Self {
+        Self::new(key, &B::Device::default())
+    }
+}
+
 impl<B: Backend> Init<B> {
     /// Creates an initializer that samples from a key, on a device.
     pub fn new(key: Key, device: &B::Device) -> Self {

@@ -33,7 +33,8 @@ pub struct GruCell<B: Backend> {
 
 impl<B: Backend> GruCell<B> {
     /// Creates a cell with PyTorch's initial weights.
-    pub fn new(inputs: usize, n: usize, reset: GruReset, bias: bool, init: &Init<B>) -> Self {
+    pub fn new(inputs: usize, n: usize, reset: GruReset, bias: bool, init: impl Into<Init<B>>) -> Self {
+        let init = &init.into();
         let Weights { w_ih, w_hh, b_ih, b_hh } = Weights::new([inputs, n, n, 3 * n], bias, init);
         Self { weight_ih: w_ih, weight_hh: w_hh, bias_ih: b_ih, bias_hh: b_hh, reset }
     }
@@ -59,12 +60,20 @@ impl<B: Backend> Cell<B, 1> for GruCell<B> {
 
 impl<B: Backend> Gru<B> {
     /// Creates layers of PyTorch's variant, with PyTorch's initial weights.
-    pub fn new(inputs: usize, n: usize, options: &RnnOptions, init: &Init<B>) -> Self {
+    pub fn new(inputs: usize, n: usize, options: &RnnOptions, init: impl Into<Init<B>>) -> Self {
+        let init = &init.into();
         Self::with_reset(inputs, n, GruReset::After, options, init)
     }
 
     /// Creates layers of either variant, with PyTorch's initial weights.
-    pub fn with_reset(inputs: usize, n: usize, reset: GruReset, options: &RnnOptions, init: &Init<B>) -> Self {
+    pub fn with_reset(
+        inputs: usize,
+        n: usize,
+        reset: GruReset,
+        options: &RnnOptions,
+        init: impl Into<Init<B>>,
+    ) -> Self {
+        let init = &init.into();
         Self::build(inputs, n, options, init, |inputs, init| GruCell::new(inputs, n, reset, options.bias, init))
     }
 }

@@ -35,7 +35,8 @@ pub struct LstmCell<B: Backend> {
 
 impl<B: Backend> LstmCell<B> {
     /// Creates a cell with PyTorch's initial weights. `projection` is the size of the projected hidden state.
-    pub fn new(inputs: usize, n: usize, projection: Option<usize>, bias: bool, init: &Init<B>) -> Self {
+    pub fn new(inputs: usize, n: usize, projection: Option<usize>, bias: bool, init: impl Into<Init<B>>) -> Self {
+        let init = &init.into();
         let state = projection.unwrap_or(n);
         let Weights { w_ih, w_hh, b_ih, b_hh } = Weights::new([inputs, n, state, 4 * n], bias, init);
         let bound = 1.0 / (n as f32).sqrt();
@@ -99,12 +100,20 @@ impl<B: Backend> Cell<B, 2> for LstmCell<B> {
 
 impl<B: Backend> Lstm<B> {
     /// Creates layers with PyTorch's initial weights.
-    pub fn new(inputs: usize, n: usize, options: &RnnOptions, init: &Init<B>) -> Self {
+    pub fn new(inputs: usize, n: usize, options: &RnnOptions, init: impl Into<Init<B>>) -> Self {
+        let init = &init.into();
         Self::build(inputs, n, options, init, |inputs, init| LstmCell::new(inputs, n, None, options.bias, init))
     }
 
     /// Creates layers whose hidden states are projected to size `projection`, PyTorch's `proj_size`.
-    pub fn projected(inputs: usize, n: usize, projection: usize, options: &RnnOptions, init: &Init<B>) -> Self {
+    pub fn projected(
+        inputs: usize,
+        n: usize,
+        projection: usize,
+        options: &RnnOptions,
+        init: impl Into<Init<B>>,
+    ) -> Self {
+        let init = &init.into();
         Self::build(inputs, projection, options, init, |inputs, init| {
             LstmCell::new(inputs, n, Some(projection), options.bias, init)
         })

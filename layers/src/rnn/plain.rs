@@ -31,7 +31,8 @@ pub struct RnnCell<B: Backend> {
 
 impl<B: Backend> RnnCell<B> {
     /// Creates a cell with PyTorch's initial weights.
-    pub fn new(inputs: usize, n: usize, activation: RnnActivation, bias: bool, init: &Init<B>) -> Self {
+    pub fn new(inputs: usize, n: usize, activation: RnnActivation, bias: bool, init: impl Into<Init<B>>) -> Self {
+        let init = &init.into();
         let Weights { w_ih, w_hh, b_ih, b_hh } = Weights::new([inputs, n, n, n], bias, init);
         Self { weight_ih: w_ih, weight_hh: w_hh, bias_ih: b_ih, bias_hh: b_hh, activation }
     }
@@ -51,7 +52,14 @@ impl<B: Backend> Cell<B, 1> for RnnCell<B> {
 
 impl<B: Backend> Rnn<B> {
     /// Creates layers with PyTorch's initial weights.
-    pub fn new(inputs: usize, n: usize, activation: RnnActivation, options: &RnnOptions, init: &Init<B>) -> Self {
+    pub fn new(
+        inputs: usize,
+        n: usize,
+        activation: RnnActivation,
+        options: &RnnOptions,
+        init: impl Into<Init<B>>,
+    ) -> Self {
+        let init = &init.into();
         Self::build(inputs, n, options, init, |inputs, init| RnnCell::new(inputs, n, activation, options.bias, init))
     }
 }

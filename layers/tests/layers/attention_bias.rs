@@ -89,7 +89,7 @@ const N_HEAD: usize = 3;
 
 impl<B: Backend> T5Attention<B> {
     fn of(case: &Case, part: &str, device: &B::Device) -> Self {
-        let linear = |name: &str| Linear::new(case.floats(&format!("{part}.{name}"), device), None);
+        let linear = |name: &str| Linear::from_arrays(case.floats(&format!("{part}.{name}"), device), None);
         let bias = format!("{part}.relative_attention_bias");
         Self {
             q: linear("q"),

@@ -23,7 +23,7 @@ impl Case {
 
     fn linear<B: Backend>(&self, prefix: &str, device: &B::Device) -> Linear<B> {
         let bias = format!("{prefix}bias");
-        Linear::new(
+        Linear::from_arrays(
             self.floats(&format!("{prefix}weight"), device),
             self.find(&bias).map(|_| self.floats(&bias, device)),
         )

@@ -114,7 +114,7 @@ impl<B: Backend> Pretrained<B> for ResNet<B> {
             channels = outputs;
         }
         let classes = config.labels.len();
-        let head = (classes > 0).then(|| Linear::torch_default(channels, classes, &init.named("head")));
+        let head = (classes > 0).then(|| Linear::new(channels, classes, &init.named("head")));
         Ok(Self { stem, stages, head, config: config.clone() })
     }
 
@@ -240,7 +240,7 @@ impl<B: Backend> ResNet<B> {
     pub fn with_new_head(self, labels: Vec<String>, key: Key) -> Self {
         let channels = self.config.hidden_sizes.last().copied().unwrap_or_default();
         let init = Init::new(key, &self.stem.conv.weight.val().device());
-        let head = (!labels.is_empty()).then(|| Linear::torch_default(channels, labels.len(), &init));
+        let head = (!labels.is_empty()).then(|| Linear::new(channels, labels.len(), &init));
         Self { head, config: self.config.clone().with_labels(labels), ..self }
     }
 

@@ -69,7 +69,7 @@ impl<B: Backend> Pretrained<B> for RnnClassifier<B> {
         Ok(Self {
             embedding: Embedding::normal(config.vocab_size, embedding_size, 1.0, &init.named("embedding")),
             rnn: RnnLayers::new(config.cell, embedding_size, n, &config.options(), &init.named("rnn")),
-            classifier: Linear::new(
+            classifier: Linear::from_arrays(
                 head.named("weight").uniform([inputs, classes], -bound, bound),
                 Some(head.named("bias").uniform([classes], -bound, bound)),
             ),

@@ -132,7 +132,8 @@ mod gated_mlp {
     #[test]
     fn computes_the_formula() {
         let device = Default::default();
-        let linear = |weight: [[f32; 1]; 1]| Linear::new(Array::new(Tensor::from_floats(weight, &device)), None);
+        let linear =
+            |weight: [[f32; 1]; 1]| Linear::from_arrays(Array::new(Tensor::from_floats(weight, &device)), None);
         let (gate, up, down) = (linear([[1.0]]), linear([[2.0]]), linear([[3.0]]));
         let model = GatedMlp::<Flex> { gate, up, down, residual: true };
         let x = Tensor::from_floats([[1.0], [-2.0]], &device);

@@ -164,8 +164,8 @@ impl<B: Backend> Dense<B> {
                 .map_err(|reason| ModelError::Json { file: file.into(), reason })?;
         let (bias, use_residual) = (config.bias.unwrap_or(true), config.use_residual.unwrap_or(false));
         let linear = |bias: bool, init: &Init<B>| {
-            let linear = Linear::torch_default(inputs, outputs, init);
-            Linear::new(linear.weight, linear.bias.filter(|_| bias))
+            let linear = Linear::new(inputs, outputs, init);
+            Linear::from_arrays(linear.weight, linear.bias.filter(|_| bias))
         };
         let names = ["linear", "residual"].iter().fold(NameMap::new(), |names, part| {
             names
