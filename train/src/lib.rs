@@ -31,8 +31,8 @@ pub use ema::{ema_model, ema_step};
 pub use error::{Result, TrainError};
 pub use evaluate::{token_loss, token_loss_on};
 pub use fit::{
-    Differentiated, Ended, Evaluation, FitOptions, Fitted, JitLoss, KeepModel, NonFinite, RunDuration, RunSummary,
-    TrainState, fit, fit_jitted,
+    Differentiated, Ended, Evaluation, FitOptions, Fitted, JitLoss, KeepModel, NonFinite, RateCurve, RateSearch,
+    RunDuration, RunSummary, TrainState, find_learning_rate, fit, fit_jitted,
 };
 pub use interrupt::{Stop, stop_on_interrupt, stop_on_interrupt_of};
 pub use lock::RunLock;

@@ -45,6 +45,7 @@ impl Logs {
             sinks.push(Box::new(board));
             sinks.extend(loss_curve(directory, &records));
         }
+        sinks.extend(options.sinks.iter().map(|sink| Box::new(sink.clone()) as Box<dyn Sink>));
         let mut progress = options.progress.then(|| Progress::new(steps).starting_at(progressed.step));
         if let Some(progress) = &mut progress {
             remarks.iter().for_each(|remark| progress.println(remark));

@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::{collections::BTreeMap, path::PathBuf};
 
 use super::KeepModel;
-use crate::{LossScale, Result, RunLock, RunSettings, StepOptions, Stop, TrainError};
+use crate::{LossScale, Result, RunLock, RunSettings, StepOptions, Stop, TrainError, log::SharedSink};
 
 /// Length of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -107,6 +107,10 @@ pub struct FitOptions<B: Backend> {
     pub learning_rate: Option<Schedule>,
     /// Unit of the throughput in the logs and the number of units per batch, such as `("tokens", 4096)`.
     pub unit: Option<(&'static str, u64)>,
+    /// Sinks of log records and evaluations in addition to those of the directory: callbacks by
+    /// [`on_record`](crate::log::on_record), or a sink of your own, such as a client of a tracking service. Default: none. A
+    /// callback ends the run by [`stop`](Self::stop). With several ranks, only rank 0 writes to them.
+    pub sinks: Vec<SharedSink>,
     /// Flag that ends the run when it becomes true; see [`stop_on_interrupt`](crate::stop_on_interrupt).
     pub stop: Option<Stop>,
     /// If true, shows a progress bar on standard error. Default: false.
@@ -136,6 +140,7 @@ impl<B: Backend> Default for FitOptions<B> {
             settings: RunSettings::new(),
             learning_rate: None,
             unit: None,
+            sinks: Vec::new(),
             stop: None,
             progress: false,
         }

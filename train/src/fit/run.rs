@@ -113,7 +113,7 @@ where
     let options = match ranks.rank() {
         0 => options,
         _ => {
-            silent = FitOptions { directory: None, lock: None, progress: false, ..options.clone() };
+            silent = FitOptions { directory: None, lock: None, progress: false, sinks: Vec::new(), ..options.clone() };
             &silent
         }
     };

@@ -60,7 +60,7 @@ pub use error::LogError;
 pub use metrics::{MetricsFile, read_metrics};
 pub use progress::Progress;
 pub use record::{EVAL_LOSS, GRAD_NORM, LEARNING_RATE, Record, SKIPPED_STEPS, TOKENS_PER_SECOND, TRAIN_LOSS};
-pub use sink::Sink;
+pub use sink::{SharedSink, Sink, on_record};
 pub(crate) use table::printable;
 pub use table::{bar, records_table, summary_table};
 pub use tensorboard::TensorBoard;

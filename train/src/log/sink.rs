@@ -1,5 +1,7 @@
 //! Destinations of records.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use crate::log::{LogError, Record};
 
 /// Destination of the records of a run: a file, a plot, a progress bar.
@@ -28,6 +30,48 @@ impl<S: Sink + ?Sized> Sink for Box<S> {
 
     fn flush(&mut self) -> Result<(), LogError> {
         (**self).flush()
+    }
+}
+
+/// A sink that a run and the program share.
+pub type SharedSink = Arc<Mutex<dyn Sink + Send>>;
+
+impl<S: Sink + ?Sized> Sink for Arc<Mutex<S>> {
+    fn record(&mut self, record: &Record) -> Result<(), LogError> {
+        self.lock().unwrap_or_else(PoisonError::into_inner).record(record)
+    }
+
+    fn flush(&mut self) -> Result<(), LogError> {
+        self.lock().unwrap_or_else(PoisonError::into_inner).flush()
+    }
+}
+
+/// Returns a sink that calls a function with each record: a callback of [`fit`](crate::fit).
+///
+/// ```
+/// use grove_train::log::{Record, Sink, TRAIN_LOSS, on_record};
+/// let mut sink = on_record(|record| {
+///     if let Some(loss) = record.get(TRAIN_LOSS) {
+///         println!("step {}: {loss:.3}", record.step);
+///     }
+/// });
+/// sink.record(&Record::new(1, 0.1, 0.5).with(TRAIN_LOSS, 2.3))?;
+/// # Ok::<(), grove_train::log::LogError>(())
+/// ```
+pub fn on_record(f: impl FnMut(&Record) + Send + 'static) -> SharedSink {
+    Arc::new(Mutex::new(OnRecord(f)))
+}
+
+struct OnRecord<F>(F);
+
+impl<F: FnMut(&Record)> Sink for OnRecord<F> {
+    fn record(&mut self, record: &Record) -> Result<(), LogError> {
+        (self.0)(record);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), LogError> {
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     fs,
     path::Path,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
@@ -17,10 +17,11 @@ use grove_distributed::Communicator;
 use grove_layers::{BatchNorm, Linear, dropout};
 use grove_optim::{Adamw, GradientTransformation, Sgd, adamw, chain, clip_by_global_norm, constant_schedule, sgd};
 use grove_train::{
-    Ended, Evaluation, FitOptions, Fitted, JitLoss, KeepModel, Outcome, Result, RunDuration, StepOptions, TrainError,
+    Ended, Evaluation, FitOptions, Fitted, JitLoss, KeepModel, Outcome, RateSearch, Result, RunDuration, StepOptions,
+    TrainError,
     data::Examples,
-    fit, fit_jitted,
-    log::{Record, read_metrics},
+    find_learning_rate, fit, fit_jitted,
+    log::{Record, TRAIN_LOSS, on_record, read_metrics},
     train_step,
 };
 use grove_tree::{Array, Filter, Init, Key, Tree, all_close, by_path, eq, leaves};
@@ -767,4 +768,37 @@ fn a_traced_loss_normalises_over_all_ranks() {
             }
         }
     }
+}
+
+#[test]
+fn a_callback_sees_each_record_and_ends_the_run() {
+    let (stop, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+    let (flag, records) = (stop.clone(), seen.clone());
+    let callback = on_record(move |record: &Record| {
+        flag.store(record.step >= 3, Ordering::Relaxed);
+        records.lock().expect("no panic").push((record.step, record.get(TRAIN_LOSS).is_some()));
+    });
+    let settings = FitOptions { sinks: vec![callback], stop: Some(stop), evaluate_every: 2, ..options(9) };
+    let optimizer = sgd(0.1, Sgd::default());
+    let evaluate = |_: &Net<Flex>| evaluation(1.0);
+    let fitted = fit(net(), &optimizer, &Arc::new(points(16)), loss, evaluate, Key::new(0), &settings).expect("a run");
+    assert_eq!((fitted.ended, fitted.steps), (Ended::Interrupted, 3));
+    assert_eq!(*seen.lock().expect("no panic"), [(1, true), (2, true), (2, false), (3, true)]);
+}
+
+#[test]
+fn the_learning_rate_finder_leaves_the_model_and_stops_where_the_loss_diverges() {
+    let (model, data) = (net(), Arc::new(points(64)));
+    let search = RateSearch { from: 1e-4, to: 100.0, steps: 60, ..RateSearch::default() };
+    let curve = find_learning_rate(&model, |rate| sgd(rate, Sgd::default()), &data, loss, Key::new(0), &search)
+        .expect("a search");
+    assert!(eq(&model, &net()));
+    assert!(curve.points.len() < 60, "it ends early: {} points", curve.points.len());
+    let first = curve.points[0];
+    assert!((first.0 - 1e-4).abs() < 1e-12 && first.1 > 0.0, "{first:?}");
+    let rate = curve.suggestion().expect("the loss falls");
+    assert!((1e-3..2.0).contains(&rate), "{rate}");
+    let wrong = RateSearch { from: 1.0, to: 0.1, ..RateSearch::default() };
+    let error = find_learning_rate(&model, |rate| sgd(rate, Sgd::default()), &data, loss, Key::new(0), &wrong);
+    assert!(error.expect_err("refused").to_string().contains("from 1 to 0.1"));
 }
