@@ -98,7 +98,7 @@ pub mod prelude {
     pub use grove_backend::{Autodiff, Backend, BackendName, DeviceSpec, Program};
     pub use grove_compile::{Graph, Shared, Traced, jit, jvp, per_example_grads, trace, vmap};
     pub use grove_layers::{
-        Activation, BatchNorm, Conv2d, Embedding, LayerNorm, Linear, Lora, RmsNorm,
+        Activation, BatchNorm, Conv2d, Dropout, Embedding, LayerNorm, Linear, Lora, RmsNorm,
         activation::{gelu, relu, sigmoid, silu, softmax, tanh},
         dropout,
         loss::cross_entropy,

@@ -11,21 +11,25 @@ use std::{
 };
 
 /// Applies the exact Gaussian error linear unit (GELU). Any shape.
+#[track_caller]
 pub fn gelu<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     ops::gelu(x, GeluApproximation::None)
 }
 
 /// Applies the tanh approximation of GELU, as in GPT-2. Any shape.
+#[track_caller]
 pub fn gelu_tanh<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     ops::gelu(x, GeluApproximation::Tanh)
 }
 
 /// Applies the scaled exponential linear unit (Klambauer et al., "Self-Normalizing Neural Networks", 2017). Any shape.
+#[track_caller]
 pub fn selu<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     ops::selu(x)
 }
 
 /// Computes the softmax over the last axis. A row of minus infinities gives zeros. Any shape.
+#[track_caller]
 pub fn softmax<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     let shape = x.dims();
     let columns = shape[D - 1];
@@ -34,6 +38,7 @@ pub fn softmax<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
 }
 
 /// Computes `ln(1 + exp(x))` without overflow for large x and accurately for very negative x. Any shape.
+#[track_caller]
 pub fn softplus<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     let e = x.clone().abs().neg().exp();
     // candle computes log1p as log(1 + e), which is 0 for small e.
@@ -111,6 +116,7 @@ const NAMES: [(&str, Activation); 23] = [
 
 impl Activation {
     /// Applies the function to each element.
+    #[track_caller]
     pub fn forward<B: Backend, const D: usize>(self, x: Tensor<B, D>) -> Tensor<B, D> {
         match self {
             Self::Gelu => gelu(x),

@@ -78,6 +78,7 @@ impl<B: Backend> AttentionMask<B> {
     /// array, `[t]`; slots after a query's position are masked. Row r of `b` starts with `padding[r]` positions of padding.
     ///
     /// A padding position attends only to itself.
+    #[track_caller]
     pub fn at(window: Option<usize>, positions: Tensor<B, 1, Int>, [b, keys]: [usize; 2], padding: &[usize]) -> Self {
         let ([t], device) = (positions.dims(), positions.device());
         let unpadded = padding.iter().all(|&pad| pad == 0);
@@ -117,6 +118,7 @@ impl<B: Backend> AttentionMask<B> {
     /// relative position biases (T5, Swin) and ALiBi. The bias gets a gradient. Several biases are summed.
     ///
     /// A bias disables fused attention: every backend materialises the score matrix.
+    #[track_caller]
     pub fn with_bias(self, bias: Tensor<B, 4>) -> Self {
         match self {
             Self::Biased(mask, other) => Self::Biased(mask, other + bias),
@@ -142,6 +144,7 @@ fn counts<B: Backend>(numbers: impl Iterator<Item = usize>, device: &B::Device) 
 
 /// Splits the output of a fused projection, `[b, t, 3 n_head head_dim]`, into queries, keys and values, each
 /// `[b, n_head, t, head_dim]`.
+#[track_caller]
 pub fn split_heads<B: Backend>(qkv: Tensor<B, 3>, n_head: usize) -> [Tensor<B, 4>; 3] {
     let [b, t, size] = qkv.dims();
     let qkv = qkv.reshape([b, t, 3 * n_head, size / (3 * n_head)]);
@@ -156,6 +159,7 @@ pub fn split_heads<B: Backend>(qkv: Tensor<B, 3>, n_head: usize) -> [Tensor<B, 4
 /// - queries `[b, n_head, t, head_dim]`
 /// - keys, values `[b, n_kv_head, s, head_dim]`; each key-value head serves `n_head / n_kv_head` query heads
 /// - output `[b, n_head, t, head_dim]`
+#[track_caller]
 pub fn attend<B: Backend>(
     queries: Tensor<B, 4>,
     keys: Tensor<B, 4>,

@@ -69,11 +69,13 @@ impl<B: Backend> BatchNorm<B> {
     /// # Shapes
     /// - input `[b, channels, h, w]`
     /// - output, the shape of the input
+    #[track_caller]
     pub fn forward(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
         self.forward_then(x, None, false)
     }
 
     /// Returns scale and shift for inference, `y = x * scale + shift`, each `[channels]` and at least f32.
+    #[track_caller]
     pub fn scale_and_shift(&self) -> [Tensor<B, 1>; 2] {
         let mean = at_least_f32(self.running_mean.val());
         let of_mean = |x: Tensor<B, 1>| if x.dtype() == mean.dtype() { x } else { x.cast(mean.dtype()) };
@@ -93,6 +95,7 @@ impl<B: Backend> BatchNorm<B> {
     ///
     /// # Panics
     /// If there is only one value per channel, because it has no variance.
+    #[track_caller]
     pub fn train(&self, x: Tensor<B, 4>, residual: Option<Tensor<B, 4>>, rectify: bool) -> (Tensor<B, 4>, Self) {
         if let Some(ranks) = self.ranks.as_ref().filter(|ranks| ranks.is_shared()) {
             return self.train_on_ranks(x, residual, rectify, ranks);
@@ -158,6 +161,7 @@ impl<B: Backend> BatchNorm<B> {
     }
 
     /// Computes [`forward`](Self::forward), adds `residual` if it is `Some`, then applies a ReLU if `rectify` is true.
+    #[track_caller]
     pub fn forward_then(&self, x: Tensor<B, 4>, residual: Option<Tensor<B, 4>>, rectify: bool) -> Tensor<B, 4> {
         let (dtype, x) = (x.dtype(), at_least_f32(x));
         let [scale, shift] = self.scale_and_shift().map(|row| {

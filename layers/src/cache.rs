@@ -72,6 +72,7 @@ impl<B: Backend> KvCache<B> {
 
     /// Returns the positions of the next `t` tokens, `[t]`, for a cache of [fixed](Self::fixed) size; `None` for other
     /// caches.
+    #[track_caller]
     pub fn positions(&self, t: usize) -> Option<Tensor<B, 1, Int>> {
         let position = self.position.as_ref()?.val();
         let offsets = Tensor::<B, 1, Int>::arange(0..t as i64, &position.device());
@@ -148,6 +149,7 @@ impl<B: Backend> KvCache<B> {
     /// # Shapes
     /// - keys, values `[b, n_kv_head, t, head_dim]`
     /// - returned keys and values `[b, n_kv_head, s, head_dim]`, where s is the length of [`visible_range`](Self::visible_range)
+    #[track_caller]
     pub fn append(self, keys: Tensor<B, 4>, values: Tensor<B, 4>) -> (Tensor<B, 4>, Tensor<B, 4>, Self) {
         if self.position.is_some() {
             return self.append_fixed(keys, values);
@@ -225,6 +227,7 @@ impl<B: Backend> KvCache<B> {
 
     /// Appends positions in place, like [`append`](Self::append). Returns the keys and values that the new positions attend
     /// to.
+    #[track_caller]
     pub fn update(&mut self, keys: Tensor<B, 4>, values: Tensor<B, 4>) -> [Tensor<B, 4>; 2] {
         let (keys, values, cache) = std::mem::replace(self, Self::new()).append(keys, values);
         *self = cache;

@@ -74,6 +74,7 @@ impl<B: Backend> Conv2d<B> {
     /// # Shapes
     /// - input `[b, in, h, w]`
     /// - output `[b, out, h', w']`
+    #[track_caller]
     pub fn forward(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
         let y = ops::conv2d(x, self.weight.val(), self.options);
         match &self.bias {

@@ -66,6 +66,7 @@ impl<B: Backend> Conv1d<B> {
     /// # Shapes
     /// - input `[b, in, t]`
     /// - output `[b, out, t']`
+    #[track_caller]
     pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         let Conv1dOptions { stride, padding, dilation, groups } = self.options;
         let options = Conv2dOptions { stride: [1, stride], padding: [0, padding], dilation: [1, dilation], groups };

@@ -34,6 +34,7 @@ impl<B: Backend> ConvBn<B> {
     /// # Shapes
     /// - input `[b, in, h, w]`
     /// - output and residual `[b, out, h', w']`
+    #[track_caller]
     pub fn forward(&self, x: Tensor<B, 4>, residual: Option<Tensor<B, 4>>, rectify: bool) -> Tensor<B, 4> {
         if self.conv.bias.is_some() {
             return self.norm.forward_then(self.conv.forward(x), residual, rectify);
@@ -45,6 +46,7 @@ impl<B: Backend> ConvBn<B> {
 
     /// Normalises with the batch statistics. Returns the output and a layer with updated running statistics. See
     /// [`BatchNorm::train`].
+    #[track_caller]
     pub fn train(&self, x: Tensor<B, 4>, residual: Option<Tensor<B, 4>>, rectify: bool) -> (Tensor<B, 4>, Self) {
         let (y, norm) = self.norm.train(self.conv.forward(x), residual, rectify);
         (y, Self { conv: self.conv.clone(), norm })

@@ -32,6 +32,7 @@ impl<B: Backend> CrossCache<B> {
     ///
     /// # Panics
     /// If their shapes differ.
+    #[track_caller]
     pub fn new(keys: Tensor<B, 4>, values: Tensor<B, 4>) -> Self {
         assert_eq!(keys.dims(), values.dims(), "keys and values of an encoder have one shape");
         Self { keys: Array::new(keys), values: Array::new(values) }
@@ -52,6 +53,7 @@ impl<B: Backend> CrossCache<B> {
     ///
     /// # Shapes
     /// - queries and output `[b, n_head, t, head_dim]`
+    #[track_caller]
     pub fn attend(
         &self,
         queries: Tensor<B, 4>,

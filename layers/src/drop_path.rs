@@ -7,6 +7,7 @@ use crate::dropout;
 /// Applies stochastic depth to a residual branch (Huang et al., "Deep Networks with Stochastic Depth", 2016,
 /// <https://arxiv.org/abs/1603.09382>): sets each example of the batch (first axis) to 0 with probability `rate` and
 /// divides the others by `1 - rate`. Returns the input without a key, or with rate 0.
+#[track_caller]
 pub fn drop_path<B: Backend, const D: usize>(x: Tensor<B, D>, rate: f64, key: Option<Key>) -> Tensor<B, D> {
     let Some(key) = key.filter(|_| rate > 0.0) else { return x };
     let shape = x.dims();

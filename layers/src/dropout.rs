@@ -26,6 +26,7 @@ impl Dropout {
     }
 
     /// Applies dropout if a `key` is given. Any shape.
+    #[track_caller]
     pub fn forward<B: Backend, const D: usize>(self, x: Tensor<B, D>, key: Option<Key>) -> Tensor<B, D> {
         dropout(x, self.p, key)
     }
@@ -70,6 +71,7 @@ pub fn named_key(key: Option<Key>, part: &str) -> Option<Key> {
 /// let dropped = dropout(x, 0.5, Some(Key::new(0))); // training
 /// assert_eq!(dropped.max().into_scalar(), 2.0);
 /// ```
+#[track_caller]
 pub fn dropout<B: Backend, const D: usize>(x: Tensor<B, D>, rate: f64, key: Option<Key>) -> Tensor<B, D> {
     match key.and_then(|key| grove_backend::Dropout::new(key.words(), rate)) {
         Some(dropout) => grove_backend::dropout(x, dropout),

@@ -36,6 +36,7 @@ impl<B: Backend> Embedding<B> {
     /// # Shapes
     /// - input `[b, t]`
     /// - output `[b, t, size]`
+    #[track_caller]
     pub fn forward(&self, symbols: Tensor<B, 2, Int>) -> Tensor<B, 3> {
         ops::embedding(self.weight.val(), symbols)
     }
@@ -45,6 +46,7 @@ impl<B: Backend> Embedding<B> {
     /// # Shapes
     /// - input `[b, t, size]`
     /// - output `[b, t, symbols]`
+    #[track_caller]
     pub fn attend(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         ops::linear(x, self.weight.val().transpose(), None)
     }

@@ -9,6 +9,7 @@ use crate::{Activation, Linear};
 /// # Shapes
 /// - input `[..., in]`, `up` `[in, inner]`, `down` `[inner, out]`
 /// - output `[..., out]`
+#[track_caller]
 pub fn feed_forward<B: Backend, const D: usize>(
     x: Tensor<B, D>,
     up: &Linear<B>,
@@ -23,6 +24,7 @@ pub fn feed_forward<B: Backend, const D: usize>(
 ///
 /// # Shapes
 /// - input and output `[..., size]`, factors `[size]`
+#[track_caller]
 pub fn layer_scale<B: Backend, const D: usize>(x: Tensor<B, D>, factors: Option<&Array<B, 1>>) -> Tensor<B, D> {
     match factors {
         Some(factors) => x * factors.val().unsqueeze(),

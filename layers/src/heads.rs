@@ -9,6 +9,7 @@ use grove_backend::Backend;
 ///
 /// # Panics
 /// If the number of heads does not divide the last axis.
+#[track_caller]
 pub fn to_heads<B: Backend>(x: Tensor<B, 3>, n_head: usize) -> Tensor<B, 4> {
     let [b, t, size] = x.dims();
     assert!(n_head > 0 && size.is_multiple_of(n_head), "{size} values a position are not divisible by {n_head} heads");
@@ -20,6 +21,7 @@ pub fn to_heads<B: Backend>(x: Tensor<B, 3>, n_head: usize) -> Tensor<B, 4> {
 /// # Shapes
 /// - input `[b, n_head, t, head_dim]`
 /// - output `[b, t, n_head * head_dim]`
+#[track_caller]
 pub fn join_heads<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 3> {
     let [b, n_head, t, head_dim] = x.dims();
     x.swap_dims(1, 2).reshape([b, t, n_head * head_dim])

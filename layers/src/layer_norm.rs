@@ -39,6 +39,7 @@ impl<B: Backend> LayerNorm<B> {
     /// # Shapes
     /// - input `[..., size]`
     /// - output `[..., size]`
+    #[track_caller]
     pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
         row_norm(x, &self.weight, self.bias.as_ref(), RowNorm { centred: true, eps: self.eps })
     }
@@ -48,6 +49,7 @@ impl<B: Backend> LayerNorm<B> {
     /// # Shapes
     /// - input `[b, size, h, w]`
     /// - output `[b, size, h, w]`
+    #[track_caller]
     pub fn forward_channels(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
         self.forward(x.permute([0, 2, 3, 1])).permute([0, 3, 1, 2])
     }

@@ -72,6 +72,7 @@ impl<B: Backend> Linear<B> {
     /// # Shapes
     /// - input `[..., in]`
     /// - output `[..., out]`
+    #[track_caller]
     pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
         let bias = self.bias.as_ref();
         match &self.low_rank {
@@ -82,6 +83,7 @@ impl<B: Backend> Linear<B> {
 }
 
 /// `x W + b` over the last axis.
+#[track_caller]
 pub(crate) fn affine<B: Backend, const D: usize>(
     x: Tensor<B, D>,
     weight: &Array<B, 2>,

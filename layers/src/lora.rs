@@ -59,11 +59,13 @@ impl<B: Backend> Lora<B> {
     /// # Shapes
     /// - input `[..., in]`
     /// - output `[..., out]`
+    #[track_caller]
     pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
         affine(affine(x, &self.a, None).mul_scalar(self.scale), &self.b, None)
     }
 
     /// Returns the update as a matrix, `[in, out]`.
+    #[track_caller]
     pub fn matrix(&self) -> Tensor<B, 2> {
         matmul(self.a.val(), self.b.val()).mul_scalar(self.scale)
     }

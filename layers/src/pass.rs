@@ -48,6 +48,7 @@ impl<'a, B: Backend> DecoderPass<'a, B> {
     /// With caches, one for each layer, the tokens follow the cached ones, and the layers append their keys and values.
     /// The first `padding[row]` positions of a row are padding, counted from the beginning of the sequence; an empty slice
     /// means no padding. Dropout is applied if a `key` is given.
+    #[track_caller]
     pub fn new(
         ids: &Tensor<B, 2, Int>,
         padding: &[usize],
@@ -62,6 +63,7 @@ impl<'a, B: Backend> DecoderPass<'a, B> {
     ///
     /// # Shapes
     /// - output `[b, t]`, or `[1, t]` if no row has padding
+    #[track_caller]
     pub fn positions(&self) -> Tensor<B, 2, Int> {
         self.traced_positions().unwrap_or_else(|| {
             let (positions, rows) = self.known_positions();
@@ -152,6 +154,7 @@ impl<B: Backend> LayerPass<'_, B> {
     /// - queries `[b, n_head, t, head_dim]`
     /// - keys, values `[b, n_kv_head, t, head_dim]`; each key-value head serves `n_head / n_kv_head` query heads
     /// - output `[b, n_head, t, head_dim]`
+    #[track_caller]
     pub fn attend(
         &mut self,
         queries: Tensor<B, 4>,
@@ -165,6 +168,7 @@ impl<B: Backend> LayerPass<'_, B> {
 
     /// Computes the attention of [`attend`](Self::attend) in a sliding window: a query attends to at most `window`
     /// positions, including its own; `None` means all positions.
+    #[track_caller]
     pub fn attend_within(
         &mut self,
         window: Option<usize>,

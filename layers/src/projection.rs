@@ -41,6 +41,7 @@ impl<B: Backend> Quantized<B> {
     /// # Shapes
     /// - input `[..., in]`
     /// - output `[..., out]`
+    #[track_caller]
     pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
         let y = ops::quantized_linear(x, self.blocks.val(), self.kind);
         match &self.bias {
@@ -54,6 +55,7 @@ impl<B: Backend> Quantized<B> {
     /// # Shapes
     /// - input `[b, t]`, each in `0..rows`
     /// - output `[b, t, columns]`
+    #[track_caller]
     pub fn rows(&self, ids: Tensor<B, 2, Int>) -> Tensor<B, 3> {
         let [b, t] = ids.dims();
         let blocks = self.blocks.val().select(0, ids.reshape([b * t]));
@@ -86,6 +88,7 @@ impl<B: Backend> QuantLinear<B> {
     /// # Shapes
     /// - input `[..., in]`
     /// - output `[..., out]`
+    #[track_caller]
     pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
         match self {
             Self::Dense(map) => map.forward(x),
@@ -108,6 +111,7 @@ impl<B: Backend> QuantEmbedding<B> {
     /// # Shapes
     /// - input `[b, t]`, each in `0..symbols`
     /// - output `[b, t, size]`
+    #[track_caller]
     pub fn rows(&self, symbols: Tensor<B, 2, Int>) -> Tensor<B, 3> {
         match self {
             Self::Dense(table) => table.forward(symbols),
@@ -120,6 +124,7 @@ impl<B: Backend> QuantEmbedding<B> {
     /// # Shapes
     /// - input `[b, t, size]`
     /// - output `[b, t, symbols]`
+    #[track_caller]
     pub fn attend(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         match self {
             Self::Dense(table) => table.attend(x),

@@ -37,6 +37,7 @@ impl<B: Backend> RmsNorm<B> {
     /// # Shapes
     /// - input `[..., size]`
     /// - output `[..., size]`
+    #[track_caller]
     pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
         row_norm(x, &self.weight, None, RowNorm { centred: false, eps: self.eps })
     }

@@ -200,6 +200,7 @@ impl<B: Backend> RopeAngles<B> {
     ///
     /// # Shapes
     /// - positions `[b or 1, t]`
+    #[track_caller]
     pub fn select(&self, positions: Tensor<B, 2, Int>) -> Self {
         let [b, t] = positions.dims();
         let flat = positions.reshape([b * t]);
@@ -214,6 +215,7 @@ impl<B: Backend> RopeAngles<B> {
     ///
     /// # Shapes
     /// - input and output `[b, t, n_head, head_dim]`
+    #[track_caller]
     pub fn apply(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
         ops::apply_rope(x, self.cos.clone(), self.sin.clone(), self.interleaved)
     }

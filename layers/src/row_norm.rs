@@ -6,6 +6,7 @@ use grove_backend::{
 use grove_tree::Array;
 
 /// Normalises the last axis of a tensor of any rank, for [`LayerNorm`](crate::LayerNorm) and [`RmsNorm`](crate::RmsNorm).
+#[track_caller]
 pub(crate) fn row_norm<B: Backend, const D: usize>(
     x: Tensor<B, D>,
     weight: &Array<B, 1>,

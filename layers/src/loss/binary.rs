@@ -20,6 +20,7 @@ use grove_backend::Backend;
 /// let loss = sigmoid_binary_cross_entropy(tensor([-1000.0, 1000.0]), tensor([1.0, 1.0]));
 /// assert_eq!(loss.into_data().to_vec::<f32>().unwrap(), [1000.0, 0.0]);
 /// ```
+#[track_caller]
 pub fn sigmoid_binary_cross_entropy<B: Backend, const D: usize>(
     logits: Tensor<B, D>,
     labels: Tensor<B, D>,
@@ -42,6 +43,7 @@ pub fn sigmoid_binary_cross_entropy<B: Backend, const D: usize>(
 /// - logits, any: unnormalised log-odds
 /// - labels, the same: 0, 1, or a probability between
 /// - output, the same
+#[track_caller]
 pub fn sigmoid_focal_loss<B: Backend, const D: usize>(
     logits: Tensor<B, D>,
     labels: Tensor<B, D>,

@@ -22,6 +22,7 @@ use grove_backend::Backend;
 /// assert!((cosine_similarity(a.clone(), b.clone(), 0.0).into_scalar() - 0.8).abs() < 1e-6);
 /// assert!((cosine_distance(a, b, 0.0).into_scalar() - 0.2).abs() < 1e-6);
 /// ```
+#[track_caller]
 pub fn cosine_similarity<B: Backend, const D: usize>(
     predictions: Tensor<B, D>,
     targets: Tensor<B, D>,
@@ -38,6 +39,7 @@ pub fn cosine_similarity<B: Backend, const D: usize>(
 /// - predictions `[..., dim]`
 /// - targets `[..., dim]`
 /// - output `[..., 1]`
+#[track_caller]
 pub fn cosine_distance<B: Backend, const D: usize>(
     predictions: Tensor<B, D>,
     targets: Tensor<B, D>,

@@ -12,6 +12,7 @@ pub const IGNORE_INDEX: i64 = -100;
 /// - logits `[..., classes]`, unnormalised
 /// - labels `[..., classes]`, probabilities; one-hot or not
 /// - output `[..., 1]`
+#[track_caller]
 pub fn softmax_cross_entropy<B: Backend, const D: usize>(logits: Tensor<B, D>, labels: Tensor<B, D>) -> Tensor<B, D> {
     let (logits, labels) = pair(("logits", logits), ("labels", labels));
     let log_probs = log_softmax(logits);
@@ -38,6 +39,7 @@ fn log_softmax<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
 /// - logits `[..., classes]`, unnormalised
 /// - labels `[...]`, one rank less, each in `0..classes`; not checked, because the check would wait for the device
 /// - output `[...]`
+#[track_caller]
 pub fn softmax_cross_entropy_with_integer_labels<B: Backend, const D: usize, const L: usize>(
     logits: Tensor<B, D>,
     labels: Tensor<B, L, Int>,
@@ -52,6 +54,7 @@ pub fn softmax_cross_entropy_with_integer_labels<B: Backend, const D: usize, con
 /// # Shapes
 /// - labels `[..., classes]`, one-hot
 /// - output `[..., classes]`
+#[track_caller]
 pub fn smooth_labels<B: Backend, const D: usize>(labels: Tensor<B, D>, alpha: f64) -> Tensor<B, D> {
     let classes = labels.dims()[D - 1];
     labels.mul_scalar(1.0 - alpha).add_scalar(alpha / classes as f64)
@@ -91,6 +94,7 @@ impl CrossEntropy {
     /// - logits `[..., classes]`, unnormalised
     /// - labels `[...]`, one rank less, each in `0..classes` or `ignore_index`
     /// - output `[...]`
+    #[track_caller]
     pub fn per_example<B: Backend, const D: usize, const L: usize>(
         &self,
         logits: Tensor<B, D>,
@@ -109,6 +113,7 @@ impl CrossEntropy {
     /// - logits `[..., classes]`, unnormalised
     /// - labels `[...]`, one rank less, each in `0..classes` or `ignore_index`
     /// - output `[1]`
+    #[track_caller]
     pub fn mean<B: Backend, const D: usize, const L: usize>(
         &self,
         logits: Tensor<B, D>,
@@ -128,6 +133,7 @@ impl CrossEntropy {
 /// - logits `[n, classes]`, unnormalised
 /// - labels `[n]`, each in `0..classes` or [`IGNORE_INDEX`]
 /// - output `[1]`
+#[track_caller]
 pub fn cross_entropy<B: Backend>(logits: Tensor<B, 2>, labels: Tensor<B, 1, Int>) -> Tensor<B, 1> {
     CrossEntropy::default().mean(logits, labels)
 }

@@ -22,6 +22,7 @@ use grove_backend::Backend;
 /// let loss = kl_divergence(tensor([0.5, 0.5]).log(), tensor([0.0, 1.0]));
 /// assert!((loss.into_scalar() - 2f32.ln()).abs() < 1e-6);
 /// ```
+#[track_caller]
 pub fn kl_divergence<B: Backend, const D: usize>(log_predictions: Tensor<B, D>, targets: Tensor<B, D>) -> Tensor<B, D> {
     let (log_predictions, targets) = pair(("log_predictions", log_predictions), ("targets", targets));
     let nothing = targets.clone().equal_elem(0.0);
@@ -40,6 +41,7 @@ pub fn kl_divergence<B: Backend, const D: usize>(log_predictions: Tensor<B, D>, 
 /// - log_predictions `[..., classes]`, normalised, as from `log_softmax`
 /// - log_targets `[..., classes]`, likewise
 /// - output `[..., 1]`
+#[track_caller]
 pub fn kl_divergence_with_log_targets<B: Backend, const D: usize>(
     log_predictions: Tensor<B, D>,
     log_targets: Tensor<B, D>,

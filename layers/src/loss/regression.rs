@@ -21,6 +21,7 @@ use grove_backend::Backend;
 /// assert_eq!(list(l2_loss(predictions.clone(), targets.clone())), [0.125, 4.5]);
 /// assert_eq!(list(huber_loss(predictions, targets, 1.0)), [0.125, 2.5]);
 /// ```
+#[track_caller]
 pub fn squared_error<B: Backend, const D: usize>(predictions: Tensor<B, D>, targets: Tensor<B, D>) -> Tensor<B, D> {
     errors(predictions, targets).square()
 }
@@ -31,6 +32,7 @@ pub fn squared_error<B: Backend, const D: usize>(predictions: Tensor<B, D>, targ
 /// - predictions, any
 /// - targets, the same
 /// - output, the same
+#[track_caller]
 pub fn l2_loss<B: Backend, const D: usize>(predictions: Tensor<B, D>, targets: Tensor<B, D>) -> Tensor<B, D> {
     squared_error(predictions, targets).mul_scalar(0.5)
 }
@@ -43,6 +45,7 @@ pub fn l2_loss<B: Backend, const D: usize>(predictions: Tensor<B, D>, targets: T
 /// - predictions, any
 /// - targets, the same
 /// - output, the same
+#[track_caller]
 pub fn huber_loss<B: Backend, const D: usize>(
     predictions: Tensor<B, D>,
     targets: Tensor<B, D>,
@@ -62,6 +65,7 @@ pub fn huber_loss<B: Backend, const D: usize>(
 /// - predictions, any
 /// - targets, the same
 /// - output, the same
+#[track_caller]
 pub fn log_cosh<B: Backend, const D: usize>(predictions: Tensor<B, D>, targets: Tensor<B, D>) -> Tensor<B, D> {
     let errors = errors(predictions, targets);
     let sign = step(&errors).mul_scalar(2.0).sub_scalar(1.0);

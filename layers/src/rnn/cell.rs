@@ -60,6 +60,7 @@ impl<B: Backend> Weights<B> {
 }
 
 /// The bias, or zeros if it is `None`.
+#[track_caller]
 pub(super) fn bias_or_zeros<B: Backend>(bias: &Option<Array<B, 1>>, weight: &Array<B, 2>) -> Tensor<B, 1> {
     match bias {
         Some(bias) => bias.val(),
@@ -71,6 +72,7 @@ pub(super) fn bias_or_zeros<B: Backend>(bias: &Option<Array<B, 1>>, weight: &Arr
 }
 
 /// Splits an operation's output into the packed rows and the final states, which follow the rows.
+#[track_caller]
 pub(super) fn split_states<B: Backend, const S: usize>(
     output: Tensor<B, 2>,
     steps: &Steps,

@@ -53,6 +53,7 @@ impl<C> Recurrent<C> {
     /// - x `[t, b, inputs]`, or `[b, t, inputs]` with `batch_first`; t and b at least 1
     /// - initial and final states `[layers * directions, b, n]`
     /// - output `[t, b, directions * n]`, or `[b, t, …]`
+    #[track_caller]
     pub fn forward<B: Backend, const S: usize>(
         &self,
         x: Tensor<B, 3>,
@@ -80,6 +81,7 @@ impl<C> Recurrent<C> {
     ///
     /// # Errors
     /// If a length is 0 or longer than the batch, or the number of lengths is not the number of sequences.
+    #[track_caller]
     pub fn forward_lengths<B: Backend, const S: usize>(
         &self,
         x: Tensor<B, 3>,

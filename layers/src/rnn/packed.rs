@@ -25,6 +25,7 @@ pub struct PackedSequence<A> {
 /// # Errors
 /// If a length is 0 or more than t, the number of lengths is not b, or the lengths increase although `enforce_sorted` is
 /// true.
+#[track_caller]
 pub fn pack_padded_sequence<B: Backend, const D: usize, const P: usize, K: Kind>(
     x: Tensor<B, D, K::On<B>>,
     lengths: &[usize],
@@ -63,6 +64,7 @@ pub fn pack_padded_sequence<B: Backend, const D: usize, const P: usize, K: Kind>
 ///
 /// # Errors
 /// [`PackError::TotalLength`] if the longest sequence has more steps than `total_length`.
+#[track_caller]
 pub fn pad_packed_sequence<B: Backend, const P: usize, const D: usize>(
     packed: &PackedSequence<Array<B, P>>,
     batch_first: bool,
@@ -105,6 +107,7 @@ pub fn pad_packed_sequence<B: Backend, const P: usize, const D: usize>(
 /// # Errors
 /// If the list is empty, a sequence has no steps, the row shapes differ, or the lengths increase although `enforce_sorted`
 /// is true.
+#[track_caller]
 pub fn pack_sequence<B: Backend, const P: usize, K: Kind>(
     sequences: &[Tensor<B, P, K::On<B>>],
     enforce_sorted: bool,

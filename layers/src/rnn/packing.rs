@@ -168,6 +168,7 @@ impl Packing {
     }
 
     /// Sorts an array with one entry per sequence along `axis`.
+    #[track_caller]
     pub fn sort<B: Backend, const D: usize>(&self, x: Tensor<B, D>, axis: usize) -> Tensor<B, D> {
         match &self.sorted {
             Some(sorted) if sorted.windows(2).any(|pair| pair[0] > pair[1]) => pick(x, axis, sorted.iter().copied()),
@@ -176,6 +177,7 @@ impl Packing {
     }
 
     /// Restores the original order; the inverse of [`sort`](Self::sort).
+    #[track_caller]
     pub fn unsort<B: Backend, const D: usize>(&self, x: Tensor<B, D>, axis: usize) -> Tensor<B, D> {
         match self.unsorted_indices() {
             Some(unsorted) if unsorted.windows(2).any(|pair| pair[0] > pair[1]) => pick(x, axis, unsorted.into_iter()),
@@ -185,6 +187,7 @@ impl Packing {
 }
 
 /// Selects slices along an axis by their indices.
+#[track_caller]
 pub(super) fn pick<B: Backend, const D: usize, K: BasicOps<B>>(
     x: Tensor<B, D, K>,
     axis: usize,

@@ -10,6 +10,7 @@ mod case;
 
 mod attention;
 mod attention_bias;
+mod callers;
 mod losses;
 mod parity;
 mod precision;

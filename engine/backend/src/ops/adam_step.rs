@@ -17,6 +17,7 @@ pub struct AdamStep;
 impl Rules for AdamStep {
     const DIFFERENTIATION: Differentiation = Differentiation::Composed;
 
+    #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         let shapes: Vec<_> = inputs.given().cloned().collect();
         let Some((hyperparameters, leaves)) = shapes.split_last() else { return vec![] };

@@ -127,6 +127,7 @@ fn finish<T: Number>(comm: &Communicator, pending: Option<PendingReduce<T>>) -> 
 impl Rules for AllReduce {
     const DIFFERENTIATION: Differentiation = Differentiation::AllOutputs;
 
+    #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         inputs.require(inputs.given().count() == inputs.len(), "all_reduce", "arrays in all places");
         inputs.given().cloned().collect()

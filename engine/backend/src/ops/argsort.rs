@@ -47,6 +47,7 @@ impl Argsort {
 impl Rules for Argsort {
     const DIFFERENTIATION: Differentiation = Differentiation::None;
 
+    #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         let shape = inputs.get(0).unwrap_or_default();
         inputs.require(self.axis < shape.len(), "argsort", "an array with the axis");

@@ -40,6 +40,7 @@ pub struct Attention {
 impl Rules for Attention {
     const SAVES: bool = true;
 
+    #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         let shape @ [b, n_head, t, head_dim] = inputs.dims("attention", 0);
         let [batch, n_kv_head, s, size] = inputs.dims("attention", 1);

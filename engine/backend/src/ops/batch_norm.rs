@@ -29,6 +29,7 @@ pub struct BatchNorm {
 impl Rules for BatchNorm {
     const SAVES: bool = true;
 
+    #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         let shape @ [_, c, _, _] = inputs.dims("batch_norm", 0);
         let rows = inputs.get(1) == Some(&[c]) && inputs.get(2) == Some(&[c]);

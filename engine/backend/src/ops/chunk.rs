@@ -21,6 +21,7 @@ pub struct Chunk {
 impl Rules for Chunk {
     const DIFFERENTIATION: Differentiation = Differentiation::AllOutputs;
 
+    #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         let (Self { count, axis }, sizes) = (*self, inputs.get(0).unwrap_or_default());
         let fits = count > 0 && sizes.get(axis).is_some_and(|size| size.is_multiple_of(count));

@@ -60,6 +60,7 @@ impl Conv2dOptions {
 }
 
 impl Rules for Conv2dOptions {
+    #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         let [b, channels, height, width] = inputs.dims("conv2d", 0);
         let [out, each, rows, columns] = inputs.dims("conv2d", 1);

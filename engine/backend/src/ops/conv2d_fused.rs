@@ -25,6 +25,7 @@ pub struct Conv2dFused {
 impl Rules for Conv2dFused {
     const DIFFERENTIATION: Differentiation = Differentiation::Composed;
 
+    #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         let shapes = self.conv.shapes(inputs);
         let channels = [shapes[0][1]];

@@ -9,6 +9,7 @@ use super::{Backend, Outcome, Rules, Shapes, Values, Wanted, precision::cast, pr
 ///
 /// The backward pass generates the same bits again, so no mask is retained.
 impl Rules for Dropout {
+    #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         inputs.given().cloned().collect()
     }

@@ -20,6 +20,7 @@ pub struct DynamicUpdateSlice {
 impl Rules for DynamicUpdateSlice {
     const DIFFERENTIATION: Differentiation = Differentiation::Composed;
 
+    #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         let [whole, part] = [0, 1].map(|i| inputs.get(i).unwrap_or_default());
         let same =

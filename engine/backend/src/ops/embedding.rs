@@ -20,6 +20,7 @@ impl Rules for Embedding {
     /// cheap; a separate gradient, and the sum of both, would take three passes over all rows.
     const DIFFERENTIATION: Differentiation = Differentiation::Accumulating;
 
+    #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         let ([_, size], [b, t]) = (inputs.dims("embedding", 0), inputs.dims("embedding", 1));
         vec![Shape::from([b, t, size])]

@@ -27,6 +27,7 @@ pub fn apply<B: Backend>(operation: impl Into<Operation>, inputs: Values<B>) -> 
 }
 
 /// Sums floating-point tensors over all ranks; see [`AllReduce`]. `what` describes the tensors in error messages.
+#[track_caller]
 pub fn all_reduce<B: Backend>(inputs: Vec<AnyTensor<B>>, what: &str, comm: &Communicator) -> Vec<AnyTensor<B>> {
     if !comm.is_shared() || inputs.is_empty() {
         return inputs;
@@ -36,6 +37,7 @@ pub fn all_reduce<B: Backend>(inputs: Vec<AnyTensor<B>>, what: &str, comm: &Comm
 }
 
 /// Sums an array of any shape over all ranks, in f64 if the host sums; see [`AllReduce`]. Differentiable.
+#[track_caller]
 pub fn all_reduce_wide<B: Backend, const D: usize>(x: Tensor<B, D>, what: &str, comm: &Communicator) -> Tensor<B, D> {
     if !comm.is_shared() {
         return x;
@@ -45,11 +47,13 @@ pub fn all_reduce_wide<B: Backend, const D: usize>(x: Tensor<B, D>, what: &str, 
 }
 
 /// Multiplies matrices, `[.., m, k]` and `[.., k, n]`; see [`Matmul`].
+#[track_caller]
 pub(crate) fn matmul<B: Backend, const D: usize>(lhs: Tensor<B, D>, rhs: Tensor<B, D>) -> Tensor<B, D> {
     apply(Matmul, Values::default().with(lhs).with(rhs)).take_tensor(0)
 }
 
 /// Computes `x W + b` for `x` `[.., in]`, weight `[in, out]` and bias `[out]`; see [`Linear`].
+#[track_caller]
 pub fn linear<B: Backend, const D: usize>(
     x: Tensor<B, D>,
     weight: Tensor<B, 2>,
@@ -59,6 +63,7 @@ pub fn linear<B: Backend, const D: usize>(
 }
 
 /// Computes `x W^T` for `x` `[.., in]` and a quantized matrix, u8 blocks `[out, bytes per row]`; see [`QuantizedLinear`].
+#[track_caller]
 pub fn quantized_linear<B: Backend, const D: usize>(
     x: Tensor<B, D>,
     blocks: Tensor<B, 2, Int>,
@@ -68,11 +73,13 @@ pub fn quantized_linear<B: Backend, const D: usize>(
 }
 
 /// Dequantizes a matrix, u8 blocks `[rows, bytes per row]`, to f32 `[rows, columns]`; see [`Dequantize`].
+#[track_caller]
 pub fn dequantize<B: Backend>(blocks: Tensor<B, 2, Int>, format: Quantization) -> Tensor<B, 2> {
     apply(Dequantize { format }, Values::default().with(blocks)).take_tensor(0)
 }
 
 /// Applies rotary position embedding to `[b, t, n_head, head_dim]`, with angles `[b or 1, t, head_dim / 2]`; see [`Rope`].
+#[track_caller]
 pub fn apply_rope<B: Backend>(
     x: Tensor<B, 4>,
     cos: Tensor<B, 3>,
@@ -83,16 +90,19 @@ pub fn apply_rope<B: Backend>(
 }
 
 /// Computes `silu(gate) * up`, `[b, t, size]`; see [`SwiGlu`].
+#[track_caller]
 pub fn swiglu<B: Backend>(gate: Tensor<B, 3>, up: Tensor<B, 3>) -> Tensor<B, 3> {
     apply(SwiGlu, Values::default().with(gate).with(up)).take_tensor(0)
 }
 
 /// Applies the Gaussian error linear unit. Any shape; see [`Gelu`].
+#[track_caller]
 pub fn gelu<B: Backend, const D: usize>(x: Tensor<B, D>, approximate: GeluApproximation) -> Tensor<B, D> {
     apply(Gelu { approximate }, Values::default().with(x)).take_tensor(0)
 }
 
 /// Applies the scaled exponential linear unit. Any shape; see [`Selu`].
+#[track_caller]
 pub fn selu<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     apply(Selu, Values::default().with(x)).take_tensor(0)
 }
@@ -115,6 +125,7 @@ pub struct AttentionOptions<B: Backend> {
 
 impl<B: Backend> AttentionOptions<B> {
     /// Creates options with a scale and key ranges, without a mask, bias or dropout.
+    #[track_caller]
     pub fn new(scale: f64, visible: KeyRanges<B>) -> Self {
         Self { scale, visible, mask: None, bias: None, dropout: None }
     }
@@ -122,6 +133,7 @@ impl<B: Backend> AttentionOptions<B> {
 
 /// Computes `softmax(q k^T * scale + bias) v` for queries `[b, n_head, t, head_dim]` and keys and values
 /// `[b, n_kv_head, s, head_dim]`; see [`Attention`].
+#[track_caller]
 pub fn attention<B: Backend>(
     q: Tensor<B, 4>,
     k: Tensor<B, 4>,
@@ -138,6 +150,7 @@ pub fn attention<B: Backend>(
 }
 
 /// Computes the softmax of `scale * scores`, `[b, n_head, t, s]`, over the visible keys; see [`MaskedSoftmax`].
+#[track_caller]
 pub fn masked_softmax<B: Backend>(scores: Tensor<B, 4>, scale: f64, visible: &KeyRanges<B>) -> Tensor<B, 4> {
     let KeyRanges { causal, window, padding, lengths } = visible.clone();
     let inputs = Values::default().with(scores).with_optional(padding).with_optional(lengths);
@@ -146,6 +159,7 @@ pub fn masked_softmax<B: Backend>(scores: Tensor<B, 4>, scale: f64, visible: &Ke
 
 /// Writes new keys and values into buffers from position `at` on. Returns the buffers and their slices `seen`; see
 /// [`UpdateCache`].
+#[track_caller]
 pub fn update_cache<B: Backend>(
     [keys, values]: [Tensor<B, 4>; 2],
     [new_keys, new_values]: [Tensor<B, 4>; 2],
@@ -158,6 +172,7 @@ pub fn update_cache<B: Backend>(
 }
 
 /// Replaces a slice along an axis, at a position `[1]` given as an array; see [`DynamicUpdateSlice`].
+#[track_caller]
 pub fn dynamic_update_slice<B: Backend, const D: usize>(
     x: Tensor<B, D>,
     part: Tensor<B, D>,
@@ -168,6 +183,7 @@ pub fn dynamic_update_slice<B: Backend, const D: usize>(
 }
 
 /// Convolves images `[b, in, h, w]` with a weight `[out, in / groups, kh, kw]`; see [`Conv2dOptions`].
+#[track_caller]
 pub fn conv2d<B: Backend>(x: Tensor<B, 4>, weight: Tensor<B, 4>, options: Conv2dOptions) -> Tensor<B, 4> {
     apply(options, Values::default().with(x).with(weight)).take_tensor(0)
 }
@@ -186,6 +202,7 @@ pub struct Epilogue<B: Backend> {
 }
 
 /// Computes [`conv2d`] and its epilogue in one pass, `relu(scale * conv + shift + residual)`; see [`Conv2dFused`].
+#[track_caller]
 pub fn conv2d_fused<B: Backend>(
     x: Tensor<B, 4>,
     weight: Tensor<B, 4>,
@@ -210,6 +227,7 @@ pub struct BatchNormed<B: Backend> {
 
 /// Computes `relu(weight * normal + bias + residual)` for images `[b, c, h, w]`, normalised with the batch statistics; see
 /// [`BatchNorm`].
+#[track_caller]
 pub fn batch_norm<B: Backend>(
     x: Tensor<B, 4>,
     weight: Tensor<B, 1>,
@@ -223,12 +241,14 @@ pub fn batch_norm<B: Backend>(
 }
 
 /// Computes the maximum of each window of images `[b, c, h, w]`; see [`Pool2dOptions`].
+#[track_caller]
 pub fn max_pool2d<B: Backend>(x: Tensor<B, 4>, options: Pool2dOptions) -> Tensor<B, 4> {
     apply(options, Values::default().with(x)).take_tensor(0)
 }
 
 /// Applies layer norm or RMS norm to rows `[rows, size]`. Also returns their means and inverse roots `[rows, 2]`; see
 /// [`RowNorm`].
+#[track_caller]
 pub fn row_norm<B: Backend>(
     x: Tensor<B, 2>,
     weight: Tensor<B, 1>,
@@ -241,28 +261,33 @@ pub fn row_norm<B: Backend>(
 
 /// Computes the negative log-likelihood of labels `[rows]` under the softmax of logits `[rows, classes]`, and the rows'
 /// log-sum-exp; see [`Nll`].
+#[track_caller]
 pub fn nll<B: Backend>(logits: Tensor<B, 2>, labels: Tensor<B, 1, Int>) -> (Tensor<B, 1>, Tensor<B, 1>) {
     let mut outputs = apply(Nll, Values::default().with(logits).with(labels));
     (outputs.take_tensor(0), outputs.take_tensor(1))
 }
 
 /// Looks up rows of a table `[rows, size]` by indices `[b, t]`; see [`Embedding`].
+#[track_caller]
 pub fn embedding<B: Backend>(table: Tensor<B, 2>, indices: Tensor<B, 2, Int>) -> Tensor<B, 3> {
     apply(Embedding, Values::default().with(table).with(indices)).take_tensor(0)
 }
 
 /// Splits into equal parts along an axis; see [`Chunk`].
+#[track_caller]
 pub fn chunk<B: Backend, const D: usize>(x: Tensor<B, D>, count: usize, axis: usize) -> Vec<Tensor<B, D>> {
     let mut parts = apply(Chunk { count, axis }, Values::default().with(x));
     (0..count).map(|i| parts.take_tensor(i)).collect()
 }
 
 /// Concatenates parts of one shape along an axis; see [`Concat`].
+#[track_caller]
 pub fn concat<B: Backend, const D: usize>(parts: Vec<Tensor<B, D>>, axis: usize) -> Tensor<B, D> {
     apply(Concat { axis }, parts.into_iter().map(|part| Some(part.into())).collect()).take_tensor(0)
 }
 
 /// Generates 32 random bits per element, u32; see [`RandomBits`].
+#[track_caller]
 pub fn random_bits<B: Backend, const D: usize>(
     key: [u32; 2],
     shape: [usize; D],
@@ -272,6 +297,7 @@ pub fn random_bits<B: Backend, const D: usize>(
 }
 
 /// Returns the two words of a random key; see [`RandomKeyData`].
+#[track_caller]
 pub fn random_key_data<B: Backend>(key: [u32; 2], device: &B::Device) -> Tensor<B, 1, Int> {
     Tensor::from_primitive(apply::<B>(RandomKeyData { key }, Values::on(device)).take_int(0))
 }
@@ -293,6 +319,7 @@ pub fn random_fold_in<B: Backend, const D: usize>(
 ///
 /// # Panics
 /// If the distribution has integer or boolean samples.
+#[track_caller]
 pub fn random_floats<B: Backend, const D: usize>(
     key: [u32; 2],
     distribution: Distribution,
@@ -306,6 +333,7 @@ pub fn random_floats<B: Backend, const D: usize>(
 ///
 /// # Panics
 /// If the distribution does not have integer samples.
+#[track_caller]
 pub fn random_integers<B: Backend, const D: usize>(
     key: [u32; 2],
     distribution: Distribution,
@@ -319,6 +347,7 @@ pub fn random_integers<B: Backend, const D: usize>(
 ///
 /// # Panics
 /// If the distribution does not have boolean samples.
+#[track_caller]
 pub fn random_booleans<B: Backend, const D: usize>(
     key: [u32; 2],
     distribution: Distribution,
@@ -338,6 +367,7 @@ fn random_samples<B: Backend, const D: usize>(
 }
 
 /// Applies [`Dropout`] to all elements, with the random bits of their row-major indices. Any shape.
+#[track_caller]
 pub fn dropout<B: Backend, const D: usize>(x: Tensor<B, D>, dropout: Dropout) -> Tensor<B, D> {
     apply(dropout, Values::default().with(x)).take_tensor(0)
 }
@@ -363,11 +393,13 @@ impl<B: Backend> RecurrentInputs<B> {
 }
 
 /// Runs an LSTM layer and returns its hidden states, `[rows + 2 b, n]`; see [`Lstm`].
+#[track_caller]
 pub fn lstm<B: Backend>(inputs: RecurrentInputs<B>, states: [Tensor<B, 2>; 2], steps: &Steps) -> Tensor<B, 2> {
     apply(Lstm { steps: steps.clone() }, inputs.values(states)).take_tensor(0)
 }
 
 /// Runs a GRU layer and returns its hidden states, `[rows + b, n]`; see [`Gru`].
+#[track_caller]
 pub fn gru<B: Backend>(
     inputs: RecurrentInputs<B>,
     state: Tensor<B, 2>,
@@ -378,6 +410,7 @@ pub fn gru<B: Backend>(
 }
 
 /// Runs a plain recurrent layer and returns its hidden states, `[rows + b, n]`; see [`Rnn`].
+#[track_caller]
 pub fn rnn<B: Backend>(
     inputs: RecurrentInputs<B>,
     state: Tensor<B, 2>,
@@ -389,6 +422,7 @@ pub fn rnn<B: Backend>(
 
 /// Runs one step of AdamW for leaves of any rank. Each leaf is its parameters, gradient, first and second moment. Returns
 /// the parameters and moments; see [`AdamStep`] for the 10 hyperparameters.
+#[track_caller]
 pub fn adam_step<B: Backend>(leaves: Vec<[AnyTensor<B>; 4]>, hyperparameters: Tensor<B, 1>) -> Vec<[AnyTensor<B>; 3]> {
     let count = leaves.len();
     let inputs: Values<B> = leaves.into_iter().flatten().map(Some).collect();
@@ -397,22 +431,26 @@ pub fn adam_step<B: Backend>(leaves: Vec<[AnyTensor<B>; 4]>, hyperparameters: Te
 }
 
 /// Sums the squares of all elements of tensors of any rank, `[1]`; `None` for an empty list. See [`SumOfSquares`].
+#[track_caller]
 pub fn sum_of_squares<B: Backend>(tensors: Vec<AnyTensor<B>>) -> Option<Tensor<B, 1>> {
     (!tensors.is_empty()).then(|| apply::<B>(SumOfSquares, tensors.into_iter().map(Some).collect()).take_tensor(0))
 }
 
 /// Multiplies tensors of any rank by a factor `[1]`; see [`Scale`].
+#[track_caller]
 pub fn scale<B: Backend>(tensors: Vec<AnyTensor<B>>, factor: Tensor<B, 1>) -> Vec<AnyTensor<B>> {
     let inputs = tensors.into_iter().fold(Values::default().with(factor), Values::with);
     apply(Scale, inputs).into_floats().into_iter().map(AnyTensor::Float).collect()
 }
 
 /// Converts integers to a floating-point dtype, unlike [`Tensor::float`], whose dtype is the device's default.
+#[track_caller]
 pub fn int_into_float<B: Backend, const D: usize>(x: Tensor<B, D, Int>, dtype: FloatDType) -> Tensor<B, D> {
     float(B::int_into_float(x.into_primitive(), dtype))
 }
 
 /// Starts reading a tensor; see [`Backend::start_read`].
+#[track_caller]
 pub fn start_read<B: Backend, const D: usize>(x: Tensor<B, D>) -> PendingRead {
     B::start_read(x.into_primitive().tensor())
 }

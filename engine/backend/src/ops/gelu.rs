@@ -40,6 +40,7 @@ pub struct Gelu {
 impl Rules for Gelu {
     const DIFFERENTIATION: Differentiation = Differentiation::MemoryBound;
 
+    #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         inputs.given().cloned().collect()
     }

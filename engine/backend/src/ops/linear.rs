@@ -23,6 +23,7 @@ impl Rules for Linear {
     /// A cheap input, such as an activation, may be recomputed instead of retained.
     const DIFFERENTIATION: Differentiation = Differentiation::Checkpointed;
 
+    #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         let ([rows, columns], x) = (inputs.dims("linear", 1), inputs.get(0).unwrap_or_default());
         inputs.require(x.last() == Some(&rows), "linear", "x [.., in] by weight [in, out]");

@@ -37,6 +37,7 @@ impl MaskedSoftmax {
 }
 
 impl Rules for MaskedSoftmax {
+    #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         let shape: [usize; 4] = inputs.dims("masked_softmax", 0);
         check(self.causal, self.window, shape[0], inputs, 1);

@@ -13,6 +13,7 @@ use super::{Backend, Outcome, Residuals, Rules, Shapes, Values, Wanted, operatio
 pub struct Matmul;
 
 impl Rules for Matmul {
+    #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         let (a, b) = (inputs.get(0).unwrap_or_default(), inputs.get(1).unwrap_or_default());
         let d = a.len();

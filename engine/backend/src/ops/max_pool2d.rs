@@ -49,6 +49,7 @@ fn larger<B: Backend>(a: Tensor<B, 4>, b: Tensor<B, 4>) -> Tensor<B, 4> {
 }
 
 impl Rules for Pool2dOptions {
+    #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         let [b, c, height, width] = inputs.dims("max_pool2d", 0);
         let [height, width] = self.output_size([height, width]);

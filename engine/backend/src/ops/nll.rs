@@ -21,6 +21,7 @@ pub struct Nll;
 impl Rules for Nll {
     const SAVES: bool = true;
 
+    #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         let [rows, _] = inputs.dims("nll", 0);
         inputs.require(inputs.get(1) == Some(&[rows]), "nll", "labels [rows] for logits [rows, classes]");

@@ -24,6 +24,7 @@ pub(crate) trait Rules: Clone + Debug + PartialEq {
     ///
     /// # Panics
     /// If the shapes of the inputs do not match, with a message that names the operation, the shapes and the rule.
+    #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape>;
 
     /// Returns the two words of the operation's random key, if it has one.

@@ -19,6 +19,7 @@ pub struct QuantizedLinear {
 }
 
 impl Rules for QuantizedLinear {
+    #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         let ([outputs, bytes], x) = (inputs.dims("quantized_linear", 1), inputs.get(0).unwrap_or_default());
         let columns = columns_of(self.format, bytes);
@@ -62,6 +63,7 @@ pub struct Dequantize {
 impl Rules for Dequantize {
     const DIFFERENTIATION: Differentiation = Differentiation::None;
 
+    #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         let [rows, bytes] = inputs.dims("dequantize", 0);
         let whole = bytes.is_multiple_of(self.format.block_bytes());

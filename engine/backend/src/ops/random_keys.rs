@@ -45,6 +45,7 @@ impl Rules for RandomKeyData {
 impl Rules for RandomFoldIn {
     const DIFFERENTIATION: Differentiation = Differentiation::None;
 
+    #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         let [key, data] = [0, 1].map(|i| inputs.get(i).unwrap_or_default());
         let fits = matches!((key, data), ([2], [_])) || matches!((key, data), ([n, 2], [m]) if n == m);

@@ -19,6 +19,7 @@ pub struct Rope {
 impl Rules for Rope {
     const DIFFERENTIABLE_INPUTS: usize = 1;
 
+    #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         let shape @ [b, t, _, head_dim] = inputs.dims("apply_rope", 0);
         for angles in [1, 2] {

@@ -27,6 +27,7 @@ pub struct RowNorm {
 impl Rules for RowNorm {
     const SAVES: bool = true;
 
+    #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         let shape @ [rows, size] = inputs.dims("row_norm", 0);
         inputs.require(inputs.get(1) == Some(&[size]), "row_norm", "weight [size] for rows [rows, size]");

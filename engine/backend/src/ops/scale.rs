@@ -15,6 +15,7 @@ pub struct Scale;
 impl Rules for Scale {
     const DIFFERENTIATION: Differentiation = Differentiation::Composed;
 
+    #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         inputs.require(inputs.get(0) == Some(&[1]), "scale", "a factor [1], and tensors behind it");
         inputs.given().skip(1).cloned().collect()

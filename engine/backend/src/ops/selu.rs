@@ -23,6 +23,7 @@ pub struct Selu;
 impl Rules for Selu {
     const DIFFERENTIATION: Differentiation = Differentiation::MemoryBound;
 
+    #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         inputs.given().cloned().collect()
     }

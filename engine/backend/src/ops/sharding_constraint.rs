@@ -17,6 +17,7 @@ pub struct ShardingConstraint {
 }
 
 impl Rules for ShardingConstraint {
+    #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         let shape = inputs.get(0).unwrap_or_default();
         inputs.require(

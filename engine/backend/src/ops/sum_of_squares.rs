@@ -15,6 +15,7 @@ pub struct SumOfSquares;
 impl Rules for SumOfSquares {
     const DIFFERENTIATION: Differentiation = Differentiation::Composed;
 
+    #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         inputs.require(inputs.len() > 0, "sum_of_squares", "at least one tensor");
         vec![Shape::from([1])]

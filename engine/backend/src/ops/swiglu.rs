@@ -16,6 +16,7 @@ use super::{
 pub struct SwiGlu;
 
 impl Rules for SwiGlu {
+    #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         let shape: [usize; 3] = inputs.dims("swiglu", 0);
         inputs.require(inputs.get(1) == Some(&shape), "swiglu", "gate and up of one shape");

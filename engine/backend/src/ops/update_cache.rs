@@ -23,6 +23,7 @@ pub struct UpdateCache {
 impl Rules for UpdateCache {
     const DIFFERENTIATION: Differentiation = Differentiation::Composed;
 
+    #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         let buffer @ [b, n_head, capacity, head_dim] = inputs.dims("update_cache", 0);
         let new @ [_, _, t, _] = inputs.dims("update_cache", 2);

@@ -29,6 +29,7 @@ pub struct Gru {
 impl Rules for Gru {
     const SAVES: bool = true;
 
+    #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         vec![shape_of("gru", inputs, &self.steps, [3, 4, 1]).into()]
     }

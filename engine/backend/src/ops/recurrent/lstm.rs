@@ -26,6 +26,7 @@ pub struct Lstm {
 impl Rules for Lstm {
     const SAVES: bool = true;
 
+    #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         vec![shape_of("lstm", inputs, &self.steps, [4, 4, 2]).into()]
     }

@@ -25,6 +25,7 @@ pub struct Rnn {
 }
 
 impl Rules for Rnn {
+    #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         vec![shape_of("rnn", inputs, &self.steps, [1, 1, 1]).into()]
     }
