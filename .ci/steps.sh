@@ -8,7 +8,7 @@ export CARGO_INCREMENTAL=0
 export RUSTC_WRAPPER=$PWD/.ci/rustc
 
 # The tests on CUDA, on a GPU or on the emulated one of tools/cuda_emulator.
-cuda_tests=grove-backend/cuda_tests,grove-compile/cuda_tests,grove-layers/cuda_tests,grove-models/cuda_tests,grove-optim/cuda_tests,grove-train/cuda_tests
+cuda_tests=grove-backend/cuda_tests,grove-compile/cuda_tests,grove-layers/cuda_tests,grove-models/cuda_tests,grove-optim/cuda_tests,grove-tasks/cuda_tests,grove-train/cuda_tests
 
 times=()
 

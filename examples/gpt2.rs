@@ -2,11 +2,9 @@
 
 use clap::Parser;
 use grove::{
-    models::{
-        ModelKind, family,
-        generation::{check_prompt, generate_with_draft, score_text},
-    },
+    models::{ModelKind, family},
     prelude::*,
+    tasks::generation::{check_prompt, generate_with_draft, score_text},
     train::Ended,
     weights::FilePatterns,
 };

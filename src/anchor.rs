@@ -5,17 +5,19 @@ use burn::tensor::{Int, Tensor};
 use grove_backend::{Backend, DeviceError, DeviceSpec, Program};
 use grove_layers::loss::cross_entropy;
 use grove_models::{
-    CausalLm, DecoderFamily, GenerateOptions, ImageFamily, ModelKind, Pretrained, RnnClassifier,
+    CausalLm, DecoderFamily, ImageFamily, ModelKind, Pretrained, RnnClassifier,
     bert::{
         BertForMaskedLm, BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification,
         SentenceEncoder, TextBatch,
     },
     families::{WithDecoder, WithImageClassifier},
-    generate,
-    generation::{DecodeSession, TraceableLm, generate_with_cache, generate_with_draft, score_text},
     vision::{ImageClassifier, predictions},
 };
 use grove_optim::{GradientTransformation, OptimError, OptimizerConfig};
+use grove_tasks::{
+    GenerateOptions, JitGenerate, generate,
+    generation::{DecodeSession, generate_with_cache, generate_with_draft, score_text},
+};
 use grove_transform::value_and_grad;
 use grove_tree::{Array, summary};
 use std::path::Path;

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | import the common names | [`prelude`] |
 //! | load, run and save models | [`models`], [`models::Pretrained`], [`models::AutoModel`] |
-//! | generate text, hold a conversation | [`models::generate()`], [`models::generation`], [`models::chat`] |
+//! | generate text, hold a conversation | [`tasks::generate()`], [`tasks::generation`], [`tasks::chat`] |
 //! | fill masks, classify, tag, answer, embed | [`models::bert::tasks`] |
 //! | build a model | [`layers`], [`layers::activation`], [`layers::rnn`], [`tree::Tree`](trait@tree::Tree), [`tree::Array`], [`tree::Init`] |
 //! | select, split, print and change models | [`tree`] |
@@ -44,10 +44,12 @@ pub use grove_files as files;
 pub use grove_images as images;
 /// Layers and losses.
 pub use grove_layers as layers;
-/// Models, text generation and tokenizers.
+/// Models, their files and tokenizers.
 pub use grove_models as models;
 /// Gradient transformations, schedules and optimizers.
 pub use grove_optim as optim;
+/// Text generation and conversations.
+pub use grove_tasks as tasks;
 /// Tokenizers from SentencePiece and GGUF vocabularies, and chat templates.
 pub use grove_text as text;
 /// Training: steps, loops, data, checkpoints and logs.
@@ -105,14 +107,16 @@ pub mod prelude {
     };
     pub use grove_models::bert::{BertForSequenceClassification, BertForTokenClassification, SentenceEncoder};
     pub use grove_models::{
-        AutoModel, Bert, BertConfig, CausalLm, GenerateOptions, Generated, Gpt2, Gpt2Config, GptNeo, GptNeoConfig,
-        Llama, LlamaConfig, Pretrained, PretrainedConfig, ResNet, ResNetConfig, RnnClassifier, RnnClassifierConfig,
-        RnnKind, RnnLm, RnnLmConfig, Tokenizer, Vit, VitConfig, generate,
-        generation::{Sampling, TraceableLm},
+        AutoModel, Bert, BertConfig, CausalLm, Gpt2, Gpt2Config, GptNeo, GptNeoConfig, Llama, LlamaConfig, Pretrained,
+        PretrainedConfig, ResNet, ResNetConfig, RnnClassifier, RnnClassifierConfig, RnnKind, RnnLm, RnnLmConfig,
+        Tokenizer, TraceableLm, Vit, VitConfig,
     };
     pub use grove_optim::{
         Adam, Adamw, GradientTransformation, Schedule, Sgd, adam, adamw, apply_updates, chain, clip_by_global_norm,
         matrices, sgd,
+    };
+    pub use grove_tasks::{
+        AutoGenerate, Generate, GenerateOptions, Generated, JitGenerate, generate, generation::Sampling,
     };
     pub use grove_train::{
         FitOptions, JitLoss, KeepModel, Outcome, StepOptions, TrainState, Trainable, fit, fit_jitted, train_step,

@@ -11,6 +11,7 @@
 //! | [`new`] | new projects that depend on grove |
 //! | [`generation`], [`language`], [`bert`], [`rnn`], [`vision`] | tasks of one family of models |
 //! | [`classify`], [`evaluate`], [`summary`] | tasks of classifiers and language models of any family |
+//! | [`convert`] | conversion of checkpoints |
 #![warn(missing_docs)]
 // The docs of options are also the texts of `--help`, where `[default: …]` and `<mask>` are not links or HTML.
 #![allow(rustdoc::broken_intra_doc_links, rustdoc::invalid_html_tags)]
@@ -28,6 +29,7 @@ pub mod generation;
 pub mod kind;
 pub mod labelled;
 pub mod language;
+pub mod model_summary;
 pub mod new;
 mod prelude;
 pub mod program;

@@ -3,11 +3,10 @@
 use grove::models::{
     DecoderFamily, ModelKind,
     families::{WithDecoder, WithModel, class_with_head},
-    memory::ModelSummary,
 };
 use std::marker::PhantomData;
 
-use crate::prelude::*;
+use crate::{model_summary::ModelSummary, prelude::*};
 
 /// Prints the parameter table of a model and the memory it needs, without reading the weights.
 #[derive(Parser, Debug)]

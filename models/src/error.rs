@@ -4,8 +4,6 @@ use grove_weights::WeightsError;
 use std::path::PathBuf;
 use thiserror::Error;
 
-use crate::format_bytes::format_bytes;
-
 /// Result with a [`ModelError`].
 pub type Result<T> = std::result::Result<T, ModelError>;
 
@@ -143,17 +141,6 @@ pub enum ModelError {
         id: u32,
         /// Vocabulary size of the model.
         vocab_size: usize,
-    },
-    /// Weights do not fit into memory.
-    #[error(
-        "the weights need {} of memory, and this machine has {} to give: a type of 16 bits needs half of f32",
-        format_bytes(*needed), format_bytes(*available)
-    )]
-    NotEnoughMemory {
-        /// Bytes of the weights.
-        needed: usize,
-        /// Available bytes.
-        available: usize,
     },
     /// Data for masked language modelling has no token that can be masked.
     #[error("the data has no text of which a token can be masked")]

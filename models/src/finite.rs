@@ -22,8 +22,9 @@ fn is_finite<B: Backend>(leaf: &AnyArray<B>) -> bool {
     leaf.clone().into_data().is_none_or(|data| data.iter::<f64>().all(f64::is_finite))
 }
 
-/// Returns the error for logits that are not finite.
-pub(crate) fn not_finite<B: Backend>(model: &impl Tree<B>) -> ModelError {
+/// Returns the [`ModelError::NotFinite`] for a model's logits. It names the first tensor of the model that contains NaN or
+/// infinity, if any.
+pub fn not_finite<B: Backend>(model: &impl Tree<B>) -> ModelError {
     let mut dtype = None;
     model.visit(&mut Path::root(), &mut |_: &Path, leaf: &AnyArray<B>| {
         dtype = dtype.or(leaf.dtype().is_float().then(|| leaf.dtype()));

@@ -14,25 +14,39 @@ use std::{
 
 use crate::error::{ModelError, Result};
 
-/// Fields of a file, with a record of the keys that were read.
-pub(crate) struct Keys {
+/// Fields of a JSON file that are read one by one, with a record of their keys. Errors name the file and the key.
+///
+/// ```
+/// use grove_models::JsonFields;
+/// let fields = [("top_k".to_owned(), 50.into()), ("num_beams".to_owned(), 4.into())].into_iter().collect();
+/// let mut fields = JsonFields::new("generation_config.json".as_ref(), fields);
+/// assert_eq!(fields.get::<usize>("top_k")?, Some(50));
+/// let error = fields.only("num_beams", &[1.into()]).unwrap_err().to_string();
+/// assert!(error.starts_with("generation_config.json: `num_beams` is 4"));
+/// # Ok::<(), grove_models::ModelError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct JsonFields {
     file: PathBuf,
     fields: Map<String, Value>,
     asked: BTreeSet<&'static str>,
 }
 
-impl Keys {
+impl JsonFields {
+    /// Wraps the fields of a file.
     pub fn new(file: &Path, fields: Map<String, Value>) -> Self {
         Self { file: file.into(), fields, asked: BTreeSet::new() }
     }
 
     /// Returns the keys that were read.
-    #[cfg(test)]
     pub fn asked(&self) -> &BTreeSet<&'static str> {
         &self.asked
     }
 
     /// Returns the value of a key; `None` if it is absent or null.
+    ///
+    /// # Errors
+    /// [`ModelError::Json`] if the value has another type.
     pub fn get<T: DeserializeOwned>(&mut self, key: &'static str) -> Result<Option<T>> {
         self.asked.insert(key);
         let Some(value) = self.fields.get(key).filter(|value| !value.is_null()) else { return Ok(None) };
@@ -43,6 +57,9 @@ impl Keys {
     }
 
     /// Refuses a key unless it is absent, null, or one of the values without effect.
+    ///
+    /// # Errors
+    /// [`ModelError::Json`] for another value.
     pub fn only(&mut self, key: &'static str, without_effect: &[Value]) -> Result<()> {
         self.asked.insert(key);
         only(&self.fields, key, without_effect).map_err(|reason| self.wrong(reason))
@@ -54,7 +71,7 @@ impl Keys {
     }
 }
 
-/// Checks a key as [`Keys::only`] does; the error is the reason.
+/// Checks a key as [`JsonFields::only`] does; the error is the reason.
 fn only(fields: &Map<String, Value>, key: &str, without_effect: &[Value]) -> std::result::Result<(), String> {
     let Some(value) = fields.get(key).filter(|value| !value.is_null()) else { return Ok(()) };
     let same = |other: &Value| other == value || other.as_f64().is_some_and(|number| value.as_f64() == Some(number));

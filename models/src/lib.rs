@@ -1,21 +1,32 @@
-//! Models. Each family is a folder with its configuration (the fields of the published `config.json`), its structs and
-//! its published names. Text generation and tokenizers are shared by all families.
+//! Models: the definition of each family, one registry of the families, and the files of a published model. Each family is
+//! a folder with its configuration (the fields of the published `config.json`), its structs and its published names.
+//!
+//! # Map of the crate
+//!
+//! | to | see |
+//! |---|---|
+//! | load and save a model | [`Pretrained`], [`ModelFiles`], [`peft`] |
+//! | load a model of any family | [`AutoModel`], [`ModelKind`], [`families`] |
+//! | use or define a language model | [`CausalLm`], [`DecodeCache`], [`TraceableLm`], [`EndTokens`] |
+//! | classify images or text | [`vision`], [`TextClassifier`] |
+//! | encode and decode text | [`Tokenizer`], [`chat_template()`] |
+//! | read a model of a family | [`bert`], [`gpt2`], [`gpt_neo`], [`llama`], [`resnet`], [`rnn`], [`vit`] |
+//!
+//! Text generation is in the crate `grove-tasks`.
 #![warn(missing_docs)]
 
 pub mod bert;
+mod causal_lm;
 mod checks;
-mod convert;
+mod end_tokens;
 mod error;
 pub mod families;
 mod finite;
-mod format_bytes;
-pub mod generation;
 pub mod gpt2;
 pub mod gpt_neo;
 mod keys;
 mod labels;
 pub mod llama;
-pub mod memory;
 mod model_files;
 pub mod peft;
 mod prediction;
@@ -32,27 +43,19 @@ pub mod vision;
 pub mod vit;
 
 pub use bert::{Bert, BertConfig};
-pub use convert::{ConvertOptions, Converted, convert, convert_files};
+pub use causal_lm::{CausalLm, DecodeCache, TraceableLm};
+pub use end_tokens::EndTokens;
 pub use error::{ModelError, Result};
 pub use families::{AutoModel, DecoderFamily, ImageFamily, ModelKind, family};
-pub use finite::{check_finite, first_not_finite};
-pub use generation::{CausalLm, GenerateOptions, Generated, generate};
+pub use finite::{check_finite, first_not_finite, not_finite};
 pub use gpt_neo::{GptNeo, GptNeoConfig};
 pub use gpt2::{Gpt2, Gpt2Config};
+pub use keys::JsonFields;
 pub use llama::{Llama, LlamaConfig};
 pub use model_files::ModelFiles;
 pub use pretrained::{Pretrained, PretrainedConfig, read_json};
 pub use resnet::{ResNet, ResNetConfig};
 pub use rnn::{RnnClassifier, RnnClassifierConfig, RnnKind, RnnLm, RnnLmConfig};
 pub use text_classifier::TextClassifier;
-pub use tokenizer::{EncodedText, Tokenizer, Truncation, copy_generation_config};
+pub use tokenizer::{EncodedText, Tokenizer, Truncation, chat_template, copy_generation_config};
 pub use vit::{Vit, VitConfig};
-
-/// Chat templates and multi-turn conversations.
-pub mod chat {
-    pub use crate::{
-        generation::{ChatSession, Reply},
-        tokenizer::chat_template,
-    };
-    pub use grove_text::chat::{ChatTemplate, Message};
-}

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::{
     error::{ModelError, Result},
     peft::{AdapterConfig, CONFIG, MERGE},
+    pretrained::file_beside,
 };
 
 /// Files of a model: its own files, and those of an adapter, if one is added.
@@ -69,6 +70,18 @@ impl ModelFiles {
         &self.path
     }
 
+    /// Returns the path of a file with this name in the model's directory, or beside its weights file. The file need not
+    /// exist.
+    pub fn file(&self, name: &str) -> PathBuf {
+        file_beside(&self.path, name)
+    }
+
+    /// Returns the directory or weights file that the tokenizer belongs to: the adapter's directory if it contains a
+    /// tokenizer, else [`path`](Self::path).
+    pub fn tokenizer(&self) -> &Path {
+        self.adapter().filter(|adapter| has_tokenizer(adapter)).unwrap_or(&self.path)
+    }
+
     /// Returns the directory of the adapter.
     pub fn adapter(&self) -> Option<&Path> {
         self.adapter.as_deref()
@@ -85,7 +98,7 @@ pub(crate) fn tokenizer_place(model: &Path) -> Result<PathBuf> {
 }
 
 /// Returns true if a directory contains tokenizer files.
-pub(crate) fn has_tokenizer(directory: &Path) -> bool {
+fn has_tokenizer(directory: &Path) -> bool {
     VOCABULARY_FILES.iter().any(|name| directory.join(name).is_file())
 }
 

@@ -1,6 +1,6 @@
 //! Measurement. All programs of a row run at the same time and take turns, so that a slowdown of the machine affects all equally.
 
-use grove::models::memory;
+use grove_terminal::memory;
 use grove_terminal::{Autotune, Exit, Precision, failure};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::{

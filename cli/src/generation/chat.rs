@@ -1,6 +1,6 @@
 //! Conversation in the terminal.
 
-use grove::models::{
+use grove::tasks::{
     chat::{ChatSession, chat_template},
     generation::Finish,
 };

@@ -1,10 +1,10 @@
 //! The text-generation program of all decoders: GPT-2, GPT-Neo, LLaMA, recurrent networks.
 
-use grove::models::{DecoderFamily, ModelKind, memory::ModelSummary};
+use grove::models::{DecoderFamily, ModelKind};
 
 use super::chat::{ChatArgs, chat};
 use super::{GenerationArgs, write};
-use crate::{kind::check_kind, memory, prelude::*};
+use crate::{kind::check_kind, memory, model_summary::ModelSummary, prelude::*};
 
 /// Options of a program that generates text.
 #[derive(Args, Debug)]

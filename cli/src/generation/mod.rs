@@ -5,7 +5,7 @@ pub mod decoder;
 mod options;
 mod speak;
 
-use grove::models::generation::{Score, check_prompt, generate_with_draft, score_text};
+use grove::tasks::generation::{Score, check_prompt, generate_with_draft, score_text};
 use std::time::Instant;
 
 use crate::{input, prelude::*};

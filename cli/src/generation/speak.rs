@@ -1,6 +1,6 @@
 //! Prints generated text.
 
-use grove::models::generation::{Drafted, Finish, TextStream, Timing, timed};
+use grove::tasks::generation::{Drafted, Finish, TextStream, Timing, timed};
 
 use super::{GenerationArgs, Prompt};
 use crate::{prelude::*, show};

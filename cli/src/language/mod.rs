@@ -8,7 +8,8 @@ mod rnn;
 
 use grove::{
     compile::Traceable,
-    models::{check_finite, copy_generation_config, generation::complete_text},
+    models::{check_finite, copy_generation_config},
+    tasks::generation::complete_text,
     train::{
         Evaluation, Fitted,
         data::{TokenBatch, TokenStream, TokenWindows},

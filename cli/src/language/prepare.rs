@@ -1,7 +1,7 @@
 //! Model, tokenizer and data of a run, from the options and from the run to resume.
 
 use grove::{
-    models::generation::document_end,
+    tasks::generation::document_end,
     tensor::DType,
     train::data::{DataError, LmText, TokenStream},
     weights::TensorFiles,

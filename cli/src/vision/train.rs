@@ -9,7 +9,6 @@ use grove::{
     },
     models::{
         check_finite,
-        memory::{format_bytes, shortage},
         vision::{ImageClassifier, TrainableImageClassifier},
     },
     train::{
@@ -22,6 +21,7 @@ use grove::{
 use super::{ImageArgs, SizeArgs};
 use crate::{
     labelled::{TOLD, hold_out, tell_unheld},
+    memory::{format_bytes, shortage},
     prelude::*,
     training::Job,
 };

@@ -5,7 +5,6 @@ use grove::{
         DeviceError, compile_progress,
         panic_hook::{self, OUT_OF_MEMORY},
     },
-    models::ModelError,
     text::printable::error_message,
     train::{TrainError, data::DataError},
 };
@@ -43,15 +42,14 @@ impl<E: Error + 'static> From<E> for Exit {
 
 /// Returns the command-line options that help with an error of the library.
 fn options(error: &(dyn Error + 'static)) -> Option<String> {
-    let options = match (error.downcast_ref(), error.downcast_ref(), error.downcast_ref()) {
-        (Some(TrainError::Data(error)), ..) => return options(error),
-        (Some(TrainError::Model(error)), ..) => return options(error),
-        (Some(TrainError::OtherSettings { .. }), ..) => "--resume-anyway",
-        (_, Some(DataError::NoTokenizer), _) => "--tokenizer",
-        (_, Some(DataError::OutsideModel { .. }), _) => "--vocab-size, --tokenizer",
-        (_, Some(DataError::Delimiter { delimiter: '\t', .. }), _) => "--delimiter tab",
-        (_, Some(DataError::Delimiter { delimiter, .. }), _) => return Some(format!("--delimiter '{delimiter}'")),
-        (_, _, Some(ModelError::NotEnoughMemory { .. })) => "--dtype bf16",
+    let options = match (error.downcast_ref(), error.downcast_ref()) {
+        (Some(TrainError::Data(error)), _) => return options(error),
+        (Some(TrainError::Model(error)), _) => return options(error),
+        (Some(TrainError::OtherSettings { .. }), _) => "--resume-anyway",
+        (_, Some(DataError::NoTokenizer)) => "--tokenizer",
+        (_, Some(DataError::OutsideModel { .. })) => "--vocab-size, --tokenizer",
+        (_, Some(DataError::Delimiter { delimiter: '\t', .. })) => "--delimiter tab",
+        (_, Some(DataError::Delimiter { delimiter, .. })) => return Some(format!("--delimiter '{delimiter}'")),
         _ => return None,
     };
     Some(options.to_owned())

@@ -7,11 +7,12 @@
 //! | [`show`], [`write_line`], [`write_json`], [`report`] | standard output |
 //! | [`input`] | standard input |
 //! | [`resolve()`], [`shipped`] | paths of models and data |
-//! | [`memory`] | check of a model's memory needs |
+//! | [`memory`] | memory of the machine, check of a model's memory needs |
 #![warn(missing_docs)]
 
 mod device;
 mod exit;
+mod format_bytes;
 pub mod input;
 pub mod memory;
 mod resolve;

@@ -1,13 +1,33 @@
-//! Checks a model's memory needs against the machine before its weights are read.
+//! Memory of the machine, and checks of a model's memory needs before its weights are read.
 
-use grove::{
-    backend::BackendName,
-    models::memory::{format_bytes, shortage, training_bytes},
-    prelude::*,
-    tree::count_bytes,
-};
+use grove::{backend::BackendName, prelude::*, tree::count_bytes};
 
+pub use crate::format_bytes::format_bytes;
 use crate::{DeviceArgs, Exit, failure};
+
+/// Copies of the parameters in AdamW training: weights, gradients, and the two moments.
+const TRAINING_COPIES: usize = 4;
+
+/// Returns the memory in bytes that can be allocated without swapping: the machine's or the control group's
+/// (container's), whichever is less. `None` if the system does not report it.
+pub fn available() -> Option<usize> {
+    let mut system = sysinfo::System::new();
+    system.refresh_memory();
+    let of_machine = system.available_memory();
+    let of_group = system.cgroup_limits().map_or(u64::MAX, |limits| limits.free_memory);
+    usize::try_from(of_machine.min(of_group)).ok().filter(|&bytes| bytes > 0)
+}
+
+/// Returns the [`available`] memory in bytes if it is less than `needed`; `None` if there is enough or the amount is
+/// unknown.
+pub fn shortage(needed: usize) -> Option<usize> {
+    available().filter(|&available| needed > available)
+}
+
+/// Returns the minimum memory of AdamW training in bytes: weights, gradients and optimizer state, without activations.
+fn training_bytes<B: Backend>(skeleton: &impl Tree<B>) -> usize {
+    count_bytes(skeleton).saturating_mul(TRAINING_COPIES)
+}
 
 /// Returns the available memory in bytes if it is less than `needed`. A GPU's free memory is unknown, so `None` is returned.
 fn shortage_on(device: &DeviceArgs, needed: usize) -> Option<usize> {
@@ -36,4 +56,15 @@ pub fn trains<B: Backend>(device: &DeviceArgs, skeleton: &impl Tree<B>) -> Resul
         "training a model of these sizes needs at least {needed} of memory for its weights, their gradients and the \
          optimizer's state ({parameters} parameters), and this machine has {available} to give: choose smaller sizes"
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shortage_is_what_is_available() {
+        assert_eq!(shortage(0), None);
+        assert_eq!(shortage(usize::MAX).is_some(), available().is_some());
+    }
 }

@@ -8,9 +8,8 @@ use graphs::check;
 use grove_backend::{Autodiff, Backend, Flex, set_deterministic};
 use grove_compile::Traced;
 use grove_models::{
-    Bert, CausalLm, Gpt2, GptNeo, Llama, Pretrained, ResNet, RnnLm, Vit,
+    Bert, CausalLm, Gpt2, GptNeo, Llama, Pretrained, ResNet, RnnLm, TraceableLm, Vit,
     bert::{BertForMaskedLm, TextBatch, TextIds},
-    generation::TraceableLm,
 };
 use grove_optim::{Adamw, AdamwChain, GradientTransformation, adamw};
 use grove_transform::{from_inner, value_and_grad};

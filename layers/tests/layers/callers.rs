@@ -49,7 +49,9 @@ fn a_wrong_shape_is_reported_where_the_layer_is_called() {
         Box::new(move || drop(norm.forward(ones([2, 3])))),
         Box::new(move || drop(conv.forward(ones([1, 4, 8, 8])))),
         Box::new(move || drop(table.attend(ones([1, 2, 3])))),
-        Box::new(|| drop(attend(ones([1, 1, 2, 4]), ones([1, 1, 2, 3]), ones([1, 1, 2, 3]), &AttentionMask::Full, 1.0, None))),
+        Box::new(|| {
+            drop(attend(ones([1, 1, 2, 4]), ones([1, 1, 2, 3]), ones([1, 1, 2, 3]), &AttentionMask::Full, 1.0, None))
+        }),
         Box::new(|| drop(cross_entropy(ones([3, 2]), Tensor::from_ints([0, 1], &Default::default())))),
     ];
     for (i, call) in calls.into_iter().enumerate() {

@@ -12,15 +12,13 @@ use serde_json::{Map, Value};
 use std::path::Path;
 
 use crate::{
-    Bert, BertConfig, CausalLm, GenerateOptions, Generated, Gpt2, Gpt2Config, GptNeo, GptNeoConfig, Llama, LlamaConfig,
-    Pretrained, PretrainedConfig, ResNet, ResNetConfig, RnnClassifier, RnnClassifierConfig, RnnLm, RnnLmConfig, Vit,
-    VitConfig,
+    Bert, BertConfig, Gpt2, Gpt2Config, GptNeo, GptNeoConfig, Llama, LlamaConfig, Pretrained, PretrainedConfig, ResNet,
+    ResNetConfig, RnnClassifier, RnnClassifierConfig, RnnLm, RnnLmConfig, TraceableLm, Vit, VitConfig,
     bert::{
         BertForMaskedLm, BertForMultipleChoice, BertForNextSentence, BertForQuestionAnswering,
         BertForSequenceClassification, BertForTokenClassification,
     },
     error::{ModelError, Result},
-    generation::TraceableLm,
     model_files::{ModelFiles, resolve},
     pretrained::{config_beside, read_json},
     resnet,
@@ -98,6 +96,14 @@ pub trait WithDecoder {
     type Output;
     /// Runs the computation with a family.
     fn run<F: DecoderFamily>(self) -> Self::Output;
+}
+
+/// A computation with the decoder in an [`AutoModel`]; see [`AutoModel::with_decoder`].
+pub trait WithDecoderModel<B: Backend> {
+    /// Result of the computation.
+    type Output;
+    /// Runs the computation with the decoder.
+    fn run<M: TraceableLm<B> + Pretrained<B>>(self, model: &M) -> Self::Output;
 }
 
 /// A computation with an image classifier of any family; see [`ModelKind::with_image_classifier`].
@@ -223,14 +229,6 @@ impl<B: Backend> AutoModel<B> {
     /// Returns the number of parameters, without running statistics.
     pub fn num_parameters(&self) -> usize {
         count_params(self)
-    }
-
-    /// Continues prompts; see [`CausalLm::generate`].
-    ///
-    /// # Errors
-    /// The model is not a causal language model; otherwise as [`CausalLm::generate`].
-    pub fn generate(&self, prompts: &[Vec<u32>], options: &GenerateOptions) -> Result<Vec<Generated>> {
-        self.generate_with(prompts, options, |_row, _token| true)
     }
 }
 

@@ -45,13 +45,11 @@ macro_rules! every_family {
         /// As a tree it is the model itself: paths are the family's.
         ///
         /// ```no_run
-        /// use grove_models::{AutoModel, GenerateOptions, Tokenizer};
+        /// use grove_models::AutoModel;
         /// # type B = burn_flex::Flex;
-        /// let (id, device) = ("HuggingFaceTB/SmolLM2-135M", Default::default());
-        /// let (model, tokenizer) = (AutoModel::<B>::from_pretrained(id, &device)?, Tokenizer::from_pretrained(id)?);
-        /// let prompt = tokenizer.encode("Once upon a time")?;
-        /// let generated = model.generate(&[prompt], &GenerateOptions::default())?;
-        /// println!("{}", tokenizer.decode(&generated[0].ids)?);
+        /// let model = AutoModel::<B>::from_pretrained("HuggingFaceTB/SmolLM2-135M", &Default::default())?;
+        /// println!("{:?} with {} parameters", model.kind(), model.num_parameters());
+        /// model.save_pretrained("smollm2")?;
         /// # Ok::<(), grove_models::ModelError>(())
         /// ```
         #[derive(Tree, Clone, Debug)]
@@ -136,25 +134,17 @@ macro_rules! decoders {
         }
 
         impl<B: Backend> AutoModel<B> {
-            /// Continues prompts and calls a function with the row and the id of each new token; see
-            /// [`CausalLm::generate_with`].
+            /// Runs a computation with the model if it is a causal language model.
             ///
             /// # Errors
-            /// As [`generate`](Self::generate).
-            pub fn generate_with(
+            /// The model's kind, if it is no decoder.
+            pub fn with_decoder<V: WithDecoderModel<B>>(
                 &self,
-                prompts: &[Vec<u32>],
-                options: &GenerateOptions,
-                on_token: impl FnMut(usize, u32) -> bool,
-            ) -> Result<Vec<Generated>> {
+                visitor: V,
+            ) -> std::result::Result<V::Output, ModelKind> {
                 match self {
-                    $(Self::$model(model) => model.generate_with(prompts, options, on_token),)*
-                    other => Err(ModelError::Config {
-                        reason: format!(
-                            "a model of kind {:?} generates no text; use a causal language model",
-                            other.kind()
-                        ),
-                    }),
+                    $(Self::$model(model) => Ok(visitor.run(model)),)*
+                    other => Err(other.kind()),
                 }
             }
         }

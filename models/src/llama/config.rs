@@ -7,8 +7,8 @@ use std::path::Path;
 use super::{Architecture, gguf, meta, published_names};
 use crate::{
     checks::{check_depth, check_epsilon, check_initializer_range, check_rates, check_sizes},
+    end_tokens::{EndTokens, published_ends},
     error::{ModelError, Result},
-    generation::{EndTokens, published_ends},
     keys::check_others,
     pretrained::{PretrainedConfig, config_beside, read_fields},
     tied::is_tied,

@@ -9,11 +9,11 @@ use serde_json::{Map, Value, json};
 use std::path::Path;
 
 use super::{
-    Architecture, EndTokens, Llama, LlamaConfig,
+    Architecture, Llama, LlamaConfig,
     names::{LINEAR, with_linear},
 };
 use crate::{
-    PretrainedConfig,
+    EndTokens, PretrainedConfig,
     error::{ModelError, Result},
 };
 

@@ -7,11 +7,11 @@ use serde_json::json;
 use std::path::Path;
 
 use super::{
-    EndTokens, LlamaConfig,
+    LlamaConfig,
     names::{LINEAR, with_linear},
 };
 use crate::{
-    PretrainedConfig,
+    EndTokens, PretrainedConfig,
     error::{ModelError, Result},
     keys::check_keys,
     pretrained::read_json,

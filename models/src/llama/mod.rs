@@ -10,7 +10,6 @@ mod presets;
 mod pretrained;
 mod rope;
 
-pub use crate::generation::EndTokens;
 pub use architecture::Architecture;
 pub use config::LlamaConfig;
 pub use model::{Attention, Layer, Llama, Mlp};

@@ -1,7 +1,10 @@
 use serde_json::{Map, Value, json};
 
-use super::{Architecture, EndTokens, LlamaConfig};
-use crate::error::{ModelError, Result};
+use super::{Architecture, LlamaConfig};
+use crate::{
+    EndTokens,
+    error::{ModelError, Result},
+};
 
 /// Published sizes by name: vocabulary size, hidden size, hidden width of the feed-forward layers, layers, query heads,
 /// key-value heads, maximum sequence length.

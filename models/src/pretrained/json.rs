@@ -55,9 +55,14 @@ pub(super) fn config_file(path: &Path) -> PathBuf {
     if path.is_dir() { path.join("config.json") } else { path.to_owned() }
 }
 
+/// Returns the path of a model's file with this name: in the model's directory, or beside its weights file.
+pub(crate) fn file_beside(model: &Path, name: &str) -> PathBuf {
+    if model.is_dir() { model.join(name) } else { model.with_file_name(name) }
+}
+
 /// Returns the path of the `config.json` of a model: in its directory, or beside its weights file.
 pub(crate) fn config_beside(model: &Path) -> PathBuf {
-    if model.is_dir() { model.join("config.json") } else { model.with_file_name("config.json") }
+    file_beside(model, "config.json")
 }
 
 /// Writes a value as JSON, replacing an existing file atomically.

@@ -21,7 +21,7 @@ use crate::{
 
 pub(crate) use dtype::computing_in;
 pub use json::read_json;
-pub(crate) use json::{config_beside, read_fields, rename, write_json, write_text};
+pub(crate) use json::{config_beside, file_beside, read_fields, rename, write_json, write_text};
 pub(crate) use with_adapter::adapted;
 
 /// Configuration of a model: the fields of its `config.json`.

@@ -7,7 +7,7 @@ use grove_layers::{
 use grove_tree::{Array, Key, Tree};
 
 use super::{RnnLm, RnnState, pack::embed};
-use crate::generation::DecodeCache;
+use crate::DecodeCache;
 
 /// State of a recurrent language model between positions.
 #[derive(Tree, Clone, Debug)]

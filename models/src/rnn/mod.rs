@@ -2,16 +2,15 @@
 //! PyTorch's names.
 //!
 //! ```
-//! use grove_models::{GenerateOptions, Pretrained, RnnClassifier, RnnClassifierConfig, RnnKind};
-//! use grove_models::{RnnLm, RnnLmConfig, generate};
+//! use burn::tensor::{Int, Tensor};
+//! use grove_models::{CausalLm, Pretrained, RnnClassifier, RnnClassifierConfig, RnnKind, RnnLm, RnnLmConfig};
 //! use grove_tree::Key;
 //! # type B = burn_flex::Flex;
 //! # let device = Default::default();
 //! let config = RnnLmConfig { vocab_size: 50, embedding_size: 8, hidden_size: 12, ..RnnLmConfig::default() };
 //! let model = RnnLm::<B>::init(&config, Key::new(0), &device)?;
-//! let options = GenerateOptions { max_new_tokens: 5, ..GenerateOptions::default() };
-//! let texts = generate(&model, &[vec![1, 2, 3], vec![4]], &options, |_, _| true)?;
-//! assert_eq!(texts[1].ids.len(), 5);
+//! let ids = Tensor::<B, 2, Int>::from_ints([[1, 2, 3]], &device);
+//! assert_eq!(model.forward(ids, None).dims(), [1, 3, 50]);        // [b, t, vocab_size]
 //!
 //! let sizes = RnnClassifierConfig { vocab_size: 50, embedding_size: 8, hidden_size: 12, ..Default::default() };
 //! let config = RnnClassifierConfig { cell: RnnKind::Gru, labels: vec!["bad".into(), "good".into()], ..sizes };

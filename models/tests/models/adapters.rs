@@ -2,13 +2,13 @@
 //! tools/fixtures/adapters.py.
 
 use crate::common;
-use burn::tensor::{FloatDType, Int, Tensor, TensorData};
+use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::{Backend, Flex};
 use grove_layers::lora;
 use grove_models::{
-    AutoModel, CausalLm, ConvertOptions, Gpt2, Gpt2Config, ModelError, ModelFiles, ModelKind, Pretrained, Vit,
+    AutoModel, CausalLm, Gpt2, Gpt2Config, ModelError, ModelFiles, ModelKind, Pretrained, Vit,
     bert::{self, BertForSequenceClassification, TextBatch, TextIds},
-    convert_files, gpt2, peft,
+    gpt2, peft,
 };
 use grove_tree::{Key, all_close, leaves};
 use grove_weights::TensorFiles;
@@ -131,28 +131,6 @@ fn layers_by_the_names_of_transformers_5() {
     let reference = TensorFiles::open(fixtures("vit/transformers/reference.safetensors")).unwrap();
     let pixels = Tensor::<Flex, 4>::from_data(reference.tensor("pixels").unwrap(), &device);
     assert_close("vit", model.forward(pixels, None).into_data(), "adapters/vit");
-}
-
-/// The adapter is merged in f32, whatever the dtype of the target.
-#[test]
-fn a_converted_model_has_its_adapter_merged() {
-    let device = Default::default();
-    let base = fixtures("gpt2/tiny_a");
-    let files = ModelFiles::at(&base).unwrap().with_adapter(fixtures("adapters/gpt2").to_str().unwrap()).unwrap();
-    let (merged, _) = files.load::<Flex, Gpt2<Flex>>(&device, None).unwrap();
-    for (dtype, tolerance) in [(FloatDType::F32, 0.0), (FloatDType::BF16, 1.0 / 256.0)] {
-        let target = tempfile::tempdir().unwrap();
-        let options = ConvertOptions { dtype: Some(dtype), ..ConvertOptions::default() };
-        convert_files::<Flex>(&files, target.path(), &options, &device).unwrap();
-        let (converted, _) = Gpt2::<Flex>::from_path(target.path(), &device, None).unwrap();
-        let numbers = |model: &Gpt2<Flex>| -> Vec<f64> {
-            let leaves = leaves(model).into_iter().filter_map(|(_, leaf)| leaf.into_data());
-            leaves.flat_map(|data| data.convert::<f64>().to_vec::<f64>().unwrap()).collect()
-        };
-        let pairs = numbers(&converted).into_iter().zip(numbers(&merged));
-        assert_eq!(numbers(&converted).len(), numbers(&merged).len());
-        assert!(pairs.into_iter().all(|(x, y)| (x - y).abs() <= tolerance * y.abs() + 1e-6), "{dtype:?}");
-    }
 }
 
 fn copy_files(from: &Path, to: &Path) {

@@ -2,7 +2,7 @@
 
 use burn::tensor::TensorData;
 use grove_backend::Flex;
-use grove_models::{AutoModel, CausalLm, GenerateOptions, Gpt2, ModelKind, Pretrained, generation::Sampling};
+use grove_models::{AutoModel, Gpt2, ModelKind, Pretrained};
 use grove_tree::{count_params, leaves, paths};
 use std::path::{Path, PathBuf};
 
@@ -63,19 +63,6 @@ fn saves_and_counts_as_the_family_does() {
     assert_eq!(paths(&auto), paths(&model));
     assert_eq!(auto.num_parameters(), count_params(&model));
     assert_eq!(auto.config().unwrap()["model_type"], "gpt2");
-}
-
-#[test]
-fn generates_as_the_family_does() {
-    let (path, device) = (fixture("gpt2/tiny_a"), Default::default());
-    let options = GenerateOptions { max_new_tokens: 8, sampling: Sampling::greedy(), ..GenerateOptions::default() };
-    let prompts = [vec![5, 17], vec![40]];
-    let found = load(&path).generate(&prompts, &options);
-    let (model, _) = Gpt2::<Flex>::from_path(&path, &device, None).unwrap();
-    assert_eq!(found.unwrap(), model.generate(&prompts, &options).unwrap());
-
-    let error = load(fixture("bert/bert_model")).generate(&prompts, &options).unwrap_err().to_string();
-    assert!(error.contains("kind Bert generates no text"), "{error}");
 }
 
 #[test]

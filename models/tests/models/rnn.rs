@@ -1,13 +1,11 @@
-//! Recurrent models against PyTorch: logits, losses, gradients, greedy continuation, names in files, and invalid input.
+//! Recurrent models against PyTorch: logits, losses, gradients, names in files, and invalid input.
 //! Fixtures: tools/fixtures/rnn_models.py.
 
 use crate::common;
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
 use grove_models::{
-    CausalLm, GenerateOptions, ModelError, Pretrained, PretrainedConfig, RnnClassifier, RnnClassifierConfig, RnnKind,
-    RnnLm, RnnLmConfig, generate,
-    generation::Sampling,
+    CausalLm, Pretrained, PretrainedConfig, RnnClassifier, RnnClassifierConfig, RnnKind, RnnLm, RnnLmConfig,
     rnn::{RnnState, classifier_names, published_names},
 };
 use grove_transform::value_and_grad;
@@ -74,12 +72,6 @@ fn classifier<B: Backend>(name: &str, device: &B::Device) -> RnnClassifier<B> {
     RnnClassifier::from_path(fixture(name).join("model.safetensors"), device, None).unwrap().0
 }
 
-fn continuations<B: Backend>(model: &RnnLm<B>, prompts: &[Vec<u32>], max_new_tokens: usize) -> Vec<Vec<u32>> {
-    let options = GenerateOptions { max_new_tokens, sampling: Sampling::greedy(), ..GenerateOptions::default() };
-    let generated = generate(model, prompts, &options, |_, _| true).unwrap();
-    generated.into_iter().map(|row| row.ids).collect()
-}
-
 fn language_models<B: Backend>(device: B::Device) {
     for name in LMS {
         let (model, reference) = (lm::<B>(name, &device), Reference::of(name));
@@ -126,19 +118,6 @@ fn state_carries_over<B: Backend>(device: B::Device) {
             (sum / counted as f64 - expected).abs() < 1e-4 * expected,
             "{name}: {sum} of {counted}, not {expected}"
         );
-    }
-}
-
-fn decoding<B: Backend>(device: B::Device) {
-    for name in LMS {
-        let (model, reference) = (lm::<B>(name, &device), Reference::of(name));
-        let prompts: Vec<Vec<u32>> = (0..3).map(|i| reference.ids(&format!("prompt.{i}"))).collect();
-        let expected: Vec<Vec<u32>> = (0..3).map(|i| reference.ids(&format!("greedy.{i}"))).collect();
-        let steps = expected[0].len();
-        assert_eq!(continuations(&model, &prompts, steps), expected, "{name}: all at once");
-        for (prompt, expected) in prompts.iter().zip(&expected) {
-            assert_eq!(&continuations(&model, std::slice::from_ref(prompt), steps)[0], expected, "{name}: alone");
-        }
     }
 }
 
@@ -205,7 +184,7 @@ fn classifiers<B: Backend>(device: B::Device) {
     }
 }
 
-on_each_backend!(language_models, state_carries_over, decoding, padding_leaves_the_state, classifiers);
+on_each_backend!(language_models, state_carries_over, padding_leaves_the_state, classifiers);
 
 type Flex = grove_backend::Flex;
 
@@ -315,9 +294,6 @@ fn impossible_texts_are_refused() {
     assert!(message(&[]).contains("no sequences"));
     assert!(message(&[vec![1], vec![]]).contains("sequence 1 has length 0"));
     assert!(message(&[vec![1], vec![30, 31]]).contains("token id 31 is outside the vocabulary, which has 31"));
-    let model = lm::<Flex>("lm_gru", &Default::default());
-    let error = generate(&model, &[vec![47]], &GenerateOptions::default(), |_, _| true).unwrap_err();
-    assert!(matches!(error, ModelError::TokenOutside { id: 47, vocab_size: 47 }));
 }
 
 #[test]

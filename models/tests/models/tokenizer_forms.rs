@@ -1,10 +1,8 @@
 //! Tokenizers in all published formats: the class that the files name, its settings, and added tokens. Fixtures:
 //! tools/fixtures/tokenizer_forms.py.
 
-use grove_models::{
-    Tokenizer, Truncation,
-    chat::{Message, chat_template},
-};
+use grove_models::{Tokenizer, Truncation, chat_template};
+use grove_text::chat::Message;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{

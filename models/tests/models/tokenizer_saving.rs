@@ -177,10 +177,9 @@ fn a_gguf_file_leaves_its_special_tokens_and_chat_template() {
     assert!(tokenizer.end_of_text().is_some());
     assert_eq!((again.end_of_text(), again.begin_of_text()), (tokenizer.end_of_text(), tokenizer.begin_of_text()));
     assert_eq!(again.encode("The trees").unwrap(), tokenizer.encode("The trees").unwrap());
-    let message = [grove_models::chat::Message::new("user", "Hello")];
-    let render = |model: &Path| {
-        grove_models::chat::chat_template(model).unwrap().expect("a template").render(&message, true).unwrap()
-    };
+    let message = [grove_text::chat::Message::new("user", "Hello")];
+    let render =
+        |model: &Path| grove_models::chat_template(model).unwrap().expect("a template").render(&message, true).unwrap();
     write(saved.path(), "config.json", "{}");
     assert_eq!(render(saved.path()), render(file));
 }

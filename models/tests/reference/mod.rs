@@ -1,4 +1,4 @@
-//! Reference outputs of an image model: `reference.safetensors` beside the model.
+//! Reference outputs of a model: `reference.safetensors` beside the model.
 
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
@@ -16,9 +16,9 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// Opens `tests/fixtures/{kind}/{name}`.
+    /// Opens `{kind}/{name}` in the fixtures, from the directory of this crate or of `grove-tasks`.
     pub fn of(kind: &str, name: &str) -> Self {
-        let directory = Path::new("tests/fixtures").join(kind).join(name);
+        let directory = Path::new("../models/tests/fixtures").join(kind).join(name);
         let checkpoint = TensorFiles::open(directory.join("reference.safetensors")).unwrap();
         Self { name: name.into(), directory, checkpoint }
     }
@@ -36,6 +36,12 @@ impl Reference {
 
     pub fn data(&self, part: &str) -> TensorData {
         self.checkpoint.tensor(part).unwrap_or_else(|error| panic!("{}: {error}", self.name))
+    }
+
+    /// Returns token ids.
+    #[allow(dead_code)] // Of language models.
+    pub fn ids(&self, part: &str) -> Vec<u32> {
+        self.data(part).iter::<i64>().map(|id| id as u32).collect()
     }
 
     #[allow(dead_code)] // Not every model takes floating-point inputs.

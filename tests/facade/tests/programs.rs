@@ -157,7 +157,7 @@ mod gated_mlp {
 }
 
 mod own_decoder {
-    use grove::models::generation::DecodeCache;
+    use grove::models::DecodeCache;
     use grove::prelude::*;
     use grove_facade_tests::own_decoder::*;
 

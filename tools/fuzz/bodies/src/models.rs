@@ -4,8 +4,11 @@ use std::path::Path;
 
 use grove_images::{Limits, Preprocessor};
 use grove_models::{
-    BertConfig, GenerateOptions, Gpt2Config, GptNeoConfig, LlamaConfig, PretrainedConfig, ResNetConfig,
-    RnnClassifierConfig, RnnLmConfig, Tokenizer, VitConfig,
+    BertConfig, Gpt2Config, GptNeoConfig, LlamaConfig, PretrainedConfig, ResNetConfig, RnnClassifierConfig,
+    RnnLmConfig, Tokenizer, VitConfig,
+};
+use grove_tasks::{
+    GenerateOptions,
     chat::{ChatTemplate, Message},
     generation::Sampling,
 };

@@ -1,14 +1,14 @@
 use burn::tensor::Tensor;
 use grove_backend::Backend;
+use grove_models::{CausalLm, DecodeCache, Result, not_finite};
 
 use super::{
-    CausalLm, DecodeCache, Finish, GenerateOptions, Generated,
+    Finish, GenerateOptions, Generated,
     ahead::Sampler,
     decoder::{capacity, chunks, new_cache},
     rows::{float_vec, int_tensor},
     run::{check_prompt, draw, ends_of, limit_of, steps_of},
 };
-use crate::{error::Result, finite::not_finite};
 
 /// Tokens that a model has processed, with its cache. To process further tokens, or another sequence with the same
 /// prefix, costs only the new tokens.

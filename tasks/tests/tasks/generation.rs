@@ -3,11 +3,11 @@
 
 use burn::tensor::{DType, TensorData};
 use grove_backend::Flex;
-use grove_models::{
-    CausalLm, GenerateOptions, Gpt2, Gpt2Config, ModelError, Pretrained, first_not_finite, generate,
+use grove_models::{CausalLm, Gpt2, Gpt2Config, ModelError, Pretrained, first_not_finite};
+use grove_tasks::{
+    GenerateOptions, JitGenerate, generate,
     generation::{
-        DecodeSession, Finish, Sampling, TokenRules, TraceableLm, generate_with_cache, generate_with_draft, score,
-        score_text,
+        DecodeSession, Finish, Sampling, TokenRules, generate_with_cache, generate_with_draft, score, score_text,
     },
 };
 use grove_tree::{AnyArray, Key, Path as TreePath, Tree};
@@ -39,11 +39,11 @@ struct Case {
 }
 
 fn fixture() -> Fixture {
-    serde_json::from_slice(&std::fs::read("tests/fixtures/gpt2/generation.json").unwrap()).unwrap()
+    serde_json::from_slice(&std::fs::read("../models/tests/fixtures/gpt2/generation.json").unwrap()).unwrap()
 }
 
 fn tiny(dtype: Option<DType>) -> Gpt2<Flex> {
-    let directory = Path::new("tests/fixtures/gpt2/tiny_a");
+    let directory = Path::new("../models/tests/fixtures/gpt2/tiny_a");
     Gpt2::from_path(directory, &Default::default(), dtype).unwrap().0
 }
 
@@ -103,14 +103,17 @@ fn generation_config_is_followed_as_by_transformers() {
 /// Without a generation_config.json, its keys are read from config.json.
 #[test]
 fn generation_keys_of_config_are_followed_as_by_transformers() {
-    let own = std::fs::read("tests/fixtures/gpt2/tiny_a/config.json").unwrap();
+    let own = std::fs::read("../models/tests/fixtures/gpt2/tiny_a/config.json").unwrap();
     let directory = tempfile::tempdir().unwrap();
     for Case { config, prompt, ids, without_penalty } in fixture().of_config {
         let mut fields: serde_json::Value = serde_json::from_slice(&own).unwrap();
         fields.as_object_mut().unwrap().extend(config.as_object().unwrap().clone());
         std::fs::write(directory.path().join("config.json"), fields.to_string()).unwrap();
-        std::fs::copy("tests/fixtures/gpt2/tiny_a/model.safetensors", directory.path().join("model.safetensors"))
-            .unwrap();
+        std::fs::copy(
+            "../models/tests/fixtures/gpt2/tiny_a/model.safetensors",
+            directory.path().join("model.safetensors"),
+        )
+        .unwrap();
         let model = Gpt2::<Flex>::from_path(directory.path(), &Default::default(), None).unwrap().0;
         let published = GenerateOptions::published(directory.path(), Sampling::greedy()).unwrap();
         let options = match published.max_length {

@@ -1,7 +1,6 @@
 use grove_backend::SampleOptions;
+use grove_models::{ModelError, Result};
 use grove_tree::Key;
-
-use crate::error::{ModelError, Result};
 
 /// Options for sampling the next token from its logits. The steps are applied in transformers' order: repetition
 /// penalty, temperature, top-k, top-p, min-p.
@@ -11,7 +10,7 @@ use crate::error::{ModelError, Result};
 /// probabilities in f32 and may round a division, an exponential or a logarithm differently.
 ///
 /// ```
-/// use grove_models::generation::Sampling;
+/// use grove_tasks::generation::Sampling;
 /// let sampling = Sampling { temperature: 0.8, top_p: Some(0.95), ..Default::default() };
 /// assert!(sampling.validate().is_ok());
 /// ```

@@ -1,16 +1,13 @@
 use grove_backend::Backend;
+use grove_models::{CausalLm, EndTokens, JsonFields, ModelFiles, Result, Tokenizer, read_json};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::{CausalLm, EndTokens, GenerateOptions, Sampling, TokenRules, ends::Numbers};
-use crate::{
-    Tokenizer,
-    error::Result,
-    keys::Keys,
-    model_files::ModelFiles,
-    pretrained::{config_beside, read_json},
-};
+use super::{GenerateOptions, Sampling, TokenRules};
+
+/// Name of the file.
+const FILE: &str = "generation_config.json";
 
 /// transformers' default of `top_k` for files that sample.
 const TOP_K: i64 = 50;
@@ -78,15 +75,15 @@ impl GenerateOptions {
     /// as beam search. The error names the file and the key.
     pub fn published(model: impl AsRef<Path>, sampling: Sampling) -> Result<Self> {
         let files = ModelFiles::at(model.as_ref())?;
-        let places =
-            [files.adapter().map(file_beside), Some(file_beside(files.path())), Some(config_beside(files.path()))];
+        let of_adapter = files.adapter().map(|adapter| adapter.join(FILE));
+        let places = [of_adapter, Some(files.file(FILE)), Some(files.file("config.json"))];
         let Some(file) = places.into_iter().flatten().find(|file| file.is_file()) else {
             return Ok(Self { sampling, ..Self::default() });
         };
-        Self::read(&mut Keys::new(&file, read_json(&file)?), sampling)
+        Self::read(&mut JsonFields::new(&file, read_json(&file)?), sampling)
     }
 
-    fn read(keys: &mut Keys, sampling: Sampling) -> Result<Self> {
+    fn read(keys: &mut JsonFields, sampling: Sampling) -> Result<Self> {
         let sampling = sampling_of(keys, sampling)?;
         refuse_others(keys, sampling.temperature > 0.0)?;
         let rules = rules_of(keys)?;
@@ -103,36 +100,19 @@ impl GenerateOptions {
             sampling,
             rules,
             stop_strings,
-            end_tokens: keys.get("eos_token_id")?.map(|ends: Numbers| ends.to_vec()),
+            end_tokens: keys.get("eos_token_id")?.map(|ends: EndTokens| ends.to_vec()),
             use_cache: keys.get("use_cache")?.unwrap_or(default.use_cache),
             ..default
         })
     }
 }
 
-/// Returns the path of a model's `generation_config.json`.
-fn file_beside(model: &Path) -> PathBuf {
-    let name = "generation_config.json";
-    if model.is_dir() { model.join(name) } else { model.with_file_name(name) }
-}
-
-/// Returns a model's end tokens: those of its `generation_config.json`, if it names any, else `own`, those of its
-/// `config.json`.
-pub(crate) fn published_ends(model: &Path, own: EndTokens) -> Result<EndTokens> {
-    let file = file_beside(model);
-    if !file.is_file() {
-        return Ok(own);
-    }
-    let ends: Option<EndTokens> = Keys::new(&file, read_json(&file)?).get("eos_token_id")?;
-    Ok(ends.unwrap_or(own))
-}
-
 /// Reads a count; 0 means absent.
-fn count(keys: &mut Keys, key: &'static str) -> Result<Option<usize>> {
+fn count(keys: &mut JsonFields, key: &'static str) -> Result<Option<usize>> {
     Ok(keys.get::<usize>(key)?.filter(|&number| number > 0))
 }
 
-fn sampling_of(keys: &mut Keys, default: Sampling) -> Result<Sampling> {
+fn sampling_of(keys: &mut JsonFields, default: Sampling) -> Result<Sampling> {
     let (samples, temperature) = (keys.get("do_sample")?, keys.get("temperature")?);
     let top_k: Option<i64> = keys.get("top_k")?;
     let (top_p, min_p) = (keys.get("top_p")?, keys.get("min_p")?);
@@ -153,9 +133,9 @@ fn sampling_of(keys: &mut Keys, default: Sampling) -> Result<Sampling> {
     Ok(sampling)
 }
 
-fn rules_of(keys: &mut Keys) -> Result<TokenRules> {
-    let tokens = |keys: &mut Keys, key| -> Result<Vec<u32>> {
-        Ok(keys.get(key)?.map_or(vec![], |tokens: Numbers| tokens.to_vec()))
+fn rules_of(keys: &mut JsonFields) -> Result<TokenRules> {
+    let tokens = |keys: &mut JsonFields, key| -> Result<Vec<u32>> {
+        Ok(keys.get(key)?.map_or(vec![], |tokens: EndTokens| tokens.to_vec()))
     };
     let rules = TokenRules {
         encoder_repetition_penalty: keys.get("encoder_repetition_penalty")?.unwrap_or(1.0),
@@ -181,7 +161,7 @@ fn rules_of(keys: &mut Keys) -> Result<TokenRules> {
 }
 
 /// Refuses decoding methods that are not supported. Some keys matter only when sampling.
-fn refuse_others(keys: &mut Keys, samples: bool) -> Result<()> {
+fn refuse_others(keys: &mut JsonFields, samples: bool) -> Result<()> {
     let (none, one, off) = ([], [json!(1)], [json!(0), json!(false)]);
     let others: [(&'static str, &[Value]); 14] = [
         ("num_beams", &one),
@@ -234,6 +214,7 @@ pub fn document_end<B: Backend>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashMap;
 
     #[test]
     fn follows_generation_config() {
@@ -265,10 +246,12 @@ mod tests {
     /// All keys of transformers' class. Each is followed, refused, or has no effect.
     #[test]
     fn knows_all_keys() {
-        let keys = crate::keys::of_transformers("GenerationConfig");
-        let mut asked = Keys::new(Path::new("generation_config.json"), serde_json::Map::new());
+        let text = include_str!("../../../models/tests/fixtures/config_keys.json");
+        let keys: HashMap<String, Vec<String>> = serde_json::from_str(text).unwrap();
+        let keys = &keys["GenerationConfig"];
+        let mut asked = JsonFields::new(Path::new("generation_config.json"), serde_json::Map::new());
         GenerateOptions::read(&mut asked, Sampling::default()).unwrap();
-        for key in &keys {
+        for key in keys {
             let known = [asked.asked().contains(&**key), WITHOUT_EFFECT.iter().any(|(other, _)| other == key)];
             assert_eq!(known.iter().filter(|known| **known).count(), 1, "{key}: {known:?}");
         }
@@ -279,7 +262,7 @@ mod tests {
     fn follows_lengths_rules_and_ends() {
         let read = |fields: Value| {
             let Value::Object(fields) = fields else { unreachable!() };
-            GenerateOptions::read(&mut Keys::new(Path::new("generation_config.json"), fields), Sampling::greedy())
+            GenerateOptions::read(&mut JsonFields::new(Path::new("generation_config.json"), fields), Sampling::greedy())
         };
         let default = GenerateOptions { sampling: Sampling::greedy(), ..GenerateOptions::default() };
         assert_eq!(read(json!({})).unwrap(), default);

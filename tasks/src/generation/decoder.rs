@@ -2,9 +2,8 @@
 
 use burn::tensor::{Int, Tensor};
 use grove_backend::Backend;
+use grove_models::{CausalLm, DecodeCache};
 use std::cell::RefCell;
-
-use super::{CausalLm, DecodeCache};
 
 /// Minimum capacity of a cache of fixed size, in positions. The capacity doubles when the cache is full.
 const FIRST_CAPACITY: usize = 64;

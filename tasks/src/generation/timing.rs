@@ -1,8 +1,8 @@
+use grove_models::Result;
 use serde::Serialize;
 use std::time::Instant;
 
 use super::Generated;
-use crate::error::Result;
 
 /// Timing of a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -19,7 +19,8 @@ pub struct Timing {
 /// functions, and returns the rows, with any other result.
 ///
 /// ```
-/// use grove_models::{GenerateOptions, Gpt2, Gpt2Config, Pretrained, generate, generation::timed};
+/// use grove_models::{Gpt2, Gpt2Config, Pretrained};
+/// use grove_tasks::{GenerateOptions, generate, generation::timed};
 /// use grove_tree::Key;
 /// # type B = burn_flex::Flex;
 /// # let device = Default::default();

@@ -1,9 +1,10 @@
-//! The 124M GPT-2 against transformers, with the directory that tools/make_gpt2_124m.py writes:
-//! `GROVE_GPT2_124M=DIR cargo test -p grove-models --test models full_size:: -- --ignored --nocapture`
+//! Models of a published size against transformers. The 124M GPT-2, with the directory that tools/make_gpt2_124m.py writes:
+//! `GROVE_GPT2_124M=DIR cargo test -p grove-tasks --test tasks full_size::gpt2 -- --ignored --nocapture`
 
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{DType, Int, Tensor};
 use grove_backend::Backend;
-use grove_models::{CausalLm, GenerateOptions, Gpt2, Pretrained, generate, generation::Sampling};
+use grove_models::{CausalLm, Gpt2, Llama, Pretrained};
+use grove_tasks::{GenerateOptions, generate, generation::Sampling};
 use grove_weights::TensorFiles;
 use std::{path::PathBuf, time::Instant};
 
@@ -48,7 +49,7 @@ fn check<B: Backend>(suffix: &str, tolerance: f32) -> Gpt2<B> {
 
 #[test]
 #[ignore = "needs the directory that tools/make_gpt2_124m.py writes"]
-fn flex() {
+fn gpt2_flex() {
     let model = check::<grove_backend::Flex>("", 1e-3);
     for copy in ["-sharded", "-bin"] {
         let same = check::<grove_backend::Flex>(copy, 1e-3);
@@ -63,6 +64,39 @@ fn flex() {
 
 #[test]
 #[ignore = "needs the directory that tools/make_gpt2_124m.py writes"]
-fn candle() {
+fn gpt2_candle() {
     check::<grove_backend::Candle>("", 1e-3);
+}
+
+/// SmolLM2-135M-Instruct, or another GGUF file, against transformers' results for the same weights, after
+/// `python tools/check_smollm2.py MODEL.gguf --out REFERENCE.safetensors`:
+/// `GROVE_LLAMA=MODEL.gguf GROVE_LLAMA_REFERENCE=REFERENCE.safetensors cargo test -p grove-tasks --test tasks full_size::llama -- --ignored --nocapture`
+#[test]
+#[ignore = "needs a published model and the file of tools/check_smollm2.py"]
+fn llama() {
+    let path = |name: &str| PathBuf::from(std::env::var(name).unwrap_or_else(|_| panic!("{name} names a file")));
+    let reference = TensorFiles::open(path("GROVE_LLAMA_REFERENCE")).expect("the reference");
+    let tensor = |name: &str| reference.tensor(name).expect("a tensor");
+    let ids = |name: &str| -> Vec<u32> { tensor(name).iter::<i64>().map(|id| id as u32).collect() };
+    let (prompt, greedy) = (ids("input_ids"), ids("greedy_ids"));
+    let device = Default::default();
+    // Quantized, and unpacked to f32.
+    for dtype in [None, Some(DType::F32)] {
+        let (model, _) =
+            Llama::<grove_backend::Flex>::from_path(path("GROVE_LLAMA"), &device, dtype).expect("it loads");
+        let logits = model.forward(Tensor::from_data(tensor("input_ids"), &device), None);
+        let expected = Tensor::from_data(tensor("logits"), &device);
+        let apart = (logits - expected.clone()).abs().max().into_scalar();
+        println!("{dtype:?}: logits up to {:.2}, apart by at most {apart:.1e}", expected.abs().max().into_scalar());
+        assert!(apart <= 1e-2, "logits are apart by {apart}");
+        let options = GenerateOptions {
+            max_new_tokens: greedy.len(),
+            sampling: Sampling::greedy(),
+            ..GenerateOptions::default()
+        };
+        let written = generate(&model, std::slice::from_ref(&prompt), &options, |_, _| true).expect("it writes");
+        // The reference includes the end token.
+        assert_eq!(written[0].ids, greedy[..written[0].ids.len()]);
+        assert!(written[0].ids.len() + 1 >= greedy.len(), "{:?}", written[0]);
+    }
 }

@@ -4,10 +4,7 @@
 //! differ from one that is sampled on the host.
 
 mod ahead;
-mod causal_lm;
-mod chat;
 mod decoder;
-mod ends;
 mod jitted;
 mod options;
 mod published;
@@ -20,14 +17,11 @@ mod session;
 mod speculative;
 mod text;
 mod timing;
+mod traits;
 
-pub use causal_lm::{CausalLm, DecodeCache};
-pub use chat::{ChatSession, Reply};
-pub use ends::EndTokens;
-pub use jitted::{JittedLm, TraceableLm};
+pub use jitted::JittedLm;
 pub use options::{Finish, GenerateOptions, Generated};
 pub use published::document_end;
-pub(crate) use published::published_ends;
 pub use rules::TokenRules;
 pub use run::{check_prompt, generate};
 pub use sampler::Sampling;
@@ -36,3 +30,4 @@ pub use session::{DecodeSession, generate_with_cache};
 pub use speculative::{Drafted, generate_with_draft};
 pub use text::{TextStream, complete_text};
 pub use timing::{Timing, timed};
+pub use traits::{AutoGenerate, Generate, JitGenerate};

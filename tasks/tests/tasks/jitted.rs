@@ -3,14 +3,12 @@
 use std::path::Path;
 
 use grove_backend::{Backend, Candle, Flex};
-use grove_models::{
-    GenerateOptions, Gpt2, Gpt2Config, GptNeo, Llama, Pretrained, RnnLm, generate,
-    generation::{Sampling, TraceableLm},
-};
+use grove_models::{Gpt2, Gpt2Config, GptNeo, Llama, Pretrained, RnnLm, TraceableLm};
+use grove_tasks::{GenerateOptions, JitGenerate, generate, generation::Sampling};
 use grove_tree::Key;
 
 fn load<B: Backend, M: Pretrained<B>>(path: &str) -> M {
-    let folder = Path::new("tests/fixtures").join(path);
+    let folder = Path::new("../models/tests/fixtures").join(path);
     M::from_path(folder, &Default::default(), None).unwrap().0
 }
 

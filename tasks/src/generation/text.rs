@@ -1,7 +1,7 @@
 use grove_backend::Backend;
+use grove_models::{CausalLm, Result, Tokenizer};
 
-use super::{CausalLm, GenerateOptions, generate};
-use crate::{Tokenizer, error::Result};
+use super::{GenerateOptions, generate};
 
 /// Maximum number of tokens in a character: one per UTF-8 byte.
 const LONGEST_CHARACTER: usize = 4;

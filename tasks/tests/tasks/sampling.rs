@@ -1,7 +1,8 @@
 //! Sampling: the logits after each step against transformers' processors, and the sampled tokens. Fixture:
 //! tools/fixtures/gpt2.py.
 
-use grove_models::{ModelError, generation::Sampling};
+use grove_models::ModelError;
+use grove_tasks::generation::Sampling;
 use grove_tree::Key;
 use serde::Deserialize;
 use std::{collections::HashMap, path::Path};
@@ -49,7 +50,7 @@ impl Settings {
 }
 
 fn fixture() -> Fixture {
-    let file = Path::new("tests/fixtures/gpt2/sampling.json");
+    let file = Path::new("../models/tests/fixtures/gpt2/sampling.json");
     serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()
 }
 

@@ -2,16 +2,17 @@
 
 use burn::tensor::{Int, Tensor};
 use grove_backend::Backend;
+use grove_compile::{Traceable, Traced};
 use grove_layers::{KvCache, loss::cross_entropy};
 use grove_tree::{AnyArray, Key, Path, Tree};
 
-use super::{GenerateOptions, Generated, Score, generate, score_text};
-use crate::{error::Result, shifted::check_shifted};
+use crate::shifted::check_shifted;
 
 /// A causal language model, like transformers' `AutoModelForCausalLM`.
 ///
-/// A model provides its hidden states, with or without a cache, and its output layer. Logits, losses, generation and
-/// scoring have default implementations. `examples/own_model.rs` defines a model from scratch.
+/// A model provides its hidden states, with or without a cache, and its output layer. Logits, losses and decoding steps
+/// have default implementations. The crate `grove-tasks` generates and scores text with any such model.
+/// `examples/own_model.rs` defines a model from scratch.
 ///
 /// ```
 /// use burn::tensor::{Int, Tensor};
@@ -178,35 +179,25 @@ pub trait CausalLm<B: Backend>: Tree<B> {
         let logits = self.forward(ids, key).reshape([b * t, self.vocab_size()]);
         cross_entropy(logits, targets.reshape([b * t]))
     }
+}
 
-    /// Continues prompts; see [`generate()`].
-    ///
-    /// # Errors
-    /// As [`generate()`].
-    fn generate(&self, prompts: &[Vec<u32>], options: &GenerateOptions) -> Result<Vec<Generated>> {
-        self.generate_with(prompts, options, |_row, _token| true)
-    }
+/// A language model whose decoding step can be traced. Implemented by every [`CausalLm`] that derives [`Tree`] and is
+/// generic over the backend.
+pub trait TraceableLm<B: Backend>:
+    CausalLm<B, Cache: Traceable<B, OnTraced = Self::TracedCache>>
+    + Traceable<B, OnTraced: CausalLm<Traced, Cache = Self::TracedCache>>
+{
+    /// Type of the model's cache in a trace.
+    type TracedCache: Tree<Traced, On<B> = Self::Cache>;
+}
 
-    /// Continues prompts and calls a function with the row and the id of each new token; see [`generate()`].
-    ///
-    /// # Errors
-    /// As [`generate()`].
-    fn generate_with(
-        &self,
-        prompts: &[Vec<u32>],
-        options: &GenerateOptions,
-        on_token: impl FnMut(usize, u32) -> bool,
-    ) -> Result<Vec<Generated>> {
-        generate(self, prompts, options, on_token)
-    }
-
-    /// Computes the likelihood of a token sequence; see [`score_text`].
-    ///
-    /// # Errors
-    /// As [`score_text`].
-    fn score(&self, ids: &[u32], stride: Option<usize>) -> Result<Score> {
-        score_text(self, ids, stride)
-    }
+impl<B, M, C> TraceableLm<B> for M
+where
+    B: Backend,
+    M: CausalLm<B, Cache: Traceable<B, OnTraced = C>> + Traceable<B, OnTraced: CausalLm<Traced, Cache = C>>,
+    C: Tree<Traced, On<B> = M::Cache>,
+{
+    type TracedCache = C;
 }
 
 /// State of a model's decoding: the positions that it has processed.

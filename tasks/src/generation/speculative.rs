@@ -2,13 +2,13 @@
 
 use grove_backend::Backend;
 use grove_layers::MAX_ROLLBACK;
+use grove_models::{CausalLm, ModelError, Result};
 use serde::Serialize;
 
 use super::{
-    CausalLm, DecodeSession, Finish, GenerateOptions, Generated, generate,
+    DecodeSession, Finish, GenerateOptions, Generated, generate,
     run::{check_prompt, draw, ends_of, limit_of, steps_of},
 };
-use crate::error::{ModelError, Result};
 
 /// Acceptance counts of a draft model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

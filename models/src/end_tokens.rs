@@ -1,6 +1,13 @@
 //! Tokens that end a sequence.
 
 use serde::{Deserialize, Serialize, Serializer};
+use std::path::Path;
+
+use crate::{
+    error,
+    keys::JsonFields,
+    pretrained::{file_beside, read_json},
+};
 
 /// Tokens that end a sequence: one, several, or none. Negative values in a file mean none.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -17,14 +24,14 @@ pub enum EndTokens {
 /// One token or several tokens of a file.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a token's number, or a list of such")]
-pub(super) enum Numbers {
+enum Numbers {
     One(i64),
     Any(Vec<i64>),
 }
 
 impl Numbers {
     /// Returns the values that are token ids.
-    pub fn to_vec(&self) -> Vec<u32> {
+    fn to_vec(&self) -> Vec<u32> {
         let numbers = match self {
             Self::One(number) => std::slice::from_ref(number),
             Self::Any(numbers) => numbers,
@@ -68,4 +75,15 @@ impl EndTokens {
             Self::None => vec![],
         }
     }
+}
+
+/// Returns a model's end tokens: those of its `generation_config.json`, if it names any, else `own`, those of its
+/// `config.json`.
+pub(crate) fn published_ends(model: &Path, own: EndTokens) -> error::Result<EndTokens> {
+    let file = file_beside(model, "generation_config.json");
+    if !file.is_file() {
+        return Ok(own);
+    }
+    let ends: Option<EndTokens> = JsonFields::new(&file, read_json(&file)?).get("eos_token_id")?;
+    Ok(ends.unwrap_or(own))
 }

@@ -2,14 +2,14 @@
 
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::{Backend, PendingTokens, sample};
+use grove_models::{CausalLm, Result, not_finite};
 use std::collections::VecDeque;
 
 use super::{
-    CausalLm, GenerateOptions,
+    GenerateOptions,
     decoder::Decoder,
     rows::{Rows, int_tensor, seen_before},
 };
-use crate::{error::Result, finite::not_finite};
 
 /// Number of steps that are queued before the first of them is read. Steps after the end of all sequences are wasted.
 const IN_FLIGHT: usize = 3;

@@ -1,51 +1,15 @@
-//! Memory of the machine, and the memory that a model needs, computed before its weights are read.
-//!
-//! ```
-//! use grove_models::{Gpt2, Gpt2Config, Pretrained, PretrainedConfig, memory};
-//! # type B = burn_flex::Flex;
-//! let skeleton = Gpt2::<B>::skeleton(&Gpt2Config::preset("gpt2-xl")?)?; // no weights
-//! for (dtype, bytes) in memory::weight_bytes(&skeleton) {
-//!     println!("{dtype}: {}", memory::format_bytes(bytes));
-//! }
-//! if let Some(available) = memory::shortage(memory::training_bytes(&skeleton)) {
-//!     println!("only {} are available", memory::format_bytes(available));
-//! }
-//! # Ok::<(), grove_models::ModelError>(())
-//! ```
+//! Parameters of a model, and the memory that it needs, computed before its weights are read.
 
-use burn::tensor::DType;
-use grove_backend::{Backend, Quantization};
-use grove_tree::{AnyArray, Tree, count_bytes, count_params, leaves, summary};
+use grove::{
+    backend::Quantization,
+    tensor::DType,
+    tree::{AnyArray, count_bytes, count_params, leaves, summary},
+};
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Map;
 use std::fmt;
 
-pub use crate::format_bytes::format_bytes;
-use crate::{CausalLm, Pretrained, error::Result};
-
-/// Copies of the parameters in AdamW training: weights, gradients, and the two moments.
-const TRAINING_COPIES: usize = 4;
-
-/// Returns the memory in bytes that can be allocated without swapping: the machine's or the control group's
-/// (container's), whichever is less. `None` if the system does not report it.
-pub fn available() -> Option<usize> {
-    let mut system = sysinfo::System::new();
-    system.refresh_memory();
-    let of_machine = system.available_memory();
-    let of_group = system.cgroup_limits().map_or(u64::MAX, |limits| limits.free_memory);
-    usize::try_from(of_machine.min(of_group)).ok().filter(|&bytes| bytes > 0)
-}
-
-/// Returns the [`available`] memory in bytes if it is less than `needed`; `None` if there is enough or the amount is
-/// unknown.
-pub fn shortage(needed: usize) -> Option<usize> {
-    available().filter(|&available| needed > available)
-}
-
-/// Returns the minimum memory of AdamW training in bytes: weights, gradients and optimizer state, without activations.
-pub fn training_bytes<B: Backend>(skeleton: &impl Tree<B>) -> usize {
-    count_bytes(skeleton).saturating_mul(TRAINING_COPIES)
-}
+use crate::{memory::format_bytes, prelude::*};
 
 /// Returns the bytes of a model's weights for each dtype in which they can be loaded, including quantized blocks. A
 /// skeleton with quantized weights has a single entry, `as stored`.
@@ -105,7 +69,7 @@ impl ModelSummary {
     ///
     /// # Errors
     /// As [`Pretrained::skeleton`].
-    pub fn new<B: Backend, M: CausalLm<B> + Pretrained<B>>(skeleton: &M, tokens: usize) -> Result<Self> {
+    pub fn new<B: Backend, M: CausalLm<B> + Pretrained<B>>(skeleton: &M, tokens: usize) -> Result<Self, ModelError> {
         let tokens = skeleton.context().unwrap_or(tokens);
         let bytes = skeleton.cache_bytes(tokens).unwrap_or(0);
         Ok(Self { memory_of_text: Some(TextMemory { tokens, bytes }), ..Self::of(skeleton)? })
@@ -115,7 +79,7 @@ impl ModelSummary {
     ///
     /// # Errors
     /// As [`Pretrained::skeleton`].
-    pub fn of<B: Backend, M: Pretrained<B>>(skeleton: &M) -> Result<Self> {
+    pub fn of<B: Backend, M: Pretrained<B>>(skeleton: &M) -> Result<Self, ModelError> {
         // The leaves of a quantized model are bytes, so the parameters are counted in a dense skeleton.
         let parameters = count_params(&M::skeleton(skeleton.config())?);
         let mut table = summary(skeleton);
@@ -156,11 +120,5 @@ mod tests {
     #[test]
     fn thousands_are_grouped() {
         assert_eq!([7, 1000, 1234567].map(thousands), ["7", "1,000", "1,234,567"]);
-    }
-
-    #[test]
-    fn shortage_is_what_is_available() {
-        assert_eq!(shortage(0), None);
-        assert_eq!(shortage(usize::MAX).is_some(), available().is_some());
     }
 }

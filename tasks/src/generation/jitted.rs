@@ -2,40 +2,16 @@
 
 use burn::tensor::{Int, Tensor};
 use grove_backend::Backend;
-use grove_compile::{Graph, Jit, Traceable, Traced, jit};
+use grove_compile::{Graph, Jit, Traced, jit};
+use grove_models::{CausalLm, DecodeCache, Result, TraceableLm};
 use grove_tree::{Array, Tree};
 use std::fmt;
 
 use super::{
-    CausalLm, DecodeCache, GenerateOptions, Generated,
+    GenerateOptions, Generated,
     decoder::{Decoder, capacity},
     run::generate_by,
 };
-use crate::error::Result;
-
-/// A language model whose decoding step can be traced. Implemented by every [`CausalLm`] that derives [`Tree`] and is
-/// generic over the backend.
-pub trait TraceableLm<B: Backend>:
-    CausalLm<B, Cache: Traceable<B, OnTraced = Self::TracedCache>>
-    + Traceable<B, OnTraced: CausalLm<Traced, Cache = Self::TracedCache>>
-{
-    /// Type of the model's cache in a trace.
-    type TracedCache: Tree<Traced, On<B> = Self::Cache>;
-
-    /// Returns the model with a decoding step that is traced once and then runs as a program.
-    fn jitted(&self) -> JittedLm<'_, B, Self> {
-        JittedLm { model: self, step: jit(step) }
-    }
-}
-
-impl<B, M, C> TraceableLm<B> for M
-where
-    B: Backend,
-    M: CausalLm<B, Cache: Traceable<B, OnTraced = C>> + Traceable<B, OnTraced: CausalLm<Traced, Cache = C>>,
-    C: Tree<Traced, On<B> = M::Cache>,
-{
-    type TracedCache = C;
-}
 
 /// Arguments of a step.
 #[derive(Tree, Clone, Debug)]
@@ -61,14 +37,15 @@ fn step<M: CausalLm<Traced>>(args: Args<M, M::Cache>) -> Results<M::Cache> {
     (Array::new(logits), cache)
 }
 
-/// A language model with a jitted decoding step, from [`TraceableLm::jitted`].
+/// A language model with a jitted decoding step, from [`JitGenerate::jitted`](super::JitGenerate::jitted).
 ///
 /// Keys and values are stored in a cache of fixed size whose position is an array. One program serves all positions
 /// until the cache is full and doubles. Prompts are processed eagerly, since each length would need its own program.
 /// Programs are kept between calls.
 ///
 /// ```
-/// use grove_models::{GenerateOptions, Gpt2, Gpt2Config, Pretrained, generate, generation::TraceableLm};
+/// use grove_models::{Gpt2, Gpt2Config, Pretrained};
+/// use grove_tasks::{GenerateOptions, JitGenerate, generate};
 /// use grove_tree::Key;
 /// # type B = burn_flex::Flex;
 /// # let device = Default::default();
@@ -86,7 +63,12 @@ pub struct JittedLm<'a, B: Backend, M: TraceableLm<B>> {
     step: Step<M::OnTraced, M::TracedCache>,
 }
 
-impl<B: Backend, M: TraceableLm<B>> JittedLm<'_, B, M> {
+impl<'a, B: Backend, M: TraceableLm<B>> JittedLm<'a, B, M> {
+    /// Wraps a model. The step is traced when it first runs.
+    pub(super) fn new(model: &'a M) -> Self {
+        Self { model, step: jit(step) }
+    }
+
     /// Continues prompts as [`generate`](super::generate) does, and samples the same tokens unless rounding decides
     /// between two of them.
     ///

@@ -1,17 +1,14 @@
 use grove_backend::Backend;
 use grove_files::say_once;
+use grove_models::{CausalLm, ModelError, Result, not_finite};
 use grove_tree::Key;
 
 use super::{
-    CausalLm, Finish, GenerateOptions, Generated,
+    Finish, GenerateOptions, Generated,
     ahead::{self, Sampler},
     decoder::{Again, Decoder, Eager},
     rows::{Row, Rows, float_vec, int_tensor, seen_before},
     rules::Place,
-};
-use crate::{
-    error::{ModelError, Result},
-    finite::not_finite,
 };
 
 /// Continues prompts as one batch. Shorter prompts are padded on the left and masked, so that each is continued as if
@@ -21,7 +18,8 @@ use crate::{
 /// Random numbers are a function of the key, the row and the position.
 ///
 /// ```
-/// use grove_models::{GenerateOptions, Gpt2, Gpt2Config, Pretrained, generate, generation::Sampling};
+/// use grove_models::{Gpt2, Gpt2Config, Pretrained};
+/// use grove_tasks::{GenerateOptions, generate, generation::Sampling};
 /// use grove_tree::Key;
 /// # type B = burn_flex::Flex;
 /// # let config = Gpt2Config { n_embd: 8, n_layer: 1, n_head: 2, vocab_size: 16, n_positions: 32, ..Default::default() };

@@ -1,16 +1,19 @@
-//! Conversations with a model.
+//! Conversations with a model, and chat templates.
 
 use grove_backend::Backend;
-use grove_text::chat::{ChatTemplate, Message};
+use grove_models::{CausalLm, Result, Tokenizer};
 
-use super::{CausalLm, DecodeSession, GenerateOptions, Generated, TextStream, check_prompt, generate_with_cache};
-use crate::{Tokenizer, error::Result};
+pub use grove_models::chat_template;
+pub use grove_text::chat::{ChatTemplate, Message};
+
+use crate::generation::{DecodeSession, GenerateOptions, Generated, TextStream, check_prompt, generate_with_cache};
 
 /// A conversation: its messages, rendered by the model's chat template, and the cache of the tokens that the model has
 /// processed. Each turn costs only its new tokens, unless the model's hidden states all depend on the sequence length.
 ///
 /// ```no_run
-/// use grove_models::{GenerateOptions, Llama, Pretrained, Tokenizer, chat::{ChatSession, chat_template}};
+/// use grove_models::{Llama, Pretrained, Tokenizer};
+/// use grove_tasks::{GenerateOptions, chat::{ChatSession, chat_template}};
 /// # type B = burn_flex::Flex;
 /// let id = "HuggingFaceTB/SmolLM2-135M-Instruct";
 /// let (model, tokenizer) = (Llama::<B>::from_pretrained(id, &Default::default())?, Tokenizer::from_pretrained(id)?);

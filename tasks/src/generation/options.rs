@@ -1,14 +1,15 @@
 //! Options and results of generation.
 
 use grove_backend::Backend;
+use grove_models::CausalLm;
 use grove_tree::Key;
 
-use super::{CausalLm, Sampling, TokenRules};
+use super::{Sampling, TokenRules};
 
 /// Options for generation.
 ///
 /// ```
-/// use grove_models::{GenerateOptions, generation::Sampling};
+/// use grove_tasks::{GenerateOptions, generation::Sampling};
 /// use grove_tree::Key;
 /// let sampling = Sampling { temperature: 0.8, top_k: Some(40), ..Default::default() };
 /// let options = GenerateOptions { max_new_tokens: 40, sampling, key: Key::new(1), ..Default::default() };

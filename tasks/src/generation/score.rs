@@ -3,13 +3,10 @@
 use burn::tensor::{DType, Tensor};
 use grove_backend::Backend;
 use grove_layers::loss::cross_entropy;
+use grove_models::{CausalLm, ModelError, Result, not_finite};
 use std::ops::Range;
 
-use super::{CausalLm, rows::int_tensor, run::check_tokens};
-use crate::{
-    error::{ModelError, Result},
-    finite::not_finite,
-};
+use super::{rows::int_tensor, run::check_tokens};
 
 /// Maximum number of logits that are computed at once. All logits of a long sequence can need more memory than the
 /// model: 67 GB for LLaMA 3's full context.

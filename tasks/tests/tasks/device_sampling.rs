@@ -2,8 +2,9 @@
 
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use grove_backend::{Backend, Flex, SampleOptions, sample};
-use grove_models::{
-    GenerateOptions, Gpt2, ModelError, Pretrained, generate,
+use grove_models::{Gpt2, ModelError, Pretrained};
+use grove_tasks::{
+    GenerateOptions, generate,
     generation::{DecodeSession, Finish, Sampling, generate_with_cache},
 };
 use grove_tree::{AnyArray, Key, Path as TreePath, Tree};
@@ -181,7 +182,7 @@ fn frequencies<B: Backend>(device: B::Device) {
 }
 
 fn tiny<B: Backend>(device: &B::Device) -> Gpt2<B> {
-    Gpt2::from_path(Path::new("tests/fixtures/gpt2/tiny_a"), device, None).unwrap().0
+    Gpt2::from_path(Path::new("../models/tests/fixtures/gpt2/tiny_a"), device, None).unwrap().0
 }
 
 /// Whole sequences, in rows that end at different steps.

@@ -1,14 +1,17 @@
 //! Conversion of checkpoints to safetensors with transformers' names.
 
+mod model;
+
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use grove::{
     files::directory_at,
     images::Preprocessor,
-    models::{ConvertOptions, Converted, ModelKind, convert_files},
+    models::ModelKind,
     weights::{TensorFiles, convert_tensors, parse_size},
 };
 
 use crate::{prelude::*, program::is_free};
+use model::{ConvertOptions, Converted, convert_files};
 
 /// Converts a checkpoint to a directory that transformers and grove load, or any tensors to one safetensors file.
 ///

@@ -1,20 +1,18 @@
 //! Conversion of a checkpoint in any supported format to a directory that transformers and grove load.
 
-use burn::tensor::{DType, FloatDType};
-use grove_backend::Backend;
-use grove_tree::cast;
-use grove_weights::{StoredDtype, TensorFiles};
-use std::path::Path;
-
-use crate::{
-    AutoModel, ModelKind, PretrainedConfig, Tokenizer, copy_generation_config,
-    error::{ModelError, Result},
-    memory,
-    model_files::{ModelFiles, has_tokenizer},
-    resnet, vit,
+use grove::{
+    models::{ModelKind, copy_generation_config, resnet, vit},
+    tensor::{DType, FloatDType},
+    tree::cast,
+    weights::{StoredDtype, TensorFiles},
 };
 
-/// Options of [`convert`]. [`Default`] keeps the dtype and writes one file.
+use crate::{
+    memory::{format_bytes, shortage},
+    prelude::*,
+};
+
+/// Options of [`convert_files`]. [`Default`] keeps the dtype and writes one file.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ConvertOptions {
     /// Dtype of the weights. `None`: the dtype of most of the checkpoint's parameters; quantized parameters count as
@@ -24,7 +22,7 @@ pub struct ConvertOptions {
     pub max_shard_bytes: Option<usize>,
 }
 
-/// Result of [`convert`].
+/// Result of [`convert_files`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Converted {
     /// Model family.
@@ -37,40 +35,28 @@ pub struct Converted {
     pub remarks: Vec<String>,
 }
 
-/// Converts the checkpoint `source`, a directory or a weights file. Writes to `target` its `config.json`, safetensors
-/// under transformers' names, and the files of the tokenizer, the chat template and the generation configuration.
+/// Converts a model's checkpoint. Writes to `target` its `config.json`, safetensors under transformers' names, and the files
+/// of the tokenizer, the chat template and the generation configuration. If the model has an adapter, the adapter is merged
+/// into the weights.
 ///
 /// Image models of an architecture that transformers does not have keep their original names. Preprocessing is not
-/// converted; use `grove_images::Preprocessor`.
+/// converted.
 ///
 /// # Errors
 /// The checkpoint cannot be read, or its weights do not fit into memory; the target cannot be written. The tokenizer is
 /// read before anything is written.
-pub fn convert<B: Backend>(
-    source: &Path,
-    target: &Path,
-    options: &ConvertOptions,
-    device: &B::Device,
-) -> Result<Converted> {
-    convert_files::<B>(&ModelFiles::at(source)?, target, options, device)
-}
-
-/// Converts a model as [`convert`] does. If it has an adapter, the adapter is merged into the weights.
-///
-/// # Errors
-/// As [`convert`].
 pub fn convert_files<B: Backend>(
     files: &ModelFiles,
     target: &Path,
     options: &ConvertOptions,
     device: &B::Device,
-) -> Result<Converted> {
+) -> Result<Converted, Exit> {
     let source = files.path();
     let (kind, mut remarks) = (ModelKind::of(source)?, vec![]);
     let dtype = dtype_of(&files.weights()?, options.dtype)?;
     let tokenizer = match kind {
         ModelKind::ResNet | ModelKind::Vit => None,
-        _ => match Tokenizer::beside(files.adapter().filter(|adapter| has_tokenizer(adapter)).unwrap_or(source)) {
+        _ => match Tokenizer::beside(files.tokenizer()) {
             Err(error @ ModelError::NoTokenizer { .. }) => {
                 remarks.push(format!("no tokenizer is written: {error}"));
                 None
@@ -94,7 +80,7 @@ pub fn convert_files<B: Backend>(
 }
 
 /// Returns the dtype of the weights, or an error if they do not fit into memory.
-fn dtype_of(files: &TensorFiles, asked: Option<FloatDType>) -> Result<FloatDType> {
+fn dtype_of(files: &TensorFiles, asked: Option<FloatDType>) -> Result<FloatDType, Exit> {
     let mut sizes = [(FloatDType::F32, 0), (FloatDType::F16, 0), (FloatDType::BF16, 0)];
     for name in files.names() {
         let info = files.info(name)?;
@@ -109,14 +95,16 @@ fn dtype_of(files: &TensorFiles, asked: Option<FloatDType>) -> Result<FloatDType
     let most = sizes.iter().max_by_key(|(_, size)| *size).map_or(FloatDType::F32, |(dtype, _)| *dtype);
     let dtype = asked.unwrap_or(most);
     let needed = sizes.iter().map(|(_, size)| size).sum::<usize>().saturating_mul(DType::from(dtype).size());
-    match memory::shortage(needed) {
-        Some(available) => Err(ModelError::NotEnoughMemory { needed, available }),
-        None => Ok(dtype),
-    }
+    let Some(available) = shortage(needed) else { return Ok(dtype) };
+    let [needed, available] = [needed, available].map(format_bytes);
+    Err(failure(format!(
+        "the weights need {needed} of memory, and this machine has {available} to give: a type of 16 bits needs half of f32 \
+         (--dtype bf16)"
+    )))
 }
 
 /// Switches an image model to transformers' names, unless transformers does not have its architecture.
-fn name_as_transformers<B: Backend>(model: &mut AutoModel<B>) -> Result<()> {
+fn name_as_transformers<B: Backend>(model: &mut AutoModel<B>) -> Result<(), ModelError> {
     match model {
         AutoModel::ResNet(model) => {
             let config = resnet::ResNetConfig { naming: resnet::Naming::Transformers, ..model.config.clone() };
@@ -127,5 +115,35 @@ fn name_as_transformers<B: Backend>(model: &mut AutoModel<B>) -> Result<()> {
             config.validate().map(|()| model.config = config)
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use grove::tree::leaves;
+
+    /// The adapter is merged in f32, whatever the dtype of the target.
+    #[test]
+    fn a_converted_model_has_its_adapter_merged() {
+        let device = Default::default();
+        let fixtures = Path::new("../models/tests/fixtures");
+        let files = ModelFiles::at(fixtures.join("gpt2/tiny_a")).unwrap();
+        let files = files.with_adapter(fixtures.join("adapters/gpt2").to_str().unwrap()).unwrap();
+        let (merged, _) = files.load::<Flex, Gpt2<Flex>>(&device, None).unwrap();
+        for (dtype, tolerance) in [(FloatDType::F32, 0.0), (FloatDType::BF16, 1.0 / 256.0)] {
+            let target = tempfile::tempdir().unwrap();
+            let options = ConvertOptions { dtype: Some(dtype), ..ConvertOptions::default() };
+            let converted = convert_files::<Flex>(&files, target.path(), &options, &device);
+            assert!(converted.is_ok_and(|converted| converted.dtype == dtype));
+            let (converted, _) = Gpt2::<Flex>::from_path(target.path(), &device, None).unwrap();
+            let numbers = |model: &Gpt2<Flex>| -> Vec<f64> {
+                let leaves = leaves(model).into_iter().filter_map(|(_, leaf)| leaf.into_data());
+                leaves.flat_map(|data| data.convert::<f64>().to_vec::<f64>().unwrap()).collect()
+            };
+            let pairs = numbers(&converted).into_iter().zip(numbers(&merged));
+            assert_eq!(numbers(&converted).len(), numbers(&merged).len());
+            assert!(pairs.into_iter().all(|(x, y)| (x - y).abs() <= tolerance * y.abs() + 1e-6), "{dtype:?}");
+        }
     }
 }

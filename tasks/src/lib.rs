@@ -1,0 +1,21 @@
+//! Tasks: what people do with a model of `grove-models`. This crate has text generation, scoring and conversations.
+//!
+//! # Map of the crate
+//!
+//! | to | see |
+//! |---|---|
+//! | continue prompts | [`Generate::generate`], [`generate()`], [`GenerateOptions`] |
+//! | choose how tokens are sampled | [`generation::Sampling`], [`generation::TokenRules`] |
+//! | compile the decoding step | [`JitGenerate::jitted`] |
+//! | generate with a model chosen by its files | [`AutoGenerate::generate`] |
+//! | generate with a smaller draft model | [`generation::generate_with_draft`] |
+//! | continue a sequence whose prefix is cached | [`generation::DecodeSession`], [`generation::generate_with_cache`] |
+//! | decode text from a stream of tokens | [`generation::TextStream`] |
+//! | compute likelihoods and perplexity | [`Generate::score`], [`generation::score_text`] |
+//! | hold a conversation | [`chat`] |
+#![warn(missing_docs)]
+
+pub mod chat;
+pub mod generation;
+
+pub use generation::{AutoGenerate, Generate, GenerateOptions, Generated, JitGenerate, generate};
