@@ -34,7 +34,7 @@ pub use attention::{AttentionMask, attend, split_heads};
 pub use batch_norm::{BatchNorm, sync_batch_norm};
 pub use cache::{KvCache, MAX_ROLLBACK};
 pub use conv::Conv2d;
-pub use conv_bn::ConvBn;
+pub use conv_bn::{BatchStats, ConvBn};
 pub use conv1d::{Conv1d, Conv1dOptions};
 pub use cross_attention::CrossCache;
 pub use drop_path::drop_path;

@@ -3,7 +3,7 @@
 use crate::common;
 use burn::tensor::{DType, FloatDType, Tensor, TensorData};
 use grove_backend::{Backend, Conv2dOptions};
-use grove_layers::{BatchNorm, ConvBn, global_average_pool};
+use grove_layers::{Activation, BatchNorm, BatchStats, ConvBn, global_average_pool};
 use grove_tree::{Array, Init, Key, cast};
 
 /// The 16-bit dtypes that a backend computes in, each with its machine epsilon.
@@ -94,7 +94,7 @@ fn running_statistics_are_f32<B: Backend>(device: B::Device) {
         block.norm = norm;
         let rectified: Vec<f64> = expected.iter().map(|x| (2.0 * x).max(0.0)).collect();
         let residual = Tensor::<B, 4>::from_data(TensorData::new(expected, [2, 3, 112, 112]), &device).cast(dtype);
-        let y = block.forward(x, Some(residual), true);
+        let y = block.forward_add_act(x, residual, Activation::Relu, &mut BatchStats::Running);
         assert_eq!(y.dtype(), DType::from(dtype));
         close("one pass", &values(y), &rectified, 2.0 * ulp);
     }

@@ -4,11 +4,11 @@
 
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::{Backend, Conv2dOptions, Pool2dOptions};
-use grove_layers::{Activation, ConvBn, Linear, global_average_pool, loss, max_pool};
+use grove_layers::{Activation, BatchNorm, BatchStats, ConvBn, Linear, global_average_pool, loss, max_pool};
 use grove_tree::{Init, Key, Tree};
 use grove_weights::NameMap;
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, iter};
 
 use super::{LayerType, Naming, ResNetConfig, Stem, config::OTHER_NAMES, names::norm_names, published_names};
 use crate::{Pretrained, PretrainedConfig, error::Result, pretrained::fields_of};
@@ -18,6 +18,12 @@ use crate::{Pretrained, PretrainedConfig, error::Result, pretrained::fields_of};
 pub struct ResNet<B: Backend> {
     /// First convolution.
     pub stem: ConvBn<B>,
+    /// Activation of the stem.
+    #[tree(static)]
+    pub activation: Activation,
+    /// Max pooling of the stem; `None` for a small stem.
+    #[tree(static)]
+    pub maxpool: Option<Pool2dOptions>,
     /// Blocks of each stage. Each stage halves height and width, except the first unless `downsample_in_first_stage`.
     pub stages: Vec<Vec<ResNetBlock<B>>>,
     /// Classification head over the pooled features, `[channels, classes]`; `None` if the configuration has no labels.
@@ -25,18 +31,6 @@ pub struct ResNet<B: Backend> {
     /// Configuration.
     #[tree(static)]
     pub config: ResNetConfig,
-}
-
-/// Residual block: convolutions with a shortcut connection.
-#[derive(Tree, Clone, Debug)]
-pub struct ResNetBlock<B: Backend> {
-    /// Two (basic) or three (bottleneck) convolutions.
-    pub layers: Vec<ConvBn<B>>,
-    /// Projection of the input to the output's shape; `None` if the shapes are equal.
-    pub shortcut: Option<ConvBn<B>>,
-    /// Activation after the residual is added.
-    #[tree(static)]
-    pub activation: Activation,
 }
 
 /// Intermediate features of a network.
@@ -50,103 +44,6 @@ pub struct Features<B: Backend> {
     pub pooled: Tensor<B, 2>,
 }
 
-/// Applies a convolution and its batch norm, adds the residual, and applies the activation. A ReLU is fused into the
-/// convolution.
-fn activated<B: Backend>(
-    layer: &ConvBn<B>,
-    x: Tensor<B, 4>,
-    residual: Option<Tensor<B, 4>>,
-    activation: Activation,
-) -> Tensor<B, 4> {
-    match activation {
-        Activation::Relu => layer.forward(x, residual, true),
-        other => other.forward(layer.forward(x, residual, false)),
-    }
-}
-
-/// Computes [`activated`] with the batch's own statistics. Also returns the layer with updated running statistics.
-fn train_activated<B: Backend>(
-    layer: &ConvBn<B>,
-    x: Tensor<B, 4>,
-    residual: Option<Tensor<B, 4>>,
-    activation: Activation,
-) -> (Tensor<B, 4>, ConvBn<B>) {
-    let relu = activation == Activation::Relu;
-    let (y, layer) = layer.train(x, residual, relu);
-    (if relu { y } else { activation.forward(y) }, layer)
-}
-
-/// Creates a convolution with a square kernel, padded so that only the stride changes the size.
-fn conv<B: Backend>(
-    inputs: usize,
-    outputs: usize,
-    kernel: usize,
-    stride: usize,
-    groups: usize,
-    init: &Init<B>,
-) -> ConvBn<B> {
-    let options = Conv2dOptions { stride: [stride; 2], padding: [kernel / 2; 2], dilation: [1; 2], groups };
-    ConvBn::new(inputs, outputs, [kernel; 2], options, init)
-}
-
-impl<B: Backend> Pretrained<B> for ResNet<B> {
-    type Config = ResNetConfig;
-
-    /// Creates a network with the initialisation of torchvision and transformers: He initialisation for the
-    /// convolutions, and a uniform head with bound `1 / sqrt(inputs)`.
-    ///
-    /// # Errors
-    /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
-    fn new(config: &ResNetConfig, init: &Init<B>) -> Result<Self> {
-        config.validate()?;
-        let (kernel, stride) = if config.stem == Stem::Large { (7, 2) } else { (3, 1) };
-        let mut channels = config.embedding_size;
-        let stem = conv(config.num_channels, channels, kernel, stride, 1, &init.named("stem"));
-        let mut stages = Vec::with_capacity(config.depths.len());
-        for (i, (&depth, &outputs)) in config.depths.iter().zip(&config.hidden_sizes).enumerate() {
-            let init = init.named("stages").fold_in(i as u32);
-            let halving = i > 0 || config.downsample_in_first_stage;
-            let block = |j: usize| {
-                let (inputs, stride) = if j == 0 { (channels, 1 + usize::from(halving)) } else { (outputs, 1) };
-                ResNetBlock::new(inputs, outputs, i, stride, config, &init.fold_in(j as u32))
-            };
-            stages.push((0..depth).map(block).collect());
-            channels = outputs;
-        }
-        let classes = config.labels.len();
-        let head = (classes > 0).then(|| Linear::new(channels, classes, &init.named("head")));
-        Ok(Self { stem, stages, head, config: config.clone() })
-    }
-
-    fn config(&self) -> &ResNetConfig {
-        &self.config
-    }
-
-    fn published_names(config: &ResNetConfig) -> NameMap {
-        published_names(config)
-    }
-
-    fn published_config(&self) -> Result<Map<String, Value>> {
-        let mut fields = fields_of(&self.config)?;
-        if self.config.naming != Naming::Transformers {
-            fields.remove("architectures");
-            fields.insert("model_type".into(), OTHER_NAMES.into());
-            return Ok(fields);
-        }
-        let class = if self.head.is_some() { "ResNetForImageClassification" } else { "ResNetModel" };
-        fields.insert("model_type".into(), "resnet".into());
-        fields.insert("architectures".into(), vec![class].into());
-        Ok(fields)
-    }
-
-    /// Returns the batch counters of PyTorch's batch norms. With a fixed momentum they have no effect; they are 0 as in
-    /// a new network.
-    fn published_constants(&self) -> BTreeMap<String, TensorData> {
-        let counter = |norm: String| (format!("{norm}.num_batches_tracked"), TensorData::new(vec![0_i64], [0; 0]));
-        norm_names(self).into_iter().map(counter).collect()
-    }
-}
-
 impl<B: Backend> ResNet<B> {
     /// Returns the logits of the classes, or the pooled features if the network has no head. Uses the running
     /// statistics.
@@ -155,22 +52,7 @@ impl<B: Backend> ResNet<B> {
     /// - pixels `[b, num_channels, h, w]`, normalised as in training, of any floating-point dtype
     /// - output `[b, classes]`, in the weights' dtype
     pub fn forward(&self, pixels: Tensor<B, 4>) -> Tensor<B, 2> {
-        let x = self.enter(pixels); // [b, embedding_size, h/4, w/4], with the large stem
-        let x = self.stages.iter().flatten().fold(x, |x, block| block.forward(x)); // [b, hidden_size, h', w']
-        self.classify(global_average_pool(x))
-    }
-
-    /// Returns intermediate features for detection, segmentation or retrieval, using the running statistics. Pixels are
-    /// as in [`forward`](Self::forward).
-    pub fn features(&self, pixels: Tensor<B, 4>) -> Features<B> {
-        let stem = self.enter(pixels);
-        let mut x = stem.clone();
-        let mut stages = Vec::with_capacity(self.stages.len());
-        for stage in &self.stages {
-            x = stage.iter().fold(x, |x, block| block.forward(x));
-            stages.push(x.clone());
-        }
-        Features { stem, stages, pooled: global_average_pool(x) }
+        self.forward_with(pixels, &mut BatchStats::Running)
     }
 
     /// Computes [`forward`](Self::forward) with the batch's own statistics. Also returns the model with updated running
@@ -179,25 +61,60 @@ impl<B: Backend> ResNet<B> {
     /// # Panics
     /// If a batch norm gets a single value per channel: a batch of one image, at a stage of one pixel.
     pub fn train(&self, pixels: Tensor<B, 4>) -> (Tensor<B, 2>, Self) {
-        let (x, stem) = train_activated(&self.stem, self.in_own_dtype(pixels), None, self.activation());
-        let mut x = self.pool(x);
-        let mut stages = Vec::with_capacity(self.stages.len());
-        for stage in &self.stages {
-            let mut blocks = Vec::with_capacity(stage.len());
-            for block in stage {
-                let (y, block) = block.train(x);
-                x = y;
-                blocks.push(block);
-            }
-            stages.push(blocks);
-        }
-        let logits = self.classify(global_average_pool(x));
-        (logits, Self { stem, stages, head: self.head.clone(), config: self.config.clone() })
+        let mut stats = BatchStats::Batch(Vec::new());
+        let logits = self.forward_with(pixels, &mut stats);
+        let mut successor = self.clone();
+        stats.update(successor.norms_mut());
+        (logits, successor)
     }
 
-    /// Casts the pixels to the dtype of the weights.
-    fn in_own_dtype(&self, pixels: Tensor<B, 4>) -> Tensor<B, 4> {
-        pixels.cast(self.stem.conv.weight.dtype())
+    /// Returns intermediate features for detection, segmentation or retrieval, using the running statistics. Pixels are
+    /// as in [`forward`](Self::forward).
+    pub fn features(&self, pixels: Tensor<B, 4>) -> Features<B> {
+        let stats = &mut BatchStats::Running;
+        let stem = self.forward_stem(pixels, stats);
+        let mut stages = Vec::with_capacity(self.stages.len());
+        let last = self.forward_stages(stem.clone(), stats, |x| stages.push(x.clone()));
+        Features { stem, stages, pooled: global_average_pool(last) }
+    }
+
+    fn forward_with(&self, pixels: Tensor<B, 4>, stats: &mut BatchStats<B>) -> Tensor<B, 2> {
+        let x = self.forward_stem(pixels, stats); // [b, embedding_size, h/4, w/4], with the large stem
+        let x = self.forward_stages(x, stats, |_| ()); // [b, hidden_size, h', w']
+        let pooled = global_average_pool(x); // [b, hidden_size]
+        match &self.head {
+            Some(head) => head.forward(pooled),
+            None => pooled,
+        }
+    }
+
+    /// Applies the stem and its pooling. Pixels are cast to the weights' dtype.
+    fn forward_stem(&self, pixels: Tensor<B, 4>, stats: &mut BatchStats<B>) -> Tensor<B, 4> {
+        let x = self.stem.forward_act(pixels.cast(self.stem.conv.weight.dtype()), self.activation, stats);
+        match self.maxpool {
+            Some(options) => max_pool(x, options),
+            None => x,
+        }
+    }
+
+    /// Applies the stages. Calls `each` with the output of every stage.
+    fn forward_stages(
+        &self,
+        mut x: Tensor<B, 4>,
+        stats: &mut BatchStats<B>,
+        mut each: impl FnMut(&Tensor<B, 4>),
+    ) -> Tensor<B, 4> {
+        for stage in &self.stages {
+            x = stage.iter().fold(x, |x, block| block.forward(x, stats));
+            each(&x);
+        }
+        x
+    }
+
+    /// Iterates over the batch norms in the order in which the forward pass uses them.
+    fn norms_mut(&mut self) -> impl Iterator<Item = &mut BatchNorm<B>> {
+        let blocks = self.stages.iter_mut().flatten().flat_map(ResNetBlock::layers_mut);
+        iter::once(&mut self.stem).chain(blocks).map(|layer| &mut layer.norm)
     }
 
     /// Computes the mean negative log-likelihood, in nats, of each image's class, `[b]`, for training: with the batch's
@@ -243,81 +160,143 @@ impl<B: Backend> ResNet<B> {
         let head = (!labels.is_empty()).then(|| Linear::new(channels, labels.len(), &init));
         Self { head, config: self.config.clone().with_labels(labels), ..self }
     }
+}
 
-    /// Applies the stem and its pooling.
-    fn enter(&self, pixels: Tensor<B, 4>) -> Tensor<B, 4> {
-        self.pool(activated(&self.stem, self.in_own_dtype(pixels), None, self.activation()))
-    }
-
-    fn activation(&self) -> Activation {
-        self.config.activation().unwrap_or(Activation::Relu)
-    }
-
-    fn pool(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
-        match self.config.stem {
-            Stem::Large => max_pool(x, Pool2dOptions { kernel: [3; 2], stride: [2; 2], padding: [1; 2] }),
-            Stem::Small => x,
-        }
-    }
-
-    fn classify(&self, pooled: Tensor<B, 2>) -> Tensor<B, 2> {
-        match &self.head {
-            Some(head) => head.forward(pooled),
-            None => pooled,
-        }
-    }
+/// Residual block: convolutions with a shortcut connection.
+#[derive(Tree, Clone, Debug)]
+pub struct ResNetBlock<B: Backend> {
+    /// Two (basic) or three (bottleneck) convolutions, with ReLUs between them.
+    pub layers: Vec<ConvBn<B>>,
+    /// Projection of the input to the output's shape; `None` if the shapes are equal.
+    pub shortcut: Option<ConvBn<B>>,
+    /// Activation after the residual is added.
+    #[tree(static)]
+    pub activation: Activation,
 }
 
 impl<B: Backend> ResNetBlock<B> {
-    fn new(inputs: usize, outputs: usize, stage: usize, stride: usize, config: &ResNetConfig, init: &Init<B>) -> Self {
-        let inner = config.inner_size(stage);
-        // Input channels, output channels, kernel, stride and groups of each convolution.
-        let sizes = match config.layer_type {
-            LayerType::Basic => vec![(inputs, inner, 3, stride, 1), (inner, outputs, 3, 1, 1)],
-            LayerType::Bottleneck => {
-                let [first, second] = if config.downsample_in_bottleneck { [stride, 1] } else { [1, stride] };
-                vec![(inputs, inner, 1, first, 1), (inner, inner, 3, second, config.groups), (inner, outputs, 1, 1, 1)]
-            }
-        };
-        let layer = |(k, (inputs, outputs, kernel, stride, groups))| {
-            conv(inputs, outputs, kernel, stride, groups, &init.fold_in(k as u32))
-        };
-        let other_shape = inputs != outputs || stride != 1;
-        Self {
-            layers: sizes.into_iter().enumerate().map(layer).collect(),
-            shortcut: other_shape.then(|| conv(inputs, outputs, 1, stride, 1, &init.named("shortcut"))),
-            activation: config.activation().unwrap_or(Activation::Relu),
-        }
-    }
-
-    fn forward(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
+    /// Computes the block's output.
+    ///
+    /// # Shapes
+    /// - x `[b, in, h, w]`
+    /// - output `[b, out, h', w']`
+    pub fn forward(&self, x: Tensor<B, 4>, stats: &mut BatchStats<B>) -> Tensor<B, 4> {
         let residual = match &self.shortcut {
-            Some(shortcut) => shortcut.forward(x.clone(), None, false),
+            Some(shortcut) => shortcut.forward(x.clone(), stats),
             None => x.clone(),
-        };
-        let (last, others) = self.layers.split_last().expect("a block has layers");
-        let x = others.iter().fold(x, |x, layer| layer.forward(x, None, true));
-        activated(last, x, Some(residual), self.activation)
+        }; // [b, out, h', w']
+        let [inner @ .., last] = &self.layers[..] else { return self.activation.forward(residual) };
+        let x = inner.iter().fold(x, |x, layer| layer.forward_act(x, Activation::Relu, stats));
+        last.forward_add_act(x, residual, self.activation, stats)
     }
 
-    fn train(&self, x: Tensor<B, 4>) -> (Tensor<B, 4>, Self) {
-        let (residual, shortcut) = match &self.shortcut {
-            Some(shortcut) => {
-                let (residual, successor) = shortcut.train(x.clone(), None, false);
-                (residual, Some(successor))
-            }
-            None => (x.clone(), None),
-        };
-        let (last, others) = self.layers.split_last().expect("a block has layers");
-        let mut layers = Vec::with_capacity(self.layers.len());
-        let mut x = x;
-        for layer in others {
-            let (y, layer) = layer.train(x, None, true);
-            x = y;
-            layers.push(layer);
-        }
-        let (y, last) = train_activated(last, x, Some(residual), self.activation);
-        layers.push(last);
-        (y, Self { layers, shortcut, activation: self.activation })
+    /// Iterates over the convolutions in the order in which [`forward`](Self::forward) applies them.
+    fn layers_mut(&mut self) -> impl Iterator<Item = &mut ConvBn<B>> {
+        self.shortcut.iter_mut().chain(&mut self.layers)
     }
+}
+
+impl<B: Backend> Pretrained<B> for ResNet<B> {
+    type Config = ResNetConfig;
+
+    /// Creates a network with the initialisation of torchvision and transformers: He initialisation for the
+    /// convolutions, and a uniform head with bound `1 / sqrt(inputs)`.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
+    fn new(config: &ResNetConfig, init: &Init<B>) -> Result<Self> {
+        config.validate()?;
+        let activation = config.activation()?;
+        let (kernel, stride, maxpool) = match config.stem {
+            Stem::Large => (7, 2, Some(Pool2dOptions { kernel: [3; 2], stride: [2; 2], padding: [1; 2] })),
+            Stem::Small => (3, 1, None),
+        };
+        let mut channels = config.embedding_size;
+        let stem = conv(config.num_channels, channels, kernel, stride, 1, &init.named("stem"));
+        let mut stages = Vec::with_capacity(config.depths.len());
+        for (i, (&depth, &outputs)) in config.depths.iter().zip(&config.hidden_sizes).enumerate() {
+            let init = init.named("stages").fold_in(i as u32);
+            let halving = i > 0 || config.downsample_in_first_stage;
+            let block = |j: usize| {
+                let (inputs, stride) = if j == 0 { (channels, 1 + usize::from(halving)) } else { (outputs, 1) };
+                let init = init.fold_in(j as u32);
+                ResNetBlock {
+                    layers: layers(inputs, outputs, i, stride, config, &init),
+                    shortcut: (inputs != outputs || stride != 1)
+                        .then(|| conv(inputs, outputs, 1, stride, 1, &init.named("shortcut"))),
+                    activation,
+                }
+            };
+            stages.push((0..depth).map(block).collect());
+            channels = outputs;
+        }
+        let classes = config.labels.len();
+        let head = (classes > 0).then(|| Linear::new(channels, classes, &init.named("head")));
+        Ok(Self { stem, activation, maxpool, stages, head, config: config.clone() })
+    }
+
+    fn config(&self) -> &ResNetConfig {
+        &self.config
+    }
+
+    fn published_names(config: &ResNetConfig) -> NameMap {
+        published_names(config)
+    }
+
+    fn published_config(&self) -> Result<Map<String, Value>> {
+        let mut fields = fields_of(&self.config)?;
+        if self.config.naming != Naming::Transformers {
+            fields.remove("architectures");
+            fields.insert("model_type".into(), OTHER_NAMES.into());
+            return Ok(fields);
+        }
+        let class = if self.head.is_some() { "ResNetForImageClassification" } else { "ResNetModel" };
+        fields.insert("model_type".into(), "resnet".into());
+        fields.insert("architectures".into(), vec![class].into());
+        Ok(fields)
+    }
+
+    /// Returns the batch counters of PyTorch's batch norms. With a fixed momentum they have no effect; they are 0 as in
+    /// a new network.
+    fn published_constants(&self) -> BTreeMap<String, TensorData> {
+        let counter = |norm: String| (format!("{norm}.num_batches_tracked"), TensorData::new(vec![0_i64], [0; 0]));
+        norm_names(self).into_iter().map(counter).collect()
+    }
+}
+
+/// Creates the convolutions of a block.
+fn layers<B: Backend>(
+    inputs: usize,
+    outputs: usize,
+    stage: usize,
+    stride: usize,
+    config: &ResNetConfig,
+    init: &Init<B>,
+) -> Vec<ConvBn<B>> {
+    let inner = config.inner_size(stage);
+    // Input channels, output channels, kernel, stride and groups of each convolution.
+    let sizes = match config.layer_type {
+        LayerType::Basic => vec![(inputs, inner, 3, stride, 1), (inner, outputs, 3, 1, 1)],
+        LayerType::Bottleneck => {
+            let [first, second] = if config.downsample_in_bottleneck { [stride, 1] } else { [1, stride] };
+            vec![(inputs, inner, 1, first, 1), (inner, inner, 3, second, config.groups), (inner, outputs, 1, 1, 1)]
+        }
+    };
+    let layer = |(k, (inputs, outputs, kernel, stride, groups))| {
+        conv(inputs, outputs, kernel, stride, groups, &init.fold_in(k as u32))
+    };
+    sizes.into_iter().enumerate().map(layer).collect()
+}
+
+/// Creates a convolution with a square kernel, padded so that only the stride changes the size.
+fn conv<B: Backend>(
+    inputs: usize,
+    outputs: usize,
+    kernel: usize,
+    stride: usize,
+    groups: usize,
+    init: &Init<B>,
+) -> ConvBn<B> {
+    let options = Conv2dOptions { stride: [stride; 2], padding: [kernel / 2; 2], dilation: [1; 2], groups };
+    ConvBn::new(inputs, outputs, [kernel; 2], options, init)
 }

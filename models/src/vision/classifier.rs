@@ -239,6 +239,6 @@ mod tests {
             ["head.bias", "norm.weight", "blocks.11.norm1.bias", "blocks.0.mlp.up.weight"].map(depth),
             [0, 0, 1, 12]
         );
-        assert_eq!(depth("embeddings.class"), 13);
+        assert_eq!(depth("embeddings.cls_token"), 13);
     }
 }

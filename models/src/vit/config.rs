@@ -4,6 +4,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use serde_json::{Map, Value};
 use std::path::Path;
 
+use super::Family;
 use crate::{
     checks::{check_epsilon, check_initializer_range, check_rates, check_sizes},
     error::{ModelError, Result},
@@ -117,19 +118,6 @@ pub(super) fn size_of(value: &Value) -> Option<[usize; 2]> {
         Some([height, width]) => Some([number(height)?, number(width)?]),
         Some(_) => None,
     }
-}
-
-/// Model type in transformers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Family {
-    /// ViT.
-    #[default]
-    Vit,
-    /// DINOv2: with layer scale, and a head over the class token and the patches' mean.
-    Dinov2,
-    /// DINOv2 with registers.
-    Dinov2WithRegisters,
 }
 
 /// Pooling, which computes the head's input.

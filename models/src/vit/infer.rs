@@ -2,7 +2,7 @@
 
 use grove_weights::TensorFiles;
 
-use super::{Family, Naming, Pooling, VitConfig, names::PREFIXES};
+use super::{Family, Naming, Pooling, VitConfig, family::PREFIXES};
 use crate::{
     error::{ModelError, Result},
     vision::{find_name, head_rows},
@@ -18,8 +18,8 @@ impl Naming {
         let has = |name: &str| find_name(checkpoint, &PREFIXES, name).is_some();
         match () {
             () if has("embeddings.patch_embeddings.projection.weight") => Some(Self::Transformers),
-            () if has("patch_embed.proj.weight") => Some(Self::Timm),
-            () if has("conv_proj.weight") => Some(Self::Torchvision),
+            () if has(TIMM_NAMES.patch) => Some(Self::Timm),
+            () if has(TORCHVISION_NAMES.patch) => Some(Self::Torchvision),
             () => None,
         }
     }
@@ -38,6 +38,38 @@ pub(super) fn classes(checkpoint: &TensorFiles, naming: Naming) -> Option<usize>
     head_rows(checkpoint, &PREFIXES, naming.head())
 }
 
+/// Names of tensors whose shapes determine a configuration.
+struct TensorNames {
+    patch: &'static str,
+    pos_embed: &'static str,
+    /// The start of the names of blocks, before the index.
+    blocks: &'static str,
+    /// Names in a block, after the index. The file has one of `up`.
+    norm1: &'static str,
+    up: [&'static str; 2],
+    qkv_bias: &'static str,
+}
+
+const TIMM_NAMES: TensorNames = TensorNames {
+    patch: "patch_embed.proj.weight",
+    pos_embed: "pos_embed",
+    blocks: "blocks.",
+    norm1: "norm1.weight",
+    // The second is that of DINOv2's own files.
+    up: ["mlp.fc1.weight", "mlp.w12.weight"],
+    qkv_bias: "attn.qkv.bias",
+};
+
+const TORCHVISION_NAMES: TensorNames = TensorNames {
+    patch: "conv_proj.weight",
+    pos_embed: "encoder.pos_embedding",
+    blocks: "encoder.layers.encoder_layer_",
+    norm1: "ln_1.weight",
+    // The second is that of torchvision's first files.
+    up: ["mlp.0.weight", "mlp.linear_1.weight"],
+    qkv_bias: "self_attention.in_proj_bias",
+};
+
 impl VitConfig {
     /// Infers the configuration from the shapes of a timm or torchvision checkpoint's tensors, without labels, assuming
     /// square images. Shapes do not determine `num_attention_heads`: it is that of the published models with this width
@@ -53,14 +85,9 @@ impl VitConfig {
             Some(checkpoint.info(&name).ok()?.shape)
         };
         let has = |name: &str| shape(name).is_some();
-        let (naming, patch, positions, up, qkv_bias) = match Naming::of(checkpoint) {
-            Some(naming @ Naming::Timm) => {
-                (naming, "patch_embed.proj.weight", "pos_embed", "mlp.fc1.weight", "blocks.0.attn.qkv.bias")
-            }
-            Some(naming @ Naming::Torchvision) => {
-                let bias = "encoder.layers.encoder_layer_0.self_attention.in_proj_bias";
-                (naming, "conv_proj.weight", "encoder.pos_embedding", "mlp.0.weight", bias)
-            }
+        let (naming, names) = match Naming::of(checkpoint) {
+            Some(Naming::Timm) => (Naming::Timm, TIMM_NAMES),
+            Some(Naming::Torchvision) => (Naming::Torchvision, TORCHVISION_NAMES),
             Some(Naming::Transformers) => {
                 return Err(wrong("the weights are transformers', and its config.json is missing".into()));
             }
@@ -72,38 +99,34 @@ impl VitConfig {
                 ));
             }
         };
-        let block = |i: usize, part: &str| match naming {
-            Naming::Torchvision => format!("encoder.layers.encoder_layer_{i}.{part}"),
-            _ => format!("blocks.{i}.{part}"),
-        };
+        let block = |i: usize, part: &str| format!("{}{i}.{part}", names.blocks);
+        let patch = names.patch;
         let [hidden_size, num_channels, patch_size, width] = shape(patch)
             .and_then(|shape| <[usize; 4]>::try_from(shape).ok())
             .ok_or_else(|| wrong(format!("`{patch}` has not four axes")))?;
         if patch_size != width {
             return Err(wrong(format!("patches of {patch_size}x{width} pixels; only square ones are supported")));
         }
-        let up = if has(&block(0, up)) { up } else { up.rsplit_once('.').map_or(up, |_| first_names(naming)) };
-        let swiglu_name = ["mlp.w12.weight", "mlp.fc1.weight"].into_iter().find(|name| has(&block(0, name)));
         let rows = |name: &str| shape(&block(0, name)).and_then(|shape| shape.first().copied());
         let columns = |name: &str| shape(&block(0, name)).and_then(|shape| shape.get(1).copied());
-        let inner = rows(up).or_else(|| rows(swiglu_name?)).ok_or_else(|| wrong("block 0 has no `mlp`".into()))?;
+        let inner = names.up.into_iter().find_map(rows).ok_or_else(|| wrong("block 0 has no `mlp`".into()))?;
         let down = ["mlp.fc2.weight", "mlp.w3.weight"].into_iter().find_map(columns);
         let swiglu = naming == Naming::Timm && down == Some(inner / 2) && inner > 1;
-        let norm1 = if naming == Naming::Torchvision { "ln_1.weight" } else { "norm1.weight" };
-        let layers = (0..10_000).take_while(|&i| has(&block(i, norm1))).count();
+        let layers = (0..10_000).take_while(|&i| has(&block(i, names.norm1))).count();
         let class_token = has("cls_token") || has("class_token");
         let registers = ["reg_token", "register_tokens"].into_iter().find_map(shape);
         let num_register_tokens = registers.and_then(|shape| shape.get(1).copied()).unwrap_or(0);
-        let places = shape(positions).and_then(|shape| shape.get(1).copied());
-        let places = places.ok_or_else(|| wrong(format!("`{positions}` is missing, or has not three axes")))?;
+        let positions = shape(names.pos_embed).and_then(|shape| shape.get(1).copied());
+        let positions =
+            positions.ok_or_else(|| wrong(format!("`{}` is missing, or has not three axes", names.pos_embed)))?;
         let class = usize::from(class_token);
         // Each library has its own number of prefix tokens with positions; take the one that leaves a square grid.
         let (prefix, side) = [class, 0, class + num_register_tokens]
             .into_iter()
-            .filter_map(|prefix| Some((prefix, places.checked_sub(prefix)?)))
+            .filter_map(|prefix| Some((prefix, positions.checked_sub(prefix)?)))
             .find_map(|(prefix, patches)| Some((prefix, patches.isqrt())).filter(|(_, n)| n * n == patches && *n > 0))
             .unwrap_or((class, 0));
-        let [height, width] = if side > 0 { [side, side] } else { [1, places.saturating_sub(class)] };
+        let [height, width] = if side > 0 { [side, side] } else { [1, positions.saturating_sub(class)] };
         let mean = has("fc_norm.weight");
         Ok(Self {
             model_type: Family::Vit,
@@ -116,7 +139,7 @@ impl VitConfig {
             image_size: [height.saturating_mul(patch_size), width.saturating_mul(patch_size)],
             patch_size,
             num_channels,
-            qkv_bias: has(qkv_bias),
+            qkv_bias: has(&block(0, names.qkv_bias)),
             num_register_tokens,
             layerscale_value: has(&block(0, "ls1.gamma")).then_some(1.0),
             class_token,
@@ -150,11 +173,6 @@ fn published_heads(width: usize, layers: usize, class_token: bool) -> Option<usi
 pub(super) fn sizes_of(sizes: &str) -> Option<[usize; 3]> {
     let numbers: Option<Vec<usize>> = sizes.split(' ').map(|number| number.parse().ok()).collect();
     numbers?.try_into().ok()
-}
-
-/// Returns the name of the feed-forward layer in torchvision's first files or in DINOv2's own files.
-fn first_names(naming: Naming) -> &'static str {
-    if naming == Naming::Torchvision { "mlp.linear_1.weight" } else { "mlp.w12.weight" }
 }
 
 #[cfg(test)]

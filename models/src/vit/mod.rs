@@ -14,24 +14,24 @@
 //! assert_eq!(model.forward(pixels.clone(), None).dims(), [4, 2]);         // [b, classes]
 //! let larger = Tensor::ones([1, 3, 40, 64], &device);                     // the positions are interpolated
 //! assert_eq!(model.features(larger).last.dims(), [1, 1 + 5 * 8, 16]);      // [b, tokens, hidden_size]
-//! let seen = attention_rollout(&model.attentions(pixels));                 // what each token saw of each
-//! assert_eq!(seen.dims(), [4, 17, 17]);
+//! let rollout = attention_rollout(&model.attentions(pixels));              // contribution of each token to each
+//! assert_eq!(rollout.dims(), [4, 17, 17]);
 //! # Ok::<(), grove_models::ModelError>(())
 //! ```
 
-mod block;
 mod config;
-mod dialect;
+mod config_json;
+mod family;
 mod infer;
 mod model;
 mod names;
-mod positions;
+mod pos_embed;
 mod presets;
-mod pretrained;
 mod rollout;
 
-pub use block::{VitAttention, VitBlock, VitMlp};
-pub use config::{Family, Naming, Pooling, VitConfig};
-pub use model::{Features, Vit, VitEmbeddings};
+pub use config::{Naming, Pooling, VitConfig};
+pub use family::Family;
+pub use model::{Features, Vit, VitAttention, VitBlock, VitEmbeddings, VitMlp};
 pub use names::published_names;
+pub use pos_embed::Interpolation;
 pub use rollout::attention_rollout;

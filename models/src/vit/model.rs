@@ -5,12 +5,15 @@
 
 use burn::tensor::{Int, Tensor};
 use grove_backend::Backend;
-use grove_layers::{LayerNorm, Linear, dropout, loss, mean_of_axis, named_key, part_key};
+use grove_layers::{
+    Activation, AttentionMask, Dropout, LayerNorm, Linear, attend, drop_path, feed_forward, join_heads, layer_scale,
+    loss, mean_of_axis, named_key, part_key, to_heads,
+};
 use grove_tree::{Array, Init, Key, Tree};
 use grove_weights::NameMap;
 use serde_json::{Map, Value};
 
-use super::{Pooling, VitBlock, VitConfig, published_names};
+use super::{Interpolation, Pooling, VitConfig, published_names};
 use crate::{Pretrained, PretrainedConfig, error::Result};
 
 /// ViT or DINOv2 with an optional classification head.
@@ -29,71 +32,13 @@ pub struct Vit<B: Backend> {
     pub config: VitConfig,
 }
 
-/// Embeddings: patch projection, prefix tokens and position embeddings.
-#[derive(Tree, Clone, Debug)]
-pub struct VitEmbeddings<B: Backend> {
-    /// Patch projection, `[num_channels * patch_size^2, hidden_size]`.
-    pub patch: Linear<B>,
-    /// Class token, `[1, 1, hidden_size]`; `None` if the model has no class token.
-    pub class: Option<Array<B, 3>>,
-    /// Register tokens, `[1, num_register_tokens, hidden_size]`; `None` if the model has no registers.
-    pub registers: Option<Array<B, 3>>,
-    /// Position embeddings, `[1, position_prefix + patches, hidden_size]`.
-    pub positions: Array<B, 3>,
-}
-
 /// Features of images.
 #[derive(Clone, Debug)]
 pub struct Features<B: Backend> {
-    /// Last states, `[b, tokens, hidden_size]`: the class token, the registers, and the patches in row-major order.
-    /// They are normalised, except with [`Pooling::MeanThenNorm`].
+    /// Last states, `[b, tokens, hidden_size]`; see [`Vit::forward_features`].
     pub last: Tensor<B, 3>,
     /// Pooled features, `[b, pooled_size]`: the input of the head.
     pub pooled: Tensor<B, 2>,
-}
-
-impl<B: Backend> Pretrained<B> for Vit<B> {
-    type Config = VitConfig;
-
-    /// Creates a model with the published initialisation: normal weights with standard deviation `initializer_range`,
-    /// zero biases.
-    ///
-    /// # Errors
-    /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
-    fn new(config: &VitConfig, init: &Init<B>) -> Result<Self> {
-        config.validate()?;
-        let (n, std) = (config.hidden_size, config.initializer_range);
-        let embeddings = init.named("embeddings");
-        let token = |name: &str, count: usize| embeddings.named(name).normal([1, count, n], std);
-        let [rows, columns] = config.grid();
-        let pixels = config.num_channels * config.patch_size * config.patch_size;
-        let block = |i: usize| VitBlock::new(config, &init.named("blocks").fold_in(i as u32));
-        let classes = config.labels.len();
-        Ok(Self {
-            embeddings: VitEmbeddings {
-                patch: Linear::normal(pixels, n, std, &embeddings.named("patch")),
-                class: config.class_token.then(|| token("class", 1)),
-                registers: (config.num_register_tokens > 0).then(|| token("registers", config.num_register_tokens)),
-                positions: token("positions", config.position_prefix + rows * columns),
-            },
-            blocks: (0..config.num_hidden_layers).map(block).collect::<Result<_>>()?,
-            norm: LayerNorm::new(n, config.layer_norm_eps, init),
-            head: (classes > 0).then(|| Linear::normal(config.pooled_size(), classes, std, &init.named("head"))),
-            config: config.clone(),
-        })
-    }
-
-    fn config(&self) -> &VitConfig {
-        &self.config
-    }
-
-    fn published_names(config: &VitConfig) -> NameMap {
-        published_names(config)
-    }
-
-    fn published_config(&self) -> Result<Map<String, Value>> {
-        self.config.to_json()
-    }
 }
 
 impl<B: Backend> Vit<B> {
@@ -109,7 +54,30 @@ impl<B: Backend> Vit<B> {
     /// # Panics
     /// If an image is smaller than a patch.
     pub fn forward(&self, pixels: Tensor<B, 4>, key: Option<Key>) -> Tensor<B, 2> {
-        let pooled = self.pool(self.last(pixels, key));
+        self.forward_head(self.forward_features(pixels, key))
+    }
+
+    /// Computes the last states: the class token, the registers, and the patches in row-major order. They are
+    /// normalised, except with [`Pooling::MeanThenNorm`]. Pixels and key are as in [`forward`](Self::forward).
+    ///
+    /// # Shapes
+    /// - pixels `[b, num_channels, h, w]`
+    /// - output `[b, tokens, hidden_size]`
+    pub fn forward_features(&self, pixels: Tensor<B, 4>, key: Option<Key>) -> Tensor<B, 3> {
+        let x = self.embeddings.forward(pixels, named_key(key, "embeddings"));
+        let key = named_key(key, "blocks");
+        // `states` would keep the previous state alive.
+        let x = self.blocks.iter().enumerate().fold(x, |x, (i, block)| block.forward(x, part_key(key, i)));
+        if self.config.pooling == Pooling::MeanThenNorm { x } else { self.norm.forward(x) }
+    }
+
+    /// Applies pooling and the head, if there is one, to the last states.
+    ///
+    /// # Shapes
+    /// - x `[b, tokens, hidden_size]`
+    /// - output `[b, classes]`, or `[b, pooled_size]` without a head
+    pub fn forward_head(&self, x: Tensor<B, 3>) -> Tensor<B, 2> {
+        let pooled = self.pool(x);
         match &self.head {
             Some(head) => head.forward(pooled),
             None => pooled,
@@ -118,32 +86,38 @@ impl<B: Backend> Vit<B> {
 
     /// Returns the last states and the pooled features. Pixels are as in [`forward`](Self::forward).
     pub fn features(&self, pixels: Tensor<B, 4>) -> Features<B> {
-        let last = self.last(pixels, None);
+        let last = self.forward_features(pixels, None);
         Features { pooled: self.pool(last.clone()), last }
     }
 
     /// Iterates over the hidden states, each `[b, tokens, hidden_size]`: the embeddings, then the output of each block.
-    /// States are computed lazily.
+    /// States are computed lazily. Pixels and key are as in [`forward`](Self::forward).
     pub fn states(&self, pixels: Tensor<B, 4>, key: Option<Key>) -> impl Iterator<Item = Tensor<B, 3>> + '_ {
-        let x = self.embed_and_drop(pixels, key);
+        let x = self.embeddings.forward(pixels, named_key(key, "embeddings"));
+        let key = named_key(key, "blocks");
         let mut blocks = self.blocks.iter().enumerate();
         std::iter::successors(Some(x), move |x| {
-            let (i, block) = blocks.next()?;
-            Some(self.step(x.clone(), i, block, key))
+            blocks.next().map(|(i, block)| block.forward(x.clone(), part_key(key, i)))
         })
-    }
-
-    /// Returns the attention weights of every block, each `[b, n_head, tokens, tokens]`. Pixels are as in
-    /// [`forward`](Self::forward).
-    pub fn attentions(&self, pixels: Tensor<B, 4>) -> Vec<Tensor<B, 4>> {
-        let states = self.states(pixels, None);
-        self.blocks.iter().zip(states).map(|(block, x)| block.attention.weights(block.norm1.forward(x))).collect()
     }
 
     /// Computes the mean negative log-likelihood, in nats, of each image's class, `[b]`. Dropout is applied if a `key`
     /// is given.
     pub fn loss(&self, pixels: Tensor<B, 4>, labels: Tensor<B, 1, Int>, key: Option<Key>) -> Tensor<B, 1> {
         loss::cross_entropy(self.forward(pixels, key), labels)
+    }
+
+    /// Computes the head's input: `[b, tokens, hidden_size]` to `[b, pooled_size]`.
+    fn pool(&self, x: Tensor<B, 3>) -> Tensor<B, 2> {
+        let ([b, t, n], prefix) = (x.dims(), self.config.prefix_tokens());
+        let class = |x: Tensor<B, 3>| x.narrow(1, 0, 1).reshape([b, n]); // [b, 1, n] to [b, n]
+        let mean = |x: Tensor<B, 3>| mean_of_axis(x.narrow(1, prefix, t - prefix), 1).reshape([b, n]); // [b, 1, n] to [b, n]
+        match self.config.pooling {
+            Pooling::Class => class(x),
+            Pooling::Mean => mean(x),
+            Pooling::MeanThenNorm => self.norm.forward(mean(x)),
+            Pooling::ClassAndMean => Tensor::cat(vec![class(x.clone()), mean(x)], 1), // [b, 2 n]
+        }
     }
 
     /// Returns the model with a new head for other classes.
@@ -162,91 +136,276 @@ impl<B: Backend> Vit<B> {
     /// # Errors
     /// [`ModelError::Config`](crate::ModelError::Config) if the images are smaller than a patch.
     pub fn with_image_size(self, image_size: [usize; 2]) -> Result<Self> {
-        let config = VitConfig { image_size, ..self.config.clone() };
+        let config = VitConfig { image_size, ..self.config };
         config.validate()?;
-        let (positions, prefix) = (self.embeddings.positions.val(), config.position_prefix);
-        let count = positions.dims()[1];
-        let of_patches = positions.clone().narrow(1, prefix, count - prefix);
-        let of_patches = config.interpolation().apply(of_patches, self.config.grid(), config.grid());
-        let positions = match prefix {
-            0 => of_patches,
-            _ => Tensor::cat(vec![positions.narrow(1, 0, prefix), of_patches], 1),
-        };
-        let embeddings = VitEmbeddings { positions: Array::new(positions), ..self.embeddings };
-        Ok(Self { embeddings, config, ..self })
+        let grid = config.grid();
+        let pos_embed = Array::new(self.embeddings.resample_pos_embed(grid));
+        Ok(Self { embeddings: VitEmbeddings { pos_embed, grid, ..self.embeddings }, config, ..self })
     }
+}
 
-    /// Returns the stochastic-depth rate of a block: linear from 0 in the first block to `drop_path_rate` in the last.
-    fn drop_path(&self, block: usize) -> f64 {
-        self.config.drop_path_rate * block as f64 / (self.blocks.len() - 1).max(1) as f64
-    }
+/// Embeddings: patch projection, prefix tokens and position embeddings.
+#[derive(Tree, Clone, Debug)]
+pub struct VitEmbeddings<B: Backend> {
+    /// Patch projection, `[num_channels * patch_size^2, hidden_size]`.
+    pub patch_embed: Linear<B>,
+    /// Class token, `[1, 1, hidden_size]`; `None` if the model has no class token.
+    pub cls_token: Option<Array<B, 3>>,
+    /// Register tokens, `[1, num_register_tokens, hidden_size]`; `None` if the model has no registers.
+    pub reg_token: Option<Array<B, 3>>,
+    /// Position embeddings, `[1, position_prefix + patches, hidden_size]`.
+    pub pos_embed: Array<B, 3>,
+    /// Height and width of a patch, in pixels.
+    pub patch_size: usize,
+    /// Number of patch rows and columns of the position embeddings.
+    #[tree(static)]
+    pub grid: [usize; 2],
+    /// Interpolation of the position embeddings for images of another size.
+    #[tree(static)]
+    pub interpolation: Interpolation,
+    /// Dropout of the embeddings.
+    pub pos_drop: Dropout,
+}
 
-    fn last(&self, pixels: Tensor<B, 4>, key: Option<Key>) -> Tensor<B, 3> {
-        // Avoids `states`, which keeps the previous state alive.
-        let blocks = self.blocks.iter().enumerate();
-        let x = blocks.fold(self.embed_and_drop(pixels, key), |x, (i, block)| self.step(x, i, block, key));
-        if self.config.pooling == Pooling::MeanThenNorm { x } else { self.norm.forward(x) }
-    }
-
-    fn embed_and_drop(&self, pixels: Tensor<B, 4>, key: Option<Key>) -> Tensor<B, 3> {
-        dropout(self.embed(pixels), self.config.hidden_dropout_prob, named_key(key, "embeddings"))
-    }
-
-    fn step(&self, x: Tensor<B, 3>, i: usize, block: &VitBlock<B>, key: Option<Key>) -> Tensor<B, 3> {
-        block.forward(x, self.drop_path(i), &self.config, part_key(named_key(key, "blocks"), i))
-    }
-
-    fn pool(&self, x: Tensor<B, 3>) -> Tensor<B, 2> {
-        let [b, t, n] = x.dims();
-        let class = |x: Tensor<B, 3>| x.narrow(1, 0, 1).reshape([b, n]);
-        let prefix = self.config.prefix_tokens();
-        let mean = |x: Tensor<B, 3>| mean_of_axis(x.narrow(1, prefix, t - prefix), 1).reshape([b, n]);
-        match self.config.pooling {
-            Pooling::Class => class(x),
-            Pooling::Mean => mean(x),
-            Pooling::MeanThenNorm => self.norm.forward(mean(x)),
-            Pooling::ClassAndMean => Tensor::cat(vec![class(x.clone()), mean(x)], 1),
-        }
-    }
-
-    /// Computes the embeddings of an image's tokens, `[b, tokens, hidden_size]`.
-    fn embed(&self, pixels: Tensor<B, 4>) -> Tensor<B, 3> {
-        let ([b, channels, h, w], p, n) = (pixels.dims(), self.config.patch_size, self.config.hidden_size);
+impl<B: Backend> VitEmbeddings<B> {
+    /// Computes the embeddings of an image's tokens: the class token, the registers, and the patches in row-major order.
+    ///
+    /// # Shapes
+    /// - pixels `[b, num_channels, h, w]`
+    /// - output `[b, tokens, hidden_size]`
+    ///
+    /// # Panics
+    /// If an image is smaller than a patch.
+    pub fn forward(&self, pixels: Tensor<B, 4>, key: Option<Key>) -> Tensor<B, 3> {
+        let ([b, c, h, w], p) = (pixels.dims(), self.patch_size);
         let (rows, columns) = (h / p, w / p);
         assert!(rows > 0 && columns > 0, "an image of {h}x{w} pixels has no patch of {p}x{p}");
         // Pixels are f32, but the weights can be 16-bit.
-        let pixels = pixels.cast(self.embeddings.patch.weight.dtype());
-        let whole = pixels.narrow(2, 0, rows * p).narrow(3, 0, columns * p); // [b, channels, rows * p, columns * p]
-        let patches = whole.reshape([b, channels, rows, p, columns, p]).permute([0, 2, 4, 1, 3, 5]);
-        let patches = patches.reshape([b, rows * columns, channels * p * p]); // [b, patches, channels * p^2]
-        let parts = &self.embeddings;
-        let (positions, prefix) = (parts.positions.val(), self.config.position_prefix);
-        let count = positions.dims()[1];
-        let of_patches = positions.clone().narrow(1, prefix, count - prefix);
-        let of_patches = self.config.interpolation().apply(of_patches, self.config.grid(), [rows, columns]);
+        let pixels = pixels.cast(self.patch_embed.weight.dtype());
+        let pixels = pixels.narrow(2, 0, rows * p).narrow(3, 0, columns * p); // [b, c, rows * p, columns * p]
+        let patches = pixels.reshape([b, c, rows, p, columns, p]).permute([0, 2, 4, 1, 3, 5]); // [b, rows, columns, c, p, p]
+        let x = self.patch_embed.forward(patches.reshape([b, rows * columns, c * p * p])); // [b, rows * columns, n]
+        let [_, t, n] = x.dims();
+        let pos_embed = self.resample_pos_embed([rows, columns]); // [1, prefix + t, n]
+        let prefix = pos_embed.dims()[1] - t;
         // Reshaped to matrices, for which broadcasting is fast on all backends.
-        let t = rows * columns;
-        let x = parts.patch.forward(patches).reshape([b, t * n]) + of_patches.reshape([1, t * n]);
-        let before = [&parts.class, &parts.registers].into_iter().flatten().map(|token| token.val());
-        let before: Vec<_> = before.collect();
-        if before.is_empty() {
-            return x.reshape([b, t, n]);
+        let of_patches = pos_embed.clone().narrow(1, prefix, t).reshape([1, t * n]); // [1, t * n]
+        let x = (x.reshape([b, t * n]) + of_patches).reshape([b, t, n]); // [b, t * n] to [b, t, n]
+        let mut tokens = Vec::with_capacity(3);
+        let mut start = 0;
+        for token in [&self.cls_token, &self.reg_token].into_iter().flatten() {
+            let [_, count, _] = token.shape();
+            let end = start + count;
+            // Some models have no positions for the registers, or for any prefix token.
+            let token =
+                if end > prefix { token.val() } else { token.val() + pos_embed.clone().narrow(1, start, count) };
+            tokens.push(token.expand([b, count, n]));
+            start = end;
         }
-        let before = Tensor::cat(before, 1); // [1, prefix tokens, n]
-        let count = before.dims()[1];
-        let before = match prefix {
-            0 => before,
-            _ if prefix == count => before + positions.narrow(1, 0, prefix),
-            // The registers have no position embeddings.
-            _ => Tensor::cat(
-                vec![
-                    before.clone().narrow(1, 0, prefix) + positions.narrow(1, 0, prefix),
-                    before.narrow(1, prefix, count - prefix),
-                ],
-                1,
-            ),
+        tokens.push(x);
+        let x = if tokens.len() == 1 { tokens.remove(0) } else { Tensor::cat(tokens, 1) }; // [b, tokens, n]
+        self.pos_drop.forward(x, key)
+    }
+
+    /// Returns the position embeddings of a grid of patch rows and columns, `[1, position_prefix + patches, hidden_size]`.
+    /// Those of the prefix tokens are unchanged.
+    fn resample_pos_embed(&self, grid: [usize; 2]) -> Tensor<B, 3> {
+        let pos_embed = self.pos_embed.val();
+        if grid == self.grid {
+            return pos_embed;
+        }
+        let count = pos_embed.dims()[1];
+        let patches = self.grid[0] * self.grid[1];
+        let prefix = count - patches;
+        let of_patches = self.interpolation.apply(pos_embed.clone().narrow(1, prefix, patches), self.grid, grid);
+        if prefix == 0 { of_patches } else { Tensor::cat(vec![pos_embed.narrow(1, 0, prefix), of_patches], 1) }
+    }
+}
+
+/// Pre-norm transformer block: attention and a feed-forward layer, each preceded by a layer norm and added to the
+/// residual stream.
+#[derive(Tree, Clone, Debug)]
+pub struct VitBlock<B: Backend> {
+    /// Layer norm before the attention.
+    pub norm1: LayerNorm<B>,
+    /// Self-attention.
+    pub attention: VitAttention<B>,
+    /// Layer scale of the attention's output, `[hidden_size]`; `None` for no layer scale.
+    pub scale1: Option<Array<B, 1>>,
+    /// Layer norm before the feed-forward layer.
+    pub norm2: LayerNorm<B>,
+    /// Feed-forward layer.
+    pub mlp: VitMlp<B>,
+    /// Layer scale of the feed-forward layer's output, `[hidden_size]`; `None` for no layer scale.
+    pub scale2: Option<Array<B, 1>>,
+    /// Stochastic-depth rate in training.
+    pub drop_path: f64,
+}
+
+impl<B: Backend> VitBlock<B> {
+    /// Computes the block's output. Dropout and stochastic depth are applied if a `key` is given.
+    ///
+    /// # Shapes
+    /// - x, output `[b, t, hidden_size]`
+    pub fn forward(&self, x: Tensor<B, 3>, key: Option<Key>) -> Tensor<B, 3> {
+        let y = self.attention.forward(self.norm1.forward(x.clone()), named_key(key, "attention"));
+        let x = x + drop_path(layer_scale(y, self.scale1.as_ref()), self.drop_path, named_key(key, "drop_path1"));
+        let y = self.mlp.forward(self.norm2.forward(x.clone()), named_key(key, "mlp"));
+        x + drop_path(layer_scale(y, self.scale2.as_ref()), self.drop_path, named_key(key, "drop_path2"))
+    }
+}
+
+/// Multi-head self-attention; each token attends to all tokens.
+#[derive(Tree, Clone, Debug)]
+pub struct VitAttention<B: Backend> {
+    /// Query projection, `[hidden_size, hidden_size]`.
+    pub query: Linear<B>,
+    /// Key projection, `[hidden_size, hidden_size]`.
+    pub key: Linear<B>,
+    /// Value projection, `[hidden_size, hidden_size]`.
+    pub value: Linear<B>,
+    /// Output projection, `[hidden_size, hidden_size]`.
+    pub output: Linear<B>,
+    /// Number of heads.
+    pub n_head: usize,
+    /// Factor by which attention scores are multiplied.
+    pub scale: f64,
+    /// Dropout of the attention weights.
+    pub attn_drop: Dropout,
+    /// Dropout of the output.
+    pub proj_drop: Dropout,
+}
+
+impl<B: Backend> VitAttention<B> {
+    /// Computes the attention. Dropout is applied if a `key` is given.
+    ///
+    /// # Shapes
+    /// - x, output `[b, t, hidden_size]`
+    pub fn forward(&self, x: Tensor<B, 3>, key: Option<Key>) -> Tensor<B, 3> {
+        let [q, k, v] = self.heads([&self.query, &self.key, &self.value], x); // each [b, n_head, t, head_dim]
+        let dropout = self.attn_drop.with_key(named_key(key, "weights"));
+        let y = attend(q, k, v, &AttentionMask::Full, self.scale, dropout); // [b, n_head, t, head_dim]
+        self.proj_drop.forward(self.output.forward(join_heads(y)), named_key(key, "output"))
+    }
+
+    /// Applies projections and splits their outputs into heads: `[b, t, hidden_size]` to `[b, n_head, t, head_dim]`.
+    pub(super) fn heads<const N: usize>(&self, projections: [&Linear<B>; N], x: Tensor<B, 3>) -> [Tensor<B, 4>; N] {
+        projections.map(|projection| to_heads(projection.forward(x.clone()), self.n_head))
+    }
+}
+
+/// Feed-forward layer, optionally gated.
+#[derive(Tree, Clone, Debug)]
+pub struct VitMlp<B: Backend> {
+    /// Gate projection, `[hidden_size, intermediate_size]`; `None` if the layer is not gated.
+    pub gate: Option<Linear<B>>,
+    /// First linear layer, `[hidden_size, intermediate_size]`. Its output is multiplied by the activated gate, if there
+    /// is one.
+    pub up: Linear<B>,
+    /// Second linear layer, `[intermediate_size, hidden_size]`.
+    pub down: Linear<B>,
+    /// Activation of the gate if there is one, else of the first linear layer.
+    #[tree(static)]
+    pub activation: Activation,
+    /// Dropout of the output.
+    pub dropout: Dropout,
+}
+
+impl<B: Backend> VitMlp<B> {
+    /// Applies the layer. Dropout is applied if a `key` is given.
+    ///
+    /// # Shapes
+    /// - x, output `[b, t, hidden_size]`
+    pub fn forward(&self, x: Tensor<B, 3>, key: Option<Key>) -> Tensor<B, 3> {
+        let y = match &self.gate {
+            Some(gate) => self.down.forward(self.activation.forward(gate.forward(x.clone())) * self.up.forward(x)),
+            None => feed_forward(x, &self.up, self.activation, &self.down),
         };
-        Tensor::cat(vec![before.expand([b, count, n]), x.reshape([b, t, n])], 1) // [b, tokens, n]
+        self.dropout.forward(y, key)
+    }
+}
+
+impl<B: Backend> Pretrained<B> for Vit<B> {
+    type Config = VitConfig;
+
+    /// Creates a model with the published initialisation: normal weights with standard deviation `initializer_range`,
+    /// zero biases. The stochastic-depth rate increases linearly, from 0 in the first block to `drop_path_rate` in the
+    /// last.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
+    fn new(config: &VitConfig, init: &Init<B>) -> Result<Self> {
+        config.validate()?;
+        let activation = config.activation()?;
+        let (n, inner, eps, std) =
+            (config.hidden_size, config.intermediate_size, config.layer_norm_eps, config.initializer_range);
+        let (n_head, depth, classes) = (config.num_attention_heads, config.num_hidden_layers, config.labels.len());
+        let dropout = Dropout::new(config.hidden_dropout_prob);
+        let scale = || config.layerscale_value.map(|value| init.full([n], value));
+        let block = |i: usize| {
+            let init = init.named("blocks").fold_in(i as u32);
+            let (attention, mlp) = (init.named("attention"), init.named("mlp"));
+            let projection = |name: &str| {
+                let linear = Linear::normal(n, n, std, &attention.named(name));
+                Linear { bias: linear.bias.filter(|_| config.qkv_bias), ..linear }
+            };
+            VitBlock {
+                norm1: LayerNorm::new(n, eps, &init),
+                attention: VitAttention {
+                    query: projection("query"),
+                    key: projection("key"),
+                    value: projection("value"),
+                    output: Linear::normal(n, n, std, &attention.named("output")),
+                    n_head,
+                    scale: 1.0 / ((n / n_head) as f64).sqrt(),
+                    attn_drop: Dropout::new(config.attention_probs_dropout_prob),
+                    proj_drop: dropout,
+                },
+                scale1: scale(),
+                norm2: LayerNorm::new(n, eps, &init),
+                mlp: VitMlp {
+                    gate: config.swiglu.then(|| Linear::normal(n, inner, std, &mlp.named("gate"))),
+                    up: Linear::normal(n, inner, std, &mlp.named("up")),
+                    down: Linear::normal(inner, n, std, &mlp.named("down")),
+                    activation,
+                    dropout,
+                },
+                scale2: scale(),
+                drop_path: config.drop_path_rate * i as f64 / (depth - 1).max(1) as f64,
+            }
+        };
+        let (embeddings, grid) = (init.named("embeddings"), config.grid());
+        let token = |name: &str, count: usize| embeddings.named(name).normal([1, count, n], std);
+        let (patch, registers) = (config.num_channels * config.patch_size.pow(2), config.num_register_tokens);
+        Ok(Self {
+            embeddings: VitEmbeddings {
+                // These names determine the initial weights of a seed, and so do not follow the fields.
+                patch_embed: Linear::normal(patch, n, std, &embeddings.named("patch")),
+                cls_token: config.class_token.then(|| token("class", 1)),
+                reg_token: (registers > 0).then(|| token("registers", registers)),
+                pos_embed: token("positions", config.position_prefix + grid[0] * grid[1]),
+                patch_size: config.patch_size,
+                grid,
+                interpolation: config.interpolation(),
+                pos_drop: dropout,
+            },
+            blocks: (0..depth).map(block).collect(),
+            norm: LayerNorm::new(n, eps, init),
+            head: (classes > 0).then(|| Linear::normal(config.pooled_size(), classes, std, &init.named("head"))),
+            config: config.clone(),
+        })
+    }
+
+    fn config(&self) -> &VitConfig {
+        &self.config
+    }
+
+    fn published_names(config: &VitConfig) -> NameMap {
+        published_names(config)
+    }
+
+    fn published_config(&self) -> Result<Map<String, Value>> {
+        self.config.to_json()
     }
 }
 

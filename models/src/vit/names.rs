@@ -1,9 +1,6 @@
 use grove_weights::{NameMap, Step};
 
-use super::{Family, Naming, Pooling, VitConfig};
-
-/// Optional prefixes of all names.
-pub(super) const PREFIXES: [&str; 6] = ["", "vit.", "dinov2.", "dinov2_with_registers.", "module.", "model."];
+use super::{Naming, Pooling, VitConfig, family::PREFIXES};
 
 /// Returns the published names of a model's tensors: those of transformers 4 and 5, of timm and DINOv2's own files, and
 /// of torchvision. The configuration's [`Naming`] determines the names for saving.
@@ -32,6 +29,8 @@ const ATTENTION: [&str; 4] = [
     "blocks.{i}.attention.value",
     "blocks.{i}.attention.output",
 ];
+const UP: &str = "blocks.{i}.mlp.up";
+const DOWN: &str = "blocks.{i}.mlp.down";
 
 struct Names<'a> {
     map: NameMap,
@@ -44,6 +43,12 @@ impl Names<'_> {
     fn tensor(mut self, name: &str, path: &str) -> Self {
         self.map = if self.alias { self.map.alias(name, path) } else { self.map.rule(name, path) };
         self
+    }
+
+    /// Adds names that are used for loading only.
+    fn aliases(mut self, add: impl FnOnce(Self) -> Self) -> Self {
+        let alias = std::mem::replace(&mut self.alias, true);
+        Self { alias, ..add(self) }
     }
 
     fn then(mut self, step: Step) -> Self {
@@ -82,10 +87,10 @@ impl Names<'_> {
     /// Adds a convolution whose kernel size equals its stride, as a matrix.
     fn patches(self, name: &str) -> Self {
         let (c, p) = (self.config.num_channels as isize, self.config.patch_size as isize);
-        self.tensor(&format!("{name}.weight"), "embeddings.patch.weight")
+        self.tensor(&format!("{name}.weight"), "embeddings.patch_embed.weight")
             .then(Step::Reshape { from: vec![-1, c, p, p], to: vec![-1, c * p * p] })
             .then(Step::Transpose)
-            .tensor(&format!("{name}.bias"), "embeddings.patch.bias")
+            .tensor(&format!("{name}.bias"), "embeddings.patch_embed.bias")
     }
 
     fn head(mut self, name: &str) -> Self {
@@ -96,62 +101,61 @@ impl Names<'_> {
         self.linear(name, "head")
     }
 
+    /// Adds a SwiGLU layer, whose gate and first linear layer are stored as one.
+    fn swiglu(self, [first, second]: [impl AsRef<str>; 2]) -> Self {
+        self.fused(first.as_ref(), ".", &["blocks.{i}.mlp.gate", UP]).linear(second.as_ref(), DOWN)
+    }
+
+    fn mlp(self, [first, second]: [impl AsRef<str>; 2]) -> Self {
+        self.linear(first.as_ref(), UP).linear(second.as_ref(), DOWN)
+    }
+
+    fn norms(self, [first, second]: [impl AsRef<str>; 2]) -> Self {
+        self.norm(first.as_ref(), "blocks.{i}.norm1").norm(second.as_ref(), "blocks.{i}.norm2")
+    }
+
+    fn layer_scales(self, [first, second]: [impl AsRef<str>; 2]) -> Self {
+        self.tensor(first.as_ref(), "blocks.{i}.scale1").tensor(second.as_ref(), "blocks.{i}.scale2")
+    }
+
     fn transformers(self) -> Self {
-        let (family, swiglu) = (self.config.model_type, self.config.swiglu);
+        let (family, swiglu) = (self.config.model_type.facts(), self.config.swiglu);
         // With a head, the backbone's names have a prefix.
-        let below = match family {
-            _ if self.config.labels.is_empty() => "",
-            Family::Vit => "vit.",
-            Family::Dinov2 => "dinov2.",
-            Family::Dinov2WithRegisters => "dinov2_with_registers.",
-        };
+        let below = if self.config.labels.is_empty() { String::new() } else { format!("{}.", family.model_type) };
         let name = |name: &str| format!("{below}{name}");
         let old = |part: &str| format!("{below}encoder.layer.{{i}}.{part}");
         let new = |part: &str| format!("{below}layers.{{i}}.{part}");
         let mut names = self
-            .tensor(&name("embeddings.cls_token"), "embeddings.class")
-            .tensor(&name("embeddings.register_tokens"), "embeddings.registers")
-            .tensor(&name("embeddings.position_embeddings"), "embeddings.positions")
+            .tensor(&name("embeddings.cls_token"), "embeddings.cls_token")
+            .tensor(&name("embeddings.register_tokens"), "embeddings.reg_token")
+            .tensor(&name("embeddings.position_embeddings"), "embeddings.pos_embed")
             .patches(&name("embeddings.patch_embeddings.projection"));
-        let saved = names.alias;
         for (part, path) in ["query", "key", "value"].iter().zip(ATTENTION) {
             names = names.linear(&old(&format!("attention.attention.{part}")), path);
         }
         names = names.linear(&old("attention.output.dense"), ATTENTION[3]);
-        names = match family {
-            Family::Vit => names
-                .linear(&old("intermediate.dense"), "blocks.{i}.mlp.up")
-                .linear(&old("output.dense"), "blocks.{i}.mlp.down")
-                .norm(&old("layernorm_before"), "blocks.{i}.norm1")
-                .norm(&old("layernorm_after"), "blocks.{i}.norm2"),
-            _ if swiglu => names
-                .fused(&old("mlp.weights_in"), ".", &["blocks.{i}.mlp.gate", "blocks.{i}.mlp.up"])
-                .linear(&old("mlp.weights_out"), "blocks.{i}.mlp.down"),
-            _ => names.linear(&old("mlp.fc1"), "blocks.{i}.mlp.up").linear(&old("mlp.fc2"), "blocks.{i}.mlp.down"),
+        names = match family.swiglu.filter(|_| swiglu) {
+            Some(swiglu) => names.swiglu(swiglu.map(old)),
+            None => names.mlp(family.mlp.map(old)),
         };
-        if family != Family::Vit {
-            names = names
-                .norm(&old("norm1"), "blocks.{i}.norm1")
-                .norm(&old("norm2"), "blocks.{i}.norm2")
-                .tensor(&old("layer_scale1.lambda1"), "blocks.{i}.scale1")
-                .tensor(&old("layer_scale2.lambda1"), "blocks.{i}.scale2");
+        names = names.norms(family.norms.map(old));
+        if let Some(scales) = family.layer_scales {
+            names = names.layer_scales(scales.map(old));
         }
         // transformers 5 has these module names, but still saves under the names above.
-        names.alias = true;
-        for layer in [&old as &dyn Fn(&str) -> String, &new] {
-            for (part, path) in ["q_proj", "k_proj", "v_proj", "o_proj"].iter().zip(ATTENTION) {
-                names = names.linear(&layer(&format!("attention.{part}")), path);
+        names = names.aliases(|mut names| {
+            for layer in [&old as &dyn Fn(&str) -> String, &new] {
+                for (part, path) in ["q_proj", "k_proj", "v_proj", "o_proj"].iter().zip(ATTENTION) {
+                    names = names.linear(&layer(&format!("attention.{part}")), path);
+                }
+                names = names
+                    .mlp(["mlp.fc1", "mlp.fc2"].map(layer))
+                    .linear(&layer("mlp.gate_proj"), "blocks.{i}.mlp.gate")
+                    .mlp(["mlp.up_proj", "mlp.down_proj"].map(layer))
+                    .norms(["layernorm_before", "layernorm_after"].map(layer));
             }
-            names = names
-                .linear(&layer("mlp.fc1"), "blocks.{i}.mlp.up")
-                .linear(&layer("mlp.fc2"), "blocks.{i}.mlp.down")
-                .linear(&layer("mlp.gate_proj"), "blocks.{i}.mlp.gate")
-                .linear(&layer("mlp.up_proj"), "blocks.{i}.mlp.up")
-                .linear(&layer("mlp.down_proj"), "blocks.{i}.mlp.down")
-                .norm(&layer("layernorm_before"), "blocks.{i}.norm1")
-                .norm(&layer("layernorm_after"), "blocks.{i}.norm2");
-        }
-        names.alias = saved;
+            names
+        });
         names.norm(&name("layernorm"), "norm").head("classifier")
     }
 
@@ -159,53 +163,36 @@ impl Names<'_> {
         let norm = if self.config.pooling == Pooling::MeanThenNorm { "fc_norm" } else { "norm" };
         let swiglu = self.config.swiglu;
         let names = self
-            .tensor("cls_token", "embeddings.class")
-            .tensor("reg_token", "embeddings.registers")
-            .tensor("pos_embed", "embeddings.positions")
+            .tensor("cls_token", "embeddings.cls_token")
+            .tensor("reg_token", "embeddings.reg_token")
+            .tensor("pos_embed", "embeddings.pos_embed")
             .patches("patch_embed.proj")
-            .norm("blocks.{i}.norm1", "blocks.{i}.norm1")
-            .norm("blocks.{i}.norm2", "blocks.{i}.norm2")
+            .norms(["blocks.{i}.norm1", "blocks.{i}.norm2"])
             .fused("blocks.{i}.attn.qkv", ".", &ATTENTION[..3])
             .linear("blocks.{i}.attn.proj", ATTENTION[3])
-            .tensor("blocks.{i}.ls1.gamma", "blocks.{i}.scale1")
-            .tensor("blocks.{i}.ls2.gamma", "blocks.{i}.scale2");
-        let mut names = if swiglu {
-            let paths = ["blocks.{i}.mlp.gate", "blocks.{i}.mlp.up"];
-            names.fused("blocks.{i}.mlp.fc1", ".", &paths).linear("blocks.{i}.mlp.fc2", "blocks.{i}.mlp.down")
-        } else {
-            names.linear("blocks.{i}.mlp.fc1", "blocks.{i}.mlp.up").linear("blocks.{i}.mlp.fc2", "blocks.{i}.mlp.down")
-        };
-        let saved = std::mem::replace(&mut names.alias, true);
+            .layer_scales(["blocks.{i}.ls1.gamma", "blocks.{i}.ls2.gamma"]);
+        let mlp = ["blocks.{i}.mlp.fc1", "blocks.{i}.mlp.fc2"];
+        let names = if swiglu { names.swiglu(mlp) } else { names.mlp(mlp) };
         // Names in DINOv2's own files.
-        names = names.tensor("register_tokens", "embeddings.registers");
-        if swiglu {
-            names = names
-                .fused("blocks.{i}.mlp.w12", ".", &["blocks.{i}.mlp.gate", "blocks.{i}.mlp.up"])
-                .linear("blocks.{i}.mlp.w3", "blocks.{i}.mlp.down");
-        }
-        names.alias = saved;
+        let names = names.aliases(|names| {
+            let names = names.tensor("register_tokens", "embeddings.reg_token");
+            if swiglu { names.swiglu(["blocks.{i}.mlp.w12", "blocks.{i}.mlp.w3"]) } else { names }
+        });
         names.norm(norm, "norm").head("head")
     }
 
     fn torchvision(self) -> Self {
         let layer = |part: &str| format!("encoder.layers.encoder_layer_{{i}}.{part}");
-        let names = self
-            .tensor("class_token", "embeddings.class")
-            .tensor("encoder.pos_embedding", "embeddings.positions")
+        self.tensor("class_token", "embeddings.cls_token")
+            .tensor("encoder.pos_embedding", "embeddings.pos_embed")
             .patches("conv_proj")
-            .norm(&layer("ln_1"), "blocks.{i}.norm1")
-            .norm(&layer("ln_2"), "blocks.{i}.norm2")
+            .norms(["ln_1", "ln_2"].map(layer))
             .fused(&layer("self_attention.in_proj"), "_", &ATTENTION[..3])
             .linear(&layer("self_attention.out_proj"), ATTENTION[3])
-            .linear(&layer("mlp.0"), "blocks.{i}.mlp.up")
-            .linear(&layer("mlp.3"), "blocks.{i}.mlp.down");
-        let mut names = names;
-        let saved = std::mem::replace(&mut names.alias, true);
-        // Names in torchvision's first files.
-        names = names
-            .linear(&layer("mlp.linear_1"), "blocks.{i}.mlp.up")
-            .linear(&layer("mlp.linear_2"), "blocks.{i}.mlp.down");
-        names.alias = saved;
-        names.norm("encoder.ln", "norm").head("heads.head")
+            .mlp(["mlp.0", "mlp.3"].map(layer))
+            // Names in torchvision's first files.
+            .aliases(|names| names.mlp(["mlp.linear_1", "mlp.linear_2"].map(layer)))
+            .norm("encoder.ln", "norm")
+            .head("heads.head")
     }
 }

@@ -1,4 +1,4 @@
-use super::{Family, Pooling, VitConfig};
+use super::VitConfig;
 use crate::{
     error::{ModelError, Result},
     vision::imagenet_labels,
@@ -18,54 +18,25 @@ impl VitConfig {
                     dinov2-with-registers-SIZE (small, base, large, giant)"
                 .into(),
         };
-        if let Some(rest) = name.strip_prefix("dinov2-") {
-            let (registers, size) = match rest.strip_prefix("with-registers-") {
-                Some(size) => (4, size),
-                None => (0, rest),
-            };
-            let (hidden_size, layers, heads) = match size {
-                "giant" => (1536, 40, 24),
-                "small" | "base" | "large" => of_size(size).ok_or_else(unknown)?,
-                _ => return Err(unknown()),
-            };
-            let swiglu = size == "giant";
-            return Ok(Self {
-                model_type: if registers > 0 { Family::Dinov2WithRegisters } else { Family::Dinov2 },
-                swiglu,
-                intermediate_size: if swiglu { 4096 } else { 4 * hidden_size },
-                layer_norm_eps: 1e-6,
-                image_size: [518, 518],
-                patch_size: 14,
-                num_register_tokens: registers,
-                layerscale_value: Some(1.0),
-                ..Self::sized(hidden_size, layers, heads)
-            });
+        if let Some(config) = Self::dinov2_preset(name) {
+            return Ok(config);
         }
-        let (size, patch) = name.strip_prefix("vit-").and_then(|rest| rest.split_once("-patch")).ok_or_else(unknown)?;
+        let (name, patch) = name.strip_prefix("vit-").and_then(|rest| rest.split_once("-patch")).ok_or_else(unknown)?;
         let patch_size = ["8", "14", "16", "32"].contains(&patch).then(|| patch.parse().ok()).flatten();
-        let (hidden_size, layers, heads) = of_size(size).ok_or_else(unknown)?;
-        Ok(Self {
-            patch_size: patch_size.ok_or_else(unknown)?,
-            labels: imagenet_labels(),
-            ..Self::sized(hidden_size, layers, heads)
-        })
+        let config = Self::default().sized(size(name).ok_or_else(unknown)?);
+        Ok(Self { patch_size: patch_size.ok_or_else(unknown)?, labels: imagenet_labels(), ..config })
     }
 
-    fn sized(hidden_size: usize, num_hidden_layers: usize, num_attention_heads: usize) -> Self {
-        Self {
-            hidden_size,
-            num_hidden_layers,
-            num_attention_heads,
-            intermediate_size: 4 * hidden_size,
-            pooling: Pooling::Class,
-            ..Self::default()
-        }
+    /// Returns the configuration with this width, number of blocks and number of heads.
+    pub(super) fn sized(self, (hidden_size, num_hidden_layers, num_attention_heads): (usize, usize, usize)) -> Self {
+        let intermediate_size = 4 * hidden_size;
+        Self { hidden_size, num_hidden_layers, num_attention_heads, intermediate_size, ..self }
     }
 }
 
-/// Returns width, number of blocks and number of heads.
-fn of_size(size: &str) -> Option<(usize, usize, usize)> {
-    Some(match size {
+/// Returns width, number of blocks and number of heads of a size.
+pub(super) fn size(name: &str) -> Option<(usize, usize, usize)> {
+    Some(match name {
         "tiny" => (192, 12, 3),
         "small" => (384, 12, 6),
         "base" => (768, 12, 12),

@@ -1,8 +1,8 @@
 use burn::tensor::Tensor;
-use grove_backend::{Backend, matmul};
+use grove_backend::{Backend, KeyRanges, matmul, ops};
 use grove_layers::mean_of_axis;
 
-use super::{Pooling, Vit};
+use super::{Pooling, Vit, VitAttention};
 
 /// Computes the attention rollout (Abnar and Zuidema, 2020, <https://arxiv.org/abs/2005.00928>): the contribution of
 /// each input token to each output token after all blocks. The rollout is the product over the blocks of half the mean
@@ -25,7 +25,26 @@ pub fn attention_rollout<B: Backend>(attentions: &[Tensor<B, 4>]) -> Tensor<B, 3
     rollout.expect("a model has blocks")
 }
 
+impl<B: Backend> VitAttention<B> {
+    /// Computes the attention weights.
+    ///
+    /// # Shapes
+    /// - x `[b, t, hidden_size]`
+    /// - output `[b, n_head, t, t]`
+    pub fn weights(&self, x: Tensor<B, 3>) -> Tensor<B, 4> {
+        let [q, k] = self.heads([&self.query, &self.key], x); // each [b, n_head, t, head_dim]
+        ops::masked_softmax(matmul(q, k.swap_dims(2, 3)), self.scale, &KeyRanges::default())
+    }
+}
+
 impl<B: Backend> Vit<B> {
+    /// Returns the attention weights of every block, each `[b, n_head, tokens, tokens]`. Pixels are as in
+    /// [`forward`](Self::forward).
+    pub fn attentions(&self, pixels: Tensor<B, 4>) -> Vec<Tensor<B, 4>> {
+        let states = self.states(pixels, None);
+        self.blocks.iter().zip(states).map(|(block, x)| block.attention.weights(block.norm1.forward(x))).collect()
+    }
+
     /// Computes the contribution of each patch to the input of the head, by [`attention_rollout`].
     ///
     /// # Shapes

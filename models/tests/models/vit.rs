@@ -185,7 +185,7 @@ fn what_is_no_such_model_is_said() {
     assert!(change("\"model_type\": \"vit\"", "\"model_type\": \"swin\"").contains("known are vit"));
     assert!(change("\"num_attention_heads\": 3", "\"num_attention_heads\": 5").contains("not divisible"));
     assert!(change("\"4\": \"wren\"", "\"4\": \"w\", \"5\": \"x\"").contains("names 6 classes"));
-    assert!(change("\"patch_size\": 5", "\"patch_size\": 4").contains("embeddings.patch.weight"));
+    assert!(change("\"patch_size\": 5", "\"patch_size\": 4").contains("embeddings.patch_embed.weight"));
 }
 
 /// Post-norm blocks have the same tensors, and no tensor determines the number of heads.
@@ -236,7 +236,7 @@ fn sixteen_bit_weights_take_f32_pixels() {
                 model.loss(reference.tensor("pixels", &device), reference.labels(&device), Some(Key::new(0)))
             });
             assert!(loss.into_data().iter::<f64>().all(f64::is_finite), "{name}");
-            assert_eq!(grads.embeddings.patch.weight.dtype(), DType::from(dtype));
+            assert_eq!(grads.embeddings.patch_embed.weight.dtype(), DType::from(dtype));
         }
     }
 }

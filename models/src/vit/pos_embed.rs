@@ -4,27 +4,15 @@
 use burn::tensor::{Tensor, TensorData};
 use grove_backend::{Backend, matmul};
 
-use super::{Family, Naming, VitConfig};
-
-/// Variant of bicubic interpolation.
+/// Variant of bicubic interpolation, by the arguments of PyTorch's `F.interpolate(mode="bicubic")`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Interpolation {
-    /// transformers' ViT and DINOv2 without registers: `F.interpolate(mode="bicubic", align_corners=False)`.
+pub enum Interpolation {
+    /// `align_corners=False`.
     Plain,
-    /// timm and DINOv2 with registers: as `Plain`, with `antialias=True`.
-    Smooth,
-    /// torchvision: as `Plain`, with `align_corners=True`.
-    Corners,
-}
-
-impl VitConfig {
-    pub(super) fn interpolation(&self) -> Interpolation {
-        match (self.naming, self.model_type) {
-            (Naming::Torchvision, _) => Interpolation::Corners,
-            (Naming::Timm, _) | (_, Family::Dinov2WithRegisters) => Interpolation::Smooth,
-            (Naming::Transformers, Family::Vit | Family::Dinov2) => Interpolation::Plain,
-        }
-    }
+    /// `align_corners=False, antialias=True`.
+    Antialias,
+    /// `align_corners=True`.
+    AlignCorners,
 }
 
 /// Evaluates Keys' cubic kernel with parameter `a`: -0.75 in PyTorch's plain interpolation, -0.5 with antialiasing (and
@@ -47,17 +35,17 @@ impl Interpolation {
         let last = from as isize - 1;
         for (i, row) in weights.chunks_exact_mut(from).enumerate() {
             match self {
-                Self::Plain | Self::Corners => {
+                Self::Plain | Self::AlignCorners => {
                     let at = match self {
-                        Self::Corners if to > 1 => (from - 1) as f64 / (to - 1) as f64 * i as f64,
-                        Self::Corners => 0.0,
+                        Self::AlignCorners if to > 1 => (from - 1) as f64 / (to - 1) as f64 * i as f64,
+                        Self::AlignCorners => 0.0,
                         _ => from as f64 / to as f64 * (i as f64 + 0.5) - 0.5,
                     };
                     for j in at.floor() as isize - 1..=at.floor() as isize + 2 {
                         row[j.clamp(0, last) as usize] += cubic(at - j as f64, -0.75);
                     }
                 }
-                Self::Smooth => {
+                Self::Antialias => {
                     let scale = from as f64 / to as f64;
                     let (width, centre) = (scale.max(1.0), scale * (i as f64 + 0.5));
                     let begin = (centre - 2.0 * width + 0.5).max(0.0) as usize;
@@ -76,22 +64,20 @@ impl Interpolation {
     /// Interpolates position embeddings from one grid to another.
     ///
     /// # Shapes
-    /// - positions `[1, from.0 * from.1, n]`
+    /// - pos_embed `[1, from.0 * from.1, n]`
     /// - output `[1, to.0 * to.1, n]`
-    pub(super) fn apply<B: Backend>(self, positions: Tensor<B, 3>, from: [usize; 2], to: [usize; 2]) -> Tensor<B, 3> {
-        if from == to {
-            return positions;
-        }
-        let n = positions.dims()[2];
-        let (device, dtype) = (positions.device(), positions.dtype());
+    pub(super) fn apply<B: Backend>(self, pos_embed: Tensor<B, 3>, from: [usize; 2], to: [usize; 2]) -> Tensor<B, 3> {
+        let n = pos_embed.dims()[2];
+        let (device, dtype) = (pos_embed.device(), pos_embed.dtype());
         let matrix = |i: usize| {
             let weights: Vec<f32> = self.weights(from[i], to[i]).into_iter().map(|weight| weight as f32).collect();
             Tensor::<B, 2>::from_data(TensorData::new(weights, [to[i], from[i]]), &device).cast(dtype)
         };
-        let rows = matmul(matrix(0), positions.reshape([from[0], from[1] * n])); // [to.0, from.1 * n]
-        let columns = rows.reshape([to[0], from[1], n]).swap_dims(0, 1).reshape([from[1], to[0] * n]);
+        let rows = matmul(matrix(0), pos_embed.reshape([from[0], from[1] * n])); // [to.0, from.1 * n]
+        let columns = rows.reshape([to[0], from[1], n]).swap_dims(0, 1); // [from.1, to.0, n]
+        let columns = columns.reshape([from[1], to[0] * n]); // [from.1, to.0 * n]
         let both = matmul(matrix(1), columns); // [to.1, to.0 * n]
-        both.reshape([to[1], to[0], n]).swap_dims(0, 1).reshape([1, to[0] * to[1], n])
+        both.reshape([to[1], to[0], n]).swap_dims(0, 1).reshape([1, to[0] * to[1], n]) // [to.0, to.1, n] to [1, to.0 * to.1, n]
     }
 }
 
@@ -101,7 +87,7 @@ mod tests {
 
     #[test]
     fn weights_are_shares() {
-        for kind in [Interpolation::Plain, Interpolation::Smooth, Interpolation::Corners] {
+        for kind in [Interpolation::Plain, Interpolation::Antialias, Interpolation::AlignCorners] {
             for (from, to) in [(1, 1), (1, 5), (5, 1), (4, 9), (9, 4), (7, 7)] {
                 let weights = kind.weights(from, to);
                 for row in weights.chunks_exact(from) {
@@ -110,7 +96,7 @@ mod tests {
             }
         }
         // Interpolation to the same grid is the identity.
-        let same = Interpolation::Corners.weights(3, 3);
+        let same = Interpolation::AlignCorners.weights(3, 3);
         assert_eq!(same, [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0]);
     }
 }

@@ -1,15 +1,18 @@
 //! Conversion between [`VitConfig`] and the `config.json` of transformers and timm.
 
+use grove_weights::TensorFiles;
 use serde_json::{Map, Value, json};
+use std::path::Path;
 
 use super::{
     Family, Naming, Pooling, VitConfig,
     config::size_of,
-    infer::{TIMM, sizes_of},
+    infer::{TIMM, classes, sizes_of},
 };
 use crate::{
     error::{ModelError, Result},
-    vision::{check_timm, timm_architecture, timm_labels, timm_line},
+    pretrained::{PretrainedConfig, config_beside, fields_of, read_json},
+    vision::{check_timm, fit_labels, timm_architecture, timm_labels, timm_line},
 };
 
 type Fields = Map<String, Value>;
@@ -37,23 +40,53 @@ const TIMM_ARGUMENTS: [&str; 16] = [
     "num_features",
 ];
 
+/// Returns true if a `config.json` has transformers' fields, as opposed to timm's fields in transformers' wrapper.
+fn is_of_transformers(fields: &Fields) -> bool {
+    fields.get("model_type").is_some_and(|kind| kind != "timm_wrapper")
+}
+
 /// Refuses a timm `config.json` with an unsupported architecture or argument.
-pub(super) fn check_architecture(fields: &Fields) -> Result<()> {
+fn check_architecture(fields: &Fields) -> Result<()> {
     check_timm(fields, "ViT", TIMM, &TIMM_ARGUMENTS)
 }
 
 impl VitConfig {
+    /// Returns the configuration of a checkpoint; see [`PretrainedConfig::of`].
+    pub(super) fn of_checkpoint(path: &Path, checkpoint: &TensorFiles) -> Result<Self> {
+        let file = config_beside(path);
+        let fields: Option<Fields> = if file.exists() { Some(read_json(&file)?) } else { None };
+        let mut config = match fields {
+            Some(fields) if is_of_transformers(&fields) => Self::checked(&file, || Self::from_json(fields))?,
+            Some(fields) => {
+                // Reports an unsupported architecture before looking for its tensors.
+                check_architecture(&fields)
+                    .map_err(|error| ModelError::Json { file: file.clone(), reason: error.to_string() })?;
+                let inferred = Self::infer(checkpoint)?;
+                Self::checked(&file, || inferred.with_timm(&fields)?.with_known_heads())?
+            }
+            None => Self::checked(path, || Self::infer(checkpoint)?.with_known_heads())?,
+        };
+        config.naming = Naming::of(checkpoint).unwrap_or(config.naming);
+        config.labels = fit_labels(config.labels, classes(checkpoint, config.naming), &file)?;
+        Ok(config.with_pooling_of_backbone())
+    }
+
+    fn checked(file: &Path, make: impl FnOnce() -> Result<Self>) -> Result<Self> {
+        let made = make().and_then(|config| config.validate().map(|()| config));
+        made.map_err(|error| ModelError::Json { file: file.into(), reason: error.to_string() })
+    }
+
     /// Reads transformers' `config.json` of a ViT or DINOv2.
     pub(super) fn from_json(mut fields: Fields) -> Result<Self> {
         let wrong = |reason: String| ModelError::Config { reason };
-        let supported = ["vit", "dinov2", "dinov2_with_registers"];
         if fields.get("model_type").is_some_and(|kind| kind == OTHER_NAMES) {
-            fields.insert("model_type".into(), "vit".into());
+            fields.insert("model_type".into(), Family::Vit.facts().model_type.into());
         }
-        let family = fields.get("model_type").and_then(Value::as_str).unwrap_or("vit").to_owned();
-        if !supported.contains(&&*family) {
-            return Err(wrong(format!("model_type is '{family}'; known are {}", supported.join(", "))));
-        }
+        let name = fields.get("model_type").and_then(Value::as_str).unwrap_or(Family::Vit.facts().model_type);
+        let family = Family::named(name).ok_or_else(|| {
+            let known = Family::ALL.map(|family| family.facts().model_type).join(", ");
+            wrong(format!("model_type is '{name}'; known are {known}"))
+        })?;
         if let Some(Value::Array(patch)) = fields.get("patch_size") {
             let [height, width] = size_of(&Value::Array(patch.clone())).unwrap_or_default();
             if height != width {
@@ -61,27 +94,7 @@ impl VitConfig {
             }
             fields.insert("patch_size".into(), height.into());
         }
-        if family != "vit" {
-            // DINOv2's defaults differ from ViT's.
-            let mut missing = |name: &str, value: Value| fields.entry(name).or_insert(value).clone();
-            missing("layer_norm_eps", 1e-6.into());
-            missing("layerscale_value", 1.0.into());
-            missing("pooling", "class_and_mean".into());
-            if family == "dinov2_with_registers" {
-                missing("num_register_tokens", 4.into());
-            }
-            let size = missing("hidden_size", 768.into()).as_u64();
-            let ratio = missing("mlp_ratio", 4.into()).as_f64();
-            let swiglu = missing("use_swiglu_ffn", false.into()).as_bool();
-            if !fields.contains_key("intermediate_size") {
-                let (Some(size), Some(ratio), Some(swiglu)) = (size, ratio, swiglu) else {
-                    return Err(wrong(
-                        "hidden_size and mlp_ratio must be numbers, use_swiglu_ffn true or false".into(),
-                    ));
-                };
-                fields.insert("intermediate_size".into(), inner_size(size, ratio, swiglu).into());
-            }
-        }
+        family.add_defaults(&mut fields)?;
         serde_json::from_value(Value::Object(fields)).map_err(|error| wrong(error.to_string()))
     }
 
@@ -90,7 +103,7 @@ impl VitConfig {
     ///
     /// # Errors
     /// [`ModelError::Config`] if the file names an unsupported architecture.
-    pub(super) fn with_timm(mut self, fields: &Fields) -> Result<Self> {
+    fn with_timm(mut self, fields: &Fields) -> Result<Self> {
         let wrong = |reason: String| ModelError::Config { reason };
         check_architecture(fields)?;
         let registered = timm_architecture(fields).and_then(|name| timm_line(TIMM, name));
@@ -98,12 +111,12 @@ impl VitConfig {
             self.num_attention_heads = heads;
         }
         let args = fields.get("model_args").and_then(Value::as_object);
-        let said = |name: &str| args.and_then(|args| args.get(name)).or_else(|| fields.get(name));
-        let heads = said("num_heads").or_else(|| said("num_attention_heads"));
+        let argument = |name: &str| args.and_then(|args| args.get(name)).or_else(|| fields.get(name));
+        let heads = argument("num_heads").or_else(|| argument("num_attention_heads"));
         if let Some(heads) = heads.and_then(Value::as_u64) {
             self.num_attention_heads = heads as usize;
         }
-        match said("global_pool").and_then(Value::as_str) {
+        match argument("global_pool").and_then(Value::as_str) {
             Some("token") if self.pooling == Pooling::MeanThenNorm => {
                 return Err(wrong("fc_norm with a global_pool of 'token' is not supported; with 'avg' it is".into()));
             }
@@ -117,7 +130,7 @@ impl VitConfig {
         let fixed = cfg.get("fixed_input_size") == Some(&Value::Bool(true)) || self.grid()[0] == 1;
         let input = cfg.get("input_size").and_then(Value::as_array).filter(|size| fixed && size.len() == 3);
         let input = input.and_then(|size| size_of(&Value::Array(size[1..].to_vec())));
-        if let Some(size) = said("img_size").and_then(size_of).or(input) {
+        if let Some(size) = argument("img_size").and_then(size_of).or(input) {
             let [rows, columns] = size.map(|size| size / self.patch_size.max(1));
             let places = self.position_prefix + self.grid().iter().product::<usize>();
             // The shapes determine only the number of positions; a square grid was assumed.
@@ -132,7 +145,7 @@ impl VitConfig {
     }
 
     /// Refuses a configuration with an unknown number of attention heads.
-    pub(super) fn with_known_heads(self) -> Result<Self> {
+    fn with_known_heads(self) -> Result<Self> {
         if self.num_attention_heads > 0 {
             return Ok(self);
         }
@@ -148,49 +161,18 @@ impl VitConfig {
     /// Writes a `config.json`: transformers' if the weights have transformers' names. For others the `model_type` is one that
     /// transformers refuses, as it would find none of the weights and use random ones.
     pub(super) fn to_json(&self) -> Result<Fields> {
-        let fields = serde_json::to_value(self).map_err(|error| ModelError::Config { reason: error.to_string() })?;
-        let Value::Object(mut fields) = fields else {
-            return Err(ModelError::Config { reason: "a configuration is no object".into() });
-        };
-        let labels = !self.labels.is_empty();
-        let class = match self.model_type {
-            Family::Vit => "ViT",
-            Family::Dinov2 => "Dinov2",
-            Family::Dinov2WithRegisters => "Dinov2WithRegisters",
-        };
-        let kind = if labels { "ForImageClassification" } else { "Model" };
+        let mut fields = fields_of(self)?;
+        let kind = if self.labels.is_empty() { "Model" } else { "ForImageClassification" };
         if self.naming == Naming::Transformers {
-            fields.insert("architectures".into(), json!([format!("{class}{kind}")]));
+            fields.insert("architectures".into(), json!([format!("{}{kind}", self.model_type.facts().class)]));
         } else if self.model_type == Family::Vit {
             fields.insert("model_type".into(), OTHER_NAMES.into());
         }
-        if self.model_type != Family::Vit && !fields.contains_key("mlp_ratio") {
-            let (size, inner) = (self.hidden_size as u64, self.intermediate_size as u64);
-            // transformers needs an integer ratio if an integer gives the right size.
-            let ratio = (1..=8).find(|&ratio| inner_size(size, ratio as f64, self.swiglu) == inner);
-            let exact = || json!(inner as f64 / size as f64 * if self.swiglu { 1.5 } else { 1.0 });
-            fields.insert("mlp_ratio".into(), ratio.map_or_else(exact, |ratio| json!(ratio)));
+        if let Some(ratio) = self.mlp_ratio() {
+            fields.entry("mlp_ratio").or_insert(ratio);
         }
         Ok(fields)
     }
-
-    /// Returns true if transformers has a model with this architecture.
-    pub(super) fn transformers_has_it(&self) -> bool {
-        let scaled = self.layerscale_value.is_some();
-        let of_family = match self.model_type {
-            Family::Vit => self.pooling == Pooling::Class && self.num_register_tokens == 0 && !scaled && !self.swiglu,
-            Family::Dinov2 => self.num_register_tokens == 0 && scaled,
-            Family::Dinov2WithRegisters => self.num_register_tokens > 0 && scaled,
-        };
-        of_family && self.class_token && self.position_prefix == 1
-    }
-}
-
-/// Returns DINOv2's hidden width of a feed-forward layer. Gated layers have two thirds of it, rounded up to a multiple
-/// of eight.
-fn inner_size(hidden: u64, ratio: f64, swiglu: bool) -> u64 {
-    let inner = (hidden as f64 * ratio) as u64;
-    if swiglu { ((inner as f64 * 2.0 / 3.0) as u64).div_ceil(8) * 8 } else { inner }
 }
 
 #[cfg(test)]
