@@ -3,11 +3,11 @@
 use grove::{
     models::{
         DecoderFamily, ImageFamily, ModelKind,
-        bert::{BertForMaskedLm, ProblemType, masked_lm_sequences},
+        bert::{BertForMaskedLm, ProblemType},
         families::{WithDecoder, WithImageClassifier},
         vision::ImageClassifier,
     },
-    train::data::{LmText, read_documents},
+    train::data::{LmText, masked_lm_sequences, read_documents},
 };
 
 use crate::{

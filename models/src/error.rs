@@ -142,9 +142,6 @@ pub enum ModelError {
         /// Vocabulary size of the model.
         vocab_size: usize,
     },
-    /// Data for masked language modelling has no token that can be masked.
-    #[error("the data has no text of which a token can be masked")]
-    NothingToMask,
     /// A text for mask filling has no mask token.
     #[error("the text has no {mask}{cut}; write {mask} where a word is to be filled in")]
     NoMask {

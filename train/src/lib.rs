@@ -36,7 +36,7 @@ pub use fit::{
 };
 pub use interrupt::{Stop, stop_on_interrupt, stop_on_interrupt_of};
 pub use lock::RunLock;
-pub use masked_lm::{MaskedLmTask, fit_masked_lm};
+pub use masked_lm::{MaskedLmScore, MaskedLmTask, fit_masked_lm, masked_lm_score};
 pub use outcome::{Outcome, StepOptions};
 pub use run_directory::RunDirectory;
 pub use scale::LossScale;

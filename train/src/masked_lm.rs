@@ -1,11 +1,18 @@
+//! Training and evaluation of masked language models.
+
 use burn::tensor::Tensor;
 use grove_backend::{Autodiff, Backend};
-use grove_models::bert::{BertForMaskedLm, MaskedBatch, Masking, TextIds, masked_lm_score};
+use grove_layers::loss::cross_entropy;
+use grove_models::bert::{BertForMaskedLm, TextIds};
 use grove_optim::GradientTransformation;
 use grove_tree::Key;
 use std::sync::Arc;
 
-use crate::{Evaluation, FitOptions, Fitted, JitLoss, Outcome, Result, data::Examples, fit, fit_jitted};
+use crate::{
+    Evaluation, FitOptions, Fitted, JitLoss, Outcome, Result,
+    data::{Examples, MaskedBatch, Masking},
+    fit, fit_jitted,
+};
 
 /// Loss and evaluation of [`fit_masked_lm`].
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +32,7 @@ pub struct MaskedLmTask<'a> {
 /// and `accuracy`.
 ///
 /// - `data`: sequences with at least one token that can be masked; see
-///   [`masked_lm_sequences`](grove_models::bert::masked_lm_sequences)
+///   [`masked_lm_sequences`](crate::data::masked_lm_sequences)
 ///
 /// # Errors
 /// As [`fit`](crate::fit); the model rejects a held-out sequence.
@@ -71,4 +78,51 @@ fn noise(key: Key) -> Key {
 /// Returns the loss of a step with this key.
 fn loss_of<B: Backend>(model: &BertForMaskedLm<B>, masked: &MaskedBatch<B>, key: Key) -> Tensor<B, 1> {
     model.loss_at(&masked.texts, masked.positions.val(), masked.tokens.val(), Some(key.fold_in(1)))
+}
+
+/// Loss and accuracy on masked tokens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MaskedLmScore {
+    /// Mean negative log-likelihood of the masked tokens, in nats.
+    pub loss: f64,
+    /// Fraction of the masked tokens for which the model's most likely token is right, from 0 to 1.
+    pub accuracy: f64,
+    /// Number of masked tokens.
+    pub tokens: usize,
+}
+
+/// Scores a model on tokens that are masked at the published rates, whatever the rates of `masking`. The same tokens of
+/// the same sequences are masked in every call.
+///
+/// # Errors
+/// As [`TextBatch::new`](grove_models::bert::TextBatch::new).
+pub fn masked_lm_score<B: Backend>(
+    model: &BertForMaskedLm<B>,
+    texts: &[TextIds],
+    masking: &Masking,
+    batch_size: usize,
+) -> Result<MaskedLmScore> {
+    let masking = &Masking::new(masking.mask, masking.special.clone(), masking.vocab_size);
+    let (mut loss, mut right, mut tokens) = (0.0, 0.0, 0);
+    let mut order: Vec<&TextIds> = texts.iter().collect();
+    // Sequences of similar length share a batch, which reduces padding.
+    order.sort_by_key(|text| text.ids.len());
+    for (i, batch) in order.chunks(batch_size).enumerate() {
+        let batch: Vec<TextIds> = batch.iter().map(|&text| text.clone()).collect();
+        let Some(masked) = MaskedBatch::new(model, &batch, masking, Key::new(0).fold_in(i as u32))? else { continue };
+        let count = masked.count();
+        let states = model.bert.forward(&masked.texts, None);
+        let [b, t, n] = states.dims();
+        let logits = model.logits(states.reshape([b * t, n]).select(0, masked.positions.val())); // [m, vocab_size]
+        let likeliest = logits.clone().argmax(1).reshape([count]);
+        right += scalar(likeliest.equal(masked.tokens.val()).int().sum().float());
+        loss += scalar(cross_entropy(logits, masked.tokens.val())) * count as f64;
+        tokens += count;
+    }
+    let all = tokens.max(1) as f64;
+    Ok(MaskedLmScore { loss: loss / all, accuracy: right / all, tokens })
+}
+
+fn scalar<B: Backend>(x: Tensor<B, 1>) -> f64 {
+    x.into_data().iter::<f64>().next().unwrap_or(f64::NAN)
 }

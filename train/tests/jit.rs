@@ -4,13 +4,13 @@ use burn::tensor::FloatDType;
 use grove_backend::{Flex, set_deterministic};
 use grove_models::{
     Pretrained, ResNet, ResNetConfig, Vit, VitConfig,
-    bert::{BertConfig, BertForMaskedLm, BertForSequenceClassification, Masking, ProblemType, TextIds},
+    bert::{BertConfig, BertForMaskedLm, BertForSequenceClassification, ProblemType, TextIds},
 };
 use grove_optim::{Adamw, adamw};
 use grove_train::{
     FitOptions, Fitted, MaskedLmTask, RunDuration, StepOptions,
     classify::{TextExample, TextTarget, TextTask, fit_texts},
-    data::Examples,
+    data::{Examples, Masking},
     fit_masked_lm,
 };
 use grove_tree::{Key, Tree, all_close};

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::path::Path;
 
-use super::{Family, heads::masked::tied};
+use super::{Family, names::masked_lm_is_tied};
 use crate::{
     checks::{check_depth, check_divisible, check_epsilon, check_initializer_range, check_rates, check_sizes},
     error::{ModelError, Result},
@@ -100,11 +100,6 @@ impl BertConfig {
         self.max_position_embeddings.saturating_sub(self.first_position())
     }
 
-    /// Returns the position of the first token.
-    pub fn first_position(&self) -> usize {
-        if self.model_type.is_roberta() { self.pad_token_id as usize + 1 } else { 0 }
-    }
-
     /// Returns the dropout rate before a classifier in training.
     pub fn classifier_dropout(&self) -> f64 {
         self.classifier_dropout.unwrap_or(self.hidden_dropout_prob)
@@ -134,9 +129,7 @@ impl BertConfig {
         let named = |name: &str| ProblemType::named(name).ok_or_else(|| wrong(name));
         self.problem_type.as_deref().map(named).transpose()
     }
-}
 
-impl BertConfig {
     /// Returns the kind of a sequence classifier's scores. As in transformers, a single label is trained as regression
     /// unless `problem_type` says otherwise, but its score is a probability unless `problem_type` is `regression`.
     pub(super) fn scored_as(&self) -> Result<ProblemType> {
@@ -149,7 +142,7 @@ impl PretrainedConfig for BertConfig {
     /// token embedding, the two are not tied, whatever the file says.
     fn of(model: impl AsRef<Path>, checkpoint: &TensorFiles) -> Result<Self> {
         let config = Self::beside(model)?;
-        Ok(Self { tie_word_embeddings: tied(&config, checkpoint)?, ..config })
+        Ok(Self { tie_word_embeddings: masked_lm_is_tied(&config, checkpoint)?, ..config })
     }
 
     fn read(file: &Path) -> Result<Self> {
@@ -188,26 +181,14 @@ impl PretrainedConfig for BertConfig {
             (Family::DistilBert, "base") => (768, 6),
             _ => return Err(unknown()),
         };
-        let config = Self {
+        let base = family.base();
+        Ok(Self {
             hidden_size,
             num_hidden_layers,
             num_attention_heads: hidden_size / 64,
             intermediate_size: 4 * hidden_size,
-            vocab_size: if cased { 28996 } else { 30522 },
-            model_type: family,
-            ..Self::default()
-        };
-        Ok(match family {
-            Family::Bert => config,
-            Family::Roberta | Family::XlmRoberta | Family::Camembert => Self {
-                vocab_size: 50265,
-                max_position_embeddings: 514,
-                type_vocab_size: 1,
-                layer_norm_eps: 1e-5,
-                pad_token_id: 1,
-                ..config
-            },
-            Family::DistilBert => Self { type_vocab_size: 0, classifier_dropout: Some(0.2), ..config },
+            vocab_size: if cased { 28996 } else { base.vocab_size },
+            ..base
         })
     }
 
@@ -228,7 +209,7 @@ impl PretrainedConfig for BertConfig {
         if self.type_vocab_size > 1 << 28 {
             return wrong(format!("type_vocab_size is {}; it must be at most 2^28", self.type_vocab_size));
         }
-        if (self.type_vocab_size == 0) != (self.model_type == Family::DistilBert) {
+        if (self.type_vocab_size == 0) != self.model_type.is_distilbert() {
             let (types, family) = (self.type_vocab_size, self.model_type.name());
             return wrong(format!("type_vocab_size is {types}, which is impossible for {family}"));
         }

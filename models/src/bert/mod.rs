@@ -20,11 +20,8 @@ mod config;
 mod family;
 mod heads;
 mod input;
-mod masked;
-mod masking;
 mod model;
 mod names;
-mod neighbours;
 mod pretrained;
 mod sentence;
 pub mod tasks;
@@ -38,11 +35,8 @@ pub use heads::{
     SequenceHead, TokenHead, WithHead,
 };
 pub use input::{TextBatch, TextIds, bucketed_len};
-pub use masked::{MaskedBatch, MaskedLmScore, masked_lm_score, masked_lm_sequences};
-pub use masking::Masking;
 pub use model::{Bert, BertAttention, BertEmbeddings, BertEncoder, BertLayer, BertPooler};
 pub use names::published_names;
-pub use neighbours::with_neighbour_attention;
 pub use sentence::{Dense, Pooling, SentenceEncoder, SentenceModule, Similarity, transformer_directory};
 
 /// Targets of [`lora::add`](grove_layers::lora::add) as in the paper and in peft's defaults for BERT: the query and

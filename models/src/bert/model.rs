@@ -5,7 +5,7 @@
 use burn::tensor::{DType, Int, Tensor, activation::tanh};
 use grove_backend::Backend;
 use grove_layers::{
-    Activation, AttentionMask, Embedding, LayerNorm, Linear, attend, dropout, feed_forward, join_heads, named_key,
+    Activation, AttentionMask, Dropout, Embedding, LayerNorm, Linear, attend, feed_forward, join_heads, named_key,
     part_key, to_heads,
 };
 use grove_transform::eval_shape;
@@ -14,7 +14,7 @@ use grove_weights::{NameMap, TensorFiles};
 use serde_json::{Map, Value};
 
 use super::{
-    BertConfig, TextBatch,
+    BertConfig, TextBatch, TextIds,
     input::{bucketed_len, longest},
     names::published_names,
     pretrained::has_pooler,
@@ -35,7 +35,74 @@ pub struct Bert<B: Backend> {
     pub config: BertConfig,
 }
 
-/// Embeddings: the sum of word, position and token-type embeddings, with a layer norm.
+impl<B: Backend> Bert<B> {
+    /// Computes the last hidden states of all tokens. Dropout is applied if a `key` is given. The states of padding are
+    /// meaningless.
+    ///
+    /// # Shapes
+    /// - texts: a batch of `[b, t]` tokens
+    /// - output `[b, t, hidden_size]`
+    pub fn forward(&self, texts: &TextBatch<B>, key: Option<Key>) -> Tensor<B, 3> {
+        let mask = texts.attention_mask();
+        let mut x = self.embeddings.forward(texts, named_key(key, "embeddings"));
+        for (i, layer) in self.encoder.layer.iter().enumerate() {
+            x = layer.forward(x, &mask, part_key(named_key(key, "layer"), i));
+        }
+        x
+    }
+
+    /// Returns the embeddings and the output of each layer, each `[b, t, hidden_size]`. The last one is the output of
+    /// [`forward`](Self::forward).
+    pub fn hidden_states(&self, texts: &TextBatch<B>, key: Option<Key>) -> Vec<Tensor<B, 3>> {
+        let mask = texts.attention_mask();
+        let mut states = vec![self.embeddings.forward(texts, named_key(key, "embeddings"))];
+        for (i, layer) in self.encoder.layer.iter().enumerate() {
+            states.push(layer.forward(states[i].clone(), &mask, part_key(named_key(key, "layer"), i)));
+        }
+        states
+    }
+
+    /// Applies the pooler to the first token's state: `[b, t, hidden_size]` to `[b, hidden_size]`. Returns `None` if
+    /// the model has no pooler.
+    pub fn pool(&self, states: Tensor<B, 3>) -> Option<Tensor<B, 2>> {
+        self.pooler.as_ref().map(|pooler| pooler.forward(states))
+    }
+
+    /// Creates a batch of sequences on the model's device.
+    ///
+    /// # Errors
+    /// As [`TextBatch::new`].
+    pub fn batch(&self, texts: &[TextIds]) -> Result<TextBatch<B>> {
+        TextBatch::new(texts, &self.config, &self.device())
+    }
+
+    /// Creates a batch of sequences on the model's device, padded to one of a few lengths; see [`TextBatch::with_len`].
+    ///
+    /// # Errors
+    /// As [`TextBatch::new`].
+    pub fn bucketed_batch(&self, texts: &[TextIds]) -> Result<TextBatch<B>> {
+        let len = bucketed_len(longest(texts)).min(self.config.positions());
+        TextBatch::with_len(texts, len, &self.config, &self.device())
+    }
+
+    fn device(&self) -> B::Device {
+        self.embeddings.word_embeddings.weight.val().device()
+    }
+
+    /// Returns the model with this dropout rate in the embeddings and all layers. A head keeps its rate.
+    #[must_use]
+    pub fn with_dropout(mut self, rate: f64) -> Self {
+        let dropout = Dropout::new(rate);
+        (self.config.hidden_dropout_prob, self.config.attention_probs_dropout_prob) = (rate, rate);
+        self.embeddings.dropout = dropout;
+        for BertLayer { attention, dropout: output, .. } in &mut self.encoder.layer {
+            (attention.attention_dropout, attention.dropout, *output) = (dropout, dropout, dropout);
+        }
+        self
+    }
+}
+
+/// Embeddings: the sum of word, position and token-type embeddings, with a layer norm and dropout.
 #[derive(Tree, Clone, Debug)]
 pub struct BertEmbeddings<B: Backend> {
     /// Word embedding, `[vocab_size, hidden_size]`.
@@ -46,6 +113,38 @@ pub struct BertEmbeddings<B: Backend> {
     pub token_type_embeddings: Option<Embedding<B>>,
     /// Layer norm of the sum.
     pub layer_norm: LayerNorm<B>,
+    /// Position of the first token. RoBERTa's positions begin after the padding token's.
+    pub first_position: usize,
+    /// Dropout of the output.
+    pub dropout: Dropout,
+}
+
+impl<B: Backend> BertEmbeddings<B> {
+    /// Computes the embeddings. Dropout is applied if a `key` is given.
+    ///
+    /// # Shapes
+    /// - texts: a batch of `[b, t]` tokens
+    /// - output `[b, t, hidden_size]`
+    pub fn forward(&self, texts: &TextBatch<B>, key: Option<Key>) -> Tensor<B, 3> {
+        let [b, t] = texts.dims();
+        let positions = match &texts.positions {
+            Some(positions) => positions.val(),
+            None => {
+                let first = self.first_position as i64;
+                Tensor::<B, 1, Int>::arange(first..first + t as i64, &texts.ids.val().device()).reshape([1, t])
+            }
+        };
+        let words = self.word_embeddings.forward(texts.ids.val()); // [b, t, hidden_size]
+        let positions = self.position_embeddings.forward(positions); // [b or 1, t, hidden_size]
+        let [rows, _, n] = positions.dims();
+        // Reshaped to matrices, for which broadcasting is fast on all backends.
+        let sum = words.reshape([b, t * n]) + positions.reshape([rows, t * n]);
+        let mut x = sum.reshape([b, t, n]);
+        if let Some(types) = &self.token_type_embeddings {
+            x = x + types.forward(texts.token_types.val());
+        }
+        self.dropout.forward(self.layer_norm.forward(x), key)
+    }
 }
 
 /// Stack of encoder layers.
@@ -70,6 +169,20 @@ pub struct BertLayer<B: Backend> {
     /// Activation between the two linear layers.
     #[tree(static)]
     pub activation: Activation,
+    /// Dropout of the feed-forward layer's output.
+    pub dropout: Dropout,
+}
+
+impl<B: Backend> BertLayer<B> {
+    /// Computes the layer's output. Dropout is applied if a `key` is given.
+    ///
+    /// # Shapes
+    /// - x, output `[b, t, hidden_size]`
+    pub fn forward(&self, x: Tensor<B, 3>, mask: &AttentionMask<B>, key: Option<Key>) -> Tensor<B, 3> {
+        let x = self.attention.forward(x, mask, named_key(key, "attention"));
+        let y = feed_forward(x.clone(), &self.intermediate, self.activation, &self.output);
+        self.layer_norm.forward(x + self.dropout.forward(y, named_key(key, "output")))
+    }
 }
 
 /// Multi-head self-attention without a causal mask, with its residual connection and layer norm.
@@ -87,6 +200,25 @@ pub struct BertAttention<B: Backend> {
     pub layer_norm: LayerNorm<B>,
     /// Number of heads.
     pub n_head: usize,
+    /// Dropout of the attention weights.
+    pub attention_dropout: Dropout,
+    /// Dropout of the output projection.
+    pub dropout: Dropout,
+}
+
+impl<B: Backend> BertAttention<B> {
+    /// Computes the attention with its residual connection and layer norm. Dropout is applied if a `key` is given.
+    ///
+    /// # Shapes
+    /// - x, output `[b, t, hidden_size]`
+    pub fn forward(&self, x: Tensor<B, 3>, mask: &AttentionMask<B>, key: Option<Key>) -> Tensor<B, 3> {
+        let heads = |projection: &Linear<B>| to_heads(projection.forward(x.clone()), self.n_head);
+        let [q, k, v] = [&self.query, &self.key, &self.value].map(heads); // each [b, n_head, t, head_dim]
+        let scale = 1.0 / (q.dims()[3] as f64).sqrt();
+        let y = attend(q, k, v, mask, scale, self.attention_dropout.with_key(named_key(key, "weights")));
+        let y = self.output.forward(join_heads(y)); // [b, t, hidden_size]
+        self.layer_norm.forward(x + self.dropout.forward(y, named_key(key, "output")))
+    }
 }
 
 /// Pooler: a linear layer and tanh over the first token's state.
@@ -94,6 +226,70 @@ pub struct BertAttention<B: Backend> {
 pub struct BertPooler<B: Backend> {
     /// Linear layer, `[hidden_size, hidden_size]`.
     pub dense: Linear<B>,
+}
+
+impl<B: Backend> BertPooler<B> {
+    /// Computes the features of texts: `[b, t, hidden_size]` to `[b, hidden_size]`.
+    pub fn forward(&self, states: Tensor<B, 3>) -> Tensor<B, 2> {
+        tanh(self.dense.forward(first_token(states)))
+    }
+}
+
+/// Returns the first token's state: `[b, t, n]` to `[b, n]`.
+pub(super) fn first_token<B: Backend>(states: Tensor<B, 3>) -> Tensor<B, 2> {
+    let [b, _, n] = states.dims();
+    states.narrow(1, 0, 1).reshape([b, n])
+}
+
+impl<B: Backend> Bert<B> {
+    /// Creates a model as [`new`](Pretrained::new) does, with or without a pooler.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
+    pub fn with_pooler(config: &BertConfig, pooler: bool, init: &Init<B>) -> Result<Self> {
+        config.validate()?;
+        let (n, std, eps) = (config.hidden_size, config.initializer_range, config.layer_norm_eps);
+        let activation = config.activation()?;
+        let dropout = Dropout::new(config.hidden_dropout_prob);
+        let embedding =
+            |symbols: usize, name: &str| Embedding::normal(symbols, n, std, &init.named("embeddings").named(name));
+        let layer = |i: usize| {
+            let init = init.named("encoder").named("layer").fold_in(i as u32);
+            let attention = init.named("attention");
+            let square = |name: &str| Linear::normal(n, n, std, &attention.named(name));
+            BertLayer {
+                attention: BertAttention {
+                    query: square("query"),
+                    key: square("key"),
+                    value: square("value"),
+                    output: square("output"),
+                    layer_norm: LayerNorm::new(n, eps, &attention),
+                    n_head: config.num_attention_heads,
+                    attention_dropout: Dropout::new(config.attention_probs_dropout_prob),
+                    dropout,
+                },
+                intermediate: Linear::normal(n, config.intermediate_size, std, &init.named("intermediate")),
+                output: Linear::normal(config.intermediate_size, n, std, &init.named("output")),
+                layer_norm: LayerNorm::new(n, eps, &init),
+                activation,
+                dropout,
+            }
+        };
+        Ok(Self {
+            embeddings: BertEmbeddings {
+                word_embeddings: embedding(config.vocab_size, "word_embeddings"),
+                position_embeddings: embedding(config.max_position_embeddings, "position_embeddings"),
+                token_type_embeddings: (config.type_vocab_size > 0)
+                    .then(|| embedding(config.type_vocab_size, "token_type_embeddings")),
+                layer_norm: LayerNorm::new(n, eps, init),
+                first_position: config.first_position(),
+                dropout,
+            },
+            encoder: BertEncoder { layer: (0..config.num_hidden_layers).map(layer).collect() },
+            pooler: pooler.then(|| BertPooler { dense: Linear::normal(n, n, std, &init.named("pooler")) }),
+            config: config.clone(),
+        })
+    }
 }
 
 impl<B: Backend> Pretrained<B> for Bert<B> {
@@ -105,7 +301,7 @@ impl<B: Backend> Pretrained<B> for Bert<B> {
     /// # Errors
     /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
     fn new(config: &BertConfig, init: &Init<B>) -> Result<Self> {
-        Self::with_pooler(config, config.type_vocab_size > 0, init)
+        Self::with_pooler(config, !config.model_type.is_distilbert(), init)
     }
 
     fn config(&self) -> &BertConfig {
@@ -126,164 +322,6 @@ impl<B: Backend> Pretrained<B> for Bert<B> {
         let pooler = has_pooler(checkpoint, config);
         let skeleton = eval_shape(|init| Self::with_pooler(config, pooler, init))?;
         Ok(cast(skeleton, dtype.unwrap_or(DType::F32).into()))
-    }
-}
-
-impl<B: Backend> Bert<B> {
-    /// Creates a model as [`new`](Pretrained::new) does, with or without a pooler.
-    ///
-    /// # Errors
-    /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
-    pub fn with_pooler(config: &BertConfig, pooler: bool, init: &Init<B>) -> Result<Self> {
-        config.validate()?;
-        let (n, std, eps) = (config.hidden_size, config.initializer_range, config.layer_norm_eps);
-        let activation = config.activation()?;
-        let embedding =
-            |symbols: usize, name: &str| Embedding::normal(symbols, n, std, &init.named("embeddings").named(name));
-        let layer = |i: usize| {
-            let init = init.named("encoder").named("layer").fold_in(i as u32);
-            let attention = init.named("attention");
-            let square = |name: &str| Linear::normal(n, n, std, &attention.named(name));
-            BertLayer {
-                attention: BertAttention {
-                    query: square("query"),
-                    key: square("key"),
-                    value: square("value"),
-                    output: square("output"),
-                    layer_norm: LayerNorm::new(n, eps, &attention),
-                    n_head: config.num_attention_heads,
-                },
-                intermediate: Linear::normal(n, config.intermediate_size, std, &init.named("intermediate")),
-                output: Linear::normal(config.intermediate_size, n, std, &init.named("output")),
-                layer_norm: LayerNorm::new(n, eps, &init),
-                activation,
-            }
-        };
-        Ok(Self {
-            embeddings: BertEmbeddings {
-                word_embeddings: embedding(config.vocab_size, "word_embeddings"),
-                position_embeddings: embedding(config.max_position_embeddings, "position_embeddings"),
-                token_type_embeddings: (config.type_vocab_size > 0)
-                    .then(|| embedding(config.type_vocab_size, "token_type_embeddings")),
-                layer_norm: LayerNorm::new(n, eps, init),
-            },
-            encoder: BertEncoder { layer: (0..config.num_hidden_layers).map(layer).collect() },
-            pooler: pooler.then(|| BertPooler { dense: Linear::normal(n, n, std, &init.named("pooler")) }),
-            config: config.clone(),
-        })
-    }
-
-    /// Creates a batch of sequences on the model's device.
-    ///
-    /// # Errors
-    /// As [`TextBatch::new`].
-    pub fn batch(&self, texts: &[super::TextIds]) -> Result<TextBatch<B>> {
-        TextBatch::new(texts, &self.config, &self.device())
-    }
-
-    /// Creates a batch of sequences on the model's device, padded to one of a few lengths; see [`TextBatch::with_len`].
-    ///
-    /// # Errors
-    /// As [`TextBatch::new`].
-    pub fn bucketed_batch(&self, texts: &[super::TextIds]) -> Result<TextBatch<B>> {
-        TextBatch::with_len(
-            texts,
-            bucketed_len(longest(texts)).min(self.config.positions()),
-            &self.config,
-            &self.device(),
-        )
-    }
-
-    fn device(&self) -> B::Device {
-        self.embeddings.word_embeddings.weight.val().device()
-    }
-
-    /// Computes the last hidden states of all tokens. Dropout is applied if a `key` is given. The states of padding are
-    /// meaningless.
-    ///
-    /// # Shapes
-    /// - texts: a batch of `[b, t]` tokens
-    /// - output `[b, t, hidden_size]`
-    pub fn forward(&self, texts: &TextBatch<B>, key: Option<Key>) -> Tensor<B, 3> {
-        let mut states = self.states(texts, key);
-        let mut last = states.next().expect("the embeddings");
-        for state in states {
-            last = state;
-        }
-        last
-    }
-
-    /// Iterates over the hidden states, each `[b, t, hidden_size]`: the embeddings, then the output of each layer.
-    /// States are computed lazily.
-    pub fn states<'a>(&'a self, texts: &TextBatch<B>, key: Option<Key>) -> impl Iterator<Item = Tensor<B, 3>> + 'a {
-        let mask = texts.attention_mask();
-        let x = dropout(self.embed(texts), self.config.hidden_dropout_prob, named_key(key, "embeddings"));
-        let mut layers = self.encoder.layer.iter().enumerate();
-        std::iter::successors(Some(x), move |x| {
-            let (i, layer) = layers.next()?;
-            Some(layer.forward(x.clone(), &mask, &self.config, part_key(named_key(key, "layer"), i)))
-        })
-    }
-
-    /// Applies the pooler to the first token's state: `[b, t, hidden_size]` to `[b, hidden_size]`. Returns `None` if
-    /// the model has no pooler.
-    pub fn pool(&self, states: Tensor<B, 3>) -> Option<Tensor<B, 2>> {
-        let pooler = self.pooler.as_ref()?;
-        Some(tanh(pooler.dense.forward(first(states))))
-    }
-
-    fn embed(&self, texts: &TextBatch<B>) -> Tensor<B, 3> {
-        let ids = texts.ids.val();
-        let ([b, t], n) = (ids.dims(), self.config.hidden_size);
-        let parts = &self.embeddings;
-        let positions = match &texts.positions {
-            Some(positions) => positions.val(),
-            None => {
-                let from = self.config.first_position() as i64;
-                Tensor::<B, 1, Int>::arange(from..from + t as i64, &ids.device()).reshape([1, t])
-            }
-        };
-        let rows = positions.dims()[0];
-        let positions = parts.position_embeddings.forward(positions); // [b or 1, t, hidden_size]
-        // Reshaped to matrices, for which broadcasting is fast on all backends.
-        let x = parts.word_embeddings.forward(ids).reshape([b, t * n]) + positions.reshape([rows, t * n]);
-        let x = x.reshape([b, t, n]);
-        let x = match &parts.token_type_embeddings {
-            Some(types) => x + types.forward(texts.token_types.val()),
-            None => x,
-        };
-        parts.layer_norm.forward(x)
-    }
-}
-
-/// Returns the first token's state: `[b, t, n]` to `[b, n]`.
-pub(super) fn first<B: Backend>(states: Tensor<B, 3>) -> Tensor<B, 2> {
-    let [b, _, n] = states.dims();
-    states.narrow(1, 0, 1).reshape([b, n])
-}
-
-impl<B: Backend> BertLayer<B> {
-    fn forward(&self, x: Tensor<B, 3>, mask: &AttentionMask<B>, config: &BertConfig, key: Option<Key>) -> Tensor<B, 3> {
-        let x = self.attention.forward(x, mask, config, named_key(key, "attention"));
-        let y = feed_forward(x.clone(), &self.intermediate, self.activation, &self.output);
-        self.layer_norm.forward(x + dropout(y, config.hidden_dropout_prob, named_key(key, "output")))
-    }
-}
-
-impl<B: Backend> BertAttention<B> {
-    fn forward(&self, x: Tensor<B, 3>, mask: &AttentionMask<B>, config: &BertConfig, key: Option<Key>) -> Tensor<B, 3> {
-        let heads = |layer: &Linear<B>| to_heads(layer.forward(x.clone()), self.n_head);
-        let scale = 1.0 / ((x.dims()[2] / self.n_head) as f64).sqrt();
-        let attended = attend(
-            heads(&self.query),
-            heads(&self.key),
-            heads(&self.value),
-            mask,
-            scale,
-            named_key(key, "weights").map(|key| (config.attention_probs_dropout_prob, key)),
-        );
-        let y = self.output.forward(join_heads(attended));
-        self.layer_norm.forward(x + dropout(y, config.hidden_dropout_prob, named_key(key, "output")))
     }
 }
 
@@ -321,5 +359,7 @@ mod tests {
         assert_eq!(states(Some(1)), states(Some(1)));
         assert_ne!(states(Some(1)), states(Some(2)));
         assert_ne!(states(Some(1)), states(None));
+        let without = model.clone().with_dropout(0.0);
+        assert_eq!(without.forward(&texts, Some(Key::new(1))).into_data(), states(None));
     }
 }

@@ -1,6 +1,9 @@
-use grove_weights::{NameMap, Step};
+//! Published names of the tensors. [`Family`](super::Family) has those that differ between the families.
 
-use super::{BertConfig, Family};
+use grove_weights::{NameMap, Step, TensorFiles};
+
+use super::BertConfig;
+use crate::{error::Result, tied::is_tied};
 
 /// Returns the published names of an encoder's tensors, with or without the prefix `bert.` (`roberta.`, `distilbert.`).
 /// Heads are ignored.
@@ -17,47 +20,23 @@ pub(super) fn encoder_below_head(config: &BertConfig, pooler: bool) -> NameMap {
 }
 
 /// Adds a linear layer, which PyTorch stores as `[out, in]`.
-pub(super) fn linear(map: NameMap, name: &str, path: &str) -> NameMap {
+pub(super) fn linear_names(map: NameMap, name: &str, path: &str) -> NameMap {
     map.rule(&format!("{name}.weight"), &format!("{path}.weight"))
         .then(Step::Transpose)
         .rule(&format!("{name}.bias"), &format!("{path}.bias"))
 }
 
 /// Adds a layer norm. Files converted from TensorFlow call its parameters gamma and beta.
-pub(super) fn norm(map: NameMap, name: &str, path: &str) -> NameMap {
+fn norm_names(map: NameMap, name: &str, path: &str) -> NameMap {
     [("weight", "gamma"), ("bias", "beta")].iter().fold(map, |map, (new, old)| {
         let path = format!("{path}.{new}");
         map.rule(&format!("{name}.{new}"), &path).alias(&format!("{name}.{old}"), &path)
     })
 }
 
-/// Returns a layer's published names, in the order of [`LAYER_PATHS`].
-fn layer_names(family: Family) -> [&'static str; 8] {
-    match family {
-        Family::Bert | Family::Roberta | Family::XlmRoberta | Family::Camembert => [
-            "encoder.layer.{i}.attention.self.query",
-            "encoder.layer.{i}.attention.self.key",
-            "encoder.layer.{i}.attention.self.value",
-            "encoder.layer.{i}.attention.output.dense",
-            "encoder.layer.{i}.intermediate.dense",
-            "encoder.layer.{i}.output.dense",
-            "encoder.layer.{i}.attention.output.LayerNorm",
-            "encoder.layer.{i}.output.LayerNorm",
-        ],
-        Family::DistilBert => [
-            "transformer.layer.{i}.attention.q_lin",
-            "transformer.layer.{i}.attention.k_lin",
-            "transformer.layer.{i}.attention.v_lin",
-            "transformer.layer.{i}.attention.out_lin",
-            "transformer.layer.{i}.ffn.lin1",
-            "transformer.layer.{i}.ffn.lin2",
-            "transformer.layer.{i}.sa_layer_norm",
-            "transformer.layer.{i}.output_layer_norm",
-        ],
-    }
-}
-
-const LAYER_PATHS: [&str; 8] = [
+/// Paths of a layer's parts, in the order of [`Family::layer_names`](super::Family::layer_names): linear layers, then layer
+/// norms.
+pub(super) const LAYER_PATHS: [&str; 8] = [
     "encoder.layer.{i}.attention.query",
     "encoder.layer.{i}.attention.key",
     "encoder.layer.{i}.attention.value",
@@ -77,12 +56,44 @@ fn encoder_names(config: &BertConfig, pooler: bool, name_prefix: &str, path_pref
         let table = format!("embeddings.{table}.weight");
         map = map.rule(&name(&table), &path(&table));
     }
-    map = norm(map, &name("embeddings.LayerNorm"), &path("embeddings.layer_norm"));
-    for (i, (published, own)) in layer_names(family).iter().zip(LAYER_PATHS).enumerate() {
-        let part = if i < 6 { linear } else { norm };
-        map = part(map, &name(published), &path(own));
+    map = norm_names(map, &name("embeddings.LayerNorm"), &path("embeddings.layer_norm"));
+    for (i, (published, own)) in family.layer_names().iter().zip(LAYER_PATHS).enumerate() {
+        let add = if i < 6 { linear_names } else { norm_names };
+        map = add(map, &name(published), &path(own));
     }
     // Older files store the position ids as a buffer.
     map = map.ignore("embeddings.position_ids").ignore("embeddings.token_type_ids");
-    if pooler { linear(map, &name("pooler.dense"), &path("pooler.dense")) } else { map.ignore("pooler.dense.*") }
+    if pooler { linear_names(map, &name("pooler.dense"), &path("pooler.dense")) } else { map.ignore("pooler.dense.*") }
+}
+
+/// Adds the published names of a classifier's layers `dense`, if it has one, and `classifier`.
+pub(super) fn classifier_names(map: NameMap, (dense, classifier): (Option<&str>, &str)) -> NameMap {
+    let map = linear_names(map, classifier, "head.classifier");
+    dense.into_iter().fold(map, |map, dense| linear_names(map, dense, "head.dense"))
+}
+
+/// Adds the published names of the masked-language-modelling head.
+pub(super) fn masked_lm_names(map: NameMap, config: &BertConfig) -> NameMap {
+    let [dense, layer_norm, decoder, bias] = config.model_type.masked_lm_names();
+    let map = norm_names(linear_names(map, dense, "head.dense"), layer_norm, "head.layer_norm");
+    // Both names are the same bias, except in an untied model that transformers 5 wrote: it uses the decoder's bias.
+    let decoder_bias = format!("{decoder}.bias");
+    let [first, second] = if config.tie_word_embeddings { [bias, &*decoder_bias] } else { [&*decoder_bias, bias] };
+    let map = map.rule(first, "head.bias").alias(second, "head.bias");
+    let weight = format!("{decoder}.weight");
+    if config.tie_word_embeddings {
+        map.alias(&weight, "bert.embeddings.word_embeddings.weight")
+    } else {
+        map.rule(&weight, "head.decoder")
+    }
+    // Next-sentence head of pre-training, which is not loaded.
+    .ignore("cls.seq_relationship.*")
+}
+
+/// Returns true if a file's masked-language-modelling head is tied to the token embedding; see [`is_tied`].
+pub(super) fn masked_lm_is_tied(config: &BertConfig, checkpoint: &TensorFiles) -> Result<bool> {
+    let untied = BertConfig { tie_word_embeddings: false, ..config.clone() };
+    let names = masked_lm_names(encoder_below_head(&untied, false), &untied);
+    let paths = ["bert.embeddings.word_embeddings.weight", "head.decoder"];
+    is_tied(config.tie_word_embeddings, checkpoint, &names, paths)
 }

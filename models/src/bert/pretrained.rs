@@ -6,8 +6,37 @@ use grove_weights::{LoadOptions, NameMap, Report, TensorFiles, load};
 use serde_json::{Map, Value};
 use std::path::Path;
 
-use super::{Bert, BertConfig, BertHead, WithHead, names::published_names};
+use super::{
+    Bert, BertConfig, BertHead, WithHead,
+    names::{encoder_below_head, published_names},
+};
 use crate::{Pretrained, PretrainedConfig, error::Result, model_files::ModelFiles, pretrained::adapted};
+
+impl<B: Backend, H: BertHead<B>> Pretrained<B> for WithHead<Bert<B>, H> {
+    type Config = BertConfig;
+
+    /// Creates a model with the published initialisation: normal weights with standard deviation `initializer_range`,
+    /// zero biases.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`](crate::ModelError::Config) if the configuration is invalid.
+    fn new(config: &BertConfig, init: &Init<B>) -> Result<Self> {
+        let bert = Bert::with_pooler(config, H::pooled(config.model_type), &init.named("bert"))?;
+        Ok(Self { bert, head: H::new(config, &init.named("head")) })
+    }
+
+    fn config(&self) -> &BertConfig {
+        &self.bert.config
+    }
+
+    fn published_names(config: &BertConfig) -> NameMap {
+        H::names(encoder_below_head(config, H::pooled(config.model_type)), config)
+    }
+
+    fn published_config(&self) -> Result<Map<String, Value>> {
+        Ok(self.bert.config.published(H::CLASS))
+    }
+}
 
 impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
     /// Loads a published encoder for fine-tuning, with a head. Tensors that are absent from the file get initial

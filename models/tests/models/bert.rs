@@ -134,7 +134,7 @@ fn encoders<B: Backend>(device: B::Device) {
         let (model, report) = Bert::<B>::from_path(reference.directory(), &device, None).unwrap();
         assert!(report.is_complete());
         let texts = model.batch(&reference.texts()).unwrap();
-        for (i, state) in model.states(&texts, None).enumerate() {
+        for (i, state) in model.hidden_states(&texts, None).into_iter().enumerate() {
             reference.close(&format!("hidden.{i}"), state.into_data(), 1e-4, true);
         }
         let pooled = model.pool(model.forward(&texts, None));

@@ -103,6 +103,10 @@ pub enum DataError {
         vocab_size: usize,
     },
 
+    /// Data for masked language modelling has no token that can be masked.
+    #[error("the data has no text of which a token can be masked")]
+    NothingToMask,
+
     /// The text is shorter than one context.
     #[error(
         "{text} has {tokens} tokens and one context of {context} needs {}, as its last token needs a successor: \

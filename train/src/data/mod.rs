@@ -29,6 +29,7 @@ mod error;
 mod examples;
 mod labelled;
 mod lm_text;
+mod masking;
 mod order;
 mod pad;
 mod parts;
@@ -49,6 +50,7 @@ pub use labelled::{
     read_multi_labelled, read_texts, with_classes,
 };
 pub use lm_text::LmText;
+pub use masking::{MaskedBatch, Masking, masked_lm_sequences};
 pub use order::Order;
 pub use pad::{PaddedBatch, pad};
 pub use parts::{Part, Parts};

@@ -1,19 +1,19 @@
 //! Training of BERT as a masked language model.
 
+mod neighbours;
+
 use grove::{
     models::{
-        bert::{
-            BertForMaskedLm, MaskedLmScore, Masking, TextIds, masked_lm_score, masked_lm_sequences,
-            with_neighbour_attention,
-        },
+        bert::{BertForMaskedLm, TextIds},
         check_finite,
     },
     train::{
-        DataIdentity, MaskedLmTask,
-        data::{Examples, read_documents, split_at_random},
-        fit_masked_lm,
+        DataIdentity, MaskedLmScore, MaskedLmTask,
+        data::{Examples, Masking, masked_lm_sequences, read_documents, split_at_random},
+        fit_masked_lm, masked_lm_score,
     },
 };
+use neighbours::with_neighbour_attention;
 
 use crate::{
     bert::Encoder,
@@ -173,10 +173,10 @@ impl Options {
             }
             None => self.new_model(&data, output, device)?,
         };
-        let config = &mut model.bert.config;
         if let Some(rate) = language.dropout {
-            (config.hidden_dropout_prob, config.attention_probs_dropout_prob) = (rate, rate);
+            model.bert = model.bert.with_dropout(rate);
         }
+        let config = &model.bert.config;
         let context = language::context(language.context, Some(config.positions()))?;
         let read = |documents: &[String]| masked_lm_sequences(documents, &tokenizer, config, context);
         let training = read(&data)?;

@@ -1,11 +1,12 @@
 //! Initial weights with which a small masked language model learns faster.
 
-use burn::tensor::{Tensor, TensorData};
-use grove_backend::Backend;
-use grove_tree::{Array, at};
+use grove::{
+    models::bert::BertForMaskedLm,
+    prelude::*,
+    tensor::TensorData,
+    tree::{Array, at},
+};
 use std::f64::consts::{PI, SQRT_2};
-
-use super::BertForMaskedLm;
 
 /// Wavelengths of the position embeddings, in tokens. The shortest distinguishes adjacent positions.
 const WAVELENGTHS: [f64; 2] = [2.2, 128.0];
@@ -23,7 +24,7 @@ const OFFSETS: [f64; 4] = [-1.0, 1.0, -2.0, 2.0];
 /// neighbours, a model can only predict token frequencies, and learning this from random weights takes longer than a
 /// short run. The new weights are trained like all others.
 #[must_use]
-pub fn with_neighbour_attention<B: Backend>(model: BertForMaskedLm<B>) -> BertForMaskedLm<B> {
+pub(super) fn with_neighbour_attention<B: Backend>(model: BertForMaskedLm<B>) -> BertForMaskedLm<B> {
     let config = model.bert.config.clone();
     let (width, heads) = (config.hidden_size, config.num_attention_heads);
     let device = model.head.bias.val().device();
@@ -59,12 +60,9 @@ pub fn with_neighbour_attention<B: Backend>(model: BertForMaskedLm<B>) -> BertFo
     at(model, |model| &mut model.bert.encoder.layer[0].attention.key.weight, keys)
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "flex"))]
 mod tests {
     use super::*;
-    use crate::{BertConfig, Pretrained};
-    use burn_flex::Flex;
-    use grove_tree::Key;
 
     #[test]
     fn first_head_prefers_the_token_before() {
