@@ -89,7 +89,7 @@ fn main() {
     );
 
     let init = Init::new(Key::new(1), &device);
-    let model: Mlp<Flex> = (Linear::new(8, 64, &init.named("up")), Linear::new(64, 1, &init.named("down")));
+    let model: Mlp<Flex> = (Linear::new(8, 64, init.named("up")), Linear::new(64, 1, init.named("down")));
     let x = Array::<Flex, 2>::new(Key::new(2).normal([32, 8], &device));
     let y = Array::new(x.val().sum_dim(1).sin());
     let state = adamw(0.01, Adamw::default()).init(&model);

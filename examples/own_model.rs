@@ -73,10 +73,10 @@ impl<B: Backend> Pretrained<B> for Decoder<B> {
         let block = |i: usize| {
             let init = init.named("blocks").fold_in(i as u32);
             let sizes = [("qkv", n, 3 * n), ("out", n, n), ("up", n, 4 * n), ("down", 4 * n, n)];
-            let [qkv, out, up, down] = sizes.map(|(name, from, to)| Linear::normal(from, to, 0.05, &init.named(name)));
+            let [qkv, out, up, down] = sizes.map(|(name, from, to)| Linear::normal(from, to, 0.05, init.named(name)));
             Block { norms: [norm(), norm()], qkv, out, up, down }
         };
-        let tokens = Embedding::normal(256, n, 0.05, &init.named("tokens"));
+        let tokens = Embedding::normal(256, n, 0.05, init.named("tokens"));
         Ok(Self { tokens, blocks: (0..config.layers).map(block).collect(), norm: norm(), config: config.clone() })
     }
 

@@ -7,7 +7,7 @@
 //! | import the common names | [`prelude`] |
 //! | load, run and save models | [`models`], [`models::Pretrained`], [`models::AutoModel`] |
 //! | generate text, hold a conversation | [`tasks::generate()`], [`tasks::generation`], [`tasks::chat`] |
-//! | fill masks, classify, tag, answer, embed | [`models::bert::tasks`] |
+//! | fill masks, classify, tag, answer, embed | [`tasks::text`] |
 //! | build a model | [`layers`], [`layers::activation`], [`layers::rnn`], [`tree::Tree`](trait@tree::Tree), [`tree::Array`], [`tree::Init`] |
 //! | select, split, print and change models | [`tree`] |
 //! | draw random numbers | [`tree::Key`] |

@@ -1,12 +1,8 @@
 //! `grove classify texts`: text classification with a BERT or a recurrent classifier.
 
 use grove::{
-    models::{
-        ModelKind,
-        bert::tasks::{self, BatchOptions, Label},
-        check_finite,
-        vision::Prediction,
-    },
+    models::{ModelKind, check_finite, vision::Prediction},
+    tasks::text::{self as tasks, BatchOptions, Label},
     train::data::{TextTable, read_texts},
 };
 use indicatif::ProgressBar;

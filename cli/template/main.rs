@@ -10,8 +10,8 @@ struct Mlp<B: Backend> {
 
 impl<B: Backend> Mlp<B> {
     fn init(hidden: usize, init: &Init<B>) -> Self {
-        let up = Linear::new(2, hidden, &init.named("up"));
-        Self { up, down: Linear::new(hidden, 1, &init.named("down")) }
+        let up = Linear::new(2, hidden, init.named("up"));
+        Self { up, down: Linear::new(hidden, 1, init.named("down")) }
     }
 
     /// Input `[b, 2]`, output `[b, 1]`.

@@ -66,8 +66,8 @@ impl<B: Backend> ConvBn<B> {
         init: impl Into<Init<B>>,
     ) -> Self {
         let init = init.into();
-        let conv = Conv2d::kaiming(inputs, outputs, kernel, options, &init.named("conv"));
-        Self { conv, norm: BatchNorm::new(outputs, &init.named("norm")) }
+        let conv = Conv2d::kaiming(inputs, outputs, kernel, options, init.named("conv"));
+        Self { conv, norm: BatchNorm::new(outputs, init.named("norm")) }
     }
 
     /// Computes `norm(conv(x))`.

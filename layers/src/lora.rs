@@ -166,7 +166,7 @@ mod tests {
     type Model = (Vec<Linear<Flex>>, BTreeMap<String, Option<Linear<Flex>>>);
 
     fn model() -> Model {
-        let linear = |i| Linear::normal(3, 4, 0.5, &Init::<Flex>::new(Key::new(7), &Default::default()).fold_in(i));
+        let linear = |i| Linear::normal(3, 4, 0.5, Init::<Flex>::new(Key::new(7), &Default::default()).fold_in(i));
         (vec![linear(0), linear(1)], [("head".to_owned(), Some(linear(2))), ("none".to_owned(), None)].into())
     }
 

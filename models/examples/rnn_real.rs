@@ -74,7 +74,7 @@ impl Compared {
 fn voices(directory: &Path) -> Result<f64, Box<dyn Error>> {
     println!("resemblyzer");
     let options = RnnOptions { layers: 3, batch_first: true, ..RnnOptions::default() };
-    let skeleton = VoiceEncoder { lstm: Lstm::new(40, 256, &options, &Init::skeleton()), linear: linear(256, 256) };
+    let skeleton = VoiceEncoder { lstm: Lstm::new(40, 256, &options, Init::skeleton()), linear: linear(256, 256) };
     let names = torch_rnn_names(NameMap::new(), "lstm.", "lstm.")
         .rule("linear.weight", "linear.weight")
         .then(Step::Transpose)
@@ -110,7 +110,7 @@ fn spelling(directory: &Path) -> Result<f64, Box<dyn Error>> {
     const BEGIN: i64 = 2;
     const END: i64 = 3;
     println!("g2p-en");
-    let gru = || Gru::new(256, 256, &RnnOptions { batch_first: true, ..RnnOptions::default() }, &Init::skeleton());
+    let gru = || Gru::new(256, 256, &RnnOptions { batch_first: true, ..RnnOptions::default() }, Init::skeleton());
     let skeleton = Speller {
         letters: Embedding { weight: Array::absent([29, 256]) },
         encoder: gru(),

@@ -54,6 +54,7 @@ pub use keys::JsonFields;
 pub use llama::{Llama, LlamaConfig};
 pub use model_files::ModelFiles;
 pub use pretrained::{Pretrained, PretrainedConfig, read_json};
+pub use rank::largest;
 pub use resnet::{ResNet, ResNetConfig};
 pub use rnn::{RnnClassifier, RnnClassifierConfig, RnnKind, RnnLm, RnnLmConfig};
 pub use text_classifier::TextClassifier;

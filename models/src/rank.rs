@@ -1,7 +1,7 @@
 //! Top-k selection.
 
 /// Returns the indices of the `k` largest values in descending order. Ties are broken by the smaller index.
-pub(crate) fn largest(values: &[f32], k: usize) -> Vec<usize> {
+pub fn largest(values: &[f32], k: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     let by_value = |a: &usize, b: &usize| values[*b].total_cmp(&values[*a]).then(a.cmp(b));
     let k = k.min(order.len());

@@ -1,4 +1,4 @@
-//! Tasks: what people do with a model of `grove-models`. This crate has text generation, scoring and conversations.
+//! Tasks: what people do with a model of `grove-models`. From prompts, texts and images to results.
 //!
 //! # Map of the crate
 //!
@@ -13,9 +13,13 @@
 //! | decode text from a stream of tokens | [`generation::TextStream`] |
 //! | compute likelihoods and perplexity | [`Generate::score`], [`generation::score_text`] |
 //! | hold a conversation | [`chat`] |
+//! | fill masks, embed, classify, tag, answer questions | [`text`] |
+//! | classify images | [`images`] |
 #![warn(missing_docs)]
 
 pub mod chat;
 pub mod generation;
+pub mod images;
+pub mod text;
 
 pub use generation::{AutoGenerate, Generate, GenerateOptions, Generated, JitGenerate, generate};

@@ -44,9 +44,9 @@ struct Bigram<B: Backend> {
 impl<B: Backend> Bigram<B> {
     fn new(init: &Init<B>) -> Self {
         Self {
-            table: Embedding::normal(VOCABULARY, 32, 0.3, &init.named("table")),
-            hidden: Linear::normal(32, 64, 0.2, &init.named("hidden")),
-            head: Linear::normal(64, VOCABULARY, 0.1, &init.named("head")),
+            table: Embedding::normal(VOCABULARY, 32, 0.3, init.named("table")),
+            hidden: Linear::normal(32, 64, 0.2, init.named("hidden")),
+            head: Linear::normal(64, VOCABULARY, 0.1, init.named("head")),
         }
     }
 

@@ -1,8 +1,8 @@
 //! BERT's tasks and their output.
 
-use grove::models::bert::{
-    BertForMaskedLm, BertForQuestionAnswering, Similarity,
-    tasks::{self, Answer, AnswerOptions, BatchOptions, Candidate, Entity, Filled, Label},
+use grove::{
+    models::bert::{BertForMaskedLm, BertForQuestionAnswering, Similarity},
+    tasks::text::{self as tasks, Answer, AnswerOptions, BatchOptions, Candidate, Entity, Filled, Label},
 };
 use indicatif::ProgressBar;
 use serde::Serialize;

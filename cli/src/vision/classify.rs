@@ -2,7 +2,8 @@
 
 use grove::{
     images::{ImageError, Limits, Preprocessor, RgbImage, files, open, read},
-    models::vision::{ImageClassifier, Prediction, classify_images},
+    models::vision::{ImageClassifier, Prediction},
+    tasks::images::classify_images,
     train::log::bar,
 };
 

@@ -132,7 +132,10 @@ impl BertConfig {
 
     /// Returns the kind of a sequence classifier's scores. As in transformers, a single label is trained as regression
     /// unless `problem_type` says otherwise, but its score is a probability unless `problem_type` is `regression`.
-    pub(super) fn scored_as(&self) -> Result<ProblemType> {
+    ///
+    /// # Errors
+    /// [`ModelError::Config`] if `problem_type` is unknown.
+    pub fn scored_as(&self) -> Result<ProblemType> {
         Ok(ProblemType::scored(self.named_problem()?, self.labels.len()))
     }
 }

@@ -64,7 +64,7 @@ pub trait BertHead<B: Backend>: Tree<B> {
 
 /// Creates the head's linear layer `name`, `[hidden_size, outputs]`.
 fn new_linear<B: Backend>(name: &str, outputs: usize, config: &BertConfig, init: &Init<B>) -> Linear<B> {
-    Linear::normal(config.hidden_size, outputs, config.initializer_range, &init.named(name))
+    Linear::normal(config.hidden_size, outputs, config.initializer_range, init.named(name))
 }
 
 /// Computes the features of each text for a classifier, `[b, hidden_size]`: those of the pooler, or of the head's layer

@@ -24,7 +24,6 @@ mod model;
 mod names;
 mod pretrained;
 mod sentence;
-pub mod tasks;
 
 pub use crate::problem_type::ProblemType;
 pub use config::BertConfig;

@@ -252,11 +252,11 @@ impl<B: Backend> Bert<B> {
         let activation = config.activation()?;
         let dropout = Dropout::new(config.hidden_dropout_prob);
         let embedding =
-            |symbols: usize, name: &str| Embedding::normal(symbols, n, std, &init.named("embeddings").named(name));
+            |symbols: usize, name: &str| Embedding::normal(symbols, n, std, init.named("embeddings").named(name));
         let layer = |i: usize| {
             let init = init.named("encoder").named("layer").fold_in(i as u32);
             let attention = init.named("attention");
-            let square = |name: &str| Linear::normal(n, n, std, &attention.named(name));
+            let square = |name: &str| Linear::normal(n, n, std, attention.named(name));
             BertLayer {
                 attention: BertAttention {
                     query: square("query"),
@@ -268,8 +268,8 @@ impl<B: Backend> Bert<B> {
                     attention_dropout: Dropout::new(config.attention_probs_dropout_prob),
                     dropout,
                 },
-                intermediate: Linear::normal(n, config.intermediate_size, std, &init.named("intermediate")),
-                output: Linear::normal(config.intermediate_size, n, std, &init.named("output")),
+                intermediate: Linear::normal(n, config.intermediate_size, std, init.named("intermediate")),
+                output: Linear::normal(config.intermediate_size, n, std, init.named("output")),
                 layer_norm: LayerNorm::new(n, eps, &init),
                 activation,
                 dropout,
@@ -286,7 +286,7 @@ impl<B: Backend> Bert<B> {
                 dropout,
             },
             encoder: BertEncoder { layer: (0..config.num_hidden_layers).map(layer).collect() },
-            pooler: pooler.then(|| BertPooler { dense: Linear::normal(n, n, std, &init.named("pooler")) }),
+            pooler: pooler.then(|| BertPooler { dense: Linear::normal(n, n, std, init.named("pooler")) }),
             config: config.clone(),
         })
     }

@@ -157,8 +157,8 @@ impl<B: Backend> Pretrained<B> for Gpt2<B> {
             Block {
                 ln_1: LayerNorm::new(n_embd, eps, &init),
                 attn: Attention {
-                    c_attn: Linear::normal(n_embd, 3 * n_embd, std, &attn.named("c_attn")),
-                    c_proj: Linear::normal(n_embd, n_embd, residual_std, &attn.named("c_proj")),
+                    c_attn: Linear::normal(n_embd, 3 * n_embd, std, attn.named("c_attn")),
+                    c_proj: Linear::normal(n_embd, n_embd, residual_std, attn.named("c_proj")),
                     n_head: config.n_head,
                     scale: config.attention_scale(i),
                     attn_dropout: Dropout::new(config.attn_pdrop),
@@ -166,21 +166,21 @@ impl<B: Backend> Pretrained<B> for Gpt2<B> {
                 },
                 ln_2: LayerNorm::new(n_embd, eps, &init),
                 mlp: Mlp {
-                    c_fc: Linear::normal(n_embd, config.inner(), std, &mlp.named("c_fc")),
-                    c_proj: Linear::normal(config.inner(), n_embd, residual_std, &mlp.named("c_proj")),
+                    c_fc: Linear::normal(n_embd, config.inner(), std, mlp.named("c_fc")),
+                    c_proj: Linear::normal(config.inner(), n_embd, residual_std, mlp.named("c_proj")),
                     activation,
                     dropout: resid_dropout,
                 },
             }
         };
         Ok(Self {
-            wte: Embedding::normal(config.vocab_size, n_embd, std, &init.named("wte")),
-            wpe: Embedding::normal(config.n_positions, n_embd, std, &init.named("wpe")),
+            wte: Embedding::normal(config.vocab_size, n_embd, std, init.named("wte")),
+            wpe: Embedding::normal(config.n_positions, n_embd, std, init.named("wpe")),
             drop: Dropout::new(config.embd_pdrop),
             h: (0..config.n_layer).map(block).collect(),
             ln_f: LayerNorm::new(n_embd, eps, init),
             lm_head: (!config.tie_word_embeddings)
-                .then(|| Embedding::normal(config.vocab_size, n_embd, std, &init.named("lm_head"))),
+                .then(|| Embedding::normal(config.vocab_size, n_embd, std, init.named("lm_head"))),
             config: config.clone(),
         })
     }

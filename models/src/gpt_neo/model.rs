@@ -137,14 +137,14 @@ impl<B: Backend> Pretrained<B> for GptNeo<B> {
         let block = |(i, kind): (usize, AttentionKind)| {
             let init = init.named("h").fold_in(i as u32);
             let (attn, mlp) = (init.named("attn"), init.named("mlp"));
-            let plain = |name: &str| Linear { bias: None, ..Linear::normal(size, size, std, &attn.named(name)) };
+            let plain = |name: &str| Linear { bias: None, ..Linear::normal(size, size, std, attn.named(name)) };
             Block {
                 ln_1: LayerNorm::new(size, eps, &init),
                 attn: Attention {
                     q_proj: plain("q_proj"),
                     k_proj: plain("k_proj"),
                     v_proj: plain("v_proj"),
-                    out_proj: Linear::normal(size, size, std, &attn.named("out_proj")),
+                    out_proj: Linear::normal(size, size, std, attn.named("out_proj")),
                     num_heads: config.num_heads,
                     window: (kind == AttentionKind::Local).then_some(config.window_size),
                     attn_dropout: Dropout::new(config.attention_dropout),
@@ -152,21 +152,21 @@ impl<B: Backend> Pretrained<B> for GptNeo<B> {
                 },
                 ln_2: LayerNorm::new(size, eps, &init),
                 mlp: Mlp {
-                    c_fc: Linear::normal(size, config.inner(), std, &mlp.named("c_fc")),
-                    c_proj: Linear::normal(config.inner(), size, std, &mlp.named("c_proj")),
+                    c_fc: Linear::normal(size, config.inner(), std, mlp.named("c_fc")),
+                    c_proj: Linear::normal(config.inner(), size, std, mlp.named("c_proj")),
                     activation,
                     dropout: resid_dropout,
                 },
             }
         };
         Ok(Self {
-            wte: Embedding::normal(config.vocab_size, size, std, &init.named("wte")),
-            wpe: Embedding::normal(config.max_position_embeddings, size, std, &init.named("wpe")),
+            wte: Embedding::normal(config.vocab_size, size, std, init.named("wte")),
+            wpe: Embedding::normal(config.max_position_embeddings, size, std, init.named("wpe")),
             drop: Dropout::new(config.embed_dropout),
             h: config.kinds().take(config.num_layers).enumerate().map(block).collect(),
             ln_f: LayerNorm::new(size, eps, init),
             lm_head: (!config.tie_word_embeddings)
-                .then(|| Embedding::normal(config.vocab_size, size, std, &init.named("lm_head"))),
+                .then(|| Embedding::normal(config.vocab_size, size, std, init.named("lm_head"))),
             config: config.clone(),
         })
     }

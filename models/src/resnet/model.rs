@@ -231,7 +231,7 @@ impl<B: Backend> Pretrained<B> for ResNet<B> {
             channels = outputs;
         }
         let classes = config.labels.len();
-        let head = (classes > 0).then(|| Linear::new(channels, classes, &init.named("head")));
+        let head = (classes > 0).then(|| Linear::new(channels, classes, init.named("head")));
         Ok(Self { stem, activation, maxpool, stages, head, config: config.clone() })
     }
 

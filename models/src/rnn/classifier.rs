@@ -67,7 +67,7 @@ impl<B: Backend> Pretrained<B> for RnnClassifier<B> {
         let inputs = config.directions() * n;
         let (bound, head) = (1.0 / (inputs as f32).sqrt(), init.named("classifier"));
         Ok(Self {
-            embedding: Embedding::normal(config.vocab_size, embedding_size, 1.0, &init.named("embedding")),
+            embedding: Embedding::normal(config.vocab_size, embedding_size, 1.0, init.named("embedding")),
             rnn: RnnLayers::new(config.cell, embedding_size, n, &config.options(), &init.named("rnn")),
             classifier: Linear::from_arrays(
                 head.named("weight").uniform([inputs, classes], -bound, bound),

@@ -280,7 +280,7 @@ impl Tokenizer {
     }
 
     /// Returns the tokenizer with lower-casing before its own normalisation, unless it lower-cases already.
-    pub(crate) fn with_lowercase(&self) -> Self {
+    pub fn with_lowercase(&self) -> Self {
         let mut tokenizer = self.clone();
         let steps = match tokenizer.inner.get_normalizer().cloned() {
             Some(NormalizerWrapper::Sequence(steps)) => steps.into_iter().collect(),

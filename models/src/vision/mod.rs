@@ -2,7 +2,6 @@
 
 mod classes;
 mod classifier;
-mod predict;
 mod timm;
 
 pub use crate::{
@@ -12,5 +11,4 @@ pub use crate::{
 pub use classes::imagenet_labels;
 pub(crate) use classes::{find_name, fit_labels, head_rows, timm_labels};
 pub use classifier::{ImageClassifier, TrainableImageClassifier};
-pub use predict::classify_images;
 pub(crate) use timm::{check_timm, timm_architecture, timm_line};

@@ -346,7 +346,7 @@ impl<B: Backend> Pretrained<B> for Vit<B> {
             let init = init.named("blocks").fold_in(i as u32);
             let (attention, mlp) = (init.named("attention"), init.named("mlp"));
             let projection = |name: &str| {
-                let linear = Linear::normal(n, n, std, &attention.named(name));
+                let linear = Linear::normal(n, n, std, attention.named(name));
                 Linear { bias: linear.bias.filter(|_| config.qkv_bias), ..linear }
             };
             VitBlock {
@@ -355,7 +355,7 @@ impl<B: Backend> Pretrained<B> for Vit<B> {
                     query: projection("query"),
                     key: projection("key"),
                     value: projection("value"),
-                    output: Linear::normal(n, n, std, &attention.named("output")),
+                    output: Linear::normal(n, n, std, attention.named("output")),
                     n_head,
                     scale: 1.0 / ((n / n_head) as f64).sqrt(),
                     attn_drop: Dropout::new(config.attention_probs_dropout_prob),
@@ -364,9 +364,9 @@ impl<B: Backend> Pretrained<B> for Vit<B> {
                 scale1: scale(),
                 norm2: LayerNorm::new(n, eps, &init),
                 mlp: VitMlp {
-                    gate: config.swiglu.then(|| Linear::normal(n, inner, std, &mlp.named("gate"))),
-                    up: Linear::normal(n, inner, std, &mlp.named("up")),
-                    down: Linear::normal(inner, n, std, &mlp.named("down")),
+                    gate: config.swiglu.then(|| Linear::normal(n, inner, std, mlp.named("gate"))),
+                    up: Linear::normal(n, inner, std, mlp.named("up")),
+                    down: Linear::normal(inner, n, std, mlp.named("down")),
                     activation,
                     dropout,
                 },
@@ -380,7 +380,7 @@ impl<B: Backend> Pretrained<B> for Vit<B> {
         Ok(Self {
             embeddings: VitEmbeddings {
                 // These names determine the initial weights of a seed, and so do not follow the fields.
-                patch_embed: Linear::normal(patch, n, std, &embeddings.named("patch")),
+                patch_embed: Linear::normal(patch, n, std, embeddings.named("patch")),
                 cls_token: config.class_token.then(|| token("class", 1)),
                 reg_token: (registers > 0).then(|| token("registers", registers)),
                 pos_embed: token("positions", config.position_prefix + grid[0] * grid[1]),
@@ -391,7 +391,7 @@ impl<B: Backend> Pretrained<B> for Vit<B> {
             },
             blocks: (0..depth).map(block).collect(),
             norm: LayerNorm::new(n, eps, init),
-            head: (classes > 0).then(|| Linear::normal(config.pooled_size(), classes, std, &init.named("head"))),
+            head: (classes > 0).then(|| Linear::normal(config.pooled_size(), classes, std, init.named("head"))),
             config: config.clone(),
         })
     }

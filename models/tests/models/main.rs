@@ -14,8 +14,6 @@ mod reference;
 mod adapters;
 mod auto;
 mod bert;
-mod bert_tasks;
-mod encoders;
 mod full_size_vision;
 mod gpt2;
 mod gpt_neo;

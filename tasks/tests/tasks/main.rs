@@ -10,10 +10,12 @@ mod reference;
 
 mod chat;
 mod device_sampling;
+mod encoders;
 mod families;
 mod full_size;
 mod generation;
 mod jitted;
 mod long_texts;
 mod sampling;
+mod text;
 mod text_stream;

@@ -8,7 +8,7 @@ pub type Ensemble<B> = Vec<(Linear<B>, Linear<B>)>;
 /// Creates `count` members of two layers.
 pub fn members<B: Backend>(key: Key, count: usize, device: &B::Device) -> Ensemble<B> {
     let inits = key.split_n(count).into_iter().map(|key| Init::new(key, device));
-    let layer = |from, to, name, init: &Init<B>| Linear::new(from, to, &init.named(name));
+    let layer = |from, to, name, init: &Init<B>| Linear::new(from, to, init.named(name));
     inits.map(|init| (layer(1, 32, "up", &init), layer(32, 1, "down", &init))).collect()
 }
 

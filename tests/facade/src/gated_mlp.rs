@@ -15,8 +15,8 @@ pub struct GatedMlp<B: Backend> {
 impl<B: Backend> GatedMlp<B> {
     /// Creates the layers with PyTorch's default initialisation.
     pub fn new(size: usize, hidden: usize, init: &Init<B>) -> Self {
-        let [gate, up] = ["gate", "up"].map(|name| Linear::new(size, hidden, &init.named(name)));
-        let down = Linear::new(hidden, size, &init.named("down"));
+        let [gate, up] = ["gate", "up"].map(|name| Linear::new(size, hidden, init.named(name)));
+        let down = Linear::new(hidden, size, init.named("down"));
         Self { gate, up, down, residual: true }
     }
 

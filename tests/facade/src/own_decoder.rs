@@ -33,7 +33,7 @@ impl<B: Backend> Block<B> {
     pub fn new(init: &Init<B>) -> Self {
         let (n, norm) = (WIDTH, || RmsNorm::new(WIDTH, 1e-6, init));
         let sizes = [("qkv", n, 3 * n), ("out", n, n), ("up", n, 4 * n), ("down", 4 * n, n)];
-        let [qkv, out, up, down] = sizes.map(|(name, from, to)| Linear::normal(from, to, 0.1, &init.named(name)));
+        let [qkv, out, up, down] = sizes.map(|(name, from, to)| Linear::normal(from, to, 0.1, init.named(name)));
         Self { norms: [norm(), norm()], qkv, out, up, down }
     }
 

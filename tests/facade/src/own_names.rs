@@ -14,7 +14,7 @@ pub struct Probe<B: Backend> {
 
 /// Creates a model; with `Init::skeleton()`, one without values to load into.
 pub fn probe<B: Backend>(init: &Init<B>) -> Probe<B> {
-    let layers = (0..2).map(|i| Linear::new(4, 4, &init.fold_in(i))).collect();
+    let layers = (0..2).map(|i| Linear::new(4, 4, init.fold_in(i))).collect();
     Probe { layers, norm: RmsNorm::new(4, 1e-6, init) }
 }
 

@@ -37,7 +37,8 @@ fn the_page_of_models_has_every_model_type() {
     let cells = rows.iter().map(|row| row.split('|').nth(2).expect("a column of model types"));
     let mut listed: Vec<&str> = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
     let mut known: Vec<&str> = grove::models::ModelKind::model_types().map(|(name, _)| name).collect();
-    (listed.sort_unstable(), known.sort_unstable());
+    listed.sort_unstable();
+    known.sort_unstable();
     assert_eq!(listed, known);
 }
 

@@ -65,7 +65,7 @@ impl RateCurve {
     fn has_diverged(&self) -> bool {
         let smooth = self.smoothed();
         let lowest = smooth.iter().copied().fold(f64::INFINITY, f64::min);
-        smooth.last().is_some_and(|last| !(*last <= DIVERGED * lowest.abs().max(f64::MIN_POSITIVE)))
+        smooth.last().is_some_and(|last| last.is_nan() || *last > DIVERGED * lowest.abs().max(f64::MIN_POSITIVE))
     }
 }
 

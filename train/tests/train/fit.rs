@@ -55,8 +55,8 @@ impl<B: Backend> Net<B> {
 fn net() -> Net<Flex> {
     let init = Init::new(Key::new(1), &Default::default());
     Net {
-        first: Linear::normal(3, 8, 0.5, &init.named("first")),
-        second: Linear::normal(8, 1, 0.5, &init.named("second")),
+        first: Linear::normal(3, 8, 0.5, init.named("first")),
+        second: Linear::normal(8, 1, 0.5, init.named("second")),
         seen: init.zeros([1]),
     }
 }

@@ -59,7 +59,7 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Run {
         Work::Ffn { rows, width, hidden, jit: as_program } => {
             let x = Array::new(at.normal::<2>(0, [rows, width]));
             let [up, down] = [(1, width, hidden), (2, hidden, width)]
-                .map(|(number, inputs, outputs)| at.cast(Linear::new(inputs, outputs, &at.init(number))));
+                .map(|(number, inputs, outputs)| at.cast(Linear::new(inputs, outputs, at.init(number))));
             let args = (up, down, x);
             if !as_program {
                 return place.run(move || ffn(args.clone()));
@@ -75,7 +75,7 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Run {
         Work::Mha { batch, tokens, width, heads, causal } => {
             let x = at.normal::<3>(0, [batch, tokens, width]);
             let [qkv, out] = [(1, 3 * width), (2, width)]
-                .map(|(number, outputs)| at.cast(Linear::new(width, outputs, &at.init(number))));
+                .map(|(number, outputs)| at.cast(Linear::new(width, outputs, at.init(number))));
             let head_dim = width / heads;
             let (mask, scale) = (mask(causal), (head_dim as f64).powf(-0.5));
             place.run_tensor(move || {
@@ -87,16 +87,16 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Run {
         Work::Conv { batch, inputs, outputs, size, kernel, stride, padding } => {
             let x = at.normal::<4>(0, [batch, inputs, size, size]);
             let options = Conv2dOptions { stride: [stride; 2], padding: [padding; 2], ..Default::default() };
-            let conv = Conv2d::kaiming(inputs, outputs, [kernel; 2], options, &at.init(1));
+            let conv = Conv2d::kaiming(inputs, outputs, [kernel; 2], options, at.init(1));
             let conv: Conv2d<B> = at.cast(conv);
             place.run_tensor(move || conv.forward(x.clone()))
         }
         Work::Rnn { cell: Cell::Lstm, inputs, hidden, .. } => {
-            let layer = Lstm::new(inputs, hidden, &RnnOptions::default(), &at.init(0));
+            let layer = Lstm::new(inputs, hidden, &RnnOptions::default(), at.init(0));
             recurrent(work, layer, place)
         }
         Work::Rnn { cell: Cell::Gru, inputs, hidden, .. } => {
-            let layer = Gru::new(inputs, hidden, &RnnOptions::default(), &at.init(0));
+            let layer = Gru::new(inputs, hidden, &RnnOptions::default(), at.init(0));
             recurrent(work, layer, place)
         }
         _ => unreachable!("`prepare` above sends other work elsewhere"),

@@ -79,7 +79,7 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
         &Work::FfnStep { rows, width, hidden, jit: as_program } => {
             let [x, y] = [0, 1].map(|number| Array::new(place.normal::<2>(number, [rows, width])));
             let [up, down] = [(2, width, hidden), (3, hidden, width)]
-                .map(|(number, inputs, outputs)| place.cast(Linear::new(inputs, outputs, &place.init(number))));
+                .map(|(number, inputs, outputs)| place.cast(Linear::new(inputs, outputs, place.init(number))));
             let model = (up, down);
             let mut state = Some((optimizer::<B>().init(&model), model));
             let jitted = as_program.then(|| jit(ffn_step::<Traced>));

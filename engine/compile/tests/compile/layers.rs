@@ -22,8 +22,8 @@ impl<B: Backend> Block<B> {
     fn new(init: &Init<B>) -> Self {
         Self {
             norm: LayerNorm::new(6, 1e-5, init),
-            up: Linear::new(6, 12, &init.named("up")),
-            down: Linear::new(12, 6, &init.named("down")),
+            up: Linear::new(6, 12, init.named("up")),
+            down: Linear::new(12, 6, init.named("down")),
             scale: 0.5,
         }
     }

@@ -4,11 +4,10 @@ use serde::Serialize;
 use std::ops::Range;
 
 use super::BatchOptions;
-use crate::{
+use grove_models::{
+    EncodedText, ModelError, Result,
     bert::{BertForQuestionAnswering, TextIds},
-    error::{ModelError, Result},
-    finite::check_finite,
-    tokenizer::EncodedText,
+    check_finite,
 };
 
 /// Options for question answering, with the defaults of transformers' pipeline.

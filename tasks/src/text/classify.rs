@@ -6,10 +6,10 @@ use grove_backend::Backend;
 use serde::Serialize;
 
 use super::BatchOptions;
-use crate::rank::largest;
-use crate::{
+use grove_models::{
+    Result,
     bert::{BertForSequenceClassification, ProblemType},
-    error::Result,
+    largest,
 };
 
 /// A label of a text, with its score.

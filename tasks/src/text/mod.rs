@@ -17,12 +17,7 @@ use burn::tensor::Tensor;
 use grove_backend::Backend;
 use grove_tree::Tree;
 
-use super::TextIds;
-use crate::{
-    error::{ModelError, Result},
-    finite::check_finite,
-    tokenizer::{EncodedText, Tokenizer, Truncation},
-};
+use grove_models::{EncodedText, ModelError, Result, Tokenizer, Truncation, bert::TextIds, check_finite};
 
 /// Options for batching texts.
 #[derive(Clone, Copy)]

@@ -4,11 +4,10 @@ use serde::Serialize;
 use std::{collections::BTreeMap, ops::Range};
 
 use super::BatchOptions;
-use crate::rank::largest;
-use crate::{
+use grove_models::{
+    EncodedText, ModelError, Result,
     bert::{BertForTokenClassification, TextIds},
-    error::{ModelError, Result},
-    tokenizer::EncodedText,
+    largest,
 };
 
 /// A labelled span of a text.
@@ -132,7 +131,6 @@ fn join(words: &[Word], labels: &[String], text: &str) -> Vec<Entity> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bert::TextIds;
 
     #[test]
     fn the_first_token_of_a_word_decides_also_without_bytes_of_its_own() {

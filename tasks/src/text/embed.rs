@@ -1,10 +1,9 @@
 use grove_backend::Backend;
 
 use super::BatchOptions;
-use crate::{
+use grove_models::{
+    ModelError, Result, Truncation,
     bert::{SentenceEncoder, Similarity},
-    error::{ModelError, Result},
-    tokenizer::Truncation,
 };
 
 /// Computes the embeddings of texts, each prefixed with the encoder's default prompt.

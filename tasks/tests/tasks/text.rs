@@ -5,9 +5,9 @@ use grove_models::{
     bert::{
         BertForMaskedLm, BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification,
         SentenceEncoder,
-        tasks::{AnswerOptions, BatchOptions, answer, classify, embed, entities, fill_mask},
     },
 };
+use grove_tasks::text::{AnswerOptions, BatchOptions, answer, classify, embed, entities, fill_mask};
 use grove_tree::{Tree, leaves, map_with_path};
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ fn tokenizer(directory: &Path) -> Tokenizer {
 }
 
 fn model(name: &str) -> PathBuf {
-    Path::new("tests/fixtures/bert").join(name)
+    Path::new("../models/tests/fixtures/bert").join(name)
 }
 
 fn tokens(tokenizer: &Tokenizer, encoded: &EncodedText) -> Vec<String> {

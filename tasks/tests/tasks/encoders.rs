@@ -5,10 +5,10 @@ use grove_models::{
     EncodedText, ModelError, Pretrained, PretrainedConfig, Tokenizer,
     bert::{
         Bert, BertConfig, BertForQuestionAnswering, BertForSequenceClassification, SentenceEncoder, Similarity,
-        tasks::{AnswerOptions, BatchOptions, answer, classify, embed, embed_after},
         transformer_directory,
     },
 };
+use grove_tasks::text::{AnswerOptions, BatchOptions, answer, classify, embed, embed_after};
 use grove_tree::Key;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ use std::{
 type Flex = grove_backend::Flex;
 
 fn fixtures() -> PathBuf {
-    Path::new("tests/fixtures/encoders").into()
+    Path::new("../models/tests/fixtures/encoders").into()
 }
 
 fn tokenizer() -> Tokenizer {
@@ -29,7 +29,7 @@ fn tokenizer() -> Tokenizer {
 }
 
 fn bert(name: &str) -> PathBuf {
-    Path::new("tests/fixtures/bert").join(name)
+    Path::new("../models/tests/fixtures/bert").join(name)
 }
 
 /// Reads an entry of `tasks.json`.

@@ -3,11 +3,10 @@ use grove_backend::Backend;
 use serde::Serialize;
 
 use super::BatchOptions;
-use crate::rank::largest;
-use crate::{
+use grove_models::{
+    EncodedText, ModelError, Result,
     bert::{BertForMaskedLm, TextIds},
-    error::{ModelError, Result},
-    tokenizer::EncodedText,
+    largest,
 };
 
 /// A candidate token for a masked position.
