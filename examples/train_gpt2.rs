@@ -3,19 +3,21 @@
 use clap::Parser;
 use grove::{
     models::Gpt2,
-    optim::{Adamw, adamw, chain, clip_by_global_norm, matrices},
     prelude::*,
     train::{Ended, Outcome, data::TokenBatch, fit},
 };
 use grove_cli::{
     Exit,
     language::{Gpt2Options, LanguageRun},
-    program::finish_run,
+    program::{self, finish_run},
 };
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let options = Gpt2Options::parse();
+    if options.language.run.jit {
+        return program::main(&options); // the command `grove train gpt2`, which also has a traced loss
+    }
     finish_run(|| {
         options.language.check()?;
         // `grove::run` selects the backend at run time; the program is compiled for each backend.
@@ -36,15 +38,8 @@ impl Program for Run<'_> {
         };
         let job = &run.job;
 
-        // Optimizer: gradient clipping, then AdamW. Weight decay applies to matrices only.
-        let asked = &self.0.language.run.training;
-        let optimizer = chain((
-            (asked.clip > 0.0).then(|| clip_by_global_norm::<B>(asked.clip)),
-            adamw(
-                job.schedule.clone(),
-                Adamw::default().b2(asked.beta2).weight_decay(asked.weight_decay).mask(matrices()),
-            ),
-        ));
+        // Optimizer: by default `chain((clip_by_global_norm(1.0), adamw(schedule, Adamw::default().mask(matrices()))))`.
+        let optimizer = self.0.language.run.training.optimizer::<B, Gpt2<B>>(&job.schedule)?;
 
         // Loss: the mean over the tokens of a batch, with the model on the autodiff backend. The key seeds the dropout.
         let loss = |model: Gpt2<Autodiff<B>>, batch: &TokenBatch, key: Key| {

@@ -119,7 +119,7 @@ fn a_classifier_is_tuned_in_every_way_and_used() {
     assert_eq!(config["architectures"][0], "BertForSequenceClassification");
 
     let tuned = place.named("all/model");
-    let found = BERT.json(&["--task", "classify", "--model", &tuned, "--json", "a hen", "very very plum"]);
+    let found = BERT.json(&["--task", "classify", "--model", &tuned, "--json", "hen cat", "very very plum fig"]);
     let label = |i: usize| found["texts"][i]["labels"][0]["label"].clone();
     assert_eq!((label(0), label(1)), ("animal".into(), "fruit".into()), "{found}");
     let evaluated = FINETUNE.json(&["--evaluate", "--model", &tuned, "--data", &data, "--json"]);

@@ -140,6 +140,7 @@ pub fn cross_entropy<B: Backend>(logits: Tensor<B, 2>, labels: Tensor<B, 1, Int>
 
 /// Weighted sum of `-log_softmax(logits)[label]` (weight `1 - smoothing`) and the mean of `-log_softmax(logits)` over the
 /// classes (weight `smoothing`).
+#[track_caller]
 fn integer_labels<B: Backend, const D: usize, const L: usize>(
     logits: Tensor<B, D>,
     labels: Tensor<B, L, Int>,

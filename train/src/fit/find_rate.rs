@@ -47,7 +47,8 @@ impl RateCurve {
     pub fn suggestion(&self) -> Option<f64> {
         let smooth = self.smoothed();
         // Slopes over the logarithm of the rate, whose steps are equal.
-        let slopes = smooth.windows(2).zip(&self.points[1..]).map(|(pair, (rate, _))| (pair[1] - pair[0], *rate));
+        let slopes =
+            smooth.windows(2).zip(self.points.iter().skip(1)).map(|(pair, (rate, _))| (pair[1] - pair[0], *rate));
         let steepest = slopes.min_by(|(a, _), (b, _)| a.total_cmp(b))?;
         (steepest.0 < 0.0).then_some(steepest.1)
     }
