@@ -1,4 +1,4 @@
-//! The table of model families. [`ModelKind`], [`AutoModel`](crate::AutoModel), the command line and the anchors of each
+//! The table of model families. [`ModelKind`], [`AutoModel`], the command line and the anchors of each
 //! backend follow from it.
 
 #[macro_use]

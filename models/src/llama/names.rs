@@ -3,7 +3,7 @@ use grove_weights::{NameMap, Step};
 use super::{LlamaConfig, gguf, meta};
 
 /// Returns the names of published files: those of transformers, with or without the prefix `model.`, and those of
-/// [Meta](meta::with_names) and [GGUF](gguf::with_names).
+/// Meta and GGUF.
 pub fn published_names(config: &LlamaConfig) -> NameMap {
     let mut names = NameMap::new().prefix("model.").rule("model.embed_tokens.weight", "embed_tokens.weight");
     names = match config.tie_word_embeddings {
