@@ -45,7 +45,7 @@ impl<B: Backend> BatchStats<B> {
 /// assert_eq!(y.dims(), [2, 8, 4, 4]);
 /// let mut stats = BatchStats::Batch(vec![]);
 /// let y = layer.forward_act(x, Activation::Relu, &mut stats); // training
-/// assert_eq!(y.max().into_scalar(), 0.0); // equal images have no variance
+/// assert!(y.max().into_scalar() < 1e-3); // equal pixels have no variance
 /// stats.update([&mut layer.norm]);
 /// ```
 #[derive(Tree, Clone, Debug)]

@@ -73,7 +73,8 @@ pub fn cosine_similarity(a: &[f32], b: &[f32]) -> f32 {
 /// their order.
 ///
 /// ```
-/// use grove_models::bert::{Similarity, tasks::rank_by_similarity};
+/// use grove_models::bert::Similarity;
+/// use grove_tasks::text::rank_by_similarity;
 ///
 /// let vectors = [vec![0.0, 1.0], vec![2.0, 0.0], vec![1.0, 1.0]];
 /// let order = |kind| rank_by_similarity(&[1.0, 0.0], &vectors, kind).into_iter().map(|(i, _)| i).collect::<Vec<_>>();
