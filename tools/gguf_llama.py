@@ -6,7 +6,7 @@ transformers' own GGUF reader does not support scaled rope and silently keeps de
 from pathlib import Path
 
 import torch
-from gguf import GGUFReader, dequantize
+from gguf import GGUFReader, GGUFWriter, dequantize
 from transformers import LlamaConfig, LlamaForCausalLM
 
 # transformers' names without `model.` and `layers.{i}`, and GGUF names without `blk.{i}`.
@@ -46,6 +46,17 @@ def interleaved(rows: torch.Tensor, heads: int) -> torch.Tensor:
 def halves(rows: torch.Tensor, heads: int) -> torch.Tensor:
     """The inverse of `interleaved`."""
     return rows.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)
+
+
+def add_sizes(writer: GGUFWriter, config) -> None:
+    """Adds the sizes of a model to the metadata, and the base of its rotary angles."""
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_rope_freq_base(float(config.rope_parameters["rope_theta"]))
 
 
 class Metadata:

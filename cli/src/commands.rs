@@ -16,7 +16,7 @@ use crate::{
         chat::ChatArgs,
         decoder::{DecoderArgs, Run, shipped_decoder},
     },
-    kind::wrong_kind,
+    kind::{WithModelAt, wrong_kind},
     language::{Gpt2Options, LlamaOptions, LmOptions},
     new,
     prelude::*,
@@ -311,22 +311,12 @@ impl program::Command for ImageCommand {
     /// Classifies images with the model family of the weights.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let path = resolve(self.model.as_deref(), "mnist-resnet", &FilePatterns::model())?;
-        let classify = ClassifyImages::<B> { options: &self.classify, path: &path, device };
-        ModelKind::of(&path)?
-            .with_image_classifier(classify)
-            .unwrap_or_else(|other| Err(wrong_kind(path.display(), other)))?;
+        WithModelAt::<B, _> { options: &self.classify, path: &path, device }.image_classifier()?;
         Ok(Ended::Finished)
     }
 }
 
-/// `classify images` with a model of any family.
-struct ClassifyImages<'a, B: Backend> {
-    options: &'a ClassifyArgs,
-    path: &'a Path,
-    device: &'a B::Device,
-}
-
-impl<B: Backend> WithImageClassifier for ClassifyImages<'_, B> {
+impl<B: Backend> WithImageClassifier for WithModelAt<'_, B, ClassifyArgs> {
     type Output = Result<(), Exit>;
 
     fn run<F: ImageFamily>(self) -> Self::Output {

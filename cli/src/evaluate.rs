@@ -13,7 +13,7 @@ use grove::{
 use crate::{
     bert::Encoder,
     finetune_bert::{self, Targets},
-    kind::wrong_kind,
+    kind::{WithModelAt, wrong_kind},
     labelled::{self, LabelledArgs},
     language::{context, encode_text, print_evaluation},
     prelude::*,
@@ -73,7 +73,7 @@ impl Command for Language {
     /// Evaluates a model of the family of the weights.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let path = resolve_named(&self.model, &FilePatterns::model())?;
-        match ModelKind::of(&path)?.with_decoder(Evaluate::<B, _> { options: self, path: &path, device }) {
+        match ModelKind::of(&path)?.with_decoder(WithModelAt::<B, _> { options: self, path: &path, device }) {
             Ok(evaluated) => evaluated,
             Err(ModelKind::Bert) => self.bert::<B>(device),
             Err(other) => Err(wrong_kind(path.display(), other)),
@@ -81,14 +81,7 @@ impl Command for Language {
     }
 }
 
-/// A command with a model of any family.
-struct Evaluate<'a, B: Backend, O> {
-    options: &'a O,
-    path: &'a Path,
-    device: &'a B::Device,
-}
-
-impl<B: Backend> WithDecoder for Evaluate<'_, B, Language> {
+impl<B: Backend> WithDecoder for WithModelAt<'_, B, Language> {
     type Output = Result<Ended, Exit>;
 
     fn run<F: DecoderFamily>(self) -> Self::Output {
@@ -96,7 +89,7 @@ impl<B: Backend> WithDecoder for Evaluate<'_, B, Language> {
     }
 }
 
-impl<B: Backend> WithImageClassifier for Evaluate<'_, B, Images> {
+impl<B: Backend> WithImageClassifier for WithModelAt<'_, B, Images> {
     type Output = Result<Ended, Exit>;
 
     fn run<F: ImageFamily>(self) -> Self::Output {
@@ -271,9 +264,7 @@ impl Command for Images {
     /// Evaluates a model of the family of the weights.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let path = resolve_named(&self.model, &FilePatterns::model())?;
-        ModelKind::of(&path)?
-            .with_image_classifier(Evaluate::<B, _> { options: self, path: &path, device })
-            .unwrap_or_else(|other| Err(wrong_kind(path.display(), other)))
+        WithModelAt::<B, _> { options: self, path: &path, device }.image_classifier()
     }
 }
 

@@ -2,13 +2,13 @@
 
 use clap::builder::ArgPredicate;
 use grove::{
-    models::{ImageFamily, ModelKind, families::WithImageClassifier, vision::TrainableImageClassifier},
+    models::{ImageFamily, families::WithImageClassifier, vision::TrainableImageClassifier},
     optim::except,
     tree::by_path,
 };
 
 use crate::{
-    kind::wrong_kind,
+    kind::WithModelAt,
     labelled::tell_new_labels,
     prelude::*,
     training::with_new_parameters,
@@ -92,20 +92,11 @@ impl Command for Options {
     /// Trains the model, or evaluates it with `--evaluate`.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let path = resolve(self.model.as_deref(), "mnist-resnet", &FilePatterns::model())?;
-        ModelKind::of(&path)?
-            .with_image_classifier(Finetune::<B> { options: self, path: &path, device })
-            .unwrap_or_else(|other| Err(wrong_kind(path.display(), other)))
+        WithModelAt::<B, _> { options: self, path: &path, device }.image_classifier()
     }
 }
 
-/// The command with a model of any family.
-struct Finetune<'a, B: Backend> {
-    options: &'a Options,
-    path: &'a Path,
-    device: &'a B::Device,
-}
-
-impl<B: Backend> WithImageClassifier for Finetune<'_, B> {
+impl<B: Backend> WithImageClassifier for WithModelAt<'_, B, Options> {
     type Output = Result<Ended, Exit>;
 
     fn run<F: ImageFamily>(self) -> Self::Output {

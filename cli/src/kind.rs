@@ -1,6 +1,9 @@
 //! Errors that name the right program for a family of models.
 
-use grove::models::ModelKind;
+use grove::models::{
+    ModelKind,
+    families::{WithImageClassifier, class_with_head},
+};
 use std::fmt::Display;
 
 use crate::prelude::*;
@@ -40,17 +43,38 @@ pub fn wrong_kind(model: impl Display, kind: ModelKind) -> Exit {
 
 /// Returns the task of a BERT's head, from the class in its `config.json`.
 pub(crate) fn task_of_head(path: &Path) -> Option<&'static str> {
-    let directory = if path.is_dir() { path } else { path.parent()? };
-    let text = std::fs::read_to_string(directory.join("config.json")).ok()?;
-    let config: Value = serde_json::from_str(&text).ok()?;
-    let class = config["architectures"][0].as_str()?;
-    let tasks = [
-        ("ForMaskedLM", "fill-mask"),
-        ("ForSequenceClassification", "classify"),
-        ("ForTokenClassification", "tokens"),
-        ("ForQuestionAnswering", "answer"),
-    ];
-    tasks.into_iter().find(|(head, _)| class.ends_with(head)).map(|(_, task)| task)
+    match class_with_head(path).ok()??.as_str() {
+        "MaskedLM" => Some("fill-mask"),
+        "SequenceClassification" => Some("classify"),
+        "TokenClassification" => Some("tokens"),
+        "QuestionAnswering" => Some("answer"),
+        _ => None,
+    }
+}
+
+/// A command with the model at a path, whose family the files determine.
+pub(crate) struct WithModelAt<'a, B: Backend, O> {
+    /// The command line.
+    pub options: &'a O,
+    /// Directory or file of the model.
+    pub path: &'a Path,
+    /// Device of the model.
+    pub device: &'a B::Device,
+}
+
+impl<'a, B: Backend, O> WithModelAt<'a, B, O> {
+    /// Runs the command with an image classifier of the family.
+    ///
+    /// # Errors
+    /// The model is no image classifier; otherwise those of the command.
+    pub fn image_classifier<T>(self) -> Result<T, Exit>
+    where
+        Self: WithImageClassifier<Output = Result<T, Exit>>,
+    {
+        let path = self.path;
+        let run = ModelKind::of(path)?.with_image_classifier(self);
+        run.unwrap_or_else(|other| Err(wrong_kind(path.display(), other)))
+    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@ use burn::tensor::{DType, Int, IntDType, Tensor, TensorData};
 use grove_backend::Backend;
 use grove_tree::Key;
 
-use crate::{AttentionMask, Dropout, KvCache, Rope, RopeAngles, attend, part_key};
+use crate::{AttentionMask, Dropout, KvCache, Rope, RopeAngles, attend, named_key, part_key};
 
 /// One forward pass of a decoder: the positions of its tokens, the masks and caches of its layers, and the dropout key.
 ///
@@ -91,7 +91,7 @@ impl<'a, B: Backend> DecoderPass<'a, B> {
 
     /// Returns the dropout key of a part of the model outside of the layers; `None` for inference.
     pub fn key(&self, part: &str) -> Option<Key> {
-        self.key.map(|key| key.named(part))
+        named_key(self.key, part)
     }
 
     /// Returns what layer `i` needs.
@@ -133,7 +133,7 @@ impl<'a, B: Backend> DecoderPass<'a, B> {
     }
 }
 
-/// What one layer needs of a [`DecoderPass`]: its cache, its mask, and its dropout key.
+/// The part of a [`DecoderPass`] for one layer: its cache, its mask, and its dropout key.
 #[derive(Debug)]
 pub struct LayerPass<'a, B: Backend> {
     shared: &'a mut Shared<B>,
@@ -144,7 +144,7 @@ pub struct LayerPass<'a, B: Backend> {
 impl<B: Backend> LayerPass<'_, B> {
     /// Returns the dropout key of a part of the layer; `None` for inference.
     pub fn key(&self, part: &str) -> Option<Key> {
-        self.key.map(|key| key.named(part))
+        named_key(self.key, part)
     }
 
     /// Computes causal attention, `softmax(q k^T * scale) v`, over the cached positions and those of this pass. Appends

@@ -86,9 +86,9 @@ impl Command for Options {
             return Err(failure(format!("{} is the checkpoint itself: name another directory", self.target.display())));
         }
         // Read before anything is written, because the file may be broken.
-        let preprocessor = match ModelKind::of(model_files.path())? {
-            ModelKind::ResNet | ModelKind::Vit => Preprocessor::beside(directory)?,
-            _ => None,
+        let preprocessor = match ModelKind::of(model_files.path())?.is_image_classifier() {
+            true => Preprocessor::beside(directory)?,
+            false => None,
         };
         let options = ConvertOptions { dtype: self.dtype.map(Dtype::into), max_shard_bytes: self.max_shard_size };
         let converted = convert_files::<B>(&model_files, &self.target, &options, device)?;

@@ -54,9 +54,9 @@ pub fn convert_files<B: Backend>(
     let source = files.path();
     let (kind, mut remarks) = (ModelKind::of(source)?, vec![]);
     let dtype = dtype_of(&files.weights()?, options.dtype)?;
-    let tokenizer = match kind {
-        ModelKind::ResNet | ModelKind::Vit => None,
-        _ => match Tokenizer::beside(files.tokenizer()) {
+    let tokenizer = match kind.is_image_classifier() {
+        true => None,
+        false => match Tokenizer::beside(files.tokenizer()) {
             Err(error @ ModelError::NoTokenizer { .. }) => {
                 remarks.push(format!("no tokenizer is written: {error}"));
                 None

@@ -32,7 +32,7 @@ pub struct DecoderArgs {
 }
 
 /// The small model of each family that ships with grove, and the hub id of a published one.
-const MODELS: [(ModelKind, &str, &str); 4] = [
+static MODELS: [(ModelKind, &str, &str); 4] = [
     (ModelKind::Gpt2, "gpt2-austen", "openai-community/gpt2"),
     (ModelKind::GptNeo, "gpt-neo-austen", "EleutherAI/gpt-neo-125m"),
     (ModelKind::Llama, "llama-austen", "HuggingFaceTB/SmolLM2-135M-Instruct --chat"),
@@ -41,7 +41,11 @@ const MODELS: [(ModelKind, &str, &str); 4] = [
 
 /// Returns the name of the family's small model that ships with grove; of GPT-2's, if the family has none.
 pub fn shipped_decoder(kind: ModelKind) -> &'static str {
-    MODELS.iter().find(|(of, ..)| *of == kind).unwrap_or(&MODELS[0]).1
+    models_of(kind).unwrap_or(&MODELS[0]).1
+}
+
+fn models_of(kind: ModelKind) -> Option<&'static (ModelKind, &'static str, &'static str)> {
+    MODELS.iter().find(|(of, ..)| *of == kind)
 }
 
 /// The command of a program that generates text.
@@ -50,7 +54,7 @@ pub struct Run<'a, F> {
     pub options: &'a DecoderArgs,
     /// Options of a conversation, if the program has any.
     pub chat: Option<&'a ChatArgs>,
-    /// DecoderFamily of the model.
+    /// Family of the model.
     pub family: F,
 }
 
@@ -110,10 +114,8 @@ impl DecoderArgs {
 
     /// Suggests a published model after text was generated with the small model that ships.
     pub fn tell_published(&self, kind: ModelKind) {
-        let published = MODELS.iter().find(|(of, ..)| *of == kind).map(|(.., published)| published);
-        if let Some(published) =
-            published.filter(|_| self.model.is_none() && !self.generation.score && !self.generation.json)
-        {
+        let told = self.model.is_none() && !self.generation.score && !self.generation.json;
+        if let Some((.., published)) = models_of(kind).filter(|_| told) {
             eprintln!("[this was grove's own small model; for a published one: --model {published}]");
         }
     }

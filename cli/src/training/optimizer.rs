@@ -31,24 +31,18 @@ impl FromStr for Optimizer {
 /// The hyperparameters that the command line contains, as opposed to those with default values.
 #[derive(Debug, Clone, Default)]
 pub struct Given {
+    /// Identifiers of [`TrainingArgs`].
     options: Vec<&'static str>,
 }
 
 /// Hyperparameters that a file of `--optimizer` contains.
-const HYPERPARAMETERS: [(&str, &str); 7] = [
-    ("learning_rate", "--learning-rate"),
-    ("schedule", "--schedule"),
-    ("final_learning_rate", "--final-learning-rate"),
-    ("warmup", "--warmup"),
-    ("weight_decay", "--weight-decay"),
-    ("beta2", "--beta2"),
-    ("clip", "--clip"),
-];
+const HYPERPARAMETERS: [&str; 7] =
+    ["learning_rate", "schedule", "final_learning_rate", "warmup", "weight_decay", "beta2", "clip"];
 
 impl FromArgMatches for Given {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let given = |id: &&(&str, &str)| matches.value_source(id.0) == Some(ValueSource::CommandLine);
-        Ok(Self { options: HYPERPARAMETERS.iter().filter(given).map(|(_, option)| *option).collect() })
+        let given = |option: &&str| matches.value_source(option) == Some(ValueSource::CommandLine);
+        Ok(Self { options: HYPERPARAMETERS.into_iter().filter(given).collect() })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -73,19 +67,21 @@ impl TrainingArgs {
     pub(super) fn check_optimizer(&self) -> Result<(), Exit> {
         match (&self.optimizer, self.given.options.first()) {
             (Some(Optimizer::File(file)), Some(option)) => Err(usage(format!(
-                "{option}: {} contains the learning rate and the hyperparameters; write it there",
+                "--{}: {} contains the learning rate and the hyperparameters; write it there",
+                option.replace('_', "-"),
                 file.display()
             ))),
             _ => Ok(()),
         }
     }
 
-    /// Returns the optimizer of a file of `--optimizer`.
-    pub(super) fn optimizer_file(&self) -> Result<Option<OptimizerConfig>, Exit> {
-        let Some(Optimizer::File(file)) = &self.optimizer else { return Ok(None) };
-        let failed = |error: &dyn std::fmt::Display| failure(format!("--optimizer {}: {error}", file.display()));
-        let text = std::fs::read_to_string(file).map_err(|error| failed(&error))?;
-        OptimizerConfig::from_json(&text).map(Some).map_err(|error| failed(&error))
+    /// Returns the optimizer of `--optimizer`, with a schedule unless a file contains its own; `None` for AdamW.
+    pub(super) fn configuration(&self, schedule: &Schedule) -> Result<Option<OptimizerConfig>, Exit> {
+        Ok(match &self.optimizer {
+            None | Some(Optimizer::Named(OptimizerName::Adamw)) => None,
+            Some(Optimizer::Named(name)) => Some(self.named(*name, schedule)),
+            Some(Optimizer::File(file)) => Some(read(file)?),
+        })
     }
 
     /// Returns the optimizer. AdamW, the default, has gradient clipping and weight decay of matrices only.
@@ -96,22 +92,13 @@ impl TrainingArgs {
         &self,
         schedule: &Schedule,
     ) -> Result<impl GradientTransformation<B, M> + use<B, M>, Exit> {
-        Ok(match &self.optimizer {
-            None | Some(Optimizer::Named(OptimizerName::Adamw)) => {
-                let options = Adamw::default().b2(self.beta2).weight_decay(self.weight_decay).mask(matrices());
-                let clip = (self.clip > 0.0).then(|| clip_by_global_norm::<B>(self.clip));
-                Either::Left(chain((clip, adamw(schedule.clone(), options))))
-            }
-            Some(_) => Either::Right(self.configured(schedule)?),
-        })
-    }
-
-    fn configured<B: Backend>(&self, schedule: &Schedule) -> Result<ForAnyTree<B>, Exit> {
-        let config = match (self.optimizer_file()?, &self.optimizer) {
-            (None, Some(Optimizer::Named(name))) => self.named(*name, schedule),
-            (file, _) => file.unwrap_or_else(|| self.named(OptimizerName::Adamw, schedule)),
+        let Some(config) = self.configuration(schedule)? else {
+            let options = Adamw::default().b2(self.beta2).weight_decay(self.weight_decay).mask(matrices());
+            let clip = (self.clip > 0.0).then(|| clip_by_global_norm::<B>(self.clip));
+            return Ok(Either::Left(chain((clip, adamw(schedule.clone(), options)))));
         };
-        config.build_for_any_tree().map_err(|error| match &self.optimizer {
+        let configured: Result<ForAnyTree<B>, _> = config.build_for_any_tree();
+        configured.map(Either::Right).map_err(|error| match &self.optimizer {
             Some(Optimizer::Named(_)) => usage(format!("--optimizer: {error}")),
             _ => failure(format!("--optimizer: {error}")),
         })
@@ -123,10 +110,10 @@ impl TrainingArgs {
         config.clip = (self.clip > 0.0).then_some(self.clip);
         let mut set = |field: &str, value: Value| config.options.insert(field.into(), value);
         let given = |option: &str| self.given.options.contains(&option);
-        if given("--beta2") {
+        if given("beta2") {
             set("b2", self.beta2.into());
         }
-        if given("--weight-decay") {
+        if given("weight_decay") {
             let field = if name == OptimizerName::Adafactor { "weight_decay_rate" } else { "weight_decay" };
             set(field, self.weight_decay.into());
             set("weight_decay_mask", "matrices".into());
@@ -149,15 +136,11 @@ impl TrainingArgs {
         let decay = (factor < 1.0).then(|| layer_decay_of::<B>(model, factor, |path| depth(model, path)));
         Ok(chain((self.optimizer::<B, M>(schedule)?, decay)))
     }
+}
 
-    /// Returns the optimizer as a setting that must not change when the run is resumed; `None` for AdamW.
-    pub(super) fn optimizer_setting(&self) -> Result<Option<Value>, Exit> {
-        Ok(match (self.optimizer_file()?, &self.optimizer) {
-            (Some(config), _) => Some(json!(config)),
-            (None, Some(Optimizer::Named(name))) if *name != OptimizerName::Adamw => {
-                Some(json!(self.named(*name, &Schedule::from(self.learning_rate))))
-            }
-            _ => None,
-        })
-    }
+/// Reads a file of `--optimizer`.
+pub(super) fn read(file: &Path) -> Result<OptimizerConfig, Exit> {
+    let failed = |error: &dyn std::fmt::Display| failure(format!("--optimizer {}: {error}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|error| failed(&error))?;
+    OptimizerConfig::from_json(&text).map_err(|error| failed(&error))
 }

@@ -6,7 +6,11 @@ use grove::{
 };
 use serde::Serialize;
 
-use super::{TrainingArgs, options::Decay};
+use super::{
+    TrainingArgs,
+    optimizer::{Optimizer, read},
+    options::Decay,
+};
 use crate::prelude::*;
 
 /// Returns the content of a model's config.json.
@@ -24,8 +28,8 @@ impl TrainingArgs {
 
     /// Returns the schedule: that of the file of `--optimizer`, or linear warm-up, then the decay of `--schedule`.
     pub fn schedule(&self, steps: u64) -> Result<Schedule, Exit> {
-        if let Some(config) = self.optimizer_file()? {
-            return Ok(config.learning_rate);
+        if let Some(Optimizer::File(file)) = &self.optimizer {
+            return Ok(read(file)?.learning_rate);
         }
         let warmup = self.warmup.unwrap_or((steps / 20).min(1000));
         if warmup >= steps && warmup > 0 {
@@ -47,6 +51,7 @@ impl RunArgs {
     /// Returns the options that must not change when the run is resumed. The length, logs and evaluations may change.
     fn settings(&self) -> Result<RunSettings, Exit> {
         let training = &self.training;
+        let optimizer = training.configuration(&Schedule::from(training.learning_rate))?;
         let settings = RunSettings::new()
             .with("seed", self.seed)
             .with_option("jit", self.jit.then_some(true))
@@ -59,7 +64,7 @@ impl RunArgs {
             .with("weight-decay", training.weight_decay)
             .with("beta2", training.beta2)
             .with("clip", training.clip)
-            .with_option("optimizer", training.optimizer_setting()?);
+            .with_option("optimizer", optimizer.map(|config| json!(config)));
         Ok(settings)
     }
 

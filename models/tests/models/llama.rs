@@ -9,22 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::arrays::same_arrays;
 use crate::decoder::{check_cache, check_forward, check_gradients, check_logits};
-use crate::reference::Reference;
-
-const ALL: [&str; 12] = [
-    "mha",
-    "gqa",
-    "gqa2",
-    "mqa",
-    "biased",
-    "mistral",
-    "qwen2",
-    "qwen3",
-    "rope_linear",
-    "rope_dynamic",
-    "rope_llama3",
-    "rope_yarn",
-];
+use crate::reference::{LLAMAS, Reference};
 
 /// Variants of naming and format, each with the model that has the same weights.
 const VARIANTS: [(&str, &str); 6] = [
@@ -59,7 +44,7 @@ fn load<B: Backend>(name: &str, device: &B::Device) -> (Reference, Llama<B>) {
 }
 
 fn forward<B: Backend>(device: B::Device) {
-    for name in ALL {
+    for name in LLAMAS {
         let (reference, model) = load::<B>(name, &device);
         check_forward(&reference, &model, &device);
     }

@@ -8,6 +8,22 @@ use std::path::{Path, PathBuf};
 
 use crate::common::distance;
 
+/// Models of tools/fixtures/llama.py with logits and greedy continuations.
+pub const LLAMAS: [&str; 12] = [
+    "mha",
+    "gqa",
+    "gqa2",
+    "mqa",
+    "biased",
+    "mistral",
+    "qwen2",
+    "qwen3",
+    "rope_linear",
+    "rope_dynamic",
+    "rope_llama3",
+    "rope_yarn",
+];
+
 /// A model's folder in the fixtures.
 pub struct Reference {
     pub name: String,

@@ -11,7 +11,7 @@ use grove_tasks::{
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
-use crate::reference::Reference;
+use crate::reference::{LLAMAS, Reference};
 
 const FIXTURES: &str = "../models/tests/fixtures";
 
@@ -93,20 +93,7 @@ fn every_gpt_neo<B: Backend>(device: B::Device) {
 }
 
 fn every_llama<B: Backend>(device: B::Device) {
-    for name in [
-        "mha",
-        "gqa",
-        "gqa2",
-        "mqa",
-        "biased",
-        "mistral",
-        "qwen2",
-        "qwen3",
-        "rope_linear",
-        "rope_dynamic",
-        "rope_llama3",
-        "rope_yarn",
-    ] {
+    for name in LLAMAS {
         let (reference, model) = llama::<B>(name, &device);
         check_greedy(&reference, &model);
     }
