@@ -13,13 +13,12 @@ use grove_models::{
     families::{WithDecoder, WithImageClassifier},
     vision::{ImageClassifier, predictions},
 };
-use grove_optim::{GradientTransformation, OptimError, OptimizerConfig};
 use grove_tasks::{
     GenerateOptions, JitGenerate, generate,
     generation::{DecodeSession, generate_with_cache, generate_with_draft, score_text},
 };
 use grove_transform::value_and_grad;
-use grove_tree::{Array, summary};
+use grove_tree::summary;
 use std::path::Path;
 
 /// A program that uses a decoder.
@@ -116,29 +115,6 @@ impl<F: ImageFamily> Program for UseImages<'_, F> {
         model.save_pretrained(self.0)?;
         Ok(format!("{found:?} {} {}", loss.into_data(), summary(&grads)))
     }
-}
-
-/// A program that uses the optimizers of a configuration.
-struct UseOptimizers(OptimizerConfig);
-
-impl Program for UseOptimizers {
-    type Output = Result<String, OptimError>;
-
-    fn run<B: Backend>(self, device: B::Device) -> Self::Output {
-        let params = Array::<B, 1>::new(Tensor::ones([1], &device));
-        let optimizer = self.0.build_for_any_tree::<B>()?;
-        let (params, state) = optimizer.step(params.clone(), optimizer.init(&params), params);
-        Ok(format!("{params} {}", summary(&state)))
-    }
-}
-
-/// Runs every optimizer on a device.
-#[doc(hidden)]
-pub fn optimizer_anchors(
-    device: DeviceSpec,
-    config: OptimizerConfig,
-) -> Result<Result<String, OptimError>, DeviceError> {
-    crate::run(device, UseOptimizers(config))
 }
 
 /// Every model on a device.

@@ -31,7 +31,7 @@ mod anchor;
 
 #[cfg(not(test))]
 #[doc(hidden)]
-pub use anchor::{anchors, optimizer_anchors};
+pub use anchor::anchors;
 
 /// Backends, and their selection at run time.
 pub use grove_backend as backend;

@@ -1,11 +1,16 @@
 //! Code shared by the training commands: options, the run, and its final report.
 
+#[cfg(not(test))]
+mod anchor;
 mod job;
 mod optimizer;
 mod options;
 mod report;
 mod settings;
 
+#[cfg(not(test))]
+#[doc(hidden)]
+pub use anchor::optimizer_anchors;
 pub use job::{Job, Setup, new_model, new_tokenizer, with_new_parameters};
 pub use options::{RunArgs, TrainingArgs, at_least_one, check_layer_decay, check_lora, fraction, not_negative};
 pub use report::Summary;
