@@ -24,7 +24,7 @@ use crate::{
     mut_arg("texts", |arg| arg.help("Texts to classify; a tab separates a pair").conflicts_with_all(["data", "output"])),
     mut_arg("file", |arg| arg.help("File with one text per line").conflicts_with_all(["data", "output"])),
     mut_arg("max_length", |arg| {
-        arg.help("Maximum length of a text in tokens; longer texts are cut [default: the model's; 512 for a recurrent one]")
+        arg.help("Maximum length of a text in tokens; longer texts are truncated [default: the model's; 512 for a recurrent one]")
     }),
     mut_arg("model", |arg| {
         arg.required(true).help("Directory, weights file, or hub id of a classifier, such as run/model")

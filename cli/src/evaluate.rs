@@ -111,7 +111,7 @@ impl Language {
             None => match Tokenizer::beside(path) {
                 Ok(tokenizer) => Some(tokenizer),
                 Err(_) if matches!(data, LmText::Tokens(_)) => None,
-                Err(error) => return Err(failure(format!("{error}; --tokenizer names one that lies elsewhere"))),
+                Err(error) => return Err(failure(format!("{error}; give its path with --tokenizer"))),
             },
         };
         let stream = encode_text(data, &model, Some(path), tokenizer.as_ref())?;

@@ -340,7 +340,7 @@ impl TextReader<'_> {
         }?;
         if cut > 0 {
             let are = if cut == 1 { "is" } else { "are" };
-            tell(format_args!("{} {are} cut: longer than {most} tokens (--max-length)", counted(cut, "text")));
+            tell(format_args!("{} {are} truncated to {most} tokens (--max-length)", counted(cut, "text")));
         }
         Ok(examples)
     }

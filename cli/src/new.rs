@@ -89,7 +89,7 @@ impl Source {
         };
         match path.canonicalize().ok().filter(|path| path.join("Cargo.toml").is_file()) {
             Some(path) => Ok(Self::Path(path)),
-            None => Err(failure(format!("{} is no checkout of grove: it has no Cargo.toml", path.display()))),
+            None => Err(failure(format!("{} is not a checkout of grove: it has no Cargo.toml", path.display()))),
         }
     }
 

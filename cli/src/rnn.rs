@@ -92,7 +92,7 @@ impl Command for ClassifyOptions {
         at_least_one([("max-length", self.max_length)])?;
         if self.run.jit {
             return Err(usage(
-                "--jit does not help here: each list of lengths of packed texts would be a program of its own",
+                "--jit is not available here: each combination of lengths of packed texts would be compiled separately",
             ));
         }
         match self.predict.iter().any(|text| text.trim().is_empty()) {

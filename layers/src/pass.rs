@@ -79,7 +79,7 @@ impl<'a, B: Backend> DecoderPass<'a, B> {
         match (self.traced_positions(), self.first_cache()) {
             (Some(positions), Some(cache)) => {
                 let all = cache.visible_range(t);
-                debug_assert_eq!(all.start, 0, "a cache of fixed size begins with the text");
+                debug_assert_eq!(all.start, 0, "a cache of fixed size starts with the text");
                 rope.table(all.end, t, dtype, device).select(positions)
             }
             _ => {

@@ -34,13 +34,13 @@ pub enum ModelError {
         reason: String,
     },
     /// A configuration is invalid.
-    #[error("impossible configuration: {reason}")]
+    #[error("invalid configuration: {reason}")]
     Config {
         /// The field and the reason.
         reason: String,
     },
     /// No preset has this name.
-    #[error("unknown size '{name}'; known are {known}")]
+    #[error("unknown size '{name}'; choose one of {known}")]
     UnknownPreset {
         /// The requested name.
         name: String,
@@ -49,7 +49,7 @@ pub enum ModelError {
     },
     /// The number of classes in a configuration differs from that of the weights.
     #[error(
-        "{} names {named} classes, and the weights tell {classes} apart; correct id2label (label_names in timm's files), \
+        "{} names {named} classes, but the weights have {classes}; correct id2label (label_names in timm's files), \
          or put a new head on the model", file.display()
     )]
     Classes {
@@ -124,7 +124,9 @@ pub enum ModelError {
     #[error("the text is empty")]
     EmptyText,
     /// A sequence has more tokens than the model has positions.
-    #[error("the text has {len} tokens, and the model reads at most {most} at once; cut it, or read it in windows")]
+    #[error(
+        "the text has {len} tokens, and the model reads at most {most} at once; shorten it, or split it into windows"
+    )]
     TextTooLong {
         /// Number of tokens.
         len: usize,
@@ -132,10 +134,12 @@ pub enum ModelError {
         most: usize,
     },
     /// A text has no tokens.
-    #[error("the tokenizer makes no tokens of this text")]
+    #[error("the tokenizer returned no tokens for this text")]
     NoTokens,
     /// A tokenizer has more tokens than the model.
-    #[error("the tokenizer gives token {id}, and the model has {vocab_size}: it belongs to another model")]
+    #[error(
+        "the tokenizer returned token {id}, but the vocabulary of the model has {vocab_size}: the tokenizer belongs to another model"
+    )]
     OtherTokenizer {
         /// A token id outside the model's vocabulary.
         id: u32,
@@ -157,7 +161,7 @@ pub enum ModelError {
     #[error(transparent)]
     Pack(#[from] PackError),
     /// A prompt does not fit into the context.
-    #[error("the prompt has {len} tokens, and the model's context holds {context}; shorten the prompt")]
+    #[error("the prompt has {len} tokens, and the model's context is {context}; shorten the prompt")]
     PromptTooLong {
         /// Number of the prompt's tokens.
         len: usize,
@@ -173,7 +177,9 @@ pub enum ModelError {
         dtype: DType,
     },
     /// A draft model has another tokenizer than the model.
-    #[error("the draft's tokenizer, of {draft}, is not the model's, of {model}: a draft needs the same tokens")]
+    #[error(
+        "the tokenizer of the draft model {draft} differs from that of {model}: a draft model needs the same tokens"
+    )]
     Draft {
         /// Path of the model's tokenizer.
         model: PathBuf,
@@ -181,7 +187,7 @@ pub enum ModelError {
         draft: PathBuf,
     },
     /// A text is too short to score: its first token has no predecessor.
-    #[error("scoring needs at least two tokens, and the prompt has {len}")]
+    #[error("scoring needs at least two tokens, but the prompt has {len}")]
     TooShortToScore {
         /// Number of the prompt's tokens.
         len: usize,
@@ -209,7 +215,7 @@ impl std::fmt::Debug for ModelError {
 fn not_finite(tensor: Option<&str>, dtype: DType) -> String {
     match (tensor, dtype) {
         (Some(tensor), _) => {
-            format!("its tensor `{tensor}` holds NaN or infinity; the weights are damaged, load others")
+            format!("its tensor `{tensor}` has NaN or infinity; the weights are damaged, load others")
         }
         (None, DType::F16) => {
             "no weight is known to be damaged, and f16 overflows beyond 65504; use bf16 or f32".into()

@@ -59,7 +59,7 @@ impl ModelFiles {
             return Err(ModelError::Adapter { file: other, reason });
         }
         if !is_adapter(&adapter) {
-            let reason = format!("it has no {CONFIG}, so that it is no adapter");
+            let reason = format!("it has no {CONFIG}, so it is not an adapter");
             return Err(ModelError::Adapter { file: adapter, reason });
         }
         Ok(Self { adapter: Some(adapter), ..self })

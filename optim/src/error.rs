@@ -6,7 +6,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum OptimError {
     /// A value is invalid.
-    #[error("`{name}` is {value}, and has to be {expected}")]
+    #[error("`{name}` is {value}; it must be {expected}")]
     Value {
         /// Name of the option or argument.
         name: String,
@@ -16,7 +16,7 @@ pub enum OptimError {
         expected: &'static str,
     },
     /// A pattern of frozen parameters matches no path.
-    #[error("{pattern}: nothing in the model is called so; its first parts are {}", first.join(", "))]
+    #[error("no path of the model matches `{pattern}`; its top-level fields are {}", first.join(", "))]
     UnmatchedPattern {
         /// The pattern.
         pattern: String,
@@ -24,11 +24,11 @@ pub enum OptimError {
         first: Vec<String>,
     },
     /// The text is not a valid configuration.
-    #[error("this is no configuration of an optimizer: {0}")]
+    #[error("invalid configuration of an optimizer: {0}")]
     Syntax(String),
     /// A state has no hyperparameter of this name.
     #[error(
-        "there is no hyperparameter `{name}` in this state{}; there are: {} (only what `inject_hyperparams` was given is there)",
+        "the state has no hyperparameter `{name}`{}; its hyperparameters, those passed to `inject_hyperparams`, are: {}",
         meant(.name, .known), listed(.known)
     )]
     UnknownHyperparameter {
@@ -38,7 +38,7 @@ pub enum OptimError {
         known: Vec<String>,
     },
     /// A state has several hyperparameters of this name.
-    #[error("several hyperparameters are called `{name}`: say which by its path; there are: {}", .known.join(", "))]
+    #[error("several hyperparameters are named `{name}`: give the path of one of them: {}", .known.join(", "))]
     AmbiguousHyperparameter {
         /// The name.
         name: String,

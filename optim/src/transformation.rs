@@ -56,10 +56,10 @@ use crate::leafwise::{takes_part, together, widest};
 /// params.val().to_data().assert_approx_eq::<f32>(&[0.9f32, 2.1].into(), Default::default());
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no gradient transformation of `{P}`",
-    label = "no gradient transformation",
+    message = "`{Self}` is not a gradient transformation of `{P}`",
+    label = "not a gradient transformation",
     note = "a chain is a tuple of at most 8 transformations; for more, nest tuples or collect `boxed` parts in a `Vec`",
-    note = "`{P}` has to be a tree on the backend `{B}`: `#[derive(Tree)]`"
+    note = "`{P}` must be a tree on the backend `{B}`: `#[derive(Tree)]`"
 )]
 pub trait GradientTransformation<B: Backend, P: Tree<B>> {
     /// State that is carried from step to step.

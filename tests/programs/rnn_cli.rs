@@ -129,7 +129,7 @@ fn language_models_that_cannot_be_trained() {
     };
     resumed(&["--hidden", "17"], &["--hidden is 17", "has 16"]);
     resumed(&["--cell", "gru"], &["--cell is gru", "has lstm"]);
-    resumed(&["--tie"], &["--tie", "of its own"]);
+    resumed(&["--tie"], &["--tie", "separate output layer"]);
 }
 
 #[test]

@@ -257,7 +257,7 @@ fn a_run_is_not_replaced() {
     let place = Place::new();
     TRAIN.json(&place.arguments(&["--steps", "2", "--json"]));
     let before = place.contents();
-    let words = ["already holds a run at step 2", "resume it, or name another directory"];
+    let words = ["already has a run at step 2", "resume it, or give another directory"];
     TRAIN.assert_refused(&place.arguments(&["--steps", "4"]), 1, &words);
     assert!(place.contents() == before, "everything is as it was");
 
@@ -451,7 +451,7 @@ fn token_files_need_no_tokenizer() {
     let truncated = place.write("cut.tokens", &token_file(&ids)[..1001]);
     TRAIN.assert_refused(&["--data", &truncated], 1, &["cut.tokens", "cut short or damaged"]);
     let page = place.write("page.tokens", b"<!DOCTYPE html><html></html>");
-    TRAIN.assert_refused(&["--data", &page], 1, &["page.tokens", "not a whole token file"]);
+    TRAIN.assert_refused(&["--data", &page], 1, &["page.tokens", "not a complete token file"]);
     TRAIN.assert_refused(&["--data", &tokens, &truncated], 2, &["token file", "alone"]);
 }
 

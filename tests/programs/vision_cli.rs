@@ -213,7 +213,11 @@ fn bad_folders_and_options_are_named() {
     RESNET.assert_refused(&["--top-k", "0"], 2, &["--top-k is 0"]);
     RESNET.assert_refused(&["--model", "models/tests/fixtures/gpt2/tiny_a"], 1, &["is a GPT-2", "examples gpt2"]);
     RESNET.assert_refused(&["--preprocess", "keras"], 2, &["keras", "torchvision"]);
-    VIT.assert_refused(&["--model", "models/tests/fixtures/vit/dinov2"], 1, &["no head", "finetune_vision"]);
+    VIT.assert_refused(
+        &["--model", "models/tests/fixtures/vit/dinov2"],
+        1,
+        &["no classification head", "finetune_vision"],
+    );
     FINETUNE.assert_refused(&["--freeze", "tail.**"], 2, &["tail.**", "stem."]);
     FINETUNE.assert_refused(&["--layer-decay", "2"], 2, &["--layer-decay is 2"]);
     FINETUNE.assert_refused(&["--model", "models/tests/fixtures/gpt2/tiny_a"], 1, &["is a GPT-2", "examples gpt2"]);

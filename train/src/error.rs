@@ -31,7 +31,7 @@ pub enum TrainError {
     Io(#[from] FileError),
 
     /// The checkpoint was written by a later version of grove.
-    #[error("{} has format {found}, and this grove reads format {known}: update grove, or train in another directory", path.display())]
+    #[error("{} has format {found}; this version of grove reads format {known}: update grove, or train in another directory", path.display())]
     NewerCheckpoint {
         /// Directory of the checkpoint.
         path: PathBuf,
@@ -54,7 +54,7 @@ pub enum TrainError {
     },
 
     /// All checkpoints of a directory are damaged.
-    #[error("none of the checkpoints in {} is whole: {reason}; remove them to begin anew", directory.display())]
+    #[error("no checkpoint in {} is complete: {reason}; remove them to start again", directory.display())]
     AllDamaged {
         /// The directory.
         directory: PathBuf,
@@ -63,7 +63,7 @@ pub enum TrainError {
     },
 
     /// The directory of a new run already has a run.
-    #[error("{} already holds a run at step {step}: resume it, or name another directory", directory.display())]
+    #[error("{} already has a run at step {step}: resume it, or give another directory", directory.display())]
     RunExists {
         /// Directory of the run.
         directory: PathBuf,
@@ -73,7 +73,7 @@ pub enum TrainError {
 
     /// Another run uses the directory.
     #[error(
-        "{} is in use by another run{}: wait until it ends, or name another directory",
+        "{} is in use by another run{}: wait until it ends, or give another directory",
         directory.display(),
         holder.as_ref().map_or_else(String::new, |holder| format!(", {holder}"))
     )]
@@ -86,7 +86,7 @@ pub enum TrainError {
 
     /// The run in the directory was started with other settings.
     #[error(
-        "{} belongs to a run with other settings: {}; give it the settings that it began with, or go on all the same \
+        "{} belongs to a run with other settings: {}; use the settings that it started with, or continue anyway \
          with `resume_anyway`",
         path.display(),
         listed(differences)

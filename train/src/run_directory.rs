@@ -186,7 +186,7 @@ fn resumed(directory: &Path, resume: bool, keep: usize) -> Result<bool> {
     let model = directory.join("model");
     if newest.is_none() && exists(&model.join("model.safetensors"))? {
         return Err(TrainError::Options(format!(
-            "{} already holds a model, and there are no checkpoints to resume from: name another directory",
+            "{} already has a model, and no checkpoints to resume from: give another directory",
             model.display()
         )));
     }

@@ -131,7 +131,7 @@ where
 /// assert!((line.slope.val().into_scalar() - 2.0).abs() < 0.05);
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` has no loss of its own on the backend `{B}`",
+    message = "`{Self}` does not define its loss on the backend `{B}`",
     label = "no `Trainable`",
     note = "implement `Trainable<B>` for it, with `fn loss(model: Self::On<Autodiff<B>>, batch, key)`, or give \
             `train_step` or `fit` a closure"

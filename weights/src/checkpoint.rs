@@ -148,7 +148,7 @@ impl TensorFiles {
                 continue;
             }
             if let Some((other, _)) = self.tensors.get(&name) {
-                let reason = format!("{} holds it too", self.files[*other].path().display());
+                let reason = format!("{} has it too", self.files[*other].path().display());
                 return Err(WeightsError::MalformedTensor { file: path.into(), tensor: name, reason });
             }
             self.tensors.insert(name, (self.files.len(), entry));

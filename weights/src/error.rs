@@ -107,7 +107,7 @@ pub enum WeightsError {
     Incompatible(Box<Report>),
 
     /// A leaf to be saved is absent.
-    #[error("cannot save `{path}`: the leaf is absent (a skeleton, or a part cut away by `partition`)")]
+    #[error("cannot save `{path}`: the leaf is absent (the tree is a skeleton, or a part of a `partition`)")]
     AbsentLeaf {
         /// The leaf.
         path: String,
@@ -123,7 +123,7 @@ pub enum WeightsError {
     },
 
     /// The text names neither something on disk nor a hub id.
-    #[error("`{text}` is neither a file or directory that exists nor a hub id: {reason}")]
+    #[error("`{text}` is neither an existing file or directory nor a hub id: {reason}")]
     BadSource {
         /// The given text.
         text: String,
@@ -133,7 +133,7 @@ pub enum WeightsError {
 
     /// The program was built without the feature `hub`, and the source is a hub id.
     #[error(
-        "cannot download {wanted} of `{id}`: this program was built without grove's feature `hub`; give a local file or directory (there is none of this name here), or add the feature to `grove` in Cargo.toml"
+        "cannot download {wanted} of `{id}`: this program was built without grove's feature `hub`; give a local file or directory (no local one has this name), or add the feature to `grove` in Cargo.toml"
     )]
     WithoutHub {
         /// The hub id.
@@ -183,7 +183,7 @@ pub enum WeightsError {
     #[error(
         "{endpoint} refuses access to `{id}` (HTTP {status}): {}",
         if *had_token { "the token has no access to it; accept the model's licence on its page or use another HF_TOKEN" }
-        else { "set HF_TOKEN to a token that may read it; for a public model check the spelling, for a local one the path: there is no such file or directory here" }
+        else { "set HF_TOKEN to a token that may read it; for a public model check the spelling, for a local one check the path: no such file or directory exists" }
     )]
     Unauthorized {
         /// The hub id.
@@ -198,7 +198,7 @@ pub enum WeightsError {
 
     /// The hub cannot be reached.
     #[error(
-        "cannot reach {endpoint} for `{id}`: {reason}; give a local directory (there is none of this name here), or set HF_ENDPOINT to a mirror"
+        "cannot reach {endpoint} for `{id}`: {reason}; give a local directory (no local one has this name), or set HF_ENDPOINT to a mirror"
     )]
     Network {
         /// The hub id.
@@ -210,7 +210,7 @@ pub enum WeightsError {
     },
 
     /// Offline mode, but the files are not in the cache.
-    #[error("offline, and `{id}` at revision `{revision}` is not complete in the cache {}: {missing} is missing; unset HF_HUB_OFFLINE to download it, or give a local directory (there is none of this name here)", cache.display())]
+    #[error("offline, and `{id}` at revision `{revision}` is not complete in the cache {}: {missing} is missing; unset HF_HUB_OFFLINE to download it, or give a local directory (no local one has this name)", cache.display())]
     Offline {
         /// The hub id.
         id: String,
@@ -248,7 +248,7 @@ pub enum WeightsError {
 
     /// The content of a file does not match the checksum announced by the hub.
     #[error(
-        "{endpoint} sent a damaged {file} of `{id}`: its sha256 is {received} and should be {announced}; what arrived was removed, run again to download it anew"
+        "{endpoint} sent a damaged {file} of `{id}`: its sha256 is {received} and should be {announced}; the downloaded part was deleted, run again to repeat the download"
     )]
     Checksum {
         /// The hub id.

@@ -57,7 +57,7 @@ pub(crate) fn find(directory: &Path) -> Result<PathBuf> {
             [single] => return Ok(single.clone()),
             [first, second, ..] => {
                 let reason = format!(
-                    "it holds several weights files ({}, {}, …) and no index; give the path of one",
+                    "it has several weights files ({}, {}, …) and no index; give the path of one",
                     file_name(first),
                     file_name(second)
                 );

@@ -68,7 +68,7 @@ fn inflate(bytes: &[u8], size: usize, checksum: u32) -> Result<Vec<u8>, String> 
     let content = inflate_some(bytes, size.saturating_add(1))?;
     if content.len() != size {
         let found = if content.len() > size { "more".into() } else { content.len().to_string() };
-        return Err(format!("its compressed data holds {found} bytes instead of {size}"));
+        return Err(format!("its compressed data has {found} bytes instead of {size}"));
     }
     let mut crc = Crc::new();
     crc.update(&content);
@@ -114,8 +114,8 @@ mod tests {
         crc.update(&content);
         assert_eq!(inflate(&packed, content.len(), crc.sum()), Ok(content));
         for (bytes, size, checksum, word) in [
-            (&packed[..], 99_999, crc.sum(), "holds more bytes instead of 99999"),
-            (&packed, 100_001, crc.sum(), "holds 100000 bytes instead of 100001"),
+            (&packed[..], 99_999, crc.sum(), "has more bytes instead of 99999"),
+            (&packed, 100_001, crc.sum(), "has 100000 bytes instead of 100001"),
             (&packed, 100_000, crc.sum() ^ 1, "check sum"),
             (&packed[..packed.len() / 2], 100_000, crc.sum(), "broken"),
             (&[0xff; 20], 100_000, crc.sum(), "broken"),

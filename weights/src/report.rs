@@ -94,7 +94,7 @@ impl fmt::Display for Report {
                 line += &format!(", looked for as {}", quoted(&missing.names));
             }
             if let Some(shard) = &missing.shard {
-                line += &format!("; the index says that it lies in {shard}, which does not hold it");
+                line += &format!("; the index names {shard}, which does not have it");
             }
             line + &did_you_mean(&missing.suggestions)
         })?;

@@ -45,7 +45,7 @@ pub(crate) fn read_contents(file: &MappedFile) -> Result<Contents> {
     let length = u64::from_le_bytes(*length);
     let header = usize::try_from(length).ok().and_then(|length| rest.get(..length)).ok_or_else(|| {
         malformed(format!(
-            "the header claims {length} bytes and the file holds {} after it begins (truncated, or not safetensors)",
+            "the header claims {length} bytes, but the file has only {} after its start (truncated, or not safetensors)",
             rest.len()
         ))
     })?;
@@ -92,10 +92,10 @@ pub(crate) fn read_contents(file: &MappedFile) -> Result<Contents> {
 fn check_tensor(tensor: &HeaderTensor, data_len: usize) -> std::result::Result<(), String> {
     let (start, end) = tensor.data_offsets;
     if start > end {
-        return Err(format!("its data begins at byte {start} and ends before it, at {end}"));
+        return Err(format!("its data starts at byte {start} and ends before that, at {end}"));
     }
     if end > data_len {
-        return Err(format!("its data ends at byte {end} and the file holds {data_len} (truncated?)"));
+        return Err(format!("its data ends at byte {end}, but the file has {data_len} (truncated?)"));
     }
     check_size(tensor.dtype, &tensor.shape, end - start)
 }

@@ -193,7 +193,7 @@ impl Options {
         self.tell(&results)?;
         if !left.is_empty() {
             let names: Vec<&str> = left.iter().map(|row| &*row.name).collect();
-            eprintln!("not measured within --limit: {}; --resume goes on with them", names.join("; "));
+            eprintln!("not measured within --limit: {}; --resume continues with them", names.join("; "));
         }
         match self.broken(&results) {
             Some(message) if self.smoke => Err(Exit::Failure(message)),
@@ -280,7 +280,9 @@ impl Options {
     fn check(&self) -> Result<(), Exit> {
         let counts = [Some(self.rounds), self.threads, Some(self.timeout as usize)];
         if counts.contains(&Some(0)) || !(self.seconds >= 0.0 && self.seconds.is_finite()) {
-            return Err(Exit::Usage("--rounds, --threads and --timeout begin at 1, --seconds at 0".into()));
+            return Err(Exit::Usage(
+                "--rounds, --threads and --timeout must be at least 1, --seconds at least 0".into(),
+            ));
         }
         if self.dtype != Dtype::F32 && self.dtype != Dtype::Bf16 {
             return Err(Exit::Usage("--dtype is f32 or bf16 here".into()));

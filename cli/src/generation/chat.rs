@@ -85,8 +85,8 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
         if live {
             write_line("")?;
             let cut = match reply.generated.finish {
-                Finish::Length => ", cut at --max-new-tokens",
-                Finish::Context => ", cut where the model's context is full",
+                Finish::Length => ", stopped at --max-new-tokens",
+                Finish::Context => ", stopped because the model's context is full",
                 Finish::Stop | Finish::Callback => "",
             };
             eprintln!("[{tokens} tokens in {seconds:.1} s{cut}]");

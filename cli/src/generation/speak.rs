@@ -90,7 +90,7 @@ impl Prompt {
         let ended = match (is(Finish::Callback), is(Finish::Stop), is(Finish::Context)) {
             (true, ..) => ", ended at a stop text",
             (_, true, _) => ", ended by itself",
-            (.., true) => ", and the model's context is full: --max-new-tokens asks for more than it holds",
+            (.., true) => ", because the model's context is full: --max-new-tokens is too large for it",
             _ => "",
         };
         let speed = tokens_per_second.map_or_else(String::new, |speed| format!(", {speed:.1} tokens per second"));

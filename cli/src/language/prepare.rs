@@ -125,7 +125,7 @@ fn existing<B: Backend, M: Pretrained<B>>(
         (None, None) => match Tokenizer::beside(path) {
             Ok(tokenizer) => Some(tokenizer),
             Err(_) if options.data.iter().any(|file| LmText::is_token_file(file)) => None,
-            Err(error) => return Err(failure(format!("{error}; --tokenizer names one that lies elsewhere"))),
+            Err(error) => return Err(failure(format!("{error}; give its path with --tokenizer"))),
         },
     };
     Ok((model, tokenizer))

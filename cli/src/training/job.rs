@@ -115,7 +115,7 @@ impl<B: Backend> Setup<'_, B> {
             if trained == 0 {
                 return Err(usage("--freeze leaves nothing to train"));
             }
-            told += &format!(", of which {} are trained", HumanCount(trained as u64));
+            told += &format!(", {} of them trained", HumanCount(trained as u64));
             settings.step.trainable = trainable;
         }
         if let Some(classes) = classes {

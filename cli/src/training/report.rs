@@ -38,7 +38,7 @@ impl Summary {
         rows.extend(more_rows);
         let mut add = |name: &str, value: String| rows.push((name.into(), value));
         match self.run.ended {
-            Ended::Interrupted if self.kept => add("stopped", "the same command with --resume goes on".into()),
+            Ended::Interrupted if self.kept => add("stopped", "the same command with --resume continues".into()),
             Ended::EarlyStop => {
                 add("stopped", format!("the held-out {} did not improve", self.run.kept.metric()));
             }

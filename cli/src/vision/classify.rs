@@ -87,7 +87,7 @@ impl ClassifyArgs {
         let images = self.paths().into_iter().map(|path| match path.as_os_str() == "-" {
             true => Ok(vec![path]),
             false => match files(&path)? {
-                found if found.is_empty() => Err(failure(format!("{} holds no images", path.display()))),
+                found if found.is_empty() => Err(failure(format!("{} has no images", path.display()))),
                 found => Ok(found),
             },
         });
@@ -153,7 +153,7 @@ pub fn classify<B: Backend, M: ImageClassifier<B>>(
     let named = path.display();
     if model.labels().is_empty() {
         return Err(failure(format!(
-            "{named} has no head that tells classes apart: give it one with `cargo run --example finetune_vision`"
+            "{named} has no classification head: add one with `cargo run --example finetune_vision`"
         )));
     }
     let preprocessor = preprocessor_of(options.preprocess.as_deref(), path, model.channels())?;

@@ -69,7 +69,7 @@ pub fn resolve_named(model: &str, wanted: &FilePatterns) -> Result<PathBuf, Exit
         }
         if run != Path::new(model) {
             return Err(failure(format!(
-                "{model} holds checkpoints of a training run; its trained model is {}",
+                "{model} has checkpoints of a training run; its trained model is {}",
                 trained.display()
             )));
         }

@@ -51,7 +51,7 @@ pub enum CommError {
 
     /// A rank sent a different number of bytes.
     #[error(
-        "{rank} sent {found} bytes in {collective}, and {expected} are expected: every rank must run the same program on arrays of the same shape"
+        "{rank} sent {found} bytes in {collective} instead of {expected}: every rank must run the same program on arrays of the same shape"
     )]
     OtherSize {
         /// The collective and its purpose.
@@ -66,7 +66,7 @@ pub enum CommError {
 
     /// Ranks differ in a fact that must be the same on all.
     #[error(
-        "{rank} differs from rank 0: {name} is {is} there and {was} on rank 0; every rank must run the same program with the same options on the same data"
+        "{name} is {is} on {rank} and {was} on rank 0: every rank must run the same program with the same options on the same data"
     )]
     Differs {
         /// The rank.
@@ -80,7 +80,7 @@ pub enum CommError {
     },
 
     /// No rank has put the key before the timeout.
-    #[error("no rank has put the key '{key}' within {}", seconds(*timeout))]
+    #[error("no rank stored the key '{key}' within {}", seconds(*timeout))]
     NoKey {
         /// The key.
         key: String,
@@ -89,7 +89,7 @@ pub enum CommError {
     },
 
     /// The key already has a value.
-    #[error("{rank} has put the key '{key}' before: a key is put once")]
+    #[error("{rank} stored the key '{key}' twice: store a key once")]
     AlreadyPut {
         /// The key.
         key: String,
@@ -98,7 +98,7 @@ pub enum CommError {
     },
 
     /// Two ranks have put different values under the same key at the same time.
-    #[error("{} and {} have put different values under the key '{key}': a key is put once", ranks[0], ranks[1])]
+    #[error("{} and {} stored different values for the key '{key}': store a key once", ranks[0], ranks[1])]
     TwoValues {
         /// The key.
         key: String,
@@ -107,7 +107,7 @@ pub enum CommError {
     },
 
     /// A key or a value is too large.
-    #[error("{part} the key '{key}' has {bytes} bytes, and {most} are the most")]
+    #[error("{part} the key '{key}' has {bytes} bytes; the maximum is {most}")]
     TooLarge {
         /// The part that is too large.
         part: &'static str,

@@ -95,7 +95,7 @@ impl Transport for Threads {
         match message.len() <= most {
             true => Ok(Some((from, message.to_vec()))),
             false => {
-                Err(CommError::Transport(format!("rank {from} sent {} bytes, and {most} are the most", message.len())))
+                Err(CommError::Transport(format!("rank {from} sent {} bytes; the maximum is {most}", message.len())))
             }
         }
     }

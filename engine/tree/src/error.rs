@@ -20,7 +20,7 @@ pub enum TreeError {
         path: String,
     },
     /// The shape, dtype or kind of a leaf differs from the leaf that it replaces.
-    #[error("the leaf `{path}` is {expected}, and {found} was put in its place")]
+    #[error("the leaf `{path}` is {expected} and cannot be replaced by {found}")]
     Leaf {
         /// Path of the leaf.
         path: String,
@@ -30,7 +30,7 @@ pub enum TreeError {
         found: String,
     },
     /// A pattern of paths matches no leaf.
-    #[error("the pattern `{pattern}` fits no path of this tree{}", nearest(.near))]
+    #[error("the pattern `{pattern}` matches no path of this tree{}", nearest(.near))]
     Pattern {
         /// The pattern, in the syntax of [`by_path`](crate::by_path).
         pattern: String,

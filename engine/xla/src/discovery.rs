@@ -302,9 +302,10 @@ mod tests {
     #[test]
     fn the_error_names_what_was_tried_and_what_to_install() {
         let candidate = Candidate { path: "/a.so".into(), platform: None, source: "GROVE_PJRT_PLUGIN".into() };
-        let tried = vec![(candidate, "there is no such file".to_owned())];
+        let tried = vec![(candidate, "the file does not exist".to_owned())];
         let text = NotFound { platform: Some(Platform::Cuda), tried }.to_string();
-        for part in ["xla:cuda", "/a.so (by GROVE_PJRT_PLUGIN): there is no such file", "pip install \"jax[cuda12]\""] {
+        for part in ["xla:cuda", "/a.so (by GROVE_PJRT_PLUGIN): the file does not exist", "pip install \"jax[cuda12]\""]
+        {
             assert!(text.contains(part), "{text}");
         }
         let text = NotFound { platform: None, tried: vec![] }.to_string();

@@ -16,7 +16,7 @@ pub enum XlaError {
     },
     /// The version of the plugin's API is not supported.
     #[error(
-        "{}: the plugin has version {found} of the PJRT API, and grove needs 0.{least} or a later 0.x: install another \
+        "{}: the plugin has version {found} of the PJRT API; grove needs 0.{least} or a later 0.x: install another \
          version of the plugin", path.display()
     )]
     Version {
@@ -60,7 +60,7 @@ pub enum XlaError {
         message: String,
     },
     /// An argument does not match the program.
-    #[error("argument {index} of the program is {found}, and the program takes {expected}")]
+    #[error("argument {index} of the program is {found}; the program takes {expected}")]
     Argument {
         /// Index of the argument.
         index: usize,
@@ -70,7 +70,7 @@ pub enum XlaError {
         expected: String,
     },
     /// A declared parameter differs from the program's.
-    #[error("parameter {index} is declared as {found}, and that of the program is {expected}")]
+    #[error("parameter {index} is declared as {found}; the program has {expected}")]
     Parameter {
         /// Index of the parameter.
         index: usize,
@@ -80,10 +80,10 @@ pub enum XlaError {
         expected: String,
     },
     /// An array or a device of another client. The field names it.
-    #[error("{0} is of another client: copy the array by way of the host, with to_host and from_host")]
+    #[error("{0} belongs to another client: copy the array through the host, with to_host and from_host")]
     OtherClient(String),
     /// The number of arguments differs from the program's.
-    #[error("the program takes {expected} {what}, and {found} are given")]
+    #[error("the program takes {expected} {what}, not {found}")]
     ArgumentCount {
         /// The number given.
         found: usize,
@@ -93,7 +93,7 @@ pub enum XlaError {
         what: &'static str,
     },
     /// The size of host data does not match the type.
-    #[error("{found} bytes are given for {expected}")]
+    #[error("{found} bytes were given instead of {expected}")]
     HostSize {
         /// Number of bytes given.
         found: usize,
@@ -104,7 +104,7 @@ pub enum XlaError {
     #[error("the stored executable is damaged or of another version: compile it again")]
     Stored,
     /// An option of a plugin has another type than the plugin expects, or is out of range.
-    #[error("the option {name} is {found}, and the plugin takes {expected}")]
+    #[error("the option {name} is {found}; the plugin takes {expected}")]
     Option {
         /// The option.
         name: String,
@@ -114,7 +114,7 @@ pub enum XlaError {
         expected: String,
     },
     /// A device is assigned to two partitions of one program.
-    #[error("device {0} is named twice in the devices of a program: each partition needs a device of its own")]
+    #[error("device {0} is listed twice: each partition of a program needs its own device")]
     DeviceTwice(i32),
     /// A function cannot be registered for custom calls.
     #[error("the function for custom calls @{name} cannot be registered: {reason}")]

@@ -214,7 +214,7 @@ unsafe fn execute(frame: &CallFrame, handler: &Handler) -> Result<(), String> {
     for (index, (array, result)) in results.iter().enumerate() {
         if arguments.iter().chain(&results[..index]).any(|(_, other)| overlap(other, result)) {
             return Err(format!(
-                "result {index}, {array}, lies in the memory of another array: leave out output_operand_aliases"
+                "result {index}, {array}, overlaps the memory of another array: leave out output_operand_aliases"
             ));
         }
     }

@@ -31,7 +31,7 @@ impl Mesh {
             !name.is_empty() && mesh.axes[..i].iter().all(|(other, _)| other != name)
         };
         if !mesh.axes.iter().enumerate().all(named) {
-            return refused("each axis needs a name of its own".into());
+            return refused("two axes have the same name".into());
         }
         if places != Some(devices.len()) || devices.is_empty() {
             let places = places.map_or_else(|| "too many".to_owned(), |places| places.to_string());

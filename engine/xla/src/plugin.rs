@@ -74,7 +74,7 @@ impl Plugin {
     pub fn load(path: &Path) -> Result<Arc<Self>> {
         let refused = |reason: String| XlaError::NoPlugin { path: path.to_owned(), reason };
         if !path.is_file() {
-            return Err(refused("there is no such file".into()));
+            return Err(refused("the file does not exist".into()));
         }
         // SAFETY: loading runs the initialisers of a library that the user named as a plugin; the user trusts it.
         let library = unsafe { libloading::Library::new(path) }.map_err(|error| refused(error.to_string()))?;

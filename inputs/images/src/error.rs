@@ -52,7 +52,7 @@ pub enum ImageError {
     },
 
     /// A preprocessor's configuration is invalid.
-    #[error("{} is no preprocessing that can be used: {reason}", file.display())]
+    #[error("{} is not a usable preprocessor configuration: {reason}", file.display())]
     Config {
         /// The file.
         file: PathBuf,

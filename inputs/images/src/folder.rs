@@ -32,11 +32,11 @@ impl ImageFolder {
         let dir = dir.as_ref();
         let wrong = |reason: String| ImageError::Folder { directory: dir.to_owned(), reason };
         if dir.is_file() {
-            return Err(wrong("it is a file; name the directory that holds the classes' folders".into()));
+            return Err(wrong("it is a file; give the directory that has a folder for each class".into()));
         }
         let folders: Vec<PathBuf> = entries(dir)?.into_iter().filter(|path| path.is_dir()).collect();
         if folders.is_empty() {
-            return Err(wrong("it holds no folders; put the images of each class into a folder of its name".into()));
+            return Err(wrong("it has no folders; put the images of each class into a folder with its name".into()));
         }
         let mut found = Self { classes: Vec::new(), samples: Vec::new(), empty: Vec::new() };
         for folder in folders {
@@ -53,12 +53,12 @@ impl ImageFolder {
         }
         let kinds = EXTENSIONS.join(", ");
         match (found.classes.as_slice(), found.empty.as_slice()) {
-            ([], _) => Err(wrong(format!("none of its folders holds images ({kinds})"))),
+            ([], _) => Err(wrong(format!("none of its folders has images ({kinds})"))),
             ([only], []) => Err(wrong(format!(
                 "`{only}` is its only class, and a classifier needs two; is this one class's folder?"
             ))),
             ([only], [empty, ..]) => Err(wrong(format!(
-                "`{only}` is its only class, and a classifier needs two: {} holds no images ({kinds})",
+                "`{only}` is its only class, and a classifier needs two: {} has no images ({kinds})",
                 empty.display()
             ))),
             _ => Ok(found),
@@ -158,10 +158,8 @@ mod tests {
         assert!(message(&["a.png"]).contains("no folders"));
         assert!(message(&["cat/a.png"]).contains("`cat` is its only class"));
         let message_of_empty = message(&["cat/a.png", "dog/notes.txt"]);
-        assert!(
-            message_of_empty.contains("`cat` is its only class") && message_of_empty.contains("dog holds no images")
-        );
-        assert!(message(&["cat/a.txt", "dog/notes.txt"]).contains("none of its folders holds images"));
+        assert!(message_of_empty.contains("`cat` is its only class") && message_of_empty.contains("dog has no images"));
+        assert!(message(&["cat/a.txt", "dog/notes.txt"]).contains("none of its folders has images"));
         let dir = tree(&["a.png"]);
         assert!(ImageFolder::open(dir.path().join("a.png")).unwrap_err().to_string().contains("it is a file"));
         assert!(matches!(ImageFolder::open(dir.path().join("none")), Err(ImageError::Io(_))));

@@ -22,7 +22,7 @@ pub(crate) fn read(path: &Path, largest: u64) -> Result<Option<Vec<u8>>> {
         Err(error) => return Err(TextError::io("open", path)(error)),
     };
     if !file.metadata().map_err(TextError::io("read", path))?.is_file() {
-        return Err(TextError::config(path, "it is no ordinary file"));
+        return Err(TextError::config(path, "it is not a regular file"));
     }
     let mut bytes = Vec::new();
     file.take(largest + 1).read_to_end(&mut bytes).map_err(TextError::io("read", path))?;
@@ -44,7 +44,7 @@ pub(crate) fn object(path: &Path) -> Result<Option<serde_json::Map<String, Value
     let Some(bytes) = read(path, LARGEST_JSON)? else { return Ok(None) };
     match grove_files::parse_json(&bytes) {
         Ok(Value::Object(object)) => Ok(Some(object)),
-        Ok(_) => Err(TextError::config(path, "it holds no JSON object")),
+        Ok(_) => Err(TextError::config(path, "it is not a JSON object")),
         Err(error) => Err(TextError::config(path, format!("it is not JSON: {error}"))),
     }
 }

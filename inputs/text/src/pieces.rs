@@ -116,7 +116,7 @@ pub(crate) fn bpe(pieces: &[Piece], merges: Merges) -> Result<BPE, String> {
 /// Checks the length of a unigram model's longest piece and the total length of its pieces, in bytes.
 pub(crate) fn check_unigram(longest: usize, bytes: usize) -> Result<(), String> {
     if longest > LONGEST_UNIGRAM {
-        return Err(format!("one of its pieces has {longest} bytes; {LONGEST_UNIGRAM} are the most"));
+        return Err(format!("one of its pieces has {longest} bytes; the maximum is {LONGEST_UNIGRAM}"));
     }
     if bytes > MOST_UNIGRAM {
         return Err(format!("its pieces have more than {} MiB of text", MOST_UNIGRAM >> 20));
@@ -130,7 +130,7 @@ pub(crate) fn unigram(pieces: &[Piece]) -> Result<Unigram, String> {
     let lengths = || pieces.iter().map(|piece| piece.text.len());
     check_unigram(lengths().max().unwrap_or(0), lengths().sum())?;
     let Some(unknown) = pieces.iter().position(|piece| piece.kind == Kind::Unknown) else {
-        return Err("none of its pieces stands for what is unknown, which a unigram model needs".into());
+        return Err("it has no piece for unknown characters, which a unigram model needs".into());
     };
     let scored = pieces.iter().map(|piece| (piece.text.clone(), f64::from(piece.score))).collect();
     Unigram::from(scored, Some(unknown), true).map_err(|error| error.to_string())

@@ -46,11 +46,11 @@ pub(crate) fn check<'a>(tokens: impl Iterator<Item = &'a str>, bytes: usize) -> 
         count += 1;
         if token.len() > LONGEST_TOKEN {
             let (length, text) = (token.len(), excerpt(token, 20));
-            return Err(format!("the special token \"{text}\" has {length} bytes; {LONGEST_TOKEN} are the most"));
+            return Err(format!("the special token \"{text}\" has {length} bytes; the maximum is {LONGEST_TOKEN}"));
         }
     }
     if count > MOST {
-        return Err(format!("{count} of its tokens are to be found whole within a text; {MOST} are the most"));
+        return Err(format!("it has {count} added tokens; the maximum is {MOST}"));
     }
     if bytes > LONGEST {
         return Err("its special tokens have more than 4 MiB of text".into());

@@ -169,7 +169,7 @@ impl Model {
         }
         if self.max_input_chars_per_word > LONGEST_WORD {
             let longest = self.max_input_chars_per_word;
-            return Err(format!("its max_input_chars_per_word is {longest}; {LONGEST_WORD} are the most"));
+            return Err(format!("its max_input_chars_per_word is {longest}; the maximum is {LONGEST_WORD}"));
         }
         Ok(())
     }
@@ -205,7 +205,7 @@ fn check_step(step: &Value) -> std::result::Result<usize, String> {
     let text = |kind: &str| pattern.and_then(|pattern| pattern.get(kind)).and_then(Value::as_str);
     if let Some(pattern) = text("Regex").filter(|pattern| pattern.len() > LONGEST_PATTERN) {
         let length = pattern.len();
-        return Err(format!("a regular expression has {length} bytes; {LONGEST_PATTERN} are the most"));
+        return Err(format!("a regular expression has {length} bytes; the maximum is {LONGEST_PATTERN}"));
     }
     let content = |name: &str| step.get(name).and_then(Value::as_str).map_or(0, str::len);
     let replaced = match text("String") {

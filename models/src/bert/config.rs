@@ -219,7 +219,7 @@ impl PretrainedConfig for BertConfig {
         if self.positions() == 0 {
             let (positions, pad) = (self.max_position_embeddings, self.pad_token_id);
             return wrong(format!(
-                "max_position_embeddings is {positions}, and RoBERTa's positions begin at pad_token_id + 1, {}",
+                "max_position_embeddings is {positions}, but RoBERTa's positions start at pad_token_id + 1, {}",
                 u64::from(pad) + 1
             ));
         }

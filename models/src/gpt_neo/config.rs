@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn every_key_of_transformers_is_accounted_for() {
-        let own = [("attention_layers", "the list that attention_types stands for")];
+        let own = [("attention_layers", "the expanded form of attention_types")];
         crate::keys::assert_accounts_for::<GptNeoConfig>("GPTNeoConfig", &own);
     }
 

@@ -53,8 +53,8 @@ const KEYS: KnownKeys = KnownKeys {
         ("vocab_size", "the embedding has it"),
         ("tensor_data_layout", "converters put the rows of queries and keys in one order"),
         ("rope.scaling.finetuned", "how the model was trained"),
-        ("attention.layer_norm_epsilon", "of layer norms, of which there are none"),
-        ("attention.group_norm_epsilon", "of group norms, of which there are none"),
+        ("attention.layer_norm_epsilon", "of layer norms, which this model does not have"),
+        ("attention.group_norm_epsilon", "of group norms, which this model does not have"),
         ("nextn_predict_layers", "heads for drafts, which are not used"),
         ("expert_weights_scale", "of experts"),
         ("expert_weights_norm", "of experts"),
@@ -144,7 +144,7 @@ pub(super) fn read(file: &Path, metadata: &GgufMetadata, checkpoint: &TensorFile
         "qwen3" => Architecture::Qwen3,
         other => {
             let known = "llama, qwen2 and qwen3 are read";
-            return wrong(format!("the file holds a model of architecture '{other}'; {known}"));
+            return wrong(format!("the file has a model of architecture '{other}'; {known}"));
         }
     };
     check_others(metadata, architecture, file)?;

@@ -34,7 +34,7 @@ pub(super) fn published_config<B: Backend>(model: &Llama<B>) -> Result<Map<Strin
         );
     }
     if matches!(model.rope.scaling, RopeScaling::Factors(_)) {
-        return refused("its rotary angles are scaled by factors of its own, which a config.json cannot say");
+        return refused("its rotary angles have scaling factors that a config.json cannot express");
     }
     fields_of(&model.config)
 }

@@ -19,7 +19,7 @@ pub fn read_json<T: DeserializeOwned>(file: &Path) -> Result<T> {
     let io = |source| ModelError::Io { file: file.into(), source };
     let len = std::fs::metadata(file).map_err(io)?.len();
     if len > MAX_JSON_BYTES {
-        let reason = format!("{len} bytes are too many for such a file");
+        let reason = format!("it has {len} bytes, which is too large for a JSON configuration");
         return Err(ModelError::Json { file: file.into(), reason });
     }
     let bytes = std::fs::read(file).map_err(io)?;

@@ -84,7 +84,7 @@ const KEYS: KnownKeys = KnownKeys {
         ("init_inputs", "positional arguments, which no class of these has"),
         ("is_local", "a note of the version that saved the file"),
         ("local_files_only", "a note of the version that saved the file"),
-        ("max_length", "each call has a length of its own"),
+        ("max_length", "each call sets its own length"),
         ("merges_file", "the files beside it are read"),
         ("name_or_path", "a note of where the tokenizer came from"),
         ("never_split", "for the slow tokenizer of version 4 alone"),
@@ -98,12 +98,12 @@ const KEYS: KnownKeys = KnownKeys {
         ("sep_token_extra", "a note"),
         ("spaces_between_special_tokens", "for slow tokenizers alone"),
         ("special_tokens_map_file", "the files beside it are read"),
-        ("stride", "each call has a stride of its own"),
+        ("stride", "each call sets its own stride"),
         ("tokenizer_file", "the files beside it are read"),
         ("tokenizer_type", "an older name of tokenizer_class that transformers does not read"),
         ("transformers_version", "a note of the version that saved the file"),
-        ("truncation", "each call has a length of its own"),
-        ("truncation_strategy", "each call has a strategy of its own"),
+        ("truncation", "each call sets its own length"),
+        ("truncation_strategy", "each call sets its own strategy"),
         ("unk_id", "the model's own"),
         ("use_default_system_prompt", "for chats without a template in version 4"),
         ("use_fast", "both kinds give the same tokens"),
@@ -121,7 +121,7 @@ const KEYS: KnownKeys = KnownKeys {
         RefusedKey {
             key: "wordpieces_prefix",
             neutral: &["\"##\""],
-            instead: "pieces within words must begin with ##",
+            instead: "pieces within words must start with ##",
         },
         RefusedKey { key: "clean_text", neutral: &["true"], instead: "control characters are always removed" },
         RefusedKey { key: "sp_model_kwargs", neutral: &["{}"], instead: "set it to {}" },
@@ -287,7 +287,7 @@ impl Settings {
         };
         let file = file.display();
         say_once(&format!(
-            "{file}: transformers 5 makes this tokenizer anew by {class}, which {how}; here the file decides"
+            "{file}: transformers 5 rebuilds this tokenizer with the class {class}, which {how}; grove follows the file"
         ));
     }
 

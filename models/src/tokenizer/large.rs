@@ -45,7 +45,7 @@ fn from_metadata(metadata: &GgufMetadata, file: &Path) -> Result<(HfTokenizer, F
     let token = |name: &str| metadata.integer(&key(&format!("{name}_token_id"))).and_then(|id| u32::try_from(id).ok());
     let broken = |reason: String| ModelError::Tokenizer { path: file.into(), reason };
     let (Some(model), Some(tokens)) = (metadata.string(&key("model")), texts("tokens")) else {
-        return Err(ModelError::NoTokenizer { path: file.into(), reason: "the file holds no tokenizer".into() });
+        return Err(ModelError::NoTokenizer { path: file.into(), reason: "the file has no tokenizer".into() });
     };
     let vocabulary = Vocabulary {
         model: model.into(),

@@ -138,7 +138,7 @@ impl Tokenizer {
             // The remaining length must exceed the overlap of windows, or they would not advance.
             if room <= fixed + stride {
                 let value = max_len.to_string();
-                let range = "longer than the part that is not cut, the tokens that are added and the overlap together";
+                let range = "greater than the sum of the other text, the added tokens and the overlap";
                 return Err(ModelError::Option { option: "the longest text", value, range });
             }
             let strategy = match truncation {

@@ -32,7 +32,7 @@ pub(super) fn from_vocabulary(vocab: &Path, settings: &mut Settings) -> Result<H
     let broken = |reason: String| ModelError::Tokenizer { path: vocab.into(), reason };
     let special = ["unk_token", "cls_token", "sep_token"].map(|role| settings.special(role).unwrap_or_default());
     let pieces = WordPiece::from_file(&vocab.to_string_lossy()).unk_token(special[0].clone()).build();
-    let pieces = pieces.map_err(|error| broken(format!("this is no list of word pieces: {error}")))?;
+    let pieces = pieces.map_err(|error| broken(format!("it is not a list of word pieces: {error}")))?;
     let tokenizer = with_pieces(pieces, settings.bert_normalizer()?, &special);
     let mut tokenizer = tokenizer.map_err(|token| broken(format!("{token} is not among the word pieces")))?;
     settings.add_tokens(&mut tokenizer)?;

@@ -60,7 +60,7 @@ impl<B: Backend, T> Partition<B, T> {
             let names: Vec<&str> = self.parts.iter().map(|(name, _)| name.as_str()).collect();
             assert!(
                 names.contains(&label.as_str()),
-                "the parameter `{path}` has the label `{label}`, and there is no transformation of that name; there are: {}",
+                "the parameter `{path}` has the label `{label}`, but no transformation has this name; the names are: {}",
                 names.join(", ")
             );
         };

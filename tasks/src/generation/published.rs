@@ -17,7 +17,7 @@ const TOP_K: i64 = 50;
 const WITHOUT_EFFECT: [(&str, &str); 36] = [
     ("_from_model_config", "where the file came from"),
     ("transformers_version", "who wrote the file"),
-    ("bos_token_id", "texts begin as the tokenizer begins them"),
+    ("bos_token_id", "the tokenizer adds the first token"),
     ("pad_token_id", "padding is masked"),
     ("decoder_start_token_id", "of models with an encoder"),
     ("cache_implementation", "speed"),

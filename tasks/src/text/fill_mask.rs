@@ -42,7 +42,7 @@ fn masked(batching: BatchOptions<'_>, texts: &[impl AsRef<str>]) -> Result<(u32,
     let tokenizer = batching.tokenizer;
     let mask = tokenizer.mask_token().ok_or_else(|| ModelError::Tokenizer {
         path: "the tokenizer".into(),
-        reason: "it has neither [MASK] nor <mask>, so that it belongs to no masked language model".into(),
+        reason: "it has neither [MASK] nor <mask>, so it is not the tokenizer of a masked language model".into(),
     })?;
     let name = tokenizer.id_to_token(mask).unwrap_or_default();
     let texts = batching.encode_all(texts, |batching, text| {

@@ -28,7 +28,7 @@ pub enum DataError {
     },
 
     /// The file is not a token file, or is damaged.
-    #[error("{} is not a whole token file: {reason}", file.display())]
+    #[error("{} is not a complete token file: {reason}", file.display())]
     NotTokens {
         /// The file.
         file: PathBuf,
@@ -45,7 +45,7 @@ pub enum DataError {
 
     /// The file was written by a later version of grove.
     #[error(
-        "{} is a token file of version {version}, and this grove reads version {known}: update grove, or \
+        "{} is a token file of version {version}; this version of grove reads version {known}: update grove, or \
          make the file again",
         file.display()
     )]
@@ -93,7 +93,7 @@ pub enum DataError {
 
     /// The data has a token outside the model's vocabulary.
     #[error(
-        "the data has token {token}, and the model's vocabulary has {vocab_size} tokens, from 0 on: give a new model a larger \
+        "token {token} of the data is outside the model's vocabulary of {vocab_size} tokens: give a new model a larger \
          vocabulary, or the tokenizer that belongs to this one"
     )]
     OutsideModel {
@@ -104,12 +104,12 @@ pub enum DataError {
     },
 
     /// Data for masked language modelling has no token that can be masked.
-    #[error("the data has no text of which a token can be masked")]
+    #[error("no text of the data has a token that can be masked")]
     NothingToMask,
 
     /// The text is shorter than one context.
     #[error(
-        "{text} has {tokens} tokens and one context of {context} needs {}, as its last token needs a successor: \
+        "{text} has {tokens} tokens, but a context of {context} needs {}, because the last token needs a successor: \
          give a longer text or a shorter context",
         context.saturating_add(1)
     )]

@@ -354,7 +354,7 @@ fn labelled(label: Label, text: String, pair: Option<String>, place: Place) -> R
     match (&*label, &*text, pair.as_deref()) {
         ("", ..) if !may_be_empty => Err("the label is empty".into()),
         _ if length > LONGEST_LABEL => Err(format!(
-            "the label has {length} characters, more than {LONGEST_LABEL}; is it a column of texts? It begins: {}…",
+            "the label has {length} characters, more than {LONGEST_LABEL}; is it a column of texts? It starts with: {}…",
             label.chars().take(40).collect::<String>()
         )),
         (_, "", _) | (.., Some("")) => Err("the text is empty".into()),

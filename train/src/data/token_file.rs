@@ -87,10 +87,10 @@ fn parse(bytes: &[u8], path: &Path) -> Result<(Width, usize), DataError> {
     if !bytes.starts_with(&MAGIC[..bytes.len().min(MAGIC.len())]) {
         let found = String::from_utf8_lossy(&bytes[..bytes.len().min(MAGIC.len())]).into_owned();
         return Err(not_tokens(format!(
-            "it begins with {found:?} in place of \"grovetok\"; give a file of tokens that grove wrote"
+            "it starts with {found:?} instead of \"grovetok\"; give a token file that grove wrote"
         )));
     }
-    let cut = || not_tokens(format!("it was cut short to {} bytes; make it again", bytes.len()));
+    let cut = || not_tokens(format!("it is truncated to {} bytes; create it again", bytes.len()));
     let word = |at: usize| bytes.get(at..).and_then(<[u8]>::first_chunk).copied().map(u32::from_le_bytes);
     let (version, width) = (word(8).ok_or_else(cut)?, word(12).ok_or_else(cut)?);
     // Check the version first: a later version may change all that follows.

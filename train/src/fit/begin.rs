@@ -43,9 +43,9 @@ impl<B: Backend, M: Tree<B>, S: Tree<B>> RunSetup<B, M, S> {
         let mut present = leaves(&trained).into_iter().filter(|(_, leaf)| leaf.dtype().is_float());
         let Some((device, dtype)) = present.find_map(|(_, leaf)| Some((leaf.device()?, leaf.dtype()))) else {
             let reason = if leaves(&model).iter().any(|(_, leaf)| leaf.is_present()) {
-                "nothing to train: `trainable` passes none of the model's floating-point numbers"
+                "nothing to train: `trainable` selects no floating-point parameter of the model"
             } else {
-                "nothing to train: the model holds no numbers (is it a skeleton?)"
+                "nothing to train: the model has no values (is it a skeleton?)"
             };
             return Err(TrainError::Options(reason.into()));
         };
@@ -130,7 +130,7 @@ fn same_run(
     anyway: bool,
 ) -> Result<Option<String>> {
     let Some(began) = &saved.settings else {
-        let remark = format!("{} does not say with which settings its run began: nothing was compared", path.display());
+        let remark = format!("{} does not contain the settings of its run: nothing was compared", path.display());
         return Ok(Some(remark));
     };
     let mut differences = began.differences(settings);
@@ -141,7 +141,7 @@ fn same_run(
     }
     match (&differences[..], anyway) {
         ([], _) => Ok(None),
-        (_, true) => Ok(Some(format!("with other settings than it began with: {}", listed(&differences)))),
+        (_, true) => Ok(Some(format!("with other settings than it started with: {}", listed(&differences)))),
         (_, false) => Err(TrainError::OtherSettings { path: path.into(), differences }),
     }
 }

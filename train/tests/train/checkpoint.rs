@@ -204,7 +204,7 @@ fn if_all_are_damaged_it_says_so() {
     let error = load(&checkpoints).expect_err("nothing is whole");
     assert!(matches!(&error, TrainError::AllDamaged { .. }), "{error:?}");
     let said = error.to_string();
-    for part in [&*directory.path().to_string_lossy(), "step-0000000002", "missing field", "remove them to begin anew"]
+    for part in [&*directory.path().to_string_lossy(), "step-0000000002", "missing field", "remove them to start again"]
     {
         assert!(said.contains(part), "{part}: {said}");
     }

@@ -386,7 +386,7 @@ fn hostile_token_files() {
     for (bytes, words) in [
         (vec![], "is empty"),
         (b"once upon a time there was a text".to_vec(), "it begins with \"once upo\""),
-        (b"\xff\xfe".to_vec(), "it begins with"),
+        (b"\xff\xfe".to_vec(), "it starts with"),
         (token_file(1, 2, &[7; 100], 51), "has room for 50 tokens and says at its end that they are 51"),
         (token_file(1, 2, &[7; 100], u64::MAX), "room for 50 tokens"),
         (token_file(1, 4, &[7; 100], 50), "room for 25 tokens"),

@@ -571,7 +571,7 @@ fn options_that_make_no_sense_are_refused() {
     let misspelt = "`trainable`: the pattern `third.**` fits no path of this tree; near it are: ";
     refused(FitOptions { step: nothing, ..options(1) }, misspelt);
     let nothing = StepOptions { trainable: Filter::new(|_, _| false), ..StepOptions::default() };
-    refused(FitOptions { step: nothing, ..options(1) }, "`trainable` passes none");
+    refused(FitOptions { step: nothing, ..options(1) }, "`trainable` selects no");
     let skeleton = grove_tree::skeleton(net());
     let optimizer = sgd(0.1, Sgd::default());
     let error = fit(skeleton, &optimizer, &Arc::new(points(8)), loss, unevaluated, Key::new(0), &options(1));

@@ -45,10 +45,9 @@ impl<'a> Reader<'a> {
     /// Returns the reason, if fewer bytes remain.
     pub(super) fn take(&mut self, count: u64) -> Result<&'a [u8], String> {
         let left = &self.bytes[self.position..];
-        let taken = usize::try_from(count)
-            .ok()
-            .and_then(|count| left.get(..count))
-            .ok_or_else(|| format!("it claims {count} bytes and the file holds {} more (truncated?)", left.len()))?;
+        let taken = usize::try_from(count).ok().and_then(|count| left.get(..count)).ok_or_else(|| {
+            format!("it claims {count} bytes, but the file has only {} more (truncated?)", left.len())
+        })?;
         self.position += taken.len();
         Ok(taken)
     }

@@ -131,7 +131,7 @@ pub(super) fn places(
         let bytes = kind.bytes(&shape).map_err(wrong)?;
         if !offset.is_multiple_of(alignment as u64) {
             return Err(wrong(format!(
-                "its data begins at {offset}, which is no multiple of the alignment {alignment}"
+                "its data starts at {offset}, which is not a multiple of the alignment {alignment}"
             )));
         }
         let first = usize::try_from(offset).ok().and_then(|offset| start.checked_add(offset));
@@ -155,7 +155,7 @@ pub(super) fn places(
         Some(pair) => Err(WeightsError::MalformedTensor {
             file: path.into(),
             tensor: pair[1].2.into(),
-            reason: format!("its data begins at byte {}, within that of `{}`", pair[1].0, pair[0].2),
+            reason: format!("its data starts at byte {}, within that of `{}`", pair[1].0, pair[0].2),
         }),
         None => Ok(entries),
     }

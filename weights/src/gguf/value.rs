@@ -175,7 +175,7 @@ fn check_within(reader: &mut Reader<'_>, kind: ValueType, depth: usize) -> Resul
 
 fn check_booleans(bytes: &[u8]) -> Result<(), String> {
     match bytes.iter().find(|&&byte| byte > 1) {
-        Some(byte) => Err(format!("it holds the boolean {byte}, which is neither 0 nor 1")),
+        Some(byte) => Err(format!("it has the boolean {byte}, which is neither 0 nor 1")),
         None => Ok(()),
     }
 }
@@ -186,7 +186,7 @@ fn array_head(reader: &mut Reader<'_>) -> Result<(ValueType, usize), String> {
     let (count, size, left) = (reader.u64()?, element.size(), reader.left());
     usize::try_from(count).ok().filter(|&count| count <= left / size).map(|count| (element, count)).ok_or_else(|| {
         format!(
-            "its array claims {count} elements of at least {size} bytes and the file holds {left} more (truncated?)"
+            "its array claims {count} elements of at least {size} bytes, but the file has only {left} more (truncated?)"
         )
     })
 }

@@ -44,7 +44,7 @@ fn read(path: &Path) -> std::result::Result<Vec<Certificate<'static>>, String> {
         }
     }
     if certificates.is_empty() {
-        return Err("it holds no certificate in PEM format".into());
+        return Err("it has no certificate in PEM format".into());
     }
     Ok(certificates)
 }

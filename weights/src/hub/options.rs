@@ -175,7 +175,7 @@ impl HubOptions {
     /// Returns the cache directory as an absolute path.
     pub(super) fn checked_cache(&self) -> Result<PathBuf> {
         let Some(cache) = &self.cache_dir else {
-            let reason = "there is no home directory to keep downloads in; set HF_HOME";
+            let reason = "no home directory is known for downloads; set HF_HOME";
             return Err(WeightsError::BadHubOption(reason.into()));
         };
         std::path::absolute(cache).map_err(WeightsError::io("find", cache))

@@ -133,7 +133,7 @@ impl<'a> Hub<'a> {
                 self.server(reason)
             }
             Failure::Checksum { announced, received } => {
-                self.server(format!("the sha256 of what it sent is {received} and not {announced}, as it announced"))
+                self.server(format!("the sha256 of the file that it sent is {received}, but it announced {announced}"))
             }
             Failure::Disk { path, source } => WeightsError::io("write in the cache", path)(source),
         }

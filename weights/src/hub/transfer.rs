@@ -91,7 +91,7 @@ impl Download<'_> {
             Some(announced) if announced != partial.sha256() => {
                 let received = partial.sha256();
                 Err(match resumed {
-                    true => Failure::Resume(format!("with what was kept of it, its sha256 is {received}")),
+                    true => Failure::Resume(format!("with the part downloaded before, its sha256 is {received}")),
                     false => Failure::Checksum { announced, received },
                 })
             }

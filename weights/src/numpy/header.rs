@@ -31,7 +31,7 @@ impl Header {
     /// # Errors
     /// Returns the reason.
     pub(super) fn read(bytes: &[u8]) -> Result<Self, String> {
-        let rest = bytes.strip_prefix(MAGIC).ok_or("it does not begin as an .npy array does")?;
+        let rest = bytes.strip_prefix(MAGIC).ok_or("it does not start like an .npy array")?;
         let (start, size) = match *rest {
             [1, _, a, b, ..] => (4, usize::from(u16::from_le_bytes([a, b]))),
             [2 | 3, _, a, b, c, d, ..] => (6, u32::from_le_bytes([a, b, c, d]) as usize),
@@ -64,7 +64,7 @@ impl Header {
     /// Returns a description of the unsupported elements, and the remedy.
     pub(super) fn number(&self) -> Result<Number, String> {
         let Some(name) = &self.type_name else {
-            return Err("has several fields in each element; in Python, save each field as an array of its own".into());
+            return Err("has several fields in each element; in Python, save each field as a separate array".into());
         };
         let (is_reversed, code) = match name.strip_prefix('>') {
             Some(code) => (true, code),
@@ -96,13 +96,13 @@ fn no_number(name: &str, code: &str) -> String {
     let name = name.escape_debug();
     match code.chars().next() {
         Some('O') => format!(
-            "holds Python objects (`{name}`), pickled, which are never read; in Python, save each as an array of numbers"
+            "has pickled Python objects (`{name}`), which are never read; in Python, save each as an array of numbers"
         ),
         Some('V') => format!(
             "holds raw bytes (`{name}`), as which numpy saves types that it does not know (V2 is most likely the \
              bfloat16 of ml_dtypes); in Python, save array.view(ml_dtypes.bfloat16).astype('float32')"
         ),
-        Some('U' | 'S') => format!("holds text (`{name}`), not numbers; in Python, save the archive without it"),
+        Some('U' | 'S') => format!("has text (`{name}`) instead of numbers; in Python, save the archive without it"),
         _ => format!("is of type `{name}`, which is not read; in Python, save array.astype('float32')"),
     }
 }

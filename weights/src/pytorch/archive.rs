@@ -22,8 +22,8 @@ pub(crate) fn read_archive(file: &MappedFile, records: &BTreeMap<String, Record>
         None => Ok(None),
     };
     let pickle = records.keys().find(|name| name.ends_with("data.pkl"));
-    let pickle = pickle
-        .ok_or_else(|| malformed("the archive holds neither data.pkl (PyTorch) nor .npy arrays (numpy)".into()))?;
+    let pickle =
+        pickle.ok_or_else(|| malformed("the archive has neither data.pkl (PyTorch) nor .npy arrays (numpy)".into()))?;
     let folder = pickle.strip_suffix("data.pkl").unwrap_or_default();
     if let Some(order) = content(&format!("{folder}byteorder")).map_err(malformed)?
         && bytes.get(order) != Some(b"little")

@@ -97,7 +97,7 @@ impl Machine {
             0x8a => {
                 let [length] = take(rest)?;
                 if length > 8 {
-                    return Err("its pickle holds a number of more than 64 bits".into());
+                    return Err("its pickle has a number of more than 64 bits".into());
                 }
                 self.number(rest, length.into())?;
             }

@@ -59,7 +59,7 @@ pub(super) fn tensors(object: Object, file: &Path) -> Result<Named, String> {
         Object::Dict(entries) => entries,
         Object::Build { callable, .. } => return Err(whole_object(*callable)),
         object @ Object::Reduce { .. } => return Err(whole_object(object)),
-        _ => return Err("it holds no state dict".into()),
+        _ => return Err("it has no state dict".into()),
     };
     let named = named_tensors(&entries);
     // Training scripts store numbers beside the state dict, such as the best loss, and some are tensors.
@@ -89,13 +89,10 @@ pub(super) fn tensors(object: Object, file: &Path) -> Result<Named, String> {
     }
     match inner.len() {
         1 => Ok(inner.swap_remove(0).1),
-        0 => Err("it holds no tensors".into()),
+        0 => Err("it has no tensors".into()),
         _ => {
             let keys: Vec<_> = inner.into_iter().map(|(key, _)| key).collect();
-            Err(format!(
-                "it holds several state dicts ({}) and none of them is called `state_dict` or `model`",
-                keys.join(", ")
-            ))
+            Err(format!("it has several state dicts ({}), and none is named `state_dict` or `model`", keys.join(", ")))
         }
     }
 }
@@ -111,7 +108,7 @@ fn whole_object(object: Object) -> String {
         _ => None,
     };
     let class = class.unwrap_or_else(|| "unknown class".into());
-    format!("it holds a whole Python object ({class}), not a state dict; in Python, save model.state_dict() instead")
+    format!("it has a Python object ({class}) instead of a state dict; in Python, save model.state_dict()")
 }
 
 /// Returns the name of a class. Older files store a class with its source: ("module", class, file, source).

@@ -66,7 +66,7 @@ pub(crate) fn read_stream(file: &MappedFile) -> Result<Contents> {
     let (keys, rest) = unpickle(rest).map_err(malformed)?;
     let mut places = HashMap::new();
     if found.is_ok() {
-        let keys = keys_of(keys).ok_or_else(|| malformed("its list of storages is no list of names".into()))?;
+        let keys = keys_of(keys).ok_or_else(|| malformed("its list of storages is not a list of names".into()))?;
         found = locate(keys, &named, bytes, bytes.len() - rest.len(), &mut places);
     }
     // An error in a tensor's description is more precise than an unknown storage.
@@ -173,7 +173,7 @@ fn place(storage: &PickledStorage, bytes: &[u8], position: usize) -> std::result
     };
     let count = i64::from_le_bytes(*count);
     if usize::try_from(count).ok() != Some(storage.count) {
-        return Err(format!("it is said to be of {} elements, and where it lies, of {count}", storage.count));
+        return Err(format!("its header says {} elements, and its storage has {count}", storage.count));
     }
     match storage.count.checked_mul(unit) {
         Some(size) if size <= rest.len() => {
@@ -181,7 +181,7 @@ fn place(storage: &PickledStorage, bytes: &[u8], position: usize) -> std::result
             Ok(start..start + size)
         }
         _ => Err(format!(
-            "its {count} elements of {unit} bytes reach beyond the file, which holds {} bytes more (truncated?)",
+            "its {count} elements of {unit} bytes reach beyond the file, which has only {} more bytes (truncated?)",
             rest.len()
         )),
     }

@@ -138,7 +138,9 @@ impl<'a> View<'a> {
         let mut sorted = axes.to_vec();
         sorted.sort_unstable();
         if !sorted.into_iter().eq(0..self.shape.len()) {
-            return Err(self.misfit("permutation", format!("{axes:?} is no order of the axes of {:?}", self.shape)));
+            return Err(
+                self.misfit("permutation", format!("{axes:?} is not a permutation of the axes of {:?}", self.shape))
+            );
         }
         self.shape = axes.iter().map(|&axis| self.shape[axis]).collect();
         self.strides = axes.iter().map(|&axis| self.strides[axis]).collect();

@@ -103,7 +103,7 @@ fn refuses_with_reasons() {
         ("whole_module.pt", "torch.nn.modules.linear.Linear"),
         ("protocol4.pt", "protocol 2"),
         ("no_tensors.pt", "no tensors"),
-        ("torchscript.pt", "whole Python object"),
+        ("torchscript.pt", "a Python object"),
         ("quantized.pt", "_rebuild_qtensor"),
         ("expected.json", "index"),
         ("numpy/objects.npz", "`bad` holds Python objects"),

@@ -436,7 +436,7 @@ fn split_models_that_are_not_complete_are_refused() {
         (error_of(&|directory| rename(directory, PARTS[2], PARTS[1]), PARTS[0]), [PARTS[1], "says otherwise"]),
         (
             error_of(&|directory| drop(std::fs::copy(fixture("types.gguf"), directory.join(PARTS[1]))), PARTS[0]),
-            [PARTS[1], "holds it too"],
+            [PARTS[1], "has it too"],
         ),
     ] {
         for word in words {

@@ -31,7 +31,7 @@ impl Dropout {
     /// If the rate is NaN.
     #[track_caller]
     pub fn new(key: [u32; 2], rate: f64) -> Option<Self> {
-        assert!(!rate.is_nan(), "the rate of dropout is NaN, and has to be a number from 0 to 1");
+        assert!(!rate.is_nan(), "the rate of dropout is NaN; it must be a number from 0 to 1");
         if rate <= 0.0 {
             return None;
         }

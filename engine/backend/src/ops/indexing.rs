@@ -31,7 +31,7 @@ pub fn select_assign<B: Backend, const D: usize, K: Ordered<B>>(
     assert!(axis < D, "the array {shape:?} has no axis {axis}");
     let expected = with_size(shape, axis, k);
     let found = values.dims();
-    assert!(found == expected, "{k} slices along axis {axis} of {shape:?} are {expected:?}, and {found:?} are given");
+    assert!(found == expected, "{k} slices along axis {axis} of {shape:?} have the shape {expected:?}, not {found:?}");
     if k == 0 {
         return x;
     }
@@ -69,8 +69,12 @@ pub fn scatter<B: Backend, const D: usize, K: Ordered<B>>(
     let (shape, found) = (x.dims(), indices.dims());
     assert!(axis < D, "the array {shape:?} has no axis {axis}");
     let expected = with_size(shape, axis, found[axis]);
-    assert!(found == expected, "indices along axis {axis} of {shape:?} are {expected:?}, and {found:?} are given");
-    assert!(values.dims() == expected, "{:?} values are given for {expected:?} indices", values.dims());
+    assert!(found == expected, "indices along axis {axis} of {shape:?} have the shape {expected:?}, not {found:?}");
+    assert!(
+        values.dims() == expected,
+        "values of the shape {:?} were given for indices of the shape {expected:?}",
+        values.dims()
+    );
     if found[axis] == 0 {
         return x;
     }

@@ -72,7 +72,7 @@ impl HigherOrder {
                     let elements = spec.shape.iter().try_fold(1_u64, |product, size| product.checked_mul(*size as u64));
                     elements.is_some_and(|elements| elements <= 1 << 48)
                 };
-                require(sizes.all(fits), "the stacked results are more than any memory holds")
+                require(sizes.all(fits), "the stacked results are larger than any memory")
             }
             Self::CustomJvp { function, jvp, .. } => {
                 require(takes(function, inputs), "the function takes the inputs")?;

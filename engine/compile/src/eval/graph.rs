@@ -24,7 +24,7 @@ impl Graph {
     pub fn eval<B: Backend, A: Tree<B>>(&self, args: &A) -> Vec<AnyTensor<B>> {
         let (values, device) = arrays(args);
         let (given, taken) = (values.len(), self.inputs.len());
-        assert!(given == taken, "{given} arrays are given to a graph that takes {taken}");
+        assert!(given == taken, "the graph takes {taken} arrays, not {given}");
         for (value, (path, var)) in values.iter().zip(&self.inputs) {
             let (found, expected) = (value.shape(), self.shape(*var));
             let input = named("input", path);
@@ -40,7 +40,7 @@ impl Graph {
         }
         let keys: Vec<Key> = keys_of(args).into_iter().map(|(_, key)| key).collect();
         let (given, taken) = (keys.len(), self.keys.inputs.len());
-        assert!(given == taken || taken == 0, "{given} random keys are given to a graph that takes {taken}");
+        assert!(given == taken || taken == 0, "the graph takes {taken} random keys, not {given}");
         let keys = Rc::new(self.keys.with(&keys));
         Program::new(self.clone()).run_with_keys(values, &keys, &device.unwrap_or_default())
     }

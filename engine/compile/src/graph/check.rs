@@ -64,12 +64,12 @@ fn name(graph: &Graph, equation: usize) -> String {
 /// Returns an error if an array exceeds the maximum size or has a dtype that graphs do not support.
 fn spec_fits(spec: &Spec) -> Result<(), String> {
     if matches!(spec.dtype, DType::QFloat(_)) {
-        return Err("quantized types are none of a graph's".into());
+        return Err("graphs have no quantized types".into());
     }
     let elements = spec.shape.iter().try_fold(1_u64, |product, size| product.checked_mul(*size as u64));
     match elements {
         Some(elements) if elements <= ELEMENTS => Ok(()),
-        _ => Err(format!("{:?} are more elements than any memory holds", &spec.shape[..])),
+        _ => Err(format!("{:?} has more elements than any memory can hold", &spec.shape[..])),
     }
 }
 
@@ -175,7 +175,7 @@ fn of_grove(
                     Some(spec) if spec.shape == given.shape => spec_fits(spec)?,
                     _ => {
                         return Err(format!(
-                            "output {i} is {}, which is no gradient of input {i}",
+                            "output {i} is {}, which is not the type of a gradient of input {i}",
                             rules::typed(given)
                         ));
                     }

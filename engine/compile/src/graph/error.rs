@@ -8,12 +8,10 @@ pub(super) const VERSION: u64 = 1;
 #[non_exhaustive]
 pub enum GraphError {
     /// The text is not JSON, or its fields are not the fields of a graph.
-    #[error("the text is no graph: {0}; write it again with `Graph::to_json`")]
+    #[error("the text is not a graph: {0}; write it again with `Graph::to_json`")]
     Syntax(String),
     /// The text has a newer version of the format.
-    #[error(
-        "the graph is of version {found} of the format, and this library reads versions up to {VERSION}: update grove"
-    )]
+    #[error("the graph has version {found} of the format; this library reads versions up to {VERSION}: update grove")]
     Version {
         /// Version of the text.
         found: u64,

@@ -75,7 +75,7 @@ pub(super) fn expected(primitive: &Primitive, inputs: &[&Spec]) -> Result<Expect
             let shape = with(&x.shape, *axis, indices.shape[0])?;
             require(
                 part.shape[..] == shape && part.dtype == x.dtype,
-                format!("what is added has the shape {shape:?}"),
+                format!("the added slices have the shape {shape:?}"),
             )?;
             same(x)
         }
@@ -88,7 +88,7 @@ pub(super) fn expected(primitive: &Primitive, inputs: &[&Spec]) -> Result<Expect
             let [x, indices, part] = take(inputs)?;
             gathered(x, indices, *axis)?;
             let fits = part.shape == indices.shape && part.dtype == x.dtype;
-            require(fits, "what is added has the shape of the positions")?;
+            require(fits, "the added elements have the shape of the positions")?;
             same(x)
         }
         Primitive::Repeat(axis, times) => {
@@ -108,7 +108,7 @@ pub(super) fn expected(primitive: &Primitive, inputs: &[&Spec]) -> Result<Expect
             }
             (with(&first.shape, *axis, size)?, Type::Exactly(first.dtype))
         }
-        _ => return Err("it moves no elements".into()),
+        _ => return Err("it does not move elements".into()),
     })
 }
 

@@ -229,7 +229,7 @@ fn expected(primitive: &Primitive, inputs: &[&Spec], outputs: usize) -> Result<V
         }
         Primitive::Module(module) => module_rules::expected(module, inputs, outputs)?,
         Primitive::Fused(_) | Primitive::Grove(_) | Primitive::WithKey(_) | Primitive::HigherOrder(_) => {
-            return Err("it is none of Burn's operations".into());
+            return Err("it is not one of Burn's operations".into());
         }
     })
 }

@@ -170,7 +170,10 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Vmap<In, Out, F> {
         let axis = match self.out_axes[..] {
             [axis] => axis,
             _ => self.out_axes.get(index).copied().unwrap_or_else(|| {
-                panic!("{} axes are given for the results, and `{path}` is one more", self.out_axes.len())
+                panic!(
+                    "`out_axes` has {} axes, and the results have more leaves: `{path}` has none",
+                    self.out_axes.len()
+                )
             }),
         };
         let rank = result.shape().num_dims();

@@ -108,7 +108,7 @@ fn begin(most: usize) -> Result<Option<Incoming>> {
     };
     let (from, length) = (source as usize, usize::try_from(count).unwrap_or(usize::MAX));
     if length > most {
-        return Err(CommError::Transport(format!("rank {from} sent {length} bytes, and {most} are the most")));
+        return Err(CommError::Transport(format!("rank {from} sent {length} bytes; the maximum is {most}")));
     }
     let (mut message, mut request) = (vec![0u8; length], MaybeUninit::uninit());
     // SAFETY: the buffer has `count` bytes, and `drop` keeps it alive until the request is complete. The request receives the

@@ -154,7 +154,7 @@ impl<B: Backend, T: Stack<B>> Stack<B> for Option<T> {
         let steps: Vec<T> = steps.into_iter().flatten().collect();
         assert!(
             steps.is_empty() || steps.len() == count,
-            "the option at `{path}` is some in {} of {count} steps: it has to be some, or none, in all",
+            "the option at `{path}` is `Some` in {} of {count} steps: it must be `Some` in all of them or in none",
             steps.len()
         );
         (!steps.is_empty()).then(|| T::stack(steps, path))

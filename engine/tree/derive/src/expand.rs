@@ -124,7 +124,7 @@ fn backend_parameter(generics: &Generics) -> Result<Option<Ident>> {
     match found[..] {
         [] => Ok(None),
         [one] => Ok(Some(one.clone())),
-        [_, second, ..] => Err(Error::new(second.span(), "a tree lies on one backend: use one backend parameter")),
+        [_, second, ..] => Err(Error::new(second.span(), "a tree is on one backend: use one backend parameter")),
     }
 }
 

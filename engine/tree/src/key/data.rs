@@ -39,7 +39,7 @@ impl Key {
     #[track_caller]
     pub fn from_data<B: Backend>(data: Tensor<B, 1, Int>) -> Self {
         let [count] = data.dims();
-        assert!(count == 2, "a random key has two words, and {count} are given");
+        assert!(count == 2, "a random key has two words, not {count}");
         if B::has_values(&data.device()) {
             let words: Vec<u32> = data.into_data().iter::<u32>().collect();
             return Self::from_words([words[0], words[1]]);
@@ -67,7 +67,7 @@ impl Key {
     #[track_caller]
     pub fn fold_in_tensor<B: Backend>(self, data: Tensor<B, 1, Int>) -> Self {
         let ([count], device) = (data.dims(), data.device());
-        assert!(count == 1, "one integer is folded into a key, and {count} are given");
+        assert!(count == 1, "one integer is folded into a key, not {count}");
         if B::has_values(&device) && !self.is_traced() {
             let data = data.into_data().iter::<i64>().next().unwrap_or_default();
             return self.fold_in(data as u32);

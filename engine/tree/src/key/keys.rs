@@ -52,7 +52,7 @@ impl<B: Backend> Keys<B> {
     #[track_caller]
     pub fn from_data(data: Tensor<B, 2, Int>) -> Self {
         let [_, words] = data.dims();
-        assert!(words == 2, "a random key has two words, and {words} are given");
+        assert!(words == 2, "a random key has two words, not {words}");
         Self { data: Array::new(data) }
     }
 

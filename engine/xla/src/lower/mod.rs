@@ -380,7 +380,9 @@ impl Lowering<'_> {
                 lines.printed(name, x.clone())
             }
             (Primitive::DebugPrint(name), [x]) => {
-                eprintln!("the debug print of `{name}` is none of the program: programs of XLA print on the CPU alone");
+                eprintln!(
+                    "the debug print of `{name}` was left out of the program: programs of XLA print only on the CPU"
+                );
                 x.clone()
             }
             (Primitive::BroadcastTo(shape), [x]) => lines.broadcast_to(x, shape),

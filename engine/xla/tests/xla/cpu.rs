@@ -152,7 +152,8 @@ fn other_files_are_no_plugins() {
     let text = folder.path().join("text.so");
     fs::write(&text, "not a library").unwrap();
     let missing = folder.path().join("missing.so");
-    for (path, reason) in [(&*missing, "there is no such file"), (&*text, "text.so"), (Path::new("/"), "no such file")]
+    for (path, reason) in
+        [(&*missing, "the file does not exist"), (&*text, "text.so"), (Path::new("/"), "does not exist")]
     {
         let error = Plugin::load(path).unwrap_err().to_string();
         assert!(error.contains("not a PJRT plugin") && error.contains(reason), "{error}");

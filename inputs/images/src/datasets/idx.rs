@@ -43,7 +43,7 @@ pub fn read_idx_labels(path: impl AsRef<Path>) -> Result<Vec<u8>> {
 /// The images have colour, their sizes do not match the number of pixels, or the file cannot be written.
 pub fn write_idx_images(path: impl AsRef<Path>, set: &ImageSet) -> Result<()> {
     if set.channels != 1 {
-        return Err(ImageError::BadOption(format!("an idx file holds grey images, not {} channels", set.channels)));
+        return Err(ImageError::BadOption(format!("an idx file has grey images, not {} channels", set.channels)));
     }
     write(path.as_ref(), &[set.n, set.height, set.width], &set.pixels)
 }

@@ -148,7 +148,7 @@ pub fn open_labelled(
 fn folder(path: &Path, mut warn: impl FnMut(String)) -> Result<LabelledImages, ImageError> {
     let ImageFolder { classes, samples, empty } = ImageFolder::open(path)?;
     for folder in empty {
-        warn(format!("left out: {} holds no images, and is no class", folder.display()));
+        warn(format!("left out: {} has no images", folder.display()));
     }
     let example = |(path, class)| LabelledImage { source: Source::File(path), class };
     Ok(LabelledImages { labels: classes, examples: samples.into_iter().map(example).collect(), size: None })

@@ -39,7 +39,7 @@ impl Preprocessor {
         let names = ["preprocessor_config.json", "processor_config.json", "config.json"];
         let file = if path.is_dir() {
             let found = names.iter().map(|name| path.join(name)).find(|file| file.is_file());
-            found.ok_or_else(|| ImageError::config(path, format!("it holds none of {}", names.join(", "))))?
+            found.ok_or_else(|| ImageError::config(path, format!("it has none of {}", names.join(", "))))?
         } else {
             path.to_owned()
         };

@@ -80,7 +80,7 @@ impl Entries<'_> {
 
     pub fn pixels(&self, key: &str, value: &Value) -> Result<u32> {
         let number = value.as_f64().filter(|n| n.fract() == 0.0);
-        self.cast(key, number.ok_or_else(|| self.wrong(format!("{key}: {value} is no number of pixels")))?)
+        self.cast(key, number.ok_or_else(|| self.wrong(format!("{key}: {value} is not a number of pixels")))?)
     }
 
     /// Converts to a number of pixels, truncating the fraction.
@@ -122,7 +122,7 @@ impl Entries<'_> {
     }
 
     pub fn filter(&self) -> Result<Option<Filter>> {
-        let wrong = |value: &Value| self.wrong(format!("resample: {value} is no filter of 0 to 3"));
+        let wrong = |value: &Value| self.wrong(format!("resample: {value} is not a filter from 0 to 3"));
         match self.get("resample") {
             None => Ok(None),
             Some(value) => {

@@ -18,7 +18,7 @@ pub(super) fn read(config: &Entries) -> Result<Preprocessor> {
     let crop_pct = match config.get("crop_pct").map(Value::as_f64) {
         None => 0.875,
         Some(Some(part)) if part > 0.0 => part,
-        Some(_) => return Err(config.wrong("crop_pct is no positive number".into())),
+        Some(_) => return Err(config.wrong("crop_pct is not a positive number".into())),
     };
     let scaled = |side: u32| config.cast("crop_pct", (f64::from(side) / crop_pct).floor());
     let (tall, broad) = (scaled(height)?, scaled(width)?);
@@ -40,7 +40,7 @@ pub(super) fn read(config: &Entries) -> Result<Preprocessor> {
             }
             Resize::Within { height: tall, width: broad }
         }
-        _ => return Err(config.wrong("crop_mode is none of center, squash and border".into())),
+        _ => return Err(config.wrong("crop_mode must be center, squash or border".into())),
     };
     Ok(Preprocessor {
         resize,

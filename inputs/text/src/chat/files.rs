@@ -47,7 +47,7 @@ fn entry(config: &Map<String, Value>, file: &Path) -> Result<Option<String>> {
                 Some(source) => Ok(Some(source.to_owned())),
                 None => {
                     let names: Vec<String> = templates.iter().map(name).collect();
-                    let reason = format!("none of its chat templates is named \"default\", but {names:?}");
+                    let reason = format!("its chat templates are named {names:?}, and none is named \"default\"");
                     Err(TextError::config(file, reason))
                 }
             }

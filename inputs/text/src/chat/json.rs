@@ -75,7 +75,7 @@ impl Json {
                 self.close(out, any, depth, '}');
             }
             kind => {
-                let reason = format!("what is {kind} cannot be written as JSON");
+                let reason = format!("a value of the kind {kind} cannot be written as JSON");
                 return Err(Error::new(ErrorKind::BadSerialization, reason));
             }
         }
@@ -93,7 +93,10 @@ impl Json {
                 number(key, &mut out, ["Infinity", "NaN"]);
                 Ok(out)
             }
-            kind => Err(Error::new(ErrorKind::BadSerialization, format!("what is {kind} cannot be a key in JSON"))),
+            kind => Err(Error::new(
+                ErrorKind::BadSerialization,
+                format!("a value of the kind {kind} cannot be a key in JSON"),
+            )),
         }
     }
 

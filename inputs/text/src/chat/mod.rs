@@ -104,7 +104,7 @@ impl ChatTemplate {
         V: Into<serde_json::Value>,
     {
         if source.len() > LONGEST {
-            let reason = format!("it has {} bytes; {LONGEST} are the most", source.len());
+            let reason = format!("it has {} bytes; the maximum is {LONGEST}", source.len());
             return Err(TextError::template(None, reason));
         }
         // Jinja reads every line ending as a newline.
@@ -200,7 +200,7 @@ impl ChatTemplate {
         if prompt.len() > longest {
             return Err(TextError::template(
                 None,
-                format!("its prompt has {} bytes; {longest} are the most", prompt.len()),
+                format!("its prompt has {} bytes; the maximum is {longest}", prompt.len()),
             ));
         }
         Ok(prompt)
@@ -287,7 +287,7 @@ fn on_own_stack<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         let thread = std::thread::Builder::new().name("chat template".into()).stack_size(STACK);
         let thread = thread
             .spawn_scoped(scope, work)
-            .map_err(|error| TextError::template(None, format!("there is no thread to render it in: {error}")))?;
+            .map_err(|error| TextError::template(None, format!("cannot start the thread that renders it: {error}")))?;
         thread.join().unwrap_or_else(|_| Err(TextError::template(None, "the template engine fails on it")))
     })
 }

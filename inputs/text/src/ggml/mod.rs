@@ -132,7 +132,7 @@ impl Vocabulary {
             // As in llama.cpp, the first half may begin with a space.
             let after_first = merge.chars().next().map_or(0, char::len_utf8);
             let Some(space) = merge.get(after_first..).and_then(|rest| rest.find(' ')) else {
-                return Err(format!("merge {place}, {merge:?}, is no pair with a space between"));
+                return Err(format!("merge {place}, {merge:?}, is not two tokens with a space between them"));
             };
             let (first, second) = merge.split_at(after_first + space);
             Ok((first.to_owned(), second[1..].to_owned()))
@@ -143,7 +143,7 @@ impl Vocabulary {
     fn sentencepiece(&mut self) -> std::result::Result<Tokenizer, String> {
         let listed = self.pairs()?;
         if listed.is_none() && self.scores.is_none() {
-            return Err("it has neither scores nor merges, one of which SentencePiece's way needs".into());
+            return Err("it has neither scores nor merges; a SentencePiece vocabulary needs one of them".into());
         }
         let scores = self.scores.take().unwrap_or_else(|| vec![0.0; self.tokens.len()]);
         let pieces: Vec<Piece> = self

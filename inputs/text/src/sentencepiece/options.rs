@@ -155,7 +155,7 @@ impl Options {
         match tokenizer.token_to_id(text) {
             Some(id) => Ok(Some((text.to_owned(), id))),
             None if named.is_some() => {
-                let reason = format!("{text:?}, which is to stand at an end of every text, is no token of the model");
+                let reason = format!("{text:?}, which is added to every text, is not a token of the model");
                 Err(TextError::config(&file.with_file_name("tokenizer_config.json"), reason))
             }
             None => Ok(None),

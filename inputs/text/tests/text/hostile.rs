@@ -107,7 +107,7 @@ fn files_beside_a_model_are_named_when_they_are_wrong() {
     assert_eq!(plain.encode("", true).unwrap().get_ids(), [1], "LLaMA's texts begin with <s>");
     let cases = [
         ("{", "is not JSON"),
-        ("[]", "no JSON object"),
+        ("[]", "not a JSON object"),
         (r#"{"add_bos_token": "yes"}"#, "add_bos_token"),
         (r#"{"bos_token": "<nowhere>"}"#, "\"<nowhere>\""),
         (r#"{"added_tokens_decoder": []}"#, "added_tokens_decoder"),

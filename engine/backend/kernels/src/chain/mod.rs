@@ -87,7 +87,10 @@ impl Chain {
         }
         for (i, output) in outputs.iter().enumerate() {
             let result = (count..count + steps.len()).contains(output);
-            assert!(result && !outputs[..i].contains(output), "an output is no step's result, or stands twice");
+            assert!(
+                result && !outputs[..i].contains(output),
+                "each output is the result of a step, and is listed once"
+            );
         }
         let plan = Plan::new(count, &steps, outputs, &[]);
         Self { inputs, steps, outputs: outputs.to_vec(), len, sums: Vec::new(), plan }
