@@ -5,6 +5,7 @@ use grove::{
     tensor::DType,
     tree::{AnyArray, count_bytes, count_params, leaves, summary},
 };
+use indicatif::HumanCount;
 use serde::Serialize;
 use serde_json::Map;
 use std::fmt;
@@ -84,7 +85,7 @@ impl ModelSummary {
         let parameters = count_params(&M::skeleton(skeleton.config())?);
         let mut table = summary(skeleton);
         if parameters != count_params(skeleton) {
-            table += &format!("\n{} parameters, counting those in quantized blocks", thousands(parameters));
+            table += &format!("\n{} parameters, counting those in quantized blocks", HumanCount(parameters as u64));
         }
         let shapes = leaves(skeleton).into_iter().map(|(path, leaf)| (path, leaf.shape().into()));
         let memory = weight_bytes(skeleton).into_iter().map(|(dtype, bytes)| (dtype.into(), bytes.into()));
@@ -103,22 +104,5 @@ impl fmt::Display for ModelSummary {
             Some(TextMemory { tokens, bytes }) => write!(f, "; a text of {tokens} tokens {}", format_bytes(bytes)),
             None => Ok(()),
         }
-    }
-}
-
-/// Formats a number with thousands separators.
-fn thousands(number: usize) -> String {
-    let digits = number.to_string();
-    let groups = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group).into_owned());
-    groups.collect::<Vec<_>>().join(",")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn thousands_are_grouped() {
-        assert_eq!([7, 1000, 1234567].map(thousands), ["7", "1,000", "1,234,567"]);
     }
 }

@@ -1,8 +1,10 @@
 //! Forward-mode differentiation and the transformations built on it.
 
+mod elementwise;
 mod jacobian;
 mod linear;
 mod modules;
+mod reductions;
 mod rules;
 
 use burn::tensor::Tensor;
