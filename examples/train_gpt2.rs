@@ -39,7 +39,7 @@ impl Program for Run<'_> {
         let job = &run.job;
 
         // Optimizer: by default `chain((clip_by_global_norm(1.0), adamw(schedule, Adamw::default().mask(matrices()))))`.
-        let optimizer = self.0.language.run.training.optimizer::<B, Gpt2<B>>(&job.schedule)?;
+        let optimizer = self.0.language.run.training.optimizer::<B, Gpt2<B>>(&job.schedule, &model)?;
 
         // Loss: the mean over the tokens of a batch, with the model on the autodiff backend. The key seeds the dropout.
         let loss = |model: Gpt2<Autodiff<B>>, batch: &TokenBatch, key: Key| {

@@ -163,7 +163,7 @@ impl ClassifyOptions {
             .with("vocab-size", self.vocab_size)
             .with("balance", self.texts.balance);
         let (run, epochs, trainable) = (&self.run, 10.0, None);
-        let optimizer = |_: &_, schedule: &_| run.training.optimizer(schedule);
+        let optimizer = |model: &_, schedule: &_| run.training.optimizer(schedule, model);
         let setup = Setup { run, output, epochs, settings, trainable };
         let problem = TextProblem { kind: ProblemType::SingleLabel, balance: self.texts.balance };
         labelled::train(setup, model, split, problem, &tokenizer, optimizer, |model| model)

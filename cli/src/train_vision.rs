@@ -143,7 +143,7 @@ impl Options {
         let trainable = Some(is_param());
         let setup = Setup { run, output: run.directory()?, epochs: 10.0, settings, trainable };
         let job = VisionJob { args, preprocessor, setup, inference: false };
-        let optimizer = |_: &M, schedule: &_| run.training.optimizer::<B, M>(schedule);
+        let optimizer = |model: &M, schedule: &_| run.training.optimizer::<B, M>(schedule, model);
         train(job, split, model, optimizer, device)
     }
 

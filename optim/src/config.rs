@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 
 use crate::{
     Boxed, ForAnyTree, OptimError, Schedule, adabelief, adafactor, adagrad, adam, adamw, amsgrad, apply_if_finite,
-    boxed, clip_by_global_norm, lamb, lars, lion, muon, nadamw, options::any_path, radam, rmsprop, selective_transform,
-    sgd,
+    boxed, clip_by_global_norm, except, lamb, lars, lion, muon, nadamw, options::any_path, radam, rmsprop,
+    selective_transform, sgd,
 };
 
 /// An optimizer with its schedule, masks and wrappers, as plain data.
@@ -126,6 +126,18 @@ impl OptimizerConfig {
     /// As [`build`](Self::build).
     pub fn build_for_any_tree<B: Backend>(&self) -> Result<ForAnyTree<B>, OptimError> {
         self.build().map(ForAnyTree::new)
+    }
+
+    /// Checks that each path pattern of `frozen` and of `weight_decay_mask` matches a parameter. The optimizer panics
+    /// otherwise when it makes its state.
+    ///
+    /// # Errors
+    /// [`OptimError::UnmatchedPattern`].
+    pub fn check_patterns<B: Backend>(&self, params: &impl Tree<B>) -> Result<(), OptimError> {
+        let mask = self.options.get("weight_decay_mask").and_then(Value::as_array);
+        let mask = mask.into_iter().flatten().filter_map(Value::as_str);
+        let patterns: Vec<&str> = self.frozen.iter().map(String::as_str).chain(mask).collect();
+        except(params, &patterns, "").map(drop)
     }
 
     fn optimizer<B: Backend, P: Tree<B> + 'static>(&self) -> Result<Boxed<B, P>, OptimError> {

@@ -16,7 +16,7 @@ pub enum OptimError {
         expected: &'static str,
     },
     /// A pattern of frozen parameters matches no path.
-    #[error("no path of the model matches `{pattern}`; its top-level fields are {}", first.join(", "))]
+    #[error("no path of the model matches `{pattern}`; its first paths are {}", first.join(", "))]
     UnmatchedPattern {
         /// The pattern.
         pattern: String,

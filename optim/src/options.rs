@@ -65,12 +65,12 @@ impl<'de, B: Backend> Deserialize<'de> for ScalarOrSchedule<B> {
 
 /// A number of at least 0.
 pub(crate) fn nonnegative<'de, D: Deserializer<'de>, T: From<f64>>(deserializer: D) -> Result<T, D::Error> {
-    number(deserializer, |x| x >= 0.0, "a number from 0 on")
+    number(deserializer, |x| x >= 0.0, "a number of at least 0")
 }
 
 /// A decay rate: at least 0 and below 1.
 pub(crate) fn fraction<'de, D: Deserializer<'de>, T: From<f64>>(deserializer: D) -> Result<T, D::Error> {
-    number(deserializer, |x| (0.0..1.0).contains(&x), "a number from 0 on and below 1")
+    number(deserializer, |x| (0.0..1.0).contains(&x), "a number of at least 0 and below 1")
 }
 
 /// A positive number.

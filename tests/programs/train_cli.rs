@@ -204,7 +204,16 @@ fn the_optimizer_has_a_name_or_a_file() {
     refused(&["--optimizer", "adamm"], 2, &["unknown variant `adamm`", "`lion`"]);
     refused(&["--optimizer", "missing.json"], 1, &["missing.json"]);
     let broken = place.write("broken.json", br#"{"name": "adamw", "learning_rate": 1e-3, "momentum": 0.9}"#);
-    refused(&["--optimizer", &broken], 1, &["unknown field `momentum`"]);
+    refused(&["--optimizer", &broken], 1, &["broken.json", "unknown field `momentum`"]);
+    for field in ["frozen", "weight_decay_mask"] {
+        let text = format!(r#"{{"name": "adamw", "learning_rate": 1e-3, "{field}": ["h.*.nowhere"]}}"#);
+        let file = place.write("pattern.json", text.as_bytes());
+        refused(
+            &["--optimizer", &file],
+            1,
+            &["pattern.json: no path of the model matches `h.*.nowhere`", "wte.weight"],
+        );
+    }
 }
 
 #[test]

@@ -67,7 +67,7 @@ impl<O: LanguageOptions> Command for O {
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let Some((model, run)) = LanguageRun::<B>::new(self, device)? else { return Ok(Ended::Finished) };
         let job = &run.job;
-        let optimizer = self.language().run.training.optimizer::<B, O::Model<B>>(&job.schedule)?;
+        let optimizer = self.language().run.training.optimizer::<B, O::Model<B>>(&job.schedule, &model)?;
         let loss = |model: <O::Model<B> as Tree<B>>::On<Autodiff<B>>, batch: &TokenBatch, key: Key| {
             let loss = model.next_token_loss(batch.inputs(device), batch.targets(device), Some(key));
             Outcome::<B, O::Model<B>>::new(loss).weight(run.tokens(batch))

@@ -126,7 +126,7 @@ impl Command for Options {
         let data = Examples::bucketed(training, batch_size, |text| text.ids.len(), key.fold_in(2))?;
         let setup = Setup { run, output, epochs: language.epochs(2.0), settings, trainable };
         let job = setup.job(&model, data, None, ("texts", batch_size), counts)?;
-        let optimizer = run.training.optimizer::<B, BertForMaskedLm<B>>(&job.schedule)?;
+        let optimizer = run.training.optimizer::<B, BertForMaskedLm<B>>(&job.schedule, &model)?;
         let Job { data, settings, .. } = &job;
         let task = MaskedLmTask { masking: &masking, held_out: &held_out, batch_size, jit: run.jit };
         let fitted = fit_masked_lm(model, &optimizer, data, task, job.key, settings)?;

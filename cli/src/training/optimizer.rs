@@ -87,10 +87,12 @@ impl TrainingArgs {
     /// Returns the optimizer. AdamW, the default, has gradient clipping and weight decay of matrices only.
     ///
     /// # Errors
-    /// The file of `--optimizer` is not valid, or the optimizer does not have a given hyperparameter.
+    /// The file of `--optimizer` is not valid, or names parameters that the model does not have; or the optimizer does not
+    /// have a given hyperparameter.
     pub fn optimizer<B: Backend, M: Tree<B>>(
         &self,
         schedule: &Schedule,
+        model: &M,
     ) -> Result<impl GradientTransformation<B, M> + use<B, M>, Exit> {
         let Some(config) = self.configuration(schedule)? else {
             let options = Adamw::default().b2(self.beta2).weight_decay(self.weight_decay).mask(matrices());
@@ -98,9 +100,10 @@ impl TrainingArgs {
             return Ok(Either::Left(chain((clip, adamw(schedule.clone(), options)))));
         };
         let configured: Result<ForAnyTree<B>, _> = config.build_for_any_tree();
-        configured.map(Either::Right).map_err(|error| match &self.optimizer {
-            Some(Optimizer::Named(_)) => usage(format!("--optimizer: {error}")),
-            _ => failure(format!("--optimizer: {error}")),
+        let checked = configured.and_then(|optimizer| config.check_patterns(model).map(|()| optimizer));
+        checked.map(Either::Right).map_err(|error| match &self.optimizer {
+            Some(Optimizer::File(file)) => failure(format!("--optimizer {}: {error}", file.display())),
+            _ => usage(format!("--optimizer: {error}")),
         })
     }
 
@@ -134,7 +137,7 @@ impl TrainingArgs {
         depth: fn(&M, &str) -> usize,
     ) -> Result<impl GradientTransformation<B, M> + use<B, M>, Exit> {
         let decay = (factor < 1.0).then(|| layer_decay_of::<B>(model, factor, |path| depth(model, path)));
-        Ok(chain((self.optimizer::<B, M>(schedule)?, decay)))
+        Ok(chain((self.optimizer::<B, M>(schedule, model)?, decay)))
     }
 }
 

@@ -20,10 +20,10 @@ impl Schedule {
     fn check_parts(&self, levels: &mut Vec<f64>) -> Result<(), OptimError> {
         let mut level = |name: &str, value: f64| {
             levels.push(value);
-            if value.is_finite() && value >= 0.0 { Ok(()) } else { wrong(name, value, "a number from 0 on") }
+            if value.is_finite() && value >= 0.0 { Ok(()) } else { wrong(name, value, "a number of at least 0") }
         };
         let nonnegative = |name: &str, value: f64| {
-            if value.is_finite() && value >= 0.0 { Ok(()) } else { wrong(name, value, "a number from 0 on") }
+            if value.is_finite() && value >= 0.0 { Ok(()) } else { wrong(name, value, "a number of at least 0") }
         };
         match self {
             Self::Constant(value) => level("learning_rate", *value),

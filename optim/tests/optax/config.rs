@@ -149,7 +149,7 @@ fn errors_name_the_field_and_the_valid_values() {
             r#"{"name": "adamm", "learning_rate": 1}"#,
             "`name`: unknown variant `adamm`, expected one of `adabelief`, `adafactor`",
         ),
-        (r#"{"name": "adam", "learning_rate": 0}"#, "`learning_rate` is 0, and has to be positive"),
+        (r#"{"name": "adam", "learning_rate": 0}"#, "`learning_rate` is 0; it must be positive"),
         (r#"{"name": "adam", "learning_rate": -1e-3}"#, "`learning_rate` is -0.001"),
         (r#"{"name": "adam", "learning_rate": 1e999}"#, "invalid configuration"),
         (r#"{"name": "adam", "learning_rate": "fast"}"#, "`learning_rate`: "),
@@ -178,7 +178,7 @@ fn errors_name_the_field_and_the_valid_values() {
         (r#"{"name": "adam", "learning_rate": {"table": []}}"#, "positive somewhere"),
         (
             r#"{"name": "adam", "learning_rate": 1, "b1": 1}"#,
-            "`b1`: invalid value: floating point `1.0`, expected a number from 0 on and below 1",
+            "`b1`: invalid value: floating point `1.0`, expected a number of at least 0 and below 1",
         ),
         (r#"{"name": "adam", "learning_rate": 1, "b1": "high"}"#, "`b1`: invalid type: string \"high\""),
         (
@@ -199,9 +199,9 @@ fn errors_name_the_field_and_the_valid_values() {
         ),
         (
             r#"{"name": "adamw", "learning_rate": 1, "weight_decay": -0.1}"#,
-            "`weight_decay`: invalid value: floating point `-0.1`, expected a number from 0 on",
+            "`weight_decay`: invalid value: floating point `-0.1`, expected a number of at least 0",
         ),
-        (r#"{"name": "adam", "learning_rate": 1, "clip": 0}"#, "`clip` is 0, and has to be a positive number"),
+        (r#"{"name": "adam", "learning_rate": 1, "clip": 0}"#, "`clip` is 0; it must be a positive number"),
         (r#"{"name": "adam", "learning_rate": 1, "apply_if_finite": -1}"#, "`apply_if_finite`: "),
         (r#"{"name": "muon", "learning_rate": 1, "ns_steps": 1.5}"#, "`ns_steps`: invalid type: floating point"),
         (r#"{"name": "muon", "learning_rate": 1, "ns_steps": 9999999999}"#, "a whole number from 1 to 100"),
@@ -214,6 +214,24 @@ fn errors_name_the_field_and_the_valid_values() {
     // NaN, which no JSON file can contain.
     let config = OptimizerConfig::new(OptimizerName::Adam, f64::NAN);
     assert!(matches!(config.build::<Flex, Leaves<_>>(), Err(OptimError::Value { .. })));
+}
+
+#[test]
+fn patterns_that_match_no_parameter_are_refused() {
+    let params = tree::<Flex>("params", &Default::default());
+    let check = |fields: &str| {
+        let text = format!(r#"{{"name": "adamw", "learning_rate": 1, {fields}}}"#);
+        OptimizerConfig::from_json(&text).expect("a configuration").check_patterns(&params)
+    };
+    assert_eq!(check(r#""frozen": ["**"], "weight_decay_mask": ["*"]"#), Ok(()));
+    assert_eq!(check(r#""weight_decay_mask": "matrices""#), Ok(()));
+    for field in ["frozen", "weight_decay_mask"] {
+        let error = check(&format!(r#""{field}": ["**", "nowhere"]"#));
+        assert!(
+            matches!(&error, Err(OptimError::UnmatchedPattern { pattern, .. }) if pattern == "nowhere"),
+            "{error:?}"
+        );
+    }
 }
 
 on_each_backend!(same_as_written_out);
