@@ -337,7 +337,9 @@ def main():
                 file.write(json.dumps(case) + "\n")
                 file.flush()
                 count += 1
-            jax.clear_caches()
+            # The caches of all programs take gigabytes. Small operations of several programs are compiled once.
+            if number % 25 == 0:
+                jax.clear_caches()
     print(f"{count} programs of {number}: {options.out}")
 
 
