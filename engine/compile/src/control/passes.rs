@@ -43,6 +43,23 @@ impl HigherOrder {
         }
     }
 
+    /// Returns the operation with the [forward passes](Graph::with_forward_passes) of functions with a reverse-mode rule in its
+    /// sub-graphs.
+    pub(crate) fn with_forward_passes(&self) -> Self {
+        if self.has_reverse_mode_rules() { self.map_graphs(Graph::with_forward_passes) } else { self.clone() }
+    }
+
+    /// Returns true if a function with a reverse-mode rule is called in the sub-graphs.
+    fn has_reverse_mode_rules(&self) -> bool {
+        let has = |graph: &SubGraph| {
+            graph.equations.iter().any(|equation| match &equation.primitive {
+                Primitive::HigherOrder(op) => matches!(op, Self::CustomVjp { .. }) || op.has_reverse_mode_rules(),
+                _ => false,
+            })
+        };
+        self.sub_graphs().into_iter().any(|(_, graph)| has(graph))
+    }
+
     /// Fuses chains of element-wise operations in the sub-graphs that run without differentiation.
     pub(crate) fn fused(&self) -> Self {
         let new = |graph: &SubGraph| SubGraph::new((**graph).clone().fused());

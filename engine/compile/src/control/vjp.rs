@@ -51,7 +51,8 @@ struct ScanPullback {
     positions: Vec<usize>,
 }
 
-/// Runs an operation. Returns its outputs and residuals, and its derivative.
+/// Runs an operation. Returns its outputs and residuals, and its derivative. As for functions with a reverse-mode rule outside
+/// of sub-graphs, the outputs are those of the forward passes, whose operations have further derivatives.
 pub(super) fn forward<B: Backend>(
     op: &HigherOrder,
     inputs: Vec<AnyTensor<B>>,
@@ -76,7 +77,7 @@ fn forward_with_rule<B: Backend>(
     let is_wanted = |position: usize| wanted.get(position).is_some();
     match op {
         HigherOrder::Cond { branches } => {
-            let outputs = apply(op, inputs.clone(), &device);
+            let outputs = apply(&op.with_forward_passes(), inputs.clone(), &device);
             let (branches, flags) = match gradients {
                 Some(Gradients { graphs, of }) => (graphs.clone(), of.clone()),
                 None => {
@@ -96,7 +97,7 @@ fn forward_with_rule<B: Backend>(
                 consts: *consts,
                 carries: *carries,
             };
-            let mut outputs = apply(&saving, inputs.clone(), &device);
+            let mut outputs = apply(&saving.with_forward_passes(), inputs.clone(), &device);
             let saved = outputs.split_off(body.outputs.len());
             let kept = [&inputs[..*consts], &saved[..], &inputs[consts + carries..]].concat();
             let specs = body.input_specs();

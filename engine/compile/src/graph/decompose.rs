@@ -10,6 +10,7 @@ use super::{Equation, Graph, Var};
 use crate::{
     Primitive, Traced,
     eval::with_key,
+    sub_graph::HigherOrder,
     traced::{Recording, any, var_of},
     types::Types,
 };
@@ -22,35 +23,61 @@ impl Graph {
     }
 
     /// Like [`decomposed`](Self::decomposed), but also keeps the operations for which `whole` returns true.
-    pub fn decomposed_except(mut self, whole: fn(&Call) -> bool) -> Self {
+    pub fn decomposed_except(self, whole: fn(&Call) -> bool) -> Self {
         let mut known: HashMap<String, Graph> = HashMap::new();
+        let inlined = self.with_bodies(|graph, equation| match &equation.primitive {
+            Primitive::Grove(call) | Primitive::WithKey(call) if !stays(call) && !whole(call) => {
+                let inputs: Vec<_> = equation.inputs.iter().map(|var| Some(graph.spec((*var)?))).collect();
+                // The debug text contains every static parameter.
+                let (key, types) = (format!("{:?} {inputs:?}", equation.primitive), graph.types);
+                let new = || composition(&equation.primitive, call, inputs, types, whole);
+                Some(known.entry(key).or_insert_with(new).clone())
+            }
+            Primitive::HigherOrder(op) => {
+                equation.primitive = Primitive::HigherOrder(op.map_graphs(move |graph| graph.decomposed_except(whole)));
+                None
+            }
+            _ => None,
+        });
+        inlined.with_sigmoids().without_dead_code()
+    }
+
+    /// Returns the graph with the forward passes of functions with a reverse-mode rule in place of the functions. A forward
+    /// pass consists of operations with derivatives.
+    pub(crate) fn with_forward_passes(self) -> Self {
+        let inlined = self.with_bodies(|_, equation| match &equation.primitive {
+            Primitive::HigherOrder(HigherOrder::CustomVjp { forward, .. }) => {
+                let mut forward = (**forward).clone();
+                forward.outputs.iter_mut().enumerate().for_each(|(i, (name, _))| *name = i.to_string());
+                Some(forward)
+            }
+            Primitive::HigherOrder(op) => {
+                equation.primitive = Primitive::HigherOrder(op.with_forward_passes());
+                None
+            }
+            _ => None,
+        });
+        inlined.without_dead_code()
+    }
+
+    /// Replaces each equation for which `body` returns a graph by this graph. The outputs of such a graph are named by their
+    /// positions.
+    fn with_bodies(mut self, mut body: impl FnMut(&Self, &mut Equation) -> Option<Graph>) -> Self {
         // Replacements for the outputs of removed equations.
         let mut replaced: HashMap<Var, Var> = HashMap::new();
         for mut equation in std::mem::take(&mut self.equations) {
             for var in equation.inputs.iter_mut().flatten() {
                 *var = replaced.get(var).copied().unwrap_or(*var);
             }
-            match &equation.primitive {
-                Primitive::Grove(call) | Primitive::WithKey(call) if !stays(call) && !whole(call) => {
-                    let inputs: Vec<_> = equation.inputs.iter().map(|var| Some(self.spec((*var)?))).collect();
-                    // The debug text contains every static parameter.
-                    let (key, types) = (format!("{:?} {inputs:?}", equation.primitive), self.types);
-                    let new = || composition(&equation.primitive, call, inputs, types, whole);
-                    let body = known.entry(key).or_insert_with(new).clone();
-                    replaced.extend(self.inline(body, &equation));
-                }
-                Primitive::HigherOrder(op) => {
-                    equation.primitive =
-                        Primitive::HigherOrder(op.map_graphs(move |graph| graph.decomposed_except(whole)));
-                    self.equations.push(equation);
-                }
-                _ => self.equations.push(equation),
+            match body(&self, &mut equation) {
+                Some(body) => replaced.extend(self.inline(body, &equation)),
+                None => self.equations.push(equation),
             }
         }
         for (_, var) in &mut self.outputs {
             *var = replaced.get(var).copied().unwrap_or(*var);
         }
-        self.with_sigmoids().without_dead_code()
+        self
     }
 
     fn spec(&self, var: Var) -> Spec {

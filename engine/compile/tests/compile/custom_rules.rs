@@ -1,11 +1,11 @@
 //! Functions with custom derivatives, outside traces, in traces, jitted, differentiated and mapped.
 
 use crate::common;
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{Bool, Int, Tensor};
 use grove_backend::{Autodiff, Backend, Candle, Flex};
 use grove_compile::{
-    CustomJvp, CustomVjp, Shared, Traced, cond, custom_jvp, custom_vjp, hvp, jacfwd, jacrev, jit, jvp, linearize,
-    per_example_grads, scan_with, trace, vmap,
+    CustomJvp, CustomVjp, Shared, Traced, checkpoint, cond, custom_jvp, custom_vjp, hvp, jacfwd, jacrev, jit, jvp,
+    linearize, per_example_grads, scan_with, switch, trace, vmap,
 };
 use grove_transform::{Scan, grad, value_and_grad};
 use grove_tree::{Array, Key, Tree};
@@ -239,6 +239,97 @@ fn second_derivatives_of_rules() {
         &array([1.0]),
     );
     close(floats(&product));
+}
+
+/// Sine, with a gradient multiplied by ten.
+#[derive(Clone, Debug)]
+struct Sine;
+
+impl CustomVjp for Sine {
+    type Args<B: Backend> = A1<B>;
+    type Output<B: Backend> = A1<B>;
+    type Residuals<B: Backend> = A1<B>;
+
+    fn forward<B: Backend>(&self, x: A1<B>) -> (A1<B>, A1<B>) {
+        (Array::new(x.val().sin()), x)
+    }
+
+    fn backward<B: Backend>(&self, x: A1<B>, grad: A1<B>) -> A1<B> {
+        Array::new(grad.val() * x.val().cos() * 10.0)
+    }
+}
+
+/// Applies [`Sine`] inside of control flow. The derivative of the sine of the result needs the value, too.
+fn sine_of_nested<B: Backend>(case: &str, x: A1<B>) -> Tensor<B, 1> {
+    let sine = |x: A1<B>| custom_vjp(&Sine, x);
+    let itself = |x: A1<B>| x;
+    let larger = |x: A1<B>| Array::new(x.val() * 1.5);
+    let is_above = |x: &A1<B>, bound: f64| -> Tensor<B, 1, Bool> { x.val().sum().greater_elem(bound) };
+    let thrice = |f: &dyn Fn(A1<B>) -> A1<B>, x: A1<B>| {
+        scan_with(Scan::new().length(3), &(), |(), x, (): ()| (f(x), ()), x, ()).0
+    };
+    let y = match case {
+        "cond" => cond(is_above(&x, 0.0), sine, itself, x),
+        "switch" => {
+            let sines = |x: A1<B>| thrice(&|x: A1<B>| larger(Array::new(x.val().sin())), sine(x));
+            let second = x.val().sum().greater_elem(0.0).int();
+            switch(second, &[&itself, &sines, &itself], x)
+        }
+        "scan" => thrice(&|x| larger(sine(x)), x),
+        "scan of cond" => thrice(&|x| cond(is_above(&x, 0.0), |x| larger(sine(x)), itself, x), x),
+        "cond of scan" => cond(is_above(&x, 0.0), |x| thrice(&|x| larger(sine(x)), x), itself, x),
+        "checkpoint" => checkpoint(|x| sine(sine(x)), x),
+        _ => {
+            let rows = Array::<B, 2>::new(Tensor::stack(vec![x.val() * 0.5, x.val()], 0));
+            let f = |x: A1<Traced>| {
+                let above = x.val().sum().greater_elem(1.0);
+                cond(above, |x| custom_vjp(&Sine, x), |x: A1<Traced>| x, x)
+            };
+            let y: Array<B, 2> = vmap(f).call::<B, _>(rows);
+            Array::new(y.val().sum_dim(0).squeeze_dim(0))
+        }
+    };
+    y.val().sin().sum()
+}
+
+/// The derivative of [`sine_of_nested`] in the direction `[1.0, -0.5]`.
+fn slope_in_direction<B: Backend>(case: &str, x: A1<B>) -> Tensor<B, 1> {
+    let slope = grad(&x, |x: A1<Autodiff<B>>| sine_of_nested(case, x));
+    (slope.val() * Tensor::from_floats([1.0, -0.5], &Default::default())).sum()
+}
+
+/// Gradients and Hessian-vector products of JAX.
+#[test]
+fn second_derivatives_of_vjp_rules_inside_of_control_flow() {
+    let in_scan = ([383.77572, 1.509275], [-2945.2196, 5.614728]);
+    let cases = [
+        ("cond", ([7.7864395, 2.1603703], [-7.806224, 3.3054753])),
+        ("switch", ([3.9372548, 0.0409523], [-28.081967, 0.1104497])),
+        ("scan", in_scan),
+        ("scan of cond", in_scan),
+        ("cond of scan", in_scan),
+        ("checkpoint", ([69.726644, 15.007413], [-96.888731, 24.640726])),
+        ("vmap", ([6.9156602, 0.1597785], [-12.090325, 1.9572354])),
+    ];
+    let (x, t) = (array([0.5, 1.2]), array([1.0, -0.5]));
+    for (case, (gradient, product)) in cases {
+        let close = |mode: &str, found: A1<F>, expected: [f32; 2]| {
+            common::same::<F, _>(&format!("{mode} of {case}"), &found, &array(expected), 1e-4, 1e-4);
+        };
+        close("grad", grad(&x, |x| sine_of_nested(case, x)), gradient);
+        let slope = move |x: A1<Traced>| grad(&x, |x| sine_of_nested(case, x));
+        close("jit(grad)", jit(slope).call::<F>(x.clone()), gradient);
+        close("hvp", hvp(|x| sine_of_nested(case, x), &x, &t), product);
+        let traced = move |(x, t): (A1<Traced>, A1<Traced>)| jvp(slope, &x, &t).1;
+        close("jit(hvp)", jit(traced).call::<F>((x.clone(), t.clone())), product);
+        close("linearize", linearize(slope, &x).1.call(&t), product);
+        close("grad(grad)", grad(&x, |x| slope_in_direction(case, x)), product);
+        close(
+            "jit(grad(grad))",
+            jit(move |x: A1<Traced>| grad(&x, |x| slope_in_direction(case, x))).call::<F>(x.clone()),
+            product,
+        );
+    }
 }
 
 #[test]
