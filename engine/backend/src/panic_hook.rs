@@ -134,8 +134,11 @@ fn likely_cause(text: &str) -> Option<&'static str> {
              these names in `grove::backend::ops` have all",
         );
     }
-    if text == "attempt to divide by zero" {
-        return Some("an integer was divided by zero, of which the quotient is -1 in traced functions alone");
+    if has(&["attempt to divide", "attempt to calculate the remainder"]) {
+        return Some(
+            "an integer was divided by 0, or the lowest one by -1: `int_div` and `int_remainder` of `grove::backend::ops` give \
+             -1 and 0 there, and so do traced functions and gradients",
+        );
     }
     None
 }
@@ -162,12 +165,15 @@ mod tests {
     #[test]
     #[cfg(feature = "flex")]
     fn causes_of_burn_are_recognised() {
-        use burn::tensor::{IndexingUpdateOp, Tensor};
+        use burn::tensor::{IndexingUpdateOp, IntDType, Tensor};
         let x = Tensor::<crate::Flex, 1>::zeros([2], &Default::default());
         let maximum = || x.clone().scatter(0, x.clone().int(), x.clone(), IndexingUpdateOp::Max);
         let cause = likely_cause(&catch(maximum).unwrap_err());
         assert!(cause.is_some_and(|cause| cause.contains("grove::backend::ops")));
-        let cause = likely_cause(&catch(|| x.clone().int() / x.clone().int()).unwrap_err());
-        assert!(cause.is_some_and(|cause| cause.contains("divided by zero")));
+        let ints = || x.clone().int().cast(IntDType::I64);
+        for message in [catch(|| ints() / ints()), catch(|| ints() % 0), catch(|| (ints() + i64::MIN) / -1)] {
+            let cause = likely_cause(&message.unwrap_err());
+            assert!(cause.is_some_and(|cause| cause.contains("`int_div`")), "{cause:?}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use std::future::Future;
 
 use super::{Autodiff, Bool, Burn, Float, Int, captured, rules};
-use crate::Backend;
+use crate::{Backend, ops::int_division};
 
 impl<B: Backend, C: CheckpointStrategy> FloatTensorOps<Self> for Autodiff<B, C> {
     burn! {
@@ -196,10 +196,6 @@ impl<B: Backend, C: CheckpointStrategy> IntTensorOps<Self> for Autodiff<B, C> {
         int_sub_scalar(lhs: Int<B>, rhs: Scalar) -> Int<B>;
         int_mul(lhs: Int<B>, rhs: Int<B>) -> Int<B>;
         int_mul_scalar(lhs: Int<B>, rhs: Scalar) -> Int<B>;
-        int_div(lhs: Int<B>, rhs: Int<B>) -> Int<B>;
-        int_div_scalar(lhs: Int<B>, rhs: Scalar) -> Int<B>;
-        int_remainder(lhs: Int<B>, rhs: Int<B>) -> Int<B>;
-        int_remainder_scalar(lhs: Int<B>, rhs: Scalar) -> Int<B>;
         int_matmul(lhs: Int<B>, rhs: Int<B>) -> Int<B>;
         int_neg(tensor: Int<B>) -> Int<B>;
         int_zeros(shape: Shape, device: &Device<B>, dtype: IntDType) -> Int<B>;
@@ -272,6 +268,22 @@ impl<B: Backend, C: CheckpointStrategy> IntTensorOps<Self> for Autodiff<B, C> {
 
     fn int_into_data(tensor: Int<B>) -> impl Future<Output = Result<TensorData, ExecutionError>> + Send {
         B::int_into_data(tensor)
+    }
+
+    fn int_div(lhs: Int<B>, rhs: Int<B>) -> Int<B> {
+        int_division::quotient::<B>(lhs, rhs)
+    }
+
+    fn int_div_scalar(lhs: Int<B>, rhs: Scalar) -> Int<B> {
+        int_division::quotient_by::<B>(lhs, rhs)
+    }
+
+    fn int_remainder(lhs: Int<B>, rhs: Int<B>) -> Int<B> {
+        int_division::remainder::<B>(lhs, rhs)
+    }
+
+    fn int_remainder_scalar(lhs: Int<B>, rhs: Scalar) -> Int<B> {
+        int_division::remainder_by::<B>(lhs, rhs)
     }
 }
 

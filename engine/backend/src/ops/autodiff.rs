@@ -32,6 +32,7 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
     const FUSES: bool = B::FUSES;
     const BROKEN_FUSED_GEMV: bool = B::BROKEN_FUSED_GEMV;
     const MIXED_DTYPE_WEIGHTS: bool = B::MIXED_DTYPE_WEIGHTS;
+    const DIVIDES_BY_ZERO: bool = true;
     const SAMPLES: bool = B::SAMPLES;
     const LAZY: bool = B::LAZY;
 

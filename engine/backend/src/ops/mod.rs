@@ -32,6 +32,7 @@ mod function;
 mod functions;
 mod gelu;
 mod indexing;
+pub mod int_division;
 mod key_ranges;
 mod linear;
 mod masked_softmax;
@@ -92,6 +93,7 @@ pub use function::{Function, FunctionVjp};
 pub use functions::*;
 pub use gelu::{Gelu, GeluApproximation};
 pub use indexing::{index_copy, scatter, select_assign};
+pub use int_division::{int_div, int_remainder};
 pub use key_ranges::KeyRanges;
 pub use linear::Linear;
 pub use masked_softmax::MaskedSoftmax;
@@ -164,6 +166,9 @@ pub trait Backend: burn::tensor::backend::Backend {
 
     /// True if products accept 16-bit or quantized weights with f32 inputs, and compute in f32.
     const MIXED_DTYPE_WEIGHTS: bool = false;
+
+    /// True if Burn's methods divide integers as [`int_div`] and [`int_remainder`] do, by 0 too.
+    const DIVIDES_BY_ZERO: bool = false;
 
     /// True if [`sample`](Self::sample) is implemented.
     const SAMPLES: bool = false;

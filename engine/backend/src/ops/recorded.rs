@@ -58,6 +58,7 @@ where
     C::Client: Recorder,
 {
     const MIXED_DTYPE_WEIGHTS: bool = true;
+    const DIVIDES_BY_ZERO: bool = true;
     const LAZY: bool = true;
 
     fn computes_in(_device: &Self::Device, dtype: DType) -> bool {

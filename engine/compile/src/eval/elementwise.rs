@@ -1,7 +1,10 @@
 //! Element-wise operations.
 
-use burn::tensor::{BoolDType, DType, Scalar, TensorMetadata, ops::IntTensor as Int};
-use grove_backend::{Backend, ops::AnyTensor};
+use burn::tensor::Scalar;
+use grove_backend::{
+    Backend,
+    ops::{AnyTensor, int_division},
+};
 
 use super::kind;
 use crate::{
@@ -70,7 +73,8 @@ pub(super) fn binary<B: Backend>(op: Binary, a: AnyTensor<B>, b: AnyTensor<B>, t
             Binary::Add => B::int_add(a, b),
             Binary::Sub => B::int_sub(a, b),
             Binary::Mul => B::int_mul(a, b),
-            Binary::Div | Binary::Rem => integer_division::<B>(op, a, b, dtype),
+            Binary::Div => int_division::quotient::<B>(a, b),
+            Binary::Rem => int_division::remainder::<B>(a, b),
             Binary::IntegerPow => B::int_powi(a, b),
             Binary::And => B::bitwise_and(a, b),
             Binary::Or => B::bitwise_or(a, b),
@@ -95,34 +99,6 @@ pub(super) fn binary<B: Backend>(op: Binary, a: AnyTensor<B>, b: AnyTensor<B>, t
     }
 }
 
-/// Computes the quotient or remainder of integers. Division by 0 gives the values of JAX (a quotient with all bits set, a
-/// remainder of 0) and does not fail, so that `vmap` may compute a branch that is not taken.
-fn integer_division<B: Backend>(op: Binary, a: Int<B>, b: Int<B>, dtype: BoolDType) -> Int<B> {
-    let (zero, all_bits) = (B::int_equal_elem(b.clone(), Scalar::Int(0), dtype), all_bits(&a));
-    let divisor = B::int_mask_fill(b, zero.clone(), Scalar::Int(1));
-    if op == Binary::Rem {
-        return B::int_remainder(a, divisor);
-    }
-    let y = B::int_div(a, divisor);
-    let zero = B::bool_expand(zero, y.shape());
-    B::int_mask_fill(y, zero, all_bits)
-}
-
-/// Returns the value of an integer dtype with all bits set.
-fn all_bits(x: &impl TensorMetadata) -> Scalar {
-    match x.dtype() {
-        DType::U8 => Scalar::UInt(u8::MAX.into()),
-        DType::U16 => Scalar::UInt(u16::MAX.into()),
-        DType::U32 => Scalar::UInt(u32::MAX.into()),
-        DType::U64 => Scalar::UInt(u64::MAX),
-        _ => Scalar::Int(-1),
-    }
-}
-
-fn is_zero(number: Scalar) -> bool {
-    matches!(number, Scalar::Int(0) | Scalar::UInt(0))
-}
-
 pub(super) fn scalar<B: Backend>(op: Binary, x: AnyTensor<B>, number: Scalar, target: &Target<'_, B>) -> AnyTensor<B> {
     let dtype = target.boolean();
     match x {
@@ -145,14 +121,8 @@ pub(super) fn scalar<B: Backend>(op: Binary, x: AnyTensor<B>, number: Scalar, ta
             Binary::Add => B::int_add_scalar(x, number),
             Binary::Sub => B::int_sub_scalar(x, number),
             Binary::Mul => B::int_mul_scalar(x, number),
-            // Division by 0 as in `integer_division`.
-            Binary::Div | Binary::Rem if is_zero(number) => {
-                let all_bits = all_bits(&x);
-                let zeros = B::int_mul_scalar(x, Scalar::Int(0));
-                if op == Binary::Div { B::int_add_scalar(zeros, all_bits) } else { zeros }
-            }
-            Binary::Div => B::int_div_scalar(x, number),
-            Binary::Rem => B::int_remainder_scalar(x, number),
+            Binary::Div => int_division::quotient_by::<B>(x, number),
+            Binary::Rem => int_division::remainder_by::<B>(x, number),
             Binary::IntegerPow => B::int_powi_scalar(x, number),
             Binary::And => B::bitwise_and_scalar(x, number),
             Binary::Or => B::bitwise_or_scalar(x, number),

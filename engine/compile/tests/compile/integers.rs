@@ -1,12 +1,12 @@
-//! Integers divided by zero in traced functions, as in JAX.
+//! Integers divided by every kind of divisor, as in JAX.
 
 use burn::tensor::{Bool, DType, Int, Tensor, TensorData};
-use grove_backend::{Backend, Candle, Flex};
+use grove_backend::{Autodiff, Backend, Candle, Flex, ops};
 use grove_compile::{Traced, cond, jit, scan_with, vmap};
 use grove_transform::Scan;
 use grove_tree::Array;
 
-fn ints<B: Backend, const N: usize>(values: [i32; N], dtype: DType) -> Array<B, 1, Int> {
+fn ints<B: Backend>(values: &[i64], dtype: DType) -> Array<B, 1, Int> {
     Array::new(Tensor::from_data(TensorData::from(values), (&Default::default(), dtype)))
 }
 
@@ -20,46 +20,91 @@ fn divided<B: Backend>((a, b): Pair<B>) -> Pair<B> {
     (Array::new(a.val() / b.val()), Array::new(a.val() % b.val()))
 }
 
-/// The expected values are from `lax.div` and `jnp.remainder` of JAX.
-fn are_those_of_jax<B: Backend>(dtype: DType) {
-    let (a, b) = (|| ints::<B, 5>([7, -7, 0, 9, 5], dtype), || ints::<B, 5>([0, 0, 0, 2, -5], dtype));
-    let (quotient, rest) = jit(divided).call::<B>((a(), b()));
-    assert_eq!((list(&quotient), list(&rest)), (vec![-1, -1, -1, 4, -1], vec![0, 0, 0, 1, 0]), "{dtype:?}");
-    // One divisor for all elements.
-    let (quotient, rest) = jit(divided).call::<B>((a(), ints([0], dtype)));
-    assert_eq!((list(&quotient), list(&rest)), (vec![-1; 5], vec![0; 5]), "{dtype:?}");
-    let by_number =
-        jit(|x: Array<Traced, 1, Int>| (Array::<_, 1, Int>::new(x.val() / 0), Array::<_, 1, Int>::new(x.val() % 0)));
-    let (quotient, rest) = by_number.call::<B>(a());
-    assert_eq!((list(&quotient), list(&rest)), (vec![-1; 5], vec![0; 5]), "{dtype:?}");
+/// Dividends, divisors, and the results of `lax.div` and `jnp.remainder` of JAX, of a signed dtype.
+fn signed(lowest: i64) -> [Vec<i64>; 4] {
+    let highest = -(lowest + 1);
+    [
+        vec![7, -7, 0, 9, 5, -9, 9, lowest, lowest, highest - 1, -5],
+        vec![0, 0, 0, 2, -5, 4, -4, -1, 0, highest, highest],
+        vec![-1, -1, -1, 4, -1, -2, -2, lowest, -1, 0, 0],
+        vec![0, 0, 0, 1, 0, 3, -3, 0, 0, highest - 1, highest - 5],
+    ]
+}
+
+/// As [`signed`], of an unsigned dtype.
+fn unsigned(highest: i64) -> [Vec<i64>; 4] {
+    [
+        vec![7, 0, highest, highest, highest - 1],
+        vec![0, 0, 0, 3, highest],
+        vec![highest, highest, highest, highest / 3, 0],
+        vec![0, 0, 0, 0, highest - 1],
+    ]
+}
+
+/// Checks jitted functions, functions on the tape, and the functions of `ops`.
+fn are_those_of_jax<B: Backend>(dtype: DType, [a, b, quotients, rests]: [Vec<i64>; 4]) {
+    let (x, y) = (|| ints::<B>(&a, dtype), || ints::<B>(&b, dtype));
+    let check = |mode: &str, (quotient, rest): Pair<B>| {
+        assert_eq!((list(&quotient), list(&rest)), (quotients.clone(), rests.clone()), "{dtype:?}, {mode}");
+    };
+    check("jit", jit(divided).call::<B>((x(), y())));
+    check("ops", (ops::int_div(x().val(), y().val()).into(), ops::int_remainder(x().val(), y().val()).into()));
+    let (on_tape, number) = (|x: Array<B, 1, Int>| Tensor::<Autodiff<B>, 1, Int>::from_inner(x.val()), |i: usize| b[i]);
+    let [quotient, rest] = [on_tape(x()) / on_tape(y()), on_tape(x()) % on_tape(y())];
+    check("tape", (quotient.inner().into(), rest.inner().into()));
+    for (i, quotient) in quotients.iter().enumerate() {
+        let number = number(i);
+        let by_number = jit(move |x: Array<Traced, 1, Int>| -> Pair<Traced> {
+            (Array::new(x.val() / number), Array::new(x.val() % number))
+        });
+        let found = by_number.call::<B>(ints(&a[i..=i], dtype));
+        assert_eq!(
+            (list(&found.0), list(&found.1)),
+            (vec![*quotient], vec![rests[i]]),
+            "{dtype:?}, {} by {number}",
+            a[i]
+        );
+        // One divisor for all elements.
+        let found = jit(divided).call::<B>((ints(&[a[i]; 3], dtype), ints(&[number], dtype)));
+        assert_eq!((list(&found.0), list(&found.1)), (vec![*quotient; 3], vec![rests[i]; 3]), "{dtype:?}");
+    }
 }
 
 #[test]
-fn by_zero_are_those_of_jax_flex() {
-    are_those_of_jax::<Flex>(DType::I64);
-    are_those_of_jax::<Flex>(DType::I32);
+fn quotients_and_remainders_are_those_of_jax_flex() {
+    are_those_of_jax::<Flex>(DType::I64, signed(i64::MIN));
+    are_those_of_jax::<Flex>(DType::I32, signed(i32::MIN.into()));
+    are_those_of_jax::<Flex>(DType::I16, signed(i16::MIN.into()));
+    are_those_of_jax::<Flex>(DType::I8, signed(i8::MIN.into()));
+    are_those_of_jax::<Flex>(DType::U32, unsigned(u32::MAX.into()));
+    are_those_of_jax::<Flex>(DType::U16, unsigned(u16::MAX.into()));
+    are_those_of_jax::<Flex>(DType::U8, unsigned(u8::MAX.into()));
 }
 
 #[test]
-fn by_zero_are_those_of_jax_candle() {
-    are_those_of_jax::<Candle>(DType::I64);
+fn quotients_and_remainders_are_those_of_jax_candle() {
+    are_those_of_jax::<Candle>(DType::I64, signed(i64::MIN));
+    are_those_of_jax::<Candle>(DType::U32, unsigned(u32::MAX.into()));
+    are_those_of_jax::<Candle>(DType::U8, unsigned(u8::MAX.into()));
 }
 
-/// An unsigned quotient by zero has all bits set.
 #[test]
-fn unsigned_quotients_are_the_highest_number() {
-    let (quotient, rest) = jit(divided).call::<Flex>((ints([7], DType::U32), ints([0], DType::U32)));
-    assert_eq!((list(&quotient), list(&rest)), (vec![u32::MAX.into()], vec![0]));
+fn unsigned_quotients_of_64_bits() {
+    let (quotient, rest) = jit(divided).call::<Flex>((ints(&[7, 9], DType::U64), ints(&[0, 2], DType::U64)));
+    let values = |x: &Array<Flex, 1, Int>| x.val().into_data().iter::<u64>().collect::<Vec<_>>();
+    assert_eq!((values(&quotient), values(&rest)), (vec![u64::MAX, 4], vec![0, 1]));
 }
 
 /// A planned loop divides like its steps.
 #[test]
 fn loops_divide_as_in_jax() {
     let step = |(): (), carry: Pair<Traced>, (): ()| (divided(carry), ());
-    let looped = jit(move |args: Pair<Traced>| scan_with(Scan::new().length(2), &(), step, args, ()).0);
-    let (a, b) = looped.call::<Flex>((ints([7, 9], DType::I64), ints([0, 2], DType::I64)));
-    // 7 / 0 = -1 and 7 % 0 = 0, then -1 / 0; 9 / 2 = 4 and 9 % 2 = 1, then 4 / 1.
-    assert_eq!((list(&a), list(&b)), (vec![-1, 4], vec![0, 0]));
+    let looped = jit(move |args: Pair<Traced>| scan_with(Scan::new().length(1), &(), step, args, ()).0);
+    for (dtype, lowest) in [(DType::I64, i64::MIN), (DType::I32, i32::MIN.into())] {
+        let [a, b, quotients, rests] = signed(lowest);
+        let (quotient, rest) = looped.call::<Flex>((ints(&a, dtype), ints(&b, dtype)));
+        assert_eq!((list(&quotient), list(&rest)), (quotients, rests), "{dtype:?}");
+    }
 }
 
 /// `vmap` computes both branches, one of which divides by zero for some examples.

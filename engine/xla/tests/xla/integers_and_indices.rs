@@ -1,7 +1,7 @@
 //! Integers divided by zero, and updates at indices, some of them out of range, through XLA.
 
 use crate::graphs::{arrays, check, run, shared};
-use burn::tensor::{IndexingUpdateOp as Update, Int, Tensor};
+use burn::tensor::{DType, IndexingUpdateOp as Update, Int, Tensor};
 use grove_backend::{
     Flex,
     ops::{scatter, select_assign},
@@ -22,7 +22,11 @@ fn integers_are_divided_as_on_flex() {
         let by_numbers = [Ints::new(a.val() / 0), Ints::new(a.val() % 0), Ints::new(a.val() % -3)];
         (Ints::new(a.val() / b.val()), Ints::new(a.val() % b.val()), by_numbers)
     };
-    check("integers divided", f, &(ints([7, -7, 0, 9, 5, -9]), ints([0, 0, 0, 2, -5, 4])), 0.0);
+    for (dtype, lowest) in [(DType::I32, i32::MIN.into()), (DType::I64, i64::MIN)] {
+        let ints = |values: [i64; 8]| Ints::<Flex>::new(Tensor::from_data(values, (&Default::default(), dtype)));
+        let args = (ints([7, -7, 0, 9, 5, -9, lowest, lowest]), ints([0, 0, 0, 2, -5, 4, -1, 0]));
+        check(&format!("{dtype:?} divided"), f, &args, 0.0);
+    }
 }
 
 /// An array, indices, and values.

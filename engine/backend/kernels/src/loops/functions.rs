@@ -153,9 +153,9 @@ pub(super) fn binary_int<T: Int>(memory: &mut Memory, op: Binary, operands: [Pla
         Binary::Mul => wide::<T>(memory, operands, y, i64::wrapping_mul),
         // Division by 0 gives the quotient -1 and the remainder 0, as in JAX.
         Binary::Div => wide::<T>(memory, operands, y, |a, b| if b == 0 { -1 } else { a.wrapping_div(b) }),
-        Binary::Rem => wide::<T>(memory, operands, y, |a, b| match b {
-            0 => 0,
-            b => a.wrapping_rem(b).wrapping_add(b).wrapping_rem(b),
+        Binary::Rem => wide::<T>(memory, operands, y, |a, b| {
+            let rest = if b == 0 { 0 } else { a.wrapping_rem(b) };
+            if rest != 0 && (rest < 0) != (b < 0) { rest + b } else { rest }
         }),
         Binary::Pow => wide::<T>(memory, operands, y, |a, b| a.wrapping_pow(b as u32)),
         Binary::And => wide::<T>(memory, operands, y, |a, b| a & b),
