@@ -92,6 +92,10 @@ pub(super) fn add(env: &mut Environment<'_>, budget: &Budget) {
     own(env, budget, "float", |state, args, _| {
         number(state, &Value::from_function(filters::float), &args, Value::from(0.0))
     });
+    own(env, budget, "format", |_, args, budget| {
+        let pattern = python::text(one(&args)?, budget)?;
+        methods::printf(&pattern, &args[1..], budget)
+    });
     own(env, budget, "indent", indent);
     own(env, budget, "int", |state, args, _| number(state, &Value::from_function(filters::int), &args, Value::from(0)));
     own(env, budget, "join", join);

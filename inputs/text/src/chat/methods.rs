@@ -2,7 +2,7 @@
 //! differently.
 
 use minijinja::{
-    Error, ErrorKind, State, Value,
+    Error, ErrorKind, FormatStyle, State, Value,
     value::{Kwargs, Rest, ValueKind, from_args},
 };
 use minijinja_contrib::pycompat;
@@ -94,8 +94,7 @@ fn split_lines(text: &str, keep: bool) -> Vec<Value> {
     lines
 }
 
-/// Returns true if a pattern of `format` cannot create long strings: no width of four digits, and no width from an
-/// argument.
+/// Returns true if a pattern cannot create long strings: no width of four digits, and no width from an argument.
 fn is_modest(pattern: &str) -> bool {
     let (mut digits, mut open) = (0, 0);
     for letter in pattern.replace("{{", "").replace("}}", "").chars() {
@@ -112,18 +111,37 @@ fn is_modest(pattern: &str) -> bool {
     true
 }
 
-/// `text.format(…)`.
-fn format(pattern: &str, args: &[Value], budget: &Budget) -> Result<Value> {
+/// `text.format(…)`, or the same in the style of printf.
+fn format(style: FormatStyle, pattern: &str, args: &[Value], budget: &Budget) -> Result<Value> {
     if !is_modest(pattern) {
         return Err(Error::new(ErrorKind::InvalidOperation, "this pattern is too much for a chat template"));
     }
-    for _ in 0..pattern.matches('{').count() {
+    for _ in 0..pattern.matches(['{', '%']).count() {
         budget.spend(1000)?;
         for arg in args {
             budget.make(arg)?;
         }
     }
-    minijinja::format_filter(minijinja::FormatStyle::StrFormat, pattern, args).map(Value::from)
+    minijinja::format_filter(style, pattern, args).map(Value::from)
+}
+
+/// `text % (…)` and the filter `format`: formats a text with arguments, as printf does.
+pub(super) fn printf(pattern: &str, args: &[Value], budget: &Budget) -> Result<Value> {
+    let as_text = |value: &Value| match value.kind() {
+        ValueKind::Number | ValueKind::Bool | ValueKind::String | ValueKind::Map => Ok(value.clone()),
+        _ => python::text(value, budget).map(Value::from),
+    };
+    let args = args.iter().map(as_text).collect::<Result<Vec<_>>>()?;
+    let text = format(FormatStyle::Printf, pattern, &args, budget)?;
+    let named = matches!(&args[..], [map] if map.kind() == ValueKind::Map);
+    let places = pattern.replace("%%", "").matches('%').count();
+    match named || args.len() <= places {
+        true => Ok(text),
+        false => Err(Error::new(
+            ErrorKind::InvalidOperation,
+            format!("the text has places for {places} values and gets {}", args.len()),
+        )),
+    }
 }
 
 /// Calls a method that minijinja itself does not have.
@@ -201,7 +219,7 @@ fn of_text(state: &State, value: &Value, text: &str, method: &str, args: &[Value
                 None => Value::from(-1),
             }
         }
-        "format" => format(text, args, budget)?,
+        "format" => format(FormatStyle::StrFormat, text, args, budget)?,
         _ if text.is_empty() && method.starts_with("is") && method != "isascii" => Value::from(false),
         _ => pycompat::unknown_method_callback(state, value, method, args)?,
     })

@@ -25,6 +25,7 @@ pub(super) fn add(env: &mut Environment<'_>, budget: &Budget) {
         Ok(value.clone())
     });
     own(env, budget, guard::TIMES, times);
+    own(env, budget, guard::REMAINDER, remainder);
     // Filters that only read are added without `own`, since their value is unchanged.
     let paying = budget.clone();
     env.add_filter(guard::READ, move |value: Value| paying.read(&value).map(|()| value));
@@ -90,17 +91,41 @@ fn times(_: &State, args: Rest<Value>, budget: &Budget) -> Result<Value> {
         let items: Vec<Value> = value.try_iter()?.collect();
         return Ok(std::iter::repeat_n(&items, count).flatten().cloned().collect());
     }
-    let whole = |value: &Value| {
-        i128::try_from(value.clone()).ok().filter(|_| value.is_integer() || value.kind() == ValueKind::Bool)
-    };
-    let float = |value: &Value| whole(value).map(|whole| whole as f64).or_else(|| f64::try_from(value.clone()).ok());
     let product = match (whole(a), whole(b)) {
-        (Some(a), Some(b)) => {
-            a.checked_mul(b).map(|product| i64::try_from(product).map_or(Value::from(product), Value::from))
-        }
+        (Some(a), Some(b)) => a.checked_mul(b).map(integer),
         _ => float(a).zip(float(b)).map(|(a, b)| Value::from(a * b)),
     };
     let refused =
         || Error::new(ErrorKind::InvalidOperation, format!("{} and {} cannot be multiplied", a.kind(), b.kind()));
     product.ok_or_else(refused)
+}
+
+/// `a % b`: a formatted text, or the remainder of numbers, which has the sign of the divisor as in Python. `several` is
+/// true if `b` is written as several values, which are one argument each.
+fn remainder(_: &State, args: Rest<Value>, budget: &Budget) -> Result<Value> {
+    let (a, b, several): (&Value, &Value, bool) = from_args(&args)?;
+    if let Some(pattern) = a.as_str() {
+        let args: Vec<Value> = if several { b.try_iter()?.collect() } else { vec![b.clone()] };
+        return methods::printf(pattern, &args, budget);
+    }
+    let remainder = match (whole(a), whole(b)) {
+        (_, Some(0)) => None,
+        (Some(a), Some(b)) => Some(integer(a.wrapping_rem(b).wrapping_add(b).wrapping_rem(b))),
+        _ => float(a).zip(float(b)).filter(|&(_, b)| b != 0.0).map(|(a, b)| Value::from(a - b * (a / b).floor())),
+    };
+    let refused = || Error::new(ErrorKind::InvalidOperation, format!("{} % {} has no value", a.kind(), b.kind()));
+    remainder.ok_or_else(refused)
+}
+
+/// Returns a value as an integer, as which Python also counts true and false.
+fn whole(value: &Value) -> Option<i128> {
+    i128::try_from(value.clone()).ok().filter(|_| value.is_integer() || value.kind() == ValueKind::Bool)
+}
+
+fn float(value: &Value) -> Option<f64> {
+    whole(value).map(|whole| whole as f64).or_else(|| f64::try_from(value.clone()).ok())
+}
+
+fn integer(value: i128) -> Value {
+    i64::try_from(value).map_or(Value::from(value), Value::from)
 }

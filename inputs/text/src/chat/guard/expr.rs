@@ -5,7 +5,7 @@ use minijinja::{
     machinery::ast::{self, BinOpKind, CallArg, Expr, Spanned},
 };
 
-use super::{Copy, KEY, METHOD, OF_MAPS, PART, READ, SETTLED, TEXT, TIMES, refused};
+use super::{Copy, KEY, METHOD, OF_MAPS, PART, READ, REMAINDER, SETTLED, TEXT, TIMES, refused};
 use crate::error::Result;
 
 /// Applies a filter to an expression.
@@ -115,13 +115,20 @@ impl Copy {
             BinOpKind::Concat => around(TEXT, self.expr(&of.left)?, self.expr(&of.right)?),
             BinOpKind::Add => filtered(SETTLED, around(PART, self.expr(&of.left)?, self.expr(&of.right)?), Vec::new()),
             BinOpKind::Mul => filtered(TIMES, self.expr(&of.left)?, vec![CallArg::Pos(self.expr(&of.right)?)]),
+            // `'%s %s' % (a, b)` has two arguments, `'%s' % list` has one.
+            BinOpKind::Rem => {
+                let several = Value::from(matches!(of.right, Expr::List(_)));
+                let several = Expr::Const(Spanned::new(ast::Const { value: several }, span));
+                let args = vec![CallArg::Pos(self.expr(&of.right)?), CallArg::Pos(several)];
+                filtered(REMAINDER, self.expr(&of.left)?, args)
+            }
             // For constants, minijinja computes true or false, whereas Python returns one of the operands.
             BinOpKind::ScAnd | BinOpKind::ScOr => {
                 let left = self.expr(&of.left)?;
                 let left = if left.as_const().is_some() { filtered(READ, left, Vec::new()) } else { left };
                 Expr::BinOp(Spanned::new(ast::BinOp { op: of.op, left, right: self.expr(&of.right)? }, span))
             }
-            BinOpKind::Sub | BinOpKind::Div | BinOpKind::FloorDiv | BinOpKind::Rem | BinOpKind::Pow => {
+            BinOpKind::Sub | BinOpKind::Div | BinOpKind::FloorDiv | BinOpKind::Pow => {
                 let copy = ast::BinOp { op: of.op, left: self.expr(&of.left)?, right: self.expr(&of.right)? };
                 Expr::BinOp(Spanned::new(copy, span))
             }

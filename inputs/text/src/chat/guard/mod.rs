@@ -29,6 +29,9 @@ pub(super) const TEXT: &str = "~";
 pub(super) const PART: &str = "+";
 /// Filter: multiplies by its argument.
 pub(super) const TIMES: &str = "*";
+/// Filter: formats a text with its argument, or computes a remainder. The second argument is true if the first is written
+/// as several values.
+pub(super) const REMAINDER: &str = "%";
 /// Filter: charges for reading the whole value.
 pub(super) const READ: &str = "=";
 /// Filter: requires a valid key: a string, a number or the like.
