@@ -234,6 +234,12 @@ impl<B: Backend> KvCache<B> {
         [keys, values]
     }
 
+    /// Repeats the cache of one sequence for `rows` sequences with the same positions.
+    pub fn repeat_rows(self, rows: usize) -> Self {
+        let repeat = |buffer: Array<B, 4>| Array::new(buffer.val().repeat_dim(0, rows));
+        Self { buffers: self.buffers.map(|(keys, values)| (repeat(keys), repeat(values))), ..self }
+    }
+
     /// Removes the positions from `len` on. Returns `None` if the cache has fewer positions, or if it no longer holds the
     /// window of the next position. At most [`MAX_ROLLBACK`] positions before the furthest one seen can be removed from a
     /// sliding-window cache.

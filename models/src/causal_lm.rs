@@ -214,6 +214,12 @@ pub trait DecodeCache<B: Backend>: Tree<B> {
     /// needs.
     fn truncate(self, len: usize) -> Option<Self>;
 
+    /// Repeats the cache of one sequence for `rows` sequences that begin with the same positions, so that a prompt is
+    /// processed once for several continuations. `None` if this is not supported, the default.
+    fn repeat_rows(self, _rows: usize) -> Option<Self> {
+        None
+    }
+
     /// Replaces an empty cache by an empty cache of fixed size. A cache whose size does not depend on the number of
     /// positions is returned unchanged.
     fn fixed(self, _capacity: usize, _device: &B::Device) -> Self {
@@ -234,6 +240,10 @@ impl<B: Backend> DecodeCache<B> for Vec<KvCache<B>> {
 
     fn truncate(self, len: usize) -> Option<Self> {
         self.into_iter().map(|cache| cache.truncate(len)).collect()
+    }
+
+    fn repeat_rows(self, rows: usize) -> Option<Self> {
+        Some(self.into_iter().map(|cache| cache.repeat_rows(rows)).collect())
     }
 
     fn fixed(self, capacity: usize, device: &B::Device) -> Self {

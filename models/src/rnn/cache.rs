@@ -31,6 +31,11 @@ impl<B: Backend> DecodeCache<B> for RnnCache<B> {
         (self.counts && len == self.seen).then_some(self)
     }
 
+    fn repeat_rows(self, rows: usize) -> Option<Self> {
+        let repeat = |x: Array<B, 3>| Array::new(x.val().repeat_dim(1, rows)); // [layers, b, n]
+        Some(Self { state: self.state.map(|state| RnnState { h: repeat(state.h), c: state.c.map(repeat) }), ..self })
+    }
+
     fn fixed(self, _capacity: usize, _device: &B::Device) -> Self {
         Self { counts: false, ..self }
     }

@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 
 use super::{
     GenerateOptions,
-    decoder::Decoder,
-    rows::{Rows, int_tensor, seen_before},
+    decoder::{Decoder, decode_prompts},
+    rows::{Rows, seen_before},
 };
 
 /// Number of steps that are queued before the first of them is read. Steps after the end of all sequences are wasted.
@@ -70,7 +70,7 @@ pub(super) fn run<B: Backend, M: CausalLm<B>>(
     let longest = input.first().map_or(0, Vec::len);
     let model = decoder.model();
     let mut cache = decoder.new_cache(longest, steps);
-    let mut input = int_tensor(input, &model.device());
+    let mut drawn: Option<Tensor<B, 1, Int>> = None;
     let mut pending = VecDeque::with_capacity(IN_FLIGHT);
     let mut queued = 0;
     for step in 0..steps {
@@ -78,9 +78,12 @@ pub(super) fn run<B: Backend, M: CausalLm<B>>(
             break;
         }
         while queued < steps.min(step + IN_FLIGHT) {
-            let (logits, next) = decoder.decode(input, padding, cache, seen_before(longest, queued));
+            let (logits, next) = match drawn {
+                None => decode_prompts(decoder, input, padding, cache),
+                Some(tokens) => decoder.decode(tokens.unsqueeze_dim(1), padding, cache, seen_before(longest, queued)),
+            };
             let (tokens, read) = sampler.draw(logits);
-            (input, cache) = (tokens.unsqueeze_dim(1), next);
+            (drawn, cache) = (Some(tokens), next);
             pending.push_back(read);
             queued += 1;
         }

@@ -5,6 +5,8 @@ use grove_backend::Backend;
 use grove_models::{CausalLm, DecodeCache};
 use std::cell::RefCell;
 
+use super::rows::int_tensor;
+
 /// Minimum capacity of a cache of fixed size, in positions. The capacity doubles when the cache is full.
 const FIRST_CAPACITY: usize = 64;
 
@@ -21,6 +23,11 @@ pub(super) trait Decoder<B: Backend, M: CausalLm<B>> {
     /// Returns an empty cache for a prompt of this many positions and at most `steps` steps.
     fn new_cache(&self, prompt: usize, steps: usize) -> M::Cache;
 
+    /// Returns true if the cache contains all that later steps need of the earlier ones.
+    fn uses_cache(&self) -> bool {
+        true
+    }
+
     /// Runs [`CausalLm::decode`] with a cache that contains `seen` positions.
     fn decode(
         &self,
@@ -29,6 +36,23 @@ pub(super) trait Decoder<B: Backend, M: CausalLm<B>> {
         cache: M::Cache,
         seen: usize,
     ) -> (Tensor<B, 2>, M::Cache);
+}
+
+/// Processes prompts, `[rows, t]`, with an empty cache. Equal prompts, as of several samples, are processed once.
+pub(super) fn decode_prompts<B: Backend, M: CausalLm<B>>(
+    decoder: &dyn Decoder<B, M>,
+    prompts: &[Vec<u32>],
+    padding: &[usize],
+    cache: M::Cache,
+) -> (Tensor<B, 2>, M::Cache) {
+    let (rows, device) = (prompts.len(), decoder.model().device());
+    let equal = rows > 1 && prompts.iter().all(|prompt| *prompt == prompts[0]);
+    if equal && decoder.uses_cache() && cache.clone().repeat_rows(rows).is_some() {
+        let (logits, cache) = decoder.decode(int_tensor(&prompts[..1], &device), &padding[..1], cache, 0);
+        let cache = cache.repeat_rows(rows).unwrap_or_else(|| unreachable!("an empty cache was repeated"));
+        return (logits.repeat_dim(0, rows), cache);
+    }
+    decoder.decode(int_tensor(prompts, &device), padding, cache, 0)
 }
 
 /// Eager steps.
@@ -80,6 +104,10 @@ impl<B: Backend, M: CausalLm<B>> Decoder<B, M> for Again<'_, B, M> {
 
     fn new_cache(&self, prompt: usize, _steps: usize) -> M::Cache {
         self.inner.new_cache(prompt, 0)
+    }
+
+    fn uses_cache(&self) -> bool {
+        false
     }
 
     fn decode(

@@ -6,7 +6,7 @@ use grove_tree::Key;
 use super::{
     Finish, GenerateOptions, Generated,
     ahead::{self, Sampler},
-    decoder::{Again, Decoder, Eager},
+    decoder::{Again, Decoder, Eager, decode_prompts},
     rows::{Row, Rows, float_vec, int_tensor, seen_before},
     rules::Place,
 };
@@ -120,7 +120,10 @@ fn run_on_host<B: Backend, M: CausalLm<B>>(
         if rows.all_ended() {
             break;
         }
-        let (logits, next) = decoder.decode(int_tensor(&input, &device), padding, cache, seen_before(longest, step));
+        let (logits, next) = match step {
+            0 => decode_prompts(decoder, &input, padding, cache),
+            _ => decoder.decode(int_tensor(&input, &device), padding, cache, seen_before(longest, step)),
+        };
         cache = next;
         let mut logits = float_vec(logits);
         for (i, logits) in logits.chunks_exact_mut(vocab_size).enumerate() {

@@ -43,13 +43,34 @@ fn same_texts<B: Backend, M: TraceableLm<B>>(name: &str, model: &M) {
     assert_eq!(jitted.graphs().len(), 2, "{name}");
 }
 
+/// Samples of one prompt, which is processed once, are the rows of a batch with another prompt, which is not.
+fn same_samples<B: Backend, M: TraceableLm<B>>(name: &str, model: &M) {
+    let prompt: Vec<u32> = (0..20).map(|i| i * i % 40).collect();
+    let options =
+        GenerateOptions { max_new_tokens: 9, ignore_eos: true, key: Key::new(3), ..GenerateOptions::default() };
+    let other = [prompt[1..].to_vec(), vec![7]].concat();
+    let rows = [vec![prompt.clone(); 3], vec![other]].concat();
+    let expected = generate(model, &rows, &options, |_, _| true).unwrap();
+    let samples = generate(model, &rows[..3], &options, |_, _| true).unwrap();
+    assert_eq!(samples, expected[..3], "{name}");
+    assert_eq!(model.jitted().generate(&rows[..3], &options).unwrap(), samples, "{name}");
+    assert!(samples[0] != samples[1] && samples[1] != samples[2], "{name}: {samples:?}");
+}
+
 fn every_decoder<B: Backend>() {
-    same_texts("gpt2", &load::<B, Gpt2<B>>("gpt2/tiny_a"));
-    same_texts("gpt_neo", &load::<B, GptNeo<B>>("gpt_neo/tiny"));
-    for name in ["llama/gqa", "llama/mistral", "llama/rope_llama3"] {
-        same_texts(name, &load::<B, Llama<B>>(name));
+    each("gpt2", &load::<B, Gpt2<B>>("gpt2/tiny_a"));
+    each("gpt_neo", &load::<B, GptNeo<B>>("gpt_neo/tiny"));
+    for name in ["llama/gqa", "llama/mistral", "llama/rope_llama3", "llama/rope_dynamic"] {
+        each(name, &load::<B, Llama<B>>(name));
     }
-    same_texts("rnn", &load::<B, RnnLm<B>>("rnn/lm_lstm_tied/model.pt"));
+    each("rnn", &load::<B, RnnLm<B>>("rnn/lm_lstm_tied/model.pt"));
+}
+
+fn each<B: Backend, M: TraceableLm<B>>(name: &str, model: &M) {
+    if name != "llama/rope_dynamic" {
+        same_texts(name, model);
+    }
+    same_samples(name, model);
 }
 
 #[test]
