@@ -18,6 +18,7 @@ mod added;
 mod byte_level;
 mod class;
 mod large;
+mod long;
 mod saving;
 mod text;
 mod wordpiece;
@@ -247,10 +248,17 @@ impl Tokenizer {
 
     /// Encodes a text. Adds the special tokens of the tokenizer's post-processor.
     ///
+    /// Texts of megabytes are encoded in pieces on several threads if the tokens are the same as those of the whole text:
+    /// for byte-level tokenizers with the words of GPT-2, LLaMA 3 or Qwen2. For others, the memory that is needed grows
+    /// with the text.
+    ///
     /// # Errors
     /// [`ModelError::Tokenizer`] if the tokenizer cannot encode the text.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
-        let encoding = self.run(|inner| inner.encode(text, true))?;
+        if let Some(ids) = self.encode_long(text)? {
+            return Ok(ids);
+        }
+        let encoding = self.run(|inner| inner.encode_fast(text, true))?;
         Ok(encoding.get_ids().to_vec())
     }
 
