@@ -128,12 +128,20 @@ fn format(style: FormatStyle, pattern: &str, args: &[Value], budget: &Budget) ->
 /// `text % (…)` and the filter `format`: formats a text with arguments, as printf does.
 pub(super) fn printf(pattern: &str, args: &[Value], budget: &Budget) -> Result<Value> {
     let as_text = |value: &Value| match value.kind() {
-        ValueKind::Number | ValueKind::Bool | ValueKind::String | ValueKind::Map => Ok(value.clone()),
+        ValueKind::Number | ValueKind::Bool | ValueKind::String => Ok(value.clone()),
         _ => python::text(value, budget).map(Value::from),
     };
-    let args = args.iter().map(as_text).collect::<Result<Vec<_>>>()?;
+    // `'%(name)s' % map` has the map's values as arguments.
+    let named = pattern.contains("%(") && matches!(args, [map] if map.kind() == ValueKind::Map);
+    let args: Vec<Value> = match (named, args) {
+        (true, [map]) => {
+            budget.list(map)?;
+            let entry = |key: Value| Ok((key.clone(), as_text(&map.get_item(&key)?)?));
+            vec![map.try_iter()?.map(entry).collect::<Result<Vec<_>>>()?.into_iter().collect()]
+        }
+        _ => args.iter().map(as_text).collect::<Result<_>>()?,
+    };
     let text = format(FormatStyle::Printf, pattern, &args, budget)?;
-    let named = matches!(&args[..], [map] if map.kind() == ValueKind::Map);
     let places = pattern.replace("%%", "").matches('%').count();
     match named || args.len() <= places {
         true => Ok(text),
