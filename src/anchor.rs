@@ -5,12 +5,12 @@ use burn::tensor::{Int, Tensor};
 use grove_backend::{Backend, DeviceError, DeviceSpec, Program};
 use grove_layers::loss::cross_entropy;
 use grove_models::{
-    CausalLm, DecoderFamily, ImageFamily, ModelKind, Pretrained, RnnClassifier,
+    CausalLm, DecoderFamily, ImageFamily, ModelKind, Pretrained, RnnClassifier, TextClassifier,
     bert::{
         BertForMaskedLm, BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification,
         SentenceEncoder, TextBatch,
     },
-    families::{WithDecoder, WithImageClassifier},
+    families::{WithDecoder, WithDecoderClassifier, WithImageClassifier},
     vision::{ImageClassifier, predictions},
 };
 use grove_tasks::{
@@ -46,6 +46,31 @@ impl<F: DecoderFamily> Program for UseDecoder<'_, F> {
             loss.into_data(),
             summary(&grads)
         ))
+    }
+}
+
+/// A program that uses the decoders of a family that classify texts.
+struct UseDecoderClassifier<'a>(&'a Path, ModelKind);
+
+impl Program for UseDecoderClassifier<'_> {
+    type Output = grove_models::Result<String>;
+
+    fn run<B: Backend>(self, device: B::Device) -> Self::Output {
+        let classified = self.1.with_decoder_classifier(Classify::<B>(self.0, device));
+        classified.unwrap_or_else(|kind| Ok(format!("{kind:?}")))
+    }
+}
+
+struct Classify<'a, B: Backend>(&'a Path, B::Device);
+
+impl<B: Backend> WithDecoderClassifier<B> for Classify<'_, B> {
+    type Output = grove_models::Result<String>;
+
+    fn run<M: TextClassifier<B>>(self) -> Self::Output {
+        let (model, _) = M::from_path(self.0, &self.1, None)?;
+        let logits = model.logits(&model.texts(&[vec![0, 1].into(), vec![0].into()])?, None);
+        model.save_pretrained(self.0)?;
+        Ok(format!("{}", logits.into_data()))
     }
 }
 
@@ -144,5 +169,6 @@ pub fn anchors(device: DeviceSpec, model: &Path) -> Result<Vec<grove_models::Res
     let kinds = || ModelKind::model_types().map(|(_, kind)| kind);
     let decoders = kinds().filter_map(|kind| kind.with_decoder(&every).ok());
     let images = kinds().filter_map(|kind| kind.with_image_classifier(&every).ok());
-    others.into_iter().chain(decoders).chain(images).collect()
+    let classifiers = kinds().map(|kind| crate::run(device, UseDecoderClassifier(model, kind)));
+    others.into_iter().chain(decoders).chain(classifiers).chain(images).collect()
 }

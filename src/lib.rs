@@ -106,6 +106,9 @@ pub mod prelude {
         loss::cross_entropy,
     };
     pub use grove_models::bert::{BertForSequenceClassification, BertForTokenClassification, SentenceEncoder};
+    pub use grove_models::sequence_classification::{
+        Gpt2ForSequenceClassification, GptNeoForSequenceClassification, LlamaForSequenceClassification,
+    };
     pub use grove_models::{
         AutoModel, Bert, BertConfig, CausalLm, Gpt2, Gpt2Config, GptNeo, GptNeoConfig, Llama, LlamaConfig, Pretrained,
         PretrainedConfig, ResNet, ResNetConfig, RnnClassifier, RnnClassifierConfig, RnnKind, RnnLm, RnnLmConfig,

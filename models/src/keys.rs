@@ -12,7 +12,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::error::{ModelError, Result};
+use crate::{
+    error::{ModelError, Result},
+    sequence_classification::check_fields,
+};
 
 /// Fields of a JSON file that are read one by one, with a record of their keys. Errors name the file and the key.
 ///
@@ -121,7 +124,7 @@ pub(crate) const BACKBONE: [&str; 3] = ["stage_names", "out_features", "out_indi
 const REFUSED: [(&str, &str); 3] =
     [("is_encoder_decoder", "false"), ("add_cross_attention", "false"), ("quantization_config", "null")];
 
-/// Refuses additional fields of a configuration that would change a result.
+/// Refuses additional fields of a configuration that would change a result, and impossible fields of a classifier.
 ///
 /// # Errors
 /// [`ModelError::Config`] naming the key.
@@ -130,7 +133,7 @@ pub(crate) fn check_others(others: &Map<String, Value>) -> Result<()> {
         let without_effect = serde_json::from_str(without_effect).unwrap_or_default();
         only(others, key, &[without_effect]).map_err(|reason| ModelError::Config { reason })?;
     }
-    Ok(())
+    check_fields(others)
 }
 
 /// Returns the keys of a configuration class of transformers. Fixture: tools/fixtures/config_keys.py.

@@ -5,8 +5,10 @@ use grove_backend::Backend;
 use grove_layers::Linear;
 use grove_tree::Array;
 use serde::{Deserialize, Deserializer, Serializer, de::Error};
-use serde_json::Number;
+use serde_json::{Map, Number, Value};
 use std::collections::{BTreeMap, HashMap};
+
+use crate::error::{ModelError, Result};
 
 /// Returns a classifier's output layer for new labels. The weights of a label that `old` has too come from `old`, the
 /// others from `new`.
@@ -57,11 +59,40 @@ impl Name {
     }
 }
 
-pub(crate) fn serialize<S: Serializer>(labels: &[String], serializer: S) -> Result<S::Ok, S::Error> {
+/// Returns the class names in the fields of a `config.json`: `id2label`, or transformers' names if `num_labels` is another
+/// number of classes. By default there are two.
+///
+/// # Errors
+/// [`ModelError::Config`] if `id2label` has another form.
+pub(crate) fn of_fields(fields: &Map<String, Value>) -> Result<Vec<String>> {
+    let wrong = |error: serde_json::Error| ModelError::Config { reason: error.to_string() };
+    match (unnamed(fields), fields.get("id2label").filter(|labels| !labels.is_null())) {
+        (None, Some(labels)) => deserialize(labels).map_err(wrong),
+        (count, _) => Ok(numbered(count.unwrap_or(2))),
+    }
+}
+
+/// Returns the number of classes if `num_labels` differs from the number of names in `id2label`. transformers then ignores
+/// the names.
+pub(crate) fn unnamed(fields: &Map<String, Value>) -> Option<u64> {
+    let named = match fields.get("id2label") {
+        Some(Value::Object(names)) => Some(names.len() as u64),
+        Some(Value::Array(names)) => Some(names.len() as u64),
+        _ => None,
+    };
+    fields.get("num_labels").and_then(Value::as_u64).filter(|count| named != Some(*count))
+}
+
+/// Returns transformers' names of classes without names.
+pub(crate) fn numbered(count: u64) -> Vec<String> {
+    (0..count.min(1 << 20)).map(|i| format!("LABEL_{i}")).collect()
+}
+
+pub(crate) fn serialize<S: Serializer>(labels: &[String], serializer: S) -> std::result::Result<S::Ok, S::Error> {
     serializer.collect_map(labels.iter().enumerate().map(|(i, label)| (i.to_string(), label)))
 }
 
-pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Vec<String>, D::Error> {
     let mut numbered = match Labels::deserialize(deserializer)? {
         Labels::List(labels) => return Ok(labels.into_iter().map(Name::text).collect()),
         Labels::Numbered(numbered) => numbered,

@@ -8,7 +8,7 @@
 //! | load and save a model | [`Pretrained`], [`ModelFiles`], [`peft`] |
 //! | load a model of any family | [`AutoModel`], [`ModelKind`], [`families`] |
 //! | use or define a language model | [`CausalLm`], [`DecodeCache`], [`TraceableLm`], [`EndTokens`] |
-//! | classify images or text | [`vision`], [`TextClassifier`] |
+//! | classify images or text | [`vision`], [`TextClassifier`], [`sequence_classification`] |
 //! | encode and decode text | [`Tokenizer`], [`chat_template()`] |
 //! | read a model of a family | [`bert`], [`gpt2`], [`gpt_neo`], [`llama`], [`resnet`], [`rnn`], [`vit`] |
 //!
@@ -35,6 +35,7 @@ mod problem_type;
 mod rank;
 pub mod resnet;
 pub mod rnn;
+pub mod sequence_classification;
 mod shifted;
 mod text_classifier;
 mod tied;

@@ -36,6 +36,12 @@ impl ProblemType {
         NAMES.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
     }
 
+    /// Returns the problem that a classifier of texts is trained for, given the type `named` in its configuration, if any:
+    /// a single label means regression.
+    pub(crate) fn trained(named: Option<Self>, labels: usize) -> Self {
+        named.unwrap_or(if labels == 1 { Self::Regression } else { Self::SingleLabel })
+    }
+
     /// Returns the kind of a classifier's scores, given the type `named` in its configuration, if any. A single label
     /// is scored with a probability unless the type is regression, as in transformers.
     pub(crate) fn scored(named: Option<Self>, labels: usize) -> Self {
@@ -51,11 +57,17 @@ impl ProblemType {
     /// # Errors
     /// [`ModelError::Config`] if `problem_type` is unknown.
     pub(crate) fn of_fields(fields: &Map<String, Value>, labels: usize) -> Result<Self> {
-        let Some(value) = fields.get("problem_type").filter(|value| !value.is_null()) else {
-            return Ok(Self::scored(None, labels));
-        };
+        Ok(Self::scored(Self::named_in(fields)?, labels))
+    }
+
+    /// Returns the type that the fields of a `config.json` name.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`] if `problem_type` is unknown.
+    pub(crate) fn named_in(fields: &Map<String, Value>) -> Result<Option<Self>> {
+        let Some(value) = fields.get("problem_type").filter(|value| !value.is_null()) else { return Ok(None) };
         match value.as_str().and_then(Self::named) {
-            Some(named) => Ok(Self::scored(Some(named), labels)),
+            Some(named) => Ok(Some(named)),
             None => Err(ModelError::Config { reason: format!("problem_type is {value}; known are {KNOWN}") }),
         }
     }

@@ -7,6 +7,7 @@ use crate::{
     Pretrained, RnnClassifier,
     bert::{BertForSequenceClassification, TextBatch, TextIds},
     error::Result,
+    problem_type::ProblemType,
 };
 
 /// A text classifier, for programs that classify and train.
@@ -36,6 +37,37 @@ pub trait TextClassifier<B: Backend>: Pretrained<B> {
     /// Returns the class names.
     fn labels(&self) -> &[String];
 
+    /// Returns the problem type that the model's configuration names; by default single-label classification.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`](crate::ModelError::Config) if it is unknown.
+    fn problem_type(&self) -> Result<Option<ProblemType>> {
+        Ok(Some(ProblemType::SingleLabel))
+    }
+
+    /// Returns the problem that the model is trained for. As in transformers, a single label means regression, unless the
+    /// configuration says otherwise.
+    ///
+    /// # Errors
+    /// As [`problem_type`](Self::problem_type).
+    fn problem(&self) -> Result<ProblemType> {
+        Ok(ProblemType::trained(self.problem_type()?, self.labels().len()))
+    }
+
+    /// Returns the kind of the model's scores. As in transformers, the score of a single label is a probability, unless
+    /// the configuration names regression.
+    ///
+    /// # Errors
+    /// As [`problem_type`](Self::problem_type).
+    fn scored_as(&self) -> Result<ProblemType> {
+        Ok(ProblemType::scored(self.problem_type()?, self.labels().len()))
+    }
+
+    /// Returns the maximum length of a text, in tokens, if there is a limit.
+    fn position_limit(&self) -> Option<usize> {
+        None
+    }
+
     /// Returns the depth of the leaf at a path: the number of layers between the leaf and the head. The deepest leaves
     /// have the number of layers as their depth.
     fn depth(&self, path: &str) -> usize;
@@ -60,6 +92,14 @@ impl<B: Backend> TextClassifier<B> for BertForSequenceClassification<B> {
 
     fn labels(&self) -> &[String] {
         &self.bert.config.labels
+    }
+
+    fn problem_type(&self) -> Result<Option<ProblemType>> {
+        self.bert.config.named_problem()
+    }
+
+    fn position_limit(&self) -> Option<usize> {
+        Some(self.bert.config.positions())
     }
 
     /// Counts the encoder's layers, and the embeddings as one more.

@@ -3,13 +3,14 @@
 use burn::tensor::FloatDType;
 use grove_backend::{Flex, set_deterministic};
 use grove_models::{
-    Pretrained, ResNet, ResNetConfig, Vit, VitConfig,
+    Gpt2Config, Pretrained, ResNet, ResNetConfig, Vit, VitConfig,
     bert::{BertConfig, BertForMaskedLm, BertForSequenceClassification, ProblemType, TextIds},
+    sequence_classification::Gpt2ForSequenceClassification,
 };
 use grove_optim::{Adamw, adamw};
 use grove_train::{
     FitOptions, Fitted, MaskedLmTask, RunDuration, StepOptions,
-    classify::{TextExample, TextTarget, TextTask, fit_texts},
+    classify::{TextExample, TextTarget, TextTask, TrainableTextClassifier, fit_texts},
     data::{Examples, Masking},
     fit_masked_lm,
 };
@@ -63,27 +64,37 @@ fn classifiers_of_texts_train_alike() {
         [(0.0, |i| 3 + i % 14, None), (0.1, |i| [8, 16][i % 2], None), (0.0, |i| 3 + i % 14, Some(FloatDType::BF16))];
     for (dropout, len, compute) in cases {
         let config = BertConfig { hidden_dropout_prob: dropout, attention_probs_dropout_prob: dropout, ..bert() };
-        let model = BertForSequenceClassification::<Flex>::init(&config, Key::new(0), &Default::default()).unwrap();
-        let examples = |from| {
-            (from..from + 30)
-                .map(|i| TextExample { text: text(i, len(i)), target: TextTarget::Class(i % 3) })
-                .collect::<Vec<TextExample>>()
-        };
-        let held_out = examples(100);
-        let data = Examples::bucketed(examples(0), 8, |example| example.text.ids.len(), Key::new(1)).unwrap();
-        let (data, optimizer) = (Arc::new(data), adamw(0.01, settings()));
-        let [expected, found] = [false, true].map(|jit| {
-            let task = TextTask {
-                problem: ProblemType::SingleLabel,
-                weights: &[1.0, 0.5, 2.0],
-                held_out: &held_out,
-                batch_size: 7,
-                jit,
-            };
-            fit_texts(model.clone(), &optimizer, &data, task, Key::new(2), &options(compute)).unwrap()
-        });
-        same(&found, &expected, &model, compute);
+        train(&BertForSequenceClassification::init(&config, Key::new(0), &Default::default()).unwrap(), len, compute);
     }
+    let labels = serde_json::json!({"0": "a", "1": "b", "2": "c"});
+    let sizes =
+        Gpt2Config { vocab_size: 40, n_positions: 24, n_embd: 16, n_layer: 2, n_head: 2, ..Gpt2Config::default() };
+    let rates = Gpt2Config { embd_pdrop: 0.0, attn_pdrop: 0.0, resid_pdrop: 0.0, ..sizes };
+    let config = Gpt2Config { other: [("id2label".to_owned(), labels)].into_iter().collect(), ..rates };
+    let decoder = Gpt2ForSequenceClassification::init(&config, Key::new(0), &Default::default()).unwrap();
+    train(&decoder, |i| 3 + i % 14, None);
+}
+
+fn train<M: TrainableTextClassifier<Flex>>(model: &M, len: fn(usize) -> usize, compute: Option<FloatDType>) {
+    let examples = |from| {
+        (from..from + 30)
+            .map(|i| TextExample { text: text(i, len(i)), target: TextTarget::Class(i % 3) })
+            .collect::<Vec<TextExample>>()
+    };
+    let held_out = examples(100);
+    let data = Examples::bucketed(examples(0), 8, |example| example.text.ids.len(), Key::new(1)).unwrap();
+    let (data, optimizer) = (Arc::new(data), adamw(0.01, settings()));
+    let [expected, found] = [false, true].map(|jit| {
+        let task = TextTask {
+            problem: ProblemType::SingleLabel,
+            weights: &[1.0, 0.5, 2.0],
+            held_out: &held_out,
+            batch_size: 7,
+            jit,
+        };
+        fit_texts(model.clone(), &optimizer, &data, task, Key::new(2), &options(compute)).unwrap()
+    });
+    same(&found, &expected, model, compute);
 }
 
 #[test]

@@ -150,6 +150,27 @@ impl NameMap {
         self.without_prefix(name).1
     }
 
+    /// Returns the map of a model that has this map's model as a part: paths get the prefix `path`, and saved names the
+    /// prefix `name` unless they begin with it.
+    ///
+    /// ```
+    /// # use grove_weights::NameMap;
+    /// let names = NameMap::new().rule("wte.weight", "wte.weight").within("transformer.", "decoder.");
+    /// assert_eq!(names.saved("decoder.wte.weight").unwrap().0, "transformer.wte.weight");
+    /// ```
+    pub fn within(mut self, name: &str, path: &str) -> Self {
+        let prefixed = |pattern: &mut Pattern, prefix: &str| {
+            if !pattern.text().starts_with(prefix) {
+                *pattern = Pattern::new(&format!("{prefix}{}", pattern.text()));
+            }
+        };
+        for rule in &mut self.rules {
+            rule.paths.iter_mut().for_each(|pattern| *pattern = Pattern::new(&format!("{path}{}", pattern.text())));
+            rule.names.iter_mut().filter(|_| !rule.alias).for_each(|pattern| prefixed(pattern, name));
+        }
+        self
+    }
+
     fn push(mut self, names: &[&str], axis: usize, paths: &[&str], alias: bool) -> Self {
         let patterns = |texts: &[&str]| texts.iter().map(|text| Pattern::new(text)).collect();
         self.rules.push(Rule { names: patterns(names), paths: patterns(paths), axis, steps: Vec::new(), alias });

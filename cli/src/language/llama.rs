@@ -72,7 +72,7 @@ impl LanguageOptions for LlamaOptions {
         config.vocab_size = tokenizer.map_or(self.language.vocab_size, Tokenizer::vocab_size);
         config.bos_token_id = tokenizer.and_then(|tokenizer| tokenizer.begin_of_text().or(tokenizer.end_of_text()));
         config.eos_token_id = tokenizer.and_then(Tokenizer::end_of_text).into();
-        config.other.insert("architectures".into(), vec![config.model_type.class()].into());
+        config.other.insert("architectures".into(), vec![config.model_type.causal_lm()].into());
         Ok(config)
     }
 

@@ -118,13 +118,11 @@ impl BertConfig {
     /// # Errors
     /// [`ModelError::Config`] if `problem_type` is unknown.
     pub fn problem(&self) -> Result<ProblemType> {
-        Ok(match self.named_problem()? {
-            None if self.labels.len() == 1 => ProblemType::Regression,
-            named => named.unwrap_or(ProblemType::SingleLabel),
-        })
+        Ok(ProblemType::trained(self.named_problem()?, self.labels.len()))
     }
 
-    fn named_problem(&self) -> Result<Option<ProblemType>> {
+    /// Returns the problem type that the configuration names.
+    pub(crate) fn named_problem(&self) -> Result<Option<ProblemType>> {
         let wrong = |name: &str| ModelError::Config { reason: format!("problem_type is '{name}'; known are {KNOWN}") };
         let named = |name: &str| ProblemType::named(name).ok_or_else(|| wrong(name));
         self.problem_type.as_deref().map(named).transpose()

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::BertConfig;
+use crate::labels::{numbered, unnamed};
 
 /// Model family, the `model_type` of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -207,11 +208,10 @@ impl BertConfig {
         for (name, value) in family.defaults() {
             fields.entry(name).or_insert(value);
         }
-        let count = if fields.contains_key("id2label") { None } else { fields.remove("num_labels") };
-        if let Some(count) = count.and_then(|count| count.as_u64()).filter(|&count| count <= 1 << 20) {
-            let labels: Vec<String> = (0..count).map(|i| format!("LABEL_{i}")).collect();
-            fields.insert("id2label".into(), labels.into());
+        if let Some(count) = unnamed(&fields).filter(|&count| count <= 1 << 20) {
+            fields.insert("id2label".into(), numbered(count).into());
         }
+        fields.remove("num_labels");
         // Older files lack a field or contain null instead.
         fields.retain(|name, value| !value.is_null() || name == "classifier_dropout");
         serde_json::from_value(Value::Object(fields))
@@ -263,6 +263,9 @@ mod tests {
         assert_eq!((config.model_type, &*config.labels), (Family::Bert, &["bad".to_owned(), "good".into()][..]));
         assert_eq!(config.to_json()["label2id"], json!({"bad": 0, "good": 1}));
         assert_eq!(BertConfig::from_json(object(json!({"num_labels": 3}))).unwrap().labels.len(), 3);
+        // As in transformers, another number of labels counts more than the names.
+        let other = json!({"id2label": {"0": "bad", "1": "good"}, "num_labels": 1});
+        assert_eq!(BertConfig::from_json(object(other)).unwrap().labels, ["LABEL_0"]);
         assert!(BertConfig::from_json(object(json!({"model_type": "gpt2"}))).is_err());
     }
 

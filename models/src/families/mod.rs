@@ -13,7 +13,7 @@ use std::path::Path;
 
 use crate::{
     Bert, BertConfig, Gpt2, Gpt2Config, GptNeo, GptNeoConfig, Llama, LlamaConfig, Pretrained, PretrainedConfig, ResNet,
-    ResNetConfig, RnnClassifier, RnnClassifierConfig, RnnLm, RnnLmConfig, TraceableLm, Vit, VitConfig,
+    ResNetConfig, RnnClassifier, RnnClassifierConfig, RnnLm, RnnLmConfig, TextClassifier, TraceableLm, Vit, VitConfig,
     bert::{
         BertForMaskedLm, BertForMultipleChoice, BertForNextSentence, BertForQuestionAnswering,
         BertForSequenceClassification, BertForTokenClassification,
@@ -22,6 +22,9 @@ use crate::{
     model_files::{ModelFiles, resolve},
     pretrained::{config_beside, read_json},
     resnet,
+    sequence_classification::{
+        Gpt2ForSequenceClassification, GptNeoForSequenceClassification, LlamaForSequenceClassification,
+    },
     vision::{TrainableImageClassifier, find_name},
     vit,
 };
@@ -32,12 +35,21 @@ use crate::{
 families! {
     decoders {
         /// [`Gpt2`].
-        Gpt2: "a GPT-2", Gpt2Config, ["gpt2"], ["h.0.attn.c_attn.weight"], { _ => Gpt2 }
+        Gpt2: "a GPT-2", Gpt2Config, ["gpt2"], ["h.0.attn.c_attn.weight"], {
+            "SequenceClassification" => Gpt2ForSequenceClassification,
+            _ => Gpt2
+        }
         /// [`GptNeo`].
-        GptNeo: "a GPT-Neo", GptNeoConfig, ["gpt_neo"], ["h.0.attn.attention.q_proj.weight"], { _ => GptNeo }
+        GptNeo: "a GPT-Neo", GptNeoConfig, ["gpt_neo"], ["h.0.attn.attention.q_proj.weight"], {
+            "SequenceClassification" => GptNeoForSequenceClassification,
+            _ => GptNeo
+        }
         /// [`Llama`], including Mistral, Qwen2 and Qwen3.
         Llama: "a LLaMA", LlamaConfig, ["llama", "mistral", "qwen2", "qwen3"],
-            ["layers.0.self_attn.q_proj.weight", "layers.0.attention.wq.weight"], { _ => Llama }
+            ["layers.0.self_attn.q_proj.weight", "layers.0.attention.wq.weight"], {
+                "SequenceClassification" => LlamaForSequenceClassification,
+                _ => Llama
+            }
         /// [`RnnLm`].
         RnnLm: "a recurrent language model", RnnLmConfig, ["grove_rnn_lm"], [], { _ => RnnLm }
     }
@@ -104,6 +116,14 @@ pub trait WithDecoderModel<B: Backend> {
     type Output;
     /// Runs the computation with the decoder.
     fn run<M: TraceableLm<B> + Pretrained<B>>(self, model: &M) -> Self::Output;
+}
+
+/// A computation with a decoder that classifies texts, of any family; see [`ModelKind::with_decoder_classifier`].
+pub trait WithDecoderClassifier<B: Backend> {
+    /// Result of the computation.
+    type Output;
+    /// Runs the computation with a type of model.
+    fn run<M: TextClassifier<B>>(self) -> Self::Output;
 }
 
 /// A computation with an image classifier of any family; see [`ModelKind::with_image_classifier`].

@@ -108,7 +108,7 @@ macro_rules! decoders {
     ($(
         $(#[$doc:meta])*
         $kind:ident: $name:literal, $config:ident, [$($model_type:literal),*], [$($tensor:literal),*],
-        { _ => $model:ident }
+        { $($class:literal => $with_head:ident,)* _ => $model:ident }
     )*) => {
         $(impl DecoderFamily for family::$kind {
             type Model<B: Backend> = $model<B>;
@@ -128,6 +128,22 @@ macro_rules! decoders {
             pub fn with_decoder<V: WithDecoder>(self, visitor: V) -> std::result::Result<V::Output, Self> {
                 match self {
                     $(Self::$kind => Ok(visitor.run::<family::$kind>()),)*
+                    other => Err(other),
+                }
+            }
+        }
+
+        impl ModelKind {
+            /// Runs a computation with a decoder of this family that classifies texts.
+            ///
+            /// # Errors
+            /// The kind itself, if its models are no such decoders.
+            pub fn with_decoder_classifier<B: Backend, V: WithDecoderClassifier<B>>(
+                self,
+                visitor: V,
+            ) -> std::result::Result<V::Output, Self> {
+                match self {
+                    $($(Self::$kind => Ok(visitor.run::<$with_head<B>>()),)*)*
                     other => Err(other),
                 }
             }

@@ -17,13 +17,18 @@ pub enum Architecture {
 }
 
 impl Architecture {
-    /// Returns the name of transformers' class with the language-modelling head.
+    /// Returns the prefix of transformers' class names, such as `Llama` of `LlamaForCausalLM`.
     pub fn class(self) -> &'static str {
         match self {
-            Self::Llama => "LlamaForCausalLM",
-            Self::Mistral => "MistralForCausalLM",
-            Self::Qwen2 => "Qwen2ForCausalLM",
-            Self::Qwen3 => "Qwen3ForCausalLM",
+            Self::Llama => "Llama",
+            Self::Mistral => "Mistral",
+            Self::Qwen2 => "Qwen2",
+            Self::Qwen3 => "Qwen3",
         }
+    }
+
+    /// Returns the name of transformers' class with the language-modelling head.
+    pub fn causal_lm(self) -> String {
+        format!("{}ForCausalLM", self.class())
     }
 }

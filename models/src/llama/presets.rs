@@ -82,7 +82,7 @@ impl LlamaConfig {
             _ => (1, 2),
         };
         let other: Map<String, Value> =
-            [("architectures".to_owned(), json!([model_type.class()]))].into_iter().collect();
+            [("architectures".to_owned(), json!([model_type.causal_lm()]))].into_iter().collect();
         Ok(Self {
             model_type,
             vocab_size,

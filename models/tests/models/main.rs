@@ -21,6 +21,7 @@ mod llama;
 mod resnet;
 mod rnn;
 mod rope;
+mod sequence_classification;
 mod shipped;
 mod tokenizer;
 mod tokenizer_forms;

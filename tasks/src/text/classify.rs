@@ -6,11 +6,7 @@ use grove_backend::Backend;
 use serde::Serialize;
 
 use super::BatchOptions;
-use grove_models::{
-    Result,
-    bert::{BertForSequenceClassification, ProblemType},
-    largest,
-};
+use grove_models::{Result, TextClassifier, bert::ProblemType, largest};
 
 /// A label of a text, with its score.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -31,8 +27,8 @@ pub struct Label {
 ///
 /// # Errors
 /// A text is empty, the tokenizer is not the model's, or the model's results are not finite.
-pub fn classify<B: Backend>(
-    model: &BertForSequenceClassification<B>,
+pub fn classify<B: Backend, M: TextClassifier<B>>(
+    model: &M,
     batching: BatchOptions<'_>,
     texts: &[(impl AsRef<str>, Option<impl AsRef<str>>)],
 ) -> Result<Vec<Vec<Label>>> {
@@ -41,10 +37,9 @@ pub fn classify<B: Backend>(
         batching.encode(text.as_ref(), pair.map(AsRef::as_ref))
     };
     let texts = batching.encode_all(texts, encode)?;
-    let config = &model.bert.config;
-    let (labels, problem) = (&config.labels, config.scored_as()?);
+    let (labels, problem) = (model.labels(), model.scored_as()?);
     batching.in_batches(&texts, |texts| {
-        let logits = model.forward(&model.bert.batch(texts)?, None).cast(DType::F32); // [b, labels]
+        let logits = model.logits(&model.texts(texts)?, None).cast(DType::F32); // [b, labels]
         let scores = match problem {
             ProblemType::SingleLabel => softmax(logits, 1),
             ProblemType::MultiLabel => sigmoid(logits),

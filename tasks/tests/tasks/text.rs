@@ -4,8 +4,9 @@ use grove_models::{
     EncodedText, ModelError, Pretrained, Tokenizer, Truncation,
     bert::{
         BertForMaskedLm, BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification,
-        SentenceEncoder,
+        ProblemType, SentenceEncoder,
     },
+    sequence_classification::Gpt2ForSequenceClassification,
 };
 use grove_tasks::text::{AnswerOptions, BatchOptions, answer, classify, embed, entities, fill_mask};
 use grove_tree::{Tree, leaves, map_with_path};
@@ -186,4 +187,38 @@ fn weights_that_are_nan_are_named() {
     let loaded = BertForTokenClassification::<Flex>::from_path(model("bert_tokens"), &device, None).unwrap().0;
     let (labeller, path) = spoiled(loaded);
     refused(entities(&labeller, batching, "the cat ran", 4).unwrap_err(), path);
+}
+
+/// The scores are those of transformers' pipeline, one text at a time. Fixture: tools/fixtures/sequence_classification.py.
+#[test]
+fn decoders_classify_as_the_pipeline() {
+    let folder = Path::new("../models/tests/fixtures/sequence_classification/text");
+    let (mut model, _) = Gpt2ForSequenceClassification::<Flex>::from_path(folder, &Default::default(), None).unwrap();
+    let tokenizer = Tokenizer::from_path(folder).unwrap();
+    let file: serde_json::Value = serde_json::from_slice(&std::fs::read(folder.join("scores.json")).unwrap()).unwrap();
+    let pair = |text: &serde_json::Value| {
+        let text = text.as_str().unwrap();
+        text.split_once('\t').map_or((text.to_owned(), None), |(a, b)| (a.to_owned(), Some(b.to_owned())))
+    };
+    let texts: Vec<_> = file["texts"].as_array().unwrap().iter().map(pair).collect();
+    for (problem, expected) in file["scores"].as_object().unwrap() {
+        model.problem_type = match &**problem {
+            "none" => None,
+            "single_label_classification" => Some(ProblemType::SingleLabel),
+            "multi_label_classification" => Some(ProblemType::MultiLabel),
+            _ => Some(ProblemType::Regression),
+        };
+        let found = classify(&model, BatchOptions::new(&tokenizer, 40), &texts).unwrap();
+        for (labels, expected) in found.iter().zip(expected.as_array().unwrap()) {
+            for label in expected.as_array().unwrap() {
+                let name = label["label"].as_str().unwrap();
+                let score = labels.iter().find(|label| label.label == name).unwrap().score;
+                assert!(
+                    (f64::from(score) - label["score"].as_f64().unwrap()).abs() < 1e-4,
+                    "{problem}: {labels:?}, not {expected}"
+                );
+            }
+            assert_eq!(labels.len(), 3);
+        }
+    }
 }
