@@ -1,7 +1,7 @@
-//! `grove classify texts`: text classification with a BERT or a recurrent classifier.
+//! `grove classify texts`: text classification with an encoder, a decoder or a recurrent network.
 
 use grove::{
-    models::{ModelKind, check_finite, vision::Prediction},
+    models::{ModelKind, TextClassifier, check_finite, families::WithDecoderClassifier, vision::Prediction},
     tasks::text::{self as tasks, BatchOptions, Label},
     train::data::{TextTable, read_texts},
 };
@@ -16,7 +16,7 @@ use crate::{
     rnn,
 };
 
-/// Classifies texts, or pairs of texts, with BERT or a recurrent classifier.
+/// Classifies texts, or pairs of texts, with a classifier of any family: BERT, GPT-2, GPT-Neo, LLaMA, a recurrent network.
 ///
 /// Texts come from the command line, from --file or standard input (one per line), or from a column of --data.
 #[derive(Parser, Debug)]
@@ -73,10 +73,17 @@ impl Command for ClassifyTexts {
             None => Input::of_lines(texts(&self.input, &self.task())?),
         };
         let bar = progress_bar(input.texts.len(), "{bar:40} {human_pos} of {human_len} texts, {per_sec}, {eta} left");
+        let job = Job::<B> { options: &self.input, path: &path, input: &input, bar: &bar, device };
         let labels = match kind {
-            ModelKind::Bert => self.bert::<B>(&input, &bar, device)?,
-            ModelKind::RnnClassifier => self.recurrent::<B>(&path, &input, &bar, device)?,
-            other => Err(wrong_kind(path.display(), other))?,
+            ModelKind::Bert => {
+                let Encoder { tokenizer, .. } = Encoder::open(self.input.model.as_deref())?;
+                job.classify::<BertForSequenceClassification<B>>(&tokenizer)?
+            }
+            ModelKind::RnnClassifier => job.recurrent()?,
+            kind => match kind.with_decoder_classifier(&job) {
+                Ok(labels) => labels?,
+                Err(other) => return Err(wrong_kind(path.display(), other)),
+            },
         };
         bar.finish_and_clear();
         self.report(&input, &labels)
@@ -120,40 +127,42 @@ impl Input {
     }
 }
 
-impl ClassifyTexts {
-    fn task(&self) -> Task {
-        Task::Classify { top_k: self.top_k }
-    }
+/// Texts to classify with a model.
+struct Job<'a, B: Backend> {
+    options: &'a TextArgs,
+    /// Directory or file of the model.
+    path: &'a Path,
+    input: &'a Input,
+    bar: &'a ProgressBar,
+    device: &'a B::Device,
+}
 
-    /// Returns the labels of each text, the most probable first.
-    fn bert<B: Backend>(&self, input: &Input, bar: &ProgressBar, device: &B::Device) -> Result<Vec<Vec<Label>>, Exit> {
-        let Encoder { path, config, tokenizer } = Encoder::open(self.input.model.as_deref())?;
-        let files = with_adapter(&path, self.input.adapter.as_deref())?;
-        let dtype = Some(self.input.device.dtype.into());
-        let (model, _) = files.load::<B, BertForSequenceClassification<B>>(device, dtype)?;
-        let most = self.input.max_length.unwrap_or(usize::MAX).min(config.positions());
-        let classified = |count: usize| bar.inc(count as u64);
+/// Labels of each text, the most probable first.
+type Labels = Result<Vec<Vec<Label>>, Exit>;
+
+impl<B: Backend> Job<'_, B> {
+    fn classify<M: TextClassifier<B>>(&self, tokenizer: &Tokenizer) -> Labels {
+        let Self { options, input, .. } = self;
+        let files = with_adapter(self.path, options.adapter.as_deref())?;
+        let (model, _) = files.load::<B, M>(self.device, Some(options.device.dtype.into()))?;
+        let most = options.max_length.unwrap_or(usize::MAX).min(model.position_limit().unwrap_or(usize::MAX));
+        let classified = |count: usize| self.bar.inc(count as u64);
         let batching = BatchOptions {
-            batch_size: self.input.batch_size,
+            batch_size: options.batch_size,
             progress: Some(&classified),
-            ..BatchOptions::new(&tokenizer, most)
+            ..BatchOptions::new(tokenizer, most)
         };
         let texts: Vec<_> = input.texts.iter().map(|(text, pair)| (&**text, pair.as_deref())).collect();
         tasks::classify(&model, batching, &texts).map_err(|error| input.failed(error))
     }
 
-    fn recurrent<B: Backend>(
-        &self,
-        path: &Path,
-        input: &Input,
-        bar: &ProgressBar,
-        device: &B::Device,
-    ) -> Result<Vec<Vec<Label>>, Exit> {
-        if self.input.adapter.is_some() {
+    fn recurrent(&self) -> Labels {
+        let Self { options, path, input, .. } = self;
+        if options.adapter.is_some() {
             return Err(usage("--adapter: a recurrent classifier has no adapters"));
         }
-        let (model, _) = RnnClassifier::<B>::from_path(path, device, Some(self.input.device.dtype.into()))?;
-        let (tokenizer, most) = (Tokenizer::beside(path)?, self.input.max_length.unwrap_or(rnn::MAX_LENGTH));
+        let (model, _) = RnnClassifier::<B>::from_path(path, self.device, Some(options.device.dtype.into()))?;
+        let (tokenizer, most) = (Tokenizer::beside(path)?, options.max_length.unwrap_or(rnn::MAX_LENGTH));
         let encode = |((text, pair), place): (&(String, Option<String>), &String)| match pair {
             Some(_) => Err(failure(format!("{place}: a recurrent classifier reads single texts, not pairs"))),
             None => match tokenizer.encode_for(text, most, model.config.vocab_size) {
@@ -163,16 +172,30 @@ impl ClassifyTexts {
         };
         let ids: Vec<Vec<u32>> = input.texts.iter().zip(&input.places).map(encode).collect::<Result<_, Exit>>()?;
         let mut all = vec![];
-        for batch in ids.chunks(self.input.batch_size) {
+        for batch in ids.chunks(options.batch_size) {
             let predictions = model.predict_top(&model.pack(batch)?, usize::MAX);
             check_finite(&model, predictions.iter().flatten().map(|found| f64::from(found.probability)))?;
             all.extend(predictions.into_iter().map(|row| {
                 let label = |Prediction { class, label, probability: score }| Label { class, label, score };
                 row.into_iter().map(label).collect()
             }));
-            bar.inc(batch.len() as u64);
+            self.bar.inc(batch.len() as u64);
         }
         Ok(all)
+    }
+}
+
+impl<B: Backend> WithDecoderClassifier<B> for &Job<'_, B> {
+    type Output = Labels;
+
+    fn run<M: TextClassifier<B>>(self) -> Labels {
+        self.classify::<M>(&Tokenizer::beside(self.path)?)
+    }
+}
+
+impl ClassifyTexts {
+    fn task(&self) -> Task {
+        Task::Classify { top_k: self.top_k }
     }
 
     /// Prints the labels, or writes the table with the prediction of each row.
@@ -228,6 +251,31 @@ mod tests {
     use grove::train::data::Columns;
 
     use super::*;
+
+    /// A decoder is found by its files. Expected: transformers' pipeline, by tools/fixtures/sequence_classification.py.
+    #[test]
+    fn classifies_with_a_decoder() {
+        let folder = Path::new("../models/tests/fixtures/sequence_classification/text");
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let [input, output] = ["in.csv", "out.csv"].map(|name| directory.path().join(name));
+        let expected: Value =
+            serde_json::from_slice(&std::fs::read(folder.join("scores.json")).expect("a file")).expect("JSON");
+        let texts: Vec<&str> = expected["texts"].as_array().expect("texts").iter().filter_map(Value::as_str).collect();
+        std::fs::write(&input, format!("text\n{}\n", [texts[0], texts[1]].join("\n"))).expect("written");
+        let word = |path: &Path| path.display().to_string();
+        let (model, input) = (word(folder), word(&input));
+        let words = ["texts", "--model", &model, "--data", &input, "--json", "--output", &word(&output)];
+        let options = ClassifyTexts::try_parse_from(words).expect("options");
+        let ended = options.run::<Flex>(&Default::default());
+        assert!(matches!(ended, Ok(Ended::Finished)), "{:?}", ended.err());
+        let written = std::fs::read_to_string(&output).expect("a table");
+        for (line, labels) in written.lines().skip(1).zip(expected["scores"]["none"].as_array().expect("scores")) {
+            let [_, label, score] = line.split(',').collect::<Vec<_>>()[..] else { panic!("{line}") };
+            let apart = score.parse::<f64>().expect("a number") - labels[0]["score"].as_f64().expect("a number");
+            assert!(label == labels[0]["label"] && apart.abs() < 1e-4, "{line}");
+        }
+        assert_eq!(written.lines().count(), 3, "{written}");
+    }
 
     #[test]
     fn writes_predictions_beside_the_cells_of_the_table() {

@@ -122,7 +122,7 @@ pub enum Task {
 pub enum Classify {
     /// Images, with a ResNet, a ViT or a DINOv2
     Images(Box<ImageCommand>),
-    /// Texts, or pairs of texts, with BERT or a recurrent classifier
+    /// Texts, or pairs of texts, with a BERT, a GPT-2, a LLaMA or a recurrent network
     Texts(Box<ClassifyTexts>),
 }
 

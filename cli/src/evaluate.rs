@@ -2,9 +2,9 @@
 
 use grove::{
     models::{
-        DecoderFamily, ImageFamily, ModelKind,
+        DecoderFamily, ImageFamily, ModelKind, TextClassifier,
         bert::{BertForMaskedLm, ProblemType},
-        families::{WithDecoder, WithImageClassifier},
+        families::{WithDecoder, WithDecoderClassifier, WithImageClassifier},
         vision::ImageClassifier,
     },
     train::data::{LmText, masked_lm_sequences, read_documents},
@@ -12,7 +12,7 @@ use grove::{
 
 use crate::{
     bert::Encoder,
-    finetune_bert::{self, Targets},
+    finetune_bert::{Targets, TextReader},
     kind::{WithModelAt, wrong_kind},
     labelled::{self, LabelledArgs},
     language::{context, encode_text, print_evaluation},
@@ -141,7 +141,7 @@ impl Language {
   grove evaluate texts --model run/model --data test.tsv --text-column review --label-column sentiment",
 )]
 pub struct Texts {
-    /// Directory, weights file, or hub id of a BERT or recurrent classifier, such as run/model
+    /// Directory, weights file, or hub id of a classifier: a BERT, GPT-2, GPT-Neo, LLaMA or recurrent network
     #[arg(long)]
     pub model: String,
 
@@ -189,13 +189,8 @@ impl Command for Texts {
         match ModelKind::of(&path)? {
             ModelKind::Bert => {
                 let encoder = Encoder::open(Some(&self.model))?;
-                let files = with_adapter(&encoder.path, self.adapter.as_deref())?;
-                let (model, _) = files.load::<B, BertForSequenceClassification<B>>(device, dtype)?;
-                let problem = encoder.config.problem()?;
-                let reader = finetune_bert::TextReader { encoder: &encoder, max_length: self.max_length };
-                let targets = Targets { problem, labels: &encoder.config.labels, separator: self.label_separator };
-                let examples = reader.examples(texts(problem)?, &targets)?;
-                labelled::print_evaluation(&model, &examples, problem, self.batch_size, self.json)
+                let reader = TextReader::of(&encoder, self.max_length);
+                self.classifier::<B, BertForSequenceClassification<B>>(&path, reader, device)
             }
             ModelKind::RnnClassifier if self.adapter.is_some() => {
                 Err(usage("--adapter: a recurrent classifier has no adapters"))
@@ -209,8 +204,39 @@ impl Command for Texts {
                 let examples = reader.examples(texts(problem)?)?;
                 labelled::print_evaluation(&model, &examples, problem, self.batch_size, self.json)
             }
-            other => Err(wrong_kind(path.display(), other)),
+            kind => {
+                let run = kind.with_decoder_classifier(WithModelAt::<B, _> { options: self, path: &path, device });
+                run.unwrap_or_else(|other| Err(wrong_kind(path.display(), other)))
+            }
         }
+    }
+}
+
+impl Texts {
+    /// Evaluates an encoder or a decoder.
+    fn classifier<B: Backend, M: TextClassifier<B>>(
+        &self,
+        path: &Path,
+        reader: TextReader<'_>,
+        device: &B::Device,
+    ) -> Result<Ended, Exit> {
+        let files = with_adapter(path, self.adapter.as_deref())?;
+        let (model, _) = files.load::<B, M>(device, Some(self.device.dtype.into()))?;
+        let problem = model.problem()?;
+        let targets = Targets { problem, labels: model.labels(), separator: self.label_separator };
+        let texts = self.labelled.read(&self.labelled.data, problem)?;
+        let examples = TextReader { positions: model.position_limit(), ..reader }.examples(texts, &targets)?;
+        labelled::print_evaluation(&model, &examples, problem, self.batch_size, self.json)
+    }
+}
+
+impl<B: Backend> WithDecoderClassifier<B> for WithModelAt<'_, B, Texts> {
+    type Output = Result<Ended, Exit>;
+
+    fn run<M: TextClassifier<B>>(self) -> Self::Output {
+        let (tokenizer, max_length) = (Tokenizer::beside(self.path)?, self.options.max_length);
+        let reader = TextReader { tokenizer: &tokenizer, positions: None, token_types: false, max_length };
+        self.options.classifier::<B, M>(self.path, reader, self.device)
     }
 }
 

@@ -175,7 +175,7 @@ impl Command for Options {
             Some(file) => BertConfig::from_file(file)?.labels,
             None => self.new_labels(&texts, &encoder)?,
         };
-        let reader = TextReader { encoder: &encoder, max_length: self.max_length };
+        let reader = TextReader::of(&encoder, self.max_length);
         let targets = Targets { problem, labels: &labels, separator: self.label_separator };
         let training = reader.examples(texts, &targets)?;
         let split = self.texts.split(training, problem, self.run.seed, |texts| reader.examples(texts, &targets))?;
@@ -290,7 +290,7 @@ impl Options {
         let dtype = Some(self.run.device.dtype.into());
         let files = with_adapter(&encoder.path, self.adapter.as_deref())?;
         let (model, _) = files.load::<B, Classifier<B>>(device, dtype)?;
-        let reader = TextReader { encoder: &encoder, max_length: self.max_length };
+        let reader = TextReader::of(&encoder, self.max_length);
         let problem = encoder.config.problem()?;
         let targets = Targets { problem, labels: &encoder.config.labels, separator: self.label_separator };
         let examples = reader.examples(self.read(problem)?, &targets)?;
@@ -308,27 +308,37 @@ pub struct Targets<'a> {
     pub separator: char,
 }
 
-/// Encodes labelled texts for a BERT.
+/// Encodes labelled texts for an encoder or a decoder.
 pub struct TextReader<'a> {
-    /// The model's configuration and tokenizer.
-    pub encoder: &'a Encoder,
+    /// The model's tokenizer.
+    pub tokenizer: &'a Tokenizer,
+    /// Maximum length of a text that the model reads, in tokens, if there is one.
+    pub positions: Option<usize>,
+    /// True if the model has token types.
+    pub token_types: bool,
     /// Value of `--max-length`.
     pub max_length: Option<usize>,
 }
 
-impl TextReader<'_> {
+impl<'a> TextReader<'a> {
+    /// Creates a reader for a BERT.
+    pub fn of(encoder: &'a Encoder, max_length: Option<usize>) -> Self {
+        let Encoder { config, tokenizer, .. } = encoder;
+        Self { tokenizer, positions: Some(config.positions()), token_types: config.type_vocab_size > 1, max_length }
+    }
+
     /// Encodes texts and prints the number of truncated texts.
     pub fn examples(&self, texts: Vec<LabelledText>, targets: &Targets<'_>) -> Result<Vec<TextExample>, Exit> {
-        let Encoder { config, tokenizer, .. } = self.encoder;
-        let (positions, mut cut) = (config.positions(), 0);
+        let (positions, mut cut) = (self.positions.unwrap_or(usize::MAX), 0);
         let most = self.max_length.unwrap_or(MAX_LENGTH.min(positions));
         if most > positions {
             return Err(usage(format!("--max-length is {most}, and the model has {positions} positions")));
         }
         let encode = |LabelledText { text, pair, .. }: &LabelledText| {
-            let mut encoded = tokenizer.encode_text(text, pair.as_deref(), Some(most), Truncation::LongestFirst)?;
+            let mut encoded =
+                self.tokenizer.encode_text(text, pair.as_deref(), Some(most), Truncation::LongestFirst)?;
             cut += usize::from(encoded.truncated);
-            if config.type_vocab_size < 2 {
+            if !self.token_types {
                 encoded.text.token_types.clear();
             }
             Ok::<_, ModelError>(encoded.text)

@@ -12,7 +12,15 @@ use crate::prelude::*;
 pub fn check_kind(path: &Path, expected: &[ModelKind]) -> Result<(), Exit> {
     // If the family is unknown, the loader's error is more precise.
     let Ok(kind) = ModelKind::of(path) else { return Ok(()) };
-    if expected.contains(&kind) { Ok(()) } else { Err(wrong_kind(path.display(), kind)) }
+    match expected.contains(&kind) {
+        true if kind.is_decoder() && task_of_head(path) == Some("classify") => Err(failure(format!(
+            "{} has a head that classifies texts, and this program reads language models; the commands of grove classify \
+             texts, evaluate texts do",
+            path.display()
+        ))),
+        true => Ok(()),
+        false => Err(wrong_kind(path.display(), kind)),
+    }
 }
 
 /// Returns the error for a model whose family a program does not read. It names the programs that do.
@@ -41,7 +49,7 @@ pub fn wrong_kind(model: impl Display, kind: ModelKind) -> Exit {
     ))
 }
 
-/// Returns the task of a BERT's head, from the class in its `config.json`.
+/// Returns the task of a model's head, from the class in its `config.json`.
 pub(crate) fn task_of_head(path: &Path) -> Option<&'static str> {
     match class_with_head(path).ok()??.as_str() {
         "MaskedLM" => Some("fill-mask"),
@@ -88,5 +96,8 @@ mod tests {
         let Err(Exit::Failure(message)) = check_kind(&bert, &[ModelKind::Gpt2]) else { panic!("refused") };
         assert!(message.contains("is a BERT") && message.contains("grove fill"), "{message}");
         assert_eq!(task_of_head(&bert), Some("fill-mask"));
+        let classifier = Path::new("../models/tests/fixtures/sequence_classification/gpt2");
+        let Err(Exit::Failure(message)) = check_kind(classifier, &[ModelKind::Gpt2]) else { panic!("refused") };
+        assert!(message.contains("classifies texts") && message.contains("grove classify texts"), "{message}");
     }
 }

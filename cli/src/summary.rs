@@ -50,11 +50,14 @@ impl Command for Options {
             (None, Some(path)) => (ModelKind::of(path)?, Some(&**path)),
             (None, None) => return Err(failure(format!("{}: no such model", self.model))),
         };
-        let summary =
-            kind.with_decoder(Decoder::<B> { options: self, path, backend: PhantomData }).or_else(|kind| {
-                let class = path.map(class_with_head).transpose()?.flatten();
-                Ok::<_, ModelError>(kind.with_model::<B, _>(class.as_deref(), Other { options: self, path }))
-            })??;
+        let class = path.map(class_with_head).transpose()?.flatten();
+        let decoder = Decoder::<B> { options: self, path, backend: PhantomData };
+        let language_model = match class.as_deref() {
+            Some("SequenceClassification") => Err(kind),
+            _ => kind.with_decoder(decoder),
+        };
+        let other = |kind: ModelKind| kind.with_model::<B, _>(class.as_deref(), Other { options: self, path });
+        let summary = language_model.unwrap_or_else(other)?;
         report(self.json, &json!(summary), &summary.to_string())
     }
 }
