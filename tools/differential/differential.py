@@ -45,6 +45,7 @@ from programs import Invalid, Programs, Refused, Wrong
 MODULES = {
     **dict.fromkeys(["gpt2", "gpt_neo", "llama", "mistral", "qwen2", "qwen3"], "decoders"),
     **dict.fromkeys(["bert", "distilbert", "roberta"], "encoders"),
+    "decoder_classifier": "classifiers",
     "sentence": "sentences",
     **dict.fromkeys(["vit", "resnet", "dinov2", "timm", "torchvision"], "vision"),
 }
@@ -199,7 +200,7 @@ def main() -> None:
         "--programs",
         required=True,
         metavar="DIR",
-        help="folder of the built examples gpt2, gpt_neo, llama, bert, vit and resnet",
+        help="folder of the built examples gpt2, gpt_neo, llama, bert, vit and resnet; the program grove is beside it",
     )
     parser.add_argument("--seed", default="0", help="seed of the cases (0)")
     parser.add_argument("--count", type=int, default=100, help="number of valid cases (100)")

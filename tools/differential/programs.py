@@ -52,9 +52,11 @@ class Programs:
     folder: Path
 
     def ask(self, program: str, *arguments: str, model: Path, options: tuple = (), stdin: str = "") -> tuple[dict, str]:
-        """Returns the JSON output and the standard error of a program. `options` are further words that an error message
+        """Returns the JSON output and the standard error of an example, or of a command of grove. `options` are further words that an error message
         may name, besides the keys of the model's files."""
-        command = [str(self.folder / program), "--model", str(model), "--json", *arguments]
+        name, *words = program.split()
+        folder = self.folder.parent if name == "grove" else self.folder
+        command = [str(folder / name), *words, "--model", str(model), "--json", *arguments]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, errors="replace", timeout=LIMIT, input=stdin,
