@@ -5,14 +5,14 @@ use std::{fmt, fs};
 
 use crate::{prelude::*, program::is_free};
 
-/// Page of the documentation that has the lines of a profile.
-const LIBRARY_PAGE: &str = include_str!("../../docs/library.md");
+/// Profile of a new project, which docs/library.md has too.
+const PROFILE: &str = include_str!("../template/profile.toml");
 
 /// Program of a new project. It is also an example of tests/facade.
 const MAIN: &str = include_str!("../template/main.rs");
 
 /// Cargo settings of grove, which a project with CUDA needs too.
-const CARGO_CONFIG: &str = include_str!("../../.cargo/config.toml");
+const CARGO_CONFIG: &str = include_str!("../template/config.toml");
 
 /// Options of `grove new`.
 #[derive(Args, Debug)]
@@ -32,7 +32,7 @@ pub fn create(options: &Options) -> Result<(), Exit> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let valid = name.starts_with(|first: char| first.is_ascii_alphabetic())
         && name.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_".contains(letter));
-    if !valid || name == "grove" {
+    if !valid || ["grove", "grove-nn"].contains(&name) {
         return Err(usage(format!(
             "'{name}' cannot be the name of a package that depends on grove: give a path that ends in another, of ASCII \
              letters, digits, - and _"
@@ -112,10 +112,8 @@ impl fmt::Display for Source {
 
 /// Returns the Cargo.toml of a project, with the profile of docs/library.md.
 fn manifest(name: &str, source: &Source) -> String {
-    let block = LIBRARY_PAGE.split("```").find_map(|block| block.strip_prefix("toml\n[profile.dev]\n"));
-    let profile = block.unwrap_or_default();
     format!(
-        "[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[dependencies]\ngrove = {{ {source} }}\n\n\
-         # Debug builds at release speed: see docs/library.md of grove, \"As a dependency\".\n[profile.dev]\n{profile}"
+        "[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[dependencies]\ngrove-nn = {{ {source} }}\n\n\
+         # Debug builds at release speed: see docs/library.md of grove, \"As a dependency\".\n{PROFILE}"
     )
 }

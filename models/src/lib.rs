@@ -61,3 +61,6 @@ pub use rnn::{RnnClassifier, RnnClassifierConfig, RnnKind, RnnLm, RnnLmConfig};
 pub use text_classifier::TextClassifier;
 pub use tokenizer::{EncodedText, Tokenizer, Truncation, chat_template, copy_generation_config};
 pub use vit::{Vit, VitConfig};
+
+/// Directory of the small models and data sets that ship with grove: `assets` in the source of this crate.
+pub const ASSETS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/assets");

@@ -21,7 +21,7 @@ fn project_has_the_documented_profile_and_a_program() {
     assert!(manifest.ends_with(block.trim_start_matches("toml\n")), "{manifest}");
     assert!(manifest.contains("[package]\nname = \"my-project\"\n") && manifest.contains("edition = \"2024\""));
     let checkout = fs::canonicalize(".").expect("the checkout");
-    assert!(manifest.contains(&format!("[dependencies]\ngrove = {{ path = {checkout:?} }}\n")), "{manifest}");
+    assert!(manifest.contains(&format!("[dependencies]\ngrove-nn = {{ path = {checkout:?} }}\n")), "{manifest}");
     let program = fs::read_to_string(path.join("src/main.rs")).expect("written");
     assert!(["#[derive(Tree", "train_step(", "fn main()"].iter().all(|part| program.contains(part)));
     for file in [".cargo/config.toml", "Cargo.lock"] {
@@ -39,7 +39,7 @@ fn dependency_can_be_a_git_repository() {
     fs::create_dir(&path).expect("made");
     new(&path, Some("https://example.org/grove.git")).expect("an empty directory is taken");
     let manifest = fs::read_to_string(path.join("Cargo.toml")).expect("written");
-    assert!(manifest.contains("grove = { git = \"https://example.org/grove.git\" }"), "{manifest}");
+    assert!(manifest.contains("grove-nn = { git = \"https://example.org/grove.git\" }"), "{manifest}");
 }
 
 #[test]
@@ -53,7 +53,9 @@ fn refuses_what_would_be_replaced() {
     assert!(
         matches!(new(&directory.path().join("b"), Some("nowhere")), Err(Exit::Failure(message)) if message.contains("nowhere"))
     );
-    assert!(matches!(new(&directory.path().join("grove"), None), Err(Exit::Usage(_))));
+    for name in ["grove", "grove-nn"] {
+        assert!(matches!(new(&directory.path().join(name), None), Err(Exit::Usage(_))));
+    }
     let left: Vec<_> = fs::read_dir(directory.path()).expect("a directory").collect();
     assert_eq!((left.len(), fs::read_to_string(&file).expect("kept")), (1, "mine".to_owned()));
 }

@@ -102,8 +102,10 @@ fn root() -> TokenStream {
             quote!(::#ident #inside)
         }
     };
-    match (crate_name("grove-tree"), crate_name("grove")) {
+    match (crate_name("grove-tree"), crate_name("grove-nn")) {
         (Ok(found), _) => name(found, TokenStream::new()),
+        // The package's own name, where a Cargo.toml gives it no other; its library has a shorter one.
+        (_, Ok(FoundCrate::Name(found))) if found == "grove_nn" => quote!(::grove::tree),
         (_, Ok(found)) => name(found, quote!(::tree)),
         // Build tools other than Cargo provide no manifest and name crates themselves.
         _ => quote!(::grove_tree),
