@@ -51,7 +51,7 @@ impl Plan {
         mut done: impl FnMut(RowResult) -> Result<(), Exit>,
     ) -> Result<usize, Exit> {
         let bar = ProgressBar::new(rows.len() as u64);
-        let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {msg}").map_err(failure)?;
+        let style = ProgressStyle::with_template("{bar:10} {pos}/{len}  {wide_msg}").map_err(failure)?;
         bar.set_style(style);
         let files = TempDir::with_prefix("grove-bench-").map_err(failure)?;
         let mut written: Option<PathBuf> = None;

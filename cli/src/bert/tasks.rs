@@ -32,7 +32,7 @@ impl TextArgs {
         let most = self.max_length.unwrap_or(usual);
         let bar = match texts.len() <= self.batch_size {
             true => ProgressBar::hidden(),
-            false => progress_bar(texts.len(), "{bar:40} {human_pos} of {human_len} texts, {per_sec}, {eta} left"),
+            false => progress_bar(texts.len(), "texts"),
         };
         let told = |count: usize| bar.inc(count as u64);
         let batching = BatchOptions {

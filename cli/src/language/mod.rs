@@ -206,7 +206,7 @@ pub(crate) fn print_evaluation<B: Backend>(
     json: bool,
 ) -> Result<Ended, Exit> {
     check_evaluation("the text", stream)?;
-    let bar = progress_bar(stream.len() - 1, "{percent:>3}% {wide_bar} {human_pos}/{human_len} tokens  {eta} left");
+    let bar = progress_bar(stream.len() - 1, "tokens");
     let device = model.device();
     let loss = |ids, targets| model.next_token_loss(ids, targets, None);
     let (loss, tokens) =

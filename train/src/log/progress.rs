@@ -8,6 +8,7 @@ use std::sync::{
 };
 use std::time::{Duration, Instant};
 
+use console::Term;
 use indicatif::{HumanCount, HumanFloatCount, ProgressBar, ProgressFinish, ProgressState, ProgressStyle};
 
 use crate::log::table::number;
@@ -63,10 +64,11 @@ impl Progress {
         let left = move |state: &ProgressState, out: &mut dyn std::fmt::Write| {
             let done = state.pos().saturating_sub(begin.load(Ordering::Relaxed));
             let remaining = state.len().unwrap_or(0).saturating_sub(state.pos());
-            let _ = match state.is_finished() {
-                true => write!(out, "{}", span(state.elapsed())),
-                false => write!(out, "{}", time_left(done, state.elapsed(), remaining)),
+            let time = match state.is_finished() {
+                true => span(state.elapsed()),
+                false => time_left(done, state.elapsed(), remaining),
             };
+            let _ = out.write_str(if columns() < NARROW { time.trim_end_matches(" left") } else { &time });
         };
         bar.set_style(style.progress_chars("━╸━").with_key("left", left));
         // Keep the last state on the screen, also if the run ends early.
@@ -105,21 +107,31 @@ impl Progress {
         self.bar.suspend(work)
     }
 
-    /// Formats losses and rate, each preceded by two spaces.
-    fn message(&self) -> String {
+    /// Formats losses and rate, each preceded by two spaces, as far as they fit into so many columns.
+    fn message(&self, room: usize) -> String {
+        let losses = self.losses.iter().filter_map(|(name, loss)| Some(format!("  {name} {}", number((*loss)?))));
         let mut message = String::new();
-        for (name, loss) in &self.losses {
-            if let Some(loss) = loss {
-                let _ = write!(message, "  {name} {}", number(*loss));
+        for part in losses.chain(self.rate()) {
+            if message.len() + part.len() <= room {
+                message += &part;
             }
         }
+        message
+    }
+
+    /// Formats the rate, if it is known.
+    fn rate(&self) -> Option<String> {
         let mean = self.done() as f64 / self.bar.elapsed().as_secs_f64();
         let (unit, rate) = self.rate.as_ref().map_or(("steps", mean), |(unit, rate)| (unit, *rate));
-        if rate.is_finite() && rate > 0.0 {
-            let rate = if rate < 100.0 { format!("{rate:.3}") } else { HumanCount(rate.round() as u64).to_string() };
-            let _ = write!(message, "  {rate} {unit}/s");
-        }
-        message
+        let shown = if rate < 100.0 { format!("{rate:.3}") } else { HumanCount(rate.round() as u64).to_string() };
+        (rate.is_finite() && rate > 0.0).then(|| format!("  {shown} {unit}/s"))
+    }
+
+    /// Number of columns of a terminal that the bar leaves for the message: beside the percentage, the steps and the time.
+    fn room(&self, columns: usize) -> usize {
+        let steps = HumanCount(self.bar.length().unwrap_or(0)).to_string().len();
+        let time = if columns < NARROW { "59m 59s" } else { "59m 59s left" };
+        columns.saturating_sub("100%  ".len() + 2 * steps + "/".len() + "  ".len() + time.len())
     }
 
     /// Formats a plain line.
@@ -128,7 +140,7 @@ impl Progress {
         let percent = record.step.saturating_mul(100).checked_div(steps).unwrap_or(100);
         let (step, steps) = (HumanCount(record.step), HumanCount(steps));
         let mut line = format!("step {step}/{steps} ({percent}%)  epoch {}", HumanFloatCount(record.epoch));
-        line.push_str(&self.message());
+        line.push_str(&self.message(usize::MAX));
         if let Some(rate) = record.get(LEARNING_RATE) {
             let _ = write!(line, "  learning rate {}", number(rate));
         }
@@ -149,7 +161,7 @@ impl Sink for Progress {
         self.rate = record.values.iter().find_map(measured).or(self.rate.take());
         self.bar.set_position(record.step);
         if self.plain.is_none() {
-            self.bar.set_message(self.message());
+            self.bar.set_message(self.message(self.room(columns())));
             return Ok(());
         }
         let line = self.line(record);
@@ -190,6 +202,14 @@ impl Plain {
     }
 }
 
+/// Columns of a terminal below which the bar leaves out words.
+const NARROW: usize = 60;
+
+/// Columns of the terminal on standard error.
+fn columns() -> usize {
+    usize::from(Term::stderr().size().1)
+}
+
 /// Maximum time left that is shown.
 const LONGEST: Duration = Duration::from_secs(1000 * 86_400);
 
@@ -217,6 +237,21 @@ fn span(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_bar_fits_into_the_terminal() {
+        let mut progress = Progress::lines(5000, std::io::sink(), Duration::ZERO);
+        progress.losses = [("loss", Some(2.3412)), ("eval", Some(2.4021))];
+        progress.rate = Some(("tokens".into(), 12_300.0));
+        let shown = [100, 80, 60, 40].map(|columns| (progress.room(columns), progress.message(progress.room(columns))));
+        let all = "  loss 2.3412  eval 2.4021  12,300 tokens/s";
+        assert_eq!(
+            shown.clone().map(|(_, message)| message),
+            [all, all, "  loss 2.3412  eval 2.4021", "  loss 2.3412"]
+        );
+        // Beside it: "100% ", " 5,000/5,000" and the time, without a bar.
+        assert_eq!(shown.map(|(room, _)| room), [69, 49, 29, 14]);
+    }
 
     #[test]
     fn time_left_is_told_where_it_is_known() {

@@ -240,7 +240,7 @@ fn link(blob: &Path, pointer: &Path) -> std::io::Result<()> {
 
 /// Creates a progress bar on standard error; `indicatif` draws nothing if standard error is not a terminal.
 fn bar(file: &str, size: u64, start: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("{msg:30} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}");
+    let style = ProgressStyle::with_template("{msg:16!} {wide_bar} {percent:>3}% of {total_bytes} {eta}");
     let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(size).with_style(style).with_message(file.to_string()).with_position(start)
 }
