@@ -1,11 +1,14 @@
 //! `grove classify texts`: text classification with an encoder, a decoder or a recurrent network.
 
 use grove::{
-    models::{ModelKind, TextClassifier, check_finite, families::WithDecoderClassifier, vision::Prediction},
+    models::{
+        ModelKind, TextClassifier, bert::ProblemType, check_finite, families::WithDecoderClassifier, vision::Prediction,
+    },
     tasks::text::{self as tasks, BatchOptions, Label},
     train::data::{TextTable, read_texts},
 };
 use indicatif::ProgressBar;
+use std::ffi::OsStr;
 
 use crate::{
     bert::{Encoder, Task, TextArgs, texts},
@@ -54,13 +57,23 @@ pub struct ClassifyTexts {
     #[command(flatten)]
     pub columns: ColumnArgs,
 
-    /// Write the table to this CSV file, with added columns prediction and score
+    /// Write the table to this CSV file, with added columns
+    ///
+    /// They are prediction and score. For a model with several labels a text they are prediction, the labels of at least 0.5
+    /// separated by commas, and a column for each label. For a regression they are the predicted values.
     #[arg(long, value_name = "FILE.csv", requires = "data", help_heading = "Data")]
     pub output: Option<PathBuf>,
 }
 
 impl Command for ClassifyTexts {
     fn check(&self) -> Result<DeviceSpec, Exit> {
+        let is_table = |file: &&PathBuf| {
+            file.extension().is_some_and(|end| ["csv", "tsv", "jsonl"].map(OsStr::new).contains(&end))
+        };
+        if let Some(file) = self.input.file.as_ref().filter(is_table) {
+            let named = file.display();
+            return Err(usage(format!("--file reads one text per line, and {named} is a table: use --data {named}")));
+        }
         self.input.check(&self.task())
     }
 
@@ -72,9 +85,9 @@ impl Command for ClassifyTexts {
             Some(file) => Input::of_table(read_texts(file, &self.columns.with_label(""))?),
             None => Input::of_lines(texts(&self.input, &self.task())?),
         };
-        let bar = progress_bar(input.texts.len(), "{bar:40} {human_pos} of {human_len} texts, {per_sec}, {eta} left");
+        let bar = progress_bar(input.texts.len(), "texts");
         let job = Job::<B> { options: &self.input, path: &path, input: &input, bar: &bar, device };
-        let labels = match kind {
+        let (labels, problem) = match kind {
             ModelKind::Bert => {
                 let Encoder { tokenizer, .. } = Encoder::open(self.input.model.as_deref())?;
                 job.classify::<BertForSequenceClassification<B>>(&tokenizer)?
@@ -86,7 +99,7 @@ impl Command for ClassifyTexts {
             },
         };
         bar.finish_and_clear();
-        self.report(&input, &labels)
+        self.report(&input, &labels, problem)
     }
 }
 
@@ -137,8 +150,8 @@ struct Job<'a, B: Backend> {
     device: &'a B::Device,
 }
 
-/// Labels of each text, the most probable first.
-type Labels = Result<Vec<Vec<Label>>, Exit>;
+/// Labels of each text, the most probable first, and the kind of their scores.
+type Labels = Result<(Vec<Vec<Label>>, ProblemType), Exit>;
 
 impl<B: Backend> Job<'_, B> {
     fn classify<M: TextClassifier<B>>(&self, tokenizer: &Tokenizer) -> Labels {
@@ -153,7 +166,8 @@ impl<B: Backend> Job<'_, B> {
             ..BatchOptions::new(tokenizer, most)
         };
         let texts: Vec<_> = input.texts.iter().map(|(text, pair)| (&**text, pair.as_deref())).collect();
-        tasks::classify(&model, batching, &texts).map_err(|error| input.failed(error))
+        let labels = tasks::classify(&model, batching, &texts).map_err(|error| input.failed(error))?;
+        Ok((labels, model.scored_as()?))
     }
 
     fn recurrent(&self) -> Labels {
@@ -181,7 +195,7 @@ impl<B: Backend> Job<'_, B> {
             }));
             self.bar.inc(batch.len() as u64);
         }
-        Ok(all)
+        Ok((all, ProblemType::SingleLabel))
     }
 }
 
@@ -199,14 +213,14 @@ impl ClassifyTexts {
     }
 
     /// Prints the labels, or writes the table with the prediction of each row.
-    fn report(&self, input: &Input, labels: &[Vec<Label>]) -> Result<Ended, Exit> {
+    fn report(&self, input: &Input, labels: &[Vec<Label>], problem: ProblemType) -> Result<Ended, Exit> {
         let shown = self.top_k.unwrap_or(usize::MAX);
         let first = |labels: &[Label]| labels[..labels.len().min(shown)].to_vec();
         let texts = input.texts.iter().zip(labels);
         let objects = texts.clone().map(|((text, _), labels)| json!({ "text": text, "labels": first(labels) }));
         let mut object = json!({ "texts": objects.collect::<Vec<_>>() });
         if let (Some(file), Some(table)) = (&self.output, &input.table) {
-            write_predictions(file, table, labels)?;
+            write_predictions(file, table, labels, problem)?;
             object["output"] = json!(file);
             let written = format!("{} are in {}", counted(labels.len(), "prediction"), file.display());
             return report(self.input.json, &object, &written);
@@ -220,8 +234,42 @@ impl ClassifyTexts {
     }
 }
 
-/// Writes the rows of a table, each with its most probable label and the score.
-fn write_predictions(file: &Path, table: &TextTable, labels: &[Vec<Label>]) -> Result<(), Exit> {
+/// Probability from which a text has a label, if it may have several.
+const THRESHOLD: f32 = 0.5;
+
+/// Returns the names of the columns with the predictions.
+fn prediction_columns(labels: &[Label], problem: ProblemType) -> Vec<String> {
+    let mut labels: Vec<&Label> = labels.iter().collect();
+    labels.sort_by_key(|label| label.class);
+    let names = labels.iter().map(|label| label.label.clone());
+    let prediction = std::iter::once("prediction".to_owned());
+    match problem {
+        ProblemType::SingleLabel => vec!["prediction".into(), "score".into()],
+        ProblemType::MultiLabel => prediction.chain(names).collect(),
+        ProblemType::Regression if labels.len() == 1 => prediction.collect(),
+        ProblemType::Regression => names.collect(),
+    }
+}
+
+/// Returns the predictions of a text, from its labels with the most probable first.
+fn prediction_cells(labels: &[Label], problem: ProblemType) -> Vec<String> {
+    let mut by_class: Vec<&Label> = labels.iter().collect();
+    by_class.sort_by_key(|label| label.class);
+    let scores = by_class.iter().map(|label| label.score.to_string());
+    match problem {
+        ProblemType::SingleLabel => {
+            labels.first().map_or_else(Vec::new, |best| vec![best.label.clone(), best.score.to_string()])
+        }
+        ProblemType::MultiLabel => {
+            let given = labels.iter().filter(|label| label.score >= THRESHOLD).map(|label| &*label.label);
+            std::iter::once(given.collect::<Vec<_>>().join(",")).chain(scores).collect()
+        }
+        ProblemType::Regression => scores.collect(),
+    }
+}
+
+/// Writes the rows of a table, each with its predictions.
+fn write_predictions(file: &Path, table: &TextTable, labels: &[Vec<Label>], problem: ProblemType) -> Result<(), Exit> {
     let width = table.cells.iter().map(Vec::len).max().unwrap_or(0);
     let names = match table.names.is_empty() {
         true => (1..=width).map(|number| number.to_string()).collect(),
@@ -234,12 +282,10 @@ fn write_predictions(file: &Path, table: &TextTable, labels: &[Vec<Label>]) -> R
     };
     grove::files::write_atomically(file, |writer| {
         let mut csv = csv::Writer::from_writer(writer);
-        csv.write_record(padded(&names).iter().map(String::as_str).chain(["prediction", "score"]))?;
+        let columns = labels.first().map_or_else(Vec::new, |labels| prediction_columns(labels, problem));
+        csv.write_record(padded(&names).iter().chain(&columns))?;
         for (cells, labels) in table.cells.iter().zip(labels) {
-            let (label, score) = labels
-                .first()
-                .map_or((String::new(), String::new()), |best| (best.label.clone(), best.score.to_string()));
-            csv.write_record(padded(cells).iter().chain([&label, &score]))?;
+            csv.write_record(padded(cells).iter().chain(&prediction_cells(labels, problem)))?;
         }
         csv.flush()
     })?;
@@ -278,16 +324,45 @@ mod tests {
     }
 
     #[test]
+    fn a_table_is_no_file_of_texts() {
+        let parse =
+            |file| ClassifyTexts::try_parse_from(["classify", "--model", "m", "--file", file]).expect("options");
+        assert!(parse("lines.txt").check().is_ok());
+        let Err(Exit::Usage(message)) = parse("reviews.csv").check() else { panic!("refused") };
+        assert!(message.contains("--data reviews.csv"), "{message}");
+    }
+
+    #[test]
     fn writes_predictions_beside_the_cells_of_the_table() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let [input, output] = ["in.csv", "out.csv"].map(|name| directory.path().join(name));
         std::fs::write(&input, "id,text\n7,\"good, very\"\n9,bad,more\n").expect("written");
         let columns = Columns { text: "text".into(), pair: None, label: "".into(), header: true, delimiter: None };
         let table = read_texts(&input, &columns).expect("readable");
-        let label = |label: &str, score| vec![Label { class: 0, label: label.into(), score }];
-        write_predictions(&output, &table, &[label("positive", 0.75), label("negative", 0.5)]).expect("written");
-        let written = std::fs::read_to_string(&output).expect("a table");
-        let lines: Vec<&str> = written.lines().collect();
-        assert_eq!(lines, ["id,text,,prediction,score", "7,\"good, very\",,positive,0.75", "9,bad,more,negative,0.5"]);
+        let label = |class, score| Label { class, label: ["joy", "fear"][class].into(), score };
+        // The most probable first, whatever its class.
+        let labels = [vec![label(1, 0.75), label(0, 0.5)], vec![label(0, 0.25), label(1, 0.125)]];
+        let written = |labels: &[Vec<Label>], problem| {
+            write_predictions(&output, &table, labels, problem).expect("written");
+            let written = std::fs::read_to_string(&output).expect("a table");
+            written.lines().map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            written(&labels, ProblemType::SingleLabel),
+            ["id,text,,prediction,score", "7,\"good, very\",,fear,0.75", "9,bad,more,joy,0.25"]
+        );
+        assert_eq!(
+            written(&labels, ProblemType::MultiLabel),
+            ["id,text,,prediction,joy,fear", "7,\"good, very\",,\"fear,joy\",0.5,0.75", "9,bad,more,,0.25,0.125"]
+        );
+        assert_eq!(
+            written(&labels, ProblemType::Regression),
+            ["id,text,,joy,fear", "7,\"good, very\",,0.5,0.75", "9,bad,more,0.25,0.125"]
+        );
+        let single = labels.map(|labels| labels[..1].to_vec());
+        assert_eq!(
+            written(&single, ProblemType::Regression),
+            ["id,text,,prediction", "7,\"good, very\",,0.75", "9,bad,more,0.25"]
+        );
     }
 }

@@ -129,7 +129,8 @@ pub enum Classify {
 /// Options of `grove classify images`.
 #[derive(Args, Debug)]
 #[command(about = None, after_help = "Examples:
-  grove classify images cat.jpg photos/
+  grove classify images cat.jpg
+  grove classify images --model run/model photos/ --output predictions.csv
   grove classify images --model google/vit-base-patch16-224 --top-k 3 cat.jpg")]
 pub struct ImageCommand {
     /// Directory, weights file, or hub id, such as microsoft/resnet-50 [default: a small network that ships with grove]

@@ -79,6 +79,15 @@ fn a_resnet_is_trained_and_used_and_tuned() {
     let bars = RESNET.run(&["--model", &model, "--image", text(&right.join("001.png"))], "");
     let bars = String::from_utf8_lossy(&bars.stdout).into_owned();
     assert!(bars.contains('█') && bars.contains("right") && bars.contains('%'), "{bars}");
+    let table = place.named("predictions.csv");
+    let written = RESNET.run(&["--model", &model, "--image", text(&right), "--output", &table], "");
+    let written = String::from_utf8_lossy(&written.stdout).into_owned();
+    assert_eq!(written, format!("40 predictions are in {table}\n"));
+    let rows = fs::read_to_string(&table).expect("a table");
+    let mut rows = rows.lines();
+    assert_eq!(rows.next(), Some("image,prediction,score"));
+    let rightly = rows.filter(|row| row.contains(".png,right,0.") || row.contains(".png,right,1")).count();
+    assert!(rightly >= 36, "{rightly} of 40");
 
     // Fine-tune with a frozen backbone, and with all parameters.
     let tuned = place.named("tuned");

@@ -1,5 +1,6 @@
 //! Image classification with any model family.
 
+use console::Term;
 use grove::{
     images::{ImageError, Limits, Preprocessor, RgbImage, files, open, read},
     models::vision::{ImageClassifier, Prediction},
@@ -64,6 +65,10 @@ pub struct ClassifyArgs {
     /// Device and type.
     #[command(flatten)]
     pub device: DeviceArgs,
+
+    /// Write the most probable class of each image to this CSV file, with the columns image, prediction and score
+    #[arg(long, value_name = "FILE.csv")]
+    pub output: Option<PathBuf>,
 
     /// Print one JSON object
     #[arg(long)]
@@ -158,8 +163,8 @@ pub fn classify<B: Backend, M: ImageClassifier<B>>(
     }
     let preprocessor = preprocessor_of(options.preprocess.as_deref(), path, model.channels())?;
     let paths = options.files()?;
-    let progress = progress_bar(paths.len(), "{wide_bar} {human_pos} of {human_len} images, {eta} left");
-    let (mut all, mut unreadable) = (Vec::new(), Vec::new());
+    let progress = progress_bar(paths.len(), "images");
+    let (mut all, mut best, mut unreadable) = (Vec::new(), Vec::new(), Vec::new());
     for batch in paths.chunks(options.batch_size) {
         let mut images = Vec::with_capacity(batch.len());
         for path in batch {
@@ -178,9 +183,10 @@ pub fn classify<B: Backend, M: ImageClassifier<B>>(
         let found = options.predict(&model, &preprocessor, &images, device)?;
         for (image, found) in images.into_iter().zip(found) {
             look(&model, &preprocessor, &image)?;
-            if !options.json {
-                progress.suspend(|| write_line(&format!("{}\n{}\n", image.name, bars(&found))))?;
+            if !options.json && options.output.is_none() {
+                progress.suspend(|| write_line(&format!("{}\n{}\n", image.name, bars(&found, width()))))?;
             }
+            best.extend(found.first().map(|found| (image.name.clone(), found.clone())));
             all.push(json!({ "image": image.name, "predictions": found }));
         }
     }
@@ -192,23 +198,48 @@ pub fn classify<B: Backend, M: ImageClassifier<B>>(
     if skipped == paths.len() {
         return Err(failure(format!("none of the {skipped} images can be read")));
     }
+    if let Some(file) = &options.output {
+        write_predictions(file, &best)?;
+    }
     if options.json {
-        return write_json(&json!({ "model": named.to_string(), "skipped": skipped, "images": all }));
+        let output = &options.output;
+        return write_json(&json!({ "model": named.to_string(), "skipped": skipped, "images": all, "output": output }));
     }
     if skipped > 0 {
         let were = if skipped == 1 { "was" } else { "were" };
         eprintln!("{} {were} left out, as they cannot be read", counted(skipped, "image"));
     }
+    match &options.output {
+        Some(file) => write_line(&format!("{} are in {}", counted(best.len(), "prediction"), file.display())),
+        None => Ok(()),
+    }
+}
+
+/// Writes the name of each image, its most probable class and the probability.
+fn write_predictions(file: &Path, best: &[(String, Prediction)]) -> Result<(), Exit> {
+    grove::files::write_atomically(file, |writer| {
+        let mut csv = csv::Writer::from_writer(writer);
+        csv.write_record(["image", "prediction", "score"])?;
+        for (image, Prediction { label, probability, .. }) in best {
+            csv.write_record([image, label, &probability.to_string()])?;
+        }
+        csv.flush()
+    })?;
     Ok(())
 }
 
-/// Length of the bar of probability 1, in characters.
+/// Length of the bar of probability 1, in characters, on a terminal of 80 columns or more.
 const WIDTH: usize = 30;
 
+/// Length of the bar of probability 1 on the terminal of standard output, if there is one.
+fn width() -> usize {
+    Term::stdout().size_checked().map_or(WIDTH, |(_, columns)| WIDTH.min(3 * usize::from(columns) / 8))
+}
+
 /// Formats one line per prediction: probability, bar and class.
-fn bars(predictions: &[Prediction]) -> String {
+fn bars(predictions: &[Prediction], width: usize) -> String {
     let line = |Prediction { probability, label, .. }: &Prediction| {
-        format!("{:5.1} %  {:<WIDTH$}  {label}", 100.0 * probability, bar(*probability, WIDTH))
+        format!("{:5.1} %  {:<width$}  {label}", 100.0 * probability, bar(*probability, width))
     };
     predictions.iter().map(line).collect::<Vec<_>>().join("\n")
 }
@@ -220,7 +251,7 @@ mod tests {
     #[test]
     fn lengths_are_shares() {
         let prediction = |probability| Prediction { class: 0, label: "owl".into(), probability };
-        let lines = bars(&[prediction(1.0), prediction(0.5), prediction(0.01)]);
+        let lines = bars(&[prediction(1.0), prediction(0.5), prediction(0.01)], 30);
         let lines: Vec<&str> = lines.lines().collect();
         assert_eq!(lines[0].matches('█').count(), 30);
         assert_eq!(lines[1].matches('█').count(), 15);
