@@ -2,12 +2,16 @@
 
 use grove::{
     images::{Preprocessor, datasets::LabelledImages},
-    models::vision::ImageClassifier,
-    models::vision::TrainableImageClassifier,
+    models::{
+        ImageFamily,
+        families::WithImageClassifier,
+        vision::{ImageClassifier, TrainableImageClassifier},
+    },
     tree::is_param,
 };
 
 use crate::{
+    kind::WithModelAt,
     prelude::*,
     training::{config_json, new_model},
     vision::{ImageArgs, Split, VisionJob, preprocessor_of, train},
@@ -117,12 +121,22 @@ impl Command for Options {
 
     /// Trains a model, or evaluates one with `--evaluate`.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
-        match (self.images.evaluate, self.arch) {
-            (true, Arch::Resnet) => self.evaluate::<B, ResNet<B>>(device),
-            (true, Arch::Vit) => self.evaluate::<B, Vit<B>>(device),
-            (false, Arch::Resnet) => self.train::<B, ResNet<B>>(Self::resnet, device),
-            (false, Arch::Vit) => self.train::<B, Vit<B>>(Self::vit, device),
+        if self.images.evaluate {
+            let path = resolve(self.model.as_deref(), "mnist-resnet", &FilePatterns::model())?;
+            return WithModelAt::<B, _> { options: self, path: &path, device }.image_classifier();
         }
+        match self.arch {
+            Arch::Resnet => self.train::<B, ResNet<B>>(Self::resnet, device),
+            Arch::Vit => self.train::<B, Vit<B>>(Self::vit, device),
+        }
+    }
+}
+
+impl<B: Backend> WithImageClassifier for WithModelAt<'_, B, Options> {
+    type Output = Result<Ended, Exit>;
+
+    fn run<F: ImageFamily>(self) -> Self::Output {
+        self.options.evaluate::<B, F::Model<B>>(self.path, self.device)
     }
 }
 
@@ -148,9 +162,8 @@ impl Options {
     }
 
     /// Prints the evaluation of `--evaluate`.
-    fn evaluate<B: Backend, M: ImageClassifier<B>>(&self, device: &B::Device) -> Result<Ended, Exit> {
-        let path = resolve(self.model.as_deref(), "mnist-resnet", &FilePatterns::model())?;
-        let files = with_adapter(&path, None)?;
+    fn evaluate<B: Backend, M: ImageClassifier<B>>(&self, path: &Path, device: &B::Device) -> Result<Ended, Exit> {
+        let files = with_adapter(path, None)?;
         let preprocessor = |model: &M| preprocessor_of(None, files.path(), model.channels());
         self.images.evaluation()?.run::<B, M>(&files, preprocessor, device)
     }

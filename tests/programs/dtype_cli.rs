@@ -174,12 +174,7 @@ fn image_classifiers_are_trained() {
         in_every_dtype("train_vision", &train, "held_out_loss", 0.05);
         Example("train_vision").json(&[&train[..], &["--output", &run, "--json"]].concat());
         let model = format!("{run}/model");
-        in_every_dtype(
-            "train_vision",
-            &["--evaluate", "--model", &model, "--arch", arch, "--data", data[1]],
-            "loss",
-            0.05,
-        );
+        in_every_dtype("train_vision", &["--evaluate", "--model", &model, "--data", data[1]], "loss", 0.05);
         let tune = [&["--model", &model], &data[..], &["--steps", "4"]].concat();
         in_every_dtype("finetune_vision", &tune, "held_out_loss", 0.05);
         let head = [&tune[..], &["--new-head", "--freeze", "backbone"]].concat();

@@ -35,7 +35,8 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
     let tokenizer = Tokenizer::beside(path)?;
     let template = chat_template(path)?.ok_or_else(|| {
         failure(format!(
-            "{}: the model has no chat template, so it was not made for conversations: leave out --chat, or name one that was",
+            "{}: the model has no chat template, so it was not made for conversations: name one that was with --model, such as \
+             HuggingFaceTB/SmolLM2-135M-Instruct",
             path.display()
         ))
     })?;

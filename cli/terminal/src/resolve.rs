@@ -1,16 +1,19 @@
 //! Paths of models and data that options name or that ship with grove.
 
 use grove::{
-    models::ModelFiles,
+    files::say_once,
+    models::{ASSETS, ModelFiles},
     weights::{FilePatterns, HubOptions, Source},
 };
 use std::path::{Path, PathBuf};
 
 use crate::{Exit, failure};
 
-/// Returns the path of a file or directory that ships with grove, in `models/assets`.
+/// Returns the path of a file or directory that ships with grove: in `models/assets` of the repository, or in the source of
+/// grove-models that cargo has downloaded.
 pub fn shipped(name: &str) -> PathBuf {
-    in_repository(&format!("models/assets/{name}"))
+    let [found, downloaded] = [in_repository(&format!("models/assets/{name}")), Path::new(ASSETS).join(name)];
+    if found.exists() { found } else { downloaded }
 }
 
 /// Returns the path of a file or directory of the repository. The repository is looked for at the package that cargo runs, in the
@@ -73,7 +76,7 @@ pub fn resolve_named(model: &str, wanted: &FilePatterns) -> Result<PathBuf, Exit
                 trained.display()
             )));
         }
-        eprintln!("{model} is the directory of a training run; its model is {}", trained.display());
+        say_once(&format!("{model} is the directory of a training run; its model is {}", trained.display()));
         return Ok(trained);
     }
     let source = Source::parse(model)?;

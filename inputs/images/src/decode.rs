@@ -165,7 +165,8 @@ fn codec(error: CodecError, name: &Path, most_pixels: u64) -> ImageError {
         CodecError::IoError(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
             ImageError::Damaged { file, reason: "it ends before the image does (truncated)".into() }
         }
-        other => ImageError::Damaged { file, reason: other.to_string() },
+        // Codecs end messages with line breaks, which some escape.
+        other => ImageError::Damaged { file, reason: other.to_string().replace("\\n", "").replace('\n', "") },
     }
 }
 

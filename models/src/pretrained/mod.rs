@@ -12,7 +12,11 @@ use grove_tree::{Init, Key, Tree, cast};
 use grove_weights::{LoadOptions, NameMap, Report, SaveOptions, TensorFiles, WeightsError, load};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    io::{Error, ErrorKind},
+    path::Path,
+};
 
 use crate::{
     error::{ModelError, Result},
@@ -78,7 +82,12 @@ pub trait PretrainedConfig: Clone + Serialize + DeserializeOwned {
     /// # Errors
     /// As [`from_file`](Self::from_file).
     fn beside(model: impl AsRef<Path>) -> Result<Self> {
-        Self::from_file(config_beside(ModelFiles::at(model.as_ref())?.path()))
+        let file = config_beside(ModelFiles::at(model.as_ref())?.path());
+        if !file.exists() {
+            let advice = "there is no such file; put the config.json of the model beside its weights";
+            return Err(ModelError::Io { file, source: Error::new(ErrorKind::NotFound, advice) });
+        }
+        Self::from_file(file)
     }
 }
 
