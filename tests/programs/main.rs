@@ -11,6 +11,7 @@ mod dtype_cli;
 mod help;
 mod llama_cli;
 mod new_project;
+mod packages;
 mod rnn_cli;
 mod runs_cli;
 mod text_cli;
