@@ -12,6 +12,7 @@
 //! | [`generation`], [`language`], [`bert`], [`rnn`], [`vision`] | tasks of one family of models |
 //! | [`classify`], [`evaluate`], [`summary`] | tasks of classifiers and language models of any family |
 //! | [`convert`] | conversion of checkpoints |
+//! | [`reference`] | the reference of all options, for the book |
 #![warn(missing_docs)]
 // The docs of options are also the texts of `--help`, where `[default: …]` and `<mask>` are not links or HTML.
 #![allow(rustdoc::broken_intra_doc_links, rustdoc::invalid_html_tags)]
@@ -34,6 +35,7 @@ pub mod new;
 mod prelude;
 pub mod program;
 pub mod ranks;
+pub mod reference;
 pub mod rnn;
 pub mod summary;
 pub mod train_bert;

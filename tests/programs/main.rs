@@ -12,6 +12,7 @@ mod help;
 mod llama_cli;
 mod new_project;
 mod packages;
+mod reference;
 mod rnn_cli;
 mod runs_cli;
 mod text_cli;
