@@ -276,7 +276,7 @@ impl Options {
     /// Returns the filter of the trained leaves: all except the frozen ones, and with `--lora-rank` only the adapters, the pooler
     /// and the head. New parameters are always trained, because their values are random.
     fn trainable<B: Backend>(&self, model: &Classifier<B>, new: &[String]) -> Result<Filter<B>, Exit> {
-        let trained = except(model, &self.freeze, "bert.").map_err(|error| usage(format!("--freeze {error}")))?;
+        let trained = except(model, &self.freeze, "bert.").map_err(|error| usage(format!("--freeze: {error}")))?;
         let trained = match self.lora_rank {
             Some(_) => trained & (lora::trainable() | by_path("head.**") | by_path("bert.pooler.**").optional()),
             None => trained,

@@ -154,7 +154,7 @@ impl Options {
     /// Returns the filter of the trained leaves: all except the frozen ones, and all new parameters.
     fn trainable<B: Backend, M: Tree<B>>(&self, model: &M, new: &[String]) -> Result<Filter<B>, Exit> {
         let (backbone, named): (Vec<_>, Vec<_>) = self.freeze.iter().partition(|pattern| *pattern == BACKBONE);
-        let trained = except(model, &named, "").map_err(|error| usage(format!("--freeze {error}")))?;
+        let trained = except(model, &named, "").map_err(|error| usage(format!("--freeze: {error}")))?;
         let trained = if backbone.is_empty() { trained } else { trained & by_path(HEAD) };
         Ok(with_new_parameters(model, trained, new))
     }

@@ -290,7 +290,10 @@ fn labelled_texts_that_cannot_be_used() {
             words,
         );
     };
-    usage(&["--freeze", "encoder.layers.0.**"], &["--freeze encoder.layers.0.**", "embeddings."]);
+    usage(
+        &["--freeze", "encoder.layers.0.**"],
+        &["--freeze: no path of the model matches `encoder.layers.0.**`", "embeddings."],
+    );
     usage(
         &["--lora-rank", "2", "--lora-targets", "encoder.layer.*.query"],
         &["--lora-targets", "encoder.layer.*.query"],

@@ -121,7 +121,7 @@ fn impossible_prompts_are_refused() {
     let model = fixture("tiny_a");
     GPT2.assert_refused(&["--model", &model, "--prompt-ids", "5,67"], 1, &["67", "outside the vocabulary"]);
     let long = vec!["1"; 38].join(",");
-    GPT2.assert_refused(&["--model", &model, "--prompt-ids", &long], 1, &["38 tokens", "holds 37"]);
+    GPT2.assert_refused(&["--model", &model, "--prompt-ids", &long], 1, &["38 tokens", "context is 37"]);
     GPT2.assert_refused(&["--model", &model, "--prompt-ids", "3", "--score"], 1, &["at least two tokens"]);
     GPT2.assert_refused(&["--model", &model, "--prompt", "text"], 1, &["no tokenizer", "--prompt-ids"]);
 }

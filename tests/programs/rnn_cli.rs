@@ -122,7 +122,7 @@ fn language_models_that_cannot_be_trained() {
 
     let first = lm(&["--json"]);
     TRAIN.json(&first.iter().map(|word| &**word).collect::<Vec<_>>());
-    refused(&[], 1, &["already holds a run at step 2"]);
+    refused(&[], 1, &["already has a run at step 2"]);
     let resumed = |more: &[&str], words: &[&str]| {
         let resume = ["lm", "--data", &book, "--output", &run, "--resume", "--batch-size", "4"];
         TRAIN.assert_refused(&[&resume, more].concat(), 2, words);

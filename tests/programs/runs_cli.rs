@@ -26,7 +26,7 @@ fn a_live_run_is_not_joined() {
     stop(&live);
     let metrics = fs::read(place.path("run/metrics.jsonl")).expect("the log");
     let process = format!("process {}", live.id());
-    let words = ["is in use by another run", &process, "name another directory"];
+    let words = ["is in use by another run", &process, "give another directory"];
     for resume in [&[][..], &["--resume"], &["--resume-anyway"]] {
         GPT2.assert_refused(&[&base[..], &["--steps", "8"], resume].concat(), 1, &words);
     }

@@ -42,8 +42,8 @@ fn an_empty_pipe_is_no_prompt() {
 fn a_prompt_that_is_too_long_is_not_shown() {
     let model = fixture("tiny_text");
     let long = "The old apple tree ".repeat(100);
-    GPT2.assert_refused(&["--model", &model, "--prompt", &long], 1, &["the model's context holds 96"]);
-    GPT2.assert_refused(&["--model", &model, "--prompt", &long, "--draft", &model], 1, &["context holds 96"]);
+    GPT2.assert_refused(&["--model", &model, "--prompt", &long], 1, &["the model's context is 96"]);
+    GPT2.assert_refused(&["--model", &model, "--prompt", &long, "--draft", &model], 1, &["context is 96"]);
 }
 
 #[test]

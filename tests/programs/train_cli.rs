@@ -151,7 +151,7 @@ fn adapters_are_trained_and_saved_beside_the_merged_model() {
     let output = TRAIN.run(&[&options[..], &lora].concat(), "");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     // 2 x (16 + 48) parameters of the projection to queries, keys and values.
-    assert!(output.status.success() && said.contains("of which 128 are trained"), "{said}");
+    assert!(output.status.success() && said.contains("128 of them trained"), "{said}");
 
     let config = json_file(place.path("lora/adapter/adapter_config.json"));
     assert_eq!((&config["r"], &config["lora_alpha"]), (&2.into(), &4.0.into()), "{config}");
@@ -171,7 +171,7 @@ fn adapters_are_trained_and_saved_beside_the_merged_model() {
     let frozen = [&options[..4], &["--steps", "2", "--freeze", "wte.**,wpe.**", "--batch-size", "4"]].concat();
     let said = TRAIN.run(&frozen, "");
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
-    assert!(said.contains("of which") && !said.contains("error"), "{said}");
+    assert!(said.contains("of them trained") && !said.contains("error"), "{said}");
     TRAIN.assert_refused(&["--lora-rank", "2"], 2, &["--model"]);
     TRAIN.assert_refused(&[&options[..4], &["--lora-rank", "0"]].concat(), 2, &["--lora-rank is 0"]);
     let targets = ["--lora-rank", "2", "--lora-targets", "h.*.nowhere"];
@@ -566,7 +566,7 @@ fn models_that_cannot_be_tuned() {
     fs::create_dir_all(place.path("run/model")).expect("a directory");
     place.write("run/model/model.safetensors", b"precious");
     for more in [&[][..], &["--resume"]] {
-        TRAIN.assert_refused(&place.arguments(&[&["--steps", "2"], more].concat()), 1, &["already holds a model"]);
+        TRAIN.assert_refused(&place.arguments(&[&["--steps", "2"], more].concat()), 1, &["already has a model"]);
     }
     assert_eq!(fs::read(place.path("run/model/model.safetensors")).expect("a file"), b"precious");
 }

@@ -240,7 +240,7 @@ fn empty_folders_are_left_out() {
     let steps = ["--steps", "1", "--batch-size", "4", "--json"];
     let made = TRAIN.run(&[&["--data", &data][..], &SMALL, &steps].concat(), "");
     let message = String::from_utf8_lossy(&made.stderr).into_owned();
-    assert!(made.status.success() && message.contains("middle holds no images"), "{message}");
+    assert!(made.status.success() && message.contains("middle has no images"), "{message}");
     let made: serde_json::Value = serde_json::from_slice(&made.stdout).expect("JSON");
     assert_eq!(made["evaluation"]["classes"].as_object().map(serde_json::Map::len), Some(2));
 

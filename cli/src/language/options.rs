@@ -109,7 +109,7 @@ impl LanguageArgs {
         prefix: &str,
     ) -> Result<(M, Option<Filter<B>>), Exit> {
         let frozen =
-            |model: &M| except(model, &self.freeze, prefix).map_err(|error| usage(format!("--freeze {error}")));
+            |model: &M| except(model, &self.freeze, prefix).map_err(|error| usage(format!("--freeze: {error}")));
         let Some(rank) = self.lora_rank else {
             let filter = if self.freeze.is_empty() { None } else { Some(frozen(&model)?) };
             return Ok((model, filter));

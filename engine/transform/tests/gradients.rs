@@ -148,7 +148,7 @@ fn refuses_a_scans_loss_of_several_numbers() {
 }
 
 #[test]
-#[should_panic(expected = "the pattern `scael` fits no path of this tree; near it are: scale, running_var")]
+#[should_panic(expected = "the pattern `scael` matches no path of this tree; near it are: scale, running_var")]
 fn a_misspelt_path_is_named() {
     let options = GradOptions::new().only(!by_path("scael"));
     options.value_and_grad_aux(&norm::<Flex>(), |m| (product(&m), ()));

@@ -73,7 +73,7 @@ unsafe extern "C" fn try_get(args: *mut sys::KeyValueTryGetCallback) -> *mut c_v
     let (key, store, make_error) =
         unsafe { (slice((*args).key.cast(), (*args).key_size), (*args).user_arg, (*args).callback_error) };
     let find = |store: &KeyValueStore, key: &str| {
-        let missing = || (codes::NOT_FOUND, format!("no rank has put the key '{key}'"));
+        let missing = || (codes::NOT_FOUND, format!("no rank stored the key '{key}'"));
         store.try_get(key).map_err(failure)?.ok_or_else(missing)
     };
     // SAFETY: the store comes from `with_store`.

@@ -293,6 +293,6 @@ mod tests {
         assert_eq!(found[..6], given[..6]);
         assert_eq!(found[6], named(NamedValue::Unknown(5)));
         let error = checked(&found).map(drop).unwrap_err().to_string();
-        assert!(error.starts_with("the option x is a value of the unknown kind 5, and the plugin takes"), "{error}");
+        assert!(error.starts_with("the option x is a value of the unknown kind 5; the plugin takes"), "{error}");
     }
 }

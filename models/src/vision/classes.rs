@@ -57,6 +57,9 @@ mod tests {
         assert_eq!(fit(names(&["a", "b"]), Some(2)).unwrap(), names(&["a", "b"]));
         assert_eq!(fit(names(&[]), Some(2)).unwrap(), names(&["LABEL_0", "LABEL_1"]));
         let message = fit(names(&["a"]), Some(2)).unwrap_err().to_string();
-        assert!(message.contains("m/config.json") && message.contains("1 ") && message.contains("2 "), "{message}");
+        assert!(
+            message.contains("m/config.json") && message.contains("1 classes") && message.contains("have 2;"),
+            "{message}"
+        );
     }
 }

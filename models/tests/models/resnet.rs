@@ -290,7 +290,7 @@ fn what_is_no_such_network_is_said() {
         .replace("\"4\": \"wren\"", "\"4\": \"w\", \"5\": \"x\"");
     std::fs::write(directory.path().join("config.json"), config).unwrap();
     let classes = message(directory.path());
-    assert!(classes.contains("names 6 classes, and the weights tell 5 apart"), "{classes}");
+    assert!(classes.contains("names 6 classes, but the weights have 5"), "{classes}");
 }
 
 /// Networks with the same tensors but other operations: blurred or averaged strides do not show in the weights.

@@ -182,7 +182,7 @@ fn hyperparams_of_any_state<B: Backend>(device: B::Device) {
 
 #[test]
 #[should_panic(
-    expected = "the parameter `d` has the label `large`, and there is no transformation of that name; there are: small"
+    expected = "the parameter `d` has the label `large`, but no transformation has this name; the names are: small"
 )]
 fn a_label_without_transformation() {
     type B = grove_backend::Flex;

@@ -218,7 +218,7 @@ fn a_newer_format_is_not_skipped() {
     let error = load(&checkpoints).expect_err("it is newer");
     let TrainError::NewerCheckpoint { path: named, found: 2, known: 1 } = &error else { panic!("{error:?}") };
     assert_eq!(named, &path);
-    let expected = "has format 2, and this grove reads format 1: update grove, or train in another directory";
+    let expected = "has format 2; this version of grove reads format 1: update grove, or train in another directory";
     assert!(error.to_string().contains(expected), "{error}");
 }
 

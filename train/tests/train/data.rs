@@ -150,7 +150,7 @@ fn texts_that_are_too_short() {
     let key = Some(Key::new(0));
     for key in [None, key] {
         let error = build(57, 128, 1, key).expect_err("too short").to_string();
-        assert!(error.starts_with("the text has 57 tokens and one context of 128 needs 129"), "{error}");
+        assert!(error.starts_with("the text has 57 tokens, but a context of 128 needs 129"), "{error}");
         assert!(build(128, 128, 1, key).is_err());
         build(129, 128, 1, key).expect("one window");
         assert!(matches!(build(0, 1, 1, key), Err(DataError::TooShort { .. })));
@@ -385,7 +385,7 @@ fn hostile_token_files() {
     assert_eq!(open(&good).1.expect("good").len(), 50);
     for (bytes, words) in [
         (vec![], "is empty"),
-        (b"once upon a time there was a text".to_vec(), "it begins with \"once upo\""),
+        (b"once upon a time there was a text".to_vec(), "it starts with \"once upo\""),
         (b"\xff\xfe".to_vec(), "it starts with"),
         (token_file(1, 2, &[7; 100], 51), "has room for 50 tokens and says at its end that they are 51"),
         (token_file(1, 2, &[7; 100], u64::MAX), "room for 50 tokens"),
@@ -394,7 +394,7 @@ fn hostile_token_files() {
         (token_file(1, 3, &[7; 99], 33), "a token has 3 bytes"),
         (token_file(1, 0, &[], 0), "a token has 0 bytes"),
         (token_file(0, 2, &[7; 100], 50), "its version is 0"),
-        (token_file(9, 77, &[], 50), "version 9, and this grove reads version 1: update grove"),
+        (token_file(9, 77, &[], 50), "version 9; this version of grove reads version 1: update grove"),
     ] {
         let (path, result) = open(&bytes);
         let error = result.expect_err(words).to_string();

@@ -512,7 +512,7 @@ fn a_run_is_not_overwritten() {
     simple(points(8), 0.1, &settings).expect("trained");
     let error = simple(points(8), 0.1, &settings).expect_err("there is a run");
     assert!(matches!(&error, TrainError::RunExists { step: 3, .. }), "{error:?}");
-    let expected = format!("{} already holds a run at step 3: resume it, or name another", directory.path().display());
+    let expected = format!("{} already has a run at step 3: resume it, or give another", directory.path().display());
     assert!(error.to_string().starts_with(&expected), "{error}");
     // Resuming with an incompatible state is an error too.
     let other = FitOptions { resume_anyway: true, ema: Some(0.9), ..settings };
@@ -568,7 +568,7 @@ fn options_that_make_no_sense_are_refused() {
     let unjudged = FitOptions { patience: Some(3), evaluate_every: 1, ..options(1) };
     refused(unjudged, "`patience` compares the `loss` of evaluations, and this evaluation has nothing");
     let nothing = StepOptions { trainable: by_path("third.**"), ..StepOptions::default() };
-    let misspelt = "`trainable`: the pattern `third.**` fits no path of this tree; near it are: ";
+    let misspelt = "`trainable`: the pattern `third.**` matches no path of this tree; near it are: ";
     refused(FitOptions { step: nothing, ..options(1) }, misspelt);
     let nothing = StepOptions { trainable: Filter::new(|_, _| false), ..StepOptions::default() };
     refused(FitOptions { step: nothing, ..options(1) }, "`trainable` selects no");

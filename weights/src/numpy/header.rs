@@ -171,7 +171,7 @@ mod tests {
             let reason = Header::read(&header(1, &text)).expect_err(word);
             assert!(reason.contains(word), "{text}: {reason}");
         }
-        assert!(Header::read(b"PK").is_err_and(|reason| reason.contains("begin")));
+        assert!(Header::read(b"PK").is_err_and(|reason| reason.contains("start")));
         assert!(Header::read(&header(4, "{}")).is_err_and(|reason| reason.contains("version 4")));
         for bytes in [&b"\x93NUMPY\x02\0\xff\xff\xff\xff{"[..], b"\x93NUMPY\x01\0\xff\xff{"] {
             assert!(Header::read(bytes).is_err_and(|reason| reason.contains("claims")));

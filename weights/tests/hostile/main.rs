@@ -132,7 +132,7 @@ fn every_rule_of_safetensors_is_kept() {
         (file(&one("[2]", "[0,8]"), 7), Some("w"), "truncated"),
         (file(&one("[2]", "[0,8]"), 9), None, "belong to no tensor"),
         (file(&one("[2]", "[8,0]"), 8), Some("w"), "ends before"),
-        (file(&one("[2]", "[0,9223372036854775807]"), 8), Some("w"), "the file holds 8"),
+        (file(&one("[2]", "[0,9223372036854775807]"), 8), Some("w"), "the file has 8"),
         (file(&one("[3]", "[0,8]"), 8), Some("w"), "needs 12 bytes"),
         (file(&one("[4294967296,4294967296,4]", "[0,8]"), 8), Some("w"), "more elements than can be counted"),
         (file(&one("[2305843009213693952]", "[0,8]"), 8), Some("w"), "more elements than can be counted"),

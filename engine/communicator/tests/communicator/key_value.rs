@@ -56,7 +56,7 @@ fn a_get_ends_when_the_time_is_over() {
     for error in found {
         let error = error.expect_err("nobody has put it");
         assert!(matches!(&error, CommError::NoKey { key, .. } if key == "an oak"), "{error:?}");
-        assert_eq!(error.to_string(), "no rank has put the key 'an oak' within 0.2 s");
+        assert_eq!(error.to_string(), "no rank stored the key 'an oak' within 0.2 s");
     }
 }
 
@@ -78,7 +78,7 @@ fn a_key_is_put_once() {
         let (again, other) = result.expect("values");
         let error = again.expect_err("it has a value");
         assert!(matches!(&error, CommError::AlreadyPut { rank, .. } if rank.number == 1), "{error:?}");
-        assert_eq!(error.to_string(), "rank 1 has put the key 'an oak' before: a key is put once");
+        assert_eq!(error.to_string(), "rank 1 stored the key 'an oak' twice: store a key once");
         assert_eq!(other, b"3");
     }
 }
@@ -122,7 +122,7 @@ fn large_values_arrive_and_larger_ones_are_refused() {
     for result in found {
         let (value, said) = result.expect("a value");
         assert!(value.len() == most && value.iter().all(|&byte| byte == 7));
-        assert_eq!(said, "the value of the key 'larger' has 67108865 bytes, and 67108864 are the most");
+        assert_eq!(said, "the value of the key 'larger' has 67108865 bytes; the maximum is 67108864");
     }
 }
 

@@ -217,7 +217,7 @@ fn ranks_that_differ_are_told_apart() {
     assert!(on_ranks(3, |comm| comm.agree("settings", &facts(7))).iter().all(Result::is_ok));
     for error in on_ranks(3, |comm| comm.agree("settings", &facts(comm.rank() / 2))) {
         let said = error.expect_err("rank 2 has another seed").to_string();
-        assert!(said.contains("rank 2 differs from rank 0: seed is 1 there and 0 on rank 0"), "{said}");
+        assert!(said.contains("seed is 1 on rank 2 and 0 on rank 0: every rank"), "{said}");
     }
     let fewer = |rank: usize| facts(0).into_iter().take(2 - rank).collect::<Vec<_>>();
     let said =

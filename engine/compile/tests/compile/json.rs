@@ -300,12 +300,12 @@ fn small() -> Value {
 fn rejects_text_that_is_no_graph() {
     let text = small().to_string();
     let error = |text: &str| Graph::from_json(text).unwrap_err().to_string();
-    assert!(error("").contains("the text is no graph: EOF"), "{}", error(""));
+    assert!(error("").contains("the text is not a graph: EOF"), "{}", error(""));
     assert!(error(&text[..text.len() / 2]).contains("EOF while parsing"));
     assert!(error("[1, 2]").contains("no field `format`"));
     assert!(error(&"[".repeat(1_000_000)).contains("recursion limit"));
     let later = error_with(small(), "/version", json!(2));
-    assert!(later.contains("of version 2") && later.contains("update grove"), "{later}");
+    assert!(later.contains("has version 2") && later.contains("update grove"), "{later}");
     let missing = error(&json!({"format": "grove graph", "version": 1}).to_string());
     assert!(missing.contains("no field `graph`"), "{missing}");
     let unknown = error_with(small(), "/graph/equations/0/primitive", json!("Sort"));

@@ -108,7 +108,7 @@ fn values_by_key() {
     }
     let (output, _) = run(2, "no_key", 30.0, None);
     let said = sentence(&output);
-    assert_eq!((&*said, output.status.code()), ("error: no rank has put the key 'an oak' within 0.3 s", Some(1)));
+    assert_eq!((&*said, output.status.code()), ("error: no rank stored the key 'an oak' within 0.3 s", Some(1)));
 }
 
 #[test]

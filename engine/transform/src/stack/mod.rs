@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "the leaf `1.0`, f32[3,2], has 3 steps along its first axis, and the leaf `0` has 2")]
+    #[should_panic(expected = "the leaf `1.0`, f32[3,2], holds 3 steps along its first axis, and the leaf `0` holds 2")]
     fn lengths_have_to_agree() {
         let xs = |steps| stack(vec![array([1.0, 2.0]); steps]);
         unstack((xs(2), (xs(3), xs(4))));

@@ -338,7 +338,7 @@ fn a_rank_that_is_missing_is_an_error_of_the_others() {
         client
     });
     let error = found.into_iter().flatten().next().unwrap().unwrap_err();
-    let message = "no rank has put the key 'local_topology/fake/1' within 0.3 s".to_owned();
+    let message = "no rank stored the key 'local_topology/fake/1' within 0.3 s".to_owned();
     assert_eq!(error, XlaError::Plugin { function: "PJRT_Client_Create", code: codes::DEADLINE_EXCEEDED, message });
     let found = on_ranks(2, |comm| {
         (comm.rank() == 0).then(|| Client::of_ranks(&plugin(), Platform::Cuda, &[], comm).map(drop))
@@ -369,12 +369,12 @@ fn callbacks_get_wait_and_refuse() {
             store.put(b"late", &[0, 1, 0xff]).unwrap();
         }
         let begun = Instant::now();
-        let missing = "no rank has put the key 'none'";
+        let missing = "no rank stored the key 'none'";
         assert_eq!(store.try_get(b"none"), Err((codes::NOT_FOUND, missing.into())));
         assert_eq!(store.get(b"none", 100), Err((codes::DEADLINE_EXCEEDED, format!("{missing} within 0.1 s"))));
         assert!(begun.elapsed() < Duration::from_secs(20));
         comm.barrier("of the test").unwrap();
-        let before = "rank 1 has put the key 'late' before: a key is put once".to_owned();
+        let before = "rank 1 stored the key 'late' twice: store a key once".to_owned();
         assert_eq!(store.put(b"late", b"2"), Err((codes::ALREADY_EXISTS, before)));
         assert_eq!(store.put(&[b'k'; 70_000], b"").unwrap_err().0, codes::INVALID_ARGUMENT);
         let not_text = (codes::INVALID_ARGUMENT, "the key \\xff is no UTF-8".to_owned());

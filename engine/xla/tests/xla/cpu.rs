@@ -45,7 +45,7 @@ fn every_type_comes_back_as_it_went() {
         }
     }
     let error = Buffer::from_host(&devices[0], &f32s(&[3]), &[0; 8]).unwrap_err();
-    assert_eq!(error.to_string(), "8 bytes are given for f32[3]");
+    assert_eq!(error.to_string(), "8 bytes were given instead of f32[3]");
     let error = client.device(2).unwrap_err();
     assert_eq!(error.to_string(), "there is no device 2: the cpu plugin has 2");
 }
@@ -74,7 +74,7 @@ fn partitioned_programs_run_on_several_devices() {
     let results = program.execute(parts.iter().map(|part| vec![Argument::Keep(part)]).collect()).unwrap();
     assert_eq!(results.iter().map(|list| floats(&list[0])[0]).collect::<Vec<_>>(), [66.0; 4]);
     let error = program.run(vec![Argument::Keep(&parts[0])]).unwrap_err();
-    assert_eq!(error.to_string(), "the program takes 4 lists of arguments, one for each device, and 1 are given");
+    assert_eq!(error.to_string(), "the program takes 4 lists of arguments, one for each device, not 1");
     let optimized = String::from_utf8_lossy(&program.compiled().optimized_program().unwrap()).into_owned();
     assert!(optimized.contains("all-reduce"));
 }
@@ -90,9 +90,9 @@ fn wrong_arguments_and_programs_are_told() {
     let x = Buffer::from_host(&device, &array, &[0; 16]).unwrap();
     let other = Buffer::from_host(&device, &f32s(&[2, 2]), &[0; 16]).unwrap();
     let error = program.run(vec![Argument::Keep(&x)]).unwrap_err();
-    assert_eq!(error.to_string(), "the program takes 2 arguments, and 1 are given");
+    assert_eq!(error.to_string(), "the program takes 2 arguments, not 1");
     let error = program.run(vec![Argument::Keep(&x), Argument::Keep(&other)]).unwrap_err();
-    assert_eq!(error.to_string(), "argument 1 of the program is f32[2,2], and the program takes f32[4]");
+    assert_eq!(error.to_string(), "argument 1 of the program is f32[2,2]; the program takes f32[4]");
     let error = compile("func.func @main() {\n  nonsense\n}", &CompileOptions::default()).unwrap_err().to_string();
     assert!(error.contains("2:3"), "{error}");
     let flags = [("xla_no_such_flag".to_owned(), Flag::Bool(true))].into();

@@ -13,7 +13,7 @@ fn programs_compile_for_gpus_that_are_not_there() {
         assert!(error.to_string().contains("GPU") || error.to_string().contains("CUDA"), "{error}");
     }
     let error = Topology::new(&plugin, "", &[("topology".to_owned(), NamedValue::Int(1))]).unwrap_err();
-    assert_eq!(error.to_string(), "the option topology is the integer 1, and the plugin takes a string");
+    assert_eq!(error.to_string(), "the option topology is the integer 1; the plugin takes a string");
     // Checks the plugin's versions of the structs of custom calls, for the parts of a GPU program that run on the host.
     plugin.register_ffi("deviceless_test", Platform::Cpu, |_, _| Ok(())).unwrap();
     let topology = Topology::new(&plugin, "", &options(&path, "1x1x1")).unwrap();
@@ -26,7 +26,7 @@ fn programs_compile_for_gpus_that_are_not_there() {
     }";
     let one = Program { text, parameters: std::slice::from_ref(&array) };
     let error = topology.compile(one, &CompileOptions::default()).unwrap_err();
-    assert_eq!(error.to_string(), "the program takes 2 parameters, and 1 are given");
+    assert_eq!(error.to_string(), "the program takes 2 parameters, not 1");
     let program = Program { text, parameters: &[array.clone(), array] };
     let compiled = topology.compile(program, &CompileOptions::default()).unwrap();
     let memory = compiled.memory().unwrap();

@@ -12,7 +12,7 @@ fn refuses_options_of_another_type() {
     let error =
         |name: &str, value: NamedValue| Client::new(&plugin, &[(name.to_owned(), value)]).unwrap_err().to_string();
     let count =
-        |found: &str| format!("the option cpu_device_count is {found}, and the plugin takes an integer from 1 to 1024");
+        |found: &str| format!("the option cpu_device_count is {found}; the plugin takes an integer from 1 to 1024");
     for (value, found) in [
         (NamedValue::String("2".into()), "the string \"2\""),
         (NamedValue::Float(2.0), "the floating-point number 2"),
@@ -28,9 +28,9 @@ fn refuses_options_of_another_type() {
         assert_eq!(error("cpu_device_count", value), count(found));
     }
     let found = error("asynchronous", NamedValue::Int(1));
-    assert_eq!(found, "the option asynchronous is the integer 1, and the plugin takes a boolean");
+    assert_eq!(found, "the option asynchronous is the integer 1; the plugin takes a boolean");
     let found = error("visible_devices", NamedValue::Int(0));
-    assert_eq!(found, "the option visible_devices is the integer 0, and the plugin takes a list of integers");
+    assert_eq!(found, "the option visible_devices is the integer 0; the plugin takes a list of integers");
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn refuses_a_device_twice() {
         let options = CompileOptions { devices, ..CompileOptions::default() };
         let error = client.compile(Program { text: ADD, parameters: &parameters }, &options).unwrap_err();
         assert_eq!(error, XlaError::DeviceTwice(last));
-        assert!(error.to_string().contains(&format!("device {last} is named twice")), "{error}");
+        assert!(error.to_string().contains(&format!("device {last} is listed twice")), "{error}");
     }
 }
 
@@ -62,7 +62,7 @@ fn refuses_arrays_and_devices_of_another_client() {
     let error = x.to_device(&other.device(0).unwrap()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the device for the copy is of another client: copy the array by way of the host, with to_host and from_host"
+        "the device for the copy belongs to another client: copy the array through the host, with to_host and from_host"
     );
     // A clone of a client's handle is the same client.
     let same = client.clone().device(0).unwrap();
@@ -87,9 +87,9 @@ fn refuses_parameters_that_are_not_the_programs() {
     };
     let pair = |second: ArrayType| compile(&[array.clone(), second]);
     let parameters = [array.clone(), array.clone(), array.clone()];
-    assert_eq!(compile(&[]), "the program takes 2 parameters, and 0 are given");
-    assert_eq!(compile(&parameters[..1]), "the program takes 2 parameters, and 1 are given");
-    assert_eq!(compile(&parameters), "the program takes 2 parameters, and 3 are given");
+    assert_eq!(compile(&[]), "the program takes 2 parameters, not 0");
+    assert_eq!(compile(&parameters[..1]), "the program takes 2 parameters, not 1");
+    assert_eq!(compile(&parameters), "the program takes 2 parameters, not 3");
     // The same number of bytes, which is all that the plugin checks.
     let error = "parameter 1 is declared as i32[4], and that of the program is f32[4]";
     assert_eq!(pair(ArrayType::new(ElementType::I32, [4])), error);
@@ -97,7 +97,7 @@ fn refuses_parameters_that_are_not_the_programs() {
     let (.., program) = add(&client);
     let stored = program.serialize().unwrap();
     let load = |parameters: &[ArrayType]| client.load(&stored, parameters, 1);
-    assert_eq!(load(&parameters[..1]).unwrap_err().to_string(), "the program takes 2 parameters, and 1 are given");
+    assert_eq!(load(&parameters[..1]).unwrap_err().to_string(), "the program takes 2 parameters, not 1");
     assert!(load(program.parameters()).is_ok());
 }
 

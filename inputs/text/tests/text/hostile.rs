@@ -64,7 +64,7 @@ fn a_broken_model_says_what_is_wrong() {
     refused(&model(3, &[("a", 0.0, 1)]).encode_to_vec(), "kind 3");
     refused(&model(2, &[("a", 0.0, 1), ("b", 0.0, 1), ("a", 0.0, 1)]).encode_to_vec(), "tokens 0 and 2 are both \"a\"");
     refused(&model(2, &[("a", f32::NAN, 1)]).encode_to_vec(), "token 0, \"a\", is not a number");
-    refused(&model(1, &[("a", 0.0, 1)]).encode_to_vec(), "what is unknown");
+    refused(&model(1, &[("a", 0.0, 1)]).encode_to_vec(), "no piece for unknown characters");
     let long = "x".repeat(20_000);
     refused(&model(2, &[(&long, 0.0, 1)]).encode_to_vec(), "too long");
     refused(&model(1, &[("<unk>", 0.0, 2), (&long, 0.0, 1)]).encode_to_vec(), "20000 bytes");
@@ -143,8 +143,8 @@ fn a_vocabulary_that_contradicts_itself_says_how() {
         ("gpt2", |v| *v = Vocabulary { model: "gpt2".into(), merges: Some(vec![]), ..Default::default() }, "no tokens"),
         ("gpt2", |v| v.bos = Some(1 << 30), "bos token is number 1073741824"),
         ("gpt2", |v| v.padding = Some(u32::MAX), "padding token"),
-        ("gpt2", |v| v.merges.as_mut().unwrap().push("whole".into()), "no pair"),
-        ("gpt2", |v| v.merges.as_mut().unwrap().push(String::new()), "no pair"),
+        ("gpt2", |v| v.merges.as_mut().unwrap().push("whole".into()), "not two tokens"),
+        ("gpt2", |v| v.merges.as_mut().unwrap().push(String::new()), "not two tokens"),
         ("gpt2", |v| v.merges.as_mut().unwrap().push("é x".into()), "vocabulary"),
         ("gpt2", |v| v.tokens[500] = v.tokens[499].clone(), "tokens 499 and 500"),
         ("llama", |v| v.scores.as_mut().unwrap().truncate(3), "640 tokens, but 3 scores"),
@@ -187,5 +187,5 @@ fn reads_a_million_tokens() {
     let merges = Some(Vec::new());
     let vocabulary = Vocabulary { model: "gpt2".into(), tokens: special, token_types, merges, ..Default::default() };
     let error = vocabulary.tokenizer().map(|_| ()).unwrap_err();
-    assert!(error.to_string().contains("found whole"), "{error}");
+    assert!(error.to_string().contains("added tokens; the maximum"), "{error}");
 }
