@@ -324,7 +324,7 @@ fn labelled_texts_that_cannot_be_used() {
     let options = ["--val-fraction", "0", "--steps", "1", "--json"];
     let output = FINETUNE.run(&[&["--model", &model, "--data", &long], &options[..]].concat(), "");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success() && said.contains("1 text is cut"), "{said}");
+    assert!(output.status.success() && said.contains("1 text is truncated"), "{said}");
 }
 
 #[test]

@@ -222,5 +222,5 @@ fn ranks_that_differ_are_told_apart() {
     let fewer = |rank: usize| facts(0).into_iter().take(2 - rank).collect::<Vec<_>>();
     let said =
         on_ranks(2, |comm| comm.agree("settings", &fewer(comm.rank()))).remove(0).expect_err("fewer").to_string();
-    assert!(said.contains("seed is missing there"), "{said}");
+    assert!(said.contains("seed is missing on rank 1"), "{said}");
 }
