@@ -120,7 +120,7 @@ fn every_rule_is_kept() {
         (with_data(0, 4, vec![1; 16]), Some("v"), "its header says 5 elements, and its storage has 4"),
         (with_data(1, -3, vec![1; 6]), None, "storage b: its header says 3 elements, and its storage has -3"),
         (with_data(2, 5, vec![1; 19]), Some("w"), "beyond the file, which has only 19 more bytes"),
-        (with_data(1, i64::MAX, vec![1; 6]), None, "where it lies, of 9223372036854775807"),
+        (with_data(1, i64::MAX, vec![1; 6]), None, "its storage has 9223372036854775807"),
         (single(tensor(&floats(5, None), 1, 5), 5), Some("w"), "beyond its storage of 20 bytes"),
         (single(tensor(&floats(5, None), 0, i64::MAX), 5), Some("w"), "beyond its storage"),
         (single(tensor(&floats(5, None), -1, 5), 5), Some("w"), "description is broken"),
