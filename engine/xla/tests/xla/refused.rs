@@ -91,9 +91,9 @@ fn refuses_parameters_that_are_not_the_programs() {
     assert_eq!(compile(&parameters[..1]), "the program takes 2 parameters, not 1");
     assert_eq!(compile(&parameters), "the program takes 2 parameters, not 3");
     // The same number of bytes, which is all that the plugin checks.
-    let error = "parameter 1 is declared as i32[4], and that of the program is f32[4]";
+    let error = "parameter 1 is declared as i32[4]; the program has f32[4]";
     assert_eq!(pair(ArrayType::new(ElementType::I32, [4])), error);
-    assert_eq!(pair(f32s(&[2, 2])), "parameter 1 is declared as f32[2,2], and that of the program is f32[4]");
+    assert_eq!(pair(f32s(&[2, 2])), "parameter 1 is declared as f32[2,2]; the program has f32[4]");
     let (.., program) = add(&client);
     let stored = program.serialize().unwrap();
     let load = |parameters: &[ArrayType]| client.load(&stored, parameters, 1);
