@@ -1,4 +1,4 @@
-//! Encoding of long texts in pieces. The tokenizers library needs some twenty bytes for each byte of a text.
+//! Encoding of long texts in pieces. The tokenizers library needs more than a hundred bytes for each byte of a text.
 
 use tokenizers::{
     NormalizerWrapper, PreTokenizerWrapper, SplitDelimiterBehavior, Tokenizer as HfTokenizer,
