@@ -1,8 +1,6 @@
 //! Activation functions. [`Activation`] has them by their names in published configurations.
 
-pub use burn::tensor::activation::{
-    hard_sigmoid, leaky_relu, log_sigmoid, log_softmax, mish, relu, sigmoid, silu, softmin, tanh,
-};
+pub use burn::tensor::activation::{hard_sigmoid, leaky_relu, log_softmax, relu, sigmoid, silu, softmin, tanh};
 use burn::tensor::{Tensor, activation};
 use grove_backend::{Backend, GeluApproximation, KeyRanges, ops};
 use std::{
@@ -40,11 +38,26 @@ pub fn softmax<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
 /// Computes `ln(1 + exp(x))` without overflow for large x and accurately for very negative x. Any shape.
 #[track_caller]
 pub fn softplus<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
-    let e = x.clone().abs().neg().exp();
+    // The derivatives of ReLU and of the absolute value at 0 are 0; those of the two parts add up to 1.
+    let is_positive = x.clone().greater_elem(0.0);
+    let positive = x.clone().mask_fill(is_positive.clone().bool_not(), 0.0);
+    let e = (x.mask_fill(is_positive, 0.0) - positive.clone()).exp();
     // candle computes log1p as log(1 + e), which is 0 for small e.
     let small = e.clone().lower_elem(1e-4);
     let log1p = e.clone().log1p().mask_where(small, e.clone() * (e * -0.5 + 1.0));
-    activation::relu(x) + log1p
+    positive + log1p
+}
+
+/// Computes `ln(sigmoid(x))` without overflow. Any shape.
+#[track_caller]
+pub fn log_sigmoid<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
+    softplus(x.neg()).neg()
+}
+
+/// Applies `x tanh(softplus(x))` (Misra, "Mish", 2019). Any shape.
+#[track_caller]
+pub fn mish<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
+    x.clone() * activation::tanh(softplus(x))
 }
 
 /// An activation function without parameters, named as in transformers' configurations.
@@ -126,7 +139,7 @@ impl Activation {
             Self::Laplace => ((x - FRAC_1_SQRT_2) / (0.282095 * SQRT_2)).erf() * 0.5 + 0.5,
             Self::LeakyRelu => activation::relu(x.clone()) - activation::relu(x.neg()) * 0.01,
             Self::Linear => x,
-            Self::Mish => x.clone() * activation::tanh(softplus(x)),
+            Self::Mish => mish(x),
             Self::QuickGelu => x.clone() * activation::sigmoid(x * 1.702),
             Self::Relu => activation::relu(x),
             Self::Relu2 => {
@@ -153,5 +166,52 @@ impl FromStr for Activation {
             let known: Vec<&str> = NAMES.iter().map(|(known, _)| *known).collect();
             format!("unknown activation function '{name}'; known are {}", known.join(", "))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn_flex::Flex;
+    use grove_backend::Autodiff;
+
+    type Function = fn(Tensor<Autodiff<Flex>, 1>) -> Tensor<Autodiff<Flex>, 1>;
+
+    /// Expected: `jax.nn`, f64.
+    #[test]
+    fn functions_at_the_ends_of_their_ranges() {
+        let x = [f32::NEG_INFINITY, -100.0, -1.0, 0.0, 1.0, 100.0, f32::INFINITY];
+        let (zero, one) = (std::f32::consts::LN_2, 1.313_261_7);
+        let sigmoid = [0.0, 0.0, 0.268_941_43, 0.5, 0.731_058_6, 1.0, 1.0];
+        let softplus_of_x = [0.0, 0.0, 0.313_261_7, zero, one, 100.0, f32::INFINITY];
+        let mirrored = |values: [f32; 7], sign: f32| std::array::from_fn(|i| sign * values[6 - i]);
+        let cases: [(&str, Function, [f32; 7], [f32; 7]); 2] = [
+            ("softplus", softplus, softplus_of_x, sigmoid),
+            ("log_sigmoid", log_sigmoid, mirrored(softplus_of_x, -1.0), mirrored(sigmoid, 1.0)),
+        ];
+        for (name, f, values, slopes) in cases {
+            check(name, f, &x, &values, &slopes);
+        }
+        check(
+            "mish",
+            mish,
+            &[-100.0, -1.0, 0.0, 1.0, 100.0],
+            &[0.0, -0.303_401_46, 0.0, 0.865_098_4, 100.0],
+            &[0.0, 0.059_216_756, 0.6, 1.049_036_2, 1.0],
+        );
+    }
+
+    fn check(name: &str, f: Function, x: &[f32], values: &[f32], slopes: &[f32]) {
+        let x = Tensor::<Autodiff<Flex>, 1>::from_data(x, &Default::default()).require_grad();
+        let y = f(x.clone());
+        let close = |found: Vec<f32>, expected: &[f32], what: &str| {
+            for (found, expected) in found.iter().zip(expected) {
+                let near = found == expected || (found - expected).abs() < 1e-6 * expected.abs().max(1.0);
+                assert!(near, "{what} of {name}: {found}, not {expected}");
+            }
+        };
+        close(y.clone().into_data().to_vec().expect("f32"), values, "the value");
+        let grads = y.sum().backward();
+        close(x.grad(&grads).expect("a gradient").into_data().to_vec().expect("f32"), slopes, "the slope");
     }
 }

@@ -168,7 +168,7 @@ fn refuses_results_in_the_memory_of_arguments() {
     let program = client.compile(Program { text, parameters: &[f32s(&[4])] }, &CompileOptions::default()).unwrap();
     let results = program.run(vec![Argument::Donate(upload(&client, &[1.0; 4]))]);
     let error = results.and_then(|results| results[0].to_host()).unwrap_err().to_string();
-    assert!(error.contains("result 0, f32[4], lies in the memory of another array"), "{error}");
+    assert!(error.contains("result 0, f32[4], overlaps the memory of another array"), "{error}");
 }
 
 #[test]

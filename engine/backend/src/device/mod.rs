@@ -179,7 +179,7 @@ pub enum DeviceError {
         reason: String,
     },
     /// The backend has fewer devices.
-    #[error("backend '{backend}' has {count} device(s) here, numbered from 0; there is no device {index}")]
+    #[error("backend '{backend}' has {} here, numbered from 0; there is no device {index}", devices(*count))]
     Index {
         /// The requested backend.
         backend: BackendName,
@@ -204,6 +204,11 @@ pub enum DeviceError {
         /// Name of the dtype.
         dtype: &'static str,
     },
+}
+
+/// Formats a number of devices.
+fn devices(count: usize) -> String {
+    if count == 1 { "1 device".into() } else { format!("{count} devices") }
 }
 
 // `fn main() -> Result<(), Box<dyn Error>>` prints `Debug`.

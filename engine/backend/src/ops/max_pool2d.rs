@@ -73,8 +73,9 @@ impl Rules for Pool2dOptions {
         let x = self.strided(x, f32::NEG_INFINITY);
         let mut open: Option<Tensor<B, 4, Bool>> = None;
         for (row, column) in strided::pixels(self.kernel) {
-            let differs = x.at(row, column).not_equal(output.clone());
-            // The first of equal maxima gets the gradient.
+            // The first of equal maxima gets the gradient, and the first NaN, which is not equal to itself.
+            let pixel = x.at(row, column);
+            let differs = pixel.clone().not_equal(output.clone()).bool_and(pixel.is_nan().bool_not());
             let passed = match &open {
                 Some(open) => differs.clone().bool_or(open.clone().bool_not()),
                 None => differs.clone(),

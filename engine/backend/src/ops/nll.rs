@@ -39,6 +39,11 @@ impl Rules for Nll {
         let logits = inputs.take_tensor::<2>(0);
         let labels = Tensor::<B, 1, Int>::from_primitive(inputs.take_int(1));
         let rows = labels.dims()[0];
+        // candle has no maximum of no elements.
+        if rows == 0 {
+            let none = Tensor::<B, 1>::zeros([0], (&logits.device(), logits.dtype()));
+            return Outcome::new([primitive(none.clone()), primitive(none)]);
+        }
         let largest = logits.clone().detach().max_dim(1);
         let shifted = logits - largest.clone(); // [rows, classes], at most 0
         // The log-sum is subtracted from the label's logit only, not from every class.
@@ -55,6 +60,9 @@ impl Rules for Nll {
         let logits = residuals.take_tensor::<2>(0);
         let labels = Tensor::<B, 1, Int>::from_primitive(residuals.take_int(1));
         let rows = labels.dims()[0];
+        if rows == 0 {
+            return Values::floats([primitive(logits)]);
+        }
         let (normaliser, grad) = (residuals.take_tensor::<1>(2), grads.take_tensor::<1>(0).reshape([rows, 1]));
         let softmax = (logits - normaliser.reshape([rows, 1])).exp() * grad.clone();
         let update = burn::tensor::IndexingUpdateOp::Add;

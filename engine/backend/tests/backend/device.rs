@@ -44,7 +44,7 @@ fn programs_run_on_wgpu() {
 fn a_device_number_beyond_the_last_is_refused() {
     for backend in [BackendName::Flex, BackendName::Candle] {
         let message = run(backend, 3).unwrap_err().to_string();
-        let expected = format!("backend '{backend}' has 1 device(s) here, numbered from 0; there is no device 3");
+        let expected = format!("backend '{backend}' has 1 device here, numbered from 0; there is no device 3");
         assert_eq!(message, expected);
     }
 }

@@ -115,4 +115,28 @@ fn max_pools<B: Backend>(device: B::Device) {
     }
 }
 
-on_each_backend!(convolutions, max_pools);
+/// Expected: PyTorch.
+fn max_pools_of_nan<B: Backend>(device: B::Device) {
+    let nan = f32::NAN;
+    let x = Tensor::<B, 4>::from_data([[[[1.0, nan, 5.0, 6.0, 3.0, 4.0, 2.0, 8.0]]]], &device);
+    let options = Pool2dOptions { kernel: [1, 4], stride: [1, 4], padding: [0, 0] };
+    let y = values(ops::max_pool2d(x.clone(), options));
+    assert!(y[0].is_nan() && y[1] == 8.0, "{y:?}");
+    let x = Tensor::<Autodiff<B>, 4>::from_inner(x).require_grad();
+    let grads = ops::max_pool2d(x.clone(), options).sum().backward();
+    let dx = values(x.grad(&grads).expect("a gradient"));
+    assert_eq!(dx, [0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]);
+}
+
+fn no_images<B: Backend>(device: B::Device) {
+    let options = Conv2dOptions { stride: [1, 1], padding: [1, 1], dilation: [1, 1], groups: 1 };
+    let x = numbers::<Autodiff<B>, 4>([0, 3, 5, 5], 1, &device).require_grad();
+    let weight = numbers::<Autodiff<B>, 4>([2, 3, 3, 3], 2, &device).require_grad();
+    let y = ops::conv2d(x.clone(), weight.clone(), options);
+    assert_eq!(y.dims(), [0, 2, 5, 5]);
+    let grads = y.sum().backward();
+    assert_eq!(x.grad(&grads).expect("a gradient").dims(), [0, 3, 5, 5]);
+    assert_eq!(values(weight.grad(&grads).expect("a gradient")), vec![0.0; 54]);
+}
+
+on_each_backend!(convolutions, max_pools, max_pools_of_nan, no_images);

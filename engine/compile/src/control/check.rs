@@ -58,6 +58,7 @@ impl HigherOrder {
             Self::Scan { body, length, consts, carries, .. } => {
                 let fixed = consts.checked_add(*carries).filter(|fixed| *fixed <= inputs.len());
                 let Some(fixed) = fixed else { return Err("it has more constants and carries than inputs".into()) };
+                require(*length > 0, "it has at least one step")?;
                 let (once, arrays) = inputs.split_at(fixed);
                 let rows = arrays.iter().all(|array| array.shape.first() == Some(length));
                 require(rows, &format!("each array has {length} steps"))?;

@@ -57,7 +57,7 @@ impl<B: Backend> Jacobian<B> {
     #[track_caller]
     pub fn array<const D: usize>(&self) -> Array<B, D> {
         let [block] = &self.blocks[..] else {
-            panic!("{} blocks of derivatives, and not one: name one of them with `get`", self.blocks.len())
+            panic!("the Jacobian has {} blocks: choose one with `get`", self.blocks.len())
         };
         let rank = block.array.shape().len();
         Array::from_any(block.array.clone()).unwrap_or_else(|| {

@@ -173,6 +173,8 @@ fn control_flow_and_keys_come_back() {
     let place = format!("/graph/equations/{}/primitive/HigherOrder/Scan/", at.unwrap());
     let error = error_with(value.clone(), &format!("{place}length"), json!(7));
     assert!(error.contains("(`scan`) of the graph: each array has 7 steps"), "{error}");
+    let error = error_with(value.clone(), &format!("{place}length"), json!(0));
+    assert!(error.contains("(`scan`) of the graph: it has at least one step"), "{error}");
     let error = error_with(value.clone(), &format!("{place}carries"), json!(2));
     assert!(error.contains("(`scan`) of the graph: the body takes constants, carry and one step"), "{error}");
     let error = error_with(value, &format!("{place}body/outputs"), json!([]));

@@ -75,8 +75,8 @@ impl Builder {
         }
         let part = if reversed.is_empty() { part.clone() } else { self.reverse(part, &reversed) };
         if interior.iter().all(|gap| *gap == 0) {
-            let starts: Vec<Value> = low.iter().map(|start| self.scalar(ElementType::I32, *start)).collect();
-            return self.dynamic_update_slice(x, &part, &starts);
+            let starts: Vec<usize> = low.iter().map(|start| *start as usize).collect();
+            return self.with_block(x, &part, &starts, 0);
         }
         // The part, with gaps between its elements, and a mask of its positions.
         let zero = self.scalar(x.element(), 0_i64);
@@ -85,6 +85,25 @@ impl Builder {
         let spread = self.pad(&part, &zero, [&low, &high, &interior]);
         let mask = self.pad(&inside, &outside, [&low, &high, &interior]);
         self.select(&mask, &spread, x)
+    }
+
+    /// Replaces the block of an array that begins at `starts`, by concatenation along `axis` and the axes after it. XLA's
+    /// compiler for processors updates a slice in place even if a fused operation reads the elements that it overwrites.
+    fn with_block(&mut self, x: &Value, block: &Value, starts: &[usize], axis: usize) -> Value {
+        let Some(axis) = (axis..x.rank()).find(|axis| block.dims()[*axis] < x.dims()[*axis]) else {
+            return block.clone();
+        };
+        let (dim, start) = (x.dims()[axis], starts[axis]);
+        let end = start + block.dims()[axis];
+        let replaced = self.slice_axis(x, axis, [start, end]);
+        let mut parts = vec![self.with_block(&replaced, block, starts, axis + 1)];
+        if start > 0 {
+            parts.insert(0, self.slice_axis(x, axis, [0, start]));
+        }
+        if end < dim {
+            parts.push(self.slice_axis(x, axis, [end, dim]));
+        }
+        self.concatenate(&parts, axis)
     }
 
     /// Takes slices at positions of an axis. The axes of `positions` replace this axis.

@@ -14,6 +14,8 @@ pub(super) struct Row<'a> {
     pub strips: Vec<Strip>,
     /// For each scale (and offset), the sum of its values.
     pub sums: Vec<f32>,
+    /// True if no value is infinite or NaN.
+    pub is_finite: bool,
 }
 
 /// Values that a strip of weights is multiplied by, aligned so that no register load crosses a cache line.
@@ -29,7 +31,8 @@ pub(super) struct Strip {
 impl<'a> Row<'a> {
     /// Lays out a row for products with a matrix that has as many columns.
     pub fn new(numbers: &'a [f32], b: QuantizedMatrix<'_>) -> Self {
-        let mut row = Self { numbers, strips: Vec::new(), sums: Vec::new() };
+        let is_finite = numbers.iter().all(|number| number.is_finite());
+        let mut row = Self { numbers, strips: Vec::new(), sums: Vec::new(), is_finite };
         lay_out(b, &mut row);
         row
     }

@@ -167,6 +167,31 @@ fn nan_stays() {
 }
 
 #[test]
+fn infinities_are_multiplied_as_by_the_dequantized_weights() {
+    for kind in Quantization::ALL {
+        let (rows, k) = (5, 2 * kind.block_len());
+        let data = blocks(kind, rows * k / kind.block_len());
+        let mut weights = vec![0.0; rows * k];
+        dequantize(kind, &data, &mut weights);
+        for m in [1, 9] {
+            for special in [f32::INFINITY, f32::NEG_INFINITY] {
+                let mut a = vec![0.25; m * k];
+                a[k - 3] = special;
+                let mut c = vec![0.0; m * rows];
+                let b = QuantizedMatrix { data: &data, rows, columns: k, kind };
+                matmul_quantized(Matrix::new(&a, m, k), b, None, &mut c);
+                for (row, c) in c[..rows].iter().enumerate() {
+                    let weight = weights[row * k + k - 3];
+                    let expected = special * weight;
+                    assert!(*c == expected || expected.is_nan() && c.is_nan(), "{kind}, {m}: {c}, {weight}");
+                }
+                assert!(c[rows..].iter().all(|c| c.is_finite()), "{kind}");
+            }
+        }
+    }
+}
+
+#[test]
 fn threads_do_not_matter() {
     let (n, k) = (1000, 512);
     for kind in [Quantization::Q4_1, Quantization::Q6K] {

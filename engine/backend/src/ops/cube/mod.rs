@@ -68,7 +68,7 @@ impl<R: CubeRuntime, B> Fusing<R> for B where
 
 /// Runs an operation; see [`Backend::run`].
 fn run<R: CubeRuntime, B: Fusing<R>>(operation: &Operation, mut inputs: Values<B>, needs: &[bool]) -> Outcome<B> {
-    if adds_up_in_f32(operation) && has_f64(&inputs) {
+    if has_no_kernel(operation, &inputs) {
         return operation.compose(inputs, needs);
     }
     let keep = needs.contains(&true);
@@ -185,7 +185,7 @@ fn run_vjp<R: CubeRuntime, B: Fusing<R>>(
     mut grads: Values<B>,
     wanted: &Wanted,
 ) -> Values<B> {
-    if adds_up_in_f32(operation) && has_f64(&grads) {
+    if has_no_kernel(operation, &grads) {
         return operation.compose_vjp(residuals, grads, wanted);
     }
     match operation {
@@ -233,6 +233,15 @@ fn run_vjp<R: CubeRuntime, B: Fusing<R>>(
     }
 }
 
+/// Returns true for operations that have kernels, but none for values of this type, or for no elements: a kernel cannot be launched
+/// for none.
+fn has_no_kernel<B: Backend>(operation: &Operation, values: &Values<B>) -> bool {
+    match operation {
+        Operation::Conv2d(_) => is_empty(values),
+        _ => adds_up_in_f32(operation) && (has_f64(values) || is_empty(values)),
+    }
+}
+
 /// Returns true for operations whose kernels accumulate in f32.
 fn adds_up_in_f32(operation: &Operation) -> bool {
     matches!(
@@ -247,9 +256,9 @@ fn adds_up_in_f32(operation: &Operation) -> bool {
     )
 }
 
-/// Returns true if the first gradient has no elements.
-fn is_empty<B: Backend>(grads: &Values<B>) -> bool {
-    grads.shape(0).num_elements() == 0
+/// Returns true if the first array has no elements.
+fn is_empty<B: Backend>(values: &Values<B>) -> bool {
+    values.shape(0).num_elements() == 0
 }
 
 fn has_f64<B: Backend>(values: &Values<B>) -> bool {
