@@ -87,3 +87,45 @@ pub(crate) fn published_ends(model: &Path, own: EndTokens) -> error::Result<EndT
     let ends: Option<EndTokens> = JsonFields::new(&file, read_json(&file)?).get("eos_token_id")?;
     Ok(ends.unwrap_or(own))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Gpt2Config, GptNeoConfig, LlamaConfig, PretrainedConfig};
+    use grove_weights::TensorFiles;
+
+    /// As in transformers, whose `generate` ends at the tokens of `generation_config.json`.
+    #[test]
+    fn generation_config_takes_precedence_over_config() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
+        let files = TensorFiles::open("tests/fixtures/gpt2/tiny_a/model.safetensors").unwrap();
+        let ends = || {
+            let model = directory.path();
+            let own = [
+                Gpt2Config::of(model, &files).unwrap().eos_token_id,
+                GptNeoConfig::of(model, &files).unwrap().eos_token_id,
+                LlamaConfig::of(model, &files).unwrap().eos_token_id,
+                published_ends(&model.join("model.safetensors"), EndTokens::One(2)).unwrap(),
+            ];
+            let ends = own.map(|ends| ends.to_vec());
+            assert!(ends.iter().all(|other| *other == ends[0]), "{ends:?}");
+            ends[0].clone()
+        };
+        write("config.json", r#"{"eos_token_id": 2}"#);
+        assert_eq!(ends(), [2], "config.json alone");
+        write("generation_config.json", r#"{"eos_token_id": [7, 9], "top_k": 5}"#);
+        assert_eq!(ends(), [7, 9]);
+        write("generation_config.json", r#"{"eos_token_id": 5}"#);
+        assert_eq!(ends(), [5]);
+        write("generation_config.json", r#"{"eos_token_id": []}"#);
+        assert!(ends().is_empty(), "an empty list counts");
+        for silent in [r#"{"top_k": 5}"#, r#"{"eos_token_id": null}"#] {
+            write("generation_config.json", silent);
+            assert_eq!(ends(), [2], "{silent}");
+        }
+        write("generation_config.json", r#"{"eos_token_id": "</s>"}"#);
+        let error = Gpt2Config::of(directory.path(), &files).unwrap_err().to_string();
+        assert!(error.contains("generation_config.json: `eos_token_id` is"), "{error}");
+    }
+}

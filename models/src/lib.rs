@@ -22,6 +22,7 @@ mod end_tokens;
 mod error;
 pub mod families;
 mod finite;
+mod gguf_keys;
 pub mod gpt2;
 pub mod gpt_neo;
 mod keys;

@@ -11,25 +11,47 @@ pub const VOCABULARY_FILES: [&str; 7] = [
     "vocab.txt",
 ];
 
+/// Settings of the transformer of a sentence encoder, in the order in which sentence-transformers looks for them.
+pub const SENTENCE_FILES: [&str; 7] = [
+    "sentence_bert_config.json",
+    "sentence_roberta_config.json",
+    "sentence_distilbert_config.json",
+    "sentence_camembert_config.json",
+    "sentence_albert_config.json",
+    "sentence_xlm-roberta_config.json",
+    "sentence_xlnet_config.json",
+];
+
 /// Files of a tokenizer, its chat template and its settings.
-pub const TOKENIZER_FILES: [&str; 16] = [
-    "tokenizer.json",
-    "tokenizer.model",
-    "sentencepiece.bpe.model",
-    "spiece.model",
-    "vocab.json",
+pub const TOKENIZER_FILES: [&str; 22] =
+    joined(joined::<7, 8, 15>(VOCABULARY_FILES, TOKENIZER_SETTINGS), SENTENCE_FILES);
+
+/// Files that complete a vocabulary, and settings of a tokenizer.
+const TOKENIZER_SETTINGS: [&str; 8] = [
     "merges.txt",
-    "encoder.json",
     "vocab.bpe",
-    "vocab.txt",
     "tokenizer_config.json",
     "special_tokens_map.json",
     "added_tokens.json",
     "chat_template.jinja",
     "chat_template.json",
-    "sentence_bert_config.json",
     "config_sentence_transformers.json",
 ];
+
+/// Joins two lists of names.
+const fn joined<const A: usize, const B: usize, const N: usize>(
+    first: [&'static str; A],
+    second: [&'static str; B],
+) -> [&'static str; N] {
+    assert!(A + B == N, "the length of the joined list");
+    let mut all = [""; N];
+    let mut i = 0;
+    while i < N {
+        all[i] = if i < A { first[i] } else { second[i - A] };
+        i += 1;
+    }
+    all
+}
 
 /// Other settings files that change the behaviour of a model: for generation, images and sentences.
 pub const SETTINGS_FILES: [&str; 6] = [
@@ -44,15 +66,16 @@ pub const SETTINGS_FILES: [&str; 6] = [
 /// Settings of an adapter, which has no `config.json`: the file names the base model.
 pub const ADAPTER_FILE: &str = "adapter_config.json";
 
-/// Returns true for a file in a subfolder that belongs to the model: a module of a sentence encoder, such as
-/// `1_Pooling/config.json`, or an additional chat template.
+/// Returns true for a file in a subfolder that belongs to the model: of a module of a sentence encoder, such as
+/// `1_Pooling/config.json` or, in older folders, `0_Transformer/tokenizer.json`, or an additional chat template.
 #[cfg(feature = "hub")]
 pub(crate) fn is_part(file: &str) -> bool {
     let Some((folder, name)) = file.split_once('/') else { return false };
     let module = folder.split_once('_').is_some_and(|(number, kind)| {
         !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) && !kind.is_empty()
     });
-    let of_module = ["config.json", "model.safetensors", "pytorch_model.bin"].contains(&name);
+    let of_module =
+        ["config.json", "model.safetensors", "pytorch_model.bin"].contains(&name) || TOKENIZER_FILES.contains(&name);
     module && of_module || folder == "additional_chat_templates" && name.ends_with(".jinja") && !name.contains('/')
 }
 
@@ -62,14 +85,31 @@ mod tests {
 
     #[test]
     fn parts_are_modules_and_templates() {
-        for part in ["1_Pooling/config.json", "2_Dense/model.safetensors", "additional_chat_templates/tools.jinja"] {
+        for part in [
+            "1_Pooling/config.json",
+            "2_Dense/model.safetensors",
+            "0_Transformer/vocab.txt",
+            "0_Transformer/tokenizer_config.json",
+            "0_Transformer/sentence_xlm-roberta_config.json",
+            "additional_chat_templates/tools.jinja",
+        ] {
             assert!(is_part(part), "{part}");
         }
         for other in
-            ["onnx/config.json", "1_Pooling/onnx/config.json", "1_/config.json", "config.json", "1_Pooling/a.bin"]
+            ["onnx/vocab.txt", "1_Pooling/onnx/config.json", "1_/config.json", "config.json", "1_Pooling/a.bin"]
         {
             assert!(!is_part(other), "{other}");
         }
-        assert!(VOCABULARY_FILES.iter().all(|file| TOKENIZER_FILES.contains(file)));
+    }
+
+    #[test]
+    fn files_of_a_tokenizer_include_each_list_once() {
+        let mut once = TOKENIZER_FILES.to_vec();
+        once.sort_unstable();
+        once.dedup();
+        assert_eq!(once.len(), TOKENIZER_FILES.len(), "{TOKENIZER_FILES:?}");
+        for name in VOCABULARY_FILES.iter().chain(&SENTENCE_FILES).chain(&["merges.txt", "chat_template.jinja"]) {
+            assert!(TOKENIZER_FILES.contains(name), "{name}");
+        }
     }
 }

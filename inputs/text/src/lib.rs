@@ -31,4 +31,4 @@ mod special;
 
 pub use error::{Result, TextError};
 pub use panics::catch_panic;
-pub use special::{add as add_tokens, special_tokens, surround};
+pub use special::{add as add_tokens, special_tokens, surround, tokenizer_settings};

@@ -1,6 +1,9 @@
 //! Special and added tokens.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
 use serde_json::{Map, Value, json};
 use tokenizers::{AddedToken, Tokenizer, processors::template::TemplateProcessing};
@@ -95,22 +98,50 @@ pub fn surround(
 }
 
 /// Returns the special tokens of a model's directory by role, such as `eos_token`, as named in its
-/// `tokenizer_config.json` and, in older repositories, `special_tokens_map.json`; empty if there are no such files. As
-/// in transformers, the older file takes precedence unless the newer one lists the added tokens.
+/// `tokenizer_config.json` and `special_tokens_map.json`; empty if there are no such files. See
+/// [`tokenizer_settings`].
 ///
 /// # Errors
 /// A file cannot be read, or is not a JSON object.
 pub fn special_tokens(directory: impl AsRef<Path>) -> TextResult<BTreeMap<String, String>> {
-    let directory = directory.as_ref();
-    let mut tokens = BTreeMap::new();
-    let [older, newer] = ["special_tokens_map.json", "tokenizer_config.json"]
-        .map(|name| Ok::<_, TextError>(files::object(&directory.join(name))?.unwrap_or_default()));
-    let (older, newer) = (older?, newer?);
-    let lists = newer.contains_key("added_tokens_decoder");
-    for object in if lists { [&older, &newer] } else { [&newer, &older] } {
-        tokens.extend(named(object));
+    Ok(named(&settings_of(directory.as_ref())?).collect())
+}
+
+/// Returns the [`tokenizer_settings`] of a directory.
+pub(crate) fn settings_of(directory: &Path) -> TextResult<Map<String, Value>> {
+    let object = |name: &str| Ok::<_, TextError>(files::object(&directory.join(name))?.unwrap_or_default());
+    tokenizer_settings(object("tokenizer_config.json")?, || object("special_tokens_map.json"))
+}
+
+/// Keys of lists of tokens without a role.
+pub(crate) const LISTS: [&str; 2] = ["additional_special_tokens", "extra_special_tokens"];
+
+/// Merges the settings of a tokenizer as transformers does: the fields of `tokenizer_config.json`, and those of the older
+/// `special_tokens_map.json`, which is read by `map` and takes precedence. It is not read if the newer file lists the
+/// added tokens (`added_tokens_decoder`). Lists of additional tokens in both files are joined.
+///
+/// # Errors
+/// Those of `map`.
+pub fn tokenizer_settings<E>(
+    mut config: Map<String, Value>,
+    map: impl FnOnce() -> Result<Map<String, Value>, E>,
+) -> Result<Map<String, Value>, E> {
+    if config.contains_key("added_tokens_decoder") {
+        return Ok(config);
     }
-    Ok(tokens)
+    for (key, value) in map()? {
+        if LISTS.contains(&key.as_str())
+            && let Some(Value::Array(tokens)) = config.get_mut(&key)
+            && let Value::Array(more) = &value
+        {
+            let known: BTreeSet<String> = tokens.iter().filter_map(files::token).map(str::to_owned).collect();
+            let new = |token: &&Value| files::token(token).is_none_or(|text| !known.contains(text));
+            tokens.extend(more.iter().filter(new).cloned());
+            continue;
+        }
+        config.insert(key, value);
+    }
+    Ok(config)
 }
 
 /// Returns the entries that name a token.

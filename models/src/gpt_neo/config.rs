@@ -1,7 +1,7 @@
 use grove_layers::Activation;
 use grove_weights::TensorFiles;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::path::Path;
 
 use super::published_names;
@@ -113,8 +113,8 @@ impl GptNeoConfig {
     /// Returns the attention kind of each block.
     pub fn kinds(&self) -> impl Iterator<Item = AttentionKind> {
         self.attention_types.iter().flat_map(|(kinds, times)| {
-            // Bounded by the number of blocks, since the file is untrusted.
-            std::iter::repeat_n(kinds, (*times).min(self.num_layers)).flatten().copied()
+            // Bounded, since the file is untrusted. One more than there are blocks is noticed as too many.
+            std::iter::repeat_n(kinds, (*times).min(self.num_layers.saturating_add(1))).flatten().copied()
         })
     }
 
@@ -127,11 +127,36 @@ impl GptNeoConfig {
     }
 }
 
+/// Key of the list of attention kinds, one per block, which transformers writes in addition to `attention_types`.
+const LAYERS: &str = "attention_layers";
+
+/// Replaces `attention_types` by the file's `attention_layers`, if these differ. In transformers, `attention_types` is
+/// expanded to the list, and then the file's own list replaces it.
+fn follow_layers(fields: &mut Map<String, Value>) {
+    const TYPES: &str = "attention_types";
+    if fields.get(TYPES).is_some_and(Value::is_null) {
+        fields.remove(TYPES);
+    }
+    let Some(layers) = fields.remove(LAYERS).filter(|layers| !layers.is_null()) else { return };
+    let types = fields.get(TYPES).and_then(|types| Vec::<(Vec<AttentionKind>, usize)>::deserialize(types).ok());
+    let expanded: Option<Vec<AttentionKind>> = types.map(|attention_types| {
+        let num_layers = layers.as_array().map_or(0, Vec::len);
+        GptNeoConfig { attention_types, num_layers, ..GptNeoConfig::default() }.kinds().take(num_layers + 1).collect()
+    });
+    if expanded.is_none() || expanded != Vec::<AttentionKind>::deserialize(&layers).ok() {
+        fields.insert(TYPES.into(), json!([[layers, 1]]));
+    }
+}
+
 impl PretrainedConfig for GptNeoConfig {
-    /// Reads a `config.json`. Accepts transformers' general names too, such as `num_hidden_layers`.
+    /// Reads a `config.json`. Accepts transformers' general names too, such as `num_hidden_layers`. The file's
+    /// `attention_layers` take precedence over its `attention_types`, as in transformers, and are returned as these.
     fn read(file: &Path) -> Result<Self> {
         const GENERAL: [(&str, &str); 2] = [("num_attention_heads", "num_heads"), ("num_hidden_layers", "num_layers")];
-        read_fields(file, |fields| rename(fields, &GENERAL))
+        read_fields(file, |fields| {
+            rename(fields, &GENERAL);
+            follow_layers(fields);
+        })
     }
 
     /// Returns the configuration of a model. The end tokens of `generation_config.json`, if it names any, take
@@ -179,12 +204,17 @@ impl PretrainedConfig for GptNeoConfig {
         )?;
         check_divisible(("hidden_size", self.hidden_size), ("num_heads", self.num_heads))?;
         check_depth("num_layers", self.num_layers)?;
-        let kinds = self.kinds().take(self.num_layers + 1).count();
-        if kinds != self.num_layers {
+        let kinds: Vec<AttentionKind> = self.kinds().take(self.num_layers + 1).collect();
+        if kinds.len() != self.num_layers {
             return wrong(format!(
-                "attention_types names kinds for other than the {} blocks there are",
+                "attention_types (or attention_layers) names kinds for other than the {} blocks there are",
                 self.num_layers
             ));
+        }
+        // Only a configuration that was not read from a file has this key.
+        let layers = self.other.get(LAYERS).filter(|layers| !layers.is_null());
+        if layers.is_some_and(|layers| Vec::<AttentionKind>::deserialize(layers).ok() != Some(kinds)) {
+            return wrong(format!("{LAYERS} differs from what attention_types means; remove {LAYERS}"));
         }
         check_epsilon("layer_norm_epsilon", self.layer_norm_epsilon)?;
         check_initializer_range(self.initializer_range)?;
@@ -204,8 +234,63 @@ mod tests {
 
     #[test]
     fn every_key_of_transformers_is_accounted_for() {
-        let own = [("attention_layers", "the expanded form of attention_types")];
+        let own = [("attention_layers", "they become the attention_types when a file is read")];
         crate::keys::assert_accounts_for::<GptNeoConfig>("GPTNeoConfig", &own);
+    }
+
+    /// As `GPTNeoConfig` of transformers 5.23 reads these files.
+    #[test]
+    fn attention_layers_take_precedence() {
+        use AttentionKind::{Global, Local};
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("config.json");
+        let read = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            GptNeoConfig::from_file(&file)
+        };
+        let both = vec![(vec![Global, Local], 1)];
+        for (text, types) in [
+            (r#"{"num_layers": 2, "attention_layers": ["local", "local"]}"#, vec![(vec![Local, Local], 1)]),
+            (
+                r#"{"num_layers": 2, "attention_types": [[["global", "local"], 1]], "attention_layers": ["local", "local"]}"#,
+                vec![(vec![Local, Local], 1)],
+            ),
+            (
+                r#"{"num_layers": 2, "attention_types": [[["global", "local"], 2]], "attention_layers": ["local", "global"]}"#,
+                vec![(vec![Local, Global], 1)],
+            ),
+            (
+                r#"{"num_layers": 2, "attention_types": null, "attention_layers": ["local", "global"]}"#,
+                vec![(vec![Local, Global], 1)],
+            ),
+            (
+                r#"{"num_layers": 2, "attention_types": [[["global", "local"], 1]], "attention_layers": ["global", "local"]}"#,
+                both.clone(),
+            ),
+            (
+                r#"{"num_layers": 2, "attention_types": [[["global", "local"], 1]], "attention_layers": null}"#,
+                both.clone(),
+            ),
+        ] {
+            let config = read(text).unwrap();
+            assert_eq!(config.attention_types, types, "{text}");
+            assert!(!config.other.contains_key("attention_layers"), "{text}");
+        }
+        assert_eq!(read(r#"{"num_layers": 24, "attention_types": null}"#).unwrap().kinds().count(), 24);
+        for (text, word) in [
+            (r#"{"num_layers": 4}"#, "attention_types (or attention_layers)"),
+            (r#"{"num_layers": 2, "attention_layers": ["global"]}"#, "attention_layers"),
+            (r#"{"num_layers": 2, "attention_types": [[["global"], 5]]}"#, "attention_types"),
+            (r#"{"num_layers": 1, "attention_layers": ["sideways"]}"#, "sideways"),
+        ] {
+            let message = read(text).unwrap_err().to_string();
+            assert!(message.contains("config.json") && message.contains(word), "{text}: {message}");
+        }
+
+        let other = [("attention_layers".to_owned(), json!(["local", "local"]))].into_iter().collect();
+        let stale = GptNeoConfig { num_layers: 2, attention_types: both, other, ..GptNeoConfig::default() };
+        let message = stale.validate().unwrap_err().to_string();
+        assert!(message.contains("attention_layers differs"), "{message}");
     }
 
     #[test]

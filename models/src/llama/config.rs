@@ -1,3 +1,4 @@
+use grove_files::printable::excerpt;
 use grove_layers::Activation;
 use grove_weights::TensorFiles;
 use serde::{Deserialize, Serialize};
@@ -77,7 +78,9 @@ pub struct LlamaConfig {
     /// Number of leading layers of Qwen2 and Qwen3 that attend to all positions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_window_layers: Option<usize>,
-    /// Attention type of each layer, `full_attention` or `sliding_attention`, in the format of transformers 5.
+    /// Attention type of each layer, `full_attention` or `sliding_attention`, in the format of transformers 5. Those of
+    /// Mistral's files are followed as by `AutoModelForCausalLM`, which then selects Ministral's class; Mistral's own
+    /// class ignores them. LLaMA has no window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layer_types: Option<Vec<String>>,
     /// Token that begins a sequence.
@@ -123,6 +126,9 @@ impl Default for LlamaConfig {
     }
 }
 
+/// Type of a layer whose attention has a window.
+const SLIDING: &str = "sliding_attention";
+
 impl LlamaConfig {
     /// Returns the number of key-value heads.
     pub fn n_kv_head(&self) -> usize {
@@ -152,7 +158,7 @@ impl LlamaConfig {
     pub fn window(&self, layer: usize) -> Option<usize> {
         let slides = match (&self.layer_types, self.model_type) {
             (_, Architecture::Llama) => false,
-            (Some(types), _) => types.get(layer).is_some_and(|name| name == "sliding_attention"),
+            (Some(types), _) => types.get(layer).is_some_and(|name| name == SLIDING),
             (None, Architecture::Mistral) => true,
             (None, Architecture::Qwen2 | Architecture::Qwen3) => {
                 self.use_sliding_window == Some(true) && layer >= self.max_window_layers.unwrap_or(28)
@@ -167,6 +173,38 @@ impl LlamaConfig {
     /// [`ModelError::Config`] if the name is unknown.
     pub fn activation(&self) -> Result<Activation> {
         self.hidden_act.parse().map_err(|reason| ModelError::Config { reason })
+    }
+
+    /// Checks the number and the names of the layers' attention types, and that there is a window if a layer needs one.
+    fn check_layer_types(&self) -> Result<()> {
+        let wrong = |reason: String| Err(ModelError::Config { reason });
+        let Some(types) = &self.layer_types else { return Ok(()) };
+        let (count, layers) = (types.len(), self.num_hidden_layers);
+        if count != layers {
+            return wrong(format!("layer_types has {count} entries, and num_hidden_layers is {layers}"));
+        }
+        // `attention` is the older name of full attention.
+        let known = ["full_attention", "attention", SLIDING];
+        if let Some((layer, name)) = types.iter().enumerate().find(|(_, name)| !known.contains(&name.as_str())) {
+            let name = excerpt(name, 60);
+            return wrong(format!(
+                "layer_types[{layer}] is '{name}', which is not supported; known are full_attention and {SLIDING}"
+            ));
+        }
+        let lacking = match self.model_type {
+            Architecture::Llama => None,
+            _ if self.sliding_window.is_none() => Some("sliding_window is null"),
+            Architecture::Qwen2 | Architecture::Qwen3 if self.use_sliding_window != Some(true) => {
+                Some("use_sliding_window is not true")
+            }
+            _ => None,
+        };
+        match (types.iter().position(|name| name == SLIDING), lacking) {
+            (Some(layer), Some(lacking)) => wrong(format!(
+                "layer_types[{layer}] is '{SLIDING}', but {lacking}; name the layer full_attention, or set the window"
+            )),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -275,9 +313,7 @@ impl PretrainedConfig for LlamaConfig {
         if heads.saturating_mul(self.head_dim()) > 1 << 28 {
             return wrong(format!("{heads} heads of {} are too wide", self.head_dim()));
         }
-        if self.layer_types.as_ref().is_some_and(|types| types.len() != self.num_hidden_layers) {
-            return wrong("layer_types does not have as many entries as there are layers".into());
-        }
+        self.check_layer_types()?;
         check_epsilon("rms_norm_eps", self.rms_norm_eps)?;
         check_initializer_range(self.initializer_range)?;
         check_rates([("attention_dropout", self.attention_dropout)])?;

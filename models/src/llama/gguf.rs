@@ -1,20 +1,20 @@
 //! Configurations in GGUF files, and skeletons for their weights, which may be quantized.
 
-use burn::tensor::DType;
 use grove_backend::{Backend, Quantization};
 use grove_files::{KnownKeys, RefusedKey};
-use grove_layers::{MaybeQuantized, QuantEmbedding, QuantLinear, Quantized, RopeScaling};
+use grove_layers::{MaybeQuantized, QuantEmbedding, QuantLinear, Quantized};
 use grove_weights::{GgufMetadata, GgufValue, NameMap, TensorFiles};
-use serde_json::{Map, Value, json};
 use std::path::Path;
 
 use super::{
     Architecture, Llama, LlamaConfig,
+    gguf_rope::{FREQUENCIES, scaling},
     names::{LINEAR, with_linear},
 };
 use crate::{
     EndTokens, PretrainedConfig,
     error::{ModelError, Result},
+    gguf_keys::{as_json, check_file, fields},
 };
 
 /// Returns a key that is refused unless its value is LLaMA's.
@@ -22,8 +22,8 @@ const fn unsupported(key: &'static str, neutral: &'static [&'static str]) -> Ref
     RefusedKey { key, neutral, instead: "a model of this kind has its own architecture, which grove does not have" }
 }
 
-/// Metadata keys under the architecture's prefix, from the GGUF specification and llama.cpp. The tokenizer's keys are
-/// handled in the tokenizer.
+/// Metadata keys under the architecture's prefix, from the GGUF specification and llama.cpp. The other keys are in
+/// `gguf_keys.rs`.
 const KEYS: KnownKeys = KnownKeys {
     followed: &[
         "context_length",
@@ -91,47 +91,68 @@ const KEYS: KnownKeys = KnownKeys {
     ],
 };
 
-/// Refuses metadata under the architecture's prefix that would change results.
+/// Refuses metadata that would change results, except that of the tokenizer.
 fn check_others(metadata: &GgufMetadata, architecture: &str, file: &Path) -> Result<()> {
     let own = |key: &str| key.strip_prefix(architecture)?.strip_prefix('.').map(str::to_owned);
-    let value = |value: GgufValue<'_>| match value {
-        GgufValue::Unsigned(number) => number.into(),
-        GgufValue::Signed(number) => number.into(),
-        GgufValue::Float(number) => number.into(),
-        GgufValue::Boolean(flag) => flag.into(),
-        GgufValue::String(text) => text.into(),
-        _ => Value::from("a list"),
-    };
-    let fields: Map<String, Value> =
-        metadata.iter().filter_map(|(key, found)| Some((own(key)?, value(found)))).collect();
-    KEYS.check(file, &fields).or_else(|reason| wrong(format!("{architecture}.{reason}")))
+    KEYS.check(file, &fields(metadata, own)).or_else(|reason| wrong(format!("{architecture}.{reason}")))?;
+    check_file(metadata, architecture, file).or_else(wrong)
 }
 
 /// Metadata under the architecture's prefix.
-struct Keys<'a> {
+pub(super) struct Keys<'a> {
     metadata: &'a GgufMetadata,
     architecture: &'a str,
 }
 
-fn wrong<T>(reason: String) -> Result<T> {
+pub(super) fn wrong<T>(reason: String) -> Result<T> {
     Err(ModelError::Config { reason })
 }
 
 impl Keys<'_> {
-    fn key(&self, name: &str) -> String {
+    pub(super) fn key(&self, name: &str) -> String {
         format!("{}.{name}", self.architecture)
     }
 
-    fn size(&self, name: &str) -> Option<usize> {
-        self.metadata.integer(&self.key(name)).and_then(|size| usize::try_from(size).ok())
+    /// Returns the value of a key; for a list of one value per layer, their common value.
+    fn value<T: PartialEq>(
+        &self,
+        name: &str,
+        kind: &str,
+        of: impl Fn(&GgufValue<'_>) -> Option<T>,
+    ) -> Result<Option<T>> {
+        let Some(found) = self.metadata.get(&self.key(name)) else { return Ok(None) };
+        let value = match found {
+            GgufValue::Array(list) => {
+                let mut values = list.iter().map(|value| of(&value));
+                let first = values.next().flatten();
+                let all_alike = values.all(|value| value == first);
+                first.filter(|_| all_alike)
+            }
+            single => of(&single),
+        };
+        match value {
+            Some(value) => Ok(Some(value)),
+            None => {
+                wrong(format!("{} is {}; it must be {kind}, the same in all layers", self.key(name), as_json(&found)))
+            }
+        }
+    }
+
+    pub(super) fn size(&self, name: &str) -> Result<Option<usize>> {
+        self.value(name, "a whole number", |value| usize::try_from(value.integer()?).ok())
     }
 
     fn needed(&self, name: &str) -> Result<usize> {
-        self.size(name).map_or_else(|| wrong(format!("the file does not say {}", self.key(name))), Ok)
+        self.size(name)?.map_or_else(|| wrong(format!("the file does not say {}", self.key(name))), Ok)
     }
 
-    fn number(&self, name: &str) -> Option<f64> {
-        self.metadata.float(&self.key(name))
+    pub(super) fn number(&self, name: &str) -> Result<Option<f64>> {
+        let of = |value: &GgufValue<'_>| value.float().or(value.integer().map(|number| number as f64));
+        self.value(name, "a finite number", |value| of(value).filter(|number| number.is_finite()))
+    }
+
+    pub(super) fn text(&self, name: &str) -> Result<Option<String>> {
+        self.value(name, "a text", |value| value.string().map(str::to_owned))
     }
 }
 
@@ -156,8 +177,9 @@ pub(super) fn read(file: &Path, metadata: &GgufMetadata, checkpoint: &TensorFile
     let token = |name: &str| metadata.integer(&format!("tokenizer.ggml.{name}_token_id")).map(|id| id as u32);
     let mut ends: Vec<u32> = ["eos", "eot", "eom"].into_iter().filter_map(token).collect();
     ends.dedup();
+    let head_dim = keys.size("attention.key_length")?;
     // Mistral's files name the architecture `llama` and have a window.
-    let window = keys.size("attention.sliding_window").filter(|&window| window > 0);
+    let window = keys.size("attention.sliding_window")?.filter(|&window| window > 0);
     let config = LlamaConfig {
         model_type: if window.is_some() && model_type == Architecture::Llama {
             Architecture::Mistral
@@ -169,12 +191,12 @@ pub(super) fn read(file: &Path, metadata: &GgufMetadata, checkpoint: &TensorFile
         intermediate_size: keys.needed("feed_forward_length")?,
         num_hidden_layers: keys.needed("block_count")?,
         num_attention_heads: heads,
-        num_key_value_heads: Some(keys.size("attention.head_count_kv").unwrap_or(heads)),
-        head_dim: keys.size("attention.key_length"),
+        num_key_value_heads: Some(keys.size("attention.head_count_kv")?.unwrap_or(heads)),
+        head_dim,
         max_position_embeddings: positions,
-        rms_norm_eps: keys.number("attention.layer_norm_rms_epsilon").unwrap_or(1e-6),
-        rope_theta: keys.number("rope.freq_base"),
-        rope_scaling: scaling(&keys, checkpoint)?,
+        rms_norm_eps: keys.number("attention.layer_norm_rms_epsilon")?.unwrap_or(1e-6),
+        rope_theta: keys.number("rope.freq_base")?,
+        rope_scaling: scaling(&keys, checkpoint, head_dim.unwrap_or(hidden_size / heads.max(1)) / 2)?,
         tie_word_embeddings: !checkpoint.contains("output.weight"),
         attention_bias: model_type == Architecture::Llama && checkpoint.contains("blk.0.attn_q.bias"),
         sliding_window: window,
@@ -184,7 +206,7 @@ pub(super) fn read(file: &Path, metadata: &GgufMetadata, checkpoint: &TensorFile
     };
     config.validate()?;
     for name in ["rope.dimension_count", "attention.value_length"] {
-        if let Some(size) = keys.size(name).filter(|size| *size != config.head_dim()) {
+        if let Some(size) = keys.size(name)?.filter(|size| *size != config.head_dim()) {
             let head = config.head_dim();
             return wrong(format!(
                 "{} is {size}, and heads are {head} wide; only whole heads are supported",
@@ -193,67 +215,6 @@ pub(super) fn read(file: &Path, metadata: &GgufMetadata, checkpoint: &TensorFile
         }
     }
     Ok(config)
-}
-
-/// Returns the scaling of the rotary angles. LLaMA 3's factors are stored as a tensor. The published LLaMA 3 settings
-/// are recognised by their factors.
-fn scaling(keys: &Keys<'_>, checkpoint: &TensorFiles) -> Result<Option<Map<String, Value>>> {
-    let object = |fields: Value| fields.as_object().cloned();
-    if let Some(factors) = factors(checkpoint)? {
-        for factor in [8.0, 32.0] {
-            let fields = object(json!({
-                "rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-                "original_max_position_embeddings": 8192,
-            }));
-            let rope = LlamaConfig {
-                head_dim: Some(2 * factors.len()),
-                rope_theta: keys.number("rope.freq_base"),
-                rope_scaling: fields.clone(),
-                ..LlamaConfig::default()
-            };
-            let alike = |(a, b): (&f32, &f32)| (a / b - 1.0).abs() < 1e-4;
-            if rope.rope()?.factors().iter().zip(&factors).all(alike) {
-                return Ok(fields);
-            }
-        }
-        return Ok(object(json!({ "rope_type": FACTORS, "factors": factors })));
-    }
-    let factor = keys.number("rope.scaling.factor").or(keys.number("rope.scale_linear"));
-    let kind = keys.metadata.string(&keys.key("rope.scaling.type"));
-    // Factors of queries and of keys, in addition to YaRN's own.
-    let attention: f64 = ["rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor"]
-        .iter()
-        .filter_map(|name| keys.number(name))
-        .product();
-    if kind != Some("yarn") && attention != 1.0 {
-        return wrong(format!(
-            "{} is {attention}, which is supported for yarn alone",
-            keys.key("rope.scaling.attn_factor")
-        ));
-    }
-    // 1 selects YaRN's mix of angles. A negative value leaves the choice to the program.
-    for (name, neutral) in [("rope.scaling.yarn_ext_factor", 1.0), ("rope.scaling.yarn_log_multiplier", 0.0)] {
-        if let Some(value) = keys.number(name).filter(|value| *value != neutral && *value >= 0.0) {
-            return wrong(format!("{} is {value}; only {neutral} is supported", keys.key(name)));
-        }
-    }
-    Ok(match (kind, factor) {
-        (None | Some("none"), None) | (Some("none"), _) => None,
-        (None | Some("linear"), factor) => object(json!({ "rope_type": "linear", "factor": factor.unwrap_or(1.0) })),
-        (Some("yarn"), factor) => {
-            let factor = factor.unwrap_or(1.0);
-            let own = if factor > 1.0 { 0.1 * factor.ln() + 1.0 } else { 1.0 };
-            object(json!({
-                "rope_type": "yarn", "factor": factor, "attention_factor": attention * own,
-                "original_max_position_embeddings": keys.size("rope.scaling.original_context_length"),
-                "beta_fast": keys.number("rope.scaling.yarn_beta_fast"),
-                "beta_slow": keys.number("rope.scaling.yarn_beta_slow"),
-            }))
-        }
-        (Some(other), _) => {
-            return wrong(format!("the scaling of rotary angles is of kind '{other}'; known are none, linear, yarn"));
-        }
-    })
 }
 
 /// Adds the names of GGUF files. Those of LLaMA and Mistral store the rows of queries and keys for interleaved rotary
@@ -273,25 +234,10 @@ pub(super) fn with_names(mut names: NameMap, config: &LlamaConfig) -> NameMap {
         .alias("blk.{i}.ffn_norm.weight", "layers.{i}.post_attention_layernorm.weight")
         .alias("output_norm.weight", "norm.weight")
         // Scaled rotary angles are read with the configuration.
-        .ignore("rope_freqs.weight");
+        .ignore(FREQUENCIES);
     match config.tie_word_embeddings {
         true => names.alias("output.weight", "embed_tokens.weight").ignore("output.weight"),
         false => names.alias("output.weight", "lm_head.weight").alias("output.weight", "lm_head.blocks"),
-    }
-}
-
-/// Kind of scaling with an explicit list of factors.
-pub(super) const FACTORS: &str = "factors";
-
-fn factors(checkpoint: &TensorFiles) -> Result<Option<Vec<f32>>> {
-    let name = "rope_freqs.weight";
-    if !checkpoint.contains(name) {
-        return Ok(None);
-    }
-    let factors: Vec<f32> = checkpoint.tensor(name)?.convert_dtype(DType::F32).iter::<f32>().collect();
-    match factors.iter().all(|factor| factor.is_finite() && *factor > 0.0) {
-        true => Ok(Some(factors)),
-        false => wrong(format!("{name} has factors that are not positive")),
     }
 }
 
@@ -338,17 +284,6 @@ impl<B: Backend> Llama<B> {
             }
         }
         self
-    }
-}
-
-/// Reads the factors that a configuration lists.
-pub(super) fn listed(fields: &Map<String, Value>) -> Result<RopeScaling> {
-    let list = fields.get("factors").and_then(Value::as_array);
-    let factors: Option<Vec<f32>> =
-        list.and_then(|list| list.iter().map(|factor| factor.as_f64().map(|factor| factor as f32)).collect());
-    match factors {
-        Some(factors) if factors.iter().all(|factor| *factor > 0.0) => Ok(RopeScaling::Factors(factors)),
-        _ => wrong("the scaling 'factors' of rotary angles needs a list of positive factors".into()),
     }
 }
 

@@ -3,6 +3,7 @@
 mod architecture;
 mod config;
 mod gguf;
+mod gguf_rope;
 mod meta;
 mod model;
 mod names;

@@ -5,7 +5,7 @@ use grove_layers::{Rope, RopeScaling};
 use serde_json::{Map, Value};
 use std::path::Path;
 
-use super::{LlamaConfig, gguf};
+use super::{LlamaConfig, gguf_rope};
 use crate::error::{ModelError, Result};
 
 /// Supported kinds of scaling, for error messages.
@@ -161,7 +161,7 @@ impl LlamaConfig {
                     attention_factor: fields.number("attention_factor")?.unwrap_or(usual),
                 }
             }
-            gguf::FACTORS => gguf::listed(fields.0)?,
+            gguf_rope::FACTORS => RopeScaling::Factors(fields.list("factors", self.head_dim() / 2)?),
             other => return wrong(format!("the scaling of rotary angles is of kind '{other}'; known are {KINDS}")),
         };
         Ok(Rope { head_dim: self.head_dim(), base, scaling, interleaved: false })

@@ -48,12 +48,12 @@ pub(super) fn from_pair(vocab: &Path, merges: &Path, settings: &mut Settings) ->
     })?;
     let mut inner = byte_level(bpe, settings.flag("add_prefix_space")?.unwrap_or(false));
     match settings.class {
-        Class::Other(_) => return Err(settings.not_from("a vocabulary and merges")),
         Class::Roberta | Class::Gpt2 | Class::Qwen2 => {}
-        _ if ["<s>", "<mask>"].iter().all(|token| inner.token_to_id(token).is_some()) => {
+        Class::Whole { .. } if ["<s>", "<mask>"].iter().all(|token| inner.token_to_id(token).is_some()) => {
             settings.class = Class::Roberta
         }
-        _ => settings.class = Class::Gpt2,
+        Class::Whole { .. } => settings.class = Class::Gpt2,
+        _ => return Err(settings.not_from("a vocabulary and merges", vocab)),
     }
     if settings.class == Class::Qwen2 {
         let bytes = ByteLevel::default().add_prefix_space(settings.flag("add_prefix_space")?.unwrap_or(false));

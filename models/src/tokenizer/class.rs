@@ -7,7 +7,7 @@
 //! note says so once.
 
 use grove_files::{KnownKeys, RefusedKey, say_once};
-use grove_text::printable::excerpt;
+use grove_text::{printable::excerpt, tokenizer_settings};
 use serde_json::{Map, Value};
 use std::{
     collections::BTreeMap,
@@ -96,6 +96,7 @@ const KEYS: KnownKeys = KnownKeys {
         ("response_template", "for the reading of answers in transformers"),
         ("return_token_type_ids", "model_input_names decides"),
         ("sep_token_extra", "a note"),
+        ("slow_tokenizer_class", "a note of the class that saved the file"),
         ("spaces_between_special_tokens", "for slow tokenizers alone"),
         ("special_tokens_map_file", "the files beside it are read"),
         ("stride", "each call sets its own stride"),
@@ -117,6 +118,11 @@ const KEYS: KnownKeys = KnownKeys {
             neutral: &["false"],
             instead: "save the tokenizer.json with the right expression",
         },
+        RefusedKey {
+            key: "fast_tokenizer_files",
+            neutral: &["[]", "[\"tokenizer.json\"]"],
+            instead: "copy the file of the newest version to tokenizer.json and remove the key",
+        },
         RefusedKey { key: "errors", neutral: &["\"replace\""], instead: "bytes that are no UTF-8 become U+FFFD" },
         RefusedKey {
             key: "wordpieces_prefix",
@@ -137,6 +143,8 @@ const KEYS: KnownKeys = KnownKeys {
 pub(super) struct Settings {
     /// Tokenizer class.
     pub class: Class,
+    /// The entry that determines the class, for messages.
+    named: String,
     /// Fields of `tokenizer_config.json`, with those of `special_tokens_map.json` if transformers reads it.
     pub fields: Map<String, Value>,
     /// Path of the `tokenizer_config.json`, for messages.
@@ -153,11 +161,7 @@ impl Settings {
             if file.is_file() { read_json(&file) } else { Ok(Map::new()) }
         };
         let file = directory.join("tokenizer_config.json");
-        let mut fields = object("tokenizer_config.json")?;
-        // transformers reads the older file only if the newer one does not list the added tokens.
-        if !fields.contains_key("added_tokens_decoder") {
-            fields.extend(object("special_tokens_map.json")?);
-        }
+        let fields = tokenizer_settings(object("tokenizer_config.json")?, || object("special_tokens_map.json"))?;
         let tokens = |key: &str| key.ends_with("_token");
         let others = fields.iter().filter(|(key, _)| !tokens(key)).map(|(key, value)| (key.clone(), value.clone()));
         check_keys(&KEYS, &file, &others.collect())?;
@@ -165,8 +169,14 @@ impl Settings {
         let model: Map<String, Value> = read_json(&directory.join("config.json")).unwrap_or_default();
         let text = |fields: &Map<String, Value>, key: &str| fields.get(key).and_then(Value::as_str).map(str::to_owned);
         let named = text(&fields, "tokenizer_class").or_else(|| text(&model, "tokenizer_class"));
-        let class = class_of(named.as_deref(), text(&model, "model_type").as_deref());
-        Ok(Self { class: class.unwrap_or(Class::Whole { types: true }), fields, file, directory: directory.into() })
+        let model_type = text(&model, "model_type");
+        let class = class_of(named.as_deref(), model_type.as_deref()).unwrap_or(Class::Whole { types: true });
+        let named = match (named, model_type) {
+            (Some(class), _) => format!("tokenizer_class is {}", excerpt(&class, 100)),
+            (None, Some(kind)) => format!("model_type is {}", excerpt(&kind, 100)),
+            (None, None) => "no file names a tokenizer_class".into(),
+        };
+        Ok(Self { class, named, fields, file, directory: directory.into() })
     }
 
     /// Returns a boolean field.
@@ -204,20 +214,32 @@ impl Settings {
         }
     }
 
+    /// Returns the maximum length of a text in tokens, `model_max_length`; `None` if there is no limit. As in
+    /// transformers, a number below 1 is none.
+    pub fn max_length(&self) -> Result<Option<usize>> {
+        let key = max_length_key(&self.fields);
+        let Some(value) = self.fields.get(key).filter(|value| !value.is_null()) else { return Ok(None) };
+        match value.as_f64() {
+            // The fraction is dropped; numbers beyond `usize`, which transformers writes for "no limit", saturate.
+            Some(number) => Ok(Some(number as usize).filter(|length| (1..usize::MAX).contains(length))),
+            None => Err(self.wrong(key, value, "a number of tokens")),
+        }
+    }
+
     /// Returns the special tokens by role.
     pub fn roles(&self) -> BTreeMap<String, String> {
         let tokens = self.fields.iter().filter(|(name, _)| name.ends_with("_token"));
         tokens.filter_map(|(name, value)| Some((name.clone(), content(value)?.to_owned()))).collect()
     }
 
-    /// Returns the error for a class that is only supported through a `tokenizer.json`.
-    pub fn not_from(&self, files: &str) -> ModelError {
-        let Class::Other(name) = &self.class else { unreachable!("only other classes are refused") };
+    /// Returns the error for a file that the class does not read, or from which grove does not build its tokenizer.
+    pub fn not_from(&self, files: &str, path: &Path) -> ModelError {
         let reason = format!(
-            "tokenizer_class is {name}, which is not read from {files}; save a tokenizer.json beside them, in Python \
-             by AutoTokenizer.from_pretrained(…).save_pretrained(…)"
+            "{}, and such a tokenizer is not read from {files}; save a tokenizer.json beside it, in Python by \
+             AutoTokenizer.from_pretrained(…).save_pretrained(…)",
+            self.named
         );
-        ModelError::Tokenizer { path: self.directory.clone(), reason }
+        ModelError::Tokenizer { path: path.into(), reason }
     }
 
     /// Applies the settings with which the class overrides a `tokenizer.json`. Notes once if transformers 5 would build
@@ -351,6 +373,11 @@ impl Settings {
     }
 }
 
+/// Returns the key of the maximum length of texts. As in transformers, `max_len` is an older name of `model_max_length`.
+pub(crate) fn max_length_key(fields: &Map<String, Value>) -> &'static str {
+    if fields.contains_key("model_max_length") { "model_max_length" } else { "max_len" }
+}
+
 /// Returns the text of a token: a string, or the `content` of an object.
 pub(super) fn content(value: &Value) -> Option<&str> {
     value.as_str().or_else(|| value.get("content")?.as_str())
@@ -362,6 +389,8 @@ fn class_of(named: Option<&str>, model_type: Option<&str>) -> Option<Class> {
         Some("bert" | "distilbert") => Some(Class::Bert { types: true }),
         Some("roberta") => Some(Class::Roberta),
         Some("gpt2" | "gpt_neo") => Some(Class::Gpt2),
+        Some("xlm-roberta") => Some(Class::Other("XLMRobertaTokenizer".into())),
+        Some("camembert") => Some(Class::Other("CamembertTokenizer".into())),
         Some("qwen3") => Some(Class::Qwen2),
         // Files of these models often name a wrong class, so transformers uses the model's own class.
         Some("qwen2") => return Some(Class::Qwen2),
@@ -419,5 +448,7 @@ mod tests {
         assert_eq!(class_of(Some("LlamaTokenizer"), Some("mistral")), whole(false));
         assert_eq!(class_of(Some("T5Tokenizer"), None), Some(Class::Other("T5Tokenizer".into())));
         assert_eq!(class_of(None, Some("t5")), None);
+        assert_eq!(class_of(None, Some("camembert")), Some(Class::Other("CamembertTokenizer".into())));
+        assert_eq!(class_of(Some("BertTokenizer"), Some("xlm-roberta")), Some(Class::Bert { types: true }));
     }
 }

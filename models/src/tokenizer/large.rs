@@ -5,9 +5,13 @@ use grove_weights::{GgufMetadata, TensorFiles};
 use std::{collections::BTreeMap, ffi::OsStr, path::Path};
 use tokenizers::Tokenizer as HfTokenizer;
 
-use super::{Found, class::Settings};
+use super::{
+    Found,
+    class::{Class, Settings},
+};
 use crate::{
     error::{ModelError, Result},
+    gguf_keys::check_tokenizer,
     model_files::tokenizer_place,
 };
 
@@ -16,20 +20,36 @@ pub(super) fn is_gguf(path: &Path) -> bool {
     path.extension() == Some(OsStr::new("gguf"))
 }
 
+/// SentencePiece models, by the names under which transformers finds them. Classes that read the later ones change the
+/// ids of the pieces or the spaces of texts.
+const MODELS: [&str; 3] = ["tokenizer.model", "sentencepiece.bpe.model", "spiece.model"];
+
+/// Refuses a SentencePiece model that transformers reads by another class than LLaMA's.
+fn check_class(model: &Path) -> Result<()> {
+    let settings = Settings::read(grove_files::directory_at(model))?;
+    let name = model.file_name().unwrap_or_default().to_string_lossy();
+    match settings.class {
+        Class::Llama | Class::Whole { .. } if !MODELS[1..].contains(&&*name) => Ok(()),
+        _ => Err(settings.not_from(&format!("a {name}"), model)),
+    }
+}
+
 /// Reads the tokenizer of a GGUF or SentencePiece file; `None` for other files.
 pub(super) fn from_file(path: &Path) -> Result<Option<(HfTokenizer, Found)>> {
     if is_gguf(path) {
         let checkpoint = TensorFiles::open(path)?;
         return checkpoint.gguf().map(|metadata| from_metadata(metadata, path)).transpose();
     }
-    let is_model = path.extension() == Some(OsStr::new("model")) && path.is_file();
-    Ok(if is_model { Some((sentencepiece::from_file(path)?, Found::Files)) } else { None })
+    if path.extension() != Some(OsStr::new("model")) || !path.is_file() {
+        return Ok(None);
+    }
+    check_class(path)?;
+    Ok(Some((sentencepiece::from_file(path)?, Found::Files)))
 }
 
 /// Reads the tokenizer of a directory without other tokenizer files.
 pub(super) fn from_directory(directory: &Path) -> Result<Option<(HfTokenizer, Found)>> {
-    let model = directory.join("tokenizer.model");
-    if model.is_file() {
+    if let Some(model) = MODELS.map(|name| directory.join(name)).into_iter().find(|model| model.is_file()) {
         return from_file(&model);
     }
     // Other errors in the weights are reported when they are loaded.
@@ -45,8 +65,13 @@ fn from_metadata(metadata: &GgufMetadata, file: &Path) -> Result<(HfTokenizer, F
     let token = |name: &str| metadata.integer(&key(&format!("{name}_token_id"))).and_then(|id| u32::try_from(id).ok());
     let broken = |reason: String| ModelError::Tokenizer { path: file.into(), reason };
     let (Some(model), Some(tokens)) = (metadata.string(&key("model")), texts("tokens")) else {
-        return Err(ModelError::NoTokenizer { path: file.into(), reason: "the file has no tokenizer".into() });
+        let reason = match metadata.get(JSON) {
+            Some(_) => format!("its tokenizer is in {JSON} alone, which is not read: save that text as tokenizer.json"),
+            None => "the file has no tokenizer".into(),
+        };
+        return Err(ModelError::NoTokenizer { path: file.into(), reason });
     };
+    check_tokenizer(metadata, file).map_err(broken)?;
     let vocabulary = Vocabulary {
         model: model.into(),
         pre: metadata.string(&key("pre")).map(str::to_owned),
@@ -70,6 +95,9 @@ fn from_metadata(metadata: &GgufMetadata, file: &Path) -> Result<(HfTokenizer, F
 
 /// Metadata key of a GGUF file's chat template.
 const TEMPLATE: &str = "tokenizer.chat_template";
+
+/// Metadata key of a whole `tokenizer.json`.
+const JSON: &str = "tokenizer.huggingface.json";
 
 /// Returns the special tokens of a GGUF file by role, under transformers' names.
 fn roles(metadata: &GgufMetadata) -> BTreeMap<String, String> {
@@ -97,6 +125,14 @@ pub fn chat_template(model: impl AsRef<Path>) -> Result<Option<ChatTemplate>> {
     }
     let checkpoint = TensorFiles::open(model)?;
     let Some(metadata) = checkpoint.gguf() else { return Ok(None) };
-    let Some(source) = metadata.string(TEMPLATE) else { return Ok(None) };
+    let Some(source) = metadata.string(TEMPLATE) else {
+        let named = |key: &str| key.strip_prefix(TEMPLATE).is_some_and(|name| name.starts_with('.'));
+        let Some((key, _)) = metadata.iter().find(|(key, _)| named(key)) else { return Ok(None) };
+        let reason = format!(
+            "it has the chat template {key}, and none under {TEMPLATE}, the default: save the one that you want as \
+             chat_template.jinja beside the file, and name their directory"
+        );
+        return Err(ModelError::Tokenizer { path: model.into(), reason });
+    };
     Ok(Some(ChatTemplate::of_file(model, source, roles(metadata))?))
 }

@@ -23,6 +23,7 @@ mod saving;
 mod text;
 mod wordpiece;
 
+pub(crate) use class::max_length_key;
 pub use large::chat_template;
 pub use saving::copy_generation_config;
 pub use text::{EncodedText, Truncation};
@@ -57,6 +58,8 @@ pub struct Tokenizer {
     token_types: bool,
     /// True if long texts are truncated at their beginning.
     truncates_left: bool,
+    /// Maximum length of a text in tokens, from the files.
+    max_length: Option<usize>,
 }
 
 /// GPT-2's end-of-text token.
@@ -70,7 +73,7 @@ const SMALLEST_BPE: usize = 257;
 
 impl Tokenizer {
     /// Opens the tokenizer of a directory. Supported are `tokenizer.json`; `vocab.json` with `merges.txt` (GPT-2,
-    /// RoBERTa, Qwen2), or the older `encoder.json` with `vocab.bpe`; BERT's `vocab.txt`; SentencePiece's
+    /// RoBERTa, Qwen2), or the older `encoder.json` with `vocab.bpe`; BERT's `vocab.txt`; LLaMA's SentencePiece model,
     /// `tokenizer.model`; and GGUF files. The path of a `tokenizer.json`, `*.model` or `*.gguf` file is accepted too.
     /// For an adapter without a tokenizer, opens the base model's. The files' truncation and padding settings are
     /// ignored; the methods have their own arguments.
@@ -80,8 +83,8 @@ impl Tokenizer {
     /// `tokenizer.json` from its class, the file takes precedence, and a note on standard error says so once.
     ///
     /// # Errors
-    /// There is no tokenizer (the error lists the files searched for), a file is invalid, or a key of these files
-    /// changes tokens and is not supported (the error names the file).
+    /// There is no tokenizer (the error lists the files searched for), a file is invalid, its class is not supported, or
+    /// a key of these files changes tokens and is not supported (the error names the file).
     pub fn from_path(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let place = tokenizer_place(path)?;
@@ -151,6 +154,7 @@ impl Tokenizer {
             roles: if roles.is_empty() { saving::usual_roles(&inner) } else { roles },
             token_types: settings.types(),
             truncates_left: settings.truncates_left()?,
+            max_length: settings.max_length()?,
             ..Self::new(inner)
         })
     }
@@ -159,7 +163,16 @@ impl Tokenizer {
     fn new(inner: HfTokenizer) -> Self {
         let roles = saving::usual_roles(&inner);
         let place = "the tokenizer".into();
-        Self { inner, place, source: None, roles, template: None, token_types: true, truncates_left: false }
+        Self {
+            inner,
+            place,
+            source: None,
+            roles,
+            template: None,
+            token_types: true,
+            truncates_left: false,
+            max_length: None,
+        }
     }
 
     /// Opens the tokenizer of a model: in its directory, in its GGUF file, or beside its weights.
@@ -239,6 +252,13 @@ impl Tokenizer {
     /// Returns the beginning-of-sequence token (`bos_token`).
     pub fn begin_of_text(&self) -> Option<u32> {
         self.role("bos_token")
+    }
+
+    /// Returns the maximum length of a text in tokens that the files name, `model_max_length` or the older `max_len`. It
+    /// limits the windows of [`encode_windows`](Self::encode_windows). As in transformers, a text is truncated to it only
+    /// on request.
+    pub fn model_max_length(&self) -> Option<usize> {
+        self.max_length
     }
 
     /// Returns the token of a role.
@@ -357,7 +377,7 @@ enum Found {
 }
 
 /// File names that transformers finds beside a model, and that can be opened themselves.
-const OWN_NAMES: [&str; 4] = ["tokenizer.json", "tokenizer.model", "sentencepiece.bpe.model", "spiece.model"];
+const OWN_NAMES: [&str; 2] = ["tokenizer.json", "tokenizer.model"];
 
 /// Maximum length of a quoted library error, in characters. It can quote a text.
 const LONGEST_REASON: usize = 300;

@@ -1,6 +1,7 @@
 //! Saving of a tokenizer beside a model.
 
 use grove_files::write_atomically;
+use grove_text::chat::{ADDITIONAL_TEMPLATES, additional_templates};
 use grove_weights::{TOKENIZER_FILES, WeightsError};
 use std::{collections::BTreeMap, fs::File, path::Path};
 use tokenizers::{ModelWrapper, PreTokenizerWrapper, Tokenizer as HfTokenizer};
@@ -48,16 +49,25 @@ impl Tokenizer {
 
     /// Saves the tokenizer to a directory for transformers and grove.
     ///
-    /// A tokenizer from a directory keeps its files unchanged, including special tokens, class and chat template:
-    /// `tokenizer.json` or `tokenizer.model`, `tokenizer_config.json`, `special_tokens_map.json`, `chat_template.jinja`
-    /// and so on. For other tokenizers, trained or from GGUF, `tokenizer.json` and `tokenizer_config.json` are written.
+    /// A tokenizer from a directory keeps its files unchanged, including special tokens, class and chat templates:
+    /// `tokenizer.json` or `tokenizer.model`, `tokenizer_config.json`, `special_tokens_map.json`, `chat_template.jinja`,
+    /// `additional_chat_templates` and so on. For other tokenizers, trained or from GGUF, `tokenizer.json` and
+    /// `tokenizer_config.json` are written.
     ///
     /// # Errors
     /// A file cannot be read or written.
     pub fn save(&self, directory: impl AsRef<Path>) -> Result<()> {
         let directory = directory.as_ref();
         match &self.source {
-            Some(source) => copy_files(source, directory, &TOKENIZER_FILES),
+            Some(source) => {
+                copy_files(source, directory, &TOKENIZER_FILES)?;
+                let templates = additional_templates(source)?;
+                if templates.is_empty() {
+                    return Ok(());
+                }
+                let templates: Vec<&str> = templates.iter().map(String::as_str).collect();
+                copy_files(&source.join(ADDITIONAL_TEMPLATES), &directory.join(ADDITIONAL_TEMPLATES), &templates)
+            }
             None => self.write(directory),
         }
     }

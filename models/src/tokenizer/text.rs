@@ -1,5 +1,6 @@
 //! Encoding of texts and pairs of texts for encoders: with special tokens, truncated or split into windows.
 
+use grove_files::say_once;
 use std::ops::Range;
 use tokenizers::{
     Encoding, PostProcessor, PostProcessorWrapper, TruncationDirection, TruncationParams, TruncationStrategy,
@@ -93,6 +94,9 @@ impl Tokenizer {
     /// the previous one. Of a pair, such as a question and a long text, the second text is split, and every window
     /// contains the first.
     ///
+    /// As in transformers, a window has at most [`model_max_length`](Self::model_max_length) tokens. If that is shorter, a
+    /// note on standard error says so once, and `stride` is at most a quarter of it, or half for a pair.
+    ///
     /// # Errors
     /// As [`encode_text`](Self::encode_text); also if `stride` is so large that the windows would not advance.
     pub fn encode_windows(
@@ -103,8 +107,19 @@ impl Tokenizer {
         stride: usize,
     ) -> Result<Vec<EncodedText>> {
         let which = if pair.is_some() { Truncation::OnlySecond } else { Truncation::OnlyFirst };
+        let limit = self.model_max_length().filter(|limit| *limit < max_len);
+        let (max_len, stride) = match limit {
+            Some(limit) => (limit, stride.min(limit / if pair.is_some() { 2 } else { 4 })),
+            None => (max_len, stride),
+        };
         let windows = self.windows(text, pair, max_len, stride, which, TruncationDirection::Right)?;
         let several = windows.len() > 1;
+        if let (Some(limit), true) = (limit, several) {
+            let place = self.place.display();
+            say_once(&format!(
+                "{place}: windows of long texts have {limit} tokens, the model_max_length of tokenizer_config.json"
+            ));
+        }
         Ok(windows.iter().map(|window| EncodedText::new(window, several, self.token_types)).collect())
     }
 

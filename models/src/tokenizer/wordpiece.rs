@@ -25,9 +25,9 @@ const ALPHABET: usize = 200;
 /// Reads `vocab.txt`, and the settings for case, accents, special and added tokens in the files beside it.
 pub(super) fn from_vocabulary(vocab: &Path, settings: &mut Settings) -> Result<HfTokenizer> {
     match settings.class {
-        Class::Other(_) => return Err(settings.not_from("a vocab.txt")),
         Class::Bert { .. } => {}
-        _ => settings.class = Class::Bert { types: true },
+        Class::Whole { .. } => settings.class = Class::Bert { types: true },
+        _ => return Err(settings.not_from("a vocab.txt", vocab)),
     }
     let broken = |reason: String| ModelError::Tokenizer { path: vocab.into(), reason };
     let special = ["unk_token", "cls_token", "sep_token"].map(|role| settings.special(role).unwrap_or_default());

@@ -205,6 +205,21 @@ fn impossible_configurations_are_refused() {
         (r#"{"eos_token_id": "two"}"#, "token"),
         (r#"{"num_hidden_layers": 1000000}"#, "num_hidden_layers"),
         (r#"{"vocab_size": 99999999999}"#, "vocab_size"),
+        (r#"{"num_hidden_layers": 2, "layer_types": ["full_attention"]}"#, "layer_types has 1 entries"),
+        (r#"{"num_hidden_layers": 1, "layer_types": ["chunked_attention"]}"#, "layer_types[0] is 'chunked_attention'"),
+        (
+            r#"{"model_type": "qwen2", "num_hidden_layers": 2, "layer_types": ["full_attention", "sliding_attention"]}"#,
+            "layer_types[1] is 'sliding_attention', but use_sliding_window is not true",
+        ),
+        (
+            r#"{"model_type": "qwen3", "num_hidden_layers": 1, "layer_types": ["sliding_attention"], "sliding_window": null,
+                "use_sliding_window": true}"#,
+            "sliding_window is null",
+        ),
+        (
+            r#"{"model_type": "mistral", "num_hidden_layers": 1, "layer_types": ["sliding_attention"], "sliding_window": null}"#,
+            "sliding_window is null",
+        ),
     ] {
         let found = message(text);
         assert!(found.contains(word), "{text}: {found}");
@@ -223,6 +238,9 @@ fn fields_that_a_file_lacks_are_those_of_its_family() {
     assert_eq!((mistral.intermediate_size, mistral.n_kv_head(), mistral.max_position_embeddings), (14336, 8, 131072));
     assert_eq!(mistral.window(0), Some(4096));
     assert_eq!(read(r#"{"model_type": "mistral", "sliding_window": null}"#).window(0), None);
+    let types =
+        r#"{"model_type": "mistral", "num_hidden_layers": 2, "layer_types": ["attention", "sliding_attention"]}"#;
+    assert_eq!((read(types).window(0), read(types).window(1)), (None, Some(4096)), "as AutoModelForCausalLM reads it");
     let without = LlamaConfig { sliding_window: None, ..mistral };
     assert_eq!(read(&serde_json::to_string(&without).unwrap()).window(0), None, "it comes back");
     let qwen2 = read(r#"{"model_type": "qwen2", "use_sliding_window": true}"#);

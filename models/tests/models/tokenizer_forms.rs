@@ -28,13 +28,15 @@ struct Case {
     pair_ids: Vec<Vec<u32>>,
     #[serde(default)]
     pair_types: Vec<Vec<u32>>,
+    /// A long text, the overlap of its windows, and the windows.
+    windows: Option<(String, usize, Vec<Vec<u32>>)>,
 }
 
 fn fixtures() -> PathBuf {
     Path::new("tests/fixtures/tokenizers").into()
 }
 
-/// Creates a folder with a vocabulary of the fixtures and JSON files beside it.
+/// Creates a folder with a vocabulary of the fixtures and files beside it: JSON files, and texts under their whole names.
 fn folder(base: &str, files: &BTreeMap<String, Value>) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let names = [
@@ -51,7 +53,12 @@ fn folder(base: &str, files: &BTreeMap<String, Value>) -> tempfile::TempDir {
         }
     }
     for (name, content) in files {
-        fs::write(folder.path().join(format!("{name}.json")), content.to_string()).unwrap();
+        let (file, text) = match content {
+            Value::String(text) => (folder.path().join(name), text.clone()),
+            json => (folder.path().join(format!("{name}.json")), json.to_string()),
+        };
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
     }
     folder
 }
@@ -60,7 +67,7 @@ fn folder(base: &str, files: &BTreeMap<String, Value>) -> tempfile::TempDir {
 fn every_form_has_the_tokens_of_its_class() {
     let cases: BTreeMap<String, Case> =
         serde_json::from_slice(&fs::read(fixtures().join("cases.json")).unwrap()).unwrap();
-    assert!(cases.len() > 35);
+    assert!(cases.len() > 50 && cases.values().filter(|case| case.windows.is_some()).count() > 3);
     let mut wrong = vec![];
     for (name, case) in cases {
         let folder = folder(&case.base, &case.files);
@@ -76,6 +83,13 @@ fn every_form_has_the_tokens_of_its_class() {
             let found = tokenizer.encode(text).unwrap();
             if found != *ids {
                 wrong.push(format!("{name}: {text:?} is {found:?}, not {ids:?}"));
+            }
+        }
+        if let Some((text, stride, windows)) = &case.windows {
+            let found = tokenizer.encode_windows(text, None, usize::MAX, *stride).unwrap();
+            let found: Vec<Vec<u32>> = found.into_iter().map(|window| window.text.ids).collect();
+            if found != *windows {
+                wrong.push(format!("{name}: the windows are {found:?}, not {windows:?}"));
             }
         }
         for (text, offsets) in case.texts.iter().zip(&case.offsets) {
@@ -107,6 +121,11 @@ fn settings_that_change_tokens_are_not_ignored() {
     let refused = [
         ("gpt2", json!({"tokenizer_config": {"split_special_tokens": true}}), "split_special_tokens is true"),
         ("gpt2", json!({"tokenizer_config": {"errors": "strict"}}), "errors is \"strict\""),
+        (
+            "gpt2",
+            json!({"tokenizer_config": {"fast_tokenizer_files": ["tokenizer.json", "tokenizer.5.0.0.json"]}}),
+            "fast_tokenizer_files is [\"tokenizer.json\",\"tokenizer.5.0.0.json\"]",
+        ),
         ("gpt2", json!({"tokenizer_config": {"fix_mistral_regex": true}}), "fix_mistral_regex is true"),
         (
             "pieces",
@@ -119,6 +138,16 @@ fn settings_that_change_tokens_are_not_ignored() {
             "tokenizer_class is CLIPTokenizer",
         ),
         ("pieces", json!({"tokenizer_config": {"tokenizer_class": "BertJapaneseTokenizer"}}), "BertJapaneseTokenizer"),
+        ("pieces", json!({"config": {"model_type": "camembert"}}), "model_type is camembert, and such a tokenizer"),
+        ("pieces", json!({"tokenizer_config": {"tokenizer_class": "LlamaTokenizer"}}), "is not read from a vocab.txt"),
+        (
+            "llama",
+            json!({"tokenizer_config": {"tokenizer_class": "T5Tokenizer"}}),
+            "tokenizer_class is T5Tokenizer, and such a tokenizer is not read from a tokenizer.model",
+        ),
+        ("llama", json!({"config": {"model_type": "gpt2"}}), "model_type is gpt2"),
+        ("gpt2_pair", json!({"config": {"model_type": "bert"}}), "model_type is bert, and such a tokenizer"),
+        ("gpt2", json!({"tokenizer_config": {"max_len": "512"}}), "max_len is \"512\"; it must be a number of tokens"),
         ("gpt2", json!({"added_tokens": {"<|user|>": 400}}), "is to have the number 400, but gets 330"),
         ("gpt2", json!({"tokenizer_config": {"truncation_side": "top"}}), "truncation_side is \"top\""),
     ];
@@ -142,6 +171,52 @@ fn the_side_that_is_cut_is_the_files() {
     };
     assert_eq!(ids("right"), ["[CLS]", "the", "ferry", "[SEP]"]);
     assert_eq!(ids("left"), ["[CLS]", "left", "it", "[SEP]"]);
+}
+
+/// transformers reads these models by classes that number the pieces otherwise than the file.
+#[test]
+fn sentencepiece_models_of_other_classes_are_refused_by_name() {
+    for name in ["sentencepiece.bpe.model", "spiece.model"] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::copy(fixtures().join("llama.model"), folder.path().join(name)).unwrap();
+        for (config, reason) in [
+            ("{}", "no file names a tokenizer_class"),
+            (r#"{"model_type": "xlm-roberta"}"#, "model_type is xlm-roberta"),
+            (r#"{"tokenizer_class": "CamembertTokenizer"}"#, "tokenizer_class is CamembertTokenizer"),
+            (r#"{"tokenizer_class": "LlamaTokenizer"}"#, "tokenizer_class is LlamaTokenizer"),
+        ] {
+            fs::write(folder.path().join("config.json"), config).unwrap();
+            for place in [folder.path().to_owned(), folder.path().join(name)] {
+                let error = Tokenizer::from_path(place).unwrap_err().to_string();
+                let expected =
+                    format!("{name}: {reason}, and such a tokenizer is not read from a {name}; save a tokenizer.json");
+                assert!(error.contains(&expected), "{error}");
+            }
+        }
+        // A tokenizer.json beside it is read.
+        fs::copy(fixtures().join("gpt2.json"), folder.path().join("tokenizer.json")).unwrap();
+        assert_eq!(Tokenizer::from_path(folder.path()).unwrap().vocab_size(), 330);
+    }
+}
+
+#[test]
+fn the_longest_text_is_that_of_the_files() {
+    let length = |config: Value| beside("pieces", json!({"tokenizer_config": config})).unwrap().model_max_length();
+    assert_eq!(length(json!({"model_max_length": 512})), Some(512));
+    assert_eq!(length(json!({"max_len": 512.0})), Some(512));
+    assert_eq!(length(json!({"model_max_length": 128, "max_len": 512})), Some(128));
+    // No limit: as transformers writes it, null even with the older name, and no positive number.
+    assert_eq!(length(json!({"model_max_length": 1e30})), None);
+    assert_eq!(length(json!({"model_max_length": null, "max_len": 512})), None);
+    assert_eq!(length(json!({"model_max_length": -1})), None);
+    assert_eq!(length(json!({})), None);
+    let tokenizer = beside("pieces", json!({"tokenizer_config": {"model_max_length": 8}})).unwrap();
+    let text = "the ferry left the harbour it left the ferry";
+    // The stride is reduced with the window, and a shorter window is kept.
+    let windows = |max_len: usize| tokenizer.encode_windows(text, None, max_len, (max_len / 4).min(128)).unwrap();
+    assert!(windows(512).iter().all(|window| window.text.ids.len() <= 8));
+    assert!(windows(6).iter().all(|window| window.text.ids.len() <= 6));
+    assert!(tokenizer.encode_text(text, None, None, Truncation::default()).unwrap().text.ids.len() > 8);
 }
 
 /// Expected: as in transformers 4 and in the published tokenizer.json.

@@ -92,6 +92,26 @@ fn files_of_the_source_are_kept_as_they_are() {
 }
 
 #[test]
+fn additional_templates_and_settings_of_sentence_encoders_are_kept() {
+    let (source, saved) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    llama(source.path());
+    let settings = ["sentence_roberta_config.json", "sentence_xlm-roberta_config.json"];
+    settings.iter().for_each(|name| write(source.path(), name, "{}"));
+    let templates = source.path().join("additional_chat_templates");
+    fs::create_dir(&templates).unwrap();
+    write(&templates, "tool_use.jinja", "tools");
+    write(&templates, "notes.txt", "no template");
+    let tokenizer = Tokenizer::from_path(source.path()).unwrap();
+    tokenizer.save(saved.path()).unwrap();
+    assert!(settings.iter().all(|name| saved.path().join(name).is_file()));
+    let kept = files(&saved.path().join("additional_chat_templates"));
+    assert_eq!(kept.into_iter().collect::<Vec<_>>(), [("tool_use.jinja".to_owned(), b"tools".to_vec())]);
+    // A model that is fine-tuned in place.
+    tokenizer.save(source.path()).unwrap();
+    assert_eq!(files(&templates).len(), 2);
+}
+
+#[test]
 fn tokenizers_without_tokenizer_json_keep_their_own_files() {
     let saved_names = |source: &Path| {
         let saved = tempfile::tempdir().unwrap();

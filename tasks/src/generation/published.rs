@@ -74,7 +74,14 @@ impl GenerateOptions {
     /// The file cannot be read, is not valid JSON, has invalid values, or requests an unsupported decoding method, such
     /// as beam search. The error names the file and the key.
     pub fn published(model: impl AsRef<Path>, sampling: Sampling) -> Result<Self> {
-        let files = ModelFiles::at(model.as_ref())?;
+        Self::published_in(&ModelFiles::at(model.as_ref())?, sampling)
+    }
+
+    /// As [`published`](Self::published), for the files of a model. A `generation_config.json` of its adapter comes first.
+    ///
+    /// # Errors
+    /// As [`published`](Self::published).
+    pub fn published_in(files: &ModelFiles, sampling: Sampling) -> Result<Self> {
         let of_adapter = files.adapter().map(|adapter| adapter.join(FILE));
         let places = [of_adapter, Some(files.file(FILE)), Some(files.file("config.json"))];
         let Some(file) = places.into_iter().flatten().find(|file| file.is_file()) else {

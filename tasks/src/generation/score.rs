@@ -54,6 +54,16 @@ pub struct Score {
 /// vocabulary; [`ModelError::Option`] for a stride that is 0 or not below the context; [`ModelError::NotFinite`],
 /// naming the tensor at fault, if the loss is not finite.
 pub fn score_text<B: Backend, M: CausalLm<B>>(model: &M, ids: &[u32], stride: Option<usize>) -> Result<Score> {
+    score_in_chunks(model, ids, stride, (LOGITS_AT_ONCE / model.vocab_size().max(1)).max(1))
+}
+
+/// Computes [`score_text`] with the logits of at most `at_once` tokens at a time.
+fn score_in_chunks<B: Backend, M: CausalLm<B>>(
+    model: &M,
+    ids: &[u32],
+    stride: Option<usize>,
+    at_once: usize,
+) -> Result<Score> {
     if ids.len() < 2 {
         return Err(ModelError::TooShortToScore { len: ids.len() });
     }
@@ -66,7 +76,6 @@ pub fn score_text<B: Backend, M: CausalLm<B>>(model: &M, ids: &[u32], stride: Op
         return Err(ModelError::Option { option: "the stride", value: stride.to_string(), range });
     }
     let (mut sum, mut count) = (0.0, 0);
-    let at_once = (LOGITS_AT_ONCE / model.vocab_size().max(1)).max(1);
     for (window, predicted) in windows(ids.len(), context, stride) {
         let ids = &ids[window];
         let hidden = model.features(int_tensor(&[ids.to_vec()], &model.device()), None);
@@ -98,7 +107,29 @@ fn windows(len: usize, context: usize, stride: usize) -> Vec<(Range<usize>, usiz
 
 #[cfg(test)]
 mod tests {
-    use super::windows;
+    use super::*;
+    use grove_models::{Gpt2, Pretrained};
+
+    type Flex = burn_flex::Flex;
+
+    #[test]
+    fn chunks_of_logits_give_the_same_score() {
+        let folder = "../models/tests/fixtures/gpt2/tiny_a";
+        let (model, _) = Gpt2::<Flex>::from_path(folder, &Default::default(), None).unwrap();
+        let context = model.context().unwrap();
+        let ids: Vec<u32> = (0..2 * context + 3).map(|i| (i * i % model.vocab_size()) as u32).collect();
+        for ids in [&ids[..context], &ids[..]] {
+            let whole = score_text(&model, ids, None).unwrap();
+            assert_eq!(whole.windows > 1, ids.len() > context);
+            // One token at a time, chunks with and without a remainder, and one chunk.
+            for at_once in [1, 2, 3, context / 2, context - 1, usize::MAX / 2] {
+                let found = score_in_chunks(&model, ids, None, at_once).unwrap();
+                assert_eq!(found.windows, whole.windows);
+                let (found, whole) = (found.loss, whole.loss);
+                assert!((found - whole).abs() < 1e-5 * whole, "{at_once} at once: {found} and {whole}");
+            }
+        }
+    }
 
     #[test]
     fn every_token_after_the_first_is_predicted_once() {

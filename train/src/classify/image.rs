@@ -208,7 +208,7 @@ pub fn image_loss<B: Backend>(logits: Tensor<B, 2>, targets: &ImageTargets<B>, l
 /// Scores a model on images. Unreadable images do not count.
 ///
 /// # Errors
-/// No image of a batch can be read.
+/// No image can be read.
 pub fn score_images<B: Backend, M: ImageClassifier<B>>(
     model: &M,
     images: &ImageBatches,
@@ -221,7 +221,7 @@ pub fn score_images<B: Backend, M: ImageClassifier<B>>(
 /// of all images. A failed collective ends the job; see [`Communicator::end_job`].
 ///
 /// # Errors
-/// No image of a batch can be read.
+/// No image of any rank can be read; every rank returns the error.
 pub fn score_images_on<B: Backend, M: ImageClassifier<B>>(
     ranks: &Communicator,
     model: &M,
@@ -231,13 +231,25 @@ pub fn score_images_on<B: Backend, M: ImageClassifier<B>>(
     let mut score = ClassifierScore::new(model.labels());
     let classes = model.labels().len();
     for examples in images.order(0).into_iter().skip(ranks.rank()).step_by(ranks.size()) {
-        let batch = images.load(0, &examples)?;
+        let batch = match images.load(0, &examples) {
+            Err(DataError::NoneReadable(_)) => continue, // its images are counted as unreadable
+            loaded => loaded?,
+        };
         let logits: Vec<f64> = model.logits(batch.pixels(device)).into_data().iter().collect();
         for (logits, &class) in logits.chunks(classes).zip(&batch.classes) {
             score.add(logits, class as usize);
         }
     }
-    Ok(or_end(score.over(ranks), ranks))
+    let score = or_end(score.over(ranks), ranks);
+    if score.confusion.count() > 0 {
+        return Ok(score);
+    }
+    let reason = match images.unreadable() {
+        (count, Some(first)) => format!("no image can be read ({count} in all); {first}"),
+        // This rank has no images.
+        (_, None) => "no image of the other ranks can be read".into(),
+    };
+    Err(DataError::NoneReadable(reason).into())
 }
 
 /// Loss and evaluation of [`fit_images`].
@@ -257,7 +269,7 @@ pub struct ImageTask<'a> {
 /// Trains an image classifier. Its evaluations have the metrics `loss`, `accuracy`, `macro_f1` and `top5`.
 ///
 /// # Errors
-/// As [`fit`]; no image of a batch can be read.
+/// As [`fit`]; no image of a training batch, or of the evaluation, can be read.
 pub fn fit_images<B, M, T>(
     model: M,
     optimizer: &T,
@@ -309,4 +321,64 @@ fn outcome<B: Backend, M: Tree<B, On<Autodiff<B>>: ImageClassifier<Autodiff<B>>>
     }
     let (logits, successor) = model.logits_in_training(pixels, key);
     Outcome::new(image_loss(logits, targets, task.label_smoothing)).successor(successor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use grove_images::datasets::open_labelled;
+    use grove_models::{Pretrained, ResNet, ResNetConfig};
+
+    type Flex = burn_flex::Flex;
+
+    #[test]
+    fn batches_without_a_readable_image_are_left_out_of_a_score() {
+        let directory = tempfile::tempdir().unwrap();
+        let put = |class: &str, name: &str, whole: bool| {
+            let file = directory.path().join(class).join(name);
+            std::fs::create_dir_all(directory.path().join(class)).unwrap();
+            match whole {
+                true => drop(std::fs::copy("../models/assets/images/digit.png", file).unwrap()),
+                false => std::fs::write(file, "no image").unwrap(),
+            }
+        };
+        for (class, name, whole) in
+            [("a", "0.png", true), ("a", "1.png", false), ("b", "0.png", true), ("b", "1.png", false)]
+        {
+            put(class, name, whole);
+        }
+        let (images, _) = open_labelled(directory.path(), |_| ()).unwrap();
+        let config = ResNetConfig::basic(1, 28, vec![4, 8], vec![1, 1]).with_labels(images.labels.clone());
+        let model = || ResNet::<Flex>::init(&config, Key::new(0), &Default::default()).unwrap();
+        let batches = |size: usize| {
+            let preprocessor = Preprocessor::for_images(Some([1, 28, 28]), 28).unwrap();
+            ImageBatches::new(images.clone(), size, preprocessor, [28, 28]).unwrap()
+        };
+        let score = |size: usize| {
+            let batches = batches(size);
+            let score = score_images::<Flex, _>(&model(), &batches, &Default::default());
+            (score, batches.unreadable().0)
+        };
+        // With one image in each batch, two batches have none that is readable.
+        let [(one, unreadable), (two, _)] = [score(1), score(2)];
+        let (one, two) = (one.unwrap(), two.unwrap());
+        assert_eq!((one.confusion.count(), two.confusion.count(), unreadable), (2, 2, 2));
+        assert!((one.loss() - two.loss()).abs() < 1e-6, "{} and {}", one.loss(), two.loss());
+        // The second rank has only unreadable images.
+        std::thread::scope(|scope| {
+            for ranks in Communicator::threads(2) {
+                let (model, batches, one) = (&model, &batches, &one);
+                scope.spawn(move || {
+                    let device = Default::default();
+                    let found = score_images_on::<Flex, _>(&ranks, &model(), &batches(1), &device).unwrap();
+                    assert_eq!(found.confusion, one.confusion);
+                });
+            }
+        });
+
+        put("a", "0.png", false);
+        put("b", "0.png", false);
+        let error = score(3).0.unwrap_err().to_string();
+        assert!(error.contains("no image can be read (4 in all)") && error.contains("0.png"), "{error}");
+    }
 }

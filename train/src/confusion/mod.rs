@@ -226,7 +226,9 @@ mod tests {
         (0..37).for_each(|_| found.add(0, 1));
         found.add(1, 1);
         let svg = found.svg().unwrap();
-        for part in ["merry &lt;b&gt;", "sad", "37", "</svg>"] {
+        for part in
+            ["merry &lt;b&gt;", "sad", "37", "Confusion matrix", "predicted class", "actual class", " %", "</svg>"]
+        {
             assert!(svg.contains(part), "{part}");
         }
         let long = ConfusionMatrix::new(vec!["x".repeat(70_000), "ä".repeat(61)]);

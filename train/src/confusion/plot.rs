@@ -5,7 +5,7 @@ use plotters::{
     element::{Rectangle, Text},
     prelude::SVGBackend,
     style::{
-        Color, IntoFont, RGBColor, TextStyle, WHITE,
+        Color, FontTransform, IntoFont, RGBColor, TextStyle, WHITE,
         text_anchor::{HPos, Pos, VPos},
     },
 };
@@ -17,41 +17,56 @@ use crate::log::printable;
 const INK: RGBColor = RGBColor(51, 51, 51);
 /// Colour of a cell with all examples of its row; an empty cell is white.
 const FULL: [f64; 3] = [0.0, 114.0, 178.0];
-/// Space for the class names, and the margin, in pixels.
-const NAMES: i32 = 160;
-const MARGIN: i32 = 24;
+/// Space for the title and the name of an axis, and the margin, in pixels.
+const TITLE: i32 = 36;
+const AXIS: i32 = 28;
+const MARGIN: i32 = 16;
+/// Minimum width of the image: that of the title.
+const WIDTH: i32 = 220;
+/// Estimated width of a letter, relative to the size of the font.
+const LETTER: f64 = 0.62;
 /// Total size of the cells, and the minimum and maximum size of a cell, in pixels.
 const CELLS: i32 = 640;
 const SMALLEST: i32 = 12;
 const LARGEST: i32 = 110;
-/// Minimum size of a cell that shows its count, in pixels.
+/// Minimum size of a cell that shows its count, and of one that shows its percentage too, in pixels.
 const WITH_NUMBER: i32 = 26;
+const WITH_PERCENTAGE: i32 = 52;
 /// Maximum length of a name, in characters, before it is shortened.
 const LETTERS: usize = 18;
 
 pub(super) fn svg(labels: &[String], counts: &[Vec<usize>]) -> Result<String, Box<dyn Error>> {
     let n = labels.len() as i32;
     let cell = (CELLS / n.max(1)).clamp(SMALLEST, LARGEST);
-    let (left, top) = (NAMES + MARGIN, NAMES);
-    let size = ((left + n * cell + MARGIN) as u32, (top + n * cell + MARGIN) as u32);
+    let letters = (cell * 2 / 5).clamp(9, 18);
+    let longest = labels.iter().map(|label| short(label).chars().count()).max().unwrap_or(0);
+    let names = (longest as f64 * f64::from(letters) * LETTER).ceil() as i32 + 16;
+    let (left, top) = (MARGIN + AXIS + names, TITLE + AXIS + names);
+    let size = ((left + n * cell + MARGIN).max(WIDTH) as u32, (top + n * cell + MARGIN) as u32);
     let mut image = String::new();
     {
         let root = SVGBackend::with_string(&mut image, size).into_drawing_area();
         root.fill(&WHITE)?;
-        let letters = (cell * 2 / 5).clamp(9, 18);
-        let style = |color: &RGBColor, horizontal: HPos| {
+        let sized = |letters: i32, color: &RGBColor, horizontal: HPos| {
             let style: TextStyle<'static> = ("sans-serif", letters).into_font().color(color);
             style.pos(Pos::new(horizontal, VPos::Center))
         };
+        let style = |color: &RGBColor, horizontal: HPos| sized(letters, color, horizontal);
+        // Vertical, so that names fit narrow columns.
+        let upright = |letters: i32, horizontal: HPos| {
+            let font = ("sans-serif", letters).into_font().transform(FontTransform::Rotate270);
+            let style: TextStyle<'static> = font.color(&INK);
+            style.pos(Pos::new(horizontal, VPos::Center))
+        };
         let write = |text: String, at: (i32, i32), style: TextStyle<'static>| root.draw(&Text::new(text, at, style));
-        write("predicted".into(), (left, MARGIN), style(&INK, HPos::Left))?;
+        let middle = n * cell / 2;
+        write("Confusion matrix".into(), (MARGIN, TITLE / 2), sized(18, &INK, HPos::Left))?;
+        write("predicted class".into(), (left + middle, TITLE + AXIS / 2), sized(14, &INK, HPos::Center))?;
+        write("actual class".into(), (MARGIN + AXIS / 2, top + middle), upright(14, HPos::Center))?;
         for (row, label) in (0..).zip(labels) {
             let middle = row * cell + cell / 2;
             write(short(label), (left - 8, top + middle), style(&INK, HPos::Right))?;
-            // Vertical, so that names fit narrow columns.
-            let font = ("sans-serif", letters).into_font().transform(plotters::style::FontTransform::Rotate270);
-            let upright = font.color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
-            write(short(label), (left + middle, top - 8), upright)?;
+            write(short(label), (left + middle, top - 8), upright(letters, HPos::Left))?;
         }
         for (row, counts) in (0..).zip(counts) {
             let all: usize = counts.iter().sum();
@@ -64,7 +79,17 @@ pub(super) fn svg(labels: &[String], counts: &[Vec<usize>]) -> Result<String, Bo
                 root.draw(&Rectangle::new([(x, y), (x + cell - 1, y + cell - 1)], INK.mix(0.15)))?;
                 if cell >= WITH_NUMBER && count > 0 {
                     let ink = if part > 0.5 { &WHITE } else { &INK };
-                    write(count.to_string(), (x + cell / 2, y + cell / 2), style(ink, HPos::Center))?;
+                    let with_percentage = cell >= WITH_PERCENTAGE;
+                    let height = if with_percentage { cell * 2 / 5 } else { cell / 2 };
+                    write(count.to_string(), (x + cell / 2, y + height), style(ink, HPos::Center))?;
+                    if with_percentage {
+                        let percentage = format!("{:.0} %", 100.0 * part);
+                        write(
+                            percentage,
+                            (x + cell / 2, y + cell * 7 / 10),
+                            sized(letters * 2 / 3, ink, HPos::Center),
+                        )?;
+                    }
                 }
             }
         }

@@ -30,11 +30,16 @@ fn text_files(directory: &Path) -> Result<Vec<PathBuf>, DataError> {
     }
 }
 
-/// Returns the lines of a text that are not blank, each with its place for error messages: `name, line 3`.
+/// Returns the lines of a text that are not blank, each with its place for error messages: `name, line 3`. A byte order
+/// mark is removed.
 ///
 /// # Errors
 /// If a line is not UTF-8, or all are blank.
 pub fn lines_with_places(bytes: &[u8], name: &str) -> Result<Vec<(String, String)>, DataError> {
+    if is_utf16(bytes) {
+        return Err(DataError::other(format!("{name}: {}", what_instead(bytes, 0))));
+    }
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let mut found = vec![];
     for (i, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
         let place = format!("{name}, line {}", i + 1);
@@ -77,11 +82,15 @@ pub fn read_text(path: impl AsRef<Path>) -> Result<String, DataError> {
     })
 }
 
+/// Returns true if bytes begin with a byte order mark of UTF-16.
+fn is_utf16(bytes: &[u8]) -> bool {
+    bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff])
+}
+
 /// Describes bytes that are not UTF-8 from `offset` on, with the command to convert them.
 fn what_instead(bytes: &[u8], offset: usize) -> String {
     let wrong = bytes.get(offset).copied().unwrap_or_default();
-    let is_utf16 = bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]);
-    if is_utf16 {
+    if is_utf16(bytes) {
         "it is UTF-16; convert it with `iconv -f UTF-16 -t UTF-8`".into()
     } else if bytes.contains(&0) {
         format!("byte {offset} (0x{wrong:02x}) is not UTF-8, and there are zero bytes: it seems to be no text at all")

@@ -300,8 +300,8 @@ impl RunSummary {
             rows.push(row("ranks", self.ranks.to_string()));
         }
         if self.skipped > 0 {
-            let skipped = format!("{} steps, whose loss or gradient was not a number", self.skipped);
-            rows.push(row("left out", skipped));
+            let steps = if self.skipped == 1 { "1 step" } else { &format!("{} steps", self.skipped) };
+            rows.push(row("skipped", format!("{steps}, whose loss or gradient was not finite")));
         }
         if let Some(loss) = self.held_out_loss {
             let article = if unit.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };

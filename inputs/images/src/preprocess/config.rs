@@ -1,8 +1,8 @@
-//! Reading transformers' `preprocessor_config.json`.
+//! Reading transformers' `preprocessor_config.json` and `processor_config.json`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use grove_files::directory_at;
+use grove_files::{directory_at, printable::excerpt};
 use serde_json::Value;
 
 use super::{Preprocessor, Resize, entries::Entries, keys, timm};
@@ -15,6 +15,10 @@ const CLIP: [[f32; 3]; 2] = [[0.48145466, 0.4578275, 0.40821073], [0.26862954, 0
 const HALF: [[f32; 3]; 2] = [[0.5; 3]; 2];
 /// Maximum size of a configuration in bytes; a real one is a page of text.
 const MOST_BYTES: u64 = 16 << 20;
+/// Image processor of a model.
+pub(super) const PREPROCESSOR: &str = "preprocessor_config.json";
+/// Processors of a model of several modalities. Its entry `image_processor` is an image processor.
+pub(super) const PROCESSOR: &str = "processor_config.json";
 
 /// Reads a configuration file of limited size.
 fn text_of(file: &Path) -> Result<String> {
@@ -25,40 +29,69 @@ fn text_of(file: &Path) -> Result<String> {
     std::fs::read_to_string(file).map_err(ImageError::io("read", file))
 }
 
+/// Reads a configuration file as JSON.
+pub(super) fn json_of(file: &Path) -> Result<Value> {
+    let text = text_of(file)?;
+    grove_files::parse_json(text.as_bytes()).map_err(|error| ImageError::config(file, error))
+}
+
+/// Returns the configuration of a directory's image processor, and its file. As in transformers, the image processor
+/// within a `processor_config.json` takes precedence over a `preprocessor_config.json`, and a `processor_config.json`
+/// without one has no effect. Otherwise it is timm's `config.json`.
+fn in_directory(directory: &Path) -> Result<Option<(Value, PathBuf)>> {
+    let processor = directory.join(PROCESSOR);
+    if processor.is_file() {
+        let json = json_of(&processor)?;
+        if json.get("image_processor").is_some_and(|inner| !inner.is_null()) {
+            return Ok(Some((json, processor)));
+        }
+    }
+    let preprocessor = directory.join(PREPROCESSOR);
+    if preprocessor.is_file() {
+        return Ok(Some((json_of(&preprocessor)?, preprocessor)));
+    }
+    // Errors in another configuration are reported by the model's own reader.
+    let config = directory.join("config.json");
+    if !text_of(&config).is_ok_and(|text| text.contains("pretrained_cfg") || text.contains("input_size")) {
+        return Ok(None);
+    }
+    let json = json_of(&config)?;
+    // timm's older files have the entries of `pretrained_cfg` beside the architecture.
+    let of_timm = json.get("pretrained_cfg").is_some_and(Value::is_object)
+        || ["architecture", "input_size"].iter().all(|key| json.get(key).is_some());
+    Ok(of_timm.then_some((json, config)))
+}
+
 impl Preprocessor {
-    /// Reads a model's own preprocessing: `preprocessor_config.json` of transformers (the image processors of ViT,
-    /// DeiT, BEiT, SigLIP, ConvNeXT, BiT and CLIP, old and new spellings), or `config.json` of timm.
+    /// Reads a model's own preprocessing: an image processor of transformers (of ViT, DeiT, BEiT, SigLIP, ConvNeXT, BiT
+    /// and CLIP, old and new spellings), or timm's `pretrained_cfg`.
     ///
-    /// `path` is such a file, or a directory with one; in a directory, the first of `preprocessor_config.json`,
-    /// `processor_config.json` and `config.json` is used.
+    /// `path` is such a file, or a directory with one. In a directory, the first of these is used, as in transformers:
+    /// the entry `image_processor` of `processor_config.json`, `preprocessor_config.json`, and timm's `config.json`.
     ///
     /// # Errors
     /// The file does not exist or is not JSON, the image processor is unknown, or an entry is invalid.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let names = ["preprocessor_config.json", "processor_config.json", "config.json"];
-        let file = if path.is_dir() {
-            let found = names.iter().map(|name| path.join(name)).find(|file| file.is_file());
-            found.ok_or_else(|| ImageError::config(path, format!("it has none of {}", names.join(", "))))?
-        } else {
-            path.to_owned()
+        if !path.is_dir() {
+            return Self::from_json(&json_of(path)?, path);
+        }
+        let Some((json, file)) = in_directory(path)? else {
+            let reason = "it has no preprocessor_config.json, no processor_config.json with an image_processor, and no \
+                          config.json of timm";
+            return Err(ImageError::config(path, reason));
         };
-        let text = text_of(&file)?;
-        let json: Value = grove_files::parse_json(text.as_bytes()).map_err(|e| ImageError::config(&file, e))?;
         Self::from_json(&json, &file)
     }
 
-    /// Reads the preprocessing of a model from the `preprocessor_config.json` in its directory or beside its weights
-    /// file, or from timm's `config.json`. Returns `None` if there is neither.
+    /// Reads the preprocessing of a model from the files in its directory or beside its weights file; see
+    /// [`from_file`](Self::from_file). Returns `None` if there are none.
     ///
     /// # Errors
     /// As [`from_file`](Self::from_file).
     pub fn beside(model: impl AsRef<Path>) -> Result<Option<Self>> {
-        let directory = directory_at(model.as_ref());
-        let timm = |text: String| text.contains("pretrained_cfg");
-        let described = directory.join("preprocessor_config.json").is_file()
-            || text_of(&directory.join("config.json")).is_ok_and(timm);
-        described.then(|| Self::from_file(directory)).transpose()
+        let found = in_directory(directory_at(model.as_ref()))?;
+        found.map(|(json, file)| Self::from_json(&json, &file)).transpose()
     }
 
     /// Like [`from_file`](Self::from_file), for parsed JSON; `name` only appears in errors.
@@ -69,8 +102,13 @@ impl Preprocessor {
         let Some(mut entries) = json.as_object() else {
             return Err(ImageError::config(name, "it is no JSON object"));
         };
-        if let Some(inner) = entries.get("image_processor").and_then(Value::as_object) {
-            entries = inner;
+        match entries.get("image_processor") {
+            None | Some(Value::Null) => {}
+            Some(Value::Object(inner)) => entries = inner,
+            Some(other) => {
+                let other = excerpt(&other.to_string(), 100);
+                return Err(ImageError::config(name, format!("image_processor is {other}; it must be an object")));
+            }
         }
         let entries = Entries { entries, file: name };
         let read = match entries.entries.get("pretrained_cfg").and_then(Value::as_object) {

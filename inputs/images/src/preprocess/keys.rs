@@ -45,6 +45,11 @@ pub(super) const TRANSFORMERS: KnownKeys = KnownKeys {
         },
         RefusedKey { key: "rescale_offset", neutral: &["false"], instead: "use image_mean and image_std instead" },
         RefusedKey { key: "offset", neutral: &["false"], instead: "use image_mean and image_std instead" },
+        RefusedKey {
+            key: "use_square_size",
+            neutral: &["false"],
+            instead: "set it to false and give size as {\"height\": …, \"width\": …}",
+        },
     ],
 };
 
@@ -83,7 +88,39 @@ pub(super) const TIMM: KnownKeys = KnownKeys {
         ("tag", "a note"),
         ("test_crop_pct", "for timm's evaluation at another size, which is asked for"),
         ("test_input_size", "for timm's evaluation at another size, which is asked for"),
+        ("test_pool_size", "for timm's evaluation at another size, which is asked for"),
         ("url", "where the weights came from"),
     ],
     refused: &[],
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    /// Each key that transformers' image processors and timm read or write is in one of the sets. Fixture:
+    /// tools/fixtures/keys.py.
+    #[test]
+    fn every_key_of_the_libraries_is_known() {
+        let keys: BTreeMap<String, Vec<String>> =
+            serde_json::from_str(include_str!("../../tests/fixtures/keys.json")).unwrap();
+        assert!(keys.len() > 7 && keys["ViTImageProcessor"].len() > 15 && keys["timm"].len() > 30);
+        for (class, keys) in keys {
+            let known = if class == "timm" { &TIMM } else { &TRANSFORMERS };
+            let unknown: Vec<&String> = keys.iter().filter(|key| !known.knows(key)).collect();
+            assert!(unknown.is_empty(), "{class}: {unknown:?}");
+        }
+    }
+
+    #[test]
+    fn no_key_is_in_two_sets() {
+        for keys in [&TRANSFORMERS, &TIMM] {
+            let all: Vec<&str> = keys.all().collect();
+            let mut once = all.clone();
+            once.sort_unstable();
+            once.dedup();
+            assert_eq!(once.len(), all.len(), "{all:?}");
+        }
+    }
+}

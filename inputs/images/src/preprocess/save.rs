@@ -5,7 +5,10 @@ use std::path::Path;
 use grove_files::write_atomically;
 use serde_json::{Map, Value, json};
 
-use super::{Preprocessor, Resize};
+use super::{
+    Preprocessor, Resize,
+    config::{PREPROCESSOR, PROCESSOR, json_of},
+};
 use crate::convention::ResampleCompat;
 use crate::error::{ImageError, Result};
 
@@ -66,15 +69,30 @@ impl Preprocessor {
         Ok(Value::Object(entries))
     }
 
-    /// Writes [`to_json`](Self::to_json) to a file, or to `preprocessor_config.json` in a directory. The file is
-    /// written atomically.
+    /// Writes [`to_json`](Self::to_json) to a file, or to `preprocessor_config.json` in a directory. If a
+    /// `processor_config.json` beside a `preprocessor_config.json` contains an image processor, which would take
+    /// precedence, it is replaced too. Files are written atomically.
     ///
     /// # Errors
-    /// As [`to_json`](Self::to_json); also if the file cannot be written.
+    /// As [`to_json`](Self::to_json); also if a file cannot be written, or that `processor_config.json` is not JSON.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        let file = if path.is_dir() { path.join("preprocessor_config.json") } else { path.to_owned() };
-        let text = format!("{:#}\n", self.to_json()?);
-        Ok(write_atomically(&file, |out| out.write_all(text.as_bytes()))?)
+        let file = if path.is_dir() { path.join(PREPROCESSOR) } else { path.to_owned() };
+        let json = self.to_json()?;
+        let processor = file.with_file_name(PROCESSOR);
+        if file.ends_with(PREPROCESSOR) && processor.is_file() {
+            let mut outer = json_of(&processor)?;
+            if let Some(inner) = outer.get_mut("image_processor").filter(|inner| !inner.is_null()) {
+                *inner = json.clone();
+                write(&processor, &outer)?;
+            }
+        }
+        write(&file, &json)
     }
+}
+
+/// Writes a JSON file atomically.
+fn write(file: &Path, json: &Value) -> Result<()> {
+    let text = format!("{json:#}\n");
+    Ok(write_atomically(file, |out| out.write_all(text.as_bytes()))?)
 }

@@ -23,7 +23,7 @@ pub(super) fn read(config: &Entries) -> Result<Preprocessor> {
     let scaled = |side: u32| config.cast("crop_pct", (f64::from(side) / crop_pct).floor());
     let (tall, broad) = (scaled(height)?, scaled(width)?);
     let filter = match config.get("interpolation") {
-        None => Filter::Bilinear,
+        None => Filter::Bicubic,
         Some(Value::String(name)) => name.parse().map_err(|e| config.wrong(format!("interpolation: {e}")))?,
         Some(other) => return Err(config.wrong(format!("interpolation: {other} is no name"))),
     };

@@ -114,6 +114,72 @@ fn what_is_saved_is_read_again() {
     assert!(border.to_json().unwrap_err().to_string().contains("use Exact or Shorter"));
 }
 
+/// Fixture: tools/fixtures/images.py, by transformers' AutoImageProcessor.
+#[test]
+fn files_of_a_directory_take_precedence_as_in_transformers() {
+    let cases = json("files.json");
+    for case in cases.as_array().unwrap() {
+        let name = text(case, "name");
+        let folder = tempfile::tempdir().unwrap();
+        for (file, content) in case["files"].as_object().unwrap() {
+            std::fs::write(folder.path().join(format!("{file}.json")), content.to_string()).unwrap();
+        }
+        let found = Preprocessor::beside(folder.path()).unwrap();
+        if case["shape"].is_null() {
+            assert_eq!(found, None, "{name}");
+            let error = Preprocessor::from_file(folder.path()).unwrap_err().to_string();
+            assert!(error.contains("no processor_config.json with an image_processor"), "{name}: {error}");
+            continue;
+        }
+        let found = found.unwrap_or_else(|| panic!("{name}: no image processor"));
+        assert_eq!(Preprocessor::from_file(folder.path()).unwrap(), found, "{name}");
+        let [channels, height, width] = [0, 1, 2].map(|i| case["shape"][i].as_u64().unwrap() as usize);
+        assert_eq!((found.size(), found.channels()), (Some([height, width]), channels), "{name}");
+        let tensor = found.apply(&RgbImage::from_pixel(30, 24, image::Rgb([128; 3]))).unwrap();
+        for (channel, expected) in case["first"].as_array().unwrap().iter().enumerate() {
+            let (value, expected) = (tensor[channel * height * width], expected.as_f64().unwrap() as f32);
+            assert!((value - expected).abs() < 1e-4, "{name}: {value} and {expected}");
+        }
+    }
+}
+
+/// timm reads both forms (`timm.models._hub._parse_model_cfg`).
+#[test]
+fn older_files_of_timm_have_the_entries_beside_the_architecture() {
+    let folder = tempfile::tempdir().unwrap();
+    let cfg = json!({"input_size": [3, 96, 96], "crop_pct": 1.0, "mean": [0.1, 0.2, 0.3]});
+    let read = |config: Value| {
+        std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+        Preprocessor::beside(folder.path()).unwrap()
+    };
+    let mut older = cfg.clone();
+    older["architecture"] = "resnet18".into();
+    let found = read(older).expect("timm's");
+    assert_eq!(found.crop, Some([96, 96]));
+    assert_eq!(read(json!({"architecture": "resnet18", "pretrained_cfg": cfg})), Some(found));
+    assert_eq!(read(json!({"model_type": "vit", "input_size": 3, "note": "pretrained_cfg"})), None);
+}
+
+#[test]
+fn saving_replaces_an_image_processor_that_would_take_precedence() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("processor_config.json");
+    let nested =
+        json!({"processor_class": "CLIPProcessor", "image_processor": {"image_processor_type": "ViTImageProcessor"}});
+    let saved = Preprocessor::preset("torchvision").unwrap();
+    for place in [folder.path().to_owned(), folder.path().join("preprocessor_config.json")] {
+        std::fs::write(&file, nested.to_string()).unwrap();
+        saved.save(&place).unwrap();
+        assert_eq!(Preprocessor::from_file(folder.path()).unwrap(), saved);
+        assert_eq!(Preprocessor::from_file(folder.path().join("preprocessor_config.json")).unwrap(), saved);
+        let outer: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+        assert_eq!(outer["processor_class"], "CLIPProcessor");
+    }
+    std::fs::write(&file, "{}").unwrap();
+    saved.save(folder.path()).unwrap();
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "{}");
+}
+
 #[test]
 fn published_files_of_the_hub() {
     // microsoft/resnet-50: 224 / 0.875 = 256.
@@ -157,6 +223,8 @@ fn bad_configurations_are_errors() {
     assert!(message(json!([])).contains("p.json"));
     assert!(message(json!({})).contains("image_processor_type"));
     assert!(message(json!({"image_processor_type": "SamImageProcessor"})).contains("`Sam` is not known"));
+    assert!(message(json!({"image_processor": 3})).contains("image_processor is 3; it must be an object"));
+    assert!(vit("use_square_size", json!(true)).contains("use_square_size is true"));
     assert!(vit("size", json!({"height": 224})).contains("`width`"));
     assert!(vit("size", json!(-3)).contains("-3"));
     assert!(vit("size", json!(1e12)).contains("65536"));

@@ -1,6 +1,9 @@
 //! Chat templates in the files of repositories.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::ErrorKind,
+    path::{Path, PathBuf},
+};
 
 use serde_json::{Map, Value};
 
@@ -11,6 +14,9 @@ use crate::{
     special::special_tokens,
 };
 
+/// Folder of the chat templates of a model that has several, each named by its file: `tool_use.jinja`.
+pub const ADDITIONAL_TEMPLATES: &str = "additional_chat_templates";
+
 /// The template of a directory, with its special tokens.
 pub(super) struct Found {
     pub source: String,
@@ -20,12 +26,26 @@ pub(super) struct Found {
     pub file: PathBuf,
 }
 
-/// Returns the template of a directory; `None` if it has no template.
+/// Returns the template of a directory; `None` if it has no template. As in transformers, templates in files of their
+/// own take precedence over those of a configuration, and of several templates the one named `default` is used, which a
+/// conversation without tools needs.
 pub(super) fn template(directory: &Path) -> Result<Option<Found>> {
-    let named = ["chat_template.jinja", "tokenizer_config.json", "chat_template.json"].map(|name| directory.join(name));
-    let [jinja, json @ ..] = named;
-    let mut found = files::text(&jinja, LONGEST as u64)?.map(|source| (source, jinja));
-    for file in json {
+    let folder = directory.join(ADDITIONAL_TEMPLATES);
+    let mut found: Option<(String, PathBuf)> = None;
+    for file in [folder.join("default.jinja"), directory.join("chat_template.jinja")] {
+        if found.is_none() {
+            found = files::text(&file, LONGEST as u64)?.map(|source| (source, file));
+        }
+    }
+    let others = if found.is_none() { additional_templates(directory)? } else { Vec::new() };
+    if !others.is_empty() {
+        let reason = format!(
+            "its chat templates are {others:?}, and none is \"default.jinja\"; rename the one that conversations are to \
+             have, or copy it to chat_template.jinja beside the folder"
+        );
+        return Err(TextError::config(&folder, reason));
+    }
+    for file in ["tokenizer_config.json", "chat_template.json"].map(|name| directory.join(name)) {
         if found.is_none() {
             found = entry(&files::object(&file)?.unwrap_or_default(), &file)?.map(|source| (source, file));
         }
@@ -35,6 +55,27 @@ pub(super) fn template(directory: &Path) -> Result<Option<Found>> {
     Ok(Some(Found { source, tokens, file }))
 }
 
+/// Returns the file names of the chat templates in the folder [`ADDITIONAL_TEMPLATES`] of a model's directory, sorted;
+/// empty if there is no such folder.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn additional_templates(directory: impl AsRef<Path>) -> Result<Vec<String>> {
+    let folder = directory.as_ref().join(ADDITIONAL_TEMPLATES);
+    let entries = match std::fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(Vec::new()),
+        Err(error) => return Err(TextError::io("read", folder)(error)),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let name = entry.map_err(TextError::io("read", folder.as_path()))?.file_name().into_string();
+        names.extend(name.ok().filter(|name| name.ends_with(".jinja")));
+    }
+    names.sort();
+    Ok(names)
+}
+
 /// Reads the entry `chat_template`: a string, or a list of named strings.
 fn entry(config: &Map<String, Value>, file: &Path) -> Result<Option<String>> {
     match config.get("chat_template") {
@@ -42,7 +83,8 @@ fn entry(config: &Map<String, Value>, file: &Path) -> Result<Option<String>> {
         Some(Value::String(source)) => Ok(Some(source.clone())),
         Some(Value::Array(templates)) => {
             let name = |template: &Value| template.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
-            let default = templates.iter().find(|template| name(template) == "default");
+            // As in transformers, of several templates with the same name the last one is used.
+            let default = templates.iter().rfind(|template| name(template) == "default");
             match default.and_then(|template| template.get("template")?.as_str()) {
                 Some(source) => Ok(Some(source.to_owned())),
                 None => {

@@ -30,6 +30,8 @@ mod predicates;
 mod python;
 mod tags;
 
+pub use files::{ADDITIONAL_TEMPLATES, additional_templates};
+
 use self::budget::Budget;
 use crate::{
     error::{Result, TextError},
@@ -132,12 +134,13 @@ impl ChatTemplate {
         }
     }
 
-    /// Reads the template and the special tokens of a model's directory. The template is `chat_template.jinja`, or the
-    /// entry `chat_template` of `tokenizer_config.json` (of several, the one named `default`) or of
-    /// `chat_template.json`. Returns `None` if the directory has none of them.
+    /// Reads the template and the special tokens of a model's directory. The template is the first of
+    /// `additional_chat_templates/default.jinja`, `chat_template.jinja`, and the entry `chat_template` of
+    /// `tokenizer_config.json` (of several, the one named `default`) or of `chat_template.json`. Returns `None` if the
+    /// directory has none of them.
     ///
     /// # Errors
-    /// A file cannot be read, or there are several templates and none is named `default`; as [`new`](Self::new), but
+    /// A file cannot be read, or there are additional templates and none is named `default`; as [`new`](Self::new), but
     /// [`TextError::Config`] with the file.
     pub fn from_directory(directory: impl AsRef<Path>) -> Result<Option<Self>> {
         let Some(files::Found { source, tokens, file }) = files::template(directory.as_ref())? else { return Ok(None) };

@@ -29,7 +29,8 @@ use crate::{
 /// Maximum file size in bytes. The largest published models, with 262,000 pieces, have less than 5 MB.
 const LARGEST: u64 = 16 << 20;
 
-/// Reads a `tokenizer.model`, with the options in `tokenizer_config.json` and `added_tokens.json` beside it.
+/// Reads a `tokenizer.model`, with the options in `tokenizer_config.json`, `special_tokens_map.json` and
+/// `added_tokens.json` beside it.
 ///
 /// # Errors
 /// The file cannot be read, is not a SentencePiece model, or is inconsistent; or a file beside it is.

@@ -1,4 +1,4 @@
-//! Options of a SentencePiece tokenizer, from `tokenizer_config.json`.
+//! Options of a SentencePiece tokenizer, from the settings beside it.
 
 use std::path::Path;
 
@@ -69,7 +69,7 @@ struct Entry {
 }
 
 impl Options {
-    /// Reads `tokenizer_config.json` and `added_tokens.json` beside a model, if they exist.
+    /// Reads `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json` beside a model, if they exist.
     ///
     /// # Errors
     /// A file cannot be read, or an entry has the wrong type.
@@ -77,20 +77,22 @@ impl Options {
         let model = model.as_ref();
         let file = model.with_file_name("tokenizer_config.json");
         let mut options = Self::default();
-        let config = files::object(&file)?.unwrap_or_default();
+        let config = special::settings_of(model.parent().unwrap_or(Path::new("")))?;
         let flag = |name: &str| match config.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::Bool(flag)) => Ok(Some(*flag)),
             Some(other) => Err(TextError::config(&file, format!("its {name} is {other}, not true or false"))),
         };
-        options.add_bos = flag("add_bos_token")?.unwrap_or(true);
-        options.add_eos = flag("add_eos_token")?.unwrap_or(false);
+        // As in transformers, a token that a file sets to null is not added.
+        let denied = |role: &str| config.get(role).is_some_and(Value::is_null);
+        options.add_bos = flag("add_bos_token")?.unwrap_or(true) && !denied("bos_token");
+        options.add_eos = flag("add_eos_token")?.unwrap_or(false) && !denied("eos_token");
         options.add_prefix_space = flag("add_prefix_space")?;
         options.legacy = flag("legacy")?.unwrap_or(false);
         let named = |role: &str| config.get(role).and_then(files::token).map(str::to_owned);
         (options.bos, options.eos) = (named("bos_token"), named("eos_token"));
         options.special.extend(ROLES.into_iter().filter_map(named));
-        for list in ["additional_special_tokens", "extra_special_tokens"] {
+        for list in special::LISTS {
             let tokens = config.get(list).and_then(Value::as_array).into_iter().flatten();
             options.special.extend(tokens.filter_map(files::token).map(str::to_owned));
         }
@@ -155,7 +157,10 @@ impl Options {
         match tokenizer.token_to_id(text) {
             Some(id) => Ok(Some((text.to_owned(), id))),
             None if named.is_some() => {
-                let reason = format!("{text:?}, which is added to every text, is not a token of the model");
+                let reason = format!(
+                    "{text:?}, which is added to every text, is not a token of the model; correct bos_token and \
+                     eos_token here or in special_tokens_map.json"
+                );
                 Err(TextError::config(&file.with_file_name("tokenizer_config.json"), reason))
             }
             None => Ok(None),

@@ -8,7 +8,7 @@ use std::{
 use crate::common::json;
 use grove_text::{
     TextError,
-    chat::{ChatTemplate, Message},
+    chat::{ChatTemplate, Message, additional_templates},
 };
 use serde_json::Value;
 
@@ -135,4 +135,26 @@ fn a_directory_has_its_template_in_one_of_three_files() {
         let error = render().unwrap_err().to_string();
         assert!(error.contains(reason) && error.contains("tokenizer_config.json"), "{error}");
     }
+}
+
+/// Expected: transformers' AutoTokenizer; tools/fixtures/tokenizer_forms.py has such folders too.
+#[test]
+fn of_additional_templates_the_default_is_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let more = folder.path().join("additional_chat_templates");
+    fs::create_dir(&more).unwrap();
+    let render = || ChatTemplate::from_directory(folder.path())?.unwrap().render(&[Message::new("user", "x")], false);
+    fs::write(folder.path().join("tokenizer_config.json"), r#"{"chat_template": "of the configuration"}"#).unwrap();
+    fs::write(more.join("notes.txt"), "no template").unwrap();
+    assert_eq!(render().unwrap(), "of the configuration");
+    fs::write(more.join("rag.jinja"), "for documents").unwrap();
+    assert_eq!(additional_templates(folder.path()).unwrap(), ["rag.jinja"]);
+    let error = render().unwrap_err().to_string();
+    for part in ["additional_chat_templates", "rag.jinja", "none is \"default.jinja\"", "chat_template.jinja"] {
+        assert!(error.contains(part), "{error}");
+    }
+    fs::write(folder.path().join("chat_template.jinja"), "of the file").unwrap();
+    assert_eq!(render().unwrap(), "of the file");
+    fs::write(more.join("default.jinja"), "the default").unwrap();
+    assert_eq!(render().unwrap(), "the default");
 }

@@ -3,8 +3,8 @@
 use std::fs;
 
 use crate::common::{fixture, json, texts};
-use grove_text::{chat::ChatTemplate, ggml::Vocabulary, sentencepiece};
-use serde_json::Value;
+use grove_text::{chat::ChatTemplate, ggml::Vocabulary, sentencepiece, special_tokens, tokenizer_settings};
+use serde_json::{Value, json};
 use tokenizers::Tokenizer;
 
 /// Compares a tokenizer with a case on every text, and counts the comparisons.
@@ -43,6 +43,48 @@ fn tokenizer_model_gives_transformers_tokens() {
         compared += compare(name, &tokenizer, case, &texts(&all));
     }
     assert_eq!(compared, 7 * 51 * 4);
+}
+
+/// Expected: transformers' LlamaTokenizer; tools/fixtures/tokenizer_forms.py has such folders too.
+#[test]
+fn the_ends_of_texts_are_those_of_the_special_tokens() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("tokenizer.model");
+    fs::copy(fixture("models/llama.model"), &model).unwrap();
+    let write = |name: &str, content: Value| fs::write(folder.path().join(name), content.to_string()).unwrap();
+    let ends = || {
+        let tokenizer = sentencepiece::from_file(&model).unwrap();
+        let named = special_tokens(folder.path()).unwrap();
+        let role = |role: &str| named.get(role).and_then(|token| tokenizer.token_to_id(token));
+        (tokenizer.encode("", true).unwrap().get_ids().to_vec(), role("bos_token"), role("eos_token"))
+    };
+    let mut config = json!({"add_eos_token": true, "bos_token": "<s>", "eos_token": "</s>"});
+    write("tokenizer_config.json", config.clone());
+    assert_eq!(ends(), (vec![1, 2], Some(1), Some(2)));
+    write("special_tokens_map.json", json!({"bos_token": {"content": "</s>", "lstrip": false}, "eos_token": "<s>"}));
+    assert_eq!(ends(), (vec![2, 1], Some(2), Some(1)));
+    write("special_tokens_map.json", json!({"bos_token": null}));
+    assert_eq!(ends(), (vec![2], None, Some(2)));
+    // The newer file lists the added tokens, so that the older one is not read.
+    write("special_tokens_map.json", json!({"bos_token": "</s>", "pad_token": "<unk>"}));
+    config["added_tokens_decoder"] = json!({});
+    write("tokenizer_config.json", config);
+    assert_eq!(ends(), (vec![1, 2], Some(1), Some(2)));
+    assert!(!special_tokens(folder.path()).unwrap().contains_key("pad_token"));
+}
+
+#[test]
+fn lists_of_additional_tokens_are_joined() {
+    let object = |value: Value| value.as_object().unwrap().clone();
+    let merged = |config: Value, map: Value| {
+        let merged = tokenizer_settings(object(config), || Ok::<_, ()>(object(map)));
+        Value::Object(merged.unwrap())
+    };
+    let (config, map) =
+        (json!({"extra_special_tokens": ["a"], "x": 1}), json!({"extra_special_tokens": ["b", "a"], "x": 2}));
+    assert_eq!(merged(config, map.clone()), json!({"extra_special_tokens": ["a", "b"], "x": 2}));
+    let listed = json!({"added_tokens_decoder": {}, "x": 1});
+    assert_eq!(merged(listed.clone(), map), listed);
 }
 
 #[test]

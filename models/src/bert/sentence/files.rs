@@ -3,7 +3,7 @@
 use burn::tensor::DType;
 use grove_backend::Backend;
 use grove_files::{KnownKeys, RefusedKey, directory_at};
-use grove_weights::Report;
+use grove_weights::{Report, SENTENCE_FILES};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::{
@@ -18,6 +18,7 @@ use crate::{
     error::{ModelError, Result},
     keys::check_keys,
     pretrained::read_json,
+    tokenizer::max_length_key,
 };
 
 /// An entry of `modules.json`. `idx`, `name` and `kwargs` change no result: modules are applied in the file's order.
@@ -146,24 +147,16 @@ const CONFIG_KWARGS: KnownKeys = KnownKeys {
 /// Keys of `config_sentence_transformers.json`.
 const ENCODER: KnownKeys = KnownKeys {
     followed: &["prompts", "default_prompt_name", "similarity_fn_name", "truncate_dim"],
-    without_effect: &[("__version__", "the versions that saved the model")],
+    without_effect: &[
+        ("__version__", "the versions that saved the model"),
+        ("requirements", "versions of Python packages"),
+    ],
     refused: &[RefusedKey {
         key: "model_type",
         neutral: &["\"SentenceTransformer\""],
         instead: "only sentence encoders with one vector for each text are supported",
     }],
 };
-
-/// Alternative names of `sentence_bert_config.json`, in the order of sentence-transformers.
-const SETTINGS: [&str; 7] = [
-    "sentence_bert_config.json",
-    "sentence_roberta_config.json",
-    "sentence_distilbert_config.json",
-    "sentence_camembert_config.json",
-    "sentence_albert_config.json",
-    "sentence_xlm-roberta_config.json",
-    "sentence_xlnet_config.json",
-];
 
 /// Returns the encoder's directory in a sentence-transformers folder: the folder itself, or for files of older versions
 /// the subfolder that `modules.json` names.
@@ -225,11 +218,12 @@ pub(super) fn read<B: Backend>(
 }
 
 impl<B: Backend> SentenceEncoder<B> {
-    /// Reads `sentence_bert_config.json`. Returns the maximum length, from the first setting that has one.
+    /// Reads `sentence_bert_config.json`, under the first of its names that exists. Returns the maximum length, from the
+    /// first setting that has one.
     fn read_settings(&mut self, directory: &Path) -> Result<Option<usize>> {
-        let file = SETTINGS.iter().map(|name| directory.join(name)).find(|file| file.is_file());
+        let file = SENTENCE_FILES.iter().map(|name| directory.join(name)).find(|file| file.is_file());
         let fields: Map<String, Value> = file.as_deref().map_or(Ok(Map::new()), read_json)?;
-        let file = file.unwrap_or_else(|| directory.join(SETTINGS[0]));
+        let file = file.unwrap_or_else(|| directory.join(SENTENCE_FILES[0]));
         check_keys(&TRANSFORMER, &file, &fields)?;
         self.lowercase = flag(&file, &fields, "do_lower_case")?.unwrap_or(false);
         let part = |names: &[&str], keys: &KnownKeys| -> Result<Map<String, Value>> {
@@ -255,7 +249,7 @@ impl<B: Backend> SentenceEncoder<B> {
         let kwarg = size(&file, &processor, "model_max_length")?;
         let config = directory.join("tokenizer_config.json");
         let tokenizer: Map<String, Value> = if config.is_file() { read_json(&config)? } else { Map::new() };
-        Ok(called.or(kwarg).or(own).or(size(&config, &tokenizer, "model_max_length")?))
+        Ok(called.or(kwarg).or(own).or(size(&config, &tokenizer, max_length_key(&tokenizer))?))
     }
 
     /// Returns the `max_length` of `processing_kwargs`, the tokenizer's arguments.
@@ -420,6 +414,21 @@ fn size(file: &Path, fields: &Map<String, Value>, name: &str) -> Result<Option<u
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Each key that sentence-transformers reads or writes is in one of the sets. Fixture: tools/fixtures/keys.py.
+    #[test]
+    fn every_key_of_the_files_is_known() {
+        let keys: BTreeMap<String, Vec<String>> =
+            serde_json::from_str(include_str!("../../../tests/fixtures/keys.json")).unwrap();
+        for (file, known, least) in [
+            ("config_sentence_transformers", &ENCODER, 7),
+            ("sentence_bert_config", &TRANSFORMER, 17),
+            ("Pooling", &POOLING, 10),
+        ] {
+            let unknown: Vec<&String> = keys[file].iter().filter(|key| !known.knows(key)).collect();
+            assert!(unknown.is_empty() && keys[file].len() >= least, "{file}: {unknown:?}");
+        }
+    }
 
     #[test]
     fn no_key_is_in_two_sets() {

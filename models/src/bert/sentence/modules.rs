@@ -222,3 +222,22 @@ fn activation(path: &str) -> std::result::Result<Option<Activation>, String> {
         }
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    /// Each key that sentence-transformers reads or writes is in one of the sets. Fixture: tools/fixtures/keys.py.
+    #[test]
+    fn every_key_of_the_modules_is_known() {
+        let keys: BTreeMap<String, Vec<String>> =
+            serde_json::from_str(include_str!("../../../tests/fixtures/keys.json")).unwrap();
+        for (class, known) in
+            [("Dense", &DENSE), ("Normalize", &NORMALIZE), ("LayerNorm", &LAYER_NORM), ("Dropout", &DROPOUT)]
+        {
+            let unknown: Vec<&String> = keys[class].iter().filter(|key| !known.knows(key)).collect();
+            assert!(unknown.is_empty() && !keys[class].is_empty(), "{class}: {unknown:?}");
+        }
+    }
+}
