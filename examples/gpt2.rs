@@ -2,7 +2,7 @@
 
 use clap::Parser;
 use grove::{
-    models::{ModelKind, family},
+    models::{ModelFiles, ModelKind, family},
     prelude::*,
     tasks::generation::{check_prompt, generate_with_draft, score_text},
     train::Ended,
@@ -19,7 +19,7 @@ use grove_cli::{
     program::{Command, finish_run},
     resolve, with_adapter,
 };
-use std::{path::Path, process::ExitCode, time::Instant};
+use std::{process::ExitCode, time::Instant};
 
 /// Generates text with GPT-2, in any published size (gpt2, gpt2-medium, gpt2-large, gpt2-xl).
 #[derive(Parser, Debug)]
@@ -51,18 +51,16 @@ impl Program for Run<'_> {
         // Directory of the model, downloaded if `--model` is a hub id.
         let path = resolve(model.as_deref(), shipped_decoder(ModelKind::Gpt2), &FilePatterns::model())?;
         check_kind(&path, &[ModelKind::Gpt2])?;
+        let files = with_adapter(&path, adapter.as_deref())?;
         // Tokenizes the prompt, and takes missing settings from the model's generation_config.json.
-        let prompt = Prompt::read(generation, &path)?;
+        let prompt = Prompt::read(generation, &files)?;
 
         let begun = Instant::now();
-        let load = |path: &Path| -> Result<Gpt2<B>, Exit> {
-            self.0.fits::<B, family::Gpt2>(path, prompt.ids.len())?;
-            Ok(Gpt2::from_path(path, &device, dtype.wanted())?.0)
+        let load = |files: &ModelFiles| -> Result<Gpt2<B>, Exit> {
+            self.0.fits::<B, family::Gpt2>(files, prompt.ids.len())?;
+            Ok(files.load(&device, dtype.wanted())?.0)
         };
-        let model = match adapter {
-            Some(adapter) => with_adapter(&path, Some(adapter))?.load(&device, dtype.wanted())?.0,
-            None => load(&path)?,
-        };
+        let model = load(&files)?;
         if generation.score {
             let score = score_text(&model, &prompt.ids, generation.stride)?;
             return print_score(generation, &model, &prompt.ids, score);
@@ -73,7 +71,7 @@ impl Program for Run<'_> {
             Some(draft) => {
                 let draft = resolve(Some(draft), "", &FilePatterns::model())?;
                 prompt.same_tokens(&path, &draft)?;
-                Some(load(&draft)?)
+                Some(load(&ModelFiles::at(draft)?)?)
             }
             None => None,
         };

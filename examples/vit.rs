@@ -106,6 +106,11 @@ fn draw_attention<B: Backend>(
     let weights: Vec<f32> = model.attention_map(Tensor::from_data(data, device)).into_data().iter().collect();
     let patch = model.config.patch_size as u32;
     save_png(&heatmap(&seen, &weights, [h / patch, w / patch], SHORTER)?, file)?;
-    eprintln!("the attention map is in {}", file.display());
+    let least = weights.iter().copied().fold(f32::INFINITY, f32::min);
+    let most = weights.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    eprintln!(
+        "the attention map is in {}; weights of the patches: {least:.4} (dark) to {most:.4} (bright)",
+        file.display()
+    );
     Ok(())
 }

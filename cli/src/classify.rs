@@ -61,7 +61,7 @@ pub struct ClassifyTexts {
     ///
     /// They are prediction and score. For a model with several labels a text they are prediction, the labels of at least 0.5
     /// separated by commas, and a column for each label. For a regression they are the predicted values.
-    #[arg(long, value_name = "FILE.csv", requires = "data", help_heading = "Data")]
+    #[arg(long, value_name = "FILE.csv", requires = "data", conflicts_with = "top_k", help_heading = "Data")]
     pub output: Option<PathBuf>,
 }
 
@@ -89,7 +89,8 @@ impl Command for ClassifyTexts {
         let job = Job::<B> { options: &self.input, path: &path, input: &input, bar: &bar, device };
         let (labels, problem) = match kind {
             ModelKind::Bert => {
-                let Encoder { tokenizer, .. } = Encoder::open(self.input.model.as_deref())?;
+                let Encoder { tokenizer, .. } =
+                    Encoder::open(self.input.model.as_deref(), self.input.adapter.as_deref())?;
                 job.classify::<BertForSequenceClassification<B>>(&tokenizer)?
             }
             ModelKind::RnnClassifier => job.recurrent()?,
@@ -203,7 +204,8 @@ impl<B: Backend> WithDecoderClassifier<B> for &Job<'_, B> {
     type Output = Labels;
 
     fn run<M: TextClassifier<B>>(self) -> Labels {
-        self.classify::<M>(&Tokenizer::beside(self.path)?)
+        let files = with_adapter(self.path, self.options.adapter.as_deref())?;
+        self.classify::<M>(&Tokenizer::beside(files.tokenizer())?)
     }
 }
 

@@ -1,6 +1,9 @@
 //! The commands of the program `grove`.
 
-use clap::Subcommand;
+use clap::{
+    CommandFactory, Subcommand,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
 use clap_complete::Shell;
 use grove::models::{
     DecoderFamily, ImageFamily, ModelKind,
@@ -42,14 +45,29 @@ pub enum Command {
     #[command(flatten)]
     Task(Task),
     /// Measure the speed of operations and models, beside PyTorch, JAX and candle
+    #[command(after_help = "Examples:
+  grove bench --only matmul,attention --seconds 1
+  grove bench --only gpt2 --peers torch,jax --output results")]
     Bench(Box<grove_bench::Options>),
     /// Compare a device's results with the CPU's: operations, gradients, models, training steps
+    #[command(after_help = "Examples:
+  grove parity --backend cuda
+  grove parity --backend xla:cpu --dtype bf16")]
     Parity(Box<grove_bench::parity::Options>),
     /// List the devices of each backend, or the reason why it has none
+    #[command(after_help = "Examples:
+  grove devices
+  grove devices --json")]
     Devices(devices::Options),
     /// Create a project that depends on grove and trains a tiny model
+    #[command(after_help = "Examples:
+  grove new my-model
+  grove new my-model --grove ../grove")]
     New(new::Options),
     /// Print the completion script of a shell
+    #[command(after_help = "Examples:
+  grove completions bash > ~/.local/share/bash-completion/completions/grove
+  grove completions zsh > ~/.zfunc/_grove")]
     Completions {
         /// The shell
         shell: Shell,
@@ -67,6 +85,11 @@ pub enum Task {
     /// Chat with a LLaMA-architecture model
     #[command(
         mut_arg("dtype", |arg| arg.default_value("auto")),
+        mut_arg("text", |arg| arg.help("Message [default: the lines of standard input or of the terminal are messages]")),
+        mut_arg("prompt", |arg| arg.help("Message, same as PROMPT")),
+        mut_arg("model", |arg| arg.help(
+            "Directory, weights file, or hub id (user/model@revision) of a model with a chat template"
+        )),
         mut_arg("chat", |arg| arg.hide(true)),
         mut_arg("prompt_ids", |arg| arg.hide(true)),
         mut_arg("samples", |arg| arg.hide(true)),
@@ -101,8 +124,8 @@ pub enum Task {
     Tag(Box<bert::Tag>),
     /// Answer a question from given texts, with BERT
     Answer(Box<bert::Answer>),
-    /// Classify images or texts
-    #[command(subcommand)]
+    /// Classify images or texts, and write the predictions to a table
+    #[command(subcommand, visible_alias = "predict")]
     Classify(Classify),
     /// Train a model from scratch, or continue training one
     #[command(subcommand)]
@@ -120,9 +143,9 @@ pub enum Task {
 /// Kind of data to classify.
 #[derive(Subcommand, Debug)]
 pub enum Classify {
-    /// Images, with a ResNet, a ViT or a DINOv2
+    /// Classify images with a ResNet, ViT or DINOv2
     Images(Box<ImageCommand>),
-    /// Texts, or pairs of texts, with a BERT, a GPT-2, a LLaMA or a recurrent network
+    /// Classify texts, or pairs of texts, with a BERT, GPT-2, GPT-Neo, LLaMA or recurrent network
     Texts(Box<ClassifyTexts>),
 }
 
@@ -145,22 +168,22 @@ pub struct ImageCommand {
 /// Language model to train.
 #[derive(Subcommand, Debug)]
 pub enum Language {
-    /// GPT-2, on text
+    /// Train a GPT-2 on text
     #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
   grove train gpt2 --data books/ --output run --n-layer 6 --n-embd 192 --context 256
   grove train gpt2 --model openai-community/gpt2 --data notes.txt --output run --learning-rate 5e-5")]
     Gpt2(Box<Gpt2Options>),
-    /// LLaMA, on text
+    /// Train a LLaMA on text
     #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
   grove train llama --data books/ --output run --layers 6 --hidden-size 192
   grove train llama --model HuggingFaceTB/SmolLM2-135M --data notes.txt --output run --learning-rate 5e-5")]
     Llama(Box<LlamaOptions>),
-    /// Recurrent language model, on text
+    /// Train a recurrent language model on text
     #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
   grove train rnn --data books/ --output run
   grove train rnn --data books/ --output run --cell gru --hidden 512 --vocab-size 2048")]
     Rnn(Box<LmOptions>),
-    /// BERT, as a masked language model on text
+    /// Train a BERT on text, as a masked language model
     #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
   grove train bert --data books/ --output run --layers 4 --hidden 256
   grove train bert --model google-bert/bert-base-uncased --data notes.txt --output run")]
@@ -173,17 +196,19 @@ pub enum Train {
     /// Language models.
     #[command(flatten)]
     Language(Language),
-    /// Recurrent classifier, on labelled texts
+    /// Train a recurrent classifier on labelled texts
     #[command(
         mut_arg("evaluate", |arg| arg.hide(true)),
         mut_arg("predict", |arg| arg.hide(true)),
+        mut_arg("model", |arg| arg.hide(true)),
+        mut_arg("jit", |arg| arg.hide(true)),
         after_help = "Examples:
   grove train texts --data reviews.csv --output run
   grove train texts --data reviews.csv --text-column review --label-column sentiment --balance --output run"
     )]
     Texts(Box<ClassifyOptions>),
-    /// ResNet or ViT, on labelled images
-    #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
+    /// Train a ResNet or ViT on labelled images
+    #[command(mut_arg("evaluate", |arg| arg.hide(true)), mut_arg("model", |arg| arg.hide(true)), after_help = "Examples:
   grove train images --data mnist/ --output run
   grove train images --data flowers/ --arch vit --image-size 64 --epochs 30 --output run")]
     Images(Box<train_vision::Options>),
@@ -192,12 +217,12 @@ pub enum Train {
 /// Classifier to fine-tune.
 #[derive(Subcommand, Debug)]
 pub enum Finetune {
-    /// BERT, on labelled texts
+    /// Fine-tune a BERT on labelled texts
     #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
   grove finetune texts --model google-bert/bert-base-uncased --data reviews.csv --output run
   grove finetune texts --model ./bert --data pairs.tsv --pair-column second --lora-rank 8 --output run")]
     Texts(Box<finetune_bert::Options>),
-    /// ResNet, ViT or DINOv2, on labelled images
+    /// Fine-tune a ResNet, ViT or DINOv2 on labelled images
     #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
   grove finetune images --model microsoft/resnet-50 --data flowers/ --output run
   grove finetune images --model facebook/dinov2-small --data flowers/ --freeze backbone --output run")]
@@ -207,16 +232,41 @@ pub enum Finetune {
 /// Kind of model to evaluate.
 #[derive(Subcommand, Debug)]
 pub enum Evaluate {
-    /// Loss and perplexity of a language model on text
+    /// Evaluate a language model on text: loss and perplexity
     Language(Box<evaluate::Language>),
-    /// Accuracy of a classifier on labelled texts
+    /// Evaluate a classifier on labelled texts: accuracy, F1
     Texts(Box<evaluate::Texts>),
-    /// Accuracy of a classifier on labelled images
+    /// Evaluate a classifier on labelled images: accuracy, F1
     Images(Box<evaluate::Images>),
 }
 
+/// Parses the arguments of the program.
+///
+/// # Errors
+/// The arguments are not valid, or ask for help.
+pub fn parse(given: impl IntoIterator<Item = String>) -> Result<Grove, clap::Error> {
+    let given = arguments(given);
+    let is_chat = given.get(1).is_some_and(|word| word == "chat");
+    Grove::try_parse_from(given).map_err(|error| if is_chat { of_chat(error) } else { error })
+}
+
+/// Names the option that `grove chat` does not have, in place of a conflict with `--chat`, which the user has not typed.
+fn of_chat(error: clap::Error) -> clap::Error {
+    let named = [ContextKind::InvalidArg, ContextKind::PriorArg].into_iter().flat_map(|kind| match error.get(kind) {
+        Some(ContextValue::String(name)) => vec![name.clone()],
+        Some(ContextValue::Strings(names)) => names.clone(),
+        _ => vec![],
+    });
+    let named: Vec<String> = named.collect();
+    let others: Vec<&str> = named.iter().map(String::as_str).filter(|name| *name != "--chat").collect();
+    match error.kind() == ErrorKind::ArgumentConflict && others.len() < named.len() {
+        true => Grove::command().error(ErrorKind::UnknownArgument, format!("grove chat has no {}", others.join(", "))),
+        false => error,
+    }
+}
+
 /// Returns the arguments of the program. `grove chat` gets the option `--chat`.
-pub fn arguments(given: impl IntoIterator<Item = String>) -> Vec<String> {
+fn arguments(given: impl IntoIterator<Item = String>) -> Vec<String> {
     let mut given: Vec<String> = given.into_iter().collect();
     if given.get(1).is_some_and(|word| word == "chat") {
         given.insert(2, "--chat".into());
@@ -328,11 +378,9 @@ impl<B: Backend> WithImageClassifier for WithModelAt<'_, B, ClassifyArgs> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
-    fn parse(arguments_given: &[&str]) -> Result<Task, clap::Error> {
-        let grove = Grove::try_parse_from(arguments(arguments_given.iter().map(|&word| word.to_owned())))?;
-        match grove.command {
+    fn parse(given: &[&str]) -> Result<Task, clap::Error> {
+        match super::parse(given.iter().map(|&word| word.to_owned()))?.command {
             Command::Task(task) => Ok(task),
             other => panic!("{other:?} computes nothing"),
         }
@@ -357,6 +405,40 @@ mod tests {
         assert!(matches!(summary, Task::Summary(options) if options.model == "gpt2-xl"));
         let chat = parse(&["grove", "chat", "--system", "Be brief."]);
         assert!(matches!(chat, Ok(Task::Chat { chat, .. }) if chat.chat));
+        let predict = parse(&["grove", "predict", "texts", "--model", "m", "--data", "a.csv", "--output", "b.csv"]);
+        assert!(matches!(predict, Ok(Task::Classify(Classify::Texts(_)))));
+    }
+
+    /// An option that has no effect is refused, and by its own name.
+    #[test]
+    fn options_without_effect_are_refused() {
+        for (command, option) in [
+            ("generate --summary --seed 1", "--seed"),
+            ("generate --draft-tokens 2", "--draft"),
+            ("chat --samples 2", "grove chat has no --samples"),
+            ("chat --repeat 2", "grove chat has no --repeat"),
+            ("chat --summary", "grove chat has no --summary"),
+            ("train gpt2 --data a --save-dtype f16", "--output"),
+            ("train gpt2 --data a --checkpoint-every 5", "--output"),
+            ("finetune texts --data a --lora-targets x", "--lora-rank"),
+            ("finetune texts --data a --label-separator ;", "--problem-type"),
+            ("classify texts --data a --output b --top-k 2", "--top-k"),
+            ("classify images a.png --output b --top-k 2", "--top-k"),
+        ] {
+            let words: Vec<&str> = std::iter::once("grove").chain(command.split(' ')).collect();
+            let error = parse(&words).expect_err(command).to_string();
+            assert!(error.contains(option), "{command}: {error}");
+        }
+        for (command, option) in [
+            ("train images --arch vit --depths 2,2", "--depths"),
+            ("train images --heads 2", "--heads"),
+            ("train gpt2 --data a --schedule constant --final-learning-rate 0.5", "--final-learning-rate"),
+        ] {
+            let words: Vec<&str> = std::iter::once("grove").chain(command.split(' ')).collect();
+            let task = parse(&words).expect(command);
+            let Err(Exit::Usage(error)) = program::Command::check(&task) else { panic!("{command} is refused") };
+            assert!(error.contains(option), "{command}: {error}");
+        }
     }
 
     #[test]

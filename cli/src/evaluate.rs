@@ -108,7 +108,7 @@ impl Language {
         let (model, _) = files.load::<B, M>(device, self.device.dtype.wanted())?;
         let tokenizer = match &self.tokenizer {
             Some(path) => Some(Tokenizer::from_path(path)?),
-            None => match Tokenizer::beside(path) {
+            None => match Tokenizer::beside(files.tokenizer()) {
                 Ok(tokenizer) => Some(tokenizer),
                 Err(_) if matches!(data, LmText::Tokens(_)) => None,
                 Err(error) => return Err(failure(format!("{error}; give its path with --tokenizer"))),
@@ -123,8 +123,7 @@ impl Language {
         if self.tokenizer.is_some() {
             return Err(usage("--tokenizer: a BERT has the tokenizer beside its weights"));
         }
-        let Encoder { path, config, tokenizer } = Encoder::open(Some(&self.model))?;
-        let files = with_adapter(&path, self.adapter.as_deref())?;
+        let Encoder { files, config, tokenizer, .. } = Encoder::open(Some(&self.model), self.adapter.as_deref())?;
         let (model, _) = files.load::<B, BertForMaskedLm<B>>(device, self.device.dtype.wanted())?;
         let context = context(self.context, Some(config.positions()))?;
         let texts = masked_lm_sequences(&read_documents(&self.data)?, &tokenizer, &config, context)?;
@@ -149,9 +148,9 @@ pub struct Texts {
     #[command(flatten)]
     pub labelled: LabelledArgs,
 
-    /// Separator of the labels of a text, for a multi-label model
-    #[arg(long, value_name = "CHARACTER", default_value_t = ',', help_heading = "Data")]
-    pub label_separator: char,
+    /// Separator of the labels of a text, for a multi-label model [default: a comma]
+    #[arg(long, value_name = "CHARACTER", help_heading = "Data")]
+    pub label_separator: Option<char>,
 
     /// LoRA adapter (peft) to add to the model: directory or hub id
     #[arg(long, value_name = "DIR|ID")]
@@ -188,7 +187,7 @@ impl Command for Texts {
         let texts = |problem| self.labelled.read(&self.labelled.data, problem);
         match ModelKind::of(&path)? {
             ModelKind::Bert => {
-                let encoder = Encoder::open(Some(&self.model))?;
+                let encoder = Encoder::open(Some(&self.model), self.adapter.as_deref())?;
                 let reader = TextReader::of(&encoder, self.max_length);
                 self.classifier::<B, BertForSequenceClassification<B>>(&path, reader, device)
             }
@@ -223,7 +222,10 @@ impl Texts {
         let files = with_adapter(path, self.adapter.as_deref())?;
         let (model, _) = files.load::<B, M>(device, Some(self.device.dtype.into()))?;
         let problem = model.problem()?;
-        let targets = Targets { problem, labels: model.labels(), separator: self.label_separator };
+        if self.label_separator.is_some() && problem != ProblemType::MultiLabel {
+            return Err(usage("--label-separator: the model gives each text one label"));
+        }
+        let targets = Targets { problem, labels: model.labels(), separator: self.label_separator.unwrap_or(',') };
         let texts = self.labelled.read(&self.labelled.data, problem)?;
         let examples = TextReader { positions: model.position_limit(), ..reader }.examples(texts, &targets)?;
         labelled::print_evaluation(&model, &examples, problem, self.batch_size, self.json)
@@ -234,7 +236,8 @@ impl<B: Backend> WithDecoderClassifier<B> for WithModelAt<'_, B, Texts> {
     type Output = Result<Ended, Exit>;
 
     fn run<M: TextClassifier<B>>(self) -> Self::Output {
-        let (tokenizer, max_length) = (Tokenizer::beside(self.path)?, self.options.max_length);
+        let files = with_adapter(self.path, self.options.adapter.as_deref())?;
+        let (tokenizer, max_length) = (Tokenizer::beside(files.tokenizer())?, self.options.max_length);
         let reader = TextReader { tokenizer: &tokenizer, positions: None, token_types: false, max_length };
         self.options.classifier::<B, M>(self.path, reader, self.device)
     }

@@ -63,9 +63,9 @@ pub struct Options {
     #[arg(long, value_enum, value_name = "NAME", help_heading = "Data")]
     pub problem_type: Option<Problem>,
 
-    /// Separator of the labels of a text, for multi_label_classification
-    #[arg(long, value_name = "CHARACTER", default_value_t = ',', help_heading = "Data")]
-    pub label_separator: char,
+    /// Separator of the labels of a text, for multi_label_classification [default: a comma]
+    #[arg(long, value_name = "CHARACTER", requires = "problem_type", help_heading = "Data")]
+    pub label_separator: Option<char>,
 
     /// Labels, in the order of the classes [default: the model's if it has all labels of the data, else those, sorted]
     #[arg(long, value_delimiter = ',', value_name = "NAMES", help_heading = "Data")]
@@ -101,6 +101,7 @@ pub struct Options {
         value_delimiter = ',',
         value_name = "PATTERNS",
         default_value = "encoder.layer.*.attention.query,encoder.layer.*.attention.value",
+        requires = "lora_rank",
         help_heading = "Model"
     )]
     pub lora_targets: Vec<String>,
@@ -143,6 +144,9 @@ impl Command for Options {
         self.run.training.check()?;
         let problem = self.problem();
         self.texts.check(&self.run.training, problem)?;
+        if self.label_separator.is_some() && problem != ProblemType::MultiLabel {
+            return Err(usage("--label-separator needs --problem-type multi_label_classification"));
+        }
         if problem == ProblemType::Regression && !self.labels.is_empty() {
             return Err(usage("--labels names classes, and --problem-type is regression"));
         }
@@ -168,7 +172,7 @@ impl Command for Options {
             return self.evaluate::<B>(device);
         }
         let output = self.run.directory()?;
-        let encoder = Encoder::open(self.model.as_deref())?;
+        let encoder = Encoder::open(self.model.as_deref(), self.adapter.as_deref())?;
         let problem = self.problem();
         let texts = self.read(problem)?;
         let labels = match output.config()? {
@@ -176,7 +180,7 @@ impl Command for Options {
             None => self.new_labels(&texts, &encoder)?,
         };
         let reader = TextReader::of(&encoder, self.max_length);
-        let targets = Targets { problem, labels: &labels, separator: self.label_separator };
+        let targets = Targets { problem, labels: &labels, separator: self.separator() };
         let training = reader.examples(texts, &targets)?;
         let split = self.texts.split(training, problem, self.run.seed, |texts| reader.examples(texts, &targets))?;
         let (model, new) = self.prepare::<B>(&encoder, labels, device)?;
@@ -203,6 +207,10 @@ impl Options {
         self.problem_type.map_or(ProblemType::SingleLabel, ProblemType::from)
     }
 
+    fn separator(&self) -> char {
+        self.label_separator.unwrap_or(',')
+    }
+
     /// Reads the training data, by default the sentences that ship with grove.
     fn read(&self, problem: ProblemType) -> Result<Vec<LabelledText>, Exit> {
         let demonstration = [shipped("bert-austen/speech.csv")];
@@ -220,7 +228,7 @@ impl Options {
             return Ok(self.labels.clone());
         }
         if problem == ProblemType::MultiLabel {
-            return Ok(multi_labels(texts, self.label_separator)?);
+            return Ok(multi_labels(texts, self.separator())?);
         }
         // A model that has all labels of the data keeps its own list and head.
         if have_labels(texts, &encoder.config.labels) {
@@ -255,8 +263,7 @@ impl Options {
         config.labels = labels;
         config.problem_type = Some(self.problem().name().into());
         let key = Key::new(self.run.seed).fold_in(1);
-        let files = with_adapter(&encoder.path, self.adapter.as_deref())?;
-        let (model, report) = Classifier::with_new_head_of(&files, &config, key, device, None)?;
+        let (model, report) = Classifier::with_new_head_of(&encoder.files, &config, key, device, None)?;
         let missing = report.missing.iter().map(|missing| &*missing.path);
         let mut new: Vec<String> =
             missing.chain(report.mismatched.iter().map(|other| &*other.path)).map(String::from).collect();
@@ -286,13 +293,12 @@ impl Options {
 
     /// Prints the evaluation of `--evaluate`.
     fn evaluate<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
-        let encoder = Encoder::open(self.model.as_deref())?;
+        let encoder = Encoder::open(self.model.as_deref(), self.adapter.as_deref())?;
         let dtype = Some(self.run.device.dtype.into());
-        let files = with_adapter(&encoder.path, self.adapter.as_deref())?;
-        let (model, _) = files.load::<B, Classifier<B>>(device, dtype)?;
+        let (model, _) = encoder.files.load::<B, Classifier<B>>(device, dtype)?;
         let reader = TextReader::of(&encoder, self.max_length);
         let problem = encoder.config.problem()?;
-        let targets = Targets { problem, labels: &encoder.config.labels, separator: self.label_separator };
+        let targets = Targets { problem, labels: &encoder.config.labels, separator: self.separator() };
         let examples = reader.examples(self.read(problem)?, &targets)?;
         labelled::print_evaluation(&model, &examples, problem, self.run.training.batch_size, self.run.json)
     }

@@ -1,15 +1,15 @@
 //! The program `grove`. Its commands are in `grove_cli::commands`.
 
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 use grove::train::Ended;
 use grove_cli::{
-    commands::{Command, Grove, arguments},
+    commands::{Command, Grove, parse},
     devices, new, program, show,
 };
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let grove = Grove::parse_from(arguments(std::env::args()));
+    let grove = parse(std::env::args()).unwrap_or_else(|error| error.exit());
     program::finish_run(|| match &grove.command {
         Command::Task(task) => program::run(task),
         Command::Bench(options) => {

@@ -166,11 +166,12 @@ fn image_classifiers_are_trained() {
         }
     }
     let data = place.named("images");
-    let sizes = ["--image-size", "16", "--channels", "4,8", "--depths", "1,1", "--hidden-size", "16", "--layers", "1"];
+    let resnet = ["--arch", "resnet", "--channels", "4,8", "--depths", "1,1"];
+    let vit = ["--arch", "vit", "--hidden-size", "16", "--layers", "1"];
     let data = ["--data", &data, "--augment", "none", "--batch-size", "8", "--val-fraction", "0.25"];
-    for arch in ["resnet", "vit"] {
-        let run = place.named(arch);
-        let train = [&data[..], &sizes, &["--arch", arch, "--steps", "6"]].concat();
+    for sizes in [resnet, vit] {
+        let run = place.named(sizes[1]);
+        let train = [&data[..], &sizes, &["--image-size", "16", "--steps", "6"]].concat();
         in_every_dtype("train_vision", &train, "held_out_loss", 0.05);
         Example("train_vision").json(&[&train[..], &["--output", &run, "--json"]].concat());
         let model = format!("{run}/model");

@@ -39,6 +39,16 @@ fn a_gguf_file_is_a_whole_model() {
 }
 
 #[test]
+fn a_quantized_model_can_be_compiled() {
+    let model = llama("gguf/q8_0.gguf");
+    let options =
+        ["--model", &model, "--json", "--prompt", "The", "--temperature", "0", "--max-new-tokens", "8", "--ignore-eos"];
+    let plain = LLAMA.json(&options);
+    assert_eq!(plain["generated_ids"].as_array().map(Vec::len), Some(8));
+    assert_eq!(plain["generated_ids"], LLAMA.json(&[&options[..], &["--jit"]].concat())["generated_ids"]);
+}
+
+#[test]
 fn a_draft_changes_nothing() {
     let (model, draft) = (llama("gqa"), llama("gqa"));
     let common = ["--model", &model, "--json", "--prompt-ids", "5,17,40", "--max-new-tokens", "30", "--ignore-eos"];

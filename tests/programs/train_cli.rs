@@ -383,6 +383,30 @@ fn a_published_model_is_tuned() {
     assert_eq!(TRAIN.json(&place.with_model(&more))["steps"], 14);
 }
 
+/// Updates are too small for the 16 bits of a file: the trained weights have 32. A quantized model is refused.
+#[test]
+fn trained_weights_have_32_bits_whatever_the_file_has() {
+    let train = Example("train_llama");
+    let place = Place::new();
+    let gguf = |name: &str| format!("models/tests/fixtures/llama/gguf/{name}.gguf");
+    let tokenizer = ["--tokenizer", "models/assets/llama-austen"];
+    let run = |model: &str, more: &[&str]| {
+        let words =
+            [&["--model", model], more, &["--steps", "2", "--context", "16", "--learning-rate", "1e-6"]].concat();
+        place.with_model(&words).into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let words = run(&gguf("q8_0"), &tokenizer);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    train.assert_refused(&words, 1, &["q8_0.gguf", "its weights are quantized", "grove convert"]);
+    let words = run(&gguf("f16"), &[]);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    train.json(&[&words[..], &["--json"]].concat());
+    let bytes = fs::read(place.path("run/model/model.safetensors")).expect("a model");
+    let header = u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes")) as usize;
+    let fine = bytes[8 + header..].chunks_exact(4).filter(|number| number[0] != 0).count();
+    assert!(fine * 8 > bytes.len() / 4, "{fine} of {} numbers have more bits than f16", bytes.len() / 4);
+}
+
 #[test]
 fn a_llama_is_trained_resumed_and_writes() {
     let train = Example("train_llama");
@@ -487,7 +511,6 @@ fn wrong_usage_has_status_two() {
         ("--batch-size", "0"),
         ("--accumulate", "0"),
         ("--context", "0"),
-        ("--checkpoint-every", "0"),
         ("--evaluate-every", "0"),
         ("--patience", "0"),
         ("--keep", "0"),
@@ -499,6 +522,8 @@ fn wrong_usage_has_status_two() {
     ] {
         refused(&[option, value], &[option.trim_start_matches('-').split('-').next().expect("a word"), value]);
     }
+    refused(&["--checkpoint-every", "0", "--output", "nowhere"], &["checkpoint", "0"]);
+    refused(&["--checkpoint-every", "5"], &["--output"]);
     refused(&["--backend", "candle", "--dtype", "bf16"], &["candle", "bf16"]);
     refused(&["--vocab-size", "10"], &["--vocab-size is 10", "at least 257"]);
     refused(&["--config", "gpt5"], &["gpt5", "gpt2, gpt2-medium, gpt2-large, gpt2-xl"]);

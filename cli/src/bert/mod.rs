@@ -223,6 +223,8 @@ impl Command for Options {
 pub struct Encoder {
     /// Path of the model's directory or weights file.
     pub path: PathBuf,
+    /// The model's files and those of its adapter.
+    pub files: ModelFiles,
     /// Configuration.
     pub config: BertConfig,
     /// Tokenizer.
@@ -230,16 +232,22 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// Opens the model of `--model`, which is downloaded if needed, or the one that ships with grove.
-    pub fn open(model: Option<&str>) -> Result<Self, Exit> {
+    /// Opens the model of `--model`, which is downloaded if needed, or the one that ships with grove, and the adapter of
+    /// `--adapter`. An adapter's tokenizer replaces the model's.
+    pub fn open(model: Option<&str>, adapter: Option<&str>) -> Result<Self, Exit> {
         let path = resolve(model, "bert-austen", &FilePatterns::model())?;
         check_kind(&path, &[ModelKind::Bert])?;
-        let directory = directory_at(&path);
+        let files = with_adapter(&path, adapter)?;
+        let directory = directory_at(files.path());
         let encoder = match directory.join("config.json").is_file() {
-            true => path.clone(),
+            true => files.path().to_owned(),
             false => transformer_directory(directory)?,
         };
-        let (tokenizer, config) = (Tokenizer::from_path(directory_at(&encoder))?, BertConfig::beside(&encoder)?);
-        Ok(Self { path, config, tokenizer })
+        let tokenizer = match files.tokenizer() == files.path() {
+            true => Tokenizer::from_path(directory_at(&encoder))?,
+            false => Tokenizer::beside(files.tokenizer())?,
+        };
+        let config = BertConfig::beside(&encoder)?;
+        Ok(Self { path, files, config, tokenizer })
     }
 }

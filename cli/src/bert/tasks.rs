@@ -27,7 +27,7 @@ impl TextArgs {
     /// Runs a task.
     pub(super) fn run<B: Backend>(&self, task: &Task, device: &B::Device) -> Result<Ended, Exit> {
         let (texts, places): (Vec<_>, Vec<_>) = texts(self, task)?.into_iter().unzip();
-        let Encoder { path, config, tokenizer } = Encoder::open(self.model.as_deref())?;
+        let Encoder { path, files, config, tokenizer } = Encoder::open(self.model.as_deref(), self.adapter.as_deref())?;
         let usual = if matches!(task, Task::Answer { .. }) { 384 } else { usize::MAX };
         let most = self.max_length.unwrap_or(usual);
         let bar = match texts.len() <= self.batch_size {
@@ -44,6 +44,7 @@ impl TextArgs {
             options: self,
             task,
             path: &path,
+            files: &files,
             texts: &texts,
             places: &places,
             batching,
@@ -88,6 +89,7 @@ struct Job<'a> {
     options: &'a TextArgs,
     task: &'a Task,
     path: &'a Path,
+    files: &'a ModelFiles,
     texts: &'a [String],
     /// Location of each text, such as a line of a file.
     places: &'a [String],
@@ -116,7 +118,9 @@ impl Job<'_> {
         };
         (made_for != asked).then(|| {
             let path = self.path.display();
-            failure(format!("{path} was made for another task: use --task {made_for}, or `grove {command}`"))
+            failure(format!(
+                "{path} was made for another task: use `grove {command}`, or --example bert -- --task {made_for}"
+            ))
         })
     }
 
@@ -133,10 +137,6 @@ impl Job<'_> {
 
     fn dtype(&self) -> Option<grove::tensor::DType> {
         Some(self.options.device.dtype.into())
-    }
-
-    fn files(&self) -> Result<ModelFiles, Exit> {
-        with_adapter(self.path, self.options.adapter.as_deref())
     }
 
     /// Unwraps a loaded model and starts the timer.
@@ -184,7 +184,7 @@ impl Job<'_> {
 
     fn fill_mask<B: Backend>(&self, top_k: usize, device: &B::Device) -> Result<Value, Exit> {
         self.done(tasks::check_masks(self.batching, self.texts))?;
-        let model = self.model(self.files()?.load::<B, BertForMaskedLm<B>>(device, self.dtype()))?;
+        let model = self.model(self.files.load::<B, BertForMaskedLm<B>>(device, self.dtype()))?;
         let filled = self.done(tasks::fill_mask(&model, self.batching, self.texts, top_k))?;
         let line = |found: &Candidate| format!("  {:5.1} %  {}", 100.0 * found.score, found.token);
         let lines = |filled: &Vec<Filled>| {
@@ -202,7 +202,7 @@ impl Job<'_> {
         device: &B::Device,
     ) -> Result<(Vec<Vec<f32>>, Similarity), Exit> {
         let mut encoder = self.model(SentenceEncoder::<B>::from_path(self.path, device, self.dtype()))?;
-        if let Some(adapter) = self.options.adapter.as_deref().and(self.files()?.adapter()) {
+        if let Some(adapter) = self.options.adapter.as_deref().and(self.files.adapter()) {
             encoder = self.done(encoder.with_adapter(adapter))?;
         }
         let batching = BatchOptions { max_len: self.batching.max_len.min(encoder.max_len), ..self.batching };
@@ -265,7 +265,7 @@ impl Job<'_> {
     }
 
     fn classify<B: Backend>(&self, top_k: Option<usize>, device: &B::Device) -> Result<Value, Exit> {
-        let model = self.model(self.files()?.load::<B, BertForSequenceClassification<B>>(device, self.dtype()))?;
+        let model = self.model(self.files.load::<B, BertForSequenceClassification<B>>(device, self.dtype()))?;
         let pairs = self.texts.iter().map(|text| text.split_once('\t').map_or((&**text, None), |(a, b)| (a, Some(b))));
         let pairs: Vec<(&str, Option<&str>)> = pairs.collect();
         let mut labelled = self.done(tasks::classify(&model, self.batching, &pairs))?;
@@ -276,7 +276,7 @@ impl Job<'_> {
     }
 
     fn tokens<B: Backend>(&self, stride: usize, device: &B::Device) -> Result<Value, Exit> {
-        let model = self.model(self.files()?.load::<B, BertForTokenClassification<B>>(device, self.dtype()))?;
+        let model = self.model(self.files.load::<B, BertForTokenClassification<B>>(device, self.dtype()))?;
         let found = self.each(|batching, text| tasks::entities(&model, batching, text, stride));
         let line = |part: &Entity| format!("  {:5.1} %  {:8}  {}", 100.0 * part.score, part.label, part.text);
         let lines = |found: &Vec<Entity>| found.iter().map(line).collect();
@@ -284,7 +284,7 @@ impl Job<'_> {
     }
 
     fn answer<B: Backend>(&self, question: &str, asked: &AnswerOptions, device: &B::Device) -> Result<Value, Exit> {
-        let model = self.model(self.files()?.load::<B, BertForQuestionAnswering<B>>(device, self.dtype()))?;
+        let model = self.model(self.files.load::<B, BertForQuestionAnswering<B>>(device, self.dtype()))?;
         let found = self.each(|batching, text| tasks::answer(&model, batching, question, text, asked));
         let line = |answer: &Answer| format!("{:5.1} %  {}", 100.0 * answer.score, answer.text);
         let all = self.tell("answers", found, |answers: &Vec<Answer>| answers.iter().map(line).collect())?;

@@ -31,7 +31,16 @@ pub fn texts(options: &TextArgs, task: &Task) -> Result<Vec<(String, String)>, E
             ("standard input".to_owned(), bytes)
         }
     };
-    Ok(lines_with_places(&bytes, &name)?)
+    let texts = lines_with_places(&bytes, &name)?;
+    let blank = bytes.trim_ascii_end().split(|&byte| byte == b'\n').count() - texts.len();
+    // Vectors are told apart by their positions; other results are printed with their texts.
+    if blank > 0 && matches!(task, Task::Embed { .. }) {
+        eprintln!(
+            "[{name}: {} skipped]",
+            if blank == 1 { "1 blank line is".into() } else { format!("{blank} blank lines are") }
+        );
+    }
+    Ok(texts)
 }
 
 fn samples(task: &Task) -> Vec<String> {

@@ -11,7 +11,7 @@ use grove::{
 };
 
 use crate::{prelude::*, program::is_free};
-use model::{ConvertOptions, Converted, convert_files};
+use model::{ConvertOptions, Converted, convert_files, copy_modules};
 
 /// Converts a checkpoint to a directory that transformers and grove load, or any tensors to one safetensors file.
 ///
@@ -93,6 +93,7 @@ impl Command for Options {
         let options = ConvertOptions { dtype: self.dtype.map(Dtype::into), max_shard_bytes: self.max_shard_size };
         let converted = convert_files::<B>(&model_files, &self.target, &options, device)?;
         converted.remarks.iter().for_each(|remark| eprintln!("{remark}"));
+        copy_modules(directory, &self.target)?;
         if let Some(preprocessor) = preprocessor {
             preprocessor.save(self.target.join("preprocessor_config.json"))?;
         }

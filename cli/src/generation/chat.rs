@@ -17,7 +17,7 @@ use crate::{input, prelude::*, show};
 pub struct ChatArgs {
     /// Chat with a model that has a chat template: --prompt, or each line of standard input, is a message. In a terminal, an
     /// empty line ends the conversation; in a file or pipe, empty lines are skipped
-    #[arg(long, conflicts_with_all = ["prompt_ids", "score", "samples", "draft", "jit"], help_heading = "Conversation")]
+    #[arg(long, conflicts_with_all = ["prompt_ids", "score", "samples", "draft", "jit", "repeat", "summary"], help_heading = "Conversation")]
     pub chat: bool,
 
     /// System message at the start of the conversation
@@ -29,21 +29,21 @@ pub struct ChatArgs {
 pub fn chat<B: Backend, M: CausalLm<B>>(
     options: &GenerationArgs,
     chat: &ChatArgs,
-    path: &Path,
-    load: impl FnOnce(&Path, usize) -> Result<M, Exit>,
+    files: &ModelFiles,
+    load: impl FnOnce(&ModelFiles, usize) -> Result<M, Exit>,
 ) -> Result<Ended, Exit> {
-    let tokenizer = Tokenizer::beside(path)?;
-    let template = chat_template(path)?.ok_or_else(|| {
+    let tokenizer = Tokenizer::beside(files.tokenizer())?;
+    let template = chat_template(files.tokenizer())?.ok_or_else(|| {
         failure(format!(
             "{}: the model has no chat template, so it was not made for conversations: name one that was with --model, such as \
              HuggingFaceTB/SmolLM2-135M-Instruct",
-            path.display()
+            files.path().display()
         ))
     })?;
     let typed = std::io::stdin().is_terminal();
     check_input(options, typed)?;
-    let model = load(path, 0)?;
-    let settings = options.settings(path)?;
+    let model = load(files, 0)?;
+    let settings = options.settings(files)?;
     let live = !options.json;
     let ask = live && typed;
     let input = options.prompt().is_none().then(|| std::iter::from_fn(move || next_line(ask)));

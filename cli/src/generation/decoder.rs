@@ -23,7 +23,10 @@ pub struct DecoderArgs {
 
     /// Print the parameter table and the memory needed instead of generating. Reads no weights; --model may name a published
     /// size
-    #[arg(long, conflicts_with = "score")]
+    #[arg(long, conflicts_with_all = [
+        "score", "text", "prompt", "prompt_ids", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "stop",
+        "ignore_eos", "seed", "repeat", "jit", "draft"
+    ])]
     pub summary: bool,
 
     /// Device and type.
@@ -70,17 +73,15 @@ impl<F: DecoderFamily> Command for Run<'_, F> {
         }
         let path = resolve(model.as_deref(), shipped_decoder(F::KIND), &FilePatterns::model())?;
         check_kind(&path, &[F::KIND])?;
-        // The adapter belongs to the model, not to the draft.
-        let model_path = path.clone();
-        let files_of = |path: &Path| with_adapter(path, adapter.as_deref().filter(|_| path == model_path));
-        let load = |path: &Path, prompt: usize| -> Result<F::Model<B>, Exit> {
-            self.options.fits::<B, F>(path, prompt)?;
-            Ok(files_of(path)?.load::<B, F::Model<B>>(device, dtype.wanted())?.0)
+        let files = with_adapter(&path, adapter.as_deref())?;
+        let load = |files: &ModelFiles, prompt: usize| -> Result<F::Model<B>, Exit> {
+            self.options.fits::<B, F>(files, prompt)?;
+            Ok(files.load::<B, F::Model<B>>(device, dtype.wanted())?.0)
         };
         if let Some(talk) = self.chat.filter(|chat| chat.chat) {
-            return chat(generation, talk, &path, load);
+            return chat(generation, talk, &files, load);
         }
-        write(generation, &path, load)?;
+        write(generation, &files, load)?;
         self.options.tell_published(F::KIND);
         Ok(Ended::Finished)
     }
@@ -99,17 +100,25 @@ pub fn print_summary_of<B: Backend, F: DecoderFamily>(options: &DecoderArgs) -> 
         }
         None => F::Model::<B>::skeleton_at(resolve(&FilePatterns::model())?, device.dtype.wanted())?,
     };
-    let summary = ModelSummary::new(&skeleton, generation.positions(0, None))?;
+    let summary = ModelSummary::new(&skeleton, generation.new_positions())?;
     report(generation.json, &json!(summary), &summary.to_string())
 }
 
 impl DecoderArgs {
     /// Rejects a model that needs more memory than is available, for its weights and the cache of a prompt of `prompt` tokens and
     /// the new tokens.
-    pub fn fits<B: Backend, F: DecoderFamily>(&self, path: &Path, prompt: usize) -> Result<(), Exit> {
-        let skeleton = F::Model::<B>::skeleton_at(path, self.device.dtype.wanted())?;
-        let positions = self.generation.positions(prompt, skeleton.context());
-        memory::fits(&self.device, &skeleton, skeleton.cache_bytes(positions).unwrap_or(0))
+    pub fn fits<B: Backend, F: DecoderFamily>(&self, files: &ModelFiles, prompt: usize) -> Result<(), Exit> {
+        let skeleton = F::Model::<B>::skeleton_at(files.path(), self.device.dtype.wanted())?;
+        let cache = match self.generation.score {
+            true => None,
+            false => {
+                let settings = self.generation.settings(files)?;
+                let most = settings.max_length.unwrap_or(usize::MAX).min(skeleton.context().unwrap_or(usize::MAX));
+                let positions = prompt.saturating_add(settings.max_new_tokens).min(most);
+                skeleton.cache_bytes(positions.saturating_mul(self.generation.samples))
+            }
+        };
+        memory::fits(&self.device, &skeleton, cache.unwrap_or(0))
     }
 
     /// Suggests a published model after text was generated with the small model that ships.

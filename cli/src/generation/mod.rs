@@ -15,16 +15,16 @@ pub use speak::Write;
 /// Default prompt.
 const DEFAULT_PROMPT: &str = "The next morning brought a letter from her sister,";
 
-/// Continues the prompt, with a draft model if one is named, or scores it. `load` loads the model at a path; its second argument
-/// is the number of prompt tokens.
+/// Continues the prompt, with a draft model if one is named, or scores it. `load` loads a model from its files; its second
+/// argument is the number of prompt tokens.
 pub fn write<B: Backend, M: TraceableLm<B>>(
     options: &GenerationArgs,
-    path: &Path,
-    load: impl Fn(&Path, usize) -> Result<M, Exit>,
+    files: &ModelFiles,
+    load: impl Fn(&ModelFiles, usize) -> Result<M, Exit>,
 ) -> Result<Ended, Exit> {
-    let prompt = Prompt::read(options, path)?;
+    let prompt = Prompt::read(options, files)?;
     let begun = Instant::now();
-    let model = load(path, prompt.ids.len())?;
+    let model = load(files, prompt.ids.len())?;
     if options.score {
         let score = score_text(&model, &prompt.ids, options.stride)?;
         return print_score(options, &model, &prompt.ids, score);
@@ -35,8 +35,8 @@ pub fn write<B: Backend, M: TraceableLm<B>>(
     let draft = draft
         .map(|draft| {
             let draft = resolve_named(draft, &FilePatterns::model())?;
-            prompt.same_tokens(path, &draft)?;
-            load(&draft, prompt.ids.len())
+            prompt.same_tokens(files.path(), &draft)?;
+            load(&ModelFiles::at(draft)?, prompt.ids.len())
         })
         .transpose()?;
     let jitted = options.jit.then(|| model.jitted());
@@ -75,10 +75,10 @@ impl Prompt {
         }
     }
 
-    /// Reads the prompt from the options or from standard input and encodes it with the tokenizer of the model at `path`. Settings
-    /// missing from the options come from the model's files.
-    pub fn read(options: &GenerationArgs, path: &Path) -> Result<Self, Exit> {
-        let tokenizer = match Tokenizer::beside(path) {
+    /// Reads the prompt from the options or from standard input and encodes it with the model's tokenizer, or with its adapter's if
+    /// that has one. Settings missing from the options come from the files too.
+    pub fn read(options: &GenerationArgs, files: &ModelFiles) -> Result<Self, Exit> {
+        let tokenizer = match Tokenizer::beside(files.tokenizer()) {
             Ok(tokenizer) => Some(tokenizer),
             // The prompt is given as token ids.
             Err(_) if options.prompt_ids.is_some() && options.stop.is_empty() => None,
@@ -96,7 +96,7 @@ impl Prompt {
                 None => input::text()?.unwrap_or_else(|| DEFAULT_PROMPT.into()),
             })?,
         };
-        Ok(Self { tokenizer, ids, settings: options.settings(path)? })
+        Ok(Self { tokenizer, ids, settings: options.settings(files)? })
     }
 }
 
@@ -119,4 +119,34 @@ pub fn print_score<B: Backend>(
         &json!({ "prompt_ids": ids, "loss": loss, "perplexity": perplexity, "windows": windows }),
         &text,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Parser)]
+    struct Words {
+        #[command(flatten)]
+        generation: GenerationArgs,
+    }
+
+    /// Tokens that were added with an adapter are in the adapter's tokenizer.
+    #[test]
+    fn the_tokenizer_of_an_adapter_replaces_the_models() {
+        let adapter = tempfile::tempdir().expect("a temporary directory");
+        std::fs::write(adapter.path().join("adapter_config.json"), "{}").expect("written");
+        let files = |adapter: &Path| {
+            let files = ModelFiles::at(shipped("gpt2-austen")).expect("a model");
+            files.with_adapter(adapter.to_str().expect("a path")).expect("an adapter")
+        };
+        let Words { generation } = Words::parse_from(["program", "trees trees"]);
+        let ids = |files: &ModelFiles| Prompt::read(&generation, files).map(|prompt| prompt.ids);
+        let of_model = ids(&files(adapter.path())).expect("the model's tokenizer");
+        let tokenizer = Tokenizer::train_bpe(&["trees trees trees trees"], 264).expect("a tokenizer");
+        tokenizer.save(adapter.path()).expect("written");
+        let of_adapter = ids(&files(adapter.path())).expect("the adapter's tokenizer");
+        assert_eq!(of_adapter, tokenizer.encode("trees trees").expect("tokens"));
+        assert_ne!(of_adapter, of_model);
+    }
 }

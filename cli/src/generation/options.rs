@@ -51,7 +51,7 @@ pub struct GenerationArgs {
     pub repetition_penalty: Option<f32>,
 
     /// Number of continuations to generate
-    #[arg(long, default_value_t = 1, value_name = "N", help_heading = "Generation")]
+    #[arg(long, default_value_t = 1, value_name = "N", allow_negative_numbers = true, help_heading = "Generation")]
     pub samples: usize,
 
     /// Stop before this text; can be given several times
@@ -67,19 +67,27 @@ pub struct GenerationArgs {
     pub seed: u64,
 
     /// Generate N times and report the last; the first includes compiling a GPU's kernels
-    #[arg(long, default_value_t = 1, value_name = "N", help_heading = "Generation", conflicts_with = "score")]
+    #[arg(
+        long,
+        default_value_t = 1,
+        value_name = "N",
+        allow_negative_numbers = true,
+        help_heading = "Generation",
+        conflicts_with = "score"
+    )]
     pub repeat: usize,
 
     /// Compile the decoding step, once for each cache size (64 tokens, then doubling); GROVE_LOG_COMPILES=1 logs each trace
     #[arg(long, conflicts_with_all = ["score", "draft"], help_heading = "Generation")]
     pub jit: bool,
 
-    /// Print the prompt's loss (mean negative log-likelihood in nats per token) and perplexity instead of generating
+    /// Print the prompt's loss (mean negative log-likelihood in nats per token) and perplexity instead of generating;
+    /// the options of the generation then have no effect
     #[arg(long)]
     pub score: bool,
 
     /// With --score: distance between the windows of a text longer than the context, in tokens [default: half the context]
-    #[arg(long, value_name = "N", requires = "score")]
+    #[arg(long, value_name = "N", requires = "score", allow_negative_numbers = true)]
     pub stride: Option<usize>,
 
     /// Print one JSON object
@@ -91,7 +99,15 @@ pub struct GenerationArgs {
     pub draft: Option<String>,
 
     /// Number of tokens that the draft proposes per step, at most 16
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = draft_tokens, help_heading = "Draft")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 4,
+        value_parser = draft_tokens,
+        requires = "draft",
+        allow_negative_numbers = true,
+        help_heading = "Draft"
+    )]
     pub draft_tokens: usize,
 }
 
@@ -114,15 +130,14 @@ impl GenerationArgs {
         self.text.as_deref().or(self.prompt.as_deref())
     }
 
-    /// Returns the maximum number of cache positions, over all rows, after a prompt of `prompt` tokens.
-    pub fn positions(&self, prompt: usize, context: Option<usize>) -> usize {
-        let new = self.max_new_tokens.unwrap_or(MAX_NEW_TOKENS);
-        prompt.saturating_add(new).min(context.unwrap_or(usize::MAX)).saturating_mul(self.samples)
+    /// Returns the number of cache positions of the new tokens, over all rows.
+    pub fn new_positions(&self) -> usize {
+        self.max_new_tokens.unwrap_or(MAX_NEW_TOKENS).saturating_mul(self.samples)
     }
 
     /// Returns the settings of the generation. Settings missing from the options come from the model's files.
-    pub fn settings(&self, path: &Path) -> Result<GenerateOptions, Exit> {
-        let published = GenerateOptions::published(path, DEFAULT_SAMPLING)?;
+    pub fn settings(&self, files: &ModelFiles) -> Result<GenerateOptions, Exit> {
+        let published = GenerateOptions::published_in(files, DEFAULT_SAMPLING)?;
         Ok(GenerateOptions {
             max_new_tokens: self.max_new_tokens.unwrap_or(published.max_new_tokens),
             max_length: published.max_length.filter(|_| self.max_new_tokens.is_none()),

@@ -1,5 +1,7 @@
 //! Options and configuration of training a GPT-2.
 
+use grove::models::ModelKind;
+
 use super::{LanguageArgs, LanguageOptions, check_resumed, options::named_config};
 use crate::prelude::*;
 
@@ -35,6 +37,7 @@ impl LanguageOptions for Gpt2Options {
     type Model<B: Backend> = Gpt2<B>;
     type Config = Gpt2Config;
 
+    const KIND: ModelKind = ModelKind::Gpt2;
     const LORA_TARGETS: &'static [&'static str] = &["h.*.attn.c_attn"];
     const PEFT_PREFIX: &'static str = "transformer.";
 

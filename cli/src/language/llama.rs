@@ -1,5 +1,7 @@
 //! Options and configuration of training a LLaMA.
 
+use grove::models::ModelKind;
+
 use super::{LanguageArgs, LanguageOptions, check_resumed, options::named_config};
 use crate::prelude::*;
 
@@ -43,6 +45,7 @@ impl LanguageOptions for LlamaOptions {
     type Model<B: Backend> = Llama<B>;
     type Config = LlamaConfig;
 
+    const KIND: ModelKind = ModelKind::Llama;
     const LORA_TARGETS: &'static [&'static str] = &["layers.*.self_attn.q_proj", "layers.*.self_attn.v_proj"];
     const PEFT_PREFIX: &'static str = "";
 

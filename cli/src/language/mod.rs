@@ -8,7 +8,7 @@ mod rnn;
 
 use grove::{
     compile::Traceable,
-    models::{check_finite, copy_generation_config},
+    models::{ModelKind, check_finite, copy_generation_config},
     tasks::generation::complete_text,
     train::{
         Evaluation, Fitted,
@@ -40,6 +40,9 @@ pub trait LanguageOptions: Sync {
         + Traceable<B, OnTraced: Tree<Traced, On<Autodiff<Traced>>: CausalLm<Autodiff<Traced>>>>;
     /// Configuration of the model.
     type Config: PretrainedConfig;
+
+    /// Family of the model.
+    const KIND: ModelKind;
 
     /// Linear layers that get an adapter unless the options name others.
     const LORA_TARGETS: &'static [&'static str];

@@ -9,6 +9,7 @@ use grove::{
 
 use super::{LanguageArgs, LanguageOptions};
 use crate::{
+    kind::check_kind,
     prelude::*,
     training::{new_model, new_tokenizer},
 };
@@ -36,7 +37,10 @@ pub fn prepare<B: Backend, O: LanguageOptions>(
     let resumed = output.tokenizer()?;
     let source = options.model.as_deref().map(|model| resolve_named(model, &FilePatterns::model())).transpose()?;
     let (mut model, tokenizer) = match &source {
-        Some(path) => existing(options, path, resumed, device)?,
+        Some(path) => {
+            check_kind(path, &[O::KIND])?;
+            existing(options, path, resumed, device)?
+        }
         None => {
             let tokenizer = new_tokenizer(resumed, options.tokenizer.as_deref(), || match &data {
                 LmText::Tokens(_) => Ok(None),
@@ -122,7 +126,7 @@ fn existing<B: Backend, M: Pretrained<B>>(
     let tokenizer = match (resumed, &options.tokenizer) {
         (Some(tokenizer), _) => Some(tokenizer),
         (None, Some(path)) => Some(Tokenizer::from_path(path)?),
-        (None, None) => match Tokenizer::beside(path) {
+        (None, None) => match Tokenizer::beside(files.tokenizer()) {
             Ok(tokenizer) => Some(tokenizer),
             Err(_) if options.data.iter().any(|file| LmText::is_token_file(file)) => None,
             Err(error) => return Err(failure(format!("{error}; give its path with --tokenizer"))),

@@ -1,5 +1,7 @@
 //! Options and configuration of training a recurrent language model.
 
+use grove::models::ModelKind;
+
 use super::{LanguageArgs, LanguageOptions, check_resumed};
 use crate::prelude::*;
 
@@ -10,6 +12,7 @@ use crate::prelude::*;
 #[command(
     allow_negative_numbers = true,
     mut_arg("context", |arg| arg.help("Training window in tokens; the recurrent state is reset between windows [default: 128]")),
+    mut_arg("lora_targets", |arg| arg.help("Linear layers that get an adapter, as path patterns")),
     mut_arg("dropout", |arg| arg.help("Dropout rate of all layers [default: that of the model, else 0.1]")),
     mut_arg("vocab_size", |arg| arg.default_value("257").help(
         "Vocabulary size of the tokenizer to train, or of a token file; 257 is bytes only, a larger one merges frequent \
@@ -69,6 +72,7 @@ impl LanguageOptions for LmOptions {
     type Model<B: Backend> = RnnLm<B>;
     type Config = RnnLmConfig;
 
+    const KIND: ModelKind = ModelKind::RnnLm;
     const LORA_TARGETS: &'static [&'static str] = &[];
     const PEFT_PREFIX: &'static str = "";
 

@@ -168,8 +168,8 @@ impl Options {
         let data = read_documents(&language.data())?;
         let (mut model, tokenizer) = match &language.model {
             Some(model) => {
-                let Encoder { path, tokenizer, .. } = Encoder::open(Some(model))?;
-                (with_adapter(&path, language.adapter.as_deref())?.load(device, None)?.0, tokenizer)
+                let Encoder { files, tokenizer, .. } = Encoder::open(Some(model), language.adapter.as_deref())?;
+                (files.load(device, None)?.0, tokenizer)
             }
             None => self.new_model(&data, output, device)?,
         };

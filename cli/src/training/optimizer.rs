@@ -4,7 +4,7 @@ use clap::{ArgMatches, Command as ClapCommand, FromArgMatches, parser::ValueSour
 use grove::optim::{Either, ForAnyTree, OptimizerConfig, OptimizerName, layer_decay_of};
 use std::str::FromStr;
 
-use super::TrainingArgs;
+use super::{TrainingArgs, options::Decay};
 use crate::prelude::*;
 
 /// A value of `--optimizer`.
@@ -63,8 +63,11 @@ impl Args for Given {
 }
 
 impl TrainingArgs {
-    /// Rejects hyperparameters beside a file that contains them.
+    /// Rejects hyperparameters beside a file that contains them, and a final learning rate without a decay.
     pub(super) fn check_optimizer(&self) -> Result<(), Exit> {
+        if self.schedule == Decay::Constant && self.given.options.contains(&"final_learning_rate") {
+            return Err(usage("--final-learning-rate has no effect with --schedule constant"));
+        }
         match (&self.optimizer, self.given.options.first()) {
             (Some(Optimizer::File(file)), Some(option)) => Err(usage(format!(
                 "--{}: {} contains the learning rate and the hyperparameters; write it there",

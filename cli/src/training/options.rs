@@ -129,7 +129,7 @@ pub struct TrainingArgs {
     pub patience: Option<u64>,
 
     /// Steps between checkpoints
-    #[arg(long, default_value_t = 200, value_name = "N", help_heading = "Training")]
+    #[arg(long, default_value_t = 200, value_name = "N", requires = "output", help_heading = "Training")]
     pub checkpoint_every: u64,
 
     /// Model to save: last, or best:METRIC for a metric of the evaluation, such as best:loss (the default), best:accuracy or
@@ -142,7 +142,14 @@ pub struct TrainingArgs {
     pub log_every: u64,
 
     /// Type of the weights in the saved model
-    #[arg(long, value_enum, default_value_t = Dtype::F32, value_name = "TYPE", help_heading = "Training")]
+    #[arg(
+        long,
+        value_enum,
+        default_value_t = Dtype::F32,
+        value_name = "TYPE",
+        requires = "output",
+        help_heading = "Training"
+    )]
     pub save_dtype: Dtype,
 }
 

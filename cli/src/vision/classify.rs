@@ -67,7 +67,7 @@ pub struct ClassifyArgs {
     pub device: DeviceArgs,
 
     /// Write the most probable class of each image to this CSV file, with the columns image, prediction and score
-    #[arg(long, value_name = "FILE.csv")]
+    #[arg(long, value_name = "FILE.csv", conflicts_with = "top_k")]
     pub output: Option<PathBuf>,
 
     /// Print one JSON object
@@ -158,7 +158,7 @@ pub fn classify<B: Backend, M: ImageClassifier<B>>(
     let named = path.display();
     if model.labels().is_empty() {
         return Err(failure(format!(
-            "{named} has no classification head: add one with `cargo run --example finetune_vision`"
+            "{named} has no classification head: `grove finetune images` or --example finetune_vision trains one"
         )));
     }
     let preprocessor = preprocessor_of(options.preprocess.as_deref(), path, model.channels())?;

@@ -21,7 +21,7 @@ pub fn preprocessor_of(asked: Option<&str>, model: &Path, channels: usize) -> Re
             Some(preprocessor) => preprocessor,
             None => {
                 tell(format_args!(
-                    "no preprocessor_config.json beside the model: images are prepared as torchvision does it"
+                    "no processor_config.json or preprocessor_config.json beside the model: images are prepared as torchvision does it"
                 ));
                 Preprocessor::preset("torchvision")?
             }
