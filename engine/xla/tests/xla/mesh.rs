@@ -390,7 +390,7 @@ fn what_does_not_fit_is_told() {
         message(Mesh::new(&devices, [("data", 3)])),
         "the mesh (data: 3) cannot be made: it has 3 places, and there are 4 devices"
     );
-    assert!(message(Mesh::new(&devices, [("a", 2), ("a", 2)])).contains("each axis needs a name of its own"));
+    assert!(message(Mesh::new(&devices, [("a", 2), ("a", 2)])).contains("two axes have the same name"));
     assert!(message(Mesh::new(&[], [])).contains("there are 0 devices"));
     assert!(message(Mesh::new(&devices, [("a", usize::MAX), ("b", 2)])).contains("too many places"));
     let on = Mesh::new(&devices, [("data", 4)]).unwrap().lazy();
