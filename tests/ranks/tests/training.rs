@@ -334,7 +334,10 @@ fn ranks_with_other_options_are_refused() {
     let errors: Vec<&str> = stderr.lines().filter(|line| line.starts_with("error: ")).collect();
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(errors.len() == 1 && errors[0].contains("rank 1"), "{stderr}");
-    assert!(errors[0].contains("batches-per-epoch is 4 there and 6 on rank 0"), "{stderr}");
+    assert!(
+        errors[0].contains("batches-per-epoch is 4 on rank 1") && errors[0].contains("and 6 on rank 0"),
+        "{stderr}"
+    );
 }
 
 #[test]
@@ -345,5 +348,10 @@ fn ranks_with_other_metrics_are_refused() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     let errors: Vec<&str> = stderr.lines().filter(|line| line.starts_with("error: ")).collect();
     assert_eq!(output.status.code(), Some(1), "{stderr}");
-    assert!(errors.len() == 1 && errors[0].contains("the list of metrics is 'odd' there and '' on rank 0"), "{stderr}");
+    assert!(
+        errors.len() == 1
+            && errors[0].contains("the list of metrics is 'odd' on ")
+            && errors[0].contains("and '' on rank 0"),
+        "{stderr}"
+    );
 }
