@@ -89,9 +89,9 @@ impl Command for ClassifyTexts {
         let job = Job::<B> { options: &self.input, path: &path, input: &input, bar: &bar, device };
         let (labels, problem) = match kind {
             ModelKind::Bert => {
-                let Encoder { tokenizer, .. } =
+                let Encoder { files, tokenizer, .. } =
                     Encoder::open(self.input.model.as_deref(), self.input.adapter.as_deref())?;
-                job.classify::<BertForSequenceClassification<B>>(&tokenizer)?
+                job.classify::<BertForSequenceClassification<B>>(&files, &tokenizer)?
             }
             ModelKind::RnnClassifier => job.recurrent()?,
             kind => match kind.with_decoder_classifier(&job) {
@@ -155,9 +155,8 @@ struct Job<'a, B: Backend> {
 type Labels = Result<(Vec<Vec<Label>>, ProblemType), Exit>;
 
 impl<B: Backend> Job<'_, B> {
-    fn classify<M: TextClassifier<B>>(&self, tokenizer: &Tokenizer) -> Labels {
+    fn classify<M: TextClassifier<B>>(&self, files: &ModelFiles, tokenizer: &Tokenizer) -> Labels {
         let Self { options, input, .. } = self;
-        let files = with_adapter(self.path, options.adapter.as_deref())?;
         let (model, _) = files.load::<B, M>(self.device, Some(options.device.dtype.into()))?;
         let most = options.max_length.unwrap_or(usize::MAX).min(model.position_limit().unwrap_or(usize::MAX));
         let classified = |count: usize| self.bar.inc(count as u64);
@@ -205,7 +204,7 @@ impl<B: Backend> WithDecoderClassifier<B> for &Job<'_, B> {
 
     fn run<M: TextClassifier<B>>(self) -> Labels {
         let files = with_adapter(self.path, self.options.adapter.as_deref())?;
-        self.classify::<M>(&Tokenizer::beside(files.tokenizer())?)
+        self.classify::<M>(&files, &Tokenizer::beside(files.tokenizer())?)
     }
 }
 

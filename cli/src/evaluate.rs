@@ -189,7 +189,7 @@ impl Command for Texts {
             ModelKind::Bert => {
                 let encoder = Encoder::open(Some(&self.model), self.adapter.as_deref())?;
                 let reader = TextReader::of(&encoder, self.max_length);
-                self.classifier::<B, BertForSequenceClassification<B>>(&path, reader, device)
+                self.classifier::<B, BertForSequenceClassification<B>>(&encoder.files, reader, device)
             }
             ModelKind::RnnClassifier if self.adapter.is_some() => {
                 Err(usage("--adapter: a recurrent classifier has no adapters"))
@@ -215,11 +215,10 @@ impl Texts {
     /// Evaluates an encoder or a decoder.
     fn classifier<B: Backend, M: TextClassifier<B>>(
         &self,
-        path: &Path,
+        files: &ModelFiles,
         reader: TextReader<'_>,
         device: &B::Device,
     ) -> Result<Ended, Exit> {
-        let files = with_adapter(path, self.adapter.as_deref())?;
         let (model, _) = files.load::<B, M>(device, Some(self.device.dtype.into()))?;
         let problem = model.problem()?;
         if self.label_separator.is_some() && problem != ProblemType::MultiLabel {
@@ -239,7 +238,7 @@ impl<B: Backend> WithDecoderClassifier<B> for WithModelAt<'_, B, Texts> {
         let files = with_adapter(self.path, self.options.adapter.as_deref())?;
         let (tokenizer, max_length) = (Tokenizer::beside(files.tokenizer())?, self.options.max_length);
         let reader = TextReader { tokenizer: &tokenizer, positions: None, token_types: false, max_length };
-        self.options.classifier::<B, M>(self.path, reader, self.device)
+        self.options.classifier::<B, M>(&files, reader, self.device)
     }
 }
 

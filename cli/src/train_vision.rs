@@ -13,7 +13,7 @@ use grove::{
 use crate::{
     kind::WithModelAt,
     prelude::*,
-    training::{config_json, new_model},
+    training::{Given, config_json, new_model},
     vision::{ImageArgs, Split, VisionJob, preprocessor_of, train},
 };
 
@@ -33,6 +33,9 @@ use crate::{
     mut_arg("augment", |arg| arg.default_value("shift")),
 )]
 pub struct Options {
+    #[command(flatten)]
+    given: Given,
+
     /// Data, run and hyperparameters.
     #[command(flatten)]
     pub images: ImageArgs,
@@ -49,38 +52,38 @@ pub struct Options {
     #[arg(long, value_name = "N", help_heading = "Model")]
     pub image_size: Option<usize>,
 
-    /// Channels of each stage of the ResNet [default: 16,32,64]
-    #[arg(long, value_delimiter = ',', value_name = "NUMBERS", help_heading = "Model")]
-    pub channels: Option<Vec<usize>>,
+    /// Channels of each stage of the ResNet
+    #[arg(long, value_delimiter = ',', value_name = "NUMBERS", default_value = "16,32,64", help_heading = "Model")]
+    pub channels: Vec<usize>,
 
-    /// Number of blocks of each stage of the ResNet [default: 2,2,2]
-    #[arg(long, value_delimiter = ',', value_name = "NUMBERS", help_heading = "Model")]
-    pub depths: Option<Vec<usize>>,
+    /// Number of blocks of each stage of the ResNet
+    #[arg(long, value_delimiter = ',', value_name = "NUMBERS", default_value = "2,2,2", help_heading = "Model")]
+    pub depths: Vec<usize>,
 
     /// Height and width of the ViT's patches, in pixels [default: 1/7 or 1/8 of the image height]
     #[arg(long, value_name = "N", help_heading = "Model")]
     pub patch_size: Option<usize>,
 
-    /// Width of the ViT [default: 64]
-    #[arg(long, value_name = "N", help_heading = "Model")]
-    pub hidden_size: Option<usize>,
+    /// Width of the ViT
+    #[arg(long, value_name = "N", default_value_t = 64, help_heading = "Model")]
+    pub hidden_size: usize,
 
-    /// Number of blocks of the ViT [default: 6]
-    #[arg(long, value_name = "N", help_heading = "Model")]
-    pub layers: Option<usize>,
+    /// Number of blocks of the ViT
+    #[arg(long, value_name = "N", default_value_t = 6, help_heading = "Model")]
+    pub layers: usize,
 
-    /// Number of attention heads per block of the ViT [default: 4]
-    #[arg(long, value_name = "N", help_heading = "Model")]
-    pub heads: Option<usize>,
+    /// Number of attention heads per block of the ViT
+    #[arg(long, value_name = "N", default_value_t = 4, help_heading = "Model")]
+    pub heads: usize,
 
-    /// Input of the ViT's head [default: mean]
-    #[arg(long, value_enum, value_name = "NAME", help_heading = "Model")]
-    pub pool: Option<Pool>,
+    /// Input of the ViT's head
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = Pool::Mean, help_heading = "Model")]
+    pub pool: Pool,
 }
 
-/// Default channels and numbers of blocks of a ResNet's stages.
-const CHANNELS: [usize; 3] = [16, 32, 64];
-const DEPTHS: [usize; 3] = [2, 2, 2];
+/// Options of one architecture only.
+const OF_RESNET: [&str; 2] = ["channels", "depths"];
+const OF_VIT: [&str; 5] = ["patch_size", "hidden_size", "layers", "heads", "pool"];
 
 /// Architecture of the model.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,19 +106,21 @@ pub enum Pool {
 impl Command for Options {
     fn check(&self) -> Result<DeviceSpec, Exit> {
         self.images.check()?;
-        if let Some(name) = self.of_other_arch() {
-            let arch = if self.arch == Arch::Vit { "resnet" } else { "vit" };
-            return Err(usage(format!("--{name} has no effect here: it needs --arch {arch}")));
+        let (others, arch) = match self.arch {
+            Arch::Resnet => (&OF_VIT[..], "vit"),
+            Arch::Vit => (&OF_RESNET[..], "resnet"),
+        };
+        if let Some(option) = self.given.first_of(others) {
+            return Err(usage(format!("--{option} has no effect here: it needs --arch {arch}")));
         }
-        let (width, heads) = (self.hidden_size(), self.heads());
+        let (channels, depths, width, heads) = (self.channels.len(), self.depths.len(), self.hidden_size, self.heads);
         at_least_one([
             ("image-size", self.image_size.unwrap_or(1)),
             ("patch-size", self.patch_size.unwrap_or(1)),
             ("hidden-size", width),
-            ("layers", self.layers()),
+            ("layers", self.layers),
             ("heads", heads),
         ])?;
-        let (channels, depths) = (self.channels().len(), self.depths().len());
         if channels != depths {
             return Err(usage(format!("--channels has {channels} stages, and --depths {depths}: give as many")));
         }
@@ -153,40 +158,6 @@ impl<B: Backend> WithImageClassifier for WithModelAt<'_, B, Options> {
 type NewConfig<C> = fn(&Options, &LabelledImages, &Preprocessor) -> Result<C, Exit>;
 
 impl Options {
-    /// Returns the name of a given option that is not one of the architecture.
-    fn of_other_arch(&self) -> Option<&'static str> {
-        let of_resnet = [("channels", self.channels.is_some()), ("depths", self.depths.is_some())];
-        let of_vit = [
-            ("patch-size", self.patch_size.is_some()),
-            ("hidden-size", self.hidden_size.is_some()),
-            ("layers", self.layers.is_some()),
-            ("heads", self.heads.is_some()),
-            ("pool", self.pool.is_some()),
-        ];
-        let others = if self.arch == Arch::Vit { &of_resnet[..] } else { &of_vit };
-        others.iter().find(|(_, given)| *given).map(|(name, _)| *name)
-    }
-
-    fn channels(&self) -> Vec<usize> {
-        self.channels.clone().unwrap_or_else(|| CHANNELS.to_vec())
-    }
-
-    fn depths(&self) -> Vec<usize> {
-        self.depths.clone().unwrap_or_else(|| DEPTHS.to_vec())
-    }
-
-    fn hidden_size(&self) -> usize {
-        self.hidden_size.unwrap_or(64)
-    }
-
-    fn layers(&self) -> usize {
-        self.layers.unwrap_or(6)
-    }
-
-    fn heads(&self) -> usize {
-        self.heads.unwrap_or(4)
-    }
-
     fn train<B: Backend, M>(&self, config: NewConfig<M::Config>, device: &B::Device) -> Result<Ended, Exit>
     where
         M: TrainableImageClassifier<B>,
@@ -221,7 +192,7 @@ impl Options {
     /// Returns the configuration of a ResNet of basic blocks.
     fn resnet(&self, data: &LabelledImages, preprocessor: &Preprocessor) -> Result<ResNetConfig, Exit> {
         let [height, _] = preprocessor.size().unwrap_or([usize::MAX; 2]);
-        let (channels, depths) = (self.channels(), self.depths());
+        let (channels, depths) = (self.channels.clone(), self.depths.clone());
         let config = ResNetConfig::basic(preprocessor.channels(), height, channels, depths);
         Ok(config.with_labels(data.labels.clone()))
     }
@@ -236,17 +207,17 @@ impl Options {
             )));
         }
         let config = VitConfig {
-            hidden_size: self.hidden_size(),
-            num_hidden_layers: self.layers(),
-            num_attention_heads: self.heads(),
-            intermediate_size: self.hidden_size().saturating_mul(4),
+            hidden_size: self.hidden_size,
+            num_hidden_layers: self.layers,
+            num_attention_heads: self.heads,
+            intermediate_size: self.hidden_size.saturating_mul(4),
             image_size: [height, width],
             patch_size,
             num_channels: preprocessor.channels(),
             layer_norm_eps: 1e-6,
             ..VitConfig::default()
         };
-        let config = if self.pool != Some(Pool::Class) { config.with_mean_pooling() } else { config };
+        let config = if self.pool == Pool::Mean { config.with_mean_pooling() } else { config };
         Ok(config.with_labels(data.labels.clone()))
     }
 }

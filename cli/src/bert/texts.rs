@@ -32,13 +32,13 @@ pub fn texts(options: &TextArgs, task: &Task) -> Result<Vec<(String, String)>, E
         }
     };
     let texts = lines_with_places(&bytes, &name)?;
-    let blank = bytes.trim_ascii_end().split(|&byte| byte == b'\n').count() - texts.len();
     // Vectors are told apart by their positions; other results are printed with their texts.
-    if blank > 0 && matches!(task, Task::Embed { .. }) {
-        eprintln!(
-            "[{name}: {} skipped]",
-            if blank == 1 { "1 blank line is".into() } else { format!("{blank} blank lines are") }
-        );
+    if matches!(task, Task::Embed { .. }) {
+        let blank = bytes.trim_ascii_end().split(|&byte| byte == b'\n').count() - texts.len();
+        let are = if blank == 1 { "is" } else { "are" };
+        if blank > 0 {
+            eprintln!("[{name}: {} {are} skipped]", counted(blank, "blank line"));
+        }
     }
     Ok(texts)
 }

@@ -28,11 +28,24 @@ impl FromStr for Optimizer {
     }
 }
 
-/// The hyperparameters that the command line contains, as opposed to those with default values.
+/// The options that the command line contains, as opposed to those with default values. A struct of options has it first,
+/// because reading an option removes it.
 #[derive(Debug, Clone, Default)]
 pub struct Given {
-    /// Identifiers of [`TrainingArgs`].
-    options: Vec<&'static str>,
+    /// Identifiers.
+    options: Vec<String>,
+}
+
+impl Given {
+    /// Returns the first of some options that is given, as it is typed after `--`.
+    pub fn first_of(&self, options: &[&'static str]) -> Option<String> {
+        options.iter().find(|option| self.has(option)).map(|option| option.replace('_', "-"))
+    }
+
+    /// Returns true if an option is given.
+    pub fn has(&self, option: &str) -> bool {
+        self.options.iter().any(|given| given == option)
+    }
 }
 
 /// Hyperparameters that a file of `--optimizer` contains.
@@ -41,8 +54,9 @@ const HYPERPARAMETERS: [&str; 7] =
 
 impl FromArgMatches for Given {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let given = |option: &&str| matches.value_source(option) == Some(ValueSource::CommandLine);
-        Ok(Self { options: HYPERPARAMETERS.into_iter().filter(given).collect() })
+        let options = matches.ids().map(|id| id.to_string());
+        let given = |option: &String| matches.value_source(option) == Some(ValueSource::CommandLine);
+        Ok(Self { options: options.filter(given).collect() })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -51,7 +65,7 @@ impl FromArgMatches for Given {
     }
 }
 
-/// Adds no options: it looks at those of [`TrainingArgs`].
+/// Adds no options: it looks at those of the struct that has it.
 impl Args for Given {
     fn augment_args(command: ClapCommand) -> ClapCommand {
         command
@@ -65,13 +79,12 @@ impl Args for Given {
 impl TrainingArgs {
     /// Rejects hyperparameters beside a file that contains them, and a final learning rate without a decay.
     pub(super) fn check_optimizer(&self) -> Result<(), Exit> {
-        if self.schedule == Decay::Constant && self.given.options.contains(&"final_learning_rate") {
+        if self.schedule == Decay::Constant && self.given.has("final_learning_rate") {
             return Err(usage("--final-learning-rate has no effect with --schedule constant"));
         }
-        match (&self.optimizer, self.given.options.first()) {
+        match (&self.optimizer, self.given.first_of(&HYPERPARAMETERS)) {
             (Some(Optimizer::File(file)), Some(option)) => Err(usage(format!(
-                "--{}: {} contains the learning rate and the hyperparameters; write it there",
-                option.replace('_', "-"),
+                "--{option}: {} contains the learning rate and the hyperparameters; write it there",
                 file.display()
             ))),
             _ => Ok(()),
@@ -115,11 +128,10 @@ impl TrainingArgs {
         let mut config = OptimizerConfig::new(name, schedule.clone());
         config.clip = (self.clip > 0.0).then_some(self.clip);
         let mut set = |field: &str, value: Value| config.options.insert(field.into(), value);
-        let given = |option: &str| self.given.options.contains(&option);
-        if given("beta2") {
+        if self.given.has("beta2") {
             set("b2", self.beta2.into());
         }
-        if given("weight_decay") {
+        if self.given.has("weight_decay") {
             let field = if name == OptimizerName::Adafactor { "weight_decay_rate" } else { "weight_decay" };
             set(field, self.weight_decay.into());
             set("weight_decay_mask", "matrices".into());

@@ -59,7 +59,6 @@ impl RunArgs {
 /// Training hyperparameters.
 #[derive(Args, Debug)]
 pub struct TrainingArgs {
-    // First, because reading an option removes it.
     #[command(flatten)]
     pub(super) given: Given,
 
