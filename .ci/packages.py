@@ -10,7 +10,8 @@ import sys
 import tarfile
 import tomllib
 
-WEIGHTS = ["gpt2-austen", "gpt-neo-austen", "llama-austen", "bert-austen", "rnn-austen", "mnist-resnet", "mnist-vit"]
+WEIGHTS = ["gpt2-austen", "gpt-neo-austen", "llama-austen", "llama-austen-chat", "bert-austen", "rnn-austen", "mnist-resnet",
+           "mnist-vit"]
 
 
 def faults(file):

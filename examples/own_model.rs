@@ -136,7 +136,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     for (i, batch) in (0..).flat_map(|pass| epoch(&data, pass)).take(options.steps).enumerate() {
         (model, state, _) = step(model, state, &batch?, key.fold_in(2).fold_in(i as u32));
     }
-    let (loss, _) = token_loss(&rest, 64, 16, &device, |ids, next| model.next_token_loss(ids, next, None), |_| ());
+    let (loss, _) = token_loss(&rest, 64, 16, &device, |ids, next| model.next_token_loss(ids, next, None), |_| ())?;
     if let Some(directory) = &options.output {
         model.save_pretrained(directory)?; // `Decoder::from_path` or `from_pretrained` loads it
     }

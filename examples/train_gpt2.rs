@@ -46,7 +46,7 @@ impl Program for Run<'_> {
             let loss = model.next_token_loss(batch.inputs(&device), batch.targets(&device), Some(key));
             Outcome::<B, Gpt2<B>>::new(loss).weight(run.tokens(batch))
         };
-        let evaluate = |model: &Gpt2<B>| Ok(run.evaluate(|ids, targets| model.next_token_loss(ids, targets, None)));
+        let evaluate = |model: &Gpt2<B>| run.evaluate(|ids, targets| model.next_token_loss(ids, targets, None));
 
         // `fit` runs the training loop with evaluations, checkpoints and logs, and resumes runs.
         let fitted = fit(model, &optimizer, &job.data, loss, evaluate, job.key, &job.settings)?;

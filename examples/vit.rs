@@ -3,7 +3,7 @@
 
 use clap::Parser;
 use grove::{
-    images::{Preprocessor, heatmap, save_png},
+    images::{Preprocessor, heatmap, heatmap_scale, save_png},
     models::ModelKind,
     prelude::*,
     tensor::TensorData,
@@ -90,7 +90,7 @@ fn check_attention(file: &Path, images: &[PathBuf]) -> Result<(), Exit> {
     Ok(())
 }
 
-/// Writes the preprocessed image, darkened where the attention is low.
+/// Writes the preprocessed image, darkened where the attention is low, and the scale of the colours below it.
 fn draw_attention<B: Backend>(
     model: &Vit<B>,
     preprocessor: &Preprocessor,
@@ -105,9 +105,10 @@ fn draw_attention<B: Backend>(
     let data = TensorData::new(values, [1, preprocessor.channels(), h as usize, w as usize]);
     let weights: Vec<f32> = model.attention_map(Tensor::from_data(data, device)).into_data().iter().collect();
     let patch = model.config.patch_size as u32;
-    save_png(&heatmap(&seen, &weights, [h / patch, w / patch], SHORTER)?, file)?;
     let least = weights.iter().copied().fold(f32::INFINITY, f32::min);
     let most = weights.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let map = heatmap(&seen, &weights, [h / patch, w / patch], SHORTER)?;
+    save_png(&heatmap_scale(&map, least, most), file)?;
     eprintln!(
         "the attention map is in {}; weights of the patches: {least:.4} (dark) to {most:.4} (bright)",
         file.display()

@@ -28,6 +28,7 @@
 
 #[cfg(not(test))]
 mod anchor;
+pub mod prelude;
 
 #[cfg(not(test))]
 #[doc(hidden)]
@@ -88,48 +89,6 @@ pub fn run<P: grove_backend::Program>(
     device.run(program)
 }
 
-/// Common imports: `use grove::prelude::*;`.
-pub mod prelude {
-    pub use burn::tensor::{Bool, Device, ElementConversion, Float, Int, Tensor};
-    #[cfg(feature = "candle")]
-    pub use grove_backend::Candle;
-    #[cfg(feature = "cuda")]
-    pub use grove_backend::Cuda;
-    #[cfg(feature = "flex")]
-    pub use grove_backend::Flex;
-    pub use grove_backend::{Autodiff, Backend, BackendName, DeviceSpec, Program};
-    pub use grove_compile::{Graph, Shared, Traced, jit, jvp, per_example_grads, trace, vmap};
-    pub use grove_layers::{
-        Activation, BatchNorm, Conv2d, Dropout, Embedding, LayerNorm, Linear, Lora, RmsNorm,
-        activation::{gelu, relu, sigmoid, silu, softmax, tanh},
-        dropout,
-        loss::cross_entropy,
-    };
-    pub use grove_models::bert::{BertForSequenceClassification, BertForTokenClassification, SentenceEncoder};
-    pub use grove_models::sequence_classification::{
-        Gpt2ForSequenceClassification, GptNeoForSequenceClassification, LlamaForSequenceClassification,
-    };
-    pub use grove_models::{
-        AutoModel, Bert, BertConfig, CausalLm, Gpt2, Gpt2Config, GptNeo, GptNeoConfig, Llama, LlamaConfig, Pretrained,
-        PretrainedConfig, ResNet, ResNetConfig, RnnClassifier, RnnClassifierConfig, RnnKind, RnnLm, RnnLmConfig,
-        Tokenizer, TraceableLm, Vit, VitConfig,
-    };
-    pub use grove_optim::{
-        Adam, Adamw, GradientTransformation, Schedule, Sgd, adam, adamw, apply_updates, chain, clip_by_global_norm,
-        matrices, sgd,
-    };
-    pub use grove_tasks::{
-        AutoGenerate, Generate, GenerateOptions, Generated, JitGenerate, generate, generation::Sampling,
-    };
-    pub use grove_train::{
-        FitOptions, JitLoss, KeepModel, Outcome, StepOptions, TrainState, Trainable, fit, fit_jitted, train_step,
-    };
-    pub use grove_transform::{eval_shape, grad, value_and_grad, value_and_grad_aux, value_and_grad_with};
-    pub use grove_tree::{self as tree, Array, Init, Key, Keys, Tree};
-    #[cfg(feature = "xla")]
-    pub use grove_xla::Xla;
-}
-
 /// Pages of the book, `docs/`, whose code is tested.
 #[cfg(doctest)]
 mod pages {
@@ -138,6 +97,8 @@ mod pages {
     #[cfg(feature = "images")]
     #[doc = include_str!("../docs/data.md")]
     struct Data;
+    #[doc = include_str!("../docs/distributed.md")]
+    struct Distributed;
     #[doc = include_str!("../docs/errors.md")]
     struct Errors;
     #[doc = include_str!("../docs/families/bert.md")]

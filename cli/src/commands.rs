@@ -88,7 +88,8 @@ pub enum Task {
         mut_arg("text", |arg| arg.help("Message [default: the lines of standard input or of the terminal are messages]")),
         mut_arg("prompt", |arg| arg.help("Message, same as PROMPT")),
         mut_arg("model", |arg| arg.help(
-            "Directory, weights file, or hub id (user/model@revision) of a model with a chat template"
+            "Directory, weights file, or hub id (user/model@revision) of a model with a chat template [default: a small one that \
+             ships with grove]"
         )),
         mut_arg("chat", |arg| arg.hide(true)),
         mut_arg("prompt_ids", |arg| arg.hide(true)),
@@ -101,6 +102,7 @@ pub enum Task {
         mut_arg("repeat", |arg| arg.hide(true)),
         mut_arg("jit", |arg| arg.hide(true)),
         after_help = "Examples:
+  grove chat \"Who marries Mr. Darcy?\"
   grove chat --model HuggingFaceTB/SmolLM2-135M-Instruct
   grove chat --model ./Llama-3.2-1B-Instruct-Q4_K_M.gguf --system \"Answer in one sentence.\""
     )]

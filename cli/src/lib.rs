@@ -45,5 +45,5 @@ pub mod vision;
 
 pub use grove_terminal::{
     Autotune, DeviceArgs, Dtype, Exit, KernelArgs, Precision, failure, finish, in_repository, input, memory,
-    quiet_plugins, resolve, resolve_named, shipped, show, usage, with_adapter, write_json, write_line,
+    quiet_plugins, resolve, resolve_config, resolve_named, shipped, show, usage, with_adapter, write_json, write_line,
 };

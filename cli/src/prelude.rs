@@ -16,7 +16,7 @@ pub use crate::{
     DeviceArgs, Dtype, Exit, failure,
     program::{Command, counted, report},
     ranks::{ranks, tell},
-    resolve, resolve_named, shipped,
+    resolve, resolve_config, resolve_named, shipped,
     training::{RunArgs, Setup, at_least_one, check_layer_decay, fraction, not_negative},
     usage, with_adapter, write_json, write_line,
 };

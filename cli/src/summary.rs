@@ -2,6 +2,7 @@
 
 use grove::models::{
     DecoderFamily, ModelKind,
+    bert::transformer_directory,
     families::{WithDecoder, WithModel, class_with_head},
 };
 use std::marker::PhantomData;
@@ -13,7 +14,8 @@ use crate::{model_summary::ModelSummary, prelude::*};
 #[command(after_help = "Examples:
   grove summary run/model
   grove summary gpt2-xl
-  grove summary meta-llama/Llama-3.1-8B")]
+  grove summary meta-llama/Llama-3.1-8B
+  grove summary bartowski/Llama-3.2-1B-Instruct-GGUF:Q4_K_M")]
 pub struct Options {
     /// Directory, weights file, hub id, or name of a published size, such as gpt2-xl or vit-base-patch16
     #[arg(value_name = "MODEL")]
@@ -39,11 +41,13 @@ impl Command for Options {
         let size = (!Path::new(&self.model).exists()).then(|| ModelKind::of_preset(&self.model)).flatten();
         let path = match size {
             Some(_) => None,
-            // The configuration is enough for a model on the hub.
-            None if !Path::new(&self.model).exists() => {
-                Some(resolve_named(&self.model, &FilePatterns::files(["config.json"]))?)
-            }
+            None if !Path::new(&self.model).exists() => Some(resolve_config(&self.model)?),
             None => Some(resolve_named(&self.model, &FilePatterns::model())?),
+        };
+        // An older sentence encoder has its configuration in the folder of its transformer.
+        let path = match path {
+            Some(path) if path.is_dir() && !path.join("config.json").is_file() => Some(transformer_directory(path)?),
+            path => path,
         };
         let (kind, path) = match (size, &path) {
             (Some(kind), _) => (kind, None),
@@ -95,7 +99,7 @@ impl Options {
     /// Returns the model without its weights, from a path or from a published size.
     fn skeleton<B: Backend, M: Pretrained<B>>(&self, path: Option<&Path>) -> Result<M, Exit> {
         let Some(path) = path else { return Ok(M::skeleton(&M::Config::preset(&self.model)?)?) };
-        // A model on the hub was resolved to its configuration only.
+        // A model on the hub can be resolved to its configuration only.
         let weights = grove::weights::TensorFiles::open(path).is_ok();
         match weights {
             true => Ok(M::skeleton_at(path, None)?),

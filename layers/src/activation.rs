@@ -9,6 +9,14 @@ use std::{
 };
 
 /// Applies the exact Gaussian error linear unit (GELU). Any shape.
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_layers::activation::gelu;
+/// # type B = burn_flex::Flex;
+/// let y = gelu(Tensor::<B, 1>::from_floats([1.0], &Default::default()));
+/// assert!((y.into_scalar() - 0.841_344_7).abs() < 1e-5); // the normal distribution function of 1
+/// ```
 #[track_caller]
 pub fn gelu<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     ops::gelu(x, GeluApproximation::None)
@@ -27,6 +35,14 @@ pub fn selu<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
 }
 
 /// Computes the softmax over the last axis. A row of minus infinities gives zeros. Any shape.
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_layers::activation::softmax;
+/// # type B = burn_flex::Flex;
+/// let y = softmax(Tensor::<B, 2>::from_floats([[0.0, 0.0], [0.0, f32::NEG_INFINITY]], &Default::default()));
+/// assert_eq!(y.to_data().to_vec::<f32>().unwrap(), [0.5, 0.5, 1.0, 0.0]);
+/// ```
 #[track_caller]
 pub fn softmax<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     let shape = x.dims();
@@ -61,6 +77,15 @@ pub fn mish<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
 }
 
 /// An activation function without parameters, named as in transformers' configurations.
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_layers::Activation;
+/// # type B = burn_flex::Flex;
+/// let activation: Activation = "relu6".parse().unwrap();
+/// let y = activation.forward(Tensor::<B, 1>::from_floats([-1.0, 2.0, 8.0], &Default::default()));
+/// assert_eq!(y.to_data().to_vec::<f32>().unwrap(), [0.0, 2.0, 6.0]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Activation {
     /// `gelu`, `gelu_python`: exact GELU.

@@ -110,6 +110,7 @@ impl<B: Backend> BatchNorm<B> {
     }
 
     /// Returns the layer with running statistics moved towards a batch's mean and unbiased variance.
+    #[track_caller]
     fn successor(&self, mean: Tensor<B, 1>, variance: Tensor<B, 1>) -> Self {
         let moved = |running: &Array<B, 1>, new: Tensor<B, 1>| {
             let running = at_least_f32(running.val());
@@ -124,6 +125,7 @@ impl<B: Backend> BatchNorm<B> {
     }
 
     /// [`train`](Self::train) with the batch statistics of all ranks. Ranks may have different numbers of images.
+    #[track_caller]
     fn train_on_ranks(
         &self,
         x: Tensor<B, 4>,

@@ -209,6 +209,7 @@ impl<B: Backend> KvCache<B> {
     }
 
     /// [`append`](Self::append) to a cache of fixed size.
+    #[track_caller]
     fn append_fixed(self, keys: Tensor<B, 4>, values: Tensor<B, 4>) -> (Tensor<B, 4>, Tensor<B, 4>, Self) {
         let Self { buffers, room, window, position, .. } = self;
         let [b, n_head, t, head_dim] = keys.dims();
@@ -257,6 +258,7 @@ impl<B: Backend> KvCache<B> {
 }
 
 /// Returns a larger buffer that starts with the contents of the old one.
+#[track_caller]
 fn grow<B: Backend>(buffer: Option<Tensor<B, 4>>, like: &Tensor<B, 4>, capacity: usize) -> Tensor<B, 4> {
     let [b, n_head, _, head_dim] = like.dims();
     let grown = Tensor::zeros([b, n_head, capacity, head_dim], (&like.device(), like.dtype()));

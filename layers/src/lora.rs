@@ -27,6 +27,17 @@ use thiserror::Error;
 use crate::{Linear, linear::affine};
 
 /// Low-rank update of a linear layer, `x -> scale * (x A) B`.
+///
+/// ```
+/// use grove_layers::Linear;
+/// use grove_tree::{Key, eq};
+/// # type B = burn_flex::Flex;
+/// let linear = Linear::<B>::new(3, 2, Key::new(0)).with_lora(4, 8.0, Key::new(1)); // rank 4, alpha 8
+/// let update = linear.low_rank.as_ref().unwrap();
+/// assert_eq!((update.a.shape(), update.b.shape(), update.scale), ([3, 4], [4, 2], 2.0));
+/// assert_eq!(update.matrix().dims(), [3, 2]);
+/// assert!(eq(&linear.clone().merge_lora().weight, &linear.weight)); // initially zero
+/// ```
 #[derive(Tree, Clone, Debug)]
 pub struct Lora<B: Backend> {
     /// Down-projection `A`, `[in, rank]`.

@@ -113,6 +113,7 @@ pub trait CausalLm<B: Backend>: Tree<B> {
     /// # Shapes
     /// - ids `[b, t]`, t at most the model's context
     /// - output `[b, t, hidden_size]`
+    #[track_caller]
     fn features(&self, ids: Tensor<B, 2, Int>, key: Option<Key>) -> Tensor<B, 3> {
         self.forward_hidden(ids, &[], None, key)
     }
@@ -122,6 +123,7 @@ pub trait CausalLm<B: Backend>: Tree<B> {
     /// # Shapes
     /// - ids `[b, t]`, each in `0..vocab_size`, t at most the model's context
     /// - output `[b, t, vocab_size]`
+    #[track_caller]
     fn forward(&self, ids: Tensor<B, 2, Int>, key: Option<Key>) -> Tensor<B, 3> {
         self.lm_head(self.features(ids, key))
     }
@@ -132,6 +134,7 @@ pub trait CausalLm<B: Backend>: Tree<B> {
     /// # Shapes
     /// - ids `[b, t]`, t at least 1
     /// - output `[b, vocab_size]`
+    #[track_caller]
     fn decode(&self, ids: Tensor<B, 2, Int>, padding: &[usize], mut cache: Self::Cache) -> (Tensor<B, 2>, Self::Cache) {
         let [b, t] = ids.dims();
         let hidden = self.forward_hidden(ids, padding, Some(&mut cache), None);
@@ -144,6 +147,7 @@ pub trait CausalLm<B: Backend>: Tree<B> {
     /// # Shapes
     /// - ids `[b, t]`, t at least `n`
     /// - output `[b, n, vocab_size]`
+    #[track_caller]
     fn decode_last(&self, ids: Tensor<B, 2, Int>, n: usize, mut cache: Self::Cache) -> (Tensor<B, 3>, Self::Cache) {
         let t = ids.dims()[1];
         let hidden = self.forward_hidden(ids, &[], Some(&mut cache), None);
@@ -159,6 +163,7 @@ pub trait CausalLm<B: Backend>: Tree<B> {
     ///
     /// # Panics
     /// If a row has only one token, or if ids and labels differ in shape.
+    #[track_caller]
     fn loss(&self, ids: Tensor<B, 2, Int>, labels: Tensor<B, 2, Int>, key: Option<Key>) -> Tensor<B, 1> {
         let [b, t] = ids.dims();
         check_shifted(ids.dims(), labels.dims());
@@ -174,6 +179,7 @@ pub trait CausalLm<B: Backend>: Tree<B> {
     /// # Shapes
     /// - ids, targets `[b, t]`; a target of -100 is ignored
     /// - output `[1]`
+    #[track_caller]
     fn next_token_loss(&self, ids: Tensor<B, 2, Int>, targets: Tensor<B, 2, Int>, key: Option<Key>) -> Tensor<B, 1> {
         let [b, t] = ids.dims();
         let logits = self.forward(ids, key).reshape([b * t, self.vocab_size()]);
@@ -183,6 +189,28 @@ pub trait CausalLm<B: Backend>: Tree<B> {
 
 /// A language model whose decoding step can be traced. Implemented by every [`CausalLm`] that derives [`Tree`] and is
 /// generic over the backend.
+///
+/// ```
+/// use burn::tensor::{Int, Tensor};
+/// use grove_backend::Backend;
+/// use grove_compile::{Traced, jit};
+/// use grove_models::{CausalLm, Gpt2, Gpt2Config, Pretrained, TraceableLm};
+/// use grove_tree::{Array, Key};
+/// # type B = burn_flex::Flex;
+///
+/// /// Logits of a language model of any family, as a compiled function.
+/// fn logits<B: Backend, M: TraceableLm<B>>(model: &M, ids: Tensor<B, 2, Int>) -> Tensor<B, 3> {
+///     let forward = jit(|(model, ids): (M::OnTraced, Array<Traced, 2, Int>)| {
+///         Array::<Traced, 3>::new(model.forward(ids.val(), None))
+///     });
+///     forward.call::<B>((model.clone(), Array::new(ids))).val()
+/// }
+///
+/// # let config = Gpt2Config { n_embd: 8, n_layer: 1, n_head: 2, vocab_size: 16, n_positions: 32, ..Default::default() };
+/// let model = Gpt2::<B>::init(&config, Key::new(0), &Default::default())?;
+/// assert_eq!(logits(&model, Tensor::ones([2, 3], &Default::default())).dims(), [2, 3, 16]);
+/// # Ok::<(), grove_models::ModelError>(())
+/// ```
 pub trait TraceableLm<B: Backend>:
     CausalLm<B, Cache: Traceable<B, OnTraced = Self::TracedCache>>
     + Traceable<B, OnTraced: CausalLm<Traced, Cache = Self::TracedCache>>

@@ -1,10 +1,12 @@
 //! Metadata keys of GGUF files outside the architecture's prefix: those of the whole file, of sampling and of the
 //! tokenizer. The keys are those of the GGUF specification, gguf-py and llama.cpp.
 
-use grove_files::{KnownKeys, RefusedKey, say_once};
-use grove_weights::{GgufMetadata, GgufValue};
+use grove_files::{KnownKeys, RefusedKey};
+use grove_weights::{GgufMetadata, GgufValue, TensorFiles};
 use serde_json::{Map, Value, json};
-use std::path::Path;
+use std::{ffi::OsStr, path::Path};
+
+use crate::{keys::JsonFields, model_files::ModelFiles};
 
 /// Reason of keys that describe the model's authors, licence, sources and training data.
 const ORIGIN: &str = "the origin of the model";
@@ -15,7 +17,23 @@ const IMPORTANCE: &str = "how the weights were quantized";
 /// Keys of a file outside the prefixes of the architecture and the tokenizer. The number of a base model or of a data
 /// set is written `{id}`.
 const FILE: KnownKeys = KnownKeys {
-    followed: &["general.architecture", "general.alignment", "split.no", "split.count", "split.tensors.count"],
+    followed: &[
+        "general.architecture",
+        "general.alignment",
+        "split.no",
+        "split.count",
+        "split.tensors.count",
+        // `GenerateOptions::published` of the crate `grove-tasks` follows these or names them.
+        "general.sampling.sequence",
+        "general.sampling.top_k",
+        "general.sampling.top_p",
+        "general.sampling.min_p",
+        "general.sampling.xtc_probability",
+        "general.sampling.temp",
+        "general.sampling.penalty_last_n",
+        "general.sampling.penalty_repeat",
+        "general.sampling.mirostat",
+    ],
     without_effect: &[
         ("general.file_type", "the type of most tensors; each tensor has its own"),
         ("general.parameter_count", "the weights have it"),
@@ -64,7 +82,6 @@ const FILE: KnownKeys = KnownKeys {
         ("general.tags", ORIGIN),
         ("general.languages", ORIGIN),
         ("general.sampling.xtc_threshold", "of xtc_probability, which has its own key"),
-        ("general.sampling.penalty_last_n", "of penalty_repeat, which has its own key"),
         ("general.sampling.mirostat_tau", "of mirostat, which has its own key"),
         ("general.sampling.mirostat_eta", "of mirostat, which has its own key"),
         ("quantize.imatrix.file", IMPORTANCE),
@@ -89,18 +106,6 @@ const FILE: KnownKeys = KnownKeys {
 
 /// Workaround for adapters.
 const ADAPTER: &str = "take the file of a whole model, and an adapter in peft's format";
-
-/// Sampling settings that a file recommends, with the values that change no text. llama.cpp uses them as its defaults.
-const SAMPLING: [(&str, &[&str]); 8] = [
-    ("general.sampling.sequence", &[]),
-    ("general.sampling.top_k", &["0", "-1"]),
-    ("general.sampling.top_p", &["1.0"]),
-    ("general.sampling.min_p", &["0.0"]),
-    ("general.sampling.xtc_probability", &["0.0"]),
-    ("general.sampling.temp", &[]),
-    ("general.sampling.penalty_repeat", &["1.0"]),
-    ("general.sampling.mirostat", &["0"]),
-];
 
 /// Reason of the tokens between which a model inserts code.
 const INFILLING: &str = "of infilling, which is not supported";
@@ -164,32 +169,37 @@ const TOKENIZER: KnownKeys = KnownKeys {
 const FLAGS: [&str; 3] =
     ["tokenizer.ggml.add_bos_token", "tokenizer.ggml.add_eos_token", "tokenizer.ggml.add_space_prefix"];
 
-/// Checks the metadata outside the prefixes of the architecture and the tokenizer. Sampling settings that the file
-/// recommends are not followed, and are named once on standard error.
+/// Checks the metadata outside the prefixes of the architecture and the tokenizer.
 ///
 /// # Errors
 /// A sentence with the refused key, its value and the workaround.
 pub(crate) fn check_file(metadata: &GgufMetadata, architecture: &str, file: &Path) -> Result<(), String> {
-    let mut fields = fields(metadata, |key| {
+    let fields = fields(metadata, |key| {
         let prefix = key.split('.').next().unwrap_or_default();
         (prefix != architecture && prefix != "tokenizer").then(|| listed(key))
     });
-    let mut recommended = Vec::new();
-    for (key, neutral) in SAMPLING {
-        let Some(value) = fields.remove(key).map(|value| value.to_string()) else { continue };
-        if !neutral.contains(&&*value) {
-            recommended.push(format!("{key} is {value}"));
-        }
-    }
-    if !recommended.is_empty() {
-        say_once(&format!(
-            "{}: {}; the file recommends these sampling settings, which are not read from GGUF files: set temperature, \
-             top_k, top_p, min_p and repetition_penalty yourself",
-            file.display(),
-            recommended.join(", ")
-        ));
-    }
     FILE.check(file, &fields)
+}
+
+/// Returns true if a file has the extension `gguf` (llama.cpp).
+pub(crate) fn is_gguf(path: &Path) -> bool {
+    path.extension() == Some(OsStr::new("gguf"))
+}
+
+impl ModelFiles {
+    /// Returns the sampling settings that a GGUF file recommends, under their keys in the file, such as
+    /// `general.sampling.temp`. Returns `None` if the weights have another format or cannot be read; loading reports the
+    /// error.
+    pub fn gguf_sampling(&self) -> Option<JsonFields> {
+        let path = self.path();
+        let mut entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+        if !is_gguf(path) && !entries.any(|entry| is_gguf(&entry.path())) {
+            return None;
+        }
+        let weights = TensorFiles::open(path).ok()?;
+        let own = |key: &str| key.starts_with("general.sampling.").then(|| key.to_owned());
+        Some(JsonFields::new(path, fields(weights.gguf()?, own)))
+    }
 }
 
 /// Checks the metadata of the tokenizer.
@@ -261,7 +271,7 @@ mod tests {
         let keys = crate::keys::of_transformers("GGUF_file");
         assert!(keys.len() > 80);
         for key in keys {
-            let sets = [FILE.knows(&key), TOKENIZER.knows(&key), SAMPLING.iter().any(|(known, _)| *known == key)];
+            let sets = [FILE.knows(&key), TOKENIZER.knows(&key)];
             assert_eq!(sets.iter().filter(|known| **known).count(), 1, "{key}: {sets:?}");
         }
         assert!(!TOKENIZER.knows("tokenizer.ggml.of_tomorrow") && !FILE.knows("general.of_tomorrow"));

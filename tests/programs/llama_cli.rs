@@ -86,6 +86,22 @@ fn a_conversation_goes_on() {
     LLAMA.assert_fails(&["--model", &llama("gguf/bf16.gguf"), "--chat"], 1, &["tokenizer"]);
 }
 
+/// The model, its template and its settings come with grove. None of these questions is in its training set.
+#[test]
+fn a_chat_model_ships() {
+    for (message, expected) in CHAT_QUESTIONS {
+        let talk = LLAMA.json(&["--chat", "--json", "--prompt", message]);
+        assert_eq!(talk["turns"][0]["assistant"], expected, "{talk}");
+    }
+    let output = LLAMA.run(&["--chat"], "My name is Susan.\nWhat is my name?\n");
+    let (talk, notes) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && notes.contains("grove's own small chat model"), "{notes}");
+    let lines: Vec<&str> = talk.lines().collect();
+    assert_eq!(lines[2..], ["> What is my name?", "Your name is Susan."], "{talk}");
+    let short = LLAMA.json(&["--chat", "--json", "--system", "Answer in one word.", "--prompt", CHAT_QUESTIONS[0].0]);
+    assert_eq!(short["turns"][0]["assistant"].as_str().map(|answer| answer.split(' ').count()), Some(1), "{short}");
+}
+
 #[test]
 fn a_published_size_is_summarised() {
     let table = LLAMA.json(&["--model", "llama-3.1-8b", "--summary", "--json"]);
@@ -142,8 +158,8 @@ fn gpt_neo_ships_and_writes() {
 
 #[test]
 fn bad_input_is_one_sentence() {
-    // The model that ships has no chat template.
-    LLAMA.assert_fails(&["--chat"], 1, &["template"]);
+    let without_template = ["--model", "models/assets/llama-austen", "--chat", "--prompt", "Hello."];
+    LLAMA.assert_fails(&without_template, 1, &["llama-austen", "no chat template", "leave out --model"]);
     let directory = tempfile::tempdir().expect("a directory");
     let broken = directory.path().join("broken.gguf");
     let whole = fs::read(llama("gguf/q8_0.gguf")).expect("a fixture");
@@ -155,4 +171,31 @@ fn bad_input_is_one_sentence() {
         assert!(!message.contains("--prompt-ids"), "no prompt would help: {message}");
     }
     LLAMA.assert_fails(&["--model", &llama("gqa"), "--prompt-ids", "5,9999"], 1, &["9999"]);
+}
+
+/// One of several GGUF files of a repository in the cache of the hub.
+#[test]
+fn a_gguf_file_of_a_repository_is_summarised() {
+    let home = tempfile::tempdir().expect("a directory");
+    let repository = home.path().join("hub/models--owner--model");
+    let commit = "0123456789abcdef0123456789abcdef01234567";
+    let snapshot = repository.join("snapshots").join(commit);
+    fs::create_dir_all(&snapshot).expect("made");
+    fs::create_dir_all(repository.join("refs")).expect("made");
+    fs::write(repository.join("refs/main"), commit).expect("written");
+    for (file, name) in [("gguf/q8_0.gguf", "model-Q8_0.gguf"), ("gguf/f16.gguf", "model-F16.gguf")] {
+        fs::copy(llama(file), snapshot.join(name)).expect("copied");
+    }
+    for (name, file) in [("owner/model:Q8_0", "gguf/q8_0.gguf"), ("owner/model/model-F16.gguf", "gguf/f16.gguf")] {
+        let output = std::process::Command::new(LLAMA.program())
+            .args(["--model", name, "--summary", "--json"])
+            .env("HF_HOME", home.path())
+            .env("HF_HUB_OFFLINE", "1")
+            .env_remove("HF_HUB_CACHE")
+            .output()
+            .expect("the example runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let summary: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(summary, LLAMA.json(&["--model", &llama(file), "--summary", "--json"]), "{name}");
+    }
 }

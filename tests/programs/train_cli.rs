@@ -107,7 +107,7 @@ fn a_run_leaves_model_checkpoints_and_logs() {
     }
     assert_eq!(place.checkpoints(), ["step-0000000010"]);
     let curve = fs::read_to_string(place.path("run/loss.svg")).expect("the curve");
-    assert!(curve.starts_with("<svg"), "{}", &curve[..40]);
+    assert!(curve.starts_with("<svg") && curve.contains("Loss of run by step"), "{}", &curve[..400]);
     let events = fs::read_dir(place.path("run/tensorboard")).expect("a directory").next().expect("a file");
     let events = events.expect("an entry");
     assert!(events.file_name().to_string_lossy().starts_with("events.out.tfevents."), "TensorBoard finds it");

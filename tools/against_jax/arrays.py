@@ -100,6 +100,7 @@ UPDATES = {
     "ops::scatter max": update(combined(jnp.maximum)),
     "ops::select_assign set": update(lambda m, part: m.at[:, jnp.array([2, 0])].set(part)),
     "ops::select_assign mul": update(lambda m, part: m.at[:, 2].set(m[:, 2] * part[:, 0] * part[:, 1])),
+    "ops::index_copy": update(lambda m, part: m.at[:, jnp.array([2, 0])].set(part)),
     "ops::select_assign min": update(lambda m, part: m.at[:, jnp.array([2, 2])].min(part)),
     "ops::select_assign max": update(lambda m, part: m.at[:, jnp.array([2, 2])].max(part)),
     "ops::chunk": update(lambda m, _: jnp.stack([m[:, 2], m[:, 1], m[:, 0]])),
@@ -168,6 +169,11 @@ REDUCTIONS = {
     "det": matrix(lambda m: m[0, 0] * m[1, 1] - m[0, 1] * m[1, 0]),
     "lu": matrix(lambda m: jax.scipy.linalg.lu(m[:, :2])[1]),
     "meshgrid": lambda x: flat(*jnp.meshgrid(x[:3], x[3:], indexing="ij")),
+    "meshgrid_stack": lambda x: flat(jnp.stack(jnp.meshgrid(x[:3], x[3:], indexing="ij"), -1)),
+    "ops::sort": matrix(lambda m: jnp.sort(m, 1)),
+    # The stable descending sort; `jnp.sort` reverses equal elements.
+    "ops::sort descending": matrix(lambda m: jax.lax.top_k(m, 3)[0]),
+    "ops::top_k": matrix(lambda m: jax.lax.top_k(m, 2)[0]),
     "ops::sum_of_squares": lambda x: jnp.sum(x * x)[None] * 2,
 }
 
@@ -190,4 +196,47 @@ PRODUCTS = {
     "cross_entropy_with_logits": pair(lambda m, n: -jnp.mean(jnp.sum(jax.nn.log_softmax(m) * n, 1))),
     "ops::linear": lambda a, b: flat(a.reshape(2, 3) @ b.reshape(2, 3).T + b[:2]),
     "ops::scale": lambda a, b: a * b[0],
+}
+
+
+def parts(spectrum):
+    return flat(spectrum.real, spectrum.imag)
+
+
+def complex_of(re, im):
+    """Returns half spectra `[2, 3]`. The first and the last coefficient of a real signal are real."""
+    im = im.reshape(2, 3) * jnp.asarray([0, 1, 0], im.dtype)
+    return re.reshape(2, 3) + 1j * im
+
+
+def window(x):
+    return jnp.asarray([0.5, 1.0, 0.75, 0.25], x.dtype)
+
+
+def stft(x):
+    """Frames of four samples, every two samples, of the signal with reflected ends."""
+    x = jnp.pad(x, 2, "reflect")
+    frames = jnp.stack([x[i:i + 4] for i in range(0, 13, 2)])
+    spectrum = jnp.fft.rfft(frames * window(x), axis=1)
+    return flat(jnp.stack([spectrum.real, spectrum.imag], -1))
+
+
+def istft(x):
+    x = x.reshape(5, 3, 2)
+    spectrum = x[..., 0] + 1j * (x[..., 1] * jnp.asarray([0, 1, 0], x.dtype))
+    frames = jnp.fft.irfft(spectrum, axis=1) * window(x)
+    total, weight = jnp.zeros(12, x.dtype), jnp.zeros(12, x.dtype)
+    for i, frame in enumerate(frames):
+        total = total.at[2 * i:2 * i + 4].add(frame)
+        weight = weight.at[2 * i:2 * i + 4].add(window(x) ** 2)
+    return (total / weight)[2:-2]
+
+
+# Sizes of the arguments, and the function.
+SIGNALS = {
+    "rfft": ([8], lambda x: parts(jnp.fft.rfft(x.reshape(2, 4), axis=1))),
+    "irfft": ([6, 6], lambda re, im: flat(jnp.fft.irfft(complex_of(re, im), axis=1))),
+    "cfft": ([8, 8], lambda re, im: parts(jnp.fft.fft(re.reshape(2, 4) + 1j * im.reshape(2, 4), axis=1))),
+    "stft": ([12], stft),
+    "istft": ([30], istft),
 }

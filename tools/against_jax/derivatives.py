@@ -17,7 +17,7 @@ jax.config.update("jax_enable_x64", True)
 
 import jax.numpy as jnp
 
-from arrays import PRODUCTS, REDUCTIONS, SHAPES, UPDATES
+from arrays import PRODUCTS, REDUCTIONS, SHAPES, SIGNALS, UPDATES
 from elementwise import BINARY, UNARY
 from modules import IMAGES, ROWS, SEQUENCES
 
@@ -131,6 +131,7 @@ def cases():
     yield from cases_of(products, kinds, special_arguments=2)
     yield from cases_of({name: value for name, value in reductions.items() if name != "lu"}, ["ordinary"], np.float64)
     yield from cases_of(products, ["ordinary"], np.float64)
+    yield from cases_of(SIGNALS, ["ordinary", "zeros"])
     yield from cases_of(ROWS, kinds)
     yield from cases_of(IMAGES, ["ordinary", "tied", "zeros", "inf", "NaN"])
     yield from cases_of(SEQUENCES, ["ordinary", "tied", "zeros", "large", "inf", "-inf", "NaN"])

@@ -169,6 +169,32 @@ def resize(method):
     return image(lambda x: jax.image.resize(x, (1, 2, 8, 6), method))
 
 
+def resize_by(weight, taps, skips):
+    """Interpolates with a weight function of the distance, over a range of neighbours. Neighbours outside the image are
+    skipped and the other weights scaled, or they repeat the edge."""
+    def along(x, axis, size):
+        n = x.shape[axis]
+        places = (np.arange(size) + 0.5) * n / size - 0.5
+        neighbours = np.floor(places)[:, None].astype(int) + np.array(taps)
+        weights = weight(places[:, None] - neighbours)
+        used = (neighbours >= 0) & (neighbours < n) if skips else np.ones_like(neighbours, bool)
+        weights = weights / np.where(used, weights, 0).sum(1, keepdims=True) if skips else weights
+        x = jnp.moveaxis(x, axis, -1)[..., np.clip(neighbours, 0, n - 1)]
+        return jnp.moveaxis(jnp.where(used, x * jnp.asarray(weights, x.dtype), 0).sum(-1), -1, axis)
+    return image(lambda x: along(along(x, 3, 6), 2, 8))
+
+
+def cubic(t, a=-0.75):
+    """Weights of bicubic interpolation, with PyTorch's constant."""
+    t = np.abs(t)
+    near = ((a + 2) * t - (a + 3)) * t * t + 1
+    return np.where(t < 1, near, np.where(t < 2, ((a * t - 5 * a) * t + 8 * a) * t - 4 * a, 0))
+
+
+def lanczos(t):
+    return np.where(np.abs(t) < 3, np.sinc(t) * np.sinc(t / 3), 0)
+
+
 IMAGES = {
     "conv1d": ([24, 12, 2], with_bias(conv, (1, 2, 12), (2, 2, 3), (2,), (1,))),
     "conv2d": ([24, 24, 2], with_bias(conv, (1, 2, 4, 3), (2, 2, 3, 2), (2, 1), (1, 1))),
@@ -187,6 +213,8 @@ IMAGES = {
     "adaptive_avg_pool2d": ([24], image(lambda x: adaptive(x, (2, 3)))),
     "interpolate nearest": ([24], resize("nearest")),
     "interpolate bilinear": ([24], resize("bilinear")),
+    "interpolate bicubic": ([24], resize_by(cubic, range(-1, 3), skips=False)),
+    "interpolate lanczos3": ([24], resize_by(lanczos, range(-2, 4), skips=True)),
     "unfold4d": ([24], image(unfold)),
     "grid_sample_2d": ([24, 8], grid_sample),
     "affine_grid_2d": ([24], affine_grid),
@@ -263,6 +291,7 @@ def rnn(f):
 
 SEQUENCES = {
     "attention": ([12, 12, 12], attention(2 ** -0.5)),
+    "attention_fallback": ([12, 12, 12], attention(2 ** -0.5)),
     "attention causal": ([12, 12, 12], attention(2 ** -0.5, CAUSAL)),
     "linear": ([12, 8, 2], lambda x, w, b: flat(x.reshape(3, 4) @ w.reshape(4, 2) + b)),
     "embedding": ([12], lambda x: flat(x.reshape(4, 3)[jnp.array([2, 0, 2])])),

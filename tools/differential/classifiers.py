@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, LlamaTokenizer
 
+import adapters
 import decoder_draws
 import decoders
 import saving
@@ -35,7 +36,7 @@ def draw(draws: Draws, family: str) -> dict:
         texts = [text + "\t" + draws.choice(vocabularies.WORDS).strip() + " a" for text in texts]
     case["ask"] = {"task": "classify", "texts": texts}
     case["ask"] |= draws.some({"batch_size": lambda: draws.choice([1, 2]), "max_length": lambda: draws.choice([6, 9])}, 0.2)  # fmt: skip
-    return case
+    return case | adapters.draw(draws, base, layers, "labels")
 
 
 def labelling(draws: Draws) -> dict:
@@ -68,20 +69,22 @@ def check(case: dict, folder: Path, programs: Programs) -> None:
     asked, where = case["ask"], folder / "reference"
     try:
         build(case, folder)
+        adapters.build(case, folder, AutoModelForSequenceClassification, folder / "model")
         model, told = AutoModelForSequenceClassification.from_pretrained(
             where, dtype=torch.float32, attn_implementation="eager", output_loading_info=True
         )
         if told["missing_keys"]:
             raise ValueError(f"missing weights: {told['missing_keys']}")
         reader = LlamaTokenizer if case["tokenizer"].get("form") == "model" else AutoTokenizer
-        right = labels(model.eval(), reader.from_pretrained(where), case)
+        model = adapters.adapted(case, folder, model).eval()
+        right = labels(model, reader.from_pretrained(adapters.tokenizer_folder(case, folder)), case)
     except Exception as error:
         raise Invalid(f"{type(error).__name__}: {error}") from error
-    arguments = []
+    place, arguments, beside = adapters.arguments(case, folder, folder / "model")
     for option in ("batch_size", "max_length"):
         if option in asked:
             arguments += ["--" + option.replace("_", "-"), str(asked[option])]
-    found, said = programs.ask("grove classify texts", *arguments, *asked["texts"], model=folder / "model")
+    found, said = programs.ask("grove classify texts", *arguments, *asked["texts"], model=place, beside=beside)
     if "rebuilds this tokenizer" in said:
         raise Invalid("transformers 5 has other tokens than the file")
     compare_labels(found, right, said)

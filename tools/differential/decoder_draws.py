@@ -1,6 +1,7 @@
 """Random cases of language models: configurations, generation_config.json, and requests."""
 
 import saving
+import adapters
 import vocabularies
 from draws import Draws
 
@@ -42,7 +43,7 @@ def draw(draws: Draws, family: str) -> dict:
     if draws.chance(0.6):
         case["generation"] = generation(draws)
     case["ask"] = ask(draws, text, case)
-    return case
+    return case | adapters.draw(draws, family, layers, "text")
 
 
 def for_gguf(draws: Draws, config: dict) -> dict:

@@ -9,6 +9,7 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, LlamaTokenizer
 
+import adapters
 import ggml
 import saving
 import vocabularies
@@ -135,7 +136,7 @@ class Reference:
         )
         if told["missing_keys"]:
             raise ValueError(f"missing weights: {told['missing_keys']}")
-        self.model.eval()
+        self.model = adapters.adapted(case, folder, self.model).eval()
         # Without end tokens in generation_config.json, transformers uses none, and grove those of the model's
         # configuration.
         own = self.model.generation_config
@@ -145,7 +146,7 @@ class Reference:
         if "tokenizer" in case:
             # Version 5 does not use a SentencePiece class for Mistral, or for files that name no class.
             reader = LlamaTokenizer if case["tokenizer"].get("form") == "model" else AutoTokenizer
-            self.tokenizer = reader.from_pretrained(where)
+            self.tokenizer = reader.from_pretrained(adapters.tokenizer_folder(case, folder))
         self.plain = None
         if self.tokenizer is not None and (where / "tokenizer.json").exists():
             from tokenizers import Tokenizer
@@ -168,33 +169,36 @@ class Reference:
 
 def check(case: dict, folder: Path, programs: Programs) -> None:
     """Raises `Wrong`, `Refused` or `Invalid`; returns if all results are equal."""
+    asked = case["ask"]
     try:
         build(case, folder)
+        model = folder / "model"
+        if "gguf" in case["saving"]:
+            model = model / "model.gguf"
+        elif "file" in asked and len(files := [*model.glob("*.safetensors"), *model.glob("*.bin")]) == 1:
+            model = files[0]
+        adapters.build(case, folder, AutoModelForCausalLM, model)
         reference = Reference(case, folder)
         reference.logits([1, 2, 3])
     except Exception as error:
         raise Invalid(f"{type(error).__name__}: {error}") from error
-    asked = case["ask"]
     program = {"gpt2": "gpt2", "gpt_neo": "gpt_neo"}.get(case["family"], "llama")
-    model = folder / "model"
-    if "gguf" in case["saving"]:
-        model = model / "model.gguf"
-    elif "file" in asked and len(files := [*model.glob("*.safetensors"), *model.glob("*.bin")]) == 1:
-        model = files[0]
-    Comparison(case, reference, programs, program, model, asked).run()
+    Comparison(case, reference, programs, program, adapters.arguments(case, folder, model), asked).run()
 
 
 class Comparison:
-    def __init__(self, case: dict, reference: Reference, programs: Programs, program: str, model: Path, asked: dict):
+    def __init__(self, case: dict, reference: Reference, programs: Programs, program: str, model: tuple, asked: dict):
         self.case, self.reference, self.programs = case, reference, programs
-        self.program, self.model, self.asked = program, model, asked
+        self.program, self.asked = program, asked
+        self.model, self.more, self.beside = model
         self.generation = case.get("generation", {})
         self.beyond = case["sizes"].get("beyond", False)
         quantized = case["saving"].get("gguf", "").startswith("Q")
         self.close, self.near = (CLOSE_QUANTIZED, NEAR_TIE_QUANTIZED) if quantized else (CLOSE, NEAR_TIE)
 
     def grove(self, *arguments: str, stdin: str = "") -> tuple[dict, str]:
-        return self.programs.ask(self.program, *arguments, "--dtype", "f32", model=self.model, stdin=stdin)
+        arguments = (*self.more, *arguments, "--dtype", "f32")
+        return self.programs.ask(self.program, *arguments, model=self.model, beside=self.beside, stdin=stdin)
 
     def prompt(self) -> list[str]:
         if "ids" in self.asked:

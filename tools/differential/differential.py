@@ -4,8 +4,8 @@
     python tools/differential/differential.py --programs target/debug/examples --case FOLDER/case.json
 
 A case is drawn from a seed: a family, a valid configuration over the keys of the reference class, tiny random weights, their
-file format, a tokenizer, a text and options. The reference libraries (transformers, sentence-transformers, timm, torchvision)
-and grove read the same files. Each case has one of these outcomes:
+file format, a tokenizer, a text and options; some have a LoRA adapter. The reference libraries (transformers,
+sentence-transformers, timm, torchvision, peft) and grove read the same files. Each case has one of these outcomes:
 
     equal    losses, tokens, texts, vectors and scores agree
     refused  grove names the key, file or option that it does not support
@@ -51,6 +51,8 @@ MODULES = {
 }
 # Parts of a case that cannot be dropped.
 NEEDED = {"family", "weights", "sizes", "ask"}
+# Draws of one case until one is valid.
+ATTEMPTS = 500
 # Timeout of one case in seconds, including the reference.
 PATIENCE = 180
 
@@ -148,10 +150,13 @@ def work(arguments: tuple) -> list[tuple]:
 
     torch.set_num_threads(1)
     programs = Programs(Path(options.programs))
+    reason = "no case was drawn"
     with tempfile.TemporaryDirectory() as folder:
-        for attempt in range(100):
+        for attempt in range(ATTEMPTS):
             seed = f"{options.seed}-{number}" + (f"-{attempt}" if attempt else "")
             case = draw(seed, options.family or list(MODULES))
+            if options.having and options.having not in case:
+                continue
             what, reason = outcome(case, Path(folder) / "case", programs)
             if what == "invalid":
                 if options.verbose or "fault of this program" in reason:
@@ -160,8 +165,8 @@ def work(arguments: tuple) -> list[tuple]:
             said = reason
             if what == "wrong":
                 said = report(case, reason, seed, Path(options.out), programs, not options.no_shrink)
-            return seed, case["family"], what, said, attempt
-    return f"{options.seed}-{number}", "none", "invalid", reason, 100
+            return seed, case["family"] + (" with adapter" if "adapter" in case else ""), what, said, attempt
+    return f"{options.seed}-{number}", "none", "invalid", reason, ATTEMPTS
 
 
 def summary(results: list[tuple]) -> dict:
@@ -210,6 +215,7 @@ def main() -> None:
         choices=list(MODULES),
         help="draw this family only; can be given several times (all)",
     )
+    parser.add_argument("--having", metavar="KEY", help="draw cases with this key only, such as adapter")
     parser.add_argument("--jobs", type=int, default=1, help="processes that draw at the same time (1)")
     parser.add_argument(
         "--out", default="target/differential", metavar="DIR", help="folder of the wrong cases (target/differential)"

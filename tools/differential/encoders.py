@@ -12,6 +12,7 @@ from transformers import (
     AutoModelForTokenClassification, AutoTokenizer, pipeline,
 )  # fmt: skip
 
+import adapters
 import saving
 import vocabularies
 from decoder_draws import ACTIVATIONS
@@ -32,6 +33,11 @@ CLOSE = 2e-4
 
 def draw(draws: Draws, family: str) -> dict:
     """Draws a case. `sizes` and `ask` are required; any other key can be dropped."""
+    case = without_adapter(draws, family)
+    return case | adapters.draw(draws, family, case["sizes"]["layers"], case["ask"]["task"])
+
+
+def without_adapter(draws: Draws, family: str) -> dict:
     task = draws.choice(list(TASKS))
     heads = draws.choice([1, 2, 3])
     case = {"family": family, "weights": draws.randrange(1 << 30)}
@@ -154,21 +160,23 @@ def check(case: dict, folder: Path, programs: Programs) -> None:
     task, kind = case["ask"]["task"], TASKS[case["ask"]["task"]]
     try:
         build(case, folder, kind)
+        adapters.build(case, folder, kind, folder / "model")
         where = folder / "reference"
         model, told = kind.from_pretrained(
             where, dtype=torch.float32, attn_implementation="eager", output_loading_info=True
         )
         if told["missing_keys"]:
             raise ValueError(f"missing weights: {told['missing_keys']}")
-        model.eval()
-        tokenizer = AutoTokenizer.from_pretrained(where)
+        model = adapters.adapted(case, folder, model).eval()
+        tokenizer = AutoTokenizer.from_pretrained(adapters.tokenizer_folder(case, folder))
         right = {"fill-mask": masked, "classify": labels, "tokens": words, "answer": answers}[task](
             model, tokenizer, case
         )
     except Exception as error:
         raise Invalid(f"{type(error).__name__}: {error}") from error
     asked = case["ask"]
-    arguments = ["--task", task]
+    place, named, beside = adapters.arguments(case, folder, folder / "model")
+    arguments = ["--task", task, *named]
     if task != "tokens":  # each word has one label
         arguments += ["--top-k", "1000" if task != "answer" else "3"]
     if "batch_size" in asked:
@@ -177,7 +185,7 @@ def check(case: dict, folder: Path, programs: Programs) -> None:
         arguments += ["--max-length", str(asked["max_length"])]
     if "question" in asked:
         arguments += ["--question", asked["question"]]
-    found, said = programs.ask("bert", *arguments, *asked["texts"], model=folder / "model")
+    found, said = programs.ask("bert", *arguments, *asked["texts"], model=place, beside=beside)
     {"fill-mask": compare_masked, "classify": compare_labels, "tokens": compare_words, "answer": compare_answers}[task](
         found, right, said
     )

@@ -26,6 +26,9 @@ COMMON = {
     "id",
     "shape",
     "data",
+    "no",
+    "not",
+    "so",
 }
 
 
@@ -51,9 +54,11 @@ class Programs:
 
     folder: Path
 
-    def ask(self, program: str, *arguments: str, model: Path, options: tuple = (), stdin: str = "") -> tuple[dict, str]:
+    def ask(
+        self, program: str, *arguments: str, model: Path, options: tuple = (), beside: tuple = (), stdin: str = ""
+    ) -> tuple[dict, str]:
         """Returns the JSON output and the standard error of an example, or of a command of grove. `options` are further words that an error message
-        may name, besides the keys of the model's files."""
+        may name, besides the keys of the model's files and of those in the folders `beside`."""
         name, *words = program.split()
         folder = self.folder.parent if name == "grove" else self.folder
         command = [str(folder / name), *words, "--model", str(model), "--json", *arguments]
@@ -72,7 +77,7 @@ class Programs:
                 raise Wrong(f"no JSON: {done.stdout[:300]!r}")
         if done.returncode not in (1, 2) or "panicked" in error:
             raise Wrong(f"crashes with exit status {done.returncode}: {error[-600:]}")
-        key = named(error, model, options)
+        key = named(error, model, options, beside)
         if key is None:
             raise Wrong(f"a refusal that names no key: {error[-600:]}")
         raise Refused(key, error)
@@ -87,15 +92,19 @@ def keys_of(value) -> set[str]:
     return set()
 
 
-def named(sentence: str, model: Path, options: tuple) -> str | None:
+def named(sentence: str, model: Path, options: tuple, beside: tuple = ()) -> str | None:
     """Returns the key of the model's files, or else the file, that a message names."""
-    folder = model if model.is_dir() else model.parent
+    folders = [place if place.is_dir() else place.parent for place in (model, *beside)]
     keys = set(options)
-    for file in folder.rglob("*.json"):
+    for file in (file for folder in folders for file in folder.rglob("*.json")):
         if file.stat().st_size < 1 << 20 and not file.name.startswith(("vocab", "tokenizer.json")):
-            keys |= keys_of(json.loads(file.read_text()))
+            found = json.loads(file.read_text())
+            # The inner keys of an adapter are names of modules.
+            keys |= set(found) if file.name == "adapter_config.json" else keys_of(found)
     # Remarks precede the error.
-    sentence = sentence[sentence.rfind("error: ") :].replace(str(folder), "")
+    sentence = sentence[sentence.rfind("error: ") :]
+    for folder in folders:
+        sentence = sentence.replace(str(folder), "")
     quoted = [key for key in re.findall(r"`([\w.]+)`", sentence) if key in keys or key.split(".")[-1] in keys]
     if quoted:
         return quoted[0]
@@ -103,10 +112,10 @@ def named(sentence: str, model: Path, options: tuple) -> str | None:
     found = [word for word in words if word in keys and word not in COMMON]
     if found:
         return max(found, key=lambda word: ("_" in word, len(word)))
-    files = [file.name for file in folder.rglob("*") if file.is_file() and file.name in sentence]
+    files = [file.name for folder in folders for file in folder.rglob("*") if file.is_file() and file.name in sentence]
     if "unexpected in the checkpoint" in sentence and "missing from" not in sentence:
         return "tensor"
     # A weights file or a tokenizer file.
     if files and not all(name.endswith(".json") for name in files):
-        return files[0]
+        return max(files, key=len)
     return None

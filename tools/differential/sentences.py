@@ -34,7 +34,7 @@ CLOSE = 2e-4
 
 def draw(draws: Draws, family: str) -> dict:
     encoder = draws.choice(encoders.FAMILIES)
-    case = encoders.draw(draws, encoder)
+    case = encoders.without_adapter(draws, encoder)
     case |= {"family": "sentence"}
     case["sizes"] = case["sizes"] | {"encoder": encoder}
     case["config"] = encoders.configuration_keys(draws, encoder, "embed")

@@ -5,6 +5,7 @@ use grove_backend::Backend;
 use grove_distributed::Communicator;
 
 use crate::{
+    Result, TrainError,
     data::{TokenBatch, TokenStream},
     ranks::or_end,
 };
@@ -17,8 +18,8 @@ use crate::{
 ///
 /// The result is NaN for a stream of fewer than two tokens.
 ///
-/// # Panics
-/// If `context` or `batch_size` is 0.
+/// # Errors
+/// [`TrainError::Options`] if `context` or `batch_size` is 0.
 pub fn token_loss<B: Backend>(
     stream: &TokenStream,
     context: usize,
@@ -26,12 +27,15 @@ pub fn token_loss<B: Backend>(
     device: &B::Device,
     loss: impl FnMut(Tensor<B, 2, Int>, Tensor<B, 2, Int>) -> Tensor<B, 1>,
     progress: impl FnMut(usize),
-) -> (f64, usize) {
+) -> Result<(f64, usize)> {
     token_loss_on(&Communicator::single(), stream, context, batch_size, device, loss, progress)
 }
 
 /// [`token_loss`] distributed over all ranks of a job: each rank evaluates its share of the batches and gets the loss
 /// of the whole stream. A failed collective ends the job; see [`Communicator::end_job`].
+///
+/// # Errors
+/// As [`token_loss`].
 pub fn token_loss_on<B: Backend>(
     ranks: &Communicator,
     stream: &TokenStream,
@@ -40,11 +44,13 @@ pub fn token_loss_on<B: Backend>(
     device: &B::Device,
     mut loss: impl FnMut(Tensor<B, 2, Int>, Tensor<B, 2, Int>) -> Tensor<B, 1>,
     mut progress: impl FnMut(usize),
-) -> (f64, usize) {
-    assert!(
-        context > 0 && batch_size > 0,
-        "windows of {context} tokens in batches of {batch_size}: both must be at least 1"
-    );
+) -> Result<(f64, usize)> {
+    if context == 0 || batch_size == 0 {
+        return Err(TrainError::Options(format!(
+            "an evaluation needs windows of at least 1 token in batches of at least 1: the context is {context}, and the \
+             batch size {batch_size}"
+        )));
+    }
     let count = stream.len().saturating_sub(1);
     let whole = count - count % context;
     let starts: Vec<usize> = (0..whole).step_by(context).collect();
@@ -61,7 +67,7 @@ pub fn token_loss_on<B: Backend>(
         sum += sum_of(&[whole], count - whole);
     }
     let sums = or_end(ranks.all_reduce("the loss of an evaluation", vec![sum]), ranks);
-    (sums[0] / count as f64, count)
+    Ok((sums[0] / count as f64, count))
 }
 
 #[cfg(test)]
@@ -75,8 +81,21 @@ mod tests {
         let mut told = 0;
         // The loss of a token is its id.
         let loss = |_, targets: Tensor<Flex, 2, Int>| targets.float().mean();
-        let (mean, count) = token_loss::<Flex>(&stream, 5, 2, &Default::default(), loss, |tokens| told += tokens);
+        let (mean, count) =
+            token_loss::<Flex>(&stream, 5, 2, &Default::default(), loss, |tokens| told += tokens).unwrap();
         assert_eq!((count, told), (23, 23));
         assert!((mean - 12.0).abs() < 1e-4, "{mean}");
+    }
+
+    /// A model's files can name a context of 0.
+    #[test]
+    fn empty_windows_and_batches_are_refused() {
+        let stream = TokenStream::new((0..24).collect());
+        for (context, batch_size, words) in [(0, 2, "the context is 0"), (5, 0, "the batch size 0")] {
+            let loss = |_, targets: Tensor<Flex, 2, Int>| targets.float().mean();
+            let evaluated = token_loss::<Flex>(&stream, context, batch_size, &Default::default(), loss, |_| ());
+            let error = evaluated.unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
     }
 }

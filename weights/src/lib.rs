@@ -86,9 +86,11 @@ pub use gguf::{BlockType, GgufArray, GgufMetadata, GgufValue};
 pub use hub::{Certificates, FilePatterns, HubOptions, fetch};
 pub use load::{LoadOptions, load, load_tree};
 pub use names::NameMap;
-pub use names_of_files::{ADAPTER_FILE, SENTENCE_FILES, SETTINGS_FILES, TOKENIZER_FILES, VOCABULARY_FILES};
+pub use names_of_files::{
+    ADAPTER_FILE, MODULE_FILES, SENTENCE_FILES, SETTINGS_FILES, TOKENIZER_FILES, VOCABULARY_FILES,
+};
 pub use numpy::write_npy;
-pub use report::{Loaded, Mismatched, Missing, Report, Unexpected};
+pub use report::{Ignored, Loaded, Mismatched, Missing, Report, Unexpected};
 pub use save::{SaveOptions, convert_tensors, parse_size, save_model, save_tree};
 pub use source::Source;
 pub use step::Step;

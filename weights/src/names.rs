@@ -29,7 +29,8 @@ use crate::step::Step;
 pub struct NameMap {
     pub(crate) prefixes: Vec<String>,
     pub(crate) rules: Vec<Rule>,
-    pub(crate) ignored: Vec<Pattern>,
+    /// Patterns of names that are not used, each with the reason.
+    pub(crate) ignored: Vec<(Pattern, &'static str)>,
 }
 
 /// A rule between published names and paths; at most one side has several.
@@ -92,10 +93,26 @@ impl NameMap {
     }
 
     /// Ignores published names that the model does not use, such as masks stored as buffers. In the pattern, `*`
-    /// matches one segment, `**` any number of segments.
-    pub fn ignore(mut self, pattern: &str) -> Self {
-        self.ignored.push(Pattern::new(pattern));
+    /// matches one segment, `**` any number of segments. [`ignore_each`](Self::ignore_each) gives the report a reason.
+    pub fn ignore(self, pattern: &str) -> Self {
+        self.ignore_each(&[(pattern, "not part of the model")])
+    }
+
+    /// Ignores published names as [`ignore`](Self::ignore) does. The report of loading names the reason of each pattern.
+    ///
+    /// ```
+    /// # use grove_weights::NameMap;
+    /// let names = NameMap::new().ignore_each(&[("h.*.attn.masked_bias", "masks, which are computed")]);
+    /// assert_eq!(names.ignored().next(), Some(("h.*.attn.masked_bias", "masks, which are computed")));
+    /// ```
+    pub fn ignore_each(mut self, patterns: &[(&str, &'static str)]) -> Self {
+        self.ignored.extend(patterns.iter().map(|(pattern, reason)| (Pattern::new(pattern), *reason)));
         self
+    }
+
+    /// Returns the patterns of ignored names, each with the reason.
+    pub fn ignored(&self) -> impl Iterator<Item = (&str, &'static str)> {
+        self.ignored.iter().map(|(pattern, reason)| (pattern.text(), *reason))
     }
 
     /// Returns the name and description of the tensor in `checkpoint` that would fill the leaf `path`; for a merge, the

@@ -66,6 +66,9 @@ pub const SETTINGS_FILES: [&str; 6] = [
 /// Settings of an adapter, which has no `config.json`: the file names the base model.
 pub const ADAPTER_FILE: &str = "adapter_config.json";
 
+/// Configuration and weights of a module of a sentence encoder.
+pub const MODULE_FILES: [&str; 3] = ["config.json", "model.safetensors", "pytorch_model.bin"];
+
 /// Returns true for a file in a subfolder that belongs to the model: of a module of a sentence encoder, such as
 /// `1_Pooling/config.json` or, in older folders, `0_Transformer/tokenizer.json`, or an additional chat template.
 #[cfg(feature = "hub")]
@@ -74,9 +77,14 @@ pub(crate) fn is_part(file: &str) -> bool {
     let module = folder.split_once('_').is_some_and(|(number, kind)| {
         !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) && !kind.is_empty()
     });
-    let of_module =
-        ["config.json", "model.safetensors", "pytorch_model.bin"].contains(&name) || TOKENIZER_FILES.contains(&name);
-    module && of_module || folder == "additional_chat_templates" && name.ends_with(".jinja") && !name.contains('/')
+    module && (MODULE_FILES.contains(&name) || TOKENIZER_FILES.contains(&name)) || is_template(file)
+}
+
+/// Returns true for an additional chat template.
+#[cfg(feature = "hub")]
+pub(crate) fn is_template(file: &str) -> bool {
+    let name = file.strip_prefix("additional_chat_templates/");
+    name.is_some_and(|name| name.ends_with(".jinja") && !name.contains('/'))
 }
 
 #[cfg(all(test, feature = "hub"))]
@@ -94,6 +102,7 @@ mod tests {
             "additional_chat_templates/tools.jinja",
         ] {
             assert!(is_part(part), "{part}");
+            assert_eq!(is_template(part), part.ends_with(".jinja"), "{part}");
         }
         for other in
             ["onnx/vocab.txt", "1_Pooling/onnx/config.json", "1_/config.json", "config.json", "1_Pooling/a.bin"]

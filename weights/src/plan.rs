@@ -9,7 +9,7 @@ use crate::names::{NameMap, Rule};
 use crate::pattern::{Captures, Pattern};
 use crate::placement::{Placement, Slot};
 use crate::quantized;
-use crate::report::{Loaded, Mismatched, Missing, Report, Unexpected};
+use crate::report::{Ignored, Loaded, Mismatched, Missing, Report, Unexpected};
 use crate::step::Step;
 
 /// Maximum number of missing names, and of unexpected names, that get suggestions.
@@ -44,8 +44,9 @@ pub(crate) fn plan(leaves: &[Slot], checkpoint: &TensorFiles, names: &NameMap) -
     }
     let placed: HashSet<&str> = placements.keys().map(String::as_str).collect();
     for name in checkpoint.names().filter(|name| !used.contains(*name)) {
-        if matching.is_ignored(name) || matching.repeats(name, &placed) {
-            report.ignored.push(name.into());
+        let repeated = || matching.repeats(name, &placed).then_some("another name of a loaded tensor");
+        if let Some(reason) = matching.reason_to_ignore(name).or_else(repeated) {
+            report.ignored.push(Ignored { name: name.into(), reason });
         } else {
             let shape = checkpoint.info(name).map(|info| info.shape).unwrap_or_default();
             report.unexpected.push(Unexpected { name: name.into(), shape, suggestions: Vec::new() });
@@ -205,9 +206,11 @@ impl<'a> Matching<'a> {
         (extents.iter().sum::<usize>() == extent).then(|| start..start + extents[part])
     }
 
-    fn is_ignored(&self, name: &str) -> bool {
+    /// Returns the reason for which the map ignores `name`; `None` if it does not.
+    fn reason_to_ignore(&self, name: &str) -> Option<&'static str> {
         let bare = self.map.without_prefix(name).1;
-        self.map.ignored.iter().any(|pattern| pattern.matches(name).is_some() || pattern.matches(bare).is_some())
+        let fits = |pattern: &Pattern| pattern.matches(name).is_some() || pattern.matches(bare).is_some();
+        self.map.ignored.iter().find(|(pattern, _)| fits(pattern)).map(|(_, reason)| *reason)
     }
 
     /// Returns true if `name` is another published name of leaves that already have values.

@@ -20,7 +20,7 @@ pub struct Report {
     /// Leaves whose tensor has another shape.
     pub mismatched: Vec<Mismatched>,
     /// Tensors that the name map ignores, or that repeat one that was used (tied weights).
-    pub ignored: Vec<String>,
+    pub ignored: Vec<Ignored>,
     /// The most frequent optional prefix of the checkpoint's names, such as `transformer.`; empty if there is none.
     pub prefix: String,
 }
@@ -60,6 +60,15 @@ pub struct Unexpected {
     pub suggestions: Vec<String>,
 }
 
+/// A tensor that is not loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ignored {
+    /// The tensor's name in the checkpoint.
+    pub name: String,
+    /// Reason for which it has no effect on the model.
+    pub reason: &'static str,
+}
+
 /// A leaf whose tensor has another shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatched {
@@ -86,7 +95,10 @@ impl fmt::Display for Report {
             write!(f, ", names with prefix `{}`", self.prefix)?;
         }
         if !self.ignored.is_empty() {
-            write!(f, ", {} tensors ignored", self.ignored.len())?;
+            let mut reasons: Vec<&str> = self.ignored.iter().map(|ignored| ignored.reason).collect();
+            reasons.sort_unstable();
+            reasons.dedup();
+            write!(f, ", {} tensors ignored ({})", self.ignored.len(), reasons.join("; "))?;
         }
         section(f, "missing from the checkpoint", &self.missing, |missing| {
             let mut line = format!("{} {:?}", missing.path, missing.shape);
@@ -149,12 +161,14 @@ mod tests {
             missing: (0..12).map(missing).collect(),
             mismatched: vec![Mismatched { path: "b".into(), expected: vec![4], found: vec![("b".into(), vec![5])] }],
             prefix: "transformer.".into(),
+            ignored: ["h.1.mask", "h.0.mask"].map(|name| Ignored { name: name.into(), reason: "masks" }).into(),
             ..Report::default()
         };
         let text = report.to_string();
         assert!(
             text.starts_with(
-                "1 of 14 leaves loaded, names with prefix `transformer.`\nmissing from the checkpoint (12):"
+                "1 of 14 leaves loaded, names with prefix `transformer.`, 2 tensors ignored (masks)\nmissing from the \
+                 checkpoint (12):"
             ),
             "{text}"
         );

@@ -6,12 +6,12 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use grove::{
     files::directory_at,
     images::Preprocessor,
-    models::ModelKind,
+    models::{ModelKind, bert::copy_modules},
     weights::{TensorFiles, convert_tensors, parse_size},
 };
 
 use crate::{prelude::*, program::is_free};
-use model::{ConvertOptions, Converted, convert_files, copy_modules};
+use model::{ConvertOptions, Converted, convert_files};
 
 /// Converts a checkpoint to a directory that transformers and grove load, or any tensors to one safetensors file.
 ///

@@ -1,10 +1,7 @@
 //! Conversion of a checkpoint in any supported format to a directory that transformers and grove load.
 
-use std::path::Component;
-
 use grove::{
-    files::write_atomically,
-    models::{ModelKind, copy_generation_config, read_json, resnet, vit},
+    models::{ModelKind, copy_generation_config, resnet, vit},
     tensor::{DType, FloatDType},
     tree::cast,
     weights::{StoredDtype, TensorFiles},
@@ -82,41 +79,6 @@ pub fn convert_files<B: Backend>(
     Ok(Converted { kind, dtype, parameters: model.num_parameters(), remarks })
 }
 
-/// Copies the modules of a sentence encoder, such as its pooling: `modules.json` and the files of the directories that it names.
-///
-/// # Errors
-/// `modules.json` is not valid, or a file cannot be read or written.
-pub fn copy_modules(source: &Path, target: &Path) -> Result<(), Exit> {
-    let list = source.join("modules.json");
-    if !list.is_file() {
-        return Ok(());
-    }
-    let modules: Vec<Value> = read_json(&list)?;
-    let folders = modules.iter().filter_map(|module| module["path"].as_str()).filter(|folder| !folder.is_empty());
-    let mut files = vec![PathBuf::from("modules.json")];
-    for folder in folders.map(Path::new) {
-        if !folder.components().all(|part| matches!(part, Component::Normal(_))) {
-            let (list, folder) = (list.display(), folder.display());
-            return Err(failure(format!("{list}: the path '{folder}' is not one of a directory below it")));
-        }
-        let parts = MODULE_FILES.iter().map(|name| folder.join(name));
-        files.extend(parts.filter(|file| source.join(file).is_file()));
-    }
-    for file in files {
-        let (from, to) = (source.join(&file), target.join(&file));
-        let cannot = |error| failure(format!("cannot copy {}: {error}", from.display()));
-        if let Some(directory) = to.parent() {
-            std::fs::create_dir_all(directory).map_err(cannot)?;
-        }
-        let mut content = std::fs::File::open(&from).map_err(cannot)?;
-        write_atomically(&to, |writer| std::io::copy(&mut content, writer).map(|_| ()))?;
-    }
-    Ok(())
-}
-
-/// Files of a module of a sentence encoder.
-const MODULE_FILES: [&str; 3] = ["config.json", "model.safetensors", "pytorch_model.bin"];
-
 /// Returns the dtype of the weights, or an error if they do not fit into memory.
 fn dtype_of(files: &TensorFiles, asked: Option<FloatDType>) -> Result<FloatDType, Exit> {
     let mut sizes = [(FloatDType::F32, 0), (FloatDType::F16, 0), (FloatDType::BF16, 0)];
@@ -160,26 +122,6 @@ fn name_as_transformers<B: Backend>(model: &mut AutoModel<B>) -> Result<(), Mode
 mod tests {
     use super::*;
     use grove::tree::leaves;
-
-    #[test]
-    fn a_sentence_encoder_keeps_its_modules() {
-        let [source, target] = [(); 2].map(|()| tempfile::tempdir().expect("a temporary directory"));
-        let write = |name: &str, text: &str| {
-            let file = source.path().join(name);
-            std::fs::create_dir_all(file.parent().expect("a directory")).expect("made");
-            std::fs::write(file, text).expect("written");
-        };
-        write("modules.json", r#"[{"path": "", "type": "Transformer"}, {"path": "1_Pooling", "type": "Pooling"}]"#);
-        write("1_Pooling/config.json", r#"{"pooling_mode": "cls"}"#);
-        write("2_Dense/config.json", "{}");
-        copy_modules(source.path(), target.path()).expect("copied");
-        let pooling = std::fs::read_to_string(target.path().join("1_Pooling/config.json")).expect("copied");
-        assert_eq!(pooling, r#"{"pooling_mode": "cls"}"#);
-        assert!(target.path().join("modules.json").is_file() && !target.path().join("2_Dense").exists());
-        write("modules.json", r#"[{"path": "../elsewhere", "type": "Pooling"}]"#);
-        let Err(Exit::Failure(message)) = copy_modules(source.path(), target.path()) else { panic!("refused") };
-        assert!(message.contains("modules.json: the path '../elsewhere'"), "{message}");
-    }
 
     /// The adapter is merged in f32, whatever the dtype of the target.
     #[test]

@@ -9,14 +9,15 @@ use std::{
     time::Instant,
 };
 
-use super::GenerationArgs;
+use super::{GenerationArgs, decoder::PUBLISHED_CHAT};
 use crate::{input, prelude::*, show};
 
 /// Options of a conversation.
 #[derive(Args, Debug)]
 pub struct ChatArgs {
-    /// Chat with a model that has a chat template: --prompt, or each line of standard input, is a message. In a terminal, an
-    /// empty line ends the conversation; in a file or pipe, empty lines are skipped
+    /// Chat with a model that has a chat template, by default a small one that ships with grove: --prompt, or each line of
+    /// standard input, is a message. In a terminal, an empty line ends the conversation; in a file or pipe, empty lines are
+    /// skipped
     #[arg(long, conflicts_with_all = ["prompt_ids", "score", "samples", "draft", "jit", "repeat", "summary"], help_heading = "Conversation")]
     pub chat: bool,
 
@@ -36,7 +37,7 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
     let template = chat_template(files.tokenizer())?.ok_or_else(|| {
         failure(format!(
             "{}: the model has no chat template, so it was not made for conversations: name one that was with --model, such as \
-             HuggingFaceTB/SmolLM2-135M-Instruct",
+             {PUBLISHED_CHAT}, or leave out --model for the small one that ships with grove",
             files.path().display()
         ))
     })?;

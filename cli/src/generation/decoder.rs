@@ -42,6 +42,12 @@ static MODELS: [(ModelKind, &str, &str); 4] = [
     (ModelKind::RnnLm, "rnn-austen", "DIR, of one that `train_rnn` made"),
 ];
 
+/// Name of the small chat model that ships with grove, a LLaMA.
+pub const SHIPPED_CHAT: &str = "llama-austen-chat";
+
+/// Hub id of a published chat model.
+pub const PUBLISHED_CHAT: &str = "HuggingFaceTB/SmolLM2-135M-Instruct";
+
 /// Returns the name of the family's small model that ships with grove; of GPT-2's, if the family has none.
 pub fn shipped_decoder(kind: ModelKind) -> &'static str {
     models_of(kind).unwrap_or(&MODELS[0]).1
@@ -71,15 +77,19 @@ impl<F: DecoderFamily> Command for Run<'_, F> {
         if *summary {
             return print_summary_of::<B, F>(self.options);
         }
-        let path = resolve(model.as_deref(), shipped_decoder(F::KIND), &FilePatterns::model())?;
+        let talk = self.chat.filter(|chat| chat.chat);
+        let ships = if talk.is_some() { SHIPPED_CHAT } else { shipped_decoder(F::KIND) };
+        let path = resolve(model.as_deref(), ships, &FilePatterns::model())?;
         check_kind(&path, &[F::KIND])?;
         let files = with_adapter(&path, adapter.as_deref())?;
         let load = |files: &ModelFiles, prompt: usize| -> Result<F::Model<B>, Exit> {
             self.options.fits::<B, F>(files, prompt)?;
             Ok(files.load::<B, F::Model<B>>(device, dtype.wanted())?.0)
         };
-        if let Some(talk) = self.chat.filter(|chat| chat.chat) {
-            return chat(generation, talk, &files, load);
+        if let Some(talk) = talk {
+            let ended = chat(generation, talk, &files, load)?;
+            self.options.tell_published_chat();
+            return Ok(ended);
         }
         write(generation, &files, load)?;
         self.options.tell_published(F::KIND);
@@ -92,11 +102,16 @@ pub fn print_summary_of<B: Backend, F: DecoderFamily>(options: &DecoderArgs) -> 
     let DecoderArgs { model, device, generation, .. } = options;
     let resolve = |wanted: &FilePatterns| resolve(model.as_deref(), shipped_decoder(F::KIND), wanted);
     let elsewhere = model.as_deref().filter(|model| !Path::new(model).exists());
-    let skeleton = match elsewhere.map(<F::Model<B> as Pretrained<B>>::Config::preset) {
+    let preset = <F::Model<B> as Pretrained<B>>::Config::preset;
+    let skeleton = match elsewhere.map(|model| preset(model).map_err(|_| model)) {
         Some(Ok(config)) => F::Model::<B>::skeleton(&config)?,
-        // The configuration is enough for a model on the hub.
-        Some(Err(_)) => {
-            F::Model::<B>::skeleton(&PretrainedConfig::from_file(resolve(&FilePatterns::files(["config.json"]))?)?)?
+        // The configuration is enough for a model on the hub, if it has one.
+        Some(Err(model)) => {
+            let path = resolve_config(model)?;
+            match path.join("config.json").is_file() {
+                true => F::Model::<B>::skeleton(&PretrainedConfig::from_file(path)?)?,
+                false => F::Model::<B>::skeleton_at(path, device.dtype.wanted())?,
+            }
         }
         None => F::Model::<B>::skeleton_at(resolve(&FilePatterns::model())?, device.dtype.wanted())?,
     };
@@ -126,6 +141,15 @@ impl DecoderArgs {
         let told = self.model.is_none() && !self.generation.score && !self.generation.json;
         if let Some((.., published)) = models_of(kind).filter(|_| told) {
             eprintln!("[this was grove's own small model; for a published one: --model {published}]");
+        }
+    }
+
+    /// Suggests a published model after a conversation with the small model that ships.
+    fn tell_published_chat(&self) {
+        if self.model.is_none() && !self.generation.json {
+            eprintln!(
+                "[this was grove's own small chat model, which knows little; for a published one: --model {PUBLISHED_CHAT}]"
+            );
         }
     }
 }

@@ -11,7 +11,7 @@ use grove::{
     models::{ModelKind, check_finite, copy_generation_config},
     tasks::generation::complete_text,
     train::{
-        Evaluation, Fitted,
+        Evaluation, Fitted, TrainError,
         data::{TokenBatch, TokenStream, TokenWindows},
         token_loss_on,
     },
@@ -75,7 +75,7 @@ impl<O: LanguageOptions> Command for O {
             let loss = model.next_token_loss(batch.inputs(device), batch.targets(device), Some(key));
             Outcome::<B, O::Model<B>>::new(loss).weight(run.tokens(batch))
         };
-        let evaluate = |model: &O::Model<B>| Ok(run.evaluate(|ids, next| model.next_token_loss(ids, next, None)));
+        let evaluate = |model: &O::Model<B>| run.evaluate(|ids, next| model.next_token_loss(ids, next, None));
         let fitted = match self.language().run.jit {
             false => fit(model, &optimizer, &job.data, loss, evaluate, job.key, &job.settings)?,
             true => {
@@ -163,12 +163,18 @@ impl<'a, B: Backend> LanguageRun<'a, B> {
     }
 
     /// Returns loss and perplexity on the held-out text, or an empty evaluation without one.
-    pub fn evaluate(&self, loss: impl FnMut(Tensor<B, 2, Int>, Tensor<B, 2, Int>) -> Tensor<B, 1>) -> Evaluation {
-        let Some(stream) = &self.held_out else { return Evaluation::new() };
+    ///
+    /// # Errors
+    /// As [`token_loss_on`].
+    pub fn evaluate(
+        &self,
+        loss: impl FnMut(Tensor<B, 2, Int>, Tensor<B, 2, Int>) -> Tensor<B, 1>,
+    ) -> Result<Evaluation, TrainError> {
+        let Some(stream) = &self.held_out else { return Ok(Evaluation::new()) };
         let batch_size = self.options.run.training.batch_size;
         let ranks = &self.job.settings.ranks;
-        let (loss, _) = token_loss_on(ranks, stream, self.context, batch_size, &self.device, loss, |_| ());
-        Evaluation::from([("loss".into(), loss), ("perplexity".into(), loss.exp())])
+        let (loss, _) = token_loss_on(ranks, stream, self.context, batch_size, &self.device, loss, |_| ())?;
+        Ok(Evaluation::from([("loss".into(), loss), ("perplexity".into(), loss.exp())]))
     }
 
     /// Saves the model selected by `--keep` and prints the results of the run.
@@ -213,7 +219,7 @@ pub(crate) fn print_evaluation<B: Backend>(
     let device = model.device();
     let loss = |ids, targets| model.next_token_loss(ids, targets, None);
     let (loss, tokens) =
-        token_loss_on(&ranks(), stream, context, batch_size, &device, loss, |tokens| bar.inc(tokens as u64));
+        token_loss_on(&ranks(), stream, context, batch_size, &device, loss, |tokens| bar.inc(tokens as u64))?;
     bar.finish_and_clear();
     check_finite(model, [loss])?;
     let perplexity = loss.exp();

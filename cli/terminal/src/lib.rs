@@ -20,5 +20,5 @@ mod terminal;
 
 pub use device::{Autotune, DeviceArgs, Dtype, KernelArgs, Precision, quiet_plugins};
 pub use exit::{Exit, failure, finish, usage};
-pub use resolve::{in_repository, resolve, resolve_named, shipped, with_adapter};
+pub use resolve::{in_repository, resolve, resolve_config, resolve_named, shipped, with_adapter};
 pub use terminal::{keep_silent, report, show, write_json, write_line};

@@ -3,7 +3,7 @@
 use grove::{
     files::say_once,
     models::{ASSETS, ModelFiles},
-    weights::{FilePatterns, HubOptions, Source},
+    weights::{FilePatterns, HubOptions, Source, WeightsError},
 };
 use std::path::{Path, PathBuf};
 
@@ -81,4 +81,17 @@ pub fn resolve_named(model: &str, wanted: &FilePatterns) -> Result<PathBuf, Exit
     }
     let source = Source::parse(model)?;
     Ok(source.resolve(&HubOptions::from_env(), wanted)?)
+}
+
+/// Returns the files of a model on the hub from which its sizes are known: `config.json` alone, or the whole model if the name
+/// selects a GGUF file or the repository has no `config.json`.
+pub fn resolve_config(model: &str) -> Result<PathBuf, Exit> {
+    let (source, options) = (Source::parse(model)?, HubOptions::from_env());
+    if let Source::Hub { gguf: None, .. } = &source {
+        match source.resolve(&options, &FilePatterns::files(["config.json"])) {
+            Err(WeightsError::MissingFile { .. } | WeightsError::Offline { .. }) => {}
+            found => return Ok(found?),
+        }
+    }
+    Ok(source.resolve(&options, &FilePatterns::model())?)
 }

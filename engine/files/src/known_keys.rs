@@ -38,27 +38,26 @@ impl KnownKeys {
     /// Checks the keys of a file. The note about unknown keys names `file`.
     ///
     /// # Errors
-    /// A sentence with the rejected key, its value and the workaround.
+    /// As [`refuse`](Self::refuse).
     pub fn check(&self, file: &Path, fields: &Map<String, Value>) -> Result<(), String> {
-        let mut unknown = vec![];
-        for (key, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
-            let key = key.as_str();
-            if self.followed.contains(&key) || self.without_effect.iter().any(|(known, _)| *known == key) {
-                continue;
-            }
-            let Some(refused) = self.refused.iter().find(|refused| refused.key == key) else {
-                unknown.push(key);
-                continue;
-            };
-            let value = value.to_string();
-            if !refused.neutral.contains(&&*value) {
-                let (value, instead) = (excerpt(&value, LONGEST_VALUE), refused.instead);
+        self.refuse(fields)?;
+        let present = fields.iter().filter(|(_, value)| !value.is_null());
+        let unknown: Vec<&str> = present.map(|(key, _)| key.as_str()).filter(|key| !self.knows(key)).collect();
+        name_unknown_keys(file, &unknown);
+        Ok(())
+    }
+
+    /// Checks the rejected keys alone.
+    ///
+    /// # Errors
+    /// A sentence with the rejected key, its value and the workaround.
+    pub fn refuse(&self, fields: &Map<String, Value>) -> Result<(), String> {
+        for RefusedKey { key, neutral, instead } in self.refused {
+            let Some(value) = fields.get(*key).filter(|value| !value.is_null()) else { continue };
+            if !neutral.iter().any(|neutral| is_same(neutral, value)) {
+                let value = excerpt(&value.to_string(), LONGEST_VALUE);
                 return Err(format!("{key} is {value}, which is not supported; {instead}"));
             }
-        }
-        if !unknown.is_empty() {
-            let list = excerpt(&unknown.join(", "), 3 * LONGEST_VALUE);
-            say_once(&format!("{}: keys that are not known and change nothing here: {list}", file.display()));
         }
         Ok(())
     }
@@ -72,6 +71,19 @@ impl KnownKeys {
     pub fn all(&self) -> impl Iterator<Item = &'static str> {
         let quiet = self.without_effect.iter().map(|(key, _)| *key);
         self.followed.iter().copied().chain(quiet).chain(self.refused.iter().map(|refused| refused.key))
+    }
+}
+
+/// Returns true if a value is the one in compact JSON. Numbers are equal in every notation: `1` is `1.0`.
+fn is_same(json: &str, value: &Value) -> bool {
+    json == value.to_string() || value.is_number() && json.parse::<f64>().ok() == value.as_f64()
+}
+
+/// Names keys of a file that are not known, once, on standard error. No keys, no note.
+pub fn name_unknown_keys(file: &Path, keys: &[&str]) {
+    if !keys.is_empty() {
+        let list = excerpt(&keys.join(", "), 3 * LONGEST_VALUE);
+        say_once(&format!("{}: keys that are not known and change nothing here: {list}", file.display()));
     }
 }
 
@@ -92,6 +104,7 @@ mod tests {
         check(json!({"size": 3, "seed": 0, "scale": 1.0, "comment": "ours"})).unwrap();
         check(json!({"scale": null})).unwrap();
         check(json!({"scale": "none"})).unwrap();
+        check(json!({"scale": 1})).unwrap();
         let error = check(json!({"size": 3, "scale": 2.5})).unwrap_err();
         assert_eq!(error, "scale is 2.5, which is not supported; divide the weights by it");
         assert!(KEYS.all().eq(["size", "seed", "scale"]));

@@ -29,5 +29,5 @@ pub use atomic::{Draft, create_directory, directory_at, directory_of, sync_direc
 pub use download::failed_download;
 pub use error::FileError;
 pub use json::{from_json, parse_json};
-pub use known_keys::{KnownKeys, RefusedKey};
+pub use known_keys::{KnownKeys, RefusedKey, name_unknown_keys};
 pub use notes::say_once;

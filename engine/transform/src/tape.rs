@@ -7,7 +7,7 @@ use burn_autodiff::{
     ops::{Backward, Ops, OpsKind, unary},
 };
 use grove_backend::{AnyTensor, Autodiff, Backend};
-use grove_tree::{AnyArray, Path, Tree, map, map_with_path};
+use grove_tree::{AnyArray, Path, Tree, leaf_name, map, map_with_path};
 
 use crate::{
     backward::{self, Collector, Tracked},
@@ -326,7 +326,9 @@ pub(crate) fn check_cotangent<B: Backend, T: Tree<B>>(of: &str, result: &T, grad
         let (name, shape) = shapes.next().unwrap_or_else(nothing);
         assert!(
             name == path.as_str() && shape == leaf.to_string(),
-            "the gradient of {of} has the leaf `{path}`, {leaf}, where {of} has `{name}`, {shape}"
+            "the gradient of {of} has the {}, {leaf}, where {of} has {}, {shape}",
+            leaf_name("leaf", path.as_str()),
+            if name.is_empty() { "the leaf".to_owned() } else { format!("`{name}`") }
         );
         leaf
     });

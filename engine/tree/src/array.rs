@@ -2,7 +2,7 @@ use burn::tensor::{BasicOps, Bool, DType, Float, Int, Tensor};
 use grove_backend::{AnyTensor, Backend};
 use std::fmt;
 
-use crate::{AnyArray, Node, Path, Tree, Visitor};
+use crate::{AnyArray, Node, Path, Tree, Visitor, leaf_name};
 
 /// The kinds of leaves: [`Float`], [`Int`] and [`Bool`].
 pub trait Kind: Clone + fmt::Debug + Send + Sync + 'static {
@@ -178,7 +178,8 @@ impl<B: Backend, const D: usize, K: Kind> Array<B, D, K> {
         Self::from_any(leaf).unwrap_or_else(|| {
             let [expected, found] = [(&expected.0[..], expected.1), (&found.0[..], found.1)]
                 .map(|(shape, dtype)| crate::dtype::type_name(shape, dtype));
-            panic!("a function mapped over a tree turned the leaf `{path}`, {expected}, into {found}: rank and kind must stay")
+            let leaf = leaf_name("leaf", path.as_str());
+            panic!("a function mapped over a tree turned the {leaf}, {expected}, into {found}: rank and kind must stay")
         })
     }
 }

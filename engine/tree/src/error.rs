@@ -1,5 +1,7 @@
 use thiserror::Error;
 
+use crate::leaf_name;
+
 /// A mismatch between two trees, or between a tree and a pattern of paths.
 #[derive(Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -14,13 +16,13 @@ pub enum TreeError {
         right: String,
     },
     /// A leaf is present in both trees passed to `combine`.
-    #[error("the leaf `{path}` is present in both trees; partition them with one filter and its negation")]
+    #[error("the {} is present in both trees; partition them with one filter and its negation", leaf_name("leaf", .path))]
     Overlap {
         /// Path of the leaf.
         path: String,
     },
     /// The shape, dtype or kind of a leaf differs from the leaf that it replaces.
-    #[error("the leaf `{path}` is {expected} and cannot be replaced by {found}")]
+    #[error("the {} is {expected} and cannot be replaced by {found}", leaf_name("leaf", .path))]
     Leaf {
         /// Path of the leaf.
         path: String,

@@ -1,6 +1,6 @@
 use grove_backend::Backend;
 
-use crate::{AnyArray, Node, Path, Tree, Visitor, map_with_path};
+use crate::{AnyArray, Node, Path, Tree, Visitor, leaf_name, map_with_path};
 
 /// The leaves of any tree, with their paths: a tree of one type, whatever the type of the original. Code that is generic
 /// over trees is then compiled once. Filters by path, and buffers, work as in the original.
@@ -38,7 +38,7 @@ impl<B: Backend> FlatTree<B> {
         let mut leaves = self.leaves.into_iter();
         let tree = map_with_path(frame, |path, _| match leaves.next() {
             Some((own, leaf)) if own == *path => leaf,
-            _ => panic!("the frame has a leaf `{path}` that the flat tree does not have"),
+            _ => panic!("the frame has a {} that the flat tree does not have", leaf_name("leaf", path.as_str())),
         });
         assert!(leaves.next().is_none(), "the flat tree has a leaf that the frame does not have");
         tree

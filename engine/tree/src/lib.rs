@@ -62,7 +62,7 @@ pub use map::{
 };
 pub use named::{NamedLeaves, named_leaves, with_named_leaves};
 pub use partition::{combine, filter, partition};
-pub use path::Path;
+pub use path::{Path, leaf_name};
 pub use print::display;
 pub use similar::similar;
 pub use static_value::StaticValue;

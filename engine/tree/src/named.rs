@@ -19,12 +19,13 @@ pub fn named_leaves<B: Backend, T: Tree<B>>(tree: &T) -> NamedLeaves<B> {
 /// differs.
 pub fn with_named_leaves<B: Backend, T: Tree<B>>(tree: T, mut named: NamedLeaves<B>) -> Result<T, TreeError> {
     let nothing = || "(nothing)".to_owned();
+    let name = |path: &str| if path.is_empty() { "(leaf)".to_owned() } else { path.to_owned() };
     let tree = try_map_with_path(tree, |path, leaf| {
         if !leaf.is_present() {
             return Ok(leaf);
         }
         let Some(other) = named.remove(path.as_str()) else {
-            return Err(TreeError::Structure { left: path.to_string(), right: nothing() });
+            return Err(TreeError::Structure { left: name(path.as_str()), right: nothing() });
         };
         if (other.shape(), other.dtype()) != (leaf.shape(), leaf.dtype()) {
             let (path, expected, found) = (path.to_string(), leaf.to_string(), other.to_string());
@@ -33,7 +34,7 @@ pub fn with_named_leaves<B: Backend, T: Tree<B>>(tree: T, mut named: NamedLeaves
         Ok(other)
     })?;
     match named.into_keys().next() {
-        Some(right) => Err(TreeError::Structure { left: nothing(), right }),
+        Some(right) => Err(TreeError::Structure { left: nothing(), right: name(&right) }),
         None => Ok(tree),
     }
 }
@@ -50,6 +51,16 @@ mod tests {
     fn pair() -> Pair {
         let device = Default::default();
         (Array::absent([3]), Some(Array::new(Tensor::from_ints([[1, 2]], &device))))
+    }
+
+    #[test]
+    fn a_leaf_without_a_path_is_named() {
+        let one = || Array::<Flex, 1>::new(Tensor::from_floats([1.0, 2.0], &Default::default()));
+        let error = |named: NamedLeaves<Flex>| with_named_leaves(one(), named).unwrap_err().to_string();
+        let other = Array::<Flex, 1>::new(Tensor::from_floats([1.0], &Default::default()));
+        assert_eq!(error(named_leaves::<Flex, _>(&other)), "the leaf is f32[2] and cannot be replaced by f32[1]");
+        let missing = "the trees differ in structure: the first has `(leaf)` where the second has `(nothing)`";
+        assert_eq!(error(NamedLeaves::new()), missing);
     }
 
     #[test]

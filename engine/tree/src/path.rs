@@ -103,6 +103,12 @@ impl Path {
     }
 }
 
+/// Names a leaf in a message: "leaf `blocks.0.weight`", or "leaf" if the leaf is the whole tree, whose path is empty. `kind`
+/// is the first word.
+pub fn leaf_name(kind: &str, path: &str) -> String {
+    if path.is_empty() { kind.to_owned() } else { format!("{kind} `{path}`") }
+}
+
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
@@ -111,7 +117,13 @@ impl fmt::Display for Path {
 
 #[cfg(test)]
 mod tests {
-    use super::Path;
+    use super::{Path, leaf_name};
+
+    #[test]
+    fn names_a_leaf_without_a_path() {
+        assert_eq!(leaf_name("leaf", "blocks.0.weight"), "leaf `blocks.0.weight`");
+        assert_eq!(leaf_name("leaf", Path::root().as_str()), "leaf");
+    }
 
     #[test]
     fn segments_with_dots() {

@@ -265,7 +265,7 @@ impl Structure {
         let path = segments.join(".");
         let name = self.name(i);
         let content = match &item.kind {
-            Kind::Leaf { .. } => return path,
+            Kind::Leaf { .. } => return if path.is_empty() { "(leaf)".to_owned() } else { path },
             Kind::Struct => format!("{name} {{ .. }}"),
             Kind::Tuple => format!("{name}(..)"),
             Kind::Sequence => "[..]".to_owned(),

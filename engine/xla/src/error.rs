@@ -1,3 +1,4 @@
+use grove_tree::leaf_name;
 use std::path::PathBuf;
 
 /// A result of the XLA runtime.
@@ -36,7 +37,7 @@ pub enum XlaError {
         reason: String,
     },
     /// An array cannot be split over a mesh as requested.
-    #[error("the leaf `{leaf}`: {reason}")]
+    #[error("the {}: {reason}", leaf_name("leaf", .leaf))]
     Sharding {
         /// Path of the leaf.
         leaf: String,

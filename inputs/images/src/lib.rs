@@ -42,6 +42,6 @@ pub use error::{ImageError, Result};
 pub use files::save_png;
 pub use filter::Filter;
 pub use folder::{EXTENSIONS, ImageFolder, files};
-pub use heatmap::heatmap;
+pub use heatmap::{heatmap, heatmap_scale};
 pub use preprocess::{IMAGENET_MEAN, IMAGENET_STD, Preprocessor, Resize};
 pub use resize::resize;

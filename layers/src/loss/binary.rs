@@ -74,12 +74,14 @@ pub fn sigmoid_focal_loss<B: Backend, const D: usize>(
 }
 
 /// Maps 1 to 1 and 0 to -1.
+#[track_caller]
 fn sign<B: Backend, const D: usize>(step: Tensor<B, D>) -> Tensor<B, D> {
     step.mul_scalar(2.0).sub_scalar(1.0)
 }
 
 /// `max(x, 0) - x·y + log(1 + exp(-|x|))`. The first two terms are a single product, which is exactly 0 for a confident
 /// correct prediction, so the small last term keeps its precision in the value and in the gradient.
+#[track_caller]
 fn cross_entropy<B: Backend, const D: usize>(
     logits: Tensor<B, D>,
     labels: Tensor<B, D>,

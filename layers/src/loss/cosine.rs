@@ -48,6 +48,7 @@ pub fn cosine_distance<B: Backend, const D: usize>(
     cosine_similarity(predictions, targets, epsilon).neg().add_scalar(1.0)
 }
 
+#[track_caller]
 fn unit<B: Backend, const D: usize>(x: Tensor<B, D>, epsilon: f64) -> Tensor<B, D> {
     let squared = x.clone().square().sum_dim(D - 1); // [..., 1]
     let small = squared.clone().lower_equal_elem(epsilon);

@@ -24,6 +24,7 @@ pub fn softmax_cross_entropy<B: Backend, const D: usize>(logits: Tensor<B, D>, l
 /// Logarithm of the softmax over the last axis. Maxima and sums pass through an unfused operation: if Burn 0.21 fuses a
 /// reduction with later operations, it may confuse the layouts of output and input, and panic
 /// (`reduce_broadcasted/launch.rs`).
+#[track_caller]
 fn log_softmax<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     let unfused = |statistics| ops::chunk(statistics, 1, D - 1).remove(0); // [..., 1]
     let max = unfused(x.clone().detach().max_dim(D - 1));
@@ -133,6 +134,16 @@ impl CrossEntropy {
 /// - logits `[n, classes]`, unnormalised
 /// - labels `[n]`, each in `0..classes` or [`IGNORE_INDEX`]
 /// - output `[1]`
+///
+/// ```
+/// use burn::tensor::{Int, Tensor};
+/// use grove_layers::loss::cross_entropy;
+/// # type B = burn_flex::Flex;
+/// let device = Default::default();
+/// let logits = Tensor::<B, 2>::zeros([2, 4], &device);
+/// let labels = Tensor::<B, 1, Int>::from_ints([0, 3], &device);
+/// assert!((cross_entropy(logits, labels).into_scalar() - 4f32.ln()).abs() < 1e-6);
+/// ```
 #[track_caller]
 pub fn cross_entropy<B: Backend>(logits: Tensor<B, 2>, labels: Tensor<B, 1, Int>) -> Tensor<B, 1> {
     CrossEntropy::default().mean(logits, labels)

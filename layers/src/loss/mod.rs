@@ -42,6 +42,7 @@ use burn::tensor::Tensor;
 use grove_backend::{Backend, at_least_f32};
 
 /// Checks that both tensors have the same shape, and converts them to at least f32.
+#[track_caller]
 fn pair<B: Backend, const D: usize>(
     (a_name, a): (&str, Tensor<B, D>),
     (b_name, b): (&str, Tensor<B, D>),
@@ -57,6 +58,7 @@ fn pair<B: Backend, const D: usize>(
 /// 1 where `x >= 0`, else 0, without a gradient. `|x|` and `max(x, 0)` written with this step have consistent slopes at 0.
 /// The backends' own functions have slope 0 there, so the gradient of a sum such as `max(x, 0) + log1p(exp(-|x|))` would be
 /// wrong.
+#[track_caller]
 fn step<B: Backend, const D: usize>(x: &Tensor<B, D>) -> Tensor<B, D> {
     x.clone().greater_equal_elem(0.0).float().cast(x.dtype())
 }

@@ -75,6 +75,7 @@ pub fn log_cosh<B: Backend, const D: usize>(predictions: Tensor<B, D>, targets: 
     magnitude + tail.sub_scalar(std::f64::consts::LN_2)
 }
 
+#[track_caller]
 fn errors<B: Backend, const D: usize>(predictions: Tensor<B, D>, targets: Tensor<B, D>) -> Tensor<B, D> {
     let (predictions, targets) = pair(("predictions", predictions), ("targets", targets));
     predictions - targets

@@ -45,6 +45,7 @@ impl<B: Backend> Cell<B, 1> for GruCell<B> {
         [self.weight_hh.shape()[1]]
     }
 
+    #[track_caller]
     fn run(&self, x: Tensor<B, 2>, steps: &Steps, [h]: State<B, 1>) -> (Tensor<B, 2>, State<B, 1>) {
         let [n] = self.state_sizes();
         let (b_ih, b_hh) =

@@ -106,6 +106,7 @@ impl<C> Recurrent<C> {
     /// - x `[rows, inputs]`, packed
     /// - initial and final states `[layers * directions, b, n]`, in the order of the sequences before packing
     /// - output `[rows, directions * n]`, packed in the same way
+    #[track_caller]
     pub fn forward_packed<B: Backend, const S: usize>(
         &self,
         x: &PackedSequence<Array<B, 2>>,
@@ -122,6 +123,7 @@ impl<C> Recurrent<C> {
         (PackedSequence { data: Array::new(y), packing: packing.clone() }, state)
     }
 
+    #[track_caller]
     fn run<B: Backend, const S: usize>(
         &self,
         mut x: Tensor<B, 2>,
@@ -161,6 +163,7 @@ impl<C> Recurrent<C> {
 }
 
 /// Reshapes `[1, b, n]` to `[b, n]`.
+#[track_caller]
 fn first_of<B: Backend>(x: Tensor<B, 3>) -> Array<B, 2> {
     let [_, b, n] = x.dims();
     Array::new(x.reshape([b, n]))

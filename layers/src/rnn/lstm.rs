@@ -49,6 +49,7 @@ impl<B: Backend> LstmCell<B> {
     }
 
     /// Runs step by step, with the projection in each step.
+    #[track_caller]
     fn run_projected(
         &self,
         w_hr: Tensor<B, 2>,
@@ -89,6 +90,7 @@ impl<B: Backend> Cell<B, 2> for LstmCell<B> {
         [self.weight_hh.shape()[1], self.weight_hh.shape()[0] / 4]
     }
 
+    #[track_caller]
     fn run(&self, x: Tensor<B, 2>, steps: &Steps, state: State<B, 2>) -> (Tensor<B, 2>, State<B, 2>) {
         if let Some(w_hr) = &self.weight_hr {
             return self.run_projected(w_hr.val(), x, steps, state);

@@ -43,6 +43,7 @@ impl<B: Backend> Cell<B, 1> for RnnCell<B> {
         [self.weight_hh.shape()[1]]
     }
 
+    #[track_caller]
     fn run(&self, x: Tensor<B, 2>, steps: &Steps, [h]: State<B, 1>) -> (Tensor<B, 2>, State<B, 1>) {
         let bias = bias_or_zeros(&self.bias_ih, &self.weight_ih) + bias_or_zeros(&self.bias_hh, &self.weight_hh);
         let inputs = RecurrentInputs { x, w_ih: self.weight_ih.val(), w_hh: self.weight_hh.val(), bias };

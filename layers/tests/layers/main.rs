@@ -7,6 +7,8 @@
 mod common;
 #[path = "../case/mod.rs"]
 mod case;
+#[path = "../location/mod.rs"]
+mod location;
 
 mod attention;
 mod attention_bias;

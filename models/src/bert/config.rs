@@ -1,3 +1,4 @@
+use grove_files::{KnownKeys, RefusedKey};
 use grove_layers::Activation;
 use grove_weights::TensorFiles;
 use serde::{Deserialize, Serialize};
@@ -7,8 +8,8 @@ use std::path::Path;
 use super::{Family, names::masked_lm_is_tied};
 use crate::{
     checks::{check_depth, check_divisible, check_epsilon, check_initializer_range, check_rates, check_sizes},
+    config_keys::{REMOVE, check_others, unknown},
     error::{ModelError, Result},
-    keys::check_others,
     pretrained::{PretrainedConfig, read_json},
     problem_type::{KNOWN, ProblemType},
 };
@@ -138,6 +139,30 @@ impl BertConfig {
     }
 }
 
+/// Reason of keys of BERT's original program.
+const ORIGINAL: &str = "of the original program; transformers' class does not read it";
+
+/// Keys of the families' files that are not fields.
+const KEYS: KnownKeys = KnownKeys {
+    followed: &["qa_dropout"],
+    without_effect: &[
+        ("bos_token_id", "of the tokenizer"),
+        ("eos_token_id", "of the tokenizer"),
+        ("sinusoidal_pos_embds", "initial weights, and the file has its own"),
+        ("tie_weights_", "tie_word_embeddings counts"),
+        ("directionality", ORIGINAL),
+        ("pooler_fc_size", ORIGINAL),
+        ("pooler_num_attention_heads", ORIGINAL),
+        ("pooler_num_fc_layers", ORIGINAL),
+        ("pooler_size_per_head", ORIGINAL),
+        ("pooler_type", ORIGINAL),
+    ],
+    refused: &[
+        RefusedKey { key: "position_embedding_type", neutral: &["\"absolute\""], instead: REMOVE },
+        RefusedKey { key: "is_decoder", neutral: &["false"], instead: REMOVE },
+    ],
+};
+
 impl PretrainedConfig for BertConfig {
     /// Reads the `config.json` beside the weights. If the checkpoint contains an output layer that differs from the
     /// token embedding, the two are not tied, whatever the file says.
@@ -193,6 +218,10 @@ impl PretrainedConfig for BertConfig {
         })
     }
 
+    fn unknown_keys(&self) -> Vec<&str> {
+        unknown(&KEYS, &self.other)
+    }
+
     fn validate(&self) -> Result<()> {
         let wrong = |reason: String| Err(ModelError::Config { reason });
         check_sizes(
@@ -230,14 +259,7 @@ impl PretrainedConfig for BertConfig {
             ("attention_probs_dropout_prob", self.attention_probs_dropout_prob),
             ("classifier_dropout", self.classifier_dropout()),
         ])?;
-        check_others(&self.other)?;
-        let unsupported = [("position_embedding_type", "absolute"), ("is_decoder", "false")];
-        for (name, supported) in unsupported {
-            let said = self.other.get(name).map(|value| value.as_str().map_or(value.to_string(), str::to_owned));
-            if let Some(said) = said.filter(|said| said != supported && said != "null") {
-                return wrong(format!("{name} is {said}; only {supported} is supported"));
-            }
-        }
+        check_others(&KEYS, &self.other)?;
         self.activation()?;
         self.problem().map(drop)
     }
@@ -253,13 +275,6 @@ mod tests {
 
     #[test]
     fn every_key_of_transformers_is_accounted_for() {
-        let own = [
-            ("is_decoder", "refused"),
-            ("bos_token_id", "of the tokenizer"),
-            ("eos_token_id", "of the tokenizer"),
-            ("qa_dropout", "of training, where the head has none"),
-            ("sinusoidal_pos_embds", "initial weights, and the file has its own"),
-        ];
         for (class, family) in [
             ("BertConfig", "bert"),
             ("RobertaConfig", "roberta"),
@@ -271,7 +286,7 @@ mod tests {
                 fields.entry("model_type").or_insert_with(|| family.into());
                 BertConfig::from_json(fields).map(|config| config.to_json())
             };
-            crate::keys::assert_accounts_for_as(class, &own, read);
+            crate::keys::assert_accounts_for_as(class, &KEYS, read);
         }
     }
 
@@ -319,7 +334,7 @@ mod tests {
         assert!(message(&BertConfig { problem_type: Some("rank".into()), ..base.clone() }).contains("'rank'"));
         assert!(message(&with("position_embedding_type", "relative_key".into())).contains("relative_key"));
         assert!(message(&with("is_decoder", true.into())).contains("is_decoder is true"));
-        assert!(message(&with("add_cross_attention", true.into())).contains("`add_cross_attention` is true"));
+        assert!(message(&with("add_cross_attention", true.into())).contains("add_cross_attention is true"));
         assert!(message(&with("quantization_config", serde_json::json!({"bits": 4}))).contains("quantization_config"));
         with("chunk_size_feed_forward", 16.into()).validate().unwrap();
         let roberta = BertConfig { model_type: Family::Roberta, pad_token_id: u32::MAX, ..base };

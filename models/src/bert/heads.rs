@@ -30,8 +30,32 @@ pub type BertForMaskedLm<B> = WithHead<Bert<B>, MaskedLmHead<B>>;
 /// BERT that predicts if the second text follows the first.
 pub type BertForNextSentence<B> = WithHead<Bert<B>, NextSentenceHead<B>>;
 /// BERT that classifies texts.
+///
+/// ```
+/// use grove_models::{BertConfig, Pretrained, bert::BertForSequenceClassification};
+/// use grove_tree::Key;
+/// # type B = burn_flex::Flex;
+/// # let sizes = BertConfig { vocab_size: 50, hidden_size: 8, num_hidden_layers: 2, ..BertConfig::default() };
+/// # let config = BertConfig { num_attention_heads: 2, intermediate_size: 16, ..sizes };
+/// let model = BertForSequenceClassification::<B>::init(&config, Key::new(0), &Default::default())?;
+/// let texts = model.bert.batch(&[vec![1, 2, 3].into(), vec![4].into()])?;
+/// assert_eq!(model.forward(&texts, None).dims(), [2, 2]); // logits, [b, labels]
+/// # Ok::<(), grove_models::ModelError>(())
+/// ```
 pub type BertForSequenceClassification<B> = WithHead<Bert<B>, SequenceHead<B>>;
 /// BERT that classifies tokens.
+///
+/// ```
+/// use grove_models::{BertConfig, Pretrained, bert::BertForTokenClassification};
+/// use grove_tree::Key;
+/// # type B = burn_flex::Flex;
+/// # let sizes = BertConfig { vocab_size: 50, hidden_size: 8, num_hidden_layers: 2, ..BertConfig::default() };
+/// # let config = BertConfig { num_attention_heads: 2, intermediate_size: 16, ..sizes };
+/// let model = BertForTokenClassification::<B>::init(&config, Key::new(0), &Default::default())?;
+/// let texts = model.bert.batch(&[vec![1, 2, 3].into(), vec![4].into()])?;
+/// assert_eq!(model.forward(&texts, None).dims(), [2, 3, 2]); // logits, [b, t, labels]
+/// # Ok::<(), grove_models::ModelError>(())
+/// ```
 pub type BertForTokenClassification<B> = WithHead<Bert<B>, TokenHead<B>>;
 /// BERT that finds the answer to a question in a text.
 pub type BertForQuestionAnswering<B> = WithHead<Bert<B>, AnswerHead<B>>;
@@ -69,6 +93,7 @@ fn new_linear<B: Backend>(name: &str, outputs: usize, config: &BertConfig, init:
 
 /// Computes the features of each text for a classifier, `[b, hidden_size]`: those of the pooler, or of the head's layer
 /// `dense` if it has one.
+#[track_caller]
 fn text_features<B: Backend>(
     bert: &Bert<B>,
     texts: &TextBatch<B>,
@@ -87,6 +112,7 @@ fn text_features<B: Backend>(
 }
 
 /// Computes the mean cross-entropy of logits `[b, t, classes]` of tokens with labels `[b, t]`.
+#[track_caller]
 fn token_loss<B: Backend>(logits: Tensor<B, 3>, labels: Tensor<B, 2, Int>) -> Tensor<B, 1> {
     let [b, t, classes] = logits.dims();
     loss::cross_entropy(logits.reshape([b * t, classes]), labels.reshape([b * t]))
@@ -111,6 +137,7 @@ impl<B: Backend> WithHead<Bert<B>, MaskedLmHead<B>> {
     /// # Shapes
     /// - texts: a batch of `[b, t]` tokens
     /// - output `[b, t, vocab_size]`
+    #[track_caller]
     pub fn forward(&self, texts: &TextBatch<B>, key: Option<Key>) -> Tensor<B, 3> {
         let states = self.bert.forward(texts, key);
         let [b, t, n] = states.dims();
@@ -118,6 +145,7 @@ impl<B: Backend> WithHead<Bert<B>, MaskedLmHead<B>> {
     }
 
     /// Computes the logits of the vocabulary for given states: `[rows, hidden_size]` to `[rows, vocab_size]`.
+    #[track_caller]
     pub fn logits(&self, states: Tensor<B, 2>) -> Tensor<B, 2> {
         let activation = self.bert.config.model_type.masked_lm_activation(self.bert.encoder.layer[0].activation);
         let x = self.head.layer_norm.forward(activation.forward(self.head.dense.forward(states)));
@@ -130,6 +158,7 @@ impl<B: Backend> WithHead<Bert<B>, MaskedLmHead<B>> {
     /// # Shapes
     /// - labels `[b, t]`
     /// - output `[1]`
+    #[track_caller]
     pub fn loss(&self, texts: &TextBatch<B>, labels: Tensor<B, 2, Int>, key: Option<Key>) -> Tensor<B, 1> {
         token_loss(self.forward(texts, key), labels)
     }
@@ -141,6 +170,7 @@ impl<B: Backend> WithHead<Bert<B>, MaskedLmHead<B>> {
     /// - positions `[m]`, each `row * t + column` of a token in the batch
     /// - labels `[m]`
     /// - output `[1]`
+    #[track_caller]
     pub fn loss_at(
         &self,
         texts: &TextBatch<B>,
@@ -186,6 +216,7 @@ impl<B: Backend> WithHead<Bert<B>, NextSentenceHead<B>> {
     /// # Shapes
     /// - texts: a batch of text pairs, `[b, t]` tokens
     /// - output `[b, 2]`
+    #[track_caller]
     pub fn forward(&self, texts: &TextBatch<B>, key: Option<Key>) -> Tensor<B, 2> {
         let features = text_features(&self.bert, texts, None, Dropout::new(0.0), key);
         self.head.seq_relationship.forward(features)
@@ -193,6 +224,7 @@ impl<B: Backend> WithHead<Bert<B>, NextSentenceHead<B>> {
 
     /// Computes the mean negative log-likelihood, in nats, of labels `[b]`: 0 if the second text follows the first,
     /// else 1.
+    #[track_caller]
     pub fn loss(&self, texts: &TextBatch<B>, labels: Tensor<B, 1, Int>, key: Option<Key>) -> Tensor<B, 1> {
         loss::cross_entropy(self.forward(texts, key), labels)
     }
@@ -206,7 +238,11 @@ impl<B: Backend> BertHead<B> for NextSentenceHead<B> {
     }
 
     fn names(map: NameMap, _: &BertConfig) -> NameMap {
-        linear_names(map, "cls.seq_relationship", "head.seq_relationship").ignore("cls.predictions.**")
+        let map = linear_names(map, "cls.seq_relationship", "head.seq_relationship");
+        map.ignore_each(&[(
+            "cls.predictions.**",
+            "the head of masked language modelling, which this model does not have",
+        )])
     }
 
     fn pooled(_: Family) -> bool {
@@ -233,23 +269,27 @@ impl<B: Backend> WithHead<Bert<B>, SequenceHead<B>> {
     /// # Shapes
     /// - texts: a batch of texts or pairs, `[b, t]` tokens
     /// - output `[b, labels]`
+    #[track_caller]
     pub fn forward(&self, texts: &TextBatch<B>, key: Option<Key>) -> Tensor<B, 2> {
         let SequenceHead { dense, classifier, dropout } = &self.head;
         classifier.forward(text_features(&self.bert, texts, dense.as_ref(), *dropout, key))
     }
 
     /// Computes the mean negative log-likelihood, in nats, of one label per text, `[b]`; -100 is ignored.
+    #[track_caller]
     pub fn loss(&self, texts: &TextBatch<B>, labels: Tensor<B, 1, Int>, key: Option<Key>) -> Tensor<B, 1> {
         loss::cross_entropy(self.forward(texts, key), labels)
     }
 
     /// Computes the mean binary cross-entropy, in nats, of any number of labels per text, `[b, labels]`: 1 if the text
     /// has the label.
+    #[track_caller]
     pub fn multi_label_loss(&self, texts: &TextBatch<B>, labels: Tensor<B, 2>, key: Option<Key>) -> Tensor<B, 1> {
         loss::sigmoid_binary_cross_entropy(self.forward(texts, key), labels).mean()
     }
 
     /// Computes the mean squared error of the predicted values, `[b, labels]`.
+    #[track_caller]
     pub fn regression_loss(&self, texts: &TextBatch<B>, labels: Tensor<B, 2>, key: Option<Key>) -> Tensor<B, 1> {
         loss::squared_error(self.forward(texts, key), labels).mean()
     }
@@ -300,6 +340,7 @@ impl<B: Backend> WithHead<Bert<B>, ChoiceHead<B>> {
     ///
     /// # Panics
     /// If `choices` does not divide the number of pairs.
+    #[track_caller]
     pub fn forward(&self, texts: &TextBatch<B>, choices: usize, key: Option<Key>) -> Tensor<B, 2> {
         let pairs = texts.dims()[0];
         assert!(choices > 0 && pairs.is_multiple_of(choices), "{pairs} pairs are not some times {choices} choices");
@@ -309,6 +350,7 @@ impl<B: Backend> WithHead<Bert<B>, ChoiceHead<B>> {
     }
 
     /// Computes the mean negative log-likelihood, in nats, of the right choices `labels`, `[b]`.
+    #[track_caller]
     pub fn loss(
         &self,
         texts: &TextBatch<B>,
@@ -355,12 +397,14 @@ impl<B: Backend> WithHead<Bert<B>, TokenHead<B>> {
     /// # Shapes
     /// - texts: a batch of `[b, t]` tokens
     /// - output `[b, t, labels]`
+    #[track_caller]
     pub fn forward(&self, texts: &TextBatch<B>, key: Option<Key>) -> Tensor<B, 3> {
         let states = self.bert.forward(texts, named_key(key, "bert"));
         self.head.classifier.forward(self.head.dropout.forward(states, named_key(key, "head")))
     }
 
     /// Computes the mean negative log-likelihood, in nats, of labels `[b, t]`; -100 is ignored.
+    #[track_caller]
     pub fn loss(&self, texts: &TextBatch<B>, labels: Tensor<B, 2, Int>, key: Option<Key>) -> Tensor<B, 1> {
         token_loss(self.forward(texts, key), labels)
     }
@@ -399,6 +443,7 @@ impl<B: Backend> WithHead<Bert<B>, AnswerHead<B>> {
     /// # Shapes
     /// - texts: a batch of question-text pairs of `[b, t]` tokens
     /// - output: two of `[b, t]`; minus infinity at padding
+    #[track_caller]
     pub fn forward(&self, texts: &TextBatch<B>, key: Option<Key>) -> [Tensor<B, 2>; 2] {
         let [b, t] = texts.dims();
         let states = self.bert.forward(texts, named_key(key, "bert"));
@@ -411,6 +456,7 @@ impl<B: Backend> WithHead<Bert<B>, AnswerHead<B>> {
     /// Computes the mean negative log-likelihood, in nats, of the answer's first and last token. `starts` and `ends`
     /// are `[b]`; -100, for an answer that is not in the text, is ignored. Unlike in transformers, padding is excluded
     /// from the softmax.
+    #[track_caller]
     pub fn loss(
         &self,
         texts: &TextBatch<B>,

@@ -36,7 +36,7 @@ pub use heads::{
 pub use input::{TextBatch, TextIds, bucketed_len};
 pub use model::{Bert, BertAttention, BertEmbeddings, BertEncoder, BertLayer, BertPooler};
 pub use names::published_names;
-pub use sentence::{Dense, Pooling, SentenceEncoder, SentenceModule, Similarity, transformer_directory};
+pub use sentence::{Dense, Pooling, SentenceEncoder, SentenceModule, Similarity, copy_modules, transformer_directory};
 
 /// Targets of [`lora::add`](grove_layers::lora::add) as in the paper and in peft's defaults for BERT: the query and
 /// value projections.

@@ -22,6 +22,18 @@ use super::{
 use crate::{Pretrained, PretrainedConfig, error::Result};
 
 /// BERT, RoBERTa or DistilBERT without a head. Computes the hidden states of all tokens.
+///
+/// ```
+/// use grove_models::{Bert, BertConfig, Pretrained};
+/// use grove_tree::Key;
+/// # type B = burn_flex::Flex;
+/// # let sizes = BertConfig { vocab_size: 50, hidden_size: 8, num_hidden_layers: 2, ..BertConfig::default() };
+/// # let config = BertConfig { num_attention_heads: 2, intermediate_size: 16, ..sizes };
+/// let bert = Bert::<B>::init(&config, Key::new(0), &Default::default())?;
+/// let texts = bert.batch(&[vec![1, 2, 3].into(), vec![4].into()])?; // padded, with a mask
+/// assert_eq!(bert.forward(&texts, None).dims(), [2, 3, 8]); // [b, t, hidden_size]
+/// # Ok::<(), grove_models::ModelError>(())
+/// ```
 #[derive(Tree, Clone, Debug)]
 pub struct Bert<B: Backend> {
     /// Embeddings of the tokens.
@@ -42,6 +54,7 @@ impl<B: Backend> Bert<B> {
     /// # Shapes
     /// - texts: a batch of `[b, t]` tokens
     /// - output `[b, t, hidden_size]`
+    #[track_caller]
     pub fn forward(&self, texts: &TextBatch<B>, key: Option<Key>) -> Tensor<B, 3> {
         let mask = texts.attention_mask();
         let mut x = self.embeddings.forward(texts, named_key(key, "embeddings"));
@@ -53,6 +66,7 @@ impl<B: Backend> Bert<B> {
 
     /// Returns the embeddings and the output of each layer, each `[b, t, hidden_size]`. The last one is the output of
     /// [`forward`](Self::forward).
+    #[track_caller]
     pub fn hidden_states(&self, texts: &TextBatch<B>, key: Option<Key>) -> Vec<Tensor<B, 3>> {
         let mask = texts.attention_mask();
         let mut states = vec![self.embeddings.forward(texts, named_key(key, "embeddings"))];
@@ -64,6 +78,7 @@ impl<B: Backend> Bert<B> {
 
     /// Applies the pooler to the first token's state: `[b, t, hidden_size]` to `[b, hidden_size]`. Returns `None` if
     /// the model has no pooler.
+    #[track_caller]
     pub fn pool(&self, states: Tensor<B, 3>) -> Option<Tensor<B, 2>> {
         self.pooler.as_ref().map(|pooler| pooler.forward(states))
     }
@@ -125,6 +140,7 @@ impl<B: Backend> BertEmbeddings<B> {
     /// # Shapes
     /// - texts: a batch of `[b, t]` tokens
     /// - output `[b, t, hidden_size]`
+    #[track_caller]
     pub fn forward(&self, texts: &TextBatch<B>, key: Option<Key>) -> Tensor<B, 3> {
         let [b, t] = texts.dims();
         let positions = match &texts.positions {
@@ -178,6 +194,7 @@ impl<B: Backend> BertLayer<B> {
     ///
     /// # Shapes
     /// - x, output `[b, t, hidden_size]`
+    #[track_caller]
     pub fn forward(&self, x: Tensor<B, 3>, mask: &AttentionMask<B>, key: Option<Key>) -> Tensor<B, 3> {
         let x = self.attention.forward(x, mask, named_key(key, "attention"));
         let y = feed_forward(x.clone(), &self.intermediate, self.activation, &self.output);
@@ -211,6 +228,7 @@ impl<B: Backend> BertAttention<B> {
     ///
     /// # Shapes
     /// - x, output `[b, t, hidden_size]`
+    #[track_caller]
     pub fn forward(&self, x: Tensor<B, 3>, mask: &AttentionMask<B>, key: Option<Key>) -> Tensor<B, 3> {
         let heads = |projection: &Linear<B>| to_heads(projection.forward(x.clone()), self.n_head);
         let [q, k, v] = [&self.query, &self.key, &self.value].map(heads); // each [b, n_head, t, head_dim]
@@ -230,12 +248,14 @@ pub struct BertPooler<B: Backend> {
 
 impl<B: Backend> BertPooler<B> {
     /// Computes the features of texts: `[b, t, hidden_size]` to `[b, hidden_size]`.
+    #[track_caller]
     pub fn forward(&self, states: Tensor<B, 3>) -> Tensor<B, 2> {
         tanh(self.dense.forward(first_token(states)))
     }
 }
 
 /// Returns the first token's state: `[b, t, n]` to `[b, n]`.
+#[track_caller]
 pub(super) fn first_token<B: Backend>(states: Tensor<B, 3>) -> Tensor<B, 2> {
     let [b, _, n] = states.dims();
     states.narrow(1, 0, 1).reshape([b, n])

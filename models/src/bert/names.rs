@@ -8,9 +8,18 @@ use crate::{error::Result, tied::is_tied};
 /// Returns the published names of an encoder's tensors, with or without the prefix `bert.` (`roberta.`, `distilbert.`).
 /// Heads are ignored.
 pub fn published_names(config: &BertConfig, pooler: bool) -> NameMap {
-    let heads = ["cls", "lm_head", "classifier", "pre_classifier", "qa_outputs"];
-    let map = heads.iter().fold(encoder_names(config, pooler, "", ""), |map, head| map.ignore(&format!("{head}.**")));
-    ["vocab_transform.*", "vocab_layer_norm.*", "vocab_projector.*"].iter().fold(map, |map, head| map.ignore(head))
+    let heads = [
+        "cls.**",
+        "lm_head.**",
+        "classifier.**",
+        "pre_classifier.**",
+        "qa_outputs.**",
+        "vocab_transform.*",
+        "vocab_layer_norm.*",
+        "vocab_projector.*",
+    ];
+    encoder_names(config, pooler, "", "")
+        .ignore_each(&heads.map(|head| (head, "heads, which an encoder does not have")))
 }
 
 /// Returns the names of an encoder inside a model with a head. They are saved with the encoder's prefix, as in
@@ -61,9 +70,14 @@ fn encoder_names(config: &BertConfig, pooler: bool, name_prefix: &str, path_pref
         let add = if i < 6 { linear_names } else { norm_names };
         map = add(map, &name(published), &path(own));
     }
-    // Older files store the position ids as a buffer.
-    map = map.ignore("embeddings.position_ids").ignore("embeddings.token_type_ids");
-    if pooler { linear_names(map, &name("pooler.dense"), &path("pooler.dense")) } else { map.ignore("pooler.dense.*") }
+    map = map.ignore_each(&[
+        ("embeddings.position_ids", "positions, which are computed"),
+        ("embeddings.token_type_ids", "default token types, which are zeros"),
+    ]);
+    match pooler {
+        true => linear_names(map, &name("pooler.dense"), &path("pooler.dense")),
+        false => map.ignore_each(&[("pooler.dense.*", "a pooler, which this head does not use")]),
+    }
 }
 
 /// Adds the published names of a classifier's layers `dense`, if it has one, and `classifier`.
@@ -86,8 +100,7 @@ pub(super) fn masked_lm_names(map: NameMap, config: &BertConfig) -> NameMap {
     } else {
         map.rule(&weight, "head.decoder")
     }
-    // Next-sentence head of pre-training, which is not loaded.
-    .ignore("cls.seq_relationship.*")
+    .ignore_each(&[("cls.seq_relationship.*", "the next-sentence head, which this model does not have")])
 }
 
 /// Returns true if a file's masked-language-modelling head is tied to the token embedding; see [`is_tied`].

@@ -49,6 +49,7 @@ impl<B: Backend> Gpt2<B> {
     /// # Shapes
     /// - ids `[b, t]`, those of the pass
     /// - output `[b, t, n_embd]`
+    #[track_caller]
     pub fn hidden_states(&self, ids: Tensor<B, 2, Int>, mut pass: DecoderPass<'_, B>) -> Tensor<B, 3> {
         let x = self.wte.forward(ids) + self.wpe.forward(pass.positions()); // [b, t, n_embd]
         let mut x = self.drop.forward(x, pass.key("drop"));
@@ -78,6 +79,7 @@ impl<B: Backend> Block<B> {
     ///
     /// # Shapes
     /// - x, output `[b, t, n_embd]`
+    #[track_caller]
     pub fn forward(&self, x: Tensor<B, 3>, pass: &mut LayerPass<'_, B>) -> Tensor<B, 3> {
         let x = x.clone() + self.attn.forward(self.ln_1.forward(x), pass);
         x.clone() + self.mlp.forward(self.ln_2.forward(x), pass.key("mlp"))
@@ -106,6 +108,7 @@ impl<B: Backend> Attention<B> {
     ///
     /// # Shapes
     /// - x, output `[b, t, n_embd]`
+    #[track_caller]
     pub fn forward(&self, x: Tensor<B, 3>, pass: &mut LayerPass<'_, B>) -> Tensor<B, 3> {
         let [q, k, v] = split_heads(self.c_attn.forward(x), self.n_head); // each [b, n_head, t, head_dim]
         let y = pass.attend(q, k, v, self.scale, self.attn_dropout); // [b, n_head, t, head_dim]
@@ -132,6 +135,7 @@ impl<B: Backend> Mlp<B> {
     ///
     /// # Shapes
     /// - x, output `[b, t, n_embd]`
+    #[track_caller]
     pub fn forward(&self, x: Tensor<B, 3>, key: Option<Key>) -> Tensor<B, 3> {
         self.dropout.forward(feed_forward(x, &self.c_fc, self.activation, &self.c_proj), key)
     }
@@ -197,6 +201,7 @@ impl<B: Backend> Pretrained<B> for Gpt2<B> {
 impl<B: Backend> CausalLm<B> for Gpt2<B> {
     type Cache = Vec<KvCache<B>>;
 
+    #[track_caller]
     fn forward_hidden(
         &self,
         ids: Tensor<B, 2, Int>,
@@ -208,6 +213,7 @@ impl<B: Backend> CausalLm<B> for Gpt2<B> {
         self.hidden_states(ids, pass)
     }
 
+    #[track_caller]
     fn lm_head(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {
         self.lm_head.as_ref().unwrap_or(&self.wte).attend(hidden)
     }

@@ -2,6 +2,9 @@ use grove_weights::NameMap;
 
 use super::Gpt2Config;
 
+/// Reason for which the masks of older files are not loaded.
+const MASK: &str = "causal masks, which are computed";
+
 /// Returns the names of published GPT-2 files, which equal this model's paths up to a prefix.
 ///
 /// Linear weights are `[in, out]` in the files (transformers' `Conv1D`), as they are here.
@@ -23,7 +26,5 @@ pub fn published_names(config: &Gpt2Config) -> NameMap {
         .rule("h.{i}.{part}.{layer}.bias", "h.{i}.{part}.{layer}.bias")
         .rule("ln_f.weight", "ln_f.weight")
         .rule("ln_f.bias", "ln_f.bias")
-        // Causal mask, stored in older files.
-        .ignore("h.{i}.attn.bias")
-        .ignore("h.{i}.attn.masked_bias")
+        .ignore_each(&[("h.{i}.attn.bias", MASK), ("h.{i}.attn.masked_bias", MASK)])
 }

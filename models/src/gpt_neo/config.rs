@@ -1,3 +1,4 @@
+use grove_files::KnownKeys;
 use grove_layers::Activation;
 use grove_weights::TensorFiles;
 use serde::{Deserialize, Serialize};
@@ -10,9 +11,9 @@ use crate::{
         check_depth, check_divisible, check_epsilon, check_initializer_range, check_model_type, check_rates,
         check_sizes,
     },
+    config_keys::{check_others, unknown},
     end_tokens::{EndTokens, published_ends},
     error::{ModelError, Result},
-    keys::check_others,
     pretrained::{PretrainedConfig, read_fields, rename},
     tied::is_tied,
 };
@@ -148,6 +149,9 @@ fn follow_layers(fields: &mut Map<String, Value>) {
     }
 }
 
+/// Keys of GPT-Neo's files that are not fields. The `attention_layers` become the `attention_types` when a file is read.
+const KEYS: KnownKeys = KnownKeys { followed: &[LAYERS], without_effect: &[], refused: &[] };
+
 impl PretrainedConfig for GptNeoConfig {
     /// Reads a `config.json`. Accepts transformers' general names too, such as `num_hidden_layers`. The file's
     /// `attention_layers` take precedence over its `attention_types`, as in transformers, and are returned as these.
@@ -183,6 +187,10 @@ impl PretrainedConfig for GptNeoConfig {
         };
         let attention_types = vec![(vec![AttentionKind::Global, AttentionKind::Local], num_layers / 2)];
         Ok(Self { hidden_size, num_layers, num_heads, attention_types, ..Self::default() })
+    }
+
+    fn unknown_keys(&self) -> Vec<&str> {
+        unknown(&KEYS, &self.other)
     }
 
     fn validate(&self) -> Result<()> {
@@ -223,7 +231,7 @@ impl PretrainedConfig for GptNeoConfig {
             ("attention_dropout", self.attention_dropout),
             ("resid_dropout", self.resid_dropout),
         ])?;
-        check_others(&self.other)?;
+        check_others(&KEYS, &self.other)?;
         self.activation().map(drop)
     }
 }
@@ -234,8 +242,7 @@ mod tests {
 
     #[test]
     fn every_key_of_transformers_is_accounted_for() {
-        let own = [("attention_layers", "they become the attention_types when a file is read")];
-        crate::keys::assert_accounts_for::<GptNeoConfig>("GPTNeoConfig", &own);
+        crate::keys::assert_accounts_for::<GptNeoConfig>("GPTNeoConfig", &KEYS);
     }
 
     /// As `GPTNeoConfig` of transformers 5.23 reads these files.

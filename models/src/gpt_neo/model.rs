@@ -45,6 +45,7 @@ impl<B: Backend> GptNeo<B> {
     /// # Shapes
     /// - ids `[b, t]`, those of the pass
     /// - output `[b, t, hidden_size]`
+    #[track_caller]
     pub fn hidden_states(&self, ids: Tensor<B, 2, Int>, mut pass: DecoderPass<'_, B>) -> Tensor<B, 3> {
         // Activations have the dtype of the norms, which can be wider than that of the matrices.
         let dtype = self.ln_f.weight.dtype();
@@ -76,6 +77,7 @@ impl<B: Backend> Block<B> {
     ///
     /// # Shapes
     /// - x, output `[b, t, hidden_size]`
+    #[track_caller]
     pub fn forward(&self, x: Tensor<B, 3>, pass: &mut LayerPass<'_, B>) -> Tensor<B, 3> {
         let x = x.clone() + self.attn.forward(self.ln_1.forward(x), pass);
         x.clone() + self.mlp.forward(self.ln_2.forward(x), pass.key("mlp"))
@@ -109,6 +111,7 @@ impl<B: Backend> Attention<B> {
     ///
     /// # Shapes
     /// - x, output `[b, t, hidden_size]`
+    #[track_caller]
     pub fn forward(&self, x: Tensor<B, 3>, pass: &mut LayerPass<'_, B>) -> Tensor<B, 3> {
         let dtype = x.dtype();
         let [q, k, v] = [&self.q_proj, &self.k_proj, &self.v_proj].map(|projection| {
@@ -189,6 +192,7 @@ impl<B: Backend> Pretrained<B> for GptNeo<B> {
 impl<B: Backend> CausalLm<B> for GptNeo<B> {
     type Cache = Vec<KvCache<B>>;
 
+    #[track_caller]
     fn forward_hidden(
         &self,
         ids: Tensor<B, 2, Int>,
@@ -200,6 +204,7 @@ impl<B: Backend> CausalLm<B> for GptNeo<B> {
         self.hidden_states(ids, pass)
     }
 
+    #[track_caller]
     fn lm_head(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {
         self.lm_head.as_ref().unwrap_or(&self.wte).attend(hidden)
     }

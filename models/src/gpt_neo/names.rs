@@ -2,6 +2,9 @@ use grove_weights::{NameMap, Step};
 
 use super::GptNeoConfig;
 
+/// Reason for which the masks of older files are not loaded.
+const MASK: &str = "attention masks, which are computed";
+
 /// Returns the names of published GPT-Neo files. Linear weights are `[out, in]` in these files, unlike in GPT-2's.
 pub fn published_names(config: &GptNeoConfig) -> NameMap {
     let names = NameMap::new();
@@ -25,7 +28,5 @@ pub fn published_names(config: &GptNeoConfig) -> NameMap {
         .rule("transformer.h.{i}.{norm}.bias", "h.{i}.{norm}.bias")
         .rule("transformer.ln_f.weight", "ln_f.weight")
         .rule("transformer.ln_f.bias", "ln_f.bias")
-        // Attention masks, stored in older files.
-        .ignore("h.{i}.attn.attention.bias")
-        .ignore("h.{i}.attn.attention.masked_bias")
+        .ignore_each(&[("h.{i}.attn.attention.bias", MASK), ("h.{i}.attn.attention.masked_bias", MASK)])
 }

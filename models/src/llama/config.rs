@@ -1,4 +1,4 @@
-use grove_files::printable::excerpt;
+use grove_files::{KnownKeys, printable::excerpt};
 use grove_layers::Activation;
 use grove_weights::TensorFiles;
 use serde::{Deserialize, Serialize};
@@ -8,9 +8,9 @@ use std::path::Path;
 use super::{Architecture, gguf, meta, published_names};
 use crate::{
     checks::{check_depth, check_epsilon, check_initializer_range, check_rates, check_sizes},
+    config_keys::{check_others, unknown},
     end_tokens::{EndTokens, published_ends},
     error::{ModelError, Result},
-    keys::check_others,
     pretrained::{PretrainedConfig, config_beside, read_fields},
     tied::is_tied,
 };
@@ -234,6 +234,18 @@ impl Architecture {
     }
 }
 
+/// Keys of the families' files that are not fields.
+const KEYS: KnownKeys = KnownKeys {
+    // Read with the rotary positions.
+    followed: &["partial_rotary_factor", "original_max_position_embeddings"],
+    without_effect: &[
+        ("pretraining_tp", "rounding"),
+        ("is_llama_config", "a note of the program that trained it"),
+        ("rope_interleaved", "of the program that trained it; converters put the rows in transformers' order"),
+    ],
+    refused: &[],
+};
+
 impl PretrainedConfig for LlamaConfig {
     /// Reads a `config.json`. Absent fields default to the values of transformers' class for its `model_type`.
     fn read(file: &Path) -> Result<Self> {
@@ -280,6 +292,10 @@ impl PretrainedConfig for LlamaConfig {
         Self::published_size(name)
     }
 
+    fn unknown_keys(&self) -> Vec<&str> {
+        unknown(&KEYS, &self.other)
+    }
+
     fn validate(&self) -> Result<()> {
         let wrong = |reason: String| Err(ModelError::Config { reason });
         check_sizes(
@@ -317,7 +333,7 @@ impl PretrainedConfig for LlamaConfig {
         check_epsilon("rms_norm_eps", self.rms_norm_eps)?;
         check_initializer_range(self.initializer_range)?;
         check_rates([("attention_dropout", self.attention_dropout)])?;
-        check_others(&self.other)?;
+        check_others(&KEYS, &self.other)?;
         self.rope()?;
         self.activation().map(drop)
     }
@@ -329,9 +345,8 @@ mod tests {
 
     #[test]
     fn every_key_of_transformers_is_accounted_for() {
-        let own = [("pretraining_tp", "rounding")];
         for class in ["LlamaConfig", "MistralConfig", "Qwen2Config", "Qwen3Config"] {
-            crate::keys::assert_accounts_for::<LlamaConfig>(class, &own);
+            crate::keys::assert_accounts_for::<LlamaConfig>(class, &KEYS);
         }
     }
 }

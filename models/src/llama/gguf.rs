@@ -9,7 +9,7 @@ use std::path::Path;
 use super::{
     Architecture, Llama, LlamaConfig,
     gguf_rope::{FREQUENCIES, scaling},
-    names::{LINEAR, with_linear},
+    names::{LINEAR, TIED, with_linear},
 };
 use crate::{
     EndTokens, PretrainedConfig,
@@ -233,10 +233,9 @@ pub(super) fn with_names(mut names: NameMap, config: &LlamaConfig) -> NameMap {
         .alias("blk.{i}.attn_k_norm.weight", "layers.{i}.self_attn.k_norm.weight")
         .alias("blk.{i}.ffn_norm.weight", "layers.{i}.post_attention_layernorm.weight")
         .alias("output_norm.weight", "norm.weight")
-        // Scaled rotary angles are read with the configuration.
-        .ignore(FREQUENCIES);
+        .ignore_each(&[(FREQUENCIES, "factors of rotary angles, which are read with the configuration")]);
     match config.tie_word_embeddings {
-        true => names.alias("output.weight", "embed_tokens.weight").ignore("output.weight"),
+        true => names.alias("output.weight", "embed_tokens.weight").ignore_each(&[("output.weight", TIED)]),
         false => names.alias("output.weight", "lm_head.weight").alias("output.weight", "lm_head.blocks"),
     }
 }

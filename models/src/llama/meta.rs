@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::{
     LlamaConfig,
-    names::{LINEAR, with_linear},
+    names::{LINEAR, ROTARY, TIED, with_linear},
 };
 use crate::{
     EndTokens, PretrainedConfig,
@@ -182,10 +182,9 @@ pub(super) fn with_names(mut names: NameMap, config: &LlamaConfig) -> NameMap {
         .alias("tok_embeddings.weight", "embed_tokens.weight")
         .alias("layers.{i}.attention_norm.weight", "layers.{i}.input_layernorm.weight")
         .alias("layers.{i}.ffn_norm.weight", "layers.{i}.post_attention_layernorm.weight")
-        // Rotary angles follow from the configuration.
-        .ignore("rope.freqs");
+        .ignore_each(&[("rope.freqs", ROTARY)]);
     match config.tie_word_embeddings {
-        true => names.alias("output.weight", "embed_tokens.weight").ignore("output.weight"),
+        true => names.alias("output.weight", "embed_tokens.weight").ignore_each(&[("output.weight", TIED)]),
         false => names.alias("output.weight", "lm_head.weight"),
     }
 }

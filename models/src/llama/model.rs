@@ -48,6 +48,7 @@ impl<B: Backend> Llama<B> {
     /// # Shapes
     /// - ids `[b, t]`, those of the pass
     /// - output `[b, t, hidden_size]`
+    #[track_caller]
     pub fn hidden_states(&self, ids: Tensor<B, 2, Int>, mut pass: DecoderPass<'_, B>) -> Tensor<B, 3> {
         // Activations have the dtype of the norms, which can be wider than that of the matrices.
         let mut x = self.embed_tokens.rows(ids).cast(self.norm.weight.dtype()); // [b, t, hidden_size]
@@ -84,6 +85,7 @@ impl<B: Backend> Layer<B> {
     ///
     /// # Shapes
     /// - x, output `[b, t, hidden_size]`
+    #[track_caller]
     pub fn forward(&self, x: Tensor<B, 3>, rotation: &RopeAngles<B>, pass: &mut LayerPass<'_, B>) -> Tensor<B, 3> {
         let x = x.clone() + self.self_attn.forward(self.input_layernorm.forward(x), rotation, pass);
         x.clone() + self.mlp.forward(self.post_attention_layernorm.forward(x))
@@ -119,6 +121,7 @@ impl<B: Backend> Attention<B> {
     ///
     /// # Shapes
     /// - x, output `[b, t, hidden_size]`
+    #[track_caller]
     pub fn forward(&self, x: Tensor<B, 3>, rotation: &RopeAngles<B>, pass: &mut LayerPass<'_, B>) -> Tensor<B, 3> {
         let ([b, t, _], head_dim) = (x.dims(), self.head_dim);
         let heads = |projection: &QuantLinear<B>| {
@@ -135,6 +138,7 @@ impl<B: Backend> Attention<B> {
     }
 }
 
+#[track_caller]
 fn norm_heads<B: Backend>(x: Tensor<B, 4>, norm: Option<&RmsNorm<B>>) -> Tensor<B, 4> {
     match norm {
         Some(norm) => norm.forward(x),
@@ -161,6 +165,7 @@ impl<B: Backend> Mlp<B> {
     ///
     /// # Shapes
     /// - x, output `[b, t, hidden_size]`
+    #[track_caller]
     pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         let (gate, up) = (self.gate_proj.forward(x.clone()), self.up_proj.forward(x));
         let inner = match self.activation {
@@ -248,6 +253,7 @@ impl<B: Backend> Pretrained<B> for Llama<B> {
 impl<B: Backend> CausalLm<B> for Llama<B> {
     type Cache = Vec<KvCache<B>>;
 
+    #[track_caller]
     fn forward_hidden(
         &self,
         ids: Tensor<B, 2, Int>,
@@ -259,6 +265,7 @@ impl<B: Backend> CausalLm<B> for Llama<B> {
         self.hidden_states(ids, pass)
     }
 
+    #[track_caller]
     fn lm_head(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {
         self.lm_head.as_ref().unwrap_or(&self.embed_tokens).attend(hidden)
     }

@@ -8,7 +8,7 @@ pub fn published_names(config: &LlamaConfig) -> NameMap {
     let mut names = NameMap::new().prefix("model.").rule("model.embed_tokens.weight", "embed_tokens.weight");
     names = match config.tie_word_embeddings {
         // Some files contain only the output layer.
-        true => names.alias("lm_head.weight", "embed_tokens.weight").ignore("lm_head.weight"),
+        true => names.alias("lm_head.weight", "embed_tokens.weight").ignore_each(&[("lm_head.weight", TIED)]),
         false => names.rule("lm_head.weight", "lm_head.weight"),
     };
     for linear in LINEAR {
@@ -23,12 +23,18 @@ pub fn published_names(config: &LlamaConfig) -> NameMap {
         .rule("model.layers.{i}.input_layernorm.weight", "layers.{i}.input_layernorm.weight")
         .rule("model.layers.{i}.post_attention_layernorm.weight", "layers.{i}.post_attention_layernorm.weight")
         .rule("model.norm.weight", "norm.weight")
-        // Rotary angles follow from the configuration.
-        .ignore("layers.{i}.self_attn.rotary_emb.inv_freq")
-        // Multi-token prediction heads, which are only used for drafting and do not change the output.
-        .ignore("mtp.**");
+        .ignore_each(&[
+            ("layers.{i}.self_attn.rotary_emb.inv_freq", ROTARY),
+            ("mtp.**", "multi-token prediction heads, which draft tokens and change no text"),
+        ]);
     gguf::with_names(meta::with_names(names, config), config)
 }
+
+/// Reason for which the output layer of a tied model is not loaded.
+pub(super) const TIED: &str = "the output layer is tied to the token embedding";
+
+/// Reason for which rotary angles are not loaded.
+pub(super) const ROTARY: &str = "rotary angles, which follow from the configuration";
 
 /// The linear layers of a decoder layer.
 pub(super) const LINEAR: [&str; 7] = [

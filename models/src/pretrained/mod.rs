@@ -7,6 +7,7 @@ mod with_adapter;
 
 use burn::tensor::{DType, TensorData};
 use grove_backend::Backend;
+use grove_files::name_unknown_keys;
 use grove_transform::eval_shape;
 use grove_tree::{Init, Key, Tree, cast};
 use grove_weights::{LoadOptions, NameMap, Report, SaveOptions, TensorFiles, WeightsError, load};
@@ -32,6 +33,14 @@ pub(crate) use with_adapter::adapted;
 ///
 /// Only serde's traits are required. Override [`read`](Self::read) and [`of`](Self::of) for models whose files differ
 /// from the struct or have no `config.json`.
+///
+/// ```
+/// use grove_models::{Gpt2Config, PretrainedConfig};
+/// let config = Gpt2Config::preset("gpt2-medium")?;
+/// assert_eq!((config.n_layer, config.n_embd), (24, 1024));
+/// assert!(Gpt2Config { n_head: 3, ..config }.validate().is_err());
+/// # Ok::<(), grove_models::ModelError>(())
+/// ```
 pub trait PretrainedConfig: Clone + Serialize + DeserializeOwned {
     /// Checks that the configuration describes a possible model.
     ///
@@ -39,6 +48,12 @@ pub trait PretrainedConfig: Clone + Serialize + DeserializeOwned {
     /// [`ModelError::Config`] naming the field.
     fn validate(&self) -> Result<()> {
         Ok(())
+    }
+
+    /// Returns the keys of the file that change nothing, since the configuration does not know them. Loading names them
+    /// once on standard error.
+    fn unknown_keys(&self) -> Vec<&str> {
+        Vec::new()
     }
 
     /// Returns the configuration of a published size.
@@ -66,14 +81,16 @@ pub trait PretrainedConfig: Clone + Serialize + DeserializeOwned {
         Self::beside(model)
     }
 
-    /// Reads and checks a `config.json`, given the file or its directory.
+    /// Reads and checks a `config.json`, given the file or its directory. Its [unknown keys](Self::unknown_keys) are named
+    /// once on standard error.
     ///
     /// # Errors
     /// The file cannot be read, is not valid JSON, or describes an invalid model. The error names the file.
     fn from_file(path: impl AsRef<Path>) -> Result<Self> {
         let file = json::config_file(path.as_ref());
         let config = Self::read(&file)?;
-        config.validate().map_err(|error| ModelError::Json { file, reason: error.to_string() })?;
+        config.validate().map_err(|error| ModelError::Json { file: file.clone(), reason: error.to_string() })?;
+        name_unknown_keys(&file, &config.unknown_keys());
         Ok(config)
     }
 

@@ -1,3 +1,4 @@
+use grove_files::KnownKeys;
 use grove_layers::Activation;
 use grove_weights::TensorFiles;
 use serde::{Deserialize, Serialize};
@@ -6,8 +7,8 @@ use std::path::Path;
 
 use crate::{
     checks::{check_model_type, check_sizes},
+    config_keys::{BACKBONES, check_others, unknown},
     error::{ModelError, Result},
-    keys::check_others,
     pretrained::PretrainedConfig,
     problem_type::ProblemType,
 };
@@ -180,6 +181,18 @@ impl ResNetConfig {
     }
 }
 
+/// Keys of transformers' files that are not fields.
+const KEYS: KnownKeys = KnownKeys {
+    followed: &[],
+    without_effect: &[
+        ("stage_names", BACKBONES),
+        ("out_features", BACKBONES),
+        ("out_indices", BACKBONES),
+        ("tie_word_embeddings", "of models of text"),
+    ],
+    refused: &[],
+};
+
 impl PretrainedConfig for ResNetConfig {
     /// Returns the configuration of a checkpoint: transformers' `config.json` beside it or, without one (torchvision,
     /// timm), the sizes inferred from the tensors' shapes. It has one label per class of the head.
@@ -194,6 +207,10 @@ impl PretrainedConfig for ResNetConfig {
 
     fn preset(name: &str) -> Result<Self> {
         Self::published_size(name)
+    }
+
+    fn unknown_keys(&self) -> Vec<&str> {
+        unknown(&KEYS, &self.other)
     }
 
     fn validate(&self) -> Result<()> {
@@ -230,7 +247,7 @@ impl PretrainedConfig for ResNetConfig {
             return wrong(format!("a bottleneck of {size} channels does not fall into {groups} groups"));
         }
         self.activation()?;
-        check_others(&self.other)?;
+        check_others(&KEYS, &self.other)?;
         ProblemType::of_fields(&self.other, self.labels.len())?;
         let beyond = groups > 1 || self.bottleneck_sizes.is_some() || self.stem != Stem::Large;
         if self.naming == Naming::Transformers && beyond {
@@ -246,12 +263,10 @@ impl PretrainedConfig for ResNetConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keys::BACKBONE;
 
     #[test]
     fn every_key_of_transformers_is_accounted_for() {
-        let own = BACKBONE.map(|key| (key, "of backbones"));
-        crate::keys::assert_accounts_for::<ResNetConfig>("ResNetConfig", &own);
+        crate::keys::assert_accounts_for::<ResNetConfig>("ResNetConfig", &KEYS);
     }
 
     #[test]

@@ -14,6 +14,19 @@ use super::{LayerType, Naming, ResNetConfig, Stem, config::OTHER_NAMES, names::n
 use crate::{Pretrained, PretrainedConfig, error::Result, pretrained::fields_of};
 
 /// ResNet, wide ResNet or ResNeXt with an optional classification head.
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_models::{Pretrained, ResNet, ResNetConfig, resnet::{Naming, Stem}};
+/// use grove_tree::Key;
+/// # type B = burn_flex::Flex;
+/// # let device = Default::default();
+/// let sizes = ResNetConfig { embedding_size: 8, hidden_sizes: vec![8, 16], depths: vec![1, 1], ..ResNetConfig::default() };
+/// let config = ResNetConfig { stem: Stem::Small, naming: Naming::Torchvision, ..sizes }.with_labels(["cat", "dog"]);
+/// let model = ResNet::<B>::init(&config, Key::new(0), &device)?;
+/// assert_eq!(model.forward(Tensor::ones([4, 3, 32, 32], &device)).dims(), [4, 2]); // logits
+/// # Ok::<(), grove_models::ModelError>(())
+/// ```
 #[derive(Tree, Clone, Debug)]
 pub struct ResNet<B: Backend> {
     /// First convolution.
@@ -51,6 +64,7 @@ impl<B: Backend> ResNet<B> {
     /// # Shapes
     /// - pixels `[b, num_channels, h, w]`, normalised as in training, of any floating-point dtype
     /// - output `[b, classes]`, in the weights' dtype
+    #[track_caller]
     pub fn forward(&self, pixels: Tensor<B, 4>) -> Tensor<B, 2> {
         self.forward_with(pixels, &mut BatchStats::Running)
     }
@@ -60,6 +74,7 @@ impl<B: Backend> ResNet<B> {
     ///
     /// # Panics
     /// If a batch norm gets a single value per channel: a batch of one image, at a stage of one pixel.
+    #[track_caller]
     pub fn train(&self, pixels: Tensor<B, 4>) -> (Tensor<B, 2>, Self) {
         let mut stats = BatchStats::Batch(Vec::new());
         let logits = self.forward_with(pixels, &mut stats);
@@ -70,6 +85,7 @@ impl<B: Backend> ResNet<B> {
 
     /// Returns intermediate features for detection, segmentation or retrieval, using the running statistics. Pixels are
     /// as in [`forward`](Self::forward).
+    #[track_caller]
     pub fn features(&self, pixels: Tensor<B, 4>) -> Features<B> {
         let stats = &mut BatchStats::Running;
         let stem = self.forward_stem(pixels, stats);
@@ -78,6 +94,7 @@ impl<B: Backend> ResNet<B> {
         Features { stem, stages, pooled: global_average_pool(last) }
     }
 
+    #[track_caller]
     fn forward_with(&self, pixels: Tensor<B, 4>, stats: &mut BatchStats<B>) -> Tensor<B, 2> {
         let x = self.forward_stem(pixels, stats); // [b, embedding_size, h/4, w/4], with the large stem
         let x = self.forward_stages(x, stats, |_| ()); // [b, hidden_size, h', w']
@@ -89,6 +106,7 @@ impl<B: Backend> ResNet<B> {
     }
 
     /// Applies the stem and its pooling. Pixels are cast to the weights' dtype.
+    #[track_caller]
     fn forward_stem(&self, pixels: Tensor<B, 4>, stats: &mut BatchStats<B>) -> Tensor<B, 4> {
         let x = self.stem.forward_act(pixels.cast(self.stem.conv.weight.dtype()), self.activation, stats);
         match self.maxpool {
@@ -98,6 +116,7 @@ impl<B: Backend> ResNet<B> {
     }
 
     /// Applies the stages. Calls `each` with the output of every stage.
+    #[track_caller]
     fn forward_stages(
         &self,
         mut x: Tensor<B, 4>,
@@ -141,6 +160,7 @@ impl<B: Backend> ResNet<B> {
     ///
     /// # Panics
     /// As [`train`](Self::train).
+    #[track_caller]
     pub fn train_loss(&self, pixels: Tensor<B, 4>, labels: Tensor<B, 1, Int>) -> (Tensor<B, 1>, Self) {
         let (logits, successor) = self.train(pixels);
         (loss::cross_entropy(logits, labels), successor)
@@ -148,6 +168,7 @@ impl<B: Backend> ResNet<B> {
 
     /// Computes the mean negative log-likelihood, in nats, of each image's class, `[b]`, for evaluation: with the
     /// running statistics. Use [`train_loss`](Self::train_loss) for training.
+    #[track_caller]
     pub fn loss(&self, pixels: Tensor<B, 4>, labels: Tensor<B, 1, Int>) -> Tensor<B, 1> {
         loss::cross_entropy(self.forward(pixels), labels)
     }
@@ -180,6 +201,7 @@ impl<B: Backend> ResNetBlock<B> {
     /// # Shapes
     /// - x `[b, in, h, w]`
     /// - output `[b, out, h', w']`
+    #[track_caller]
     pub fn forward(&self, x: Tensor<B, 4>, stats: &mut BatchStats<B>) -> Tensor<B, 4> {
         let residual = match &self.shortcut {
             Some(shortcut) => shortcut.forward(x.clone(), stats),

@@ -6,7 +6,8 @@ use super::{LayerType, Naming, ResNet, ResNetConfig};
 /// Returns the published names of a network's tensors: transformers', and those of torchvision and timm. The
 /// configuration's [`Naming`] determines the names for saving.
 pub fn published_names(config: &ResNetConfig) -> NameMap {
-    let map = NameMap::new().prefix("resnet.").prefix("module.").prefix("model.").ignore("**.num_batches_tracked");
+    let counters = [("**.num_batches_tracked", "counters of batches, on which no result depends")];
+    let map = NameMap::new().prefix("resnet.").prefix("module.").prefix("model.").ignore_each(&counters);
     match config.naming {
         Naming::Transformers => torchvision(transformers(map, config, NameMap::rule), config, NameMap::alias),
         Naming::Torchvision => transformers(torchvision(map, config, NameMap::rule), config, NameMap::alias),
@@ -55,7 +56,8 @@ fn conv_bn(map: NameMap, add: Add, conv: &str, norm: &str, path: &str) -> NameMa
 
 fn head(map: NameMap, add: Add, config: &ResNetConfig, name: &str) -> NameMap {
     if config.labels.is_empty() {
-        return map.ignore(&format!("{name}.*"));
+        let reason = "a head, which the configuration names no classes for";
+        return map.ignore_each(&[(&format!("{name}.*"), reason)]);
     }
     let map = add(map, &format!("{name}.weight"), "head.weight").then(Step::Transpose);
     add(map, &format!("{name}.bias"), "head.bias")

@@ -1,3 +1,4 @@
+use grove_files::name_unknown_keys;
 use grove_weights::TensorFiles;
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -6,7 +7,7 @@ use super::{Naming, ResNetConfig, infer::classes};
 use crate::{
     error::{ModelError, Result},
     pretrained::{PretrainedConfig, config_beside, read_json},
-    vision::{check_timm, fit_labels, timm_labels},
+    vision::{check_timm, fit_labels, name_unknown_timm_keys, timm_labels},
 };
 
 /// timm architectures that this model computes exactly, one per line. Made by tools/fixtures/timm_architectures.py.
@@ -29,6 +30,7 @@ impl ResNetConfig {
                 // Reports an unsupported architecture before looking for its tensors.
                 check_timm(&fields, "ResNet", TIMM, &TIMM_ARGUMENTS).map_err(|error| wrong(error.to_string()))?;
                 let inferred = Self::infer(checkpoint)?;
+                name_unknown_timm_keys(&fields, &file);
                 match fields.get("global_pool").and_then(Value::as_str) {
                     None | Some("avg" | "fast" | "") => {}
                     Some(other) => return Err(wrong(format!("global_pool is '{other}'; only avg is supported"))),
@@ -40,6 +42,7 @@ impl ResNetConfig {
         // A checkpoint with another library's names can have options for which transformers has no field.
         config.naming = Naming::of(checkpoint).unwrap_or(config.naming);
         config.validate().map_err(|error| wrong(error.to_string()))?;
+        name_unknown_keys(&file, &config.unknown_keys());
         config.labels = fit_labels(config.labels, classes(checkpoint, config.naming), &file)?;
         Ok(config)
     }

@@ -101,6 +101,7 @@ impl<B: Backend> RnnClassifier<B> {
     /// # Shapes
     /// - ids `[rows]`, packed, each in `0..vocab_size`
     /// - output `[b, classes]`
+    #[track_caller]
     pub fn forward(&self, ids: &PackedSequence<Array<B, 1, Int>>, key: Option<Key>) -> Tensor<B, 2> {
         let x = dropout(embed(&self.embedding, ids.data.val()), self.config.dropout, named_key(key, "embedding")); // [rows, embedding_size]
         let x = PackedSequence { data: Array::new(x), packing: ids.packing.clone() };
@@ -117,6 +118,7 @@ impl<B: Backend> RnnClassifier<B> {
     /// - ids `[rows]`, packed
     /// - labels `[b]`, each in `0..classes`, or -100 to ignore the text
     /// - output `[1]`
+    #[track_caller]
     pub fn loss(
         &self,
         ids: &PackedSequence<Array<B, 1, Int>>,
@@ -127,11 +129,13 @@ impl<B: Backend> RnnClassifier<B> {
     }
 
     /// Returns the most probable class of each text.
+    #[track_caller]
     pub fn predict(&self, ids: &PackedSequence<Array<B, 1, Int>>) -> Vec<Prediction> {
         self.predict_top(ids, 1).into_iter().flatten().collect()
     }
 
     /// The `k` most probable classes of each text, the most probable first.
+    #[track_caller]
     pub fn predict_top(&self, ids: &PackedSequence<Array<B, 1, Int>>, k: usize) -> Vec<Vec<Prediction>> {
         predictions(self.forward(ids, None).cast(DType::F32), &self.config.labels, k)
     }

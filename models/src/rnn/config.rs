@@ -7,12 +7,24 @@ use std::path::Path;
 use super::{RnnKind, names::published_names};
 use crate::{
     checks::{check, check_model_type, check_rates, check_sizes},
+    config_keys::{NONE, unknown},
     error::{ModelError, Result},
     pretrained::PretrainedConfig,
     tied::is_tied,
 };
 
 /// Configuration of a recurrent language model. Fields that are absent from a file have the value of [`Default`].
+///
+/// ```
+/// use grove_models::{CausalLm, Pretrained, RnnKind, RnnLm, RnnLmConfig};
+/// use grove_tree::Key;
+/// # type B = burn_flex::Flex;
+/// let sizes = RnnLmConfig { vocab_size: 16, embedding_size: 8, hidden_size: 8, ..RnnLmConfig::default() };
+/// let config = RnnLmConfig { cell: RnnKind::Gru, tie_word_embeddings: true, ..sizes };
+/// let model = RnnLm::<B>::init(&config, Key::new(0), &Default::default())?;
+/// assert_eq!(model.vocab_size(), 16);
+/// # Ok::<(), grove_models::ModelError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RnnLmConfig {
@@ -74,6 +86,10 @@ impl PretrainedConfig for RnnLmConfig {
         Ok(Self { tie_word_embeddings: is_tied(config.tie_word_embeddings, checkpoint, &names, places)?, ..config })
     }
 
+    fn unknown_keys(&self) -> Vec<&str> {
+        unknown(&NONE, &self.other)
+    }
+
     fn validate(&self) -> Result<()> {
         check_model_type(&self.model_type, "grove_rnn_lm")?;
         let sizes = [
@@ -94,6 +110,18 @@ impl PretrainedConfig for RnnLmConfig {
 }
 
 /// Configuration of a recurrent classifier. Fields that are absent from a file have the value of [`Default`].
+///
+/// ```
+/// use grove_models::{Pretrained, RnnClassifier, RnnClassifierConfig};
+/// use grove_tree::Key;
+/// # type B = burn_flex::Flex;
+/// let sizes = RnnClassifierConfig { vocab_size: 16, embedding_size: 8, hidden_size: 8, ..Default::default() };
+/// let config = RnnClassifierConfig { labels: vec!["good".into(), "bad".into(), "neither".into()], ..sizes };
+/// let model = RnnClassifier::<B>::init(&config, Key::new(0), &Default::default())?;
+/// let texts = model.pack(&[vec![1, 2, 3], vec![4]])?;
+/// assert_eq!(model.forward(&texts, None).dims(), [2, 3]); // logits, [b, classes]
+/// # Ok::<(), grove_models::ModelError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RnnClassifierConfig {
@@ -164,6 +192,10 @@ fn check_layers(sizes: [(&str, usize); 3], num_layers: usize, dropout: f64) -> R
 }
 
 impl PretrainedConfig for RnnClassifierConfig {
+    fn unknown_keys(&self) -> Vec<&str> {
+        unknown(&NONE, &self.other)
+    }
+
     fn validate(&self) -> Result<()> {
         check_model_type(&self.model_type, "grove_rnn_classifier")?;
         let sizes = [

@@ -8,6 +8,13 @@ use std::{fmt, str::FromStr};
 use crate::error::ModelError;
 
 /// Kind of recurrent cell.
+///
+/// ```
+/// use grove_models::RnnKind;
+/// let kind: RnnKind = "gru".parse()?;
+/// assert_eq!((kind, kind.to_string().as_str()), (RnnKind::Gru, "gru"));
+/// # Ok::<(), grove_models::ModelError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RnnKind {
@@ -103,6 +110,7 @@ impl<B: Backend> RnnLayers<B> {
     ///
     /// # Panics
     /// If an LSTM is given a state without cell states.
+    #[track_caller]
     pub fn forward(
         &self,
         x: Tensor<B, 3>,
@@ -126,6 +134,7 @@ impl<B: Backend> RnnLayers<B> {
     ///
     /// # Panics
     /// As [`forward`](Self::forward).
+    #[track_caller]
     pub fn forward_packed(
         &self,
         x: &PackedSequence<Array<B, 2>>,

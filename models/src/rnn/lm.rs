@@ -88,6 +88,7 @@ impl<B: Backend> Pretrained<B> for RnnLm<B> {
 impl<B: Backend> CausalLm<B> for RnnLm<B> {
     type Cache = RnnCache<B>;
 
+    #[track_caller]
     fn forward_hidden(
         &self,
         ids: Tensor<B, 2, Int>,
@@ -118,6 +119,7 @@ impl<B: Backend> CausalLm<B> for RnnLm<B> {
         hidden
     }
 
+    #[track_caller]
     fn lm_head(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {
         let [b, t, n] = hidden.dims();
         self.logits(hidden.reshape([b * t, n])).reshape([b, t, self.config.vocab_size])
@@ -157,6 +159,7 @@ impl<B: Backend> CausalLm<B> for RnnLm<B> {
 
     /// Computes the loss of independent windows of a text. [`continued_loss`](Self::continued_loss) carries the state
     /// from window to window.
+    #[track_caller]
     fn next_token_loss(&self, ids: Tensor<B, 2, Int>, targets: Tensor<B, 2, Int>, key: Option<Key>) -> Tensor<B, 1> {
         self.continued_loss(ids, targets, None, key).0
     }
@@ -169,6 +172,7 @@ impl<B: Backend> RnnLm<B> {
     /// # Shapes
     /// - ids `[b, t]`, each in `0..vocab_size`
     /// - output `[b, t, vocab_size]`
+    #[track_caller]
     pub fn forward_from(
         &self,
         ids: Tensor<B, 2, Int>,
@@ -186,6 +190,7 @@ impl<B: Backend> RnnLm<B> {
     ///
     /// # Shapes
     /// As [`next_token_loss`](CausalLm::next_token_loss).
+    #[track_caller]
     pub fn continued_loss(
         &self,
         ids: Tensor<B, 2, Int>,
@@ -200,6 +205,7 @@ impl<B: Backend> RnnLm<B> {
     }
 
     /// Runs the layers and returns the last layer's outputs, time-major: `[t, b, hidden_size]`.
+    #[track_caller]
     pub(super) fn run(
         &self,
         ids: Tensor<B, 2, Int>,
@@ -213,6 +219,7 @@ impl<B: Backend> RnnLm<B> {
     }
 
     /// Computes the logits: `[rows, hidden_size]` to `[rows, vocab_size]`.
+    #[track_caller]
     pub(super) fn logits(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
         let weight = self.decoder.weight.as_ref().unwrap_or(&self.encoder.weight);
         matmul(x, weight.val().transpose()) + self.decoder.bias.val().unsqueeze()

@@ -56,6 +56,7 @@ impl<B: Backend, M: BaseDecoder<B>> DecoderForSequenceClassification<B, M> {
     /// # Shapes
     /// - texts: a batch of `[b, t]` tokens
     /// - output `[b, labels]`
+    #[track_caller]
     pub fn forward(&self, texts: &DecoderTexts<B>, key: Option<Key>) -> Tensor<B, 2> {
         let states = self.states(texts, key);
         let [b, t, n] = states.dims();
@@ -63,11 +64,13 @@ impl<B: Backend, M: BaseDecoder<B>> DecoderForSequenceClassification<B, M> {
     }
 
     /// Computes the mean negative log-likelihood, in nats, of one label per text, `[b]`; -100 is ignored.
+    #[track_caller]
     pub fn loss(&self, texts: &DecoderTexts<B>, labels: Tensor<B, 1, Int>, key: Option<Key>) -> Tensor<B, 1> {
         loss::cross_entropy(self.forward(texts, key), labels)
     }
 
     /// Computes the hidden states, `[b, t, hidden_size]`; those of padding are meaningless.
+    #[track_caller]
     fn states(&self, texts: &DecoderTexts<B>, key: Option<Key>) -> Tensor<B, 3> {
         let (ids, [_, t]) = (texts.ids.val(), texts.dims());
         let lengths = match &texts.lengths {
@@ -199,6 +202,7 @@ impl<B: Backend, M: BaseDecoder<B>> TextClassifier<B> for DecoderForSequenceClas
         Ok(DecoderTexts { lengths: None, ..DecoderTexts::new(&self.decoder, texts, t, self.pad_token_id)? })
     }
 
+    #[track_caller]
     fn logits(&self, texts: &DecoderTexts<B>, key: Option<Key>) -> Tensor<B, 2> {
         self.forward(texts, key)
     }

@@ -11,25 +11,21 @@ use super::{
 };
 use crate::{
     error::{ModelError, Result},
-    gguf_keys::check_tokenizer,
+    gguf_keys::{check_tokenizer, is_gguf},
     model_files::tokenizer_place,
 };
-
-/// Returns true if a file has the extension `gguf` (llama.cpp).
-pub(super) fn is_gguf(path: &Path) -> bool {
-    path.extension() == Some(OsStr::new("gguf"))
-}
 
 /// SentencePiece models, by the names under which transformers finds them. Classes that read the later ones change the
 /// ids of the pieces or the spaces of texts.
 const MODELS: [&str; 3] = ["tokenizer.model", "sentencepiece.bpe.model", "spiece.model"];
 
-/// Refuses a SentencePiece model that transformers reads by another class than LLaMA's.
-fn check_class(model: &Path) -> Result<()> {
+/// Returns the settings beside a SentencePiece model. Refuses a model that transformers reads by another class than
+/// LLaMA's.
+fn settings_of(model: &Path) -> Result<Settings> {
     let settings = Settings::read(grove_files::directory_at(model))?;
     let name = model.file_name().unwrap_or_default().to_string_lossy();
     match settings.class {
-        Class::Llama | Class::Whole { .. } if !MODELS[1..].contains(&&*name) => Ok(()),
+        Class::Llama | Class::Whole { .. } if !MODELS[1..].contains(&&*name) => Ok(settings),
         _ => Err(settings.not_from(&format!("a {name}"), model)),
     }
 }
@@ -43,8 +39,8 @@ pub(super) fn from_file(path: &Path) -> Result<Option<(HfTokenizer, Found)>> {
     if path.extension() != Some(OsStr::new("model")) || !path.is_file() {
         return Ok(None);
     }
-    check_class(path)?;
-    Ok(Some((sentencepiece::from_file(path)?, Found::Files)))
+    let settings = settings_of(path)?;
+    Ok(Some((sentencepiece::from_file(path)?, Found::Files(Box::new(settings)))))
 }
 
 /// Reads the tokenizer of a directory without other tokenizer files.

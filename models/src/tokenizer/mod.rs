@@ -19,18 +19,22 @@ mod byte_level;
 mod class;
 mod large;
 mod long;
+mod overrides;
 mod saving;
 mod text;
 mod wordpiece;
 
 pub(crate) use class::max_length_key;
 pub use large::chat_template;
+pub(crate) use saving::copy_files;
 pub use saving::copy_generation_config;
 pub use text::{EncodedText, Truncation};
 
 use self::class::Settings;
 use crate::{
+    bert::transformer_directory,
     error::{ModelError, Result},
+    gguf_keys::is_gguf,
     model_files::tokenizer_place,
 };
 
@@ -131,14 +135,18 @@ impl Tokenizer {
 
     /// Completes a tokenizer read from a file or directory with its settings.
     fn found(mut inner: HfTokenizer, place: &Path, found: Found) -> Result<Self> {
-        if let Found::Gguf(roles, template) = found {
-            let roles = if roles.is_empty() { saving::usual_roles(&inner) } else { roles };
-            return Ok(Self { place: place.to_owned(), roles, template, ..Self::new(inner) });
-        }
-        let settings = Settings::read(grove_files::directory_at(place))?;
-        if matches!(found, Found::Whole) {
-            settings.apply(&mut inner, place)?;
-        }
+        let settings = match found {
+            Found::Gguf(roles, template) => {
+                let roles = if roles.is_empty() { saving::usual_roles(&inner) } else { roles };
+                return Ok(Self { place: place.to_owned(), roles, template, ..Self::new(inner) });
+            }
+            Found::Files(settings) => *settings,
+            Found::Whole => {
+                let settings = Settings::read(grove_files::directory_at(place))?;
+                settings.apply(&mut inner, place)?;
+                settings
+            }
+        };
         settings.add_tokens(&mut inner)?;
         Self::with_settings(inner, place, &settings)
     }
@@ -181,12 +189,13 @@ impl Tokenizer {
     /// As [`from_path`](Self::from_path).
     pub fn beside(model: impl AsRef<Path>) -> Result<Self> {
         let model = model.as_ref();
-        let itself = model.is_dir() || large::is_gguf(model);
+        let itself = model.is_dir() || is_gguf(model);
         Self::from_path(if itself { model } else { grove_files::directory_of(model) })
     }
 
     /// Opens the tokenizer of a published model: a directory, a file in it, or a hub id. From the hub only tokenizer
-    /// files are downloaded, or the weights if they are a GGUF file with the tokenizer.
+    /// files are downloaded, or the weights if they are a GGUF file with the tokenizer. An older sentence encoder has its
+    /// tokenizer in the folder of its transformer.
     ///
     /// # Errors
     /// As [`from_path`](Self::from_path); the files cannot be downloaded.
@@ -194,7 +203,7 @@ impl Tokenizer {
         let (source, options) = (Source::parse(source)?, HubOptions::from_env());
         let path = match source.resolve(&options, &FilePatterns::tokenizer()) {
             Err(WeightsError::MissingFile { .. } | WeightsError::Offline { .. }) => {
-                source.resolve(&options, &FilePatterns::model())?
+                transformer_directory(source.resolve(&options, &FilePatterns::model())?)?
             }
             found => found?,
         };
@@ -370,8 +379,8 @@ impl Tokenizer {
 enum Found {
     /// A `tokenizer.json`.
     Whole,
-    /// Other files of a directory.
-    Files,
+    /// Other files of a directory, with their settings.
+    Files(Box<Settings>),
     /// A GGUF file, with its special tokens by role and its chat template.
     Gguf(BTreeMap<String, String>, Option<String>),
 }

@@ -101,11 +101,12 @@ impl Tokenizer {
 }
 
 /// Copies the files that exist.
-fn copy_files(from: &Path, to: &Path, names: &[&str]) -> Result<()> {
+pub(crate) fn copy_files(from: &Path, to: &Path, names: &[&str]) -> Result<()> {
     let io = |file: &Path| {
         let file = file.to_owned();
         move |source| ModelError::Io { file, source }
     };
+    let from = if from.as_os_str().is_empty() { Path::new(".") } else { from };
     std::fs::create_dir_all(to).map_err(io(to))?;
     // A model that is fine-tuned in place keeps its files.
     if from.canonicalize().map_err(io(from))? == to.canonicalize().map_err(io(to))? {
@@ -129,7 +130,5 @@ fn copy_files(from: &Path, to: &Path, names: &[&str]) -> Result<()> {
 /// The file cannot be read or written.
 pub fn copy_generation_config(model: impl AsRef<Path>, directory: impl AsRef<Path>) -> Result<()> {
     let model = model.as_ref();
-    let source = grove_files::directory_at(model);
-    let source = if source.as_os_str().is_empty() { Path::new(".") } else { source };
-    copy_files(source, directory.as_ref(), &["generation_config.json"])
+    copy_files(grove_files::directory_at(model), directory.as_ref(), &["generation_config.json"])
 }

@@ -36,6 +36,15 @@ pub trait ImageClassifier<B: Backend>: Pretrained<B> {
     /// [`ModelError::ImageSize`].
     fn check_size(&self, size: [usize; 2], max_patches: usize) -> Result<()>;
 
+    /// Checks that batches of this many images of this height and width have statistics to train with. By default all
+    /// have.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`] if a batch norm would get one value per channel.
+    fn check_batch(&self, _images: usize, _size: [usize; 2]) -> Result<()> {
+        Ok(())
+    }
+
     /// Returns the model for images of this height and width, adapted if the model was built for another size.
     ///
     /// # Errors
@@ -101,6 +110,20 @@ impl<B: Backend> ImageClassifier<B> for ResNet<B> {
             true => Err(ModelError::ImageSize { size, reason: "are empty".into() }),
             false => Ok(()),
         }
+    }
+
+    fn check_batch(&self, images: usize, size: [usize; 2]) -> Result<()> {
+        let [height, width] = size;
+        let reduction = self.config.reduction();
+        if images > 1 || height.div_ceil(reduction) > 1 || width.div_ceil(reduction) > 1 {
+            return Ok(());
+        }
+        Err(ModelError::Config {
+            reason: format!(
+                "batch normalisation needs more than one value per channel in training, and a batch of one image of \
+                 {height}x{width} pixels has one in the last stage: train with larger batches or larger images"
+            ),
+        })
     }
 
     fn for_size(self, _size: [usize; 2]) -> Result<Self> {

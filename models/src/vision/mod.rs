@@ -11,4 +11,4 @@ pub use crate::{
 pub use classes::imagenet_labels;
 pub(crate) use classes::{find_name, fit_labels, head_rows, timm_labels};
 pub use classifier::{ImageClassifier, TrainableImageClassifier};
-pub(crate) use timm::{check_timm, timm_architecture, timm_line};
+pub(crate) use timm::{check_timm, name_unknown_timm_keys, timm_architecture, timm_line};

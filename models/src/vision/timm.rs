@@ -1,8 +1,37 @@
 //! timm's `config.json`: the architecture and the arguments with which the model was built.
 
+use grove_files::{KnownKeys, name_unknown_keys};
 use serde_json::{Map, Value};
+use std::path::Path;
 
-use crate::error::{ModelError, Result};
+use crate::{
+    config_keys::unknown,
+    error::{ModelError, Result},
+};
+
+/// Keys of timm's `config.json` and of transformers' wrapper of it. Those of `pretrained_cfg` are read with the
+/// preprocessing.
+const KEYS: KnownKeys = KnownKeys {
+    followed: &[
+        "architecture",
+        "model_args",
+        "pretrained_cfg",
+        "global_pool",
+        "label_names",
+        "fixed_input_size",
+        "img_size",
+        "num_heads",
+        "num_attention_heads",
+    ],
+    without_effect: &[
+        ("num_classes", "the weights have it"),
+        ("num_features", "the weights have it"),
+        ("label_descriptions", "a note"),
+        ("do_pooling", "the form of the result"),
+        ("initializer_range", "initial weights"),
+    ],
+    refused: &[],
+};
 
 /// Arguments of timm's models that the weights' shapes determine, that matter only in training, or that change no
 /// value.
@@ -61,7 +90,32 @@ pub(crate) fn check_timm(fields: &Map<String, Value>, family: &str, table: &str,
     }
 }
 
+/// Names the keys of timm's `config.json` that change nothing, since they are not known, once on standard error.
+pub(crate) fn name_unknown_timm_keys(fields: &Map<String, Value>, file: &Path) {
+    name_unknown_keys(file, &unknown_timm_keys(fields));
+}
+
+fn unknown_timm_keys(fields: &Map<String, Value>) -> Vec<&str> {
+    // Older files have the entries of `pretrained_cfg` beside the architecture; the preprocessing names them.
+    if fields.contains_key("input_size") { Vec::new() } else { unknown(&KEYS, fields) }
+}
+
 /// Returns the line of a table that begins with an architecture's name.
 pub(crate) fn timm_line<'a>(table: &'a str, architecture: &str) -> Option<&'a str> {
     table.lines().find(|line| line.split(' ').next() == Some(architecture))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_keys_are_named() {
+        let mut fields = serde_json::json!({"architecture": "resnet18", "num_classes": 4, "global_pool": "avg",
+            "model_args": {"no_such": 1}, "pretrained_cfg": {"tag": "a1"}, "dtype": "float32"});
+        let fields = fields.as_object_mut().unwrap();
+        assert_eq!(unknown_timm_keys(fields), [""; 0]);
+        fields.insert("head_scale".into(), 2.into());
+        assert_eq!(unknown_timm_keys(fields), ["head_scale"]);
+    }
 }

@@ -1,3 +1,4 @@
+use grove_files::KnownKeys;
 use grove_layers::Activation;
 use grove_weights::TensorFiles;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
@@ -7,8 +8,8 @@ use std::path::Path;
 use super::Family;
 use crate::{
     checks::{check_epsilon, check_initializer_range, check_rates, check_sizes},
+    config_keys::{BACKBONES, check_others, unknown},
     error::{ModelError, Result},
-    keys::check_others,
     pretrained::{PretrainedConfig, read_json},
     problem_type::ProblemType,
 };
@@ -230,6 +231,25 @@ impl VitConfig {
     }
 }
 
+/// Keys of the families' files that are not fields.
+const KEYS: KnownKeys = KnownKeys {
+    // The hidden width of DINOv2's feed-forward layers is computed from it.
+    followed: &["mlp_ratio"],
+    without_effect: &[
+        ("encoder_stride", "of masked image modelling"),
+        ("use_mask_token", "of masked image modelling"),
+        ("pooler_act", "of a pooler, which classifiers lack"),
+        ("pooler_output_size", "of a pooler, which classifiers lack"),
+        ("apply_layernorm", BACKBONES),
+        ("reshape_hidden_states", BACKBONES),
+        ("stage_names", BACKBONES),
+        ("out_features", BACKBONES),
+        ("out_indices", BACKBONES),
+        ("tie_word_embeddings", "of models of text"),
+    ],
+    refused: &[],
+};
+
 impl PretrainedConfig for VitConfig {
     fn read(file: &Path) -> Result<Self> {
         let wrong = |error: ModelError| ModelError::Json { file: file.into(), reason: error.to_string() };
@@ -249,6 +269,10 @@ impl PretrainedConfig for VitConfig {
 
     fn preset(name: &str) -> Result<Self> {
         Self::published_size(name)
+    }
+
+    fn unknown_keys(&self) -> Vec<&str> {
+        unknown(&KEYS, &self.other)
     }
 
     fn validate(&self) -> Result<()> {
@@ -294,7 +318,7 @@ impl PretrainedConfig for VitConfig {
         if self.naming == Naming::Transformers && !self.transformers_has_it() {
             return wrong("naming is transformers, which has no such model: set it to timm".into());
         }
-        check_others(&self.other)?;
+        check_others(&KEYS, &self.other)?;
         ProblemType::of_fields(&self.other, self.labels.len())?;
         check_epsilon("layer_norm_eps", self.layer_norm_eps)?;
         check_initializer_range(self.initializer_range)?;
@@ -313,19 +337,10 @@ impl PretrainedConfig for VitConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{keys::BACKBONE, pretrained::fields_of};
+    use crate::pretrained::fields_of;
 
     #[test]
     fn every_key_of_transformers_is_accounted_for() {
-        let own = [
-            ("encoder_stride", "of masked image modelling"),
-            ("use_mask_token", "of masked image modelling"),
-            ("pooler_act", "of a pooler, which classifiers lack"),
-            ("pooler_output_size", "of a pooler, which classifiers lack"),
-            ("apply_layernorm", "of backbones"),
-            ("reshape_hidden_states", "of backbones"),
-        ];
-        let own: Vec<_> = own.into_iter().chain(BACKBONE.map(|key| (key, "of backbones"))).collect();
         for (class, family) in
             [("ViTConfig", "vit"), ("Dinov2Config", "dinov2"), ("Dinov2WithRegistersConfig", "dinov2_with_registers")]
         {
@@ -333,7 +348,7 @@ mod tests {
                 fields.entry("model_type").or_insert_with(|| family.into());
                 VitConfig::from_json(fields).map_err(serde::de::Error::custom).map(|config| fields_of(&config).unwrap())
             };
-            crate::keys::assert_accounts_for_as(class, &own, read);
+            crate::keys::assert_accounts_for_as(class, &KEYS, read);
         }
     }
 

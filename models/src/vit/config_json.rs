@@ -1,5 +1,6 @@
 //! Conversion between [`VitConfig`] and the `config.json` of transformers and timm.
 
+use grove_files::name_unknown_keys;
 use grove_weights::TensorFiles;
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -12,7 +13,7 @@ use super::{
 use crate::{
     error::{ModelError, Result},
     pretrained::{PretrainedConfig, config_beside, fields_of, read_json},
-    vision::{check_timm, fit_labels, timm_architecture, timm_labels, timm_line},
+    vision::{check_timm, fit_labels, name_unknown_timm_keys, timm_architecture, timm_labels, timm_line},
 };
 
 type Fields = Map<String, Value>;
@@ -62,6 +63,7 @@ impl VitConfig {
                 check_architecture(&fields)
                     .map_err(|error| ModelError::Json { file: file.clone(), reason: error.to_string() })?;
                 let inferred = Self::infer(checkpoint)?;
+                name_unknown_timm_keys(&fields, &file);
                 Self::checked(&file, || inferred.with_timm(&fields)?.with_known_heads())?
             }
             None => Self::checked(path, || Self::infer(checkpoint)?.with_known_heads())?,
@@ -73,7 +75,9 @@ impl VitConfig {
 
     fn checked(file: &Path, make: impl FnOnce() -> Result<Self>) -> Result<Self> {
         let made = make().and_then(|config| config.validate().map(|()| config));
-        made.map_err(|error| ModelError::Json { file: file.into(), reason: error.to_string() })
+        let config = made.map_err(|error| ModelError::Json { file: file.into(), reason: error.to_string() })?;
+        name_unknown_keys(file, &config.unknown_keys());
+        Ok(config)
     }
 
     /// Reads transformers' `config.json` of a ViT or DINOv2.

@@ -17,6 +17,19 @@ use super::{Interpolation, Pooling, VitConfig, published_names};
 use crate::{Pretrained, PretrainedConfig, error::Result};
 
 /// ViT or DINOv2 with an optional classification head.
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_models::{Pretrained, Vit, VitConfig};
+/// use grove_tree::Key;
+/// # type B = burn_flex::Flex;
+/// # let device = Default::default();
+/// let sizes = VitConfig { hidden_size: 16, num_hidden_layers: 2, num_attention_heads: 2, ..VitConfig::default() };
+/// let config = VitConfig { intermediate_size: 32, image_size: [32, 32], patch_size: 8, ..sizes }.with_labels(["cat", "dog"]);
+/// let model = Vit::<B>::init(&config, Key::new(0), &device)?;
+/// assert_eq!(model.forward(Tensor::ones([4, 3, 32, 32], &device), None).dims(), [4, 2]); // logits
+/// # Ok::<(), grove_models::ModelError>(())
+/// ```
 #[derive(Tree, Clone, Debug)]
 pub struct Vit<B: Backend> {
     /// Embeddings of the image patches.
@@ -53,6 +66,7 @@ impl<B: Backend> Vit<B> {
     ///
     /// # Panics
     /// If an image is smaller than a patch.
+    #[track_caller]
     pub fn forward(&self, pixels: Tensor<B, 4>, key: Option<Key>) -> Tensor<B, 2> {
         self.forward_head(self.forward_features(pixels, key))
     }
@@ -63,6 +77,7 @@ impl<B: Backend> Vit<B> {
     /// # Shapes
     /// - pixels `[b, num_channels, h, w]`
     /// - output `[b, tokens, hidden_size]`
+    #[track_caller]
     pub fn forward_features(&self, pixels: Tensor<B, 4>, key: Option<Key>) -> Tensor<B, 3> {
         let x = self.embeddings.forward(pixels, named_key(key, "embeddings"));
         let key = named_key(key, "blocks");
@@ -76,6 +91,7 @@ impl<B: Backend> Vit<B> {
     /// # Shapes
     /// - x `[b, tokens, hidden_size]`
     /// - output `[b, classes]`, or `[b, pooled_size]` without a head
+    #[track_caller]
     pub fn forward_head(&self, x: Tensor<B, 3>) -> Tensor<B, 2> {
         let pooled = self.pool(x);
         match &self.head {
@@ -85,6 +101,7 @@ impl<B: Backend> Vit<B> {
     }
 
     /// Returns the last states and the pooled features. Pixels are as in [`forward`](Self::forward).
+    #[track_caller]
     pub fn features(&self, pixels: Tensor<B, 4>) -> Features<B> {
         let last = self.forward_features(pixels, None);
         Features { pooled: self.pool(last.clone()), last }
@@ -92,6 +109,7 @@ impl<B: Backend> Vit<B> {
 
     /// Iterates over the hidden states, each `[b, tokens, hidden_size]`: the embeddings, then the output of each block.
     /// States are computed lazily. Pixels and key are as in [`forward`](Self::forward).
+    #[track_caller]
     pub fn states(&self, pixels: Tensor<B, 4>, key: Option<Key>) -> impl Iterator<Item = Tensor<B, 3>> + '_ {
         let x = self.embeddings.forward(pixels, named_key(key, "embeddings"));
         let key = named_key(key, "blocks");
@@ -103,11 +121,13 @@ impl<B: Backend> Vit<B> {
 
     /// Computes the mean negative log-likelihood, in nats, of each image's class, `[b]`. Dropout is applied if a `key`
     /// is given.
+    #[track_caller]
     pub fn loss(&self, pixels: Tensor<B, 4>, labels: Tensor<B, 1, Int>, key: Option<Key>) -> Tensor<B, 1> {
         loss::cross_entropy(self.forward(pixels, key), labels)
     }
 
     /// Computes the head's input: `[b, tokens, hidden_size]` to `[b, pooled_size]`.
+    #[track_caller]
     fn pool(&self, x: Tensor<B, 3>) -> Tensor<B, 2> {
         let ([b, t, n], prefix) = (x.dims(), self.config.prefix_tokens());
         let class = |x: Tensor<B, 3>| x.narrow(1, 0, 1).reshape([b, n]); // [b, 1, n] to [b, n]
@@ -176,6 +196,7 @@ impl<B: Backend> VitEmbeddings<B> {
     ///
     /// # Panics
     /// If an image is smaller than a patch.
+    #[track_caller]
     pub fn forward(&self, pixels: Tensor<B, 4>, key: Option<Key>) -> Tensor<B, 3> {
         let ([b, c, h, w], p) = (pixels.dims(), self.patch_size);
         let (rows, columns) = (h / p, w / p);
@@ -247,6 +268,7 @@ impl<B: Backend> VitBlock<B> {
     ///
     /// # Shapes
     /// - x, output `[b, t, hidden_size]`
+    #[track_caller]
     pub fn forward(&self, x: Tensor<B, 3>, key: Option<Key>) -> Tensor<B, 3> {
         let y = self.attention.forward(self.norm1.forward(x.clone()), named_key(key, "attention"));
         let x = x + drop_path(layer_scale(y, self.scale1.as_ref()), self.drop_path, named_key(key, "drop_path1"));
@@ -281,6 +303,7 @@ impl<B: Backend> VitAttention<B> {
     ///
     /// # Shapes
     /// - x, output `[b, t, hidden_size]`
+    #[track_caller]
     pub fn forward(&self, x: Tensor<B, 3>, key: Option<Key>) -> Tensor<B, 3> {
         let [q, k, v] = self.heads([&self.query, &self.key, &self.value], x); // each [b, n_head, t, head_dim]
         let dropout = self.attn_drop.with_key(named_key(key, "weights"));
@@ -289,6 +312,7 @@ impl<B: Backend> VitAttention<B> {
     }
 
     /// Applies projections and splits their outputs into heads: `[b, t, hidden_size]` to `[b, n_head, t, head_dim]`.
+    #[track_caller]
     pub(super) fn heads<const N: usize>(&self, projections: [&Linear<B>; N], x: Tensor<B, 3>) -> [Tensor<B, 4>; N] {
         projections.map(|projection| to_heads(projection.forward(x.clone()), self.n_head))
     }
@@ -316,6 +340,7 @@ impl<B: Backend> VitMlp<B> {
     ///
     /// # Shapes
     /// - x, output `[b, t, hidden_size]`
+    #[track_caller]
     pub fn forward(&self, x: Tensor<B, 3>, key: Option<Key>) -> Tensor<B, 3> {
         let y = match &self.gate {
             Some(gate) => self.down.forward(self.activation.forward(gate.forward(x.clone())) * self.up.forward(x)),

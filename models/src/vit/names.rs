@@ -19,9 +19,15 @@ pub fn published_names(config: &VitConfig) -> NameMap {
         // The other names are used for loading only.
         names.alias = true;
     }
-    // Tensors for self-supervised training only, and transformers' pooler, which classifiers do not use.
-    names.map.ignore("embeddings.mask_token").ignore("mask_token").ignore("pooler.dense.*")
+    names.map.ignore_each(&[
+        ("embeddings.mask_token", SELF_SUPERVISED),
+        ("mask_token", SELF_SUPERVISED),
+        ("pooler.dense.*", "a pooler, which classifiers do not use"),
+    ])
 }
+
+/// Reason for which the token of masked patches is not loaded.
+const SELF_SUPERVISED: &str = "a token of self-supervised training";
 
 const ATTENTION: [&str; 4] = [
     "blocks.{i}.attention.query",
@@ -95,7 +101,8 @@ impl Names<'_> {
 
     fn head(mut self, name: &str) -> Self {
         if self.config.labels.is_empty() {
-            self.map = self.map.ignore(&format!("{name}.*"));
+            let reason = "a head, which the configuration names no classes for";
+            self.map = self.map.ignore_each(&[(&format!("{name}.*"), reason)]);
             return self;
         }
         self.linear(name, "head")

@@ -2,7 +2,7 @@
 
 use burn::tensor::TensorData;
 use grove_backend::Flex;
-use grove_models::{AutoModel, Gpt2, ModelKind, Pretrained};
+use grove_models::{AutoModel, Bert, Gpt2, GptNeo, Llama, ModelKind, Pretrained, ResNet, Vit};
 use grove_tree::{count_params, leaves, paths};
 use std::path::{Path, PathBuf};
 
@@ -89,4 +89,25 @@ fn finds_the_family_of_a_size() {
     let found = names.map(ModelKind::of_preset);
     assert_eq!(found[..6], kinds.map(Some));
     assert_eq!(found[6], None);
+}
+
+/// The report of loading shows the reasons.
+#[test]
+fn ignored_names_have_reasons() {
+    fn check<M: Pretrained<Flex, Config: Default>>() {
+        let names = M::published_names(&M::Config::default());
+        assert!(names.ignored().count() > 0);
+        for (pattern, reason) in names.ignored() {
+            assert!(reason.len() > 10 && reason != "not part of the model", "{pattern}: {reason}");
+        }
+    }
+    check::<Bert<Flex>>();
+    check::<Gpt2<Flex>>();
+    check::<GptNeo<Flex>>();
+    check::<Llama<Flex>>();
+    check::<ResNet<Flex>>();
+    check::<Vit<Flex>>();
+    let directory = fixture("gpt2/variants/with_masked_bias");
+    let (_, report) = Gpt2::<Flex>::from_path(directory, &Default::default(), None).unwrap();
+    assert!(report.to_string().contains("tensors ignored (causal masks, which are computed)"), "{report}");
 }

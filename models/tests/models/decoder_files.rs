@@ -2,7 +2,7 @@
 //! Fixtures: tools/fixtures/decoder_files.py.
 
 use grove_backend::Flex;
-use grove_models::{CausalLm, Gpt2, GptNeo, Llama, Pretrained};
+use grove_models::{CausalLm, Gpt2, Gpt2Config, GptNeo, Llama, Pretrained, PretrainedConfig};
 use grove_tree::eq;
 use grove_weights::TensorFiles;
 use serde_json::{Map, Value, json};
@@ -66,4 +66,30 @@ fn follows_layer_types_of_mistral() {
     let (model, config, _) = check::<Llama<Flex>>("mistral_layer_types");
     assert_eq!((0..2).map(|layer| model.config.window(layer)).collect::<Vec<_>>(), [None, Some(4)]);
     assert_eq!(config["layer_types"], json!(["full_attention", "sliding_attention"]));
+}
+
+/// The process that reads the file is this test's program, since notes go to standard error, once per process.
+#[test]
+fn names_unknown_keys_of_config_once() {
+    const CHILD: &str = "GROVE_TEST_CONFIG_NOTES";
+    if std::env::var_os(CHILD).is_some() {
+        let own = std::fs::read("tests/fixtures/gpt2/tiny_a/config.json").unwrap();
+        let mut fields: Map<String, Value> = serde_json::from_slice(&own).unwrap();
+        fields.insert("attn_logit_cap".into(), 30.into());
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("config.json"), json!(fields).to_string()).unwrap();
+        for _ in 0..2 {
+            Gpt2Config::from_file(directory.path()).unwrap();
+        }
+        return;
+    }
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "decoder_files::names_unknown_keys_of_config_once", "--nocapture"])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    let notes = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{notes}");
+    assert_eq!(notes.matches("note: ").count(), 1, "{notes}");
+    assert!(notes.contains("config.json: keys that are not known and change nothing here: attn_logit_cap"), "{notes}");
 }

@@ -2,7 +2,7 @@
 //! named. Fixtures: tools/fixtures/gguf_rope.py.
 
 use grove_layers::RopeScaling;
-use grove_models::{LlamaConfig, ModelError, PretrainedConfig, Tokenizer, chat_template};
+use grove_models::{LlamaConfig, ModelError, ModelFiles, PretrainedConfig, Tokenizer, chat_template};
 use grove_weights::TensorFiles;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -216,14 +216,14 @@ fn refuses_tokenizer_keys_that_change_tokens() {
 
 /// The process that reads the files is this test's program, since notes go to standard error, once per process.
 #[test]
-fn names_unknown_keys_and_recommended_sampling_once() {
+fn names_unknown_keys_once() {
     const CHILD: &str = "GROVE_TEST_GGUF_NOTES";
     if std::env::var_os(CHILD).is_some() {
         let file = File::new(
             json!({
                 "general.of_tomorrow": 1, "llama.of_tomorrow": 1, "tokenizer.ggml.of_tomorrow": true,
-                "general.sampling.temp": 0.6, "general.sampling.top_k": 20, "general.sampling.top_p": 1.0,
-                "general.sampling.mirostat": 2, "general.sampling.mirostat_tau": 5.0, "general.name": "ours",
+                "general.sampling.temp": 0.6, "general.sampling.mirostat": 2, "general.sampling.mirostat_tau": 5.0,
+                "general.name": "ours",
             }),
             None,
         );
@@ -234,7 +234,7 @@ fn names_unknown_keys_and_recommended_sampling_once() {
         return;
     }
     let output = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "gguf::names_unknown_keys_and_recommended_sampling_once", "--nocapture"])
+        .args(["--exact", "gguf::names_unknown_keys_once", "--nocapture"])
         .env(CHILD, "1")
         .output()
         .unwrap();
@@ -245,11 +245,23 @@ fn names_unknown_keys_and_recommended_sampling_once() {
         "change nothing here: of_tomorrow",
         "change nothing here: general.of_tomorrow",
         "change nothing here: tokenizer.ggml.of_tomorrow",
-        "general.sampling.temp is 0.6",
-        "general.sampling.top_k is 20",
-        "general.sampling.mirostat is 2",
     ];
     let counts = once.map(|part| notes.matches(part).count());
-    assert_eq!(counts, [4, 1, 1, 1, 1, 1, 1], "{notes}");
-    assert!(!notes.contains("top_p is") && !notes.contains("mirostat_tau"), "{notes}");
+    assert_eq!(counts, [3, 1, 1, 1], "{notes}");
+}
+
+#[test]
+fn recommended_sampling_is_read() {
+    let more = json!({"general.sampling.temp": 0.1, "general.sampling.top_k": 20, "general.sampling.sequence": "kpt"});
+    let file = File::new(more, None);
+    for path in [file.path(), file.folder.path().to_owned()] {
+        let mut keys = ModelFiles::at(path).unwrap().gguf_sampling().unwrap();
+        assert_eq!(keys.get::<f32>("general.sampling.temp").unwrap(), Some(0.1));
+        assert_eq!(keys.get::<u32>("general.sampling.top_k").unwrap(), Some(20));
+        assert_eq!(keys.get::<String>("general.sampling.sequence").unwrap().as_deref(), Some("kpt"));
+        let error = keys.get::<f32>("general.sampling.sequence").unwrap_err().to_string();
+        assert!(error.contains("`general.sampling.sequence` is \"kpt\""), "{error}");
+    }
+    let other = ModelFiles::at("tests/fixtures/gpt2/tiny_a").unwrap();
+    assert!(other.gguf_sampling().is_none());
 }

@@ -8,12 +8,15 @@ mod common;
 mod arrays;
 #[path = "../decoder/mod.rs"]
 mod decoder;
+#[path = "../../../layers/tests/location/mod.rs"]
+mod location;
 #[path = "../reference/mod.rs"]
 mod reference;
 
 mod adapters;
 mod auto;
 mod bert;
+mod callers;
 mod decoder_files;
 mod full_size_vision;
 mod gguf;

@@ -2,8 +2,9 @@
 
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use grove_backend::Flex;
-use grove_models::{CausalLm, Gpt2, Llama, Pretrained, Tokenizer};
+use grove_models::{CausalLm, Gpt2, Llama, Pretrained, Tokenizer, chat_template};
 use serde::Deserialize;
+use serde_json::json;
 use std::path::Path;
 
 #[derive(Deserialize)]
@@ -62,7 +63,7 @@ fn held_out_text_is_as_likely_as_transformers_says() {
 
 #[test]
 fn they_are_small() {
-    for name in ["gpt2-austen", "gpt-neo-austen", "llama-austen"] {
+    for name in ["gpt2-austen", "gpt-neo-austen", "llama-austen", "llama-austen-chat"] {
         let files = std::fs::read_dir(Path::new("assets").join(name)).expect("a directory");
         let files = files.map(|file| file.expect("a file"));
         let model = files
@@ -70,4 +71,21 @@ fn they_are_small() {
         let bytes: u64 = model.map(|file| file.metadata().expect("metadata").len()).sum();
         assert!(bytes <= 8_000_000, "{name}: {bytes} bytes of weights and tokenizer");
     }
+}
+
+/// tools/dialogues/make.py renders the dialogues of the training set in this form.
+#[test]
+fn chat_template_has_the_form_of_the_dialogues() {
+    let template = chat_template("assets/llama-austen-chat").expect("a valid template").expect("a template");
+    let message = |role: &str, content: &str| json!({ "role": role, "content": content });
+    let talk = [
+        message("system", "Answer in one word."),
+        message("user", " Hello.\n"),
+        message("assistant", "Good day to you."),
+        message("user", "Who are you?"),
+    ];
+    let expected = "<|endoftext|>S: Answer in one word.\nQ: Hello.\nA: Good day to you.\nQ: Who are you?\nA:";
+    assert_eq!(template.render(&talk, true).expect("text"), expected);
+    let error = template.render(&[message("tool", "5")], true).expect_err("an unknown role").to_string();
+    assert!(error.contains("and not tool"), "{error}");
 }

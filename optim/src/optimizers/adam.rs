@@ -11,6 +11,13 @@ use crate::{
 };
 
 /// Options of [`adam`].
+///
+/// ```
+/// use grove_optim::{Adam, adam};
+/// # type B = burn_flex::Flex;
+/// let optimizer = adam(1e-3, Adam::<B>::default().b1(0.8).nesterov(true));
+/// # let _ = optimizer;
+/// ```
 pub type Adam<B> = ScaleByAdam<B>;
 
 /// The chain of [`adam`]: two transformations, whose `step` is one fused pass over each leaf.
@@ -43,6 +50,21 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for AdamChain<B> {
 }
 
 /// The Adam optimizer. Kingma and Ba, "Adam: A Method for Stochastic Optimization" (2015).
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_optim::{Adam, GradientTransformation, adam};
+/// use grove_tree::Array;
+/// # type B = burn_flex::Flex;
+/// let mut params = Array::<B, 1>::new(Tensor::from_floats([5.0], &Default::default()));
+/// let optimizer = adam(0.5, Adam::default());
+/// let mut state = optimizer.init(&params);
+/// for _ in 0..100 {
+///     let grads = Array::new(params.val() * 2.0); // of the square
+///     (params, state) = optimizer.step(grads, state, params);
+/// }
+/// assert!(params.val().into_scalar().abs() < 0.5);
+/// ```
 pub fn adam<B: Backend>(learning_rate: impl Into<ScalarOrSchedule<B>>, options: Adam<B>) -> AdamChain<B> {
     AdamChain(options, scale_by_learning_rate(learning_rate))
 }

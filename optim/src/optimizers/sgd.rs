@@ -8,6 +8,13 @@ use crate::{
 };
 
 /// Options of [`sgd`].
+///
+/// ```
+/// use grove_optim::{Sgd, sgd};
+/// # type B = burn_flex::Flex;
+/// let optimizer = sgd(0.1, Sgd::<B>::default().momentum(0.9).nesterov(true));
+/// # let _ = optimizer;
+/// ```
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields, bound = "")]
 pub struct Sgd<B: Backend> {

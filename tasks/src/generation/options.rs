@@ -92,6 +92,19 @@ pub enum Finish {
 }
 
 /// Continuation of one prompt.
+///
+/// ```
+/// use grove_models::{Gpt2, Gpt2Config, Pretrained};
+/// use grove_tasks::{Generate, GenerateOptions, generation::Finish};
+/// use grove_tree::Key;
+/// # type B = burn_flex::Flex;
+/// # let config = Gpt2Config { n_embd: 8, n_layer: 1, n_head: 2, vocab_size: 16, n_positions: 32, ..Default::default() };
+/// let model = Gpt2::<B>::init(&config, Key::new(0), &Default::default())?;
+/// let options = GenerateOptions { max_new_tokens: 4, ..Default::default() };
+/// let generated = model.generate(&[vec![1, 2, 3]], &options)?.remove(0);
+/// assert_eq!((generated.ids.len(), generated.finish), (4, Finish::Length));
+/// # Ok::<(), grove_models::ModelError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Generated {
     /// New tokens, without the one that ended the sequence.

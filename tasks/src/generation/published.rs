@@ -1,7 +1,10 @@
 use grove_backend::Backend;
-use grove_models::{CausalLm, EndTokens, JsonFields, ModelFiles, Result, Tokenizer, read_json};
+use grove_files::{printable::excerpt, say_once};
+use grove_models::{
+    CausalLm, EndTokens, GENERATION_KEYS, JsonFields, ModelFiles, Result, SAMPLING_KEYS, Tokenizer, read_json,
+};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 use std::path::Path;
 
 use super::{GenerateOptions, Sampling, TokenRules};
@@ -11,47 +14,6 @@ const FILE: &str = "generation_config.json";
 
 /// transformers' default of `top_k` for files that sample.
 const TOP_K: i64 = 50;
-
-/// Keys of transformers' `GenerationConfig` that change no output here, and the reason.
-#[cfg(test)]
-const WITHOUT_EFFECT: [(&str, &str); 36] = [
-    ("_from_model_config", "where the file came from"),
-    ("transformers_version", "who wrote the file"),
-    ("bos_token_id", "the tokenizer adds the first token"),
-    ("pad_token_id", "padding is masked"),
-    ("decoder_start_token_id", "of models with an encoder"),
-    ("cache_implementation", "speed"),
-    ("cache_config", "speed"),
-    ("max_cache_len", "speed"),
-    ("compile_config", "speed"),
-    ("disable_compile", "speed"),
-    ("continuous_batching_config", "speed"),
-    ("low_memory", "memory"),
-    ("prefill_chunk_size", "memory"),
-    ("return_dict_in_generate", "the form of the result"),
-    ("output_attentions", "the form of the result"),
-    ("output_hidden_states", "the form of the result"),
-    ("output_logits", "the form of the result"),
-    ("output_scores", "the form of the result"),
-    ("num_return_sequences", "the caller says how many texts it wants"),
-    ("remove_invalid_values", "logits that are no numbers are an error"),
-    ("renormalize_logits", "drawing does not depend on a common term"),
-    ("early_stopping", "of beam search"),
-    ("length_penalty", "of beam search"),
-    ("is_assistant", "drafts change no text"),
-    ("num_assistant_tokens", "drafts change no text"),
-    ("num_assistant_tokens_schedule", "drafts change no text"),
-    ("assistant_confidence_threshold", "drafts change no text"),
-    ("assistant_early_exit", "drafts change no text"),
-    ("assistant_ensemble_weight", "used with a draft only, which the file does not have"),
-    ("assistant_lookbehind", "drafts change no text"),
-    ("target_lookbehind", "drafts change no text"),
-    ("prompt_lookup_num_tokens", "drafts change no text"),
-    ("max_matching_ngram_size", "drafts change no text"),
-    ("speculation_type", "drafts change no text"),
-    ("use_mtp", "drafts change no text"),
-    ("force_words_ids", "of beam search, and refused with it"),
-];
 
 /// One string or a list of strings.
 #[derive(Deserialize)]
@@ -65,10 +27,12 @@ impl GenerateOptions {
     /// Reads the options with which a model was published: the `generation_config.json` in its directory or beside its
     /// weights file, else the keys of the same names in its `config.json`, as in transformers. They include the
     /// sampling options (greedy with `"do_sample": false`), the tokens and strings that end a sequence, its maximum
-    /// length, and [rules](TokenRules).
+    /// length, and [rules](TokenRules). Unknown keys of the file are named once on standard error.
     ///
     /// `sampling` applies if the file does not specify `do_sample`; a repetition penalty in the file applies in any
-    /// case. If a file that samples has no `top_k`, it is 50, as in transformers.
+    /// case. If a file that samples has no `top_k`, it is 50, as in transformers. The sampling settings in the metadata of
+    /// a GGUF file replace those of `sampling`, as llama.cpp's defaults; the settings that are not supported are named
+    /// once on standard error.
     ///
     /// # Errors
     /// The file cannot be read, is not valid JSON, has invalid values, or requests an unsupported decoding method, such
@@ -82,17 +46,24 @@ impl GenerateOptions {
     /// # Errors
     /// As [`published`](Self::published).
     pub fn published_in(files: &ModelFiles, sampling: Sampling) -> Result<Self> {
+        let sampling = recommended(files, sampling)?;
         let of_adapter = files.adapter().map(|adapter| adapter.join(FILE));
         let places = [of_adapter, Some(files.file(FILE)), Some(files.file("config.json"))];
         let Some(file) = places.into_iter().flatten().find(|file| file.is_file()) else {
             return Ok(Self { sampling, ..Self::default() });
         };
-        Self::read(&mut JsonFields::new(&file, read_json(&file)?), sampling)
+        let mut fields: Map<String, Value> = read_json(&file)?;
+        if !file.ends_with(FILE) {
+            // The other keys of a `config.json` are the model's.
+            fields.retain(|key, _| GENERATION_KEYS.knows(key));
+        }
+        Self::read(&mut JsonFields::new(&file, fields), sampling)
     }
 
     fn read(keys: &mut JsonFields, sampling: Sampling) -> Result<Self> {
         let sampling = sampling_of(keys, sampling)?;
-        refuse_others(keys, sampling.temperature > 0.0)?;
+        let without_effect: &[&str] = if sampling.temperature > 0.0 { &[] } else { &SAMPLING_KEYS };
+        keys.clone().without(without_effect).check(&GENERATION_KEYS)?;
         let rules = rules_of(keys)?;
         let (most, length) = (count(keys, "max_new_tokens")?, count(keys, "max_length")?);
         let stop_strings = match keys.get("stop_strings")? {
@@ -112,6 +83,58 @@ impl GenerateOptions {
             ..default
         })
     }
+}
+
+/// Replaces sampling settings by those that a GGUF file recommends, and names the ones that are not followed.
+fn recommended(files: &ModelFiles, default: Sampling) -> Result<Sampling> {
+    let Some(mut keys) = files.gguf_sampling() else { return Ok(default) };
+    let (sampling, others) = sampling_of_gguf(&mut keys, default)?;
+    if !others.is_empty() {
+        let (file, others) = (files.path().display(), others.join("; "));
+        say_once(&format!("{file}: the file recommends sampling settings that are not followed: {others}"));
+    }
+    Ok(sampling)
+}
+
+/// Returns the sampling settings of a GGUF file, with missing ones from `default`, and descriptions of the settings that
+/// llama.cpp would follow in another way.
+fn sampling_of_gguf(keys: &mut JsonFields, default: Sampling) -> Result<(Sampling, Vec<String>)> {
+    // llama.cpp reads integers that are written as floats too, and truncates them.
+    let integer = |keys: &mut JsonFields, key: &'static str| -> Result<Option<i64>> {
+        Ok(keys.get::<f64>(key)?.map(|number| number as i64))
+    };
+    let temperature: Option<f32> = keys.get("general.sampling.temp")?;
+    let top_k = integer(keys, "general.sampling.top_k")?;
+    let top_p: Option<f32> = keys.get("general.sampling.top_p")?;
+    let min_p: Option<f32> = keys.get("general.sampling.min_p")?;
+    let penalty: Option<f32> = keys.get("general.sampling.penalty_repeat")?;
+    let window = integer(keys, "general.sampling.penalty_last_n")?.unwrap_or(64);
+    let sampling = Sampling {
+        temperature: temperature.map_or(default.temperature, |temperature| temperature.max(0.0)),
+        top_k: top_k.map_or(default.top_k, |k| usize::try_from(k).ok().filter(|&k| k > 0)),
+        top_p: top_p.map_or(default.top_p, |p| Some(p).filter(|&p| p < 1.0)),
+        min_p: min_p.map_or(default.min_p, |p| Some(p).filter(|&p| p > 0.0)),
+        repetition_penalty: penalty.map_or(default.repetition_penalty, |by| if window == 0 { 1.0 } else { by }),
+    };
+    sampling.validate().map_err(|error| keys.wrong(format!("general.sampling: {error}")))?;
+
+    let mut others = Vec::new();
+    for key in ["general.sampling.xtc_probability", "general.sampling.mirostat"] {
+        if let Some(value) = keys.get::<f64>(key)?.filter(|value| *value > 0.0) {
+            others.push(format!("{key} is {value}"));
+        }
+    }
+    if let Some(order) = keys.get::<String>("general.sampling.sequence")? {
+        others.push(format!("general.sampling.sequence is '{}'", excerpt(&order, 100)));
+    }
+    if penalty.is_some() && sampling.repetition_penalty != 1.0 && window > 0 {
+        others.push(format!("the penalty of repetitions is for all tokens, and not for the last {window} alone"));
+    }
+    let samples = ![0.0, 1.0].contains(&sampling.temperature);
+    if samples && temperature.is_some() && (sampling.top_p.is_some() || sampling.min_p.is_some()) {
+        others.push("the temperature comes before top_p and min_p, as in transformers, and not after them".into());
+    }
+    Ok((sampling, others))
 }
 
 /// Reads a count; 0 means absent.
@@ -167,40 +190,6 @@ fn rules_of(keys: &mut JsonFields) -> Result<TokenRules> {
     Ok(rules)
 }
 
-/// Refuses decoding methods that are not supported. Some keys matter only when sampling.
-fn refuse_others(keys: &mut JsonFields, samples: bool) -> Result<()> {
-    let (none, one, off) = ([], [json!(1)], [json!(0), json!(false)]);
-    let others: [(&'static str, &[Value]); 14] = [
-        ("num_beams", &one),
-        ("num_beam_groups", &one),
-        ("diversity_penalty", &off),
-        ("penalty_alpha", &off),
-        ("dola_layers", &none),
-        ("sequence_bias", &none),
-        ("guidance_scale", &one),
-        ("watermarking_config", &none),
-        ("encoder_no_repeat_ngram_size", &off),
-        ("forced_bos_token_id", &none),
-        ("forced_decoder_ids", &none),
-        ("constraints", &none),
-        ("token_healing", &off),
-        ("max_time", &none),
-    ];
-    for (key, without_effect) in others {
-        keys.only(key, without_effect)?;
-    }
-    let sampled: [(&'static str, &[Value]); 4] =
-        [("typical_p", &one), ("epsilon_cutoff", &off), ("eta_cutoff", &off), ("top_h", &none)];
-    for (key, without_effect) in sampled {
-        if samples {
-            keys.only(key, without_effect)?;
-        } else {
-            keys.get::<Value>(key)?;
-        }
-    }
-    Ok(())
-}
-
 /// Returns the token that ends each document of a training text: the tokenizer's own end token, unless the model ends
 /// sequences with other tokens. The model's end tokens are those of the `generation_config.json` beside `source`, the
 /// files of a pretrained model, else those of the model's configuration.
@@ -221,7 +210,8 @@ pub fn document_end<B: Backend>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::HashMap;
+    use serde_json::json;
+    use std::collections::{BTreeSet, HashMap};
 
     #[test]
     fn follows_generation_config() {
@@ -250,19 +240,89 @@ mod tests {
         }
     }
 
+    /// llama.cpp's rules: `common_init_sampler_from_model` and its samplers.
+    #[test]
+    fn follows_the_sampling_of_gguf_files() {
+        let ours = Sampling { temperature: 0.8, top_k: Some(40), ..Sampling::default() };
+        let read = |fields: Value| {
+            let Value::Object(fields) = fields else { unreachable!() };
+            let fields = fields.into_iter().map(|(key, value)| (format!("general.sampling.{key}"), value)).collect();
+            sampling_of_gguf(&mut JsonFields::new(Path::new("model.gguf"), fields), ours.clone())
+        };
+        let none: Vec<String> = vec![];
+        assert_eq!(read(json!({})).unwrap(), (ours.clone(), none.clone()));
+        let all = json!({"temp": 1.0, "top_k": 20, "top_p": 0.95, "min_p": 0.05, "penalty_repeat": 1.1,
+            "penalty_last_n": -1, "xtc_probability": 0.0, "xtc_threshold": 0.1, "mirostat": 0, "mirostat_tau": 5.0});
+        let expected = Sampling {
+            temperature: 1.0,
+            top_k: Some(20),
+            top_p: Some(0.95),
+            min_p: Some(0.05),
+            repetition_penalty: 1.1,
+        };
+        assert_eq!(read(all).unwrap(), (expected, none.clone()));
+        let off = json!({"temp": -1.0, "top_k": 0.0, "top_p": 1.0, "min_p": 0.0, "penalty_repeat": 1.5,
+            "penalty_last_n": 0});
+        assert_eq!(read(off).unwrap(), (Sampling::greedy(), none));
+
+        let others = |fields| read(fields).unwrap().1.join("\n");
+        assert!(others(json!({"sequence": "top_k;temperature"})).contains("'top_k;temperature'"));
+        assert!(others(json!({"mirostat": 2})).contains("mirostat is 2"));
+        assert!(others(json!({"xtc_probability": 0.5})).contains("xtc_probability is 0.5"));
+        assert!(others(json!({"penalty_repeat": 1.1})).contains("for the last 64"));
+        assert!(others(json!({"temp": 0.6, "top_p": 0.9})).contains("before top_p"));
+        for (fields, word) in [(json!({"temp": "hot"}), "`general.sampling.temp` is"), (json!({"top_p": 0.0}), "top-p")]
+        {
+            let error = read(fields).unwrap_err().to_string();
+            assert!(error.contains("model.gguf") && error.contains(word), "{error}");
+        }
+    }
+
+    /// Returns a GGUF file with two sampling settings.
+    fn gguf_with_sampling() -> Vec<u8> {
+        let mut file = std::fs::read("../models/tests/fixtures/llama/gguf/f16.gguf").unwrap();
+        let text = |text: &str| [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat();
+        let temperature = [text("general.sampling.temp"), [&6u32.to_le_bytes()[..], &0.25f32.to_le_bytes()].concat()];
+        let top_k = [text("general.sampling.top_k"), [&5u32.to_le_bytes()[..], &7i32.to_le_bytes()].concat()];
+        let url = [text("general.url"), 8u32.to_le_bytes().to_vec()];
+        let mut more = [temperature, top_k, url].concat().concat();
+        // A text of such a length that the tensors stay aligned.
+        let length = (more.len() + 8).next_multiple_of(32) - more.len() - 8;
+        more.extend(text(&"x".repeat(length)));
+        let count = u64::from_le_bytes(file[16..24].try_into().unwrap()) + 3;
+        file[16..24].copy_from_slice(&count.to_le_bytes());
+        file.splice(24..24, more);
+        file
+    }
+
+    #[test]
+    fn generation_config_comes_before_gguf() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("model.gguf");
+        std::fs::write(&path, gguf_with_sampling()).unwrap();
+        let ours = Sampling { top_p: Some(0.5), ..Sampling::default() };
+        let read = || GenerateOptions::published(&path, ours.clone()).unwrap().sampling;
+        let expected = Sampling { temperature: 0.25, top_k: Some(7), ..ours.clone() };
+        assert_eq!(read(), expected);
+        std::fs::write(directory.path().join(FILE), r#"{"repetition_penalty": 1.5}"#).unwrap();
+        assert_eq!(read(), Sampling { repetition_penalty: 1.5, ..expected });
+        std::fs::write(directory.path().join(FILE), r#"{"do_sample": false}"#).unwrap();
+        assert_eq!(read(), Sampling::greedy());
+    }
+
     /// All keys of transformers' class. Each is followed, refused, or has no effect.
     #[test]
     fn knows_all_keys() {
         let text = include_str!("../../../models/tests/fixtures/config_keys.json");
         let keys: HashMap<String, Vec<String>> = serde_json::from_str(text).unwrap();
         let keys = &keys["GenerationConfig"];
-        let mut asked = JsonFields::new(Path::new("generation_config.json"), serde_json::Map::new());
+        let mut asked = JsonFields::new(Path::new("generation_config.json"), Map::new());
         GenerateOptions::read(&mut asked, Sampling::default()).unwrap();
-        for key in keys {
-            let known = [asked.asked().contains(&**key), WITHOUT_EFFECT.iter().any(|(other, _)| other == key)];
-            assert_eq!(known.iter().filter(|known| **known).count(), 1, "{key}: {known:?}");
-        }
-        assert!(keys.len() > 70);
+        let followed: BTreeSet<&str> = GENERATION_KEYS.followed.iter().copied().collect();
+        assert_eq!(*asked.asked(), followed, "the keys that are read are those that are called followed");
+        let unknown: Vec<&String> = keys.iter().filter(|key| !GENERATION_KEYS.knows(key)).collect();
+        assert!(unknown.is_empty() && keys.len() > 70, "{unknown:?}");
+        assert!(SAMPLING_KEYS.iter().all(|key| GENERATION_KEYS.refused.iter().any(|refused| refused.key == *key)));
     }
 
     #[test]
@@ -306,10 +366,10 @@ mod tests {
         assert_eq!(sampled(json!({"top_k": null})), Some(50));
 
         for (fields, key) in [
-            (json!({"num_beams": 4}), "`num_beams` is 4"),
-            (json!({"guidance_scale": 1.5}), "`guidance_scale` is 1.5"),
-            (json!({"do_sample": true, "typical_p": 0.9}), "`typical_p` is 0.9"),
-            (json!({"sequence_bias": [[[1], 2.0]]}), "`sequence_bias` is [[[1],2.0]]"),
+            (json!({"num_beams": 4}), "num_beams is 4"),
+            (json!({"guidance_scale": 1.5}), "guidance_scale is 1.5"),
+            (json!({"do_sample": true, "typical_p": 0.9}), "typical_p is 0.9"),
+            (json!({"sequence_bias": [[[1], 2.0]]}), "sequence_bias is [[[1],2.0]]"),
             (json!({"top_p": "high"}), "`top_p` is \"high\""),
             (json!({"max_new_tokens": -3}), "`max_new_tokens` is -3"),
             (json!({"bad_words_ids": [1]}), "`bad_words_ids` is [1]"),

@@ -54,6 +54,19 @@ pub trait Generate<B: Backend>: CausalLm<B> {
 impl<B: Backend, M: CausalLm<B>> Generate<B> for M {}
 
 /// Jitted generation as a method of every [`TraceableLm`].
+///
+/// ```
+/// use grove_models::{Gpt2, Gpt2Config, Pretrained};
+/// use grove_tasks::{GenerateOptions, JitGenerate};
+/// use grove_tree::Key;
+/// # type B = burn_flex::Flex;
+/// # let config = Gpt2Config { n_embd: 8, n_layer: 1, n_head: 2, vocab_size: 16, n_positions: 32, ..Default::default() };
+/// let model = Gpt2::<B>::init(&config, Key::new(0), &Default::default())?;
+/// let jitted = model.jitted();
+/// let rows = jitted.generate(&[vec![1, 2]], &GenerateOptions { max_new_tokens: 4, ..Default::default() })?;
+/// assert_eq!(rows[0].ids.len(), 4);
+/// # Ok::<(), grove_models::ModelError>(())
+/// ```
 pub trait JitGenerate<B: Backend>: TraceableLm<B> {
     /// Returns the model with a decoding step that is traced once and then runs as a program.
     fn jitted(&self) -> JittedLm<'_, B, Self> {

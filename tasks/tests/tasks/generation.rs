@@ -129,7 +129,7 @@ fn generation_keys_of_config_are_followed_as_by_transformers() {
     let refused = serde_json::json!({"model_type": "gpt2", "num_beams": 4});
     std::fs::write(directory.path().join("config.json"), refused.to_string()).unwrap();
     let error = GenerateOptions::published(directory.path(), Sampling::greedy()).unwrap_err().to_string();
-    assert!(error.contains("config.json") && error.contains("`num_beams` is 4"), "{error}");
+    assert!(error.contains("config.json") && error.contains("num_beams is 4"), "{error}");
 }
 
 #[test]

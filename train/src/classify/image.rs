@@ -269,7 +269,8 @@ pub struct ImageTask<'a> {
 /// Trains an image classifier. Its evaluations have the metrics `loss`, `accuracy`, `macro_f1` and `top5`.
 ///
 /// # Errors
-/// As [`fit`]; no image of a training batch, or of the evaluation, can be read.
+/// As [`fit`]; no image of a training batch, or of the evaluation, can be read; a batch is too small for the model's
+/// batch normalisation.
 pub fn fit_images<B, M, T>(
     model: M,
     optimizer: &T,
@@ -290,6 +291,10 @@ where
         let measures = [found.loss(), found.confusion.accuracy(), found.confusion.macro_f1(), found.top5()];
         Ok(["loss", "accuracy", "macro_f1", "top5"].map(String::from).into_iter().zip(measures).collect())
     };
+    // Ranks share their statistics.
+    if !task.inference && !options.ranks.is_shared() {
+        model.check_batch(data.order.smallest_batch(), data.size)?;
+    }
     // Unreadable images are missing from the batch and have no weight.
     let weight = |batch: &ImageBatch| batch.classes.len() as f64;
     if !task.jit {
@@ -326,8 +331,10 @@ fn outcome<B: Backend, M: Tree<B, On<Autodiff<B>>: ImageClassifier<Autodiff<B>>>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::RunDuration;
     use grove_images::datasets::open_labelled;
     use grove_models::{Pretrained, ResNet, ResNetConfig};
+    use grove_optim::{Sgd, sgd};
 
     type Flex = burn_flex::Flex;
 
@@ -380,5 +387,35 @@ mod tests {
         put("b", "0.png", false);
         let error = score(3).0.unwrap_err().to_string();
         assert!(error.contains("no image can be read (4 in all)") && error.contains("0.png"), "{error}");
+    }
+
+    /// As PyTorch's "Expected more than 1 value per channel when training".
+    #[test]
+    fn a_batch_without_a_variance_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        for (class, name) in [("a", "0.png"), ("b", "1.png"), ("b", "2.png")] {
+            std::fs::create_dir_all(directory.path().join(class)).unwrap();
+            std::fs::copy("../models/assets/images/digit.png", directory.path().join(class).join(name)).unwrap();
+        }
+        let (images, _) = open_labelled(directory.path(), |_| ()).unwrap();
+        let fitted = |side: usize, stages: usize, batch_size: usize, inference: bool| {
+            let (widths, depths) = (vec![4; stages], vec![1; stages]);
+            let config = ResNetConfig::basic(1, side, widths, depths).with_labels(images.labels.clone());
+            let model = ResNet::<Flex>::init(&config, Key::new(0), &Default::default()).unwrap();
+            let preprocessor = Preprocessor::for_images(Some([1, side, side]), side as u32).unwrap();
+            let batches = ImageBatches::new(images.clone(), batch_size, preprocessor, [side; 2]).unwrap();
+            let task = ImageTask { held_out: None, label_smoothing: 0.0, inference, jit: false };
+            let options = FitOptions { length: RunDuration::Steps(1), ..FitOptions::default() };
+            let (optimizer, data) = (sgd::<Flex>(0.1, Sgd::default()), Arc::new(batches));
+            fit_images::<Flex, _, _>(model, &optimizer, &data, task, Key::new(1), &options, &Default::default())
+                .map(drop)
+        };
+        let error = fitted(8, 4, 1, false).unwrap_err().to_string();
+        assert!(error.contains("a batch of one image of 8x8 pixels"), "{error}");
+        // The last of two batches has one image.
+        assert!(fitted(8, 4, 2, false).is_err());
+        fitted(8, 4, 1, true).unwrap();
+        fitted(8, 4, 3, false).unwrap();
+        fitted(28, 2, 1, false).unwrap();
     }
 }

@@ -99,6 +99,14 @@ impl Order {
         if self.drop_last { self.examples / self.batch_size } else { self.examples.div_ceil(self.batch_size) }
     }
 
+    /// Number of examples of the smallest batch.
+    pub fn smallest_batch(&self) -> usize {
+        match self.examples % self.batch_size {
+            rest if rest > 0 && !self.drop_last => rest,
+            _ => self.batch_size.min(self.examples),
+        }
+    }
+
     /// Returns the batches of an epoch as indices of examples. Each index occurs once, except those that
     /// [`drop_last`](Order::drop_last) drops.
     ///
@@ -150,6 +158,18 @@ mod tests {
         assert!(matches!(order.bucket(vec![1; 3], 0), Err(DataError::Zero { .. })));
         #[cfg(target_pointer_width = "64")]
         assert!(matches!(Order::new(usize::MAX, 1), Err(DataError::TooMany { .. })));
+    }
+
+    #[test]
+    fn the_smallest_batch_is_the_incomplete_one() {
+        for (examples, batch_size) in [(5, 2), (6, 2), (1, 1), (3, 8), (7, 3)] {
+            let order = Order::new(examples, batch_size).expect("fits");
+            let whole = order.clone().drop_last();
+            for order in [Ok(order), whole].into_iter().flatten() {
+                let smallest = order.batches(0).iter().map(Vec::len).min();
+                assert_eq!(Some(order.smallest_batch()), smallest, "{examples} by {batch_size}");
+            }
+        }
     }
 
     #[test]

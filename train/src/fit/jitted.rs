@@ -18,6 +18,26 @@ use crate::{
 pub type Differentiated<B, T> = <<T as Traceable<B>>::OnTraced as Tree<Traced>>::On<Autodiff<Traced>>;
 
 /// Loss of [`fit_jitted`], in two parts: conversion of a batch to arrays on the host, and the traced loss.
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_backend::Autodiff;
+/// use grove_compile::Traced;
+/// use grove_train::{JitLoss, Outcome};
+/// use grove_tree::{Array, Key};
+/// # type B = burn_flex::Flex;
+/// type A = Autodiff<Traced>;
+/// let loss = JitLoss {
+///     arrays: |_model: &Array<B, 1>, values: &Vec<f32>, _key: Key| {
+///         (Array::<B, 1>::new(Tensor::from_floats(&values[..], &Default::default())), values.len() as f64)
+///     },
+///     loss: |model: Array<A, 1>, values: Array<A, 1>, _key: Key| {
+///         Outcome::<Traced, Array<Traced, 1>>::new((values.val() - model.val()).square().mean())
+///     },
+/// };
+/// let (values, count) = (loss.arrays)(&Array::absent([1]), &vec![1.0, 2.0], Key::new(0));
+/// assert_eq!((values.shape(), count), ([2], 2.0));
+/// ```
 pub struct JitLoss<A, L> {
     /// Converts a batch to arrays, given the model and the key of the step. Also returns the number of items that the
     /// loss averages; see [`Outcome::weight`].

@@ -135,7 +135,9 @@ impl Logs {
 /// `loss.svg`.
 #[cfg(feature = "plots")]
 fn loss_curve(directory: &Path, records: &[Record]) -> Option<Box<dyn Sink>> {
-    Some(Box::new(crate::log::LossCurve::new(directory.join("loss.svg")).with_records(records)))
+    let run = directory.file_name().map_or_else(|| directory.to_string_lossy(), |name| name.to_string_lossy());
+    let curve = crate::log::LossCurve::new(directory.join("loss.svg")).title(format!("Loss of {run} by step"));
+    Some(Box::new(curve.with_records(records)))
 }
 
 /// No curve without the feature `plots`.

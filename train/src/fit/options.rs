@@ -215,6 +215,18 @@ impl RunDuration {
 pub type Evaluation = BTreeMap<String, f64>;
 
 /// State of a run that consists of arrays.
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_optim::{GradientTransformation, Sgd, sgd};
+/// use grove_train::TrainState;
+/// use grove_tree::{Array, paths};
+/// # type B = burn_flex::Flex;
+/// let model = Array::<B, 1>::new(Tensor::from_floats([0.0, 1.0], &Default::default()));
+/// let optimizer = sgd(0.1, Sgd::default().momentum(0.9));
+/// let state = TrainState::<B, _, _> { optimizer: optimizer.init(&model), model, ema: None, loss_scale: None };
+/// println!("{:?}", paths(&state)); // a tree: a checkpoint has an array for each path
+/// ```
 #[derive(Tree, Clone, Debug)]
 pub struct TrainState<B: Backend, M, S> {
     /// Model.

@@ -16,7 +16,7 @@ use super::wanted::{FilePatterns, has_tokenizer, is_gguf, parts_of};
 use crate::error::{Result, WeightsError};
 use crate::hub_names::is_commit;
 use crate::locate::ShardIndex;
-use crate::names_of_files::is_part;
+use crate::names_of_files::{is_part, is_template};
 
 /// Downloads the requested files that the cache lacks; see [`fetch`](super::fetch).
 pub(super) fn download(options: &HubOptions, id: &str, wanted: &FilePatterns) -> Result<PathBuf> {
@@ -159,7 +159,9 @@ impl<'a> Hub<'a> {
             wanted: file.into(),
             endpoint: self.endpoint.into(),
         };
-        let weights = wanted.weights.then(|| wanted.weights_among(&listed));
+        let root = wanted.root(|file| exists.contains(file));
+        let inside: Vec<&str> = listed.iter().filter_map(|file| file.strip_prefix(root)).collect();
+        let weights = wanted.weights.then(|| wanted.weights_among(&inside));
         let of_gguf = match &weights {
             Some(Ok(weights)) => is_gguf(weights),
             // The message then concerns the choice among them.
@@ -176,25 +178,27 @@ impl<'a> Hub<'a> {
         for file in wanted.required.iter().chain(&wanted.optional).filter(|file| exists.contains(file.as_str())) {
             self.get(client, &info.sha, file)?;
         }
+        let in_safetensors = |file: &str| exists.contains(&*file.replace("pytorch_model.bin", "model.safetensors"));
+        let is_wanted = |file: &str| wanted.weights && is_part(file) || wanted.tokenizer && is_template(file);
+        let parts = listed.iter().filter(|file| is_wanted(file) && is_plain_path(file));
+        for part in parts.filter(|file| !(file.ends_with(".bin") && in_safetensors(file))) {
+            self.get(client, &info.sha, part)?;
+        }
         if let Some(weights) = weights {
-            let in_safetensors = |file: &str| exists.contains(&*file.replace("pytorch_model.bin", "model.safetensors"));
-            let parts = listed.iter().filter(|file| is_part(file) && is_plain_path(file));
-            for part in parts.filter(|file| !(file.ends_with(".bin") && in_safetensors(file))) {
-                self.get(client, &info.sha, part)?;
-            }
             for part in parts_of(weights).iter().filter(|part| *part != weights) {
                 if !exists.contains(part.as_str()) {
                     return Err(missing(part));
                 }
                 self.get(client, &info.sha, part)?;
             }
-            let path = self.get(client, &info.sha, weights)?;
+            let path = self.get(client, &info.sha, &format!("{root}{weights}"))?;
             if weights.ends_with(".json") {
                 for shard in ShardIndex::read(&path)?.shards() {
-                    if !exists.contains(shard) {
-                        return Err(missing(shard));
+                    let shard = format!("{root}{shard}");
+                    if !exists.contains(&*shard) {
+                        return Err(missing(&shard));
                     }
-                    self.get(client, &info.sha, shard)?;
+                    self.get(client, &info.sha, &shard)?;
                 }
             }
         }

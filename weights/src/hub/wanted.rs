@@ -26,7 +26,7 @@ pub struct FilePatterns {
 
 impl FilePatterns {
     /// Selects all files of a model: `config.json`, the weights in one format, and the available tokenizer, generation
-    /// and preprocessing files. The format of the weights is safetensors if present, else PyTorch, else numpy, else a
+    /// and preprocessing files. An older repository of sentence-transformers has them in `0_Transformer`. The format of the weights is safetensors if present, else PyTorch, else numpy, else a
     /// single GGUF file, which needs no `config.json`; all shards are included.
     pub fn model() -> Self {
         let optional = TOKENIZER_FILES.iter().chain(&SETTINGS_FILES).map(|name| (*name).to_string()).collect();
@@ -87,13 +87,30 @@ impl FilePatterns {
     }
 }
 
+/// Folder of the transformer in older repositories of sentence-transformers.
+#[cfg(feature = "hub")]
+const TRANSFORMER: &str = "0_Transformer/";
+
 /// Checks for the client.
 #[cfg(feature = "hub")]
 impl FilePatterns {
+    /// Returns the prefix of the model's own files: empty, or the folder of the transformer in an older repository of
+    /// sentence-transformers, whose root has no model.
+    pub(super) fn root(&self, exists: impl Fn(&str) -> bool) -> &'static str {
+        let in_folder = self.weights
+            && self.gguf.is_none()
+            && !exists("config.json")
+            && exists("modules.json")
+            && exists(&format!("{TRANSFORMER}config.json"));
+        if in_folder { TRANSFORMER } else { "" }
+    }
+
     /// Returns the first required file that does not exist. A GGUF file and an adapter need no `config.json`.
     pub(super) fn missing(&self, of_gguf: bool, exists: impl Fn(&str) -> bool) -> Option<&String> {
         let needs_none = of_gguf || self.weights && exists(ADAPTER_FILE);
-        self.required.iter().find(|name| !(exists(name) || needs_none && *name == "config.json"))
+        let root = self.root(&exists);
+        let found = |name: &str| exists(&format!("{root}{name}")) || needs_none && name == "config.json";
+        self.required.iter().find(|name| !found(name))
     }
 
     /// Describes the first required file that a directory lacks; `None` if all exist.
@@ -116,15 +133,18 @@ impl FilePatterns {
         if weights.extension().is_none_or(|extension| extension != "json") {
             return None;
         }
+        let folder = weights.parent()?;
         match ShardIndex::read(&weights) {
-            Ok(index) => index.shards().into_iter().find(|shard| !directory.join(shard).exists()).map(Into::into),
+            Ok(index) => index.shards().into_iter().find(|shard| !folder.join(shard).exists()).map(Into::into),
             Err(_) => Some("a valid index of shards".into()),
         }
     }
 
     /// Returns the weights in a directory: a file, or the index of several.
     pub(crate) fn weights_in(&self, directory: &Path) -> Option<PathBuf> {
-        let Some(choice) = &self.gguf else { return find(directory).ok() };
+        let Some(choice) = &self.gguf else {
+            return find(&directory.join(self.root(|name| directory.join(name).exists()))).ok();
+        };
         let names = |folder: &Path, before: &str| -> Vec<String> {
             let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
             entries.map(|entry| format!("{before}{}", entry.file_name().to_string_lossy())).collect()
@@ -289,6 +309,17 @@ mod tests {
         put("vocab.txt", "");
         assert_eq!(tokenizer(), None);
         put("x.safetensors", "");
+        assert_eq!(lacking(), None);
+
+        let older = tempfile::tempdir().expect("a directory");
+        let lacking = || FilePatterns::model().lacking(older.path());
+        let put_older = |name: &str| std::fs::write(older.path().join(name), "{}").expect("written");
+        std::fs::create_dir(older.path().join("0_Transformer")).expect("made");
+        put_older("0_Transformer/config.json");
+        assert_eq!(lacking().as_deref(), Some("config.json"), "the folder counts if modules.json names it");
+        put_older("modules.json");
+        assert_eq!(lacking().as_deref(), Some("a weights file"));
+        put_older("0_Transformer/pytorch_model.bin");
         assert_eq!(lacking(), None);
 
         let gguf = || FilePatterns::model().with_gguf("q8_0").lacking(directory.path());

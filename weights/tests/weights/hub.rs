@@ -34,6 +34,57 @@ fn downloads_tokenizer_without_weights() {
     assert!(matches!(error, WeightsError::MissingFile { .. }), "{error}");
 }
 
+#[test]
+fn a_tokenizer_has_its_additional_chat_templates() {
+    let repository = || {
+        Repository::new(&[
+            ("config.json", b"{}"),
+            ("tokenizer.json", b"{}"),
+            ("chat_template.jinja", b"default"),
+            ("additional_chat_templates/tools.jinja", b"tools"),
+            ("1_Pooling/config.json", b"{}"),
+        ])
+    };
+    let server = Server::start(move |request| repository().answer(request));
+    let cache = cache();
+    let directory = fetch(&options(server.endpoint(), cache.path()), ID, &FilePatterns::tokenizer()).expect("fetched");
+    assert_eq!(std::fs::read(directory.join("additional_chat_templates/tools.jinja")).expect("read"), b"tools");
+    assert!(!directory.join("config.json").exists() && !directory.join("1_Pooling").exists());
+}
+
+/// Older repositories of sentence-transformers have the transformer in a folder.
+#[test]
+fn the_transformer_of_a_sentence_encoder_can_be_in_a_folder() {
+    let index = br#"{"weight_map": {"a": "model-00001-of-00001.safetensors"}}"#;
+    for sharded in [false, true] {
+        let mut repository = Repository::new(&[
+            ("modules.json", b"[]"),
+            ("0_Transformer/config.json", b"{}"),
+            ("0_Transformer/vocab.txt", b"[PAD]"),
+            ("1_Pooling/config.json", b"{}"),
+            ("config_sentence_transformers.json", b"{}"),
+        ]);
+        let weights = match sharded {
+            false => Repository::new(&[("0_Transformer/pytorch_model.bin", b"weights")]),
+            true => Repository::new(&[
+                ("0_Transformer/model.safetensors.index.json", index),
+                ("0_Transformer/model-00001-of-00001.safetensors", WEIGHTS),
+            ]),
+        };
+        repository.files.extend(weights.files);
+        let served = repository.clone();
+        let server = Server::start(move |request| served.answer(request));
+        let cache = cache();
+        let options = options(server.endpoint(), cache.path());
+        let directory = fetch(&options, ID, &FilePatterns::model()).expect("fetched");
+        for name in repository.files.keys() {
+            assert!(directory.join(name).exists(), "{name}");
+        }
+        let offline = HubOptions { offline: true, ..options };
+        assert_eq!(fetch(&offline, ID, &FilePatterns::model()).expect("cached"), directory);
+    }
+}
+
 /// A repository of GGUF files contains several files, and no `config.json`.
 #[test]
 fn one_of_several_gguf_files_is_downloaded() {

@@ -185,7 +185,7 @@ fn reports_everything_at_once() {
         ],
     );
     let skeleton = || Model { layers: vec![linear(2, 3), linear(2, 3)] };
-    let names = NameMap::new().prefix("transformer.").ignore("mask");
+    let names = NameMap::new().prefix("transformer.").ignore_each(&[("mask", "masks are computed")]);
     let error = load(skeleton(), &checkpoint, &names, &options()).expect_err("does not fit");
     let report = error.report().expect("a report");
     assert_eq!(report.prefix, "transformer.");
@@ -195,7 +195,8 @@ fn reports_everything_at_once() {
     assert_eq!(report.unexpected[0].name, "transformer.layers.1.wieght");
     assert_eq!((&report.mismatched[0].path[..], &report.mismatched[0].expected[..]), ("layers.0.bias", &[2][..]));
     assert_eq!(report.mismatched[0].found, [("transformer.layers.0.bias".to_string(), vec![3])]);
-    assert_eq!(report.ignored, ["transformer.mask"]);
+    let ignored: Vec<_> = report.ignored.iter().map(|ignored| (&*ignored.name, ignored.reason)).collect();
+    assert_eq!(ignored, [("transformer.mask", "masks are computed")]);
 
     let (model, lenient) = load(skeleton(), &checkpoint, &names, &options().strict(false)).expect("loaded");
     assert_eq!(&lenient, report);

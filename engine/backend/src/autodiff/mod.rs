@@ -28,6 +28,7 @@ macro_rules! inner {
 }
 
 pub(crate) mod captured;
+mod max_pool;
 mod modules;
 mod rules;
 mod tensors;
@@ -56,8 +57,8 @@ type Quantized<B> = QuantizedTensor<B>;
 ///
 /// It is Burn's autodiff backend, except for derivatives that are wrong in Burn 0.21: those of `repeat`, of products and
 /// powers with zeros and negative values, of roots of -0, of `gelu`, of repeated maxima (which share their gradient, as in
-/// JAX), of divisions by a scalar in f64, of `topk`, and of 1-D convolutions in groups. Reverse, forward and jitted mode
-/// thus agree.
+/// JAX), of divisions by a scalar in f64, of `topk`, of 1-D convolutions in groups, and of max pooling, which propagates
+/// NaN. Reverse, forward and jitted mode thus agree.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Autodiff<B, C = NoCheckpointing> {
     marker: PhantomData<(B, C)>,

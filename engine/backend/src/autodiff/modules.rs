@@ -13,8 +13,13 @@ use ::burn::tensor::{
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use std::future::Future;
 
-use super::{Autodiff, Bool, Burn, Float, Int, Quantized, captured, rules};
+use super::{Autodiff, Bool, Burn, Float, Int, Quantized, captured, max_pool::MaxPool, rules};
 use crate::Backend;
+
+/// Max pooling of sequences.
+fn sequences(kernel_size: usize, stride: usize, padding: usize, dilation: usize, ceil_mode: bool) -> MaxPool<1> {
+    MaxPool { kernel_size: [kernel_size], stride: [stride], padding: [padding], dilation: [dilation], ceil_mode }
+}
 
 impl<B: Backend, C: CheckpointStrategy> ModuleOps<Self> for Autodiff<B, C> {
     differentiated! {
@@ -32,8 +37,6 @@ impl<B: Backend, C: CheckpointStrategy> ModuleOps<Self> for Autodiff<B, C> {
         conv_transpose3d(x: Float<B>, weight: Float<B>, bias: Option<Float<B>>, options: ConvTransposeOptions<3>) -> Float<B>;
         avg_pool1d(x: Float<B>, kernel_size: usize, stride: usize, padding: usize, count_include_pad: bool, ceil_mode: bool) -> Float<B>;
         avg_pool2d_backward(x: Float<B>, grad: Float<B>, kernel_size: [usize; 2], stride: [usize; 2], padding: [usize; 2], count_include_pad: bool, ceil_mode: bool) -> Float<B>;
-        max_pool1d(x: Float<B>, kernel_size: usize, stride: usize, padding: usize, dilation: usize, ceil_mode: bool) -> Float<B>;
-        max_pool2d(x: Float<B>, kernel_size: [usize; 2], stride: [usize; 2], padding: [usize; 2], dilation: [usize; 2], ceil_mode: bool) -> Float<B>;
         adaptive_avg_pool1d(x: Float<B>, output_size: usize) -> Float<B>;
         adaptive_avg_pool2d(x: Float<B>, output_size: [usize; 2]) -> Float<B>;
         adaptive_avg_pool2d_backward(x: Float<B>, grad: Float<B>) -> Float<B>;
@@ -66,6 +69,17 @@ impl<B: Backend, C: CheckpointStrategy> ModuleOps<Self> for Autodiff<B, C> {
         rules::AvgPool { kernel_size, stride, padding, count_include_pad }.pool::<B, C>(captured::tensor(x), ceil_mode)
     }
 
+    fn max_pool1d(
+        x: Float<B>,
+        kernel_size: usize,
+        stride: usize,
+        padding: usize,
+        dilation: usize,
+        ceil_mode: bool,
+    ) -> Float<B> {
+        sequences(kernel_size, stride, padding, dilation, ceil_mode).pool::<Self>(x)
+    }
+
     fn max_pool1d_with_indices(
         x: Float<B>,
         kernel_size: usize,
@@ -74,15 +88,20 @@ impl<B: Backend, C: CheckpointStrategy> ModuleOps<Self> for Autodiff<B, C> {
         dilation: usize,
         ceil_mode: bool,
     ) -> MaxPool1dWithIndices<Self> {
-        let MaxPool1dWithIndices { output, indices } = Burn::<B, C>::max_pool1d_with_indices(
-            captured::tensor(x),
-            kernel_size,
-            stride,
-            padding,
-            dilation,
-            ceil_mode,
-        );
+        let pool = sequences(kernel_size, stride, padding, dilation, ceil_mode);
+        let (output, indices) = pool.pool_with_indices::<Self>(x);
         MaxPool1dWithIndices { output, indices }
+    }
+
+    fn max_pool2d(
+        x: Float<B>,
+        kernel_size: [usize; 2],
+        stride: [usize; 2],
+        padding: [usize; 2],
+        dilation: [usize; 2],
+        ceil_mode: bool,
+    ) -> Float<B> {
+        MaxPool { kernel_size, stride, padding, dilation, ceil_mode }.pool::<Self>(x)
     }
 
     fn max_pool2d_with_indices(
@@ -93,14 +112,8 @@ impl<B: Backend, C: CheckpointStrategy> ModuleOps<Self> for Autodiff<B, C> {
         dilation: [usize; 2],
         ceil_mode: bool,
     ) -> MaxPool2dWithIndices<Self> {
-        let MaxPool2dWithIndices { output, indices } = Burn::<B, C>::max_pool2d_with_indices(
-            captured::tensor(x),
-            kernel_size,
-            stride,
-            padding,
-            dilation,
-            ceil_mode,
-        );
+        let pool = MaxPool { kernel_size, stride, padding, dilation, ceil_mode };
+        let (output, indices) = pool.pool_with_indices::<Self>(x);
         MaxPool2dWithIndices { output, indices }
     }
 

@@ -33,6 +33,7 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
     const BROKEN_FUSED_GEMV: bool = B::BROKEN_FUSED_GEMV;
     const MIXED_DTYPE_WEIGHTS: bool = B::MIXED_DTYPE_WEIGHTS;
     const DIVIDES_BY_ZERO: bool = true;
+    const POOLS_NAN: bool = true;
     const SAMPLES: bool = B::SAMPLES;
     const LAZY: bool = B::LAZY;
 

@@ -8,6 +8,7 @@ use burn::tensor::{
     ops::{BoolTensor, IntTensor},
 };
 use burn_backend::get_device_settings;
+use std::ops::RangeInclusive;
 
 use super::Backend;
 
@@ -76,7 +77,7 @@ pub fn remainder<B: Backend>(a: IntTensor<B>, b: IntTensor<B>) -> IntTensor<B> {
 
 /// [`quotient`] by a number.
 pub fn quotient_by<B: Backend>(x: IntTensor<B>, number: Scalar) -> IntTensor<B> {
-    if B::DIVIDES_BY_ZERO {
+    if B::DIVIDES_BY_ZERO || defined_divisor::<B>(&x, number).is_some() {
         return B::int_div_scalar(x, number);
     }
     let divisor = one_element::<B>(&x, number);
@@ -88,8 +89,43 @@ pub fn remainder_by<B: Backend>(x: IntTensor<B>, number: Scalar) -> IntTensor<B>
     if B::DIVIDES_BY_ZERO {
         return B::int_remainder_scalar(x, number);
     }
-    let divisor = one_element::<B>(&x, number);
-    remainder::<B>(x, divisor)
+    let Some(divisor) = defined_divisor::<B>(&x, number) else {
+        let divisor = one_element::<B>(&x, number);
+        return remainder::<B>(x, divisor);
+    };
+    if is_unsigned(x.dtype()) {
+        return B::int_remainder_scalar(x, number);
+    }
+    let multiple = B::int_mul_scalar(B::int_div_scalar(x.clone(), number), number);
+    // The sign is that of `x`, or the remainder is 0.
+    let y = B::int_sub(x, multiple);
+    let dtype = get_device_settings::<B>(&B::int_device(&y)).bool_dtype;
+    let signs_differ = match divisor < 0 {
+        true => B::int_greater_elem(y.clone(), 0.into(), dtype),
+        false => B::int_lower_elem(y.clone(), 0.into(), dtype),
+    };
+    let next = B::int_add_scalar(y.clone(), number);
+    B::int_mask_where(y, signs_differ, next)
+}
+
+/// Returns the number if Burn's division by it is defined: neither 0 nor -1, and within the dtype of `x`.
+fn defined_divisor<B: Backend>(x: &IntTensor<B>, number: Scalar) -> Option<i64> {
+    let range: RangeInclusive<i64> = match x.dtype() {
+        DType::I64 => i64::MIN..=i64::MAX,
+        DType::I32 => i32::MIN.into()..=i32::MAX.into(),
+        DType::I16 => i16::MIN.into()..=i16::MAX.into(),
+        DType::I8 => i8::MIN.into()..=i8::MAX.into(),
+        DType::U32 => 0..=u32::MAX.into(),
+        DType::U16 => 0..=u16::MAX.into(),
+        DType::U8 => 0..=u8::MAX.into(),
+        _ => return None,
+    };
+    let number = match number {
+        Scalar::Int(number) => number,
+        Scalar::UInt(number) => number.try_into().ok()?,
+        Scalar::Float(_) | Scalar::Bool(_) => return None,
+    };
+    (B::DIVIDES_BY_NUMBERS && number != 0 && number != -1 && range.contains(&number)).then_some(number)
 }
 
 /// Returns a number as an array that is broadcast against `x`.
@@ -109,15 +145,18 @@ struct Divisor<B: Backend> {
 
 impl<B: Backend> Divisor<B> {
     fn of(b: IntTensor<B>) -> Self {
-        let is_unsigned = matches!(b.dtype(), DType::U8 | DType::U16 | DType::U32 | DType::U64);
         let dtype = get_device_settings::<B>(&B::int_device(&b)).bool_dtype;
         let equals = |number: i64| B::int_equal_elem(b.clone(), number.into(), dtype);
-        let (is_zero, is_minus_one) = (equals(0), (!is_unsigned).then(|| equals(-1)));
+        let (is_zero, is_minus_one) = (equals(0), (!is_unsigned(b.dtype())).then(|| equals(-1)));
         let one_at = |x, places: &BoolTensor<B>| B::int_mask_fill(x, places.clone(), 1.into());
         let divisor = one_at(b, &is_zero);
         let divisor = is_minus_one.iter().fold(divisor, one_at);
         Self { divisor, is_zero, is_minus_one }
     }
+}
+
+fn is_unsigned(dtype: DType) -> bool {
+    matches!(dtype, DType::U8 | DType::U16 | DType::U32 | DType::U64)
 }
 
 /// Returns the value of an integer dtype with all bits set.

@@ -46,9 +46,7 @@ impl Rules for Linear {
     }
 
     fn compose_vjp<B: Backend>(&self, residuals: Values<B>, grads: Values<B>, wanted: &Wanted) -> Values<B> {
-        let sum = |grad: Tensor<B, 2>, dtype| {
-            cast::<B>(primitive::<B, 1>(at_least_f32(grad).sum_dim(0).squeeze_dim(0)), dtype)
-        };
+        let sum = |grad: Tensor<B, 2>, dtype| cast::<B>(sum_of_rows(at_least_f32(grad)), dtype);
         vjp(residuals, grads, wanted, sum)
     }
 }
@@ -69,6 +67,14 @@ pub(super) fn vjp<B: Backend>(
         x.map(|x| primitive(matmul(rows::<B>(x).transpose(), grad.clone()))),
         wanted.get(2).map(|_| sum(grad, dtype)),
     ])
+}
+
+/// Sums a matrix over its rows. GPUs have no sum of no elements.
+pub(super) fn sum_of_rows<B: Backend>(x: Tensor<B, 2>) -> FloatTensor<B> {
+    match x.dims() {
+        [0, columns] => B::float_zeros([columns].into(), &x.device(), x.dtype().into()),
+        _ => primitive(x.sum_dim(0).squeeze_dim::<1>(0)),
+    }
 }
 
 /// Casts weight and bias to the input's dtype.

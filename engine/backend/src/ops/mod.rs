@@ -38,6 +38,7 @@ mod linear;
 mod masked_softmax;
 mod matmul;
 mod max_pool2d;
+pub mod max_pooling;
 mod nll;
 mod operation;
 mod ordering;
@@ -169,6 +170,12 @@ pub trait Backend: burn::tensor::backend::Backend {
 
     /// True if Burn's methods divide integers as [`int_div`] and [`int_remainder`] do, by 0 too.
     const DIVIDES_BY_ZERO: bool = false;
+
+    /// False if Burn's methods that divide integers by a number are not implemented.
+    const DIVIDES_BY_NUMBERS: bool = true;
+
+    /// True if Burn's max pooling propagates NaN.
+    const POOLS_NAN: bool = false;
 
     /// True if [`sample`](Self::sample) is implemented.
     const SAMPLES: bool = false;

@@ -59,6 +59,7 @@ where
 {
     const MIXED_DTYPE_WEIGHTS: bool = true;
     const DIVIDES_BY_ZERO: bool = true;
+    const POOLS_NAN: bool = true;
     const LAZY: bool = true;
 
     fn computes_in(_device: &Self::Device, dtype: DType) -> bool {

@@ -4,6 +4,7 @@ use burn::tensor::{Shape, Tensor};
 
 use super::{
     Backend, Outcome, Residuals, Rules, Shapes, Values, Wanted, at_least_f32, float,
+    linear::sum_of_rows,
     operation::{run_in_f32, run_vjp_in_f32},
     precision::cast,
     primitive,
@@ -69,9 +70,8 @@ impl Rules for RowNorm {
         let weight = float::<B, 1>(cast::<B>(residuals.take_float(1), dtype));
         let (mean, inverse) = (stats.clone().narrow(1, 0, 1), stats.narrow(1, 1, 1));
         let normal = if self.centred { x - mean } else { x } * inverse.clone();
-        let sum = |x: Tensor<B, 2>| primitive(x.sum_dim(0).squeeze_dim::<1>(0));
-        let d_weight = needs[1].then(|| sum(grad.clone() * normal.clone()));
-        let d_bias = needs[2].then(|| sum(grad.clone()));
+        let d_weight = needs[1].then(|| sum_of_rows(grad.clone() * normal.clone()));
+        let d_bias = needs[2].then(|| sum_of_rows(grad.clone()));
         let dx = needs[0].then(|| {
             let scaled = grad * weight.unsqueeze();
             let along = (scaled.clone() * normal.clone()).mean_dim(1);

@@ -222,15 +222,21 @@ fn embedding_of_many_places<B: Backend>(device: B::Device) {
 fn no_rows<B: Backend>(device: B::Device) {
     let scores = numbers::<Autodiff<B>, 4>([0, 2, 3, 3], 1, &device).require_grad();
     let x = numbers::<Autodiff<B>, 2>([0, 4], 1, &device).require_grad();
-    let weight = numbers::<Autodiff<B>, 1>([4], 2, &device);
+    let [weight, bias] = [2, 3].map(|seed| numbers::<Autodiff<B>, 1>([4], seed, &device).require_grad());
     let labels = Tensor::<Autodiff<B>, 1, Int>::from_data(TensorData::new(Vec::<i64>::new(), [0]), &device);
     let weights = ops::masked_softmax(scores.clone(), 0.5, &KeyRanges::new(true));
-    let (normed, _) = ops::row_norm(x.clone(), weight, None, RowNorm { centred: true, eps: 1e-5 });
+    let norm = RowNorm { centred: true, eps: 1e-5 };
+    let (normed, _) = ops::row_norm(x.clone(), weight.clone(), Some(bias.clone()), norm);
     let (losses, _) = ops::nll(x.clone(), labels);
     assert_eq!((weights.dims(), normed.dims(), losses.dims()), ([0, 2, 3, 3], [0, 4], [0]));
     // Burn's kernels have no sum of no elements.
     assert_eq!(scores.grad(&weights.backward()).expect("a gradient").dims(), [0, 2, 3, 3]);
-    assert_eq!(x.grad(&normed.backward()).expect("a gradient").dims(), [0, 4]);
+    let grads = normed.backward();
+    assert_eq!(x.grad(&grads).expect("a gradient").dims(), [0, 4]);
+    for parameter in [weight, bias] {
+        let sums = parameter.grad(&grads).expect("a gradient");
+        assert_eq!(sums.into_data().iter::<f64>().collect::<Vec<_>>(), [0.0; 4]);
+    }
     assert_eq!(x.grad(&losses.backward()).expect("a gradient").dims(), [0, 4]);
 }
 

@@ -9,6 +9,7 @@ use super::Program;
 use crate::{
     Graph,
     graph::keys_of,
+    target::Target,
     tree_arrays::arrays,
     words::{dtype_name, named},
 };
@@ -18,21 +19,25 @@ impl Graph {
     /// `jax.core.eval_jaxpr`. For repeated calls, use [`jit`](crate::jit()), which prepares more.
     ///
     /// # Panics
-    /// If the number of present leaves or of random keys differs from the graph's inputs, or a leaf differs in shape or kind
-    /// (floating-point, integer, boolean).
+    /// If the number of present leaves or of random keys differs from the graph's inputs, or a leaf differs in shape or dtype.
+    /// Integers of a dtype that the backend does not support have the backend's default instead, and booleans have the dtype
+    /// of the backend.
     #[track_caller]
     pub fn eval<B: Backend, A: Tree<B>>(&self, args: &A) -> Vec<AnyTensor<B>> {
         let (values, device) = arrays(args);
+        let device = device.unwrap_or_default();
+        let target = Target::<B>::new(&device);
         let (given, taken) = (values.len(), self.inputs.len());
         assert!(given == taken, "the graph takes {taken} arrays, not {given}");
         for (value, (path, var)) in values.iter().zip(&self.inputs) {
             let (found, expected) = (value.shape(), self.shape(*var));
             let input = named("input", path);
             assert!(found == *expected, "the graph's {input} has the shape {expected:?}, and {found:?} is given");
-            let (found, expected) = (value.dtype(), self.dtype(*var));
-            let is_kind = |dtype: DType| (dtype.is_float(), dtype.is_bool());
+            let (found, traced) = (value.dtype(), self.dtype(*var));
+            let is_integer = traced.is_int() || traced.is_uint();
+            let expected = if is_integer { DType::from(target.int(traced)) } else { traced };
             assert!(
-                is_kind(found) == is_kind(expected),
+                found == expected || found.is_bool() && expected.is_bool(),
                 "the graph's {input} has the type {}, and {} is given",
                 dtype_name(expected),
                 dtype_name(found)
@@ -42,6 +47,6 @@ impl Graph {
         let (given, taken) = (keys.len(), self.keys.inputs.len());
         assert!(given == taken || taken == 0, "the graph takes {taken} random keys, not {given}");
         let keys = Rc::new(self.keys.with(&keys));
-        Program::new(self.clone()).run_with_keys(values, &keys, &device.unwrap_or_default())
+        Program::new(self.clone()).run_with_keys(values, &keys, &device)
     }
 }

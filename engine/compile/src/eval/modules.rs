@@ -6,7 +6,7 @@ use burn::tensor::{
 };
 use grove_backend::{
     Backend, Conv2dOptions,
-    ops::{AnyTensor, Linear, Operation, Spec, Values, Wanted},
+    ops::{AnyTensor, Linear, Operation, Spec, Values, Wanted, max_pooling},
 };
 
 use super::{float, int};
@@ -144,13 +144,15 @@ pub(super) fn run<B: Backend>(module: &Module, inputs: Vec<AnyTensor<B>>, output
         }
         Module::AdaptiveAvgPool2d(size) => B::adaptive_avg_pool2d(float(next()), *size),
         Module::AdaptiveAvgPool2dGrad => B::adaptive_avg_pool2d_backward(float(next()), float(next())),
-        Module::MaxPool2d(p) if outputs == 1 => {
-            B::max_pool2d(float(next()), p.kernel_size, p.stride, p.padding, p.dilation, p.ceil_mode)
-        }
+        Module::MaxPool2d(p) if outputs == 1 => max_pooling::maxima::<B>(float(next()), |x| {
+            B::max_pool2d(x, p.kernel_size, p.stride, p.padding, p.dilation, p.ceil_mode)
+        }),
         Module::MaxPool2d(p) => {
-            let x = float(next());
-            let pooled = B::max_pool2d_with_indices(x, p.kernel_size, p.stride, p.padding, p.dilation, p.ceil_mode);
-            return vec![Some(AnyTensor::Float(pooled.output)), Some(AnyTensor::Int(pooled.indices))];
+            let (y, indices) = max_pooling::maxima_with_indices::<B>(float(next()), |x| {
+                let y = B::max_pool2d_with_indices(x, p.kernel_size, p.stride, p.padding, p.dilation, p.ceil_mode);
+                (y.output, y.indices)
+            });
+            return vec![Some(AnyTensor::Float(y)), Some(AnyTensor::Int(indices))];
         }
         Module::MaxPool2dGrad(p) => {
             let (x, indices, grad) = (float(next()), int(next()), float(next()));

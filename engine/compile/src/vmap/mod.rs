@@ -171,8 +171,9 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Vmap<In, Out, F> {
             [axis] => axis,
             _ => self.out_axes.get(index).copied().unwrap_or_else(|| {
                 panic!(
-                    "`out_axes` has {} axes, and the results have more leaves: `{path}` has none",
-                    self.out_axes.len()
+                    "`out_axes` has {} axes, and the results have more leaves: the {} has none",
+                    self.out_axes.len(),
+                    named("result", path.as_str())
                 )
             }),
         };
@@ -231,9 +232,10 @@ fn number_of_examples<B: Backend>(leaves: &[MappedLeaf<B>]) -> usize {
     };
     if let Some((other, path)) = sizes.find(|(size, _)| *size != examples) {
         panic!(
-            "the {} of a mapped function holds {examples} examples, and `{path}` holds {other}: they have to agree; wrap what \
+            "the {} of a mapped function holds {examples} examples, and the {} holds {other}: they have to agree; wrap what \
              all examples share in `Shared`",
-            named("argument", &first)
+            named("argument", &first),
+            named("argument", &path)
         );
     }
     examples

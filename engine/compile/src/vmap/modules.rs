@@ -28,7 +28,7 @@ impl<B: Backend> Rules<'_, B> {
             Module::EmbeddingGrad => {
                 let (weight, grad, ids) = (next(&mut inputs), next(&mut inputs), next(&mut inputs));
                 let weight = Batched { tensor: self.expanded(weight), batched: true };
-                let ids = self.flat_positions(self.expanded(ids), weight.tensor.shape()[1]);
+                let ids = self.flat_positions_of_updates(self.expanded(ids), weight.tensor.shape()[1]);
                 let ids = self.folded(Batched { tensor: ids, batched: true });
                 self.unfolded(run(vec![self.folded(weight), self.folded(grad), ids]))
             }

@@ -1,6 +1,7 @@
 //! Batching rules: operations on values with a batch axis.
 
 use burn::tensor::{DType, Slice, TensorData};
+use burn_ir::ScalarIr;
 use grove_backend::{
     AnyTensor, Backend,
     ops::{Argsort, Call, Matmul, Operation, Values},
@@ -128,17 +129,35 @@ impl<B: Backend> Rules<'_, B> {
     /// indices, so that the backend handles out-of-range indices as usual.
     pub(super) fn flat_positions(&self, positions: AnyTensor<B>, size: usize) -> AnyTensor<B> {
         let shape = positions.shape();
-        let dtype = DType::from(self.target.int(positions.dtype()));
-        let integers = |values: Vec<usize>, shape: Vec<usize>| {
-            let values: Vec<i64> = values.into_iter().map(|value| value as i64).collect();
-            AnyTensor::from_data(TensorData::new(values, shape).convert_dtype(dtype), self.target.device)
-        };
-        let all = integers((0..size).collect(), vec![size]);
+        let all = self.integers((0..size).collect(), vec![size], positions.dtype());
         let positions = self.one(Primitive::Take(0), [all, positions.reshape([shape.num_elements()])]);
-        let mut column = vec![1; shape.num_dims()];
+        self.plus_starts(positions.reshape(shape.to_vec()), size)
+    }
+
+    /// Like [`flat_positions`](Self::flat_positions), for updates, which XLA ignores out of range. An index out of range of its
+    /// example becomes one that is out of range of all examples.
+    pub(super) fn flat_positions_of_updates(&self, positions: AnyTensor<B>, size: usize) -> AnyTensor<B> {
+        let number = |x: usize| ScalarIr::Int(x as i64);
+        let is = |op, x: usize| self.one(Primitive::BinaryScalar(op, number(x)), [positions.clone()]);
+        let is_outside = self.one(Primitive::Binary(Binary::Or), [is(Binary::Lt, 0), is(Binary::Ge, size)]);
+        let flat = self.plus_starts(positions, size);
+        self.one(Primitive::MaskFill(number(self.examples * size)), [flat, is_outside])
+    }
+
+    /// Adds the index of the first element of each example.
+    fn plus_starts(&self, positions: AnyTensor<B>, size: usize) -> AnyTensor<B> {
+        let mut column = vec![1; positions.shape().num_dims()];
         column[0] = self.examples;
-        let starts = integers((0..self.examples).map(|example| example * size).collect(), column);
-        self.one(Primitive::Binary(Binary::Add), [positions.reshape(shape.to_vec()), starts])
+        let starts = (0..self.examples).map(|example| example * size).collect();
+        let starts = self.integers(starts, column, positions.dtype());
+        self.one(Primitive::Binary(Binary::Add), [positions, starts])
+    }
+
+    /// Returns an array of integers of a dtype, or of the device's default if the device does not support the dtype.
+    fn integers(&self, values: Vec<usize>, shape: Vec<usize>, dtype: DType) -> AnyTensor<B> {
+        let values: Vec<i64> = values.into_iter().map(|value| value as i64).collect();
+        let data = TensorData::new(values, shape).convert_dtype(self.target.int(dtype).into());
+        AnyTensor::from_data(data, self.target.device)
     }
 
     /// Applies an operation. At least one input has a batch axis.
@@ -215,7 +234,7 @@ impl<B: Backend> Rules<'_, B> {
                 // Each example gets the same dropout mask, as it would alone with the same key.
                 let mut given: Vec<_> = inputs.map(|x| x.tensor).collect();
                 let x = given.pop().unwrap_or_else(|| missing());
-                let ones = Primitive::Full(x.shape()[1..].to_vec(), x.dtype(), burn_ir::ScalarIr::Float(1.0));
+                let ones = Primitive::Full(x.shape()[1..].to_vec(), x.dtype(), ScalarIr::Float(1.0));
                 given.push(self.one(ones, []));
                 let factors = self.one(primitive.clone(), given);
                 let factors = Self::aligned(Batched { tensor: factors, batched: false });
@@ -271,7 +290,7 @@ impl<B: Backend> Rules<'_, B> {
         }
         let (rows, size) = rows_of(x, axis);
         let (parts, count) = rows_of(part, axis);
-        let positions = self.flat_positions(positions.tensor, size).reshape([self.examples * count]);
+        let positions = self.flat_positions_of_updates(positions.tensor, size).reshape([self.examples * count]);
         let y = self.one(Primitive::TakeAdd(0), [rows, positions, parts]);
         move_axis(self.unfolded(y), 1, axis + 1)
     }

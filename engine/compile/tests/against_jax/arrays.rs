@@ -2,10 +2,11 @@
 
 use burn::tensor::{
     ElementConversion, IndexingUpdateOp, Int, Tensor, TensorData,
-    grid::{self, GridOptions},
+    grid::{self, GridOptions, IndexPos},
     linalg::{self, Norm},
     ops::PadMode,
     s,
+    signal::{self, StftOptions},
 };
 use grove_backend::{Backend, ops};
 
@@ -94,6 +95,7 @@ pub fn updates<B: Backend>(name: &str, x: &[Tensor<B, 1>]) -> Option<Tensor<B, 1
         "ops::select_assign mul" => flat(ops::select_assign(m(), 1, ints([2, 2]), part(), IndexingUpdateOp::Mul)),
         "ops::select_assign min" => flat(ops::select_assign(m(), 1, ints([2, 2]), part(), IndexingUpdateOp::Min)),
         "ops::select_assign max" => flat(ops::select_assign(m(), 1, ints([2, 2]), part(), IndexingUpdateOp::Max)),
+        "ops::index_copy" => flat(ops::index_copy(m(), 1, ints([2, 0]), part())),
         "ops::concat" => flat(ops::concat(vec![part(), part() * 2.0], 1)),
         "ops::chunk" => joined(ops::chunk(m(), 3, 1).into_iter().rev().collect()),
         _ => return None,
@@ -166,7 +168,42 @@ pub fn reductions<B: Backend>(name: &str, x: &[Tensor<B, 1>]) -> Option<Tensor<B
             let [a, b] = grid::meshgrid(&[a.clone().narrow(0, 0, 3), a.narrow(0, 3, 3)], GridOptions::default());
             joined(vec![a, b])
         }
+        "meshgrid_stack" => {
+            let axes = [a.clone().narrow(0, 0, 3), a.narrow(0, 3, 3)];
+            flat(grid::meshgrid_stack::<B, 2, 3, _>(&axes, IndexPos::Last))
+        }
+        "ops::sort" => flat(ops::sort(m(), 1, false)),
+        "ops::sort descending" => flat(ops::sort(m(), 1, true)),
+        "ops::top_k" => flat(ops::top_k(m(), 1, 2).0),
         "ops::sum_of_squares" => ops::sum_of_squares(vec![m().into(), a.into()])?,
+        _ => return None,
+    })
+}
+
+/// Fourier transforms of signals and of half spectra. The first and the last coefficient of a real signal are real.
+pub fn signals<B: Backend>(name: &str, x: &[Tensor<B, 1>]) -> Option<Tensor<B, 1>> {
+    let a = x[0].clone();
+    let device = a.device();
+    let options = StftOptions { hop_length: 2, ..StftOptions::new(4) };
+    let window = || Some(Tensor::<B, 1>::from_floats([0.5, 1.0, 0.75, 0.25], &device));
+    Some(match name {
+        "rfft" => {
+            let (re, im) = signal::rfft::<B, 2>(a.reshape([2, 4]), 1, None);
+            joined(vec![re, im])
+        }
+        "irfft" => {
+            let im = x[1].clone().reshape([2, 3]) * Tensor::<B, 2>::from_floats([[0.0, 1.0, 0.0]], &device);
+            flat(signal::irfft::<B, 2>(a.reshape([2, 3]), im, 1, None))
+        }
+        "cfft" => {
+            let (re, im) = signal::cfft::<B, 2>(a.reshape([2, 4]), x[1].clone().reshape([2, 4]), 1, None);
+            joined(vec![re, im])
+        }
+        "stft" => flat(signal::stft(a.reshape([1, 12]), window(), options)),
+        "istft" => {
+            let is_used = Tensor::<B, 4>::from_floats([[[[1.0, 0.0], [1.0, 1.0], [1.0, 0.0]]]], &device);
+            flat(signal::istft(a.reshape([1, 5, 3, 2]) * is_used, window(), None, options))
+        }
         _ => return None,
     })
 }

@@ -10,6 +10,7 @@ mod compare;
 mod elementwise;
 mod in_one;
 mod modules;
+mod operations;
 mod programs;
 
 use burn::tensor::{DType, Tensor, TensorData};
@@ -93,6 +94,7 @@ fn call<B: Backend>(name: &str, x: &Arrays<B>) -> Tensor<B, 1> {
         .or_else(|| arrays::updates(name, &x))
         .or_else(|| one().then(|| arrays::reductions(name, &x))?)
         .or_else(|| arrays::products(name, &x))
+        .or_else(|| arrays::signals(name, &x))
         .or_else(|| modules::rows(name, &x))
         .or_else(|| modules::images(name, &x))
         .or_else(|| modules::sequences(name, &x))

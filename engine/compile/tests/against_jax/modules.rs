@@ -95,6 +95,14 @@ pub fn images<B: Backend>(name: &str, x: &[Tensor<B, 1>]) -> Option<Tensor<B, 1>
             let options = InterpolateOptions::new(InterpolateMode::Bilinear).with_align_corners(false);
             flat(module::interpolate(image(), [8, 6], options))
         }
+        "interpolate bicubic" => {
+            let options = InterpolateOptions::new(InterpolateMode::Bicubic).with_align_corners(false);
+            flat(module::interpolate(image(), [8, 6], options))
+        }
+        "interpolate lanczos3" => {
+            let options = InterpolateOptions::new(InterpolateMode::Lanczos3).with_align_corners(false);
+            flat(module::interpolate(image(), [8, 6], options))
+        }
         "unfold4d" => flat(module::unfold4d(image(), [2, 2], UnfoldOptions::new([1, 1], [0, 0], [1, 1]))),
         "grid_sample_2d" => {
             let grid = weight(1).reshape([1, 2, 2, 2]);
@@ -137,6 +145,10 @@ pub fn sequences<B: Backend>(name: &str, x: &[Tensor<B, 1>]) -> Option<Tensor<B,
     Some(match name {
         "attention" => {
             flat(module::attention(heads(0), heads(1), heads(2), None, None, AttentionModuleOptions::default()))
+        }
+        "attention_fallback" => {
+            let options = AttentionModuleOptions::default();
+            flat(module::attention_fallback(heads(0), heads(1), heads(2), None, None, options))
         }
         "attention causal" => {
             let options = AttentionModuleOptions { is_causal: true, ..Default::default() };

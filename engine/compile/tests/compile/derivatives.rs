@@ -251,24 +251,6 @@ fn cumulative_products_do_not_unroll() {
 }
 
 #[test]
-fn positions_out_of_range_are_refused_under_vmap_too() {
-    let table = || Array::<F, 2>::new(Tensor::from_floats([[1.0, 2.0], [4.0, 6.0]], &Default::default()));
-    let positions = |values: [[i32; 2]; 2]| Array::<F, 2, Int>::new(Tensor::from_ints(values, &Default::default()));
-    let select = |(x, at): (A1<Traced>, Array<Traced, 1, Int>)| A1::<Traced>::new(x.val().select(0, at.val()));
-    let call = |at| floats(&vmap(select).call::<F, _>((table(), positions(at))));
-    assert_eq!(call([[0, 1], [1, 0]]), [1.0, 2.0, 6.0, 4.0]);
-    for at in [[[0, 2], [1, 0]], [[0, 1], [-1, 0]]] {
-        assert!(std::panic::catch_unwind(|| call(at)).is_err(), "{at:?}");
-    }
-    let add = |(x, at): (A1<Traced>, Array<Traced, 1, Int>)| {
-        A1::<Traced>::new(x.val().select_assign(0, at.val(), x.val(), burn::tensor::IndexingUpdateOp::Add))
-    };
-    let call = |at| floats(&vmap(add).call::<F, _>((table(), positions(at))));
-    assert_eq!(call([[0, 1], [1, 1]]), [2.0, 4.0, 4.0, 16.0]);
-    assert!(std::panic::catch_unwind(|| call([[0, 2], [1, 0]])).is_err());
-}
-
-#[test]
 fn sigmoids_far_from_zero() {
     for x in [-100.0_f32, -90.0, -88.5, -20.0, 0.0, 20.0, 100.0] {
         let f = |x: A1<Traced>| {

@@ -1,14 +1,15 @@
 //! Updates of elements and slices at indices (set, add, multiply, min, max) in every mode, against `x.at[indices]` of JAX.
 
 use crate::common;
-use burn::tensor::{IndexingUpdateOp as Update, Int, Tensor};
+use burn::tensor::{IndexingUpdateOp as Update, Int, Tensor, module::embedding};
 use grove_backend::{
     Autodiff, Backend, Candle, Flex,
     ops::{scatter, select_assign},
 };
 use grove_compile::{Traced, jit, jvp, vmap};
-use grove_transform::{from_inner, vjp};
+use grove_transform::{from_inner, grad, vjp};
 use grove_tree::Array;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 const UPDATES: [Update; 5] = [Update::Assign, Update::Add, Update::Mul, Update::Min, Update::Max];
 
@@ -123,6 +124,69 @@ fn examples_have_elements_of_their_own() {
         common::same::<Flex, _>("elements", &elements, &expected, 0.0, 1.0);
         common::same::<Flex, _>("slices", &slices, &expected, 0.0, 1.0);
     }
+}
+
+type Rows<B> = (Array<B, 1>, Array<B, 1, Int>);
+
+fn selected<B: Backend>(x: Tensor<B, 1>, indices: Tensor<B, 1, Int>) -> Tensor<B, 1> {
+    x.select(0, indices)
+}
+
+/// Looks up rows of one element.
+fn embedded<B: Backend>(x: Tensor<B, 1>, indices: Tensor<B, 1, Int>) -> Tensor<B, 1> {
+    embedding(x.reshape([2, 1]), indices.reshape([1, 2])).reshape([2])
+}
+
+fn lifted(indices: &Array<Traced, 1, Int>) -> Tensor<Autodiff<Traced>, 1, Int> {
+    Tensor::from_inner(indices.val())
+}
+
+/// Replaces elements by their tenfold.
+fn updated(update: Update, (x, indices): Rows<Traced>) -> Array<Traced, 1> {
+    Array::new(select_assign(x.val(), 0, indices.val(), x.val() * 10.0, update))
+}
+
+/// An index out of range of an example does not refer to another example.
+fn examples_refuse_indices_out_of_range<B: Backend>() {
+    type Case = (&'static str, fn(Rows<Traced>) -> Array<Traced, 1>, [f32; 4]);
+    let cases: [Case; 7] = [
+        ("select", |(x, i)| Array::new(selected(x.val(), i.val())), [1.0, 2.0, 6.0, 6.0]),
+        (
+            "gradient of select",
+            |(x, i)| grad(&x, |x: Array<Autodiff<Traced>, 1>| selected(x.val(), lifted(&i)).sum()),
+            [1.0, 1.0, 0.0, 2.0],
+        ),
+        ("embedding", |(x, i)| Array::new(embedded(x.val(), i.val())), [1.0, 2.0, 6.0, 6.0]),
+        (
+            "gradient of embedding",
+            |(x, i)| grad(&x, |x: Array<Autodiff<Traced>, 1>| embedded(x.val(), lifted(&i)).sum()),
+            [1.0, 1.0, 0.0, 2.0],
+        ),
+        ("set", |args| updated(Update::Assign, args), [10.0, 20.0, 4.0, 60.0]),
+        ("add", |args| updated(Update::Add, args), [11.0, 22.0, 4.0, 106.0]),
+        ("multiply", |args| updated(Update::Mul, args), [10.0, 40.0, 4.0, 14_400.0]),
+    ];
+    for (name, f, expected) in cases {
+        let call = |indices: [[i32; 2]; 2]| {
+            let indices = Array::<B, 2, Int>::new(Tensor::from_ints(indices, &Default::default()));
+            let found = vmap(f).call::<B, _>((array::<B, 2, 2>([[1.0, 2.0], [4.0, 6.0]]), indices));
+            found.val().into_data().iter::<f32>().collect::<Vec<_>>()
+        };
+        assert_eq!(call([[0, 1], [1, 1]]), expected, "{name}");
+        for indices in [[[0, 2], [1, 0]], [[0, 1], [-1, 0]]] {
+            assert!(catch_unwind(AssertUnwindSafe(|| call(indices))).is_err(), "{name} at {indices:?}");
+        }
+    }
+}
+
+#[test]
+fn examples_refuse_indices_out_of_range_flex() {
+    examples_refuse_indices_out_of_range::<Flex>();
+}
+
+#[test]
+fn examples_refuse_indices_out_of_range_candle() {
+    examples_refuse_indices_out_of_range::<Candle>();
 }
 
 /// Signs of zero are preserved, NaN counts as the extremum, and neither NaN nor infinity spreads.

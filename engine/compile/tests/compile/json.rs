@@ -338,7 +338,7 @@ fn rejects_variables_out_of_order() {
     let found = Graph::from_json(&without.to_string()).unwrap_err().to_string();
     assert!(found.starts_with("equation 2 (`reduce_sum`)") && found.contains("which nothing assigns"), "{found}");
     let found = error_with(value, "/graph/outputs/0/1", json!(9));
-    assert!(found.starts_with("result `` of the graph: it uses variable 9"), "{found}");
+    assert!(found.starts_with("result of the graph: it uses variable 9"), "{found}");
 }
 
 #[test]

@@ -46,6 +46,7 @@ mod keys;
 mod layers;
 mod lazy;
 mod loops;
+mod max_pooling;
 mod ordering;
 mod passes;
 mod scan;

@@ -1,7 +1,7 @@
 //! Sorting, top-k, one-hot vectors and index updates in every mode, against JAX.
 
 use crate::common;
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{Int, Tensor, TensorPrimitive};
 use grove_backend::{
     Autodiff, Backend, Candle, Flex,
     ops::{argsort, argsort_int, index_copy, one_hot, sort, top_k},
@@ -107,6 +107,72 @@ fn gradients_go_to_the_places_of_elements() {
     common::same::<B, _>("hvp", &second, &expected, 0.0, 1.0);
     let rows = vmap(|x: Array<Traced, 1>| Array::<_, 1>::new(sort(x.val(), 0, true))).call(u());
     common::same::<B, _>("vmap", &rows, &Array::new(sort(u().val(), 1, true)), 0.0, 1.0);
+}
+
+/// All elements, largest first.
+fn all<B: Backend>(x: Tensor<B, 2>) -> (Tensor<B, 2>, Tensor<B, 2, Int>) {
+    let n = x.dims()[1];
+    top_k(x, 1, n)
+}
+
+/// The largest elements by the operation of backends. Burn's method `topk` refuses to give all of them.
+fn all_of_backend<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
+    let n = x.dims()[1];
+    Tensor::from_primitive(TensorPrimitive::Float(B::float_topk(x.into_primitive().tensor(), 1, n)))
+}
+
+fn all_weighted<B: Backend>(x: Array<B, 2>) -> Tensor<B, 1> {
+    (all(x.val()).0 * weights(&x.val())).sum()
+}
+
+fn all_of_backend_weighted<B: Backend>(x: Array<B, 2>) -> Tensor<B, 1> {
+    (all_of_backend(x.val()) * weights(&x.val())).sum()
+}
+
+fn as_many_as_there_are<B: Backend>() {
+    let u = || array::<B, 2, 4>([[0.5, 0.2, 0.7, -1.0], [2.0, -3.0, 1.0, 1.5]]);
+    let expected = array([[0.7, 0.5, 0.2, -1.0], [2.0, 1.5, 1.0, -3.0]]);
+    let (values, indices) = all(u().val());
+    common::same::<B, _>("eager", &Array::new(values), &expected, 0.0, 1.0);
+    assert_eq!(list(indices), [2, 0, 1, 3, 0, 3, 2, 1]);
+    common::same::<B, _>("backend", &Array::new(all_of_backend(u().val())), &expected, 0.0, 1.0);
+    let jitted = jit(|x: Array<Traced, 2>| {
+        let (values, indices) = all(x.val());
+        ([values, all_of_backend(x.val())].map(Array::<_, 2>::new), Array::<_, 2, Int>::new(indices))
+    });
+    let (found, indices) = jitted.call::<B>(u());
+    assert_eq!(list(indices.val()), [2, 0, 1, 3, 0, 3, 2, 1]);
+    let mapped = vmap(|x: Array<Traced, 1>| {
+        let (values, indices) = top_k(x.val(), 0, 4);
+        (Array::<_, 1>::new(values), Array::<_, 1, Int>::new(indices))
+    });
+    let (rows, indices) = mapped.call::<B, _>(u());
+    assert_eq!(list(indices.val()), [2, 0, 1, 3, 0, 3, 2, 1]);
+    let [jitted, of_backend] = found;
+    for (what, found) in [("jit", jitted), ("backend, jit", of_backend), ("vmap", rows)] {
+        common::same::<B, _>(what, &found, &expected, 0.0, 1.0);
+    }
+    let slopes = array([[2.0, 3.0, 1.0, 4.0], [5.0, 8.0, 7.0, 6.0]]);
+    let jitted = jit(|x: Array<Traced, 2>| [grad(&x, all_weighted), grad(&x, all_of_backend_weighted)]);
+    let [jitted, of_backend] = jitted.call::<B>(u());
+    for (what, found) in [
+        ("grad", grad(&u(), all_weighted)),
+        ("grad, backend", grad(&u(), all_of_backend_weighted)),
+        ("jit(grad)", jitted),
+        ("jit(grad), backend", of_backend),
+    ] {
+        common::same::<B, _>(what, &found, &slopes, 0.0, 1.0);
+    }
+}
+
+#[test]
+fn as_many_as_there_are_flex() {
+    as_many_as_there_are::<Flex>();
+}
+
+#[test]
+fn as_many_as_there_are_candle() {
+    as_many_as_there_are::<Candle>();
 }
 
 fn copied<B: Backend>(x: Array<B, 2>, values: Array<B, 2>, indices: Array<B, 1, Int>) -> Array<B, 2> {

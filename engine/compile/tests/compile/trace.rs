@@ -1,6 +1,6 @@
 //! Graphs of small functions: text, passes, and functions that cannot be traced.
 
-use burn::tensor::{Bool, Int, Tensor, TensorData, activation::softmax};
+use burn::tensor::{Bool, DType, Int, Tensor, TensorData, activation::softmax};
 use grove_backend::{
     Autodiff, Flex,
     ops::{self, RecurrentInputs, Steps},
@@ -347,12 +347,21 @@ fn a_train_step_of_gpt2_small_is_traced_without_weights() {
 }
 
 #[test]
-#[should_panic(expected = "the graph's input has the type f32, and i32 is given")]
-fn a_graph_of_numbers_takes_no_integers() {
-    let x = Array::<Flex, 1>::new(Tensor::from_floats([1.0, 2.0], &Default::default()));
-    let half = trace(|x: Array<Traced, 1>| Array::<_, 1>::new(x.val() * 0.5), &x);
-    let integers = Array::<Flex, 1, Int>::new(Tensor::from_data([1_i64, 2], &Default::default()));
-    half.eval(&integers);
+fn a_graph_takes_arrays_of_the_traced_types() {
+    let floats = |dtype: DType| Array::<Flex, 1>::new(Tensor::from_data([1.0, 2.0], (&Default::default(), dtype)));
+    let ints = |dtype: DType| Array::<Flex, 1, Int>::new(Tensor::from_data([1, 2], (&Default::default(), dtype)));
+    let half = trace(|x: Array<Traced, 1>| Array::<_, 1>::new(x.val() * 0.5), &floats(DType::F32));
+    half.eval(&floats(DType::F32));
+    for (dtype, name) in [(DType::F64, "f64"), (DType::F16, "f16")] {
+        let message = panic_of(|| half.eval(&floats(dtype)));
+        assert_eq!(message, format!("the graph's input has the type f32, and {name} is given"));
+    }
+    let message = panic_of(|| half.eval(&ints(DType::I32)));
+    assert_eq!(message, "the graph's input has the type f32, and i32 is given");
+    let f = |(_, i): (Array<Traced, 1>, Array<Traced, 1, Int>)| Array::<_, 1, Int>::new(i.val() * 2);
+    let twice = trace(f, &(floats(DType::F32), ints(DType::I32)));
+    let message = panic_of(|| twice.eval(&(floats(DType::F32), ints(DType::I64))));
+    assert_eq!(message, "the graph's input `1` has the type i32, and i64 is given");
 }
 
 #[test]

@@ -428,7 +428,10 @@ fn per_example_gradients_are_those_of_a_loop() {
 fn wrong_axes_are_told() {
     let f = |(x, y): (X1, X1)| a(x.val() + y.val());
     let text = panic_of(|| vmap(f).call((floats([3, 2], 1), floats([4, 2], 1))));
-    assert!(text.contains("the argument `0` of a mapped function holds 3 examples, and `1` holds 4"), "{text}");
+    assert!(
+        text.contains("the argument `0` of a mapped function holds 3 examples, and the argument `1` holds 4"),
+        "{text}"
+    );
     let text = panic_of(|| vmap(f).call((Shared(floats([2], 1)), Shared(floats([2], 1)))));
     assert!(text.contains("no argument of a mapped function has examples"), "{text}");
     let text = panic_of(|| vmap(f).call((Over(2, floats([3, 2], 1)), floats([3, 2], 1))));

@@ -1,5 +1,5 @@
 use grove_backend::Backend;
-use grove_tree::{Array, Key, Keys, Kind, Path};
+use grove_tree::{Array, Key, Keys, Kind, Path, leaf_name};
 
 use super::{
     Stack, Unstack,
@@ -94,7 +94,8 @@ fn stack_sequences<B: Backend, T: Stack<B>>(steps: Vec<Vec<T>>, path: &mut Path)
     for (i, step) in steps.iter().enumerate() {
         assert!(
             step.len() == len,
-            "the sequence at `{path}` has {len} elements in the first step and {} in step {i}",
+            "the {} has {len} elements in the first step and {} in step {i}",
+            leaf_name("sequence", path.as_str()),
             step.len()
         );
     }
@@ -154,7 +155,8 @@ impl<B: Backend, T: Stack<B>> Stack<B> for Option<T> {
         let steps: Vec<T> = steps.into_iter().flatten().collect();
         assert!(
             steps.is_empty() || steps.len() == count,
-            "the option at `{path}` is `Some` in {} of {count} steps: it must be `Some` in all of them or in none",
+            "the {} is `Some` in {} of {count} steps: it must be `Some` in all of them or in none",
+            leaf_name("option", path.as_str()),
             steps.len()
         );
         (!steps.is_empty()).then(|| T::stack(steps, path))

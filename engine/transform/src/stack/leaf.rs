@@ -1,6 +1,6 @@
 use burn::tensor::TensorData;
 use grove_backend::{AnyTensor, Backend};
-use grove_tree::{AnyArray, Array, Kind, Path, Tree, leaves};
+use grove_tree::{AnyArray, Array, Kind, Path, Tree, leaf_name, leaves};
 use std::ops::Range;
 
 use crate::tape::Column;
@@ -10,11 +10,13 @@ use crate::tape::Column;
 pub(super) fn check_leaf<B: Backend>(path: &Path, first: &AnyArray<B>, leaf: &AnyArray<B>, item: &str, index: usize) {
     assert!(
         leaf.shape() == first.shape() && leaf.dtype() == first.dtype(),
-        "the leaf `{path}` is {first} in the first {item} and {leaf} in {item} {index}: only equal ones can be stacked"
+        "the {} is {first} in the first {item} and {leaf} in {item} {index}: only equal ones can be stacked",
+        leaf_name("leaf", path.as_str())
     );
     assert!(
         leaf.is_present() == first.is_present(),
-        "the leaf `{path}` is absent in some {item}s and present in others, such as {item} {index}"
+        "the {} is absent in some {item}s and present in others, such as {item} {index}",
+        leaf_name("leaf", path.as_str())
     );
 }
 

@@ -1,5 +1,5 @@
 use grove_backend::Backend;
-use grove_tree::{AnyArray, Node, Path, StaticValue, Tree, Visitor, map, structure};
+use grove_tree::{AnyArray, Node, Path, StaticValue, Tree, Visitor, leaf_name, map, structure};
 
 use super::leaf::{check_leaf, row, stack_leaves, unstack_leaves};
 
@@ -95,7 +95,8 @@ impl<B: Backend, T: Tree<B>> Stacked<B, T> {
             let found = rest.next().map(|leaf| leaf.shape().to_vec()).unwrap_or_default();
             assert!(
                 found == expected,
-                "the leaf `{path}` of {len} trees has the shape {expected:?}, and here {found:?}"
+                "the {} of {len} trees has the shape {expected:?}, and here {found:?}",
+                leaf_name("leaf", path.as_str())
             );
         });
         assert!(rest.next().is_none(), "there are more leaves than a tree has");

@@ -262,7 +262,7 @@ impl Builder {
         self.reduce_window(x, &lowest, "maximum", &window)
     }
 
-    /// Maxima of windows, and the position of the first maximum of each window in the image.
+    /// Maxima of windows, and the position of the first maximum, or of the first NaN, of each window in the image.
     fn max_pool_with_positions(&mut self, pool: &MaxPool2d, x: &Value, outputs: &[ArrayType]) -> Vec<Value> {
         let (dims, element) = (&outputs[0].dims, outputs[1].element);
         let window = images(pool.kernel_size, pool.stride, pool.dilation, pool.padding, x.dims(), dims);
@@ -290,7 +290,9 @@ impl Builder {
                     None => (values, places),
                     Some((most, at)) => {
                         let (greater, nan) = (self.compare("GT", &values, &most), self.compare("NE", &values, &values));
-                        let replaces = self.binary("or", &greater, &nan);
+                        let no_nan_before = self.compare("EQ", &most, &most);
+                        let first_nan = self.binary("and", &nan, &no_nan_before);
+                        let replaces = self.binary("or", &greater, &first_nan);
                         (self.select(&replaces, &values, &most), self.select(&replaces, &places, &at))
                     }
                 });

@@ -1,12 +1,13 @@
-//! Integers divided by zero, and updates at indices, some of them out of range, through XLA.
+//! Integers divided by zero, and reads and updates at indices, some of them out of range, through XLA.
 
 use crate::graphs::{arrays, check, run, shared};
-use burn::tensor::{DType, IndexingUpdateOp as Update, Int, Tensor};
+use burn::tensor::{DType, IndexingUpdateOp as Update, Int, Tensor, module::embedding};
 use grove_backend::{
-    Flex,
+    Autodiff, Backend, Flex,
     ops::{scatter, select_assign},
 };
-use grove_compile::{Traced, trace};
+use grove_compile::{Traced, trace, vmap};
+use grove_transform::grad;
 use grove_tree::Array;
 
 type Ints<B> = Array<B, 1, Int>;
@@ -56,5 +57,58 @@ fn updates_out_of_range_are_dropped() {
         for found in run(client, &trace(updated(update), &args), &arrays(&args), &[]) {
             assert_eq!(found.iter::<f32>().collect::<Vec<_>>(), expected, "{update:?}");
         }
+    }
+}
+
+type Rows<B> = (Array<B, 1>, Ints<B>);
+
+fn selected<B: Backend>(x: Tensor<B, 1>, indices: Tensor<B, 1, Int>) -> Tensor<B, 1> {
+    x.select(0, indices)
+}
+
+/// Looks up rows of one element.
+fn embedded<B: Backend>(x: Tensor<B, 1>, indices: Tensor<B, 1, Int>) -> Tensor<B, 1> {
+    embedding(x.reshape([2, 1]), indices.reshape([1, 2])).reshape([2])
+}
+
+fn lifted(indices: &Ints<Traced>) -> Tensor<Autodiff<Traced>, 1, Int> {
+    Tensor::from_inner(indices.val())
+}
+
+/// Replaces elements by their tenfold.
+fn tenfold(update: Update, (x, indices): Rows<Traced>) -> Array<Traced, 1> {
+    Array::new(select_assign(x.val(), 0, indices.val(), x.val() * 10.0, update))
+}
+
+/// As without `vmap`, reads are clamped and updates are dropped, and no index refers to another example.
+#[test]
+fn mapped_indices_out_of_range() {
+    type Case = (&'static str, fn(Rows<Traced>) -> Array<Traced, 1>, [f32; 4]);
+    let Some(client) = shared() else { return };
+    let x = Array::<Flex, 2>::new(Tensor::from_floats([[1.0, 2.0], [4.0, 6.0]], &Default::default()));
+    let indices = Array::<Flex, 2, Int>::new(Tensor::from_ints([[0, 2], [-1, 1]], &Default::default()));
+    let args = (x, indices);
+    let cases: [Case; 8] = [
+        ("select", |(x, i)| Array::new(selected(x.val(), i.val())), [1.0, 2.0, 4.0, 6.0]),
+        (
+            "gradient of select",
+            |(x, i)| grad(&x, |x: Array<Autodiff<Traced>, 1>| selected(x.val(), lifted(&i)).sum()),
+            [1.0, 0.0, 0.0, 1.0],
+        ),
+        ("embedding", |(x, i)| Array::new(embedded(x.val(), i.val())), [1.0, 2.0, 4.0, 6.0]),
+        (
+            "gradient of embedding",
+            |(x, i)| grad(&x, |x: Array<Autodiff<Traced>, 1>| embedded(x.val(), lifted(&i)).sum()),
+            [1.0, 0.0, 0.0, 1.0],
+        ),
+        ("set", |args| tenfold(Update::Assign, args), [10.0, 2.0, 4.0, 60.0]),
+        ("add", |args| tenfold(Update::Add, args), [11.0, 2.0, 4.0, 66.0]),
+        ("multiply", |args| tenfold(Update::Mul, args), [10.0, 2.0, 4.0, 360.0]),
+        ("max", |args| tenfold(Update::Max, args), [10.0, 2.0, 4.0, 60.0]),
+    ];
+    for (name, f, expected) in cases {
+        let mapped = |(x, i): (Array<Traced, 2>, Array<Traced, 2, Int>)| vmap(f).call::<Traced, _>((x, i));
+        let found = run(client, &trace(mapped, &args), &arrays(&args), &[]).remove(0);
+        assert_eq!(found.iter::<f32>().collect::<Vec<_>>(), expected, "{name}");
     }
 }

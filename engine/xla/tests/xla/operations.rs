@@ -93,6 +93,24 @@ fn pools_and_their_gradients() {
     check("positions of maxima", positions, &x, 0.0);
 }
 
+/// Windows with one, several and no NaN: the first NaN is the maximum.
+#[test]
+fn maxima_of_nan() {
+    let x = normal([2, 3, 7, 9], 5).val();
+    let x = A4::<B>::new(x.clone().mask_fill(x.greater_elem(1.0), f32::NAN));
+    fn pool<B: Backend>(x: Tensor<B, 4>) -> (Tensor<B, 4>, Tensor<B, 4, Int>) {
+        max_pool2d_with_indices(x, [3, 3], [2, 2], [1, 1], [1, 1], false)
+    }
+    let forward = |x: A4<Traced>| {
+        let alone = max_pool2d(x.val(), [3, 3], [2, 2], [1, 1], [1, 1], false);
+        let (values, positions) = pool(x.val());
+        (A4::<Traced>::new(alone), A4::<Traced>::new(values), Array::<Traced, 4, Int>::new(positions))
+    };
+    check("maxima of NaN", forward, &x, 0.0);
+    let backward = |x: A4<Traced>| gradient(x, |x: A4<Autodiff<Traced>>| pool(x.val()).0);
+    check("gradient of maxima of NaN", backward, &x, 1e-5);
+}
+
 #[test]
 fn embeddings() {
     let table = normal([7, 4], 1);

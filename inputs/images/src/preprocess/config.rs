@@ -31,7 +31,11 @@ fn text_of(file: &Path) -> Result<String> {
 
 /// Reads a configuration file as JSON.
 pub(super) fn json_of(file: &Path) -> Result<Value> {
-    let text = text_of(file)?;
+    parse(&text_of(file)?, file)
+}
+
+/// Parses the text of a configuration file.
+fn parse(text: &str, file: &Path) -> Result<Value> {
     grove_files::parse_json(text.as_bytes()).map_err(|error| ImageError::config(file, error))
 }
 
@@ -52,10 +56,9 @@ fn in_directory(directory: &Path) -> Result<Option<(Value, PathBuf)>> {
     }
     // Errors in another configuration are reported by the model's own reader.
     let config = directory.join("config.json");
-    if !text_of(&config).is_ok_and(|text| text.contains("pretrained_cfg") || text.contains("input_size")) {
-        return Ok(None);
-    }
-    let json = json_of(&config)?;
+    let mentions_timm = |text: &String| text.contains("pretrained_cfg") || text.contains("input_size");
+    let Some(text) = text_of(&config).ok().filter(mentions_timm) else { return Ok(None) };
+    let json = parse(&text, &config)?;
     // timm's older files have the entries of `pretrained_cfg` beside the architecture.
     let of_timm = json.get("pretrained_cfg").is_some_and(Value::is_object)
         || ["architecture", "input_size"].iter().all(|key| json.get(key).is_some());

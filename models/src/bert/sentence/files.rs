@@ -1,17 +1,16 @@
-//! Files of sentence-transformers: `modules.json`, the configurations of the modules, and two files of settings.
+//! Files of sentence-transformers: the configurations of the modules, and two files of settings.
 
 use burn::tensor::DType;
 use grove_backend::Backend;
 use grove_files::{KnownKeys, RefusedKey, directory_at};
 use grove_weights::{Report, SENTENCE_FILES};
-use serde::Deserialize;
 use serde_json::{Map, Value};
-use std::{
-    collections::BTreeMap,
-    path::{Component, Path, PathBuf},
-};
+use std::{collections::BTreeMap, path::Path};
 
-use super::{Pooling, SentenceEncoder, SentenceModule, Similarity};
+use super::{
+    Pooling, SentenceEncoder, SentenceModule, Similarity,
+    layout::{Module, below, transformer_directory},
+};
 use crate::{
     Pretrained,
     bert::Bert,
@@ -20,21 +19,6 @@ use crate::{
     pretrained::read_json,
     tokenizer::max_length_key,
 };
-
-/// An entry of `modules.json`. `idx`, `name` and `kwargs` change no result: modules are applied in the file's order.
-#[derive(Deserialize)]
-struct Module {
-    path: String,
-    #[serde(rename = "type")]
-    kind: String,
-}
-
-impl Module {
-    /// Returns the class name without its module path, which differs between versions.
-    fn class(&self) -> &str {
-        self.kind.rsplit('.').next().unwrap_or_default()
-    }
-}
 
 /// Pooling methods with their names and their older flags.
 const POOLING_MODES: [(&str, &str, Pooling); 6] = [
@@ -157,29 +141,6 @@ const ENCODER: KnownKeys = KnownKeys {
         instead: "only sentence encoders with one vector for each text are supported",
     }],
 };
-
-/// Returns the encoder's directory in a sentence-transformers folder: the folder itself, or for files of older versions
-/// the subfolder that `modules.json` names.
-///
-/// # Errors
-/// [`ModelError::Json`] if `modules.json` is not a list of modules, or names a path outside the folder.
-pub fn transformer_directory(directory: impl AsRef<Path>) -> Result<PathBuf> {
-    let directory = directory.as_ref();
-    let list = directory.join("modules.json");
-    if !list.is_file() {
-        return Ok(directory.into());
-    }
-    let first = read_json::<Vec<Module>>(&list)?.into_iter().find(|module| module.class() == "Transformer");
-    first.map_or(Ok(directory.into()), |module| below(directory, &module.path, &list))
-}
-
-/// Joins an untrusted path to the directory, and refuses paths that leave the directory.
-fn below(directory: &Path, path: &str, list: &Path) -> Result<PathBuf> {
-    if Path::new(path).components().all(|part| matches!(part, Component::Normal(_))) {
-        return Ok(directory.join(path));
-    }
-    Err(wrong(list, format!("the path '{path}' leads out of the directory")))
-}
 
 fn wrong(file: &Path, reason: String) -> ModelError {
     ModelError::Json { file: file.into(), reason }

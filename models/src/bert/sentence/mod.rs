@@ -1,6 +1,7 @@
 //! Sentence embeddings: "Sentence-BERT" (Reimers and Gurevych, 2019), in the format of sentence-transformers.
 
 mod files;
+mod layout;
 mod modules;
 
 use burn::tensor::{DType, Tensor};
@@ -10,7 +11,7 @@ use grove_tree::Tree;
 use grove_weights::Report;
 use std::{collections::BTreeMap, path::Path};
 
-pub use files::transformer_directory;
+pub use layout::{copy_modules, transformer_directory};
 pub use modules::{Dense, SentenceModule};
 
 use super::{Bert, TextBatch, names::published_names};
@@ -52,6 +53,30 @@ pub enum Similarity {
 }
 
 /// An encoder with the pooling and the modules of its repository.
+///
+/// ```
+/// use grove_models::{Bert, BertConfig, Pretrained, bert::{Pooling, SentenceEncoder, SentenceModule, Similarity}};
+/// use grove_tree::Key;
+/// # type B = burn_flex::Flex;
+/// # let sizes = BertConfig { vocab_size: 50, hidden_size: 8, num_hidden_layers: 2, ..BertConfig::default() };
+/// # let config = BertConfig { num_attention_heads: 2, intermediate_size: 16, ..sizes };
+/// // `SentenceEncoder::from_pretrained("sentence-transformers/all-MiniLM-L6-v2", &device)?` loads a published one.
+/// let encoder = SentenceEncoder::<B> {
+///     bert: Bert::init(&config, Key::new(0), &Default::default())?,
+///     pooling: vec![Pooling::Mean],
+///     include_prompt: true,
+///     modules: vec![SentenceModule::Normalize],
+///     truncate_dim: None,
+///     max_len: 128,
+///     lowercase: false,
+///     prompts: Default::default(),
+///     default_prompt: None,
+///     similarity: Similarity::Cosine,
+/// };
+/// let texts = encoder.bert.batch(&[vec![1, 2, 3].into(), vec![4].into()])?;
+/// assert_eq!(encoder.forward(&texts).dims(), [2, 8]); // a vector for each text
+/// # Ok::<(), grove_models::ModelError>(())
+/// ```
 #[derive(Tree, Clone, Debug)]
 pub struct SentenceEncoder<B: Backend> {
     /// Encoder.
@@ -128,6 +153,7 @@ impl<B: Backend> SentenceEncoder<B> {
     /// # Shapes
     /// - texts: a batch of `[b, t]` tokens
     /// - output `[b, size]`: `hidden_size` times the number of pooling methods, unless a module changes it
+    #[track_caller]
     pub fn forward(&self, texts: &TextBatch<B>) -> Tensor<B, 2> {
         self.forward_after(texts, 0)
     }
@@ -137,6 +163,7 @@ impl<B: Backend> SentenceEncoder<B> {
     ///
     /// # Shapes
     /// As [`forward`](Self::forward).
+    #[track_caller]
     pub fn forward_after(&self, texts: &TextBatch<B>, prompt_len: usize) -> Tensor<B, 2> {
         let states = self.bert.forward(texts, None); // [b, t, n]
         let (dtype, states) = (states.dtype(), at_least_f32(states)); // 16-bit sums would overflow or lose precision
@@ -156,6 +183,7 @@ impl Pooling {
     /// # Shapes
     /// - states `[b, t, n]`, mask `[b, t]`
     /// - output `[b, n]`
+    #[track_caller]
     fn forward<B: Backend>(self, states: Tensor<B, 3>, mask: Tensor<B, 2>, skipped: usize) -> Tensor<B, 2> {
         let [b, t, n] = states.dims();
         let skipped = skipped.min(t - 1);

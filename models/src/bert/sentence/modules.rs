@@ -93,6 +93,7 @@ impl<B: Backend> SentenceModule<B> {
     /// # Shapes
     /// - input `[b, in]`
     /// - output `[b, out]`
+    #[track_caller]
     pub fn forward(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
         match self {
             Self::Normalize => {
@@ -140,6 +141,7 @@ impl<B: Backend> SentenceModule<B> {
 }
 
 impl<B: Backend> Dense<B> {
+    #[track_caller]
     fn forward(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
         let y = self.linear.forward(x.clone());
         let y = match self.activation {

@@ -197,7 +197,7 @@ fn run_vjp<R: CubeRuntime, B: Fusing<R>>(
             let ([x, weight, stats], grad) = (residuals.take_floats(), grads.take_float(0));
             Values::optional_floats(row_norm::row_norm_backward([x, weight], stats, grad, *norm, wanted.needs()))
         }
-        Operation::Linear(_) if !is_empty(&grads) => {
+        Operation::Linear(_) => {
             let sum = |grad: Tensor<B, 2>, dtype| column_sums::column_sums(primitive(grad), dtype);
             linear::vjp(residuals, grads, wanted, sum)
         }
