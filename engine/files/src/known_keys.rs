@@ -76,7 +76,8 @@ impl KnownKeys {
 
 /// Returns true if a value is the one in compact JSON. Numbers are equal in every notation: `1` is `1.0`.
 fn is_same(json: &str, value: &Value) -> bool {
-    json == value.to_string() || value.is_number() && json.parse::<f64>().ok() == value.as_f64()
+    serde_json::from_str::<Value>(json).is_ok_and(|other| other == *value)
+        || value.is_number() && json.parse::<f64>().ok() == value.as_f64()
 }
 
 /// Names keys of a file that are not known, once, on standard error. No keys, no note.

@@ -1,9 +1,6 @@
 //! Max pooling, in which Burn 0.21 drops NaN.
 
-use burn::tensor::{
-    TensorMetadata,
-    ops::{FloatTensor, IntTensor},
-};
+use burn::tensor::ops::{FloatTensor, IntTensor};
 
 use crate::{
     Backend,
