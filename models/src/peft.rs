@@ -95,7 +95,7 @@ const KEYS: KnownKeys = KnownKeys {
         ("layers_to_transform", "the tensors have the names of the modules"),
         ("layers_pattern", "the tensors have the names of the modules"),
         ("modules_to_save", "the tensors are in the file"),
-        ("ensure_weight_tying", "the tensors are in the file"),
+        ("ensure_weight_tying", "the output layer is in the file too"),
         ("lora_dropout", "of training"),
         ("fan_in_fan_out", "the model's layers are known"),
         ("megatron_config", "of training on several devices"),
@@ -125,7 +125,7 @@ const KEYS: KnownKeys = KnownKeys {
 };
 
 /// Initialisations that leave the base model's weights unchanged; so do `true` and `false`.
-const INITIALISATIONS: [&str; 3] = ["eva", "gaussian", "orthogonal"];
+const INITIALISATIONS: [&str; 4] = ["eva", "gaussian", "mica", "orthogonal"];
 
 impl AdapterConfig {
     /// Reads and checks the file.
@@ -320,7 +320,8 @@ impl Adapters {
 pub(crate) fn own_name(tensor: &str) -> Option<String> {
     let name = tensor.strip_prefix(ROOT)?;
     let update = name.split('.').any(|part| part.starts_with("lora_"));
-    (!update).then(|| name.replace("modules_to_save.", "").replace("original_module.", ""))
+    let of_wrappers = ["modules_to_save.", "original_module.", "base_layer."];
+    (!update).then(|| of_wrappers.iter().fold(name.to_owned(), |name, part| name.replace(part, "")))
 }
 
 /// Rank and alpha of an adapter.
@@ -413,6 +414,7 @@ mod tests {
         let own = |name: &str| own_name(&format!("base_model.model.{name}"));
         assert_eq!(own("classifier.weight").as_deref(), Some("classifier.weight"));
         assert_eq!(own("score.modules_to_save.weight").as_deref(), Some("score.weight"));
+        assert_eq!(own("lm_head.base_layer.weight").as_deref(), Some("lm_head.weight"));
         assert_eq!(own("h.0.attn.c_attn.lora_A.weight"), None);
         assert_eq!(own("model.embed_tokens.lora_embedding_A"), None);
         assert_eq!(own_name("classifier.weight"), None);

@@ -1,6 +1,6 @@
 //! A checkpoint: named tensors in one file or several, read on request.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,6 +34,8 @@ pub struct TensorFiles {
     /// Maps tensors that an index names but their shard lacks to that shard: published indexes may list missing
     /// tensors.
     absent: BTreeMap<String, String>,
+    /// Tensors that [`with_tensors_of`](Self::with_tensors_of) added.
+    added: BTreeSet<String>,
     metadata: BTreeMap<String, String>,
     gguf: Option<GgufMetadata>,
 }
@@ -113,6 +115,7 @@ impl TensorFiles {
             tensors: BTreeMap::new(),
             metadata: BTreeMap::new(),
             absent: BTreeMap::new(),
+            added: BTreeSet::new(),
             gguf: None,
         }
     }
@@ -159,13 +162,15 @@ impl TensorFiles {
     }
 
     /// Adds the tensors of another file, replacing those of the same name. `named` maps a name of the other file to its
-    /// name here, or to `None` to skip the tensor.
+    /// name here, or to `None` to skip the tensor. Loading prefers an added tensor to one whose name differs in a prefix
+    /// that the model's [`NameMap`](crate::NameMap) has ([`NameMap::prefixes`](crate::NameMap::prefixes)).
     pub fn with_tensors_of(mut self, other: &Self, named: impl Fn(&str) -> Option<String>) -> Self {
         let offset = self.files.len();
         self.files.extend(other.files.iter().cloned());
         for (name, (file, entry)) in &other.tensors {
             if let Some(name) = named(name) {
                 self.absent.remove(&name);
+                self.added.insert(name.clone());
                 self.tensors.insert(name, (file + offset, entry.clone()));
             }
         }
@@ -180,6 +185,11 @@ impl TensorFiles {
     /// Returns true if there is a tensor of this name.
     pub fn contains(&self, name: &str) -> bool {
         self.tensors.contains_key(name)
+    }
+
+    /// Returns true if [`with_tensors_of`](Self::with_tensors_of) added the tensor.
+    pub fn is_added(&self, name: &str) -> bool {
+        self.added.contains(name)
     }
 
     /// Returns shape, stored type and file of a tensor, without reading it.
@@ -217,6 +227,21 @@ impl TensorFiles {
         let view = self.view(name, DType::F32)?;
         let dtype = view.dtype();
         materialise(&[view], 0, dtype)
+    }
+
+    /// Returns true if two tensors have the same shape and the same values, whatever the stored types.
+    ///
+    /// # Errors
+    /// As [`tensor`](Self::tensor).
+    pub fn have_equal_values(&self, one: &str, other: &str) -> Result<bool> {
+        if self.info(one)?.shape != self.info(other)?.shape {
+            return Ok(false);
+        }
+        let (one, other) = (self.tensor(one)?, self.tensor(other)?);
+        Ok(match one.dtype == other.dtype {
+            true => one.bytes == other.bytes,
+            false => one.iter::<f64>().eq(other.iter::<f64>()),
+        })
     }
 
     /// Returns a view that reads a tensor as values of type `to`.

@@ -108,7 +108,7 @@ pub fn load<B: Backend, T: Tree<B>>(
         let is_buffer = path.is_buffer();
         leaves.push(Slot { path: path.to_string(), shape: leaf.shape().to_vec(), dtype: leaf.dtype(), is_buffer });
     });
-    let (placements, report) = plan(&leaves, checkpoint, names);
+    let (placements, report) = plan(&leaves, checkpoint, names)?;
     if options.strict && !report.is_complete() {
         return Err(WeightsError::Incompatible(Box::new(report)));
     }

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use crate::checkpoint::TensorFiles;
 use crate::entry::TensorInfo;
+use crate::error::{Result, WeightsError};
 use crate::names::{NameMap, Rule};
 use crate::pattern::{Captures, Pattern};
 use crate::placement::{Placement, Slot};
@@ -16,7 +17,14 @@ use crate::step::Step;
 const SUGGESTED: usize = 20;
 
 /// Returns the placement of each leaf by its path, and the report of all names.
-pub(crate) fn plan(leaves: &[Slot], checkpoint: &TensorFiles, names: &NameMap) -> (HashMap<String, Placement>, Report) {
+///
+/// # Errors
+/// A tensor that would be used has another value under another prefix.
+pub(crate) fn plan(
+    leaves: &[Slot],
+    checkpoint: &TensorFiles,
+    names: &NameMap,
+) -> Result<(HashMap<String, Placement>, Report)> {
     let matching = Matching::new(leaves, checkpoint, names);
     let mut placements = HashMap::new();
     let mut report = Report { prefix: matching.prefix(), ..Report::default() };
@@ -44,7 +52,9 @@ pub(crate) fn plan(leaves: &[Slot], checkpoint: &TensorFiles, names: &NameMap) -
     }
     let placed: HashSet<&str> = placements.keys().map(String::as_str).collect();
     for name in checkpoint.names().filter(|name| !used.contains(*name)) {
-        let repeated = || matching.repeats(name, &placed).then_some("another name of a loaded tensor");
+        let is_repeated =
+            || matching.repeats(name, &placed) || matching.actual(name).is_some_and(|other| used.contains(other));
+        let repeated = || is_repeated().then_some("another name of a loaded tensor");
         if let Some(reason) = matching.reason_to_ignore(name).or_else(repeated) {
             report.ignored.push(Ignored { name: name.into(), reason });
         } else {
@@ -52,8 +62,9 @@ pub(crate) fn plan(leaves: &[Slot], checkpoint: &TensorFiles, names: &NameMap) -
             report.unexpected.push(Unexpected { name: name.into(), shape, suggestions: Vec::new() });
         }
     }
+    matching.check_prefixes(&used)?;
     add_suggestions(&mut report, names);
-    (placements, report)
+    Ok((placements, report))
 }
 
 /// Pairs missing names with similar unexpected ones, ignoring prefixes.
@@ -85,17 +96,18 @@ struct Matching<'a> {
     checkpoint: &'a TensorFiles,
     map: &'a NameMap,
     slots: HashMap<&'a str, &'a Slot>,
-    /// Maps names without prefixes to the names in the checkpoint.
-    actual: HashMap<&'a str, &'a str>,
+    /// Maps names without prefixes to the names in the checkpoint; added tensors are first.
+    actual: HashMap<&'a str, Vec<&'a str>>,
     /// The rules, with the patterns of their names without prefixes.
     patterns: Vec<(&'a Rule, Vec<Pattern>)>,
 }
 
 impl<'a> Matching<'a> {
     fn new(leaves: &'a [Slot], checkpoint: &'a TensorFiles, map: &'a NameMap) -> Self {
-        let mut actual = HashMap::new();
-        for name in checkpoint.names() {
-            actual.entry(map.without_prefix(name).1).or_insert(name);
+        let mut actual: HashMap<&str, Vec<&str>> = HashMap::new();
+        let (added, own): (Vec<&str>, Vec<&str>) = checkpoint.names().partition(|name| checkpoint.is_added(name));
+        for name in added.into_iter().chain(own) {
+            actual.entry(map.without_prefix(name).1).or_default().push(name);
         }
         let bare = |pattern: &Pattern| Pattern::new(map.without_prefix(pattern.text()).1);
         let patterns = map.rules.iter().map(|rule| (rule, rule.names.iter().map(bare).collect())).collect();
@@ -114,7 +126,29 @@ impl<'a> Matching<'a> {
 
     /// Returns the checkpoint's name for a rule's name `name`.
     fn actual(&self, name: &str) -> Option<&'a str> {
-        self.actual.get(self.map.without_prefix(name).1).copied()
+        self.actual.get(self.map.without_prefix(name).1)?.first().copied()
+    }
+
+    /// Returns an error if a tensor that is used has another value under another prefix. An added tensor replaces the
+    /// others.
+    fn check_prefixes(&self, used: &HashSet<String>) -> Result<()> {
+        let mut groups: Vec<(&&str, &[&str])> = self.actual.values().filter_map(|names| names.split_first()).collect();
+        groups.retain(|(name, others)| !others.is_empty() && used.contains(**name));
+        groups.sort();
+        for (name, others) in groups {
+            for other in others.iter().filter(|other| self.checkpoint.is_added(name) == self.checkpoint.is_added(other))
+            {
+                if !self.checkpoint.have_equal_values(name, other)? {
+                    let reason = format!(
+                        "the file also has the tensor `{other}`, which differs from it only in its prefix, and the two \
+                         have different values: remove one of them"
+                    );
+                    let file = self.checkpoint.info(name)?.file;
+                    return Err(WeightsError::MalformedTensor { file, tensor: (*name).into(), reason });
+                }
+            }
+        }
+        Ok(())
     }
 
     fn find(&self, slot: &Slot) -> Found {

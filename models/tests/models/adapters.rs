@@ -12,7 +12,7 @@ use grove_models::{
 };
 use grove_tree::{Key, all_close, leaves};
 use grove_weights::TensorFiles;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 fn fixtures(name: &str) -> PathBuf {
@@ -119,6 +119,59 @@ fn an_adapter_finds_its_model() {
     let ids = Tensor::<Flex, 2, Int>::from_data(reference.tensor("input_ids").unwrap(), &device);
     let AutoModel::Gpt2(gpt2) = auto else { panic!("another family") };
     assert_close("gpt2", gpt2.forward(ids, None).into_data(), "adapters/gpt2");
+}
+
+/// Writes an adapter of whole tensors, each filled with one value.
+fn adapter_of_tensors(tensors: &[(&str, &[usize], f32)]) -> tempfile::TempDir {
+    let directory = adapter_of("gpt2", None);
+    let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
+    for (name, shape, value) in tensors {
+        let start = data.len();
+        data.extend(std::iter::repeat_n(value.to_le_bytes(), shape.iter().product()).flatten());
+        let entry = json!({"dtype": "F32", "shape": shape, "data_offsets": [start, data.len()]});
+        header.insert(format!("base_model.model.{name}"), entry);
+    }
+    let header = Value::Object(header).to_string();
+    let parts = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &data].concat();
+    std::fs::write(directory.path().join("adapter_model.safetensors"), parts).unwrap();
+    directory
+}
+
+fn gpt2_with(adapter: &Path) -> grove_models::Result<Gpt2<Flex>> {
+    let files = ModelFiles::at(fixtures("gpt2/tiny_a"))?.with_adapter(adapter.to_str().unwrap())?;
+    Ok(files.load(&Default::default(), None)?.0)
+}
+
+/// peft's names depend on the class that it adapts: a tensor replaces the model's own whatever the prefixes of both.
+#[test]
+fn whole_tensors_replace_those_of_other_prefixes() {
+    for name in ["transformer.ln_f.weight", "ln_f.weight"] {
+        let model = gpt2_with(adapter_of_tensors(&[(name, &[24], 0.5)]).path()).unwrap();
+        let scale: Vec<f32> = model.ln_f.weight.val().into_data().to_vec().unwrap();
+        assert_eq!(scale, [0.5; 24], "{name}");
+    }
+    let twice = adapter_of_tensors(&[("transformer.ln_f.weight", &[24], 0.5), ("ln_f.weight", &[24], 0.25)]);
+    let message = gpt2_with(twice.path()).unwrap_err().to_string();
+    assert!(
+        message.contains("adapter_model.safetensors") && message.contains("`transformer.ln_f.weight`"),
+        "{message}"
+    );
+}
+
+/// With peft, an embedding that the adapter replaces is no longer the output layer's matrix, unless both are saved.
+#[test]
+fn an_embedding_of_an_adapter_and_a_tied_output_layer() {
+    let shape = &[67, 24][..];
+    let alone = adapter_of_tensors(&[("transformer.wte.weight", shape, 0.5)]);
+    let message = gpt2_with(alone.path()).unwrap_err().to_string();
+    assert!(message.contains("adapter_model.safetensors") && message.contains("ensure_weight_tying"), "{message}");
+    for (head, tied) in [(0.5, true), (0.25, false)] {
+        let both = adapter_of_tensors(&[("transformer.wte.weight", shape, 0.5), ("lm_head.weight", shape, head)]);
+        let model = gpt2_with(both.path()).unwrap();
+        assert_eq!(model.lm_head.is_none(), tied);
+        let table: Vec<f32> = model.wte.weight.val().into_data().to_vec().unwrap();
+        assert!(table.iter().all(|value| *value == 0.5));
+    }
 }
 
 /// transformers 5 has other module names than published files.

@@ -226,6 +226,22 @@ fn aliases_stand_in_and_repeat() {
 /// Matrices by name: query, key and value of unequal sizes (grouped queries), or one fused matrix.
 type Attention = BTreeMap<String, Array<Flex, 2>>;
 
+/// A name and the same name with an optional prefix are one tensor: two values are an error, not a choice.
+#[test]
+fn a_tensor_under_two_prefixes_has_one_value() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let names = NameMap::new().prefix("model.");
+    let loaded = |other: f32| {
+        let tensors: [(&str, &[usize], &[f32]); 3] =
+            [("weight", &[1, 1], &[1.0]), ("bias", &[1], &[2.0]), ("model.bias", &[1], &[other])];
+        load(linear(1, 1), &checkpoint(&directory, &tensors), &names, &options())
+    };
+    let (linear, report) = loaded(2.0).expect("equal values");
+    assert_eq!((floats(&linear.bias), report.ignored.len()), (vec![2.0], 1));
+    let message = loaded(3.0).expect_err("different values").to_string();
+    assert!(message.contains("`bias`") && message.contains("`model.bias`"), "{message}");
+}
+
 fn attention<const N: usize>(rows: [(&str, [usize; 2]); N]) -> Attention {
     rows.into_iter().map(|(name, shape)| (name.to_string(), Array::absent(shape))).collect()
 }
