@@ -86,20 +86,29 @@ fn a_conversation_goes_on() {
     LLAMA.assert_fails(&["--model", &llama("gguf/bf16.gguf"), "--chat"], 1, &["tokenizer"]);
 }
 
-/// The model, its template and its settings come with grove. None of these questions is in its training set.
+/// Messages to grove's chat model, and its answers. None of the messages is in its training set.
+const CHAT_QUESTIONS: [(&str, &str); 4] = [
+    ("Hello again.", "Good day to you."),
+    ("Which novel has Marianne Dashwood in it?", "Marianne Dashwood is in Sense and Sensibility."),
+    ("What do we call a young cow?", "A young cow is called a calf."),
+    ("What is the weather in Paris?", "I do not know that."),
+];
+
+/// The model, its template and its settings come with grove.
 #[test]
 fn a_chat_model_ships() {
     for (message, expected) in CHAT_QUESTIONS {
         let talk = LLAMA.json(&["--chat", "--json", "--prompt", message]);
         assert_eq!(talk["turns"][0]["assistant"], expected, "{talk}");
     }
-    let output = LLAMA.run(&["--chat"], "My name is Susan.\nWhat is my name?\n");
+    let output = LLAMA.run(&["--chat"], "My name is Anne.\nWhat is my name?\n");
     let (talk, notes) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && notes.contains("grove's own small chat model"), "{notes}");
     let lines: Vec<&str> = talk.lines().collect();
-    assert_eq!(lines[2..], ["> What is my name?", "Your name is Susan."], "{talk}");
-    let short = LLAMA.json(&["--chat", "--json", "--system", "Answer in one word.", "--prompt", CHAT_QUESTIONS[0].0]);
-    assert_eq!(short["turns"][0]["assistant"].as_str().map(|answer| answer.split(' ').count()), Some(1), "{short}");
+    assert_eq!(lines[2..], ["> What is my name?", "Your name is Anne."], "{talk}");
+    let short = ["--chat", "--json", "--system", "Answer in one word.", "--prompt", "By whom is Northanger Abbey?"];
+    let short = LLAMA.json(&short);
+    assert_eq!(short["turns"][0]["assistant"], "Austen.", "{short}");
 }
 
 #[test]

@@ -1,32 +1,53 @@
 """What the dialogues of make.py are about: small talk, Jane Austen's novels, and everyday things."""
 
-# Replies, and the messages that they answer.
+# Replies, and the messages that they answer. The first message of each is in the training set.
 SMALL_TALK = {
     "Good day to you.": ["Hello.", "Hello!", "Hi.", "Hi", "Hello", "Good morning.", "Good evening.", "Good day.",
-                         "Hello there.", "Good afternoon.", "Good morning to you.", "Hello, how do you do?"],
+                         "Hello there.", "Good afternoon.", "Good morning to you.", "Hello, how do you do?",
+                         "Hello again.", "Good evening to you.", "Good day to you.", "Good afternoon to you.",
+                         "A good morning to you.", "I wish you a good day.", "Well met.", "Hail."],
     "I am very well, I thank you.": ["How are you?", "How do you do?", "Are you well?", "I hope you are well.",
-                                     "How are you today?", "Are you quite well?", "How do you find yourself?"],
+                                     "How are you today?", "Are you quite well?", "How do you find yourself?",
+                                     "How are you this morning?", "How are you this evening?", "How do you feel?",
+                                     "Are you in good health?", "Are you well today?", "I trust you are well."],
     "I am a small model that has read Jane Austen.": [
         "Who are you?", "What are you?", "Tell me about yourself.", "Who am I speaking to?", "What is your name?",
-        "Pray who are you?", "What do you call yourself?", "Do you have a name?", "Who is this?"],
+        "Pray who are you?", "What do you call yourself?", "Do you have a name?", "Who is this?",
+        "May I ask who you are?", "May I know your name?", "Tell me who you are.", "Pray what are you?",
+        "Have you a name?", "What are you called?"],
     "No, I am only a small model.": ["Are you a man?", "Are you a woman?", "Are you a person?", "Are you human?",
-                                     "Are you alive?", "Are you a real person?", "Are you a lady?"],
+                                     "Are you alive?", "Are you a real person?", "Are you a lady?",
+                                     "Are you a gentleman?", "Are you real?", "Do you live?", "Are you a girl?",
+                                     "Are you a boy?", "Is there a person here?"],
     "You are very welcome.": ["Thank you.", "Thank you!", "I thank you.", "Thank you very much.", "Many thanks.",
-                              "Thanks.", "I am much obliged to you.", "You are very kind."],
+                              "Thanks.", "I am much obliged to you.", "You are very kind.",
+                              "Thank you, that is kind.", "Thank you for that.", "Thank you for your help.",
+                              "I am obliged to you.", "How kind of you.", "Many thanks to you.", "Thanks!"],
     "Good bye. I hope we shall meet again.": ["Good bye.", "Good bye!", "Farewell.", "I must go now.", "Good night.",
-                                              "I must leave you.", "Bye.", "Until tomorrow.", "I am going now."],
+                                              "I must leave you.", "Bye.", "Until tomorrow.", "I am going now.",
+                                              "I have to go now.", "I must go.", "Good night to you.", "Bye!",
+                                              "Farewell to you.", "I shall leave you now.", "Good bye, my friend."],
     "I can add small numbers, speak of the novels, and remember your name.": [
         "What can you do?", "How can you help me?", "What do you know?", "Can you help me?", "What are you good for?",
-        "What may I ask you?", "What shall we speak of?", "Help me."],
+        "What may I ask you?", "What shall we speak of?", "Help me.",
+        "What can I ask you?", "What can you do for me?", "What are you able to do?", "Can you do any thing?",
+        "How may you help me?", "Pray help me.", "What shall I ask you?"],
     "Pray do not think of it.": ["I am sorry.", "I am very sorry.", "Forgive me.", "Pray forgive me.",
-                                 "I beg your pardon.", "Excuse me."],
+                                 "I beg your pardon.", "Excuse me.", "Pardon me.",
+                                 "I beg you to forgive me.", "I am so sorry.", "Pray excuse me.", "I was wrong."],
     "I have read six novels, all by Jane Austen.": [
         "What have you read?", "Which books have you read?", "What do you read?", "How many novels have you read?",
-        "Do you read books?", "Do you like to read?", "What books do you know?"],
+        "Do you read books?", "Do you like to read?", "What books do you know?",
+        "Have you read any books?", "Have you read a novel?", "Do you read novels?", "What novels have you read?",
+        "How many books have you read?"],
     "I am very happy to hear it.": ["I am happy.", "I am very happy today.", "I am well.", "It is a fine day.",
-                                    "I had a good day.", "All is well.", "I am quite well, thank you."],
+                                    "I had a good day.", "All is well.", "I am quite well, thank you.",
+                                    "I am very happy.", "I am very well.", "I feel very well.", "I am glad.",
+                                    "It is a beautiful day.", "I had a very good day."],
     "I am sorry to hear it.": ["I am sad.", "I am unhappy.", "I am ill.", "I am tired.", "I had a bad day.",
-                               "I am very sad today.", "I have a cold.", "I am not well."],
+                               "I am very sad today.", "I have a cold.", "I am not well.",
+                               "I am very sad.", "I am very tired.", "I am not happy.", "I feel ill.",
+                               "I had a very bad day.", "I am very unhappy."],
 }
 
 # Novels: heroine, other characters.
@@ -81,13 +102,23 @@ ORDERS = {
 NAMES = ["Anne", "Mary", "Jane", "Emma", "Henry", "Charles", "John", "Thomas", "William", "Edward", "George", "Lucy",
          "Fanny", "Maria", "Julia", "Harriet", "Frank", "James", "Louisa", "Catherine", "Isabella", "Eleanor",
          "Robert", "Edmund", "Elizabeth", "Lydia", "Kitty", "Marianne", "Elinor", "Margaret", "Charlotte", "Walter",
-         "Frederick", "Sophia", "Susan", "Betsey", "Philip", "Richard", "Georgiana", "Caroline"]
+         "Frederick", "Sophia", "Susan", "Betsey", "Philip", "Richard", "Georgiana", "Caroline", "Agnes", "Albert",
+         "Alice", "Alfred", "Amelia", "Andrew", "Annabella", "Arthur", "Augusta", "Barbara", "Beatrice", "Benjamin",
+         "Bertha", "Cecilia", "Christopher", "Clara", "Constance", "Daniel", "David", "Dorothy", "Edgar", "Edith",
+         "Ellen", "Emily", "Ernest", "Esther", "Eugene", "Felix", "Flora", "Florence", "Frances", "Francis", "Gerald",
+         "Gilbert", "Grace", "Hannah", "Harold", "Helen", "Herbert", "Hugh", "Ida", "Jacob", "Jasper", "Josephine",
+         "Joseph", "Judith", "Laura", "Laurence", "Leonard", "Lewis", "Lilian", "Mabel", "Mark", "Martha", "Martin",
+         "Matilda", "Matthew", "Maurice", "Michael", "Miles", "Nancy", "Nathan", "Nicholas", "Nora", "Oliver", "Olivia",
+         "Oscar", "Patrick", "Paul", "Penelope", "Peter", "Phoebe", "Priscilla", "Rachel", "Ralph", "Rebecca", "Roger",
+         "Rosamund", "Rose", "Rupert", "Ruth", "Samuel", "Sarah", "Sebastian", "Simon", "Stephen", "Sylvia", "Teresa",
+         "Theodore", "Timothy", "Tobias", "Ursula", "Victor", "Victoria", "Vincent", "Viola", "Virginia", "Winifred"]
 # Names that no dialogue of the training set has in a question about what was said before.
 HELD_OUT_NAMES = ["Harriet", "Edmund", "Susan", "Frederick", "Charlotte", "George"]
 THINGS = ["dog", "cat", "horse", "book", "letter", "hat", "carriage", "ring", "pen", "chair", "rose", "key", "picture",
           "coat", "shawl"]
 SHADES = ["red", "blue", "green", "white", "black", "yellow", "brown"]
-PLACES = ["Bath", "London", "Highbury", "Lyme", "Meryton", "Portsmouth", "Kent", "Derbyshire"]
+PLACES = ["Bath", "London", "Highbury", "Lyme", "Meryton", "Portsmouth", "Kent", "Derbyshire", "Brighton", "Oxford",
+          "Bristol", "York", "Weymouth", "Surrey", "Sussex", "Norfolk", "Exeter", "Windsor", "Dublin", "Richmond"]
 
 # What the model cannot know: patterns, and the words that they take.
 UNKNOWN = {

@@ -75,8 +75,11 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
         if live && !typed {
             write_line(&format!("> {line}"))?;
         }
-        let (begun, mut shown) = (Instant::now(), Ok(()));
+        let (begun, mut shown, mut begins) = (Instant::now(), Ok(()), true);
         let reply = session.reply(&settings, &settings.stop_strings, |piece| {
+            // Some templates leave the space before the reply to the model.
+            let piece = if begins { piece.trim_start() } else { piece };
+            begins &= piece.is_empty();
             if live && shown.is_ok() {
                 shown = show(piece);
             }
