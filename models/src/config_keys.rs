@@ -96,7 +96,9 @@ pub(crate) fn check_others(own: &KnownKeys, others: &Map<String, Value>) -> Resu
 pub(crate) fn unknown<'a>(own: &KnownKeys, others: &'a Map<String, Value>) -> Vec<&'a str> {
     let sets = [&COMMON, own, &GENERATION_KEYS];
     let present = others.iter().filter(|(_, value)| !value.is_null()).map(|(key, _)| key.as_str());
-    present.filter(|key| !sets.iter().any(|keys| keys.knows(key))).collect()
+    let mut unknown: Vec<&str> = present.filter(|key| !sets.iter().any(|keys| keys.knows(key))).collect();
+    unknown.sort_unstable();
+    unknown
 }
 
 #[cfg(test)]

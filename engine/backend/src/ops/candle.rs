@@ -11,6 +11,7 @@ use super::{
 impl Backend for crate::Candle {
     const MIXED_DTYPE_WEIGHTS: bool = true;
     const DIVIDES_BY_NUMBERS: bool = false;
+    const ADDS_VIEWS: bool = false;
 
     /// candle's CPU backend, the only one that grove uses, cannot multiply bf16 matrices.
     fn computes_in(device: &Self::Device, dtype: DType) -> bool {

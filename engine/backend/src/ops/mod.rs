@@ -174,6 +174,9 @@ pub trait Backend: burn::tensor::backend::Backend {
     /// False if Burn's methods that divide integers by a number are not implemented.
     const DIVIDES_BY_NUMBERS: bool = true;
 
+    /// False if Burn's additions at indices panic for arrays that are not contiguous.
+    const ADDS_VIEWS: bool = true;
+
     /// True if Burn's max pooling propagates NaN.
     const POOLS_NAN: bool = false;
 

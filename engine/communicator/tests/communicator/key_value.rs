@@ -101,7 +101,7 @@ fn two_values_of_one_key_are_told() {
     if found.iter().all(|((_, put), ..)| put.is_ok()) {
         for (.., value) in found {
             let said = value.expect_err("two values").to_string();
-            assert!(said.contains("different values under the key 'other'"), "{said}");
+            assert!(said.contains("different values for the key 'other'"), "{said}");
             assert!(said.contains("rank 0") && said.contains("rank 1"), "{said}");
         }
     }

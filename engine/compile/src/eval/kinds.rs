@@ -215,12 +215,22 @@ pub(super) fn take<B: Backend>(x: AnyTensor<B>, indices: AnyTensor<B>, axis: usi
     by_kind!(x, x => B::float_select(x, axis, indices), B::int_select(x, axis, indices), B::bool_select(x, axis, indices))
 }
 
+/// Returns an array that additions at indices accept. candle's reshape copies an array that is not contiguous.
+fn addable<B: Backend>(x: AnyTensor<B>) -> AnyTensor<B> {
+    if B::ADDS_VIEWS {
+        return x;
+    }
+    let shape = x.shape();
+    by_kind!(x, x => B::float_reshape(x, shape), B::int_reshape(x, shape), B::bool_reshape(x, shape))
+}
+
 pub(super) fn take_add<B: Backend>(
     x: AnyTensor<B>,
     indices: AnyTensor<B>,
     part: AnyTensor<B>,
     axis: usize,
 ) -> AnyTensor<B> {
+    let [x, indices, part] = [x, indices, part].map(addable);
     let indices = int(indices);
     by_kinds!(x, part, (x, part) =>
         B::float_select_add(x, axis, indices, part),
@@ -239,6 +249,7 @@ pub(super) fn scatter_add<B: Backend>(
     part: AnyTensor<B>,
     axis: usize,
 ) -> AnyTensor<B> {
+    let [x, indices, part] = [x, indices, part].map(addable);
     let indices = int(indices);
     by_kinds!(x, part, (x, part) =>
         B::float_scatter_add(axis, x, indices, part),

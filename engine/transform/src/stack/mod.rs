@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "the sequence at `0` has 1 elements in the first step and 2 in step 1")]
+    #[should_panic(expected = "the sequence `0` has 1 elements in the first step and 2 in step 1")]
     fn structures_have_to_agree() {
         stack(vec![(vec![array([0.0; 2])],), (vec![array([0.0; 2]); 2],)]);
     }
