@@ -34,6 +34,13 @@ SIZE = 4
 # fixture, and are not generated again.
 KEPT = ["program 20261128 2180"]
 
+
+def running_maximum(x):
+    """`lax.cummax`, with the derivatives of grove: the last of equal elements has all of the gradient."""
+    later = lambda a, b: jnp.where(x[b] >= x[a], b, a)
+    return x[lax.associative_scan(later, jnp.arange(x.size))]
+
+
 UNARY = {
     "sin": jnp.sin, "cos": jnp.cos, "tanh": jnp.tanh, "sigmoid": nn.sigmoid, "silu": nn.silu, "erf": lax.erf,
     "square": lambda x: jnp.tanh(x) * jnp.tanh(x), "sqrt": lambda x: jnp.sqrt(x * x + 1), "log": lambda x: jnp.log(x * x + 0.5),
@@ -41,7 +48,7 @@ UNARY = {
     "softmax": nn.softmax, "cumsum": jnp.cumsum, "cumprod": lambda x: jnp.cumprod(jnp.tanh(x) + 0.5),
     "flip": jnp.flip, "sum": lambda x: jnp.broadcast_to(x.mean(), x.shape), "max": lambda x: jnp.broadcast_to(x.max(), x.shape),
     "prod": lambda x: x * jnp.prod(jnp.tanh(x) + 0.8), "top": lambda x: jnp.tile(lax.top_k(x, 2)[0], 2),
-    "pow": lambda x: (x * x + 0.1) ** 1.3, "cummax": lax.cummax,
+    "pow": lambda x: (x * x + 0.1) ** 1.3, "cummax": running_maximum,
     # `top_k` of all elements is the stable descending sort; JAX's own reverses equal elements.
     "sort": jnp.sort, "sort_descending": lambda x: lax.top_k(x, SIZE)[0],
     "top_k": lambda x: jnp.concatenate([lax.top_k(x, 3)[0], x[:1]]), "argsort": lambda x: x * jnp.argsort(x),
