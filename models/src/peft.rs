@@ -270,7 +270,7 @@ impl Adapters {
         self.checkpoint.names().filter(|name| own_name(name).is_some())
     }
 
-    fn error(&self, reason: String) -> ModelError {
+    pub(crate) fn error(&self, reason: String) -> ModelError {
         ModelError::Adapter { file: self.file.clone(), reason }
     }
 

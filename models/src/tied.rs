@@ -1,33 +1,45 @@
 //! Output layers that are tied to the token embedding.
 
-use grove_weights::{NameMap, TensorFiles};
+use grove_weights::{NameMap, TensorFiles, WeightsError};
 
 use crate::{
     error::{ModelError, Result},
-    peft::MERGE,
+    peft::{Adapters, MERGE},
 };
 
 /// Returns true if a model's output layer is its token embedding. This is so if the configuration `says` so, unless the
 /// files contain both matrices and they differ. (transformers 5 compares them too. Merging adapters can leave such
-/// files.)
+/// files.) Nor is it so if an adapter replaces the embedding only: with peft, the output layer keeps the model's own matrix.
 ///
 /// `names` are the published names of the model with a separate output layer `head`; `table` is the path of its token
 /// embedding.
 ///
 /// # Errors
-/// A tensor cannot be read, or an adapter replaces the embedding of a tied model and not its output layer.
+/// A tensor cannot be read.
 pub(crate) fn is_tied(says: bool, checkpoint: &TensorFiles, names: &NameMap, [table, head]: [&str; 2]) -> Result<bool> {
-    let found = [table, head].map(|path| names.published(checkpoint, path));
-    match found {
-        [Some((table, _)), Some((head, _))] if says && table != head => Ok(checkpoint.have_equal_values(table, head)?),
-        [Some((table, of_table)), None] if says && checkpoint.is_added(table) => {
-            // peft replaces the embedding, and the output layer keeps the model's own matrix.
-            let reason = format!(
-                "modules_to_save has the token embedding, {table}, to which the model's output layer is tied: with peft \
-                 the two are no longer the same; train the adapter with ensure_weight_tying, or {MERGE}"
-            );
-            Err(ModelError::Adapter { file: of_table.file, reason })
+    let [table, head] = [table, head].map(|path| Some(names.published(checkpoint, path)?.0));
+    match (table, head) {
+        (Some(table), Some(head)) if says && table != head => Ok(checkpoint.have_equal_values(table, head)?),
+        (Some(table), None) if says && checkpoint.is_added(table) => {
+            let own = |name: &&str| !checkpoint.is_added(name) && names.bare(name) == names.bare(table);
+            checkpoint.names().find(own).map_or(Ok(false), |own| Ok(checkpoint.have_equal_values(own, table)?))
         }
         _ => Ok(says),
     }
+}
+
+/// Returns the error of loading a model with an adapter. If only an output layer is missing, the adapter replaces the
+/// embedding of a model in which the two are tied, and the error says so.
+pub(crate) fn with_reason(error: ModelError, adapters: Option<&Adapters>) -> ModelError {
+    let (ModelError::Weights(WeightsError::Incompatible(report)), Some(adapters)) = (&error, adapters) else {
+        return error;
+    };
+    let is_head = |path: &str| path.starts_with("lm_head") || path == "head.decoder";
+    if !report.mismatched.is_empty() || !report.missing.iter().all(|missing| is_head(&missing.path)) {
+        return error;
+    }
+    adapters.error(format!(
+        "it has the token embedding (modules_to_save) and not the output layer, which is tied to the embedding: with peft \
+         the two are no longer the same; train the adapter with ensure_weight_tying, or {MERGE}"
+    ))
 }

@@ -162,19 +162,26 @@ impl TensorFiles {
     }
 
     /// Adds the tensors of another file, replacing those of the same name. `named` maps a name of the other file to its
-    /// name here, or to `None` to skip the tensor. Loading prefers an added tensor to one whose name differs in a prefix
-    /// that the model's [`NameMap`](crate::NameMap) has ([`NameMap::prefixes`](crate::NameMap::prefixes)).
-    pub fn with_tensors_of(mut self, other: &Self, named: impl Fn(&str) -> Option<String>) -> Self {
+    /// name here, or to `None` to skip the tensor. A tensor that is here already with the same values is skipped too.
+    /// Loading prefers an added tensor to one whose name differs in a prefix that the model's
+    /// [`NameMap`](crate::NameMap) has ([`NameMap::prefix`](crate::NameMap::prefix)).
+    ///
+    /// # Errors
+    /// A tensor that both files have cannot be read.
+    pub fn with_tensors_of(mut self, other: &Self, named: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let offset = self.files.len();
         self.files.extend(other.files.iter().cloned());
         for (name, (file, entry)) in &other.tensors {
-            if let Some(name) = named(name) {
-                self.absent.remove(&name);
-                self.added.insert(name.clone());
-                self.tensors.insert(name, (file + offset, entry.clone()));
+            let Some(own) = named(name) else { continue };
+            let is_same_shape = |info: TensorInfo| info.shape == entry.shape;
+            if self.info(&own).is_ok_and(is_same_shape) && equal(&self.tensor(&own)?, &other.tensor(name)?) {
+                continue;
             }
+            self.absent.remove(&own);
+            self.added.insert(own.clone());
+            self.tensors.insert(own, (file + offset, entry.clone()));
         }
-        self
+        Ok(self)
     }
 
     /// Names of all tensors, sorted.
@@ -237,11 +244,7 @@ impl TensorFiles {
         if self.info(one)?.shape != self.info(other)?.shape {
             return Ok(false);
         }
-        let (one, other) = (self.tensor(one)?, self.tensor(other)?);
-        Ok(match one.dtype == other.dtype {
-            true => one.bytes == other.bytes,
-            false => one.iter::<f64>().eq(other.iter::<f64>()),
-        })
+        Ok(equal(&self.tensor(one)?, &self.tensor(other)?))
     }
 
     /// Returns a view that reads a tensor as values of type `to`.
@@ -292,5 +295,13 @@ impl TensorFiles {
 impl fmt::Display for TensorFiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.describe())
+    }
+}
+
+/// Returns true if two tensors of one shape have the same values, whatever their types.
+fn equal(one: &TensorData, other: &TensorData) -> bool {
+    match one.dtype == other.dtype {
+        true => one.bytes == other.bytes,
+        false => one.iter::<f64>().eq(other.iter::<f64>()),
     }
 }

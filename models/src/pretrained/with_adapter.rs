@@ -11,6 +11,7 @@ use crate::{
     error::Result,
     model_files::ModelFiles,
     peft::{Adapters, added, own_name},
+    tied::with_reason,
 };
 
 impl ModelFiles {
@@ -28,7 +29,7 @@ impl ModelFiles {
         let weights = TensorFiles::open(self.path())?;
         let Some(adapter) = self.adapter() else { return Ok((weights, None)) };
         let adapters = Adapters::open(adapter)?;
-        Ok((weights.with_tensors_of(&adapters.checkpoint, own_name), Some(adapters)))
+        Ok((weights.with_tensors_of(&adapters.checkpoint, own_name)?, Some(adapters)))
     }
 
     /// Loads the model; see [`Pretrained::from_path`]. The adapter is merged into layers with f32 weights. It stays
@@ -39,7 +40,8 @@ impl ModelFiles {
     pub fn load<B: Backend, M: Pretrained<B>>(&self, device: &B::Device, dtype: Option<DType>) -> Result<(M, Report)> {
         let (weights, adapters) = self.open()?;
         let config = M::Config::of(self.path(), &weights)?;
-        let (model, report) = M::from_checkpoint(&weights, &config, device, dtype)?;
+        let loaded = M::from_checkpoint(&weights, &config, device, dtype);
+        let (model, report) = loaded.map_err(|error| with_reason(error, adapters.as_ref()))?;
         Ok((adapted(model, &M::published_names(&config), adapters.as_ref(), dtype)?, report))
     }
 }

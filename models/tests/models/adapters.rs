@@ -123,11 +123,16 @@ fn an_adapter_finds_its_model() {
 
 /// Writes an adapter of whole tensors, each filled with one value.
 fn adapter_of_tensors(tensors: &[(&str, &[usize], f32)]) -> tempfile::TempDir {
+    let filled = tensors.iter().map(|&(name, shape, value)| (name, shape, vec![value; shape.iter().product()]));
+    adapter_of_values(&filled.collect::<Vec<_>>())
+}
+
+fn adapter_of_values(tensors: &[(&str, &[usize], Vec<f32>)]) -> tempfile::TempDir {
     let directory = adapter_of("gpt2", None);
     let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
-    for (name, shape, value) in tensors {
+    for (name, shape, values) in tensors {
         let start = data.len();
-        data.extend(std::iter::repeat_n(value.to_le_bytes(), shape.iter().product()).flatten());
+        data.extend(values.iter().flat_map(|value| value.to_le_bytes()));
         let entry = json!({"dtype": "F32", "shape": shape, "data_offsets": [start, data.len()]});
         header.insert(format!("base_model.model.{name}"), entry);
     }
@@ -158,13 +163,20 @@ fn whole_tensors_replace_those_of_other_prefixes() {
     );
 }
 
-/// With peft, an embedding that the adapter replaces is no longer the output layer's matrix, unless both are saved.
+/// With peft, an embedding that the adapter replaces is no longer the output layer's matrix, unless both are saved. peft
+/// also saves embeddings that were not trained (`save_embedding_layers`).
 #[test]
 fn an_embedding_of_an_adapter_and_a_tied_output_layer() {
     let shape = &[67, 24][..];
     let alone = adapter_of_tensors(&[("transformer.wte.weight", shape, 0.5)]);
     let message = gpt2_with(alone.path()).unwrap_err().to_string();
     assert!(message.contains("adapter_model.safetensors") && message.contains("ensure_weight_tying"), "{message}");
+    let own = TensorFiles::open(fixtures("gpt2/tiny_a")).unwrap().tensor("transformer.wte.weight").unwrap();
+    let own: Vec<f32> = own.to_vec().unwrap();
+    for name in ["transformer.wte.weight", "wte.weight"] {
+        let untrained = adapter_of_values(&[(name, shape, own.clone())]);
+        assert!(gpt2_with(untrained.path()).unwrap().lm_head.is_none(), "{name}");
+    }
     for (head, tied) in [(0.5, true), (0.25, false)] {
         let both = adapter_of_tensors(&[("transformer.wte.weight", shape, 0.5), ("lm_head.weight", shape, head)]);
         let model = gpt2_with(both.path()).unwrap();
