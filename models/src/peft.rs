@@ -266,7 +266,7 @@ impl Adapters {
 
     /// Returns the names of full tensors that replace the model's own: heads and embeddings that were trained with the
     /// adapter.
-    fn own_tensors(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn own_tensors(&self) -> impl Iterator<Item = &str> {
         self.checkpoint.names().filter(|name| own_name(name).is_some())
     }
 

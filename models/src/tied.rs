@@ -7,6 +7,9 @@ use crate::{
     peft::{Adapters, MERGE},
 };
 
+/// Ends of the published names of token embeddings.
+const TABLES: [&str; 3] = [".wte.weight", ".embed_tokens.weight", ".word_embeddings.weight"];
+
 /// Returns true if a model's output layer is its token embedding. This is so if the configuration `says` so, unless the
 /// files contain both matrices and they differ. (transformers 5 compares them too. Merging adapters can leave such
 /// files.) Nor is it so if an adapter replaces the embedding only: with peft, the output layer keeps the model's own matrix.
@@ -28,14 +31,16 @@ pub(crate) fn is_tied(says: bool, checkpoint: &TensorFiles, names: &NameMap, [ta
     }
 }
 
-/// Returns the error of loading a model with an adapter. If only an output layer is missing, the adapter replaces the
-/// embedding of a model in which the two are tied, and the error says so.
+/// Returns the error of loading a model with an adapter. If an output layer is missing and nothing else, and the adapter
+/// replaces the embedding to which it was tied, the error says so.
 pub(crate) fn with_reason(error: ModelError, adapters: Option<&Adapters>) -> ModelError {
     let (ModelError::Weights(WeightsError::Incompatible(report)), Some(adapters)) = (&error, adapters) else {
         return error;
     };
     let is_head = |path: &str| path.starts_with("lm_head") || path == "head.decoder";
-    if !report.mismatched.is_empty() || !report.missing.iter().all(|missing| is_head(&missing.path)) {
+    let lacks_head = !report.missing.is_empty() && report.missing.iter().all(|missing| is_head(&missing.path));
+    let is_table = |name: &str| TABLES.iter().any(|table| name.ends_with(table));
+    if !lacks_head || !report.mismatched.is_empty() || !adapters.own_tensors().any(is_table) {
         return error;
     }
     adapters.error(format!(

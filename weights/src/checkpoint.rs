@@ -173,8 +173,7 @@ impl TensorFiles {
         self.files.extend(other.files.iter().cloned());
         for (name, (file, entry)) in &other.tensors {
             let Some(own) = named(name) else { continue };
-            let is_same_shape = |info: TensorInfo| info.shape == entry.shape;
-            if self.info(&own).is_ok_and(is_same_shape) && equal(&self.tensor(&own)?, &other.tensor(name)?) {
+            if self.contains(&own) && equal((&self, &own), (other, name))? {
                 continue;
             }
             self.absent.remove(&own);
@@ -241,10 +240,7 @@ impl TensorFiles {
     /// # Errors
     /// As [`tensor`](Self::tensor).
     pub fn have_equal_values(&self, one: &str, other: &str) -> Result<bool> {
-        if self.info(one)?.shape != self.info(other)?.shape {
-            return Ok(false);
-        }
-        Ok(equal(&self.tensor(one)?, &self.tensor(other)?))
+        equal((self, one), (self, other))
     }
 
     /// Returns a view that reads a tensor as values of type `to`.
@@ -298,10 +294,14 @@ impl fmt::Display for TensorFiles {
     }
 }
 
-/// Returns true if two tensors of one shape have the same values, whatever their types.
-fn equal(one: &TensorData, other: &TensorData) -> bool {
-    match one.dtype == other.dtype {
+/// Returns true if two tensors have the same shape and the same values, whatever their types.
+fn equal((here, one): (&TensorFiles, &str), (there, other): (&TensorFiles, &str)) -> Result<bool> {
+    if here.info(one)?.shape != there.info(other)?.shape {
+        return Ok(false);
+    }
+    let (one, other) = (here.tensor(one)?, there.tensor(other)?);
+    Ok(match one.dtype == other.dtype {
         true => one.bytes == other.bytes,
         false => one.iter::<f64>().eq(other.iter::<f64>()),
-    }
+    })
 }

@@ -123,10 +123,8 @@ impl NameMap {
     pub fn published<'a>(&self, checkpoint: &'a TensorFiles, path: &str) -> Option<(&'a str, TensorInfo)> {
         let actual = |name: &str| {
             let bare = self.without_prefix(name).1;
-            let mut same =
-                checkpoint.names().filter(|name| name.ends_with(bare) && self.without_prefix(name).1 == bare);
-            let first = same.next()?;
-            Some(std::iter::once(first).chain(same).find(|name| checkpoint.is_added(name)).unwrap_or(first))
+            let same = checkpoint.names().filter(|name| name.ends_with(bare) && self.without_prefix(name).1 == bare);
+            same.min_by_key(|name| !checkpoint.is_added(name))
         };
         let mut rules = self.rules_for(path).peekable();
         let name = match rules.peek() {

@@ -171,6 +171,9 @@ fn an_embedding_of_an_adapter_and_a_tied_output_layer() {
     let alone = adapter_of_tensors(&[("transformer.wte.weight", shape, 0.5)]);
     let message = gpt2_with(alone.path()).unwrap_err().to_string();
     assert!(message.contains("adapter_model.safetensors") && message.contains("ensure_weight_tying"), "{message}");
+    let other = adapter_of_tensors(&[("transformer.extra.weight", &[24], 0.5)]);
+    let message = gpt2_with(other.path()).unwrap_err().to_string();
+    assert!(message.contains("transformer.extra.weight") && !message.contains("ensure_weight_tying"), "{message}");
     let own = TensorFiles::open(fixtures("gpt2/tiny_a")).unwrap().tensor("transformer.wte.weight").unwrap();
     let own: Vec<f32> = own.to_vec().unwrap();
     for name in ["transformer.wte.weight", "wte.weight"] {

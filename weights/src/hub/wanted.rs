@@ -26,8 +26,9 @@ pub struct FilePatterns {
 
 impl FilePatterns {
     /// Selects all files of a model: `config.json`, the weights in one format, and the available tokenizer, generation
-    /// and preprocessing files. An older repository of sentence-transformers has them in `0_Transformer`. The format of the weights is safetensors if present, else PyTorch, else numpy, else a
-    /// single GGUF file, which needs no `config.json`; all shards are included.
+    /// and preprocessing files. An older repository of sentence-transformers has them in `0_Transformer`. The format of
+    /// the weights is safetensors if present, else PyTorch, else numpy, else a single GGUF file, which needs no
+    /// `config.json`; all shards are included.
     pub fn model() -> Self {
         let optional = TOKENIZER_FILES.iter().chain(&SETTINGS_FILES).map(|name| (*name).to_string()).collect();
         Self { required: vec!["config.json".into()], optional, weights: true, tokenizer: false, gguf: None }
