@@ -10,6 +10,9 @@ export RUSTC_WRAPPER=$PWD/.ci/rustc
 # The tests on CUDA, on a GPU or on the emulated one of tools/cuda_emulator.
 cuda_tests=grove-backend/cuda_tests,grove-compile/cuda_tests,grove-layers/cuda_tests,grove-models/cuda_tests,grove-optim/cuda_tests,grove-tasks/cuda_tests,grove-train/cuda_tests
 
+# The same on wgpu.
+wgpu_tests=grove-backend/wgpu,grove-compile/wgpu,grove-layers/wgpu,grove-models/wgpu,grove-tasks/wgpu
+
 times=()
 
 # step NAME COMMAND...: runs a command under a heading. The first failure ends the script.
@@ -54,11 +57,9 @@ on_xla() {
     VIRTUAL_ENV=$1 GROVE_REQUIRE_PJRT=1 cargo test --workspace "${tests[@]}"
 }
 
-# The tests of ranks under mpirun; arguments are those of `cargo test`. For the CPU alone and in a folder of their own: the build of
-# mpi's bindings shares crates with CubeCL's, which would be compiled again with other features. XLA's plugin is there where its own
-# tests have found it.
+# The tests of ranks under mpirun; arguments are those of the test programs. With the whole workspace, what the other tests compiled
+# is compiled again only from grove-mpi upward. XLA's plugin is there where its own tests have found it.
 on_mpi() {
-    CARGO_TARGET_DIR=$CARGO_TARGET_DIR/mpi VIRTUAL_ENV=$HOME/.cache/grove/xla \
-        cargo test -p grove-distributed -p grove-mpi -p grove-rank-tests \
-        --features grove-distributed/mpi,grove-mpi/mpi,grove-rank-tests/mpi "$@"
+    VIRTUAL_ENV=$HOME/.cache/grove/xla \
+        cargo test --workspace --features grove-rank-tests/mpi --test trees --test mpirun --test training -- "$@"
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Time of a step at 1 and 2 ranks of one thread each, beside PyTorch's DDP with gloo, in turn: benches/ranks/run.sh [STEPS]
-# Needs an installed MPI, grove-rank (`cargo build -p grove-rank-tests --features mpi`) and a python with torch in $PYTHON.
+# Needs an installed MPI, a python with torch in $PYTHON, and grove-rank:
+# cargo build --workspace --features grove-rank-tests/mpi --bin grove-rank
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 RAYON_NUM_THREADS=1

@@ -1,2 +1,3 @@
-//! Training on several ranks, compared with training on one: `cargo test -p grove-rank-tests --features mpi`.
+//! Training on several ranks, compared with training on one:
+//! `cargo test --workspace --features grove-rank-tests/mpi --test training`.
 #![warn(missing_docs)]
