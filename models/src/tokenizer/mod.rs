@@ -18,6 +18,7 @@ mod added;
 mod byte_level;
 mod class;
 mod large;
+mod learning;
 mod long;
 mod overrides;
 mod saving;
@@ -212,7 +213,7 @@ impl Tokenizer {
 
     /// Trains a byte-level BPE like GPT-2's: `<|endoftext|>` (token 0), the 256 bytes, and merges until there are
     /// `vocab_size` tokens or no pair occurs twice. Sennrich, Haddow and Birch, "Neural Machine Translation of Rare
-    /// Words with Subword Units" (2016).
+    /// Words with Subword Units" (2016). Words of more than 1,000 bytes are split before training.
     ///
     /// # Errors
     /// [`ModelError::Option`] if `vocab_size` has no room for the bytes.
@@ -234,13 +235,14 @@ impl Tokenizer {
             .build();
         let mut inner = byte_level::byte_level(BPE::default(), false);
         let mut trainer = TrainerWrapper::BpeTrainer(trainer);
-        inner.train(&mut trainer, texts.iter().map(AsRef::as_ref)).map_err(|error| learning_failed(&error))?;
+        inner.train(&mut trainer, learning::pieces(texts)).map_err(|error| learning_failed(&error))?;
         Ok(Self::new(inner))
     }
 
     /// Trains an uncased WordPiece tokenizer like BERT's, without accents: `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]`,
     /// `[MASK]`, the letters that occur, and merges until there are `vocab_size` tokens or no pair occurs twice.
-    /// Schuster and Nakajima, "Japanese and Korean Voice Search" (2012); Devlin et al. (2019).
+    /// Schuster and Nakajima, "Japanese and Korean Voice Search" (2012); Devlin et al. (2019). Words of more than 1,000
+    /// bytes are split before training.
     ///
     /// # Errors
     /// [`ModelError::Option`] if `vocab_size` has no room for the letters.

@@ -60,7 +60,7 @@ pub(super) fn learned<S: AsRef<str> + Sync>(
         .special_tokens(first.collect())
         .show_progress(false)
         .build();
-    learner.train(&mut TrainerWrapper::WordPieceTrainer(trainer), texts.iter().map(AsRef::as_ref))?;
+    learner.train(&mut TrainerWrapper::WordPieceTrainer(trainer), super::learning::pieces(texts))?;
     let ModelWrapper::WordPiece(pieces) = learner.get_model() else { unreachable!("word pieces stay word pieces") };
     let tokenizer = with_pieces(pieces.clone(), BertNormalizer::default(), &SPECIAL[..3]);
     let mut tokenizer = tokenizer.map_err(|token| format!("{token} was not learned"))?;

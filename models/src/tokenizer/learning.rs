@@ -1,0 +1,45 @@
+//! The texts that a tokenizer is trained on.
+
+/// Maximum length of a word, in bytes. The time that training takes grows with the square of a word's length.
+const LONGEST_WORD: usize = 1000;
+
+/// Splits texts inside words longer than [`LONGEST_WORD`], such as a genome or a file in base64. Other texts stay whole.
+pub(super) fn pieces<S: AsRef<str>>(texts: &[S]) -> impl Iterator<Item = &str> {
+    texts.iter().flat_map(|text| {
+        let mut rest = text.as_ref();
+        std::iter::from_fn(move || {
+            let (piece, after) = rest.split_at(first_piece(rest));
+            rest = after;
+            (!piece.is_empty()).then_some(piece)
+        })
+    })
+}
+
+/// Returns the number of bytes before the first place at which a text is split.
+fn first_piece(text: &str) -> usize {
+    let mut word = 0;
+    for (i, letter) in text.char_indices() {
+        if letter.is_whitespace() {
+            word = i + letter.len_utf8();
+        } else if i + letter.len_utf8() - word > LONGEST_WORD {
+            return i;
+        }
+    }
+    text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_words_are_split() {
+        let long = "é".repeat(1200);
+        let texts = [format!("a b {long} c"), "d e".into(), String::new(), "f ".repeat(5000)];
+        let pieces: Vec<&str> = pieces(&texts).collect();
+        assert_eq!(pieces.concat(), texts.concat());
+        assert_eq!(pieces.len(), 5);
+        assert_eq!(pieces[0].len(), 4 + LONGEST_WORD);
+        assert_eq!(&pieces[3..], [&texts[1], &texts[3]]);
+    }
+}
