@@ -1,4 +1,4 @@
-//! Text for language models: tokenizers in all published formats, and chat templates.
+//! Text for language models: tokenizers from the files of published models, and chat templates.
 //!
 //! Both match transformers. A [`Tokenizer`] is opened from the files of a model, whichever they are, and encodes texts,
 //! pairs of texts and windows of long texts; [`chat_template()`] is the chat template of these files. [`chat`] renders a
