@@ -7,11 +7,12 @@
 use clap::Parser;
 use grove::{
     models::{
-        BertConfig, Truncation,
-        bert::{BertForSequenceClassification, TextBatch, TextIds},
+        BertConfig,
+        bert::{BertForSequenceClassification, TextBatch},
     },
     optim::{Adamw, GradientTransformation, adamw, chain, clip_by_global_norm, matrices, warmup_cosine_decay_schedule},
     prelude::*,
+    text::{TextIds, Truncation},
     train::{
         classify::{TextExample, encode_examples, score_texts},
         data::{Columns, Data, Examples, LabelledText, epoch, labels, read_labelled, split_by_class},

@@ -2,12 +2,12 @@
 //! grove to distinguish speech from narration. `grove classify texts` and transformers load the result.
 
 use clap::Parser;
-use grove::models::{
-    ModelFiles,
-    bert::{ProblemType, TextIds},
-};
 use grove::prelude::*;
 use grove::train::data::{Columns, Examples, LabelledText, epoch, labels, read_labelled, split_by_class};
+use grove::{
+    models::{ModelFiles, bert::ProblemType},
+    text::TextIds,
+};
 use std::{error::Error, path::PathBuf};
 
 /// Fine-tunes a GPT-2 to classify texts.

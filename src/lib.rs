@@ -6,6 +6,7 @@
 //! |---|---|
 //! | import the common names | [`prelude`] |
 //! | load, run and save models | [`models`], [`models::Pretrained`], [`models::AutoModel`] |
+//! | encode and decode text | [`text::Tokenizer`], [`text::chat_template()`] |
 //! | generate text, hold a conversation | [`tasks::generate()`], [`tasks::generation`], [`tasks::chat`] |
 //! | fill masks, classify, tag, answer, embed | [`tasks::text`] |
 //! | build a model | [`layers`], [`layers::activation`], [`layers::rnn`], [`tree::Tree`](trait@tree::Tree), [`tree::Array`], [`tree::Init`] |
@@ -38,20 +39,20 @@ pub use anchor::anchors;
 pub use grove_backend as backend;
 /// Tracing: functions of trees as graphs, which can be printed, counted and compiled.
 pub use grove_compile as compile;
-/// Atomic writes and errors with paths.
+/// Atomic writes, JSON files and errors with paths.
 pub use grove_files as files;
 /// Image decoding, preprocessing, augmentation and data sets.
 #[cfg(feature = "images")]
 pub use grove_images as images;
 /// Layers and losses.
 pub use grove_layers as layers;
-/// Models, their files and tokenizers.
+/// Models and their files.
 pub use grove_models as models;
 /// Gradient transformations, schedules and optimizers.
 pub use grove_optim as optim;
 /// Text generation and conversations.
 pub use grove_tasks as tasks;
-/// Tokenizers from SentencePiece and GGUF vocabularies, and chat templates.
+/// Tokenizers and chat templates.
 pub use grove_text as text;
 /// Training: steps, loops, data, checkpoints and logs.
 pub use grove_train as train;

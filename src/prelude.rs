@@ -182,7 +182,7 @@ pub use grove_models::sequence_classification::{
 };
 pub use grove_models::{
     AutoModel, Bert, BertConfig, CausalLm, Gpt2, Gpt2Config, GptNeo, GptNeoConfig, Llama, LlamaConfig, Pretrained,
-    PretrainedConfig, ResNet, ResNetConfig, RnnClassifier, RnnClassifierConfig, RnnKind, RnnLm, RnnLmConfig, Tokenizer,
+    PretrainedConfig, ResNet, ResNetConfig, RnnClassifier, RnnClassifierConfig, RnnKind, RnnLm, RnnLmConfig,
     TraceableLm, Vit, VitConfig,
 };
 pub use grove_optim::{
@@ -192,6 +192,7 @@ pub use grove_optim::{
 pub use grove_tasks::{
     AutoGenerate, Generate, GenerateOptions, Generated, JitGenerate, generate, generation::Sampling,
 };
+pub use grove_text::Tokenizer;
 pub use grove_train::{
     FitOptions, JitLoss, KeepModel, Outcome, StepOptions, TrainState, Trainable, fit, fit_jitted, train_step,
 };

@@ -3,8 +3,9 @@
 use clap::builder::ArgPredicate;
 use grove::{
     layers::lora,
-    models::{TextClassifier, Truncation, bert::ProblemType},
+    models::{TextClassifier, bert::ProblemType},
     optim::except,
+    text::Truncation,
     train::{
         classify::{TextExample, encode_examples, encode_multi_label, encode_regression},
         data::{LabelledText, have_labels, labels as labels_of, multi_labels},

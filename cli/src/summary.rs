@@ -1,9 +1,11 @@
 //! `grove summary`: parameters and memory needs of a model of any family.
 
-use grove::models::{
-    DecoderFamily, ModelKind,
-    bert::transformer_directory,
-    families::{WithDecoder, WithModel, class_with_head},
+use grove::{
+    models::{
+        DecoderFamily, ModelKind,
+        families::{WithDecoder, WithModel, class_with_head},
+    },
+    weights::transformer_directory,
 };
 use std::marker::PhantomData;
 

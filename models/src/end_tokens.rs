@@ -1,13 +1,10 @@
 //! Tokens that end a sequence.
 
+use grove_files::{JsonFields, read_json};
 use serde::{Deserialize, Serialize, Serializer};
 use std::path::Path;
 
-use crate::{
-    error,
-    keys::JsonFields,
-    pretrained::{file_beside, read_json},
-};
+use crate::{error, pretrained::file_beside};
 
 /// Tokens that end a sequence: one, several, or none. Negative values in a file mean none.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

@@ -1,5 +1,7 @@
 use burn::tensor::DType;
+use grove_files::FileError;
 use grove_layers::{lora::LoraError, rnn::PackError};
+use grove_text::TextError;
 use grove_weights::WeightsError;
 use std::path::PathBuf;
 use thiserror::Error;
@@ -14,25 +16,12 @@ pub enum ModelError {
     /// Weights could not be found, read or loaded.
     #[error(transparent)]
     Weights(#[from] WeightsError),
-    /// A tokenizer file or a chat template is invalid.
+    /// A tokenizer or a chat template cannot be used.
     #[error(transparent)]
-    Text(#[from] grove_text::TextError),
-    /// A file could not be read or written.
-    #[error("{}: {source}", file.display())]
-    Io {
-        /// The file.
-        file: PathBuf,
-        /// The underlying I/O error.
-        source: std::io::Error,
-    },
-    /// A JSON file has unexpected contents.
-    #[error("{}: {reason}", file.display())]
-    Json {
-        /// The file.
-        file: PathBuf,
-        /// The error, with line and column if known.
-        reason: String,
-    },
+    Text(#[from] TextError),
+    /// A file could not be read or written, or a JSON file has unexpected contents.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// A configuration is invalid.
     #[error("invalid configuration: {reason}")]
     Config {
@@ -85,22 +74,6 @@ pub enum ModelError {
         /// The cause.
         error: Box<ModelError>,
     },
-    /// A tokenizer is invalid.
-    #[error("{}: {reason}", path.display())]
-    Tokenizer {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        reason: String,
-    },
-    /// A tokenizer is missing.
-    #[error("{}: {reason}", path.display())]
-    NoTokenizer {
-        /// The directory or the GGUF file.
-        path: PathBuf,
-        /// The files that were searched for.
-        reason: String,
-    },
     /// A prompt has no tokens.
     #[error("the prompt is empty; give at least one token")]
     EmptyPrompt,
@@ -132,19 +105,6 @@ pub enum ModelError {
         len: usize,
         /// Number of the model's positions.
         most: usize,
-    },
-    /// A text has no tokens.
-    #[error("the tokenizer returned no tokens for this text")]
-    NoTokens,
-    /// A tokenizer has more tokens than the model.
-    #[error(
-        "the tokenizer returned token {id}, but the vocabulary of the model has {vocab_size}: the tokenizer belongs to another model"
-    )]
-    OtherTokenizer {
-        /// A token id outside the model's vocabulary.
-        id: u32,
-        /// Vocabulary size of the model.
-        vocab_size: usize,
     },
     /// A text for mask filling has no mask token.
     #[error("the text has no {mask}{cut}; write {mask} where a word is to be filled in")]

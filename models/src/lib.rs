@@ -9,10 +9,9 @@
 //! | load a model of any family | [`AutoModel`], [`ModelKind`], [`families`] |
 //! | use or define a language model | [`CausalLm`], [`DecodeCache`], [`TraceableLm`], [`EndTokens`] |
 //! | classify images or text | [`vision`], [`TextClassifier`], [`sequence_classification`] |
-//! | encode and decode text | [`Tokenizer`], [`chat_template()`] |
 //! | read a model of a family | [`bert`], [`gpt2`], [`gpt_neo`], [`llama`], [`resnet`], [`rnn`], [`vit`] |
 //!
-//! Text generation is in the crate `grove-tasks`.
+//! Tokenizers and chat templates are in the crate `grove-text`, text generation is in `grove-tasks`.
 #![warn(missing_docs)]
 
 pub mod bert;
@@ -27,6 +26,7 @@ mod generation_keys;
 mod gguf_keys;
 pub mod gpt2;
 pub mod gpt_neo;
+#[cfg(test)]
 mod keys;
 mod labels;
 pub mod llama;
@@ -42,7 +42,6 @@ pub mod sequence_classification;
 mod shifted;
 mod text_classifier;
 mod tied;
-mod tokenizer;
 pub mod vision;
 pub mod vit;
 
@@ -55,15 +54,13 @@ pub use finite::{check_finite, first_not_finite, not_finite};
 pub use generation_keys::{GENERATION_KEYS, SAMPLING_KEYS};
 pub use gpt_neo::{GptNeo, GptNeoConfig};
 pub use gpt2::{Gpt2, Gpt2Config};
-pub use keys::JsonFields;
 pub use llama::{Llama, LlamaConfig};
-pub use model_files::ModelFiles;
-pub use pretrained::{Pretrained, PretrainedConfig, read_json};
+pub use model_files::{ModelFiles, copy_generation_config};
+pub use pretrained::{Pretrained, PretrainedConfig};
 pub use rank::largest;
 pub use resnet::{ResNet, ResNetConfig};
 pub use rnn::{RnnClassifier, RnnClassifierConfig, RnnKind, RnnLm, RnnLmConfig};
 pub use text_classifier::TextClassifier;
-pub use tokenizer::{EncodedText, Tokenizer, Truncation, chat_template, copy_generation_config};
 pub use vit::{Vit, VitConfig};
 
 /// Directory of the small models and data sets that ship with grove: `assets` in the source of this crate.

@@ -1,11 +1,11 @@
 //! Files of a model and its adapter.
 
-use grove_weights::{FilePatterns, HubOptions, Source, VOCABULARY_FILES};
+use grove_files::copy_files;
+use grove_weights::{ADAPTER_FILE, base_model, has_tokenizer, is_adapter, resolve_model};
 use std::path::{Path, PathBuf};
 
 use crate::{
     error::{ModelError, Result},
-    peft::{AdapterConfig, CONFIG, MERGE},
     pretrained::file_beside,
 };
 
@@ -34,7 +34,7 @@ impl ModelFiles {
     pub fn at(path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
         match is_adapter(&path) {
-            true => Ok(Self { adapter: Some(path.clone()), path: base_of(&path)? }),
+            true => Ok(Self { adapter: Some(path.clone()), path: base_model(&path)? }),
             false => Ok(Self { path, adapter: None }),
         }
     }
@@ -45,7 +45,7 @@ impl ModelFiles {
     /// # Errors
     /// As [`at`](Self::at).
     pub fn from_pretrained(source: &str) -> Result<Self> {
-        Self::at(resolve(source)?)
+        Self::at(resolve_model(source)?)
     }
 
     /// Adds an adapter, given its directory or hub id. The base model that the adapter names is ignored.
@@ -53,13 +53,13 @@ impl ModelFiles {
     /// # Errors
     /// As [`at`](Self::at); the model already has an adapter; the source is not an adapter.
     pub fn with_adapter(self, source: &str) -> Result<Self> {
-        let adapter = resolve(source)?;
+        let adapter = resolve_model(source)?;
         if let Some(other) = self.adapter {
             let reason = "it is an adapter, and one adapter is added to a model: merge the first with peft".into();
             return Err(ModelError::Adapter { file: other, reason });
         }
         if !is_adapter(&adapter) {
-            let reason = format!("it has no {CONFIG}, so it is not an adapter");
+            let reason = format!("it has no {ADAPTER_FILE}, so it is not an adapter");
             return Err(ModelError::Adapter { file: adapter, reason });
         }
         Ok(Self { adapter: Some(adapter), ..self })
@@ -88,54 +88,31 @@ impl ModelFiles {
     }
 }
 
-/// Returns the directory of a model's tokenizer and chat template, or its weights file. For an adapter without a
-/// tokenizer this is the base model's.
-pub(crate) fn tokenizer_place(model: &Path) -> Result<PathBuf> {
-    match is_adapter(model) && !has_tokenizer(model) {
-        true => Ok(ModelFiles::at(model)?.path),
-        false => Ok(model.to_owned()),
+/// Copies a model's `generation_config.json`, if there is one, to the directory of a model that was trained from it.
+/// `model` is a directory or a weights file.
+///
+/// # Errors
+/// The file cannot be read or written.
+pub fn copy_generation_config(model: impl AsRef<Path>, directory: impl AsRef<Path>) -> Result<()> {
+    let model = model.as_ref();
+    Ok(copy_files(grove_files::directory_at(model), directory.as_ref(), &["generation_config.json"])?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn generation_config_is_kept() {
+        let (source, saved) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let copied = || fs::read_dir(saved.path()).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
+        copy_generation_config(source.path(), saved.path()).unwrap();
+        assert!(copied().is_empty());
+        let config = r#"{"eos_token_id": [1, 2]}"#;
+        fs::write(source.path().join("generation_config.json"), config).unwrap();
+        copy_generation_config(source.path().join("model.safetensors"), saved.path()).unwrap();
+        assert_eq!(copied(), [saved.path().join("generation_config.json")]);
+        assert_eq!(fs::read_to_string(&copied()[0]).unwrap(), config);
     }
-}
-
-/// Returns true if a directory contains tokenizer files.
-fn has_tokenizer(directory: &Path) -> bool {
-    VOCABULARY_FILES.iter().any(|name| directory.join(name).is_file())
-}
-
-/// Returns true for the directory of an adapter.
-pub(crate) fn is_adapter(path: &Path) -> bool {
-    path.join(CONFIG).is_file()
-}
-
-/// Returns the directory or weights file of the base model that an adapter names.
-fn base_of(adapter: &Path) -> Result<PathBuf> {
-    let file = adapter.join(CONFIG);
-    let AdapterConfig { base_model_name_or_path, revision, .. } = AdapterConfig::read(&file)?;
-    let wrong = |reason: String| ModelError::Adapter { file: file.clone(), reason };
-    let Some(base) = base_model_name_or_path.filter(|base| !base.is_empty()) else {
-        return Err(wrong("base_model_name_or_path names no model: load the model, and add the adapter to it".into()));
-    };
-    let beside = adapter.join(&base);
-    if !Path::new(&base).exists() && beside.exists() {
-        return Ok(beside);
-    }
-    let base = match revision {
-        Some(revision) if !Path::new(&base).exists() && !base.contains('@') => format!("{base}@{revision}"),
-        _ => base,
-    };
-    let path = resolve(&base).map_err(|error| {
-        wrong(format!(
-            "base_model_name_or_path is '{base}': {error}; or load a model of yours, and add the adapter to it"
-        ))
-    })?;
-    match is_adapter(&path) {
-        true => Err(wrong(format!("base_model_name_or_path is '{base}', which is an adapter too: {MERGE}"))),
-        false => Ok(path),
-    }
-}
-
-/// Returns the local path of a published model's files, given a directory, a file or a hub id. A hub id is downloaded
-/// unless it is cached.
-pub(crate) fn resolve(source: &str) -> Result<PathBuf> {
-    Ok(Source::parse(source)?.resolve(&HubOptions::from_env(), &FilePatterns::model())?)
 }

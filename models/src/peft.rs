@@ -17,152 +17,24 @@
 
 use burn::tensor::{DType, Tensor};
 use grove_backend::Backend;
-use grove_files::{KnownKeys, RefusedKey};
+use grove_files::{FileError, write_json};
 use grove_layers::{Linear, Lora, lora::LoraError};
 use grove_tree::{Array, NamedLeaves, Tree, layers_mut};
-use grove_weights::{ADAPTER_FILE, NameMap, Step, TensorFiles, save_tree};
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use grove_weights::{ADAPTER_FILE, AdapterConfig, NameMap, Step, TensorFiles, save_tree};
+use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
 };
 
-use crate::{
-    error::{ModelError, Result},
-    keys::check_keys,
-    pretrained::json::{read_fields, read_json, write_json},
-};
+use crate::error::{ModelError, Result};
 
-pub(crate) const CONFIG: &str = ADAPTER_FILE;
 const WEIGHTS: &str = "adapter_model.safetensors";
 /// PyTorch format, of older versions of peft.
 const PYTORCH_WEIGHTS: &str = "adapter_model.bin";
 /// Prefix of all module names, from peft's wrapper classes.
 const ROOT: &str = "base_model.model.";
 const PARTS: [&str; 2] = [".lora_A.weight", ".lora_B.weight"];
-
-/// Fields of `adapter_config.json` that affect values.
-#[derive(Deserialize)]
-pub(crate) struct AdapterConfig {
-    #[serde(default = "default_alpha")]
-    lora_alpha: f64,
-    #[serde(default)]
-    use_rslora: Option<bool>,
-    #[serde(default)]
-    alpha_pattern: Option<BTreeMap<String, f64>>,
-    #[serde(default)]
-    init_lora_weights: Value,
-    #[serde(default)]
-    pub base_model_name_or_path: Option<String>,
-    #[serde(default)]
-    pub revision: Option<String>,
-}
-
-/// Returns peft's default of `lora_alpha`.
-fn default_alpha() -> f64 {
-    8.0
-}
-
-/// Remedy for keys whose effect [`Lora`] does not support.
-pub(crate) const MERGE: &str = "merge the adapter with peft";
-
-/// Returns a key that is refused unless its value is empty.
-const fn unsupported(key: &'static str) -> RefusedKey {
-    RefusedKey { key, neutral: &["false", "[]", "{}"], instead: MERGE }
-}
-
-/// Keys of `adapter_config.json`: those of peft's `LoraConfig`.
-const KEYS: KnownKeys = KnownKeys {
-    followed: &[
-        "peft_type",
-        "lora_alpha",
-        "use_rslora",
-        "alpha_pattern",
-        "init_lora_weights",
-        "base_model_name_or_path",
-        "revision",
-    ],
-    without_effect: &[
-        ("task_type", "the program's task decides"),
-        ("auto_mapping", "the model's files decide"),
-        ("peft_version", "who wrote it"),
-        ("inference_mode", "of training"),
-        ("r", "the tensors have the rank"),
-        ("rank_pattern", "the tensors have the rank"),
-        ("target_modules", "the tensors have the names of the modules"),
-        ("exclude_modules", "the tensors have the names of the modules"),
-        ("layers_to_transform", "the tensors have the names of the modules"),
-        ("layers_pattern", "the tensors have the names of the modules"),
-        ("modules_to_save", "the tensors are in the file"),
-        ("ensure_weight_tying", "the output layer is in the file too"),
-        ("lora_dropout", "of training"),
-        ("fan_in_fan_out", "the model's layers are known"),
-        ("megatron_config", "of training on several devices"),
-        ("megatron_core", "of training on several devices"),
-        ("loftq_config", "of the start of training"),
-        ("eva_config", "of the start of training"),
-        ("corda_config", "only used at the start of training, with init_lora_weights"),
-        ("lora_ga_config", "only used at the start of training, with init_lora_weights"),
-        ("qalora_group_size", "of use_qalora"),
-        ("runtime_config", "memory"),
-    ],
-    refused: &[
-        RefusedKey { key: "bias", neutral: &["\"none\""], instead: MERGE },
-        unsupported("alora_invocation_tokens"),
-        unsupported("arrow_config"),
-        unsupported("kasa_config"),
-        unsupported("layer_replication"),
-        unsupported("lora_bias"),
-        unsupported("monteclora_config"),
-        unsupported("target_parameters"),
-        unsupported("trainable_token_indices"),
-        unsupported("use_bdlora"),
-        unsupported("use_dora"),
-        unsupported("use_qalora"),
-        unsupported("velora_config"),
-    ],
-};
-
-/// Initialisations that leave the base model's weights unchanged; so do `true` and `false`.
-const INITIALISATIONS: [&str; 4] = ["eva", "gaussian", "mica", "orthogonal"];
-
-impl AdapterConfig {
-    /// Reads and checks the file.
-    pub(crate) fn read(file: &Path) -> Result<Self> {
-        let fields: Map<String, Value> = read_json(file)?;
-        let wrong = |reason: String| Err(ModelError::Adapter { file: file.into(), reason });
-        match fields.get("peft_type").unwrap_or(&Value::Null) {
-            Value::String(kind) if kind == "LORA" => {}
-            other => return wrong(format!("peft_type is {other}; only LORA is supported: {MERGE}")),
-        }
-        check_keys(&KEYS, file, &fields)?;
-        let config: Self = read_fields(file, |_| ())?;
-        match &config.init_lora_weights {
-            Value::String(name) if !INITIALISATIONS.contains(&&**name) => wrong(format!(
-                "init_lora_weights is {name}, which changes the model's own weights: convert the adapters with peft's \
-                 path_initial_model_for_weight_conversion"
-            )),
-            _ => Ok(config),
-        }
-    }
-
-    /// Returns the factor of a module's update with this rank.
-    fn scale(&self, file: &Path, module: &str, rank: usize) -> Result<f64> {
-        let mut alpha = None;
-        for (pattern, value) in self.alpha_pattern.iter().flatten() {
-            if !fits(file, pattern, module)? {
-                continue;
-            }
-            if *alpha.get_or_insert(*value) != *value {
-                let reason = format!("several patterns of alpha_pattern fit {module}");
-                return Err(ModelError::Adapter { file: file.into(), reason });
-            }
-        }
-        let divisor = if self.use_rslora == Some(true) { (rank as f64).sqrt() } else { rank as f64 };
-        Ok(alpha.unwrap_or(self.lora_alpha) / divisor)
-    }
-}
 
 /// Returns true if a peft pattern matches a module: its full name or its last segments. The only regular-expression
 /// syntax supported is a leading `^` and escaped dots.
@@ -230,7 +102,7 @@ pub(crate) fn added<B: Backend, M: Tree<B>>(
             if linear.low_rank.is_some() {
                 return Err(LoraError::Adapted { path: path.to_string() }.into());
             }
-            adapters.lora(&name, linear, dtype, |rank| adapters.config.scale(&adapters.config_file, &name, rank))
+            adapters.lora(&name, linear, dtype, |rank| adapters.scale(&name, rank))
         };
         match lora(linear) {
             Ok(lora) => linear.low_rank = Some(lora),
@@ -257,7 +129,7 @@ pub(crate) struct Adapters {
 
 impl Adapters {
     pub(crate) fn open(directory: &Path) -> Result<Self> {
-        let config_file = directory.join(CONFIG);
+        let config_file = directory.join(ADAPTER_FILE);
         let config = AdapterConfig::read(&config_file)?;
         let [file, older] = [WEIGHTS, PYTORCH_WEIGHTS].map(|name| directory.join(name));
         let file = if !file.exists() && older.exists() { older } else { file };
@@ -286,6 +158,22 @@ impl Adapters {
         };
         let of_layers = self.checkpoint.names().filter(|name| own_name(name).is_none());
         of_layers.map(|tensor| module(&tensor).ok_or_else(|| unknown(tensor))).collect()
+    }
+
+    /// Returns the factor of a module's update with this rank.
+    fn scale(&self, module: &str, rank: usize) -> Result<f64> {
+        let (config, file, mut alpha) = (&self.config, &self.config_file, None);
+        for (pattern, value) in config.alpha_pattern.iter().flatten() {
+            if !fits(file, pattern, module)? {
+                continue;
+            }
+            if *alpha.get_or_insert(*value) != *value {
+                let reason = format!("several patterns of alpha_pattern fit {module}");
+                return Err(ModelError::Adapter { file: file.into(), reason });
+            }
+        }
+        let divisor = if config.use_rslora == Some(true) { (rank as f64).sqrt() } else { rank as f64 };
+        Ok(alpha.unwrap_or(config.lora_alpha) / divisor)
     }
 
     /// Reads the adapter of a layer.
@@ -365,9 +253,9 @@ pub fn save_adapters<B: Backend, M: Tree<B>>(
     let Some(&size) = sizes.values().next() else {
         return Err(wrong("the model has no adapters to save: add them with `lora::add`".into()));
     };
-    std::fs::create_dir_all(directory).map_err(|source| ModelError::Io { file: directory.into(), source })?;
+    std::fs::create_dir_all(directory).map_err(FileError::at(directory))?;
     save_tree(&tensors, directory.join(WEIGHTS))?;
-    write_json(&directory.join(CONFIG), &config(&sizes, size, conv1d, base))
+    Ok(write_json(&directory.join(ADAPTER_FILE), &config(&sizes, size, conv1d, base))?)
 }
 
 /// Returns the content of `adapter_config.json`. Modules whose rank or alpha differs from the first module's have
@@ -401,13 +289,6 @@ fn config(sizes: &BTreeMap<String, Size>, (rank, alpha): Size, conv1d: bool, bas
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_key_of_peft_is_accounted_for() {
-        for key in crate::keys::of_transformers("LoraConfig") {
-            assert!(KEYS.knows(&key), "nothing is said of {key}");
-        }
-    }
 
     #[test]
     fn names_of_tensors_in_place_of_the_models_own() {

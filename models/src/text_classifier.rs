@@ -1,11 +1,12 @@
 use burn::tensor::{Int, Tensor};
 use grove_backend::Backend;
 use grove_layers::rnn::PackedSequence;
+use grove_text::TextIds;
 use grove_tree::{Array, Key, Tree};
 
 use crate::{
     Pretrained, RnnClassifier,
-    bert::{BertForSequenceClassification, TextBatch, TextIds},
+    bert::{BertForSequenceClassification, TextBatch},
     error::Result,
     problem_type::ProblemType,
 };

@@ -4,7 +4,7 @@ use grove_weights::{NameMap, TensorFiles, WeightsError};
 
 use crate::{
     error::{ModelError, Result},
-    peft::{Adapters, MERGE},
+    peft::Adapters,
 };
 
 /// Ends of the published names of token embeddings.
@@ -43,8 +43,8 @@ pub(crate) fn with_reason(error: ModelError, adapters: Option<&Adapters>) -> Mod
     if !lacks_head || !report.mismatched.is_empty() || !adapters.own_tensors().any(is_table) {
         return error;
     }
-    adapters.error(format!(
-        "it has the token embedding (modules_to_save) and not the output layer, which is tied to the embedding: with peft \
-         the two are no longer the same; train the adapter with ensure_weight_tying, or {MERGE}"
-    ))
+    let reason = "it has the token embedding (modules_to_save) and not the output layer, which is tied to the embedding: \
+                  with peft the two are no longer the same; train the adapter with ensure_weight_tying, or merge the \
+                  adapter with peft";
+    adapters.error(reason.into())
 }

@@ -1,10 +1,11 @@
 //! Conversations with a model, and chat templates.
 
 use grove_backend::Backend;
-use grove_models::{CausalLm, Result, Tokenizer};
+use grove_models::{CausalLm, Result};
+use grove_text::Tokenizer;
 
-pub use grove_models::chat_template;
 pub use grove_text::chat::{ChatTemplate, Message};
+pub use grove_text::chat_template;
 
 use crate::generation::{DecodeSession, GenerateOptions, Generated, TextStream, check_prompt, generate_with_cache};
 
@@ -12,7 +13,8 @@ use crate::generation::{DecodeSession, GenerateOptions, Generated, TextStream, c
 /// processed. Each turn costs only its new tokens, unless the model's hidden states all depend on the sequence length.
 ///
 /// ```no_run
-/// use grove_models::{Llama, Pretrained, Tokenizer};
+/// use grove_models::{Llama, Pretrained};
+/// use grove_text::Tokenizer;
 /// use grove_tasks::{GenerateOptions, chat::{ChatSession, chat_template}};
 /// # type B = burn_flex::Flex;
 /// let id = "HuggingFaceTB/SmolLM2-135M-Instruct";
@@ -103,7 +105,7 @@ impl<'a, B: Backend, M: CausalLm<B>> ChatSession<'a, B, M> {
 
     /// Tokens of messages, followed by the start of a reply.
     fn encode(&self, messages: &[Message]) -> Result<Vec<u32>> {
-        self.tokenizer.encode_rendered(&self.template.render(messages, true)?)
+        Ok(self.tokenizer.encode_rendered(&self.template.render(messages, true)?)?)
     }
 
     /// Generates the model's reply to the last message, and adds the reply to the messages. Each reply has its own key,

@@ -2,6 +2,7 @@ use std::path::PathBuf;
 
 use grove_files::FileError;
 use grove_models::ModelError;
+use grove_text::TextError;
 use grove_weights::WeightsError;
 
 use crate::{SettingDifference, data::DataError, log::LogError};
@@ -25,6 +26,10 @@ pub enum TrainError {
     /// A model's files could not be read or written, or the model rejects its input.
     #[error(transparent)]
     Model(#[from] ModelError),
+
+    /// A tokenizer could not be read or written.
+    #[error(transparent)]
+    Text(#[from] TextError),
 
     /// Error of the operating system.
     #[error(transparent)]

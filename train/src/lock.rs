@@ -107,6 +107,7 @@ fn holder(file: &mut File) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use grove_files::FileError;
 
     #[test]
     fn a_second_holder_is_refused_and_told_the_first() {
@@ -138,6 +139,6 @@ mod tests {
         let path = directory.path().join("file");
         fs::write(&path, "").expect("written");
         let error = RunLock::acquire(&path).expect_err("it is a file");
-        assert!(matches!(&error, TrainError::Io(error) if error.path == path), "{error:?}");
+        assert!(matches!(&error, TrainError::Io(FileError::System { path: at, .. }) if *at == path), "{error:?}");
     }
 }

@@ -3,8 +3,9 @@
 use burn::tensor::Tensor;
 use grove_backend::{Autodiff, Backend};
 use grove_layers::loss::cross_entropy;
-use grove_models::bert::{BertForMaskedLm, TextIds};
+use grove_models::bert::BertForMaskedLm;
 use grove_optim::GradientTransformation;
+use grove_text::TextIds;
 use grove_tree::Key;
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-use grove_models::bert::TextIds;
+use grove_text::TextIds;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::{

@@ -4,10 +4,11 @@ use burn::tensor::FloatDType;
 use grove_backend::{Flex, set_deterministic};
 use grove_models::{
     Gpt2Config, Pretrained, ResNet, ResNetConfig, Vit, VitConfig,
-    bert::{BertConfig, BertForMaskedLm, BertForSequenceClassification, ProblemType, TextIds},
+    bert::{BertConfig, BertForMaskedLm, BertForSequenceClassification, ProblemType},
     sequence_classification::Gpt2ForSequenceClassification,
 };
 use grove_optim::{Adamw, adamw};
+use grove_text::TextIds;
 use grove_train::{
     FitOptions, Fitted, MaskedLmTask, RunDuration, StepOptions,
     classify::{TextExample, TextTarget, TextTask, TrainableTextClassifier, fit_texts},

@@ -14,9 +14,18 @@ pub type Result<T> = std::result::Result<T, WeightsError>;
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum WeightsError {
-    /// The operating system reported an error.
+    /// A file cannot be read or written, or a settings file has unexpected contents.
     #[error(transparent)]
-    Io(#[from] FileError),
+    File(#[from] FileError),
+
+    /// The settings of a peft adapter cannot be used.
+    #[error("{}: {reason}", file.display())]
+    Adapter {
+        /// The adapter's settings file.
+        file: PathBuf,
+        /// The reason and the remedy.
+        reason: String,
+    },
 
     /// A directory contains no weights under any name known to this crate.
     #[error("no weights in {}: looked for {}{}", directory.display(), looked_for.join(", "), cannot_read(foreign))]

@@ -5,7 +5,8 @@
 //! table of contents. A quantized tensor of a GGUF file is read as floats, or without decoding into a leaf of bytes. A
 //! [`NameMap`] maps published names to the paths of a model, with the transposes, splits and merges between the two
 //! layouts. [`load`] fills a skeleton and reports the result; [`save_model`] writes the published names back.
-//! [`Source`] is the origin of a model: a directory, a file or a hub id; [`fetch`] downloads a hub id.
+//! [`Source`] is the origin of a model: a directory, a file or a hub id; [`fetch`] downloads a hub id. [`AdapterConfig`]
+//! and [`ModuleEntry`] describe the folders of adapters and of sentence encoders.
 //!
 //! ```
 //! use burn_flex::Flex;
@@ -41,6 +42,7 @@
 //! Files are not trusted. Every problem with a file is a [`WeightsError`] that names the file and the tensor.
 #![warn(missing_docs)]
 
+mod adapter;
 mod checkpoint;
 mod contents;
 mod convert;
@@ -54,6 +56,7 @@ mod hub_names;
 mod load;
 mod locate;
 mod mapped;
+mod modules;
 mod names;
 mod names_of_files;
 mod numpy;
@@ -79,18 +82,20 @@ mod unique;
 mod view;
 mod zip;
 
+pub use adapter::{AdapterConfig, base_model, has_tokenizer, is_adapter, tokenizer_place};
 pub use checkpoint::TensorFiles;
 pub use entry::{StoredDtype, TensorInfo};
 pub use error::WeightsError;
 pub use gguf::{BlockType, GgufArray, GgufMetadata, GgufValue};
 pub use hub::{Certificates, FilePatterns, HubOptions, fetch};
 pub use load::{LoadOptions, load, load_tree};
+pub use modules::{ModuleEntry, copy_modules, transformer_directory};
 pub use names::NameMap;
 pub use names_of_files::{
-    ADAPTER_FILE, MODULE_FILES, SENTENCE_FILES, SETTINGS_FILES, TOKENIZER_FILES, VOCABULARY_FILES,
+    ADAPTER_FILE, MODULE_FILES, SENTENCE_FILES, SETTINGS_FILES, TOKENIZER_FILES, VOCABULARY_FILES, is_gguf,
 };
 pub use numpy::write_npy;
 pub use report::{Ignored, Loaded, Mismatched, Missing, Report, Unexpected};
 pub use save::{SaveOptions, convert_tensors, parse_size, save_model, save_tree};
-pub use source::Source;
+pub use source::{Source, resolve_model};
 pub use step::Step;

@@ -1,5 +1,7 @@
 //! File names of published models.
 
+use std::path::Path;
+
 /// Vocabulary files: each is a whole tokenizer, or the first half of one.
 pub const VOCABULARY_FILES: [&str; 7] = [
     "tokenizer.json",
@@ -68,6 +70,11 @@ pub const ADAPTER_FILE: &str = "adapter_config.json";
 
 /// Configuration and weights of a module of a sentence encoder.
 pub const MODULE_FILES: [&str; 3] = ["config.json", "model.safetensors", "pytorch_model.bin"];
+
+/// Returns true if a file has the extension `gguf` (llama.cpp).
+pub fn is_gguf(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "gguf")
+}
 
 /// Returns true for a file in a subfolder that belongs to the model: of a module of a sentence encoder, such as
 /// `1_Pooling/config.json` or, in older folders, `0_Transformer/tokenizer.json`, or an additional chat template.

@@ -67,7 +67,7 @@ pub fn parse_size(text: &str) -> Option<usize> {
 /// [`load_tree`](crate::load_tree). An existing file is replaced atomically.
 ///
 /// # Errors
-/// [`WeightsError::AbsentLeaf`], [`WeightsError::CannotSave`] or [`WeightsError::Io`].
+/// [`WeightsError::AbsentLeaf`], [`WeightsError::CannotSave`] or [`WeightsError::File`].
 pub fn save_tree<B: Backend, T: Tree<B>>(tree: &T, path: impl AsRef<Path>) -> Result<()> {
     let leaves = leaves(tree);
     let outputs = outputs(&leaves, &NameMap::new(), &BTreeMap::new())?;
@@ -83,7 +83,7 @@ pub fn save_tree<B: Backend, T: Tree<B>>(tree: &T, path: impl AsRef<Path>) -> Re
 /// stops at any time, the directory loads as the old model or as the new one, never as a mixture.
 ///
 /// # Errors
-/// [`WeightsError::AbsentLeaf`], [`WeightsError::CannotSave`] or [`WeightsError::Io`].
+/// [`WeightsError::AbsentLeaf`], [`WeightsError::CannotSave`] or [`WeightsError::File`].
 pub fn save_model<B: Backend, T: Tree<B>>(
     model: &T,
     names: &NameMap,

@@ -94,6 +94,15 @@ impl Source {
     }
 }
 
+/// Returns the local path of a published model's files, given a directory, a file or a hub id. A hub id is downloaded
+/// unless it is cached.
+///
+/// # Errors
+/// Those of [`Source::parse`] and [`fetch`].
+pub fn resolve_model(source: &str) -> Result<PathBuf> {
+    Source::parse(source)?.resolve(&HubOptions::from_env(), &FilePatterns::model())
+}
+
 impl std::str::FromStr for Source {
     type Err = WeightsError;
 

@@ -4,10 +4,7 @@ mod commands;
 mod tasks;
 mod texts;
 
-use grove::{
-    files::directory_at,
-    models::{ModelKind, bert::transformer_directory},
-};
+use grove::{files::directory_at, models::ModelKind, weights::transformer_directory};
 
 use crate::{kind::check_kind, prelude::*};
 pub use commands::{Answer, Embed, Fill, Search, Tag};

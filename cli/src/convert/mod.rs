@@ -6,8 +6,8 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use grove::{
     files::directory_at,
     images::Preprocessor,
-    models::{ModelKind, bert::copy_modules},
-    weights::{TensorFiles, convert_tensors, parse_size},
+    models::ModelKind,
+    weights::{TensorFiles, convert_tensors, copy_modules, parse_size},
 };
 
 use crate::{prelude::*, program::is_free};

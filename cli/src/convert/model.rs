@@ -3,6 +3,7 @@
 use grove::{
     models::{ModelKind, copy_generation_config, resnet, vit},
     tensor::{DType, FloatDType},
+    text::TextError,
     tree::cast,
     weights::{StoredDtype, TensorFiles},
 };
@@ -57,7 +58,7 @@ pub fn convert_files<B: Backend>(
     let tokenizer = match kind.is_image_classifier() {
         true => None,
         false => match Tokenizer::beside(files.tokenizer()) {
-            Err(error @ ModelError::NoTokenizer { .. }) => {
+            Err(error @ TextError::NoTokenizer { .. }) => {
                 remarks.push(format!("no tokenizer is written: {error}"));
                 None
             }

@@ -5,7 +5,10 @@ pub mod decoder;
 mod options;
 mod speak;
 
-use grove::tasks::generation::{Score, check_prompt, generate_with_draft, score_text};
+use grove::{
+    tasks::generation::{Score, check_prompt, generate_with_draft, score_text},
+    text::TextError,
+};
 use std::time::Instant;
 
 use crate::{input, prelude::*};
@@ -83,7 +86,7 @@ impl Prompt {
             // The prompt is given as token ids.
             Err(_) if options.prompt_ids.is_some() && options.stop.is_empty() => None,
             // The model has a tokenizer, but its file is broken.
-            Err(error @ ModelError::Weights(_)) => return Err(failure(error)),
+            Err(error @ TextError::Weights(_)) => return Err(failure(error)),
             Err(error) => {
                 return Err(failure(format!("{error}; without a tokenizer, give the prompt as --prompt-ids 5,17,400")));
             }

@@ -3,10 +3,8 @@
 mod neighbours;
 
 use grove::{
-    models::{
-        bert::{BertForMaskedLm, TextIds},
-        check_finite,
-    },
+    models::{bert::BertForMaskedLm, check_finite},
+    text::TextIds,
     train::{
         DataIdentity, MaskedLmScore, MaskedLmTask,
         data::{Examples, Masking, masked_lm_sequences, read_documents, split_at_random},

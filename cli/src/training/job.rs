@@ -1,6 +1,7 @@
 //! Setup of a training run, shared by all training commands.
 
 use grove::{
+    text::TextError,
     train::{Fitted, data::Data},
     tree::{by_path, is_param},
 };
@@ -24,14 +25,14 @@ pub fn new_model<B: Backend, M: Pretrained<B>>(
 pub fn new_tokenizer<T: From<Tokenizer>>(
     resumed: Option<Tokenizer>,
     named: Option<&Path>,
-    learn: impl FnOnce() -> Result<T, ModelError>,
+    learn: impl FnOnce() -> Result<T, TextError>,
 ) -> Result<T, Exit> {
     match (resumed, named) {
         (Some(tokenizer), _) => Ok(tokenizer.into()),
         (None, Some(path)) if path.exists() => Ok(Tokenizer::from_path(path)?.into()),
         (None, Some(id)) => Ok(Tokenizer::from_pretrained(&id.to_string_lossy())?.into()),
         (None, None) => learn().map_err(|error| match error {
-            ModelError::Option { value, range, .. } => usage(format!("--vocab-size is {value}; it must be {range}")),
+            TextError::Option { value, range, .. } => usage(format!("--vocab-size is {value}; it must be {range}")),
             error => error.into(),
         }),
     }

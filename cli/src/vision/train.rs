@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use grove::{
+    files::FileError,
     images::{
         Preprocessor,
         datasets::{LabelledImages, open_labelled},
@@ -139,7 +140,8 @@ where
     let save = |model: M, directory: &Path| {
         model.save_pretrained(directory)?;
         let file = directory.join("preprocessor_config.json");
-        preprocessor.save(&file).map_err(|error| ModelError::Json { file, reason: error.to_string() })
+        preprocessor.save(&file).map_err(|error| FileError::json(file, error.to_string()))?;
+        Ok(())
     };
     let (model, summary) = job.save::<M>(fitted, save)?;
     let (unreadable, first) = job.data.unreadable();

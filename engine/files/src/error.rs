@@ -1,15 +1,34 @@
 use std::path::PathBuf;
 
-/// An error of the operating system, with the operation and the path.
+/// An error in a file.
 #[derive(thiserror::Error)]
-#[error("cannot {action} {}: {source}", path.display())]
-pub struct FileError {
-    /// The operation, such as "open" or "write".
-    pub action: &'static str,
-    /// The file or directory.
-    pub path: PathBuf,
-    /// The operating system's error.
-    pub source: std::io::Error,
+pub enum FileError {
+    /// The operating system refused an operation.
+    #[error("cannot {action} {}: {source}", path.display())]
+    System {
+        /// The operation, such as "open" or "write".
+        action: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// The operating system's error.
+        source: std::io::Error,
+    },
+    /// A model's file could not be read or written.
+    #[error("{}: {source}", file.display())]
+    Io {
+        /// The file.
+        file: PathBuf,
+        /// The operating system's error.
+        source: std::io::Error,
+    },
+    /// A JSON file has unexpected contents.
+    #[error("{}: {reason}", file.display())]
+    Json {
+        /// The file.
+        file: PathBuf,
+        /// The error, with line and column if known.
+        reason: String,
+    },
 }
 
 // `fn main() -> Result<(), Box<dyn Error>>` prints `Debug`.
@@ -23,6 +42,17 @@ impl FileError {
     /// Returns a function for `map_err` on a `std::io` operation: `.map_err(FileError::io("open", path))`.
     pub fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
-        move |source| Self { action, path, source }
+        move |source| Self::System { action, path, source }
+    }
+
+    /// Returns a function for `map_err` on a `std::io` operation whose message names the file alone.
+    pub fn at(file: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let file = file.into();
+        move |source| Self::Io { file, source }
+    }
+
+    /// Returns the error for a JSON file with unexpected contents.
+    pub fn json(file: impl Into<PathBuf>, reason: impl Into<String>) -> Self {
+        Self::Json { file: file.into(), reason: reason.into() }
     }
 }

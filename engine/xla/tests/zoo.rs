@@ -9,9 +9,10 @@ use grove_backend::{Autodiff, Backend, Flex, set_deterministic};
 use grove_compile::Traced;
 use grove_models::{
     Bert, CausalLm, Gpt2, GptNeo, Llama, Pretrained, ResNet, RnnLm, TraceableLm, Vit,
-    bert::{BertForMaskedLm, TextBatch, TextIds},
+    bert::{BertForMaskedLm, TextBatch},
 };
 use grove_optim::{Adamw, AdamwChain, GradientTransformation, adamw};
+use grove_text::TextIds;
 use grove_transform::{from_inner, value_and_grad};
 use grove_tree::{Array, Tree};
 use std::path::Path;

@@ -1,8 +1,9 @@
-//! Errors of tokenizers and chat templates.
+//! Errors of tokenizers, their files and chat templates.
 
 use std::path::{Path, PathBuf};
 
 use grove_files::FileError;
+use grove_weights::WeightsError;
 
 use crate::printable::error_message;
 
@@ -13,9 +14,57 @@ pub type Result<T> = std::result::Result<T, TextError>;
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum TextError {
-    /// The operating system refused an operation.
+    /// A file cannot be read or written, or a JSON file has unexpected contents.
     #[error(transparent)]
-    Io(#[from] FileError),
+    File(#[from] FileError),
+
+    /// A GGUF file with a tokenizer cannot be read, or a model's files cannot be found or downloaded.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+
+    /// A tokenizer is invalid.
+    #[error("{}: {reason}", path.display())]
+    Tokenizer {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        reason: String,
+    },
+
+    /// A tokenizer is missing.
+    #[error("{}: {reason}", path.display())]
+    NoTokenizer {
+        /// The directory or the GGUF file.
+        path: PathBuf,
+        /// The files that were searched for.
+        reason: String,
+    },
+
+    /// A text has no tokens.
+    #[error("the tokenizer returned no tokens for this text")]
+    NoTokens,
+
+    /// A tokenizer has more tokens than the model.
+    #[error(
+        "the tokenizer returned token {id}, but the vocabulary of the model has {vocab_size}: the tokenizer belongs to another model"
+    )]
+    OtherTokenizer {
+        /// A token id outside the model's vocabulary.
+        id: u32,
+        /// Vocabulary size of the model.
+        vocab_size: usize,
+    },
+
+    /// An option is out of range.
+    #[error("{option} is {value}; it must be {range}")]
+    Option {
+        /// The option.
+        option: &'static str,
+        /// The given value.
+        value: String,
+        /// The allowed range.
+        range: &'static str,
+    },
 
     /// The file is not a SentencePiece model, or not a supported one.
     #[error("{} is not a SentencePiece model that can be used: {reason}", file.display())]

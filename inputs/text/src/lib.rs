@@ -1,9 +1,13 @@
-//! Text processing for language models: tokenizers from several file formats, and chat templates.
+//! Text for language models: tokenizers from the files of published models, and chat templates.
 //!
-//! Both match transformers. [`tokenizer_json`] reads a `tokenizer.json`, [`sentencepiece`] the `tokenizer.model` of
-//! older LLaMAs and similar models, and [`ggml`] the vocabulary of a GGUF file; each returns a
-//! [`tokenizers::Tokenizer`]. [`chat`] renders a conversation to a model's prompt. Files and templates are untrusted:
-//! invalid or malicious ones are errors. [`printable`] removes terminal control sequences from their text.
+//! Both match transformers. A [`Tokenizer`] is opened from the files of a model, whichever they are, and encodes texts,
+//! pairs of texts and windows of long texts; [`chat_template()`] is the chat template of these files. [`chat`] renders a
+//! conversation to a model's prompt.
+//!
+//! Below the [`Tokenizer`], [`tokenizer_json`] reads a `tokenizer.json`, [`sentencepiece`] the `tokenizer.model` of older
+//! LLaMAs and similar models, and [`ggml`] the vocabulary of a GGUF file; each returns a [`tokenizers::Tokenizer`]. Files
+//! and templates are untrusted: invalid or malicious ones are errors. [`printable`] removes terminal control sequences
+//! from their text.
 //!
 //! ```
 //! use grove_text::sentencepiece;
@@ -28,7 +32,9 @@ mod merges;
 mod panics;
 mod pieces;
 mod special;
+mod tokenizer;
 
 pub use error::{Result, TextError};
 pub use panics::catch_panic;
 pub use special::{add as add_tokens, special_tokens, surround, tokenizer_settings};
+pub use tokenizer::{EncodedText, TextIds, Tokenizer, Truncation, chat_template, max_length_key};

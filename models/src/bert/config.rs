@@ -1,4 +1,4 @@
-use grove_files::{KnownKeys, RefusedKey};
+use grove_files::{FileError, KnownKeys, RefusedKey, read_json};
 use grove_layers::Activation;
 use grove_weights::TensorFiles;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use crate::{
     checks::{check_depth, check_divisible, check_epsilon, check_initializer_range, check_rates, check_sizes},
     config_keys::{REMOVE, check_others, unknown},
     error::{ModelError, Result},
-    pretrained::{PretrainedConfig, read_json},
+    pretrained::PretrainedConfig,
     problem_type::{KNOWN, ProblemType},
 };
 
@@ -172,8 +172,8 @@ impl PretrainedConfig for BertConfig {
     }
 
     fn read(file: &Path) -> Result<Self> {
-        let wrong = |error: serde_json::Error| ModelError::Json { file: file.into(), reason: error.to_string() };
-        Self::from_json(read_json(file)?).map_err(wrong)
+        let wrong = |error: serde_json::Error| FileError::json(file, error.to_string());
+        Ok(Self::from_json(read_json(file)?).map_err(wrong)?)
     }
 
     /// Returns a published size: `tiny`, `mini`, `small` or `medium` ("Well-Read Students Learn Better", Turc et al.,

@@ -1,25 +1,11 @@
 use burn::tensor::{Int, Tensor, TensorData, backend::AutodiffBackend};
 use grove_backend::{Backend, KeyRanges};
 use grove_layers::AttentionMask;
+use grove_text::TextIds;
 use grove_tree::{Array, Tree};
 
 use super::BertConfig;
 use crate::error::{ModelError, Result};
-
-/// Token ids of a text or a pair of texts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TextIds {
-    /// Tokens, including special tokens.
-    pub ids: Vec<u32>,
-    /// Segment of each token, 0 or 1, for a pair of texts; may be empty for a single text.
-    pub token_types: Vec<u32>,
-}
-
-impl From<Vec<u32>> for TextIds {
-    fn from(ids: Vec<u32>) -> Self {
-        Self { ids, token_types: vec![] }
-    }
-}
 
 /// A batch of sequences. Shorter sequences are padded at their ends, and a mask marks the padding. Padding does not
 /// change the results of a sequence.

@@ -2,7 +2,7 @@
 //! task heads.
 //!
 //! ```
-//! use grove_models::{Pretrained, bert::{Bert, BertConfig, BertForSequenceClassification, TextIds}};
+//! use grove_models::{Pretrained, bert::{BertConfig, BertForSequenceClassification}};
 //! use grove_tree::Key;
 //! # type B = burn_flex::Flex;
 //! # let device = Default::default();
@@ -33,10 +33,10 @@ pub use heads::{
     BertForSequenceClassification, BertForTokenClassification, BertHead, ChoiceHead, MaskedLmHead, NextSentenceHead,
     SequenceHead, TokenHead, WithHead,
 };
-pub use input::{TextBatch, TextIds, bucketed_len};
+pub use input::{TextBatch, bucketed_len};
 pub use model::{Bert, BertAttention, BertEmbeddings, BertEncoder, BertLayer, BertPooler};
 pub use names::published_names;
-pub use sentence::{Dense, Pooling, SentenceEncoder, SentenceModule, Similarity, copy_modules, transformer_directory};
+pub use sentence::{Dense, Pooling, SentenceEncoder, SentenceModule, Similarity};
 
 /// Targets of [`lora::add`](grove_layers::lora::add) as in the paper and in peft's defaults for BERT: the query and
 /// value projections.

@@ -8,13 +8,14 @@ use grove_layers::{
     Activation, AttentionMask, Dropout, Embedding, LayerNorm, Linear, attend, feed_forward, join_heads, named_key,
     part_key, to_heads,
 };
+use grove_text::TextIds;
 use grove_transform::eval_shape;
 use grove_tree::{Init, Key, Tree, cast};
 use grove_weights::{NameMap, TensorFiles};
 use serde_json::{Map, Value};
 
 use super::{
-    BertConfig, TextBatch, TextIds,
+    BertConfig, TextBatch,
     input::{bucketed_len, longest},
     names::published_names,
     pretrained::has_pooler,

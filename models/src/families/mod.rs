@@ -6,8 +6,9 @@ mod rules;
 
 use burn::tensor::DType;
 use grove_backend::{Autodiff, Backend};
+use grove_files::{FileError, read_json};
 use grove_tree::{Tree, count_params};
-use grove_weights::TensorFiles;
+use grove_weights::{TensorFiles, resolve_model};
 use serde_json::{Map, Value};
 use std::path::Path;
 
@@ -19,8 +20,8 @@ use crate::{
         BertForSequenceClassification, BertForTokenClassification,
     },
     error::{ModelError, Result},
-    model_files::{ModelFiles, resolve},
-    pretrained::{config_beside, read_json},
+    model_files::ModelFiles,
+    pretrained::config_beside,
     resnet,
     sequence_classification::{
         Gpt2ForSequenceClassification, GptNeoForSequenceClassification, LlamaForSequenceClassification,
@@ -162,7 +163,7 @@ impl ModelKind {
                 let known: Vec<&str> = Self::model_types().map(|(name, _)| name).collect();
                 let known = known.join(", ");
                 let reason = format!("model_type is '{name}', which grove does not have; it has {known}");
-                ModelError::Json { file: config_beside(path), reason }
+                FileError::json(config_beside(path), reason).into()
             }),
             None => Self::of_tensors(&TensorFiles::open(path)?, path),
         }
@@ -211,7 +212,7 @@ impl<B: Backend> AutoModel<B> {
     /// # Errors
     /// As [`ModelKind::of`] and [`Pretrained::from_pretrained`].
     pub fn from_pretrained(source: &str, device: &B::Device) -> Result<Self> {
-        Self::from_path(resolve(source)?, device, None)
+        Self::from_path(resolve_model(source)?, device, None)
     }
 
     /// Loads a model from a directory or a weights file. `dtype` is as in the family's [`Pretrained::from_path`].
@@ -282,5 +283,5 @@ pub fn class_with_head(path: &Path) -> Result<Option<String>> {
 /// Returns the fields of the `config.json` in a directory or beside a weights file; none without one.
 fn config_fields(path: &Path) -> Result<Map<String, Value>> {
     let file = config_beside(path);
-    if file.is_file() { read_json(&file) } else { Ok(Map::new()) }
+    if file.is_file() { Ok(read_json(&file)?) } else { Ok(Map::new()) }
 }

@@ -1,4 +1,4 @@
-use grove_files::KnownKeys;
+use grove_files::{KnownKeys, read_fields};
 use grove_layers::Activation;
 use grove_weights::TensorFiles;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use crate::{
     config_keys::{check_others, unknown},
     end_tokens::{EndTokens, published_ends},
     error::{ModelError, Result},
-    pretrained::{PretrainedConfig, read_fields, rename},
+    pretrained::{PretrainedConfig, rename},
     tied::is_tied,
 };
 
@@ -132,7 +132,7 @@ impl PretrainedConfig for Gpt2Config {
             ("num_attention_heads", "n_head"),
             ("num_hidden_layers", "n_layer"),
         ];
-        read_fields(file, |fields| rename(fields, &GENERAL))
+        Ok(read_fields(file, |fields| rename(fields, &GENERAL))?)
     }
 
     /// Returns the configuration of a model. The end tokens of `generation_config.json`, if it names any, take

@@ -1,4 +1,4 @@
-use grove_files::KnownKeys;
+use grove_files::{KnownKeys, read_fields};
 use grove_layers::Activation;
 use grove_weights::TensorFiles;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use crate::{
     config_keys::{check_others, unknown},
     end_tokens::{EndTokens, published_ends},
     error::{ModelError, Result},
-    pretrained::{PretrainedConfig, read_fields, rename},
+    pretrained::{PretrainedConfig, rename},
     tied::is_tied,
 };
 
@@ -157,10 +157,11 @@ impl PretrainedConfig for GptNeoConfig {
     /// `attention_layers` take precedence over its `attention_types`, as in transformers, and are returned as these.
     fn read(file: &Path) -> Result<Self> {
         const GENERAL: [(&str, &str); 2] = [("num_attention_heads", "num_heads"), ("num_hidden_layers", "num_layers")];
-        read_fields(file, |fields| {
+        let config = read_fields(file, |fields| {
             rename(fields, &GENERAL);
             follow_layers(fields);
-        })
+        })?;
+        Ok(config)
     }
 
     /// Returns the configuration of a model. The end tokens of `generation_config.json`, if it names any, take

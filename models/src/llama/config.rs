@@ -1,4 +1,4 @@
-use grove_files::{KnownKeys, printable::excerpt};
+use grove_files::{FileError, KnownKeys, printable::excerpt, read_fields};
 use grove_layers::Activation;
 use grove_weights::TensorFiles;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use crate::{
     config_keys::{check_others, unknown},
     end_tokens::{EndTokens, published_ends},
     error::{ModelError, Result},
-    pretrained::{PretrainedConfig, config_beside, read_fields},
+    pretrained::{PretrainedConfig, config_beside},
     tied::is_tied,
 };
 
@@ -249,14 +249,15 @@ const KEYS: KnownKeys = KnownKeys {
 impl PretrainedConfig for LlamaConfig {
     /// Reads a `config.json`. Absent fields default to the values of transformers' class for its `model_type`.
     fn read(file: &Path) -> Result<Self> {
-        read_fields(file, |fields| {
+        let config = read_fields(file, |fields| {
             let kind = fields.get("model_type").cloned().unwrap_or_else(|| json!("llama"));
             // An unknown `model_type` is refused later, when the field is deserialised.
             let family: Architecture = grove_files::from_json(kind).unwrap_or_default();
             for (name, value) in family.defaults() {
                 fields.entry(name).or_insert(value);
             }
-        })
+        })?;
+        Ok(config)
     }
 
     /// Returns the configuration of a model. It is read from the GGUF metadata, if there is any, else from the
@@ -268,7 +269,7 @@ impl PretrainedConfig for LlamaConfig {
         let model = model.as_ref();
         if let Some(metadata) = checkpoint.gguf() {
             return gguf::read(model, metadata, checkpoint).map_err(|error| match error {
-                ModelError::Config { reason } => ModelError::Json { file: model.into(), reason },
+                ModelError::Config { reason } => FileError::json(model, reason).into(),
                 other => other,
             });
         }

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     EndTokens, PretrainedConfig,
     error::{ModelError, Result},
-    gguf_keys::{as_json, check_file, fields},
+    gguf_keys::check_file,
 };
 
 /// Returns a key that is refused unless its value is LLaMA's.
@@ -22,8 +22,8 @@ const fn unsupported(key: &'static str, neutral: &'static [&'static str]) -> Ref
     RefusedKey { key, neutral, instead: "a model of this kind has its own architecture, which grove does not have" }
 }
 
-/// Metadata keys under the architecture's prefix, from the GGUF specification and llama.cpp. The other keys are in
-/// `gguf_keys.rs`.
+/// Metadata keys under the architecture's prefix, from the GGUF specification and llama.cpp. The keys of the whole file
+/// are in `gguf_keys.rs`, those of the tokenizer in the crate `grove-text`.
 const KEYS: KnownKeys = KnownKeys {
     followed: &[
         "context_length",
@@ -94,7 +94,7 @@ const KEYS: KnownKeys = KnownKeys {
 /// Refuses metadata that would change results, except that of the tokenizer.
 fn check_others(metadata: &GgufMetadata, architecture: &str, file: &Path) -> Result<()> {
     let own = |key: &str| key.strip_prefix(architecture)?.strip_prefix('.').map(str::to_owned);
-    KEYS.check(file, &fields(metadata, own)).or_else(|reason| wrong(format!("{architecture}.{reason}")))?;
+    KEYS.check(file, &metadata.as_json(own)).or_else(|reason| wrong(format!("{architecture}.{reason}")))?;
     check_file(metadata, architecture, file).or_else(wrong)
 }
 
@@ -133,7 +133,7 @@ impl Keys<'_> {
         match value {
             Some(value) => Ok(Some(value)),
             None => {
-                wrong(format!("{} is {}; it must be {kind}, the same in all layers", self.key(name), as_json(&found)))
+                wrong(format!("{} is {}; it must be {kind}, the same in all layers", self.key(name), found.as_json()))
             }
         }
     }

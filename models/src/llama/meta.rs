@@ -1,6 +1,6 @@
 //! Files in Meta's format: `params.json`, and the names of the weights.
 
-use grove_files::{KnownKeys, RefusedKey, printable::excerpt};
+use grove_files::{FileError, KnownKeys, RefusedKey, check_keys, printable::excerpt, read_json};
 use grove_weights::{NameMap, TensorFiles};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -13,8 +13,6 @@ use super::{
 use crate::{
     EndTokens, PretrainedConfig,
     error::{ModelError, Result},
-    keys::check_keys,
-    pretrained::read_json,
 };
 
 /// Workaround for models with another architecture.
@@ -104,7 +102,7 @@ const SCALED_BY_8: usize = 4096;
 /// Reads the configuration of a model in Meta's files.
 pub(super) fn read(file: &Path, checkpoint: &TensorFiles) -> Result<LlamaConfig> {
     let fields: Map<String, Value> = read_json(file)?;
-    let wrong = |reason: String| ModelError::Json { file: file.into(), reason };
+    let wrong = |reason: String| ModelError::from(FileError::json(file, reason));
     check_known(&fields).map_err(wrong)?;
     check_keys(&KEYS, file, &fields)?;
     let params: Params = read_json(file)?;

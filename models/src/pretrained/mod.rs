@@ -1,16 +1,16 @@
 //! Loading and saving of published models: a `config.json`, and weights under published names.
 
 mod dtype;
-pub(crate) mod json;
+mod json;
 mod save;
 mod with_adapter;
 
 use burn::tensor::{DType, TensorData};
 use grove_backend::Backend;
-use grove_files::name_unknown_keys;
+use grove_files::{FileError, name_unknown_keys, read_json};
 use grove_transform::eval_shape;
 use grove_tree::{Init, Key, Tree, cast};
-use grove_weights::{LoadOptions, NameMap, Report, SaveOptions, TensorFiles, WeightsError, load};
+use grove_weights::{LoadOptions, NameMap, Report, SaveOptions, TensorFiles, WeightsError, load, resolve_model};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use std::{
@@ -21,12 +21,11 @@ use std::{
 
 use crate::{
     error::{ModelError, Result},
-    model_files::{ModelFiles, resolve},
+    model_files::ModelFiles,
 };
 
 pub(crate) use dtype::computing_in;
-pub use json::read_json;
-pub(crate) use json::{config_beside, file_beside, read_fields, rename, write_json, write_text};
+pub(crate) use json::{config_beside, file_beside, rename};
 pub(crate) use with_adapter::adapted;
 
 /// Configuration of a model: the fields of its `config.json`.
@@ -67,9 +66,9 @@ pub trait PretrainedConfig: Clone + Serialize + DeserializeOwned {
     /// Reads a `config.json` without checking its values. Use [`from_file`](Self::from_file).
     ///
     /// # Errors
-    /// [`ModelError::Io`] or [`ModelError::Json`], which name the file.
+    /// [`ModelError::File`], which names the file.
     fn read(file: &Path) -> Result<Self> {
-        read_json(file)
+        Ok(read_json(file)?)
     }
 
     /// Returns the configuration of a model whose weights are open: by default its `config.json`; a family may also use
@@ -89,7 +88,7 @@ pub trait PretrainedConfig: Clone + Serialize + DeserializeOwned {
     fn from_file(path: impl AsRef<Path>) -> Result<Self> {
         let file = json::config_file(path.as_ref());
         let config = Self::read(&file)?;
-        config.validate().map_err(|error| ModelError::Json { file: file.clone(), reason: error.to_string() })?;
+        config.validate().map_err(|error| FileError::json(&file, error.to_string()))?;
         name_unknown_keys(&file, &config.unknown_keys());
         Ok(config)
     }
@@ -102,7 +101,7 @@ pub trait PretrainedConfig: Clone + Serialize + DeserializeOwned {
         let file = config_beside(ModelFiles::at(model.as_ref())?.path());
         if !file.exists() {
             let advice = "there is no such file; put the config.json of the model beside its weights";
-            return Err(ModelError::Io { file, source: Error::new(ErrorKind::NotFound, advice) });
+            return Err(FileError::Io { file, source: Error::new(ErrorKind::NotFound, advice) }.into());
         }
         Self::from_file(file)
     }
@@ -240,7 +239,7 @@ pub trait Pretrained<B: Backend>: Tree<B> {
     /// # Errors
     /// The error names the file or quotes the hub's answer, and says what to do.
     fn from_pretrained(source: &str, device: &B::Device) -> Result<Self> {
-        Ok(Self::from_path(resolve(source)?, device, None)?.0)
+        Ok(Self::from_path(resolve_model(source)?, device, None)?.0)
     }
 
     /// Loads a model from a directory or a weights file with its configuration, and reports the names that matched.

@@ -2,12 +2,12 @@
 
 use burn::tensor::DType;
 use grove_backend::Backend;
+use grove_files::{FileError, write_json};
 use grove_tree::{AnyArray, Path as TreePath, Tree};
 use grove_weights::{NameMap, SaveOptions, save_model};
 use serde_json::{Map, Value};
 use std::{collections::BTreeMap, path::Path};
 
-use super::json::write_json;
 use crate::error::{ModelError, Result};
 
 /// Saves a model's weights under their published names, and its `config.json`, including the dtype.
@@ -19,9 +19,9 @@ pub(super) fn save<B: Backend, M: Tree<B>>(
     options: &SaveOptions,
 ) -> Result<()> {
     let config = described(model, config)?;
-    std::fs::create_dir_all(directory).map_err(|source| ModelError::Io { file: directory.into(), source })?;
+    std::fs::create_dir_all(directory).map_err(FileError::at(directory))?;
     save_model(model, names, directory, options)?;
-    write_json(&directory.join("config.json"), &config)
+    Ok(write_json(&directory.join("config.json"), &config)?)
 }
 
 /// Returns a configuration with the dtype of most of the model's bytes, under transformers' key (`dtype`, or

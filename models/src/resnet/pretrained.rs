@@ -1,4 +1,4 @@
-use grove_files::name_unknown_keys;
+use grove_files::{FileError, name_unknown_keys, read_json};
 use grove_weights::TensorFiles;
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use super::{Naming, ResNetConfig, infer::classes};
 use crate::{
     error::{ModelError, Result},
-    pretrained::{PretrainedConfig, config_beside, read_json},
+    pretrained::{PretrainedConfig, config_beside},
     vision::{check_timm, fit_labels, name_unknown_timm_keys, timm_labels},
 };
 
@@ -21,7 +21,7 @@ impl ResNetConfig {
     pub(super) fn of_checkpoint(path: &Path, checkpoint: &TensorFiles) -> Result<Self> {
         let file = config_beside(path);
         let fields: Option<Map<String, Value>> = if file.exists() { Some(read_json(&file)?) } else { None };
-        let wrong = |reason: String| ModelError::Json { file: file.clone(), reason };
+        let wrong = |reason: String| ModelError::from(FileError::json(&file, reason));
         let mut config = match fields {
             Some(fields) if fields.contains_key("hidden_sizes") => {
                 serde_json::from_value(Value::Object(fields)).map_err(|error| wrong(error.to_string()))?

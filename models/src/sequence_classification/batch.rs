@@ -1,12 +1,10 @@
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
+use grove_text::TextIds;
 use grove_tree::{Array, Tree};
 
 use super::BaseDecoder;
-use crate::{
-    bert::TextIds,
-    error::{ModelError, Result},
-};
+use crate::error::{ModelError, Result};
 
 /// A batch of texts for a decoder, padded at their ends. No token attends to the padding after it.
 #[derive(Tree, Clone, Debug)]

@@ -4,7 +4,8 @@
 //! The head is a linear layer over the hidden state of a text's last token. Only that state depends on the whole text.
 //!
 //! ```
-//! use grove_models::{Gpt2Config, Pretrained, bert::TextIds, sequence_classification::Gpt2ForSequenceClassification};
+//! use grove_models::{Gpt2Config, Pretrained, sequence_classification::Gpt2ForSequenceClassification};
+//! use grove_text::TextIds;
 //! use grove_tree::Key;
 //! # type B = burn_flex::Flex;
 //! let config = Gpt2Config { n_embd: 8, n_layer: 1, n_head: 2, vocab_size: 16, n_positions: 32, ..Default::default() };

@@ -1,6 +1,7 @@
 use burn::tensor::{DType, Int, Tensor};
 use grove_backend::Backend;
 use grove_layers::{Linear, loss, part_key};
+use grove_text::TextIds;
 use grove_tree::{Init, Key, Tree, cast, leaves};
 use grove_weights::{LoadOptions, NameMap, Step, TensorFiles, load};
 use serde_json::{Map, Value};
@@ -11,7 +12,7 @@ use super::{
 };
 use crate::{
     Pretrained, PretrainedConfig, TextClassifier,
-    bert::{TextIds, bucketed_len},
+    bert::bucketed_len,
     error::Result,
     labels::keep_classes,
     model_files::ModelFiles,

@@ -1,4 +1,4 @@
-use grove_files::KnownKeys;
+use grove_files::{FileError, KnownKeys, read_json};
 use grove_layers::Activation;
 use grove_weights::TensorFiles;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
@@ -10,7 +10,7 @@ use crate::{
     checks::{check_epsilon, check_initializer_range, check_rates, check_sizes},
     config_keys::{BACKBONES, check_others, unknown},
     error::{ModelError, Result},
-    pretrained::{PretrainedConfig, read_json},
+    pretrained::PretrainedConfig,
     problem_type::ProblemType,
 };
 
@@ -252,8 +252,8 @@ const KEYS: KnownKeys = KnownKeys {
 
 impl PretrainedConfig for VitConfig {
     fn read(file: &Path) -> Result<Self> {
-        let wrong = |error: ModelError| ModelError::Json { file: file.into(), reason: error.to_string() };
-        Self::from_json(read_json(file)?).map_err(wrong)
+        let wrong = |error: ModelError| FileError::json(file, error.to_string());
+        Ok(Self::from_json(read_json(file)?).map_err(wrong)?)
     }
 
     /// Returns the configuration of a checkpoint: transformers' `config.json` beside it, else the sizes inferred from

@@ -1,6 +1,6 @@
 //! Conversion between [`VitConfig`] and the `config.json` of transformers and timm.
 
-use grove_files::name_unknown_keys;
+use grove_files::{FileError, name_unknown_keys, read_json};
 use grove_weights::TensorFiles;
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     error::{ModelError, Result},
-    pretrained::{PretrainedConfig, config_beside, fields_of, read_json},
+    pretrained::{PretrainedConfig, config_beside, fields_of},
     vision::{check_timm, fit_labels, name_unknown_timm_keys, timm_architecture, timm_labels, timm_line},
 };
 
@@ -60,8 +60,7 @@ impl VitConfig {
             Some(fields) if is_of_transformers(&fields) => Self::checked(&file, || Self::from_json(fields))?,
             Some(fields) => {
                 // Reports an unsupported architecture before looking for its tensors.
-                check_architecture(&fields)
-                    .map_err(|error| ModelError::Json { file: file.clone(), reason: error.to_string() })?;
+                check_architecture(&fields).map_err(|error| FileError::json(&file, error.to_string()))?;
                 let inferred = Self::infer(checkpoint)?;
                 name_unknown_timm_keys(&fields, &file);
                 Self::checked(&file, || inferred.with_timm(&fields)?.with_known_heads())?
@@ -75,7 +74,7 @@ impl VitConfig {
 
     fn checked(file: &Path, make: impl FnOnce() -> Result<Self>) -> Result<Self> {
         let made = make().and_then(|config| config.validate().map(|()| config));
-        let config = made.map_err(|error| ModelError::Json { file: file.into(), reason: error.to_string() })?;
+        let config = made.map_err(|error| FileError::json(file, error.to_string()))?;
         name_unknown_keys(file, &config.unknown_keys());
         Ok(config)
     }

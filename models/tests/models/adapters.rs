@@ -7,9 +7,10 @@ use grove_backend::{Backend, Flex};
 use grove_layers::lora;
 use grove_models::{
     AutoModel, CausalLm, Gpt2, Gpt2Config, ModelError, ModelFiles, ModelKind, Pretrained, Vit,
-    bert::{self, BertForSequenceClassification, TextBatch, TextIds},
+    bert::{self, BertForSequenceClassification, TextBatch},
     gpt2, peft,
 };
+use grove_text::TextIds;
 use grove_tree::{Key, all_close, leaves};
 use grove_weights::TensorFiles;
 use serde_json::{Value, json};

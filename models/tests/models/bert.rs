@@ -10,9 +10,10 @@ use grove_models::{
     bert::{
         Bert, BertConfig, BertForMaskedLm, BertForMultipleChoice, BertForNextSentence, BertForQuestionAnswering,
         BertForSequenceClassification, BertForTokenClassification, BertHead, LORA_TARGETS, ProblemType,
-        SentenceEncoder, TextBatch, TextIds, WithHead,
+        SentenceEncoder, TextBatch, WithHead,
     },
 };
+use grove_text::TextIds;
 use grove_transform::{GradOptions, value_and_grad};
 use grove_tree::{AnyArray, Key, all_close, eq, leaves, map_with_path};
 use grove_weights::{SaveOptions, TensorFiles, save_model};

@@ -2,7 +2,8 @@
 //! named. Fixtures: tools/fixtures/gguf_rope.py.
 
 use grove_layers::RopeScaling;
-use grove_models::{LlamaConfig, ModelError, ModelFiles, PretrainedConfig, Tokenizer, chat_template};
+use grove_models::{LlamaConfig, ModelError, ModelFiles, PretrainedConfig};
+use grove_text::{Tokenizer, chat_template};
 use grove_weights::TensorFiles;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -99,7 +100,7 @@ fn config(more: Value) -> Result<LlamaConfig, ModelError> {
 }
 
 /// Asserts that an error names the file, and the key with its value.
-fn assert_refused<T>(result: Result<T, ModelError>, key: &str, value: &str) {
+fn assert_refused<T>(result: Result<T, impl std::fmt::Display>, key: &str, value: &str) {
     let Err(error) = result.map(drop) else { panic!("{key} with {value} is accepted") };
     let error = error.to_string();
     assert!(error.contains(&format!("model.gguf: {key} is {value}")), "{error}");

@@ -28,7 +28,4 @@ mod rnn;
 mod rope;
 mod sequence_classification;
 mod shipped;
-mod tokenizer;
-mod tokenizer_forms;
-mod tokenizer_saving;
 mod vit;

@@ -6,12 +6,13 @@ use grove_backend::{Autodiff, Backend, Flex};
 use grove_layers::loss;
 use grove_models::{
     AutoModel, Gpt2, GptNeo, Llama, ModelFiles, Pretrained, TextClassifier,
-    bert::{ProblemType, TextIds},
+    bert::ProblemType,
     sequence_classification::{
         BaseDecoder, DecoderForSequenceClassification, Gpt2ForSequenceClassification, GptNeoForSequenceClassification,
         LlamaForSequenceClassification,
     },
 };
+use grove_text::TextIds;
 use grove_transform::value_and_grad;
 use grove_tree::{Key, Tree, eq, leaves};
 use grove_weights::TensorFiles;
@@ -110,7 +111,7 @@ fn saved_files_are_those_of_transformers() {
         for tensor in original.names() {
             assert_eq!(saved.tensor(tensor).unwrap(), original.tensor(tensor).unwrap(), "{name}: {tensor}");
         }
-        let config = |path: &Path| grove_models::read_json::<serde_json::Value>(&path.join("config.json")).unwrap();
+        let config = |path: &Path| grove_files::read_json::<serde_json::Value>(&path.join("config.json")).unwrap();
         let (before, after) = (config(&directory), config(again.path()));
         // transformers does not write the names of two classes without names.
         let id2label = before.get("id2label").or_else(|| after.get("id2label"));
@@ -164,7 +165,7 @@ fn impossible_files_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     model.save_pretrained(directory.path()).unwrap();
     let file = directory.path().join("config.json");
-    let config: serde_json::Value = grove_models::read_json(&file).unwrap();
+    let config: serde_json::Value = grove_files::read_json(&file).unwrap();
     let refused = |key: &str, value: serde_json::Value| {
         let mut config = config.clone();
         config[key] = value;

@@ -2,7 +2,8 @@
 
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use grove_backend::Flex;
-use grove_models::{CausalLm, Gpt2, Llama, Pretrained, Tokenizer, chat_template};
+use grove_models::{CausalLm, Gpt2, Llama, Pretrained};
+use grove_text::{Tokenizer, chat_template};
 use serde::Deserialize;
 use serde_json::json;
 use std::path::Path;

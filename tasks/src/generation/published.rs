@@ -1,8 +1,7 @@
 use grove_backend::Backend;
-use grove_files::{printable::excerpt, say_once};
-use grove_models::{
-    CausalLm, EndTokens, GENERATION_KEYS, JsonFields, ModelFiles, Result, SAMPLING_KEYS, Tokenizer, read_json,
-};
+use grove_files::{JsonFields, printable::excerpt, read_json, say_once};
+use grove_models::{CausalLm, EndTokens, GENERATION_KEYS, ModelFiles, Result, SAMPLING_KEYS};
+use grove_text::Tokenizer;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -180,12 +179,12 @@ fn rules_of(keys: &mut JsonFields) -> Result<TokenRules> {
     };
     let penalty = rules.encoder_repetition_penalty;
     if !(penalty > 0.0 && penalty.is_finite()) {
-        return Err(keys.wrong(format!("`encoder_repetition_penalty` is {penalty}; it must be a positive number")));
+        let reason = format!("`encoder_repetition_penalty` is {penalty}; it must be a positive number");
+        return Err(keys.wrong(reason).into());
     }
     if rules.exponential_decay_length_penalty.is_some_and(|(_, factor)| !(factor > 0.0 && factor.is_finite())) {
-        return Err(
-            keys.wrong("`exponential_decay_length_penalty` must be [start, factor], with a positive factor".into())
-        );
+        let reason = "`exponential_decay_length_penalty` must be [start, factor], with a positive factor";
+        return Err(keys.wrong(reason.into()).into());
     }
     Ok(rules)
 }

@@ -1,5 +1,6 @@
 use grove_backend::Backend;
-use grove_models::{CausalLm, Result, Tokenizer};
+use grove_models::{CausalLm, Result};
+use grove_text::Tokenizer;
 
 use super::{GenerateOptions, generate};
 
@@ -54,7 +55,7 @@ impl<'a> TextStream<'a> {
         let text = self.tokenizer.decode(&[&self.anchor, &self.pending[..count]].concat())?;
         match text.strip_prefix(&before) {
             Some(new) => Ok(new.to_owned()),
-            None => self.tokenizer.decode(&self.pending[..count]),
+            None => Ok(self.tokenizer.decode(&self.pending[..count])?),
         }
     }
 
@@ -168,5 +169,5 @@ pub fn complete_text<B: Backend, M: CausalLm<B>>(
     }
     let rows = generate(model, std::slice::from_ref(&ids), options, |_, _| true)?;
     ids.extend(rows.into_iter().flat_map(|row| row.ids));
-    tokenizer.decode(&ids)
+    Ok(tokenizer.decode(&ids)?)
 }

@@ -79,7 +79,8 @@ impl<B: Backend, M: TraceableLm<B>> JitGenerate<B> for M {}
 /// Generation as a method of [`AutoModel`].
 ///
 /// ```no_run
-/// use grove_models::{AutoModel, Tokenizer};
+/// use grove_models::AutoModel;
+/// use grove_text::Tokenizer;
 /// use grove_tasks::{AutoGenerate, GenerateOptions};
 /// # type B = burn_flex::Flex;
 /// let (id, device) = ("HuggingFaceTB/SmolLM2-135M", Default::default());

@@ -4,11 +4,8 @@ use serde::Serialize;
 use std::ops::Range;
 
 use super::BatchOptions;
-use grove_models::{
-    EncodedText, ModelError, Result,
-    bert::{BertForQuestionAnswering, TextIds},
-    check_finite,
-};
+use grove_models::{ModelError, Result, bert::BertForQuestionAnswering, check_finite};
+use grove_text::{EncodedText, TextIds};
 
 /// Options for question answering, with the defaults of transformers' pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

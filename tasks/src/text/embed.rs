@@ -2,9 +2,10 @@ use grove_backend::Backend;
 
 use super::BatchOptions;
 use grove_models::{
-    ModelError, Result, Truncation,
+    ModelError, Result,
     bert::{SentenceEncoder, Similarity},
 };
+use grove_text::Truncation;
 
 /// Computes the embeddings of texts, each prefixed with the encoder's default prompt.
 ///

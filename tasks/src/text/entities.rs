@@ -4,11 +4,8 @@ use serde::Serialize;
 use std::{collections::BTreeMap, ops::Range};
 
 use super::BatchOptions;
-use grove_models::{
-    EncodedText, ModelError, Result,
-    bert::{BertForTokenClassification, TextIds},
-    largest,
-};
+use grove_models::{ModelError, Result, bert::BertForTokenClassification, largest};
+use grove_text::{EncodedText, TextIds};
 
 /// A labelled span of a text.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -3,11 +3,8 @@ use grove_backend::Backend;
 use serde::Serialize;
 
 use super::BatchOptions;
-use grove_models::{
-    EncodedText, ModelError, Result,
-    bert::{BertForMaskedLm, TextIds},
-    largest,
-};
+use grove_models::{ModelError, Result, bert::BertForMaskedLm, largest};
+use grove_text::{EncodedText, TextError, TextIds};
 
 /// A candidate token for a masked position.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -40,7 +37,7 @@ pub fn check_masks(batching: BatchOptions<'_>, texts: &[impl AsRef<str>]) -> Res
 /// Returns the mask token and the encoded texts.
 fn masked(batching: BatchOptions<'_>, texts: &[impl AsRef<str>]) -> Result<(u32, Vec<EncodedText>)> {
     let tokenizer = batching.tokenizer;
-    let mask = tokenizer.mask_token().ok_or_else(|| ModelError::Tokenizer {
+    let mask = tokenizer.mask_token().ok_or_else(|| TextError::Tokenizer {
         path: "the tokenizer".into(),
         reason: "it has neither [MASK] nor <mask>, so it is not the tokenizer of a masked language model".into(),
     })?;

@@ -17,7 +17,8 @@ use burn::tensor::Tensor;
 use grove_backend::Backend;
 use grove_tree::Tree;
 
-use grove_models::{EncodedText, ModelError, Result, Tokenizer, Truncation, bert::TextIds, check_finite};
+use grove_models::{ModelError, Result, check_finite};
+use grove_text::{EncodedText, TextIds, Tokenizer, Truncation};
 
 /// Options for batching texts.
 #[derive(Clone, Copy)]
@@ -44,7 +45,7 @@ impl<'a> BatchOptions<'a> {
         if text.trim().is_empty() || pair.is_some_and(|pair| pair.trim().is_empty()) {
             return Err(ModelError::EmptyText);
         }
-        self.tokenizer.encode_text(text, pair, Some(self.max_len), Truncation::LongestFirst)
+        Ok(self.tokenizer.encode_text(text, pair, Some(self.max_len), Truncation::LongestFirst)?)
     }
 
     /// Encodes several texts. An error names the text that caused it.

@@ -1,11 +1,12 @@
 //! Conversations with small random models.
 
 use grove_backend::Flex;
-use grove_models::{Llama, LlamaConfig, Pretrained, Tokenizer};
+use grove_models::{Llama, LlamaConfig, Pretrained};
 use grove_tasks::{
     chat::{ChatSession, ChatTemplate},
     generate,
 };
+use grove_text::Tokenizer;
 use grove_tree::Key;
 use serde_json::Value;
 

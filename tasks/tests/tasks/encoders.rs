@@ -2,14 +2,13 @@
 //! settings, classifiers with one label, pairs, and answers. Fixtures: tools/fixtures/encoders.py.
 
 use grove_models::{
-    EncodedText, ModelError, Pretrained, PretrainedConfig, Tokenizer,
-    bert::{
-        Bert, BertConfig, BertForQuestionAnswering, BertForSequenceClassification, SentenceEncoder, Similarity,
-        transformer_directory,
-    },
+    ModelError, Pretrained, PretrainedConfig,
+    bert::{Bert, BertConfig, BertForQuestionAnswering, BertForSequenceClassification, SentenceEncoder, Similarity},
 };
 use grove_tasks::text::{AnswerOptions, BatchOptions, answer, classify, embed, embed_after};
+use grove_text::{EncodedText, Tokenizer};
 use grove_tree::Key;
+use grove_weights::transformer_directory;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use std::{

@@ -3,11 +3,12 @@
 
 use burn::tensor::DType;
 use grove_backend::{Backend, Flex};
-use grove_models::{AutoModel, CausalLm, EndTokens, Gpt2, GptNeo, Llama, ModelError, Pretrained, RnnLm, Tokenizer};
+use grove_models::{AutoModel, CausalLm, EndTokens, Gpt2, GptNeo, Llama, ModelError, Pretrained, RnnLm};
 use grove_tasks::{
     AutoGenerate, Generate, GenerateOptions, generate,
     generation::{DecodeSession, Sampling, generate_with_cache, generate_with_draft},
 };
+use grove_text::Tokenizer;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,7 @@
 //! BERT tasks from texts to results: tokenizer from a vocabulary, truncation, windows, and the tasks on tiny models.
 
 use grove_models::{
-    EncodedText, ModelError, Pretrained, Tokenizer, Truncation,
+    ModelError, Pretrained,
     bert::{
         BertForMaskedLm, BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification,
         ProblemType, SentenceEncoder,
@@ -9,6 +9,7 @@ use grove_models::{
     sequence_classification::Gpt2ForSequenceClassification,
 };
 use grove_tasks::text::{AnswerOptions, BatchOptions, answer, classify, embed, entities, fill_mask};
+use grove_text::{EncodedText, TextError, Tokenizer, Truncation};
 use grove_tree::{Tree, leaves, map_with_path};
 use std::path::{Path, PathBuf};
 
@@ -58,7 +59,7 @@ fn texts_and_pairs_are_cut_to_length() {
     assert_eq!(pair(9, Truncation::OnlyFirst).0, "[CLS] the [SEP] a cat sat on it [SEP]");
 
     let error = tokenizer.encode_text(text, Some("the dog"), Some(4), Truncation::OnlyFirst).unwrap_err();
-    assert!(matches!(error, ModelError::Option { option: "the longest text", .. }));
+    assert!(matches!(error, TextError::Option { option: "the longest text", .. }));
 }
 
 #[test]

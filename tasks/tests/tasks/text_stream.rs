@@ -1,7 +1,7 @@
 //! Streaming of text. Fixtures: tools/fixtures/gpt2.py.
 
-use grove_models::Tokenizer;
 use grove_tasks::generation::TextStream;
+use grove_text::Tokenizer;
 use serde::Deserialize;
 use std::path::PathBuf;
 

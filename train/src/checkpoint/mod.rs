@@ -14,7 +14,7 @@ pub use manifest::{Manifest, RunProgress};
 
 use burn::tensor::DType;
 use grove_backend::Backend;
-use grove_files::sync_directory;
+use grove_files::{FileError, sync_directory};
 use grove_tree::{Tree, named_leaves, skeleton, with_named_leaves};
 use grove_weights::{LoadOptions, NameMap, TensorFiles, WeightsError, load, save_tree};
 use std::{
@@ -188,8 +188,9 @@ impl CheckpointManager {
         let draft = self.draft()?;
         fill(draft.path(), state, progressed).map_err(|error| match error {
             // Report the final path, not that of the temporary directory.
-            TrainError::Io(error) | TrainError::Weights(WeightsError::Io(error)) => {
-                TrainError::io("write", &path)(error.source)
+            TrainError::Io(FileError::System { source, .. })
+            | TrainError::Weights(WeightsError::File(FileError::System { source, .. })) => {
+                TrainError::io("write", &path)(source)
             }
             error => error,
         })?;
@@ -290,7 +291,9 @@ fn read<B: Backend, T: Tree<B>>(
     let names = named_leaves(like);
     let file = match TensorFiles::open(&file) {
         Ok(file) => file,
-        Err(WeightsError::Io(error)) if !is_damage(&error.source) => return Err(error.into()),
+        Err(WeightsError::File(error)) if !matches!(&error, FileError::System { source, .. } if is_damage(source)) => {
+            return Err(error.into());
+        }
         Err(error) => return Ok(Err(error.to_string())),
     };
     // Loading would convert dtypes silently, but a run resumed in another dtype is a different run.

@@ -3,11 +3,9 @@ use grove_backend::{Autodiff, Backend};
 use grove_compile::{Traceable, Traced};
 use grove_distributed::Communicator;
 use grove_layers::loss::{CrossEntropy, sigmoid_binary_cross_entropy, squared_error};
-use grove_models::{
-    TextClassifier,
-    bert::{ProblemType, TextIds},
-};
+use grove_models::{TextClassifier, bert::ProblemType};
 use grove_optim::{GradientTransformation, device_of};
+use grove_text::TextIds;
 use grove_tree::{Array, Key, Tree};
 use std::sync::Arc;
 

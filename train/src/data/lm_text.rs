@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use grove_models::Tokenizer;
+use grove_text::Tokenizer;
 
 use super::{DataError, TokenStream, read_documents};
 

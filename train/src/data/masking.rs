@@ -4,9 +4,10 @@ use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
 use grove_layers::loss::IGNORE_INDEX;
 use grove_models::{
-    BertConfig, ModelError, Tokenizer,
-    bert::{BertForMaskedLm, TextBatch, TextIds, bucketed_len},
+    BertConfig, ModelError,
+    bert::{BertForMaskedLm, TextBatch, bucketed_len},
 };
+use grove_text::{TextError, TextIds, Tokenizer};
 use grove_tree::{Array, Key, Tree};
 
 use super::DataError;
@@ -84,7 +85,7 @@ pub fn masked_lm_sequences(
     match sequences.iter().flat_map(|text| &text.ids).max() {
         None => Err(DataError::NothingToMask),
         Some(&id) if id as usize >= config.vocab_size => {
-            Err(DataError::other(ModelError::OtherTokenizer { id, vocab_size: config.vocab_size }))
+            Err(DataError::other(TextError::OtherTokenizer { id, vocab_size: config.vocab_size }))
         }
         _ => Ok(sequences),
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use grove_models::Tokenizer;
+use grove_text::Tokenizer;
 
 use super::DataError;
 use super::token_file::{self, TokenFile};

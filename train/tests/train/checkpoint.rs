@@ -288,7 +288,7 @@ fn what_cannot_be_read_is_not_damaged() {
             fs::rename(&file, &aside).expect("moved");
             obstruct(&file);
             let error = load(&checkpoints).expect_err("the newest may be good");
-            let TrainError::Io(FileError { path: named, .. }) = &error else { panic!("{name}: {error:?}") };
+            let TrainError::Io(FileError::System { path: named, .. }) = &error else { panic!("{name}: {error:?}") };
             assert_eq!(named, &file, "{name}");
             assert!(error.to_string().starts_with(&format!("cannot read {}: ", file.display())), "{error}");
             assert_eq!(steps(&checkpoints), [2, 1], "nothing is removed");
@@ -312,7 +312,7 @@ fn a_file_in_the_way_is_named() {
         checkpoints.list().expect_err("a file is in the way"),
         CheckpointManager::open(&way, 2).expect_err("a file is in the way"),
     ] {
-        assert!(matches!(&error, TrainError::Io(error) if error.path == way), "{error:?}");
+        assert!(matches!(&error, TrainError::Io(FileError::System { path, .. }) if *path == way), "{error:?}");
         assert!(error.to_string().contains(&*way.to_string_lossy()), "{error}");
     }
 }

@@ -9,6 +9,7 @@
 
 pub(crate) mod block_type;
 mod blocks;
+mod json;
 pub(crate) mod metadata;
 mod reader;
 mod split;

@@ -49,7 +49,7 @@ use repository::download;
 /// [`WeightsError::UnknownRepository`], [`UnknownRevision`](WeightsError::UnknownRevision),
 /// [`MissingFile`](WeightsError::MissingFile), [`Unauthorized`](WeightsError::Unauthorized),
 /// [`Network`](WeightsError::Network), [`Offline`](WeightsError::Offline), [`Server`](WeightsError::Server),
-/// [`Transfer`](WeightsError::Transfer), [`Checksum`](WeightsError::Checksum), [`Io`](WeightsError::Io) for the cache,
+/// [`Transfer`](WeightsError::Transfer), [`Checksum`](WeightsError::Checksum), [`File`](WeightsError::File) for the cache,
 /// [`BadSource`](WeightsError::BadSource) for an impossible id or revision, [`BadHubOption`](WeightsError::BadHubOption)
 /// for an option or a file name that cannot be used, [`WithoutHub`](WeightsError::WithoutHub) in a build without the
 /// feature `hub`.

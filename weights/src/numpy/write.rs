@@ -18,7 +18,7 @@ const PREFIX: usize = MAGIC.len() + 4;
 /// ```
 ///
 /// # Errors
-/// [`WeightsError::Io`](crate::WeightsError::Io).
+/// [`WeightsError::File`](crate::WeightsError::File).
 ///
 /// # Panics
 /// If the shape does not have as many elements as there are values.

@@ -203,7 +203,7 @@ fn every_truncation_is_an_error() {
         let bytes = std::fs::read(fixture(name)).expect("read");
         for length in 0..bytes.len() {
             let error = read_all("x.pt", &bytes[..length]).expect_err(name);
-            assert!(!matches!(error, WeightsError::Io(_)), "{error}");
+            assert!(!matches!(error, WeightsError::File(_)), "{error}");
         }
     }
 }

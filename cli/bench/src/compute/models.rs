@@ -1,13 +1,10 @@
 //! Models in inference: forward passes, decoding, loading.
 
 use grove::{
-    models::{
-        ModelError,
-        bert::{TextBatch, TextIds},
-        vit::Pooling,
-    },
+    models::{ModelError, bert::TextBatch, vit::Pooling},
     prelude::*,
     tensor::DType,
+    text::TextIds,
     tree::{AnyTensor, leaves},
 };
 use serde::de::DeserializeOwned;

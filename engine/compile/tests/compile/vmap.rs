@@ -9,7 +9,8 @@ use burn::tensor::{
 };
 use grove_backend::{Autodiff, Flex, GeluApproximation, ops};
 use grove_compile::{Mapped, Over, Shared, Traced, jit, per_example_grads, vmap};
-use grove_models::{Bert, CausalLm, Gpt2, Pretrained, ResNet, Vit, bert::TextIds};
+use grove_models::{Bert, CausalLm, Gpt2, Pretrained, ResNet, Vit};
+use grove_text::TextIds;
 use grove_transform::{Stack, Stacked, Unstack, grad, stack, unstack, value_and_grad};
 use grove_tree::{Array, Key, Tree, map};
 use std::{

@@ -7,9 +7,10 @@ use grove_backend::{AnyTensor, Autodiff, Backend, Flex};
 
 use grove_models::{
     CausalLm, Gpt2, Gpt2Config, Llama, LlamaConfig, Pretrained, ResNet, ResNetConfig, Vit, VitConfig,
-    bert::{BertConfig, BertForMaskedLm, TextBatch, TextIds},
+    bert::{BertConfig, BertForMaskedLm, TextBatch},
 };
 use grove_optim::{Adamw, AdamwChain, GradientTransformation, adamw};
+use grove_text::TextIds;
 use grove_transform::{from_inner, value_and_grad};
 use grove_tree::{Array, Key, Tree, leaves, to_backend};
 use grove_xla::{

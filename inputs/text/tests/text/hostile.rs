@@ -3,6 +3,7 @@
 use std::fs;
 
 use crate::common::{self, fixture, json};
+use grove_files::FileError;
 use grove_text::{
     TextError,
     ggml::Vocabulary,
@@ -101,7 +102,7 @@ fn files_beside_a_model_are_named_when_they_are_wrong() {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("tokenizer.model");
     let missing = sentencepiece::from_file(&model).map(|_| ()).unwrap_err();
-    assert!(matches!(&missing, TextError::Io(error) if error.path == model), "{missing}");
+    assert!(matches!(&missing, TextError::File(FileError::System { path, .. }) if *path == model), "{missing}");
     fs::copy(fixture("models/llama.model"), &model).unwrap();
     let plain = sentencepiece::from_file(&model).unwrap();
     assert_eq!(plain.encode("", true).unwrap().get_ids(), [1], "LLaMA's texts begin with <s>");

@@ -8,5 +8,8 @@ mod chat_engine;
 mod chat_harm;
 mod hostile;
 mod patterns;
+mod tokenizer;
+mod tokenizer_forms;
 mod tokenizer_json;
+mod tokenizer_saving;
 mod tokens;

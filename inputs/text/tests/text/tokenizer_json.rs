@@ -56,7 +56,7 @@ fn reads_a_whole_file_without_its_cutting_and_padding() {
     let tokenizer = read(words(json!({ "truncation": cutting })).to_string()).unwrap();
     assert_eq!(tokenizer.encode("the river ?", true).unwrap().get_ids(), [0, 1, 2]);
     let missing = tokenizer_json::from_file("nowhere/tokenizer.json").map(|_| ()).unwrap_err();
-    assert!(matches!(missing, TextError::Io(_)), "{missing}");
+    assert!(matches!(missing, TextError::File(_)), "{missing}");
 }
 
 #[test]

@@ -2,22 +2,17 @@
 
 use burn::tensor::DType;
 use grove_backend::Backend;
-use grove_files::{KnownKeys, RefusedKey, directory_at};
-use grove_weights::{Report, SENTENCE_FILES};
+use grove_files::{FileError, KnownKeys, RefusedKey, check_keys, directory_at, read_json};
+use grove_text::max_length_key;
+use grove_weights::{ModuleEntry, Report, SENTENCE_FILES, transformer_directory};
 use serde_json::{Map, Value};
 use std::{collections::BTreeMap, path::Path};
 
-use super::{
-    Pooling, SentenceEncoder, SentenceModule, Similarity,
-    layout::{Module, below, transformer_directory},
-};
+use super::{Pooling, SentenceEncoder, SentenceModule, Similarity};
 use crate::{
     Pretrained,
     bert::Bert,
     error::{ModelError, Result},
-    keys::check_keys,
-    pretrained::read_json,
-    tokenizer::max_length_key,
 };
 
 /// Pooling methods with their names and their older flags.
@@ -143,7 +138,7 @@ const ENCODER: KnownKeys = KnownKeys {
 };
 
 fn wrong(file: &Path, reason: String) -> ModelError {
-    ModelError::Json { file: file.into(), reason }
+    FileError::json(file, reason).into()
 }
 
 /// Reads an encoder; see [`SentenceEncoder::from_path`].
@@ -280,8 +275,8 @@ impl<B: Backend> SentenceEncoder<B> {
 
     /// Reads `modules.json` and the modules after the encoder.
     fn read_modules(&mut self, directory: &Path, list: &Path, device: &B::Device, dtype: Option<DType>) -> Result<()> {
-        let modules: Vec<Module> = read_json(list)?;
-        let classes: Vec<&str> = modules.iter().map(Module::class).collect();
+        let modules: Vec<ModuleEntry> = read_json(list)?;
+        let classes: Vec<&str> = modules.iter().map(ModuleEntry::class).collect();
         let order = "the first must be a Transformer, the second a Pooling, and there may be one of each";
         let count = |class: &str| classes.iter().filter(|found| **found == class).count();
         let pooled = classes.get(1) == Some(&"Pooling") && count("Pooling") == 1;
@@ -293,7 +288,7 @@ impl<B: Backend> SentenceEncoder<B> {
             return Err(wrong(list, format!("its modules are {}; {order}", classes.join(", "))));
         }
         for module in &modules {
-            let folder = below(directory, &module.path, list)?;
+            let folder = module.folder(directory)?;
             match module.class() {
                 "Transformer" => {}
                 "Pooling" => self.read_pooling(&folder.join("config.json"))?,

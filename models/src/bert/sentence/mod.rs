@@ -1,23 +1,20 @@
 //! Sentence embeddings: "Sentence-BERT" (Reimers and Gurevych, 2019), in the format of sentence-transformers.
 
 mod files;
-mod layout;
 mod modules;
 
 use burn::tensor::{DType, Tensor};
 use grove_backend::{Backend, at_least_f32};
 use grove_layers::lora;
 use grove_tree::Tree;
-use grove_weights::Report;
+use grove_weights::{Report, resolve_model};
 use std::{collections::BTreeMap, path::Path};
 
-pub use layout::{copy_modules, transformer_directory};
 pub use modules::{Dense, SentenceModule};
 
 use super::{Bert, TextBatch, names::published_names};
 use crate::{
     error::{ModelError, Result},
-    model_files::resolve,
     peft::load_adapters,
 };
 
@@ -113,7 +110,7 @@ impl<B: Backend> SentenceEncoder<B> {
     /// # Errors
     /// The error names the file or quotes the hub's answer, and says what to do.
     pub fn from_pretrained(source: &str, device: &B::Device) -> Result<Self> {
-        Ok(Self::from_path(resolve(source)?, device, None)?.0)
+        Ok(Self::from_path(resolve_model(source)?, device, None)?.0)
     }
 
     /// Loads an encoder from a directory. `modules.json` determines the pooling and the modules after it. Without that

@@ -2,7 +2,7 @@
 
 use burn::tensor::{DType, Tensor};
 use grove_backend::Backend;
-use grove_files::{KnownKeys, RefusedKey};
+use grove_files::{FileError, KnownKeys, RefusedKey, check_keys, read_json};
 use grove_layers::{Activation, LayerNorm, Linear};
 use grove_transform::eval_shape;
 use grove_tree::{Init, Tree};
@@ -11,11 +11,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::path::Path;
 
-use crate::{
-    error::{ModelError, Result},
-    keys::check_keys,
-    pretrained::read_json,
-};
+use crate::error::Result;
 
 /// A module after the pooling, which maps vectors to vectors.
 #[derive(Tree, Clone, Debug)]
@@ -116,7 +112,7 @@ impl<B: Backend> SentenceModule<B> {
         let options = LoadOptions { dtype: Some(pooled_dtype(dtype)), ..LoadOptions::new(device) };
         let file = directory.join("config.json");
         let fields =
-            || -> Result<Map<String, Value>> { if file.is_file() { read_json(&file) } else { Ok(Map::new()) } };
+            || -> Result<Map<String, Value>> { if file.is_file() { Ok(read_json(&file)?) } else { Ok(Map::new()) } };
         Ok(Some(match class {
             "Normalize" => {
                 check_keys(&NORMALIZE, &file, &fields()?)?;
@@ -163,7 +159,7 @@ impl<B: Backend> Dense<B> {
         check_size(file, "out_features", outputs)?;
         let activation =
             activation(config.activation_function.as_deref().unwrap_or("torch.nn.modules.activation.Tanh"))
-                .map_err(|reason| ModelError::Json { file: file.into(), reason })?;
+                .map_err(|reason| FileError::json(file, reason))?;
         let (bias, use_residual) = (config.bias.unwrap_or(true), config.use_residual.unwrap_or(false));
         let linear = |bias: bool, init: &Init<B>| {
             let linear = Linear::new(inputs, outputs, init);
@@ -203,7 +199,7 @@ fn check_size(file: &Path, name: &str, size: usize) -> Result<()> {
     if (1..=LARGEST).contains(&size) {
         return Ok(());
     }
-    Err(ModelError::Json { file: file.into(), reason: format!("{name} is {size}; it must be between 1 and {LARGEST}") })
+    Err(FileError::json(file, format!("{name} is {size}; it must be between 1 and {LARGEST}")).into())
 }
 
 /// Returns the activation with this PyTorch class path; `None` for the identity.

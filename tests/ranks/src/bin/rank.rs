@@ -229,10 +229,7 @@ fn bert<B: Backend>(job: &Job, key: Key, device: &Device<B>) -> Result<(), Box<d
         .collect();
     let data = Examples::new(texts, job.batch, |texts| texts.iter().map(|&text| text.clone()).collect::<Vec<_>>())?;
     let loss = |model: BertForSequenceClassification<Autodiff<B>>, texts: &Vec<(Vec<u32>, usize)>, key: Key| {
-        use grove::{
-            layers::loss::cross_entropy,
-            models::{TextClassifier, bert::TextIds},
-        };
+        use grove::{layers::loss::cross_entropy, models::TextClassifier, text::TextIds};
         let ids: Vec<TextIds> =
             texts.iter().map(|(ids, _)| TextIds { ids: ids.clone(), token_types: vec![0; ids.len()] }).collect();
         let classes: Vec<i64> = texts.iter().map(|(_, class)| *class as i64).collect();

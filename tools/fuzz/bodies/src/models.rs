@@ -5,13 +5,14 @@ use std::path::Path;
 use grove_images::{Limits, Preprocessor};
 use grove_models::{
     BertConfig, Gpt2Config, GptNeoConfig, LlamaConfig, PretrainedConfig, ResNetConfig, RnnClassifierConfig,
-    RnnLmConfig, Tokenizer, VitConfig,
+    RnnLmConfig, VitConfig,
 };
 use grove_tasks::{
     GenerateOptions,
     chat::{ChatTemplate, Message},
     generation::Sampling,
 };
+use grove_text::Tokenizer;
 
 use crate::{Refused, file};
 

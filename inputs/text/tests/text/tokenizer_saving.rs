@@ -1,7 +1,7 @@
 //! Saving of a tokenizer beside a fine-tuned model, for tokenizers with and without files of their own.
 //! tools/check_tokenizer.py checks that transformers reads them identically.
 
-use grove_models::{Tokenizer, copy_generation_config};
+use grove_text::{Tokenizer, chat::Message, chat_template};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
@@ -23,7 +23,7 @@ fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     entries.map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), fs::read(&path).unwrap())).collect()
 }
 
-const GPT2: &str = "tests/fixtures/gpt2/tokenizer";
+const GPT2: &str = "../../models/tests/fixtures/gpt2/tokenizer";
 const TEMPLATE: &str = "{% for message in messages %}<s>{{ message['content'] }}</s>{% endfor %}";
 
 /// A LLaMA tokenizer in the format of newer repositories.
@@ -135,7 +135,7 @@ fn tokenizers_without_tokenizer_json_keep_their_own_files() {
     assert_eq!(saved_names(words.path()), ["tokenizer_config.json", "vocab.txt"]);
     // LLaMA's files.
     let pieces = tempfile::tempdir().unwrap();
-    fs::copy("../inputs/text/tests/fixtures/models/llama.model", pieces.path().join("tokenizer.model")).unwrap();
+    fs::copy("tests/fixtures/models/llama.model", pieces.path().join("tokenizer.model")).unwrap();
     write(pieces.path(), "tokenizer_config.json", r#"{"add_bos_token": true, "legacy": false}"#);
     assert_eq!(saved_names(pieces.path()), ["tokenizer.model", "tokenizer_config.json"]);
     let tokenizer = Tokenizer::from_path(pieces.path()).unwrap();
@@ -187,7 +187,7 @@ fn a_lone_file_of_another_kind_is_not_called_gpt2() {
 
 #[test]
 fn a_gguf_file_leaves_its_special_tokens_and_chat_template() {
-    let file = Path::new("tests/fixtures/llama/gguf/f16.gguf");
+    let file = Path::new("../../models/tests/fixtures/llama/gguf/f16.gguf");
     let tokenizer = Tokenizer::from_path(file).unwrap();
     let saved = tempfile::tempdir().unwrap();
     tokenizer.save(saved.path()).unwrap();
@@ -197,21 +197,10 @@ fn a_gguf_file_leaves_its_special_tokens_and_chat_template() {
     assert!(tokenizer.end_of_text().is_some());
     assert_eq!((again.end_of_text(), again.begin_of_text()), (tokenizer.end_of_text(), tokenizer.begin_of_text()));
     assert_eq!(again.encode("The trees").unwrap(), tokenizer.encode("The trees").unwrap());
-    let message = [grove_text::chat::Message::new("user", "Hello")];
-    let render =
-        |model: &Path| grove_models::chat_template(model).unwrap().expect("a template").render(&message, true).unwrap();
+    let message = [Message::new("user", "Hello")];
+    let render = |model: &Path| chat_template(model).unwrap().expect("a template").render(&message, true).unwrap();
     write(saved.path(), "config.json", "{}");
     assert_eq!(render(saved.path()), render(file));
-}
-
-#[test]
-fn generation_config_is_kept() {
-    let (source, saved) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    copy_generation_config(source.path(), saved.path()).unwrap();
-    assert!(files(saved.path()).is_empty());
-    write(source.path(), "generation_config.json", r#"{"eos_token_id": [1, 2]}"#);
-    copy_generation_config(source.path().join("model.safetensors"), saved.path()).unwrap();
-    assert_eq!(files(saved.path()), files(source.path()));
 }
 
 /// Regular expressions in a file can make the library panic. The error names the text and the file, and nothing is

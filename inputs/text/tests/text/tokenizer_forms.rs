@@ -1,8 +1,7 @@
 //! Tokenizers in all published formats: the class that the files name, its settings, and added tokens. Fixtures:
 //! tools/fixtures/tokenizer_forms.py.
 
-use grove_models::{Tokenizer, Truncation, chat_template};
-use grove_text::chat::Message;
+use grove_text::{Tokenizer, Truncation, chat::Message, chat_template};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{
@@ -111,7 +110,7 @@ fn every_form_has_the_tokens_of_its_class() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-fn beside(base: &str, files: Value) -> grove_models::Result<Tokenizer> {
+fn beside(base: &str, files: Value) -> grove_text::Result<Tokenizer> {
     let files = serde_json::from_value(files).unwrap();
     Tokenizer::from_path(folder(base, &files).path())
 }

@@ -4,8 +4,7 @@
 //! model's own. The class determines the meaning of files without a `tokenizer.json`, and the settings of
 //! `tokenizer_config.json` that override a `tokenizer.json`.
 
-use grove_files::{KnownKeys, RefusedKey};
-use grove_text::{printable::excerpt, tokenizer_settings};
+use grove_files::{FileError, KnownKeys, RefusedKey, check_keys, read_json};
 use serde_json::{Map, Value};
 use std::{
     collections::BTreeMap,
@@ -13,9 +12,9 @@ use std::{
 };
 
 use crate::{
-    error::{ModelError, Result},
-    keys::check_keys,
-    pretrained::read_json,
+    error::{Result, TextError},
+    printable::excerpt,
+    tokenizer_settings,
 };
 
 /// Tokenizer class.
@@ -151,7 +150,7 @@ impl Settings {
     pub fn read(directory: &Path) -> Result<Self> {
         let object = |name: &str| -> Result<Map<String, Value>> {
             let file = directory.join(name);
-            if file.is_file() { read_json(&file) } else { Ok(Map::new()) }
+            if file.is_file() { Ok(read_json(&file)?) } else { Ok(Map::new()) }
         };
         let file = directory.join("tokenizer_config.json");
         let fields = tokenizer_settings(object("tokenizer_config.json")?, || object("special_tokens_map.json"))?;
@@ -181,9 +180,9 @@ impl Settings {
         }
     }
 
-    fn wrong(&self, name: &str, value: &Value, range: &str) -> ModelError {
+    fn wrong(&self, name: &str, value: &Value, range: &str) -> TextError {
         let value = excerpt(&value.to_string(), 100);
-        ModelError::Json { file: self.file.clone(), reason: format!("{name} is {value}; it must be {range}") }
+        FileError::json(&self.file, format!("{name} is {value}; it must be {range}")).into()
     }
 
     /// Returns true if the tokenizer produces token types.
@@ -226,18 +225,18 @@ impl Settings {
     }
 
     /// Returns the error for a file that the class does not read, or from which grove does not build its tokenizer.
-    pub fn not_from(&self, files: &str, path: &Path) -> ModelError {
+    pub fn not_from(&self, files: &str, path: &Path) -> TextError {
         let reason = format!(
             "{}, and such a tokenizer is not read from {files}; save a tokenizer.json beside it, in Python by \
              AutoTokenizer.from_pretrained(…).save_pretrained(…)",
             self.named
         );
-        ModelError::Tokenizer { path: path.into(), reason }
+        TextError::Tokenizer { path: path.into(), reason }
     }
 }
 
 /// Returns the key of the maximum length of texts. As in transformers, `max_len` is an older name of `model_max_length`.
-pub(crate) fn max_length_key(fields: &Map<String, Value>) -> &'static str {
+pub fn max_length_key(fields: &Map<String, Value>) -> &'static str {
     if fields.contains_key("model_max_length") { "model_max_length" } else { "max_len" }
 }
 
@@ -284,7 +283,7 @@ mod tests {
     #[test]
     fn every_key_of_the_classes_is_known() {
         let keys: BTreeMap<String, Vec<String>> =
-            serde_json::from_str(include_str!("../../tests/fixtures/keys.json")).unwrap();
+            serde_json::from_str(include_str!("../../../../models/tests/fixtures/keys.json")).unwrap();
         assert!(keys["tokenizer"].len() > 30);
         let unknown: Vec<&String> =
             keys["tokenizer"].iter().filter(|key| !key.ends_with("_token") && !KEYS.knows(key)).collect();

@@ -141,7 +141,7 @@ mod tests {
     ];
 
     fn gpt2() -> Tokenizer {
-        Tokenizer::from_path("assets/gpt2-austen").expect("a tokenizer")
+        Tokenizer::from_path("../../models/assets/gpt2-austen").expect("a tokenizer")
     }
 
     /// GPT-2's vocabulary with the words of another model, and with a token before each text.

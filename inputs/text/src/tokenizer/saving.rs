@@ -1,15 +1,14 @@
 //! Saving of a tokenizer beside a model.
 
-use grove_files::write_atomically;
-use grove_text::chat::{ADDITIONAL_TEMPLATES, additional_templates};
-use grove_weights::{TOKENIZER_FILES, WeightsError};
-use std::{collections::BTreeMap, fs::File, path::Path};
+use grove_files::{copy_files, write_json, write_text};
+use grove_weights::TOKENIZER_FILES;
+use std::{collections::BTreeMap, path::Path};
 use tokenizers::{ModelWrapper, PreTokenizerWrapper, Tokenizer as HfTokenizer};
 
 use super::{END_OF_TEXT, Tokenizer};
 use crate::{
-    error::{ModelError, Result},
-    pretrained::{write_json, write_text},
+    chat::{ADDITIONAL_TEMPLATES, additional_templates},
+    error::Result,
 };
 
 /// Special tokens by role for families whose files do not name them: BERT, LLaMA and RoBERTa, and GPT-2. A family is
@@ -66,7 +65,8 @@ impl Tokenizer {
                     return Ok(());
                 }
                 let templates: Vec<&str> = templates.iter().map(String::as_str).collect();
-                copy_files(&source.join(ADDITIONAL_TEMPLATES), &directory.join(ADDITIONAL_TEMPLATES), &templates)
+                copy_files(&source.join(ADDITIONAL_TEMPLATES), &directory.join(ADDITIONAL_TEMPLATES), &templates)?;
+                Ok(())
             }
             None => self.write(directory),
         }
@@ -81,7 +81,10 @@ impl Tokenizer {
             config.insert(role.clone(), token.clone().into());
         }
         write_json(&directory.join("tokenizer_config.json"), &config)?;
-        self.template.as_ref().map_or(Ok(()), |source| write_text(&directory.join("chat_template.jinja"), source))
+        if let Some(source) = &self.template {
+            write_text(&directory.join("chat_template.jinja"), source)?;
+        }
+        Ok(())
     }
 
     /// Returns the class by which transformers reads the `tokenizer.json`. Model-specific classes rebuild parts of the
@@ -98,37 +101,4 @@ impl Tokenizer {
             _ => "PreTrainedTokenizerFast",
         }
     }
-}
-
-/// Copies the files that exist.
-pub(crate) fn copy_files(from: &Path, to: &Path, names: &[&str]) -> Result<()> {
-    let io = |file: &Path| {
-        let file = file.to_owned();
-        move |source| ModelError::Io { file, source }
-    };
-    let from = if from.as_os_str().is_empty() { Path::new(".") } else { from };
-    std::fs::create_dir_all(to).map_err(io(to))?;
-    // A model that is fine-tuned in place keeps its files.
-    if from.canonicalize().map_err(io(from))? == to.canonicalize().map_err(io(to))? {
-        return Ok(());
-    }
-    for name in names {
-        let (from, to) = (from.join(name), to.join(name));
-        if from.is_file() {
-            let mut file = File::open(&from).map_err(io(&from))?;
-            let copied = write_atomically(&to, |writer| std::io::copy(&mut file, writer).map(|_| ()));
-            copied.map_err(WeightsError::from)?;
-        }
-    }
-    Ok(())
-}
-
-/// Copies a model's `generation_config.json`, if there is one, to the directory of a model that was trained from it.
-/// `model` is a directory or a weights file.
-///
-/// # Errors
-/// The file cannot be read or written.
-pub fn copy_generation_config(model: impl AsRef<Path>, directory: impl AsRef<Path>) -> Result<()> {
-    let model = model.as_ref();
-    copy_files(grove_files::directory_at(model), directory.as_ref(), &["generation_config.json"])
 }

@@ -1,5 +1,6 @@
 //! Byte-level BPE tokenizers from a vocabulary and merges: GPT-2's, RoBERTa's and Qwen2's.
 
+use grove_files::read_json;
 use std::{collections::HashMap, path::Path};
 use tokenizers::{
     SplitDelimiterBehavior, Tokenizer as HfTokenizer,
@@ -17,10 +18,7 @@ use super::{
     class::{Class, Settings},
     failed,
 };
-use crate::{
-    error::{ModelError, Result},
-    pretrained::read_json,
-};
+use crate::error::{Result, TextError};
 
 /// File names of a byte-level BPE's vocabulary and merges, newest first.
 pub(super) const FILES: [(&str, &str); 2] = [("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")];
@@ -79,9 +77,9 @@ pub(super) fn from_pair(vocab: &Path, merges: &Path, settings: &mut Settings) ->
     // If the special token is absent, none is added, as in transformers.
     let end = |flag: &str, role: &str| match settings.flag(flag)?.unwrap_or(false) && settings.special(role).is_some() {
         true => token(role).map(Some),
-        false => Ok::<_, ModelError>(None),
+        false => Ok::<_, TextError>(None),
     };
     let (first, last) = (end("add_bos_token", "bos_token")?, end("add_eos_token", "eos_token")?);
-    grove_text::surround(&mut inner, first, last).map_err(|reason| failed(vocab, &reason))?;
+    crate::surround(&mut inner, first, last).map_err(|reason| failed(vocab, &reason))?;
     Ok(inner)
 }

@@ -1,5 +1,4 @@
-use grove_text::{TextError, catch_panic, printable::excerpt, tokenizer_json};
-use grove_weights::{FilePatterns, HubOptions, Source, WeightsError};
+use grove_weights::{FilePatterns, HubOptions, Source, WeightsError, is_gguf, tokenizer_place, transformer_directory};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -17,6 +16,7 @@ use tokenizers::{
 mod added;
 mod byte_level;
 mod class;
+mod gguf_keys;
 mod large;
 mod learning;
 mod long;
@@ -25,28 +25,26 @@ mod saving;
 mod text;
 mod wordpiece;
 
-pub(crate) use class::max_length_key;
+pub use class::max_length_key;
 pub use large::chat_template;
-pub(crate) use saving::copy_files;
-pub use saving::copy_generation_config;
-pub use text::{EncodedText, Truncation};
+pub use text::{EncodedText, TextIds, Truncation};
 
 use self::class::Settings;
 use crate::{
-    bert::transformer_directory,
-    error::{ModelError, Result},
-    gguf_keys::is_gguf,
-    model_files::tokenizer_place,
+    catch_panic,
+    error::{Result, TextError},
+    printable::excerpt,
+    tokenizer_json,
 };
 
 /// Converts text to tokens and back, from the files published with a model.
 ///
 /// ```
-/// use grove_models::Tokenizer;
+/// use grove_text::Tokenizer;
 /// let tokenizer = Tokenizer::train_bpe(&["the cat sat on the mat"], 300)?;
 /// let ids = tokenizer.encode("the cat")?;
 /// assert_eq!(tokenizer.decode(&ids)?, "the cat");
-/// # Ok::<(), grove_models::ModelError>(())
+/// # Ok::<(), grove_text::TextError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
@@ -107,8 +105,8 @@ impl Tokenizer {
         let whole = if path.is_dir() { path.join("tokenizer.json") } else { path.to_owned() };
         if whole.is_file() {
             let inner = tokenizer_json::from_file(&whole).map_err(|error| match error {
-                TextError::Config { file, reason } => ModelError::Tokenizer { path: file, reason },
-                error => error.into(),
+                TextError::Config { file, reason } => TextError::Tokenizer { path: file, reason },
+                error => error,
             })?;
             return Self::found(inner, &whole, Found::Whole);
         }
@@ -129,7 +127,7 @@ impl Tokenizer {
             None => {
                 let reason = "no tokenizer here: looked for tokenizer.json, vocab.json with merges.txt, \
                               encoder.json with vocab.bpe, vocab.txt, tokenizer.model, and a single *.gguf";
-                Err(ModelError::NoTokenizer { path: path.into(), reason: reason.into() })
+                Err(TextError::NoTokenizer { path: path.into(), reason: reason.into() })
             }
         }
     }
@@ -216,11 +214,11 @@ impl Tokenizer {
     /// Words with Subword Units" (2016). Words of more than 1,000 bytes are split before training.
     ///
     /// # Errors
-    /// [`ModelError::Option`] if `vocab_size` has no room for the bytes.
+    /// [`TextError::Option`] if `vocab_size` has no room for the bytes.
     pub fn train_bpe<S: AsRef<str> + Sync>(texts: &[S], vocab_size: usize) -> Result<Self> {
         if vocab_size < SMALLEST_BPE {
             let value = vocab_size.to_string();
-            return Err(ModelError::Option {
+            return Err(TextError::Option {
                 option: "vocabulary size",
                 value,
                 range: "at least 257, one for each byte and the end",
@@ -245,11 +243,11 @@ impl Tokenizer {
     /// bytes are split before training.
     ///
     /// # Errors
-    /// [`ModelError::Option`] if `vocab_size` has no room for the letters.
+    /// [`TextError::Option`] if `vocab_size` has no room for the letters.
     pub fn train_wordpiece<S: AsRef<str> + Sync>(texts: &[S], vocab_size: usize) -> Result<Self> {
         if vocab_size < SMALLEST_WORDPIECE {
             let value = vocab_size.to_string();
-            return Err(ModelError::Option { option: "vocabulary size", value, range: "at least 500" });
+            return Err(TextError::Option { option: "vocabulary size", value, range: "at least 500" });
         }
         let inner = wordpiece::learned(texts, vocab_size).map_err(|error| learning_failed(&error))?;
         Ok(Self::new(inner))
@@ -284,7 +282,7 @@ impl Tokenizer {
     /// with the text.
     ///
     /// # Errors
-    /// [`ModelError::Tokenizer`] if the tokenizer cannot encode the text.
+    /// [`TextError::Tokenizer`] if the tokenizer cannot encode the text.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         if let Some(ids) = self.encode_long(text)? {
             return Ok(ids);
@@ -296,7 +294,7 @@ impl Tokenizer {
     /// Decodes tokens, including special tokens. Bytes that are not UTF-8 become U+FFFD.
     ///
     /// # Errors
-    /// [`ModelError::Tokenizer`] if the tokenizer fails.
+    /// [`TextError::Tokenizer`] if the tokenizer fails.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
         self.run(|inner| inner.decode(ids, false))
     }
@@ -372,7 +370,7 @@ impl Tokenizer {
         }
     }
 
-    fn failed(&self, error: &dyn std::fmt::Display) -> ModelError {
+    fn failed(&self, error: &dyn std::fmt::Display) -> TextError {
         failed(&self.place, error)
     }
 }
@@ -393,10 +391,10 @@ const OWN_NAMES: [&str; 2] = ["tokenizer.json", "tokenizer.model"];
 /// Maximum length of a quoted library error, in characters. It can quote a text.
 const LONGEST_REASON: usize = 300;
 
-fn failed(place: &Path, error: &dyn std::fmt::Display) -> ModelError {
-    ModelError::Tokenizer { path: place.into(), reason: excerpt(&error.to_string(), LONGEST_REASON) }
+fn failed(place: &Path, error: &dyn std::fmt::Display) -> TextError {
+    TextError::Tokenizer { path: place.into(), reason: excerpt(&error.to_string(), LONGEST_REASON) }
 }
 
-fn learning_failed(error: &dyn std::fmt::Display) -> ModelError {
+fn learning_failed(error: &dyn std::fmt::Display) -> TextError {
     failed(Path::new("the tokenizer"), error)
 }

@@ -8,10 +8,7 @@ use tokenizers::{
 };
 
 use super::Tokenizer;
-use crate::{
-    bert::TextIds,
-    error::{ModelError, Result},
-};
+use crate::error::{Result, TextError};
 
 /// The text of a pair to truncate if the pair is too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -23,6 +20,21 @@ pub enum Truncation {
     OnlyFirst,
     /// The second text.
     OnlySecond,
+}
+
+/// Token ids of a text or a pair of texts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TextIds {
+    /// Tokens, including special tokens.
+    pub ids: Vec<u32>,
+    /// Segment of each token, 0 or 1, for a pair of texts; may be empty for a single text.
+    pub token_types: Vec<u32>,
+}
+
+impl From<Vec<u32>> for TextIds {
+    fn from(ids: Vec<u32>) -> Self {
+        Self { ids, token_types: vec![] }
+    }
 }
 
 /// An encoded text or pair, with the positions of its tokens in the text.
@@ -84,8 +96,8 @@ impl Tokenizer {
         let mut ids = self.encode(text)?;
         ids.truncate(max_len);
         match ids.iter().max() {
-            None => Err(ModelError::NoTokens),
-            Some(&id) if id as usize >= vocab_size => Err(ModelError::OtherTokenizer { id, vocab_size }),
+            None => Err(TextError::NoTokens),
+            Some(&id) if id as usize >= vocab_size => Err(TextError::OtherTokenizer { id, vocab_size }),
             _ => Ok(ids.into()),
         }
     }
@@ -154,7 +166,7 @@ impl Tokenizer {
             if room <= fixed + stride {
                 let value = max_len.to_string();
                 let range = "greater than the sum of the other text, the added tokens and the overlap";
-                return Err(ModelError::Option { option: "the longest text", value, range });
+                return Err(TextError::Option { option: "the longest text", value, range });
             }
             let strategy = match truncation {
                 Truncation::LongestFirst => TruncationStrategy::LongestFirst,

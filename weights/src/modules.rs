@@ -1,27 +1,43 @@
 //! The folders of a sentence encoder: `modules.json`, and the paths that it names.
 
-use grove_weights::MODULE_FILES;
-use serde::Deserialize;
 use std::path::{Component, Path, PathBuf};
 
-use crate::{
-    error::{ModelError, Result},
-    pretrained::read_json,
-    tokenizer::copy_files,
-};
+use grove_files::{FileError, copy_files, read_json};
+use serde::Deserialize;
 
-/// An entry of `modules.json`. `idx`, `name` and `kwargs` change no result: modules are applied in the file's order.
-#[derive(Deserialize)]
-pub(super) struct Module {
+use crate::error::Result;
+use crate::names_of_files::MODULE_FILES;
+
+/// List of the modules of a sentence encoder.
+const LIST: &str = "modules.json";
+
+/// An entry of a sentence encoder's `modules.json`. `idx`, `name` and `kwargs` change no result: modules are applied in
+/// the file's order.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ModuleEntry {
+    /// Folder of the module, relative to that of the encoder.
     pub path: String,
+    /// Python class, with its module path.
     #[serde(rename = "type")]
     pub kind: String,
 }
 
-impl Module {
+impl ModuleEntry {
     /// Returns the class name without its module path, which differs between versions.
     pub fn class(&self) -> &str {
         self.kind.rsplit('.').next().unwrap_or_default()
+    }
+
+    /// Returns the module's folder in the directory of its encoder.
+    ///
+    /// # Errors
+    /// [`FileError::Json`] if the path, which is untrusted, leads out of the directory.
+    pub fn folder(&self, directory: &Path) -> Result<PathBuf> {
+        if Path::new(&self.path).components().all(|part| matches!(part, Component::Normal(_))) {
+            return Ok(directory.join(&self.path));
+        }
+        let reason = format!("the path '{}' leads out of the directory", self.path);
+        Err(FileError::json(directory.join(LIST), reason).into())
     }
 }
 
@@ -29,15 +45,15 @@ impl Module {
 /// the subfolder that `modules.json` names.
 ///
 /// # Errors
-/// [`ModelError::Json`] if `modules.json` is not a list of modules, or names a path outside the folder.
+/// [`FileError::Json`] if `modules.json` is not a list of modules, or names a path outside the folder.
 pub fn transformer_directory(directory: impl AsRef<Path>) -> Result<PathBuf> {
     let directory = directory.as_ref();
-    let list = directory.join("modules.json");
+    let list = directory.join(LIST);
     if !list.is_file() {
         return Ok(directory.into());
     }
-    let first = read_json::<Vec<Module>>(&list)?.into_iter().find(|module| module.class() == "Transformer");
-    first.map_or(Ok(directory.into()), |module| below(directory, &module.path, &list))
+    let first = read_json::<Vec<ModuleEntry>>(&list)?.into_iter().find(|module| module.class() == "Transformer");
+    first.map_or(Ok(directory.into()), |module| module.folder(directory))
 }
 
 /// Copies the modules of a sentence encoder, such as its pooling: `modules.json`, and the files in the folders that it
@@ -46,29 +62,20 @@ pub fn transformer_directory(directory: impl AsRef<Path>) -> Result<PathBuf> {
 /// # Errors
 /// `modules.json` is not valid, or names a path outside the folder; a file cannot be read or written.
 pub fn copy_modules(source: &Path, target: &Path) -> Result<()> {
-    let list = source.join("modules.json");
+    let list = source.join(LIST);
     if !list.is_file() {
         return Ok(());
     }
-    let modules: Vec<Module> = read_json(&list)?;
-    let paths = modules.iter().map(|module| module.path.as_str()).filter(|path| !path.is_empty());
-    let folders = paths.map(|path| below(source, path, &list).map(|from| (from, target.join(path))));
+    let modules: Vec<ModuleEntry> = read_json(&list)?;
+    let modules = modules.iter().filter(|module| !module.path.is_empty());
+    let folders = modules.map(|module| Ok((module.folder(source)?, target.join(&module.path))));
     let folders: Vec<(PathBuf, PathBuf)> = folders.collect::<Result<_>>()?;
-    copy_files(source, target, &["modules.json"])?;
+    copy_files(source, target, &[LIST])?;
     // A module without files can lack its folder.
     for (from, to) in folders.iter().filter(|(from, _)| from.is_dir()) {
         copy_files(from, to, &MODULE_FILES)?;
     }
     Ok(())
-}
-
-/// Joins an untrusted path to the directory, and refuses paths that leave the directory.
-pub(super) fn below(directory: &Path, path: &str, list: &Path) -> Result<PathBuf> {
-    if Path::new(path).components().all(|part| matches!(part, Component::Normal(_))) {
-        return Ok(directory.join(path));
-    }
-    let reason = format!("the path '{path}' leads out of the directory");
-    Err(ModelError::Json { file: list.into(), reason })
 }
 
 #[cfg(test)]

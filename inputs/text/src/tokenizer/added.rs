@@ -1,6 +1,7 @@
 //! Added tokens: the entries of `added_tokens_decoder` and of `added_tokens.json`, and special tokens that only
 //! `tokenizer_config.json` or `special_tokens_map.json` name.
 
+use grove_files::{FileError, read_json};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::{
@@ -10,10 +11,7 @@ use std::{
 use tokenizers::{AddedToken, Tokenizer as HfTokenizer};
 
 use super::class::{Class, Settings, content};
-use crate::{
-    error::{ModelError, Result},
-    pretrained::read_json,
-};
+use crate::error::{Result, TextError};
 
 /// A token with its properties, as stored in files.
 #[derive(Deserialize)]
@@ -121,8 +119,8 @@ impl Settings {
         });
         let all: Vec<AddedToken> = tokens.iter().map(|(_, token)| token.clone()).collect();
         tokens.retain(|(_, token)| tokenizer.token_to_id(&token.content).is_none());
-        let wrong = |reason: String| ModelError::Tokenizer { path: self.file.clone(), reason };
-        grove_text::add_tokens(tokenizer, &all).map_err(wrong)?;
+        let wrong = |reason: String| TextError::Tokenizer { path: self.file.clone(), reason };
+        crate::add_tokens(tokenizer, &all).map_err(wrong)?;
         for (id, token) in tokens {
             let (Some(id), got) = (id, tokenizer.token_to_id(&token.content)) else { continue };
             if got != Some(id) {
@@ -157,7 +155,7 @@ impl Settings {
 
     /// Returns the tokens that are listed with ids, ordered by id.
     fn listed(&self) -> Result<BTreeMap<u32, AddedToken>> {
-        let wrong = |file: &Path, reason: String| ModelError::Json { file: file.into(), reason };
+        let wrong = |file: &Path, reason: String| TextError::File(FileError::json(file, reason));
         let mut tokens = BTreeMap::new();
         if let Some(entries) = self.fields.get("added_tokens_decoder").filter(|entries| !entries.is_null()) {
             let Some(entries) = entries.as_object() else {
@@ -193,10 +191,7 @@ impl Settings {
             let token = match value {
                 Value::String(text) => AddedToken::from(text.clone(), true),
                 Value::Object(_) => Entry::deserialize(value)
-                    .map_err(|error| ModelError::Json {
-                        file: self.file.clone(),
-                        reason: format!("a special token is wrong: {error}"),
-                    })?
+                    .map_err(|error| FileError::json(&self.file, format!("a special token is wrong: {error}")))?
                     .token()
                     .special(true),
                 _ => return Ok(()),

@@ -1,6 +1,6 @@
 //! Tokenizers in each published format. Fixtures: tools/fixtures/gpt2.py.
 
-use grove_models::{ModelError, Tokenizer};
+use grove_text::{TextError, Tokenizer};
 use serde::Deserialize;
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ struct Case {
 }
 
 fn fixtures() -> PathBuf {
-    PathBuf::from("tests/fixtures/gpt2")
+    PathBuf::from("../../models/tests/fixtures/gpt2")
 }
 
 /// Texts of many scripts with transformers' ids.
@@ -39,7 +39,7 @@ fn missing_tokenizers_say_what_was_looked_for() {
     std::fs::write(folder.path().join("vocab.json"), "{}").unwrap(); // without merges.txt
     for missing in [folder.path(), &nowhere] {
         let error = Tokenizer::from_path(missing).unwrap_err();
-        assert!(matches!(&error, ModelError::NoTokenizer { path, .. } if path == missing), "{error}");
+        assert!(matches!(&error, TextError::NoTokenizer { path, .. } if path == missing), "{error}");
         let message = error.to_string();
         for name in ["tokenizer.json", "vocab.json", "merges.txt", "encoder.json", "vocab.bpe"] {
             assert!(message.contains(name), "{message}");
@@ -70,7 +70,7 @@ fn broken_tokenizers_name_their_file() {
         }
         let error = Tokenizer::from_path(folder.path()).unwrap_err();
         println!("{error}");
-        assert!(matches!(&error, ModelError::Tokenizer { path, .. } if path.starts_with(folder.path())), "{error}");
+        assert!(matches!(&error, TextError::Tokenizer { path, .. } if path.starts_with(folder.path())), "{error}");
         assert!(error.to_string().contains(at_fault), "{error} does not name {at_fault}");
     }
 }
@@ -78,6 +78,6 @@ fn broken_tokenizers_name_their_file() {
 /// `--model model.safetensors` in the model's own directory.
 #[test]
 fn a_file_that_is_named_alone_lies_here() {
-    let Err(error) = Tokenizer::beside("no.safetensors") else { panic!("there is none in models/") };
+    let Err(error) = Tokenizer::beside("no.safetensors") else { panic!("there is none in inputs/text/") };
     assert!(error.to_string().starts_with(".: no tokenizer here"), "{error}");
 }

@@ -1,18 +1,19 @@
 //! Tokenizers and chat templates of large models, from SentencePiece and GGUF files.
 
-use grove_text::{chat::ChatTemplate, ggml::Vocabulary, sentencepiece};
-use grove_weights::{GgufMetadata, TensorFiles};
+use grove_weights::{GgufMetadata, TensorFiles, is_gguf, tokenizer_place};
 use std::{collections::BTreeMap, ffi::OsStr, path::Path};
 use tokenizers::Tokenizer as HfTokenizer;
 
 use super::{
     Found,
     class::{Class, Settings},
+    gguf_keys,
 };
 use crate::{
-    error::{ModelError, Result},
-    gguf_keys::{check_tokenizer, is_gguf},
-    model_files::tokenizer_place,
+    chat::ChatTemplate,
+    error::{Result, TextError},
+    ggml::Vocabulary,
+    sentencepiece,
 };
 
 /// SentencePiece models, by the names under which transformers finds them. Classes that read the later ones change the
@@ -59,15 +60,15 @@ fn from_metadata(metadata: &GgufMetadata, file: &Path) -> Result<(HfTokenizer, F
         Some(metadata.strings(&key(name))?.into_iter().map(str::to_owned).collect())
     };
     let token = |name: &str| metadata.integer(&key(&format!("{name}_token_id"))).and_then(|id| u32::try_from(id).ok());
-    let broken = |reason: String| ModelError::Tokenizer { path: file.into(), reason };
+    let broken = |reason: String| TextError::Tokenizer { path: file.into(), reason };
     let (Some(model), Some(tokens)) = (metadata.string(&key("model")), texts("tokens")) else {
         let reason = match metadata.get(JSON) {
             Some(_) => format!("its tokenizer is in {JSON} alone, which is not read: save that text as tokenizer.json"),
             None => "the file has no tokenizer".into(),
         };
-        return Err(ModelError::NoTokenizer { path: file.into(), reason });
+        return Err(TextError::NoTokenizer { path: file.into(), reason });
     };
-    check_tokenizer(metadata, file).map_err(broken)?;
+    gguf_keys::check(metadata, file).map_err(broken)?;
     let vocabulary = Vocabulary {
         model: model.into(),
         pre: metadata.string(&key("pre")).map(str::to_owned),
@@ -128,7 +129,7 @@ pub fn chat_template(model: impl AsRef<Path>) -> Result<Option<ChatTemplate>> {
             "it has the chat template {key}, and none under {TEMPLATE}, the default: save the one that you want as \
              chat_template.jinja beside the file, and name their directory"
         );
-        return Err(ModelError::Tokenizer { path: model.into(), reason });
+        return Err(TextError::Tokenizer { path: model.into(), reason });
     };
     Ok(Some(ChatTemplate::of_file(model, source, roles(metadata))?))
 }
