@@ -6,7 +6,7 @@ use burn::tensor::{
 };
 
 use super::{
-    Backend, Dropout, Outcome, Residuals, Rules, Shapes, Values, Wanted, dropout, float,
+    Backend, BatchAxis, Dropout, Outcome, Residuals, Rules, Shapes, Values, Wanted, dropout, float,
     key_ranges::{KeyRanges, check, either},
     masked_softmax, masked_softmax_vjp, matmul,
     precision::is_half,
@@ -39,6 +39,7 @@ pub struct Attention {
 
 impl Rules for Attention {
     const SAVES: bool = true;
+    const BATCH_AXIS: Option<BatchAxis> = Some(BatchAxis { inputs: &[0, 1, 2, 3, 4], broadcast: &[5, 6], min_rank: 4 });
 
     #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {

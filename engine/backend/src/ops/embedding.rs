@@ -3,7 +3,7 @@
 use burn::tensor::{Shape, TensorMetadata, ops::ModuleOps};
 
 use super::{
-    Backend, Differentiation, Outcome, Residuals, Rules, Shapes, Values, Wanted,
+    Backend, BatchAxis, Differentiation, Outcome, Residuals, Rules, Shapes, Values, Wanted,
     precision::{cast, widened},
 };
 
@@ -19,6 +19,7 @@ impl Rules for Embedding {
     /// With tied weights, the output layer has already computed a gradient of the table. Adding rows to that gradient is
     /// cheap; a separate gradient, and the sum of both, would take three passes over all rows.
     const DIFFERENTIATION: Differentiation = Differentiation::Accumulating;
+    const BATCH_AXIS: Option<BatchAxis> = BatchAxis::of(&[1]);
 
     #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {

@@ -4,7 +4,7 @@
 use burn::tensor::{Scalar, Shape, ops::FloatTensor};
 
 use super::{
-    Backend, Differentiation, Outcome, Residuals, Rules, Shapes, Values, Wanted,
+    Backend, BatchAxis, Differentiation, Outcome, Residuals, Rules, Shapes, Values, Wanted,
     operation::{run_in_f32, run_vjp_in_f32},
 };
 
@@ -39,6 +39,7 @@ pub struct Gelu {
 
 impl Rules for Gelu {
     const DIFFERENTIATION: Differentiation = Differentiation::MemoryBound;
+    const BATCH_AXIS: Option<BatchAxis> = BatchAxis::of(&[0]);
 
     #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {

@@ -6,8 +6,8 @@ use burn::tensor::{
 };
 
 use super::{
-    Backend, Differentiation, Outcome, Residuals, Rules, Shapes, Values, Wanted, at_least_f32, float, matmul,
-    operation::needed, precision::cast, primitive, shapes::with_last,
+    Backend, BatchAxis, Differentiation, Outcome, Residuals, Rules, Shapes, Values, Wanted, at_least_f32, float,
+    matmul, operation::needed, precision::cast, primitive, shapes::with_last,
 };
 
 /// Linear layer over the last axis, `x W + b`, correct on every backend. The weight may have another floating-point dtype
@@ -22,6 +22,7 @@ pub struct Linear;
 impl Rules for Linear {
     /// A cheap input, such as an activation, may be recomputed instead of retained.
     const DIFFERENTIATION: Differentiation = Differentiation::Checkpointed;
+    const BATCH_AXIS: Option<BatchAxis> = Some(BatchAxis { inputs: &[0], broadcast: &[], min_rank: 2 });
 
     #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {

@@ -3,7 +3,7 @@
 use burn::tensor::{Shape, Tensor};
 
 use super::{
-    Backend, KeyRanges, Outcome, Residuals, Rules, Shapes, Values, Wanted,
+    Backend, BatchAxis, KeyRanges, Outcome, Residuals, Rules, Shapes, Values, Wanted,
     key_ranges::check,
     operation::{run_in_f32, run_vjp_in_f32},
     primitive,
@@ -37,6 +37,8 @@ impl MaskedSoftmax {
 }
 
 impl Rules for MaskedSoftmax {
+    const BATCH_AXIS: Option<BatchAxis> = BatchAxis::of(&[0, 1, 2]);
+
     #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         let shape: [usize; 4] = inputs.dims("masked_softmax", 0);

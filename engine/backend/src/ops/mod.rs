@@ -101,7 +101,7 @@ pub use masked_softmax::MaskedSoftmax;
 pub use matmul::Matmul;
 pub use max_pool2d::Pool2dOptions;
 pub use nll::Nll;
-pub use operation::{Differentiation, Operation, Residual, Residuals};
+pub use operation::{BatchAxis, Differentiation, Operation, Residual, Residuals};
 pub use ordering::{argsort, argsort_int, one_hot, sort, top_k};
 pub use precision::{at_least_f32, cast};
 pub use quantized::{Dequantize, QuantizedLinear};

@@ -3,7 +3,7 @@
 use burn::tensor::{Int, Shape, Tensor};
 
 use super::{
-    Backend, Outcome, Residuals, Rules, Shapes, Values, Wanted,
+    Backend, BatchAxis, Outcome, Residuals, Rules, Shapes, Values, Wanted,
     operation::{run_in_f32, run_vjp_in_f32},
     primitive,
 };
@@ -20,6 +20,7 @@ pub struct Nll;
 
 impl Rules for Nll {
     const SAVES: bool = true;
+    const BATCH_AXIS: Option<BatchAxis> = BatchAxis::of(&[0, 1]);
 
     #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {

@@ -19,6 +19,8 @@ pub(crate) trait Rules: Clone + Debug + PartialEq {
     /// True if the derivative uses computed values other than the first output: saved values or other outputs. They get no
     /// gradient, so higher derivatives differentiate the composition.
     const SAVES: bool = false;
+    /// The axis that `vmap` extends by its examples, if the operation has one. Without it, `vmap` batches the composition.
+    const BATCH_AXIS: Option<BatchAxis> = None;
 
     /// Returns the shapes of the outputs.
     ///
@@ -44,6 +46,25 @@ pub(crate) trait Rules: Clone + Debug + PartialEq {
     /// outputs. A gradient whose dtype differs from its input's is cast afterwards.
     fn compose_vjp<B: Backend>(&self, _residuals: Values<B>, _grads: Values<B>, _wanted: &Wanted) -> Values<B> {
         unreachable!("{self:?} has no rule of differentiation")
+    }
+}
+
+/// A batch axis: the first axis of some inputs, of all outputs and of all saved values. Each entry along it is computed from
+/// the same entry of these inputs and from the other inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchAxis {
+    /// Positions of the inputs that have the axis. The first one is always present.
+    pub inputs: &'static [usize],
+    /// Positions of the inputs in which the axis may have size 1 instead.
+    pub broadcast: &'static [usize],
+    /// Minimum number of axes of the first of these inputs. With fewer, the operation has no batch axis.
+    pub min_rank: usize,
+}
+
+impl BatchAxis {
+    /// The batch axis of the inputs at these positions.
+    pub(crate) const fn of(inputs: &'static [usize]) -> Option<Self> {
+        Some(Self { inputs, broadcast: &[], min_rank: 1 })
     }
 }
 
@@ -110,7 +131,7 @@ impl Residuals {
     }
 
     /// Iterates over the residuals in order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Residual> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = Residual> + '_ {
         self.0.iter().copied()
     }
 }
@@ -163,6 +184,11 @@ macro_rules! operations {
             /// Returns the kind of differentiation.
             pub fn differentiation(&self) -> Differentiation {
                 match self { $(Self::$name(_) => <$rules>::DIFFERENTIATION,)* }
+            }
+
+            /// Returns the axis that `vmap` extends by its examples, if the operation has one.
+            pub fn batch_axis(&self) -> Option<BatchAxis> {
+                match self { $(Self::$name(_) => <$rules>::BATCH_AXIS,)* }
             }
 
             /// Returns the number of leading inputs that are differentiable.

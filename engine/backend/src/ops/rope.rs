@@ -2,7 +2,7 @@
 
 use burn::tensor::{Shape, Tensor};
 
-use super::{AnyTensor, Backend, Outcome, Residuals, Rules, Shapes, Values, Wanted, primitive};
+use super::{AnyTensor, Backend, BatchAxis, Outcome, Residuals, Rules, Shapes, Values, Wanted, primitive};
 
 /// Rotary position embedding (Su et al., 2021): rotates pairs of values by the angles of their position. The angles get no
 /// gradient.
@@ -18,6 +18,7 @@ pub struct Rope {
 
 impl Rules for Rope {
     const DIFFERENTIABLE_INPUTS: usize = 1;
+    const BATCH_AXIS: Option<BatchAxis> = Some(BatchAxis { inputs: &[0], broadcast: &[1, 2], min_rank: 4 });
 
     #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {

@@ -3,7 +3,7 @@
 use burn::tensor::{Shape, Tensor};
 
 use super::{
-    Backend, Outcome, Residuals, Rules, Shapes, Values, Wanted, at_least_f32, float,
+    Backend, BatchAxis, Outcome, Residuals, Rules, Shapes, Values, Wanted, at_least_f32, float,
     linear::sum_of_rows,
     operation::{run_in_f32, run_vjp_in_f32},
     precision::cast,
@@ -27,6 +27,7 @@ pub struct RowNorm {
 
 impl Rules for RowNorm {
     const SAVES: bool = true;
+    const BATCH_AXIS: Option<BatchAxis> = BatchAxis::of(&[0]);
 
     #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {

@@ -3,7 +3,7 @@
 use burn::tensor::{Scalar, Shape, TensorMetadata};
 
 use super::{
-    Backend, Differentiation, Outcome, Residuals, Rules, Shapes, Values, Wanted, flat,
+    Backend, BatchAxis, Differentiation, Outcome, Residuals, Rules, Shapes, Values, Wanted, flat,
     gelu::{scale, shift},
     operation::{run_in_f32, run_vjp_in_f32},
     primitive,
@@ -22,6 +22,7 @@ pub struct Selu;
 
 impl Rules for Selu {
     const DIFFERENTIATION: Differentiation = Differentiation::MemoryBound;
+    const BATCH_AXIS: Option<BatchAxis> = BatchAxis::of(&[0]);
 
     #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {

@@ -91,6 +91,11 @@ impl Wanted {
         self.0.iter().map(Option::is_some).collect()
     }
 
+    /// Replaces each input that needs a gradient; `None`: it needs none any more.
+    pub fn map(&self, mut f: impl FnMut(usize, &Spec) -> Option<Spec>) -> Self {
+        Self(self.0.iter().enumerate().map(|(position, spec)| f(position, spec.as_ref()?)).collect())
+    }
+
     /// Returns the input at a position, which must need a gradient.
     #[track_caller]
     pub fn spec(&self, position: usize) -> &Spec {

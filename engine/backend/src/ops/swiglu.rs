@@ -3,7 +3,7 @@
 use burn::tensor::{Shape, activation};
 
 use super::{
-    Backend, Outcome, Residuals, Rules, Shapes, Values, Wanted, float,
+    Backend, BatchAxis, Outcome, Residuals, Rules, Shapes, Values, Wanted, float,
     operation::{run_in_f32, run_vjp_in_f32},
     primitive,
 };
@@ -16,6 +16,8 @@ use super::{
 pub struct SwiGlu;
 
 impl Rules for SwiGlu {
+    const BATCH_AXIS: Option<BatchAxis> = BatchAxis::of(&[0, 1]);
+
     #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         let shape: [usize; 3] = inputs.dims("swiglu", 0);

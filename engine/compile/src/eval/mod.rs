@@ -203,6 +203,16 @@ pub(crate) fn apply_recorded<B: Backend>(
     let replaced = keys.and_then(|keys| keys.replaced(primitive, control::is_traced::<B>()));
     let primitive = replaced.as_ref().unwrap_or(primitive);
     let outputs = apply(primitive, inputs, dtypes.len(), target);
+    as_recorded(primitive, outputs, dtypes, target)
+}
+
+/// Converts outputs to the dtypes of the trace where a backend may use others.
+pub(crate) fn as_recorded<B: Backend>(
+    primitive: &Primitive,
+    outputs: Vec<Option<AnyTensor<B>>>,
+    dtypes: impl Iterator<Item = Option<DType>>,
+    target: &Target<'_, B>,
+) -> Vec<Option<AnyTensor<B>>> {
     if !matches!(primitive, Primitive::Grove(Call::Vjp(..)) | Primitive::WithKey(Call::Vjp(..))) {
         return positions_as_recorded(primitive, outputs, dtypes, target);
     }

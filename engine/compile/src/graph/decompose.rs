@@ -4,7 +4,7 @@ use grove_backend::{
     AnyTensor,
     ops::{Call, Operation, Outcome, Spec, Values},
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::{Equation, Graph, Var};
 use crate::{
@@ -24,20 +24,35 @@ impl Graph {
 
     /// Like [`decomposed`](Self::decomposed), but also keeps the operations for which `whole` returns true.
     pub fn decomposed_except(self, whole: fn(&Call) -> bool) -> Self {
+        self.decompose(whole, |_| false)
+    }
+
+    /// Like [`decomposed`](Self::decomposed), but also keeps the equations at these positions. Graphs of loops and branches are
+    /// decomposed.
+    pub(crate) fn decomposed_except_at(self, positions: &HashSet<usize>) -> Self {
+        self.decompose(|_| false, |position| positions.contains(&position))
+    }
+
+    fn decompose(self, whole: fn(&Call) -> bool, is_kept: impl Fn(usize) -> bool) -> Self {
         let mut known: HashMap<String, Graph> = HashMap::new();
-        let inlined = self.with_bodies(|graph, equation| match &equation.primitive {
-            Primitive::Grove(call) | Primitive::WithKey(call) if !stays(call) && !whole(call) => {
-                let inputs: Vec<_> = equation.inputs.iter().map(|var| Some(graph.spec((*var)?))).collect();
-                // The debug text contains every static parameter.
-                let (key, types) = (format!("{:?} {inputs:?}", equation.primitive), graph.types);
-                let new = || composition(&equation.primitive, call, inputs, types, whole);
-                Some(known.entry(key).or_insert_with(new).clone())
+        let mut positions = 0..;
+        let inlined = self.with_bodies(|graph, equation| {
+            let is_kept = positions.next().is_some_and(&is_kept);
+            match &equation.primitive {
+                Primitive::Grove(call) | Primitive::WithKey(call) if !stays(call) && !whole(call) && !is_kept => {
+                    let inputs: Vec<_> = equation.inputs.iter().map(|var| Some(graph.spec((*var)?))).collect();
+                    // The debug text contains every static parameter.
+                    let (key, types) = (format!("{:?} {inputs:?}", equation.primitive), graph.types);
+                    let new = || composition(&equation.primitive, call, inputs, types, whole);
+                    Some(known.entry(key).or_insert_with(new).clone())
+                }
+                Primitive::HigherOrder(op) => {
+                    equation.primitive =
+                        Primitive::HigherOrder(op.map_graphs(move |graph| graph.decomposed_except(whole)));
+                    None
+                }
+                _ => None,
             }
-            Primitive::HigherOrder(op) => {
-                equation.primitive = Primitive::HigherOrder(op.map_graphs(move |graph| graph.decomposed_except(whole)));
-                None
-            }
-            _ => None,
         });
         inlined.with_sigmoids().without_dead_code()
     }

@@ -5,6 +5,7 @@ mod modules;
 mod per_example;
 mod random;
 mod rules;
+mod whole;
 
 use burn::tensor::TensorData;
 use grove_backend::{AnyTensor, Backend};
@@ -33,7 +34,7 @@ pub(crate) use rules::{Batched, expanded, move_axis, run, run_batched};
 /// [`Over`]; these correspond to `in_axes`.
 ///
 /// The function is traced for one example, and the batching rule of each operation in the graph runs it for all examples: a
-/// matrix-vector product becomes a matrix-matrix product. The result therefore equals a loop over the examples up to rounding.
+/// matrix-vector product becomes a matrix-matrix product, and a kernel of attention gets all examples as one batch. The result therefore equals a loop over the examples up to rounding.
 /// Captured arrays of an enclosing trace are shared by all examples. Mapped functions nest, and can be differentiated and
 /// traced: call them on the backend of the outer transformation, as [`jit`](crate::jit()) in `jit(|xs| vmap(f).call::<Traced,
 /// _>(xs))`.
@@ -128,7 +129,6 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Vmap<In, Out, F> {
         };
         let recording = Recording::within(Types::of::<B>(Some(&device)), &device);
         let Recorded { graph, shell, present, captured, .. } = record_with(recording, lift, &self.f, as_array);
-        let program = Program::new(graph.decomposed().without_common_subexpressions());
         let arguments = leaves.into_iter().filter_map(|leaf| {
             let tensor = leaf.array.into_value()?;
             Some(match leaf.axis {
@@ -137,10 +137,12 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Vmap<In, Out, F> {
             })
         });
         let captured = captured_on::<B>(&captured).into_iter().map(|tensor| Batched { tensor, batched: false });
-        let arguments = arguments.chain(captured);
+        let arguments: Vec<_> = arguments.chain(captured).collect();
+        let graph = whole::decomposed(graph, arguments.iter().map(|x| x.batched));
+        let program = Program::new(graph.without_common_subexpressions());
         let results = match examples {
             0 => empty_results(program.graph(), &device),
-            _ => run(&program, arguments.collect(), examples, &device),
+            _ => run(&program, arguments, examples, &device),
         };
         let mut results = results.into_iter();
         let arrays: Vec<_> = results.by_ref().take(present.iter().filter(|present| **present).count()).collect();

@@ -7,9 +7,10 @@ use grove_backend::{
     ops::{Argsort, Call, Matmul, Operation, Values},
 };
 
+use super::whole;
 use crate::{
     Primitive, control,
-    eval::{Program, apply, apply_one, positions_as_recorded},
+    eval::{Program, apply, apply_one, as_recorded},
     primitive::Binary,
     target::{Target, missing},
 };
@@ -21,7 +22,8 @@ pub(crate) struct Batched<B: Backend> {
     pub batched: bool,
 }
 
-/// Runs a decomposed program for a batch of examples. All results have a batch axis.
+/// Runs a program for a batch of examples. Its operations are decomposed, except those that [`whole`] keeps. All results have a batch
+/// axis.
 pub(crate) fn run<B: Backend>(
     program: &Program,
     arguments: Vec<Batched<B>>,
@@ -50,12 +52,13 @@ pub(crate) fn run_batched<B: Backend>(
         if let (Primitive::HigherOrder(op), true) = (primitive, batched) {
             return control::batched(op, inputs.into_iter().flatten().collect(), examples, &target);
         }
-        let results = match batched {
-            true => rules.apply(primitive, inputs.into_iter().flatten().collect(), outputs),
-            false => apply(primitive, inputs.into_iter().map(|x| x.map(|x| x.tensor)).collect(), outputs, &target),
+        let results = match (batched, whole::roles(primitive, inputs.len())) {
+            (true, Some(roles)) => rules.whole(primitive, &roles, inputs, outputs),
+            (true, None) => rules.apply(primitive, inputs.into_iter().flatten().collect(), outputs),
+            (false, _) => apply(primitive, inputs.into_iter().map(|x| x.map(|x| x.tensor)).collect(), outputs, &target),
         };
         let dtypes = equation.outputs.iter().map(|var| var.map(|var| program.graph().dtype(var)));
-        let results = positions_as_recorded(primitive, results, dtypes, &target);
+        let results = as_recorded(primitive, results, dtypes, &target);
         results.into_iter().map(|x| x.map(|tensor| Batched { tensor, batched })).collect()
     })
 }

@@ -52,3 +52,4 @@ mod passes;
 mod scan;
 mod trace;
 mod vmap;
+mod vmap_operations;

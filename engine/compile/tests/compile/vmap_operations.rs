@@ -1,0 +1,220 @@
+//! Mapped operations of grove: one call computes all examples, as a loop over them does.
+
+use crate::common;
+use burn::tensor::{Bool, Int, Tensor, TensorData};
+use grove_backend::{Autodiff, Flex, GeluApproximation, KeyRanges, ops};
+use grove_compile::{Mapped, Shared, Traced, jit, vmap};
+use grove_transform::{Stack, Unstack, stack, unstack, value_and_grad};
+use grove_tree::{Array, Key, Tree};
+
+type B = Flex;
+type A<const D: usize> = Tensor<Autodiff<Traced>, D>;
+type X1 = Array<Traced, 1>;
+type X2 = Array<Traced, 2>;
+type X3 = Array<Traced, 3>;
+type X4 = Array<Traced, 4>;
+
+/// Random numbers between -2 and 2.
+fn floats<const D: usize>(shape: [usize; D], seed: u64) -> Array<B, D> {
+    Array::new(Key::new(seed).uniform(shape, -2.0, 2.0, &Default::default()))
+}
+
+fn ints<const D: usize>(values: impl IntoIterator<Item = i64>, shape: [usize; D]) -> Array<B, D, Int> {
+    Array::new(Tensor::from_data(TensorData::new(values.into_iter().collect(), shape), &Default::default()))
+}
+
+/// Compares a function of two arrays with a loop: both batched, and each of them shared.
+fn two<X, Z, Y>(
+    what: &str,
+    f: impl Fn((<X::Step as Tree<B>>::On<Traced>, <Z::Step as Tree<B>>::On<Traced>)) -> Y,
+    (xs, zs): (X, Z),
+) where
+    X: Unstack<B> + Mapped<B, Example = X::Step>,
+    Z: Unstack<B> + Mapped<B, Example = Z::Step>,
+    X::Step: Tree<B>,
+    Z::Step: Tree<B>,
+    <X::Step as Tree<B>>::On<Traced>: Tree<Traced, On<B> = X::Step>,
+    <Z::Step as Tree<B>>::On<Traced>: Tree<Traced, On<B> = Z::Step>,
+    Y: Tree<Traced>,
+    Y::On<B>: Stack<B>,
+{
+    let jitted = jit(&f);
+    let (x_list, z_list) = (unstack(xs.clone()), unstack(zs.clone()));
+    let call = |i: usize, j: usize| jitted.call::<B>((x_list[i].clone(), z_list[j].clone()));
+    let of = |pairs: [(usize, usize); 3]| stack(pairs.map(|(i, j)| call(i, j)).into());
+    let same = |what: &str, found: &_, expected: &_| common::same::<B, _>(what, found, expected, 2e-5, 1e-3);
+    same(what, &vmap(&f).call((xs.clone(), zs.clone())), &of([(0, 0), (1, 1), (2, 2)]));
+    let shared = vmap(&f).call((Shared(x_list[1].clone()), zs));
+    same(&format!("{what}, the first one shared"), &shared, &of([(1, 0), (1, 1), (1, 2)]));
+    let shared = vmap(&f).call((xs, Shared(z_list[1].clone())));
+    same(&format!("{what}, the second one shared"), &shared, &of([(0, 1), (1, 1), (2, 1)]));
+}
+
+/// The loss of a result, which gives every element another gradient.
+fn loss<const D: usize>(y: A<D>) -> A<1> {
+    (y.clone() * y).sum()
+}
+
+/// Compares values and gradients of an operation of two arrays with those of a loop.
+fn of_rows(what: &str, shapes: ([usize; 3], [usize; 3]), f: impl Fn(A<2>, A<2>) -> A<2>) {
+    let pair = |(x, w): (X2, X2)| {
+        let (value, grads) = value_and_grad(&(x, w), |(x, w)| loss(f(x.val(), w.val())));
+        (Array::<_, 1>::new(value), grads)
+    };
+    two(what, pair, (floats(shapes.0, 1), floats(shapes.1, 2)));
+}
+
+#[test]
+fn rows() {
+    let row = |w: &A<2>| w.clone().narrow(0, 0, 1).squeeze_dim::<1>(0);
+    let square = ([3, 4, 5], [3, 5, 5]);
+    of_rows("linear", square, |x, w| ops::linear(x, w.clone(), Some(row(&w))));
+    of_rows("linear of a vector", square, |x, w| {
+        let x = x.narrow(0, 2, 1).squeeze_dim::<1>(0);
+        ops::linear(x, w.clone(), Some(row(&w))).unsqueeze()
+    });
+    of_rows("linear of several axes", square, |x, w| ops::linear(x.reshape([2, 2, 5]), w, None).reshape([4, 5]));
+    for centred in [true, false] {
+        let options = ops::RowNorm { centred, eps: 1e-5 };
+        of_rows("row norm", square, |x, w| ops::row_norm(x, row(&w), centred.then(|| row(&w)), options).0);
+        of_rows("row norm without a bias", square, |x, w| {
+            ops::row_norm(x, row(&w), None, options).0 + w.sum().unsqueeze()
+        });
+    }
+    let alike = ([3, 4, 5], [3, 4, 5]);
+    of_rows("gelu", alike, |x, w| ops::gelu(x, GeluApproximation::None) * ops::gelu(w, GeluApproximation::Tanh));
+    of_rows("selu", alike, |x, w| ops::selu(x * w));
+    of_rows("swiglu", alike, |x, w| ops::swiglu(x.unsqueeze::<3>(), w.unsqueeze::<3>()).squeeze_dim::<2>(0));
+    let labels = |x: &A<2>| Tensor::from_data(TensorData::from([1, 0, 4, 2]), &x.device());
+    of_rows("nll", alike, |x, w| ops::nll(x.clone() * w, labels(&x)).0.unsqueeze());
+    let indices = |x: &A<2>| Tensor::from_data(TensorData::from([[3, 0], [0, 1], [2, 2]]), &x.device());
+    of_rows("embedding", alike, |table, w| ops::embedding(table.clone() * w, indices(&table)).reshape([6, 5]));
+}
+
+#[test]
+fn labels_and_indices_of_examples() {
+    let mapped = |(x, i): (X2, Array<Traced, 2, Int>)| {
+        let (value, grads) = value_and_grad(&x, |x: Array<Autodiff<Traced>, 2>| {
+            let i = Tensor::<Autodiff<Traced>, 2, Int>::from_inner(i.val());
+            let found = ops::embedding(x.val(), i.clone()).reshape([4, 5]);
+            loss(ops::nll(found, i.reshape([4])).0)
+        });
+        (Array::<_, 1>::new(value), grads)
+    };
+    let indices = ints([3, 0, 0, 1, 2, 2, 1, 3, 0, 1, 2, 3], [3, 2, 2]);
+    two("embedding and nll", mapped, (floats([3, 4, 5], 1), indices));
+}
+
+#[test]
+fn rope() {
+    let rotated = |(x, angles): (X4, X3)| {
+        let (value, grads) = value_and_grad(&x, |x: Array<Autodiff<Traced>, 4>| {
+            let angles = Tensor::<Autodiff<Traced>, 3>::from_inner(angles.val());
+            let y = ops::apply_rope(x.val(), angles.clone().cos(), angles.sin(), false);
+            loss(y + x.val().square())
+        });
+        (Array::<_, 1>::new(value), grads)
+    };
+    for batch in [1, 2] {
+        two("rope", rotated, (floats([3, 2, 4, 2, 6], 1), floats([3, batch, 4, 3], 2)));
+    }
+}
+
+/// Attention of queries `[b, 2, 4, 3]` and keys `[b, 2, 5, 3]`, of which the values are made.
+fn attends(what: &str, b: usize, options: impl Fn(&A<4>) -> ops::AttentionOptions<Autodiff<Traced>>) {
+    let attention = |(q, k): (X4, X4)| {
+        let (value, grads) = value_and_grad(&(q, k), |(q, k)| {
+            let (q, k) = (q.val(), k.val());
+            let options = options(&k);
+            loss(ops::attention(q, k.clone(), k.square() - 1.0, options))
+        });
+        (Array::<_, 1>::new(value), grads)
+    };
+    two(what, attention, (floats([3, b, 2, 4, 3], 1), floats([3, b, 2, 5, 3], 2)));
+}
+
+#[test]
+fn attention() {
+    let plain = |causal| ops::AttentionOptions {
+        scale: 0.7,
+        visible: KeyRanges::new(causal),
+        mask: None,
+        bias: None,
+        dropout: None,
+    };
+    for b in [1, 2] {
+        for causal in [false, true] {
+            attends("attention", b, |_| plain(causal));
+        }
+        attends("a window", b, |_| ops::AttentionOptions {
+            visible: KeyRanges { window: Some(2), ..KeyRanges::new(true) },
+            ..plain(true)
+        });
+        attends("padding and lengths", b, |k| {
+            let each = |values: [i64; 2]| Some(Tensor::from_data(TensorData::from(&values[..b]), &k.device()));
+            let visible = KeyRanges { padding: each([1, 0]), lengths: each([4, 3]), ..KeyRanges::new(false) };
+            ops::AttentionOptions { visible, ..plain(false) }
+        });
+        for rows in [1, b] {
+            let mask = |k: &A<4>| -> Tensor<Autodiff<Traced>, 4, Bool> {
+                let pattern = Key::new(5).bernoulli([rows, 1, 4, 5], 0.3, &k.device());
+                Tensor::from_inner(pattern)
+            };
+            attends("a shared mask", b, |k| ops::AttentionOptions { mask: Some(mask(k)), ..plain(false) });
+            attends("a mask of each example", b, |k| {
+                let mask = k.clone().narrow(0, 0, rows).sum_dim(3).swap_dims(2, 3).greater_elem(0.0);
+                ops::AttentionOptions { mask: Some(mask), ..plain(false) }
+            });
+            attends("a bias of each example", b, |k| {
+                let bias = k.clone().narrow(0, 0, rows).sum_dim(3).swap_dims(2, 3);
+                ops::AttentionOptions { bias: Some(bias), ..plain(false) }
+            });
+        }
+    }
+}
+
+#[test]
+fn softmax() {
+    let scores = |(x, y): (X4, X1)| {
+        let (value, grads) = value_and_grad(&(x, y), |(x, y)| {
+            let visible = KeyRanges::new(true);
+            loss(ops::masked_softmax(x.val() * y.val().unsqueeze(), 0.5, &visible))
+        });
+        (Array::<_, 1>::new(value), grads)
+    };
+    two("masked softmax", scores, (floats([3, 2, 2, 4, 5], 1), floats([3, 5], 2)));
+}
+
+/// A mapped function calls the operations that the function calls, not their compositions.
+#[test]
+fn kernels_stay() {
+    let f = |(x, w): (X3, X2)| {
+        let (value, grads) = value_and_grad(&(x, w), |(x, w)| {
+            let bias = w.val().narrow(0, 0, 1).squeeze_dim::<1>(0);
+            let x: A<3> = x.val();
+            let norm = ops::RowNorm { centred: true, eps: 1e-5 };
+            let x = ops::row_norm(x.reshape([8, 6]), bias.clone(), Some(bias), norm).0.reshape([2, 4, 6]);
+            let x = ops::gelu(ops::linear(x, w.val(), None), GeluApproximation::None);
+            let heads = x.reshape([2, 4, 2, 3]).swap_dims(1, 2);
+            let options = ops::AttentionOptions {
+                scale: 1.0,
+                visible: KeyRanges::new(false),
+                mask: None,
+                bias: None,
+                dropout: None,
+            };
+            loss(ops::attention(heads.clone(), heads.clone(), heads, options))
+        });
+        (Array::<_, 1>::new(value), grads)
+    };
+    let of_one = jit(f);
+    of_one.call::<B>((floats([2, 4, 6], 1), floats([6, 6], 2)));
+    let mapped = jit(|(xs, w): (X4, X2)| vmap(f).call::<Traced, _>((xs, Shared(w))));
+    mapped.call::<B>((floats([3, 2, 4, 6], 1), floats([6, 6], 2)));
+    let (of_one, mapped) = (of_one.graph().expect("a graph"), mapped.graph().expect("a graph"));
+    let names = ["row_norm", "linear", "gelu", "attention"];
+    for name in names.iter().flat_map(|name| [name.to_string(), format!("{name}_vjp")]) {
+        assert_eq!(mapped.counts().get(&name), of_one.counts().get(&name), "{name} in {mapped}, not as in {of_one}");
+        assert!(mapped.counts().contains_key(&name), "{name} is not in {mapped}");
+    }
+}
