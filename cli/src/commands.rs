@@ -438,6 +438,10 @@ mod tests {
         for (command, option) in [
             ("train images --arch vit --depths 2,2", "--depths"),
             ("train images --heads 2", "--heads"),
+            ("train images --data flowers --label-column l", "--label-column"),
+            ("evaluate images --model m --data flowers --image-column i", "--image-column"),
+            ("train gpt2 --data a.txt --text-column content", "--text-column"),
+            ("evaluate language --model m --data a.txt --text-column content", "--text-column"),
             ("train gpt2 --data a --schedule constant --final-learning-rate 0.5", "--final-learning-rate"),
         ] {
             let words: Vec<&str> = std::iter::once("grove").chain(command.split(' ')).collect();

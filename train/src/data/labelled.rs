@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn errors_name_the_row_of_a_parquet_file() {
         let file = fixture("null.parquet");
-        let error = read_labelled(&[file.clone()], &columns()).expect_err("a null label").to_string();
+        let error = read_labelled(std::slice::from_ref(&file), &columns()).expect_err("a null label").to_string();
         assert!(error.contains("null.parquet, row 4: \"label\" is null"), "{error}");
         let error = read_texts(&file, &columns()).expect_err("a null text").to_string();
         assert!(error.contains("null.parquet, row 5: \"text\" is null"), "{error}");

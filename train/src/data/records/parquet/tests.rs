@@ -1,5 +1,8 @@
 use serde_json::Value as Json;
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use super::super::{Record, TableFormat, Value, open};
 
@@ -14,7 +17,7 @@ fn expected(name: &str) -> Vec<Json> {
     all[name].as_array().expect("rows").clone()
 }
 
-fn read(file: &PathBuf, columns: &[&str]) -> Result<Vec<Record>, String> {
+fn read(file: &Path, columns: &[&str]) -> Result<Vec<Record>, String> {
     let records = open(file, columns, TableFormat::default()).map_err(|error| error.to_string())?;
     records.collect::<Result<_, _>>().map_err(|error| error.to_string())
 }
@@ -142,6 +145,8 @@ fn other_files_are_named() {
         (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
         (b"PAR1", "its end is missing"),
         (b"PAR1\xff\xff\xff\x7fPAR1", "longer than the file"),
+        // A schema of one group of 2^31 - 1 fields, for which the crate would allocate memory.
+        (b"PAR1\x15\x02\x19\x1c\x48\x01a\x15\xfe\xff\xff\xff\x0f\0\0\x0f\0\0\0PAR1", "claims 2147483647 fields"),
     ] {
         fs::write(&file, content).expect("written");
         let error = read(&file, &["text"]).expect_err("refused");
