@@ -31,6 +31,11 @@ use pages::RowGroup;
 /// Number of values of a column that are decoded at once. Images are large.
 const BATCH: usize = 128;
 
+/// Maximum number of rows of a file, for each of its bytes and in addition. A data set whose rows are all the same is not
+/// read if it is larger.
+const ROWS_PER_BYTE: u64 = 1024;
+const FEW_ROWS: u64 = 1 << 20;
+
 /// Size of a footer's end: the length of the metadata, and `PAR1`.
 const END: u64 = 8;
 
@@ -214,8 +219,14 @@ fn check_ends(file: &mut File, path: &Path) -> Result<(), String> {
     footer::check(&read(from + 4, footer)?).map_err(|reason| damaged(&reason))
 }
 
-/// Checks that the columns lie in the file and have as many values as there are rows.
+/// Checks that the columns lie in the file and have as many values as there are rows, and that the file is not too small
+/// for its rows: a page of a few bytes can repeat a value two thousand million times.
 fn check_chunks(metadata: &ParquetMetaData, length: u64) -> Result<(), String> {
+    let rows =
+        metadata.row_groups().iter().fold(0_u64, |sum, group| sum.saturating_add(group.num_rows().max(0) as u64));
+    if rows > FEW_ROWS.saturating_add(length.saturating_mul(ROWS_PER_BYTE)) {
+        return Err(format!("{length} bytes claim to hold {rows} rows"));
+    }
     for group in metadata.row_groups() {
         for column in group.columns() {
             let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
