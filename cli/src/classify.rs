@@ -49,7 +49,7 @@ pub struct ClassifyTexts {
     #[arg(long, value_name = "N")]
     pub top_k: Option<usize>,
 
-    /// Table of texts: .csv, .tsv (without quotes) or .jsonl
+    /// Table of texts: .csv, .tsv (without quotes), .jsonl or .parquet
     #[arg(long, value_name = "FILE", help_heading = "Data")]
     pub data: Option<PathBuf>,
 
@@ -68,7 +68,8 @@ pub struct ClassifyTexts {
 impl Command for ClassifyTexts {
     fn check(&self) -> Result<DeviceSpec, Exit> {
         let is_table = |file: &&PathBuf| {
-            file.extension().is_some_and(|end| ["csv", "tsv", "jsonl"].map(OsStr::new).contains(&end))
+            file.extension()
+                .is_some_and(|end| ["csv", "tsv", "jsonl", "ndjson", "parquet"].map(OsStr::new).contains(&end))
         };
         if let Some(file) = self.input.file.as_ref().filter(is_table) {
             let named = file.display();

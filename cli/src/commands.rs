@@ -173,7 +173,8 @@ pub enum Language {
     /// Train a GPT-2 on text
     #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
   grove train gpt2 --data books/ --output run --n-layer 6 --n-embd 192 --context 256
-  grove train gpt2 --model openai-community/gpt2 --data notes.txt --output run --learning-rate 5e-5")]
+  grove train gpt2 --model openai-community/gpt2 --data notes.txt --output run --learning-rate 5e-5
+  grove train gpt2 --data train.parquet --text-column content --output run")]
     Gpt2(Box<Gpt2Options>),
     /// Train a LLaMA on text
     #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
@@ -206,12 +207,14 @@ pub enum Train {
         mut_arg("jit", |arg| arg.hide(true)),
         after_help = "Examples:
   grove train texts --data reviews.csv --output run
-  grove train texts --data reviews.csv --text-column review --label-column sentiment --balance --output run"
+  grove train texts --data reviews.csv --text-column review --label-column sentiment --balance --output run
+  grove train texts --data train.parquet --held-out test.parquet --output run"
     )]
     Texts(Box<ClassifyOptions>),
     /// Train a ResNet or ViT on labelled images
     #[command(mut_arg("evaluate", |arg| arg.hide(true)), mut_arg("model", |arg| arg.hide(true)), after_help = "Examples:
   grove train images --data mnist/ --output run
+  grove train images --data train.parquet --image-column img --output run
   grove train images --data flowers/ --arch vit --image-size 64 --epochs 30 --output run")]
     Images(Box<train_vision::Options>),
 }
@@ -222,7 +225,8 @@ pub enum Finetune {
     /// Fine-tune a BERT on labelled texts
     #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
   grove finetune texts --model google-bert/bert-base-uncased --data reviews.csv --output run
-  grove finetune texts --model ./bert --data pairs.tsv --pair-column second --lora-rank 8 --output run")]
+  grove finetune texts --model ./bert --data pairs.tsv --pair-column second --lora-rank 8 --output run
+  grove finetune texts --model ./bert --data train.parquet --held-out test.parquet --output run")]
     Texts(Box<finetune_bert::Options>),
     /// Fine-tune a ResNet, ViT or DINOv2 on labelled images
     #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
@@ -434,6 +438,10 @@ mod tests {
         for (command, option) in [
             ("train images --arch vit --depths 2,2", "--depths"),
             ("train images --heads 2", "--heads"),
+            ("train images --data flowers --label-column l", "--label-column"),
+            ("evaluate images --model m --data flowers --image-column i", "--image-column"),
+            ("train gpt2 --data a.txt --text-column content", "--text-column"),
+            ("evaluate language --model m --data a.txt --text-column content", "--text-column"),
             ("train gpt2 --data a --schedule constant --final-learning-rate 0.5", "--final-learning-rate"),
         ] {
             let words: Vec<&str> = std::iter::once("grove").chain(command.split(' ')).collect();

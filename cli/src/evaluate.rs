@@ -15,11 +15,11 @@ use crate::{
     finetune_bert::{Targets, TextReader},
     kind::{WithModelAt, wrong_kind},
     labelled::{self, LabelledArgs},
-    language::{context, encode_text, print_evaluation},
+    language::{TEXT_COLUMN, check_text_column, context, encode_text, print_evaluation},
     prelude::*,
     rnn,
     train_bert::print_masked_evaluation,
-    vision::{EvaluationImages, ImageEvaluation, SizeArgs, preprocessor_of},
+    vision::{EvaluationImages, ImageColumns, ImageEvaluation, SizeArgs, preprocessor_of},
 };
 
 /// Prints the loss and perplexity of a language model on text, or the loss and accuracy of a BERT on masked tokens.
@@ -28,16 +28,22 @@ use crate::{
     mut_arg("dtype", |arg| arg.default_value("auto")),
     after_help = "Examples:
   grove evaluate language --model openai-community/gpt2 --data book.txt
-  grove evaluate language --model run/model --data held_out/ --context 256",
+  grove evaluate language --model run/model --data held_out/ --context 256
+  grove evaluate language --model run/model --data test.parquet --text-column content",
 )]
 pub struct Language {
     /// Directory, weights file, or hub id of a GPT-2, GPT-Neo, LLaMA, BERT or recurrent language model
     #[arg(long)]
     pub model: String,
 
-    /// Text files, or folders of .txt files; each file is one document. Or one token file, .tokens
+    /// Text files, .jsonl or .parquet files, or folders of either. A text file is one document, as is each record of the others.
+    /// Or one token file, .tokens
     #[arg(long, value_name = "PATH", num_args = 1.., required = true)]
     pub data: Vec<PathBuf>,
+
+    /// Column (or JSON field) of the texts in .jsonl and .parquet files [default: text]
+    #[arg(long, value_name = "NAME")]
+    pub text_column: Option<String>,
 
     /// LoRA adapter (peft) to add to the model: directory or hub id
     #[arg(long, value_name = "DIR|ID")]
@@ -67,6 +73,7 @@ pub struct Language {
 impl Command for Language {
     fn check(&self) -> Result<DeviceSpec, Exit> {
         at_least_one([("batch-size", self.batch_size), ("context", self.context.unwrap_or(1))])?;
+        check_text_column(self.text_column.as_deref(), self.data.iter())?;
         self.device.spec()
     }
 
@@ -98,12 +105,17 @@ impl<B: Backend> WithImageClassifier for WithModelAt<'_, B, Images> {
 }
 
 impl Language {
+    /// Returns the column of the texts in files of records.
+    fn text_column(&self) -> &str {
+        self.text_column.as_deref().unwrap_or(TEXT_COLUMN)
+    }
+
     fn decoder<B: Backend, M: CausalLm<B> + Pretrained<B>>(
         &self,
         path: &Path,
         device: &B::Device,
     ) -> Result<Ended, Exit> {
-        let data = LmText::read(&self.data)?;
+        let data = LmText::read(&self.data, self.text_column())?;
         let files = with_adapter(path, self.adapter.as_deref())?;
         let (model, _) = files.load::<B, M>(device, self.device.dtype.wanted())?;
         let tokenizer = match &self.tokenizer {
@@ -126,7 +138,8 @@ impl Language {
         let Encoder { files, config, tokenizer, .. } = Encoder::open(Some(&self.model), self.adapter.as_deref())?;
         let (model, _) = files.load::<B, BertForMaskedLm<B>>(device, self.device.dtype.wanted())?;
         let context = context(self.context, Some(config.positions()))?;
-        let texts = masked_lm_sequences(&read_documents(&self.data)?, &tokenizer, &config, context)?;
+        let texts =
+            masked_lm_sequences(&read_documents(&self.data, self.text_column())?, &tokenizer, &config, context)?;
         print_masked_evaluation(&model, &tokenizer, &texts, self.batch_size, self.json)
     }
 }
@@ -246,16 +259,21 @@ impl<B: Backend> WithDecoderClassifier<B> for WithModelAt<'_, B, Texts> {
 #[derive(Parser, Debug)]
 #[command(after_help = "Examples:
   grove evaluate images --model run/model --data flowers/test
-  grove evaluate images --model microsoft/resnet-50 --data imagenet/val --batch-size 64")]
+  grove evaluate images --model microsoft/resnet-50 --data imagenet/val --batch-size 64
+  grove evaluate images --model run/model --data test.parquet --image-column img")]
 pub struct Images {
     /// Directory, weights file, or hub id of a ResNet, a ViT or a DINOv2, such as run/model
     #[arg(long)]
     pub model: String,
 
-    /// Images: a folder with one folder per class, MNIST's idx files, or CIFAR's binary files. If the data set has an
-    /// evaluation part (val, or the test files), only that part is used
+    /// Images: a folder with one folder per class, MNIST's idx files, CIFAR's binary files, or a .parquet file. If the data
+    /// set has an evaluation part (val, or the test files), only that part is used
     #[arg(long, value_name = "PATH")]
     pub data: PathBuf,
+
+    /// Columns of .parquet files.
+    #[command(flatten)]
+    pub columns: ImageColumns,
 
     /// LoRA adapter (peft) to add to the model: directory or hub id
     #[arg(long, value_name = "DIR|ID")]
@@ -286,6 +304,7 @@ pub struct Images {
 impl Command for Images {
     fn check(&self) -> Result<DeviceSpec, Exit> {
         at_least_one([("batch-size", self.batch_size)])?;
+        self.columns.check(std::iter::once(&self.data))?;
         self.device.spec()
     }
 
@@ -301,7 +320,7 @@ impl Images {
         let files = with_adapter(path, self.adapter.as_deref())?;
         let preprocessor = |model: &M| preprocessor_of(self.preprocess.as_deref(), files.path(), model.channels());
         let (batch_size, dtype, json) = (self.batch_size, self.device.dtype, self.json);
-        let images = EvaluationImages::open(&self.data)?;
+        let images = EvaluationImages::open(&self.data, &self.columns)?;
         ImageEvaluation { images, sizes: &self.sizes, batch_size, dtype, json }.run::<B, M>(
             &files,
             preprocessor,

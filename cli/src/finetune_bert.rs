@@ -46,7 +46,7 @@ const MAX_LENGTH: usize = 128;
     mut_arg("final_learning_rate", |arg| arg.default_value("0")),
     mut_arg("weight_decay", |arg| arg.default_value("0.01")),
     mut_arg("data", |arg| arg.help(
-        "Labelled texts: .csv, .tsv (without quotes) or .jsonl [default: sample sentences that ship with grove]"
+        "Labelled texts: .csv, .tsv (without quotes), .jsonl or .parquet [default: sample sentences that ship with grove]"
     )),
     mut_arg("beta2", |arg| arg.default_value("0.999")),
     mut_arg("checkpoint_every", |arg| arg.default_value("500")),

@@ -51,7 +51,7 @@ impl ColumnArgs {
 /// Labelled texts of a command that trains or evaluates.
 #[derive(Args, Debug)]
 pub struct LabelledArgs {
-    /// Labelled texts: .csv, .tsv (without quotes) or .jsonl
+    /// Labelled texts: .csv, .tsv (without quotes), .jsonl or .parquet
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub data: Vec<PathBuf>,
 

@@ -32,8 +32,9 @@ pub fn prepare<B: Backend, O: LanguageOptions>(
     device: &B::Device,
 ) -> Result<Prepared<O::Model<B>>, Exit> {
     let options = asked.language();
-    let data = read(&options.data())?;
-    let held_out = if options.held_out.is_empty() { None } else { Some(read(&options.held_out)?) };
+    let data = read(&options.data(), options.text_column())?;
+    let held_out =
+        if options.held_out.is_empty() { None } else { Some(read(&options.held_out, options.text_column())?) };
     let resumed = output.tokenizer()?;
     let source = options.model.as_deref().map(|model| resolve_named(model, &FilePatterns::model())).transpose()?;
     let (mut model, tokenizer) = match &source {
@@ -90,9 +91,9 @@ pub fn encode_text<B: Backend, M: CausalLm<B>>(
     Ok(text.encode(tokenizer, end, model.vocab_size())?)
 }
 
-/// Reads a token file or text files.
-fn read(paths: &[PathBuf]) -> Result<LmText, Exit> {
-    LmText::read(paths).map_err(|error| match error {
+/// Reads a token file, or files with text.
+fn read(paths: &[PathBuf], text_column: &str) -> Result<LmText, Exit> {
+    LmText::read(paths, text_column).map_err(|error| match error {
         DataError::SeveralTokenFiles { .. } => usage(error),
         error => error.into(),
     })

@@ -36,7 +36,7 @@ const LORA_TARGETS: [&str; 2] = ["bert.encoder.layer.*.attention.query", "bert.e
     name = "train_bert",
     version,
     allow_negative_numbers = true,
-    mut_arg("data", |arg| arg.help("Text files, or folders of .txt files")),
+    mut_arg("data", |arg| arg.help("Text files, .jsonl or .parquet files, or folders of either")),
     mut_arg("held_out", |arg| arg.help("Text for evaluation [default: a random part of --data]")),
     mut_arg("val_fraction", |arg| arg.help(
         "Fraction of the texts to hold out for evaluation, without --held-out; 0 disables evaluation"
@@ -163,7 +163,7 @@ impl Options {
     /// Loads model, tokenizer and data, from the options and from the run to resume.
     fn prepare<B: Backend>(&self, output: &RunDirectory, device: &B::Device) -> Result<Prepared<B>, Exit> {
         let language = &self.language;
-        let data = read_documents(&language.data())?;
+        let data = read_documents(&language.data(), language.text_column())?;
         let (mut model, tokenizer) = match &language.model {
             Some(model) => {
                 let Encoder { files, tokenizer, .. } = Encoder::open(Some(model), language.adapter.as_deref())?;
@@ -181,7 +181,7 @@ impl Options {
         let split = match &language.held_out[..] {
             [] if language.evaluate => (training, vec![]),
             [] => split_at_random(training, language.val_fraction, Key::new(language.run.seed).fold_in(4)),
-            files => (training, read(&read_documents(files)?)?),
+            files => (training, read(&read_documents(files, language.text_column())?)?),
         };
         Ok((model, tokenizer, split))
     }

@@ -1,6 +1,7 @@
 //! Image classification: options, preprocessing, training and evaluation.
 
 mod classify;
+mod data;
 mod options;
 mod train;
 
@@ -8,6 +9,7 @@ use grove::images::Preprocessor;
 
 use crate::prelude::*;
 pub use classify::{ClassifyArgs, NamedImage, SizeArgs, classify};
+pub use data::ImageColumns;
 pub use options::ImageArgs;
 pub use train::{EvaluationImages, ImageEvaluation, Split, VisionJob, output_size, train};
 

@@ -2,7 +2,7 @@
 
 use grove::images::augment::{Mix, Recipe, TrainTransform};
 
-use super::{EvaluationImages, ImageEvaluation, SizeArgs, Split};
+use super::{EvaluationImages, ImageColumns, ImageEvaluation, SizeArgs, Split};
 use crate::prelude::*;
 
 /// Data, run and hyperparameters.
@@ -15,13 +15,17 @@ use crate::prelude::*;
 )]
 pub struct ImageArgs {
     /// Images: a folder with one folder per class (or with folders train and val of such folders), MNIST's idx files (their
-    /// folder, or the file of the images), or CIFAR's binary files [default: digits that ship with grove]
+    /// folder, or the file of the images), CIFAR's binary files, or a .parquet file [default: digits that ship with grove]
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
 
     /// Images for evaluation, in a format of --data [default: the evaluation part of --data, else --val-fraction of it]
     #[arg(long, value_name = "PATH")]
     pub held_out: Option<PathBuf>,
+
+    /// Columns of .parquet files.
+    #[command(flatten)]
+    pub columns: ImageColumns,
 
     /// Fraction of each class to hold out if there are no other images for evaluation; 0 disables evaluation [default: 0.1]
     #[arg(long, value_name = "FRACTION", conflicts_with = "held_out")]
@@ -73,6 +77,7 @@ impl ImageArgs {
     /// Checks the options alone, before any file is read.
     pub fn check(&self) -> Result<(), Exit> {
         self.run.training.check()?;
+        self.columns.check(self.data.iter().chain(&self.held_out))?;
         fraction([("erasing", self.erasing), ("jitter", self.jitter), ("label-smoothing", self.label_smoothing)])?;
         not_negative([("mixup", self.mixup), ("cutmix", self.cutmix), ("affine", self.affine)])?;
         let training = &self.run.training;
@@ -98,7 +103,7 @@ impl ImageArgs {
                 let split = Split::open(self)?;
                 EvaluationImages { images: split.held_out.unwrap_or(split.training), part_of: None }
             }
-            false => EvaluationImages::open(&self.path())?,
+            false => EvaluationImages::open(&self.path(), &self.columns)?,
         };
         let (batch_size, dtype, json) = (self.run.training.batch_size, self.run.device.dtype, self.run.json);
         Ok(ImageEvaluation { images, sizes: &self.sizes, batch_size, dtype, json })

@@ -4,10 +4,7 @@ use std::collections::HashSet;
 
 use grove::{
     files::FileError,
-    images::{
-        Preprocessor,
-        datasets::{LabelledImages, open_labelled},
-    },
+    images::{Preprocessor, datasets::LabelledImages},
     models::{
         check_finite,
         vision::{ImageClassifier, TrainableImageClassifier},
@@ -19,7 +16,7 @@ use grove::{
     },
 };
 
-use super::{ImageArgs, SizeArgs};
+use super::{ImageArgs, ImageColumns, SizeArgs};
 use crate::{
     labelled::{TOLD, hold_out, tell_unheld},
     memory::{format_bytes, shortage},
@@ -39,10 +36,9 @@ impl Split {
     /// Opens the data of `--data`, or the digits that ship with grove.
     pub fn open(args: &ImageArgs) -> Result<Self, Exit> {
         let path = args.path();
-        let open = |path: &Path| open_labelled(path, |warning| tell(format_args!("{warning}")));
-        let (training, found) = open(&path)?;
+        let (training, found) = args.columns.open(&path)?;
         let held_out = match &args.held_out {
-            Some(path) => Some(open(path)?.0),
+            Some(path) => Some(args.columns.open(path)?.0),
             None => found,
         };
         if held_out.is_some() || args.val_fraction() == 0.0 {
@@ -198,8 +194,8 @@ pub struct EvaluationImages {
 
 impl EvaluationImages {
     /// Opens the evaluation part of a data set, or all of its images if it has no such part.
-    pub fn open(path: &Path) -> Result<Self, Exit> {
-        let (all, part) = open_labelled(path, |warning| tell(format_args!("{warning}")))?;
+    pub fn open(path: &Path, columns: &ImageColumns) -> Result<Self, Exit> {
+        let (all, part) = columns.open(path)?;
         Ok(match part {
             Some(images) => Self { images, part_of: Some(path.into()) },
             None => Self { images: all, part_of: None },

@@ -3,12 +3,16 @@
 
 #[cfg(feature = "images")]
 mod image;
+#[cfg(feature = "images")]
+mod image_records;
 mod text;
 
 #[cfg(feature = "images")]
 pub use image::{
     ImageBatch, ImageBatches, ImageTargets, ImageTask, fit_images, image_loss, score_images, score_images_on,
 };
+#[cfg(feature = "images")]
+pub use image_records::read_labelled_images;
 pub use text::{
     TextExample, TextTarget, TextTargets, TextTask, TrainableTextClassifier, class_weights, encode_examples,
     encode_multi_label, encode_regression, fit_texts, score_texts, score_texts_on, score_values_on, text_loss,

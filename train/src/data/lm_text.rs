@@ -16,16 +16,18 @@ pub enum LmText {
 }
 
 impl LmText {
-    /// Reads one token file, or text files and the `.txt` files of folders, sorted by name; see [`read_documents`].
+    /// Reads one token file, or text files, files of records and folders of either; see [`read_documents`].
+    ///
+    /// - `text_column`: column of the texts in files of records, such as `text`
     ///
     /// # Errors
     /// Those of [`TokenStream::open`] and [`read_documents`]; [`DataError::SeveralTokenFiles`] for a token file given
     /// together with other files.
-    pub fn read(paths: &[impl AsRef<Path>]) -> Result<Self, DataError> {
+    pub fn read(paths: &[impl AsRef<Path>], text_column: &str) -> Result<Self, DataError> {
         match (paths, paths.iter().map(AsRef::as_ref).find(|path| Self::is_token_file(path))) {
             ([file], Some(_)) => Ok(Self::Tokens(TokenStream::open(file)?)),
             (_, Some(file)) => Err(DataError::SeveralTokenFiles { file: file.into() }),
-            (_, None) => Ok(Self::Documents(read_documents(paths)?)),
+            (_, None) => Ok(Self::Documents(read_documents(paths, text_column)?)),
         }
     }
 
@@ -67,11 +69,11 @@ mod tests {
         let (tokens, text) = (directory.path().join("a.tokens"), directory.path().join("b.txt"));
         TokenStream::write(&tokens, 0..10, 10).expect("written");
         std::fs::write(&text, "text").expect("written");
-        let stream = LmText::read(&[&tokens]).expect("a token file").encode(None, None, 10).expect("tokens");
+        let stream = LmText::read(&[&tokens], "text").expect("a token file").encode(None, None, 10).expect("tokens");
         assert_eq!(stream.len(), 10);
-        assert!(LmText::read(&[&tokens]).expect("a token file").encode(None, None, 9).is_err());
-        assert!(matches!(LmText::read(&[&text, &tokens]), Err(DataError::SeveralTokenFiles { .. })));
-        let documents = LmText::read(&[directory.path()]).expect("a folder of text");
+        assert!(LmText::read(&[&tokens], "text").expect("a token file").encode(None, None, 9).is_err());
+        assert!(matches!(LmText::read(&[&text, &tokens], "text"), Err(DataError::SeveralTokenFiles { .. })));
+        let documents = LmText::read(&[directory.path()], "text").expect("a folder of text");
         assert!(matches!(&documents, LmText::Documents(documents) if documents == &["text"]));
         assert!(documents.encode(None, None, 10).expect_err("no tokenizer").to_string().contains("needs a tokenizer"));
     }

@@ -28,6 +28,7 @@
 mod error;
 mod examples;
 mod labelled;
+mod labels;
 mod lm_text;
 mod masking;
 mod order;
@@ -35,6 +36,7 @@ mod pad;
 mod parts;
 mod position;
 mod prefetch;
+pub mod records;
 mod source;
 mod split;
 mod text;
@@ -45,10 +47,10 @@ mod token_windows;
 
 pub use error::DataError;
 pub use examples::Examples;
-pub use labelled::{
-    Columns, LabelledText, Place, TextTable, have_labels, labels, labels_in, multi_labels, read_labelled,
-    read_multi_labelled, read_texts, with_classes,
-};
+pub use labelled::{Columns, LabelledText, TextTable, read_labelled, read_multi_labelled, read_texts};
+#[cfg(feature = "images")]
+pub(crate) use labels::sorted_labels;
+pub use labels::{have_labels, labels, labels_in, multi_labels, with_classes};
 pub use lm_text::LmText;
 pub use masking::{MaskedBatch, Masking, masked_lm_sequences};
 pub use order::Order;
@@ -56,6 +58,7 @@ pub use pad::{PaddedBatch, pad};
 pub use parts::{Part, Parts};
 pub use position::Position;
 pub use prefetch::{Prefetch, prefetch};
+pub use records::Place;
 pub use source::{Data, epoch};
 pub use split::{split_at_random, split_by_class};
 pub use text::{lines_with_places, read_documents, read_text};

@@ -1,33 +1,81 @@
-//! Text files.
+//! Text files, and the texts of files of records.
 
+use grove_files::say_once;
 use std::path::{Path, PathBuf};
 
-use super::DataError;
+use super::{
+    DataError,
+    records::{self, TableFormat, is_record_file},
+};
 
-/// Reads documents: text files and the `.txt` files of folders, sorted by name.
+/// Reads documents: text files, the texts in `.jsonl` and `.parquet` files, and the files of folders, sorted by name.
+///
+/// A text file is a document. Of a file of records each record is a document. Records with an empty text are left out,
+/// which a note says.
+///
+/// - `text_column`: column of the texts in files of records, such as `text`
 ///
 /// # Errors
-/// If a folder cannot be listed or has no `.txt` files; those of [`read_text`].
-pub fn read_documents(paths: &[impl AsRef<Path>]) -> Result<Vec<String>, DataError> {
+/// If a folder cannot be listed, has no files with text, or has both `.txt` files and files of records; those of
+/// [`read_text`] and [`records::open`]; a record whose text is null or no string.
+pub fn read_documents(paths: &[impl AsRef<Path>], text_column: &str) -> Result<Vec<String>, DataError> {
     let mut documents = Vec::new();
     for path in paths.iter().map(AsRef::as_ref) {
-        let files = if path.is_dir() { text_files(path)? } else { vec![path.to_owned()] };
+        let files = if path.is_dir() { files_with_text(path)? } else { vec![path.to_owned()] };
         for file in files {
-            documents.push(read_text(file)?);
+            match is_record_file(&file) {
+                true => read_record_texts(&file, text_column, &mut documents)?,
+                false => documents.push(read_text(file)?),
+            }
         }
     }
     Ok(documents)
 }
 
-fn text_files(directory: &Path) -> Result<Vec<PathBuf>, DataError> {
+/// Returns the `.txt` files of a folder, or its files of records.
+fn files_with_text(directory: &Path) -> Result<Vec<PathBuf>, DataError> {
     let listed = std::fs::read_dir(directory).and_then(|items| items.map(|item| Ok(item?.path())).collect());
-    let mut files: Vec<PathBuf> = listed.map_err(DataError::io("list", directory))?;
-    files.retain(|file| file.extension().is_some_and(|extension| extension == "txt"));
-    files.sort();
-    match files.is_empty() {
-        true => Err(DataError::other(format!("{} has no .txt files", directory.display()))),
-        false => Ok(files),
+    let files: Vec<PathBuf> = listed.map_err(DataError::io("list", directory))?;
+    let (mut records, others): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| is_record_file(file));
+    let mut texts: Vec<_> =
+        others.into_iter().filter(|file| file.extension().is_some_and(|extension| extension == "txt")).collect();
+    texts.sort();
+    records.sort();
+    let named = directory.display();
+    match (&texts[..], &records[..]) {
+        ([], []) => Err(DataError::other(format!("{named} has no .txt, .jsonl or .parquet files"))),
+        ([], _) => Ok(records),
+        (_, []) => Ok(texts),
+        ([text, ..], [record, ..]) => Err(DataError::other(format!(
+            "{named} has text files, such as {}, and files of records, such as {}; name the files to read",
+            text.display(),
+            record.display()
+        ))),
     }
+}
+
+/// Adds the texts of a file of records to documents.
+fn read_record_texts(file: &Path, column: &str, documents: &mut Vec<String>) -> Result<(), DataError> {
+    let (before, mut empty) = (documents.len(), 0_usize);
+    for record in records::open(file, &[column], TableFormat::default())? {
+        let record = record?;
+        let text = record.values.into_iter().next().unwrap_or(records::Value::Null);
+        let text = text.into_text(column).map_err(|reason| record.place.error(reason))?;
+        match text.trim().is_empty() {
+            true => empty += 1,
+            false => documents.push(text),
+        }
+    }
+    if documents.len() == before {
+        return Err(DataError::NotText {
+            file: file.into(),
+            reason: format!("it has no texts in the column \"{column}\"; give a file with a text in each record"),
+        });
+    }
+    if empty > 0 {
+        say_once(&format!("{}: {empty} records have an empty text and are left out", file.display()));
+    }
+    Ok(())
 }
 
 /// Returns the lines of a text that are not blank, each with its place for error messages: `name, line 3`. A byte order
@@ -134,5 +182,45 @@ mod tests {
         assert!(error.contains("it is a directory"), "{error}");
         let error = read_text("/nowhere/text.txt").expect_err("absent").to_string();
         assert!(error.starts_with("cannot open /nowhere/text.txt: "), "{error}");
+    }
+
+    #[test]
+    fn records_are_documents() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let put = |name: &str, content: &[u8]| {
+            let file = directory.path().join(name);
+            std::fs::write(&file, content).expect("written");
+            file
+        };
+        let lines =
+            put("a.jsonl", b"{\"text\": \"one\\ntwo\", \"id\": 3}\n\n{\"text\": \"\"}\n{\"text\": \" three\"}\n");
+        assert_eq!(read_documents(&[&lines], "text").expect("texts"), ["one\ntwo", " three"]);
+        let table = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/records/classes.parquet");
+        put("b.parquet", &std::fs::read(table).expect("a fixture"));
+        let all = read_documents(&[directory.path()], "text").expect("texts");
+        assert_eq!(all, ["one\ntwo", " three", "peace", "a goal", "a rise", "a match"]);
+        let text = put("c.txt", b"four");
+        let error = read_documents(&[directory.path()], "text").expect_err("both kinds").to_string();
+        assert!(error.contains("c.txt") && error.contains("a.jsonl"), "{error}");
+        assert_eq!(read_documents(&[&text, &lines], "text").expect("texts"), ["four", "one\ntwo", " three"]);
+    }
+
+    #[test]
+    fn errors_of_records_name_the_place() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("a.jsonl");
+        for (content, column, words) in [
+            ("{\"text\": \"a\"}\n{\"text\": null}\n", "text", "a.jsonl, line 2: \"text\" is null"),
+            ("{\"text\": \"a\"}\n{\"text\": 7}\n", "text", "a.jsonl, line 2: \"text\" is not a string"),
+            ("{\"text\": \"a\"}\n", "content", "a.jsonl, line 1: there is no \"content\" here, only: text"),
+            ("{\"text\": \" \"}\n", "text", "it has no texts in the column \"text\""),
+        ] {
+            std::fs::write(&file, content).expect("written");
+            let error = read_documents(&[&file], column).expect_err("refused").to_string();
+            assert!(error.contains(words), "{error}");
+        }
+        let nulls = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/records/null.parquet");
+        let error = read_documents(&[nulls], "text").expect_err("a null").to_string();
+        assert!(error.contains("null.parquet, row 5: \"text\" is null"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! Labelled images from folders and from MNIST and CIFAR files.
+//! Labelled images from folders, from MNIST and CIFAR files, and from memory.
 
 use image::RgbImage;
 use std::{
@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{CifarKind, ImageSet, read_cifar, read_idx_images, read_idx_labels};
-use crate::{ImageError, ImageFolder, Limits, open};
+use crate::{ImageError, ImageFolder, Limits, decode, open};
 
 /// An image with its class. The image is read on demand.
 #[derive(Clone, Debug)]
@@ -21,9 +21,18 @@ pub struct LabelledImage {
 enum Source {
     File(PathBuf),
     Set(Arc<ImageSet>, usize),
+    Encoded { bytes: Arc<[u8]>, name: Arc<Path> },
 }
 
 impl LabelledImage {
+    /// Creates a labelled image from the bytes of an image file, such as a record of a Parquet file has.
+    ///
+    /// - `name`: place of the image, for errors
+    /// - `class`: index of the class in [`LabelledImages::labels`]
+    pub fn from_bytes(bytes: &[u8], name: &Path, class: usize) -> Self {
+        Self { source: Source::Encoded { bytes: bytes.into(), name: name.into() }, class }
+    }
+
     /// Reads the image.
     ///
     /// # Errors
@@ -35,11 +44,12 @@ impl LabelledImage {
                 let beyond = || ImageError::BadOption(format!("there is no image {i}"));
                 set.image(*i).ok_or_else(beyond)
             }
+            Source::Encoded { bytes, name } => decode(bytes, name, &Limits::default()),
         }
     }
 }
 
-/// Images with their classes, from one folder per class, MNIST's idx files, or CIFAR's binary files.
+/// Images with their classes, from one folder per class, MNIST's idx files, CIFAR's binary files, or memory.
 #[derive(Clone, Debug)]
 pub struct LabelledImages {
     /// Class names.
@@ -54,7 +64,7 @@ impl LabelledImages {
     /// Hashes the data set's identity, so that a resumed run notices other data.
     ///
     /// Image files contribute their names (below the folder of their class), sizes and classes, which are known without
-    /// reading them. A file of many images contributes all pixels.
+    /// reading them. A file of many images contributes all pixels, and an image in memory its bytes.
     pub fn hash_into(&self, mut add: impl FnMut(&[u8])) {
         let mut sets: Vec<&Arc<ImageSet>> = Vec::new();
         for LabelledImage { source, class } in &self.examples {
@@ -74,6 +84,10 @@ impl LabelledImages {
                     });
                     add(&number.to_le_bytes());
                     add(&i.to_le_bytes());
+                }
+                Source::Encoded { bytes, .. } => {
+                    add(&bytes.len().to_le_bytes());
+                    add(bytes);
                 }
             }
             add(&class.to_le_bytes());

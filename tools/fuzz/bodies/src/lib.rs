@@ -6,10 +6,12 @@
 #![warn(missing_docs)]
 
 mod models;
+mod records;
 mod runs;
 mod weights;
 
 pub use models::{chat_template, config, generation_config, image, preprocessor, tokenizer_json, tokenizer_model};
+pub use records::parquet;
 pub use runs::{metrics, run};
 pub use weights::{gguf, npz, pickle, safetensors, shard_index};
 
@@ -26,7 +28,7 @@ pub struct Reader {
 }
 
 /// All readers.
-pub const READERS: [Reader; 14] = [
+pub const READERS: [Reader; 15] = [
     Reader { name: "chat_template", read: chat_template },
     Reader { name: "config", read: config },
     Reader { name: "generation_config", read: generation_config },
@@ -34,6 +36,7 @@ pub const READERS: [Reader; 14] = [
     Reader { name: "image", read: image },
     Reader { name: "metrics", read: metrics },
     Reader { name: "npz", read: npz },
+    Reader { name: "parquet", read: parquet },
     Reader { name: "pickle", read: pickle },
     Reader { name: "preprocessor", read: preprocessor },
     Reader { name: "run", read: run },

@@ -191,6 +191,6 @@ macro_rules! readers {
 }
 
 readers! {
-    chat_template config generation_config gguf image metrics npz pickle preprocessor run safetensors shard_index
+    chat_template config generation_config gguf image metrics npz parquet pickle preprocessor run safetensors shard_index
     tokenizer_json tokenizer_model
 }

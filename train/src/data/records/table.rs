@@ -1,0 +1,132 @@
+//! Delimited tables: CSV, TSV and the like.
+
+use csv::{ByteRecord, Reader, ReaderBuilder};
+use std::{
+    io::Cursor,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use super::{DataError, Place, Record, Records, TableFormat, Value, json_lines::cannot_read, utf8};
+
+/// Rows of a delimited table. Empty rows are skipped.
+pub(super) struct Table {
+    file: Arc<PathBuf>,
+    reader: Reader<Cursor<Vec<u8>>>,
+    row: ByteRecord,
+    delimiter: u8,
+    header: Vec<String>,
+    /// Indices of the columns to return.
+    columns: Vec<usize>,
+}
+
+impl Table {
+    pub(super) fn open(file: &Path, columns: &[&str], format: TableFormat) -> Result<Self, DataError> {
+        let bytes = std::fs::read(file).map_err(|error| cannot_read(file, &error))?;
+        let default = if super::extension(file) == "tsv" { b'\t' } else { b',' };
+        let delimiter = format.delimiter.unwrap_or(default);
+        let reader = ReaderBuilder::new()
+            .has_headers(false)
+            .flexible(true)
+            .delimiter(delimiter)
+            .quoting(delimiter != b'\t')
+            .from_reader(Cursor::new(bytes));
+        let (file, row) = (Arc::new(file.to_owned()), ByteRecord::new());
+        let mut table = Self { file, reader, row, delimiter, header: vec![], columns: vec![] };
+        if format.header {
+            if !table.advance()? {
+                return Ok(table);
+            }
+            let names: Result<Vec<_>, _> = table.row.iter().map(|cell| utf8(cell).map(str::to_owned)).collect();
+            table.header = names.map_err(|reason| table.place().error(reason))?;
+        }
+        let found = columns.iter().map(|name| table.column(name, format.header));
+        table.columns = found.collect::<Result<_, _>>()?;
+        Ok(table)
+    }
+
+    /// Reads the next row. Returns false at the end.
+    fn advance(&mut self) -> Result<bool, DataError> {
+        let read = self.reader.read_byte_record(&mut self.row);
+        read.map_err(|error| DataError::other(format!("{}: {error}", self.file.display())))
+    }
+
+    /// Returns the place of the current row.
+    fn place(&self) -> Place {
+        let (byte, line) = self.row.position().map_or((0, 0), |position| (position.byte() as usize, position.line()));
+        // The reader's line number is that of the first blank line before the row.
+        let bytes = self.reader.get_ref().get_ref();
+        let skipped = bytes[byte.min(bytes.len())..].iter().take_while(|byte| b"\r\n".contains(byte));
+        Place::line(&self.file, line + skipped.filter(|byte| **byte == b'\n').count() as u64)
+    }
+
+    /// Returns the index of a column: of its name, or of its number from 1.
+    fn column(&self, name: &str, has_header: bool) -> Result<usize, DataError> {
+        let number = || name.parse::<usize>().ok().filter(|number| *number > 0).map(|number| number - 1);
+        self.header.iter().position(|known| known == name).or_else(number).ok_or_else(|| {
+            let known = match has_header {
+                true => format!("{} (if these are not names, the file has no header)", self.header.join(", ")),
+                false => "no names, for there is no header".into(),
+            };
+            let problem = format!("{}: there is no column '{name}'; the file has: {known}", self.file.display());
+            no_column(problem, &self.header, self.delimiter)
+        })
+    }
+
+    /// Returns a cell of the current row.
+    fn cell(&self, index: usize, place: &Place) -> Result<Value, DataError> {
+        let Some(cell) = self.row.get(index) else {
+            let between = match self.delimiter {
+                b'\t' => "tabs".to_owned(),
+                b',' => "commas".to_owned(),
+                other => format!("'{}'", char::from(other)),
+            };
+            let (number, has) = (index + 1, self.row.len());
+            let problem = format!("{place}: there is no column {number} here, only {has}, between {between}");
+            return Err(no_column(problem, &self.cells(), self.delimiter));
+        };
+        utf8(cell).map(|cell| Value::Text(cell.to_owned())).map_err(|reason| place.error(reason))
+    }
+
+    /// Returns all cells of the current row.
+    fn cells(&self) -> Vec<String> {
+        self.row.iter().map(|cell| String::from_utf8_lossy(cell).into_owned()).collect()
+    }
+
+    fn record(&mut self) -> Result<Option<Record>, DataError> {
+        while self.advance()? {
+            if self.row.iter().all(|cell| cell.trim_ascii().is_empty()) {
+                continue;
+            }
+            let place = self.place();
+            let values = self.columns.iter().map(|&index| self.cell(index, &place)).collect::<Result<_, _>>()?;
+            return Ok(Some(Record { place, values, cells: self.cells() }));
+        }
+        Ok(None)
+    }
+}
+
+impl Iterator for Table {
+    type Item = Result<Record, DataError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.record().transpose()
+    }
+}
+
+impl Records for Table {
+    fn header(&self) -> &[String] {
+        &self.header
+    }
+}
+
+/// Returns the error of a missing column. A table with a single column may use another delimiter, which the error then
+/// names.
+fn no_column(problem: String, columns: &[String], delimiter: u8) -> DataError {
+    let [only] = columns else { return DataError::other(problem) };
+    let is_other = |byte: &u8| *byte != delimiter && only.contains(char::from(*byte));
+    match [b'\t', b';', b',', b'|'].into_iter().find(is_other) {
+        Some(delimiter) => DataError::Delimiter { problem, delimiter: char::from(delimiter) },
+        None => DataError::other(problem),
+    }
+}
