@@ -20,8 +20,9 @@ pub(super) fn check(codec: Compression) -> Result<(), String> {
     match codec {
         UNCOMPRESSED | SNAPPY | GZIP(_) | ZSTD(_) | LZ4_RAW => Ok(()),
         other => Err(format!(
-            "it is compressed with {other}, and grove reads Snappy, Zstandard, gzip and LZ4_RAW; write it again with one of \
-             these"
+            "it is compressed with {}, and grove reads Snappy, Zstandard, gzip and LZ4_RAW; write it again with one of \
+             these",
+            other.to_string().split('(').next().unwrap_or_default()
         )),
     }
 }

@@ -75,6 +75,7 @@ impl ParquetRows {
         check_chunks(&metadata, opened.metadata().map_err(DataError::io("read", file))?.len())
             .map_err(|reason| failed(damaged(&reason)))?;
         let (fields, columns) = select(&metadata, columns).map_err(failed)?;
+        check_codecs(&metadata, &fields).map_err(failed)?;
         let schema = Type::group_type_builder("schema").with_fields(fields).build();
         let schema = schema.map_err(|error| failed(damaged(&error.to_string())))?;
         Ok(Self {
@@ -241,6 +242,14 @@ fn check_chunks(metadata: &ParquetMetaData, length: u64) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Checks that the columns of these fields are compressed as grove reads it.
+fn check_codecs(metadata: &ParquetMetaData, fields: &[TypePtr]) -> Result<(), String> {
+    let columns = metadata.row_groups().iter().flat_map(|group| group.columns());
+    let is_read = |path: &[String]| fields.iter().any(|field| path.first().is_some_and(|name| name == field.name()));
+    let mut codecs = columns.filter(|column| is_read(column.column_path().parts())).map(|column| column.compression());
+    codecs.try_for_each(codec::check)
 }
 
 fn flat<T>(read: Result<Result<T, ParquetError>, String>) -> Result<T, String> {

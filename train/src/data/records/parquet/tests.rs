@@ -136,6 +136,12 @@ fn a_page_with_a_checksum_is_checked() {
 }
 
 #[test]
+fn other_codecs_are_named() {
+    let error = read(&fixture("brotli.parquet"), &["text"]).expect_err("refused");
+    assert!(error.contains("brotli.parquet: it is compressed with BROTLI, and grove reads Snappy"), "{error}");
+}
+
+#[test]
 fn other_files_are_named() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let file = directory.path().join("a.parquet");
