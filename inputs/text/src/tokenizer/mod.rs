@@ -232,8 +232,8 @@ impl Tokenizer {
             .show_progress(false)
             .build();
         let mut inner = byte_level::byte_level(BPE::default(), false);
-        let mut trainer = TrainerWrapper::BpeTrainer(trainer);
-        inner.train(&mut trainer, learning::pieces(texts)).map_err(|error| learning_failed(&error))?;
+        let trained = learning::train(&mut inner, TrainerWrapper::BpeTrainer(trainer), &as_texts(texts));
+        trained.map_err(|error| learning_failed(&error))?;
         Ok(Self::new(inner))
     }
 
@@ -249,7 +249,7 @@ impl Tokenizer {
             let value = vocab_size.to_string();
             return Err(TextError::Option { option: "vocabulary size", value, range: "at least 500" });
         }
-        let inner = wordpiece::learned(texts, vocab_size).map_err(|error| learning_failed(&error))?;
+        let inner = wordpiece::learned(&as_texts(texts), vocab_size).map_err(|error| learning_failed(&error))?;
         Ok(Self::new(inner))
     }
 
@@ -393,6 +393,10 @@ const LONGEST_REASON: usize = 300;
 
 fn failed(place: &Path, error: &dyn std::fmt::Display) -> TextError {
     TextError::Tokenizer { path: place.into(), reason: excerpt(&error.to_string(), LONGEST_REASON) }
+}
+
+fn as_texts<S: AsRef<str>>(texts: &[S]) -> Vec<&str> {
+    texts.iter().map(AsRef::as_ref).collect()
 }
 
 fn learning_failed(error: &dyn std::fmt::Display) -> TextError {

@@ -40,8 +40,8 @@ pub(super) fn from_vocabulary(vocab: &Path, settings: &mut Settings) -> Result<H
 }
 
 /// Trains an uncased WordPiece tokenizer.
-pub(super) fn learned<S: AsRef<str> + Sync>(
-    texts: &[S],
+pub(super) fn learned(
+    texts: &[&str],
     vocab_size: usize,
 ) -> std::result::Result<HfTokenizer, Box<dyn std::error::Error + Send + Sync>> {
     let mut learner = HfTokenizer::new(WordPiece::default());
@@ -60,7 +60,7 @@ pub(super) fn learned<S: AsRef<str> + Sync>(
         .special_tokens(first.collect())
         .show_progress(false)
         .build();
-    learner.train(&mut TrainerWrapper::WordPieceTrainer(trainer), super::learning::pieces(texts))?;
+    super::learning::train(&mut learner, TrainerWrapper::WordPieceTrainer(trainer), texts)?;
     let ModelWrapper::WordPiece(pieces) = learner.get_model() else { unreachable!("word pieces stay word pieces") };
     let tokenizer = with_pieces(pieces.clone(), BertNormalizer::default(), &SPECIAL[..3]);
     let mut tokenizer = tokenizer.map_err(|token| format!("{token} was not learned"))?;
@@ -69,10 +69,10 @@ pub(super) fn learned<S: AsRef<str> + Sync>(
 }
 
 /// Returns the most frequent letters and symbols, in code-point order.
-fn alphabet<S: AsRef<str>>(texts: &[S]) -> std::result::Result<Vec<char>, Box<dyn std::error::Error + Send + Sync>> {
+fn alphabet(texts: &[&str]) -> std::result::Result<Vec<char>, Box<dyn std::error::Error + Send + Sync>> {
     let mut counts = BTreeMap::new();
     for text in texts {
-        let mut text = NormalizedString::from(text.as_ref());
+        let mut text = NormalizedString::from(*text);
         BertNormalizer::default().normalize(&mut text)?;
         for letter in text.get().chars().filter(|letter| !letter.is_whitespace()) {
             *counts.entry(letter).or_insert(0usize) += 1;
