@@ -70,7 +70,7 @@ fn read_all(files: &[PathBuf], wanted: &Wanted<'_>) -> Result<Vec<LabelledText>,
 /// A table of texts without labels.
 #[derive(Clone, Debug)]
 pub struct TextTable {
-    /// Column names of a delimited table with a header; empty for other files.
+    /// Names of the columns of `cells`; empty for a delimited table without a header.
     pub names: Vec<String>,
     /// Texts in the order of the file, with empty labels.
     pub texts: Vec<LabelledText>,
@@ -111,7 +111,10 @@ fn rows(file: &Path, wanted: &Wanted<'_>, item: &str) -> Result<Rows, DataError>
         wanted.label.into_iter().chain([&columns.text]).chain(&columns.pair).map(String::as_str).collect();
     let format = TableFormat { header: columns.header, delimiter: columns.delimiter };
     let records = records::open(file, &names, format)?;
-    let header = records.header().to_vec();
+    let header = match records::is_record_file(file) {
+        true => std::iter::once(&columns.text).chain(&columns.pair).cloned().collect(),
+        false => records.header().to_vec(),
+    };
     let rows = records.map(|record| row(record?, &names, wanted)).collect::<Result<Vec<_>, _>>()?;
     match rows.is_empty() {
         true => Err(DataError::other(format!("{} is empty; give a file with {item} on each line", file.display()))),
@@ -263,6 +266,6 @@ mod tests {
         let error = read_texts(&file, &columns()).expect_err("a null text").to_string();
         assert!(error.contains("null.parquet, row 5: \"text\" is null"), "{error}");
         let table = read_texts(&fixture("classes.parquet"), &columns()).expect("readable");
-        assert_eq!((table.names.len(), &table.cells[1][..]), (0, &["a goal".to_owned()][..]));
+        assert_eq!((&table.names[..], &table.cells[1][..]), (&["text".to_owned()][..], &["a goal".to_owned()][..]));
     }
 }
