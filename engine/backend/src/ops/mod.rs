@@ -266,6 +266,16 @@ pub trait Backend: burn::tensor::backend::Backend {
         function.run(inputs)
     }
 
+    /// Merges the first two axes of a tensor. A backend returns a view if the strides allow it, where Burn's reshape copies.
+    fn merge_axes(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        let shape = x.shape();
+        let merged = [&[shape[0] * shape[1]], &shape[2..]].concat();
+        match AnyTensor::<Self>::Float(x).reshape(merged) {
+            AnyTensor::Float(x) => x,
+            _ => unreachable!("a reshaped tensor keeps its kind"),
+        }
+    }
+
     /// Indices of the `k` largest elements along an axis, largest first. Burn 0.21's `argtopk` is missing on some backends.
     fn argtopk(x: FloatTensor<Self>, dim: usize, k: usize, dtype: IntDType) -> IntTensor<Self> {
         let sorted = Self::float_argsort(x, dim, true, dtype);

@@ -149,13 +149,21 @@ impl<B: Backend> Rules<'_, B> {
         let merged = inputs.into_iter().zip(roles).map(|(x, role)| {
             let x = x?;
             Some(match role {
-                Role::Batch => self.folded(x),
-                Role::Broadcast if x.batched || x.tensor.shape()[0] > 1 => self.folded(self.repeated(x, batch)),
+                Role::Batch => self.merged(x),
+                Role::Broadcast if x.batched || x.tensor.shape()[0] > 1 => self.merged(self.repeated(x, batch)),
                 Role::Broadcast | Role::Shared => x.tensor,
             })
         });
         let results = apply(&self.of_batch(primitive), merged.collect(), outputs, self.target);
         results.into_iter().map(|x| x.map(|x| self.unfolded(x))).collect()
+    }
+
+    /// Like [`folded`](Self::folded), without a copy where the strides allow it.
+    fn merged(&self, x: Batched<B>) -> AnyTensor<B> {
+        match self.expanded(x) {
+            AnyTensor::Float(x) => AnyTensor::Float(B::merge_axes(x)),
+            tensor => self.folded(Batched { tensor, batched: true }),
+        }
     }
 
     /// Repeats the entry of a batch axis of size 1.

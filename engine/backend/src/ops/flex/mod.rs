@@ -28,6 +28,19 @@ impl Backend for Flex {
     const CHAINS: bool = true;
     const LOOPS: bool = true;
 
+    fn merge_axes(x: FlexTensor) -> FlexTensor {
+        let (shape, strides) = (x.layout().shape().clone(), x.layout().strides().to_vec());
+        let merged = Shape::from([&[shape[0] * shape[1]], &shape[2..]].concat());
+        let stride = match (shape[0], shape[1]) {
+            (_, 1) => strides[0],
+            (1, _) => strides[1],
+            (_, inner) if strides[0] == strides[1] * inner as isize => strides[1],
+            _ => return x.reshape(merged),
+        };
+        let layout = Layout::new(merged, [&[stride], &strides[2..]].concat(), x.layout().start_offset());
+        x.with_layout(layout)
+    }
+
     fn run_chain(
         chain: &kernels::chain::Chain,
         inputs: Vec<AnyTensor<Self>>,
