@@ -49,6 +49,14 @@ pub enum ModelError {
         /// Number of classes in the weights.
         classes: usize,
     },
+    /// The files have a model without the head of the task, or with the head of another task.
+    #[error("{}: {reason}", file.display())]
+    Head {
+        /// Directory or weights file of the model.
+        file: PathBuf,
+        /// The missing or unexpected tensor, and the remedy.
+        reason: String,
+    },
     /// A model with LoRA adapters was to be saved in a format that does not support them.
     #[error(
         "the model has adapters that are not merged, such as `{path}`, and no other library would read them: save what \

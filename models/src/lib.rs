@@ -26,6 +26,7 @@ mod generation_keys;
 mod gguf_keys;
 pub mod gpt2;
 pub mod gpt_neo;
+mod head;
 #[cfg(test)]
 mod keys;
 mod labels;

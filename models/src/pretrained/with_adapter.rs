@@ -9,6 +9,7 @@ use grove_weights::{NameMap, Report, TensorFiles};
 use super::{Pretrained, PretrainedConfig};
 use crate::{
     error::Result,
+    head::of_head,
     model_files::ModelFiles,
     peft::{Adapters, added, own_name},
     tied::with_reason,
@@ -41,7 +42,8 @@ impl ModelFiles {
         let (weights, adapters) = self.open()?;
         let config = M::Config::of(self.path(), &weights)?;
         let loaded = M::from_checkpoint(&weights, &config, device, dtype);
-        let (model, report) = loaded.map_err(|error| with_reason(error, adapters.as_ref()))?;
+        let explained = |error| of_head(with_reason(error, adapters.as_ref()), self.path());
+        let (model, report) = loaded.map_err(explained)?;
         Ok((adapted(model, &M::published_names(&config), adapters.as_ref(), dtype)?, report))
     }
 }

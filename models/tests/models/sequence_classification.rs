@@ -192,6 +192,16 @@ fn impossible_files_are_refused() {
     assert!(model.batch(&[]).is_err());
 }
 
+#[test]
+fn models_of_other_tasks_are_named() {
+    let (decoder, device) = (Path::new("tests/fixtures/gpt2/tiny_a"), Default::default());
+    let error = Gpt2ForSequenceClassification::<Flex>::from_path(decoder, &device, None).unwrap_err().to_string();
+    assert!(error.contains("tiny_a: the model has no head for this task (score.weight is missing)"), "{error}");
+    let classifier = Reference::of("sequence_classification", "gpt2").directory;
+    let error = Gpt2::<Flex>::from_path(classifier, &device, None).unwrap_err().to_string();
+    assert!(error.contains("the model has the head of another task (score.weight)"), "{error}");
+}
+
 /// A decoder gets a new head; a classifier keeps the weights of the labels that it has.
 #[test]
 fn new_labels_get_a_new_head() {
