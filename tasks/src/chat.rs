@@ -13,13 +13,14 @@ use crate::generation::{DecodeSession, GenerateOptions, Generated, TextStream, c
 /// processed. Each turn costs only its new tokens, unless the model's hidden states all depend on the sequence length.
 ///
 /// ```no_run
-/// use grove_models::{Llama, Pretrained};
+/// use grove_models::{Llama, ModelFiles};
 /// use grove_text::Tokenizer;
 /// use grove_tasks::{GenerateOptions, chat::{ChatSession, chat_template}};
 /// # type B = burn_flex::Flex;
-/// let id = "HuggingFaceTB/SmolLM2-135M-Instruct";
-/// let (model, tokenizer) = (Llama::<B>::from_pretrained(id, &Default::default())?, Tokenizer::from_pretrained(id)?);
-/// let template = chat_template("SmolLM2-135M-Instruct")?.expect("a model for conversations");
+/// let files = ModelFiles::from_pretrained("HuggingFaceTB/SmolLM2-135M-Instruct")?;
+/// let (model, _) = files.load::<B, Llama<B>>(&Default::default(), None)?;
+/// let tokenizer = Tokenizer::from_path(files.tokenizer())?;
+/// let template = chat_template(files.tokenizer())?.expect("a model for conversations");
 /// let mut chat = ChatSession::new(&model, &tokenizer, &template, Some("Be brief."));
 /// chat.say("What is a grove?")?;
 /// let reply = chat.reply(&GenerateOptions::default(), &[], |piece| {

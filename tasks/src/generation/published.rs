@@ -28,8 +28,9 @@ impl GenerateOptions {
     /// sampling options (greedy with `"do_sample": false`), the tokens and strings that end a sequence, its maximum
     /// length, and [rules](TokenRules). Unknown keys of the file are named once on standard error.
     ///
-    /// `sampling` applies if the file does not specify `do_sample`; a repetition penalty in the file applies in any
-    /// case. If a file that samples has no `top_k`, it is 50, as in transformers. The sampling settings in the metadata of
+    /// `sampling` applies if the file does not specify `do_sample`; the file's `temperature`, `top_k`, `top_p` and `min_p`
+    /// replace its own, and a temperature of 0 is greedy. A repetition penalty in the file applies in any case. If
+    /// `do_sample` is true and there is no `top_k`, it is 50, as in transformers. The sampling settings in the metadata of
     /// a GGUF file replace those of `sampling`, as llama.cpp's defaults; the settings that are not supported are named
     /// once on standard error.
     ///
@@ -145,17 +146,24 @@ fn sampling_of(keys: &mut JsonFields, default: Sampling) -> Result<Sampling> {
     let (samples, temperature) = (keys.get("do_sample")?, keys.get("temperature")?);
     let top_k: Option<i64> = keys.get("top_k")?;
     let (top_p, min_p) = (keys.get("top_p")?, keys.get("min_p")?);
+    // 0 means all tokens in transformers' files, -1 in vLLM's.
+    let limit = |k: i64| usize::try_from(k).ok().filter(|&k| k > 0);
     let mut sampling = match samples {
         Some(true) => Sampling {
             temperature: temperature.unwrap_or(1.0),
-            // 0 means all tokens in transformers' files, -1 in vLLM's.
-            top_k: usize::try_from(top_k.unwrap_or(TOP_K)).ok().filter(|&k| k > 0),
+            top_k: limit(top_k.unwrap_or(TOP_K)),
             top_p,
             min_p,
             ..Sampling::default()
         },
         Some(false) => Sampling::greedy(),
-        None => default,
+        None => Sampling {
+            temperature: temperature.unwrap_or(default.temperature),
+            top_k: top_k.map_or(default.top_k, limit),
+            top_p: top_p.or(default.top_p),
+            min_p: min_p.or(default.min_p),
+            ..default
+        },
     };
     sampling.repetition_penalty = keys.get("repetition_penalty")?.unwrap_or(sampling.repetition_penalty);
     sampling.validate().map_err(|error| keys.wrong(error.to_string()))?;
@@ -220,8 +228,21 @@ mod tests {
         let read = || GenerateOptions::published(directory.path(), ours.clone()).unwrap();
         assert_eq!(read(), GenerateOptions { sampling: ours.clone(), ..GenerateOptions::default() });
 
+        // Without `do_sample`, the numbers of the file replace those of the default.
         write(r#"{"temperature": 0.2}"#);
-        assert_eq!((read().sampling, read().end_tokens), (ours.clone(), None), "nothing says whether to sample");
+        let cooler = Sampling { temperature: 0.2, ..ours.clone() };
+        assert_eq!((read().sampling, read().end_tokens), (cooler, None));
+        write(r#"{"temperature": 0.0}"#);
+        assert_eq!(read().sampling, Sampling { temperature: 0.0, ..ours.clone() }, "greedy");
+        write(r#"{"top_k": 5, "top_p": 0.9, "min_p": 0.1}"#);
+        let fewer = Sampling { top_k: Some(5), top_p: Some(0.9), min_p: Some(0.1), ..ours.clone() };
+        assert_eq!(read().sampling, fewer);
+        write(r#"{"temperature": null, "top_k": 0}"#);
+        let limited = Sampling { top_k: Some(3), ..ours.clone() };
+        assert_eq!(GenerateOptions::published(directory.path(), limited).unwrap().sampling, ours);
+        write(r#"{"temperature": -1.0}"#);
+        let error = GenerateOptions::published(directory.path(), ours.clone()).unwrap_err().to_string();
+        assert!(error.contains("generation_config.json") && error.contains("temperature is -1"), "{error}");
         write(r#"{"repetition_penalty": 1.3, "eos_token_id": null}"#);
         assert_eq!(read().sampling, Sampling { repetition_penalty: 1.3, ..ours.clone() });
         assert_eq!(read().end_tokens, None);
@@ -304,7 +325,9 @@ mod tests {
         let expected = Sampling { temperature: 0.25, top_k: Some(7), ..ours.clone() };
         assert_eq!(read(), expected);
         std::fs::write(directory.path().join(FILE), r#"{"repetition_penalty": 1.5}"#).unwrap();
-        assert_eq!(read(), Sampling { repetition_penalty: 1.5, ..expected });
+        assert_eq!(read(), Sampling { repetition_penalty: 1.5, ..expected.clone() });
+        std::fs::write(directory.path().join(FILE), r#"{"temperature": 0.5}"#).unwrap();
+        assert_eq!(read(), Sampling { temperature: 0.5, ..expected });
         std::fs::write(directory.path().join(FILE), r#"{"do_sample": false}"#).unwrap();
         assert_eq!(read(), Sampling::greedy());
     }
