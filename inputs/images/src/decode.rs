@@ -1,5 +1,6 @@
 //! Decoding the bytes of a file to RGB.
 
+use std::error::Error;
 use std::fs::File;
 use std::io::{Cursor, Read};
 use std::path::Path;
@@ -84,7 +85,7 @@ pub fn decode(bytes: &[u8], name: &Path, limits: &Limits) -> Result<RgbImage> {
     // Up to 16 bytes per pixel (four floats in a TIFF), plus memory for a codec's own tables.
     codec_limits.max_alloc = Some(limits.max_pixels.saturating_mul(16).saturating_add(64 << 20));
     reader.limits(codec_limits);
-    let mut decoder = reader.into_decoder().map_err(|e| codec(e, name, limits.max_pixels))?;
+    let mut decoder = reader.into_decoder().map_err(|e| codec(e, name, format, limits.max_pixels))?;
 
     let (width, height) = decoder.dimensions();
     if width == 0 || height == 0 {
@@ -104,7 +105,7 @@ pub fn decode(bytes: &[u8], name: &Path, limits: &Limits) -> Result<RgbImage> {
     // A malformed EXIF block does not affect the pixels; Pillow ignores it too.
     let exif = format != ImageFormat::WebP || chunks_fit(bytes);
     let orientation = exif.then(|| decoder.orientation().ok()).flatten();
-    let mut image = DynamicImage::from_decoder(decoder).map_err(|e| codec(e, name, limits.max_pixels))?;
+    let mut image = DynamicImage::from_decoder(decoder).map_err(|e| codec(e, name, format, limits.max_pixels))?;
     if let Some(orientation) = orientation {
         image.apply_orientation(orientation);
     }
@@ -145,7 +146,7 @@ fn to_rgb(image: DynamicImage) -> RgbImage {
 }
 
 /// Converts a codec's error to this crate's.
-fn codec(error: CodecError, name: &Path, most_pixels: u64) -> ImageError {
+fn codec(error: CodecError, name: &Path, format: ImageFormat, most_pixels: u64) -> ImageError {
     let file = name.to_owned();
     match error {
         CodecError::Unsupported(e) => {
@@ -165,9 +166,28 @@ fn codec(error: CodecError, name: &Path, most_pixels: u64) -> ImageError {
         CodecError::IoError(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
             ImageError::Damaged { file, reason: "it ends before the image does (truncated)".into() }
         }
-        // Codecs end messages with line breaks, which some escape.
-        other => ImageError::Damaged { file, reason: other.to_string().replace("\\n", "").replace('\n', "") },
+        CodecError::Decoding(e) => {
+            let reason = e.source().map(|cause| format!(" ({})", one_line(cause))).unwrap_or_default();
+            ImageError::Damaged { file, reason: format!("the {} is truncated or broken{reason}", name_of(format)) }
+        }
+        other => ImageError::Damaged { file, reason: one_line(&other) },
     }
+}
+
+/// Returns the usual name of a format.
+fn name_of(format: ImageFormat) -> String {
+    match format {
+        ImageFormat::WebP => "WebP".into(),
+        other => format!("{other:?}").to_uppercase(),
+    }
+}
+
+/// Returns a codec's message. Codecs end messages with line breaks, which some escape, and quote messages in others.
+fn one_line(error: &dyn Error) -> String {
+    let message = error.to_string().replace("\\n", "").replace('\n', "");
+    let message = message.strip_prefix("I/O errors ").unwrap_or(&message);
+    let unquoted = message.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    unquoted.unwrap_or(message).to_owned()
 }
 
 /// Describes a file that no codec recognises.

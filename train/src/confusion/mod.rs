@@ -235,4 +235,15 @@ mod tests {
         assert!(long.svg().unwrap().len() < 100_000);
         ConfusionMatrix::new((0..200).map(|i| i.to_string()).collect()).svg().unwrap();
     }
+
+    #[cfg(feature = "plots")]
+    #[test]
+    fn twenty_classes_have_whole_names_and_percentages() {
+        let name = "a class with a long name";
+        let mut found = ConfusionMatrix::new((0..20).map(|i| format!("{name} {i}")).collect());
+        (0..20).for_each(|class| found.add(class, class));
+        let svg = found.svg().unwrap();
+        assert_eq!(svg.matches("100 %").count(), 20);
+        assert_eq!(svg.matches(&format!("{name} 19")).count(), 2, "of the row and the column");
+    }
 }

@@ -10,6 +10,7 @@ use plotters::{
     },
 };
 use std::error::Error;
+use unicode_width::UnicodeWidthChar;
 
 use super::shortened;
 use crate::log::printable;
@@ -23,24 +24,24 @@ const AXIS: i32 = 28;
 const MARGIN: i32 = 16;
 /// Minimum width of the image: that of the title.
 const WIDTH: i32 = 220;
-/// Estimated width of a letter, relative to the size of the font.
-const LETTER: f64 = 0.62;
+/// Space between a name and the cells, in pixels.
+const GAP: i32 = 8;
 /// Total size of the cells, and the minimum and maximum size of a cell, in pixels.
-const CELLS: i32 = 640;
+const CELLS: i32 = 800;
 const SMALLEST: i32 = 12;
 const LARGEST: i32 = 110;
 /// Minimum size of a cell that shows its count, and of one that shows its percentage too, in pixels.
 const WITH_NUMBER: i32 = 26;
-const WITH_PERCENTAGE: i32 = 52;
+const WITH_PERCENTAGE: i32 = 40;
 /// Maximum length of a name, in characters, before it is shortened.
-const LETTERS: usize = 18;
+const LETTERS: usize = 30;
 
 pub(super) fn svg(labels: &[String], counts: &[Vec<usize>]) -> Result<String, Box<dyn Error>> {
     let n = labels.len() as i32;
     let cell = (CELLS / n.max(1)).clamp(SMALLEST, LARGEST);
     let letters = (cell * 2 / 5).clamp(9, 18);
-    let longest = labels.iter().map(|label| short(label).chars().count()).max().unwrap_or(0);
-    let names = (longest as f64 * f64::from(letters) * LETTER).ceil() as i32 + 16;
+    let longest = labels.iter().map(|label| width(&short(label))).fold(0.0, f64::max);
+    let names = (longest * f64::from(letters)).ceil() as i32 + 2 * GAP;
     let (left, top) = (MARGIN + AXIS + names, TITLE + AXIS + names);
     let size = ((left + n * cell + MARGIN).max(WIDTH) as u32, (top + n * cell + MARGIN) as u32);
     let mut image = String::new();
@@ -65,8 +66,8 @@ pub(super) fn svg(labels: &[String], counts: &[Vec<usize>]) -> Result<String, Bo
         write("actual class".into(), (MARGIN + AXIS / 2, top + middle), upright(14, HPos::Center))?;
         for (row, label) in (0..).zip(labels) {
             let middle = row * cell + cell / 2;
-            write(short(label), (left - 8, top + middle), style(&INK, HPos::Right))?;
-            write(short(label), (left + middle, top - 8), upright(letters, HPos::Left))?;
+            write(short(label), (left - GAP, top + middle), style(&INK, HPos::Right))?;
+            write(short(label), (left + middle, top - GAP), upright(letters, HPos::Left))?;
         }
         for (row, counts) in (0..).zip(counts) {
             let all: usize = counts.iter().sum();
@@ -81,13 +82,15 @@ pub(super) fn svg(labels: &[String], counts: &[Vec<usize>]) -> Result<String, Bo
                     let ink = if part > 0.5 { &WHITE } else { &INK };
                     let with_percentage = cell >= WITH_PERCENTAGE;
                     let height = if with_percentage { cell * 2 / 5 } else { cell / 2 };
-                    write(count.to_string(), (x + cell / 2, y + height), style(ink, HPos::Center))?;
+                    let count = count.to_string();
+                    let fitting = (0.9 * f64::from(cell) / width(&count)) as i32;
+                    write(count, (x + cell / 2, y + height), sized(letters.min(fitting), ink, HPos::Center))?;
                     if with_percentage {
                         let percentage = format!("{:.0} %", 100.0 * part);
                         write(
                             percentage,
                             (x + cell / 2, y + cell * 7 / 10),
-                            sized(letters * 2 / 3, ink, HPos::Center),
+                            sized((letters * 2 / 3).max(9), ink, HPos::Center),
                         )?;
                     }
                 }
@@ -96,6 +99,18 @@ pub(super) fn svg(labels: &[String], counts: &[Vec<usize>]) -> Result<String, Bo
         root.present()?;
     }
     Ok(image)
+}
+
+/// Estimates the width of a text, relative to the size of the font. Fonts without serifs differ; this is a wide one.
+fn width(text: &str) -> f64 {
+    let width_of = |letter: char| match letter {
+        'f' | 'i' | 'j' | 'l' | 'r' | 't' | 'I' | ' ' | '.' | ',' | ':' | ';' | '\'' | '(' | ')' | '-' | '/' => 0.42,
+        'm' | 'w' | 'M' | 'W' | '@' | '%' => 1.0,
+        'A'..='Z' => 0.76,
+        letter if letter.width() == Some(2) => 1.0,
+        _ => 0.64,
+    };
+    text.chars().map(width_of).sum()
 }
 
 /// Shortens a name and removes characters that XML forbids.

@@ -11,7 +11,7 @@ use super::{
 /// Reads documents: text files, the texts in `.jsonl` and `.parquet` files, and the files of folders, sorted by name.
 ///
 /// A text file is a document. Of a file of records each record is a document. Records with an empty text are left out,
-/// which a note says.
+/// which a note says, as are other files of a folder.
 ///
 /// - `text_column`: column of the texts in files of records, such as `text`
 ///
@@ -37,10 +37,13 @@ fn files_with_text(directory: &Path) -> Result<Vec<PathBuf>, DataError> {
     let listed = std::fs::read_dir(directory).and_then(|items| items.map(|item| Ok(item?.path())).collect());
     let files: Vec<PathBuf> = listed.map_err(DataError::io("list", directory))?;
     let (mut records, others): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| is_record_file(file));
-    let mut texts: Vec<_> =
-        others.into_iter().filter(|file| file.extension().is_some_and(|extension| extension == "txt")).collect();
+    let (mut texts, others): (Vec<_>, Vec<_>) =
+        others.into_iter().partition(|file| file.extension().is_some_and(|extension| extension == "txt"));
     texts.sort();
     records.sort();
+    if let Some(note) = left_out(directory, &others) {
+        say_once(&note);
+    }
     let named = directory.display();
     match (&texts[..], &records[..]) {
         ([], []) => Err(DataError::other(format!("{named} has no .txt, .jsonl or .parquet files"))),
@@ -52,6 +55,18 @@ fn files_with_text(directory: &Path) -> Result<Vec<PathBuf>, DataError> {
             record.display()
         ))),
     }
+}
+
+/// Returns a note that names files of a folder that are not read. Folders and hidden files need none.
+fn left_out(directory: &Path, others: &[PathBuf]) -> Option<String> {
+    let is_hidden = |file: &Path| file.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+    let files: Vec<&PathBuf> = others.iter().filter(|file| file.is_file() && !is_hidden(file)).collect();
+    let name = files.iter().filter_map(|file| file.file_name()).min()?.to_string_lossy();
+    let (count, what) = match files.len() {
+        1 => (format!("1 file of {}", directory.display()), "is not .txt, .jsonl or .parquet and is"),
+        many => (format!("{many} files of {}", directory.display()), "are not .txt, .jsonl or .parquet and are"),
+    };
+    Some(format!("{count} {what} left out: {name}{}", if files.len() > 1 { ", …" } else { "" }))
 }
 
 /// Adds the texts of a file of records to documents.
@@ -203,6 +218,28 @@ mod tests {
         let error = read_documents(&[directory.path()], "text").expect_err("both kinds").to_string();
         assert!(error.contains("c.txt") && error.contains("a.jsonl"), "{error}");
         assert_eq!(read_documents(&[&text, &lines], "text").expect("texts"), ["four", "one\ntwo", " three"]);
+    }
+
+    #[test]
+    fn other_files_of_folders_are_named() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let put = |name: &str| {
+            let file = directory.path().join(name);
+            std::fs::write(&file, "a text").expect("written");
+            file
+        };
+        put("a.txt");
+        let inner = directory.path().join("inner");
+        std::fs::create_dir(&inner).expect("created");
+        let mut others = vec![inner, put(".hidden")];
+        assert_eq!(left_out(directory.path(), &others), None);
+        others.push(put("notes.md"));
+        let one = left_out(directory.path(), &others).expect("a note");
+        assert!(one.starts_with("1 file of ") && one.ends_with("and is left out: notes.md"), "{one}");
+        others.push(put("index.html"));
+        let two = left_out(directory.path(), &others).expect("a note");
+        assert!(two.starts_with("2 files of ") && two.ends_with("and are left out: index.html, …"), "{two}");
+        assert_eq!(read_documents(&[directory.path()], "text").expect("texts"), ["a text"]);
     }
 
     #[test]

@@ -94,7 +94,10 @@ impl FromStr for KeepModel {
         match (named(&LOWER_IS_BETTER), named(&GREATER_IS_BETTER)) {
             (Some(metric), _) => Ok(Self::Lowest(metric)),
             (_, Some(metric)) => Ok(Self::Greatest(metric)),
-            _ => Err("give last, or best: and a metric, such as best:loss".into()),
+            _ => Err(format!(
+                "give last, or best: and a metric, such as best:loss; the metrics are {}",
+                [&LOWER_IS_BETTER[..], &GREATER_IS_BETTER[..]].concat().join(", ")
+            )),
         }
     }
 }
@@ -126,7 +129,8 @@ mod tests {
             assert_eq!(name.parse::<KeepModel>().expect("valid").to_string(), name);
         }
         for name in ["", "best", "best:", "best:f1", "loss"] {
-            assert!(name.parse::<KeepModel>().is_err(), "{name}");
+            let error = name.parse::<KeepModel>().expect_err("no choice");
+            assert!(error.contains("the metrics are loss, perplexity, mae, accuracy, macro_f1, "), "{name}: {error}");
         }
     }
 }

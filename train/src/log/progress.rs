@@ -119,10 +119,12 @@ impl Progress {
         message
     }
 
-    /// Formats the rate, if it is known.
+    /// Formats the rate, if it is known. It is the mean of steps if records of training have no rate. Before the first
+    /// record of training its unit is unknown.
     fn rate(&self) -> Option<String> {
-        let mean = self.done() as f64 / self.bar.elapsed().as_secs_f64();
-        let (unit, rate) = self.rate.as_ref().map_or(("steps", mean), |(unit, rate)| (unit, *rate));
+        let [(_, trained), _] = self.losses;
+        let mean = || trained.map(|_| ("steps", self.done() as f64 / self.bar.elapsed().as_secs_f64()));
+        let (unit, rate) = self.rate.as_ref().map(|(unit, rate)| (unit.as_str(), *rate)).or_else(mean)?;
         let shown = if rate < 100.0 { format!("{rate:.3}") } else { HumanCount(rate.round() as u64).to_string() };
         (rate.is_finite() && rate > 0.0).then(|| format!("  {shown} {unit}/s"))
     }
@@ -167,7 +169,9 @@ impl Sink for Progress {
         let line = self.line(record);
         if let Some(plain) = &mut self.plain {
             plain.pending = Some(line);
-            if plain.written.is_none_or(|written| written.elapsed() >= plain.every) {
+            // The last step has an evaluation too: both are one line, which `flush` writes.
+            let is_last = self.bar.length().is_some_and(|steps| record.step >= steps);
+            if !is_last && plain.written.is_none_or(|written| written.elapsed() >= plain.every) {
                 plain.flush();
             }
         }
@@ -251,6 +255,19 @@ mod tests {
         );
         // Beside it: "100% ", " 5,000/5,000" and the time, without a bar.
         assert_eq!(shown.map(|(room, _)| room), [69, 49, 29, 14]);
+    }
+
+    #[test]
+    fn rates_have_one_unit() {
+        let mut progress = Progress::lines(5000, std::io::sink(), Duration::ZERO);
+        progress.step(7);
+        std::thread::sleep(Duration::from_millis(2));
+        progress.record(&Record::new(7, 0.1, 0.1).with(EVAL_LOSS, 1.5)).expect("ok");
+        assert_eq!(progress.message(usize::MAX), "  eval 1.5000", "the unit is unknown");
+        progress.record(&Record::new(10, 0.1, 0.1).with(TRAIN_LOSS, 2.5)).expect("ok");
+        assert!(progress.message(usize::MAX).ends_with(" steps/s"), "{}", progress.message(usize::MAX));
+        progress.record(&Record::new(20, 0.1, 0.1).with("texts_per_second", 250.0)).expect("ok");
+        assert!(progress.message(usize::MAX).ends_with("  250 texts/s"), "{}", progress.message(usize::MAX));
     }
 
     #[test]

@@ -454,6 +454,19 @@ fn plain_lines_say_where_the_run_is() {
     assert!(lines[2].contains("(24%)  epoch 1.2  loss 2.3000  eval NaN  "), "{text}");
 }
 
+#[test]
+fn the_last_step_has_one_plain_line() {
+    let out = Shared::default();
+    let mut progress = Progress::lines(1, out.clone(), Duration::ZERO);
+    progress.record(&Record::new(1, 1.0, 0.0).with(TRAIN_LOSS, 2.5).with(TOKENS_PER_SECOND, 300.0)).expect("ok");
+    progress.record(&Record::new(1, 1.0, 0.0).with(EVAL_LOSS, 1.5)).expect("ok");
+    progress.flush().expect("flushed");
+    progress.flush().expect("flushed");
+    let text = String::from_utf8(out.0.lock().expect("no panic").clone()).expect("text");
+    assert!(text.starts_with("step 1/1 (100%)  epoch 1  loss 2.5000  eval 1.5000  300 tokens/s"), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+}
+
 /// For inspection in a terminal: `cargo test --workspace --test log -- --ignored --nocapture`.
 #[test]
 #[ignore = "for a person to look at, in a terminal"]

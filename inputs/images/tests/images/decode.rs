@@ -112,6 +112,34 @@ fn truncated_files_are_errors() {
     }
 }
 
+/// The error names the file and the format, and quotes the codec only in brackets.
+#[test]
+fn damaged_files_are_named_in_plain_words() {
+    let errors_of = |name: &str| {
+        let bytes = std::fs::read(fixture("decode").join(name)).unwrap();
+        let errors = (8..bytes.len()).step_by(bytes.len() / 60 + 1).filter_map(|length| {
+            let error = decode(&bytes[..length], Path::new(name), &Limits::default()).err()?.to_string();
+            assert!(error.contains(name), "{error}");
+            assert!(!error.contains("Format error decoding") && !error.contains("I/O errors"), "{error}");
+            assert!(!error.contains('\n') && !error.contains("\\n"), "{error}");
+            Some(error)
+        });
+        errors.collect::<Vec<_>>()
+    };
+    let mut jpegs = 0;
+    for name in files() {
+        let errors = errors_of(&name);
+        if name.ends_with("jpg") {
+            assert!(errors.iter().any(|error| error.contains("is damaged: ")), "{name}: {errors:?}");
+            jpegs += 1;
+        }
+    }
+    assert!(jpegs > 0);
+    let marker = b"\xff\xd8\xff\xe0\0\x10JFIF\0\x01\x01\0\0\x01\0\x01\0\0";
+    let error = decode(marker, Path::new("photo.jpg"), &Limits::default()).unwrap_err().to_string();
+    assert!(error.starts_with("photo.jpg is damaged: the JPEG is truncated or broken"), "{error}");
+}
+
 #[test]
 fn flipped_bytes_never_panic() {
     let mut state = 1u64;

@@ -48,7 +48,25 @@ impl Table {
     /// Reads the next row. Returns false at the end.
     fn advance(&mut self) -> Result<bool, DataError> {
         let read = self.reader.read_byte_record(&mut self.row);
-        read.map_err(|error| DataError::other(format!("{}: {error}", self.file.display())))
+        let read = read.map_err(|error| DataError::other(format!("{}: {error}", self.file.display())))?;
+        match self.unclosed_quote().filter(|_| read) {
+            Some(place) => Err(place.error(
+                "the quote that opens here is not closed; close it, or write quotes inside of a quoted text twice",
+            )),
+            None => Ok(read),
+        }
+    }
+
+    /// Returns the line of a quote in the current row that is open at the end of the file.
+    fn unclosed_quote(&self) -> Option<Place> {
+        let bytes = self.reader.get_ref().get_ref();
+        if self.delimiter == b'\t' || self.reader.position().byte() < bytes.len() as u64 {
+            return None;
+        }
+        let (byte, line) = self.row.position().map(|position| (position.byte() as usize, position.line()))?;
+        let row = bytes.get(byte..)?;
+        let before = &row[..open_quote(row, self.delimiter)?];
+        Some(Place::line(&self.file, line + before.iter().filter(|byte| **byte == b'\n').count() as u64))
     }
 
     /// Returns the place of the current row.
@@ -82,7 +100,12 @@ impl Table {
                 other => format!("'{}'", char::from(other)),
             };
             let (number, has) = (index + 1, self.row.len());
-            let problem = format!("{place}: there is no column {number} here, only {has}, between {between}");
+            let lines = self.row.iter().flatten().filter(|byte| **byte == b'\n').count();
+            let joined = match lines {
+                0 => String::new(),
+                _ => format!(" (a quote joins {} lines to one row)", lines + 1),
+            };
+            let problem = format!("{place}: there is no column {number} here, only {has}, between {between}{joined}");
             return Err(no_column(problem, &self.cells(), self.delimiter));
         };
         utf8(cell).map(|cell| Value::Text(cell.to_owned())).map_err(|reason| place.error(reason))
@@ -120,6 +143,27 @@ impl Records for Table {
     }
 }
 
+/// Returns the index of a quote that is open at the end of a table's bytes, which begin with a row.
+fn open_quote(bytes: &[u8], delimiter: u8) -> Option<usize> {
+    let mut open = None;
+    let mut begins = true;
+    let mut at = if bytes.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
+    while let Some(&byte) = bytes.get(at) {
+        match open {
+            // Two quotes inside of a quoted cell are one quote of the text.
+            Some(_) if byte == b'"' && bytes.get(at + 1) == Some(&b'"') => at += 1,
+            Some(_) if byte == b'"' => open = None,
+            Some(_) => {}
+            // Only at the beginning of a cell does a quote open it.
+            None if byte == b'"' && begins => open = Some(at),
+            None => {}
+        }
+        begins = open.is_none() && (byte == delimiter || b"\r\n".contains(&byte));
+        at += 1;
+    }
+    open
+}
+
 /// Returns the error of a missing column. A table with a single column may use another delimiter, which the error then
 /// names.
 fn no_column(problem: String, columns: &[String], delimiter: u8) -> DataError {
@@ -128,5 +172,50 @@ fn no_column(problem: String, columns: &[String], delimiter: u8) -> DataError {
     match [b'\t', b';', b',', b'|'].into_iter().find(is_other) {
         Some(delimiter) => DataError::Delimiter { problem, delimiter: char::from(delimiter) },
         None => DataError::other(problem),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the number of rows, or the error.
+    fn rows(content: &str) -> Result<usize, String> {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("a.csv");
+        std::fs::write(&file, content).expect("written");
+        let table =
+            Table::open(&file, &["text", "label"], TableFormat::default()).map_err(|error| error.to_string())?;
+        let rows: Result<Vec<_>, _> = table.collect();
+        rows.map(|rows| rows.len()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn unclosed_quotes_are_named_with_their_line() {
+        for (content, line) in [
+            ("text,label\n\"a,b\nc,d\n", 2),
+            ("text,label\na,b\n\nc,\"d\ne,f\n", 4),
+            ("text,label\r\n\"a\nb\",c\r\n\"d\"\"\r\n", 4),
+            ("text,\"label\na,b\n", 1),
+            ("\u{feff}\"text,label\n", 1),
+        ] {
+            let error = rows(content).expect_err("refused");
+            let words = format!("a.csv, line {line}: the quote that opens here is not closed");
+            assert!(error.contains(&words), "{content:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn closed_quotes_and_quotes_inside_of_cells_are_text() {
+        for (content, number) in [
+            ("text,label\n\"a \"\"b\"\"\",c\n", 1),
+            ("text,label\n5\" tall,c\nd,6\"", 2),
+            ("text,label\n\"\",c\n\"a\nb\",\"\"", 2),
+            ("text,label\n\"a\" b,c\n", 1),
+        ] {
+            assert_eq!(rows(content), Ok(number), "{content:?}");
+        }
+        let error = rows("text,label\n\"a,b\nc,d\n\"\ne,f\n").expect_err("one column");
+        assert!(error.contains("line 2: there is no column 2 here") && error.contains("joins 3 lines"), "{error}");
     }
 }
