@@ -29,8 +29,9 @@ STYLE = """
 text { font: 13px system-ui, sans-serif; fill: #24292f }
 .small { font-size: 12px; fill: #57606a }
 .grove { fill: #0072b2 } .torch { fill: #d55e00 } .jax { fill: #cc79a7 } .candle { fill: #009e73 }
-.line { stroke: #d0d7de }
+.line { stroke: #d0d7de } .ground { fill: #ffffff }
 @media (prefers-color-scheme: dark) {
+  .ground { fill: #0d1117 }
   text { fill: #e6edf3 } .small { fill: #9198a1 } .line { stroke: #3d444d }
   .grove { fill: #56b4e9 } .torch { fill: #f0894a } .jax { fill: #e3a6c8 } .candle { fill: #3ac29a }
 }
@@ -79,6 +80,8 @@ def main():
     svg = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{y + 20}" viewBox="0 0 {WIDTH} {y + 20}" role="img">\n'
         f"<title>{title}</title>\n<style>{STYLE}</style>\n"
+        # Viewers without colour schemes show dark text on a page that may be dark.
+        f'<rect class="ground" width="{WIDTH}" height="{y + 20}" rx="6"/>\n'
         f'<text x="10" y="20" style="font-weight: 600">{title}</text>\n' + "\n".join(parts) + "\n</svg>\n"
     )
     file = ROOT / "docs/images/speed.svg"

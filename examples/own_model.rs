@@ -4,7 +4,7 @@
 use clap::Parser;
 use grove::layers::{DecoderPass, Dropout, KvCache, LayerPass, activation::gelu, join_heads, split_heads};
 use grove::prelude::*;
-use grove::train::data::{TokenBatch, TokenStream, TokenWindows, epoch};
+use grove::train::data::{TokenBatch, TokenStream, TokenWindows, epoch, read_text};
 use grove::{models::Result, train::token_loss, weights::NameMap};
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Parser)]
 #[command(name = "own_model", version)]
 struct Options {
+    /// Text for training; the default is a path in grove's own directory
+    #[arg(long, default_value = "models/assets/gpt2-austen/held_out.txt")]
+    data: std::path::PathBuf,
     /// Directory for the trained model
     #[arg(long)]
     output: Option<std::path::PathBuf>,
@@ -123,8 +126,8 @@ impl<B: Backend> CausalLm<B> for Decoder<B> {
 
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let (options, key, device) = (Options::parse(), Key::new(0), Default::default());
-    let bytes = std::fs::read("models/assets/gpt2-austen/held_out.txt")?;
-    let (text, rest) = TokenStream::new(bytes.into_iter().map(u32::from).collect()).split(0.1)?;
+    let text = read_text(&options.data)?;
+    let (text, rest) = TokenStream::new(text.bytes().map(u32::from).collect()).split(0.1)?;
     let data = TokenWindows::new(text, 64, 16, Some(key.fold_in(0)))?;
     let mut model = Decoder::<Flex>::init(&Config { layers: 2 }, key.fold_in(1), &device)?;
     let optimizer = adamw(3e-3, Adamw::default());

@@ -12,11 +12,12 @@ use std::ffi::OsStr;
 
 use crate::{
     bert::{Encoder, Task, TextArgs, texts},
-    kind::wrong_kind,
+    kind::{check_head, wrong_kind},
     labelled::ColumnArgs,
     prelude::*,
     program::progress_bar,
     rnn,
+    training::need,
 };
 
 /// Classifies texts, or pairs of texts, with a classifier of any family: BERT, GPT-2, GPT-Neo, LLaMA, a recurrent network.
@@ -75,6 +76,15 @@ impl Command for ClassifyTexts {
             let named = file.display();
             return Err(usage(format!("--file reads one text per line, and {named} is a table: use --data {named}")));
         }
+        let ColumnArgs { text_column, pair_column, no_header, delimiter } = &self.columns;
+        let of_table = [
+            ("text-column", text_column != "text"),
+            ("pair-column", pair_column.is_some()),
+            ("no-header", *no_header),
+            ("delimiter", delimiter.is_some()),
+            ("output", self.output.is_some()),
+        ];
+        need("data", self.data.is_some(), of_table)?;
         self.input.check(&self.task())
     }
 
@@ -90,6 +100,7 @@ impl Command for ClassifyTexts {
         let job = Job::<B> { options: &self.input, path: &path, input: &input, bar: &bar, device };
         let (labels, problem) = match kind {
             ModelKind::Bert => {
+                check_head(&path, "classify")?;
                 let Encoder { files, tokenizer, .. } =
                     Encoder::open(self.input.model.as_deref(), self.input.adapter.as_deref())?;
                 job.classify::<BertForSequenceClassification<B>>(&files, &tokenizer)?
@@ -224,7 +235,7 @@ impl ClassifyTexts {
         if let (Some(file), Some(table)) = (&self.output, &input.table) {
             write_predictions(file, table, labels, problem)?;
             object["output"] = json!(file);
-            let written = format!("{} are in {}", counted(labels.len(), "prediction"), file.display());
+            let written = format!("{} has {}", file.display(), counted(labels.len(), "prediction"));
             return report(self.input.json, &object, &written);
         }
         let lines = texts.flat_map(|((text, pair), labels)| {

@@ -1,7 +1,7 @@
 //! The commands of the program `grove`.
 
 use clap::{
-    CommandFactory, Subcommand,
+    Subcommand,
     error::{ContextKind, ContextValue, ErrorKind},
 };
 use clap_complete::Shell;
@@ -253,7 +253,31 @@ pub enum Evaluate {
 pub fn parse(given: impl IntoIterator<Item = String>) -> Result<Grove, clap::Error> {
     let given = arguments(given);
     let is_chat = given.get(1).is_some_and(|word| word == "chat");
-    Grove::try_parse_from(given).map_err(|error| if is_chat { of_chat(error) } else { error })
+    Grove::try_parse_from(given).map_err(|error| if is_chat { of_chat(error) } else { of_number(error) })
+}
+
+/// Says which numbers an option takes, in place of the standard library's words.
+fn of_number(error: clap::Error) -> clap::Error {
+    let source = std::error::Error::source(&error);
+    let is_integer = source.is_some_and(|source| source.is::<std::num::ParseIntError>());
+    let is_number = is_integer || source.is_some_and(|source| source.is::<std::num::ParseFloatError>());
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.clone(),
+        _ => String::new(),
+    };
+    let (option, value) = (text(ContextKind::InvalidArg), text(ContextKind::InvalidValue));
+    match is_number {
+        true => {
+            let wanted = if is_integer { "a whole number from 0" } else { "a number" };
+            of_words(ErrorKind::ValueValidation, format!("'{value}' is no value of {option}; give {wanted}"))
+        }
+        false => error,
+    }
+}
+
+/// Returns an error with a message of its own.
+fn of_words(kind: ErrorKind, message: String) -> clap::Error {
+    clap::Error::raw(kind, format!("{message}\n\nFor more information, try '--help'.\n"))
 }
 
 /// Names the option that `grove chat` does not have, in place of a conflict with `--chat`, which the user has not typed.
@@ -266,8 +290,8 @@ fn of_chat(error: clap::Error) -> clap::Error {
     let named: Vec<String> = named.collect();
     let others: Vec<&str> = named.iter().map(String::as_str).filter(|name| *name != "--chat").collect();
     match error.kind() == ErrorKind::ArgumentConflict && others.len() < named.len() {
-        true => Grove::command().error(ErrorKind::UnknownArgument, format!("grove chat has no {}", others.join(", "))),
-        false => error,
+        true => of_words(ErrorKind::UnknownArgument, format!("grove chat has no {}", others.join(", "))),
+        false => of_number(error),
     }
 }
 
@@ -369,6 +393,11 @@ impl program::Command for ImageCommand {
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let path = resolve(self.model.as_deref(), "mnist-resnet", &FilePatterns::model())?;
         WithModelAt::<B, _> { options: &self.classify, path: &path, device }.image_classifier()?;
+        if self.model.is_none() && !self.classify.json {
+            eprintln!(
+                "[this was grove's own small model of handwritten digits; for a published one: --model microsoft/resnet-50]"
+            );
+        }
         Ok(Ended::Finished)
     }
 }
@@ -383,6 +412,8 @@ impl<B: Backend> WithImageClassifier for WithModelAt<'_, B, ClassifyArgs> {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
 
     fn parse(given: &[&str]) -> Result<Task, clap::Error> {
@@ -430,6 +461,8 @@ mod tests {
             ("finetune texts --data a --label-separator ;", "--problem-type"),
             ("classify texts --data a --output b --top-k 2", "--top-k"),
             ("classify images a.png --output b --top-k 2", "--top-k"),
+            ("generate --seed -1 hello", "'-1' is no value of --seed <SEED>; give a whole number from 0"),
+            ("generate --temperature warm hello", "'warm' is no value of --temperature <T>; give a number"),
         ] {
             let words: Vec<&str> = std::iter::once("grove").chain(command.split(' ')).collect();
             let error = parse(&words).expect_err(command).to_string();
@@ -438,6 +471,17 @@ mod tests {
         for (command, option) in [
             ("train images --arch vit --depths 2,2", "--depths"),
             ("train images --heads 2", "--heads"),
+            ("train images --model m --steps 1", "--evaluate"),
+            ("train texts --data a --model m --steps 1", "--evaluate"),
+            ("train gpt2 --adapter a --n-layer 2", "--adapter needs --model"),
+            ("train gpt2 --freeze x --n-layer 2", "--freeze needs --model"),
+            ("train llama --lora-rank 2 --config c", "--lora-rank needs --model"),
+            ("train gpt2 --evaluate --model m --resume", "--resume needs --output"),
+            ("train gpt2 --evaluate --model m --checkpoint-every 3", "--checkpoint-every needs --output"),
+            ("generate --draft-tokens 3 --samples 2 hello", "--draft-tokens needs --draft"),
+            ("generate --stride 3 --jit hello", "--stride needs --score"),
+            ("classify texts --model m --text-column c hello", "--text-column needs --data"),
+            ("classify texts --model m --delimiter ; hello", "--delimiter needs --data"),
             ("train images --data flowers --label-column l", "--label-column"),
             ("evaluate images --model m --data flowers --image-column i", "--image-column"),
             ("train gpt2 --data a.txt --text-column content", "--text-column"),

@@ -13,7 +13,7 @@ use grove::{
 use crate::{
     bert::Encoder,
     finetune_bert::{Targets, TextReader},
-    kind::{WithModelAt, wrong_kind},
+    kind::{WithModelAt, check_head, wrong_kind},
     labelled::{self, LabelledArgs},
     language::{TEXT_COLUMN, check_text_column, context, encode_text, print_evaluation},
     prelude::*,
@@ -200,6 +200,7 @@ impl Command for Texts {
         let texts = |problem| self.labelled.read(&self.labelled.data, problem);
         match ModelKind::of(&path)? {
             ModelKind::Bert => {
+                check_head(&path, "classify")?;
                 let encoder = Encoder::open(Some(&self.model), self.adapter.as_deref())?;
                 let reader = TextReader::of(&encoder, self.max_length);
                 self.classifier::<B, BertForSequenceClassification<B>>(&encoder.files, reader, device)

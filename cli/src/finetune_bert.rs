@@ -142,7 +142,7 @@ type Classifier<B> = BertForSequenceClassification<B>;
 
 impl Command for Options {
     fn check(&self) -> Result<DeviceSpec, Exit> {
-        self.run.training.check()?;
+        self.run.check()?;
         let problem = self.problem();
         self.texts.check(&self.run.training, problem)?;
         if self.label_separator.is_some() && problem != ProblemType::MultiLabel {

@@ -60,6 +60,31 @@ pub(crate) fn task_of_head(path: &Path) -> Option<&'static str> {
     }
 }
 
+/// Returns the error for a model whose head is made for another task than the one asked for, by the class in its `config.json`.
+pub(crate) fn other_task(path: &Path, asked: &str) -> Option<Exit> {
+    let made_for = task_of_head(path).filter(|made_for| *made_for != asked)?;
+    let (does, command) = match made_for {
+        "fill-mask" => ("fills masks", "fill"),
+        "classify" => ("classifies texts", "classify texts"),
+        "tokens" => ("labels words", "tag"),
+        _ => ("answers questions", "answer"),
+    };
+    let path = path.display();
+    Some(failure(format!("{path} {does}: use `grove {command}`, or --task {made_for} of the example bert")))
+}
+
+/// Rejects a model that labels words where one that classifies texts is asked for, and the reverse. Their heads have the same names, so
+/// that either would load.
+pub(crate) fn check_head(path: &Path, asked: &str) -> Result<(), Exit> {
+    let alike = ["classify", "tokens"];
+    match other_task(path, asked) {
+        Some(error) if alike.contains(&asked) && task_of_head(path).is_some_and(|head| alike.contains(&head)) => {
+            Err(error)
+        }
+        _ => Ok(()),
+    }
+}
+
 /// A command with the model at a path, whose family the files determine.
 pub(crate) struct WithModelAt<'a, B: Backend, O> {
     /// The command line.
@@ -96,6 +121,11 @@ mod tests {
         let Err(Exit::Failure(message)) = check_kind(&bert, &[ModelKind::Gpt2]) else { panic!("refused") };
         assert!(message.contains("is a BERT") && message.contains("grove fill"), "{message}");
         assert_eq!(task_of_head(&bert), Some("fill-mask"));
+        assert!(check_head(&bert, "tokens").is_ok(), "the loader's error is more precise");
+        let tagger = Path::new("../models/tests/fixtures/bert/bert_tokens");
+        assert!(check_head(tagger, "tokens").is_ok());
+        let Err(Exit::Failure(message)) = check_head(tagger, "classify") else { panic!("refused") };
+        assert!(message.contains("labels words: use `grove tag`"), "{message}");
         let classifier = Path::new("../models/tests/fixtures/sequence_classification/gpt2");
         let Err(Exit::Failure(message)) = check_kind(classifier, &[ModelKind::Gpt2]) else { panic!("refused") };
         assert!(message.contains("classifies texts") && message.contains("grove classify texts"), "{message}");

@@ -34,8 +34,8 @@ pub fn create(options: &Options) -> Result<(), Exit> {
         && name.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_".contains(letter));
     if !valid || ["grove", "grove-nn"].contains(&name) {
         return Err(usage(format!(
-            "'{name}' cannot be the name of a package that depends on grove: give a path that ends in another, of ASCII \
-             letters, digits, - and _"
+            "'{name}' cannot be the name of a package that depends on grove: give a path that ends in another, which begins \
+             with an ASCII letter and has ASCII letters, digits, - and _"
         )));
     }
     if !is_free(path)? {

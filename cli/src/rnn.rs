@@ -13,7 +13,7 @@ use crate::{
     labelled::{self, SplitArgs, TextProblem},
     language::RnnSizes,
     prelude::*,
-    training::{new_model, new_tokenizer},
+    training::{need, new_model, new_tokenizer},
 };
 
 /// Default maximum length of a text, in tokens.
@@ -41,7 +41,7 @@ pub struct ClassifyOptions {
     pub texts: SplitArgs,
 
     /// Trained model to use: directory, weights file, or hub id
-    #[arg(long, requires = "use")]
+    #[arg(long)]
     pub model: Option<String>,
 
     /// Print the model's accuracy and loss on the data instead of training
@@ -83,7 +83,14 @@ pub struct ClassifyOptions {
 
 impl Command for ClassifyOptions {
     fn check(&self) -> Result<DeviceSpec, Exit> {
-        self.run.training.check()?;
+        let uses = [("evaluate", self.evaluate), ("predict", !self.predict.is_empty())];
+        need("model", self.model.is_some(), uses)?;
+        if self.model.is_some() && uses.iter().all(|(_, is_given)| !is_given) {
+            return Err(usage(
+                "--model is the model of --evaluate or --predict; a recurrent classifier is always trained from the start",
+            ));
+        }
+        self.run.check()?;
         self.texts.check(&self.run.training, ProblemType::SingleLabel)?;
         if self.texts.labelled.columns.pair_column.is_some() {
             return Err(usage("--pair-column: a recurrent classifier reads single texts; pairs need a BERT"));

@@ -13,7 +13,7 @@ use grove::{
 use crate::{
     kind::WithModelAt,
     prelude::*,
-    training::{Given, config_json, new_model},
+    training::{Given, config_json, need, new_model},
     vision::{ImageArgs, Split, VisionJob, preprocessor_of, train},
 };
 
@@ -41,7 +41,7 @@ pub struct Options {
     pub images: ImageArgs,
 
     /// Model to evaluate: directory or weights file
-    #[arg(long, requires = "evaluate")]
+    #[arg(long)]
     pub model: Option<String>,
 
     /// Architecture of the model
@@ -105,6 +105,12 @@ pub enum Pool {
 
 impl Command for Options {
     fn check(&self) -> Result<DeviceSpec, Exit> {
+        need("model", self.model.is_some(), [("evaluate", self.images.evaluate)])?;
+        if let (Some(model), false) = (&self.model, self.images.evaluate) {
+            return Err(usage(format!(
+                "--model is the model of --evaluate; to train {model} further: grove finetune images --model {model}"
+            )));
+        }
         self.images.check()?;
         let (others, arch) = match self.arch {
             Arch::Resnet => (&OF_VIT[..], "vit"),

@@ -161,6 +161,7 @@ fn adapters_are_trained_and_saved_beside_the_merged_model() {
     };
     let merged = tokens(&["--model", &named("lora/model")]);
     assert_eq!(tokens(&["--model", &base, "--adapter", &named("lora/adapter")]), merged);
+    assert_eq!(tokens(&["--model", &named("lora/adapter")]), merged, "an adapter finds its base model");
     let tensors = |file: &str| TensorFiles::open(place.path(file)).expect("weights");
     let [before, after] = ["run/model", "lora/model"].map(tensors);
     for name in before.names() {
@@ -556,7 +557,7 @@ fn texts_that_cannot_be_trained_on() {
     refused(&place.write("short.txt", b"Too short."), &["context of 16", "longer text or a shorter context"]);
     fs::create_dir(place.path("images")).expect("a directory");
     place.write("images/tree.jpg", b"a tree");
-    refused(text(&place.path("images")), &["images", "no .txt files"]);
+    refused(text(&place.path("images")), &["images", "no .txt, .jsonl or .parquet files"]);
     let book = place.path("book.txt");
     let all = ["--data", text(&book), "--output", text(&run)];
     let large = [&TINY[..10], &["--batch-size", "100000"]].concat();

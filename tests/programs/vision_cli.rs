@@ -83,7 +83,7 @@ fn a_resnet_is_trained_and_used_and_tuned() {
     let table = place.named("predictions.csv");
     let written = RESNET.run(&["--model", &model, "--image", text(&right), "--output", &table], "");
     let written = String::from_utf8_lossy(&written.stdout).into_owned();
-    assert_eq!(written, format!("40 predictions are in {table}\n"));
+    assert_eq!(written, format!("{table} has 40 predictions\n"));
     let rows = fs::read_to_string(&table).expect("a table");
     let mut rows = rows.lines();
     assert_eq!(rows.next(), Some("image,prediction,score"));

@@ -9,7 +9,24 @@ use serde::Serialize;
 use std::{cell::OnceCell, time::Instant};
 
 use super::{Encoder, Task, TextArgs, texts::texts};
-use crate::{kind::task_of_head, prelude::*, program::progress_bar};
+use crate::{
+    kind::{check_head, other_task},
+    prelude::*,
+    program::progress_bar,
+};
+
+impl Task {
+    /// Returns the name of the task for which a model needs a head.
+    fn head(&self) -> Option<&'static str> {
+        match self {
+            Self::FillMask { .. } => Some("fill-mask"),
+            Self::Classify { .. } => Some("classify"),
+            Self::Tokens { .. } => Some("tokens"),
+            Self::Answer { .. } => Some("answer"),
+            Self::Embed { .. } | Self::Similarity { .. } => None,
+        }
+    }
+}
 
 impl TextArgs {
     /// Checks the options alone, before any file is read.
@@ -30,6 +47,9 @@ impl TextArgs {
         let Encoder { path, files, config, tokenizer } = Encoder::open(self.model.as_deref(), self.adapter.as_deref())?;
         let usual = if matches!(task, Task::Answer { .. }) { 384 } else { usize::MAX };
         let most = self.max_length.unwrap_or(usual);
+        if let Some(asked) = task.head() {
+            check_head(&path, asked)?;
+        }
         let bar = match texts.len() <= self.batch_size {
             true => ProgressBar::hidden(),
             false => progress_bar(texts.len(), "texts"),
@@ -69,11 +89,15 @@ impl TextArgs {
                 job.answer::<B>(question, &asked, device)
             }
         };
-        let mut result = result.map_err(|error| job.other_task().unwrap_or(error))?;
+        let of_head = || other_task(&path, task.head()?);
+        let mut result = result.map_err(|error| of_head().unwrap_or(error))?;
         bar.finish_and_clear();
         let seconds = job.loaded.get().map_or(0.0, |loaded| loaded.elapsed().as_secs_f64());
         let rate = texts.len() as f64 / seconds.max(1e-9);
         eprintln!("[{} in {seconds:.2} s, {rate:.1} per second]", counted(texts.len(), "text"));
+        if self.model.is_none() && !self.json {
+            eprintln!("[this was grove's own small model; for a published one: --model google-bert/bert-base-uncased]");
+        }
         if self.json {
             result["seconds"] = json!(seconds);
             write_json(&result)?;
@@ -100,30 +124,6 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Returns the error for a model whose `config.json` names a head for another task.
-    fn other_task(&self) -> Option<Exit> {
-        let made_for = task_of_head(self.path)?;
-        let asked = match self.task {
-            Task::FillMask { .. } => "fill-mask",
-            Task::Classify { .. } => "classify",
-            Task::Tokens { .. } => "tokens",
-            Task::Answer { .. } => "answer",
-            Task::Embed { .. } | Task::Similarity { .. } => return None,
-        };
-        let command = match made_for {
-            "fill-mask" => "fill",
-            "classify" => "classify texts",
-            "tokens" => "tag",
-            other => other,
-        };
-        (made_for != asked).then(|| {
-            let path = self.path.display();
-            failure(format!(
-                "{path} was made for another task: use `grove {command}`, or --example bert -- --task {made_for}"
-            ))
-        })
-    }
-
     /// Converts the error of a result. An error in one of the texts gets the location of the text.
     fn done<T>(&self, result: Result<T, ModelError>) -> Result<T, Exit> {
         result.map_err(|error| match &error {
@@ -231,7 +231,7 @@ impl Job<'_> {
             let width = vectors.first().map_or(0, Vec::len);
             grove::weights::write_npy(file, &[vectors.len(), width], &vectors.concat())?;
             let (count, file) = (counted(vectors.len(), "vector"), file.display());
-            eprintln!("{count} of {width} numbers are in {file}");
+            eprintln!("{file} has {count} of {width} numbers");
             return Ok(json!({ "texts": self.texts, "shape": [vectors.len(), width], "output": file.to_string() }));
         }
         for (text, vector) in self.texts.iter().zip(&vectors) {

@@ -32,13 +32,10 @@ pub fn texts(options: &TextArgs, task: &Task) -> Result<Vec<(String, String)>, E
         }
     };
     let texts = lines_with_places(&bytes, &name)?;
-    // Vectors are told apart by their positions; other results are printed with their texts.
-    if matches!(task, Task::Embed { .. }) {
-        let blank = bytes.trim_ascii_end().split(|&byte| byte == b'\n').count() - texts.len();
+    let blank = bytes.trim_ascii_end().split(|&byte| byte == b'\n').count() - texts.len();
+    if blank > 0 {
         let are = if blank == 1 { "is" } else { "are" };
-        if blank > 0 {
-            eprintln!("[{name}: {} {are} skipped]", counted(blank, "blank line"));
-        }
+        eprintln!("[{name}: {} {are} skipped]", counted(blank, "blank line"));
     }
     Ok(texts)
 }

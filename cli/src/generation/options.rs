@@ -1,6 +1,9 @@
 //! Options of text generation.
 
-use crate::prelude::*;
+use crate::{
+    prelude::*,
+    training::{Given, need},
+};
 
 /// Default sampling, if neither the options nor the model's files set it.
 pub const DEFAULT_SAMPLING: Sampling =
@@ -12,6 +15,9 @@ pub const MAX_NEW_TOKENS: usize = 128;
 /// Prompt and generation settings.
 #[derive(Args, Debug)]
 pub struct GenerationArgs {
+    #[command(flatten)]
+    given: Given,
+
     /// Text to continue [default: standard input if it is a pipe or file, else a sample text]
     #[arg(value_name = "PROMPT", conflicts_with_all = ["prompt", "prompt_ids"])]
     pub text: Option<String>,
@@ -114,6 +120,8 @@ pub struct GenerationArgs {
 impl GenerationArgs {
     /// Checks the options alone, before any file is read.
     pub fn check(&self) -> Result<(), Exit> {
+        need("draft", self.draft.is_some(), [("draft-tokens", self.given.has("draft_tokens"))])?;
+        need("score", self.score, [("stride", self.stride.is_some())])?;
         let stride = self.stride.unwrap_or(1);
         at_least_one([("samples", self.samples), ("repeat", self.repeat), ("stride", stride)])?;
         if self.stop.iter().any(String::is_empty) {

@@ -3,7 +3,10 @@
 use grove::{layers::lora, models::peft::save_adapters, optim::except, train::data::records::is_record_file};
 use std::fmt::Display;
 
-use crate::{prelude::*, training::check_lora};
+use crate::{
+    prelude::*,
+    training::{check_lora, need},
+};
 
 /// Default context length in tokens, if neither the options nor the model set it.
 pub const DEFAULT_CONTEXT: usize = 128;
@@ -84,7 +87,14 @@ pub struct LanguageArgs {
 impl LanguageArgs {
     /// Checks the options alone, before any file is read.
     pub fn check(&self) -> Result<(), Exit> {
-        self.run.training.check()?;
+        let of_model = [
+            ("evaluate", self.evaluate),
+            ("adapter", self.adapter.is_some()),
+            ("freeze", !self.freeze.is_empty()),
+            ("lora-rank", self.lora_rank.is_some()),
+        ];
+        need("model", self.model.is_some(), of_model)?;
+        self.run.check()?;
         self.run.training.check_held_out("val-fraction", self.val_fraction)?;
         self.run.training.check_keep(&["loss"])?;
         check_lora(self.lora_rank, self.lora_alpha)?;

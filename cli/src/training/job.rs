@@ -109,14 +109,17 @@ impl<B: Backend> Setup<'_, B> {
         settings.lock = output.lock()?;
         settings.learning_rate = Some(schedule.clone());
         settings.unit = Some((unit, batch as u64));
-        let mut told = format!("{} parameters", HumanCount(tree::count_params(model) as u64));
+        let parameters = tree::count_params(model);
+        let mut told = counted(parameters, "parameter");
         if let Some(trainable) = trainable {
             let trained = tree::leaves(&tree::filter(model.clone(), &trainable));
             let trained: usize = trained.iter().filter(|(_, leaf)| leaf.is_present()).map(|(_, leaf)| leaf.len()).sum();
             if trained == 0 {
                 return Err(usage("--freeze leaves nothing to train"));
             }
-            told += &format!(", {} of them trained", HumanCount(trained as u64));
+            if trained < parameters {
+                told += &format!(", {} of them trained", HumanCount(trained as u64));
+            }
             settings.step.trainable = trainable;
         }
         if let Some(classes) = classes {

@@ -43,7 +43,29 @@ pub struct RunArgs {
     pub device: DeviceArgs,
 }
 
+/// Rejects the options that are given without the one that they need. clap's `requires` does so too, but not beside an option
+/// that excludes the needed one.
+pub fn need<'a>(needed: &str, is_given: bool, options: impl IntoIterator<Item = (&'a str, bool)>) -> Result<(), Exit> {
+    match options.into_iter().find(|(_, is_given)| *is_given) {
+        Some((option, _)) if !is_given => Err(usage(format!("--{option} needs --{needed}"))),
+        _ => Ok(()),
+    }
+}
+
 impl RunArgs {
+    /// Checks the options alone, before any file is read.
+    pub fn check(&self) -> Result<(), Exit> {
+        let given = &self.training.given;
+        let of_output = [
+            ("resume", self.resume),
+            ("resume-anyway", self.resume_anyway),
+            ("checkpoint-every", given.has("checkpoint_every")),
+            ("save-dtype", given.has("save_dtype")),
+        ];
+        need("output", self.output.is_some(), of_output)?;
+        self.training.check()
+    }
+
     /// Opens the directory of `--output` on all ranks, and locks it until the program ends. Without `--output`, nothing is saved.
     pub fn directory(&self) -> Result<RunDirectory, Exit> {
         RunDirectory::open_on(&ranks(), self.output.clone(), self.resumes(), self.training.keep_checkpoints())
@@ -136,9 +158,9 @@ pub struct TrainingArgs {
     #[arg(long, value_name = "MODEL|N", help_heading = "Training")]
     pub keep: Vec<Keep>,
 
-    /// Steps between log records
-    #[arg(long, default_value_t = 10, value_name = "N", help_heading = "Training")]
-    pub log_every: u64,
+    /// Steps between log records [default: a tenth of all steps, at most 10]
+    #[arg(long, value_name = "N", help_heading = "Training")]
+    pub log_every: Option<u64>,
 
     /// Type of the weights in the saved model
     #[arg(
@@ -199,7 +221,7 @@ impl TrainingArgs {
         at_least_one([
             ("batch-size", self.batch_size),
             ("accumulate", self.accumulate),
-            ("log-every", self.log_every as usize),
+            ("log-every", self.log_every.unwrap_or(1) as usize),
             ("checkpoint-every", self.checkpoint_every as usize),
             ("keep", self.keep_checkpoints()),
             ("steps", self.steps.unwrap_or(1) as usize),

@@ -82,7 +82,7 @@ impl RunArgs {
             ema: training.ema,
             evaluate_every: training.evaluate_every.unwrap_or((steps / 10).max(1)),
             patience: training.patience,
-            log_every: training.log_every,
+            log_every: training.log_every.unwrap_or((steps / 10).clamp(1, 10)),
             checkpoint_every: training.checkpoint_every,
             keep_model: training.keep_model(),
             keep_checkpoints: training.keep_checkpoints(),

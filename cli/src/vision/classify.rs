@@ -206,11 +206,11 @@ pub fn classify<B: Backend, M: ImageClassifier<B>>(
         return write_json(&json!({ "model": named.to_string(), "skipped": skipped, "images": all, "output": output }));
     }
     if skipped > 0 {
-        let were = if skipped == 1 { "was" } else { "were" };
-        eprintln!("{} {were} left out, as they cannot be read", counted(skipped, "image"));
+        let were = if skipped == 1 { "was left out: it" } else { "were left out: they" };
+        eprintln!("{} {were} cannot be read", counted(skipped, "image"));
     }
     match &options.output {
-        Some(file) => write_line(&format!("{} are in {}", counted(best.len(), "prediction"), file.display())),
+        Some(file) => write_line(&format!("{} has {}", file.display(), counted(best.len(), "prediction"))),
         None => Ok(()),
     }
 }

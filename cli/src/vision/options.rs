@@ -76,7 +76,7 @@ pub struct ImageArgs {
 impl ImageArgs {
     /// Checks the options alone, before any file is read.
     pub fn check(&self) -> Result<(), Exit> {
-        self.run.training.check()?;
+        self.run.check()?;
         self.columns.check(self.data.iter().chain(&self.held_out))?;
         fraction([("erasing", self.erasing), ("jitter", self.jitter), ("label-smoothing", self.label_smoothing)])?;
         not_negative([("mixup", self.mixup), ("cutmix", self.cutmix), ("affine", self.affine)])?;

@@ -49,7 +49,8 @@ pub fn resolve(model: Option<&str>, ships: &str, wanted: &FilePatterns) -> Resul
 fn run_of(path: &Path) -> Option<&Path> {
     let is_run = |directory: &&Path| directory.join("checkpoints").is_dir() && directory.join("model").is_dir();
     let run = path.ancestors().take(3).find(is_run)?;
-    (path.is_dir() && !path.starts_with(run.join("model"))).then_some(run)
+    let is_of_run = path == run || ["checkpoints", "best"].iter().any(|part| path.starts_with(run.join(part)));
+    (path.is_dir() && is_of_run).then_some(run)
 }
 
 /// Returns the files of the model at a path, with the adapter that `--adapter` names, downloaded if needed.
