@@ -11,7 +11,7 @@ use indicatif::ProgressBar;
 use std::ffi::OsStr;
 
 use crate::{
-    bert::{Encoder, Task, TextArgs, texts},
+    bert::{Encoder, Task, TextArgs, Texts, texts},
     kind::{check_head, wrong_kind},
     labelled::ColumnArgs,
     prelude::*,
@@ -92,9 +92,12 @@ impl Command for ClassifyTexts {
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let path = resolve(self.input.model.as_deref(), "bert-austen", &FilePatterns::model())?;
         let kind = ModelKind::of(&path)?;
-        let input = match &self.data {
-            Some(file) => Input::of_table(read_texts(file, &self.columns.with_label(""))?),
-            None => Input::of_lines(texts(&self.input, &self.task())?),
+        let (input, skipped) = match &self.data {
+            Some(file) => (Input::of_table(read_texts(file, &self.columns.with_label(""))?), None),
+            None => {
+                let Texts { texts, skipped } = texts(&self.input, &self.task())?;
+                (Input::of_lines(texts), skipped)
+            }
         };
         let bar = progress_bar(input.texts.len(), "texts");
         let job = Job::<B> { options: &self.input, path: &path, input: &input, bar: &bar, device };
@@ -112,6 +115,9 @@ impl Command for ClassifyTexts {
             },
         };
         bar.finish_and_clear();
+        if let Some(note) = skipped {
+            eprintln!("{note}");
+        }
         self.report(&input, &labels, problem)
     }
 }

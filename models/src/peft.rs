@@ -136,14 +136,24 @@ impl Adapters {
         Ok(Self { config, config_file, checkpoint: TensorFiles::open(&file)?, file })
     }
 
-    /// Returns the names of full tensors that replace the model's own: heads and embeddings that were trained with the
+    /// Returns the model's names of full tensors that replace its own: heads and embeddings that were trained with the
     /// adapter.
-    pub(crate) fn own_tensors(&self) -> impl Iterator<Item = &str> {
-        self.checkpoint.names().filter(|name| own_name(name).is_some())
+    pub(crate) fn own_tensors(&self) -> impl Iterator<Item = String> {
+        self.checkpoint.names().filter_map(own_name)
     }
 
     pub(crate) fn error(&self, reason: String) -> ModelError {
         ModelError::Adapter { file: self.file.clone(), reason }
+    }
+
+    /// Returns the error for a tensor that is no part of a linear layer's adapter.
+    pub(crate) fn no_layer(&self, tensor: &str) -> ModelError {
+        self.error(format!("the tensor {tensor} belongs to no LoRA adapter of a linear layer: merge it with peft"))
+    }
+
+    /// Returns a tensor of the update of an embedding.
+    pub(crate) fn update_of_embedding(&self) -> Option<&str> {
+        self.checkpoint.names().find(|name| name.contains(".lora_embedding_"))
     }
 
     /// Returns the modules that have adapters: from the name without the model's optional prefixes to the full name.
@@ -153,11 +163,8 @@ impl Adapters {
             let module = PARTS.iter().find_map(|part| name.strip_suffix(part))?;
             Some((names.bare(module).to_owned(), module.to_owned()))
         };
-        let unknown = |tensor: &str| {
-            self.error(format!("the tensor {tensor} belongs to no LoRA adapter of a linear layer: merge it with peft"))
-        };
         let of_layers = self.checkpoint.names().filter(|name| own_name(name).is_none());
-        of_layers.map(|tensor| module(&tensor).ok_or_else(|| unknown(tensor))).collect()
+        of_layers.map(|tensor| module(&tensor).ok_or_else(|| self.no_layer(tensor))).collect()
     }
 
     /// Returns the factor of a module's update with this rank.

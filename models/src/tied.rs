@@ -39,9 +39,12 @@ pub(crate) fn with_reason(error: ModelError, adapters: Option<&Adapters>) -> Mod
     };
     let is_head = |path: &str| path.starts_with("lm_head") || path == "head.decoder";
     let lacks_head = !report.missing.is_empty() && report.missing.iter().all(|missing| is_head(&missing.path));
-    let is_table = |name: &str| TABLES.iter().any(|table| name.ends_with(table));
+    let is_table = |name: String| TABLES.iter().any(|table| name.ends_with(table));
     if !lacks_head || !report.mismatched.is_empty() || !adapters.own_tensors().any(is_table) {
         return error;
+    }
+    if let Some(update) = adapters.update_of_embedding() {
+        return adapters.no_layer(update);
     }
     let reason = "it has the token embedding (modules_to_save) and not the output layer, which is tied to the embedding: \
                   with peft the two are no longer the same; train the adapter with ensure_weight_tying, or merge the \

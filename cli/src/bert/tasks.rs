@@ -8,7 +8,10 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 use std::{cell::OnceCell, time::Instant};
 
-use super::{Encoder, Task, TextArgs, texts::texts};
+use super::{
+    Encoder, Task, TextArgs,
+    texts::{Texts, texts},
+};
 use crate::{
     kind::{check_head, other_task},
     prelude::*,
@@ -43,7 +46,8 @@ impl TextArgs {
 
     /// Runs a task.
     pub(super) fn run<B: Backend>(&self, task: &Task, device: &B::Device) -> Result<Ended, Exit> {
-        let (texts, places): (Vec<_>, Vec<_>) = texts(self, task)?.into_iter().unzip();
+        let Texts { texts, skipped } = texts(self, task)?;
+        let (texts, places): (Vec<_>, Vec<_>) = texts.into_iter().unzip();
         let Encoder { path, files, config, tokenizer } = Encoder::open(self.model.as_deref(), self.adapter.as_deref())?;
         let usual = if matches!(task, Task::Answer { .. }) { 384 } else { usize::MAX };
         let most = self.max_length.unwrap_or(usual);
@@ -95,6 +99,9 @@ impl TextArgs {
         let seconds = job.loaded.get().map_or(0.0, |loaded| loaded.elapsed().as_secs_f64());
         let rate = texts.len() as f64 / seconds.max(1e-9);
         eprintln!("[{} in {seconds:.2} s, {rate:.1} per second]", counted(texts.len(), "text"));
+        if let Some(note) = skipped {
+            eprintln!("{note}");
+        }
         if self.model.is_none() && !self.json {
             eprintln!("[this was grove's own small model; for a published one: --model google-bert/bert-base-uncased]");
         }

@@ -9,10 +9,19 @@ use crate::{
     prelude::*,
 };
 
-/// Returns the texts of the command line, of `--file` or of standard input, or sample texts if there are none. Each text comes with
-/// its location, for errors.
-pub fn texts(options: &TextArgs, task: &Task) -> Result<Vec<(String, String)>, Exit> {
-    let numbered = |texts: &[String]| texts.iter().cloned().zip((1..).map(|number| format!("text {number}"))).collect();
+/// Texts, each with its location, for errors.
+pub struct Texts {
+    pub texts: Vec<(String, String)>,
+    /// Note on the blank lines that are skipped, to print after the results.
+    pub skipped: Option<String>,
+}
+
+/// Returns the texts of the command line, of `--file` or of standard input, or sample texts if there are none.
+pub fn texts(options: &TextArgs, task: &Task) -> Result<Texts, Exit> {
+    let numbered = |texts: &[String]| Texts {
+        texts: texts.iter().cloned().zip((1..).map(|number| format!("text {number}"))).collect(),
+        skipped: None,
+    };
     if !options.texts.is_empty() {
         return match options.texts.iter().position(|text| text.trim().is_empty()) {
             Some(i) => Err(usage(format!("text {} is empty", i + 1))),
@@ -33,11 +42,9 @@ pub fn texts(options: &TextArgs, task: &Task) -> Result<Vec<(String, String)>, E
     };
     let texts = lines_with_places(&bytes, &name)?;
     let blank = bytes.trim_ascii_end().split(|&byte| byte == b'\n').count() - texts.len();
-    if blank > 0 {
-        let are = if blank == 1 { "is" } else { "are" };
-        eprintln!("[{name}: {} {are} skipped]", counted(blank, "blank line"));
-    }
-    Ok(texts)
+    let are = if blank == 1 { "is" } else { "are" };
+    let skipped = (blank > 0).then(|| format!("[{name}: {} {are} skipped]", counted(blank, "blank line")));
+    Ok(Texts { texts, skipped })
 }
 
 fn samples(task: &Task) -> Vec<String> {

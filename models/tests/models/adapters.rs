@@ -172,6 +172,16 @@ fn an_embedding_of_an_adapter_and_a_tied_output_layer() {
     let alone = adapter_of_tensors(&[("transformer.wte.weight", shape, 0.5)]);
     let message = gpt2_with(alone.path()).unwrap_err().to_string();
     assert!(message.contains("adapter_model.safetensors") && message.contains("ensure_weight_tying"), "{message}");
+    let old_name = adapter_of_tensors(&[("transformer.wte.modules_to_save.weight", shape, 0.5)]);
+    let message = gpt2_with(old_name.path()).unwrap_err().to_string();
+    assert!(message.contains("adapter_model.safetensors") && message.contains("ensure_weight_tying"), "{message}");
+    let update =
+        [("transformer.wte.base_layer.weight", shape, 0.5), ("transformer.wte.lora_embedding_A", &[4, 67][..], 0.5)];
+    let message = gpt2_with(adapter_of_tensors(&update).path()).unwrap_err().to_string();
+    assert!(
+        message.contains("adapter_model.safetensors: the tensor") && message.contains("lora_embedding_A"),
+        "{message}"
+    );
     let other = adapter_of_tensors(&[("transformer.extra.weight", &[24], 0.5)]);
     let message = gpt2_with(other.path()).unwrap_err().to_string();
     assert!(message.contains("transformer.extra.weight") && !message.contains("ensure_weight_tying"), "{message}");

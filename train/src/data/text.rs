@@ -41,10 +41,10 @@ fn files_with_text(directory: &Path) -> Result<Vec<PathBuf>, DataError> {
         others.into_iter().partition(|file| file.extension().is_some_and(|extension| extension == "txt"));
     texts.sort();
     records.sort();
-    if let Some(note) = left_out(directory, &others) {
+    let named = directory.display();
+    if let Some(note) = left_out(directory, &others).filter(|_| !texts.is_empty() || !records.is_empty()) {
         say_once(&note);
     }
-    let named = directory.display();
     match (&texts[..], &records[..]) {
         ([], []) => Err(DataError::other(format!("{named} has no .txt, .jsonl or .parquet files"))),
         ([], _) => Ok(records),
