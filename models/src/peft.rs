@@ -136,10 +136,10 @@ impl Adapters {
         Ok(Self { config, config_file, checkpoint: TensorFiles::open(&file)?, file })
     }
 
-    /// Returns the model's names of full tensors that replace its own: heads and embeddings that were trained with the
+    /// Returns the names of full tensors that replace the model's own: heads and embeddings that were trained with the
     /// adapter.
-    pub(crate) fn own_tensors(&self) -> impl Iterator<Item = String> {
-        self.checkpoint.names().filter_map(own_name)
+    pub(crate) fn own_tensors(&self) -> impl Iterator<Item = &str> {
+        self.checkpoint.names().filter(|name| own_name(name).is_some())
     }
 
     pub(crate) fn error(&self, reason: String) -> ModelError {

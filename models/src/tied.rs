@@ -4,7 +4,7 @@ use grove_weights::{NameMap, TensorFiles, WeightsError};
 
 use crate::{
     error::{ModelError, Result},
-    peft::Adapters,
+    peft::{Adapters, own_name},
 };
 
 /// Ends of the published names of token embeddings.
@@ -40,7 +40,7 @@ pub(crate) fn with_reason(error: ModelError, adapters: Option<&Adapters>) -> Mod
     let is_head = |path: &str| path.starts_with("lm_head") || path == "head.decoder";
     let lacks_head = !report.missing.is_empty() && report.missing.iter().all(|missing| is_head(&missing.path));
     let is_table = |name: String| TABLES.iter().any(|table| name.ends_with(table));
-    if !lacks_head || !report.mismatched.is_empty() || !adapters.own_tensors().any(is_table) {
+    if !lacks_head || !report.mismatched.is_empty() || !adapters.own_tensors().filter_map(own_name).any(is_table) {
         return error;
     }
     if let Some(update) = adapters.update_of_embedding() {

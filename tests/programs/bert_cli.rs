@@ -341,7 +341,7 @@ fn texts_and_models_that_do_not_fit() {
     let lines = place.write("lines.txt", "a [MASK]\n\nthe cat sings\n[MASK]\n");
     with(&["--file", &lines], 1, &["lines.txt, line 3: the text has no [MASK]"]);
     with(&["a [MASK]", "the cat sings"], 1, &["text 2: the text has no [MASK]"]);
-    with(&["--task", "classify", "fine"], 1, &["another task", "grove fill"]);
+    with(&["--task", "classify", "fine"], 1, &["fills masks: use `grove fill`", "grove fill"]);
     with(&["--top-k", "0", "a [MASK]"], 2, &["--top-k is 0"]);
     BERT.assert_refused(&["--task", "classify", "fine"], 2, &["--model", "fill-mask"]);
     BERT.assert_refused(&["--model", "./nowhere", "a [MASK]"], 1, &["./nowhere"]);
