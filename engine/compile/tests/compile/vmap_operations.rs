@@ -1,8 +1,8 @@
 //! Mapped operations of grove: one call computes all examples, as a loop over them does.
 
 use crate::common;
-use burn::tensor::{Bool, Int, Tensor, TensorData};
-use grove_backend::{Autodiff, Flex, GeluApproximation, KeyRanges, ops};
+use burn::tensor::{Bool, DType, Int, Tensor, TensorData};
+use grove_backend::{Autodiff, Backend, Candle, Flex, GeluApproximation, KeyRanges, ops};
 use grove_compile::{Mapped, Shared, Traced, jit, vmap};
 use grove_transform::{Stack, Unstack, stack, unstack, value_and_grad};
 use grove_tree::{Array, Key, Tree};
@@ -183,6 +183,58 @@ fn softmax() {
         (Array::<_, 1>::new(value), grads)
     };
     two("masked softmax", scores, (floats([3, 2, 2, 4, 5], 1), floats([3, 5], 2)));
+}
+
+/// The gradients of a block for each example, mapped and one by one.
+fn of_block<C: Backend>(dtype: DType) -> [Vec<f32>; 2] {
+    let device = Default::default();
+    let array = |shape: [usize; 3], seed| {
+        Array::<C, 3>::new(Key::new(seed).uniform::<C, 3>(shape, -1.0, 1.0, &device).cast(dtype))
+    };
+    let block = |(x, w): (X2, X2)| {
+        let (_, grads) = value_and_grad(&(x, w), |(x, w)| {
+            let (x, w) = (x.val(), w.val());
+            let scale = w.clone().narrow(0, 0, 1).squeeze_dim::<1>(0);
+            let x = ops::row_norm(x, scale.clone(), Some(scale), ops::RowNorm { centred: true, eps: 1e-5 }).0;
+            let heads = ops::linear(x, w, None).reshape([1, 4, 2, 3]).swap_dims(1, 2);
+            let options = ops::AttentionOptions {
+                scale: 1.0,
+                visible: KeyRanges::new(true),
+                mask: None,
+                bias: None,
+                dropout: None,
+            };
+            let y = ops::attention(heads.clone(), heads.clone(), heads, options);
+            loss(ops::gelu(y, GeluApproximation::None)).cast(DType::F32)
+        });
+        let in_f32 = |x: Array<Traced, 2>| Array::<Traced, 2>::new(x.val().cast(DType::F32));
+        (in_f32(grads.0), in_f32(grads.1))
+    };
+    let (xs, w) = (array([3, 4, 6], 1), Array::<C, 2>::new(array([1, 6, 6], 2).val().squeeze_dim(0)));
+    let (dx, dw) = vmap(block).call((xs.clone(), Shared(w.clone())));
+    let values = |x: Tensor<C, 3>| x.into_data().convert::<f32>().to_vec::<f32>().expect("numbers");
+    let mapped = [values(dx.val()), values(dw.val())].concat();
+    let jitted = jit(block);
+    let alone = unstack(xs).into_iter().map(|x| jitted.call::<C>((x, w.clone())));
+    let (dx, dw): (Vec<_>, Vec<_>) = alone.unzip();
+    [mapped, [values(stack(dx).val()), values(stack(dw).val())].concat()]
+}
+
+#[test]
+fn other_types_and_backends() {
+    for (what, [mapped, alone], tolerance) in [
+        ("flex", of_block::<Flex>(DType::F32), 1e-5),
+        ("flex in bf16", of_block::<Flex>(DType::BF16), 3e-2),
+        ("flex in f16", of_block::<Flex>(DType::F16), 4e-3),
+        ("candle", of_block::<Candle>(DType::F32), 1e-5),
+        ("candle in f16", of_block::<Candle>(DType::F16), 4e-3),
+    ] {
+        let largest = alone.iter().fold(0.0_f32, |largest, x| largest.max(x.abs()));
+        assert!(largest > 0.1 && mapped.len() == 3 * (24 + 36), "{what}: {alone:?}");
+        for (found, expected) in mapped.iter().zip(&alone) {
+            assert!((found - expected).abs() <= tolerance * largest, "{what}: {found}, alone {expected}");
+        }
+    }
 }
 
 /// A mapped function calls the operations that the function calls, not their compositions.
