@@ -5,7 +5,7 @@ use grove::{
         ModelKind, TextClassifier, bert::ProblemType, check_finite, families::WithDecoderClassifier, vision::Prediction,
     },
     tasks::text::{self as tasks, BatchOptions, Label},
-    train::data::{TextTable, read_texts},
+    train::data::{TextTable, read_texts, records::is_record_file},
 };
 use indicatif::ProgressBar;
 use std::ffi::OsStr;
@@ -69,8 +69,7 @@ pub struct ClassifyTexts {
 impl Command for ClassifyTexts {
     fn check(&self) -> Result<DeviceSpec, Exit> {
         let is_table = |file: &&PathBuf| {
-            file.extension()
-                .is_some_and(|end| ["csv", "tsv", "jsonl", "ndjson", "parquet"].map(OsStr::new).contains(&end))
+            is_record_file(file) || file.extension().is_some_and(|end| ["csv", "tsv"].map(OsStr::new).contains(&end))
         };
         if let Some(file) = self.input.file.as_ref().filter(is_table) {
             let named = file.display();

@@ -1,9 +1,6 @@
 //! The commands of the program `grove`.
 
-use clap::{
-    Subcommand,
-    error::{ContextKind, ContextValue, ErrorKind},
-};
+use clap::Subcommand;
 use clap_complete::Shell;
 use grove::models::{
     DecoderFamily, ImageFamily, ModelKind,
@@ -23,7 +20,7 @@ use crate::{
     language::{Gpt2Options, LlamaOptions, LmOptions},
     new,
     prelude::*,
-    program,
+    program::{self, tell_small},
     rnn::ClassifyOptions,
     summary, train_bert, train_vision,
     vision::{ClassifyArgs, classify},
@@ -246,64 +243,6 @@ pub enum Evaluate {
     Images(Box<evaluate::Images>),
 }
 
-/// Parses the arguments of the program.
-///
-/// # Errors
-/// The arguments are not valid, or ask for help.
-pub fn parse(given: impl IntoIterator<Item = String>) -> Result<Grove, clap::Error> {
-    let given = arguments(given);
-    let is_chat = given.get(1).is_some_and(|word| word == "chat");
-    Grove::try_parse_from(given).map_err(|error| if is_chat { of_chat(error) } else { of_number(error) })
-}
-
-/// Says which numbers an option takes, in place of the standard library's words.
-fn of_number(error: clap::Error) -> clap::Error {
-    let source = std::error::Error::source(&error);
-    let is_integer = source.is_some_and(|source| source.is::<std::num::ParseIntError>());
-    let is_number = is_integer || source.is_some_and(|source| source.is::<std::num::ParseFloatError>());
-    let text = |kind| match error.get(kind) {
-        Some(ContextValue::String(text)) => text.clone(),
-        _ => String::new(),
-    };
-    let (option, value) = (text(ContextKind::InvalidArg), text(ContextKind::InvalidValue));
-    match is_number {
-        true => {
-            let wanted = if is_integer { "a whole number from 0" } else { "a number" };
-            of_words(ErrorKind::ValueValidation, format!("'{value}' is no value of {option}; give {wanted}"))
-        }
-        false => error,
-    }
-}
-
-/// Returns an error with a message of its own.
-fn of_words(kind: ErrorKind, message: String) -> clap::Error {
-    clap::Error::raw(kind, format!("{message}\n\nFor more information, try '--help'.\n"))
-}
-
-/// Names the option that `grove chat` does not have, in place of a conflict with `--chat`, which the user has not typed.
-fn of_chat(error: clap::Error) -> clap::Error {
-    let named = [ContextKind::InvalidArg, ContextKind::PriorArg].into_iter().flat_map(|kind| match error.get(kind) {
-        Some(ContextValue::String(name)) => vec![name.clone()],
-        Some(ContextValue::Strings(names)) => names.clone(),
-        _ => vec![],
-    });
-    let named: Vec<String> = named.collect();
-    let others: Vec<&str> = named.iter().map(String::as_str).filter(|name| *name != "--chat").collect();
-    match error.kind() == ErrorKind::ArgumentConflict && others.len() < named.len() {
-        true => of_words(ErrorKind::UnknownArgument, format!("grove chat has no {}", others.join(", "))),
-        false => of_number(error),
-    }
-}
-
-/// Returns the arguments of the program. `grove chat` gets the option `--chat`.
-fn arguments(given: impl IntoIterator<Item = String>) -> Vec<String> {
-    let mut given: Vec<String> = given.into_iter().collect();
-    if given.get(1).is_some_and(|word| word == "chat") {
-        given.insert(2, "--chat".into());
-    }
-    given
-}
-
 /// Evaluates an expression for the options of the command that was given.
 macro_rules! each {
     ($task:expr, $options:ident => $result:expr) => {
@@ -394,9 +333,7 @@ impl program::Command for ImageCommand {
         let path = resolve(self.model.as_deref(), "mnist-resnet", &FilePatterns::model())?;
         WithModelAt::<B, _> { options: &self.classify, path: &path, device }.image_classifier()?;
         if self.model.is_none() && !self.classify.json {
-            eprintln!(
-                "[this was grove's own small model of handwritten digits; for a published one: --model microsoft/resnet-50]"
-            );
+            tell_small("model of handwritten digits", "microsoft/resnet-50");
         }
         Ok(Ended::Finished)
     }
@@ -415,9 +352,10 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
+    use crate::arguments::parse as parse_arguments;
 
     fn parse(given: &[&str]) -> Result<Task, clap::Error> {
-        match super::parse(given.iter().map(|&word| word.to_owned()))?.command {
+        match parse_arguments(given.iter().map(|&word| word.to_owned()))?.command {
             Command::Task(task) => Ok(task),
             other => panic!("{other:?} computes nothing"),
         }

@@ -15,7 +15,7 @@ use crate::{
     finetune_bert::{Targets, TextReader},
     kind::{WithModelAt, check_head, wrong_kind},
     labelled::{self, LabelledArgs},
-    language::{TEXT_COLUMN, check_text_column, context, encode_text, print_evaluation},
+    language::{TextColumn, context, encode_text, print_evaluation},
     prelude::*,
     rnn,
     train_bert::print_masked_evaluation,
@@ -41,9 +41,9 @@ pub struct Language {
     #[arg(long, value_name = "PATH", num_args = 1.., required = true)]
     pub data: Vec<PathBuf>,
 
-    /// Column (or JSON field) of the texts in .jsonl and .parquet files [default: text]
-    #[arg(long, value_name = "NAME")]
-    pub text_column: Option<String>,
+    /// Column of files of records.
+    #[command(flatten)]
+    pub column: TextColumn,
 
     /// LoRA adapter (peft) to add to the model: directory or hub id
     #[arg(long, value_name = "DIR|ID")]
@@ -73,7 +73,7 @@ pub struct Language {
 impl Command for Language {
     fn check(&self) -> Result<DeviceSpec, Exit> {
         at_least_one([("batch-size", self.batch_size), ("context", self.context.unwrap_or(1))])?;
-        check_text_column(self.text_column.as_deref(), self.data.iter())?;
+        self.column.check(self.data.iter())?;
         self.device.spec()
     }
 
@@ -105,17 +105,12 @@ impl<B: Backend> WithImageClassifier for WithModelAt<'_, B, Images> {
 }
 
 impl Language {
-    /// Returns the column of the texts in files of records.
-    fn text_column(&self) -> &str {
-        self.text_column.as_deref().unwrap_or(TEXT_COLUMN)
-    }
-
     fn decoder<B: Backend, M: CausalLm<B> + Pretrained<B>>(
         &self,
         path: &Path,
         device: &B::Device,
     ) -> Result<Ended, Exit> {
-        let data = LmText::read(&self.data, self.text_column())?;
+        let data = LmText::read(&self.data, self.column.name())?;
         let files = with_adapter(path, self.adapter.as_deref())?;
         let (model, _) = files.load::<B, M>(device, self.device.dtype.wanted())?;
         let tokenizer = match &self.tokenizer {
@@ -139,7 +134,7 @@ impl Language {
         let (model, _) = files.load::<B, BertForMaskedLm<B>>(device, self.device.dtype.wanted())?;
         let context = context(self.context, Some(config.positions()))?;
         let texts =
-            masked_lm_sequences(&read_documents(&self.data, self.text_column())?, &tokenizer, &config, context)?;
+            masked_lm_sequences(&read_documents(&self.data, self.column.name())?, &tokenizer, &config, context)?;
         print_masked_evaluation(&model, &tokenizer, &texts, self.batch_size, self.json)
     }
 }

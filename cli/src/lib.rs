@@ -2,6 +2,7 @@
 //!
 //! | module | job |
 //! |---|---|
+//! | [`arguments`] | parsing, and the words of its errors |
 //! | [`commands`] | the program `grove` |
 //! | [`program`] | running a command on a device |
 //! | [`ranks`] | the ranks of a program started by `mpirun` |
@@ -18,6 +19,7 @@
 #![allow(rustdoc::broken_intra_doc_links, rustdoc::invalid_html_tags)]
 #![recursion_limit = "256"]
 
+pub mod arguments;
 pub mod bert;
 pub mod classify;
 pub mod commands;

@@ -3,7 +3,8 @@
 use clap::CommandFactory;
 use grove::train::Ended;
 use grove_cli::{
-    commands::{Command, Grove, parse},
+    arguments::parse,
+    commands::{Command, Grove},
     devices, new, program, show,
 };
 use std::process::ExitCode;

@@ -58,6 +58,11 @@ pub fn report(json: bool, object: &Value, text: &str) -> Result<Ended, Exit> {
     Ok(Ended::Finished)
 }
 
+/// Suggests a published model after a result of a small one that ships with grove.
+pub(crate) fn tell_small(model: &str, published: &str) {
+    eprintln!("[this was grove's own small {model}; for a published one: --model {published}]");
+}
+
 /// Formats a count with its noun, such as `1 text` and `1,024 texts`.
 pub fn counted(count: usize, noun: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };

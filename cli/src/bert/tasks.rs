@@ -15,7 +15,7 @@ use super::{
 use crate::{
     kind::{check_head, other_task},
     prelude::*,
-    program::progress_bar,
+    program::{progress_bar, tell_small},
 };
 
 impl Task {
@@ -103,7 +103,7 @@ impl TextArgs {
             eprintln!("{note}");
         }
         if self.model.is_none() && !self.json {
-            eprintln!("[this was grove's own small model; for a published one: --model google-bert/bert-base-uncased]");
+            tell_small("model", "google-bert/bert-base-uncased");
         }
         if self.json {
             result["seconds"] = json!(seconds);

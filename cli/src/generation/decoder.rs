@@ -4,7 +4,7 @@ use grove::models::{DecoderFamily, ModelKind};
 
 use super::chat::{ChatArgs, chat};
 use super::{GenerationArgs, write};
-use crate::{kind::check_kind, memory, model_summary::ModelSummary, prelude::*};
+use crate::{kind::check_kind, memory, model_summary::ModelSummary, prelude::*, program::tell_small};
 
 /// Options of a program that generates text.
 #[derive(Args, Debug)]
@@ -140,16 +140,14 @@ impl DecoderArgs {
     pub fn tell_published(&self, kind: ModelKind) {
         let told = self.model.is_none() && !self.generation.score && !self.generation.json;
         if let Some((.., published)) = models_of(kind).filter(|_| told) {
-            eprintln!("[this was grove's own small model; for a published one: --model {published}]");
+            tell_small("model", published);
         }
     }
 
     /// Suggests a published model after a conversation with the small model that ships.
     fn tell_published_chat(&self) {
         if self.model.is_none() && !self.generation.json {
-            eprintln!(
-                "[this was grove's own small chat model, which knows little; for a published one: --model {PUBLISHED_CHAT}]"
-            );
+            tell_small("chat model, which knows little", PUBLISHED_CHAT);
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::{
 pub use gpt2::Gpt2Options;
 pub use llama::LlamaOptions;
 pub use options::LanguageArgs;
-pub(crate) use options::{TEXT_COLUMN, check_resumed, check_text_column, context};
+pub(crate) use options::{TextColumn, check_resumed, context};
 pub(crate) use prepare::encode_text;
 use prepare::{Prepared, prepare};
 pub use rnn::{LmOptions, RnnSizes};

@@ -11,8 +11,28 @@ use crate::{
 /// Default context length in tokens, if neither the options nor the model set it.
 pub const DEFAULT_CONTEXT: usize = 128;
 
-/// Default column of the texts in files of records.
-pub const TEXT_COLUMN: &str = "text";
+/// Column of the texts in files of records.
+#[derive(Args, Debug)]
+pub struct TextColumn {
+    /// Column (or JSON field) of the texts in .jsonl and .parquet files [default: text]
+    #[arg(long, value_name = "NAME")]
+    text_column: Option<String>,
+}
+
+impl TextColumn {
+    /// Returns the name.
+    pub fn name(&self) -> &str {
+        self.text_column.as_deref().unwrap_or("text")
+    }
+
+    /// Refuses `--text-column` if the data has no files of records. A folder may have some.
+    pub fn check<'a>(&self, mut data: impl Iterator<Item = &'a PathBuf>) -> Result<(), Exit> {
+        match self.text_column.is_some() && !data.any(|path| path.is_dir() || is_record_file(path)) {
+            true => Err(usage("--text-column names a column of .jsonl and .parquet files, and the data has none")),
+            false => Ok(()),
+        }
+    }
+}
 
 /// Model, data and hyperparameters.
 #[derive(Args, Debug)]
@@ -22,9 +42,9 @@ pub struct LanguageArgs {
     #[arg(long, value_name = "PATH", num_args = 1..)]
     pub data: Vec<PathBuf>,
 
-    /// Column (or JSON field) of the texts in .jsonl and .parquet files [default: text]
-    #[arg(long, value_name = "NAME")]
-    pub text_column: Option<String>,
+    /// Column of files of records.
+    #[command(flatten)]
+    pub column: TextColumn,
 
     /// Text for evaluation [default: the last part of --data]
     #[arg(long, value_name = "PATH", num_args = 1..)]
@@ -98,7 +118,7 @@ impl LanguageArgs {
         self.run.training.check_held_out("val-fraction", self.val_fraction)?;
         self.run.training.check_keep(&["loss"])?;
         check_lora(self.lora_rank, self.lora_alpha)?;
-        check_text_column(self.text_column.as_deref(), self.data.iter().chain(&self.held_out))?;
+        self.column.check(self.data.iter().chain(&self.held_out))?;
         fraction([("dropout", self.dropout.unwrap_or(0.0))])?;
         at_least_one([("context", self.context.unwrap_or(1))])
     }
@@ -106,11 +126,6 @@ impl LanguageArgs {
     /// Returns the data files, by default the text that ships with grove.
     pub fn data(&self) -> Vec<PathBuf> {
         if self.data.is_empty() { vec![shipped("gpt2-austen/held_out.txt")] } else { self.data.clone() }
-    }
-
-    /// Returns the column of the texts in files of records.
-    pub fn text_column(&self) -> &str {
-        self.text_column.as_deref().unwrap_or(TEXT_COLUMN)
     }
 
     /// Settings of a run that decide what is trained.
@@ -169,14 +184,6 @@ impl LanguageArgs {
     /// Returns the default number of epochs: `demonstration` for a new model on the text that ships with grove, otherwise 1.
     pub fn epochs(&self, demonstration: f64) -> f64 {
         if self.data.is_empty() && self.model.is_none() { demonstration } else { 1.0 }
-    }
-}
-
-/// Refuses `--text-column` if the data has no files of records. A folder may have some.
-pub fn check_text_column<'a>(column: Option<&str>, mut data: impl Iterator<Item = &'a PathBuf>) -> Result<(), Exit> {
-    match column.is_some() && !data.any(|path| path.is_dir() || is_record_file(path)) {
-        true => Err(usage("--text-column names a column of .jsonl and .parquet files, and the data has none")),
-        false => Ok(()),
     }
 }
 

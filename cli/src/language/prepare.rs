@@ -32,9 +32,9 @@ pub fn prepare<B: Backend, O: LanguageOptions>(
     device: &B::Device,
 ) -> Result<Prepared<O::Model<B>>, Exit> {
     let options = asked.language();
-    let data = read(&options.data(), options.text_column())?;
+    let data = read(&options.data(), options.column.name())?;
     let held_out =
-        if options.held_out.is_empty() { None } else { Some(read(&options.held_out, options.text_column())?) };
+        if options.held_out.is_empty() { None } else { Some(read(&options.held_out, options.column.name())?) };
     let resumed = output.tokenizer()?;
     let source = options.model.as_deref().map(|model| resolve_named(model, &FilePatterns::model())).transpose()?;
     let (mut model, tokenizer) = match &source {

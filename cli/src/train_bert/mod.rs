@@ -163,7 +163,7 @@ impl Options {
     /// Loads model, tokenizer and data, from the options and from the run to resume.
     fn prepare<B: Backend>(&self, output: &RunDirectory, device: &B::Device) -> Result<Prepared<B>, Exit> {
         let language = &self.language;
-        let data = read_documents(&language.data(), language.text_column())?;
+        let data = read_documents(&language.data(), language.column.name())?;
         let (mut model, tokenizer) = match &language.model {
             Some(model) => {
                 let Encoder { files, tokenizer, .. } = Encoder::open(Some(model), language.adapter.as_deref())?;
@@ -181,7 +181,7 @@ impl Options {
         let split = match &language.held_out[..] {
             [] if language.evaluate => (training, vec![]),
             [] => split_at_random(training, language.val_fraction, Key::new(language.run.seed).fold_in(4)),
-            files => (training, read(&read_documents(files, language.text_column())?)?),
+            files => (training, read(&read_documents(files, language.column.name())?)?),
         };
         Ok((model, tokenizer, split))
     }

@@ -5,6 +5,7 @@ use std::{
     path::Path,
 };
 
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokenizers::{AddedToken, Tokenizer, processors::template::TemplateProcessing};
 
@@ -24,6 +25,32 @@ const LONGEST: usize = 4 << 20;
 /// Maximum length of one of these tokens, in bytes: the time to build the automaton is quadratic in the length of a
 /// token.
 const LONGEST_TOKEN: usize = 1 << 10;
+
+/// A token with its properties, as stored in files.
+#[derive(Deserialize)]
+pub(crate) struct TokenEntry {
+    content: String,
+    #[serde(default)]
+    single_word: bool,
+    #[serde(default)]
+    lstrip: bool,
+    #[serde(default)]
+    rstrip: bool,
+    #[serde(default)]
+    normalized: bool,
+    #[serde(default)]
+    special: bool,
+}
+
+impl TokenEntry {
+    pub(crate) fn token(self) -> AddedToken {
+        AddedToken::from(self.content, self.special)
+            .single_word(self.single_word)
+            .lstrip(self.lstrip)
+            .rstrip(self.rstrip)
+            .normalized(self.normalized)
+    }
+}
 
 /// Returns a token that is matched before the text is split: a special token, which decoding can skip, or a
 /// user-defined one.

@@ -213,38 +213,22 @@ pub(crate) fn as_recorded<B: Backend>(
     dtypes: impl Iterator<Item = Option<DType>>,
     target: &Target<'_, B>,
 ) -> Vec<Option<AnyTensor<B>>> {
-    if !matches!(primitive, Primitive::Grove(Call::Vjp(..)) | Primitive::WithKey(Call::Vjp(..))) {
-        return positions_as_recorded(primitive, outputs, dtypes, target);
-    }
-    // For 16-bit inputs, a backend may return derivatives in f32.
-    let converted = |(value, dtype): (Option<AnyTensor<B>>, Option<DType>)| match (value, dtype) {
-        (Some(AnyTensor::Float(x)), Some(dtype)) => Some(AnyTensor::Float(cast::<B>(x, target.float(dtype).into()))),
-        (value, _) => value,
-    };
-    outputs.into_iter().zip(dtypes).map(converted).collect()
-}
-
-/// Converts the indices of argmax and similar primitives to the integer dtype of the trace, which some backends do not use.
-/// Outputs of other primitives are unchanged.
-pub(crate) fn positions_as_recorded<B: Backend>(
-    primitive: &Primitive,
-    outputs: Vec<Option<AnyTensor<B>>>,
-    dtypes: impl Iterator<Item = Option<DType>>,
-    target: &Target<'_, B>,
-) -> Vec<Option<AnyTensor<B>>> {
-    let positions = matches!(
-        primitive,
+    let is_derivative = match primitive {
+        // For 16-bit inputs, a backend may return derivatives in f32.
+        Primitive::Grove(Call::Vjp(..)) | Primitive::WithKey(Call::Vjp(..)) => true,
+        // Some backends do not give indices the integer dtype of the trace.
         Primitive::Argmax(_)
-            | Primitive::Argmin(_)
-            | Primitive::ArgTopK(..)
-            | Primitive::MaxWithIndices(_)
-            | Primitive::MinWithIndices(_)
-    );
-    if !positions {
-        return outputs;
-    }
+        | Primitive::Argmin(_)
+        | Primitive::ArgTopK(..)
+        | Primitive::MaxWithIndices(_)
+        | Primitive::MinWithIndices(_) => false,
+        _ => return outputs,
+    };
     let converted = |(value, dtype): (Option<AnyTensor<B>>, Option<DType>)| match (value, dtype) {
-        (Some(AnyTensor::Int(x)), Some(dtype)) if x.dtype() != dtype => {
+        (Some(AnyTensor::Float(x)), Some(dtype)) if is_derivative => {
+            Some(AnyTensor::Float(cast::<B>(x, target.float(dtype).into())))
+        }
+        (Some(AnyTensor::Int(x)), Some(dtype)) if !is_derivative && x.dtype() != dtype => {
             Some(AnyTensor::Int(B::int_cast(x, target.int(dtype))))
         }
         (value, _) => value,

@@ -34,7 +34,8 @@ pub(crate) use rules::{Batched, expanded, move_axis, run, run_batched};
 /// [`Over`]; these correspond to `in_axes`.
 ///
 /// The function is traced for one example, and the batching rule of each operation in the graph runs it for all examples: a
-/// matrix-vector product becomes a matrix-matrix product, and a kernel of attention gets all examples as one batch. The result therefore equals a loop over the examples up to rounding.
+/// matrix-vector product becomes a matrix-matrix product, and a kernel of attention gets all examples as one batch. The result
+/// therefore equals a loop over the examples up to rounding.
 /// Captured arrays of an enclosing trace are shared by all examples. Mapped functions nest, and can be differentiated and
 /// traced: call them on the backend of the outer transformation, as [`jit`](crate::jit()) in `jit(|xs| vmap(f).call::<Traced,
 /// _>(xs))`.

@@ -13,7 +13,7 @@ use crate::{
     graph::{Equation, Var},
 };
 
-/// How an operation uses an input.
+/// Use of an input by an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// It has the operation's batch axis.

@@ -22,7 +22,7 @@ type B = Flex;
 type T<const D: usize, K = burn::tensor::Float> = Tensor<Traced, D, K>;
 
 /// Random numbers between -2 and 2 without ties.
-fn floats<const D: usize>(shape: [usize; D], seed: u64) -> Array<B, D> {
+pub fn floats<const D: usize>(shape: [usize; D], seed: u64) -> Array<B, D> {
     Array::new(Key::new(seed).uniform(shape, -2.0, 2.0, &Default::default()))
 }
 
@@ -51,7 +51,7 @@ where
 }
 
 /// Compares a function of two arrays with a loop: both batched, and each of them shared.
-fn two<X, Z, Y>(
+pub fn two<X, Z, Y>(
     what: &str,
     f: impl Fn((<X::Step as Tree<B>>::On<Traced>, <Z::Step as Tree<B>>::On<Traced>)) -> Y,
     (xs, zs): (X, Z),

@@ -1,11 +1,11 @@
 //! Mapped operations of grove: one call computes all examples, as a loop over them does.
 
-use crate::common;
+use crate::vmap::{floats, two};
 use burn::tensor::{Bool, DType, Int, Tensor, TensorData};
 use grove_backend::{Autodiff, Backend, Candle, Flex, GeluApproximation, KeyRanges, ops};
-use grove_compile::{Mapped, Shared, Traced, jit, vmap};
-use grove_transform::{Stack, Unstack, stack, unstack, value_and_grad};
-use grove_tree::{Array, Key, Tree};
+use grove_compile::{Shared, Traced, jit, vmap};
+use grove_transform::{stack, unstack, value_and_grad};
+use grove_tree::{Array, Key};
 
 type B = Flex;
 type A<const D: usize> = Tensor<Autodiff<Traced>, D>;
@@ -14,40 +14,8 @@ type X2 = Array<Traced, 2>;
 type X3 = Array<Traced, 3>;
 type X4 = Array<Traced, 4>;
 
-/// Random numbers between -2 and 2.
-fn floats<const D: usize>(shape: [usize; D], seed: u64) -> Array<B, D> {
-    Array::new(Key::new(seed).uniform(shape, -2.0, 2.0, &Default::default()))
-}
-
 fn ints<const D: usize>(values: impl IntoIterator<Item = i64>, shape: [usize; D]) -> Array<B, D, Int> {
     Array::new(Tensor::from_data(TensorData::new(values.into_iter().collect(), shape), &Default::default()))
-}
-
-/// Compares a function of two arrays with a loop: both batched, and each of them shared.
-fn two<X, Z, Y>(
-    what: &str,
-    f: impl Fn((<X::Step as Tree<B>>::On<Traced>, <Z::Step as Tree<B>>::On<Traced>)) -> Y,
-    (xs, zs): (X, Z),
-) where
-    X: Unstack<B> + Mapped<B, Example = X::Step>,
-    Z: Unstack<B> + Mapped<B, Example = Z::Step>,
-    X::Step: Tree<B>,
-    Z::Step: Tree<B>,
-    <X::Step as Tree<B>>::On<Traced>: Tree<Traced, On<B> = X::Step>,
-    <Z::Step as Tree<B>>::On<Traced>: Tree<Traced, On<B> = Z::Step>,
-    Y: Tree<Traced>,
-    Y::On<B>: Stack<B>,
-{
-    let jitted = jit(&f);
-    let (x_list, z_list) = (unstack(xs.clone()), unstack(zs.clone()));
-    let call = |i: usize, j: usize| jitted.call::<B>((x_list[i].clone(), z_list[j].clone()));
-    let of = |pairs: [(usize, usize); 3]| stack(pairs.map(|(i, j)| call(i, j)).into());
-    let same = |what: &str, found: &_, expected: &_| common::same::<B, _>(what, found, expected, 2e-5, 1e-3);
-    same(what, &vmap(&f).call((xs.clone(), zs.clone())), &of([(0, 0), (1, 1), (2, 2)]));
-    let shared = vmap(&f).call((Shared(x_list[1].clone()), zs));
-    same(&format!("{what}, the first one shared"), &shared, &of([(1, 0), (1, 1), (1, 2)]));
-    let shared = vmap(&f).call((xs, Shared(z_list[1].clone())));
-    same(&format!("{what}, the second one shared"), &shared, &of([(0, 1), (1, 1), (2, 1)]));
 }
 
 /// The loss of a result, which gives every element another gradient.

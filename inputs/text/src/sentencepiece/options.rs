@@ -10,7 +10,7 @@ use crate::{
     error::{Result, TextError},
     files,
     pieces::Piece,
-    special,
+    special::{self, TokenEntry},
 };
 
 /// Entries that name a special token.
@@ -50,22 +50,6 @@ impl Default for Options {
             added: Vec::new(),
         }
     }
-}
-
-/// An entry of `added_tokens_decoder`.
-#[derive(Deserialize)]
-struct Entry {
-    content: String,
-    #[serde(default)]
-    single_word: bool,
-    #[serde(default)]
-    lstrip: bool,
-    #[serde(default)]
-    rstrip: bool,
-    #[serde(default)]
-    normalized: bool,
-    #[serde(default)]
-    special: bool,
 }
 
 impl Options {
@@ -173,13 +157,9 @@ fn decoder(entries: &Value) -> std::result::Result<Vec<(u32, AddedToken)>, Strin
     let mut added = Vec::new();
     for (id, entry) in entries {
         let number: u32 = id.parse().map_err(|_| format!("{id:?} in its added_tokens_decoder is no number"))?;
-        let entry = Entry::deserialize(entry).map_err(|error| format!("its added token {id} is wrong: {error}"))?;
-        let token = AddedToken::from(entry.content, entry.special)
-            .single_word(entry.single_word)
-            .lstrip(entry.lstrip)
-            .rstrip(entry.rstrip)
-            .normalized(entry.normalized);
-        added.push((number, token));
+        let entry =
+            TokenEntry::deserialize(entry).map_err(|error| format!("its added token {id} is wrong: {error}"))?;
+        added.push((number, entry.token()));
     }
     added.sort_by_key(|(id, _)| *id);
     Ok(added)

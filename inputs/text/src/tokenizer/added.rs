@@ -11,33 +11,10 @@ use std::{
 use tokenizers::{AddedToken, Tokenizer as HfTokenizer};
 
 use super::class::{Class, Settings, content};
-use crate::error::{Result, TextError};
-
-/// A token with its properties, as stored in files.
-#[derive(Deserialize)]
-struct Entry {
-    content: String,
-    #[serde(default)]
-    single_word: bool,
-    #[serde(default)]
-    lstrip: bool,
-    #[serde(default)]
-    rstrip: bool,
-    #[serde(default)]
-    normalized: bool,
-    #[serde(default)]
-    special: bool,
-}
-
-impl Entry {
-    fn token(self) -> AddedToken {
-        AddedToken::from(self.content, self.special)
-            .single_word(self.single_word)
-            .lstrip(self.lstrip)
-            .rstrip(self.rstrip)
-            .normalized(self.normalized)
-    }
-}
+use crate::{
+    error::{Result, TextError},
+    special::TokenEntry,
+};
 
 /// Default special tokens of transformers' SentencePiece class.
 const SENTENCEPIECE: &[(&str, &str)] = &[("bos_token", "<s>"), ("eos_token", "</s>"), ("unk_token", "<unk>")];
@@ -163,7 +140,7 @@ impl Settings {
             };
             for (id, entry) in entries {
                 let number = || wrong(&self.file, format!("{id:?} in added_tokens_decoder is no number"));
-                let entry = Entry::deserialize(entry).map_err(|error| {
+                let entry = TokenEntry::deserialize(entry).map_err(|error| {
                     wrong(&self.file, format!("the entry {id:?} of `added_tokens_decoder` is no token: {error}"))
                 })?;
                 tokens.insert(id.parse().map_err(|_| number())?, entry.token());
@@ -190,7 +167,7 @@ impl Settings {
         let mut add = |value: &Value| -> Result<()> {
             let token = match value {
                 Value::String(text) => AddedToken::from(text.clone(), true),
-                Value::Object(_) => Entry::deserialize(value)
+                Value::Object(_) => TokenEntry::deserialize(value)
                     .map_err(|error| FileError::json(&self.file, format!("a special token is wrong: {error}")))?
                     .token()
                     .special(true),

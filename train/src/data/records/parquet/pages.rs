@@ -65,47 +65,21 @@ struct Pages {
 }
 
 impl Pages {
-    fn decompress(&self, page: Page) -> Result<Page, String> {
-        match page {
-            Page::DataPage { buf, num_values, encoding, def_level_encoding, rep_level_encoding, statistics } => {
-                let buf = codec::decompress(self.codec, &buf)?.into();
-                Ok(Page::DataPage { buf, num_values, encoding, def_level_encoding, rep_level_encoding, statistics })
+    fn decompress(&self, mut page: Page) -> Result<Page, String> {
+        match &mut page {
+            Page::DataPage { buf, .. } | Page::DictionaryPage { buf, .. } => {
+                *buf = codec::decompress(self.codec, buf)?.into();
             }
-            Page::DictionaryPage { buf, num_values, encoding, is_sorted } => {
-                let buf = codec::decompress(self.codec, &buf)?.into();
-                Ok(Page::DictionaryPage { buf, num_values, encoding, is_sorted })
-            }
-            Page::DataPageV2 {
-                buf,
-                num_values,
-                encoding,
-                num_nulls,
-                num_rows,
-                def_levels_byte_len,
-                rep_levels_byte_len,
-                is_compressed,
-                statistics,
-            } => {
+            Page::DataPageV2 { buf, def_levels_byte_len, rep_levels_byte_len, is_compressed, .. } => {
                 // The levels come first and are not compressed.
-                let levels = def_levels_byte_len as usize + rep_levels_byte_len as usize;
+                let levels = *def_levels_byte_len as usize + *rep_levels_byte_len as usize;
                 let values = buf.get(levels..).ok_or("a page is shorter than its levels")?;
-                let buf = match is_compressed && !values.is_empty() {
-                    true => [&buf[..levels], &codec::decompress(self.codec, values)?].concat().into(),
-                    false => buf,
-                };
-                Ok(Page::DataPageV2 {
-                    buf,
-                    num_values,
-                    encoding,
-                    num_nulls,
-                    num_rows,
-                    def_levels_byte_len,
-                    rep_levels_byte_len,
-                    is_compressed: false,
-                    statistics,
-                })
+                if std::mem::take(is_compressed) && !values.is_empty() {
+                    *buf = [&buf[..levels], &codec::decompress(self.codec, values)?].concat().into();
+                }
             }
         }
+        Ok(page)
     }
 
     /// Refuses a page that claims more values than its bytes can hold, for which the crate would allocate memory.
