@@ -247,7 +247,7 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
         let keys = Rc::new(of_graph.with(&keys));
         let mut results = compiled.program.run_with_keys::<B>(values, &keys, &device).into_iter();
         if B::LAZY {
-            // Ends the step, so that a lazy backend compiles one program per call even if nothing reads the results in between.
+            // The operations between two calls are a program too, even if nothing reads their results.
             let mut label = DefaultHasher::new();
             Location::caller().hash(&mut label);
             B::end_step(&device, label.finish());

@@ -24,7 +24,7 @@ use crate::{
     graph::{KeyMap, Var},
     sub_graph::SubGraph,
     target::{Target, keys, missing, with_keys},
-    traced::TraceDevice,
+    traced::{OnLazyDevices, TraceDevice, call},
 };
 
 /// A graph prepared for running: the last use of each variable is known.
@@ -37,6 +37,8 @@ pub(crate) struct Program {
     used: Vec<bool>,
     /// A vector of constant tensors for each device on which the program has run.
     constants: Mutex<HashMap<(TypeId, DeviceId), Box<dyn Any + Send>>>,
+    /// The graph as programs of lazy devices.
+    on_lazy_devices: OnLazyDevices,
 }
 
 impl SubGraph {
@@ -64,7 +66,7 @@ impl Program {
             last.push(flags);
         }
         last.reverse();
-        Self { graph, last, used, constants: Mutex::default() }
+        Self { graph, last, used, constants: Mutex::default(), on_lazy_devices: OnLazyDevices::default() }
     }
 
     /// Returns the constants on a device. They are moved to the device once.
@@ -101,13 +103,18 @@ impl Program {
         OnDevice { program: self, target, constants: self.constants(target), keys: keys(), values: Vec::new() }
     }
 
-    /// Like [`run`](Self::run), with the random keys of a [call](crate::graph::Keys::with).
+    /// Like [`run`](Self::run), with the random keys of a [call](crate::graph::Keys::with). On a lazy device, the whole graph is
+    /// one program.
     pub(crate) fn run_with_keys<B: Backend>(
         &self,
         arguments: Vec<AnyTensor<B>>,
         keys: &Rc<KeyMap>,
         device: &<B as BackendTypes>::Device,
     ) -> Vec<AnyTensor<B>> {
+        let arguments = match call(&self.graph, &self.on_lazy_devices, arguments, keys, device) {
+            Ok(results) => return results,
+            Err(arguments) => arguments,
+        };
         if self.graph.keys.inputs.is_empty() {
             return self.run(arguments, device);
         }

@@ -6,16 +6,23 @@
 //!
 //! A loop that reads rarely runs one program per step too: optimizers and jitted functions mark the [end](Lazy::end_step) of a
 //! step, and a step runs when the next one has ended. Without such marks, the device searches for a period in the operations.
+//!
+//! A jitted function is a program of its own, which [runs](Lazy::call) when the function is called.
 
 use burn::tensor::{DType, TensorData};
 use burn_backend::ExecutionError;
 use burn_ir::{OperationIr, TensorId, TensorIr, TensorStatus};
 use burn_router::RouterTensor;
 use grove_backend::ops::Spec;
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    thread::{self, ThreadId},
+};
 
 use super::{
     Caller, TraceClient,
+    call::OnDevice,
     engine::{DeviceArray, Engine, RunError},
     import::import,
     lifted::lifted,
@@ -24,7 +31,7 @@ use super::{
 };
 use crate::{
     Primitive,
-    graph::{Equation, Var},
+    graph::{Equation, KeyMap, Var},
 };
 
 /// Number of equations after which the device searches for a period; the search repeats each time the number doubles.
@@ -42,9 +49,12 @@ pub(super) struct Lazy {
     pub number: u32,
     engine: Box<dyn Engine>,
     next: u32,
-    forgetting: i32,
+    /// Threads whose operations are not recorded; a thread can occur several times.
+    forgetting: Vec<ThreadId>,
     /// Computed arrays.
     computed: HashMap<u32, DeviceArray>,
+    /// Results of calls that failed, with the errors.
+    lost: HashMap<u32, String>,
     /// Tensors of the segment that are no longer referenced. They are freed after the program has run.
     dropped: HashSet<u32>,
     /// Operations recorded since the last program.
@@ -64,8 +74,9 @@ impl Lazy {
             number,
             engine,
             next: 0,
-            forgetting: 0,
+            forgetting: Vec::new(),
             computed: HashMap::new(),
+            lost: HashMap::new(),
             dropped: HashSet::new(),
             segment: Segment::default(),
             failure: None,
@@ -86,7 +97,10 @@ impl Lazy {
     /// Returns the id of a new tensor.
     pub fn fresh(&mut self) -> TensorId {
         // After 2^32 tensors the counter wraps around and skips the numbers of tensors that still exist.
-        while self.computed.contains_key(&self.next) || self.segment.contains(self.next) {
+        while self.computed.contains_key(&self.next)
+            || self.lost.contains_key(&self.next)
+            || self.segment.contains(self.next)
+        {
             self.next = self.next.wrapping_add(1);
         }
         let index = self.next;
@@ -121,6 +135,7 @@ impl Lazy {
             self.dropped.insert(index);
         } else {
             self.computed.remove(&index);
+            self.lost.remove(&index);
         }
     }
 
@@ -130,7 +145,7 @@ impl Lazy {
 
     pub fn constant(&mut self, data: TensorData) -> TensorId {
         let id = self.fresh();
-        if self.forgetting == 0 {
+        if !self.forgets() {
             match self.engine.upload(data) {
                 Ok(array) => drop(self.computed.insert(id.value() as u32, array)),
                 Err(error) => panic!("{error}{}", Caller::here()),
@@ -159,7 +174,7 @@ impl Lazy {
                 let index = self.index(&tensor);
                 self.release(index);
             }
-            _ if self.forgetting > 0 => {}
+            _ if self.forgets() => {}
             operation => {
                 let inputs = operation.inputs().map(|x| Some(self.used(x))).collect();
                 let results: Vec<TensorIr> = operation.outputs().cloned().collect();
@@ -179,7 +194,7 @@ impl Lazy {
         outputs: Vec<Option<Spec>>,
     ) -> Vec<Option<(TensorId, Spec)>> {
         let results: Vec<_> = outputs.into_iter().map(|spec| spec.map(|spec| (self.fresh(), spec))).collect();
-        if self.forgetting == 0 {
+        if !self.forgets() {
             let inputs = inputs.iter().map(|x| x.as_ref().map(|x| self.used(x))).collect();
             let of_result = |result: &Option<(TensorId, Spec)>| {
                 let (id, spec) = result.as_ref()?;
@@ -228,16 +243,25 @@ impl Lazy {
     /// Marks the end of a step of a loop, identified by a label. The previous step runs now, up to its end: the loop is cut at
     /// the same place each time, and a loop that has read a value in this step runs nothing twice.
     pub fn end_step(&mut self, label: u64) {
-        if self.forgetting == 0
+        if !self.forgets()
             && let Some(end) = self.segment.end_step(label).filter(|_| self.failure.is_none())
         {
             self.run_first(end);
         }
     }
 
-    /// Starts or ends a period in which only shapes and dtypes are computed and nothing is recorded.
+    /// Starts or ends a period in which this thread computes only shapes and dtypes, and nothing of it is recorded.
     pub fn forget(&mut self, change: i32) {
-        self.forgetting += change;
+        let this = thread::current().id();
+        if change > 0 {
+            self.forgetting.push(this);
+        } else if let Some(i) = self.forgetting.iter().position(|thread| *thread == this) {
+            self.forgetting.swap_remove(i);
+        }
+    }
+
+    fn forgets(&self) -> bool {
+        !self.forgetting.is_empty() && self.forgetting.contains(&thread::current().id())
     }
 
     /// Reads the values of a tensor after running the recorded operations.
@@ -262,6 +286,7 @@ impl Lazy {
     /// Runs the recorded operations and waits until all arrays are computed.
     pub fn sync(&mut self) -> Result<(), String> {
         self.run()?;
+        self.lost.values().next().cloned().map_or(Ok(()), Err)?;
         self.computed.values().try_for_each(|array| self.engine.wait(array))
     }
 
@@ -283,7 +308,6 @@ impl Lazy {
 
     /// Returns the array of a tensor; computes it if necessary.
     fn compute(&mut self, index: u32) -> Result<DeviceArray, String> {
-        let failed = |reason| format!("the tensor was not computed, as the program that computes it failed: {reason}");
         if !self.computed.contains_key(&index)
             && let Err(error) = self.run()
         {
@@ -294,8 +318,60 @@ impl Lazy {
             }
             self.run_part(&part, |tensor| tensor == index, |_| false).map_err(failed)?;
         }
-        let lost = || "the tensor was lost, as a program that was given it failed".to_owned();
-        self.computed.get(&index).cloned().ok_or_else(lost)
+        self.existing(index, "the tensor was lost, as a program that was given it failed")
+    }
+
+    /// Returns a computed array, or the reason why there is none.
+    fn existing(&self, index: u32, otherwise: &str) -> Result<DeviceArray, String> {
+        let reason = || self.lost.get(&index).cloned().unwrap_or_else(|| otherwise.into());
+        self.computed.get(&index).cloned().ok_or_else(reason)
+    }
+
+    /// Runs a whole graph as one program. Returns the ids of its results. If the program fails, reading one gives the error.
+    pub fn call(
+        &mut self,
+        results: usize,
+        graph: impl FnOnce(&dyn Engine) -> Result<Arc<OnDevice>, String>,
+        inputs: &[TensorIr],
+        keys: &KeyMap,
+    ) -> Vec<TensorId> {
+        let ids: Vec<TensorId> = (0..results).map(|_| self.fresh()).collect();
+        if self.forgets() {
+            return ids;
+        }
+        let (last, others): (Vec<_>, Vec<_>) = inputs.iter().partition(|x| x.status == TensorStatus::ReadWrite);
+        let [last, others] = [last, others].map(|list| list.iter().map(|x| self.index(x)).collect::<HashSet<u32>>());
+        let indices = inputs.iter().map(|x| x.id.value() as u32);
+        let is_donated = |index: &u32| last.contains(index) && !others.contains(index);
+        match graph(&*self.engine).and_then(|graph| self.run_graph(&graph, indices.collect(), is_donated, keys)) {
+            Ok(arrays) => self.computed.extend(ids.iter().map(|id| id.value() as u32).zip(arrays)),
+            Err(error) => self.lost.extend(ids.iter().map(|id| (id.value() as u32, error.clone()))),
+        }
+        last.into_iter().for_each(|index| self.release(index));
+        ids
+    }
+
+    /// Runs a graph with these arrays. The program may reuse the memory of those for which `is_donated` is true.
+    fn run_graph(
+        &mut self,
+        graph: &OnDevice,
+        inputs: Vec<u32>,
+        is_donated: impl Fn(&u32) -> bool,
+        keys: &KeyMap,
+    ) -> Result<Vec<DeviceArray>, String> {
+        if graph.meets_ranks() {
+            self.run()?;
+        }
+        let arrays = inputs.iter().map(|x| self.compute(*x)).collect::<Result<_, _>>()?;
+        if graph.is_empty() {
+            return Ok(Vec::new());
+        }
+        let arrays = graph.with_arrays(arrays);
+        let donated: Vec<bool> = inputs.iter().map(|x| is_donated(x) && !self.segment.contains(*x)).collect();
+        let program = graph.program(&*self.engine, &mut self.programs, &arrays, donated.clone()).map_err(failed)?;
+        let given_up = inputs.iter().zip(donated).filter(|(_, donated)| *donated);
+        given_up.for_each(|(x, _)| drop(self.computed.remove(x)));
+        program.run(arrays, &graph.keys(keys)).map_err(|error| failed(error.message))
     }
 
     /// Runs the recorded operations.
@@ -341,11 +417,12 @@ impl Lazy {
 
     /// Frees arrays that are no longer referenced and not used by the segment.
     fn free(&mut self) {
-        let (segment, computed) = (&self.segment, &mut self.computed);
+        let (segment, computed, lost) = (&self.segment, &mut self.computed, &mut self.lost);
         self.dropped.retain(|tensor| {
             let is_used = segment.contains(*tensor);
             if !is_used {
                 computed.remove(tensor);
+                lost.remove(tensor);
             }
             is_used
         });
@@ -363,8 +440,7 @@ impl Lazy {
         if results.is_empty() && !part.meets_ranks() {
             return Ok(());
         }
-        let array =
-            |x: &u32| self.computed.get(x).cloned().ok_or("an array that it needs was lost by an earlier program");
+        let array = |x: &u32| self.existing(*x, "an array that it needs was lost by an earlier program");
         let mut arrays: Vec<DeviceArray> = inputs.iter().map(array).collect::<Result<_, _>>()?;
         let mut donated: Vec<bool> = inputs.iter().map(|x| is_given_up(*x)).collect();
         let lifted = lifted(part.graph(is_result));
@@ -388,4 +464,8 @@ impl Lazy {
             }
         }
     }
+}
+
+fn failed(reason: String) -> String {
+    format!("the tensor was not computed, as the program that computes it failed: {reason}")
 }

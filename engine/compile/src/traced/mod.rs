@@ -1,5 +1,6 @@
 //! The backend of traces, which records operations and computes nothing.
 
+mod call;
 mod caller;
 mod engine;
 mod import;
@@ -26,6 +27,7 @@ use grove_tree::Key;
 use std::{cell::Cell, pin::Pin};
 
 use crate::{Primitive, types::Types};
+pub(crate) use call::{OnLazyDevices, call};
 pub(crate) use caller::{Caller, naming_lines};
 pub use engine::{DeviceArray, Engine, Executable, RunError};
 pub use lazy_device::{array_of, lazy_array, lazy_device};

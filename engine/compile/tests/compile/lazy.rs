@@ -1,7 +1,7 @@
 //! Lazy devices, with an engine that computes on the host and counts its calls.
 
 use burn::tensor::{DType, Tensor, TensorData};
-use grove_backend::{Backend, Flex};
+use grove_backend::{Backend, Flex, ops::Recorder};
 use grove_compile::{
     CustomJvp, DeviceArray, Engine, Executable, Graph, RunError, TraceDevice, Traced, cond, custom_jvp, jit,
     lazy_device, scan, while_loop,
@@ -96,14 +96,82 @@ fn constants_of_a_jitted_program_are_uploaded_once() {
         let x = Array::<Traced, 1>::new(Tensor::from_data([call as f32; 3], &device));
         let twice = 2.0 * call as f32;
         assert_eq!(values(shift.call(x)), [twice + 1.0, twice + 2.0, twice + 3.0]);
-        // The array and the factor are uploaded in each call, the constant only in the first.
-        assert_eq!(counts.get(), [2 * call + 1, 1, call]);
+        // The array is uploaded in each call, the constant and the factor only in the first.
+        assert_eq!(counts.get(), [call + 2, 1, call]);
     }
     // Another device has its own constants.
     let (other, of_other) = self::device();
     let x = Array::<Traced, 1>::new(Tensor::from_data([0.0_f32; 3], &other));
     assert_eq!(values(shift.call(x)), [1.0, 2.0, 3.0]);
-    assert_eq!((of_other.get(), counts.get()), ([3, 1, 1], [7, 1, 3]));
+    assert_eq!((of_other.get(), counts.get()), ([3, 1, 1], [5, 1, 3]));
+}
+
+/// A result may be an argument, a constant, or another result. Arguments that something else holds keep their values.
+#[test]
+fn results_of_a_jitted_program_are_those_of_its_function() {
+    type X = Array<Traced, 1>;
+    let (device, counts) = device();
+    let function = jit(|(x, y): (X, X)| {
+        let one = X::new(Tensor::from_data([1.0_f32, 1.0], &Default::default()));
+        let sum = X::new(x.val() + y.val());
+        (x, one, sum.clone(), (sum, y))
+    });
+    let x = X::new(Tensor::from_data([1.0_f32, 2.0], &device));
+    // Not computed before the call, and twice an argument.
+    let y = X::new(x.val() * 3.0);
+    for _ in 0..3 {
+        let (same, one, sum, (again, other)) = function.call((x.clone(), y.clone()));
+        assert_eq!([values(same), values(one)], [[1.0, 2.0], [1.0, 1.0]]);
+        assert_eq!([values(sum), values(again), values(other)], [[4.0, 8.0], [4.0, 8.0], [3.0, 6.0]]);
+        let (_, _, double, _) = function.call((y.clone(), y.clone()));
+        assert_eq!(values(double), [6.0, 12.0]);
+    }
+    assert_eq!([values(x), values(y)], [[1.0, 2.0], [3.0, 6.0]]);
+    // One for `y`, one for the function.
+    assert_eq!(counts.get()[1..], [2, 7]);
+}
+
+/// Without equations, there is nothing to run.
+#[test]
+fn a_jitted_identity_runs_no_program() {
+    let (device, counts) = device();
+    let x = Array::<Traced, 1>::new(Tensor::from_data([1.0_f32], &device));
+    assert_eq!(values(jit(|x: Array<Traced, 1>| x).call(x)), [1.0]);
+    assert_eq!(counts.get(), [1, 0, 0]);
+}
+
+/// The results of a jitted program that failed, and what is computed from them, give its error when they are read.
+#[test]
+fn a_jitted_program_that_fails() {
+    type X = Array<Traced, 1>;
+    for fails in [Tensor::<Traced, 1>::cosh, Tensor::<Traced, 1>::sinh] {
+        let (device, _) = device();
+        let wrong = jit(move |x: X| X::new(fails(x.val())));
+        let double = jit(|x: X| X::new(x.val() * 2.0));
+        let x = X::new(Tensor::from_data([1.0_f32, 2.0], &device));
+        let y = wrong.call(x.clone());
+        for z in [y.val(), double.call(y.clone()).val(), y.val() + 1.0, y.val()] {
+            let error = z.try_into_data().expect_err("no value").to_string();
+            assert!(error.contains("no hyperbolic cosine") || error.contains("out of memory"), "{error}");
+        }
+        assert!(<Traced as burn::tensor::backend::Backend>::sync(&device).is_err());
+        drop(y);
+        assert_eq!(values(double.call(x)), [2.0, 4.0]);
+        <Traced as burn::tensor::backend::Backend>::sync(&device).unwrap();
+    }
+}
+
+/// While one thread computes only shapes, as for the derivative of an operation, the operations of others are recorded.
+#[test]
+fn threads_share_a_device() {
+    let (device, _) = device();
+    let double = || Tensor::<Traced, 1>::from_data([1.0_f32, 2.0], &device) * 2.0;
+    let client = double().into_primitive().tensor().client.clone();
+    let of_other = client.forget(|| {
+        drop(double());
+        std::thread::scope(|scope| scope.spawn(double).join()).expect("no panic")
+    });
+    assert_eq!(of_other.into_data().to_vec::<f32>().unwrap(), [2.0, 4.0]);
 }
 
 /// Multiplies `x` by a number until it is large.
