@@ -182,13 +182,13 @@ impl ClassifyOptions {
         let ids = |text: &String| Ok(tokenizer.encode_for(text.trim(), self.max_length, vocab_size)?.ids);
         let ids: Vec<Vec<u32>> = self.predict.iter().map(ids).collect::<Result<_, Exit>>()?;
         let predictions = model.predict(&model.pack(&ids)?);
-        check_finite(model, predictions.iter().map(|found| f64::from(found.probability)))?;
+        check_finite(model, predictions.iter().map(|found| f64::from(found.score)))?;
         let told = self.predict.iter().zip(&predictions).map(|(text, found)| {
-            let line = format!("{}  {:.1} %  {text}", found.label, 100.0 * found.probability);
-            (json!({ "text": text, "label": found.label, "probability": found.probability }), line)
+            let line = format!("{}  {:.1} %  {text}", found.label, 100.0 * found.score);
+            (json!({ "text": text, "labels": [found] }), line)
         });
         let (objects, lines): (Vec<_>, Vec<_>) = told.unzip();
-        report(self.run.json, &json!({ "predictions": objects }), &lines.join("\n"))
+        report(self.run.json, &json!({ "texts": objects }), &lines.join("\n"))
     }
 }
 
