@@ -1,6 +1,6 @@
 //! Options of every training run.
 
-use std::{fmt::Display, str::FromStr};
+use std::fmt::Display;
 
 use grove::train::KeepModel;
 
@@ -60,6 +60,7 @@ impl RunArgs {
             ("resume", self.resume),
             ("resume-anyway", self.resume_anyway),
             ("checkpoint-every", given.has("checkpoint_every")),
+            ("keep-checkpoints", given.has("keep_checkpoints")),
             ("save-dtype", given.has("save_dtype")),
         ];
         need("output", self.output.is_some(), of_output)?;
@@ -68,7 +69,7 @@ impl RunArgs {
 
     /// Opens the directory of `--output` on all ranks, and locks it until the program ends. Without `--output`, nothing is saved.
     pub fn directory(&self) -> Result<RunDirectory, Exit> {
-        RunDirectory::open_on(&ranks(), self.output.clone(), self.resumes(), self.training.keep_checkpoints())
+        RunDirectory::open_on(&ranks(), self.output.clone(), self.resumes(), self.training.keep_checkpoints)
             .map_err(|error| failure(format!("--output: {error}")))
     }
 
@@ -153,10 +154,13 @@ pub struct TrainingArgs {
     #[arg(long, default_value_t = 200, value_name = "N", requires = "output", help_heading = "Training")]
     pub checkpoint_every: u64,
 
-    /// Model to save: last, or best:METRIC for a metric of the evaluation, such as best:loss (the default), best:accuracy or
-    /// best:macro_f1. A number is the number of checkpoints to keep [default: 2]. The option can be given twice
-    #[arg(long, value_name = "MODEL|N", help_heading = "Training")]
-    pub keep: Vec<Keep>,
+    /// Number of checkpoints to keep; older ones are deleted
+    #[arg(long, default_value_t = 2, value_name = "N", requires = "output", help_heading = "Training")]
+    pub keep_checkpoints: usize,
+
+    /// Model to save: last, or best:METRIC for a metric of the evaluation, such as best:accuracy
+    #[arg(long, default_value_t, value_name = "MODEL", value_parser = keep_model, help_heading = "Training")]
+    pub keep: KeepModel,
 
     /// Steps between log records [default: a tenth of all steps, at most 10]
     #[arg(long, value_name = "N", help_heading = "Training")]
@@ -174,23 +178,11 @@ pub struct TrainingArgs {
     pub save_dtype: Dtype,
 }
 
-/// A value of `--keep`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keep {
-    /// The model to save.
-    Model(KeepModel),
-    /// Number of checkpoints.
-    Checkpoints(usize),
-}
-
-impl FromStr for Keep {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.parse() {
-            Ok(count) => Ok(Self::Checkpoints(count)),
-            Err(_) => Ok(Self::Model(text.parse()?)),
-        }
+/// Parses a value of `--keep`.
+fn keep_model(text: &str) -> Result<KeepModel, String> {
+    match text.parse::<usize>() {
+        Ok(count) => Err(format!("it names the model to save; --keep-checkpoints {count} is the number of checkpoints")),
+        Err(_) => text.parse(),
     }
 }
 
@@ -223,7 +215,7 @@ impl TrainingArgs {
             ("accumulate", self.accumulate),
             ("log-every", self.log_every.unwrap_or(1) as usize),
             ("checkpoint-every", self.checkpoint_every as usize),
-            ("keep", self.keep_checkpoints()),
+            ("keep-checkpoints", self.keep_checkpoints),
             ("steps", self.steps.unwrap_or(1) as usize),
             ("evaluate-every", self.evaluate_every.unwrap_or(1) as usize),
             ("patience", self.patience.unwrap_or(1) as usize),
@@ -233,27 +225,9 @@ impl TrainingArgs {
         not_negative([("weight-decay", decay), ("clip", self.clip), ("final-learning-rate", last)])
     }
 
-    /// The model to save.
-    pub fn keep_model(&self) -> KeepModel {
-        let mut models = self.keep.iter().rev().filter_map(|keep| match keep {
-            Keep::Model(model) => Some(*model),
-            Keep::Checkpoints(_) => None,
-        });
-        models.next().unwrap_or_default()
-    }
-
-    /// Number of checkpoints to keep.
-    pub fn keep_checkpoints(&self) -> usize {
-        let mut counts = self.keep.iter().rev().filter_map(|keep| match keep {
-            Keep::Model(_) => None,
-            Keep::Checkpoints(count) => Some(*count),
-        });
-        counts.next().unwrap_or(2)
-    }
-
     /// Checks that `--keep` names a metric of the command's evaluation.
     pub fn check_keep(&self, metrics: &[&str]) -> Result<(), Exit> {
-        let keep = self.keep_model();
+        let keep = self.keep;
         match keep == KeepModel::Last || metrics.contains(&keep.metric()) {
             true => Ok(()),
             false => {
@@ -272,7 +246,7 @@ impl TrainingArgs {
         if self.patience.is_some() {
             return Err(usage(format!("--patience needs an evaluation, and --{name} is 0")));
         }
-        match self.keep_model() {
+        match self.keep {
             KeepModel::Last | KeepModel::Lowest("loss") => Ok(()),
             keep => Err(usage(format!("--keep {keep} needs an evaluation, and --{name} is 0"))),
         }
