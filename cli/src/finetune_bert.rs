@@ -15,6 +15,7 @@ use grove::{
 
 use crate::{
     bert::Encoder,
+    kind::tell_other_head,
     labelled::{self, LabelledArgs, SplitArgs, TextProblem, tell_new_labels},
     prelude::*,
     training::{check_lora, with_new_parameters},
@@ -268,9 +269,11 @@ impl Options {
         let missing = report.missing.iter().map(|missing| &*missing.path);
         let mut new: Vec<String> =
             missing.chain(report.mismatched.iter().map(|other| &*other.path)).map(String::from).collect();
+        tell_other_head(&encoder.path);
         if !new.is_empty() {
-            tell(format_args!("new, as the checkpoint does not have them: {}", new.join(", ")));
-        } else if encoder.config.labels != config.labels {
+            tell(format_args!("parameters with new, random values: {}", new.join(", ")));
+        }
+        if encoder.config.labels != config.labels && !new.iter().any(|path| path.starts_with("head.")) {
             tell_new_labels(&encoder.config.labels, &config.labels);
             new.push("head.**".into());
         }
