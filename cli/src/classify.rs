@@ -111,7 +111,7 @@ impl Command for ClassifyTexts {
             ModelKind::RnnClassifier => job.recurrent()?,
             kind => match kind.with_decoder_classifier(&job) {
                 Ok(labels) => labels?,
-                Err(other) => return Err(wrong_kind(path.display(), other)),
+                Err(other) => return Err(wrong_kind(&path, other)),
             },
         };
         bar.finish_and_clear();

@@ -303,7 +303,8 @@ impl program::Command for DecoderArgs {
             true => ModelKind::of_preset(name).unwrap_or(ModelKind::Llama),
             false => ModelKind::of(resolve(self.model.as_deref(), shipped_decoder(ModelKind::Gpt2), &wanted)?)?,
         };
-        kind.with_decoder(Generate::<B> { options: self, device }).unwrap_or_else(|other| Err(wrong_kind(name, other)))
+        kind.with_decoder(Generate::<B> { options: self, device })
+            .unwrap_or_else(|other| Err(wrong_kind(Path::new(name), other)))
     }
 }
 

@@ -83,7 +83,7 @@ impl Command for Language {
         match ModelKind::of(&path)?.with_decoder(WithModelAt::<B, _> { options: self, path: &path, device }) {
             Ok(evaluated) => evaluated,
             Err(ModelKind::Bert) => self.bert::<B>(device),
-            Err(other) => Err(wrong_kind(path.display(), other)),
+            Err(other) => Err(wrong_kind(&path, other)),
         }
     }
 }
@@ -214,7 +214,7 @@ impl Command for Texts {
             }
             kind => {
                 let run = kind.with_decoder_classifier(WithModelAt::<B, _> { options: self, path: &path, device });
-                run.unwrap_or_else(|other| Err(wrong_kind(path.display(), other)))
+                run.unwrap_or_else(|other| Err(wrong_kind(&path, other)))
             }
         }
     }

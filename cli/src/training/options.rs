@@ -181,7 +181,9 @@ pub struct TrainingArgs {
 /// Parses a value of `--keep`.
 fn keep_model(text: &str) -> Result<KeepModel, String> {
     match text.parse::<usize>() {
-        Ok(count) => Err(format!("it names the model to save; --keep-checkpoints {count} is the number of checkpoints")),
+        Ok(count) => {
+            Err(format!("it names the model to save; --keep-checkpoints {count} is the number of checkpoints"))
+        }
         Err(_) => text.parse(),
     }
 }

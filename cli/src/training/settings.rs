@@ -6,11 +6,7 @@ use grove::{
 };
 use serde::Serialize;
 
-use super::{
-    TrainingArgs,
-    optimizer::Optimizer,
-    options::Decay,
-};
+use super::{TrainingArgs, optimizer::Optimizer, options::Decay};
 use crate::prelude::*;
 
 /// Returns the content of a model's config.json.
