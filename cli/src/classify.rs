@@ -39,7 +39,8 @@ use crate::{
     mut_arg("delimiter", |arg| arg.requires("data")),
     after_help = "Examples:
   grove classify texts --model run/model \"What a lovely day!\"
-  grove classify texts --model run/model --data reviews.csv --text-column review --output predictions.csv",
+  grove classify texts --model run/model --data reviews.csv \\
+      --text-column review --output predictions.csv",
 )]
 pub struct ClassifyTexts {
     /// Texts, model and device.

@@ -83,7 +83,7 @@ pub struct GenerationArgs {
     )]
     pub repeat: usize,
 
-    /// Compile the decoding step, once for each cache size (64 tokens, then doubling); GROVE_LOG_COMPILES=1 logs each trace
+    /// Compile the decoding step, once for each cache size
     #[arg(long, conflicts_with_all = ["score", "draft"], help_heading = "Generation")]
     pub jit: bool,
 

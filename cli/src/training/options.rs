@@ -22,7 +22,7 @@ pub struct RunArgs {
     #[arg(long, requires = "output")]
     pub resume_anyway: bool,
 
-    /// Compile loss and gradients, once for each batch shape; GROVE_LOG_COMPILES=1 logs each trace
+    /// Compile loss and gradients, once for each batch shape
     #[arg(long)]
     pub jit: bool,
 
@@ -101,8 +101,7 @@ pub struct TrainingArgs {
     #[arg(long, default_value_t = 1, value_name = "N", help_heading = "Training")]
     pub accumulate: usize,
 
-    /// Optimizer: adamw, adafactor, lion, muon, sgd or another of the library's, or a file FILE.json with the optimizer, its
-    /// learning rate and its hyperparameters [default: adamw]
+    /// Optimizer, such as lion, muon or sgd, or a FILE.json with its learning rate and hyperparameters [default: adamw]
     #[arg(long, value_name = "NAME|FILE", help_heading = "Training")]
     pub optimizer: Option<Optimizer>,
 
@@ -122,7 +121,7 @@ pub struct TrainingArgs {
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub warmup: Option<u64>,
 
-    /// Weight decay, applied to matrices only. Without it, other optimizers than AdamW have their own default
+    /// Weight decay of matrices; other optimizers than AdamW have their own default
     #[arg(long, default_value_t = 0.1, value_name = "RATE", help_heading = "Training")]
     pub weight_decay: f64,
 
