@@ -90,7 +90,8 @@ fn section(arg: &Arg) -> Section {
 /// Returns the columns of an argument's name and of the names of its values, at most: `--data <FILE>...`.
 fn length(arg: &Arg) -> usize {
     let name = arg.get_long().map_or(0, |long| "--".len() + long.len());
-    let values = arg.get_value_names().unwrap_or_default().iter().map(|value| " <>".len() + value.len()).sum::<usize>();
+    let values = arg.get_value_names().filter(|_| arg.get_action().takes_values()).unwrap_or_default();
+    let values = values.iter().map(|value| " <>".len() + value.len()).sum::<usize>();
     let is_list = arg.get_num_args().is_some_and(|range| range.max_values() > 1) || arg.is_positional();
     name + values + if is_list { "...".len() } else { 0 }
 }
