@@ -410,6 +410,7 @@ mod tests {
             ("chat --summary", "grove chat has no --summary"),
             ("train gpt2 --data a --save-dtype f16", "--output"),
             ("train gpt2 --data a --checkpoint-every 5", "--output"),
+            ("train gpt2 --data a --keep-checkpoints 5", "--output"),
             ("finetune texts --data a --lora-targets x", "--lora-rank"),
             ("finetune texts --data a --label-separator ;", "--problem-type"),
             ("classify texts --data a --output b --top-k 2", "--top-k"),

@@ -144,7 +144,7 @@ fn line(arg: &Arg, room: usize) -> String {
     let text = arg.get_help().map(ToString::to_string).unwrap_or_default();
     let (body, default) = split(&text, arg);
     let fits = |text: &str| text.chars().count() <= room;
-    let ends = [". ", "; ", ", such as ", ": ", ", "];
+    let ends = [". ", "; ", ", such as ", ": "];
     let shorter = ends.iter().scan(body, |body, end| {
         *body = body.split_once(end).map_or(*body, |(before, _)| before);
         Some(*body)
@@ -157,7 +157,7 @@ fn line(arg: &Arg, room: usize) -> String {
     }
     let last = bodies.last().copied().unwrap_or_default();
     let cut: String = last.chars().take(room.saturating_sub(1)).collect();
-    format!("{}…", cut.rsplit_once(' ').map_or(&*cut, |(words, _)| words))
+    format!("{}…", cut.rsplit_once(' ').map_or(&*cut, |(words, _)| words).trim_end_matches(','))
 }
 
 #[cfg(test)]
@@ -202,7 +202,7 @@ mod tests {
         let options = ["--model", "--data", "--output", "--epochs", "--batch-size", "--learning-rate", "--held-out"];
         assert!(options.map(at).is_sorted(), "{help}");
         assert!(help.lines().count() < 160, "{help}");
-        assert!(help.contains("cosine (Half a cosine)") && help.contains("[default: 32]"), "{help}");
+        assert!(help.contains("cosine (Half a") && help.contains("[default: 32]"), "{help}");
     }
 
     /// A wrapped line could not be copied into a shell.
@@ -225,8 +225,8 @@ mod tests {
         let arg = Arg::new("size").long("size").help("Size of it, in tokens; 0 disables it").default_value("3");
         assert_eq!(line(&arg, 60), "Size of it, in tokens; 0 disables it [default: 3]");
         assert_eq!(line(&arg, 36), "Size of it, in tokens [default: 3]");
-        assert_eq!(line(&arg, 12), "Size of it");
-        assert_eq!(line(&arg, 9), "Size of…");
+        assert_eq!(line(&arg, 22), "Size of it, in tokens");
+        assert_eq!(line(&arg, 15), "Size of it…");
         let stated = Arg::new("size").long("size").help("Size of it; not more [default: the model's]");
         assert_eq!(line(&stated, 35), "Size of it [default: the model's]");
         assert_eq!(paragraphs(&stated), "Size of it; not more [default: the model's]");

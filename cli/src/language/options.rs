@@ -50,7 +50,7 @@ pub struct LanguageArgs {
     #[arg(long, value_name = "PATH", num_args = 1..)]
     pub held_out: Vec<PathBuf>,
 
-    /// Fraction of the data to hold out for evaluation, without --held-out; 0 disables evaluation
+    /// Fraction of the data to hold out without --held-out; 0 disables evaluation
     #[arg(long, default_value_t = 0.05, value_name = "FRACTION", conflicts_with = "held_out")]
     pub val_fraction: f64,
 

@@ -133,7 +133,7 @@ pub struct TrainingArgs {
     #[arg(long, default_value_t = 1.0, value_name = "NORM", help_heading = "Training")]
     pub clip: f64,
 
-    /// Skip up to N consecutive steps with a non-finite loss or gradient [default: end the run at the first]
+    /// Maximum number of consecutive non-finite steps to skip [default: end the run at the first]
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub skip_non_finite: Option<u64>,
 
@@ -145,7 +145,7 @@ pub struct TrainingArgs {
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub evaluate_every: Option<u64>,
 
-    /// Stop after N evaluations without improvement of the metric of --keep
+    /// Stop after N evaluations without a better metric of --keep
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub patience: Option<u64>,
 

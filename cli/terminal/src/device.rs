@@ -28,7 +28,7 @@ pub fn quiet_plugins() {
 /// Device, dtype and kernel options.
 #[derive(Args, Debug, Clone)]
 pub struct DeviceArgs {
-    /// Backend: flex, candle, cuda, wgpu, rocm, xla, xla:cpu, xla:cuda or xla:tpu
+    /// Backend: flex, candle, cuda, wgpu, rocm or xla; also xla:cpu, xla:cuda and xla:tpu
     #[arg(long, value_name = "NAME", default_value = "flex", help_heading = "Device")]
     pub backend: String,
 
