@@ -175,6 +175,8 @@ fn adapters_are_trained_and_saved_beside_the_merged_model() {
     assert!(said.contains("of them trained") && !said.contains("error"), "{said}");
     TRAIN.assert_refused(&["--lora-rank", "2"], 2, &["--model"]);
     TRAIN.assert_refused(&[&options[..4], &["--lora-rank", "0"]].concat(), 2, &["--lora-rank is 0"]);
+    let huge = ["--lora-rank", "1000000000"];
+    TRAIN.assert_refused(&[&options[..4], &huge].concat(), 2, &["--lora-rank is 1000000000", "at most rank 16"]);
     let targets = ["--lora-rank", "2", "--lora-targets", "h.*.nowhere"];
     TRAIN.assert_refused(&[&options[..4], &targets].concat(), 2, &["--lora-targets", "h.*.nowhere"]);
 }

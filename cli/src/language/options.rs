@@ -5,7 +5,7 @@ use std::fmt::Display;
 
 use crate::{
     prelude::*,
-    training::{check_lora, need},
+    training::{check_lora, check_rank, need},
 };
 
 /// Default context length in tokens, if neither the options nor the model set it.
@@ -149,6 +149,7 @@ impl LanguageArgs {
     ) -> Result<(M, Option<Filter<B>>), Exit> {
         let frozen =
             |model: &M| except(model, &self.freeze, prefix).map_err(|error| usage(format!("--freeze: {error}")));
+        check_rank(self.lora_rank, &model)?;
         let Some(rank) = self.lora_rank else {
             let filter = if self.freeze.is_empty() { None } else { Some(frozen(&model)?) };
             return Ok((model, filter));

@@ -290,6 +290,17 @@ pub fn check_lora(rank: Option<usize>, alpha: Option<f64>) -> Result<(), Exit> {
     }
 }
 
+/// Rejects a `--lora-rank` above the rank of the model's matrices. A mistyped rank would exhaust the memory.
+pub fn check_rank<B: Backend>(rank: Option<usize>, model: &impl Tree<B>) -> Result<(), Exit> {
+    let leaves = tree::leaves(model);
+    let matrices = leaves.iter().map(|(_, leaf)| leaf.shape()).filter(|shape| shape.len() == 2);
+    let most = matrices.filter_map(|shape| shape.iter().min().copied()).max().unwrap_or(usize::MAX);
+    match rank.filter(|rank| *rank > most) {
+        Some(rank) => Err(usage(format!("--lora-rank is {rank}, and the model's matrices have at most rank {most}"))),
+        None => Ok(()),
+    }
+}
+
 /// Rejects a `--layer-decay` outside `(0, 1]`.
 pub fn check_layer_decay(value: f64) -> Result<(), Exit> {
     check([("layer-decay", value)], |value| value > 0.0 && value <= 1.0, "greater than 0 and at most 1")
