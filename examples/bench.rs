@@ -3,13 +3,12 @@
 //!
 //! The benchmarks and charts are in `cli/bench`.
 
-use clap::Parser;
 use grove_bench::Options;
-use grove_cli::finish;
+use grove_cli::{arguments::parse_options, finish};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let options = Options::parse();
+    let options = parse_options::<Options>();
     finish(|| {
         grove_bench::run(
             &options,

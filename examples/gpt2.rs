@@ -10,6 +10,7 @@ use grove::{
 };
 use grove_cli::{
     DeviceArgs, Exit,
+    arguments::parse_options,
     generation::{
         Prompt,
         decoder::{DecoderArgs, print_summary_of, shipped_decoder},
@@ -30,7 +31,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    let Options { decoder } = Options::parse();
+    let Options { decoder } = parse_options::<Options>();
     finish_run(|| {
         // `grove::run` selects the backend at run time; the program is compiled for each backend.
         grove::run(decoder.check()?, Run(&decoder))?

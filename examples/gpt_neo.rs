@@ -4,6 +4,7 @@
 use clap::Parser;
 use grove::models::family;
 use grove_cli::{
+    arguments::parse_options,
     generation::decoder::{DecoderArgs, Run},
     program,
 };
@@ -18,6 +19,6 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    let Options { decoder } = Options::parse();
+    let Options { decoder } = parse_options::<Options>();
     program::main(&Run { options: &decoder, chat: None, family: family::GptNeo })
 }

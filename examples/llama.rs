@@ -4,6 +4,7 @@
 use clap::Parser;
 use grove::models::family;
 use grove_cli::{
+    arguments::parse_options,
     generation::{
         chat::ChatArgs,
         decoder::{DecoderArgs, Run},
@@ -25,6 +26,6 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    let Options { decoder, chat } = Options::parse();
+    let Options { decoder, chat } = parse_options::<Options>();
     program::main(&Run { options: &decoder, chat: Some(&chat), family: family::Llama })
 }

@@ -3,7 +3,9 @@
 use clap::Parser;
 use grove::{models::ModelKind, prelude::*, weights::FilePatterns};
 use grove_cli::{
-    Exit, finish,
+    Exit,
+    arguments::parse_options,
+    finish,
     kind::check_kind,
     resolve,
     vision::{ClassifyArgs, classify},
@@ -27,7 +29,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    let options = Options::parse();
+    let options = parse_options::<Options>();
     finish(|| {
         options.classify.check()?;
         grove::run(options.classify.device.spec()?, Run(&options))?

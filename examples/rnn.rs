@@ -5,6 +5,7 @@ use grove::{models::family, prelude::*, train::Ended};
 use grove_bench::CompareArgs;
 use grove_cli::{
     Exit,
+    arguments::parse_options,
     generation::decoder::{DecoderArgs, Run},
     program::{self, Command},
 };
@@ -30,7 +31,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    program::main(&Options::parse())
+    program::main(&parse_options::<Options>())
 }
 
 impl Command for Options {

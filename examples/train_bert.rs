@@ -1,9 +1,8 @@
 //! Trains a BERT on text: `cargo run --example train_bert -- --data book.txt --output run`.
 
-use clap::Parser;
-use grove_cli::{program, train_bert::Options};
+use grove_cli::{arguments::parse_options, program, train_bert::Options};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    program::main(&Options::parse())
+    program::main(&parse_options::<Options>())
 }

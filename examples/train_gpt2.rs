@@ -1,6 +1,5 @@
 //! Trains a GPT-2 on text: `cargo run --example train_gpt2 -- --data book.txt --output run`.
 
-use clap::Parser;
 use grove::{
     models::Gpt2,
     prelude::*,
@@ -8,13 +7,14 @@ use grove::{
 };
 use grove_cli::{
     Exit,
+    arguments::parse_options,
     language::{Gpt2Options, LanguageRun},
     program::{self, finish_run},
 };
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let options = Gpt2Options::parse();
+    let options = parse_options::<Gpt2Options>();
     if options.language.run.jit {
         return program::main(&options); // the command `grove train gpt2`, which also has a traced loss
     }

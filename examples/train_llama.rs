@@ -1,9 +1,8 @@
 //! Trains a LLaMA on text: `cargo run --example train_llama -- --data book.txt --output run`.
 
-use clap::Parser;
-use grove_cli::{language::LlamaOptions, program};
+use grove_cli::{arguments::parse_options, language::LlamaOptions, program};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    program::main(&LlamaOptions::parse())
+    program::main(&parse_options::<LlamaOptions>())
 }

@@ -1,7 +1,7 @@
 //! Trains recurrent networks: `cargo run --example train_rnn -- lm --data book.txt --output run`.
 
 use clap::{Args, Parser, Subcommand};
-use grove_cli::{DeviceArgs, language::LmOptions, program, rnn::ClassifyOptions};
+use grove_cli::{DeviceArgs, arguments::parse_options, language::LmOptions, program, rnn::ClassifyOptions};
 use std::process::ExitCode;
 
 /// Trains recurrent networks: LSTM, GRU and plain cells.
@@ -48,7 +48,7 @@ impl From<Demonstration> for Task {
 }
 
 fn main() -> ExitCode {
-    let Options { task, demonstration } = Options::parse();
+    let Options { task, demonstration } = parse_options::<Options>();
     match task.unwrap_or_else(|| demonstration.into()) {
         Task::Lm(options) => program::main(&*options),
         Task::Classify(options) => program::main(&*options),

@@ -10,7 +10,9 @@ use grove::{
     weights::FilePatterns,
 };
 use grove_cli::{
-    Exit, finish,
+    Exit,
+    arguments::parse_options,
+    finish,
     kind::check_kind,
     resolve, usage,
     vision::{ClassifyArgs, NamedImage, classify},
@@ -41,7 +43,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    let options = Options::parse();
+    let options = parse_options::<Options>();
     finish(|| {
         options.classify.check()?;
         let paths = options.classify.paths();

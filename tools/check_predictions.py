@@ -32,9 +32,9 @@ def main() -> None:
         pixels = processor(Image.open(image["image"]).convert("RGB"), return_tensors="pt")["pixel_values"]
         with torch.inference_mode():
             found = model(pixels).logits[0].softmax(-1)
-        expected = {p["label"]: p["probability"] for p in image["predictions"]}
+        expected = {p["label"]: p["score"] for p in image["labels"]}
         apart = max(apart, max(abs(found[i].item() - expected[model.config.id2label[i]]) for i in range(len(found))))
-        other += model.config.id2label[found.argmax().item()] != image["predictions"][0]["label"]
+        other += model.config.id2label[found.argmax().item()] != image["labels"][0]["label"]
     print(f"{len(said)} images: probabilities apart by at most {apart:.1e}; {other} have another likeliest class")
 
 

@@ -5,7 +5,7 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
 };
 
-use crate::commands::Grove;
+use crate::{commands::Grove, help::arranged};
 
 /// Parses the arguments of the program.
 ///
@@ -14,7 +14,19 @@ use crate::commands::Grove;
 pub fn parse(given: impl IntoIterator<Item = String>) -> Result<Grove, clap::Error> {
     let given = arguments(given);
     let is_chat = given.get(1).is_some_and(|word| word == "chat");
-    Grove::try_parse_from(given).map_err(|error| if is_chat { of_chat(error) } else { of_number(error) })
+    options::<Grove>(given).map_err(|error| if is_chat { of_chat(error) } else { of_number(error) })
+}
+
+/// Parses the options of a program with one command. Ends the program if they are not valid or ask for help.
+pub fn parse_options<T: Parser>() -> T {
+    options(std::env::args().collect()).unwrap_or_else(|error| of_number(error).exit())
+}
+
+fn options<T: Parser>(given: Vec<String>) -> Result<T, clap::Error> {
+    let is_long = given.iter().any(|word| word == "--help") || given.get(1).is_some_and(|word| word == "help");
+    let mut command = arranged(T::command(), !is_long);
+    let mut matches = command.try_get_matches_from_mut(given)?;
+    T::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
 /// Says which numbers an option takes, in place of the standard library's words.

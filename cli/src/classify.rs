@@ -4,14 +4,14 @@ use grove::{
     models::{
         ModelKind, TextClassifier, bert::ProblemType, check_finite, families::WithDecoderClassifier, vision::Prediction,
     },
-    tasks::text::{self as tasks, BatchOptions, Label},
+    tasks::text::{self as tasks, BatchOptions},
     train::data::{TextTable, read_texts, records::is_record_file},
 };
 use indicatif::ProgressBar;
 use std::ffi::OsStr;
 
 use crate::{
-    bert::{Encoder, Task, TextArgs, Texts, texts},
+    bert::{Encoder, Task, TextArgs, Texts, located, texts},
     kind::{check_head, wrong_kind},
     labelled::ColumnArgs,
     prelude::*,
@@ -39,7 +39,8 @@ use crate::{
     mut_arg("delimiter", |arg| arg.requires("data")),
     after_help = "Examples:
   grove classify texts --model run/model \"What a lovely day!\"
-  grove classify texts --model run/model --data reviews.csv --text-column review --output predictions.csv",
+  grove classify texts --model run/model --data reviews.csv \\
+      --text-column review --output predictions.csv",
 )]
 pub struct ClassifyTexts {
     /// Texts, model and device.
@@ -60,8 +61,9 @@ pub struct ClassifyTexts {
 
     /// Write the table to this CSV file, with added columns
     ///
-    /// They are prediction and score. For a model with several labels a text they are prediction, the labels of at least 0.5
-    /// separated by commas, and a column for each label. For a regression they are the predicted values.
+    /// They are label and score. For a model with several labels a text, label has the labels of at least 0.5, separated by
+    /// commas, and each label has a column of scores. A regression has the predicted value as score. A name that the table has
+    /// already gets the prefix predicted_.
     #[arg(long, value_name = "FILE.csv", requires = "data", conflicts_with = "top_k", help_heading = "Data")]
     pub output: Option<PathBuf>,
 }
@@ -110,7 +112,7 @@ impl Command for ClassifyTexts {
             ModelKind::RnnClassifier => job.recurrent()?,
             kind => match kind.with_decoder_classifier(&job) {
                 Ok(labels) => labels?,
-                Err(other) => return Err(wrong_kind(path.display(), other)),
+                Err(other) => return Err(wrong_kind(&path, other)),
             },
         };
         bar.finish_and_clear();
@@ -145,17 +147,6 @@ impl Input {
         let (texts, places): (Vec<_>, Vec<_>) = lines.into_iter().unzip();
         Self { texts: texts.into_iter().map(pair).collect(), places, table: None }
     }
-
-    /// Converts an error. An error in one of the texts gets the location of the text.
-    fn failed(&self, error: ModelError) -> Exit {
-        match &error {
-            ModelError::InText { number, error: inner } => match self.places.get(number.saturating_sub(1)) {
-                Some(place) => failure(format!("{place}: {inner}")),
-                None => failure(&error),
-            },
-            _ => failure(&error),
-        }
-    }
 }
 
 /// Texts to classify with a model.
@@ -169,7 +160,7 @@ struct Job<'a, B: Backend> {
 }
 
 /// Labels of each text, the most probable first, and the kind of their scores.
-type Labels = Result<(Vec<Vec<Label>>, ProblemType), Exit>;
+type Labels = Result<(Vec<Vec<Prediction>>, ProblemType), Exit>;
 
 impl<B: Backend> Job<'_, B> {
     fn classify<M: TextClassifier<B>>(&self, files: &ModelFiles, tokenizer: &Tokenizer) -> Labels {
@@ -183,7 +174,7 @@ impl<B: Backend> Job<'_, B> {
             ..BatchOptions::new(tokenizer, most)
         };
         let texts: Vec<_> = input.texts.iter().map(|(text, pair)| (&**text, pair.as_deref())).collect();
-        let labels = tasks::classify(&model, batching, &texts).map_err(|error| input.failed(error))?;
+        let labels = tasks::classify(&model, batching, &texts).map_err(|error| located(&error, &input.places))?;
         Ok((labels, model.scored_as()?))
     }
 
@@ -205,11 +196,8 @@ impl<B: Backend> Job<'_, B> {
         let mut all = vec![];
         for batch in ids.chunks(options.batch_size) {
             let predictions = model.predict_top(&model.pack(batch)?, usize::MAX);
-            check_finite(&model, predictions.iter().flatten().map(|found| f64::from(found.probability)))?;
-            all.extend(predictions.into_iter().map(|row| {
-                let label = |Prediction { class, label, probability: score }| Label { class, label, score };
-                row.into_iter().map(label).collect()
-            }));
+            check_finite(&model, predictions.iter().flatten().map(|found| f64::from(found.score)))?;
+            all.extend(predictions);
             self.bar.inc(batch.len() as u64);
         }
         Ok((all, ProblemType::SingleLabel))
@@ -231,11 +219,15 @@ impl ClassifyTexts {
     }
 
     /// Prints the labels, or writes the table with the prediction of each row.
-    fn report(&self, input: &Input, labels: &[Vec<Label>], problem: ProblemType) -> Result<Ended, Exit> {
+    fn report(&self, input: &Input, labels: &[Vec<Prediction>], problem: ProblemType) -> Result<Ended, Exit> {
         let shown = self.top_k.unwrap_or(usize::MAX);
-        let first = |labels: &[Label]| labels[..labels.len().min(shown)].to_vec();
-        let texts = input.texts.iter().zip(labels);
-        let objects = texts.clone().map(|((text, _), labels)| json!({ "text": text, "labels": first(labels) }));
+        let first = |labels: &[Prediction]| labels[..labels.len().min(shown)].to_vec();
+        let line = |(text, pair): &(String, Option<String>)| match pair {
+            Some(pair) => format!("{text}\t{pair}"),
+            None => text.clone(),
+        };
+        let texts = input.texts.iter().map(line).zip(labels);
+        let objects = texts.clone().map(|(text, labels)| json!({ "text": text, "labels": first(labels) }));
         let mut object = json!({ "texts": objects.collect::<Vec<_>>() });
         if let (Some(file), Some(table)) = (&self.output, &input.table) {
             write_predictions(file, table, labels, problem)?;
@@ -243,9 +235,8 @@ impl ClassifyTexts {
             let written = format!("{} has {}", file.display(), counted(labels.len(), "prediction"));
             return report(self.input.json, &object, &written);
         }
-        let lines = texts.flat_map(|((text, pair), labels)| {
-            let text = pair.as_ref().map_or_else(|| text.clone(), |pair| format!("{text}\t{pair}"));
-            let line = |label: Label| format!("  {:6.3}  {}", label.score, label.label);
+        let lines = texts.flat_map(|(text, labels)| {
+            let line = |label: Prediction| format!("  {:6.3}  {}", label.score, label.label);
             std::iter::once(text).chain(first(labels).into_iter().map(line))
         });
         report(self.input.json, &object, &lines.collect::<Vec<_>>().join("\n"))
@@ -255,23 +246,25 @@ impl ClassifyTexts {
 /// Probability from which a text has a label, if it may have several.
 const THRESHOLD: f32 = 0.5;
 
-/// Returns the names of the columns with the predictions.
-fn prediction_columns(labels: &[Label], problem: ProblemType) -> Vec<String> {
-    let mut labels: Vec<&Label> = labels.iter().collect();
+/// Returns the names of the columns with the predictions. A name that the table has already gets the prefix `predicted_`.
+fn prediction_columns(taken: &[String], labels: &[Prediction], problem: ProblemType) -> Vec<String> {
+    let mut labels: Vec<&Prediction> = labels.iter().collect();
     labels.sort_by_key(|label| label.class);
-    let names = labels.iter().map(|label| label.label.clone());
-    let prediction = std::iter::once("prediction".to_owned());
-    match problem {
-        ProblemType::SingleLabel => vec!["prediction".into(), "score".into()],
-        ProblemType::MultiLabel => prediction.chain(names).collect(),
-        ProblemType::Regression if labels.len() == 1 => prediction.collect(),
+    let names = labels.iter().map(|label| &*label.label);
+    let columns: Vec<&str> = match problem {
+        ProblemType::SingleLabel => vec!["label", "score"],
+        ProblemType::MultiLabel => std::iter::once("label").chain(names).collect(),
+        ProblemType::Regression if labels.len() == 1 => vec!["score"],
         ProblemType::Regression => names.collect(),
-    }
+    };
+    let is_taken = |name: &str| taken.iter().any(|taken| taken == name);
+    let free = |name: &str| if is_taken(name) { format!("predicted_{name}") } else { name.to_owned() };
+    columns.into_iter().map(free).collect()
 }
 
 /// Returns the predictions of a text, from its labels with the most probable first.
-fn prediction_cells(labels: &[Label], problem: ProblemType) -> Vec<String> {
-    let mut by_class: Vec<&Label> = labels.iter().collect();
+fn prediction_cells(labels: &[Prediction], problem: ProblemType) -> Vec<String> {
+    let mut by_class: Vec<&Prediction> = labels.iter().collect();
     by_class.sort_by_key(|label| label.class);
     let scores = by_class.iter().map(|label| label.score.to_string());
     match problem {
@@ -287,7 +280,12 @@ fn prediction_cells(labels: &[Label], problem: ProblemType) -> Vec<String> {
 }
 
 /// Writes the rows of a table, each with its predictions.
-fn write_predictions(file: &Path, table: &TextTable, labels: &[Vec<Label>], problem: ProblemType) -> Result<(), Exit> {
+fn write_predictions(
+    file: &Path,
+    table: &TextTable,
+    labels: &[Vec<Prediction>],
+    problem: ProblemType,
+) -> Result<(), Exit> {
     let width = table.cells.iter().map(Vec::len).max().unwrap_or(0);
     let names = match table.names.is_empty() {
         true => (1..=width).map(|number| number.to_string()).collect(),
@@ -300,7 +298,7 @@ fn write_predictions(file: &Path, table: &TextTable, labels: &[Vec<Label>], prob
     };
     grove::files::write_atomically(file, |writer| {
         let mut csv = csv::Writer::from_writer(writer);
-        let columns = labels.first().map_or_else(Vec::new, |labels| prediction_columns(labels, problem));
+        let columns = labels.first().map_or_else(Vec::new, |labels| prediction_columns(&names, labels, problem));
         csv.write_record(padded(&names).iter().chain(&columns))?;
         for (cells, labels) in table.cells.iter().zip(labels) {
             csv.write_record(padded(cells).iter().chain(&prediction_cells(labels, problem)))?;
@@ -357,30 +355,36 @@ mod tests {
         std::fs::write(&input, "id,text\n7,\"good, very\"\n9,bad,more\n").expect("written");
         let columns = Columns { text: "text".into(), pair: None, label: "".into(), header: true, delimiter: None };
         let table = read_texts(&input, &columns).expect("readable");
-        let label = |class, score| Label { class, label: ["joy", "fear"][class].into(), score };
+        let label = |class, score| Prediction { class, label: ["joy", "fear"][class].into(), score };
         // The most probable first, whatever its class.
         let labels = [vec![label(1, 0.75), label(0, 0.5)], vec![label(0, 0.25), label(1, 0.125)]];
-        let written = |labels: &[Vec<Label>], problem| {
+        let written = |labels: &[Vec<Prediction>], problem| {
             write_predictions(&output, &table, labels, problem).expect("written");
             let written = std::fs::read_to_string(&output).expect("a table");
             written.lines().map(str::to_owned).collect::<Vec<_>>()
         };
         assert_eq!(
             written(&labels, ProblemType::SingleLabel),
-            ["id,text,,prediction,score", "7,\"good, very\",,fear,0.75", "9,bad,more,joy,0.25"]
+            ["id,text,,label,score", "7,\"good, very\",,fear,0.75", "9,bad,more,joy,0.25"]
         );
         assert_eq!(
             written(&labels, ProblemType::MultiLabel),
-            ["id,text,,prediction,joy,fear", "7,\"good, very\",,\"fear,joy\",0.5,0.75", "9,bad,more,,0.25,0.125"]
+            ["id,text,,label,joy,fear", "7,\"good, very\",,\"fear,joy\",0.5,0.75", "9,bad,more,,0.25,0.125"]
         );
         assert_eq!(
             written(&labels, ProblemType::Regression),
             ["id,text,,joy,fear", "7,\"good, very\",,0.5,0.75", "9,bad,more,0.25,0.125"]
         );
+        let taken = ["label", "joy"].map(str::to_owned);
+        assert_eq!(prediction_columns(&taken, &labels[0], ProblemType::SingleLabel), ["predicted_label", "score"]);
+        assert_eq!(
+            prediction_columns(&taken, &labels[0], ProblemType::MultiLabel),
+            ["predicted_label", "predicted_joy", "fear"]
+        );
         let single = labels.map(|labels| labels[..1].to_vec());
         assert_eq!(
             written(&single, ProblemType::Regression),
-            ["id,text,,prediction", "7,\"good, very\",,0.75", "9,bad,more,0.25"]
+            ["id,text,,score", "7,\"good, very\",,0.75", "9,bad,more,0.25"]
         );
     }
 }

@@ -77,7 +77,8 @@ pub enum Task {
     /// Continue a text with GPT-2, GPT-Neo, a LLaMA-architecture model or a recurrent model
     #[command(mut_arg("dtype", |arg| arg.default_value("auto")), after_help = "Examples:
   grove generate \"The old apple tree\"
-  grove generate --model openai-community/gpt2 --max-new-tokens 50 --temperature 0 \"Once upon a time\"")]
+  grove generate --model openai-community/gpt2 --max-new-tokens 50 \\
+      --temperature 0 \"Once upon a time\"")]
     Generate(Box<DecoderArgs>),
     /// Chat with a LLaMA-architecture model
     #[command(
@@ -101,7 +102,8 @@ pub enum Task {
         after_help = "Examples:
   grove chat \"Who marries Mr. Darcy?\"
   grove chat --model HuggingFaceTB/SmolLM2-135M-Instruct
-  grove chat --model ./Llama-3.2-1B-Instruct-Q4_K_M.gguf --system \"Answer in one sentence.\""
+  grove chat --model ./Llama-3.2-1B-Instruct-Q4_K_M.gguf \\
+      --system \"Answer in one sentence.\""
     )]
     Chat {
         /// Model, prompt and settings.
@@ -169,24 +171,29 @@ pub struct ImageCommand {
 pub enum Language {
     /// Train a GPT-2 on text
     #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
-  grove train gpt2 --data books/ --output run --n-layer 6 --n-embd 192 --context 256
-  grove train gpt2 --model openai-community/gpt2 --data notes.txt --output run --learning-rate 5e-5
+  grove train gpt2 --data books/ --output run --n-layer 6 --n-embd 192 \\
+      --context 256
+  grove train gpt2 --model openai-community/gpt2 --data notes.txt \\
+      --output run --learning-rate 5e-5
   grove train gpt2 --data train.parquet --text-column content --output run")]
     Gpt2(Box<Gpt2Options>),
     /// Train a LLaMA on text
     #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
   grove train llama --data books/ --output run --layers 6 --hidden-size 192
-  grove train llama --model HuggingFaceTB/SmolLM2-135M --data notes.txt --output run --learning-rate 5e-5")]
+  grove train llama --model HuggingFaceTB/SmolLM2-135M --data notes.txt \\
+      --output run --learning-rate 5e-5")]
     Llama(Box<LlamaOptions>),
     /// Train a recurrent language model on text
     #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
   grove train rnn --data books/ --output run
-  grove train rnn --data books/ --output run --cell gru --hidden 512 --vocab-size 2048")]
+  grove train rnn --data books/ --output run --cell gru --hidden 512 \\
+      --vocab-size 2048")]
     Rnn(Box<LmOptions>),
     /// Train a BERT on text, as a masked language model
     #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
   grove train bert --data books/ --output run --layers 4 --hidden 256
-  grove train bert --model google-bert/bert-base-uncased --data notes.txt --output run")]
+  grove train bert --model google-bert/bert-base-uncased --data notes.txt \\
+      --output run")]
     Bert(Box<train_bert::Options>),
 }
 
@@ -204,7 +211,8 @@ pub enum Train {
         mut_arg("jit", |arg| arg.hide(true)),
         after_help = "Examples:
   grove train texts --data reviews.csv --output run
-  grove train texts --data reviews.csv --text-column review --label-column sentiment --balance --output run
+  grove train texts --data reviews.csv --text-column review \\
+      --label-column sentiment --balance --output run
   grove train texts --data train.parquet --held-out test.parquet --output run"
     )]
     Texts(Box<ClassifyOptions>),
@@ -212,7 +220,8 @@ pub enum Train {
     #[command(mut_arg("evaluate", |arg| arg.hide(true)), mut_arg("model", |arg| arg.hide(true)), after_help = "Examples:
   grove train images --data mnist/ --output run
   grove train images --data train.parquet --image-column img --output run
-  grove train images --data flowers/ --arch vit --image-size 64 --epochs 30 --output run")]
+  grove train images --data flowers/ --arch vit --image-size 64 --epochs 30 \\
+      --output run")]
     Images(Box<train_vision::Options>),
 }
 
@@ -221,14 +230,19 @@ pub enum Train {
 pub enum Finetune {
     /// Fine-tune a BERT on labelled texts
     #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
-  grove finetune texts --model google-bert/bert-base-uncased --data reviews.csv --output run
-  grove finetune texts --model ./bert --data pairs.tsv --pair-column second --lora-rank 8 --output run
-  grove finetune texts --model ./bert --data train.parquet --held-out test.parquet --output run")]
+  grove finetune texts --model google-bert/bert-base-uncased \\
+      --data reviews.csv --output run
+  grove finetune texts --model ./bert --data pairs.tsv --pair-column second \\
+      --lora-rank 8 --output run
+  grove finetune texts --model ./bert --data train.parquet \\
+      --held-out test.parquet --output run")]
     Texts(Box<finetune_bert::Options>),
     /// Fine-tune a ResNet, ViT or DINOv2 on labelled images
     #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
-  grove finetune images --model microsoft/resnet-50 --data flowers/ --output run
-  grove finetune images --model facebook/dinov2-small --data flowers/ --freeze backbone --output run")]
+  grove finetune images --model microsoft/resnet-50 --data flowers/ \\
+      --output run
+  grove finetune images --model facebook/dinov2-small --data flowers/ \\
+      --freeze backbone --output run")]
     Images(Box<finetune_vision::Options>),
 }
 
@@ -303,7 +317,8 @@ impl program::Command for DecoderArgs {
             true => ModelKind::of_preset(name).unwrap_or(ModelKind::Llama),
             false => ModelKind::of(resolve(self.model.as_deref(), shipped_decoder(ModelKind::Gpt2), &wanted)?)?,
         };
-        kind.with_decoder(Generate::<B> { options: self, device }).unwrap_or_else(|other| Err(wrong_kind(name, other)))
+        kind.with_decoder(Generate::<B> { options: self, device })
+            .unwrap_or_else(|other| Err(wrong_kind(Path::new(name), other)))
     }
 }
 
@@ -395,6 +410,7 @@ mod tests {
             ("chat --summary", "grove chat has no --summary"),
             ("train gpt2 --data a --save-dtype f16", "--output"),
             ("train gpt2 --data a --checkpoint-every 5", "--output"),
+            ("train gpt2 --data a --keep-checkpoints 5", "--output"),
             ("finetune texts --data a --lora-targets x", "--lora-rank"),
             ("finetune texts --data a --label-separator ;", "--problem-type"),
             ("classify texts --data a --output b --top-k 2", "--top-k"),

@@ -29,7 +29,8 @@ use crate::{
     after_help = "Examples:
   grove evaluate language --model openai-community/gpt2 --data book.txt
   grove evaluate language --model run/model --data held_out/ --context 256
-  grove evaluate language --model run/model --data test.parquet --text-column content",
+  grove evaluate language --model run/model --data test.parquet \\
+      --text-column content",
 )]
 pub struct Language {
     /// Directory, weights file, or hub id of a GPT-2, GPT-Neo, LLaMA, BERT or recurrent language model
@@ -83,7 +84,7 @@ impl Command for Language {
         match ModelKind::of(&path)?.with_decoder(WithModelAt::<B, _> { options: self, path: &path, device }) {
             Ok(evaluated) => evaluated,
             Err(ModelKind::Bert) => self.bert::<B>(device),
-            Err(other) => Err(wrong_kind(path.display(), other)),
+            Err(other) => Err(wrong_kind(&path, other)),
         }
     }
 }
@@ -145,7 +146,8 @@ impl Language {
     mut_arg("data", |arg| arg.required(true)),
     after_help = "Examples:
   grove evaluate texts --model run/model --data test.csv
-  grove evaluate texts --model run/model --data test.tsv --text-column review --label-column sentiment",
+  grove evaluate texts --model run/model --data test.tsv --text-column review \\
+      --label-column sentiment",
 )]
 pub struct Texts {
     /// Directory, weights file, or hub id of a classifier: a BERT, GPT-2, GPT-Neo, LLaMA or recurrent network
@@ -191,8 +193,6 @@ impl Command for Texts {
     /// Evaluates a classifier of the family of the weights.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let path = resolve_named(&self.model, &FilePatterns::model())?;
-        let dtype = Some(self.device.dtype.into());
-        let texts = |problem| self.labelled.read(&self.labelled.data, problem);
         match ModelKind::of(&path)? {
             ModelKind::Bert => {
                 check_head(&path, "classify")?;
@@ -204,17 +204,15 @@ impl Command for Texts {
                 Err(usage("--adapter: a recurrent classifier has no adapters"))
             }
             ModelKind::RnnClassifier => {
-                let (model, _) = RnnClassifier::<B>::from_path(&path, device, dtype)?;
-                let tokenizer = Tokenizer::beside(&path)?;
+                let (model, _) = RnnClassifier::<B>::from_path(&path, device, Some(self.device.dtype.into()))?;
                 let max_length = self.max_length.unwrap_or(rnn::MAX_LENGTH);
-                let reader = rnn::TextReader { tokenizer: &tokenizer, config: &model.config, max_length };
-                let problem = ProblemType::SingleLabel;
-                let examples = reader.examples(texts(problem)?)?;
-                labelled::print_evaluation(&model, &examples, problem, self.batch_size, self.json)
+                let reader =
+                    rnn::TextReader { tokenizer: &Tokenizer::beside(&path)?, config: &model.config, max_length };
+                reader.evaluate(&model, &self.labelled, self.batch_size, self.json)
             }
             kind => {
                 let run = kind.with_decoder_classifier(WithModelAt::<B, _> { options: self, path: &path, device });
-                run.unwrap_or_else(|other| Err(wrong_kind(path.display(), other)))
+                run.unwrap_or_else(|other| Err(wrong_kind(&path, other)))
             }
         }
     }
@@ -255,8 +253,10 @@ impl<B: Backend> WithDecoderClassifier<B> for WithModelAt<'_, B, Texts> {
 #[derive(Parser, Debug)]
 #[command(after_help = "Examples:
   grove evaluate images --model run/model --data flowers/test
-  grove evaluate images --model microsoft/resnet-50 --data imagenet/val --batch-size 64
-  grove evaluate images --model run/model --data test.parquet --image-column img")]
+  grove evaluate images --model microsoft/resnet-50 --data imagenet/val \\
+      --batch-size 64
+  grove evaluate images --model run/model --data test.parquet \\
+      --image-column img")]
 pub struct Images {
     /// Directory, weights file, or hub id of a ResNet, a ViT or a DINOv2, such as run/model
     #[arg(long)]

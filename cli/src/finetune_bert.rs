@@ -15,9 +15,10 @@ use grove::{
 
 use crate::{
     bert::Encoder,
+    kind::tell_other_head,
     labelled::{self, LabelledArgs, SplitArgs, TextProblem, tell_new_labels},
     prelude::*,
-    training::{check_lora, with_new_parameters},
+    training::{check_lora, check_rank, with_new_parameters},
 };
 
 /// Default maximum length of a text, in tokens.
@@ -255,22 +256,20 @@ impl Options {
         labels: Vec<String>,
         device: &B::Device,
     ) -> Result<(Classifier<B>, Vec<String>), Exit> {
-        // The rank of a matrix is at most its smaller dimension. A mistyped rank would exhaust the memory.
-        let width = encoder.config.hidden_size;
-        if let Some(rank) = self.lora_rank.filter(|rank| *rank > width) {
-            return Err(usage(format!("--lora-rank is {rank}, and the model's matrices have at most rank {width}")));
-        }
         let mut config = encoder.config.clone();
         config.labels = labels;
         config.problem_type = Some(self.problem().name().into());
         let key = Key::new(self.run.seed).fold_in(1);
         let (model, report) = Classifier::with_new_head_of(&encoder.files, &config, key, device, None)?;
+        check_rank(self.lora_rank, &model)?;
         let missing = report.missing.iter().map(|missing| &*missing.path);
         let mut new: Vec<String> =
             missing.chain(report.mismatched.iter().map(|other| &*other.path)).map(String::from).collect();
+        tell_other_head(&encoder.path);
         if !new.is_empty() {
-            tell(format_args!("new, as the checkpoint does not have them: {}", new.join(", ")));
-        } else if encoder.config.labels != config.labels {
+            tell(format_args!("parameters with new, random values: {}", new.join(", ")));
+        }
+        if encoder.config.labels != config.labels && !new.iter().any(|path| path.starts_with("head.")) {
             tell_new_labels(&encoder.config.labels, &config.labels);
             new.push("head.**".into());
         }

@@ -1,51 +1,55 @@
 //! Errors that name the right program for a family of models.
 
-use grove::models::{
-    ModelKind,
-    families::{WithImageClassifier, class_with_head},
+use grove::{
+    models::{
+        ModelKind,
+        families::{WithImageClassifier, class_with_head},
+    },
+    weights::WeightsError,
 };
-use std::fmt::Display;
 
 use crate::prelude::*;
 
-/// Rejects a model whose family a program does not read, and names the programs that do.
+/// Rejects a directory without a model, and a model whose family a program does not read. The error names the command that does.
 pub fn check_kind(path: &Path, expected: &[ModelKind]) -> Result<(), Exit> {
-    // If the family is unknown, the loader's error is more precise.
-    let Ok(kind) = ModelKind::of(path) else { return Ok(()) };
+    let kind = match ModelKind::of(path) {
+        Ok(kind) => kind,
+        // The weights of a sentence encoder can be in the folder of a module.
+        Err(ModelError::Weights(error @ WeightsError::NothingFound { .. })) if !path.join("modules.json").is_file() => {
+            return Err(error.into());
+        }
+        // The loader's error is more precise.
+        Err(_) => return Ok(()),
+    };
     match expected.contains(&kind) {
-        true if kind.is_decoder() && task_of_head(path) == Some("classify") => Err(failure(format!(
-            "{} has a head that classifies texts, and this program reads language models; the commands of grove classify \
-             texts, evaluate texts do",
-            path.display()
-        ))),
+        true if kind.is_decoder() && task_of_head(path) == Some("classify") => {
+            let path = path.display();
+            Err(failure(format!(
+                "{path} classifies texts, and this program reads language models: use `grove classify texts --model {path}`"
+            )))
+        }
         true => Ok(()),
-        false => Err(wrong_kind(path.display(), kind)),
+        false => Err(wrong_kind(path, kind)),
     }
 }
 
-/// Returns the error for a model whose family a program does not read. It names the programs that do.
-pub fn wrong_kind(model: impl Display, kind: ModelKind) -> Exit {
-    let examples = match kind {
-        ModelKind::Gpt2 => "gpt2, train_gpt2",
-        ModelKind::GptNeo => "gpt_neo",
-        ModelKind::Llama => "llama, train_llama",
-        ModelKind::RnnLm => "rnn, train_rnn",
-        ModelKind::RnnClassifier => "train_rnn",
-        ModelKind::Bert => "bert, train_bert, finetune_bert",
-        ModelKind::ResNet => "resnet, finetune_vision",
-        ModelKind::Vit => "vit, finetune_vision",
-        _ => "",
+/// Returns the error for a model whose family a program does not read. It names the commands and examples that do.
+pub fn wrong_kind(path: &Path, kind: ModelKind) -> Exit {
+    let head = task_of_head(path);
+    let (command, others) = match kind {
+        ModelKind::Gpt2 => ("generate", "evaluate language, train gpt2 and the example gpt2"),
+        ModelKind::GptNeo => ("generate", "evaluate language and the example gpt_neo"),
+        ModelKind::Llama => ("generate", "chat, evaluate language, train llama and the example llama"),
+        ModelKind::RnnLm => ("generate", "evaluate language and the example rnn"),
+        ModelKind::RnnClassifier => ("classify texts", "evaluate texts"),
+        ModelKind::ResNet => ("classify images", "evaluate images, finetune images and the example resnet"),
+        ModelKind::Vit => ("classify images", "evaluate images, finetune images and the example vit"),
+        _ => (head.map_or("embed", |head| job_of_head(head).1), "finetune texts, train bert and the example bert"),
     };
-    let commands = match kind {
-        kind if kind.is_decoder() => "generate, evaluate language",
-        kind if kind.is_image_classifier() => "classify images, evaluate images, finetune images",
-        ModelKind::RnnClassifier => "classify texts, evaluate texts",
-        _ => "fill, embed, search, classify texts, tag, answer, finetune texts",
-    };
-    let (name, examples) =
-        (kind.name(), if examples.is_empty() { String::new() } else { format!("the examples {examples} and ") });
+    let command = if kind.is_decoder() && head == Some("classify") { "classify texts" } else { command };
+    let (name, path) = (kind.name(), path.display());
     failure(format!(
-        "{model} is {name}, which this program does not read; {examples}the commands of grove {commands} do"
+        "{path} is {name}, which this program does not read: use `grove {command} --model {path}` (also read by {others})"
     ))
 }
 
@@ -60,17 +64,30 @@ pub(crate) fn task_of_head(path: &Path) -> Option<&'static str> {
     }
 }
 
-/// Returns the error for a model whose head is made for another task than the one asked for, by the class in its `config.json`.
-pub(crate) fn other_task(path: &Path, asked: &str) -> Option<Exit> {
-    let made_for = task_of_head(path).filter(|made_for| *made_for != asked)?;
-    let (does, command) = match made_for {
+/// Returns a phrase for the task of a head, and the command.
+fn job_of_head(task: &str) -> (&'static str, &'static str) {
+    match task {
         "fill-mask" => ("fills masks", "fill"),
         "classify" => ("classifies texts", "classify texts"),
         "tokens" => ("labels words", "tag"),
         _ => ("answers questions", "answer"),
-    };
+    }
+}
+
+/// Returns the error for a model whose head is made for another task than the one asked for, by the class in its `config.json`.
+pub(crate) fn other_task(path: &Path, asked: &str) -> Option<Exit> {
+    let made_for = task_of_head(path).filter(|made_for| *made_for != asked)?;
+    let (does, command) = job_of_head(made_for);
     let path = path.display();
     Some(failure(format!("{path} {does}: use `grove {command}`, or --task {made_for} of the example bert")))
+}
+
+/// Says that fine-tuning replaces the head of a model that is made for another task than classification.
+pub(crate) fn tell_other_head(path: &Path) {
+    if let Some(task) = task_of_head(path).filter(|task| *task != "classify") {
+        let does = job_of_head(task).0;
+        tell(format_args!("{} {does}: its head is replaced by a new one, which classifies texts", path.display()));
+    }
 }
 
 /// Rejects a model that labels words where one that classifies texts is asked for, and the reverse. Their heads have the same names, so
@@ -106,7 +123,7 @@ impl<'a, B: Backend, O> WithModelAt<'a, B, O> {
     {
         let path = self.path;
         let run = ModelKind::of(path)?.with_image_classifier(self);
-        run.unwrap_or_else(|other| Err(wrong_kind(path.display(), other)))
+        run.unwrap_or_else(|other| Err(wrong_kind(path, other)))
     }
 }
 
@@ -119,7 +136,7 @@ mod tests {
         let bert = shipped("bert-austen");
         assert!(check_kind(&bert, &[ModelKind::Bert]).is_ok());
         let Err(Exit::Failure(message)) = check_kind(&bert, &[ModelKind::Gpt2]) else { panic!("refused") };
-        assert!(message.contains("is a BERT") && message.contains("grove fill"), "{message}");
+        assert!(message.contains("is a BERT") && message.contains("use `grove fill --model"), "{message}");
         assert_eq!(task_of_head(&bert), Some("fill-mask"));
         assert!(check_head(&bert, "tokens").is_ok(), "the loader's error is more precise");
         let tagger = Path::new("../models/tests/fixtures/bert/bert_tokens");
@@ -128,6 +145,16 @@ mod tests {
         assert!(message.contains("labels words: use `grove tag`"), "{message}");
         let classifier = Path::new("../models/tests/fixtures/sequence_classification/gpt2");
         let Err(Exit::Failure(message)) = check_kind(classifier, &[ModelKind::Gpt2]) else { panic!("refused") };
-        assert!(message.contains("classifies texts") && message.contains("grove classify texts"), "{message}");
+        assert!(message.contains("classifies texts") && message.contains("`grove classify texts --model"), "{message}");
+        let Err(Exit::Failure(message)) = check_kind(tagger, &[ModelKind::Gpt2]) else { panic!("refused") };
+        assert!(message.contains("`grove tag --model"), "{message}");
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let refused = || match check_kind(directory.path(), &[ModelKind::Gpt2]) {
+            Err(Exit::Failure(message)) => message,
+            other => panic!("{other:?}"),
+        };
+        assert!(refused().contains("which is empty"), "{}", refused());
+        std::fs::write(directory.path().join("notes.txt"), "text").expect("written");
+        assert!(refused().contains("which has notes.txt"), "{}", refused());
     }
 }

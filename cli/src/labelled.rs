@@ -86,11 +86,11 @@ pub struct SplitArgs {
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub held_out: Vec<PathBuf>,
 
-    /// Fraction of each class to hold out for evaluation, without --held-out; 0 disables evaluation
+    /// Fraction of each class to hold out without --held-out; 0 disables evaluation
     #[arg(long, default_value_t = 0.1, value_name = "FRACTION", conflicts_with = "held_out")]
     pub val_fraction: f64,
 
-    /// Weight the classes so that each counts the same in the training and held-out losses
+    /// Weight the classes so that each counts the same in the losses
     #[arg(long, help_heading = "Data")]
     pub balance: bool,
 }

@@ -3,6 +3,7 @@
 //! | module | job |
 //! |---|---|
 //! | [`arguments`] | parsing, and the words of its errors |
+//! | [`help`] | the layout of `-h` and `--help` |
 //! | [`commands`] | the program `grove` |
 //! | [`program`] | running a command on a device |
 //! | [`ranks`] | the ranks of a program started by `mpirun` |
@@ -29,6 +30,7 @@ pub mod evaluate;
 pub mod finetune_bert;
 pub mod finetune_vision;
 pub mod generation;
+pub mod help;
 pub mod kind;
 pub mod labelled;
 pub mod language;

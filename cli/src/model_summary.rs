@@ -3,14 +3,14 @@
 use grove::{
     backend::Quantization,
     tensor::DType,
-    tree::{AnyArray, count_bytes, count_params, leaves, summary},
+    tree::{AnyArray, count_bytes, count_params, format_bytes, leaves, summary},
 };
 use indicatif::HumanCount;
 use serde::Serialize;
 use serde_json::Map;
 use std::fmt;
 
-use crate::{memory::format_bytes, prelude::*};
+use crate::prelude::*;
 
 /// Returns the bytes of a model's weights for each dtype in which they can be loaded, including quantized blocks. A
 /// skeleton with quantized weights has a single entry, `as stored`.

@@ -3,7 +3,10 @@
 use clap::{Arg, Command, CommandFactory};
 use std::fmt::Display;
 
-use crate::commands::Grove;
+use crate::{
+    commands::Grove,
+    help::{default, values},
+};
 
 const INTRODUCTION: &str = "# Command-line reference
 
@@ -85,21 +88,7 @@ fn options(command: &Command) -> Vec<Options> {
 /// Returns the row of an option: its form, what it does, its values and its default.
 fn row(arg: &Arg) -> String {
     let mut text = prose(&arg.get_long_help().or(arg.get_help()));
-    if arg.get_action().takes_values() {
-        let values = arg.get_possible_values();
-        let named = |value: &clap::builder::PossibleValue| match value.get_help() {
-            Some(help) => format!("`{}` ({})", value.get_name(), prose(&Some(help))),
-            None => format!("`{}`", value.get_name()),
-        };
-        let values: Vec<String> = values.iter().filter(|value| !value.is_hide_set()).map(named).collect();
-        if !values.is_empty() {
-            text += &format!(": {}", values.join(", "));
-        }
-        let default: Vec<_> = arg.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
-        if !default.is_empty() && !arg.is_hide_default_value_set() {
-            text += &format!(" [default: {}]", default.join(" "));
-        }
-    }
+    text += &(values(arg, "`", true) + &default(arg));
     format!("| `{}` | {text} |", arg.to_string().replace('|', "\\|"))
 }
 
@@ -141,7 +130,7 @@ fn section(command: &Command, options: &[Options], shared: &[Options]) -> String
     }
     let after = command.get_after_help().map(|help| help.to_string()).unwrap_or_default();
     if let Some(examples) = after.strip_prefix("Examples:\n") {
-        let lines: Vec<&str> = examples.lines().map(str::trim_start).collect();
+        let lines: Vec<&str> = examples.lines().map(|line| line.strip_prefix("  ").unwrap_or(line)).collect();
         text += &format!("\n```sh\n{}\n```\n", lines.join("\n"));
     }
     text

@@ -10,7 +10,7 @@ use grove::{
 };
 
 use crate::{
-    labelled::{self, SplitArgs, TextProblem},
+    labelled::{self, LabelledArgs, SplitArgs, TextProblem},
     language::RnnSizes,
     prelude::*,
     training::{need, new_model, new_tokenizer},
@@ -116,10 +116,8 @@ impl Command for ClassifyOptions {
         let tokenizer = Tokenizer::beside(&path)?;
         match self.evaluate {
             true => {
-                let (labelled, batch_size) = (&self.texts.labelled, self.run.training.batch_size);
                 let reader = TextReader { tokenizer: &tokenizer, config: &model.config, max_length: self.max_length };
-                let examples = reader.examples(labelled.read(&labelled.data, ProblemType::SingleLabel)?)?;
-                labelled::print_evaluation(&model, &examples, ProblemType::SingleLabel, batch_size, self.run.json)
+                reader.evaluate(&model, &self.texts.labelled, self.run.training.batch_size, self.run.json)
             }
             false => self.print_predictions(&model, &tokenizer),
         }
@@ -182,13 +180,13 @@ impl ClassifyOptions {
         let ids = |text: &String| Ok(tokenizer.encode_for(text.trim(), self.max_length, vocab_size)?.ids);
         let ids: Vec<Vec<u32>> = self.predict.iter().map(ids).collect::<Result<_, Exit>>()?;
         let predictions = model.predict(&model.pack(&ids)?);
-        check_finite(model, predictions.iter().map(|found| f64::from(found.probability)))?;
+        check_finite(model, predictions.iter().map(|found| f64::from(found.score)))?;
         let told = self.predict.iter().zip(&predictions).map(|(text, found)| {
-            let line = format!("{}  {:.1} %  {text}", found.label, 100.0 * found.probability);
-            (json!({ "text": text, "label": found.label, "probability": found.probability }), line)
+            let line = format!("{}  {:.1} %  {text}", found.label, 100.0 * found.score);
+            (json!({ "text": text, "labels": [found] }), line)
         });
         let (objects, lines): (Vec<_>, Vec<_>) = told.unzip();
-        report(self.run.json, &json!({ "predictions": objects }), &lines.join("\n"))
+        report(self.run.json, &json!({ "texts": objects }), &lines.join("\n"))
     }
 }
 
@@ -208,5 +206,18 @@ impl TextReader<'_> {
         let encode =
             |text: &LabelledText| self.tokenizer.encode_for(&text.text, self.max_length, self.config.vocab_size);
         Ok(encode_examples(texts, &self.config.labels, encode)?)
+    }
+
+    /// Prints the metrics of a classifier on labelled texts.
+    pub fn evaluate<B: Backend>(
+        &self,
+        model: &RnnClassifier<B>,
+        labelled: &LabelledArgs,
+        batch_size: usize,
+        as_json: bool,
+    ) -> Result<Ended, Exit> {
+        let problem = ProblemType::SingleLabel;
+        let examples = self.examples(labelled.read(&labelled.data, problem)?)?;
+        labelled::print_evaluation(model, &examples, problem, batch_size, as_json)
     }
 }

@@ -1,4 +1,4 @@
-//! Predicted classes and their probabilities.
+//! Predicted labels and their scores.
 
 use burn::tensor::Tensor;
 use grove_backend::Backend;
@@ -19,15 +19,16 @@ fn scores(problem: ProblemType, logits: &[f32]) -> Vec<f32> {
     }
 }
 
-/// A predicted class of an example, with its probability.
+/// A predicted label of an example. Its JSON form has the keys of transformers' pipelines: `label`, `score`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Prediction {
-    /// Index of the class.
+    /// Index of the class. Skipped in JSON, as in transformers' pipelines.
+    #[serde(skip)]
     pub class: usize,
-    /// Name of the class.
+    /// Name of the label.
     pub label: String,
     /// Probability, from 0 to 1. For regression: the predicted value.
-    pub probability: f32,
+    pub score: f32,
 }
 
 /// Returns the `k` most likely classes of each example, most likely first.
@@ -53,7 +54,7 @@ pub fn scored<B: Backend>(
         let prediction = |class: usize| Prediction {
             class,
             label: labels.get(class).cloned().unwrap_or_else(|| class.to_string()),
-            probability: scores[class],
+            score: scores[class],
         };
         largest(logits, k).into_iter().map(prediction).collect()
     };
@@ -72,8 +73,7 @@ mod tests {
         let logits = Tensor::<Flex, 2>::from_data([[0.0, 3f32.ln(), 0.0], [5.0, 5.0, -1e9]], &Default::default());
         let labels = ["a", "b", "c"].map(str::to_owned);
         let found = predictions(logits, &labels, 2);
-        let short =
-            |row: &[Prediction]| row.iter().map(|p| (p.class, (p.probability * 100.0).round())).collect::<Vec<_>>();
+        let short = |row: &[Prediction]| row.iter().map(|p| (p.class, (p.score * 100.0).round())).collect::<Vec<_>>();
         assert_eq!(found[0][0].label, "b");
         assert_eq!((short(&found[0]), short(&found[1])), (vec![(1, 60.0), (0, 20.0)], vec![(0, 50.0), (1, 50.0)]));
     }
@@ -88,7 +88,7 @@ mod tests {
         let first = |kind: ProblemType| {
             let logits = Tensor::<Flex, 2>::from_data([[3f32.ln(), 0.0]], &Default::default());
             let found = scored(logits, &[], 2, kind);
-            found[0].iter().map(|p| (p.probability * 1000.0).round()).collect::<Vec<_>>()
+            found[0].iter().map(|p| (p.score * 1000.0).round()).collect::<Vec<_>>()
         };
         assert_eq!(first(scores(json!(null), 2).unwrap()), [750.0, 250.0]);
         assert_eq!(first(scores(json!("multi_label_classification"), 2).unwrap()), [750.0, 500.0]);

@@ -27,7 +27,7 @@ pub fn classify_images<B: Backend, M: ImageClassifier<B>>(
         let values: Vec<f32> = group.iter().flat_map(|(_, values)| values.iter().copied()).collect();
         let pixels = Tensor::from_data(TensorData::new(values, [n, model.channels(), h, w]), device);
         let of_group = scored(model.logits(pixels), model.labels(), k, model.problem());
-        check_finite(model, of_group.iter().flatten().map(|found| f64::from(found.probability)))?;
+        check_finite(model, of_group.iter().flatten().map(|found| f64::from(found.score)))?;
         found.extend(of_group);
     }
     Ok(found)

@@ -342,6 +342,12 @@ fn texts_and_models_that_do_not_fit() {
     with(&["--file", &lines], 1, &["lines.txt, line 3: the text has no [MASK]"]);
     with(&["a [MASK]", "the cat sings"], 1, &["text 2: the text has no [MASK]"]);
     with(&["--task", "classify", "fine"], 1, &["fills masks: use `grove fill`", "grove fill"]);
+    // Fine-tuning says that it replaces the head of another task.
+    let data = place.write("texts.csv", "text,label\nthe cat sings,a\nthe dog,b\n");
+    let tune = ["--model", &model, "--data", &data, "--val-fraction", "0", "--steps", "1", "--json"];
+    let output = FINETUNE.run(&tune, "");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("fills masks: its head is replaced by a new one"), "{said}");
     with(&["--top-k", "0", "a [MASK]"], 2, &["--top-k is 0"]);
     BERT.assert_refused(&["--task", "classify", "fine"], 2, &["--model", "fill-mask"]);
     BERT.assert_refused(&["--model", "./nowhere", "a [MASK]"], 1, &["./nowhere"]);

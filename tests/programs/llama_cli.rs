@@ -82,6 +82,18 @@ fn a_conversation_goes_on() {
     let said: Vec<&Value> = turns.iter().map(|turn| &turn["user"]).collect();
     assert_eq!(said, ["One tree.", "Two trees.", "Three trees."], "empty lines are none of them: {talk}");
     assert!(turns.iter().all(|turn| turn["tokens"].as_u64().is_some_and(|count| count <= 6)));
+    // After /clear the model answers as at the start.
+    let talk = |lines: &str| -> Value {
+        let output = LLAMA.run(&[&options[..], &["--json"]].concat(), lines);
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    };
+    let (cleared, only) = (talk("One tree.\n/clear\nThree trees.\n"), talk("Three trees.\n"));
+    assert_eq!(cleared["turns"][1]["assistant"], only["turns"][0]["assistant"], "{cleared}");
+    assert_eq!(cleared["turns"].as_array().map(Vec::len), Some(2));
+    let output = LLAMA.run(&options, "/help\n/quit\n");
+    let notes = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && notes.contains("[Each line is a message"), "{notes}");
+    assert!(notes.contains("error: /quit is no command; there are /clear and /help"), "{notes}");
     LLAMA.assert_fails(&["--model", &llama("gqa"), "--chat"], 1, &["tokenizer"]);
     LLAMA.assert_fails(&["--model", &llama("gguf/bf16.gguf"), "--chat"], 1, &["tokenizer"]);
 }

@@ -160,9 +160,9 @@ fn a_classifier_is_trained_and_evaluated_and_predicts() {
     assert!(evaluated["classes"]["fruit"]["recall"].is_f64() && evaluated["macro_f1"].is_f64());
     let predict = ["--predict", "a dog, a cat", "--predict", "very very plum", "--json"];
     let predicted = TRAIN.json(&[&["classify", "--model", &model], &predict[..]].concat());
-    let labels = [0, 1].map(|i| predicted["predictions"][i]["label"].clone());
+    let labels = [0, 1].map(|i| predicted["texts"][i]["labels"][0]["label"].clone());
     assert_eq!(labels, ["animal", "fruit"], "{predicted}");
-    assert!(predicted["predictions"][0]["probability"].as_f64() > Some(0.5));
+    assert!(predicted["texts"][0]["labels"][0]["score"].as_f64() > Some(0.5));
 
     // Text output.
     let output = TRAIN.run(&["classify", "--model", &model, "--evaluate", "--data", &data], "");

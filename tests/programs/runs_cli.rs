@@ -46,7 +46,18 @@ fn other_settings(example: Example, base: &[&str], cases: &[(&[&str], &str)]) {
         let resumed = [base, &["--steps", "4", "--resume", "--json"], options].concat();
         example.assert_fails(&resumed, 1, &["belongs to a run with other settings", difference, "--resume-anyway"]);
     }
-    let free = ["--steps", "4", "--resume", "--json", "--log-every", "3", "--checkpoint-every", "7", "--keep", "3"];
+    let free = [
+        "--steps",
+        "4",
+        "--resume",
+        "--json",
+        "--log-every",
+        "3",
+        "--checkpoint-every",
+        "7",
+        "--keep-checkpoints",
+        "3",
+    ];
     assert_eq!(example.json(&[base, &free].concat())["steps"], 4, "these may change");
     if let Some((options, _)) = cases.first() {
         let anyway = [base, &["--steps", "5", "--resume-anyway", "--json"], options].concat();

@@ -175,6 +175,8 @@ fn adapters_are_trained_and_saved_beside_the_merged_model() {
     assert!(said.contains("of them trained") && !said.contains("error"), "{said}");
     TRAIN.assert_refused(&["--lora-rank", "2"], 2, &["--model"]);
     TRAIN.assert_refused(&[&options[..4], &["--lora-rank", "0"]].concat(), 2, &["--lora-rank is 0"]);
+    let huge = ["--lora-rank", "1000000000"];
+    TRAIN.assert_refused(&[&options[..4], &huge].concat(), 2, &["--lora-rank is 1000000000", "at most rank 16"]);
     let targets = ["--lora-rank", "2", "--lora-targets", "h.*.nowhere"];
     TRAIN.assert_refused(&[&options[..4], &targets].concat(), 2, &["--lora-targets", "h.*.nowhere"]);
 }
@@ -514,7 +516,6 @@ fn wrong_usage_has_status_two() {
         ("--context", "0"),
         ("--evaluate-every", "0"),
         ("--patience", "0"),
-        ("--keep", "0"),
         ("--batch-size", "many"),
         ("--batch-size", "-4"),
         ("--n-layer", "0"),
@@ -525,6 +526,8 @@ fn wrong_usage_has_status_two() {
     }
     refused(&["--checkpoint-every", "0", "--output", "nowhere"], &["checkpoint", "0"]);
     refused(&["--checkpoint-every", "5"], &["--output"]);
+    refused(&["--keep-checkpoints", "0", "--output", "nowhere"], &["--keep-checkpoints is 0", "at least 1"]);
+    refused(&["--keep", "3"], &["--keep-checkpoints 3", "number of checkpoints"]);
     refused(&["--backend", "candle", "--dtype", "bf16"], &["candle", "bf16"]);
     refused(&["--vocab-size", "10"], &["--vocab-size is 10", "at least 257"]);
     refused(&["--config", "gpt5"], &["gpt5", "gpt2, gpt2-medium, gpt2-large, gpt2-xl"]);

@@ -75,7 +75,7 @@ fn a_resnet_is_trained_and_used_and_tuned() {
     let found: serde_json::Value = serde_json::from_slice(&found.stdout).expect("JSON");
     assert_eq!((&found["skipped"], found["images"].as_array().map(Vec::len)), (&1.into(), Some(40)));
     let rightly = found["images"].as_array().expect("images").iter();
-    let rightly = rightly.filter(|image| image["predictions"][0]["label"] == "right").count();
+    let rightly = rightly.filter(|image| image["labels"][0]["label"] == "right").count();
     assert!(rightly >= 36, "{rightly} of 40");
     let bars = RESNET.run(&["--model", &model, "--image", text(&right.join("001.png"))], "");
     let bars = String::from_utf8_lossy(&bars.stdout).into_owned();
@@ -86,7 +86,7 @@ fn a_resnet_is_trained_and_used_and_tuned() {
     assert_eq!(written, format!("{table} has 40 predictions\n"));
     let rows = fs::read_to_string(&table).expect("a table");
     let mut rows = rows.lines();
-    assert_eq!(rows.next(), Some("image,prediction,score"));
+    assert_eq!(rows.next(), Some("image,label,score"));
     let rightly = rows.filter(|row| row.contains(".png,right,0.") || row.contains(".png,right,1")).count();
     assert!(rightly >= 36, "{rightly} of 40");
 
@@ -126,7 +126,7 @@ fn a_vit_is_trained_and_shows_where_it_looks() {
     let model = trained(&place, "vit");
     let (image, drawn) = (place.named("images/left/002.png"), place.named("seen.png"));
     let found = VIT.json(&["--model", &model, "--image", &image, "--attention", &drawn, "--json"]);
-    assert_eq!(found["images"][0]["predictions"][0]["label"], "left");
+    assert_eq!(found["images"][0]["labels"][0]["label"], "left");
     let drawing = open(&drawn, &Default::default()).expect("an image");
     assert!(drawing.height() > drawing.width(), "a square map with its scale below");
     let mut colours: Vec<[u8; 3]> = drawing.pixels().map(|pixel| pixel.0).collect();
@@ -169,7 +169,7 @@ fn files_of_mnist_and_resuming() {
     // A colour image is converted to grey.
     let photograph = format!("{DECODE}/chelsea.png");
     let found = RESNET.json(&["--model", &place.named("run/model"), "--image", &photograph, "--json"]);
-    assert_eq!(found["images"][0]["predictions"].as_array().map(Vec::len), Some(5));
+    assert_eq!(found["images"][0]["labels"].as_array().map(Vec::len), Some(5));
     // The number of labels differs from the number of images.
     fs::copy("models/assets/digits/train-images-idx3-ubyte", place.path("train-images-idx3-ubyte")).expect("copied");
     fs::copy("models/assets/digits/t10k-labels-idx1-ubyte", place.path("train-labels-idx1-ubyte")).expect("copied");

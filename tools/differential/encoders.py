@@ -221,7 +221,7 @@ def compare_masked(found, right, said) -> None:
         if set(places) != set(own):
             raise Wrong(f"positions of masks are {sorted(places)}; right is {sorted(own)}")
         for position, scores in own.items():
-            given = {one["id"]: one["score"] for one in places[position]}
+            given = {one["token"]: one["score"] for one in places[position]}
             far = [
                 (token, given.get(token), score)
                 for token, score in enumerate(scores)

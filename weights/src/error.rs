@@ -28,12 +28,20 @@ pub enum WeightsError {
     },
 
     /// A directory contains no weights under any name known to this crate.
-    #[error("no weights in {}: looked for {}{}", directory.display(), looked_for.join(", "), cannot_read(foreign))]
+    #[error(
+        "no weights in {}, which {}: looked for {}{}; give the directory of a model, such as run/model",
+        directory.display(),
+        contents(found),
+        looked_for.join(", "),
+        cannot_read(foreign)
+    )]
     NothingFound {
         /// The directory.
         directory: PathBuf,
         /// The names and patterns tried, in order.
         looked_for: Vec<String>,
+        /// Names of all files and folders in the directory, sorted.
+        found: Vec<String>,
         /// Other frameworks' files in the directory, each with its kind.
         foreign: Vec<String>,
     },
@@ -297,6 +305,16 @@ impl WeightsError {
 }
 
 /// Returns `; cannot read a.onnx (an ONNX model)`, or an empty string.
+/// Returns a phrase with the first names in a directory.
+fn contents(names: &[String]) -> String {
+    let (first, more) = names.split_at(names.len().min(5));
+    match more.len() {
+        _ if names.is_empty() => "is empty".into(),
+        0 => format!("has {}", first.join(", ")),
+        more => format!("has {} and {more} more", first.join(", ")),
+    }
+}
+
 fn cannot_read(foreign: &[String]) -> String {
     if foreign.is_empty() { String::new() } else { format!("; cannot read {}", foreign.join(", ")) }
 }

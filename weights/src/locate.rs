@@ -37,6 +37,8 @@ pub(crate) fn find(directory: &Path) -> Result<PathBuf> {
     for item in listing {
         files.push(item.map_err(WeightsError::io("list", directory))?.path());
     }
+    files.sort();
+    let found = files.iter().map(|path| file_name(path)).collect();
     // The first part of a split GGUF represents all parts.
     let is_later_part = |path: &Path| part_of(&file_name(path)).is_some_and(|(_, number, _)| number > 1);
     files.retain(|path| {
@@ -44,7 +46,6 @@ pub(crate) fn find(directory: &Path) -> Result<PathBuf> {
             && !path.file_name().is_some_and(|name| NOT_WEIGHTS.iter().any(|not| name == *not))
             && !is_later_part(path)
     });
-    files.sort();
     for ending in ENDINGS {
         let with_ending: Vec<_> = files.iter().filter(|path| path.extension() == Some(OsStr::new(ending))).collect();
         match with_ending[..] {
@@ -74,6 +75,7 @@ pub(crate) fn find(directory: &Path) -> Result<PathBuf> {
     Err(WeightsError::NothingFound {
         directory: directory.into(),
         looked_for: looked_for.collect(),
+        found,
         foreign: foreign.collect(),
     })
 }

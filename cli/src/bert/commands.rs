@@ -28,7 +28,8 @@ command!(Fill, Embed, Search, Tag, Answer);
     mut_arg("model", |arg| arg.help("Directory, weights file, or hub id [default: a small model that ships with grove]")),
     after_help = "Examples:
   grove fill \"She was very [MASK] to see her sister.\"
-  grove fill --model FacebookAI/roberta-base --top-k 3 \"Paris is the capital of <mask>.\"",
+  grove fill --model FacebookAI/roberta-base --top-k 3 \\
+      \"Paris is the capital of <mask>.\"",
 )]
 pub struct Fill {
     /// Texts, model and device.
@@ -55,7 +56,8 @@ impl Fill {
         arg.required(true).help("Directory, weights file, or hub id, such as sentence-transformers/all-MiniLM-L6-v2")
     }),
     after_help = "Examples:
-  grove embed --model sentence-transformers/all-MiniLM-L6-v2 \"A man plays the guitar.\"
+  grove embed --model sentence-transformers/all-MiniLM-L6-v2 \\
+      \"A man plays the guitar.\"
   grove embed --model ./all-MiniLM-L6-v2 --file lines.txt --output vectors.npy",
 )]
 pub struct Embed {
@@ -87,8 +89,10 @@ impl Embed {
         arg.required(true).help("Directory, weights file, or hub id, such as sentence-transformers/all-MiniLM-L6-v2")
     }),
     after_help = "Examples:
-  grove search --model ./all-MiniLM-L6-v2 \"making music\" \"A man plays the guitar.\" \"The stock market fell.\"
-  grove search --model ./all-MiniLM-L6-v2 --file lines.txt --top-k 5 \"making music\"",
+  grove search --model ./all-MiniLM-L6-v2 \"making music\" \\
+      \"A man plays the guitar.\" \"The stock market fell.\"
+  grove search --model ./all-MiniLM-L6-v2 --file lines.txt --top-k 5 \\
+      \"making music\"",
 )]
 pub struct Search {
     /// Query to compare the texts with
@@ -156,8 +160,10 @@ impl Tag {
             .help("Directory, weights file, or hub id of a model for question answering, such as deepset/bert-base-cased-squad2")
     }),
     after_help = "Examples:
-  grove answer --model deepset/bert-base-cased-squad2 \"Who wrote Emma?\" \"Emma was written by Jane Austen.\"
-  grove answer --model ./squad-bert --file article.txt --top-k 3 \"Who wrote Emma?\"",
+  grove answer --model deepset/bert-base-cased-squad2 \"Who wrote Emma?\" \\
+      \"Emma was written by Jane Austen.\"
+  grove answer --model ./squad-bert --file article.txt --top-k 3 \\
+      \"Who wrote Emma?\"",
 )]
 pub struct Answer {
     /// Question to answer

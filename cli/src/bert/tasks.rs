@@ -1,8 +1,11 @@
 //! BERT's tasks and their output.
 
 use grove::{
-    models::bert::{BertForMaskedLm, BertForQuestionAnswering, Similarity},
-    tasks::text::{self as tasks, Answer, AnswerOptions, BatchOptions, Candidate, Entity, Filled, Label},
+    models::{
+        bert::{BertForMaskedLm, BertForQuestionAnswering, Similarity},
+        vision::Prediction,
+    },
+    tasks::text::{self as tasks, Answer, AnswerOptions, BatchOptions, Candidate, Entity, Filled},
 };
 use indicatif::ProgressBar;
 use serde::Serialize;
@@ -10,7 +13,7 @@ use std::{cell::OnceCell, time::Instant};
 
 use super::{
     Encoder, Task, TextArgs,
-    texts::{Texts, texts},
+    texts::{Texts, located, texts},
 };
 use crate::{
     kind::{check_head, other_task},
@@ -133,13 +136,7 @@ struct Job<'a> {
 impl Job<'_> {
     /// Converts the error of a result. An error in one of the texts gets the location of the text.
     fn done<T>(&self, result: Result<T, ModelError>) -> Result<T, Exit> {
-        result.map_err(|error| match &error {
-            ModelError::InText { number, error: inner } => match self.places.get(number.saturating_sub(1)) {
-                Some(place) => failure(format!("{place}: {inner}")),
-                None => failure(&error),
-            },
-            _ => failure(&error),
-        })
+        result.map_err(|error| located(&error, self.places))
     }
 
     fn dtype(&self) -> Option<grove::tensor::DType> {
@@ -277,8 +274,8 @@ impl Job<'_> {
         let pairs: Vec<(&str, Option<&str>)> = pairs.collect();
         let mut labelled = self.done(tasks::classify(&model, self.batching, &pairs))?;
         labelled.iter_mut().for_each(|labels| labels.truncate(top_k.unwrap_or(usize::MAX)));
-        let line = |label: &Label| format!("  {:6.3}  {}", label.score, label.label);
-        let lines = |labels: &Vec<Label>| labels.iter().map(line).collect();
+        let line = |label: &Prediction| format!("  {:6.3}  {}", label.score, label.label);
+        let lines = |labels: &Vec<Prediction>| labels.iter().map(line).collect();
         Ok(json!({ "texts": self.tell("labels", labelled.into_iter().map(Ok), lines)? }))
     }
 

@@ -47,6 +47,17 @@ pub fn texts(options: &TextArgs, task: &Task) -> Result<Texts, Exit> {
     Ok(Texts { texts, skipped })
 }
 
+/// Converts an error. An error in one of the texts gets the location of the text.
+pub fn located(error: &ModelError, places: &[String]) -> Exit {
+    match error {
+        ModelError::InText { number, error: inner } => match places.get(number.saturating_sub(1)) {
+            Some(place) => failure(format!("{place}: {inner}")),
+            None => failure(error),
+        },
+        _ => failure(error),
+    }
+}
+
 fn samples(task: &Task) -> Vec<String> {
     let texts: &[&str] = match task {
         Task::FillMask { .. } => {

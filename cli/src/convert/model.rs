@@ -4,14 +4,11 @@ use grove::{
     models::{ModelKind, copy_generation_config, resnet, vit},
     tensor::{DType, FloatDType},
     text::TextError,
-    tree::cast,
+    tree::{cast, format_bytes},
     weights::{StoredDtype, TensorFiles},
 };
 
-use crate::{
-    memory::{format_bytes, shortage},
-    prelude::*,
-};
+use crate::{memory::shortage, prelude::*};
 
 /// Options of [`convert_files`]. [`Default`] keeps the dtype and writes one file.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -16,8 +16,8 @@ use crate::{input, prelude::*, show};
 #[derive(Args, Debug)]
 pub struct ChatArgs {
     /// Chat with a model that has a chat template, by default a small one that ships with grove: --prompt, or each line of
-    /// standard input, is a message. In a terminal, an empty line ends the conversation; in a file or pipe, empty lines are
-    /// skipped
+    /// standard input, is a message. The line /clear forgets the conversation, and /help lists the commands. In a terminal, an
+    /// empty line ends the conversation; in a file or pipe, empty lines are skipped
     #[arg(long, conflicts_with_all = ["prompt_ids", "score", "samples", "draft", "jit", "repeat", "summary"], help_heading = "Conversation")]
     pub chat: bool,
 
@@ -49,14 +49,39 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
     let ask = live && typed;
     let input = options.prompt().is_none().then(|| std::iter::from_fn(move || next_line(ask)));
     let mut lines = options.prompt().map(str::to_owned).map(Ok).into_iter().chain(input.into_iter().flatten());
-    let mut session = ChatSession::new(&model, &tokenizer, &template, chat.system.as_deref());
+    let begin = || ChatSession::new(&model, &tokenizer, &template, chat.system.as_deref());
+    let mut session = begin();
     let mut turns = vec![];
     // Reserves at most a quarter of the context for the reply.
     let room = settings.max_new_tokens.min(model.context().unwrap_or(usize::MAX) / 4);
     let mut forgotten = 0;
+    if ask {
+        eprintln!("{HELP}");
+    }
     while let Some(line) = lines.next().transpose()? {
         if line.trim().is_empty() {
             if typed { break } else { continue }
+        }
+        match command(&line).filter(|_| options.prompt().is_none()) {
+            Some("/clear") => {
+                session = begin();
+                eprintln!("[the conversation is forgotten]");
+                continue;
+            }
+            Some("/help") => {
+                eprintln!("{HELP}");
+                continue;
+            }
+            Some(other) => {
+                let message =
+                    format!("{other} is no command; there are /clear and /help. A space before it makes it a message");
+                if !typed {
+                    return Err(failure(message));
+                }
+                eprintln!("[{message}]");
+                continue;
+            }
+            None => {}
         }
         match session.say_within(&line, room) {
             // The user can type another message.
@@ -112,6 +137,17 @@ fn counted_were(count: usize) -> String {
     if count == 1 { "message was".into() } else { format!("{count} messages were") }
 }
 
+/// The commands of a conversation.
+const HELP: &str =
+    "[Each line is a message. An empty line ends the conversation, /clear forgets it, /help prints this.]";
+
+/// Returns the command of a line, such as `/clear`. A line with other text, such as a path, is a message.
+fn command(line: &str) -> Option<&str> {
+    let line = line.trim_end();
+    let name = line.strip_prefix('/')?;
+    (!name.is_empty() && name.chars().all(|letter| letter.is_ascii_alphabetic())).then_some(line)
+}
+
 const NO_MESSAGE: &str = "there is no message: give one with --prompt, or a line for each on standard input";
 
 /// Fails if the input has no message, before the model is loaded.
@@ -133,4 +169,15 @@ fn next_line(ask: bool) -> Option<std::io::Result<String>> {
         eprint!("> ");
     }
     std::io::stdin().lock().lines().next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_single_words() {
+        assert_eq!(["/clear", "/help ", "/quit"].map(command), [Some("/clear"), Some("/help"), Some("/quit")]);
+        assert_eq!(["clear", " /clear", "/etc/hosts", "/", "/ 2", "/clear it"].map(command), [None; 6]);
+    }
 }

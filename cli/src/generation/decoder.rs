@@ -108,12 +108,17 @@ pub fn print_summary_of<B: Backend, F: DecoderFamily>(options: &DecoderArgs) -> 
         // The configuration is enough for a model on the hub, if it has one.
         Some(Err(model)) => {
             let path = resolve_config(model)?;
+            check_kind(&path, &[F::KIND])?;
             match path.join("config.json").is_file() {
                 true => F::Model::<B>::skeleton(&PretrainedConfig::from_file(path)?)?,
                 false => F::Model::<B>::skeleton_at(path, device.dtype.wanted())?,
             }
         }
-        None => F::Model::<B>::skeleton_at(resolve(&FilePatterns::model())?, device.dtype.wanted())?,
+        None => {
+            let path = resolve(&FilePatterns::model())?;
+            check_kind(&path, &[F::KIND])?;
+            F::Model::<B>::skeleton_at(path, device.dtype.wanted())?
+        }
     };
     let summary = ModelSummary::new(&skeleton, generation.new_positions())?;
     report(generation.json, &json!(summary), &summary.to_string())

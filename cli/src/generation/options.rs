@@ -83,16 +83,15 @@ pub struct GenerationArgs {
     )]
     pub repeat: usize,
 
-    /// Compile the decoding step, once for each cache size (64 tokens, then doubling); GROVE_LOG_COMPILES=1 logs each trace
+    /// Compile the decoding step, once for each cache size
     #[arg(long, conflicts_with_all = ["score", "draft"], help_heading = "Generation")]
     pub jit: bool,
 
-    /// Print the prompt's loss (mean negative log-likelihood in nats per token) and perplexity instead of generating;
-    /// the options of the generation then have no effect
+    /// Print the prompt's loss in nats per token and its perplexity; the options of the generation then have no effect
     #[arg(long)]
     pub score: bool,
 
-    /// With --score: distance between the windows of a text longer than the context, in tokens [default: half the context]
+    /// Distance between the windows of a text longer than the context, in tokens; with --score [default: half the context]
     #[arg(long, value_name = "N", requires = "score", allow_negative_numbers = true)]
     pub stride: Option<usize>,
 

@@ -5,7 +5,7 @@ use std::fmt::Display;
 
 use crate::{
     prelude::*,
-    training::{check_lora, need},
+    training::{check_lora, check_rank, need},
 };
 
 /// Default context length in tokens, if neither the options nor the model set it.
@@ -50,7 +50,7 @@ pub struct LanguageArgs {
     #[arg(long, value_name = "PATH", num_args = 1..)]
     pub held_out: Vec<PathBuf>,
 
-    /// Fraction of the data to hold out for evaluation, without --held-out; 0 disables evaluation
+    /// Fraction of the data to hold out without --held-out; 0 disables evaluation
     #[arg(long, default_value_t = 0.05, value_name = "FRACTION", conflicts_with = "held_out")]
     pub val_fraction: f64,
 
@@ -149,6 +149,7 @@ impl LanguageArgs {
     ) -> Result<(M, Option<Filter<B>>), Exit> {
         let frozen =
             |model: &M| except(model, &self.freeze, prefix).map_err(|error| usage(format!("--freeze: {error}")));
+        check_rank(self.lora_rank, &model)?;
         let Some(rank) = self.lora_rank else {
             let filter = if self.freeze.is_empty() { None } else { Some(frozen(&model)?) };
             return Ok((model, filter));

@@ -39,7 +39,7 @@ const LORA_TARGETS: [&str; 2] = ["bert.encoder.layer.*.attention.query", "bert.e
     mut_arg("data", |arg| arg.help("Text files, .jsonl or .parquet files, or folders of either")),
     mut_arg("held_out", |arg| arg.help("Text for evaluation [default: a random part of --data]")),
     mut_arg("val_fraction", |arg| arg.help(
-        "Fraction of the texts to hold out for evaluation, without --held-out; 0 disables evaluation"
+        "Fraction of the texts to hold out without --held-out; 0 disables evaluation"
     )),
     mut_arg("evaluate", |arg| arg.help(
         "Print the model's loss and accuracy on masked tokens of the data instead of training"

@@ -13,6 +13,8 @@ mod settings;
 pub use anchor::optimizer_anchors;
 pub use job::{Job, Setup, new_model, new_tokenizer, with_new_parameters};
 pub use optimizer::Given;
-pub use options::{RunArgs, TrainingArgs, at_least_one, check_layer_decay, check_lora, fraction, need, not_negative};
+pub use options::{
+    RunArgs, TrainingArgs, at_least_one, check_layer_decay, check_lora, check_rank, fraction, need, not_negative,
+};
 pub use report::Summary;
 pub use settings::config_json;

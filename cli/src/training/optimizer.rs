@@ -2,18 +2,41 @@
 
 use clap::{ArgMatches, Command as ClapCommand, FromArgMatches, parser::ValueSource};
 use grove::optim::{Either, ForAnyTree, OptimizerConfig, OptimizerName, layer_decay_of};
-use std::str::FromStr;
+use std::{str::FromStr, sync::OnceLock};
 
 use super::{TrainingArgs, options::Decay};
 use crate::prelude::*;
 
 /// A value of `--optimizer`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Optimizer {
     /// An optimizer with the hyperparameters of the command line, and Optax's defaults.
     Named(OptimizerName),
     /// A file with the optimizer, its learning rate and its hyperparameters.
-    File(PathBuf),
+    File(OptimizerFile),
+}
+
+/// A file of `--optimizer`, which is read once.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OptimizerFile {
+    path: PathBuf,
+    config: OnceLock<OptimizerConfig>,
+}
+
+impl OptimizerFile {
+    /// Returns the content of the file.
+    pub(super) fn config(&self) -> Result<&OptimizerConfig, Exit> {
+        if let Some(config) = self.config.get() {
+            return Ok(config);
+        }
+        let text = std::fs::read_to_string(&self.path).map_err(|error| self.failed(&error))?;
+        let config = OptimizerConfig::from_json(&text).map_err(|error| self.failed(&error))?;
+        Ok(self.config.get_or_init(|| config))
+    }
+
+    fn failed(&self, error: &dyn std::fmt::Display) -> Exit {
+        failure(format!("--optimizer {}: {error}", self.path.display()))
+    }
 }
 
 impl FromStr for Optimizer {
@@ -21,7 +44,7 @@ impl FromStr for Optimizer {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text.ends_with(".json") {
-            return Ok(Self::File(text.into()));
+            return Ok(Self::File(OptimizerFile { path: text.into(), config: OnceLock::new() }));
         }
         let name = serde_json::from_value(Value::from(text));
         name.map(Self::Named).map_err(|error| format!("{error}, or a file that ends in .json"))
@@ -85,7 +108,7 @@ impl TrainingArgs {
         match (&self.optimizer, self.given.first_of(&HYPERPARAMETERS)) {
             (Some(Optimizer::File(file)), Some(option)) => Err(usage(format!(
                 "--{option}: {} contains the learning rate and the hyperparameters; write it there",
-                file.display()
+                file.path.display()
             ))),
             _ => Ok(()),
         }
@@ -96,7 +119,7 @@ impl TrainingArgs {
         Ok(match &self.optimizer {
             None | Some(Optimizer::Named(OptimizerName::Adamw)) => None,
             Some(Optimizer::Named(name)) => Some(self.named(*name, schedule)),
-            Some(Optimizer::File(file)) => Some(read(file)?),
+            Some(Optimizer::File(file)) => Some(file.config()?.clone()),
         })
     }
 
@@ -118,7 +141,7 @@ impl TrainingArgs {
         let configured: Result<ForAnyTree<B>, _> = config.build_for_any_tree();
         let checked = configured.and_then(|optimizer| config.check_patterns(model).map(|()| optimizer));
         checked.map(Either::Right).map_err(|error| match &self.optimizer {
-            Some(Optimizer::File(file)) => failure(format!("--optimizer {}: {error}", file.display())),
+            Some(Optimizer::File(file)) => file.failed(&error),
             _ => usage(format!("--optimizer: {error}")),
         })
     }
@@ -156,9 +179,18 @@ impl TrainingArgs {
     }
 }
 
-/// Reads a file of `--optimizer`.
-pub(super) fn read(file: &Path) -> Result<OptimizerConfig, Exit> {
-    let failed = |error: &dyn std::fmt::Display| failure(format!("--optimizer {}: {error}", file.display()));
-    let text = std::fs::read_to_string(file).map_err(|error| failed(&error))?;
-    OptimizerConfig::from_json(&text).map_err(|error| failed(&error))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_file_once() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("sgd.json");
+        std::fs::write(&path, r#"{"name": "sgd", "learning_rate": 0.5}"#).expect("written");
+        let Ok(Optimizer::File(file)) = path.display().to_string().parse() else { panic!("a file") };
+        let config = file.config().expect("valid").clone();
+        std::fs::remove_file(&path).expect("removed");
+        assert_eq!(file.config().expect("in memory"), &config);
+    }
 }

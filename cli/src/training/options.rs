@@ -1,6 +1,6 @@
 //! Options of every training run.
 
-use std::{fmt::Display, str::FromStr};
+use std::fmt::Display;
 
 use grove::train::KeepModel;
 
@@ -22,7 +22,7 @@ pub struct RunArgs {
     #[arg(long, requires = "output")]
     pub resume_anyway: bool,
 
-    /// Compile loss and gradients, once for each batch shape; GROVE_LOG_COMPILES=1 logs each trace
+    /// Compile loss and gradients, once for each batch shape
     #[arg(long)]
     pub jit: bool,
 
@@ -60,6 +60,7 @@ impl RunArgs {
             ("resume", self.resume),
             ("resume-anyway", self.resume_anyway),
             ("checkpoint-every", given.has("checkpoint_every")),
+            ("keep-checkpoints", given.has("keep_checkpoints")),
             ("save-dtype", given.has("save_dtype")),
         ];
         need("output", self.output.is_some(), of_output)?;
@@ -68,7 +69,7 @@ impl RunArgs {
 
     /// Opens the directory of `--output` on all ranks, and locks it until the program ends. Without `--output`, nothing is saved.
     pub fn directory(&self) -> Result<RunDirectory, Exit> {
-        RunDirectory::open_on(&ranks(), self.output.clone(), self.resumes(), self.training.keep_checkpoints())
+        RunDirectory::open_on(&ranks(), self.output.clone(), self.resumes(), self.training.keep_checkpoints)
             .map_err(|error| failure(format!("--output: {error}")))
     }
 
@@ -100,8 +101,7 @@ pub struct TrainingArgs {
     #[arg(long, default_value_t = 1, value_name = "N", help_heading = "Training")]
     pub accumulate: usize,
 
-    /// Optimizer: adamw, adafactor, lion, muon, sgd or another of the library's, or a file FILE.json with the optimizer, its
-    /// learning rate and its hyperparameters [default: adamw]
+    /// Optimizer, such as lion, muon or sgd, or a FILE.json with its learning rate and hyperparameters [default: adamw]
     #[arg(long, value_name = "NAME|FILE", help_heading = "Training")]
     pub optimizer: Option<Optimizer>,
 
@@ -121,7 +121,7 @@ pub struct TrainingArgs {
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub warmup: Option<u64>,
 
-    /// Weight decay, applied to matrices only. Without it, other optimizers than AdamW have their own default
+    /// Weight decay of matrices; other optimizers than AdamW have their own default
     #[arg(long, default_value_t = 0.1, value_name = "RATE", help_heading = "Training")]
     pub weight_decay: f64,
 
@@ -133,7 +133,7 @@ pub struct TrainingArgs {
     #[arg(long, default_value_t = 1.0, value_name = "NORM", help_heading = "Training")]
     pub clip: f64,
 
-    /// Skip up to N consecutive steps with a non-finite loss or gradient [default: end the run at the first]
+    /// Maximum number of consecutive non-finite steps to skip [default: end the run at the first]
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub skip_non_finite: Option<u64>,
 
@@ -145,7 +145,7 @@ pub struct TrainingArgs {
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub evaluate_every: Option<u64>,
 
-    /// Stop after N evaluations without improvement of the metric of --keep
+    /// Stop after N evaluations without a better metric of --keep
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub patience: Option<u64>,
 
@@ -153,10 +153,13 @@ pub struct TrainingArgs {
     #[arg(long, default_value_t = 200, value_name = "N", requires = "output", help_heading = "Training")]
     pub checkpoint_every: u64,
 
-    /// Model to save: last, or best:METRIC for a metric of the evaluation, such as best:loss (the default), best:accuracy or
-    /// best:macro_f1. A number is the number of checkpoints to keep [default: 2]. The option can be given twice
-    #[arg(long, value_name = "MODEL|N", help_heading = "Training")]
-    pub keep: Vec<Keep>,
+    /// Number of checkpoints to keep; older ones are deleted
+    #[arg(long, default_value_t = 2, value_name = "N", requires = "output", help_heading = "Training")]
+    pub keep_checkpoints: usize,
+
+    /// Model to save: last, or best:METRIC for a metric of the evaluation, such as best:accuracy
+    #[arg(long, default_value_t, value_name = "MODEL", value_parser = keep_model, help_heading = "Training")]
+    pub keep: KeepModel,
 
     /// Steps between log records [default: a tenth of all steps, at most 10]
     #[arg(long, value_name = "N", help_heading = "Training")]
@@ -174,23 +177,13 @@ pub struct TrainingArgs {
     pub save_dtype: Dtype,
 }
 
-/// A value of `--keep`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keep {
-    /// The model to save.
-    Model(KeepModel),
-    /// Number of checkpoints.
-    Checkpoints(usize),
-}
-
-impl FromStr for Keep {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.parse() {
-            Ok(count) => Ok(Self::Checkpoints(count)),
-            Err(_) => Ok(Self::Model(text.parse()?)),
+/// Parses a value of `--keep`.
+fn keep_model(text: &str) -> Result<KeepModel, String> {
+    match text.parse::<usize>() {
+        Ok(count) => {
+            Err(format!("it names the model to save; --keep-checkpoints {count} is the number of checkpoints"))
         }
+        Err(_) => text.parse(),
     }
 }
 
@@ -223,7 +216,7 @@ impl TrainingArgs {
             ("accumulate", self.accumulate),
             ("log-every", self.log_every.unwrap_or(1) as usize),
             ("checkpoint-every", self.checkpoint_every as usize),
-            ("keep", self.keep_checkpoints()),
+            ("keep-checkpoints", self.keep_checkpoints),
             ("steps", self.steps.unwrap_or(1) as usize),
             ("evaluate-every", self.evaluate_every.unwrap_or(1) as usize),
             ("patience", self.patience.unwrap_or(1) as usize),
@@ -233,27 +226,9 @@ impl TrainingArgs {
         not_negative([("weight-decay", decay), ("clip", self.clip), ("final-learning-rate", last)])
     }
 
-    /// The model to save.
-    pub fn keep_model(&self) -> KeepModel {
-        let mut models = self.keep.iter().rev().filter_map(|keep| match keep {
-            Keep::Model(model) => Some(*model),
-            Keep::Checkpoints(_) => None,
-        });
-        models.next().unwrap_or_default()
-    }
-
-    /// Number of checkpoints to keep.
-    pub fn keep_checkpoints(&self) -> usize {
-        let mut counts = self.keep.iter().rev().filter_map(|keep| match keep {
-            Keep::Model(_) => None,
-            Keep::Checkpoints(count) => Some(*count),
-        });
-        counts.next().unwrap_or(2)
-    }
-
     /// Checks that `--keep` names a metric of the command's evaluation.
     pub fn check_keep(&self, metrics: &[&str]) -> Result<(), Exit> {
-        let keep = self.keep_model();
+        let keep = self.keep;
         match keep == KeepModel::Last || metrics.contains(&keep.metric()) {
             true => Ok(()),
             false => {
@@ -272,7 +247,7 @@ impl TrainingArgs {
         if self.patience.is_some() {
             return Err(usage(format!("--patience needs an evaluation, and --{name} is 0")));
         }
-        match self.keep_model() {
+        match self.keep {
             KeepModel::Last | KeepModel::Lowest("loss") => Ok(()),
             keep => Err(usage(format!("--keep {keep} needs an evaluation, and --{name} is 0"))),
         }
@@ -312,6 +287,17 @@ pub fn check_lora(rank: Option<usize>, alpha: Option<f64>) -> Result<(), Exit> {
     match alpha.is_some_and(|alpha| !(alpha > 0.0 && alpha.is_finite())) {
         true => Err(usage("--lora-alpha must be a number greater than 0")),
         false => Ok(()),
+    }
+}
+
+/// Rejects a `--lora-rank` above the rank of the model's matrices. A mistyped rank would exhaust the memory.
+pub fn check_rank<B: Backend>(rank: Option<usize>, model: &impl Tree<B>) -> Result<(), Exit> {
+    let leaves = tree::leaves(model);
+    let matrices = leaves.iter().map(|(_, leaf)| leaf.shape()).filter(|shape| shape.len() == 2);
+    let most = matrices.filter_map(|shape| shape.iter().min().copied()).max().unwrap_or(usize::MAX);
+    match rank.filter(|rank| *rank > most) {
+        Some(rank) => Err(usage(format!("--lora-rank is {rank}, and the model's matrices have at most rank {most}"))),
+        None => Ok(()),
     }
 }
 

@@ -6,11 +6,7 @@ use grove::{
 };
 use serde::Serialize;
 
-use super::{
-    TrainingArgs,
-    optimizer::{Optimizer, read},
-    options::Decay,
-};
+use super::{TrainingArgs, optimizer::Optimizer, options::Decay};
 use crate::prelude::*;
 
 /// Returns the content of a model's config.json.
@@ -29,7 +25,7 @@ impl TrainingArgs {
     /// Returns the schedule: that of the file of `--optimizer`, or linear warm-up, then the decay of `--schedule`.
     pub fn schedule(&self, steps: u64) -> Result<Schedule, Exit> {
         if let Some(Optimizer::File(file)) = &self.optimizer {
-            return Ok(read(file)?.learning_rate);
+            return Ok(file.config()?.learning_rate.clone());
         }
         let warmup = self.warmup.unwrap_or((steps / 20).min(1000));
         if warmup >= steps && warmup > 0 {
@@ -84,8 +80,8 @@ impl RunArgs {
             patience: training.patience,
             log_every: training.log_every.unwrap_or((steps / 10).clamp(1, 10)),
             checkpoint_every: training.checkpoint_every,
-            keep_model: training.keep_model(),
-            keep_checkpoints: training.keep_checkpoints(),
+            keep_model: training.keep,
+            keep_checkpoints: training.keep_checkpoints,
             non_finite: training.skip_non_finite.map_or(NonFinite::Stop, skip),
             directory: self.output.clone(),
             resume: self.resumes(),

@@ -66,7 +66,7 @@ pub struct ClassifyArgs {
     #[command(flatten)]
     pub device: DeviceArgs,
 
-    /// Write the most probable class of each image to this CSV file, with the columns image, prediction and score
+    /// Write the most probable class of each image to this CSV file, with the columns image, label and score
     #[arg(long, value_name = "FILE.csv", conflicts_with = "top_k")]
     pub output: Option<PathBuf>,
 
@@ -187,7 +187,7 @@ pub fn classify<B: Backend, M: ImageClassifier<B>>(
                 progress.suspend(|| write_line(&format!("{}\n{}\n", image.name, bars(&found, width()))))?;
             }
             best.extend(found.first().map(|found| (image.name.clone(), found.clone())));
-            all.push(json!({ "image": image.name, "predictions": found }));
+            all.push(json!({ "image": image.name, "labels": found }));
         }
     }
     progress.finish_and_clear();
@@ -215,13 +215,13 @@ pub fn classify<B: Backend, M: ImageClassifier<B>>(
     }
 }
 
-/// Writes the name of each image, its most probable class and the probability.
+/// Writes the name of each image, its most probable class and its score.
 fn write_predictions(file: &Path, best: &[(String, Prediction)]) -> Result<(), Exit> {
     grove::files::write_atomically(file, |writer| {
         let mut csv = csv::Writer::from_writer(writer);
-        csv.write_record(["image", "prediction", "score"])?;
-        for (image, Prediction { label, probability, .. }) in best {
-            csv.write_record([image, label, &probability.to_string()])?;
+        csv.write_record(["image", "label", "score"])?;
+        for (image, Prediction { label, score, .. }) in best {
+            csv.write_record([image, label, &score.to_string()])?;
         }
         csv.flush()
     })?;
@@ -238,8 +238,8 @@ fn width() -> usize {
 
 /// Formats one line per prediction: probability, bar and class.
 fn bars(predictions: &[Prediction], width: usize) -> String {
-    let line = |Prediction { probability, label, .. }: &Prediction| {
-        format!("{:5.1} %  {:<width$}  {label}", 100.0 * probability, bar(*probability, width))
+    let line = |Prediction { score, label, .. }: &Prediction| {
+        format!("{:5.1} %  {:<width$}  {label}", 100.0 * score, bar(*score, width))
     };
     predictions.iter().map(line).collect::<Vec<_>>().join("\n")
 }
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn lengths_are_shares() {
-        let prediction = |probability| Prediction { class: 0, label: "owl".into(), probability };
+        let prediction = |score| Prediction { class: 0, label: "owl".into(), score };
         let lines = bars(&[prediction(1.0), prediction(0.5), prediction(0.01)], 30);
         let lines: Vec<&str> = lines.lines().collect();
         assert_eq!(lines[0].matches('█').count(), 30);

@@ -14,12 +14,13 @@ use grove::{
         classify::{ImageBatches, ImageTask, fit_images, score_images, score_images_on},
         data::Data,
     },
+    tree::format_bytes,
 };
 
 use super::{ImageArgs, ImageColumns, SizeArgs};
 use crate::{
     labelled::{TOLD, hold_out, tell_unheld},
-    memory::{format_bytes, shortage},
+    memory::shortage,
     prelude::*,
     training::Job,
 };

@@ -11,7 +11,7 @@ use grove::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::Exit;
+use crate::{Exit, terminal::is_silent};
 
 /// Environment variable with the lowest level of messages that XLA's plugins print: 0 is info, 1 is warnings.
 const PLUGIN_LOG: &str = "TF_CPP_MIN_LOG_LEVEL";
@@ -28,7 +28,7 @@ pub fn quiet_plugins() {
 /// Device, dtype and kernel options.
 #[derive(Args, Debug, Clone)]
 pub struct DeviceArgs {
-    /// Backend: flex, candle, cuda, wgpu, rocm, xla, xla:cpu, xla:cuda or xla:tpu
+    /// Backend: flex, candle, cuda, wgpu, rocm or xla; also xla:cpu, xla:cuda and xla:tpu
     #[arg(long, value_name = "NAME", default_value = "flex", help_heading = "Device")]
     pub backend: String,
 
@@ -77,6 +77,9 @@ impl DeviceArgs {
         let of_rank = || DeviceSpec::of_rank(backend, local_rank());
         let device = self.device_index.map_or_else(of_rank, |index| DeviceSpec::new(backend, index));
         device.computes_in(self.dtype.into()).map_err(|error| Exit::Usage(format!("--dtype: {error}")))?;
+        if let Some(note) = half_note(device.backend, self.dtype).filter(|_| !is_silent()) {
+            eprintln!("{note}");
+        }
         if device.backend == BackendName::Cuda {
             compile_progress::show();
         }
@@ -85,6 +88,16 @@ impl DeviceArgs {
         }
         Ok(device)
     }
+}
+
+/// Returns the note on a 16-bit type on a CPU backend, whose kernels compute in f32.
+fn half_note(backend: BackendName, dtype: Dtype) -> Option<String> {
+    let is_half = matches!(dtype, Dtype::F16 | Dtype::Bf16);
+    let on_cpu = matches!(backend, BackendName::Flex | BackendName::Candle);
+    let name = dtype.name();
+    (is_half && on_cpu).then(|| {
+        format!("[--dtype {name}: {backend} converts 16-bit values to f32, which saves memory and is usually slower than f32]")
+    })
 }
 
 /// Floating-point type.
@@ -173,6 +186,23 @@ impl From<Autotune> for AutotuneLevel {
             Autotune::Balanced => Self::Balanced,
             Autotune::Extensive => Self::Extensive,
             Autotune::Full => Self::Full,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_16_bits_on_a_cpu() {
+        let note = half_note(BackendName::Flex, Dtype::Bf16).expect("a note");
+        assert!(note.contains("--dtype bf16") && note.contains("slower"), "{note}");
+        assert!(half_note(BackendName::Candle, Dtype::F16).is_some());
+        for (backend, dtype) in
+            [(BackendName::Flex, Dtype::F32), (BackendName::Flex, Dtype::Auto), (BackendName::Cuda, Dtype::F16)]
+        {
+            assert_eq!(half_note(backend, dtype), None);
         }
     }
 }

@@ -12,7 +12,6 @@
 
 mod device;
 mod exit;
-mod format_bytes;
 pub mod input;
 pub mod memory;
 mod resolve;

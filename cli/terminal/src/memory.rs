@@ -1,8 +1,11 @@
 //! Memory of the machine, and checks of a model's memory needs before its weights are read.
 
-use grove::{backend::BackendName, prelude::*, tree::count_bytes};
+use grove::{
+    backend::BackendName,
+    prelude::*,
+    tree::{count_bytes, format_bytes},
+};
 
-pub use crate::format_bytes::format_bytes;
 use crate::{DeviceArgs, Exit, failure};
 
 /// Copies of the parameters in AdamW training: weights, gradients, and the two moments.

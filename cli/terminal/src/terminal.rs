@@ -20,11 +20,16 @@ pub fn keep_silent() {
     SILENT.store(true, Ordering::Relaxed);
 }
 
+/// Returns true if this process writes nothing to standard output.
+pub(crate) fn is_silent() -> bool {
+    SILENT.load(Ordering::Relaxed)
+}
+
 /// Writes text to standard output and flushes it. Control characters are removed for a terminal, because the text may come from a
 /// model or from a file name.
 pub fn show(text: &str) -> Result<(), Exit> {
     compile_progress::clear();
-    if SILENT.load(Ordering::Relaxed) {
+    if is_silent() {
         return Ok(());
     }
     let mut stdout = std::io::stdout().lock();

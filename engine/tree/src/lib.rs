@@ -67,7 +67,7 @@ pub use print::display;
 pub use similar::similar;
 pub use static_value::StaticValue;
 pub use structure::{Structure, structure};
-pub use summary::{count_bytes, count_params, summary};
+pub use summary::{count_bytes, count_params, format_bytes, summary};
 pub use tree::{Node, Tree, Visitor};
 
 #[doc(no_inline)]

@@ -63,7 +63,7 @@ pub fn summary<B: Backend, T: Tree<B>>(tree: &T) -> String {
     if buffers > 0 {
         let _ = write!(table, ", {} elements of state", thousands(buffers));
     }
-    let _ = write!(table, ", {}", size(bytes));
+    let _ = write!(table, ", {}", format_bytes(bytes));
     table
 }
 
@@ -133,7 +133,12 @@ fn thousands(number: usize) -> String {
 }
 
 /// Formats a number of bytes in the largest unit that gives a value of at least one.
-fn size(bytes: usize) -> String {
+///
+/// ```
+/// let sizes = [512, 3 << 9, 1 << 20, 3 << 30].map(grove_tree::format_bytes);
+/// assert_eq!(sizes, ["512 B", "1.5 KiB", "1.0 MiB", "3.0 GiB"]);
+/// ```
+pub fn format_bytes(bytes: usize) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
     let mut unit = 0;

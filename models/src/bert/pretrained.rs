@@ -10,7 +10,10 @@ use super::{
     Bert, BertConfig, BertHead, WithHead,
     names::{encoder_below_head, published_names},
 };
-use crate::{Pretrained, PretrainedConfig, error::Result, model_files::ModelFiles, pretrained::adapted};
+use crate::{
+    Pretrained, PretrainedConfig, error::Result, families::class_with_head, model_files::ModelFiles,
+    pretrained::adapted,
+};
 
 impl<B: Backend, H: BertHead<B>> Pretrained<B> for WithHead<Bert<B>, H> {
     type Config = BertConfig;
@@ -40,7 +43,7 @@ impl<B: Backend, H: BertHead<B>> Pretrained<B> for WithHead<Bert<B>, H> {
 
 impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
     /// Loads a published encoder for fine-tuning, with a head. Tensors that are absent from the file get initial
-    /// weights; the report lists them. A classification head keeps the weights of labels that the model's own
+    /// weights; the report lists them. So does the head, if the `config.json` names a class with another head. A classification head keeps the weights of labels that the model's own
     /// `config.json` names too, matched by name, and gets new weights for the other labels.
     ///
     /// # Errors
@@ -77,7 +80,13 @@ impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
         };
         let own = BertConfig { labels: labels.clone(), ..config.clone() };
         let fresh = Self::init(&own, key, device)?;
-        let (mut model, report) = place(fresh, &checkpoint, &Self::published_names(config), device, dtype, false)?;
+        // Heads of several classes have the same names.
+        let of_other_head = class_with_head(files.path())?.is_some_and(|class| format!("For{class}") != H::CLASS);
+        let names = match of_other_head {
+            true => encoder_below_head(config, H::pooled(config.model_type)),
+            false => Self::published_names(config),
+        };
+        let (mut model, report) = place(fresh, &checkpoint, &names, device, dtype, false)?;
         (model.bert.embeddings, model.bert.encoder) = (bert.embeddings, bert.encoder);
         let mut model = adapted(model, &Self::published_names(config), adapters.as_ref(), dtype)?;
         if labels != config.labels {

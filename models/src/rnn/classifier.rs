@@ -37,7 +37,7 @@ use crate::{
 /// assert_eq!(grads.classifier.weight.shape(), [12, 2]);           // both directions
 ///
 /// let predictions = model.predict(&model.pack(&texts)?);
-/// assert!(["bad", "good"].contains(&&*predictions[1].label) && predictions[1].probability >= 0.5);
+/// assert!(["bad", "good"].contains(&&*predictions[1].label) && predictions[1].score >= 0.5);
 /// # Ok::<(), grove_models::ModelError>(())
 /// ```
 #[derive(Tree, Clone, Debug)]

@@ -416,6 +416,19 @@ fn a_new_head_goes_on_a_published_encoder() {
         BertForSequenceClassification::<Flex>::with_new_head(classify, &config, Key::new(1), &device, None).unwrap();
     assert_eq!(model.head.classifier.weight.shape(), [18, 4]);
 
+    // The head of token classification has the same names and is not taken.
+    let tokens = Reference::of("bert_tokens").directory();
+    let config = BertConfig::beside(&tokens).unwrap();
+    let (model, report) =
+        BertForSequenceClassification::<Flex>::with_new_head(&tokens, &config, Key::new(1), &device, None).unwrap();
+    assert!(report.missing.iter().any(|missing| missing.path == "head.classifier.weight"), "{report}");
+    let own = TensorFiles::open(&tokens).unwrap().tensor("classifier.weight").unwrap();
+    let own = Tensor::<Flex, 2>::from_data(own, &device).transpose();
+    assert!(
+        own.dims() == model.head.classifier.weight.shape()
+            && own.into_data() != model.head.classifier.weight.val().into_data()
+    );
+
     // A file without the encoder's tensors is refused.
     let other = Reference::of("distilbert_masked").directory().join("model.safetensors");
     let error =

@@ -179,7 +179,7 @@ fn classifiers<B: Backend>(device: B::Device) {
             let best = (0..row.len()).max_by(|&a, &b| row[a].total_cmp(&row[b])).unwrap();
             let probability = 1.0 / row.iter().map(|x| (x - row[best]).exp()).sum::<f64>();
             assert_eq!((prediction.class, &prediction.label), (best, &model.config.labels[best]));
-            assert!((f64::from(prediction.probability) - probability).abs() < 1e-4);
+            assert!((f64::from(prediction.score) - probability).abs() < 1e-4);
         }
     }
 }

@@ -3,22 +3,9 @@ use burn::tensor::{
     activation::{sigmoid, softmax},
 };
 use grove_backend::Backend;
-use serde::Serialize;
 
 use super::BatchOptions;
-use grove_models::{Result, TextClassifier, bert::ProblemType, largest};
-
-/// A label of a text, with its score.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Label {
-    /// Index of the label. Skipped in JSON, as in transformers' pipeline.
-    #[serde(skip)]
-    pub class: usize,
-    /// Name of the label.
-    pub label: String,
-    /// Probability, from 0 to 1, or the predicted value if `problem_type` is `regression`.
-    pub score: f32,
-}
+use grove_models::{Result, TextClassifier, bert::ProblemType, largest, vision::Prediction};
 
 /// Returns the labels of texts or of text pairs, most probable first. The labels of a regression keep their order.
 ///
@@ -31,7 +18,7 @@ pub fn classify<B: Backend, M: TextClassifier<B>>(
     model: &M,
     batching: BatchOptions<'_>,
     texts: &[(impl AsRef<str>, Option<impl AsRef<str>>)],
-) -> Result<Vec<Vec<Label>>> {
+) -> Result<Vec<Vec<Prediction>>> {
     let encode = |batching: &BatchOptions<'_>, (text, pair): &(_, Option<_>)| {
         let (text, pair): (&dyn AsRef<str>, Option<&dyn AsRef<str>>) = (text, pair.as_ref().map(|pair| pair as _));
         batching.encode(text.as_ref(), pair.map(AsRef::as_ref))
@@ -51,7 +38,7 @@ pub fn classify<B: Backend, M: TextClassifier<B>>(
                 ProblemType::Regression => (0..labels.len()).collect(),
                 _ => largest(scores, labels.len()),
             };
-            let label = |class: usize| Label { class, label: labels[class].clone(), score: scores[class] };
+            let label = |class: usize| Prediction { class, label: labels[class].clone(), score: scores[class] };
             order.into_iter().map(label).collect()
         };
         Ok(all.chunks(labels.len()).map(of).collect())

@@ -6,12 +6,14 @@ use super::BatchOptions;
 use grove_models::{ModelError, Result, bert::BertForMaskedLm, largest};
 use grove_text::{EncodedText, TextError, TextIds};
 
-/// A candidate token for a masked position.
+/// A candidate token for a masked position. Its JSON form has the keys of transformers' pipeline: `token`, `token_str`, `score`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Candidate {
     /// Token id.
+    #[serde(rename = "token")]
     pub id: u32,
     /// Decoded token, which can begin with a space at the beginning of a word.
+    #[serde(rename = "token_str")]
     pub token: String,
     /// Probability, from 0 to 1.
     pub score: f32,

@@ -8,7 +8,7 @@ mod entities;
 mod fill_mask;
 
 pub use answer::{Answer, AnswerOptions, answer};
-pub use classify::{Label, classify};
+pub use classify::classify;
 pub use embed::{cosine_similarity, embed, embed_after, rank_by_similarity, similarity};
 pub use entities::{Entity, entities};
 pub use fill_mask::{Candidate, Filled, check_masks, fill_mask};

@@ -53,20 +53,39 @@ impl RateCurve {
         (steepest.0 < 0.0).then_some(steepest.1)
     }
 
-    /// Exponential moving averages of the losses, corrected for the start at 0.
     fn smoothed(&self) -> Vec<f64> {
-        let mut average = 0.0;
-        let averages = self.points.iter().enumerate().map(|(i, (_, loss))| {
-            average = SMOOTHING * average + (1.0 - SMOOTHING) * loss;
-            average / (1.0 - SMOOTHING.powi(i as i32 + 1))
-        });
-        averages.collect()
+        let mut average = Smoothed::default();
+        self.points.iter().map(|(_, loss)| average.push(*loss)).collect()
+    }
+}
+
+/// Exponential moving average of losses, corrected for the start at 0.
+struct Smoothed {
+    average: f64,
+    count: i32,
+    lowest: f64,
+}
+
+impl Default for Smoothed {
+    fn default() -> Self {
+        Self { average: 0.0, count: 0, lowest: f64::INFINITY }
+    }
+}
+
+impl Smoothed {
+    /// Adds a loss and returns the average.
+    fn push(&mut self, loss: f64) -> f64 {
+        self.average = SMOOTHING * self.average + (1.0 - SMOOTHING) * loss;
+        self.count += 1;
+        let smooth = self.average / (1.0 - SMOOTHING.powi(self.count));
+        self.lowest = self.lowest.min(smooth);
+        smooth
     }
 
-    fn has_diverged(&self) -> bool {
-        let smooth = self.smoothed();
-        let lowest = smooth.iter().copied().fold(f64::INFINITY, f64::min);
-        smooth.last().is_some_and(|last| last.is_nan() || *last > DIVERGED * lowest.abs().max(f64::MIN_POSITIVE))
+    /// Adds a loss. Returns true if the losses diverge.
+    fn diverges(&mut self, loss: f64) -> bool {
+        let smooth = self.push(loss);
+        smooth.is_nan() || smooth > DIVERGED * self.lowest.abs().max(f64::MIN_POSITIVE)
     }
 }
 
@@ -121,7 +140,7 @@ where
     let optimizer = optimizer(schedule.clone());
     let step = train_step(loss_fn, &optimizer, step.clone());
     let (mut model, mut state) = (model.clone(), optimizer.init(model));
-    let mut curve = RateCurve { points: Vec::new() };
+    let (mut curve, mut average) = (RateCurve { points: Vec::new() }, Smoothed::default());
     let batches = prefetch(data.clone(), Position::default(), 2).zip(0..*steps);
     for (batch, i) in batches {
         let (_, batch) = batch?;
@@ -129,7 +148,7 @@ where
         (model, state, metrics) = step(model, state, &batch, key.fold_in(i as u32));
         let loss = metrics.loss.val().into_data().iter::<f64>().next().unwrap_or(f64::NAN);
         curve.points.push((schedule.value(i), loss));
-        if curve.has_diverged() {
+        if average.diverges(loss) {
             break;
         }
     }
@@ -156,7 +175,9 @@ mod tests {
 
     #[test]
     fn a_loss_that_is_no_number_has_diverged() {
-        let curve = RateCurve { points: vec![(1e-3, 1.0), (1e-2, f64::NAN)] };
-        assert!(curve.has_diverged());
+        let mut average = Smoothed::default();
+        assert_eq!([1.0, 1.5, f64::NAN].map(|loss| average.diverges(loss)), [false, false, true]);
+        let mut average = Smoothed::default();
+        assert_eq!([1.0, 9.0, 100.0].map(|loss| average.diverges(loss)), [false, true, true]);
     }
 }

@@ -47,6 +47,17 @@ impl Axis {
         Self { ticks: logarithmic_ticks(&range), range, logarithmic: true }
     }
 
+    /// Returns the labelled values.
+    pub(crate) fn ticks(&self) -> &[f64] {
+        &self.ticks
+    }
+
+    /// Returns the value at a share of the axis, from 0 at its lower end to 1.
+    pub(crate) fn at(&self, share: f64) -> f64 {
+        let Range { start, end } = self.range;
+        if self.logarithmic { start * (end / start).powf(share) } else { start + share * (end - start) }
+    }
+
     /// Returns the lower end of the range.
     pub(crate) fn start(&self) -> f64 {
         self.range.start

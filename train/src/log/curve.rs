@@ -7,9 +7,13 @@ use grove_files::write_atomically;
 
 use crate::log::plot::Plot;
 use crate::log::series::Series;
-use crate::log::{EVAL_LOSS, LogError, Record, Sink, TRAIN_LOSS};
+use crate::log::{EVAL_LOSS, LEARNING_RATE, LogError, Record, Sink, TRAIN_LOSS};
 
-/// SVG plot of values by step: training and evaluation loss, unless [`LossCurve::values`] selects others.
+/// Name of the perplexity in records of evaluations.
+const PERPLEXITY: &str = "eval/perplexity";
+
+/// SVG plot of values by step: training and evaluation loss, unless [`LossCurve::values`] selects others. Below them, a thin
+/// curve shows the learning rate. If an evaluation has a perplexity, the right axis has the perplexities of the losses.
 ///
 /// The file is replaced atomically, so that viewers never see a partial image, at most every ten seconds
 /// ([`LossCurve::every`]) and when [flushed](Sink::flush). Memory and drawing time do not grow with the run: beyond
@@ -20,6 +24,9 @@ pub struct LossCurve {
     log_y: bool,
     every: Duration,
     curves: Vec<(String, Series)>,
+    rate: Series,
+    /// True if an evaluation has a perplexity.
+    perplexity: bool,
     drawn: Option<Instant>,
     /// True if there are points that were not drawn yet.
     stale: bool,
@@ -34,6 +41,8 @@ impl LossCurve {
             log_y: false,
             every: Duration::from_secs(10),
             curves: Vec::new(),
+            rate: Series::new(),
+            perplexity: false,
             drawn: None,
             stale: false,
         }
@@ -82,13 +91,17 @@ impl LossCurve {
                 self.stale = true;
             }
         }
+        if let Some(rate) = record.get(LEARNING_RATE) {
+            self.rate.push(record.step, rate);
+        }
+        self.perplexity |= record.get(PERPLEXITY).is_some();
     }
 
     fn draw(&mut self) -> Result<(), LogError> {
         // Failed attempts count too, so that a full disk does not slow every step.
         self.drawn = Some(Instant::now());
-        let Self { path, title, log_y, curves, .. } = &*self;
-        let svg = Plot { title, log_y: *log_y, curves }
+        let Self { path, title, log_y, curves, rate, perplexity, .. } = &*self;
+        let svg = Plot { title, log_y: *log_y, curves, rate, perplexity: *perplexity }
             .svg()
             .map_err(|reason| LogError::Plot { path: path.clone(), reason })?;
         write_atomically(path, |writer| writer.write_all(svg.as_bytes()))?;

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use grove_train::log::{
-    EVAL_LOSS, LogError, LossCurve, MetricsFile, Progress, Record, Sink, TOKENS_PER_SECOND, TRAIN_LOSS, TensorBoard,
-    read_metrics, records_table, summary_table,
+    EVAL_LOSS, LEARNING_RATE, LogError, LossCurve, MetricsFile, Progress, Record, Sink, TOKENS_PER_SECOND, TRAIN_LOSS,
+    TensorBoard, read_metrics, records_table, summary_table,
 };
 
 fn record(step: u64) -> Record {
@@ -368,6 +368,35 @@ fn a_plot_shows_both_losses() {
         assert!(svg.len() < 200_000, "{name}: {} bytes", svg.len());
     }
     assert!(drawn("short, escaped <&>", false, &run(24, 6)).contains("&lt;&amp;&gt;"));
+}
+
+#[test]
+fn a_plot_shows_learning_rate_and_perplexity() {
+    let rate = |step: u64| 1e-3 * (1.0 - step as f64 / 400.0);
+    let plain = run(400, 20);
+    let with_rate: Vec<Record> =
+        plain.iter().map(|record| record.clone().with(LEARNING_RATE, rate(record.step))).collect();
+    let svg = drawn("learning rate", false, &with_rate);
+    well_formed(&svg);
+    assert!(svg.contains("learning rate 0 (peak 9.98e-4)") && !svg.contains("perplexity"), "{}", &svg[..1500]);
+    assert!(svg.contains("prefers-color-scheme:dark"));
+    let polylines = |svg: &str| svg.matches("<polyline").count();
+    assert_eq!(polylines(&svg), polylines(&drawn("plain", false, &plain)) + 2, "the curve, and its line in the legend");
+
+    for log_y in [false, true] {
+        let named = |record: &Record| match record.get(EVAL_LOSS) {
+            Some(loss) => record.clone().with("eval/perplexity", loss.exp()),
+            None => record.clone(),
+        };
+        let records: Vec<Record> = with_rate.iter().map(named).collect();
+        let svg = drawn(if log_y { "perplexity, logarithmic" } else { "perplexity" }, log_y, &records);
+        well_formed(&svg);
+        assert!(svg.contains("eval/loss 2.5029 (perplexity 12.2)"), "{}", &svg[..1500]);
+        // The ticks at losses of 2 and 10.
+        for label in ["\n2\n", "\n7.39\n", "\n10\n", "\n22,026\n"] {
+            assert!(svg.contains(label), "{label}");
+        }
+    }
 }
 
 #[test]
