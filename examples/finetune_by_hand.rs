@@ -6,17 +6,12 @@
 
 use clap::Parser;
 use grove::{
-    models::{
-        BertConfig,
-        bert::{BertForSequenceClassification, TextBatch},
-    },
-    optim::{Adamw, GradientTransformation, adamw, chain, clip_by_global_norm, matrices, warmup_cosine_decay_schedule},
+    optim::warmup_cosine_decay_schedule,
     prelude::*,
-    text::{TextIds, Truncation},
+    text::Truncation,
     train::{
-        classify::{TextExample, encode_examples, score_texts},
-        data::{Columns, Data, Examples, LabelledText, epoch, labels, read_labelled, split_by_class},
-        train_step,
+        classify::{TextExample, encode_examples, score_texts, text_batch},
+        data::{Columns, LabelledText, labels, read_labelled, split_by_class},
     },
 };
 use std::{error::Error, path::PathBuf};
@@ -28,9 +23,9 @@ type B = Flex;
 #[derive(Parser)]
 #[command(name = "finetune_by_hand", version)]
 struct Options {
-    /// Directory of a BERT, RoBERTa or DistilBERT model
+    /// Directory or hub id of a BERT, RoBERTa or DistilBERT
     #[arg(long, default_value = "models/assets/bert-austen")]
-    model: PathBuf,
+    model: String,
 
     /// CSV file with the columns text and label
     #[arg(long, default_value = "models/assets/bert-austen/speech.csv")]
@@ -55,22 +50,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     let key = Key::new(0);
 
     // Data: tokenized texts with class indices. A tenth of each class is held out.
-    let columns = Columns { text: "text".into(), label: "label".into(), pair: None, header: true, delimiter: None };
-    let texts = read_labelled(&[options.data], &columns)?;
+    let texts = read_labelled(&[options.data], &Columns::default())?;
     let names = labels(&texts)?;
-    let tokenizer = Tokenizer::from_path(&options.model)?;
+    let tokenizer = Tokenizer::from_pretrained(&options.model)?;
     let encode = |text: &LabelledText| {
         tokenizer.encode_text(&text.text, None, Some(128), Truncation::LongestFirst).map(|encoded| encoded.text)
     };
-    let examples =
-        encode_examples(texts, &names, encode)?.into_iter().map(|example| (example.class(), example)).collect();
-    let (training, held_out) = split_by_class(examples, 0.1, key.fold_in(0));
+    let examples = encode_examples(texts, &names, encode)?;
+    let (training, held_out) = split_by_class(examples, TextExample::class, 0.1, key.fold_in(0));
 
     // Model: the pretrained encoder with a randomly initialised classification head.
-    let mut config = BertConfig::beside(&options.model)?;
-    config.labels = names;
-    let (mut model, _) =
-        BertForSequenceClassification::<B>::with_new_head(&options.model, &config, key.fold_in(1), &device, None)?;
+    let mut model = BertForSequenceClassification::<B>::with_new_head(&options.model, names, key.fold_in(1), &device)?;
 
     // Batches: shuffled in each epoch, with texts of similar length together to reduce padding.
     let data = Examples::bucketed(training, 32, |example| example.text.ids.len(), key.fold_in(2))?;
@@ -83,23 +73,23 @@ fn main() -> Result<(), Box<dyn Error>> {
     let optimizer = chain((clip_by_global_norm::<B>(1.0), adamw(schedule, decay)));
     let mut state = optimizer.init(&model);
 
-    // A train step is a pure function of model, optimizer state, batch and key. The key seeds the dropout.
-    let loss = |model: BertForSequenceClassification<Autodiff<B>>, batch: &Vec<TextExample>, key: Key| {
-        let texts: Vec<TextIds> = batch.iter().map(|example| example.text.clone()).collect();
-        let texts = TextBatch::new(&texts, &model.bert.config, &device).expect("tokens of this model");
-        let classes: Vec<i64> = batch.iter().map(|example| example.class() as i64).collect();
-        model.loss(&texts, Tensor::from_data(&classes[..], &device), Some(key))
-    };
-    let step = train_step(loss, &optimizer, StepOptions::default());
-    let mut number = 0;
     let mut score = score_texts(&model, &held_out, 32)?;
-    for pass in 0..options.epochs {
-        for batch in epoch(&data, pass) {
-            (model, state, _) = step(model, state, &batch?, key.fold_in(3).fold_in(number));
-            number += 1;
+    for epoch in 0..options.epochs {
+        for (i, batch) in data.epoch(epoch).enumerate() {
+            let batch = text_batch(&model, &batch?)?;
+            let key = key.fold_in(3).fold_in(epoch as u32).fold_in(i as u32); // of the dropout
+            let (_loss, grads) = value_and_grad_with(&model, &batch, |model, (texts, classes)| {
+                model.loss(&texts, classes.val(), Some(key))
+            });
+            (model, state) = optimizer.step(grads, state, model);
         }
         score = score_texts(&model, &held_out, 32)?;
-        eprintln!("epoch {}: loss {:.4}, accuracy {:.1} %", pass + 1, score.loss(), 100.0 * score.confusion.accuracy());
+        eprintln!(
+            "epoch {}: loss {:.4}, accuracy {:.1} %",
+            epoch + 1,
+            score.loss(),
+            100.0 * score.confusion.accuracy()
+        );
     }
 
     if let Some(directory) = options.output {

@@ -48,20 +48,18 @@ fn main() {
     let noise = key.named("noise").normal_vec(500);
     let series: Vec<f32> = noise.iter().enumerate().map(|(t, noise)| wave(t) + 0.05 * noise).collect();
 
-    let windows: Vec<f32> = series.windows(WINDOW + 1).flat_map(|window| window[..WINDOW].to_vec()).collect();
-    let x = Tensor::<Flex, 1>::from_floats(&windows[..], &device).reshape([-1, WINDOW as i32, 1]);
-    let y = Tensor::<Flex, 1>::from_floats(&series[WINDOW..], &device).reshape([-1, 1]);
+    // Windows of WINDOW values, `[n, WINDOW, 1]`, and the value after each, `[n, 1]`.
+    let windows = Tensor::<Flex, 1>::from_floats(&series[..], &device).unfold::<2, _>(0, WINDOW + 1, 1);
+    let x = windows.clone().narrow(1, 0, WINDOW).unsqueeze_dim(2);
+    let batch = (Array::<Flex, 3>::new(x), Array::<Flex, 2>::new(windows.narrow(1, WINDOW, 1)));
 
     let mut model = Forecast::<Flex>::new(key);
     let optimizer = adamw(1e-2, Adamw::default());
     let mut state = optimizer.init(&model);
-    let loss = |model: Forecast<Autodiff<Flex>>, (x, y): &(Tensor<Flex, 3>, Tensor<Flex, 2>), _: Key| {
-        (model.forward(Tensor::from_inner(x.clone())) - Tensor::from_inner(y.clone())).square().mean()
-    };
-    let step = train_step(loss, &optimizer, StepOptions::default());
-    let batch = (x, y);
     for _ in 0..options.steps {
-        (model, state, _) = step(model, state, &batch, key);
+        let (_loss, grads) =
+            value_and_grad_with(&model, &batch, |model, (x, y)| squared_error(model.forward(x.val()), y.val()).mean());
+        (model, state) = optimizer.step(grads, state, model);
     }
 
     // Each prediction becomes the last value of the next window.

@@ -2,11 +2,14 @@
 //! grove to distinguish speech from narration. `grove classify texts` and transformers load the result.
 
 use clap::Parser;
-use grove::prelude::*;
-use grove::train::data::{Columns, Examples, LabelledText, epoch, labels, read_labelled, split_by_class};
 use grove::{
-    models::{ModelFiles, bert::ProblemType},
-    text::TextIds,
+    optim::except,
+    prelude::*,
+    text::Truncation,
+    train::{
+        classify::{TextExample, encode_examples, score_texts, text_batch},
+        data::{Columns, LabelledText, labels, read_labelled, split_by_class},
+    },
 };
 use std::{error::Error, path::PathBuf};
 
@@ -23,6 +26,9 @@ struct Options {
     /// Number of passes over the data
     #[arg(long, default_value_t = 3)]
     epochs: u64,
+    /// Parameters to freeze, as path patterns: "wte.**,h.0.**"
+    #[arg(long, value_delimiter = ',')]
+    freeze: Vec<String>,
     /// Directory for the trained model
     #[arg(long)]
     output: Option<PathBuf>,
@@ -31,63 +37,36 @@ struct Options {
     json: bool,
 }
 
-/// Tokens of a text, and its class.
-type Example = (TextIds, usize);
-
-/// Computes the logits of examples, `[b, labels]`. Texts of different lengths are padded.
-fn logits<B: Backend>(
-    model: &Gpt2ForSequenceClassification<B>,
-    examples: &[Example],
-    key: Option<Key>,
-) -> Tensor<B, 2> {
-    let texts: Vec<TextIds> = examples.iter().map(|example| example.0.clone()).collect();
-    model.forward(&model.batch(&texts).expect("texts of the model's tokens"), key)
-}
-
 fn main() -> Result<(), Box<dyn Error>> {
     let (options, key, device) = (Options::parse(), Key::new(0), Default::default());
-    let columns = Columns { text: "text".into(), label: "label".into(), pair: None, header: true, delimiter: None };
-    let texts = read_labelled(&[options.data], &columns)?;
+    let texts = read_labelled(&[options.data], &Columns::default())?;
     let names = labels(&texts)?;
-    let files = ModelFiles::from_pretrained(&options.model)?;
-    let tokenizer = Tokenizer::beside(files.path())?;
-    let mut model = Gpt2ForSequenceClassification::<Flex>::with_new_head(
-        &files,
-        names.clone(),
-        ProblemType::SingleLabel,
-        key.named("score"),
-        &device,
-        None,
-    )?;
-    let (context, vocab_size) = (model.decoder.config.n_positions, model.decoder.config.vocab_size);
-    let example = |text: LabelledText| -> Result<(usize, Example), Box<dyn Error>> {
-        let class = names.iter().position(|name| *name == text.label).ok_or("a label of the data")?;
-        Ok((class, (tokenizer.encode_for(&text.text, context, vocab_size)?, class)))
+    let tokenizer = Tokenizer::from_pretrained(&options.model)?;
+    let mut model = Gpt2ForSequenceClassification::<Flex>::with_new_head(&options.model, names.clone(), key, &device)?;
+    let context = model.decoder.config.n_positions;
+    let encode = |text: &LabelledText| {
+        tokenizer.encode_text(&text.text, None, Some(context), Truncation::LongestFirst).map(|encoded| encoded.text)
     };
-    let examples = texts.into_iter().map(example).collect::<Result<Vec<_>, _>>()?;
-    let (training, held_out) = split_by_class(examples, 0.1, key.fold_in(0));
+    let examples = encode_examples(texts, &names, encode)?;
+    let (training, held_out) = split_by_class(examples, TextExample::class, 0.1, key.fold_in(0));
+    let data = Examples::bucketed(training, 16, |example| example.text.ids.len(), key.fold_in(1))?;
 
-    let data = Examples::bucketed(training, 16, |example| example.0.ids.len(), key.fold_in(1))?;
-    let optimizer = chain((clip_by_global_norm::<Flex>(1.0), adamw(3e-4, Adamw::default().weight_decay(0.01))));
+    let trained = except(&model, &options.freeze, "decoder.").map_err(|error| format!("--freeze: {error}"))?;
+    let gradients = GradOptions::new().only(trained);
+    let optimizer = chain((clip_by_global_norm(1.0), adamw(3e-4, Adamw::default().weight_decay(0.01))));
     let mut state = optimizer.init(&model);
-    let loss = |model: Gpt2ForSequenceClassification<Autodiff<Flex>>, batch: &Vec<Example>, key: Key| {
-        let classes: Vec<i64> = batch.iter().map(|example| example.1 as i64).collect();
-        cross_entropy(logits(&model, batch, Some(key)), Tensor::from_ints(&classes[..], &device))
-    };
-    let step = train_step(loss, &optimizer, StepOptions::default());
-    let mut number = 0;
-    for pass in 0..options.epochs {
-        for batch in epoch(&data, pass) {
-            (model, state, _) = step(model, state, &batch?, key.fold_in(2).fold_in(number));
-            number += 1;
+    for epoch in 0..options.epochs {
+        for (i, batch) in data.epoch(epoch).enumerate() {
+            let batch = text_batch(&model, &batch?)?;
+            let key = key.fold_in(2).fold_in(epoch as u32).fold_in(i as u32); // of the dropout
+            let (_loss, grads) = gradients.value_and_grad_with(&model, &batch, |model, (texts, classes)| {
+                model.loss(&texts, classes.val(), Some(key))
+            });
+            (model, state) = optimizer.step(grads, state, model);
         }
     }
 
-    let right = held_out.iter().filter(|example| {
-        let logits = logits(&model, std::slice::from_ref(example), None);
-        logits.argmax(1).into_scalar() as usize == example.1
-    });
-    let accuracy = right.count() as f64 / held_out.len().max(1) as f64;
+    let accuracy = score_texts(&model, &held_out, 16)?.confusion.accuracy();
     if let Some(directory) = options.output {
         model.save_pretrained(&directory)?;
         tokenizer.save(&directory)?;

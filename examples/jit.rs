@@ -38,9 +38,8 @@ type Args<B> = (Mlp<B>, State<B>, Array<B, 2>, Array<B, 2>);
 /// Computes one step of AdamW, and the loss before it. The graph contains the loss, the backward pass and the
 /// optimizer.
 fn step<B: Backend>((model, state, x, y): Args<B>) -> (Mlp<B>, State<B>, Array<B, 1>) {
-    let (loss, grads) = value_and_grad(&model, |(up, down): Mlp<Autodiff<B>>| {
-        let hidden = selu(up.forward(Tensor::from_inner(x.val())));
-        (down.forward(hidden) - Tensor::from_inner(y.val())).square().mean()
+    let (loss, grads) = value_and_grad_with(&model, &(x, y), |(up, down), (x, y)| {
+        squared_error(down.forward(selu(up.forward(x.val()))), y.val()).mean()
     });
     let (model, state) = adamw(0.01, Adamw::default()).step(grads, state, model);
     (model, state, Array::new(loss))
@@ -94,7 +93,7 @@ fn main() {
     let y = Array::new(x.val().sum_dim(1).sin());
     let state = adamw(0.01, Adamw::default()).init(&model);
     let loss = |(up, down): Mlp<Autodiff<Traced>>, (x, y): (Array<Autodiff<Traced>, 1>, Array<Autodiff<Traced>, 1>)| {
-        (down.forward(selu(up.forward(x.val()))) - y.val()).square().mean()
+        squared_error(down.forward(selu(up.forward(x.val()))), y.val()).mean()
     };
     let grads = per_example_grads(&model, (x.clone(), y.clone()), loss);
     println!("gradients of the {} examples: {}\n", grads.len(), tree::display(&grads));

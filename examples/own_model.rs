@@ -4,7 +4,7 @@
 use clap::Parser;
 use grove::layers::{DecoderPass, Dropout, KvCache, LayerPass, activation::gelu, join_heads, split_heads};
 use grove::prelude::*;
-use grove::train::data::{TokenBatch, TokenStream, TokenWindows, epoch, read_text};
+use grove::train::data::{TokenBatch, TokenStream, TokenWindows, read_text};
 use grove::{models::Result, train::token_loss, weights::NameMap};
 use serde::{Deserialize, Serialize};
 
@@ -136,7 +136,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
         model.next_token_loss(batch.inputs(&device), batch.targets(&device), Some(key))
     };
     let step = train_step(loss, &optimizer, StepOptions::default());
-    for (i, batch) in (0..).flat_map(|pass| epoch(&data, pass)).take(options.steps).enumerate() {
+    for (i, batch) in (0..).flat_map(|pass| data.epoch(pass)).take(options.steps).enumerate() {
         (model, state, _) = step(model, state, &batch?, key.fold_in(2).fold_in(i as u32));
     }
     let (loss, _) = token_loss(&rest, 64, 16, &device, |ids, next| model.next_token_loss(ids, next, None), |_| ())?;

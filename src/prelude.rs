@@ -171,10 +171,10 @@ pub use grove_layers::activation::silu;
 pub use grove_layers::activation::tanh;
 
 pub use grove_layers::{
-    Activation, BatchNorm, Conv2d, Dropout, Embedding, LayerNorm, Linear, Lora, RmsNorm,
+    Activation, BatchNorm, Conv2d, Dropout, Embedding, LayerNorm, Linear, Lora, RmsNorm, accuracy,
     activation::{gelu, softmax},
     dropout,
-    loss::cross_entropy,
+    loss::{cross_entropy, squared_error},
 };
 pub use grove_models::bert::{BertForSequenceClassification, BertForTokenClassification, SentenceEncoder};
 pub use grove_models::sequence_classification::{
@@ -194,10 +194,15 @@ pub use grove_tasks::{
 };
 pub use grove_text::Tokenizer;
 pub use grove_train::{
-    FitOptions, JitLoss, KeepModel, Outcome, StepOptions, TrainState, Trainable, fit, fit_jitted, train_step,
+    ClassifierScore, FitOptions, JitLoss, KeepModel, Outcome, StepOptions, TrainState, Trainable,
+    data::{Data, Examples},
+    fit, fit_jitted, train_step,
 };
-pub use grove_transform::{eval_shape, grad, value_and_grad, value_and_grad_aux, value_and_grad_with};
+pub use grove_transform::{
+    GradOptions, eval_shape, from_inner, grad, value_and_grad, value_and_grad_aux, value_and_grad_with,
+};
 pub use grove_tree::{self as tree, Array, Init, Key, Keys, Tree};
+pub use grove_weights::{load_tree, save_tree};
 
 /// Backend of OpenXLA. Operations are recorded, and compiled and run as one program when a value is read.
 ///

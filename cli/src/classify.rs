@@ -353,8 +353,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let [input, output] = ["in.csv", "out.csv"].map(|name| directory.path().join(name));
         std::fs::write(&input, "id,text\n7,\"good, very\"\n9,bad,more\n").expect("written");
-        let columns = Columns { text: "text".into(), pair: None, label: "".into(), header: true, delimiter: None };
-        let table = read_texts(&input, &columns).expect("readable");
+        let table = read_texts(&input, &Columns::default()).expect("readable");
         let label = |class, score| Prediction { class, label: ["joy", "fear"][class].into(), score };
         // The most probable first, whatever its class.
         let labels = [vec![label(1, 0.75), label(0, 0.5)], vec![label(0, 0.25), label(1, 0.125)]];

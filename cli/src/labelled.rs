@@ -183,8 +183,7 @@ pub fn hold_out<T>(
     seed: u64,
     (what, files): (&str, &[PathBuf]),
 ) -> Result<(Vec<T>, Vec<T>), Exit> {
-    let examples = examples.into_iter().map(|example| (class(&example), example)).collect();
-    let (training, held_out) = split_by_class(examples, fraction, Key::new(seed).fold_in(4));
+    let (training, held_out) = split_by_class(examples, class, fraction, Key::new(seed).fold_in(4));
     if held_out.is_empty() && fraction > 0.0 {
         let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
         let place = if files.is_empty() { String::new() } else { files.join(", ") + ": " };

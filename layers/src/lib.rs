@@ -4,6 +4,7 @@
 //! Randomness is passed as an `Option<Key>`; `None` selects inference.
 #![warn(missing_docs)]
 
+mod accuracy;
 pub mod activation;
 mod attention;
 mod batch_norm;
@@ -29,6 +30,7 @@ pub mod rnn;
 mod rotary;
 mod row_norm;
 
+pub use accuracy::accuracy;
 pub use activation::Activation;
 pub use attention::{AttentionMask, attend, split_heads};
 pub use batch_norm::{BatchNorm, sync_batch_norm};

@@ -21,37 +21,30 @@ use crate::leafwise::{takes_part, together, widest};
 ///
 /// # Custom transformations
 /// [`stateless`](crate::stateless) makes a transformation from a function of updates and parameters, and
-/// [`gradient_transformation`](crate::gradient_transformation) from two functions. A transformation with
-/// hyperparameters is a struct: [`elementwise`](crate::elementwise) maps over the leaves, and
-/// [`zeros_like`](crate::zeros_like), [`zero_count`] and [`increment`] make states. A transformation that reads its
-/// count calls [`has_no_leaves`] first. This example returns the sign of the momentum:
+/// [`gradient_transformation`](crate::gradient_transformation) from two functions. [`elementwise`](crate::elementwise)
+/// maps over the leaves, and [`zeros_like`](crate::zeros_like), [`zero_count`] and [`increment`] make states. A
+/// transformation that reads its count calls [`has_no_leaves`] first. This example returns the sign of the momentum:
 ///
 /// ```
 /// use grove_backend::Backend;
-/// use grove_optim::{GradientTransformation, chain, elementwise, scale, zeros_like};
+/// use grove_optim::{GradientTransformation, chain, elementwise, gradient_transformation, scale, zeros_like};
 /// use grove_tree::{Array, Tree};
 /// # use burn::tensor::Tensor;
 ///
-/// struct ScaleBySignum(f64);
-///
-/// impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleBySignum {
-///     type State = P;
-///     fn init(&self, params: &P) -> P {
-///         zeros_like(params)
-///     }
-///     fn update(&self, updates: P, mu: P, _params: &P) -> (P, P) {
-///         let [updates, mu] = elementwise([updates, mu], |[g, mu]| {
-///             let mu = mu * self.0 + g * (1.0 - self.0);
+/// fn scale_by_signum<B: Backend, P: Tree<B>>(decay: f64) -> impl GradientTransformation<B, P> {
+///     gradient_transformation(zeros_like, move |updates: P, mu, _params| {
+///         let formula = |[g, mu]: [Tensor<B, 1>; 2]| {
+///             let mu = mu * decay + g * (1.0 - decay);
 ///             [mu.clone().sign(), mu]
-///         });
-///         (updates, mu)
-///     }
+///         };
+///         elementwise([updates, mu], formula).into()
+///     })
 /// }
 ///
 /// # type B = burn_flex::Flex;
 /// let params = Array::<B, 1>::new(Tensor::from_floats([1.0, 2.0], &Default::default()));
 /// let grads = Array::<B, 1>::new(Tensor::from_floats([3.0, -4.0], &Default::default()));
-/// let optimizer = chain((ScaleBySignum(0.9), scale(-0.1)));
+/// let optimizer = chain((scale_by_signum(0.9), scale(-0.1)));
 /// let (params, _state) = optimizer.step(grads, optimizer.init(&params), params);
 /// params.val().to_data().assert_approx_eq::<f32>(&[0.9f32, 2.1].into(), Default::default());
 /// ```

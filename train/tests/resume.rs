@@ -19,7 +19,7 @@ use grove_layers::{Embedding, Linear, dropout, loss::softmax_cross_entropy_with_
 use grove_optim::{Adamw, adamw, chain, clip_by_global_norm, matrices, warmup_cosine_decay_schedule};
 use grove_train::{
     CheckpointManager, FitOptions, RunDuration, RunProgress, TrainError,
-    data::{TokenBatch, TokenStream, TokenWindows, epoch},
+    data::{Data, TokenBatch, TokenStream, TokenWindows},
     fit,
     log::read_metrics,
     stop_on_interrupt,
@@ -74,7 +74,8 @@ fn a_run() {
     let weights = Adamw::default().weight_decay(0.1).mask(matrices());
     let optimizer = chain((clip_by_global_norm::<Flex>(1.0), adamw(schedule.clone(), weights)));
     let evaluate = |model: &Bigram<Flex>| {
-        let losses: Vec<f64> = epoch(&held_out, 0)
+        let losses: Vec<f64> = held_out
+            .epoch(0)
             .map(|batch| Ok(model.loss(&batch?, None, &Default::default()).into_scalar().into()))
             .collect::<Result<_, TrainError>>()?;
         Ok(BTreeMap::from([("loss".to_owned(), losses.iter().sum::<f64>() / losses.len() as f64)]))

@@ -138,6 +138,17 @@ pub fn load<B: Backend, T: Tree<B>>(
 
 /// Reads a tree written by [`save_tree`](crate::save_tree). Names are the tree's own paths, and all must be present.
 ///
+/// - `skeleton`: a tree of the same structure, with or without values, such as a model made with `Init::skeleton()`.
+///
+/// ```no_run
+/// use grove_tree::Init;
+/// use grove_weights::load_tree;
+/// # type B = burn_flex::Flex;
+/// let weight = load_tree(Init::<B>::skeleton().zeros([3, 4]), "weight.safetensors", &Default::default())?;
+/// println!("{}", weight.val().sum());
+/// # Ok::<(), grove_weights::WeightsError>(())
+/// ```
+///
 /// # Errors
 /// Those of [`TensorFiles::open`] and [`load`].
 pub fn load_tree<B: Backend, T: Tree<B>>(

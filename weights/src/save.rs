@@ -66,6 +66,19 @@ pub fn parse_size(text: &str) -> Option<usize> {
 /// Saves a tree, such as a model, an optimizer's state or a pair of them, in one file under its own paths, for
 /// [`load_tree`](crate::load_tree). An existing file is replaced atomically.
 ///
+/// ```
+/// use grove_tree::{Init, Key, eq};
+/// use grove_weights::{load_tree, save_tree};
+/// # type B = burn_flex::Flex;
+/// # let (device, directory) = (Default::default(), tempfile::tempdir()?);
+/// # let file = directory.path().join("model.safetensors");
+/// let model = |init: &Init<B>| vec![init.named("up").normal([2, 3], 1.0), init.named("down").normal([3, 1], 1.0)];
+/// let trained = model(&Init::new(Key::new(0), &device));
+/// save_tree(&trained, &file)?;
+/// assert!(eq(&load_tree(model(&Init::skeleton()), &file, &device)?, &trained));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// [`WeightsError::AbsentLeaf`], [`WeightsError::CannotSave`] or [`WeightsError::File`].
 pub fn save_tree<B: Backend, T: Tree<B>>(tree: &T, path: impl AsRef<Path>) -> Result<()> {

@@ -18,11 +18,12 @@ use crate::{
 /// use grove_tree::{Array, by_path};
 /// # use burn::tensor::Tensor;
 /// # type B = burn_flex::Flex;
-/// # let model = vec![Array::<B, 1>::new(Tensor::from_floats([3.0], &Default::default())); 2];
+/// # let x = Array::<B, 1>::new(Tensor::from_floats([3.0], &Default::default()));
+/// # let model = vec![x.clone(); 2];
 /// let options = GradOptions::new().only(by_path("1")).recompute::<Balanced>();
-/// let (loss, grads, ()) = options.value_and_grad_aux(&model, |m| ((m[0].val() * m[1].val()).sum(), ()));
+/// let (loss, grads) = options.value_and_grad_with(&model, &x, |m, x| (m[0].val() * m[1].val() * x.val()).sum());
 /// assert!(!grads[0].is_present());
-/// assert_eq!(grads[1].val().into_scalar(), 3.0);
+/// assert_eq!((loss.into_scalar(), grads[1].val().into_scalar()), (27.0, 9.0));
 /// ```
 pub struct GradOptions<B: Backend, S: Recompute = NoRecompute> {
     only: Option<Filter<B>>,
@@ -71,6 +72,23 @@ impl<B: Backend, S: Recompute> GradOptions<B, S> {
         leaf.dtype().is_float()
             && (self.buffers || !path.is_buffer())
             && self.only.as_ref().is_none_or(|filter| filter.passes(path, leaf))
+    }
+
+    /// Returns the value of a function of a tree and data, and its gradient with respect to the tree, as the function
+    /// [`value_and_grad_with`] does.
+    ///
+    /// # Panics
+    /// Same as [`value_and_grad_aux`](Self::value_and_grad_aux).
+    #[track_caller]
+    pub fn value_and_grad_with<T: Tree<B>, D: Tree<B>>(
+        &self,
+        tree: &T,
+        data: &D,
+        f: impl FnOnce(T::On<Autodiff<B, S>>, D::On<Autodiff<B, S>>) -> Tensor<Autodiff<B, S>, 1>,
+    ) -> (Tensor<B, 1>, T) {
+        let constants = data.clone().lift(&mut Path::root(), &mut |_, leaf| lift_leaf::<B, S>(leaf, None));
+        let (value, grads, ()) = self.value_and_grad_aux(tree, |tree| (f(tree, constants), ()));
+        (value, grads)
     }
 
     /// Returns the value of a function, its gradient and its auxiliary output (`jax.value_and_grad` with
@@ -210,8 +228,7 @@ pub fn value_and_grad_with<B: Backend, T: Tree<B>, D: Tree<B>>(
     data: &D,
     f: impl FnOnce(T::On<Autodiff<B>>, D::On<Autodiff<B>>) -> Tensor<Autodiff<B>, 1>,
 ) -> (Tensor<B, 1>, T) {
-    let constants = data.clone().lift(&mut Path::root(), &mut |_, leaf| lift_leaf::<B, NoRecompute>(leaf, None));
-    value_and_grad(tree, |tree| f(tree, constants))
+    GradOptions::new().value_and_grad_with(tree, data, f)
 }
 
 /// Like [`value_and_grad`], for a function that also returns an auxiliary tree, such as metrics or a model with updated

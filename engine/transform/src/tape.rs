@@ -178,7 +178,22 @@ pub(crate) fn lower_leaf<B: Backend, S: Recompute>(leaf: AnyArray<Autodiff<B, S>
     }
 }
 
-/// Returns a tree on the autodiff backend whose leaves are constants: no gradient flows to them.
+/// Returns a tree on the autodiff backend whose leaves are constants: no gradient flows to them. A loss function moves its
+/// batch with it.
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use grove_transform::{from_inner, value_and_grad};
+/// use grove_tree::Array;
+/// # type B = burn_flex::Flex;
+/// let vector = |x: [f32; 2]| Array::<B, 1>::new(Tensor::from_floats(x, &Default::default()));
+/// let (weight, batch) = (vector([1.0, 2.0]), (vector([3.0, 4.0]), vector([0.0, 1.0])));
+/// let (loss, _grad) = value_and_grad(&weight, |weight| {
+///     let (x, y) = from_inner(batch.clone());
+///     (weight.val() * x.val() - y.val()).square().sum()
+/// });
+/// assert_eq!(loss.into_scalar(), 58.0);
+/// ```
 pub fn from_inner<B: Backend, T: Tree<B>>(tree: T) -> T::On<Autodiff<B>> {
     tree.lift(&mut Path::root(), &mut |_, leaf| lift_leaf::<B, NoRecompute>(leaf, None))
 }

@@ -1,4 +1,4 @@
-use burn::tensor::{DType, FloatDType, Shape, TensorData};
+use burn::tensor::{DType, FloatDType, Int, Shape, Tensor, TensorData};
 use grove_backend::{AnyTensor, Backend};
 use std::fmt;
 
@@ -91,6 +91,12 @@ impl<B: Backend> AnyArray<B> {
         let shape = shape.into();
         let value = self.value.map(|value| value.reshape(Shape::from(shape.clone())));
         Self { shape, dtype: self.dtype, value }
+    }
+
+    /// Selects indices of the first axis (`jax.numpy.take`). An absent leaf gets the shape.
+    pub fn take(self, indices: &Tensor<B, 1, Int>) -> Self {
+        let shape = [&indices.dims()[..], self.shape.get(1..).unwrap_or_default()].concat();
+        Self { shape, dtype: self.dtype, value: self.value.map(|value| value.take(indices)) }
     }
 
     /// Casts a floating-point leaf, present or absent, to another floating-point dtype. Other leaves are unchanged.

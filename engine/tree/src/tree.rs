@@ -32,7 +32,8 @@ use crate::{AnyArray, Path, StaticValue};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a tree on the backend `{B}`",
     label = "this is neither an array, nor made of arrays, nor a plain number or string",
-    note = "derive it: `#[derive(Tree, Clone)]` on `{Self}`; or, if it has no arrays, mark the field `#[tree(static)]`"
+    note = "derive it: `#[derive(Tree, Clone)]` on `{Self}`; or, if it has no arrays, mark the field `#[tree(static)]`",
+    note = "a `Tensor` becomes an array with `Array::new`"
 )]
 pub trait Tree<B: Backend>: Clone {
     /// The same structure on another backend.

@@ -301,7 +301,7 @@ fn trained<B: Backend, M: Tree<B>, T: Clone + Send + Sync + 'static, O: Into<Out
     ranks: &Communicator,
     loss: impl Fn(M::On<Autodiff<B>>, &Vec<T>, Key) -> O,
 ) -> Vec<f32> {
-    let data = Examples::new(examples, 10, |rows| rows.iter().map(|&row| row.clone()).collect::<Vec<T>>()).unwrap();
+    let data = Examples::new(examples, 10).unwrap();
     let data = Arc::new(data.shuffle(Key::new(9)));
     // Nothing is read after the first step, so that one program contains two steps.
     let options = FitOptions { length: RunDuration::Steps(12), ranks: ranks.clone(), ..FitOptions::default() };

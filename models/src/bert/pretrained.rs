@@ -4,7 +4,6 @@ use grove_transform::eval_shape;
 use grove_tree::{Init, Key, Tree};
 use grove_weights::{LoadOptions, NameMap, Report, TensorFiles, load};
 use serde_json::{Map, Value};
-use std::path::Path;
 
 use super::{
     Bert, BertConfig, BertHead, WithHead,
@@ -42,26 +41,24 @@ impl<B: Backend, H: BertHead<B>> Pretrained<B> for WithHead<Bert<B>, H> {
 }
 
 impl<B: Backend, H: BertHead<B>> WithHead<Bert<B>, H> {
+    /// Loads a published encoder from a directory, a weights file or a hub id for fine-tuning, with a head for `labels`. A
+    /// head keeps the weights of labels that the model's own `config.json` names too, and gets new weights for the others.
+    ///
+    /// # Errors
+    /// As [`with_new_head_of`](Self::with_new_head_of).
+    pub fn with_new_head(source: &str, labels: Vec<String>, key: Key, device: &B::Device) -> Result<Self> {
+        let files = ModelFiles::from_pretrained(source)?;
+        let config = BertConfig { labels, problem_type: None, ..BertConfig::beside(files.path())? };
+        Ok(Self::with_new_head_of(&files, &config, key, device, None)?.0)
+    }
+
     /// Loads a published encoder for fine-tuning, with a head. Tensors that are absent from the file get initial
     /// weights; the report lists them. So does the head, if the `config.json` names a class with another head. A classification head keeps the weights of labels that the model's own
     /// `config.json` names too, matched by name, and gets new weights for the other labels.
     ///
     /// # Errors
-    /// The error names the file and the remedy. A file without the encoder's tensors is an error too.
-    pub fn with_new_head(
-        path: impl AsRef<Path>,
-        config: &BertConfig,
-        key: Key,
-        device: &B::Device,
-        dtype: Option<DType>,
-    ) -> Result<(Self, Report)> {
-        Self::with_new_head_of(&ModelFiles::at(path.as_ref())?, config, key, device, dtype)
-    }
-
-    /// Loads a model with an adapter, as [`with_new_head`](Self::with_new_head) does.
-    ///
-    /// # Errors
-    /// As [`with_new_head`](Self::with_new_head) and [`ModelFiles::load`].
+    /// The error names the file and the remedy. A file without the encoder's tensors is an error too. Also as
+    /// [`ModelFiles::load`].
     pub fn with_new_head_of(
         files: &ModelFiles,
         config: &BertConfig,

@@ -88,6 +88,16 @@ impl<B: Backend, M: BaseDecoder<B>> DecoderForSequenceClassification<B, M> {
         Tensor::cat(lengths.iter().enumerate().map(row).collect(), 0)
     }
 
+    /// Loads a published decoder from a directory, a weights file or a hub id for fine-tuning, with a head for `labels`; see
+    /// [`with_new_head_of`](Self::with_new_head_of).
+    ///
+    /// # Errors
+    /// As [`ModelFiles::load`].
+    pub fn with_new_head(source: &str, labels: Vec<String>, key: Key, device: &B::Device) -> Result<Self> {
+        let (files, problem) = (ModelFiles::from_pretrained(source)?, ProblemType::trained(None, labels.len()));
+        Self::with_new_head_of(&files, labels, problem, key, device, None)
+    }
+
     /// Loads a published decoder for fine-tuning, with a head for `labels`. A classifier keeps the weights of the labels
     /// that its own `config.json` names too; the other labels, and those of a decoder without the head, get new weights.
     ///
@@ -95,7 +105,7 @@ impl<B: Backend, M: BaseDecoder<B>> DecoderForSequenceClassification<B, M> {
     ///
     /// # Errors
     /// As [`ModelFiles::load`].
-    pub fn with_new_head(
+    pub fn with_new_head_of(
         files: &ModelFiles,
         labels: Vec<String>,
         problem: ProblemType,

@@ -6,7 +6,7 @@ use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::{Autodiff, Backend};
 use grove_layers::lora;
 use grove_models::{
-    ModelError, Pretrained, PretrainedConfig,
+    ModelError, ModelFiles, Pretrained, PretrainedConfig,
     bert::{
         Bert, BertConfig, BertForMaskedLm, BertForMultipleChoice, BertForNextSentence, BertForQuestionAnswering,
         BertForSequenceClassification, BertForTokenClassification, BertHead, LORA_TARGETS, ProblemType,
@@ -397,23 +397,22 @@ fn a_new_head_goes_on_a_published_encoder() {
     let reference = Reference::of("bert_masked");
     let masked: BertForMaskedLm<Flex> = load(&reference, &device);
     let labels = ["a", "b", "c", "d"].map(str::to_owned).to_vec();
-    let config = BertConfig { labels, ..BertConfig::beside(reference.directory()).unwrap() };
-    let (model, report) = BertForSequenceClassification::<Flex>::with_new_head(
-        reference.directory(),
-        &config,
-        Key::new(1),
-        &device,
-        None,
-    )
-    .unwrap();
+    let with_new_head = |path: &Path| {
+        let source = path.to_str().unwrap();
+        BertForSequenceClassification::<Flex>::with_new_head(source, labels.clone(), Key::new(1), &device)
+    };
+    let config = BertConfig { labels: labels.clone(), ..BertConfig::beside(reference.directory()).unwrap() };
+    let files = ModelFiles::at(reference.directory()).unwrap();
+    let (model, report) =
+        BertForSequenceClassification::<Flex>::with_new_head_of(&files, &config, Key::new(1), &device, None).unwrap();
+    assert!(eq(&model, &with_new_head(&reference.directory()).unwrap()));
     assert!(eq(&model.bert.encoder, &masked.bert.encoder) && !report.is_complete());
     assert_eq!(model.head.classifier.weight.shape(), [18, 4]);
     assert!(model.bert.pooler.is_some());
 
     // The number of labels differs, so the classifier is initialised anew.
     let classify = Reference::of("bert_classify").directory();
-    let (model, _) =
-        BertForSequenceClassification::<Flex>::with_new_head(classify, &config, Key::new(1), &device, None).unwrap();
+    let model = with_new_head(&classify).unwrap();
     assert_eq!(model.head.classifier.weight.shape(), [18, 4]);
 
     // The head of token classification has the same names and is not taken.
@@ -431,8 +430,7 @@ fn a_new_head_goes_on_a_published_encoder() {
 
     // A file without the encoder's tensors is refused.
     let other = Reference::of("distilbert_masked").directory().join("model.safetensors");
-    let error =
-        BertForSequenceClassification::<Flex>::with_new_head(other, &config, Key::new(1), &device, None).unwrap_err();
+    let error = with_new_head(&other).unwrap_err();
     assert!(error.to_string().contains("missing"), "{error}");
 }
 
@@ -446,14 +444,10 @@ fn labels_of_a_new_head_go_by_their_names() {
         let own = model.bert.config.labels.clone();
         let labels: Vec<String> = own.iter().rev().cloned().chain(["new".into()]).collect();
         let config = BertConfig { labels: labels.clone(), ..BertConfig::beside(reference.directory()).unwrap() };
-        let (other, report) = BertForSequenceClassification::<Flex>::with_new_head(
-            reference.directory(),
-            &config,
-            Key::new(1),
-            &device,
-            None,
-        )
-        .unwrap();
+        let files = ModelFiles::at(reference.directory()).unwrap();
+        let (other, report) =
+            BertForSequenceClassification::<Flex>::with_new_head_of(&files, &config, Key::new(1), &device, None)
+                .unwrap();
         assert!(report.is_complete(), "{name}: {report}");
         assert_eq!(other.bert.config.labels, labels);
         let rows = |model: &BertForSequenceClassification<Flex>| -> Vec<Vec<f32>> {

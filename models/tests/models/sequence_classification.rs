@@ -5,7 +5,7 @@ use burn::tensor::{DType, Tensor};
 use grove_backend::{Autodiff, Backend, Flex};
 use grove_layers::loss;
 use grove_models::{
-    AutoModel, Gpt2, GptNeo, Llama, ModelFiles, Pretrained, TextClassifier,
+    AutoModel, Gpt2, GptNeo, Llama, Pretrained, TextClassifier,
     bert::ProblemType,
     sequence_classification::{
         BaseDecoder, DecoderForSequenceClassification, Gpt2ForSequenceClassification, GptNeoForSequenceClassification,
@@ -208,16 +208,8 @@ fn new_labels_get_a_new_head() {
     let (device, key) = (Default::default(), Key::new(3));
     let labels = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     let with_head = |path: &Path, names: &[&str]| {
-        let files = ModelFiles::at(path).unwrap();
-        Gpt2ForSequenceClassification::<Flex>::with_new_head(
-            &files,
-            labels(names),
-            ProblemType::SingleLabel,
-            key,
-            &device,
-            None,
-        )
-        .unwrap()
+        Gpt2ForSequenceClassification::<Flex>::with_new_head(path.to_str().unwrap(), labels(names), key, &device)
+            .unwrap()
     };
     let decoder = Path::new("tests/fixtures/gpt2/tiny_a");
     let model = with_head(decoder, &["good", "bad"]);

@@ -30,6 +30,42 @@ fn programs_are_about_as_short_as_in_equinox() {
     }
 }
 
+/// Counts lines of code, in Rust or Python: no imports, comments, blank lines, nor lines of brackets only.
+fn lines_of_code(program: &str) -> usize {
+    let mut in_import = false;
+    let counts = |line: &&str| {
+        let imports = in_import || line.starts_with("use ") || line.starts_with("import ") || line.starts_with("from ");
+        in_import = (in_import || line.starts_with("use ")) && !line.ends_with(';');
+        let comment = ["//", "# ", "\"\"\""].iter().any(|start| line.starts_with(start));
+        !imports && !comment && line.contains(char::is_alphanumeric)
+    };
+    program.lines().map(str::trim).filter(counts).count()
+}
+
+#[test]
+fn programs_are_as_short_as_in_python() {
+    macro_rules! program {
+        ($name:literal) => {
+            ($name, [include_str!(concat!("../src/", $name, ".rs")), include_str!(concat!("../python/", $name, ".py"))])
+        };
+    }
+    let programs = [
+        program!("checkpoint"),
+        program!("encoder"),
+        program!("evaluate"),
+        program!("forecast"),
+        program!("lion"),
+        program!("lora"),
+        program!("mnist"),
+        program!("similarity"),
+        program!("text_classifier"),
+    ];
+    for (name, program) in programs {
+        let [rust, python] = program.map(lines_of_code);
+        assert!(rust <= python, "{name} has {rust} lines, and {python} in Python");
+    }
+}
+
 #[test]
 fn the_page_of_models_has_every_model_type() {
     let page = include_str!("../../../docs/models.md");
@@ -245,5 +281,113 @@ mod partial_finetune {
         assert!(loss(&trained) < 0.95 * loss(&model), "{} to {}", loss(&model), loss(&trained));
         assert!(tree::eq(&trained.h[0], &model.h[0]) && tree::eq(&trained.wte, &model.wte));
         assert!(!tree::eq(&trained.h[1], &model.h[1]) && !tree::eq(&trained.ln_f, &model.ln_f));
+    }
+}
+
+mod digits {
+    use grove::prelude::*;
+    use grove_facade_tests::{checkpoint, evaluate::evaluate, mnist};
+
+    const DIGITS: &str = "../../models/assets/digits";
+
+    #[test]
+    fn a_trained_model_is_right_and_comes_back_from_its_file() {
+        let model = mnist::train(DIGITS, 5).expect("trained");
+        let accuracy = mnist::evaluate(&model, DIGITS).expect("digits");
+        assert!(accuracy > 0.85, "{accuracy}");
+        let held_out = Examples::from_arrays(mnist::read(DIGITS, "t10k").expect("digits"), 100).expect("digits");
+        let by_batch = evaluate(&model, &held_out).expect("loaded");
+        assert!((by_batch - f64::from(accuracy)).abs() < 1e-6, "{by_batch} in batches, {accuracy} in one");
+
+        let file = std::env::temp_dir().join(format!("grove-facade-digits-{}.safetensors", std::process::id()));
+        checkpoint::save(&model, &file).expect("saved");
+        assert!(tree::eq(&checkpoint::load(64, &file).expect("loaded"), &model));
+        std::fs::remove_file(file).expect("removed");
+    }
+}
+
+mod forecast {
+    use grove::prelude::*;
+    use grove_facade_tests::forecast::train;
+
+    #[test]
+    fn continues_a_sine() {
+        let wave = (Tensor::<Flex, 1, Int>::arange(0..121, &Default::default()).float() / 4.0).sin();
+        let model = train(wave.clone().narrow(0, 0, 100), 20, 150);
+        let predicted = model.forward(wave.clone().narrow(0, 100, 20).reshape([1, 20, 1])).into_scalar();
+        let expected = wave.narrow(0, 120, 1).into_scalar();
+        assert!((predicted - expected).abs() < 0.2, "{predicted} is not {expected}");
+    }
+}
+
+mod lion {
+    use grove::optim::{ScaleByLion, scale_by_lion};
+    use grove::prelude::*;
+    use grove_facade_tests::lion;
+
+    #[test]
+    fn updates_equal_those_of_the_library() {
+        let device = Default::default();
+        let params = Linear::<Flex>::new(3, 2, Key::new(0));
+        let (own, library) =
+            (lion::scale_by_lion::<Flex, Linear<Flex>>(0.9, 0.99), scale_by_lion::<Flex>(ScaleByLion::default()));
+        let (mut state, mut expected_state) = (own.init(&params), library.init(&params));
+        for i in 0..3 {
+            let grads = Linear::<Flex>::new(3, 2, &Init::new(Key::new(1).fold_in(i), &device));
+            let (updates, expected);
+            (updates, state) = own.update(grads.clone(), state, &params);
+            (expected, expected_state) = library.update(grads, expected_state, &params);
+            assert!(tree::eq(&updates, &expected));
+        }
+    }
+}
+
+mod language {
+    use grove::prelude::*;
+    use grove_facade_tests::{encoder::encoder, lora, similarity::similarity, text_classifier::finetune};
+
+    const GPT2: &str = "../../models/assets/gpt2-austen";
+    const BERT: &str = "../../models/assets/bert-austen";
+
+    #[test]
+    fn a_classifier_trains_its_head_only() {
+        let file = std::env::temp_dir().join(format!("grove-facade-texts-{}.csv", std::process::id()));
+        let rows = (0..40).map(|i| if i % 2 == 0 { "I am so glad!,speech\n" } else { "She went home.,narration\n" });
+        std::fs::write(&file, format!("text,label\n{}", rows.collect::<String>())).expect("written");
+        let (model, accuracy) = finetune(GPT2, file.to_str().expect("a path"), 10).expect("trained");
+        std::fs::remove_file(file).expect("removed");
+        assert_eq!((&model.labels[..], accuracy), (&["narration".to_owned(), "speech".to_owned()][..], 1.0));
+        let published = Gpt2::<Flex>::from_pretrained(GPT2, &Default::default()).expect("ships with grove");
+        assert!(tree::eq(&model.decoder.h, &published.h) && tree::eq(&model.decoder.wte, &published.wte));
+    }
+
+    #[test]
+    fn low_rank_updates_change_their_weights_only() {
+        let ids = Array::new(Tensor::<Flex, 2, Int>::from_ints([[5, 17, 400, 5, 17, 400]], &Default::default()));
+        let published = Gpt2::<Flex>::from_pretrained(GPT2, &Default::default()).expect("ships with grove");
+        let loss = |model: &Gpt2<Flex>| model.loss(ids.val(), ids.val(), None).into_scalar();
+        let trained = lora::finetune(GPT2, &vec![ids.clone(); 5]).expect("trained");
+        assert!(loss(&trained) < loss(&published), "{} to {}", loss(&published), loss(&trained));
+        assert!(tree::eq(&trained.wte, &published.wte) && tree::eq(&trained.h[0].mlp, &published.h[0].mlp));
+    }
+
+    #[test]
+    fn the_encoder_of_a_classifier_is_that_of_its_file() {
+        let labels = ["a", "b"].map(String::from).to_vec();
+        let model =
+            BertForSequenceClassification::<Flex>::with_new_head(BERT, labels, Key::new(0), &Default::default())
+                .expect("ships with grove");
+        let directory = std::env::temp_dir().join(format!("grove-facade-bert-{}", std::process::id()));
+        model.save_pretrained(&directory).expect("saved");
+        let loaded = encoder(directory.to_str().expect("a path")).expect("loaded");
+        std::fs::remove_dir_all(directory).expect("removed");
+        assert!(tree::eq(&loaded.encoder, &model.bert.encoder) && tree::eq(&loaded.embeddings, &model.bert.embeddings));
+    }
+
+    #[test]
+    fn a_sentence_is_most_similar_to_itself() {
+        let [same, other] = [["She was glad.", "She was glad."], ["She was glad.", "The carriage stopped."]]
+            .map(|sentences| similarity(BERT, sentences).expect("embedded"));
+        assert!((same - 1.0).abs() < 1e-5 && other < same, "{same} {other}");
     }
 }

@@ -15,8 +15,8 @@ pub use image::{
 pub use image_records::read_labelled_images;
 pub use text::{
     TextExample, TextTarget, TextTargets, TextTask, TrainableTextClassifier, class_weights, encode_examples,
-    encode_multi_label, encode_regression, fit_texts, score_texts, score_texts_on, score_values_on, text_loss,
-    texts_identity,
+    encode_multi_label, encode_regression, fit_texts, score_texts, score_texts_on, score_values_on, text_batch,
+    text_loss, texts_identity,
 };
 
 use burn::tensor::{Int, Tensor, TensorData};

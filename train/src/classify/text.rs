@@ -133,6 +133,39 @@ pub fn texts_identity<B: Backend, M: TextClassifier<B>>(examples: &[TextExample]
     identity.describe(examples.len(), "texts")
 }
 
+/// Makes a batch of tokenized texts, and of their classes `[b]`, on the model's device.
+///
+/// ```no_run
+/// use grove_models::{Pretrained, bert::BertForSequenceClassification};
+/// use grove_train::classify::{TextExample, text_batch};
+/// use grove_transform::value_and_grad_with;
+/// # type B = burn_flex::Flex;
+/// # fn step(examples: &[TextExample]) -> grove_train::Result<()> {
+/// let model = BertForSequenceClassification::<B>::from_pretrained("run/model", &Default::default())?;
+/// let batch = text_batch(&model, examples)?;
+/// let (loss, grads) = value_and_grad_with(&model, &batch, |model, (texts, classes)| {
+///     model.loss(&texts, classes.val(), None)
+/// });
+/// # let _ = (loss, grads);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// The model rejects a text.
+///
+/// # Panics
+/// If the target of a text is not a class.
+pub fn text_batch<B: Backend, M: TextClassifier<B>>(
+    model: &M,
+    batch: &[TextExample],
+) -> Result<(M::Texts, Array<B, 1, Int>)> {
+    let texts = model.texts(&ids(batch))?;
+    let classes: Vec<i64> = batch.iter().map(|example| example.class() as i64).collect();
+    let classes = classes_on(&classes, &device_of(&texts).unwrap_or_default());
+    Ok((texts, classes))
+}
+
 /// Returns the loss weight of each class, inversely proportional to its number of examples, with a mean of 1 per
 /// example: scikit-learn's `class_weight="balanced"`.
 ///

@@ -1,18 +1,25 @@
 //! Metrics of a classifier.
 
+use burn::tensor::{Int, Tensor};
+use grove_backend::Backend;
 use grove_distributed::{CommError, Communicator};
 
 use super::ConfusionMatrix;
 
-/// Metrics of a classifier, accumulated over examples: loss, accuracy, top-5 accuracy.
+/// Metrics of a classifier, accumulated over batches: loss, accuracy, top-5 accuracy.
 ///
 /// ```
+/// use burn::tensor::{Int, Tensor};
 /// use grove_train::ClassifierScore;
-///
-/// let mut score = ClassifierScore::new(&["cat".into(), "dog".into()]);
-/// score.add(&[0.0, 0.0], 1);
+/// # type B = burn_flex::Flex;
+/// # let device = Default::default();
+/// let mut score = ClassifierScore::new(["cat", "dog"]);
+/// for _ in 0..3 {
+///     let logits = Tensor::<B, 2>::zeros([2, 2], &device);
+///     score.update(logits, Tensor::<B, 1, Int>::from_ints([0, 1], &device));
+/// }
+/// assert_eq!(score.confusion.accuracy(), 0.5); // of equal logits the first counts
 /// assert!((score.loss() - 2f64.ln()).abs() < 1e-12);
-/// assert_eq!(score.confusion.accuracy(), 0.0); // of equal logits the first counts
 /// ```
 #[derive(Clone, Debug)]
 pub struct ClassifierScore {
@@ -25,9 +32,33 @@ pub struct ClassifierScore {
 }
 
 impl ClassifierScore {
-    /// Creates an empty score for classes of these names.
-    pub fn new(labels: &[String]) -> Self {
-        Self { sums: vec![0.0; labels.len()], in_five: 0, confusion: ConfusionMatrix::new(labels.to_vec()) }
+    /// Creates an empty score for classes of these names: strings, or numbers such as `0..10`.
+    pub fn new(labels: impl IntoIterator<Item = impl ToString>) -> Self {
+        let labels: Vec<String> = labels.into_iter().map(|label| label.to_string()).collect();
+        Self { sums: vec![0.0; labels.len()], in_five: 0, confusion: ConfusionMatrix::new(labels) }
+    }
+
+    /// Adds a batch: its logits and its classes. Copies both to the host.
+    ///
+    /// # Shapes
+    /// - logits `[b, classes]`
+    /// - classes `[b]`
+    ///
+    /// # Panics
+    /// If the shapes do not fit, or a class is out of range.
+    #[track_caller]
+    pub fn update<B: Backend>(&mut self, logits: Tensor<B, 2>, classes: Tensor<B, 1, Int>) {
+        let ([rows, width], [count]) = (logits.dims(), classes.dims());
+        assert_eq!(
+            (rows, width),
+            (count, self.sums.len()),
+            "logits [{rows}, {width}] do not fit {count} labels of {} classes",
+            self.sums.len()
+        );
+        let logits: Vec<f64> = logits.into_data().iter().collect();
+        for (logits, class) in logits.chunks(width).zip(classes.into_data().iter::<i64>()) {
+            self.add(logits, class as usize);
+        }
     }
 
     /// Adds an example: its logits and its class.
@@ -119,7 +150,7 @@ mod tests {
 
     #[test]
     fn weighted_loss_counts_examples_by_their_class() {
-        let mut score = ClassifierScore::new(&["a".into(), "b".into()]);
+        let mut score = ClassifierScore::new(["a", "b"]);
         let examples = [([2.0, 0.0], 0), ([1.0, 0.5], 0), ([0.0, 0.3], 1)];
         for (logits, class) in examples {
             score.add(&logits, class);
@@ -141,5 +172,27 @@ mod tests {
         assert_eq!(score.top5(), 0.75);
         let sum: f64 = logits.iter().map(|logit| f64::exp(logit - 6.0)).sum();
         assert!((score.loss() - (sum.ln() + (0.0 + 4.0 + 5.0 + 0.0) / 4.0)).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_batch_adds_each_of_its_rows() {
+        type B = burn_flex::Flex;
+        let device = Default::default();
+        let mut by_batch = ClassifierScore::new(0..3);
+        let logits = Tensor::<B, 2>::from_floats([[3.0, 1.0, 2.0], [0.0, 1.0, -1.0]], &device);
+        by_batch.update(logits, Tensor::<B, 1, Int>::from_ints([2, 1], &device));
+        let mut by_row = ClassifierScore::new(["0", "1", "2"]);
+        by_row.add(&[3.0, 1.0, 2.0], 2);
+        by_row.add(&[0.0, 1.0, -1.0], 1);
+        assert_eq!((&by_batch.confusion, by_batch.in_five), (&by_row.confusion, by_row.in_five));
+        assert_eq!(by_batch.loss(), by_row.loss());
+    }
+
+    #[test]
+    #[should_panic(expected = "logits [2, 2] do not fit 2 labels of 3 classes")]
+    fn rejects_logits_of_other_classes() {
+        let device = Default::default();
+        let zeros = Tensor::<burn_flex::Flex, 2>::zeros([2, 2], &device);
+        ClassifierScore::new(0..3).update(zeros, Tensor::zeros([2], &device));
     }
 }

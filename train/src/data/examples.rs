@@ -1,60 +1,131 @@
 //! Examples in memory.
 
+use burn::tensor::{Int, Tensor, TensorData};
+use grove_backend::Backend;
+use grove_tree::{AnyArray, Key, Tree, leaf_name, leaves, map};
 use std::fmt;
-
-use grove_tree::Key;
 
 use super::{Data, DataError, Order};
 
-/// Data set of examples in memory, with a function that collates them into batches.
+/// Data set of examples in memory: PyTorch's `TensorDataset` and `DataLoader`.
 ///
-/// The examples may also describe what to load, such as paths of images; `collate` then loads them, and
-/// [`Examples::fallible`] allows it to fail.
+/// Batches of arrays are arrays:
 ///
 /// ```
-/// use grove_train::data::{Examples, epoch, pad};
+/// use burn::tensor::{Int, Tensor};
+/// use grove_train::data::{Data, Examples};
+/// use grove_tree::{Array, Key};
+/// # type B = burn_flex::Flex;
+/// # let device = Default::default();
+/// let x = Array::<B, 2>::new(Tensor::ones([100, 4], &device));
+/// let y = Array::<B, 1, Int>::new(Tensor::zeros([100], &device));
+/// let data = Examples::from_arrays((x, y), 32)?.shuffle(Key::new(0));
+/// for batch in data.epoch(0) {
+///     let (x, y) = batch?;
+///     assert_eq!(x.shape()[0], y.shape()[0]); // 32, and 4 in the last batch
+/// }
+/// # Ok::<(), grove_train::data::DataError>(())
+/// ```
+///
+/// Batches of other examples are vectors, or the results of a [`collate`](Examples::collate) function:
+///
+/// ```
+/// use grove_train::data::{Data, Examples, pad};
 /// use grove_tree::Key;
 ///
 /// let sentences: Vec<Vec<u32>> = (1..100).map(|n| vec![7; n % 13 + 1]).collect();
-/// let collate = |batch: &[&Vec<u32>]| pad(&batch.iter().map(|ids| &ids[..]).collect::<Vec<_>>(), 0);
-/// let data = Examples::new(sentences, 8, collate)?.shuffle(Key::new(0)).bucket(Vec::len, 4)?;
-/// assert_eq!(epoch(&data, 0).count(), 13);
+/// let data = Examples::new(sentences, 8)?.shuffle(Key::new(0)).bucket(Vec::len, 4)?;
+/// let data = data.collate(|batch| pad(&batch, 0));
+/// assert_eq!(data.epoch(0).count(), 13);
 /// # Ok::<(), grove_train::data::DataError>(())
 /// ```
+#[doc(alias = "DataLoader")]
 pub struct Examples<T, Batch> {
     items: Vec<T>,
     order: Order,
-    collate: Box<Collate<T, Batch>>,
+    load: Box<Load<T, Batch>>,
 }
 
-type Collate<T, Batch> = dyn Fn(&[&T]) -> Result<Batch, DataError> + Send + Sync;
+/// Makes a batch of the items of these indices.
+type Load<T, Batch> = dyn Fn(&[T], &[usize]) -> Result<Batch, DataError> + Send + Sync;
 
-impl<T, Batch> Examples<T, Batch> {
+impl<T: Clone + 'static> Examples<T, Vec<T>> {
     /// Creates a data set in the given order, with a smaller last batch if necessary.
     ///
     /// - `batch_size`: number of examples in a batch.
-    /// - `collate`: makes a batch from its examples; never called with an empty slice.
     ///
     /// # Errors
     /// If there are no items, or the batch size is 0.
-    pub fn new(
-        items: Vec<T>,
-        batch_size: usize,
-        collate: impl Fn(&[&T]) -> Batch + Send + Sync + 'static,
-    ) -> Result<Self, DataError> {
-        Self::fallible(items, batch_size, move |batch| Ok(collate(batch)))
+    pub fn new(items: Vec<T>, batch_size: usize) -> Result<Self, DataError> {
+        let load = |items: &[T], batch: &[usize]| Ok(batch.iter().map(|&example| items[example].clone()).collect());
+        Ok(Self { order: Order::new(items.len(), batch_size)?, items, load: Box::new(load) })
     }
 
-    /// As [`new`](Examples::new), with a `collate` that can fail.
+    /// Creates a data set that batches examples of similar `length` together and shuffles them in each epoch; see
+    /// [`Order::bucket`].
     ///
     /// # Errors
     /// If there are no items, or the batch size is 0.
-    pub fn fallible(
+    pub fn bucketed(
         items: Vec<T>,
         batch_size: usize,
-        collate: impl Fn(&[&T]) -> Result<Batch, DataError> + Send + Sync + 'static,
+        length: impl Fn(&T) -> usize,
+        key: Key,
     ) -> Result<Self, DataError> {
-        Ok(Self { order: Order::new(items.len(), batch_size)?, items, collate: Box::new(collate) })
+        Self::new(items, batch_size)?.shuffle(key).bucket(length, POOL)
+    }
+}
+
+/// Default pool size of [`Examples::bucketed`], in batches.
+const POOL: usize = 50;
+
+impl<T: Send + Sync + 'static> Examples<usize, T> {
+    /// Creates a data set of the rows of arrays, such as inputs and labels: a tree of arrays whose first axis has the
+    /// examples. A batch is a tree of the same type, on the same device. The items are the indices of the rows.
+    ///
+    /// # Errors
+    /// If an array has no values, two arrays differ in their first axis, there are no rows, or the batch size is 0.
+    #[doc(alias = "TensorDataset")]
+    pub fn from_arrays<B: Backend>(arrays: T, batch_size: usize) -> Result<Self, DataError>
+    where
+        T: Tree<B>,
+    {
+        let mut first: Option<(String, usize)> = None;
+        for (path, leaf) in leaves(&arrays) {
+            let (name, rows) = (leaf_name("array", &path), leaf.shape().first().copied().unwrap_or(0));
+            if !leaf.is_present() {
+                return Err(DataError::other(format!("the {name} has no values: load them before making a data set")));
+            }
+            let (other, expected) = first.get_or_insert_with(|| (name.clone(), rows));
+            if rows != *expected {
+                return Err(DataError::other(format!(
+                    "the {name} has {rows} rows, and the {other} has {expected}: give arrays with one row for each \
+                     example"
+                )));
+            }
+        }
+        let rows = first.map_or(0, |(_, rows)| rows);
+        let load = move |_: &[usize], batch: &[usize]| Ok(map(arrays.clone(), |leaf| rows_of(leaf, batch)));
+        Ok(Self { items: (0..rows).collect(), order: Order::new(rows, batch_size)?, load: Box::new(load) })
+    }
+}
+
+fn rows_of<B: Backend>(leaf: AnyArray<B>, rows: &[usize]) -> AnyArray<B> {
+    let indices: Vec<i64> = rows.iter().map(|&row| row as i64).collect();
+    let device = leaf.device().unwrap_or_default();
+    leaf.take(&Tensor::<B, 1, Int>::from_data(TensorData::new(indices, [rows.len()]), &device))
+}
+
+impl<T: 'static, Batch: 'static> Examples<T, Batch> {
+    /// Replaces each batch by the result of a function, PyTorch's `collate_fn`.
+    pub fn collate<C>(self, f: impl Fn(Batch) -> C + Send + Sync + 'static) -> Examples<T, C> {
+        self.try_collate(move |batch| Ok(f(batch)))
+    }
+
+    /// Like [`collate`](Examples::collate), with a function that can fail, such as one that reads files.
+    pub fn try_collate<C>(self, f: impl Fn(Batch) -> Result<C, DataError> + Send + Sync + 'static) -> Examples<T, C> {
+        let Self { items, order, load } = self;
+        Examples { items, order, load: Box::new(move |items, batch| f(load(items, batch)?)) }
     }
 
     /// Shuffles the examples in each epoch; see [`Order::shuffle`].
@@ -85,26 +156,6 @@ impl<T, Batch> Examples<T, Batch> {
     }
 }
 
-/// Default pool size of [`Examples::bucketed`], in batches.
-const POOL: usize = 50;
-
-impl<T: Clone> Examples<T, Vec<T>> {
-    /// Creates a data set that batches examples of similar `length` together and shuffles them in each epoch; see
-    /// [`Order::bucket`]. A batch is a vector of its examples.
-    ///
-    /// # Errors
-    /// If there are no items, or the batch size is 0.
-    pub fn bucketed(
-        items: Vec<T>,
-        batch_size: usize,
-        length: impl Fn(&T) -> usize,
-        key: Key,
-    ) -> Result<Self, DataError> {
-        let collate = |batch: &[&T]| batch.iter().map(|&item| item.clone()).collect();
-        Self::new(items, batch_size, collate)?.shuffle(key).bucket(length, POOL)
-    }
-}
-
 impl<T: Send + Sync + 'static, Batch: Send + 'static> Data for Examples<T, Batch> {
     type Batch = Batch;
 
@@ -117,8 +168,7 @@ impl<T: Send + Sync + 'static, Batch: Send + 'static> Data for Examples<T, Batch
     }
 
     fn load(&self, _epoch: u64, examples: &[usize]) -> Result<Batch, DataError> {
-        let batch: Vec<&T> = examples.iter().map(|&example| &self.items[example]).collect();
-        (self.collate)(&batch)
+        (self.load)(&self.items, examples)
     }
 }
 

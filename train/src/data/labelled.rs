@@ -1,6 +1,6 @@
 //! Labelled texts from the records of files.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::{
     DataError,
@@ -22,7 +22,14 @@ pub struct LabelledText {
     pub place: Place,
 }
 
-/// Columns of a table or fields of a JSON object: names, or column numbers from 1.
+/// Columns of a table or fields of a JSON object: names, or column numbers from 1. By default, `text` and `label` of a
+/// table with a header.
+///
+/// ```
+/// # use grove_train::data::Columns;
+/// let columns = Columns { text: "sentence".into(), ..Default::default() };
+/// assert_eq!((&*columns.label, columns.pair), ("label", None));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Columns {
     /// Column of the texts.
@@ -37,6 +44,12 @@ pub struct Columns {
     pub delimiter: Option<u8>,
 }
 
+impl Default for Columns {
+    fn default() -> Self {
+        Self { text: "text".into(), pair: None, label: "label".into(), header: true, delimiter: None }
+    }
+}
+
 /// Maximum length of a label, in characters. It catches a column of texts given as the labels.
 const LONGEST_LABEL: usize = 1000;
 
@@ -46,7 +59,7 @@ const LONGEST_LABEL: usize = 1000;
 /// # Errors
 /// A file that cannot be read, is empty or has another extension; a missing column; an empty text or label; an encoding
 /// other than UTF-8. The message names the file and the line, or the row of a Parquet file.
-pub fn read_labelled(files: &[PathBuf], columns: &Columns) -> Result<Vec<LabelledText>, DataError> {
+pub fn read_labelled(files: &[impl AsRef<Path>], columns: &Columns) -> Result<Vec<LabelledText>, DataError> {
     read_all(files, &Wanted { columns, label: Some(&columns.label), empty_label: false })
 }
 
@@ -55,14 +68,14 @@ pub fn read_labelled(files: &[PathBuf], columns: &Columns) -> Result<Vec<Labelle
 ///
 /// # Errors
 /// As [`read_labelled`], except that labels may be empty.
-pub fn read_multi_labelled(files: &[PathBuf], columns: &Columns) -> Result<Vec<LabelledText>, DataError> {
+pub fn read_multi_labelled(files: &[impl AsRef<Path>], columns: &Columns) -> Result<Vec<LabelledText>, DataError> {
     read_all(files, &Wanted { columns, label: Some(&columns.label), empty_label: true })
 }
 
-fn read_all(files: &[PathBuf], wanted: &Wanted<'_>) -> Result<Vec<LabelledText>, DataError> {
+fn read_all(files: &[impl AsRef<Path>], wanted: &Wanted<'_>) -> Result<Vec<LabelledText>, DataError> {
     let mut all = Vec::new();
     for file in files {
-        all.extend(rows(file, wanted, "a labelled text")?.rows.into_iter().map(|(_, text)| text));
+        all.extend(rows(file.as_ref(), wanted, "a labelled text")?.rows.into_iter().map(|(_, text)| text));
     }
     Ok(all)
 }
@@ -169,16 +182,13 @@ fn labelled(label: Label, text: String, pair: Option<String>, place: Place) -> R
 #[cfg(test)]
 mod tests {
     use super::{super::labels, *};
-
-    fn columns() -> Columns {
-        Columns { text: "text".into(), pair: None, label: "label".into(), header: true, delimiter: None }
-    }
+    use std::path::PathBuf;
 
     fn read(name: &str, content: &str) -> Result<Vec<LabelledText>, String> {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let file = directory.path().join(name);
         std::fs::write(&file, content).expect("written");
-        read_labelled(&[file], &columns()).map_err(|error| error.to_string())
+        read_labelled(&[file], &Columns::default()).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -199,7 +209,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let file = directory.path().join("a.csv");
         std::fs::write(&file, "id,text\n7,\"a, b\"\n\n9, c\n").expect("written");
-        let table = read_texts(&file, &columns()).expect("readable");
+        let table = read_texts(&file, &Columns::default()).expect("readable");
         assert_eq!(
             (table.names, table.cells),
             (
@@ -235,11 +245,11 @@ mod tests {
 
     #[test]
     fn reads_parquet() {
-        let texts = read_labelled(&[fixture("classes.parquet")], &columns()).expect("readable");
+        let texts = read_labelled(&[fixture("classes.parquet")], &Columns::default()).expect("readable");
         let found: Vec<_> = texts.iter().map(|text| (&*text.text, &*text.label)).collect();
         assert_eq!(found, [("peace", "World"), ("a goal", "Sports"), ("a rise", "Business"), ("a match", "Sports")]);
         assert_eq!(labels(&texts).expect("labels"), ["Business", "Sports", "World"]);
-        let pairs = Columns { pair: Some("second".into()), label: "stars".into(), ..columns() };
+        let pairs = Columns { pair: Some("second".into()), label: "stars".into(), ..Columns::default() };
         let texts = read_labelled(&[fixture("zstd.parquet")], &pairs).expect("readable");
         assert_eq!(texts.len(), 11);
         assert_eq!((&*texts[1].label, texts[1].pair.as_deref()), ("2", Some("1 nehcnüM sua eßürG")));
@@ -252,7 +262,7 @@ mod tests {
             ("snappy.parquet", "tags", ["", "joy", "joy,fear", "joy,fear,calm"]),
             ("classes.parquet", "topics", ["war", "ball", "money,ball", ""]),
         ] {
-            let columns = Columns { label: column.into(), ..columns() };
+            let columns = Columns { label: column.into(), ..Columns::default() };
             let texts = read_multi_labelled(&[fixture(file)], &columns).expect("readable");
             assert_eq!(texts.iter().take(4).map(|text| &*text.label).collect::<Vec<_>>(), expected, "{file}");
         }
@@ -261,11 +271,12 @@ mod tests {
     #[test]
     fn errors_name_the_row_of_a_parquet_file() {
         let file = fixture("null.parquet");
-        let error = read_labelled(std::slice::from_ref(&file), &columns()).expect_err("a null label").to_string();
+        let error =
+            read_labelled(std::slice::from_ref(&file), &Columns::default()).expect_err("a null label").to_string();
         assert!(error.contains("null.parquet, row 4: \"label\" is null"), "{error}");
-        let error = read_texts(&file, &columns()).expect_err("a null text").to_string();
+        let error = read_texts(&file, &Columns::default()).expect_err("a null text").to_string();
         assert!(error.contains("null.parquet, row 5: \"text\" is null"), "{error}");
-        let table = read_texts(&fixture("classes.parquet"), &columns()).expect("readable");
+        let table = read_texts(&fixture("classes.parquet"), &Columns::default()).expect("readable");
         assert_eq!((&table.names[..], &table.cells[1][..]), (&["text".to_owned()][..], &["a goal".to_owned()][..]));
     }
 }

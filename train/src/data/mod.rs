@@ -3,7 +3,7 @@
 //! A [`Data`] defines the batches of each epoch and loads them. grove has two implementations: [`TokenWindows`] over a
 //! [`TokenStream`], in memory or memory-mapped, for language models, and [`Examples`] for data that fits in memory.
 //! Both use an [`Order`], and so can a `Data` of your own. [`prefetch`] loads batches ahead on a thread, from any
-//! [`Position`]; [`epoch`] iterates over one epoch on the calling thread.
+//! [`Position`]; [`Data::epoch`] iterates over one epoch on the calling thread.
 //!
 //! Batches depend only on the key and the epoch, so a run saves just its position in order to resume with the batches
 //! that it would have seen:
@@ -59,7 +59,7 @@ pub use parts::{Part, Parts};
 pub use position::Position;
 pub use prefetch::{Prefetch, prefetch};
 pub use records::Place;
-pub use source::{Data, epoch};
+pub use source::Data;
 pub use split::{split_at_random, split_by_class};
 pub use text::{lines_with_places, read_documents, read_text};
 pub use token_batch::TokenBatch;

@@ -22,16 +22,16 @@ pub struct PaddedBatch {
 /// ```
 /// use grove_train::data::pad;
 ///
-/// let batch = pad(&[&[1, 2, 3], &[4]], 0);
+/// let batch = pad(&[vec![1, 2, 3], vec![4]], 0);
 /// assert_eq!(batch.tokens.tokens, [1, 2, 3, 4, 0, 0]);
 /// assert_eq!(batch.lengths, [3, 1]);
 /// ```
-pub fn pad(rows: &[&[u32]], pad: u32) -> PaddedBatch {
-    let lengths: Vec<usize> = rows.iter().map(|row| row.len()).collect();
+pub fn pad(rows: &[impl AsRef<[u32]>], pad: u32) -> PaddedBatch {
+    let lengths: Vec<usize> = rows.iter().map(|row| row.as_ref().len()).collect();
     let columns = lengths.iter().copied().max().unwrap_or(0);
     let mut tokens = Vec::with_capacity(rows.len() * columns);
     for (end, row) in rows.iter().enumerate().map(|(i, row)| ((i + 1) * columns, row)) {
-        tokens.extend_from_slice(row);
+        tokens.extend_from_slice(row.as_ref());
         tokens.resize(end, pad);
     }
     PaddedBatch { tokens: TokenBatch { tokens, rows: rows.len(), columns }, lengths }
@@ -73,13 +73,13 @@ mod tests {
 
     #[test]
     fn masks_and_shares() {
-        let batch = pad(&[&[1, 2, 3, 4], &[], &[5, 6]], 9);
+        let batch = pad(&[vec![1, 2, 3, 4], vec![], vec![5, 6]], 9);
         assert_eq!(batch.tokens.tokens, [1, 2, 3, 4, 9, 9, 9, 9, 5, 6, 9, 9]);
         let mask = batch.mask::<burn_flex::Flex>(&Default::default());
         assert_eq!(mask.dims(), [3, 4]);
         let mask: Vec<bool> = mask.into_data().iter::<bool>().collect();
         assert_eq!(mask.iter().map(|&real| u8::from(real)).collect::<Vec<_>>(), [1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 0, 0]);
         assert_eq!(batch.padding(), 0.5);
-        assert_eq!((pad(&[], 0).tokens.columns, pad(&[&[]], 0).padding()), (0, 0.0));
+        assert_eq!((pad(&[[]; 0], 0).tokens.columns, pad(&[[]], 0).padding()), (0, 0.0));
     }
 }

@@ -21,11 +21,11 @@ pub struct Part<T> {
 ///
 /// ```
 /// use grove_distributed::Communicator;
-/// use grove_train::data::{Examples, Parts, epoch};
+/// use grove_train::data::{Data, Examples, Parts};
 /// use std::sync::Arc;
 ///
-/// let data = Arc::new(Examples::new((0..7).collect(), 4, |batch| batch.iter().copied().copied().collect::<Vec<i32>>())?);
-/// let of = |comm: &Communicator| epoch(&Parts::new(data.clone(), comm), 0).collect::<Result<Vec<_>, _>>();
+/// let data = Arc::new(Examples::new((0..7).collect(), 4)?);
+/// let of = |comm: &Communicator| Parts::new(data.clone(), comm).epoch(0).collect::<Result<Vec<_>, _>>();
 /// let ranks = Communicator::threads(3);
 /// let mut last = Vec::new();
 /// for comm in &ranks {

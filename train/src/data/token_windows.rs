@@ -15,10 +15,10 @@ use super::{Data, DataError, Order, TokenBatch, TokenStream};
 /// An incomplete window at the end is dropped.
 ///
 /// ```
-/// use grove_train::data::{TokenStream, TokenWindows, epoch};
+/// use grove_train::data::{Data, TokenStream, TokenWindows};
 ///
 /// let windows = TokenWindows::new(TokenStream::new((0..12).collect()), 5, 8, None)?;
-/// let batches: Vec<_> = epoch(&windows, 0).collect::<Result<_, _>>()?;
+/// let batches: Vec<_> = windows.epoch(0).collect::<Result<_, _>>()?;
 /// assert_eq!(batches[0].tokens, [0, 1, 2, 3, 4, 5, 5, 6, 7, 8, 9, 10]);
 /// # Ok::<(), grove_train::data::DataError>(())
 /// ```

@@ -103,8 +103,8 @@ impl Smoothed {
 /// use std::sync::Arc;
 /// # type B = burn_flex::Flex;
 /// let slope = Array::<B, 1>::new(Tensor::from_floats([0.0], &Default::default()));
-/// let data = Arc::new(Examples::new(vec![2.0], 1, |batch: &[&f64]| *batch[0])?);
-/// let loss = |slope: Array<Autodiff<B>, 1>, x: &f64, _key: Key| (slope.val() * *x - 6.0).square();
+/// let data = Arc::new(Examples::new(vec![2.0], 1)?);
+/// let loss = |slope: Array<Autodiff<B>, 1>, x: &Vec<f64>, _key: Key| (slope.val() * x[0] - 6.0).square();
 /// let search = RateSearch { from: 1e-4, to: 10.0, ..RateSearch::default() };
 /// let curve = find_learning_rate(&slope, |rate| sgd(rate, Sgd::default()), &data, loss, Key::new(0), &search)?;
 /// // Steps of this parabola diverge from 0.25 on.

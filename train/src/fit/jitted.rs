@@ -56,22 +56,17 @@ pub struct JitLoss<A, L> {
 /// use grove_tree::{Array, Key};
 /// use std::sync::Arc;
 /// # type B = burn_flex::Flex;
-/// let device = Default::default();
-/// let slope = Array::<B, 1>::new(Tensor::from_floats([0.0], &device));
-/// let points = vec![(1.0, 2.0), (2.0, 4.0), (3.0, 6.0)];
-/// let data = Arc::new(Examples::new(points, 2, |batch| batch.iter().copied().copied().unzip::<f32, f32, Vec<_>, Vec<_>>())?);
+/// let array = |values: &[f32]| Array::<B, 1>::new(Tensor::from_floats(values, &Default::default()));
+/// let data = Arc::new(Examples::from_arrays((array(&[1.0, 2.0, 3.0]), array(&[2.0, 4.0, 6.0])), 2)?);
 /// let loss = JitLoss {
-///     arrays: |_: &Array<B, 1>, (x, y): &(Vec<f32>, Vec<f32>), _key| {
-///         let array = |values: &[f32]| Array::<B, 1>::new(Tensor::from_floats(values, &device));
-///         ((array(x), array(y)), x.len() as f64)
-///     },
+///     arrays: |_: &Array<B, 1>, batch: &(Array<B, 1>, Array<B, 1>), _key| (batch.clone(), batch.0.shape()[0] as f64),
 ///     loss: |slope: Array<_, 1>, (x, y): (Array<_, 1>, Array<_, 1>), _key| {
 ///         Outcome::new((slope.val() * x.val() - y.val()).square().mean())
 ///     },
 /// };
 /// let options = FitOptions { length: RunDuration::Steps(50), ..FitOptions::default() };
 /// let optimizer = sgd(0.1, Sgd::default());
-/// let fitted = fit_jitted(slope, &optimizer, &data, loss, |_| Ok(Default::default()), Key::new(1), &options)?;
+/// let fitted = fit_jitted(array(&[0.0]), &optimizer, &data, loss, |_| Ok(Default::default()), Key::new(1), &options)?;
 /// assert!((fitted.model.val().into_scalar() - 2.0).abs() < 1e-3);
 /// # Ok::<(), grove_train::TrainError>(())
 /// ```

@@ -53,8 +53,7 @@ use crate::{
 /// # type B = burn_flex::Flex;
 /// let slope = Array::<B, 1>::new(Tensor::from_floats([0.0], &Default::default()));
 /// let points = vec![(1.0, 2.0), (2.0, 4.0), (3.0, 6.0)];
-/// let collate = |batch: &[&(f64, f64)]| batch.iter().map(|point| **point).collect::<Vec<_>>();
-/// let data = Arc::new(Examples::new(points, 3, collate)?);
+/// let data = Arc::new(Examples::new(points, 3)?);
 /// let loss = |slope: Array<Autodiff<B>, 1>, batch: &Vec<(f64, f64)>, _key: Key| {
 ///     let losses = batch.iter().map(|(x, y)| (slope.val() * *x - *y).square());
 ///     losses.reduce(|sum, loss| sum + loss).expect("a point") / 3.0

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use burn::tensor::{Bool, Int, Tensor};
 use grove_distributed::Communicator;
 use grove_train::data::{
-    Data, DataError, Examples, Order, PaddedBatch, Parts, Position, TokenBatch, TokenStream, TokenWindows, epoch, pad,
+    Data, DataError, Examples, Order, PaddedBatch, Parts, Position, TokenBatch, TokenStream, TokenWindows, pad,
     prefetch,
 };
-use grove_tree::Key;
+use grove_tree::{Array, Key};
 use proptest::prelude::*;
 
 fn windows(tokens: u32, context: usize, batch_size: usize, key: Option<Key>) -> TokenWindows {
@@ -19,8 +20,7 @@ fn windows(tokens: u32, context: usize, batch_size: usize, key: Option<Key>) -> 
 }
 
 fn numbers(n: usize, batch_size: usize) -> Examples<usize, Vec<usize>> {
-    let collate = |batch: &[&usize]| batch.iter().map(|&&number| number).collect();
-    Examples::new((0..n).collect(), batch_size, collate).expect("examples")
+    Examples::new((0..n).collect(), batch_size).expect("examples")
 }
 
 fn sorted(mut numbers: Vec<usize>) -> Vec<usize> {
@@ -88,10 +88,12 @@ fn shuffles_a_million_examples() {
 #[test]
 fn buckets_save_padding() {
     let sentences: Vec<Vec<u32>> = Key::new(9).randint_vec(2000, 1, 200).iter().map(|&n| vec![1; n as usize]).collect();
-    let collate = |batch: &[&Vec<u32>]| pad(&batch.iter().map(|row| &row[..]).collect::<Vec<_>>(), 0);
-    let examples = || Examples::new(sentences.clone(), 16, collate).expect("examples").shuffle(Key::new(0));
+    let examples = || {
+        let data = Examples::new(sentences.clone(), 16).expect("examples").collate(|batch| pad(&batch, 0));
+        data.shuffle(Key::new(0))
+    };
     let padding = |data: Examples<Vec<u32>, PaddedBatch>| {
-        let batches: Vec<_> = epoch(&data, 3).collect::<Result<_, _>>().expect("loaded");
+        let batches: Vec<_> = data.epoch(3).collect::<Result<_, _>>().expect("loaded");
         let all: usize = batches.iter().map(|batch| batch.tokens.tokens.len()).sum();
         let real: usize = batches.iter().flat_map(|batch| &batch.lengths).sum();
         assert_eq!(real, sentences.iter().map(Vec::len).sum::<usize>());
@@ -101,14 +103,59 @@ fn buckets_save_padding() {
     assert!(plain > 0.4 && bucketed < 0.05, "{plain} {bucketed}");
     // Short and long batches must be mixed, or training would see all short ones first.
     let data = examples().bucket(Vec::len, 25).expect("a pool");
-    let lengths: Vec<usize> = epoch(&data, 0).map(|batch| batch.expect("loaded").tokens.columns).collect();
+    let lengths: Vec<usize> = data.epoch(0).map(|batch| batch.expect("loaded").tokens.columns).collect();
     assert!(lengths.windows(2).filter(|pair| pair[0] > pair[1]).count() > lengths.len() / 4);
+}
+
+#[test]
+fn batches_of_arrays_have_their_rows() {
+    type Flex = burn_flex::Flex;
+    let device = Default::default();
+    let x: Tensor<Flex, 3> = Tensor::<Flex, 1, Int>::arange(0..60, &device).float().reshape([10, 3, 2]);
+    let y = Tensor::<Flex, 1, Int>::arange(0..10, &device);
+    let even = y.clone().remainder_scalar(2).equal_elem(0);
+    let arrays = (Array::new(x.clone()), Array::<Flex, 1, Int>::new(y), Array::<Flex, 1, Bool>::new(even));
+    let data = Examples::from_arrays(arrays, 4).expect("ten rows").shuffle(Key::new(3));
+    let mut seen = Vec::new();
+    for (batch, size) in data.epoch(1).zip([4, 4, 2]) {
+        let (rows, labels, even) = batch.expect("loaded");
+        let labels: Vec<i64> = labels.val().into_data().iter().collect();
+        assert_eq!((rows.shape(), labels.len()), ([size, 3, 2], size));
+        for (i, label) in labels.iter().enumerate() {
+            let expected = x.clone().narrow(0, *label as usize, 1).into_data();
+            assert_eq!(rows.val().narrow(0, i, 1).into_data(), expected);
+        }
+        assert_eq!(
+            even.val().into_data().iter::<bool>().collect::<Vec<_>>(),
+            labels.iter().map(|y| y % 2 == 0).collect::<Vec<_>>()
+        );
+        seen.extend(labels);
+    }
+    assert_ne!(seen, (0..10).collect::<Vec<_>>(), "shuffled");
+    seen.sort_unstable();
+    assert_eq!(seen, (0..10).collect::<Vec<_>>());
+}
+
+#[test]
+fn refuses_arrays_that_are_no_examples() {
+    type Leaf = Array<burn_flex::Flex, 1>;
+    let ones = |n: usize| Leaf::new(Tensor::ones([n], &Default::default()));
+    let message = |arrays: (Leaf, Leaf)| Examples::from_arrays(arrays, 2).expect_err("refused").to_string();
+    assert_eq!(
+        message((ones(3), ones(2))),
+        "the array `1` has 2 rows, and the array `0` has 3: give arrays with one row for each example"
+    );
+    assert_eq!(
+        message((ones(3), Leaf::absent([3]))),
+        "the array `1` has no values: load them before making a data set"
+    );
+    assert!(message((ones(0), ones(0))).contains("no examples"));
 }
 
 #[test]
 fn evaluation_predicts_every_token_once_and_in_order() {
     let data = windows(103, 10, 4, None);
-    let batches: Vec<TokenBatch> = epoch(&data, 0).collect::<Result<_, _>>().expect("loaded");
+    let batches: Vec<TokenBatch> = data.epoch(0).collect::<Result<_, _>>().expect("loaded");
     assert_eq!(batches.iter().map(|batch| batch.rows).collect::<Vec<_>>(), [4, 4, 2]);
     assert_eq!(data.batches_per_epoch(), 3);
     let device = Default::default();
@@ -125,7 +172,7 @@ fn training_windows_move_from_epoch_to_epoch() {
     let data = windows(1000, 16, 5, Some(Key::new(4)));
     let mut firsts = Vec::new();
     for e in 0..20 {
-        let batches: Vec<TokenBatch> = epoch(&data, e).collect::<Result<_, _>>().expect("loaded");
+        let batches: Vec<TokenBatch> = data.epoch(e).collect::<Result<_, _>>().expect("loaded");
         assert_eq!(batches.len(), data.batches_per_epoch());
         let rows: Vec<&[u32]> = batches.iter().flat_map(|batch| batch.tokens.chunks_exact(17)).collect();
         assert_eq!(rows.len(), 5 * batches.len());
@@ -187,8 +234,7 @@ fn a_resumed_run_sees_what_it_would_have_seen() {
         let total = 3 * per_epoch + 2;
         let (end, whole) = run(&data, Position::default(), total);
         assert_eq!(end, Position { epoch: 3, batch: 2 });
-        let plain: Vec<_> =
-            (0..4).flat_map(|e| epoch(&*data, e)).take(total).collect::<Result<_, _>>().expect("loaded");
+        let plain: Vec<_> = (0..4).flat_map(|e| data.epoch(e)).take(total).collect::<Result<_, _>>().expect("loaded");
         assert_eq!(whole, plain, "loaded ahead or in place");
         for stop in 0..total {
             let (position, before) = run(&data, Position::default(), stop);
@@ -300,7 +346,7 @@ fn a_rank_whose_part_cannot_be_read_borrows_an_example() {
     }
     let parts = |damaged: &'static [usize], size: usize| -> Vec<Result<(Vec<usize>, usize), String>> {
         let ranks = Communicator::threads(size);
-        let part = |comm: &Communicator| epoch(&Parts::new(Arc::new(Damaged(damaged)), comm), 0).next().expect("one");
+        let part = |comm: &Communicator| Parts::new(Arc::new(Damaged(damaged)), comm).epoch(0).next().expect("one");
         let found = ranks.iter().map(part);
         found.map(|part| part.map(|part| (part.batch, part.examples)).map_err(|error| error.to_string())).collect()
     };
@@ -345,7 +391,7 @@ fn a_mapped_file_is_the_tokens_that_were_written() {
         let data = |stream: &TokenStream| {
             let (train, _) = stream.split(0.25).expect("a fraction");
             let data = TokenWindows::new(train, 33, 7, Some(Key::new(8))).expect("long enough");
-            epoch(&data, 2).collect::<Result<Vec<_>, _>>().expect("loaded")
+            data.epoch(2).collect::<Result<Vec<_>, _>>().expect("loaded")
         };
         assert_eq!(data(&mapped), data(&memory));
     }

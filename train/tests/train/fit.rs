@@ -92,11 +92,11 @@ fn points(batch_size: usize) -> Points {
 }
 
 fn rows(points: Vec<[f32; 4]>, batch_size: usize) -> Points {
-    let collate = |batch: &[&[f32; 4]]| Rows {
+    let collate = |batch: Vec<[f32; 4]>| Rows {
         x: batch.iter().flat_map(|point| point[..3].to_vec()).collect(),
         y: batch.iter().map(|point| point[3]).collect(),
     };
-    Examples::new(points, batch_size, collate).expect("points")
+    Examples::new(points, batch_size).expect("points").collate(collate)
 }
 
 fn loss(model: Net<Ad>, batch: &Rows, _key: Key) -> Tensor<Ad, 1> {
@@ -654,10 +654,9 @@ fn errors_of_others_come_through() {
     let error =
         fit(net(), &optimizer, &Arc::new(points(8)), loss, failing, Key::new(0), &settings).expect_err("it fails");
     assert_eq!(error.to_string(), "the evaluation failed: no reference");
-    let broken = Examples::fallible(vec![0; 8], 8, |_: &[&i32]| {
-        Err::<Rows, _>(grove_train::data::DataError::other("cat.png is no image"))
-    });
-    let broken = Arc::new(broken.expect("examples"));
+    let broken = Examples::new(vec![0; 8], 8).expect("examples");
+    let broken = broken.try_collate(|_| Err::<Rows, _>(grove_train::data::DataError::other("cat.png is no image")));
+    let broken = Arc::new(broken);
     let error = fit(net(), &optimizer, &broken, loss, unevaluated, Key::new(0), &options(3)).expect_err("it fails");
     assert_eq!(error.to_string(), "cat.png is no image");
 }

@@ -144,6 +144,12 @@ impl<B: Backend> AnyTensor<B> {
         self.rows(index..index + 1).reshape(shape)
     }
 
+    /// Selects indices of the first axis, `[n]` (`jax.numpy.take`).
+    pub fn take(self, indices: &Tensor<B, 1, Int>) -> Self {
+        let indices = indices.clone().into_primitive();
+        by_kind!(self, x => B::float_select(x, 0, indices), B::int_select(x, 0, indices), B::bool_select(x, 0, indices))
+    }
+
     /// Stacks tensors of one kind and shape along a new first axis.
     ///
     /// # Panics

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
 use grove_files::write_atomically;
@@ -17,6 +17,62 @@ const BYTES: u8 = 0x08;
 /// Maximum size of the values in bytes, more than in any data set of this kind. A compressed file could claim, and
 /// contain, any size.
 const MOST_BYTES: u64 = 4 << 30;
+
+/// Reads the images and labels of a part of MNIST, `train` or `t10k`, from its files, plain or compressed with gzip. Data
+/// sets with the same file names work too: Fashion-MNIST, KMNIST, ….
+///
+/// ```no_run
+/// let digits = grove_images::datasets::read_mnist("data/MNIST/raw", "train")?;
+/// assert_eq!(digits.pixels.len(), digits.n * 28 * 28);
+/// assert_eq!(digits.labels.len(), digits.n);
+/// # Ok::<(), grove_images::ImageError>(())
+/// ```
+///
+/// # Errors
+/// The directory lacks a file, a file is damaged (see [`read_idx_images`]), or the numbers of images and labels differ.
+pub fn read_mnist(directory: impl AsRef<Path>, part: &str) -> Result<ImageSet> {
+    let directory = directory.as_ref();
+    let images = mnist_images(directory, part).ok_or_else(|| {
+        let directory = directory.display();
+        ImageError::BadOption(format!(
+            "{directory} has no {part}-images-idx3-ubyte, plain or .gz: give a directory of MNIST's files, and the part train \
+             or t10k"
+        ))
+    })?;
+    read_idx(&images)
+}
+
+/// Returns the file of the images of a part of MNIST, if it exists.
+pub(super) fn mnist_images(directory: &Path, part: &str) -> Option<PathBuf> {
+    ["", ".gz"]
+        .map(|end| directory.join(format!("{part}-images-idx3-ubyte{end}")))
+        .into_iter()
+        .find(|file| file.exists())
+}
+
+/// Reads images from an idx file, and their labels from the file beside it.
+pub(super) fn read_idx(images: &Path) -> Result<ImageSet> {
+    let name = images.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let mut set = read_idx_images(images)?;
+    let beside = images.with_file_name(name.replace("images", "labels").replace("idx3", "idx1"));
+    if beside == images {
+        return Err(ImageError::BadOption(format!(
+            "{}: which file has its labels cannot be told, as there is no 'images' in the name",
+            images.display()
+        )));
+    }
+    set.labels = read_idx_labels(&beside)?;
+    if set.labels.len() != set.n {
+        return Err(ImageError::BadOption(format!(
+            "{} has {} labels, and {} has {} images",
+            beside.display(),
+            set.labels.len(),
+            images.display(),
+            set.n
+        )));
+    }
+    Ok(set)
+}
 
 /// Reads images from an idx file, plain or compressed with gzip (detected by content): MNIST, Fashion-MNIST, EMNIST,
 /// ….
@@ -161,6 +217,20 @@ mod tests {
         assert_eq!(std::fs::read(&images).unwrap(), IMAGES);
         assert_eq!(std::fs::read(&labels).unwrap(), [0, 0, 8, 1, 0, 0, 0, 2, 7, 9]);
         assert!(write_idx_images(&images, &ImageSet { n: 3, ..set }).is_err());
+    }
+
+    #[test]
+    fn parts_of_mnist_have_their_labels() {
+        let directory = tempfile::tempdir().unwrap();
+        let named = |name: &str| directory.path().join(name);
+        let missing = read_mnist(directory.path(), "t10k").unwrap_err().to_string();
+        assert!(missing.contains("t10k-images-idx3-ubyte"), "{missing}");
+        std::fs::write(named("t10k-images-idx3-ubyte"), IMAGES).unwrap();
+        write_idx_labels(named("t10k-labels-idx1-ubyte"), &[7, 9]).unwrap();
+        let set = read_mnist(directory.path(), "t10k").unwrap();
+        assert_eq!((set.n, &set.labels[..]), (2, &[7, 9][..]));
+        write_idx_labels(named("t10k-labels-idx1-ubyte"), &[7]).unwrap();
+        assert!(read_mnist(directory.path(), "t10k").unwrap_err().to_string().contains("1 labels"));
     }
 
     #[test]

@@ -6,7 +6,11 @@ use std::{
     sync::Arc,
 };
 
-use super::{CifarKind, ImageSet, read_cifar, read_idx_images, read_idx_labels};
+use super::{
+    CifarKind, ImageSet,
+    idx::{mnist_images, read_idx},
+    read_cifar,
+};
 use crate::{ImageError, ImageFolder, Limits, decode, open};
 
 /// An image with its class. The image is read on demand.
@@ -133,9 +137,8 @@ pub fn open_labelled(
         return Ok((set(path)?, None));
     }
     let within = |names: &[&str]| names.iter().map(|name| path.join(name)).find(|path| path.exists());
-    let suffixed = |name: &str| within(&[name, &format!("{name}.gz")]);
-    if let Some(file) = suffixed("train-images-idx3-ubyte") {
-        let held_out = suffixed("t10k-images-idx3-ubyte").map(|file| set(&file)).transpose()?;
+    if let Some(file) = mnist_images(path, "train") {
+        let held_out = mnist_images(path, "t10k").map(|file| set(&file)).transpose()?;
         return Ok((set(&file)?, held_out));
     }
     let batches: Vec<PathBuf> =
@@ -184,24 +187,7 @@ fn set(path: &Path) -> Result<LabelledImages, ImageError> {
             (set, labels)
         }
         false => {
-            let mut set = read_idx_images(path)?;
-            let beside = path.with_file_name(name.replace("images", "labels").replace("idx3", "idx1"));
-            if beside == path {
-                return Err(ImageError::BadOption(format!(
-                    "{}: which file has its labels cannot be told, as there is no 'images' in the name",
-                    path.display()
-                )));
-            }
-            set.labels = read_idx_labels(&beside)?;
-            if set.labels.len() != set.n {
-                return Err(ImageError::BadOption(format!(
-                    "{} has {} labels, and {} has {} images",
-                    beside.display(),
-                    set.labels.len(),
-                    path.display(),
-                    set.n
-                )));
-            }
+            let set = read_idx(path)?;
             let classes = set.labels.iter().max().map_or(0, |&class| usize::from(class) + 1);
             (set, (0..classes).map(|class| class.to_string()).collect::<Vec<_>>())
         }

@@ -7,7 +7,7 @@ mod labelled;
 use image::RgbImage;
 
 pub use cifar::{CifarKind, read_cifar};
-pub use idx::{read_idx_images, read_idx_labels, write_idx_images, write_idx_labels};
+pub use idx::{read_idx_images, read_idx_labels, read_mnist, write_idx_images, write_idx_labels};
 pub use labelled::{LabelledImage, LabelledImages, open_labelled};
 
 /// Images of one size, and their labels.

@@ -16,7 +16,7 @@ use grove::{
     tensor::TensorData,
     train::{
         RunDuration, TrainError,
-        data::{Examples, Part, Parts, epoch},
+        data::{Data, Examples, Part, Parts},
     },
     transform::GradOptions,
     tree::leaves,
@@ -192,7 +192,7 @@ where
     B: Backend,
     M: CausalLm<B> + Tree<B, On<Autodiff<B>>: CausalLm<Autodiff<B>>>,
 {
-    let data = Examples::new(rows(), job.batch, |rows| rows.iter().map(|&row| row.clone()).collect::<Vec<_>>())?;
+    let data = Examples::new(rows(), job.batch)?;
     // For the test of ranks with different metrics.
     let measures_more = std::env::var_os("ODD_METRIC").is_some() && job.ranks.rank() == 1;
     let loss = |model: M::On<Autodiff<B>>, rows: &Vec<Vec<i64>>, key: Key| {
@@ -227,7 +227,7 @@ fn bert<B: Backend>(job: &Job, key: Key, device: &Device<B>) -> Result<(), Box<d
         .enumerate()
         .map(|(i, row)| (row[..3 + i % 7].iter().map(|&id| id as u32).collect(), i % 3))
         .collect();
-    let data = Examples::new(texts, job.batch, |texts| texts.iter().map(|&text| text.clone()).collect::<Vec<_>>())?;
+    let data = Examples::new(texts, job.batch)?;
     let loss = |model: BertForSequenceClassification<Autodiff<B>>, texts: &Vec<(Vec<u32>, usize)>, key: Key| {
         use grove::{layers::loss::cross_entropy, models::TextClassifier, text::TextIds};
         let ids: Vec<TextIds> =
@@ -256,8 +256,7 @@ fn resnet<B: Backend>(job: &Job, key: Key, device: &Device<B>) -> Result<(), Box
         // max pooling.
         .map(|i| ((0..2 * SIDE * SIDE).map(|j| ((i * 37 + j * 11 + i * j) as f32).sin()).collect(), i % 3))
         .collect();
-    let data =
-        Examples::new(images, job.batch, |images| images.iter().map(|&image| image.clone()).collect::<Vec<_>>())?;
+    let data = Examples::new(images, job.batch)?;
     // Without a weight, each rank's part counts by its examples.
     let loss = |model: ResNet<Autodiff<B>>, images: &Vec<(Vec<f32>, usize)>, _: Key| {
         let (device, count) = (Device::<B>::default(), images.len());
@@ -350,7 +349,7 @@ where
     let step = train_step(loss, optimizer, StepOptions::default());
     let mut model = broadcast(model, &job.ranks).unwrap_or_else(|error| job.ranks.end_job(&error));
     let mut state = optimizer.init(&model);
-    let batches = (0..).flat_map(|i| epoch(&parts, i).collect::<Vec<_>>());
+    let batches = (0..).flat_map(|i| parts.epoch(i).collect::<Vec<_>>());
     for (i, part) in batches.take(job.steps as usize).enumerate() {
         let Part { batch, .. } = part?;
         (model, state, _) = step(model, state, &batch, Key::new(1).fold_in(i as u32));

@@ -1,0 +1,15 @@
+//! A model of one's own, saved and loaded.
+
+use crate::mnist::Mlp;
+use grove::{prelude::*, weights::WeightsError};
+use std::path::Path;
+
+/// Saves a model.
+pub fn save(model: &Mlp<Flex>, file: &Path) -> Result<(), WeightsError> {
+    save_tree(model, file)
+}
+
+/// Loads a model for images of this many pixels.
+pub fn load(pixels: usize, file: &Path) -> Result<Mlp<Flex>, WeightsError> {
+    load_tree(Mlp::new(pixels, &Init::skeleton()), file, &Default::default())
+}
