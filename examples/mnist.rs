@@ -34,8 +34,11 @@ impl<B: Backend> Mlp<B> {
     }
 }
 
-/// Reads the pixels of a part's images, from 0 to 1, `[n, pixels]`, and their digits, `[n]`.
-fn read(options: &Options, part: &str) -> Result<(Tensor<Flex, 2>, Tensor<Flex, 1, Int>), Box<dyn Error>> {
+/// Pixels of images, from 0 to 1, `[n, pixels]`, and their digits, `[n]`.
+type Digits = (Tensor<Flex, 2>, Tensor<Flex, 1, Int>);
+
+/// Reads a part of the data.
+fn read(options: &Options, part: &str) -> Result<Digits, Box<dyn Error>> {
     let (digits, device) = (read_mnist(&options.data, part)?, Default::default());
     let pixels = Tensor::<Flex, 1>::from_floats(&digits.pixels[..], &device) / 255.0;
     Ok((pixels.reshape([digits.n as i32, -1]), Tensor::from_ints(&digits.labels[..], &device)))

@@ -20,7 +20,7 @@ pub enum Optimizer {
 #[derive(Debug, Clone, PartialEq)]
 pub struct OptimizerFile {
     path: PathBuf,
-    config: OnceLock<OptimizerConfig>,
+    config: Box<OnceLock<OptimizerConfig>>,
 }
 
 impl OptimizerFile {
@@ -44,7 +44,7 @@ impl FromStr for Optimizer {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text.ends_with(".json") {
-            return Ok(Self::File(OptimizerFile { path: text.into(), config: OnceLock::new() }));
+            return Ok(Self::File(OptimizerFile { path: text.into(), config: Box::default() }));
         }
         let name = serde_json::from_value(Value::from(text));
         name.map(Self::Named).map_err(|error| format!("{error}, or a file that ends in .json"))

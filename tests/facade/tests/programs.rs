@@ -333,7 +333,7 @@ mod lion {
             (lion::scale_by_lion::<Flex, Linear<Flex>>(0.9, 0.99), scale_by_lion::<Flex>(ScaleByLion::default()));
         let (mut state, mut expected_state) = (own.init(&params), library.init(&params));
         for i in 0..3 {
-            let grads = Linear::<Flex>::new(3, 2, &Init::new(Key::new(1).fold_in(i), &device));
+            let grads = Linear::<Flex>::new(3, 2, Init::new(Key::new(1).fold_in(i), &device));
             let (updates, expected);
             (updates, state) = own.update(grads.clone(), state, &params);
             (expected, expected_state) = library.update(grads, expected_state, &params);

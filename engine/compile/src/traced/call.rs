@@ -41,9 +41,11 @@ pub(super) struct OnDevice {
     arrays: Vec<DeviceArray>,
     /// The keys that the operations of the original graph sample with.
     keys: Vec<Key>,
-    /// Programs for the layouts of the inputs, and for which of them are donated.
-    programs: Mutex<HashMap<(Vec<String>, Vec<bool>), Arc<dyn Executable>>>,
+    programs: Mutex<HashMap<InputForms, Arc<dyn Executable>>>,
 }
+
+/// The layout of each input of a program, and true for each that is donated.
+type InputForms = (Vec<String>, Vec<bool>);
 
 /// Runs a graph as one program if the device is lazy and outside traces. Otherwise returns the arguments as the error.
 pub(crate) fn call<B: Backend>(
