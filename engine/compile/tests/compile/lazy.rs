@@ -166,7 +166,7 @@ fn a_jitted_program_that_fails() {
 fn threads_share_a_device() {
     let (device, _) = device();
     let double = || Tensor::<Traced, 1>::from_data([1.0_f32, 2.0], &device) * 2.0;
-    let client = double().into_primitive().tensor().client.clone();
+    let client = double().into_primitive().tensor().client;
     let of_other = client.forget(|| {
         drop(double());
         std::thread::scope(|scope| scope.spawn(double).join()).expect("no panic")
