@@ -146,7 +146,7 @@ impl Adapters {
         ModelError::Adapter { file: self.file.clone(), reason }
     }
 
-    /// Returns the error for a tensor that is no part of a linear layer's adapter.
+    /// Returns the error for a tensor that is not part of a linear layer's adapter.
     pub(crate) fn no_layer(&self, tensor: &str) -> ModelError {
         self.error(format!("the tensor {tensor} belongs to no LoRA adapter of a linear layer: merge it with peft"))
     }

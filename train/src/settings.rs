@@ -102,7 +102,7 @@ impl RunSettings {
         self.0.get(name).map(String::as_str)
     }
 
-    /// Returns the settings whose values differ, sorted by name. A name that only one side has is no difference: a
+    /// Returns the settings whose values differ, sorted by name. A name that only one side has is not a difference: a
     /// later version of a program may have more settings.
     pub fn differences(&self, now: &Self) -> Vec<SettingDifference> {
         let both = self.0.iter().filter_map(|(name, was)| Some((name, was, now.0.get(name)?)));

@@ -304,7 +304,7 @@ fn an_interrupt_writes_a_checkpoint_and_leaves() {
         );
         signal(&child, "-INT");
         let output = child.wait_with_output().expect("waited");
-        assert!(output.status.success(), "an interrupted run is no failure: {:?}", output.status);
+        assert!(output.status.success(), "an interrupted run is not a failure: {:?}", output.status);
         let said = said(output);
         assert!(said.contains("stopping after this step"), "{said}");
         let stopped = newest(directory).expect("a checkpoint");

@@ -95,7 +95,7 @@ impl Worker {
             .map_err(|error| Trouble::failed(format!("{}: {error}", start.program.display())))?;
         let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
-            return Err(Trouble::failed("a process without its pipes"));
+            return Err(Trouble::failed("the process has no pipes"));
         };
         let (sender, events) = channel();
         thread::spawn(move || lines_to(stdout, &sender));
@@ -110,7 +110,7 @@ impl Worker {
             Ok(line) => line,
             Err(RecvTimeoutError::Timeout) => {
                 let seconds = self.patience.as_secs();
-                return Err(Trouble::failed(format!("no answer within {seconds} s (--timeout)")));
+                return Err(Trouble::failed(format!("the process did not answer within {seconds} s (--timeout)")));
             }
             Err(RecvTimeoutError::Disconnected) => return Err(self.end()),
         };
@@ -118,7 +118,7 @@ impl Worker {
         match serde_json::from_str(&line) {
             Ok(Event::Error { kind, message }) => Err(Trouble { kind, message }),
             Ok(event) => Ok((event, since)),
-            Err(error) => Err(Trouble::failed(format!("it said '{line}', which is no answer: {error}"))),
+            Err(error) => Err(Trouble::failed(format!("the process wrote '{line}', which is not an event: {error}"))),
         }
     }
 
@@ -146,7 +146,7 @@ impl Worker {
             }
             heading |= line.contains("panicked at");
         }
-        heading.then(|| Trouble::failed("a thread of it panicked"))
+        heading.then(|| Trouble::failed("a thread of the process panicked"))
     }
 
     /// Returns the reason why the process ended without an event.
@@ -156,7 +156,7 @@ impl Worker {
             match self.child.try_wait() {
                 Ok(Some(status)) => break status,
                 Ok(None) if Instant::now() < given_up => thread::sleep(Duration::from_millis(10)),
-                Ok(None) => return Trouble::failed("it says nothing more, and does not end"),
+                Ok(None) => return Trouble::failed("the process closed its output and does not exit"),
                 Err(error) => return Trouble::failed(error.to_string()),
             }
         };

@@ -39,7 +39,7 @@ pub fn resolve(model: Option<&str>, ships: &str, wanted: &FilePatterns) -> Resul
     match path.exists() {
         true => Ok(path),
         false => Err(failure(format!(
-            "the model that ships with grove is not where it should be, {}: name another with --model",
+            "the model that ships with grove is missing at {}: name another with --model",
             path.display()
         ))),
     }
@@ -68,7 +68,7 @@ pub fn resolve_named(model: &str, wanted: &FilePatterns) -> Result<PathBuf, Exit
         let trained = run.join("model");
         if !trained.join("model.safetensors").is_file() && !trained.join("model.safetensors.index.json").is_file() {
             return Err(failure(format!(
-                "{model} is the directory of a training run that has no trained model yet: end the run, with --resume"
+                "{model} is the directory of a training run that has no trained model yet: finish the run with --resume"
             )));
         }
         if run != Path::new(model) {

@@ -235,7 +235,8 @@ fn receive(values: &mut Values, comm: &Communicator) -> Result<()> {
         let Some((number, key, bytes)) = parts(&message) else {
             let (rank, bytes) = (comm.describe(from), message.len());
             return Err(CommError::Transport(format!(
-                "{rank} sent {bytes} bytes to {STORE} that are no key and value: every rank must run the same program"
+                "{rank} sent {bytes} bytes to {STORE} that are not a key and a value: every rank must run the same \
+                 program"
             )));
         };
         let store = values.entry(number).or_default();

@@ -103,7 +103,7 @@ pub fn create_directory(
 }
 
 /// Flushes a directory to the disk, so that new names in it survive a power failure. Some file systems do not support
-/// this; that is no error, because their files are complete in any case.
+/// this; that is not an error, because their files are complete in any case.
 pub fn sync_directory(directory: &Path) {
     if cfg!(unix)
         && let Ok(directory) = File::open(directory)

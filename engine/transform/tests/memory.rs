@@ -63,7 +63,7 @@ fn left_by(mut call: impl FnMut()) -> isize {
 
 /// Less than a thousandth of the results: one leaf per call is 67 MB.
 fn assert_little(bytes: isize) {
-    assert!(bytes < 64 * CALLS as isize, "{CALLS} calls leave {bytes} bytes");
+    assert!(bytes < 64 * CALLS as isize, "{CALLS} calls leak {bytes} bytes");
 }
 
 fn leaf() -> Array<Flex, 1> {

@@ -85,7 +85,7 @@ impl Buffer {
         let unknown = || XlaError::Plugin {
             function: "PJRT_Buffer_ElementType",
             code: 0,
-            message: format!("grove has no arrays of the type with code {code}"),
+            message: format!("grove does not support the element type with code {code}"),
         };
         buffer.array = ArrayType::new(ElementType::of_code(code).ok_or_else(unknown)?, dims.collect::<Vec<_>>());
         Ok(buffer)

@@ -86,7 +86,7 @@ impl Plugin {
             function.map_err(|_| refused("it has no function GetPjrtApi".into()))?()
         };
         if api.is_null() {
-            return Err(refused("GetPjrtApi returns nothing".into()));
+            return Err(refused("GetPjrtApi returns a null pointer".into()));
         }
         let plugin = Self { api };
         let (major, minor) = plugin.version();

@@ -16,5 +16,5 @@ fn refuses_more_functions_than_there_is_room_for() {
         register(&format!("limit_{index}")).unwrap();
     }
     let error = register("limit_32").unwrap_err().to_string();
-    assert!(error.ends_with("32 are registered, and no more can be"), "{error}");
+    assert!(error.ends_with("a process can register at most 32 functions"), "{error}");
 }

@@ -238,7 +238,10 @@ fn a_program_is_told_what_it_cannot_sum() {
     let graph =
         trace(|x: Array<Traced, 1>| while_loop(|x| sum(x).sum().lower_elem(9.0), |x| Array::new(x.val() + 1.0), x), &x);
     let error = graph.to_stablehlo().unwrap_err().to_string();
-    assert_eq!(error, "the operation all_reduce cannot be lowered to StableHLO: it is in the condition of a loop");
+    assert_eq!(
+        error,
+        "the operation all_reduce cannot be lowered to StableHLO: the condition of a loop cannot all-reduce over ranks"
+    );
 }
 
 const EXAMPLES: usize = 24;

@@ -197,7 +197,7 @@ fn steps(part: &Value, list: &str) -> std::result::Result<usize, String> {
 /// Returns the maximum factor by which this step alone can lengthen a text.
 fn check_step(step: &Value) -> std::result::Result<usize, String> {
     if let Some(charsmap) = step.get("precompiled_charsmap") {
-        let text = charsmap.as_str().ok_or("its precompiled_charsmap is no text")?;
+        let text = charsmap.as_str().ok_or("its precompiled_charsmap is not a string")?;
         let bytes = base64::decode(text).map_err(|error| format!("its precompiled_charsmap is not base64: {error}"))?;
         charsmap::precompiled(&bytes)?;
     }

@@ -108,7 +108,7 @@ pub(super) fn read(file: &Path, checkpoint: &TensorFiles) -> Result<LlamaConfig>
     let params: Params = read_json(file)?;
     let shape = |name: &str| match checkpoint.info(name)?.shape[..] {
         [rows, columns] => Ok([rows, columns]),
-        _ => Err(wrong(format!("{name} is no matrix"))),
+        _ => Err(wrong(format!("{name} is not a matrix"))),
     };
     let [vocab_size, hidden_size] = shape("tok_embeddings.weight")?;
     let [intermediate_size, _] = shape("layers.0.feed_forward.w1.weight")?;

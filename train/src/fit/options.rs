@@ -75,7 +75,7 @@ pub struct FitOptions<B: Backend> {
     /// Number of steps between evaluations; the last step is evaluated too. Default: 0, no evaluations.
     pub evaluate_every: u64,
     /// Number of consecutive evaluations without improvement after which the run ends. Default: never. `keep_model`
-    /// names the metric. A value that is not finite is no improvement.
+    /// names the metric. A value that is not finite does not count as an improvement.
     pub patience: Option<u64>,
     /// Choice of the model that [`Fitted::into_model`] returns: the one with the best evaluation, or the last. Default:
     /// the one with the lowest `loss`. Metrics other than `loss` must be in every [`Evaluation`].

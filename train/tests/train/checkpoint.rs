@@ -255,7 +255,7 @@ fn what_is_half_written_is_cleared_away_by_who_writes() {
     fs::write(parent.join(".grove-abc.writing/state.safetensors"), "half").expect("written");
     fs::write(parent.join(".grove-def.tmp"), "half").expect("written");
     fs::write(parent.join("notes.txt"), "mine").expect("written");
-    assert_eq!(steps(&checkpoints), [2, 1], "it is no checkpoint");
+    assert_eq!(steps(&checkpoints), [2, 1], "it is not a checkpoint");
     let names = || {
         let mut names: Vec<_> =
             fs::read_dir(parent).expect("listed").map(|item| item.expect("an item").file_name()).collect();

@@ -266,10 +266,10 @@ fn batches_are_loaded_ahead() {
 
 #[test]
 fn errors_and_panics_come_as_the_last_item() {
-    let error = |n: usize| if n == 2 { Err(DataError::other("cat.png is no image")) } else { Ok(()) };
+    let error = |n: usize| if n == 2 { Err(DataError::other("cat.png is not an image")) } else { Ok(()) };
     let panic = |n: usize| if n == 2 { panic!("example {n} is beyond me") } else { Ok(()) };
     for (fail, message) in [
-        (error as fn(usize) -> _, "cat.png is no image"),
+        (error as fn(usize) -> _, "cat.png is not an image"),
         (panic as fn(usize) -> _, "loading data panicked: example 2 is beyond me"),
     ] {
         let data = Arc::new(Counting { loaded: AtomicU64::new(0), fail });

@@ -371,7 +371,7 @@ fn a_gradient_that_is_no_number_ends_the_run() {
     let root = |model: Array<Ad, 1>, _: &Rows, _: Key| (model.val() * 0.0).sqrt();
     let optimizer = sgd(0.5, Sgd::default());
     let error = fit(number(1.0), &optimizer, &Arc::new(points(8)), root, unevaluated, Key::new(0), &options(5))
-        .expect_err("the slope is no number");
+        .expect_err("the slope is not a number");
     assert!(matches!(error, TrainError::NotFinite { what: "norm of the gradient", step: 1, .. }), "{error:?}");
 }
 
@@ -655,11 +655,11 @@ fn errors_of_others_come_through() {
         fit(net(), &optimizer, &Arc::new(points(8)), loss, failing, Key::new(0), &settings).expect_err("it fails");
     assert_eq!(error.to_string(), "the evaluation failed: no reference");
     let broken = Examples::fallible(vec![0; 8], 8, |_: &[&i32]| {
-        Err::<Rows, _>(grove_train::data::DataError::other("cat.png is no image"))
+        Err::<Rows, _>(grove_train::data::DataError::other("cat.png is not an image"))
     });
     let broken = Arc::new(broken.expect("examples"));
     let error = fit(net(), &optimizer, &broken, loss, unevaluated, Key::new(0), &options(3)).expect_err("it fails");
-    assert_eq!(error.to_string(), "cat.png is no image");
+    assert_eq!(error.to_string(), "cat.png is not an image");
 }
 
 #[test]

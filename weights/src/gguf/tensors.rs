@@ -57,7 +57,7 @@ impl Kind {
             Self::Blocks(kind) => {
                 let row = shape.last().copied().unwrap_or(1);
                 let bytes = kind.row_bytes(row).ok_or_else(|| {
-                    format!("its rows of {row} values are no whole blocks of {} ({kind})", kind.values_per_block())
+                    format!("its rows of {row} values are not whole blocks of {} ({kind})", kind.values_per_block())
                 })?;
                 // A tensor with empty rows has no bytes.
                 let rows = count.checked_div(row).unwrap_or(0);

@@ -99,7 +99,7 @@ impl<'a> View<'a> {
             return Err(wrong("its blocks lie outside the file"));
         }
         if let Some(row) = shape.last_mut() {
-            *row = kind.row_bytes(*row).ok_or_else(|| wrong("its rows are no whole blocks"))?;
+            *row = kind.row_bytes(*row).ok_or_else(|| wrong("its rows are not whole blocks"))?;
         }
         let strides = row_major(&shape);
         Ok(Self { name, bytes: Storage::Mapped(file), dtype: DType::U8, shape, strides, offset: entry.offset })

@@ -118,7 +118,7 @@ fn every_rule_of_tensors_is_kept() {
     let pair = |first: u64, second: u64| file(&[], &[row("w", &[8], F32, second), row("a", &[8], F32, first)], 96);
     for (bytes, word) in [
         (one(&[1; 5], F32, 0, 4), "it has 5 axes"),
-        (one(&[], Q4_0, 0, 32), "rows of 1 values are no whole blocks of 32 (Q4_0)"),
+        (one(&[], Q4_0, 0, 32), "rows of 1 values are not whole blocks of 32 (Q4_0)"),
         (one(&[2, 32], Q4_0, 0, 64), "rows of 2 values"),
         (one(&[3], F32, 0, 11), "ends beyond the file's"),
         (one(&[32, 3], Q4_0, 0, 53), "ends beyond the file's"),

@@ -129,7 +129,7 @@ impl Rules for AllReduce {
 
     #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
-        inputs.require(inputs.given().count() == inputs.len(), "all_reduce", "arrays in all places");
+        inputs.require(inputs.given().count() == inputs.len(), "all_reduce", "no missing array");
         inputs.given().cloned().collect()
     }
 

@@ -51,7 +51,7 @@ impl Rules for Attention {
             "queries [b, n_head, t, head_dim], keys and values [b, n_kv_head, s, head_dim]",
         );
         let divides = n_kv_head > 0 && n_head.is_multiple_of(n_kv_head);
-        inputs.require(divides, "attention", "each head of keys serves as many heads of queries");
+        inputs.require(divides, "attention", "n_head to be a multiple of n_kv_head");
         check(self.causal, self.window, b, inputs, 3);
         for (i, rule) in [(5, "mask [b or 1, n_head or 1, t or 1, s]"), (6, "bias [b or 1, n_head or 1, t or 1, s]")] {
             let Some(added) = inputs.get(i) else { continue };

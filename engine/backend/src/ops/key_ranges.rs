@@ -91,8 +91,8 @@ impl<B: Backend> KeyRanges<B> {
 /// If the window is 0 or used without `causal`, or a shape is not `[b]`.
 pub(super) fn check(causal: bool, window: Option<usize>, b: usize, inputs: &Shapes, first: usize) {
     if let Some(window) = window {
-        assert!(window > 0, "a window of 0 keys: a query sees at least its own");
-        assert!(causal, "a window of {window} keys without `causal`: it ends with the query's own key");
+        assert!(window > 0, "a window of 0 keys: a query attends to at least its own key");
+        assert!(causal, "a window of {window} keys without `causal`: a window ends with the query's own key");
     }
     for (name, place) in [("padding", first), ("lengths", first + 1)] {
         if let Some(shape) = inputs.get(place) {

@@ -169,12 +169,14 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Vmap<In, Out, F> {
     /// Moves the batch axis of a result to the requested position.
     #[track_caller]
     fn out<B: Backend>(&self, path: &Path, index: usize, result: Option<AnyTensor<B>>) -> AnyArray<B> {
-        let Some(result) = result else { unreachable!("a graph has as many results as the leaves of its function's") };
+        let Some(result) = result else {
+            unreachable!("a graph has one result for each leaf that its function returns")
+        };
         let axis = match self.out_axes[..] {
             [axis] => axis,
             _ => self.out_axes.get(index).copied().unwrap_or_else(|| {
                 panic!(
-                    "`out_axes` has {} axes, and the results have more leaves: the {} has none",
+                    "`out_axes` has {} axes, fewer than the results have leaves: give one for the {}",
                     self.out_axes.len(),
                     named("result", path.as_str())
                 )
@@ -182,7 +184,10 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Vmap<In, Out, F> {
         };
         let rank = result.shape().num_dims();
         let name = named("result", path.as_str());
-        assert!(axis < rank, "the {name} has {rank} axes with that of the examples, and none is axis {axis}");
+        assert!(
+            axis < rank,
+            "axis {axis} of `out_axes` is out of range for the {name}, which has {rank} axes including the batch axis"
+        );
         AnyArray::present(move_axis(result, 0, axis))
     }
 }
@@ -192,8 +197,9 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Vmap<In, Out, F> {
 fn same_for_all(key: Key) -> bool {
     assert!(
         !key.is_array(),
-        "a random key in the result of a mapped function differs from example to example, and `call_stacked` gives one for all: \
-         return the key from `call`, which gives `Keys`"
+        "a random key in the result of a mapped function differs between examples, but `call_stacked` returns one key \
+         for all: \
+         use `call`, which returns `Keys`"
     );
     false
 }
@@ -231,11 +237,12 @@ fn number_of_examples<B: Backend>(leaves: &[MappedLeaf<B>]) -> usize {
     let size = |leaf: &MappedLeaf<B>| Some((leaf.array.shape()[leaf.axis?], leaf.path.clone()));
     let mut sizes = leaves.iter().filter_map(size);
     let Some((examples, first)) = sizes.next() else {
-        panic!("no argument of a mapped function has examples: at least one array is not to be `Shared`")
+        panic!("no argument of a mapped function has a batch axis: at least one array must not be `Shared`")
     };
     if let Some((other, path)) = sizes.find(|(size, _)| *size != examples) {
         panic!(
-            "the {} of a mapped function holds {examples} examples, and the {} holds {other}: they have to agree; wrap what \
+            "the {} of a mapped function has {examples} examples, and the {} has {other}: the numbers must be equal; \
+             wrap what \
              all examples share in `Shared`",
             named("argument", &first),
             named("argument", &path)

@@ -94,7 +94,7 @@ where
         }
     }
     for graphs in [of_carry.graphs(), of_steps.graphs(), split_inside.graphs(), of_count.graphs(), of_branch.graphs()] {
-        assert_eq!(graphs.len(), 1, "a key is no reason for another program");
+        assert_eq!(graphs.len(), 1, "a new key needs no new program");
         let counts = graphs[0].counts();
         assert!(["scan", "while", "cond"].iter().any(|name| counts.contains_key(*name)), "{counts:?}");
     }

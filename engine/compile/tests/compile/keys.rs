@@ -66,7 +66,7 @@ fn one_program_draws_what_each_key_draws<B: Backend>() {
         assert_eq!(found.next, expected.next);
         key = found.next;
     }
-    assert_eq!(jitted.graphs().len(), 1, "a key is no reason for another program");
+    assert_eq!(jitted.graphs().len(), 1, "a new key needs no new program");
 }
 
 #[test]

@@ -430,15 +430,15 @@ fn wrong_axes_are_told() {
     let f = |(x, y): (X1, X1)| a(x.val() + y.val());
     let text = panic_of(|| vmap(f).call((floats([3, 2], 1), floats([4, 2], 1))));
     assert!(
-        text.contains("the argument `0` of a mapped function holds 3 examples, and the argument `1` holds 4"),
+        text.contains("the argument `0` of a mapped function has 3 examples, and the argument `1` has 4"),
         "{text}"
     );
     let text = panic_of(|| vmap(f).call((Shared(floats([2], 1)), Shared(floats([2], 1)))));
-    assert!(text.contains("no argument of a mapped function has examples"), "{text}");
+    assert!(text.contains("no argument of a mapped function has a batch axis"), "{text}");
     let text = panic_of(|| vmap(f).call((Over(2, floats([3, 2], 1)), floats([3, 2], 1))));
     assert!(text.contains("the argument `0` of a mapped function, f32[3,2], has no axis 2"), "{text}");
     let text = panic_of(|| vmap(f).out_axes([2]).call((floats([3, 2], 1), floats([3, 2], 1))));
-    assert!(text.contains("has 2 axes with that of the examples, and none is axis 2"), "{text}");
+    assert!(text.contains("axis 2 of `out_axes` is out of range"), "{text}");
 }
 
 #[test]

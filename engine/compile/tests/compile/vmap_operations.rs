@@ -18,7 +18,7 @@ fn ints<const D: usize>(values: impl IntoIterator<Item = i64>, shape: [usize; D]
     Array::new(Tensor::from_data(TensorData::new(values.into_iter().collect(), shape), &Default::default()))
 }
 
-/// The loss of a result, which gives every element another gradient.
+/// The loss of a result, in which every element has a different gradient.
 fn loss<const D: usize>(y: A<D>) -> A<1> {
     (y.clone() * y).sum()
 }

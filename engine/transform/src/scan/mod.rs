@@ -66,7 +66,7 @@ const AT_ONCE: usize = 1 << 10;
 /// use grove_transform::Scan;
 /// use grove_tree::Array;
 /// # type B = burn_flex::Flex;
-/// // Powers of two, the largest first: nothing to read, so the number of steps has to be said.
+/// // Powers of two, the largest first: `xs` has no leaves, so the number of steps must be set.
 /// let one = Array::<B, 1>::new(Tensor::ones([1], &Default::default()));
 /// let double = |x: Array<B, 1>, ()| (Array::new(x.val() * 2.0), x);
 /// let (last, powers) = Scan::new().reverse().length(4).run(double, one, ());
@@ -162,7 +162,7 @@ impl Scan {
             }
             (Some(steps), _) | (None, Some(steps)) => steps,
             (None, None) => {
-                panic!("`xs` has no leaves, so it does not say how many steps there are: `Scan::new().length(n)` does")
+                panic!("`xs` has no leaves, so the number of steps is unknown: set it with `Scan::new().length(n)`")
             }
         }
     }

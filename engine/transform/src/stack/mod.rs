@@ -99,7 +99,7 @@ pub fn stacked_len<B: Backend, S: Tree<B>>(stacked: &S) -> Option<usize> {
             Some((len, name)) if *len != steps && disagreement.is_none() => {
                 disagreement = Some(format!(
                     "the leaf `{path}`, {leaf}, holds {steps} steps along its first axis, and the leaf `{name}` holds \
-                     {len}: they have to agree"
+                     {len}: the numbers must be equal"
                 ));
             }
             Some(_) => {}

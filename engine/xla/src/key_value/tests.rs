@@ -377,7 +377,7 @@ fn callbacks_get_wait_and_refuse() {
         let before = "rank 1 stored the key 'late' twice: store a key once".to_owned();
         assert_eq!(store.put(b"late", b"2"), Err((codes::ALREADY_EXISTS, before)));
         assert_eq!(store.put(&[b'k'; 70_000], b"").unwrap_err().0, codes::INVALID_ARGUMENT);
-        let not_text = (codes::INVALID_ARGUMENT, "the key \\xff is no UTF-8".to_owned());
+        let not_text = (codes::INVALID_ARGUMENT, "the key \\xff is not UTF-8".to_owned());
         assert_eq!(store.get(b"\xff", 0), Err(not_text));
     });
 }

@@ -58,7 +58,7 @@ pub fn read_cifar(path: impl AsRef<Path>, kind: CifarKind) -> Result<ImageSet> {
     if bytes.is_empty() || !bytes.len().is_multiple_of(record) {
         let length = bytes.len();
         return Err(wrong(format!(
-            "{length} bytes are no whole number of images of {record} bytes; download it again"
+            "{length} bytes are not a whole number of images of {record} bytes; download it again"
         )));
     }
     let n = bytes.len() / record;

@@ -24,7 +24,7 @@ pub(super) const PROCESSOR: &str = "processor_config.json";
 fn text_of(file: &Path) -> Result<String> {
     let length = std::fs::metadata(file).map_err(ImageError::io("open", file))?.len();
     if length > MOST_BYTES {
-        return Err(ImageError::config(file, format!("{length} bytes are no configuration")));
+        return Err(ImageError::config(file, format!("{length} bytes are too large for a configuration")));
     }
     std::fs::read_to_string(file).map_err(ImageError::io("read", file))
 }

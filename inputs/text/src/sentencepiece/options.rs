@@ -153,10 +153,10 @@ impl Options {
 }
 
 fn decoder(entries: &Value) -> std::result::Result<Vec<(u32, AddedToken)>, String> {
-    let Some(entries) = entries.as_object() else { return Err("its added_tokens_decoder is no object".into()) };
+    let Some(entries) = entries.as_object() else { return Err("its added_tokens_decoder is not an object".into()) };
     let mut added = Vec::new();
     for (id, entry) in entries {
-        let number: u32 = id.parse().map_err(|_| format!("{id:?} in its added_tokens_decoder is no number"))?;
+        let number: u32 = id.parse().map_err(|_| format!("{id:?} in its added_tokens_decoder is not a number"))?;
         let entry =
             TokenEntry::deserialize(entry).map_err(|error| format!("its added token {id} is wrong: {error}"))?;
         added.push((number, entry.token()));

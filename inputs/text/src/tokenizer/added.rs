@@ -136,12 +136,12 @@ impl Settings {
         let mut tokens = BTreeMap::new();
         if let Some(entries) = self.fields.get("added_tokens_decoder").filter(|entries| !entries.is_null()) {
             let Some(entries) = entries.as_object() else {
-                return Err(wrong(&self.file, "added_tokens_decoder is no object".into()));
+                return Err(wrong(&self.file, "added_tokens_decoder is not an object".into()));
             };
             for (id, entry) in entries {
-                let number = || wrong(&self.file, format!("{id:?} in added_tokens_decoder is no number"));
+                let number = || wrong(&self.file, format!("{id:?} in added_tokens_decoder is not a number"));
                 let entry = TokenEntry::deserialize(entry).map_err(|error| {
-                    wrong(&self.file, format!("the entry {id:?} of `added_tokens_decoder` is no token: {error}"))
+                    wrong(&self.file, format!("the entry {id:?} of `added_tokens_decoder` is not a token: {error}"))
                 })?;
                 tokens.insert(id.parse().map_err(|_| number())?, entry.token());
             }

@@ -104,7 +104,7 @@ impl Chain {
         let count = self.inputs.len();
         for Sum { value, row, .. } in &sums {
             assert!(*row == sums[0].row && *row > 0 && self.len.is_multiple_of(*row), "rows of {row} elements");
-            assert!((count..count + self.steps.len()).contains(value), "value {value} is no step's result");
+            assert!((count..count + self.steps.len()).contains(value), "value {value} is not the result of a step");
         }
         let plan = Plan::new(count, &self.steps, &self.outputs, &sums);
         Self { sums, plan, ..self }

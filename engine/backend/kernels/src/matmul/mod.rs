@@ -96,7 +96,7 @@ impl<'a> Matrix<'a> {
 pub fn matmul(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, c: &mut [f32]) {
     check(&a, &b, bias);
     let columns = b.columns;
-    assert!(c.len() == a.rows * columns, "{} elements are no {} rows of {columns}", c.len(), a.rows);
+    assert!(c.len() == a.rows * columns, "{} elements are not {} rows of {columns}", c.len(), a.rows);
     if c.is_empty() {
         return;
     }

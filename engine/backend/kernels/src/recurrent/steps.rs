@@ -50,7 +50,7 @@ impl Steps {
     /// `None` if there is nothing to compute.
     pub(crate) fn hidden(&self, outputs: usize, weights: usize, gates: usize) -> Option<usize> {
         let hidden = outputs / self.rows().max(1);
-        assert_eq!(outputs, hidden * self.rows(), "outputs are no rows");
+        assert_eq!(outputs, hidden * self.rows(), "the outputs are not whole rows");
         assert!(outputs == 0 || weights == gates * hidden * hidden, "{weights} weights for {hidden} hidden units");
         (outputs > 0).then_some(hidden)
     }

@@ -45,7 +45,7 @@ const STRUCT: u8 = 12;
 fn check_schema(thrift: &mut Thrift<'_>) -> Result<(), String> {
     let (count, kind) = thrift.list()?;
     if kind != STRUCT {
-        return Err("its schema is no list of fields".into());
+        return Err("its schema is not a list of fields".into());
     }
     // Children that the open groups still lack.
     let mut open: Vec<u64> = vec![];
