@@ -37,8 +37,8 @@ impl<B: Backend> AttentionMask<B> {
     /// number of rows.
     pub fn within(window: Option<usize>, t: usize, keys: Range<usize>, padding: &[usize], device: &B::Device) -> Self {
         let s = keys.len();
-        assert!(t <= s, "{t} positions look at {s}");
-        assert_ne!(window, Some(0), "a window of no positions");
+        assert!(t <= s, "{t} queries cannot be the last positions of {s} keys");
+        assert_ne!(window, Some(0), "the attention window is 0");
         let window = window.filter(|&window| window < s);
         let unpadded = padding.iter().all(|&pad| pad <= keys.start);
         if window.is_none() && unpadded {

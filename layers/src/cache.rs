@@ -213,7 +213,7 @@ impl<B: Backend> KvCache<B> {
     fn append_fixed(self, keys: Tensor<B, 4>, values: Tensor<B, 4>) -> (Tensor<B, 4>, Tensor<B, 4>, Self) {
         let Self { buffers, room, window, position, .. } = self;
         let [b, n_head, t, head_dim] = keys.dims();
-        assert!(t <= room, "{t} positions for a cache of {room}");
+        assert!(t <= room, "{t} positions exceed the cache's capacity of {room}");
         let position = position.and_then(Array::into_val).unwrap_or_else(|| unreachable!("the caller looked"));
         let (old_keys, old_values) = buffers.map(|(keys, values)| (keys.into_val(), values.into_val())).unzip();
         let write = |old: Option<Tensor<B, 4>>, new: Tensor<B, 4>| {

@@ -59,8 +59,8 @@ pub enum ModelError {
     },
     /// A model with LoRA adapters was to be saved in a format that does not support them.
     #[error(
-        "the model has adapters that are not merged, such as `{path}`, and no other library would read them: save what \
-         `lora::merge` gives, or the adapters themselves with `peft::save_adapters`"
+        "the model has adapters that are not merged, such as `{path}`, and no other library would read them: save the \
+         result of `lora::merge`, or the adapters with `peft::save_adapters`"
     )]
     UnmergedAdapters {
         /// Path of an adapter's leaf.
@@ -188,6 +188,6 @@ fn not_finite(tensor: Option<&str>, dtype: DType) -> String {
         (None, DType::F16) => {
             "no weight is known to be damaged, and f16 overflows beyond 65504; use bf16 or f32".into()
         }
-        (None, _) => "no floating-point weight is known to be damaged; try another type of numbers, such as f32".into(),
+        (None, _) => "no floating-point weight is known to be damaged; try another dtype, such as f32".into(),
     }
 }

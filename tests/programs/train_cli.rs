@@ -483,7 +483,7 @@ fn token_files_need_no_tokenizer() {
     assert!(place.exists("run/model/model.safetensors") && !place.exists("run/model/tokenizer.json"));
 
     let truncated = place.write("cut.tokens", &token_file(&ids)[..1001]);
-    TRAIN.assert_refused(&["--data", &truncated], 1, &["cut.tokens", "cut short or damaged"]);
+    TRAIN.assert_refused(&["--data", &truncated], 1, &["cut.tokens", "truncated or damaged"]);
     let page = place.write("page.tokens", b"<!DOCTYPE html><html></html>");
     TRAIN.assert_refused(&["--data", &page], 1, &["page.tokens", "not a complete token file"]);
     TRAIN.assert_refused(&["--data", &tokens, &truncated], 2, &["token file", "alone"]);

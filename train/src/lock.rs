@@ -80,7 +80,7 @@ impl RunLock {
     pub fn remark(&self) -> Option<String> {
         let error = self.held.unlocked.as_ref()?;
         Some(format!(
-            "{} cannot be locked ({error}): see to it that no other run writes there",
+            "{} cannot be locked ({error}): make sure that no other run writes there",
             self.held.directory.display()
         ))
     }

@@ -138,7 +138,7 @@ fn narrow_integer(wide: &[i128], target: &mut [u8], to: DType) -> Result<(), Str
         DType::U8 => write(wide, target, |v| u8::try_from(v).ok().map(|v| [v])),
         DType::Bool(BoolStore::Native | BoolStore::U8) => write(wide, target, |v| Some([u8::from(v != 0)])),
         DType::Bool(BoolStore::U32) => write(wide, target, |v| Some(u32::from(v != 0).to_le_bytes())),
-        other => return Err(format!("{other:?} values cannot be made")),
+        other => return Err(format!("conversion to {other:?} is not supported")),
     };
     if fits { Ok(()) } else { Err("a value does not fit".into()) }
 }

@@ -115,9 +115,9 @@ impl ShardIndex {
         let index: IndexText = serde_json::from_slice(bytes).map_err(|error| format!("not a valid index: {error}"))?;
         let weight_map = index.weight_map.0;
         match weight_map.iter().find(|(_, shard)| !is_plain_file_name(shard)) {
-            Some((tensor, shard)) => {
-                Err(format!("tensor `{tensor}` is said to lie in `{shard}`; a shard must be a file beside the index"))
-            }
+            Some((tensor, shard)) => Err(format!(
+                "tensor `{tensor}` belongs to `{shard}` according to the index; a shard must be a file beside the index"
+            )),
             None if weight_map.is_empty() => Err("its `weight_map` is empty".into()),
             None => Ok(Self { weight_map }),
         }

@@ -195,7 +195,7 @@ impl From<Trouble> for Outcome {
 }
 
 fn unexpected(event: &Event) -> Trouble {
-    Trouble { kind: ErrorKind::Failed, message: format!("it said something at the wrong time: {event:?}") }
+    Trouble { kind: ErrorKind::Failed, message: format!("the process sent an unexpected event: {event:?}") }
 }
 
 impl Column {

@@ -146,10 +146,7 @@ fn holders_of<B: Backend, S: Recompute>(leaf: &AnyTensor<Autodiff<B, S>>) -> Opt
 #[track_caller]
 pub(crate) fn one_number<C: burn::tensor::backend::Backend>(loss: &Tensor<C, 1>) {
     let [count] = loss.dims();
-    assert!(
-        count == 1,
-        "the loss has the shape [{count}], and gradients are those of one number: return its sum or its mean"
-    );
+    assert!(count == 1, "the loss has shape [{count}], but must be one value: return its sum or its mean");
 }
 
 /// Returns the value and the gradient of a function of a tree (`jax.value_and_grad`).

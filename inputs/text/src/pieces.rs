@@ -80,7 +80,7 @@ pub(crate) struct Pipeline {
 pub(crate) fn numbered<'a>(texts: impl Iterator<Item = &'a str>) -> Result<HashMap<&'a str, u32>, String> {
     let mut ids = HashMap::new();
     for (id, text) in texts.enumerate() {
-        let id = u32::try_from(id).map_err(|_| "it has more tokens than a number has room for".to_owned())?;
+        let id = u32::try_from(id).map_err(|_| "it has more tokens than 32-bit ids".to_owned())?;
         if let Some(first) = ids.insert(text, id) {
             return Err(format!("tokens {first} and {id} are both {text:?}"));
         }

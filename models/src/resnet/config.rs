@@ -244,7 +244,7 @@ impl PretrainedConfig for ResNetConfig {
             return wrong(format!("groups is {groups}; basic blocks have one group"));
         }
         if let Some(size) = inner.iter().find(|size| !size.is_multiple_of(groups)) {
-            return wrong(format!("a bottleneck of {size} channels does not fall into {groups} groups"));
+            return wrong(format!("a bottleneck of {size} channels is not divisible into {groups} groups"));
         }
         self.activation()?;
         check_others(&KEYS, &self.other)?;

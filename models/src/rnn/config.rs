@@ -101,8 +101,7 @@ impl PretrainedConfig for RnnLmConfig {
         let (embedding, hidden) = (self.embedding_size, self.hidden_size);
         if self.tie_word_embeddings && embedding != hidden {
             return wrong(format!(
-                "tie_word_embeddings makes the output layer the embedding, which asks for embedding_size, {embedding}, \
-                 to equal hidden_size, {hidden}"
+                "tie_word_embeddings needs embedding_size, {embedding}, to equal hidden_size, {hidden}"
             ));
         }
         Ok(())

@@ -77,7 +77,7 @@ fn refuses_an_unknown_type() {
     std::fs::remove_file(file).unwrap();
     std::fs::copy(fixture("gpt2/tiny_a/reference.safetensors"), directory.path().join("model.safetensors")).unwrap();
     let error = ModelKind::of(directory.path()).unwrap_err().to_string();
-    assert!(error.contains("no model that grove has"), "{error}");
+    assert!(error.contains("match no model of grove"), "{error}");
 }
 
 #[test]

@@ -171,7 +171,7 @@ fn what_is_no_such_model_is_said() {
         result.map(drop).unwrap_err().to_string()
     };
     let other = message("tests/fixtures/resnet/torchvision_basic".as_ref());
-    assert!(other.contains("no ViT") && other.contains("torchvision_basic"), "{other}");
+    assert!(other.contains("not a known ViT") && other.contains("torchvision_basic"), "{other}");
     let directory = tempfile::tempdir().unwrap();
     let from = Reference::of("vit", "transformers").directory;
     std::fs::copy(from.join("model.safetensors"), directory.path().join("model.safetensors")).unwrap();

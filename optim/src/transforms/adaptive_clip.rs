@@ -45,7 +45,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for AdaptiveGradClip<B
             let axes = match &self.axis {
                 Some(axes) => axes.clone(),
                 None => unit_axes(g.shape(), is_outputs_first(path)).unwrap_or_else(|| {
-                    panic!("`{path}` has {} axes; say in `axis` which make up a unit", g.shape().len())
+                    panic!("`{path}` has {} axes; set `axis` to the axes of a unit", g.shape().len())
                 }),
             };
             let norms = |leaf: &AnyArray<B>| {

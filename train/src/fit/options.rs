@@ -163,13 +163,13 @@ impl<B: Backend> FitOptions<B> {
             return wrong(&format!("the moving average's decay is {decay}; it must be at least 0 and less than 1"));
         }
         if self.patience.is_some() && self.evaluate_every == 0 {
-            return wrong("early stopping goes by evaluations, and there are none: set `evaluate_every` too");
+            return wrong("early stopping needs evaluations: set `evaluate_every`");
         }
         if let (Some(lock), Some(directory)) = (&self.lock, &self.directory)
             && lock.directory() != directory
         {
             return wrong(&format!(
-                "`lock` is that of {}, and `directory` is {}: take that of the directory",
+                "`lock` belongs to {}, but `directory` is {}: use the lock of the directory",
                 lock.directory().display(),
                 directory.display()
             ));

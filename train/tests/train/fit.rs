@@ -564,11 +564,11 @@ fn options_that_make_no_sense_are_refused() {
     for epochs in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         refused(FitOptions { length: RunDuration::Epochs(epochs), ..options(1) }, "epochs: the number must be");
     }
-    refused(FitOptions { patience: Some(3), ..options(1) }, "early stopping goes by evaluations");
+    refused(FitOptions { patience: Some(3), ..options(1) }, "early stopping needs evaluations");
     let unjudged = FitOptions { patience: Some(3), evaluate_every: 1, ..options(1) };
-    refused(unjudged, "`patience` compares the `loss` of evaluations, and this evaluation has nothing");
+    refused(unjudged, "`patience` compares the `loss` of evaluations, but this evaluation has nothing");
     let nothing = StepOptions { trainable: by_path("third.**"), ..StepOptions::default() };
-    let misspelt = "`trainable`: the pattern `third.**` matches no path of this tree; near it are: ";
+    let misspelt = "`trainable`: the pattern `third.**` matches no path of this tree; similar paths: ";
     refused(FitOptions { step: nothing, ..options(1) }, misspelt);
     let nothing = StepOptions { trainable: Filter::new(|_, _| false), ..StepOptions::default() };
     refused(FitOptions { step: nothing, ..options(1) }, "`trainable` selects no");

@@ -69,7 +69,7 @@ impl Split {
         if says("split.no") == number.checked_sub(1) && says("split.count") == Some(self.count) {
             return Ok(());
         }
-        let reason = format!("it is named as part {number} of {} of a model and says otherwise", self.count);
+        let reason = format!("its name says part {number} of {} of a model, but its header differs", self.count);
         Err(WeightsError::Malformed { file: path.into(), reason })
     }
 

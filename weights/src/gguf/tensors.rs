@@ -86,8 +86,8 @@ pub(super) fn rows<'a>(path: &Path, count: u64, reader: &mut Reader<'a>) -> Resu
         let kind = Kind::of_number(kind).ok_or_else(|| WeightsError::Unsupported {
             file: path.into(),
             reason: format!(
-                "its tensor `{name}` is of type {kind}, which is not known here: one of a later llama.cpp, or one \
-                 that was given up; quantize the model again, as Q4_K_M or Q8_0 for example"
+                "its tensor `{name}` has the unknown type {kind}, which is of a later llama.cpp or was removed from \
+                 it; quantize the model again, as Q4_K_M or Q8_0 for example"
             ),
         })?;
         if !seen.insert(name) {

@@ -161,12 +161,12 @@ impl Client {
         };
         let headers = response.headers();
         if headers.get(header::CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
-            return Err(Failure::Answer("it sent the file compressed, which was not asked for".into()));
+            return Err(Failure::Answer("it sent the file compressed, which was not requested".into()));
         }
         let (start, size) = match response.status() {
             StatusCode::PARTIAL_CONTENT => match content_range(headers) {
                 Some((first, size)) if first <= start => (first, size),
-                _ => return Err(Failure::Answer("it sent another part of the file than was asked for".into())),
+                _ => return Err(Failure::Answer("it sent another part of the file than requested".into())),
             },
             _ => (0, length(headers)),
         };

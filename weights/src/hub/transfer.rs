@@ -40,7 +40,7 @@ impl Download<'_> {
     pub(super) fn run(&self, client: &Client) -> Result<(), Failure> {
         let metadata = client.metadata(self.url)?;
         if !metadata.commit.eq_ignore_ascii_case(self.commit) {
-            let reason = format!("it served {} of another commit than it was asked for", self.file);
+            let reason = format!("it served {} of another commit than requested", self.file);
             return Err(Failure::Answer(reason));
         }
         let blob = self.blobs.join(&metadata.etag);

@@ -107,7 +107,7 @@ fn part(storage: &PickledStorage, whole: Range<usize>) -> std::result::Result<Ra
     match (start, end) {
         (Some(start), Some(end)) if end <= whole.end => Ok(start..end),
         _ => Err(format!(
-            "its storage is said to be {count} elements from element {offset} of another, which has {} bytes",
+            "its storage claims {count} elements from element {offset} of another, which has {} bytes",
             whole.len()
         )),
     }

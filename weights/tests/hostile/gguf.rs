@@ -139,7 +139,7 @@ fn every_rule_of_tensors_is_kept() {
     for number in [4, 31, 36, 42, u32::MAX] {
         let error = read_all("bad.gguf", &one(&[32], number, 0, 64)).expect_err("unknown");
         assert!(matches!(&error, WeightsError::Unsupported { .. }), "{error}");
-        assert!(error.to_string().contains(&format!("its tensor `w` is of type {number}")), "{error}");
+        assert!(error.to_string().contains(&format!("its tensor `w` has the unknown type {number}")), "{error}");
     }
     let bytes = file(&[], &[[&text(b"\xff")[..], &[0; 16]].concat()], 0);
     let error = read_all("bad.gguf", &bytes).expect_err("not UTF-8").to_string();

@@ -31,7 +31,7 @@ impl Dropout {
     /// If the rate is NaN.
     #[track_caller]
     pub fn new(key: [u32; 2], rate: f64) -> Option<Self> {
-        assert!(!rate.is_nan(), "the rate of dropout is NaN; it must be a number from 0 to 1");
+        assert!(!rate.is_nan(), "the dropout rate is NaN; it must be a number from 0 to 1");
         if rate <= 0.0 {
             return None;
         }
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "the rate of dropout is NaN")]
+    #[should_panic(expected = "the dropout rate is NaN")]
     fn refuses_a_rate_of_nan() {
         Dropout::new(KEY, f64::NAN);
     }

@@ -79,8 +79,8 @@ fn load() -> Result<Libraries, String> {
     let library = load_any(&["libnccl.so.2", "libnccl.so"])
         .or_else(|| library_paths(&["nccl"], "libnccl.so.2").iter().find_map(SharedLibrary::load))
         .ok_or(
-            "NCCL (libnccl.so.2) was not found: `pip install nvidia-nccl-cu12` (or nvidia-nccl-cu13) in a virtual environment \
-             that is active",
+            "NCCL (libnccl.so.2) was not found: `pip install nvidia-nccl-cu12` (or nvidia-nccl-cu13) in an active \
+             virtual environment",
         )?;
     let nccl = Nccl::of(&library).map_err(|missing| missing.lacks("libnccl.so.2"))?;
     Ok(Libraries { driver, nccl, library })

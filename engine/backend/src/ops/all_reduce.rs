@@ -57,7 +57,7 @@ impl Ranks {
         match all.get(self.0 as usize) {
             Some((_, own)) => own.clone(),
             None => {
-                panic!("all_reduce over the ranks of another process: number {}, and here are {}", self.0, all.len())
+                panic!("all_reduce over ranks that this process does not have: number {}, of {}", self.0, all.len())
             }
         }
     }

@@ -284,7 +284,7 @@ fn layers_draw_with_a_key_of_the_carry() {
 }
 
 #[test]
-#[should_panic(expected = "a random key in the result of a mapped function differs from example to example")]
+#[should_panic(expected = "a random key in the result of a mapped function differs between examples")]
 fn stacked_results_have_one_key() {
     vmap(|key: Key| (key.split().0, Array::<Traced, 1>::new(key.normal([2], &Default::default()))))
         .call_stacked::<B, _>(Keys::<B>::split(Key::new(0), 3, &Default::default()));

@@ -157,8 +157,8 @@ impl Scan {
     #[track_caller]
     pub fn steps<B: Backend, X: Tree<B>>(self, xs: &X) -> usize {
         match (stacked_len(xs), self.length) {
-            (Some(held), Some(said)) if held != said => {
-                panic!("`length({said})` does not agree with the leaves of `xs`, which hold {held} steps")
+            (Some(steps), Some(length)) if steps != length => {
+                panic!("`length({length})` does not match the leaves of `xs`, which have {steps} steps")
             }
             (Some(steps), _) | (None, Some(steps)) => steps,
             (None, None) => {
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "`length(2)` does not agree with the leaves of `xs`, which hold 3 steps")]
+    #[should_panic(expected = "`length(2)` does not match the leaves of `xs`, which have 3 steps")]
     fn the_length_has_to_agree() {
         Scan::new().length(2).run(|c, x: Array<B, 1>| (c, x), (), array([3, 1], &[1.0, 2.0, 4.0]));
     }

@@ -57,7 +57,7 @@ pub trait Unstack<B: Backend>: Tree<B> {
 /// If `steps` is empty, or the steps differ in structure, shapes or dtypes, or in which leaves are present.
 #[track_caller]
 pub fn stack<B: Backend, T: Stack<B>>(steps: Vec<T>) -> T::Stacked {
-    assert!(!steps.is_empty(), "there is nothing to stack: of no steps the shapes are not known");
+    assert!(!steps.is_empty(), "there is nothing to stack: the shapes of zero steps are unknown");
     T::stack(steps, &mut Path::root())
 }
 
@@ -79,7 +79,8 @@ pub fn stack<B: Backend, T: Stack<B>>(steps: Vec<T>) -> T::Stacked {
 /// If the leaves differ in the number of steps, or the tree has no leaves.
 #[track_caller]
 pub fn unstack<B: Backend, S: Unstack<B>>(stacked: S) -> Vec<S::Step> {
-    let steps = stacked_len(&stacked).expect("a tree without leaves does not say how many steps it is to give");
+    let steps =
+        stacked_len(&stacked).expect("a tree without leaves cannot be unstacked: the number of steps is unknown");
     stacked.unstack(steps)
 }
 

@@ -189,7 +189,7 @@ fn integers_and_truth_values() {
         ("positions", |n| n.argmax(1)),
         ("largest", |n| n.topk(2, 1)),
         ("clamp", |n| n.clamp(-3, 5)),
-        ("truth", |n| {
+        ("booleans", |n| {
             let (a, b) = (n.clone().greater_elem(0), n.clone().lower_elem(5));
             let all = Tensor::cat(vec![a.clone().bool_and(b.clone()), a.bool_or(b)], 0).flip([0]);
             all.slice(s![0..2, ..]).int().cast(IntDType::I64) + n

@@ -377,9 +377,12 @@ fn arrays_inside_of_a_function_lie_as_they_are_asked_to() {
         format!("{:?}", with_sharding_constraint(x, &spec).try_into_data().unwrap_err())
     };
     let message = failed(PartitionSpec::new([Some("rows")]));
-    assert!(message.contains("P(\"rows\") names the axis \"rows\", and the mesh is (data: 2, model: 2)"), "{message}");
+    assert!(
+        message.contains("P(\"rows\") names the axis \"rows\", which the mesh (data: 2, model: 2) does not have"),
+        "{message}"
+    );
     let message = failed(PartitionSpec::new([None, Some("model")]));
-    assert!(message.contains("axis 1 of 3 elements is not divided by 2"), "{message}");
+    assert!(message.contains("axis 1 of 3 elements is not divisible by 2"), "{message}");
 }
 
 #[test]
@@ -389,7 +392,7 @@ fn what_does_not_fit_is_told() {
     let message = |result: Result<Mesh, XlaError>| result.unwrap_err().to_string();
     assert_eq!(
         message(Mesh::new(&devices, [("data", 3)])),
-        "the mesh (data: 3) cannot be made: it has 3 places, and there are 4 devices"
+        "the mesh (data: 3) cannot be created: it has 3 positions, but there are 4 devices"
     );
     assert!(message(Mesh::new(&devices, [("a", 2), ("a", 2)])).contains("two axes have the same name"));
     assert!(message(Mesh::new(&[], [])).contains("there are 0 devices"));
@@ -399,13 +402,13 @@ fn what_does_not_fit_is_told() {
     let refused = |pattern: &str, spec: PartitionSpec| on.shard(tree(), &[(pattern, spec)]).unwrap_err().to_string();
     assert_eq!(
         refused("0", PartitionSpec::new([Some("data")])),
-        "the leaf `0`: axis 0 of 6 elements is not divided by 4, as P(\"data\") asks for on (data: 4)"
+        "the leaf `0`: axis 0 of 6 elements is not divisible by 4, as P(\"data\") requires on (data: 4)"
     );
     assert_eq!(
         refused("1", PartitionSpec::new([Some("model")])),
-        "the leaf `1`: P(\"model\") names the axis \"model\", and the mesh is (data: 4)"
+        "the leaf `1`: P(\"model\") names the axis \"model\", which the mesh (data: 4) does not have"
     );
-    assert!(refused("0", PartitionSpec::new([None, Some("data"), None])).contains("has 3 axes, and the array has 2"));
+    assert!(refused("0", PartitionSpec::new([None, Some("data"), None])).contains("has 3 axes, but the array has 2"));
     assert!(refused("0", PartitionSpec::new([Some("data"), Some("data")])).contains("twice"));
     assert!(refused("**.nothing", PartitionSpec::replicated()).contains("nothing"));
 }

@@ -188,7 +188,7 @@ fn set(path: &Path) -> Result<LabelledImages, ImageError> {
             let beside = path.with_file_name(name.replace("images", "labels").replace("idx3", "idx1"));
             if beside == path {
                 return Err(ImageError::BadOption(format!(
-                    "{}: which file has its labels cannot be told, as there is no 'images' in the name",
+                    "{}: its file of labels cannot be found, because its name does not contain 'images'",
                     path.display()
                 )));
             }

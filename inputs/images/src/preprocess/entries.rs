@@ -52,7 +52,7 @@ impl Entries<'_> {
     pub fn resize(&self, size: &Value, square: bool) -> Result<Resize> {
         match size {
             Value::Object(sides) if sides.get("longest_edge").is_some_and(|v| !v.is_null()) => {
-                Err(self.wrong("size: longest_edge is not read; give height and width, or shortest_edge".into()))
+                Err(self.wrong("size: longest_edge is not supported; give height and width, or shortest_edge".into()))
             }
             Value::Object(sides) if sides.get("shortest_edge").is_some_and(|v| !v.is_null()) => {
                 Ok(Resize::Shorter(self.side(sides, "shortest_edge")?))

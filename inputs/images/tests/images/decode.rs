@@ -46,7 +46,7 @@ fn what_is_no_image_is_named() {
     assert!(message(b"version https://git-lfs.github.com/spec/v1").contains("git lfs pull"));
     assert!(message(b"\0\0\0\x1cftypavif\0\0\0\0").contains("AVIF"));
     assert!(message(b"<svg xmlns=").contains("SVG"));
-    assert!(message(b"hello").contains("no format that is read"));
+    assert!(message(b"hello").contains("match no supported format"));
     assert!(message(b"\xff\xd8").contains("x.jpg"));
     let error = open("tests", &Limits::default()).unwrap_err();
     assert!(matches!(error, ImageError::NotAnImage { .. }) && error.to_string().contains("directory"));

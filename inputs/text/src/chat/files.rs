@@ -40,8 +40,8 @@ pub(super) fn template(directory: &Path) -> Result<Option<Found>> {
     let others = if found.is_none() { additional_templates(directory)? } else { Vec::new() };
     if !others.is_empty() {
         let reason = format!(
-            "its chat templates are {others:?}, and none is \"default.jinja\"; rename the one that conversations are to \
-             have, or copy it to chat_template.jinja beside the folder"
+            "its chat templates are {others:?}, and none is \"default.jinja\"; rename the template for conversations, \
+             or copy it to chat_template.jinja beside the folder"
         );
         return Err(TextError::config(&folder, reason));
     }

@@ -71,7 +71,7 @@ fn a_broken_model_says_what_is_wrong() {
     refused(&model(1, &[("<unk>", 0.0, 2), (&long, 0.0, 1)]).encode_to_vec(), "20000 bytes");
     let mut mapped = model(2, &[("a", 0.0, 1)]);
     mapped.normalizer = Some(Normalizer { charsmap: vec![255; 40] });
-    refused(&mapped.encode_to_vec(), "map of letters");
+    refused(&mapped.encode_to_vec(), "map of characters");
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn a_vocabulary_that_contradicts_itself_says_how() {
         ("gpt2", |v| v.merges = None, "no merges"),
         ("gpt2", |v| v.tokens.clear(), "0 tokens, but"),
         ("gpt2", |v| *v = Vocabulary { model: "gpt2".into(), merges: Some(vec![]), ..Default::default() }, "no tokens"),
-        ("gpt2", |v| v.bos = Some(1 << 30), "bos token is number 1073741824"),
+        ("gpt2", |v| v.bos = Some(1 << 30), "bos token is 1073741824"),
         ("gpt2", |v| v.padding = Some(u32::MAX), "padding token"),
         ("gpt2", |v| v.merges.as_mut().unwrap().push("whole".into()), "not two tokens"),
         ("gpt2", |v| v.merges.as_mut().unwrap().push(String::new()), "not two tokens"),

@@ -147,7 +147,7 @@ fn settings_that_change_tokens_are_not_ignored() {
         ("llama", json!({"config": {"model_type": "gpt2"}}), "model_type is gpt2"),
         ("gpt2_pair", json!({"config": {"model_type": "bert"}}), "model_type is bert, and such a tokenizer"),
         ("gpt2", json!({"tokenizer_config": {"max_len": "512"}}), "max_len is \"512\"; it must be a number of tokens"),
-        ("gpt2", json!({"added_tokens": {"<|user|>": 400}}), "is to have the number 400, but gets 330"),
+        ("gpt2", json!({"added_tokens": {"<|user|>": 400}}), "should have the id 400, but gets 330"),
         ("gpt2", json!({"tokenizer_config": {"truncation_side": "top"}}), "truncation_side is \"top\""),
     ];
     for (base, files, reason) in refused {

@@ -149,7 +149,7 @@ fn check(a: &Matrix<'_>, b: &Matrix<'_>, bias: Option<&[f32]>) {
     b.check();
     let ([rows, inner], [others, columns]) = ([a.rows, a.columns], [b.rows, b.columns]);
     assert!(inner == others, "a matrix of {rows} by {inner} cannot be multiplied by one of {others} by {columns}");
-    assert!(bias.is_none_or(|bias| bias.len() == columns), "a bias of another size than {columns}");
+    assert!(bias.is_none_or(|bias| bias.len() == columns), "the bias does not have {columns} elements");
 }
 
 /// Adds the product to `c`. For more than a few rows.
