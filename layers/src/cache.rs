@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn grows_and_keeps_what_it_saw() {
+    fn grows_and_keeps_earlier_positions() {
         for room in [0, 100, 300] {
             let mut cache = KvCache::with_room(room);
             for t in [5, 58, 1, 1, 70] {
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_keeps_what_is_seen() {
+    fn a_window_keeps_the_visible_positions() {
         for window in [1, 2, 7, 100] {
             let mut cache = KvCache::windowed(window);
             // Single positions beyond the capacity, then many at once, then after truncations.

@@ -49,7 +49,7 @@ fn a_quantized_model_can_be_compiled() {
 }
 
 #[test]
-fn a_draft_changes_nothing() {
+fn a_draft_model_does_not_change_the_output() {
     let (model, draft) = (llama("gqa"), llama("gqa"));
     let common = ["--model", &model, "--json", "--prompt-ids", "5,17,40", "--max-new-tokens", "30", "--ignore-eos"];
     for temperature in ["0", "0.9"] {

@@ -232,7 +232,7 @@ fn without_output_nothing_is_kept() {
 }
 
 #[test]
-fn a_resumed_run_goes_on_as_if_nothing_had_happened() {
+fn a_resumed_run_matches_an_uninterrupted_run() {
     // With a constant learning rate, the number of steps does not influence earlier steps.
     let constant = ["--final-learning-rate", "1", "--warmup", "0", "--checkpoint-every", "4", "--json"];
     let (one, two) = (Place::new(), Place::new());
@@ -324,7 +324,7 @@ fn checkpoints_that_cannot_be_resumed() {
 }
 
 #[test]
-fn a_loss_that_is_no_number_ends_the_run_and_keeps_the_last_good_checkpoint() {
+fn a_nan_loss_ends_the_run_and_keeps_the_last_good_checkpoint() {
     let place = Place::new();
     TRAIN.json(&place.arguments(&["--steps", "2", "--json"]));
     let model = fs::read(place.path("run/model/model.safetensors")).expect("a model");
@@ -441,7 +441,7 @@ fn a_llama_is_trained_resumed_and_writes() {
 }
 
 #[test]
-fn an_evaluation_says_what_transformers_says() {
+fn evaluation_matches_transformers() {
     // Tokens, because the example would add an end token to a text.
     let reference: Vec<Value> =
         serde_json::from_slice(&fs::read(fixture("tiny_text/reference.json")).expect("a fixture")).expect("JSON");

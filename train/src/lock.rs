@@ -110,7 +110,7 @@ mod tests {
     use grove_files::FileError;
 
     #[test]
-    fn a_second_holder_is_refused_and_told_the_first() {
+    fn a_second_lock_is_refused_and_names_the_holder() {
         let directory = tempfile::tempdir().expect("a directory");
         let run = directory.path().join("deep/run");
         let first = RunLock::acquire(&run).expect("free");

@@ -292,7 +292,7 @@ fn killed_runs_resume_bit_for_bit() {
 }
 
 #[test]
-fn an_interrupt_writes_a_checkpoint_and_leaves() {
+fn an_interrupt_writes_a_checkpoint_and_exits() {
     let directory = TempDir::new().expect("a directory");
     let directory = directory.path();
     for until in [9, 60] {
@@ -316,7 +316,7 @@ fn an_interrupt_writes_a_checkpoint_and_leaves() {
 
 /// `timeout` signals the process, and then its process group.
 #[test]
-fn two_signals_at_once_are_one_wish() {
+fn two_signals_at_once_count_once() {
     use std::os::unix::process::CommandExt;
     let directory = TempDir::new().expect("a directory");
     let directory = directory.path();

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_it_looked_for() {
+    fn error_lists_the_files_searched_for() {
         let error = find(directory(&["config.json"]).path()).expect_err("nothing there").to_string();
         for word in PUBLISHED.iter().chain(&["a single *.pth", "a single *.npz", "a single *.gguf"]) {
             assert!(error.contains(word), "{error}");

@@ -168,14 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn what_exists_wins() {
+    fn existing_paths_take_precedence() {
         let directory = tempfile::tempdir().expect("a directory");
         let text = directory.path().to_str().expect("a plain path");
         assert_eq!(Source::parse(text).ok(), Some(Source::Local(directory.path().into())));
     }
 
     #[test]
-    fn paths_into_directories_are_no_hub_ids() {
+    fn paths_into_directories_are_not_hub_ids() {
         // Tests run in the directory of their package, which contains `src`.
         for text in ["src/model", "src/model@main"] {
             let error = Source::parse(text).expect_err(text);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_sources_say_both_things() {
+    fn bad_source_error_mentions_path_and_hub() {
         for text in [
             "",
             "./nowhere",

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_messages_that_are_no_pairs() {
+    fn rejects_messages_that_are_not_pairs() {
         let whole = message(0, "key", b"");
         (0..whole.len()).for_each(|end| assert_eq!(parts(&whole[..end]), None, "{end}"));
         let mut other = whole.clone();

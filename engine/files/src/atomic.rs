@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn directory_of_bare_name_is_here() {
+    fn directory_of_bare_name_is_the_current_directory() {
         assert_eq!(directory_of(Path::new("model.gguf")), Path::new("."));
         assert_eq!(directory_of(Path::new("a/model.gguf")), Path::new("a"));
     }
@@ -188,7 +188,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn permissions_are_those_of_any_new_file() {
+    fn permissions_match_any_new_file() {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().expect("a directory");
         let (path, plain) = (directory.path().join("a"), directory.path().join("b"));

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_to_a_terminal_are_left_out() {
+    fn removes_terminal_escape_sequences() {
         assert!(matches!(printable("Größe\n\tαβ 🌲"), Cow::Borrowed("Größe\n\tαβ 🌲")));
         assert_eq!(printable("a\u{1b}[31mred\u{1b}[0m\r\u{8}\u{7f}\u{9b}2J\u{0}b\n"), "a[31mred[0m2Jb\n");
         assert_eq!(printable("\u{1b}]0;title\u{7}"), "]0;title");

@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn gradients_are_told_where_one_operation_uses_a_leaf() {
+    fn complete_gradients_are_reported_if_one_operation_uses_a_leaf() {
         let device = Default::default();
         let matrix = |seed: u32| {
             let values = (0..9).map(|i| ((i * 7 + seed * 5) % 11) as f32 / 4.0 - 1.0).collect::<Vec<_>>();

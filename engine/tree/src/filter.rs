@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn check_names_the_pattern_that_fits_nothing() {
+    fn check_names_the_pattern_that_matches_nothing() {
         let good: Filter<B> = by_path("0") & !by_path("1.*") | by_path("**");
         assert_eq!(good.check(&model()), Ok(()));
         let error = (good.clone() & !by_path("1.7")).check(&model()).unwrap_err();

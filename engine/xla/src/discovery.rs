@@ -243,7 +243,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn plugins_are_looked_for_in_order() {
+    fn plugins_are_searched_in_order() {
         let root = tempfile::tempdir().unwrap();
         let packages = root.path().join("lib/python3.12/site-packages");
         for file in ["xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so", "jax_plugins/xla_cuda12/xla_cuda_plugin.so"] {

@@ -172,7 +172,7 @@ fn refuses_results_in_the_memory_of_arguments() {
 }
 
 #[test]
-fn refuses_names_that_are_taken_or_unknown() {
+fn refuses_registered_and_unknown_names() {
     let Some((plugin, client)) = started(1) else { return };
     plugin.register_ffi("test_once", Platform::Cpu, |_, _| Ok(())).unwrap();
     let error = plugin.register_ffi("test_once", Platform::Cpu, |_, _| Ok(())).unwrap_err().to_string();

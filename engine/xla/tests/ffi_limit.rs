@@ -6,7 +6,7 @@ use common::started;
 use grove_xla::Platform;
 
 #[test]
-fn refuses_more_functions_than_there_is_room_for() {
+fn refuses_functions_beyond_the_limit() {
     let Some((plugin, _)) = started(1) else { return };
     let register = |name: &str| plugin.register_ffi(name, Platform::Cpu, |_, _| Ok(()));
     register("limit_0").unwrap();

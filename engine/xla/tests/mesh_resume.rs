@@ -118,7 +118,7 @@ fn losses(directory: &Path) -> Vec<f64> {
 }
 
 #[test]
-fn a_run_killed_on_four_devices_goes_on_on_two() {
+fn a_run_killed_on_four_devices_resumes_on_two() {
     if common::client(1).is_none() {
         return;
     }

@@ -82,7 +82,7 @@ mod tests {
     use super::Filter;
 
     #[test]
-    fn numbers_are_pillows() {
+    fn values_match_pillow() {
         let numbers: Vec<Filter> = serde_json::from_str("[0, 1, 2, 3]").unwrap();
         assert_eq!(numbers, [Filter::Nearest, Filter::Lanczos, Filter::Bilinear, Filter::Bicubic]);
         assert_eq!(serde_json::to_string(&numbers).unwrap(), "[0,1,2,3]");

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_without_images_are_no_classes() {
+    fn folders_without_images_are_not_classes() {
         let dir = tree(&["cat/a.png", "dog/notes.txt", "emu/deep/.x.png", "owl/c.png"]);
         let found = ImageFolder::open(dir.path()).unwrap();
         assert_eq!(found.classes, ["cat", "owl"]);

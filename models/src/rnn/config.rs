@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_written_as_transformers_does() {
+    fn labels_are_written_like_transformers() {
         let parse = serde_json::from_str::<RnnClassifierConfig>;
         let labels: Vec<String> = (0..11).map(|i| format!("kind {i}")).collect();
         let config = RnnClassifierConfig { labels, ..RnnClassifierConfig::default() };

@@ -181,7 +181,7 @@ mod tests {
 
     /// Sizes from the papers. I-JEPA's base model has 16 heads where others have 12.
     #[test]
-    fn heads_are_those_of_published_sizes() {
+    fn heads_match_published_sizes() {
         let known = [
             ([192, 12], 3),
             ([384, 12], 6),

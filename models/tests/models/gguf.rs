@@ -116,7 +116,7 @@ struct Case {
 }
 
 #[test]
-fn angles_are_those_of_transformers_and_llama_cpp() {
+fn angles_match_transformers_and_llama_cpp() {
     let cases: Vec<Case> = serde_json::from_slice(&std::fs::read("tests/fixtures/gguf_rope.json").unwrap()).unwrap();
     assert!(cases.len() > 15);
     for Case { name, keys, factors, angles } in cases {

@@ -264,7 +264,7 @@ fn sizes_are_read_from_shapes() {
 }
 
 #[test]
-fn what_is_no_such_network_is_said() {
+fn rejects_weights_of_other_networks() {
     let message = |path: &std::path::Path| {
         let result = ResNet::<burn_flex::Flex>::from_path(path, &Default::default(), None);
         result.map(drop).unwrap_err().to_string()

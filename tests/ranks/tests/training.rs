@@ -265,7 +265,7 @@ fn killed_and_resumed_gives_the_bits_of_a_run_that_was_not() {
 }
 
 #[test]
-fn another_number_of_ranks_goes_on_with_the_same_data() {
+fn another_number_of_ranks_resumes_with_the_same_data() {
     let [whole, directory] = [(), ()].map(|()| tempfile::tempdir().expect("a directory"));
     assert!(run_in(whole.path(), 3, "fit", None).0);
     let (ended, _) = run_in(directory.path(), 3, "fit", Some((1, duration_of(whole.path()) / 2)));
@@ -278,7 +278,7 @@ fn another_number_of_ranks_goes_on_with_the_same_data() {
 }
 
 #[test]
-fn a_corrupt_checkpoint_is_passed_over() {
+fn a_corrupt_checkpoint_is_skipped() {
     let directory = tempfile::tempdir().expect("a directory");
     assert!(run_in(directory.path(), 2, "fit", None).0);
     let expected = read(&directory.path().join("parameters"));

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_and_what_is_none() {
+    fn texts_and_non_texts() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("text.txt");
         let read = |bytes: &[u8]| {

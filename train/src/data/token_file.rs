@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bytes_of_a_file() {
+    fn bytes_match_the_format() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("tokens");
         write(&path, [1, 65535].into_iter(), 65536).expect("written");

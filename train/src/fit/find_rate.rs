@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_that_is_no_number_has_diverged() {
+    fn a_nan_loss_has_diverged() {
         let curve = RateCurve { points: vec![(1e-3, 1.0), (1e-2, f64::NAN)] };
         assert!(curve.has_diverged());
     }

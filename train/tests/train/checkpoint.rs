@@ -122,7 +122,7 @@ fn the_newest_are_kept() {
 }
 
 #[test]
-fn going_back_forgets_what_came_after() {
+fn rollback_removes_later_positions() {
     let directory = directory();
     let (checkpoints, path) = two(&directory);
     checkpoints.save(&state(9.0), &progressed(9)).expect("saved");
@@ -149,7 +149,7 @@ fn a_step_can_be_written_again() {
 }
 
 #[test]
-fn a_damaged_checkpoint_is_skipped_and_says_why() {
+fn a_damaged_checkpoint_is_skipped_with_the_reason() {
     type Damage = fn(&Path, &Path);
     let cases: [(&str, &str, Damage); 8] = [
         ("truncated", "state.safetensors does not have the checksum", |file, _| {
@@ -195,7 +195,7 @@ fn a_manifest_of_other_arrays_does_not_pass() {
 }
 
 #[test]
-fn if_all_are_damaged_it_says_so() {
+fn reports_if_all_checkpoints_are_damaged() {
     let directory = directory();
     let (checkpoints, path) = two(&directory);
     for step in [1, 2] {
@@ -247,7 +247,7 @@ fn the_checkpoint_of_another_model_is_refused() {
 }
 
 #[test]
-fn what_is_half_written_is_cleared_away_by_who_writes() {
+fn the_next_writer_removes_partial_checkpoints() {
     let directory = directory();
     let (checkpoints, path) = two(&directory);
     let parent = path.parent().expect("a parent");
@@ -277,7 +277,7 @@ fn what_is_half_written_is_cleared_away_by_who_writes() {
 /// A file that exists but cannot be read: a circular link, or a directory in its place. Not even root can read these.
 #[cfg(unix)]
 #[test]
-fn what_cannot_be_read_is_not_damaged() {
+fn an_unreadable_checkpoint_is_not_damaged() {
     let link: fn(&Path) = |file| std::os::unix::fs::symlink(file, file).expect("linked");
     let other: fn(&Path) = |file| fs::create_dir(file).expect("made");
     for file in ["state.safetensors", "checkpoint.json"] {

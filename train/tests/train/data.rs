@@ -180,7 +180,7 @@ fn run<D: Data>(data: &Arc<D>, from: Position, batches: usize) -> (Position, Vec
 }
 
 #[test]
-fn a_resumed_run_sees_what_it_would_have_seen() {
+fn a_resumed_run_sees_the_same_batches() {
     fn check<D: Data<Batch: PartialEq + std::fmt::Debug>>(data: D) {
         let data = Arc::new(data);
         let per_epoch = data.batches_per_epoch();

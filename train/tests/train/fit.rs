@@ -196,7 +196,7 @@ fn number(value: f32) -> Array<Flex, 1> {
 }
 
 #[test]
-fn the_average_is_that_of_the_formula() {
+fn the_average_matches_the_formula() {
     let decay = 0.6;
     let settings = FitOptions { ema: Some(decay), ..options(30) };
     let optimizer = sgd(0.5, Sgd::default());
@@ -216,7 +216,7 @@ fn the_average_is_that_of_the_formula() {
 }
 
 #[test]
-fn it_stops_when_it_gets_no_better_and_gives_the_best() {
+fn stops_early_and_returns_the_best_model() {
     let directory = directory();
     let losses = [f64::NAN, 3.0, 2.0, f64::NAN, 1.0, 1.0, f64::INFINITY, 0.5];
     let settings = FitOptions {
@@ -252,7 +252,7 @@ fn it_stops_when_it_gets_no_better_and_gives_the_best() {
 }
 
 #[test]
-fn a_first_evaluation_that_is_not_finite_does_no_harm() {
+fn a_non_finite_first_evaluation_is_ignored() {
     let directory = directory();
     let settings =
         FitOptions { evaluate_every: 1, checkpoint_every: 1, resume: true, ..in_directory(&directory, options(2)) };
@@ -266,7 +266,7 @@ fn a_first_evaluation_that_is_not_finite_does_no_harm() {
 }
 
 #[test]
-fn a_best_model_that_is_damaged_is_no_obstacle() {
+fn a_damaged_best_model_does_not_stop_a_resumed_run() {
     let directory = directory();
     let run = |steps, value: f64| {
         let settings = FitOptions {
@@ -335,7 +335,7 @@ fn corrupted() -> Points {
 }
 
 #[test]
-fn a_loss_that_is_no_number_ends_the_run_and_spoils_nothing() {
+fn a_nan_loss_ends_the_run_without_changes() {
     for (checkpoint_every, newest) in [(2, Some(4)), (5, Some(5)), (1, Some(5)), (50, None)] {
         let directory = directory();
         let settings = FitOptions {
@@ -366,7 +366,7 @@ fn a_loss_that_is_no_number_ends_the_run_and_spoils_nothing() {
 }
 
 #[test]
-fn a_gradient_that_is_no_number_ends_the_run() {
+fn a_nan_gradient_ends_the_run() {
     // The square root of 0 is 0, and its derivative infinite.
     let root = |model: Array<Ad, 1>, _: &Rows, _: Key| (model.val() * 0.0).sqrt();
     let optimizer = sgd(0.5, Sgd::default());
@@ -376,7 +376,7 @@ fn a_gradient_that_is_no_number_ends_the_run() {
 }
 
 #[test]
-fn parameters_that_are_no_numbers_are_not_saved() {
+fn non_finite_parameters_are_not_saved() {
     let directory = directory();
     let settings = FitOptions { checkpoint_every: 1, ..in_directory(&directory, options(1)) };
     // Loss and gradient are finite, but the updated parameter is not.
@@ -389,7 +389,7 @@ fn parameters_that_are_no_numbers_are_not_saved() {
 }
 
 #[test]
-fn frozen_leaves_stay_and_cost_nothing() {
+fn frozen_leaves_do_not_change_and_cost_nothing() {
     let directory = directory();
     let step = StepOptions { trainable: by_path("second.**"), ..StepOptions::default() };
     let settings = FitOptions { step, ema: Some(0.9), ..in_directory(&directory, options(5)) };
@@ -414,7 +414,7 @@ fn frozen_leaves_stay_and_cost_nothing() {
 }
 
 #[test]
-fn buffers_are_the_successors() {
+fn buffers_come_from_the_successor() {
     let counting = |model: Net<Ad>, batch: &Rows, _: Key| {
         let successor = Net { seen: Array::new(model.seen.val() + 1.0), ..model.clone() };
         Outcome::new(model.loss(batch, None)).successor(successor)
@@ -605,7 +605,7 @@ fn a_step_is_a_pure_function() {
 }
 
 #[test]
-fn somebody_stops_it_and_it_goes_on() {
+fn a_stopped_run_resumes() {
     let directory = directory();
     let (stop, evaluations) = (Arc::new(AtomicBool::new(false)), AtomicU64::new(0));
     let settings = FitOptions {
@@ -663,7 +663,7 @@ fn errors_of_others_come_through() {
 }
 
 #[test]
-fn a_filter_of_the_users_own_is_obeyed() {
+fn a_custom_filter_applies() {
     let biases: Filter<Flex> = Filter::new(|path, _| path.as_str().ends_with("bias"));
     let step = StepOptions { trainable: biases, ..StepOptions::default() };
     let fitted = simple(points(8), 0.1, &FitOptions { step, ..options(3) }).expect("trained");

@@ -243,7 +243,7 @@ fn an_optimizer_that_skips_by_itself_is_left_to_do_so() {
 }
 
 #[test]
-fn a_run_says_nothing_on_standard_error_and_keeps_what_it_has_to_say() {
+fn a_run_is_silent_and_records_its_notes() {
     let directory = directory();
     let settings = within(&directory, FitOptions { checkpoint_every: 2, resume: true, ..options(4) });
     let first = run(vec![vec![1.0]], outcome, &settings).expect("trained");
@@ -266,7 +266,7 @@ fn early_stopping_needs_a_loss() {
 }
 
 #[test]
-fn another_run_is_not_gone_on_with() {
+fn refuses_to_resume_another_run() {
     let directory = directory();
     let with =
         |learning_rate: f64, data: &str| RunSettings::new().with("learning-rate", learning_rate).with("data", data);

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_a_directory_lacks() {
+    fn error_names_the_missing_files() {
         let directory = tempfile::tempdir().expect("a directory");
         let put = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).expect("written");
         let lacking = || FilePatterns::model().lacking(directory.path());

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_read_is_recognised() {
+    fn recognises_unsupported_formats() {
         assert!(refusal(b"\x80\x04\x95\0\0\0\0\0", "bin").is_some_and(|text| text.contains("protocol 2")));
         assert!(refusal(b"something else", "pth").is_some());
         assert!(refusal(b"something else", "safetensors").is_none());

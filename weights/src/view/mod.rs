@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reaching_outside_is_noticed() {
+    fn rejects_access_out_of_bounds() {
         let entry = |shape: &[usize], strides: &[usize], offset| Entry {
             dtype: crate::StoredDtype::F32,
             shape: shape.into(),

@@ -51,7 +51,7 @@ fn aligned(kind: u32, value: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_right_is_read() {
+fn reads_valid_files() {
     for (bytes, count) in [
         (file(&[], &[], 0), 0),
         (one(&[2, 3], F32, 0, 24), 1),

@@ -106,7 +106,7 @@ fn every_rule_is_kept() {
 }
 
 #[test]
-fn directories_that_lie_are_found_out() {
+fn inconsistent_directories_are_rejected() {
     let good = kept("w.npy", &array("(2,)", 8), DEFLATED);
     for (entry, word) in [
         (Kept { flags: 1, ..good.clone() }, "encrypted"),
@@ -131,7 +131,7 @@ fn directories_that_lie_are_found_out() {
 
 /// `read_all` checks the size of allocations.
 #[test]
-fn bombs_do_not_go_off() {
+fn decompression_bombs_are_rejected() {
     // 64 MB of data in 64 kB, of which header and directory admit 16 bytes.
     let small = array("(4,)", 16);
     let bomb = Kept { size: small.len() as u32, ..kept("w.npy", &array("(4,)", 64 << 20), DEFLATED) };

@@ -137,7 +137,7 @@ fn every_rule_is_kept() {
 }
 
 #[test]
-fn absurd_storages_are_not_believed() {
+fn impossible_storages_are_rejected() {
     // Counts in pickle and file that are as large as possible without overflow, and one that overflows.
     for count in [i64::MAX, 1 << 61, 1 << 40] {
         let mut file = single(tensor(&storage("FloatStorage", "a", count, None), 0, 5), 5);
@@ -172,7 +172,7 @@ fn a_name_may_not_appear_twice() {
 }
 
 #[test]
-fn elements_stay_in_the_file() {
+fn elements_are_read_in_place() {
     // A gigabyte that takes no space on the disk, followed by five floats.
     let count = 1i64 << 28;
     let mut file = good();

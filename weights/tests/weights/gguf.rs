@@ -294,7 +294,7 @@ fn report_of<T: grove_tree::Tree<Flex>>(skeleton: T, names: &NameMap) -> Report 
 }
 
 #[test]
-fn rows_are_not_cut_or_turned() {
+fn rows_are_not_split_or_transposed() {
     let rule = || NameMap::new().rule("blocks.Q8_0", "w");
     // Two blocks of 34 bytes per row.
     let report = report_of(bytes([("w", [8, 64])]), &rule());

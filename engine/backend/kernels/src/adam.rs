@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_are_the_formula() {
+    fn steps_match_the_formula() {
         let with = AdamStep {
             b1: [0.9, 0.1],
             b2: [0.999, 0.001],

@@ -130,7 +130,7 @@ mod tests {
     const KEY: [u32; 2] = [7, 0x9E37_79B9];
 
     #[test]
-    fn keeps_what_a_uniform_number_below_the_rate_keeps() {
+    fn mask_matches_uniform_samples() {
         for rate in [1e-9, 0.1, 0.5, 0.9, 1.0 - 1e-9, 1.0, 2.0] {
             let dropout = Dropout::new(KEY, rate).unwrap();
             let keep = 1.0 - rate;

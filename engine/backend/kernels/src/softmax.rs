@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finite() {
+    fn non_finite_values() {
         let mut x = [0.0, f32::NEG_INFINITY, 0.0];
         softmax_rows(&mut x, 3, 1.0, None);
         assert!((x[0] - 0.5).abs() < 1e-6 && x[1] == 0.0);

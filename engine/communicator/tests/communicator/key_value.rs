@@ -45,7 +45,7 @@ fn every_rank_gets_what_any_has_put() {
 }
 
 #[test]
-fn a_get_ends_when_the_time_is_over() {
+fn a_get_times_out() {
     let found = on_ranks(2, |comm, store| {
         let begun = Instant::now();
         let found = store.get("an oak", Duration::from_millis(200));
@@ -84,7 +84,7 @@ fn a_key_is_put_once() {
 }
 
 #[test]
-fn two_values_of_one_key_are_told() {
+fn rejects_two_values_for_one_key() {
     let together = Barrier::new(2);
     let found = on_ranks(2, |comm, store| -> Result<_> {
         // For equal bytes, a rank cannot determine which came first.
@@ -170,7 +170,7 @@ fn a_get_waits_while_collectives_are_under_way() {
 }
 
 #[test]
-fn ranks_that_are_gone_end_a_get() {
+fn a_get_fails_if_ranks_have_ended() {
     let found = on_ranks(3, |comm, store| (comm.rank() == 0).then(|| store.get("an oak", LONG)));
     let error = found.into_iter().flatten().next().expect("rank 0").expect_err("the others have left");
     assert!(matches!(&error, CommError::Left { .. }), "{error:?}");

@@ -119,7 +119,7 @@ fn bf16_halves_the_bytes_and_rounds_twice() {
 }
 
 #[test]
-fn bytes_are_those_of_the_bound() {
+fn bytes_match_the_bound() {
     for size in [2, 4, 8] {
         let sent = on_ranks(size, |comm| comm.all_reduce("numbers", vec![1f32; 800]).map(|_| comm.bytes_sent()));
         let bound = (2 * 800 * 4 * (size - 1) / size) as u64;
@@ -212,7 +212,7 @@ fn arrays_of_other_lengths_are_refused() {
 }
 
 #[test]
-fn ranks_that_differ_are_told_apart() {
+fn differing_ranks_are_named() {
     let facts = |seed: usize| vec![("version".to_owned(), "1".to_owned()), ("seed".to_owned(), seed.to_string())];
     assert!(on_ranks(3, |comm| comm.agree("settings", &facts(7))).iter().all(Result::is_ok));
     for error in on_ranks(3, |comm| comm.agree("settings", &facts(comm.rank() / 2))) {

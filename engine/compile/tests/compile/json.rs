@@ -299,7 +299,7 @@ fn small() -> Value {
 }
 
 #[test]
-fn rejects_text_that_is_no_graph() {
+fn rejects_text_that_is_not_a_graph() {
     let text = small().to_string();
     let error = |text: &str| Graph::from_json(text).unwrap_err().to_string();
     assert!(error("").contains("the text is not a graph: EOF"), "{}", error(""));

@@ -399,7 +399,7 @@ fn many_models_of_one_input() {
 }
 
 #[test]
-fn per_example_gradients_are_those_of_a_loop() {
+fn per_example_gradients_match_a_loop() {
     let (model, ids): (Gpt2<B>, _) = (load("gpt2/tiny_a"), ints([3, 5], 20));
     let found = per_example_grads(&model, ids.clone(), |model, ids| {
         let ids = || ids.val().unsqueeze::<2>();
@@ -426,7 +426,7 @@ fn per_example_gradients_are_those_of_a_loop() {
 }
 
 #[test]
-fn wrong_axes_are_told() {
+fn rejects_invalid_batch_axes() {
     let f = |(x, y): (X1, X1)| a(x.val() + y.val());
     let text = panic_of(|| vmap(f).call((floats([3, 2], 1), floats([4, 2], 1))));
     assert!(

@@ -207,7 +207,7 @@ fn other_types_and_backends() {
 
 /// A mapped function calls the operations that the function calls, not their compositions.
 #[test]
-fn kernels_stay() {
+fn mapped_functions_keep_their_kernels() {
     let f = |(x, w): (X3, X2)| {
         let (value, grads) = value_and_grad(&(x, w), |(x, w)| {
             let bias = w.val().narrow(0, 0, 1).squeeze_dim::<1>(0);

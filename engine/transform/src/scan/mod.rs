@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn nested_trees_and_a_carry_that_is_no_tree() {
+    fn nested_trees_and_a_carry_that_is_not_a_tree() {
         let xs = (array([2, 2], &[1.0, 2.0, 3.0, 4.0]), [array([2, 1], &[5.0, 6.0])]);
         let f = |seen: Vec<f32>, (x, [y]): (Array<B, 1>, [Array<B, 1>; 1])| {
             let sum = x.val().sum() + y.val();
@@ -279,13 +279,13 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "`length(2)` does not match the leaves of `xs`, which have 3 steps")]
-    fn the_length_has_to_agree() {
+    fn rejects_a_wrong_length() {
         Scan::new().length(2).run(|c, x: Array<B, 1>| (c, x), (), array([3, 1], &[1.0, 2.0, 4.0]));
     }
 
     #[test]
     #[should_panic(expected = "`xs` has no leaves")]
-    fn the_length_has_to_be_known() {
+    fn rejects_an_unknown_length() {
         scan(|c, ()| (c, array([1], &[0.0])), (), ());
     }
 }

@@ -182,21 +182,21 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "the leaf `1.0`, f32[3,2], holds 3 steps along its first axis, and the leaf `0` holds 2")]
-    fn lengths_have_to_agree() {
+    fn rejects_different_lengths() {
         let xs = |steps| stack(vec![array([1.0, 2.0]); steps]);
         unstack((xs(2), (xs(3), xs(4))));
     }
 
     #[test]
     #[should_panic(expected = "the leaf `0.1` is f32[2] in the first step and f32[1] in step 1")]
-    fn shapes_have_to_agree() {
+    fn rejects_different_shapes() {
         let step = |n| [((), Array::<B, 1>::absent([n]))];
         stack(vec![step(2), step(1)]);
     }
 
     #[test]
     #[should_panic(expected = "the sequence `0` has 1 elements in the first step and 2 in step 1")]
-    fn structures_have_to_agree() {
+    fn rejects_different_structures() {
         stack(vec![(vec![array([0.0; 2])],), (vec![array([0.0; 2]); 2],)]);
     }
 

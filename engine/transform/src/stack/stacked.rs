@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn gradients_are_those_of_each_member() {
+    fn gradients_match_each_member() {
         let loss =
             |scale: Tensor<grove_backend::Autodiff<B>, 1>, i: usize| scale.powi_scalar(3).sum() * (i as f32 + 1.0);
         let stacked = Stacked::new((0..3).map(member).collect());

@@ -171,7 +171,7 @@ fn movements() {
 }
 
 #[test]
-fn integers_and_truth_values() {
+fn integers_and_booleans() {
     let n = Array::<B, 2, Int>::new(Tensor::from_data(
         TensorData::from([[7_i64, -7, 3], [-1, 0, 12]]),
         (&Default::default(), DType::I64),
@@ -202,7 +202,7 @@ fn integers_and_truth_values() {
 
 /// As in JAX, for every order of the elements.
 #[test]
-fn what_is_no_number_is_the_largest() {
+fn nan_is_the_largest() {
     let Some(client) = shared() else { return };
     let nan = f32::NAN;
     let x =

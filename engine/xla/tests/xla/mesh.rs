@@ -291,7 +291,7 @@ fn resnet() {
 }
 
 #[test]
-fn arrays_lie_as_they_are_asked_to() {
+fn arrays_follow_the_requested_sharding() {
     let Some(client) = client(8) else { return };
     let mesh = Mesh::new(&client.devices(), [("data", 4), ("model", 2)]).unwrap();
     let on = mesh.lazy();
@@ -326,7 +326,7 @@ fn arrays_lie_as_they_are_asked_to() {
 
 /// Later arrays have the specification of the first split array of their type.
 #[test]
-fn later_arrays_lie_as_the_first_of_their_type() {
+fn later_arrays_are_sharded_like_the_first_of_their_type() {
     let Some(client) = client(2) else { return };
     let mesh = Mesh::new(&client.devices(), [("data", 2)]).unwrap();
     let on = mesh.lazy();
@@ -345,7 +345,7 @@ fn later_arrays_lie_as_the_first_of_their_type() {
 }
 
 #[test]
-fn arrays_inside_of_a_function_lie_as_they_are_asked_to() {
+fn arrays_in_a_function_follow_the_requested_sharding() {
     let Some(client) = client(4) else { return };
     let mesh = Mesh::new(&client.devices(), [("data", 2), ("model", 2)]).unwrap();
     fn loss<B: Backend>(x: Tensor<Autodiff<B>, 2>, spec: Option<PartitionSpec>) -> [Vec<f32>; 2] {
@@ -386,7 +386,7 @@ fn arrays_inside_of_a_function_lie_as_they_are_asked_to() {
 }
 
 #[test]
-fn what_does_not_fit_is_told() {
+fn rejects_meshes_and_specs_that_do_not_fit() {
     let Some(client) = client(4) else { return };
     let devices = client.devices();
     let message = |result: Result<Mesh, XlaError>| result.unwrap_err().to_string();

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_the_format() {
+    fn writes_the_format() {
         let dir = tempfile::tempdir().unwrap();
         let (images, labels) = (dir.path().join("images"), dir.path().join("labels"));
         let pixels = vec![10, 20, 30, 40, 50, 60];

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn halves_go_where_python_puts_them() {
+    fn rounds_halves_like_python() {
         // int(round(n / 2)) of Python: 0.5 → 0, 1.5 → 2, 2.5 → 2, 3.5 → 4; int(n / 2): 0, 1, 2, 3.
         let from = |over: u64, convention| Span::new(224 + over, 224, convention).from;
         assert_eq!([1, 3, 5, 7].map(|over| from(over, ResampleCompat::Torchvision)), [0, 2, 2, 4]);

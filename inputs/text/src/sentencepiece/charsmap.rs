@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_leads_outside_is_refused() {
+    fn refuses_offsets_out_of_range() {
         precompiled(&map(&[], b"a\0")).unwrap();
         let cases: [(&[u8], &str); 7] = [
             (b"\x01\x02", "no size"),

@@ -109,7 +109,7 @@ fn templates_that_never_end_or_explode_are_stopped() {
 }
 
 #[test]
-fn what_lies_deep_within_itself_does_no_harm() {
+fn deep_nesting_is_safe() {
     // Nested lists are created, read and freed; formatting reports values that are nested too deep.
     let nested = |then: &str, times: &str| grown("[]", "[n.x]", then).replace("100000", times);
     for then in ["", "{{ n.x == n.x }}", "{{ [n.x] == [[n.x[0]]] }}", "{{ n.x | length }}"] {
@@ -142,7 +142,7 @@ fn what_lies_deep_within_itself_does_no_harm() {
 }
 
 #[test]
-fn templates_say_where_they_are_wrong() {
+fn template_errors_name_the_line() {
     let cases = [
         ("a\nb\n{% if x %}\nc", 4, "end of"),
         ("a\n{{ 1 + }}", 2, "unexpected"),

@@ -55,7 +55,7 @@ fn refused(bytes: &[u8], reason: &str) {
 }
 
 #[test]
-fn a_broken_model_says_what_is_wrong() {
+fn errors_of_broken_models_name_the_cause() {
     refused(b"", "it is empty");
     refused(b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull");
     refused(b"IQ== 0\nIg== 1\n", "tiktoken");
@@ -75,7 +75,7 @@ fn a_broken_model_says_what_is_wrong() {
 }
 
 #[test]
-fn whatever_is_cut_off_or_changed_gives_an_error_or_a_tokenizer() {
+fn truncated_or_changed_files_give_an_error_or_a_tokenizer() {
     for name in ["llama", "rules", "unigram"] {
         let whole = fs::read(fixture(&format!("models/{name}.model"))).unwrap();
         for length in (0..whole.len()).step_by(97) {
@@ -135,7 +135,7 @@ fn vocabulary(name: &str) -> Vocabulary {
 }
 
 #[test]
-fn a_vocabulary_that_contradicts_itself_says_how() {
+fn inconsistent_vocabularies_are_rejected_with_the_reason() {
     let cases: [(&str, Change, &str); 15] = [
         ("gpt2", |v| v.model = "bert".into(), "\"bert\""),
         ("gpt2", |v| v.pre = Some("no-such".into()), "\"no-such\""),

@@ -160,7 +160,7 @@ fn settings_that_change_tokens_are_not_ignored() {
 }
 
 #[test]
-fn the_side_that_is_cut_is_the_files() {
+fn the_truncation_side_comes_from_the_file() {
     let files = |side: &str| json!({"tokenizer_config": {"tokenizer_class": "BertTokenizer", "truncation_side": side}});
     let ids = |side: &str| {
         let tokenizer = beside("pieces", files(side)).unwrap();
@@ -199,7 +199,7 @@ fn sentencepiece_models_of_other_classes_are_refused_by_name() {
 }
 
 #[test]
-fn the_longest_text_is_that_of_the_files() {
+fn the_length_limit_comes_from_the_files() {
     let length = |config: Value| beside("pieces", json!({"tokenizer_config": config})).unwrap().model_max_length();
     assert_eq!(length(json!({"model_max_length": 512})), Some(512));
     assert_eq!(length(json!({"max_len": 512.0})), Some(512));

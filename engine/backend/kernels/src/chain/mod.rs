@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_are_those_of_the_library() {
+    fn functions_match_the_library() {
         let x = values(1100, 1);
         let f = |map: Map| {
             let access = vec![Access { repeat: 1, len: x.len() }];
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn nan_stays() {
+    fn nan_propagates() {
         let access = vec![Access { repeat: 1, len: 2 }];
         let y = run(&Chain::new(access, vec![Step::Clamp(0, 0.0, 1.0)], &[1], 2), &[&[f32::NAN, 3.0]]).remove(0);
         assert!(y[0].is_nan() && y[1] == 1.0);

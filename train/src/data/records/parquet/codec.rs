@@ -92,7 +92,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn a_page_is_not_believed_to_be_large() {
+    fn page_sizes_are_checked_before_allocation() {
         // Snappy's length as a varint: 2^31 - 1 bytes.
         let claim = [0xff, 0xff, 0xff, 0xff, 0x07, 0x00, b'a'];
         let error = decompress(Compression::SNAPPY, &claim).expect_err("refused");
