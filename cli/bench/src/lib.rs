@@ -173,7 +173,7 @@ impl Options {
             autotune: self.autotune,
             seconds,
             rounds,
-            patience: Duration::from_secs(self.timeout),
+            timeout: Duration::from_secs(self.timeout),
             until: self.limit.map(|limit| begun + Duration::from_secs(limit)),
         };
         let mut results = match self.resumed(&plan)? {

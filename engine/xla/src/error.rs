@@ -17,7 +17,7 @@ pub enum XlaError {
     },
     /// The version of the plugin's API is not supported.
     #[error(
-        "{}: the plugin has version {found} of the PJRT API; grove needs 0.{least} or a later 0.x: install another \
+        "{}: the plugin has version {found} of the PJRT API; grove needs 0.{minimum} or a later 0.x: install another \
          version of the plugin", path.display()
     )]
     Version {
@@ -26,7 +26,7 @@ pub enum XlaError {
         /// The plugin's version.
         found: String,
         /// The minimum minor version.
-        least: i32,
+        minimum: i32,
     },
     /// The devices do not form a mesh.
     #[error("the mesh {mesh} cannot be created: {reason}")]

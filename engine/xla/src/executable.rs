@@ -185,9 +185,9 @@ impl Executable {
             ..args()
         })?;
         // All results are collected first, so that each is freed if one of them fails.
-        let found = |raw| Buffer::found(self.loaded.client.clone(), raw);
+        let output = |raw| Buffer::from_output(self.loaded.client.clone(), raw);
         let results: Vec<Vec<Result<Buffer>>> =
-            results.into_iter().map(|list| list.into_iter().map(found).collect()).collect();
+            results.into_iter().map(|list| list.into_iter().map(output).collect()).collect();
         results.into_iter().map(|list| list.into_iter().collect()).collect()
     }
 

@@ -137,7 +137,7 @@ macro_rules! decoders {
             /// Runs a computation with a decoder of this family that classifies texts.
             ///
             /// # Errors
-            /// The kind itself, if its models are no such decoders.
+            /// The kind itself, if its models are not such decoders.
             pub fn with_decoder_classifier<B: Backend, V: WithDecoderClassifier<B>>(
                 self,
                 visitor: V,

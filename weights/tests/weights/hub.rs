@@ -137,7 +137,7 @@ fn cache() -> tempfile::TempDir {
 }
 
 /// Returns an address without a listener.
-fn nobody() -> String {
+fn unused_endpoint() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     format!("http://{}", listener.local_addr().expect("an address"))
 }
@@ -287,9 +287,9 @@ fn access_errors_mention_the_token() {
 #[test]
 fn the_cache_works_without_a_network() {
     let cache = cache();
-    let away = options(nobody(), cache.path());
-    let offline = HubOptions { offline: true, ..away.clone() };
-    let error = fetch(&away, ID, &FilePatterns::model()).expect_err("nobody there");
+    let unreachable = options(unused_endpoint(), cache.path());
+    let offline = HubOptions { offline: true, ..unreachable.clone() };
+    let error = fetch(&unreachable, ID, &FilePatterns::model()).expect_err("no server");
     assert!(matches!(error, WeightsError::Network { .. }), "{error}");
     let error = fetch(&offline, ID, &FilePatterns::model()).expect_err("nothing there");
     assert!(matches!(error, WeightsError::Offline { .. }), "{error}");
@@ -302,11 +302,11 @@ fn the_cache_works_without_a_network() {
     assert!(error.to_string().contains("a weights file is missing"), "{error}");
     let directory = fetch(&options, ID, &FilePatterns::model()).expect("fetched");
     assert_eq!(config, directory);
-    let asked = server.log().len();
-    for options in [&offline, &away, &HubOptions { revision: COMMIT.into(), ..offline.clone() }] {
+    let requests = server.log().len();
+    for options in [&offline, &unreachable, &HubOptions { revision: COMMIT.into(), ..offline.clone() }] {
         assert_eq!(fetch(options, ID, &FilePatterns::model()).expect("cached"), directory);
     }
-    assert_eq!(server.log().len(), asked, "offline means offline");
+    assert_eq!(server.log().len(), requests, "offline means offline");
 }
 
 #[test]

@@ -100,7 +100,7 @@ fn lacking(folders: &[PathBuf]) -> Vec<&'static str> {
     HEADERS.into_iter().filter(|header| !is_there(header)).collect()
 }
 
-/// Returns the folder in which CubeCL looks for a toolkit, by CubeCL's rule.
+/// Returns the folder that CubeCL searches for a toolkit, by CubeCL's rule.
 fn usual_root() -> Option<PathBuf> {
     if let Some(path) = env::var_os("CUDA_PATH") {
         return Some(path.into());

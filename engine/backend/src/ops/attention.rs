@@ -181,7 +181,7 @@ fn attend<B: Backend>(
     if n_kv_head < n_head && t == 1 && !keep && for_all_heads && options.dropout.is_none() && bias.is_none() {
         // The query heads of a group become the queries of one key-value head, so that keys and values are not copied.
         let q = q.reshape([b, n_kv_head, n_head / n_kv_head, head_dim]);
-        let ranges = ranges.of_one_query([b, s], &q.device());
+        let ranges = ranges.for_single_queries([b, s], &q.device());
         let (output, _) = attend([q, k, v], options, ranges, Added { mask, bias }, false);
         return (primitive(float::<B, 4>(output).reshape([b, n_head, t, head_dim])), None);
     }
@@ -197,7 +197,7 @@ fn attend<B: Backend>(
     let (whole, sees_keys) =
         (options.dropout.is_none() && bias.is_none() && !B::BROKEN_FUSED_GEMV, !ranges.causal || t <= s);
     if !keep && whole && sees_keys {
-        let outside = if ranges.is_plain() { None } else { ranges.hidden([t, s], &q.device()) };
+        let outside = if ranges.is_plain() { None } else { ranges.mask([t, s], &q.device()) };
         let is_causal = ranges.causal && outside.is_none();
         let mask = match (outside, mask) {
             (Some(outside), Some(mask)) => Some(either(outside, mask)),

@@ -147,10 +147,10 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Vmap<In, Out, F> {
         };
         let mut results = results.into_iter();
         let arrays: Vec<_> = results.by_ref().take(present.iter().filter(|present| **present).count()).collect();
-        // The program returns random keys last; move them to their places among the leaves.
+        // The program returns random keys last; move them to their positions among the leaves.
         let (mut arrays, mut keys, mut present) = (arrays.into_iter(), results, present.into_iter());
         let mut leaves = Vec::new();
-        for (path, absent) in places(&shell) {
+        for (path, absent) in leaf_paths(&shell) {
             leaves.push(match absent {
                 Some(absent) => match present.next() {
                     Some(true) => self.out(&path, leaves.len(), arrays.next()),
@@ -198,17 +198,16 @@ fn same_for_all(key: Key) -> bool {
     assert!(
         !key.is_array(),
         "a random key in the result of a mapped function differs between examples, but `call_stacked` returns one key \
-         for all: \
-         use `call`, which returns `Keys`"
+         for all: use `call`, which returns `Keys`"
     );
     false
 }
 
 /// Returns the paths of the leaves and random keys of a tree, in order, with the leaves.
-fn places<O: Tree<Traced>>(tree: &O) -> Vec<(Path, Option<AnyArray<Traced>>)> {
-    struct Places(Vec<(Path, Option<AnyArray<Traced>>)>);
+fn leaf_paths<O: Tree<Traced>>(tree: &O) -> Vec<(Path, Option<AnyArray<Traced>>)> {
+    struct LeafPaths(Vec<(Path, Option<AnyArray<Traced>>)>);
 
-    impl Visitor<Traced> for Places {
+    impl Visitor<Traced> for LeafPaths {
         fn leaf(&mut self, path: &Path, leaf: &AnyArray<Traced>) {
             self.0.push((path.clone(), Some(leaf.clone())));
         }
@@ -218,9 +217,9 @@ fn places<O: Tree<Traced>>(tree: &O) -> Vec<(Path, Option<AnyArray<Traced>>)> {
         }
     }
 
-    let mut places = Places(Vec::new());
-    tree.visit(&mut Path::root(), &mut places);
-    places.0
+    let mut leaf_paths = LeafPaths(Vec::new());
+    tree.visit(&mut Path::root(), &mut leaf_paths);
+    leaf_paths.0
 }
 
 /// Results of a mapped function.
@@ -242,8 +241,7 @@ fn number_of_examples<B: Backend>(leaves: &[MappedLeaf<B>]) -> usize {
     if let Some((other, path)) = sizes.find(|(size, _)| *size != examples) {
         panic!(
             "the {} of a mapped function has {examples} examples, and the {} has {other}: the numbers must be equal; \
-             wrap what \
-             all examples share in `Shared`",
+             wrap what all examples share in `Shared`",
             named("argument", &first),
             named("argument", &path)
         );
