@@ -112,7 +112,7 @@ pub(crate) fn added<B: Backend, M: Tree<B>>(
     result?;
     match modules.into_values().next() {
         Some(name) => Err(adapters.error(format!(
-            "it has adapters of {name}, and the model has no such linear layer, or its weights are quantized: load the \
+            "it has adapters of {name}, but the model has no such linear layer, or its weights are quantized: load the \
              adapters into the model that they were trained on"
         ))),
         None => Ok(model),

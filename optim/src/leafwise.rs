@@ -256,8 +256,11 @@ mod tests {
                 false => drop(optimizer.update(params(2), state, &params(2))),
             };
             let panic = catch_unwind(AssertUnwindSafe(work)).expect_err("it is refused");
-            let said = panic.downcast_ref::<String>().cloned().unwrap_or_default();
-            assert!(said.contains("is [2]") && said.contains("belongs to another model"), "{name}, {step}: {said}");
+            let message = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+            assert!(
+                message.contains("is [2]") && message.contains("belongs to another model"),
+                "{name}, {step}: {message}"
+            );
         }
     }
 

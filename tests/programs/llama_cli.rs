@@ -79,8 +79,8 @@ fn a_conversation_goes_on() {
     let output = LLAMA.run(&[&options[..], &["--json"]].concat(), "One tree.\nTwo trees.\n\n \nThree trees.\n");
     let talk: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let turns = talk["turns"].as_array().expect("turns");
-    let said: Vec<&Value> = turns.iter().map(|turn| &turn["user"]).collect();
-    assert_eq!(said, ["One tree.", "Two trees.", "Three trees."], "empty lines are none of them: {talk}");
+    let user_turns: Vec<&Value> = turns.iter().map(|turn| &turn["user"]).collect();
+    assert_eq!(user_turns, ["One tree.", "Two trees.", "Three trees."], "empty lines are none of them: {talk}");
     assert!(turns.iter().all(|turn| turn["tokens"].as_u64().is_some_and(|count| count <= 6)));
     LLAMA.assert_fails(&["--model", &llama("gqa"), "--chat"], 1, &["tokenizer"]);
     LLAMA.assert_fails(&["--model", &llama("gguf/bf16.gguf"), "--chat"], 1, &["tokenizer"]);

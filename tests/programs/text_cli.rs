@@ -51,9 +51,9 @@ fn a_full_context_is_reported() {
     let model = fixture("tiny_a");
     let common = ["--model", &model, "--prompt-ids", "5,17,40", "--ignore-eos", "--temperature", "0"];
     let run = |count: &str| GPT2.run(&[&common[..], &["--max-new-tokens", count]].concat(), "");
-    let said = |output: Output| String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said(run("50")).contains("context is full"));
-    assert!(!said(run("35")).contains("context is full"));
+    let stderr_of = |output: Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stderr_of(run("50")).contains("context is full"));
+    assert!(!stderr_of(run("35")).contains("context is full"));
     let finish = |count: &str| {
         let made = GPT2.json(&[&common[..], &["--max-new-tokens", count, "--json"]].concat());
         (made["finish"].clone(), made["generated_ids"].as_array().map(Vec::len))

@@ -149,9 +149,9 @@ fn adapters_are_trained_and_saved_beside_the_merged_model() {
     let options = ["--model", &base, "--data", &book, "--output", &run, "--batch-size", "4", "--context", "16"];
     let lora = ["--lora-rank", "2", "--learning-rate", "5e-2", "--steps", "6"];
     let output = TRAIN.run(&[&options[..], &lora].concat(), "");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     // 2 x (16 + 48) parameters of the projection to queries, keys and values.
-    assert!(output.status.success() && said.contains("128 of them trained"), "{said}");
+    assert!(output.status.success() && stderr.contains("128 of them trained"), "{stderr}");
 
     let config = json_file(place.path("lora/adapter/adapter_config.json"));
     assert_eq!((&config["r"], &config["lora_alpha"]), (&2.into(), &4.0.into()), "{config}");
@@ -170,9 +170,9 @@ fn adapters_are_trained_and_saved_beside_the_merged_model() {
     }
 
     let frozen = [&options[..4], &["--steps", "2", "--freeze", "wte.**,wpe.**", "--batch-size", "4"]].concat();
-    let said = TRAIN.run(&frozen, "");
-    let said = String::from_utf8_lossy(&said.stderr).into_owned();
-    assert!(said.contains("of them trained") && !said.contains("error"), "{said}");
+    let output = TRAIN.run(&frozen, "");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stderr.contains("of them trained") && !stderr.contains("error"), "{stderr}");
     TRAIN.assert_refused(&["--lora-rank", "2"], 2, &["--model"]);
     TRAIN.assert_refused(&[&options[..4], &["--lora-rank", "0"]].concat(), 2, &["--lora-rank is 0"]);
     let targets = ["--lora-rank", "2", "--lora-targets", "h.*.nowhere"];
@@ -318,9 +318,9 @@ fn checkpoints_that_cannot_be_resumed() {
     let bytes = fs::read(&state).expect("the state");
     fs::write(&state, &bytes[..bytes.len() / 2]).expect("written");
     let output = TRAIN.run(&place.arguments(&resumed), "");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    assert!(said.contains("step-0000000004 is damaged") && said.contains("going on after step 2"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    assert!(stderr.contains("step-0000000004 is damaged") && stderr.contains("going on after step 2"), "{stderr}");
 }
 
 #[test]

@@ -119,9 +119,9 @@ mod tests {
             matches!(&error, TrainError::RunLocked { directory, holder: Some(_) } if *directory == run),
             "{error:?}"
         );
-        let said = error.to_string();
+        let message = error.to_string();
         for part in [&*run.to_string_lossy(), &format!("process {}", process::id())] {
-            assert!(said.contains(part), "{part}: {said}");
+            assert!(message.contains(part), "{part}: {message}");
         }
         let clone = first.clone();
         drop(first);

@@ -198,8 +198,8 @@ mod tests {
     fn only_what_both_have_is_compared() {
         let began = RunSettings::new().with("a", 1).with("b", 2).with_option("c", None::<f64>);
         let now = RunSettings::new().with("b", 3).with_option("c", Some(0.5)).with("d", 4);
-        let said: Vec<String> = began.differences(&now).iter().map(ToString::to_string).collect();
-        assert_eq!(said, ["b was 2 and is 3", "c was none and is 0.5"]);
+        let messages: Vec<String> = began.differences(&now).iter().map(ToString::to_string).collect();
+        assert_eq!(messages, ["b was 2 and is 3", "c was none and is 0.5"]);
         assert!(began.differences(&began).is_empty());
     }
 

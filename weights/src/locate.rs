@@ -51,7 +51,7 @@ pub(crate) fn find(directory: &Path) -> Result<PathBuf> {
             [] => {}
             // Remains of an unfinished save, or a single downloaded shard.
             [single] if shard_of(&file_name(single)).is_some_and(|(_, count)| count > 1) && ending != "gguf" => {
-                let reason = "it is one of several files of a model, and the index that names them is not here";
+                let reason = "it is one of several files of a model, but the index that lists them is missing";
                 return Err(WeightsError::Unsupported { file: single.clone(), reason: reason.into() });
             }
             [single] => return Ok(single.clone()),

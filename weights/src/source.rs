@@ -64,7 +64,8 @@ impl Source {
             && Path::new(first).exists()
         {
             return Err(bad(format!(
-                "no such file or directory: there is a {first} here, and no {rest} in it (to get the hub id {id}, start the program in another directory)"
+                "no such file or directory: there is a {first} here, but it has no {rest} (to get the hub id {id}, \
+                 start the program in another directory)"
             )));
         }
         Ok(Self::Hub { id: id.into(), revision: revision.map(Into::into), gguf: gguf.map(Into::into) })
@@ -180,7 +181,7 @@ mod tests {
         for text in ["src/model", "src/model@main"] {
             let error = Source::parse(text).expect_err(text);
             assert!(matches!(error, WeightsError::BadSource { .. }), "{error}");
-            assert!(error.to_string().contains("there is a src here, and no model in it"), "{error}");
+            assert!(error.to_string().contains("there is a src here, but it has no model"), "{error}");
         }
         assert!(matches!(Source::parse("source/model"), Ok(Source::Hub { .. })));
     }

@@ -332,14 +332,14 @@ mod tests {
             *kept.borrow_mut() = Some(m[4].clone());
             (ops::linear(x, m[4].val(), None).sum(), ())
         };
-        let told = Arc::new(std::sync::Mutex::new(Vec::new()));
-        let heard = told.clone();
+        let reported = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let heard = reported.clone();
         let options = GradOptions::new().on_gradient(move |leaf, gradient: AnyTensor<Flex>| {
             heard.lock().unwrap().push((leaf, gradient.into_data()));
         });
         let (_, grads, ()) = options.value_and_grad_aux(&model, f);
         kept.borrow_mut().take();
-        assert_eq!(*told.lock().unwrap(), vec![(0, grads[0].val().into_data())]);
+        assert_eq!(*reported.lock().unwrap(), vec![(0, grads[0].val().into_data())]);
         let (_, plain, ()) = GradOptions::new().value_and_grad_aux(&model, f);
         for (grad, plain) in grads.iter().zip(plain) {
             assert_eq!(grad.val().into_data(), plain.val().into_data());

@@ -163,11 +163,11 @@ impl Executable {
             }
         }
         // An argument that one device keeps is donated by no device, because all devices share one list.
-        let kept = |index: &usize| arguments.iter().any(|list| matches!(list[*index], Argument::Keep(_)));
-        let kept: Vec<i64> = (0..self.parameters.len()).filter(kept).map(|index| index as i64).collect();
+        let not_donated = |index: &usize| arguments.iter().any(|list| matches!(list[*index], Argument::Keep(_)));
+        let not_donated: Vec<i64> = (0..self.parameters.len()).filter(not_donated).map(|index| index as i64).collect();
         let mut options = Padded::new(sys::ExecuteOptions {
-            non_donatable_input_indices: kept.as_ptr(),
-            num_non_donatable_input_indices: kept.len(),
+            non_donatable_input_indices: not_donated.as_ptr(),
+            num_non_donatable_input_indices: not_donated.len(),
             ..args()
         });
         let raw: Vec<Vec<*mut c_void>> =

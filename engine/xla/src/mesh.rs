@@ -24,7 +24,7 @@ impl Mesh {
     /// devices belong to two clients.
     pub fn new<'a>(devices: &[Device], axes: impl IntoIterator<Item = (&'a str, usize)>) -> Result<Self> {
         let axes: Vec<(String, usize)> = axes.into_iter().map(|(name, size)| (name.to_owned(), size)).collect();
-        let places = axes.iter().try_fold(1_usize, |places, (_, size)| places.checked_mul(*size));
+        let positions = axes.iter().try_fold(1_usize, |positions, (_, size)| positions.checked_mul(*size));
         let mesh = Self { devices: devices.to_vec(), axes };
         let refused = |reason: String| Err(XlaError::Mesh { mesh: mesh.to_string(), reason });
         let named = |(i, (name, _)): (usize, &(String, usize))| {
@@ -33,9 +33,9 @@ impl Mesh {
         if !mesh.axes.iter().enumerate().all(named) {
             return refused("two axes have the same name".into());
         }
-        if places != Some(devices.len()) || devices.is_empty() {
-            let places = places.map_or_else(|| "too many".to_owned(), |places| places.to_string());
-            return refused(format!("it has {places} positions, but there are {} devices", devices.len()));
+        if positions != Some(devices.len()) || devices.is_empty() {
+            let positions = positions.map_or_else(|| "too many".to_owned(), |positions| positions.to_string());
+            return refused(format!("it has {positions} positions, but there are {} devices", devices.len()));
         }
         if devices.iter().any(|device| !device.client().is(&devices[0].client())) {
             return refused("its devices belong to two clients".into());

@@ -24,7 +24,7 @@ use crate::special;
 pub(crate) const SPACE: char = '▁';
 
 /// Maximum total length of unigram pieces, in bytes. Each byte becomes a trie node of about 200 bytes.
-const MOST_UNIGRAM: usize = 8 << 20;
+const MAX_UNIGRAM: usize = 8 << 20;
 
 /// Maximum length of a unigram piece, in bytes. The trie is dropped recursively, so its depth needs stack.
 const LONGEST_UNIGRAM: usize = 1 << 10;
@@ -118,8 +118,8 @@ pub(crate) fn check_unigram(longest: usize, bytes: usize) -> Result<(), String> 
     if longest > LONGEST_UNIGRAM {
         return Err(format!("one of its pieces has {longest} bytes; the maximum is {LONGEST_UNIGRAM}"));
     }
-    if bytes > MOST_UNIGRAM {
-        return Err(format!("its pieces have more than {} MiB of text", MOST_UNIGRAM >> 20));
+    if bytes > MAX_UNIGRAM {
+        return Err(format!("its pieces have more than {} MiB of text", MAX_UNIGRAM >> 20));
     }
     Ok(())
 }

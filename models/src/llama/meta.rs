@@ -154,8 +154,8 @@ fn check_known(fields: &Map<String, Value>) -> std::result::Result<(), String> {
     match fields.iter().find(|(key, value)| !value.is_null() && !KEYS.knows(key)) {
         None => Ok(()),
         Some((key, value)) => Err(format!(
-            "{} is {}, and this key is not known, so that it could change results; {FOR_TRANSFORMERS}, or remove the \
-             key if it changes nothing",
+            "{} is {}, an unknown key that could change results; {FOR_TRANSFORMERS}, or remove the key if it changes \
+             nothing",
             excerpt(key, 60),
             excerpt(&value.to_string(), 60)
         )),

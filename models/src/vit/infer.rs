@@ -89,7 +89,7 @@ impl VitConfig {
             Some(Naming::Timm) => (Naming::Timm, TIMM_NAMES),
             Some(Naming::Torchvision) => (Naming::Torchvision, TORCHVISION_NAMES),
             Some(Naming::Transformers) => {
-                return Err(wrong("the weights are transformers', and its config.json is missing".into()));
+                return Err(wrong("the weights are in transformers' format, but config.json is missing".into()));
             }
             None => {
                 return Err(wrong(

@@ -279,7 +279,7 @@ fn rejects_weights_of_other_networks() {
     let deep = message(alone.path());
     assert!(deep.contains("deep stem"), "{deep}");
     let other = message("tests/fixtures/gpt2/tiny_a".as_ref());
-    assert!(other.contains("model_type is 'gpt2', and this is the loader of ResNet"), "{other}");
+    assert!(other.contains("model_type is 'gpt2', but this is the loader of ResNet"), "{other}");
 
     // The configuration names more classes than the head has.
     let directory = tempfile::tempdir().unwrap();

@@ -175,7 +175,7 @@ fn rejects_weights_of_other_models() {
     let directory = tempfile::tempdir().unwrap();
     let from = Reference::of("vit", "transformers").directory;
     std::fs::copy(from.join("model.safetensors"), directory.path().join("model.safetensors")).unwrap();
-    assert!(message(directory.path()).contains("its config.json is missing"));
+    assert!(message(directory.path()).contains("config.json is missing"));
     let config = std::fs::read_to_string(from.join("config.json")).unwrap();
     let change = |from: &str, to: &str| {
         assert!(config.contains(from), "{config}");

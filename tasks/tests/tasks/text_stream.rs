@@ -182,8 +182,8 @@ fn stop_strings_of_broken_characters_and_special_tokens() {
 #[test]
 fn no_part_of_a_stop_string_is_emitted() {
     for Case { text, ids } in cases() {
-        let places: Vec<usize> = text.char_indices().map(|(i, _)| i).chain([text.len()]).collect();
-        for (from, to) in places.iter().zip(places.iter().skip(3)) {
+        let boundaries: Vec<usize> = text.char_indices().map(|(i, _)| i).chain([text.len()]).collect();
+        for (from, to) in boundaries.iter().zip(boundaries.iter().skip(3)) {
             let stop = &text[*from..*to];
             let end = text.find(stop).unwrap();
             assert_eq!(streamed(&ids, &[stop]), (text[..end].to_owned(), true), "{text:?} until {stop:?}");

@@ -191,7 +191,7 @@ fn duration_of(directory: &Path) -> Duration {
 /// Runs with checkpoints in a directory, and kills a rank after a time if `kill` is given. Returns true if the run
 /// finished.
 fn run_in(directory: &Path, ranks: usize, way: &str, kill: Option<(usize, Duration)>) -> (bool, Output) {
-    let begun = Instant::now();
+    let start = Instant::now();
     let mut command = mpirun(ranks, &["gpt2", "7", "30", way], &directory.join("parameters"));
     let mut child = command.env("RUN_DIRECTORY", directory.join("run")).spawn().expect("mpirun");
     let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
@@ -210,7 +210,7 @@ fn run_in(directory: &Path, ranks: usize, way: &str, kill: Option<(usize, Durati
         unsafe { libc::kill(processes[rank], libc::SIGKILL) };
     }
     while child.try_wait().expect("a child").is_none() {
-        assert!(begun.elapsed() < LONGEST, "it hangs");
+        assert!(start.elapsed() < LONGEST, "it hangs");
         thread::sleep(Duration::from_millis(10));
     }
     fs::write(directory.join("duration"), started.elapsed().as_secs_f64().to_string()).expect("written");

@@ -203,10 +203,10 @@ fn reports_if_all_checkpoints_are_damaged() {
     }
     let error = load(&checkpoints).expect_err("nothing is whole");
     assert!(matches!(&error, TrainError::AllDamaged { .. }), "{error:?}");
-    let said = error.to_string();
+    let message = error.to_string();
     for part in [&*directory.path().to_string_lossy(), "step-0000000002", "missing field", "remove them to start again"]
     {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(message.contains(part), "{part}: {message}");
     }
 }
 

@@ -352,10 +352,10 @@ fn a_nan_loss_ends_the_run_without_changes() {
         assert!(value.is_nan());
         let expected = newest.map(|step| directory.path().join(format!("checkpoints/step-{step:010}")));
         assert_eq!(kept, &expected, "a checkpoint every {checkpoint_every} steps");
-        let said = error.to_string();
-        assert!(said.starts_with("the loss is NaN at step 6; "), "{said}");
-        assert_eq!(said.contains("the last good checkpoint is"), newest.is_some(), "{said}");
-        assert!(said.contains("a lower learning rate"), "{said}");
+        let message = error.to_string();
+        assert!(message.starts_with("the loss is NaN at step 6; "), "{message}");
+        assert_eq!(message.contains("the last good checkpoint is"), newest.is_some(), "{message}");
+        assert!(message.contains("a lower learning rate"), "{message}");
 
         // With corrected data the run resumes and equals an uninterrupted one.
         let mended = simple(points(8), 0.1, &settings).expect("trained");
@@ -552,7 +552,7 @@ fn the_kept_model_is_the_one_that_was_asked_for() {
 fn options_that_make_no_sense_are_refused() {
     let refused = |options: FitOptions<Flex>, part: &str| {
         let error = simple(points(8), 0.1, &options).expect_err(part);
-        assert!(matches!(&error, TrainError::Options(said) if said.contains(part)), "{part}: {error:?}");
+        assert!(matches!(&error, TrainError::Options(message) if message.contains(part)), "{part}: {error:?}");
     };
     refused(options(0), "0 steps: there is nothing to train");
     refused(FitOptions { accumulate: 0, ..options(1) }, "0 batches a step");

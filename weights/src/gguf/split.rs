@@ -80,7 +80,7 @@ impl Split {
     pub(crate) fn check_total(&self, found: usize) -> Result<()> {
         match self.tensors.filter(|&tensors| tensors != found as u64) {
             Some(tensors) => {
-                let reason = format!("its {} parts hold {found} tensors and should hold {tensors}", self.count);
+                let reason = format!("its {} parts have {found} tensors instead of {tensors}", self.count);
                 Err(WeightsError::Malformed { file: self.first.clone(), reason })
             }
             None => Ok(()),

@@ -332,7 +332,7 @@ fn rejects_servers_with_wrong_lengths() {
     let unannounced = move || Reply { announced: false, ..whole() };
     let faults: [(&str, Answer); 5] = [
         ("sends more", Box::new(move || announce(unannounced().in_manner(Manner::Endless(1 << 26)), "5000"))),
-        ("and sends", Box::new(move || announce(whole(), "100"))),
+        ("but sends", Box::new(move || announce(whole(), "100"))),
         ("how long", Box::new(unannounced)),
         ("X-Linked-Size", Box::new(move || announce(whole(), "-1"))),
         ("compressed", Box::new(move || whole().header("content-encoding", "br"))),

@@ -19,9 +19,9 @@ fn main() {
         let operations = 2.0 * (m * k * n) as f64;
         let mut best = f64::INFINITY;
         for _ in 0..(OPERATIONS / operations).clamp(3.0, 100.0) as usize {
-            let begun = Instant::now();
+            let start = Instant::now();
             matmul(Matrix::new(&a, m, k), Matrix::new(&b, k, n), None, &mut c);
-            best = best.min(begun.elapsed().as_secs_f64());
+            best = best.min(start.elapsed().as_secs_f64());
         }
         println!("{m} x {k} x {n}: {:.3} ms, {:.1} GFLOP/s", best * 1e3, operations / best / 1e9);
     }

@@ -229,7 +229,7 @@ fn the_environment_variable_enables_it() {
         let mut process = std::process::Command::new(std::env::current_exe().unwrap());
         process.args(["--exact", "prints_the_mode_of_the_environment", "--ignored", "--nocapture"]);
         process.env_remove("GROVE_DETERMINISTIC").envs(value.map(|value| ("GROVE_DETERMINISTIC", value)));
-        let said = String::from_utf8(process.output().unwrap().stdout).unwrap();
-        assert!(said.contains(&format!("deterministic: {on}")), "{value:?}: {said}");
+        let stdout = String::from_utf8(process.output().unwrap().stdout).unwrap();
+        assert!(stdout.contains(&format!("deterministic: {on}")), "{value:?}: {stdout}");
     }
 }

@@ -127,11 +127,11 @@ pub(crate) fn prune(equation: &mut Equation, live: &HashSet<Var>) {
         }
         _ => return,
     };
-    let kept = |flags: &[bool], vars: &[Option<Var>]| -> Vec<Option<Var>> {
+    let retained = |flags: &[bool], vars: &[Option<Var>]| -> Vec<Option<Var>> {
         vars.iter().zip(flags).filter(|(_, keep)| **keep).map(|(var, _)| *var).collect()
     };
-    equation.inputs = kept(&inputs, &equation.inputs);
-    equation.outputs = kept(&outputs, &equation.outputs);
+    equation.inputs = retained(&inputs, &equation.inputs);
+    equation.outputs = retained(&outputs, &equation.outputs);
     equation.primitive = Primitive::HigherOrder(op);
 }
 

@@ -199,8 +199,8 @@ fn expected(primitive: &Primitive, inputs: &[&Spec], outputs: usize) -> Result<V
         | Primitive::Concatenate(_) => vec![movement_rules::expected(primitive, inputs)?],
         Primitive::Convert(dtype) => {
             let [x] = take(inputs)?;
-            let taken = !matches!(dtype, DType::Bool(_) | DType::QFloat(_));
-            require(taken, "it cannot convert to booleans or quantized values")?;
+            let numeric_dtype = !matches!(dtype, DType::Bool(_) | DType::QFloat(_));
+            require(numeric_dtype, "it cannot convert to booleans or quantized values")?;
             vec![(x.shape.to_vec(), Type::Exactly(*dtype))]
         }
         Primitive::DebugPrint(_) => {

@@ -396,7 +396,7 @@ fn rejects_meshes_and_specs_that_do_not_fit() {
     );
     assert!(message(Mesh::new(&devices, [("a", 2), ("a", 2)])).contains("two axes have the same name"));
     assert!(message(Mesh::new(&[], [])).contains("there are 0 devices"));
-    assert!(message(Mesh::new(&devices, [("a", usize::MAX), ("b", 2)])).contains("too many places"));
+    assert!(message(Mesh::new(&devices, [("a", usize::MAX), ("b", 2)])).contains("too many positions"));
     let on = Mesh::new(&devices, [("data", 4)]).unwrap().lazy();
     let tree = || (ids([6, 4], 9), labels(4));
     let refused = |pattern: &str, spec: PartitionSpec| on.shard(tree(), &[(pattern, spec)]).unwrap_err().to_string();

@@ -16,7 +16,7 @@ const FORMAT: &str = "MNIST idx";
 const BYTES: u8 = 0x08;
 /// Maximum size of the values in bytes, more than in any data set of this kind. A compressed file could claim, and
 /// contain, any size.
-const MOST_BYTES: u64 = 4 << 30;
+const MAX_BYTES: u64 = 4 << 30;
 
 /// Reads images from an idx file, plain or compressed with gzip (detected by content): MNIST, Fashion-MNIST, EMNIST,
 /// ….
@@ -86,7 +86,7 @@ fn read<const RANK: usize>(path: &Path) -> Result<([usize; RANK], Vec<u8>)> {
         *size = u32::from_be_bytes(bytes) as usize;
     }
     let needed = sizes.iter().try_fold(1u64, |product, &size| product.checked_mul(size as u64));
-    let Some(needed) = needed.filter(|&needed| needed <= MOST_BYTES) else {
+    let Some(needed) = needed.filter(|&needed| needed <= MAX_BYTES) else {
         return Err(wrong(format!("its header says {sizes:?}, which is more than 4 GiB")));
     };
     let header = 4 + 4 * RANK as u64;

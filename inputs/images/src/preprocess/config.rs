@@ -14,7 +14,7 @@ use crate::filter::Filter;
 const CLIP: [[f32; 3]; 2] = [[0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.261_302_6, 0.275_777_1]];
 const HALF: [[f32; 3]; 2] = [[0.5; 3]; 2];
 /// Maximum size of a configuration in bytes; a real one is a page of text.
-const MOST_BYTES: u64 = 16 << 20;
+const MAX_BYTES: u64 = 16 << 20;
 /// Image processor of a model.
 pub(super) const PREPROCESSOR: &str = "preprocessor_config.json";
 /// Processors of a model of several modalities. Its entry `image_processor` is an image processor.
@@ -23,7 +23,7 @@ pub(super) const PROCESSOR: &str = "processor_config.json";
 /// Reads a configuration file of limited size.
 fn text_of(file: &Path) -> Result<String> {
     let length = std::fs::metadata(file).map_err(ImageError::io("open", file))?.len();
-    if length > MOST_BYTES {
+    if length > MAX_BYTES {
         return Err(ImageError::config(file, format!("{length} bytes are too large for a configuration")));
     }
     std::fs::read_to_string(file).map_err(ImageError::io("read", file))

@@ -142,12 +142,12 @@ pub(super) fn printf(pattern: &str, args: &[Value], budget: &Budget) -> Result<V
         _ => args.iter().map(as_text).collect::<Result<_>>()?,
     };
     let text = format(FormatStyle::Printf, pattern, &args, budget)?;
-    let places = pattern.replace("%%", "").matches('%').count();
-    match named || args.len() <= places {
+    let conversions = pattern.replace("%%", "").matches('%').count();
+    match named || args.len() <= conversions {
         true => Ok(text),
         false => Err(Error::new(
             ErrorKind::InvalidOperation,
-            format!("the text takes {places} values, but gets {}", args.len()),
+            format!("the text takes {conversions} values, but gets {}", args.len()),
         )),
     }
 }

@@ -1,6 +1,6 @@
 //! Records of files: named columns, read row by row.
 //!
-//! [`open`] reads delimited tables (CSV, TSV), JSON Lines and Parquet. Texts, labelled texts and images stand on it.
+//! [`open`] reads delimited tables (CSV, TSV), JSON Lines and Parquet. The readers of texts, labelled texts and images use it.
 //!
 //! ```
 //! use grove_train::data::records::{TableFormat, Value, open};
@@ -85,7 +85,8 @@ pub fn open(file: &Path, columns: &[&str], format: TableFormat) -> Result<Box<dy
         "tsv" | "csv" | "txt" | "" => Box::new(table::Table::open(file, columns, format)?),
         other => {
             return Err(DataError::other(format!(
-                "{}: texts are read from .csv, .tsv, .txt, .jsonl and .parquet files, and this is a .{other}; convert it",
+                "{}: texts are read from .csv, .tsv, .txt, .jsonl and .parquet files, but this is a .{other}; convert \
+                 it",
                 file.display()
             )));
         }

@@ -87,10 +87,7 @@ impl Chain {
         }
         for (i, output) in outputs.iter().enumerate() {
             let result = (count..count + steps.len()).contains(output);
-            assert!(
-                result && !outputs[..i].contains(output),
-                "each output is the result of a step, and is listed once"
-            );
+            assert!(result && !outputs[..i].contains(output), "each output must be the result of a step, listed once");
         }
         let plan = Plan::new(count, &steps, outputs, &[]);
         Self { inputs, steps, outputs: outputs.to_vec(), len, sums: Vec::new(), plan }

@@ -18,7 +18,10 @@ impl Steps {
     /// If the sizes increase, or a size is 0.
     pub fn new(batch_sizes: &[usize], reverse: bool) -> Self {
         let falling = batch_sizes.windows(2).all(|pair| pair[0] >= pair[1]);
-        assert!(falling && !batch_sizes.contains(&0), "batch sizes are positive and never increase: {batch_sizes:?}");
+        assert!(
+            falling && !batch_sizes.contains(&0),
+            "batch sizes must be positive and never increase: {batch_sizes:?}"
+        );
         let mut offsets = vec![0];
         for size in batch_sizes {
             offsets.push(offsets[offsets.len() - 1] + size);

@@ -93,7 +93,7 @@ fn join<R: CubeRuntime>(parts: Vec<CubeTensor<R>>, axis: usize) -> CubeTensor<R>
 }
 
 /// Maximum number of parts that [`unchunk`] joins in one launch, limited by the device with the fewest bindings.
-pub(super) const MOST_PARTS: usize = 4;
+pub(super) const MAX_PARTS: usize = 4;
 
 /// See [`Concat`](crate::ops::Concat).
 ///

@@ -52,7 +52,7 @@ fn check_schema(thrift: &mut Thrift<'_>) -> Result<(), String> {
     for place in 0..count {
         let children = children(thrift)?;
         if children > count - place - 1 {
-            return Err(format!("its schema claims {children} fields in a group and has fewer"));
+            return Err(format!("its schema claims {children} fields in a group, but has fewer"));
         }
         if let Some(lacking) = open.last_mut() {
             *lacking -= 1;
@@ -130,7 +130,7 @@ impl Thrift<'_> {
 
     fn fits(&self, count: u64) -> Result<(), String> {
         match count > self.rest.len() as u64 {
-            true => Err(format!("its footer claims {count} items and has {} bytes left", self.rest.len())),
+            true => Err(format!("its footer claims {count} items, but has {} bytes left", self.rest.len())),
             false => Ok(()),
         }
     }
