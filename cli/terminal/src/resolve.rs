@@ -16,16 +16,17 @@ pub fn shipped(name: &str) -> PathBuf {
     if found.exists() { found } else { downloaded }
 }
 
-/// Returns the path of a file or directory of the repository. The search covers the directory of the package that cargo runs, the current directory, and the directory in which the program was built.
+/// Returns the path of a file or directory of the repository. The search covers the directory of the package that cargo runs, the
+/// current directory, and the directory in which the program was built.
 pub fn in_repository(path: &str) -> PathBuf {
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap_or(Path::new("."));
-    let mut places = vec![PathBuf::from("."), built.to_path_buf()];
+    let mut folders = vec![PathBuf::from("."), built.to_path_buf()];
     if let Some(package) = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from) {
         // Examples and commands are in packages one level below the root of the repository.
         let above = package.parent().map_or_else(|| package.join(".."), Path::to_path_buf);
-        places.splice(0..0, [above, package]);
+        folders.splice(0..0, [above, package]);
     }
-    let candidates: Vec<PathBuf> = places.iter().map(|place| place.join(path)).collect();
+    let candidates: Vec<PathBuf> = folders.iter().map(|folder| folder.join(path)).collect();
     candidates.iter().find(|path| path.exists()).unwrap_or(&candidates[0]).clone()
 }
 
