@@ -21,7 +21,7 @@ impl HigherOrder {
         }
     }
 
-    /// Applies a function to all sub-graphs, which must keep what they compute.
+    /// Applies a function to all sub-graphs, whose results must stay the same.
     pub(crate) fn map_graphs(&self, f: impl Fn(Graph) -> Graph + Clone + Send + Sync + 'static) -> Self {
         let new = |graph: &SubGraph| SubGraph::new(f((**graph).clone()));
         let later = |graph: &LazyGraph| {
