@@ -120,7 +120,7 @@ def main() -> None:
             value += 1
         print("}\n")
     print("#[cfg(test)]\nmod tests {\n    use super::*;\n")
-    print("    /// Sizes by a C compiler that reads the header.\n    #[test]\n    fn sizes_are_those_of_c() {")
+    print("    /// Sizes by a C compiler that reads the header.\n    #[test]\n    fn sizes_match_c() {")
     for name, size in sizes([name for name in bodies if name in structs or name == "PJRT_Buffer_MemoryLayout"]):
         print(f"        assert_eq!(size_of::<{camel(name)}>(), {size});")
     print("    }\n}")

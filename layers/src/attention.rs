@@ -37,8 +37,8 @@ impl<B: Backend> AttentionMask<B> {
     /// number of rows.
     pub fn within(window: Option<usize>, t: usize, keys: Range<usize>, padding: &[usize], device: &B::Device) -> Self {
         let s = keys.len();
-        assert!(t <= s, "{t} positions look at {s}");
-        assert_ne!(window, Some(0), "a window of no positions");
+        assert!(t <= s, "{t} queries cannot be the last positions of {s} keys");
+        assert_ne!(window, Some(0), "the attention window is 0");
         let window = window.filter(|&window| window < s);
         let unpadded = padding.iter().all(|&pad| pad <= keys.start);
         if window.is_none() && unpadded {
@@ -86,22 +86,23 @@ impl<B: Backend> AttentionMask<B> {
         if t == 1 && window.is_none() && unpadded {
             return Self::Ranges(KeyRanges { lengths: Some((positions + 1).expand([b])), ..KeyRanges::default() });
         }
-        let places = Tensor::<B, 1, Int>::arange(0..keys as i64, &device).cast(IntDType::from(positions.dtype()));
-        let places = places.reshape([1, 1, 1, keys]).expand([1, 1, t, keys]);
+        let key_positions =
+            Tensor::<B, 1, Int>::arange(0..keys as i64, &device).cast(IntDType::from(positions.dtype()));
+        let key_positions = key_positions.reshape([1, 1, 1, keys]).expand([1, 1, t, keys]);
         let own = positions.reshape([1, 1, t, 1]).expand([1, 1, t, keys]);
-        let ahead = places.clone().greater(own.clone());
+        let ahead = key_positions.clone().greater(own.clone());
         let hidden = match window {
-            Some(window) => ahead.bool_or(places.clone().lower_equal(own.clone().sub_scalar(window as i64))),
+            Some(window) => ahead.bool_or(key_positions.clone().lower_equal(own.clone().sub_scalar(window as i64))),
             None => ahead,
         };
         if unpadded {
             return Self::Masked(hidden);
         }
         let shape = [b, 1, t, keys];
-        let pad = counts::<B>(padding.iter().copied(), &device).cast(IntDType::from(places.dtype()));
-        let (places, own) = (places.expand(shape), own.expand(shape));
-        let before = places.clone().lower(pad.reshape([b, 1, 1, 1]).expand(shape));
-        Self::Masked(hidden.expand(shape).bool_or(before.bool_and(places.not_equal(own))))
+        let pad = counts::<B>(padding.iter().copied(), &device).cast(IntDType::from(key_positions.dtype()));
+        let (key_positions, own) = (key_positions.expand(shape), own.expand(shape));
+        let before = key_positions.clone().lower(pad.reshape([b, 1, 1, 1]).expand(shape));
+        Self::Masked(hidden.expand(shape).bool_or(before.bool_and(key_positions.not_equal(own))))
     }
 
     /// Creates the padding mask of an encoder: queries of row r attend to its first `lengths[r]` positions of `t`. A row of

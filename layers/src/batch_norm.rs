@@ -46,7 +46,8 @@ pub struct BatchNorm<B: Backend> {
 }
 
 /// Panic message for a batch with one value per channel, which has no variance.
-const ONE_NUMBER: &str = "batch normalisation of one number a channel: train with more than one image at a time";
+const ONE_NUMBER: &str =
+    "batch normalisation needs more than one value per channel: train with more than one image at a time";
 
 impl<B: Backend> BatchNorm<B> {
     /// Creates a layer with scale 1, shift 0, running mean 0 and running variance 1. eps is 1e-5 and momentum 0.1, as in

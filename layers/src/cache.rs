@@ -213,7 +213,7 @@ impl<B: Backend> KvCache<B> {
     fn append_fixed(self, keys: Tensor<B, 4>, values: Tensor<B, 4>) -> (Tensor<B, 4>, Tensor<B, 4>, Self) {
         let Self { buffers, room, window, position, .. } = self;
         let [b, n_head, t, head_dim] = keys.dims();
-        assert!(t <= room, "{t} positions for a cache of {room}");
+        assert!(t <= room, "{t} positions exceed the cache's capacity of {room}");
         let position = position.and_then(Array::into_val).unwrap_or_else(|| unreachable!("the caller looked"));
         let (old_keys, old_values) = buffers.map(|(keys, values)| (keys.into_val(), values.into_val())).unzip();
         let write = |old: Option<Tensor<B, 4>>, new: Tensor<B, 4>| {
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn grows_and_keeps_what_it_saw() {
+    fn grows_and_keeps_earlier_positions() {
         for room in [0, 100, 300] {
             let mut cache = KvCache::with_room(room);
             for t in [5, 58, 1, 1, 70] {
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_keeps_what_is_seen() {
+    fn a_window_keeps_the_visible_positions() {
         for window in [1, 2, 7, 100] {
             let mut cache = KvCache::windowed(window);
             // Single positions beyond the capacity, then many at once, then after truncations.

@@ -87,6 +87,9 @@ impl<B: Backend> Conv2d<B> {
 /// Returns the shape of the weight, `[out, in / groups, kernel height, kernel width]`.
 fn weight_shape(inputs: usize, outputs: usize, [height, width]: [usize; 2], options: &Conv2dOptions) -> [usize; 4] {
     let groups = options.groups;
-    assert!(inputs.is_multiple_of(groups) && outputs.is_multiple_of(groups), "{groups} groups of other channels");
+    assert!(
+        inputs.is_multiple_of(groups) && outputs.is_multiple_of(groups),
+        "the channels are not divisible into {groups} groups"
+    );
     [outputs, inputs / groups, height, width]
 }

@@ -52,7 +52,10 @@ impl<B: Backend> Conv1d<B> {
     pub fn new(inputs: usize, outputs: usize, kernel: usize, options: Conv1dOptions, init: impl Into<Init<B>>) -> Self {
         let init = init.into();
         let groups = options.groups;
-        assert!(inputs.is_multiple_of(groups) && outputs.is_multiple_of(groups), "{groups} groups of other channels");
+        assert!(
+            inputs.is_multiple_of(groups) && outputs.is_multiple_of(groups),
+            "the channels are not divisible into {groups} groups"
+        );
         let bound = 1.0 / ((inputs / groups * kernel) as f32).sqrt();
         Self {
             weight: init.named("weight").uniform([outputs, inputs / groups, kernel], -bound, bound),

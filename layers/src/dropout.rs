@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_what_the_key_s_tosses_keep() {
+    fn mask_matches_the_samples_of_the_key() {
         let x = Tensor::<Flex, 2>::from_data([[1.0, -2.0, 3.0], [-4.0, 5.0, 6.0]], &Default::default());
         for (rate, seed) in [(0.5, 3), (0.1, 4), (0.9, 5), (1.0, 6)] {
             let key = Key::new(seed);

@@ -12,7 +12,10 @@ use grove_backend::Backend;
 #[track_caller]
 pub fn to_heads<B: Backend>(x: Tensor<B, 3>, n_head: usize) -> Tensor<B, 4> {
     let [b, t, size] = x.dims();
-    assert!(n_head > 0 && size.is_multiple_of(n_head), "{size} values a position are not divisible by {n_head} heads");
+    assert!(
+        n_head > 0 && size.is_multiple_of(n_head),
+        "{size} values per position are not divisible by {n_head} heads"
+    );
     x.reshape([b, t, n_head, size / n_head]).swap_dims(1, 2)
 }
 
@@ -42,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "4 values a position are not divisible by 3 heads")]
+    #[should_panic(expected = "4 values per position are not divisible by 3 heads")]
     fn refuses_heads_of_unequal_sizes() {
         to_heads(Tensor::<Flex, 3>::zeros([1, 2, 4], &Default::default()), 3);
     }

@@ -89,7 +89,7 @@ pub enum LoraError {
     #[error("the rank of adapters is 0; it must be at least 1")]
     Rank,
     /// A target matches no linear layer.
-    #[error("the target `{target}` matches the path of no linear layer; there are: {}", paths.join(", "))]
+    #[error("the target `{target}` matches no linear layer; the linear layers are: {}", paths.join(", "))]
     Target {
         /// The target.
         target: String,

@@ -94,7 +94,7 @@ impl<'a, B: Backend> DecoderPass<'a, B> {
         named_key(self.key, part)
     }
 
-    /// Returns what layer `i` needs.
+    /// Returns the part of the pass for layer `i`.
     pub fn layer(&mut self, i: usize) -> LayerPass<'_, B> {
         let key = part_key(self.key("layers"), i);
         let cache = self.caches.as_mut().and_then(|caches| caches.get_mut(i));

@@ -61,7 +61,7 @@ pub(crate) fn check_initializer_range(range: f64) -> Result<()> {
 /// # Errors
 /// [`ModelError::Config`] naming the found and the expected type.
 pub(crate) fn check_model_type(found: &str, expected: &str) -> Result<()> {
-    check(found == expected, || format!("model_type is '{found}', and this is the loader of {expected}"))
+    check(found == expected, || format!("model_type is '{found}', but this is the loader of {expected}"))
 }
 
 /// Returns an error unless the configuration is `possible`.

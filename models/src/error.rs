@@ -59,8 +59,8 @@ pub enum ModelError {
     },
     /// A model with LoRA adapters was to be saved in a format that does not support them.
     #[error(
-        "the model has adapters that are not merged, such as `{path}`, and no other library would read them: save what \
-         `lora::merge` gives, or the adapters themselves with `peft::save_adapters`"
+        "the model has adapters that are not merged, such as `{path}`, which no other library reads: save the \
+         result of `lora::merge`, or the adapters with `peft::save_adapters`"
     )]
     UnmergedAdapters {
         /// Path of an adapter's leaf.
@@ -106,7 +106,7 @@ pub enum ModelError {
     EmptyText,
     /// A sequence has more tokens than the model has positions.
     #[error(
-        "the text has {len} tokens, and the model reads at most {most} at once; shorten it, or split it into windows"
+        "the text has {len} tokens, but the model reads at most {most} at once; shorten it, or split it into windows"
     )]
     TextTooLong {
         /// Number of tokens.
@@ -129,7 +129,7 @@ pub enum ModelError {
     #[error(transparent)]
     Pack(#[from] PackError),
     /// A prompt does not fit into the context.
-    #[error("the prompt has {len} tokens, and the model's context is {context}; shorten the prompt")]
+    #[error("the prompt has {len} tokens, but the model's context is {context}; shorten the prompt")]
     PromptTooLong {
         /// Number of the prompt's tokens.
         len: usize,
@@ -188,6 +188,6 @@ fn not_finite(tensor: Option<&str>, dtype: DType) -> String {
         (None, DType::F16) => {
             "no weight is known to be damaged, and f16 overflows beyond 65504; use bf16 or f32".into()
         }
-        (None, _) => "no floating-point weight is known to be damaged; try another type of numbers, such as f32".into(),
+        (None, _) => "no floating-point weight is known to be damaged; try another dtype, such as f32".into(),
     }
 }

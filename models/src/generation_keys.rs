@@ -63,7 +63,7 @@ pub const GENERATION_KEYS: KnownKeys = KnownKeys {
         ("output_logits", "the form of the result"),
         ("output_scores", "the form of the result"),
         ("num_return_sequences", "the caller says how many texts it wants"),
-        ("remove_invalid_values", "logits that are no numbers are an error"),
+        ("remove_invalid_values", "NaN logits are an error"),
         ("renormalize_logits", "drawing does not depend on a common term"),
         ("early_stopping", "of beam search"),
         ("length_penalty", "of beam search"),

@@ -18,16 +18,16 @@ pub(crate) fn keep_classes<B: Backend>(
     old_labels: &[String],
     new_labels: &[String],
 ) -> Linear<B> {
-    let places: HashMap<&String, usize> = old_labels.iter().enumerate().map(|(i, label)| (label, i)).collect();
-    let place = |(i, label)| places.get(label).copied().unwrap_or(old_labels.len() + i) as i64;
-    let places: Vec<i64> = new_labels.iter().enumerate().map(place).collect();
-    let (count, device) = (places.len(), old.weight.val().device());
-    let places = Tensor::<B, 1, Int>::from_data(TensorData::new(places, [count]), &device);
+    let positions: HashMap<&String, usize> = old_labels.iter().enumerate().map(|(i, label)| (label, i)).collect();
+    let place = |(i, label)| positions.get(label).copied().unwrap_or(old_labels.len() + i) as i64;
+    let positions: Vec<i64> = new_labels.iter().enumerate().map(place).collect();
+    let (count, device) = (positions.len(), old.weight.val().device());
+    let positions = Tensor::<B, 1, Int>::from_data(TensorData::new(positions, [count]), &device);
     let dtype = old.weight.dtype();
-    let weight = Tensor::cat(vec![old.weight.val(), new.weight.val().cast(dtype)], 1).select(1, places.clone());
+    let weight = Tensor::cat(vec![old.weight.val(), new.weight.val().cast(dtype)], 1).select(1, positions.clone());
     let bias = old.bias.as_ref().zip(new.bias).map(|(old, new)| {
         let dtype = old.dtype();
-        Array::new(Tensor::cat(vec![old.val(), new.val().cast(dtype)], 0).select(0, places))
+        Array::new(Tensor::cat(vec![old.val(), new.val().cast(dtype)], 0).select(0, positions))
     });
     Linear::from_arrays(Array::new(weight), bias)
 }

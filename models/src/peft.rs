@@ -112,7 +112,7 @@ pub(crate) fn added<B: Backend, M: Tree<B>>(
     result?;
     match modules.into_values().next() {
         Some(name) => Err(adapters.error(format!(
-            "it has adapters of {name}, and the model has no such linear layer, or its weights are quantized: load the \
+            "it has adapters of {name}, but the model has no such linear layer, or its weights are quantized: load the \
              adapters into the model that they were trained on"
         ))),
         None => Ok(model),
@@ -146,7 +146,7 @@ impl Adapters {
         ModelError::Adapter { file: self.file.clone(), reason }
     }
 
-    /// Returns the error for a tensor that is no part of a linear layer's adapter.
+    /// Returns the error for a tensor that is not part of a linear layer's adapter.
     pub(crate) fn no_layer(&self, tensor: &str) -> ModelError {
         self.error(format!("the tensor {tensor} belongs to no LoRA adapter of a linear layer: merge it with peft"))
     }

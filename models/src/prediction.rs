@@ -80,7 +80,7 @@ mod tests {
 
     /// Expected: the scores of transformers' image-classification pipeline.
     #[test]
-    fn the_problem_type_says_what_logits_are() {
+    fn the_problem_type_determines_the_scores() {
         let scores = |problem: serde_json::Value, classes: usize| {
             let fields = json!({ "problem_type": problem });
             ProblemType::of_fields(fields.as_object().unwrap(), classes)

@@ -8,7 +8,7 @@ pub(crate) fn check_shifted(ids: [usize; 2], labels: [usize; 2]) {
     let [b, t] = ids;
     assert!(
         b > 0 && t > 1,
-        "ids are {ids:?}, and a loss needs rows of at least 2 tokens: the first has nothing before it"
+        "ids have shape {ids:?}, but a loss needs rows of at least 2 tokens: the first token has no predecessor"
     );
 }
 
@@ -24,12 +24,16 @@ mod tests {
 
     fn refuses(name: &str, loss: impl Fn(Tensor<Flex, 2, Int>, Tensor<Flex, 2, Int>) -> Tensor<Flex, 1>) {
         let ids = |columns| Tensor::<Flex, 2, Int>::ones([3, columns], &Default::default());
-        let said = |t, labels| {
+        let message = |t, labels| {
             let panic = catch_unwind(AssertUnwindSafe(|| loss(ids(t), ids(labels)))).expect_err("it is refused");
             panic.downcast_ref::<String>().cloned().expect("a sentence")
         };
-        assert!(said(1, 1).contains("[3, 1], and a loss needs rows of at least 2 tokens"), "{name}: {}", said(1, 1));
-        assert!(said(4, 3).contains("ids [3, 4] and labels [3, 3] differ in shape"), "{name}: {}", said(4, 3));
+        assert!(
+            message(1, 1).contains("[3, 1], but a loss needs rows of at least 2 tokens"),
+            "{name}: {}",
+            message(1, 1)
+        );
+        assert!(message(4, 3).contains("ids [3, 4] and labels [3, 3] differ in shape"), "{name}: {}", message(4, 3));
         assert!(loss(ids(2), ids(2)).into_scalar().is_finite(), "{name}: 2 tokens have a loss");
     }
 

@@ -37,8 +37,8 @@ pub(crate) fn leafwise<B: Backend, P: Tree<B>, const N: usize>(
         }
         if let Some(absent) = row.iter().position(|leaf| !leaf.is_present()) {
             panic!(
-                "`{path}` has a gradient, and tree {absent} of the optimizer's state has nothing for it: make the state \
-                 with `init` from the parameters that are trained"
+                "`{path}` has a gradient, but tree {absent} of the optimizer's state has nothing for it: create the \
+                 state with `init` from the parameters that are trained"
             );
         }
         let dtype = widest(row.iter().map(AnyArray::dtype));
@@ -131,8 +131,8 @@ pub(crate) fn is_outputs_first(path: &Path) -> bool {
 pub(crate) fn check_shape(path: &Path, gradient: &[usize], state: &[usize]) {
     assert!(
         gradient == state,
-        "the gradient of `{path}` is {gradient:?}, and the optimizer's state for it is {state:?}: the state belongs to \
-         another model; make it with `init` from the parameters of this one"
+        "the gradient of `{path}` is {gradient:?}, but the optimizer's state for it is {state:?}: the state belongs \
+         to another model; create it with `init` from the parameters of this one"
     );
 }
 
@@ -256,8 +256,11 @@ mod tests {
                 false => drop(optimizer.update(params(2), state, &params(2))),
             };
             let panic = catch_unwind(AssertUnwindSafe(work)).expect_err("it is refused");
-            let said = panic.downcast_ref::<String>().cloned().unwrap_or_default();
-            assert!(said.contains("is [2]") && said.contains("belongs to another model"), "{name}, {step}: {said}");
+            let message = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+            assert!(
+                message.contains("is [2]") && message.contains("belongs to another model"),
+                "{name}, {step}: {message}"
+            );
         }
     }
 

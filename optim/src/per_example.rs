@@ -30,8 +30,8 @@ pub struct PerExampleClip {
 /// If `max_norm` is not positive, or `noise_multiplier` is negative.
 pub fn per_example_clip<B: Backend, P: Tree<B>>(grads: Stacked<B, P>, settings: PerExampleClip, key: Key) -> P {
     let PerExampleClip { max_norm, noise_multiplier } = settings;
-    assert!(max_norm > 0.0, "the norm of an example's gradient is to be at most {max_norm}, which is not positive");
-    assert!(noise_multiplier >= 0.0, "the standard deviation of noise cannot be {noise_multiplier}");
+    assert!(max_norm > 0.0, "`max_norm` is {max_norm}: it must be positive");
+    assert!(noise_multiplier >= 0.0, "`noise_multiplier` is {noise_multiplier}: it must be finite and at least 0");
     let examples = grads.len();
     let (one, leaves) = grads.into_leaves();
     // One row per example, in f32, or f64 for an f64 leaf.

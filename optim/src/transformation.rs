@@ -173,7 +173,7 @@ pub fn has_no_leaves<B: Backend, P: Tree<B>>(updates: &P, count: &Count<B>) -> b
     updates.visit(&mut Path::root(), &mut |path: &Path, leaf: &AnyArray<B>| {
         assert!(
             !takes_part(leaf),
-            "`{path}` has a gradient, and the optimizer's state is that of no parameters, or a skeleton: make the state with \
+            "`{path}` has a gradient, but the optimizer's state is empty or a skeleton: create the state with \
              `init` from the parameters that are trained"
         );
     });

@@ -225,7 +225,7 @@ fn layer() -> Layer<B> {
 fn refused(name: &str, init: impl FnOnce()) {
     let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(init)).expect_err(name);
     let text = panic.downcast_ref::<String>().map_or("", String::as_str);
-    let expected = "the pattern `wieght` matches no path of this tree; near it are: weight, bias";
+    let expected = "the pattern `wieght` matches no path of this tree; similar paths: weight, bias";
     assert!(text.contains(expected), "{name}: {text}");
 }
 

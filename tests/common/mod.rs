@@ -177,9 +177,9 @@ pub fn json_file(path: PathBuf) -> Value {
 
 /// Waits until a condition holds, for at most a minute.
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let begun = std::time::Instant::now();
+    let start = std::time::Instant::now();
     while !holds() {
-        assert!(begun.elapsed().as_secs() < 60, "waited in vain: {what}");
+        assert!(start.elapsed().as_secs() < 60, "waited in vain: {what}");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }

@@ -226,9 +226,9 @@ fn frozen_parameters_that_are_new_are_trained() {
     let run = place.named("run");
     let options = ["--model", &model, "--data", &data, "--output", &run, "--freeze", "bert.**,head.**", "--steps", "3"];
     let output = FINETUNE.run(&options, "");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success() && said.contains("trained although frozen"), "{said}");
-    assert!(said.contains("head.classifier.weight"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && stderr.contains("trained although frozen"), "{stderr}");
+    assert!(stderr.contains("head.classifier.weight"), "{stderr}");
 }
 
 /// Returns the names and bytes of the tensors of a file.
@@ -316,15 +316,15 @@ fn labelled_texts_that_cannot_be_used() {
     let rare = place.write("rare.csv", "text,label\nfine,good\nnice,good\nbad,bad\nawful,bad\nso so,middling\n");
     let options = ["--val-fraction", "0.5", "--steps", "1", "--json"];
     let output = FINETUNE.run(&[&["--model", &model, "--data", &rare], &options[..]].concat(), "");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success() && said.contains("no example of these classes: middling"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && stderr.contains("no example of these classes: middling"), "{stderr}");
     // A text of 100,000 words is truncated, with a message.
     let long = format!("text,label\n{},good\nbad,bad\nfine,good\nawful,bad\n", "cat ".repeat(100_000));
     let long = place.write("long.csv", long);
     let options = ["--val-fraction", "0", "--steps", "1", "--json"];
     let output = FINETUNE.run(&[&["--model", &model, "--data", &long], &options[..]].concat(), "");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success() && said.contains("1 text is truncated"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && stderr.contains("1 text is truncated"), "{stderr}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ fn reference() -> Vec<Value> {
 }
 
 #[test]
-fn text_in_text_out_as_transformers_does() {
+fn round_trips_text_like_transformers() {
     for case in reference() {
         let prompt = case["prompt"].as_str().expect("text");
         for backend in ["flex", "candle"] {

@@ -59,9 +59,9 @@ fn gguf_becomes_safetensors_with_its_tokenizer() {
     // Text output. Quantized blocks become f16.
     let target = place.named("told");
     let output = CONVERT.run(&["models/tests/fixtures/llama/gguf/q4_k_q5_k.gguf", &target], "");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success() && said.contains("Llama") && said.contains("in f16"), "{said}");
-    assert!(said.contains("\n  model.safetensors\n"), "{said}");
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && stdout.contains("Llama") && stdout.contains("in f16"), "{stdout}");
+    assert!(stdout.contains("\n  model.safetensors\n"), "{stdout}");
 }
 
 #[test]

@@ -70,9 +70,12 @@ fn kernels_are_chosen_by_name() {
 fn an_unknown_precision_in_the_environment_is_refused() {
     let mut command = std::process::Command::new(Example("gpt2").program());
     let ended = command.env("GROVE_MATMUL_PRECISION", "tf32").args(["--prompt", "A tree"]).output().expect("runs");
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(2), "{said}");
-    assert!(said.contains("GROVE_MATMUL_PRECISION: unknown precision 'tf32'; choose one of highest, high"), "{said}");
+    let stderr = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(2), "{stderr}");
+    assert!(
+        stderr.contains("GROVE_MATMUL_PRECISION: unknown precision 'tf32'; choose one of highest, high"),
+        "{stderr}"
+    );
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn a_quantized_model_can_be_compiled() {
 }
 
 #[test]
-fn a_draft_changes_nothing() {
+fn a_draft_model_does_not_change_the_output() {
     let (model, draft) = (llama("gqa"), llama("gqa"));
     let common = ["--model", &model, "--json", "--prompt-ids", "5,17,40", "--max-new-tokens", "30", "--ignore-eos"];
     for temperature in ["0", "0.9"] {
@@ -79,8 +79,8 @@ fn a_conversation_goes_on() {
     let output = LLAMA.run(&[&options[..], &["--json"]].concat(), "One tree.\nTwo trees.\n\n \nThree trees.\n");
     let talk: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let turns = talk["turns"].as_array().expect("turns");
-    let said: Vec<&Value> = turns.iter().map(|turn| &turn["user"]).collect();
-    assert_eq!(said, ["One tree.", "Two trees.", "Three trees."], "empty lines are none of them: {talk}");
+    let user_turns: Vec<&Value> = turns.iter().map(|turn| &turn["user"]).collect();
+    assert_eq!(user_turns, ["One tree.", "Two trees.", "Three trees."], "empty lines are none of them: {talk}");
     assert!(turns.iter().all(|turn| turn["tokens"].as_u64().is_some_and(|count| count <= 6)));
     // After /clear the model answers as at the start.
     let talk = |lines: &str| -> Value {

@@ -1,4 +1,4 @@
-//! Files that several packages have, since each package is published alone.
+//! Tests of files that several packages copy, because each package is published separately.
 
 use std::fs;
 

@@ -166,8 +166,8 @@ fn a_classifier_is_trained_and_evaluated_and_predicts() {
 
     // Text output.
     let output = TRAIN.run(&["classify", "--model", &model, "--evaluate", "--data", &data], "");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(said.starts_with("120 texts, ") && said.contains("precision") && said.contains("fruit"), "{said}");
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(stdout.starts_with("120 texts, ") && stdout.contains("precision") && stdout.contains("fruit"), "{stdout}");
 }
 
 #[test]
@@ -278,6 +278,6 @@ fn packed_padded_and_scanned_sequences_are_compared() {
         }
     }
     let output = RNN.run(&["--compare", "--hidden", "4", "--batch", "2", "--steps", "3", "--budget", "0"], "");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(said.starts_with("lstm: 1 x 4, 2 sequences of 1 to 3 steps") && said.contains("differ by"), "{said}");
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(stdout.starts_with("lstm: 1 x 4, 2 sequences of 1 to 3 steps") && stdout.contains("differ by"), "{stdout}");
 }

@@ -11,7 +11,7 @@ const GPT2: Example = Example("train_gpt2");
 
 #[cfg(unix)]
 #[test]
-fn a_live_run_is_not_joined() {
+fn a_running_directory_is_refused() {
     let place = Place::new();
     let (book, run) = (place.book(), place.named("run"));
     let base =

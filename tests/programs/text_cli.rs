@@ -22,7 +22,7 @@ fn assert_failed(output: &Output, words: &[&str]) {
 }
 
 #[test]
-fn an_empty_pipe_is_no_prompt() {
+fn an_empty_pipe_is_not_a_prompt() {
     let model = fixture("tiny_text");
     for arguments in [&[][..], &["--json"], &["--score"], &["--model", &model], &["--model", &model, "--json"]] {
         assert_failed(&GPT2.run_piped(arguments, ""), &["standard input is empty"]);
@@ -47,13 +47,13 @@ fn a_prompt_that_is_too_long_is_not_shown() {
 }
 
 #[test]
-fn a_full_context_is_said() {
+fn a_full_context_is_reported() {
     let model = fixture("tiny_a");
     let common = ["--model", &model, "--prompt-ids", "5,17,40", "--ignore-eos", "--temperature", "0"];
     let run = |count: &str| GPT2.run(&[&common[..], &["--max-new-tokens", count]].concat(), "");
-    let said = |output: Output| String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said(run("50")).contains("context is full"));
-    assert!(!said(run("35")).contains("context is full"));
+    let stderr_of = |output: Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stderr_of(run("50")).contains("context is full"));
+    assert!(!stderr_of(run("35")).contains("context is full"));
     let finish = |count: &str| {
         let made = GPT2.json(&[&common[..], &["--max-new-tokens", count, "--json"]].concat());
         (made["finish"].clone(), made["generated_ids"].as_array().map(Vec::len))
@@ -83,7 +83,7 @@ fn texts_beyond_the_context_are_scored_in_windows() {
 }
 
 #[test]
-fn generation_config_says_how_to_generate() {
+fn generation_config_determines_the_options() {
     let reference = json_file("models/tests/fixtures/gpt2/generation.json".into());
     for case in reference["published"].as_array().expect("cases") {
         let model = damaged("tiny_a", "generation_config.json", |_| case["config"].to_string().into_bytes());
@@ -129,7 +129,7 @@ fn damaged_weights_are_named() {
 }
 
 #[test]
-fn errors_are_short_and_command_no_terminal() {
+fn errors_are_short_and_without_escape_sequences() {
     let long = format!("./a\u{1b}[31m{}", "x".repeat(50_000));
     let output = GPT2.run(&["--model", &long], "");
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -143,7 +143,7 @@ fn errors_are_short_and_command_no_terminal() {
 
 /// Uses a pseudo-terminal of `script`, from util-linux.
 #[test]
-fn a_terminal_gets_no_control_characters() {
+fn removes_control_characters_for_a_terminal() {
     let program = GPT2.program();
     let command =
         format!("'{}' --model {} --prompt \"$TEXT\" --max-new-tokens 1", program.display(), fixture("tiny_text"));

@@ -149,9 +149,9 @@ fn adapters_are_trained_and_saved_beside_the_merged_model() {
     let options = ["--model", &base, "--data", &book, "--output", &run, "--batch-size", "4", "--context", "16"];
     let lora = ["--lora-rank", "2", "--learning-rate", "5e-2", "--steps", "6"];
     let output = TRAIN.run(&[&options[..], &lora].concat(), "");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     // 2 x (16 + 48) parameters of the projection to queries, keys and values.
-    assert!(output.status.success() && said.contains("128 of them trained"), "{said}");
+    assert!(output.status.success() && stderr.contains("128 of them trained"), "{stderr}");
 
     let config = json_file(place.path("lora/adapter/adapter_config.json"));
     assert_eq!((&config["r"], &config["lora_alpha"]), (&2.into(), &4.0.into()), "{config}");
@@ -170,9 +170,9 @@ fn adapters_are_trained_and_saved_beside_the_merged_model() {
     }
 
     let frozen = [&options[..4], &["--steps", "2", "--freeze", "wte.**,wpe.**", "--batch-size", "4"]].concat();
-    let said = TRAIN.run(&frozen, "");
-    let said = String::from_utf8_lossy(&said.stderr).into_owned();
-    assert!(said.contains("of them trained") && !said.contains("error"), "{said}");
+    let output = TRAIN.run(&frozen, "");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stderr.contains("of them trained") && !stderr.contains("error"), "{stderr}");
     TRAIN.assert_refused(&["--lora-rank", "2"], 2, &["--model"]);
     TRAIN.assert_refused(&[&options[..4], &["--lora-rank", "0"]].concat(), 2, &["--lora-rank is 0"]);
     let huge = ["--lora-rank", "1000000000"];
@@ -234,7 +234,7 @@ fn without_output_nothing_is_kept() {
 }
 
 #[test]
-fn a_resumed_run_goes_on_as_if_nothing_had_happened() {
+fn a_resumed_run_matches_an_uninterrupted_run() {
     // With a constant learning rate, the number of steps does not influence earlier steps.
     let constant = ["--final-learning-rate", "1", "--warmup", "0", "--checkpoint-every", "4", "--json"];
     let (one, two) = (Place::new(), Place::new());
@@ -320,13 +320,13 @@ fn checkpoints_that_cannot_be_resumed() {
     let bytes = fs::read(&state).expect("the state");
     fs::write(&state, &bytes[..bytes.len() / 2]).expect("written");
     let output = TRAIN.run(&place.arguments(&resumed), "");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    assert!(said.contains("step-0000000004 is damaged") && said.contains("going on after step 2"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    assert!(stderr.contains("step-0000000004 is damaged") && stderr.contains("going on after step 2"), "{stderr}");
 }
 
 #[test]
-fn a_loss_that_is_no_number_ends_the_run_and_keeps_the_last_good_checkpoint() {
+fn a_nan_loss_ends_the_run_and_keeps_the_last_good_checkpoint() {
     let place = Place::new();
     TRAIN.json(&place.arguments(&["--steps", "2", "--json"]));
     let model = fs::read(place.path("run/model/model.safetensors")).expect("a model");
@@ -443,7 +443,7 @@ fn a_llama_is_trained_resumed_and_writes() {
 }
 
 #[test]
-fn an_evaluation_says_what_transformers_says() {
+fn evaluation_matches_transformers() {
     // Tokens, because the example would add an end token to a text.
     let reference: Vec<Value> =
         serde_json::from_slice(&fs::read(fixture("tiny_text/reference.json")).expect("a fixture")).expect("JSON");
@@ -485,7 +485,7 @@ fn token_files_need_no_tokenizer() {
     assert!(place.exists("run/model/model.safetensors") && !place.exists("run/model/tokenizer.json"));
 
     let truncated = place.write("cut.tokens", &token_file(&ids)[..1001]);
-    TRAIN.assert_refused(&["--data", &truncated], 1, &["cut.tokens", "cut short or damaged"]);
+    TRAIN.assert_refused(&["--data", &truncated], 1, &["cut.tokens", "truncated or damaged"]);
     let page = place.write("page.tokens", b"<!DOCTYPE html><html></html>");
     TRAIN.assert_refused(&["--data", &page], 1, &["page.tokens", "not a complete token file"]);
     TRAIN.assert_refused(&["--data", &tokens, &truncated], 2, &["token file", "alone"]);

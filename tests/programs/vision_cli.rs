@@ -68,7 +68,7 @@ fn a_resnet_is_trained_and_used_and_tuned() {
 
     // Files, folders and standard input. Unreadable images are reported, counted and skipped.
     let right = place.path("images/right");
-    let broken = place.write("images/right/notes.png", "this is no image");
+    let broken = place.write("images/right/notes.png", "this is not an image");
     let found = RESNET.run(&["--model", &model, "--image", text(&right), "--json"], "");
     let message = String::from_utf8_lossy(&found.stderr).into_owned();
     assert!(found.status.success() && message.contains(&broken), "{message}");

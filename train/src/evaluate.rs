@@ -78,12 +78,12 @@ mod tests {
     #[test]
     fn every_token_but_the_first_counts_once() {
         let stream = TokenStream::new((0..24).collect());
-        let mut told = 0;
+        let mut reported = 0;
         // The loss of a token is its id.
         let loss = |_, targets: Tensor<Flex, 2, Int>| targets.float().mean();
         let (mean, count) =
-            token_loss::<Flex>(&stream, 5, 2, &Default::default(), loss, |tokens| told += tokens).unwrap();
-        assert_eq!((count, told), (23, 23));
+            token_loss::<Flex>(&stream, 5, 2, &Default::default(), loss, |tokens| reported += tokens).unwrap();
+        assert_eq!((count, reported), (23, 23));
         assert!((mean - 12.0).abs() < 1e-4, "{mean}");
     }
 

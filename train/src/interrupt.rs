@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signals_close_together_are_one_wish() {
+    fn signals_close_together_count_once() {
         let (mut signals, begun) = (Signals::default(), Instant::now());
         let mut at = |milliseconds| signals.next(begun + Duration::from_millis(milliseconds));
         assert_eq!([at(0), at(0), at(1), at(1999)], [Wish::Stop, Wish::Same, Wish::Same, Wish::Same]);

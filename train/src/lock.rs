@@ -80,7 +80,7 @@ impl RunLock {
     pub fn remark(&self) -> Option<String> {
         let error = self.held.unlocked.as_ref()?;
         Some(format!(
-            "{} cannot be locked ({error}): see to it that no other run writes there",
+            "{} cannot be locked ({error}): make sure that no other run writes there",
             self.held.directory.display()
         ))
     }
@@ -110,7 +110,7 @@ mod tests {
     use grove_files::FileError;
 
     #[test]
-    fn a_second_holder_is_refused_and_told_the_first() {
+    fn a_second_lock_is_refused_and_names_the_holder() {
         let directory = tempfile::tempdir().expect("a directory");
         let run = directory.path().join("deep/run");
         let first = RunLock::acquire(&run).expect("free");
@@ -119,9 +119,9 @@ mod tests {
             matches!(&error, TrainError::RunLocked { directory, holder: Some(_) } if *directory == run),
             "{error:?}"
         );
-        let said = error.to_string();
+        let message = error.to_string();
         for part in [&*run.to_string_lossy(), &format!("process {}", process::id())] {
-            assert!(said.contains(part), "{part}: {said}");
+            assert!(message.contains(part), "{part}: {message}");
         }
         let clone = first.clone();
         drop(first);

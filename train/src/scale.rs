@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn begins_as_grad_scaler_does() {
+    fn initial_scale_matches_grad_scaler() {
         let new = LossScale::<Flex>::new(&Default::default());
         assert_eq!((new.factor.val().into_scalar(), new.growth_interval), (65_536.0, 2_000));
         assert_eq!(history(scale(65_536.0, 1_999, 2_000), &[true]), [(131_072.0, 0)]);

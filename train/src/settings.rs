@@ -102,7 +102,7 @@ impl RunSettings {
         self.0.get(name).map(String::as_str)
     }
 
-    /// Returns the settings whose values differ, sorted by name. A name that only one side has is no difference: a
+    /// Returns the settings whose values differ, sorted by name. A name that only one side has is not a difference: a
     /// later version of a program may have more settings.
     pub fn differences(&self, now: &Self) -> Vec<SettingDifference> {
         let both = self.0.iter().filter_map(|(name, was)| Some((name, was, now.0.get(name)?)));
@@ -198,8 +198,8 @@ mod tests {
     fn only_what_both_have_is_compared() {
         let began = RunSettings::new().with("a", 1).with("b", 2).with_option("c", None::<f64>);
         let now = RunSettings::new().with("b", 3).with_option("c", Some(0.5)).with("d", 4);
-        let said: Vec<String> = began.differences(&now).iter().map(ToString::to_string).collect();
-        assert_eq!(said, ["b was 2 and is 3", "c was none and is 0.5"]);
+        let messages: Vec<String> = began.differences(&now).iter().map(ToString::to_string).collect();
+        assert_eq!(messages, ["b was 2 and is 3", "c was none and is 0.5"]);
         assert!(began.differences(&began).is_empty());
     }
 

@@ -119,15 +119,15 @@ fn start(directory: &Path) -> Child {
 }
 
 /// Returns the standard error of a process that has ended.
-fn said(output: Output) -> String {
+fn stderr(output: Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 fn finish(directory: &Path) {
     let output = command(directory).output().expect("started");
     let success = output.status.success();
-    let said = said(output);
-    assert!(success && said.contains(&format!("Finished at step {STEPS}")), "{said}");
+    let stderr = stderr(output);
+    assert!(success && stderr.contains(&format!("Finished at step {STEPS}")), "{stderr}");
 }
 
 fn signal(child: &Child, name: &str) {
@@ -156,12 +156,12 @@ fn newest(directory: &Path) -> Option<u64> {
 
 /// Waits for a checkpoint of at least this step; returns false if the process ended before.
 fn wait_for(child: &mut Child, directory: &Path, step: u64) -> bool {
-    let begun = Instant::now();
+    let start = Instant::now();
     while newest(directory).is_none_or(|newest| newest < step) {
         if child.try_wait().expect("waited").is_some() {
             return false;
         }
-        assert!(begun.elapsed() < Duration::from_secs(60), "no checkpoint of step {step} within a minute");
+        assert!(start.elapsed() < Duration::from_secs(60), "no checkpoint of step {step} within a minute");
         sleep(Duration::from_millis(1));
     }
     true
@@ -267,16 +267,19 @@ fn killed_runs_resume_bit_for_bit() {
             halfway += usize::from(files(directory).iter().any(drafts));
             let output = child.wait_with_output().expect("waited");
             let success = output.status.success();
-            let said = said(output);
-            assert!(!said.contains("damaged") && !said.contains("lost"), "{said}");
-            if let Some(before) = before.filter(|_| said.contains("going on")) {
-                assert!(said.contains(&format!("going on after step {before} ")), "went on from the newest: {said}");
+            let stderr = stderr(output);
+            assert!(!stderr.contains("damaged") && !stderr.contains("lost"), "{stderr}");
+            if let Some(before) = before.filter(|_| stderr.contains("going on")) {
+                assert!(
+                    stderr.contains(&format!("going on after step {before} ")),
+                    "went on from the newest: {stderr}"
+                );
             }
             if ended && success {
-                assert!(said.contains(&format!("Finished at step {STEPS}")), "{said}");
+                assert!(stderr.contains(&format!("Finished at step {STEPS}")), "{stderr}");
                 break;
             }
-            assert!(!ended, "the run failed by itself ({running}): {said}");
+            assert!(!ended, "the run failed by itself ({running}): {stderr}");
             let newest = newest(directory).unwrap_or(0);
             assert!(before.is_none_or(|before| before <= newest), "a checkpoint is not lost");
             if let Ok(records) = read_metrics(directory.join("metrics.jsonl")) {
@@ -293,7 +296,7 @@ fn killed_runs_resume_bit_for_bit() {
 }
 
 #[test]
-fn an_interrupt_writes_a_checkpoint_and_leaves() {
+fn an_interrupt_writes_a_checkpoint_and_exits() {
     let directory = TempDir::new().expect("a directory");
     let directory = directory.path();
     for until in [9, 60] {
@@ -301,15 +304,18 @@ fn an_interrupt_writes_a_checkpoint_and_leaves() {
         assert!(
             wait_for(&mut child, directory, until),
             "it did not run: {}",
-            said(child.wait_with_output().expect(""))
+            stderr(child.wait_with_output().expect(""))
         );
         signal(&child, "-INT");
         let output = child.wait_with_output().expect("waited");
-        assert!(output.status.success(), "an interrupted run is no failure: {:?}", output.status);
-        let said = said(output);
-        assert!(said.contains("stopping after this step"), "{said}");
+        assert!(output.status.success(), "an interrupted run is not a failure: {:?}", output.status);
+        let stderr = stderr(output);
+        assert!(stderr.contains("stopping after this step"), "{stderr}");
         let stopped = newest(directory).expect("a checkpoint");
-        assert!(said.contains(&format!("Interrupted at step {stopped}")), "the checkpoint is of the last step: {said}");
+        assert!(
+            stderr.contains(&format!("Interrupted at step {stopped}")),
+            "the checkpoint is of the last step: {stderr}"
+        );
     }
     finish(directory);
     assert_same(directory, undisturbed());
@@ -317,7 +323,7 @@ fn an_interrupt_writes_a_checkpoint_and_leaves() {
 
 /// `timeout` signals the process, and then its process group.
 #[test]
-fn two_signals_at_once_are_one_wish() {
+fn two_signals_at_once_count_once() {
     use std::os::unix::process::CommandExt;
     let directory = TempDir::new().expect("a directory");
     let directory = directory.path();
@@ -327,16 +333,19 @@ fn two_signals_at_once_are_one_wish() {
         assert!(
             wait_for(&mut child, directory, until),
             "it did not run: {}",
-            said(child.wait_with_output().expect(""))
+            stderr(child.wait_with_output().expect(""))
         );
         let id = child.id();
         let kill = format!("kill -TERM {id}; kill -TERM -{id}; kill -TERM {id}");
         Command::new("sh").args(["-c", &kill]).status().expect("sh is there");
         let output = child.wait_with_output().expect("waited");
         assert!(output.status.success(), "it ends by itself: {:?}", output.status);
-        let said = said(output);
+        let stderr = stderr(output);
         let stopped = newest(directory).expect("a checkpoint");
-        assert!(said.contains(&format!("Interrupted at step {stopped}")), "the checkpoint is of the last step: {said}");
+        assert!(
+            stderr.contains(&format!("Interrupted at step {stopped}")),
+            "the checkpoint is of the last step: {stderr}"
+        );
     }
     finish(directory);
     assert_same(directory, undisturbed());
@@ -353,10 +362,10 @@ fn a_second_run_in_the_directory_is_refused_while_the_first_lives() {
     let before: Vec<_> = files(directory).into_iter().map(|path| (fs::read(&path).ok(), path)).collect();
     let output = command(directory).output().expect("started");
     let success = output.status.success();
-    let said = said(output);
-    assert!(!success, "{said}");
+    let stderr = stderr(output);
+    assert!(!success, "{stderr}");
     let part = format!("{} is in use by another run, process {}", directory.display(), first.id());
-    assert!(said.contains(&part), "{part}: {said}");
+    assert!(stderr.contains(&part), "{part}: {stderr}");
     let after: Vec<_> = files(directory).into_iter().map(|path| (fs::read(&path).ok(), path)).collect();
     assert!(before == after, "it has touched nothing, drafts of the first run neither");
 
@@ -394,10 +403,10 @@ fn a_full_disk_is_one_sentence_and_older_checkpoints_stay() {
     shell.args(["-c", r#"trap "" XFSZ; ulimit -f 100; exec "$0" "$@""#]).arg(program);
     let output = run_with(shell, directory).output().expect("started");
     let success = output.status.success();
-    let said = said(output);
+    let stderr = stderr(output);
     let next = directory.join(format!("checkpoints/step-{:010}", kept + CHECKPOINT_EVERY));
     let sentence = format!("the run failed: cannot write {}: File too large", next.display());
-    assert!(!success && said.contains(&sentence), "it says which checkpoint and why: {said}");
+    assert!(!success && stderr.contains(&sentence), "it says which checkpoint and why: {stderr}");
     assert_eq!(newest(directory), Some(kept), "the older checkpoint is there");
     let left: Vec<_> = files(directory).into_iter().filter(|path| path.to_string_lossy().contains(".grove-")).collect();
     assert!(left.is_empty(), "nothing half-written is left: {left:?}");

@@ -100,8 +100,8 @@ impl TensorFiles {
         if !parallel && !self.tensors.keys().any(|name| name.contains(COMPILED)) {
             return;
         }
-        let mut taken = HashSet::new();
-        if self.tensors.keys().all(|name| taken.insert(unwrapped(name))) {
+        let mut renamed = HashSet::new();
+        if self.tensors.keys().all(|name| renamed.insert(unwrapped(name))) {
             self.tensors =
                 std::mem::take(&mut self.tensors).into_iter().map(|(name, entry)| (unwrapped(&name), entry)).collect();
         }

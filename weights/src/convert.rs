@@ -138,7 +138,7 @@ fn narrow_integer(wide: &[i128], target: &mut [u8], to: DType) -> Result<(), Str
         DType::U8 => write(wide, target, |v| u8::try_from(v).ok().map(|v| [v])),
         DType::Bool(BoolStore::Native | BoolStore::U8) => write(wide, target, |v| Some([u8::from(v != 0)])),
         DType::Bool(BoolStore::U32) => write(wide, target, |v| Some(u32::from(v != 0).to_le_bytes())),
-        other => return Err(format!("{other:?} values cannot be made")),
+        other => return Err(format!("conversion to {other:?} is not supported")),
     };
     if fits { Ok(()) } else { Err("a value does not fit".into()) }
 }
@@ -192,7 +192,7 @@ mod tests {
         let source = bytes(&[3i64, -7, 120].map(i64::to_le_bytes));
         assert_eq!(converted(&source, DType::I64, DType::I8), Ok(bytes(&[3i8, -7, 120].map(i8::to_le_bytes))));
         assert_eq!(converted(&source, DType::I64, DType::F32), Ok(bytes(&[3f32, -7.0, 120.0].map(f32::to_le_bytes))));
-        assert!(converted(&source, DType::I64, DType::U8).is_err(), "-7 is no u8");
+        assert!(converted(&source, DType::I64, DType::U8).is_err(), "-7 is not a u8");
         assert!(converted(&bytes(&[1f32.to_le_bytes()]), DType::F32, DType::I32).is_err());
     }
 

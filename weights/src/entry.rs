@@ -100,7 +100,7 @@ pub(crate) fn check_size(dtype: StoredDtype, shape: &[usize], bytes: usize) -> s
     match element_count(shape).and_then(|count| count.checked_mul(dtype.bitsize())) {
         None => Err(format!("its shape {shape:?} has more elements than can be counted")),
         Some(bits) if bits % 8 != 0 || bits / 8 != bytes => {
-            Err(format!("shape {shape:?} of {dtype} needs {} bytes and its data has {bytes}", bits.div_ceil(8)))
+            Err(format!("shape {shape:?} of {dtype} needs {} bytes, but its data has {bytes}", bits.div_ceil(8)))
         }
         Some(_) => Ok(()),
     }
@@ -157,7 +157,7 @@ pub(crate) fn element_size(dtype: StoredDtype, tensor: &str) -> Result<usize> {
             tensor: tensor.into(),
             from: dtype.to_string(),
             to: "values".into(),
-            reason: "elements smaller than a byte are not read".into(),
+            reason: "elements smaller than a byte are not supported".into(),
         }),
     }
 }

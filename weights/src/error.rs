@@ -265,7 +265,8 @@ pub enum WeightsError {
 
     /// The content of a file does not match the checksum announced by the hub.
     #[error(
-        "{endpoint} sent a damaged {file} of `{id}`: its sha256 is {received} and should be {announced}; the downloaded part was deleted, run again to repeat the download"
+        "{endpoint} sent a damaged {file} of `{id}`: its sha256 is {received} instead of {announced}; the downloaded \
+         part was deleted, run again to repeat the download"
     )]
     Checksum {
         /// The hub id.

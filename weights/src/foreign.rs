@@ -91,21 +91,21 @@ mod tests {
 
     #[test]
     fn files_are_called_by_their_names() {
-        let said = |bytes: &[u8], name: &str| refusal(bytes, name).unwrap_or_default();
+        let message = |bytes: &[u8], name: &str| refusal(bytes, name).unwrap_or_default();
         // torch.onnx.export's first bytes; version 8, producer "pytorch".
         let onnx = b"\x08\x08\x12\x07pytorch\x1a\x052.1.0:\x12";
-        assert!(said(onnx, "model.safetensors").contains("ONNX"));
-        assert!(said(b"something", "encoder.ONNX").contains("ONNX"));
-        assert!(said(b"\x89HDF\r\n\x1a\n\0\0\0\0", "pytorch_model.bin").contains("HDF5"));
-        assert!(said(b"\x1c\0\0\0TFL3\0\0", "model").contains("TensorFlow Lite"));
-        assert!(said(b"\x08\x01\x12\x02", "saved_model.pb").contains("TensorFlow graph"));
-        assert!(said(b"\x81\xa6params", "flax_model.msgpack").contains("Flax"));
-        assert!(said(b"lmgg\0", "ggml-model.bin").contains("before GGUF"));
-        assert!(said(b"\x1f\x8b\x08\0", "model.safetensors").contains("unpack it first"));
-        assert!(said(&[0; 20], "model.ckpt.data-00000-of-00001").contains("TensorFlow checkpoint"));
+        assert!(message(onnx, "model.safetensors").contains("ONNX"));
+        assert!(message(b"something", "encoder.ONNX").contains("ONNX"));
+        assert!(message(b"\x89HDF\r\n\x1a\n\0\0\0\0", "pytorch_model.bin").contains("HDF5"));
+        assert!(message(b"\x1c\0\0\0TFL3\0\0", "model").contains("TensorFlow Lite"));
+        assert!(message(b"\x08\x01\x12\x02", "saved_model.pb").contains("TensorFlow graph"));
+        assert!(message(b"\x81\xa6params", "flax_model.msgpack").contains("Flax"));
+        assert!(message(b"lmgg\0", "ggml-model.bin").contains("before GGUF"));
+        assert!(message(b"\x1f\x8b\x08\0", "model.safetensors").contains("unpack it first"));
+        assert!(message(&[0; 20], "model.ckpt.data-00000-of-00001").contains("TensorFlow checkpoint"));
         let mut index = vec![0; 40];
         index.extend(b"\x57\xfb\x80\x8b\x24\x75\x47\xdb");
-        assert!(said(&index, "x").contains("TensorFlow checkpoint"));
+        assert!(message(&index, "x").contains("TensorFlow checkpoint"));
         // A safetensors header of 0x0808 bytes, which starts like ONNX; an unknown file; a PyTorch file.
         assert_eq!(refusal(b"\x08\x08\0\0\0\0\0\0{\"a\"", "model.onnx"), None);
         assert_eq!(refusal(b"\x08\x08\x12\x02\0\0", "model.bin"), None);

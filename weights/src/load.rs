@@ -71,8 +71,8 @@ impl<B: Backend> LoadOptions<B> {
         }
         let (path, dtype, backend) = (&slot.path, dtype.name(), B::name(&self.device));
         let reason = format!(
-            "`{path}` is to be {dtype}, in which {backend} does not compute; load the model in another type of numbers, \
-             or choose another backend"
+            "`{path}` would be {dtype}, which {backend} does not support; load the model with another dtype, or \
+             choose another backend"
         );
         Err(WeightsError::Unsupported { file: checkpoint.directory().into(), reason })
     }

@@ -52,7 +52,7 @@ pub(crate) fn find(directory: &Path) -> Result<PathBuf> {
             [] => {}
             // Remains of an unfinished save, or a single downloaded shard.
             [single] if shard_of(&file_name(single)).is_some_and(|(_, count)| count > 1) && ending != "gguf" => {
-                let reason = "it is one of several files of a model, and the index that names them is not here";
+                let reason = "it is one of several files of a model, but the index that lists them is missing";
                 return Err(WeightsError::Unsupported { file: single.clone(), reason: reason.into() });
             }
             [single] => return Ok(single.clone()),
@@ -117,9 +117,9 @@ impl ShardIndex {
         let index: IndexText = serde_json::from_slice(bytes).map_err(|error| format!("not a valid index: {error}"))?;
         let weight_map = index.weight_map.0;
         match weight_map.iter().find(|(_, shard)| !is_plain_file_name(shard)) {
-            Some((tensor, shard)) => {
-                Err(format!("tensor `{tensor}` is said to lie in `{shard}`; a shard must be a file beside the index"))
-            }
+            Some((tensor, shard)) => Err(format!(
+                "tensor `{tensor}` belongs to `{shard}` according to the index; a shard must be a file beside the index"
+            )),
             None if weight_map.is_empty() => Err("its `weight_map` is empty".into()),
             None => Ok(Self { weight_map }),
         }
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_it_looked_for() {
+    fn error_lists_the_files_searched_for() {
         let error = find(directory(&["config.json"]).path()).expect_err("nothing there").to_string();
         for word in PUBLISHED.iter().chain(&["a single *.pth", "a single *.npz", "a single *.gguf"]) {
             assert!(error.contains(word), "{error}");

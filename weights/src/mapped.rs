@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_there_instead() {
+    fn error_describes_the_file_found() {
         let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n";
         for (content, word) in [
             (&pointer[..], "git lfs pull"),

@@ -134,7 +134,7 @@ pub(crate) fn outputs<B: Backend>(
 }
 
 const QUANTISED: &str = "quantized values have no place in the format";
-const NO_INVERSE: &str = "the name map's rule for it cannot be followed backwards with its shape";
+const NO_INVERSE: &str = "the name map's rule for it cannot be inverted for its shape";
 
 fn inverse(rule: &Rule) -> Vec<Step> {
     rule.steps.iter().rev().map(Step::inverse).collect()

@@ -10,7 +10,7 @@ use crate::mapped::MappedFile;
 use crate::zip::{Method, Record};
 
 /// Maximum expansion of deflate: 258 bytes from two bits.
-const MOST_PER_BYTE: usize = 258 * 8 / 2;
+const MAX_PER_BYTE: usize = 258 * 8 / 2;
 
 /// An archive entry that is unpacked each time its values are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub(crate) fn head<'a>(record: &Record, file: &'a [u8], count: usize) -> Result<
     let bytes = file.get(record.range.clone()).unwrap_or_default();
     match record.method {
         Method::Stored => Ok(Cow::Borrowed(&bytes[..bytes.len().min(count)])),
-        Method::Deflated if record.size > bytes.len().saturating_mul(MOST_PER_BYTE) => Err(format!(
+        Method::Deflated if record.size > bytes.len().saturating_mul(MAX_PER_BYTE) => Err(format!(
             "it claims to hold {} bytes in {} compressed ones, too many for deflate",
             record.size,
             bytes.len()

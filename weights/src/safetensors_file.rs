@@ -92,7 +92,7 @@ pub(crate) fn read_contents(file: &MappedFile) -> Result<Contents> {
 fn check_tensor(tensor: &HeaderTensor, data_len: usize) -> std::result::Result<(), String> {
     let (start, end) = tensor.data_offsets;
     if start > end {
-        return Err(format!("its data starts at byte {start} and ends before that, at {end}"));
+        return Err(format!("its data starts at byte {start}, but ends before that, at {end}"));
     }
     if end > data_len {
         return Err(format!("its data ends at byte {end}, but the file has {data_len} (truncated?)"));

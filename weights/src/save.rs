@@ -219,7 +219,7 @@ fn write_safetensors<B: Backend>(
     write_tensors(writer, tensors.collect(), &options.metadata)
 }
 
-/// A tensor to be written, whose values are read when it is.
+/// A tensor to write. Its values are read only then.
 struct SavedTensor<'a> {
     name: &'a str,
     dtype: StoredDtype,
@@ -262,7 +262,7 @@ fn write_tensors(
     for tensor in tensors {
         let data = (tensor.read)()?;
         if data.bytes.len() != tensor.bytes() {
-            let reason = format!("the device gave {} bytes for {}", data.bytes.len(), tensor.bytes());
+            let reason = format!("the device returned {} bytes instead of {}", data.bytes.len(), tensor.bytes());
             return Err(WeightsError::CannotSave { path: tensor.name.to_owned(), reason });
         }
         writer.write_all(&data.bytes).map_err(failed)?;

@@ -64,7 +64,8 @@ impl Source {
             && Path::new(first).exists()
         {
             return Err(bad(format!(
-                "no such file or directory: there is a {first} here, and no {rest} in it (to get the hub id {id}, start the program in another directory)"
+                "no such file or directory: there is a {first} here, but it has no {rest} (to get the hub id {id}, \
+                 start the program in another directory)"
             )));
         }
         Ok(Self::Hub { id: id.into(), revision: revision.map(Into::into), gguf: gguf.map(Into::into) })
@@ -168,25 +169,25 @@ mod tests {
     }
 
     #[test]
-    fn what_exists_wins() {
+    fn existing_paths_take_precedence() {
         let directory = tempfile::tempdir().expect("a directory");
         let text = directory.path().to_str().expect("a plain path");
         assert_eq!(Source::parse(text).ok(), Some(Source::Local(directory.path().into())));
     }
 
     #[test]
-    fn paths_into_directories_are_no_hub_ids() {
+    fn paths_into_directories_are_not_hub_ids() {
         // Tests run in the directory of their package, which contains `src`.
         for text in ["src/model", "src/model@main"] {
             let error = Source::parse(text).expect_err(text);
             assert!(matches!(error, WeightsError::BadSource { .. }), "{error}");
-            assert!(error.to_string().contains("there is a src here, and no model in it"), "{error}");
+            assert!(error.to_string().contains("there is a src here, but it has no model"), "{error}");
         }
         assert!(matches!(Source::parse("source/model"), Ok(Source::Hub { .. })));
     }
 
     #[test]
-    fn bad_sources_say_both_things() {
+    fn bad_source_error_mentions_path_and_hub() {
         for text in [
             "",
             "./nowhere",

@@ -7,7 +7,7 @@ use crate::error::{Result, WeightsError};
 use crate::mapped::MappedFile;
 use crate::zip::Record;
 
-const REASON: &str = "it is one of PyTorch's files, and this program was built without grove's feature `pytorch`, \
+const REASON: &str = "it is one of PyTorch's files, but this program was built without grove's feature `pytorch`, \
                       which reads them; add the feature to `grove` in Cargo.toml, or save the model as safetensors";
 
 /// Rejects a zip archive that is not numpy's.

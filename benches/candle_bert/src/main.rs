@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let bert = BertModel::load(weights, &config)?;
 
-    let begun = Instant::now();
+    let start = Instant::now();
     let mut texts = Vec::new();
     for (i, sentence) in sentences.iter().enumerate() {
         let mut encoding = tokenizer.encode(*sentence, true).map_err(|error| error.to_string())?;
@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             embeddings[*i] = vector;
         }
     }
-    let seconds = begun.elapsed().as_secs_f64();
+    let seconds = start.elapsed().as_secs_f64();
     println!("{}", serde_json::json!({ "seconds": seconds, "embeddings": embeddings }));
     Ok(())
 }

@@ -15,22 +15,22 @@ fn main() -> Result<(), Box<dyn Error>> {
     let count: usize = arguments.next().ok_or("give the number of new tokens")?.parse()?;
     let device = Device::Cpu;
 
-    let begun = Instant::now();
+    let start = Instant::now();
     let mut file = BufReader::new(File::open(&model)?);
     let content = Content::read(&mut file)?;
     let mut llama = ModelWeights::from_gguf(content, &mut file, &device)?;
-    let load_seconds = begun.elapsed().as_secs_f64();
+    let load_seconds = start.elapsed().as_secs_f64();
 
     let (mut ids, mut position) = (prompt, 0);
     let (mut generated, mut times) = (vec![], vec![]);
-    let begun = Instant::now();
+    let start = Instant::now();
     for _ in 0..count {
         let logits = llama.forward(&Tensor::new(&*ids, &device)?.unsqueeze(0)?, position)?;
         let next = logits.squeeze(0)?.argmax(0)?.to_scalar::<u32>()?;
         position += ids.len();
         ids = vec![next];
         generated.push(next);
-        times.push(begun.elapsed().as_secs_f64());
+        times.push(start.elapsed().as_secs_f64());
     }
 
     let (first, last) = (times.first().copied(), times.last().copied());

@@ -173,7 +173,7 @@ impl Options {
             autotune: self.autotune,
             seconds,
             rounds,
-            patience: Duration::from_secs(self.timeout),
+            timeout: Duration::from_secs(self.timeout),
             until: self.limit.map(|limit| begun + Duration::from_secs(limit)),
         };
         let mut results = match self.resumed(&plan)? {
@@ -391,7 +391,7 @@ impl Options {
         Ok(())
     }
 
-    /// Returns the message of the first failed measurement. Unsupported rows and rows out of memory are no failures.
+    /// Returns the message of the first failed measurement. Unsupported rows and rows out of memory are not failures.
     fn broken(&self, results: &Results) -> Option<String> {
         results.rows.iter().find_map(|row| {
             row.columns.iter().find_map(|column| match &column.outcome {

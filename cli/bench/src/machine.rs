@@ -41,10 +41,10 @@ fn bytes_per_second(threads: usize) -> f64 {
     let numbers: Vec<u64> = (0..NUMBERS as u64 / 2).collect();
     let share = numbers.len().div_ceil(threads.max(1));
     let reading = || {
-        let begun = Instant::now();
+        let start = Instant::now();
         let sum: u64 = numbers.par_chunks(share).map(|part| part.iter().fold(0, |sum, &x| x ^ sum)).sum();
         std::hint::black_box(sum);
-        begun.elapsed().as_secs_f64()
+        start.elapsed().as_secs_f64()
     };
     let least = (0..READINGS).map(|_| reading()).fold(f64::INFINITY, f64::min);
     (size_of::<u64>() * numbers.len()) as f64 / least

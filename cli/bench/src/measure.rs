@@ -10,11 +10,11 @@ use std::{
 use tempfile::TempDir;
 
 use crate::{
-    program::{Column, Peer, Trouble, Worker},
+    program::{Column, Failure, Peer, Worker},
     results::{ColumnResult, Measured, Outcome, RowResult},
     rows::Row,
     work::Work,
-    worker::{ErrorKind, Event, Question, Spec},
+    worker::{ErrorKind, Event, Request, Spec},
 };
 
 /// Settings of a measurement.
@@ -30,7 +30,7 @@ pub struct Plan {
     /// Seconds of steady-state runs of each program in a row.
     pub seconds: f64,
     pub rounds: usize,
-    pub patience: Duration,
+    pub timeout: Duration,
     /// Time after which no further row is started.
     pub until: Option<Instant>,
 }
@@ -109,7 +109,7 @@ impl Plan {
             // Rotates the order, so that no program is always first.
             for i in 0..running.len() {
                 let at = (i + round) % columns.len();
-                running[at].turn(Question::Run { run_seconds, max_runs: MAX_RUNS });
+                running[at].turn(Request::Run { run_seconds, max_runs: MAX_RUNS });
             }
         }
         running.into_iter().zip(columns).map(|(running, column)| running.finish(column)).collect()
@@ -126,8 +126,8 @@ impl Plan {
             precision: self.precision,
             autotune: self.autotune,
         };
-        let begin = || -> Result<(Worker, Measured), Trouble> {
-            let mut worker = Worker::start(&column.start, &spec, self.patience)?;
+        let begin = || -> Result<(Worker, Measured), Failure> {
+            let mut worker = Worker::start(&column.start, &spec, self.timeout)?;
             let mut measured = Measured::default();
             loop {
                 match worker.next()? {
@@ -152,15 +152,15 @@ impl Plan {
 
 /// State of a program during a row.
 struct Running {
-    worker: Result<Worker, Trouble>,
+    worker: Result<Worker, Failure>,
     measured: Measured,
     seconds: Vec<f64>,
 }
 
 impl Running {
-    fn turn(&mut self, question: Question) {
+    fn turn(&mut self, request: Request) {
         let Ok(worker) = &mut self.worker else { return };
-        match worker.ask(question).and_then(|()| worker.next()) {
+        match worker.send(request).and_then(|()| worker.next()) {
             Ok((Event::Times { seconds }, _)) => self.seconds.extend(seconds),
             Ok((other, _)) => self.worker = Err(unexpected(&other)),
             Err(trouble) => self.worker = Err(trouble),
@@ -170,7 +170,7 @@ impl Running {
     fn finish(self, column: &Column) -> ColumnResult {
         let Self { worker, mut measured, seconds } = self;
         let end = worker.and_then(|mut worker| {
-            worker.ask(Question::Quit { quit: true })?;
+            worker.send(Request::Quit { quit: true })?;
             let (end, since) = worker.next()?;
             let panicked = if column.peer.is_none() { worker.panicked() } else { None };
             panicked.map_or(Ok((end, since)), Err)
@@ -188,14 +188,14 @@ impl Running {
     }
 }
 
-impl From<Trouble> for Outcome {
-    fn from(Trouble { kind, message }: Trouble) -> Self {
+impl From<Failure> for Outcome {
+    fn from(Failure { kind, message }: Failure) -> Self {
         Self::Nothing { error: kind, message }
     }
 }
 
-fn unexpected(event: &Event) -> Trouble {
-    Trouble { kind: ErrorKind::Failed, message: format!("it said something at the wrong time: {event:?}") }
+fn unexpected(event: &Event) -> Failure {
+    Failure { kind: ErrorKind::Failed, message: format!("the process sent an unexpected event: {event:?}") }
 }
 
 impl Column {

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::worker::{ErrorKind, Event, Question, Spec};
+use crate::worker::{ErrorKind, Event, Request, Spec};
 
 /// Library to compare grove with.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,13 +50,13 @@ impl Start {
 
 /// Reason why a column has no measurement in a row.
 #[derive(Clone, Debug)]
-pub struct Trouble {
+pub struct Failure {
     pub kind: ErrorKind,
     pub message: String,
 }
 
-impl Trouble {
-    fn failed(message: impl Into<String>) -> Self {
+impl Failure {
+    fn new(message: impl Into<String>) -> Self {
         Self { kind: ErrorKind::Failed, message: message.into() }
     }
 }
@@ -68,19 +68,19 @@ pub struct Worker {
     events: Receiver<String>,
     messages: Receiver<String>,
     started: Instant,
-    patience: Duration,
+    timeout: Duration,
 }
 
 /// Maximum time for a process to exit after its last message.
-const FAREWELL: Duration = Duration::from_secs(10);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Number of last lines of standard error to search for the reason of a failure.
 const LINES: usize = 20;
 
 impl Worker {
     /// Starts a process for a row.
-    pub fn start(start: &Start, spec: &Spec, patience: Duration) -> Result<Self, Trouble> {
-        let json = serde_json::to_string(spec).map_err(|error| Trouble::failed(error.to_string()))?;
+    pub fn start(start: &Start, spec: &Spec, timeout: Duration) -> Result<Self, Failure> {
+        let json = serde_json::to_string(spec).map_err(|error| Failure::new(error.to_string()))?;
         let threads = spec.threads.to_string();
         let started = Instant::now();
         let mut child = Command::new(&start.program)
@@ -92,39 +92,39 @@ impl Worker {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .map_err(|error| Trouble::failed(format!("{}: {error}", start.program.display())))?;
+            .map_err(|error| Failure::new(format!("{}: {error}", start.program.display())))?;
         let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
-            return Err(Trouble::failed("a process without its pipes"));
+            return Err(Failure::new("the process has no pipes"));
         };
         let (sender, events) = channel();
-        thread::spawn(move || lines_to(stdout, &sender));
+        thread::spawn(move || send_lines(stdout, &sender));
         let (sender, messages) = channel();
-        thread::spawn(move || lines_to(stderr, &sender));
-        Ok(Self { child, stdin, events, messages, started, patience })
+        thread::spawn(move || send_lines(stderr, &sender));
+        Ok(Self { child, stdin, events, messages, started, timeout })
     }
 
     /// Waits for the next event of the process. Returns it with the time since the process was started.
-    pub fn next(&mut self) -> Result<(Event, Duration), Trouble> {
-        let line = match self.events.recv_timeout(self.patience) {
+    pub fn next(&mut self) -> Result<(Event, Duration), Failure> {
+        let line = match self.events.recv_timeout(self.timeout) {
             Ok(line) => line,
             Err(RecvTimeoutError::Timeout) => {
-                let seconds = self.patience.as_secs();
-                return Err(Trouble::failed(format!("no answer within {seconds} s (--timeout)")));
+                let seconds = self.timeout.as_secs();
+                return Err(Failure::new(format!("the process did not answer within {seconds} s (--timeout)")));
             }
             Err(RecvTimeoutError::Disconnected) => return Err(self.end()),
         };
         let since = self.started.elapsed();
         match serde_json::from_str(&line) {
-            Ok(Event::Error { kind, message }) => Err(Trouble { kind, message }),
+            Ok(Event::Error { kind, message }) => Err(Failure { kind, message }),
             Ok(event) => Ok((event, since)),
-            Err(error) => Err(Trouble::failed(format!("it said '{line}', which is no answer: {error}"))),
+            Err(error) => Err(Failure::new(format!("the process wrote '{line}', which is not an event: {error}"))),
         }
     }
 
     /// Sends a request to the process.
-    pub fn ask(&mut self, question: Question) -> Result<(), Trouble> {
-        let line = serde_json::to_string(&question).map_err(|error| Trouble::failed(error.to_string()))?;
+    pub fn send(&mut self, request: Request) -> Result<(), Failure> {
+        let line = serde_json::to_string(&request).map_err(|error| Failure::new(error.to_string()))?;
         match writeln!(self.stdin, "{line}").and_then(|()| self.stdin.flush()) {
             Ok(()) => Ok(()),
             Err(_) => Err(self.end()),
@@ -133,31 +133,31 @@ impl Worker {
 
     /// Returns the panic message of a thread of a grove process, if one arrives within a short time. If a device's thread panics,
     /// the process keeps running and returns results of kernels that never ran.
-    pub fn panicked(&self) -> Option<Trouble> {
+    pub fn panicked(&self) -> Option<Failure> {
         let mut heading = false;
         while let Ok(line) = self.messages.recv_timeout(Duration::from_millis(50)) {
             let line = line.trim();
             // grove's panic hook prints the message after `error: `, Rust's on the line after `panicked at`.
             if let Some(message) = line.strip_prefix("error: ") {
-                return Some(Trouble::failed(message));
+                return Some(Failure::new(message));
             }
             if heading && !line.is_empty() {
-                return Some(Trouble::failed(line));
+                return Some(Failure::new(line));
             }
             heading |= line.contains("panicked at");
         }
-        heading.then(|| Trouble::failed("a thread of it panicked"))
+        heading.then(|| Failure::new("a thread of the process panicked"))
     }
 
     /// Returns the reason why the process ended without an event.
-    fn end(&mut self) -> Trouble {
-        let given_up = Instant::now() + self.patience.min(FAREWELL);
+    fn end(&mut self) -> Failure {
+        let deadline = Instant::now() + self.timeout.min(EXIT_TIMEOUT);
         let status = loop {
             match self.child.try_wait() {
                 Ok(Some(status)) => break status,
-                Ok(None) if Instant::now() < given_up => thread::sleep(Duration::from_millis(10)),
-                Ok(None) => return Trouble::failed("it says nothing more, and does not end"),
-                Err(error) => return Trouble::failed(error.to_string()),
+                Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(10)),
+                Ok(None) => return Failure::new("the process closed its output and does not exit"),
+                Err(error) => return Failure::new(error.to_string()),
             }
         };
         // A timeout, because child processes of the process may keep the pipe open.
@@ -170,14 +170,14 @@ impl Worker {
         }
         // The message of a panic is the line after its heading. Other errors are on the last line.
         let heading = lines.iter().position(|line| line.contains("panicked at"));
-        let said = heading
+        let message = heading
             .and_then(|at| lines.get(at + 1))
             .or_else(|| lines.iter().rev().find(|line| !line.trim().is_empty()));
-        let last = said.cloned().unwrap_or_default();
+        let last = message.cloned().unwrap_or_default();
         let out_of_memory = killed(&status) || lines.iter().any(|line| line.contains("memory allocation of"));
         match out_of_memory {
-            true => Trouble { kind: ErrorKind::OutOfMemory, message: format!("{status}") },
-            false => Trouble::failed(format!("{status}: {last}")),
+            true => Failure { kind: ErrorKind::OutOfMemory, message: format!("{status}") },
+            false => Failure::new(format!("{status}: {last}")),
         }
     }
 }
@@ -206,7 +206,7 @@ fn killed(status: &std::process::ExitStatus) -> bool {
 }
 
 /// Sends the lines of a stream to a channel until either end closes.
-fn lines_to(stream: impl Read, sender: &Sender<String>) {
+fn send_lines(stream: impl Read, sender: &Sender<String>) {
     for line in BufReader::new(stream).lines().map_while(Result::ok) {
         if sender.send(line).is_err() {
             break;

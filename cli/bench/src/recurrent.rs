@@ -237,11 +237,11 @@ fn outputs<B: Backend, C: Cell<B, S>, const S: usize>(
 /// Returns the median time of `run` on the device in milliseconds, after one warm-up run.
 fn median_ms<B: Backend>(device: &B::Device, budget: f64, run: impl Fn()) -> f64 {
     let timed = || {
-        let begun = Instant::now();
+        let start = Instant::now();
         run();
         // An error of the device is reported when the next result is read.
         let _ = B::sync(device);
-        begun.elapsed()
+        start.elapsed()
     };
     timed();
     let mut times = Vec::new();

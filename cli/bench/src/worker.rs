@@ -39,7 +39,7 @@ pub struct Spec {
 /// Requests to a worker.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug)]
 #[serde(untagged)]
-pub enum Question {
+pub enum Request {
     Run { run_seconds: f64, max_runs: usize },
     Quit { quit: bool },
 }
@@ -73,8 +73,8 @@ pub fn serve(
     let spec: Spec = serde_json::from_str(spec).map_err(|error| Exit::Usage(format!("--worker: {error}")))?;
     let backend: BackendName = spec.form.parse()?;
     KernelArgs { precision: spec.precision, autotune: spec.autotune }.set();
-    let said = run(DeviceSpec::new(backend, spec.device_index), Serve { spec: &spec, begun })?;
-    match said {
+    let result = run(DeviceSpec::new(backend, spec.device_index), Serve { spec: &spec, begun })?;
+    match result {
         Ok(()) => Ok(()),
         Err(message) => say(&Event::Error { kind: ErrorKind::Failed, message }),
     }
@@ -105,14 +105,14 @@ impl Program for Serve<'_> {
         for line in std::io::stdin().lock().lines() {
             let line = line.map_err(|error| error.to_string())?;
             match serde_json::from_str(&line).map_err(|error| format!("{line}: {error}"))? {
-                Question::Run { run_seconds, max_runs } => {
+                Request::Run { run_seconds, max_runs } => {
                     let mut seconds = vec![timed()?];
                     while seconds.len() < max_runs && seconds.iter().sum::<f64>() < run_seconds {
                         seconds.push(timed()?);
                     }
                     say(Event::Times { seconds })?;
                 }
-                Question::Quit { .. } => break,
+                Request::Quit { .. } => break,
             }
         }
         say(Event::End { peak_bytes: peak_bytes(), device_peak_bytes: None })

@@ -44,8 +44,9 @@ pub fn fits<B: Backend>(device: &DeviceArgs, skeleton: &impl Tree<B>, cache: usi
     let Some(available) = shortage_on(device, weights.saturating_add(cache)) else { return Ok(()) };
     let [weights, cache, available] = [weights, cache, available].map(format_bytes);
     Err(failure(format!(
-        "the model needs {weights} of memory for its weights and {cache} for what it keeps of the text, and this machine has \
-         {available} to give: try a smaller model, a quantized one (GGUF), --dtype bf16, or fewer --max-new-tokens"
+        "the model needs {weights} of memory for its weights and {cache} for its key-value cache, but only \
+         {available} is available: try a smaller model, a quantized one (GGUF), --dtype bf16, or fewer \
+         --max-new-tokens"
     )))
 }
 
@@ -57,7 +58,7 @@ pub fn trains<B: Backend>(device: &DeviceArgs, skeleton: &impl Tree<B>) -> Resul
     let ([needed, available], parameters) = ([needed, available].map(format_bytes), tree::count_params(skeleton));
     Err(failure(format!(
         "training a model of these sizes needs at least {needed} of memory for its weights, their gradients and the \
-         optimizer's state ({parameters} parameters), and this machine has {available} to give: choose smaller sizes"
+         optimizer's state ({parameters} parameters), but only {available} is available: choose smaller sizes"
     )))
 }
 

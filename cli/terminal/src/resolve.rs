@@ -16,37 +16,37 @@ pub fn shipped(name: &str) -> PathBuf {
     if found.exists() { found } else { downloaded }
 }
 
-/// Returns the path of a file or directory of the repository. The repository is looked for at the package that cargo runs, in the
-/// current directory, and at the place where the program was built.
+/// Returns the path of a file or directory of the repository. The search covers the directory of the package that cargo runs, the
+/// current directory, and the directory in which the program was built.
 pub fn in_repository(path: &str) -> PathBuf {
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap_or(Path::new("."));
-    let mut places = vec![PathBuf::from("."), built.to_path_buf()];
+    let mut folders = vec![PathBuf::from("."), built.to_path_buf()];
     if let Some(package) = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from) {
         // Examples and commands are in packages one level below the root of the repository.
         let above = package.parent().map_or_else(|| package.join(".."), Path::to_path_buf);
-        places.splice(0..0, [above, package]);
+        folders.splice(0..0, [above, package]);
     }
-    let candidates: Vec<PathBuf> = places.iter().map(|place| place.join(path)).collect();
+    let candidates: Vec<PathBuf> = folders.iter().map(|folder| folder.join(path)).collect();
     candidates.iter().find(|path| path.exists()).unwrap_or(&candidates[0]).clone()
 }
 
-/// Returns the directory or file of the model that `--model` names, downloaded if needed, or of the model `ships`.
-pub fn resolve(model: Option<&str>, ships: &str, wanted: &FilePatterns) -> Result<PathBuf, Exit> {
+/// Returns the directory or file of the model that `--model` names, downloaded if needed, or of the model `default`.
+pub fn resolve(model: Option<&str>, default: &str, patterns: &FilePatterns) -> Result<PathBuf, Exit> {
     if let Some(model) = model {
-        return resolve_named(model, wanted);
+        return resolve_named(model, patterns);
     }
-    let path = shipped(ships);
+    let path = shipped(default);
     match path.exists() {
         true => Ok(path),
         false => Err(failure(format!(
-            "the model that ships with grove is not where it should be, {}: name another with --model",
+            "the model that ships with grove is missing at {}: name another with --model",
             path.display()
         ))),
     }
 }
 
 /// Returns the directory of the training run if a path is one, or is in the `checkpoints` or `best` of one.
-fn run_of(path: &Path) -> Option<&Path> {
+fn run_directory(path: &Path) -> Option<&Path> {
     let is_run = |directory: &&Path| directory.join("checkpoints").is_dir() && directory.join("model").is_dir();
     let run = path.ancestors().take(3).find(is_run)?;
     let is_of_run = path == run || ["checkpoints", "best"].iter().any(|part| path.starts_with(run.join(part)));
@@ -63,12 +63,12 @@ pub fn with_adapter(path: &Path, adapter: Option<&str>) -> Result<ModelFiles, Ex
 }
 
 /// Returns the directory or file of a named model, downloaded if needed. The directory of a training run names its trained model.
-pub fn resolve_named(model: &str, wanted: &FilePatterns) -> Result<PathBuf, Exit> {
-    if let Some(run) = run_of(Path::new(model)) {
+pub fn resolve_named(model: &str, patterns: &FilePatterns) -> Result<PathBuf, Exit> {
+    if let Some(run) = run_directory(Path::new(model)) {
         let trained = run.join("model");
         if !trained.join("model.safetensors").is_file() && !trained.join("model.safetensors.index.json").is_file() {
             return Err(failure(format!(
-                "{model} is the directory of a training run that has no trained model yet: end the run, with --resume"
+                "{model} is the directory of a training run that has no trained model yet: finish the run with --resume"
             )));
         }
         if run != Path::new(model) {
@@ -81,7 +81,7 @@ pub fn resolve_named(model: &str, wanted: &FilePatterns) -> Result<PathBuf, Exit
         return Ok(trained);
     }
     let source = Source::parse(model)?;
-    Ok(source.resolve(&HubOptions::from_env(), wanted)?)
+    Ok(source.resolve(&HubOptions::from_env(), patterns)?)
 }
 
 /// Returns the files of a model on the hub from which its sizes are known: `config.json` alone, or the whole model if the name

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_set_last_counts() {
+    fn the_last_setting_applies() {
         for precision in [MatmulPrecision::High, MatmulPrecision::Highest] {
             set_matmul_precision(precision);
             assert_eq!(matmul_precision(), precision);

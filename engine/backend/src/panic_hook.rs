@@ -13,8 +13,7 @@ use std::{
 };
 
 /// Start of the message for an out-of-memory device, with remedies.
-pub const OUT_OF_MEMORY: &str =
-    "the device's memory is full: a smaller batch, a shorter context or a type of 16 bits takes less";
+pub const OUT_OF_MEMORY: &str = "the device is out of memory: use a smaller batch, a shorter context or a 16-bit dtype";
 
 /// True once a panic has been reported.
 static TOLD: AtomicBool = AtomicBool::new(false);
@@ -79,10 +78,7 @@ fn sentence(panic: &PanicHookInfo<'_>) -> String {
     let rest = "RUST_BACKTRACE=1 shows where";
     match likely_cause(text) {
         Some(cause) => format!("{cause} ({}; {rest})", beginning(text)),
-        None => format!(
-            "the program has stopped where it should not, which is a defect{place}: {}; {rest}",
-            beginning(text)
-        ),
+        None => format!("the program panicked, which is a bug{place}: {}; {rest}", beginning(text)),
     }
 }
 
@@ -106,38 +102,39 @@ fn likely_cause(text: &str) -> Option<&'static str> {
     }
     if has(&["can't allocate buffer"]) {
         return Some(
-            "the device's memory is full, or an array of the model is larger than the largest that the device has (a software \
-             device of Vulkan: 128 MiB): a smaller model or batch, or a type of 16 bits, takes less",
+            "the device is out of memory, or an array of the model exceeds the device's largest buffer (128 MiB on a \
+             software Vulkan device): use a smaller model or batch, or a 16-bit dtype",
         );
     }
     if has(&["UNSUPPORTED_PTX_VERSION", "NO_BINARY_FOR_GPU", "INVALID_PTX", "INVALID_IMAGE", "Unable to load the PTX"])
     {
         return Some(
-            "the GPU's driver refuses a compiled kernel: update the driver, or remove the folder 'kernels' of grove's cache, \
-             ~/.cache/grove, if it is of another GPU",
+            "the GPU driver rejects a compiled kernel: update the driver, or remove the folder ~/.cache/grove/kernels \
+             if it was written for another GPU",
         );
     }
     if has(&["Compilation Error", "CompilationError"]) {
         return Some(
-            "CUDA's run-time compiler refuses a kernel: its headers and the compiler have to be of one version",
+            "CUDA's run-time compiler rejects a kernel: the headers and the compiler must have the same version",
         );
     }
     if has(&["ILLEGAL_ADDRESS", "LAUNCH_FAILED", "LAUNCH_TIMEOUT", "DEVICE_LOST", "device lost"]) {
         return Some(
-            "a kernel failed on the device, which ends all work there: start again, and tell grove's developers",
+            "a kernel failed on the device, which cannot be used any more in this process: start the program again, \
+             and report the bug",
         );
     }
     // Burn's message has no further details.
     if text == "not implemented" {
         return Some(
-            "Burn lacks an operation: its methods `scatter` and `select_assign` have the update `Add` alone, where the functions of \
-             these names in `grove::backend::ops` have all",
+            "Burn's methods `scatter` and `select_assign` support only the update `Add`: use the functions of these \
+             names in `grove::backend::ops`",
         );
     }
     if has(&["attempt to divide", "attempt to calculate the remainder"]) {
         return Some(
-            "an integer was divided by 0, or the lowest one by -1: `int_div` and `int_remainder` of `grove::backend::ops` give \
-             -1 and 0 there, and so do traced functions and gradients",
+            "an integer was divided by 0, or the lowest integer by -1: use `int_div` and `int_remainder` of \
+             `grove::backend::ops`, which are defined for all divisors",
         );
     }
     None

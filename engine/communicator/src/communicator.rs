@@ -128,7 +128,7 @@ impl Communicator {
         let Some(inner) = &self.inner else { return Ok(Self::single()) };
         let number = inner.duplicates.fetch_add(1, Ordering::Relaxed);
         if number >= DUPLICATES {
-            return Err(CommError::Transport(format!("a communicator has {} duplicates at most", DUPLICATES - 1)));
+            return Err(CommError::Transport(format!("a communicator has at most {} duplicates", DUPLICATES - 1)));
         }
         let duplicate = Inner {
             transport: inner.transport.clone(),

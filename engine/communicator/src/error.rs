@@ -30,7 +30,7 @@ pub enum CommError {
     },
 
     /// A rank has ended its program with an error, which it prints itself.
-    #[error("{rank} has failed, which ended {collective}; it says why itself")]
+    #[error("{rank} failed, which ended {collective}; the output of that rank has the reason")]
     Failed {
         /// The collective and its purpose.
         collective: String,

@@ -235,7 +235,8 @@ fn receive(values: &mut Values, comm: &Communicator) -> Result<()> {
         let Some((number, key, bytes)) = parts(&message) else {
             let (rank, bytes) = (comm.describe(from), message.len());
             return Err(CommError::Transport(format!(
-                "{rank} sent {bytes} bytes to {STORE} that are no key and value: every rank must run the same program"
+                "{rank} sent {bytes} bytes to {STORE} that are not a key and a value: every rank must run the same \
+                 program"
             )));
         };
         let store = values.entry(number).or_default();
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_messages_that_are_no_pairs() {
+    fn rejects_messages_that_are_not_pairs() {
         let whole = message(0, "key", b"");
         (0..whole.len()).for_each(|end| assert_eq!(parts(&whole[..end]), None, "{end}"));
         let mut other = whole.clone();

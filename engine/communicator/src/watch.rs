@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn time_in_which_the_process_is_stopped_does_not_count() {
+    fn time_while_the_process_is_stopped_does_not_count() {
         let waited = waited(&[20, 2000, 20]);
         assert!(waited >= SUSPENDED && waited < 4 * SUSPENDED, "{waited:?}");
     }

@@ -24,7 +24,7 @@ pub fn serialize<S: Serializer>(value: &ScalarIr, serializer: S) -> Result<S::Ok
 }
 
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ScalarIr, D::Error> {
-    let wrong = |text: &str| D::Error::custom(format!("`{text}` is no number"));
+    let wrong = |text: &str| D::Error::custom(format!("`{text}` is not a number"));
     Ok(match Text::deserialize(deserializer)? {
         Text::Float(text) => ScalarIr::Float(match text.strip_prefix("NaN:") {
             Some(bits) => f64::from_bits(u64::from_str_radix(bits, 16).map_err(|_| wrong(&text))?),

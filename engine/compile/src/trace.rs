@@ -108,8 +108,8 @@ pub(crate) fn captured_on<B: Backend>(captured: &[AnyTensor<Traced>]) -> Vec<Any
         && !is_traced::<B>()
     {
         panic!(
-            "a function that is called on arrays with values uses an array {:?} of the trace around it: call it on arrays of that \
-             trace too{}",
+            "a function that is called on arrays with values uses an array {:?} of an enclosing trace: call it on \
+             arrays of that trace{}",
             &first.shape()[..],
             Caller::here()
         );

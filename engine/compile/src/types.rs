@@ -69,13 +69,13 @@ impl TryFrom<TypeNames> for Types {
 
     fn try_from(names: TypeNames) -> Result<Self, String> {
         if !names.float.is_float() {
-            return Err(format!("the default type of floating-point numbers is one of them, not {:?}", names.float));
+            return Err(format!("the default floating-point dtype cannot be {:?}", names.float));
         }
         let float = names.float.into();
         let int = match names.int {
             DType::I64 => IntDType::I64,
             DType::I32 => IntDType::I32,
-            other => return Err(format!("the default type of integers is I64 or I32, not {other:?}")),
+            other => return Err(format!("the default integer dtype is I64 or I32, not {other:?}")),
         };
         let boolean: BoolDType = names.boolean;
         Ok(Self { float, int, boolean })

@@ -24,7 +24,7 @@ fn load<B: Backend, M: Pretrained<B>>(path: &str) -> M {
     M::from_path(fixture(path), &Default::default(), None).unwrap().0
 }
 
-/// Integers below a limit.
+/// Returns integers below a limit.
 fn ids<B: Backend>(shape: [usize; 2], below: i64) -> Array<B, 2, Int> {
     let ids = (0..shape[0] * shape[1]).map(|i| (i as i64 * 7919 + 13) % below).collect();
     Array::new(Tensor::from_data(TensorData::new(ids, shape), &Default::default()))
@@ -40,7 +40,7 @@ fn same<B: Backend, T: Tree<B>>(what: &str, found: &T, expected: &T, tolerance: 
     common::same::<B, T>(what, found, expected, tolerance, 0.0);
 }
 
-/// Bit for bit, unless chains are fused or the backend's fusion depends on previous operations.
+/// Returns the tolerance: 0, unless chains are fused or the backend's fusion depends on previous operations.
 fn tolerance<B: Backend>() -> f64 {
     if B::FUSES || B::CHAINS { 1e-5 } else { 0.0 }
 }

@@ -232,11 +232,11 @@ pub fn gather_missing<B: Backend, T: Tree<B>>(tree: T, device: &B::Device, comm:
         return Ok(tree);
     }
     let type_of = |leaf: &AnyArray<B>| TYPES.iter().position(|dtype| *dtype == leaf.dtype()).unwrap_or(TYPES.len());
-    let told = |leaf: &AnyArray<B>| if leaf.is_present() { type_of(leaf) as u8 + 1 } else { 0 };
-    let own: Vec<u8> = leaves(&tree).iter().map(|(_, leaf)| told(leaf)).collect();
+    let dtype_code = |leaf: &AnyArray<B>| if leaf.is_present() { type_of(leaf) as u8 + 1 } else { 0 };
+    let own: Vec<u8> = leaves(&tree).iter().map(|(_, leaf)| dtype_code(leaf)).collect();
     let count = own.len();
     let all = comm.all_gather("the places of the optimizer's state", own)?;
-    let has = |rank: usize, leaf: usize| all[rank].get(leaf).is_some_and(|told| *told > 0);
+    let has = |rank: usize, leaf: usize| all[rank].get(leaf).is_some_and(|dtype_code| *dtype_code > 0);
     let mut failure = None;
     let mut next = 0..count;
     let whole = map(tree, |leaf| {

@@ -55,7 +55,7 @@ fn values<T: Tree<Flex>>(tree: &T) -> Vec<f64> {
 }
 
 #[test]
-fn means_are_those_of_all_ranks_whatever_the_buckets() {
+fn means_cover_all_ranks_for_any_buckets() {
     let all = on_ranks(3, |comm| all_reduce_mean::<Flex, _>(model(comm.rank()), comm));
     let ranks: Vec<Vec<f64>> = (0..3).map(|rank| values(&model(rank))).collect();
     let found = values(&all[0]);

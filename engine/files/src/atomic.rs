@@ -103,7 +103,7 @@ pub fn create_directory(
 }
 
 /// Flushes a directory to the disk, so that new names in it survive a power failure. Some file systems do not support
-/// this; that is no error, because their files are complete in any case.
+/// this; that is not an error, because their files are complete in any case.
 pub fn sync_directory(directory: &Path) {
     if cfg!(unix)
         && let Ok(directory) = File::open(directory)
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn directory_of_bare_name_is_here() {
+    fn directory_of_bare_name_is_the_current_directory() {
         assert_eq!(directory_of(Path::new("model.gguf")), Path::new("."));
         assert_eq!(directory_of(Path::new("a/model.gguf")), Path::new("a"));
     }
@@ -188,7 +188,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn permissions_are_those_of_any_new_file() {
+    fn permissions_match_any_new_file() {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().expect("a directory");
         let (path, plain) = (directory.path().join("a"), directory.path().join("b"));

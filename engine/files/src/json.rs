@@ -77,7 +77,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn pythons_numbers_are_names() {
+    fn nan_and_infinity_become_strings() {
         let text = br#"{"a": NaN, "b": [-Infinity, Infinity, -1], "c": "NaN \"Infinity", "d\\": Infinity}"#;
         let expected =
             json!({"a": "NaN", "b": ["-Infinity", "Infinity", -1], "c": "NaN \"Infinity", "d\\": "Infinity"});

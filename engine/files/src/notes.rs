@@ -7,9 +7,9 @@ use std::{
 
 /// Prints a note to standard error; each text only once per process.
 pub fn say_once(note: &str) {
-    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-    if said.insert(note.to_owned()) {
+    static PRINTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut printed = PRINTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if printed.insert(note.to_owned()) {
         eprintln!("note: {note}");
     }
 }

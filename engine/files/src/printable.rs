@@ -9,7 +9,7 @@ use std::borrow::Cow;
 const LONGEST_LINE: usize = 600;
 
 /// Maximum number of displayed lines of an error. Reports of a checkpoint's missing tensors have many.
-const MOST_LINES: usize = 200;
+const MAX_LINES: usize = 200;
 
 /// Returns true for characters that a terminal may interpret: control characters (C0, DEL and C1) other than line feed
 /// and tab.
@@ -46,7 +46,7 @@ fn shown(letter: char) -> impl Iterator<Item = char> {
 /// of lines.
 pub fn error_message(message: &str) -> String {
     let mut lines = message.lines();
-    let shown: Vec<String> = lines.by_ref().take(MOST_LINES).map(short_line).collect();
+    let shown: Vec<String> = lines.by_ref().take(MAX_LINES).map(short_line).collect();
     let left = lines.count();
     let more = if left > 0 { format!("\n… ({left} more lines)") } else { String::new() };
     shown.join("\n") + &more
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_to_a_terminal_are_left_out() {
+    fn removes_terminal_escape_sequences() {
         assert!(matches!(printable("Größe\n\tαβ 🌲"), Cow::Borrowed("Größe\n\tαβ 🌲")));
         assert_eq!(printable("a\u{1b}[31mred\u{1b}[0m\r\u{8}\u{7f}\u{9b}2J\u{0}b\n"), "a[31mred[0m2Jb\n");
         assert_eq!(printable("\u{1b}]0;title\u{7}"), "]0;title");

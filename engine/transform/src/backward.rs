@@ -192,13 +192,14 @@ const STACK: usize = 8 << 20;
 fn on_helper(run: impl FnOnce() + Send + 'static) {
     let idle = || IDLE.lock().unwrap_or_else(PoisonError::into_inner);
     let waiting = idle().pop();
-    let helper = waiting.unwrap_or_else(|| {
-        let name = |_| "grove-backward".to_owned();
-        let pool = ThreadPoolBuilder::new().num_threads(1).stack_size(STACK).thread_name(name).build();
-        Arc::new(pool.unwrap_or_else(|error| {
-            panic!("several backward passes at once need a thread each, and the system gives no more: {error}")
-        }))
-    });
+    let helper =
+        waiting.unwrap_or_else(|| {
+            let name = |_| "grove-backward".to_owned();
+            let pool = ThreadPoolBuilder::new().num_threads(1).stack_size(STACK).thread_name(name).build();
+            Arc::new(pool.unwrap_or_else(|error| {
+                panic!("cannot start a thread for another simultaneous backward pass: {error}")
+            }))
+        });
     let again = helper.clone();
     helper.spawn(move || {
         run();

@@ -164,10 +164,7 @@ fn holders_of<B: Backend, S: Recompute>(leaf: &AnyTensor<Autodiff<B, S>>) -> Opt
 #[track_caller]
 pub(crate) fn one_number<C: burn::tensor::backend::Backend>(loss: &Tensor<C, 1>) {
     let [count] = loss.dims();
-    assert!(
-        count == 1,
-        "the loss has the shape [{count}], and gradients are those of one number: return its sum or its mean"
-    );
+    assert!(count == 1, "the loss has shape [{count}], but must be one value: return its sum or its mean");
 }
 
 /// Returns the value and the gradient of a function of a tree (`jax.value_and_grad`).
@@ -336,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn gradients_are_told_where_one_operation_uses_a_leaf() {
+    fn complete_gradients_are_reported_if_one_operation_uses_a_leaf() {
         let device = Default::default();
         let matrix = |seed: u32| {
             let values = (0..9).map(|i| ((i * 7 + seed * 5) % 11) as f32 / 4.0 - 1.0).collect::<Vec<_>>();
@@ -352,14 +349,14 @@ mod tests {
             *kept.borrow_mut() = Some(m[4].clone());
             (ops::linear(x, m[4].val(), None).sum(), ())
         };
-        let told = Arc::new(std::sync::Mutex::new(Vec::new()));
-        let heard = told.clone();
+        let reported = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let heard = reported.clone();
         let options = GradOptions::new().on_gradient(move |leaf, gradient: AnyTensor<Flex>| {
             heard.lock().unwrap().push((leaf, gradient.into_data()));
         });
         let (_, grads, ()) = options.value_and_grad_aux(&model, f);
         kept.borrow_mut().take();
-        assert_eq!(*told.lock().unwrap(), vec![(0, grads[0].val().into_data())]);
+        assert_eq!(*reported.lock().unwrap(), vec![(0, grads[0].val().into_data())]);
         let (_, plain, ()) = GradOptions::new().value_and_grad_aux(&model, f);
         for (grad, plain) in grads.iter().zip(plain) {
             assert_eq!(grad.val().into_data(), plain.val().into_data());

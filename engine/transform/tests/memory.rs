@@ -38,10 +38,10 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 /// Tests of one process share the counter, so each test holds this lock while it runs.
-static ALONE: Mutex<()> = Mutex::new(());
+static EXCLUSIVE: Mutex<()> = Mutex::new(());
 
-fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+fn exclusive() -> MutexGuard<'static, ()> {
+    EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Elements of a leaf: 64 KiB.
@@ -50,7 +50,7 @@ const SIZE: usize = 1 << 14;
 const CALLS: usize = 1_000;
 
 /// Returns the bytes leaked by `CALLS` calls, after 100 warm-up calls that let caches and tables grow.
-fn left_by(mut call: impl FnMut()) -> isize {
+fn leaked_bytes(mut call: impl FnMut()) -> isize {
     for _ in 0..100 {
         call();
     }
@@ -62,8 +62,8 @@ fn left_by(mut call: impl FnMut()) -> isize {
 }
 
 /// Less than a thousandth of the results: one leaf per call is 67 MB.
-fn assert_little(bytes: isize) {
-    assert!(bytes < 64 * CALLS as isize, "{CALLS} calls leave {bytes} bytes");
+fn assert_no_leak(bytes: isize) {
+    assert!(bytes < 64 * CALLS as isize, "{CALLS} calls leak {bytes} bytes");
 }
 
 fn leaf() -> Array<Flex, 1> {
@@ -79,16 +79,16 @@ fn chain(x: Tensor<Ad, 1>) -> Tensor<Ad, 1> {
 
 #[test]
 fn dropped_pullbacks() {
-    let _alone = alone();
+    let _exclusive = exclusive();
     let x = leaf();
-    assert_little(left_by(|| drop(vjp(&x, |x| Array::<_, 1>::new(chain(x.val()))))));
+    assert_no_leak(leaked_bytes(|| drop(vjp(&x, |x| Array::<_, 1>::new(chain(x.val()))))));
 }
 
 #[test]
 fn pullbacks_that_are_called() {
-    let _alone = alone();
+    let _exclusive = exclusive();
     let x = leaf();
-    assert_little(left_by(|| {
+    assert_no_leak(leaked_bytes(|| {
         let (y, pullback) = vjp(&x, |x| Array::<_, 1>::new(chain(x.val())));
         pullback(y);
     }));
@@ -96,18 +96,18 @@ fn pullbacks_that_are_called() {
 
 #[test]
 fn pullbacks_of_constants() {
-    let _alone = alone();
+    let _exclusive = exclusive();
     let count = Array::<Flex, 1, Int>::new(Tensor::ones([4], &Default::default()));
-    assert_little(left_by(|| drop(vjp(&count, |x| Array::<_, 1>::new(x.val().float().exp().tanh())))));
+    assert_no_leak(leaked_bytes(|| drop(vjp(&count, |x| Array::<_, 1>::new(x.val().float().exp().tanh())))));
 }
 
 #[test]
 fn gradients_with_and_without_a_path_to_the_leaf() {
-    let _alone = alone();
+    let _exclusive = exclusive();
     let x = leaf();
-    assert_little(left_by(|| drop(value_and_grad(&x, |x| chain(x.val()).sum()))));
-    assert_little(left_by(|| drop(value_and_grad(&x, |x| chain(x.val()).detach().sum()))));
-    assert_little(left_by(|| {
+    assert_no_leak(leaked_bytes(|| drop(value_and_grad(&x, |x| chain(x.val()).sum()))));
+    assert_no_leak(leaked_bytes(|| drop(value_and_grad(&x, |x| chain(x.val()).detach().sum()))));
+    assert_no_leak(leaked_bytes(|| {
         value_and_grad(&x, |x| {
             drop(chain(x.val()));
             Tensor::from_floats([1.0], &Default::default())
@@ -115,14 +115,14 @@ fn gradients_with_and_without_a_path_to_the_leaf() {
     }));
     let pair = (x.clone(), x.clone());
     let options = GradOptions::new().only(by_path("0"));
-    assert_little(left_by(|| drop(options.value_and_grad_aux(&pair, |(_, x)| (chain(x.val()).sum(), ())))));
+    assert_no_leak(leaked_bytes(|| drop(options.value_and_grad_aux(&pair, |(_, x)| (chain(x.val()).sum(), ())))));
 }
 
 #[test]
 fn forward_passes_alone() {
-    let _alone = alone();
+    let _exclusive = exclusive();
     let x = leaf().val();
-    assert_little(left_by(|| {
+    assert_no_leak(leaked_bytes(|| {
         drop(chain(Tensor::from_inner(x.clone())));
         clear_tape::<Flex>(&Default::default());
     }));

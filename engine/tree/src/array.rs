@@ -179,7 +179,9 @@ impl<B: Backend, const D: usize, K: Kind> Array<B, D, K> {
             let [expected, found] = [(&expected.0[..], expected.1), (&found.0[..], found.1)]
                 .map(|(shape, dtype)| crate::dtype::type_name(shape, dtype));
             let leaf = leaf_name("leaf", path.as_str());
-            panic!("a function mapped over a tree turned the {leaf}, {expected}, into {found}: rank and kind must stay")
+            panic!(
+                "a function mapped over a tree turned the {leaf}, {expected}, into {found}: it must keep rank and kind"
+            )
         })
     }
 }

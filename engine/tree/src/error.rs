@@ -51,7 +51,7 @@ impl std::fmt::Debug for TreeError {
 fn nearest(near: &[String]) -> String {
     match near {
         [] => ", which has no leaves".to_owned(),
-        [one] => format!("; near it is: {one}"),
-        several => format!("; near it are: {}", several.join(", ")),
+        [one] => format!("; similar path: {one}"),
+        several => format!("; similar paths: {}", several.join(", ")),
     }
 }

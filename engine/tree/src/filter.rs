@@ -49,7 +49,7 @@ impl<B: Backend> Filter<B> {
     /// let model = [("query".to_owned(), Array::<B, 1>::absent([3]))].into_iter().collect::<std::collections::BTreeMap<_, _>>();
     /// let misspelt: Filter<B> = !by_path("qeury");
     /// let error = misspelt.check(&model).unwrap_err();
-    /// assert_eq!(error.to_string(), "the pattern `qeury` matches no path of this tree; near it is: query");
+    /// assert_eq!(error.to_string(), "the pattern `qeury` matches no path of this tree; similar path: query");
     /// assert!(misspelt.optional().check(&model).is_ok());
     /// ```
     pub fn check<T: Tree<B>>(&self, tree: &T) -> Result<(), TreeError> {
@@ -156,11 +156,11 @@ mod tests {
     }
 
     #[test]
-    fn check_names_the_pattern_that_fits_nothing() {
+    fn check_names_the_pattern_that_matches_nothing() {
         let good: Filter<B> = by_path("0") & !by_path("1.*") | by_path("**");
         assert_eq!(good.check(&model()), Ok(()));
         let error = (good.clone() & !by_path("1.7")).check(&model()).unwrap_err();
-        assert_eq!(error.to_string(), "the pattern `1.7` matches no path of this tree; near it are: 1.0, 1.1, 0");
+        assert_eq!(error.to_string(), "the pattern `1.7` matches no path of this tree; similar paths: 1.0, 1.1, 0");
         assert_eq!((good & by_path("1.7").optional()).check(&model()), Ok(()));
         // A predicate may reject every leaf.
         assert_eq!((Filter::<B>::new(|_, _| false) & is_buffer()).check(&model()), Ok(()));

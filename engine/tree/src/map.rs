@@ -50,7 +50,7 @@ pub fn zip_map<B: Backend, T: Tree<B>, U: Tree<B>>(
     let mut others = flatten(right).into_iter();
     Ok(left.map(&mut Path::root(), &mut |path, leaf| match others.next() {
         Some(other) => f(path, leaf, other),
-        None => unreachable!("trees of one structure have as many leaves"),
+        None => unreachable!("trees of the same structure have the same number of leaves"),
     }))
 }
 
@@ -82,7 +82,9 @@ pub fn map_together<B: Backend, T: Tree<B>, const N: usize>(
     if let Some(first) = frames.first() {
         first.visit(&mut Path::root(), &mut |path: &Path, _: &AnyArray<B>| {
             let row = columns.iter_mut().filter_map(VecDeque::pop_front).collect::<Vec<_>>();
-            let Ok(row) = row.try_into() else { unreachable!("trees of one structure have as many leaves") };
+            let Ok(row) = row.try_into() else {
+                unreachable!("trees of the same structure have the same number of leaves")
+            };
             for (column, leaf) in results.iter_mut().zip(f(path, row)) {
                 column.push_back(leaf);
             }

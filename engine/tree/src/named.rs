@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn there_and_back() {
+    fn round_trips() {
         let named = named_leaves::<Flex, _>(&pair());
         assert_eq!(named.keys().collect::<Vec<_>>(), ["1"]);
         assert!(crate::eq::<Flex, _>(&with_named_leaves(pair(), named).unwrap(), &pair()));

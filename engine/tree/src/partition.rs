@@ -5,9 +5,9 @@ use crate::{Filter, Tree, TreeError, map_with_path, zip_map};
 /// Splits a tree into the leaves that pass a filter and the other leaves (`equinox.partition`). Both parts have the
 /// full structure; each leaf is present in one part and absent in the other.
 pub fn partition<B: Backend, T: Tree<B>>(tree: T, keep: &Filter<B>) -> (T, T) {
-    let kept = filter(tree.clone(), keep);
+    let selected = filter(tree.clone(), keep);
     let rest = filter(tree, &!keep.clone());
-    (kept, rest)
+    (selected, rest)
 }
 
 /// Keeps the leaves that pass a filter and makes the others absent (`equinox.filter`).

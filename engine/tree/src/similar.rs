@@ -10,7 +10,7 @@ const LONGEST: usize = 200;
 
 /// Maximum number of pairs of letters compared for one name, about a tenth of a second. Candidates beyond this budget
 /// are skipped.
-const MOST_PAIRS: usize = 1 << 26;
+const MAX_PAIRS: usize = 1 << 26;
 
 /// Returns at most three `candidates` that resemble a name, the most similar first, for error messages that ask "did
 /// you mean …?". The maximum edit distance is a quarter of the name's letters, but at least two.
@@ -31,7 +31,7 @@ pub fn similar<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .filter_map(|other| {
             let (a, b) = without_common_ends(name, other);
             pairs += a.len() * b.len();
-            if pairs > MOST_PAIRS {
+            if pairs > MAX_PAIRS {
                 return None;
             }
             Some((levenshtein(a, b), other)).filter(|(distance, _)| *distance <= limit)

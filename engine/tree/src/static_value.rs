@@ -9,8 +9,8 @@ use std::{
 ///
 /// Implemented for every type that is `Debug + PartialEq + Clone + Send + Sync + 'static`.
 #[diagnostic::on_unimplemented(
-    message = "a static field of a tree must be comparable, and `{Self}` is not",
-    note = "write `#[derive(Clone, Debug, PartialEq)]` on `{Self}`; it must not borrow, and be `Send` and `Sync`"
+    message = "a static field of a tree must be comparable, but `{Self}` is not",
+    note = "write `#[derive(Clone, Debug, PartialEq)]` on `{Self}`; it must own its data, and be `Send` and `Sync`"
 )]
 pub trait StaticValue: fmt::Debug + Any + Send + Sync {
     /// Returns true if the other value has the same type and is equal. A value that does not equal itself (NaN) is

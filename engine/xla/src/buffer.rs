@@ -56,7 +56,7 @@ impl Buffer {
         }
         let dims: Vec<i64> = array.dims.iter().map(|dim| *dim as i64).collect();
         let plugin = &device.client.plugin;
-        let made = plugin.call(sys::ClientBufferFromHostBuffer {
+        let created = plugin.call(sys::ClientBufferFromHostBuffer {
             client: device.client.client,
             data: data.as_ptr().cast(),
             kind: array.element.code(),
@@ -66,7 +66,7 @@ impl Buffer {
             device: device.raw(),
             ..args()
         })?;
-        Ok((Self::from_raw(device.client.clone(), made.buffer, array.clone()), made.done_with_host_buffer))
+        Ok((Self::from_raw(device.client.clone(), created.buffer, array.clone()), created.done_with_host_buffer))
     }
 
     pub(crate) fn from_raw(client: Arc<Inner>, raw: *mut c_void, array: ArrayType) -> Self {
@@ -74,7 +74,7 @@ impl Buffer {
     }
 
     /// Wraps a buffer that a program returned, and queries its type.
-    pub(crate) fn found(client: Arc<Inner>, raw: *mut c_void) -> Result<Self> {
+    pub(crate) fn from_output(client: Arc<Inner>, raw: *mut c_void) -> Result<Self> {
         // Created first, so that the buffer is freed in case of an error.
         let mut buffer = Self::from_raw(client, raw, ArrayType::new(ElementType::Bool, []));
         let plugin = &buffer.client.plugin;
@@ -85,7 +85,7 @@ impl Buffer {
         let unknown = || XlaError::Plugin {
             function: "PJRT_Buffer_ElementType",
             code: 0,
-            message: format!("grove has no arrays of the type with code {code}"),
+            message: format!("grove does not support the element type with code {code}"),
         };
         buffer.array = ArrayType::new(ElementType::of_code(code).ok_or_else(unknown)?, dims.collect::<Vec<_>>());
         Ok(buffer)
@@ -139,8 +139,8 @@ impl Buffer {
             return Err(XlaError::OtherClient("the device for the copy".into()));
         }
         let call = sys::BufferCopyToDevice { buffer: self.raw, dst_device: device.raw(), ..args() };
-        let made = self.client.plugin.call(call)?;
-        Ok(Self::from_raw(self.client.clone(), made.dst_buffer, self.array.clone()))
+        let created = self.client.plugin.call(call)?;
+        Ok(Self::from_raw(self.client.clone(), created.dst_buffer, self.array.clone()))
     }
 
     /// Returns the number of bytes on the device.
@@ -148,8 +148,8 @@ impl Buffer {
     /// # Errors
     /// If the plugin fails.
     pub fn device_bytes(&self) -> Result<usize> {
-        let found = self.client.plugin.call(sys::BufferOnDeviceSizeInBytes { buffer: self.raw, ..args() })?;
-        Ok(found.on_device_size_in_bytes)
+        let output = self.client.plugin.call(sys::BufferOnDeviceSizeInBytes { buffer: self.raw, ..args() })?;
+        Ok(output.on_device_size_in_bytes)
     }
 
     /// Waits until the elements are computed.

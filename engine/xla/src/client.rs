@@ -137,9 +137,9 @@ impl Client {
     /// # Errors
     /// If the plugin fails.
     pub fn platform_version(&self) -> Result<String> {
-        let found = self.inner.plugin.call(sys::ClientPlatformVersion { client: self.inner.client, ..args() })?;
+        let output = self.inner.plugin.call(sys::ClientPlatformVersion { client: self.inner.client, ..args() })?;
         // SAFETY: the client owns the text, which is copied.
-        Ok(unsafe { text(found.platform_version, found.platform_version_size) })
+        Ok(unsafe { text(output.platform_version, output.platform_version_size) })
     }
 
     /// Returns the index of this process in the client: the rank if the client is [of ranks](Self::of_ranks), otherwise 0.
@@ -147,8 +147,8 @@ impl Client {
     /// # Errors
     /// If the plugin fails.
     pub fn process_index(&self) -> Result<usize> {
-        let found = self.inner.plugin.call(sys::ClientProcessIndex { client: self.inner.client, ..args() })?;
-        Ok(usize::try_from(found.process_index).unwrap_or(0))
+        let output = self.inner.plugin.call(sys::ClientProcessIndex { client: self.inner.client, ..args() })?;
+        Ok(usize::try_from(output.process_index).unwrap_or(0))
     }
 
     /// Returns the devices of all processes of the client, ordered by process and by number in the process. The list is the same
@@ -158,9 +158,9 @@ impl Client {
     /// If the plugin fails.
     pub fn global_devices(&self) -> Result<Vec<GlobalDevice>> {
         let plugin = &self.inner.plugin;
-        let found = plugin.call(sys::ClientDevices { client: self.inner.client, ..args() })?;
+        let output = plugin.call(sys::ClientDevices { client: self.inner.client, ..args() })?;
         // SAFETY: the client owns the list, and is alive.
-        let devices = unsafe { slice(found.devices, found.num_devices) };
+        let devices = unsafe { slice(output.devices, output.num_devices) };
         let describe = |&device: &*mut c_void| {
             let device_description = plugin.call(sys::DeviceGetDescription { device, ..args() })?.device_description;
             let id = plugin.call(sys::DeviceDescriptionId { device_description, ..args() })?.id;
@@ -269,9 +269,9 @@ impl Device {
     /// If the plugin fails.
     pub fn kind(&self) -> Result<String> {
         let device_description = self.description()?;
-        let found = self.client.plugin.call(sys::DeviceDescriptionKind { device_description, ..args() })?;
+        let output = self.client.plugin.call(sys::DeviceDescriptionKind { device_description, ..args() })?;
         // SAFETY: the description owns the text, which is copied.
-        Ok(unsafe { text(found.device_kind, found.device_kind_size) })
+        Ok(unsafe { text(output.device_kind, output.device_kind_size) })
     }
 
     /// Returns memory statistics; `None` if the platform does not provide them, like the CPU platform.
@@ -280,16 +280,16 @@ impl Device {
     /// If the plugin fails.
     pub fn memory(&self) -> Result<Option<MemoryStats>> {
         const UNIMPLEMENTED: u32 = 12;
-        let found = match self.client.plugin.call(sys::DeviceMemoryStats { device: self.raw(), ..args() }) {
-            Ok(found) => found,
+        let output = match self.client.plugin.call(sys::DeviceMemoryStats { device: self.raw(), ..args() }) {
+            Ok(output) => output,
             Err(XlaError::Plugin { code: UNIMPLEMENTED, .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
         let bytes = |value: i64| u64::try_from(value).unwrap_or(0);
         Ok(Some(MemoryStats {
-            in_use: bytes(found.bytes_in_use),
-            peak: found.peak_bytes_in_use_is_set.then(|| bytes(found.peak_bytes_in_use)),
-            limit: found.bytes_limit_is_set.then(|| bytes(found.bytes_limit)),
+            in_use: bytes(output.bytes_in_use),
+            peak: output.peak_bytes_in_use_is_set.then(|| bytes(output.peak_bytes_in_use)),
+            limit: output.bytes_limit_is_set.then(|| bytes(output.bytes_limit)),
         }))
     }
 

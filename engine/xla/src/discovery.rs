@@ -55,11 +55,13 @@ impl NotFound {
     }
 
     fn sentence(&self) -> String {
-        let wanted = self.platform.map_or("XLA".into(), |platform| format!("xla:{platform}"));
+        let requested = self.platform.map_or("XLA".into(), |platform| format!("xla:{platform}"));
         let tried: Vec<String> = self
             .tried
             .iter()
-            .map(|(candidate, reason)| format!("\n  {} (by {}): {reason}", candidate.path.display(), candidate.source))
+            .map(|(candidate, reason)| {
+                format!("\n  {} (from {}): {reason}", candidate.path.display(), candidate.source)
+            })
             .collect();
         let platforms = self.platform.map_or(vec![Platform::Cpu, Platform::Cuda, Platform::Tpu], |one| vec![one]);
         let install: Vec<String> =
@@ -70,8 +72,8 @@ impl NotFound {
             format!("none of these starts:{}", tried.concat())
         };
         format!(
-            "no device for {wanted}: {found}\nA plugin comes with one of\n{}\ninto a virtual environment that is active, or name the \
-             library in GROVE_PJRT_PLUGIN",
+            "no device for {requested}: {found}\nInstall a plugin in an active virtual environment with one \
+             of\n{}\nor set GROVE_PJRT_PLUGIN to the path of its library",
             install.concat().trim_start_matches('\n')
         )
     }
@@ -241,7 +243,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn plugins_are_looked_for_in_order() {
+    fn plugins_are_searched_in_order() {
         let root = tempfile::tempdir().unwrap();
         let packages = root.path().join("lib/python3.12/site-packages");
         for file in ["xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so", "jax_plugins/xla_cuda12/xla_cuda_plugin.so"] {
@@ -304,7 +306,8 @@ mod tests {
         let candidate = Candidate { path: "/a.so".into(), platform: None, source: "GROVE_PJRT_PLUGIN".into() };
         let tried = vec![(candidate, "the file does not exist".to_owned())];
         let text = NotFound { platform: Some(Platform::Cuda), tried }.to_string();
-        for part in ["xla:cuda", "/a.so (by GROVE_PJRT_PLUGIN): the file does not exist", "pip install \"jax[cuda12]\""]
+        for part in
+            ["xla:cuda", "/a.so (from GROVE_PJRT_PLUGIN): the file does not exist", "pip install \"jax[cuda12]\""]
         {
             assert!(text.contains(part), "{text}");
         }

@@ -129,9 +129,7 @@ impl Engine for OnMesh {
             eprintln!("xla: lowered to {} kB of StableHLO in {:.1?}", lowered.text.len() / 1000, start.elapsed());
         }
         if lowered.reduces && !self.reduces() {
-            return Err(
-                "sums over the ranks of a job need a device of each rank's own, the first of its process".into()
-            );
+            return Err("all-reduces over the ranks of a job need the first device of each process".into());
         }
         if lowered.reduces && replicas == 0 {
             register(&self.mesh.client().inner.plugin).map_err(text)?;

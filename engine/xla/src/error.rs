@@ -8,7 +8,7 @@ pub type Result<T, E = XlaError> = std::result::Result<T, E>;
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum XlaError {
     /// The library cannot be loaded, or is not a PJRT plugin.
-    #[error("{}: not a PJRT plugin: {reason}; give the library of one, such as xla_cpu_pjrt.so", path.display())]
+    #[error("{}: not a PJRT plugin: {reason}; give the path of a PJRT library, such as xla_cpu_pjrt.so", path.display())]
     NoPlugin {
         /// The file.
         path: PathBuf,
@@ -17,7 +17,7 @@ pub enum XlaError {
     },
     /// The version of the plugin's API is not supported.
     #[error(
-        "{}: the plugin has version {found} of the PJRT API; grove needs 0.{least} or a later 0.x: install another \
+        "{}: the plugin has version {found} of the PJRT API; grove needs 0.{minimum} or a later 0.x: install another \
          version of the plugin", path.display()
     )]
     Version {
@@ -26,10 +26,10 @@ pub enum XlaError {
         /// The plugin's version.
         found: String,
         /// The minimum minor version.
-        least: i32,
+        minimum: i32,
     },
     /// The devices do not form a mesh.
-    #[error("the mesh {mesh} cannot be made: {reason}")]
+    #[error("the mesh {mesh} cannot be created: {reason}")]
     Mesh {
         /// The axes and their sizes.
         mesh: String,

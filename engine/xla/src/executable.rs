@@ -163,11 +163,11 @@ impl Executable {
             }
         }
         // An argument that one device keeps is donated by no device, because all devices share one list.
-        let kept = |index: &usize| arguments.iter().any(|list| matches!(list[*index], Argument::Keep(_)));
-        let kept: Vec<i64> = (0..self.parameters.len()).filter(kept).map(|index| index as i64).collect();
+        let not_donated = |index: &usize| arguments.iter().any(|list| matches!(list[*index], Argument::Keep(_)));
+        let not_donated: Vec<i64> = (0..self.parameters.len()).filter(not_donated).map(|index| index as i64).collect();
         let mut options = Padded::new(sys::ExecuteOptions {
-            non_donatable_input_indices: kept.as_ptr(),
-            num_non_donatable_input_indices: kept.len(),
+            non_donatable_input_indices: not_donated.as_ptr(),
+            num_non_donatable_input_indices: not_donated.len(),
             ..args()
         });
         let raw: Vec<Vec<*mut c_void>> =
@@ -185,9 +185,9 @@ impl Executable {
             ..args()
         })?;
         // All results are collected first, so that each is freed if one of them fails.
-        let found = |raw| Buffer::found(self.loaded.client.clone(), raw);
+        let output = |raw| Buffer::from_output(self.loaded.client.clone(), raw);
         let results: Vec<Vec<Result<Buffer>>> =
-            results.into_iter().map(|list| list.into_iter().map(found).collect()).collect();
+            results.into_iter().map(|list| list.into_iter().map(output).collect()).collect();
         results.into_iter().map(|list| list.into_iter().collect()).collect()
     }
 

@@ -72,7 +72,7 @@ impl FfiBufferMut<'_> {
 }
 
 fn other_type<T: Element>(array: &ArrayType) -> String {
-    format!("the array is {array}, and its elements are asked for as {}", T::TYPE)
+    format!("the array is {array}, but its elements were requested as {}", T::TYPE)
 }
 
 type Handler = dyn Fn(&[FfiBuffer<'_>], &mut [FfiBufferMut<'_>]) -> Result<(), String> + Send + Sync;
@@ -99,8 +99,8 @@ const CALLS: [unsafe extern "C" fn(*mut CallFrame) -> *mut c_void; 32] = [
 impl Plugin {
     /// Registers a function that programs call by `stablehlo.custom_call @name(..) {api_version = 4 : i32}`, before they are
     /// compiled or loaded. If the call does more than compute its results, add `has_side_effect = true`. The function runs on the
-    /// plugin's threads, possibly on several at once, and may block. Its error or panic is the error of the program's results. It
-    /// stays registered until the process ends.
+    /// plugin's threads, possibly on several at once, and may block. If it fails or panics, the results of the program have that
+    /// error. It stays registered until the process ends.
     ///
     /// In a program with collectives on several devices, the function must fail on all devices or on none: if devices wait for a
     /// failed one, XLA ends the process after a minute.
@@ -116,21 +116,23 @@ impl Plugin {
     ) -> Result<()> {
         let refused = |reason: String| XlaError::CustomCall { name: name.to_owned(), reason };
         if platform != Platform::Cpu {
-            return Err(refused(format!("it reads the host's memory, in which arrays of {platform} are not")));
+            return Err(refused(format!(
+                "a custom call reads host memory, but arrays of {platform} are in device memory"
+            )));
         }
         // XLA's name for the CPU.
         let platform = "Host";
         let extension = self.extension(sys::extension_type::FFI).cast::<ffi::FfiExtension>();
-        // SAFETY: an extension of this type is this struct.
+        // SAFETY: the type of the extension identifies this struct.
         let register = unsafe { extension.as_ref() }.and_then(|extension| extension.register_handler);
         let register = register.ok_or(XlaError::Missing("PJRT_FFI_Register_Handler"))?;
         let mut handlers = HANDLERS.write().unwrap_or_else(PoisonError::into_inner);
         // A plugin may accept a second function of the same name, but calls only one of them.
         if handlers.iter().any(|other| other.plugin == self.address() && other.name == name) {
-            return Err(refused("there is one of this name".into()));
+            return Err(refused("a function of this name is already registered".into()));
         }
         let call = CALLS.get(handlers.len());
-        let call = *call.ok_or_else(|| refused(format!("{} are registered, and no more can be", CALLS.len())))?;
+        let call = *call.ok_or_else(|| refused(format!("a process can register at most {} functions", CALLS.len())))?;
         let mut args = Padded::new(ffi::RegisterHandler {
             target_name: name.as_ptr().cast(),
             target_name_size: name.len(),
@@ -183,7 +185,7 @@ unsafe extern "C" fn call<const SLOT: usize>(frame: *mut CallFrame) -> *mut c_vo
     // SAFETY: the list of extensions belongs to the frame.
     let metadata = unsafe { find(frame.extension_start, ffi::METADATA) }.cast::<ffi::MetadataExtension>();
     if !metadata.is_null() {
-        // SAFETY: an extension of this type is this struct, whose metadata the handler must fill.
+        // SAFETY: the type of the extension identifies this struct. The handler must fill its metadata.
         let metadata = unsafe { &mut *(*metadata).metadata };
         (metadata.major, metadata.minor) = ffi::VERSION;
         return ptr::null_mut();
@@ -244,7 +246,7 @@ unsafe fn arrays(list: &Arrays) -> Result<Vec<(ArrayType, *mut [u8])>, String> {
     // SAFETY: guaranteed by the caller; both lists have `size` entries.
     let (kinds, items) = unsafe { (slice(list.kinds, len), slice(list.items, len)) };
     if kinds.iter().any(|kind| *kind != ffi::BUFFER) {
-        return Err("an argument or a result is no array".into());
+        return Err("an argument or a result is not an array".into());
     }
     // SAFETY: an item of this kind is an array.
     items.iter().map(|item| unsafe { memory(&**item) }).collect()
@@ -255,13 +257,13 @@ unsafe fn arrays(list: &Arrays) -> Result<Vec<(ArrayType, *mut [u8])>, String> {
 /// # Safety
 /// The array must come from XLA.
 unsafe fn memory(array: &Array) -> Result<(ArrayType, *mut [u8]), String> {
-    let unknown = || format!("grove has no arrays of the type with code {}", array.element);
+    let unknown = || format!("grove does not support the element type with code {}", array.element);
     let element = ElementType::of_primitive(array.element).ok_or_else(unknown)?;
     // SAFETY: guaranteed by the caller.
     let dims = unsafe { slice(array.dims, usize::try_from(array.rank).unwrap_or(0)) };
     let dims: Vec<usize> = dims.iter().map(|dim| *dim as usize).collect();
     let found = ArrayType::new(element, dims);
-    let bytes = found.bytes().ok_or_else(|| format!("{found} has more bytes than there are addresses"))?;
+    let bytes = found.bytes().ok_or_else(|| format!("{found} exceeds the address space"))?;
     Ok((found, ptr::slice_from_raw_parts_mut(array.data, bytes)))
 }
 

@@ -132,7 +132,7 @@ mod tests {
     /// Sizes and offsets from a C compiler that reads the header. For structs with more fields, the offset of the last field
     /// here.
     #[test]
-    fn sizes_are_those_of_c() {
+    fn sizes_match_c() {
         assert_eq!(size_of::<Extension>(), 24);
         assert_eq!(size_of::<RegisterHandler>(), 56);
         assert_eq!(offset_of!(FfiExtension, register_handler), 40);

@@ -121,7 +121,7 @@ unsafe fn answer<T>(
     let asked = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY: guaranteed by the caller; a store may be used from any thread.
         let store = unsafe { &*store.cast::<KeyValueStore>() };
-        let not_text = |_| (codes::INVALID_ARGUMENT, format!("the key {} is no UTF-8", key.escape_ascii()));
+        let not_text = |_| (codes::INVALID_ARGUMENT, format!("the key {} is not UTF-8", key.escape_ascii()));
         ask(store, str::from_utf8(key).map_err(not_text)?)
     }));
     asked.unwrap_or_else(|_| Err((codes::INTERNAL, "the key-value store of the ranks panicked".into())))

@@ -24,7 +24,7 @@ impl Mesh {
     /// devices belong to two clients.
     pub fn new<'a>(devices: &[Device], axes: impl IntoIterator<Item = (&'a str, usize)>) -> Result<Self> {
         let axes: Vec<(String, usize)> = axes.into_iter().map(|(name, size)| (name.to_owned(), size)).collect();
-        let places = axes.iter().try_fold(1_usize, |places, (_, size)| places.checked_mul(*size));
+        let positions = axes.iter().try_fold(1_usize, |positions, (_, size)| positions.checked_mul(*size));
         let mesh = Self { devices: devices.to_vec(), axes };
         let refused = |reason: String| Err(XlaError::Mesh { mesh: mesh.to_string(), reason });
         let named = |(i, (name, _)): (usize, &(String, usize))| {
@@ -33,12 +33,12 @@ impl Mesh {
         if !mesh.axes.iter().enumerate().all(named) {
             return refused("two axes have the same name".into());
         }
-        if places != Some(devices.len()) || devices.is_empty() {
-            let places = places.map_or_else(|| "too many".to_owned(), |places| places.to_string());
-            return refused(format!("it has {places} places, and there are {} devices", devices.len()));
+        if positions != Some(devices.len()) || devices.is_empty() {
+            let positions = positions.map_or_else(|| "too many".to_owned(), |positions| positions.to_string());
+            return refused(format!("it has {positions} positions, but there are {} devices", devices.len()));
         }
         if devices.iter().any(|device| !device.client().is(&devices[0].client())) {
-            return refused("its devices are of two clients".into());
+            return refused("its devices belong to two clients".into());
         }
         Ok(mesh)
     }
@@ -93,12 +93,12 @@ impl Mesh {
     /// does not divide an axis.
     pub(crate) fn part_dims(&self, spec: &PartitionSpec, dims: &[usize]) -> std::result::Result<Vec<usize>, String> {
         if spec.0.len() > dims.len() {
-            return Err(format!("{spec} has {} axes, and the array has {}", spec.0.len(), dims.len()));
+            return Err(format!("{spec} has {} axes, but the array has {}", spec.0.len(), dims.len()));
         }
         let names: Vec<&String> = spec.0.iter().flatten().collect();
         for (i, name) in names.iter().enumerate() {
             if self.axis_size(name).is_none() {
-                return Err(format!("{spec} names the axis \"{name}\", and the mesh is {self}"));
+                return Err(format!("{spec} names the axis \"{name}\", which the mesh {self} does not have"));
             }
             if names[..i].contains(name) {
                 return Err(format!("{spec} names the axis \"{name}\" twice"));
@@ -107,7 +107,9 @@ impl Mesh {
         let parts = self.part(spec, dims.len(), 0).into_iter().map(|(_, parts)| parts);
         let size = |(axis, (dim, parts)): (usize, (&usize, usize))| match dim % parts {
             0 => Ok(dim / parts),
-            _ => Err(format!("axis {axis} of {dim} elements is not divided by {parts}, as {spec} asks for on {self}")),
+            _ => {
+                Err(format!("axis {axis} of {dim} elements is not divisible by {parts}, as {spec} requires on {self}"))
+            }
         };
         dims.iter().zip(parts).enumerate().map(size).collect()
     }

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Minor version of the API of the oldest plugin that was tested.
-const LEAST_MINOR: i32 = 81;
+const MIN_MINOR: i32 = 81;
 
 /// Bytes after each struct that a plugin of a later version may read. Zeros mean "not given".
 const PADDING: usize = 256;
@@ -86,15 +86,15 @@ impl Plugin {
             function.map_err(|_| refused("it has no function GetPjrtApi".into()))?()
         };
         if api.is_null() {
-            return Err(refused("GetPjrtApi returns nothing".into()));
+            return Err(refused("GetPjrtApi returns a null pointer".into()));
         }
         let plugin = Self { api };
         let (major, minor) = plugin.version();
-        if major != 0 || minor < LEAST_MINOR {
+        if major != 0 || minor < MIN_MINOR {
             return Err(XlaError::Version {
                 path: path.to_owned(),
                 found: format!("{major}.{minor}"),
-                least: LEAST_MINOR,
+                minimum: MIN_MINOR,
             });
         }
         plugin.call(args::<sys::PluginInitialize>())?;

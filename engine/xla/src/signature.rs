@@ -54,7 +54,7 @@ impl Shape {
         let dims = self.dimensions.iter().map(|dim| *dim as usize);
         let element = u32::try_from(self.element_type).ok().and_then(ElementType::of_primitive);
         let array = element.map(|element| ArrayType::new(element, dims.collect::<Vec<_>>()));
-        let unknown = || format!("of the type with code {}, which grove does not support", self.element_type);
+        let unknown = || format!("an array of the type with code {}, which grove does not support", self.element_type);
         Parameter { text: array.as_ref().map_or_else(unknown, ArrayType::to_string), array }
     }
 }
@@ -105,7 +105,10 @@ mod tests {
             for (format, bytes) in [("hlo", module.encode_to_vec()), ("hlo_with_config", with_config.encode_to_vec())] {
                 let found = super::parameters(format, &bytes).unwrap();
                 let found: Vec<&str> = found.iter().map(|parameter| &*parameter.text).collect();
-                assert_eq!(found, ["f32[2,3]", "bf16[]", "of the type with code 15, which grove does not support"]);
+                assert_eq!(
+                    found,
+                    ["f32[2,3]", "bf16[]", "an array of the type with code 15, which grove does not support"]
+                );
             }
         }
         assert!(parameters("mlir", &[]).is_none() && parameters("hlo", &[255]).is_none());

@@ -1166,7 +1166,7 @@ mod tests {
 
     /// Sizes by a C compiler that reads the header.
     #[test]
-    fn sizes_are_those_of_c() {
+    fn sizes_match_c() {
         assert_eq!(size_of::<ApiVersion>(), 24);
         assert_eq!(size_of::<ErrorDestroy>(), 24);
         assert_eq!(size_of::<ErrorMessage>(), 40);

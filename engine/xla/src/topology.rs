@@ -35,14 +35,14 @@ impl Topology {
     /// If an option has another type than the plugin expects, or if the plugin rejects it.
     pub fn new(plugin: &Arc<Plugin>, name: &str, options: &[(String, NamedValue)]) -> Result<Self> {
         let options = settings::checked(options)?;
-        let made = plugin.call(sys::TopologyDescriptionCreate {
+        let created = plugin.call(sys::TopologyDescriptionCreate {
             topology_name: name.as_ptr().cast(),
             topology_name_size: name.len(),
             create_options: options.as_ptr().cast_mut().cast(),
             num_options: options.len(),
             ..args()
         })?;
-        Ok(Self { plugin: plugin.clone(), raw: made.topology })
+        Ok(Self { plugin: plugin.clone(), raw: created.topology })
     }
 
     /// Compiles a program.

@@ -99,8 +99,8 @@ fn handlers_see_types_and_shapes() {
         "pred[2]",
         "i64[]",
         "bf16[]",
-        "the array is i32[2,3], and its elements are asked for as f32",
-        "the array is i64[], and its elements are asked for as i32",
+        "the array is i32[2,3], but its elements were requested as f32",
+        "the array is i64[], but its elements were requested as i32",
     ];
     assert_eq!(*SEEN.lock().unwrap(), seen);
 }
@@ -172,16 +172,20 @@ fn refuses_results_in_the_memory_of_arguments() {
 }
 
 #[test]
-fn refuses_names_that_are_taken_or_unknown() {
+fn refuses_registered_and_unknown_names() {
     let Some((plugin, client)) = started(1) else { return };
     plugin.register_ffi("test_once", Platform::Cpu, |_, _| Ok(())).unwrap();
     let error = plugin.register_ffi("test_once", Platform::Cpu, |_, _| Ok(())).unwrap_err().to_string();
-    assert_eq!(error, "the function for custom calls @test_once cannot be registered: there is one of this name");
+    assert_eq!(
+        error,
+        "the function for custom calls @test_once cannot be registered: a function of this name is already registered"
+    );
     let error = calling(&client, "test_never").unwrap_err().to_string();
     assert!(error.contains("test_never"), "{error}");
     let error = plugin.register_ffi("test_gpu", Platform::Cuda, |_, _| Ok(())).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the function for custom calls @test_gpu cannot be registered: it reads the host's memory, in which arrays of cuda are not"
+        "the function for custom calls @test_gpu cannot be registered: a custom call reads host memory, but arrays of \
+         cuda are in device memory"
     );
 }

@@ -46,7 +46,7 @@ fn operations_run_when_a_value_is_read() {
 }
 
 #[test]
-fn control_flow_and_jit_run_on_it() {
+fn runs_control_flow_and_jit() {
     let Some(device) = device() else { return };
     fn running<B: Backend>(xs: Array<B, 2>, scale: &Tensor<B, 1>) -> Array<B, 2> {
         let step = |carry: Array<B, 1>, x: Array<B, 1>| {
@@ -79,7 +79,7 @@ fn control_flow_and_jit_run_on_it() {
 }
 
 #[test]
-fn a_jitted_function_runs_where_it_is_told_to() {
+fn a_jitted_function_runs_on_the_device_of_its_arguments() {
     let Some(first) = device() else { return };
     let second = graphs::shared().unwrap().device(0).unwrap().lazy();
     let scaled = jit(|(x, key): (Array<Traced, 1>, Key)| {
@@ -226,7 +226,7 @@ fn keys_and_numbers_are_arguments() {
 
 /// An array that exceeds memory is an error with a message, and the device stays usable.
 #[test]
-fn arrays_too_large_for_memory_are_told() {
+fn out_of_memory_is_an_error() {
     let Some(device) = device() else { return };
     let one = Tensor::<Xla, 1>::from_floats([1.0], &device);
     let large = one.clone().reshape([1, 1]).expand([1 << 22, 1 << 22]) * 2.0;

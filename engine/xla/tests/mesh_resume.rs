@@ -118,17 +118,17 @@ fn losses(directory: &Path) -> Vec<f64> {
 }
 
 #[test]
-fn a_run_killed_on_four_devices_goes_on_on_two() {
+fn a_run_killed_on_four_devices_resumes_on_two() {
     if common::client(1).is_none() {
         return;
     }
     let [alone, killed] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     train(model(), &Default::default(), alone.path());
     let mut child = command(killed.path(), 4).spawn().unwrap();
-    let begun = Instant::now();
+    let start = Instant::now();
     while newest(killed.path()).is_none_or(|step| step < 20) {
         assert!(child.try_wait().unwrap().is_none(), "the run ended before it was killed");
-        assert!(begun.elapsed() < Duration::from_secs(300), "no checkpoint of step 20");
+        assert!(start.elapsed() < Duration::from_secs(300), "no checkpoint of step 20");
         sleep(Duration::from_millis(2));
     }
     child.kill().unwrap();

@@ -231,14 +231,17 @@ fn loops_and_branches_sum_over_ranks() {
 }
 
 #[test]
-fn a_program_is_told_what_it_cannot_sum() {
+fn rejects_all_reduce_in_a_loop_condition() {
     let comm = &Communicator::threads(2)[0];
     let sum = |x: Array<Traced, 1>| ops::all_reduce_wide(x.val(), "x", comm);
     let x = Array::<Flex, 1>::new(Tensor::ones([3], &Default::default()));
     let graph =
         trace(|x: Array<Traced, 1>| while_loop(|x| sum(x).sum().lower_elem(9.0), |x| Array::new(x.val() + 1.0), x), &x);
     let error = graph.to_stablehlo().unwrap_err().to_string();
-    assert_eq!(error, "the operation all_reduce cannot be lowered to StableHLO: it is in the condition of a loop");
+    assert_eq!(
+        error,
+        "the operation all_reduce cannot be lowered to StableHLO: the condition of a loop cannot all-reduce over ranks"
+    );
 }
 
 const EXAMPLES: usize = 24;
@@ -326,13 +329,13 @@ fn equal_one_rank(size: usize, expected: &[f32], train: impl Fn(&TraceDevice, &C
 }
 
 #[test]
-fn two_ranks_train_gpt2_as_one_does() {
+fn two_ranks_train_gpt2_like_one_rank() {
     let expected = of_tokens::<Flex>(&Default::default(), &Communicator::single());
     equal_one_rank(2, &expected, of_tokens::<Xla>);
 }
 
 #[test]
-fn three_ranks_train_resnet_as_one_does() {
+fn three_ranks_train_resnet_like_one_rank() {
     let expected = of_images::<Flex>(&Default::default(), &Communicator::single());
     equal_one_rank(3, &expected, of_images::<Xla>);
 }

@@ -44,7 +44,7 @@ pub fn open(path: impl AsRef<Path>, limits: &Limits) -> Result<RgbImage> {
     }
     // The length is only a hint: a pipe has none, and a file can grow.
     if metadata.len() > limits.max_file_bytes {
-        let reason = format!("the file has more than {} bytes, the most that is read", limits.max_file_bytes);
+        let reason = format!("the file exceeds the limit of {} bytes", limits.max_file_bytes);
         return Err(ImageError::TooLarge { file: path.to_owned(), reason });
     }
     read(file, path, limits)
@@ -75,7 +75,7 @@ pub fn decode(bytes: &[u8], name: &Path, limits: &Limits) -> Result<RgbImage> {
     let damaged = |reason: &str| ImageError::Damaged { file: name.to_owned(), reason: reason.to_owned() };
     if bytes.len() as u64 > limits.max_file_bytes {
         let most = limits.max_file_bytes;
-        return Err(too_large(format!("the file has more than {most} bytes, the most that is read")));
+        return Err(too_large(format!("the file exceeds the limit of {most} bytes")));
     }
     let format = image::guess_format(bytes).ok().filter(ImageFormat::reading_enabled);
     let Some(format) = format else { return Err(unknown(bytes, name)) };
@@ -89,11 +89,11 @@ pub fn decode(bytes: &[u8], name: &Path, limits: &Limits) -> Result<RgbImage> {
 
     let (width, height) = decoder.dimensions();
     if width == 0 || height == 0 {
-        return Err(damaged(&format!("it says that it is {width}×{height} pixels")));
+        return Err(damaged(&format!("its header claims {width}×{height} pixels")));
     }
     if u64::from(width) * u64::from(height) > limits.max_pixels {
         let most = limits.max_pixels;
-        return Err(too_large(format!("{width}×{height} pixels are more than {most}, the most that are decoded")));
+        return Err(too_large(format!("{width}×{height} pixels exceed the limit of {most}")));
     }
     if width.max(height) > limits.max_side {
         let most = limits.max_side;
@@ -155,9 +155,7 @@ fn codec(error: CodecError, name: &Path, format: ImageFormat, most_pixels: u64) 
         CodecError::Limits(e) => {
             let reason = match e.kind() {
                 LimitErrorKind::InsufficientMemory => {
-                    format!(
-                        "decoding needs more memory than an image of {most_pixels} pixels, the most that are decoded"
-                    )
+                    format!("decoding needs more memory than an image of {most_pixels} pixels, the limit")
                 }
                 _ => e.to_string(),
             };
@@ -210,7 +208,7 @@ fn unknown(bytes: &[u8], name: &Path) -> ImageError {
         () if start.starts_with(b"%PDF") => return unsupported("a PDF document"),
         () if text.starts_with("<svg") || text.starts_with("<?xml") => return unsupported("an SVG or XML document"),
         () => failed_download(bytes)
-            .unwrap_or("its first bytes belong to no format that is read (JPEG, PNG, WebP, GIF, BMP, TIFF)"),
+            .unwrap_or("its first bytes match no supported format (JPEG, PNG, WebP, GIF, BMP, TIFF)"),
     };
     ImageError::NotAnImage { file, found: found.to_owned() }
 }

@@ -43,7 +43,7 @@ impl TryFrom<u8> for Filter {
             3 => Self::Bicubic,
             _ => {
                 let known = "0 nearest, 1 lanczos, 2 bilinear, 3 bicubic";
-                return Err(ImageError::BadOption(format!("no filter has the number {number}: there are {known}")));
+                return Err(ImageError::BadOption(format!("unknown filter {number}; known are {known}")));
             }
         })
     }
@@ -60,7 +60,7 @@ impl FromStr for Filter {
             "bicubic" => Self::Bicubic,
             _ => {
                 let known = "nearest, bilinear, bicubic, lanczos";
-                return Err(ImageError::BadOption(format!("no filter is called `{name}`: there are {known}")));
+                return Err(ImageError::BadOption(format!("unknown filter `{name}`; known are {known}")));
             }
         })
     }
@@ -82,7 +82,7 @@ mod tests {
     use super::Filter;
 
     #[test]
-    fn numbers_are_pillows() {
+    fn values_match_pillow() {
         let numbers: Vec<Filter> = serde_json::from_str("[0, 1, 2, 3]").unwrap();
         assert_eq!(numbers, [Filter::Nearest, Filter::Lanczos, Filter::Bilinear, Filter::Bicubic]);
         assert_eq!(serde_json::to_string(&numbers).unwrap(), "[0,1,2,3]");

@@ -9,7 +9,7 @@ use crate::error::{ImageError, Result};
 pub const EXTENSIONS: &[&str] = &["jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff"];
 
 /// Maximum depth of the search.
-const MOST_DEPTH: usize = 32;
+const MAX_DEPTH: usize = 32;
 
 /// A data set laid out as `dir/class/…/image.jpg`, like torchvision's and Hugging Face's `imagefolder`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,10 +55,10 @@ impl ImageFolder {
         match (found.classes.as_slice(), found.empty.as_slice()) {
             ([], _) => Err(wrong(format!("none of its folders has images ({kinds})"))),
             ([only], []) => Err(wrong(format!(
-                "`{only}` is its only class, and a classifier needs two; is this one class's folder?"
+                "`{only}` is its only class, but a classifier needs two; is this one class's folder?"
             ))),
             ([only], [empty, ..]) => Err(wrong(format!(
-                "`{only}` is its only class, and a classifier needs two: {} has no images ({kinds})",
+                "`{only}` is its only class, but a classifier needs two: {} has no images ({kinds})",
                 empty.display()
             ))),
             _ => Ok(found),
@@ -88,7 +88,7 @@ fn search(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
         let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
         if path.is_dir() {
             // A link to a parent folder would cause an endless search.
-            if depth < MOST_DEPTH && !path.is_symlink() {
+            if depth < MAX_DEPTH && !path.is_symlink() {
                 search(&path, depth + 1, found)?;
             }
         } else if EXTENSIONS.iter().any(|known| known.eq_ignore_ascii_case(extension)) {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_without_images_are_no_classes() {
+    fn folders_without_images_are_not_classes() {
         let dir = tree(&["cat/a.png", "dog/notes.txt", "emu/deep/.x.png", "owl/c.png"]);
         let found = ImageFolder::open(dir.path()).unwrap();
         assert_eq!(found.classes, ["cat", "owl"]);

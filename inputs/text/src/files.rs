@@ -27,7 +27,7 @@ pub(crate) fn read(path: &Path, largest: u64) -> Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     file.take(largest + 1).read_to_end(&mut bytes).map_err(TextError::io("read", path))?;
     if bytes.len() as u64 > largest {
-        let reason = format!("it is larger than {} MiB, which no file of its kind is", largest >> 20);
+        let reason = format!("it exceeds the limit of {} MiB", largest >> 20);
         return Err(TextError::config(path, reason));
     }
     Ok(Some(bytes))

@@ -11,7 +11,7 @@ use crate::pieces::Piece;
 
 /// Maximum cost of the search: the sum of the squared lengths of all pieces. Gemma 3's 262,000 pieces cost about 20
 /// million.
-const MOST_WORK: usize = 1 << 28;
+const MAX_WORK: usize = 1 << 28;
 
 /// Priority of merges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(crate) enum Order {
 /// Returns all pairs of pieces that form a piece, in merge order.
 pub(crate) fn recover(pieces: &[Piece], order: Order) -> Result<Merges, String> {
     let work = pieces.iter().map(|piece| piece.text.len().saturating_mul(piece.text.len()));
-    if work.fold(0, usize::saturating_add) > MOST_WORK {
+    if work.fold(0, usize::saturating_add) > MAX_WORK {
         return Err("its pieces are too long for their merges to be found".into());
     }
     let ids: HashMap<&str, usize> = pieces.iter().enumerate().map(|(id, piece)| (piece.text.as_str(), id)).collect();

@@ -24,7 +24,7 @@ use crate::special;
 pub(crate) const SPACE: char = '▁';
 
 /// Maximum total length of unigram pieces, in bytes. Each byte becomes a trie node of about 200 bytes.
-const MOST_UNIGRAM: usize = 8 << 20;
+const MAX_UNIGRAM: usize = 8 << 20;
 
 /// Maximum length of a unigram piece, in bytes. The trie is dropped recursively, so its depth needs stack.
 const LONGEST_UNIGRAM: usize = 1 << 10;
@@ -80,7 +80,7 @@ pub(crate) struct Pipeline {
 pub(crate) fn numbered<'a>(texts: impl Iterator<Item = &'a str>) -> Result<HashMap<&'a str, u32>, String> {
     let mut ids = HashMap::new();
     for (id, text) in texts.enumerate() {
-        let id = u32::try_from(id).map_err(|_| "it has more tokens than a number has room for".to_owned())?;
+        let id = u32::try_from(id).map_err(|_| "it has more tokens than 32-bit ids".to_owned())?;
         if let Some(first) = ids.insert(text, id) {
             return Err(format!("tokens {first} and {id} are both {text:?}"));
         }
@@ -118,8 +118,8 @@ pub(crate) fn check_unigram(longest: usize, bytes: usize) -> Result<(), String> 
     if longest > LONGEST_UNIGRAM {
         return Err(format!("one of its pieces has {longest} bytes; the maximum is {LONGEST_UNIGRAM}"));
     }
-    if bytes > MOST_UNIGRAM {
-        return Err(format!("its pieces have more than {} MiB of text", MOST_UNIGRAM >> 20));
+    if bytes > MAX_UNIGRAM {
+        return Err(format!("its pieces have more than {} MiB of text", MAX_UNIGRAM >> 20));
     }
     Ok(())
 }

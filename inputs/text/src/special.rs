@@ -17,7 +17,7 @@ use crate::{
 
 /// Maximum number of tokens that are matched as a whole in a text. Published models have at most about 6,000. The
 /// automaton that finds them needs memory per character.
-const MOST: usize = 1 << 16;
+const MAX_ADDED: usize = 1 << 16;
 
 /// Maximum total length of these tokens, in bytes.
 const LONGEST: usize = 4 << 20;
@@ -79,8 +79,8 @@ pub(crate) fn check<'a>(tokens: impl Iterator<Item = &'a str>, bytes: usize) -> 
             return Err(format!("the special token \"{text}\" has {length} bytes; the maximum is {LONGEST_TOKEN}"));
         }
     }
-    if count > MOST {
-        return Err(format!("it has {count} added tokens; the maximum is {MOST}"));
+    if count > MAX_ADDED {
+        return Err(format!("it has {count} added tokens; the maximum is {MAX_ADDED}"));
     }
     if bytes > LONGEST {
         return Err("its special tokens have more than 4 MiB of text".into());

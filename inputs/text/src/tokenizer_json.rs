@@ -30,10 +30,10 @@ const LARGEST: u64 = 128 << 20;
 const LONGEST_PATTERN: usize = 16 << 10;
 
 /// Maximum number of steps in one part of the file.
-const MOST_STEPS: usize = 256;
+const MAX_STEPS: usize = 256;
 
 /// Maximum factor by which one part of the file can lengthen a text. Unicode's longest replacement has 18 characters.
-const MOST_GROWTH: usize = 1 << 16;
+const MAX_GROWTH: usize = 1 << 16;
 
 /// Maximum length of a word for WordPiece, in characters; published files have 100. The time is cubic in the length.
 const LONGEST_WORD: u64 = 1 << 10;
@@ -184,11 +184,11 @@ fn steps(part: &Value, list: &str) -> std::result::Result<usize, String> {
         count += 1;
         growth = growth.saturating_mul(check_step(step)?);
         left.extend(step.get(list).and_then(Value::as_array).into_iter().flatten());
-        if count > MOST_STEPS {
-            return Err(format!("it has more than {MOST_STEPS} steps"));
+        if count > MAX_STEPS {
+            return Err(format!("it has more than {MAX_STEPS} steps"));
         }
-        if growth > MOST_GROWTH {
-            return Err(format!("its replacements can make a text more than {MOST_GROWTH} times longer"));
+        if growth > MAX_GROWTH {
+            return Err(format!("its replacements can make a text more than {MAX_GROWTH} times longer"));
         }
     }
     Ok(growth)
@@ -197,7 +197,7 @@ fn steps(part: &Value, list: &str) -> std::result::Result<usize, String> {
 /// Returns the maximum factor by which this step alone can lengthen a text.
 fn check_step(step: &Value) -> std::result::Result<usize, String> {
     if let Some(charsmap) = step.get("precompiled_charsmap") {
-        let text = charsmap.as_str().ok_or("its precompiled_charsmap is no text")?;
+        let text = charsmap.as_str().ok_or("its precompiled_charsmap is not a string")?;
         let bytes = base64::decode(text).map_err(|error| format!("its precompiled_charsmap is not base64: {error}"))?;
         charsmap::precompiled(&bytes)?;
     }

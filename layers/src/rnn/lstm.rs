@@ -64,16 +64,16 @@ impl<B: Backend> LstmCell<B> {
         let (w_hh, w_hr) = (self.weight_hh.val().transpose(), w_hr.transpose());
         let mut outputs = vec![];
         for (step, rows) in steps.walk() {
-            let alive = rows.len();
-            let from_state = matmul(h.clone().narrow(0, 0, alive), w_hh.clone());
-            let gates = gates.clone().narrow(0, rows.start, alive) + from_state;
+            let active = rows.len();
+            let from_state = matmul(h.clone().narrow(0, 0, active), w_hh.clone());
+            let gates = gates.clone().narrow(0, rows.start, active) + from_state;
             let gate = |i: usize| gates.clone().narrow(1, i * n, n);
             let (i, f, g, o) = (sigmoid(gate(0)), sigmoid(gate(1)), tanh(gate(2)), sigmoid(gate(3)));
-            let cell = f * c.clone().narrow(0, 0, alive) + i * g;
-            let output = matmul(o * tanh(cell.clone()), w_hr.clone()); // [alive, p]
-            let ended = |state: Tensor<B, 2>, first: Tensor<B, 2>| match b - alive {
+            let cell = f * c.clone().narrow(0, 0, active) + i * g;
+            let output = matmul(o * tanh(cell.clone()), w_hr.clone()); // [active, p]
+            let ended = |state: Tensor<B, 2>, first: Tensor<B, 2>| match b - active {
                 0 => first,
-                ended => Tensor::cat(vec![first, state.narrow(0, alive, ended)], 0),
+                ended => Tensor::cat(vec![first, state.narrow(0, active, ended)], 0),
             };
             (h, c) = (ended(h, output.clone()), ended(c, cell));
             outputs.push((step, output));

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_are_none() {
+    fn rejects_invalid_lengths() {
         assert_eq!(Packing::new(&[], true), Err(PackError::Empty));
         assert_eq!(Packing::new(&[2, 0], true), Err(PackError::ZeroLength { index: 1 }));
         assert_eq!(Packing::new(&[3, 2, 4], true), Err(PackError::NotSorted { index: 2, length: 4, before: 2 }));

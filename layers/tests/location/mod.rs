@@ -1,4 +1,4 @@
-//! The place that a panic names, for tests of `#[track_caller]`.
+//! Location of a panic, for tests of `#[track_caller]`.
 
 use std::{
     cell::RefCell,

@@ -292,7 +292,7 @@ mod tests {
 
     /// transformers' defaults of each class. RoBERTa's positions depend on them.
     #[test]
-    fn defaults_are_those_of_the_family() {
+    fn defaults_match_the_family() {
         let read =
             |family: &str| BertConfig::from_json(Map::from_iter([("model_type".to_owned(), family.into())])).unwrap();
         let roberta = read("roberta");

@@ -162,7 +162,7 @@ impl ModelKind {
             Some(name) => Self::from_model_type(name).ok_or_else(|| {
                 let known: Vec<&str> = Self::model_types().map(|(name, _)| name).collect();
                 let known = known.join(", ");
-                let reason = format!("model_type is '{name}', which grove does not have; it has {known}");
+                let reason = format!("model_type is '{name}', which grove does not support; known are {known}");
                 FileError::json(config_beside(path), reason).into()
             }),
             None => Self::of_tensors(&TensorFiles::open(path)?, path),
@@ -198,7 +198,7 @@ impl ModelKind {
             None if vit::Naming::of(files).is_some() => Ok(Self::Vit),
             None => Err(ModelError::Config {
                 reason: format!(
-                    "{} has no config.json with a model_type, and its tensors have the names of no model that grove has",
+                    "{} has no config.json with a model_type, and the names of its tensors match no model of grove",
                     path.display()
                 ),
             }),

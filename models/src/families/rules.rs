@@ -124,7 +124,7 @@ macro_rules! decoders {
             /// Runs a computation with a decoder of this family.
             ///
             /// # Errors
-            /// The kind itself, if its models are no decoders.
+            /// The kind itself, if its models are not decoders.
             pub fn with_decoder<V: WithDecoder>(self, visitor: V) -> std::result::Result<V::Output, Self> {
                 match self {
                     $(Self::$kind => Ok(visitor.run::<family::$kind>()),)*
@@ -137,7 +137,7 @@ macro_rules! decoders {
             /// Runs a computation with a decoder of this family that classifies texts.
             ///
             /// # Errors
-            /// The kind itself, if its models are no such decoders.
+            /// The kind itself, if its models are not such decoders.
             pub fn with_decoder_classifier<B: Backend, V: WithDecoderClassifier<B>>(
                 self,
                 visitor: V,
@@ -153,7 +153,7 @@ macro_rules! decoders {
             /// Runs a computation with the model if it is a causal language model.
             ///
             /// # Errors
-            /// The model's kind, if it is no decoder.
+            /// The model's kind, if it is not a decoder.
             pub fn with_decoder<V: WithDecoderModel<B>>(
                 &self,
                 visitor: V,
@@ -187,7 +187,7 @@ macro_rules! image_classifiers {
             /// Runs a computation with an image classifier of this family.
             ///
             /// # Errors
-            /// The kind itself, if its models are no image classifiers.
+            /// The kind itself, if its models are not image classifiers.
             pub fn with_image_classifier<V: WithImageClassifier>(
                 self,
                 visitor: V,

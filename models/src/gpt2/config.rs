@@ -101,7 +101,7 @@ impl Gpt2Config {
         self.n_inner.unwrap_or(self.n_embd.saturating_mul(4))
     }
 
-    /// Returns the factor of the attention scores in a block: `1 / sqrt(head_dim)`, unless the file asks for another.
+    /// Returns the factor of the attention scores in a block: `1 / sqrt(head_dim)`, unless the file specifies another.
     pub fn attention_scale(&self, block: usize) -> f64 {
         let scale = if self.scale_attn_weights { 1.0 / ((self.n_embd / self.n_head) as f64).sqrt() } else { 1.0 };
         if self.scale_attn_by_inverse_layer_idx { scale / (block + 1) as f64 } else { scale }

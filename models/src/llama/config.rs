@@ -181,7 +181,7 @@ impl LlamaConfig {
         let Some(types) = &self.layer_types else { return Ok(()) };
         let (count, layers) = (types.len(), self.num_hidden_layers);
         if count != layers {
-            return wrong(format!("layer_types has {count} entries, and num_hidden_layers is {layers}"));
+            return wrong(format!("layer_types has {count} entries, but num_hidden_layers is {layers}"));
         }
         // `attention` is the older name of full attention.
         let known = ["full_attention", "attention", SLIDING];

@@ -121,7 +121,7 @@ fn factors(checkpoint: &TensorFiles, pairs: usize) -> Result<Option<Vec<f32>>> {
     }
     let factors: Vec<f32> = checkpoint.tensor(FREQUENCIES)?.convert_dtype(DType::F32).iter::<f32>().collect();
     if factors.len() != pairs {
-        return wrong(format!("{FREQUENCIES} has {} factors, and a head has {pairs} pairs", factors.len()));
+        return wrong(format!("{FREQUENCIES} has {} factors, but a head has {pairs} pairs", factors.len()));
     }
     match factors.iter().all(|factor| factor.is_finite() && *factor > 0.0) {
         true => Ok(Some(factors)),

@@ -108,7 +108,7 @@ pub(super) fn read(file: &Path, checkpoint: &TensorFiles) -> Result<LlamaConfig>
     let params: Params = read_json(file)?;
     let shape = |name: &str| match checkpoint.info(name)?.shape[..] {
         [rows, columns] => Ok([rows, columns]),
-        _ => Err(wrong(format!("{name} is no matrix"))),
+        _ => Err(wrong(format!("{name} is not a matrix"))),
     };
     let [vocab_size, hidden_size] = shape("tok_embeddings.weight")?;
     let [intermediate_size, _] = shape("layers.0.feed_forward.w1.weight")?;
@@ -154,8 +154,8 @@ fn check_known(fields: &Map<String, Value>) -> std::result::Result<(), String> {
     match fields.iter().find(|(key, value)| !value.is_null() && !KEYS.knows(key)) {
         None => Ok(()),
         Some((key, value)) => Err(format!(
-            "{} is {}, and this key is not known, so that it could change results; {FOR_TRANSFORMERS}, or remove the \
-             key if it changes nothing",
+            "{} is {}, an unknown key that could change results; {FOR_TRANSFORMERS}, or remove the key if it changes \
+             nothing",
             excerpt(key, 60),
             excerpt(&value.to_string(), 60)
         )),

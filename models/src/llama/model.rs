@@ -104,9 +104,9 @@ pub struct Attention<B: Backend> {
     pub v_proj: QuantLinear<B>,
     /// Output projection, `n_head * head_dim` to `hidden_size`.
     pub o_proj: QuantLinear<B>,
-    /// Norm of each query head, `[head_dim]`; Qwen3 alone has it.
+    /// Norm of each query head, `[head_dim]`; only Qwen3 has it.
     pub q_norm: Option<RmsNorm<B>>,
-    /// Norm of each key head, `[head_dim]`; Qwen3 alone has it.
+    /// Norm of each key head, `[head_dim]`; only Qwen3 has it.
     pub k_norm: Option<RmsNorm<B>>,
     /// Head dimension.
     pub head_dim: usize,

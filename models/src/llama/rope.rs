@@ -118,8 +118,8 @@ impl LlamaConfig {
         let factor = || fields.needed("factor", kind);
         let original = || -> Result<usize> {
             let own = self.other.get("original_max_position_embeddings").and_then(Value::as_f64);
-            let said = own.or(fields.number("original_max_position_embeddings")?);
-            Ok(said.map_or(self.max_position_embeddings, |said| said as usize).max(1))
+            let configured = own.or(fields.number("original_max_position_embeddings")?);
+            Ok(configured.map_or(self.max_position_embeddings, |configured| configured as usize).max(1))
         };
         let growth = || -> Result<f64> { Ok(self.max_position_embeddings as f64 / original()? as f64) };
         let scaling = match kind {

@@ -225,10 +225,10 @@ impl PretrainedConfig for ResNetConfig {
             return wrong(format!("hidden_sizes has {stages} stages; there must be between 1 and 16"));
         }
         if self.depths.len() != stages {
-            return wrong(format!("depths has {} stages, and hidden_sizes {stages}", self.depths.len()));
+            return wrong(format!("depths has {} stages, but hidden_sizes has {stages}", self.depths.len()));
         }
         if let Some(sizes) = self.bottleneck_sizes.as_ref().filter(|sizes| sizes.len() != stages) {
-            return wrong(format!("bottleneck_sizes has {} stages, and hidden_sizes {stages}", sizes.len()));
+            return wrong(format!("bottleneck_sizes has {} stages, but hidden_sizes has {stages}", sizes.len()));
         }
         if let Some(depth) = self.depths.iter().find(|depth| !(1..=1000).contains(*depth)) {
             return wrong(format!("a stage of depths has {depth} blocks; there must be between 1 and 1000"));
@@ -244,7 +244,7 @@ impl PretrainedConfig for ResNetConfig {
             return wrong(format!("groups is {groups}; basic blocks have one group"));
         }
         if let Some(size) = inner.iter().find(|size| !size.is_multiple_of(groups)) {
-            return wrong(format!("a bottleneck of {size} channels does not fall into {groups} groups"));
+            return wrong(format!("a bottleneck of {size} channels is not divisible into {groups} groups"));
         }
         self.activation()?;
         check_others(&KEYS, &self.other)?;

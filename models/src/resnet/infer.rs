@@ -51,7 +51,7 @@ impl ResNetConfig {
         }
         let naming = Naming::of(checkpoint).ok_or_else(|| {
             wrong(format!(
-                "{file} holds no ResNet that is known here: neither `conv1.weight` and `layer1.0.conv1.weight` \
+                "{file} is not a known ResNet: it has neither `conv1.weight` and `layer1.0.conv1.weight` \
                  (torchvision, timm) nor `embedder.embedder.convolution.weight` (transformers)"
             ))
         })?;
@@ -71,7 +71,7 @@ impl ResNetConfig {
             Naming::Torchvision => "conv1.weight",
         });
         let [embedding_size, num_channels, kernel, _] =
-            stem.ok_or_else(|| wrong(format!("{file}: the first convolution's weight has not four axes")))?;
+            stem.ok_or_else(|| wrong(format!("{file}: the first convolution's weight does not have four axes")))?;
         let stem = match kernel {
             7 => Stem::Large,
             3 => Stem::Small,
@@ -83,7 +83,7 @@ impl ResNetConfig {
             .collect();
         let layer_type = if conv(0, 0, 2).is_some() { LayerType::Bottleneck } else { LayerType::Basic };
         let last = if layer_type == LayerType::Bottleneck { 2 } else { 1 };
-        let lacking = |s: usize| wrong(format!("{file}: stage {} has no whole block", s + 1));
+        let lacking = |s: usize| wrong(format!("{file}: stage {} has no complete block", s + 1));
         let outputs = |k: usize| {
             (0..depths.len())
                 .map(|s| conv(s, 0, k).map(|shape| shape[0]).ok_or_else(|| lacking(s)))

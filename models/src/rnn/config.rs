@@ -101,8 +101,7 @@ impl PretrainedConfig for RnnLmConfig {
         let (embedding, hidden) = (self.embedding_size, self.hidden_size);
         if self.tie_word_embeddings && embedding != hidden {
             return wrong(format!(
-                "tie_word_embeddings makes the output layer the embedding, which asks for embedding_size, {embedding}, \
-                 to equal hidden_size, {hidden}"
+                "tie_word_embeddings needs embedding_size, {embedding}, to equal hidden_size, {hidden}"
             ));
         }
         Ok(())
@@ -249,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_written_as_transformers_does() {
+    fn labels_are_written_like_transformers() {
         let parse = serde_json::from_str::<RnnClassifierConfig>;
         let labels: Vec<String> = (0..11).map(|i| format!("kind {i}")).collect();
         let config = RnnClassifierConfig { labels, ..RnnClassifierConfig::default() };

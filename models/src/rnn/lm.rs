@@ -98,13 +98,13 @@ impl<B: Backend> CausalLm<B> for RnnLm<B> {
     ) -> Tensor<B, 3> {
         let t = ids.dims()[1];
         let (seen, counts) = cache.as_ref().map_or((0, true), |cache| (cache.seen, cache.counts));
-        let begun = cache.as_ref().is_some_and(|cache| cache.state.is_some());
+        let start = cache.as_ref().is_some_and(|cache| cache.state.is_some());
         assert!(
-            counts || begun || padding.iter().all(|&pad| pad <= t),
+            counts || start || padding.iter().all(|&pad| pad <= t),
             "a cache that does not count positions reads all padding, {padding:?}, with the first {t} tokens"
         );
         // If positions are not counted, all padding was processed with the first tokens.
-        let padding = if !counts && begun { &[] } else { padding };
+        let padding = if !counts && start { &[] } else { padding };
         let state = cache.as_mut().and_then(|cache| cache.state.take());
         let here: Vec<usize> = padding.iter().map(|&pad| pad.saturating_sub(seen).min(t)).collect();
         let (hidden, after) = if here.iter().all(|&pad| pad == 0) {

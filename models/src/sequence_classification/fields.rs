@@ -32,7 +32,7 @@ impl Fields {
             // Old files have -1 for no token.
             Some(Value::Number(id)) if id.is_i64() => id.as_i64().and_then(|id| u32::try_from(id).ok()),
             Some(other) => {
-                return Err(ModelError::Config { reason: format!("pad_token_id is {other}, which is no token") });
+                return Err(ModelError::Config { reason: format!("pad_token_id is {other}, which is not a token") });
             }
         };
         Ok(Self { labels, problem_type: ProblemType::named_in(fields)?, pad_token_id })

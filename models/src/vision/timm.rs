@@ -68,7 +68,7 @@ pub(crate) fn check_timm(fields: &Map<String, Value>, family: &str, table: &str,
     let wrong = |reason: String| Err(ModelError::Config { reason });
     // A transformers wrapper has timm's fields.
     if let Some(kind) = fields.get("model_type").and_then(Value::as_str).filter(|kind| *kind != "timm_wrapper") {
-        return wrong(format!("model_type is '{kind}', and this is the loader of {family}"));
+        return wrong(format!("model_type is '{kind}', but this is the loader of {family}"));
     }
     let Some(architecture) = timm_architecture(fields) else { return Ok(()) };
     if timm_line(table, architecture).is_none() {

@@ -310,10 +310,10 @@ impl PretrainedConfig for VitConfig {
         }
         let prefix = self.position_prefix;
         if ![0, usize::from(self.class_token), self.prefix_tokens()].contains(&prefix) {
-            return wrong(format!("position_prefix is {prefix}, and there are {} tokens", self.prefix_tokens()));
+            return wrong(format!("position_prefix is {prefix}, but there are only {} tokens", self.prefix_tokens()));
         }
         if !self.class_token && matches!(self.pooling, Pooling::Class | Pooling::ClassAndMean) {
-            return wrong("pooling wants the class token, and class_token is false".into());
+            return wrong("pooling needs the class token, but class_token is false".into());
         }
         if self.naming == Naming::Transformers && !self.transformers_has_it() {
             return wrong("naming is transformers, which has no such model: set it to timm".into());

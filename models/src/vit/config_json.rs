@@ -154,8 +154,9 @@ impl VitConfig {
         }
         Err(ModelError::Config {
             reason: format!(
-                "no shape tells how many attention heads a model of width {} and {} blocks has, and no published one is so: \
-                 write {{\"num_attention_heads\": N}} into a config.json beside the weights",
+                "the shapes do not determine the number of attention heads of a model with width {} and {} blocks, \
+                 and no published model has these sizes: write {{\"num_attention_heads\": N}} into a config.json \
+                 beside the weights",
                 self.hidden_size, self.num_hidden_layers
             ),
         })

@@ -89,11 +89,11 @@ impl VitConfig {
             Some(Naming::Timm) => (Naming::Timm, TIMM_NAMES),
             Some(Naming::Torchvision) => (Naming::Torchvision, TORCHVISION_NAMES),
             Some(Naming::Transformers) => {
-                return Err(wrong("the weights are transformers', and its config.json is missing".into()));
+                return Err(wrong("the weights are in transformers' format, but config.json is missing".into()));
             }
             None => {
                 return Err(wrong(
-                    "no ViT that is known here: none of `embeddings.patch_embeddings.projection.weight` (transformers), \
+                    "not a known ViT: it has none of `embeddings.patch_embeddings.projection.weight` (transformers), \
                      `patch_embed.proj.weight` (timm) and `conv_proj.weight` (torchvision)"
                         .into(),
                 ));
@@ -103,7 +103,7 @@ impl VitConfig {
         let patch = names.patch;
         let [hidden_size, num_channels, patch_size, width] = shape(patch)
             .and_then(|shape| <[usize; 4]>::try_from(shape).ok())
-            .ok_or_else(|| wrong(format!("`{patch}` has not four axes")))?;
+            .ok_or_else(|| wrong(format!("`{patch}` does not have four axes")))?;
         if patch_size != width {
             return Err(wrong(format!("patches of {patch_size}x{width} pixels; only square ones are supported")));
         }
@@ -118,7 +118,7 @@ impl VitConfig {
         let num_register_tokens = registers.and_then(|shape| shape.get(1).copied()).unwrap_or(0);
         let positions = shape(names.pos_embed).and_then(|shape| shape.get(1).copied());
         let positions =
-            positions.ok_or_else(|| wrong(format!("`{}` is missing, or has not three axes", names.pos_embed)))?;
+            positions.ok_or_else(|| wrong(format!("`{}` is missing, or does not have three axes", names.pos_embed)))?;
         let class = usize::from(class_token);
         // Each library has its own number of prefix tokens with positions; take the one that leaves a square grid.
         let (prefix, side) = [class, 0, class + num_register_tokens]
@@ -181,7 +181,7 @@ mod tests {
 
     /// Sizes from the papers. I-JEPA's base model has 16 heads where others have 12.
     #[test]
-    fn heads_are_those_of_published_sizes() {
+    fn heads_match_published_sizes() {
         let known = [
             ([192, 12], 3),
             ([384, 12], 6),

@@ -52,7 +52,7 @@ fn the_architecture_chooses_the_head() {
 }
 
 #[test]
-fn saves_and_counts_as_the_family_does() {
+fn saves_and_counts_like_the_family() {
     for name in ["gpt2/tiny_a", "rnn/lm_gru", "bert/bert_classify", "resnet/torchvision_wide"] {
         let (model, directory) = (load(fixture(name)), tempfile::tempdir().unwrap());
         model.save_pretrained(&directory).expect(name);
@@ -77,7 +77,7 @@ fn refuses_an_unknown_type() {
     std::fs::remove_file(file).unwrap();
     std::fs::copy(fixture("gpt2/tiny_a/reference.safetensors"), directory.path().join("model.safetensors")).unwrap();
     let error = ModelKind::of(directory.path()).unwrap_err().to_string();
-    assert!(error.contains("no model that grove has"), "{error}");
+    assert!(error.contains("match no model of grove"), "{error}");
 }
 
 #[test]

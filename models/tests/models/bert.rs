@@ -522,7 +522,7 @@ fn with_prefix(from: &Path, prefix: &str) -> tempfile::TempDir {
 
 /// The pooler is found under each prefix that sentence encoders use.
 #[test]
-fn a_pooler_is_found_under_any_prefix() {
+fn accepts_any_prefix_of_a_pooler() {
     let from = fixtures().join("bert_model");
     let read = |path: &Path| Bert::<burn_flex::Flex>::from_path(path, &Default::default(), None).unwrap().0;
     let plain = read(&from);

@@ -116,7 +116,7 @@ struct Case {
 }
 
 #[test]
-fn angles_are_those_of_transformers_and_llama_cpp() {
+fn angles_match_transformers_and_llama_cpp() {
     let cases: Vec<Case> = serde_json::from_slice(&std::fs::read("tests/fixtures/gguf_rope.json").unwrap()).unwrap();
     assert!(cases.len() > 15);
     for Case { name, keys, factors, angles } in cases {
@@ -145,7 +145,7 @@ fn recognises_llama_3_by_its_factors_unless_they_are_scaled_again() {
     let error = both.unwrap_err().to_string();
     assert!(error.contains("rope_freqs.weight and llama.rope.scaling.type 'yarn'"), "{error}");
     let short = File::new(json!({}), Some(vec![1.0; 4])).config().unwrap_err().to_string();
-    assert!(short.contains("rope_freqs.weight has 4 factors, and a head has 8 pairs"), "{short}");
+    assert!(short.contains("rope_freqs.weight has 4 factors, but a head has 8 pairs"), "{short}");
 }
 
 #[test]

@@ -148,7 +148,7 @@ fn gguf<B: Backend>(device: B::Device) {
 }
 
 #[test]
-fn what_is_quantized_is_not_saved() {
+fn quantized_leaves_are_not_saved() {
     let file = fixtures().join("gguf/q8_0.gguf");
     let directory = tempfile::tempdir().unwrap();
     let (model, _) = Llama::<Flex>::from_path(&file, &Default::default(), None).unwrap();
@@ -160,7 +160,7 @@ fn what_is_quantized_is_not_saved() {
 }
 
 #[test]
-fn configurations_of_transformers_4_say_the_same() {
+fn configurations_of_transformers_4_mean_the_same() {
     for name in ["gqa2", "mha", "mistral", "qwen2", "rope_dynamic", "rope_linear", "rope_llama3", "rope_yarn"] {
         let older = LlamaConfig::from_file(fixtures().join(format!("configs_v4/{name}.json"))).unwrap();
         let newer = LlamaConfig::from_file(fixtures().join(name)).unwrap();
@@ -228,7 +228,7 @@ fn impossible_configurations_are_refused() {
 
 /// transformers' class of each `model_type` has its own defaults.
 #[test]
-fn fields_that_a_file_lacks_are_those_of_its_family() {
+fn fields_that_a_file_lacks_match_its_family() {
     let directory = tempfile::tempdir().unwrap();
     let read = |text: &str| {
         std::fs::write(directory.path().join("config.json"), text).unwrap();

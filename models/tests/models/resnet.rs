@@ -264,7 +264,7 @@ fn sizes_are_read_from_shapes() {
 }
 
 #[test]
-fn what_is_no_such_network_is_said() {
+fn rejects_weights_of_other_networks() {
     let message = |path: &std::path::Path| {
         let result = ResNet::<burn_flex::Flex>::from_path(path, &Default::default(), None);
         result.map(drop).unwrap_err().to_string()
@@ -279,7 +279,7 @@ fn what_is_no_such_network_is_said() {
     let deep = message(alone.path());
     assert!(deep.contains("deep stem"), "{deep}");
     let other = message("tests/fixtures/gpt2/tiny_a".as_ref());
-    assert!(other.contains("model_type is 'gpt2', and this is the loader of ResNet"), "{other}");
+    assert!(other.contains("model_type is 'gpt2', but this is the loader of ResNet"), "{other}");
 
     // The configuration names more classes than the head has.
     let directory = tempfile::tempdir().unwrap();

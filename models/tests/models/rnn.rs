@@ -229,7 +229,7 @@ fn saved_models_come_back() {
 }
 
 #[test]
-fn initial_weights_are_the_references() {
+fn initial_weights_match_the_reference() {
     // Counted by PyTorch: `sum(p.numel() for p in RNNModel("LSTM", 33278, 200, 200, 2).parameters())`.
     assert_eq!(count_params(&RnnLm::<Flex>::skeleton(&RnnLmConfig::default()).unwrap()), 13_987_678);
     let model = init(&RnnLmConfig { vocab_size: 400, hidden_size: 25, ..small(RnnKind::Gru) });

@@ -50,7 +50,7 @@ impl Angles {
 }
 
 #[test]
-fn angles_are_those_of_transformers() {
+fn angles_match_transformers() {
     let cases: Vec<Case> = serde_json::from_slice(&std::fs::read("tests/fixtures/rope.json").unwrap()).unwrap();
     assert!(cases.len() > 20);
     for Case { name, config, angles } in cases {
@@ -91,7 +91,7 @@ fn the_context_is_what_scaling_makes_of_it() {
 
 /// Code LLaMA's params.json has LLaMA 3's rope base or a larger one, but LLaMA 2's vocabulary and tokens.
 #[test]
-fn params_of_code_llama_are_not_those_of_llama_3() {
+fn params_of_code_llama_differ_from_llama_3() {
     let params = Params::new();
     let config = params.read(json!({"rope_theta": 1e6})).unwrap();
     assert_eq!((config.bos_token_id, config.eos_token_id.to_vec()), (Some(1), vec![2]));

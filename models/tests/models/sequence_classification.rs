@@ -98,7 +98,7 @@ fn settings_come_from_the_configuration() {
 
 /// Files that grove saves have the names, tensors and class of those that it read.
 #[test]
-fn saved_files_are_those_of_transformers() {
+fn saved_files_match_transformers() {
     for name in ["gpt2", "gpt_neo"].iter().chain(&LLAMAS) {
         let (directory, again) =
             (Reference::of("sequence_classification", name).directory, tempfile::tempdir().unwrap());

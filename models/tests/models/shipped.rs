@@ -52,7 +52,7 @@ fn check_loss(kind: &str, loss_of: impl Fn(Ids, Ids) -> Tensor<Flex, 1>) {
 }
 
 #[test]
-fn held_out_text_is_as_likely_as_transformers_says() {
+fn held_out_loss_matches_transformers() {
     let gpt2 = gpt2();
     check_loss("gpt2", |ids, targets| gpt2.next_token_loss(ids, targets, None));
     // 16-bit weights, unchanged and widened.
@@ -63,7 +63,7 @@ fn held_out_text_is_as_likely_as_transformers_says() {
 }
 
 #[test]
-fn they_are_small() {
+fn shipped_models_are_small() {
     for name in ["gpt2-austen", "gpt-neo-austen", "llama-austen", "llama-austen-chat"] {
         let files = std::fs::read_dir(Path::new("assets").join(name)).expect("a directory");
         let files = files.map(|file| file.expect("a file"));

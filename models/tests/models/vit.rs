@@ -165,17 +165,17 @@ fn sizes_are_read_from_shapes() {
 }
 
 #[test]
-fn what_is_no_such_model_is_said() {
+fn rejects_weights_of_other_models() {
     let message = |path: &Path| {
         let result = Vit::<burn_flex::Flex>::from_path(path, &Default::default(), None);
         result.map(drop).unwrap_err().to_string()
     };
     let other = message("tests/fixtures/resnet/torchvision_basic".as_ref());
-    assert!(other.contains("no ViT") && other.contains("torchvision_basic"), "{other}");
+    assert!(other.contains("not a known ViT") && other.contains("torchvision_basic"), "{other}");
     let directory = tempfile::tempdir().unwrap();
     let from = Reference::of("vit", "transformers").directory;
     std::fs::copy(from.join("model.safetensors"), directory.path().join("model.safetensors")).unwrap();
-    assert!(message(directory.path()).contains("its config.json is missing"));
+    assert!(message(directory.path()).contains("config.json is missing"));
     let config = std::fs::read_to_string(from.join("config.json")).unwrap();
     let change = |from: &str, to: &str| {
         assert!(config.contains(from), "{config}");
@@ -190,7 +190,7 @@ fn what_is_no_such_model_is_said() {
 
 /// Post-norm blocks have the same tensors, and no tensor determines the number of heads.
 #[test]
-fn timm_says_what_no_shape_tells() {
+fn timm_configuration_gives_what_shapes_do_not_determine() {
     let from = Reference::of("vit", "timm_token").directory;
     let config = std::fs::read_to_string(from.join("config.json")).unwrap();
     let directory = tempfile::tempdir().unwrap();
@@ -251,7 +251,7 @@ struct Grid {
 /// The shape of the position grid comes from the image size in the configuration: tensor shapes do not distinguish 2x8
 /// from 4x4. Fixtures: tools/fixtures/timm_grids.py.
 #[test]
-fn grids_that_are_no_square_are_timms() {
+fn non_square_grids_match_timm() {
     let fixtures = std::path::Path::new("tests/fixtures/timm_grids");
     let cases: Vec<Grid> = serde_json::from_slice(&std::fs::read(fixtures.join("cases.json")).unwrap()).unwrap();
     for Grid { config, image: [height, width], probabilities } in cases {

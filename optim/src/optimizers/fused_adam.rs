@@ -43,8 +43,8 @@ impl<B: Backend> Fused<'_, B> {
             }
             if !mu.is_present() || !nu.is_present() {
                 panic!(
-                    "`{path}` has a gradient, and the optimizer's state has nothing for it: make the state with `init` \
-                     from the parameters that are trained"
+                    "`{path}` has a gradient, but the optimizer's state has nothing for it: create the state with \
+                     `init` from the parameters that are trained"
                 );
             }
             for state in [&mu, &nu] {

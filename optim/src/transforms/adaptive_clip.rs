@@ -33,7 +33,7 @@ pub fn adaptive_grad_clip<B: Backend>(clipping: impl Into<Scalar<B>>) -> Adaptiv
 }
 
 /// Lower bound of the update's norm in the divisor.
-const LEAST_NORM: f64 = 1e-6;
+const MIN_NORM: f64 = 1e-6;
 
 impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for AdaptiveGradClip<B> {
     type State = ();
@@ -45,7 +45,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for AdaptiveGradClip<B
             let axes = match &self.axis {
                 Some(axes) => axes.clone(),
                 None => unit_axes(g.shape(), is_outputs_first(path)).unwrap_or_else(|| {
-                    panic!("`{path}` has {} axes; say in `axis` which make up a unit", g.shape().len())
+                    panic!("`{path}` has {} axes; set `axis` to the axes of a unit", g.shape().len())
                 }),
             };
             let norms = |leaf: &AnyArray<B>| {
@@ -58,7 +58,7 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for AdaptiveGradClip<B
             let least = self.eps.array_like(&norm).expand(norm.shape());
             let largest = self.clipping.times(flat(norms(&p)).max_pair(least));
             let within = norm.clone().lower(largest.clone());
-            let factor = (largest / norm.clamp_min(LEAST_NORM)).mask_fill(within, 1.0);
+            let factor = (largest / norm.clamp_min(MIN_NORM)).mask_fill(within, 1.0);
             [g.try_mul(unflat(factor, &shape)).expect("present and float"), p]
         });
         (updates, ())

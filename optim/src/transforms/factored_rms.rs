@@ -108,7 +108,8 @@ impl<B: Backend, P: Tree<B>> GradientTransformation<B, P> for ScaleByFactoredRms
             let take = |means: &mut NamedLeaves<B>| {
                 means.remove(path.as_str()).unwrap_or_else(|| {
                     panic!(
-                        "`{path}` has a gradient and no second moment: make the state with `init` from these parameters"
+                        "`{path}` has a gradient but no second moment: create the state with `init` from these \
+                         parameters"
                     )
                 })
             };

@@ -27,7 +27,7 @@ pub(crate) fn bias_correction<B: Backend>(decay: &Scalar<B>, count: Tensor<B, 1>
     tanh.clone().mul_scalar(2.0) / tanh.add_scalar(1.0)
 }
 
-/// Returns `y` of `decay^count = exp(-2y)`.
+/// Returns `y` such that `decay^count = exp(-2y)`.
 pub(crate) fn half_exponent<B: Backend>(decay: &Scalar<B>, count: Tensor<B, 1>) -> Tensor<B, 1> {
     match decay {
         // exp(-2 * 1e4) is 0 in f32; some backends' tanh does not handle infinity.

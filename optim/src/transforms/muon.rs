@@ -99,7 +99,10 @@ impl<B: Backend> WeightDimensionNumbers<B> {
 
     fn matrix(&self, path: &Path, leaf: &AnyArray<B>) -> MuonDimensionNumbers {
         self.of(path, leaf).unwrap_or_else(|| {
-            panic!("`{path}`, {leaf}, is no matrix: leave it out with `masked`, or say in `weight_dimension_numbers` how it is one")
+            panic!(
+                "`{path}`, {leaf}, is not a matrix: exclude it with `masked`, or give the axes of its matrix in \
+                 `weight_dimension_numbers`"
+            )
         })
     }
 }

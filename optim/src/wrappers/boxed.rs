@@ -64,11 +64,11 @@ fn state_of<B: Backend, P: Tree<B>, T: GradientTransformation<B, P>>(
     let frame = inner.init(&skeleton(params.clone()));
     let state = map_with_path(frame, |path, _| {
         leaves.remove(path.as_str()).unwrap_or_else(|| {
-            panic!("the state does not belong to this chain, which wants a leaf `{path}`: make it with `init`")
+            panic!("the state does not belong to this chain, which needs a leaf `{path}`: create it with `init`")
         })
     });
     if let Some(path) = leaves.keys().next() {
-        panic!("the state does not belong to this chain, which has no leaf `{path}`: make it with `init`");
+        panic!("the state does not belong to this chain, which has no leaf `{path}`: create it with `init`");
     }
     state
 }

@@ -22,7 +22,7 @@ pub enum EitherState<L, R> {
     Right(R),
 }
 
-const OTHER: &str = "the state does not belong to this optimizer: make it with `init`";
+const OTHER: &str = "the state does not belong to this optimizer: create it with `init`";
 
 impl<B, P, L, R> GradientTransformation<B, P> for Either<L, R>
 where

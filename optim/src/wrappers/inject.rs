@@ -58,7 +58,7 @@ impl<B: Backend> Hyperparams<B> {
     pub fn get(&self, name: &str) -> Scalar<B> {
         self.0.get(name).cloned().unwrap_or_else(|| {
             let names: Vec<&str> = self.0.keys().map(String::as_str).collect();
-            panic!("there is no hyperparameter `{name}`; there are: {}", names.join(", "))
+            panic!("unknown hyperparameter `{name}`; known are: {}", names.join(", "))
         })
     }
 }

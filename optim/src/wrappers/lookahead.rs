@@ -36,7 +36,7 @@ pub fn lookahead<B: Backend, T>(
     sync_period: u64,
     slow_step_size: impl Into<Scalar<B>>,
 ) -> Lookahead<B, T> {
-    assert_ne!(sync_period, 0, "fast and slow parameters have to meet: `sync_period` is 0");
+    assert_ne!(sync_period, 0, "`sync_period` is 0: it must be at least 1");
     Lookahead { fast_optimizer, sync_period, slow_step_size: slow_step_size.into(), reset_state: false }
 }
 

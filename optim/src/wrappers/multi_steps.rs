@@ -80,7 +80,7 @@ pub enum SkipUpdates {
 /// If `every_k` is 0.
 pub fn multi_steps<T>(inner: T, every_k: impl Into<EveryK>) -> MultiSteps<T> {
     let every_k = every_k.into();
-    assert_ne!(every_k, EveryK::Steps(0), "a step needs at least one gradient: `every_k` is 0");
+    assert_ne!(every_k, EveryK::Steps(0), "`every_k` is 0: it must be at least 1");
     MultiSteps { inner, every_k, use_grad_mean: true, skip: SkipUpdates::Never }
 }
 

@@ -53,7 +53,7 @@ fn same_as_written_out<B: Backend>(device: B::Device) {
 }
 
 #[test]
-fn defaults_are_those_of_the_functions() {
+fn defaults_match_the_functions() {
     type B = Flex;
     let device = Default::default();
     let expected = |name| match name {

@@ -98,7 +98,7 @@ fn transformation_of_ones_own<B: Backend>(device: B::Device) {
 }
 
 #[test]
-#[should_panic(expected = "`a` has a gradient, and the optimizer's state is that of no parameters, or a skeleton")]
+#[should_panic(expected = "`a` has a gradient, but the optimizer's state is empty or a skeleton")]
 fn state_of_a_skeleton() {
     let params = tree::<Flex>("params", &Default::default());
     let optimizer = adam::<Flex>(0.1, Adam::default());

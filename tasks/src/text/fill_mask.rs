@@ -73,18 +73,18 @@ pub fn fill_mask<B: Backend>(
         let batch = model.bert.batch(texts)?;
         let states = model.bert.forward(&batch, None);
         let [b, t, n] = states.dims();
-        let places = |(i, text): (usize, &TextIds)| {
+        let mask_positions = |(i, text): (usize, &TextIds)| {
             let masked = text.ids.iter().enumerate().filter(|(_, id)| **id == mask);
             masked.map(|(position, _)| (i, position)).collect::<Vec<_>>()
         };
-        let places: Vec<(usize, usize)> = texts.iter().enumerate().flat_map(places).collect();
-        let rows: Vec<i64> = places.iter().map(|(i, position)| (i * t + position) as i64).collect();
+        let mask_positions: Vec<(usize, usize)> = texts.iter().enumerate().flat_map(mask_positions).collect();
+        let rows: Vec<i64> = mask_positions.iter().map(|(i, position)| (i * t + position) as i64).collect();
         let count = rows.len();
         let rows = Tensor::<B, 1, Int>::from_data(TensorData::new(rows, [count]), &states.device());
         let logits = model.logits(states.reshape([b * t, n]).select(0, rows)); // [masked, vocab_size]
         let all = BatchOptions::finite(model, softmax(logits.cast(DType::F32), 1))?;
         let mut filled = vec![vec![]; texts.len()];
-        for ((i, position), scores) in places.into_iter().zip(all.chunks(model.bert.config.vocab_size)) {
+        for ((i, position), scores) in mask_positions.into_iter().zip(all.chunks(model.bert.config.vocab_size)) {
             let candidate = |id: usize| {
                 let token = tokenizer.decode(&[id as u32])?;
                 Ok(Candidate { id: id as u32, token, score: scores[id] })

@@ -263,7 +263,7 @@ struct Found {
 }
 
 #[test]
-fn answers_are_those_of_the_pipeline() {
+fn answers_match_the_pipeline() {
     let tokenizer = Tokenizer::from_path(typed_tokenizer().path()).unwrap();
     let (model, _) =
         BertForQuestionAnswering::<Flex>::from_path(bert("bert_answer"), &Default::default(), None).unwrap();

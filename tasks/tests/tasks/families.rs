@@ -123,7 +123,7 @@ fn every_rnn<B: Backend>(device: B::Device) {
 on_each_backend!(every_gpt2, every_gpt_neo, every_llama, every_rnn);
 
 #[test]
-fn generates_as_the_family_does() {
+fn generates_like_the_family() {
     let (path, device) = (Path::new(FIXTURES).join("gpt2/tiny_a"), Default::default());
     let options = GenerateOptions { max_new_tokens: 8, sampling: Sampling::greedy(), ..GenerateOptions::default() };
     let prompts = [vec![5, 17], vec![40]];
@@ -160,7 +160,7 @@ fn impossible_prompts_are_refused() {
 }
 
 #[test]
-fn sampling_follows_the_key_and_stops_where_told() {
+fn sampling_follows_the_key_and_the_stop_conditions() {
     let model = gpt2::<Flex>("tiny_a", &Default::default());
     let options = |seed| GenerateOptions {
         key: grove_tree::Key::new(seed),

@@ -21,9 +21,9 @@ fn apart(a: &[f32], b: &[f32]) -> f32 {
 
 fn check<B: Backend>(suffix: &str, tolerance: f32) -> Gpt2<B> {
     let device = B::Device::default();
-    let begun = Instant::now();
+    let start = Instant::now();
     let (model, _) = Gpt2::<B>::from_path(directory(suffix), &device, None).expect("it loads");
-    let loaded = begun.elapsed();
+    let loaded = start.elapsed();
     let reference = TensorFiles::open(directory("").join("reference.safetensors")).expect("the reference");
     let ids = reference.tensor("input_ids").expect("ids");
     let prompt: Vec<u32> = ids.iter::<i64>().map(|id| id as u32).collect();

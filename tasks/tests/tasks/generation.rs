@@ -133,7 +133,7 @@ fn generation_keys_of_config_are_followed_as_by_transformers() {
 }
 
 #[test]
-fn rules_are_those_of_transformers() {
+fn rules_match_transformers() {
     let model = tiny(None);
     let directory = tempfile::tempdir().unwrap();
     let cases = fixture().rules;
@@ -205,7 +205,7 @@ fn a_draft_may_have_other_rows() {
 }
 
 #[test]
-fn a_full_context_is_told_from_enough_tokens() {
+fn a_full_context_differs_from_enough_tokens() {
     let model = tiny(None);
     let options = |max_new_tokens| GenerateOptions {
         max_new_tokens,
@@ -306,7 +306,7 @@ fn damaged_weights_are_named() {
 }
 
 #[test]
-fn an_overflow_in_f16_asks_for_another_type() {
+fn an_overflow_in_f16_suggests_another_dtype() {
     // Each weight is finite, but the dot product of two rows overflows.
     let model = tiny(Some(DType::F16)).map(&mut TreePath::root(), &mut |path, leaf| match path.as_str() {
         "ln_f.weight" | "wte.weight" => {

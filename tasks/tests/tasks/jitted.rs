@@ -97,7 +97,7 @@ fn a_long_text() {
 }
 
 #[test]
-fn errors_are_those_of_generate() {
+fn errors_match_generate() {
     let model = load::<Flex, Gpt2<Flex>>("gpt2/tiny_a");
     let options = GenerateOptions::default();
     for prompt in [vec![], vec![1_000_000], vec![0; 10_000]] {

@@ -159,7 +159,7 @@ fn draws_follow_the_key() {
 /// Pearson's chi-square test: the sum of (observed - expected)^2 / expected over `n` classes is about n - 1, with a
 /// standard deviation of sqrt(2 (n - 1)).
 #[test]
-fn frequencies_are_those_of_the_softmax() {
+fn frequencies_match_the_softmax() {
     const DRAWS: u32 = 20_000;
     let logits = row(&fixture().rows["spread"].logits[0]);
     let settings = [

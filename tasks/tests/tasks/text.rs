@@ -80,7 +80,7 @@ fn long_texts_are_read_in_windows() {
 }
 
 #[test]
-fn vocabularies_that_are_none() {
+fn rejects_files_that_are_not_vocabularies() {
     let directory = tempfile::tempdir().unwrap();
     let says = |text: &str| {
         std::fs::write(directory.path().join("vocab.txt"), text).unwrap();

@@ -83,7 +83,7 @@ fn streams_of_any_bytes_are_their_decoding() {
 
 /// A SentencePiece vocabulary. Its decoder turns each byte into a character if a run of byte tokens is not UTF-8.
 #[test]
-fn bytes_that_are_no_text_change_nothing_before_them() {
+fn invalid_bytes_do_not_change_earlier_text() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::copy("../inputs/text/tests/fixtures/models/llama.model", folder.path().join("tokenizer.model")).unwrap();
     let tokenizer = Tokenizer::from_path(folder.path()).unwrap();
@@ -124,7 +124,7 @@ fn bytes_that_are_no_text_change_nothing_before_them() {
 }
 
 #[test]
-fn half_a_character_waits_for_its_other_half() {
+fn incomplete_characters_are_held_back() {
     let trees = ids_of("🌳🌲🍎");
     let (pieces, _, _) = stream(&trees, &[]);
     assert_eq!(pieces.iter().filter(|piece| !piece.is_empty()).count(), 3, "{pieces:?}");
@@ -180,10 +180,10 @@ fn stop_strings_of_broken_characters_and_special_tokens() {
 
 /// No part of a stop string is returned, and no text after it.
 #[test]
-fn nothing_of_a_stop_string_leaks() {
+fn no_part_of_a_stop_string_is_emitted() {
     for Case { text, ids } in cases() {
-        let places: Vec<usize> = text.char_indices().map(|(i, _)| i).chain([text.len()]).collect();
-        for (from, to) in places.iter().zip(places.iter().skip(3)) {
+        let boundaries: Vec<usize> = text.char_indices().map(|(i, _)| i).chain([text.len()]).collect();
+        for (from, to) in boundaries.iter().zip(boundaries.iter().skip(3)) {
             let stop = &text[*from..*to];
             let end = text.find(stop).unwrap();
             assert_eq!(streamed(&ids, &[stop]), (text[..end].to_owned(), true), "{text:?} until {stop:?}");

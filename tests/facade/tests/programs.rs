@@ -152,7 +152,7 @@ mod ensemble {
     }
 
     #[test]
-    fn a_step_of_all_is_a_step_of_each() {
+    fn a_step_on_all_leaves_matches_steps_on_each() {
         let device = Default::default();
         let (x, y) = (Tensor::<Flex, 2>::ones([3, 1], &device), Tensor::<Flex, 2>::zeros([3, 1], &device));
         let ensemble = members::<Flex>(Key::new(1), 3, &device);
@@ -221,7 +221,7 @@ mod own_decoder {
 
     #[test]
     #[should_panic(expected = "a cache of fixed size has the number of its positions as an array")]
-    fn a_fixed_cache_says_that_it_does_not_know_its_length() {
+    fn a_fixed_cache_does_not_know_its_length() {
         let model = decoder::<Flex>(1, &Init::new(Key::new(0), &Default::default()));
         let cache = model.new_cache(8).fixed(8, &Default::default());
         cache.seen();

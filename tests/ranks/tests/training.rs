@@ -191,7 +191,7 @@ fn duration_of(directory: &Path) -> Duration {
 /// Runs with checkpoints in a directory, and kills a rank after a time if `kill` is given. Returns true if the run
 /// finished.
 fn run_in(directory: &Path, ranks: usize, way: &str, kill: Option<(usize, Duration)>) -> (bool, Output) {
-    let begun = Instant::now();
+    let start = Instant::now();
     let mut command = mpirun(ranks, &["gpt2", "7", "30", way], &directory.join("parameters"));
     let mut child = command.env("RUN_DIRECTORY", directory.join("run")).spawn().expect("mpirun");
     let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
@@ -210,7 +210,7 @@ fn run_in(directory: &Path, ranks: usize, way: &str, kill: Option<(usize, Durati
         unsafe { libc::kill(processes[rank], libc::SIGKILL) };
     }
     while child.try_wait().expect("a child").is_none() {
-        assert!(begun.elapsed() < LONGEST, "it hangs");
+        assert!(start.elapsed() < LONGEST, "it hangs");
         thread::sleep(Duration::from_millis(10));
     }
     fs::write(directory.join("duration"), started.elapsed().as_secs_f64().to_string()).expect("written");
@@ -265,7 +265,7 @@ fn killed_and_resumed_gives_the_bits_of_a_run_that_was_not() {
 }
 
 #[test]
-fn another_number_of_ranks_goes_on_with_the_same_data() {
+fn another_number_of_ranks_resumes_with_the_same_data() {
     let [whole, directory] = [(), ()].map(|()| tempfile::tempdir().expect("a directory"));
     assert!(run_in(whole.path(), 3, "fit", None).0);
     let (ended, _) = run_in(directory.path(), 3, "fit", Some((1, duration_of(whole.path()) / 2)));
@@ -278,7 +278,7 @@ fn another_number_of_ranks_goes_on_with_the_same_data() {
 }
 
 #[test]
-fn a_corrupt_checkpoint_is_passed_over() {
+fn a_corrupt_checkpoint_is_skipped() {
     let directory = tempfile::tempdir().expect("a directory");
     assert!(run_in(directory.path(), 2, "fit", None).0);
     let expected = read(&directory.path().join("parameters"));

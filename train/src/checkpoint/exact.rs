@@ -24,7 +24,7 @@ impl<'de> Deserialize<'de> for Exact {
         match Written::deserialize(deserializer)? {
             Written::Number(number) => Ok(Self(number)),
             Written::Text(text) => {
-                text.parse().map(Self).map_err(|_| D::Error::custom(format!("`{text}` is no number")))
+                text.parse().map(Self).map_err(|_| D::Error::custom(format!("`{text}` is not a number")))
             }
         }
     }

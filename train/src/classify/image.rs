@@ -26,10 +26,10 @@ use crate::{
 };
 
 /// Number of unreadable images that are reported on standard error; all are counted.
-const MOST_TOLD: usize = 20;
+const MAX_REPORTED: usize = 20;
 
 /// Number of images to try as a replacement for the unreadable images of a batch.
-const MOST_TRIED: usize = 64;
+const MAX_TRIES: usize = 64;
 
 /// A batch of preprocessed images and their classes.
 #[derive(Clone, Debug)]
@@ -132,7 +132,7 @@ impl ImageBatches {
             Ok(values) => Some((values, example.class as i64)),
             Err(error) => {
                 let mut unreadable = self.unreadable.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-                if unreadable.insert(i, error.to_string()).is_none() && unreadable.len() <= MOST_TOLD {
+                if unreadable.insert(i, error.to_string()).is_none() && unreadable.len() <= MAX_REPORTED {
                     eprintln!("left out: {error}");
                 }
                 None
@@ -159,7 +159,7 @@ impl Data for ImageBatches {
         // Batch normalisation needs at least two images.
         if let (Some(&last), 1, true) = (examples.last(), read.len(), key.is_some() && examples.len() > 1) {
             let count = self.data.examples.len();
-            let others = (1..=count.min(MOST_TRIED)).map(|step| (last + step) % count);
+            let others = (1..=count.min(MAX_TRIES)).map(|step| (last + step) % count);
             read.extend(others.filter(|i| !examples.contains(i)).find_map(|i| self.read(i, key)));
         }
         if read.is_empty() {

@@ -239,7 +239,7 @@ pub fn text_loss<B: Backend>(problem: ProblemType, logits: Tensor<B, 2>, targets
         (ProblemType::Regression, _, Some(values)) => {
             squared_error(logits, values.val().cast(dtype)).mean_dim(1).squeeze_dim(1)
         }
-        _ => panic!("the targets of the texts are not those of {problem:?}"),
+        _ => panic!("the targets of the texts do not match {problem:?}"),
     };
     let (weights, dtype) = (targets.weights.val(), losses.dtype());
     let total = weights.clone().sum().cast(dtype);

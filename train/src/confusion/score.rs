@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_score_over_ranks_is_that_of_all_examples() {
+    fn the_score_over_ranks_covers_all_examples() {
         let labels: Vec<String> = (0..7).map(|class| class.to_string()).collect();
         let examples: Vec<([f64; 7], usize)> =
             (0..11).map(|i| (std::array::from_fn(|class| ((i * 5 + class * 3) % 7) as f64 / 2.0), i % 7)).collect();

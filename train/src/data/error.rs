@@ -216,8 +216,8 @@ impl DataError {
     /// Wraps an error of an implementation of [`Data`](super::Data), or a message.
     ///
     /// ```
-    /// let error = grove_train::data::DataError::other("cat.png is no image: it is empty");
-    /// assert_eq!(error.to_string(), "cat.png is no image: it is empty");
+    /// let error = grove_train::data::DataError::other("cat.png is not an image: it is empty");
+    /// assert_eq!(error.to_string(), "cat.png is not an image: it is empty");
     /// ```
     pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Other(error.into())

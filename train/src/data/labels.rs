@@ -12,7 +12,7 @@ pub fn labels(texts: &[LabelledText]) -> Result<Vec<String>, DataError> {
     let labels = sorted_labels(texts.iter().map(|text| &*text.label));
     match (&labels[..], texts) {
         ([label], [first, ..]) => Err(DataError::other(format!(
-            "{}: all texts from here on have the label '{label}', and a classifier needs at least two labels",
+            "{}: all texts from here on have the label '{label}', but a classifier needs at least two labels",
             first.place
         ))),
         _ => Ok(labels),

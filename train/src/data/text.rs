@@ -156,7 +156,7 @@ fn what_instead(bytes: &[u8], offset: usize) -> String {
     if is_utf16(bytes) {
         "it is UTF-16; convert it with `iconv -f UTF-16 -t UTF-8`".into()
     } else if bytes.contains(&0) {
-        format!("byte {offset} (0x{wrong:02x}) is not UTF-8, and there are zero bytes: it seems to be no text at all")
+        format!("byte {offset} (0x{wrong:02x}) is not UTF-8, and the file has zero bytes: it seems to be a binary file")
     } else {
         format!(
             "byte {offset} (0x{wrong:02x}) is not UTF-8; convert it from the encoding it has, \
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_and_what_is_none() {
+    fn texts_and_non_texts() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("text.txt");
         let read = |bytes: &[u8]| {

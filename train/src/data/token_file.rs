@@ -52,7 +52,7 @@ impl TokenFile {
             return Err(not_tokens(&format!("{what}; give a file of tokens that grove wrote")));
         }
         if about.len() == 0 {
-            return Err(not_tokens("it is empty; make it again"));
+            return Err(not_tokens("it is empty; create it again"));
         }
         let file = File::open(path).map_err(DataError::io("open", path))?;
         // SAFETY: the map is read-only, and `TokenStream::open` documents that no process may truncate the file while
@@ -98,19 +98,24 @@ fn parse(bytes: &[u8], path: &Path) -> Result<(Width, usize), DataError> {
         return Err(DataError::NewerTokens { file: path.into(), version, known: VERSION });
     }
     if version < VERSION {
-        return Err(not_tokens(format!("it says that its version is {version}, which there never was; make it again")));
+        return Err(not_tokens(format!(
+            "its header claims the version {version}, which does not exist; create it again"
+        )));
     }
     let width = match width {
         2 => Width::Two,
         4 => Width::Four,
-        other => return Err(not_tokens(format!("it says that a token has {other} bytes, not 2 or 4; make it again"))),
+        other => {
+            return Err(not_tokens(format!(
+                "its header claims {other} bytes per token instead of 2 or 4; create it again"
+            )));
+        }
     };
     let (content, &count) = bytes.get(HEADER..).and_then(<[u8]>::split_last_chunk::<TRAILER>).ok_or_else(cut)?;
     let (count, room) = (u64::from_le_bytes(count), content.len() / width as usize);
     if count != room as u64 || content.len() % width as usize != 0 {
         return Err(not_tokens(format!(
-            "it has room for {room} tokens and says at its end that they are {count}: it was cut short or damaged; \
-             make it again"
+            "it has {room} tokens, but its last bytes claim {count}: it is truncated or damaged; create it again"
         )));
     }
     Ok((width, room))
@@ -160,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bytes_of_a_file() {
+    fn bytes_match_the_format() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("tokens");
         write(&path, [1, 65535].into_iter(), 65536).expect("written");

@@ -52,8 +52,7 @@ impl<B: Backend, M: Tree<B>, S: Tree<B>> RunSetup<B, M, S> {
         let dtype = options.step.compute.map_or(dtype, Into::into);
         if !B::computes_in(&device, dtype) {
             let (backend, dtype) = (B::name(&device), dtype.name());
-            let reason =
-                format!("{backend} does not compute in {dtype}: choose another type of numbers or another backend");
+            let reason = format!("{backend} does not compute in {dtype}: choose another dtype or another backend");
             return Err(TrainError::Options(reason));
         }
         let mut state = TrainState {

@@ -43,7 +43,7 @@ const DIVERGED: f64 = 4.0;
 
 impl RateCurve {
     /// Returns the learning rate at which the smoothed loss falls fastest, as Lightning's and fastai's finders do. `None` if
-    /// the loss falls nowhere.
+    /// the loss never falls.
     pub fn suggestion(&self) -> Option<f64> {
         let smooth = self.smoothed();
         // Slopes over the logarithm of the rate, whose steps are equal.
@@ -90,7 +90,7 @@ impl Smoothed {
 }
 
 /// Trains for a few steps with exponentially growing learning rates, and returns the losses. Smith, "Cyclical Learning
-/// Rates for Training Neural Networks" (2017). The search ends early where the loss diverges. The model is not changed.
+/// Rates for Training Neural Networks" (2017). The search ends early if the loss diverges. The model is not changed.
 ///
 /// `optimizer` makes the optimizer for a schedule. `loss_fn` is as in [`train_step`]. Each step takes the next batch.
 ///
@@ -132,8 +132,9 @@ where
 {
     let RateSearch { from, to, steps, step } = search;
     if !(*from > 0.0 && to > from && to.is_finite() && *steps >= 2) {
-        let reason =
-            format!("a search from {from} to {to} in {steps} steps: give positive, increasing rates and 2 steps");
+        let reason = format!(
+            "a search from {from} to {to} in {steps} steps: give positive, increasing rates and at least 2 steps"
+        );
         return Err(TrainError::Options(reason));
     }
     let schedule = exponential_decay(*from, steps - 1, to / from);
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_that_is_no_number_has_diverged() {
+    fn a_nan_loss_has_diverged() {
         let mut average = Smoothed::default();
         assert_eq!([1.0, 1.5, f64::NAN].map(|loss| average.diverges(loss)), [false, false, true]);
         let mut average = Smoothed::default();

@@ -75,7 +75,7 @@ pub struct FitOptions<B: Backend> {
     /// Number of steps between evaluations; the last step is evaluated too. Default: 0, no evaluations.
     pub evaluate_every: u64,
     /// Number of consecutive evaluations without improvement after which the run ends. Default: never. `keep_model`
-    /// names the metric. A value that is not finite is no improvement.
+    /// names the metric. A value that is not finite does not count as an improvement.
     pub patience: Option<u64>,
     /// Choice of the model that [`Fitted::into_model`] returns: the one with the best evaluation, or the last. Default:
     /// the one with the lowest `loss`. Metrics other than `loss` must be in every [`Evaluation`].
@@ -163,13 +163,13 @@ impl<B: Backend> FitOptions<B> {
             return wrong(&format!("the moving average's decay is {decay}; it must be at least 0 and less than 1"));
         }
         if self.patience.is_some() && self.evaluate_every == 0 {
-            return wrong("early stopping goes by evaluations, and there are none: set `evaluate_every` too");
+            return wrong("early stopping needs evaluations: set `evaluate_every`");
         }
         if let (Some(lock), Some(directory)) = (&self.lock, &self.directory)
             && lock.directory() != directory
         {
             return wrong(&format!(
-                "`lock` is that of {}, and `directory` is {}: take that of the directory",
+                "`lock` belongs to {}, but `directory` is {}: use the lock of the directory",
                 lock.directory().display(),
                 directory.display()
             ));

@@ -310,7 +310,7 @@ where
             let given = if names.is_empty() { "nothing".into() } else { format!("only {}", names.join(", ")) };
             let user = if self.options.patience.is_some() { "`patience`" } else { "`keep_model`" };
             return Err(TrainError::Options(format!(
-                "{user} compares the `{}` of evaluations, and this evaluation has {given}: name a metric that it has in \
+                "{user} compares the `{}` of evaluations, but this evaluation has {given}: name one of its metrics in \
                  `keep_model`",
                 keep.metric()
             )));

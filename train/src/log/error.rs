@@ -19,7 +19,7 @@ pub enum LogError {
         path: PathBuf,
     },
 
-    /// A line of a metrics file is not a record. An incomplete last line, left by a killed run, is no error.
+    /// A line of a metrics file is not a record. An incomplete last line, left by a killed run, is not an error.
     #[error("{}, line {line}, is not a record: {reason}; delete the line, or move the file away", path.display())]
     BadLine {
         /// The metrics file.

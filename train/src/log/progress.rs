@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn time_left_is_told_where_it_is_known() {
+    fn remaining_time_is_shown_if_known() {
         let told = |done, seconds, remaining| time_left(done, Duration::from_secs(seconds), remaining);
         assert_eq!(
             [told(100, 100, 252), told(1, 2, 1950), told(7, 14, 90_000)],

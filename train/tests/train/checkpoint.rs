@@ -122,7 +122,7 @@ fn the_newest_are_kept() {
 }
 
 #[test]
-fn going_back_forgets_what_came_after() {
+fn rollback_removes_later_positions() {
     let directory = directory();
     let (checkpoints, path) = two(&directory);
     checkpoints.save(&state(9.0), &progressed(9)).expect("saved");
@@ -149,7 +149,7 @@ fn a_step_can_be_written_again() {
 }
 
 #[test]
-fn a_damaged_checkpoint_is_skipped_and_says_why() {
+fn a_damaged_checkpoint_is_skipped_with_the_reason() {
     type Damage = fn(&Path, &Path);
     let cases: [(&str, &str, Damage); 8] = [
         ("truncated", "state.safetensors does not have the checksum", |file, _| {
@@ -195,7 +195,7 @@ fn a_manifest_of_other_arrays_does_not_pass() {
 }
 
 #[test]
-fn if_all_are_damaged_it_says_so() {
+fn reports_if_all_checkpoints_are_damaged() {
     let directory = directory();
     let (checkpoints, path) = two(&directory);
     for step in [1, 2] {
@@ -203,10 +203,10 @@ fn if_all_are_damaged_it_says_so() {
     }
     let error = load(&checkpoints).expect_err("nothing is whole");
     assert!(matches!(&error, TrainError::AllDamaged { .. }), "{error:?}");
-    let said = error.to_string();
+    let message = error.to_string();
     for part in [&*directory.path().to_string_lossy(), "step-0000000002", "missing field", "remove them to start again"]
     {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(message.contains(part), "{part}: {message}");
     }
 }
 
@@ -247,7 +247,7 @@ fn the_checkpoint_of_another_model_is_refused() {
 }
 
 #[test]
-fn what_is_half_written_is_cleared_away_by_who_writes() {
+fn the_next_writer_removes_partial_checkpoints() {
     let directory = directory();
     let (checkpoints, path) = two(&directory);
     let parent = path.parent().expect("a parent");
@@ -255,7 +255,7 @@ fn what_is_half_written_is_cleared_away_by_who_writes() {
     fs::write(parent.join(".grove-abc.writing/state.safetensors"), "half").expect("written");
     fs::write(parent.join(".grove-def.tmp"), "half").expect("written");
     fs::write(parent.join("notes.txt"), "mine").expect("written");
-    assert_eq!(steps(&checkpoints), [2, 1], "it is no checkpoint");
+    assert_eq!(steps(&checkpoints), [2, 1], "it is not a checkpoint");
     let names = || {
         let mut names: Vec<_> =
             fs::read_dir(parent).expect("listed").map(|item| item.expect("an item").file_name()).collect();
@@ -277,7 +277,7 @@ fn what_is_half_written_is_cleared_away_by_who_writes() {
 /// A file that exists but cannot be read: a circular link, or a directory in its place. Not even root can read these.
 #[cfg(unix)]
 #[test]
-fn what_cannot_be_read_is_not_damaged() {
+fn an_unreadable_checkpoint_is_not_damaged() {
     let link: fn(&Path) = |file| std::os::unix::fs::symlink(file, file).expect("linked");
     let other: fn(&Path) = |file| fs::create_dir(file).expect("made");
     for file in ["state.safetensors", "checkpoint.json"] {

@@ -227,7 +227,7 @@ fn run<D: Data>(data: &Arc<D>, from: Position, batches: usize) -> (Position, Vec
 }
 
 #[test]
-fn a_resumed_run_sees_what_it_would_have_seen() {
+fn a_resumed_run_sees_the_same_batches() {
     fn check<D: Data<Batch: PartialEq + std::fmt::Debug>>(data: D) {
         let data = Arc::new(data);
         let per_epoch = data.batches_per_epoch();
@@ -312,10 +312,10 @@ fn batches_are_loaded_ahead() {
 
 #[test]
 fn errors_and_panics_come_as_the_last_item() {
-    let error = |n: usize| if n == 2 { Err(DataError::other("cat.png is no image")) } else { Ok(()) };
+    let error = |n: usize| if n == 2 { Err(DataError::other("cat.png is not an image")) } else { Ok(()) };
     let panic = |n: usize| if n == 2 { panic!("example {n} is beyond me") } else { Ok(()) };
     for (fail, message) in [
-        (error as fn(usize) -> _, "cat.png is no image"),
+        (error as fn(usize) -> _, "cat.png is not an image"),
         (panic as fn(usize) -> _, "loading data panicked: example 2 is beyond me"),
     ] {
         let data = Arc::new(Counting { loaded: AtomicU64::new(0), fail });
@@ -433,13 +433,13 @@ fn hostile_token_files() {
         (vec![], "is empty"),
         (b"once upon a time there was a text".to_vec(), "it starts with \"once upo\""),
         (b"\xff\xfe".to_vec(), "it starts with"),
-        (token_file(1, 2, &[7; 100], 51), "has room for 50 tokens and says at its end that they are 51"),
-        (token_file(1, 2, &[7; 100], u64::MAX), "room for 50 tokens"),
-        (token_file(1, 4, &[7; 100], 50), "room for 25 tokens"),
-        (token_file(1, 4, &[7; 102], 25), "cut short or damaged"),
-        (token_file(1, 3, &[7; 99], 33), "a token has 3 bytes"),
-        (token_file(1, 0, &[], 0), "a token has 0 bytes"),
-        (token_file(0, 2, &[7; 100], 50), "its version is 0"),
+        (token_file(1, 2, &[7; 100], 51), "has 50 tokens, but its last bytes claim 51"),
+        (token_file(1, 2, &[7; 100], u64::MAX), "has 50 tokens"),
+        (token_file(1, 4, &[7; 100], 50), "has 25 tokens"),
+        (token_file(1, 4, &[7; 102], 25), "truncated or damaged"),
+        (token_file(1, 3, &[7; 99], 33), "claims 3 bytes per token"),
+        (token_file(1, 0, &[], 0), "claims 0 bytes per token"),
+        (token_file(0, 2, &[7; 100], 50), "claims the version 0"),
         (token_file(9, 77, &[], 50), "version 9; this version of grove reads version 1: update grove"),
     ] {
         let (path, result) = open(&bytes);

@@ -196,7 +196,7 @@ fn number(value: f32) -> Array<Flex, 1> {
 }
 
 #[test]
-fn the_average_is_that_of_the_formula() {
+fn the_average_matches_the_formula() {
     let decay = 0.6;
     let settings = FitOptions { ema: Some(decay), ..options(30) };
     let optimizer = sgd(0.5, Sgd::default());
@@ -216,7 +216,7 @@ fn the_average_is_that_of_the_formula() {
 }
 
 #[test]
-fn it_stops_when_it_gets_no_better_and_gives_the_best() {
+fn stops_early_and_returns_the_best_model() {
     let directory = directory();
     let losses = [f64::NAN, 3.0, 2.0, f64::NAN, 1.0, 1.0, f64::INFINITY, 0.5];
     let settings = FitOptions {
@@ -252,7 +252,7 @@ fn it_stops_when_it_gets_no_better_and_gives_the_best() {
 }
 
 #[test]
-fn a_first_evaluation_that_is_not_finite_does_no_harm() {
+fn a_non_finite_first_evaluation_is_ignored() {
     let directory = directory();
     let settings =
         FitOptions { evaluate_every: 1, checkpoint_every: 1, resume: true, ..in_directory(&directory, options(2)) };
@@ -266,7 +266,7 @@ fn a_first_evaluation_that_is_not_finite_does_no_harm() {
 }
 
 #[test]
-fn a_best_model_that_is_damaged_is_no_obstacle() {
+fn a_damaged_best_model_does_not_stop_a_resumed_run() {
     let directory = directory();
     let run = |steps, value: f64| {
         let settings = FitOptions {
@@ -335,7 +335,7 @@ fn corrupted() -> Points {
 }
 
 #[test]
-fn a_loss_that_is_no_number_ends_the_run_and_spoils_nothing() {
+fn a_nan_loss_ends_the_run_without_changes() {
     for (checkpoint_every, newest) in [(2, Some(4)), (5, Some(5)), (1, Some(5)), (50, None)] {
         let directory = directory();
         let settings = FitOptions {
@@ -352,10 +352,10 @@ fn a_loss_that_is_no_number_ends_the_run_and_spoils_nothing() {
         assert!(value.is_nan());
         let expected = newest.map(|step| directory.path().join(format!("checkpoints/step-{step:010}")));
         assert_eq!(kept, &expected, "a checkpoint every {checkpoint_every} steps");
-        let said = error.to_string();
-        assert!(said.starts_with("the loss is NaN at step 6; "), "{said}");
-        assert_eq!(said.contains("the last good checkpoint is"), newest.is_some(), "{said}");
-        assert!(said.contains("a lower learning rate"), "{said}");
+        let message = error.to_string();
+        assert!(message.starts_with("the loss is NaN at step 6; "), "{message}");
+        assert_eq!(message.contains("the last good checkpoint is"), newest.is_some(), "{message}");
+        assert!(message.contains("a lower learning rate"), "{message}");
 
         // With corrected data the run resumes and equals an uninterrupted one.
         let mended = simple(points(8), 0.1, &settings).expect("trained");
@@ -366,17 +366,17 @@ fn a_loss_that_is_no_number_ends_the_run_and_spoils_nothing() {
 }
 
 #[test]
-fn a_gradient_that_is_no_number_ends_the_run() {
+fn a_nan_gradient_ends_the_run() {
     // The square root of 0 is 0, and its derivative infinite.
     let root = |model: Array<Ad, 1>, _: &Rows, _: Key| (model.val() * 0.0).sqrt();
     let optimizer = sgd(0.5, Sgd::default());
     let error = fit(number(1.0), &optimizer, &Arc::new(points(8)), root, unevaluated, Key::new(0), &options(5))
-        .expect_err("the slope is no number");
+        .expect_err("the slope is not a number");
     assert!(matches!(error, TrainError::NotFinite { what: "norm of the gradient", step: 1, .. }), "{error:?}");
 }
 
 #[test]
-fn parameters_that_are_no_numbers_are_not_saved() {
+fn non_finite_parameters_are_not_saved() {
     let directory = directory();
     let settings = FitOptions { checkpoint_every: 1, ..in_directory(&directory, options(1)) };
     // Loss and gradient are finite, but the updated parameter is not.
@@ -389,7 +389,7 @@ fn parameters_that_are_no_numbers_are_not_saved() {
 }
 
 #[test]
-fn frozen_leaves_stay_and_cost_nothing() {
+fn frozen_leaves_do_not_change_and_cost_nothing() {
     let directory = directory();
     let step = StepOptions { trainable: by_path("second.**"), ..StepOptions::default() };
     let settings = FitOptions { step, ema: Some(0.9), ..in_directory(&directory, options(5)) };
@@ -414,7 +414,7 @@ fn frozen_leaves_stay_and_cost_nothing() {
 }
 
 #[test]
-fn buffers_are_the_successors() {
+fn buffers_come_from_the_successor() {
     let counting = |model: Net<Ad>, batch: &Rows, _: Key| {
         let successor = Net { seen: Array::new(model.seen.val() + 1.0), ..model.clone() };
         Outcome::new(model.loss(batch, None)).successor(successor)
@@ -552,7 +552,7 @@ fn the_kept_model_is_the_one_that_was_asked_for() {
 fn options_that_make_no_sense_are_refused() {
     let refused = |options: FitOptions<Flex>, part: &str| {
         let error = simple(points(8), 0.1, &options).expect_err(part);
-        assert!(matches!(&error, TrainError::Options(said) if said.contains(part)), "{part}: {error:?}");
+        assert!(matches!(&error, TrainError::Options(message) if message.contains(part)), "{part}: {error:?}");
     };
     refused(options(0), "0 steps: there is nothing to train");
     refused(FitOptions { accumulate: 0, ..options(1) }, "0 batches a step");
@@ -564,11 +564,11 @@ fn options_that_make_no_sense_are_refused() {
     for epochs in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         refused(FitOptions { length: RunDuration::Epochs(epochs), ..options(1) }, "epochs: the number must be");
     }
-    refused(FitOptions { patience: Some(3), ..options(1) }, "early stopping goes by evaluations");
+    refused(FitOptions { patience: Some(3), ..options(1) }, "early stopping needs evaluations");
     let unjudged = FitOptions { patience: Some(3), evaluate_every: 1, ..options(1) };
-    refused(unjudged, "`patience` compares the `loss` of evaluations, and this evaluation has nothing");
+    refused(unjudged, "`patience` compares the `loss` of evaluations, but this evaluation has nothing");
     let nothing = StepOptions { trainable: by_path("third.**"), ..StepOptions::default() };
-    let misspelt = "`trainable`: the pattern `third.**` matches no path of this tree; near it are: ";
+    let misspelt = "`trainable`: the pattern `third.**` matches no path of this tree; similar paths: ";
     refused(FitOptions { step: nothing, ..options(1) }, misspelt);
     let nothing = StepOptions { trainable: Filter::new(|_, _| false), ..StepOptions::default() };
     refused(FitOptions { step: nothing, ..options(1) }, "`trainable` selects no");
@@ -605,7 +605,7 @@ fn a_step_is_a_pure_function() {
 }
 
 #[test]
-fn somebody_stops_it_and_it_goes_on() {
+fn a_stopped_run_resumes() {
     let directory = directory();
     let (stop, evaluations) = (Arc::new(AtomicBool::new(false)), AtomicU64::new(0));
     let settings = FitOptions {
@@ -655,14 +655,14 @@ fn errors_of_others_come_through() {
         fit(net(), &optimizer, &Arc::new(points(8)), loss, failing, Key::new(0), &settings).expect_err("it fails");
     assert_eq!(error.to_string(), "the evaluation failed: no reference");
     let broken = Examples::new(vec![0; 8], 8).expect("examples");
-    let broken = broken.try_collate(|_| Err::<Rows, _>(grove_train::data::DataError::other("cat.png is no image")));
+    let broken = broken.try_collate(|_| Err::<Rows, _>(grove_train::data::DataError::other("cat.png is not an image")));
     let broken = Arc::new(broken);
     let error = fit(net(), &optimizer, &broken, loss, unevaluated, Key::new(0), &options(3)).expect_err("it fails");
-    assert_eq!(error.to_string(), "cat.png is no image");
+    assert_eq!(error.to_string(), "cat.png is not an image");
 }
 
 #[test]
-fn a_filter_of_the_users_own_is_obeyed() {
+fn a_custom_filter_applies() {
     let biases: Filter<Flex> = Filter::new(|path, _| path.as_str().ends_with("bias"));
     let step = StepOptions { trainable: biases, ..StepOptions::default() };
     let fitted = simple(points(8), 0.1, &FitOptions { step, ..options(3) }).expect("trained");

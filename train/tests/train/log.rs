@@ -218,7 +218,7 @@ fn field(message: &[u8], number: u64) -> Vec<u8> {
 }
 
 #[test]
-fn event_files_are_what_the_format_says() {
+fn event_files_follow_the_format() {
     assert_eq!(crc32c(b"123456789"), 0xe306_9283, "the check value of CRC-32C");
     let directory = tempfile::tempdir().expect("a directory");
     let mut board = TensorBoard::create(directory.path()).expect("created");
@@ -268,7 +268,7 @@ fn a_resumed_run_voids_later_events_in_a_file_that_sorts_later() {
 /// To check the files with TensorBoard's own reader, keep them: `GROVE_KEEP=/tmp/keep cargo test --workspace --test
 /// log`, then `python tools/check_tensorboard.py /tmp/keep/killed/tensorboard /tmp/keep/killed/metrics.jsonl`.
 #[test]
-fn a_killed_run_goes_on() {
+fn a_killed_run_resumes() {
     let directory = tempfile::tempdir().expect("a directory");
     let root = std::env::var_os("GROVE_KEEP").map_or(directory.path().into(), PathBuf::from).join("killed");
     let _ = fs::remove_dir_all(&root);
@@ -461,7 +461,7 @@ impl Write for Shared {
 }
 
 #[test]
-fn plain_lines_say_where_the_run_is() {
+fn plain_lines_show_the_progress() {
     let out = Shared::default();
     let mut progress = Progress::lines(5000, out.clone(), Duration::from_secs(3600)).starting_at(1199);
     std::thread::sleep(Duration::from_millis(50));

@@ -243,15 +243,15 @@ fn an_optimizer_that_skips_by_itself_is_left_to_do_so() {
 }
 
 #[test]
-fn a_run_says_nothing_on_standard_error_and_keeps_what_it_has_to_say() {
+fn a_run_is_silent_and_records_its_notes() {
     let directory = directory();
     let settings = within(&directory, FitOptions { checkpoint_every: 2, resume: true, ..options(4) });
     let first = run(vec![vec![1.0]], outcome, &settings).expect("trained");
     assert!(first.remarks.is_empty(), "{:?}", first.remarks);
     fs::write(directory.path().join("checkpoints/step-0000000004/state.safetensors"), "").expect("damaged");
     let again = run(vec![vec![1.0]], outcome, &settings).expect("trained");
-    let said = again.remarks.join("\n");
-    assert!(said.contains("step-0000000004 is damaged") && said.contains("going on after step 2"), "{said}");
+    let remarks = again.remarks.join("\n");
+    assert!(remarks.contains("step-0000000004 is damaged") && remarks.contains("going on after step 2"), "{remarks}");
 }
 
 #[test]
@@ -261,12 +261,12 @@ fn early_stopping_needs_a_loss() {
     let data = Arc::new(Batches(vec![vec![1.0]]));
     let error =
         fit(point(DType::F32), &momentum(), &data, outcome, accuracy, Key::new(0), &settings).expect_err("no loss");
-    assert!(matches!(&error, TrainError::Options(said) if said.contains("only accuracy")), "{error:?}");
+    assert!(matches!(&error, TrainError::Options(remarks) if remarks.contains("only accuracy")), "{error:?}");
     assert!(error.to_string().contains("`loss`"), "{error}");
 }
 
 #[test]
-fn another_run_is_not_gone_on_with() {
+fn refuses_to_resume_another_run() {
     let directory = directory();
     let with =
         |learning_rate: f64, data: &str| RunSettings::new().with("learning-rate", learning_rate).with("data", data);
@@ -279,11 +279,11 @@ fn another_run_is_not_gone_on_with() {
     let longer = FitOptions { length: RunDuration::Steps(5), log_every: 2, ..began.clone() };
     assert_eq!(attempt(&longer, 0).expect("a longer run is the same run").steps, 5);
 
-    let refused = |options: FitOptions<Flex>, key, said: &[&str]| {
+    let refused = |options: FitOptions<Flex>, key, remarks: &[&str]| {
         let error = attempt(&options, key).expect_err("another run");
         assert!(matches!(&error, TrainError::OtherSettings { .. }), "{error:?}");
         let words = error.to_string();
-        for part in said.iter().chain(&["step-0000000005", "resume_anyway"]) {
+        for part in remarks.iter().chain(&["step-0000000005", "resume_anyway"]) {
             assert!(words.contains(part), "{part}: {words}");
         }
     };
@@ -301,8 +301,8 @@ fn another_run_is_not_gone_on_with() {
 
     let anyway = FitOptions { resume_anyway: true, resume: false, ..other };
     let fitted = attempt(&anyway, 4).expect("it is wanted");
-    let said = fitted.remarks.join("\n");
-    assert!(fitted.steps == 7 && said.contains("learning-rate was 0.1 and is 0.2"), "{said}");
+    let remarks = fitted.remarks.join("\n");
+    assert!(fitted.steps == 7 && remarks.contains("learning-rate was 0.1 and is 0.2"), "{remarks}");
     // From now on the run has the new settings.
     let same = FitOptions { resume_anyway: false, resume: true, length: RunDuration::Steps(8), ..anyway };
     assert!(attempt(&same, 4).expect("the same run").remarks.iter().all(|remark| !remark.contains(" was ")));

@@ -127,6 +127,6 @@ mod tests {
             let expected: Vec<u8> = (first..last).flat_map(|value| f32::from(number(value)).to_le_bytes()).collect();
             assert!(target == expected, "{first}..{last}");
         }
-        assert!(blocks.write(0, &mut [0; 4], DType::I32).is_err(), "floats are no whole numbers");
+        assert!(blocks.write(0, &mut [0; 4], DType::I32).is_err(), "floats are not integers");
     }
 }

@@ -14,7 +14,7 @@ pub(super) const LONGEST_NAME: u64 = u16::MAX as u64;
 /// Minimum size of a key in bytes: the length of its name, its type, and a value.
 const SMALLEST_KEY: usize = 8 + 4 + 1;
 /// Maximum number of keys; files have about fifty. The limit bounds the memory of the table of keys.
-const MOST_KEYS: u64 = 1 << 16;
+const MAX_KEYS: u64 = 1 << 16;
 
 /// Typed keys and values at the start of a GGUF file, such as `llama.block_count` and `tokenizer.ggml.tokens`,
 /// specified in <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
@@ -36,7 +36,7 @@ impl GgufMetadata {
     /// [`WeightsError::Malformed`], with the key.
     pub(super) fn read(file: &Arc<MappedFile>, version: u32, count: u64, reader: &mut Reader<'_>) -> Result<Self> {
         let malformed = |reason| WeightsError::Malformed { file: file.path().into(), reason };
-        reader.check_count(count, SMALLEST_KEY, MOST_KEYS, "keys").map_err(malformed)?;
+        reader.check_count(count, SMALLEST_KEY, MAX_KEYS, "keys").map_err(malformed)?;
         let mut fields = BTreeMap::new();
         for number in 1..=count {
             let key = reader

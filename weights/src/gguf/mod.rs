@@ -58,7 +58,7 @@ pub(crate) fn read_contents(file: &Arc<MappedFile>) -> Result<Contents> {
     }
     let mut reader = Reader::new(file.bytes(), MAGIC.len());
     let mut numbers = || Ok((reader.u32()?, reader.u64()?, reader.u64()?));
-    let (version, tensors, keys) = numbers().map_err(|reason: String| malformed(format!("its head: {reason}")))?;
+    let (version, tensors, keys) = numbers().map_err(|reason: String| malformed(format!("its header: {reason}")))?;
 
     let gguf = GgufMetadata::read(file, version, keys, &mut reader)?;
     let alignment = alignment(&gguf).map_err(malformed)?;

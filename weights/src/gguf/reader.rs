@@ -31,7 +31,7 @@ impl<'a> Reader<'a> {
     pub(super) fn check_count(&self, count: u64, size: usize, most: u64, what: &str) -> Result<(), String> {
         let left = self.left();
         if count > (left / size) as u64 {
-            return Err(format!("it claims {count} {what}, and {left} bytes follow (truncated?)"));
+            return Err(format!("it claims {count} {what}, but only {left} bytes follow (truncated?)"));
         }
         if count > most {
             return Err(format!("it has {count} {what}; at most {most} are read"));

@@ -69,7 +69,7 @@ impl Split {
         if says("split.no") == number.checked_sub(1) && says("split.count") == Some(self.count) {
             return Ok(());
         }
-        let reason = format!("it is named as part {number} of {} of a model and says otherwise", self.count);
+        let reason = format!("its name says part {number} of {} of a model, but its header differs", self.count);
         Err(WeightsError::Malformed { file: path.into(), reason })
     }
 
@@ -80,7 +80,7 @@ impl Split {
     pub(crate) fn check_total(&self, found: usize) -> Result<()> {
         match self.tensors.filter(|&tensors| tensors != found as u64) {
             Some(tensors) => {
-                let reason = format!("its {} parts hold {found} tensors and should hold {tensors}", self.count);
+                let reason = format!("its {} parts have {found} tensors instead of {tensors}", self.count);
                 Err(WeightsError::Malformed { file: self.first.clone(), reason })
             }
             None => Ok(()),

@@ -10,11 +10,11 @@ use crate::entry::{Entry, Form, StoredDtype, element_count, row_major};
 use crate::error::{Result, WeightsError};
 
 /// Maximum number of axes in the format.
-const MOST_AXES: u32 = 4;
+const MAX_AXES: u32 = 4;
 /// Minimum size of a row of the table in bytes: the length of its name, its rank, its type and its offset.
 const SMALLEST_ROW: usize = 8 + 4 + 4 + 8;
 /// Maximum number of tensors; the largest models have some thousands. The limit bounds the memory of the table.
-const MOST_TENSORS: u64 = 1 << 20;
+const MAX_TENSORS: u64 = 1 << 20;
 
 /// A tensor's row in the table.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl Kind {
             Self::Blocks(kind) => {
                 let row = shape.last().copied().unwrap_or(1);
                 let bytes = kind.row_bytes(row).ok_or_else(|| {
-                    format!("its rows of {row} values are no whole blocks of {} ({kind})", kind.values_per_block())
+                    format!("its rows of {row} values are not whole blocks of {} ({kind})", kind.values_per_block())
                 })?;
                 // A tensor with empty rows has no bytes.
                 let rows = count.checked_div(row).unwrap_or(0);
@@ -74,7 +74,7 @@ impl Kind {
 /// [`WeightsError::Unsupported`] for unknown types.
 pub(super) fn rows<'a>(path: &Path, count: u64, reader: &mut Reader<'a>) -> Result<Vec<Row<'a>>> {
     let malformed = |reason| WeightsError::Malformed { file: path.into(), reason };
-    reader.check_count(count, SMALLEST_ROW, MOST_TENSORS, "tensors").map_err(malformed)?;
+    reader.check_count(count, SMALLEST_ROW, MAX_TENSORS, "tensors").map_err(malformed)?;
     let mut rows = Vec::new();
     let mut seen = HashSet::new();
     for number in 1..=count {
@@ -86,8 +86,8 @@ pub(super) fn rows<'a>(path: &Path, count: u64, reader: &mut Reader<'a>) -> Resu
         let kind = Kind::of_number(kind).ok_or_else(|| WeightsError::Unsupported {
             file: path.into(),
             reason: format!(
-                "its tensor `{name}` is of type {kind}, which is not known here: one of a later llama.cpp, or one \
-                 that was given up; quantize the model again, as Q4_K_M or Q8_0 for example"
+                "its tensor `{name}` has the unknown type {kind}, which is of a later llama.cpp or was removed from \
+                 it; quantize the model again, as Q4_K_M or Q8_0 for example"
             ),
         })?;
         if !seen.insert(name) {
@@ -101,8 +101,8 @@ pub(super) fn rows<'a>(path: &Path, count: u64, reader: &mut Reader<'a>) -> Resu
 /// Reads shape, type number and offset.
 fn facts(reader: &mut Reader<'_>) -> std::result::Result<(Vec<usize>, u32, u64), String> {
     let rank = reader.u32()?;
-    if rank > MOST_AXES {
-        return Err(format!("it has {rank} axes; at most {MOST_AXES} are allowed"));
+    if rank > MAX_AXES {
+        return Err(format!("it has {rank} axes; at most {MAX_AXES} are allowed"));
     }
     let mut shape = Vec::new();
     for _ in 0..rank {
@@ -125,7 +125,7 @@ pub(super) fn places(
     len: usize,
 ) -> Result<Vec<(String, Entry)>> {
     let mut entries = Vec::with_capacity(rows.len());
-    let mut taken = Vec::with_capacity(rows.len());
+    let mut ranges = Vec::with_capacity(rows.len());
     for Row { name, shape, kind, offset } in rows {
         let wrong = |reason| WeightsError::MalformedTensor { file: path.into(), tensor: name.into(), reason };
         let bytes = kind.bytes(&shape).map_err(wrong)?;
@@ -147,11 +147,11 @@ pub(super) fn places(
         let entry = Entry { dtype, strides: row_major(&shape), shape, offset: range.start, form };
         entries.push((name.to_string(), entry));
         if !range.is_empty() {
-            taken.push((range.start, range.end, name));
+            ranges.push((range.start, range.end, name));
         }
     }
-    taken.sort_unstable();
-    match taken.windows(2).find(|pair| pair[1].0 < pair[0].1) {
+    ranges.sort_unstable();
+    match ranges.windows(2).find(|pair| pair[1].0 < pair[0].1) {
         Some(pair) => Err(WeightsError::MalformedTensor {
             file: path.into(),
             tensor: pair[1].2.into(),

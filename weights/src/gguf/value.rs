@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn arrays_that_lie() {
+    fn arrays_with_inconsistent_headers() {
         let deep = |levels: usize| [head(9, 1).repeat(levels - 1), head(0, 0)].concat();
         assert!(array(&deep(DEEPEST)).is_ok());
         for (bytes, word) in [

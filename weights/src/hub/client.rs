@@ -15,7 +15,7 @@ use crate::error::{Result as WeightsResult, WeightsError};
 use crate::hub_names::is_commit;
 
 /// Maximum number of consecutive redirects.
-const MOST_REDIRECTS: usize = 10;
+const MAX_REDIRECTS: usize = 10;
 /// Maximum size of a repository description in bytes; descriptions of 100,000 files have some ten megabytes.
 const LISTING_LIMIT: u64 = 64 << 20;
 /// Maximum time for a repository description, as a multiple of the etag timeout.
@@ -161,12 +161,12 @@ impl Client {
         };
         let headers = response.headers();
         if headers.get(header::CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
-            return Err(Failure::Answer("it sent the file compressed, which was not asked for".into()));
+            return Err(Failure::Answer("it sent the file compressed, which was not requested".into()));
         }
         let (start, size) = match response.status() {
             StatusCode::PARTIAL_CONTENT => match content_range(headers) {
                 Some((first, size)) if first <= start => (first, size),
-                _ => return Err(Failure::Answer("it sent another part of the file than was asked for".into())),
+                _ => return Err(Failure::Answer("it sent another part of the file than requested".into())),
             },
             _ => (0, length(headers)),
         };
@@ -198,7 +198,7 @@ impl Client {
     ) -> Result<Response<Body>, Failure> {
         let unusable = |error| Failure::Answer(format!("the address `{url}` cannot be used: {error}"));
         let mut address: Uri = url.parse().map_err(unusable)?;
-        for _ in 0..=MOST_REDIRECTS {
+        for _ in 0..=MAX_REDIRECTS {
             let response = self.send(&address, ask)?;
             let status = response.status();
             let redirect = matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308);
@@ -210,7 +210,7 @@ impl Client {
             }
             address = target(&address, response.headers())?;
         }
-        Err(Failure::Answer(format!("it redirects more than {MOST_REDIRECTS} times")))
+        Err(Failure::Answer(format!("it redirects more than {MAX_REDIRECTS} times")))
     }
 
     /// Sends one request. Returns the response before its body is read.

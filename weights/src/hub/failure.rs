@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_time_outs_from_refusals() {
+    fn distinguishes_timeouts_from_refusals() {
         let of = |error: ureq::Error| Failure::of_request(error, || "waited".into());
         let io = |kind: ErrorKind| of(ureq::Error::Io(kind.into()));
         assert!(matches!(of(ureq::Error::Timeout(ureq::Timeout::Connect)), Failure::TimedOut(why) if why == "waited"));

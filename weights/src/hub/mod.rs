@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_in_repositories_stay_there() {
+    fn paths_cannot_leave_the_repository() {
         for path in ["config.json", "1_Pooling/config.json", "a b/ä#?.txt"] {
             assert!(is_plain_path(path), "{path}");
         }

@@ -41,7 +41,7 @@ pub(super) fn target(from: &Uri, headers: &HeaderMap) -> Result<Uri, Failure> {
         let folder = from.path().rsplit_once('/').map_or("", |(folder, _)| folder);
         format!("{origin}{folder}/{location}")
     };
-    let address: Uri = address.parse().map_err(|_| odd("to something that is no address"))?;
+    let address: Uri = address.parse().map_err(|_| odd("to something that is not an address"))?;
     match address.scheme_str() {
         _ if address.host().is_none_or(str::is_empty) => Err(odd("to an address without a host")),
         Some("https") => Ok(address),

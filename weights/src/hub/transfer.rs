@@ -15,7 +15,7 @@ use super::lock::Lock;
 /// Bytes per read.
 const CHUNK: usize = 256 << 10;
 /// Minimum number of bytes per timeout; a slower transfer counts as stalled.
-const LEAST_PROGRESS: u64 = 1 << 10;
+const MIN_PROGRESS: u64 = 1 << 10;
 
 /// A file to be downloaded, and its paths in the cache.
 pub(super) struct Download<'a> {
@@ -40,7 +40,7 @@ impl Download<'_> {
     pub(super) fn run(&self, client: &Client) -> Result<(), Failure> {
         let metadata = client.metadata(self.url)?;
         if !metadata.commit.eq_ignore_ascii_case(self.commit) {
-            let reason = format!("it served {} of another commit than it was asked for", self.file);
+            let reason = format!("it served {} of another commit than requested", self.file);
             return Err(Failure::Answer(reason));
         }
         let blob = self.blobs.join(&metadata.etag);
@@ -104,7 +104,7 @@ impl Download<'_> {
         let mut content = client.content(self.url, kept, metadata)?;
         let size = match (metadata.size, content.size) {
             (Some(size), Some(other)) if size != other => {
-                let reason = format!("it announced {size} bytes for {} and sends {other}", self.file);
+                let reason = format!("it announced {size} bytes for {}, but sends {other}", self.file);
                 return Err(Failure::Answer(reason));
             }
             (size, other) => size.or(other),
@@ -123,7 +123,7 @@ impl Download<'_> {
             }
             position += count as u64;
             if position > size {
-                return Err(Failure::Excess(format!("it announced {size} bytes for {} and sends more", self.file)));
+                return Err(Failure::Excess(format!("it announced {size} bytes for {}, but sends more", self.file)));
             }
             partial.write(&chunk[..count])?;
             if let Some(bar) = &bar {
@@ -205,7 +205,7 @@ impl Pace {
         if self.since.elapsed() < self.window {
             return true;
         }
-        let enough = self.bytes >= LEAST_PROGRESS;
+        let enough = self.bytes >= MIN_PROGRESS;
         *self = Self::new(self.window);
         enough
     }

@@ -187,14 +187,14 @@ pub(super) fn is_gguf(file: &str) -> bool {
 
 /// More parts than any model has; the number comes from the server.
 #[cfg(feature = "hub")]
-const MOST_PARTS: u64 = 10_000;
+const MAX_PARTS: u64 = 10_000;
 
 /// Returns the names of all parts of a GGUF file, from the name of the first.
 #[cfg(feature = "hub")]
 pub(super) fn parts_of(file: &str) -> Vec<String> {
     let (folder, name) = file.rsplit_once('/').map_or(("", file), |(folder, name)| (&file[..=folder.len()], name));
     match part_of(name) {
-        Some((stem, 1, count)) if count <= MOST_PARTS => {
+        Some((stem, 1, count)) if count <= MAX_PARTS => {
             (1..=count).map(|number| format!("{folder}{}", part_name(stem, number, count))).collect()
         }
         _ => vec![file.to_owned()],
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_a_directory_lacks() {
+    fn error_names_the_missing_files() {
         let directory = tempfile::tempdir().expect("a directory");
         let put = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).expect("written");
         let lacking = || FilePatterns::model().lacking(directory.path());

@@ -47,7 +47,7 @@ pub(crate) fn read_archive(file: &MappedFile, records: &BTreeMap<String, Record>
             continue;
         }
         let Some(name) = path.strip_suffix(ENDING) else {
-            let reason = format!("its entry `{path}` is no {ENDING} array; take it out of the archive");
+            let reason = format!("its entry `{path}` is not a {ENDING} array; take it out of the archive");
             return Err(WeightsError::Unsupported { file: file.path().into(), reason });
         };
         contents.entries.push((name.to_string(), entry(file, name, record)?));

@@ -152,7 +152,7 @@ impl Machine {
     }
 
     fn pop(&mut self) -> Result<Extent, String> {
-        let value = self.stack.pop().flatten().ok_or("its pickle takes a value where there is none")?;
+        let value = self.stack.pop().flatten().ok_or("its pickle takes a value from an empty stack")?;
         self.held = self.held.saturating_sub(value.size);
         Ok(value)
     }
@@ -191,7 +191,7 @@ impl Machine {
     }
 
     fn remember(&mut self, id: u32) -> Result<(), String> {
-        let top = self.stack.last().copied().flatten().ok_or("its pickle remembers a value where there is none")?;
+        let top = self.stack.last().copied().flatten().ok_or("its pickle memoises a value of an empty stack")?;
         // An overwritten entry still counts, because the interpreter copied it too. PyTorch never uses an id twice.
         self.memo.insert(id, top);
         self.held = self.held.saturating_add(top.size);
@@ -199,7 +199,7 @@ impl Machine {
     }
 
     fn recall(&mut self, id: u32) -> Result<(), String> {
-        let value = *self.memo.get(&id).ok_or("its pickle recalls a value that it never remembered")?;
+        let value = *self.memo.get(&id).ok_or("its pickle reads a memo entry that it never wrote")?;
         self.push(value)
     }
 }
@@ -251,7 +251,7 @@ mod tests {
             (b"\x80\x02U\x01a.".to_vec(), "Python 2"),
             (b"u.".to_vec(), "mark"),
             (b"R.".to_vec(), "none"),
-            (b"h\x05.".to_vec(), "never remembered"),
+            (b"h\x05.".to_vec(), "never wrote"),
             (b"\x8a\xffaaaa.".to_vec(), "64 bits"),
             (b"ctorch".to_vec(), "line"),
         ] {

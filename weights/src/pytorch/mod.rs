@@ -107,7 +107,7 @@ fn part(storage: &PickledStorage, whole: Range<usize>) -> std::result::Result<Ra
     match (start, end) {
         (Some(start), Some(end)) if end <= whole.end => Ok(start..end),
         _ => Err(format!(
-            "its storage is said to be {count} elements from element {offset} of another, which has {} bytes",
+            "its storage claims {count} elements from element {offset} of another, which has {} bytes",
             whole.len()
         )),
     }
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_read_is_recognised() {
+    fn recognises_unsupported_formats() {
         assert!(refusal(b"\x80\x04\x95\0\0\0\0\0", "bin").is_some_and(|text| text.contains("protocol 2")));
         assert!(refusal(b"something else", "pth").is_some());
         assert!(refusal(b"something else", "safetensors").is_none());

@@ -92,7 +92,7 @@ pub(super) fn tensors(object: Object, file: &Path) -> Result<Named, String> {
         0 => Err("it has no tensors".into()),
         _ => {
             let keys: Vec<_> = inner.into_iter().map(|(key, _)| key).collect();
-            Err(format!("it has several state dicts ({}), and none is named `state_dict` or `model`", keys.join(", ")))
+            Err(format!("it has several state dicts ({}), but none is named `state_dict` or `model`", keys.join(", ")))
         }
     }
 }

@@ -112,7 +112,7 @@ fn collect(object: &Object, named: &mut HashMap<String, PickledStorage>) -> std:
                 // Descriptions of a storage may differ in the described part.
                 Some(other) if (&other.class, other.count) != (&storage.class, storage.count) => {
                     let reason = format!(
-                        "it is said to be {} elements of a {}, and {} of a {}",
+                        "it is declared as {} elements of a {} and as {} of a {}",
                         other.count, other.class, storage.count, storage.class
                     );
                     Err(Fault { key: storage.key, reason })
@@ -150,7 +150,7 @@ fn locate(
             true => Err("it is listed twice".into()),
             false => match named.get(&key) {
                 Some(storage) => place(storage, bytes, position),
-                None => Err("it is listed, and nothing is said of it".into()),
+                None => Err("it is listed, but not described".into()),
             },
         };
         match place {
@@ -173,7 +173,7 @@ fn place(storage: &PickledStorage, bytes: &[u8], position: usize) -> std::result
     };
     let count = i64::from_le_bytes(*count);
     if usize::try_from(count).ok() != Some(storage.count) {
-        return Err(format!("its header says {} elements, and its storage has {count}", storage.count));
+        return Err(format!("its header says {} elements, but its storage has {count}", storage.count));
     }
     match storage.count.checked_mul(unit) {
         Some(size) if size <= rest.len() => {

@@ -99,7 +99,7 @@ impl<'a> View<'a> {
             return Err(wrong("its blocks lie outside the file"));
         }
         if let Some(row) = shape.last_mut() {
-            *row = kind.row_bytes(*row).ok_or_else(|| wrong("its rows are no whole blocks"))?;
+            *row = kind.row_bytes(*row).ok_or_else(|| wrong("its rows are not whole blocks"))?;
         }
         let strides = row_major(&shape);
         Ok(Self { name, bytes: Storage::Mapped(file), dtype: DType::U8, shape, strides, offset: entry.offset })
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reaching_outside_is_noticed() {
+    fn rejects_access_out_of_bounds() {
         let entry = |shape: &[usize], strides: &[usize], offset| Entry {
             dtype: crate::StoredDtype::F32,
             shape: shape.into(),

@@ -51,7 +51,7 @@ fn aligned(kind: u32, value: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_right_is_read() {
+fn reads_valid_files() {
     for (bytes, count) in [
         (file(&[], &[], 0), 0),
         (one(&[2, 3], F32, 0, 24), 1),
@@ -118,7 +118,7 @@ fn every_rule_of_tensors_is_kept() {
     let pair = |first: u64, second: u64| file(&[], &[row("w", &[8], F32, second), row("a", &[8], F32, first)], 96);
     for (bytes, word) in [
         (one(&[1; 5], F32, 0, 4), "it has 5 axes"),
-        (one(&[], Q4_0, 0, 32), "rows of 1 values are no whole blocks of 32 (Q4_0)"),
+        (one(&[], Q4_0, 0, 32), "rows of 1 values are not whole blocks of 32 (Q4_0)"),
         (one(&[2, 32], Q4_0, 0, 64), "rows of 2 values"),
         (one(&[3], F32, 0, 11), "ends beyond the file's"),
         (one(&[32, 3], Q4_0, 0, 53), "ends beyond the file's"),
@@ -139,7 +139,7 @@ fn every_rule_of_tensors_is_kept() {
     for number in [4, 31, 36, 42, u32::MAX] {
         let error = read_all("bad.gguf", &one(&[32], number, 0, 64)).expect_err("unknown");
         assert!(matches!(&error, WeightsError::Unsupported { .. }), "{error}");
-        assert!(error.to_string().contains(&format!("its tensor `w` is of type {number}")), "{error}");
+        assert!(error.to_string().contains(&format!("its tensor `w` has the unknown type {number}")), "{error}");
     }
     let bytes = file(&[], &[[&text(b"\xff")[..], &[0; 16]].concat()], 0);
     let error = read_all("bad.gguf", &bytes).expect_err("not UTF-8").to_string();

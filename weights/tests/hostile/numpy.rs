@@ -78,8 +78,8 @@ fn every_rule_is_kept() {
         assert_eq!(read_all("x.npz", &one(&array("(0, 7)", 0))).ok(), Some(1));
         assert_eq!(read_all("x.other", &one(&array("()", 4))).ok(), Some(1), "content decides, not the name");
         for (content, word) in [
-            (array("(2,)", 7), "needs 8 bytes and its data has 7"),
-            (array("(2,)", 9), "needs 8 bytes and its data has 9"),
+            (array("(2,)", 7), "needs 8 bytes, but its data has 7"),
+            (array("(2,)", 9), "needs 8 bytes, but its data has 9"),
             (array("(4294967296, 4294967296)", 8), "more elements than can be counted"),
             (array("(4611686018427387904,)", 8), "more elements than can be counted"),
             (array("(99999999999999999999,)", 8), "not a dictionary"),
@@ -106,13 +106,13 @@ fn every_rule_is_kept() {
 }
 
 #[test]
-fn directories_that_lie_are_found_out() {
+fn inconsistent_directories_are_rejected() {
     let good = kept("w.npy", &array("(2,)", 8), DEFLATED);
     for (entry, word) in [
         (Kept { flags: 1, ..good.clone() }, "encrypted"),
         (Kept { method: 14, ..good.clone() }, "another method"),
         (Kept { method: STORED, ..good.clone() }, "another method"),
-        (Kept { size: good.size + 4, ..good.clone() }, "needs 8 bytes and its data has 12"),
+        (Kept { size: good.size + 4, ..good.clone() }, "needs 8 bytes, but its data has 12"),
         (Kept { size: 20, ..good.clone() }, "header is longer than its entry"),
         (Kept { checksum: good.checksum ^ 1, ..good.clone() }, "check sum"),
         (Kept { bytes: good.bytes[..good.bytes.len() - 4].into(), ..good.clone() }, "compressed data is broken"),
@@ -131,7 +131,7 @@ fn directories_that_lie_are_found_out() {
 
 /// `read_all` checks the size of allocations.
 #[test]
-fn bombs_do_not_go_off() {
+fn decompression_bombs_are_rejected() {
     // 64 MB of data in 64 kB, of which header and directory admit 16 bytes.
     let small = array("(4,)", 16);
     let bomb = Kept { size: small.len() as u32, ..kept("w.npy", &array("(4,)", 64 << 20), DEFLATED) };

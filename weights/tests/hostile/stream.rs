@@ -115,10 +115,10 @@ fn every_rule_is_kept() {
         (with_keys(&["a", "b"]), Some("w"), "its storage c is missing"),
         (with_keys(&["a", "b", "a"]), Some("v"), "storage a: it is listed twice"),
         (with_keys(&["a", "b", "b"]), None, "storage b: it is listed twice"),
-        (with_keys(&["a", "b", "d"]), None, "storage d: it is listed, and nothing is said of it"),
-        (with_keys(&["a", "c", "b"]), Some("w"), "storage c: its header says 5 elements, and its storage has 3"),
-        (with_data(0, 4, vec![1; 16]), Some("v"), "its header says 5 elements, and its storage has 4"),
-        (with_data(1, -3, vec![1; 6]), None, "storage b: its header says 3 elements, and its storage has -3"),
+        (with_keys(&["a", "b", "d"]), None, "storage d: it is listed, but not described"),
+        (with_keys(&["a", "c", "b"]), Some("w"), "storage c: its header says 5 elements, but its storage has 3"),
+        (with_data(0, 4, vec![1; 16]), Some("v"), "its header says 5 elements, but its storage has 4"),
+        (with_data(1, -3, vec![1; 6]), None, "storage b: its header says 3 elements, but its storage has -3"),
         (with_data(2, 5, vec![1; 19]), Some("w"), "beyond the file, which has only 19 more bytes"),
         (with_data(1, i64::MAX, vec![1; 6]), None, "its storage has 9223372036854775807"),
         (single(tensor(&floats(5, None), 1, 5), 5), Some("w"), "beyond its storage of 20 bytes"),
@@ -137,7 +137,7 @@ fn every_rule_is_kept() {
 }
 
 #[test]
-fn absurd_storages_are_not_believed() {
+fn impossible_storages_are_rejected() {
     // Counts in pickle and file that are as large as possible without overflow, and one that overflows.
     for count in [i64::MAX, 1 << 61, 1 << 40] {
         let mut file = single(tensor(&storage("FloatStorage", "a", count, None), 0, 5), 5);
@@ -151,7 +151,7 @@ fn absurd_storages_are_not_believed() {
         let mut file = good();
         file.object = dictionary(&[("v", tensor(&storage("FloatStorage", "a", 5, None), 0, 5)), ("w", other)]);
         let error = read_all("x.pt", &file.bytes()).expect_err("one lies");
-        assert!(error.to_string().contains("storage a: it is said to be"), "{error}");
+        assert!(error.to_string().contains("storage a: it is declared as"), "{error}");
     }
     // An optimizer's storage with unknown elements: the storages after it cannot be located.
     let mut file = good();
@@ -172,7 +172,7 @@ fn a_name_may_not_appear_twice() {
 }
 
 #[test]
-fn elements_stay_in_the_file() {
+fn elements_are_read_in_place() {
     // A gigabyte that takes no space on the disk, followed by five floats.
     let count = 1i64 << 28;
     let mut file = good();

@@ -17,9 +17,9 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 /// The commit of every revision of the repository.
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 /// Number of connections after which a server stops answering.
-const MOST_CONNECTIONS: usize = 500;
+const MAX_CONNECTIONS: usize = 500;
 /// Maximum length of request line and headers in bytes.
-const MOST_HEAD: u64 = 1 << 16;
+const MAX_HEAD: u64 = 1 << 16;
 
 /// A request of a client.
 #[derive(Clone, Debug)]
@@ -177,7 +177,7 @@ impl Server {
             // A scope waits for its threads, so the server stops after its last connection.
             std::thread::scope(|scope| {
                 for stream in listener.incoming().flatten() {
-                    if thread_stop.load(Ordering::SeqCst) || count.fetch_add(1, Ordering::SeqCst) >= MOST_CONNECTIONS {
+                    if thread_stop.load(Ordering::SeqCst) || count.fetch_add(1, Ordering::SeqCst) >= MAX_CONNECTIONS {
                         break;
                     }
                     let (answer, log, stop, tls) = (&answer, &thread_log, &thread_stop, tls.clone());
@@ -245,7 +245,7 @@ fn serve(stream: impl Read + Write, answer: &dyn Fn(&Request) -> Reply, log: &Mu
 }
 
 fn read_request(reader: &mut impl BufRead) -> Option<Request> {
-    let mut lines = reader.take(MOST_HEAD).lines();
+    let mut lines = reader.take(MAX_HEAD).lines();
     let first = lines.next()?.ok()?;
     let mut words = first.split(' ');
     let (method, path) = (words.next()?.to_string(), words.next()?.to_string());

@@ -140,7 +140,7 @@ fn a_missing_shard_is_named() {
 }
 
 #[test]
-fn an_index_that_lies_is_found_out() {
+fn an_inconsistent_index_is_rejected() {
     let directory = sharded_copy();
     let index = directory.path().join("model.safetensors.index.json");
     let text = std::fs::read_to_string(&index).expect("read");

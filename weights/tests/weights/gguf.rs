@@ -294,7 +294,7 @@ fn report_of<T: grove_tree::Tree<Flex>>(skeleton: T, names: &NameMap) -> Report 
 }
 
 #[test]
-fn rows_are_not_cut_or_turned() {
+fn rows_are_not_split_or_transposed() {
     let rule = || NameMap::new().rule("blocks.Q8_0", "w");
     // Two blocks of 34 bytes per row.
     let report = report_of(bytes([("w", [8, 64])]), &rule());
@@ -319,7 +319,7 @@ fn what_is_not_decoded_is_refused_before_anything_is_read() {
     // Floats do not convert to integers, quantized or not.
     let skeleton: (Array<Flex, 2, Int>,) = (Array::absent([8, 64]),);
     let names = NameMap::new().rule("blocks.Q8_0", "0");
-    let error = load(skeleton, &open("types.gguf"), &names, &options()).expect_err("no whole numbers");
+    let error = load(skeleton, &open("types.gguf"), &names, &options()).expect_err("not integers");
     assert!(matches!(&error, WeightsError::Conversion { from, .. } if from == "Q8_0"), "{error}");
 }
 
@@ -433,7 +433,7 @@ fn split_models_that_are_not_complete_are_refused() {
             error_of(&|directory| rename(directory, PARTS[0], "model.gguf"), "model.gguf"),
             ["…-00001-of-00003.gguf", "llama-gguf-split"],
         ),
-        (error_of(&|directory| rename(directory, PARTS[2], PARTS[1]), PARTS[0]), [PARTS[1], "says otherwise"]),
+        (error_of(&|directory| rename(directory, PARTS[2], PARTS[1]), PARTS[0]), [PARTS[1], "header differs"]),
         (
             error_of(&|directory| drop(std::fs::copy(fixture("types.gguf"), directory.join(PARTS[1]))), PARTS[0]),
             [PARTS[1], "has it too"],

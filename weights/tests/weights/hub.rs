@@ -137,7 +137,7 @@ fn cache() -> tempfile::TempDir {
 }
 
 /// Returns an address without a listener.
-fn nobody() -> String {
+fn unused_endpoint() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     format!("http://{}", listener.local_addr().expect("an address"))
 }
@@ -192,7 +192,7 @@ fn faulty(faults: usize, fault: impl Fn(Reply) -> Reply + Send + Sync + 'static)
 }
 
 #[test]
-fn a_broken_transfer_is_resumed() {
+fn an_interrupted_transfer_is_resumed() {
     let server = faulty(2, |reply| reply.in_manner(Manner::Cut(500)));
     let cache = cache();
     let directory = fetch(&options(server.endpoint(), cache.path()), ID, &FilePatterns::model()).expect("fetched");
@@ -201,7 +201,7 @@ fn a_broken_transfer_is_resumed() {
 }
 
 #[test]
-fn a_transfer_that_keeps_breaking_is_resumed_by_the_next_run() {
+fn the_next_run_resumes_a_failed_transfer() {
     let server = faulty(3, |reply| reply.in_manner(Manner::Cut(100)));
     let cache = cache();
     let options = options(server.endpoint(), cache.path());
@@ -246,7 +246,7 @@ fn leftovers_of_another_length_are_replaced() {
 }
 
 #[test]
-fn unknown_things_are_told_apart() {
+fn distinguishes_unknown_models_revisions_and_files() {
     let server = Server::start(|request| repository().answer(request));
     let cache = cache();
     let options = options(server.endpoint(), cache.path());
@@ -271,7 +271,7 @@ fn unknown_things_are_told_apart() {
 }
 
 #[test]
-fn refusals_speak_of_the_token() {
+fn access_errors_mention_the_token() {
     for (status, token, words) in
         [(401, None, "set HF_TOKEN"), (401, Some("hf_x"), "licence"), (403, Some("hf_x"), "another HF_TOKEN")]
     {
@@ -285,11 +285,11 @@ fn refusals_speak_of_the_token() {
 }
 
 #[test]
-fn without_a_network_the_cache_serves() {
+fn the_cache_works_without_a_network() {
     let cache = cache();
-    let away = options(nobody(), cache.path());
-    let offline = HubOptions { offline: true, ..away.clone() };
-    let error = fetch(&away, ID, &FilePatterns::model()).expect_err("nobody there");
+    let unreachable = options(unused_endpoint(), cache.path());
+    let offline = HubOptions { offline: true, ..unreachable.clone() };
+    let error = fetch(&unreachable, ID, &FilePatterns::model()).expect_err("no server");
     assert!(matches!(error, WeightsError::Network { .. }), "{error}");
     let error = fetch(&offline, ID, &FilePatterns::model()).expect_err("nothing there");
     assert!(matches!(error, WeightsError::Offline { .. }), "{error}");
@@ -302,15 +302,15 @@ fn without_a_network_the_cache_serves() {
     assert!(error.to_string().contains("a weights file is missing"), "{error}");
     let directory = fetch(&options, ID, &FilePatterns::model()).expect("fetched");
     assert_eq!(config, directory);
-    let asked = server.log().len();
-    for options in [&offline, &away, &HubOptions { revision: COMMIT.into(), ..offline.clone() }] {
+    let requests = server.log().len();
+    for options in [&offline, &unreachable, &HubOptions { revision: COMMIT.into(), ..offline.clone() }] {
         assert_eq!(fetch(options, ID, &FilePatterns::model()).expect("cached"), directory);
     }
-    assert_eq!(server.log().len(), asked, "offline means offline");
+    assert_eq!(server.log().len(), requests, "offline means offline");
 }
 
 #[test]
-fn a_server_in_trouble_is_asked_again() {
+fn retries_after_server_errors() {
     let count = AtomicUsize::new(0);
     let server = Server::start(move |request| match count.fetch_add(1, Ordering::SeqCst) {
         0 => Reply::status(503),
@@ -339,7 +339,7 @@ fn sharded(index: &str) -> Repository {
 }
 
 #[test]
-fn shards_are_those_of_the_index() {
+fn shards_match_the_index() {
     let index = r#"{"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}"#;
     let server = Server::start(move |request| sharded(index).answer(request));
     let cache_of = cache();
@@ -372,7 +372,7 @@ fn shards_are_those_of_the_index() {
 }
 
 #[test]
-fn hostile_answers_stay_outside_the_cache() {
+fn hostile_responses_do_not_reach_the_cache() {
     for commit in ["../../../../tmp/grove", "/tmp/grove", "", "main"] {
         let server = Server::start(move |_| repository().listing(commit));
         let cache = cache();
@@ -397,7 +397,7 @@ fn hostile_answers_stay_outside_the_cache() {
 }
 
 #[test]
-fn a_model_without_weights_is_said_to_have_none() {
+fn a_repository_without_weights_is_an_error() {
     let server = Server::start(|request| {
         Repository::new(&[("config.json", b"{}"), ("flax_model.msgpack", b"x")]).answer(request)
     });

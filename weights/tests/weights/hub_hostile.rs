@@ -78,7 +78,7 @@ fn redirect(location: &str) -> Reply {
 }
 
 #[test]
-fn the_token_stays_with_the_hub_wherever_a_redirect_leads() {
+fn redirects_never_receive_the_token() {
     let elsewhere = Server::start(|request| Repository::file(WEIGHTS, request, true));
     // The same host by its other name and on another port, and the hub itself by a path.
     for location in
@@ -123,7 +123,7 @@ fn redirects_lead_to_the_web_and_to_an_end() {
 }
 
 #[test]
-fn names_from_a_server_are_no_paths() {
+fn names_from_a_server_are_not_paths() {
     let names = ["../../../victim", "..", "/tmp/grove-victim", "a/b", "a\\b", "C:x", "", "main", "\"../../../victim\""];
     for (name, header) in
         names.into_iter().flat_map(|name| [(name, "etag"), (name, "x-linked-etag"), (name, "x-repo-commit")])
@@ -156,7 +156,7 @@ fn names_from_a_server_are_no_paths() {
 }
 
 #[test]
-fn weak_and_bare_etags_are_names_too() {
+fn weak_and_unquoted_etags_are_accepted() {
     for quoted in [format!("W/\"{}\"", sha256(WEIGHTS)), sha256(WEIGHTS)] {
         let server = hub(move |request| {
             let mut reply = repository().answer(request);
@@ -192,7 +192,7 @@ fn the_cache_has_the_layout_of_huggingface_hub() {
 }
 
 #[test]
-fn silence_is_waited_for_and_asked_again() {
+fn timeouts_are_retried() {
     // Silent for the description of the repository, and for a file.
     let silent = Server::start(|_| Reply::status(200).in_manner(Manner::Silence));
     let cache_of = cache();
@@ -218,7 +218,7 @@ fn silence_is_waited_for_and_asked_again() {
 }
 
 #[test]
-fn a_listener_that_never_accepts_a_connection_is_left() {
+fn connecting_times_out() {
     // The system completes the connection, but the handshake never finishes.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let endpoint = format!("https://{}", listener.local_addr().expect("an address"));
@@ -326,13 +326,13 @@ fn a_file_that_changes_is_begun_anew() {
 }
 
 #[test]
-fn a_server_that_sends_more_or_says_less_is_left() {
+fn rejects_servers_with_wrong_lengths() {
     let announce = |reply: Reply, size: &str| reply.header("x-linked-size", size);
     let whole = || Reply::body(WEIGHTS).header("x-repo-commit", COMMIT).header("etag", &etag(WEIGHTS));
     let unannounced = move || Reply { announced: false, ..whole() };
     let faults: [(&str, Answer); 5] = [
         ("sends more", Box::new(move || announce(unannounced().in_manner(Manner::Endless(1 << 26)), "5000"))),
-        ("and sends", Box::new(move || announce(whole(), "100"))),
+        ("but sends", Box::new(move || announce(whole(), "100"))),
         ("how long", Box::new(unannounced)),
         ("X-Linked-Size", Box::new(move || announce(whole(), "-1"))),
         ("compressed", Box::new(move || whole().header("content-encoding", "br"))),
@@ -349,7 +349,7 @@ fn a_server_that_sends_more_or_says_less_is_left() {
 }
 
 #[test]
-fn answers_of_any_length_are_not_held() {
+fn long_responses_are_not_buffered() {
     let mut bomb = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     let zeros = vec![b' '; 1 << 20];
     (0..80).for_each(|_| std::io::Write::write_all(&mut bomb, &zeros).expect("compressed"));

@@ -205,7 +205,7 @@ fn reports_everything_at_once() {
 }
 
 #[test]
-fn aliases_stand_in_and_repeat() {
+fn aliases_replace_missing_names() {
     let directory = tempfile::tempdir().expect("a directory");
     let names = NameMap::new().rule("wte.weight", "0").alias("lm_head.weight", "0");
     let skeleton = || -> (Array<Flex, 2>,) { (Array::absent([2, 2]),) };

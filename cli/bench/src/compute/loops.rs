@@ -42,6 +42,6 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Run {
                 jit(|args: (Array<Traced, 1>, Array<Traced, 2>)| grad(&args, |args| filter(args).1.val().sum()));
             place.run(move || jitted.call::<B>(args.clone()))
         }
-        _ => unreachable!("the work is no loop"),
+        _ => unreachable!("the work is not a loop"),
     }
 }

@@ -218,7 +218,7 @@ pub fn run(
     match failed.is_empty() {
         true => Ok(()),
         false => Err(Exit::Failure(format!(
-            "{} of {} cases are further away from flex than rounding explains: {}",
+            "{} of {} cases differ from flex by more than rounding: {}",
             failed.len(),
             rows.len(),
             failed.join("; ")

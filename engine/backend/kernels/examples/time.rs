@@ -6,9 +6,9 @@ fn time(name: &str, mut f: impl FnMut()) {
     f();
     let mut best = f64::MAX;
     for _ in 0..15 {
-        let begun = Instant::now();
+        let start = Instant::now();
         f();
-        best = best.min(begun.elapsed().as_secs_f64());
+        best = best.min(start.elapsed().as_secs_f64());
     }
     println!("{name:30} {:8.3} ms", best * 1e3);
 }

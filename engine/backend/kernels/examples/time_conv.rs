@@ -8,9 +8,9 @@ fn time(rounds: usize, mut f: impl FnMut()) -> f64 {
     f();
     let mut best = f64::MAX;
     for _ in 0..rounds {
-        let begun = Instant::now();
+        let start = Instant::now();
         f();
-        best = best.min(begun.elapsed().as_secs_f64());
+        best = best.min(start.elapsed().as_secs_f64());
     }
     best
 }

@@ -37,15 +37,15 @@ impl AdamStep {
 }
 
 vectorized! {
-    fn step<_FUSED>(with: AdamStep, params: &mut [f32], grads: &[f32], mu: &mut [f32], nu: &mut [f32]) {
-        let ([b1, of_grad], [b2, of_square]) = (with.b1, with.b2);
-        let (rate, below) = (with.rate / with.correction[0], 1.0 / with.correction[1]);
+    fn step<_FUSED>(adam: AdamStep, params: &mut [f32], grads: &[f32], mu: &mut [f32], nu: &mut [f32]) {
+        let ([b1, grad_weight], [b2, square_weight]) = (adam.b1, adam.b2);
+        let (rate, inverse_correction) = (adam.rate / adam.correction[0], 1.0 / adam.correction[1]);
         // Not computed as `1 - rate * decay`: with a small rate, rounding would lose or exaggerate the decay.
-        let decay = with.rate * with.decay;
+        let decay = adam.rate * adam.decay;
         for (((p, &g), mu), nu) in params.iter_mut().zip(grads).zip(mu).zip(nu) {
-            *mu = b1 * *mu + of_grad * g;
-            *nu = b2 * *nu + of_square * (g * g);
-            let root = (*nu * below + with.eps_root).sqrt() + with.eps;
+            *mu = b1 * *mu + grad_weight * g;
+            *nu = b2 * *nu + square_weight * (g * g);
+            let root = (*nu * inverse_correction + adam.eps_root).sqrt() + adam.eps;
             *p -= rate * *mu / root + decay * *p;
         }
     }
@@ -68,8 +68,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_are_the_formula() {
-        let with = AdamStep {
+    fn steps_match_the_formula() {
+        let adam = AdamStep {
             b1: [0.9, 0.1],
             b2: [0.999, 0.001],
             eps: 1e-8,
@@ -84,7 +84,7 @@ mod tests {
             let (mut p, g, mut mu, mut nu) = (numbers(7), numbers(13), numbers(29), numbers(31));
             nu.iter_mut().for_each(|nu| *nu = nu.abs());
             let before = (p.clone(), mu.clone(), nu.clone());
-            with.apply(&mut p, &g, &mut mu, &mut nu);
+            adam.apply(&mut p, &g, &mut mu, &mut nu);
             for i in 0..len {
                 let [g, p0, mu0, nu0] = [g[i], before.0[i], before.1[i], before.2[i]].map(f64::from);
                 let (m, v) = (0.9 * mu0 + 0.1 * g, 0.999 * nu0 + 0.001 * g * g);
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn small_rates_decay_too() {
         for (rate, decay) in [(1e-4, 1e-4), (3e-6, 0.01), (1e-5, 0.01), (1e-3, 1e-4)] {
-            let with = AdamStep {
+            let adam = AdamStep {
                 b1: [0.0, 1.0],
                 b2: [1.0, 0.0],
                 eps: 1e-8,
@@ -113,14 +113,14 @@ mod tests {
             let before: Vec<f32> = numbers(7919).map(|x| 1.0 + x).collect();
             let grads: Vec<f32> = numbers(104_729).map(|x| x + 0.1).collect();
             let (mut p, mut mu, mut nu) = (before.clone(), vec![0.0; before.len()], vec![4.0; before.len()]);
-            with.apply(&mut p, &grads, &mut mu, &mut nu);
-            let (mut decayed, mut wanted) = (0.0, 0.0);
+            adam.apply(&mut p, &grads, &mut mu, &mut nu);
+            let (mut decayed, mut expected) = (0.0, 0.0);
             for ((p, before), g) in p.iter().zip(&before).zip(&grads) {
                 let [p, before, g, rate] = [*p, *before, *g, rate].map(f64::from);
                 decayed += before - rate * g / (2.0 + 1e-8) - p;
-                wanted += rate * f64::from(decay) * before;
+                expected += rate * f64::from(decay) * before;
             }
-            assert!((decayed / wanted - 1.0).abs() < 0.05, "{rate}, {decay}: {decayed} of {wanted}");
+            assert!((decayed / expected - 1.0).abs() < 0.05, "{rate}, {decay}: {decayed} of {expected}");
         }
     }
 

@@ -59,7 +59,7 @@ pub enum CpuCapability {
 
 impl CpuCapability {
     /// Returns the best level that this CPU supports, or a lower one if the environment variable `GROVE_CPU_CAPABILITY` is
-    /// `avx2` or `baseline` at the first call, which helps to find out if an instruction set causes a problem. All of grove's
+    /// `avx2` or `baseline` at the first call, which helps to determine whether an instruction set causes a problem. All of grove's
     /// loops that are compiled for several instruction sets use this function.
     ///
     /// A level above [`Baseline`](Self::Baseline) is returned only if the CPU has all its instruction sets.

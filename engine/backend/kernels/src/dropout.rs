@@ -31,7 +31,7 @@ impl Dropout {
     /// If the rate is NaN.
     #[track_caller]
     pub fn new(key: [u32; 2], rate: f64) -> Option<Self> {
-        assert!(!rate.is_nan(), "the rate of dropout is NaN; it must be a number from 0 to 1");
+        assert!(!rate.is_nan(), "the dropout rate is NaN; it must be a number from 0 to 1");
         if rate <= 0.0 {
             return None;
         }
@@ -130,7 +130,7 @@ mod tests {
     const KEY: [u32; 2] = [7, 0x9E37_79B9];
 
     #[test]
-    fn keeps_what_a_uniform_number_below_the_rate_keeps() {
+    fn mask_matches_uniform_samples() {
         for rate in [1e-9, 0.1, 0.5, 0.9, 1.0 - 1e-9, 1.0, 2.0] {
             let dropout = Dropout::new(KEY, rate).unwrap();
             let keep = 1.0 - rate;
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "the rate of dropout is NaN")]
+    #[should_panic(expected = "the dropout rate is NaN")]
     fn refuses_a_rate_of_nan() {
         Dropout::new(KEY, f64::NAN);
     }

@@ -19,5 +19,5 @@ pub fn serialize<T: Debug, S: Serializer>(value: &T, serializer: S) -> Result<S:
 /// If the text is not a number, and errors of the deserializer.
 pub fn deserialize<'de, T: FromStr, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     let text = String::deserialize(deserializer)?;
-    text.parse().map_err(|_| D::Error::custom(format!("`{text}` is no number")))
+    text.parse().map_err(|_| D::Error::custom(format!("`{text}` is not a number")))
 }

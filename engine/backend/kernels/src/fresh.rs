@@ -26,7 +26,7 @@ pub(crate) fn by_chunks_with<T: Send>(
 ) -> Vec<f32> {
     let mut values = Vec::with_capacity(len);
     let chunks = values.spare_capacity_mut()[..len].par_chunks_mut(chunk.max(1));
-    assert_eq!(chunks.len(), others.len(), "not as many as chunks");
+    assert_eq!(chunks.len(), others.len(), "the number of items differs from the number of chunks");
     let chunks = chunks.zip(others).enumerate().with_min_len(TASK / chunk.max(1));
     chunks.for_each(|(i, (places, other))| change(i, zeroed(places), other));
     // SAFETY: the chunks cover the first `len` elements, the assertion above shows that each chunk has an item, and `zeroed`
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn every_element_once() {
-        // Several tasks. Miri would take minutes for as many elements as a task has.
+        // The larger size spans several tasks, which would take minutes under Miri.
         let many = if cfg!(miri) { (300, 99) } else { (50_000, 999) };
         for (len, chunk) in [(0, 3), (1, 1), (10, 3), many, (7, 0)] {
             let values = by_chunks(len, chunk, |i, values| {

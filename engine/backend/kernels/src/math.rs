@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_are_those_of_the_library() {
+    fn functions_match_the_library() {
         check::<false>();
         check::<true>();
     }

@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "label 3 is not one of the 3 classes")]
-    fn a_label_that_is_no_class() {
+    fn a_label_that_is_not_a_class() {
         nll(&[0.0; 3], &[3], &mut [0.0], &mut [0.0]);
     }
 }

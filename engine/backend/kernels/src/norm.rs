@@ -23,7 +23,7 @@ impl RowNorm {
     /// If the sizes do not match.
     pub fn forward(&self, x: &[f32], weight: &[f32], bias: Option<&[f32]>) -> (Vec<f32>, Vec<f32>) {
         let columns = weight.len();
-        assert!(bias.is_none_or(|bias| bias.len() == columns), "a bias of another size than {columns}");
+        assert!(bias.is_none_or(|bias| bias.len() == columns), "the bias does not have {columns} elements");
         if x.is_empty() {
             return (vec![], vec![]);
         }
@@ -52,7 +52,7 @@ impl RowNorm {
         d_bias: &mut [f32],
     ) {
         let columns = weight.len();
-        assert!(d_weight.len() == columns && d_bias.len() == columns, "gradients of another size than {columns}");
+        assert!(d_weight.len() == columns && d_bias.len() == columns, "the gradients do not have {columns} elements");
         if !check(x.len(), grad.len(), stats.len(), columns) {
             return;
         }

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pairs_are_turned_and_turned_back() {
+    fn rotation_and_inverse_cancel() {
         for (rows, positions, half, heads) in
             [(0, 1, 2, 2), (1, 1, 1, 1), (6, 3, 5, 2), (7, 7, 16, 3), (600, 75, 32, 4)]
         {

@@ -57,7 +57,7 @@ pub fn softmax_rows_backward(y: &[f32], grad: &mut [f32], columns: usize, scale:
 }
 
 fn check(len: usize, columns: usize, queries: Option<usize>) {
-    assert!(columns > 0 && len.is_multiple_of(columns), "{len} elements are no rows of {columns}");
+    assert!(columns > 0 && len.is_multiple_of(columns), "{len} elements are not whole rows of {columns}");
     assert!(queries.is_none_or(|queries| (1..=columns).contains(&queries)), "{queries:?} queries of {columns} keys");
 }
 
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finite() {
+    fn non_finite_values() {
         let mut x = [0.0, f32::NEG_INFINITY, 0.0];
         softmax_rows(&mut x, 3, 1.0, None);
         assert!((x[0] - 0.5).abs() < 1e-6 && x[1] == 0.0);

@@ -112,7 +112,7 @@ fn the_rest_of_a_batch_does_not_change_an_image() {
 /// Infinities and NaN propagate to the outputs whose windows contain them, and to the gradients of the weights that they are
 /// multiplied with.
 #[test]
-fn what_is_not_finite_stays_in_its_window() {
+fn non_finite_values_affect_only_their_window() {
     let _mode = mode(true);
     // The first one is large enough for Winograd.
     for conv in [conv([2, 40, 20, 21, 36], 1, 3, 1, 1), conv([2, 3, 20, 30, 5], 1, 3, 1, 0)] {
@@ -219,17 +219,17 @@ fn layer(case: &Case) -> Vec<Vec<u32>> {
 /// Run by the test below, in its own process.
 #[test]
 #[ignore = "another test runs it"]
-fn says_what_the_environment_says() {
+fn prints_the_mode_of_the_environment() {
     println!("deterministic: {}", deterministic());
 }
 
 #[test]
-fn the_environment_turns_it_on() {
+fn the_environment_variable_enables_it() {
     for (value, on) in [(Some("1"), true), (Some("true"), true), (Some("0"), false), (Some(""), false), (None, false)] {
         let mut process = std::process::Command::new(std::env::current_exe().unwrap());
-        process.args(["--exact", "says_what_the_environment_says", "--ignored", "--nocapture"]);
+        process.args(["--exact", "prints_the_mode_of_the_environment", "--ignored", "--nocapture"]);
         process.env_remove("GROVE_DETERMINISTIC").envs(value.map(|value| ("GROVE_DETERMINISTIC", value)));
-        let said = String::from_utf8(process.output().unwrap().stdout).unwrap();
-        assert!(said.contains(&format!("deterministic: {on}")), "{value:?}: {said}");
+        let stdout = String::from_utf8(process.output().unwrap().stdout).unwrap();
+        assert!(stdout.contains(&format!("deterministic: {on}")), "{value:?}: {stdout}");
     }
 }

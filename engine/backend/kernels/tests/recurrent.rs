@@ -135,7 +135,7 @@ fn threads_that_share_each_product() {
 }
 
 #[test]
-fn nan_stays_and_stays_where_it_is() {
+fn nan_propagates_only_within_its_row() {
     for kind in KINDS {
         let case = Case { kind, n: 19, lengths: vec![4, 4, 3, 2, 1], reverse: false };
         let mut inputs: Inputs = case.input_lens().map(|len| values(len, 3));
@@ -158,7 +158,7 @@ fn nan_stays_and_stays_where_it_is() {
 }
 
 #[test]
-fn nothing_at_all() {
+fn empty_input() {
     for kind in KINDS {
         let case = Case { kind, n: 4, lengths: vec![], reverse: false };
         let inputs = case.input_lens().map(|len| values(len, 1));

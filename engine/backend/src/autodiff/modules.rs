@@ -1,4 +1,4 @@
-//! Methods of modules, quantized tensors and transactions. Methods without a rule of grove's are Burn's.
+//! Methods of modules, quantized tensors and transactions. Burn's methods where grove has no rule.
 
 use ::burn::tensor::{
     Device, FloatDType, IntDType, Shape, Slice, TensorData,

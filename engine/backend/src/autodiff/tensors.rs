@@ -1,4 +1,4 @@
-//! Methods of tensors, one line each: those without a rule of grove's are Burn's.
+//! Methods of tensors, one line each: Burn's methods where grove has no rule of its own.
 
 use ::burn::tensor::{
     BoolDType, Device, Distribution, FloatDType, IndexingUpdateOp, IntDType, Scalar, Shape, Slice, TensorData,

@@ -117,8 +117,8 @@ fn load() -> Result<Libraries, String> {
                 .or_else(|| library_paths(&["cu13", "cublas"], &name).iter().find_map(|path| load_by_path(path, major)))
         })
         .ok_or(
-            "cuBLAS (libcublas.so) was not found: `pip install nvidia-cublas-cu12` (or nvidia-cublas) in a virtual environment \
-             that is active",
+            "cuBLAS (libcublas.so) was not found: `pip install nvidia-cublas-cu12` (or nvidia-cublas) in an active \
+             virtual environment",
         )?;
     let functions = Functions::of(&library).map_err(|missing| missing.lacks("libcublas.so"))?;
     Ok(Libraries { driver, functions, library })
@@ -210,7 +210,7 @@ pub(crate) fn on_device(index: usize, dtype: DType) -> Option<Arc<Cublas>> {
     let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
     let cublas = devices.entry(index).or_insert_with(|| {
         let started = Cublas::start(index).map(Arc::new);
-        started.inspect_err(|reason| log::info!("matrix products do without cuBLAS: {reason}")).ok()
+        started.inspect_err(|reason| log::info!("matrix products run without cuBLAS: {reason}")).ok()
     });
     let cublas = cublas.clone()?;
     drop(devices);
@@ -244,7 +244,7 @@ impl Cublas {
     fn takes(&self, dtype: DType) -> bool {
         let mut tried = self.tried.lock().unwrap_or_else(PoisonError::into_inner);
         *tried.entry(dtype).or_insert_with(|| {
-            let refused = |reason: &String| log::info!("products of {dtype:?} do without cuBLAS: {reason}");
+            let refused = |reason: &String| log::info!("products of {dtype:?} run without cuBLAS: {reason}");
             self.try_product(dtype).inspect_err(refused).is_ok()
         })
     }

@@ -151,9 +151,9 @@ impl Compiler {
         let version = self.version;
         if version > driver {
             return Err(format!(
-                "CUDA's run-time compiler is of version {version} and the driver knows versions up to {driver}: update the \
-                 driver, or `pip install nvidia-cuda-nvrtc-cu12=={driver}.*` in a virtual environment that is active, and \
-                 take other compilers off LD_LIBRARY_PATH"
+                "CUDA's run-time compiler has version {version}, but the driver supports versions up to {driver}: \
+                 update the driver, or `pip install nvidia-cuda-nvrtc-cu12=={driver}.*` in an active virtual \
+                 environment, and remove other compilers from LD_LIBRARY_PATH"
             ));
         }
         let Some(known) = self.architectures() else { return Ok(()) };

@@ -14,8 +14,8 @@ use super::cache_folder;
 
 /// Command that installs CUDA 12.8's run-time compiler and its headers. Drivers of that version or later accept its output.
 pub(super) const PIP: &str = "`pip install nvidia-cuda-nvrtc-cu12==12.8.93 nvidia-cuda-runtime-cu12==12.8.90 \
-                              nvidia-cuda-nvcc-cu12==12.8.93 nvidia-cuda-cccl-cu12==12.8.90` in a virtual environment that \
-                              is active";
+                              nvidia-cuda-nvcc-cu12==12.8.93 nvidia-cuda-cccl-cu12==12.8.90` in an active virtual \
+                              environment";
 
 /// Headers that kernels need to compile, or to use tensor cores.
 const HEADERS: [&str; 6] = ["cuda_runtime.h", "cuda_fp16.h", "cuda_bf16.h", "mma.h", "crt/mma.h", "cuda/barrier"];
@@ -37,7 +37,7 @@ pub(super) fn find(major: c_int) -> Result<(), String> {
     let elsewhere = toolkits().into_iter().find(|root| is_complete(root, major));
     let found = match elsewhere {
         Some(root) => Some(root),
-        None => from_wheels(major).map_err(|error| format!("CUDA's headers cannot be put together: {error}"))?,
+        None => from_wheels(major).map_err(|error| format!("CUDA's headers cannot be collected: {error}"))?,
     };
     let Some(found) = found else {
         let place = match &root {
@@ -46,12 +46,9 @@ pub(super) fn find(major: c_int) -> Result<(), String> {
         };
         let wrong = match other {
             Some(other) => {
-                format!("the headers {place} are of CUDA {other}, and the run-time compiler is of CUDA {major}")
+                format!("the headers {place} are from CUDA {other}, but the run-time compiler is from CUDA {major}")
             }
-            None => format!(
-                "of CUDA's headers, from which kernels are compiled, there is no {} {place}",
-                lacking.join(", ")
-            ),
+            None => format!("CUDA's header {}, which kernels need, is missing {place}", lacking.join(", ")),
         };
         return Err(format!(
             "{wrong}: {PIP}, or install the toolkit of CUDA {major}, on Debian and Ubuntu with `apt-get install \
@@ -61,8 +58,8 @@ pub(super) fn find(major: c_int) -> Result<(), String> {
     // On Windows, access to the environment is synchronised.
     if !cfg!(windows) && !grove_kernels::is_single_threaded() {
         return Err(format!(
-            "CUDA's headers are in {0}, and CubeCL looks for them where CUDA_PATH says, which a process with several threads \
-             cannot set for itself: set CUDA_PATH={0}, or probe for the device before any thread is started",
+            "CUDA's headers are in {0}, but CubeCL searches only CUDA_PATH, which a process with several threads \
+             cannot set: set CUDA_PATH={0}, or probe for the device before any thread starts",
             found.display()
         ));
     }
@@ -103,7 +100,7 @@ fn lacking(folders: &[PathBuf]) -> Vec<&'static str> {
     HEADERS.into_iter().filter(|header| !is_there(header)).collect()
 }
 
-/// Returns the folder in which CubeCL looks for a toolkit, by CubeCL's rule.
+/// Returns the folder that CubeCL searches for a toolkit, by CubeCL's rule.
 fn usual_root() -> Option<PathBuf> {
     if let Some(path) = env::var_os("CUDA_PATH") {
         return Some(path.into());

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn old_locks_go_and_new_ones_stay() {
+    fn old_locks_are_removed_and_new_ones_kept() {
         let folder = env::temp_dir().join(format!("grove-locks-{}", std::process::id()));
         let deep = folder.join("autotune/0.10.0");
         fs::create_dir_all(&deep).unwrap();

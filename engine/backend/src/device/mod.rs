@@ -197,7 +197,7 @@ pub enum DeviceError {
         error: UnknownPrecision,
     },
     /// The backend lacks operations for a dtype.
-    #[error("backend '{backend}' cannot compute in {dtype}: choose another backend or another type of numbers")]
+    #[error("backend '{backend}' cannot compute in {dtype}: choose another backend or another dtype")]
     Dtype {
         /// The requested backend.
         backend: BackendName,
@@ -297,7 +297,7 @@ impl DeviceSpec {
             #[cfg(feature = "rocm")]
             BackendName::Rocm => Ok(program.run::<burn_rocm::Rocm>(burn_rocm::RocmDevice::new(self.index))),
             backend if backend.is_xla() => {
-                let reason = "this program does not know XLA's devices, which `grove::run` does".into();
+                let reason = "this function does not support XLA's devices; `grove::run` does".into();
                 Err(DeviceError::Unavailable { backend, reason })
             }
             #[allow(unreachable_patterns)]

@@ -79,8 +79,8 @@ fn load() -> Result<Libraries, String> {
     let library = load_any(&["libnccl.so.2", "libnccl.so"])
         .or_else(|| library_paths(&["nccl"], "libnccl.so.2").iter().find_map(SharedLibrary::load))
         .ok_or(
-            "NCCL (libnccl.so.2) was not found: `pip install nvidia-nccl-cu12` (or nvidia-nccl-cu13) in a virtual environment \
-             that is active",
+            "NCCL (libnccl.so.2) was not found: `pip install nvidia-nccl-cu12` (or nvidia-nccl-cu13) in an active \
+             virtual environment",
         )?;
     let nccl = Nccl::of(&library).map_err(|missing| missing.lacks("libnccl.so.2"))?;
     Ok(Libraries { driver, nccl, library })
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_end_where_a_sum_is_refused() {
+    fn groups_end_if_a_sum_fails() {
         let group = Group::start_with(fake(), 3, &[0; ID_BYTES], 0, 2).expect("a group");
         assert_eq!(calls(""), ["device", "retain", "set context", "new stream", "new event", "start"]);
         let array = |count| DeviceArray { send: 8, receive: 8, count, dtype: DType::F32 };
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn frees_what_it_has_made_where_the_start_fails() {
+    fn frees_resources_if_the_start_fails() {
         let freed = |fails: &'static str| {
             calls(fails);
             assert!(Group::start_with(fake(), 0, &[0; ID_BYTES], 0, 2).is_err(), "{fails}");

@@ -22,7 +22,7 @@ impl Rules for AdamStep {
         let shapes: Vec<_> = inputs.given().cloned().collect();
         let Some((hyperparameters, leaves)) = shapes.split_last() else { return vec![] };
         let same = leaves.chunks(4).all(|leaf| leaf.len() == 4 && leaf.iter().all(|shape| *shape == leaf[0]));
-        let rule = "four tensors of one shape for each leaf, and 10 hyperparameters";
+        let rule = "four tensors of equal shape for each leaf, and 10 hyperparameters";
         inputs.require(same && hyperparameters[..] == [10], "adam_step", rule);
         leaves.chunks(4).flat_map(|leaf| leaf[..3].to_vec()).collect()
     }

@@ -57,7 +57,7 @@ impl Ranks {
         match all.get(self.0 as usize) {
             Some((_, own)) => own.clone(),
             None => {
-                panic!("all_reduce over the ranks of another process: number {}, and here are {}", self.0, all.len())
+                panic!("all_reduce over ranks that this process does not have: number {}, of {}", self.0, all.len())
             }
         }
     }
@@ -129,7 +129,7 @@ impl Rules for AllReduce {
 
     #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
-        inputs.require(inputs.given().count() == inputs.len(), "all_reduce", "arrays in all places");
+        inputs.require(inputs.given().count() == inputs.len(), "all_reduce", "no missing array");
         inputs.given().cloned().collect()
     }
 

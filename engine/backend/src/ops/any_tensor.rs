@@ -181,7 +181,7 @@ impl<B: Backend> AnyTensor<B> {
             (false, true, true) => Self::Float(B::float_cat(floats, axis)),
             (true, false, true) => Self::Int(B::int_cat(ints, axis)),
             (true, true, false) => Self::Bool(B::bool_cat(bools, axis)),
-            _ => panic!("only tensors of one kind, and at least one, can be joined"),
+            _ => panic!("a concatenation needs at least one tensor, and tensors of the same kind"),
         }
     }
 
@@ -202,7 +202,9 @@ impl<B: Backend> AnyTensor<B> {
                 let y = B::bool_and(y, B::bool_not(mask.clone()));
                 Self::Bool(B::bool_or(B::bool_and(x, mask), y))
             }
-            (x, y) => panic!("a selection is of one kind, and these are {:?} and {:?}", x.dtype(), y.dtype()),
+            (x, y) => {
+                panic!("both operands of a selection must have the same kind, not {:?} and {:?}", x.dtype(), y.dtype())
+            }
         }
     }
 

@@ -50,7 +50,7 @@ impl Rules for Argsort {
     #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         let shape = inputs.get(0).unwrap_or_default();
-        inputs.require(self.axis < shape.len(), "argsort", "an array with the axis");
+        inputs.require(self.axis < shape.len(), "argsort", &format!("an array with axis {}", self.axis));
         vec![shape.to_vec().into()]
     }
 

@@ -51,7 +51,7 @@ impl Rules for Attention {
             "queries [b, n_head, t, head_dim], keys and values [b, n_kv_head, s, head_dim]",
         );
         let divides = n_kv_head > 0 && n_head.is_multiple_of(n_kv_head);
-        inputs.require(divides, "attention", "each head of keys serves as many heads of queries");
+        inputs.require(divides, "attention", "n_head to be a multiple of n_kv_head");
         check(self.causal, self.window, b, inputs, 3);
         for (i, rule) in [(5, "mask [b or 1, n_head or 1, t or 1, s]"), (6, "bias [b or 1, n_head or 1, t or 1, s]")] {
             let Some(added) = inputs.get(i) else { continue };
@@ -181,7 +181,7 @@ fn attend<B: Backend>(
     if n_kv_head < n_head && t == 1 && !keep && for_all_heads && options.dropout.is_none() && bias.is_none() {
         // The query heads of a group become the queries of one key-value head, so that keys and values are not copied.
         let q = q.reshape([b, n_kv_head, n_head / n_kv_head, head_dim]);
-        let ranges = ranges.of_one_query([b, s], &q.device());
+        let ranges = ranges.for_single_queries([b, s], &q.device());
         let (output, _) = attend([q, k, v], options, ranges, Added { mask, bias }, false);
         return (primitive(float::<B, 4>(output).reshape([b, n_head, t, head_dim])), None);
     }
@@ -197,7 +197,7 @@ fn attend<B: Backend>(
     let (whole, sees_keys) =
         (options.dropout.is_none() && bias.is_none() && !B::BROKEN_FUSED_GEMV, !ranges.causal || t <= s);
     if !keep && whole && sees_keys {
-        let outside = if ranges.is_plain() { None } else { ranges.hidden([t, s], &q.device()) };
+        let outside = if ranges.is_plain() { None } else { ranges.mask([t, s], &q.device()) };
         let is_causal = ranges.causal && outside.is_none();
         let mask = match (outside, mask) {
             (Some(outside), Some(mask)) => Some(either(outside, mask)),

@@ -22,7 +22,7 @@ impl Rules for Concat {
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
         let sizes = inputs.get(0).unwrap_or_default();
         let fits = self.axis < sizes.len() && inputs.given().all(|shape| &shape[..] == sizes);
-        inputs.require(fits, "concat", &format!("parts of one shape, with axis {}", self.axis));
+        inputs.require(fits, "concat", &format!("parts with the same sizes except along axis {}", self.axis));
         let mut shape = Shape::from(sizes.to_vec());
         shape[self.axis] *= inputs.len();
         vec![shape]

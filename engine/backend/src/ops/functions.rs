@@ -280,7 +280,7 @@ pub fn chunk<B: Backend, const D: usize>(x: Tensor<B, D>, count: usize, axis: us
     (0..count).map(|i| parts.take_tensor(i)).collect()
 }
 
-/// Concatenates parts of one shape along an axis; see [`Concat`].
+/// Concatenates parts along an axis; see [`Concat`].
 #[track_caller]
 pub fn concat<B: Backend, const D: usize>(parts: Vec<Tensor<B, D>>, axis: usize) -> Tensor<B, D> {
     apply(Concat { axis }, parts.into_iter().map(|part| Some(part.into())).collect()).take_tensor(0)

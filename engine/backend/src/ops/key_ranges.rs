@@ -33,47 +33,47 @@ impl<B: Backend> KeyRanges<B> {
     }
 
     /// Computes the mask on the device, `[b or 1, 1, t or 1, s]`, true at masked keys; `None` if no key is masked.
-    pub(super) fn hidden(&self, [t, s]: [usize; 2], device: &B::Device) -> Option<Tensor<B, 4, Bool>> {
+    pub(super) fn mask(&self, [t, s]: [usize; 2], device: &B::Device) -> Option<Tensor<B, 4, Bool>> {
         let keys = Tensor::<B, 1, Int>::arange(0..s as i64, device).reshape([1, 1, 1, s]);
         let dtype = IntDType::from(keys.dtype());
         // Broadcasts a value per sequence against all keys.
-        let beside = |numbers: &Tensor<B, 1, Int>| {
-            let numbers = numbers.clone();
-            let numbers = if IntDType::from(numbers.dtype()) == dtype { numbers } else { numbers.cast(dtype) };
-            let b = numbers.dims()[0];
-            (keys.clone().expand([b, 1, 1, s]), numbers.reshape([b, 1, 1, 1]).expand([b, 1, 1, s]))
+        let against_keys = |values: &Tensor<B, 1, Int>| {
+            let values = values.clone();
+            let values = if IntDType::from(values.dtype()) == dtype { values } else { values.cast(dtype) };
+            let b = values.dims()[0];
+            (keys.clone().expand([b, 1, 1, s]), values.reshape([b, 1, 1, 1]).expand([b, 1, 1, s]))
         };
-        let before = self.padding.as_ref().map(|padding| {
-            let (keys, padding) = beside(padding);
+        let padded = self.padding.as_ref().map(|padding| {
+            let (keys, padding) = against_keys(padding);
             keys.lower(padding)
         });
-        let behind = self.lengths.as_ref().map(|lengths| {
-            let (keys, lengths) = beside(lengths);
+        let beyond_length = self.lengths.as_ref().map(|lengths| {
+            let (keys, lengths) = against_keys(lengths);
             keys.greater_equal(lengths)
         });
         let ranges = if self.causal {
             let own = Tensor::<B, 1, Int>::arange(s as i64 - t as i64..s as i64, device).reshape([1, 1, t, 1]);
             let (keys, own) = (keys.clone().expand([1, 1, t, s]), own.expand([1, 1, t, s]));
-            let ahead = keys.clone().greater(own.clone());
-            let ahead = match self.window.filter(|&window| window < s) {
-                Some(window) => ahead.bool_or(keys.clone().lower_equal(own.clone().sub_scalar(window as i64))),
-                None => ahead,
+            let outside = keys.clone().greater(own.clone());
+            let outside = match self.window.filter(|&window| window < s) {
+                Some(window) => outside.bool_or(keys.clone().lower_equal(own.clone().sub_scalar(window as i64))),
+                None => outside,
             };
-            Some(match before {
-                Some(before) => either(ahead, both(before, keys.not_equal(own))),
-                None => ahead,
+            Some(match padded {
+                Some(padded) => either(outside, both(padded, keys.not_equal(own))),
+                None => outside,
             })
         } else {
-            before
+            padded
         };
-        match (ranges, behind) {
-            (Some(ranges), Some(behind)) => Some(either(ranges, behind)),
-            (ranges, behind) => ranges.or(behind),
+        match (ranges, beyond_length) {
+            (Some(ranges), Some(beyond_length)) => Some(either(ranges, beyond_length)),
+            (ranges, beyond_length) => ranges.or(beyond_length),
         }
     }
 
     /// Returns the ranges for several queries that each attend to the keys of the single query of one of `b` sequences.
-    pub(super) fn of_one_query(self, [b, s]: [usize; 2], device: &B::Device) -> Self {
+    pub(super) fn for_single_queries(self, [b, s]: [usize; 2], device: &B::Device) -> Self {
         let from = self.window.map_or(0, |window| s.saturating_sub(window));
         let padding = match self.padding {
             // A padding query attends to its own key, which is the last.
@@ -91,11 +91,11 @@ impl<B: Backend> KeyRanges<B> {
 /// If the window is 0 or used without `causal`, or a shape is not `[b]`.
 pub(super) fn check(causal: bool, window: Option<usize>, b: usize, inputs: &Shapes, first: usize) {
     if let Some(window) = window {
-        assert!(window > 0, "a window of 0 keys: a query sees at least its own");
-        assert!(causal, "a window of {window} keys without `causal`: it ends with the query's own key");
+        assert!(window > 0, "a window of 0 keys: a query attends to at least its own key");
+        assert!(causal, "a window of {window} keys without `causal`: a window ends with the query's own key");
     }
-    for (name, place) in [("padding", first), ("lengths", first + 1)] {
-        if let Some(shape) = inputs.get(place) {
+    for (name, position) in [("padding", first), ("lengths", first + 1)] {
+        if let Some(shape) = inputs.get(position) {
             assert!(shape == [b], "{name} of shape {shape:?} for {b} sequences");
         }
     }
@@ -103,8 +103,8 @@ pub(super) fn check(causal: bool, window: Option<usize>, b: usize, inputs: &Shap
 
 /// Broadcasts two masks against each other.
 fn broadcast<B: Backend>(a: Tensor<B, 4, Bool>, b: Tensor<B, 4, Bool>) -> [Tensor<B, 4, Bool>; 2] {
-    let (of_a, of_b) = (a.dims(), b.dims());
-    let sizes: [usize; 4] = std::array::from_fn(|i| if of_a[i] == 1 { of_b[i] } else { of_a[i] });
+    let (a_sizes, b_sizes) = (a.dims(), b.dims());
+    let sizes: [usize; 4] = std::array::from_fn(|i| if a_sizes[i] == 1 { b_sizes[i] } else { a_sizes[i] });
     [a.expand(sizes), b.expand(sizes)]
 }
 

@@ -61,7 +61,7 @@ impl Rules for MaskedSoftmax {
         if sizes.contains(&0) {
             return Outcome::new([primitive(scores)]);
         }
-        let scores = match ranges.hidden([t, s], &scores.device()) {
+        let scores = match ranges.mask([t, s], &scores.device()) {
             Some(hidden) => scores.mask_fill(hidden.expand(sizes), f32::NEG_INFINITY),
             None => scores,
         };

@@ -19,7 +19,7 @@ impl Rules for Matmul {
         let d = a.len();
         let fits = d >= 2 && b.len() == d && a[d - 1] == b[d - 2];
         let batches = || a.iter().zip(b).take(d - 2).all(|(a, b)| a == b || *a == 1 || *b == 1);
-        inputs.require(fits && batches(), "matmul", "[.., m, k] by [.., k, n] of one batch");
+        inputs.require(fits && batches(), "matmul", "[.., m, k] by [.., k, n] with broadcastable batch axes");
         let mut shape: Vec<_> = a.iter().zip(b).map(|(&a, &b)| if a == 1 { b } else { a }).collect();
         (shape[d - 2], shape[d - 1]) = (a[d - 2], b[d - 1]);
         vec![shape.into()]

@@ -53,7 +53,7 @@ pub fn sort<B: Backend, const D: usize>(x: Tensor<B, D>, axis: usize, descending
 #[track_caller]
 pub fn top_k<B: Backend, const D: usize>(x: Tensor<B, D>, axis: usize, k: usize) -> (Tensor<B, D>, Tensor<B, D, Int>) {
     let size = x.dims().get(axis).copied().unwrap_or_default();
-    assert!(k <= size, "the {k} largest of {size} elements are asked for");
+    assert!(k <= size, "the {k} largest of {size} elements cannot be selected");
     let positions = argsort(x.clone(), axis, true).narrow(axis, 0, k);
     (x.gather(axis, positions.clone()), positions)
 }

@@ -26,7 +26,7 @@ impl Rules for QuantizedLinear {
         inputs.require(
             x.last() == Some(&columns) && bytes.is_multiple_of(self.format.block_bytes()),
             "quantized_linear",
-            "x [.., in] by rows of whole blocks of as many values",
+            "x [.., in] by rows of as many values, in whole blocks",
         );
         vec![with_last(x, outputs)]
     }

@@ -17,7 +17,7 @@ impl Rules for Scale {
 
     #[track_caller]
     fn shapes(&self, inputs: &Shapes) -> Vec<Shape> {
-        inputs.require(inputs.get(0) == Some(&[1]), "scale", "a factor [1], and tensors behind it");
+        inputs.require(inputs.get(0) == Some(&[1]), "scale", "a factor [1], followed by tensors");
         inputs.given().skip(1).cloned().collect()
     }
 

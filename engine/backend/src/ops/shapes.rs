@@ -32,7 +32,7 @@ impl Shapes {
     #[track_caller]
     pub(super) fn dims<const D: usize>(&self, operation: &str, position: usize) -> [usize; D] {
         let dims = self.get(position).and_then(|sizes| sizes.try_into().ok());
-        dims.unwrap_or_else(|| self.refuse(operation, &format!("input {position} has {D} axes")))
+        dims.unwrap_or_else(|| self.refuse(operation, &format!("input {position} with {D} axes")))
     }
 
     /// Panics with the operation, the shapes and the rule if the rule does not hold.
@@ -43,16 +43,16 @@ impl Shapes {
         }
     }
 
-    /// Panics unless an optional input is missing or has the wanted shape.
+    /// Panics unless an optional input is missing or has the expected shape.
     #[track_caller]
-    pub(super) fn require_optional(&self, position: usize, wanted: &[usize], operation: &str, rule: &str) {
-        self.require(self.get(position).is_none_or(|sizes| sizes == wanted), operation, rule);
+    pub(super) fn require_optional(&self, position: usize, expected: &[usize], operation: &str, rule: &str) {
+        self.require(self.get(position).is_none_or(|sizes| sizes == expected), operation, rule);
     }
 
     #[track_caller]
     fn refuse(&self, operation: &str, rule: &str) -> ! {
         let shapes: Vec<_> = self.given().map(|shape| format!("{:?}", &shape[..])).collect();
-        panic!("{operation} of shapes {}: {rule}", shapes.join(", "))
+        panic!("{operation} of shapes {}: expected {rule}", shapes.join(", "))
     }
 }
 

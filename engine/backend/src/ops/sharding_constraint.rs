@@ -23,7 +23,7 @@ impl Rules for ShardingConstraint {
         inputs.require(
             shape.len() >= self.axes.len(),
             "with_sharding_constraint",
-            "an axis for each of the specification's",
+            "at least as many axes as the specification",
         );
         vec![shape.into()]
     }

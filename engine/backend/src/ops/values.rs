@@ -231,7 +231,7 @@ fn wrong<B: Backend>(wanted: &str, position: usize, found: Option<&AnyTensor<B>>
         Some(AnyTensor::Int(_)) => "an integer tensor",
         Some(AnyTensor::Bool(_)) => "a boolean tensor",
     };
-    panic!("value {position} of an operation is {found}, and it takes {wanted}")
+    panic!("input {position} of the operation is {found}, but must be {wanted}")
 }
 
 /// Result of an operation.

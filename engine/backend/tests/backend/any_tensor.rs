@@ -13,7 +13,7 @@ fn tensors<B: Backend>(device: &B::Device) -> [AnyTensor<B>; 3] {
 }
 
 /// Returns the shape, and the values as text, so that NaN equals itself.
-fn told<B: Backend>(x: AnyTensor<B>) -> (Vec<usize>, String) {
+fn described<B: Backend>(x: AnyTensor<B>) -> (Vec<usize>, String) {
     let data = x.into_data();
     (data.shape.to_vec(), format!("{:?}", data.iter::<f64>().collect::<Vec<_>>()))
 }
@@ -24,12 +24,12 @@ fn rows_come_back<B: Backend>(device: B::Device) {
         assert_eq!(rows.len(), 3);
         for (i, row) in rows.iter().enumerate() {
             assert_eq!(row.shape().to_vec(), [2]);
-            assert_eq!(told(row.clone()), told(x.clone().row(i)));
+            assert_eq!(described(row.clone()), described(x.clone().row(i)));
         }
-        assert_eq!(told(AnyTensor::stack(rows)), told(x.clone()));
+        assert_eq!(described(AnyTensor::stack(rows)), described(x.clone()));
         assert_eq!(x.clone().rows(1..1).unstack().len(), 0);
         let parts = vec![x.clone().rows(0..1), x.clone().rows(1..3)];
-        assert_eq!(told(AnyTensor::cat(parts, 0)), told(x));
+        assert_eq!(described(AnyTensor::cat(parts, 0)), described(x));
     }
 }
 
@@ -39,7 +39,7 @@ fn a_condition_selects_one_tensor_unchanged<B: Backend>(device: B::Device) {
         for chosen in [true, false] {
             let condition = Tensor::<B, 1>::from_floats([f32::from(chosen)], &device).greater_elem(0.5);
             let expected = if chosen { x.clone() } else { y.clone() };
-            assert_eq!(told(x.clone().select(&condition, y.clone())), told(expected));
+            assert_eq!(described(x.clone().select(&condition, y.clone())), described(expected));
         }
     }
 }

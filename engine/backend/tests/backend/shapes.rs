@@ -51,16 +51,16 @@ fn gives_output_shapes() {
 #[test]
 fn refuses_what_does_not_fit() {
     // A check of divisibility only would accept this as 20 classes.
-    refused(Nll, &[&[4, 10], &[2]], "nll of shapes [4, 10], [2]: labels [rows] for logits [rows, classes]");
+    refused(Nll, &[&[4, 10], &[2]], "nll of shapes [4, 10], [2]: expected labels [rows] for logits [rows, classes]");
     refused(Matmul, &[&[2, 3], &[4, 5]], "matmul of shapes [2, 3], [4, 5]");
-    refused(Matmul, &[&[2, 3, 4], &[3, 4, 5]], "of one batch");
-    refused(Linear, &[&[2, 3], &[4, 5]], "linear of shapes [2, 3], [4, 5]: x [.., in] by weight [in, out]");
+    refused(Matmul, &[&[2, 3, 4], &[3, 4, 5]], "with broadcastable batch axes");
+    refused(Linear, &[&[2, 3], &[4, 5]], "linear of shapes [2, 3], [4, 5]: expected x [.., in] by weight [in, out]");
     refused(Linear, &[&[2, 4], &[4, 5], &[4]], "bias [out]");
-    refused(Linear, &[&[2, 4], &[4, 5, 1]], "input 1 has 2 axes");
+    refused(Linear, &[&[2, 4], &[4, 5, 1]], "input 1 with 2 axes");
     let format = Quantization::Q8_0;
     refused(QuantizedLinear { format }, &[&[2, 33], &[5, format.block_bytes()]], "quantized_linear");
     refused(Rope { interleaved: false }, &[&[2, 3, 1, 6], &[2, 3, 2], &[2, 3, 3]], "apply_rope");
-    refused(ATTENTION, &[&[2, 4, 3, 8], &[2, 3, 5, 8], &[2, 3, 5, 8]], "each head of keys");
+    refused(ATTENTION, &[&[2, 4, 3, 8], &[2, 3, 5, 8], &[2, 3, 5, 8]], "n_head to be a multiple");
     refused(ATTENTION, &[&[2, 4, 3, 8], &[2, 4, 5, 8], &[2, 4, 6, 8]], "attention");
     let (none, mask): (&[usize], &[usize]) = (&[], &[2, 4, 3, 4]);
     refused(ATTENTION, &[&[2, 4, 3, 8], &[2, 4, 5, 8], &[2, 4, 5, 8], none, none, mask], "mask");
@@ -73,7 +73,7 @@ fn refuses_what_does_not_fit() {
     refused(RowNorm { centred: true, eps: 0.0 }, &[&[2, 3], &[2]], "row_norm");
     refused(Embedding, &[&[2, 3], &[4]], "embedding");
     refused(Chunk { count: 3, axis: 0 }, &[&[4]], "3 equal parts of axis 0");
-    refused(Concat { axis: 0 }, &[&[4], &[5]], "parts of one shape");
+    refused(Concat { axis: 0 }, &[&[4], &[5]], "parts with the same sizes");
     refused(AdamStep, &[&[2], &[2], &[3], &[2], &[10]], "adam_step");
     refused(Scale, &[&[2], &[2]], "a factor [1]");
     let lstm = Lstm { steps: Steps::new([2, 1], false) };

@@ -45,11 +45,11 @@ fn every_rank_gets_what_any_has_put() {
 }
 
 #[test]
-fn a_get_ends_when_the_time_is_over() {
+fn a_get_times_out() {
     let found = on_ranks(2, |comm, store| {
-        let begun = Instant::now();
+        let start = Instant::now();
         let found = store.get("an oak", Duration::from_millis(200));
-        assert!(begun.elapsed() >= Duration::from_millis(200) && begun.elapsed() < LONG);
+        assert!(start.elapsed() >= Duration::from_millis(200) && start.elapsed() < LONG);
         comm.barrier("of the test").expect("both come");
         found
     });
@@ -84,7 +84,7 @@ fn a_key_is_put_once() {
 }
 
 #[test]
-fn two_values_of_one_key_are_told() {
+fn rejects_two_values_for_one_key() {
     let together = Barrier::new(2);
     let found = on_ranks(2, |comm, store| -> Result<_> {
         // For equal bytes, a rank cannot determine which came first.
@@ -100,9 +100,9 @@ fn two_values_of_one_key_are_told() {
     // Either a put was rejected, or both ranks have noticed the conflict.
     if found.iter().all(|((_, put), ..)| put.is_ok()) {
         for (.., value) in found {
-            let said = value.expect_err("two values").to_string();
-            assert!(said.contains("different values for the key 'other'"), "{said}");
-            assert!(said.contains("rank 0") && said.contains("rank 1"), "{said}");
+            let message = value.expect_err("two values").to_string();
+            assert!(message.contains("different values for the key 'other'"), "{message}");
+            assert!(message.contains("rank 0") && message.contains("rank 1"), "{message}");
         }
     }
 }
@@ -120,9 +120,9 @@ fn large_values_arrive_and_larger_ones_are_refused() {
         Ok((store.get("large", LONG)?, error.to_string()))
     });
     for result in found {
-        let (value, said) = result.expect("a value");
+        let (value, message) = result.expect("a value");
         assert!(value.len() == most && value.iter().all(|&byte| byte == 7));
-        assert_eq!(said, "the value of the key 'larger' has 67108865 bytes; the maximum is 67108864");
+        assert_eq!(message, "the value of the key 'larger' has 67108865 bytes; the maximum is 67108864");
     }
 }
 
@@ -170,7 +170,7 @@ fn a_get_waits_while_collectives_are_under_way() {
 }
 
 #[test]
-fn ranks_that_are_gone_end_a_get() {
+fn a_get_fails_if_ranks_have_ended() {
     let found = on_ranks(3, |comm, store| (comm.rank() == 0).then(|| store.get("an oak", LONG)));
     let error = found.into_iter().flatten().next().expect("rank 0").expect_err("the others have left");
     assert!(matches!(&error, CommError::Left { .. }), "{error:?}");

@@ -119,7 +119,7 @@ fn bf16_halves_the_bytes_and_rounds_twice() {
 }
 
 #[test]
-fn bytes_are_those_of_the_bound() {
+fn bytes_match_the_bound() {
     for size in [2, 4, 8] {
         let sent = on_ranks(size, |comm| comm.all_reduce("numbers", vec![1f32; 800]).map(|_| comm.bytes_sent()));
         let bound = (2 * 800 * 4 * (size - 1) / size) as u64;
@@ -141,8 +141,8 @@ fn a_rank_that_does_not_come_is_named() {
         let error = error.expect_err("rank 1 is late");
         let CommError::TimedOut { missing, .. } = &error else { panic!("{error}") };
         assert_eq!(missing.iter().map(|rank| rank.number).collect::<Vec<_>>(), [1]);
-        let said = error.to_string();
-        assert!(said.contains("rank 1") && said.contains("all_reduce of gradients"), "{said}");
+        let message = error.to_string();
+        assert!(message.contains("rank 1") && message.contains("all_reduce of gradients"), "{message}");
     }
 }
 
@@ -212,15 +212,15 @@ fn arrays_of_other_lengths_are_refused() {
 }
 
 #[test]
-fn ranks_that_differ_are_told_apart() {
+fn differing_ranks_are_named() {
     let facts = |seed: usize| vec![("version".to_owned(), "1".to_owned()), ("seed".to_owned(), seed.to_string())];
     assert!(on_ranks(3, |comm| comm.agree("settings", &facts(7))).iter().all(Result::is_ok));
     for error in on_ranks(3, |comm| comm.agree("settings", &facts(comm.rank() / 2))) {
-        let said = error.expect_err("rank 2 has another seed").to_string();
-        assert!(said.contains("seed is 1 on rank 2 and 0 on rank 0: every rank"), "{said}");
+        let message = error.expect_err("rank 2 has another seed").to_string();
+        assert!(message.contains("seed is 1 on rank 2 and 0 on rank 0: every rank"), "{message}");
     }
     let fewer = |rank: usize| facts(0).into_iter().take(2 - rank).collect::<Vec<_>>();
-    let said =
+    let message =
         on_ranks(2, |comm| comm.agree("settings", &fewer(comm.rank()))).remove(0).expect_err("fewer").to_string();
-    assert!(said.contains("seed is missing on rank 1"), "{said}");
+    assert!(message.contains("seed is missing on rank 1"), "{message}");
 }

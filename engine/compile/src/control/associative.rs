@@ -12,13 +12,12 @@ use super::nested::{arrays_of, filled, leaves_of};
 /// before the corresponding rows of the second. It combines the same rows as JAX, so results agree up to the rounding of the
 /// function. For a reverse scan, [`flip`](burn::tensor::Tensor::flip) the arguments and results. For a function that is not
 /// associative, use [`scan`](crate::scan()).
-/// [`scan`](crate::scan()).
 ///
+/// # Shapes
 /// - leaf of `xs` and of the result `[n, ...]`
-/// - leaf of `xs` `[n, ...]`, of the result the same
 ///
+/// # Panics
 /// If the leaves differ in `n`, or the function changes the structure or the shape of a row.
-/// If leaves differ in `n`, or the function changes the structure or the shape of a row.
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -43,7 +42,7 @@ pub fn associative_scan<B: Backend, T: Tree<B>>(f: impl Fn(T, T) -> T, xs: T) ->
     let Some(Some(first)) = rows.next() else { return xs };
     if let Some(other) = rows.find(|rows| *rows != Some(first)) {
         panic!(
-            "the leaves of `associative_scan` have {first} and {} rows: they have to agree",
+            "the leaves of `associative_scan` have {first} and {} rows: give all leaves the same number of rows",
             other.unwrap_or_default()
         );
     }

@@ -103,8 +103,8 @@ pub(super) fn choose<B: Backend, T: Tree<B>, O: Tree<B>>(
     let shape = index.shape();
     assert!(
         shape.num_elements() == 1,
-        "the first argument of `{name}` has the shape {:?}, and selects one branch for all: give one value, `[1]`, and map \
-         over several with `vmap`",
+        "the first argument of `{name}` has shape {:?}, but must be one value, `[1]`: to select a branch for each \
+         example, use `vmap`",
         &shape[..]
     );
     if !is_traced::<B>() {
@@ -180,7 +180,7 @@ fn check<B: Backend, O: Tree<B>>(name: &str, functions: &[Traceable<O>]) {
     let side =
         |i: usize| Side { name: &names[i], structure: functions[i].structure::<B>(), leaves: &functions[i].leaves };
     let first = side(0);
-    let rule = format!("the branches of `{name}` must give results of one structure, shapes and types");
+    let rule = format!("the branches of `{name}` must return results of the same structure, shapes and types");
     (1..functions.len()).for_each(|i| check_same(&rule, &first, &side(i)));
 }
 
@@ -192,7 +192,7 @@ fn select<B: Backend, T: Tree<B>, O: Tree<B>>(index: AnyTensor<B>, branches: &[B
         let is_earlier: Tensor<B, 1, Bool> = match index.clone().reshape([1]) {
             AnyTensor::Bool(pred) => Tensor::<B, 1, Bool>::from_primitive(pred).bool_not(),
             AnyTensor::Int(index) => Tensor::<B, 1, Int>::from_primitive(index).lower_equal_elem(i as i64),
-            AnyTensor::Float(_) => unreachable!("a branch is selected by a truth value or an index"),
+            AnyTensor::Float(_) => unreachable!("a branch is selected by a boolean or an index"),
         };
         let pairs = arrays_of(&result).into_iter().zip(arrays_of(&earlier));
         let selected: Vec<_> = pairs.map(|(x, y)| y.select(&is_earlier, x)).collect();

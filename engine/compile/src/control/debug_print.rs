@@ -12,7 +12,7 @@ use super::function::{from_traced, record_primitive, to_traced};
 use crate::{Primitive, Traced, target::missing, words::dtype_name};
 
 /// Maximum number of elements that are printed.
-const MOST: usize = 1000;
+const MAX_ELEMENTS: usize = 1000;
 
 /// Returns its argument and prints the values on standard error when they are computed: `jax.debug.print`. The line of each
 /// array has the name, the path, the type and the first 1,000 elements.
@@ -52,11 +52,11 @@ pub fn debug_text(name: &str, data: &TensorData) -> String {
     let sizes = data.shape.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
     let count = data.shape.num_elements();
     let elements: Vec<String> = match data.dtype {
-        dtype if dtype.is_float() => data.iter::<f64>().take(MOST).map(|x| format!("{:?}", x as f32)).collect(),
-        dtype if dtype.is_bool() => data.iter::<bool>().take(MOST).map(|x| x.to_string()).collect(),
-        _ => data.iter::<i64>().take(MOST).map(|x| x.to_string()).collect(),
+        dtype if dtype.is_float() => data.iter::<f64>().take(MAX_ELEMENTS).map(|x| format!("{:?}", x as f32)).collect(),
+        dtype if dtype.is_bool() => data.iter::<bool>().take(MAX_ELEMENTS).map(|x| x.to_string()).collect(),
+        _ => data.iter::<i64>().take(MAX_ELEMENTS).map(|x| x.to_string()).collect(),
     };
-    let rest = if count > MOST { format!(", and {} more", count - MOST) } else { String::new() };
+    let rest = if count > MAX_ELEMENTS { format!(", and {} more", count - MAX_ELEMENTS) } else { String::new() };
     format!("{name}: {}[{sizes}] [{}{rest}]", dtype_name(data.dtype), elements.join(", "))
 }
 

@@ -75,8 +75,8 @@ pub(crate) fn duals<B: Backend>(
             return values.into_iter().zip(&specs).map(tangent).collect();
         }
         HigherOrder::CustomVjp { name, .. } => panic!(
-            "`{name}` has a rule of reverse-mode differentiation and is differentiated forwards, for which it has none: give it a rule \
-             with `custom_jvp`, or take gradients of it"
+            "`{name}` has a rule for reverse mode only, and cannot be differentiated in forward mode: define it with \
+             `custom_jvp`, or use reverse mode"
         ),
     };
     let mut results = apply(&op_with_tangents, arguments, device);

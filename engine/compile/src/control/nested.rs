@@ -277,7 +277,7 @@ pub(super) struct Side<'a> {
 pub(super) fn check_same(rule: &str, left: &Side<'_>, right: &Side<'_>) {
     let (a, b) = (left.name, right.name);
     if let Some([of_left, of_right]) = left.structure.difference(&right.structure) {
-        panic!("{rule}: {a} gives `{of_left}` where {b} gives `{of_right}`");
+        panic!("{rule}: {a} returns `{of_left}` where {b} returns `{of_right}`");
     }
     let pairs = left.leaves.iter().zip(right.leaves);
     if let Some((x, y)) = pairs.into_iter().find(|(x, y)| (&x.spec, x.present) != (&y.spec, y.present)) {

@@ -21,7 +21,7 @@ impl HigherOrder {
         }
     }
 
-    /// Applies a function to all sub-graphs, which must keep what they compute.
+    /// Applies a function to all sub-graphs, whose results must stay the same.
     pub(crate) fn map_graphs(&self, f: impl Fn(Graph) -> Graph + Clone + Send + Sync + 'static) -> Self {
         let new = |graph: &SubGraph| SubGraph::new(f((**graph).clone()));
         let later = |graph: &LazyGraph| {
@@ -127,11 +127,11 @@ pub(crate) fn prune(equation: &mut Equation, live: &HashSet<Var>) {
         }
         _ => return,
     };
-    let kept = |flags: &[bool], vars: &[Option<Var>]| -> Vec<Option<Var>> {
+    let retained = |flags: &[bool], vars: &[Option<Var>]| -> Vec<Option<Var>> {
         vars.iter().zip(flags).filter(|(_, keep)| **keep).map(|(var, _)| *var).collect()
     };
-    equation.inputs = kept(&inputs, &equation.inputs);
-    equation.outputs = kept(&outputs, &equation.outputs);
+    equation.inputs = retained(&inputs, &equation.inputs);
+    equation.outputs = retained(&outputs, &equation.outputs);
     equation.primitive = Primitive::HigherOrder(op);
 }
 

@@ -160,8 +160,8 @@ impl Pullback {
                 at(positions, apply(op, inputs.collect(), &device))
             }
             Rule::While => panic!(
-                "a gradient flows to `while_loop`, and in a trace such a loop has no reverse mode, since the number of its steps is \
-                 not known: use `scan`, or `detach` its result"
+                "`while_loop` in a trace cannot be differentiated in reverse mode, because the number of its steps is \
+                 unknown: use `scan`, or `detach` its result"
             ),
         }
     }

@@ -81,8 +81,8 @@ pub fn while_loop<B: Backend, T: Tree<B>>(
     );
     assert!(
         !body.tracked,
-        "a gradient flows to `while_loop` through an array that `body_fun` captures, and in a trace such a loop has no reverse \
-         mode, since the number of its steps is not known: use `scan`, or `detach` the array"
+        "`while_loop` in a trace cannot be differentiated in reverse mode with respect to an array that `body_fun` \
+         captures, because the number of its steps is unknown: use `scan`, or `detach` the array"
     );
     let shell = body.shell.clone();
     let ([cond, body], captured) = together([cond.into_parts(), body.into_parts()]);
@@ -97,6 +97,6 @@ pub fn while_loop<B: Backend, T: Tree<B>>(
 fn check_condition(shape: [usize; 1]) {
     assert!(
         shape == [1],
-        "the condition of `while_loop` has the shape {shape:?}, and is one truth value: reduce it with `all` or `any`"
+        "the condition of `while_loop` has shape {shape:?}, but must be one boolean: reduce it with `all` or `any`"
     );
 }

@@ -165,7 +165,7 @@ fn graph<F>(types: Types, f: impl FnOnce(&Recording) -> Arrays<Traced>) -> Graph
     match recording.finish(outputs) {
         Ok(graph) => graph,
         Err(_) => panic!(
-            "`{}` returns an array of another trace than that of its arguments: pass all arrays as arguments",
+            "`{}` returns an array of a different trace than its arguments: pass all arrays as arguments",
             name_of::<F>()
         ),
     }

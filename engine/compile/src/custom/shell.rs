@@ -66,7 +66,8 @@ impl<T: Tree<Traced> + 'static> Shell<T> {
         let count = given.len();
         assert!(
             count == self.leaves.len(),
-            "the {role} has {count} leaves, and not {}: give a tree like the one that it belongs to",
+            "the {role} has {count} leaves instead of {}: return a tree with the structure of the one that it belongs \
+             to",
             self.leaves.len()
         );
         let leaf = |((path, spec, present), x): (&(String, Spec, bool), Option<AnyTensor<B>>)| {
@@ -79,7 +80,7 @@ impl<T: Tree<Traced> + 'static> Shell<T> {
             let shape = x.shape();
             assert!(
                 shape == spec.shape && matches!(x, AnyTensor::Float(_)),
-                "the {role} has the shape {:?} at the {}, and {:?} is expected",
+                "the {role} has shape {:?} at the {}; expected {:?}",
                 &shape[..],
                 named("leaf", path),
                 &spec.shape[..]
@@ -103,8 +104,8 @@ fn same_type<T: 'static, U: 'static>(value: T) -> U {
     match value.downcast::<U>() {
         Ok(value) => *value,
         Err(_) => panic!(
-            "`{}` is a tree that is `{}` on another backend: write the trees of a function with its own derivative alike for \
-             every backend, as in `type Args<B: Backend> = (Array<B, 1>, Model<B>)`",
+            "`{}` is a tree that is `{}` on another backend: declare the types of a function with its own derivative \
+             for every backend, as in `type Args<B: Backend> = (Array<B, 1>, Model<B>)`",
             std::any::type_name::<U>(),
             std::any::type_name::<T>()
         ),

@@ -161,7 +161,7 @@ impl<F: CustomVjp> Rule<F> {
         let named = outputs.into_iter().chain(saved).flatten().map(|x| ("result".to_owned(), var_of(x)));
         let Ok(forward) = recording.finish(named.collect()) else {
             panic!(
-                "`{}` returns an array of another trace than that of its arguments: pass all arrays as arguments",
+                "`{}` returns an array of a different trace than its arguments: pass all arrays as arguments",
                 name_of::<F>()
             )
         };
@@ -207,7 +207,7 @@ impl<F: CustomVjp> Backward<F> {
         match recording.finish(outputs) {
             Ok(graph) => graph,
             Err(_) => panic!(
-                "`{}` returns a gradient of another trace than that of its arguments: pass all arrays as arguments",
+                "`{}` returns a gradient of a different trace than its arguments: pass all arrays as arguments",
                 name_of::<F>()
             ),
         }

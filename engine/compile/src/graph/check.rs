@@ -47,7 +47,7 @@ pub(super) fn check(graph: &Graph) -> Result<(), GraphError> {
                 ([Some(key), rest @ ..], Some(_)) if **key == key_spec() => {
                     of_grove(equation, call, rest, &outputs, graph.types)
                 }
-                _ => Err("it draws with a key of two words, u32, which is its first input".into()),
+                _ => Err("its first input must be a random key, u32[2]".into()),
             },
             Primitive::HigherOrder(op) => op.check(&inputs, &outputs),
             primitive => rules::check(primitive, &inputs, &outputs),
@@ -79,7 +79,7 @@ fn variables(graph: &Graph) -> Result<(), GraphError> {
     let mut assigned: Vec<Option<String>> = vec![None; count];
     let mut assign = |var: Var, place: String| {
         let Some(before) = assigned.get_mut(var.index()) else {
-            let reason = format!("it assigns variable {}, and there are {count}", var.0);
+            let reason = format!("it assigns variable {}, but there are only {count}", var.0);
             return Err(GraphError::invalid(place, reason));
         };
         match before.replace(place.clone()) {
@@ -103,7 +103,7 @@ fn variables(graph: &Graph) -> Result<(), GraphError> {
         let spec = &graph.variables[var.index()];
         if spec.shape != data.shape || spec.dtype != data.dtype {
             let reason = format!(
-                "its values are {}{:?}, and variable {} is {}",
+                "its values are {}{:?}, but variable {} is {}",
                 dtype_name(data.dtype),
                 &data.shape[..],
                 var.0,
@@ -124,7 +124,7 @@ fn variables(graph: &Graph) -> Result<(), GraphError> {
         (_, Some(None)) => {
             Err(GraphError::invalid(place, format!("it uses variable {}, which nothing assigns", var.0)))
         }
-        (_, None) => Err(GraphError::invalid(place, format!("it uses variable {}, and there are {count}", var.0))),
+        (_, None) => Err(GraphError::invalid(place, format!("it uses variable {}, but there are only {count}", var.0))),
     };
     for (i, equation) in graph.equations.iter().enumerate() {
         equation.inputs.iter().flatten().try_for_each(|var| used(*var, &ready, name(graph, i)))?;
@@ -147,27 +147,27 @@ fn of_grove(
             if let Operation::Chunk(chunk) = operation
                 && chunk.count != outputs.len()
             {
-                return Err(format!("{} parts and {} outputs", chunk.count, outputs.len()));
+                return Err(format!("it has {} parts, but {} outputs", chunk.count, outputs.len()));
             }
             let found = catch(|| operation.shapes(&inputs.iter().map(shape).collect()))?;
             if found.len() > outputs.len() {
-                return Err(format!("{} outputs, of {}", outputs.len(), found.len()));
+                return Err(format!("it has {} outputs instead of {}", outputs.len(), found.len()));
             }
             for (i, (found, given)) in found.iter().zip(outputs).enumerate() {
                 if let Some(given) = given.filter(|given| given.shape != *found) {
-                    return Err(format!("output {i} has the shape {:?}, and is {}", &found[..], rules::typed(given)));
+                    return Err(format!("output {i} must have shape {:?}, but is {}", &found[..], rules::typed(given)));
                 }
             }
         }
         Call::Vjp(operation, residuals, wanted) => {
             if *residuals > inputs.len() {
-                return Err(format!("{residuals} residuals, of {} inputs", inputs.len()));
+                return Err(format!("it has {residuals} residuals, but {} inputs", inputs.len()));
             }
             let grads = inputs.len() - residuals;
             if let Operation::Chunk(chunk) = operation
                 && chunk.count != grads
             {
-                return Err(format!("{} parts and {grads} gradients", chunk.count));
+                return Err(format!("it has {} parts, but {grads} gradients", chunk.count));
             }
             for (i, given) in outputs.iter().enumerate() {
                 let Some(given) = given else { continue };
@@ -189,19 +189,15 @@ fn of_grove(
     }
     let found = catch(|| try_out(equation, inputs, types))?;
     if found.len() != outputs.len() {
-        return Err(format!("{} outputs, of {}", outputs.len(), found.len()));
+        return Err(format!("it has {} outputs instead of {}", outputs.len(), found.len()));
     }
     for (i, (found, given)) in found.iter().zip(outputs).enumerate() {
         match (found, given) {
             (Some(found), Some(given)) if found != *given => {
-                return Err(format!(
-                    "output {i} is {}, where the operation gives {}",
-                    rules::typed(given),
-                    rules::typed(found)
-                ));
+                return Err(format!("output {i} is {} instead of {}", rules::typed(given), rules::typed(found)));
             }
             (None, Some(given)) => {
-                return Err(format!("output {i} is {}, where the operation gives nothing", rules::typed(given)));
+                return Err(format!("output {i} is {}, but the operation returns nothing for it", rules::typed(given)));
             }
             _ => {}
         }

@@ -39,7 +39,7 @@ impl Graph {
         // Backwards: a kept equation needs its inputs.
         let mut needed = vec![false; self.variables.len()];
         self.outputs.iter().for_each(|(_, var)| needed[var.index()] = true);
-        let mut kept = Vec::with_capacity(self.equations.len());
+        let mut retained = Vec::with_capacity(self.equations.len());
         let mut constants = Vec::new();
         for (equation, folded) in std::mem::take(&mut self.equations).into_iter().zip(results).rev() {
             let used: Vec<Var> = equation.outputs.iter().flatten().copied().filter(|var| needed[var.index()]).collect();
@@ -48,12 +48,12 @@ impl Graph {
                 constants.extend(used.into_iter().filter_map(data));
             } else if !used.is_empty() || equation.primitive.meets_ranks() {
                 equation.inputs.iter().flatten().for_each(|var| needed[var.index()] = true);
-                kept.push(equation);
+                retained.push(equation);
             }
         }
-        kept.reverse();
+        retained.reverse();
         constants.reverse();
-        self.equations = kept;
+        self.equations = retained;
         self.constants.extend(constants);
         self.without_dead_code()
     }

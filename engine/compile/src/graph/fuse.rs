@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Minimum length of a row for which its sum is fused.
-const LEAST_ROW: usize = 16;
+const MIN_ROW: usize = 16;
 
 /// Sums of rows.
 struct RowSums {
@@ -196,7 +196,7 @@ impl Graph {
         let trailing = axis.is_none_or(|axis| shape[axis + 1..].iter().all(|size| *size == 1));
         let row: usize = shape[axis.unwrap_or(0)..].iter().product();
         let divisor = if op == Reduction::Mean { row as f32 } else { 1.0 };
-        let fits = trailing && row >= LEAST_ROW && self.dtype(*x) == DType::F32 && self.dtype(*y) == DType::F32;
+        let fits = trailing && row >= MIN_ROW && self.dtype(*x) == DType::F32 && self.dtype(*y) == DType::F32;
         fits.then_some(RowSums { x: *x, y: *y, row, divisor })
     }
 

@@ -48,7 +48,7 @@ impl Graph {
     fn simplified_once(mut self) -> Self {
         let equations = std::mem::take(&mut self.equations);
         let by_element = self.used_by_element(&equations);
-        let mut kept = Vec::with_capacity(equations.len());
+        let mut retained = Vec::with_capacity(equations.len());
         let mut replaced: HashMap<Var, Var> = HashMap::new();
         let mut known = Known { graph: &self, producers: HashMap::new(), numbers: HashMap::new() };
         for mut equation in equations {
@@ -56,7 +56,7 @@ impl Graph {
                 *var = replaced.get(var).copied().unwrap_or(*var);
             }
             let [Some(output)] = equation.outputs[..] else {
-                kept.push(equation);
+                retained.push(equation);
                 continue;
             };
             let same = loop {
@@ -75,11 +75,11 @@ impl Graph {
                 Some(var) => drop(replaced.insert(output, var)),
                 None => {
                     known.learn(&equation, output);
-                    kept.push(equation);
+                    retained.push(equation);
                 }
             }
         }
-        self.equations = kept;
+        self.equations = retained;
         for (_, var) in &mut self.outputs {
             *var = replaced.get(var).copied().unwrap_or(*var);
         }

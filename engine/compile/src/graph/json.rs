@@ -89,7 +89,7 @@ fn moderate(value: &Value, path: &mut String) -> Result<(), GraphError> {
             let size = number.as_u64().or_else(|| number.as_i64().map(i64::unsigned_abs));
             match size {
                 Some(size) if size <= LARGEST => Ok(()),
-                _ => Err(GraphError::Syntax(format!("`{path}` is {number}, and whole numbers go up to {LARGEST}"))),
+                _ => Err(GraphError::Syntax(format!("`{path}` is {number}; the largest integer is {LARGEST}"))),
             }
         }
         Value::Array(items) => items.iter().enumerate().try_for_each(|(i, item)| {

@@ -83,15 +83,15 @@ impl Keys {
             return;
         }
         let mut needed: HashSet<Key> = used.into_iter().chain(self.outputs.iter().map(|(_, key)| *key)).collect();
-        let mut kept: Vec<DerivedKey> = Vec::with_capacity(self.derived.len());
+        let mut retained: Vec<DerivedKey> = Vec::with_capacity(self.derived.len());
         for derived in self.derived.drain(..).rev() {
             if needed.contains(&derived.key) {
                 needed.insert(derived.parent);
-                kept.push(derived);
+                retained.push(derived);
             }
         }
-        kept.reverse();
-        self.derived = kept;
+        retained.reverse();
+        self.derived = retained;
     }
 }
 

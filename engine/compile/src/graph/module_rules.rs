@@ -8,9 +8,10 @@ use crate::primitive::{Conv, Module};
 /// Returns the types of the outputs. `outputs` is their number.
 pub(super) fn expected(module: &Module, inputs: &[&Spec], outputs: usize) -> Result<Vec<Expected>, String> {
     let as_input = |x: &Spec| vec![(x.shape.to_vec(), Type::Exactly(x.dtype))];
-    let floats =
-        |inputs: &[&Spec]| require(inputs.iter().all(|x| x.dtype.is_float()), "it is for floating-point arrays");
-    let ints = |x: &Spec| require(x.dtype.is_int() || x.dtype.is_uint(), "positions are integers");
+    let floats = |inputs: &[&Spec]| {
+        require(inputs.iter().all(|x| x.dtype.is_float()), "the inputs must be floating-point arrays")
+    };
+    let ints = |x: &Spec| require(x.dtype.is_int() || x.dtype.is_uint(), "indices must be integers");
     let one = |shape: Vec<usize>, like: &Spec| vec![(shape, Type::Exactly(like.dtype))];
     Ok(match module {
         Module::Embedding => {
@@ -25,25 +26,28 @@ pub(super) fn expected(module: &Module, inputs: &[&Spec], outputs: usize) -> Res
             floats(&[weight, grad])?;
             ints(indices)?;
             let ([_, size], [b, t]) = (sizes(weight)?, sizes(indices)?);
-            require(sizes(grad)? == [b, t, size], "the gradient has the shape [b, t, size]")?;
+            require(sizes(grad)? == [b, t, size], "the gradient must have shape [b, t, size]")?;
             as_input(weight)
         }
         Module::Linear => {
             let (x, weight) = match inputs {
                 [x, weight] | [x, weight, _] => (x, weight),
-                _ => return Err("it takes 2 or 3 inputs".into()),
+                _ => return Err("it must have 2 or 3 inputs".into()),
             };
             floats(inputs)?;
             let [rows, columns] = sizes(weight)?;
             let bias = inputs.get(2).is_none_or(|bias| bias.shape[..] == [columns]);
-            require(x.shape.last() == Some(&rows) && bias, "x [.., in], weight [in, out] and bias [out]")?;
+            require(
+                x.shape.last() == Some(&rows) && bias,
+                "the shapes must be x [.., in], weight [in, out] and bias [out]",
+            )?;
             one(with_last(x, columns), x)
         }
         Module::LinearInputGrad => {
             let [weight, grad] = take(inputs)?;
             floats(inputs)?;
             let [rows, columns] = sizes(weight)?;
-            require(grad.shape.last() == Some(&columns), "weight [in, out] and gradient [.., out]")?;
+            require(grad.shape.last() == Some(&columns), "the shapes must be weight [in, out] and gradient [.., out]")?;
             one(with_last(grad, rows), grad)
         }
         Module::LinearWeightGrad => {
@@ -51,31 +55,31 @@ pub(super) fn expected(module: &Module, inputs: &[&Spec], outputs: usize) -> Res
             floats(inputs)?;
             let (rank, other) = (x.shape.num_dims(), grad.shape.num_dims());
             let fits = rank > 0 && rank == other && x.shape[..rank - 1] == grad.shape[..rank - 1];
-            require(fits, "x [.., in] and gradient [.., out]")?;
+            require(fits, "the shapes must be x [.., in] and gradient [.., out]")?;
             one(vec![x.shape[rank - 1], grad.shape[rank - 1]], x)
         }
         Module::LinearBiasGrad => {
             let [grad] = take(inputs)?;
             floats(inputs)?;
-            let last = grad.shape.last().ok_or("a gradient [.., out]")?;
+            let last = grad.shape.last().ok_or("the gradient must have shape [.., out]")?;
             one(vec![*last], grad)
         }
         Module::Conv(conv) => {
             let (x, weight) = match inputs {
                 [x, weight] | [x, weight, _] => (x, weight),
-                _ => return Err("it takes 2 or 3 inputs".into()),
+                _ => return Err("it must have 2 or 3 inputs".into()),
             };
             floats(inputs)?;
             let shape = convolved(conv, x, weight)?;
             let bias = inputs.get(2).is_none_or(|bias| bias.shape[..] == [shape[1]]);
-            require(bias, "bias [out]")?;
+            require(bias, "the bias must have shape [out]")?;
             one(shape, x)
         }
         Module::ConvInputGrad(conv) | Module::ConvWeightGrad(conv) => {
             let [x, weight, grad] = take(inputs)?;
             floats(inputs)?;
             let shape = convolved(conv, x, weight)?;
-            require(grad.shape[..] == shape, format!("the gradient has the shape {shape:?}"))?;
+            require(grad.shape[..] == shape, format!("the gradient must have shape {shape:?}"))?;
             as_input(if matches!(module, Module::ConvInputGrad(_)) { x } else { weight })
         }
         Module::ConvBiasGrad(dimensions) => {
@@ -83,7 +87,10 @@ pub(super) fn expected(module: &Module, inputs: &[&Spec], outputs: usize) -> Res
             floats(inputs)?;
             let rank = dimensions + 2;
             let fits = (3..=4).contains(&rank) && x.shape.num_dims() == rank && grad.shape.num_dims() == rank;
-            require(fits && bias.shape[..] == [grad.shape[1]], "bias [out] and a gradient of as many channels")?;
+            require(
+                fits && bias.shape[..] == [grad.shape[1]],
+                "the bias must have shape [out], and the gradient the same number of channels",
+            )?;
             as_input(bias)
         }
         Module::AvgPool2d(p) => {
@@ -95,21 +102,21 @@ pub(super) fn expected(module: &Module, inputs: &[&Spec], outputs: usize) -> Res
             let [x, grad] = take(inputs)?;
             floats(inputs)?;
             let shape = pooled(x, p.kernel_size, p.stride, p.padding, [1; 2], p.ceil_mode)?;
-            require(grad.shape[..] == shape, format!("the gradient has the shape {shape:?}"))?;
+            require(grad.shape[..] == shape, format!("the gradient must have shape {shape:?}"))?;
             as_input(x)
         }
         Module::AdaptiveAvgPool2d([height, width]) => {
             let [x] = take(inputs)?;
             floats(inputs)?;
             let [b, c, ..]: [usize; 4] = sizes(x)?;
-            require(*height > 0 && *width > 0, "an image of at least one pixel")?;
+            require(*height > 0 && *width > 0, "the output must have at least one pixel")?;
             one(vec![b, c, *height, *width], x)
         }
         Module::AdaptiveAvgPool2dGrad => {
             let [x, grad] = take(inputs)?;
             floats(inputs)?;
             let ([b, c, ..], [batch, channels, ..]): ([usize; 4], [usize; 4]) = (sizes(x)?, sizes(grad)?);
-            require([b, c] == [batch, channels], "a gradient of as many images and channels")?;
+            require([b, c] == [batch, channels], "the gradient must have the same numbers of images and channels")?;
             as_input(x)
         }
         Module::MaxPool2d(p) => {
@@ -128,7 +135,7 @@ pub(super) fn expected(module: &Module, inputs: &[&Spec], outputs: usize) -> Res
             ints(indices)?;
             let shape = pooled(x, p.kernel_size, p.stride, p.padding, p.dilation, p.ceil_mode)?;
             let fits = grad.shape[..] == shape && indices.shape[..] == shape;
-            require(fits, format!("positions and gradient have the shape {shape:?}"))?;
+            require(fits, format!("indices and gradient must have shape {shape:?}"))?;
             as_input(x)
         }
     })
@@ -136,7 +143,7 @@ pub(super) fn expected(module: &Module, inputs: &[&Spec], outputs: usize) -> Res
 
 /// Returns the sizes of an array with `N` axes.
 fn sizes<const N: usize>(x: &Spec) -> Result<[usize; N], String> {
-    x.shape[..].try_into().map_err(|_| format!("an array of {N} axes"))
+    x.shape[..].try_into().map_err(|_| format!("the array must have {N} axes"))
 }
 
 fn with_last(x: &Spec, size: usize) -> Vec<usize> {
@@ -158,14 +165,14 @@ fn convolved(conv: &Conv, x: &Spec, weight: &Spec) -> Result<Vec<usize>, String>
     let count = conv.stride.len();
     let lists = [&conv.padding, &conv.dilation].iter().all(|list| list.len() == count);
     let ranks = x.shape.num_dims() == count + 2 && weight.shape.num_dims() == count + 2;
-    require((1..=2).contains(&count) && lists && ranks, "an image and a weight of one or two dimensions")?;
+    require((1..=2).contains(&count) && lists && ranks, "image and weight must have one or two spatial axes")?;
     let (channels, out, each, groups) = (x.shape[1], weight.shape[0], weight.shape[1], conv.groups);
     let fits = groups > 0 && each.checked_mul(groups) == Some(channels) && out.is_multiple_of(groups);
-    require(fits, format!("x [b, in, ..] by weight [out, in / {groups}, ..]"))?;
+    require(fits, format!("the shapes must be x [b, in, ..] and weight [out, in / {groups}, ..]"))?;
     let mut shape = vec![x.shape[0], out];
     for i in 0..count {
         let window = [weight.shape[i + 2], conv.stride[i], conv.padding[i], conv.dilation[i]];
-        shape.push(windows(x.shape[i + 2], window, false).ok_or("the kernel fits into the image")?);
+        shape.push(windows(x.shape[i + 2], window, false).ok_or("the kernel must fit into the padded image")?);
     }
     Ok(shape)
 }
@@ -182,7 +189,7 @@ fn pooled(
     let mut shape = vec![b, c];
     for (i, size) in [height, width].into_iter().enumerate() {
         let window = [kernel[i], stride[i], padding[i], dilation[i]];
-        shape.push(windows(size, window, ceil).ok_or("the window fits into the image")?);
+        shape.push(windows(size, window, ceil).ok_or("the window must fit into the padded image")?);
     }
     Ok(shape)
 }

@@ -13,13 +13,13 @@ pub(super) fn expected(primitive: &Primitive, inputs: &[&Spec]) -> Result<Expect
         Primitive::Reshape(shape) => {
             let [x] = take(inputs)?;
             let product = |sizes: &[usize]| sizes.iter().try_fold(1_usize, |product, size| product.checked_mul(*size));
-            require(product(shape) == product(&x.shape), format!("{shape:?} has as many elements as the input"))?;
+            require(product(shape) == product(&x.shape), format!("{shape:?} must have as many elements as the input"))?;
             (shape.clone(), Type::Exactly(x.dtype))
         }
         Primitive::SwapAxes(a, b) => {
             let [x] = take(inputs)?;
             let rank = x.shape.num_dims();
-            require(*a < rank && *b < rank, format!("axes {a} and {b} of {rank} axes"))?;
+            require(*a < rank && *b < rank, format!("axes {a} and {b} are out of range for {rank} axes"))?;
             let mut shape = x.shape.to_vec();
             shape.swap(*a, *b);
             (shape, Type::Exactly(x.dtype))
@@ -27,7 +27,7 @@ pub(super) fn expected(primitive: &Primitive, inputs: &[&Spec]) -> Result<Expect
         Primitive::Transpose(axes) => {
             let [x] = take(inputs)?;
             let fits = axes.len() == x.shape.num_dims() && is_permutation(axes);
-            require(fits, format!("{axes:?} is an order of the axes"))?;
+            require(fits, format!("{axes:?} must be a permutation of the axes"))?;
             (axes.iter().map(|axis| x.shape[*axis]).collect(), Type::Exactly(x.dtype))
         }
         Primitive::Flip(axes) => {
@@ -40,12 +40,12 @@ pub(super) fn expected(primitive: &Primitive, inputs: &[&Spec]) -> Result<Expect
             let missing = shape.len().checked_sub(x.shape.num_dims());
             let fits =
                 missing.is_some_and(|missing| x.shape.iter().zip(&shape[missing..]).all(|(a, b)| a == b || *a == 1));
-            require(fits, format!("sizes are those of {shape:?} or 1"))?;
+            require(fits, format!("the input must be broadcastable to {shape:?}"))?;
             (shape.clone(), Type::Exactly(x.dtype))
         }
         Primitive::Unfold(axis, size, step) => {
             let [x] = take(inputs)?;
-            require(*step > 0, "a step is not 0")?;
+            require(*step > 0, "a step must not be 0")?;
             let whole = x.shape.get(*axis).copied().unwrap_or_default();
             let windows = whole.checked_sub(*size).map_or(0, |rest| rest / step + 1);
             let mut shape = with(&x.shape, *axis, windows)?;
@@ -59,23 +59,26 @@ pub(super) fn expected(primitive: &Primitive, inputs: &[&Spec]) -> Result<Expect
         Primitive::UpdateSlice(ranges) => {
             let [x, part] = take(inputs)?;
             let shape = sliced(&x.shape, ranges)?;
-            require(part.shape[..] == shape && part.dtype == x.dtype, format!("the part is of the shape {shape:?}"))?;
+            require(
+                part.shape[..] == shape && part.dtype == x.dtype,
+                format!("the update must have shape {shape:?} and the dtype of the array"),
+            )?;
             same(x)
         }
         Primitive::Take(axis) => {
             let [x, indices] = take(inputs)?;
             positions(indices)?;
-            require(indices.shape.num_dims() == 1, "positions have one axis")?;
+            require(indices.shape.num_dims() == 1, "indices must have one axis")?;
             (with(&x.shape, *axis, indices.shape[0])?, Type::Exactly(x.dtype))
         }
         Primitive::TakeAdd(axis) => {
             let [x, indices, part] = take(inputs)?;
             positions(indices)?;
-            require(indices.shape.num_dims() == 1, "positions have one axis")?;
+            require(indices.shape.num_dims() == 1, "indices must have one axis")?;
             let shape = with(&x.shape, *axis, indices.shape[0])?;
             require(
                 part.shape[..] == shape && part.dtype == x.dtype,
-                format!("the added slices have the shape {shape:?}"),
+                format!("the added slices must have shape {shape:?} and the dtype of the array"),
             )?;
             same(x)
         }
@@ -88,7 +91,7 @@ pub(super) fn expected(primitive: &Primitive, inputs: &[&Spec]) -> Result<Expect
             let [x, indices, part] = take(inputs)?;
             gathered(x, indices, *axis)?;
             let fits = part.shape == indices.shape && part.dtype == x.dtype;
-            require(fits, "the added elements have the shape of the positions")?;
+            require(fits, "the added elements must have the shape of the indices and the dtype of the array")?;
             same(x)
         }
         Primitive::Repeat(axis, times) => {
@@ -98,12 +101,15 @@ pub(super) fn expected(primitive: &Primitive, inputs: &[&Spec]) -> Result<Expect
             (with(&x.shape, *axis, size)?, Type::Exactly(x.dtype))
         }
         Primitive::Concatenate(axis) => {
-            let first = inputs.first().ok_or("it takes at least one input")?;
+            let first = inputs.first().ok_or("it must have at least one input")?;
             let others = with(&first.shape, *axis, 0)?;
             let mut size = 0_usize;
             for x in inputs {
                 let fits = x.dtype == first.dtype && with(&x.shape, *axis, 0).is_ok_and(|shape| shape == others);
-                require(fits, format!("inputs are of one type, and differ in axis {axis} alone"))?;
+                require(
+                    fits,
+                    format!("the inputs must have the same dtype, and the same sizes except along axis {axis}"),
+                )?;
                 size = size.saturating_add(x.shape[*axis]);
             }
             (with(&first.shape, *axis, size)?, Type::Exactly(first.dtype))
@@ -113,7 +119,7 @@ pub(super) fn expected(primitive: &Primitive, inputs: &[&Spec]) -> Result<Expect
 }
 
 fn positions(x: &Spec) -> Result<(), String> {
-    require(x.dtype.is_int() || x.dtype.is_uint(), "positions are integers")
+    require(x.dtype.is_int() || x.dtype.is_uint(), "indices must be integers")
 }
 
 fn is_permutation(axes: &[usize]) -> bool {
@@ -124,8 +130,8 @@ fn is_permutation(axes: &[usize]) -> bool {
 
 /// Returns the shape after a slice.
 fn sliced(shape: &Shape, ranges: &[Slice]) -> Result<Vec<usize>, String> {
-    require(ranges.len() <= shape.num_dims(), "a range for each axis at most")?;
-    require(ranges.iter().all(|range| range.step != 0), "a step is not 0")?;
+    require(ranges.len() <= shape.num_dims(), "there must be at most one range for each axis")?;
+    require(ranges.iter().all(|range| range.step != 0), "a step must not be 0")?;
     let mut sizes = shape.to_vec();
     sizes.iter_mut().zip(ranges).for_each(|(size, range)| *size = range.output_size(*size));
     Ok(sizes)
@@ -137,5 +143,5 @@ fn gathered(x: &Spec, indices: &Spec, axis: usize) -> Result<(), String> {
     let rank = x.shape.num_dims();
     let fits = axis < rank && indices.shape.num_dims() == rank;
     let within = || (0..rank).all(|other| other == axis || indices.shape[other] <= x.shape[other]);
-    require(fits && within(), format!("positions along axis {axis} have no axis longer than the array's"))
+    require(fits && within(), format!("the indices must not exceed the array in axes other than {axis}"))
 }

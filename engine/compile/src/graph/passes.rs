@@ -13,7 +13,7 @@ impl Graph {
     /// Returns the graph without equations and constants that no result depends on.
     pub fn without_dead_code(mut self) -> Self {
         let mut live: HashSet<Var> = self.outputs.iter().map(|(_, var)| *var).collect();
-        let mut kept: Vec<Equation> = Vec::with_capacity(self.equations.len());
+        let mut retained: Vec<Equation> = Vec::with_capacity(self.equations.len());
         for mut equation in self.equations.into_iter().rev() {
             let meets_ranks = equation.primitive.meets_ranks();
             if meets_ranks || equation.outputs.iter().flatten().any(|var| live.contains(var)) {
@@ -21,11 +21,11 @@ impl Graph {
                     prune(&mut equation, &live);
                 }
                 live.extend(equation.inputs.iter().flatten());
-                kept.push(equation);
+                retained.push(equation);
             }
         }
-        kept.reverse();
-        self.equations = kept;
+        retained.reverse();
+        self.equations = retained;
         self.constants.retain(|(var, _)| live.contains(var));
         if !self.keys.derived.is_empty() {
             self.keys.keep_used(self.equations.iter().flat_map(|equation| keys_in(&equation.primitive)));
@@ -50,13 +50,13 @@ impl Graph {
         }
         self.constants = kept_constants;
         let mut seen: HashMap<Key, Vec<usize>> = HashMap::new();
-        let mut kept: Vec<Equation> = Vec::with_capacity(self.equations.len());
+        let mut retained: Vec<Equation> = Vec::with_capacity(self.equations.len());
         for mut equation in self.equations {
             for input in equation.inputs.iter_mut().flatten() {
                 *input = replaced.get(input).copied().unwrap_or(*input);
             }
             if equation.primitive.meets_ranks() {
-                kept.push(equation);
+                retained.push(equation);
                 continue;
             }
             let same = seen.entry((equation.primitive.identity(), equation.inputs.clone())).or_default();
@@ -65,15 +65,15 @@ impl Graph {
                 (Primitive::HigherOrder(op), Primitive::HigherOrder(twin)) => op == twin,
                 _ => true,
             };
-            match same.iter().find(|&&i| is_twin(&kept[i])) {
-                Some(&i) => share_outputs(&equation, &mut kept[i], &mut replaced),
+            match same.iter().find(|&&i| is_twin(&retained[i])) {
+                Some(&i) => share_outputs(&equation, &mut retained[i], &mut replaced),
                 None => {
-                    same.push(kept.len());
-                    kept.push(equation);
+                    same.push(retained.len());
+                    retained.push(equation);
                 }
             }
         }
-        self.equations = kept;
+        self.equations = retained;
         for (_, var) in &mut self.outputs {
             *var = replaced.get(var).copied().unwrap_or(*var);
         }

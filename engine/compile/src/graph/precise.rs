@@ -20,10 +20,10 @@ impl Graph {
     /// - the sign of NaN, for which Burn returns 0, becomes NaN.
     pub(crate) fn with_precise_compositions(mut self) -> Self {
         let mut producers = Producers::new();
-        let mut kept = Vec::with_capacity(self.equations.len());
+        let mut retained = Vec::with_capacity(self.equations.len());
         for mut equation in std::mem::take(&mut self.equations) {
             let [Some(output)] = equation.outputs[..] else {
-                kept.push(equation);
+                retained.push(equation);
                 continue;
             };
             if let Some((primitive, x)) = self.simpler(&equation, &producers) {
@@ -31,25 +31,25 @@ impl Graph {
             }
             producers.insert(output, equation.clone());
             let Some((x, mask)) = argument_of_sign(&equation, &producers) else {
-                kept.push(equation);
+                retained.push(equation);
                 continue;
             };
             // The sign is stored in a new variable, and the output is NaN where the argument is NaN.
             let sign = self.add(output);
             let is_nan = self.add(mask);
-            kept.push(Equation { outputs: vec![Some(sign)], ..equation });
-            kept.push(Equation {
+            retained.push(Equation { outputs: vec![Some(sign)], ..equation });
+            retained.push(Equation {
                 primitive: Primitive::Unary(Unary::IsNan),
                 inputs: vec![Some(x)],
                 outputs: vec![Some(is_nan)],
             });
-            kept.push(Equation {
+            retained.push(Equation {
                 primitive: Primitive::MaskFill(ScalarIr::Float(f64::NAN)),
                 inputs: vec![Some(sign), Some(is_nan)],
                 outputs: vec![Some(output)],
             });
         }
-        self.equations = kept;
+        self.equations = retained;
         self
     }
 

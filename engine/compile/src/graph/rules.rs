@@ -40,9 +40,9 @@ pub(super) fn check(primitive: &Primitive, inputs: &[Option<&Spec>], outputs: &[
     let words = given.iter().map(|spec| typed(spec)).collect::<Vec<_>>().join(", ");
     let expected = expected(primitive, &given, outputs.len()).map_err(|rule| match words.is_empty() {
         true => rule,
-        false => format!("{rule}, and the inputs are {words}"),
+        false => format!("{rule}; the inputs are {words}"),
     })?;
-    let counts = format!("{} outputs, where the operation has {}", outputs.len(), expected.len());
+    let counts = format!("it has {} outputs instead of {}", outputs.len(), expected.len());
     require(outputs.len() == expected.len(), counts)?;
     for (i, ((shape, dtype), found)) in expected.into_iter().zip(outputs).enumerate() {
         let Some(found) = found else { return Err(format!("output {i} is missing")) };
@@ -58,7 +58,8 @@ pub(super) fn check(primitive: &Primitive, inputs: &[Option<&Spec>], outputs: &[
             Type::Bool => "bool".into(),
             Type::Float => "float".into(),
         };
-        let reason = || format!("output {i} is {}, where the operation gives {name}{shape:?} of {words}", typed(found));
+        let reason =
+            || format!("output {i} is {} instead of {name}{shape:?}, the type for the inputs {words}", typed(found));
         require(fits && found.shape[..] == shape, reason())?;
     }
     Ok(())
@@ -66,18 +67,18 @@ pub(super) fn check(primitive: &Primitive, inputs: &[Option<&Spec>], outputs: &[
 
 fn broadcast(shapes: &[&Shape]) -> Result<Vec<usize>, String> {
     let same = |shape: &&Shape| shape.num_dims() == shapes[0].num_dims();
-    require(shapes.iter().all(same), "the inputs have as many axes as each other")?;
+    require(shapes.iter().all(same), "the inputs must have the same number of axes")?;
     (0..shapes[0].num_dims())
         .map(|axis| {
             let size = shapes.iter().map(|shape| shape[axis]).find(|size| *size != 1).unwrap_or(1);
             let fits = shapes.iter().all(|shape| [1, size].contains(&shape[axis]));
-            fits.then_some(size).ok_or_else(|| format!("sizes of axis {axis} are equal or 1"))
+            fits.then_some(size).ok_or_else(|| format!("the sizes of axis {axis} must be equal or 1"))
         })
         .collect()
 }
 
 fn numeric(x: &Spec) -> Result<(), String> {
-    require(kind(x) != Kind::Bool, "it is for numbers")
+    require(kind(x) != Kind::Bool, "it is not defined for booleans")
 }
 
 fn binary(op: Binary, a: &Spec, kind_of_b: Kind) -> Result<Type, String> {
@@ -117,14 +118,14 @@ fn expected(primitive: &Primitive, inputs: &[&Spec], outputs: usize) -> Result<V
         }
         Primitive::Binary(op) => {
             let [a, b] = take(inputs)?;
-            require(a.dtype == b.dtype || *op == Binary::IntegerPow, "both inputs have one type")?;
+            require(a.dtype == b.dtype || *op == Binary::IntegerPow, "both inputs must have the same dtype")?;
             vec![(broadcast(&[&a.shape, &b.shape])?, binary(*op, a, kind(b))?)]
         }
         Primitive::BinaryScalar(op, _) => {
             let [x] = take(inputs)?;
             let number = if *op == Binary::IntegerPow { Kind::Int } else { kind(x) };
             let scalar = !(*op == Binary::Atan2 || kind(x) == Kind::Bool && *op != Binary::Eq);
-            require(scalar, "it is not defined for a number")?;
+            require(scalar, "it is not defined for a scalar operand")?;
             vec![(x.shape.to_vec(), binary(*op, x, number)?)]
         }
         Primitive::Reduce(_, None) => {
@@ -146,7 +147,10 @@ fn expected(primitive: &Primitive, inputs: &[&Spec], outputs: usize) -> Result<V
             let [x] = take(inputs)?;
             numeric(x)?;
             let shape = with(&x.shape, *axis, *k)?;
-            require(x.shape[*axis] >= *k, format!("{k} elements of an axis of {}", x.shape[*axis]))?;
+            require(
+                x.shape[*axis] >= *k,
+                format!("it cannot select {k} elements of an axis of size {}", x.shape[*axis]),
+            )?;
             let positions = matches!(primitive, Primitive::ArgTopK(..));
             vec![(shape, if positions { Type::Int } else { Type::Exactly(x.dtype) })]
         }
@@ -159,7 +163,7 @@ fn expected(primitive: &Primitive, inputs: &[&Spec], outputs: usize) -> Result<V
         Primitive::Cumulative(op, axis) => {
             let [x] = take(inputs)?;
             numeric(x)?;
-            require(!matches!(op, Reduction::Mean | Reduction::MaxAbs), "it is not cumulative")?;
+            require(!matches!(op, Reduction::Mean | Reduction::MaxAbs), "its reduction is not cumulative")?;
             with(&x.shape, *axis, 1)?;
             same(x)
         }
@@ -170,13 +174,13 @@ fn expected(primitive: &Primitive, inputs: &[&Spec], outputs: usize) -> Result<V
         }
         Primitive::Where => {
             let [x, mask, y] = take(inputs)?;
-            require(kind(mask) == Kind::Bool, "the mask is of booleans")?;
-            require(x.dtype == y.dtype, "both arrays have one type")?;
+            require(kind(mask) == Kind::Bool, "the mask must be boolean")?;
+            require(x.dtype == y.dtype, "both arrays must have the same dtype")?;
             vec![(broadcast(&[&x.shape, &mask.shape, &y.shape])?, Type::Exactly(x.dtype))]
         }
         Primitive::MaskFill(_) => {
             let [x, mask] = take(inputs)?;
-            require(kind(mask) == Kind::Bool, "the mask is of booleans")?;
+            require(kind(mask) == Kind::Bool, "the mask must be boolean")?;
             vec![(broadcast(&[&x.shape, &mask.shape])?, Type::Exactly(x.dtype))]
         }
         Primitive::Reshape(_)
@@ -195,8 +199,8 @@ fn expected(primitive: &Primitive, inputs: &[&Spec], outputs: usize) -> Result<V
         | Primitive::Concatenate(_) => vec![movement_rules::expected(primitive, inputs)?],
         Primitive::Convert(dtype) => {
             let [x] = take(inputs)?;
-            let taken = !matches!(dtype, DType::Bool(_) | DType::QFloat(_));
-            require(taken, "elements are converted to numbers")?;
+            let numeric_dtype = !matches!(dtype, DType::Bool(_) | DType::QFloat(_));
+            require(numeric_dtype, "it cannot convert to booleans or quantized values")?;
             vec![(x.shape.to_vec(), Type::Exactly(*dtype))]
         }
         Primitive::DebugPrint(_) => {
@@ -205,7 +209,7 @@ fn expected(primitive: &Primitive, inputs: &[&Spec], outputs: usize) -> Result<V
         }
         Primitive::StopGradient => {
             let [x] = take(inputs)?;
-            require(kind(x) == Kind::Float, "only floating-point values have derivatives")?;
+            require(kind(x) == Kind::Float, "the input must be a floating-point array")?;
             same(x)
         }
         Primitive::Full(shape, dtype, _) => {
@@ -217,7 +221,7 @@ fn expected(primitive: &Primitive, inputs: &[&Spec], outputs: usize) -> Result<V
             let rank = a.shape.num_dims();
             let fits = rank >= 2 && b.shape.num_dims() == rank && a.shape[rank - 1] == b.shape[rank - 2];
             let kinds = kind(a) == kind(b) && kind(a) != Kind::Bool;
-            require(fits && kinds, "[.., m, k] by [.., k, n] of one type")?;
+            require(fits && kinds, "the inputs must be [.., m, k] and [.., k, n], of the same kind")?;
             let batch = |shape: &Shape| Shape::from(shape[..rank - 2].to_vec());
             let mut shape = match rank {
                 2 => Vec::new(),

@@ -61,7 +61,7 @@ impl<B: Backend> Jacobian<B> {
         };
         let rank = block.array.shape().len();
         Array::from_any(block.array.clone()).unwrap_or_else(|| {
-            panic!("the block of derivatives, {}, has rank {rank}, and rank {D} is asked for", block.array)
+            panic!("the block of derivatives, {}, has rank {rank}, but was requested with rank {D}", block.array)
         })
     }
 }

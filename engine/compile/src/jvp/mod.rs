@@ -147,7 +147,7 @@ fn directions<B: Backend, A: Tree<B>>(arguments: &Arguments<B>, tangents: &A) ->
     let (expected, found) = (arguments.len(), given.len());
     assert!(
         expected == found,
-        "the arguments have {expected} leaves and the tangents {found}: give a tree like the arguments"
+        "the arguments have {expected} leaves, but the tangents have {found}: give a tree like the arguments"
     );
     let present = arguments.iter().zip(given).filter(|((.., present), _)| *present);
     present

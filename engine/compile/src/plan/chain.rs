@@ -17,7 +17,7 @@ impl<B: Backend> Planner<'_, '_, B> {
     /// Plans a chain and returns its results; `None` if the chain is large.
     pub(super) fn chain(&mut self, fused: &Fused, inputs: &[Id]) -> Option<Vec<Id>> {
         let chain = &fused.chain;
-        let whole = chain.len() <= super::MOST && (chain.sums().is_empty() || chain.sums_whole_rows());
+        let whole = chain.len() <= super::MAX_ELEMENTS && (chain.sums().is_empty() || chain.sums_whole_rows());
         whole.then_some(())?;
         let spec = Spec { shape: Shape::from([chain.len()]), dtype: DType::F32 };
         let mut values = Vec::with_capacity(inputs.len() + chain.steps().len());

@@ -40,10 +40,10 @@ use planner::Planner;
 
 /// Maximum number of elements of an array within a step. Operations on larger arrays take longer than the time that a plan
 /// saves.
-const MOST: usize = 1 << 12;
+const MAX_ELEMENTS: usize = 1 << 12;
 
 /// Maximum number of elements of all arrays of a plan, including the stacked arrays of a scan.
-const MOST_TOGETHER: usize = 1 << 27;
+const MAX_TOGETHER: usize = 1 << 27;
 
 /// A loop as a program.
 pub(crate) struct Plan {

@@ -89,7 +89,7 @@ impl<B: Backend> Planner<'_, '_, B> {
 
     /// Returns `None` if an array is large.
     fn fits(&self, spec: &Spec) -> Option<()> {
-        (spec.shape.num_elements() <= super::MOST).then_some(())
+        (spec.shape.num_elements() <= super::MAX_ELEMENTS).then_some(())
     }
 }
 

@@ -9,7 +9,7 @@ use grove_backend::{
     },
 };
 
-use super::{Call, MOST, MOST_TOGETHER, Plan, Source, Tensor, kind};
+use super::{Call, MAX_ELEMENTS, MAX_TOGETHER, Plan, Source, Tensor, kind};
 use crate::{
     Graph, Primitive,
     eval::apply_one,
@@ -81,7 +81,7 @@ impl<'a, 'd, B: Backend> Planner<'a, 'd, B> {
         let outputs = outputs.collect::<Option<_>>()?;
         let Self { sizes, mut blocks, constants, before, loads, calls, .. } = planner;
         let program = Program::new(blocks.pop()?);
-        (sizes.total() <= MOST_TOGETHER).then_some(Plan {
+        (sizes.total() <= MAX_TOGETHER).then_some(Plan {
             inputs,
             constants,
             before,
@@ -125,14 +125,14 @@ impl<'a, 'd, B: Backend> Planner<'a, 'd, B> {
     /// Allocates a place for an array; `None` if the array is large.
     pub fn new_place(&mut self, spec: &Spec) -> Option<Place> {
         let len = spec.shape.num_elements();
-        (len <= MOST).then_some(())?;
+        (len <= MAX_ELEMENTS).then_some(())?;
         Some(self.sizes.place(kind(spec.dtype)?, len))
     }
 
     /// Returns the place of a value; `None` if the value is large.
     pub fn place(&mut self, id: Id) -> Option<Place> {
         let (len, placed) = (self.spec(id).shape.num_elements(), self.values[id.0].place);
-        placed.or_else(|| (len <= MOST).then(|| self.place_of_any_size(id))?)
+        placed.or_else(|| (len <= MAX_ELEMENTS).then(|| self.place_of_any_size(id))?)
     }
 
     pub fn place_of_any_size(&mut self, id: Id) -> Option<Place> {

@@ -56,7 +56,7 @@ impl Serialize for LazyGraph {
         let _leave = Leave;
         if DEPTH.get() > MAX_DEPTH {
             return Err(S::Error::custom(
-                "a rule of differentiation calls the function that it is of, and cannot be stored: give the rule a function \
+                "a differentiation rule that calls its own function cannot be stored: let the rule call a function \
                  without a rule",
             ));
         }

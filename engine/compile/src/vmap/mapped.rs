@@ -104,7 +104,7 @@ macro_rules! arrays {
                 let array = self.into_any();
                 assert!(
                     axis < $all,
-                    "the {} of a mapped function, {array}, has no axis {axis}: name one below {}", named("argument", path.as_str()), $all
+                    "the {} of a mapped function, {array}, has no axis {axis}: give an axis below {}", named("argument", path.as_str()), $all
                 );
                 let mut shape = array.shape().to_vec();
                 shape.remove(axis);

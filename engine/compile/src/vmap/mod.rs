@@ -147,10 +147,10 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Vmap<In, Out, F> {
         };
         let mut results = results.into_iter();
         let arrays: Vec<_> = results.by_ref().take(present.iter().filter(|present| **present).count()).collect();
-        // The program returns random keys last; move them to their places among the leaves.
+        // The program returns random keys last; move them to their positions among the leaves.
         let (mut arrays, mut keys, mut present) = (arrays.into_iter(), results, present.into_iter());
         let mut leaves = Vec::new();
-        for (path, absent) in places(&shell) {
+        for (path, absent) in leaf_paths(&shell) {
             leaves.push(match absent {
                 Some(absent) => match present.next() {
                     Some(true) => self.out(&path, leaves.len(), arrays.next()),
@@ -169,12 +169,14 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Vmap<In, Out, F> {
     /// Moves the batch axis of a result to the requested position.
     #[track_caller]
     fn out<B: Backend>(&self, path: &Path, index: usize, result: Option<AnyTensor<B>>) -> AnyArray<B> {
-        let Some(result) = result else { unreachable!("a graph has as many results as the leaves of its function's") };
+        let Some(result) = result else {
+            unreachable!("a graph has one result for each leaf that its function returns")
+        };
         let axis = match self.out_axes[..] {
             [axis] => axis,
             _ => self.out_axes.get(index).copied().unwrap_or_else(|| {
                 panic!(
-                    "`out_axes` has {} axes, and the results have more leaves: the {} has none",
+                    "`out_axes` has {} axes, fewer than the results have leaves: give one for the {}",
                     self.out_axes.len(),
                     named("result", path.as_str())
                 )
@@ -182,7 +184,10 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Vmap<In, Out, F> {
         };
         let rank = result.shape().num_dims();
         let name = named("result", path.as_str());
-        assert!(axis < rank, "the {name} has {rank} axes with that of the examples, and none is axis {axis}");
+        assert!(
+            axis < rank,
+            "axis {axis} of `out_axes` is out of range for the {name}, which has {rank} axes including the batch axis"
+        );
         AnyArray::present(move_axis(result, 0, axis))
     }
 }
@@ -192,17 +197,17 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Vmap<In, Out, F> {
 fn same_for_all(key: Key) -> bool {
     assert!(
         !key.is_array(),
-        "a random key in the result of a mapped function differs from example to example, and `call_stacked` gives one for all: \
-         return the key from `call`, which gives `Keys`"
+        "a random key in the result of a mapped function differs between examples, but `call_stacked` returns one key \
+         for all: use `call`, which returns `Keys`"
     );
     false
 }
 
 /// Returns the paths of the leaves and random keys of a tree, in order, with the leaves.
-fn places<O: Tree<Traced>>(tree: &O) -> Vec<(Path, Option<AnyArray<Traced>>)> {
-    struct Places(Vec<(Path, Option<AnyArray<Traced>>)>);
+fn leaf_paths<O: Tree<Traced>>(tree: &O) -> Vec<(Path, Option<AnyArray<Traced>>)> {
+    struct LeafPaths(Vec<(Path, Option<AnyArray<Traced>>)>);
 
-    impl Visitor<Traced> for Places {
+    impl Visitor<Traced> for LeafPaths {
         fn leaf(&mut self, path: &Path, leaf: &AnyArray<Traced>) {
             self.0.push((path.clone(), Some(leaf.clone())));
         }
@@ -212,9 +217,9 @@ fn places<O: Tree<Traced>>(tree: &O) -> Vec<(Path, Option<AnyArray<Traced>>)> {
         }
     }
 
-    let mut places = Places(Vec::new());
-    tree.visit(&mut Path::root(), &mut places);
-    places.0
+    let mut leaf_paths = LeafPaths(Vec::new());
+    tree.visit(&mut Path::root(), &mut leaf_paths);
+    leaf_paths.0
 }
 
 /// Results of a mapped function.
@@ -231,12 +236,12 @@ fn number_of_examples<B: Backend>(leaves: &[MappedLeaf<B>]) -> usize {
     let size = |leaf: &MappedLeaf<B>| Some((leaf.array.shape()[leaf.axis?], leaf.path.clone()));
     let mut sizes = leaves.iter().filter_map(size);
     let Some((examples, first)) = sizes.next() else {
-        panic!("no argument of a mapped function has examples: at least one array is not to be `Shared`")
+        panic!("no argument of a mapped function has a batch axis: at least one array must not be `Shared`")
     };
     if let Some((other, path)) = sizes.find(|(size, _)| *size != examples) {
         panic!(
-            "the {} of a mapped function holds {examples} examples, and the {} holds {other}: they have to agree; wrap what \
-             all examples share in `Shared`",
+            "the {} of a mapped function has {examples} examples, and the {} has {other}: the numbers must be equal; \
+             wrap what all examples share in `Shared`",
             named("argument", &first),
             named("argument", &path)
         );

@@ -297,7 +297,7 @@ fn captured_keys_that_are_arrays() {
 }
 
 #[test]
-#[should_panic(expected = "a function that is called on arrays with values uses an array [3] of the trace around it")]
+#[should_panic(expected = "a function that is called on arrays with values uses an array [3] of an enclosing trace")]
 fn arrays_with_values_do_not_meet_captured_ones() {
     jit(|x: A| {
         let values = array([1.0; 3]);

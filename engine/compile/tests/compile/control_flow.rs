@@ -158,7 +158,7 @@ fn both_branches_give_one_structure() {
         };
         trace(f, &args)
     });
-    assert!(message.contains("the branches of `cond` must give results of one structure"), "{message}");
+    assert!(message.contains("the branches of `cond` must return results of the same structure"), "{message}");
     let message = panic_of(|| {
         let grow = |x: A1<Traced>, _: A1<Traced>| (Array::new(Tensor::cat(vec![x.val(), x.val()], 0)), ());
         trace(|(x, xs)| scan(grow, x, xs).0, &(array([1.0]), normal([3, 1], 0)))
@@ -175,7 +175,7 @@ fn both_branches_give_one_structure() {
     let message = panic_of(|| {
         trace(|x: A1<Traced>| cond(x.val().greater_elem(0.0), |x| x, |x: A1<Traced>| x, x), &array([1.0, 2.0]))
     });
-    assert!(message.contains("has the shape [2]"), "{message}");
+    assert!(message.contains("has shape [2]"), "{message}");
 }
 
 #[test]
@@ -326,7 +326,7 @@ fn loops_have_no_reverse_mode_in_traces() {
     }
     assert_eq!(grad(&array([3.0]), loss).val().into_scalar(), 8.0 * 3f32.powi(7));
     let message = panic_of(|| jit(|x: A1<Traced>| grad(&x, loss)).call::<F>(array([3.0])));
-    assert!(message.contains("has no reverse mode"), "{message}");
+    assert!(message.contains("cannot be differentiated in reverse mode"), "{message}");
     let message = panic_of(|| {
         let captured = |x: A1<Autodiff<Traced>>| {
             let zero = Array::new(x.val().detach() * 0.0);

@@ -32,7 +32,7 @@ fn loss<B: Backend>(v: Array<B, 1>) -> Tensor<B, 1> {
 }
 
 #[test]
-fn associative_scans_are_those_of_jax() {
+fn associative_scans_match_jax() {
     let expected = array([0.87758255, -0.6907414, -1.7976297, -0.49349856, 1.103386, 1.6673208, 2.1221988]);
     let slope = array([6.552765, -11.714498, 5.0516763, 5.0460844, -4.391425, 1.0079364, 0.80881226]);
     common::same::<B, _>("eager", &affine(array(V)).1, &expected, 1e-6, 1.0);
@@ -76,7 +76,7 @@ fn repeated<B: Backend>(v: Array<B, 1>) -> Array<B, 1> {
 }
 
 #[test]
-fn loops_over_integers_are_those_of_jax() {
+fn loops_over_integers_match_jax() {
     let slope = array([8.947596, -5.7753563, 10.242217, 27.022387, 84.65372, 3.1604958, -21.353973]);
     let expected = array([-0.4349627, -1.0946622, 2.9664474, 0.12528592, -1.0148423, 1.239924, 1.2678772]);
     let jitted = jit(repeated);

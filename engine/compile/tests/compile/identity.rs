@@ -47,7 +47,7 @@ fn scaled_twice<B: Backend>(x: A1<B>, factor: f32) -> A1<B> {
 }
 
 #[test]
-fn branches_that_differ_in_a_constant_stay_apart() {
+fn branches_with_different_constants_are_not_merged() {
     fn both<B: Backend>(x: A1<B>) -> (A1<B>, A1<B>) {
         (times_table(x.clone(), &[1.0]), times_table(x, &[4.0]))
     }
@@ -65,7 +65,7 @@ fn branches_that_differ_in_a_constant_stay_apart() {
 }
 
 #[test]
-fn loops_that_differ_in_a_constant_stay_apart() {
+fn loops_with_different_constants_are_not_merged() {
     fn both<B: Backend>(x: A1<B>) -> A1<B> {
         Array::new(scaled_twice(x.clone(), 2.0).val() + scaled_twice(x, 8.0).val())
     }

@@ -35,7 +35,7 @@ fn scattered<B: Backend>(update: Update, (x, indices, values): Arguments<B>) -> 
     Array::new(scatter(x.val(), 1, indices.val(), values.val(), update))
 }
 
-fn elements_are_those_of_jax<B: Backend>() {
+fn elements_match_jax<B: Backend>() {
     let expected = [
         [[-3.0, -2.0, 0.5], [2.0, 3.0, -6.0]],
         [[-2.0, -2.0, 10.5], [6.0, 14.0, -6.0]],
@@ -52,13 +52,13 @@ fn elements_are_those_of_jax<B: Backend>() {
 }
 
 #[test]
-fn elements_are_those_of_jax_flex() {
-    elements_are_those_of_jax::<Flex>();
+fn elements_match_jax_flex() {
+    elements_match_jax::<Flex>();
 }
 
 #[test]
-fn elements_are_those_of_jax_candle() {
-    elements_are_those_of_jax::<Candle>();
+fn elements_match_jax_candle() {
+    elements_match_jax::<Candle>();
 }
 
 fn slices<B: Backend>(update: Update) -> (Tensor<B, 2>, Tensor<B, 2, Int>) {
@@ -70,7 +70,7 @@ fn slices<B: Backend>(update: Update) -> (Tensor<B, 2>, Tensor<B, 2, Int>) {
 }
 
 #[test]
-fn slices_of_floats_and_integers_are_those_of_jax() {
+fn slices_of_floats_and_integers_match_jax() {
     let expected = [
         [-3.0, -2.0, 5.0, -1.0, 5.0, 2.0],
         [-2.0, -2.0, 10.0, 3.0, 5.0, 3.0],
@@ -88,7 +88,7 @@ fn slices_of_floats_and_integers_are_those_of_jax() {
 /// Gradients of the array and of the values. For set, min and max the expected values are from JAX; for products they are x y'
 /// and x' y for each factor.
 #[test]
-fn gradients_go_to_what_stays() {
+fn gradients_flow_to_the_kept_elements() {
     let expected: [(Update, [[_; 3]; 2], [[_; 4]; 2]); 4] = [
         (Update::Assign, [[0.0, 2.0, 0.0], [0.0, 0.0, 6.0]], [[0.0, 1.0, 0.0, 3.0], [0.0, 0.0, 4.0, 5.0]]),
         (Update::Min, [[0.0, 2.0, 0.0], [0.0, 0.0, 6.0]], [[0.0, 1.0, 0.0, 3.0], [0.0, 5.0, 4.0, 0.0]]),
@@ -191,7 +191,7 @@ fn examples_refuse_indices_out_of_range_candle() {
 
 /// Signs of zero are preserved, NaN counts as the extremum, and neither NaN nor infinity spreads.
 #[test]
-fn special_values_stay_in_their_places() {
+fn special_values_keep_their_positions() {
     let (nan, inf) = (f32::NAN, f32::INFINITY);
     let x = || array::<Flex, 2, 3>([[nan, inf, 1.0], [0.0, -inf, 2.0]]);
     let values = || array::<Flex, 2, 4>([[-0.0, 1.0, nan, 3.0], [nan, 1.0, -0.0, inf]]);

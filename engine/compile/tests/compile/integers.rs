@@ -42,7 +42,7 @@ fn unsigned(highest: i64) -> [Vec<i64>; 4] {
 }
 
 /// Checks jitted functions, functions on the tape, and the functions of `ops`.
-fn are_those_of_jax<B: Backend>(dtype: DType, [a, b, quotients, rests]: [Vec<i64>; 4]) {
+fn match_jax<B: Backend>(dtype: DType, [a, b, quotients, rests]: [Vec<i64>; 4]) {
     let (x, y) = (|| ints::<B>(&a, dtype), || ints::<B>(&b, dtype));
     let check = |mode: &str, (quotient, rest): Pair<B>| {
         assert_eq!((list(&quotient), list(&rest)), (quotients.clone(), rests.clone()), "{dtype:?}, {mode}");
@@ -71,21 +71,21 @@ fn are_those_of_jax<B: Backend>(dtype: DType, [a, b, quotients, rests]: [Vec<i64
 }
 
 #[test]
-fn quotients_and_remainders_are_those_of_jax_flex() {
-    are_those_of_jax::<Flex>(DType::I64, signed(i64::MIN));
-    are_those_of_jax::<Flex>(DType::I32, signed(i32::MIN.into()));
-    are_those_of_jax::<Flex>(DType::I16, signed(i16::MIN.into()));
-    are_those_of_jax::<Flex>(DType::I8, signed(i8::MIN.into()));
-    are_those_of_jax::<Flex>(DType::U32, unsigned(u32::MAX.into()));
-    are_those_of_jax::<Flex>(DType::U16, unsigned(u16::MAX.into()));
-    are_those_of_jax::<Flex>(DType::U8, unsigned(u8::MAX.into()));
+fn quotients_and_remainders_match_jax_flex() {
+    match_jax::<Flex>(DType::I64, signed(i64::MIN));
+    match_jax::<Flex>(DType::I32, signed(i32::MIN.into()));
+    match_jax::<Flex>(DType::I16, signed(i16::MIN.into()));
+    match_jax::<Flex>(DType::I8, signed(i8::MIN.into()));
+    match_jax::<Flex>(DType::U32, unsigned(u32::MAX.into()));
+    match_jax::<Flex>(DType::U16, unsigned(u16::MAX.into()));
+    match_jax::<Flex>(DType::U8, unsigned(u8::MAX.into()));
 }
 
 #[test]
-fn quotients_and_remainders_are_those_of_jax_candle() {
-    are_those_of_jax::<Candle>(DType::I64, signed(i64::MIN));
-    are_those_of_jax::<Candle>(DType::U32, unsigned(u32::MAX.into()));
-    are_those_of_jax::<Candle>(DType::U8, unsigned(u8::MAX.into()));
+fn quotients_and_remainders_match_jax_candle() {
+    match_jax::<Candle>(DType::I64, signed(i64::MIN));
+    match_jax::<Candle>(DType::U32, unsigned(u32::MAX.into()));
+    match_jax::<Candle>(DType::U8, unsigned(u8::MAX.into()));
 }
 
 #[test]

@@ -172,13 +172,13 @@ fn control_flow_and_keys_come_back() {
         .position(|equation| equation["primitive"]["HigherOrder"]["Scan"].is_object());
     let place = format!("/graph/equations/{}/primitive/HigherOrder/Scan/", at.unwrap());
     let error = error_with(value.clone(), &format!("{place}length"), json!(7));
-    assert!(error.contains("(`scan`) of the graph: each array has 7 steps"), "{error}");
+    assert!(error.contains("(`scan`) of the graph: each array must have 7 steps"), "{error}");
     let error = error_with(value.clone(), &format!("{place}length"), json!(0));
-    assert!(error.contains("(`scan`) of the graph: it has at least one step"), "{error}");
+    assert!(error.contains("(`scan`) of the graph: it must have at least one step"), "{error}");
     let error = error_with(value.clone(), &format!("{place}carries"), json!(2));
-    assert!(error.contains("(`scan`) of the graph: the body takes constants, carry and one step"), "{error}");
+    assert!(error.contains("(`scan`) of the graph: the body must accept constants, carry and one step"), "{error}");
     let error = error_with(value, &format!("{place}body/outputs"), json!([]));
-    assert!(error.contains("the body gives the next carry first") || error.contains("outputs"), "{error}");
+    assert!(error.contains("the body must return the next carry first") || error.contains("outputs"), "{error}");
 }
 
 #[test]
@@ -299,7 +299,7 @@ fn small() -> Value {
 }
 
 #[test]
-fn rejects_text_that_is_no_graph() {
+fn rejects_text_that_is_not_a_graph() {
     let text = small().to_string();
     let error = |text: &str| Graph::from_json(text).unwrap_err().to_string();
     assert!(error("").contains("the text is not a graph: EOF"), "{}", error(""));
@@ -321,7 +321,7 @@ fn rejects_variables_out_of_order() {
     assert_eq!(equations.len(), 4);
     let found = error_with(value.clone(), "/graph/equations/0/inputs/0", json!(77));
     assert!(
-        found.starts_with("equation 0 (`dot_general`) of the graph: it uses variable 77, and there are 7"),
+        found.starts_with("equation 0 (`dot_general`) of the graph: it uses variable 77, but there are only 7"),
         "{found}"
     );
     let found = error_with(value.clone(), "/graph/equations/0/inputs/0", equations[3]["outputs"][0].clone());
@@ -332,7 +332,7 @@ fn rejects_variables_out_of_order() {
         "{found}"
     );
     let found = error_with(value.clone(), "/graph/equations/1/outputs/0", json!(1000));
-    assert!(found.contains("it assigns variable 1000, and there are 7"), "{found}");
+    assert!(found.contains("it assigns variable 1000, but there are only 7"), "{found}");
     let mut without = value.clone();
     without["graph"]["equations"].as_array_mut().unwrap().remove(2);
     let found = Graph::from_json(&without.to_string()).unwrap_err().to_string();
@@ -345,19 +345,16 @@ fn rejects_variables_out_of_order() {
 fn rejects_shapes_that_do_not_fit() {
     let value = small();
     let found = error_with(value.clone(), "/graph/equations/0/inputs", json!([1]));
-    assert!(found.contains("it takes 2 inputs"), "{found}");
+    assert!(found.contains("it must have 2 inputs"), "{found}");
     let found = error_with(value.clone(), "/graph/equations/2/outputs", json!([null]));
     assert!(found.contains("output 0 is missing") || found.contains("which nothing assigns"), "{found}");
     let var = value["graph"]["equations"][2]["outputs"][0].as_u64().unwrap();
     let found = error_with(value.clone(), &format!("/graph/variables/{var}/shape"), json!([3, 3]));
-    assert!(
-        found.contains("(`exp`)") && found.contains("output 0 is f32[3, 3], where the operation gives f32[3, 2]"),
-        "{found}"
-    );
+    assert!(found.contains("(`exp`)") && found.contains("output 0 is f32[3, 3] instead of f32[3, 2]"), "{found}");
     let found = error_with(value.clone(), &format!("/graph/variables/{var}/dtype"), json!("F64"));
     assert!(found.contains("output 0 is f64[3, 2]"), "{found}");
     let found = error_with(value.clone(), "/graph/equations/3/primitive/Reduce/1", json!(2));
-    assert!(found.contains("axis 2 of 2 axes"), "{found}");
+    assert!(found.contains("axis 2 is out of range for 2 axes"), "{found}");
     let found = error_with(value.clone(), "/graph/variables/0/shape", json!([1_u64 << 31, 1_u64 << 31, 1_u64 << 31]));
     assert!(found.contains("variable 0") && found.contains("more elements than any memory can hold"), "{found}");
     let found = error_with(value.clone(), "/graph/variables/0/shape/0", json!(u64::MAX));
@@ -381,7 +378,7 @@ fn rejects_operations_of_wrong_shapes() {
     let found = error_with(value.clone(), "/graph/equations/0/inputs", json!([1, 0, null]));
     assert!(found.contains("equation 0 (`linear`)") && found.contains("x [.., in] by weight [in, out]"), "{found}");
     let found = error_with(value.clone(), "/graph/equations/1/primitive/Grove/Run/0/Chunk/count", json!(1_u64 << 32));
-    assert!(found.contains("4294967296 parts and 2 outputs"), "{found}");
+    assert!(found.contains("it has 4294967296 parts, but 2 outputs"), "{found}");
     let found = error_with(value, "/graph/equations/1/primitive/Grove/Run/0/Chunk/axis", json!(7));
     assert!(found.contains("equal parts of axis 7"), "{found}");
     // A number of parts for which memory would be allocated.
@@ -391,5 +388,5 @@ fn rejects_operations_of_wrong_shapes() {
     let i = equations.iter().position(chunk).unwrap();
     let pointer = format!("/graph/equations/{i}/primitive/Grove/Vjp/0/Chunk/count");
     let found = error_with(value, &pointer, json!(1_u64 << 31));
-    assert!(found.contains("(`chunk_vjp`)") && found.contains("2147483648 parts and 3 gradients"), "{found}");
+    assert!(found.contains("(`chunk_vjp`)") && found.contains("2147483648 parts, but 3 gradients"), "{found}");
 }

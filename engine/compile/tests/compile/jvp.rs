@@ -409,7 +409,7 @@ fn transformations_compose() {
 }
 
 #[test]
-fn wrong_directions_are_told() {
+fn rejects_directions_of_another_structure() {
     let f = |(x, i): (Array<Traced, 1>, Array<Traced, 1, Int>)| Array::<_, 1>::new(x.val().select(0, i.val()));
     let x = || Array::<B, 1>::new(Tensor::from_floats([1.0, 2.0], &Default::default()));
     let i = || Array::<B, 1, Int>::new(Tensor::from_ints([1, 0], &Default::default()));

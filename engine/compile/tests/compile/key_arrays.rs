@@ -94,7 +94,7 @@ where
         }
     }
     for graphs in [of_carry.graphs(), of_steps.graphs(), split_inside.graphs(), of_count.graphs(), of_branch.graphs()] {
-        assert_eq!(graphs.len(), 1, "a key is no reason for another program");
+        assert_eq!(graphs.len(), 1, "a new key needs no new program");
         let counts = graphs[0].counts();
         assert!(["scan", "while", "cond"].iter().any(|name| counts.contains_key(*name)), "{counts:?}");
     }
@@ -284,7 +284,7 @@ fn layers_draw_with_a_key_of_the_carry() {
 }
 
 #[test]
-#[should_panic(expected = "a random key in the result of a mapped function differs from example to example")]
+#[should_panic(expected = "a random key in the result of a mapped function differs between examples")]
 fn stacked_results_have_one_key() {
     vmap(|key: Key| (key.split().0, Array::<Traced, 1>::new(key.normal([2], &Default::default()))))
         .call_stacked::<B, _>(Keys::<B>::split(Key::new(0), 3, &Default::default()));

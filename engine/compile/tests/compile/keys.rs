@@ -66,7 +66,7 @@ fn one_program_draws_what_each_key_draws<B: Backend>() {
         assert_eq!(found.next, expected.next);
         key = found.next;
     }
-    assert_eq!(jitted.graphs().len(), 1, "a key is no reason for another program");
+    assert_eq!(jitted.graphs().len(), 1, "a new key needs no new program");
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn transformations_within_a_trace_use_its_keys() {
 }
 
 #[test]
-#[should_panic(expected = "random numbers of a traced key were asked for on the host")]
+#[should_panic(expected = "a traced key cannot give random numbers on the host")]
 fn numbers_of_a_traced_key_cannot_be_read() {
     trace::<B, _, _>(
         |key: Key| Array::<Traced, 1>::new(Tensor::from_floats(&key.normal_vec(3)[..], &Default::default())),

@@ -252,7 +252,7 @@ fn a_panic_while_shapes_are_found() {
 
 /// A failed program loses neither arrays that are independent of the failure, nor arrays that were donated to it.
 #[test]
-fn what_a_failed_program_was_given_stays() {
+fn arguments_survive_a_failed_program() {
     for fails in [Tensor::<Traced, 1>::cosh, Tensor::<Traced, 1>::sinh] {
         let (device, counts) = device();
         let [x, y] = [1.0_f32, 2.0].map(|value| Tensor::<Traced, 1>::from_data([value, 4.0], &device));
@@ -419,7 +419,7 @@ fn numbers_that_change_are_arguments() {
 
 /// Clamping preserves NaN.
 #[test]
-fn bounds_keep_what_is_no_number() {
+fn clamps_propagate_nan() {
     let (device, _) = device();
     let x = Tensor::<Traced, 1>::from_data([f32::NAN, f32::INFINITY, f32::NEG_INFINITY], &device);
     let found = x.clamp(-0.3, 0.7).into_data().to_vec::<f32>().unwrap();

@@ -54,7 +54,7 @@ fn filter_args() -> (A1<F>, A2<F>) {
 }
 
 #[test]
-fn scan_and_its_gradient_are_those_of_jax() {
+fn scan_and_its_gradient_match_jax() {
     let (last, ys) = jit(filter::<Traced>).call::<F>(filter_args());
     near(&list(&last), &[0.892_579_7, -0.954_090_24]);
     near(&list(&ys), &[0.336_375_53, -0.291_312_6, -0.131_054_12, 0.248_997_4, 0.892_579_7, -0.954_090_24]);
@@ -89,7 +89,7 @@ fn totals<B: Backend>(ns: I2<B>) -> Totals<B> {
 }
 
 #[test]
-fn loops_in_loops_are_those_of_jax() {
+fn loops_in_loops_match_jax() {
     let ns: I2<F> = Array::new(ints([27, 97, 1, 871]).val().reshape([4, 1]));
     for (sum, (lengths, products)) in [totals(ns.clone()), jit(totals::<Traced>).call::<F>(ns)] {
         assert_eq!(int_list(&sum), [407]);

@@ -42,7 +42,7 @@ fn orders<B: Backend>(x: Array<B, 2>) -> (Array<B, 2>, [Array<B, 2, Int>; 4], Ar
     )
 }
 
-fn orders_are_those_of_jax<B: Backend>() {
+fn orders_match_jax<B: Backend>() {
     let jitted = jit(orders);
     for (what, (sorted, positions, largest)) in [("eager", orders(w::<B>())), ("jit", jitted.call::<B>(w()))] {
         let text = |x: Array<B, 2>| format!("{:?}", x.val().into_data().iter::<f32>().collect::<Vec<_>>());
@@ -62,13 +62,13 @@ fn orders_are_those_of_jax<B: Backend>() {
 }
 
 #[test]
-fn orders_are_those_of_jax_flex() {
-    orders_are_those_of_jax::<Flex>();
+fn orders_match_jax_flex() {
+    orders_match_jax::<Flex>();
 }
 
 #[test]
-fn orders_are_those_of_jax_candle() {
-    orders_are_those_of_jax::<Candle>();
+fn orders_match_jax_candle() {
+    orders_match_jax::<Candle>();
 }
 
 fn weights<B: Backend>(x: &Tensor<B, 2>) -> Tensor<B, 2> {
@@ -179,7 +179,7 @@ fn copied<B: Backend>(x: Array<B, 2>, values: Array<B, 2>, indices: Array<B, 1, 
     Array::new(index_copy(x.val(), 0, indices.val(), values.val()))
 }
 
-fn replaced_slices_are_those_of_jax<B: Backend>() {
+fn replaced_slices_match_jax<B: Backend>() {
     let x = || array::<B, 4, 2>([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0], [6.0, 7.0]]);
     let values = || array::<B, 3, 2>([[10.0, 20.0], [30.0, 40.0], [50.0, 60.0]]);
     let indices = || ints::<B, 3>([1, 3, 1]);
@@ -206,13 +206,13 @@ fn replaced_slices_are_those_of_jax<B: Backend>() {
 }
 
 #[test]
-fn replaced_slices_are_those_of_jax_flex() {
-    replaced_slices_are_those_of_jax::<Flex>();
+fn replaced_slices_match_jax_flex() {
+    replaced_slices_match_jax::<Flex>();
 }
 
 #[test]
-fn replaced_slices_are_those_of_jax_candle() {
-    replaced_slices_are_those_of_jax::<Candle>();
+fn replaced_slices_match_jax_candle() {
+    replaced_slices_match_jax::<Candle>();
 }
 
 #[test]

@@ -217,9 +217,9 @@ fn identities_leave_equations_out() {
     fewer("absolute values", |x| x.abs().abs(), (2, 1));
     fewer("clamps", |x| x.clamp(0.0, 1.0).clamp(0.0, 1.0), (2, 1));
     fewer("different clamps", |x| x.clamp(0.0, 1.0).clamp(0.0, 2.0), (2, 2));
-    fewer("truth values", |x| x.greater_elem(0.0).bool_not().bool_not().float(), (4, 2));
+    fewer("booleans", |x| x.greater_elem(0.0).bool_not().bool_not().float(), (4, 2));
     fewer("conversions that lose", |x| x.cast(DType::F16).cast(DType::F32), (2, 2));
-    fewer("truth values as numbers", |x| x.greater_elem(0.0).int().float(), (3, 2));
+    fewer("booleans as numbers", |x| x.greater_elem(0.0).int().float(), (3, 2));
     // `x + 0` turns -0 into 0.
     fewer("x + 0", |x| x + 0.0, (1, 1));
     fewer("backwards", |x| x.slice(burn::tensor::s![.., ..;-1]), (1, 1));

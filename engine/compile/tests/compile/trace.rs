@@ -181,7 +181,7 @@ fn keys_outside_are_constants_inside() {
 }
 
 #[test]
-fn reading_a_value_names_the_operation_and_the_way_out() {
+fn reading_a_value_names_the_operation_and_the_alternative() {
     let sum = |x: Array<Traced, 1>| {
         let total = x.val().exp().sum();
         if total.into_scalar() > 0.0 { x } else { Array::new(x.val() * 2.0) }

@@ -399,7 +399,7 @@ fn many_models_of_one_input() {
 }
 
 #[test]
-fn per_example_gradients_are_those_of_a_loop() {
+fn per_example_gradients_match_a_loop() {
     let (model, ids): (Gpt2<B>, _) = (load("gpt2/tiny_a"), ints([3, 5], 20));
     let found = per_example_grads(&model, ids.clone(), |model, ids| {
         let ids = || ids.val().unsqueeze::<2>();
@@ -426,19 +426,19 @@ fn per_example_gradients_are_those_of_a_loop() {
 }
 
 #[test]
-fn wrong_axes_are_told() {
+fn rejects_invalid_batch_axes() {
     let f = |(x, y): (X1, X1)| a(x.val() + y.val());
     let text = panic_of(|| vmap(f).call((floats([3, 2], 1), floats([4, 2], 1))));
     assert!(
-        text.contains("the argument `0` of a mapped function holds 3 examples, and the argument `1` holds 4"),
+        text.contains("the argument `0` of a mapped function has 3 examples, and the argument `1` has 4"),
         "{text}"
     );
     let text = panic_of(|| vmap(f).call((Shared(floats([2], 1)), Shared(floats([2], 1)))));
-    assert!(text.contains("no argument of a mapped function has examples"), "{text}");
+    assert!(text.contains("no argument of a mapped function has a batch axis"), "{text}");
     let text = panic_of(|| vmap(f).call((Over(2, floats([3, 2], 1)), floats([3, 2], 1))));
     assert!(text.contains("the argument `0` of a mapped function, f32[3,2], has no axis 2"), "{text}");
     let text = panic_of(|| vmap(f).out_axes([2]).call((floats([3, 2], 1), floats([3, 2], 1))));
-    assert!(text.contains("has 2 axes with that of the examples, and none is axis 2"), "{text}");
+    assert!(text.contains("axis 2 of `out_axes` is out of range"), "{text}");
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn ints<const D: usize>(values: impl IntoIterator<Item = i64>, shape: [usize; D]
     Array::new(Tensor::from_data(TensorData::new(values.into_iter().collect(), shape), &Default::default()))
 }
 
-/// The loss of a result, which gives every element another gradient.
+/// The loss of a result, in which every element has a different gradient.
 fn loss<const D: usize>(y: A<D>) -> A<1> {
     (y.clone() * y).sum()
 }
@@ -207,7 +207,7 @@ fn other_types_and_backends() {
 
 /// A mapped function calls the operations that the function calls, not their compositions.
 #[test]
-fn kernels_stay() {
+fn mapped_functions_keep_their_kernels() {
     let f = |(x, w): (X3, X2)| {
         let (value, grads) = value_and_grad(&(x, w), |(x, w)| {
             let bias = w.val().narrow(0, 0, 1).squeeze_dim::<1>(0);

@@ -55,8 +55,8 @@ fn start() -> Result<Communicator, CommError> {
             Ok(Communicator::single())
         }
         _ => Err(CommError::Transport(format!(
-            "this is one of several ranks ({launcher} is set), and the program was built without MPI: build it with `--features \
-             mpi`, or start it alone"
+            "this is one of several ranks ({launcher} is set), but the program was built without MPI: build it with \
+             `--features mpi`, or start it alone"
         ))),
     }
 }

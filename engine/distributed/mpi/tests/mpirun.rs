@@ -107,8 +107,8 @@ fn values_by_key() {
         assert_eq!(stdout.matches("done").count(), ranks, "{stdout}");
     }
     let (output, _) = run(2, "no_key", 30.0, None);
-    let said = sentence(&output);
-    assert_eq!((&*said, output.status.code()), ("error: no rank stored the key 'an oak' within 0.3 s", Some(1)));
+    let message = sentence(&output);
+    assert_eq!((&*message, output.status.code()), ("error: no rank stored the key 'an oak' within 0.3 s", Some(1)));
 }
 
 #[test]
@@ -117,18 +117,21 @@ fn a_rank_that_is_killed_while_others_wait_for_a_key_is_named() {
         let begun = Instant::now();
         let (output, processes) = run(3, "wait_for_key", 30.0, Some((rank, libc::SIGKILL, Duration::from_millis(300))));
         assert!(!output.status.success());
-        let said = sentence(&output);
+        let message = sentence(&output);
         let named = format!("rank {rank} (process {} on ", processes[rank]);
-        assert!(said.contains(&named) && said.contains("died during get of the key 'local_topology/cuda/7'"), "{said}");
+        assert!(
+            message.contains(&named) && message.contains("died during get of the key 'local_topology/cuda/7'"),
+            "{message}"
+        );
         assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     }
     for i in 0..10u64 {
         // Kills a rank while values are in transit.
         let (rank, after) = (i as usize % 3, Duration::from_micros(100_000 + i * i * 977 % 50_000));
         let (output, processes) = run(3, "pairs_forever", 30.0, Some((rank, libc::SIGKILL, after)));
-        let said = sentence(&output);
+        let message = sentence(&output);
         let named = format!("rank {rank} (process {} on ", processes[rank]);
-        assert!(said.contains(&named) && said.contains("died during get of the key"), "{i}: {said}");
+        assert!(message.contains(&named) && message.contains("died during get of the key"), "{i}: {message}");
     }
 }
 
@@ -139,10 +142,10 @@ fn a_rank_that_is_killed_at_any_moment_is_named() {
         let (rank, after) = (i as usize % 3, Duration::from_micros(300 + i * i * 977 % 150_000));
         let (output, processes) = run(3, "forever", 30.0, Some((rank, libc::SIGKILL, after)));
         assert!(!output.status.success());
-        let said = sentence(&output);
+        let message = sentence(&output);
         let named = format!("rank {rank} (process {} on ", processes[rank]);
-        assert!(said.contains(&named) && said.contains("died during "), "{i}: {said}");
-        assert!(said.contains("all_reduce of numbers") || said.contains("broadcast of numbers"), "{said}");
+        assert!(message.contains(&named) && message.contains("died during "), "{i}: {message}");
+        assert!(message.contains("all_reduce of numbers") || message.contains("broadcast of numbers"), "{message}");
     }
 }
 
@@ -152,9 +155,9 @@ fn a_rank_that_is_stopped_is_named_after_the_time() {
         let begun = Instant::now();
         let (output, processes) = run(3, "forever", 1.0, Some((rank, libc::SIGSTOP, Duration::from_millis(200))));
         assert_eq!(output.status.code(), Some(1));
-        let said = sentence(&output);
+        let message = sentence(&output);
         let named = format!("rank {rank} (process {} on ", processes[rank]);
-        assert!(said.contains(&named) && said.contains("did not take part in "), "{said}");
+        assert!(message.contains(&named) && message.contains("did not take part in "), "{message}");
         assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     }
 }
@@ -170,15 +173,15 @@ fn a_rank_that_fails_ends_the_job_with_its_own_sentence() {
 #[test]
 fn ranks_that_run_other_programs_are_refused() {
     let (output, _) = run(2, "early_end", 30.0, None);
-    let said = sentence(&output);
-    assert!(said.contains("rank 0") || said.contains("rank 1"), "{said}");
+    let message = sentence(&output);
+    assert!(message.contains("rank 0") || message.contains("rank 1"), "{message}");
     let (output, _) = run(2, "other_lengths", 5.0, None);
     assert!(sentence(&output).contains("bytes in all_reduce of gradients"), "{}", sentence(&output));
     let (output, _) = run(3, "differ", 30.0, None);
-    let said = sentence(&output);
+    let message = sentence(&output);
     assert!(
-        said.contains("rank 2") && said.contains("seed is 1 on rank 2") && said.contains("and 0 on rank 0"),
-        "{said}"
+        message.contains("rank 2") && message.contains("seed is 1 on rank 2") && message.contains("and 0 on rank 0"),
+        "{message}"
     );
     assert_eq!(output.status.code(), Some(1));
 }

@@ -66,7 +66,7 @@ const AT_ONCE: usize = 1 << 10;
 /// use grove_transform::Scan;
 /// use grove_tree::Array;
 /// # type B = burn_flex::Flex;
-/// // Powers of two, the largest first: nothing to read, so the number of steps has to be said.
+/// // Powers of two, the largest first: `xs` has no leaves, so the number of steps must be set.
 /// let one = Array::<B, 1>::new(Tensor::ones([1], &Default::default()));
 /// let double = |x: Array<B, 1>, ()| (Array::new(x.val() * 2.0), x);
 /// let (last, powers) = Scan::new().reverse().length(4).run(double, one, ());
@@ -157,12 +157,12 @@ impl Scan {
     #[track_caller]
     pub fn steps<B: Backend, X: Tree<B>>(self, xs: &X) -> usize {
         match (stacked_len(xs), self.length) {
-            (Some(held), Some(said)) if held != said => {
-                panic!("`length({said})` does not agree with the leaves of `xs`, which hold {held} steps")
+            (Some(steps), Some(length)) if steps != length => {
+                panic!("`length({length})` does not match the leaves of `xs`, which have {steps} steps")
             }
             (Some(steps), _) | (None, Some(steps)) => steps,
             (None, None) => {
-                panic!("`xs` has no leaves, so it does not say how many steps there are: `Scan::new().length(n)` does")
+                panic!("`xs` has no leaves, so the number of steps is unknown: set it with `Scan::new().length(n)`")
             }
         }
     }
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn nested_trees_and_a_carry_that_is_no_tree() {
+    fn nested_trees_and_a_carry_that_is_not_a_tree() {
         let xs = (array([2, 2], &[1.0, 2.0, 3.0, 4.0]), [array([2, 1], &[5.0, 6.0])]);
         let f = |seen: Vec<f32>, (x, [y]): (Array<B, 1>, [Array<B, 1>; 1])| {
             let sum = x.val().sum() + y.val();
@@ -278,14 +278,14 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "`length(2)` does not agree with the leaves of `xs`, which hold 3 steps")]
-    fn the_length_has_to_agree() {
+    #[should_panic(expected = "`length(2)` does not match the leaves of `xs`, which have 3 steps")]
+    fn rejects_a_wrong_length() {
         Scan::new().length(2).run(|c, x: Array<B, 1>| (c, x), (), array([3, 1], &[1.0, 2.0, 4.0]));
     }
 
     #[test]
     #[should_panic(expected = "`xs` has no leaves")]
-    fn the_length_has_to_be_known() {
+    fn rejects_an_unknown_length() {
         scan(|c, ()| (c, array([1], &[0.0])), (), ());
     }
 }

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn gradients_are_those_of_the_tape() {
+    fn gradients_match_the_tape() {
         for (steps, every, reverse) in [
             (1, None, false),
             (2, None, false),
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn gradients_are_those_of_finite_differences() {
+    fn gradients_match_finite_differences() {
         let (params, init, xs) = inputs(6);
         let direction = normal(9, [4, 4]);
         let scan = Scan::new().checkpointed();

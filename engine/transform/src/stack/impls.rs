@@ -128,7 +128,7 @@ impl<B: Backend, S: Unstack<B>> Unstack<B> for Vec<S> {
 
 /// Converts the elements of an array back into an array of the same length.
 fn into_array<T, const N: usize>(elements: Vec<T>) -> [T; N] {
-    elements.try_into().unwrap_or_else(|elements: Vec<T>| panic!("{} elements where {N} went in", elements.len()))
+    elements.try_into().unwrap_or_else(|elements: Vec<T>| panic!("expected {N} elements, found {}", elements.len()))
 }
 
 impl<B: Backend, T: Stack<B>, const N: usize> Stack<B> for [T; N] {

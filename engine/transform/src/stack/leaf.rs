@@ -78,7 +78,7 @@ pub(crate) fn join_rows<B: Backend, T: Tree<B>>(parts: Vec<T>) -> T {
     first.map(&mut Path::root(), &mut |path, first| {
         let mut all = vec![first];
         for column in &mut columns {
-            let (_, leaf) = column.next().expect("parts of one structure have as many leaves");
+            let (_, leaf) = column.next().expect("parts of the same structure have the same number of leaves");
             check_leaf(path, &rows(all[0].clone(), 0..1), &rows(leaf.clone(), 0..1), "part", all.len());
             all.push(leaf);
         }

@@ -57,7 +57,7 @@ pub trait Unstack<B: Backend>: Tree<B> {
 /// If `steps` is empty, or the steps differ in structure, shapes or dtypes, or in which leaves are present.
 #[track_caller]
 pub fn stack<B: Backend, T: Stack<B>>(steps: Vec<T>) -> T::Stacked {
-    assert!(!steps.is_empty(), "there is nothing to stack: of no steps the shapes are not known");
+    assert!(!steps.is_empty(), "there is nothing to stack: the shapes of zero steps are unknown");
     T::stack(steps, &mut Path::root())
 }
 
@@ -79,7 +79,8 @@ pub fn stack<B: Backend, T: Stack<B>>(steps: Vec<T>) -> T::Stacked {
 /// If the leaves differ in the number of steps, or the tree has no leaves.
 #[track_caller]
 pub fn unstack<B: Backend, S: Unstack<B>>(stacked: S) -> Vec<S::Step> {
-    let steps = stacked_len(&stacked).expect("a tree without leaves does not say how many steps it is to give");
+    let steps =
+        stacked_len(&stacked).expect("a tree without leaves cannot be unstacked: the number of steps is unknown");
     stacked.unstack(steps)
 }
 
@@ -99,7 +100,7 @@ pub fn stacked_len<B: Backend, S: Tree<B>>(stacked: &S) -> Option<usize> {
             Some((len, name)) if *len != steps && disagreement.is_none() => {
                 disagreement = Some(format!(
                     "the leaf `{path}`, {leaf}, holds {steps} steps along its first axis, and the leaf `{name}` holds \
-                     {len}: they have to agree"
+                     {len}: the numbers must be equal"
                 ));
             }
             Some(_) => {}
@@ -181,21 +182,21 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "the leaf `1.0`, f32[3,2], holds 3 steps along its first axis, and the leaf `0` holds 2")]
-    fn lengths_have_to_agree() {
+    fn rejects_different_lengths() {
         let xs = |steps| stack(vec![array([1.0, 2.0]); steps]);
         unstack((xs(2), (xs(3), xs(4))));
     }
 
     #[test]
     #[should_panic(expected = "the leaf `0.1` is f32[2] in the first step and f32[1] in step 1")]
-    fn shapes_have_to_agree() {
+    fn rejects_different_shapes() {
         let step = |n| [((), Array::<B, 1>::absent([n]))];
         stack(vec![step(2), step(1)]);
     }
 
     #[test]
     #[should_panic(expected = "the sequence `0` has 1 elements in the first step and 2 in step 1")]
-    fn structures_have_to_agree() {
+    fn rejects_different_structures() {
         stack(vec![(vec![array([0.0; 2])],), (vec![array([0.0; 2]); 2],)]);
     }
 

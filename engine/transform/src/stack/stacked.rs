@@ -52,14 +52,15 @@ impl<B: Backend, T: Tree<B>> Stacked<B, T> {
     pub fn new(trees: Vec<T>) -> Self {
         let len = trees.len();
         let one = map(
-            trees.first().expect("there is nothing to stack: of no trees the shapes are not known").clone(),
+            trees.first().expect("there is nothing to stack: the shapes of zero trees are unknown").clone(),
             AnyArray::into_absent,
         );
         let expected = structure(&one);
         for (i, tree) in trees.iter().enumerate() {
             if let Some([first, other]) = expected.difference(&structure(tree)) {
                 panic!(
-                    "tree {i} has {other} where the first tree has {first}: only trees of one structure can be stacked"
+                    "tree {i} has {other} where the first tree has {first}: only trees of the same structure can be \
+                     stacked"
                 );
             }
         }
@@ -95,7 +96,7 @@ impl<B: Backend, T: Tree<B>> Stacked<B, T> {
             let found = rest.next().map(|leaf| leaf.shape().to_vec()).unwrap_or_default();
             assert!(
                 found == expected,
-                "the {} of {len} trees has the shape {expected:?}, and here {found:?}",
+                "the {} of {len} trees must have shape {expected:?}, not {found:?}",
                 leaf_name("leaf", path.as_str())
             );
         });
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn gradients_are_those_of_each_member() {
+    fn gradients_match_each_member() {
         let loss =
             |scale: Tensor<grove_backend::Autodiff<B>, 1>, i: usize| scale.powi_scalar(3).sum() * (i as f32 + 1.0);
         let stacked = Stacked::new((0..3).map(member).collect());
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "only trees of one structure can be stacked")]
+    #[should_panic(expected = "only trees of the same structure can be stacked")]
     fn refuses_another_structure() {
         Stacked::new(vec![member(0), Member { residual: false, ..member(1) }]);
     }

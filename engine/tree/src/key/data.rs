@@ -18,7 +18,7 @@ impl Key {
         match self.origin() {
             Some(Origin::Data(array)) => match B::from_innermost(array()) {
                 Some(AnyTensor::Int(words)) => Tensor::from_primitive(words),
-                _ => panic!("a key of a traced array is used on another backend than that of its trace"),
+                _ => panic!("a traced key is used on another backend than the backend of its trace"),
             },
             Some(Origin::Child(parent, index)) => {
                 let index = Tensor::from_ints([index as i64], device);
@@ -67,7 +67,7 @@ impl Key {
     #[track_caller]
     pub fn fold_in_tensor<B: Backend>(self, data: Tensor<B, 1, Int>) -> Self {
         let ([count], device) = (data.dims(), data.device());
-        assert!(count == 1, "one integer is folded into a key, not {count}");
+        assert!(count == 1, "one integer can be folded into a key, not {count}");
         if B::has_values(&device) && !self.is_traced() {
             let data = data.into_data().iter::<i64>().next().unwrap_or_default();
             return self.fold_in(data as u32);

@@ -79,7 +79,7 @@ impl Key {
 
 /// Returns the index of the largest sum; the first index on ties, and the index of the first NaN if there is any.
 fn argmax(logits: &[f32], noise: &[f32]) -> usize {
-    assert!(!logits.is_empty(), "cannot draw from no logits");
+    assert!(!logits.is_empty(), "cannot sample from zero logits");
     let mut best = (0, logits[0] + noise[0]);
     for (index, (logit, noise)) in logits.iter().zip(noise).enumerate() {
         let score = logit + noise;

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_those_of_the_key() {
+    fn words_match_the_key() {
         let key = Key::new(9);
         let mut rng = key.rng();
         let words: Vec<u32> = (0..5).map(|_| rng.next_u32()).collect();
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_those_of_words() {
+    fn bytes_match_words() {
         let mut bytes = [0; 11];
         Key::new(9).rng().fill_bytes(&mut bytes);
         let mut rng = Key::new(9).rng();

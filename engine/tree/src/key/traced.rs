@@ -147,7 +147,7 @@ pub(super) fn note(key: Key, parent: Key, index: u64) {
 pub(super) fn of_array(array: Rc<dyn Fn() -> Box<dyn Any>>) -> Key {
     TRACES.with_borrow_mut(|traces| match traces.last_mut() {
         Some(trace) => trace.placeholder(Origin::Data(array)),
-        None => panic!("a key of a traced array is used outside of its trace, which has ended"),
+        None => panic!("a traced key is used after its trace has ended"),
     })
 }
 
@@ -223,9 +223,8 @@ impl Key {
     pub(super) fn host_words(self) -> [u32; 2] {
         assert!(
             !self.is_traced(),
-            "random numbers of a traced key were asked for on the host, and a trace has none: draw a tensor \
-             (`key.normal(shape, device)` instead of `key.normal_vec(n)`), or draw before the trace and pass the numbers as an \
-             argument"
+            "a traced key cannot give random numbers on the host: draw a tensor (`key.normal(shape, device)` instead \
+             of `key.normal_vec(n)`), or draw before the trace and pass the numbers as an argument"
         );
         self.words
     }
@@ -282,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "random numbers of a traced key were asked for on the host")]
+    #[should_panic(expected = "a traced key cannot give random numbers on the host")]
     fn traced_keys_have_no_numbers() {
         let trace = TracedKeys::start();
         trace.placeholder().split().0.normal_vec(3);

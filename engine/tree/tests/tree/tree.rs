@@ -266,7 +266,7 @@ fn zeros_are_zeros<B: Backend>() {
 }
 
 #[test]
-fn zeros_like_forgets_nan() {
+fn zeros_like_ignores_nan() {
     zeros_are_zeros::<Flex>();
     zeros_are_zeros::<Autodiff>();
     zeros_are_zeros::<grove_backend::Candle>();

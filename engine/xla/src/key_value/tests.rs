@@ -106,7 +106,7 @@ fn uninitialized<T: sys::Struct>() -> T {
 ///
 /// # Safety
 /// The error must be null, or come from `make_error`.
-unsafe fn taken(error: *mut c_void) -> Result<(), Failure> {
+unsafe fn take_error(error: *mut c_void) -> Result<(), Failure> {
     if error.is_null() {
         return Ok(());
     }
@@ -142,7 +142,7 @@ impl Store {
         };
         // SAFETY: the callback has this type.
         unsafe {
-            taken(std::mem::transmute::<*mut c_void, Callback>(self.0.kv_get_callback)(&mut args))?;
+            take_error(std::mem::transmute::<*mut c_void, Callback>(self.0.kv_get_callback)(&mut args))?;
             Ok(value(args.value, args.value_size, args.value_deleter_callback))
         }
     }
@@ -159,7 +159,7 @@ impl Store {
         };
         // SAFETY: the callback has this type.
         unsafe {
-            taken(std::mem::transmute::<*mut c_void, Callback>(self.0.kv_try_get_callback)(&mut args))?;
+            take_error(std::mem::transmute::<*mut c_void, Callback>(self.0.kv_try_get_callback)(&mut args))?;
             Ok(value(args.value, args.value_size, args.value_deleter_callback))
         }
     }
@@ -177,7 +177,7 @@ impl Store {
             ..uninitialized()
         };
         // SAFETY: the callback has this type.
-        unsafe { taken(std::mem::transmute::<*mut c_void, Callback>(self.0.kv_put_callback)(&mut args)) }
+        unsafe { take_error(std::mem::transmute::<*mut c_void, Callback>(self.0.kv_put_callback)(&mut args)) }
     }
 }
 
@@ -368,16 +368,16 @@ fn callbacks_get_wait_and_refuse() {
             store.put(b"large", &[7; 100_003]).unwrap();
             store.put(b"late", &[0, 1, 0xff]).unwrap();
         }
-        let begun = Instant::now();
+        let start = Instant::now();
         let missing = "no rank stored the key 'none'";
         assert_eq!(store.try_get(b"none"), Err((codes::NOT_FOUND, missing.into())));
         assert_eq!(store.get(b"none", 100), Err((codes::DEADLINE_EXCEEDED, format!("{missing} within 0.1 s"))));
-        assert!(begun.elapsed() < Duration::from_secs(20));
+        assert!(start.elapsed() < Duration::from_secs(20));
         comm.barrier("of the test").unwrap();
         let before = "rank 1 stored the key 'late' twice: store a key once".to_owned();
         assert_eq!(store.put(b"late", b"2"), Err((codes::ALREADY_EXISTS, before)));
         assert_eq!(store.put(&[b'k'; 70_000], b"").unwrap_err().0, codes::INVALID_ARGUMENT);
-        let not_text = (codes::INVALID_ARGUMENT, "the key \\xff is no UTF-8".to_owned());
+        let not_text = (codes::INVALID_ARGUMENT, "the key \\xff is not UTF-8".to_owned());
         assert_eq!(store.get(b"\xff", 0), Err(not_text));
     });
 }

@@ -23,9 +23,9 @@ impl Lowering<'_> {
     pub(super) fn all_reduce(&mut self, sum: &AllReduce, inputs: &[Option<Value>]) -> Result<Vec<Option<Value>>> {
         let refused = |reason: &str| LowerError { operation: "all_reduce".into(), reason: reason.into() };
         if self.mesh.is_some() {
-            return Err(refused("a program on a mesh has no ranks besides"));
+            return Err(refused("a program on a mesh cannot all-reduce over ranks"));
         }
-        let order = self.order.take().ok_or_else(|| refused("it is in the condition of a loop"))?;
+        let order = self.order.take().ok_or_else(|| refused("the condition of a loop cannot all-reduce over ranks"))?;
         let inputs: Vec<Value> = inputs.iter().flatten().cloned().collect();
         let mut results = match self.replicas {
             0 => self.call(sum, inputs, order),
@@ -88,15 +88,17 @@ pub(crate) fn register(plugin: &Plugin) -> crate::Result<()> {
 }
 
 fn call(arguments: &[FfiBuffer<'_>], results: &mut [FfiBufferMut<'_>]) -> std::result::Result<(), String> {
-    let (settings, arrays) = arguments.split_at_checked(BEFORE).ok_or("a sum over ranks without its settings")?;
-    let number = |i: usize| settings[i].values::<i32>()?.first().copied().ok_or("a setting without a value".to_owned());
+    let (settings, arrays) = arguments.split_at_checked(BEFORE).ok_or("the all-reduce has no settings")?;
+    let number = |i: usize| {
+        settings[i].values::<i32>()?.first().copied().ok_or("a setting of the all-reduce has no value".to_owned())
+    };
     let what = String::from_utf8_lossy(settings[2].bytes()).into_owned();
     let sum = AllReduce { ranks: Ranks::numbered(number(0)? as u32), what, wide: number(1)? != 0 };
     let array = |x: &FfiBuffer<'_>| {
         let array = x.array_type();
         TensorData::from_bytes_vec(x.bytes().to_vec(), array.dims.clone(), array.element.dtype())
     };
-    let (order, results) = results.split_last_mut().ok_or("a sum over ranks without results")?;
+    let (order, results) = results.split_last_mut().ok_or("the all-reduce has no results")?;
     for (result, sum) in results.iter_mut().zip(sum.on_host(arrays.iter().map(array).collect())) {
         result.bytes_mut().copy_from_slice(sum.as_bytes());
     }

@@ -75,7 +75,7 @@ impl Lowering<'_> {
         &mut self,
         init: &[Value],
         sums: bool,
-        lasts: impl FnOnce(&mut Self, Vec<Value>) -> Result<Value>,
+        condition: impl FnOnce(&mut Self, Vec<Value>) -> Result<Value>,
         body: impl FnOnce(&mut Self, Vec<Value>) -> Result<Vec<Value>>,
     ) -> Result<Vec<Value>> {
         let outer = self.order.take();
@@ -89,8 +89,8 @@ impl Lowering<'_> {
         let inner = order.as_ref().and_then(|_| arguments.pop());
         self.lines.line("cond {");
         self.lines.nest(1);
-        let going = lasts(self, arguments.clone())?;
-        self.lines.returns(&[going]);
+        let proceed = condition(self, arguments.clone())?;
+        self.lines.returns(&[proceed]);
         self.lines.nest(-1);
         self.lines.line("} do {");
         self.lines.nest(1);
@@ -117,8 +117,8 @@ impl Lowering<'_> {
             init,
             body.meets_ranks(),
             |lowering, carry| {
-                let going = lowering.graph(cond, with(carry))?;
-                Ok(lowering.lines.reshape(&going[0], &[]))
+                let proceed = lowering.graph(cond, with(carry))?;
+                Ok(lowering.lines.reshape(&proceed[0], &[]))
             },
             |lowering, carry| lowering.graph(body, with(carry)),
         )
@@ -146,8 +146,8 @@ impl Lowering<'_> {
             let at = lines.at(count, length, reverse);
             let rows = xs.iter().map(|x| lines.row(x, &at)).collect::<Vec<_>>();
             let mut next = lowering.graph(body, [consts, carry, &rows].concat())?;
-            let of_step = next.split_off(carries);
-            for (all, step) in ys.iter().zip(of_step) {
+            let step_results = next.split_off(carries);
+            for (all, step) in ys.iter().zip(step_results) {
                 next.push(lowering.lines.with_row(all, &step, &at));
             }
             Ok(next)

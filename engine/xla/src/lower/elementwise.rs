@@ -52,8 +52,8 @@ impl Builder {
         }
     }
 
-    /// The error function. For large arguments it is exactly 1 or -1; XLA's single-precision polynomial stops short of that, an
-    /// error that products such as that of `gelu` enlarge.
+    /// The error function. For large arguments it is exactly 1 or -1. XLA's single-precision polynomial does not reach these
+    /// values; products such as that of `gelu` enlarge this error.
     fn erf(&mut self, x: &Value) -> Value {
         let near = self.unary("chlo.erf", x);
         if x.element() == ElementType::F64 {

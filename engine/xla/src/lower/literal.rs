@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_stay_in_their_type() {
+    fn integers_keep_their_dtype() {
         assert_eq!(Literal::Lowest.text(I32), i32::MIN.to_string());
         assert_eq!(Literal::Highest.text(U64), u64::MAX.to_string());
         assert_eq!(Literal::from(300_i64).text(U8), "255");

@@ -107,9 +107,9 @@ impl Builder {
     pub(super) fn dropout(&mut self, operation: &Dropout, key: &Value, x: &Value) -> Value {
         let fraction = self.fraction_bits(key, x.dims());
         let threshold = self.full_like(&fraction, operation.threshold as usize);
-        let kept = self.compare("LT", &fraction, &threshold);
+        let mask = self.compare("LT", &fraction, &threshold);
         let (scale, zero) = (self.full_like(x, f64::from(operation.scale)), self.full_like(x, 0.0));
-        let factors = self.select(&kept, &scale, &zero);
+        let factors = self.select(&mask, &scale, &zero);
         self.binary("multiply", x, &factors)
     }
 

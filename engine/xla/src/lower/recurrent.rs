@@ -98,7 +98,7 @@ impl Layer {
     }
 
     /// Returns a mask of the active sequences in each step, `[time, batch, 1]`; `None` if all sequences have the same length.
-    fn alive(&self, lines: &mut Builder) -> Option<Value> {
+    fn active(&self, lines: &mut Builder) -> Option<Value> {
         if !self.is_ragged() {
             return None;
         }
@@ -144,7 +144,7 @@ impl Lowering<'_> {
     fn layer(&mut self, layer: &Layer, needs: &[bool], inputs: &[Value]) -> Result<Vec<Option<Value>>> {
         let Layer { step, states, time, batch, reverse, .. } = layer;
         let lines = &mut self.lines;
-        let (x, alive) = (layer.by_steps(lines, &inputs[0]), layer.alive(lines));
+        let (x, active) = (layer.by_steps(lines, &inputs[0]), layer.active(lines));
         let (weights, state) = (&inputs[1..4], &inputs[4..4 + states]);
         let row = ArrayType::new(x.element(), &x.dims()[1..]);
         let arrays: Vec<&ArrayType> = [&row].into_iter().chain(inputs[1..].iter().map(|value| &value.array)).collect();
@@ -157,28 +157,28 @@ impl Lowering<'_> {
         let stacked = |array: &ArrayType| ArrayType::new(array.element, [*time, *batch, array.dims[1]]);
         let mut init = state.to_vec();
         init.extend(results.iter().map(|array| self.lines.full(stacked(array), 0_usize)).collect::<Vec<_>>());
-        let mut found = self.counted(&init, *time, false, |lowering, count, current| {
+        let mut final_values = self.counted(&init, *time, false, |lowering, count, current| {
             let at = lowering.lines.at(count, *time, *reverse);
             let x = lowering.lines.row(&x, &at);
             let (state, ys) = current.split_at(*states);
             let mut results = lowering.graph(&graph, [&[x], weights, state].concat())?;
             let whole = results.remove(0);
             let lines = &mut lowering.lines;
-            let alive = alive.as_ref().map(|alive| lines.row(alive, &at));
+            let active = active.as_ref().map(|active| lines.row(active, &at));
             let mut parts = (0..=*states).map(|i| lines.slice_axis(&whole, 0, [i * batch, (i + 1) * batch]));
             let output = parts.next();
             let new: Vec<Value> = parts.collect();
             let mut next: Vec<Value> =
-                new.into_iter().zip(state).map(|(new, old)| lines.where_alive(alive.as_ref(), new, old)).collect();
+                new.into_iter().zip(state).map(|(new, old)| lines.where_active(active.as_ref(), new, old)).collect();
             for (all, step) in ys.iter().zip(output.into_iter().chain(results)) {
                 next.push(lines.with_row(all, &step, &at));
             }
             Ok(next)
         })?;
         let lines = &mut self.lines;
-        let ys: Vec<Value> = found.split_off(*states);
+        let ys: Vec<Value> = final_values.split_off(*states);
         let mut ys = ys.into_iter().map(|y| layer.packed(lines, &y)).collect::<Vec<_>>();
-        let output = lines.concatenate(&[vec![ys.remove(0)], found].concat(), 0);
+        let output = lines.concatenate(&[vec![ys.remove(0)], final_values].concat(), 0);
         Ok([output].into_iter().chain(ys).map(Some).collect())
     }
 
@@ -186,24 +186,24 @@ impl Lowering<'_> {
     fn layer_vjp(&mut self, layer: &Layer, wanted: &Wanted, inputs: &[Value]) -> Result<Vec<Option<Value>>> {
         let Layer { step, states, time, batch, reverse, .. } = layer;
         let rows = layer.rows();
-        let (of_layer, rest) = inputs.split_at(4 + states);
+        let (layer_inputs, rest) = inputs.split_at(4 + states);
         let Some((grad, [output, saved @ ..])) = rest.split_last() else { return Ok(vec![]) };
         let lines = &mut self.lines;
-        let alive = layer.alive(lines);
+        let active = layer.active(lines);
         // Outputs of the steps, and the states before each step.
         let output = lines.slice_axis(output, 0, [0, rows]);
-        let of_grad = lines.slice_axis(grad, 0, [0, rows]);
-        let [x, output, of_grad] = [&of_layer[0], &output, &of_grad].map(|x| layer.by_steps(lines, x));
+        let step_grads = lines.slice_axis(grad, 0, [0, rows]);
+        let [x, output, step_grads] = [&layer_inputs[0], &output, &step_grads].map(|x| layer.by_steps(lines, x));
         let saved: Vec<Value> = saved.iter().map(|x| layer.by_steps(lines, x)).collect();
         let mut before = Vec::new();
         // The cell state of an LSTM is not an output, but its last residual.
-        for (state, all) in of_layer[4..].iter().zip([&output].into_iter().chain(saved.last())) {
+        for (state, all) in layer_inputs[4..].iter().zip([&output].into_iter().chain(saved.last())) {
             let first = lines.reshape(state, &[&[1], state.dims()].concat());
             // In reverse, a sequence starts at its end, so its state in the padding is the initial state.
-            let all = match &alive {
-                Some(alive) => {
+            let all = match &active {
+                Some(active) => {
                     let first = lines.broadcast_to(&first, all.dims());
-                    lines.where_alive(Some(alive), all.clone(), &first)
+                    lines.where_active(Some(active), all.clone(), &first)
                 }
                 None => all.clone(),
             };
@@ -214,85 +214,85 @@ impl Lowering<'_> {
         // All gradients of a step, because those of the states are needed for the next step.
         let row = |x: &Value| ArrayType::new(x.element(), &x.dims()[1..]);
         let whole = ArrayType::new(output.element(), [(1 + states) * batch, output.dims()[2]]);
-        let of_step: Vec<ArrayType> = [row(&x)]
+        let step_types: Vec<ArrayType> = [row(&x)]
             .into_iter()
-            .chain(of_layer[1..].iter().map(|value| value.array.clone()))
+            .chain(layer_inputs[1..].iter().map(|value| value.array.clone()))
             .chain([whole.clone()])
             .chain(saved.iter().map(row))
             .chain([whole])
             .collect();
-        let residuals = of_step.len() - 1;
+        let residuals = step_types.len() - 1;
         let spec = |array: &ArrayType| Some(Spec { shape: array.dims.clone().into(), dtype: array.element.dtype() });
-        let all = Wanted::new(of_step[..of_layer.len()].iter().map(spec).collect());
-        let arrays: Vec<&ArrayType> = of_step.iter().collect();
+        let all = Wanted::new(step_types[..layer_inputs.len()].iter().map(spec).collect());
+        let arrays: Vec<&ArrayType> = step_types.iter().collect();
         let graph = graph_of(&arrays, |mut arguments| {
             let grads = arguments.split_off(residuals);
             Traced::run_vjp(step, values(arguments), values(grads), &all).into_values()
         });
         // The gradients of the states, the sums of those of the weights, and those of `x`.
         let wanted: Vec<bool> = (0..4).map(|i| wanted.get(i).is_some()).collect();
-        let of_weights: Vec<usize> = (1..4).filter(|i| wanted[*i]).collect();
+        let weight_indices: Vec<usize> = (1..4).filter(|i| wanted[*i]).collect();
         let mut init = Vec::new();
         for i in 1..=*states {
             init.push(self.lines.slice_axis(grad, 0, [rows + (i - 1) * batch, rows + i * batch]));
         }
-        for i in &of_weights {
-            init.push(self.lines.full(of_layer[*i].array.clone(), 0_usize));
+        for i in &weight_indices {
+            init.push(self.lines.full(layer_inputs[*i].array.clone(), 0_usize));
         }
         if wanted[0] {
             init.push(self.lines.full_like(&x, 0_usize));
         }
-        let found = self.counted(&init, *time, false, |lowering, count, current| {
+        let final_values = self.counted(&init, *time, false, |lowering, count, current| {
             let lines = &mut lowering.lines;
             let at = lines.at(count, *time, !*reverse);
-            let alive = alive.as_ref().map(|alive| lines.row(alive, &at));
+            let active = active.as_ref().map(|active| lines.row(active, &at));
             let (d_states, sums) = current.split_at(*states);
             let step_output = lines.row(&output, &at);
             // Only the rows of the output are read.
             let whole = lines.concatenate(&vec![step_output; 1 + states], 0);
             // A sequence that has ended does not contribute to this step's gradients.
-            let mut parts = vec![lines.row(&of_grad, &at)];
+            let mut parts = vec![lines.row(&step_grads, &at)];
             for d_state in d_states {
                 let zero = lines.full_like(d_state, 0_usize);
-                parts.push(lines.where_alive(alive.as_ref(), d_state.clone(), &zero));
+                parts.push(lines.where_active(active.as_ref(), d_state.clone(), &zero));
             }
             let d_output = lines.concatenate(&parts, 0);
             let x_row = lines.row(&x, &at);
             let before: Vec<Value> = before.iter().map(|all| lines.row(all, &at)).collect();
             let saved: Vec<Value> = saved.iter().map(|all| lines.row(all, &at)).collect();
-            let arguments = [&[x_row], &of_layer[1..4], &before, &[whole], &saved, &[d_output]].concat();
+            let arguments = [&[x_row], &layer_inputs[1..4], &before, &[whole], &saved, &[d_output]].concat();
             let grads = lowering.graph(&graph, arguments)?;
             let lines = &mut lowering.lines;
             let mut next: Vec<Value> = grads[4..]
                 .iter()
                 .zip(d_states)
-                .map(|(new, old)| lines.where_alive(alive.as_ref(), new.clone(), old))
+                .map(|(new, old)| lines.where_active(active.as_ref(), new.clone(), old))
                 .collect();
-            for (sum, i) in sums.iter().zip(&of_weights) {
+            for (sum, i) in sums.iter().zip(&weight_indices) {
                 let grad = lines.convert(&grads[*i], sum.element());
                 next.push(lines.binary("add", sum, &grad));
             }
             if wanted[0] {
-                let all = &sums[of_weights.len()];
+                let all = &sums[weight_indices.len()];
                 next.push(lines.with_row(all, &grads[0], &at));
             }
             Ok(next)
         })?;
         let lines = &mut self.lines;
-        let (of_states, sums) = found.split_at(*states);
+        let (state_grads, sums) = final_values.split_at(*states);
         let mut sums = sums.iter().cloned();
-        let mut of_weight = |i: usize| if wanted[i] { sums.next() } else { None };
-        let [w_ih, w_hh, bias] = [1, 2, 3].map(&mut of_weight);
-        let dx = of_weight(0).map(|dx| layer.packed(lines, &dx));
-        Ok([dx, w_ih, w_hh, bias].into_iter().chain(of_states.iter().cloned().map(Some)).collect())
+        let mut weight_grad = |i: usize| if wanted[i] { sums.next() } else { None };
+        let [w_ih, w_hh, bias] = [1, 2, 3].map(&mut weight_grad);
+        let dx = weight_grad(0).map(|dx| layer.packed(lines, &dx));
+        Ok([dx, w_ih, w_hh, bias].into_iter().chain(state_grads.iter().cloned().map(Some)).collect())
     }
 }
 
 impl Builder {
     /// Selects the new array for active sequences, and the old one for others.
-    fn where_alive(&mut self, alive: Option<&Value>, new: Value, old: &Value) -> Value {
-        match alive {
-            Some(alive) => self.choose(old, alive, &new),
+    fn where_active(&mut self, active: Option<&Value>, new: Value, old: &Value) -> Value {
+        match active {
+            Some(active) => self.choose(old, active, &new),
             None => new,
         }
     }

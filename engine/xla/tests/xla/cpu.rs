@@ -80,7 +80,7 @@ fn partitioned_programs_run_on_several_devices() {
 }
 
 #[test]
-fn wrong_arguments_and_programs_are_told() {
+fn rejects_wrong_arguments_and_programs() {
     let Some(client) = client(1) else { return };
     let (device, array) = (client.device(0).unwrap(), f32s(&[4]));
     let compile = |text: &str, options: &CompileOptions| {
@@ -147,7 +147,7 @@ fn threads_run_one_program_together() {
 }
 
 #[test]
-fn other_files_are_no_plugins() {
+fn other_files_are_not_plugins() {
     let folder = tempfile::tempdir().unwrap();
     let text = folder.path().join("text.so");
     fs::write(&text, "not a library").unwrap();

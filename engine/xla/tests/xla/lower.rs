@@ -171,7 +171,7 @@ fn movements() {
 }
 
 #[test]
-fn integers_and_truth_values() {
+fn integers_and_booleans() {
     let n = Array::<B, 2, Int>::new(Tensor::from_data(
         TensorData::from([[7_i64, -7, 3], [-1, 0, 12]]),
         (&Default::default(), DType::I64),
@@ -189,7 +189,7 @@ fn integers_and_truth_values() {
         ("positions", |n| n.argmax(1)),
         ("largest", |n| n.topk(2, 1)),
         ("clamp", |n| n.clamp(-3, 5)),
-        ("truth", |n| {
+        ("booleans", |n| {
             let (a, b) = (n.clone().greater_elem(0), n.clone().lower_elem(5));
             let all = Tensor::cat(vec![a.clone().bool_and(b.clone()), a.bool_or(b)], 0).flip([0]);
             all.slice(s![0..2, ..]).int().cast(IntDType::I64) + n
@@ -202,7 +202,7 @@ fn integers_and_truth_values() {
 
 /// As in JAX, for every order of the elements.
 #[test]
-fn what_is_no_number_is_the_largest() {
+fn nan_is_the_largest() {
     let Some(client) = shared() else { return };
     let nan = f32::NAN;
     let x =

@@ -291,7 +291,7 @@ fn resnet() {
 }
 
 #[test]
-fn arrays_lie_as_they_are_asked_to() {
+fn arrays_follow_the_requested_sharding() {
     let Some(client) = client(8) else { return };
     let mesh = Mesh::new(&client.devices(), [("data", 4), ("model", 2)]).unwrap();
     let on = mesh.lazy();
@@ -326,7 +326,7 @@ fn arrays_lie_as_they_are_asked_to() {
 
 /// Later arrays have the specification of the first split array of their type.
 #[test]
-fn later_arrays_lie_as_the_first_of_their_type() {
+fn later_arrays_are_sharded_like_the_first_of_their_type() {
     let Some(client) = client(2) else { return };
     let mesh = Mesh::new(&client.devices(), [("data", 2)]).unwrap();
     let on = mesh.lazy();
@@ -345,7 +345,7 @@ fn later_arrays_lie_as_the_first_of_their_type() {
 }
 
 #[test]
-fn arrays_inside_of_a_function_lie_as_they_are_asked_to() {
+fn arrays_in_a_function_follow_the_requested_sharding() {
     let Some(client) = client(4) else { return };
     let mesh = Mesh::new(&client.devices(), [("data", 2), ("model", 2)]).unwrap();
     fn loss<B: Backend>(x: Tensor<Autodiff<B>, 2>, spec: Option<PartitionSpec>) -> [Vec<f32>; 2] {
@@ -377,35 +377,38 @@ fn arrays_inside_of_a_function_lie_as_they_are_asked_to() {
         format!("{:?}", with_sharding_constraint(x, &spec).try_into_data().unwrap_err())
     };
     let message = failed(PartitionSpec::new([Some("rows")]));
-    assert!(message.contains("P(\"rows\") names the axis \"rows\", and the mesh is (data: 2, model: 2)"), "{message}");
+    assert!(
+        message.contains("P(\"rows\") names the axis \"rows\", which the mesh (data: 2, model: 2) does not have"),
+        "{message}"
+    );
     let message = failed(PartitionSpec::new([None, Some("model")]));
-    assert!(message.contains("axis 1 of 3 elements is not divided by 2"), "{message}");
+    assert!(message.contains("axis 1 of 3 elements is not divisible by 2"), "{message}");
 }
 
 #[test]
-fn what_does_not_fit_is_told() {
+fn rejects_meshes_and_specs_that_do_not_fit() {
     let Some(client) = client(4) else { return };
     let devices = client.devices();
     let message = |result: Result<Mesh, XlaError>| result.unwrap_err().to_string();
     assert_eq!(
         message(Mesh::new(&devices, [("data", 3)])),
-        "the mesh (data: 3) cannot be made: it has 3 places, and there are 4 devices"
+        "the mesh (data: 3) cannot be created: it has 3 positions, but there are 4 devices"
     );
     assert!(message(Mesh::new(&devices, [("a", 2), ("a", 2)])).contains("two axes have the same name"));
     assert!(message(Mesh::new(&[], [])).contains("there are 0 devices"));
-    assert!(message(Mesh::new(&devices, [("a", usize::MAX), ("b", 2)])).contains("too many places"));
+    assert!(message(Mesh::new(&devices, [("a", usize::MAX), ("b", 2)])).contains("too many positions"));
     let on = Mesh::new(&devices, [("data", 4)]).unwrap().lazy();
     let tree = || (ids([6, 4], 9), labels(4));
     let refused = |pattern: &str, spec: PartitionSpec| on.shard(tree(), &[(pattern, spec)]).unwrap_err().to_string();
     assert_eq!(
         refused("0", PartitionSpec::new([Some("data")])),
-        "the leaf `0`: axis 0 of 6 elements is not divided by 4, as P(\"data\") asks for on (data: 4)"
+        "the leaf `0`: axis 0 of 6 elements is not divisible by 4, as P(\"data\") requires on (data: 4)"
     );
     assert_eq!(
         refused("1", PartitionSpec::new([Some("model")])),
-        "the leaf `1`: P(\"model\") names the axis \"model\", and the mesh is (data: 4)"
+        "the leaf `1`: P(\"model\") names the axis \"model\", which the mesh (data: 4) does not have"
     );
-    assert!(refused("0", PartitionSpec::new([None, Some("data"), None])).contains("has 3 axes, and the array has 2"));
+    assert!(refused("0", PartitionSpec::new([None, Some("data"), None])).contains("has 3 axes, but the array has 2"));
     assert!(refused("0", PartitionSpec::new([Some("data"), Some("data")])).contains("twice"));
     assert!(refused("**.nothing", PartitionSpec::replicated()).contains("nothing"));
 }

@@ -158,7 +158,7 @@ struct Drawn<B: Backend> {
 }
 
 #[test]
-fn draws_are_those_of_the_host() {
+fn draws_match_the_host() {
     let f = |(x, key): (Array<Traced, 2>, Key)| {
         let (x, device) = (x.val(), x.val().device());
         let (next, key) = key.split();
@@ -252,7 +252,7 @@ fn a_packed_recurrent_layer_is_one_loop() {
 }
 
 #[test]
-fn recurrent_layers_in_forward_mode_and_mapped() {
+fn recurrent_layers_in_forward_mode_and_under_vmap() {
     let steps = Steps::new(vec![3, 3, 2, 1], false);
     let of = |rows: Array<B, 3>| {
         let small = |x: Array<B, 2>| Array::<B, 2>::new(x.val() * 0.5);

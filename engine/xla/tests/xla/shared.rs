@@ -169,7 +169,7 @@ fn empty_arrays_are_shared() {
 }
 
 #[test]
-fn a_panic_of_the_owner_stays_in_its_thread() {
+fn a_panic_of_the_owner_does_not_unwind_into_the_plugin() {
     struct Panics(Vec<u8>);
     impl AsRef<[u8]> for Panics {
         fn as_ref(&self) -> &[u8] {

@@ -37,7 +37,8 @@ impl RandomResizedCrop {
         let ordered = |(low, high): (f64, f64)| low > 0.0 && low <= high && high.is_finite();
         if !ordered(self.scale) || !ordered(self.ratio) {
             let (scale, ratio) = (self.scale, self.ratio);
-            let reason = format!("RandomResizedCrop: scale {scale:?} and ratio {ratio:?} must be positive and ascend");
+            let reason =
+                format!("RandomResizedCrop: scale {scale:?} and ratio {ratio:?} must be positive and ascending");
             return Err(ImageError::BadOption(reason));
         }
         if image.width() == 0 || image.height() == 0 {

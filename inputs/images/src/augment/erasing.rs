@@ -40,7 +40,7 @@ impl RandomErasing {
         }
         let ordered = |(low, high): (f64, f64)| low > 0.0 && low <= high && high.is_finite();
         if !ordered(self.scale) || !ordered(self.ratio) {
-            return Err(ImageError::BadOption(format!("{self:?}: scale and ratio must be positive and ascend")));
+            return Err(ImageError::BadOption(format!("{self:?}: scale and ratio must be positive and ascending")));
         }
         if rng.random::<f64>() >= self.p || pixels.is_empty() {
             return Ok(());

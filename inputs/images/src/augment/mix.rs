@@ -105,7 +105,7 @@ impl Mixed {
             return wrong(format!("{} values are not [{n}, {c}, {h}, {w}]", pixels.len()));
         };
         if self.partner.len() != n || self.partner.iter().any(|&other| other >= n) {
-            return wrong(format!("the partners are not those of {n} images"));
+            return wrong(format!("there must be one partner for each of the {n} images"));
         }
         if size == 0 || self.lambda == 1.0 {
             return Ok(());
@@ -114,7 +114,7 @@ impl Mixed {
         let region = self.region.unwrap_or(whole);
         let ends = [region.left.checked_add(region.width), region.top.checked_add(region.height)];
         if !matches!(ends, [Some(right), Some(bottom)] if right <= w && bottom <= h) {
-            return wrong(format!("{region:?} does not lie in {w}×{h} pixels"));
+            return wrong(format!("{region:?} is not within {w}×{h} pixels"));
         }
         // mixup keeps the fraction lambda of the image; CutMix replaces the region completely.
         let keep = if self.region.is_some() { 0.0 } else { self.lambda };

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_that_only_move_pixels() {
+    fn rotations_that_only_move_pixels() {
         let image = image();
         assert_eq!(moved(&image, 0.0, 0.0, 1.0, [0; 3]), image);
         assert_eq!(moved(&image, std::f64::consts::PI, 0.0, 1.0, [0; 3]), imageops::rotate180(&image));

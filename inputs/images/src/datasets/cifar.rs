@@ -11,7 +11,7 @@ const FORMAT: &str = "CIFAR binary";
 const SIDE: usize = 32;
 const PIXELS: usize = 3 * SIDE * SIDE;
 /// Maximum file size in bytes, more than ten times that of the largest CIFAR file.
-const MOST_BYTES: u64 = 2 << 30;
+const MAX_BYTES: u64 = 2 << 30;
 
 /// Data set, and for CIFAR-100 the set of labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,8 +49,8 @@ pub fn read_cifar(path: impl AsRef<Path>, kind: CifarKind) -> Result<ImageSet> {
         return Err(wrong("it is a directory; name one of its .bin files".into()));
     }
     let mut bytes = Vec::new();
-    file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(ImageError::io("read", path))?;
-    if bytes.len() as u64 > MOST_BYTES {
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(ImageError::io("read", path))?;
+    if bytes.len() as u64 > MAX_BYTES {
         return Err(wrong("it is larger than 2 GiB".into()));
     }
     let (labels, which, classes) = kind.labels();
@@ -58,7 +58,7 @@ pub fn read_cifar(path: impl AsRef<Path>, kind: CifarKind) -> Result<ImageSet> {
     if bytes.is_empty() || !bytes.len().is_multiple_of(record) {
         let length = bytes.len();
         return Err(wrong(format!(
-            "{length} bytes are no whole number of images of {record} bytes; download it again"
+            "{length} bytes are not a whole number of images of {record} bytes; download it again"
         )));
     }
     let n = bytes.len() / record;
@@ -73,7 +73,7 @@ pub fn read_cifar(path: impl AsRef<Path>, kind: CifarKind) -> Result<ImageSet> {
     for (i, record) in bytes.chunks_exact(record).enumerate() {
         let label = record[which];
         if label >= classes {
-            return Err(wrong(format!("image {i} has the label {label}, and there are {classes} classes")));
+            return Err(wrong(format!("image {i} has the label {label}, but there are only {classes} classes")));
         }
         set.labels.push(label);
         set.pixels.extend_from_slice(&record[labels..]);

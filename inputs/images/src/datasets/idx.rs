@@ -16,7 +16,7 @@ const FORMAT: &str = "MNIST idx";
 const BYTES: u8 = 0x08;
 /// Maximum size of the values in bytes, more than in any data set of this kind. A compressed file could claim, and
 /// contain, any size.
-const MOST_BYTES: u64 = 4 << 30;
+const MAX_BYTES: u64 = 4 << 30;
 
 /// Reads the images and labels of a part of MNIST, `train` or `t10k`, from its files, plain or compressed with gzip. Data
 /// sets with the same file names work too: Fashion-MNIST, KMNIST, ….
@@ -142,7 +142,7 @@ fn read<const RANK: usize>(path: &Path) -> Result<([usize; RANK], Vec<u8>)> {
         *size = u32::from_be_bytes(bytes) as usize;
     }
     let needed = sizes.iter().try_fold(1u64, |product, &size| product.checked_mul(size as u64));
-    let Some(needed) = needed.filter(|&needed| needed <= MOST_BYTES) else {
+    let Some(needed) = needed.filter(|&needed| needed <= MAX_BYTES) else {
         return Err(wrong(format!("its header says {sizes:?}, which is more than 4 GiB")));
     };
     let header = 4 + 4 * RANK as u64;
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_the_format() {
+    fn writes_the_format() {
         let dir = tempfile::tempdir().unwrap();
         let (images, labels) = (dir.path().join("images"), dir.path().join("labels"));
         let pixels = vec![10, 20, 30, 40, 50, 60];

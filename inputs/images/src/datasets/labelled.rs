@@ -105,13 +105,13 @@ impl LabelledImages {
     /// # Errors
     /// The class of an image is not among the labels.
     pub fn relabelled(mut self, labels: &[String]) -> Result<Self, ImageError> {
-        let places: Vec<Option<usize>> =
+        let indices: Vec<Option<usize>> =
             self.labels.iter().map(|label| labels.iter().position(|known| known == label)).collect();
         for example in &mut self.examples {
-            let place = places.get(example.class).copied().flatten();
+            let place = indices.get(example.class).copied().flatten();
             example.class = place.ok_or_else(|| {
                 ImageError::BadOption(format!(
-                    "the classes of the held-out images are {}, and those of the others {}",
+                    "the held-out images have the classes {}, but the other images have {}",
                     self.labels.join(", "),
                     labels.join(", ")
                 ))

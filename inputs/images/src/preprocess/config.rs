@@ -14,7 +14,7 @@ use crate::filter::Filter;
 const CLIP: [[f32; 3]; 2] = [[0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.261_302_6, 0.275_777_1]];
 const HALF: [[f32; 3]; 2] = [[0.5; 3]; 2];
 /// Maximum size of a configuration in bytes; a real one is a page of text.
-const MOST_BYTES: u64 = 16 << 20;
+const MAX_BYTES: u64 = 16 << 20;
 /// Image processor of a model.
 pub(super) const PREPROCESSOR: &str = "preprocessor_config.json";
 /// Processors of a model of several modalities. Its entry `image_processor` is an image processor.
@@ -23,8 +23,8 @@ pub(super) const PROCESSOR: &str = "processor_config.json";
 /// Reads a configuration file of limited size.
 fn text_of(file: &Path) -> Result<String> {
     let length = std::fs::metadata(file).map_err(ImageError::io("open", file))?.len();
-    if length > MOST_BYTES {
-        return Err(ImageError::config(file, format!("{length} bytes are no configuration")));
+    if length > MAX_BYTES {
+        return Err(ImageError::config(file, format!("{length} bytes are too large for a configuration")));
     }
     std::fs::read_to_string(file).map_err(ImageError::io("read", file))
 }
@@ -103,7 +103,7 @@ impl Preprocessor {
     /// As [`from_file`](Self::from_file), except for reading.
     pub fn from_json(json: &Value, name: &Path) -> Result<Self> {
         let Some(mut entries) = json.as_object() else {
-            return Err(ImageError::config(name, "it is no JSON object"));
+            return Err(ImageError::config(name, "it is not a JSON object"));
         };
         match entries.get("image_processor") {
             None | Some(Value::Null) => {}
@@ -154,7 +154,7 @@ fn transformers(config: &Entries) -> Result<Preprocessor> {
     let class = config.class()?;
     let Some(defaults) = defaults(&class) else {
         let known = "ViT, DeiT, Beit, Siglip, ConvNext, Bit and CLIP";
-        return Err(config.wrong(format!("the image processor `{class}` is not known: {known} are")));
+        return Err(config.wrong(format!("unknown image processor `{class}`; known are {known}")));
     };
     let resize = match config.get("size") {
         None => defaults.resize,
@@ -181,7 +181,7 @@ fn transformers(config: &Entries) -> Result<Preprocessor> {
         read.convention = ResampleCompat::Torchvision;
     }
     if on("do_center_crop", defaults.crop.is_some() && class != "Beit")? {
-        read.crop = Some(crop.ok_or_else(|| config.wrong("do_center_crop is true and crop_size is missing".into()))?);
+        read.crop = Some(crop.ok_or_else(|| config.wrong("do_center_crop is true, but crop_size is missing".into()))?);
     }
     if !on("do_normalize", true)? {
         read.mean.fill(0.0);
@@ -189,12 +189,12 @@ fn transformers(config: &Entries) -> Result<Preprocessor> {
     }
     if class == "ConvNext" && read.resize != Resize::None {
         let Resize::Shorter(side) = resize else {
-            return Err(config.wrong("a ConvNext image processor has a size of {\"shortest_edge\": …}".into()));
+            return Err(config.wrong("a ConvNext image processor needs a size of {\"shortest_edge\": …}".into()));
         };
         let crop_pct = config.number("crop_pct", 224.0 / 256.0)?;
         if side < 384 {
             if read.crop.is_some_and(|crop| crop != [side; 2]) {
-                return Err(config.wrong("crop_size differs from what crop_pct leaves".into()));
+                return Err(config.wrong("crop_size does not match crop_pct".into()));
             }
             // In double precision, as in Python: 224 / 0.875 is 256 exactly.
             let larger =

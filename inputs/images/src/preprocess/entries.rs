@@ -52,7 +52,7 @@ impl Entries<'_> {
     pub fn resize(&self, size: &Value, square: bool) -> Result<Resize> {
         match size {
             Value::Object(sides) if sides.get("longest_edge").is_some_and(|v| !v.is_null()) => {
-                Err(self.wrong("size: longest_edge is not read; give height and width, or shortest_edge".into()))
+                Err(self.wrong("size: longest_edge is not supported; give height and width, or shortest_edge".into()))
             }
             Value::Object(sides) if sides.get("shortest_edge").is_some_and(|v| !v.is_null()) => {
                 Ok(Resize::Shorter(self.side(sides, "shortest_edge")?))
@@ -104,14 +104,14 @@ impl Entries<'_> {
         match self.get(key) {
             None => Ok(default),
             Some(value) => {
-                value.as_f64().map(|n| n as f32).ok_or_else(|| self.wrong(format!("{key}: {value} is no number")))
+                value.as_f64().map(|n| n as f32).ok_or_else(|| self.wrong(format!("{key}: {value} is not a number")))
             }
         }
     }
 
     /// Reads a list of numbers, or one number for all channels.
     pub fn numbers(&self, key: &str, default: &[f32]) -> Result<Vec<f32>> {
-        let wrong = |value: &Value| self.wrong(format!("{key}: {value} are no numbers"));
+        let wrong = |value: &Value| self.wrong(format!("{key}: {value} is not a list of numbers"));
         match self.get(key) {
             None => Ok(default.to_vec()),
             Some(value @ Value::Array(list)) => {

@@ -30,12 +30,12 @@ pub(super) fn prepare(preprocessor: &Preprocessor, image: &RgbImage) -> Result<R
     let convention = preprocessor.convention;
     let (rows, columns) = (Span::new(resized[0], size[0], convention), Span::new(resized[1], size[1], convention));
     let region = Region { left: columns.from, top: rows.from, width: columns.count, height: rows.count };
-    let kept = resize_region(image, resized, region, preprocessor.filter, convention);
+    let cropped = resize_region(image, resized, region, preprocessor.filter, convention);
     if [u64::from(rows.count), u64::from(columns.count)] == size {
-        return Ok(kept);
+        return Ok(cropped);
     }
     let mut framed = RgbImage::from_pixel(size[1] as u32, size[0] as u32, Rgb(preprocessor.fill));
-    imageops::replace(&mut framed, &kept, i64::from(columns.border), i64::from(rows.border));
+    imageops::replace(&mut framed, &cropped, i64::from(columns.border), i64::from(rows.border));
     Ok(framed)
 }
 
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn halves_go_where_python_puts_them() {
+    fn rounds_halves_like_python() {
         // int(round(n / 2)) of Python: 0.5 → 0, 1.5 → 2, 2.5 → 2, 3.5 → 4; int(n / 2): 0, 1, 2, 3.
         let from = |over: u64, convention| Span::new(224 + over, 224, convention).from;
         assert_eq!([1, 3, 5, 7].map(|over| from(over, ResampleCompat::Torchvision)), [0, 2, 2, 4]);

@@ -63,7 +63,7 @@ impl Preprocessor {
             },
             _ => {
                 let known = Self::PRESETS.join(", ");
-                return Err(ImageError::BadOption(format!("no preprocessing is called `{name}`: there are {known}")));
+                return Err(ImageError::BadOption(format!("unknown preprocessing `{name}`; known are {known}")));
             }
         })
     }

@@ -29,13 +29,13 @@ impl Preprocessor {
             Resize::Exact { height, width } => json!({"height": height, "width": width}),
             Resize::Shorter(side) => json!({"shortest_edge": side}),
             Resize::Cover { .. } | Resize::Within { .. } => {
-                let reason =
-                    "no image processor of transformers can cover or border an oblong size: use Exact or Shorter";
+                let reason = "no image processor of transformers can cover or pad a size that is not square: use \
+                              Exact or Shorter";
                 return Err(ImageError::BadOption(reason.into()));
             }
         };
         if self.crop.is_some() && self.fill != [0; 3] {
-            return Err(ImageError::BadOption("transformers only borders with black: set fill to 0".into()));
+            return Err(ImageError::BadOption("transformers only pads with black: set fill to 0".into()));
         }
         // Writes the shortest decimal, 0.485, rather than the f32's exact value, 0.48500001430511475.
         let number = |v: f32| v.to_string().parse().unwrap_or(f64::from(v));

@@ -25,7 +25,7 @@ pub(super) fn read(config: &Entries) -> Result<Preprocessor> {
     let filter = match config.get("interpolation") {
         None => Filter::Bicubic,
         Some(Value::String(name)) => name.parse().map_err(|e| config.wrong(format!("interpolation: {e}")))?,
-        Some(other) => return Err(config.wrong(format!("interpolation: {other} is no name"))),
+        Some(other) => return Err(config.wrong(format!("interpolation: {other} is not a name"))),
     };
     let mean = config.numbers("mean", &IMAGENET_MEAN)?;
     let mut fill = [0; 3];

@@ -13,7 +13,7 @@ fn rng(seed: u64) -> StdRng {
 }
 
 #[test]
-fn operations_are_torchvisions() {
+fn operations_match_torchvision() {
     let cases = json("augment/cases.json");
     for case in cases.as_array().unwrap() {
         let (op, name, magnitude) = (text(case, "op"), text(case, "result"), case["magnitude"].as_f64().unwrap());
@@ -31,7 +31,7 @@ fn operations_are_torchvisions() {
 }
 
 #[test]
-fn magnitudes_are_torchvisions() {
+fn magnitudes_match_torchvision() {
     let table = json("augment/magnitudes.json");
     let image = RgbImage::new(57, 45);
     for op in Op::ALL {
@@ -86,7 +86,7 @@ fn resized_crops_keep_to_area_and_proportions() {
 }
 
 #[test]
-fn hopeless_proportions_give_the_centre() {
+fn impossible_proportions_give_the_centre() {
     // A strip of 300×1 has no crop of ratio 3:4 to 4:3 with 8% of its area; torchvision takes the centre, 1 × 1 here.
     let strip = RgbImage::from_fn(255, 1, |x, _| image::Rgb([x as u8; 3]));
     let view = RandomResizedCrop::new([2, 2]).apply(&strip, &mut rng(0)).unwrap();
@@ -121,7 +121,7 @@ fn flips_mirror_half_of_the_images() {
 }
 
 #[test]
-fn jitter_of_nothing_changes_nothing() {
+fn zero_jitter_changes_nothing() {
     let source = image("augment/image.png");
     assert_eq!(ColorJitter::default().apply(&source, &mut rng(0)).unwrap(), source);
     assert!(ColorJitter::new(0.0, 0.0, 0.0, 0.6).apply(&source, &mut rng(0)).is_err());

@@ -7,7 +7,7 @@ use grove_images::{Filter, Preprocessor, ResampleCompat, Resize, RgbImage, resiz
 use serde_json::{Value, json};
 
 #[test]
-fn tensors_are_the_references() {
+fn tensors_match_the_reference() {
     let cases = json("pipelines/cases.json");
     for case in cases.as_array().unwrap() {
         let name = text(case, "levels");
@@ -84,7 +84,7 @@ fn extreme_shapes_are_bounded() {
 }
 
 #[test]
-fn grey_is_pillows_luma() {
+fn grey_matches_pillows_luma() {
     let mnist = Preprocessor::preset("mnist").unwrap();
     let image = RgbImage::from_pixel(28, 28, image::Rgb([200, 100, 50]));
     // 0.299·200 + 0.587·100 + 0.114·50 = 124.2.

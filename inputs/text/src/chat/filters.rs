@@ -141,7 +141,7 @@ fn indent(state: &State, args: Rest<Value>, budget: &Budget) -> Result<Value> {
         None => named.map(|kwargs| kwargs.get::<Option<usize>>("width")).transpose()?.flatten().unwrap_or(4),
     };
     if width > WIDEST {
-        return Err(Error::new(ErrorKind::InvalidOperation, format!("an indentation has {WIDEST} spaces at most")));
+        return Err(Error::new(ErrorKind::InvalidOperation, format!("the indentation exceeds {WIDEST} spaces")));
     }
     let text = value.as_str().unwrap_or_default();
     budget.spend(text.len() + width * (1 + text.matches('\n').count()))?;

@@ -50,7 +50,7 @@ fn split(text: &str, separator: Option<&str>, most: i64, from_end: bool) -> Resu
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let mut parts: Vec<&str> = Vec::new();
     match separator {
-        Some("") => return Err(Error::new(ErrorKind::InvalidOperation, "a text cannot be split at nothing")),
+        Some("") => return Err(Error::new(ErrorKind::InvalidOperation, "the separator of a split is empty")),
         Some(separator) if from_end => parts.extend(text.rsplitn(most.saturating_add(1), separator)),
         Some(separator) => parts.extend(text.splitn(most.saturating_add(1), separator)),
         None => {
@@ -142,12 +142,12 @@ pub(super) fn printf(pattern: &str, args: &[Value], budget: &Budget) -> Result<V
         _ => args.iter().map(as_text).collect::<Result<_>>()?,
     };
     let text = format(FormatStyle::Printf, pattern, &args, budget)?;
-    let places = pattern.replace("%%", "").matches('%').count();
-    match named || args.len() <= places {
+    let conversions = pattern.replace("%%", "").matches('%').count();
+    match named || args.len() <= conversions {
         true => Ok(text),
         false => Err(Error::new(
             ErrorKind::InvalidOperation,
-            format!("the text has places for {places} values and gets {}", args.len()),
+            format!("the text takes {conversions} values, but gets {}", args.len()),
         )),
     }
 }

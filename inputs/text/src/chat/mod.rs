@@ -250,7 +250,7 @@ fn environment(budget: &Budget, now: Option<SystemTime>) -> Environment<'static>
     env.add_function("strftime_now", move |format: &str| {
         let wrong = |reason: String| Error::new(ErrorKind::InvalidOperation, reason);
         if format.len() > 256 {
-            return Err(wrong("a pattern for a date has 256 bytes at most".into()));
+            return Err(wrong("the pattern for a date exceeds 256 bytes".into()));
         }
         let zoned = match now {
             None => Zoned::now(),

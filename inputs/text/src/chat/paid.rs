@@ -48,7 +48,7 @@ fn held(value: &Value, budget: &Budget) -> Result<()> {
         let Some(object) = value.as_object() else { continue };
         let name = object.type_name();
         if ["Namespace", "Loop", "Macro", "Closure"].iter().any(|kind| name.ends_with(kind)) {
-            let reason = "a namespace, a loop or a macro cannot be kept in a namespace";
+            let reason = "a namespace, a loop or a macro cannot be stored in a namespace";
             return Err(Error::new(ErrorKind::InvalidOperation, reason));
         }
         match value.kind() {
@@ -79,7 +79,7 @@ fn times(_: &State, args: Rest<Value>, budget: &Budget) -> Result<Value> {
         let Ok(count) = i64::try_from(count.clone()) else {
             return Err(Error::new(
                 ErrorKind::InvalidOperation,
-                "a text or list can be repeated a whole number of times only",
+                "a text or list can be repeated only an integer number of times",
             ));
         };
         let count = usize::try_from(count).unwrap_or(0);

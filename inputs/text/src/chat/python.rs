@@ -64,7 +64,7 @@ fn repr(value: &Value, budget: &Budget, out: &mut String, depth: usize) -> Resul
 
 /// Returns the error for lists that are nested too deep to be formatted.
 pub(super) fn too_deep() -> Error {
-    Error::new(ErrorKind::InvalidOperation, "lists lie too deep within lists to be written")
+    Error::new(ErrorKind::InvalidOperation, "lists are nested too deeply")
 }
 
 /// Formats a number. Floats have the fewest digits, as in both languages, and Python's exponents. The names of

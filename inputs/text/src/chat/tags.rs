@@ -1,4 +1,4 @@
-//! Tags that minijinja does not know, or reads differently from Jinja.
+//! Tags that minijinja does not support, or interprets differently from Jinja.
 //!
 //! Templates mark the model's output with `{% generation %}`, for masks in training. In a prompt the tag only opens a
 //! scope, like `{% with %}`. And Jinja keeps a newline after `{% raw %}`, for which minijinja requires a `+`.

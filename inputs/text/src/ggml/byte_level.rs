@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn letters_are_the_library_s() {
+    fn character_classes_match_the_library() {
         assert_eq!(LETTERS.iter().copied().collect::<HashSet<_>>(), *ALPHABET);
         assert_eq!(spell(" é\n"), "ĠÃ©Ċ");
         assert!(is_spelled("Ġhello") && !is_spelled("a b"));

@@ -106,7 +106,7 @@ impl Vocabulary {
         let roles = [("bos", self.bos), ("eos", self.eos), ("unknown", self.unknown), ("padding", self.padding)];
         for (role, id) in roles {
             if let Some(id) = id.filter(|id| *id as usize >= count) {
-                return Err(format!("its {role} token is number {id}, of {count} tokens"));
+                return Err(format!("its {role} token is {id}, but it has {count} tokens"));
             }
         }
         Ok(())

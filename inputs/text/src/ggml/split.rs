@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_pattern_compiles_and_every_name_is_said_once() {
+    fn every_pattern_compiles_and_every_name_is_unique() {
         let names: Vec<&str> = NAMED.iter().flat_map(|(names, _)| names.split_whitespace()).collect();
         for name in &names {
             let bare = name.trim_end_matches(['*', '+']);

@@ -9,7 +9,7 @@ const LONGEST_REPLACEMENT: usize = 1 << 8;
 /// terminated by a zero byte. The library follows the trie's offsets without bounds checks, so an invalid trie would
 /// abort the program. Therefore every offset is checked here.
 pub(crate) fn precompiled(bytes: &[u8]) -> Result<Precompiled, String> {
-    let broken = |what: &str| Err(format!("the map of letters in it is damaged: {what}"));
+    let broken = |what: &str| Err(format!("its map of characters is damaged: {what}"));
     let Some((size, rest)) = bytes.split_first_chunk::<4>() else { return broken("it has no size") };
     let size = u32::from_le_bytes(*size) as usize;
     if size == 0 || !size.is_multiple_of(4) || size > rest.len() {
@@ -18,7 +18,7 @@ pub(crate) fn precompiled(bytes: &[u8]) -> Result<Precompiled, String> {
     let (trie, replacements) = rest.split_at(size);
     let Ok(replacements) = std::str::from_utf8(replacements) else { return broken("it is not in UTF-8") };
     if replacements.split('\0').any(|replacement| replacement.len() > LONGEST_REPLACEMENT) {
-        return broken("one letter becomes a long text");
+        return broken("one character becomes a long text");
     }
     let units: Vec<u32> =
         trie.chunks_exact(4).map(|unit| u32::from_le_bytes([unit[0], unit[1], unit[2], unit[3]])).collect();
@@ -34,7 +34,7 @@ pub(crate) fn precompiled(bytes: &[u8]) -> Result<Precompiled, String> {
         }
         let value = (units[base] & !(1 << 31)) as usize;
         if unit & (1 << 8) != 0 && !replacements.is_char_boundary(value) {
-            return broken("a replacement begins where there is none");
+            return broken("an offset points to no replacement");
         }
     }
     Precompiled::from(bytes).map_err(|error| error.to_string())
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_leads_outside_is_refused() {
+    fn refuses_offsets_out_of_range() {
         precompiled(&map(&[], b"a\0")).unwrap();
         let cases: [(&[u8], &str); 7] = [
             (b"\x01\x02", "no size"),
@@ -62,7 +62,7 @@ mod tests {
             (b"\xff\xff\xff\xff", "such size"),
             (&map(&[1 << 18], b""), "out of its trie"),
             (&map(&[1 << 8, 1 << 31], b"\xff"), "UTF-8"),
-            (&map(&[1 << 8 | 1 << 31, 1 << 8 | 1 << 10], "é".as_bytes()), "there is none"),
+            (&map(&[1 << 8 | 1 << 31, 1 << 8 | 1 << 10], "é".as_bytes()), "points to no replacement"),
         ];
         for (bytes, reason) in cases {
             let error = precompiled(bytes).unwrap_err();

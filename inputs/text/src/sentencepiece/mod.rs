@@ -54,12 +54,12 @@ fn build(bytes: &[u8], options: &Options, file: &Path) -> Result<Tokenizer> {
     let wrong = |reason: String| TextError::sentencepiece(file, reason);
     let model = proto::Model::decode(bytes).map_err(|error| wrong(instead(bytes, &error.to_string())))?;
     if model.pieces.is_empty() {
-        return Err(wrong(instead(bytes, "there are no pieces in it")));
+        return Err(wrong(instead(bytes, "it has no pieces")));
     }
     let trainer = model.trainer.unwrap_or_default();
     let normalizer = model.normalizer.unwrap_or_default();
     if trainer.space_as_suffix {
-        return Err(wrong("it puts the space behind words, which the tokenizers crate cannot".into()));
+        return Err(wrong("it puts the space after words, which the tokenizers crate does not support".into()));
     }
     let pieces: Vec<Piece> = model
         .pieces

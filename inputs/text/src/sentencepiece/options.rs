@@ -92,7 +92,7 @@ impl Options {
         let mut added = Vec::new();
         for (text, id) in files::object(file)?.unwrap_or_default() {
             let Some(id) = id.as_u64().and_then(|id| u32::try_from(id).ok()) else {
-                return Err(TextError::config(file, format!("{text:?} has no number")));
+                return Err(TextError::config(file, format!("{text:?} has no id")));
             };
             added.push((id, AddedToken::from(text.clone(), self.special.contains(&text))));
         }
@@ -118,7 +118,7 @@ impl Options {
                 let got = got.map_or("none".into(), |got| got.to_string());
                 let text = &token.content;
                 return Err(wrong(format!(
-                    "the added token {text:?} is to have the number {id}, but gets {got}; is this the model's own file?"
+                    "the added token {text:?} should have the id {id}, but gets {got}; is this the model's own file?"
                 )));
             }
         }
@@ -153,10 +153,10 @@ impl Options {
 }
 
 fn decoder(entries: &Value) -> std::result::Result<Vec<(u32, AddedToken)>, String> {
-    let Some(entries) = entries.as_object() else { return Err("its added_tokens_decoder is no object".into()) };
+    let Some(entries) = entries.as_object() else { return Err("its added_tokens_decoder is not an object".into()) };
     let mut added = Vec::new();
     for (id, entry) in entries {
-        let number: u32 = id.parse().map_err(|_| format!("{id:?} in its added_tokens_decoder is no number"))?;
+        let number: u32 = id.parse().map_err(|_| format!("{id:?} in its added_tokens_decoder is not an id"))?;
         let entry =
             TokenEntry::deserialize(entry).map_err(|error| format!("its added token {id} is wrong: {error}"))?;
         added.push((number, entry.token()));

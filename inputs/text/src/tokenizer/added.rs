@@ -103,8 +103,8 @@ impl Settings {
             if got != Some(id) {
                 let (text, got) = (&token.content, got.map_or("none".into(), |got| got.to_string()));
                 return Err(wrong(format!(
-                    "the added token {text:?} (of `added_tokens_decoder`, or of added_tokens.json) is to have the number {id}, but \
-                     gets {got}; is this the model's own file?"
+                    "the added token {text:?} (of `added_tokens_decoder`, or of added_tokens.json) should have the id \
+                     {id}, but gets {got}; is this the model's own file?"
                 )));
             }
         }
@@ -136,12 +136,12 @@ impl Settings {
         let mut tokens = BTreeMap::new();
         if let Some(entries) = self.fields.get("added_tokens_decoder").filter(|entries| !entries.is_null()) {
             let Some(entries) = entries.as_object() else {
-                return Err(wrong(&self.file, "added_tokens_decoder is no object".into()));
+                return Err(wrong(&self.file, "added_tokens_decoder is not an object".into()));
             };
             for (id, entry) in entries {
-                let number = || wrong(&self.file, format!("{id:?} in added_tokens_decoder is no number"));
+                let number = || wrong(&self.file, format!("{id:?} in added_tokens_decoder is not an id"));
                 let entry = TokenEntry::deserialize(entry).map_err(|error| {
-                    wrong(&self.file, format!("the entry {id:?} of `added_tokens_decoder` is no token: {error}"))
+                    wrong(&self.file, format!("the entry {id:?} of `added_tokens_decoder` is not a token: {error}"))
                 })?;
                 tokens.insert(id.parse().map_err(|_| number())?, entry.token());
             }
@@ -152,7 +152,7 @@ impl Settings {
             let special: BTreeSet<String> = self.named()?.into_iter().map(|token| token.content).collect();
             for (text, id) in read_json::<Map<String, Value>>(&file)? {
                 let Some(id) = id.as_u64().and_then(|id| u32::try_from(id).ok()) else {
-                    return Err(wrong(&file, format!("{text:?} has no number")));
+                    return Err(wrong(&file, format!("{text:?} has no id")));
                 };
                 let special = special.contains(&text);
                 tokens.insert(id, AddedToken::from(text, special));

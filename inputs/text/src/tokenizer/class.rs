@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_are_those_of_the_files() {
+    fn classes_match_the_files() {
         let whole = |types| Some(Class::Whole { types });
         assert_eq!(class_of(None, Some("bert")), Some(Class::Bert { types: true }));
         assert_eq!(class_of(Some("DistilBertTokenizerFast"), Some("distilbert")), Some(Class::Bert { types: false }));

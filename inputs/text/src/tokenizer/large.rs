@@ -126,7 +126,7 @@ pub fn chat_template(model: impl AsRef<Path>) -> Result<Option<ChatTemplate>> {
         let named = |key: &str| key.strip_prefix(TEMPLATE).is_some_and(|name| name.starts_with('.'));
         let Some((key, _)) = metadata.iter().find(|(key, _)| named(key)) else { return Ok(None) };
         let reason = format!(
-            "it has the chat template {key}, and none under {TEMPLATE}, the default: save the one that you want as \
+            "it has the chat template {key}, but none under {TEMPLATE}, the default: save the one that you want as \
              chat_template.jinja beside the file, and name their directory"
         );
         return Err(TextError::Tokenizer { path: model.into(), reason });

@@ -366,7 +366,7 @@ impl Tokenizer {
     fn run<T>(&self, work: impl FnOnce(&HfTokenizer) -> tokenizers::Result<T>) -> Result<T> {
         match catch_panic(|| work(&self.inner)) {
             Ok(result) => result.map_err(|error| self.failed(&error)),
-            Err(message) => Err(self.failed(&format!("it breaks down with this text: {message}"))),
+            Err(message) => Err(self.failed(&format!("it fails on this text: {message}"))),
         }
     }
 

@@ -23,7 +23,7 @@ fn template(source: &str, variables: &Value) -> ChatTemplate {
 }
 
 #[test]
-fn prompts_are_transformers() {
+fn prompts_match_transformers() {
     let file = json("chat.json");
     let mut refused = 0;
     let cases = file["cases"].as_array().unwrap();
@@ -55,7 +55,7 @@ fn turns_may_be_more_than_texts() {
 }
 
 #[test]
-fn expressions_are_jinja_s() {
+fn expressions_match_jinja() {
     let file = json("chat.json");
     let tokens = serde_json::json!({"bos_token": "<s>", "eos_token": "</s>"});
     let messages = file["conversations"]["long"].as_array().unwrap();

@@ -115,5 +115,5 @@ fn namespaces_are_leaked() {
     let values = context!(x => Value::from_object(Counted(read.clone())));
     engine("{% set n = namespace(x=x) %}{% set n.n = n %}", values).unwrap();
     assert_eq!(Arc::strong_count(&read), 2);
-    assert!(refused("{% set n = namespace() %}{% set n.n = n %}").contains("kept in a namespace"));
+    assert!(refused("{% set n = namespace() %}{% set n.n = n %}").contains("stored in a namespace"));
 }

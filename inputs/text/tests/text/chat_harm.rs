@@ -92,7 +92,7 @@ fn templates_that_never_end_or_explode_are_stopped() {
             "",
         ),
         ("{{ messages | tojson(indent=1000000000) | length }}{{ 1 | nothing }}".into(), "nothing is unknown"),
-        ("{{ 'a' | indent(1000000000) }}".into(), "1000 spaces at most"),
+        ("{{ 'a' | indent(1000000000) }}".into(), "exceeds 1000 spaces"),
         ("{{ '{:1000000000}'.format(1) }}".into(), "too much"),
         ("{{ '{:{}}'.format(1, 1000000000) }}".into(), "too much"),
         ("{{ '%1000000000d' % 1 }}".into(), "too much"),
@@ -109,7 +109,7 @@ fn templates_that_never_end_or_explode_are_stopped() {
 }
 
 #[test]
-fn what_lies_deep_within_itself_does_no_harm() {
+fn deep_nesting_is_safe() {
     // Nested lists are created, read and freed; formatting reports values that are nested too deep.
     let nested = |then: &str, times: &str| grown("[]", "[n.x]", then).replace("100000", times);
     for then in ["", "{{ n.x == n.x }}", "{{ [n.x] == [[n.x[0]]] }}", "{{ n.x | length }}"] {
@@ -142,15 +142,15 @@ fn what_lies_deep_within_itself_does_no_harm() {
 }
 
 #[test]
-fn templates_say_where_they_are_wrong() {
+fn template_errors_name_the_line() {
     let cases = [
         ("a\nb\n{% if x %}\nc", 4, "end of"),
         ("a\n{{ 1 + }}", 2, "unexpected"),
-        ("\n\n{% include 'secret' %}", 3, "no place in a chat template"),
-        ("{% import 'x' as y %}", 1, "no place in a chat template"),
-        ("{% extends 'x' %}", 1, "no place in a chat template"),
-        ("\n{% block x %}{% endblock %}", 2, "no place in a chat template"),
-        ("{% autoescape true %}{% endautoescape %}", 1, "no place in a chat template"),
+        ("\n\n{% include 'secret' %}", 3, "not allowed in a chat template"),
+        ("{% import 'x' as y %}", 1, "not allowed in a chat template"),
+        ("{% extends 'x' %}", 1, "not allowed in a chat template"),
+        ("\n{% block x %}{% endblock %}", 2, "not allowed in a chat template"),
+        ("{% autoescape true %}{% endautoescape %}", 1, "not allowed in a chat template"),
         ("a\n{{ f(*x) }}", 2, "`*list`"),
         ("a\n{{ f(**x) }}", 2, "`*list`"),
         ("a\nb\n{{ messages[0].content.nothing.more }}", 3, "undefined"),
@@ -159,9 +159,9 @@ fn templates_say_where_they_are_wrong() {
         ("\n{{ 'a'.undefined_method() }}", 2, "undefined_method"),
         ("\n\n{{ 1 is undefined_test }}", 3, "undefined_test is unknown"),
         ("\n{{ debug() }}", 2, "debug is unknown"),
-        ("\n{% set n = namespace() %}{% set n.n = n %}", 2, "kept in a namespace"),
-        ("\n{% set n = namespace() %}{% set n.n = [{'a': n}] %}", 2, "kept in a namespace"),
-        ("\n{% set n = namespace() %}{% for x in [n] %}{% set n.n = loop %}{% endfor %}", 2, "kept in a namespace"),
+        ("\n{% set n = namespace() %}{% set n.n = n %}", 2, "stored in a namespace"),
+        ("\n{% set n = namespace() %}{% set n.n = [{'a': n}] %}", 2, "stored in a namespace"),
+        ("\n{% set n = namespace() %}{% for x in [n] %}{% set n.n = loop %}{% endfor %}", 2, "stored in a namespace"),
         ("\n{{ 3 is divisibleby(0) }}", 2, "divisible by zero"),
     ];
     for (source, line, reason) in cases {

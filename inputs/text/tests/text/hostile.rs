@@ -55,7 +55,7 @@ fn refused(bytes: &[u8], reason: &str) {
 }
 
 #[test]
-fn a_broken_model_says_what_is_wrong() {
+fn errors_of_broken_models_name_the_cause() {
     refused(b"", "it is empty");
     refused(b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull");
     refused(b"IQ== 0\nIg== 1\n", "tiktoken");
@@ -71,11 +71,11 @@ fn a_broken_model_says_what_is_wrong() {
     refused(&model(1, &[("<unk>", 0.0, 2), (&long, 0.0, 1)]).encode_to_vec(), "20000 bytes");
     let mut mapped = model(2, &[("a", 0.0, 1)]);
     mapped.normalizer = Some(Normalizer { charsmap: vec![255; 40] });
-    refused(&mapped.encode_to_vec(), "map of letters");
+    refused(&mapped.encode_to_vec(), "map of characters");
 }
 
 #[test]
-fn whatever_is_cut_off_or_changed_gives_an_error_or_a_tokenizer() {
+fn truncated_or_changed_files_give_an_error_or_a_tokenizer() {
     for name in ["llama", "rules", "unigram"] {
         let whole = fs::read(fixture(&format!("models/{name}.model"))).unwrap();
         for length in (0..whole.len()).step_by(97) {
@@ -135,14 +135,14 @@ fn vocabulary(name: &str) -> Vocabulary {
 }
 
 #[test]
-fn a_vocabulary_that_contradicts_itself_says_how() {
+fn inconsistent_vocabularies_are_rejected_with_the_reason() {
     let cases: [(&str, Change, &str); 15] = [
         ("gpt2", |v| v.model = "bert".into(), "\"bert\""),
         ("gpt2", |v| v.pre = Some("no-such".into()), "\"no-such\""),
         ("gpt2", |v| v.merges = None, "no merges"),
         ("gpt2", |v| v.tokens.clear(), "0 tokens, but"),
         ("gpt2", |v| *v = Vocabulary { model: "gpt2".into(), merges: Some(vec![]), ..Default::default() }, "no tokens"),
-        ("gpt2", |v| v.bos = Some(1 << 30), "bos token is number 1073741824"),
+        ("gpt2", |v| v.bos = Some(1 << 30), "bos token is 1073741824"),
         ("gpt2", |v| v.padding = Some(u32::MAX), "padding token"),
         ("gpt2", |v| v.merges.as_mut().unwrap().push("whole".into()), "not two tokens"),
         ("gpt2", |v| v.merges.as_mut().unwrap().push(String::new()), "not two tokens"),

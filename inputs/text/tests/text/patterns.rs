@@ -38,7 +38,7 @@ fn patterns_cut_as_in_python() {
 /// fancy-regex stops at a run of a million characters, and the tokenizers crate then leaves the rest of the string
 /// unsplit, without an error.
 #[test]
-fn what_follows_a_very_long_run_is_cut_too() {
+fn text_after_a_very_long_run_is_split_too() {
     let file = json("patterns.json");
     let gpt2 = file["patterns"][0].as_str().unwrap();
     for run in [" ", "\n", "x", "川", "."] {

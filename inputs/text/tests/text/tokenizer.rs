@@ -33,7 +33,7 @@ fn every_form_gives_the_reference_ids() {
 }
 
 #[test]
-fn missing_tokenizers_say_what_was_looked_for() {
+fn missing_tokenizer_error_lists_the_files_searched_for() {
     let folder = tempfile::tempdir().unwrap();
     let nowhere = folder.path().join("nowhere");
     std::fs::write(folder.path().join("vocab.json"), "{}").unwrap(); // without merges.txt
@@ -77,7 +77,7 @@ fn broken_tokenizers_name_their_file() {
 
 /// `--model model.safetensors` in the model's own directory.
 #[test]
-fn a_file_that_is_named_alone_lies_here() {
+fn a_bare_file_name_is_in_the_current_directory() {
     let Err(error) = Tokenizer::beside("no.safetensors") else { panic!("there is none in inputs/text/") };
     assert!(error.to_string().starts_with(".: no tokenizer here"), "{error}");
 }

@@ -147,7 +147,7 @@ fn settings_that_change_tokens_are_not_ignored() {
         ("llama", json!({"config": {"model_type": "gpt2"}}), "model_type is gpt2"),
         ("gpt2_pair", json!({"config": {"model_type": "bert"}}), "model_type is bert, and such a tokenizer"),
         ("gpt2", json!({"tokenizer_config": {"max_len": "512"}}), "max_len is \"512\"; it must be a number of tokens"),
-        ("gpt2", json!({"added_tokens": {"<|user|>": 400}}), "is to have the number 400, but gets 330"),
+        ("gpt2", json!({"added_tokens": {"<|user|>": 400}}), "should have the id 400, but gets 330"),
         ("gpt2", json!({"tokenizer_config": {"truncation_side": "top"}}), "truncation_side is \"top\""),
     ];
     for (base, files, reason) in refused {
@@ -160,7 +160,7 @@ fn settings_that_change_tokens_are_not_ignored() {
 }
 
 #[test]
-fn the_side_that_is_cut_is_the_files() {
+fn the_truncation_side_comes_from_the_file() {
     let files = |side: &str| json!({"tokenizer_config": {"tokenizer_class": "BertTokenizer", "truncation_side": side}});
     let ids = |side: &str| {
         let tokenizer = beside("pieces", files(side)).unwrap();
@@ -199,7 +199,7 @@ fn sentencepiece_models_of_other_classes_are_refused_by_name() {
 }
 
 #[test]
-fn the_longest_text_is_that_of_the_files() {
+fn the_length_limit_comes_from_the_files() {
     let length = |config: Value| beside("pieces", json!({"tokenizer_config": config})).unwrap().model_max_length();
     assert_eq!(length(json!({"model_max_length": 512})), Some(512));
     assert_eq!(length(json!({"max_len": 512.0})), Some(512));

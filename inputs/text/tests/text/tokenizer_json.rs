@@ -60,7 +60,7 @@ fn reads_a_whole_file_without_its_cutting_and_padding() {
 }
 
 #[test]
-fn rejects_a_damaged_map_of_letters() {
+fn rejects_a_damaged_character_map() {
     // 4 bytes; a trie of four gigabytes; an offset out of the trie; invalid base64.
     let mut outside = 1024u32.to_le_bytes().to_vec();
     outside.extend((1u32 << 18).to_le_bytes());
@@ -156,7 +156,7 @@ fn a_regular_expression_that_never_ends_is_an_error_where_it_is_used() {
 }
 
 #[test]
-fn whatever_is_cut_off_or_changed_gives_an_error_or_a_tokenizer() {
+fn truncated_or_changed_files_give_an_error_or_a_tokenizer() {
     let models =
         ["../../models/tests/fixtures/gpt2/tokenizer/tokenizer.json", "../../models/assets/bert-austen/tokenizer.json"];
     for path in models {
@@ -211,7 +211,7 @@ fn accepts_the_parts_of_published_files() {
 
 /// Errors never quote a whole file.
 #[test]
-fn errors_quote_little() {
+fn quotations_in_errors_are_short() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("tokenizer.json"), words(json!({})).to_string()).unwrap();
     let long = "x\u{1b}[2J".repeat(1 << 18);

@@ -144,7 +144,7 @@ fn tokenizers_without_tokenizer_json_keep_their_own_files() {
 }
 
 #[test]
-fn learned_tokenizers_say_what_they_are() {
+fn trained_tokenizers_record_their_type() {
     let text = "the river runs past the trees and the trees stand by the river ".repeat(20);
     let saved = tempfile::tempdir().unwrap();
     let bytes = Tokenizer::train_bpe(&[&text], 300).unwrap();

@@ -47,7 +47,7 @@ fn tokenizer_model_gives_transformers_tokens() {
 
 /// Expected: transformers' LlamaTokenizer; tools/fixtures/tokenizer_forms.py has such folders too.
 #[test]
-fn the_ends_of_texts_are_those_of_the_special_tokens() {
+fn the_ends_of_texts_match_the_special_tokens() {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("tokenizer.model");
     fs::copy(fixture("models/llama.model"), &model).unwrap();

@@ -277,7 +277,7 @@ impl<B: Backend> SentenceEncoder<B> {
     fn read_modules(&mut self, directory: &Path, list: &Path, device: &B::Device, dtype: Option<DType>) -> Result<()> {
         let modules: Vec<ModuleEntry> = read_json(list)?;
         let classes: Vec<&str> = modules.iter().map(ModuleEntry::class).collect();
-        let order = "the first must be a Transformer, the second a Pooling, and there may be one of each";
+        let order = "the first must be a Transformer, the second a Pooling, and each kind may occur once";
         let count = |class: &str| classes.iter().filter(|found| **found == class).count();
         let pooled = classes.get(1) == Some(&"Pooling") && count("Pooling") == 1;
         let known =

@@ -1,6 +1,6 @@
 //! Records of files: named columns, read row by row.
 //!
-//! [`open`] reads delimited tables (CSV, TSV), JSON Lines and Parquet. Texts, labelled texts and images stand on it.
+//! [`open`] reads delimited tables (CSV, TSV), JSON Lines and Parquet. The readers of texts, labelled texts and images use it.
 //!
 //! ```
 //! use grove_train::data::records::{TableFormat, Value, open};
@@ -31,7 +31,7 @@ pub use value::Value;
 pub struct Record {
     /// File and line or row, for error messages.
     pub place: Place,
-    /// Values of the columns that [`open`] was asked for, in its order.
+    /// Values of the columns that were requested from [`open`], in the requested order.
     pub values: Vec<Value>,
     /// All cells of a row of a delimited table; empty for other formats.
     pub cells: Vec<String>,
@@ -44,7 +44,7 @@ pub trait Records: Iterator<Item = Result<Record, DataError>> {
 
     /// Names of all classes of a column, in their order, if the file has them.
     ///
-    /// - `index`: place of the column among those that [`open`] was asked for
+    /// - `index`: index of the column in the request to [`open`]
     fn classes(&self, index: usize) -> Option<&[String]> {
         let _ = index;
         None
@@ -69,7 +69,7 @@ impl Default for TableFormat {
 /// Opens a file of records.
 ///
 /// - `.jsonl` and `.ndjson` files have an object on each line. They are read line by line.
-/// - `.parquet` files are read in row groups, and only the columns that are asked for. Integers that stand for named
+/// - `.parquet` files are read in row groups, and only the requested columns. Integers that stand for named
 ///   classes, as `datasets` of Hugging Face writes them, become the names.
 /// - `.tsv` files have columns separated by tabs, without quotes.
 /// - `.csv` and `.txt` files, and those without an extension, are CSV.
@@ -85,7 +85,8 @@ pub fn open(file: &Path, columns: &[&str], format: TableFormat) -> Result<Box<dy
         "tsv" | "csv" | "txt" | "" => Box::new(table::Table::open(file, columns, format)?),
         other => {
             return Err(DataError::other(format!(
-                "{}: texts are read from .csv, .tsv, .txt, .jsonl and .parquet files, and this is a .{other}; convert it",
+                "{}: texts are read from .csv, .tsv, .txt, .jsonl and .parquet files, but this is a .{other}; convert \
+                 it",
                 file.display()
             )));
         }

@@ -221,7 +221,7 @@ fn ranges_are_bit_equal_to_masks() {
 }
 
 #[test]
-fn nothing_is_read_where_nothing_is_seen() {
+fn fully_masked_rows_read_nothing() {
     // Whole panels of keys outside the window and beyond the lengths hold NaN.
     let (t, s, d) = (3, 200, 4);
     let sizes = Attention { causal: true, window: Some(40), lengths: Some(&[190]), ..attention([1, 1, 1, t, s, d]) };

@@ -27,22 +27,22 @@ fn check(batch: usize, channels: usize, plane: usize, with_residual: bool, relu:
     let mut expected = [(); 3].map(|()| vec![0.0; len]);
     let mut sums = [(); 4].map(|()| vec![0.0; channels]);
     for c in 0..channels {
-        let places: Vec<usize> = (0..batch * plane).map(|i| (i / plane * channels + c) * plane + i % plane).collect();
-        let n = places.len() as f64;
+        let indices: Vec<usize> = (0..batch * plane).map(|i| (i / plane * channels + c) * plane + i % plane).collect();
+        let n = indices.len() as f64;
         let wide = |values: &[f32], at: usize| f64::from(values[at]);
-        let mean = places.iter().map(|&at| wide(&x, at)).sum::<f64>() / n;
-        let variance = places.iter().map(|&at| (wide(&x, at) - mean).powi(2)).sum::<f64>() / n;
+        let mean = indices.iter().map(|&at| wide(&x, at)).sum::<f64>() / n;
+        let variance = indices.iter().map(|&at| (wide(&x, at) - mean).powi(2)).sum::<f64>() / n;
         let inverse = 1.0 / (variance + 1e-3).sqrt();
         let normal = |at| (wide(&x, at) - mean) * inverse;
-        for &at in &places {
+        for &at in &indices {
             let value = normal(at) * wide(&weight, c) + wide(&bias, c);
             let value = value + if with_residual { wide(&residual, at) } else { 0.0 };
             expected[0][at] = if relu { value.max(0.0) } else { value };
             expected[1][at] = if relu && value <= 0.0 { 0.0 } else { wide(&grad, at) };
         }
-        let total = places.iter().map(|&at| expected[1][at]).sum::<f64>();
-        let along = places.iter().map(|&at| expected[1][at] * normal(at)).sum::<f64>();
-        for &at in &places {
+        let total = indices.iter().map(|&at| expected[1][at]).sum::<f64>();
+        let along = indices.iter().map(|&at| expected[1][at] * normal(at)).sum::<f64>();
+        for &at in &indices {
             expected[2][at] = wide(&weight, c) * inverse * (expected[1][at] - total / n - normal(at) * along / n);
         }
         for (sums, value) in sums.iter_mut().zip([mean, variance, along, total]) {

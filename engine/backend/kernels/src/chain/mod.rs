@@ -87,10 +87,7 @@ impl Chain {
         }
         for (i, output) in outputs.iter().enumerate() {
             let result = (count..count + steps.len()).contains(output);
-            assert!(
-                result && !outputs[..i].contains(output),
-                "each output is the result of a step, and is listed once"
-            );
+            assert!(result && !outputs[..i].contains(output), "each output must be the result of a step, listed once");
         }
         let plan = Plan::new(count, &steps, outputs, &[]);
         Self { inputs, steps, outputs: outputs.to_vec(), len, sums: Vec::new(), plan }
@@ -104,7 +101,7 @@ impl Chain {
         let count = self.inputs.len();
         for Sum { value, row, .. } in &sums {
             assert!(*row == sums[0].row && *row > 0 && self.len.is_multiple_of(*row), "rows of {row} elements");
-            assert!((count..count + self.steps.len()).contains(value), "value {value} is no step's result");
+            assert!((count..count + self.steps.len()).contains(value), "value {value} is not the result of a step");
         }
         let plan = Plan::new(count, &self.steps, &self.outputs, &sums);
         Self { sums, plan, ..self }
@@ -355,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_are_those_of_the_library() {
+    fn functions_match_the_library() {
         let x = values(1100, 1);
         let f = |map: Map| {
             let access = vec![Access { repeat: 1, len: x.len() }];
@@ -393,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn nan_stays() {
+    fn nan_propagates() {
         let access = vec![Access { repeat: 1, len: 2 }];
         let y = run(&Chain::new(access, vec![Step::Clamp(0, 0.0, 1.0)], &[1], 2), &[&[f32::NAN, 3.0]]).remove(0);
         assert!(y[0].is_nan() && y[1] == 1.0);

@@ -19,7 +19,7 @@ pub(super) const TILE: usize = 1 << 10;
 const LINE: usize = 16;
 
 /// Minimum length of rows that end tiles.
-const LEAST_ROW: usize = 1 << 8;
+const MIN_ROW: usize = 1 << 8;
 
 /// An input of a chain.
 #[derive(Debug)]
@@ -114,8 +114,7 @@ impl Chain {
 
     /// Length of the rows whose ends also end tiles, so that an input that repeats for every row is read in place.
     pub(super) fn period(&self) -> usize {
-        let rows =
-            self.inputs.iter().filter(|access| access.repeat == 1 && (LEAST_ROW..self.len).contains(&access.len));
+        let rows = self.inputs.iter().filter(|access| access.repeat == 1 && (MIN_ROW..self.len).contains(&access.len));
         rows.map(|access| access.len).min().unwrap_or(usize::MAX)
     }
 

@@ -161,7 +161,7 @@ fn same_with_threads(conv: &Conv2d) {
 }
 
 #[test]
-fn nan_stays() {
+fn nan_propagates() {
     let conv = dense([1, 2, 5, 5, 3], [3, 3], [1, 1]);
     let (mut x, weight) = (vec![0.5; 50], vec![0.0; 54]);
     x[12] = f32::NAN;

@@ -63,7 +63,7 @@ fn sizes_layouts_and_formats() {
 }
 
 #[test]
-fn what_is_not_finite_stays() {
+fn non_finite_values_propagate() {
     let (infinity, nan) = (0x7c00, 0x7e01);
     for rows in [1, 6] {
         for transposed in [false, true] {

@@ -70,7 +70,7 @@ fn run(block: &[Instruction], memory: &mut Memory, call: &mut dyn FnMut(usize, &
                 Kind::F64 => clamp_f64(memory, *bounds, *x, *y),
                 Kind::I32 => clamp_int::<i32>(memory, *bounds, *x, *y),
                 Kind::I64 => clamp_int::<i64>(memory, *bounds, *x, *y),
-                Kind::Bool => unreachable!("a clamp of truth values"),
+                Kind::Bool => unreachable!("a clamp of booleans"),
             },
             Instruction::Select(mask, branches, y) => selected(memory, *mask, *branches, *y),
             Instruction::Convert(x, y) => convert(memory, *x, *y),
@@ -87,7 +87,7 @@ fn run(block: &[Instruction], memory: &mut Memory, call: &mut dyn FnMut(usize, &
                 Kind::F64 => sum(memory, *axis, *x, *y, 0.0_f64, |a, b| a + b),
                 Kind::I32 => sum(memory, *axis, *x, *y, 0, i32::wrapping_add),
                 Kind::I64 => sum(memory, *axis, *x, *y, 0, i64::wrapping_add),
-                Kind::Bool => unreachable!("a sum of truth values"),
+                Kind::Bool => unreachable!("a sum of booleans"),
             },
             Instruction::Take { axis, operands: [x, positions], y, otherwise } => {
                 let fits = |i| position(memory, *positions, i).is_some_and(|position| position < axis.size);

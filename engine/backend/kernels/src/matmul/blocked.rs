@@ -38,7 +38,6 @@ thread_local! {
 /// completely.
 ///
 /// # Panics
-/// If the CPU does not have AVX-512 (see [`avx512::usable`](super::avx512::usable)), or the target is too small.
 /// If the CPU has no AVX-512 (see [`avx512::usable`](super::avx512::usable)), or the target is too small.
 pub(super) fn multiply(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, c: &Target<'_>) {
     assert!(usable(), "no AVX-512");

@@ -96,7 +96,7 @@ impl<'a> Matrix<'a> {
 pub fn matmul(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, c: &mut [f32]) {
     check(&a, &b, bias);
     let columns = b.columns;
-    assert!(c.len() == a.rows * columns, "{} elements are no {} rows of {columns}", c.len(), a.rows);
+    assert!(c.len() == a.rows * columns, "{} elements are not {} rows of {columns}", c.len(), a.rows);
     if c.is_empty() {
         return;
     }
@@ -149,7 +149,7 @@ fn check(a: &Matrix<'_>, b: &Matrix<'_>, bias: Option<&[f32]>) {
     b.check();
     let ([rows, inner], [others, columns]) = ([a.rows, a.columns], [b.rows, b.columns]);
     assert!(inner == others, "a matrix of {rows} by {inner} cannot be multiplied by one of {others} by {columns}");
-    assert!(bias.is_none_or(|bias| bias.len() == columns), "a bias of another size than {columns}");
+    assert!(bias.is_none_or(|bias| bias.len() == columns), "the bias does not have {columns} elements");
 }
 
 /// Adds the product to `c`. For more than a few rows.

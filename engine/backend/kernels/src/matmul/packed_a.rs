@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_what_is_not_filled() {
+    fn rejects_unfilled_strips() {
         let with = |counts: [usize; 2]| {
             catch_unwind(move || {
                 PackedA::<4>::written(1, [2, 3], |_, _, filling| {

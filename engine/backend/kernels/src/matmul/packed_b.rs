@@ -107,7 +107,7 @@ impl PackedB {
         c: &mut [f32],
         c_stride: usize,
     ) {
-        assert!(columns.start.is_multiple_of(NR), "columns from {} on, inside a panel", columns.start);
+        assert!(columns.start.is_multiple_of(NR), "column {} is inside a panel", columns.start);
         assert!(depth.end <= self.depth && columns.end <= self.columns, "rows {depth:?}, columns {columns:?}");
         if depth.is_empty() || columns.is_empty() {
             return;

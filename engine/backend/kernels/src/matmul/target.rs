@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_what_lies_outside() {
+    fn rejects_views_out_of_bounds() {
         let room = || vec![0.0; 23];
         // Three rows of 7, 8 apart.
         assert!(!panics(|| Target::of(&mut room(), 8).first(3, 7)));

@@ -132,7 +132,7 @@ const FEW: usize = 4;
 pub fn matmul_quantized(a: Matrix<'_>, b: QuantizedMatrix<'_>, bias: Option<&[f32]>, c: &mut [f32]) {
     a.check();
     let QuantizedMatrix { rows: columns, columns: depth, kind, .. } = b;
-    assert!(depth.is_multiple_of(kind.block_len()), "{depth} columns are no blocks of {kind}");
+    assert!(depth.is_multiple_of(kind.block_len()), "{depth} columns are not a multiple of the block size of {kind}");
     assert!(b.data.len() == kind.bytes(columns * depth), "{} bytes for {columns} x {depth} of {kind}", b.data.len());
     assert!(!a.transposed && a.columns == depth && c.len() == a.rows * columns, "{} x {}", a.rows, a.columns);
     assert!(bias.is_none_or(|bias| bias.len() == columns));

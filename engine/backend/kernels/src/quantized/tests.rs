@@ -81,7 +81,7 @@ fn names() {
 }
 
 #[test]
-fn weights_are_those_of_ggml() {
+fn weights_match_ggml() {
     for kind in Quantization::ALL {
         for count in [0, 1, 2, 3, 33, 2000] {
             let data = blocks(kind, count);
@@ -151,7 +151,7 @@ fn old_cpus() {
 }
 
 #[test]
-fn nan_stays() {
+fn nan_propagates() {
     for kind in Quantization::ALL {
         let k = kind.block_len();
         let data = blocks(kind, 3);

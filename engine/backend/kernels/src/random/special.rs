@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends() {
+    fn ends_of_the_range() {
         assert_eq!(erf(f32::INFINITY), 1.0);
         assert_eq!(erf(-4.0), -1.0);
         assert!(erf(f32::NAN).is_nan());

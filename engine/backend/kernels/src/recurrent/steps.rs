@@ -18,7 +18,10 @@ impl Steps {
     /// If the sizes increase, or a size is 0.
     pub fn new(batch_sizes: &[usize], reverse: bool) -> Self {
         let falling = batch_sizes.windows(2).all(|pair| pair[0] >= pair[1]);
-        assert!(falling && !batch_sizes.contains(&0), "batch sizes are positive and never increase: {batch_sizes:?}");
+        assert!(
+            falling && !batch_sizes.contains(&0),
+            "batch sizes must be positive and never increase: {batch_sizes:?}"
+        );
         let mut offsets = vec![0];
         for size in batch_sizes {
             offsets.push(offsets[offsets.len() - 1] + size);
@@ -50,7 +53,7 @@ impl Steps {
     /// `None` if there is nothing to compute.
     pub(crate) fn hidden(&self, outputs: usize, weights: usize, gates: usize) -> Option<usize> {
         let hidden = outputs / self.rows().max(1);
-        assert_eq!(outputs, hidden * self.rows(), "outputs are no rows");
+        assert_eq!(outputs, hidden * self.rows(), "the outputs are not whole rows");
         assert!(outputs == 0 || weights == gates * hidden * hidden, "{weights} weights for {hidden} hidden units");
         (outputs > 0).then_some(hidden)
     }

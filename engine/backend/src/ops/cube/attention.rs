@@ -14,7 +14,7 @@ use super::{
 use crate::ops::{Attention, Values};
 
 /// Maximum number of queries per head for this kernel. Each query reads all keys and values.
-const MOST_QUERIES: usize = 8;
+const MAX_QUERIES: usize = 8;
 const UNITS: usize = 256;
 
 /// One cube per query, which processes the visible keys in blocks of 256: it computes their scores, updates the running
@@ -193,7 +193,7 @@ fn launch<R: CubeRuntime>(inputs: Vec<CubeTensor<R>>, options: Options) -> CubeT
 /// Returns true for sizes that this kernel supports.
 pub(super) fn is_small(q: &Shape, k: &Shape, causal: bool) -> bool {
     let ([t, s], head_dim) = ([q[2], k[2]], q[3]);
-    (1..=MOST_QUERIES).contains(&t) && (1..=UNITS).contains(&head_dim) && s > 0 && (!causal || t <= s)
+    (1..=MAX_QUERIES).contains(&t) && (1..=UNITS).contains(&head_dim) && s > 0 && (!causal || t <= s)
 }
 
 /// Computes `softmax(q k^T * scale) v` for a few queries, without dropout.

@@ -93,7 +93,7 @@ fn join<R: CubeRuntime>(parts: Vec<CubeTensor<R>>, axis: usize) -> CubeTensor<R>
 }
 
 /// Maximum number of parts that [`unchunk`] joins in one launch, limited by the device with the fewest bindings.
-pub(super) const MOST_PARTS: usize = 4;
+pub(super) const MAX_PARTS: usize = 4;
 
 /// See [`Concat`](crate::ops::Concat).
 ///
@@ -101,7 +101,7 @@ pub(super) const MOST_PARTS: usize = 4;
 /// If there are no parts, or they differ in shape.
 pub(super) fn unchunk<R: CubeRuntime>(parts: Vec<Lazy<R>>, axis: usize) -> Lazy<R> {
     let mut shape = parts[0].shape();
-    assert!(parts.iter().all(|part| part.shape() == shape), "parts of one shape");
+    assert!(parts.iter().all(|part| part.shape() == shape), "the parts differ in shape");
     shape[axis] *= parts.len();
     let outputs = vec![(shape, parts[0].dtype())];
     let mut joined = register_list("grove_unchunk", parts, outputs, move |parts| vec![join(parts, axis)]);

@@ -24,7 +24,7 @@ use crate::{
 const UNITS: usize = 256;
 
 /// Maximum number of im2col elements per pass: 512 MiB in f32.
-const MOST_ELEMENTS: usize = 1 << 27;
+const MAX_ELEMENTS: usize = 1 << 27;
 
 /// Number of tiles that gives each multiprocessor of a GPU several. A weight gradient is split into partial sums to reach
 /// this number.
@@ -60,7 +60,7 @@ impl Conv {
     /// Returns the number of images whose im2col rows are in memory at once.
     fn images_at_once(&self) -> usize {
         let of_one = self.output[0] * self.output[1] * self.columns() * self.options.groups;
-        (MOST_ELEMENTS / of_one.max(1)).clamp(1, self.images.max(1))
+        (MAX_ELEMENTS / of_one.max(1)).clamp(1, self.images.max(1))
     }
 
     /// Returns true if the im2col rows are the pixels themselves.

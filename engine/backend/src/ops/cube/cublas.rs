@@ -29,7 +29,7 @@ type Server = <CudaRuntime as Runtime>::Server;
 type Compiler = <CudaRuntime as Runtime>::Compiler;
 
 /// Maximum number of cuBLAS calls for one product whose batch axes cannot be joined, such as that of attention heads.
-const MOST_CALLS: usize = 16;
+const MAX_CALLS: usize = 16;
 
 static LEFT_OUT: AtomicBool = AtomicBool::new(false);
 
@@ -61,7 +61,7 @@ pub(super) fn multiply<R: CubeRuntime>(
     let d = batch.len();
     let in_place =
         |outer| [lhs, rhs].iter().all(|x| matrices(x.meta.shape(), x.meta.strides(), batch, outer).is_some());
-    let outer = usize::from(!in_place(0) && d > 1 && batch[0] <= MOST_CALLS);
+    let outer = usize::from(!in_place(0) && d > 1 && batch[0] <= MAX_CALLS);
     let (Some((lhs, of_lhs)), Some((rhs, of_rhs))) = (factor(lhs, batch, outer), factor(rhs, batch, outer)) else {
         return false;
     };

@@ -10,7 +10,7 @@ use super::{
 };
 
 /// Maximum number of rows for this kernel. Each row needs one more accumulator per unit; the matrix is read once.
-pub(super) const MOST_ROWS: usize = 8;
+pub(super) const MAX_ROWS: usize = 8;
 
 const UNITS: usize = 256;
 
@@ -215,7 +215,7 @@ fn launch<R: CubeRuntime>(
 
 /// Returns true for a product `[m, k]` by `[k, n]` that this kernel supports.
 pub(super) fn is_narrow(m: usize, k: usize, n: usize) -> bool {
-    m.min(n) <= MOST_ROWS && m * n * k > 0
+    m.min(n) <= MAX_ROWS && m * n * k > 0
 }
 
 /// Returns the product of matrices, `[.., m, k]` and `[.., k, n]`, of the same batch. `m` or `n` must be small.
@@ -226,7 +226,7 @@ fn multiply<R: CubeRuntime>(lhs: CubeTensor<R>, rhs: CubeTensor<R>) -> CubeTenso
     shape[d - 1] = n;
     let y = empty(&lhs, shape, lhs.dtype);
     let (lhs, rhs) = (Matrices::new(lhs), Matrices::new(rhs));
-    if m <= MOST_ROWS {
+    if m <= MAX_ROWS {
         launch(lhs, rhs, None, &y, [m * n, n, 1]);
     } else {
         launch(rhs.transposed(), lhs.transposed(), None, &y, [m * n, 1, n]);

@@ -19,13 +19,13 @@ const PER_UNIT: usize = 8;
 /// Maximum number of leaves per launch and per registered operation, whose memory is held until the operation has run. CUDA
 /// limits kernel parameters to 4 KB. An array takes at most 24 bytes (a pointer and two lengths): 40 leaves of four arrays,
 /// and the hyperparameters, take 3,864 bytes.
-const MOST_LEAVES: usize = 40;
+const MAX_LEAVES: usize = 40;
 
 /// Returns the number of leaves that fit into a launch, if each needs `bindings` bindings and there are at most three
 /// others.
 fn leaves_of_launch<R: CubeRuntime>(like: &CubeTensor<R>, bindings: usize) -> usize {
     let most = like.client.properties().hardware.max_bindings as usize;
-    (most.saturating_sub(4) / bindings).clamp(1, MOST_LEAVES)
+    (most.saturating_sub(4) / bindings).clamp(1, MAX_LEAVES)
 }
 
 /// Returns the elements of a contiguous tensor as a kernel argument.
@@ -161,7 +161,7 @@ pub(super) fn sum_of_squares<R: CubeRuntime>(leaves: Vec<Lazy<R>>) -> Option<Laz
 /// Divides leaves into groups, one operation each.
 fn groups<T>(leaves: Vec<T>) -> Vec<Vec<T>> {
     let mut rest = leaves.into_iter();
-    std::iter::from_fn(|| Some(rest.by_ref().take(MOST_LEAVES).collect::<Vec<_>>()).filter(|group| !group.is_empty()))
+    std::iter::from_fn(|| Some(rest.by_ref().take(MAX_LEAVES).collect::<Vec<_>>()).filter(|group| !group.is_empty()))
         .collect()
 }
 

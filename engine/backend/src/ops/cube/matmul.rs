@@ -100,8 +100,8 @@ fn overruns<R: CubeRuntime>(x: &Lazy<R>, sizes: [usize; 3]) -> bool {
 /// one measurement stands for all products of similar size, and some of these need more memory than the measured one. A
 /// rejected launch writes nothing, and is reported at the next read.
 fn lacks_shared_memory<R: CubeRuntime>(x: &Lazy<R>) -> bool {
-    const MOST: usize = 64 << 10;
-    matches!(x.dtype, DType::F16 | DType::BF16) && facts::<R>(x.client.device()).shared_memory < MOST
+    const MAX_SHARED_MEMORY: usize = 64 << 10;
+    matches!(x.dtype, DType::F16 | DType::BF16) && facts::<R>(x.client.device()).shared_memory < MAX_SHARED_MEMORY
 }
 
 /// Returns true for a product `[m, k]` by `[k, n]`, with operand `x`, for which Burn's choice of kernels must not be used.

@@ -90,7 +90,7 @@ fn run<R: CubeRuntime, B: Fusing<R>>(operation: &Operation, mut inputs: Values<B
         Operation::Linear(_) => {
             let (shape, weights) = (inputs.shape(0), inputs.shape(1));
             let rows = shape[..shape.num_dims() - 1].iter().product();
-            if rows <= gemv::MOST_ROWS && gemv::is_narrow(rows, weights[0], weights[1]) {
+            if rows <= gemv::MAX_ROWS && gemv::is_narrow(rows, weights[0], weights[1]) {
                 let (x, weight) = (inputs.take_float(0), inputs.take_float(1));
                 return Outcome::new([gemv::linear(x, weight, inputs.take_optional_float(2))]);
             }
@@ -135,7 +135,7 @@ fn run<R: CubeRuntime, B: Fusing<R>>(operation: &Operation, mut inputs: Values<B
             Outcome::new([losses, normaliser])
         }
         Operation::Chunk(chunk) => Outcome::new(chunk::chunk(inputs.take_float(0), chunk.count, chunk.axis)),
-        Operation::Concat(concat) if inputs.len() <= chunk::MOST_PARTS => {
+        Operation::Concat(concat) if inputs.len() <= chunk::MAX_PARTS => {
             Outcome::new([chunk::unchunk(inputs.into_floats(), concat.axis)])
         }
         Operation::RandomBits(random) => {

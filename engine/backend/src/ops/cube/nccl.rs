@@ -54,11 +54,11 @@ fn meet(comm: &Communicator, index: usize) -> Result<Option<Group>, CommError> {
         Ok(value) if value.trim() == "0" => Err(format!("{VARIABLE} is 0")),
         _ => nccl::gpu(index),
     };
-    let told = match own {
+    let status = match own {
         Ok(gpu) => format!("+{gpu}"),
         Err(reason) => format!("-{reason}"),
     };
-    let all = comm.all_gather("the GPUs of the ranks", told.into_bytes())?;
+    let all = comm.all_gather("the GPUs of the ranks", status.into_bytes())?;
     let all: Vec<String> = all.iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect();
     if let Some(reason) = reason_against(&all) {
         if comm.rank() == 0 {
@@ -90,11 +90,11 @@ fn meet(comm: &Communicator, index: usize) -> Result<Option<Group>, CommError> {
 
 /// Returns the reason not to use NCCL, if any, from each rank's GPU (after a `+`) or its own reason (after a `-`).
 fn reason_against(all: &[String]) -> Option<String> {
-    for (rank, told) in all.iter().enumerate() {
-        if let Some(reason) = told.strip_prefix('-') {
+    for (rank, status) in all.iter().enumerate() {
+        if let Some(reason) = status.strip_prefix('-') {
             return Some(format!("rank {rank} has no NCCL: {reason}"));
         }
-        if let Some(other) = all[..rank].iter().position(|other| other == told) {
+        if let Some(other) = all[..rank].iter().position(|other| other == status) {
             return Some(format!("ranks {other} and {rank} have the same GPU"));
         }
     }
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn ranks_need_a_gpu_each() {
-        let all = |told: &[&str]| reason_against(&told.iter().map(|&text| text.to_owned()).collect::<Vec<_>>());
+        let all = |status: &[&str]| reason_against(&status.iter().map(|&text| text.to_owned()).collect::<Vec<_>>());
         assert_eq!(all(&["+a", "+b", "+c"]), None);
         assert_eq!(all(&["+a", "-NCCL was not found"]).unwrap(), "rank 1 has no NCCL: NCCL was not found");
         assert_eq!(all(&["+a", "+b", "+b"]).unwrap(), "ranks 1 and 2 have the same GPU");

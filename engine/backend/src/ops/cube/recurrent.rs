@@ -48,7 +48,7 @@ pub(super) fn takes<R: CubeRuntime>(inputs: &[Lazy<R>]) -> bool {
 }
 
 /// Returns the steps in processing order, each with the previous and the next one.
-fn walk(steps: &Steps) -> Vec<Step> {
+fn ordered_steps(steps: &Steps) -> Vec<Step> {
     let walk: Vec<_> = steps.walk().into_iter().map(|(_, rows)| rows).collect();
     (0..walk.len())
         .map(|i| {
@@ -57,18 +57,18 @@ fn walk(steps: &Steps) -> Vec<Step> {
             let after = walk.get(i + 1);
             Step {
                 start: rows.start,
-                alive: rows.len(),
+                active: rows.len(),
                 before: before.map_or(0, |before| before.start),
-                held: before.map_or(0, |before| before.len().min(rows.len())),
+                active_before: before.map_or(0, |before| before.len().min(rows.len())),
                 after: after.map_or(0, |after| after.start),
-                going_on: after.map_or(0, |after| after.len().min(rows.len())),
+                active_after: after.map_or(0, |after| after.len().min(rows.len())),
             }
         })
         .collect()
 }
 
 fn launch_args<R: CubeRuntime>(step: &Step) -> StepLaunch<R> {
-    StepLaunch::new(step.start, step.alive, step.before, step.held, step.after, step.going_on)
+    StepLaunch::new(step.start, step.active, step.before, step.active_before, step.after, step.active_after)
 }
 
 /// Computes all steps from `projected` `[rows, gates n]`, `w_hh` `[gates n, n]`, the state bias of the new gate and the
@@ -87,7 +87,7 @@ fn forward_steps<R: CubeRuntime>(
     let (gates, saved) = (kept(wide), kept(n));
     let dtype = projected.dtype.into();
     for step in steps {
-        let count = n.div_ceil(HIDDEN) * step.alive.div_ceil(ROWS);
+        let count = n.div_ceil(HIDDEN) * step.active.div_ceil(ROWS);
         // SAFETY: all tensors are contiguous. The kernel checks row and hidden-unit indices against the sizes of the step
         // and the layer. A cube writes its own elements of this step, and reads those of earlier launches.
         unsafe {
@@ -126,11 +126,11 @@ fn backward_steps<R: CubeRuntime>(inputs: [CubeTensor<R>; 7], cell: Cell, steps:
     let (b, n) = (h0.meta.shape()[0], h0.meta.shape()[1]);
     let (rows, wide) = (gates.meta.shape()[0], gates.meta.shape()[1]);
     let new = |shape: [usize; 2]| empty(&gates, shape, gates.dtype);
-    let (d_state, before, straight, d_first) = (new([rows, wide]), new([rows, n]), new([b, n]), new([b, wide]));
+    let (d_state, before, direct, d_first) = (new([rows, wide]), new([rows, n]), new([b, n]), new([b, wide]));
     let d_new = if cell == Cell::Gru { new([rows, n]) } else { new([1, 1]) };
     let dtype = gates.dtype.into();
     for step in steps.iter().rev() {
-        let count = n.div_ceil(HIDDEN) * step.alive.div_ceil(ROWS);
+        let count = n.div_ceil(HIDDEN) * step.active.div_ceil(ROWS);
         // SAFETY: as in the forward pass.
         unsafe {
             backward_kernel::launch_unchecked(
@@ -148,7 +148,7 @@ fn backward_steps<R: CubeRuntime>(inputs: [CubeTensor<R>; 7], cell: Cell, steps:
                 array(&d_state),
                 array(&d_new),
                 array(&before),
-                array(&straight),
+                array(&direct),
                 array(&d_first),
                 launch_args(step),
                 n,
@@ -160,7 +160,7 @@ fn backward_steps<R: CubeRuntime>(inputs: [CubeTensor<R>; 7], cell: Cell, steps:
             );
         }
     }
-    [d_state, d_new, before, straight, d_first]
+    [d_state, d_new, before, direct, d_first]
 }
 
 /// Computes a layer; see [`Lstm`](crate::ops::Lstm) and [`Gru`](crate::ops::Gru). `bias` is the operation's bias input.
@@ -177,12 +177,12 @@ where
     let projected = primitive(composed::project::<B>(float(x), float(w_ih), of_inputs));
     let kept = |columns: usize| if keep { [rows, columns] } else { [1, 1] };
     let shapes = [[rows + cell.states() * b, n], kept(wide), kept(n)];
-    let walk = walk(steps);
+    let ordered = ordered_steps(steps);
     let [output, gates, saved] = register(
         "grove_recurrent",
         [projected, w_hh, primitive(bias), h0, c0],
         shapes.map(|shape| (shape.into(), dtype)),
-        move |inputs| forward_steps(inputs, cell, &walk, keep),
+        move |inputs| forward_steps(inputs, cell, &ordered, keep),
     );
     Outcome::new([output]).saving(keep.then_some([gates, saved]).into_iter().flatten())
 }
@@ -206,21 +206,21 @@ where
     let (b, n, dtype) = (h0.shape()[0], h0.shape()[1], h0.dtype());
     let (rows, wide) = (steps.rows(), cell.gates() * n);
     let shapes = [[rows, wide], if cell == Cell::Gru { [rows, n] } else { [1, 1] }, [rows, n], [b, n], [b, wide]];
-    let walk = walk(steps);
+    let ordered = ordered_steps(steps);
     let transposed = primitive(float::<B, 2>(w_hh.clone()).transpose());
     let results = register(
         "grove_recurrent_grad",
         [transposed, gates, saved, output, h0, c0, grad],
         shapes.map(|shape| (shape.into(), dtype)),
-        move |inputs| backward_steps(inputs, cell, &walk),
+        move |inputs| backward_steps(inputs, cell, &ordered),
     );
-    let [d_state, d_new, before, straight, d_first] = results.map(float::<B, 2>);
+    let [d_state, d_new, before, direct, d_first] = results.map(float::<B, 2>);
     let multiply = |a: Tensor<B, 2>, b: Tensor<B, 2>| crate::matmul(a, b);
     let dw_hh = needs[2].then(|| primitive(multiply(d_state.clone().transpose(), before)));
     let through = |w_hh: Lazy<R>| multiply(d_first, float(w_hh));
     let (dh, dc) = match cell {
-        Cell::Lstm => (needs[4].then(|| through(w_hh)), needs[5].then_some(straight)),
-        Cell::Gru => (needs[4].then(|| through(w_hh) + straight), None),
+        Cell::Lstm => (needs[4].then(|| through(w_hh)), needs[5].then_some(direct)),
+        Cell::Gru => (needs[4].then(|| through(w_hh) + direct), None),
     };
     let d_inputs = match cell {
         Cell::Lstm => d_state.clone(),

@@ -15,13 +15,13 @@ pub(super) const SLICES: usize = 4;
 pub(super) struct Step {
     /// First row of the step, and its number of sequences.
     pub start: usize,
-    pub alive: usize,
+    pub active: usize,
     /// First row of the previous step, and the number of sequences that it shares with this one.
     pub before: usize,
-    pub held: usize,
+    pub active_before: usize,
     /// First row of the next step, and the number of sequences that it shares with this one.
     pub after: usize,
-    pub going_on: usize,
+    pub active_after: usize,
 }
 
 /// Rows of the left operand, of `k` elements each: the first `split` are in one array, the others up to `limit` in another.
@@ -135,13 +135,13 @@ pub(super) fn forward_kernel<X: Float>(
     let blocks = n.div_ceil(HIDDEN);
     let (first_row, first) = (CUBE_POS / blocks * ROWS, CUBE_POS % blocks * HIDDEN);
     let mut sums = SharedMemory::<f32>::new(comptime!(ROWS * HIDDEN * count));
-    let left = Rows { first: first_row, start: step.before, split: step.held, limit: step.alive, k: n };
+    let left = Rows { first: first_row, start: step.before, split: step.active_before, limit: step.active, k: n };
     let right = Columns { first, n };
     multiply::<X>(output, h0, &left, w_hh, &right, &mut sums, count, 1usize);
 
     let unit = UNIT_POS as usize;
     let (row, hidden) = (first_row + unit / HIDDEN, first + unit % HIDDEN);
-    if unit < comptime!(ROWS * HIDDEN) && row < step.alive && hidden < n {
+    if unit < comptime!(ROWS * HIDDEN) && row < step.active && hidden < n {
         let wide = count * n;
         let at = (step.start + row) * wide + hidden;
         let sum = unit / HIDDEN * comptime!(count * HIDDEN) + unit % HIDDEN;
@@ -154,7 +154,7 @@ pub(super) fn forward_kernel<X: Float>(
             let o = sigmoid(f32::cast_from(projected[at + 3 * n]) + sums[sum + 3 * HIDDEN]);
             let state = (rows + batch) * n + own;
             let mut c_before = f32::cast_from(c0[own]);
-            if row < step.held {
+            if row < step.active_before {
                 c_before = f32::cast_from(output[state]);
             }
             let c = f * c_before + i * g;
@@ -173,7 +173,7 @@ pub(super) fn forward_kernel<X: Float>(
             let from_state = sums[sum + 2 * HIDDEN] + f32::cast_from(bias[3 * n + hidden]);
             let new = f32::tanh(f32::cast_from(projected[at + 2 * n]) + r * from_state);
             let mut before = f32::cast_from(h0[own]);
-            if row < step.held {
+            if row < step.active_before {
                 before = f32::cast_from(output[(step.before + row) * n + hidden]);
             }
             if comptime!(keep) {
@@ -185,7 +185,7 @@ pub(super) fn forward_kernel<X: Float>(
             new + z * (before - new)
         };
         output[result] = X::cast_from(h);
-        if row >= step.going_on {
+        if row >= step.active_after {
             output[rows * n + own] = X::cast_from(h);
         }
     }
@@ -204,7 +204,7 @@ pub(super) fn backward_kernel<X: Float>(
     d_state: &mut Array<X>,
     d_new: &mut Array<X>,
     before: &mut Array<X>,
-    straight: &mut Array<X>,
+    direct: &mut Array<X>,
     d_first: &mut Array<X>,
     step: Step,
     n: usize,
@@ -221,21 +221,22 @@ pub(super) fn backward_kernel<X: Float>(
     let (first_row, first) = (CUBE_POS / blocks * ROWS, CUBE_POS % blocks * HIDDEN);
     let wide = count * n;
     let mut sums = SharedMemory::<f32>::new(comptime!(ROWS * HIDDEN * SLICES));
-    if first_row < step.going_on {
-        let left = Rows { first: first_row, start: step.after, split: step.going_on, limit: step.going_on, k: wide };
+    if first_row < step.active_after {
+        let left =
+            Rows { first: first_row, start: step.after, split: step.active_after, limit: step.active_after, k: wide };
         let right = Columns { first, n };
         multiply::<X>(d_state, grad, &left, weight, &right, &mut sums, 1usize, SLICES);
     }
 
     let unit = UNIT_POS as usize;
     let (row, hidden) = (first_row + unit / HIDDEN, first + unit % HIDDEN);
-    if unit < comptime!(ROWS * HIDDEN) && row < step.alive && hidden < n {
+    if unit < comptime!(ROWS * HIDDEN) && row < step.active && hidden < n {
         let own = row * n + hidden;
         let result = (step.start + row) * n + hidden;
         let at = (step.start + row) * wide + hidden;
-        let goes_on = row < step.going_on;
+        let continues = row < step.active_after;
         let mut dh = f32::cast_from(grad[rows * n + own]);
-        if goes_on {
+        if continues {
             dh = 0.0f32;
             #[unroll]
             for slice in 0..comptime!(SLICES) {
@@ -243,7 +244,7 @@ pub(super) fn backward_kernel<X: Float>(
             }
         }
         let mut h_before = f32::cast_from(h0[own]);
-        if row < step.held {
+        if row < step.active_before {
             h_before = f32::cast_from(output[(step.before + row) * n + hidden]);
         }
         before[result] = X::cast_from(h_before);
@@ -257,29 +258,29 @@ pub(super) fn backward_kernel<X: Float>(
             let o = f32::cast_from(gates[at + 3 * n]);
             let squashed = f32::tanh(f32::cast_from(saved[result]));
             let mut c_before = f32::cast_from(c0[own]);
-            if row < step.held {
+            if row < step.active_before {
                 c_before = f32::cast_from(saved[(step.before + row) * n + hidden]);
             }
             let mut dc = f32::cast_from(grad[(rows + batch) * n + own]);
-            if goes_on {
-                dc = f32::cast_from(straight[own]);
+            if continues {
+                dc = f32::cast_from(direct[own]);
             }
             let dc = dc + d_output * o * (1.0 - squashed * squashed);
-            straight[own] = X::cast_from(dc * f);
+            direct[own] = X::cast_from(dc * f);
             grads[0] = dc * g * i * (1.0 - i);
             grads[1] = dc * c_before * f * (1.0 - f);
             grads[2] = dc * i * (1.0 - g * g);
             grads[3] = d_output * squashed * o * (1.0 - o);
         } else {
-            if goes_on {
-                dh += f32::cast_from(straight[own]);
+            if continues {
+                dh += f32::cast_from(direct[own]);
             }
             let d_output = dh + own_grad;
             let r = f32::cast_from(gates[at]);
             let z = f32::cast_from(gates[at + n]);
             let new = f32::cast_from(gates[at + 2 * n]);
             let to_new = d_output * (1.0 - z) * (1.0 - new * new);
-            straight[own] = X::cast_from(d_output * z);
+            direct[own] = X::cast_from(d_output * z);
             d_new[result] = X::cast_from(to_new);
             grads[0] = to_new * f32::cast_from(saved[result]) * r * (1.0 - r);
             grads[1] = d_output * (h_before - new) * z * (1.0 - z);
@@ -289,7 +290,7 @@ pub(super) fn backward_kernel<X: Float>(
         for gate in 0..count {
             d_state[at + gate * n] = X::cast_from(grads[gate]);
         }
-        if row >= step.held {
+        if row >= step.active_before {
             #[unroll]
             for gate in 0..count {
                 d_first[row * wide + gate * n + hidden] = X::cast_from(grads[gate]);

@@ -21,7 +21,7 @@ impl Sizes {
     }
 }
 
-fn walk(steps: &Steps) -> kernels::Steps {
+fn kernel_steps(steps: &Steps) -> kernels::Steps {
     kernels::Steps::new(steps.sizes(), steps.is_reverse())
 }
 
@@ -51,7 +51,7 @@ fn project_backward(
 }
 
 /// Allocates the gradient of the recurrent weights, if needed.
-fn room(w_hh: &FlexTensor, needed: bool) -> Option<Vec<f32>> {
+fn zeros_if(w_hh: &FlexTensor, needed: bool) -> Option<Vec<f32>> {
     needed.then(|| vec![0.0; elements(w_hh).len()])
 }
 
@@ -62,18 +62,18 @@ fn like(values: Option<Vec<f32>>, x: &FlexTensor) -> Option<FlexTensor> {
 
 pub(super) fn lstm(lstm: &Lstm, inputs: Values<Flex>, needs: &[bool]) -> Outcome<Flex> {
     let [x, w_ih, w_hh, bias, h0, c0] = inputs.take_floats().map(contiguous);
-    let (steps, keep) = (&lstm.steps, needs.contains(&true));
+    let (steps, save) = (&lstm.steps, needs.contains(&true));
     let sizes @ Sizes { rows, b, n, .. } = &Sizes::of(steps, &x, &h0);
     let (rows, b, n) = (*rows, *b, *n);
     let (mut output, mut gates) = (vec![0.0; (rows + 2 * b) * n], vec![]);
-    let mut cells = keep.then(|| vec![0.0; rows * n]);
+    let mut cells = save.then(|| vec![0.0; rows * n]);
     let (hidden, states) = output.split_at_mut(rows * n);
     let (h, c) = states.split_at_mut(b * n);
     h.copy_from_slice(elements(&h0));
     c.copy_from_slice(elements(&c0));
     kernels::in_pool(|| {
         gates = project(&x, &w_ih, elements(&bias), sizes);
-        kernels::lstm(&walk(steps), elements(&w_hh), &mut gates, h, c, hidden, cells.as_deref_mut());
+        kernels::lstm(&kernel_steps(steps), elements(&w_hh), &mut gates, h, c, hidden, cells.as_deref_mut());
     });
     let saved = cells.map(|cells| [tensor(gates, [rows, 4 * n].into()), tensor(cells, [rows, n].into())]);
     Outcome::new([tensor(output, [rows + 2 * b, n].into())]).saving(saved.into_iter().flatten())
@@ -87,13 +87,13 @@ pub(super) fn lstm_vjp(lstm: &Lstm, residuals: Values<Flex>, mut grads: Values<F
     let Sizes { rows, b, n, .. } = sizes;
     let (grad_output, grad_states) = elements(&grad).split_at(rows * n);
     let (mut grad_h, mut grad_c) = (grad_states[..b * n].to_vec(), grad_states[b * n..].to_vec());
-    let mut grad_w_hh = room(&w_hh, needs[2]);
+    let mut grad_w_hh = zeros_if(&w_hh, needs[2]);
     let mut grad_bias = needs[3].then(|| vec![0.0; 4 * n]);
     let mut projected = [None, None];
     map_in_place(gates, |gates| {
         kernels::in_pool(|| {
             kernels::lstm_backward(
-                &walk(steps),
+                &kernel_steps(steps),
                 elements(&w_hh),
                 gates,
                 &elements(&output)[..rows * n],
@@ -125,7 +125,7 @@ fn gru_reset(reset: GruReset) -> kernels::GruReset {
 
 pub(super) fn gru(gru: &Gru, inputs: Values<Flex>, needs: &[bool]) -> Outcome<Flex> {
     let [x, w_ih, w_hh, bias, h0] = inputs.take_floats().map(contiguous);
-    let (steps, reset, keep) = (&gru.steps, gru.reset, needs.contains(&true));
+    let (steps, reset, save) = (&gru.steps, gru.reset, needs.contains(&true));
     let sizes = Sizes::of(steps, &x, &h0);
     let Sizes { rows, b, n, .. } = sizes;
     let (mut output, mut gates) = (vec![0.0; (rows + b) * n], vec![]);
@@ -135,10 +135,10 @@ pub(super) fn gru(gru: &Gru, inputs: Values<Flex>, needs: &[bool]) -> Outcome<Fl
     h.copy_from_slice(elements(&h0));
     kernels::in_pool(|| {
         gates = project(&x, &w_ih, bias, &sizes);
-        let (steps, w_hh) = (walk(steps), elements(&w_hh));
+        let (steps, w_hh) = (kernel_steps(steps), elements(&w_hh));
         kernels::gru(&steps, gru_reset(reset), w_hh, b_hn, &mut gates, h, hidden, &mut saved);
     });
-    let saved = keep.then(|| [tensor(gates, [rows, 3 * n].into()), tensor(saved, [rows, n].into())]);
+    let saved = save.then(|| [tensor(gates, [rows, 3 * n].into()), tensor(saved, [rows, n].into())]);
     Outcome::new([tensor(output, [rows + b, n].into())]).saving(saved.into_iter().flatten())
 }
 
@@ -151,7 +151,7 @@ pub(super) fn gru_vjp(gru: &Gru, residuals: Values<Flex>, mut grads: Values<Flex
     let Sizes { rows, n, .. } = sizes;
     let (grad_output, grad_state) = elements(&grad).split_at(rows * n);
     let mut grad_h = grad_state.to_vec();
-    let mut grad_w_hh = room(&w_hh, needs[2]);
+    let mut grad_w_hh = zeros_if(&w_hh, needs[2]);
     let mut grad_bias = vec![0.0; 4 * n];
     let mut projected = [None, None];
     map_in_place(gates, |gates| {
@@ -159,7 +159,7 @@ pub(super) fn gru_vjp(gru: &Gru, residuals: Values<Flex>, mut grads: Values<Flex
             kernels::in_pool(|| {
                 let (grad_bias, grad_b_hn) = grad_bias.split_at_mut(3 * n);
                 kernels::gru_backward(
-                    &walk(steps),
+                    &kernel_steps(steps),
                     gru_reset(reset),
                     elements(&w_hh),
                     gates,
@@ -200,7 +200,7 @@ pub(super) fn rnn(rnn: &Rnn, inputs: Values<Flex>) -> Outcome<Flex> {
         output = project(&x, &w_ih, elements(&bias), &sizes);
         output.extend_from_slice(elements(&h0));
         let (hidden, h) = output.split_at_mut(rows * n);
-        kernels::rnn(&walk(steps), rnn_activation(activation), elements(&w_hh), hidden, h);
+        kernels::rnn(&kernel_steps(steps), rnn_activation(activation), elements(&w_hh), hidden, h);
     });
     Outcome::new([tensor(output, [rows + b, n].into())])
 }
@@ -211,7 +211,7 @@ pub(super) fn rnn_vjp(rnn: &Rnn, residuals: Values<Flex>, mut grads: Values<Flex
     let grad = grads.take_float(0);
     let sizes = Sizes::of(steps, &x, &h0);
     let Sizes { rows, n, .. } = sizes;
-    let (mut grad_h, mut grad_w_hh) = (vec![], room(&w_hh, needs[2]));
+    let (mut grad_h, mut grad_w_hh) = (vec![], zeros_if(&w_hh, needs[2]));
     let mut grad_bias = needs[3].then(|| vec![0.0; n]);
     let mut projected = [None, None];
     map_in_place(grad, |grad| {
@@ -219,7 +219,7 @@ pub(super) fn rnn_vjp(rnn: &Rnn, residuals: Values<Flex>, mut grads: Values<Flex
         grad_h = grad_state.to_vec();
         kernels::in_pool(|| {
             kernels::rnn_backward(
-                &walk(steps),
+                &kernel_steps(steps),
                 rnn_activation(activation),
                 elements(&w_hh),
                 &elements(&output)[..rows * n],

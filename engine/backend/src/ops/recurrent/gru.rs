@@ -49,9 +49,9 @@ impl Rules for Gru {
         let (w_rz, w_n) = (w.clone().narrow(1, 0, 2 * n), w.narrow(1, 2 * n, n));
         let (mut outputs, mut all_gates, mut saved) = (vec![], vec![], vec![]);
         for (step, rows) in self.steps.walk() {
-            let alive = rows.len();
-            let before = h.clone().narrow(0, 0, alive);
-            let x = projected.clone().narrow(0, rows.start, alive);
+            let active = rows.len();
+            let before = h.clone().narrow(0, 0, active);
+            let x = projected.clone().narrow(0, rows.start, active);
             let r_z = sigmoid(x.clone().narrow(1, 0, 2 * n) + matmul(before.clone(), w_rz.clone()));
             let (r, z) = (gate(&r_z, 0, n), gate(&r_z, 1, n));
             let (sum, save) = match self.reset {

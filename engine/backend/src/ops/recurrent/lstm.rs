@@ -44,12 +44,12 @@ impl Rules for Lstm {
         let w = inputs.take_tensor::<2>(2).transpose();
         let (mut outputs, mut all_gates, mut cells) = (vec![], vec![], vec![]);
         for (step, rows) in self.steps.walk() {
-            let alive = rows.len();
-            let from_state = matmul(h.clone().narrow(0, 0, alive), w.clone());
-            let gates = projected.clone().narrow(0, rows.start, alive) + from_state;
+            let active = rows.len();
+            let from_state = matmul(h.clone().narrow(0, 0, active), w.clone());
+            let gates = projected.clone().narrow(0, rows.start, active) + from_state;
             let (i, f) = (sigmoid(gate(&gates, 0, n)), sigmoid(gate(&gates, 1, n)));
             let (g, o) = (tanh(gate(&gates, 2, n)), sigmoid(gate(&gates, 3, n)));
-            let cell = f.clone() * c.clone().narrow(0, 0, alive) + i.clone() * g.clone();
+            let cell = f.clone() * c.clone().narrow(0, 0, active) + i.clone() * g.clone();
             let output = o.clone() * tanh(cell.clone());
             if keep {
                 all_gates.push((step, vec![Tensor::cat(vec![i, f, g, o], 1)]));
@@ -84,11 +84,11 @@ impl Rules for Lstm {
         let mut grad_gates = vec![];
         for (step, rows) in self.steps.walk().into_iter().rev() {
             let at = |x: &Tensor<B, 2>| x.clone().narrow(0, rows.start, rows.len());
-            let alive = |x: &Tensor<B, 2>| x.clone().narrow(0, 0, rows.len());
-            let d_output = alive(&dh) + at(&grad);
-            let d_cell = alive(&dc) + d_output.clone() * at(&to_cell);
+            let active = |x: &Tensor<B, 2>| x.clone().narrow(0, 0, rows.len());
+            let d_output = active(&dh) + at(&grad);
+            let d_cell = active(&dc) + d_output.clone() * at(&to_cell);
             let through_cell = [&to_i, &to_f, &to_g].map(|to| d_cell.clone() * at(to));
-            let d_gates = Tensor::cat(through_cell.into_iter().chain([d_output * at(&to_o)]).collect(), 1); // [alive, 4 n]
+            let d_gates = Tensor::cat(through_cell.into_iter().chain([d_output * at(&to_o)]).collect(), 1); // [active, 4 n]
             dh = replace(dh, matmul(d_gates.clone(), w_hh.clone()));
             dc = replace(dc, d_cell * at(&f));
             grad_gates.push((step, vec![d_gates]));

@@ -40,8 +40,9 @@ impl Rules for Rnn {
         let w = inputs.take_tensor::<2>(2).transpose();
         let mut outputs = vec![];
         for (step, rows) in self.steps.walk() {
-            let alive = rows.len();
-            let sum = projected.clone().narrow(0, rows.start, alive) + matmul(h.clone().narrow(0, 0, alive), w.clone());
+            let active = rows.len();
+            let sum =
+                projected.clone().narrow(0, rows.start, active) + matmul(h.clone().narrow(0, 0, active), w.clone());
             let output = match self.activation {
                 RnnActivation::Tanh => tanh(sum),
                 RnnActivation::Relu => relu(sum),

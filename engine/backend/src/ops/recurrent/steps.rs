@@ -51,7 +51,9 @@ impl Steps {
         let falling = sizes.windows(2).all(|pair| pair[0] >= pair[1]);
         match falling && sizes.last().is_some_and(|&size| size > 0) {
             true => Ok(Self { sizes, reverse }),
-            false => Err(format!("batch sizes are positive and never increase, and there is at least one: {sizes:?}")),
+            false => Err(format!(
+                "there must be at least one batch size, and batch sizes must be positive and never increase: {sizes:?}"
+            )),
         }
     }
 

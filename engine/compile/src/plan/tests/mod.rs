@@ -122,7 +122,7 @@ fn positions_have_the_recorded_type() {
 /// Loops with larger arrays or other dtypes have no plan and run step by step.
 #[test]
 fn large_arrays_have_no_plan() {
-    for (dtype, size) in [(F32, super::MOST + 1), (DType::F16, 3), (DType::U8, 3)] {
+    for (dtype, size) in [(F32, super::MAX_ELEMENTS + 1), (DType::F16, 3), (DType::U8, 3)] {
         let mut body = Builder::new(&[spec(dtype, &[size])]);
         let x = body.input(0);
         let y = body.one(Primitive::BinaryScalar(Binary::Add, ScalarIr::Int(1)), &[x], spec(dtype, &[size]));

@@ -150,7 +150,7 @@ impl Copy {
             CallArg::Pos(expr) => Ok(CallArg::Pos(self.expr(expr)?)),
             CallArg::Kwarg(name, expr) => Ok(CallArg::Kwarg(name, self.expr(expr)?)),
             CallArg::PosSplat(expr) | CallArg::KwargSplat(expr) => {
-                Err(refused(expr.span(), "arguments as `*list` or `**map` are not known here"))
+                Err(refused(expr.span(), "arguments such as `*list` or `**map` are not supported"))
             }
         });
         copies.collect()

@@ -78,7 +78,7 @@ fn has_attribute(target: &Expr<'_>) -> bool {
 impl Copy {
     fn deeper<T>(&mut self, span: Span, copy: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.depth >= DEEPEST {
-            return Err(refused(span, "expressions lie too deep within each other"));
+            return Err(refused(span, "expressions are nested too deeply"));
         }
         self.depth += 1;
         let copied = copy(self)?;
@@ -155,7 +155,9 @@ impl Copy {
             Stmt::Continue(of) => Stmt::Continue(Spanned::new(ast::Continue, of.span())),
             Stmt::Break(of) => Stmt::Break(Spanned::new(ast::Break, of.span())),
             Stmt::Do(of) => Stmt::Do(Spanned::new(ast::Do { call: self.call(&of.call)? }, of.span())),
-            Stmt::AutoEscape(of) => return Err(refused(of.span(), "{% autoescape %} has no place in a chat template")),
+            Stmt::AutoEscape(of) => {
+                return Err(refused(of.span(), "{% autoescape %} is not allowed in a chat template"));
+            }
             Stmt::Block(of) => return Err(other_templates(of.span())),
             Stmt::Import(of) => return Err(other_templates(of.span())),
             Stmt::FromImport(of) => return Err(other_templates(of.span())),
@@ -195,5 +197,5 @@ impl Copy {
 }
 
 fn other_templates(span: Span) -> TextError {
-    refused(span, "blocks and other templates have no place in a chat template")
+    refused(span, "blocks and inclusion of other templates are not allowed in a chat template")
 }

@@ -1,4 +1,4 @@
-//! Decompression of pages. No size is believed: memory grows with what the data yields.
+//! Decompression of pages. Claimed sizes are not trusted: memory grows with the decompressed data.
 
 use flate2::read::MultiGzDecoder;
 use parquet::basic::Compression;
@@ -20,8 +20,8 @@ pub(super) fn check(codec: Compression) -> Result<(), String> {
     match codec {
         UNCOMPRESSED | SNAPPY | GZIP(_) | ZSTD(_) | LZ4_RAW => Ok(()),
         other => Err(format!(
-            "it is compressed with {}, and grove reads Snappy, Zstandard, gzip and LZ4_RAW; write it again with one of \
-             these",
+            "it is compressed with {}, but grove reads only Snappy, Zstandard, gzip and LZ4_RAW; write it again with \
+             one of these",
             other.to_string().split('(').next().unwrap_or_default()
         )),
     }
@@ -57,7 +57,7 @@ fn zstd(mut bytes: &[u8]) -> Result<Vec<u8>, String> {
     Ok(all)
 }
 
-/// Decompresses a block that does not say its size: the buffer doubles until the block fits.
+/// Decompresses a block whose size is not stored: the buffer doubles until the block fits.
 fn lz4(bytes: &[u8]) -> Result<Vec<u8>, String> {
     let most = bytes.len().saturating_mul(LZ4_EXPANSION).min(MAX_PAGE);
     let mut size = bytes.len().saturating_mul(4).clamp(64, most.max(64));
@@ -92,7 +92,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn a_page_is_not_believed_to_be_large() {
+    fn page_sizes_are_checked_before_allocation() {
         // Snappy's length as a varint: 2^31 - 1 bytes.
         let claim = [0xff, 0xff, 0xff, 0xff, 0x07, 0x00, b'a'];
         let error = decompress(Compression::SNAPPY, &claim).expect_err("refused");

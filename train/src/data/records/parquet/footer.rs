@@ -45,14 +45,14 @@ const STRUCT: u8 = 12;
 fn check_schema(thrift: &mut Thrift<'_>) -> Result<(), String> {
     let (count, kind) = thrift.list()?;
     if kind != STRUCT {
-        return Err("its schema is no list of fields".into());
+        return Err("its schema is not a list of fields".into());
     }
     // Children that the open groups still lack.
     let mut open: Vec<u64> = vec![];
     for place in 0..count {
         let children = children(thrift)?;
         if children > count - place - 1 {
-            return Err(format!("its schema claims {children} fields in a group and has fewer"));
+            return Err(format!("its schema claims {children} fields in a group, but has fewer"));
         }
         if let Some(lacking) = open.last_mut() {
             *lacking -= 1;
@@ -130,7 +130,7 @@ impl Thrift<'_> {
 
     fn fits(&self, count: u64) -> Result<(), String> {
         match count > self.rest.len() as u64 {
-            true => Err(format!("its footer claims {count} items and has {} bytes left", self.rest.len())),
+            true => Err(format!("its footer claims {count} items, but has {} bytes left", self.rest.len())),
             false => Ok(()),
         }
     }

@@ -154,7 +154,7 @@ impl Records for ParquetRows {
     }
 }
 
-/// Returns the distinct fields to read, and the columns in the order that was asked for.
+/// Returns the distinct fields to read, and the columns in the requested order.
 fn select(metadata: &ParquetMetaData, columns: &[&str]) -> Result<(Vec<TypePtr>, Vec<Column>), String> {
     let fields = metadata.file_metadata().schema().get_fields();
     let (mut selected, mut found): (Vec<TypePtr>, Vec<Column>) = (vec![], vec![]);
@@ -220,7 +220,7 @@ fn check_ends(file: &mut File, path: &Path) -> Result<(), String> {
     footer::check(&read(from + 4, footer)?).map_err(|reason| damaged(&reason))
 }
 
-/// Checks that the columns lie in the file and have as many values as there are rows, and that the file is not too small
+/// Checks that the columns are within the file and have as many values as there are rows, and that the file is not too small
 /// for its rows: a page of a few bytes can repeat a value two thousand million times.
 fn check_chunks(metadata: &ParquetMetaData, length: u64) -> Result<(), String> {
     let rows =

@@ -1,4 +1,4 @@
-//! Pages of a row group, decompressed without belief in the sizes that they claim.
+//! Pages of a row group, decompressed without trusting the sizes that they claim.
 
 use parquet::{
     basic::{Compression, Encoding},
