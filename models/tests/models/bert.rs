@@ -417,9 +417,9 @@ fn a_new_head_goes_on_a_published_encoder() {
 
     // The head of token classification has the same names and is not taken.
     let tokens = Reference::of("bert_tokens").directory();
-    let config = BertConfig::beside(&tokens).unwrap();
+    let (files, config) = (ModelFiles::at(tokens.clone()).unwrap(), BertConfig::beside(&tokens).unwrap());
     let (model, report) =
-        BertForSequenceClassification::<Flex>::with_new_head(&tokens, &config, Key::new(1), &device, None).unwrap();
+        BertForSequenceClassification::<Flex>::with_new_head_of(&files, &config, Key::new(1), &device, None).unwrap();
     assert!(report.missing.iter().any(|missing| missing.path == "head.classifier.weight"), "{report}");
     let own = TensorFiles::open(&tokens).unwrap().tensor("classifier.weight").unwrap();
     let own = Tensor::<Flex, 2>::from_data(own, &device).transpose();
