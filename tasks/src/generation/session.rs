@@ -4,8 +4,8 @@ use grove_models::{CausalLm, DecodeCache, Result, not_finite};
 
 use super::{
     Finish, GenerateOptions, Generated,
-    ahead::Sampler,
     decoder::{capacity, chunks, new_cache},
+    device_sampler::{DeviceSampler, SampledRow},
     rows::{float_vec, int_tensor},
     run::{check_prompt, draw, ends_of, limit_of, steps_of},
 };
@@ -80,7 +80,8 @@ pub fn generate_with_cache<B: Backend, M: CausalLm<B>>(
     let mut ids = prompt.to_vec();
     let steps = steps_of(model, prompt.len(), options);
     let mut finish = limit_of(steps, prompt.len(), options);
-    let mut sampler = Sampler::new(&[prompt], 0, model.vocab_size(), options, &model.device());
+    let row = SampledRow { row: 0, step: 0, ids: prompt };
+    let mut sampler = DeviceSampler::new(&[row], model.vocab_size(), options, &model.device());
     for step in 0..steps {
         if options.reads_again(model) {
             session = DecodeSession::new(model, 0);
