@@ -19,5 +19,5 @@ struct Options {
 
 fn main() -> ExitCode {
     let Options { decoder } = Options::parse();
-    program::main(&Run { options: &decoder, chat: None, family: family::GptNeo })
+    program::main(&Run { options: &decoder, chat: None, file: None, family: family::GptNeo })
 }

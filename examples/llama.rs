@@ -26,5 +26,5 @@ struct Options {
 
 fn main() -> ExitCode {
     let Options { decoder, chat } = Options::parse();
-    program::main(&Run { options: &decoder, chat: Some(&chat), family: family::Llama })
+    program::main(&Run { options: &decoder, chat: Some(&chat), file: None, family: family::Llama })
 }
