@@ -334,7 +334,10 @@ impl<B: Backend> WithDecoder for Generate<'_, B> {
 
     fn run<F: DecoderFamily>(self) -> Self::Output {
         let Self { options, device } = self;
-        program::Command::run::<B>(&Run { options: &options.decoder, chat: None, file: Some(&options.file), family: F::default() }, device)
+        program::Command::run::<B>(
+            &Run { options: &options.decoder, chat: None, file: Some(&options.file), family: F::default() },
+            device,
+        )
     }
 }
 

@@ -10,7 +10,8 @@ use grove::{
             labels_without_examples, score_texts, score_texts_on, score_values_on, texts_identity,
         },
         data::{
-            Columns, Examples, LabelledText, read_labelled, read_multi_labelled, records::is_record_file, split_by_class,
+            Columns, Examples, LabelledText, read_labelled, read_multi_labelled, records::is_record_file,
+            split_by_class,
         },
     },
 };

@@ -257,9 +257,7 @@ impl<B: Backend> KvCache<B> {
         let largest = parts.iter().map(|part| part.cache.room).max().unwrap_or(0);
         let (first, capacity) = match (&position, window) {
             (Some(_), _) => (0, largest.max(len.next_power_of_two())),
-            (None, Some(window)) => {
-                (len.saturating_sub(window - 1 + MAX_ROLLBACK), window + MAX_ROLLBACK + SLACK)
-            }
+            (None, Some(window)) => (len.saturating_sub(window - 1 + MAX_ROLLBACK), window + MAX_ROLLBACK + SLACK),
             (None, None) => (0, room.max(len)),
         };
         let (mut keys, mut values) = (vec![], vec![]);

@@ -4,7 +4,7 @@ use grove::{
     tasks::generation::{Finish, TextStream, check_prompt, generate_many},
     train::data::{Columns, read_texts},
 };
-use std::{cell::Cell, ffi::OsStr, io::Write, time::Instant};
+use std::{cell::Cell, ffi::OsStr, time::Instant};
 
 use super::{GenerationArgs, speak::reason};
 use crate::{
@@ -65,7 +65,9 @@ impl FileArgs {
         at_least_one([("batch-size", self.batch_size())])?;
         if let (Some(file), Some(_)) = (self.file.as_ref().filter(|file| !is_table(file)), &self.text_column) {
             let named = file.display();
-            return Err(usage(format!("--text-column: {named} has no columns, since each line is a prompt; leave the option out")));
+            return Err(usage(format!(
+                "--text-column: {named} has no columns, since each line is a prompt; leave the option out"
+            )));
         }
         match &self.output {
             Some(file) if Format::of(file).is_none() => {
@@ -223,7 +225,7 @@ fn write_output(file: &Path, all: &[Continued]) -> Result<(), Exit> {
             let mut csv = csv::Writer::from_writer(writer);
             csv.write_record(["prompt", "text", "tokens", "finish"])?;
             for Continued { prompt, text, generated: Generated { ids, finish }, .. } in all {
-                csv.write_record([prompt, text, &*ids.len().to_string(), reason(*finish)])?;
+                csv.write_record([prompt.as_str(), text, &ids.len().to_string(), reason(*finish)])?;
             }
             csv.flush()
         }
@@ -263,7 +265,8 @@ mod tests {
         let path = |name| directory.path().join(name);
         let [lines, records, single, many, table] =
             ["prompts.txt", "prompts.jsonl", "single.jsonl", "many.jsonl", "many.csv"].map(path);
-        let prompts = ["The old tree", "a", "The letter was written by her sister, who", "In \"spring\", they", "The old"];
+        let prompts =
+            ["The old tree", "a", "The letter was written by her sister, who", "In \"spring\", they", "The old"];
         std::fs::write(&lines, prompts.join("\n\n")).expect("written");
         let objects = prompts.map(|prompt| format!("{}\n", json!({ "say": prompt })));
         std::fs::write(&records, objects.concat()).expect("written");
@@ -292,14 +295,18 @@ mod tests {
             let mut stream = TextStream::after(&tokenizer, &[], &ids);
             let pieces: String = expected.iter().map(|&id| stream.push(id).expect("text")).collect();
             assert_eq!(found["text"], pieces + &stream.finish().expect("text"));
-            assert_eq!((&found["prompt"], &found["tokens"], &found["finish"]), (&prompt.into(), &12.into(), &"length".into()));
+            assert_eq!(
+                (&found["prompt"], &found["tokens"], &found["finish"]),
+                (&prompt.into(), &12.into(), &"length".into())
+            );
         }
 
         continue_in(&["--file", word(&records), "--text-column", "say", "--output", word(&table)]);
         let mut rows = csv::Reader::from_path(&table).expect("a table");
         assert_eq!(rows.headers().expect("a header"), vec!["prompt", "text", "tokens", "finish"]);
         let texts: Vec<String> = rows.records().map(|row| row.expect("a row")[1].to_owned()).collect();
-        let text = |line| serde_json::from_str::<Value>(line).expect("JSON")["text"].as_str().expect("a text").to_owned();
+        let text =
+            |line| serde_json::from_str::<Value>(line).expect("JSON")["text"].as_str().expect("a text").to_owned();
         assert_eq!(texts, read(&many).lines().map(text).collect::<Vec<_>>());
     }
 
@@ -328,7 +335,17 @@ mod tests {
 
     #[test]
     fn rejects_options_that_do_not_belong_together() {
-        for other in ["a text", "--prompt=a", "--prompt-ids=1", "--samples=2", "--repeat=2", "--jit", "--score", "--draft=m", "--summary"] {
+        for other in [
+            "a text",
+            "--prompt=a",
+            "--prompt-ids=1",
+            "--samples=2",
+            "--repeat=2",
+            "--jit",
+            "--score",
+            "--draft=m",
+            "--summary",
+        ] {
             let error = parse(&["--file", "prompts.txt", other]).err();
             assert_eq!(error.map(|error| error.kind()), Some(clap::error::ErrorKind::ArgumentConflict), "{other}");
         }

@@ -34,6 +34,8 @@ pub(super) struct Batch<'a, B: Backend, M: CausalLm<B>> {
     drawn: Option<Tensor<B, 1, Int>>,
     /// Sampled tokens that are being copied to the host, the oldest first.
     pending: VecDeque<PendingTokens>,
+    /// Maximum number of steps in flight.
+    ahead: usize,
 }
 
 impl<'a, B: Backend, M: CausalLm<B>> Batch<'a, B, M> {
@@ -52,10 +54,37 @@ impl<'a, B: Backend, M: CausalLm<B>> Batch<'a, B, M> {
         let steps = all.left(&rows);
         let cache = decoder.new_cache(longest, steps);
         let (logits, cache) = decode_prompts(decoder, &input, &padding, cache, steps);
-        let sampler = sampler(decoder.model(), options, &rows, all);
-        let pending = VecDeque::with_capacity(IN_FLIGHT);
-        let batch = Self { decoder, options, rows, padding, cache, seen: longest, sampler, drawn: None, pending };
-        batch.sample(logits, all)
+        Self::new((decoder, options), rows, padding, (cache, longest), all).sample(logits, all)
+    }
+
+    /// Continues the first row, whose tokens are in a cache and have these logits. The cache never has more tokens than the
+    /// row.
+    pub fn resume(
+        decoder: &'a dyn Decoder<B, M>,
+        options: &'a GenerateOptions,
+        cache: M::Cache,
+        logits: Tensor<B, 2>,
+        all: &mut Rows<'_>,
+    ) -> Result<Self> {
+        let seen = all.rows[0].ids.len();
+        let batch = Self::new((decoder, options), vec![0], vec![0], (cache, seen), all);
+        Self { ahead: 1, ..batch }.sample(logits, all)
+    }
+
+    fn new(
+        (decoder, options): (&'a dyn Decoder<B, M>, &'a GenerateOptions),
+        rows: Vec<usize>,
+        padding: Vec<usize>,
+        (cache, seen): (M::Cache, usize),
+        all: &Rows<'_>,
+    ) -> Self {
+        let model = decoder.model();
+        let row = |&row: &usize| SampledRow { row, step: all.rows[row].step(), ids: &all.rows[row].ids };
+        let sampled: Vec<SampledRow<'_>> = rows.iter().map(row).collect();
+        let sampler = DeviceSampler::new(&sampled, model.vocab_size(), options, &model.device());
+        let ahead = if sampler.is_some() { IN_FLIGHT } else { 1 };
+        let pending = VecDeque::with_capacity(ahead);
+        Self { decoder, options, rows, padding, cache, seen, sampler, drawn: None, pending, ahead }
     }
 
     /// Joins batches, without the rows that have ended. `None` if all have.
@@ -81,9 +110,12 @@ impl<'a, B: Backend, M: CausalLm<B>> Batch<'a, B, M> {
         let cache = M::Cache::join(parts, seen, seen.saturating_add(all.left(&rows)));
         let cache = cache.unwrap_or_else(|| unreachable!("the caller joins only caches that support it"));
         let padding = lengths.into_iter().map(|length| seen - length).collect();
-        let sampler = sampler(decoder.model(), options, &rows, all);
-        let pending = VecDeque::with_capacity(IN_FLIGHT);
-        Ok(Some(Self { decoder, options, rows, padding, cache, seen, sampler, drawn: None, pending }))
+        Ok(Some(Self::new((decoder, options), rows, padding, (cache, seen), all)))
+    }
+
+    /// Returns the cache, and its number of positions.
+    pub fn into_cache(self) -> (M::Cache, usize) {
+        (self.cache, self.seen)
     }
 
     /// Returns the number of rows, including those that have ended.
@@ -98,8 +130,7 @@ impl<'a, B: Backend, M: CausalLm<B>> Batch<'a, B, M> {
 
     /// Continues each row by one token.
     pub fn step(mut self, all: &mut Rows<'_>) -> Result<Self> {
-        let most = if self.sampler.is_some() { IN_FLIGHT } else { 1 };
-        for _ in self.pending.len()..most.min(all.left(&self.rows)) {
+        for _ in self.pending.len()..self.ahead.min(all.left(&self.rows)) {
             self = self.decode(all)?;
         }
         self.receive(all)
@@ -155,15 +186,4 @@ impl<'a, B: Backend, M: CausalLm<B>> Batch<'a, B, M> {
         }
         Ok(self)
     }
-}
-
-/// Returns the sampler of rows; `None` if the host samples.
-fn sampler<'a, B: Backend, M: CausalLm<B>>(
-    model: &M,
-    options: &'a GenerateOptions,
-    rows: &[usize],
-    all: &Rows<'_>,
-) -> Option<DeviceSampler<'a, B>> {
-    let row = |&row: &usize| SampledRow { row, step: all.rows[row].step(), ids: &all.rows[row].ids };
-    DeviceSampler::new(&rows.iter().map(row).collect::<Vec<_>>(), model.vocab_size(), options, &model.device())
 }

@@ -92,19 +92,8 @@ pub(super) fn generate_by<B: Backend, M: CausalLm<B>>(
     let model = decoder.model();
     let again = Again::new(decoder);
     let decoder = if options.reads_again(model) { &again } else { decoder };
-    options.validate()?;
-    for prompt in prompts {
-        check_prompt(model, prompt)?;
-    }
-    let row = |prompt: &Vec<u32>| {
-        let steps = steps_of(model, prompt.len(), options);
-        let limit = (steps, limit_of(steps, prompt.len(), options));
-        Row { ids: prompt.clone(), prompt: prompt.len(), limit, finish: None }
-    };
-    let mut rows = Rows { rows: prompts.iter().map(row).collect(), ends: ends_of(model, options), on_token, on_end };
-    let (waiting, none): (Vec<usize>, Vec<usize>) = (0..prompts.len()).partition(|&i| rows.rows[i].limit.0 > 0);
-    none.into_iter().for_each(|i| rows.end(i, rows.rows[i].limit.1));
-    let mut waiting = VecDeque::from(waiting);
+    let mut rows = rows_of(model, prompts, options, on_token, on_end)?;
+    let mut waiting: VecDeque<usize> = (0..prompts.len()).filter(|&i| !rows.ended(i)).collect();
     // A batch with rows of several lengths has the states of the longest.
     let whole = model.reads_prompts_whole();
     let alone = whole && prompts.iter().any(|prompt| prompt.len() != prompts[0].len());
@@ -137,6 +126,33 @@ pub(super) fn generate_by<B: Backend, M: CausalLm<B>>(
     }
     say_beyond(model, rows.rows.iter().map(|row| row.ids.len()).max().unwrap_or(0));
     Ok(rows.rows.iter().map(Row::generated).collect())
+}
+
+/// Checks options and prompts, and returns the rows of the prompts. Those without room for a new token have ended.
+pub(super) fn rows_of<'a, B: Backend, M: CausalLm<B>>(
+    model: &M,
+    prompts: &[Vec<u32>],
+    options: &GenerateOptions,
+    on_token: &'a mut dyn FnMut(usize, u32) -> bool,
+    on_end: &'a mut dyn FnMut(usize, &Generated),
+) -> Result<Rows<'a>> {
+    options.validate()?;
+    for prompt in prompts {
+        check_prompt(model, prompt)?;
+    }
+    let row = |prompt: &Vec<u32>| {
+        let steps = steps_of(model, prompt.len(), options);
+        let limit = (steps, limit_of(steps, prompt.len(), options));
+        Row { ids: prompt.clone(), prompt: prompt.len(), limit, finish: None }
+    };
+    let mut rows = Rows { rows: prompts.iter().map(row).collect(), ends: ends_of(model, options), on_token, on_end };
+    for i in 0..prompts.len() {
+        let (steps, reason) = rows.rows[i].limit;
+        if steps == 0 {
+            rows.end(i, reason);
+        }
+    }
+    Ok(rows)
 }
 
 /// Divides prompts, the shortest first, into groups that are processed at once. Equal prompts count once.

@@ -92,7 +92,8 @@ fn models_of_lengths_continue_each_prompt_alone() {
     for model in models_of_lengths() {
         let prompts = prompts(512);
         for options in [greedy(20), GenerateOptions { use_cache: false, ..greedy(20) }] {
-            let alone = |prompt| generate(&model, std::slice::from_ref(prompt), &options, |_, _| true).unwrap().remove(0);
+            let alone =
+                |prompt| generate(&model, std::slice::from_ref(prompt), &options, |_, _| true).unwrap().remove(0);
             let expected: Vec<Generated> = prompts.iter().map(alone).collect();
             for batch_size in [None, Some(4)] {
                 let options = GenerateOptions { batch_size, ..options.clone() };
