@@ -171,36 +171,19 @@ pub fn continue_file<B: Backend, M: CausalLm<B>>(
     }
     let (seconds, tokens_per_second) = (begun.elapsed().as_secs_f64(), speed());
     bar.finish_and_clear();
-    let continued = |(((prompt, place), mut stream), generated): (((String, String), TextStream<'_>), Generated)| {
+    let mut all = Vec::with_capacity(texts.len());
+    for (((prompt, place), mut stream), generated) in texts.into_iter().zip(streams).zip(generated) {
         stream.finish()?;
-        Ok(Continued { place, prompt, text: stream.text().to_owned(), generated })
-    };
-    let all = texts.into_iter().zip(streams).zip(generated).map(continued).collect::<Result<Vec<_>, Exit>>()?;
-
-    let mut object = json!({
+        all.push(Continued { place, prompt, text: stream.text().to_owned(), generated });
+    }
+    let object = json!({
         "prompts": all.len(),
         "tokens": count.get(),
         "tokens_per_second": tokens_per_second,
         "seconds": seconds,
         "load_seconds": load_seconds,
     });
-    match &args.output {
-        Some(output) => {
-            write_output(output, &all)?;
-            object["output"] = json!(output);
-            let written = format!("{} has {}", output.display(), counted(all.len(), "text"));
-            report(options.json, &object, &written)?;
-        }
-        None if options.json => {
-            object["texts"] = all.iter().map(Continued::object).collect();
-            write_json(&object)?;
-        }
-        None => {
-            for Continued { place, prompt, text, .. } in &all {
-                write_line(&format!("--- {place} ---\n{prompt}{text}"))?;
-            }
-        }
-    }
+    write_texts(args.output.as_deref(), &all, options.json, object)?;
     if let Some(note) = skipped {
         eprintln!("{note}");
     }
@@ -216,6 +199,24 @@ pub fn continue_file<B: Backend, M: CausalLm<B>>(
         );
     }
     Ok(Ended::Finished)
+}
+
+/// Writes texts to the file `output`, or prints them. `object` has the statistics of the JSON form.
+fn write_texts(output: Option<&Path>, all: &[Continued], json: bool, mut object: Value) -> Result<(), Exit> {
+    if let Some(output) = output {
+        write_output(output, all)?;
+        object["output"] = json!(output);
+        let written = format!("{} has {}", output.display(), counted(all.len(), "text"));
+        report(json, &object, &written)?;
+        return Ok(());
+    }
+    if json {
+        object["texts"] = all.iter().map(Continued::object).collect();
+        return write_json(&object);
+    }
+    let print =
+        |Continued { place, prompt, text, .. }: &Continued| write_line(&format!("--- {place} ---\n{prompt}{text}"));
+    all.iter().try_for_each(print)
 }
 
 /// Writes texts to a file, in the format of its extension.
@@ -270,15 +271,21 @@ mod tests {
         std::fs::write(&lines, prompts.join("\n\n")).expect("written");
         let objects = prompts.map(|prompt| format!("{}\n", json!({ "say": prompt })));
         std::fs::write(&records, objects.concat()).expect("written");
-        let common = ["--max-new-tokens", "12", "--temperature", "0", "--ignore-eos", "--json"];
+        let common = ["--max-new-tokens", "12", "--ignore-eos", "--json"];
         let continue_in = |words: &[&str]| {
             let ended = run(&[&common[..], words].concat());
             assert!(matches!(ended, Ok(Ended::Finished)), "{:?}", ended.err());
         };
-        continue_in(&["--file", word(&lines), "--batch-size", "1", "--output", word(&single)]);
-        continue_in(&["--file", word(&lines), "--batch-size", "3", "--output", word(&many)]);
         let read = |file: &Path| std::fs::read_to_string(file).expect("a file");
-        assert_eq!(read(&many), read(&single));
+        let greedy = ["--temperature", "0"];
+        let (stopped, sampled) = (["--temperature", "0", "--stop", "e"], ["--temperature", "1", "--seed", "3"]);
+        for options in [&stopped[..], &sampled, &greedy] {
+            let file = [options, &["--file", word(&lines)]].concat();
+            continue_in(&[&file[..], &["--batch-size", "1", "--output", word(&single)]].concat());
+            continue_in(&[&file[..], &["--batch-size", "3", "--output", word(&many)]].concat());
+            assert_eq!(read(&many), read(&single), "{options:?}");
+            assert_eq!(read(&many).contains("stop_string"), options.contains(&"--stop"), "{}", read(&many));
+        }
 
         let tokenizer = Tokenizer::beside(MODEL).expect("a tokenizer");
         let model = Gpt2::<Flex>::from_pretrained(MODEL, &Default::default()).expect("a model");
@@ -301,7 +308,9 @@ mod tests {
             );
         }
 
-        continue_in(&["--file", word(&records), "--text-column", "say", "--output", word(&table)]);
+        continue_in(
+            &[&greedy[..], &["--file", word(&records), "--text-column", "say", "--output", word(&table)]].concat(),
+        );
         let mut rows = csv::Reader::from_path(&table).expect("a table");
         assert_eq!(rows.headers().expect("a header"), vec!["prompt", "text", "tokens", "finish"]);
         let texts: Vec<String> = rows.records().map(|row| row.expect("a row")[1].to_owned()).collect();
