@@ -17,6 +17,9 @@ use super::{
 /// Number of steps that are queued on a device before the first of them is read. Steps after the end of a row are wasted.
 const IN_FLIGHT: usize = 3;
 
+/// Maximum number of positions for which joined caches have memory in advance. They are joined again soon.
+const ROOM_AFTER_JOIN: usize = 64;
+
 /// Rows that are continued together. All end at the last position of the cache; the shorter ones begin with padding.
 pub(super) struct Batch<'a, B: Backend, M: CausalLm<B>> {
     decoder: &'a dyn Decoder<B, M>,
@@ -107,7 +110,7 @@ impl<'a, B: Backend, M: CausalLm<B>> Batch<'a, B, M> {
             }
         }
         let Some(&seen) = lengths.iter().max() else { return Ok(None) };
-        let cache = M::Cache::join(parts, seen, seen.saturating_add(all.left(&rows)));
+        let cache = M::Cache::join(parts, seen, seen + all.left(&rows).min(ROOM_AFTER_JOIN));
         let cache = cache.unwrap_or_else(|| unreachable!("the caller joins only caches that support it"));
         let padding = lengths.into_iter().map(|length| seen - length).collect();
         Ok(Some(Self::new((decoder, options), rows, padding, (cache, seen), all)))
