@@ -13,11 +13,11 @@ use grove_cli::{
     arguments::parse_options,
     generation::{
         Prompt,
-        decoder::{DecoderArgs, print_summary_of, shipped_decoder},
+        decoder::{DecoderArgs, Rows, print_summary_of, shipped_decoder},
         print_score,
     },
     kind::check_kind,
-    program::{Command, finish_run},
+    program::finish_run,
     resolve, with_adapter,
 };
 use std::{process::ExitCode, time::Instant};
@@ -58,7 +58,7 @@ impl Program for Run<'_> {
 
         let begun = Instant::now();
         let load = |files: &ModelFiles| -> Result<Gpt2<B>, Exit> {
-            self.0.fits::<B, family::Gpt2>(files, prompt.ids.len())?;
+            self.0.fits::<B, family::Gpt2>(files, prompt.ids.len(), Rows::Samples(generation.samples))?;
             Ok(files.load(&device, dtype.wanted())?.0)
         };
         let model = load(&files)?;

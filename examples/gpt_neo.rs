@@ -20,5 +20,5 @@ struct Options {
 
 fn main() -> ExitCode {
     let Options { decoder } = parse_options::<Options>();
-    program::main(&Run { options: &decoder, chat: None, family: family::GptNeo })
+    program::main(&Run { options: &decoder, chat: None, file: None, family: family::GptNeo })
 }

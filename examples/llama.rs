@@ -27,5 +27,5 @@ struct Options {
 
 fn main() -> ExitCode {
     let Options { decoder, chat } = parse_options::<Options>();
-    program::main(&Run { options: &decoder, chat: Some(&chat), family: family::Llama })
+    program::main(&Run { options: &decoder, chat: Some(&chat), file: None, family: family::Llama })
 }

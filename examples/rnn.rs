@@ -46,6 +46,6 @@ impl Command for Options {
             self.compare.run::<B>(asked.dtype, generation.seed, generation.json, device)?;
             return Ok(Ended::Finished);
         }
-        Run { options: &self.decoder, chat: None, family: family::RnnLm }.run::<B>(device)
+        Run { options: &self.decoder, chat: None, file: None, family: family::RnnLm }.run::<B>(device)
     }
 }

@@ -5,15 +5,14 @@ use grove::{
         ModelKind, TextClassifier, bert::ProblemType, check_finite, families::WithDecoderClassifier, vision::Prediction,
     },
     tasks::text::{self as tasks, BatchOptions},
-    train::data::{TextTable, read_texts, records::is_record_file},
+    train::data::{TextTable, read_texts},
 };
 use indicatif::ProgressBar;
-use std::ffi::OsStr;
 
 use crate::{
     bert::{Encoder, Task, TextArgs, Texts, located, texts},
     kind::{check_head, wrong_kind},
-    labelled::ColumnArgs,
+    labelled::{ColumnArgs, is_table},
     prelude::*,
     program::progress_bar,
     rnn,
@@ -70,10 +69,7 @@ pub struct ClassifyTexts {
 
 impl Command for ClassifyTexts {
     fn check(&self) -> Result<DeviceSpec, Exit> {
-        let is_table = |file: &&PathBuf| {
-            is_record_file(file) || file.extension().is_some_and(|end| ["csv", "tsv"].map(OsStr::new).contains(&end))
-        };
-        if let Some(file) = self.input.file.as_ref().filter(is_table) {
+        if let Some(file) = self.input.file.as_ref().filter(|file| is_table(file)) {
             let named = file.display();
             return Err(usage(format!("--file reads one text per line, and {named} is a table: use --data {named}")));
         }

@@ -15,6 +15,7 @@ use crate::{
     generation::{
         chat::ChatArgs,
         decoder::{DecoderArgs, Run, shipped_decoder},
+        many::FileArgs,
     },
     kind::{WithModelAt, wrong_kind},
     language::{Gpt2Options, LlamaOptions, LmOptions},
@@ -78,8 +79,9 @@ pub enum Task {
     #[command(mut_arg("dtype", |arg| arg.default_value("auto")), after_help = "Examples:
   grove generate \"The old apple tree\"
   grove generate --model openai-community/gpt2 --max-new-tokens 50 \\
-      --temperature 0 \"Once upon a time\"")]
-    Generate(Box<DecoderArgs>),
+      --temperature 0 \"Once upon a time\"
+  grove generate --file prompts.txt --batch-size 32 --output texts.jsonl")]
+    Generate(Box<GenerateCommand>),
     /// Chat with a LLaMA-architecture model
     #[command(
         mut_arg("dtype", |arg| arg.default_value("auto")),
@@ -139,6 +141,19 @@ pub enum Task {
     Evaluate(Evaluate),
     /// Convert a checkpoint to safetensors
     Convert(convert::Options),
+}
+
+/// Options of `grove generate`.
+#[derive(Args, Debug)]
+#[command(about = None)]
+pub struct GenerateCommand {
+    /// Model, prompt and settings.
+    #[command(flatten)]
+    pub decoder: DecoderArgs,
+
+    /// Prompts of a file.
+    #[command(flatten)]
+    pub file: FileArgs,
 }
 
 /// Kind of data to classify.
@@ -264,7 +279,7 @@ macro_rules! each {
             Task::Generate($options) => $result,
             Task::Summary($options) => $result,
             Task::Chat { decoder, chat } => {
-                let $options = &Run { options: decoder, chat: Some(chat), family: family::Llama };
+                let $options = &Run { options: decoder, chat: Some(chat), file: None, family: family::Llama };
                 $result
             }
             Task::Fill($options) => $result,
@@ -302,20 +317,21 @@ impl program::Command for Task {
     }
 }
 
-impl program::Command for DecoderArgs {
+impl program::Command for GenerateCommand {
     fn check(&self) -> Result<DeviceSpec, Exit> {
-        self.generation.check()?;
-        self.device.spec()
+        self.file.check()?;
+        self.decoder.check()
     }
 
-    /// Continues a text or prints a summary, for the family of the model.
+    /// Continues texts or prints a summary, for the family of the model.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
-        let name = self.model.as_deref().unwrap_or_default();
+        let DecoderArgs { model, summary, .. } = &self.decoder;
+        let name = model.as_deref().unwrap_or_default();
         let elsewhere = !name.is_empty() && !Path::new(name).exists();
-        let wanted = if self.summary { FilePatterns::files(["config.json"]) } else { FilePatterns::model() };
-        let kind = match self.summary && elsewhere && !name.contains('/') {
+        let wanted = if *summary { FilePatterns::files(["config.json"]) } else { FilePatterns::model() };
+        let kind = match *summary && elsewhere && !name.contains('/') {
             true => ModelKind::of_preset(name).unwrap_or(ModelKind::Llama),
-            false => ModelKind::of(resolve(self.model.as_deref(), shipped_decoder(ModelKind::Gpt2), &wanted)?)?,
+            false => ModelKind::of(resolve(model.as_deref(), shipped_decoder(ModelKind::Gpt2), &wanted)?)?,
         };
         kind.with_decoder(Generate::<B> { options: self, device })
             .unwrap_or_else(|other| Err(wrong_kind(Path::new(name), other)))
@@ -324,7 +340,7 @@ impl program::Command for DecoderArgs {
 
 /// `generate` with a decoder of any family.
 struct Generate<'a, B: Backend> {
-    options: &'a DecoderArgs,
+    options: &'a GenerateCommand,
     device: &'a B::Device,
 }
 
@@ -333,7 +349,10 @@ impl<B: Backend> WithDecoder for Generate<'_, B> {
 
     fn run<F: DecoderFamily>(self) -> Self::Output {
         let Self { options, device } = self;
-        program::Command::run::<B>(&Run { options, chat: None, family: F::default() }, device)
+        program::Command::run::<B>(
+            &Run { options: &options.decoder, chat: None, file: Some(&options.file), family: F::default() },
+            device,
+        )
     }
 }
 

@@ -9,11 +9,20 @@ use grove::{
             TextExample, TextTarget, TextTask, TrainableTextClassifier, class_weights, fit_texts,
             labels_without_examples, score_texts, score_texts_on, score_values_on, texts_identity,
         },
-        data::{Columns, Examples, LabelledText, read_labelled, read_multi_labelled, split_by_class},
+        data::{
+            Columns, Examples, LabelledText, read_labelled, read_multi_labelled, records::is_record_file,
+            split_by_class,
+        },
     },
 };
+use std::ffi::OsStr;
 
 use crate::{prelude::*, training::TrainingArgs};
+
+/// Returns true if a file has columns, by its extension.
+pub fn is_table(file: &Path) -> bool {
+    is_record_file(file) || file.extension().is_some_and(|end| ["csv", "tsv"].map(OsStr::new).contains(&end))
+}
 
 /// Columns of text files.
 #[derive(Args, Debug)]

@@ -71,7 +71,7 @@ pub fn counted(count: usize, noun: &str) -> String {
 
 /// Returns a progress bar over texts, images or others on standard error, which is hidden unless standard error is a terminal.
 pub(crate) fn progress_bar(length: usize, noun: &str) -> ProgressBar {
-    let template = format!("{{wide_bar}} {{human_pos}} of {{human_len}} {noun}, {{eta}} left");
+    let template = format!("{{wide_bar}} {{human_pos}} of {{human_len}} {noun}{{msg}}, {{eta}} left");
     let style = ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(length as u64).with_style(style)
 }

@@ -34,7 +34,7 @@ pub use accuracy::accuracy;
 pub use activation::Activation;
 pub use attention::{AttentionMask, attend, split_heads};
 pub use batch_norm::{BatchNorm, sync_batch_norm};
-pub use cache::{KvCache, MAX_ROLLBACK};
+pub use cache::{CacheRows, KvCache, MAX_ROLLBACK};
 pub use conv::Conv2d;
 pub use conv_bn::{BatchStats, ConvBn};
 pub use conv1d::{Conv1d, Conv1dOptions};

@@ -3,7 +3,7 @@
 use burn::tensor::{Int, Tensor};
 use grove_backend::Backend;
 use grove_compile::{Traceable, Traced};
-use grove_layers::{KvCache, loss::cross_entropy};
+use grove_layers::{CacheRows, KvCache, loss::cross_entropy};
 use grove_tree::{AnyArray, Key, Path, Tree};
 
 use crate::shifted::check_shifted;
@@ -242,9 +242,10 @@ pub trait DecodeCache<B: Backend>: Tree<B> {
     /// needs.
     fn truncate(self, len: usize) -> Option<Self>;
 
-    /// Repeats the cache of one sequence for `rows` sequences that begin with the same positions, so that a prompt is
-    /// processed once for several continuations. `None` if this is not supported, the default.
-    fn repeat_rows(self, _rows: usize) -> Option<Self> {
+    /// Joins rows of caches into one cache of `len` positions, with memory for `room` positions: sequences enter a batch
+    /// and leave it, and a prompt is processed once for several continuations. See [`KvCache::join`]. `None` if this is
+    /// not supported, the default; a cache that supports it also joins no caches.
+    fn join(_parts: Vec<CacheRows<Self>>, _len: usize, _room: usize) -> Option<Self> {
         None
     }
 
@@ -270,8 +271,17 @@ impl<B: Backend> DecodeCache<B> for Vec<KvCache<B>> {
         self.into_iter().map(|cache| cache.truncate(len)).collect()
     }
 
-    fn repeat_rows(self, rows: usize) -> Option<Self> {
-        Some(self.into_iter().map(|cache| cache.repeat_rows(rows)).collect())
+    fn join(parts: Vec<CacheRows<Self>>, len: usize, room: usize) -> Option<Self> {
+        let layers = parts.first().map_or(0, |part| part.cache.len());
+        // Taken one by one, so that the memory of a layer is freed once it has been joined.
+        let mut parts: Vec<_> = parts.into_iter().map(|part| (part.cache.into_iter(), part.len, part.rows)).collect();
+        let layer = |_| {
+            let part = |(caches, len, rows): &mut (std::vec::IntoIter<KvCache<B>>, usize, Vec<usize>)| {
+                Some(CacheRows { cache: caches.next()?, len: *len, rows: rows.clone() })
+            };
+            KvCache::join(parts.iter_mut().filter_map(part).collect(), len, room)
+        };
+        Some((0..layers).map(layer).collect())
     }
 
     fn fixed(self, capacity: usize, device: &B::Device) -> Self {

@@ -8,6 +8,7 @@
 //! | choose how tokens are sampled | [`generation::Sampling`], [`generation::TokenRules`] |
 //! | compile the decoding step | [`JitGenerate::jitted`] |
 //! | generate with a model chosen by its files | [`AutoGenerate::generate`] |
+//! | continue many prompts, each as soon as there is room | [`GenerateOptions::batch_size`], [`generation::generate_many`] |
 //! | generate with a smaller draft model | [`generation::generate_with_draft`] |
 //! | continue a sequence whose prefix is cached | [`generation::DecodeSession`], [`generation::generate_with_cache`] |
 //! | decode text from a stream of tokens | [`generation::TextStream`] |

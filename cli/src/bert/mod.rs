@@ -8,7 +8,7 @@ use grove::{files::directory_at, models::ModelKind, weights::transformer_directo
 
 use crate::{kind::check_kind, prelude::*};
 pub use commands::{Answer, Embed, Fill, Search, Tag};
-pub(crate) use texts::{Texts, located, texts};
+pub(crate) use texts::{Texts, lines_of_file, located, texts};
 
 /// Runs a task of BERT, RoBERTa or DistilBERT on texts: fill in masked words, embed, compare, classify, label words, answer.
 ///

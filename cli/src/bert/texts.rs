@@ -28,19 +28,26 @@ pub fn texts(options: &TextArgs, task: &Task) -> Result<Texts, Exit> {
             None => Ok(numbered(&options.texts)),
         };
     }
-    let (name, bytes) = match &options.file {
-        Some(file) => {
-            let cannot = |error| failure(format!("cannot read {}: {error}", file.display()));
-            (file.display().to_string(), std::fs::read(file).map_err(cannot)?)
-        }
-        None if !input::is_given() => return Ok(numbered(&samples(task))),
+    match &options.file {
+        Some(file) => lines_of_file(file),
+        None if !input::is_given() => Ok(numbered(&samples(task))),
         None => {
             let mut bytes = Vec::new();
             std::io::stdin().read_to_end(&mut bytes).map_err(|error| failure(format!("standard input: {error}")))?;
-            ("standard input".to_owned(), bytes)
+            lines(&bytes, "standard input")
         }
-    };
-    let texts = lines_with_places(&bytes, &name)?;
+    }
+}
+
+/// Returns the lines of a file that are not blank.
+pub fn lines_of_file(file: &Path) -> Result<Texts, Exit> {
+    let name = file.display().to_string();
+    let bytes = std::fs::read(file).map_err(|error| failure(format!("cannot read {name}: {error}")))?;
+    lines(&bytes, &name)
+}
+
+fn lines(bytes: &[u8], name: &str) -> Result<Texts, Exit> {
+    let texts = lines_with_places(bytes, name)?;
     let blank = bytes.trim_ascii_end().split(|&byte| byte == b'\n').count() - texts.len();
     let are = if blank == 1 { "is" } else { "are" };
     let skipped = (blank > 0).then(|| format!("[{name}: {} {are} skipped]", counted(blank, "blank line")));

@@ -2,8 +2,12 @@
 
 use grove::models::{DecoderFamily, ModelKind};
 
-use super::chat::{ChatArgs, chat};
-use super::{GenerationArgs, write};
+use super::{
+    GenerationArgs,
+    chat::{ChatArgs, chat},
+    many::{FileArgs, continue_file},
+    write,
+};
 use crate::{kind::check_kind, memory, model_summary::ModelSummary, prelude::*, program::tell_small};
 
 /// Options of a program that generates text.
@@ -57,12 +61,23 @@ fn models_of(kind: ModelKind) -> Option<&'static (ModelKind, &'static str, &'sta
     MODELS.iter().find(|(of, ..)| *of == kind)
 }
 
+/// Number of texts that are generated at the same time.
+#[derive(Clone, Copy, Debug)]
+pub enum Rows {
+    /// Continuations of one prompt.
+    Samples(usize),
+    /// Prompts of a file.
+    Batch(usize),
+}
+
 /// The command of a program that generates text.
 pub struct Run<'a, F> {
     /// The command line.
     pub options: &'a DecoderArgs,
     /// Options of a conversation, if the program has any.
     pub chat: Option<&'a ChatArgs>,
+    /// Options for the prompts of a file, if the program has any.
+    pub file: Option<&'a FileArgs>,
     /// Family of the model.
     pub family: F,
 }
@@ -82,10 +97,19 @@ impl<F: DecoderFamily> Command for Run<'_, F> {
         let path = resolve(model.as_deref(), ships, &FilePatterns::model())?;
         check_kind(&path, &[F::KIND])?;
         let files = with_adapter(&path, adapter.as_deref())?;
-        let load = |files: &ModelFiles, prompt: usize| -> Result<F::Model<B>, Exit> {
-            self.options.fits::<B, F>(files, prompt)?;
+        let load_for = |files: &ModelFiles, prompt: usize, rows: Rows| -> Result<F::Model<B>, Exit> {
+            self.options.fits::<B, F>(files, prompt, rows)?;
             Ok(files.load::<B, F::Model<B>>(device, dtype.wanted())?.0)
         };
+        let load = |files: &ModelFiles, prompt: usize| load_for(files, prompt, Rows::Samples(generation.samples));
+        if let Some(args) = self.file
+            && let Some(file) = &args.file
+        {
+            let load = |prompt, rows| load_for(&files, prompt, Rows::Batch(rows));
+            continue_file(generation, (args, file), &files, load)?;
+            self.options.tell_published(F::KIND);
+            return Ok(Ended::Finished);
+        }
         if let Some(talk) = talk {
             let ended = chat(generation, talk, &files, load)?;
             self.options.tell_published_chat();
@@ -125,9 +149,24 @@ pub fn print_summary_of<B: Backend, F: DecoderFamily>(options: &DecoderArgs) -> 
 }
 
 impl DecoderArgs {
-    /// Rejects a model that needs more memory than is available, for its weights and the cache of a prompt of `prompt` tokens and
+    /// Checks the options alone, before any file is read. Returns the device, which may not exist.
+    pub fn check(&self) -> Result<DeviceSpec, Exit> {
+        self.generation.check()?;
+        self.device.spec()
+    }
+
+    /// Rejects a model that needs more memory than is available, for its weights and the caches of rows of `prompt` tokens and
     /// the new tokens.
-    pub fn fits<B: Backend, F: DecoderFamily>(&self, files: &ModelFiles, prompt: usize) -> Result<(), Exit> {
+    pub fn fits<B: Backend, F: DecoderFamily>(
+        &self,
+        files: &ModelFiles,
+        prompt: usize,
+        rows: Rows,
+    ) -> Result<(), Exit> {
+        let (rows, less) = match rows {
+            Rows::Samples(rows) => (rows, "fewer --max-new-tokens"),
+            Rows::Batch(rows) => (rows, "fewer --max-new-tokens, or a smaller --batch-size"),
+        };
         let skeleton = F::Model::<B>::skeleton_at(files.path(), self.device.dtype.wanted())?;
         let cache = match self.generation.score {
             true => None,
@@ -135,10 +174,10 @@ impl DecoderArgs {
                 let settings = self.generation.settings(files)?;
                 let most = settings.max_length.unwrap_or(usize::MAX).min(skeleton.context().unwrap_or(usize::MAX));
                 let positions = prompt.saturating_add(settings.max_new_tokens).min(most);
-                skeleton.cache_bytes(positions.saturating_mul(self.generation.samples))
+                skeleton.cache_bytes(positions).map(|bytes| bytes.saturating_mul(rows))
             }
         };
-        memory::fits(&self.device, &skeleton, cache.unwrap_or(0))
+        memory::fits(&self.device, &skeleton, cache.unwrap_or(0), less)
     }
 
     /// Suggests a published model after text was generated with the small model that ships.

@@ -2,6 +2,7 @@
 
 pub mod chat;
 pub mod decoder;
+pub mod many;
 mod options;
 mod speak;
 

@@ -104,7 +104,7 @@ impl Prompt {
 }
 
 /// Returns the reason why a text ended, for JSON.
-fn reason(finish: Finish) -> &'static str {
+pub(super) fn reason(finish: Finish) -> &'static str {
     match finish {
         Finish::Stop => "stop",
         Finish::Length => "length",

@@ -38,15 +38,15 @@ fn shortage_on(device: &DeviceArgs, needed: usize) -> Option<usize> {
     if on_cpu { shortage(needed) } else { None }
 }
 
-/// Rejects a model whose weights, with a key-value cache of `cache` bytes, need more memory than is available.
-pub fn fits<B: Backend>(device: &DeviceArgs, skeleton: &impl Tree<B>, cache: usize) -> Result<(), Exit> {
+/// Rejects a model whose weights, with a key-value cache of `cache` bytes, need more memory than is available. `less` is the advice
+/// for a smaller cache.
+pub fn fits<B: Backend>(device: &DeviceArgs, skeleton: &impl Tree<B>, cache: usize, less: &str) -> Result<(), Exit> {
     let weights = count_bytes(skeleton);
     let Some(available) = shortage_on(device, weights.saturating_add(cache)) else { return Ok(()) };
     let [weights, cache, available] = [weights, cache, available].map(format_bytes);
     Err(failure(format!(
         "the model needs {weights} of memory for its weights and {cache} for its key-value cache, but only \
-         {available} is available: try a smaller model, a quantized one (GGUF), --dtype bf16, or fewer \
-         --max-new-tokens"
+         {available} is available: try a smaller model, a quantized one (GGUF), --dtype bf16, or {less}"
     )))
 }
 

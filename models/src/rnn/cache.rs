@@ -1,7 +1,7 @@
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
 use grove_layers::{
-    dropout, named_key,
+    CacheRows, dropout, named_key,
     rnn::{PackedSequence, Packing},
 };
 use grove_tree::{Array, Key, Tree};
@@ -31,9 +31,23 @@ impl<B: Backend> DecodeCache<B> for RnnCache<B> {
         (self.counts && len == self.seen).then_some(self)
     }
 
-    fn repeat_rows(self, rows: usize) -> Option<Self> {
-        let repeat = |x: Array<B, 3>| Array::new(x.val().repeat_dim(1, rows)); // [layers, b, n]
-        Some(Self { state: self.state.map(|state| RnnState { h: repeat(state.h), c: state.c.map(repeat) }), ..self })
+    fn join(parts: Vec<CacheRows<Self>>, len: usize, _room: usize) -> Option<Self> {
+        let counts = parts.iter().all(|part| part.cache.counts);
+        let (mut h, mut c) = (vec![], vec![]);
+        for CacheRows { cache, rows, .. } in parts {
+            let rows: Vec<i64> = rows.into_iter().map(|row| row as i64).collect();
+            let select = |x: Array<B, 3>| {
+                let (x, count) = (x.val(), rows.len()); // [layers, b, n]
+                let rows = Tensor::from_data(TensorData::new(rows.clone(), [count]), &x.device());
+                x.select(1, rows)
+            };
+            let state = cache.state?;
+            h.push(select(state.h));
+            c.extend(state.c.map(select));
+        }
+        let join = |states: Vec<_>| (!states.is_empty()).then(|| Array::new(Tensor::cat(states, 1)));
+        let c = join(c);
+        Some(Self { state: join(h).map(|h| RnnState { h, c }), seen: if counts { len } else { 0 }, counts })
     }
 
     fn fixed(self, _capacity: usize, _device: &B::Device) -> Self {

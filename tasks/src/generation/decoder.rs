@@ -1,9 +1,10 @@
 //! Decoding steps of a model.
 
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
+use grove_layers::CacheRows;
 use grove_models::{CausalLm, DecodeCache};
-use std::cell::RefCell;
+use std::{cell::RefCell, collections::HashMap};
 
 use super::rows::int_tensor;
 
@@ -23,6 +24,11 @@ pub(super) trait Decoder<B: Backend, M: CausalLm<B>> {
     /// Returns an empty cache for a prompt of this many positions and at most `steps` steps.
     fn new_cache(&self, prompt: usize, steps: usize) -> M::Cache;
 
+    /// Returns true if a step is compiled for its number of rows.
+    fn compiles(&self) -> bool {
+        B::LAZY
+    }
+
     /// Returns true if the cache contains all that later steps need of the earlier ones.
     fn uses_cache(&self) -> bool {
         true
@@ -38,21 +44,39 @@ pub(super) trait Decoder<B: Backend, M: CausalLm<B>> {
     ) -> (Tensor<B, 2>, M::Cache);
 }
 
-/// Processes prompts, `[rows, t]`, with an empty cache. Equal prompts, as of several samples, are processed once.
+/// Processes prompts, `[rows, t]`, with an empty cache, before at most `steps` steps. Equal prompts, as of several samples,
+/// are processed once.
 pub(super) fn decode_prompts<B: Backend, M: CausalLm<B>>(
     decoder: &dyn Decoder<B, M>,
     prompts: &[Vec<u32>],
     padding: &[usize],
     cache: M::Cache,
+    steps: usize,
 ) -> (Tensor<B, 2>, M::Cache) {
-    let (rows, device) = (prompts.len(), decoder.model().device());
-    let equal = rows > 1 && prompts.iter().all(|prompt| *prompt == prompts[0]);
-    if equal && decoder.uses_cache() && cache.clone().repeat_rows(rows).is_some() {
-        let (logits, cache) = decoder.decode(int_tensor(&prompts[..1], &device), &padding[..1], cache, 0);
-        let cache = cache.repeat_rows(rows).unwrap_or_else(|| unreachable!("an empty cache was repeated"));
-        return (logits.repeat_dim(0, rows), cache);
+    let (len, device) = (prompts.first().map_or(0, Vec::len), decoder.model().device());
+    // The prompts that differ, and the index of each prompt among them.
+    let (mut distinct, mut distinct_padding, mut indices) = (vec![], vec![], HashMap::new());
+    let mut rows = vec![];
+    for (prompt, &pad) in prompts.iter().zip(padding) {
+        rows.push(*indices.entry((prompt, pad)).or_insert_with(|| {
+            distinct.push(prompt.clone());
+            distinct_padding.push(pad);
+            distinct.len() - 1
+        }));
     }
-    decoder.decode(int_tensor(prompts, &device), padding, cache, 0)
+    if distinct.len() == prompts.len() || !decoder.uses_cache() || !joins::<B, M>() {
+        return decoder.decode(int_tensor(prompts, &device), padding, cache, 0);
+    }
+    let (logits, cache) = decoder.decode(int_tensor(&distinct, &device), &distinct_padding, cache, 0);
+    let indices: Vec<i64> = rows.iter().map(|&row| row as i64).collect();
+    let logits = logits.select(0, Tensor::from_data(TensorData::new(indices, [rows.len()]), &device));
+    let cache = M::Cache::join(vec![CacheRows { cache, len, rows }], len, len.saturating_add(steps));
+    (logits, cache.unwrap_or_else(|| unreachable!("caches can be joined")))
+}
+
+/// Returns true if the model's caches can be joined.
+pub(super) fn joins<B: Backend, M: CausalLm<B>>() -> bool {
+    M::Cache::join(vec![], 0, 0).is_some()
 }
 
 /// Eager steps.

@@ -40,7 +40,9 @@ fn step<M: CausalLm<Traced>>(args: Args<M, M::Cache>) -> Results<M::Cache> {
 /// A language model with a jitted decoding step, from [`JitGenerate::jitted`](super::JitGenerate::jitted).
 ///
 /// Keys and values are stored in a cache of fixed size whose position is an array. One program serves all positions
-/// until the cache is full and doubles. Prompts are processed eagerly, since each length would need its own program.
+/// until the cache is full and doubles. Prompts are processed eagerly, since each length would need its own program. With
+/// a [`batch_size`](GenerateOptions::batch_size), each prompt that enters the batch needs a new program: rows have other
+/// padding then.
 /// Programs are kept between calls.
 ///
 /// ```
@@ -89,7 +91,7 @@ impl<'a, B: Backend, M: TraceableLm<B>> JittedLm<'a, B, M> {
         options: &GenerateOptions,
         mut on_token: impl FnMut(usize, u32) -> bool,
     ) -> Result<Vec<Generated>> {
-        generate_by(self, prompts, options, &mut on_token)
+        generate_by(self, prompts, options, &mut on_token, &mut |_, _| ())
     }
 
     /// Returns the step's graphs, one per capacity, number of rows and padding, most recently used first.
@@ -101,6 +103,10 @@ impl<'a, B: Backend, M: TraceableLm<B>> JittedLm<'a, B, M> {
 impl<B: Backend, M: TraceableLm<B>> Decoder<B, M> for JittedLm<'_, B, M> {
     fn model(&self) -> &M {
         self.model
+    }
+
+    fn compiles(&self) -> bool {
+        true
     }
 
     fn new_cache(&self, prompt: usize, _steps: usize) -> M::Cache {

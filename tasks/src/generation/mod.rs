@@ -3,8 +3,9 @@
 //! Device backends sample on the device; only token ids are copied to the host. [`Sampling`] describes when a token can
 //! differ from one that is sampled on the host.
 
-mod ahead;
+mod batch;
 mod decoder;
+mod device_sampler;
 mod jitted;
 mod options;
 mod published;
@@ -23,7 +24,7 @@ pub use jitted::JittedLm;
 pub use options::{Finish, GenerateOptions, Generated};
 pub use published::document_end;
 pub use rules::TokenRules;
-pub use run::{check_prompt, generate};
+pub use run::{check_prompt, generate, generate_many};
 pub use sampler::Sampling;
 pub use score::{Score, score, score_text};
 pub use session::{DecodeSession, generate_with_cache};

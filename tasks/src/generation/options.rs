@@ -1,7 +1,7 @@
 //! Options and results of generation.
 
 use grove_backend::Backend;
-use grove_models::CausalLm;
+use grove_models::{CausalLm, ModelError, Result};
 use grove_tree::Key;
 
 use super::{Sampling, TokenRules};
@@ -38,7 +38,12 @@ pub struct GenerateOptions {
     /// If false, a model whose hidden states all depend on the sequence length reprocesses the whole sequence for each
     /// token, which changes the result. Other models ignore this option.
     pub use_cache: bool,
-    /// Key of the random numbers.
+    /// Maximum number of prompts that are continued at the same time; `None` for all. The next prompts enter the batch as
+    /// others end. The texts do not depend on it, except that rounding can decide between two tokens that are almost
+    /// equally likely.
+    pub batch_size: Option<usize>,
+    /// Key of the random numbers. Those of a token are a function of the key, the number of new tokens before it, and the
+    /// index of its prompt.
     pub key: Key,
 }
 
@@ -55,12 +60,22 @@ impl Default for GenerateOptions {
             end_tokens: None,
             ignore_eos: false,
             use_cache: true,
+            batch_size: None,
             key: Key::new(0),
         }
     }
 }
 
 impl GenerateOptions {
+    /// Checks the sampling options and the batch size.
+    pub(super) fn validate(&self) -> Result<()> {
+        self.sampling.validate()?;
+        match self.batch_size {
+            Some(0) => Err(ModelError::Option { option: "the batch size", value: "0".into(), range: "at least 1" }),
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the maximum number of new tokens after a prompt.
     pub(super) fn most_after(&self, prompt: usize) -> usize {
         let most = self.max_length.map_or(usize::MAX, |length| length.saturating_sub(prompt).max(1));

@@ -1,11 +1,11 @@
-//! Rows of a batch that is being generated.
+//! Sequences that are being generated.
 
 use burn::tensor::{Int, Tensor, TensorData};
 use grove_backend::Backend;
 
-use super::Finish;
+use super::{Finish, Generated};
 
-/// A row of the batch.
+/// A sequence.
 pub(super) struct Row {
     /// Tokens of the prompt, followed by the new ones.
     pub ids: Vec<u32>,
@@ -15,16 +15,31 @@ pub(super) struct Row {
     pub finish: Option<Finish>,
 }
 
-/// Rows of the batch, and the conditions that end them.
+impl Row {
+    /// Returns the number of new tokens.
+    pub(super) fn step(&self) -> usize {
+        self.ids.len() - self.prompt
+    }
+
+    /// Returns the new tokens, and the reason why the sequence ended.
+    pub(super) fn generated(&self) -> Generated {
+        Generated { ids: self.ids[self.prompt..].to_vec(), finish: self.finish.unwrap_or(self.limit.1) }
+    }
+}
+
+/// All sequences, and the conditions that end them.
 pub(super) struct Rows<'a> {
     pub rows: Vec<Row>,
     pub ends: Vec<u32>,
     pub on_token: &'a mut dyn FnMut(usize, u32) -> bool,
+    pub on_end: &'a mut dyn FnMut(usize, &Generated),
 }
 
 impl Rows<'_> {
-    pub(super) fn all_ended(&self) -> bool {
-        self.rows.iter().all(|row| row.finish.is_some())
+    /// Returns the maximum number of new tokens that one of these rows still gets; 0 if all have ended.
+    pub(super) fn left(&self, rows: &[usize]) -> usize {
+        let open = rows.iter().map(|&i| &self.rows[i]).filter(|row| row.finish.is_none());
+        open.map(|row| row.limit.0 - row.step()).max().unwrap_or(0)
     }
 
     pub(super) fn ended(&self, i: usize) -> bool {
@@ -35,21 +50,22 @@ impl Rows<'_> {
     pub(super) fn push(&mut self, i: usize, token: u32) {
         let row = &mut self.rows[i];
         if self.ends.contains(&token) {
-            row.finish = Some(Finish::Stop);
-            return;
+            return self.end(i, Finish::Stop);
         }
         row.ids.push(token);
+        let (is_full, reason) = (row.step() == row.limit.0, row.limit.1);
         if !(self.on_token)(i, token) {
-            row.finish = Some(Finish::Callback);
-        } else if row.ids.len() - row.prompt == row.limit.0 {
-            row.finish = Some(row.limit.1);
+            self.end(i, Finish::Callback);
+        } else if is_full {
+            self.end(i, reason);
         }
     }
-}
 
-/// Returns the number of positions processed before a step: none before the first step, which processes the prompt.
-pub(super) fn seen_before(prompt: usize, step: usize) -> usize {
-    if step == 0 { 0 } else { prompt + step - 1 }
+    /// Ends a row.
+    pub(super) fn end(&mut self, i: usize, finish: Finish) {
+        self.rows[i].finish = Some(finish);
+        (self.on_end)(i, &self.rows[i].generated());
+    }
 }
 
 /// Creates a tensor `[rows, t]` from rows of equal length.

@@ -2,20 +2,23 @@ use grove_backend::Backend;
 use grove_files::say_once;
 use grove_models::{CausalLm, ModelError, Result, not_finite};
 use grove_tree::Key;
+use std::collections::VecDeque;
 
 use super::{
     Finish, GenerateOptions, Generated,
-    ahead::{self, Sampler},
-    decoder::{Again, Decoder, Eager, decode_prompts},
-    rows::{Row, Rows, float_vec, int_tensor, seen_before},
+    batch::Batch,
+    decoder::{Again, Decoder, Eager, joins},
+    rows::{Row, Rows},
     rules::Place,
 };
 
-/// Continues prompts as one batch. Shorter prompts are padded on the left and masked, so that each is continued as if
-/// it were alone.
+/// Continues prompts, all together or in batches of at most [`batch_size`](GenerateOptions::batch_size). Shorter prompts are
+/// padded on the left and masked, so that each is continued as if it were alone.
 ///
 /// `on_token(row, token)` is called with each new token. If it returns false, the row ends, including that token.
 /// Random numbers are a function of the key, the row and the position.
+///
+/// A model whose hidden states all depend on the sequence length continues prompts of different lengths one after the other.
 ///
 /// ```
 /// use grove_models::{Gpt2, Gpt2Config, Pretrained};
@@ -37,106 +40,138 @@ pub fn generate<B: Backend, M: CausalLm<B>>(
     model: &M,
     prompts: &[Vec<u32>],
     options: &GenerateOptions,
-    mut on_token: impl FnMut(usize, u32) -> bool,
+    on_token: impl FnMut(usize, u32) -> bool,
 ) -> Result<Vec<Generated>> {
-    generate_by(&Eager(model), prompts, options, &mut on_token)
+    generate_many(model, prompts, options, on_token, |_row, _generated| ())
 }
 
-/// Implements [`generate`] with a decoder's steps.
+/// Continues prompts as [`generate`] does, and calls `on_end(row, generated)` as soon as a row has ended.
+///
+/// ```
+/// use grove_models::{Gpt2, Gpt2Config, Pretrained};
+/// use grove_tasks::{GenerateOptions, generation::generate_many};
+/// use grove_tree::Key;
+/// # type B = burn_flex::Flex;
+/// # let config = Gpt2Config { n_embd: 8, n_layer: 1, n_head: 2, vocab_size: 16, n_positions: 32, ..Default::default() };
+/// # let model = Gpt2::<B>::init(&config, Key::new(0), &Default::default())?;
+/// let prompts: Vec<Vec<u32>> = (1..10).map(|length| vec![3; length]).collect();
+/// let options = GenerateOptions { max_new_tokens: 4, batch_size: Some(4), ..Default::default() };
+/// let mut ended = vec![];
+/// let texts = generate_many(&model, &prompts, &options, |_, _| true, |i, text| ended.push((i, text.clone())))?;
+/// ended.sort_by_key(|(i, _)| *i);
+/// assert_eq!(ended.into_iter().map(|(_, text)| text).collect::<Vec<_>>(), texts);
+/// # Ok::<(), grove_models::ModelError>(())
+/// ```
+///
+/// # Errors
+/// As [`generate`].
+pub fn generate_many<B: Backend, M: CausalLm<B>>(
+    model: &M,
+    prompts: &[Vec<u32>],
+    options: &GenerateOptions,
+    mut on_token: impl FnMut(usize, u32) -> bool,
+    mut on_end: impl FnMut(usize, &Generated),
+) -> Result<Vec<Generated>> {
+    generate_by(&Eager(model), prompts, options, &mut on_token, &mut on_end)
+}
+
+/// Maximum number of tokens of prompts, with padding, that are processed at once, unless one prompt is longer.
+const PROMPT_TOKENS: usize = 8192;
+
+/// Fraction of a batch, as a divisor, that is free before the next prompts are processed. Each time, the caches are copied.
+const FREE_PART: usize = 8;
+
+/// Implements [`generate_many`] with a decoder's steps.
 pub(super) fn generate_by<B: Backend, M: CausalLm<B>>(
     decoder: &dyn Decoder<B, M>,
     prompts: &[Vec<u32>],
     options: &GenerateOptions,
     on_token: &mut dyn FnMut(usize, u32) -> bool,
+    on_end: &mut dyn FnMut(usize, &Generated),
 ) -> Result<Vec<Generated>> {
     let model = decoder.model();
     let again = Again::new(decoder);
     let decoder = if options.reads_again(model) { &again } else { decoder };
-    options.sampling.validate()?;
+    let mut rows = rows_of(model, prompts, options, on_token, on_end)?;
+    let mut waiting: VecDeque<usize> = (0..prompts.len()).filter(|&i| !rows.ended(i)).collect();
+    // A batch with rows of several lengths has the states of the longest.
+    let whole = model.reads_prompts_whole();
+    let alone = whole && prompts.iter().any(|prompt| prompt.len() != prompts[0].len());
+    let most = if alone { 1 } else { options.batch_size.unwrap_or(usize::MAX).min(waiting.len()) };
+    let joins = !whole && joins::<B, M>();
+    let mut batch = None::<Batch<'_, B, M>>;
+    loop {
+        batch = batch.filter(|batch| batch.open(&rows) > 0);
+        let (len, open) = batch.as_ref().map_or((0, 0), |batch| (batch.len(), batch.open(&rows)));
+        let (size, free) = match waiting.is_empty() {
+            true if decoder.compiles() => (len, 0),
+            true => (len, len - open),
+            false => (most, most - open),
+        };
+        if batch.is_none() || joins && free > 0 && free * FREE_PART >= size {
+            let mut next: Vec<usize> = waiting.drain(..free.min(waiting.len())).collect();
+            next.sort_by_key(|&i| rows.rows[i].ids.len());
+            let groups = if joins { groups(next, prompts) } else { vec![next] };
+            let mut batches: Vec<_> = batch.take().into_iter().collect();
+            for group in groups.into_iter().filter(|group| !group.is_empty()) {
+                batches.push(Batch::read(decoder, options, group, &mut rows)?);
+            }
+            batch = if joins { Batch::join(batches, &mut rows)? } else { batches.pop() };
+        }
+        batch = match batch {
+            Some(batch) => Some(batch.step(&mut rows)?),
+            None if waiting.is_empty() => break,
+            None => None,
+        };
+    }
+    say_beyond(model, rows.rows.iter().map(|row| row.ids.len()).max().unwrap_or(0));
+    Ok(rows.rows.iter().map(Row::generated).collect())
+}
+
+/// Checks options and prompts, and returns the rows of the prompts. Those without room for a new token have ended.
+pub(super) fn rows_of<'a, B: Backend, M: CausalLm<B>>(
+    model: &M,
+    prompts: &[Vec<u32>],
+    options: &GenerateOptions,
+    on_token: &'a mut dyn FnMut(usize, u32) -> bool,
+    on_end: &'a mut dyn FnMut(usize, &Generated),
+) -> Result<Rows<'a>> {
+    options.validate()?;
     for prompt in prompts {
         check_prompt(model, prompt)?;
     }
-    let ends = ends_of(model, options);
     let row = |prompt: &Vec<u32>| {
         let steps = steps_of(model, prompt.len(), options);
         let limit = (steps, limit_of(steps, prompt.len(), options));
-        let finish = (steps == 0).then_some(limit.1);
-        Row { ids: prompt.clone(), prompt: prompt.len(), limit, finish }
+        Row { ids: prompt.clone(), prompt: prompt.len(), limit, finish: None }
     };
-    let mut rows = Rows { rows: prompts.iter().map(row).collect(), ends, on_token };
-    let mut done = 0;
-    // The longest sequence fills the context first. The others continue without it.
-    while !rows.all_ended() {
-        done += continue_together(decoder, options, &mut rows, done)?;
-    }
-    say_beyond(model, rows.rows.iter().map(|row| row.ids.len()).max().unwrap_or(0));
-    let finished =
-        |row: Row| Generated { ids: row.ids[row.prompt..].to_vec(), finish: row.finish.unwrap_or(row.limit.1) };
-    Ok(rows.rows.into_iter().map(finished).collect())
-}
-
-/// Continues the rows that have not ended, after `done` new tokens, until all have ended or the longest fills the
-/// context. Returns the number of steps.
-fn continue_together<B: Backend, M: CausalLm<B>>(
-    decoder: &dyn Decoder<B, M>,
-    options: &GenerateOptions,
-    rows: &mut Rows<'_>,
-    done: usize,
-) -> Result<usize> {
-    let model = decoder.model();
-    // The index of a row determines its random numbers. Rows that have ended therefore keep their index, with a dummy
-    // token.
-    let text = |row: &Row| if row.finish.is_some() { row.ids[..1].to_vec() } else { row.ids.clone() };
-    let texts: Vec<Vec<u32>> = rows.rows.iter().map(text).collect();
-    let longest = texts.iter().map(Vec::len).max().unwrap_or(0);
-    let open = || rows.rows.iter().filter(|row| row.finish.is_none());
-    let left = open().map(|row| row.limit.0 - done).max().unwrap_or(0);
-    let steps = left.min(room(model, longest));
-    let padding: Vec<usize> = texts.iter().map(|text| longest - text.len()).collect();
-    let padded = |(text, &pad): (&Vec<u32>, &usize)| [vec![0; pad], text.clone()].concat();
-    let input: Vec<Vec<u32>> = texts.iter().zip(&padding).map(padded).collect();
-    let begun: Vec<&[u32]> = texts.iter().map(Vec::as_slice).collect();
-    match Sampler::new(&begun, done, model.vocab_size(), options, &model.device()) {
-        Some(sampler) => ahead::run(decoder, sampler, &input, &padding, steps, rows)?,
-        None => run_on_host(decoder, options, input, &padding, (done, steps), rows)?,
-    }
-    Ok(steps)
-}
-
-/// Continues rows with sampling on the host.
-fn run_on_host<B: Backend, M: CausalLm<B>>(
-    decoder: &dyn Decoder<B, M>,
-    options: &GenerateOptions,
-    mut input: Vec<Vec<u32>>,
-    padding: &[usize],
-    (done, steps): (usize, usize),
-    rows: &mut Rows<'_>,
-) -> Result<()> {
-    let model = decoder.model();
-    let (device, vocab_size) = (model.device(), model.vocab_size());
-    let longest = input.first().map_or(0, Vec::len);
-    let mut cache = decoder.new_cache(longest, steps);
-    for step in 0..steps {
-        if rows.all_ended() {
-            break;
+    let mut rows = Rows { rows: prompts.iter().map(row).collect(), ends: ends_of(model, options), on_token, on_end };
+    for i in 0..prompts.len() {
+        let (steps, reason) = rows.rows[i].limit;
+        if steps == 0 {
+            rows.end(i, reason);
         }
-        let (logits, next) = match step {
-            0 => decode_prompts(decoder, &input, padding, cache),
-            _ => decoder.decode(int_tensor(&input, &device), padding, cache, seen_before(longest, step)),
-        };
-        cache = next;
-        let mut logits = float_vec(logits);
-        for (i, logits) in logits.chunks_exact_mut(vocab_size).enumerate() {
-            if !rows.ended(i) {
-                let row = &rows.rows[i];
-                let token = draw(model, options, logits, (&row.ids, row.prompt), options.key_of(done + step, i))?;
-                rows.push(i, token);
+    }
+    Ok(rows)
+}
+
+/// Divides prompts, the shortest first, into groups that are processed at once. Equal prompts count once.
+fn groups(rows: Vec<usize>, prompts: &[Vec<u32>]) -> Vec<Vec<usize>> {
+    let (mut groups, mut distinct) = (Vec::<Vec<usize>>::new(), 0);
+    for row in rows {
+        match groups.last_mut() {
+            Some(group) if group.last().is_some_and(|&last| prompts[last] == prompts[row]) => group.push(row),
+            Some(group) if (distinct + 1) * prompts[row].len() <= PROMPT_TOKENS => {
+                group.push(row);
+                distinct += 1;
+            }
+            _ => {
+                groups.push(vec![row]);
+                distinct = 1;
             }
         }
-        // Rows that have ended repeat their last token; its results are ignored.
-        input = rows.rows.iter().map(|row| row.ids.last().copied().into_iter().collect()).collect();
     }
-    Ok(())
+    groups
 }
 
 /// Checks that a model can process a prompt: it is not empty, its tokens are in the vocabulary, and it fits into the
@@ -232,4 +267,19 @@ pub(super) fn draw<B: Backend, M: CausalLm<B>>(
             options.rules.excluding().join(", ")
         ),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prompts_are_read_in_groups_of_some_tokens() {
+        let prompts = [1000, 3000, 3000, 4000, 4200, 9000].map(|length| vec![length; length as usize]);
+        let order = (0..prompts.len()).collect();
+        assert_eq!(groups(order, &prompts), [vec![0, 1, 2], vec![3], vec![4], vec![5]]);
+        let samples = vec![vec![1; 5000]; 40];
+        assert_eq!(groups((0..40).collect(), &samples).len(), 1);
+        assert!(groups(vec![], &prompts).is_empty());
+    }
 }

@@ -110,9 +110,10 @@ impl Sampling {
     }
 
     /// Returns the options in the format of backends that sample on the device.
-    pub(super) fn on_device(&self, key: Key) -> SampleOptions {
+    pub(super) fn on_device(&self, keys: Vec<Key>) -> SampleOptions {
         let &Self { temperature, top_k, top_p, min_p, repetition_penalty } = self;
-        SampleOptions { repetition_penalty, temperature, top_k, top_p, min_p, key: key.words() }
+        let keys = keys.into_iter().map(Key::words).collect();
+        SampleOptions { repetition_penalty, temperature, top_k, top_p, min_p, keys }
     }
 
     /// Applies the repetition penalty, once per distinct token.

@@ -1,13 +1,13 @@
 use burn::tensor::Tensor;
 use grove_backend::Backend;
-use grove_models::{CausalLm, DecodeCache, Result, not_finite};
+use grove_models::{CausalLm, DecodeCache, Result};
 
 use super::{
-    Finish, GenerateOptions, Generated,
-    ahead::Sampler,
-    decoder::{capacity, chunks, new_cache},
+    GenerateOptions, Generated,
+    batch::Batch,
+    decoder::{Again, Eager, capacity, chunks, new_cache},
     rows::{float_vec, int_tensor},
-    run::{check_prompt, draw, ends_of, limit_of, steps_of},
+    run::rows_of,
 };
 
 /// Tokens that a model has processed, with its cache. To process further tokens, or another sequence with the same
@@ -69,37 +69,30 @@ impl<B: Backend, M: CausalLm<B>> DecodeSession<B, M> {
 /// As [`generate`](super::generate).
 pub fn generate_with_cache<B: Backend, M: CausalLm<B>>(
     model: &M,
-    mut session: DecodeSession<B, M>,
+    session: DecodeSession<B, M>,
     prompt: &[u32],
     options: &GenerateOptions,
     mut on_token: impl FnMut(u32) -> bool,
 ) -> Result<(Generated, DecodeSession<B, M>)> {
-    options.sampling.validate()?;
-    check_prompt(model, prompt)?;
-    let ends = ends_of(model, options);
-    let mut ids = prompt.to_vec();
-    let steps = steps_of(model, prompt.len(), options);
-    let mut finish = limit_of(steps, prompt.len(), options);
-    let mut sampler = Sampler::new(&[prompt], 0, model.vocab_size(), options, &model.device());
-    for step in 0..steps {
-        if options.reads_again(model) {
-            session = DecodeSession::new(model, 0);
-        }
-        let (logits, next) = session.advance(model, &ids, 1);
-        session = next;
-        let token = match &mut sampler {
-            Some(sampler) => sampler.draw(logits).1.wait()[0].ok_or_else(|| not_finite(model))?,
-            None => draw(model, options, &mut float_vec(logits), (&ids, prompt.len()), options.key_of(step, 0))?,
-        };
-        if ends.contains(&token) {
-            finish = Finish::Stop;
-            break;
-        }
-        ids.push(token);
-        if !on_token(token) {
-            finish = Finish::Callback;
-            break;
-        }
+    let mut on_token = |_row, token| on_token(token);
+    let mut on_end = |_row: usize, _: &Generated| ();
+    let mut rows = rows_of(model, &[prompt.to_vec()], options, &mut on_token, &mut on_end)?;
+    if rows.ended(0) {
+        return Ok((rows.rows[0].generated(), session));
     }
-    Ok((Generated { ids: ids.split_off(prompt.len()), finish }, session))
+    let eager = Eager(model);
+    let again = Again::new(&eager);
+    let mut batch = match options.reads_again(model) {
+        true => Batch::read(&again, options, vec![0], &mut rows)?,
+        false => {
+            let (logits, session) = session.advance(model, prompt, 1);
+            Batch::resume(&eager, options, session.cache, logits, &mut rows)?
+        }
+    };
+    while !rows.ended(0) {
+        batch = batch.step(&mut rows)?;
+    }
+    let (cache, seen) = batch.into_cache();
+    let row = &rows.rows[0];
+    Ok((row.generated(), DecodeSession { cache, ids: row.ids[..seen].to_vec() }))
 }

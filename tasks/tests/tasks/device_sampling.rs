@@ -10,9 +10,11 @@ use grove_tasks::{
 use grove_tree::{AnyArray, Key, Path as TreePath, Tree};
 use std::path::Path;
 
-fn options(sampling: &Sampling, key: Key) -> SampleOptions {
+/// Options with the key of each of `rows` rows.
+fn options(sampling: &Sampling, key: Key, rows: u32) -> SampleOptions {
+    let keys = (0..rows).map(|row| key.fold_in(row).words()).collect();
     let &Sampling { temperature, top_k, top_p, min_p, repetition_penalty } = sampling;
-    SampleOptions { repetition_penalty, temperature, top_k, top_p, min_p, key: key.words() }
+    SampleOptions { repetition_penalty, temperature, top_k, top_p, min_p, keys }
 }
 
 /// Each sampling step alone, and all of them.
@@ -55,7 +57,7 @@ fn both<B: Backend>(
     }
     let occurred = Tensor::<B, 2, Int>::from_data(TensorData::new(occurred, [rows, classes]), device);
     let occurred = (sampling.repetition_penalty != 1.0).then_some(occurred);
-    let sampled = sample(logits, occurred, options(sampling, key)).expect("a backend that draws tokens");
+    let sampled = sample(logits, occurred, options(sampling, key, rows as u32)).expect("a backend that draws tokens");
     let found = sampled.pending.wait();
     let tokens: Vec<Option<u32>> = sampled.tokens.into_data().iter::<i64>().map(|token| Some(token as u32)).collect();
     assert_eq!(tokens, found, "on the device and on the host");
@@ -78,7 +80,7 @@ fn numbers(count: usize, seed: u64) -> Vec<f32> {
 fn same_tokens<B: Backend>(device: B::Device) {
     if !B::SAMPLES {
         let logits = Tensor::<B, 2>::zeros([1, 3], &device);
-        return assert!(sample(logits, None, options(&Sampling::greedy(), Key::new(0))).is_none());
+        return assert!(sample(logits, None, options(&Sampling::greedy(), Key::new(0), 1)).is_none());
     }
     for dtype in [DType::F32, DType::F16, DType::BF16].into_iter().filter(|dtype| B::computes_in(&device, *dtype)) {
         for (classes, rows) in [(1, 2), (2, 3), (255, 3), (257, 2), (3000, 2), (50_257, 1)] {
@@ -148,7 +150,7 @@ fn rows_without_numbers<B: Backend>(device: B::Device) {
     let logits = Tensor::<B, 2>::from_data(TensorData::new(logits, [6, classes]), &device);
     for sampling in settings() {
         let occurred = Tensor::<B, 2, Int>::zeros([6, classes], &device);
-        let sampled = sample(logits.clone(), Some(occurred), options(&sampling, Key::new(1))).expect("tokens");
+        let sampled = sample(logits.clone(), Some(occurred), options(&sampling, Key::new(1), 6)).expect("tokens");
         let found = sampled.pending.wait();
         assert_eq!(found[..4], [None, None, None, Some(299)], "{sampling:?}");
         assert!(found[4..].iter().all(|token| token.is_some_and(|token| token < 300)), "{sampling:?}: {found:?}");
@@ -167,7 +169,7 @@ fn frequencies<B: Backend>(device: B::Device) {
     let logits: Vec<f32> = shares.iter().map(|p| p.ln() + 3.0).collect::<Vec<_>>().repeat(draws);
     let logits = Tensor::<B, 2>::from_data(TensorData::new(logits, [draws, 5]), &device);
     let sampling = Sampling::default();
-    let found = sample(logits, None, options(&sampling, Key::new(9))).expect("tokens").pending.wait();
+    let found = sample(logits, None, options(&sampling, Key::new(9), draws as u32)).expect("tokens").pending.wait();
     let count = |class: u32| found.iter().filter(|token| **token == Some(class)).count() as f64;
     let chi_square: f64 = shares
         .iter()

@@ -8,6 +8,7 @@ mod common;
 #[allow(dead_code)]
 mod reference;
 
+mod batches;
 mod chat;
 mod device_sampling;
 mod encoders;

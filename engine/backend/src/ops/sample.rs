@@ -5,7 +5,7 @@ use burn::tensor::{Int, Tensor, ops::IntTensor};
 use super::{Backend, PendingRead};
 
 /// Options of [`Backend::sample`]. They are applied in the order of the fields, as in transformers.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct SampleOptions {
     /// Divisor of positive logits, and factor of negative logits, of tokens that have occurred.
     pub repetition_penalty: f32,
@@ -17,8 +17,8 @@ pub struct SampleOptions {
     pub top_p: Option<f32>,
     /// Retains tokens whose probability is at least this fraction of the largest.
     pub min_p: Option<f32>,
-    /// Words of the random key, high word first. Row `i` uses JAX's `fold_in(key, i)`.
-    pub key: [u32; 2],
+    /// Words of the random key of each row, high word first. Not read with temperature 0.
+    pub keys: Vec<[u32; 2]>,
 }
 
 /// Result of [`sample`].
@@ -61,7 +61,7 @@ pub type SampledPrimitives<B> = (IntTensor<B>, Option<IntTensor<B>>, PendingToke
 /// - occurred `[rows, classes]`: nonzero for tokens that have occurred; required if the repetition penalty is not 1
 ///
 /// # Panics
-/// If a repetition penalty is given without the tokens that have occurred.
+/// If a repetition penalty is given without the tokens that have occurred, or if there are fewer keys than rows.
 pub fn sample<B: Backend>(
     logits: Tensor<B, 2>,
     occurred: Option<Tensor<B, 2, Int>>,

@@ -29,7 +29,7 @@ fn four_rounds(a: u32, b: u32, #[comptime] odd: bool) -> (u32, u32) {
 
 /// Computes a block of Threefry-2x32. The host's counterpart is [`threefry2x32`](grove_kernels::threefry::threefry2x32).
 #[cube]
-pub(super) fn threefry(high: u32, low: u32, k0: u32, k1: u32) -> (u32, u32) {
+fn threefry(high: u32, low: u32, k0: u32, k1: u32) -> (u32, u32) {
     let k2 = k0 ^ k1 ^ 0x1BD11BDAu32;
     let (a, b) = four_rounds(high + k0, low + k1, false);
     let (a, b) = four_rounds(a + k1, b + k2 + 1u32, true);

@@ -3,7 +3,7 @@
 use cubecl::prelude::*;
 
 use super::thresholds::{Processing, rank_of, value_at};
-use crate::ops::cube::random::{gumbel_of, threefry};
+use crate::ops::cube::random::gumbel_of;
 
 /// Units per part.
 pub(super) const UNITS: usize = 256;
@@ -44,6 +44,7 @@ pub(super) fn best_of_parts_kernel<X: Float, S: Numeric>(
     logits: &Array<X>,
     occurred: &Array<S>,
     thresholds: &Array<u32>,
+    keys: &Array<u32>,
     best: &mut Array<f32>,
     tokens: &mut Array<u32>,
     by: Processing,
@@ -51,8 +52,6 @@ pub(super) fn best_of_parts_kernel<X: Float, S: Numeric>(
     classes: usize,
     part: usize,
     parts: usize,
-    k0: u32,
-    k1: u32,
     #[comptime] limited: bool,
     #[comptime] random: bool,
     #[define(X, S)] _dtypes: [StorageType; 2],
@@ -68,7 +67,12 @@ pub(super) fn best_of_parts_kernel<X: Float, S: Numeric>(
     if to > classes {
         to = classes;
     }
-    let (r0, r1) = threefry(0u32, u32::cast_from(row), k0, k1);
+    let mut k0 = 0u32;
+    let mut k1 = 0u32;
+    if comptime!(random) {
+        k0 = keys[2 * row];
+        k1 = keys[2 * row + 1];
+    }
     let unit = UNIT_POS as usize;
     let mut score = f32::min_value();
     let mut place = 0xffffffffu32;
@@ -86,7 +90,7 @@ pub(super) fn best_of_parts_kernel<X: Float, S: Numeric>(
         }
         let mut own = value;
         if comptime!(random) {
-            own = value + gumbel_of(i, r0, r1);
+            own = value + gumbel_of(i, k0, k1);
         }
         if allowed && own > score {
             score = own;

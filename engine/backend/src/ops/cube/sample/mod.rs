@@ -7,6 +7,7 @@ mod thresholds;
 use burn::tensor::{DType, TensorData, TensorMetadata, backend::ExecutionError};
 use burn_cubecl::{CubeRuntime, kernel::into_contiguous, tensor::CubeTensor};
 use cubecl::{
+    bytes::Bytes,
     future::{DynFut, block_on},
     prelude::*,
 };
@@ -47,9 +48,12 @@ fn launch<R: CubeRuntime>(
     let unused = empty(&logits, [1, 1], DType::I32);
     let limits = thresholds.as_ref().unwrap_or(&unused);
     let written = occurred.as_ref().unwrap_or(&unused);
-    let [k0, k1] = options.key;
+    let random = options.temperature > 0.0;
+    let keys = random.then(|| upload(&logits, &options.keys));
+    let keys = keys.as_ref().unwrap_or(&unused);
     // SAFETY: logits and occurred tokens have `rows` rows of `classes` elements. Each part of a row has its elements in
-    // `best` and `tokens`, and each row in `drawn` and `read`. A written token is below `classes`.
+    // `best` and `tokens`, and each row in `drawn` and `read`. A written token is below `classes`. If they are read, there
+    // are 2 words of a key for each row, which `sample` checks.
     unsafe {
         best_of_parts_kernel::launch_unchecked(
             &logits.client,
@@ -59,6 +63,7 @@ fn launch<R: CubeRuntime>(
             array(&logits),
             array(flags),
             array(limits),
+            array(keys),
             array(&best),
             array(&tokens),
             processing(options),
@@ -66,10 +71,8 @@ fn launch<R: CubeRuntime>(
             classes,
             part,
             parts,
-            k0,
-            k1,
             thresholds.is_some(),
-            options.temperature > 0.0,
+            random,
             [logits.dtype.into(), flags.dtype.into()],
         );
         best_of_rows_kernel::launch_unchecked(
@@ -92,6 +95,13 @@ fn launch<R: CubeRuntime>(
     (drawn, read, occurred)
 }
 
+/// Copies the keys of the rows to the device, `[rows, 2]`.
+fn upload<R: CubeRuntime>(like: &CubeTensor<R>, keys: &[[u32; 2]]) -> CubeTensor<R> {
+    let bytes = keys.iter().flatten().flat_map(|word| word.to_ne_bytes()).collect();
+    let handle = like.client.create(Bytes::from_bytes_vec(bytes));
+    CubeTensor::new_contiguous(like.client.clone(), like.device.clone(), [keys.len(), 2].into(), handle, DType::U32)
+}
+
 /// Slot in which an operation stores the queued copy of its result once the operation has been executed.
 type Slot = Arc<Mutex<Option<DynFut<Result<TensorData, ExecutionError>>>>>;
 
@@ -110,10 +120,12 @@ where
 {
     let penalised = options.repetition_penalty != 1.0;
     assert!(!penalised || occurred.is_some(), "a repetition penalty needs the tokens that have occurred");
+    let rows = logits.shape()[0];
+    let keys = options.keys.len();
+    assert!(options.temperature == 0.0 || keys >= rows, "{rows} rows need as many random keys; there are {keys}");
     let client = logits.client.clone();
     let slot = Slot::default();
     let filled = slot.clone();
-    let rows = logits.shape()[0];
     let output = ([rows].into(), DType::I32);
     let (drawn, occurred) = match occurred.filter(|_| penalised) {
         Some(occurred) => {
