@@ -298,7 +298,7 @@ mod tests {
         for (line, prompt) in read(&many).lines().zip(prompts) {
             let found: Value = serde_json::from_str(line).expect("JSON");
             let ids = tokenizer.encode(prompt).expect("tokens");
-            let expected = model.generate(&[ids.clone()], &options).expect("text").remove(0).ids;
+            let expected = model.generate(std::slice::from_ref(&ids), &options).expect("text").remove(0).ids;
             let mut stream = TextStream::after(&tokenizer, &[], &ids);
             let pieces: String = expected.iter().map(|&id| stream.push(id).expect("text")).collect();
             assert_eq!(found["text"], pieces + &stream.finish().expect("text"));
