@@ -1,6 +1,6 @@
 //! Text files, and the texts of files of records.
 
-use grove_files::say_once;
+use grove_files::note_once;
 use std::path::{Path, PathBuf};
 
 use super::{
@@ -43,7 +43,7 @@ fn files_with_text(directory: &Path) -> Result<Vec<PathBuf>, DataError> {
     records.sort();
     let named = directory.display();
     if let Some(note) = left_out(directory, &others).filter(|_| !texts.is_empty() || !records.is_empty()) {
-        say_once(&note);
+        note_once(&note);
     }
     match (&texts[..], &records[..]) {
         ([], []) => Err(DataError::other(format!("{named} has no .txt, .jsonl or .parquet files"))),
@@ -88,7 +88,7 @@ fn read_record_texts(file: &Path, column: &str, documents: &mut Vec<String>) -> 
         });
     }
     if empty > 0 {
-        say_once(&format!("{}: {empty} records have an empty text and are left out", file.display()));
+        note_once(&format!("{}: {empty} records have an empty text and are left out", file.display()));
     }
     Ok(())
 }
