@@ -152,7 +152,7 @@ impl DecoderArgs {
     /// Suggests a published model after a conversation with the small model that ships.
     fn tell_published_chat(&self) {
         if self.model.is_none() && !self.generation.json {
-            tell_small("chat model, which knows little", PUBLISHED_CHAT);
+            tell_small("chat model", PUBLISHED_CHAT);
         }
     }
 }
