@@ -183,7 +183,7 @@ mod tests {
             (b"Gr\xfc\xdfe", &["byte 2 (0xfc)", "iconv -f ISO-8859-1 -t UTF-8"]),
             (b"Gr\xc3", &["byte 2 (0xc3)"]),
             (b"\xff\xfeG\0r\0", &["UTF-16"]),
-            (b"\x89PNG\r\n\0\0", &["byte 0 (0x89)", "no text"]),
+            (b"\x89PNG\r\n\0\0", &["byte 0 (0x89)", "binary file"]),
         ] {
             let error = read(bytes).expect_err("no text");
             assert!(words.iter().all(|word| error.contains(word)) && error.contains("text.txt"), "{error}");
