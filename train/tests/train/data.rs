@@ -143,7 +143,7 @@ fn refuses_arrays_that_are_no_examples() {
     let message = |arrays: (Leaf, Leaf)| Examples::from_arrays(arrays, 2).expect_err("refused").to_string();
     assert_eq!(
         message((ones(3), ones(2))),
-        "the array `1` has 2 rows, and the array `0` has 3: give arrays with one row for each example"
+        "the array `1` has 2 rows, but the array `0` has 3: give arrays with one row for each example"
     );
     assert_eq!(
         message((ones(3), Leaf::absent([3]))),
@@ -255,7 +255,7 @@ fn positions_that_do_not_exist() {
     let data = Arc::new(numbers(10, 5));
     let mut batches = prefetch(data, Position { epoch: 1, batch: 2 }, 1);
     let error = batches.next().expect("an error").expect_err("no such batch").to_string();
-    assert!(error.starts_with("epoch 2, batch 3 does not exist, as an epoch has 2 batches"), "{error}");
+    assert!(error.starts_with("epoch 2, batch 3 does not exist, because an epoch has 2 batches"), "{error}");
     assert!(batches.next().is_none());
 }
 
