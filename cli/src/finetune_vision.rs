@@ -24,7 +24,8 @@ const HEAD: &str = "head.**";
 /// Fine-tunes a ResNet, a ViT or a DINOv2 to classify your own images.
 ///
 /// Without arguments, fine-tunes a small network for MNIST on 8x8 digits; both ship with grove. The result is a directory
-/// that `--example resnet`, `--example vit` and the library of the model's parameter names load. Ctrl-C writes a checkpoint and stops; the same command with --resume continues.
+/// that `--example resnet`, `--example vit` and the library of the model's parameter names load. Ctrl-C writes a checkpoint and
+/// stops; the same command with --resume continues.
 #[derive(Parser, Debug)]
 #[command(
     name = "finetune_vision",
