@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_no_file_of_texts() {
+    fn rejects_a_table_as_a_file_of_texts() {
         let parse =
             |file| ClassifyTexts::try_parse_from(["classify", "--model", "m", "--file", file]).expect("options");
         assert!(parse("lines.txt").check().is_ok());

@@ -401,7 +401,7 @@ mod tests {
 
     /// An option that has no effect is refused, and by its own name.
     #[test]
-    fn options_without_effect_are_refused() {
+    fn rejects_options_without_effect() {
         for (command, option) in [
             ("generate --summary --seed 1", "--seed"),
             ("generate --draft-tokens 2", "--draft"),

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrong_model_leads_to_the_right_program() {
+    fn names_the_command_for_a_model() {
         let bert = shipped("bert-austen");
         assert!(check_kind(&bert, &[ModelKind::Bert]).is_ok());
         let Err(Exit::Failure(message)) = check_kind(&bert, &[ModelKind::Gpt2]) else { panic!("refused") };

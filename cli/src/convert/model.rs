@@ -125,7 +125,7 @@ mod tests {
 
     /// The adapter is merged in f32, whatever the dtype of the target.
     #[test]
-    fn a_converted_model_has_its_adapter_merged() {
+    fn merges_the_adapter() {
         let device = Default::default();
         let fixtures = Path::new("../models/tests/fixtures");
         let files = ModelFiles::at(fixtures.join("gpt2/tiny_a")).unwrap();

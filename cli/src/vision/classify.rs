@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_are_shares() {
+    fn bar_lengths_are_proportional_to_probabilities() {
         let prediction = |score| Prediction { class: 0, label: "owl".into(), score };
         let lines = bars(&[prediction(1.0), prediction(0.5), prediction(0.01)], 30);
         let lines: Vec<&str> = lines.lines().collect();
