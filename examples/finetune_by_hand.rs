@@ -77,7 +77,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for epoch in 0..options.epochs {
         for (i, batch) in data.epoch(epoch).enumerate() {
             let batch = text_batch(&model, &batch?)?;
-            let key = key.fold_in(3).fold_in(epoch as u32).fold_in(i as u32); // of the dropout
+            let key = key.fold_in(3).fold_in(epoch as u32).fold_in(i as u32); // for dropout
             let (_loss, grads) = value_and_grad_with(&model, &batch, |model, (texts, classes)| {
                 model.loss(&texts, classes.val(), Some(key))
             });

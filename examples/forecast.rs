@@ -74,7 +74,7 @@ fn main() {
         true => println!("{}", serde_json::json!({ "error": error, "forecast": &known[500..] })),
         false => {
             known.iter().enumerate().skip(500).step_by(5).for_each(|(t, value)| {
-                println!("{t}: {value:+.2}, and the series without noise has {:+.2}", wave(t));
+                println!("{t}: {value:+.2}; the series without noise: {:+.2}", wave(t));
             });
             println!("root mean squared error {error:.3}");
         }

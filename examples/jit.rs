@@ -70,14 +70,14 @@ fn main() {
     let (expected, eager) = timed(|| textbook(x.clone()));
     assert!(
         tree::all_close::<Flex, _>(&y, &expected, 1e-6, 1e-6),
-        "a jitted function computes the same but for rounding"
+        "jitted and eager results differ by more than rounding"
     );
     // Measure the steady state, with memory already allocated.
     let steady = best_of_ten(|| drop(jitted.call::<Flex>(x.clone())));
     let eager_steady = best_of_ten(|| drop(textbook(x.clone())));
     println!("SELU of {elements}: first call {first:.2} ms, second {second:.2} ms, eager {eager:.2} ms");
     println!("  the best of ten more: jitted {steady:.2} ms, eager {eager_steady:.2} ms");
-    println!("  as it ran: {}\n", jitted.graph().expect("a program was used"));
+    println!("  the compiled graph: {}\n", jitted.graph().expect("a program was used"));
 
     // Slope at each point: `jvp` differentiates the function of one number, and `vmap` maps it over the points.
     let points = Array::<Flex, 2>::new(Tensor::from_floats([[-1.0], [0.5], [2.0]], &device));
@@ -111,7 +111,7 @@ fn main() {
     let (found, jitted_ms) = timed(|| train(&|args| jitted.call::<Flex>(args)));
     let (expected, eager_ms) = timed(|| train(&step::<Flex>));
     let apart = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-    assert!(apart < 1e-4, "jitted training follows eager training, and is apart by {apart}");
+    assert!(apart < 1e-4, "jitted and eager training differ by {apart}");
     let graph = jitted.graph().expect("a program was used");
     println!("a train step is {} operations: {:?}", graph.equations().len(), graph.counts());
     let (before, after) = (found.first().copied().unwrap_or_default(), found.last().copied().unwrap_or_default());

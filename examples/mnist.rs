@@ -1,5 +1,5 @@
-//! A multilayer perceptron on handwritten digits: `cargo run --example mnist` takes the 8x8 digits that ship with grove,
-//! `cargo run --example mnist -- DIR` a directory with MNIST's own files.
+//! A multilayer perceptron on handwritten digits: `cargo run --example mnist` trains on the 8x8 digits that ship with
+//! grove, `cargo run --example mnist -- DIR` on MNIST's own files.
 
 use clap::Parser;
 use grove::images::datasets::read_mnist;

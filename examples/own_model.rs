@@ -101,7 +101,7 @@ impl<B: Backend> CausalLm<B> for Decoder<B> {
         ids: Tensor<B, 2, Int>,
         padding: &[usize],
         cache: Option<&mut Self::Cache>,
-        key: Option<Key>, // key of the dropout
+        key: Option<Key>, // for dropout
     ) -> Tensor<B, 3> {
         let mut pass = DecoderPass::new(&ids, padding, cache, key);
         let mut x = self.tokens.forward(ids); // [b, t, WIDTH]

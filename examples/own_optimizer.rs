@@ -1,10 +1,10 @@
-//! An optimizer of one's own: `cargo run --example own_optimizer` compares it with SGD and AdamW on a regression.
+//! A custom optimizer: `cargo run --example own_optimizer` compares it with SGD and AdamW on a regression.
 
 use clap::Parser;
 use grove::optim::{elementwise, gradient_transformation, scale_by_learning_rate, zeros_like};
 use grove::prelude::*;
 
-/// Trains the same network with three optimizers, one of which the example defines.
+/// Trains the same network with three optimizers, one of them custom.
 #[derive(Parser)]
 #[command(name = "own_optimizer", version)]
 struct Options {
@@ -51,7 +51,7 @@ fn train(optimizer: impl GradientTransformation<Flex, Mlp<Flex>>, steps: u32) ->
 
 fn main() {
     let options = Options::parse();
-    // A chain: its own transformation, then the learning rate with its schedule.
+    // A chain: the custom transformation, then the learning rate with its schedule.
     let decayed = |step: u64| 3e-3 * 0.99f64.powi(step as i32);
     let lion = chain((scale_by_lion(0.9, 0.99), scale_by_learning_rate(decayed)));
     let losses = [

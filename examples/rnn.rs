@@ -18,9 +18,9 @@ use std::process::ExitCode;
 #[command(
     name = "rnn",
     version,
-    mut_arg("model", |arg| arg.help("Directory, weights file, or hub id. Without it, the small model that ships with grove")),
-    mut_arg("summary", |arg| arg.help("Do not generate: print the table of parameters. No weights are read")),
-    mut_arg("max_new_tokens", |arg| arg.default_value("400").help("Most tokens to generate; a token may be a character")),
+    mut_arg("model", |arg| arg.help("Directory, weights file, or hub id [default: the small model that ships with grove]")),
+    mut_arg("summary", |arg| arg.help("Print the table of parameters instead of generating; reads no weights")),
+    mut_arg("max_new_tokens", |arg| arg.default_value("400").help("Maximum number of tokens to generate; a token may be a character")),
 )]
 struct Options {
     #[command(flatten)]
@@ -41,9 +41,9 @@ impl Command for Options {
     }
 
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
-        let DecoderArgs { device: asked, generation, .. } = &self.decoder;
+        let DecoderArgs { device: device_args, generation, .. } = &self.decoder;
         if self.compare.compare {
-            self.compare.run::<B>(asked.dtype, generation.seed, generation.json, device)?;
+            self.compare.run::<B>(device_args.dtype, generation.seed, generation.json, device)?;
             return Ok(Ended::Finished);
         }
         Run { options: &self.decoder, chat: None, file: None, family: family::RnnLm }.run::<B>(device)

@@ -49,7 +49,7 @@ fn main() -> ExitCode {
         let paths = options.classify.paths();
         let several = paths.len() > 1 || paths.iter().any(|path| path.is_dir());
         if options.attention.is_some() && several {
-            return Err(usage("--attention draws over one image: give one --image"));
+            return Err(usage("--attention needs exactly one --image"));
         }
         if let Some(file) = &options.attention {
             check_attention(file, &paths)?;
@@ -82,7 +82,7 @@ const SHORTER: u32 = 448;
 fn check_attention(file: &Path, images: &[PathBuf]) -> Result<(), Exit> {
     let named = file.display();
     if !file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("png")) {
-        return Err(usage(format!("--attention writes a PNG: {named} has to end in .png")));
+        return Err(usage(format!("--attention writes a PNG file: {named} must end in .png")));
     }
     // A file that does not exist yet cannot be an input image. Canonical paths resolve links.
     let Ok(output) = file.canonicalize() else { return Ok(()) };

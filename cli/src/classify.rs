@@ -60,9 +60,9 @@ pub struct ClassifyTexts {
 
     /// Write the table to this CSV file, with added columns
     ///
-    /// They are label and score. For a model with several labels a text, label has the labels of at least 0.5, separated by
-    /// commas, and each label has a column of scores. A regression has the predicted value as score. A name that the table has
-    /// already gets the prefix predicted_.
+    /// The columns are label and score. For a multi-label model, label has the labels of at least 0.5, separated by commas, and
+    /// each label has a column of scores. For a regression model, score is the predicted value. A new column whose name the
+    /// table already has gets the prefix predicted_.
     #[arg(long, value_name = "FILE.csv", requires = "data", conflicts_with = "top_k", help_heading = "Data")]
     pub output: Option<PathBuf>,
 }
@@ -71,7 +71,7 @@ impl Command for ClassifyTexts {
     fn check(&self) -> Result<DeviceSpec, Exit> {
         if let Some(file) = self.input.file.as_ref().filter(|file| is_table(file)) {
             let named = file.display();
-            return Err(usage(format!("--file reads one text per line, and {named} is a table: use --data {named}")));
+            return Err(usage(format!("--file reads one text per line, but {named} is a table: use --data {named}")));
         }
         let ColumnArgs { text_column, pair_column, no_header, delimiter } = &self.columns;
         let of_table = [
@@ -239,11 +239,12 @@ impl ClassifyTexts {
     }
 }
 
-/// Probability from which a text has a label, if it may have several.
+/// Minimum probability of a label in a multi-label prediction.
 const THRESHOLD: f32 = 0.5;
 
-/// Returns the names of the columns with the predictions. A name that the table has already gets the prefix `predicted_`.
-fn prediction_columns(taken: &[String], labels: &[Prediction], problem: ProblemType) -> Vec<String> {
+/// Returns the names of the columns with the predictions. A name that the table already has gets the prefix
+/// `predicted_`.
+fn prediction_columns(existing: &[String], labels: &[Prediction], problem: ProblemType) -> Vec<String> {
     let mut labels: Vec<&Prediction> = labels.iter().collect();
     labels.sort_by_key(|label| label.class);
     let names = labels.iter().map(|label| &*label.label);
@@ -253,12 +254,12 @@ fn prediction_columns(taken: &[String], labels: &[Prediction], problem: ProblemT
         ProblemType::Regression if labels.len() == 1 => vec!["score"],
         ProblemType::Regression => names.collect(),
     };
-    let is_taken = |name: &str| taken.iter().any(|taken| taken == name);
-    let free = |name: &str| if is_taken(name) { format!("predicted_{name}") } else { name.to_owned() };
+    let exists = |name: &str| existing.iter().any(|column| column == name);
+    let free = |name: &str| if exists(name) { format!("predicted_{name}") } else { name.to_owned() };
     columns.into_iter().map(free).collect()
 }
 
-/// Returns the predictions of a text, from its labels with the most probable first.
+/// Returns the cells of a text's predictions. `labels` are sorted by decreasing probability.
 fn prediction_cells(labels: &[Prediction], problem: ProblemType) -> Vec<String> {
     let mut by_class: Vec<&Prediction> = labels.iter().collect();
     by_class.sort_by_key(|label| label.class);
@@ -268,8 +269,8 @@ fn prediction_cells(labels: &[Prediction], problem: ProblemType) -> Vec<String> 
             labels.first().map_or_else(Vec::new, |best| vec![best.label.clone(), best.score.to_string()])
         }
         ProblemType::MultiLabel => {
-            let given = labels.iter().filter(|label| label.score >= THRESHOLD).map(|label| &*label.label);
-            std::iter::once(given.collect::<Vec<_>>().join(",")).chain(scores).collect()
+            let above = labels.iter().filter(|label| label.score >= THRESHOLD).map(|label| &*label.label);
+            std::iter::once(above.collect::<Vec<_>>().join(",")).chain(scores).collect()
         }
         ProblemType::Regression => scores.collect(),
     }
@@ -310,7 +311,7 @@ mod tests {
 
     use super::*;
 
-    /// A decoder is found by its files. Expected: transformers' pipeline, by tools/fixtures/sequence_classification.py.
+    /// The files determine that the model is a decoder. Expected: transformers' pipeline, by tools/fixtures/sequence_classification.py.
     #[test]
     fn classifies_with_a_decoder() {
         let folder = Path::new("../models/tests/fixtures/sequence_classification/text");
@@ -336,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_no_file_of_texts() {
+    fn rejects_a_table_as_a_file_of_texts() {
         let parse =
             |file| ClassifyTexts::try_parse_from(["classify", "--model", "m", "--file", file]).expect("options");
         assert!(parse("lines.txt").check().is_ok());
@@ -370,10 +371,10 @@ mod tests {
             written(&labels, ProblemType::Regression),
             ["id,text,,joy,fear", "7,\"good, very\",,0.5,0.75", "9,bad,more,0.25,0.125"]
         );
-        let taken = ["label", "joy"].map(str::to_owned);
-        assert_eq!(prediction_columns(&taken, &labels[0], ProblemType::SingleLabel), ["predicted_label", "score"]);
+        let existing = ["label", "joy"].map(str::to_owned);
+        assert_eq!(prediction_columns(&existing, &labels[0], ProblemType::SingleLabel), ["predicted_label", "score"]);
         assert_eq!(
-            prediction_columns(&taken, &labels[0], ProblemType::MultiLabel),
+            prediction_columns(&existing, &labels[0], ProblemType::MultiLabel),
             ["predicted_label", "predicted_joy", "fear"]
         );
         let single = labels.map(|labels| labels[..1].to_vec());

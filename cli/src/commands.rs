@@ -420,7 +420,7 @@ mod tests {
 
     /// An option that has no effect is refused, and by its own name.
     #[test]
-    fn options_without_effect_are_refused() {
+    fn rejects_options_without_effect() {
         for (command, option) in [
             ("generate --summary --seed 1", "--seed"),
             ("generate --draft-tokens 2", "--draft"),
@@ -434,8 +434,11 @@ mod tests {
             ("finetune texts --data a --label-separator ;", "--problem-type"),
             ("classify texts --data a --output b --top-k 2", "--top-k"),
             ("classify images a.png --output b --top-k 2", "--top-k"),
-            ("generate --seed -1 hello", "'-1' is no value of --seed <SEED>; give a whole number from 0"),
-            ("generate --temperature warm hello", "'warm' is no value of --temperature <T>; give a number"),
+            (
+                "generate --seed -1 hello",
+                "'-1' is not a valid value for --seed <SEED>; give a whole number, at least 0",
+            ),
+            ("generate --temperature warm hello", "'warm' is not a valid value for --temperature <T>; give a number"),
         ] {
             let words: Vec<&str> = std::iter::once("grove").chain(command.split(' ')).collect();
             let error = parse(&words).expect_err(command).to_string();

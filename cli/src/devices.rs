@@ -52,7 +52,7 @@ pub fn list(options: &Options) -> Result<Ended, Exit> {
 fn note(backend: BackendName) -> Option<String> {
     #[cfg(feature = "cuda")]
     if backend == BackendName::Cuda {
-        return grove::backend::without_cublas().map(|reason| format!("matrix products do without cuBLAS: {reason}"));
+        return grove::backend::without_cublas().map(|reason| format!("matrix products run without cuBLAS: {reason}"));
     }
     let _ = backend;
     None

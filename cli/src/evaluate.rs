@@ -129,7 +129,7 @@ impl Language {
 
     fn bert<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         if self.tokenizer.is_some() {
-            return Err(usage("--tokenizer: a BERT has the tokenizer beside its weights"));
+            return Err(usage("--tokenizer has no effect on a BERT, whose tokenizer is beside its weights"));
         }
         let Encoder { files, config, tokenizer, .. } = Encoder::open(Some(&self.model), self.adapter.as_deref())?;
         let (model, _) = files.load::<B, BertForMaskedLm<B>>(device, self.device.dtype.wanted())?;

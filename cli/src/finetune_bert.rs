@@ -150,14 +150,12 @@ impl Command for Options {
             return Err(usage("--label-separator needs --problem-type multi_label_classification"));
         }
         if problem == ProblemType::Regression && !self.labels.is_empty() {
-            return Err(usage("--labels names classes, and --problem-type is regression"));
+            return Err(usage("--labels names classes, but --problem-type is regression: leave one of them out"));
         }
         check_layer_decay(self.layer_decay)?;
         check_lora(self.lora_rank, self.lora_alpha)?;
         if self.max_length.is_some_and(|length| length < 3) {
-            return Err(usage(
-                "--max-length must leave room for a token between those that mark beginning and end: at least 3",
-            ));
+            return Err(usage("--max-length must be at least 3: two special tokens and one of the text"));
         }
         match self.labels.iter().enumerate().find(|(i, label)| self.labels[..*i].contains(label)) {
             Some((_, label)) => Err(usage(format!("--labels names '{label}' twice"))),
@@ -242,7 +240,7 @@ impl Options {
             let [first, second, ..] = &labels[..] else { return Ok(labels) };
             return Err(failure(format!(
                 "the labels are numbers, such as {first} and {second}: --problem-type regression predicts them, and \
-                 --problem-type single_label_classification takes each for a class"
+                 --problem-type single_label_classification treats each as a class"
             )));
         }
         Ok(labels)
@@ -338,7 +336,7 @@ impl<'a> TextReader<'a> {
         let (positions, mut cut) = (self.positions.unwrap_or(usize::MAX), 0);
         let most = self.max_length.unwrap_or(MAX_LENGTH.min(positions));
         if most > positions {
-            return Err(usage(format!("--max-length is {most}, and the model has {positions} positions")));
+            return Err(usage(format!("--max-length is {most}, but the model has {positions} positions")));
         }
         let encode = |LabelledText { text, pair, .. }: &LabelledText| {
             let mut encoded =

@@ -23,9 +23,9 @@ const HEAD: &str = "head.**";
 
 /// Fine-tunes a ResNet, a ViT or a DINOv2 to classify your own images.
 ///
-/// Without arguments, fine-tunes the small network that ships with grove, which was trained on MNIST, on 8x8 digits that
-/// ship too. The result is a directory that `--example resnet` or `--example vit` loads; so does the library whose
-/// parameter names the model has. Ctrl-C writes a checkpoint and stops; the same command with --resume continues.
+/// Without arguments, fine-tunes a small network for MNIST on 8x8 digits; both ship with grove. The result is a directory
+/// that `--example resnet`, `--example vit` and the library of the model's parameter names load. Ctrl-C writes a checkpoint and
+/// stops; the same command with --resume continues.
 #[derive(Parser, Debug)]
 #[command(
     name = "finetune_vision",

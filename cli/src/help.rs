@@ -31,7 +31,7 @@ const FIRST: [&str; 18] = [
 /// Maximum width of the help, in columns.
 const WIDTH: usize = 100;
 
-/// Columns of the line of an option besides its name and its text.
+/// Width of an option's line without its name and its text, in columns.
 const MARGIN: usize = 8;
 
 /// Position of the options that print help and version, which are last.
@@ -87,7 +87,7 @@ fn section(arg: &Arg) -> Section {
     (arg.is_positional(), heading.map(str::to_owned))
 }
 
-/// Returns the columns of an argument's name and of the names of its values, at most: `--data <FILE>...`.
+/// Returns the maximum width of an argument's name and value names, such as `--data <FILE>...`, in columns.
 fn length(arg: &Arg) -> usize {
     let name = arg.get_long().map_or(0, |long| "--".len() + long.len());
     let values = arg.get_value_names().filter(|_| arg.get_action().takes_values()).unwrap_or_default();
@@ -130,7 +130,7 @@ fn split<'a>(text: &'a str, arg: &Arg) -> (&'a str, String) {
     }
 }
 
-/// Returns all about an option.
+/// Returns the full text of an option: description, values and default.
 fn paragraphs(arg: &Arg) -> String {
     let text = arg.get_long_help().or(arg.get_help()).map(ToString::to_string).unwrap_or_default();
     let (first, rest) = text.split_once("\n\n").unwrap_or((&text, ""));
@@ -139,7 +139,8 @@ fn paragraphs(arg: &Arg) -> String {
     if rest.is_empty() { first } else { format!("{first}. {rest}") }
 }
 
-/// Returns the text of an option that fits into `room` columns: its details are left out, and at last its end.
+/// Returns the text of an option in `room` columns. If it does not fit, details are dropped; if that is not enough, it ends
+/// with an ellipsis.
 fn line(arg: &Arg, room: usize) -> String {
     let text = arg.get_help().map(ToString::to_string).unwrap_or_default();
     let (body, default) = split(&text, arg);
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_leaves_details_out() {
+    fn a_short_line_drops_details() {
         let arg = Arg::new("size").long("size").help("Size of it, in tokens; 0 disables it").default_value("3");
         assert_eq!(line(&arg, 60), "Size of it, in tokens; 0 disables it [default: 3]");
         assert_eq!(line(&arg, 36), "Size of it, in tokens [default: 3]");

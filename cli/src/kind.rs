@@ -10,7 +10,8 @@ use grove::{
 
 use crate::prelude::*;
 
-/// Rejects a directory without a model, and a model whose family a program does not read. The error names the command that does.
+/// Rejects a directory without a model, and a model of a family that the program does not support. The error names the command that
+/// does.
 pub fn check_kind(path: &Path, expected: &[ModelKind]) -> Result<(), Exit> {
     let kind = match ModelKind::of(path) {
         Ok(kind) => kind,
@@ -25,7 +26,7 @@ pub fn check_kind(path: &Path, expected: &[ModelKind]) -> Result<(), Exit> {
         true if kind.is_decoder() && task_of_head(path) == Some("classify") => {
             let path = path.display();
             Err(failure(format!(
-                "{path} classifies texts, and this program reads language models: use `grove classify texts --model {path}`"
+                "{path} classifies texts, but this program expects a language model: use `grove classify texts --model {path}`"
             )))
         }
         true => Ok(()),
@@ -33,7 +34,7 @@ pub fn check_kind(path: &Path, expected: &[ModelKind]) -> Result<(), Exit> {
     }
 }
 
-/// Returns the error for a model whose family a program does not read. It names the commands and examples that do.
+/// Returns the error for a model of a family that the program does not support. It names the commands and examples that do.
 pub fn wrong_kind(path: &Path, kind: ModelKind) -> Exit {
     let head = task_of_head(path);
     let (command, others) = match kind {
@@ -49,7 +50,7 @@ pub fn wrong_kind(path: &Path, kind: ModelKind) -> Exit {
     let command = if kind.is_decoder() && head == Some("classify") { "classify texts" } else { command };
     let (name, path) = (kind.name(), path.display());
     failure(format!(
-        "{path} is {name}, which this program does not read: use `grove {command} --model {path}` (also read by {others})"
+        "{path} is {name}, which this program does not support: use `grove {command} --model {path}` (also supported by {others})"
     ))
 }
 
@@ -74,28 +75,28 @@ fn job_of_head(task: &str) -> (&'static str, &'static str) {
     }
 }
 
-/// Returns the error for a model whose head is made for another task than the one asked for, by the class in its `config.json`.
-pub(crate) fn other_task(path: &Path, asked: &str) -> Option<Exit> {
-    let made_for = task_of_head(path).filter(|made_for| *made_for != asked)?;
-    let (does, command) = job_of_head(made_for);
+/// Returns the error for a model whose head is for another task than `task`, by the class in its `config.json`.
+pub(crate) fn other_task(path: &Path, task: &str) -> Option<Exit> {
+    let actual = task_of_head(path).filter(|actual| *actual != task)?;
+    let (does, command) = job_of_head(actual);
     let path = path.display();
-    Some(failure(format!("{path} {does}: use `grove {command}`, or --task {made_for} of the example bert")))
+    Some(failure(format!("{path} {does}: use `grove {command}`, or --task {actual} of the example bert")))
 }
 
-/// Says that fine-tuning replaces the head of a model that is made for another task than classification.
+/// Prints a note if fine-tuning replaces the head of the model because it is for another task than classification.
 pub(crate) fn tell_other_head(path: &Path) {
     if let Some(task) = task_of_head(path).filter(|task| *task != "classify") {
         let does = job_of_head(task).0;
-        tell(format_args!("{} {does}: its head is replaced by a new one, which classifies texts", path.display()));
+        tell(format_args!("{} {does}: its head is replaced by a new one for classification", path.display()));
     }
 }
 
-/// Rejects a model that labels words where one that classifies texts is asked for, and the reverse. Their heads have the same names, so
-/// that either would load.
-pub(crate) fn check_head(path: &Path, asked: &str) -> Result<(), Exit> {
+/// Rejects a model for token classification if the task is text classification, and the reverse. Their heads have the same parameter
+/// names, so either would load.
+pub(crate) fn check_head(path: &Path, task: &str) -> Result<(), Exit> {
     let alike = ["classify", "tokens"];
-    match other_task(path, asked) {
-        Some(error) if alike.contains(&asked) && task_of_head(path).is_some_and(|head| alike.contains(&head)) => {
+    match other_task(path, task) {
+        Some(error) if alike.contains(&task) && task_of_head(path).is_some_and(|head| alike.contains(&head)) => {
             Err(error)
         }
         _ => Ok(()),
@@ -116,7 +117,7 @@ impl<'a, B: Backend, O> WithModelAt<'a, B, O> {
     /// Runs the command with an image classifier of the family.
     ///
     /// # Errors
-    /// The model is no image classifier; otherwise those of the command.
+    /// The model is not an image classifier, or the command fails.
     pub fn image_classifier<T>(self) -> Result<T, Exit>
     where
         Self: WithImageClassifier<Output = Result<T, Exit>>,
@@ -132,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrong_model_leads_to_the_right_program() {
+    fn names_the_command_for_a_model() {
         let bert = shipped("bert-austen");
         assert!(check_kind(&bert, &[ModelKind::Bert]).is_ok());
         let Err(Exit::Failure(message)) = check_kind(&bert, &[ModelKind::Gpt2]) else { panic!("refused") };

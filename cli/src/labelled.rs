@@ -35,7 +35,7 @@ pub struct ColumnArgs {
     #[arg(long, value_name = "NAME", help_heading = "Data")]
     pub pair_column: Option<String>,
 
-    /// Read the first line as data, not as column names; columns are then given by number
+    /// Read the first line as data, not as column names; columns are then numbers
     #[arg(long, help_heading = "Data")]
     pub no_header: bool,
 
@@ -152,16 +152,16 @@ pub fn delimiter(text: &str) -> Result<u8, String> {
 }
 
 /// Maximum number of names in a message.
-pub const TOLD: usize = 10;
+pub const MAX_NAMES: usize = 10;
 
 /// Warns about classes without an example in the evaluation.
-pub fn tell_unheld(labels: &[String], held_out: impl IntoIterator<Item = usize>) {
-    let unheld = labels_without_examples(labels, held_out);
+pub fn warn_missing_classes(labels: &[String], held_out: impl IntoIterator<Item = usize>) {
+    let missing = labels_without_examples(labels, held_out);
     // The evaluation is empty on purpose.
-    if unheld.is_empty() || unheld.len() == labels.len() {
+    if missing.is_empty() || missing.len() == labels.len() {
         return;
     }
-    let (named, more) = unheld.split_at(unheld.len().min(TOLD));
+    let (named, more) = missing.split_at(missing.len().min(MAX_NAMES));
     let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
     let named = named.join(", ");
     tell(format_args!("warning: the evaluation has no example of these classes: {named}{more}"));
@@ -171,7 +171,7 @@ pub fn tell_unheld(labels: &[String], held_out: impl IntoIterator<Item = usize>)
 pub fn tell_new_labels(old: &[String], new: &[String]) {
     let list = |labels: &[String], others: &[String]| {
         let labels: Vec<&str> = labels.iter().filter(|label| !others.contains(label)).map(String::as_str).collect();
-        let more = labels.len().saturating_sub(TOLD);
+        let more = labels.len().saturating_sub(MAX_NAMES);
         let named = labels[..labels.len() - more].join(", ");
         (!labels.is_empty()).then(|| if more > 0 { format!("{named} and {more} more") } else { named })
     };
@@ -197,7 +197,7 @@ pub fn hold_out<T>(
         let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
         let place = if files.is_empty() { String::new() } else { files.join(", ") + ": " };
         return Err(failure(format!(
-            "{place}{} {what} are too few to hold out {fraction} of each class: give more, or a larger --{option}, or 0",
+            "{place}{} {what} are too few to hold out {fraction} of each class: give more, raise --{option}, or set it to 0",
             training.len(),
         )));
     }
@@ -210,7 +210,7 @@ fn evaluate<B: Backend, M: TextClassifier<B>>(
     examples: &[TextExample],
     batch_size: usize,
 ) -> Result<ClassifierScore, Exit> {
-    tell_unheld(model.labels(), examples.iter().map(TextExample::class));
+    warn_missing_classes(model.labels(), examples.iter().map(TextExample::class));
     let score = score_texts(model, examples, batch_size)?;
     check_finite(model, [score.loss()])?;
     Ok(score)
@@ -227,7 +227,7 @@ pub fn print_evaluation<B: Backend, M: TextClassifier<B>>(
     if problem != ProblemType::SingleLabel {
         let score = score_values_on(&Communicator::single(), model, problem, examples, batch_size)?;
         check_finite(model, [score.loss()])?;
-        let metrics = score.metrics().into_iter().map(|(name, value)| format!("{} {value:.4}", spoken(name)));
+        let metrics = score.metrics().into_iter().map(|(name, value)| format!("{} {value:.4}", metric_name(name)));
         let metrics: Vec<String> = metrics.collect();
         let text = format!("{}, {}", counted(score.count(), "text"), metrics.join(", "));
         return report(as_json, &score.json(), &text);
@@ -243,7 +243,7 @@ pub fn print_evaluation<B: Backend, M: TextClassifier<B>>(
 }
 
 /// Returns the readable name of a metric.
-fn spoken(metric: &str) -> &str {
+fn metric_name(metric: &str) -> &str {
     match metric {
         "mae" => "mean absolute error",
         "pearson" => "Pearson correlation",
@@ -255,9 +255,9 @@ fn spoken(metric: &str) -> &str {
 
 /// Returns the metrics of a text classifier as JSON.
 pub fn json(score: &ClassifierScore) -> Value {
-    let mut found = score.json();
-    found["texts"] = json!(score.confusion.count());
-    found
+    let mut metrics = score.json();
+    metrics["texts"] = json!(score.confusion.count());
+    metrics
 }
 
 /// Problem type of a training run and its class balancing.
@@ -289,7 +289,7 @@ where
         if problem == ProblemType::SingleLabel { examples.iter().map(TextExample::class).collect() } else { vec![] }
     };
     if problem == ProblemType::SingleLabel {
-        tell_unheld(model.labels(), classes(&held_out));
+        warn_missing_classes(model.labels(), classes(&held_out));
     }
     let config = model.published_config()?.into();
     setup.output.begin(&config, Some(tokenizer))?;
@@ -315,7 +315,7 @@ where
             false => Some(score_values_on(&ranks(), &model, problem, &held_out, batch_size)?),
         };
         let metrics = score.iter().flat_map(|score| score.metrics().into_iter().skip(1));
-        let rows = metrics.map(|(name, value)| (spoken(name).to_owned(), format!("{value:.4}")));
+        let rows = metrics.map(|(name, value)| (metric_name(name).to_owned(), format!("{value:.4}")));
         let unit = if problem == ProblemType::Regression { "" } else { "label" };
         let scripts = [("evaluation", score.as_ref().map(ValueScore::json).into())];
         return summary.report_rows(run, unit, rows.collect(), scripts);

@@ -2,7 +2,7 @@
 //!
 //! | module | job |
 //! |---|---|
-//! | [`arguments`] | parsing, and the words of its errors |
+//! | [`arguments`] | parsing, and error messages |
 //! | [`help`] | the layout of `-h` and `--help` |
 //! | [`commands`] | the program `grove` |
 //! | [`program`] | running a command on a device |

@@ -5,13 +5,13 @@ use std::{fmt, fs};
 
 use crate::{prelude::*, program::is_free};
 
-/// Profile of a new project, which docs/library.md has too.
+/// Profile of a new project, also in docs/library.md.
 const PROFILE: &str = include_str!("../template/profile.toml");
 
-/// Program of a new project. It is also an example of tests/facade.
+/// Program of a new project, also an example of tests/facade.
 const MAIN: &str = include_str!("../template/main.rs");
 
-/// Cargo settings of grove, which a project with CUDA needs too.
+/// Cargo settings of grove, which a project with CUDA also needs.
 const CARGO_CONFIG: &str = include_str!("../template/config.toml");
 
 /// Options of `grove new`.
@@ -34,8 +34,8 @@ pub fn create(options: &Options) -> Result<(), Exit> {
         && name.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_".contains(letter));
     if !valid || ["grove", "grove-nn"].contains(&name) {
         return Err(usage(format!(
-            "'{name}' cannot be the name of a package that depends on grove: give a path that ends in another, which begins \
-             with an ASCII letter and has ASCII letters, digits, - and _"
+            "'{name}' cannot be the name of a package that depends on grove: give a path whose last component begins with an \
+             ASCII letter and has only ASCII letters, digits, - and _, such as my-model"
         )));
     }
     if !is_free(path)? {
@@ -82,7 +82,7 @@ impl Source {
             None if built_from.join("Cargo.toml").is_file() => built_from,
             None => {
                 return Err(failure(format!(
-                    "the checkout that this program was built from, {}, is gone: name a checkout or a git repository with --grove",
+                    "the checkout that this program was built from, {}, no longer exists: name a checkout or a git repository with --grove",
                     built_from.display()
                 )));
             }

@@ -87,7 +87,7 @@ impl Command for ClassifyOptions {
         need("model", self.model.is_some(), uses)?;
         if self.model.is_some() && uses.iter().all(|(_, is_given)| !is_given) {
             return Err(usage(
-                "--model is the model of --evaluate or --predict; a recurrent classifier is always trained from the start",
+                "--model is the model of --evaluate or --predict; a recurrent classifier is always trained from scratch",
             ));
         }
         self.run.check()?;
@@ -103,7 +103,7 @@ impl Command for ClassifyOptions {
             ));
         }
         match self.predict.iter().any(|text| text.trim().is_empty()) {
-            true => Err(usage("--predict is given an empty text")),
+            true => Err(usage("--predict has an empty text")),
             false => self.run.device.spec(),
         }
     }
@@ -181,11 +181,11 @@ impl ClassifyOptions {
         let ids: Vec<Vec<u32>> = self.predict.iter().map(ids).collect::<Result<_, Exit>>()?;
         let predictions = model.predict(&model.pack(&ids)?);
         check_finite(model, predictions.iter().map(|found| f64::from(found.score)))?;
-        let told = self.predict.iter().zip(&predictions).map(|(text, found)| {
+        let results = self.predict.iter().zip(&predictions).map(|(text, found)| {
             let line = format!("{}  {:.1} %  {text}", found.label, 100.0 * found.score);
             (json!({ "text": text, "labels": [found] }), line)
         });
-        let (objects, lines): (Vec<_>, Vec<_>) = told.unzip();
+        let (objects, lines): (Vec<_>, Vec<_>) = results.unzip();
         report(self.run.json, &json!({ "texts": objects }), &lines.join("\n"))
     }
 }

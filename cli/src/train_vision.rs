@@ -128,7 +128,9 @@ impl Command for Options {
             ("heads", heads),
         ])?;
         if channels != depths {
-            return Err(usage(format!("--channels has {channels} stages, and --depths {depths}: give as many")));
+            return Err(usage(format!(
+                "--channels has {channels} stages, but --depths has {depths}: give the same number"
+            )));
         }
         if !width.is_multiple_of(heads) {
             return Err(usage(format!("--hidden-size {width} is not divisible by --heads {heads}")));
@@ -209,7 +211,7 @@ impl Options {
         let patch_size = self.patch_size.unwrap_or_else(|| VitConfig::patch_size_for(height));
         if height % patch_size != 0 || width % patch_size != 0 {
             return Err(usage(format!(
-                "images of {height}x{width} pixels do not fall into patches of {patch_size}: choose another --patch-size"
+                "images of {height}x{width} pixels are not divisible into patches of {patch_size}: choose another --patch-size"
             )));
         }
         let config = VitConfig {

@@ -93,7 +93,7 @@ fn a_conversation_goes_on() {
     let output = LLAMA.run(&options, "/help\n/quit\n");
     let notes = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(1) && notes.contains("[Each line is a message"), "{notes}");
-    assert!(notes.contains("error: /quit is no command; there are /clear and /help"), "{notes}");
+    assert!(notes.contains("error: /quit is not a command; the commands are /clear and /help"), "{notes}");
     LLAMA.assert_fails(&["--model", &llama("gqa"), "--chat"], 1, &["tokenizer"]);
     LLAMA.assert_fails(&["--model", &llama("gguf/bf16.gguf"), "--chat"], 1, &["tokenizer"]);
 }

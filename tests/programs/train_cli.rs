@@ -226,7 +226,7 @@ fn without_output_nothing_is_kept() {
     let output = TRAIN.run(&[&["--data", text(&data), "--steps", "3"], &TINY[..]].concat(), "");
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{err}");
-    for words in ["not kept", "--output", "perplexity", "It writes:\nThe"] {
+    for words in ["not saved", "--output", "perplexity", "It writes:\nThe"] {
         assert!(out.contains(words), "no '{words}' in {out}");
     }
     assert!(err.contains("parameters") && err.contains("3 steps of 64 tokens"), "{err}");

@@ -329,7 +329,7 @@ impl Options {
             Peer::Candle if self.candle().is_file() => return Ok(()),
             Peer::Candle => {
                 return Err(Exit::Usage(format!(
-                    "{}: there is no such program; build it with `cargo build --release` in benches/candle, or name it \
+                    "{} does not exist: build it with `cargo build --release` in benches/candle, or name it \
                      with --candle",
                     self.candle().display()
                 )));

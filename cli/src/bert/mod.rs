@@ -169,7 +169,7 @@ impl Options {
             if given && !tasks.contains(&task) {
                 let tasks: Vec<String> = tasks.iter().map(|task| task.name()).collect();
                 return Err(usage(format!(
-                    "--{option} has no effect with --task {}; it belongs to {}",
+                    "--{option} has no effect with --task {}; it is an option of {}",
                     task.name(),
                     tasks.join(", ")
                 )));
@@ -204,7 +204,7 @@ impl Command for Options {
         if self.input.model.is_none() && self.task != TaskName::FillMask {
             let name = self.task.name();
             return Err(usage(format!(
-                "--task {name} needs a --model that was trained for it; the one that ships only does fill-mask"
+                "--task {name} needs a --model that was trained for it; the model that ships with grove only supports fill-mask"
             )));
         }
         self.input.check(&task)

@@ -54,17 +54,17 @@ impl TextArgs {
         let Encoder { path, files, config, tokenizer } = Encoder::open(self.model.as_deref(), self.adapter.as_deref())?;
         let usual = if matches!(task, Task::Answer { .. }) { 384 } else { usize::MAX };
         let most = self.max_length.unwrap_or(usual);
-        if let Some(asked) = task.head() {
-            check_head(&path, asked)?;
+        if let Some(task) = task.head() {
+            check_head(&path, task)?;
         }
         let bar = match texts.len() <= self.batch_size {
             true => ProgressBar::hidden(),
             false => progress_bar(texts.len(), "texts"),
         };
-        let told = |count: usize| bar.inc(count as u64);
+        let count_texts = |count: usize| bar.inc(count as u64);
         let batching = BatchOptions {
             batch_size: self.batch_size,
-            progress: Some(&told),
+            progress: Some(&count_texts),
             ..BatchOptions::new(&tokenizer, most.min(config.positions()))
         };
         let job = Job {
@@ -87,13 +87,13 @@ impl TextArgs {
             Task::Classify { top_k } => job.classify::<B>(*top_k, device),
             Task::Tokens { stride } => job.tokens::<B>(stride.unwrap_or(STRIDE), device),
             Task::Answer { question, top_k, stride, handle_impossible_answer } => {
-                let asked = AnswerOptions {
+                let options = AnswerOptions {
                     top_k: top_k.unwrap_or(1),
                     stride: stride.unwrap_or(STRIDE),
                     handle_impossible_answer: *handle_impossible_answer,
                     ..AnswerOptions::default()
                 };
-                job.answer::<B>(question, &asked, device)
+                job.answer::<B>(question, &options, device)
             }
         };
         let of_head = || other_task(&path, task.head()?);
@@ -287,9 +287,9 @@ impl Job<'_> {
         Ok(json!({ "texts": self.tell("entities", found, lines)? }))
     }
 
-    fn answer<B: Backend>(&self, question: &str, asked: &AnswerOptions, device: &B::Device) -> Result<Value, Exit> {
+    fn answer<B: Backend>(&self, question: &str, options: &AnswerOptions, device: &B::Device) -> Result<Value, Exit> {
         let model = self.model(self.files.load::<B, BertForQuestionAnswering<B>>(device, self.dtype()))?;
-        let found = self.each(|batching, text| tasks::answer(&model, batching, question, text, asked));
+        let found = self.each(|batching, text| tasks::answer(&model, batching, question, text, options));
         let line = |answer: &Answer| format!("{:5.1} %  {}", 100.0 * answer.score, answer.text);
         let all = self.tell("answers", found, |answers: &Vec<Answer>| answers.iter().map(line).collect())?;
         Ok(json!({ "question": question, "texts": all }))

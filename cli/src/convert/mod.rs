@@ -107,7 +107,7 @@ impl Options {
         let target = self.target.display();
         if self.adapter.is_some() || self.max_shard_size.is_some() {
             return Err(usage(format!(
-                "--adapter and --max-shard-size need a model and a directory, and {target} is a file"
+                "--adapter and --max-shard-size need a directory as the target, but {target} is a file"
             )));
         }
         if self.target.exists() && !self.overwrite {

@@ -66,7 +66,9 @@ pub fn convert_files<B: Backend>(
     let merging = if files.adapter().is_some() { FloatDType::F32 } else { dtype };
     let mut model = AutoModel::<B>::from_files(files, device, Some(merging.into()))?;
     if let Err(error) = name_as_transformers(&mut model) {
-        remarks.push(format!("the names stay as they are, for transformers has no such architecture: {error}"));
+        remarks.push(format!(
+            "the parameters keep their names, because transformers does not have this architecture: {error}"
+        ));
     }
     let model = cast(model, dtype);
     model.save_sharded(target, options.max_shard_bytes)?;
@@ -78,7 +80,7 @@ pub fn convert_files<B: Backend>(
 }
 
 /// Returns the dtype of the weights, or an error if they do not fit into memory.
-fn dtype_of(files: &TensorFiles, asked: Option<FloatDType>) -> Result<FloatDType, Exit> {
+fn dtype_of(files: &TensorFiles, dtype: Option<FloatDType>) -> Result<FloatDType, Exit> {
     let mut sizes = [(FloatDType::F32, 0), (FloatDType::F16, 0), (FloatDType::BF16, 0)];
     for name in files.names() {
         let info = files.info(name)?;
@@ -91,12 +93,12 @@ fn dtype_of(files: &TensorFiles, asked: Option<FloatDType>) -> Result<FloatDType
         sizes[stored].1 += info.shape.iter().product::<usize>();
     }
     let most = sizes.iter().max_by_key(|(_, size)| *size).map_or(FloatDType::F32, |(dtype, _)| *dtype);
-    let dtype = asked.unwrap_or(most);
+    let dtype = dtype.unwrap_or(most);
     let needed = sizes.iter().map(|(_, size)| size).sum::<usize>().saturating_mul(DType::from(dtype).size());
     let Some(available) = shortage(needed) else { return Ok(dtype) };
     let [needed, available] = [needed, available].map(format_bytes);
     Err(failure(format!(
-        "the weights need {needed} of memory, and this machine has {available} to give: a type of 16 bits needs half of f32 \
+        "the weights need {needed} of memory, but only {available} is available: a 16-bit type needs half of f32 \
          (--dtype bf16)"
     )))
 }
@@ -123,7 +125,7 @@ mod tests {
 
     /// The adapter is merged in f32, whatever the dtype of the target.
     #[test]
-    fn a_converted_model_has_its_adapter_merged() {
+    fn merges_the_adapter() {
         let device = Default::default();
         let fixtures = Path::new("../models/tests/fixtures");
         let files = ModelFiles::at(fixtures.join("gpt2/tiny_a")).unwrap();

@@ -16,7 +16,7 @@ use crate::{input, prelude::*, show};
 #[derive(Args, Debug)]
 pub struct ChatArgs {
     /// Chat with a model that has a chat template, by default a small one that ships with grove: --prompt, or each line of
-    /// standard input, is a message. The line /clear forgets the conversation, and /help lists the commands. In a terminal, an
+    /// standard input, is a message. The line /clear clears the conversation, and /help lists the commands. In a terminal, an
     /// empty line ends the conversation; in a file or pipe, empty lines are skipped
     #[arg(long, conflicts_with_all = ["prompt_ids", "score", "samples", "draft", "jit", "repeat", "summary"], help_heading = "Conversation")]
     pub chat: bool,
@@ -36,8 +36,8 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
     let tokenizer = Tokenizer::beside(files.tokenizer())?;
     let template = chat_template(files.tokenizer())?.ok_or_else(|| {
         failure(format!(
-            "{}: the model has no chat template, so it was not made for conversations: name one that was with --model, such as \
-             {PUBLISHED_CHAT}, or leave out --model for the small one that ships with grove",
+            "{}: the model has no chat template: name a chat model with --model, such as {PUBLISHED_CHAT}, or leave out --model \
+             to use the small one that ships with grove",
             files.path().display()
         ))
     })?;
@@ -54,7 +54,7 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
     let mut turns = vec![];
     // Reserves at most a quarter of the context for the reply.
     let room = settings.max_new_tokens.min(model.context().unwrap_or(usize::MAX) / 4);
-    let mut forgotten = 0;
+    let mut dropped_messages = 0;
     if ask {
         eprintln!("{HELP}");
     }
@@ -65,7 +65,7 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
         match command(&line).filter(|_| options.prompt().is_none()) {
             Some("/clear") => {
                 session = begin();
-                eprintln!("[the conversation is forgotten]");
+                eprintln!("[the conversation is cleared]");
                 continue;
             }
             Some("/help") => {
@@ -73,8 +73,9 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
                 continue;
             }
             Some(other) => {
-                let message =
-                    format!("{other} is no command; there are /clear and /help. A space before it makes it a message");
+                let message = format!(
+                    "{other} is not a command; the commands are /clear and /help. To send it as a message, type a space first"
+                );
                 if !typed {
                     return Err(failure(message));
                 }
@@ -94,7 +95,7 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
                 if dropped > 0 {
                     eprintln!("[the model's context is full: the oldest {} dropped]", counted_were(dropped));
                 }
-                forgotten += dropped;
+                dropped_messages += dropped;
             }
         }
         if live && !typed {
@@ -127,7 +128,7 @@ pub fn chat<B: Backend, M: CausalLm<B>>(
         return Err(failure(NO_MESSAGE));
     }
     if options.json {
-        write_json(&json!({ "turns": turns, "dropped_messages": forgotten }))?;
+        write_json(&json!({ "turns": turns, "dropped_messages": dropped_messages }))?;
     }
     Ok(Ended::Finished)
 }
@@ -139,7 +140,7 @@ fn counted_were(count: usize) -> String {
 
 /// The commands of a conversation.
 const HELP: &str =
-    "[Each line is a message. An empty line ends the conversation, /clear forgets it, /help prints this.]";
+    "[Each line is a message. An empty line ends the conversation, /clear clears it, /help prints this.]";
 
 /// Returns the command of a line, such as `/clear`. A line with other text, such as a path, is a message.
 fn command(line: &str) -> Option<&str> {
@@ -148,7 +149,7 @@ fn command(line: &str) -> Option<&str> {
     (!name.is_empty() && name.chars().all(|letter| letter.is_ascii_alphabetic())).then_some(line)
 }
 
-const NO_MESSAGE: &str = "there is no message: give one with --prompt, or a line for each on standard input";
+const NO_MESSAGE: &str = "there is no message: give one with --prompt, or one per line on standard input";
 
 /// Fails if the input has no message, before the model is loaded.
 fn check_input(options: &GenerationArgs, typed: bool) -> Result<(), Exit> {

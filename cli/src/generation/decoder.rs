@@ -43,7 +43,7 @@ static MODELS: [(ModelKind, &str, &str); 4] = [
     (ModelKind::Gpt2, "gpt2-austen", "openai-community/gpt2"),
     (ModelKind::GptNeo, "gpt-neo-austen", "EleutherAI/gpt-neo-125m"),
     (ModelKind::Llama, "llama-austen", "HuggingFaceTB/SmolLM2-135M-Instruct --chat"),
-    (ModelKind::RnnLm, "rnn-austen", "DIR, of one that `train_rnn` made"),
+    (ModelKind::RnnLm, "rnn-austen", "DIR, of a model that `train_rnn` trained"),
 ];
 
 /// Name of the small chat model that ships with grove, a LLaMA.
@@ -191,7 +191,7 @@ impl DecoderArgs {
     /// Suggests a published model after a conversation with the small model that ships.
     fn tell_published_chat(&self) {
         if self.model.is_none() && !self.generation.json {
-            tell_small("chat model, which knows little", PUBLISHED_CHAT);
+            tell_small("chat model", PUBLISHED_CHAT);
         }
     }
 }

@@ -88,14 +88,14 @@ impl Prompt {
         let count: usize = generated.iter().map(|row| row.ids.len()).sum();
         let is = |finish| generated.iter().any(|row| row.finish == finish);
         let ended = match (is(Finish::Callback), is(Finish::Stop), is(Finish::Context)) {
-            (true, ..) => ", ended at a stop text",
-            (_, true, _) => ", ended by itself",
-            (.., true) => ", because the model's context is full: --max-new-tokens is too large for it",
+            (true, ..) => ", stopped at a stop string",
+            (_, true, _) => ", stopped at an end token",
+            (.., true) => ", stopped because the model's context is full: --max-new-tokens is too large for it",
             _ => "",
         };
         let speed = tokens_per_second.map_or_else(String::new, |speed| format!(", {speed:.1} tokens per second"));
         let draft = drafted.map_or_else(String::new, |Drafted { proposed, accepted }| {
-            format!("; of {proposed} tokens that the draft proposed {accepted} were taken")
+            format!("; {accepted} of {proposed} draft tokens were accepted")
         });
         let count = counted(count, "token");
         eprintln!("[{count}{ended}; loaded in {load_seconds:.2} s{speed}{draft}]");

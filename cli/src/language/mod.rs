@@ -120,11 +120,11 @@ type Started<'a, B, O> = (<O as LanguageOptions>::Model<B>, LanguageRun<'a, B>);
 
 impl<'a, B: Backend> LanguageRun<'a, B> {
     /// Returns the model to train and its run. With `--evaluate`, prints the evaluation and returns `None`.
-    pub fn new<O: LanguageOptions>(asked: &'a O, device: &B::Device) -> Result<Option<Started<'a, B, O>>, Exit> {
-        let options = asked.language();
+    pub fn new<O: LanguageOptions>(command: &'a O, device: &B::Device) -> Result<Option<Started<'a, B, O>>, Exit> {
+        let options = command.language();
         let (run, batch_size) = (&options.run, options.run.training.batch_size);
         let output = run.directory()?;
-        let Prepared { model, tokenizer, training, held_out, source } = prepare::<B, O>(asked, &output, device)?;
+        let Prepared { model, tokenizer, training, held_out, source } = prepare::<B, O>(command, &output, device)?;
         let context = context(options.context, model.context())?;
         if options.evaluate {
             print_evaluation(&model, &training, context, batch_size, run.json)?;
@@ -201,7 +201,7 @@ impl<'a, B: Backend> LanguageRun<'a, B> {
 /// Fails if a text has no token to predict.
 fn check_evaluation(what: &str, stream: &TokenStream) -> Result<(), Exit> {
     match stream.len() {
-        tokens @ (0 | 1) => Err(failure(format!("{what} has {tokens} tokens, and an evaluation needs at least 2"))),
+        tokens @ (0 | 1) => Err(failure(format!("{what} has {tokens} tokens, but an evaluation needs at least 2"))),
         _ => Ok(()),
     }
 }

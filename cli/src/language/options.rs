@@ -25,10 +25,10 @@ impl TextColumn {
         self.text_column.as_deref().unwrap_or("text")
     }
 
-    /// Refuses `--text-column` if the data has no files of records. A folder may have some.
+    /// Rejects `--text-column` if the data has no files of records. A folder may have some.
     pub fn check<'a>(&self, mut data: impl Iterator<Item = &'a PathBuf>) -> Result<(), Exit> {
         match self.text_column.is_some() && !data.any(|path| path.is_dir() || is_record_file(path)) {
-            true => Err(usage("--text-column names a column of .jsonl and .parquet files, and the data has none")),
+            true => Err(usage("--text-column names a column of .jsonl and .parquet files, but the data has none")),
             false => Ok(()),
         }
     }
@@ -137,10 +137,10 @@ impl LanguageArgs {
             .with("lora-targets", self.lora_targets.join(","))
     }
 
-    /// The model with the adapters that are asked for, and the leaves that are trained; `None` for all parameters.
+    /// Returns the model with the adapters of `--lora-rank`, and a filter of the trained leaves; `None` for all parameters.
     ///
-    /// - `targets`: linear layers that get an adapter unless the options name others
-    /// - `prefix`: of all paths, which the options may leave out
+    /// - `targets`: linear layers that get an adapter by default
+    /// - `prefix`: prefix of all paths, which the options may leave out
     pub fn adapted<B: Backend, M: Tree<B>>(
         &self,
         model: M,
@@ -155,7 +155,9 @@ impl LanguageArgs {
             return Ok((model, filter));
         };
         if targets.is_empty() && self.lora_targets.is_empty() {
-            return Err(usage("--lora-rank: this model has no linear layers for adapters; --lora-targets names some"));
+            return Err(usage(
+                "--lora-rank: this model has no default layers for adapters: name its linear layers with --lora-targets",
+            ));
         }
         let named = self.lora_targets.iter().map(String::as_str);
         let targets: Vec<&str> = if self.lora_targets.is_empty() { targets.to_vec() } else { named.collect() };
@@ -167,7 +169,7 @@ impl LanguageArgs {
         Ok((model, Some(filter)))
     }
 
-    /// Saves a model with its adapters merged, and beside its directory the adapters themselves.
+    /// Saves a model with its adapters merged, and the adapters alone in a directory beside it.
     pub fn save_adapted<B: Backend, M: Pretrained<B>>(
         &self,
         model: M,
@@ -189,10 +191,10 @@ impl LanguageArgs {
 }
 
 /// Returns the context length in tokens: `--context`, or the model's maximum, or [`DEFAULT_CONTEXT`].
-pub(crate) fn context(asked: Option<usize>, most: Option<usize>) -> Result<usize, Exit> {
-    match (asked, most) {
+pub(crate) fn context(context: Option<usize>, most: Option<usize>) -> Result<usize, Exit> {
+    match (context, most) {
         (Some(context), Some(most)) if context > most => {
-            Err(usage(format!("--context is {context}, and the model has {most} positions")))
+            Err(usage(format!("--context is {context}, but the model has {most} positions")))
         }
         (Some(context), _) => Ok(context),
         (None, most) => Ok(most.unwrap_or(DEFAULT_CONTEXT)),
@@ -213,9 +215,9 @@ pub(super) fn named_config<C: PretrainedConfig>(named: &str) -> Result<C, Exit> 
 pub(crate) fn check_resumed<T: Display + PartialEq>(
     sizes: impl IntoIterator<Item = (&'static str, Option<T>, T)>,
 ) -> Result<(), Exit> {
-    for (name, asked, has) in sizes {
-        if let Some(asked) = asked.filter(|asked| *asked != has) {
-            return Err(usage(format!("--{name} is {asked}, and the run to resume has {has}: leave it out")));
+    for (name, value, has) in sizes {
+        if let Some(value) = value.filter(|value| *value != has) {
+            return Err(usage(format!("--{name} is {value}, but the run to resume has {has}: leave it out")));
         }
     }
     Ok(())

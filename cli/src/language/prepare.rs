@@ -27,11 +27,11 @@ pub struct Prepared<M> {
 }
 
 pub fn prepare<B: Backend, O: LanguageOptions>(
-    asked: &O,
+    command: &O,
     output: &RunDirectory,
     device: &B::Device,
 ) -> Result<Prepared<O::Model<B>>, Exit> {
-    let options = asked.language();
+    let options = command.language();
     let data = read(&options.data(), options.column.name())?;
     let held_out =
         if options.held_out.is_empty() { None } else { Some(read(&options.held_out, options.column.name())?) };
@@ -50,10 +50,10 @@ pub fn prepare<B: Backend, O: LanguageOptions>(
             let config = match output.config()? {
                 Some(file) => {
                     let config = O::Config::from_file(file)?;
-                    asked.check_resumed(&config)?;
+                    command.check_resumed(&config)?;
                     config
                 }
-                None => asked.new_config(tokenizer.as_ref())?,
+                None => command.new_config(tokenizer.as_ref())?,
             };
             (new_model::<B, O::Model<B>>(&options.run, &config, device)?, tokenizer)
         }
@@ -86,7 +86,7 @@ pub fn encode_text<B: Backend, M: CausalLm<B>>(
     if let (LmText::Documents(documents), Some(_), None) = (&text, tokenizer, end)
         && documents.len() > 1
     {
-        tell(format_args!("no token ends a text here: the documents follow each other without one"));
+        tell(format_args!("the model has no end-of-text token: the documents are joined without one"));
     }
     Ok(text.encode(tokenizer, end, model.vocab_size())?)
 }
@@ -116,8 +116,8 @@ fn existing<B: Backend, M: Pretrained<B>>(
         && let Some(name) = first_quantized(&files.weights()?)
     {
         return Err(failure(format!(
-            "{}: its weights are quantized (the first is {name}), and are not trained: name the model that it was made from, or \
-             one that `grove convert` makes of it",
+            "{}: its weights are quantized (the first is {name}) and cannot be trained: name the original model, or convert \
+             this one with `grove convert`",
             path.display()
         )));
     }

@@ -99,7 +99,7 @@ impl LanguageOptions for LmOptions {
     fn check_resumed(&self, config: &RnnLmConfig) -> Result<(), Exit> {
         self.sizes.check_resumed(config.cell, [config.num_layers, config.hidden_size, config.embedding_size])?;
         match self.tie && !config.tie_word_embeddings {
-            true => Err(usage("--tie: the run to resume has a separate output layer")),
+            true => Err(usage("--tie: the run to resume has a separate output layer: leave it out")),
             false => Ok(()),
         }
     }

@@ -87,9 +87,7 @@ impl Command for Options {
         self.language.check()?;
         fraction([("mask", f64::from(self.mask))])?;
         if self.language.context.is_some_and(|context| context < 3) {
-            return Err(usage(
-                "--context must leave room for a token between those that mark beginning and end: at least 3",
-            ));
+            return Err(usage("--context must be at least 3: two special tokens and one of the text"));
         }
         at_least_one([("layers", self.layers), ("heads", self.heads)])?;
         self.language.run.device.spec()

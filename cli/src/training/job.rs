@@ -49,7 +49,7 @@ pub fn with_new_parameters<B: Backend>(model: &impl Tree<B>, trained: Filter<B>,
     let before = paths(&trained);
     let frozen: Vec<String> = paths(&both).into_iter().filter(|path| !before.contains(path)).collect();
     if !frozen.is_empty() {
-        tell(format_args!("trained although frozen, as their values are random: {}", frozen.join(", ")));
+        tell(format_args!("trained despite --freeze, because the values are random: {}", frozen.join(", ")));
     }
     both
 }
@@ -110,7 +110,7 @@ impl<B: Backend> Setup<'_, B> {
         settings.learning_rate = Some(schedule.clone());
         settings.unit = Some((unit, batch as u64));
         let parameters = tree::count_params(model);
-        let mut told = counted(parameters, "parameter");
+        let mut line = counted(parameters, "parameter");
         if let Some(trainable) = trainable {
             let trained = tree::leaves(&tree::filter(model.clone(), &trainable));
             let trained: usize = trained.iter().filter(|(_, leaf)| leaf.is_present()).map(|(_, leaf)| leaf.len()).sum();
@@ -118,12 +118,12 @@ impl<B: Backend> Setup<'_, B> {
                 return Err(usage("--freeze leaves nothing to train"));
             }
             if trained < parameters {
-                told += &format!(", {} of them trained", HumanCount(trained as u64));
+                line += &format!(", {} of them trained", HumanCount(trained as u64));
             }
             settings.step.trainable = trainable;
         }
         if let Some(classes) = classes {
-            told += &format!("; {classes} classes");
+            line += &format!("; {classes} classes");
         }
         let (steps, each) = (counted(steps as usize, "step"), HumanCount((batch * training.accumulate) as u64));
         let shared = match settings.ranks.size() {
@@ -131,7 +131,7 @@ impl<B: Backend> Setup<'_, B> {
             size => format!(" on {size} ranks"),
         };
         if settings.ranks.rank() == 0 {
-            eprintln!("{told}; {count} {unit} to train on, {held_out} held out; {steps} of {each} {unit}{shared}");
+            eprintln!("{line}; {count} {unit} to train on, {held_out} held out; {steps} of {each} {unit}{shared}");
         }
         let key = Key::new(run.seed).fold_in(3);
         Ok(Job { data: Arc::new(data), schedule, key, settings, output, save_dtype: training.save_dtype })

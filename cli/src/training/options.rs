@@ -233,7 +233,7 @@ impl TrainingArgs {
             true => Ok(()),
             false => {
                 let choices: Vec<String> = metrics.iter().map(|metric| format!("best:{metric}")).collect();
-                Err(usage(format!("--keep is {keep}; here it is last, or one of {}", choices.join(", "))))
+                Err(usage(format!("--keep is {keep}; it must be last, or one of {}", choices.join(", "))))
             }
         }
     }
@@ -245,11 +245,11 @@ impl TrainingArgs {
             return Ok(());
         }
         if self.patience.is_some() {
-            return Err(usage(format!("--patience needs an evaluation, and --{name} is 0")));
+            return Err(usage(format!("--patience needs an evaluation, but --{name} is 0")));
         }
         match self.keep {
             KeepModel::Last | KeepModel::Lowest("loss") => Ok(()),
-            keep => Err(usage(format!("--keep {keep} needs an evaluation, and --{name} is 0"))),
+            keep => Err(usage(format!("--keep {keep} needs an evaluation, but --{name} is 0"))),
         }
     }
 }
@@ -281,7 +281,7 @@ pub fn at_least_one(options: impl IntoIterator<Item = (&'static str, usize)>) ->
     check(options, |value| value > 0, "at least 1")
 }
 
-/// Refuses a rank or a scale of adapters that is not positive.
+/// Rejects a `--lora-rank` or `--lora-alpha` that is not positive.
 pub fn check_lora(rank: Option<usize>, alpha: Option<f64>) -> Result<(), Exit> {
     at_least_one([("lora-rank", rank.unwrap_or(1))])?;
     match alpha.is_some_and(|alpha| !(alpha > 0.0 && alpha.is_finite())) {
@@ -296,7 +296,7 @@ pub fn check_rank<B: Backend>(rank: Option<usize>, model: &impl Tree<B>) -> Resu
     let matrices = leaves.iter().map(|(_, leaf)| leaf.shape()).filter(|shape| shape.len() == 2);
     let most = matrices.filter_map(|shape| shape.iter().min().copied()).max().unwrap_or(usize::MAX);
     match rank.filter(|rank| *rank > most) {
-        Some(rank) => Err(usage(format!("--lora-rank is {rank}, and the model's matrices have at most rank {most}"))),
+        Some(rank) => Err(usage(format!("--lora-rank is {rank}, but the model's matrices have at most rank {most}"))),
         None => Ok(()),
     }
 }

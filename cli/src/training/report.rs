@@ -10,7 +10,7 @@ pub struct Summary {
     pub run: RunSummary,
     /// Directory of the saved model; `None` if the run was interrupted or saves nothing.
     pub directory: Option<PathBuf>,
-    kept: bool,
+    saved: bool,
 }
 
 impl Summary {
@@ -19,7 +19,7 @@ impl Summary {
         Self {
             run: fitted.summary(),
             directory: output.model().filter(|_| fitted.ended != Ended::Interrupted),
-            kept: output.model().is_some(),
+            saved: output.model().is_some(),
         }
     }
 
@@ -38,7 +38,7 @@ impl Summary {
         rows.extend(more_rows);
         let mut add = |name: &str, value: String| rows.push((name.into(), value));
         match self.run.ended {
-            Ended::Interrupted if self.kept => add("stopped", "the same command with --resume continues".into()),
+            Ended::Interrupted if self.saved => add("stopped", "the same command with --resume continues".into()),
             Ended::EarlyStop => {
                 add("stopped", format!("the held-out {} did not improve", self.run.kept.metric()));
             }
@@ -46,7 +46,7 @@ impl Summary {
         }
         match &self.directory {
             Some(directory) => add("model", directory.display().to_string()),
-            None if !self.kept => add("model", "not kept; --output DIR keeps it".into()),
+            None if !self.saved => add("model", "not saved; --output DIR saves it".into()),
             None => {}
         }
         report(json, &object, &summary_table(&rows))?;

@@ -29,7 +29,7 @@ impl TrainingArgs {
         }
         let warmup = self.warmup.unwrap_or((steps / 20).min(1000));
         if warmup >= steps && warmup > 0 {
-            return Err(usage(format!("--warmup is {warmup}; it must be less than all steps, which are {steps}")));
+            return Err(usage(format!("--warmup is {warmup}; it must be less than the number of steps, {steps}")));
         }
         let (peak, last) = (self.learning_rate, self.learning_rate * self.final_learning_rate);
         Ok(match self.schedule {

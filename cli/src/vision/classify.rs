@@ -24,7 +24,7 @@ impl SizeArgs {
     pub fn check<B: Backend, M: ImageClassifier<B>>(&self, model: &M, size: [usize; 2]) -> Result<(), String> {
         model.check_size(size, self.max_patches).map_err(|error| {
             let patches = size.iter().all(|&side| side > 0) && model.check_size(size, usize::MAX).is_ok();
-            let advice = if patches { "prepare them smaller, or raise --max-patches" } else { "prepare them larger" };
+            let advice = if patches { "make them smaller, or raise --max-patches" } else { "make them larger" };
             format!("{error}: {advice}")
         })
     }
@@ -142,7 +142,7 @@ impl NamedImage {
 }
 
 /// Maximum number of unreadable images whose errors are printed; all are counted.
-const TOLD: usize = 20;
+const MAX_ERRORS: usize = 20;
 
 /// Loads a model and prints the classes of the images. Unreadable images are reported on standard error and skipped. `look` is
 /// called for each image, with the model and the preprocessing, before its classes are printed.
@@ -172,7 +172,7 @@ pub fn classify<B: Backend, M: ImageClassifier<B>>(
                 Ok(image) => images.push(image),
                 Err(error) if paths.len() == 1 => return Err(error.into()),
                 Err(error) => {
-                    if unreadable.len() < TOLD {
+                    if unreadable.len() < MAX_ERRORS {
                         progress.suspend(|| eprintln!("left out: {error}"));
                     }
                     unreadable.push(error);
@@ -192,8 +192,8 @@ pub fn classify<B: Backend, M: ImageClassifier<B>>(
     }
     progress.finish_and_clear();
     let skipped = unreadable.len();
-    if let Some(error) = unreadable.get(TOLD..).and_then(<[_]>::last) {
-        eprintln!("left out: {} more, the last of them: {error}", skipped - TOLD);
+    if let Some(error) = unreadable.get(MAX_ERRORS..).and_then(<[_]>::last) {
+        eprintln!("left out: {} more, the last of them: {error}", skipped - MAX_ERRORS);
     }
     if skipped == paths.len() {
         return Err(failure(format!("none of the {skipped} images can be read")));
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_are_shares() {
+    fn bar_lengths_are_proportional_to_probabilities() {
         let prediction = |score| Prediction { class: 0, label: "owl".into(), score };
         let lines = bars(&[prediction(1.0), prediction(0.5), prediction(0.01)], 30);
         let lines: Vec<&str> = lines.lines().collect();

@@ -1,4 +1,4 @@
-//! Labelled images of a command: where they are, and their columns in Parquet files.
+//! Labelled images of a command: paths, and columns of Parquet files.
 
 use grove::{
     images::datasets::{LabelledImages, open_labelled},
@@ -20,7 +20,7 @@ pub struct ImageColumns {
 }
 
 impl ImageColumns {
-    /// Refuses the columns if no path is a Parquet file.
+    /// Rejects the columns if no path is a Parquet file.
     pub fn check<'a>(&self, mut paths: impl Iterator<Item = &'a PathBuf>) -> Result<(), Exit> {
         let option = match (&self.image_column, &self.label_column) {
             (Some(_), _) => "--image-column",
@@ -29,7 +29,7 @@ impl ImageColumns {
         };
         match paths.any(|path| is_parquet(path)) {
             true => Ok(()),
-            false => Err(usage(format!("{option} names a column of a .parquet file, and the data is none"))),
+            false => Err(usage(format!("{option} names a column of .parquet files, but the data has none"))),
         }
     }
 

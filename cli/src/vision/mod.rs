@@ -14,16 +14,19 @@ pub use options::ImageArgs;
 pub use train::{EvaluationImages, ImageEvaluation, Split, VisionJob, output_size, train};
 
 /// Returns the preprocessing of the model at a path: that of `--preprocess` (a name or a file), else that of the files beside the
-/// model, else torchvision's. Fails unless it gives images with the model's number of `channels`.
-pub fn preprocessor_of(asked: Option<&str>, model: &Path, channels: usize) -> Result<Preprocessor, Exit> {
-    let preprocessor = match asked {
+/// model, else torchvision's.
+///
+/// # Errors
+/// The images do not have the model's number of `channels`; the files cannot be read.
+pub fn preprocessor_of(preprocess: Option<&str>, model: &Path, channels: usize) -> Result<Preprocessor, Exit> {
+    let preprocessor = match preprocess {
         Some(file) if Path::new(file).exists() => Preprocessor::from_file(file)?,
         Some(name) => Preprocessor::preset(name).map_err(|error| usage(format!("--preprocess: {error}")))?,
         None => match Preprocessor::beside(model)? {
             Some(preprocessor) => preprocessor,
             None => {
                 tell(format_args!(
-                    "no processor_config.json or preprocessor_config.json beside the model: images are prepared as torchvision does it"
+                    "no processor_config.json or preprocessor_config.json beside the model: images are preprocessed as in torchvision"
                 ));
                 Preprocessor::preset("torchvision")?
             }
@@ -33,7 +36,7 @@ pub fn preprocessor_of(asked: Option<&str>, model: &Path, channels: usize) -> Re
     match found == channels {
         true => Ok(preprocessor),
         false => Err(failure(format!(
-            "images are prepared with {found} channels, and the model wants {channels}: choose with --preprocess"
+            "the preprocessing gives {found} channels, but the model expects {channels}: choose another with --preprocess"
         ))),
     }
 }

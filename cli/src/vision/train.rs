@@ -19,7 +19,7 @@ use grove::{
 
 use super::{ImageArgs, ImageColumns, SizeArgs};
 use crate::{
-    labelled::{TOLD, hold_out, tell_unheld},
+    labelled::{MAX_NAMES, hold_out, warn_missing_classes},
     memory::shortage,
     prelude::*,
     training::Job,
@@ -73,7 +73,7 @@ pub fn output_size<B: Backend, M: ImageClassifier<B>>(
     batch_size: usize,
 ) -> Result<[usize; 2], Exit> {
     let size = preprocessor.size().ok_or_else(|| {
-        usage("images come out in different sizes: choose a --preprocess that crops, or --image-size")
+        usage("the preprocessed images differ in size: choose a --preprocess that crops, or give --image-size")
     })?;
     sizes.check(model, size).map_err(failure)?;
     let factors = size.into_iter().chain([batch_size, preprocessor.channels(), size_of::<f32>()]);
@@ -81,8 +81,8 @@ pub fn output_size<B: Backend, M: ImageClassifier<B>>(
     let (Some(available), [height, width]) = (shortage(bytes), size) else { return Ok(size) };
     let (needed, available) = (format_bytes(bytes), format_bytes(available));
     Err(failure(format!(
-        "{batch_size} images of {height}x{width} pixels need {needed} of memory, and this machine has {available} to give: \
-         choose a smaller --image-size or --batch-size"
+        "{batch_size} images of {height}x{width} pixels need {needed} of memory, but only {available} is available: choose \
+          a smaller --image-size or --batch-size"
     )))
 }
 
@@ -124,7 +124,7 @@ where
         .with("data", ImageBatches::identity(&split.training))
         .with_option("held-out", held_out.map(ImageBatches::identity));
     let counts = [split.training.examples.len(), held_out.map_or(0, |data| data.examples.len())];
-    tell_unheld(model.labels(), held_out.iter().flat_map(|data| &data.examples).map(|example| example.class));
+    warn_missing_classes(model.labels(), held_out.iter().flat_map(|data| &data.examples).map(|example| example.class));
     let images = |data| ImageBatches::new(data, batch_size, preprocessor.clone(), size);
     let data = images(split.training)?.training(args.transform(), args.mix(), key.fold_in(2))?;
     let held_out = split.held_out.map(images).transpose()?;
@@ -149,7 +149,7 @@ where
         let first = first.map_or(String::new(), |first| format!("; the first: {first}"));
         let were = if unreadable == 1 { "was" } else { "were" };
         let images = counted(unreadable, "image");
-        tell(format_args!("{images} {were} left out of the training, as they cannot be read{first}"));
+        tell(format_args!("{images} could not be read and {were} left out of the training{first}"));
     }
     let found = held_out.as_ref().map(|held_out| score_images_on(&ranks, &model, held_out, device)).transpose()?;
     let evaluation = found.as_ref().zip(held_out.as_ref()).map(|(found, images)| score_json(found, images)).into();
@@ -175,10 +175,10 @@ fn of_model(images: LabelledImages, labels: &[String]) -> Result<LabelledImages,
     if unknown.is_empty() {
         return Ok(images.relabelled(labels)?);
     }
-    let (named, more) = unknown.split_at(unknown.len().min(TOLD));
+    let (named, more) = unknown.split_at(unknown.len().min(MAX_NAMES));
     let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
     Err(failure(format!(
-        "the model does not know these classes of the images: {}{more}; it has {}, such as {}, and classes go by their names",
+        "the model does not know these classes of the images: {}{more}; it has {}, such as {}; classes are matched by name",
         named.join(", "),
         labels.len(),
         labels.first().map_or("none", String::as_str)
@@ -234,7 +234,7 @@ impl ImageEvaluation<'_> {
             let count = counted(data.examples.len(), "image");
             tell(format_args!("evaluating the {count} of the evaluation part of {}", place.display()));
         }
-        tell_unheld(model.labels(), data.examples.iter().map(|example| example.class));
+        warn_missing_classes(model.labels(), data.examples.iter().map(|example| example.class));
         let images = ImageBatches::new(data, self.batch_size, preprocessor, size)?;
         let score = score_images(&model, &images, device)?;
         check_finite(&model, [score.loss()])?;

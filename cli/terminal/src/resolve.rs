@@ -1,7 +1,7 @@
 //! Paths of models and data that options name or that ship with grove.
 
 use grove::{
-    files::say_once,
+    files::note_once,
     models::{ASSETS, ModelFiles},
     weights::{FilePatterns, HubOptions, Source, WeightsError},
 };
@@ -77,7 +77,7 @@ pub fn resolve_named(model: &str, patterns: &FilePatterns) -> Result<PathBuf, Ex
                 trained.display()
             )));
         }
-        say_once(&format!("{model} is the directory of a training run; its model is {}", trained.display()));
+        note_once(&format!("{model} is the directory of a training run; its model is {}", trained.display()));
         return Ok(trained);
     }
     let source = Source::parse(model)?;

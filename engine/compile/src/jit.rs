@@ -77,14 +77,14 @@ pub struct Jit<In, Out, F> {
 
 struct Programs<Out> {
     /// The most recently used program comes first.
-    kept: VecDeque<Arc<Compiled<Out>>>,
+    retained: VecDeque<Arc<Compiled<Out>>>,
     /// Traces in progress, with their threads.
     tracing: Vec<(ThreadId, Arc<Wanted>)>,
 }
 
 impl<Out> Default for Programs<Out> {
     fn default() -> Self {
-        Self { kept: VecDeque::new(), tracing: Vec::new() }
+        Self { retained: VecDeque::new(), tracing: Vec::new() }
     }
 }
 
@@ -276,9 +276,9 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
             let same = |known: &Arc<Compiled<Out>>| {
                 known.folded_on.is_none_or(|on| on == backend) && known.wanted.is(&shell, &leaves, &on)
             };
-            let found = programs.kept.iter().position(same);
-            if let Some(found) = found.and_then(|i| programs.kept.remove(i)) {
-                programs.kept.push_front(found.clone());
+            let found = programs.retained.iter().position(same);
+            if let Some(found) = found.and_then(|i| programs.retained.remove(i)) {
+                programs.retained.push_front(found.clone());
                 return found;
             }
             // A trace on this thread surrounds this call, so waiting for it would deadlock.
@@ -290,7 +290,7 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
             }
             programs = self.traced.wait(programs).unwrap_or_else(PoisonError::into_inner);
         }
-        let before = programs.kept.front().cloned();
+        let before = programs.retained.front().cloned();
         let wanted = Arc::new(Wanted { structure: structure(&shell), leaves, types, fused, array_keys });
         programs.tracing.push((thread::current().id(), wanted.clone()));
         let _end = EndOfTrace { jit: self, wanted: wanted.clone() };
@@ -325,25 +325,25 @@ impl<In: Tree<Traced>, Out: Tree<Traced>, F: Fn(In) -> Out> Jit<In, Out, F> {
         // A program with captured arrays is valid only within their trace, so it is not cached.
         if compiled.captured.iter().all(|x| x.device().is_lazy()) {
             let mut programs = self.lock();
-            programs.kept.push_front(compiled.clone());
-            programs.kept.truncate(self.capacity);
+            programs.retained.push_front(compiled.clone());
+            programs.retained.truncate(self.capacity);
         }
         compiled
     }
 
     /// Returns the graph of the most recently used program.
     pub fn graph(&self) -> Option<Graph> {
-        self.lock().kept.front().map(|compiled| compiled.program.graph().clone())
+        self.lock().retained.front().map(|compiled| compiled.program.graph().clone())
     }
 
     /// Returns the graphs of all cached programs, the most recently used first.
     pub fn graphs(&self) -> Vec<Graph> {
-        self.lock().kept.iter().map(|compiled| compiled.program.graph().clone()).collect()
+        self.lock().retained.iter().map(|compiled| compiled.program.graph().clone()).collect()
     }
 
     /// Drops all cached programs.
     pub fn clear(&self) {
-        self.lock().kept.clear();
+        self.lock().retained.clear();
     }
 }
 
@@ -374,7 +374,7 @@ fn why<Out>(new: &Compiled<Out>, before: Option<&Compiled<Out>>) -> String {
     let (folded_on, folded_before) = (new.folded_on, before.folded_on);
     let (new, before) = (&new.wanted, &before.wanted);
     if let Some([now, then]) = new.structure.difference(&before.structure) {
-        return format!("the argument has `{now}`, and had `{then}`");
+        return format!("the argument has `{now}` instead of `{then}`");
     }
     let name = |(shape, dtype, present): &Leaf| {
         let absent = if *present { "" } else { ", absent" };
@@ -382,11 +382,11 @@ fn why<Out>(new: &Compiled<Out>, before: Option<&Compiled<Out>>) -> String {
     };
     let pair = new.leaves.iter().zip(&before.leaves).enumerate().find(|(_, (new, before))| new != before);
     match pair {
-        Some((i, (new, before))) => format!("leaf {i} of the argument is {}, and was {}", name(new), name(before)),
+        Some((i, (new, before))) => format!("leaf {i} of the argument is {} instead of {}", name(new), name(before)),
         None if (new.types, new.fused, folded_on) != (before.types, before.fused, folded_before) => {
             "another backend".into()
         }
-        None => "the program had been dropped".into(),
+        None => "the program was evicted from the cache".into(),
     }
 }
 
@@ -404,8 +404,8 @@ fn short_name(name: &str) -> String {
     let in_path = |c: char| c.is_alphanumeric() || "_:{}#".contains(c);
     let shorten = |part: &str| {
         let (path, rest) = part.split_at(part.trim_end_matches(|c| !in_path(c)).len());
-        let kept = if path.ends_with('}') { 2 } else { 1 };
-        let begin = path.rmatch_indices("::").nth(kept - 1).map_or(0, |(at, _)| at + 2);
+        let segments = if path.ends_with('}') { 2 } else { 1 };
+        let begin = path.rmatch_indices("::").nth(segments - 1).map_or(0, |(at, _)| at + 2);
         format!("{}{rest}", &path[begin..])
     };
     own.split_inclusive(|c| !in_path(c)).map(shorten).collect::<String>().replace('→', "->")
@@ -413,7 +413,7 @@ fn short_name(name: &str) -> String {
 
 impl<In, Out, F> fmt::Debug for Jit<In, Out, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let programs = self.lock().kept.len();
+        let programs = self.lock().retained.len();
         f.debug_struct("Jit").field("programs", &programs).finish_non_exhaustive()
     }
 }

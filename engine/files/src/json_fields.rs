@@ -33,18 +33,18 @@ use crate::{
 pub struct JsonFields {
     file: PathBuf,
     fields: Map<String, Value>,
-    asked: BTreeSet<&'static str>,
+    read_keys: BTreeSet<&'static str>,
 }
 
 impl JsonFields {
     /// Wraps the fields of a file.
     pub fn new(file: &Path, fields: Map<String, Value>) -> Self {
-        Self { file: file.into(), fields, asked: BTreeSet::new() }
+        Self { file: file.into(), fields, read_keys: BTreeSet::new() }
     }
 
     /// Returns the keys that were read.
-    pub fn asked(&self) -> &BTreeSet<&'static str> {
-        &self.asked
+    pub fn read_keys(&self) -> &BTreeSet<&'static str> {
+        &self.read_keys
     }
 
     /// Returns the value of a key; `None` if it is absent or null.
@@ -52,11 +52,11 @@ impl JsonFields {
     /// # Errors
     /// [`FileError::Json`] if the value has another type.
     pub fn get<T: DeserializeOwned>(&mut self, key: &'static str) -> Result<Option<T>, FileError> {
-        self.asked.insert(key);
+        self.read_keys.insert(key);
         let Some(value) = self.fields.get(key).filter(|value| !value.is_null()) else { return Ok(None) };
         match T::deserialize(value) {
             Ok(value) => Ok(Some(value)),
-            Err(error) => Err(self.wrong(format!("`{key}` is {}: {error}", short(value)))),
+            Err(error) => Err(self.error(format!("`{key}` is {}: {error}", short(value)))),
         }
     }
 
@@ -76,8 +76,20 @@ impl JsonFields {
     }
 
     /// Returns an error about the file.
-    pub fn wrong(&self, reason: String) -> FileError {
+    pub fn error(&self, reason: String) -> FileError {
         FileError::json(&self.file, error_message(&reason))
+    }
+
+    /// The old name of [`read_keys`](Self::read_keys).
+    #[doc(hidden)]
+    pub fn asked(&self) -> &BTreeSet<&'static str> {
+        self.read_keys()
+    }
+
+    /// The old name of [`error`](Self::error).
+    #[doc(hidden)]
+    pub fn wrong(&self, reason: String) -> FileError {
+        self.error(reason)
     }
 }
 

@@ -9,7 +9,7 @@
 use serde_json::{Map, Value};
 use std::path::Path;
 
-use crate::{notes::say_once, printable::excerpt};
+use crate::{notes::note_once, printable::excerpt};
 
 /// Maximum number of characters of a value in a message.
 const LONGEST_VALUE: usize = 100;
@@ -84,7 +84,7 @@ fn is_same(json: &str, value: &Value) -> bool {
 pub fn name_unknown_keys(file: &Path, keys: &[&str]) {
     if !keys.is_empty() {
         let list = excerpt(&keys.join(", "), 3 * LONGEST_VALUE);
-        say_once(&format!("{}: keys that are not known and change nothing here: {list}", file.display()));
+        note_once(&format!("{}: keys that are not known and change nothing here: {list}", file.display()));
     }
 }
 

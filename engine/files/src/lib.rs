@@ -9,7 +9,7 @@
 //! - [`JsonFields`], [`check_keys`]: fields of a JSON file, none of which is ignored (`json_fields.rs`)
 //! - [`failed_download`]: git-lfs pointers and web pages in place of data (`download.rs`)
 //! - [`KnownKeys`]: the keys of a settings file, each supported, without effect, or rejected (`known_keys.rs`)
-//! - [`say_once`]: notes for the user (`notes.rs`)
+//! - [`note_once`]: notes for the user (`notes.rs`)
 //! - [`printable`]: untrusted text on a terminal (`printable.rs`)
 //!
 //! ```
@@ -39,4 +39,6 @@ pub use json::{from_json, parse_json};
 pub use json_fields::{JsonFields, check_keys};
 pub use json_file::{read_fields, read_json, write_json, write_text};
 pub use known_keys::{KnownKeys, RefusedKey, name_unknown_keys};
-pub use notes::say_once;
+pub use notes::note_once;
+#[doc(hidden)]
+pub use notes::note_once as say_once; // The old name.

@@ -6,7 +6,7 @@ use std::{
 };
 
 /// Prints a note to standard error; each text only once per process.
-pub fn say_once(note: &str) {
+pub fn note_once(note: &str) {
     static PRINTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut printed = PRINTED.lock().unwrap_or_else(PoisonError::into_inner);
     if printed.insert(note.to_owned()) {

@@ -1,4 +1,4 @@
-"""A model of one's own, saved and loaded."""
+"""Saving and loading a custom model."""
 import equinox as eqx
 import jax
 from mnist import Mlp

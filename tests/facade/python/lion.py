@@ -1,4 +1,4 @@
-"""An optimizer of one's own: Lion."""
+"""A custom optimizer: Lion."""
 import jax
 import jax.numpy as jnp
 import optax

@@ -1,4 +1,4 @@
-"""GPT-2 with a classification head, which is trained on a CSV file; the decoder is frozen."""
+"""A classification head, trained on a CSV file, on a frozen GPT-2."""
 import torch
 import torch.nn.functional as F
 from datasets import load_dataset

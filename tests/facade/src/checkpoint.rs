@@ -1,4 +1,4 @@
-//! A model of one's own, saved and loaded.
+//! Saving and loading a custom model.
 
 use crate::mnist::Mlp;
 use grove::{prelude::*, weights::WeightsError};
@@ -9,7 +9,7 @@ pub fn save(model: &Mlp<Flex>, file: &Path) -> Result<(), WeightsError> {
     save_tree(model, file)
 }
 
-/// Loads a model for images of this many pixels.
+/// Loads a model for images of `pixels` pixels.
 pub fn load(pixels: usize, file: &Path) -> Result<Mlp<Flex>, WeightsError> {
     load_tree(Mlp::new(pixels, &Init::skeleton()), file, &Default::default())
 }

@@ -1,5 +1,5 @@
 //! User code in a crate that depends only on `grove`: small programs, as short as the same programs in Equinox or PyTorch.
-//! The folder `python` has some of those.
+//! The folder `python` has the PyTorch programs.
 
 pub mod checkpoint;
 pub mod encoder;

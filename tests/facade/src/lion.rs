@@ -1,4 +1,4 @@
-//! An optimizer of one's own: Lion.
+//! A custom optimizer: Lion.
 
 use grove::{
     optim::{elementwise, gradient_transformation, zeros_like},

@@ -14,7 +14,7 @@ pub struct Mlp<B: Backend> {
 }
 
 impl<B: Backend> Mlp<B> {
-    /// Creates a model for images of this many pixels.
+    /// Creates a model for images of `pixels` pixels.
     pub fn new(pixels: usize, init: &Init<B>) -> Self {
         Self { up: Linear::new(pixels, 128, init.named("up")), down: Linear::new(128, 10, init.named("down")) }
     }
@@ -28,7 +28,7 @@ impl<B: Backend> Mlp<B> {
 /// Pixels of images, `[n, pixels]`, and their digits, `[n]`.
 pub type Digits = (Array<Flex, 2>, Array<Flex, 1, Int>);
 
-/// Reads the part `train` or `t10k`.
+/// Reads the digits of a part, `train` or `t10k`.
 pub fn read(root: &str, part: &str) -> Result<Digits, ImageError> {
     let (digits, device) = (read_mnist(root, part)?, Default::default());
     let pixels = Tensor::<Flex, 1>::from_floats(&digits.pixels[..], &device) / 255.0;

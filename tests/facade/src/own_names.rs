@@ -1,4 +1,4 @@
-//! A model whose checkpoint has other names and another layout than its fields, saved and loaded by a name map.
+//! A checkpoint whose names and layout differ from the model's fields, saved and loaded by a name map.
 
 use grove::prelude::*;
 use grove::weights::{LoadOptions, NameMap, SaveOptions, Step, TensorFiles, WeightsError, load, save_model};
@@ -12,7 +12,7 @@ pub struct Probe<B: Backend> {
     pub norm: RmsNorm<B>,
 }
 
-/// Creates a model; with `Init::skeleton()`, one without values to load into.
+/// Creates a model; with `Init::skeleton()`, a model without values, for loading.
 pub fn probe<B: Backend>(init: &Init<B>) -> Probe<B> {
     let layers = (0..2).map(|i| Linear::new(4, 4, init.fold_in(i))).collect();
     Probe { layers, norm: RmsNorm::new(4, 1e-6, init) }

@@ -1,4 +1,4 @@
-//! GPT-2 with a classification head, which is trained on a CSV file; the decoder is frozen.
+//! A classification head, trained on a CSV file, on a frozen GPT-2.
 
 use grove::{
     prelude::*,
@@ -14,7 +14,7 @@ use std::error::Error;
 /// GPT-2 with a head for the labels of a file.
 pub type Classifier = Gpt2ForSequenceClassification<Flex>;
 
-/// Trains a classifier on a file with the columns text and label. Returns it with its accuracy on a tenth of the texts.
+/// Trains a classifier on a file with the columns text and label. Returns it with its accuracy on held-out texts, a tenth of the file.
 pub fn finetune(source: &str, file: &str, epochs: u64) -> Result<(Classifier, f64), Box<dyn Error>> {
     let (key, device) = (Key::new(0), Default::default());
     let texts = read_labelled(&[file], &Columns::default())?;

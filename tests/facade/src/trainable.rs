@@ -1,4 +1,4 @@
-//! A model with its own loss: functions that train any model then need one bound, `M: Trainable<B>`.
+//! A model with its own loss. Functions that train any model need only the bound `M: Trainable<B>`.
 
 use grove::prelude::*;
 

@@ -1,4 +1,4 @@
-//! The programs of this crate work, and are about as short as in Equinox.
+//! Tests that the programs of this crate work, and that they are about as short as in Equinox and PyTorch.
 
 use grove::prelude::*;
 use grove_facade_tests::gated_mlp::GatedMlp;
@@ -26,11 +26,11 @@ fn programs_are_about_as_short_as_in_equinox() {
         ("ensemble", include_str!("../src/ensemble.rs"), 18),
     ];
     for (name, program, equinox) in programs {
-        assert!(5 * lines(program) <= 6 * equinox, "{name} has {} lines, Equinox's {equinox}", lines(program));
+        assert!(5 * lines(program) <= 6 * equinox, "{name} has {} lines, but {equinox} in Equinox", lines(program));
     }
 }
 
-/// Counts lines of code, in Rust or Python: no imports, comments, blank lines, nor lines of brackets only.
+/// Counts lines of code in Rust or Python, without imports, comments, blank lines and lines of brackets only.
 fn lines_of_code(program: &str) -> usize {
     let mut in_import = false;
     let counts = |line: &&str| {
@@ -62,7 +62,7 @@ fn programs_are_as_short_as_in_python() {
     ];
     for (name, program) in programs {
         let [rust, python] = program.map(lines_of_code);
-        assert!(rust <= python, "{name} has {rust} lines, and {python} in Python");
+        assert!(rust <= python, "{name} has {rust} lines, but {python} in Python");
     }
 }
 
@@ -291,7 +291,7 @@ mod digits {
     const DIGITS: &str = "../../models/assets/digits";
 
     #[test]
-    fn a_trained_model_is_right_and_comes_back_from_its_file() {
+    fn trains_evaluates_and_reloads_a_model() {
         let model = mnist::train(DIGITS, 5).expect("trained");
         let accuracy = mnist::evaluate(&model, DIGITS).expect("digits");
         assert!(accuracy > 0.85, "{accuracy}");
@@ -372,7 +372,7 @@ mod language {
     }
 
     #[test]
-    fn the_encoder_of_a_classifier_is_that_of_its_file() {
+    fn loads_the_encoder_of_a_saved_classifier() {
         let labels = ["a", "b"].map(String::from).to_vec();
         let model =
             BertForSequenceClassification::<Flex>::with_new_head(BERT, labels, Key::new(0), &Default::default())

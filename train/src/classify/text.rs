@@ -94,7 +94,7 @@ pub fn encode_multi_label<E: std::fmt::Display>(
         let mut values = vec![0.0; labels.len()];
         for label in labels_in(&text.label, separator) {
             let known = labels.iter().position(|known| known == label);
-            let unknown = || format!("the label '{label}' is not one of the model's, which are {}", labels.join(", "));
+            let unknown = || format!("the label '{label}' is not one of the model's labels: {}", labels.join(", "));
             values[known.ok_or_else(unknown)?] = 1.0;
         }
         Ok(values)

@@ -37,7 +37,7 @@ pub enum DataError {
     },
 
     /// A token file was given together with other files.
-    #[error("{} is a token file: give it alone, as one path", file.display())]
+    #[error("{} is a token file: give it as the only path", file.display())]
     SeveralTokenFiles {
         /// The token file.
         file: PathBuf,
@@ -46,7 +46,7 @@ pub enum DataError {
     /// The file was written by a later version of grove.
     #[error(
         "{} is a token file of version {version}; this version of grove reads version {known}: update grove, or \
-         make the file again",
+         create the file again",
         file.display()
     )]
     NewerTokens {
@@ -77,7 +77,7 @@ pub enum DataError {
 
     /// A table lacks a column, and its only column contains another common delimiter.
     #[error(
-        "{problem}; if columns are divided by {}, give that delimiter",
+        "{problem}; if {} separate the columns, give that delimiter",
         if *delimiter == '\t' { "tabs".to_owned() } else { format!("'{delimiter}'") }
     )]
     Delimiter {
@@ -88,13 +88,13 @@ pub enum DataError {
     },
 
     /// Documents cannot be encoded without a tokenizer.
-    #[error("text needs a tokenizer: give one, or a file of tokens")]
+    #[error("text needs a tokenizer: give one, or a token file")]
     NoTokenizer,
 
     /// The data has a token outside the model's vocabulary.
     #[error(
         "token {token} of the data is outside the model's vocabulary of {vocab_size} tokens: give a new model a larger \
-         vocabulary, or the tokenizer that belongs to this one"
+         vocabulary, or use the model's own tokenizer"
     )]
     OutsideModel {
         /// The token.
@@ -148,7 +148,7 @@ pub enum DataError {
     NoExamples,
 
     /// There are too many examples to shuffle.
-    #[error("{examples} examples are too many to shuffle: at most 2^32 can be; use a longer context or less data")]
+    #[error("{examples} examples are too many to shuffle; the maximum is 2^32: use a longer context or less data")]
     TooMany {
         /// Number of examples.
         examples: usize,
@@ -164,7 +164,7 @@ pub enum DataError {
     },
 
     /// The held-out fraction is not from 0 to 1.
-    #[error("the held-out part of the text is {fraction} of it: it must be from 0 to 1, such as 0.1")]
+    #[error("the held-out fraction is {fraction}: it must be from 0 to 1, such as 0.1")]
     Fraction {
         /// Requested fraction.
         fraction: f64,
@@ -172,8 +172,8 @@ pub enum DataError {
 
     /// The position to resume from does not exist in this data.
     #[error(
-        "{position} does not exist, as an epoch has {batches} batches: resume with the data, batch size and \
-         context that the run began with"
+        "{position} does not exist, because an epoch has {batches} batches: resume with the data, batch size and \
+         context of the original run"
     )]
     NoSuchPosition {
         /// The position.

@@ -99,7 +99,7 @@ impl<T: Send + Sync + 'static> Examples<usize, T> {
             let (other, expected) = first.get_or_insert_with(|| (name.clone(), rows));
             if rows != *expected {
                 return Err(DataError::other(format!(
-                    "the {name} has {rows} rows, and the {other} has {expected}: give arrays with one row for each \
+                    "the {name} has {rows} rows, but the {other} has {expected}: give arrays with one row for each \
                      example"
                 )));
             }

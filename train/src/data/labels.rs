@@ -12,7 +12,7 @@ pub fn labels(texts: &[LabelledText]) -> Result<Vec<String>, DataError> {
     let labels = sorted_labels(texts.iter().map(|text| &*text.label));
     match (&labels[..], texts) {
         ([label], [first, ..]) => Err(DataError::other(format!(
-            "{}: all texts from here on have the label '{label}', but a classifier needs at least two labels",
+            "{}: all texts from this one on have the label '{label}', but a classifier needs at least two labels",
             first.place
         ))),
         _ => Ok(labels),
@@ -36,7 +36,9 @@ pub(crate) fn sorted_labels<'a>(all: impl Iterator<Item = &'a str>) -> Vec<Strin
 pub fn multi_labels(texts: &[LabelledText], separator: char) -> Result<Vec<String>, DataError> {
     let all: BTreeSet<&str> = texts.iter().flat_map(|text| labels_in(&text.label, separator)).collect();
     match (all.is_empty(), texts.first()) {
-        (true, Some(first)) => Err(DataError::other(format!("{}: no text from here on has a label", first.place))),
+        (true, Some(first)) => {
+            Err(DataError::other(format!("{}: neither this text nor any after it has a label", first.place)))
+        }
         _ => Ok(all.into_iter().map(str::to_owned).collect()),
     }
 }
@@ -46,8 +48,8 @@ pub fn labels_in(list: &str, separator: char) -> impl Iterator<Item = &str> {
     list.split(separator).map(str::trim).filter(|label| !label.is_empty())
 }
 
-/// Maps each label to its index. Labels named `LABEL_0` and so on, transformers' default names, can also be given as
-/// numbers.
+/// Maps each label to its index. The numbers of transformers' default names, `LABEL_0`, `LABEL_1`, map to the same
+/// indices.
 fn indices(labels: &[String]) -> HashMap<&str, usize> {
     let numbers = labels.iter().enumerate().filter_map(|(i, label)| {
         let number = label.strip_prefix("LABEL_")?;
@@ -56,22 +58,21 @@ fn indices(labels: &[String]) -> HashMap<&str, usize> {
     numbers.chain(labels.iter().enumerate().map(|(i, label)| (&**label, i))).collect()
 }
 
-/// Returns the index of a text's label. A class that the file has as a number, with a name, also matches `LABEL_` and the
-/// number.
+/// Returns the index of a text's label. A numbered class with a name also matches `LABEL_` and its number.
 fn class_of(text: &LabelledText, indices: &HashMap<&str, usize>) -> Option<usize> {
     let by_number = || indices.get(&*format!("LABEL_{}", text.class_number?));
     indices.get(&*text.label).or_else(by_number).copied()
 }
 
-/// True if the labels of all texts are in the list. The names of classes that the file has as numbers do not match
-/// `LABEL_0`, `LABEL_1`, which a model has before it is trained: such a model gets the names.
+/// True if the labels of all texts are in the list. The names of numbered classes do not match `LABEL_0`, `LABEL_1`, the names
+/// of an untrained model: such a model gets the names of the file.
 pub fn have_labels(texts: &[LabelledText], labels: &[String]) -> bool {
     let indices = indices(labels);
     texts.iter().all(|text| indices.contains_key(&*text.label))
 }
 
 /// Returns each text with the index of its label. The labels 0, 1 and so on match transformers' default names
-/// `LABEL_0`, `LABEL_1`, as do the names of classes that the file has as numbers.
+/// `LABEL_0`, `LABEL_1`, as do the names of numbered classes.
 ///
 /// # Errors
 /// If the label of a text is not in the list.
@@ -80,7 +81,7 @@ pub fn with_classes(texts: Vec<LabelledText>, labels: &[String]) -> Result<Vec<(
     let class = |text: LabelledText| match class_of(&text, &indices) {
         Some(class) => Ok((class, text)),
         None => Err(DataError::other(format!(
-            "{}: the label '{}' is not one of the model's, which are {}",
+            "{}: the label '{}' is not one of the model's labels: {}",
             text.place,
             text.label,
             labels.join(", ")
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_sorted_by_value_where_they_are_integers() {
+    fn sorts_integer_labels_by_value() {
         let texts = texts(&["10", "9", "10"]);
         assert_eq!(labels(&texts).expect("two labels"), ["9", "10"]);
         let classes = with_classes(texts, &["9".into(), "10".into()]).expect("known labels");
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_go_by_their_names() {
+    fn matches_labels_by_name() {
         let texts = texts(&["1", "0"]);
         let named = ["LABEL_0", "LABEL_1"].map(String::from);
         let classes = with_classes(texts.clone(), &named).expect("transformers' names");

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn token_file_stands_alone() {
+    fn rejects_other_files_beside_a_token_file() {
         let directory = tempfile::tempdir().expect("a directory");
         let (tokens, text) = (directory.path().join("a.tokens"), directory.path().join("b.txt"));
         TokenStream::write(&tokens, 0..10, 10).expect("written");

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bad_sizes() {
+    fn rejects_invalid_sizes() {
         assert_eq!(Order::new(3, 0).expect_err("no batch").to_string(), "the batch size is 0: it must be at least 1");
         assert!(matches!(Order::new(0, 3), Err(DataError::NoExamples)));
         let error = Order::new(3, 4).and_then(Order::drop_last).expect_err("too large").to_string();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_batch_is_the_incomplete_one() {
+    fn smallest_batch_is_the_incomplete_one() {
         for (examples, batch_size) in [(5, 2), (6, 2), (1, 1), (3, 8), (7, 3)] {
             let order = Order::new(examples, batch_size).expect("fits");
             let whole = order.clone().drop_last();
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_batches_leave_out_other_examples_each_epoch() {
+    fn drop_last_drops_other_examples_in_each_epoch() {
         let order = Order::new(10, 4).expect("fits").shuffle(Key::new(0)).drop_last().expect("fits");
         let left_out = |epoch| -> Vec<usize> {
             let batches = order.batches(epoch).concat();

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn masks_and_shares() {
+    fn mask_and_padding_fraction_match_the_lengths() {
         let batch = pad(&[vec![1, 2, 3, 4], vec![], vec![5, 6]], 9);
         assert_eq!(batch.tokens.tokens, [1, 2, 3, 4, 9, 9, 9, 9, 5, 6, 9, 9]);
         let mask = batch.mask::<burn_flex::Flex>(&Default::default());

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn is_drawn_by_the_key() {
+    fn depends_on_the_key() {
         let examples = || (0..100).collect::<Vec<_>>();
         let held = |seed| split_by_class(examples(), |_| 0, 0.1, Key::new(seed)).1;
         assert_eq!(held(1), held(1));

@@ -1,6 +1,6 @@
 //! Text files, and the texts of files of records.
 
-use grove_files::say_once;
+use grove_files::note_once;
 use std::path::{Path, PathBuf};
 
 use super::{
@@ -10,14 +10,14 @@ use super::{
 
 /// Reads documents: text files, the texts in `.jsonl` and `.parquet` files, and the files of folders, sorted by name.
 ///
-/// A text file is a document. Of a file of records each record is a document. Records with an empty text are left out,
-/// which a note says, as are other files of a folder.
+/// A text file is a document, as is each record of a file of records. Records with an empty text, and other files of a folder,
+/// are left out with a note.
 ///
 /// - `text_column`: column of the texts in files of records, such as `text`
 ///
 /// # Errors
 /// If a folder cannot be listed, has no files with text, or has both `.txt` files and files of records; those of
-/// [`read_text`] and [`records::open`]; a record whose text is null or no string.
+/// [`read_text`] and [`records::open`]; a record whose text is null or not a string.
 pub fn read_documents(paths: &[impl AsRef<Path>], text_column: &str) -> Result<Vec<String>, DataError> {
     let mut documents = Vec::new();
     for path in paths.iter().map(AsRef::as_ref) {
@@ -43,7 +43,7 @@ fn files_with_text(directory: &Path) -> Result<Vec<PathBuf>, DataError> {
     records.sort();
     let named = directory.display();
     if let Some(note) = left_out(directory, &others).filter(|_| !texts.is_empty() || !records.is_empty()) {
-        say_once(&note);
+        note_once(&note);
     }
     match (&texts[..], &records[..]) {
         ([], []) => Err(DataError::other(format!("{named} has no .txt, .jsonl or .parquet files"))),
@@ -57,7 +57,7 @@ fn files_with_text(directory: &Path) -> Result<Vec<PathBuf>, DataError> {
     }
 }
 
-/// Returns a note that names files of a folder that are not read. Folders and hidden files need none.
+/// Returns a note that names files of a folder that are not read. Folders and hidden files are not named.
 fn left_out(directory: &Path, others: &[PathBuf]) -> Option<String> {
     let is_hidden = |file: &Path| file.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
     let files: Vec<&PathBuf> = others.iter().filter(|file| file.is_file() && !is_hidden(file)).collect();
@@ -88,7 +88,7 @@ fn read_record_texts(file: &Path, column: &str, documents: &mut Vec<String>) -> 
         });
     }
     if empty > 0 {
-        say_once(&format!("{}: {empty} records have an empty text and are left out", file.display()));
+        note_once(&format!("{}: {empty} records have an empty text and are left out", file.display()));
     }
     Ok(())
 }
@@ -100,7 +100,7 @@ fn read_record_texts(file: &Path, column: &str, documents: &mut Vec<String>) -> 
 /// If a line is not UTF-8, or all are blank.
 pub fn lines_with_places(bytes: &[u8], name: &str) -> Result<Vec<(String, String)>, DataError> {
     if is_utf16(bytes) {
-        return Err(DataError::other(format!("{name}: {}", what_instead(bytes, 0))));
+        return Err(DataError::other(format!("{name}: {}", describe_non_utf8(bytes, 0))));
     }
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let mut found = vec![];
@@ -141,7 +141,7 @@ pub fn read_text(path: impl AsRef<Path>) -> Result<String, DataError> {
     }
     String::from_utf8(bytes).map_err(|error| {
         let offset = error.utf8_error().valid_up_to();
-        not_text(&what_instead(error.as_bytes(), offset))
+        not_text(&describe_non_utf8(error.as_bytes(), offset))
     })
 }
 
@@ -151,15 +151,15 @@ fn is_utf16(bytes: &[u8]) -> bool {
 }
 
 /// Describes bytes that are not UTF-8 from `offset` on, with the command to convert them.
-fn what_instead(bytes: &[u8], offset: usize) -> String {
-    let wrong = bytes.get(offset).copied().unwrap_or_default();
+fn describe_non_utf8(bytes: &[u8], offset: usize) -> String {
+    let byte = bytes.get(offset).copied().unwrap_or_default();
     if is_utf16(bytes) {
         "it is UTF-16; convert it with `iconv -f UTF-16 -t UTF-8`".into()
     } else if bytes.contains(&0) {
-        format!("byte {offset} (0x{wrong:02x}) is not UTF-8, and the file has zero bytes: it seems to be a binary file")
+        format!("byte {offset} (0x{byte:02x}) is not UTF-8, and the file has zero bytes: it seems to be a binary file")
     } else {
         format!(
-            "byte {offset} (0x{wrong:02x}) is not UTF-8; convert it from the encoding it has, \
+            "byte {offset} (0x{byte:02x}) is not UTF-8; convert it from the encoding it has, \
              such as `iconv -f ISO-8859-1 -t UTF-8`"
         )
     }
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_and_non_texts() {
+    fn reads_utf8_and_rejects_other_files() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("text.txt");
         let read = |bytes: &[u8]| {
@@ -183,7 +183,7 @@ mod tests {
             (b"Gr\xfc\xdfe", &["byte 2 (0xfc)", "iconv -f ISO-8859-1 -t UTF-8"]),
             (b"Gr\xc3", &["byte 2 (0xc3)"]),
             (b"\xff\xfeG\0r\0", &["UTF-16"]),
-            (b"\x89PNG\r\n\0\0", &["byte 0 (0x89)", "no text"]),
+            (b"\x89PNG\r\n\0\0", &["byte 0 (0x89)", "binary file"]),
         ] {
             let error = read(bytes).expect_err("no text");
             assert!(words.iter().all(|word| error.contains(word)) && error.contains("text.txt"), "{error}");
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_not_there() {
+    fn errors_name_a_directory_or_a_missing_file() {
         let directory = tempfile::tempdir().expect("a directory");
         let error = read_text(directory.path()).expect_err("a directory").to_string();
         assert!(error.contains("it is a directory"), "{error}");
@@ -249,7 +249,7 @@ mod tests {
         for (content, column, words) in [
             ("{\"text\": \"a\"}\n{\"text\": null}\n", "text", "a.jsonl, line 2: \"text\" is null"),
             ("{\"text\": \"a\"}\n{\"text\": 7}\n", "text", "a.jsonl, line 2: \"text\" is not a string"),
-            ("{\"text\": \"a\"}\n", "content", "a.jsonl, line 1: there is no \"content\" here, only: text"),
+            ("{\"text\": \"a\"}\n", "content", "a.jsonl, line 1: there is no field \"content\"; the record has: text"),
             ("{\"text\": \" \"}\n", "text", "it has no texts in the column \"text\""),
         ] {
             std::fs::write(&file, content).expect("written");

@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "tokens 1..4 of a stream of 3")]
-    fn a_part_hides_what_lies_beyond() {
+    fn a_part_cannot_read_beyond_its_end() {
         TokenStream::new((0..10).collect()).part(2..5).read(1..4);
     }
 

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_lie_within_the_stream_wherever_they_begin() {
+    fn windows_are_within_the_stream_at_all_offsets() {
         for context in 1..7 {
             for length in context + 1..40 {
                 let stream = TokenStream::new((0..length as u32).collect());

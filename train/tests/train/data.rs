@@ -137,13 +137,13 @@ fn batches_of_arrays_have_their_rows() {
 }
 
 #[test]
-fn refuses_arrays_that_are_no_examples() {
+fn rejects_arrays_that_are_not_examples() {
     type Leaf = Array<burn_flex::Flex, 1>;
     let ones = |n: usize| Leaf::new(Tensor::ones([n], &Default::default()));
     let message = |arrays: (Leaf, Leaf)| Examples::from_arrays(arrays, 2).expect_err("refused").to_string();
     assert_eq!(
         message((ones(3), ones(2))),
-        "the array `1` has 2 rows, and the array `0` has 3: give arrays with one row for each example"
+        "the array `1` has 2 rows, but the array `0` has 3: give arrays with one row for each example"
     );
     assert_eq!(
         message((ones(3), Leaf::absent([3]))),
@@ -190,7 +190,7 @@ fn training_windows_move_from_epoch_to_epoch() {
 }
 
 #[test]
-fn texts_that_are_too_short() {
+fn rejects_short_texts_and_zero_sizes() {
     let build = |tokens, context, batch_size, key| {
         TokenWindows::new(TokenStream::new(vec![0; tokens]), context, batch_size, key).map(|_| ())
     };
@@ -251,11 +251,11 @@ fn a_resumed_run_sees_the_same_batches() {
 }
 
 #[test]
-fn positions_that_do_not_exist() {
+fn rejects_positions_beyond_the_epoch() {
     let data = Arc::new(numbers(10, 5));
     let mut batches = prefetch(data, Position { epoch: 1, batch: 2 }, 1);
     let error = batches.next().expect("an error").expect_err("no such batch").to_string();
-    assert!(error.starts_with("epoch 2, batch 3 does not exist, as an epoch has 2 batches"), "{error}");
+    assert!(error.starts_with("epoch 2, batch 3 does not exist, because an epoch has 2 batches"), "{error}");
     assert!(batches.next().is_none());
 }
 
@@ -357,7 +357,7 @@ fn a_rank_whose_part_cannot_be_read_borrows_an_example() {
 }
 
 #[test]
-fn no_batches_are_an_error_and_no_endless_loop() {
+fn an_epoch_without_batches_is_an_error() {
     struct Nothing;
     impl Data for Nothing {
         type Batch = ();
@@ -426,7 +426,7 @@ fn token_file(version: u32, width: u32, content: &[u8], count: u64) -> Vec<u8> {
 }
 
 #[test]
-fn hostile_token_files() {
+fn rejects_damaged_token_files() {
     let good = token_file(1, 2, &[7; 100], 50);
     assert_eq!(open(&good).1.expect("good").len(), 50);
     for (bytes, words) in [

@@ -1,7 +1,7 @@
 //! Conversion of an unpickled object to named tensors.
 
 use candle_core::pickle::Object;
-use grove_files::say_once;
+use grove_files::note_once;
 use std::path::Path;
 
 use crate::entry::StoredDtype;
@@ -81,7 +81,7 @@ pub(super) fn tensors(object: Object, file: &Path) -> Result<Named, String> {
     if let Some((rank, found)) = KEYS.iter().enumerate().find_map(|(rank, known)| Some((rank, place(known)?))) {
         if let Some(other) = KEYS[AVERAGES..].iter().find(|known| rank < AVERAGES && place(known).is_some()) {
             let (file, key) = (file.display(), KEYS[rank]);
-            say_once(&format!("{file}: the averaged weights are read, {key}, and not {other}"));
+            note_once(&format!("{file}: the averaged weights are read, {key}, and not {other}"));
         }
         let mut named = inner.swap_remove(found).1;
         named.retain(|(name, _)| name != COUNTER);

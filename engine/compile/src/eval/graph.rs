@@ -27,25 +27,25 @@ impl Graph {
         let (values, device) = arrays(args);
         let device = device.unwrap_or_default();
         let target = Target::<B>::new(&device);
-        let (given, taken) = (values.len(), self.inputs.len());
-        assert!(given == taken, "the graph takes {taken} arrays, not {given}");
+        let (found, expected) = (values.len(), self.inputs.len());
+        assert!(found == expected, "the graph expects {expected} arrays, but got {found}");
         for (value, (path, var)) in values.iter().zip(&self.inputs) {
             let (found, expected) = (value.shape(), self.shape(*var));
             let input = named("input", path);
-            assert!(found == *expected, "the graph's {input} has the shape {expected:?}, and {found:?} is given");
+            assert!(found == *expected, "the graph expects shape {expected:?} for its {input}, but got {found:?}");
             let (found, traced) = (value.dtype(), self.dtype(*var));
             let is_integer = traced.is_int() || traced.is_uint();
             let expected = if is_integer { DType::from(target.int(traced)) } else { traced };
             assert!(
                 found == expected || found.is_bool() && expected.is_bool(),
-                "the graph's {input} has the type {}, and {} is given",
+                "the graph expects dtype {} for its {input}, but got {}",
                 dtype_name(expected),
                 dtype_name(found)
             );
         }
         let keys: Vec<Key> = keys_of(args).into_iter().map(|(_, key)| key).collect();
-        let (given, taken) = (keys.len(), self.keys.inputs.len());
-        assert!(given == taken || taken == 0, "the graph takes {taken} random keys, not {given}");
+        let (found, expected) = (keys.len(), self.keys.inputs.len());
+        assert!(found == expected || expected == 0, "the graph expects {expected} random keys, but got {found}");
         let keys = Rc::new(self.keys.with(&keys));
         Program::new(self.clone()).run_with_keys(values, &keys, &device)
     }

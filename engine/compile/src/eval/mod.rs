@@ -378,7 +378,7 @@ fn shape(sizes: &[usize]) -> Shape {
 fn float<B: Backend>(value: AnyTensor<B>) -> burn::tensor::ops::FloatTensor<B> {
     match value {
         AnyTensor::Float(x) => x,
-        other => panic!("a graph gives {} where a floating-point array is taken", kind(&other)),
+        other => panic!("the graph has {} where a floating-point array is expected", kind(&other)),
     }
 }
 
@@ -386,7 +386,7 @@ fn float<B: Backend>(value: AnyTensor<B>) -> burn::tensor::ops::FloatTensor<B> {
 fn int<B: Backend>(value: AnyTensor<B>) -> burn::tensor::ops::IntTensor<B> {
     match value {
         AnyTensor::Int(x) => x,
-        other => panic!("a graph gives {} where an integer array is taken", kind(&other)),
+        other => panic!("the graph has {} where an integer array is expected", kind(&other)),
     }
 }
 
@@ -394,7 +394,7 @@ fn int<B: Backend>(value: AnyTensor<B>) -> burn::tensor::ops::IntTensor<B> {
 fn boolean<B: Backend>(value: AnyTensor<B>) -> burn::tensor::ops::BoolTensor<B> {
     match value {
         AnyTensor::Bool(x) => x,
-        other => panic!("a graph gives {} where a boolean array is taken", kind(&other)),
+        other => panic!("the graph has {} where a boolean array is expected", kind(&other)),
     }
 }
 

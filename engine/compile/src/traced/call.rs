@@ -65,7 +65,7 @@ pub(crate) fn call<B: Backend>(
     }
 }
 
-/// Returns a value as the type that it has.
+/// Casts a value between two names of the same type.
 fn same<T: Any, U: Any>(value: T) -> U {
     let mut value = Some(value);
     let of_any: Option<&mut Option<U>> = (&mut value as &mut dyn Any).downcast_mut();
@@ -81,7 +81,7 @@ fn call_on(
 ) -> Vec<AnyTensor<Traced>> {
     let outputs: HashSet<Var> = graph.outputs.iter().map(|(_, var)| *var).collect();
     let inputs = graph.inputs.iter().zip(&arguments).filter(|((_, var), _)| outputs.contains(var));
-    // An input that is an output is returned as it is. This handle keeps it from being donated.
+    // An input that is an output is returned unchanged. This handle keeps it from being donated.
     let mut values: HashMap<Var, AnyTensor<Traced>> = inputs.map(|((_, var), value)| (*var, value.clone())).collect();
     let arguments: Vec<TensorIr> = arguments.into_iter().map(|x| tensor_of(x).into_ir()).collect();
     let ids = with_sink(device.index, |sink| match sink {
@@ -99,7 +99,7 @@ fn call_on(
     graph.outputs.iter().map(|(_, var)| values[var].clone()).collect()
 }
 
-/// Returns the outputs that are no inputs, each once.
+/// Returns the outputs that are not inputs, each once.
 fn results(graph: &Graph) -> Vec<Var> {
     let mut known: HashSet<Var> = graph.inputs.iter().map(|(_, var)| *var).collect();
     graph.outputs.iter().map(|(_, var)| *var).filter(|var| known.insert(*var)).collect()

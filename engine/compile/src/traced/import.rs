@@ -132,7 +132,7 @@ fn numeric(op: NumericOperationIr) -> Primitive {
 
 fn random() -> ! {
     panic!(
-        "Burn's own random numbers cannot be traced, since they would differ from run to run: draw from a `Key` with the \
+        "Burn's random numbers cannot be traced, because they differ from run to run: draw from a `Key` with the \
          functions of `grove::key`{}",
         Caller::here()
     )

@@ -113,7 +113,7 @@ impl Lazy {
         let value = tensor.id.value();
         assert!(
             value >> 32 == u64::from(self.number),
-            "a tensor {:?} of another device, or of a trace, is used on this one{}",
+            "a tensor {:?} of another device, or of a trace, is used on this device{}",
             &tensor.shape[..],
             Caller::here()
         );
@@ -318,7 +318,7 @@ impl Lazy {
             }
             self.run_part(&part, |tensor| tensor == index, |_| false).map_err(failed)?;
         }
-        self.existing(index, "the tensor was lost, as a program that was given it failed")
+        self.existing(index, "the tensor was lost, because a program that had it as an input failed")
     }
 
     /// Returns a computed array, or the reason why there is none.
@@ -440,7 +440,7 @@ impl Lazy {
         if results.is_empty() && !part.meets_ranks() {
             return Ok(());
         }
-        let array = |x: &u32| self.existing(*x, "an array that it needs was lost by an earlier program");
+        let array = |x: &u32| self.existing(*x, "an input array was lost, because an earlier program failed");
         let mut arrays: Vec<DeviceArray> = inputs.iter().map(array).collect::<Result<_, _>>()?;
         let mut donated: Vec<bool> = inputs.iter().map(|x| is_given_up(*x)).collect();
         let lifted = lifted(part.graph(is_result));
@@ -467,5 +467,5 @@ impl Lazy {
 }
 
 fn failed(reason: String) -> String {
-    format!("the tensor was not computed, as the program that computes it failed: {reason}")
+    format!("the tensor was not computed, because its program failed: {reason}")
 }

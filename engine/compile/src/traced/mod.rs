@@ -181,15 +181,14 @@ impl RunnerClient for TraceClient {
         // Some of Burn's methods compute on the host.
         if let Some(method) = caller.method().filter(|method| !method.contains("data") && !method.contains("scalar")) {
             panic!(
-                "`{method}` reads the values of its tensor, and a trace has none: {made_by}. Call it before the trace and pass \
-                 what it gives as an argument, or take an operation that can be traced (`sort`, `argsort`, \
+                "`{method}` reads the values of its tensor, but a traced tensor has none: {made_by}. Call it before the trace and \
+                 pass its result as an argument, or use an operation that can be traced (`sort`, `argsort`, \
                  `top_k` and `one_hot` of `backend::ops` in place of the methods){caller}"
             )
         }
         panic!(
-            "the values of a traced tensor were asked for, and a trace has none: {made_by}. Keep to operations of tensors \
-             (a mask instead of an `if` on a value), or compute what the decision depends on before the trace and pass it \
-             as an argument{caller}"
+            "the function reads the values of a traced tensor, which has none: {made_by}. Use operations of tensors (a mask \
+             instead of an `if` on a value), or compute the values before the trace and pass them as an argument{caller}"
         )
     }
 

@@ -113,7 +113,7 @@ pub(super) fn add(sink: Sink, parent: Option<u16>) -> u16 {
     let trace = Some(Trace { sink: Arc::new(Mutex::new(sink)), inner: Vec::new() });
     let mut traces = traces();
     let index = traces.iter().position(Option::is_none).unwrap_or(traces.len());
-    assert!(index < usize::from(NONE.index), "{index} traces are going on at once");
+    assert!(index < usize::from(NONE.index), "{index} traces are active at once, which is the maximum");
     match traces.get_mut(index) {
         Some(place) => *place = trace,
         None => traces.push(trace),

@@ -240,7 +240,7 @@ fn number_of_examples<B: Backend>(leaves: &[MappedLeaf<B>]) -> usize {
     };
     if let Some((other, path)) = sizes.find(|(size, _)| *size != examples) {
         panic!(
-            "the {} of a mapped function has {examples} examples, and the {} has {other}: the numbers must be equal; \
+            "the {} of a mapped function has {examples} examples, but the {} has {other}: the numbers must be equal; \
              wrap what all examples share in `Shared`",
             named("argument", &first),
             named("argument", &path)

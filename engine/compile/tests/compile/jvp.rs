@@ -430,5 +430,5 @@ fn rejects_directions_of_another_structure() {
     assert_eq!(jacobian.blocks().count(), 1);
     let panic = catch_unwind(AssertUnwindSafe(|| jacobian.array::<3>())).err().unwrap();
     let text = panic.downcast::<String>().unwrap();
-    assert!(text.contains("has rank 2, and rank 3 is asked for"), "{text}");
+    assert!(text.contains("has rank 2, but was requested with rank 3"), "{text}");
 }

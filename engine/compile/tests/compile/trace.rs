@@ -347,21 +347,21 @@ fn a_train_step_of_gpt2_small_is_traced_without_weights() {
 }
 
 #[test]
-fn a_graph_takes_arrays_of_the_traced_types() {
+fn a_graph_rejects_arrays_of_other_dtypes() {
     let floats = |dtype: DType| Array::<Flex, 1>::new(Tensor::from_data([1.0, 2.0], (&Default::default(), dtype)));
     let ints = |dtype: DType| Array::<Flex, 1, Int>::new(Tensor::from_data([1, 2], (&Default::default(), dtype)));
     let half = trace(|x: Array<Traced, 1>| Array::<_, 1>::new(x.val() * 0.5), &floats(DType::F32));
     half.eval(&floats(DType::F32));
     for (dtype, name) in [(DType::F64, "f64"), (DType::F16, "f16")] {
         let message = panic_of(|| half.eval(&floats(dtype)));
-        assert_eq!(message, format!("the graph's input has the type f32, and {name} is given"));
+        assert_eq!(message, format!("the graph expects dtype f32 for its input, but got {name}"));
     }
     let message = panic_of(|| half.eval(&ints(DType::I32)));
-    assert_eq!(message, "the graph's input has the type f32, and i32 is given");
+    assert_eq!(message, "the graph expects dtype f32 for its input, but got i32");
     let f = |(_, i): (Array<Traced, 1>, Array<Traced, 1, Int>)| Array::<_, 1, Int>::new(i.val() * 2);
     let twice = trace(f, &(floats(DType::F32), ints(DType::I32)));
     let message = panic_of(|| twice.eval(&(floats(DType::F32), ints(DType::I64))));
-    assert_eq!(message, "the graph's input `1` has the type i32, and i64 is given");
+    assert_eq!(message, "the graph expects dtype i32 for its input `1`, but got i64");
 }
 
 #[test]
@@ -374,7 +374,7 @@ fn methods_that_compute_on_the_host_are_named() {
         trace(|x: Array<Traced, 1>| Array::<_, 1>::new(x.val() * x.val().into_data().iter::<f32>().sum::<f32>()), &x)
     };
     let message = panic_of(read);
-    assert!(message.starts_with("the values of a traced tensor were asked for"), "{message}");
+    assert!(message.starts_with("the function reads the values of a traced tensor"), "{message}");
 }
 
 /// Returns the number of variables in the trace of an LSTM layer and its gradient over `count` steps.

@@ -430,7 +430,7 @@ fn rejects_invalid_batch_axes() {
     let f = |(x, y): (X1, X1)| a(x.val() + y.val());
     let text = panic_of(|| vmap(f).call((floats([3, 2], 1), floats([4, 2], 1))));
     assert!(
-        text.contains("the argument `0` of a mapped function has 3 examples, and the argument `1` has 4"),
+        text.contains("the argument `0` of a mapped function has 3 examples, but the argument `1` has 4"),
         "{text}"
     );
     let text = panic_of(|| vmap(f).call((Shared(floats([2], 1)), Shared(floats([2], 1)))));

@@ -3,7 +3,7 @@
 //! This follows versions 4 and 5 of transformers if they agree. If only version 5 rebuilds a tokenizer from its class and
 //! gets other tokens, the `tokenizer.json` takes precedence, and a note says so once.
 
-use grove_files::say_once;
+use grove_files::note_once;
 use serde_json::Value;
 use std::path::Path;
 use tokenizers::{
@@ -82,7 +82,7 @@ impl Settings {
             None => "the model's class of tokenizers".into(),
         };
         let file = file.display();
-        say_once(&format!(
+        note_once(&format!(
             "{file}: transformers 5 rebuilds this tokenizer with the class {class}, which {how}; grove follows the file"
         ));
     }
@@ -97,7 +97,7 @@ impl Settings {
                     && own.strip_accents == bert.strip_accents
                     && own.handle_chinese_chars == bert.handle_chinese_chars;
                 if own.lowercase != bert.lowercase && self.flag("do_lower_case")?.is_none() {
-                    say_once(&format!(
+                    note_once(&format!(
                         "{}: texts are put into lower case, as tokenizer_class and transformers have it, although {} does \
                          not; set do_lower_case to false if the model keeps capitals",
                         self.file.display(),

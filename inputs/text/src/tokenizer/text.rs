@@ -1,6 +1,6 @@
 //! Encoding of texts and pairs of texts for encoders: with special tokens, truncated or split into windows.
 
-use grove_files::say_once;
+use grove_files::note_once;
 use std::ops::Range;
 use tokenizers::{
     Encoding, PostProcessor, PostProcessorWrapper, TruncationDirection, TruncationParams, TruncationStrategy,
@@ -128,7 +128,7 @@ impl Tokenizer {
         let several = windows.len() > 1;
         if let (Some(limit), true) = (limit, several) {
             let place = self.place.display();
-            say_once(&format!(
+            note_once(&format!(
                 "{place}: windows of long texts have {limit} tokens, the model_max_length of tokenizer_config.json"
             ));
         }

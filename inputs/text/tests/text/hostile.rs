@@ -114,7 +114,7 @@ fn files_beside_a_model_are_named_when_they_are_wrong() {
         (r#"{"added_tokens_decoder": []}"#, "added_tokens_decoder"),
         (r#"{"added_tokens_decoder": {"x": {"content": "y"}}}"#, "\"x\""),
         (r#"{"added_tokens_decoder": {"700": {"content": 3}}}"#, "700"),
-        (r#"{"added_tokens_decoder": {"9000": {"content": "<pad>"}}}"#, "the number 9000, but gets 640"),
+        (r#"{"added_tokens_decoder": {"9000": {"content": "<pad>"}}}"#, "the id 9000, but gets 640"),
     ];
     for (config, reason) in cases {
         fs::write(folder.path().join("tokenizer_config.json"), config).unwrap();

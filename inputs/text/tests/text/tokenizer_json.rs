@@ -78,7 +78,7 @@ fn rejects_a_damaged_character_map() {
         refused(words(json!({ "normalizer": nested })).to_string(), &["normalizer", reason]);
     }
     let number = json!({ "type": "Precompiled", "precompiled_charsmap": 7 });
-    refused(words(json!({ "normalizer": number })).to_string(), &["normalizer", "no text"]);
+    refused(words(json!({ "normalizer": number })).to_string(), &["normalizer", "not a string"]);
 }
 
 #[test]

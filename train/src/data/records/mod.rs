@@ -69,8 +69,8 @@ impl Default for TableFormat {
 /// Opens a file of records.
 ///
 /// - `.jsonl` and `.ndjson` files have an object on each line. They are read line by line.
-/// - `.parquet` files are read in row groups, and only the requested columns. Integers that stand for named
-///   classes, as `datasets` of Hugging Face writes them, become the names.
+/// - `.parquet` files are read in row groups, and only the requested columns. Integers of named classes, as
+///   `datasets` of Hugging Face writes them, become the names.
 /// - `.tsv` files have columns separated by tabs, without quotes.
 /// - `.csv` and `.txt` files, and those without an extension, are CSV.
 ///
@@ -93,7 +93,7 @@ pub fn open(file: &Path, columns: &[&str], format: TableFormat) -> Result<Box<dy
     })
 }
 
-/// True if the extension of a file is that of JSON Lines or Parquet, whose records are read wherever text is.
+/// True if the extension of a file is that of JSON Lines or Parquet, whose records can be read as texts.
 pub fn is_record_file(file: &Path) -> bool {
     ["jsonl", "ndjson", "parquet"].contains(&extension(file))
 }

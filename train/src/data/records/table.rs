@@ -1,4 +1,4 @@
-//! Delimited tables: CSV, TSV and the like.
+//! Delimited tables, such as CSV and TSV.
 
 use csv::{ByteRecord, Reader, ReaderBuilder};
 use std::{
@@ -51,7 +51,7 @@ impl Table {
         let read = read.map_err(|error| DataError::other(format!("{}: {error}", self.file.display())))?;
         match self.unclosed_quote().filter(|_| read) {
             Some(place) => Err(place.error(
-                "the quote that opens here is not closed; close it, or write quotes inside of a quoted text twice",
+                "the quote that opens here is not closed; close it, or double the quotes inside of a quoted cell",
             )),
             None => Ok(read),
         }
@@ -84,7 +84,7 @@ impl Table {
         self.header.iter().position(|known| known == name).or_else(number).ok_or_else(|| {
             let known = match has_header {
                 true => format!("{} (if these are not names, the file has no header)", self.header.join(", ")),
-                false => "no names, for there is no header".into(),
+                false => "no names, because there is no header".into(),
             };
             let problem = format!("{}: there is no column '{name}'; the file has: {known}", self.file.display());
             no_column(problem, &self.header, self.delimiter)
@@ -150,11 +150,11 @@ fn open_quote(bytes: &[u8], delimiter: u8) -> Option<usize> {
     let mut at = if bytes.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
     while let Some(&byte) = bytes.get(at) {
         match open {
-            // Two quotes inside of a quoted cell are one quote of the text.
+            // Two quotes inside of a quoted cell are an escaped quote.
             Some(_) if byte == b'"' && bytes.get(at + 1) == Some(&b'"') => at += 1,
             Some(_) if byte == b'"' => open = None,
             Some(_) => {}
-            // Only at the beginning of a cell does a quote open it.
+            // A quote opens a cell only at its beginning.
             None if byte == b'"' && begins => open = Some(at),
             None => {}
         }

@@ -42,7 +42,7 @@ pub(super) fn decompress(codec: Compression, bytes: &[u8]) -> Result<Vec<u8>, St
 fn snappy(bytes: &[u8]) -> Result<Vec<u8>, String> {
     let claimed = snap::raw::decompress_len(bytes).map_err(|error| error.to_string())?;
     if claimed > bytes.len().saturating_mul(SNAPPY_EXPANSION).min(MAX_PAGE) {
-        return Err(format!("a page of {} bytes claims to hold {claimed}", bytes.len()));
+        return Err(format!("a page of {} bytes claims to have {claimed}", bytes.len()));
     }
     snap::raw::Decoder::new().decompress_vec(bytes).map_err(|error| error.to_string())
 }
@@ -81,7 +81,7 @@ fn read_all(stream: impl Read, most: usize) -> Result<Vec<u8>, String> {
     let mut bytes = vec![];
     stream.take(most as u64 + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
     match bytes.len() > most {
-        true => Err(format!("a page holds more than {most} bytes, the most that is read")),
+        true => Err(format!("a page has more than {most} bytes, which is the maximum")),
         false => Ok(bytes),
     }
 }
@@ -96,7 +96,7 @@ mod tests {
         // Snappy's length as a varint: 2^31 - 1 bytes.
         let claim = [0xff, 0xff, 0xff, 0xff, 0x07, 0x00, b'a'];
         let error = decompress(Compression::SNAPPY, &claim).expect_err("refused");
-        assert!(error.contains("claims to hold 2147483647"), "{error}");
+        assert!(error.contains("claims to have 2147483647"), "{error}");
         let mut gzip = flate2::write::GzEncoder::new(vec![], flate2::Compression::fast());
         gzip.write_all(&[0; 1001]).expect("compressed");
         let bomb = gzip.finish().expect("compressed");

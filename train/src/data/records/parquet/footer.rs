@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_has_the_fields_that_it_claims() {
+    fn rejects_schemas_with_missing_fields() {
         assert_eq!(check(&footer(&[2, 0, 1, 0])), Ok(()));
         let error = check(&footer(&[9, 0])).expect_err("refused");
         assert!(error.contains("claims 9 fields"), "{error}");

@@ -31,8 +31,7 @@ use pages::RowGroup;
 /// Number of values of a column that are decoded at once. Images are large.
 const BATCH: usize = 128;
 
-/// Maximum number of rows of a file, for each of its bytes and in addition. A data set whose rows are all the same is not
-/// read if it is larger.
+/// Maximum number of rows of a file, for each of its bytes and in addition. A larger data set of equal rows is refused.
 const ROWS_PER_BYTE: u64 = 1024;
 const FEW_ROWS: u64 = 1 << 20;
 
@@ -158,11 +157,11 @@ impl Records for ParquetRows {
 fn select(metadata: &ParquetMetaData, columns: &[&str]) -> Result<(Vec<TypePtr>, Vec<Column>), String> {
     let fields = metadata.file_metadata().schema().get_fields();
     let (mut selected, mut found): (Vec<TypePtr>, Vec<Column>) = (vec![], vec![]);
-    for &asked in columns {
-        let number = || asked.parse::<usize>().ok().and_then(|number| fields.get(number.checked_sub(1)?));
-        let field = fields.iter().find(|field| field.name() == asked).or_else(number).ok_or_else(|| {
+    for &name in columns {
+        let number = || name.parse::<usize>().ok().and_then(|number| fields.get(number.checked_sub(1)?));
+        let field = fields.iter().find(|field| field.name() == name).or_else(number).ok_or_else(|| {
             let known: Vec<&str> = fields.iter().map(|field| field.name()).collect();
-            format!("there is no column '{asked}'; the file has: {}", known.join(", "))
+            format!("there is no column '{name}'; the file has: {}", known.join(", "))
         })?;
         check_field(field)?;
         let known = selected.iter().position(|known| Arc::ptr_eq(known, field));
@@ -176,7 +175,7 @@ fn select(metadata: &ParquetMetaData, columns: &[&str]) -> Result<(Vec<TypePtr>,
     Ok((selected, found))
 }
 
-/// Refuses a group without fields, of which the crate would read any number of rows out of nothing.
+/// Rejects a group without fields, of which the crate would read any number of rows from no data.
 fn check_field(field: &Type) -> Result<(), String> {
     if !field.get_basic_info().has_repetition() {
         return Err(damaged("a column does not say whether it repeats"));
@@ -221,12 +220,12 @@ fn check_ends(file: &mut File, path: &Path) -> Result<(), String> {
 }
 
 /// Checks that the columns are within the file and have as many values as there are rows, and that the file is not too small
-/// for its rows: a page of a few bytes can repeat a value two thousand million times.
+/// for its rows: a page of a few bytes can repeat a value two billion times.
 fn check_chunks(metadata: &ParquetMetaData, length: u64) -> Result<(), String> {
     let rows =
         metadata.row_groups().iter().fold(0_u64, |sum, group| sum.saturating_add(group.num_rows().max(0) as u64));
     if rows > FEW_ROWS.saturating_add(length.saturating_mul(ROWS_PER_BYTE)) {
-        return Err(format!("{length} bytes claim to hold {rows} rows"));
+        return Err(format!("a file of {length} bytes claims to have {rows} rows"));
     }
     for group in metadata.row_groups() {
         for column in group.columns() {
@@ -234,7 +233,7 @@ fn check_chunks(metadata: &ParquetMetaData, length: u64) -> Result<(), String> {
             let end =
                 start.checked_add(column.compressed_size()).filter(|_| start >= 0 && column.compressed_size() >= 0);
             if end.is_none_or(|end| end as u64 > length) {
-                return Err(format!("the column {} lies outside of the file", column.column_path()));
+                return Err(format!("the column {} is outside of the file", column.column_path()));
             }
             if group.num_rows() < 0 || column.num_values() < group.num_rows() {
                 return Err(format!("the column {} has fewer values than there are rows", column.column_path()));
@@ -244,7 +243,7 @@ fn check_chunks(metadata: &ParquetMetaData, length: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that the columns of these fields are compressed as grove reads it.
+/// Checks that grove can decompress the columns of these fields.
 fn check_codecs(metadata: &ParquetMetaData, fields: &[TypePtr]) -> Result<(), String> {
     let columns = metadata.row_groups().iter().flat_map(|group| group.columns());
     let is_read = |path: &[String]| fields.iter().any(|field| path.first().is_some_and(|name| name == field.name()));

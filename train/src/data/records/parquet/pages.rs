@@ -92,7 +92,7 @@ impl Pages {
         let too_many = page.is_dictionary_page() && values as usize > bytes
             || is_delta && values as usize > bytes.saturating_mul(DELTA_VALUES_PER_BYTE)
             || self.has_lists && values > MAX_LIST_VALUES;
-        if too_many { Err(format!("a page of {bytes} bytes claims to hold {values} values")) } else { Ok(page) }
+        if too_many { Err(format!("a page of {bytes} bytes claims to have {values} values")) } else { Ok(page) }
     }
 }
 
