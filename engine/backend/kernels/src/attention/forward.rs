@@ -1,14 +1,14 @@
 use rayon::prelude::*;
 
 use super::{Attention, Heads, Rows, place, rows_of_heads, weigh, zeros};
-use crate::matmul::{Layout, NR, PackedB};
+use crate::matmul::{Layout, PackedB, PanelRows};
 
 /// Buffers of a thread.
 #[derive(Default)]
 pub(super) struct Scratch {
     /// Packed keys and values of a head.
-    keys: Vec<[f32; NR]>,
-    values: Vec<[f32; NR]>,
+    keys: PanelRows,
+    values: PanelRows,
     /// Scores of a block of queries.
     pub scores: Vec<f32>,
     /// Outputs of a block of queries.

@@ -9,7 +9,7 @@ use super::{
     correlation::{Correlation, Scratch, Task},
     finish::Finish,
     in_place::Rows,
-    pack::{OutputPixels, grow},
+    pack::OutputPixels,
     product::{product, product_of_column},
     winograd::Winograd,
 };
@@ -159,7 +159,7 @@ impl Correlation<'_> {
         let block = self.block();
         // The sums of a block of rows can be discarded unless they are accumulated over several blocks of channels.
         let held = if block < self.channels { rows } else { rows.min(MC) };
-        grow(sums, held * count, [0.0; NR]);
+        sums.grow(held * count);
         offsets.clear();
         offsets.extend((0..rows.min(MC)).map(|row| row * stride));
         // At least one block, because results exist even without channels.

@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 
 use super::geometry::Im2colGeometry;
-use crate::matmul::NR;
+use crate::matmul::PanelRows;
 
 /// `out[image][row][pixel] = matrix[row] . im2col[pixel]` over all channels, for each group of rows and channels.
 pub(super) struct Correlation<'a> {
@@ -22,8 +22,8 @@ pub(super) struct Correlation<'a> {
 #[derive(Default)]
 pub(super) struct Scratch {
     pub window: Vec<f32>,
-    pub panels: Vec<[f32; NR]>,
-    pub sums: Vec<[f32; NR]>,
+    pub panels: PanelRows,
+    pub sums: PanelRows,
     pub column: Vec<f32>,
     pub offsets: Vec<usize>,
 }

@@ -41,7 +41,7 @@ impl Correlation<'_> {
             offsets.extend(taps.iter().map(|tap| c * channel + tap));
         }
         let rows = &rows[task.group * self.rows.div_ceil(MC)..];
-        grow(sums, MC.min(self.rows) * count, [0.0; NR]);
+        sums.grow(MC.min(self.rows) * count);
         for (row, rows) in (0..self.rows).step_by(MC).zip(rows) {
             let height = MC.min(self.rows - row);
             rows.multiply([0, height], 0, window, offsets, count, sums);

@@ -3,7 +3,7 @@
 use super::geometry::{Band, Im2colGeometry, copy};
 use crate::{
     dispatch::{prefetch, vectorized},
-    matmul::NR,
+    matmul::{NR, PanelRows},
 };
 
 /// Consecutive output pixels of one grid row in one panel.
@@ -71,9 +71,9 @@ impl<'a> OutputPixels<'a> {
     }
 
     /// Packs some channels into panels. The rows of each panel are the taps of each channel.
-    pub fn pack(&self, x: &[f32], channels: [usize; 2], window: &mut Vec<f32>, panels: &mut Vec<[f32; NR]>) {
+    pub fn pack(&self, x: &[f32], channels: [usize; 2], window: &mut Vec<f32>, panels: &mut PanelRows) {
         let (source, step) = self.source(x, channels, window);
-        grow(panels, self.pitch(channels[1]) * self.count(), [0.0; NR]);
+        panels.grow(self.pitch(channels[1]) * self.count());
         pack(self, source, step, channels[1], panels);
     }
 

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     determinism::deterministic,
-    matmul::{Layout, NR, pack},
+    matmul::{Layout, NR, PanelRows, pack},
 };
 
 /// Number of output pixels that are processed at once.
@@ -27,7 +27,7 @@ const SHARE: usize = 8 * KC;
 struct Scratch {
     window: Vec<f32>,
     rows: Vec<f32>,
-    panels: Vec<[f32; NR]>,
+    panels: PanelRows,
     starts: Vec<usize>,
 }
 
@@ -67,7 +67,7 @@ pub fn conv2d_backward_weight(x: &[f32], grad: &[f32], conv: &Conv2d, out: &mut 
     let lines = in_lines(&geometry);
     let units = if lines { conv.batch * geometry.grid[0] } else { pixels };
     let ends: Vec<usize> = (0..=shares).map(|i| units * i / shares).collect();
-    let mut sums: Vec<Vec<[f32; NR]>> = vec![vec![]; conv.groups * parts * shares];
+    let mut sums: Vec<PanelRows> = (0..conv.groups * parts * shares).map(|_| PanelRows::new()).collect();
     sums.par_iter_mut().enumerate().for_each(|(task, sums)| {
         let (share, part, group) = (task % shares, task / shares % parts, task / shares / parts);
         let mut scratch = SCRATCH.take();
@@ -119,9 +119,10 @@ struct Task<'a> {
 
 impl Task<'_> {
     /// Returns the gradients of each weight of a channel for all output channels, in panels.
-    fn run(&self, x: &[f32], grad: &[f32], scratch: &mut Scratch) -> Vec<[f32; NR]> {
+    fn run(&self, x: &[f32], grad: &[f32], scratch: &mut Scratch) -> PanelRows {
         let panels = (self.conv.channels_out / self.conv.groups).div_ceil(NR);
-        let mut sums = vec![[0.0; NR]; (self.channels[1] - self.channels[0]) * self.geometry.taps.len() * panels];
+        let rows = (self.channels[1] - self.channels[0]) * self.geometry.taps.len() * panels;
+        let mut sums = PanelRows::zeroed(rows);
         if self.lines {
             self.add_lines(x, grad, scratch, &mut sums);
         } else if self.geometry.pointwise && self.geometry.output_pixels() >= PLANE {
@@ -145,7 +146,7 @@ impl Task<'_> {
             // The rest of the plane, in parts as even as possible.
             let left = (each - pixel).min(self.share[1] - from);
             let depth = left.div_ceil(left.div_ceil(KC + KC / 8));
-            grow(panels, depth * count, [0.0; NR]);
+            panels.grow(depth * count);
             self.transpose(grad, image, pixel, depth, panels, depth);
             for channel in (first..last).step_by(MC) {
                 let (some, plane) =
@@ -165,7 +166,7 @@ impl Task<'_> {
         let block = (MC / taps).max(1);
         for from in (self.share[0]..self.share[1]).step_by(KC) {
             let depth = KC.min(self.share[1] - from);
-            grow(panels, depth * count, [0.0; NR]);
+            panels.grow(depth * count);
             let mut done = 0;
             while done < depth {
                 let (image, pixel) = ((from + done) / each, (from + done) % each);
@@ -199,7 +200,7 @@ impl Task<'_> {
             let rows = (KC / pitch).max(1).min(lines - row).min(self.share[1] - line);
             // Up to the last pixel of the last line: later elements do not belong to this window.
             let (band, depth) = (Band { image, row, rows }, (rows - 1) * pitch + columns);
-            grow(panels, depth * count, [0.0; NR]);
+            panels.grow(depth * count);
             for i in 0..rows {
                 let panels = &mut panels[i * pitch..];
                 self.transpose(grad, image, (row + i) * columns, columns, panels, depth);

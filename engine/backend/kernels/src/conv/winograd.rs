@@ -149,8 +149,8 @@ impl Winograd {
         let count = ((unit(to) - unit(from)) * columns).div_ceil(NR);
         // One more panel between the values, so that those of one column map to different cache sets.
         let (seen, summed) = (channels * count + 1, (last - first) * count + 1);
-        grow(panels, VALUES * seen, [0.0; NR]);
-        grow(sums, VALUES * summed + TILE * TILE * count, [0.0; NR]);
+        panels.grow(VALUES * seen);
+        sums.grow(VALUES * summed + TILE * TILE * count);
         let (plane, taps) = (self.plane[0] * self.plane[1], self.taps());
         let windows: Vec<_> = bands.iter().map(|&band| self.window(band)).collect();
         let longest = windows.iter().map(Vec::len).max().unwrap_or(0);

@@ -11,6 +11,7 @@ use super::{
     microkernel::NR,
     pack::pack,
     packed_a::PackedA,
+    panel_rows::PanelRows,
     target::Target,
 };
 use crate::dispatch::prefetch;
@@ -31,7 +32,7 @@ const ROWS: usize = 4 * MR_AVX512;
 
 thread_local! {
     /// Buffer of the last panels, reused because first-touch page faults of fresh memory would cost as much as packing.
-    static PANELS: Cell<Vec<[f32; NR]>> = Cell::default();
+    static PANELS: Cell<PanelRows> = const { Cell::new(PanelRows::new()) };
 }
 
 /// Computes `c = a b + bias`, like `matmul`, for non-empty matrices. Writes the target's first `a.rows` rows of `b.columns`
@@ -80,9 +81,7 @@ fn block(strips: &PackedA<MR_AVX512>, b: Matrix<'_>, start: Start<'_>, c: &Targe
         let mut panels = PANELS.take();
         let mut written = 0;
         let together = (GROUP / b.rows / 2).clamp(1, 4).min(share);
-        if panels.len() < 2 * together * b.rows {
-            panels.resize(2 * together * b.rows, [0.0; NR]);
-        }
+        panels.grow(2 * together * b.rows);
         for pair in (band * share..pairs.min((band + 1) * share)).step_by(together) {
             let column = pair * 2 * NR;
             let end = b.columns.min((band + 1) * share * 2 * NR);

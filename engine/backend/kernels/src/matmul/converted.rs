@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use super::{Matrix, NR, PackedB, bands::for_bands, microkernel::MR};
+use super::{Matrix, NR, PackedB, PanelRows, bands::for_bands, microkernel::MR};
 
 /// Right-hand matrix whose elements are converted while they are packed.
 pub(crate) trait Source: Sync {
@@ -24,7 +24,7 @@ const ROWS: usize = 5 * PASS;
 /// Buffers of a thread.
 #[derive(Default)]
 struct Scratch {
-    panels: Vec<[f32; NR]>,
+    panels: PanelRows,
     /// Results of a band.
     sums: Vec<f32>,
     /// Packed transposed left-hand matrix.

@@ -11,6 +11,7 @@ mod microkernel;
 mod pack;
 mod packed_a;
 mod packed_b;
+mod panel_rows;
 mod strip;
 #[cfg(target_arch = "x86_64")]
 mod target;
@@ -31,6 +32,7 @@ pub(crate) use pack::{Layout, pack};
 pub(crate) use packed_a::{Filling, PackedA, transposed};
 use packed_b::KC;
 pub(crate) use packed_b::PackedB;
+pub(crate) use panel_rows::PanelRows;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use target::Target;
 
@@ -174,7 +176,7 @@ const PANELS: usize = 1 << 20;
 
 thread_local! {
     /// Buffer of the last panels, reused because first-touch page faults of fresh memory would cost as much as packing.
-    static MEMORY: Cell<Vec<[f32; NR]>> = const { Cell::new(Vec::new()) };
+    static MEMORY: Cell<PanelRows> = const { Cell::new(PanelRows::new()) };
 }
 
 /// Adds the product of a matrix and panels to `c`.

@@ -8,6 +8,7 @@ use super::{
     microkernel::{MR, NR, microkernel},
     pack::{Layout, pack},
     packed_a::{PackedA, strip_bounds},
+    panel_rows::PanelRows,
     strip::{add_strip, add_tile},
 };
 use crate::dispatch::vectorized;
@@ -30,30 +31,25 @@ pub(crate) struct PackedB {
     columns: usize,
     /// Number of rows of each block except the last, which may be shorter.
     block: usize,
-    data: Vec<[f32; NR]>,
+    data: PanelRows,
 }
 
 impl PackedB {
     /// Packs a matrix of `depth` rows and `columns` columns.
     pub fn new(b: &[f32], depth: usize, columns: usize, layout: Layout) -> Self {
-        Self::reusing(vec![], b, depth, columns, layout)
+        Self::reusing(PanelRows::new(), b, depth, columns, layout)
     }
 
     /// Returns the memory for reuse by another matrix.
-    pub fn into_memory(self) -> Vec<[f32; NR]> {
+    pub fn into_memory(self) -> PanelRows {
         self.data
     }
 
     /// Like [`new`](Self::new), in existing memory, which is overwritten.
-    pub fn reusing(mut data: Vec<[f32; NR]>, b: &[f32], depth: usize, columns: usize, layout: Layout) -> Self {
+    pub fn reusing(mut data: PanelRows, b: &[f32], depth: usize, columns: usize, layout: Layout) -> Self {
         let block = depth.div_ceil(depth.div_ceil(kc()).max(1)).max(1);
         let panels = columns.div_ceil(NR);
-        if data.is_empty() {
-            // The system provides zeroed memory for free.
-            data = vec![[0.0; NR]; depth * panels];
-        } else {
-            data.resize(depth * panels, [0.0; NR]);
-        }
+        data.set_len(depth * panels);
         for (i, data) in data.chunks_mut((block * panels).max(1)).enumerate() {
             let rows = data.len() / panels;
             // A task copies for some tens of microseconds.
@@ -67,12 +63,12 @@ impl PackedB {
     /// Returns panels of a single block, packed by `fill`, which gets the index of each panel and must overwrite all of the
     /// panel.
     pub fn filled(
-        mut data: Vec<[f32; NR]>,
+        mut data: PanelRows,
         depth: usize,
         columns: usize,
         mut fill: impl FnMut(usize, &mut [[f32; NR]]),
     ) -> Self {
-        data.resize(depth * columns.div_ceil(NR), [0.0; NR]);
+        data.set_len(depth * columns.div_ceil(NR));
         for (panel, data) in data.chunks_exact_mut(depth.max(1)).enumerate() {
             fill(panel, data);
         }
