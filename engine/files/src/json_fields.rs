@@ -79,18 +79,6 @@ impl JsonFields {
     pub fn error(&self, reason: String) -> FileError {
         FileError::json(&self.file, error_message(&reason))
     }
-
-    /// The old name of [`read_keys`](Self::read_keys).
-    #[doc(hidden)]
-    pub fn asked(&self) -> &BTreeSet<&'static str> {
-        self.read_keys()
-    }
-
-    /// The old name of [`error`](Self::error).
-    #[doc(hidden)]
-    pub fn wrong(&self, reason: String) -> FileError {
-        self.error(reason)
-    }
 }
 
 /// Checks the keys of a file.

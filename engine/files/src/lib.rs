@@ -40,5 +40,3 @@ pub use json_fields::{JsonFields, check_keys};
 pub use json_file::{read_fields, read_json, write_json, write_text};
 pub use known_keys::{KnownKeys, RefusedKey, name_unknown_keys};
 pub use notes::note_once;
-#[doc(hidden)]
-pub use notes::note_once as say_once; // The old name.

@@ -1,5 +1,5 @@
 use grove_backend::Backend;
-use grove_files::{JsonFields, printable::excerpt, read_json, say_once};
+use grove_files::{JsonFields, note_once, printable::excerpt, read_json};
 use grove_models::{CausalLm, EndTokens, GENERATION_KEYS, ModelFiles, Result, SAMPLING_KEYS};
 use grove_text::Tokenizer;
 use serde::Deserialize;
@@ -91,7 +91,7 @@ fn recommended(files: &ModelFiles, default: Sampling) -> Result<Sampling> {
     let (sampling, others) = sampling_of_gguf(&mut keys, default)?;
     if !others.is_empty() {
         let (file, others) = (files.path().display(), others.join("; "));
-        say_once(&format!("{file}: the file recommends sampling settings that are not followed: {others}"));
+        note_once(&format!("{file}: the file recommends sampling settings that are not followed: {others}"));
     }
     Ok(sampling)
 }
@@ -116,7 +116,7 @@ fn sampling_of_gguf(keys: &mut JsonFields, default: Sampling) -> Result<(Samplin
         min_p: min_p.map_or(default.min_p, |p| Some(p).filter(|&p| p > 0.0)),
         repetition_penalty: penalty.map_or(default.repetition_penalty, |by| if window == 0 { 1.0 } else { by }),
     };
-    sampling.validate().map_err(|error| keys.wrong(format!("general.sampling: {error}")))?;
+    sampling.validate().map_err(|error| keys.error(format!("general.sampling: {error}")))?;
 
     let mut others = Vec::new();
     for key in ["general.sampling.xtc_probability", "general.sampling.mirostat"] {
@@ -166,7 +166,7 @@ fn sampling_of(keys: &mut JsonFields, default: Sampling) -> Result<Sampling> {
         },
     };
     sampling.repetition_penalty = keys.get("repetition_penalty")?.unwrap_or(sampling.repetition_penalty);
-    sampling.validate().map_err(|error| keys.wrong(error.to_string()))?;
+    sampling.validate().map_err(|error| keys.error(error.to_string()))?;
     Ok(sampling)
 }
 
@@ -188,11 +188,11 @@ fn rules_of(keys: &mut JsonFields) -> Result<TokenRules> {
     let penalty = rules.encoder_repetition_penalty;
     if !(penalty > 0.0 && penalty.is_finite()) {
         let reason = format!("`encoder_repetition_penalty` is {penalty}; it must be a positive number");
-        return Err(keys.wrong(reason).into());
+        return Err(keys.error(reason).into());
     }
     if rules.exponential_decay_length_penalty.is_some_and(|(_, factor)| !(factor > 0.0 && factor.is_finite())) {
         let reason = "`exponential_decay_length_penalty` must be [start, factor], with a positive factor";
-        return Err(keys.wrong(reason.into()).into());
+        return Err(keys.error(reason.into()).into());
     }
     Ok(rules)
 }
@@ -341,7 +341,7 @@ mod tests {
         let mut asked = JsonFields::new(Path::new("generation_config.json"), Map::new());
         GenerateOptions::read(&mut asked, Sampling::default()).unwrap();
         let followed: BTreeSet<&str> = GENERATION_KEYS.followed.iter().copied().collect();
-        assert_eq!(*asked.asked(), followed, "the keys that are read are those that are called followed");
+        assert_eq!(*asked.read_keys(), followed, "the keys that are read are those that are called followed");
         let unknown: Vec<&String> = keys.iter().filter(|key| !GENERATION_KEYS.knows(key)).collect();
         assert!(unknown.is_empty() && keys.len() > 70, "{unknown:?}");
         assert!(SAMPLING_KEYS.iter().all(|key| GENERATION_KEYS.refused.iter().any(|refused| refused.key == *key)));

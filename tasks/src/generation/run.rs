@@ -1,5 +1,5 @@
 use grove_backend::Backend;
-use grove_files::say_once;
+use grove_files::note_once;
 use grove_models::{CausalLm, ModelError, Result, not_finite};
 use grove_tree::Key;
 use std::collections::VecDeque;
@@ -196,7 +196,7 @@ pub(super) fn say_beyond<B: Backend, M: CausalLm<B>>(model: &M, len: usize) {
     if let (Some(context), None) = (model.context(), model.position_limit())
         && len > context
     {
-        say_once(&format!(
+        note_once(&format!(
             "a text of more than {context} tokens is longer than those for which this model was made; it is read nevertheless"
         ));
     }
