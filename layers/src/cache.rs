@@ -304,7 +304,7 @@ fn select_rows<B: Backend>(buffer: Array<B, 4>, rows: &[usize], held: Range<usiz
     }
     let indices: Vec<i64> = rows.iter().map(|&row| row as i64).collect();
     let indices = Tensor::from_data(TensorData::new(indices, [rows.len()]), &buffer.device());
-    buffer.select(0, indices)
+    ops::select_rows(buffer, indices)
 }
 
 /// Joins the rows of tensors in a buffer of `capacity` positions, each before position `end`. `None` if there are no tensors.

@@ -23,7 +23,7 @@ fn project_has_the_documented_profile_and_a_program() {
     let checkout = fs::canonicalize(".").expect("the checkout");
     assert!(manifest.contains(&format!("[dependencies]\ngrove-nn = {{ path = {checkout:?} }}\n")), "{manifest}");
     let program = fs::read_to_string(path.join("src/main.rs")).expect("written");
-    assert!(["#[derive(Tree", "train_step(", "fn main()"].iter().all(|part| program.contains(part)));
+    assert!(["#[derive(Tree", "value_and_grad_with(", "fn main()"].iter().all(|part| program.contains(part)));
     for file in [".cargo/config.toml", "Cargo.lock"] {
         let [of_project, of_grove] = [path.join(file), file.into()].map(|file| fs::read(file).expect("a file"));
         assert!(of_project == of_grove, "{file} is that of grove");

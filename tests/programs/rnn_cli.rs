@@ -250,7 +250,7 @@ fn wrong_usage_has_status_two() {
     // A model of another kind.
     let gpt2 = fixture("tiny_text");
     TRAIN.assert_refused(&["classify", "--model", &gpt2, "--predict", "fine"], 1, &["config.json", "gpt2"]);
-    RNN.assert_refused(&["--model", &gpt2, "--prompt", "fine"], 1, &["is a GPT-2", "examples gpt2"]);
+    RNN.assert_refused(&["--model", &gpt2, "--prompt", "fine"], 1, &["is a GPT-2", "example gpt2"]);
     RNN.assert_refused(&["--samples", "0"], 2, &["--samples is 0"]);
     RNN.assert_refused(&["--prompt", ""], 2, &["prompt is empty"]);
     RNN.assert_refused(&["--compare", "--hidden", "0"], 2, &["--hidden is 0"]);

@@ -221,7 +221,7 @@ fn bad_folders_and_options_are_named() {
     TRAIN.assert_refused(&["--arch", "vit", "--image-size", "16", "--patch-size", "5"], 2, &["patches of 5"]);
     TRAIN.assert_refused(&["--mixup", "-1"], 2, &["--mixup is -1"]);
     RESNET.assert_refused(&["--top-k", "0"], 2, &["--top-k is 0"]);
-    RESNET.assert_refused(&["--model", "models/tests/fixtures/gpt2/tiny_a"], 1, &["is a GPT-2", "examples gpt2"]);
+    RESNET.assert_refused(&["--model", "models/tests/fixtures/gpt2/tiny_a"], 1, &["is a GPT-2", "example gpt2"]);
     RESNET.assert_refused(&["--preprocess", "keras"], 2, &["keras", "torchvision"]);
     VIT.assert_refused(
         &["--model", "models/tests/fixtures/vit/dinov2"],
@@ -230,7 +230,7 @@ fn bad_folders_and_options_are_named() {
     );
     FINETUNE.assert_refused(&["--freeze", "tail.**"], 2, &["tail.**", "stem."]);
     FINETUNE.assert_refused(&["--layer-decay", "2"], 2, &["--layer-decay is 2"]);
-    FINETUNE.assert_refused(&["--model", "models/tests/fixtures/gpt2/tiny_a"], 1, &["is a GPT-2", "examples gpt2"]);
+    FINETUNE.assert_refused(&["--model", "models/tests/fixtures/gpt2/tiny_a"], 1, &["is a GPT-2", "example gpt2"]);
 }
 
 #[test]

@@ -430,7 +430,9 @@ fn a_new_head_goes_on_a_published_encoder() {
 
     // A file without the encoder's tensors is refused.
     let other = Reference::of("distilbert_masked").directory().join("model.safetensors");
-    let error = with_new_head(&other).unwrap_err();
+    let (other, config) = (ModelFiles::at(other).unwrap(), BertConfig::beside(reference.directory()).unwrap());
+    let error = BertForSequenceClassification::<Flex>::with_new_head_of(&other, &config, Key::new(1), &device, None);
+    let error = error.unwrap_err();
     assert!(error.to_string().contains("missing"), "{error}");
 }
 

@@ -1,7 +1,7 @@
 //! Decoding steps of a model.
 
 use burn::tensor::{Int, Tensor, TensorData};
-use grove_backend::Backend;
+use grove_backend::{Backend, ops::select_rows};
 use grove_layers::CacheRows;
 use grove_models::{CausalLm, DecodeCache};
 use std::{cell::RefCell, collections::HashMap};
@@ -69,7 +69,7 @@ pub(super) fn decode_prompts<B: Backend, M: CausalLm<B>>(
     }
     let (logits, cache) = decoder.decode(int_tensor(&distinct, &device), &distinct_padding, cache, 0);
     let indices: Vec<i64> = rows.iter().map(|&row| row as i64).collect();
-    let logits = logits.select(0, Tensor::from_data(TensorData::new(indices, [rows.len()]), &device));
+    let logits = select_rows(logits, Tensor::from_data(TensorData::new(indices, [rows.len()]), &device));
     let cache = M::Cache::join(vec![CacheRows { cache, len, rows }], len, len.saturating_add(steps));
     (logits, cache.unwrap_or_else(|| unreachable!("caches can be joined")))
 }

@@ -250,7 +250,7 @@ mod tests {
             (b"\x80\x04\x95\0\0\0\0\0\0\0\0.".to_vec(), "protocol 2"),
             (b"\x80\x02U\x01a.".to_vec(), "Python 2"),
             (b"u.".to_vec(), "mark"),
-            (b"R.".to_vec(), "none"),
+            (b"R.".to_vec(), "an empty stack"),
             (b"h\x05.".to_vec(), "never wrote"),
             (b"\x8a\xffaaaa.".to_vec(), "64 bits"),
             (b"ctorch".to_vec(), "line"),

@@ -75,8 +75,8 @@ fn every_rule_of_the_head_and_the_keys_is_kept() {
     let array = |element: u32, count: u64| [&element.to_le_bytes()[..], &count.to_le_bytes()].concat();
     let twice = file(&[key("k", 0, &[1]), key("k", 0, &[2])], &[], 0);
     for (bytes, word) in [
-        (b"GGUF".to_vec(), "its head: the file ends"),
-        (head(3, 0, 0)[..20].to_vec(), "its head: the file ends"),
+        (b"GGUF".to_vec(), "its header: the file ends"),
+        (head(3, 0, 0)[..20].to_vec(), "its header: the file ends"),
         (head(1, 0, 0), "version 1"),
         (head(4, 0, 0), "version 4"),
         (head(0, 0, 0), "version 0"),

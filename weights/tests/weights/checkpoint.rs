@@ -111,7 +111,7 @@ fn refuses_with_reasons() {
         ("numpy/text.npz", "`bad` has text"),
         ("numpy/fields.npz", "`bad` has several fields"),
         ("numpy/long_double.npz", "`bad` is of type `<f16`"),
-        ("numpy/notes.npz", "`notes.txt` is no .npy"),
+        ("numpy/notes.npz", "`notes.txt` is not a .npy"),
         ("numpy/disguised.npz", "tensor `bad`: it does not start"),
         ("numpy/bzip2.npz", "tensor `bad`: it is encrypted, or compressed by another method"),
         ("nowhere.safetensors", "nowhere.safetensors"),

@@ -146,8 +146,10 @@ impl<B: Backend> AnyTensor<B> {
 
     /// Selects indices of the first axis, `[n]` (`jax.numpy.take`).
     pub fn take(self, indices: &Tensor<B, 1, Int>) -> Self {
-        let indices = indices.clone().into_primitive();
-        by_kind!(self, x => B::float_select(x, 0, indices), B::int_select(x, 0, indices), B::bool_select(x, 0, indices))
+        let (indices, shape) = (indices.clone().into_primitive(), self.shape());
+        // candle selects from contiguous tensors only; reshaping makes the tensor contiguous.
+        let rows = self.reshape([shape.num_elements()]).reshape(shape);
+        by_kind!(rows, x => B::float_select(x, 0, indices), B::int_select(x, 0, indices), B::bool_select(x, 0, indices))
     }
 
     /// Stacks tensors of one kind and shape along a new first axis.

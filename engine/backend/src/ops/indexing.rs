@@ -4,9 +4,23 @@
 //! order, and each element then gathers its own value. All backends, traces and derivatives thus follow the same rule.
 
 use burn::tensor::{Bool, IndexingUpdateOp as Update, Int, Tensor};
-use burn_backend::tensor::Ordered;
+use burn_backend::tensor::{BasicOps, Ordered};
 
 use super::{Backend, argsort_int};
+
+/// Selects indices of the first axis, like Burn's `select`. candle's `select` accepts contiguous tensors only; this function
+/// accepts all.
+///
+/// # Shapes
+/// - x `[n, ..]`, indices `[k]`, result `[k, ..]`
+pub fn select_rows<B: Backend, const D: usize, K: BasicOps<B>>(
+    x: Tensor<B, D, K>,
+    indices: Tensor<B, 1, Int>,
+) -> Tensor<B, D, K> {
+    let shape = x.dims();
+    // Reshaping makes a tensor contiguous.
+    x.reshape([shape.iter().product::<usize>()]).reshape(shape).select(0, indices)
+}
 
 /// Updates slices along an axis: JAX's `x.at[indices].set(values)`, `add`, `multiply`, `min` and `max`, along any axis. If
 /// an index occurs several times, `set` keeps the last slice, and the other updates are combined.

@@ -93,7 +93,7 @@ pub use embedding::Embedding;
 pub use function::{Function, FunctionVjp};
 pub use functions::*;
 pub use gelu::{Gelu, GeluApproximation};
-pub use indexing::{index_copy, scatter, select_assign};
+pub use indexing::{index_copy, scatter, select_assign, select_rows};
 pub use int_division::{int_div, int_remainder};
 pub use key_ranges::KeyRanges;
 pub use linear::Linear;

@@ -222,7 +222,7 @@ fn bad_configurations_are_errors() {
     };
     assert!(message(json!([])).contains("p.json"));
     assert!(message(json!({})).contains("image_processor_type"));
-    assert!(message(json!({"image_processor_type": "SamImageProcessor"})).contains("`Sam` is not known"));
+    assert!(message(json!({"image_processor_type": "SamImageProcessor"})).contains("unknown image processor `Sam`"));
     assert!(message(json!({"image_processor": 3})).contains("image_processor is 3; it must be an object"));
     assert!(vit("use_square_size", json!(true)).contains("use_square_size is true"));
     assert!(vit("size", json!({"height": 224})).contains("`width`"));
