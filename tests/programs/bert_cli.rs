@@ -267,7 +267,7 @@ fn labelled_texts_that_cannot_be_used() {
         "h.jsonl",
         b"{\"text\": \"fine\", \"stars\": 5}\n",
         &[],
-        &["h.jsonl, line 1", "no \"label\"", "text, stars"],
+        &["h.jsonl, line 1", "no field \"label\"", "text, stars"],
     );
     let long = format!("text,label\nfine,{}\n", "x".repeat(70_000));
     refused("i.csv", long.as_bytes(), &[], &["i.csv, line 2", "the label has 70000 characters"]);

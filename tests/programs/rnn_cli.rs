@@ -215,7 +215,7 @@ fn labelled_texts_that_cannot_be_read() {
     refused("f.tsv", b"label\ttext\n\n \n", &["f.tsv is empty"]);
     let same = b"label\ttext\ngood\tfine\ngood\tlovely\n";
     refused("g.tsv", same, &["g.tsv, line 2", "label 'good'", "at least two labels"]);
-    refused("h.jsonl", b"{\"label\": 1, \"text\": \"a\"}\n{\"label\": 2}\n", &["h.jsonl, line 2", "no \"text\""]);
+    refused("h.jsonl", b"{\"label\": 1, \"text\": \"a\"}\n{\"label\": 2}\n", &["h.jsonl, line 2", "no field \"text\""]);
     refused("i.jsonl", b"{\"label\": \"x\", \"text\": 3}\n", &["i.jsonl, line 1", "\"text\" is not a string"]);
     refused("j.jsonl", b"label\ttext\n", &["j.jsonl, line 1", "not JSON"]);
     refused("k.tsv", b"label\ttext\ngood\tfine\nbad\tawful\n", &["2 texts are too few", "--val-fraction"]);

@@ -488,7 +488,7 @@ fn token_files_need_no_tokenizer() {
     TRAIN.assert_refused(&["--data", &truncated], 1, &["cut.tokens", "truncated or damaged"]);
     let page = place.write("page.tokens", b"<!DOCTYPE html><html></html>");
     TRAIN.assert_refused(&["--data", &page], 1, &["page.tokens", "not a complete token file"]);
-    TRAIN.assert_refused(&["--data", &tokens, &truncated], 2, &["token file", "alone"]);
+    TRAIN.assert_refused(&["--data", &tokens, &truncated], 2, &["token file", "the only path"]);
 }
 
 #[test]
@@ -556,7 +556,7 @@ fn texts_that_cannot_be_trained_on() {
     refused("./nowhere.txt", &["./nowhere.txt"]);
     refused(&place.write("empty.txt", b""), &["empty.txt", "is empty"]);
     refused(&place.write("latin.txt", b"Gr\xfc\xdfe"), &["latin.txt", "byte 2", "not UTF-8", "iconv"]);
-    refused(&place.write("image.txt", b"\x89PNG\r\n\x1a\n\0\0"), &["image.txt", "no text"]);
+    refused(&place.write("image.txt", b"\x89PNG\r\n\x1a\n\0\0"), &["image.txt", "binary file"]);
     refused(&place.write("short.txt", b"Too short."), &["context of 16", "longer text or a shorter context"]);
     fs::create_dir(place.path("images")).expect("a directory");
     place.write("images/tree.jpg", b"a tree");

@@ -133,7 +133,7 @@ fn a_vit_is_trained_and_shows_where_it_looks() {
     colours.sort_unstable();
     colours.dedup();
     assert!(colours.len() > 50, "{} colours", colours.len());
-    VIT.assert_refused(&["--model", &model, "--attention", &drawn, "--image", &image, &image], 2, &["give one"]);
+    VIT.assert_refused(&["--model", &model, "--attention", &drawn, "--image", &image, &image], 2, &["exactly one --image"]);
 
     // The input is never overwritten, under any path, and only PNG is written.
     let before = fs::read(&image).expect("the image");
@@ -201,7 +201,7 @@ fn bad_images_are_named() {
         let found = RESNET.json(&["--image", &place.named(name), "--json"]);
         assert_eq!(found["images"].as_array().map(Vec::len), Some(1));
         let torchvision = ["--preprocess", "torchvision", "--image", &place.named(name)];
-        RESNET.assert_refused(&torchvision, 1, &["3 channels", "wants 1"]);
+        RESNET.assert_refused(&torchvision, 1, &["3 channels", "expects 1"]);
     }
 }
 
@@ -216,7 +216,7 @@ fn bad_folders_and_options_are_named() {
     TRAIN.assert_refused(&["--data", &place.named("nowhere")], 1, &["nowhere"]);
 
     TRAIN.assert_refused(&["--batch-size", "1"], 2, &["at least two images"]);
-    TRAIN.assert_refused(&["--channels", "8,16"], 2, &["--channels has 2", "--depths 3"]);
+    TRAIN.assert_refused(&["--channels", "8,16"], 2, &["--channels has 2", "--depths has 3"]);
     TRAIN.assert_refused(&["--arch", "vit", "--heads", "5"], 2, &["not divisible"]);
     TRAIN.assert_refused(&["--arch", "vit", "--image-size", "16", "--patch-size", "5"], 2, &["patches of 5"]);
     TRAIN.assert_refused(&["--mixup", "-1"], 2, &["--mixup is -1"]);
