@@ -133,7 +133,11 @@ fn a_vit_is_trained_and_shows_where_it_looks() {
     colours.sort_unstable();
     colours.dedup();
     assert!(colours.len() > 50, "{} colours", colours.len());
-    VIT.assert_refused(&["--model", &model, "--attention", &drawn, "--image", &image, &image], 2, &["exactly one --image"]);
+    VIT.assert_refused(
+        &["--model", &model, "--attention", &drawn, "--image", &image, &image],
+        2,
+        &["exactly one --image"],
+    );
 
     // The input is never overwritten, under any path, and only PNG is written.
     let before = fs::read(&image).expect("the image");
