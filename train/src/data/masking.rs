@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameter_counts_match_published_ones() {
+    fn fractions_match_those_of_bert() {
         let masking = Masking::new(3, vec![0, 1, 2], 1000);
         let ids: Vec<u32> = (0..20_000).map(|i| if i % 20 == 0 { i % 3 } else { 4 + i % 996 }).collect();
         let (corrupted, labels) = masking.apply(&ids, Key::new(0));
