@@ -87,7 +87,9 @@ fn options(command: &Command) -> Vec<Options> {
 
 /// Returns the row of an option: its form, what it does, its values and its default.
 fn row(arg: &Arg) -> String {
-    let mut text = prose(&arg.get_long_help().or(arg.get_help()));
+    // The first line of a help text has no full stop.
+    let help = arg.get_long_help().or(arg.get_help()).map(|help| help.to_string().replacen("\n\n", ". ", 1));
+    let mut text = prose(&help);
     text += &(values(arg, "`", true) + &default(arg));
     format!("| `{}` | {text} |", arg.to_string().replace('|', "\\|"))
 }
