@@ -36,10 +36,10 @@ pub struct MaskedLmTask<'a> {
 ///   [`masked_lm_sequences`](crate::data::masked_lm_sequences)
 ///
 /// # Errors
-/// As [`fit`](crate::fit); the model rejects a held-out sequence.
+/// As [`fit`](crate::fit); the model rejects a sequence.
 ///
 /// # Panics
-/// If the model rejects a training sequence, or no token of a batch can be masked.
+/// If no token of a batch can be masked.
 pub fn fit_masked_lm<B: Backend, T: GradientTransformation<B, BertForMaskedLm<B>>>(
     model: BertForMaskedLm<B>,
     optimizer: &T,
@@ -49,12 +49,15 @@ pub fn fit_masked_lm<B: Backend, T: GradientTransformation<B, BertForMaskedLm<B>
     options: &FitOptions<B>,
 ) -> Result<Fitted<BertForMaskedLm<B>>> {
     let MaskedLmTask { masking, held_out, batch_size, jit } = task;
+    for batch in data.items().chunks(batch_size.max(1)) {
+        MaskedBatch::new(&model, batch, masking, noise(key))?;
+    }
     let evaluate = |model: &BertForMaskedLm<B>| {
         let found = masked_lm_score(model, held_out, masking, batch_size)?;
         Ok(Evaluation::from([("loss".into(), found.loss), ("accuracy".into(), found.accuracy)]))
     };
     let [refused, unmasked] =
-        ["tokens are the model's", "a text has a token besides those that mark beginning and end"];
+        ["the model has accepted all sequences", "a text has a token besides those that mark beginning and end"];
     if !(jit || B::LAZY) {
         let loss = |model: BertForMaskedLm<Autodiff<B>>, batch: &Vec<TextIds>, key: Key| {
             let masked = MaskedBatch::new(&model, batch, masking, noise(key)).expect(refused).expect(unmasked);

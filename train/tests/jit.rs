@@ -85,6 +85,16 @@ fn train<M: TrainableTextClassifier<Flex>>(model: &M, len: fn(usize) -> usize, c
     let held_out = examples(100);
     let data = Examples::bucketed(examples(0), 8, |example| example.text.ids.len(), Key::new(1)).unwrap();
     let (data, optimizer) = (Arc::new(data), adamw(0.01, settings()));
+    // Tokens of another model's tokenizer, in a training text.
+    let foreign = TextExample { text: vec![3, 4000].into(), target: TextTarget::Class(0) };
+    let foreign = Arc::new(Examples::new([examples(0), vec![foreign]].concat(), 8).unwrap());
+    for jit in [false, true] {
+        let task =
+            TextTask { problem: ProblemType::SingleLabel, weights: &[1.0; 3], held_out: &held_out, batch_size: 7, jit };
+        let error = fit_texts(model.clone(), &optimizer, &foreign, task, Key::new(2), &options(compute)).err().unwrap();
+        assert!(error.to_string().contains("is outside the vocabulary"), "{error}");
+    }
+    let (data, optimizer) = (Arc::new(data), adamw(0.01, settings()));
     let [expected, found] = [false, true].map(|jit| {
         let task = TextTask {
             problem: ProblemType::SingleLabel,
@@ -106,6 +116,11 @@ fn masked_language_models_train_alike() {
     let (held_out, masking) = (texts(100), Masking { rate: 0.3, ..Masking::new(2, vec![0, 1, 2], 40) });
     let data = Arc::new(Examples::bucketed(texts(0), 8, |text| text.ids.len(), Key::new(1)).unwrap());
     let optimizer = adamw(0.01, settings());
+    // Tokens of another model's tokenizer, in a training text.
+    let foreign = Arc::new(Examples::new([texts(0), vec![vec![3, 4000].into()]].concat(), 8).unwrap());
+    let task = MaskedLmTask { masking: &masking, held_out: &held_out, batch_size: 7, jit: false };
+    let error = fit_masked_lm(model.clone(), &optimizer, &foreign, task, Key::new(2), &options(None)).err().unwrap();
+    assert!(error.to_string().contains("is outside the vocabulary"), "{error}");
     for compute in [None, Some(FloatDType::BF16)] {
         let [expected, found] = [false, true].map(|jit| {
             let task = MaskedLmTask { masking: &masking, held_out: &held_out, batch_size: 7, jit };

@@ -366,10 +366,7 @@ pub struct TextTask<'a> {
 /// [`ValueScore::metrics`].
 ///
 /// # Errors
-/// As [`fit`]; the model rejects a held-out text.
-///
-/// # Panics
-/// If a training text is empty or has a token outside the model's vocabulary.
+/// As [`fit`]; the model rejects a text: it is empty, or has a token outside the model's vocabulary.
 pub fn fit_texts<B, M, T>(
     model: M,
     optimizer: &T,
@@ -384,6 +381,9 @@ where
     T: GradientTransformation<B, M>,
 {
     let TextTask { problem, weights, held_out, batch_size, jit } = task;
+    for batch in data.items().chunks(batch_size.max(1)) {
+        model.texts(&ids(batch))?;
+    }
     let evaluate = |model: &M| {
         if problem != ProblemType::SingleLabel {
             let score = score_values_on(&options.ranks, model, problem, held_out, batch_size)?;
@@ -393,7 +393,7 @@ where
         let measures = [found.weighted_loss(weights), found.confusion.accuracy(), found.confusion.macro_f1()];
         Ok(["loss", "accuracy", "macro_f1"].map(String::from).into_iter().zip(measures).collect())
     };
-    let refused = "texts are not empty, and of the model's tokens";
+    let refused = "the model has accepted all texts";
     if !(jit || B::LAZY) {
         let loss = |model: M::On<Autodiff<B>>, batch: &Vec<TextExample>, key: Key| {
             let logits = model.logits(&model.texts(&ids(batch)).expect(refused), Some(key));
