@@ -88,7 +88,7 @@ impl FileArgs {
             return lines_of_file(file);
         }
         let text = self.text_column.clone().unwrap_or_else(|| "text".into());
-        let columns = Columns { text, pair: None, label: String::new(), header: true, delimiter: None };
+        let columns = Columns { text, ..Columns::default() };
         let rows = read_texts(file, &columns)?.texts;
         Ok(Texts { texts: rows.into_iter().map(|row| (row.text, row.place.to_string())).collect(), skipped: None })
     }

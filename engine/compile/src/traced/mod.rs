@@ -1,6 +1,5 @@
 //! The backend of traces, which records operations and computes nothing.
 
-mod call;
 mod caller;
 mod engine;
 mod import;
@@ -27,9 +26,9 @@ use grove_tree::Key;
 use std::{cell::Cell, pin::Pin};
 
 use crate::{Primitive, types::Types};
-pub(crate) use call::{OnLazyDevices, call};
 pub(crate) use caller::{Caller, naming_lines};
 pub use engine::{DeviceArray, Engine, Executable, RunError};
+pub(crate) use lazy::call::{OnLazyDevices, call};
 pub use lazy_device::{array_of, lazy_array, lazy_device};
 pub(crate) use nested::is_of_trace;
 pub(crate) use recording::{Recording, any, tensor_of, var_of};

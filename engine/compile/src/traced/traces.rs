@@ -28,7 +28,7 @@ static NEXT: AtomicU32 = AtomicU32::new(1);
 
 /// Locks the registry.
 fn traces() -> MutexGuard<'static, Vec<Option<Trace>>> {
-    TRACES.lock().unwrap_or_else(PoisonError::into_inner)
+    locked(&TRACES)
 }
 
 /// Returns the innermost trace of this thread nested in a trace; the trace itself if there is none.
@@ -53,8 +53,9 @@ fn innermost_sink(index: u16) -> Option<Arc<Mutex<Sink>>> {
     sink_of(&traces, innermost(&traces, index))
 }
 
-fn locked(sink: &Mutex<Sink>) -> MutexGuard<'_, Sink> {
-    sink.lock().unwrap_or_else(PoisonError::into_inner)
+/// Locks a mutex, also after a panic of another thread.
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Notifies a lazy device that a tensor is no longer referenced.

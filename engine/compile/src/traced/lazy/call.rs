@@ -1,7 +1,7 @@
 //! Calls of whole graphs on a lazy device, which compiles a graph once and records none of its equations.
 
 use burn::tensor::backend::BackendTypes;
-use burn_ir::TensorIr;
+use burn_ir::{TensorId, TensorIr, TensorStatus};
 use burn_router::RouterTensor;
 use grove_backend::{AnyTensor, Backend};
 use grove_tree::Key;
@@ -9,19 +9,22 @@ use std::{
     any::Any,
     collections::{HashMap, HashSet},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
-use super::{
-    TraceClient, TraceDevice, Traced,
-    engine::{DeviceArray, Engine, Executable},
-    lifted::{Lifted, lifted},
-    programs::Programs,
-    recording::{any, tensor_of},
-    sink::Sink,
-    traces::with_sink,
+use super::{Lazy, failed};
+use crate::{
+    graph::{Graph, KeyMap, Keys, Var},
+    traced::{
+        TraceClient, TraceDevice, Traced,
+        engine::{DeviceArray, Engine, Executable},
+        lifted::{Lifted, lifted},
+        programs::Programs,
+        recording::{any, tensor_of},
+        sink::Sink,
+        traces::{locked, with_sink},
+    },
 };
-use crate::graph::{Graph, KeyMap, Keys, Var};
 
 /// A graph's forms on lazy devices, by the index of the device.
 #[derive(Default)]
@@ -84,14 +87,15 @@ fn call_on(
     // An input that is an output is returned unchanged. This handle keeps it from being donated.
     let mut values: HashMap<Var, AnyTensor<Traced>> = inputs.map(|((_, var), value)| (*var, value.clone())).collect();
     let arguments: Vec<TensorIr> = arguments.into_iter().map(|x| tensor_of(x).into_ir()).collect();
+    let results = results(graph);
     let ids = with_sink(device.index, |sink| match sink {
         Sink::Lazy(lazy) => {
             let of_device = |engine: &dyn Engine| devices.of(graph, device.index, engine);
-            lazy.call(results(graph).len(), of_device, &arguments, keys)
+            lazy.call(results.len(), of_device, &arguments, keys)
         }
         Sink::Trace(_) => unreachable!("traces on the device start on this thread"),
     });
-    for (var, id) in results(graph).into_iter().zip(ids) {
+    for (var, id) in results.into_iter().zip(ids) {
         let spec = &graph.variables[var.index()];
         let tensor = RouterTensor::new(id, spec.shape.clone(), spec.dtype, TraceClient::of(device));
         values.insert(var, any(tensor));
@@ -103,6 +107,55 @@ fn call_on(
 fn results(graph: &Graph) -> Vec<Var> {
     let mut known: HashSet<Var> = graph.inputs.iter().map(|(_, var)| *var).collect();
     graph.outputs.iter().map(|(_, var)| *var).filter(|var| known.insert(*var)).collect()
+}
+
+impl Lazy {
+    /// Runs a whole graph as one program. Returns the ids of its results. If the program fails, reading one gives the error.
+    fn call(
+        &mut self,
+        results: usize,
+        graph: impl FnOnce(&dyn Engine) -> Result<Arc<OnDevice>, String>,
+        inputs: &[TensorIr],
+        keys: &KeyMap,
+    ) -> Vec<TensorId> {
+        let ids: Vec<TensorId> = (0..results).map(|_| self.fresh()).collect();
+        if self.forgets() {
+            return ids;
+        }
+        let (last, others): (Vec<_>, Vec<_>) = inputs.iter().partition(|x| x.status == TensorStatus::ReadWrite);
+        let [last, others] = [last, others].map(|list| list.iter().map(|x| self.index(x)).collect::<HashSet<u32>>());
+        let indices = inputs.iter().map(|x| x.id.value() as u32);
+        let is_donated = |index: &u32| last.contains(index) && !others.contains(index);
+        match graph(&*self.engine).and_then(|graph| self.run_graph(&graph, indices.collect(), is_donated, keys)) {
+            Ok(arrays) => self.computed.extend(ids.iter().map(|id| id.value() as u32).zip(arrays)),
+            Err(error) => self.lost.extend(ids.iter().map(|id| (id.value() as u32, error.clone()))),
+        }
+        last.into_iter().for_each(|index| self.release(index));
+        ids
+    }
+
+    /// Runs a graph with these arrays. The program may reuse the memory of those for which `is_donated` is true.
+    fn run_graph(
+        &mut self,
+        graph: &OnDevice,
+        inputs: Vec<u32>,
+        is_donated: impl Fn(&u32) -> bool,
+        keys: &KeyMap,
+    ) -> Result<Vec<DeviceArray>, String> {
+        if graph.meets_ranks() {
+            self.run()?;
+        }
+        let arrays = inputs.iter().map(|x| self.compute(*x)).collect::<Result<_, _>>()?;
+        if graph.is_empty() {
+            return Ok(Vec::new());
+        }
+        let arrays = graph.with_arrays(arrays);
+        let donated: Vec<bool> = inputs.iter().map(|x| is_donated(x) && !self.segment.contains(*x)).collect();
+        let program = graph.program(&*self.engine, &mut self.programs, &arrays, donated.clone()).map_err(failed)?;
+        let given_up = inputs.iter().zip(donated).filter(|(_, donated)| *donated);
+        given_up.for_each(|(x, _)| drop(self.computed.remove(x)));
+        program.run(arrays, &graph.keys(keys)).map_err(|error| failed(error.message))
+    }
 }
 
 impl OnLazyDevices {
@@ -166,8 +219,4 @@ impl OnDevice {
         locked(&self.programs).insert(key, program.clone());
         Ok(program)
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

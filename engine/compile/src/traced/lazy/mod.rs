@@ -7,7 +7,9 @@
 //! A loop that reads rarely runs one program per step too: optimizers and jitted functions mark the [end](Lazy::end_step) of a
 //! step, and a step runs when the next one has ended. Without such marks, the device searches for a period in the operations.
 //!
-//! A jitted function is a program of its own, which [runs](Lazy::call) when the function is called.
+//! A jitted function is a program of its own, which runs when the function is called.
+
+pub mod call;
 
 use burn::tensor::{DType, TensorData};
 use burn_backend::ExecutionError;
@@ -16,13 +18,11 @@ use burn_router::RouterTensor;
 use grove_backend::ops::Spec;
 use std::{
     collections::{HashMap, HashSet},
-    sync::Arc,
     thread::{self, ThreadId},
 };
 
 use super::{
     Caller, TraceClient,
-    call::OnDevice,
     engine::{DeviceArray, Engine, RunError},
     import::import,
     lifted::lifted,
@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     Primitive,
-    graph::{Equation, KeyMap, Var},
+    graph::{Equation, Var},
 };
 
 /// Number of equations after which the device searches for a period; the search repeats each time the number doubles.
@@ -325,53 +325,6 @@ impl Lazy {
     fn existing(&self, index: u32, otherwise: &str) -> Result<DeviceArray, String> {
         let reason = || self.lost.get(&index).cloned().unwrap_or_else(|| otherwise.into());
         self.computed.get(&index).cloned().ok_or_else(reason)
-    }
-
-    /// Runs a whole graph as one program. Returns the ids of its results. If the program fails, reading one gives the error.
-    pub fn call(
-        &mut self,
-        results: usize,
-        graph: impl FnOnce(&dyn Engine) -> Result<Arc<OnDevice>, String>,
-        inputs: &[TensorIr],
-        keys: &KeyMap,
-    ) -> Vec<TensorId> {
-        let ids: Vec<TensorId> = (0..results).map(|_| self.fresh()).collect();
-        if self.forgets() {
-            return ids;
-        }
-        let (last, others): (Vec<_>, Vec<_>) = inputs.iter().partition(|x| x.status == TensorStatus::ReadWrite);
-        let [last, others] = [last, others].map(|list| list.iter().map(|x| self.index(x)).collect::<HashSet<u32>>());
-        let indices = inputs.iter().map(|x| x.id.value() as u32);
-        let is_donated = |index: &u32| last.contains(index) && !others.contains(index);
-        match graph(&*self.engine).and_then(|graph| self.run_graph(&graph, indices.collect(), is_donated, keys)) {
-            Ok(arrays) => self.computed.extend(ids.iter().map(|id| id.value() as u32).zip(arrays)),
-            Err(error) => self.lost.extend(ids.iter().map(|id| (id.value() as u32, error.clone()))),
-        }
-        last.into_iter().for_each(|index| self.release(index));
-        ids
-    }
-
-    /// Runs a graph with these arrays. The program may reuse the memory of those for which `is_donated` is true.
-    fn run_graph(
-        &mut self,
-        graph: &OnDevice,
-        inputs: Vec<u32>,
-        is_donated: impl Fn(&u32) -> bool,
-        keys: &KeyMap,
-    ) -> Result<Vec<DeviceArray>, String> {
-        if graph.meets_ranks() {
-            self.run()?;
-        }
-        let arrays = inputs.iter().map(|x| self.compute(*x)).collect::<Result<_, _>>()?;
-        if graph.is_empty() {
-            return Ok(Vec::new());
-        }
-        let arrays = graph.with_arrays(arrays);
-        let donated: Vec<bool> = inputs.iter().map(|x| is_donated(x) && !self.segment.contains(*x)).collect();
-        let program = graph.program(&*self.engine, &mut self.programs, &arrays, donated.clone()).map_err(failed)?;
-        let given_up = inputs.iter().zip(donated).filter(|(_, donated)| *donated);
-        given_up.for_each(|(x, _)| drop(self.computed.remove(x)));
-        program.run(arrays, &graph.keys(keys)).map_err(|error| failed(error.message))
     }
 
     /// Runs the recorded operations.
