@@ -50,7 +50,7 @@ pub fn fit_masked_lm<B: Backend, T: GradientTransformation<B, BertForMaskedLm<B>
 ) -> Result<Fitted<BertForMaskedLm<B>>> {
     let MaskedLmTask { masking, held_out, batch_size, jit } = task;
     for batch in data.items().chunks(batch_size.max(1)) {
-        MaskedBatch::new(&model, batch, masking, noise(key))?;
+        model.bert.batch(batch)?;
     }
     let evaluate = |model: &BertForMaskedLm<B>| {
         let found = masked_lm_score(model, held_out, masking, batch_size)?;

@@ -118,7 +118,9 @@ fn masked_language_models_train_alike() {
     let optimizer = adamw(0.01, settings());
     // Tokens of another model's tokenizer, in a training text.
     let foreign = Arc::new(Examples::new([texts(0), vec![vec![3, 4000].into()]].concat(), 8).unwrap());
-    let task = MaskedLmTask { masking: &masking, held_out: &held_out, batch_size: 7, jit: false };
+    // Masking hides most of them in a step, which changes nothing.
+    let hiding = Masking { rate: 1.0, ..Masking::new(2, vec![0, 1, 2], 40) };
+    let task = MaskedLmTask { masking: &hiding, held_out: &held_out, batch_size: 7, jit: false };
     let error = fit_masked_lm(model.clone(), &optimizer, &foreign, task, Key::new(2), &options(None)).err().unwrap();
     assert!(error.to_string().contains("is outside the vocabulary"), "{error}");
     for compute in [None, Some(FloatDType::BF16)] {
