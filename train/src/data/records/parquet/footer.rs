@@ -2,7 +2,8 @@
 //!
 //! The crate allocates as many fields as the schema claims, and descends into groups by recursion: a small hostile
 //! footer would end the process. This module walks the footer in Thrift's compact protocol and compares these claims
-//! with what the footer has.
+//! with what the footer has. The crate reads a known field as the type that it should have, so a field of another type is an
+//! error here: otherwise the two would read different schemas.
 
 /// Maximum depth of groups in a schema, and of structures in the footer.
 const MAX_DEPTH: usize = 64;
@@ -10,23 +11,44 @@ const MAX_DEPTH: usize = 64;
 /// Checks the schema of a footer.
 ///
 /// # Errors
-/// The footer ends early, or its schema claims fields that it does not have or is nested too deeply.
+/// The footer ends early, or its schema is malformed, claims fields that it does not have or is nested too deeply.
 pub(super) fn check(footer: &[u8]) -> Result<(), String> {
     let mut thrift = Thrift { rest: footer };
     let mut last = 0;
-    while let Some((id, kind)) = thrift.field(&mut last)? {
-        if id == SCHEMA && kind == LIST {
+    if thrift.field(&mut last)? == Some((VERSION, I32)) {
+        thrift.skip(I32, 0)?;
+        if thrift.field(&mut last)? == Some((SCHEMA, LIST)) {
             return check_schema(&mut thrift);
         }
-        thrift.skip(kind, 0)?;
     }
-    Err("its footer has no schema".into())
+    Err("its footer does not begin with a version and a schema".into())
 }
 
+/// Field of `FileMetaData` with the version of the format.
+const VERSION: u64 = 1;
 /// Field of `FileMetaData` with the list of `SchemaElement`.
-const SCHEMA: i64 = 2;
+const SCHEMA: u64 = 2;
 /// Field of `SchemaElement` with the number of children.
-const NUM_CHILDREN: i64 = 5;
+const NUM_CHILDREN: u64 = 5;
+/// Types of the fields of `SchemaElement`, from 1 on. The last one is the union `LogicalType`.
+const SCHEMA_ELEMENT: [u8; 10] = [I32, I32, I32, BINARY, I32, I32, I32, I32, I32, STRUCT];
+
+/// Returns the types of the fields of a variant of `LogicalType`, from 1 on.
+fn logical_type(variant: u64) -> &'static [u8] {
+    match variant {
+        // Decimal: scale and precision.
+        5 => &[I32, I32],
+        // Time and timestamp: whether they are adjusted to UTC, and the union `TimeUnit`.
+        7 | 8 => &[TRUE, STRUCT],
+        // Integer: width and sign.
+        10 => &[BYTE, TRUE],
+        // Variant, geometry, geography.
+        16 => &[BYTE],
+        17 => &[BINARY],
+        18 => &[BINARY, I32],
+        _ => &[],
+    }
+}
 
 const TRUE: u8 = 1;
 const FALSE: u8 = 2;
@@ -74,15 +96,42 @@ fn check_schema(thrift: &mut Thrift<'_>) -> Result<(), String> {
 fn children(thrift: &mut Thrift<'_>) -> Result<u64, String> {
     let (mut last, mut children) = (0, 0);
     while let Some((id, kind)) = thrift.field(&mut last)? {
+        check_type(id, kind, &SCHEMA_ELEMENT)?;
         match (id, kind) {
-            (NUM_CHILDREN, I32) => {
+            (NUM_CHILDREN, _) => {
                 let claimed = unzigzag(thrift.varint()?);
                 children = u64::try_from(claimed).map_err(|_| "its schema has a negative number of fields")?;
             }
+            (_, STRUCT) if id == SCHEMA_ELEMENT.len() as u64 => check_logical_type(thrift)?,
             _ => thrift.skip(kind, 0)?,
         }
     }
     Ok(children)
+}
+
+/// Checks a `LogicalType`, which is a structure with a single field.
+fn check_logical_type(thrift: &mut Thrift<'_>) -> Result<(), String> {
+    let mut last = 0;
+    let (Some((variant, STRUCT)), mut member) = (thrift.field(&mut last)?, 0) else {
+        return Err("its schema has a malformed type".into());
+    };
+    while let Some((id, kind)) = thrift.field(&mut member)? {
+        check_type(id, kind, logical_type(variant))?;
+        thrift.skip(kind, 0)?;
+    }
+    match thrift.field(&mut last)? {
+        None => Ok(()),
+        Some(_) => Err("its schema has a field of two types".into()),
+    }
+}
+
+/// Checks the type of a field of a structure. Fields that the structure does not have are skipped by every reader.
+fn check_type(id: u64, kind: u8, types: &[u8]) -> Result<(), String> {
+    let kind = if kind == FALSE { TRUE } else { kind };
+    match types.get(id as usize - 1) {
+        Some(&expected) if expected != kind => Err("its schema has a value of a wrong type".into()),
+        _ => Ok(()),
+    }
 }
 
 /// Reader of Thrift's compact protocol.
@@ -109,14 +158,17 @@ impl Thrift<'_> {
         Err("its footer has a number of more than 64 bits".into())
     }
 
-    /// Reads the id and the type of a structure's next field. Returns `None` at its end.
-    fn field(&mut self, last: &mut i64) -> Result<Option<(i64, u8)>, String> {
+    /// Reads the id and the type of a structure's next field. Returns `None` at its end. Ids increase from 1 on.
+    fn field(&mut self, last: &mut u64) -> Result<Option<(u64, u8)>, String> {
         let head = self.byte()?;
         let (delta, kind) = (head >> 4, head & 0x0f);
         if kind == 0 {
             return Ok(None);
         }
-        *last = if delta == 0 { unzigzag(self.varint()?) } else { last.wrapping_add(i64::from(delta)) };
+        if delta == 0 {
+            return Err("its footer has fields in another order".into());
+        }
+        *last += u64::from(delta);
         Ok(Some((*last, kind)))
     }
 
@@ -179,9 +231,12 @@ impl Thrift<'_> {
         }
     }
 
-    /// Skips an item of a container. Booleans have a byte there.
+    /// Skips an item of a container. Booleans have a byte there, which the crate does not skip.
     fn skip_item(&mut self, kind: u8, depth: usize) -> Result<(), String> {
-        if matches!(kind, TRUE | FALSE) { self.skip_bytes(1) } else { self.skip(kind, depth) }
+        match kind {
+            TRUE | FALSE => Err("its footer has a list of booleans".into()),
+            _ => self.skip(kind, depth),
+        }
     }
 }
 
@@ -213,5 +268,47 @@ mod tests {
         assert!(error.contains("nested more than 64") || error.contains("claims 1"), "{error}");
         let whole = footer(&[2, 0, 0]);
         assert!((0..whole.len() - 1).all(|length| check(&whole[..length]).is_err()));
+    }
+
+    /// The crate reads the number of children whatever the type of its field, and the first list of the schema's id.
+    #[test]
+    fn rejects_fields_of_wrong_types() {
+        let whole = footer(&[1, 0]);
+        assert_eq!(check(&whole), Ok(()));
+        // Type and id of: the version, the schema, the first name, the first number of children.
+        for (at, byte, message) in [
+            (0, 0x16, "does not begin"),
+            (0, 0x18, "does not begin"),
+            (2, 0x1a, "does not begin"),
+            (2, 0x29, "does not begin"),
+            (5, 0x46, "wrong type"),
+            (8, 0x16, "wrong type"),
+            (8, 0x05, "another order"),
+        ] {
+            let mut changed = whole.clone();
+            assert_eq!(changed[at] & 0x0f, [5, 9, 8][usize::from(at == 2) + 2 * usize::from(at == 5)]);
+            changed[at] = byte;
+            let error = check(&changed).expect_err("refused");
+            assert!(error.contains(message), "{at}: {error}");
+        }
+    }
+
+    #[test]
+    fn checks_logical_types() {
+        let with = |logical: &[u8]| {
+            let mut bytes = vec![0x15, 2, 0x19, 0x1c, 0x48, 1, b'a', 0x6c];
+            bytes.extend(logical);
+            bytes.extend([0, 0]);
+            check(&bytes)
+        };
+        // A string; a timestamp in UTC, in microseconds; a decimal.
+        assert_eq!(with(&[0x1c, 0, 0]), Ok(()));
+        assert_eq!(with(&[0x8c, 0x11, 0x1c, 0x2c, 0, 0, 0, 0]), Ok(()));
+        assert_eq!(with(&[0x5c, 0x15, 4, 0x15, 8, 0, 0]), Ok(()));
+        for wrong in
+            [&[0x18, 0, 0][..], &[0x5c, 0x16, 4, 0x15, 8, 0, 0], &[0x8c, 0x13, 1, 0, 0], &[0x1c, 0, 0x1c, 0, 0], &[0]]
+        {
+            assert!(with(wrong).is_err(), "{wrong:x?}");
+        }
     }
 }
