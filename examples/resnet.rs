@@ -30,10 +30,7 @@ struct Options {
 
 fn main() -> ExitCode {
     let options = parse_options::<Options>();
-    finish(|| {
-        options.classify.check()?;
-        grove::run(options.classify.device.spec()?, Run(&options))?
-    })
+    finish(|| grove::run(options.classify.check()?, Run(&options))?)
 }
 
 /// The program, generic in the backend.

@@ -45,7 +45,7 @@ struct Options {
 fn main() -> ExitCode {
     let options = parse_options::<Options>();
     finish(|| {
-        options.classify.check()?;
+        let device = options.classify.check()?;
         let paths = options.classify.paths();
         let several = paths.len() > 1 || paths.iter().any(|path| path.is_dir());
         if options.attention.is_some() && several {
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
         if let Some(file) = &options.attention {
             check_attention(file, &paths)?;
         }
-        grove::run(options.classify.device.spec()?, Run(&options))?
+        grove::run(device, Run(&options))?
     })
 }
 

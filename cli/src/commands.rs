@@ -358,15 +358,14 @@ impl<B: Backend> WithDecoder for Generate<'_, B> {
 
 impl program::Command for ImageCommand {
     fn check(&self) -> Result<DeviceSpec, Exit> {
-        self.classify.check()?;
-        self.classify.device.spec()
+        self.classify.check()
     }
 
     /// Classifies images with the model family of the weights.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let path = resolve(self.model.as_deref(), "mnist-resnet", &FilePatterns::model())?;
         WithModelAt::<B, _> { options: &self.classify, path: &path, device }.image_classifier()?;
-        if self.model.is_none() && !self.classify.json {
+        if self.model.is_none() && !self.classify.inference.json {
             tell_small("model of handwritten digits", "microsoft/resnet-50");
         }
         Ok(Ended::Finished)

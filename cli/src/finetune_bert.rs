@@ -292,13 +292,10 @@ impl Options {
     /// Prints the evaluation of `--evaluate`.
     fn evaluate<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let encoder = Encoder::open(self.model.as_deref(), self.adapter.as_deref())?;
-        let dtype = Some(self.run.device.dtype.into());
-        let (model, _) = encoder.files.load::<B, Classifier<B>>(device, dtype)?;
+        let (model, _) = encoder.files.load::<B, Classifier<B>>(device, Some(self.run.device.dtype.into()))?;
         let reader = TextReader::of(&encoder, self.max_length);
-        let problem = encoder.config.problem()?;
-        let targets = Targets { problem, labels: &encoder.config.labels, separator: self.separator() };
-        let examples = reader.examples(self.read(problem)?, &targets)?;
-        labelled::print_evaluation(&model, &examples, problem, self.run.training.batch_size, self.run.json)
+        let (labelled, batch_size) = (&self.texts.labelled, self.run.training.batch_size);
+        reader.evaluate(&model, labelled, self.label_separator, batch_size, self.run.json)
     }
 }
 
@@ -329,6 +326,25 @@ impl<'a> TextReader<'a> {
     pub fn of(encoder: &'a Encoder, max_length: Option<usize>) -> Self {
         let Encoder { config, tokenizer, .. } = encoder;
         Self { tokenizer, positions: Some(config.positions()), token_types: config.type_vocab_size > 1, max_length }
+    }
+
+    /// Prints the metrics of a classifier on labelled texts.
+    pub fn evaluate<B: Backend, M: TextClassifier<B>>(
+        self,
+        model: &M,
+        labelled: &LabelledArgs,
+        separator: Option<char>,
+        batch_size: usize,
+        json: bool,
+    ) -> Result<Ended, Exit> {
+        let problem = model.problem()?;
+        if separator.is_some() && problem != ProblemType::MultiLabel {
+            return Err(usage("--label-separator: the model gives each text one label"));
+        }
+        let targets = Targets { problem, labels: model.labels(), separator: separator.unwrap_or(',') };
+        let texts = labelled.read(&labelled.data, problem)?;
+        let examples = Self { positions: model.position_limit(), ..self }.examples(texts, &targets)?;
+        labelled::print_evaluation(model, &examples, problem, batch_size, json)
     }
 
     /// Encodes texts and prints the number of truncated texts.

@@ -1,5 +1,7 @@
 //! Commands of the program `grove` for BERT's tasks.
 
+use grove::tasks::text::AnswerOptions;
+
 use super::{Task, TextArgs};
 use crate::prelude::*;
 
@@ -24,7 +26,6 @@ command!(Fill, Embed, Search, Tag, Answer);
 #[derive(Parser, Debug)]
 #[command(
     mut_arg("texts", |arg| arg.help("Texts with [MASK] (RoBERTa: <mask>) in place of the words to fill in")),
-    mut_arg("max_length", |arg| arg.help("Maximum length of a text in tokens; longer texts are truncated [default: the model's]")),
     mut_arg("model", |arg| arg.help("Directory, weights file, or hub id [default: a small model that ships with grove]")),
     after_help = "Examples:
   grove fill \"She was very [MASK] to see her sister.\"
@@ -43,7 +44,7 @@ pub struct Fill {
 
 impl Fill {
     fn task(&self) -> Task {
-        Task::FillMask { top_k: Some(self.top_k) }
+        Task::FillMask { top_k: self.top_k }
     }
 }
 
@@ -51,7 +52,6 @@ impl Fill {
 #[derive(Parser, Debug)]
 #[command(
     mut_arg("texts", |arg| arg.help("Texts to embed")),
-    mut_arg("max_length", |arg| arg.help("Maximum length of a text in tokens; longer texts are truncated [default: the model's]")),
     mut_arg("model", |arg| {
         arg.required(true).help("Directory, weights file, or hub id, such as sentence-transformers/all-MiniLM-L6-v2")
     }),
@@ -84,7 +84,6 @@ impl Embed {
 #[derive(Parser, Debug)]
 #[command(
     mut_arg("texts", |arg| arg.help("Texts to rank")),
-    mut_arg("max_length", |arg| arg.help("Maximum length of a text in tokens; longer texts are truncated [default: the model's]")),
     mut_arg("model", |arg| {
         arg.required(true).help("Directory, weights file, or hub id, such as sentence-transformers/all-MiniLM-L6-v2")
     }),
@@ -144,7 +143,7 @@ pub struct Tag {
 
 impl Tag {
     fn task(&self) -> Task {
-        Task::Tokens { stride: Some(self.stride) }
+        Task::Tokens { stride: self.stride }
     }
 }
 
@@ -189,11 +188,8 @@ pub struct Answer {
 
 impl Answer {
     fn task(&self) -> Task {
-        Task::Answer {
-            question: self.question.clone(),
-            top_k: Some(self.top_k),
-            stride: Some(self.stride),
-            handle_impossible_answer: self.handle_impossible_answer,
-        }
+        let &Self { top_k, stride, handle_impossible_answer, .. } = self;
+        let options = AnswerOptions { top_k, stride, handle_impossible_answer, ..AnswerOptions::default() };
+        Task::Answer { question: self.question.clone(), options }
     }
 }

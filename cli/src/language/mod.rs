@@ -27,8 +27,8 @@ pub use gpt2::Gpt2Options;
 pub use llama::LlamaOptions;
 pub use options::LanguageArgs;
 pub(crate) use options::{TextColumn, check_resumed, context};
-pub(crate) use prepare::encode_text;
 use prepare::{Prepared, prepare};
+pub(crate) use prepare::{encode_text, existing_tokenizer};
 pub use rnn::{LmOptions, RnnSizes};
 
 /// Options of a command that trains a language model.
