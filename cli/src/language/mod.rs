@@ -133,7 +133,8 @@ impl<'a, B: Backend> LanguageRun<'a, B> {
         let config = config_json(model.config())?;
         let (model, trainable) = options.adapted(model, O::LORA_TARGETS, "")?;
         let settings = options
-            .trained_settings()
+            .lora
+            .settings()
             .with_model(&config)
             .with("context", context)
             .with("vocabulary", model.vocab_size())

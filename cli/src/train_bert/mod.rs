@@ -106,7 +106,8 @@ impl Command for Options {
         let (key, config) = (Key::new(run.seed), model.bert.config.to_json().into());
         let (model, trainable) = language.adapted(model, &LORA_TARGETS, "bert.")?;
         let settings = language
-            .trained_settings()
+            .lora
+            .settings()
             .with_model(&config)
             .with("mask", self.mask)
             .with("layers", self.layers)

@@ -281,26 +281,6 @@ pub fn at_least_one(options: impl IntoIterator<Item = (&'static str, usize)>) ->
     check(options, |value| value > 0, "at least 1")
 }
 
-/// Rejects a `--lora-rank` or `--lora-alpha` that is not positive.
-pub fn check_lora(rank: Option<usize>, alpha: Option<f64>) -> Result<(), Exit> {
-    at_least_one([("lora-rank", rank.unwrap_or(1))])?;
-    match alpha.is_some_and(|alpha| !(alpha > 0.0 && alpha.is_finite())) {
-        true => Err(usage("--lora-alpha must be a number greater than 0")),
-        false => Ok(()),
-    }
-}
-
-/// Rejects a `--lora-rank` above the rank of the model's matrices. A mistyped rank would exhaust the memory.
-pub fn check_rank<B: Backend>(rank: Option<usize>, model: &impl Tree<B>) -> Result<(), Exit> {
-    let leaves = tree::leaves(model);
-    let matrices = leaves.iter().map(|(_, leaf)| leaf.shape()).filter(|shape| shape.len() == 2);
-    let most = matrices.filter_map(|shape| shape.iter().min().copied()).max().unwrap_or(usize::MAX);
-    match rank.filter(|rank| *rank > most) {
-        Some(rank) => Err(usage(format!("--lora-rank is {rank}, but the model's matrices have at most rank {most}"))),
-        None => Ok(()),
-    }
-}
-
 /// Rejects a `--layer-decay` outside `(0, 1]`.
 pub fn check_layer_decay(value: f64) -> Result<(), Exit> {
     check([("layer-decay", value)], |value| value > 0.0 && value <= 1.0, "greater than 0 and at most 1")
