@@ -1,6 +1,6 @@
 //! The commands of the program `grove`.
 
-use clap::Subcommand;
+use clap::{Arg, Subcommand};
 use clap_complete::Shell;
 use grove::models::{
     DecoderFamily, ImageFamily, ModelKind,
@@ -91,16 +91,9 @@ pub enum Task {
             "Directory, weights file, or hub id (user/model@revision) of a model with a chat template [default: a small one that \
              ships with grove]"
         )),
-        mut_arg("chat", |arg| arg.hide(true)),
-        mut_arg("prompt_ids", |arg| arg.hide(true)),
-        mut_arg("samples", |arg| arg.hide(true)),
-        mut_arg("score", |arg| arg.hide(true)),
-        mut_arg("stride", |arg| arg.hide(true)),
-        mut_arg("summary", |arg| arg.hide(true)),
-        mut_arg("draft", |arg| arg.hide(true)),
-        mut_arg("draft_tokens", |arg| arg.hide(true)),
-        mut_arg("repeat", |arg| arg.hide(true)),
-        mut_arg("jit", |arg| arg.hide(true)),
+        mut_args(hide([
+            "chat", "prompt_ids", "samples", "score", "stride", "summary", "draft", "draft_tokens", "repeat", "jit",
+        ])),
         after_help = "Examples:
   grove chat \"Who marries Mr. Darcy?\"
   grove chat --model HuggingFaceTB/SmolLM2-135M-Instruct
@@ -131,16 +124,24 @@ pub enum Task {
     #[command(subcommand, visible_alias = "predict")]
     Classify(Classify),
     /// Train a model from scratch, or continue training one
-    #[command(subcommand)]
+    #[command(subcommand, mut_subcommands(|command| command.mut_args(hide(["evaluate"]))))]
     Train(Train),
     /// Train a classifier on top of a pretrained model
-    #[command(subcommand)]
+    #[command(subcommand, mut_subcommands(|command| command.mut_args(hide(["evaluate"]))))]
     Finetune(Finetune),
     /// Evaluate a model on data
     #[command(subcommand)]
     Evaluate(Evaluate),
     /// Convert a checkpoint to safetensors
     Convert(convert::Options),
+}
+
+/// Returns a function that hides the options of these names from the help of a command, in which they have no effect.
+fn hide<const N: usize>(names: [&'static str; N]) -> impl Fn(Arg) -> Arg {
+    move |arg| match names.contains(&arg.get_id().as_str()) {
+        true => arg.hide(true),
+        false => arg,
+    }
 }
 
 /// Options of `grove generate`.
@@ -185,7 +186,7 @@ pub struct ImageCommand {
 #[derive(Subcommand, Debug)]
 pub enum Language {
     /// Train a GPT-2 on text
-    #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
+    #[command(after_help = "Examples:
   grove train gpt2 --data books/ --output run --n-layer 6 --n-embd 192 \\
       --context 256
   grove train gpt2 --model openai-community/gpt2 --data notes.txt \\
@@ -193,19 +194,19 @@ pub enum Language {
   grove train gpt2 --data train.parquet --text-column content --output run")]
     Gpt2(Box<Gpt2Options>),
     /// Train a LLaMA on text
-    #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
+    #[command(after_help = "Examples:
   grove train llama --data books/ --output run --layers 6 --hidden-size 192
   grove train llama --model HuggingFaceTB/SmolLM2-135M --data notes.txt \\
       --output run --learning-rate 5e-5")]
     Llama(Box<LlamaOptions>),
     /// Train a recurrent language model on text
-    #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
+    #[command(after_help = "Examples:
   grove train rnn --data books/ --output run
   grove train rnn --data books/ --output run --cell gru --hidden 512 \\
       --vocab-size 2048")]
     Rnn(Box<LmOptions>),
     /// Train a BERT on text, as a masked language model
-    #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
+    #[command(after_help = "Examples:
   grove train bert --data books/ --output run --layers 4 --hidden 256
   grove train bert --model google-bert/bert-base-uncased --data notes.txt \\
       --output run")]
@@ -220,10 +221,7 @@ pub enum Train {
     Language(Language),
     /// Train a recurrent classifier on labelled texts
     #[command(
-        mut_arg("evaluate", |arg| arg.hide(true)),
-        mut_arg("predict", |arg| arg.hide(true)),
-        mut_arg("model", |arg| arg.hide(true)),
-        mut_arg("jit", |arg| arg.hide(true)),
+        mut_args(hide(["predict", "model", "jit"])),
         after_help = "Examples:
   grove train texts --data reviews.csv --output run
   grove train texts --data reviews.csv --text-column review \\
@@ -232,7 +230,7 @@ pub enum Train {
     )]
     Texts(Box<ClassifyOptions>),
     /// Train a ResNet or ViT on labelled images
-    #[command(mut_arg("evaluate", |arg| arg.hide(true)), mut_arg("model", |arg| arg.hide(true)), after_help = "Examples:
+    #[command(mut_args(hide(["model"])), after_help = "Examples:
   grove train images --data mnist/ --output run
   grove train images --data train.parquet --image-column img --output run
   grove train images --data flowers/ --arch vit --image-size 64 --epochs 30 \\
@@ -244,7 +242,7 @@ pub enum Train {
 #[derive(Subcommand, Debug)]
 pub enum Finetune {
     /// Fine-tune a BERT on labelled texts
-    #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
+    #[command(after_help = "Examples:
   grove finetune texts --model google-bert/bert-base-uncased \\
       --data reviews.csv --output run
   grove finetune texts --model ./bert --data pairs.tsv --pair-column second \\
@@ -253,7 +251,7 @@ pub enum Finetune {
       --held-out test.parquet --output run")]
     Texts(Box<finetune_bert::Options>),
     /// Fine-tune a ResNet, ViT or DINOv2 on labelled images
-    #[command(mut_arg("evaluate", |arg| arg.hide(true)), after_help = "Examples:
+    #[command(after_help = "Examples:
   grove finetune images --model microsoft/resnet-50 --data flowers/ \\
       --output run
   grove finetune images --model facebook/dinov2-small --data flowers/ \\
@@ -333,26 +331,19 @@ impl program::Command for GenerateCommand {
             true => ModelKind::of_preset(name).unwrap_or(ModelKind::Llama),
             false => ModelKind::of(resolve(model.as_deref(), shipped_decoder(ModelKind::Gpt2), &wanted)?)?,
         };
-        kind.with_decoder(Generate::<B> { options: self, device })
-            .unwrap_or_else(|other| Err(wrong_kind(Path::new(name), other)))
+        let path = Path::new(name);
+        kind.with_decoder(WithModelAt::<B, _> { options: self, path, device })
+            .unwrap_or_else(|other| Err(wrong_kind(path, other)))
     }
 }
 
-/// `generate` with a decoder of any family.
-struct Generate<'a, B: Backend> {
-    options: &'a GenerateCommand,
-    device: &'a B::Device,
-}
-
-impl<B: Backend> WithDecoder for Generate<'_, B> {
+impl<B: Backend> WithDecoder for WithModelAt<'_, B, GenerateCommand> {
     type Output = Result<Ended, Exit>;
 
     fn run<F: DecoderFamily>(self) -> Self::Output {
-        let Self { options, device } = self;
-        program::Command::run::<B>(
-            &Run { options: &options.decoder, chat: None, file: Some(&options.file), family: F::default() },
-            device,
-        )
+        let GenerateCommand { decoder, file } = self.options;
+        let run = Run { options: decoder, chat: None, file: Some(file), family: F::default() };
+        program::Command::run::<B>(&run, self.device)
     }
 }
 

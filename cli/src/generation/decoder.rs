@@ -107,15 +107,13 @@ impl<F: DecoderFamily> Command for Run<'_, F> {
         {
             let load = |prompt, rows| load_for(&files, prompt, Rows::Batch(rows));
             continue_file(generation, (args, file), &files, load)?;
-            self.options.tell_published(F::KIND);
+        } else if let Some(talk) = talk {
+            chat(generation, talk, &files, load)?;
+            self.options.tell_small("chat model", PUBLISHED_CHAT);
             return Ok(Ended::Finished);
+        } else {
+            write(generation, &files, load)?;
         }
-        if let Some(talk) = talk {
-            let ended = chat(generation, talk, &files, load)?;
-            self.options.tell_published_chat();
-            return Ok(ended);
-        }
-        write(generation, &files, load)?;
         self.options.tell_published(F::KIND);
         Ok(Ended::Finished)
     }
@@ -182,16 +180,14 @@ impl DecoderArgs {
 
     /// Suggests a published model after text was generated with the small model that ships.
     pub fn tell_published(&self, kind: ModelKind) {
-        let told = self.model.is_none() && !self.generation.score && !self.generation.json;
-        if let Some((.., published)) = models_of(kind).filter(|_| told) {
-            tell_small("model", published);
+        if let Some((.., published)) = models_of(kind) {
+            self.tell_small("model", published);
         }
     }
 
-    /// Suggests a published model after a conversation with the small model that ships.
-    fn tell_published_chat(&self) {
-        if self.model.is_none() && !self.generation.json {
-            tell_small("chat model", PUBLISHED_CHAT);
+    fn tell_small(&self, model: &str, published: &str) {
+        if self.model.is_none() && !self.generation.score && !self.generation.json {
+            tell_small(model, published);
         }
     }
 }
