@@ -11,7 +11,7 @@ use grove::{
 };
 
 use crate::{prelude::*, program::is_free};
-use model::{ConvertOptions, Converted, convert_files};
+use model::{Converted, convert_files};
 
 /// Converts a checkpoint to a directory that transformers and grove load, or any tensors to one safetensors file.
 ///
@@ -90,8 +90,8 @@ impl Command for Options {
             true => Preprocessor::beside(directory)?,
             false => None,
         };
-        let options = ConvertOptions { dtype: self.dtype.map(Dtype::into), max_shard_bytes: self.max_shard_size };
-        let converted = convert_files::<B>(&model_files, &self.target, &options, device)?;
+        let dtype = self.dtype.map(Dtype::into);
+        let converted = convert_files::<B>(&model_files, &self.target, dtype, self.max_shard_size, device)?;
         converted.remarks.iter().for_each(|remark| eprintln!("{remark}"));
         copy_modules(directory, &self.target)?;
         if let Some(preprocessor) = preprocessor {

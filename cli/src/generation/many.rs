@@ -39,13 +39,7 @@ pub struct FileArgs {
     pub text_column: Option<String>,
 
     /// Number of prompts that are continued at the same time; the next ones enter the batch as others end [default: 16]
-    #[arg(
-        long,
-        value_name = "N",
-        requires = "file",
-        allow_negative_numbers = true,
-        help_heading = "Prompts of a file"
-    )]
+    #[arg(long, value_name = "N", requires = "file", help_heading = "Prompts of a file")]
     pub batch_size: Option<usize>,
 
     /// Write the prompts with their texts to this file, .jsonl or .csv, instead of printing them
