@@ -27,18 +27,18 @@ use clap::Parser;
 use grove::{backend::DeviceError, files::write_atomically, prelude::*};
 use std::{
     path::{Path, PathBuf},
-    process::Command,
     time::{Duration, Instant},
 };
 
 use grove_terminal::{
-    Autotune, DeviceArgs, Dtype, Exit, KernelArgs, Precision, failure, in_repository, write_json, write_line,
+    Autotune, DeviceArgs, Dtype, Exit, KernelArgs, Precision, failure, in_repository, usage, write_json, write_line,
 };
 use measure::Plan;
 use only::Only;
 use program::{Column, Peer, Start};
-use results::Results;
+use results::{Outcome, Results};
 use rows::{Group, Row};
+use worker::ErrorKind;
 
 /// Measures the speed of grove on this machine, alone or against PyTorch, JAX and candle: operations, layers, models, training
 /// steps, loading.
@@ -231,7 +231,7 @@ impl Options {
             let precision = results
                 .precision
                 .map_or("no --precision".to_owned(), |precision| format!("--precision {}", precision.name()));
-            return Err(Exit::Usage(named(&format!(
+            return Err(usage(named(&format!(
                 "it was measured with --dtype {} and {precision}: give --resume the same options, or another --output",
                 results.dtype
             ))));
@@ -241,14 +241,14 @@ impl Options {
             let Some(known) = works.iter().find(|known| known.name == row.name) else { continue };
             // Compared with a tolerance, because JSON may lose the last digit.
             if (known.work.cost().bytes / row.bytes - 1.0).abs() > 1e-9 {
-                return Err(Exit::Usage(named(&format!(
+                return Err(usage(named(&format!(
                     "'{}' was measured with other sizes there (--smoke): give another --output",
                     row.name
                 ))));
             }
             let columns = plan.columns.iter().filter(|column| column.has(&known.work)).map(|column| &column.name);
             if !columns.eq(row.columns.iter().map(|column| &column.name)) {
-                return Err(Exit::Usage(named(&format!(
+                return Err(usage(named(&format!(
                     "it has other programs in '{}': give --resume the same --backend and --peers, or another --output",
                     row.name
                 ))));
@@ -263,11 +263,11 @@ impl Options {
         self.only.keep(&mut rows, |row| &row.name, "row has that in its name; --dry-run lists them")?;
         rows.retain(|row| self.group.is_empty() || self.group.contains(&row.group));
         if rows.is_empty() {
-            return Err(Exit::Usage("--only and --group have no row in common; --dry-run lists the rows".into()));
+            return Err(usage("--only and --group have no row in common; --dry-run lists the rows"));
         }
         rows.retain(|row| self.on_gpu() || !row.needs_gpu || self.dry_run);
         if rows.is_empty() {
-            return Err(Exit::Usage("these rows are for a GPU only: choose one with --backend".into()));
+            return Err(usage("these rows are for a GPU only: choose one with --backend"));
         }
         Ok(rows)
     }
@@ -280,12 +280,10 @@ impl Options {
     fn check(&self) -> Result<(), Exit> {
         let counts = [Some(self.rounds), self.threads, Some(self.timeout as usize)];
         if counts.contains(&Some(0)) || !(self.seconds >= 0.0 && self.seconds.is_finite()) {
-            return Err(Exit::Usage(
-                "--rounds, --threads and --timeout must be at least 1, --seconds at least 0".into(),
-            ));
+            return Err(usage("--rounds, --threads and --timeout must be at least 1, --seconds at least 0"));
         }
         if self.dtype != Dtype::F32 && self.dtype != Dtype::Bf16 {
-            return Err(Exit::Usage("--dtype is f32 or bf16 here".into()));
+            return Err(usage("--dtype is f32 or bf16 here"));
         }
         Ok(())
     }
@@ -310,43 +308,13 @@ impl Options {
         }
         let on_gpu = self.on_gpu();
         let peers = in_repository("benches/peers");
+        let built = || in_repository("benches/candle/target/release/candle-peer");
+        let candle = self.candle.clone().unwrap_or_else(built);
         for &peer in &self.peers {
-            self.is_there(peer)?;
-            columns.extend(peer.columns(&self.python, &peers, &self.candle(), on_gpu));
+            peer.check(&self.python, &candle)?;
+            columns.extend(peer.columns(&self.python, &peers, &candle, on_gpu));
         }
         Ok(columns)
-    }
-
-    fn candle(&self) -> PathBuf {
-        let built = || in_repository("benches/candle/target/release/candle-peer");
-        self.candle.clone().unwrap_or_else(built)
-    }
-
-    fn is_there(&self, peer: Peer) -> Result<(), Exit> {
-        let module = match peer {
-            Peer::Torch => "torch",
-            Peer::Jax => "jax",
-            Peer::Candle if self.candle().is_file() => return Ok(()),
-            Peer::Candle => {
-                return Err(Exit::Usage(format!(
-                    "{} does not exist: build it with `cargo build --release` in benches/candle, or name it \
-                     with --candle",
-                    self.candle().display()
-                )));
-            }
-        };
-        let find = format!("import importlib.util as u, sys; sys.exit(0 if u.find_spec('{module}') else 3)");
-        let status = Command::new(&self.python).args(["-c", &find]).status();
-        match status {
-            Ok(status) if status.success() => Ok(()),
-            Ok(_) => Err(Exit::Usage(format!(
-                "{} has no module '{module}': run `{} -m pip install -r benches/requirements.txt`, or name another Python \
-                 with --python",
-                self.python.display(),
-                self.python.display()
-            ))),
-            Err(error) => Err(Exit::Usage(format!("--python {}: {error}", self.python.display()))),
-        }
     }
 
     fn list(&self, rows: &[Row]) -> Result<(), Exit> {
@@ -393,13 +361,12 @@ impl Options {
 
     /// Returns the message of the first failed measurement. Unsupported rows and rows out of memory are not failures.
     fn broken(&self, results: &Results) -> Option<String> {
-        results.rows.iter().find_map(|row| {
-            row.columns.iter().find_map(|column| match &column.outcome {
-                results::Outcome::Nothing { error: worker::ErrorKind::Failed, message } => {
-                    Some(format!("{}, {}: {message}", row.name, column.name))
-                }
-                _ => None,
-            })
+        let columns = results.rows.iter().flat_map(|row| row.columns.iter().map(|column| (&row.name, column)));
+        columns.into_iter().find_map(|(row, column)| match &column.outcome {
+            Outcome::Nothing { error: ErrorKind::Failed, message } => {
+                Some(format!("{row}, {}: {message}", column.name))
+            }
+            _ => None,
         })
     }
 }

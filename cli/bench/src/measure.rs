@@ -1,7 +1,6 @@
 //! Measurement. All programs of a row run at the same time and take turns, so that a slowdown of the machine affects all equally.
 
-use grove_terminal::memory;
-use grove_terminal::{Autotune, Exit, Precision, failure};
+use grove_terminal::{Autotune, Exit, Precision, failure, memory};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::{
     path::PathBuf,
@@ -216,17 +215,6 @@ impl Column {
     /// Returns the device name for a peer.
     fn device(&self) -> &'static str {
         if self.on_gpu { "cuda" } else { "cpu" }
-    }
-}
-
-impl Work {
-    fn trains(&self) -> bool {
-        match self {
-            Self::Rnn { train, .. } | Self::Resnet { train, .. } | Self::Vit { train, .. } => *train,
-            Self::Bert(text) | Self::Gpt2(text) | Self::GptNeo(text) | Self::Llama(text) => text.train,
-            Self::Optimizer { .. } | Self::FfnStep { .. } | Self::VitPerExample(_) => true,
-            _ => false,
-        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
     time::Instant,
 };
 
-use grove_terminal::{Autotune, Dtype, Exit, KernelArgs, Precision, failure};
+use grove_terminal::{Autotune, Dtype, Exit, KernelArgs, Precision, failure, usage};
 
 use crate::{
     compute::{Place, prepare},
@@ -70,7 +70,7 @@ pub fn serve(
     run: impl FnOnce(DeviceSpec, Serve<'_>) -> Result<Result<(), String>, DeviceError>,
 ) -> Result<(), Exit> {
     let begun = Instant::now();
-    let spec: Spec = serde_json::from_str(spec).map_err(|error| Exit::Usage(format!("--worker: {error}")))?;
+    let spec: Spec = serde_json::from_str(spec).map_err(|error| usage(format!("--worker: {error}")))?;
     let backend: BackendName = spec.form.parse()?;
     KernelArgs { precision: spec.precision, autotune: spec.autotune }.set();
     let result = run(DeviceSpec::new(backend, spec.device_index), Serve { spec: &spec, begun })?;

@@ -11,15 +11,14 @@ use grove::{
 
 use super::{
     Outputs, Place, Run,
-    models::{config, ids, resnet_config, text_of, texts, vit_config},
+    models::{config, ids, resnet_config, texts, vit_config},
 };
-use crate::work::Work;
+use crate::work::{Text, Work};
 
 pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> {
-    let (key, device) = (Key::new(0), place.device.clone());
     Ok(match work {
         Work::Resnet { size, batch, classes, .. } => {
-            let model = ResNet::init(&resnet_config(work), key, &device).map_err(text_of)?;
+            let model: ResNet<B> = place.model(&resnet_config(work))?;
             let pixels = place.normal::<4>(0, [*batch, 3, *size, *size]);
             let labels = place.integers::<1>(1, [*batch], *classes);
             steps(model, place, move |model: ResNet<Autodiff<B>>| {
@@ -29,7 +28,7 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
             })
         }
         Work::Vit { sizes, .. } => {
-            let model = Vit::init(&vit_config(*sizes), key, &device).map_err(text_of)?;
+            let model: Vit<B> = place.model(&vit_config(*sizes))?;
             let pixels = place.normal::<4>(0, sizes.images());
             let labels = place.integers::<1>(1, [sizes.batch], sizes.classes);
             steps(model, place, move |model: Vit<Autodiff<B>>| {
@@ -37,8 +36,7 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
             })
         }
         Work::VitPerExample(sizes) => {
-            let model = Vit::init(&vit_config(*sizes), key, &device).map_err(text_of)?;
-            let model: Vit<B> = place.cast(model);
+            let model: Vit<B> = place.model(&vit_config(*sizes))?;
             let pixels = Array::new(place.normal::<4>(0, sizes.images()));
             let labels = Array::new(place.integers::<2>(1, [sizes.batch, 1], sizes.classes));
             type Args = (Vit<Traced>, Array<Traced, 4>, Array<Traced, 2, Int>);
@@ -52,7 +50,7 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
         Work::Bert(text) => {
             let mut config: BertConfig = config(&text.config)?;
             config.labels = vec!["no".into(), "yes".into()];
-            let model = BertForSequenceClassification::<B>::init(&config, key, &device).map_err(text_of)?;
+            let model: BertForSequenceClassification<B> = place.model(&config)?;
             let texts = texts(text, &config, &place)?;
             let labels = place.integers::<1>(1, [text.batch], 2);
             steps(model, place, move |model: BertForSequenceClassification<Autodiff<B>>| {
@@ -60,22 +58,8 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
                 Outcome::new(model.loss(&texts, Tensor::from_inner(labels.clone()), None))
             })
         }
-        Work::Gpt2(text) => {
-            let model = Gpt2::init(&config::<Gpt2Config>(&text.config)?, key, &device).map_err(text_of)?;
-            let (ids, targets) = (ids(text, &place), ids(text, &place));
-            steps(model, place, move |model: Gpt2<Autodiff<B>>| {
-                let [ids, targets] = [&ids, &targets].map(|ids| Tensor::from_inner(ids.clone()));
-                Outcome::new(model.next_token_loss(ids, targets, None))
-            })
-        }
-        Work::Llama(text) => {
-            let model = Llama::init(&config::<LlamaConfig>(&text.config)?, key, &device).map_err(text_of)?;
-            let (ids, targets) = (ids(text, &place), ids(text, &place));
-            steps(model, place, move |model: Llama<Autodiff<B>>| {
-                let [ids, targets] = [&ids, &targets].map(|ids| Tensor::from_inner(ids.clone()));
-                Outcome::new(model.next_token_loss(ids, targets, None))
-            })
-        }
+        Work::Gpt2(text) => language_steps::<B, Gpt2<B>>(text, place)?,
+        Work::Llama(text) => language_steps::<B, Llama<B>>(text, place)?,
         &Work::FfnStep { rows, width, hidden, jit: as_program } => {
             let [x, y] = [0, 1].map(|number| Array::new(place.normal::<2>(number, [rows, width])));
             let [up, down] = [(2, width, hidden), (3, hidden, width)]
@@ -137,6 +121,19 @@ fn optimizer<B: Backend>() -> AdamwChain<B> {
     adamw(1e-4, Adamw::default().weight_decay(0.01))
 }
 
+/// Returns a run of training steps of a language model.
+fn language_steps<B: Backend, M>(text: &Text, place: Place<B>) -> Result<Run, String>
+where
+    M: Pretrained<B> + Tree<B, On<Autodiff<B>>: CausalLm<Autodiff<B>>> + 'static,
+{
+    let model: M = place.model(&config(&text.config)?)?;
+    let (ids, targets) = (ids(text, &place), ids(text, &place));
+    Ok(steps(model, place, move |model: M::On<Autodiff<B>>| {
+        let [ids, targets] = [&ids, &targets].map(|ids| Tensor::from_inner(ids.clone()));
+        Outcome::new(model.next_token_loss(ids, targets, None))
+    }))
+}
+
 /// Returns a run of one training step: gradients, AdamW, and reading the loss. The outputs are loss, model and moments. After the
 /// first step, the first moments are a tenth of the gradients.
 fn steps<B: Backend, M>(model: M, place: Place<B>, loss: impl Fn(M::On<Autodiff<B>>) -> Outcome<B, M> + 'static) -> Run
@@ -144,7 +141,6 @@ where
     M: Tree<B> + 'static,
 {
     let optimizer = optimizer::<B>();
-    let model: M = place.cast(model);
     let mut state = Some((optimizer.init(&model), model));
     Box::new(move || {
         let (opt_state, model) = state.take().ok_or("the step before failed")?;

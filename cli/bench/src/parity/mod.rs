@@ -23,7 +23,7 @@ use crate::{
     rows::{self, Group},
     work::Work,
 };
-use grove_terminal::{DeviceArgs, Dtype, Exit, Precision, failure, write_json, write_line};
+use grove_terminal::{DeviceArgs, Dtype, Exit, Precision, failure, usage, write_json, write_line};
 use operations::OperationCase;
 
 /// Compares a device's results with the CPU's: operations and their gradients, layers, and forward passes and training steps of
@@ -181,7 +181,7 @@ pub fn run(
     options.only.keep(&mut chosen, |case| &case.name, "case has that in its name")?;
     chosen.retain(|case| options.kind.is_empty() || options.kind.contains(&case.kind));
     if chosen.is_empty() {
-        return Err(Exit::Usage("--only and --kind have no case in common".into()));
+        return Err(usage("--only and --kind have no case in common"));
     }
     let dtype = options.device.dtype;
     let rounds_products = options.device.kernels.precision == Some(Precision::High);
@@ -197,7 +197,7 @@ pub fn run(
             }
         };
         let reference = at(DeviceSpec::default(), FloatDType::F32)
-            .map_err(|error| Exit::Failure(format!("{}: flex does not compute it: {error}", case.name)))?;
+            .map_err(|error| failure(format!("{}: flex does not compute it: {error}", case.name)))?;
         let begun = Instant::now();
         let computed = at(device, dtype.into());
         let tolerance = tolerance(case, dtype, rounds_products);
@@ -217,7 +217,7 @@ pub fn run(
     }
     match failed.is_empty() {
         true => Ok(()),
-        false => Err(Exit::Failure(format!(
+        false => Err(failure(format!(
             "{} of {} cases differ from flex by more than rounding: {}",
             failed.len(),
             rows.len(),
