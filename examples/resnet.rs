@@ -1,7 +1,7 @@
 //! Classifies images with a ResNet: `cargo run --example resnet -- --model microsoft/resnet-50 --image cat.jpg`.
 
 use clap::Parser;
-use grove::{models::ModelKind, prelude::*, weights::FilePatterns};
+use grove::{models::ModelKind, prelude::*};
 use grove_cli::{
     Exit,
     arguments::parse_options,
@@ -40,8 +40,8 @@ impl Program for Run<'_> {
     type Output = Result<(), Exit>;
 
     fn run<B: Backend>(self, device: B::Device) -> Result<(), Exit> {
-        let path = resolve(self.0.model.as_deref(), "mnist-resnet", &FilePatterns::model())?;
-        check_kind(&path, &[ModelKind::ResNet])?;
+        let path = resolve(self.0.model.as_deref(), "mnist-resnet")?;
+        check_kind(&path, ModelKind::ResNet)?;
         classify::<B, ResNet<B>>(&self.0.classify, &path, &device, |_, _, _| Ok(()))
     }
 }

@@ -7,7 +7,6 @@ use grove::{
     models::ModelKind,
     prelude::*,
     tensor::TensorData,
-    weights::FilePatterns,
 };
 use grove_cli::{
     Exit,
@@ -66,8 +65,8 @@ impl Program for Run<'_> {
 
     fn run<B: Backend>(self, device: B::Device) -> Result<(), Exit> {
         let Options { model, attention, classify: options } = self.0;
-        let path = resolve(model.as_deref(), "mnist-vit", &FilePatterns::model())?;
-        check_kind(&path, &[ModelKind::Vit])?;
+        let path = resolve(model.as_deref(), "mnist-vit")?;
+        check_kind(&path, ModelKind::Vit)?;
         classify::<B, Vit<B>>(options, &path, &device, |model, preprocessor, image| match attention {
             Some(file) => draw_attention(model, preprocessor, image, file, &device),
             None => Ok(()),

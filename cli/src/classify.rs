@@ -87,7 +87,7 @@ impl Command for ClassifyTexts {
 
     /// Classifies texts with the model family of the weights.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
-        let path = resolve(self.input.model.as_deref(), "bert-austen", &FilePatterns::model())?;
+        let path = resolve(self.input.model.as_deref(), "bert-austen")?;
         let kind = ModelKind::of(&path)?;
         let (input, skipped) = match &self.data {
             Some(file) => (Input::of_table(read_texts(file, &self.columns.with_label(""))?), None),

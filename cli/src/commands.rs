@@ -2,29 +2,24 @@
 
 use clap::{Arg, Subcommand};
 use clap_complete::Shell;
-use grove::models::{
-    DecoderFamily, ImageFamily, ModelKind,
-    families::{WithDecoder, WithImageClassifier},
-    family,
-};
+use grove::models::family;
 
 use crate::{
     bert,
     classify::ClassifyTexts,
     convert, devices, evaluate, finetune_bert, finetune_vision,
     generation::{
+        GenerateCommand,
         chat::ChatArgs,
-        decoder::{DecoderArgs, Run, shipped_decoder},
-        many::FileArgs,
+        decoder::{DecoderArgs, Run},
     },
-    kind::{WithModelAt, wrong_kind},
     language::{Gpt2Options, LlamaOptions, LmOptions},
     new,
     prelude::*,
-    program::{self, tell_small},
+    program,
     rnn::ClassifyOptions,
     summary, train_bert, train_vision,
-    vision::{ClassifyArgs, classify},
+    vision::ImageCommand,
 };
 
 /// Runs, trains and evaluates neural networks: GPT-2, GPT-Neo, LLaMA, BERT, ResNet, ViT, recurrent networks.
@@ -144,19 +139,6 @@ fn hide<const N: usize>(names: [&'static str; N]) -> impl Fn(Arg) -> Arg {
     }
 }
 
-/// Options of `grove generate`.
-#[derive(Args, Debug)]
-#[command(about = None)]
-pub struct GenerateCommand {
-    /// Model, prompt and settings.
-    #[command(flatten)]
-    pub decoder: DecoderArgs,
-
-    /// Prompts of a file.
-    #[command(flatten)]
-    pub file: FileArgs,
-}
-
 /// Kind of data to classify.
 #[derive(Subcommand, Debug)]
 pub enum Classify {
@@ -164,22 +146,6 @@ pub enum Classify {
     Images(Box<ImageCommand>),
     /// Classify texts, or pairs of texts, with a BERT, GPT-2, GPT-Neo, LLaMA or recurrent network
     Texts(Box<ClassifyTexts>),
-}
-
-/// Options of `grove classify images`.
-#[derive(Args, Debug)]
-#[command(about = None, after_help = "Examples:
-  grove classify images cat.jpg
-  grove classify images --model run/model photos/ --output predictions.csv
-  grove classify images --model google/vit-base-patch16-224 --top-k 3 cat.jpg")]
-pub struct ImageCommand {
-    /// Directory, weights file, or hub id, such as microsoft/resnet-50 [default: a small network that ships with grove]
-    #[arg(long)]
-    pub model: Option<String>,
-
-    /// Images and settings.
-    #[command(flatten)]
-    pub classify: ClassifyArgs,
 }
 
 /// Language model to train.
@@ -312,62 +278,6 @@ impl program::Command for Task {
 
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         each!(self, options => options.run::<B>(device))
-    }
-}
-
-impl program::Command for GenerateCommand {
-    fn check(&self) -> Result<DeviceSpec, Exit> {
-        self.file.check()?;
-        self.decoder.check()
-    }
-
-    /// Continues texts or prints a summary, for the family of the model.
-    fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
-        let DecoderArgs { model, summary, .. } = &self.decoder;
-        let name = model.as_deref().unwrap_or_default();
-        let elsewhere = !name.is_empty() && !Path::new(name).exists();
-        let wanted = if *summary { FilePatterns::files(["config.json"]) } else { FilePatterns::model() };
-        let kind = match *summary && elsewhere && !name.contains('/') {
-            true => ModelKind::of_preset(name).unwrap_or(ModelKind::Llama),
-            false => ModelKind::of(resolve(model.as_deref(), shipped_decoder(ModelKind::Gpt2), &wanted)?)?,
-        };
-        let path = Path::new(name);
-        kind.with_decoder(WithModelAt::<B, _> { options: self, path, device })
-            .unwrap_or_else(|other| Err(wrong_kind(path, other)))
-    }
-}
-
-impl<B: Backend> WithDecoder for WithModelAt<'_, B, GenerateCommand> {
-    type Output = Result<Ended, Exit>;
-
-    fn run<F: DecoderFamily>(self) -> Self::Output {
-        let GenerateCommand { decoder, file } = self.options;
-        let run = Run { options: decoder, chat: None, file: Some(file), family: F::default() };
-        program::Command::run::<B>(&run, self.device)
-    }
-}
-
-impl program::Command for ImageCommand {
-    fn check(&self) -> Result<DeviceSpec, Exit> {
-        self.classify.check()
-    }
-
-    /// Classifies images with the model family of the weights.
-    fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
-        let path = resolve(self.model.as_deref(), "mnist-resnet", &FilePatterns::model())?;
-        WithModelAt::<B, _> { options: &self.classify, path: &path, device }.image_classifier()?;
-        if self.model.is_none() && !self.classify.inference.json {
-            tell_small("model of handwritten digits", "microsoft/resnet-50");
-        }
-        Ok(Ended::Finished)
-    }
-}
-
-impl<B: Backend> WithImageClassifier for WithModelAt<'_, B, ClassifyArgs> {
-    type Output = Result<(), Exit>;
-
-    fn run<F: ImageFamily>(self) -> Self::Output {
-        classify::<B, F::Model<B>>(self.options, self.path, self.device, |_, _, _| Ok(()))
     }
 }
 

@@ -73,7 +73,7 @@ impl Command for Language {
 
     /// Evaluates a model of the family of the weights.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
-        let path = resolve_named(&self.model, &FilePatterns::model())?;
+        let path = resolve_named(&self.model)?;
         match ModelKind::of(&path)?.with_decoder(WithModelAt::<B, _> { options: self, path: &path, device }) {
             Ok(evaluated) => evaluated,
             Err(ModelKind::Bert) => self.bert::<B>(device),
@@ -157,7 +157,7 @@ impl Command for Texts {
 
     /// Evaluates a classifier of the family of the weights.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
-        let path = resolve_named(&self.model, &FilePatterns::model())?;
+        let path = resolve_named(&self.model)?;
         match ModelKind::of(&path)? {
             ModelKind::Bert => {
                 check_head(&path, "classify")?;
@@ -256,7 +256,7 @@ impl Command for Images {
 
     /// Evaluates a model of the family of the weights.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
-        let path = resolve_named(&self.model, &FilePatterns::model())?;
+        let path = resolve_named(&self.model)?;
         WithModelAt::<B, _> { options: self, path: &path, device }.image_classifier()
     }
 }

@@ -91,7 +91,7 @@ impl Command for Options {
 
     /// Trains the model, or evaluates it with `--evaluate`.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
-        let path = resolve(self.model.as_deref(), "mnist-resnet", &FilePatterns::model())?;
+        let path = resolve(self.model.as_deref(), "mnist-resnet")?;
         WithModelAt::<B, _> { options: self, path: &path, device }.image_classifier()
     }
 }

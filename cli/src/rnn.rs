@@ -111,7 +111,7 @@ impl Command for ClassifyOptions {
     /// Trains a classifier, or runs `--evaluate` or `--predict`.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         let Some(model) = &self.model else { return self.train::<B>(device) };
-        let path = resolve_named(model, &FilePatterns::model())?;
+        let path = resolve_named(model)?;
         let (model, _) = RnnClassifier::<B>::from_path(&path, device, None)?;
         let tokenizer = Tokenizer::beside(&path)?;
         match self.evaluate {

@@ -144,7 +144,7 @@ impl Command for Options {
     /// Trains a model, or evaluates one with `--evaluate`.
     fn run<B: Backend>(&self, device: &B::Device) -> Result<Ended, Exit> {
         if self.images.evaluate {
-            let path = resolve(self.model.as_deref(), "mnist-resnet", &FilePatterns::model())?;
+            let path = resolve(self.model.as_deref(), "mnist-resnet")?;
             return WithModelAt::<B, _> { options: self, path: &path, device }.image_classifier();
         }
         match self.arch {

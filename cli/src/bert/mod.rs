@@ -232,8 +232,8 @@ impl Encoder {
     /// Opens the model of `--model`, which is downloaded if needed, or the one that ships with grove, and the adapter of
     /// `--adapter`. An adapter's tokenizer replaces the model's.
     pub fn open(model: Option<&str>, adapter: Option<&str>) -> Result<Self, Exit> {
-        let path = resolve(model, "bert-austen", &FilePatterns::model())?;
-        check_kind(&path, &[ModelKind::Bert])?;
+        let path = resolve(model, "bert-austen")?;
+        check_kind(&path, ModelKind::Bert)?;
         let files = with_adapter(&path, adapter)?;
         let directory = directory_at(files.path());
         let encoder = match directory.join("config.json").is_file() {

@@ -78,7 +78,7 @@ impl Command for Options {
             let named = self.target.display();
             return Err(failure(format!("{named} is not empty: name another directory, or give --overwrite")));
         }
-        let found = resolve_named(&self.source, &FilePatterns::model())?;
+        let found = resolve_named(&self.source)?;
         let model_files = with_adapter(&found, self.adapter.as_deref())?;
         let directory = directory_at(model_files.path());
         let [target, source] = [&*self.target, directory].map(|place| place.canonicalize().ok());
@@ -113,7 +113,7 @@ impl Options {
         if self.target.exists() && !self.overwrite {
             return Err(failure(format!("{target} exists already: name another file, or give --overwrite")));
         }
-        let files = TensorFiles::open(resolve_named(&self.source, &FilePatterns::model())?)?;
+        let files = TensorFiles::open(resolve_named(&self.source)?)?;
         let (tensors, elements) = convert_tensors(&files, &self.target, self.dtype.map(Dtype::into))?;
         let text = format!("{target}: {}, {}", counted(tensors, "tensor"), counted(elements, "element"));
         let object = json!({ "tensors": tensors, "elements": elements, "file": self.target });

@@ -228,7 +228,7 @@ fn write_output(file: &Path, all: &[Continued]) -> Result<(), Exit> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::GenerateCommand;
+    use crate::generation::GenerateCommand;
 
     #[derive(Parser)]
     struct Words {

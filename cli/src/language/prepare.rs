@@ -36,10 +36,10 @@ pub fn prepare<B: Backend, O: LanguageOptions>(
     let held_out =
         if options.held_out.is_empty() { None } else { Some(read(&options.held_out, options.column.name())?) };
     let resumed = output.tokenizer()?;
-    let source = options.model.as_deref().map(|model| resolve_named(model, &FilePatterns::model())).transpose()?;
+    let source = options.model.as_deref().map(resolve_named).transpose()?;
     let (mut model, tokenizer) = match &source {
         Some(path) => {
-            check_kind(path, &[O::KIND])?;
+            check_kind(path, O::KIND)?;
             existing(options, path, resumed, &data, device)?
         }
         None => {
