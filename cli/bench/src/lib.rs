@@ -210,7 +210,7 @@ impl Options {
             reference.clear();
         }
         plan.measure(&mut reference, write_model, |row| {
-            machine.operations_per_second = results::operations_per_second([&row]);
+            machine.operations_per_second = row.operations_per_second();
             Ok(())
         })?;
         let (dtype, precision) = (plan.dtype.clone(), plan.precision);

@@ -81,7 +81,6 @@ impl Plan {
 
     fn row(&self, row: &Row) -> RowResult {
         let cost = row.work.cost();
-        let mut result = RowResult::new(row.name.clone(), row.group, cost);
         let columns: Vec<&Column> = self.columns.iter().filter(|column| column.has(&row.work)).collect();
         // Weights and, in training, gradients and two moments.
         let each = cost.parameters * 4.0 * if row.work.trains() { 4.0 } else { 1.0 };
@@ -92,13 +91,13 @@ impl Plan {
             Some(available) => each * 1.5 * columns.len() as f64 <= available as f64,
             None => true,
         };
-        if together {
-            result.columns = self.take_turns(&row.work, &columns);
-        } else {
+        let columns = match together {
+            true => self.take_turns(&row.work, &columns),
             // The memory is too small for all programs at once, so they run one after another.
-            result.columns = columns.iter().flat_map(|column| self.take_turns(&row.work, &[column])).collect();
-        }
-        result
+            false => columns.iter().flat_map(|column| self.take_turns(&row.work, &[column])).collect(),
+        };
+        let (name, group) = (row.name.clone(), row.group);
+        RowResult { name, group, operations: cost.operations, bytes: cost.bytes, columns }
     }
 
     fn take_turns(&self, work: &Work, columns: &[&Column]) -> Vec<ColumnResult> {

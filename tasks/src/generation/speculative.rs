@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{
     DecodeSession, Finish, GenerateOptions, Generated, generate,
-    run::{check_prompt, draw, ends_of, limit_of, steps_of},
+    run::{check_prompt, draw, ends_of, limit_of},
 };
 
 /// Acceptance counts of a draft model.
@@ -59,7 +59,7 @@ pub fn generate_with_draft<B: Backend, M: CausalLm<B>, D: CausalLm<B>>(
     // Number of leading tokens that are in the draft's vocabulary.
     let mut legible = 0;
     let ends = ends_of(model, options);
-    let steps = steps_of(model, prompt.len(), options);
+    let (steps, reason) = limit_of(model, prompt.len(), options);
     let room = prompt.len() + steps + lookahead;
     let (mut read, mut foreseen) = (DecodeSession::new(model, room), DecodeSession::new(draft, room));
     let mut ids = prompt.to_vec();
@@ -107,5 +107,5 @@ pub fn generate_with_draft<B: Backend, M: CausalLm<B>, D: CausalLm<B>>(
             }
         }
     }
-    Ok((Generated { ids: ids.split_off(prompt.len()), finish: limit_of(steps, prompt.len(), options) }, drafted))
+    Ok((Generated { ids: ids.split_off(prompt.len()), finish: reason }, drafted))
 }
