@@ -124,7 +124,7 @@ pub(super) fn generate_by<B: Backend, M: CausalLm<B>>(
             None => None,
         };
     }
-    say_beyond(model, rows.rows.iter().map(|row| row.ids.len()).max().unwrap_or(0));
+    note_beyond_context(model, rows.rows.iter().map(|row| row.ids.len()).max().unwrap_or(0));
     Ok(rows.rows.iter().map(Row::generated).collect())
 }
 
@@ -183,7 +183,7 @@ pub fn check_prompt<B: Backend, M: CausalLm<B>>(model: &M, prompt: &[u32]) -> Re
         return Err(ModelError::EmptyPrompt);
     }
     check_tokens(model, prompt)?;
-    say_beyond(model, prompt.len());
+    note_beyond_context(model, prompt.len());
     match model.position_limit() {
         Some(context) if prompt.len() > context => Err(ModelError::PromptTooLong { len: prompt.len(), context }),
         _ => Ok(()),
@@ -191,7 +191,7 @@ pub fn check_prompt<B: Backend, M: CausalLm<B>>(model: &M, prompt: &[u32]) -> Re
 }
 
 /// Warns once that a sequence is longer than the model's context length.
-pub(super) fn say_beyond<B: Backend, M: CausalLm<B>>(model: &M, len: usize) {
+pub(super) fn note_beyond_context<B: Backend, M: CausalLm<B>>(model: &M, len: usize) {
     if let (Some(context), None) = (model.context(), model.position_limit())
         && len > context
     {
