@@ -65,21 +65,16 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
             let [up, down] = [(2, width, hidden), (3, hidden, width)]
                 .map(|(number, inputs, outputs)| place.cast(Linear::new(inputs, outputs, place.init(number))));
             let model = (up, down);
-            let mut state = Some((optimizer::<B>().init(&model), model));
+            let opt_state = optimizer::<B>().init(&model);
             let jitted = as_program.then(|| jit(ffn_step::<Traced>));
-            Box::new(move || {
-                let (opt_state, model) = state.take().ok_or("the step before failed")?;
-                let (model, opt_state, loss) = place.finish(|| {
-                    let args = (model, opt_state, x.clone(), y.clone());
-                    let (model, opt_state, loss) = match &jitted {
-                        Some(jitted) => jitted.call::<B>(args),
-                        None => ffn_step(args),
-                    };
-                    std::hint::black_box(loss.val().into_data());
-                    (model, opt_state, loss)
-                })?;
-                state = Some((opt_state.clone(), model.clone()));
-                Ok(Outputs::new::<B>((loss, model, opt_state)))
+            repeat(place, (model, opt_state), move |(model, opt_state)| {
+                let args = (model, opt_state, x.clone(), y.clone());
+                let (model, opt_state, loss) = match &jitted {
+                    Some(jitted) => jitted.call::<B>(args),
+                    None => ffn_step(args),
+                };
+                std::hint::black_box(loss.val().into_data());
+                ((loss, model.clone(), opt_state.clone()), (model, opt_state))
             })
         }
         Work::Optimizer { shapes } => {
@@ -89,12 +84,10 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
             };
             let (params, grads) = (numbers(0), numbers(1));
             let optimizer = optimizer::<B>();
-            let mut state = Some((optimizer.init(&params), params));
-            Box::new(move || {
-                let (opt_state, params) = state.take().ok_or("the step before failed")?;
-                let (params, opt_state) = place.finish(|| optimizer.step(grads.clone(), opt_state, params))?;
-                state = Some((opt_state.clone(), params.clone()));
-                Ok(Outputs::new::<B>((params, opt_state)))
+            let opt_state = optimizer.init(&params);
+            repeat(place, (params, opt_state), move |(params, opt_state)| {
+                let state = optimizer.step(grads.clone(), opt_state, params);
+                (state.clone(), state)
             })
         }
         _ => return Err("no such row on this backend".into()),
@@ -141,16 +134,26 @@ where
     M: Tree<B> + 'static,
 {
     let optimizer = optimizer::<B>();
-    let mut state = Some((optimizer.init(&model), model));
-    Box::new(move || {
-        let (opt_state, model) = state.take().ok_or("the step before failed")?;
+    let opt_state = optimizer.init(&model);
+    repeat(place, (model, opt_state), move |(model, opt_state)| {
         let step = train_step(|model, _: &(), _| loss(model), &optimizer, StepOptions::default());
-        let (model, opt_state, loss) = place.finish(|| {
-            let (model, opt_state, metrics) = step(model, opt_state, &(), Key::new(0));
-            std::hint::black_box(metrics.loss.val().into_data());
-            (model, opt_state, metrics.loss)
-        })?;
-        state = Some((opt_state.clone(), model.clone()));
-        Ok(Outputs::new::<B>((loss, model, opt_state)))
+        let (model, opt_state, metrics) = step(model, opt_state, &(), Key::new(0));
+        std::hint::black_box(metrics.loss.val().into_data());
+        ((metrics.loss, model.clone(), opt_state.clone()), (model, opt_state))
+    })
+}
+
+/// Returns a run of one step, which returns the outputs and the state for the next run.
+fn repeat<B: Backend, S: 'static, T: Tree<B> + 'static>(
+    place: Place<B>,
+    state: S,
+    step: impl Fn(S) -> (T, S) + 'static,
+) -> Run {
+    let mut state = Some(state);
+    Box::new(move || {
+        let before = state.take().ok_or("the step before failed")?;
+        let (outputs, after) = place.finish(|| step(before))?;
+        state = Some(after);
+        Ok(Outputs::new(outputs))
     })
 }

@@ -80,28 +80,26 @@ enum CaseWork {
 
 /// Returns all cases.
 fn cases() -> Vec<Case> {
-    let operations = operations::all();
-    let operations = operations.into_iter().map(|case| Case {
-        name: case.name.clone(),
-        kind: Kind::Operations,
-        work: CaseWork::Operation(case),
+    let operation = |case: OperationCase| {
+        let name = case.name.clone();
+        Case { name, kind: Kind::Operations, work: CaseWork::Operation(case) }
+    };
+    let operations = operations::all().into_iter().map(operation);
+    let tiny = rows::all(true).into_iter().map(|row| rows::Row { name: format!("{}, tiny", row.name), ..row });
+    let real = rows::all(false).into_iter().filter(|row| !row.needs_gpu && !row.work.is_loop());
+    let real = real.map(|row| match row.group {
+        Group::Operations | Group::Recurrent => row,
+        _ => rows::Row { name: format!("{}, shallow", row.name), work: row.work.shallow(), ..row },
     });
-    let tiny = rows::all(true).into_iter().map(|row| (format!("{}, tiny", row.name), row.group, row.work));
-    let real =
-        rows::all(false).into_iter().filter(|row| !row.needs_gpu && !row.work.is_loop()).map(|row| match row.group {
-            Group::Operations | Group::Recurrent => (row.name, row.group, row.work),
-            _ => (format!("{}, shallow", row.name), row.group, row.work.shallow()),
-        });
-    let kind = |group| match group {
+    let kind = |row: &rows::Row| match row.group {
+        _ if matches!(row.work, Work::Optimizer { .. }) => Some(Kind::Training),
         Group::Operations | Group::Recurrent => Some(Kind::Layers),
         Group::Models => Some(Kind::Models),
         Group::Training => Some(Kind::Training),
         Group::Rest => None,
     };
-    let rows = tiny.chain(real).filter_map(|(name, group, work)| {
-        let kind = if matches!(work, Work::Optimizer { .. }) { Some(Kind::Training) } else { kind(group) };
-        Some(Case { name, kind: kind?, work: CaseWork::Row(work) })
-    });
+    let rows = tiny.chain(real);
+    let rows = rows.filter_map(|row| Some(Case { kind: kind(&row)?, name: row.name, work: CaseWork::Row(row.work) }));
     operations.chain(rows).collect()
 }
 
