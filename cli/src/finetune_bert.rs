@@ -330,7 +330,7 @@ impl<'a> TextReader<'a> {
         let targets = Targets { problem, labels: model.labels(), separator: separator.unwrap_or(',') };
         let texts = labelled.read(&labelled.data, problem)?;
         let examples = Self { positions: model.position_limit(), ..self }.examples(texts, &targets)?;
-        labelled::print_evaluation(model, &examples, problem, batch_size, json)
+        labelled::print_evaluation(model, &examples, batch_size, json)
     }
 
     /// Encodes texts and prints the number of truncated texts.

@@ -110,7 +110,7 @@ pub type TextSplit = (Vec<TextExample>, Vec<TextExample>);
 impl SplitArgs {
     /// Checks the options alone, before any file is read.
     pub fn check(&self, training: &TrainingArgs, problem: ProblemType) -> Result<(), Exit> {
-        training.check_held_out("val-fraction", self.val_fraction)?;
+        training.check_val_fraction(self.val_fraction)?;
         if self.balance && problem != ProblemType::SingleLabel {
             return Err(usage("--balance needs texts with one class each"));
         }
@@ -137,8 +137,7 @@ impl SplitArgs {
             TextTarget::Class(class) => class,
             TextTarget::Values(_) => 0,
         };
-        let option = ("val-fraction", self.val_fraction);
-        hold_out(examples, class, option, seed, ("texts", &self.labelled.data))
+        hold_out(examples, class, self.val_fraction, seed, ("texts", &self.labelled.data))
     }
 }
 
@@ -185,12 +184,12 @@ pub fn tell_new_labels(old: &[String], new: &[String]) {
     }
 }
 
-/// Splits examples into training and held-out examples. Holds out a fraction of each class; `option` names the command-line
-/// option in errors, `files` the source of the examples.
+/// Splits examples into training and held-out examples. Holds out a fraction of each class, `--val-fraction`. `files` is the source
+/// of the examples, for errors.
 pub fn hold_out<T>(
     examples: Vec<T>,
     class: impl Fn(&T) -> usize,
-    (option, fraction): (&str, f64),
+    fraction: f64,
     seed: u64,
     (what, files): (&str, &[PathBuf]),
 ) -> Result<(Vec<T>, Vec<T>), Exit> {
@@ -199,7 +198,7 @@ pub fn hold_out<T>(
         let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
         let place = if files.is_empty() { String::new() } else { files.join(", ") + ": " };
         return Err(failure(format!(
-            "{place}{} {what} are too few to hold out {fraction} of each class: give more, raise --{option}, or set it to 0",
+            "{place}{} {what} are too few to hold out {fraction} of each class: give more, raise --val-fraction, or set it to 0",
             training.len(),
         )));
     }
@@ -210,10 +209,10 @@ pub fn hold_out<T>(
 pub fn print_evaluation<B: Backend, M: TextClassifier<B>>(
     model: &M,
     examples: &[TextExample],
-    problem: ProblemType,
     batch_size: usize,
     as_json: bool,
 ) -> Result<Ended, Exit> {
+    let problem = model.problem()?;
     if problem != ProblemType::SingleLabel {
         let score = score_values_on(&Communicator::single(), model, problem, examples, batch_size)?;
         check_finite(model, [score.loss()])?;

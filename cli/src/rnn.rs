@@ -216,8 +216,7 @@ impl TextReader<'_> {
         batch_size: usize,
         as_json: bool,
     ) -> Result<Ended, Exit> {
-        let problem = ProblemType::SingleLabel;
-        let examples = self.examples(labelled.read(&labelled.data, problem)?)?;
-        labelled::print_evaluation(model, &examples, problem, batch_size, as_json)
+        let examples = self.examples(labelled.read(&labelled.data, ProblemType::SingleLabel)?)?;
+        labelled::print_evaluation(model, &examples, batch_size, as_json)
     }
 }

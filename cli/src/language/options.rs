@@ -105,7 +105,7 @@ impl LanguageArgs {
         ];
         need("model", self.model.is_some(), of_model)?;
         self.run.check()?;
-        self.run.training.check_held_out("val-fraction", self.val_fraction)?;
+        self.run.training.check_val_fraction(self.val_fraction)?;
         self.run.training.check_keep(&["loss"])?;
         self.lora.check()?;
         self.column.check(self.data.iter().chain(&self.held_out))?;

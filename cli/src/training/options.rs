@@ -238,18 +238,14 @@ impl TrainingArgs {
         }
     }
 
-    /// Checks the held-out fraction of the data, an option called `name`, against `--patience` and `--keep`.
-    pub fn check_held_out(&self, name: &'static str, held_out: f64) -> Result<(), Exit> {
-        fraction([(name, held_out)])?;
-        if held_out > 0.0 {
-            return Ok(());
-        }
-        if self.patience.is_some() {
-            return Err(usage(format!("--patience needs an evaluation, but --{name} is 0")));
-        }
+    /// Checks the held-out fraction of the data against `--patience` and `--keep`.
+    pub fn check_val_fraction(&self, held_out: f64) -> Result<(), Exit> {
+        fraction([("val-fraction", held_out)])?;
         match self.keep {
+            _ if held_out > 0.0 => Ok(()),
+            _ if self.patience.is_some() => Err(usage("--patience needs an evaluation, but --val-fraction is 0")),
             KeepModel::Last | KeepModel::Lowest("loss") => Ok(()),
-            keep => Err(usage(format!("--keep {keep} needs an evaluation, but --{name} is 0"))),
+            keep => Err(usage(format!("--keep {keep} needs an evaluation, but --val-fraction is 0"))),
         }
     }
 }

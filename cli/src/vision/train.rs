@@ -46,9 +46,8 @@ impl Split {
             let held_out = held_out.map(|held_out| held_out.relabelled(&training.labels)).transpose()?;
             return Ok(Self { training, held_out });
         }
-        let option = ("val-fraction", args.val_fraction());
-        let examples = training.examples.clone();
-        let (rest, held) = hold_out(examples, |example| example.class, option, args.run.seed, ("images", &[path]))?;
+        let (examples, fraction) = (training.examples.clone(), args.val_fraction());
+        let (rest, held) = hold_out(examples, |example| example.class, fraction, args.run.seed, ("images", &[path]))?;
         let part = |examples| LabelledImages { examples, ..training.clone() };
         Ok(Self { held_out: Some(part(held)), training: part(rest) })
     }
