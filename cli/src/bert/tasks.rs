@@ -128,9 +128,9 @@ impl Job<'_> {
         result.map_err(|error| located(&error, self.places))
     }
 
-    /// Unwraps a loaded model and starts the timer.
-    fn model<M, R>(&self, loaded: Result<(M, R), ModelError>) -> Result<M, Exit> {
-        let (model, _) = loaded?;
+    /// Loads the model and starts the timer.
+    fn load<B: Backend, M: Pretrained<B>>(&self, device: &B::Device) -> Result<M, Exit> {
+        let (model, _) = self.files.load::<B, M>(device, self.options.inference.dtype())?;
         self.loaded.get_or_init(Instant::now);
         Ok(model)
     }
@@ -177,7 +177,7 @@ impl Job<'_> {
 
     fn fill_mask<B: Backend>(&self, top_k: usize, device: &B::Device) -> Result<Value, Exit> {
         self.done(tasks::check_masks(self.batching, self.texts))?;
-        let model = self.model(self.files.load::<B, BertForMaskedLm<B>>(device, self.options.inference.dtype()))?;
+        let model: BertForMaskedLm<B> = self.load(device)?;
         let filled = self.done(tasks::fill_mask(&model, self.batching, self.texts, top_k))?;
         let line = |found: &Candidate| format!("  {:5.1} %  {}", 100.0 * found.score, found.token);
         let lines = |filled: &Vec<Filled>| {
@@ -194,8 +194,8 @@ impl Job<'_> {
         prompt_name: Option<&str>,
         device: &B::Device,
     ) -> Result<(Vec<Vec<f32>>, Similarity), Exit> {
-        let mut encoder =
-            self.model(SentenceEncoder::<B>::from_path(self.path, device, self.options.inference.dtype()))?;
+        let (mut encoder, _) = SentenceEncoder::<B>::from_path(self.path, device, self.options.inference.dtype())?;
+        self.loaded.get_or_init(Instant::now);
         if let Some(adapter) = self.options.inference.adapter.as_deref().and(self.files.adapter()) {
             encoder = self.done(encoder.with_adapter(adapter))?;
         }
@@ -259,8 +259,7 @@ impl Job<'_> {
     }
 
     fn classify<B: Backend>(&self, top_k: Option<usize>, device: &B::Device) -> Result<Value, Exit> {
-        let model =
-            self.model(self.files.load::<B, BertForSequenceClassification<B>>(device, self.options.inference.dtype()))?;
+        let model: BertForSequenceClassification<B> = self.load(device)?;
         let pairs = self.texts.iter().map(|text| text.split_once('\t').map_or((&**text, None), |(a, b)| (a, Some(b))));
         let pairs: Vec<(&str, Option<&str>)> = pairs.collect();
         let mut labelled = self.done(tasks::classify(&model, self.batching, &pairs))?;
@@ -271,8 +270,7 @@ impl Job<'_> {
     }
 
     fn tokens<B: Backend>(&self, stride: usize, device: &B::Device) -> Result<Value, Exit> {
-        let model =
-            self.model(self.files.load::<B, BertForTokenClassification<B>>(device, self.options.inference.dtype()))?;
+        let model: BertForTokenClassification<B> = self.load(device)?;
         let found = self.each(|batching, text| tasks::entities(&model, batching, text, stride));
         let line = |part: &Entity| format!("  {:5.1} %  {:8}  {}", 100.0 * part.score, part.label, part.text);
         let lines = |found: &Vec<Entity>| found.iter().map(line).collect();
@@ -280,8 +278,7 @@ impl Job<'_> {
     }
 
     fn answer<B: Backend>(&self, question: &str, options: &AnswerOptions, device: &B::Device) -> Result<Value, Exit> {
-        let model =
-            self.model(self.files.load::<B, BertForQuestionAnswering<B>>(device, self.options.inference.dtype()))?;
+        let model: BertForQuestionAnswering<B> = self.load(device)?;
         let found = self.each(|batching, text| tasks::answer(&model, batching, question, text, options));
         let line = |answer: &Answer| format!("{:5.1} %  {}", 100.0 * answer.score, answer.text);
         let all = self.tell("answers", found, |answers: &Vec<Answer>| answers.iter().map(line).collect())?;
