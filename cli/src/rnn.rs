@@ -129,14 +129,13 @@ impl ClassifyOptions {
         let output = self.run.directory()?;
         let labelled = &self.texts.labelled;
         let texts = labelled.read(&labelled.data, ProblemType::SingleLabel)?;
-        let resumed = output.config()?.map(RnnClassifierConfig::from_file).transpose()?;
-        let labels = if resumed.is_none() { labels_of(&texts)? } else { vec![] };
         let tokenizer = new_tokenizer(output.tokenizer()?, self.tokenizer.as_deref(), || {
             let texts: Vec<&str> = texts.iter().map(|text| &*text.text).collect();
             Tokenizer::train_bpe(&texts, self.vocab_size)
         })?;
-        let config = match resumed {
-            Some(config) => {
+        let config = match output.config()? {
+            Some(file) => {
+                let config = RnnClassifierConfig::from_file(file)?;
                 let sizes = [config.num_layers, config.hidden_size, config.embedding_size];
                 self.sizes.check_resumed(config.cell, sizes)?;
                 config
@@ -151,7 +150,7 @@ impl ClassifyOptions {
                     num_layers: self.sizes.layers.unwrap_or(1),
                     bidirectional: !self.one_direction,
                     dropout: self.dropout,
-                    labels,
+                    labels: labels_of(&texts)?,
                     ..RnnClassifierConfig::default()
                 }
             }

@@ -245,9 +245,9 @@ pub(super) fn draw<B: Backend, M: CausalLm<B>>(
     (seen, prompt): (&[u32], usize),
     key: Key,
 ) -> Result<u32> {
-    // Single logits may be minus infinity, but not all of them.
-    let numbers = logits.iter().all(|&x| x < f32::INFINITY);
-    if !numbers || logits.iter().all(|&x| x == f32::NEG_INFINITY) {
+    // Single logits may be minus infinity, but not all of them. NaN is not below infinity.
+    let is_valid = logits.iter().all(|&x| x < f32::INFINITY) && logits.iter().any(|&x| x > f32::NEG_INFINITY);
+    if !is_valid {
         return Err(not_finite(model));
     }
     if options.rules.is_empty() {

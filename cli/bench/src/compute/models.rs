@@ -40,11 +40,8 @@ pub fn prepare<B: Backend>(work: &Work, place: Place<B>) -> Result<Run, String> 
         Work::GptNeo(text) => logits::<B, GptNeo<B>>(text, place)?,
         Work::Llama(text) => logits::<B, Llama<B>>(text, place)?,
         Work::Decode { config: fields, batch, prompt, new_tokens } => {
-            let number = |row: usize| {
-                let ids = Key::new(0).fold_in(1 + row as u32).randint_vec(*prompt, 0, vocabulary(fields) as i32);
-                ids.into_iter().map(|id| id as u32).collect::<Vec<u32>>()
-            };
-            let prompts: Vec<Vec<u32>> = (0..*batch).map(number).collect();
+            let tokens = |row: usize| random_tokens(Key::new(0).fold_in(1 + row as u32), *prompt, vocabulary(fields));
+            let prompts: Vec<Vec<u32>> = (0..*batch).map(tokens).collect();
             match is_gpt2(fields) {
                 true => decode::<B, Gpt2<B>>(at.model(&config(fields)?)?, prompts, *new_tokens),
                 false => decode::<B, Llama<B>>(at.model(&config(fields)?)?, prompts, *new_tokens),
@@ -127,17 +124,18 @@ pub fn ids<B: Backend>(text: &Text, place: &Place<B>) -> Tensor<B, 2, Int> {
     place.integers(0, [text.batch, text.tokens], vocabulary(&text.config))
 }
 
+fn random_tokens(key: Key, count: usize, vocab_size: usize) -> Vec<u32> {
+    key.randint_vec(count, 0, vocab_size as i32).into_iter().map(|id| id as u32).collect()
+}
+
 fn vocabulary(config: &Value) -> usize {
     config["vocab_size"].as_u64().unwrap_or(1) as usize
 }
 
 /// Returns random sequences of equal length.
 pub fn texts<B: Backend>(text: &Text, config: &BertConfig, place: &Place<B>) -> Result<TextBatch<B>, String> {
-    let one = |row: usize| {
-        let numbers = Key::new(2).fold_in(row as u32).randint_vec(text.tokens, 0, config.vocab_size as i32);
-        TextIds::from(numbers.into_iter().map(|id| id as u32).collect::<Vec<u32>>())
-    };
-    let rows: Vec<TextIds> = (0..text.batch).map(one).collect();
+    let tokens = |row: usize| random_tokens(Key::new(2).fold_in(row as u32), text.tokens, config.vocab_size);
+    let rows: Vec<TextIds> = (0..text.batch).map(|row| tokens(row).into()).collect();
     TextBatch::new(&rows, config, &place.device).map_err(text_of)
 }
 
