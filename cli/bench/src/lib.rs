@@ -30,9 +30,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use grove_terminal::{
-    Autotune, DeviceArgs, Dtype, Exit, KernelArgs, Precision, failure, in_repository, usage, write_json, write_line,
-};
+use grove_terminal::{DeviceArgs, Dtype, Exit, KernelArgs, failure, in_repository, usage, write_json, write_line};
 use measure::Plan;
 use only::Only;
 use program::{Column, Peer, Start};
@@ -47,7 +45,13 @@ use worker::ErrorKind;
 /// all measurements (JSON) and a chart (SVG) are written to --output. All rows with PyTorch and JAX take about an hour; --only
 /// selects rows. To install the peers: pip install -r benches/requirements.txt
 #[derive(Parser, Debug)]
-#[command(name = "bench", version)]
+#[command(
+    name = "bench",
+    version,
+    mut_arg("precision", |arg| arg.help(
+        "Precision of f32 matrix products and convolutions, in all libraries [default: highest for grove, the peers' own default]"
+    )),
+)]
 pub struct Options {
     /// Backends of grove, one or more of: flex, candle, cuda, wgpu, rocm, xla, xla:cpu, xla:cuda, xla:tpu
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "flex")]
@@ -61,13 +65,9 @@ pub struct Options {
     #[arg(long, value_enum, value_name = "TYPE", default_value_t = Dtype::F32)]
     dtype: Dtype,
 
-    /// Precision of f32 matrix products and convolutions, in all libraries [default: highest for grove, the peers' own default]
-    #[arg(long, value_enum, value_name = "NAME")]
-    precision: Option<Precision>,
-
-    /// Effort of autotuning grove's GPU kernels [default: CubeCL's configuration, or balanced]
-    #[arg(long, value_enum, value_name = "LEVEL")]
-    autotune: Option<Autotune>,
+    /// Precision, in all libraries, and autotuning of grove's kernels.
+    #[command(flatten)]
+    kernels: KernelArgs,
 
     /// Libraries to compare with
     #[arg(long, value_enum, value_name = "NAMES", value_delimiter = ',')]
@@ -169,8 +169,7 @@ impl Options {
             threads,
             device_index: self.device_index,
             dtype: self.dtype.name(),
-            precision: self.precision,
-            autotune: self.autotune,
+            kernels: self.kernels,
             seconds,
             rounds,
             timeout: Duration::from_secs(self.timeout),
@@ -213,7 +212,7 @@ impl Options {
             machine.operations_per_second = row.operations_per_second();
             Ok(())
         })?;
-        let (dtype, precision) = (plan.dtype.clone(), plan.precision);
+        let (dtype, precision) = (plan.dtype.clone(), plan.kernels.precision);
         Ok(Results { date: today(), command, dtype, precision, machine, rows: Vec::new() })
     }
 
@@ -227,7 +226,7 @@ impl Options {
         let text = std::fs::read_to_string(&path).map_err(|error| failure(named(&error)))?;
         let results: Results = serde_json::from_str(&text)
             .map_err(|error| failure(named(&format!("these are not results that can be resumed ({error})"))))?;
-        if (&results.dtype, results.precision) != (&plan.dtype, plan.precision) {
+        if (&results.dtype, results.precision) != (&plan.dtype, plan.kernels.precision) {
             let precision = results
                 .precision
                 .map_or("no --precision".to_owned(), |precision| format!("--precision {}", precision.name()));
@@ -293,9 +292,8 @@ impl Options {
         let own = std::env::current_exe().map_err(failure)?;
         let mut columns = Vec::new();
         for name in &self.backend {
-            let kernels = KernelArgs { precision: self.precision, autotune: self.autotune };
-            let (backend, device_index) = (name.clone(), self.device_index);
-            let device = DeviceArgs { backend, device_index: Some(device_index), dtype: self.dtype, kernels };
+            let (backend, device_index) = (name.clone(), Some(self.device_index));
+            let device = DeviceArgs { backend, device_index, dtype: self.dtype, kernels: self.kernels };
             let spec = device.spec()?;
             spec.probe()?;
             columns.push(Column {

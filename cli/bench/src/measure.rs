@@ -1,6 +1,6 @@
 //! Measurement. All programs of a row run at the same time and take turns, so that a slowdown of the machine affects all equally.
 
-use grove_terminal::{Autotune, Exit, Precision, failure, memory};
+use grove_terminal::{Exit, KernelArgs, failure, memory};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::{
     path::PathBuf,
@@ -22,10 +22,8 @@ pub struct Plan {
     pub threads: usize,
     pub device_index: usize,
     pub dtype: String,
-    /// Precision of f32 products, if `--precision` is given.
-    pub precision: Option<Precision>,
-    /// Effort of autotuning grove's kernels, if `--autotune` is given.
-    pub autotune: Option<Autotune>,
+    /// Precision of f32 products, and effort of autotuning grove's kernels.
+    pub kernels: KernelArgs,
     /// Seconds of steady-state runs of each program in a row.
     pub seconds: f64,
     pub rounds: usize,
@@ -121,8 +119,7 @@ impl Plan {
             device: column.device().to_owned(),
             device_index: self.device_index,
             dtype: self.dtype.clone(),
-            precision: self.precision,
-            autotune: self.autotune,
+            kernels: self.kernels,
         };
         let begin = || -> Result<(Worker, Measured), Failure> {
             let mut worker = Worker::start(&column.start, &spec, self.timeout)?;
