@@ -359,8 +359,8 @@ impl Options {
 
     /// Returns the message of the first failed measurement. Unsupported rows and rows out of memory are not failures.
     fn broken(&self, results: &Results) -> Option<String> {
-        let columns = results.rows.iter().flat_map(|row| row.columns.iter().map(|column| (&row.name, column)));
-        columns.into_iter().find_map(|(row, column)| match &column.outcome {
+        let mut columns = results.rows.iter().flat_map(|row| row.columns.iter().map(|column| (&row.name, column)));
+        columns.find_map(|(row, column)| match &column.outcome {
             Outcome::Nothing { error: ErrorKind::Failed, message } => {
                 Some(format!("{row}, {}: {message}", column.name))
             }
